@@ -1,0 +1,46 @@
+# make demo and make test set up everything they need in .venv; nothing has to be installed first but Python ≥ 3.10.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format study bench-native build clean
+
+help:  ## list the commands
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+# python3 -m venv fails on systems without ensurepip; say what to install.
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV) || { echo "install the venv module of Python (Debian: apt install python3-venv)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## solve on embedded data, print the certificate, predicted and observed rate
+	$(BIN)/stepsize-opt demo
+
+test: $(STAMP)  ## run all tests
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)  ## ruff, mypy strict, basedpyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+format: $(STAMP)  ## rewrite the code in its style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+study: $(STAMP)  ## 1 000 random problems with every solver: feasibility and overlapping certificates (slow)
+	$(BIN)/python -m validation.certificate_study
+
+bench-native: $(STAMP)  ## measure the native solver against its targets (slow)
+	$(BIN)/python -m validation.native_benchmark
+
+build: $(STAMP)  ## wheel and sdist in dist/
+	$(BIN)/python -m build
+
+clean:  ## remove the environment and what tools leave behind
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,329 @@
+"""Positive linear maps 𝒬 on symmetric matrices: all that a program needs to know of a random sketch.
+
+For a symmetric random matrix S, ``𝒬(M) = E[S M S]`` is linear, self-adjoint in the inner product
+``⟨A, B⟩ = tr(AB)`` and maps positive semidefinite matrices to positive semidefinite matrices.  Four
+shapes cover every sketch of the library; a fifth puts independent layers side by side.
+
+=====================  ==========================================  ===============================
+class                  𝒬(M)                                        sketches
+=====================  ==========================================  ===============================
+``DiagonalPlusScaled``  Diag(α ∘ diag M) + β M                      identity, rand-k, one-coin
+                                                                   Bernoulli, independent sampling
+``Hadamard``           P ∘ M                                       every diagonal sketch
+``CongruenceSum``      Σ_r w_r S_r M S_rᵀ                          finite support
+``ScaledPlusTrace``    a M + b tr(M) I                             Gaussian
+``Layered``            diagonal blocks 𝒬ᵢ(Mᵢᵢ), off-diagonal c·M   independent layers
+=====================  ==========================================  ===============================
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix: TypeAlias = NDArray[np.float64]
+Vector: TypeAlias = NDArray[np.float64]
+Indices: TypeAlias = NDArray[np.intp]
+
+
+class PositiveMap(ABC):
+    """A linear map 𝒬 on d×d symmetric matrices that sends the PSD cone into itself."""
+
+    @property
+    @abstractmethod
+    def d(self) -> int:
+        """Size of the matrices that the map takes."""
+
+    @abstractmethod
+    def apply(self, M: Matrix) -> Matrix:
+        """𝒬(M)."""
+
+    def adjoint(self, Z: Matrix) -> Matrix:
+        """𝒬*(Z), defined by ⟨𝒬*(Z), M⟩ = ⟨Z, 𝒬(M)⟩.  Equal to 𝒬(Z) unless a subclass says otherwise."""
+        return self.apply(Z)
+
+    @abstractmethod
+    def magnitude(self, M: Matrix) -> Matrix:
+        """Entrywise bound on |𝒬(E)| over all |E| ≤ M, for a nonnegative M: the map with absolute coefficients."""
+
+    @abstractmethod
+    def centered(self) -> PositiveMap:
+        """The map M ↦ 𝒬(M) − M, which is E[(S − I) M (S − I)] when 𝒬(M) = E[S M S] and E[S] = I."""
+
+    @abstractmethod
+    def restrict(self, indices: Indices) -> PositiveMap:
+        """The map on matrices supported on ``indices`` × ``indices``, a union of :attr:`groups`."""
+
+    @property
+    @abstractmethod
+    def groups(self) -> Indices:
+        """A label per coordinate; 𝒬(ΛMΛ) = Λ𝒬(M)Λ for every diagonal Λ that is constant on equal labels."""
+
+    @property
+    @abstractmethod
+    def diagonal_action(self) -> Vector:
+        """The numbers q_j = 𝒬(e_j e_jᵀ)_jj: the map on a coordinate that stands alone."""
+
+    @property
+    def hadamard_matrix(self) -> Matrix | None:
+        """P when 𝒬(M) = P ∘ M, otherwise None."""
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class DiagonalPlusScaled(PositiveMap):
+    """𝒬(M) = Diag(α ∘ diag M) + β M, the Hadamard product with P = Diag(α) + β 11ᵀ at the cost of a sum.
+
+    Rand-k has β = d(k−1)/(k(d−1)) and α = d/k − β in every coordinate; independent sampling with
+    probabilities p has α = 1/p − 1 and β = 1; the identity has α = 0 and β = 1.
+    """
+
+    alpha: Vector
+    beta: float
+
+    @staticmethod
+    def identity(d: int) -> DiagonalPlusScaled:
+        return DiagonalPlusScaled(np.zeros(d), 1.0)
+
+    @property
+    def d(self) -> int:
+        return int(self.alpha.size)
+
+    def apply(self, M: Matrix) -> Matrix:
+        out = self.beta * M
+        np.einsum("ii->i", out)[:] += self.alpha * np.diagonal(M)
+        return out
+
+    def magnitude(self, M: Matrix) -> Matrix:
+        return DiagonalPlusScaled(np.abs(self.alpha), abs(self.beta)).apply(M)
+
+    def centered(self) -> DiagonalPlusScaled:
+        return DiagonalPlusScaled(self.alpha, self.beta - 1.0)
+
+    def restrict(self, indices: Indices) -> DiagonalPlusScaled:
+        return DiagonalPlusScaled(self.alpha[indices], self.beta)
+
+    @property
+    def diagonal_action(self) -> Vector:
+        return self.alpha + self.beta
+
+    @property
+    def groups(self) -> Indices:
+        return np.arange(self.d)
+
+    @property
+    def hadamard_matrix(self) -> Matrix:
+        return np.diag(self.alpha) + self.beta
+
+
+@dataclass(frozen=True, eq=False)
+class Hadamard(PositiveMap):
+    """𝒬(M) = P ∘ M with P ⪰ 0 (Schur's product theorem makes it positive).
+
+    Use :func:`hadamard` to get the cheaper :class:`DiagonalPlusScaled` where P allows it.
+    """
+
+    P: Matrix
+
+    @property
+    def d(self) -> int:
+        return int(self.P.shape[0])
+
+    def apply(self, M: Matrix) -> Matrix:
+        return self.P * M
+
+    def magnitude(self, M: Matrix) -> Matrix:
+        return np.abs(self.P) * M
+
+    def centered(self) -> PositiveMap:
+        return hadamard(self.P - 1.0)
+
+    def restrict(self, indices: Indices) -> PositiveMap:
+        return hadamard(self.P[np.ix_(indices, indices)])
+
+    @property
+    def diagonal_action(self) -> Vector:
+        return np.diagonal(self.P).copy()
+
+    @property
+    def groups(self) -> Indices:
+        return np.arange(self.d)
+
+    @property
+    def hadamard_matrix(self) -> Matrix:
+        return self.P
+
+
+def hadamard(P: Matrix) -> PositiveMap:
+    """The map M ↦ P ∘ M, as :class:`DiagonalPlusScaled` when all off-diagonal entries of P are equal."""
+    d = P.shape[0]
+    if d == 1:
+        return DiagonalPlusScaled(np.zeros(1), float(P[0, 0]))
+    off = P[~np.eye(d, dtype=bool)]
+    if np.all(off == off[0]):
+        return DiagonalPlusScaled(np.diagonal(P) - off[0], float(off[0]))
+    return Hadamard(P)
+
+
+@dataclass(frozen=True, eq=False)
+class CongruenceSum(PositiveMap):
+    """𝒬(M) = Σ_r w_r S_r M S_rᵀ with weights w_r ≥ 0 and any square matrices S_r, stacked as (R, d, d)."""
+
+    weights: Vector
+    matrices: NDArray[np.float64]
+
+    @property
+    def d(self) -> int:
+        return int(self.matrices.shape[1])
+
+    def apply(self, M: Matrix) -> Matrix:
+        return np.einsum("r,rij->ij", self.weights, self.matrices @ M @ self.matrices.transpose(0, 2, 1))
+
+    def adjoint(self, Z: Matrix) -> Matrix:
+        return np.einsum("r,rij->ij", self.weights, self.matrices.transpose(0, 2, 1) @ Z @ self.matrices)
+
+    def magnitude(self, M: Matrix) -> Matrix:
+        return CongruenceSum(self.weights, np.abs(self.matrices)).apply(M)
+
+    def centered(self) -> CongruenceSum:
+        return CongruenceSum(self.weights, self.matrices - np.eye(self.d))
+
+    def restrict(self, indices: Indices) -> CongruenceSum:
+        return CongruenceSum(self.weights, self.matrices[np.ix_(np.arange(self.weights.size), indices, indices)])
+
+    @property
+    def diagonal_action(self) -> Vector:
+        return np.asarray(self.weights @ np.einsum("rii->ri", self.matrices) ** 2)
+
+    @property
+    def groups(self) -> Indices:
+        return connected_labels(np.any(self.matrices != 0.0, axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledPlusTrace(PositiveMap):
+    """𝒬(M) = a M + b tr(M) I with a, b ≥ 0: the second moment of the Gaussian sketch (a = 1 + 1/k, b = 1/k)."""
+
+    size: int
+    a: float
+    b: float
+
+    @property
+    def d(self) -> int:
+        return self.size
+
+    def apply(self, M: Matrix) -> Matrix:
+        out = self.a * M
+        np.einsum("ii->i", out)[:] += self.b * np.trace(M)
+        return out
+
+    def magnitude(self, M: Matrix) -> Matrix:
+        return self.apply(M)
+
+    def centered(self) -> ScaledPlusTrace:
+        return ScaledPlusTrace(self.size, self.a - 1.0, self.b)
+
+    def restrict(self, indices: Indices) -> ScaledPlusTrace:
+        if indices.size != self.size:
+            msg = f"the trace couples all {self.size} coordinates; cannot restrict to {indices.size} of them"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def diagonal_action(self) -> Vector:
+        return np.full(self.size, self.a + self.b)
+
+    @property
+    def groups(self) -> Indices:
+        return np.zeros(self.size, dtype=np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class Layered(PositiveMap):
+    """Independent layers: 𝒬ᵢ on the diagonal blocks, the factor ``between`` on the blocks between layers.
+
+    Independent unbiased layers have E[Sᵢ M_ij S_j] = M_ij, so ``between`` is 1; the centred map has 0.
+    """
+
+    layers: tuple[PositiveMap, ...]
+    between: float = 1.0
+
+    @property
+    def d(self) -> int:
+        return sum(layer.d for layer in self.layers)
+
+    def _slices(self) -> list[slice]:
+        return block_slices([layer.d for layer in self.layers])
+
+    def apply(self, M: Matrix) -> Matrix:
+        out = self.between * M
+        for layer, s in zip(self.layers, self._slices(), strict=True):
+            out[s, s] = layer.apply(M[s, s])
+        return out
+
+    def adjoint(self, Z: Matrix) -> Matrix:
+        out = self.between * Z
+        for layer, s in zip(self.layers, self._slices(), strict=True):
+            out[s, s] = layer.adjoint(Z[s, s])
+        return out
+
+    def magnitude(self, M: Matrix) -> Matrix:
+        out = abs(self.between) * M
+        for layer, s in zip(self.layers, self._slices(), strict=True):
+            out[s, s] = layer.magnitude(M[s, s])
+        return out
+
+    def centered(self) -> Layered:
+        return Layered(tuple(layer.centered() for layer in self.layers), self.between - 1.0)
+
+    def restrict(self, indices: Indices) -> PositiveMap:
+        parts: list[PositiveMap] = []
+        for layer, s in zip(self.layers, self._slices(), strict=True):
+            inside = indices[(indices >= s.start) & (indices < s.stop)] - s.start
+            if inside.size:
+                parts.append(layer.restrict(inside))
+        return parts[0] if len(parts) == 1 else Layered(tuple(parts), self.between)
+
+    @property
+    def diagonal_action(self) -> Vector:
+        return np.concatenate([layer.diagonal_action for layer in self.layers])
+
+    @property
+    def groups(self) -> Indices:
+        labels: list[Indices] = []
+        offset = 0
+        for layer in self.layers:
+            part = layer.groups + offset
+            labels.append(part)
+            offset = int(part.max()) + 1
+        return np.concatenate(labels)
+
+    @property
+    def hadamard_matrix(self) -> Matrix | None:
+        P = np.full((self.d, self.d), self.between)
+        for layer, s in zip(self.layers, self._slices(), strict=True):
+            block = layer.hadamard_matrix
+            if block is None:
+                return None
+            P[s, s] = block
+        return P
+
+
+def block_slices(sizes: list[int] | tuple[int, ...]) -> list[slice]:
+    """Slices of consecutive blocks of the given sizes."""
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    return [slice(int(a), int(b)) for a, b in pairwise(ends)]
+
+
+def connected_labels(pattern: NDArray[np.bool_]) -> Indices:
+    """Labels 0, 1, … of the connected components of the graph whose edges are the True entries."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    _, labels = connected_components(csr_array(pattern), directed=False)
+    return np.asarray(labels, dtype=np.intp)

@@ -1,0 +1,236 @@
+"""The interior-point iteration: Newton steps on the perturbed optimality conditions until the gap is certified.
+
+At a point (D, Z) with F(D) ≻ 0, Z ≻ 0 a step solves the linearisation of
+
+    D⁻¹ + Z = B D R + R D B,      Z F(D) = s I
+
+in Nesterov–Todd scaling and moves both by the same length.  The constraint itself is never relaxed: F is computed
+from D.  The target is s = max(σμ, floor(tol), φ(‖r₁‖)): μ must not outrun the dual residual r₁, or the steps
+become short for good.  A second-order corrector bends the step where the straight one is short.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from solvers.maps import Matrix
+from solvers.native.newton import Counters, Direction, NewtonSystem, newton_system
+from solvers.native.point import Bounds, FullModel, Point
+from solvers.native.scaling import Scaling, nesterov_todd
+from solvers.native.schur import effective_beta
+from solvers.native.settings import NativeOptions
+from solvers.native.steps import identity_path, largest_step
+from solvers.outcome import Status
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """The pair with the narrowest certified interval so far."""
+
+    point: Point
+    bounds: Bounds
+
+
+@dataclass
+class Progress:
+    """What the iteration did and the interval it has certified; the best pair survives an interruption."""
+
+    best: Best | None = None
+    steps: int = 0
+    correctors: int = 0
+    counters: Counters = field(default_factory=Counters)
+    history: list[tuple[float, float]] = field(default_factory=list)
+    lower: float = -np.inf
+    upper: float = np.inf
+
+    def record(self, p: Point, bounds: Bounds) -> bool:
+        """Note the interval of a point; True when it is the narrowest so far."""
+        self.lower = max(self.lower, bounds.lower)
+        self.upper = min(self.upper, bounds.upper)
+        self.history.append((self.lower, self.upper))
+        if (
+            self.best is None
+            or bounds.width < self.best.bounds.width
+            or (not np.isfinite(self.best.bounds.upper) and bounds.lower > self.best.bounds.lower)
+        ):
+            self.best = Best(p, bounds)
+            return True
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """An accepted step: the new point, its scaling, the length and how it was found."""
+
+    point: Point
+    scaling: Scaling
+    length: float
+    corrected: bool
+    iterations: int
+
+
+def _trace(scaling: Scaling) -> float:
+    """μ = ⟨F, Z⟩/d, the mean of v²."""
+    return float(np.mean(scaling.v * scaling.v))
+
+
+def residual_floor(norm: float) -> float:
+    """φ(‖r₁‖) = min(1, ‖r₁‖)·min(1, 3‖r₁‖), norms over √d: linear while the residual is large, quadratic below."""
+    return min(1.0, norm) * min(1.0, 3.0 * norm)
+
+
+class Iteration:
+    """State of one solve: model, options and the current centring factor."""
+
+    def __init__(self, model: FullModel, options: NativeOptions, tol: float, progress: Progress) -> None:
+        self.model = model
+        self.options = options
+        self.tol = tol
+        self.progress = progress
+        self.beta = effective_beta(model.Q)
+        self.sigma = 0.3
+        self.dtype: type[np.floating[Any]] = np.float32 if model.d >= options.single_precision_from else np.float64
+
+    def run(self, start: Point, max_iters: int, deadline: float | None, log: Callable[[str], None] | None) -> Status:
+        """Iterate from a strictly feasible point until the gap is certified or a limit is reached."""
+        d = self.model.d
+        p = start
+        scaling = nesterov_todd(p.Ft, p.Zt)
+        if scaling is None:
+            return Status.INACCURATE
+        self.progress.counters.eigendecompositions += 3
+        stalled = 0
+        step: Step | None = None
+        if log is not None:
+            log(f"{'iter':>4} {'log det D / d':>16} {'gap':>9} {'mu':>9} {'residual':>9} {'step':>6} {'cg':>4}")
+        while True:
+            bounds = self.model.bounds(p, scaling.factor)
+            stalled = 0 if self.progress.record(p, bounds) else stalled + 1
+            r1 = self.model.dual_residual(p)
+            norm = float(np.linalg.norm(r1)) / d**0.5
+            mu = _trace(scaling)
+            if log is not None:
+                length, cg = (f"{step.length:6.3f}", f"{step.iterations:4d}") if step else (" " * 6, " " * 4)
+                mark = "+" if step is not None and step.corrected else ""
+                log(
+                    f"{self.progress.steps:4d} {bounds.lower / d:16.9f} {bounds.width / d:9.2e} {mu:9.2e} {norm:9.2e}"
+                    f" {length} {cg}{mark}"
+                )
+            if bounds.width <= self.options.target_margin * self.tol * d:
+                checked = self._confirmed(p)
+                if checked is not None:
+                    return Status.OPTIMAL
+            if self.progress.steps >= max_iters or (deadline is not None and time.perf_counter() > deadline):
+                return Status.USER_LIMIT
+            if stalled >= self.options.stall_limit:
+                return Status.INACCURATE
+            step = self._step(p, scaling, r1, norm, mu)
+            if step is None and self.dtype is np.float32:
+                self.dtype = np.float64  # single precision may be what stands in the way
+                step = self._step(p, scaling, r1, norm, mu)
+            if step is None:
+                return Status.INACCURATE
+            self.progress.steps += 1
+            self._update_centring(step)
+            p, scaling = step.point, step.scaling
+
+    def _confirmed(self, p: Point) -> Best | None:
+        """The best pair recomputed from D and Z themselves, if it still meets the tolerance."""
+        fresh = self.model.refreshed(p)
+        self.progress.counters.eigendecompositions += 2
+        if fresh is None:
+            return None
+        bounds = self.model.bounds(fresh, None)
+        if bounds.width > self.tol * self.model.d:
+            return None
+        self.progress.best = Best(fresh, bounds)
+        return self.progress.best
+
+    # ---------------------------------------------------------------- one step
+
+    def _step(self, p: Point, scaling: Scaling, r1: Matrix, norm: float, mu: float) -> Step | None:
+        options, model, counters = self.options, self.model, self.progress.counters
+        s = max(self.sigma * mu, 0.2 * self.tol, min(mu, residual_floor(norm)))
+        system = newton_system(model.Q, self.beta, p, scaling, self.dtype, counters)
+        V, t = scaling.V, scaling.t
+        GV = V.T @ scaling.G
+        # In the basis V: F̂ = Ĝ Diag(v) Ĝᵀ, Ẑ⁻¹ = Ĝ Diag(1/v) Ĝᵀ, and r₂ = s Ẑ⁻¹ − F̂.
+        r2 = (GV * (s / scaling.v - scaling.v)) @ GV.T
+        tolerance = options.cg_accuracy * s / mu**0.5
+        first = system.solve(r1, r2, tolerance, options.max_cg)
+        F1, F2 = model.path(p, first.X)
+        longest = largest_step([identity_path(first.X), [p.Zt, first.dZt], [p.Ft, F1, F2]])
+        counters.products += 8.0
+        iterations = first.iterations
+        second: Direction | None = None
+        if longest < options.corrector_below:
+            second, longest = self._corrector(p, scaling, GV, system, first, F1, F2, longest, 2.0 * tolerance)
+            iterations += second.iterations if second is not None else 0
+            self.progress.correctors += 1
+        a = longest if longest == 1.0 else options.step_fraction * longest
+        while a > 1e-4:  # shorter steps make no progress; the caller tries double precision or stops
+            X = a * first.X if second is None else a * first.X + (a * a) * second.X
+            dZt = a * first.dZt if second is None else a * first.dZt + (a * a) * second.dZt
+            new = model.advance(p, X, dZt)
+            new_scaling = nesterov_todd(new.Ft, new.Zt) if new is not None else None
+            counters.eigendecompositions += 3
+            counters.products += 16.0
+            if new is not None and new_scaling is not None:
+                smallest = float(np.min(new_scaling.v)) ** 2
+                if smallest > options.neighbourhood * _trace(new_scaling) or a < 0.05:
+                    return Step(new, new_scaling, a, second is not None, iterations)
+            a *= 0.8
+        return None
+
+    def _corrector(
+        self,
+        p: Point,
+        scaling: Scaling,
+        GV: Matrix,
+        system: NewtonSystem,
+        first: Direction,
+        F1: Matrix,
+        F2: Matrix,
+        longest: float,
+        tolerance: float,
+    ) -> tuple[Direction | None, float]:
+        """The second-order term of the step and the longest step along a·first + a²·second, if that is longer.
+
+        Its right-hand sides are the second-order parts of the two equations along the first direction; for the
+        complementarity that is −F₂ and the product of the scaled changes, divided by (vᵢ + vⱼ)/2.
+        """
+        V, G, v = scaling.V, scaling.G, scaling.v
+        G_inverse_T = V @ (GV / scaling.t[:, None])  # G⁻ᵀ = W⁻¹ G
+        product = (G_inverse_T.T @ F1 @ G_inverse_T) @ (G.T @ first.dZt @ G)
+        product = (product + product.T) / np.add.outer(v, v)
+        r2 = -(V.T @ F2 @ V) - GV @ product @ GV.T
+        r1 = self.model.curvature_of_residual(p, first.X, first.dZt)
+        second = system.solve(r1, r2, tolerance, self.options.max_cg)
+        L1, L2 = self.model.path(p, second.X)
+        _, both = self.model.path(p, first.X + second.X)
+        self.progress.counters.products += 24.0
+        cross = both - F2 - L2
+        arc = largest_step(
+            [
+                [np.eye(p.d), first.X, second.X],
+                [p.Zt, first.dZt, second.dZt],
+                [p.Ft, F1, F2 + L1, cross, L2],
+            ]
+        )
+        return (second, arc) if arc > longest else (None, longest)
+
+    def _update_centring(self, step: Step) -> None:
+        """Ask for more after long steps, for less after short ones."""
+        options = self.options
+        floor = options.centring_floor if step.iterations > options.cheap_iterations else options.centring_floor_cheap
+        if step.length > 0.8:
+            self.sigma = max(0.3 * self.sigma, floor)
+        elif step.length > 0.5:
+            self.sigma = max(0.6 * self.sigma, options.centring_floor)
+        elif step.length < 0.3:
+            self.sigma = min(2.0 * self.sigma, 0.8)

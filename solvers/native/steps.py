@@ -1,0 +1,57 @@
+"""Step length: the largest a ∈ (0, 1] for which a matrix path stays positive definite, and the centring rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from solvers.maps import Matrix
+from solvers.native.linalg import cholesky
+
+# Bisection ends when the bracket is this narrow; the fraction to the boundary below hides what is left.
+_RESOLUTION = 0.04
+_MAX_TRIALS = 12
+
+
+def polynomial_is_positive(coefficients: Sequence[Matrix], a: float) -> bool:
+    """Whether Σ_k aᵏ M_k is numerically positive definite (one matrix or a stack)."""
+    M = coefficients[0].copy()
+    power = 1.0
+    for coefficient in coefficients[1:]:
+        power *= a
+        M += power * coefficient
+    return cholesky(M) is not None
+
+
+def largest_step(paths: Sequence[Sequence[Matrix]]) -> float:
+    """The largest a ≤ 1, up to a few per cent from below, with every polynomial path positive definite at a.
+
+    Positive definiteness at a does not follow from a larger a for a curved path, so only tested values count.
+    """
+
+    def inside(a: float) -> bool:
+        return all(polynomial_is_positive(path, a) for path in paths)
+
+    return bisect_step(inside)
+
+
+def bisect_step(inside: Callable[[float], bool]) -> float:
+    """The largest tested a ∈ (0, 1] that is inside; 0 when none was."""
+    if inside(1.0):
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(_MAX_TRIALS):
+        a = 0.5 * (low + high)
+        if inside(a):
+            low = a
+        else:
+            high = a
+        if low > 0.0 and high - low < _RESOLUTION * high:
+            break
+    return low
+
+
+def identity_path(X: Matrix) -> list[Matrix]:
+    """The path I + aX."""
+    return [np.eye(X.shape[-1]), X]

@@ -1,0 +1,371 @@
+"""Repair and certificate: what makes an answer trustworthy, whoever computed it.
+
+*Repair.*  The conditions of the paper are quadratic on the left and linear on the right, so a matrix D that is a
+little outside becomes feasible when it is divided by ``λmax(D^{−½} 𝒬(D B D) D^{−½})``.
+
+*Upper bound.*  Take any multipliers Z_j ⪰ 0 and any reference D̂ ≻ 0.  For every feasible D,
+
+    log det D ≤ log det D + Σ_j ⟨Z_j, G_j(D)⟩.
+
+With R_j = 𝒬_j*(Z_j) the concave term −⟨R_j, D B_j D⟩ lies below its tangent at D̂,
+``−⟨R_j D̂ B_j + B_j D̂ R_j, D⟩ + ⟨R_j, D̂ B_j D̂⟩``, and with τ̂ = det(D̂)^{1/d} the concave det(D)^{1/d} lies
+below ``(τ̂/d) ⟨D̂⁻¹, D⟩``.  The right-hand side becomes log det D − ⟨Q, D⟩ + s with
+
+    Q = Σ_j [ R_j D̂ B_j + B_j D̂ R_j − a_j Z_j − c_j ⟨Z_j, E_j⟩ (τ̂/d) D̂⁻¹ ],
+    s = Σ_j ( ⟨Z_j, C_j⟩ + ⟨R_j, D̂ B_j D̂⟩ ),
+
+and its maximum over D ≻ 0 is ``s − log det Q − d`` when Q ≻ 0.  For block-diagonal D only the blocks of Q count;
+for D = Diag(γᵢWᵢ) the maximum is ``s + log det W + Σ dᵢ log(dᵢ/⟨Qᵢᵢ, Wᵢ⟩) − d``.  Multiplying every Z_j by the same
+factor t changes s to ts and Q to tQ, and t = d/s is best.
+
+The bound needs no assumption on the solver: poor multipliers make it weak, never wrong.  Every number here is
+evaluated with its rounding error (:mod:`stepsize_opt.verified`), so the interval [log det D, upper bound] holds in
+exact arithmetic for the floats returned.
+
+``gap = (upper bound − log det D)/d`` bounds the relative excess of iterations over the best possible: a gap of
+10⁻⁶ means that no stepsize matrix of the same structure saves more than one iteration in a million.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
+
+from solvers.maps import CongruenceSum, DiagonalPlusScaled, Hadamard, Layered, Matrix, PositiveMap, Vector, block_slices
+from solvers.program import BlockPattern, Constraint, LogDetProgram, ScaledPattern
+from stepsize_opt.verified import (
+    UNIT,
+    Enclosed,
+    gamma,
+    inner_from_above,
+    log_det_from_above,
+    log_det_from_below,
+    proved_cholesky,
+    sandwich,
+)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is proved about a stepsize matrix.
+
+    feasible: D satisfies every constraint, in exact arithmetic.
+    margin: smallest eigenvalue of D^{−½} G(D) D^{−½}; for condition (3), 1 − λmax(D^{−½} E[SDLDS] D^{−½}).
+    log_det: a lower bound on log det D, tight to rounding.
+    upper_bound: no feasible D has a larger log det.
+    d: size of D.
+    """
+
+    feasible: bool
+    margin: float
+    log_det: float
+    upper_bound: float
+    d: int
+
+    @property
+    def gap(self) -> float:
+        """(upper_bound − log_det)/d: relative excess of iterations over the best possible; infinite without a bound."""
+        if not self.feasible or not math.isfinite(self.upper_bound):
+            return math.inf
+        return max(0.0, self.upper_bound - self.log_det) / self.d
+
+    def is_optimal(self, tol: float) -> bool:
+        """Whether D is proved feasible and within ``tol`` of the best possible."""
+        return self.feasible and self.gap <= tol
+
+    def rescaled(self, scale: Vector) -> Certificate:
+        """The certificate of ΛDΛ for a diagonal Λ of powers of two: log det and its bound move by 2 Σ log Λ_j."""
+        shift = 2.0 * math.log(2.0) * float(np.sum(np.frexp(scale)[1] - 1))
+        # log 2, the product and the sum are each rounded once.
+        lower, upper = self.log_det + shift, self.upper_bound + shift
+        slack = 4.0 * UNIT * (abs(shift) + abs(lower))
+        return replace(self, log_det=lower - slack, upper_bound=upper + slack)
+
+    @staticmethod
+    def combine(parts: Sequence[Certificate]) -> Certificate:
+        """The certificate of Diag(D₁, …, D_m) for a problem that separates into the parts."""
+        return Certificate(
+            feasible=all(part.feasible for part in parts),
+            margin=min(part.margin for part in parts),
+            log_det=math.fsum(part.log_det for part in parts),
+            upper_bound=math.fsum(part.upper_bound for part in parts),
+            d=sum(part.d for part in parts),
+        )
+
+
+def _constraint_value(con: Constraint, D: Matrix) -> Enclosed:
+    """An enclosure of G(D) = C + aD + c det(D)^{1/d} E − 𝒬(DBD)."""
+    value = con.a * D
+    error = UNIT * np.abs(value)
+    if con.C is not None:
+        value = value + con.C
+        error = error + UNIT * np.abs(value)
+    if con.E is not None and con.c != 0.0:
+        below = log_det_from_below(Enclosed(D, np.zeros_like(D)))
+        # c E ⪰ 0, so a lower bound on det(D)^{1/d} gives a lower bound on G; exp rounds by less than 2 ulp.
+        tau = 0.0 if below is None else math.exp(below / D.shape[0]) * (1.0 - 8.0 * UNIT)
+        term = con.c * tau * con.E
+        value = value + term
+        error = error + UNIT * (np.abs(value) + 2.0 * np.abs(term))
+    if con.Q is not None and con.B is not None:
+        M = _quadratic_term(con.B, con.B_error, D)
+        quadratic = con.Q.apply(M.value)
+        value = value - quadratic
+        # The map itself rounds: at most 2d products and sums for each entry, and its coefficients are rounded once.
+        error = error + con.Q.magnitude(M.error + gamma(map_roundings(con.Q)) * np.abs(M.value)) + UNIT * np.abs(value)
+    return Enclosed(value, error).symmetric()
+
+
+def _quadratic_term(B: Matrix, B_error: Matrix | None, D: Matrix) -> Enclosed:
+    """An enclosure of DBD over every B within its error."""
+    M = sandwich(D, B, D)
+    if B_error is None:
+        return M
+    absD = np.abs(D)
+    return Enclosed(M.value, M.error + absD @ B_error @ absD * (1.0 + gamma(2 * len(D))))
+
+
+def map_roundings(Q: PositiveMap) -> int:
+    """Roundings in one entry of 𝒬(M), coefficients included: a few for an entrywise map, else two inner products."""
+    if isinstance(Q, DiagonalPlusScaled | Hadamard):
+        return 4
+    if isinstance(Q, Layered):
+        return max(map_roundings(layer) for layer in Q.layers)
+    atoms = Q.weights.size if isinstance(Q, CongruenceSum) else 0
+    return 2 * Q.d + int(atoms) + 4
+
+
+def _whitened_extreme(A: Matrix, D: Matrix, largest: bool) -> float:
+    """Extreme eigenvalue of D^{−½} A D^{−½}, in plain floating point."""
+    C = cholesky(D, lower=True)
+    half = solve_triangular(C, A, lower=True)
+    W = solve_triangular(C, half.T, lower=True)
+    index = D.shape[0] - 1 if largest else 0
+    return float(eigh(0.5 * (W + W.T), eigvals_only=True, subset_by_index=[index, index])[0])
+
+
+def margin(program: LogDetProgram, D: Matrix) -> float:
+    """min_j λmin(D^{−½} G_j(D) D^{−½}): nonnegative just when D is feasible; −inf when D is not positive definite."""
+    try:
+        return min(_whitened_extreme(_constraint_value(con, D).value, D, False) for con in program.constraints)
+    except LinAlgError:
+        return -math.inf
+
+
+def is_feasible(program: LogDetProgram, D: Matrix) -> bool:
+    """Whether D ≻ 0 and every G_j(D) ⪰ 0 is *proved* for the given floats."""
+    if not _has_pattern(program, D) or proved_cholesky(Enclosed(D, np.zeros_like(D))) is None:
+        return False
+    return all(proved_cholesky(_constraint_value(con, D)) is not None for con in program.constraints)
+
+
+def _has_pattern(program: LogDetProgram, D: Matrix) -> bool:
+    if not np.array_equal(D, D.T):
+        return False
+    pattern = program.pattern
+    if isinstance(pattern, BlockPattern):
+        return pattern.is_full or np.array_equal(D, pattern.project(D))
+    for s in block_slices(pattern.sizes):
+        W, block = pattern.W[s, s], D[s, s]
+        # γᵢWᵢ is rounded entry by entry, so it matches its direction to a few ulp only.
+        if not np.allclose(block * (np.trace(W) / np.trace(block)), W, rtol=16 * UNIT * len(W), atol=0.0):
+            return False
+    return np.array_equal(D, BlockPattern(pattern.sizes).project(D))
+
+
+def feasible_scale(program: LogDetProgram, D: Matrix) -> float:
+    """The largest t with tD feasible, in plain floating point; 0 when there is none."""
+    scale = math.inf
+    for con in program.constraints:
+        if con.Q is not None and con.B is not None and con.is_homogeneous and con.c == 0.0:
+            if con.a <= 0.0:
+                return 0.0
+            M = con.Q.apply(sandwich(D, con.B, D).value)
+            scale = min(scale, con.a / _whitened_extreme(M, D, True))
+        else:
+            scale = min(scale, _scale_by_bisection(con, D))
+    return scale
+
+
+def _scale_by_bisection(con: Constraint, D: Matrix) -> float:
+    """The largest t with G(tD) ⪰ 0; t ↦ G(tD) is concave, so the feasible t form an interval that starts at 0."""
+
+    def inside(t: float) -> bool:
+        return _whitened_extreme(con.evaluate(t * D), t * D, False) >= 0.0
+
+    low, high = 0.0, 1.0
+    while inside(high) and high < 1e300:
+        low, high = high, 2.0 * high
+    while high > 1e-300 and low == 0.0:
+        high *= 0.5
+        if inside(high):
+            low, high = high, 2.0 * high
+    while high - low > 4.0 * UNIT * high:
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if inside(middle) else (low, middle)
+    return low
+
+
+def repair(program: LogDetProgram, D: Matrix) -> Matrix | None:
+    """The given D, symmetrised, put into its pattern and scaled to a *proved* feasible point next to the boundary.
+
+    Returns None when D is not positive definite or no feasible scale is found.
+    """
+    D = 0.5 * (D + D.T)
+    pattern = program.pattern
+    if isinstance(pattern, BlockPattern):
+        D = D if pattern.is_full else pattern.project(D)
+    else:
+        D = _nearest_scaling(pattern, D)
+    try:
+        scale = feasible_scale(program, D)
+    except LinAlgError:
+        return None
+    if not (0.0 < scale < math.inf):
+        return None
+    # Start at the rounding error of the eigenvalue and give way until the proof goes through; 10 % is a failure.
+    retreat = 2.0 * D.shape[0] * UNIT
+    while retreat < 0.1:
+        candidate = (scale * (1.0 - retreat)) * D
+        if is_feasible(program, candidate):
+            return candidate
+        retreat *= 2.0
+    return None
+
+
+def _nearest_scaling(pattern: ScaledPattern, D: Matrix) -> Matrix:
+    out = np.zeros_like(D)
+    for s in block_slices(pattern.sizes):
+        W = pattern.W[s, s]
+        out[s, s] = (np.trace(D[s, s]) / np.trace(W)) * W
+    return out
+
+
+def _proved_psd(Z: Matrix) -> Matrix | None:
+    """A matrix next to Z that is *proved* positive semidefinite; None when Z holds no usable number."""
+    if Z.ndim != 2 or not np.all(np.isfinite(Z)):
+        return None
+    w, V = eigh(0.5 * (Z + Z.T))
+    if w[-1] <= 0.0:
+        return None
+    n = Z.shape[0]
+    clipped = (V * np.maximum(w, 0.0)) @ V.T
+    clipped = 0.5 * (clipped + clipped.T)
+    diagonal = np.diagonal(clipped)
+    lift = n * gamma(n + 2)  # what the proof by Cholesky takes away, see proved_cholesky
+    for _ in range(30):
+        candidate = clipped + np.diag(lift * (diagonal + float(np.mean(diagonal))))
+        if proved_cholesky(Enclosed(candidate, np.zeros_like(candidate))) is not None:
+            return candidate
+        lift *= 4.0
+    return None
+
+
+def upper_bound(program: LogDetProgram, duals: Sequence[Matrix], reference: Matrix) -> float:
+    """A proved upper bound on log det D over the feasible set; +inf when these multipliers prove nothing.
+
+    ``duals`` holds one Z_j for each constraint, of any quality and scale; ``reference`` is D̂ ≻ 0, best the answer.
+    """
+    d = program.d
+    D = 0.5 * (reference + reference.T)
+    Q = np.zeros((d, d))
+    Q_error = np.zeros((d, d))
+    linear = 0.0
+    for con, dual in zip(program.constraints, duals, strict=True):
+        Z = _proved_psd(dual)
+        if Z is None:
+            continue  # a zero multiplier is a valid one
+        exact_Z = Enclosed(Z, np.zeros_like(Z))
+        Q = Q - con.a * Z
+        Q_error += UNIT * (np.abs(Q) + np.abs(con.a * Z))
+        if con.C is not None:
+            linear += inner_from_above(exact_Z, Enclosed(con.C, np.zeros_like(Z)))
+        if con.E is not None and con.c != 0.0:
+            weight, inverse = _determinant_tangent(con, Z, D)
+            Q = Q - weight * inverse.value
+            Q_error += weight * inverse.error + UNIT * (np.abs(Q) + 3.0 * weight * np.abs(inverse.value))
+        if con.Q is not None and con.B is not None:
+            R = con.Q.adjoint(Z)
+            R = 0.5 * (R + R.T)
+            R_error = gamma(map_roundings(con.Q)) * con.Q.magnitude(np.abs(Z))
+            R_error = np.maximum(R_error, R_error.T)
+            half = sandwich(R, D, con.B)
+            half_error = half.error + R_error @ (np.abs(D) @ np.abs(con.B)) * (1.0 + gamma(2 * d))
+            if con.B_error is not None:
+                half_error += (np.abs(R) + R_error) @ np.abs(D) @ con.B_error * (1.0 + gamma(2 * d))
+            Q = Q + (half.value + half.value.T)
+            Q_error += half_error + half_error.T + 2.0 * UNIT * (np.abs(half.value + half.value.T) + np.abs(Q))
+            linear += inner_from_above(Enclosed(R, R_error), _quadratic_term(con.B, con.B_error, D))
+    if not (math.isfinite(linear) and linear > 0.0):
+        return math.inf
+    t = d / linear  # the best common factor of the multipliers; any rounding of it leaves the bound valid
+    conjugate = _log_det_conjugate(program, Enclosed(Q, Q_error).symmetric())
+    if conjugate is None:
+        return math.inf
+    # log det(tQ) = d log t + log det Q; the slack covers the rounding of the five numbers.
+    terms = [t * linear, conjugate, -d * math.log(t), -float(d)]
+    return math.fsum(terms) + 8.0 * UNIT * math.fsum(abs(term) for term in terms)
+
+
+def _determinant_tangent(con: Constraint, Z: Matrix, D: Matrix) -> tuple[float, Enclosed]:
+    """c⟨Z, E⟩ τ̂/d from above, and an enclosure of D̂⁻¹ (its residual bounds its error)."""
+    d = D.shape[0]
+    E = con.E if con.E is not None else np.zeros_like(D)
+    above = log_det_from_above(D)
+    tau = math.inf if above is None else math.exp(above / d) * (1.0 + 8.0 * UNIT)
+    weight = con.c * inner_from_above(Enclosed(Z, np.zeros_like(Z)), Enclosed(E, np.zeros_like(E))) * tau / d
+    X = np.linalg.inv(D)
+    X = 0.5 * (X + X.T)
+    residual = sandwich(X, D, np.eye(d))
+    defect = np.abs(np.eye(d) - residual.value) + residual.error + UNIT
+    norm = float(np.max(np.sum(defect, axis=1)))
+    if norm >= 0.5:
+        return math.inf, Enclosed(X, np.abs(X))
+    # D⁻¹ = (I − H)⁻¹X with |H| ≤ defect, so |D⁻¹ − X| ≤ |H||X| + |H|²|X|/(1 − ‖H‖) entrywise by rows.
+    column = np.max(np.abs(X), axis=0, keepdims=True)
+    error = defect @ np.abs(X) + (np.sum(defect, axis=1, keepdims=True) * norm / (1.0 - norm)) @ column
+    return weight, Enclosed(X, 2.0 * error)
+
+
+def _log_det_conjugate(program: LogDetProgram, Q: Enclosed) -> float | None:
+    """An upper bound on max { log det D − ⟨Q, D⟩ } + d over the pattern, or None when it is not proved finite."""
+    pattern = program.pattern
+    total: list[float] = []
+    for s in block_slices(pattern.sizes):
+        block = Enclosed(Q.value[s, s], Q.error[s, s])
+        if isinstance(pattern, BlockPattern):
+            below = log_det_from_below(block)
+            if below is None:
+                return None
+            total.append(-below)
+        else:
+            W = pattern.W[s, s]
+            size = W.shape[0]
+            above = log_det_from_above(W)
+            inner = -inner_from_above(Enclosed(-block.value, block.error), Enclosed(W, np.zeros_like(W)))
+            if above is None or inner <= 0.0:
+                return None
+            total.append(above + size * math.log(size / inner) * (1.0 + 4.0 * UNIT))
+    return math.fsum(total)
+
+
+def certify_program(
+    program: LogDetProgram, D: Matrix, duals: Sequence[Matrix], references: Sequence[Matrix] = ()
+) -> Certificate:
+    """The certificate of a given D: feasible or not, margin, log det, and the best bound over the reference points."""
+    feasible = is_feasible(program, D)
+    bounds = [upper_bound(program, duals, reference) for reference in (D, *references)] if duals else [math.inf]
+    below = log_det_from_below(Enclosed(D, np.zeros_like(D)))
+    return Certificate(
+        feasible=feasible,
+        margin=margin(program, D),
+        log_det=-math.inf if below is None else below,
+        upper_bound=min(bounds),
+        d=program.d,
+    )

@@ -1,0 +1,31 @@
+"""From a stepsize to iterations and communication.
+
+Theorem 1 of the paper: (1/K) Σ_{k<K} E‖∇f(xᵏ)‖²_{D/det(D)^{1/d}} ≤ 2Δ⁰/(det(D)^{1/d} K) with Δ⁰ = f(x⁰) − f^inf.
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+
+
+def positive_number(name: str, value: float) -> float:
+    """``value`` as a float; raises TypeError or ValueError unless it is a finite positive number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        msg = f"{name} must be a number, got {value!r}"
+        raise TypeError(msg)
+    number = float(value)
+    if not (math.isfinite(number) and number > 0.0):
+        msg = f"{name} must be a finite positive number, got {value!r}"
+        raise ValueError(msg)
+    return number
+
+
+def iterations_needed(rate: float, epsilon2: float, initial_gap: float) -> int:
+    """The smallest K with 2Δ⁰/(det(D)^{1/d} K) ≤ ε², where ``rate`` is det(D)^{1/d} and ``initial_gap`` is Δ⁰."""
+    return math.ceil(2.0 * positive_number("initial_gap", initial_gap) / (rate * positive_number("epsilon2", epsilon2)))
+
+
+def coordinates_sent(iterations: int, expected_nonzeros: float) -> float:
+    """Expected number of coordinates sent to the server in all rounds."""
+    return iterations * expected_nonzeros

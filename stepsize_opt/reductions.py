@@ -1,0 +1,246 @@
+"""Exact reductions: what can be proved about the optimum before any solver starts.
+
+The single-node problem is: maximise log det D subject to 𝒬(D B D) ⪯ D, D in a pattern, with (B, 𝒬) = (L, 𝒫) for
+condition (3) and (𝒫(L), identity) for condition (4): D ≻ 0 gives D E[TLT] D ⪯ D ⟺ D ⪯ (E[TLT])⁻¹.
+
+*Commuting.*  If every outcome of the sketch is constant on each block of the pattern, then S D = D S and
+E[S D L D S] = D E[S L S] D: condition (3) is condition (4).  For a diagonal sketch this is visible in P: equal rows
+i, j of P have E(s_i − s_j)² = P_ii − 2P_ij + P_jj = 0, so s_i = s_j.  The full pattern needs a scalar sketch
+(identity, one-coin Bernoulli), the diagonal pattern takes every diagonal sketch.
+
+*Components.*  Let the coordinates fall into groups such that B has no entry between two groups and every diagonal sign
+matrix Ω that is constant on groups commutes with 𝒬.  If D is feasible, so is ΩDΩ with the same determinant.  The
+average over all Ω deletes the entries of D between groups; it is feasible because the feasible set is convex, and its
+log det is no smaller because log det is concave.  So an optimal D has no entry between groups, and each group can be
+solved alone.
+
+*Scaling.*  For a positive diagonal Λ that commutes with 𝒬, D is feasible for B just when Λ⁻¹DΛ⁻¹ is feasible for
+ΛBΛ.  Powers of two make the scaled problem the same problem bit for bit.
+
+*Closed forms.*  𝒬 = identity and D full: D = B⁻¹, with multiplier Z = B.  D = γW: γ = 1/λmax(W^{−½} 𝒬(WBW) W^{−½}),
+with Z = zzᵀ for the eigenvector z = W^{−½}u (Theorem 2 of the paper is this for each layer).  A coordinate alone:
+D = 1/(q B).  Theorems A and B (``docs/native_solver.md``) extend this to many problems of rand-1 and rand-k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import eigh
+from scipy.sparse.csgraph import connected_components
+
+from solvers.maps import DiagonalPlusScaled, Indices, Matrix, PositiveMap, Vector, block_slices
+from solvers.program import BlockPattern, LogDetProgram, Pattern, ScaledPattern
+from stepsize_opt.certificate import Certificate, map_roundings
+from stepsize_opt.smoothness import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, power_of_two_scaling
+from stepsize_opt.verified import UNIT, gamma
+
+
+@dataclass(frozen=True, eq=False)
+class Singletons:
+    """Coordinates that stand alone: maximise Σ log D_j subject to w_j D_j ≤ 1, solved by D_j = 1/w_j."""
+
+    indices: Indices
+    weights: Vector
+
+    def solve(self) -> tuple[Vector, Vector, Certificate]:
+        """D_j, its multipliers Z_j = w_j, and their certificate."""
+        # 1/w and this product round by half an ulp each, w itself by at most three (a map and a product).
+        D = (1.0 / self.weights) * (1.0 - 4.0 * np.finfo(float).eps)
+        logs = -np.log(self.weights)
+        value = math.fsum(logs)
+        # Rounding of the logarithms, of w, and the retreat of four ulp above, for each coordinate.
+        slack = np.finfo(float).eps * (8.0 * len(logs) + 4.0 * float(np.sum(np.abs(logs))))
+        margin = float(np.min(1.0 - self.weights * D))
+        return D, self.weights.copy(), Certificate(True, margin, value - slack, value + slack, len(D))
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """One connected piece: the scaled program and how its answer goes back, D[indices, indices] = Λ D̃ Λ."""
+
+    indices: Indices
+    scale: Vector
+    program: LogDetProgram
+
+    def lower(self, D: Matrix) -> Matrix:
+        """A stepsize of the original coordinates in the scaled ones (exact)."""
+        return D / self.scale[:, None] / self.scale
+
+    def lift_stepsize(self, D: Matrix) -> Matrix:
+        """A stepsize of the scaled coordinates in the original ones (exact)."""
+        return self.scale[:, None] * D * self.scale
+
+    def lower_dual(self, Z: Matrix) -> Matrix:
+        """A multiplier of the original constraint in the scaled coordinates (exact)."""
+        return self.scale[:, None] * Z * self.scale
+
+    def lift_dual(self, Z: Matrix) -> Matrix:
+        """A multiplier of the scaled constraint in the original coordinates (exact)."""
+        return Z / self.scale[:, None] / self.scale
+
+
+@dataclass
+class Reduction:
+    """The pieces of a problem and the names of the reductions that made them."""
+
+    components: list[Component] = field(default_factory=list)
+    singletons: list[Singletons] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def reduce_problem(L: Symmetric, Q: PositiveMap, pattern: Pattern, algorithm: str, *, split: bool = True) -> Reduction:
+    """Reduce the problem of one node; ``split=False`` keeps it in one piece and only scales it.
+
+    Raises ValueError when L is not positive definite.
+    """
+    out = Reduction()
+    total = 0
+    for indices in _groups(L, Q, pattern) if split else [np.arange(L.shape[0])]:
+        block = _block(L, indices)
+        total += 1
+        check_positive_definite("L", block, SMOOTHNESS_REMEDY)
+        _reduce_block(block, Q.restrict(indices), _sub_pattern(pattern, indices), algorithm, indices, split, out)
+    if total > 1:
+        out.notes.insert(0, f"L splits into {total} connected components")
+    return out
+
+
+def _reduce_block(
+    L: Matrix, Q: PositiveMap, pattern: Pattern, algorithm: str, indices: Indices, split: bool, out: Reduction
+) -> None:
+    B, B_error = L, None
+    commutes = algorithm == "det-CGD1" and split and _commutes(Q, pattern)
+    if (algorithm == "det-CGD2" or commutes) and not _is_identity(Q):
+        B, B_error = _rounded_image(Q, L)
+        Q = DiagonalPlusScaled.identity(len(L))
+    if algorithm == "det-CGD2":
+        out.note("condition (4) is D ⪯ (E[TLT])⁻¹")
+    elif commutes:
+        out.note("the sketch commutes with D: condition (3) is D ⪯ (E[SLS])⁻¹")
+    pieces = list(_groups(B, Q, pattern)) if split else [np.arange(len(B))]
+    if len(pieces) > 1:
+        out.note("E[SLS] splits into more components than L")
+    alone = [piece for piece in pieces if piece.size == 1 and split]
+    if alone:
+        single = np.concatenate(alone)
+        weights = Q.diagonal_action[single] * np.diagonal(B)[single]
+        if isinstance(pattern, ScaledPattern):
+            out.note("closed form for a fixed direction")
+        out.singletons.append(Singletons(indices[single], weights))
+        out.note("closed form for coordinates that stand alone")
+    for piece in pieces:
+        if piece.size == 1 and split:
+            continue
+        part = np.ix_(piece, piece)
+        error = None if B_error is None else B_error[part]
+        program, scale = _scaled_program(B[part], error, Q.restrict(piece), _sub_pattern(pattern, piece))
+        if np.any(scale != 1.0):
+            out.note("diagonal scaling")
+        out.components.append(Component(indices[piece], scale, program))
+
+
+def _rounded_image(Q: PositiveMap, L: Matrix) -> tuple[Matrix, Matrix]:
+    """𝒬(L) and an entrywise bound on its rounding."""
+    B = Q.apply(L)
+    B = 0.5 * (B + B.T)
+    error = gamma(map_roundings(Q)) * Q.magnitude(np.abs(L))
+    return B, np.maximum(error, error.T) + UNIT * np.abs(B)
+
+
+def _scaled_program(
+    B: Matrix, B_error: Matrix | None, Q: PositiveMap, pattern: Pattern
+) -> tuple[LogDetProgram, Vector]:
+    diagonal = np.diagonal(B)
+    labels = Q.groups
+    # One factor for each group that the map couples: the mean of the logarithms of its diagonal entries.
+    count = np.bincount(labels)
+    mean = np.bincount(labels, weights=np.log2(diagonal)) / np.maximum(count, 1)
+    scale = power_of_two_scaling(np.exp2(mean)[labels])
+    scaled = scale[:, None] * B * scale
+    if isinstance(pattern, ScaledPattern):
+        pattern = ScaledPattern(pattern.sizes, pattern.W / scale[:, None] / scale)
+    error = None if B_error is None else scale[:, None] * B_error * scale
+    return LogDetProgram.single_node(scaled, Q, pattern, error), scale
+
+
+def _groups(B: Symmetric, Q: PositiveMap, pattern: Pattern) -> Iterator[Indices]:
+    """The finest groups of coordinates that B, the map and the ties of the pattern leave unconnected, in order."""
+    d = B.shape[0]
+    edges = [sparse.coo_array(B != 0)]
+    for labels in [Q.groups] + ([_block_labels(pattern.sizes)] if isinstance(pattern, ScaledPattern) else []):
+        first = np.full(int(labels.max()) + 1, -1, dtype=np.intp)
+        order = np.arange(d)[::-1]
+        first[labels[order]] = order  # the first coordinate of each label
+        edges.append(sparse.coo_array((np.ones(d, dtype=bool), (order, first[labels[order]])), shape=(d, d)))
+    rows = np.concatenate([edge.coords[0] for edge in edges])
+    cols = np.concatenate([edge.coords[1] for edge in edges])
+    graph = sparse.csr_array((np.ones(rows.size), (rows, cols)), shape=(d, d))
+    count, labels = connected_components(graph, directed=False)
+    order = np.argsort(labels, kind="stable")
+    bounds = np.searchsorted(labels[order], np.arange(count + 1))
+    for i in range(count):
+        yield order[bounds[i] : bounds[i + 1]].astype(np.intp)
+
+
+def _block_labels(sizes: tuple[int, ...]) -> Indices:
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
+def _sub_pattern(pattern: Pattern, indices: Indices) -> Pattern:
+    """The pattern seen by some of the coordinates, taken in increasing order."""
+    counts = np.bincount(_block_labels(pattern.sizes)[indices], minlength=len(pattern.sizes))
+    sizes = tuple(int(c) for c in counts if c)
+    if isinstance(pattern, ScaledPattern):
+        return ScaledPattern(sizes, pattern.W[np.ix_(indices, indices)])
+    return BlockPattern(sizes)
+
+
+def _block(L: Symmetric, indices: Indices) -> Matrix:
+    if isinstance(L, np.ndarray):
+        return np.asarray(L[np.ix_(indices, indices)])
+    return np.asarray(L[indices][:, indices].toarray())
+
+
+def _is_identity(Q: PositiveMap) -> bool:
+    return isinstance(Q, DiagonalPlusScaled) and Q.beta == 1.0 and not np.any(Q.alpha)
+
+
+def _commutes(Q: PositiveMap, pattern: Pattern) -> bool:
+    """Whether the sketch is constant on each block of the pattern, so that it commutes with every D of the pattern."""
+    P = Q.hadamard_matrix
+    if P is None:
+        return False
+    if isinstance(pattern, ScaledPattern):
+        # D = Diag(γᵢWᵢ) with diagonal W commutes with every diagonal sketch.
+        diagonal_W = np.array_equal(pattern.W, np.diag(np.diagonal(pattern.W)))
+        if diagonal_W:
+            return True
+    return all(bool(np.all(P[s] == P[s.start])) for s in block_slices(pattern.sizes))
+
+
+def closed_form(program: LogDetProgram) -> tuple[Matrix, Matrix, str] | None:
+    """D, its multiplier Z and the name of the formula, when the program has a closed-form optimum; otherwise None."""
+    constraint = program.constraints[0]
+    Q, B, pattern = constraint.Q, constraint.B, program.pattern
+    if Q is None or B is None:
+        return None
+    if isinstance(pattern, BlockPattern):
+        if pattern.is_full and _is_identity(Q):
+            return np.linalg.inv(B), B, "closed form D = (E[SLS])⁻¹"
+        return None
+    if len(pattern.sizes) > 1:
+        return None
+    W = pattern.W
+    M = Q.apply(W @ B @ W)
+    values, vectors = eigh(0.5 * (M + M.T), W, subset_by_index=[len(W) - 1, len(W) - 1])
+    z = vectors[:, 0]
+    return W / float(values[0]), np.outer(z, z), "closed form for a fixed direction"

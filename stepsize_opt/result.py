@@ -1,0 +1,193 @@
+"""The answer of :func:`stepsize_opt.optimal_stepsize`: a feasible D, its certificate, and what it predicts."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from solvers.maps import Indices, Matrix
+from solvers.outcome import SolverStats, Status
+from stepsize_opt.certificate import Certificate
+from stepsize_opt.complexity import coordinates_sent, iterations_needed
+
+_FORMAT = 1  # of the files that save() writes
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A diagonal block of D and of its multiplier Z: rows and columns ``indices``."""
+
+    indices: Indices
+    D: Matrix
+    Z: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class StepsizeResult:
+    """A stepsize matrix with its proof.
+
+    status: ``optimal`` only with a proved feasible D whose certified gap is within ``tol``.
+    certificate: feasible, margin, log_det, upper_bound, gap, all holding in exact arithmetic.
+    solver_stats: cvxpy's field names; ``solver_name`` lists what ran.
+    reductions: the exact reductions that were used, in words.
+    blocks: the diagonal blocks of D that are not zero by proof.
+    """
+
+    status: str
+    certificate: Certificate
+    blocks: tuple[Block, ...]
+    solver_stats: SolverStats
+    reductions: tuple[str, ...]
+    algorithm: str
+    sketch: str
+    structure: str
+    expected_nonzeros: float
+    tol: float
+    message: str = ""
+
+    @property
+    def d(self) -> int:
+        """Size of D."""
+        return self.certificate.d
+
+    @cached_property
+    def D(self) -> Matrix:
+        """The stepsize matrix, d×d, read-only; feasible whatever the status says."""
+        return self._assemble([block.D for block in self.blocks])
+
+    @cached_property
+    def dual(self) -> Matrix:
+        """The multiplier Z ⪰ 0 of the condition, d×d, read-only: with D it proves the upper bound."""
+        return self._assemble([block.Z for block in self.blocks])
+
+    def _assemble(self, parts: Sequence[Matrix]) -> Matrix:
+        out = np.zeros((self.d, self.d))
+        for block, part in zip(self.blocks, parts, strict=True):
+            if part.ndim == 1:
+                out[block.indices, block.indices] = part
+            else:
+                out[np.ix_(block.indices, block.indices)] = part
+        out.setflags(write=False)
+        return out
+
+    @property
+    def log_det(self) -> float:
+        """log det D, a lower bound tight to rounding."""
+        return self.certificate.log_det
+
+    @property
+    def rate(self) -> float:
+        """det(D)^{1/d}: after K steps the weighted mean of E‖∇f‖² is at most 2Δ⁰/(rate·K)."""
+        return math.exp(self.log_det / self.d)
+
+    @property
+    def gap(self) -> float:
+        """The certified gap, see :class:`Certificate`."""
+        return self.certificate.gap
+
+    def iterations(self, epsilon2: float, initial_gap: float) -> int:
+        """Iterations K that guarantee a weighted mean squared gradient norm of at most ε², from f(x⁰) − f^inf."""
+        return iterations_needed(self.rate, epsilon2, initial_gap)
+
+    def communication(self, epsilon2: float, initial_gap: float) -> float:
+        """Expected number of coordinates sent until ε² is guaranteed: iterations × expected_nonzeros."""
+        return coordinates_sent(self.iterations(epsilon2, initial_gap), self.expected_nonzeros)
+
+    def summary(self) -> dict[str, Any]:
+        """Everything but the matrices, as plain numbers and strings (what ``--json`` prints)."""
+        return {
+            "status": self.status,
+            "message": self.message,
+            "d": self.d,
+            "algorithm": self.algorithm,
+            "sketch": self.sketch,
+            "structure": self.structure,
+            "expected_nonzeros": self.expected_nonzeros,
+            "tol": self.tol,
+            "log_det": self.log_det,
+            "rate": self.rate,
+            "certificate": {**asdict(self.certificate), "gap": self.gap},
+            "solver_stats": asdict(self.solver_stats),
+            "reductions": list(self.reductions),
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Names and values for people to read."""
+        c, s = self.certificate, self.solver_stats
+        seconds = "" if s.solve_time is None else f", {s.solve_time:.3g} s"
+        iterations = "" if s.num_iters is None else f", {s.num_iters} iterations"
+        rows = [
+            ("status", self.status + (f" ({self.message})" if self.message else "")),
+            ("method", f"{self.algorithm}, sketch {self.sketch}, {self.structure} D, d = {self.d}"),
+            ("rate det(D)^(1/d)", f"{self.rate:.9g}"),
+            ("log det D / d", f"{self.log_det / self.d:.9f}"),
+            ("certified gap", f"{self.gap:.2e} (tolerance {self.tol:.0e})"),
+            ("feasible", f"{'proved' if c.feasible else 'not proved'}, margin {c.margin:.1e}"),
+            ("solver", f"{s.solver_name}{seconds}{iterations}"),
+        ]
+        if self.reductions:
+            rows.append(("reductions", "; ".join(self.reductions)))
+        return rows
+
+    def __repr__(self) -> str:
+        rows = self.rows()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(["StepsizeResult", *(f"  {name:<{width}}  {value}" for name, value in rows)])
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self.rows()
+        )
+        return f"<table><caption>StepsizeResult</caption>{cells}</table>"
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write D, Z and the summary to an npz file (plain arrays and JSON text, nothing pickled); return its path."""
+        target = Path(path)
+        if target.suffix != ".npz":
+            target = target.with_name(target.name + ".npz")
+        arrays: dict[str, Any] = {}
+        for i, block in enumerate(self.blocks):
+            arrays[f"indices_{i}"], arrays[f"D_{i}"], arrays[f"Z_{i}"] = block.indices, block.D, block.Z
+        meta = {"format": _FORMAT, "blocks": len(self.blocks), **self.summary()}
+        np.savez_compressed(target, D=self.D, meta=np.array(json.dumps(meta)), **arrays)
+        return target
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> StepsizeResult:
+        """Read what :meth:`save` wrote.  Raises ValueError for a file of another kind."""
+        with np.load(Path(path), allow_pickle=False) as data:
+            if "meta" not in data:
+                msg = f"{path} was not written by StepsizeResult.save: it holds no 'meta' entry"
+                raise ValueError(msg)
+            meta = json.loads(str(data["meta"]))
+            if meta.get("format") != _FORMAT:
+                msg = f"{path} has format {meta.get('format')!r}; this version reads format {_FORMAT}"
+                raise ValueError(msg)
+            blocks = tuple(
+                Block(data[f"indices_{i}"], data[f"D_{i}"], data[f"Z_{i}"]) for i in range(int(meta["blocks"]))
+            )
+        certificate = {key: value for key, value in meta["certificate"].items() if key != "gap"}
+        return StepsizeResult(
+            status=Status(meta["status"]).value,
+            certificate=Certificate(**certificate),
+            blocks=blocks,
+            solver_stats=SolverStats(**meta["solver_stats"]),
+            reductions=tuple(meta["reductions"]),
+            algorithm=meta["algorithm"],
+            sketch=meta["sketch"],
+            structure=meta["structure"],
+            expected_nonzeros=meta["expected_nonzeros"],
+            tol=meta["tol"],
+            message=meta["message"],
+        )

@@ -1,0 +1,121 @@
+"""Reading a smoothness matrix L: whatever the caller has becomes a checked symmetric float64 matrix.
+
+f is L-smooth when f(x) ≤ f(y) + ⟨∇f(y), x − y⟩ + ½⟨L(x − y), x − y⟩ (paper, Assumption 2).  L must be positive
+definite: along a null vector of L a stepsize may grow without bound, so log det D has no maximum.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import eigvalsh
+
+from solvers.maps import Matrix
+from stepsize_opt.verified import Enclosed, proved_cholesky
+
+SparseMatrix: TypeAlias = Any  # scipy.sparse's csr_array; its generic type differs between scipy versions
+Symmetric: TypeAlias = "Matrix | SparseMatrix"
+
+
+def read_matrix(name: str, value: Any) -> Symmetric:
+    """``value`` as a new square symmetric float64 array, or as a csr_array when it came as a scipy sparse matrix.
+
+    Takes arrays of any real dtype, nested lists, pandas frames, sparse matrices and read-only arrays, and never
+    changes them.  Raises TypeError for what is not a matrix of real numbers, ValueError for a wrong shape, a NaN or
+    infinite entry, or an asymmetry beyond rounding.
+    """
+    if sparse.issparse(value):
+        if value.dtype.kind not in "fiub":
+            msg = f"{name} must hold real numbers, got dtype {value.dtype}"
+            raise TypeError(msg)
+        unit = _unit(value.dtype)
+        S = sparse.csr_array(value, dtype=np.float64, copy=True)
+        S.sum_duplicates()
+        _check_shape(name, S.shape)
+        if not np.all(np.isfinite(S.data)):
+            msg = f"{name} contains NaN or infinite entries"
+            raise ValueError(msg)
+        difference = abs(S - S.T)
+        _check_symmetry(name, float(difference.max()), float(abs(S).max()), S.shape[0], unit)
+        S = (S + S.T) * 0.5
+        S.eliminate_zeros()
+        return S
+    try:
+        raw = np.asarray(value)
+    except ValueError as error:
+        msg = f"{name} must be a square matrix of real numbers; its rows have different lengths"
+        raise ValueError(msg) from error
+    if raw.dtype == object:
+        try:
+            raw = raw.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            msg = f"{name} must hold real numbers, got entries of type object"
+            raise TypeError(msg) from error
+    if raw.dtype.kind not in "fiub":
+        msg = f"{name} must hold real numbers, got dtype {raw.dtype}"
+        raise TypeError(msg)
+    _check_shape(name, raw.shape)
+    M = np.array(raw, dtype=np.float64)
+    if not np.all(np.isfinite(M)):
+        i, j = np.argwhere(~np.isfinite(M))[0]
+        msg = f"{name} contains NaN or infinite entries, the first at ({i}, {j})"
+        raise ValueError(msg)
+    _check_symmetry(name, float(np.max(np.abs(M - M.T))), float(np.max(np.abs(M))), M.shape[0], _unit(raw.dtype))
+    return 0.5 * M + 0.5 * M.T
+
+
+def _unit(dtype: np.dtype[Any]) -> float:
+    return float(np.finfo(dtype).eps) if dtype.kind == "f" else float(np.finfo(np.float64).eps)
+
+
+def _check_shape(name: str, shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or shape[0] != shape[1]:
+        msg = f"{name} must be a square matrix, got shape {shape}"
+        raise ValueError(msg)
+    if shape[0] == 0:
+        msg = f"{name} is empty; expected at least a 1×1 matrix"
+        raise ValueError(msg)
+
+
+def _check_symmetry(name: str, difference: float, size: float, d: int, unit: float) -> None:
+    # AᵀA computed by a general product is asymmetric by about d rounding errors of the largest entry.
+    if difference > 8.0 * d * unit * size:
+        msg = f"{name} must be symmetric, but |{name} − {name}ᵀ| reaches {difference:.3g}; pass ({name} + {name}.T)/2"
+        raise ValueError(msg)
+
+
+def power_of_two_scaling(diagonal: Matrix) -> Matrix:
+    """Λ_j = 2^{−⌊½ log₂ M_jj⌉}: ΛMΛ has diagonal entries in [½, 2), and the scaling has no rounding error."""
+    mantissa, exponent = np.frexp(diagonal)
+    return np.asarray(np.ldexp(1.0, -np.rint(0.5 * (exponent + np.log2(mantissa))).astype(int)))
+
+
+def check_positive_definite(name: str, M: Matrix, remedy: str) -> None:
+    """Raise ValueError unless M is proved positive definite in float64, saying whether it is indefinite or singular."""
+    diagonal = np.diagonal(M)
+    if np.any(diagonal <= 0.0):
+        j = int(np.argmin(diagonal))
+        kind = "singular" if diagonal[j] == 0.0 and not np.any(M[j]) else "indefinite"
+        msg = f"{name} is {kind}: its diagonal entry {j} is {diagonal[j]:.6g}; {remedy}"
+        raise ValueError(msg)
+    scale = power_of_two_scaling(diagonal)
+    scaled = scale[:, None] * M * scale
+    if proved_cholesky(Enclosed(scaled, np.zeros_like(scaled))) is not None:
+        return
+    spectrum = eigvalsh(scaled)
+    low, high = float(spectrum[0]), float(spectrum[-1])
+    # eigvalsh is backward stable: eigenvalues are right to about d rounding errors of the largest.
+    if low < -4.0 * len(M) * np.finfo(float).eps * high:
+        msg = f"{name} is indefinite: after diagonal scaling its smallest eigenvalue is {low:.3g}; {remedy}"
+        raise ValueError(msg)
+    condition = math.inf if low <= 0.0 else high / low
+    msg = f"{name} is singular to working precision (condition number {condition:.2g} after diagonal scaling); {remedy}"
+    raise ValueError(msg)
+
+
+SMOOTHNESS_REMEDY = (
+    "a singular L leaves log det D unbounded; add a regulariser (L + 2λI) or drop the dependent coordinates"
+)
