@@ -1,4 +1,4 @@
-"""The solvers reached through cvxpy: for each its name, its objective, its limits and the options that reach high accuracy.
+"""The solvers reached through cvxpy: for each its name, its objective and the options that reach high accuracy.
 
 Every row of :data:`BACKENDS` is data.  Its options aim two orders below the gap asked for, because a solver's own
 tolerance speaks of its scaled residuals, not of log det D.

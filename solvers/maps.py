@@ -182,10 +182,10 @@ class CongruenceSum(PositiveMap):
         return int(self.matrices.shape[1])
 
     def apply(self, M: Matrix) -> Matrix:
-        return np.einsum("r,rij->ij", self.weights, self.matrices @ M @ self.matrices.transpose(0, 2, 1))
+        return np.asarray(np.einsum("r,rij->ij", self.weights, self.matrices @ M @ self.matrices.transpose(0, 2, 1)))
 
     def adjoint(self, Z: Matrix) -> Matrix:
-        return np.einsum("r,rij->ij", self.weights, self.matrices.transpose(0, 2, 1) @ Z @ self.matrices)
+        return np.asarray(np.einsum("r,rij->ij", self.weights, self.matrices.transpose(0, 2, 1) @ Z @ self.matrices))
 
     def magnitude(self, M: Matrix) -> Matrix:
         return CongruenceSum(self.weights, np.abs(self.matrices)).apply(M)

@@ -232,7 +232,7 @@ def repair(program: LogDetProgram, D: Matrix) -> Matrix | None:
     # Start at the rounding error of the eigenvalue and give way until the proof goes through; 10 % is a failure.
     retreat = 2.0 * D.shape[0] * UNIT
     while retreat < 0.1:
-        candidate = (scale * (1.0 - retreat)) * D
+        candidate = np.asarray((scale * (1.0 - retreat)) * D)
         if is_feasible(program, candidate):
             return candidate
         retreat *= 2.0
@@ -260,7 +260,7 @@ def _proved_psd(Z: Matrix) -> Matrix | None:
     diagonal = np.diagonal(clipped)
     lift = n * gamma(n + 2)  # what the proof by Cholesky takes away, see proved_cholesky
     for _ in range(30):
-        candidate = clipped + np.diag(lift * (diagonal + float(np.mean(diagonal))))
+        candidate = np.asarray(clipped + np.diag(lift * (diagonal + float(np.mean(diagonal)))))
         if proved_cholesky(Enclosed(candidate, np.zeros_like(candidate))) is not None:
             return candidate
         lift *= 4.0

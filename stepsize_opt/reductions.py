@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import eigh
+from scipy.linalg import eigh, inv
 from scipy.sparse.csgraph import connected_components
 
 from solvers.maps import DiagonalPlusScaled, Indices, Matrix, PositiveMap, Vector, block_slices
@@ -235,7 +235,7 @@ def closed_form(program: LogDetProgram) -> tuple[Matrix, Matrix, str] | None:
         return None
     if isinstance(pattern, BlockPattern):
         if pattern.is_full and _is_identity(Q):
-            return np.linalg.inv(B), B, "closed form D = (E[SLS])⁻¹"
+            return np.asarray(inv(B)), B, "closed form D = (E[SLS])⁻¹"
         return None
     if len(pattern.sizes) > 1:
         return None

@@ -32,7 +32,7 @@ def read_matrix(name: str, value: Any) -> Symmetric:
             msg = f"{name} must hold real numbers, got dtype {value.dtype}"
             raise TypeError(msg)
         unit = _unit(value.dtype)
-        S = sparse.csr_array(value, dtype=np.float64, copy=True)
+        S: Any = sparse.csr_array(value, dtype=np.float64, copy=True)
         S.sum_duplicates()
         _check_shape(name, S.shape)
         if not np.all(np.isfinite(S.data)):
