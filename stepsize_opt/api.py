@@ -13,9 +13,9 @@ import numpy as np
 from solvers.base import Settings, Solver
 from solvers.maps import Matrix
 from solvers.outcome import Outcome, SolverStats, Status
-from solvers.program import BlockPattern
+from solvers.program import BlockPattern, Pattern
 from solvers.registry import choose_solver, get_solver
-from stepsize_opt.certificate import Certificate, certify_program, repair
+from stepsize_opt.certificate import Certificate, Evaluation, certify_point, repair
 from stepsize_opt.complexity import positive_number
 from stepsize_opt.reductions import Component, Reduction, closed_form, reduce_problem
 from stepsize_opt.result import Block, StepsizeResult
@@ -183,16 +183,16 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     """Repair the raw point, certify it, and let the certificate decide the status."""
     program = component.program
     raw = np.asarray(outcome.D)
-    D = repair(program, raw)
-    if D is None:
-        # Not even a multiple of the raw point is feasible: fall back on the best multiple of the identity pattern,
-        # which is a poor but certified answer, and let the gap say so.
-        D = repair(program, _fallback(component))
-    if D is None:
+    repaired = repair(program, raw)
+    if repaired is None:
+        # Not even a multiple of the raw point is feasible: take the best multiple of a plain matrix, a poor answer but
+        # a proved one, and let the gap say so.
+        repaired = repair(program, _plain(program.pattern))
+    if repaired is None:
         msg = f"the answer of {outcome.stats.solver_name} could not be repaired to a feasible stepsize"
         raise RuntimeError(msg)
-    references = (0.5 * (raw + raw.T),) if np.all(np.isfinite(raw)) else ()
-    certificate = certify_program(program, D, outcome.duals, references)
+    others = (raw,) if np.all(np.isfinite(raw)) else ()
+    certificate = certify_point(repaired, outcome.duals, others, tol)
     if certificate.is_optimal(tol):
         status = Status.OPTIMAL
     elif outcome.status in (Status.USER_LIMIT, Status.INTERRUPTED):
@@ -201,15 +201,14 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
         status = Status.INACCURATE
     block = Block(
         component.indices,
-        component.lift_stepsize(D),
-        component.lift_dual(outcome.duals[0]) if outcome.duals else np.zeros_like(D),
+        component.lift_stepsize(repaired.D),
+        component.lift_dual(outcome.duals[0]) if outcome.duals else np.zeros_like(raw),
     )
     certificate = certificate.rescaled(component.scale)
     return _Piece(block, certificate, outcome.stats, status, note, outcome.message)
 
 
-def _fallback(component: Component) -> Matrix:
-    pattern = component.program.pattern
+def _plain(pattern: Pattern) -> Matrix:
     return np.eye(pattern.d) if isinstance(pattern, BlockPattern) else pattern.W
 
 
@@ -335,15 +334,16 @@ def certify(
             msg = f"dual is {len(Z)}×{len(Z)} but L is {sketch.d}×{sketch.d}"
             raise ValueError(msg)
         duals = (whole.lower_dual(Z),)
+    given = Evaluation(whole.program, scaled)
     repaired = repair(whole.program, scaled)
-    references = () if repaired is None else (repaired,)
-    given = certify_program(whole.program, scaled, duals, references).rescaled(whole.scale)
-    given = replace(given, upper_bound=min(solved, given.upper_bound))
+    others = () if repaired is None else (repaired.D,)
+    found = certify_point(given, duals, others).rescaled(whole.scale)
+    found = replace(found, upper_bound=min(solved, found.upper_bound))
     if repaired is None:
-        return StepsizeCheck(given, 0.0, math.inf)
-    best = certify_program(whole.program, repaired, ()).rescaled(whole.scale)
-    scale = float(np.trace(repaired) / np.trace(scaled))
-    return StepsizeCheck(given, scale, replace(best, upper_bound=given.upper_bound).gap)
+        return StepsizeCheck(found, 0.0, math.inf)
+    best = certify_point(repaired, ()).rescaled(whole.scale)
+    scale = float(np.trace(repaired.D) / np.trace(scaled))
+    return StepsizeCheck(found, scale, replace(best, upper_bound=found.upper_bound).gap)
 
 
 def _dense(M: Symmetric) -> Matrix:

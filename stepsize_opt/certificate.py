@@ -31,15 +31,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
 from solvers.maps import CongruenceSum, DiagonalPlusScaled, Hadamard, Layered, Matrix, PositiveMap, Vector, block_slices
-from solvers.program import BlockPattern, Constraint, LogDetProgram, ScaledPattern
+from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern, ScaledPattern
 from stepsize_opt.verified import (
     UNIT,
     Enclosed,
+    cholesky_shift,
     gamma,
     inner_from_above,
     log_det_from_above,
@@ -97,8 +99,50 @@ class Certificate:
         )
 
 
-def _constraint_value(con: Constraint, D: Matrix) -> Enclosed:
-    """An enclosure of G(D) = C + aD + c det(D)^{1/d} E − 𝒬(DBD)."""
+class Evaluation:
+    """A stepsize matrix D with enclosures of every D B_j D and G_j(D), computed once and used by all that follows."""
+
+    def __init__(self, program: LogDetProgram, D: Matrix) -> None:
+        self.program = program
+        self.D = D
+        self.quadratic: list[Enclosed | None] = [
+            None if con.B is None else _quadratic_term(con.B, con.B_error, D) for con in program.constraints
+        ]
+        self.values = [_constraint_value(con, D, M) for con, M in zip(program.constraints, self.quadratic, strict=True)]
+
+    @cached_property
+    def feasible(self) -> bool:
+        """Whether D ≻ 0 has the pattern and every G_j(D) ⪰ 0, *proved* for the floats of D."""
+        if not _has_pattern(self.program.pattern, self.D) or self.log_det is None:
+            return False
+        return all(proved_cholesky(value) is not None for value in self.values)
+
+    @cached_property
+    def log_det(self) -> float | None:
+        """A proved lower bound on log det D, or None when D is not proved positive definite."""
+        return log_det_from_below(Enclosed(self.D, np.zeros_like(self.D)))
+
+    @cached_property
+    def margin(self) -> float:
+        """min_j λmin(D^{−½} G_j(D) D^{−½}): nonnegative just when D is feasible; −inf when D is not definite."""
+        try:
+            return min(_whitened_extreme(value.value, self.D, largest=False) for value in self.values)
+        except LinAlgError:
+            return -math.inf
+
+    @property
+    def doubt(self) -> float:
+        """An upper bound, relative to D, on what rounding may take from the G_j(D): what a proof needs as margin."""
+        root = cholesky(self.D, lower=True)
+        worst = 0.0
+        for value in self.values:
+            half = solve_triangular(root, np.diag(np.sqrt(cholesky_shift(value))), lower=True)
+            worst = max(worst, float(np.linalg.norm(half, 2)) ** 2)
+        return worst
+
+
+def _constraint_value(con: Constraint, D: Matrix, M: Enclosed | None) -> Enclosed:
+    """An enclosure of G(D) = C + aD + c det(D)^{1/d} E − 𝒬(M) with M = DBD."""
     value = con.a * D
     error = UNIT * np.abs(value)
     if con.C is not None:
@@ -111,11 +155,9 @@ def _constraint_value(con: Constraint, D: Matrix) -> Enclosed:
         term = con.c * tau * con.E
         value = value + term
         error = error + UNIT * (np.abs(value) + 2.0 * np.abs(term))
-    if con.Q is not None and con.B is not None:
-        M = _quadratic_term(con.B, con.B_error, D)
-        quadratic = con.Q.apply(M.value)
-        value = value - quadratic
-        # The map itself rounds: at most 2d products and sums for each entry, and its coefficients are rounded once.
+    if con.Q is not None and M is not None:
+        value = value - con.Q.apply(M.value)
+        # The map rounds too, and so did its coefficients.
         error = error + con.Q.magnitude(M.error + gamma(map_roundings(con.Q)) * np.abs(M.value)) + UNIT * np.abs(value)
     return Enclosed(value, error).symmetric()
 
@@ -139,7 +181,7 @@ def map_roundings(Q: PositiveMap) -> int:
     return 2 * Q.d + int(atoms) + 4
 
 
-def _whitened_extreme(A: Matrix, D: Matrix, largest: bool) -> float:
+def _whitened_extreme(A: Matrix, D: Matrix, *, largest: bool) -> float:
     """Extreme eigenvalue of D^{−½} A D^{−½}, in plain floating point."""
     C = cholesky(D, lower=True)
     half = solve_triangular(C, A, lower=True)
@@ -148,25 +190,9 @@ def _whitened_extreme(A: Matrix, D: Matrix, largest: bool) -> float:
     return float(eigh(0.5 * (W + W.T), eigvals_only=True, subset_by_index=[index, index])[0])
 
 
-def margin(program: LogDetProgram, D: Matrix) -> float:
-    """min_j λmin(D^{−½} G_j(D) D^{−½}): nonnegative just when D is feasible; −inf when D is not positive definite."""
-    try:
-        return min(_whitened_extreme(_constraint_value(con, D).value, D, False) for con in program.constraints)
-    except LinAlgError:
-        return -math.inf
-
-
-def is_feasible(program: LogDetProgram, D: Matrix) -> bool:
-    """Whether D ≻ 0 and every G_j(D) ⪰ 0 is *proved* for the given floats."""
-    if not _has_pattern(program, D) or proved_cholesky(Enclosed(D, np.zeros_like(D))) is None:
-        return False
-    return all(proved_cholesky(_constraint_value(con, D)) is not None for con in program.constraints)
-
-
-def _has_pattern(program: LogDetProgram, D: Matrix) -> bool:
+def _has_pattern(pattern: Pattern, D: Matrix) -> bool:
     if not np.array_equal(D, D.T):
         return False
-    pattern = program.pattern
     if isinstance(pattern, BlockPattern):
         return pattern.is_full or np.array_equal(D, pattern.project(D))
     for s in block_slices(pattern.sizes):
@@ -177,17 +203,16 @@ def _has_pattern(program: LogDetProgram, D: Matrix) -> bool:
     return np.array_equal(D, BlockPattern(pattern.sizes).project(D))
 
 
-def feasible_scale(program: LogDetProgram, D: Matrix) -> float:
+def feasible_scale(at: Evaluation) -> float:
     """The largest t with tD feasible, in plain floating point; 0 when there is none."""
     scale = math.inf
-    for con in program.constraints:
-        if con.Q is not None and con.B is not None and con.is_homogeneous and con.c == 0.0:
+    for con, M in zip(at.program.constraints, at.quadratic, strict=True):
+        if con.Q is not None and M is not None and con.is_homogeneous and con.c == 0.0:
             if con.a <= 0.0:
                 return 0.0
-            M = con.Q.apply(sandwich(D, con.B, D).value)
-            scale = min(scale, con.a / _whitened_extreme(M, D, True))
+            scale = min(scale, con.a / _whitened_extreme(con.Q.apply(M.value), at.D, largest=True))
         else:
-            scale = min(scale, _scale_by_bisection(con, D))
+            scale = min(scale, _scale_by_bisection(con, at.D))
     return scale
 
 
@@ -195,7 +220,7 @@ def _scale_by_bisection(con: Constraint, D: Matrix) -> float:
     """The largest t with G(tD) ⪰ 0; t ↦ G(tD) is concave, so the feasible t form an interval that starts at 0."""
 
     def inside(t: float) -> bool:
-        return _whitened_extreme(con.evaluate(t * D), t * D, False) >= 0.0
+        return _whitened_extreme(con.evaluate(t * D), t * D, largest=False) >= 0.0
 
     low, high = 0.0, 1.0
     while inside(high) and high < 1e300:
@@ -212,7 +237,7 @@ def _scale_by_bisection(con: Constraint, D: Matrix) -> float:
     return low
 
 
-def repair(program: LogDetProgram, D: Matrix) -> Matrix | None:
+def repair(program: LogDetProgram, D: Matrix) -> Evaluation | None:
     """The given D, symmetrised, put into its pattern and scaled to a *proved* feasible point next to the boundary.
 
     Returns None when D is not positive definite or no feasible scale is found.
@@ -224,16 +249,18 @@ def repair(program: LogDetProgram, D: Matrix) -> Matrix | None:
     else:
         D = _nearest_scaling(pattern, D)
     try:
-        scale = feasible_scale(program, D)
-    except LinAlgError:
+        at = Evaluation(program, D)
+        scale = feasible_scale(at)
+        if not (0.0 < scale < math.inf):
+            return None
+        # Retreat by what the proof needs, or by the rounding of the eigenvalue behind the scale if that is more;
+        # give way further until the proof goes through.  10 % is a failure.
+        retreat = max(1.25 * at.doubt, 2.0 * program.d * UNIT)
+    except (LinAlgError, ValueError):  # not positive definite, or not finite
         return None
-    if not (0.0 < scale < math.inf):
-        return None
-    # Start at the rounding error of the eigenvalue and give way until the proof goes through; 10 % is a failure.
-    retreat = 2.0 * D.shape[0] * UNIT
     while retreat < 0.1:
-        candidate = np.asarray((scale * (1.0 - retreat)) * D)
-        if is_feasible(program, candidate):
+        candidate = Evaluation(program, np.asarray((scale * (1.0 - retreat)) * D))
+        if candidate.feasible:
             return candidate
         retreat *= 2.0
     return None
@@ -267,17 +294,17 @@ def _proved_psd(Z: Matrix) -> Matrix | None:
     return None
 
 
-def upper_bound(program: LogDetProgram, duals: Sequence[Matrix], reference: Matrix) -> float:
+def upper_bound(at: Evaluation, duals: Sequence[Matrix]) -> float:
     """A proved upper bound on log det D over the feasible set; +inf when these multipliers prove nothing.
 
-    ``duals`` holds one Z_j for each constraint, of any quality and scale; ``reference`` is D̂ ≻ 0, best the answer.
+    ``duals`` holds one Z_j for each constraint, of any quality and scale; ``at`` is the reference D̂, best the answer.
     """
+    program, D = at.program, at.D
     d = program.d
-    D = 0.5 * (reference + reference.T)
     Q = np.zeros((d, d))
     Q_error = np.zeros((d, d))
     linear = 0.0
-    for con, dual in zip(program.constraints, duals, strict=True):
+    for con, M, dual in zip(program.constraints, at.quadratic, duals, strict=True):
         Z = _proved_psd(dual)
         if Z is None:
             continue  # a zero multiplier is a valid one
@@ -290,7 +317,7 @@ def upper_bound(program: LogDetProgram, duals: Sequence[Matrix], reference: Matr
             weight, inverse = _determinant_tangent(con, Z, D)
             Q = Q - weight * inverse.value
             Q_error += weight * inverse.error + UNIT * (np.abs(Q) + 3.0 * weight * np.abs(inverse.value))
-        if con.Q is not None and con.B is not None:
+        if con.Q is not None and con.B is not None and M is not None:
             R = con.Q.adjoint(Z)
             R = 0.5 * (R + R.T)
             R_error = gamma(map_roundings(con.Q)) * con.Q.magnitude(np.abs(Z))
@@ -301,7 +328,7 @@ def upper_bound(program: LogDetProgram, duals: Sequence[Matrix], reference: Matr
                 half_error += (np.abs(R) + R_error) @ np.abs(D) @ con.B_error * (1.0 + gamma(2 * d))
             Q = Q + (half.value + half.value.T)
             Q_error += half_error + half_error.T + 2.0 * UNIT * (np.abs(half.value + half.value.T) + np.abs(Q))
-            linear += inner_from_above(Enclosed(R, R_error), _quadratic_term(con.B, con.B_error, D))
+            linear += inner_from_above(Enclosed(R, R_error), M)
     if not (math.isfinite(linear) and linear > 0.0):
         return math.inf
     t = d / linear  # the best common factor of the multipliers; any rounding of it leaves the bound valid
@@ -355,17 +382,24 @@ def _log_det_conjugate(program: LogDetProgram, Q: Enclosed) -> float | None:
     return math.fsum(total)
 
 
-def certify_program(
-    program: LogDetProgram, D: Matrix, duals: Sequence[Matrix], references: Sequence[Matrix] = ()
+def certify_point(
+    at: Evaluation, duals: Sequence[Matrix], others: Sequence[Matrix] = (), tol: float = 0.0
 ) -> Certificate:
-    """The certificate of a given D: feasible or not, margin, log det, and the best bound over the reference points."""
-    feasible = is_feasible(program, D)
-    bounds = [upper_bound(program, duals, reference) for reference in (D, *references)] if duals else [math.inf]
-    below = log_det_from_below(Enclosed(D, np.zeros_like(D)))
-    return Certificate(
-        feasible=feasible,
-        margin=margin(program, D),
-        log_det=-math.inf if below is None else below,
-        upper_bound=min(bounds),
-        d=program.d,
+    """The certificate of a stepsize: feasible or not, margin, log det, and an upper bound from the multipliers.
+
+    The bound is taken with D itself as reference; while it leaves a gap above ``tol``, the other reference points are
+    tried too (a solver's multipliers fit its raw point better than the repaired one).
+    """
+    certificate = Certificate(
+        feasible=at.feasible,
+        margin=at.margin,
+        log_det=-math.inf if at.log_det is None else at.log_det,
+        upper_bound=upper_bound(at, duals) if duals else math.inf,
+        d=at.program.d,
     )
+    for other in others if duals else ():
+        if certificate.is_optimal(tol):
+            break
+        bound = upper_bound(Evaluation(at.program, 0.5 * (other + other.T)), duals)
+        certificate = replace(certificate, upper_bound=min(certificate.upper_bound, bound))
+    return certificate

@@ -100,14 +100,17 @@ def sandwich(A: Matrix, B: Matrix, C: Matrix) -> Enclosed:
     return Enclosed(value, error)
 
 
+def cholesky_shift(A: Enclosed) -> Vector:
+    """What :func:`proved_cholesky` takes off the diagonal: nφ a_jj for its own rounding and the row sums of the error."""
+    n = A.value.shape[0]
+    # The factor 2 covers the rounding of the subtraction and of the row sums themselves.
+    return np.asarray(2.0 * (n * gamma(n + 2) * np.abs(np.diagonal(A.value)) + A.error.sum(axis=1)))
+
+
 def proved_cholesky(A: Enclosed) -> Matrix | None:
     """A lower triangular factor G with A ⪰ G Gᵀ for every matrix in the enclosure, or None when that is not proved."""
-    value, n = A.value, A.value.shape[0]
-    diagonal = np.diagonal(value)
-    # The factor 2 covers the rounding of the subtraction and of the row sums themselves.
-    phi = n * gamma(n + 2)
-    shifted = value.copy()
-    np.einsum("ii->i", shifted)[:] -= 2.0 * (phi * np.abs(diagonal) + A.error.sum(axis=1))
+    shifted = A.value.copy()
+    np.einsum("ii->i", shifted)[:] -= cholesky_shift(A)
     if not np.all(np.isfinite(shifted)):
         return None
     factor, info = lapack.dpotrf(shifted, lower=1, clean=1)
