@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap, block_slices
+from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap, Vector, block_slices
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +79,8 @@ Pattern = BlockPattern | ScaledPattern
 class Constraint:
     """C + a D + c det(D)^{1/d} E − 𝒬(D B D) ⪰ 0; a missing matrix is zero.
 
-    ``B_error`` bounds, entry by entry, how far the stored B is from the one meant (a computed E[TLT] is rounded).
-    Solvers ignore it; the certificate holds for every B within it.
+    ``B_slack`` is a vector r with B − Diag(r) ⪯ B̄ ⪯ B + Diag(r) for the matrix B̄ that is meant (a computed E[TLT] is
+    rounded).  Solvers ignore it; the certificate holds for every such B̄.
     """
 
     Q: PositiveMap | None = None
@@ -89,7 +89,7 @@ class Constraint:
     C: Matrix | None = None
     c: float = 0.0
     E: Matrix | None = None
-    B_error: Matrix | None = None
+    B_slack: Vector | None = None
 
     def __post_init__(self) -> None:
         if (self.Q is None) != (self.B is None):
@@ -134,10 +134,10 @@ class LogDetProgram:
 
     @staticmethod
     def single_node(
-        B: Matrix, Q: PositiveMap, pattern: Pattern | None = None, B_error: Matrix | None = None
+        B: Matrix, Q: PositiveMap, pattern: Pattern | None = None, B_slack: Vector | None = None
     ) -> LogDetProgram:
         """The program of condition (3): maximise log det D subject to 𝒬(D B D) ⪯ D."""
-        return LogDetProgram((Constraint(Q=Q, B=B, B_error=B_error),), pattern or BlockPattern((B.shape[0],)))
+        return LogDetProgram((Constraint(Q=Q, B=B, B_slack=B_slack),), pattern or BlockPattern((B.shape[0],)))
 
     @property
     def quadratic_lift_applies(self) -> bool:

@@ -16,7 +16,7 @@ from solvers.outcome import Outcome, SolverStats, Status
 from solvers.program import BlockPattern, Pattern
 from solvers.registry import choose_solver, get_solver
 from stepsize_opt.certificate import Certificate, Evaluation, certify_point, repair
-from stepsize_opt.complexity import positive_number
+from stepsize_opt.checks import positive_number
 from stepsize_opt.reductions import Component, Reduction, closed_form, reduce_problem
 from stepsize_opt.result import Block, StepsizeResult
 from stepsize_opt.sketches import Sketch

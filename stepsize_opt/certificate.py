@@ -100,13 +100,16 @@ class Certificate:
 
 
 class Evaluation:
-    """A stepsize matrix D with enclosures of every D B_j D and G_j(D), computed once and used by all that follows."""
+    """A stepsize matrix D with enclosures of every D B_j D and G_j(D), computed once and used by all that follows.
+
+    A rounded B_j is taken at its upper end, so that what is proved of G_j(D) holds for the matrix that is meant.
+    """
 
     def __init__(self, program: LogDetProgram, D: Matrix) -> None:
         self.program = program
         self.D = D
         self.quadratic: list[Enclosed | None] = [
-            None if con.B is None else _quadratic_term(con.B, con.B_error, D) for con in program.constraints
+            None if con.B is None else sandwich(D, _shifted_matrix(con, 1.0), D) for con in program.constraints
         ]
         self.values = [_constraint_value(con, D, M) for con, M in zip(program.constraints, self.quadratic, strict=True)]
 
@@ -162,13 +165,17 @@ def _constraint_value(con: Constraint, D: Matrix, M: Enclosed | None) -> Enclose
     return Enclosed(value, error).symmetric()
 
 
-def _quadratic_term(B: Matrix, B_error: Matrix | None, D: Matrix) -> Enclosed:
-    """An enclosure of DBD over every B within its error."""
-    M = sandwich(D, B, D)
-    if B_error is None:
-        return M
-    absD = np.abs(D)
-    return Enclosed(M.value, M.error + absD @ B_error @ absD * (1.0 + gamma(2 * len(D))))
+def _shifted_matrix(con: Constraint, sign: float) -> Matrix:
+    """B ± Diag(r): with + no smaller, with − no larger than the matrix that is meant."""
+    if con.B is None:
+        msg = "the constraint has no quadratic term"
+        raise ValueError(msg)
+    if con.B_slack is None:
+        return con.B
+    out = con.B.copy()
+    # Twice the slack, so that the rounding of this sum is covered too.
+    np.einsum("ii->i", out)[:] += sign * 2.0 * con.B_slack
+    return out
 
 
 def map_roundings(Q: PositiveMap) -> int:
@@ -253,6 +260,11 @@ def repair(program: LogDetProgram, D: Matrix) -> Evaluation | None:
         scale = feasible_scale(at)
         if not (0.0 < scale < math.inf):
             return None
+        if not 0.5 <= scale <= 2.0:
+            # Rounding is judged next to the boundary; a power of two gets there without rounding.
+            D = D * 2.0 ** round(math.log2(scale))
+            at = Evaluation(program, D)
+            scale = feasible_scale(at)
         # Retreat by what the proof needs, or by the rounding of the eigenvalue behind the scale if that is more;
         # give way further until the proof goes through.  10 % is a failure.
         retreat = max(1.25 * at.doubt, 2.0 * program.d * UNIT)
@@ -322,10 +334,13 @@ def upper_bound(at: Evaluation, duals: Sequence[Matrix]) -> float:
             R = 0.5 * (R + R.T)
             R_error = gamma(map_roundings(con.Q)) * con.Q.magnitude(np.abs(Z))
             R_error = np.maximum(R_error, R_error.T)
-            half = sandwich(R, D, con.B)
-            half_error = half.error + R_error @ (np.abs(D) @ np.abs(con.B)) * (1.0 + gamma(2 * d))
-            if con.B_error is not None:
-                half_error += (np.abs(R) + R_error) @ np.abs(D) @ con.B_error * (1.0 + gamma(2 * d))
+            # A smaller B has a larger feasible set: the lower end of a rounded B gives the valid bound, and its
+            # quadratic term may be replaced by the larger one of the upper end.  The tangent needs B ⪰ 0.
+            B = _shifted_matrix(con, -1.0)
+            if con.B_slack is not None and proved_cholesky(Enclosed(B, np.zeros_like(B))) is None:
+                return math.inf
+            half = sandwich(R, D, B)
+            half_error = half.error + R_error @ (np.abs(D) @ np.abs(B)) * (1.0 + gamma(2 * d))
             Q = Q + (half.value + half.value.T)
             Q_error += half_error + half_error.T + 2.0 * UNIT * (np.abs(half.value + half.value.T) + np.abs(Q))
             linear += inner_from_above(Enclosed(R, R_error), M)

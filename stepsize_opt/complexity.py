@@ -6,19 +6,8 @@ Theorem 1 of the paper: (1/K) Σ_{k<K} E‖∇f(xᵏ)‖²_{D/det(D)^{1/d}} ≤ 
 from __future__ import annotations
 
 import math
-from numbers import Real
 
-
-def positive_number(name: str, value: float) -> float:
-    """``value`` as a float; raises TypeError or ValueError unless it is a finite positive number."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        msg = f"{name} must be a number, got {value!r}"
-        raise TypeError(msg)
-    number = float(value)
-    if not (math.isfinite(number) and number > 0.0):
-        msg = f"{name} must be a finite positive number, got {value!r}"
-        raise ValueError(msg)
-    return number
+from stepsize_opt.checks import positive_number
 
 
 def iterations_needed(rate: float, epsilon2: float, initial_gap: float) -> int:

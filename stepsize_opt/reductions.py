@@ -117,10 +117,11 @@ def reduce_problem(L: Symmetric, Q: PositiveMap, pattern: Pattern, algorithm: st
 def _reduce_block(
     L: Matrix, Q: PositiveMap, pattern: Pattern, algorithm: str, indices: Indices, split: bool, out: Reduction
 ) -> None:
-    B, B_error = L, None
+    B: Matrix = L
+    B_slack: Vector | None = None
     commutes = algorithm == "det-CGD1" and split and _commutes(Q, pattern)
     if (algorithm == "det-CGD2" or commutes) and not _is_identity(Q):
-        B, B_error = _rounded_image(Q, L)
+        B, B_slack = _rounded_image(Q, L)
         Q = DiagonalPlusScaled.identity(len(L))
     if algorithm == "det-CGD2":
         out.note("condition (4) is D ⪯ (E[TLT])⁻¹")
@@ -141,23 +142,24 @@ def _reduce_block(
         if piece.size == 1 and split:
             continue
         part = np.ix_(piece, piece)
-        error = None if B_error is None else B_error[part]
-        program, scale = _scaled_program(B[part], error, Q.restrict(piece), _sub_pattern(pattern, piece))
+        slack = None if B_slack is None else B_slack[piece]
+        program, scale = _scaled_program(B[part], slack, Q.restrict(piece), _sub_pattern(pattern, piece))
         if np.any(scale != 1.0):
             out.note("diagonal scaling")
         out.components.append(Component(indices[piece], scale, program))
 
 
-def _rounded_image(Q: PositiveMap, L: Matrix) -> tuple[Matrix, Matrix]:
-    """𝒬(L) and an entrywise bound on its rounding."""
+def _rounded_image(Q: PositiveMap, L: Matrix) -> tuple[Matrix, Vector]:
+    """𝒬(L) and a vector r with −Diag(r) ⪯ rounding ⪯ Diag(r): the row sums of an entrywise bound."""
     B = Q.apply(L)
     B = 0.5 * (B + B.T)
     error = gamma(map_roundings(Q)) * Q.magnitude(np.abs(L))
-    return B, np.maximum(error, error.T) + UNIT * np.abs(B)
+    error = np.maximum(error, error.T) + UNIT * np.abs(B)
+    return B, np.asarray(error.sum(axis=1))
 
 
 def _scaled_program(
-    B: Matrix, B_error: Matrix | None, Q: PositiveMap, pattern: Pattern
+    B: Matrix, B_slack: Vector | None, Q: PositiveMap, pattern: Pattern
 ) -> tuple[LogDetProgram, Vector]:
     diagonal = np.diagonal(B)
     labels = Q.groups
@@ -168,8 +170,8 @@ def _scaled_program(
     scaled = scale[:, None] * B * scale
     if isinstance(pattern, ScaledPattern):
         pattern = ScaledPattern(pattern.sizes, pattern.W / scale[:, None] / scale)
-    error = None if B_error is None else scale[:, None] * B_error * scale
-    return LogDetProgram.single_node(scaled, Q, pattern, error), scale
+    slack = None if B_slack is None else scale**2 * B_slack
+    return LogDetProgram.single_node(scaled, Q, pattern, slack), scale
 
 
 def _groups(B: Symmetric, Q: PositiveMap, pattern: Pattern) -> Iterator[Indices]:

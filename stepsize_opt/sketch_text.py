@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stepsize_opt.checks import whole_number
 from stepsize_opt.sketches import (
     BernQ,
     Gaussian,
@@ -29,7 +30,6 @@ from stepsize_opt.sketches import (
     LayerWise,
     RandK,
     Sketch,
-    whole_number,
 )
 
 __all__ = ["parse_sketch"]

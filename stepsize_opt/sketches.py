@@ -26,13 +26,11 @@ Sketches are immutable, compare by value and hold read-only copies of the arrays
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cached_property, reduce
+from dataclasses import dataclass, field
 from itertools import combinations
-from math import comb, isfinite, prod
-from numbers import Real
+from math import comb
 from typing import TypeAlias
 
 import numpy as np
@@ -50,6 +48,21 @@ from solvers.maps import (
     block_slices,
     hadamard,
 )
+from stepsize_opt.checks import (
+    SLACK,
+    Array,
+    check_unbiased,
+    distribution,
+    items,
+    layer_sizes,
+    probability_array,
+    read_only,
+    real_array,
+    real_number,
+    symmetric_part,
+    whole_number,
+)
+from stepsize_opt.sketch_base import DiagonalBase, Law, Sketch, check_listable, independent_law
 
 __all__ = [
     "BernQ",
@@ -63,168 +76,11 @@ __all__ = [
     "Sketch",
 ]
 
-Array: TypeAlias = NDArray[np.float64]
 DiagonalSampler: TypeAlias = Callable[[np.random.Generator, int], ArrayLike]
-Law: TypeAlias = tuple[Vector, Array]
-
-# Relative slack of the checks E[S] = I, S ⪰ 0, Sᵀ = S and P ⪰ 11ᵀ.  Arrays computed in double precision (a
-# projection from a QR factorisation, an average of 10⁵ terms) miss these by 1e-11 or less; a value typed with a
-# few digits (0.333 for 1/3) or stored in single precision misses them by 1e-8 or more.  1e-9 tells them apart.
-_SLACK = 1e-9
-
-# support() lists at most this many outcomes.
-_MAX_OUTCOMES = 100_000
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Sketch(ABC):
-    """A random symmetric positive semidefinite d×d matrix S with E[S] = I.
-
-    Every random number comes from the ``numpy.random.Generator`` passed in: equal generators give equal draws,
-    and ``apply(x, rng)`` on a vector equals ``sample(rng) @ x`` for a generator in the same state.
-    """
-
-    d: int
-
-    @cached_property
-    def map(self) -> PositiveMap:
-        """𝒫(M) = E[S M S] as an exact positive map, in its cheapest form."""
-        return self._map()
-
-    def second_moment(self, M: ArrayLike) -> Matrix:
-        """E[S M S] for a symmetric d×d matrix M.
-
-        Raises ValueError if M is not a symmetric d×d matrix of finite numbers.
-        """
-        return self.map.apply(self._square("M", M))
-
-    def centered_second_moment(self, M: ArrayLike) -> Matrix:
-        """E[(S − I) M (S − I)] = E[S M S] − M for a symmetric d×d matrix M; raises as :meth:`second_moment`."""
-        return self.map.centered().apply(self._square("M", M))
-
-    def adjoint(self, Z: ArrayLike) -> Matrix:
-        """𝒫*(Z), defined by ⟨𝒫*(Z), M⟩ = ⟨Z, 𝒫(M)⟩; it is E[S Z S] again, because S is symmetric."""
-        return self.map.adjoint(self._square("Z", Z))
-
-    def sample(self, rng: np.random.Generator) -> Matrix:
-        """One draw of S as a dense d×d matrix, for tests and small d; use :meth:`apply` to compress vectors."""
-        return self._sample(_generator(rng))
-
-    def apply(self, x: ArrayLike, rng: np.random.Generator) -> Array:
-        """S x for a vector x of shape (d,); for rows of shape (m, d), each row with its own independent S.
-
-        No d×d matrix is formed.  Raises ValueError if x has another shape.
-        """
-        X = _numbers("x", x, finite=False)
-        if X.ndim not in (1, 2) or X.shape[-1] != self.d:
-            msg = f"x must have shape ({self.d},) or (m, {self.d}), got {X.shape}"
-            raise ValueError(msg)
-        return self._apply_rows(np.atleast_2d(X), _generator(rng)).reshape(X.shape)
-
-    @property
-    @abstractmethod
-    def expected_nonzeros(self) -> float:
-        """Numbers sent per round, on average: for a diagonal sketch the expected nonzeros of S x."""
-
-    @property
-    def omega(self) -> float:
-        """The smallest ω with E‖Sx − x‖² ≤ ω‖x‖² for every x, which is λmax(E[S²]) − 1."""
-        variance = self.map.centered().apply(np.eye(self.d))
-        largest = np.diagonal(variance).max() if self.is_diagonal else np.linalg.eigvalsh(variance)[-1]
-        return max(0.0, float(largest))
-
-    @property
-    @abstractmethod
-    def text(self) -> str:
-        """The form that ``parse_sketch`` reads, such as ``randk:8``; a description in brackets where none exists."""
-
-    def support(self) -> Law:
-        """The law of S, outcome by outcome: weights (R,), and diagonals (R, d) or matrices (R, d, d).
-
-        Raises ValueError if the law is not finite, not known, or has more than 100 000 outcomes.
-        """
-        msg = f"{self} has no finite support to list"
-        raise ValueError(msg)
-
-    @property
-    def is_diagonal(self) -> bool:
-        """True when every outcome of S is a diagonal matrix."""
-        return False
-
-    @property
-    def second_moment_matrix(self) -> Matrix:
-        """P = E[s sᵀ] of a diagonal sketch S = Diag(s), dense; raises ValueError if the sketch is not diagonal."""
-        P = self.map.hadamard_matrix
-        if P is None:
-            raise self._not_diagonal()
-        return _read_only(P)
-
-    def sample_diagonal(self, rng: np.random.Generator, size: int) -> Matrix:
-        """``size`` independent diagonals of S, shape (size, d); raises ValueError if the sketch is not diagonal."""
-        return self._diagonals(_generator(rng), whole_number("size", size, low=0))
-
-    @abstractmethod
-    def _map(self) -> PositiveMap: ...
-
-    @abstractmethod
-    def _sample(self, rng: np.random.Generator) -> Matrix: ...
-
-    @abstractmethod
-    def _apply_rows(self, X: Matrix, rng: np.random.Generator) -> Matrix: ...
-
-    def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
-        raise self._not_diagonal()
-
-    def _not_diagonal(self) -> ValueError:
-        return ValueError(f"{self} is not diagonal: it has neither a matrix P nor diagonals to sample")
-
-    def _square(self, name: str, value: ArrayLike) -> Matrix:
-        M = _numbers(name, value)
-        if M.shape != (self.d, self.d):
-            msg = f"{name} must have shape ({self.d}, {self.d}), as {self} has d={self.d}; got {M.shape}"
-            raise ValueError(msg)
-        return _symmetric(name, M)
-
-    def _set(self, **values: object) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-    def _key(self) -> tuple[object, ...]:
-        values = (getattr(self, f.name) for f in fields(self))
-        return tuple((v.shape, v.tobytes()) if isinstance(v, np.ndarray) else v for v in values)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sketch) and type(other) is type(self) and other._key() == self._key()
-
-    def __hash__(self) -> int:
-        return hash((type(self), self._key()))
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        return f"<{self.text}>"
-
-
-class _Diagonal(Sketch):
-    """What all diagonal sketches share: S x is an entrywise product with a sampled diagonal."""
-
-    @property
-    def is_diagonal(self) -> bool:
-        return True
-
-    def _sample(self, rng: np.random.Generator) -> Matrix:
-        return np.diag(self._diagonals(rng, 1)[0])
-
-    def _apply_rows(self, X: Matrix, rng: np.random.Generator) -> Matrix:
-        return X * self._diagonals(rng, len(X))
-
-    @abstractmethod
-    def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix: ...
 
 
 @dataclass(frozen=True, eq=False)
-class Identity(_Diagonal):
+class Identity(DiagonalBase):
     """No compression, S = I: 𝒫(M) = M.  Raises ValueError unless d is a whole number of at least 1."""
 
     def __post_init__(self) -> None:
@@ -249,7 +105,7 @@ class Identity(_Diagonal):
 
 
 @dataclass(frozen=True, eq=False)
-class RandK(_Diagonal):
+class RandK(DiagonalBase):
     """Rand-k: k of the d coordinates, drawn uniformly without replacement, each multiplied by d/k.
 
     𝒫(M) = P ∘ M with P_jj = d/k and P_ij = (d/k)² · k(k−1)/(d(d−1)) = d(k−1)/(k(d−1)), and ω = d/k − 1.
@@ -288,12 +144,12 @@ class RandK(_Diagonal):
         return f"randk:{self.k}"
 
     def support(self) -> Law:
-        outcomes = _listable(self, comb(self.d, self.k))
+        outcomes = check_listable(self, comb(self.d, self.k))
         subsets = np.array(list(combinations(range(self.d), self.k)), dtype=np.intp)
         return np.full(outcomes, 1.0 / outcomes), self._indicators(subsets)
 
 
-class _Coins(_Diagonal):
+class _Coins(DiagonalBase):
     """Independent coins: layer i, of sizes[i] coordinates, is kept with probability q[i] and then divided by it."""
 
     @abstractmethod
@@ -316,7 +172,7 @@ class _Coins(_Diagonal):
             laws.append(
                 (np.ones(1), kept) if q == 1.0 else (np.array([q, 1.0 - q]), np.vstack([kept, np.zeros((1, n))]))
             )
-        return _independent(self, laws)
+        return independent_law(self, laws)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -333,12 +189,12 @@ class BernQ(_Coins):
     sizes: tuple[int, ...]
 
     def __init__(self, q: ArrayLike, sizes: int | Sequence[int]) -> None:
-        layers = _layer_sizes(sizes)
-        probabilities = _probabilities("q", q, dimensions=(0, 1))
+        layers = layer_sizes(sizes)
+        probabilities = probability_array("q", q, dimensions=(0, 1))
         if probabilities.size not in (1, len(layers)):
             msg = f"q must be one number or one for each of the {len(layers)} layers, got {probabilities.size} numbers"
             raise ValueError(msg)
-        per_layer = _read_only(np.broadcast_to(probabilities.ravel(), len(layers)).copy())
+        per_layer = read_only(np.broadcast_to(probabilities.ravel(), len(layers)).copy())
         self._set(d=sum(layers), q=per_layer, sizes=layers)
 
     def _coins(self) -> tuple[Vector, tuple[int, ...]]:
@@ -367,7 +223,7 @@ class IndependentSampling(_Coins):
     p: Vector
 
     def __init__(self, p: ArrayLike) -> None:
-        probabilities = _probabilities("p", p, dimensions=(1,))
+        probabilities = probability_array("p", p, dimensions=(1,))
         self._set(d=probabilities.size, p=probabilities)
 
     def _coins(self) -> tuple[Vector, tuple[int, ...]]:
@@ -381,7 +237,7 @@ class IndependentSampling(_Coins):
         return f"independent:{_join(_shortest(self.p))}"
 
 
-class DiagonalSketch(_Diagonal):
+class DiagonalSketch(DiagonalBase):
     """Any diagonal sketch S = Diag(s), 𝒫(M) = P ∘ M: from the law of s or from its second moments."""
 
     @staticmethod
@@ -411,20 +267,20 @@ class _SupportDiagonal(DiagonalSketch):
     weights: Vector
 
     def __init__(self, vectors: ArrayLike, weights: ArrayLike) -> None:
-        V = _numbers("vectors", vectors)
+        V = real_array("vectors", vectors)
         if V.ndim != 2 or V.size == 0:
             msg = f"vectors must have shape (R, d) with R and d at least 1, got {V.shape}"
             raise ValueError(msg)
         if np.any(V < 0.0):
             msg = f"vectors must be nonnegative, because S = Diag(s) ⪰ 0; got an entry {V.min():g}"
             raise ValueError(msg)
-        w = _distribution(weights, len(V), "vectors")
-        _check_unbiased("vectors", w @ V, np.ones(V.shape[1]), w @ V)
-        self._set(d=V.shape[1], vectors=_read_only(V), weights=w)
+        w = distribution(weights, len(V), "vectors")
+        check_unbiased("vectors", w @ V, np.ones(V.shape[1]), w @ V)
+        self._set(d=V.shape[1], vectors=read_only(V), weights=w)
 
     def _map(self) -> PositiveMap:
         P = (self.vectors * self.weights[:, None]).T @ self.vectors
-        return hadamard(_read_only((P + P.T) / 2.0))
+        return hadamard(read_only((P + P.T) / 2.0))
 
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
         return self.vectors[rng.choice(self.weights.size, size=size, p=self.weights)]
@@ -438,7 +294,7 @@ class _SupportDiagonal(DiagonalSketch):
         return f"diagonal(d={self.d}, {_counted(self.weights.size, 'vector', 'vectors')})"
 
     def support(self) -> Law:
-        _listable(self, self.weights.size)
+        check_listable(self, self.weights.size)
         return self.weights, self.vectors
 
 
@@ -449,15 +305,15 @@ class _MomentDiagonal(DiagonalSketch):
     nonzeros: float
 
     def __init__(self, P: ArrayLike, sampler: DiagonalSampler, expected_nonzeros: float | None) -> None:
-        moments = _numbers("P", P)
+        moments = real_array("P", P)
         if moments.ndim != 2 or moments.size == 0 or moments.shape[0] != moments.shape[1]:
             msg = f"P must be a square matrix, got shape {moments.shape}"
             raise ValueError(msg)
-        moments = _symmetric("P", moments)
+        moments = symmetric_part("P", moments)
         if np.any(moments < 0.0):
             msg = f"P must have nonnegative entries, because P = E[s sᵀ] with s ≥ 0; got an entry {moments.min():g}"
             raise ValueError(msg)
-        least, slack = float(np.linalg.eigvalsh(moments - 1.0)[0]), _SLACK * float(np.linalg.norm(moments, 2))
+        least, slack = float(np.linalg.eigvalsh(moments - 1.0)[0]), SLACK * float(np.linalg.norm(moments, 2))
         if least < -slack:
             msg = f"P − 11ᵀ must be positive semidefinite, being a covariance; got an eigenvalue {least:g}"
             raise ValueError(msg)
@@ -465,17 +321,17 @@ class _MomentDiagonal(DiagonalSketch):
             msg = f"sampler must be a function (rng, size) -> array of shape (size, d), got {sampler!r}"
             raise TypeError(msg)
         d = moments.shape[0]
-        nonzeros = float(d) if expected_nonzeros is None else _number("expected_nonzeros", expected_nonzeros)
+        nonzeros = float(d) if expected_nonzeros is None else real_number("expected_nonzeros", expected_nonzeros)
         if not 0.0 < nonzeros <= d:
             msg = f"expected_nonzeros must be in (0, d={d}], got {nonzeros}"
             raise ValueError(msg)
-        self._set(d=d, P=_read_only(moments), sampler=sampler, nonzeros=nonzeros)
+        self._set(d=d, P=read_only(moments), sampler=sampler, nonzeros=nonzeros)
 
     def _map(self) -> PositiveMap:
         return hadamard(self.P)
 
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
-        drawn = _numbers("sampler(rng, size)", self.sampler(rng, size))
+        drawn = real_array("sampler(rng, size)", self.sampler(rng, size))
         if drawn.shape != (size, self.d) or np.any(drawn < 0.0):
             what = f"shape {drawn.shape}" if drawn.shape != (size, self.d) else f"an entry {drawn.min():g}"
             msg = f"sampler(rng, size) must return nonnegative numbers of shape ({size}, {self.d}), got {what}"
@@ -505,7 +361,7 @@ class LayerWise(Sketch):
 
     def __init__(self, layers: Sequence[Sketch]) -> None:
         flat: list[Sketch] = []
-        for i, layer in enumerate(_items("layers", layers)):
+        for i, layer in enumerate(items("layers", layers)):
             if not isinstance(layer, Sketch):
                 msg = f"layers[{i}] must be a Sketch, got {layer!r}"
                 raise TypeError(msg)
@@ -538,7 +394,7 @@ class LayerWise(Sketch):
         return "layers:" + ";".join(f"{layer.d}={layer.text}" for layer in self.layers)
 
     def support(self) -> Law:
-        return _independent(self, [layer.support() for layer in self.layers])
+        return independent_law(self, [layer.support() for layer in self.layers])
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -557,19 +413,19 @@ class FiniteSketch(Sketch):
     weights: Vector
 
     def __init__(self, matrices: ArrayLike, weights: ArrayLike) -> None:
-        given = _numbers("matrices", matrices)
+        given = real_array("matrices", matrices)
         if given.ndim != 3 or given.size == 0 or given.shape[1] != given.shape[2]:
             msg = f"matrices must have shape (R, d, d) with R and d at least 1, got {given.shape}"
             raise ValueError(msg)
-        S = np.array([_symmetric(f"matrices[{r}]", M) for r, M in enumerate(given)])
+        S = np.array([symmetric_part(f"matrices[{r}]", M) for r, M in enumerate(given)])
         for r, eigenvalues in enumerate(np.linalg.eigvalsh(S)):
-            if eigenvalues[0] < -_SLACK * abs(eigenvalues).max():
+            if eigenvalues[0] < -SLACK * abs(eigenvalues).max():
                 msg = f"matrices[{r}] must be positive semidefinite, got an eigenvalue {eigenvalues[0]:g}"
                 raise ValueError(msg)
-        w = _distribution(weights, len(S), "matrices")
+        w = distribution(weights, len(S), "matrices")
         mean, size = (np.tensordot(w, A, axes=1) for A in (S, np.abs(S)))
-        _check_unbiased("matrices", mean, np.eye(S.shape[1]), size)
-        self._set(d=S.shape[1], matrices=_read_only(S), weights=w)
+        check_unbiased("matrices", mean, np.eye(S.shape[1]), size)
+        self._set(d=S.shape[1], matrices=read_only(S), weights=w)
 
     def _map(self) -> PositiveMap:
         return CongruenceSum(self.weights, self.matrices)
@@ -590,7 +446,7 @@ class FiniteSketch(Sketch):
     @property
     def expected_nonzeros(self) -> float:
         eigenvalues = np.linalg.eigvalsh(self.matrices)
-        ranks = np.count_nonzero(eigenvalues > _SLACK * eigenvalues[:, -1:], axis=1)
+        ranks = np.count_nonzero(eigenvalues > SLACK * eigenvalues[:, -1:], axis=1)
         return float(self.weights @ ranks)
 
     @property
@@ -598,7 +454,7 @@ class FiniteSketch(Sketch):
         return f"finite(d={self.d}, {_counted(self.weights.size, 'matrix', 'matrices')})"
 
     def support(self) -> Law:
-        _listable(self, self.weights.size)
+        check_listable(self, self.weights.size)
         return self.weights, self.matrices
 
 
@@ -645,34 +501,7 @@ def _side_by_side(maps: Sequence[PositiveMap]) -> PositiveMap:
         return maps[0]
     layered = Layered(tuple(maps))
     P = layered.hadamard_matrix
-    return layered if P is None else hadamard(_read_only(P))
-
-
-def _listable(sketch: Sketch, outcomes: int) -> int:
-    if outcomes > _MAX_OUTCOMES:
-        msg = f"the law of {sketch} with d={sketch.d} has more than the {_MAX_OUTCOMES} outcomes that support() lists"
-        raise ValueError(msg)
-    return outcomes
-
-
-def _independent(sketch: Sketch, laws: Sequence[Law]) -> Law:
-    """The law of independent layers: all combinations of their outcomes, the first layer varying slowest."""
-    _listable(sketch, prod(weights.size for weights, _ in laws))
-    if any(values.ndim == 3 for _, values in laws):
-        laws = [(w, V if V.ndim == 3 else V[:, :, None] * np.eye(V.shape[1])) for w, V in laws]
-    return reduce(_combine, laws)
-
-
-def _combine(first: Law, second: Law) -> Law:
-    (v, A), (w, B) = first, second
-    A, B = np.repeat(A, w.size, axis=0), np.tile(B, (v.size,) + (1,) * (B.ndim - 1))
-    weights = np.outer(v, w).ravel()
-    if A.ndim == 2:
-        return weights, np.hstack([A, B])
-    a, b = A.shape[1], B.shape[1]
-    out = np.zeros((weights.size, a + b, a + b))
-    out[:, :a, :a], out[:, a:, a:] = A, B
-    return weights, out
+    return layered if P is None else hadamard(read_only(P))
 
 
 def _shortest(values: Vector) -> Vector:
@@ -687,112 +516,3 @@ def _join(values: Iterable[float]) -> str:
 
 def _counted(count: int, singular: str, plural: str) -> str:
     return f"{count} {singular if count == 1 else plural}"
-
-
-def _read_only(array: Array) -> Array:
-    array.setflags(write=False)
-    return array
-
-
-def _generator(rng: np.random.Generator) -> np.random.Generator:
-    if not isinstance(rng, np.random.Generator):
-        msg = f"rng must be a numpy Generator, such as np.random.default_rng(0), got {rng!r}"
-        raise TypeError(msg)
-    return rng
-
-
-def _number(name: str, value: object, expected: str = "a number") -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        msg = f"{name} must be {expected}, got {value!r}"
-        raise TypeError(msg)
-    return float(value)
-
-
-def whole_number(name: str, value: object, low: int = 1, high: int | None = None) -> int:
-    """``value`` as an int; a whole float counts, a bool does not.  Raises ValueError, or TypeError if not a number.
-
-    ``high`` is the dimension d, if there is an upper limit.
-    """
-    expected = f"a whole number of at least {low}" if high is None else f"a whole number from {low} to d={high}"
-    number = _number(name, value, expected)
-    if not isfinite(number) or not number.is_integer() or number < low or (high is not None and number > high):
-        msg = f"{name} must be {expected}, got {value}"
-        raise ValueError(msg)
-    return int(number)
-
-
-def _items(name: str, values: object) -> list[object]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        msg = f"{name} must be a list, got {values!r}"
-        raise TypeError(msg)
-    items = list(values)
-    if not items:
-        msg = f"{name} must not be empty"
-        raise ValueError(msg)
-    return items
-
-
-def _layer_sizes(sizes: object) -> tuple[int, ...]:
-    if isinstance(sizes, Iterable) and not isinstance(sizes, str):
-        return tuple(whole_number(f"sizes[{i}]", n) for i, n in enumerate(_items("sizes", sizes)))
-    return (whole_number("sizes", sizes),)
-
-
-def _numbers(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
-    """A float64 copy of an array of real numbers."""
-    try:
-        array = np.asarray(value)
-    except ValueError as error:  # rows of different lengths
-        msg = f"{name} must be an array of numbers: {error}"
-        raise ValueError(msg) from None
-    if array.dtype.kind not in "iuf":
-        msg = f"{name} must hold real numbers, got an array of {array.dtype}"
-        raise TypeError(msg)
-    if finite and not np.all(np.isfinite(array)):
-        msg = f"{name} must be finite, got NaN or infinity"
-        raise ValueError(msg)
-    return np.array(array, dtype=np.float64)
-
-
-def _symmetric(name: str, M: Matrix) -> Matrix:
-    """The symmetric part of a matrix that is symmetric up to rounding."""
-    difference = np.abs(M - M.T).max()
-    if difference > _SLACK * np.abs(M).max():
-        msg = f"{name} must be symmetric, got entries that differ from their mirror images by {difference:g}"
-        raise ValueError(msg)
-    return (M + M.T) / 2.0
-
-
-def _probabilities(name: str, value: ArrayLike, dimensions: tuple[int, ...]) -> Vector:
-    p = _numbers(name, value)
-    if p.ndim not in dimensions or p.size == 0:
-        wanted = "a list of numbers" if 0 not in dimensions else "a number or a list of numbers"
-        msg = f"{name} must be {wanted} in (0, 1], got shape {p.shape}"
-        raise ValueError(msg)
-    for i, v in enumerate(p.flat):
-        if not 0.0 < v <= 1.0:
-            msg = f"{name if p.ndim == 0 else f'{name}[{i}]'} must be in (0, 1], got {v:g}"
-            raise ValueError(msg)
-    return _read_only(p)
-
-
-def _distribution(weights: ArrayLike, count: int, plural: str) -> Vector:
-    w = _numbers("weights", weights)
-    if w.shape != (count,):
-        msg = f"weights must have one entry for each of the {count} {plural}, got shape {w.shape}"
-        raise ValueError(msg)
-    if np.any(w < 0.0):
-        msg = f"weights must be nonnegative, got {w.min():g}"
-        raise ValueError(msg)
-    if abs(w.sum() - 1.0) > _SLACK:
-        msg = f"weights must add up to 1, got {w.sum():.12g}"
-        raise ValueError(msg)
-    return _read_only(w)
-
-
-def _check_unbiased(name: str, mean: Array, target: Array, size: Array) -> None:
-    """E[S] = I, up to the rounding of numbers as large as ``size`` = E|S|."""
-    error = np.abs(mean - target)
-    if np.any(error > _SLACK * (1.0 + size)):
-        msg = f"{name} must average to the identity (E[S] = I); their weighted mean is off by {error.max():g}"
-        raise ValueError(msg)

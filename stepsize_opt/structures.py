@@ -12,7 +12,7 @@ import numpy as np
 
 from solvers.maps import Matrix
 from solvers.program import BlockPattern, Pattern, ScaledPattern
-from stepsize_opt.sketches import whole_number
+from stepsize_opt.checks import whole_number
 from stepsize_opt.smoothness import check_positive_definite, read_matrix
 
 

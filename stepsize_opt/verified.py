@@ -101,7 +101,7 @@ def sandwich(A: Matrix, B: Matrix, C: Matrix) -> Enclosed:
 
 
 def cholesky_shift(A: Enclosed) -> Vector:
-    """What :func:`proved_cholesky` takes off the diagonal: nφ a_jj for its own rounding and the row sums of the error."""
+    """What :func:`proved_cholesky` takes off the diagonal: nφ a_jj for its own rounding, row sums for the error."""
     n = A.value.shape[0]
     # The factor 2 covers the rounding of the subtraction and of the row sums themselves.
     return np.asarray(2.0 * (n * gamma(n + 2) * np.abs(np.diagonal(A.value)) + A.error.sum(axis=1)))

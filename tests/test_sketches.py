@@ -338,6 +338,14 @@ def test_diagonals_of_randk_have_k_entries() -> None:
     )
 
 
+def test_randk_is_uniform_where_partial_sorting_is_not_full_sorting() -> None:
+    sketch = RandK(300, 90)
+    diagonals = sketch.sample_diagonal(np.random.default_rng(0), 5_000)
+    assert_array_equal(np.count_nonzero(diagonals, axis=1), 90)
+    assert_mean(diagonals, np.ones(300))
+    assert_mean(diagonals[:, :-1] * diagonals[:, 1:], np.full(299, sketch.second_moment_matrix[0, 1]))
+
+
 def test_sample_diagonal_of_layers_is_side_by_side() -> None:
     sketch = LayerWise([RandK(3, 1), BernQ(0.5, 2)])
     diagonals = sketch.sample_diagonal(np.random.default_rng(0), 200)
@@ -528,7 +536,7 @@ def test_text_must_be_a_string() -> None:
 # ---------------------------------------------------------------- errors
 
 GENERATOR = np.random.default_rng(0)
-BIASED_P = [[1.0, 1.5], [1.5, 1.0]]
+NO_COVARIANCE = [[0.9, 0.5], [0.5, 0.9]]  # P ⪰ 0, but P − 11ᵀ has the eigenvalue −0.6
 
 
 def from_moments(P: object, sampler: object = lambda rng, n: np.ones((n, 2)), sent: object = None) -> Sketch:
@@ -574,7 +582,7 @@ VALUE_ERRORS: list[tuple[Callable[[], object], str]] = [
     (lambda: from_moments([[1.0, 1.0]]), r"P must be a square matrix, got shape \(1, 2\)"),
     (lambda: from_moments([[2.0, 1.0], [0.5, 2.0]]), "P must be symmetric, .* differ from their mirror images by 0.5"),
     (lambda: from_moments([[3.0, -1.0], [-1.0, 3.0]]), "P must have nonnegative entries, .* got an entry -1"),
-    (lambda: from_moments(BIASED_P), "P − 11ᵀ must be positive semidefinite, .* got an eigenvalue -0.5"),
+    (lambda: from_moments(NO_COVARIANCE), "P − 11ᵀ must be positive semidefinite, .* got an eigenvalue -0.6"),
     (lambda: from_moments([[np.inf]]), "P must be finite"),
     (lambda: from_moments(np.ones((2, 2)), sent=3.0), r"expected_nonzeros must be in \(0, d=2\], got 3.0"),
     (

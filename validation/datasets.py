@@ -1,6 +1,7 @@
-"""Data for the objectives: svmlight files from a folder, or the sets that scikit-learn ships.
+"""Data for the objectives: svmlight files from a folder, the sets that scikit-learn ships, or OpenML by name.
 
-Files are looked up in the folder that the environment variable ``STEPSIZE_OPT_DATA`` names.
+Files are looked up in the folder that the environment variable ``STEPSIZE_OPT_DATA`` names.  ``openml:NAME`` downloads
+through scikit-learn's ``fetch_openml`` (cached by it) and is never tried unless asked for.
 """
 
 from __future__ import annotations
@@ -13,21 +14,36 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from solvers.maps import Vector
+from solvers.maps import Indices, Vector
 
 DATA_VARIABLE = "STEPSIZE_OPT_DATA"
 EMBEDDED = ("breast_cancer", "digits")
+_OPENML = "openml:"
 # Widths that the files themselves do not show, because their last features never occur.
 _FEATURES = {"a1a": 123, "a9a": 123}
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A design matrix A (m×d, dense or csr) and labels b in {−1, +1}."""
+    """A design matrix A (m×d, dense or csr) and labels b in {−1, +1}, shape (m,).
+
+    Raises ValueError unless A is a matrix with at least one row, b has one entry for each row, and every label is ±1.
+    """
 
     name: str
     A: Any
     b: Vector
+
+    def __post_init__(self) -> None:
+        if len(self.A.shape) != 2 or self.A.shape[0] == 0:
+            msg = f"A must be a matrix with at least one row, got shape {self.A.shape}"
+            raise ValueError(msg)
+        if self.b.shape != (self.A.shape[0],):
+            msg = f"b must have one label for each of the {self.A.shape[0]} rows of A, got shape {self.b.shape}"
+            raise ValueError(msg)
+        if not np.all(np.abs(self.b) == 1.0):
+            msg = f"b must hold the labels −1 and +1, got {np.unique(self.b)[:5]}; signs(labels) maps two-valued labels"
+            raise ValueError(msg)
 
     @property
     def m(self) -> int:
@@ -37,22 +53,28 @@ class Dataset:
     def d(self) -> int:
         return int(self.A.shape[1])
 
+    def rows(self, indices: Indices) -> Dataset:
+        """The data set of the given rows, in their order."""
+        return Dataset(self.name, self.A[indices], self.b[indices])
+
+    def columns(self, start: int, stop: int) -> Dataset:
+        """The data set that sees the features start … stop − 1 only."""
+        return Dataset(f"{self.name}[{start}:{stop}]", self.A[:, start:stop], self.b)
+
 
 def load_dataset(name: str) -> Dataset:
-    """An embedded set by name, or the svmlight file ``name`` of the data folder (or at that path).
+    """An embedded set, the svmlight file ``name`` of the data folder (or at that path), or ``openml:NAME``.
 
     Raises FileNotFoundError with the names at hand when there is no such set, ValueError for labels that are not two.
     """
     if name in EMBEDDED:
         return _embedded(name)
+    if name.startswith(_OPENML):
+        return _openml(name)
     path = _find(name)
+    datasets = _sklearn_datasets("reading svmlight files")
     try:
-        from sklearn.datasets import load_svmlight_file
-    except ImportError as error:
-        msg = "reading svmlight files needs scikit-learn: pip install 'stepsize-opt[data]'"
-        raise ModuleNotFoundError(msg) from error
-    try:
-        A, labels = load_svmlight_file(str(path), n_features=_FEATURES.get(path.name))
+        A, labels = datasets.load_svmlight_file(str(path), n_features=_FEATURES.get(path.name))
     except (ValueError, UnicodeDecodeError) as error:
         msg = f"{path} is not an svmlight file: {error}"
         raise ValueError(msg) from error
@@ -86,17 +108,46 @@ def _find(name: str) -> Path:
     raise FileNotFoundError(msg)
 
 
-def _embedded(name: str) -> Dataset:
+def _sklearn_datasets(purpose: str) -> Any:
     try:
         from sklearn import datasets
     except ImportError as error:
-        msg = "the embedded data sets need scikit-learn: pip install 'stepsize-opt[data]'"
+        msg = f"{purpose} needs scikit-learn: pip install 'stepsize-opt[data]'"
         raise ModuleNotFoundError(msg) from error
+    return datasets
+
+
+def _embedded(name: str) -> Dataset:
+    datasets = _sklearn_datasets("the embedded data")
     bunch = datasets.load_breast_cancer() if name == "breast_cancer" else datasets.load_digits()
     A = np.asarray(bunch.data, dtype=float)
     if name == "digits":
         # Pixels 0…16 become 0…1; pixels that are the same in every image carry nothing; odd against even digits.
         A = A[:, np.ptp(A, axis=0) > 0.0] / 16.0
         return Dataset(name, A, signs(bunch.target % 2))
-    # Measurements in very different units: standardised, as anyone would before a gradient method.
-    return Dataset(name, (A - A.mean(axis=0)) / A.std(axis=0), signs(bunch.target))
+    return Dataset(name, _standardised(A), signs(bunch.target))
+
+
+def _openml(name: str) -> Dataset:
+    """A numeric two-class set of OpenML; raises ValueError for one with text features or more classes."""
+    datasets = _sklearn_datasets("downloading from OpenML")
+    A, target = datasets.fetch_openml(name.removeprefix(_OPENML), version=1, return_X_y=True, as_frame=False)
+    if sparse.issparse(A):
+        matrix: Any = sparse.csr_array(A, dtype=float)
+    else:
+        try:
+            matrix = _standardised(np.asarray(A, dtype=float))
+        except ValueError as error:
+            msg = f"{name} has features that are not numbers: {error}"
+            raise ValueError(msg) from error
+    classes, codes = np.unique(target, return_inverse=True)
+    if classes.size != 2:
+        msg = f"{name} has {classes.size} classes; two are expected"
+        raise ValueError(msg)
+    return Dataset(name, matrix, signs(codes))
+
+
+def _standardised(A: Any) -> Any:
+    """Columns with mean 0 and variance 1, because units are arbitrary; columns without variance are dropped."""
+    kept = A[:, np.ptp(A, axis=0) > 0.0]
+    return (kept - kept.mean(axis=0)) / kept.std(axis=0)

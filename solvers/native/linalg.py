@@ -15,8 +15,8 @@ from threadpoolctl import ThreadpoolController
 
 from solvers.maps import Matrix, Vector
 
-# Below this size a second BLAS thread costs more than it brings (measured: up to five times slower on a busy machine).
-_SIZE_FOR_THREADS = 200
+# Below this size a second BLAS thread brings little, and on a busy machine it costs up to ten times the run time.
+_SIZE_FOR_THREADS = 600
 
 # Up to this size a full reduction to tridiagonal form is as fast as a few Lanczos steps in Python.
 _SIZE_FOR_LANCZOS = 120

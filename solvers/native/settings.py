@@ -28,10 +28,10 @@ class NativeOptions:
 
     start_fraction: float = 0.8
     target_margin: float = 0.5
-    step_fraction: float = 0.94
-    corrector_below: float = 0.7
-    centring_floor: float = 0.1
-    centring_floor_cheap: float = 0.02
+    step_fraction: float = 0.97
+    corrector_below: float = 0.75
+    centring_floor: float = 0.25
+    centring_floor_cheap: float = 0.15
     cheap_iterations: int = 8
     cg_accuracy: float = 1.0
     max_cg: int = 400
