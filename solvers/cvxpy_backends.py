@@ -22,7 +22,7 @@ import numpy as np
 from solvers.base import Settings, Solver, SolverUnavailable
 from solvers.cvxpy_form import Objective, choose_lift, conic_model
 from solvers.outcome import Outcome, SolverStats, Status
-from solvers.program import LogDetProgram
+from solvers.program import BlockPattern, LogDetProgram
 
 MOSEK_LICENCE_HELP = (
     "MOSEK found no licence. Academic and trial licences are free: request one at "
@@ -53,7 +53,8 @@ class CvxpySolver(Solver):
     name: as in ``solver="…"``; cvxpy_name: as cvxpy spells it; module: the import that must exist;
     objective: log det where the solver has an exponential cone, otherwise root det;
     options: (settings, accuracy) → the solver's own keyword arguments; licence: why there is none, or None;
-    chatty: the library prints to the process's standard output even when asked to be quiet.
+    chatty: the library prints to the process's standard output even when asked to be quiet;
+    full_only: usable multipliers come back for full D only.
     """
 
     name: str
@@ -64,11 +65,17 @@ class CvxpySolver(Solver):
     options: OptionMaker
     licence: Callable[[], str | None] = lambda: None
     chatty: bool = False
+    full_only: bool = False
 
     def unavailable(self) -> str | None:
         if importlib.util.find_spec(self.module) is None:
             return f"not installed: pip install {self.package}"
         return self.licence()
+
+    def unsupported(self, program: LogDetProgram) -> str | None:
+        if self.full_only and not (isinstance(program.pattern, BlockPattern) and program.pattern.is_full):
+            return f"cvxpy returns wrong multipliers of {self.cvxpy_name} unless D is a full matrix"
+        return None
 
     def solve(self, program: LogDetProgram, settings: Settings) -> Outcome:
         reason = self.unavailable()
@@ -206,7 +213,10 @@ BACKENDS: tuple[CvxpySolver, ...] = (
     CvxpySolver("clarabel", "CLARABEL", "clarabel", "clarabel", Objective.LOG_DET, _clarabel),
     CvxpySolver("mosek", "MOSEK", "mosek", "'stepsize-opt[mosek]'", Objective.LOG_DET, _mosek, _mosek_licence),
     # COPT 8.0.7 calls the exponential-cone form of these programs unbounded; with the root of det it is right.
-    CvxpySolver("copt", "COPT", "coptpy", "'stepsize-opt[copt]'", Objective.ROOT_DET, _copt, chatty=True),
+    # With diagonal or block patterns its primal point is right, but cvxpy 1.9 hands back multipliers of other cones.
+    CvxpySolver(
+        "copt", "COPT", "coptpy", "'stepsize-opt[copt]'", Objective.ROOT_DET, _copt, chatty=True, full_only=True
+    ),
     CvxpySolver("cvxopt", "CVXOPT", "cvxopt", "'stepsize-opt[solvers]'", Objective.ROOT_DET, _cvxopt),
     CvxpySolver("sdpa", "SDPA", "sdpap", "'stepsize-opt[solvers]'", Objective.ROOT_DET, _sdpa, chatty=True),
     # SCS has exponential cones, but took 3 to 13 times fewer iterations with the root of det (d = 6 to 20).

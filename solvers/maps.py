@@ -57,7 +57,7 @@ class PositiveMap(ABC):
 
     @abstractmethod
     def restrict(self, indices: Indices) -> PositiveMap:
-        """The map on matrices supported on ``indices`` × ``indices``, a union of :attr:`groups`."""
+        """The map on matrices supported on ``indices`` (increasing, a union of :attr:`groups`) in rows and columns."""
 
     @property
     @abstractmethod
@@ -312,6 +312,11 @@ class Layered(PositiveMap):
                 return None
             P[s, s] = block
         return P
+
+
+def is_identity(Q: PositiveMap) -> bool:
+    """Whether 𝒬(M) = M."""
+    return isinstance(Q, DiagonalPlusScaled) and Q.beta == 1.0 and not np.any(Q.alpha)
 
 
 def block_slices(sizes: list[int] | tuple[int, ...]) -> list[slice]:

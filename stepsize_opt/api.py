@@ -17,7 +17,7 @@ from solvers.program import BlockPattern, Pattern
 from solvers.registry import choose_solver, get_solver
 from stepsize_opt.certificate import Certificate, Evaluation, certify_point, repair
 from stepsize_opt.checks import positive_number
-from stepsize_opt.reductions import Component, Reduction, closed_form, reduce_problem
+from stepsize_opt.reductions import Component, Reduction, closed_form, reduce_problem, separate
 from stepsize_opt.result import Block, StepsizeResult
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import Symmetric, read_matrix
@@ -321,29 +321,31 @@ def certify(
     if len(stepsize) != sketch.d:
         msg = f"D is {len(stepsize)}×{len(stepsize)} but L is {sketch.d}×{sketch.d}"
         raise ValueError(msg)
-    full = BlockPattern((sketch.d,))
-    whole = reduce_problem(_dense(smoothness), sketch.map, full, algorithm, split=False).components[0]
-    scaled = whole.lower(stepsize)
-    duals: tuple[Matrix, ...] = ()
-    solved = math.inf
-    if dual is None:
-        solved = optimal_stepsize(smoothness, sketch, algorithm=algorithm, **options).certificate.upper_bound
-    else:
+    Z: Matrix | None = None
+    if dual is not None:
         Z = _dense(read_matrix("dual", dual))
         if len(Z) != sketch.d:
             msg = f"dual is {len(Z)}×{len(Z)} but L is {sketch.d}×{sketch.d}"
             raise ValueError(msg)
-        duals = (whole.lower_dual(Z),)
-    given = Evaluation(whole.program, scaled)
-    repaired = repair(whole.program, scaled)
-    others = () if repaired is None else (repaired.D,)
-    found = certify_point(given, duals, others).rescaled(whole.scale)
-    found = replace(found, upper_bound=min(solved, found.upper_bound))
-    if repaired is None:
-        return StepsizeCheck(found, 0.0, math.inf)
-    best = certify_point(repaired, ()).rescaled(whole.scale)
-    scale = float(np.trace(repaired.D) / np.trace(scaled))
-    return StepsizeCheck(found, scale, replace(best, upper_bound=found.upper_bound).gap)
+    found: list[Certificate] = []
+    scale = math.inf
+    for piece in separate(_dense(smoothness), sketch.map, algorithm, stepsize):
+        part = np.ix_(piece.indices, piece.indices)
+        D_part = piece.lower(stepsize[part])
+        duals = () if Z is None else (piece.lower_dual(Z[part]),)
+        repaired = repair(piece.program, D_part)
+        others = () if repaired is None else (repaired.D,)
+        found.append(certify_point(Evaluation(piece.program, D_part), duals, others).rescaled(piece.scale))
+        scale = min(scale, 0.0 if repaired is None else float(np.trace(repaired.D) / np.trace(D_part)))
+    certificate = Certificate.combine(found)
+    if Z is None:
+        solved = optimal_stepsize(smoothness, sketch, algorithm=algorithm, **options).certificate.upper_bound
+        certificate = replace(certificate, upper_bound=min(solved, certificate.upper_bound))
+    if scale == 0.0:
+        return StepsizeCheck(certificate, 0.0, math.inf)
+    # log det(tD) = log det D + d log t
+    scaled = replace(certificate, feasible=True, log_det=certificate.log_det + sketch.d * math.log(scale))
+    return StepsizeCheck(certificate, scale, scaled.gap)
 
 
 def _dense(M: Symmetric) -> Matrix:

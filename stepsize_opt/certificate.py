@@ -36,7 +36,17 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
-from solvers.maps import CongruenceSum, DiagonalPlusScaled, Hadamard, Layered, Matrix, PositiveMap, Vector, block_slices
+from solvers.maps import (
+    CongruenceSum,
+    DiagonalPlusScaled,
+    Hadamard,
+    Layered,
+    Matrix,
+    PositiveMap,
+    Vector,
+    block_slices,
+    is_identity,
+)
 from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern, ScaledPattern
 from stepsize_opt.verified import (
     UNIT,
@@ -355,6 +365,21 @@ def upper_bound(at: Evaluation, duals: Sequence[Matrix]) -> float:
     return math.fsum(terms) + 8.0 * UNIT * math.fsum(abs(term) for term in terms)
 
 
+def inverse_bound(program: LogDetProgram) -> float:
+    """−log det B, a proved bound when one constraint is DBD ⪯ D, that is D ⪯ B⁻¹; +inf when there is none.
+
+    Unlike the bound from multipliers it loses nothing when B is nearly singular.
+    """
+    best = math.inf
+    for con in program.constraints:
+        plain = con.a == 1.0 and con.C is None and con.c == 0.0 and con.Q is not None and is_identity(con.Q)
+        if plain:
+            B = _shifted_matrix(con, -1.0)
+            below = log_det_from_below(Enclosed(B, np.zeros_like(B)))
+            best = best if below is None else min(best, -below)
+    return best
+
+
 def _determinant_tangent(con: Constraint, Z: Matrix, D: Matrix) -> tuple[float, Enclosed]:
     """c⟨Z, E⟩ τ̂/d from above, and an enclosure of D̂⁻¹ (its residual bounds its error)."""
     d = D.shape[0]
@@ -409,7 +434,7 @@ def certify_point(
         feasible=at.feasible,
         margin=at.margin,
         log_det=-math.inf if at.log_det is None else at.log_det,
-        upper_bound=upper_bound(at, duals) if duals else math.inf,
+        upper_bound=min(inverse_bound(at.program), upper_bound(at, duals) if duals else math.inf),
         d=at.program.d,
     )
     for other in others if duals else ():

@@ -33,7 +33,7 @@ from scipy import sparse
 from scipy.linalg import eigh, inv
 from scipy.sparse.csgraph import connected_components
 
-from solvers.maps import DiagonalPlusScaled, Indices, Matrix, PositiveMap, Vector, block_slices
+from solvers.maps import DiagonalPlusScaled, Indices, Matrix, PositiveMap, Vector, block_slices, is_identity
 from solvers.program import BlockPattern, LogDetProgram, Pattern, ScaledPattern
 from stepsize_opt.certificate import Certificate, map_roundings
 from stepsize_opt.smoothness import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, power_of_two_scaling
@@ -49,12 +49,13 @@ class Singletons:
 
     def solve(self) -> tuple[Vector, Vector, Certificate]:
         """D_j, its multipliers Z_j = w_j, and their certificate."""
-        # 1/w and this product round by half an ulp each, w itself by at most three (a map and a product).
-        D = (1.0 / self.weights) * (1.0 - 4.0 * np.finfo(float).eps)
+        # 1/w and this product round by half an ulp each, w itself by at most three (a map and a product); the rest
+        # lets the general check of the condition, whose error bounds are wider, see it too.
+        D = (1.0 / self.weights) * (1.0 - 32.0 * np.finfo(float).eps)
         logs = -np.log(self.weights)
         value = math.fsum(logs)
-        # Rounding of the logarithms, of w, and the retreat of four ulp above, for each coordinate.
-        slack = np.finfo(float).eps * (8.0 * len(logs) + 4.0 * float(np.sum(np.abs(logs))))
+        # Rounding of the logarithms, of w, and the retreat above, for each coordinate.
+        slack = np.finfo(float).eps * (36.0 * len(logs) + 4.0 * float(np.sum(np.abs(logs))))
         margin = float(np.min(1.0 - self.weights * D))
         return D, self.weights.copy(), Certificate(True, margin, value - slack, value + slack, len(D))
 
@@ -114,13 +115,29 @@ def reduce_problem(L: Symmetric, Q: PositiveMap, pattern: Pattern, algorithm: st
     return out
 
 
+def separate(L: Matrix, Q: PositiveMap, algorithm: str, D: Matrix) -> list[Component]:
+    """The pieces into which the *check* of a given D falls: nothing in L, the sketch or D connects two of them."""
+    pieces: list[Component] = []
+    full = BlockPattern((len(L),))
+    for indices in _groups(L, Q, full, D):
+        block, part = _block(L, indices), Q.restrict(indices)
+        check_positive_definite("L", block, SMOOTHNESS_REMEDY)
+        slack = None
+        if algorithm == "det-CGD2" and not is_identity(part):
+            block, slack = _rounded_image(part, block)
+            part = DiagonalPlusScaled.identity(len(block))
+        program, scale = _scaled_program(block, slack, part, _sub_pattern(full, indices))
+        pieces.append(Component(indices, scale, program))
+    return pieces
+
+
 def _reduce_block(
     L: Matrix, Q: PositiveMap, pattern: Pattern, algorithm: str, indices: Indices, split: bool, out: Reduction
 ) -> None:
     B: Matrix = L
     B_slack: Vector | None = None
     commutes = algorithm == "det-CGD1" and split and _commutes(Q, pattern)
-    if (algorithm == "det-CGD2" or commutes) and not _is_identity(Q):
+    if (algorithm == "det-CGD2" or commutes) and not is_identity(Q):
         B, B_slack = _rounded_image(Q, L)
         Q = DiagonalPlusScaled.identity(len(L))
     if algorithm == "det-CGD2":
@@ -174,10 +191,10 @@ def _scaled_program(
     return LogDetProgram.single_node(scaled, Q, pattern, slack), scale
 
 
-def _groups(B: Symmetric, Q: PositiveMap, pattern: Pattern) -> Iterator[Indices]:
-    """The finest groups of coordinates that B, the map and the ties of the pattern leave unconnected, in order."""
+def _groups(B: Symmetric, Q: PositiveMap, pattern: Pattern, D: Matrix | None = None) -> Iterator[Indices]:
+    """The finest groups of coordinates that B, D, the map and the ties of the pattern leave unconnected, in order."""
     d = B.shape[0]
-    edges = [sparse.coo_array(B != 0)]
+    edges = [sparse.coo_array(M != 0) for M in (B, D) if M is not None]
     for labels in [Q.groups] + ([_block_labels(pattern.sizes)] if isinstance(pattern, ScaledPattern) else []):
         first = np.full(int(labels.max()) + 1, -1, dtype=np.intp)
         order = np.arange(d)[::-1]
@@ -212,10 +229,6 @@ def _block(L: Symmetric, indices: Indices) -> Matrix:
     return np.asarray(L[indices][:, indices].toarray())
 
 
-def _is_identity(Q: PositiveMap) -> bool:
-    return isinstance(Q, DiagonalPlusScaled) and Q.beta == 1.0 and not np.any(Q.alpha)
-
-
 def _commutes(Q: PositiveMap, pattern: Pattern) -> bool:
     """Whether the sketch is constant on each block of the pattern, so that it commutes with every D of the pattern."""
     P = Q.hadamard_matrix
@@ -236,7 +249,7 @@ def closed_form(program: LogDetProgram) -> tuple[Matrix, Matrix, str] | None:
     if Q is None or B is None:
         return None
     if isinstance(pattern, BlockPattern):
-        if pattern.is_full and _is_identity(Q):
+        if pattern.is_full and is_identity(Q):
             return np.asarray(inv(B)), B, "closed form D = (E[SLS])⁻¹"
         return None
     if len(pattern.sizes) > 1:

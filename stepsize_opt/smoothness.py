@@ -99,7 +99,7 @@ def check_positive_definite(name: str, M: Matrix, remedy: str) -> None:
     if np.any(diagonal <= 0.0):
         j = int(np.argmin(diagonal))
         kind = "singular" if diagonal[j] == 0.0 and not np.any(M[j]) else "indefinite"
-        msg = f"{name} is {kind}: its diagonal entry {j} is {diagonal[j]:.6g}; {remedy}"
+        msg = f"{name} is {kind}: a diagonal entry is {diagonal[j]:.6g}; {remedy}"
         raise ValueError(msg)
     scale = power_of_two_scaling(diagonal)
     scaled = scale[:, None] * M * scale

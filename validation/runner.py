@@ -1,6 +1,15 @@
-"""Running det-CGD1 and det-CGD2 for several seeds at once and comparing with Theorem 1.
+"""One runner for all the methods, for several seeds at once.
 
-det-CGD1: x⁺ = x − D S ∇f(x);   det-CGD2: x⁺ = x − T D ∇f(x).  Theorem 1 of the paper bounds, for a feasible D,
+=============  ==============================================  ===========================================
+name           update                                          is
+=============  ==============================================  ===========================================
+det-CGD1       x⁺ = x − D S ∇f(x), or −(D/n) Σ Sᵢ∇fᵢ(x)        the paper's first method, one or n clients
+det-CGD2       x⁺ = x − T D ∇f(x), or −(1/n) Σ Tᵢ D∇fᵢ(x)      the paper's second method
+CGD, DCGD      the first with D = γI, one node or n clients    compressed gradient descent
+GD             CGD without compression                         gradient descent
+=============  ==============================================  ===========================================
+
+Theorem 1 of the paper bounds, for a D that satisfies the condition of its method on one node,
 
     G_K = (1/K) Σ_{k<K} E‖∇f(xᵏ)‖²_{D/det(D)^{1/d}} ≤ 2(f(x⁰) − f^inf)/(det(D)^{1/d} K).
 """
@@ -8,81 +17,288 @@ det-CGD1: x⁺ = x − D S ∇f(x);   det-CGD2: x⁺ = x − T D ∇f(x).  Theor
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from solvers.maps import Matrix, Vector
-from stepsize_opt.sketches import Sketch
+from solvers.maps import Indices, Matrix, Vector
+from stepsize_opt.sketches import Identity, Sketch, whole_number
+from validation.checkpoint import read_checkpoint, write_checkpoint
+from validation.federated import Federated
+from validation.objectives import Objective
+from validation.record import Run, log_steps
+from validation.sampling import Draws, SketchStream
+
+METHODS = ("det-CGD1", "det-CGD2", "CGD", "DCGD", "GD")
+# Steps at which f itself is recorded; gradients give the norms at every step, values cost extra.
+_VALUE_STEPS = 100
+# A feasible D has E f(xᵏ) ≤ f(x⁰) and D ⪯ L⁻¹, so E‖∇f(xᵏ)‖²_D ≤ 2 E[f(xᵏ) − f^inf] ≤ 2Δ⁰.  By Markov's inequality a
+# value 10⁹ times as large has probability below 10⁻⁹: the run has diverged.
+_DIVERGED = 2e9
 
 
-class Objective(Protocol):
-    """What a run needs: values and gradients at rows of points, and a proved lower bound on f."""
-
-    @property
-    def d(self) -> int: ...
-    @property
-    def lower_bound(self) -> float: ...
-    def value(self, X: Matrix) -> Vector: ...
-    def gradient(self, X: Matrix) -> Matrix: ...
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """The record of one run: weighted squared gradient norms (seeds × K) and what Theorem 1 needs."""
-
-    squared_norms: Matrix
-    final_values: Vector
-    initial_gap: float
-    rate: float
-
-    @property
-    def iterations(self) -> int:
-        return int(self.squared_norms.shape[1])
-
-    @property
-    def observed(self) -> float:
-        """G_K, averaged over the seeds."""
-        return float(self.squared_norms.mean())
-
-    @property
-    def standard_error(self) -> float:
-        """Standard error of :attr:`observed` over the seeds; NaN for a single seed."""
-        means = self.squared_norms.mean(axis=1)
-        return float(means.std(ddof=1) / math.sqrt(len(means))) if len(means) > 1 else math.nan
-
-    @property
-    def predicted(self) -> float:
-        """The bound of Theorem 1, with the proved lower bound in place of f^inf."""
-        return 2.0 * self.initial_gap / (self.rate * self.iterations)
+class Divergence(FloatingPointError):
+    """A run whose iterates left every region that its theorem allows."""
 
 
 def run(
-    objective: Objective,
+    objective: Objective | Federated,
     D: Matrix,
-    sketch: Sketch,
+    sketch: Sketch | Sequence[Sketch],
     *,
     algorithm: str = "det-CGD1",
     iterations: int = 1000,
     seeds: int = 8,
     seed: int = 0,
+    start: Vector | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_every: int = 1000,
+    progress: bool = False,
+    on_divergence: str = "raise",
 ) -> Run:
-    """Run the method from x⁰ = 0 with independent sketches for each seed, all seeds in one matrix product.
+    """Run a method from ``start`` (default 0) with independent sketches for each seed, all seeds in one product.
 
-    The same ``seed`` gives the same numbers.  Raises FloatingPointError when the iterates diverge.
+    Parameters
+    ----------
+    objective : one node, or a :class:`Federated` objective for the distributed methods.
+    D : stepsize matrix, d×d symmetric positive definite.
+    sketch : the sketch, or one for each client.
+    algorithm : a name of the table above.
+    iterations, seeds, seed : K, the number of independent runs, and what determines them: same seed, same numbers.
+    checkpoint : a file to continue from when it exists, rewritten every ``checkpoint_every`` steps.  A run that is
+        killed and started again with the same arguments returns the same numbers as one that was not.
+    progress : show a bar on standard error.
+    on_divergence : ``"raise"`` raises :class:`Divergence`; ``"stop"`` returns the steps before it, with ``diverged_at``.
+
+    Raises
+    ------
+    ValueError : for arguments of the wrong shape or name, or a checkpoint of another run.
+    Divergence : see ``on_divergence``.
     """
-    rng = np.random.default_rng(seed)
-    X = np.zeros((seeds, objective.d))
-    start = float(objective.value(X[:1])[0])
-    rate = math.exp(float(np.linalg.slogdet(D)[1]) / objective.d)
-    norms = np.empty((seeds, iterations))
-    for k in range(iterations):
-        gradient = objective.gradient(X)
-        scaled = gradient @ D
-        norms[:, k] = np.einsum("sd,sd->s", gradient, scaled) / rate
-        if not np.all(np.isfinite(norms[:, k])):
-            msg = f"{algorithm} diverged at iteration {k}: D is outside its stepsize condition, or L is wrong"
-            raise FloatingPointError(msg)
-        X = X - (sketch.apply(gradient, rng) @ D if algorithm == "det-CGD1" else sketch.apply(scaled, rng))
-    return Run(norms, objective.value(X), start - objective.lower_bound, rate)
+    sketches = _read_sketches(objective, sketch)
+    D = _read_stepsize(D, objective.d)
+    _check_method(algorithm, objective, D, sketches)
+    if on_divergence not in ("raise", "stop"):
+        msg = f"on_divergence must be 'raise' or 'stop', got {on_divergence!r}"
+        raise ValueError(msg)
+    whole_number("checkpoint_every", checkpoint_every)
+    x0 = np.zeros(objective.d) if start is None else np.asarray(start, dtype=float)
+    state = _State.fresh(objective, D, x0, whole_number("iterations", iterations), whole_number("seeds", seeds))
+    stream = SketchStream(sketches, seeds, seed)
+    key = {
+        "algorithm": algorithm,
+        "sketches": [str(s) for s in dict.fromkeys(sketches)],
+        "clients": len(sketches),
+        "iterations": iterations,
+        "seeds": seeds,
+        "seed": seed,
+    }
+    used = 0
+    if checkpoint is not None and checkpoint.exists():
+        used = state.load(checkpoint, key, stream)
+    with _bar(progress, f"{algorithm}, {seeds} seeds", state.k, iterations) as advance:
+        stopped = _loop(objective, D, algorithm, state, stream, used, checkpoint, checkpoint_every, key, advance)
+    if stopped is not None and on_divergence == "raise":
+        msg = (
+            f"{algorithm} diverged at iteration {stopped}: D is outside its stepsize condition, or L is not a "
+            "smoothness matrix of the objective"
+        )
+        raise Divergence(msg)
+    return state.record(algorithm, objective, D, stopped)
+
+
+@dataclass
+class _State:
+    """The iterates and the records so far; what a checkpoint stores."""
+
+    X: Matrix
+    k: int
+    norms: Matrix
+    euclidean: Matrix
+    sent: Matrix
+    values: Matrix
+    value_steps: Indices
+    probe: Matrix
+
+    @staticmethod
+    def fresh(objective: Objective | Federated, D: Matrix, x0: Vector, iterations: int, seeds: int) -> _State:
+        if x0.shape != (objective.d,):
+            msg = f"start must have shape ({objective.d},), got {x0.shape}"
+            raise ValueError(msg)
+        steps = np.concatenate([[0], log_steps(iterations, _VALUE_STEPS)]).astype(np.intp)
+        # The gradient at an arbitrary fixed point, and a product with D, tell one problem from another.
+        point = np.random.default_rng(0).standard_normal((1, objective.d))
+        gradient = objective.gradient(point)
+        empty = (np.empty((seeds, iterations)) for _ in range(3))
+        return _State(
+            np.tile(x0, (seeds, 1)), 0, *empty, np.empty((seeds, steps.size)), steps, np.vstack([gradient, point @ D])
+        )
+
+    def save(self, path: Path, key: dict[str, Any], states: Sequence[Any], used: int) -> None:
+        done = slice(0, self.k)
+        arrays = {
+            "X": self.X,
+            "norms": self.norms[:, done],
+            "euclidean": self.euclidean[:, done],
+            "sent": self.sent[:, done],
+            "values": self.values,
+            "probe": self.probe,
+        }
+        write_checkpoint(path, {**key, "k": self.k, "used": used, "states": states}, arrays)
+
+    def load(self, path: Path, key: dict[str, Any], stream: SketchStream) -> int:
+        """Continue from a checkpoint; returns how many steps of the restored chunk were used already."""
+        meta, arrays = read_checkpoint(path)
+        other = [name for name, value in key.items() if meta.get(name) != value]
+        # Products round differently with other numbers of threads; another problem differs in the first digits.
+        if not other and not np.allclose(arrays["probe"], self.probe, rtol=1e-9, atol=1e-12):
+            other = ["objective or D"]
+        if other:
+            msg = f"checkpoint {path} belongs to another run: different {', '.join(other)}; remove the file or rename it"
+            raise ValueError(msg)
+        self.k = int(meta["k"])
+        self.X[:] = arrays["X"]
+        self.values[:] = arrays["values"]
+        for name in ("norms", "euclidean", "sent"):
+            getattr(self, name)[:, : self.k] = arrays[name]
+        stream.restore(meta["states"])
+        return int(meta["used"])
+
+    def record(self, algorithm: str, objective: Objective | Federated, D: Matrix, stopped: int | None) -> Run:
+        done, kept = slice(0, self.k), self.value_steps <= self.k
+        return Run(
+            algorithm=algorithm,
+            squared_norms=self.norms[:, done],
+            euclidean=self.euclidean[:, done],
+            sent=self.sent[:, done],
+            values=self.values[:, kept],
+            value_steps=self.value_steps[kept],
+            final_points=self.X,
+            start_value=float(self.values[0, 0]),
+            lower_bound=objective.lower_bound,
+            rate=_rate(D),
+            diverged_at=stopped,
+        )
+
+
+def _loop(
+    objective: Objective | Federated,
+    D: Matrix,
+    algorithm: str,
+    state: _State,
+    stream: SketchStream,
+    used: int,
+    checkpoint: Path | None,
+    checkpoint_every: int,
+    key: dict[str, Any],
+    advance: Any,
+) -> int | None:
+    """Run until the end or until divergence, whose step is returned."""
+    after = algorithm == "det-CGD2"
+    iterations, rate = state.norms.shape[1], _rate(D)
+    chunk_states = stream.states
+    draws = stream.draw()
+    if state.k == 0:
+        state.values[:, 0] = objective.value(state.X)
+    limit = _DIVERGED * (float(state.values[0, 0]) - objective.lower_bound) / rate
+    record_at = {int(k): i for i, k in enumerate(state.value_steps)}
+    # A diverging run overflows before it is stopped; that is reported once, not by warnings.
+    with np.errstate(over="ignore", invalid="ignore"):
+        while state.k < iterations:
+            if used == draws.steps:
+                chunk_states, used = stream.states, 0
+                draws = stream.draw()
+            gradient, step = _step(objective, state.X, D, draws, used, after)
+            k = state.k
+            state.norms[:, k] = np.einsum("sd,sd->s", gradient, gradient @ D) / rate
+            state.euclidean[:, k] = np.einsum("sd,sd->s", gradient, gradient)
+            if not np.all(state.norms[:, k] <= limit):
+                return k
+            state.sent[:, k] = draws.sent(used)
+            state.X -= step
+            state.k, used = k + 1, used + 1
+            if state.k in record_at:
+                state.values[:, record_at[state.k]] = objective.value(state.X)
+            if checkpoint is not None and state.k % checkpoint_every == 0 and state.k < iterations:
+                state.save(checkpoint, key, chunk_states, used)
+            advance()
+    return None
+
+
+def _step(
+    objective: Objective | Federated, X: Matrix, D: Matrix, draws: Draws, t: int, after: bool
+) -> tuple[Matrix, Matrix]:
+    """∇f and the step of the method, both (s, d)."""
+    if isinstance(objective, Federated):
+        parts = objective.client_gradients(X)
+        gradient = parts.mean(axis=1)
+        return gradient, draws.mean_after(t, parts, D) if after else draws.mean(t, parts) @ D
+    gradient = objective.gradient(X)
+    if after:
+        return gradient, draws.mean(t, (gradient @ D)[:, None])
+    return gradient, draws.mean(t, gradient[:, None]) @ D
+
+
+def _rate(D: Matrix) -> float:
+    """det(D)^{1/d}."""
+    return math.exp(float(np.linalg.slogdet(D)[1]) / len(D))
+
+
+def _read_stepsize(D: Matrix, d: int) -> Matrix:
+    out = np.array(D, dtype=float)
+    if out.shape != (d, d):
+        msg = f"D must have shape ({d}, {d}) as the objective has d={d}, got {out.shape}"
+        raise ValueError(msg)
+    try:
+        np.linalg.cholesky(out)
+    except np.linalg.LinAlgError as error:
+        msg = "D must be symmetric positive definite"
+        raise ValueError(msg) from error
+    return out
+
+
+def _read_sketches(objective: Objective | Federated, sketch: Sketch | Sequence[Sketch]) -> tuple[Sketch, ...]:
+    n = objective.n if isinstance(objective, Federated) else 1
+    sketches = (sketch,) * n if isinstance(sketch, Sketch) else tuple(sketch)
+    if len(sketches) != n:
+        msg = f"sketch must be one sketch or one for each of the {n} clients, got {len(sketches)}"
+        raise ValueError(msg)
+    for one in sketches:
+        if one.d != objective.d:
+            msg = f"sketch is for d={one.d} but the objective has d={objective.d}"
+            raise ValueError(msg)
+    return sketches
+
+
+def _check_method(algorithm: str, objective: Objective | Federated, D: Matrix, sketches: Sequence[Sketch]) -> None:
+    if algorithm not in METHODS:
+        msg = f"algorithm must be one of {', '.join(map(repr, METHODS))}, got {algorithm!r}"
+        raise ValueError(msg)
+    if algorithm in ("CGD", "DCGD", "GD") and not np.array_equal(D, D[0, 0] * np.eye(len(D))):
+        msg = f"{algorithm} takes a scalar stepsize D = γI; use det-CGD1 or det-CGD2 for a matrix"
+        raise ValueError(msg)
+    if algorithm == "GD" and not all(isinstance(sketch, Identity) for sketch in sketches):
+        msg = f"GD does not compress: sketch must be Identity(d), got {sketches[0]}"
+        raise ValueError(msg)
+    if (algorithm == "DCGD") != isinstance(objective, Federated) and algorithm in ("CGD", "DCGD"):
+        wanted = "a Federated objective" if algorithm == "DCGD" else "one node; its name with clients is DCGD"
+        msg = f"{algorithm} needs {wanted}"
+        raise ValueError(msg)
+
+
+@contextmanager
+def _bar(show: bool, text: str, done: int, total: int) -> Iterator[Any]:
+    """A progress bar on standard error; yields the function that counts one step."""
+    if not show:
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, total=total, completed=done)
+        yield lambda: bar.advance(task)

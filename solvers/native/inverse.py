@@ -42,12 +42,17 @@ class Curvature:
         return J
 
 
-def spectrum_bounds(K: Callable[[Matrix], Matrix], J: Matrix, steps: int = _LANCZOS_STEPS) -> tuple[float, float]:
-    """Estimates of the extreme eigenvalues of J^{-1/2} K J^{-1/2}, by a few Lanczos steps from a fixed random start."""
+def spectrum_bounds(
+    K: Callable[[Matrix], Matrix], J: Matrix, mask: Matrix | None = None, steps: int = _LANCZOS_STEPS
+) -> tuple[float, float]:
+    """Estimates of the extreme eigenvalues of J^{-1/2} K J^{-1/2}, by a few Lanczos steps from a fixed random start.
+
+    ``mask`` holds ones on the pattern of the matrices that K acts on, all of them if it is None.
+    """
     d = J.shape[0]
     root = np.sqrt(J)
     X = np.random.default_rng(0).standard_normal((d, d), dtype=np.float64).astype(J.dtype)
-    X = X + X.T
+    X = X + X.T if mask is None else mask * (X + X.T)
     X /= np.linalg.norm(X)
     previous = np.zeros_like(X)
     alphas: list[float] = []
@@ -101,9 +106,11 @@ class ChebyshevInverse:
         return X
 
 
-def chebyshev_inverse(K: Callable[[Matrix], Matrix], J: Matrix, error: float = _POLYNOMIAL_ERROR) -> ChebyshevInverse:
+def chebyshev_inverse(
+    K: Callable[[Matrix], Matrix], J: Matrix, mask: Matrix | None = None, error: float = _POLYNOMIAL_ERROR
+) -> ChebyshevInverse:
     """The polynomial of the smallest degree whose error on the estimated spectrum is below ``error``."""
-    low, high = spectrum_bounds(K, J)
+    low, high = spectrum_bounds(K, J, mask)
     # Five Lanczos steps find the ends of the spectrum to a few per cent from inside; the margins cover the rest.
     low, high = 0.8 * low, 1.1 * high
     if not low > 0.0:

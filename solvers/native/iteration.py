@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from solvers.maps import Matrix
+from solvers.native.general import GeneralModel, GeneralPoint, GeneralSystem
 from solvers.native.newton import Counters, Direction, NewtonSystem, newton_system
 from solvers.native.point import Bounds, FullModel, Point
 from solvers.native.scaling import Scaling, nesterov_todd

@@ -29,7 +29,7 @@ _SLACK = 3.0**0.5
 # Restricting to active rows only pays when it saves a fifth of the work.
 _WORTHWHILE = 0.8
 # Floor of the preconditioner's estimate of diag(F′K⁻¹F′*), which vanishes where 1 = β(λᵢ + λⱼ).
-_DIAGONAL_FLOOR = 0.003
+DIAGONAL_FLOOR = 0.003
 
 
 @dataclass
@@ -113,7 +113,7 @@ def newton_system(
     J = K.diagonal()
     inverse = chebyshev_inverse(K, J)
     T = np.multiply.outer(t[:r], t).astype(dtype)
-    diagonal = schur_diagonal(lam2, J, V, r, beta) + dtype(_DIAGONAL_FLOOR)
+    diagonal = schur_diagonal(lam2, J, V, r, beta) + dtype(DIAGONAL_FLOOR)
     weights = np.ones((r, d), dtype)
     weights[:, r:] = 2.0
     schur = SchurComplement(Jacobian(Q, C, E, V, lam2, r), inverse, T, 1.0 / (diagonal + T), weights)

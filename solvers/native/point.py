@@ -84,6 +84,11 @@ class FullModel:
     def d(self) -> int:
         return int(self.B.shape[0])
 
+    @property
+    def m(self) -> int:
+        """Number of constraints."""
+        return 1
+
     # ---------------------------------------------------------------- quantities in the working basis
 
     def _constraint(self, C: Matrix, C_inverse: Matrix, lam: Vector) -> Matrix:

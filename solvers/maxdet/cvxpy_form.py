@@ -1,0 +1,1 @@
+def solve_with_cvxpy(): pass

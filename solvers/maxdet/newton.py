@@ -1,0 +1,208 @@
+"""The Newton system of a point and its solution, by conjugate gradients or, for a diagonal X, by a dense solve.
+
+The linearised optimality conditions  X⁻¹ + F′*(Z) = 0,  F + W dZ W = σμ Z⁻¹ − dF  reduce to
+
+    𝓗(Y) = I + σμ F′*(F⁻¹),     𝓗(Y) = Y + [curvature of −⟨Z, F⟩](Y) + Σ_j F_j′*(G_j F_j′(Y) G_j),     G_j = W_j⁻¹.
+
+In products with the d×d matrices P_j = H_j G_j H_jᵀ the last term is 𝒬*(Σ_j P_j 𝒬(S) P_j), S = C(ΛY + YΛ)Cᵀ.
+
+*Preconditioner.*  In the basis C the first two terms are nearly a multiplication entry by entry with
+J_ab = 1 + Σ(λ_a r_b + λ_b r_a), λ = diag Λ, r = diag R̃.  The last term is Σ √(s_a s_b) u uᵀ over the pairs of columns
+of H_j V_j; close to the boundary a few pairs of active directions outweigh everything else.  Those pairs are taken
+exactly, by the Woodbury formula; conjugate gradients see what remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers.maps import Matrix, Vector
+from solvers.maxdet.point import Model, Point, twice_symmetric
+from solvers.maxdet.program import Stack
+from solvers.native.linalg import sym
+from solvers.program import BlockPattern
+
+# A pair counts as active when it outweighs the entrywise part of the system by this factor.
+_ACTIVE = 2.0
+# Pairs taken exactly at most: their Gram matrix is then as cheap as a few products with the whole system.
+_MAX_PAIRS = 1200
+
+
+@dataclass(frozen=True, eq=False)
+class NewtonSystem:
+    """𝓗 at one point, with its preconditioner."""
+
+    model: Model
+    p: Point
+    J: Matrix
+    U: Matrix
+    core: Matrix
+
+    def apply(self, Y: Matrix) -> Matrix:
+        """𝓗(Y), projected onto the pattern."""
+        p, model = self.p, self.model
+        d = len(Y)
+        out = Y.copy()
+        t = float(np.trace(Y))
+        for family, state in zip(model.program.families, p.states, strict=True):
+            M = family.Q.apply(sym(p.C @ twice_symmetric(state.Lam, Y) @ p.C.T))
+            N = _sum_of_congruences(state.P, M)
+            if state.slope:
+                e = state.slope * t
+                weight = state.slope * (e * float(np.sum(state.G**2)) - float(np.sum(state.P2 * M)))
+                weight += state.slope * float(np.einsum("nii->", state.Z)) * (-t / model.program.root)
+                N = N - e * state.P2
+                out += state.slope * float(np.einsum("nii->", state.Z)) * Y
+                np.einsum("ii->i", out)[:] += weight
+            image = sym(p.C.T @ family.Q.adjoint(sym(N)) @ p.C)
+            out += twice_symmetric(state.Lam, image)
+            if state.Lam is not None:
+                half = state.Lam @ Y @ state.Rt
+                out += half + half.T
+        assert out.shape == (d, d)
+        return model.project(out)
+
+    def precondition(self, Y: Matrix) -> Matrix:
+        scaled = self.J * Y
+        if self.U.shape[0]:
+            scaled = scaled - self.J * (self.U.T @ (self.core @ (self.U @ scaled.ravel()))).reshape(Y.shape)
+        return self.model.project(scaled)
+
+
+def _sum_of_congruences(P: Stack, M: Matrix) -> Matrix:
+    """Σ_j P_j M P_j for symmetric P_j: one product of the stacked M P_j with the stacked P_j."""
+    d = M.shape[0]
+    return np.asarray((M @ P).reshape(-1, d).T @ P.reshape(-1, d))
+
+
+def newton_system(model: Model, p: Point) -> NewtonSystem:
+    """The system at a point and its preconditioner."""
+    d = model.program.d
+    J = np.ones((d, d))
+    for state in p.states:
+        if state.Lam is not None:
+            lam, r = np.diagonal(state.Lam), np.diagonal(state.Rt)
+            J += np.outer(lam, r) + np.outer(r, lam)
+        if state.slope:
+            J += state.slope * float(np.einsum("nii->", state.Z))
+    inverse = 1.0 / J
+    U, weights = _active_pairs(model, p, inverse)
+    core = np.zeros((0, 0))
+    if len(U):
+        gram = (U * inverse.ravel()) @ U.T
+        core = np.linalg.inv(np.diag(1.0 / weights) + gram)
+    return NewtonSystem(model, p, inverse, U, core)
+
+
+def _active_pairs(model: Model, p: Point, J_inverse: Matrix) -> tuple[Matrix, Vector]:
+    """The heaviest functionals u of the last term of 𝓗, as rows of length d², and their weights."""
+    d = model.program.d
+    pattern = model.program.pattern
+    if not isinstance(pattern, BlockPattern):
+        return np.zeros((0, d * d)), np.zeros(0)  # a handful of unknowns needs no preconditioner
+    rows: list[Matrix] = []
+    weights: list[Vector] = []
+    for family, state in zip(model.program.families, p.states, strict=True):
+        N = family.factors @ state.V
+        # ‖u‖ in the J-norm is about the size of Cᵀ𝒬*(hhᵀ)C; its diagonal pairs rank the directions.
+        size = np.einsum("nda,nda->na", p.C.T @ N, p.C.T @ N)
+        if state.Lam is not None:
+            size = 2.0 * np.einsum("nda,nda->na", p.C.T @ N, state.Lam @ (p.C.T @ N))
+        gain = family.Q.diagonal_action.max() if not family.is_plain else 1.0
+        strength = np.sqrt(state.s) * size * gain
+        for j, a, b in _pairs(strength):
+            weight = np.sqrt(state.s[j, a] * state.s[j, b]) * (1.0 if a == b else 2.0)
+            h, g = N[j, :, a], N[j, :, b]
+            S = 0.5 * (np.outer(h, g) + np.outer(g, h))
+            u = -twice_symmetric(state.Lam, sym(p.C.T @ family.Q.adjoint(S) @ p.C))
+            if state.slope:
+                np.einsum("ii->i", u)[:] += state.slope * float(state.V[j, :, a] @ state.V[j, :, b])
+            u = model.project(u)
+            if weight * float(np.sum(J_inverse * u * u)) > _ACTIVE:
+                rows.append(u.ravel())
+                weights.append(weight)
+    if not rows:
+        return np.zeros((0, d * d)), np.zeros(0)
+    return np.array(rows), np.array(weights)
+
+
+def _pairs(strength: Matrix) -> list[tuple[int, int, int]]:
+    """Candidates (j, a ≤ b) with strength_ja · strength_jb above the threshold, the heaviest first, at most _MAX_PAIRS."""
+    found: list[tuple[float, int, int, int]] = []
+    for j, row in enumerate(strength):
+        order = np.argsort(row)[::-1]
+        for position, a in enumerate(order):
+            if row[a] * row[a] <= _ACTIVE:
+                break
+            for b in order[position:]:
+                if row[a] * row[b] <= _ACTIVE:
+                    break
+                found.append((float(row[a] * row[b]), j, int(a), int(b)))
+    found.sort(reverse=True)
+    return [(j, a, b) for _, j, a, b in found[:_MAX_PAIRS]]
+
+
+def solve_by_cg(system: NewtonSystem, rhs: Matrix, tolerance: float, max_iterations: int) -> tuple[Matrix, int]:
+    """Y with ‖𝓗(Y) − rhs‖ ≤ tolerance·‖rhs‖, and the iterations taken."""
+    Y = np.zeros_like(rhs)
+    residual = rhs.copy()
+    z = system.precondition(residual)
+    direction = z.copy()
+    rho = float(np.sum(residual * z))
+    goal = tolerance * float(np.linalg.norm(rhs))
+    k = 0
+    while k < max_iterations and float(np.linalg.norm(residual)) > goal:
+        image = system.apply(direction)
+        curvature = float(np.sum(direction * image))
+        if not curvature > 0.0:  # rounding has the last word; the best point so far is kept
+            break
+        step = rho / curvature
+        Y += step * direction
+        residual -= step * image
+        z = system.precondition(residual)
+        rho, previous = float(np.sum(residual * z)), rho
+        direction = z + (rho / previous) * direction
+        k += 1
+    return sym(Y), k
+
+
+def diagonal_solver(model: Model, p: Point) -> Callable[[Matrix], Matrix] | None:
+    """A dense solver of the system when X is diagonal and every 𝒬 the identity; otherwise None.
+
+    With S_k = e_k λ_kᵀ + λ_k e_kᵀ (λ_k the columns of Λ) and P̂_j = C P_j C the entries of 𝓗 are
+    δ_kl + 2(Λ∘R̃)_kl + Σ_j ⟨P̂_j S_k P̂_j, S_l⟩ = … + 2 Σ_j (M_kl M_lk + (M Λ)_kl P̂_kl) with M = ΛP̂_j, and for a linear
+    family just Σ_j P̂_kl².
+    """
+    pattern = model.program.pattern
+    if not (isinstance(pattern, BlockPattern) and max(pattern.sizes) == 1):
+        return None
+    if not all(family.is_plain for family in model.program.families):
+        return None
+    d = pattern.d
+    c = np.diagonal(p.C)
+    H = np.eye(d)
+    for state in p.states:
+        P = c[:, None] * state.P * c
+        if state.Lam is None:
+            H += np.einsum("nkl,nkl->kl", P, P)
+        else:
+            M = state.Lam @ P
+            H += 2.0 * np.einsum("nkl,nlk->kl", M, M)
+            H += 2.0 * np.einsum("nkl,nkl->kl", M @ state.Lam, P)
+            H += 2.0 * state.Lam * state.Rt
+        if state.slope:
+            P2 = c[:, None] * state.P2 * c
+            w = np.diagonal(twice_symmetric(state.Lam, P2)) * state.slope
+            total = float(np.einsum("nii->", state.Z))
+            H += state.slope**2 * float(np.sum(state.G**2)) - np.add.outer(w, w)
+            H += state.slope * total * (np.eye(d) - 1.0 / model.program.root)
+    factor = np.linalg.cholesky(sym(H))
+
+    def solve(rhs: Matrix) -> Matrix:
+        y = np.linalg.solve(factor.T, np.linalg.solve(factor, np.diagonal(rhs)))
+        return np.diag(y)
+
+    return solve

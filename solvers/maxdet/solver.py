@@ -1,0 +1,275 @@
+"""The project's own solver of max-det programs: a primal-dual interior-point method without any lift.
+
+X stays strictly feasible, so every iterate is an answer; the multipliers prove an upper bound at every iterate
+(:mod:`solvers.maxdet.point`), so the iteration stops on a gap, not on residuals.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from solvers.base import Settings
+from solvers.maps import Matrix
+from solvers.maxdet.newton import diagonal_solver, newton_system, solve_by_cg
+from solvers.maxdet.point import Model, Point, congruence
+from solvers.maxdet.program import MaxDetOutcome, MaxDetProgram, Stack
+from solvers.native.linalg import blas_threads, cholesky, sym
+from solvers.outcome import SolverStats, Status
+from solvers.program import BlockPattern
+
+
+@dataclass(frozen=True)
+class MaxDetOptions:
+    """Options of the solver; ``Settings.extra`` may override any of them by name.
+
+    start_fraction: the start lies at this fraction of the way to the boundary; closer starts take short first steps.
+    target_margin: iterate until the gap is this fraction of tol, so that an independent check passes too.
+    step_fraction: fraction of the way to the boundary that a step takes.
+    centring_floor: smallest reduction of μ asked for in one step.
+    neighbourhood: a step is shortened when the smallest complementarity product falls below this fraction of μ.
+    cg_accuracy: relative residual of the Newton system; the bound holds for inexact steps too.
+    max_cg: cap of conjugate gradient iterations in one solve.
+    stall_limit: give up after so many steps without a better gap.
+    max_iters: steps when the settings give no limit; a healthy solve takes 10 to 30.
+    """
+
+    start_fraction: float = 0.5
+    target_margin: float = 0.5
+    step_fraction: float = 0.95
+    centring_floor: float = 0.03
+    neighbourhood: float = 1e-3
+    cg_accuracy: float = 1e-3
+    max_cg: int = 300
+    stall_limit: int = 15
+    max_iters: int = 120
+
+    @staticmethod
+    def from_extra(extra: Mapping[str, Any]) -> MaxDetOptions:
+        """Options with the given overrides; an unknown name is an error that lists the known ones."""
+        known = {f.name for f in fields(MaxDetOptions)}
+        unknown = sorted(set(extra) - known)
+        if unknown:
+            msg = f"unknown native option {', '.join(unknown)}; known: {', '.join(sorted(known))}"
+            raise ValueError(msg)
+        return MaxDetOptions(**dict(extra))
+
+
+@dataclass
+class _Best:
+    """The best point so far by its bound, and the work done."""
+
+    point: Point
+    lower: float
+    upper: float
+    iterations: int = 0
+    cg_iterations: int = 0
+    stalled: int = 0
+
+
+def solve_maxdet(program: MaxDetProgram, settings: Settings) -> MaxDetOutcome:
+    """Solve; never raises for a numerical failure, which is a status."""
+    options = MaxDetOptions.from_extra(settings.extra)
+    begin = time.perf_counter()
+    model = Model(program)
+    largest = max([program.d, *(f.factors.shape[2] for f in program.families)])
+    with blas_threads(largest):
+        start = _start(model, options)
+        if start is None:
+            stats = SolverStats("native", time.perf_counter() - begin, 0.0, 0)
+            return MaxDetOutcome(Status.SOLVER_ERROR, None, (), stats, "no strictly feasible start was found")
+        best = _Best(start, start.log_det, model.upper_bound(start))
+        status = _iterate(model, start, best, settings, options, begin)
+    stats = SolverStats(
+        "native",
+        solve_time=time.perf_counter() - begin,
+        setup_time=0.0,
+        num_iters=best.iterations,
+        extra_stats={"cg_iterations": best.cg_iterations, "gap": (best.upper - best.lower) / program.d},
+    )
+    return MaxDetOutcome(status, best.point.X, best.point.duals, stats)
+
+
+def _iterate(
+    model: Model, p: Point, best: _Best, settings: Settings, options: MaxDetOptions, begin: float
+) -> Status:
+    d = model.program.d
+    sigma = 0.3
+    limit = settings.max_iters if settings.max_iters is not None else options.max_iters
+    try:
+        while best.upper - best.lower > options.target_margin * settings.tol * d:
+            if best.iterations >= limit or (
+                settings.time_limit is not None and time.perf_counter() - begin > settings.time_limit
+            ):
+                return Status.USER_LIMIT
+            if best.stalled >= options.stall_limit:
+                return Status.INACCURATE
+            found = _step(model, p, sigma, options, best)
+            if found is None:
+                return Status.INACCURATE
+            p, length = found
+            best.iterations += 1
+            _keep(model, p, best)
+            if settings.verbose:
+                mu = _mu(model, p)
+                print(f"{best.iterations:4d}  gap {(best.upper - best.lower) / d:9.2e}  μ {mu:8.1e}  step {length:.3f}")
+            sigma = _centring(sigma, length, options)
+    except KeyboardInterrupt:
+        return Status.INTERRUPTED
+    return Status.OPTIMAL
+
+
+def _centring(sigma: float, length: float, options: MaxDetOptions) -> float:
+    """Ask for more after long steps, for less after short ones."""
+    if length > 0.8:
+        return max(0.3 * sigma, options.centring_floor)
+    if length > 0.5:
+        return max(0.7 * sigma, options.centring_floor)
+    return min(2.0 * sigma, 0.8) if length < 0.3 else sigma
+
+
+def _keep(model: Model, p: Point, best: _Best) -> None:
+    upper = model.upper_bound(p)
+    better = upper - p.log_det < best.upper - best.lower
+    best.stalled = 0 if better else best.stalled + 1
+    if better:
+        best.point, best.lower, best.upper = p, p.log_det, upper
+
+
+def _mu(model: Model, p: Point) -> float:
+    return sum(float(np.sum(state.s)) for state in p.states) / model.program.total_size
+
+
+def _step(
+    model: Model, p: Point, sigma: float, options: MaxDetOptions, best: _Best
+) -> tuple[Point, float] | None:
+    """One primal-dual step towards the target σμ; the new point and the shorter of its two lengths."""
+    target = sigma * _mu(model, p)
+    families = model.program.families
+    rhs = np.eye(model.program.d)
+    inverses = [state.V @ state.V.transpose(0, 2, 1) for state in p.states]
+    for family, state, inverse in zip(families, p.states, inverses, strict=True):
+        rhs -= target * model.minus_adjoint(family, state, p.C, inverse)
+    rhs = model.project(rhs)
+    dense = diagonal_solver(model, p)
+    if dense is not None:
+        Y = dense(rhs)
+    else:
+        Y, iterations = solve_by_cg(newton_system(model, p), rhs, options.cg_accuracy, options.max_cg)
+        best.cg_iterations += iterations
+    dF = [model.derivative(f, s, p.C, Y) for f, s in zip(families, p.states, strict=True)]
+    dZ = [target * i - s.Z - s.G @ x @ s.G for s, i, x in zip(p.states, inverses, dF, strict=True)]
+    primal = min(
+        options.step_fraction * min(_longest_whitened(p, dF), _longest_single(Y)),
+        1.0,
+    )
+    dual = min(options.step_fraction * _longest_dual(p, dZ), 1.0)
+    for _ in range(30):
+        Z = tuple(sym(s.Z + dual * z) for s, z in zip(p.states, dZ, strict=True))
+        X = sym(p.C @ (np.eye(len(Y)) + primal * Y) @ p.C.T)
+        new = model.point(X, Z)
+        if new is not None and _centred(model, new, options):
+            return new, min(primal, dual)
+        primal *= 0.8
+        dual *= 0.8
+    return None
+
+
+def _centred(model: Model, p: Point, options: MaxDetOptions) -> bool:
+    smallest = min(float(np.min(state.s)) for state in p.states)
+    return smallest > options.neighbourhood * _mu(model, p)
+
+
+def _longest_single(Y: Matrix) -> float:
+    """The largest a with I + aY ⪰ 0."""
+    low = float(np.linalg.eigvalsh(Y)[0])
+    return math.inf if low >= 0.0 else -1.0 / low
+
+
+def _longest_whitened(p: Point, dF: list[Stack]) -> float:
+    """The largest a with F_j + a dF_j ⪰ 0 for all j: F_j⁻¹ = V Vᵀ."""
+    low = min(float(np.linalg.eigvalsh(congruence_each(s.V, x)).min()) for s, x in zip(p.states, dF, strict=True))
+    return math.inf if low >= 0.0 else -1.0 / low
+
+
+def _longest_dual(p: Point, dZ: list[Stack]) -> float:
+    """The largest a with Z_j + a dZ_j ⪰ 0: with V⁻¹ = VᵀF, Z_j = V Diag(s) Vᵀ whitens to I."""
+    low = math.inf
+    for s, z in zip(p.states, dZ, strict=True):
+        back = s.F @ s.V / np.sqrt(s.s)[:, None, :]
+        low = min(low, float(np.linalg.eigvalsh(congruence_each(back, z)).min()))
+    return math.inf if low >= 0.0 else -1.0 / low
+
+
+def congruence_each(V: Stack, M: Stack) -> Stack:
+    """V_jᵀ M_j V_j."""
+    return sym(V.transpose(0, 2, 1) @ M @ V)
+
+
+def _start(model: Model, options: MaxDetOptions) -> Point | None:
+    """A strictly feasible multiple of a good direction with multipliers Z_j = μF_j⁻¹ of the right size."""
+    for direction in _directions(model):
+        scale = options.start_fraction * _largest_scale(model, direction)
+        if not (0.0 < scale < math.inf):
+            continue
+        p = model.point(scale * direction, None)
+        if p is None:
+            continue
+        Q = sum(
+            float(np.trace(model.project(model.minus_adjoint(f, s, p.C, s.Z, s.Rt))))
+            for f, s in zip(model.program.families, p.states, strict=True)
+        )
+        # With Z_j = μF_j⁻¹ the dual residual I − μQ is smallest in trace for μ = d/tr Q.
+        return model.point(p.X, None, model.program.d / Q if Q > 0.0 else 1.0)
+    return None
+
+
+def _directions(model: Model) -> list[Matrix]:
+    """Directions to start from: the optimum if all constraints were one, then the plainest of the pattern."""
+    program = model.program
+    pattern = program.pattern
+    if not isinstance(pattern, BlockPattern):
+        return [pattern.W]
+    plain = np.eye(program.d)
+    total = sum((f.weights() for f in program.families), np.zeros((program.d, program.d)))
+    quadratic = [f.B for f in program.families if f.B is not None]
+    K = cholesky(sym(total))
+    if K is None:
+        return [plain]
+    K_inverse = np.linalg.inv(K)
+    direction = K_inverse.T @ K_inverse
+    if quadratic:
+        # X B X = M⁻¹ has the solution K⁻ᵀ (K⁻¹BK⁻ᵀ)^{−½} K⁻¹ with M = KKᵀ.
+        w, U = np.linalg.eigh(sym(K_inverse @ sum(quadratic[1:], quadratic[0]) @ K_inverse.T))
+        if w[0] <= 1e-12 * w[-1]:  # a singular B leaves the direction unbounded
+            return [plain]
+        half = K_inverse.T @ U
+        direction = (half / np.sqrt(w)) @ half.T
+    return [model.program.pattern.project(sym(direction)), plain]  # type: ignore[union-attr]
+
+
+def _largest_scale(model: Model, X: Matrix) -> float:
+    """The largest t with tX feasible: the minimum over the families of c = t^p ℓ or eτ(X) t^{d/root} = t^p ℓ."""
+    program = model.program
+    basis = model.basis(X)
+    if basis is None:
+        return 0.0
+    tau = program.tau(basis[1])
+    scale = math.inf
+    for family in program.families:
+        M = X if family.B is None else X @ family.B @ X
+        top = float(np.linalg.eigvalsh(congruence(family.factors, family.Q.apply(sym(M))))[:, -1].max())
+        if top <= 0.0:
+            continue
+        # With both c and e, half of each is enough of a start.
+        share = 1.0 if family.c == 0.0 or family.e == 0.0 else 0.5
+        bounds = [(share * family.c / top) ** (1.0 / family.degree)] if family.c else []
+        if family.e:
+            bounds.append((share * family.e * tau / top) ** (1.0 / (family.degree - program.d / program.root)))
+        scale = min(scale, max(bounds))
+    return scale

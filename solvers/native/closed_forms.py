@@ -1,0 +1,233 @@
+"""Two families of problems whose optimum is a formula, and the bounds that the formulas give for all others.
+
+Throughout, maximise log det D subject to F(D) = D − P∘(D B D) ⪰ 0.  A feasible D with a Z ⪰ 0 such that
+
+    D⁻¹ + Z = B D R + R D B,   R = P∘Z,   ⟨Z, F(D)⟩ = 0
+
+is globally optimal; and for every Z ⪰ 0 the maximum of the Lagrangian log det D + ⟨Z, F(D)⟩ bounds the optimum.
+
+**A (no coupling).**  P = Diag(α).  D = Diag(1/(αⱼBⱼⱼ)) has F(D) = 0, and the first equation determines
+Z = B Diag(α) + Diag(α) B − Diag(αⱼBⱼⱼ).  So D is optimal among all matrices if and only if that Z ⪰ 0;
+for a constant α this says that the correlation matrix of B has no eigenvalue below ½.
+
+**B (one active direction).**  P ≻ 0 with P⁻¹1 > 0.  Put q = d P⁻¹1/(1ᵀP⁻¹1), c = d/((d+1) 1ᵀP⁻¹1), N = P − c 11ᵀ ≻ 0.
+For a sign pattern s let y, sign(y) = s, solve y∘(B y) = q/(2c), and z = q/y.  Then with Z = zzᵀ
+
+    D_s = B⁻¹ # ½ (Diag(z) N Diag(z))⁻¹      (A # B the matrix geometric mean)
+
+satisfies the first equation and zᵀF(D_s)z = 0.  It maximises the Lagrangian of Z, hence for every B and s
+log det D* ≤ log det D_s = Σ log|yⱼ| − Σ log qⱼ − ½ log det B − ½ log det 2N, and D_s is optimal if F(D_s) ⪰ 0.
+Constant row sums, P1 = ρ1, give q = 1 and c = ρ/(d+1).  The proofs are in docs/native_solver.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+
+from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap, Vector
+from solvers.native.linalg import cholesky, eigh, log_det_from_cholesky, smallest_eigenvalue, sym, triangular_inverse
+
+# Relative violation of F(D) ⪰ 0, or negative part of Z, that rounding explains: exactness is claimed below it.
+_EXACT = 1e-9
+_NEWTON_STEPS = 60
+_FLIP_ROUNDS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedForm:
+    """A stepsize D on the boundary of the feasible set, a dual Z, and the upper bound on log det that Z proves.
+
+    exact: whether the theorem's condition holds, so that D is the global optimum up to rounding.
+    gap: (upper_bound − log det D)/d, whatever ``exact`` says.
+    """
+
+    D: Matrix
+    Z: Matrix
+    exact: bool
+    upper_bound: float
+    log_det: float
+
+    @property
+    def gap(self) -> float:
+        return (self.upper_bound - self.log_det) / self.D.shape[0]
+
+
+def uncoupled(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
+    """Theorem A, or None when 𝒬 is not M ↦ Diag(α∘diag M).
+
+    Where it is not exact, the bound belongs to the positive part of Z and may be infinite.
+    """
+    if not isinstance(Q, DiagonalPlusScaled) or Q.beta != 0.0 or not np.all(Q.alpha > 0.0):
+        return None
+    alpha = Q.alpha
+    b = np.diagonal(B)
+    x = 1.0 / (alpha * b)
+    Z = (alpha[:, None] + alpha) * B
+    np.einsum("ii->i", Z)[:] -= alpha * b
+    # In the scale of D, where D⁻¹ becomes the identity, the size of Z is comparable with 1.
+    root = np.sqrt(x)
+    w, U = eigh(sym(Z * np.multiply.outer(root, root)))
+    exact = bool(w[0] >= -_EXACT)
+    log_det = float(np.sum(np.log(x)))
+    if exact and w[0] >= 0.0:
+        return ClosedForm(np.diag(x), Z, True, log_det, log_det)
+    Z_scaled = sym((U * np.maximum(w, 0.0)) @ U.T)
+    # The bound of the certificate at D̂ = D: RD̂ = Diag(αⱼ Z̃ⱼⱼ/…) is diagonal, R̃ⱼⱼ = αⱼ Z̃ⱼⱼ in the scale of D.
+    diagonal = alpha * np.diagonal(Z_scaled)
+    B_scaled = B * np.multiply.outer(root, root)
+    K = cholesky(sym((diagonal[:, None] + diagonal) * B_scaled - Z_scaled))
+    energy = float(diagonal @ np.diagonal(B_scaled))
+    upper = np.inf if K is None else x.size * np.log(energy / x.size) - log_det_from_cholesky(K) + log_det
+    Z = Z_scaled / np.multiply.outer(root, root)
+    return ClosedForm(np.diag(x), Z, exact, float(upper), log_det)
+
+
+def balanced_vector(B: Matrix, weights: Vector, start: Vector | None = None) -> Vector:
+    """The positive u with u∘(B u) = w: the minimiser of ½uᵀBu − Σ wⱼ log uⱼ, by Newton steps with line search.
+
+    Divided by the smallest weight the function is self-concordant, so the damped step 1/(1 + δ), δ the Newton
+    decrement, always descends; the line search on the same function only lengthens it.
+    """
+    scale = float(np.min(weights))
+    w = weights / scale
+    M = B / scale
+    u = start if start is not None else np.sqrt(w / np.maximum(np.diagonal(M), np.finfo(float).tiny))
+    u = u * np.sqrt(np.sum(w) / (u @ M @ u))  # uᵀBu = Σw holds at the solution
+    for _ in range(_NEWTON_STEPS):
+        image = M @ u
+        gradient = u * image - w  # in the variables log u
+        H = M * np.multiply.outer(u, u)
+        np.einsum("ii->i", H)[:] += w
+        K = cholesky(H)
+        if K is None:
+            break
+        step = np.asarray(lapack.dpotrs(K, gradient, lower=1)[0])
+        decrement = float(np.sqrt(max(gradient @ step, 0.0)))
+        if decrement < 0.25:
+            u = u * (1.0 - step)
+        else:
+            u = u * (1.0 - _line_search(M, w, u, u * step, image, 1.0 / (1.0 + decrement)) * step)
+        if decrement < 1e-10 * u.size**0.5:  # the next error is the square of this: below rounding
+            break
+    return u
+
+
+def _line_search(M: Matrix, w: Vector, u: Vector, h: Vector, image: Vector, a: float) -> float:
+    """A minimiser of ½(u − ah)ᵀM(u − ah) − Σ w log(u − ah) over a, by safeguarded Newton steps in one variable."""
+    ratio = h / u
+    top = float(np.max(ratio))
+    limit = 0.99 / top if top > 0.0 else 1e3
+    linear = float(h @ image)
+    quadratic = float(h @ (M @ h))
+    for _ in range(8):
+        q = ratio / (1.0 - a * ratio)
+        slope = -linear + a * quadratic + float(w @ q)
+        curvature = quadratic + float(w @ (q * q))
+        a = min(max(a - slope / curvature, 0.5 * a), 0.5 * (a + limit) if a < limit else limit)
+    return a
+
+
+@dataclass(frozen=True, eq=False)
+class _Sampling:
+    """q, c and N = P − c11ᵀ of theorem B."""
+
+    q: Vector
+    c: float
+    N: Matrix
+    log_det_2N: float
+    N_factor: Matrix
+
+
+def _sampling(P: Matrix) -> _Sampling | None:
+    d = P.shape[0]
+    K = cholesky(P)
+    if K is None:
+        return None
+    ones = np.ones(d)
+    solution = np.asarray(lapack.dpotrs(K, ones, lower=1)[0])
+    # Entries at rounding level would ask for a y of arbitrary size.
+    if not np.all(solution > 1e-10 * np.max(solution)):
+        return None
+    total = float(np.sum(solution))
+    c = d / ((d + 1.0) * total)
+    N = P - c
+    N_factor = cholesky(N)
+    if N_factor is None:
+        return None
+    return _Sampling(d * solution / total, c, N, d * np.log(2.0) + log_det_from_cholesky(N_factor), N_factor)
+
+
+def sign_pattern(B: Matrix) -> Vector:
+    """Signs of the top eigenvector of the correlation matrix of B, which make B∘ssᵀ as positive as one vector can."""
+    root = 1.0 / np.sqrt(np.diagonal(B))
+    C = B * np.multiply.outer(root, root)
+    v = np.ones(B.shape[0]) + 1e-3 * np.random.default_rng(0).standard_normal(B.shape[0])
+    if not np.all(C >= 0.0):
+        v = eigh(C)[1][:, -1]
+    return np.where(v >= 0.0, 1.0, -1.0)
+
+
+def _balanced_signs(B: Matrix, sampling: _Sampling) -> Vector:
+    """y of theorem B for the best sign pattern found: the top eigenvector's, then flips of frustrated coordinates.
+
+    Coordinate j is frustrated when yⱼ Σ_{i≠j} Bⱼᵢyᵢ < 0; flipping such coordinates lowers the bound Σ log|yⱼ|.
+    """
+    weights = sampling.q / (2.0 * sampling.c)
+    s = sign_pattern(B)
+    u = balanced_vector(B * np.multiply.outer(s, s), weights)
+    best = float(np.sum(np.log(u)))
+    for _ in range(_FLIP_ROUNDS):
+        frustrated = np.diagonal(B) * u * u > weights * (1.0 + 1e-9)
+        if not np.any(frustrated):
+            break
+        # The worst one always lowers the quadratic form; all at once may not.
+        worst = np.zeros_like(frustrated)
+        worst[int(np.argmax(np.diagonal(B) * u * u / weights))] = True
+        improved = False
+        for flips in (frustrated, worst):
+            trial = np.where(flips, -s, s)
+            v = balanced_vector(B * np.multiply.outer(trial, trial), weights)
+            value = float(np.sum(np.log(v)))
+            if value < best - 1e-12 * abs(best):
+                s, u, best, improved = trial, v, value, True
+                break
+        if not improved:
+            break
+    return s * u
+
+
+def one_direction(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
+    """Theorem B, or None when it does not apply: 𝒬 not a Hadamard map, P singular, P⁻¹1 not positive, B singular.
+
+    Cost: two eigendecompositions, some Cholesky factorisations and products.
+    """
+    P = Q.hadamard_matrix
+    if P is None:
+        return None
+    sampling = _sampling(P)
+    K = cholesky(B)
+    if sampling is None or K is None:
+        return None
+    y = _balanced_signs(B, sampling)
+    z = sampling.q / y
+    # D = B⁻¹ # A = K⁻ᵀ (KᵀAK)^½ K⁻¹ with B = KKᵀ and A = ½ Diag(1/z) N⁻¹ Diag(1/z); KᵀAK = ½ GᵀG, G = N_factor⁻¹ Diag(1/z) K.
+    G = triangular_inverse(sampling.N_factor) @ (K / z[:, None])
+    w, U = eigh(sym(0.5 * (G.T @ G)))
+    if not w[0] > 0.0:
+        return None
+    K_inverse = triangular_inverse(K)
+    factor = K_inverse.T @ (U * w**0.25)  # D = factor · factorᵀ
+    D = sym(factor @ factor.T)
+    upper = float(np.sum(np.log(np.abs(y))) - np.sum(np.log(sampling.q)))
+    upper -= 0.5 * (log_det_from_cholesky(K) + sampling.log_det_2N)
+    # Repair: λmax of factor⁻¹ (P∘A) factor⁻ᵀ, as D B D = A; P∘A needs A itself.
+    inverse_factor = (U / w**0.25).T @ K.T
+    half = triangular_inverse(sampling.N_factor) / z
+    A = 0.5 * (half.T @ half)
+    top = -smallest_eigenvalue(-sym(inverse_factor @ (P * A) @ inverse_factor.T))
+    exact = top <= 1.0 + _EXACT
+    log_det = 0.5 * float(np.sum(np.log(w))) - log_det_from_cholesky(K) - D.shape[0] * float(np.log(top))
+    return ClosedForm(D / top, np.multiply.outer(z, z), exact, upper, log_det)
