@@ -58,7 +58,7 @@ class TableRow:
         # eigenvalue of a matrix of condition 10⁶.
         if self.printed is None:
             return False
-        return abs(self.computed / self.printed - 1.0) > 1e-9 + 2.0 * max(self.result.gap, 0.0)
+        return abs(self.computed - self.printed) > (1e-9 + 2.0 * max(self.result.gap, 0.0)) * self.computed
 
     @property
     def note(self) -> str:
@@ -100,7 +100,8 @@ class CommunicationTable:
                 "sketch": row.sketch,
                 "stepsize": row.stepsize,
                 "computed": row.computed,
-                "printed": row.printed,
+                # JSON has no infinity: a determinant without its root may overflow (row 11)
+                "printed": row.printed if row.printed is None or np.isfinite(row.printed) else None,
                 "differs": row.differs,
                 "note": row.note,
                 "status": row.result.status,

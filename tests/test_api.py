@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from exact import satisfies_condition
 from reference_problems import REFERENCE_OPTIMA, needs_data, random_smoothness, satisfies_numerically, smoothness_of
 from scipy import sparse
 from scipy.linalg import block_diag
@@ -23,6 +22,7 @@ from stepsize_opt import (
     compare,
     optimal_stepsize,
 )
+from validation.exact import satisfies_condition
 
 L = random_smoothness(4, 50.0, 0)
 SKETCH = RandK(4, 2)
@@ -210,7 +210,7 @@ class TestResult:
 
     def test_load_refuses_other_files(self, tmp_path) -> None:
         np.savez(tmp_path / "other.npz", D=np.eye(2))
-        with pytest.raises(ValueError, match="was not written by StepsizeResult.save"):
+        with pytest.raises(ValueError, match=r"was not written by StepsizeResult\.save"):
             StepsizeResult.load(tmp_path / "other.npz")
         np.savez(tmp_path / "old.npz", meta=np.array(json.dumps({"format": 0})))
         with pytest.raises(ValueError, match="has format 0; this version reads format 1"):

@@ -8,7 +8,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from exact import combine, inner, log, log_det, product, rational, satisfies_condition, second_moment, transpose
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference_problems import random_smoothness
@@ -18,6 +17,17 @@ from solvers.maps import DiagonalPlusScaled
 from solvers.program import BlockPattern, Constraint, LogDetProgram, ScaledPattern
 from stepsize_opt import Gaussian, RandK, certify, optimal_stepsize
 from stepsize_opt.certificate import Certificate, Evaluation, _proved_psd, certify_point, repair, upper_bound
+from validation.exact import (
+    combine,
+    inner,
+    log,
+    log_det,
+    product,
+    rational,
+    satisfies_condition,
+    second_moment,
+    transpose,
+)
 
 EXACT_KINDS = ("Identity", "RandK", "BernQ", "IndependentSampling", "Gaussian")
 

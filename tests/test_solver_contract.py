@@ -276,7 +276,7 @@ def test_a_solver_that_fails_is_a_status_not_an_exception() -> None:
     outcome = get_solver("cvxopt").solve(program, Settings(extra={"objective": "log_det"}))
     assert outcome.status is Status.SOLVER_ERROR
     assert "CVXOPT" in outcome.message
-    with pytest.raises(RuntimeError, match="no solver returned a stepsize.*cvxopt"):
+    with pytest.raises(RuntimeError, match=r"no solver returned a stepsize.*cvxopt"):
         optimal_stepsize(L, RandK(5, 2), solver="cvxopt", objective="log_det")
 
 

@@ -6,7 +6,6 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
-from exact import inner, is_positive_definite, log_det, product, rational
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from stepsize_opt.verified import (
     proved_cholesky,
     sandwich,
 )
+from validation.exact import inner, is_positive_definite, log_det, product, rational
 
 
 def _wild(rng: np.random.Generator, d: int) -> np.ndarray:

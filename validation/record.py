@@ -19,6 +19,7 @@ class Run:
     """The record of a run of K steps for s seeds.
 
     squared_norms: ‖∇f(xᵏ)‖²_{D/det(D)^{1/d}}, shape (s, K); euclidean: ‖∇f(xᵏ)‖², shape (s, K).
+    descent: ⟨∇f(xᵏ), xᵏ − xᵏ⁺¹⟩/det(D)^{1/d}, shape (s, K); E[S] = I makes its mean that of squared_norms.
     sent: numbers sent in each round by all clients together, shape (s, K).
     values: f at the steps ``value_steps`` (the last is K, after the final step), shape (s, number of steps).
     start_value: f(x⁰); lower_bound: a proved bound on f^inf; rate: det(D)^{1/d}.
@@ -28,6 +29,7 @@ class Run:
     algorithm: str
     squared_norms: Matrix
     euclidean: Matrix
+    descent: Matrix
     sent: Matrix
     values: Matrix
     value_steps: Indices

@@ -39,6 +39,8 @@ _VALUE_STEPS = 100
 # A feasible D has E f(xᵏ) ≤ f(x⁰) and D ⪯ L⁻¹, so E‖∇f(xᵏ)‖²_D ≤ 2 E[f(xᵏ) − f^inf] ≤ 2Δ⁰.  By Markov's inequality a
 # value 10⁹ times as large has probability below 10⁻⁹: the run has diverged.
 _DIVERGED = 2e9
+# Numbers recorded at every step and for every seed.
+_PER_STEP = ("norms", "euclidean", "descent", "sent")
 
 
 class Divergence(FloatingPointError):
@@ -119,6 +121,7 @@ class _State:
     k: int
     norms: Matrix
     euclidean: Matrix
+    descent: Matrix
     sent: Matrix
     values: Matrix
     value_steps: Indices
@@ -133,7 +136,7 @@ class _State:
         # The gradient at an arbitrary fixed point, and a product with D, tell one problem from another.
         point = np.random.default_rng(0).standard_normal((1, objective.d))
         gradient = objective.gradient(point)
-        empty = (np.empty((seeds, iterations)) for _ in range(3))
+        empty = (np.empty((seeds, iterations)) for _ in range(len(_PER_STEP)))
         return _State(
             np.tile(x0, (seeds, 1)), 0, *empty, np.empty((seeds, steps.size)), steps, np.vstack([gradient, point @ D])
         )
@@ -141,10 +144,8 @@ class _State:
     def save(self, path: Path, key: dict[str, Any], states: Sequence[Any], used: int) -> None:
         done = slice(0, self.k)
         arrays = {
+            **{name: getattr(self, name)[:, done] for name in _PER_STEP},
             "X": self.X,
-            "norms": self.norms[:, done],
-            "euclidean": self.euclidean[:, done],
-            "sent": self.sent[:, done],
             "values": self.values,
             "probe": self.probe,
         }
@@ -158,12 +159,14 @@ class _State:
         if not other and not np.allclose(arrays["probe"], self.probe, rtol=1e-9, atol=1e-12):
             other = ["objective or D"]
         if other:
-            msg = f"checkpoint {path} belongs to another run: different {', '.join(other)}; remove the file or rename it"
+            msg = (
+                f"checkpoint {path} belongs to another run: different {', '.join(other)}; remove the file or rename it"
+            )
             raise ValueError(msg)
         self.k = int(meta["k"])
         self.X[:] = arrays["X"]
         self.values[:] = arrays["values"]
-        for name in ("norms", "euclidean", "sent"):
+        for name in _PER_STEP:
             getattr(self, name)[:, : self.k] = arrays[name]
         stream.restore(meta["states"])
         return int(meta["used"])
@@ -174,6 +177,7 @@ class _State:
             algorithm=algorithm,
             squared_norms=self.norms[:, done],
             euclidean=self.euclidean[:, done],
+            descent=self.descent[:, done],
             sent=self.sent[:, done],
             values=self.values[:, kept],
             value_steps=self.value_steps[kept],
@@ -218,6 +222,7 @@ def _loop(
             state.euclidean[:, k] = np.einsum("sd,sd->s", gradient, gradient)
             if not np.all(state.norms[:, k] <= limit):
                 return k
+            state.descent[:, k] = np.einsum("sd,sd->s", gradient, step) / rate
             state.sent[:, k] = draws.sent(used)
             state.X -= step
             state.k, used = k + 1, used + 1

@@ -26,7 +26,7 @@ from solvers.native.linalg import sym
 from solvers.program import BlockPattern
 
 # A pair counts as active when it outweighs the entrywise part of the system by this factor.
-_ACTIVE = 2.0
+_ACTIVE = 20.0
 # Pairs taken exactly at most: their Gram matrix is then as cheap as a few products with the whole system.
 _MAX_PAIRS = 1200
 
@@ -38,8 +38,8 @@ class NewtonSystem:
     model: Model
     p: Point
     J: Matrix
-    U: Matrix
-    core: Matrix
+    R: Matrix
+    shrink: Vector
 
     def apply(self, Y: Matrix) -> Matrix:
         """𝓗(Y), projected onto the pattern."""
@@ -66,10 +66,16 @@ class NewtonSystem:
         return model.project(out)
 
     def precondition(self, Y: Matrix) -> Matrix:
-        scaled = self.J * Y
-        if self.U.shape[0]:
-            scaled = scaled - self.J * (self.U.T @ (self.core @ (self.U @ scaled.ravel()))).reshape(Y.shape)
-        return self.model.project(scaled)
+        root = np.sqrt(self.J)
+        scaled = root * Y
+        if self.R.shape[0]:
+            # Twice is enough: the second pass removes what rounding left of the first.
+            z = scaled.ravel()
+            along = self.R @ z
+            z = z - self.R.T @ along
+            z = z - self.R.T @ (self.R @ z)
+            scaled = (z + self.R.T @ (self.shrink * along)).reshape(Y.shape)
+        return self.model.project(root * scaled)
 
 
 def _sum_of_congruences(P: Stack, M: Matrix) -> Matrix:
@@ -90,11 +96,14 @@ def newton_system(model: Model, p: Point) -> NewtonSystem:
             J += state.slope * float(np.einsum("nii->", state.Z))
     inverse = 1.0 / J
     U, weights = _active_pairs(model, p, inverse)
-    core = np.zeros((0, 0))
+    R, shrink = np.zeros((0, d * d)), np.zeros(0)
     if len(U):
-        gram = (U * inverse.ravel()) @ U.T
-        core = np.linalg.inv(np.diag(1.0 / weights) + gram)
-    return NewtonSystem(model, p, inverse, U, core)
+        T = U * np.sqrt(weights)[:, None] * np.sqrt(inverse).ravel()
+        squares, vectors = np.linalg.eigh(T @ T.T)
+        keep = squares > max(_ACTIVE, 1e-10 * squares[-1])
+        R = (vectors[:, keep].T @ T) / np.sqrt(squares[keep])[:, None]
+        shrink = 1.0 / (1.0 + squares[keep])
+    return NewtonSystem(model, p, inverse, R, shrink)
 
 
 def _active_pairs(model: Model, p: Point, J_inverse: Matrix) -> tuple[Matrix, Vector]:

@@ -117,7 +117,7 @@ def _iterate(
             _keep(model, p, best)
             if settings.verbose:
                 mu = _mu(model, p)
-                print(f"{best.iterations:4d}  gap {(best.upper - best.lower) / d:9.2e}  μ {mu:8.1e}  step {length:.3f}")
+                print(f"{best.iterations:4d}  gap {(best.upper - best.lower) / d:9.2e}  μ {mu:8.1e}  step {length:.3f} cg {best.cg_iterations} t {time.perf_counter()-begin:.1f}")
             sigma = _centring(sigma, length, options)
     except KeyboardInterrupt:
         return Status.INTERRUPTED
@@ -160,7 +160,7 @@ def _step(
     if dense is not None:
         Y = dense(rhs)
     else:
-        Y, iterations = solve_by_cg(newton_system(model, p), rhs, options.cg_accuracy, options.max_cg)
+        Y, iterations = solve_by_cg(newton_system(model, p), rhs, min(options.cg_accuracy, 0.1*float(np.sqrt(max(best.upper-best.lower,1e-14)/model.program.d)) if np.isfinite(best.upper) else 1e-3), options.max_cg)
         best.cg_iterations += iterations
     dF = [model.derivative(f, s, p.C, Y) for f, s in zip(families, p.states, strict=True)]
     dZ = [target * i - s.Z - s.G @ x @ s.G for s, i, x in zip(p.states, inverses, dF, strict=True)]

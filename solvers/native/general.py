@@ -67,7 +67,7 @@ class GeneralModel:
     def __init__(self, program: LogDetProgram) -> None:
         self.constraints: tuple[Constraint, ...] = program.constraints
         self.slices = block_slices(program.pattern.sizes)
-        self.d = program.d
+        self._d = program.d
         self.mask = np.zeros((self.d, self.d))
         for s in self.slices:
             self.mask[s, s] = 1.0
@@ -78,7 +78,12 @@ class GeneralModel:
         self.homogeneous = len(self.constraints) == 1 and first.C is None and first.c == 0.0 and first.a == 1.0
 
     @property
+    def d(self) -> int:
+        return self._d
+
+    @property
     def m(self) -> int:
+        """Number of constraints."""
         return len(self.constraints)
 
     # ---------------------------------------------------------------- points

@@ -14,34 +14,33 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 
 from solvers.maps import Matrix
-from solvers.native.general import GeneralModel, GeneralPoint, GeneralSystem
-from solvers.native.newton import Counters, Direction, NewtonSystem, newton_system
-from solvers.native.point import Bounds, FullModel, Point
+from solvers.native.model import Model, P, System
+from solvers.native.newton import Counters, Direction
+from solvers.native.point import Bounds
 from solvers.native.scaling import Scaling, nesterov_todd
-from solvers.native.schur import effective_beta
 from solvers.native.settings import NativeOptions
 from solvers.native.steps import identity_path, largest_step
 from solvers.outcome import Status
 
 
 @dataclass(frozen=True, eq=False)
-class Best:
+class Best(Generic[P]):
     """The pair with the narrowest certified interval so far."""
 
-    point: Point
+    point: P
     bounds: Bounds
 
 
 @dataclass
-class Progress:
+class Progress(Generic[P]):
     """What the iteration did and the interval it has certified; the best pair survives an interruption."""
 
-    best: Best | None = None
+    best: Best[P] | None = None
     steps: int = 0
     correctors: int = 0
     counters: Counters = field(default_factory=Counters)
@@ -49,26 +48,23 @@ class Progress:
     lower: float = -np.inf
     upper: float = np.inf
 
-    def record(self, p: Point, bounds: Bounds) -> bool:
-        """Note the interval of a point; True when it is the narrowest so far."""
+    def record(self, p: P, bounds: Bounds) -> bool:
+        """Note the interval of a point; True when it is the narrowest so far, or no finite one is known yet."""
         self.lower = max(self.lower, bounds.lower)
         self.upper = min(self.upper, bounds.upper)
         self.history.append((self.lower, self.upper))
-        if (
-            self.best is None
-            or bounds.width < self.best.bounds.width
-            or (not np.isfinite(self.best.bounds.upper) and bounds.lower > self.best.bounds.lower)
-        ):
+        best = self.best
+        unbounded = best is None or not np.isfinite(best.bounds.upper)
+        if best is None or bounds.width < best.bounds.width or (unbounded and bounds.lower > best.bounds.lower):
             self.best = Best(p, bounds)
-            return True
-        return False
+        return unbounded or self.best is not best
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class Step(Generic[P]):
     """An accepted step: the new point, its scaling, the length and how it was found."""
 
-    point: Point
+    point: P
     scaling: Scaling
     length: float
     corrected: bool
@@ -76,8 +72,13 @@ class Step:
 
 
 def _trace(scaling: Scaling) -> float:
-    """μ = ⟨F, Z⟩/d, the mean of v²."""
+    """μ = Σ_j ⟨F_j, Z_j⟩/(md), the mean of v²."""
     return float(np.mean(scaling.v * scaling.v))
+
+
+def _t(M: Matrix) -> Matrix:
+    """Transposes of one matrix or a stack."""
+    return M.swapaxes(-1, -2)
 
 
 def residual_floor(norm: float) -> float:
@@ -85,19 +86,18 @@ def residual_floor(norm: float) -> float:
     return min(1.0, norm) * min(1.0, 3.0 * norm)
 
 
-class Iteration:
+class Iteration(Generic[P]):
     """State of one solve: model, options and the current centring factor."""
 
-    def __init__(self, model: FullModel, options: NativeOptions, tol: float, progress: Progress) -> None:
+    def __init__(self, model: Model[P], options: NativeOptions, tol: float, progress: Progress[P]) -> None:
         self.model = model
         self.options = options
         self.tol = tol
         self.progress = progress
-        self.beta = effective_beta(model.Q)
         self.sigma = 0.3
         self.dtype: type[np.floating[Any]] = np.float32 if model.d >= options.single_precision_from else np.float64
 
-    def run(self, start: Point, max_iters: int, deadline: float | None, log: Callable[[str], None] | None) -> Status:
+    def run(self, start: P, max_iters: int, deadline: float | None, log: Callable[[str], None] | None) -> Status:
         """Iterate from a strictly feasible point until the gap is certified or a limit is reached."""
         d = self.model.d
         p = start
@@ -106,7 +106,7 @@ class Iteration:
             return Status.INACCURATE
         self.progress.counters.eigendecompositions += 3
         stalled = 0
-        step: Step | None = None
+        step: Step[P] | None = None
         if log is not None:
             log(f"{'iter':>4} {'log det D / d':>16} {'gap':>9} {'mu':>9} {'residual':>9} {'step':>6} {'cg':>4}")
         while True:
@@ -140,7 +140,7 @@ class Iteration:
             self._update_centring(step)
             p, scaling = step.point, step.scaling
 
-    def _confirmed(self, p: Point) -> Best | None:
+    def _confirmed(self, p: P) -> Best[P] | None:
         """The best pair recomputed from D and Z themselves, if it still meets the tolerance."""
         fresh = self.model.refreshed(p)
         self.progress.counters.eigendecompositions += 2
@@ -154,14 +154,15 @@ class Iteration:
 
     # ---------------------------------------------------------------- one step
 
-    def _step(self, p: Point, scaling: Scaling, r1: Matrix, norm: float, mu: float) -> Step | None:
+    def _step(self, p: P, scaling: Scaling, r1: Matrix, norm: float, mu: float) -> Step[P] | None:
         options, model, counters = self.options, self.model, self.progress.counters
-        s = max(self.sigma * mu, 0.2 * self.tol, min(mu, residual_floor(norm)))
-        system = newton_system(model.Q, self.beta, p, scaling, self.dtype, counters)
-        V, t = scaling.V, scaling.t
-        GV = V.T @ scaling.G
+        # The gap at a central point is mμ: a target below a fifth of the tolerance would be wasted work.
+        s = max(self.sigma * mu, 0.2 * self.tol / model.m, min(mu, residual_floor(norm)))
+        system = model.system(p, scaling, self.dtype, counters)
+        v = scaling.v
+        GV = _t(scaling.V) @ scaling.G
         # In the basis V: F̂ = Ĝ Diag(v) Ĝᵀ, Ẑ⁻¹ = Ĝ Diag(1/v) Ĝᵀ, and r₂ = s Ẑ⁻¹ − F̂.
-        r2 = (GV * (s / scaling.v - scaling.v)) @ GV.T
+        r2 = (GV * (s / v - v)[..., None, :]) @ _t(GV)
         tolerance = options.cg_accuracy * s / mu**0.5
         first = system.solve(r1, r2, tolerance, options.max_cg)
         F1, F2 = model.path(p, first.X)
@@ -190,10 +191,10 @@ class Iteration:
 
     def _corrector(
         self,
-        p: Point,
+        p: P,
         scaling: Scaling,
         GV: Matrix,
-        system: NewtonSystem,
+        system: System,
         first: Direction,
         F1: Matrix,
         F2: Matrix,
@@ -206,10 +207,10 @@ class Iteration:
         complementarity that is −F₂ and the product of the scaled changes, divided by (vᵢ + vⱼ)/2.
         """
         V, G, v = scaling.V, scaling.G, scaling.v
-        G_inverse_T = V @ (GV / scaling.t[:, None])  # G⁻ᵀ = W⁻¹ G
-        product = (G_inverse_T.T @ F1 @ G_inverse_T) @ (G.T @ first.dZt @ G)
-        product = (product + product.T) / np.add.outer(v, v)
-        r2 = -(V.T @ F2 @ V) - GV @ product @ GV.T
+        G_inverse_T = V @ (GV / scaling.t[..., :, None])  # G⁻ᵀ = W⁻¹ G
+        product = (_t(G_inverse_T) @ F1 @ G_inverse_T) @ (_t(G) @ first.dZt @ G)
+        product = (product + _t(product)) / (v[..., :, None] + v[..., None, :])
+        r2 = -(_t(V) @ F2 @ V) - GV @ product @ _t(GV)
         r1 = self.model.curvature_of_residual(p, first.X, first.dZt)
         second = system.solve(r1, r2, tolerance, self.options.max_cg)
         L1, L2 = self.model.path(p, second.X)
@@ -225,7 +226,7 @@ class Iteration:
         )
         return (second, arc) if arc > longest else (None, longest)
 
-    def _update_centring(self, step: Step) -> None:
+    def _update_centring(self, step: Step[P]) -> None:
         """Ask for more after long steps, for less after short ones."""
         options = self.options
         floor = options.centring_floor if step.iterations > options.cheap_iterations else options.centring_floor_cheap

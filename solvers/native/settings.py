@@ -22,6 +22,7 @@ class NativeOptions:
     max_cg: cap of conjugate gradient iterations in one solve.
     neighbourhood: a step is shortened when the smallest complementarity product falls below this fraction of μ.
     single_precision_from: size from which directions are computed in single precision.
+    closed_forms: try the closed forms first, and start from them where they beat the powers.
     stall_limit: give up after so many steps without a better gap.
     max_iters: steps when the settings give no limit; a healthy solve takes 8 to 25.
     """
@@ -33,10 +34,11 @@ class NativeOptions:
     centring_floor: float = 0.25
     centring_floor_cheap: float = 0.15
     cheap_iterations: int = 8
-    cg_accuracy: float = 1.0
+    cg_accuracy: float = 1.5
     max_cg: int = 400
     neighbourhood: float = 1e-3
     single_precision_from: int = 64
+    closed_forms: bool = True
     stall_limit: int = 12
     max_iters: int = 100
 

@@ -3,22 +3,55 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from solvers.base import Settings, Solver, UnsupportedProgram
-from solvers.maps import DiagonalPlusScaled, Matrix
+from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap
+from solvers.native.closed_forms import ClosedForm, one_direction, uncoupled
+from solvers.native.diagonal import solve_diagonal
+from solvers.native.full import FullModel
+from solvers.native.general import GeneralModel, general_start
 from solvers.native.iteration import Iteration, Progress
-from solvers.native.linalg import blas_threads, cholesky, sym
-from solvers.native.point import FullModel, Point
+from solvers.native.linalg import blas_threads, cholesky, smallest_eigenvalue, sym
+from solvers.native.model import Model, P
 from solvers.native.settings import NativeOptions
-from solvers.native.starts import power_start
+from solvers.native.starts import full_start, warm_full_start, warm_general_start
 from solvers.outcome import Outcome, SolverStats, Status
-from solvers.program import BlockPattern, LogDetProgram
+from solvers.program import BlockPattern, Constraint, LogDetProgram, ScaledPattern
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What a method hands back to the solver."""
+
+    status: Status
+    D: Matrix | None
+    duals: tuple[Matrix, ...]
+    steps: int
+    statistics: dict[str, Any]
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Iteration cap, moment to stop, and where progress lines go."""
+
+    max_iters: int
+    deadline: float | None
+    log: Callable[[str], None] | None
+
+
+def _is_single(con: Constraint) -> bool:
+    """Whether the constraint is 𝒬(D B D) ⪯ D."""
+    return con.Q is not None and con.a == 1.0 and con.C is None and con.c == 0.0
 
 
 class NativeSolver(Solver):
-    """Interior-point method without lifts: one d×d dual, Newton systems by preconditioned conjugate gradients."""
+    """Interior-point method without lifts: one d×d dual a constraint, Newton systems by conjugate gradients."""
 
     name = "native"
 
@@ -26,13 +59,17 @@ class NativeSolver(Solver):
         return None
 
     def unsupported(self, program: LogDetProgram) -> str | None:
-        if len(program.constraints) != 1:
-            return "the native solver takes one constraint"
-        con = program.constraints[0]
-        if con.Q is None or con.a != 1.0 or con.C is not None or con.c != 0.0:
-            return "the native solver takes the homogeneous constraint 𝒬(D B D) ⪯ D"
-        if not isinstance(program.pattern, BlockPattern) or not program.pattern.is_full:
-            return "the native solver takes a full D"
+        if isinstance(program.pattern, ScaledPattern):
+            if len(program.pattern.sizes) > 1:
+                return "the native solver takes D = γW with one factor γ; several factors need another solver"
+            if len(program.constraints) != 1 or not _is_single(program.constraints[0]):
+                return "for D = γW the native solver takes the one constraint 𝒬(D B D) ⪯ D"
+            return None
+        for j, con in enumerate(program.constraints):
+            if con.C is None and con.c == 0.0 and con.a <= 0.0:
+                return f"constraint {j} has no positive term, so no D is strictly feasible"
+        if all(con.Q is None and con.a >= 0.0 for con in program.constraints):
+            return "no constraint bounds D from above, so log det D is unbounded"
         return None
 
     def solve(self, program: LogDetProgram, settings: Settings) -> Outcome:
@@ -41,49 +78,186 @@ class NativeSolver(Solver):
             raise UnsupportedProgram(reason)
         began = time.perf_counter()
         options = NativeOptions.from_extra(settings.extra)
-        con = program.constraints[0]
-        assert con.Q is not None and con.B is not None
-        model = FullModel(sym(con.B), con.Q)
-        progress = Progress()
+        limits = Limits(
+            options.max_iters if settings.max_iters is None else settings.max_iters,
+            None if settings.time_limit is None else began + settings.time_limit,
+            print if settings.verbose else None,
+        )
         with blas_threads(program.d):
-            start = self._start(model, settings, options)
-            setup = time.perf_counter() - began
-            deadline = None if settings.time_limit is None else began + settings.time_limit
-            iteration = Iteration(model, options, settings.tol, progress)
-            try:
-                status = iteration.run(
-                    start,
-                    settings.max_iters if settings.max_iters is not None else options.max_iters,
-                    deadline,
-                    print if settings.verbose else None,
-                )
-            except KeyboardInterrupt:
-                status = Status.INTERRUPTED
-        best = progress.best
-        assert best is not None
-        stats = SolverStats(
-            solver_name=self.name,
-            solve_time=time.perf_counter() - began - setup,
-            setup_time=setup,
-            num_iters=progress.steps,
-            extra_stats={
-                "steps": progress.steps,
-                "correctors": progress.correctors,
-                "cg_iterations": progress.counters.cg_iterations,
-                "products": round(progress.counters.products),
-                "eigendecompositions": progress.counters.eigendecompositions,
-                "history": progress.history,
-                "gap": best.bounds.width / program.d,
+            report = self._dispatch(program, settings, options, limits)
+        statistics = dict(report.statistics)
+        setup = float(statistics.pop("setup_time", 0.0))
+        total = time.perf_counter() - began
+        stats = SolverStats(self.name, total - setup, setup, report.steps, {"steps": report.steps, **statistics})
+        return Outcome(report.status, report.D, report.duals, stats, report.message)
+
+    # ---------------------------------------------------------------- choice of the method
+
+    def _dispatch(self, program: LogDetProgram, settings: Settings, options: NativeOptions, limits: Limits) -> Report:
+        con = program.constraints[0]
+        single = len(program.constraints) == 1 and _is_single(con)
+        if isinstance(program.pattern, ScaledPattern):
+            return _scaled(program.pattern.W, con)
+        if single and con.Q is not None and con.B is not None:
+            B = sym(con.B)
+            if program.pattern.is_full:
+                return self._full(B, con.Q, settings, options, limits)
+            P_matrix = con.Q.hadamard_matrix
+            if max(program.pattern.sizes) == 1 and P_matrix is not None:
+                return self._diagonal(P_matrix * B, settings, limits)
+        return self._general(program, settings, options, limits)
+
+    def _full(self, B: Matrix, Q: PositiveMap, settings: Settings, options: NativeOptions, limits: Limits) -> Report:
+        began = time.perf_counter()
+        if isinstance(Q, DiagonalPlusScaled) and not np.any(Q.alpha) and Q.beta > 0.0:
+            exact = _multiple_of_inverse(B, Q.beta)
+            if exact is not None:
+                return exact
+        candidates: list[ClosedForm] = []
+        upper = np.inf
+        if options.closed_forms:
+            candidates = [form for form in (uncoupled(B, Q), one_direction(B, Q)) if form is not None]
+            upper = min((form.upper_bound for form in candidates), default=np.inf)
+            for form in candidates:
+                # A closed form is exact or far away; an answer within a tenth of the tolerance needs no iteration.
+                if form.exact or form.gap <= 0.1 * settings.tol:
+                    history = [(form.log_det, form.upper_bound)]
+                    return Report(
+                        Status.OPTIMAL,
+                        form.D,
+                        (form.Z,),
+                        0,
+                        {**_no_work(), "history": history, "gap": max(form.gap, 0.0), "closed_form": True},
+                        "closed form",
+                    )
+        model = FullModel.of(B, Q)
+        start = None if settings.warm_start is None else warm_full_start(model, *settings.warm_start)
+        if start is None:
+            start = full_start(model, options.start_fraction, candidates)
+        if start is None:
+            return _failure("no strictly feasible start: B is not numerically positive definite")
+        setup = time.perf_counter() - began
+        report = _iterate(model, start, settings, options, limits, upper)
+        return Report(
+            report.status,
+            report.D,
+            report.duals,
+            report.steps,
+            {**report.statistics, "setup_time": setup, "closed_form": False},
+            report.message,
+        )
+
+    def _general(self, program: LogDetProgram, settings: Settings, options: NativeOptions, limits: Limits) -> Report:
+        began = time.perf_counter()
+        model = GeneralModel(program)
+        start = None if settings.warm_start is None else warm_general_start(model, *settings.warm_start)
+        if start is None:
+            start = general_start(model, options.start_fraction)
+        if start is None:
+            return _failure("no strictly feasible start was found")
+        setup = time.perf_counter() - began
+        report = _iterate(model, start, settings, options, limits, np.inf)
+        return Report(
+            report.status,
+            report.D,
+            report.duals,
+            report.steps,
+            {**report.statistics, "setup_time": setup},
+            report.message,
+        )
+
+    def _diagonal(self, M: Matrix, settings: Settings, limits: Limits) -> Report:
+        start = None if settings.warm_start is None else np.diagonal(settings.warm_start[0])
+        answer = solve_diagonal(M, settings.tol, limits.max_iters, limits.deadline, limits.log, start)
+        return Report(
+            answer.status,
+            np.diag(answer.x),
+            (answer.Z,),
+            answer.steps,
+            {
+                "cg_iterations": 0,
+                "products": 0,
+                "eigendecompositions": 0,
+                "factorisations": answer.factorisations,
+                "history": answer.history,
+                "gap": answer.gap,
             },
         )
-        D = best.bounds.scale * best.point.D
-        Z = best.bounds.dual_scale * best.point.Z
-        return Outcome(status, D, (Z,), stats)
 
-    def _start(self, model: FullModel, settings: Settings, options: NativeOptions) -> Point:
-        D = options.start_fraction * power_start(model.B, model.Q).D
-        K = cholesky(D)
-        assert K is not None
-        p = model.point(D, np.linalg.inv(D))
-        assert p is not None
-        return p
+
+# ---------------------------------------------------------------------- the pieces that need no state
+
+
+def _no_work() -> dict[str, Any]:
+    return {"cg_iterations": 0, "products": 0, "eigendecompositions": 0, "correctors": 0}
+
+
+def _failure(message: str) -> Report:
+    return Report(Status.SOLVER_ERROR, None, (), 0, {**_no_work(), "history": []}, message)
+
+
+def _iterate(
+    model: Model[P], start: P, settings: Settings, options: NativeOptions, limits: Limits, upper: float
+) -> Report:
+    """Run the iteration; an interruption returns the best pair so far."""
+    progress: Progress[P] = Progress(upper=upper)
+    iteration = Iteration(model, options, settings.tol, progress)
+    try:
+        status = iteration.run(start, limits.max_iters, limits.deadline, limits.log)
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+    best = progress.best
+    if best is None:
+        return _failure("stopped before the first point was evaluated")
+    duals = best.bounds.dual_scale * best.point.Z
+    statistics = {
+        "correctors": progress.correctors,
+        "cg_iterations": progress.counters.cg_iterations,
+        "products": round(progress.counters.products),
+        "eigendecompositions": progress.counters.eigendecompositions,
+        "history": progress.history,
+        "gap": best.bounds.width / model.d,
+    }
+    stack = (duals,) if duals.ndim == 2 else tuple(duals)
+    return Report(status, best.bounds.scale * best.point.D, stack, progress.steps, statistics)
+
+
+def _multiple_of_inverse(B: Matrix, beta: float) -> Report | None:
+    """𝒬 = β·identity: the constraint is D ⪯ B⁻¹/β, so D = B⁻¹/β with the dual Z = βB."""
+    K = cholesky(B)
+    if K is None:
+        return None
+    D = sym(np.linalg.inv(B)) / beta
+    log_det = float(np.linalg.slogdet(D)[1])
+    return Report(
+        Status.OPTIMAL,
+        D,
+        (beta * B,),
+        0,
+        {**_no_work(), "history": [(log_det, log_det)], "gap": 0.0, "closed_form": True},
+        "closed form",
+    )
+
+
+def _scaled(W: Matrix, con: Constraint) -> Report:
+    """D = γW: γ = 1/λmax(W^{-½} 𝒬(W B W) W^{-½}), with the dual d·xxᵀ of the top eigenvector, xᵀDx = 1."""
+    assert con.Q is not None and con.B is not None
+    K = cholesky(sym(W))
+    if K is None:
+        return _failure("W is not numerically positive definite")
+    half = np.linalg.solve(K, con.Q.apply(W @ con.B @ W))
+    M = sym(np.linalg.solve(K, half.T))
+    top = -smallest_eigenvalue(-M)
+    D = sym(W) / top
+    w, U = np.linalg.eigh(M)
+    x = np.linalg.solve(K.T, U[:, -1]) * np.sqrt(top)
+    d = W.shape[0]
+    log_det = float(np.linalg.slogdet(D)[1])
+    return Report(
+        Status.OPTIMAL,
+        D,
+        (d * np.multiply.outer(x, x),),
+        0,
+        {**_no_work(), "eigendecompositions": 2, "history": [(log_det, log_det)], "gap": 0.0, "closed_form": True},
+        "closed form",
+    )

@@ -1,4 +1,4 @@
-"""Starting points: powers of B and of 𝒬(B), scaled to the inside of the feasible set.
+"""Starting points: powers of B and of 𝒬(B), closed forms, or the solution of a nearby problem, moved inside.
 
 For any W ≻ 0 the stepsize γW is feasible exactly for γ ≤ 1/λmax(W^{-½} 𝒬(W B W) W^{-½}).  The candidates are
 B^{-p}, p ∈ {0, ¼, ½}, and 𝒬(B)^{-p}, p ∈ {½, ¾, 1}: between them they contain the exact optimum of the identity map
@@ -7,15 +7,23 @@ B^{-p}, p ∈ {0, ¼, ½}, and 𝒬(B)^{-p}, p ∈ {½, ¾, 1}: between them the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from solvers.maps import Matrix, PositiveMap, Vector
-from solvers.native.linalg import eigh, largest_eigenvalue, sym
+from solvers.native.closed_forms import ClosedForm
+from solvers.native.full import FullModel
+from solvers.native.general import GeneralModel, GeneralPoint, feasible_scale
+from solvers.native.linalg import cholesky, eigh, largest_eigenvalue, smallest_eigenvalue, sym
+from solvers.native.point import Point
 
 # Eigenvalues of B below this fraction of the largest are raised to it: powers of them would only be rounding.
 _EIGENVALUE_FLOOR = 1e-14
+# A warm start keeps this fraction of the boundary, and mixes this much of the central dual into the given one.
+_WARM_FRACTION = 0.97
+_WARM_MIX = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,3 +54,66 @@ def power_start(B: Matrix, Q: PositiveMap) -> Start:
     assert best is not None
     log_det, U, f = best
     return Start(sym((U * f) @ U.T), log_det)
+
+
+def full_start(model: FullModel, fraction: float, candidates: Sequence[ClosedForm]) -> Point | None:
+    """The best candidate scaled to ``fraction`` of the boundary, with Z = D⁻¹."""
+    best = power_start(model.B, model.Q)
+    for form in candidates:
+        if form.log_det > best.log_det:
+            best = Start(form.D, form.log_det)
+    K = cholesky(best.D)
+    if K is None:
+        return None
+    D = fraction * best.D
+    return model.point(D, sym(np.linalg.inv(D)))
+
+
+def warm_full_start(model: FullModel, D: Matrix, duals: tuple[Matrix, ...]) -> Point | None:
+    """A solution of a nearby problem moved inside: D scaled back from the boundary, Z mixed with the central dual.
+
+    The factor of D is chosen from the constraint of *this* problem, so D may come from another sketch or another B.
+    """
+    if len(duals) != 1 or D.shape != model.B.shape or duals[0].shape != model.B.shape:
+        return None
+    p = model.point(sym(D), sym(duals[0]))
+    if p is None:
+        return None
+    t = 1.0 / (1.0 - smallest_eigenvalue(p.Ft))
+    inside = model.point((_WARM_FRACTION * t) * sym(D), sym(duals[0]))
+    if inside is None or cholesky(inside.Ft) is None:
+        return None
+    return _mixed(model, inside)
+
+
+def _mixed(model: FullModel, p: Point) -> Point | None:
+    """The point with Z̃ replaced by (1 − ω) Z̃ + ω μ F̃⁻¹, both normalised to ⟨Z, 𝒬(DBD)⟩ = d."""
+    d = p.d
+    inverse = sym(np.linalg.inv(p.Ft))
+    w, U = eigh(p.Zt)
+    Zt = sym((U * np.maximum(w, 0.0)) @ U.T)
+    D = p.D
+    lift = p.C_inverse.T
+    central = inverse * (d / float(np.trace(inverse) - d))
+    energy = float(np.vdot(Zt, np.eye(d) - p.Ft))
+    if not energy > 0.0:
+        return None
+    mixed = (1.0 - _WARM_MIX) * (d / energy) * Zt + _WARM_MIX * central
+    return model.point(D, sym(lift @ mixed @ lift.T))
+
+
+def warm_general_start(model: GeneralModel, D: Matrix, duals: tuple[Matrix, ...]) -> GeneralPoint | None:
+    """The same for the general program: D scaled inside, each Z_j mixed with μ G_j⁻¹."""
+    if len(duals) != model.m or D.shape != (model.d, model.d):
+        return None
+    t = feasible_scale(model, sym(model.mask * D))
+    if t is None:
+        return None
+    p = model.point((_WARM_FRACTION * t) * sym(D), sym(np.stack(duals)))
+    if p is None or cholesky(p.Ft) is None:
+        return None
+    inverse = sym(np.linalg.inv(p.Ft))
+    w, U = np.linalg.eigh(p.Zt)
+    Zt = (U * np.maximum(w, 0.0)[:, None, :]) @ U.swapaxes(-1, -2)
+    mu = max(float(np.vdot(Zt, p.Ft)) / (model.m * model.d), 1e-3)
+    return model.point(p.D, sym(p.C_inverse.T @ ((1.0 - _WARM_MIX) * Zt + _WARM_MIX * mu * inverse) @ p.C_inverse))

@@ -1,24 +1,30 @@
-"""Exact rational arithmetic for small cases: the referee of the certificate."""
+"""Exact rational arithmetic for small cases: the referee of the certificate.
+
+A float is a rational number, so whether a matrix of floats satisfies a condition can be decided without any rounding.
+Gaussian elimination on rationals takes milliseconds up to d ≈ 10; the referee is for tests and studies.
+"""
 
 from __future__ import annotations
 
 from decimal import Context, Decimal
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepsize_opt import BernQ, Gaussian, Identity, IndependentSampling, RandK, Sketch
+from solvers.maps import Matrix, block_slices
+from stepsize_opt import BernQ, FiniteSketch, Gaussian, Identity, IndependentSampling, LayerWise, RandK, Sketch
 
-Rational = list[list[Fraction]]
+Rational: TypeAlias = list[list[Fraction]]
 
 
-def rational(M: NDArray[np.float64]) -> Rational:
+def rational(M: Matrix) -> Rational:
     """The floats of M as the rational numbers that they are."""
     return [[Fraction(float(x)) for x in row] for row in M]
 
 
 def product(A: Rational, B: Rational) -> Rational:
+    """A B."""
     columns = list(zip(*B, strict=True))
     return [[sum((a * b for a, b in zip(row, col, strict=True)), Fraction(0)) for col in columns] for row in A]
 
@@ -30,10 +36,12 @@ def combine(*terms: tuple[Fraction | int, Rational]) -> Rational:
 
 
 def transpose(A: Rational) -> Rational:
+    """Aᵀ."""
     return [list(row) for row in zip(*A, strict=True)]
 
 
 def inner(A: Rational, B: Rational) -> Fraction:
+    """⟨A, B⟩."""
     return sum((a * b for x, y in zip(A, B, strict=True) for a, b in zip(x, y, strict=True)), Fraction(0))
 
 
@@ -53,6 +61,7 @@ def pivots(A: Rational) -> list[Fraction]:
 
 
 def is_positive_definite(A: Rational) -> bool:
+    """Whether A ≻ 0."""
     found = pivots(A)
     return len(found) == len(A) and all(p > 0 for p in found)
 
@@ -64,35 +73,54 @@ def log(x: Fraction) -> Decimal:
 
 
 def log_det(A: Rational) -> Decimal:
+    """log det A to about 50 digits, for A ≻ 0."""
     return sum((log(p) for p in pivots(A)), Decimal(0))
 
 
 def second_moment(sketch: Sketch, M: Rational) -> Rational:
-    """E[S M S] with the true rational coefficients of the sketch, not their floats."""
+    """E[S M S], with the true rational coefficients of the named sketches rather than their floats."""
     d = sketch.d
     if isinstance(sketch, Gaussian):
         k = sketch.k
         trace = sum((M[i][i] for i in range(d)), Fraction(0))
         return [[Fraction(k + 1, k) * M[i][j] + (trace / k if i == j else 0) for j in range(d)] for i in range(d)]
-    return [[_coefficient(sketch, i, j) * M[i][j] for j in range(d)] for i in range(d)]
+    if isinstance(sketch, FiniteSketch):
+        terms = [
+            (Fraction(float(w)), product(product(rational(S), M), rational(S)))
+            for w, S in zip(*sketch.support(), strict=True)
+        ]
+        return combine(*terms)
+    if isinstance(sketch, LayerWise):
+        out = [row[:] for row in M]
+        for layer, s in zip(sketch.layers, block_slices([layer.d for layer in sketch.layers]), strict=True):
+            inside = second_moment(layer, [row[s] for row in M[s]])
+            for i, row in zip(range(s.start, s.stop), inside, strict=True):
+                out[i][s] = row
+        return out
+    P = _coefficients(sketch)
+    return [[P[i][j] * M[i][j] for j in range(d)] for i in range(d)]
 
 
-def _coefficient(sketch: Sketch, i: int, j: int) -> Fraction:
-    if isinstance(sketch, Identity):
-        return Fraction(1)
+def _coefficients(sketch: Sketch) -> Rational:
+    """P of a diagonal sketch; a sketch given by numbers is what its floats say."""
+    d = sketch.d
     if isinstance(sketch, RandK):
-        d, k = sketch.d, sketch.k
-        return Fraction(d, k) if i == j else Fraction(d * (k - 1), k * (d - 1))
-    if isinstance(sketch, IndependentSampling):
-        return 1 / Fraction(float(sketch.p[i])) if i == j else Fraction(1)
-    if isinstance(sketch, BernQ):
-        layer = np.repeat(np.arange(len(sketch.sizes)), sketch.sizes)
-        return 1 / Fraction(float(sketch.q[layer[i]])) if layer[i] == layer[j] else Fraction(1)
-    msg = f"no exact moments for {type(sketch).__name__}"
-    raise TypeError(msg)
+        k = sketch.k
+        off = Fraction(d * (k - 1), k * (d - 1)) if d > 1 else Fraction(1)
+        return [[Fraction(d, k) if i == j else off for j in range(d)] for i in range(d)]
+    if isinstance(sketch, Identity):
+        labels, inverse = [0] * d, [Fraction(1)]
+    elif isinstance(sketch, IndependentSampling):
+        labels, inverse = list(range(d)), [1 / Fraction(float(p)) for p in sketch.p]
+    elif isinstance(sketch, BernQ):
+        labels = np.repeat(np.arange(len(sketch.sizes)), sketch.sizes).tolist()
+        inverse = [1 / Fraction(float(q)) for q in np.broadcast_to(sketch.q, len(sketch.sizes))]
+    else:
+        return rational(sketch.second_moment_matrix)
+    return [[inverse[labels[i]] if labels[i] == labels[j] else Fraction(1) for j in range(d)] for i in range(d)]
 
 
-def satisfies_condition(D: NDArray[np.float64], L: NDArray[np.float64], sketch: Sketch, algorithm: str) -> bool:
+def satisfies_condition(D: Matrix, L: Matrix, sketch: Sketch, algorithm: str) -> bool:
     """Whether condition (3) or (4) holds strictly, decided without rounding."""
     D_, L_ = rational(D), rational(L)
     if algorithm == "det-CGD1":

@@ -1,0 +1,170 @@
+"""The program with one constraint 𝒬(D B D) ⪯ D and a full matrix D, in the working basis.
+
+    F̃ = I − C⁻¹𝒬(CΛCᵀ)C⁻ᵀ,      r₁ = I + Z̃ − (ΛR̃ + R̃Λ),
+    F̃(I + aX) = F̃ + a F′[X] − a² C⁻¹𝒬(C XΛX Cᵀ)C⁻ᵀ      (exact: the constraint is quadratic).
+
+A step D⁺ = C(I + X)Cᵀ changes the basis to C⁺ = C K U with KKᵀ = I + X and KᵀΛK = U Λ⁺ Uᵀ: one Cholesky
+factorisation and one eigendecomposition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap, Vector
+from solvers.native.linalg import (
+    cholesky,
+    eigh,
+    log_det_from_cholesky,
+    smallest_eigenvalue,
+    smallest_eigenvalue_from_factor,
+    sym,
+    triangular_inverse,
+)
+from solvers.native.newton import Counters, NewtonSystem, newton_system
+from solvers.native.point import Bounds, Point
+from solvers.native.scaling import Scaling
+from solvers.native.schur import effective_beta
+
+# Above this size the repair factor of an intermediate point is estimated by Lanczos instead of a full reduction.
+_SIZE_FOR_LANCZOS = 120
+
+
+@dataclass(frozen=True, eq=False)
+class FullModel:
+    """maximise log det D subject to 𝒬(D B D) ⪯ D, D a full matrix."""
+
+    B: Matrix
+    Q: PositiveMap
+    beta: float  # the scalar that stands for 𝒬 in the preconditioner
+
+    @staticmethod
+    def of(B: Matrix, Q: PositiveMap) -> FullModel:
+        return FullModel(B, Q, effective_beta(Q))
+
+    @property
+    def d(self) -> int:
+        return int(self.B.shape[0])
+
+    @property
+    def m(self) -> int:
+        """Number of constraints."""
+        return 1
+
+    # ---------------------------------------------------------------- quantities in the working basis
+
+    def _constraint(self, C: Matrix, C_inverse: Matrix, lam: Vector) -> Matrix:
+        """F̃ = I − C⁻¹ 𝒬(C Λ Cᵀ) C⁻ᵀ; the cheap map needs one product, diag(D B D)_j = Σ_k λ_k C_jk²."""
+        if isinstance(self.Q, DiagonalPlusScaled):
+            F = (C_inverse * (-self.Q.alpha * ((C * C) @ lam))) @ C_inverse.T
+            np.einsum("ii->i", F)[:] += 1.0 - self.Q.beta * lam
+            return sym(F)
+        F = -(C_inverse @ self.Q.apply((C * lam) @ C.T) @ C_inverse.T)
+        np.einsum("ii->i", F)[:] += 1.0
+        return sym(F)
+
+    def adjoint(self, C: Matrix, C_inverse: Matrix, Zt: Matrix) -> Matrix:
+        """R̃ = Cᵀ 𝒬*(C⁻ᵀ Z̃ C⁻¹) C."""
+        if isinstance(self.Q, DiagonalPlusScaled):
+            diagonal = np.einsum("ij,ij->j", Zt @ C_inverse, C_inverse)
+            R = (C.T * (self.Q.alpha * diagonal)) @ C
+            R += self.Q.beta * Zt
+            return sym(R)
+        return sym(C.T @ self.Q.adjoint(C_inverse.T @ Zt @ C_inverse) @ C)
+
+    def _assemble(self, C: Matrix, C_inverse: Matrix, lam: Vector, log_det: float, Zt: Matrix) -> Point:
+        # B ⪰ 0 has no negative eigenvalue; rounding may produce one of relative size 1e-16.
+        np.maximum(lam, 1e-300, out=lam)
+        R = self.adjoint(C, C_inverse, Zt)
+        return Point(C, C_inverse, lam, log_det, Zt, R, self._constraint(C, C_inverse, lam))
+
+    def point(self, D: Matrix, Z: Matrix) -> Point | None:
+        """The point (D, Z) in its working basis, or None when D is not numerically positive definite."""
+        K = cholesky(D)
+        if K is None:
+            return None
+        lam, U = eigh(sym(K.T @ (self.B @ K)))
+        C = K @ U
+        C_inverse = U.T @ triangular_inverse(K)
+        return self._assemble(C, C_inverse, lam, log_det_from_cholesky(K), sym(C.T @ Z @ C))
+
+    def advance(self, p: Point, X: Matrix, dZt: Matrix) -> Point | None:
+        """The point (C(I + X)Cᵀ, Z + dZ) with dZ̃ = ``dZt`` in the basis of ``p``; None when I + X is not positive."""
+        M = X.copy()
+        np.einsum("ii->i", M)[:] += 1.0
+        K = cholesky(M)
+        if K is None:
+            return None
+        lam, U = eigh(sym(K.T @ (p.lam[:, None] * K)))
+        KU = K @ U
+        Zt = sym(KU.T @ (p.Zt + dZt) @ KU)
+        C_inverse = (U.T @ triangular_inverse(K)) @ p.C_inverse
+        return self._assemble(p.C @ KU, C_inverse, lam, p.log_det + log_det_from_cholesky(K), Zt)
+
+    def refreshed(self, p: Point) -> Point | None:
+        """The same point computed again from D and Z, free of the rounding that the updates of C gathered."""
+        return self.point(p.D, p.Z)
+
+    # ---------------------------------------------------------------- residuals, path, bounds
+
+    def dual_residual(self, p: Point) -> Matrix:
+        """r₁ = I + Z̃ − (ΛR̃ + R̃Λ)."""
+        r = p.Zt - (p.lam[:, None] + p.lam) * p.Rt
+        np.einsum("ii->i", r)[:] += 1.0
+        return r
+
+    def path(self, p: Point, X: Matrix) -> tuple[Matrix, Matrix]:
+        """(F₁, F₂) of the exact change F̃(I + aX) = F̃ + aF₁ + a²F₂:  F₁ = F′[X],  F₂ = −C⁻¹𝒬(C XΛX Cᵀ)C⁻ᵀ."""
+        if isinstance(self.Q, DiagonalPlusScaled):
+            alpha, beta = self.Q.alpha, self.Q.beta
+            CX = p.C @ X
+            CXlam = CX * p.lam
+            first = np.einsum("ij,ij->i", CXlam, p.C)
+            second = np.einsum("ij,ij->i", CXlam, CX)
+            Ci = p.C_inverse
+            F1 = (Ci * (-2.0 * alpha * first)) @ Ci.T
+            F2 = (Ci * (-alpha * second)) @ Ci.T
+            if beta != 0.0:
+                F1 -= (beta * (p.lam[:, None] + p.lam)) * X
+                F2 -= beta * ((X * p.lam) @ X)
+            F1 += X
+            return sym(F1), sym(F2)
+        Ci = p.C_inverse
+        M = p.C @ ((p.lam[:, None] + p.lam) * X) @ p.C.T
+        F1 = X - Ci @ self.Q.apply(M) @ Ci.T
+        CX = p.C @ X
+        F2 = -(Ci @ self.Q.apply((CX * p.lam) @ CX.T) @ Ci.T)
+        return sym(F1), sym(F2)
+
+    def curvature_of_residual(self, p: Point, X: Matrix, dZt: Matrix) -> Matrix:
+        """Second-order part of r₁ along (aX, a dZ):  X² − (ΛX dR̃ + dR̃ XΛ),  dR̃ = Cᵀ𝒬*(dZ)C."""
+        P = (p.lam[:, None] * X) @ self.adjoint(p.C, p.C_inverse, dZt)
+        return X @ X - (P + P.T)
+
+    def bounds(self, p: Point, factor: Matrix | None) -> Bounds:
+        """Repair and upper bound at t·D, t = 1/(1 − λmin(F̃)), and the best multiple of Z.
+
+        The bound of the certificate with the reference D̂ = tD is, after minimising over the factor of Z,
+        d log(t² ⟨R̃, Λ⟩/d) − log det(t (ΛR̃ + R̃Λ) − Z̃) + log det D.
+        ``factor`` is the Cholesky factor of F̃ if known; with it large sizes use the cheap estimate of λmin.
+        """
+        d = p.d
+        if factor is not None and d > _SIZE_FOR_LANCZOS:
+            smallest = smallest_eigenvalue_from_factor(factor)
+        else:
+            smallest = smallest_eigenvalue(p.Ft)
+        t = 1.0 / (1.0 - smallest)
+        lower = p.log_det + d * np.log(t)
+        energy = t * t * float(np.diagonal(p.Rt) @ p.lam)
+        K = cholesky((t * (p.lam[:, None] + p.lam)) * p.Rt - p.Zt)
+        if K is None or not energy > 0.0:
+            return Bounds(float(lower), np.inf, t, 1.0)
+        upper = d * np.log(energy / d) - log_det_from_cholesky(K) + p.log_det
+        return Bounds(float(lower), float(upper), t, d / energy)
+
+    def system(self, p: Point, scaling: Scaling, dtype: type[np.floating[Any]], counters: Counters) -> NewtonSystem:
+        """The Newton system at a point."""
+        return newton_system(self.Q, self.beta, p, scaling, dtype, counters)

@@ -1,0 +1,57 @@
+"""What the iteration needs of a program: points, residuals, the path of the constraints, bounds, a Newton system.
+
+Two models implement it: :class:`solvers.native.full.FullModel` (one constraint, full D, fast) and
+:class:`solvers.native.general.GeneralModel` (block patterns, several constraints, the determinant term).
+Constraints and duals are d×d matrices in the first and stacks of shape (m, d, d) in the second.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from solvers.maps import Matrix
+from solvers.native.newton import Counters, Direction
+from solvers.native.point import Bounds
+from solvers.native.scaling import Scaling
+
+
+class AnyPoint(Protocol):
+    """A primal-dual point in its working basis."""
+
+    @property
+    def d(self) -> int: ...
+    @property
+    def D(self) -> Matrix: ...
+    @property
+    def Z(self) -> Matrix: ...
+    @property
+    def Zt(self) -> Matrix: ...
+    @property
+    def Ft(self) -> Matrix: ...
+
+
+P = TypeVar("P", bound=AnyPoint)
+
+
+class System(Protocol):
+    """A Newton system ready for several right-hand sides."""
+
+    def solve(self, r1: Matrix, r2: Matrix, tolerance: float, max_iterations: int) -> Direction: ...
+
+
+class Model(Protocol[P]):
+    """A program seen from the iteration."""
+
+    @property
+    def d(self) -> int: ...
+    @property
+    def m(self) -> int: ...
+    def advance(self, p: P, X: Matrix, dZt: Matrix) -> P | None: ...
+    def refreshed(self, p: P) -> P | None: ...
+    def dual_residual(self, p: P) -> Matrix: ...
+    def path(self, p: P, X: Matrix) -> tuple[Matrix, Matrix]: ...
+    def curvature_of_residual(self, p: P, X: Matrix, dZt: Matrix) -> Matrix: ...
+    def bounds(self, p: P, factor: Matrix | None) -> Bounds: ...
+    def system(self, p: P, scaling: Scaling, dtype: type[np.floating[Any]], counters: Counters) -> System: ...

@@ -1,0 +1,156 @@
+"""Figures in the paper's layout: one panel for each data set and setting, log scales, one legend.
+
+Colours are those of Okabe and Ito, which people with any colour vision tell apart; every method also has its own line
+style and marker, so the figures survive a black-and-white print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from solvers.maps import Matrix, Vector
+from validation.study import Curve
+from validation.tables import panels
+
+# (colour, line style, marker) in order of first appearance; the optimal D of this project has the first entry alone.
+_OURS = ("#D55E00", "-", "o")
+_STYLES = (
+    ("#000000", ":", "s"),
+    ("#0072B2", "--", "^"),
+    ("#009E73", "-.", "D"),
+    ("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"),
+    ("#E69F00", (0, (1, 1)), "P"),
+    ("#56B4E9", (0, (7, 2)), "X"),
+)
+_OURS_SECOND = ("#7A3B00", (0, (8, 1)), "*")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What a figure shows: a name for the file, a label, and how a curve gives its numbers."""
+
+    name: str
+    label: str
+    of: Callable[[Curve], Any]
+
+
+ITERATIONS = Axis("iterations", "iterations K", lambda curve: curve.steps)
+BITS = Axis("bits", "bits sent", lambda curve: curve.bits)
+WEIGHTED = Axis("weighted", "$G_K$, weighted by $D/\\det(D)^{1/d}$", lambda curve: curve.weighted)
+EUCLIDEAN = Axis("euclidean", "$E_K$, Euclidean", lambda curve: curve.euclidean)
+
+
+def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, columns: int = 3) -> Path:
+    """One figure with a panel for each (data set, variant); the mean over seeds, with the range of the seeds shaded."""
+    plt = _pyplot()
+    groups = panels(curves)
+    rows = -(-len(groups) // columns)
+    width = min(columns, len(groups))
+    figure, axes = plt.subplots(rows, width, figsize=(4.0 * width, 2.9 * rows + 1.1), squeeze=False)
+    styles = _assign_styles(curves)
+    handles: dict[str, Any] = {}
+    for axis, ((_, dataset, variant), group) in zip(axes.flat, groups.items(), strict=False):
+        for curve in group:
+            handles.setdefault(curve.meta["label"], _line(axis, x.of(curve), y.of(curve), curve, styles))
+        axis.set(xscale="log", yscale="log", title=f"{dataset}, {variant}")
+        axis.title.set_fontsize(10)
+        axis.grid(True, which="major", linewidth=0.4, alpha=0.5)
+        axis.tick_params(labelsize=8)
+    for axis in axes.flat[len(groups) :]:
+        axis.set_visible(False)
+    for axis in axes[:, 0]:
+        axis.set_ylabel(y.label, fontsize=9)
+    # The lowest visible panel of each column carries the label of its x axis.
+    for column in range(width):
+        lowest = max(row for row in range(rows) if row * width + column < len(groups))
+        axes[lowest, column].set_xlabel(x.label, fontsize=9)
+    figure.suptitle(title, fontsize=12)
+    # The legend and the title have a fixed height in inches, whatever the number of rows.
+    top = 1.0 - 0.85 / figure.get_size_inches()[1]
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="upper center",
+        bbox_to_anchor=(0.5, 1.0 - 0.3 / figure.get_size_inches()[1]),
+        ncols=min(4, len(handles)),
+        fontsize=9,
+        frameon=False,
+        handlelength=3.5,
+    )
+    figure.tight_layout(rect=(0.0, 0.0, 1.0, top))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    return path
+
+
+def _line(axis: Any, x: Vector, y: Matrix, curve: Curve, styles: dict[str, tuple[str, Any, str]]) -> Any:
+    colour, line, marker = styles[curve.meta["label"]]
+    mean = y.mean(axis=0)
+    axis.fill_between(x, y.min(axis=0), y.max(axis=0), color=colour, alpha=0.12, linewidth=0)
+    # Markers are shifted against each other so that curves that coincide still show both.
+    order = list(styles).index(curve.meta["label"])
+    every = max(1, len(x) // 8)
+    return axis.plot(
+        x,
+        mean,
+        color=colour,
+        linestyle=line,
+        marker=marker,
+        markevery=(order * every // max(1, len(styles)), every),
+        markersize=4.5,
+        linewidth=2.0 if curve.meta["ours"] else 1.4,
+        zorder=3 if curve.meta["ours"] else 2,
+    )[0]
+
+
+def _assign_styles(curves: Sequence[Curve]) -> dict[str, tuple[str, Any, str]]:
+    labels = dict.fromkeys((curve.meta["label"], curve.meta["ours"]) for curve in curves)
+    ours, others = iter((_OURS, _OURS_SECOND)), iter(_STYLES)
+    return {label: next(ours if mine else others) for label, mine in labels}
+
+
+def bar_savings(records: Sequence[dict[str, Any]], path: Path) -> Path:
+    """Predicted and observed saving of the optimal D for each data set of experiment (a)."""
+    plt = _pyplot()
+    names = [record["data"] for record in records]
+    figure, axis = plt.subplots(figsize=(1.5 + 1.15 * len(names), 3.4))
+    for shift, key, colour, hatch in ((-0.2, "predicted", "#0072B2", ""), (0.2, "observed", "#E69F00", "//")):
+        heights = [record[key] or 0.0 for record in records]
+        bars = axis.bar(
+            [i + shift for i in range(len(names))],
+            heights,
+            0.38,
+            label=key,
+            color=colour,
+            hatch=hatch,
+            edgecolor="black",
+            linewidth=0.5,
+        )
+        axis.bar_label(bars, labels=[f"{h:.2f}" if h else "" for h in heights], fontsize=8, padding=1)
+    axis.axhline(1.0, color="black", linewidth=0.8)
+    axis.set_xticks(range(len(names)), names, fontsize=8)
+    axis.set_ylabel("iterations, paper's best / optimal D", fontsize=9)
+    axis.margins(y=0.15)
+    axis.legend(fontsize=8, frameon=False, ncols=2, loc="upper right")
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    return path
+
+
+def _pyplot() -> Any:
+    """matplotlib.pyplot with a backend that needs no display."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        msg = "figures need matplotlib: pip install 'stepsize-opt[plots]'"
+        raise ModuleNotFoundError(msg) from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
