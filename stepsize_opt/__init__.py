@@ -9,7 +9,7 @@
 
 from solvers.base import SolverUnavailable
 from solvers.registry import available_solvers
-from stepsize_opt.api import StepsizeCheck, certify, optimal_stepsize
+from stepsize_opt.api import StepsizeCheck, certify, optimal_stepsize, optimal_stepsize_path
 from stepsize_opt.certificate import Certificate
 from stepsize_opt.compare import Comparison, compare
 from stepsize_opt.result import StepsizeResult
@@ -50,5 +50,6 @@ __all__ = [
     "certify",
     "compare",
     "optimal_stepsize",
+    "optimal_stepsize_path",
     "parse_sketch",
 ]

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from solvers.base import Settings, Solver
+from solvers.base import Settings
 from solvers.maps import Matrix
-from solvers.outcome import Outcome, SolverStats, Status
-from solvers.program import BlockPattern, Pattern
-from solvers.registry import choose_solver, get_solver
 from stepsize_opt.certificate import Certificate, Evaluation, certify_point, repair
 from stepsize_opt.checks import positive_number
-from stepsize_opt.reductions import Component, Reduction, closed_form, reduce_problem, separate
-from stepsize_opt.result import Block, StepsizeResult
+from stepsize_opt.pipeline import SolverPath, assemble, solve_all, solver_attempts, start_of
+from stepsize_opt.reductions import reduce_problem, separate
+from stepsize_opt.result import StepsizeResult
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import Symmetric, read_matrix
 from stepsize_opt.structures import Structure, pattern_of
 
 ALGORITHMS = ("det-CGD1", "det-CGD2")
-SolverPath = Sequence["str | tuple[str, Mapping[str, Any]]"]
 
 
 def optimal_stepsize(
@@ -39,6 +35,8 @@ def optimal_stepsize(
     verbose: bool = False,
     time_limit: float | None = None,
     max_iters: int | None = None,
+    warm_start: StepsizeResult | None = None,
+    n_jobs: int = 1,
     reduce: bool = True,
     **options: Any,
 ) -> StepsizeResult:
@@ -62,6 +60,8 @@ def optimal_stepsize(
     tol : the certified gap asked for.
     verbose : print the progress of the solver.
     time_limit, max_iters : limits for each solve; the best certified answer so far is returned.
+    warm_start : the result of a nearby problem of the same size; the native solver starts from it.
+    n_jobs : processes for problems that fall into many components, as in scikit-learn (−1: one for each core).
     reduce : use the exact reductions (connected components, commuting sketches, closed forms) before any solver.
     options : handed to the solver under its own names; cvxpy solvers also take ``lift`` and ``objective``.
 
@@ -88,22 +88,41 @@ def optimal_stepsize(
     smoothness = _read_problem(L, sketch)
     pattern = pattern_of(structure, sketch.d)
     settings = Settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, extra=options)
-    attempts = _attempts(solver, solver_path, settings)
+    attempts = solver_attempts(solver, solver_path, settings)
     reduction = reduce_problem(smoothness, sketch.map, pattern, algorithm, split=reduce)
-    pieces = [_solve_component(component, attempts, reduce) for component in reduction.components]
-    return _assemble(reduction, pieces, sketch, algorithm, structure, tol)
+    starts = [start_of(component, warm_start) for component in reduction.components]
+    pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, n_jobs)
+    return assemble(reduction, pieces, sketch, algorithm, structure, tol)
 
 
-@dataclass(frozen=True, eq=False)
-class _Piece:
-    """The certified answer of one component, in the original coordinates."""
+def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options: Any) -> list[StepsizeResult]:
+    """The optimal stepsizes along a path of problems, each started from the one before.
 
-    block: Block
-    certificate: Certificate
-    stats: SolverStats
-    status: Status
-    note: str | None
-    message: str
+    Parameters
+    ----------
+    L : one smoothness matrix for all sketches, or a list of matrices of one size (several λ, say).
+    sketches : a list of sketches (k = 1 … d, say), or one for all matrices; two lists must have the same length.
+    options : as in :func:`optimal_stepsize`.
+
+    Returns
+    -------
+    One result for each problem, in order; ``solver_stats.num_iters`` shows what the warm start saves.
+    """
+    several = isinstance(L, list | tuple) and len(L) > 0 and np.ndim(L[0]) == 2
+    matrices = list(L) if several else [L]
+    laws = [sketches] if isinstance(sketches, Sketch) else list(sketches)
+    if not laws:
+        msg = "sketches must name at least one sketch"
+        raise ValueError(msg)
+    length = max(len(matrices), len(laws))
+    if len(matrices) not in (1, length) or len(laws) not in (1, length):
+        msg = f"a path needs as many matrices as sketches, or one of either; got {len(matrices)} and {len(laws)}"
+        raise ValueError(msg)
+    results: list[StepsizeResult] = []
+    for i in range(length):
+        matrix, sketch = matrices[i % len(matrices)], laws[i % len(laws)]
+        results.append(optimal_stepsize(matrix, sketch, warm_start=results[-1] if results else None, **options))
+    return results
 
 
 def _check_algorithm(algorithm: str) -> None:
@@ -121,149 +140,6 @@ def _read_problem(L: Any, sketch: Sketch) -> Symmetric:
         msg = f"sketch is for d={sketch.d} but L is {smoothness.shape[0]}×{smoothness.shape[0]}"
         raise ValueError(msg)
     return smoothness
-
-
-def _attempts(solver: str, path: SolverPath | None, settings: Settings) -> list[tuple[Solver | None, Settings]]:
-    """Solvers to try in order, each with its settings; None stands for the automatic choice."""
-    if path is None:
-        return [(None if solver == "auto" else get_solver(solver), settings)]
-    if solver != "auto":
-        msg = "give either solver or solver_path, not both"
-        raise ValueError(msg)
-    if not path:
-        msg = "solver_path must name at least one solver"
-        raise ValueError(msg)
-    attempts: list[tuple[Solver | None, Settings]] = []
-    for entry in path:
-        name, extra = (entry, {}) if isinstance(entry, str) else entry
-        chosen = None if name == "auto" else get_solver(name)
-        attempts.append((chosen, replace(settings, extra={**settings.extra, **extra})))
-    return attempts
-
-
-def _solve_component(
-    component: Component, attempts: Sequence[tuple[Solver | None, Settings]], closed_forms: bool
-) -> _Piece:
-    program = component.program
-    start = time.perf_counter()
-    known = closed_form(program) if closed_forms else None
-    if known is not None:
-        D, Z, note = known
-        stats = SolverStats("closed form", solve_time=time.perf_counter() - start, setup_time=0.0, num_iters=0)
-        return _certified(component, Outcome(Status.OPTIMAL, D, (Z,), stats), attempts[0][1].tol, note)
-    best: _Piece | None = None
-    failures: list[str] = []
-    for chosen, settings in attempts:
-        solver, why = (chosen, "asked for") if chosen is not None else choose_solver(program)
-        reason = solver.unsupported(program)
-        if reason is not None:
-            failures.append(f"{solver.name}: {reason}")
-            continue
-        outcome = solver.solve(program, settings)
-        if outcome.D is None:
-            failures.append(f"{solver.name}: {outcome.message or outcome.status.value}")
-            continue
-        outcome = replace(outcome, stats=replace(outcome.stats, extra_stats={**outcome.stats.extra_stats, "why": why}))
-        piece = _certified(component, outcome, settings.tol, None)
-        if best is None or piece.certificate.gap < best.certificate.gap:
-            best = piece
-        if piece.status is Status.OPTIMAL:
-            break
-        failures.append(f"{solver.name}: certified gap {piece.certificate.gap:.1e}")
-    if best is None:
-        msg = f"no solver returned a stepsize for a block of size {program.d}: {'; '.join(failures)}"
-        raise RuntimeError(msg)
-    if failures:
-        tried = {**best.stats.extra_stats, "tried_before": failures}
-        best = replace(best, stats=replace(best.stats, extra_stats=tried))
-    return best
-
-
-def _certified(component: Component, outcome: Outcome, tol: float, note: str | None) -> _Piece:
-    """Repair the raw point, certify it, and let the certificate decide the status."""
-    program = component.program
-    raw = np.asarray(outcome.D)
-    repaired = repair(program, raw)
-    if repaired is None:
-        # Not even a multiple of the raw point is feasible: take the best multiple of a plain matrix, a poor answer but
-        # a proved one, and let the gap say so.
-        repaired = repair(program, _plain(program.pattern))
-    if repaired is None:
-        msg = f"the answer of {outcome.stats.solver_name} could not be repaired to a feasible stepsize"
-        raise RuntimeError(msg)
-    others = (raw,) if np.all(np.isfinite(raw)) else ()
-    certificate = certify_point(repaired, outcome.duals, others, tol)
-    if certificate.is_optimal(tol):
-        status = Status.OPTIMAL
-    elif outcome.status in (Status.USER_LIMIT, Status.INTERRUPTED):
-        status = outcome.status
-    else:
-        status = Status.INACCURATE
-    block = Block(
-        component.indices,
-        component.lift_stepsize(repaired.D),
-        component.lift_dual(outcome.duals[0]) if outcome.duals else np.zeros_like(raw),
-    )
-    certificate = certificate.rescaled(component.scale)
-    return _Piece(block, certificate, outcome.stats, status, note, outcome.message)
-
-
-def _plain(pattern: Pattern) -> Matrix:
-    return np.eye(pattern.d) if isinstance(pattern, BlockPattern) else pattern.W
-
-
-def _assemble(
-    reduction: Reduction,
-    pieces: Sequence[_Piece],
-    sketch: Sketch,
-    algorithm: str,
-    structure: Structure,
-    tol: float,
-) -> StepsizeResult:
-    blocks = [piece.block for piece in pieces]
-    certificates = [piece.certificate for piece in pieces]
-    for single in reduction.singletons:
-        D, Z, certificate = single.solve()
-        blocks.append(Block(single.indices, D, Z))
-        certificates.append(certificate)
-    certificate = Certificate.combine(certificates)
-    for piece in pieces:
-        if piece.note:
-            reduction.note(piece.note)
-    # Gaps average over the coordinates, so the whole may be within the tolerance when a part is not.
-    status = Status.OPTIMAL
-    if not certificate.is_optimal(tol):
-        status = next((p.status for p in pieces if p.status is not Status.OPTIMAL), Status.INACCURATE)
-    message = ""
-    if status is not Status.OPTIMAL:
-        message = f"{status.meaning}; {status.remedy}"
-    return StepsizeResult(
-        status=status.value,
-        certificate=certificate,
-        blocks=tuple(blocks),
-        solver_stats=_combined_stats([piece.stats for piece in pieces]),
-        reductions=tuple(reduction.notes),
-        algorithm=algorithm,
-        sketch=str(sketch),
-        structure=str(structure),
-        expected_nonzeros=sketch.expected_nonzeros,
-        tol=tol,
-        message=message,
-    )
-
-
-def _combined_stats(parts: Sequence[SolverStats]) -> SolverStats:
-    if not parts:
-        return SolverStats("closed form", solve_time=0.0, setup_time=0.0, num_iters=0)
-    if len(parts) == 1:
-        return parts[0]
-    return SolverStats(
-        solver_name=" + ".join(dict.fromkeys(part.solver_name for part in parts)),
-        solve_time=math.fsum(part.solve_time or 0.0 for part in parts),
-        setup_time=math.fsum(part.setup_time or 0.0 for part in parts),
-        num_iters=sum(part.num_iters or 0 for part in parts),
-        extra_stats={"components": [part.extra_stats for part in parts]},
-    )
 
 
 @dataclass(frozen=True)

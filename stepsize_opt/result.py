@@ -20,6 +20,7 @@ from stepsize_opt.certificate import Certificate
 from stepsize_opt.complexity import coordinates_sent, iterations_needed
 
 _FORMAT = 1  # of the files that save() writes
+_DENSE_UP_TO = 4096  # larger D are saved by blocks only: a dense one would take more than 128 MiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +153,10 @@ class StepsizeResult:
         return f"<table><caption>StepsizeResult</caption>{cells}</table>"
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write D, Z and the summary to an npz file (plain arrays and JSON text, nothing pickled); return its path."""
+        """Write the blocks of D and Z and the summary to an npz file (arrays and JSON text, nothing pickled).
+
+        Up to d = 4096 the file also holds ``D`` as one array.  Returns the path.
+        """
         target = Path(path)
         if target.suffix != ".npz":
             target = target.with_name(target.name + ".npz")
@@ -160,7 +164,9 @@ class StepsizeResult:
         for i, block in enumerate(self.blocks):
             arrays[f"indices_{i}"], arrays[f"D_{i}"], arrays[f"Z_{i}"] = block.indices, block.D, block.Z
         meta = {"format": _FORMAT, "blocks": len(self.blocks), **self.summary()}
-        np.savez_compressed(target, D=self.D, meta=np.array(json.dumps(meta)), **arrays)
+        if self.d <= _DENSE_UP_TO:
+            arrays["D"] = self.D
+        np.savez_compressed(target, meta=np.array(json.dumps(meta)), **arrays)
         return target
 
     @staticmethod

@@ -44,7 +44,7 @@ EUCLIDEAN = Axis("euclidean", "$E_K$, Euclidean", lambda curve: curve.euclidean)
 
 
 def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, columns: int = 3) -> Path:
-    """One figure with a panel for each (data set, variant); the mean over seeds, with the range of the seeds shaded."""
+    """One figure with a panel for each (data set, variant): the mean over seeds, shaded by two standard errors."""
     plt = _pyplot()
     groups = panels(curves)
     rows = -(-len(groups) // columns)
@@ -67,20 +67,20 @@ def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, colu
     for column in range(width):
         lowest = max(row for row in range(rows) if row * width + column < len(groups))
         axes[lowest, column].set_xlabel(x.label, fontsize=9)
-    figure.suptitle(title, fontsize=12)
     # The legend and the title have a fixed height in inches, whatever the number of rows.
-    top = 1.0 - 0.85 / figure.get_size_inches()[1]
+    height = figure.get_size_inches()[1]
+    figure.text(0.5, 1.0 - 0.22 / height, title, fontsize=12, ha="center")
     figure.legend(
         list(handles.values()),
         list(handles),
         loc="upper center",
-        bbox_to_anchor=(0.5, 1.0 - 0.3 / figure.get_size_inches()[1]),
+        bbox_to_anchor=(0.5, 1.0 - 0.28 / height),
         ncols=min(4, len(handles)),
         fontsize=9,
         frameon=False,
         handlelength=3.5,
     )
-    figure.tight_layout(rect=(0.0, 0.0, 1.0, top))
+    figure.tight_layout(rect=(0.0, 0.0, 1.0, 1.0 - 0.85 / height))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)
@@ -90,7 +90,9 @@ def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, colu
 def _line(axis: Any, x: Vector, y: Matrix, curve: Curve, styles: dict[str, tuple[str, Any, str]]) -> Any:
     colour, line, marker = styles[curve.meta["label"]]
     mean = y.mean(axis=0)
-    axis.fill_between(x, y.min(axis=0), y.max(axis=0), color=colour, alpha=0.12, linewidth=0)
+    error = 2.0 * y.std(axis=0) / max(1.0, len(y) - 1.0) ** 0.5
+    # A log axis has no place for the nonpositive end of a wide band: it ends at a tenth of the mean.
+    axis.fill_between(x, (mean - error).clip(0.1 * mean), mean + error, color=colour, alpha=0.15, linewidth=0)
     # Markers are shifted against each other so that curves that coincide still show both.
     order = list(styles).index(curve.meta["label"])
     every = max(1, len(x) // 8)

@@ -35,7 +35,7 @@ from validation.sampling import Draws, SketchStream
 
 METHODS = ("det-CGD1", "det-CGD2", "CGD", "DCGD", "GD")
 # Steps at which f itself is recorded; gradients give the norms at every step, values cost extra.
-_VALUE_STEPS = 100
+_VALUE_STEPS = 60
 # A feasible D has E f(xᵏ) ≤ f(x⁰) and D ⪯ L⁻¹, so E‖∇f(xᵏ)‖²_D ≤ 2 E[f(xᵏ) − f^inf] ≤ 2Δ⁰.  By Markov's inequality a
 # value 10⁹ times as large has probability below 10⁻⁹: the run has diverged.
 _DIVERGED = 2e9

@@ -46,12 +46,12 @@ class Plan:
     datasets: tuple[str, ...] = DATASETS
     reg: float = 1e-3
     reg_distributed: float = 0.1
-    seeds: int = 8
+    seeds: int = 16
     seed: int = 0
-    iterations_a: int = 6000
-    iterations_b: int = 2000
-    iterations_c: int = 3000
-    iterations_d: int = 3000
+    iterations_a: int = 4000
+    iterations_b: int = 1500
+    iterations_c: int = 1000
+    iterations_d: int = 2000
     clients: tuple[int, ...] = (10, 30, 100)
     layers: int = 4
     fraction: float = 0.25

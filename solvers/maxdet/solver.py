@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,8 +17,8 @@ import numpy as np
 from solvers.base import Settings
 from solvers.maps import Matrix
 from solvers.maxdet.newton import diagonal_solver, newton_system, solve_by_cg
-from solvers.maxdet.point import Model, Point, congruence
-from solvers.maxdet.program import MaxDetOutcome, MaxDetProgram, Stack
+from solvers.maxdet.point import FamilyState, Model, Point, congruence
+from solvers.maxdet.program import Family, MaxDetOutcome, MaxDetProgram, Stack
 from solvers.native.linalg import blas_threads, cholesky, sym
 from solvers.outcome import SolverStats, Status
 from solvers.program import BlockPattern
@@ -42,8 +42,8 @@ class MaxDetOptions:
     start_fraction: float = 0.5
     target_margin: float = 0.5
     step_fraction: float = 0.95
-    centring_floor: float = 0.03
-    neighbourhood: float = 1e-3
+    centring_floor: float = 0.1
+    neighbourhood: float = 1e-6
     cg_accuracy: float = 1e-3
     max_cg: int = 300
     stall_limit: int = 15
@@ -99,7 +99,6 @@ def _iterate(
     model: Model, p: Point, best: _Best, settings: Settings, options: MaxDetOptions, begin: float
 ) -> Status:
     d = model.program.d
-    sigma = 0.3
     limit = settings.max_iters if settings.max_iters is not None else options.max_iters
     try:
         while best.upper - best.lower > options.target_margin * settings.tol * d:
@@ -109,7 +108,7 @@ def _iterate(
                 return Status.USER_LIMIT
             if best.stalled >= options.stall_limit:
                 return Status.INACCURATE
-            found = _step(model, p, sigma, options, best)
+            found = _step(model, p, options, settings, best)
             if found is None:
                 return Status.INACCURATE
             p, length = found
@@ -118,19 +117,9 @@ def _iterate(
             if settings.verbose:
                 mu = _mu(model, p)
                 print(f"{best.iterations:4d}  gap {(best.upper - best.lower) / d:9.2e}  μ {mu:8.1e}  step {length:.3f} cg {best.cg_iterations} t {time.perf_counter()-begin:.1f}")
-            sigma = _centring(sigma, length, options)
     except KeyboardInterrupt:
         return Status.INTERRUPTED
     return Status.OPTIMAL
-
-
-def _centring(sigma: float, length: float, options: MaxDetOptions) -> float:
-    """Ask for more after long steps, for less after short ones."""
-    if length > 0.8:
-        return max(0.3 * sigma, options.centring_floor)
-    if length > 0.5:
-        return max(0.7 * sigma, options.centring_floor)
-    return min(2.0 * sigma, 0.8) if length < 0.3 else sigma
 
 
 def _keep(model: Model, p: Point, best: _Best) -> None:
@@ -146,38 +135,106 @@ def _mu(model: Model, p: Point) -> float:
 
 
 def _step(
-    model: Model, p: Point, sigma: float, options: MaxDetOptions, best: _Best
+    model: Model, p: Point, options: MaxDetOptions, settings: Settings, best: _Best
 ) -> tuple[Point, float] | None:
-    """One primal-dual step towards the target σμ; the new point and the shorter of its two lengths."""
-    target = sigma * _mu(model, p)
+    """One predictor-corrector step (Mehrotra); the new point and the shorter of its two lengths."""
+    d = model.program.d
     families = model.program.families
-    rhs = np.eye(model.program.d)
-    inverses = [state.V @ state.V.transpose(0, 2, 1) for state in p.states]
-    for family, state, inverse in zip(families, p.states, inverses, strict=True):
-        rhs -= target * model.minus_adjoint(family, state, p.C, inverse)
-    rhs = model.project(rhs)
-    dense = diagonal_solver(model, p)
-    if dense is not None:
-        Y = dense(rhs)
-    else:
-        Y, iterations = solve_by_cg(newton_system(model, p), rhs, min(options.cg_accuracy, 0.1*float(np.sqrt(max(best.upper-best.lower,1e-14)/model.program.d)) if np.isfinite(best.upper) else 1e-3), options.max_cg)
-        best.cg_iterations += iterations
-    dF = [model.derivative(f, s, p.C, Y) for f, s in zip(families, p.states, strict=True)]
-    dZ = [target * i - s.Z - s.G @ x @ s.G for s, i, x in zip(p.states, inverses, dF, strict=True)]
-    primal = min(
-        options.step_fraction * min(_longest_whitened(p, dF), _longest_single(Y)),
-        1.0,
+    mu = _mu(model, p)
+    solve = _linear_solver(model, p, options, settings, best)
+    plain = _Direction.of(model, p, solve(np.eye(d)), 0.0, None)
+    primal, dual = plain.lengths(p, 1.0)
+    # The complementarity that the plain step would leave, cubed: Mehrotra's choice of the centring.
+    left = sum(
+        float(np.sum((s.F + primal * x) * (s.Z + dual * z)))
+        for s, x, z in zip(p.states, plain.dF, plain.dZ, strict=True)
     )
-    dual = min(options.step_fraction * _longest_dual(p, dZ), 1.0)
+    sigma = min(1.0, max(left / (mu * model.program.total_size), options.centring_floor)) ** 3
+    corrections = [
+        _correction(model, f, s, p.C, plain.Y, x, z)
+        for f, s, x, z in zip(families, p.states, plain.dF, plain.dZ, strict=True)
+    ]
+    rhs = np.eye(d)
+    for family, state, correction in zip(families, p.states, corrections, strict=True):
+        inverse = state.V @ state.V.transpose(0, 2, 1)
+        rhs -= model.minus_adjoint(family, state, p.C, sigma * mu * inverse - correction)
+    step = _Direction.of(model, p, solve(model.project(rhs)), sigma * mu, corrections)
+    primal, dual = step.lengths(p, options.step_fraction)
     for _ in range(30):
-        Z = tuple(sym(s.Z + dual * z) for s, z in zip(p.states, dZ, strict=True))
-        X = sym(p.C @ (np.eye(len(Y)) + primal * Y) @ p.C.T)
+        Z = tuple(sym(s.Z + dual * z) for s, z in zip(p.states, step.dZ, strict=True))
+        X = sym(p.C @ (np.eye(d) + primal * step.Y) @ p.C.T)
         new = model.point(X, Z)
         if new is not None and _centred(model, new, options):
             return new, min(primal, dual)
         primal *= 0.8
         dual *= 0.8
     return None
+
+
+def _linear_solver(
+    model: Model, p: Point, options: MaxDetOptions, settings: Settings, best: _Best
+) -> Callable[[Matrix], Matrix]:
+    """rhs ↦ Y with 𝓗(Y) = rhs."""
+    dense = diagonal_solver(model, p)
+    if dense is not None:
+        return dense
+    system = newton_system(model, p)
+    # A residual ρ of the Newton system weakens the bound by about ρ²/2, which must stay below the gap.
+    gap = min(1.0, max(best.upper - best.lower, settings.tol * model.program.d)) / model.program.d
+    accuracy = min(options.cg_accuracy, 0.1 * math.sqrt(gap))
+
+    def solve(rhs: Matrix) -> Matrix:
+        Y, iterations = solve_by_cg(system, rhs, accuracy, options.max_cg)
+        best.cg_iterations += iterations
+        return Y
+
+    return solve
+
+
+@dataclass(frozen=True, eq=False)
+class _Direction:
+    """Y with the changes of all F_j and Z_j that belong to it."""
+
+    Y: Matrix
+    dF: list[Stack]
+    dZ: list[Stack]
+
+    @staticmethod
+    def of(model: Model, p: Point, Y: Matrix, target: float, corrections: list[Stack] | None) -> _Direction:
+        """dZ = target·F⁻¹ − Z − G F′(Y) G − correction."""
+        dF, dZ = [], []
+        for i, (family, state) in enumerate(zip(model.program.families, p.states, strict=True)):
+            change = model.derivative(family, state, p.C, Y)
+            dual = target * (state.V @ state.V.transpose(0, 2, 1)) - state.Z - state.G @ change @ state.G
+            dF.append(change)
+            dZ.append(sym(dual if corrections is None else dual - corrections[i]))
+        return _Direction(Y, dF, dZ)
+
+    def lengths(self, p: Point, fraction: float) -> tuple[float, float]:
+        """Primal and dual step lengths: the fraction of the way to the boundary, at most 1."""
+        primal = min(_longest_whitened(p, self.dF), _longest_single(self.Y))
+        return min(fraction * primal, 1.0), min(fraction * _longest_dual(p, self.dZ), 1.0)
+
+
+def _correction(
+    model: Model, family: Family, state: FamilyState, C: Matrix, Y: Matrix, dF: Stack, dZ: Stack
+) -> Stack:
+    """The second-order part of the complementarity along a step, as a change of Z.
+
+    In the Nesterov–Todd frame F and Z are both Diag(√s), and the product of their changes is divided by the mean of
+    √s_a and √s_b; a quadratic family adds G F₂ G for the curvature F₂ = −Hᵀ𝒬(C YΛY Cᵀ)H of F itself.
+    """
+    root = np.sqrt(np.sqrt(state.s))
+    frame = state.V * root[:, None, :]
+    back = state.F @ state.V / root[:, None, :]
+    product = congruence_each(frame, dF) @ congruence_each(back, dZ)
+    v = root**2
+    product = (product + product.transpose(0, 2, 1)) / (v[:, :, None] + v[:, None, :])
+    out = frame @ product @ frame.transpose(0, 2, 1)
+    if state.Lam is not None:
+        curved = congruence(family.factors, family.Q.apply(sym(C @ Y @ state.Lam @ Y @ C.T)))
+        out = out - state.G @ curved @ state.G
+    return np.asarray(out)
 
 
 def _centred(model: Model, p: Point, options: MaxDetOptions) -> bool:

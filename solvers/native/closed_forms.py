@@ -52,7 +52,7 @@ class ClosedForm:
 
     @property
     def gap(self) -> float:
-        return (self.upper_bound - self.log_det) / self.D.shape[0]
+        return (self.upper_bound - self.log_det) / int(self.D.shape[0])
 
 
 def uncoupled(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
@@ -213,7 +213,8 @@ def one_direction(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
         return None
     y = _balanced_signs(B, sampling)
     z = sampling.q / y
-    # D = B⁻¹ # A = K⁻ᵀ (KᵀAK)^½ K⁻¹ with B = KKᵀ and A = ½ Diag(1/z) N⁻¹ Diag(1/z); KᵀAK = ½ GᵀG, G = N_factor⁻¹ Diag(1/z) K.
+    # D = B⁻¹ # A = K⁻ᵀ (KᵀAK)^½ K⁻¹ with B = KKᵀ and A = ½ Diag(1/z) N⁻¹ Diag(1/z).
+    # With N = MMᵀ that inner matrix is ½ GᵀG, G = M⁻¹ Diag(1/z) K.
     G = triangular_inverse(sampling.N_factor) @ (K / z[:, None])
     w, U = eigh(sym(0.5 * (G.T @ G)))
     if not w[0] > 0.0:

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from solvers.maps import Matrix, Vector
-from solvers.native.linalg import cholesky, smallest_eigenvalue, smallest_eigenvalue_from_factor
+from solvers.native.linalg import SIZE_FOR_LANCZOS, cholesky, smallest_eigenvalue, smallest_eigenvalue_from_factor
 from solvers.outcome import Status
 
 _MAX_ITERATIONS = 200
@@ -63,7 +63,7 @@ def _inverse_from_factor(K: Matrix) -> Matrix:
     lower, _ = lapack.dpotri(K, lower=1)
     full = np.tril(lower)
     full += np.tril(lower, -1).T
-    return full
+    return np.asarray(full)
 
 
 def solve_diagonal(
@@ -77,7 +77,7 @@ def solve_diagonal(
     """Follow the central path in ν until the certified gap is within ``tol``."""
     d = M.shape[0]
     x = 1.0 / np.diagonal(M) if start is None else np.array(start)
-    # Half of the largest feasible multiple (four fifths for a warm start) is well inside.
+    # Half of the largest feasible multiple is well inside; a warm start keeps closer to its solution.
     x *= (0.5 if start is None else 0.95) / -smallest_eigenvalue(-_scaled(M, x))
     nu = 1.0 if start is None else 0.05
     history: list[tuple[float, float]] = []
@@ -98,7 +98,9 @@ def solve_diagonal(
             factorisations += 2
             v = np.diagonal(V)
             n = np.diagonal(N)
-            smallest = smallest_eigenvalue_from_factor(K) if d > 120 else smallest_eigenvalue(np.eye(d) - N)
+            smallest = (
+                smallest_eigenvalue_from_factor(K) if d > SIZE_FOR_LANCZOS else smallest_eigenvalue(np.eye(d) - N)
+            )
             scale = 1.0 / (1.0 - smallest)
             log_det = float(np.sum(np.log(x)))
             low = log_det + d * float(np.log(scale))

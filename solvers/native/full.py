@@ -16,6 +16,7 @@ import numpy as np
 
 from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap, Vector
 from solvers.native.linalg import (
+    SIZE_FOR_LANCZOS,
     cholesky,
     eigh,
     log_det_from_cholesky,
@@ -28,9 +29,6 @@ from solvers.native.newton import Counters, NewtonSystem, newton_system
 from solvers.native.point import Bounds, Point
 from solvers.native.scaling import Scaling
 from solvers.native.schur import effective_beta
-
-# Above this size the repair factor of an intermediate point is estimated by Lanczos instead of a full reduction.
-_SIZE_FOR_LANCZOS = 120
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +150,7 @@ class FullModel:
         ``factor`` is the Cholesky factor of F̃ if known; with it large sizes use the cheap estimate of λmin.
         """
         d = p.d
-        if factor is not None and d > _SIZE_FOR_LANCZOS:
+        if factor is not None and d > SIZE_FOR_LANCZOS:
             smallest = smallest_eigenvalue_from_factor(factor)
         else:
             smallest = smallest_eigenvalue(p.Ft)

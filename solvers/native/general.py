@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.maps import Matrix, Vector, block_slices
+from solvers.maps import Matrix, block_slices
 from solvers.native.cg import conjugate_gradients
 from solvers.native.inverse import ChebyshevInverse, chebyshev_inverse
 from solvers.native.linalg import cholesky, eigh, log_det_from_cholesky, smallest_eigenvalue, sym, triangular_inverse
@@ -302,7 +302,7 @@ class GeneralSystem:
 
 
 def feasible_scale(model: GeneralModel, W: Matrix) -> float | None:
-    """A t with G_j(tW) ≻ 0 for every j that is within a factor 1.1 of the largest; None when no t down to 10⁻¹² works."""
+    """A t with G_j(tW) ≻ 0 for every j, within a factor 1.1 of the largest; None when no t down to 10⁻¹² works."""
 
     def inside(t: float) -> bool:
         return all(cholesky(con.evaluate(t * W)) is not None for con in model.constraints)
@@ -348,5 +348,5 @@ def general_start(model: GeneralModel, fraction: float) -> GeneralPoint | None:
     trial = model.point(D, sym(p.C_inverse.T @ Zt @ p.C_inverse))
     if trial is None:
         return None
-    energy: Vector = np.vdot(trial.Rt, trial.Bt) + np.vdot(trial.Zt, trial.constant)
-    return model.point(D, (model.d / float(energy)) * trial.Z)
+    energy = float(np.vdot(trial.Rt, trial.Bt)) + float(np.vdot(trial.Zt, trial.constant))
+    return model.point(D, (model.d / energy) * trial.Z)

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from solvers.maps import Matrix, Vector
+Array = NDArray[Any]  # float64, or float32 where a direction is enough
+
 
 # The Chebyshev error that is left of the dual residual by one Newton step, and the largest degree spent on it.
 _POLYNOMIAL_ERROR = 0.2
@@ -25,16 +28,16 @@ _LANCZOS_STEPS = 5
 class Curvature:
     """K[X] = X + ΛXR̃ + R̃XΛ."""
 
-    lam: Vector
-    Rt: Matrix
+    lam: Array
+    Rt: Array
 
-    def __call__(self, X: Matrix) -> Matrix:
+    def __call__(self, X: Array) -> Array:
         P = (self.lam[:, None] * X) @ self.Rt
         out = P + P.T
         out += X
         return out
 
-    def diagonal(self) -> Matrix:
+    def diagonal(self) -> Array:
         r = np.diagonal(self.Rt)
         J = np.multiply.outer(self.lam, r)
         J += J.T
@@ -43,7 +46,7 @@ class Curvature:
 
 
 def spectrum_bounds(
-    K: Callable[[Matrix], Matrix], J: Matrix, mask: Matrix | None = None, steps: int = _LANCZOS_STEPS
+    K: Callable[[Array], Array], J: Array, mask: Array | None = None, steps: int = _LANCZOS_STEPS
 ) -> tuple[float, float]:
     """Estimates of the extreme eigenvalues of J^{-1/2} K J^{-1/2}, by a few Lanczos steps from a fixed random start.
 
@@ -79,13 +82,13 @@ def spectrum_bounds(
 class ChebyshevInverse:
     """p(K) ≈ K⁻¹ with J-preconditioned Chebyshev iteration of fixed degree on the interval [lower, upper]."""
 
-    K: Callable[[Matrix], Matrix]
-    J: Matrix
+    K: Callable[[Array], Array]
+    J: Array
     lower: float
     upper: float
     degree: int
 
-    def __call__(self, R: Matrix) -> Matrix:
+    def __call__(self, R: Array) -> Array:
         theta = 0.5 * (self.upper + self.lower)
         delta = 0.5 * (self.upper - self.lower)
         step = R / self.J
@@ -107,7 +110,7 @@ class ChebyshevInverse:
 
 
 def chebyshev_inverse(
-    K: Callable[[Matrix], Matrix], J: Matrix, mask: Matrix | None = None, error: float = _POLYNOMIAL_ERROR
+    K: Callable[[Array], Array], J: Array, mask: Array | None = None, error: float = _POLYNOMIAL_ERROR
 ) -> ChebyshevInverse:
     """The polynomial of the smallest degree whose error on the estimated spectrum is below ``error``."""
     low, high = spectrum_bounds(K, J, mask)

@@ -6,10 +6,12 @@ docstring says so; they carry one matrix for each constraint of a program.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import lapack
 from threadpoolctl import ThreadpoolController
 
@@ -19,7 +21,7 @@ from solvers.maps import Matrix, Vector
 _SIZE_FOR_THREADS = 600
 
 # Up to this size a full reduction to tridiagonal form is as fast as a few Lanczos steps in Python.
-_SIZE_FOR_LANCZOS = 120
+SIZE_FOR_LANCZOS = 120
 
 
 @lru_cache(maxsize=1)
@@ -33,9 +35,9 @@ def blas_threads(d: int) -> Any:
     return _controller().limit(limits=1 if d < _SIZE_FOR_THREADS else None, user_api="blas")
 
 
-def sym(M: Matrix) -> Matrix:
+def sym(M: NDArray[np.floating[Any]]) -> Matrix:
     """(M + Mᵀ)/2, for one matrix or a stack."""
-    return np.asarray(0.5 * (M + M.swapaxes(-1, -2)))
+    return np.asarray(0.5 * (M + M.swapaxes(-1, -2)), dtype=np.float64)
 
 
 def cholesky(M: Matrix) -> Matrix | None:
@@ -45,7 +47,7 @@ def cholesky(M: Matrix) -> Matrix | None:
         K, info = lapack.dpotrf(M.T, lower=1, clean=1)
         return None if info != 0 else K
     try:
-        return np.linalg.cholesky(M)
+        return np.asarray(np.linalg.cholesky(M), dtype=np.float64)
     except np.linalg.LinAlgError:
         return None
 
@@ -77,53 +79,39 @@ def log_det_from_cholesky(K: Matrix) -> float:
     return 2.0 * float(np.sum(np.log(np.diagonal(K, axis1=-2, axis2=-1))))
 
 
+def _top_of_spectrum(apply: Callable[[Vector], Vector], d: int, steps: int) -> float:
+    """An upper estimate of the largest eigenvalue: the top Ritz value of a few Lanczos steps plus its residual norm."""
+    basis = np.empty((steps, d))
+    q = np.random.default_rng(0).standard_normal(d)
+    q /= np.linalg.norm(q)
+    alphas: list[float] = []
+    betas: list[float] = []
+    for j in range(steps):
+        basis[j] = q
+        w = apply(q)
+        alphas.append(float(q @ w))
+        w = w - basis[: j + 1].T @ (basis[: j + 1] @ w)
+        betas.append(float(np.linalg.norm(w)))
+        if betas[-1] <= 1e-10 * abs(alphas[-1]):  # the Krylov space is invariant: its Ritz values are eigenvalues
+            break
+        q = w / betas[-1]
+    m = len(alphas)
+    ritz, vectors = np.linalg.eigh(np.diag(alphas) + np.diag(betas[: m - 1], 1) + np.diag(betas[: m - 1], -1))
+    return float(ritz[-1]) + abs(betas[-1] * float(vectors[-1, -1]))
+
+
 def smallest_eigenvalue_from_factor(K: Matrix, steps: int = 10) -> float:
     """A lower estimate of λmin(KKᵀ) from the Cholesky factor K, by Lanczos on the inverse.
 
-    The largest Ritz value θ of (KKᵀ)⁻¹ after a few steps is below 1/λmin by less than its residual norm ρ in all
-    but contrived cases, so 1/(θ + ρ) is returned; 2d² operations a step instead of the (4/3)d³ of a reduction.
+    2d² operations a step instead of the (4/3)d³ of a reduction.  An estimate may err when the start is nearly
+    orthogonal to the eigenvector, so final answers use :func:`smallest_eigenvalue`.
     """
-    d = K.shape[0]
-    basis = np.empty((steps, d))
-    q = np.random.default_rng(0).standard_normal(d)
-    q /= np.linalg.norm(q)
-    alphas: list[float] = []
-    betas: list[float] = []
-    for j in range(steps):
-        basis[j] = q
-        w = np.asarray(lapack.dpotrs(K, q, lower=1)[0])
-        alphas.append(float(q @ w))
-        w -= basis[: j + 1].T @ (basis[: j + 1] @ w)
-        beta = float(np.linalg.norm(w))
-        betas.append(beta)
-        if beta <= 1e-10 * abs(alphas[-1]):  # the Krylov space is invariant: its Ritz values are eigenvalues
-            break
-        q = w / beta
-    m = len(alphas)
-    ritz, vectors = np.linalg.eigh(np.diag(alphas) + np.diag(betas[: m - 1], 1) + np.diag(betas[: m - 1], -1))
-    return 1.0 / float(ritz[-1] + abs(betas[-1] * vectors[-1, -1]))
+    return 1.0 / _top_of_spectrum(lambda q: np.asarray(lapack.dpotrs(K, q, lower=1)[0]), K.shape[0], steps)
 
 
 def largest_eigenvalue(M: Matrix, steps: int = 25) -> float:
-    """An upper estimate of λmax(M) of one symmetric matrix: exact for small ones, Lanczos with its residual otherwise."""
+    """λmax(M) of one symmetric matrix: exact for small ones, an upper estimate by Lanczos for large ones."""
     d = M.shape[0]
-    if d <= _SIZE_FOR_LANCZOS:
+    if d <= SIZE_FOR_LANCZOS:
         return -smallest_eigenvalue(-M)
-    basis = np.empty((steps, d))
-    q = np.random.default_rng(0).standard_normal(d)
-    q /= np.linalg.norm(q)
-    alphas: list[float] = []
-    betas: list[float] = []
-    for j in range(steps):
-        basis[j] = q
-        w = M @ q
-        alphas.append(float(q @ w))
-        w -= basis[: j + 1].T @ (basis[: j + 1] @ w)
-        beta = float(np.linalg.norm(w))
-        betas.append(beta)
-        if beta <= 1e-10 * abs(alphas[-1]):
-            break
-        q = w / beta
-    m = len(alphas)
-    ritz, vectors = np.linalg.eigh(np.diag(alphas) + np.diag(betas[: m - 1], 1) + np.diag(betas[: m - 1], -1))
-    return float(ritz[-1] + abs(betas[-1] * vectors[-1, -1]))
+    return _top_of_spectrum(lambda q: np.asarray(M @ q), d, steps)

@@ -21,7 +21,7 @@ from solvers.native.linalg import cholesky, eigh, sym
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """The Cholesky factor of F, G and v of the pair; V and t of W = GGᵀ, t ascending.  One matrix or a stack of them."""
+    """The Cholesky factor of F, G and v of the pair; V and t of W = GGᵀ, t ascending.  One matrix or a stack."""
 
     factor: Matrix
     G: Matrix

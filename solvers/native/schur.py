@@ -75,7 +75,7 @@ class Jacobian:
             U = X - self.Q.beta * M if self.Q.beta != 0.0 else X
             out = (self.V[:, :r].T @ U) @ self.V
             out -= (self.E[:, :r].T * weights) @ self.E
-            return out
+            return np.asarray(out)
         image = self.Q.apply(self.C @ M @ self.C.T).astype(X.dtype, copy=False)
         out = (self.V[:, :r].T @ X) @ self.V
         out -= (self.E[:, :r].T @ image) @ self.E
