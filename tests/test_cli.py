@@ -147,18 +147,52 @@ def test_compare(matrix: str, capsys) -> None:
     assert len(json.loads(capsys.readouterr().out)) == 6
 
 
-def test_solvers(capsys) -> None:
-    assert main(["solvers"]) == 0
+def test_doctor(capsys) -> None:
+    assert main(["doctor"]) == 0
     assert "native" in capsys.readouterr().out
-    assert main(["solvers", "--json"]) == 0
-    assert {"name": "native", "available": True, "reason": None} in json.loads(capsys.readouterr().out)
+    assert main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {"name": "native", "available": True, "reason": None} in report["solvers"]
+    assert report["packages"]["numpy"] == np.__version__
+    assert report["blas"]
+
+
+class TestCertify:
+    def test_the_optimum_and_its_double(self, matrix: str, tmp_path, capsys) -> None:
+        D = optimal_stepsize(L, RandK(4, 2)).D
+        np.save(tmp_path / "D.npy", D)
+        assert main(["certify", str(tmp_path / "D.npy"), matrix, "--sketch", "randk:2"]) == 0
+        assert "yes, proved" in capsys.readouterr().out
+        np.save(tmp_path / "D.npy", 2 * D)
+        assert main(["certify", str(tmp_path / "D.npy"), matrix, "--sketch", "randk:2", "--json"]) == 1
+        report = json.loads(capsys.readouterr().out)
+        assert not report["feasible"]
+        assert report["gap"] is None  # infinite
+        assert report["largest_scale"] == pytest.approx(0.5, abs=1e-6)
+
+    def test_a_saved_result(self, matrix: str, tmp_path) -> None:
+        path = optimal_stepsize(L, RandK(4, 2)).save(tmp_path / "D.npz")
+        assert main(["certify", str(path), matrix, "--sketch", "randk:2", "-q"]) == 0
+
+    def test_wrong_size(self, matrix: str, tmp_path, capsys) -> None:
+        np.save(tmp_path / "D.npy", np.eye(3))
+        assert main(["certify", str(tmp_path / "D.npy"), matrix, "--sketch", "randk:2"]) == 2
+        assert "D is 3×3 but L is 4×4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion(shell: str, capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--print-completion", shell])
+    assert stop.value.code == 0
+    assert "certify" in capsys.readouterr().out
 
 
 def test_interrupt(matrix: str, capsys, monkeypatch) -> None:
     def stop(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("stepsize_opt.cli.optimal_stepsize", stop)
+    monkeypatch.setattr("stepsize_opt.cli_solve.optimal_stepsize", stop)
     assert main(["solve", matrix, "--sketch", "randk:2"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
@@ -195,6 +229,12 @@ def test_a_closed_pipe_is_no_error(matrix: str) -> None:
 def test_demo(capsys) -> None:
     assert main(["demo", "--iterations", "200", "--seeds", "4"]) == 0
     out = capsys.readouterr().out
-    for part in ("certified gap", "predicted", "observed", "det-CGD2"):
+    for part in ("certified gap", "predicted", "observed", "det-CGD2", "holds"):
         assert part in out
-    assert "NO" not in out
+    assert "violated" not in out
+
+
+def test_demo_json(capsys) -> None:
+    assert main(["demo", "--iterations", "100", "--seeds", "4", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {row["verdict"] for row in report["rows"]} == {"holds"}

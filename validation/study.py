@@ -209,24 +209,30 @@ def _run_choice(
     if path.exists() and Curve.load(path).meta["settings"] == settings:
         return path
     checkpoint = path.with_suffix(".checkpoint")
-    began = time.perf_counter()
     try:
-        record = _run(panel, choice, plan, checkpoint)
+        curve = curve_of(panel, choice, infimum, plan, checkpoint)
     except ValueError:
         # A checkpoint of other settings: start afresh.
         if not checkpoint.exists():
             raise
         checkpoint.unlink()
-        record = _run(panel, choice, plan, checkpoint)
-    seconds = time.perf_counter() - began
-    meta = _describe(panel, choice, infimum, record, plan) | {"seconds": seconds, "settings": settings}
-    Curve.of(meta, record).save(path)
+        curve = curve_of(panel, choice, infimum, plan, checkpoint)
+    curve.meta["settings"] = settings
+    curve.save(path)
     checkpoint.unlink(missing_ok=True)
     return path
 
 
-def _run(panel: Panel, choice: Choice, plan: Plan, checkpoint: Path) -> Run:
-    return run(
+def curve_of(
+    panel: Panel,
+    choice: Choice,
+    infimum: Infimum | FederatedInfimum,
+    plan: Plan,
+    checkpoint: Path | None = None,
+) -> Curve:
+    """Run one choice of a panel and check its bound."""
+    began = time.perf_counter()
+    record = run(
         panel.objective,
         choice.D,
         choice.sketch,
@@ -237,6 +243,8 @@ def _run(panel: Panel, choice: Choice, plan: Plan, checkpoint: Path) -> Run:
         checkpoint=checkpoint,
         on_divergence="stop",
     )
+    seconds = time.perf_counter() - began
+    return Curve.of(_describe(panel, choice, infimum, record, plan) | {"seconds": seconds}, record)
 
 
 def _describe(

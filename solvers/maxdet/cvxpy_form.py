@@ -1,1 +1,116 @@
-def solve_with_cvxpy(): pass
+"""Max-det programs through cvxpy: the reference that the native solver is compared with.
+
+A linear family is (c + eτ) I − Hᵀ𝒬(X)H ⪰ 0 as it stands.  A quadratic one with 𝒬 = identity and B = EEᵀ is the Schur
+complement [ (c + eτ) I, HᵀXE ; EᵀXH, I ] ⪰ 0; any other needs one more matrix Y ⪰ XBX.  τ = (det X)^{1/root} e^{−offset/root}
+is bounded above by a power of the geometric mean of the pivots of X (:mod:`solvers.cvxpy_form`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from solvers.base import Settings, SolverUnavailable
+from solvers.cvxpy_backends import _STATUS, CvxpySolver, _silenced
+from solvers.cvxpy_form import Objective, _constant_map, _factor, _stepsize_variable
+from solvers.maxdet.program import Family, MaxDetOutcome, MaxDetProgram
+from solvers.outcome import SolverStats, Status
+from solvers.program import Constraint, LogDetProgram
+
+
+def solve_with_cvxpy(backend: CvxpySolver, program: MaxDetProgram, settings: Settings) -> MaxDetOutcome:
+    """Solve with one of cvxpy's solvers; raises SolverUnavailable when it cannot run, else reports a status."""
+    reason = backend.unavailable()
+    if reason is not None:
+        msg = f"{backend.name} cannot run: {reason}"
+        raise SolverUnavailable(msg)
+    extra = dict(settings.extra)
+    objective = Objective(extra.pop("objective", backend.objective.value))
+    begin = time.perf_counter()
+    problem, X, lmis = _build(program, objective)
+    setup = time.perf_counter() - begin
+    # Residuals near 1e-9 are the best that these codes reach in float64.
+    options = {**backend.options(settings, max(1e-2 * settings.tol, 1e-9)), **extra}
+    begin = time.perf_counter()
+    message = ""
+    try:
+        with warnings.catch_warnings(), _silenced() if backend.chatty and not settings.verbose else nullcontext():
+            # cvxpy warns of inaccurate solutions, which the certificate measures.
+            warnings.simplefilter("ignore")
+            problem.solve(solver=backend.cvxpy_name, verbose=settings.verbose, **options)
+        status = _STATUS.get(str(problem.status), Status.SOLVER_ERROR)
+    except Exception as error:  # each solver has its own exception types; all mean that it failed on this problem
+        if "license" in str(error).lower():
+            msg = f"{backend.name} cannot run: {error}"
+            raise SolverUnavailable(msg) from error
+        status, message = Status.SOLVER_ERROR, f"{type(error).__name__}: {error}"
+    wall = time.perf_counter() - begin
+    iterations = problem.solver_stats.num_iters if not message and problem.solver_stats is not None else None
+    stats = SolverStats(backend.name, wall, setup, iterations, {"objective": objective.value})
+    if message or X.value is None:
+        return MaxDetOutcome(status, None, (), stats, message)
+    return MaxDetOutcome(status, np.asarray(X.value, dtype=float), _duals(program, lmis), stats)
+
+
+def _build(program: MaxDetProgram, objective: Objective) -> tuple[Any, Any, list[list[Any]]]:
+    import cvxpy as cp
+
+    # Only the pattern of this program matters to the variable; the constraint is a placeholder that is never used.
+    shape = LogDetProgram((Constraint(),), program.pattern)
+    X, pivots, constraints = _stepsize_variable(shape)
+    root_det = cp.geo_mean(pivots)
+    tau = None
+    if any(family.e for family in program.families):
+        # τ = s·g^{d/root} with g the geometric mean of the pivots; d/root is 1 or ½ here.
+        power = cp.power(root_det, program.d / program.root) if program.root > program.d else root_det
+        tau = cp.Variable(nonneg=True)
+        constraints.append(tau <= math.exp(-program.offset / program.root) * power)
+    lmis = []
+    for family in program.families:
+        blocks = _family_blocks(family, X, tau, constraints)
+        lmis.append([block >> 0 for block in blocks])
+        constraints.extend(lmis[-1])
+    goal = root_det if objective is Objective.ROOT_DET else cp.sum(cp.log(pivots))
+    return cp.Problem(cp.Maximize(goal), constraints), X, lmis
+
+
+def _family_blocks(family: Family, X: Any, tau: Any, constraints: list[Any]) -> list[Any]:
+    import cvxpy as cp
+
+    r = family.factors.shape[2]
+    rhs = family.c * np.eye(r) if not family.e else family.c * np.eye(r) + (family.e * tau) * np.eye(r)
+    if family.B is None:
+        image = _constant_map(family.Q, X)
+        return [_symmetric(rhs - H.T @ image @ H) for H in family.factors]
+    E = _factor(family.B)
+    if family.is_plain:
+        d = X.shape[0]
+        return [cp.bmat([[rhs, H.T @ X @ E], [(H.T @ X @ E).T, np.eye(d)]]) for H in family.factors]
+    d = X.shape[0]
+    Y = cp.Variable((d, d), symmetric=True)
+    constraints.append(cp.bmat([[Y, X @ E], [(X @ E).T, np.eye(d)]]) >> 0)
+    image = _constant_map(family.Q, Y)
+    return [_symmetric(rhs - H.T @ image @ H) for H in family.factors]
+
+
+def _symmetric(M: Any) -> Any:
+    return 0.5 * (M + M.T)
+
+
+def _duals(program: MaxDetProgram, lmis: list[list[Any]]) -> tuple[Any, ...]:
+    """One stack for each family; zeros where the solver returned no multiplier."""
+    out = []
+    for family, group in zip(program.families, lmis, strict=True):
+        r = family.factors.shape[2]
+        Z = np.zeros((len(group), r, r))
+        for i, lmi in enumerate(group):
+            if lmi.dual_value is not None:
+                value = np.asarray(lmi.dual_value, dtype=float)[:r, :r]
+                Z[i] = 0.5 * (value + value.T)
+        out.append(Z)
+    return tuple(out)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]  # float64, or float32 where a direction is enough
 
-
 # The Chebyshev error that is left of the dual residual by one Newton step, and the largest degree spent on it.
 _POLYNOMIAL_ERROR = 0.2
 _MAX_DEGREE = 8
@@ -35,14 +34,14 @@ class Curvature:
         P = (self.lam[:, None] * X) @ self.Rt
         out = P + P.T
         out += X
-        return out
+        return np.asarray(out)
 
     def diagonal(self) -> Array:
         r = np.diagonal(self.Rt)
         J = np.multiply.outer(self.lam, r)
         J += J.T
         J += 1.0
-        return J
+        return np.asarray(J)
 
 
 def spectrum_bounds(

@@ -72,22 +72,22 @@ class NewtonSystem:
         """Directions for r₁ in the working basis and r₂ in the basis V."""
         d, r = r1.shape[0], self.rows
         dtype = self.dtype
-        r1 = r1.astype(dtype, copy=False)
-        r2 = r2.astype(dtype, copy=False)
+        first: Array = r1.astype(dtype, copy=False)
+        second: Array = r2.astype(dtype, copy=False)
         inverse = self.schur.inverse
         Y = np.zeros((d, d), dtype)
-        rhs = r1
+        rhs = first
         if r < d:
-            Y[r:, r:] = r2[r:, r:] / self.slack_diagonal
-            rhs = r1 + self.full.adjoint(Y)[0]
-        b = r2[:r] - self.schur.jacobian.forward(inverse(rhs))
+            Y[r:, r:] = second[r:, r:] / self.slack_diagonal
+            rhs = first + self.full.adjoint(Y)[0]
+        b = second[:r] - self.schur.jacobian.forward(inverse(rhs))
         solve = conjugate_gradients(self.schur, b, tolerance, max_iterations)
         y = solve.solution
         Y[:r] = y
         Y[r:, :r] = y[:, r:].T
         Y[:r, :r] = 0.5 * (y[:, :r] + y[:, :r].T)
         image, dZt = self.full.adjoint(Y)
-        X = inverse(r1 + image)
+        X = inverse(first + image)
         X = 0.5 * (X + X.T)
         rho = r / d
         self.counters.cg_iterations += solve.iterations

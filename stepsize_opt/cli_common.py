@@ -1,0 +1,141 @@
+"""What the commands share: exit codes, reading a problem, progress, tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from solvers.outcome import Status
+from stepsize_opt.compare import Comparison
+from stepsize_opt.files import load_matrix
+from stepsize_opt.result import StepsizeResult
+from stepsize_opt.smoothness import read_matrix
+
+EXIT_OPTIMAL, EXIT_INACCURATE, EXIT_INPUT, EXIT_SOLVER, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+
+
+def exit_code(status: str) -> int:
+    """The exit code of a result."""
+    if status == Status.INTERRUPTED.value:
+        return EXIT_INTERRUPTED
+    return EXIT_OPTIMAL if status == Status.OPTIMAL.value else EXIT_INACCURATE
+
+
+def positive_whole(text: str) -> int:
+    """A positive whole number, as an argparse type."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        msg = f"expected a positive whole number, got {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return value
+
+
+def add_problem(parser: argparse.ArgumentParser, *, sketch_required: bool = True) -> None:
+    """The arguments that name L and the sketch."""
+    parser.add_argument("matrix", nargs="?", type=Path, help="smoothness matrix L: .npy, .npz, .csv or .mtx")
+    parser.add_argument("--data", help="take L = AᵀA/(4m) + 2λI of logistic regression on this data set instead")
+    parser.add_argument("--reg", type=float, default=0.1, help="λ for --data (default: %(default)s)")
+    parser.add_argument("--sketch", required=sketch_required, help="for example randk:8, bernq:0.5, independent:0.2")
+
+
+def add_solver(parser: argparse.ArgumentParser) -> None:
+    """The arguments that say how to solve."""
+    parser.add_argument("--solver", default="auto", help="auto, or a name from 'stepsize-opt doctor'")
+    parser.add_argument("--tol", type=float, default=1e-6, help="certified gap asked for (default: %(default)s)")
+    parser.add_argument("--time-limit", type=float, help="seconds for each solve")
+
+
+def add_volume(parser: argparse.ArgumentParser, *, verbose: bool = True) -> None:
+    """--json, and -v or -q."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    volume = parser.add_mutually_exclusive_group()
+    if verbose:
+        volume.add_argument("-v", "--verbose", action="store_true", help="print the solver's progress")
+    volume.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+
+
+def load_problem(args: argparse.Namespace) -> Any:
+    """L from the matrix file or the data set that the arguments name."""
+    if (args.matrix is None) == (args.data is None):
+        msg = "give either a matrix file or --data NAME"
+        raise ValueError(msg)
+    if args.matrix is not None:
+        return read_matrix("L", load_matrix(args.matrix))
+    from validation.datasets import load_dataset
+    from validation.objectives import LogisticRegression
+
+    return LogisticRegression.from_dataset(load_dataset(args.data), args.reg).smoothness()
+
+
+@contextmanager
+def progress(text: str, *, quiet: bool = False) -> Iterator[None]:
+    """A spinner with the elapsed time on standard error, when that is a terminal."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        bar.add_task(text)
+        yield
+
+
+def print_json(value: Any) -> None:
+    """JSON on standard output; NaN and infinities become null, which JSON lacks."""
+    print(json.dumps(_plain(value), indent=2, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not float("-inf") < value < float("inf"):
+        return None
+    return value
+
+
+def key_value_table(title: str, rows: list[tuple[str, str]]) -> Table:
+    """Names on the left, values on the right."""
+    table = Table(title=title, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def result_table(result: StepsizeResult) -> Table:
+    """A result for people to read."""
+    return key_value_table("optimal stepsize", result.rows())
+
+
+def comparison_table(comparison: Comparison, sketch: str) -> Table:
+    """The rows of a comparison, the best in bold."""
+    table = Table(title=f"stepsizes for {sketch}", caption="communication in units of 2Δ⁰/ε²")
+    table.add_column("method")
+    table.add_column("stepsize")
+    for name in ("rate", "iterations", "communication", "gap"):
+        table.add_column(name, justify="right")
+    for row in comparison.rows:
+        table.add_row(
+            row.method,
+            row.stepsize,
+            f"{row.rate:.6g}",
+            f"{comparison.relative_iterations(row):.3f}x",
+            f"{row.communication:.6g}",
+            f"{row.result.gap:.0e}",
+            style="bold" if row is comparison.best else None,
+        )
+    return table

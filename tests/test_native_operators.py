@@ -1,0 +1,334 @@
+"""Operators of the native solver against dense matrices, adjoints, finite differences and dense solves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from solvers.maps import CongruenceSum, DiagonalPlusScaled, Hadamard, Layered, PositiveMap, ScaledPlusTrace
+from solvers.native.cg import conjugate_gradients
+from solvers.native.full import FullModel
+from solvers.native.general import GeneralModel, general_start
+from solvers.native.inverse import ChebyshevInverse, Curvature, chebyshev_inverse, spectrum_bounds
+from solvers.native.linalg import (
+    cholesky,
+    eigh,
+    largest_eigenvalue,
+    smallest_eigenvalue,
+    smallest_eigenvalue_from_factor,
+    sym,
+    triangular_inverse,
+)
+from solvers.native.newton import Counters, newton_system
+from solvers.native.point import Point
+from solvers.native.scaling import nesterov_todd
+from solvers.native.schur import Jacobian
+from solvers.native.starts import power_start
+from solvers.native.steps import largest_step
+from solvers.program import BlockPattern, Constraint, LogDetProgram
+
+Matrix = NDArray[np.float64]
+D = 6
+
+
+def spd(d: int, seed: int, condition: float = 50.0) -> Matrix:
+    Q, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))
+    return sym((Q * np.geomspace(1.0, condition, d) / condition) @ Q.T)
+
+
+def symmetric(d: int, seed: int) -> Matrix:
+    return sym(np.random.default_rng(seed).standard_normal((d, d)))
+
+
+def rand_k(d: int, k: int) -> DiagonalPlusScaled:
+    beta = d * (k - 1) / (k * (d - 1)) if d > 1 else 1.0
+    return DiagonalPlusScaled(np.full(d, d / k - beta), beta)
+
+
+def maps(d: int) -> dict[str, PositiveMap]:
+    rng = np.random.default_rng(7)
+    draws = rng.uniform(0.2, 2.0, (5, d))
+    return {
+        "rand-1": rand_k(d, 1),
+        "rand-k": rand_k(d, 2),
+        "independent": DiagonalPlusScaled(1.0 / rng.uniform(0.2, 0.9, d) - 1.0, 1.0),
+        "hadamard": Hadamard(draws.T @ draws / 5.0),
+        "congruence": CongruenceSum(np.full(3, 1.0 / 3.0), 0.4 * rng.standard_normal((3, d, d)) + np.eye(d)),
+        "gaussian": ScaledPlusTrace(d, 1.5, 0.5),
+        "layered": Layered((rand_k(2, 1), ScaledPlusTrace(d - 2, 1.5, 0.5))),
+    }
+
+
+MAPS = maps(D)
+
+
+def interior_point(Q: PositiveMap, seed: int = 0) -> tuple[FullModel, Point]:
+    """A strictly feasible, not central point."""
+    model = FullModel.of(spd(D, seed), Q)
+    start = 0.6 * power_start(model.B, Q).D
+    p = model.point(start, np.linalg.inv(start) + 0.3 * spd(D, seed + 1))
+    assert p is not None
+    return model, p
+
+
+class TestLinearAlgebra:
+    def test_factorisations(self) -> None:
+        M = spd(9, 0)
+        K = cholesky(M)
+        assert K is not None
+        np.testing.assert_allclose(K @ K.T, M, atol=1e-14)
+        np.testing.assert_allclose(triangular_inverse(K) @ K, np.eye(9), atol=1e-10)
+        w, V = eigh(M)
+        np.testing.assert_allclose((V * w) @ V.T, M, atol=1e-14)
+        assert cholesky(-M) is None
+        stack = np.stack([M, 2.0 * M])
+        factors = cholesky(stack)
+        assert factors is not None
+        np.testing.assert_allclose(factors @ factors.swapaxes(-1, -2), stack, atol=1e-14)
+        assert cholesky(np.stack([M, -M])) is None
+
+    @pytest.mark.parametrize("d", [5, 150])
+    def test_extreme_eigenvalues(self, d: int) -> None:
+        M = spd(d, 1)
+        w = np.linalg.eigvalsh(M)
+        K = cholesky(M)
+        assert K is not None
+        assert smallest_eigenvalue(M) == pytest.approx(w[0], rel=1e-10)
+        assert w[-1] * (1.0 - 1e-12) <= largest_eigenvalue(M) <= 1.05 * w[-1]
+        assert 0.8 * w[0] <= smallest_eigenvalue_from_factor(K, steps=5 if d == 5 else 30) <= w[0] * (1.0 + 1e-10)
+
+
+@pytest.mark.parametrize("name", MAPS)
+class TestDerivatives:
+    def test_point_agrees_with_its_definition(self, name: str) -> None:
+        Q = MAPS[name]
+        model, p = interior_point(Q)
+        F = p.D - Q.apply(p.D @ model.B @ p.D)
+        np.testing.assert_allclose(p.C @ p.Ft @ p.C.T, F, atol=1e-11)
+        np.testing.assert_allclose(p.C.T @ model.B @ p.C, np.diag(p.lam), atol=1e-11)
+        np.testing.assert_allclose(p.C_inverse @ p.C, np.eye(D), atol=1e-10)
+        np.testing.assert_allclose(p.Rt, p.C.T @ Q.adjoint(p.Z) @ p.C, atol=1e-9)
+        assert p.log_det == pytest.approx(np.linalg.slogdet(p.D)[1], abs=1e-10)
+
+    def test_path_is_exact(self, name: str) -> None:
+        Q = MAPS[name]
+        model, p = interior_point(Q)
+        X = 0.1 * symmetric(D, 3)
+        F1, F2 = model.path(p, X)
+        for a in (0.3, 1.0):
+            new = p.C @ (np.eye(D) + a * X) @ p.C.T
+            exact = p.C_inverse @ (new - Q.apply(new @ model.B @ new)) @ p.C_inverse.T
+            np.testing.assert_allclose(p.Ft + a * F1 + a * a * F2, exact, atol=1e-10)
+
+    def test_advance_agrees_with_a_fresh_point(self, name: str) -> None:
+        model, p = interior_point(MAPS[name])
+        X, dZt = 0.1 * symmetric(D, 3), 0.1 * symmetric(D, 4)
+        moved = model.advance(p, X, dZt)
+        assert moved is not None
+        np.testing.assert_allclose(moved.D, p.C @ (np.eye(D) + X) @ p.C.T, atol=1e-11)
+        np.testing.assert_allclose(moved.Z, p.C_inverse.T @ (p.Zt + dZt) @ p.C_inverse, atol=1e-8)
+        fresh = model.refreshed(moved)
+        assert fresh is not None
+        np.testing.assert_allclose(fresh.lam, moved.lam, atol=1e-10)
+        assert model.bounds(fresh, None).upper == pytest.approx(model.bounds(moved, None).upper, abs=1e-8)
+
+    def test_residual_is_the_gradient_of_the_lagrangian(self, name: str) -> None:
+        Q = MAPS[name]
+        model, p = interior_point(Q)
+        X = symmetric(D, 5)
+
+        def lagrangian(a: float) -> float:
+            new = p.C @ (np.eye(D) + a * X) @ p.C.T
+            return float(np.linalg.slogdet(new)[1] + np.vdot(p.Z, new - Q.apply(new @ model.B @ new)))
+
+        h = 1e-4
+        difference = (lagrangian(h) - lagrangian(-h)) / (2 * h)
+        assert float(np.vdot(model.dual_residual(p), X)) == pytest.approx(difference, abs=1e-5 * (1 + abs(difference)))
+        second = (lagrangian(h) - 2 * lagrangian(0.0) + lagrangian(-h)) / h**2
+        curvature = float(np.vdot(X, Curvature(p.lam, p.Rt)(X)))
+        assert -second == pytest.approx(curvature, rel=1e-3)
+
+    def test_second_order_part_of_the_residual(self, name: str) -> None:
+        model, p = interior_point(MAPS[name])
+        X, dZt = 0.5 * symmetric(D, 3), 0.5 * symmetric(D, 4)
+        K = Curvature(p.lam, p.Rt)
+
+        def residual(a: float) -> Matrix:
+            """Residual at (I + aX, Z̃ + a dZ̃) in the basis of p."""
+            M = np.eye(D) + a * X
+            Zt = p.Zt + a * dZt
+            R = model.adjoint(p.C, p.C_inverse, Zt)
+            half = p.lam[:, None] * M @ R
+            return np.linalg.inv(M) + Zt - half - half.T
+
+        h = 1e-3
+        second = (residual(h) - 2.0 * residual(0.0) + residual(-h)) / (2.0 * h * h)
+        expected = model.curvature_of_residual(p, X, dZt)
+        np.testing.assert_allclose(expected, second, atol=1e-4 * np.abs(second).max())
+        first = (residual(h) - residual(-h)) / (2.0 * h)
+        V = np.eye(D)
+        jac = Jacobian(model.Q, p.C, p.C_inverse.T, V, p.lam[:, None] + p.lam, D)
+        np.testing.assert_allclose(jac.adjoint(dZt)[0] - K(X), first, atol=1e-4 * np.abs(first).max())
+
+    @pytest.mark.parametrize("rows", [D, 2])
+    def test_jacobian_and_adjoint(self, name: str, rows: int) -> None:
+        model, p = interior_point(MAPS[name])
+        scaling = nesterov_todd(p.Ft, p.Zt)
+        assert scaling is not None
+        V = scaling.V
+        jac = Jacobian(model.Q, p.C, p.C_inverse.T @ V, V, p.lam[:, None] + p.lam, rows)
+        X = symmetric(D, 6)
+        F1, _ = model.path(p, X)
+        np.testing.assert_allclose(jac.forward(X), (V.T @ F1 @ V)[:rows], atol=1e-10)
+        hat = symmetric(D, 8)
+        hat[rows:, rows:] = 0.0
+        image, Zt = jac.adjoint(hat[:rows])
+        np.testing.assert_allclose(Zt, V @ hat @ V.T, atol=1e-11)
+        assert float(np.vdot(image, X)) == pytest.approx(float(np.vdot(Zt, F1)), rel=1e-9)
+
+    def test_newton_system_against_a_dense_solve(self, name: str) -> None:
+        model, p = interior_point(MAPS[name])
+        scaling = nesterov_todd(p.Ft, p.Zt)
+        assert scaling is not None
+        system = newton_system(model.Q, model.beta, p, scaling, np.float64, Counters())
+        r1, r2 = symmetric(D, 1), symmetric(D, 2)
+        direction = system.solve(r1, r2, 1e-12, 500)
+        # p(K)⁻¹ in place of K makes the two equations exact.
+        assert system.rows == D
+        n = D * D
+        inverse = np.array([system.schur.inverse(sym(E)).ravel() for E in np.eye(n).reshape(n, D, D)])
+        forward = np.array([model.path(p, sym(E))[0].ravel() for E in np.eye(n).reshape(n, D, D)]).T
+        W = (scaling.V * scaling.t) @ scaling.V.T
+        S = forward @ inverse @ forward.T
+        T = np.kron(W, W)
+        rhs = (scaling.V @ r2 @ scaling.V.T).ravel() - forward @ inverse @ r1.ravel()
+        dense = sym(np.linalg.solve(S + T, rhs).reshape(D, D))
+        np.testing.assert_allclose(direction.dZt, dense, atol=1e-7 * np.abs(dense).max())
+        X = (inverse @ (r1.ravel() + forward.T @ dense.ravel())).reshape(D, D)
+        np.testing.assert_allclose(direction.X, X, atol=1e-6 * np.abs(X).max())
+
+
+class TestScaling:
+    def test_identities(self) -> None:
+        F, Z = spd(7, 0), spd(7, 1, 1e4)
+        s = nesterov_todd(F, Z)
+        assert s is not None
+        W = s.G @ s.G.T
+        np.testing.assert_allclose(W @ Z @ W, F, atol=1e-11)
+        np.testing.assert_allclose(s.G.T @ Z @ s.G, np.diag(s.v), atol=1e-11)
+        np.testing.assert_allclose((s.V * s.t) @ s.V.T, W, atol=1e-10)
+        np.testing.assert_allclose(np.sort(s.v**2), np.sort(np.linalg.eigvals(F @ Z).real), rtol=1e-7)
+
+    def test_stack_and_failure(self) -> None:
+        F, Z = np.stack([spd(4, 0), spd(4, 1)]), np.stack([spd(4, 2), spd(4, 3)])
+        s = nesterov_todd(F, Z)
+        single = nesterov_todd(F[1], Z[1])
+        assert s is not None and single is not None
+        np.testing.assert_allclose(s.v[1], single.v, rtol=1e-9)
+        assert nesterov_todd(-F[0], Z[0]) is None
+        assert nesterov_todd(F[0], -Z[0]) is None
+
+
+class TestInverse:
+    def test_polynomial_error(self) -> None:
+        _, p = interior_point(MAPS["rand-k"])
+        K = Curvature(p.lam, p.Rt)
+        J = K.diagonal()
+        n = D * D
+        dense = np.array([K(sym(E)).ravel() for E in np.eye(n).reshape(n, D, D)])
+        low, high = spectrum_bounds(K, J, steps=15)
+        basis = np.array([sym(E).ravel() for E in np.eye(n).reshape(n, D, D)])
+        values = np.linalg.eigvals(np.diag(1.0 / J.ravel()) @ dense).real
+        values = values[values > 1e-9]
+        assert low >= values.min() * (1 - 1e-6) and high <= values.max() * (1 + 1e-6)
+        p_of_K = chebyshev_inverse(K, J)
+        errors = np.linalg.eigvals(basis - np.array([p_of_K(K(sym(E))).ravel() for E in np.eye(n).reshape(n, D, D)]))
+        assert np.abs(errors).max() < 0.35
+        exact = ChebyshevInverse(K, J, 0.9 * low, 1.1 * high, 60)
+        X = symmetric(D, 9)
+        np.testing.assert_allclose(exact(K(X)), X, atol=1e-8)
+
+
+class TestConjugateGradients:
+    def test_solves_and_respects_the_cap(self) -> None:
+        rng = np.random.default_rng(0)
+        A = spd(12, 0) + np.eye(12)
+
+        class Dense:
+            preconditioner = np.ones((12, 12))
+            T = np.ones((12, 12))
+
+            def __call__(self, Y: Matrix) -> Matrix:
+                return A @ Y
+
+            def inner(self, Y: Matrix, Y2: Matrix) -> float:
+                return float(np.vdot(Y, Y2))
+
+        b = rng.standard_normal((12, 12))
+        answer = conjugate_gradients(Dense(), b, 1e-12, 100)
+        np.testing.assert_allclose(A @ answer.solution, b, atol=1e-10)
+        assert conjugate_gradients(Dense(), b, 1e-12, 2).iterations == 2
+        assert conjugate_gradients(Dense(), b, 1e3, 5).iterations == 0
+
+
+def test_largest_step() -> None:
+    eye = np.eye(3)
+    assert largest_step([[eye, 0.5 * eye]]) == 1.0
+    assert 0.45 <= largest_step([[eye, -2.0 * eye]]) < 0.5
+    assert 0.6 < largest_step([[eye, 0.0 * eye, -2.0 * eye]]) < 0.7072
+    assert largest_step([[-eye, 0.0 * eye]]) == 0.0
+
+
+class TestGeneralModel:
+    @staticmethod
+    def model() -> GeneralModel:
+        L = spd(D, 0)
+        constraints = (
+            Constraint(Q=MAPS["congruence"], B=L),
+            Constraint(a=-1.0, C=np.linalg.inv(L)),
+            Constraint(Q=MAPS["rand-k"].centered(), B=spd(D, 1), a=0.0, c=0.3, E=spd(D, 2) + np.eye(D)),
+        )
+        return GeneralModel(LogDetProgram(constraints, BlockPattern((2, 3, 1))))
+
+    def test_derivatives(self) -> None:
+        model = self.model()
+        p = general_start(model, 0.7)
+        assert p is not None
+        X = model.mask * symmetric(D, 3)
+        Y = np.stack([symmetric(D, s) for s in (4, 5, 6)])
+        assert np.vdot(model.forward(p, X), Y) == pytest.approx(np.vdot(X, model.adjoint(p, Y)), rel=1e-9)
+
+        def constraints(a: float) -> Matrix:
+            new = p.C @ (np.eye(D) + a * X) @ p.C.T
+            return np.stack([p.C_inverse @ con.evaluate(new) @ p.C_inverse.T for con in model.constraints])
+
+        np.testing.assert_allclose(constraints(0.0), p.Ft, atol=1e-10)
+        h = 1e-4
+        np.testing.assert_allclose(model.path(p, X)[0], (constraints(h) - constraints(-h)) / (2 * h), atol=1e-5)
+        second = (constraints(h) - 2 * constraints(0.0) + constraints(-h)) / (2 * h * h)
+        np.testing.assert_allclose(model.path(p, X)[1], second, atol=1e-5)
+
+        def lagrangian(a: float) -> float:
+            new = p.C @ (np.eye(D) + a * X) @ p.C.T
+            return float(np.linalg.slogdet(new)[1] + np.vdot(p.Zt, constraints(a)))
+
+        slope = (lagrangian(h) - lagrangian(-h)) / (2 * h)
+        assert np.vdot(model.dual_residual(p), X) == pytest.approx(slope, abs=1e-5)
+        bend = (lagrangian(h) - 2 * lagrangian(0.0) + lagrangian(-h)) / h**2
+        assert np.vdot(X, model.curvature(p, X)) == pytest.approx(-bend, rel=1e-3)
+
+    def test_newton_system_solves_both_equations(self) -> None:
+        model = self.model()
+        p = general_start(model, 0.7)
+        assert p is not None
+        scaling = nesterov_todd(p.Ft, p.Zt)
+        assert scaling is not None
+        system = model.system(p, scaling, np.float64, Counters())
+        r1, r2 = model.mask * symmetric(D, 1), np.stack([symmetric(D, s) for s in (2, 3, 4)])
+        direction = system.solve(r1, r2, 1e-11, 1000)
+        V = scaling.V
+        W = (V * scaling.t[:, None, :]) @ V.swapaxes(-1, -2)
+        left = model.forward(p, direction.X) + W @ direction.dZt @ W
+        np.testing.assert_allclose(left, V @ r2 @ V.swapaxes(-1, -2), atol=1e-7)
+        np.testing.assert_allclose(direction.X, system.inverse(r1 + model.adjoint(p, direction.dZt)), atol=1e-9)
