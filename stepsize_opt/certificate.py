@@ -357,7 +357,7 @@ def upper_bound(at: Evaluation, duals: Sequence[Matrix]) -> float:
     if not (math.isfinite(linear) and linear > 0.0):
         return math.inf
     t = d / linear  # the best common factor of the multipliers; any rounding of it leaves the bound valid
-    conjugate = _log_det_conjugate(program, Enclosed(Q, Q_error).symmetric())
+    conjugate = log_det_conjugate(program.pattern, Enclosed(Q, Q_error).symmetric())
     if conjugate is None:
         return math.inf
     # log det(tQ) = d log t + log det Q; the slack covers the rounding of the five numbers.
@@ -400,9 +400,8 @@ def _determinant_tangent(con: Constraint, Z: Matrix, D: Matrix) -> tuple[float, 
     return weight, Enclosed(X, 2.0 * error)
 
 
-def _log_det_conjugate(program: LogDetProgram, Q: Enclosed) -> float | None:
+def log_det_conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
     """An upper bound on max { log det D − ⟨Q, D⟩ } + d over the pattern, or None when it is not proved finite."""
-    pattern = program.pattern
     total: list[float] = []
     for s in block_slices(pattern.sizes):
         block = Enclosed(Q.value[s, s], Q.error[s, s])

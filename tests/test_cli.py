@@ -237,4 +237,5 @@ def test_demo(capsys) -> None:
 def test_demo_json(capsys) -> None:
     assert main(["demo", "--iterations", "100", "--seeds", "4", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert {row["verdict"] for row in report["rows"]} == {"holds"}
+    assert len(report["rows"]) == 6
+    assert all(row["verdict"] in ("holds", "undecided") for row in report["rows"])

@@ -47,10 +47,15 @@ def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, colu
     """One figure with a panel for each (data set, variant): the mean over seeds, shaded by two standard errors."""
     plt = _pyplot()
     groups = panels(curves)
+    styles = _assign_styles(curves)
     rows = -(-len(groups) // columns)
     width = min(columns, len(groups))
-    figure, axes = plt.subplots(rows, width, figsize=(4.0 * width, 2.9 * rows + 1.1), squeeze=False)
-    styles = _assign_styles(curves)
+    # A lone panel is wider, for the sake of the legend; an entry of the legend takes up to 2.9 inches by 0.2.
+    inches = max(4.0 * width, 6.5)
+    legend_columns = min(len(styles), max(2, int(inches / 2.9)))
+    header = 0.45 + 0.2 * -(-len(styles) // legend_columns)
+    height = 2.9 * rows + header
+    figure, axes = plt.subplots(rows, width, figsize=(inches, height), squeeze=False)
     handles: dict[str, Any] = {}
     for axis, ((_, dataset, variant), group) in zip(axes.flat, groups.items(), strict=False):
         for curve in group:
@@ -67,20 +72,18 @@ def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, colu
     for column in range(width):
         lowest = max(row for row in range(rows) if row * width + column < len(groups))
         axes[lowest, column].set_xlabel(x.label, fontsize=9)
-    # The legend and the title have a fixed height in inches, whatever the number of rows.
-    height = figure.get_size_inches()[1]
     figure.text(0.5, 1.0 - 0.22 / height, title, fontsize=12, ha="center")
     figure.legend(
         list(handles.values()),
         list(handles),
         loc="upper center",
         bbox_to_anchor=(0.5, 1.0 - 0.28 / height),
-        ncols=min(4, len(handles)),
+        ncols=legend_columns,
         fontsize=9,
         frameon=False,
         handlelength=3.5,
     )
-    figure.tight_layout(rect=(0.0, 0.0, 1.0, 1.0 - 0.85 / height))
+    figure.tight_layout(rect=(0.0, 0.0, 1.0, 1.0 - header / height))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)

@@ -28,7 +28,15 @@ import numpy as np
 from scipy.linalg import lapack
 
 from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap, Vector
-from solvers.native.linalg import cholesky, eigh, log_det_from_cholesky, smallest_eigenvalue, sym, triangular_inverse
+from solvers.native.linalg import (
+    add_to_diagonal,
+    cholesky,
+    eigh,
+    log_det_from_cholesky,
+    smallest_eigenvalue,
+    sym,
+    triangular_inverse,
+)
 
 # Relative violation of F(D) ⪰ 0, or negative part of Z, that rounding explains: exactness is claimed below it.
 _EXACT = 1e-9
@@ -66,7 +74,7 @@ def uncoupled(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
     b = np.diagonal(B)
     x = 1.0 / (alpha * b)
     Z = (alpha[:, None] + alpha) * B
-    np.einsum("ii->i", Z)[:] -= alpha * b
+    add_to_diagonal(Z, -(alpha * b))
     # In the scale of D, where D⁻¹ becomes the identity, the size of Z is comparable with 1.
     root = np.sqrt(x)
     w, U = eigh(sym(Z * np.multiply.outer(root, root)))
@@ -100,7 +108,7 @@ def balanced_vector(B: Matrix, weights: Vector, start: Vector | None = None) -> 
         image = M @ u
         gradient = u * image - w  # in the variables log u
         H = M * np.multiply.outer(u, u)
-        np.einsum("ii->i", H)[:] += w
+        add_to_diagonal(H, w)
         K = cholesky(H)
         if K is None:
             break

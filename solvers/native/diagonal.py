@@ -24,7 +24,13 @@ import numpy as np
 from scipy.linalg import lapack
 
 from solvers.maps import Matrix, Vector
-from solvers.native.linalg import SIZE_FOR_LANCZOS, cholesky, smallest_eigenvalue, smallest_eigenvalue_from_factor
+from solvers.native.linalg import (
+    SIZE_FOR_LANCZOS,
+    add_to_diagonal,
+    cholesky,
+    smallest_eigenvalue,
+    smallest_eigenvalue_from_factor,
+)
 from solvers.outcome import Status
 
 _MAX_ITERATIONS = 200
@@ -55,7 +61,7 @@ def _scaled(M: Matrix, x: Vector) -> Matrix:
 
 def _factor(N: Matrix) -> Matrix | None:
     S = -N
-    np.einsum("ii->i", S)[:] += 1.0
+    add_to_diagonal(S, 1.0)
     return cholesky(S)
 
 
@@ -94,7 +100,7 @@ def solve_diagonal(
     try:
         while K is not None:
             V = _inverse_from_factor(K)
-            np.einsum("ii->i", V)[:] -= 1.0
+            add_to_diagonal(V, -(1.0))
             factorisations += 2
             v = np.diagonal(V)
             n = np.diagonal(N)
@@ -120,7 +126,7 @@ def solve_diagonal(
             if steps >= min(max_iters, _MAX_ITERATIONS) or (deadline is not None and time.perf_counter() > deadline):
                 break
             H = nu * (V * V)
-            np.einsum("ii->i", H)[:] += 1.0
+            add_to_diagonal(H, 1.0)
             KH = cholesky(H)
             factorisations += 1
             if KH is None:
@@ -132,7 +138,7 @@ def solve_diagonal(
             if decrement < _CLOSE:
                 nu = max(_SHRINK * nu, 0.1 * tol)
                 H = nu * (V * V)
-                np.einsum("ii->i", H)[:] += 1.0
+                add_to_diagonal(H, 1.0)
                 KH = cholesky(H)
                 factorisations += 1
                 if KH is None:

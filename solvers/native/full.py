@@ -17,6 +17,7 @@ import numpy as np
 from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap, Vector
 from solvers.native.linalg import (
     SIZE_FOR_LANCZOS,
+    add_to_diagonal,
     cholesky,
     eigh,
     log_det_from_cholesky,
@@ -58,10 +59,10 @@ class FullModel:
         """F̃ = I − C⁻¹ 𝒬(C Λ Cᵀ) C⁻ᵀ; the cheap map needs one product, diag(D B D)_j = Σ_k λ_k C_jk²."""
         if isinstance(self.Q, DiagonalPlusScaled):
             F = (C_inverse * (-self.Q.alpha * ((C * C) @ lam))) @ C_inverse.T
-            np.einsum("ii->i", F)[:] += 1.0 - self.Q.beta * lam
+            add_to_diagonal(F, 1.0 - self.Q.beta * lam)
             return sym(F)
         F = -(C_inverse @ self.Q.apply((C * lam) @ C.T) @ C_inverse.T)
-        np.einsum("ii->i", F)[:] += 1.0
+        add_to_diagonal(F, 1.0)
         return sym(F)
 
     def adjoint(self, C: Matrix, C_inverse: Matrix, Zt: Matrix) -> Matrix:
@@ -92,7 +93,7 @@ class FullModel:
     def advance(self, p: Point, X: Matrix, dZt: Matrix) -> Point | None:
         """The point (C(I + X)Cᵀ, Z + dZ) with dZ̃ = ``dZt`` in the basis of ``p``; None when I + X is not positive."""
         M = X.copy()
-        np.einsum("ii->i", M)[:] += 1.0
+        add_to_diagonal(M, 1.0)
         K = cholesky(M)
         if K is None:
             return None
@@ -111,7 +112,7 @@ class FullModel:
     def dual_residual(self, p: Point) -> Matrix:
         """r₁ = I + Z̃ − (ΛR̃ + R̃Λ)."""
         r = p.Zt - (p.lam[:, None] + p.lam) * p.Rt
-        np.einsum("ii->i", r)[:] += 1.0
+        add_to_diagonal(r, 1.0)
         return r
 
     def path(self, p: Point, X: Matrix) -> tuple[Matrix, Matrix]:

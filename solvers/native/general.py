@@ -24,7 +24,15 @@ from numpy.typing import NDArray
 from solvers.maps import Matrix, block_slices
 from solvers.native.cg import conjugate_gradients
 from solvers.native.inverse import ChebyshevInverse, chebyshev_inverse
-from solvers.native.linalg import cholesky, eigh, log_det_from_cholesky, smallest_eigenvalue, sym, triangular_inverse
+from solvers.native.linalg import (
+    add_to_diagonal,
+    cholesky,
+    eigh,
+    log_det_from_cholesky,
+    smallest_eigenvalue,
+    sym,
+    triangular_inverse,
+)
 from solvers.native.newton import DIAGONAL_FLOOR, Counters, Direction
 from solvers.native.point import Bounds
 from solvers.native.scaling import Scaling
@@ -169,7 +177,7 @@ class GeneralModel:
             if con.a != 0.0:
                 out += con.a * Zt[j]
             if con.c != 0.0:
-                np.einsum("ii->i", out)[:] += con.c * per * float(np.vdot(p.Et[j], Zt[j]))
+                add_to_diagonal(out, con.c * per * float(np.vdot(p.Et[j], Zt[j])))
             if con.Q is not None:
                 N = p.C.T @ con.Q.adjoint(p.C_inverse.T @ Zt[j] @ p.C_inverse) @ p.C
                 M = p.Bt[j] @ N
@@ -195,7 +203,7 @@ class GeneralModel:
         if self.root_det:
             w = self._weight(p)
             out += w * X
-            np.einsum("ii->i", out)[:] -= w / self.d * float(np.trace(X))
+            add_to_diagonal(out, -(w / self.d * float(np.trace(X))))
         return np.asarray(self.mask * out)
 
     def path(self, p: GeneralPoint, X: Matrix) -> tuple[Matrix, Matrix]:

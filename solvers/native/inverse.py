@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,17 @@ class Curvature:
         return np.asarray(J)
 
 
+@lru_cache(maxsize=8)
+def _random_symmetric(d: int) -> Array:
+    """The fixed start of the Lanczos steps; drawing it anew costs as much as the steps for a small d."""
+    X = np.random.default_rng(0).standard_normal((d, d))
+    return np.asarray(X + X.T)
+
+
+def _norm(X: Array) -> float:
+    return float(np.vdot(X, X)) ** 0.5
+
+
 def spectrum_bounds(
     K: Callable[[Array], Array], J: Array, mask: Array | None = None, steps: int = _LANCZOS_STEPS
 ) -> tuple[float, float]:
@@ -52,21 +64,22 @@ def spectrum_bounds(
     ``mask`` holds ones on the pattern of the matrices that K acts on, all of them if it is None.
     """
     d = J.shape[0]
-    root = np.sqrt(J)
-    X = np.random.default_rng(0).standard_normal((d, d), dtype=np.float64).astype(J.dtype)
-    X = X + X.T if mask is None else mask * (X + X.T)
-    X /= np.linalg.norm(X)
+    root = 1.0 / np.sqrt(J)
+    X = _random_symmetric(d).astype(J.dtype)
+    if mask is not None:
+        X *= mask
+    X /= _norm(X)
     previous = np.zeros_like(X)
     alphas: list[float] = []
     betas: list[float] = []
     beta = 0.0
     for _ in range(min(steps, d * (d + 1) // 2)):
-        Y = K(X / root) / root
+        Y = K(X * root) * root
         alpha = float(np.vdot(X, Y))
         Y -= alpha * X
         Y -= beta * previous
         alphas.append(alpha)
-        beta = float(np.linalg.norm(Y))
+        beta = _norm(Y)
         betas.append(beta)
         if beta < 1e-8 * abs(alpha):  # an invariant subspace: the Ritz values are exact
             break

@@ -40,6 +40,11 @@ def sym(M: NDArray[np.floating[Any]]) -> Matrix:
     return np.asarray(0.5 * (M + M.swapaxes(-1, -2)), dtype=np.float64)
 
 
+def add_to_diagonal(M: NDArray[Any], values: Vector | float) -> None:
+    """diag(M) += values, in place, for a freshly computed (contiguous) square matrix."""
+    M.reshape(-1)[:: M.shape[0] + 1] += values
+
+
 def cholesky(M: Matrix) -> Matrix | None:
     """Lower triangular K with KKᵀ = M, or None when M is not numerically positive definite (one matrix or a stack)."""
     if M.ndim == 2:

@@ -1,0 +1,17 @@
+"""Logistic regression on breast cancer data: what the optimal stepsize saves, predicted and seen."""
+
+from stepsize_opt import RandK, compare
+from validation.datasets import load_dataset
+from validation.objectives import LogisticRegression
+from validation.rates import check_rate
+from validation.runner import run
+
+objective = LogisticRegression.from_dataset(load_dataset("breast_cancer"), reg=0.01)
+sketch = RandK(objective.d, 8)  # 8 of 30 coordinates a round
+table = compare(objective.smoothness(), sketch)
+print(table)
+
+for row in table.rows:
+    record = run(objective, row.result.D, sketch, algorithm=row.method, iterations=500, seeds=8, seed=0)
+    check = check_rate(record)
+    print(f"{row.method} {row.stepsize:<12} predicted ≤ {check.bound:.3e}, observed {check.observed:.3e}: {check.verdict}")

@@ -1,0 +1,262 @@
+"""The runner against a naive implementation with shared randomness; checkpoints; divergence; seeds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepsize_opt.sketches import BernQ, Gaussian, Identity, IndependentSampling, LayerWise, RandK, Sketch
+from test_validation_objectives import small_data
+from validation.federated import Federated
+from validation.objectives import Layered, LogisticRegression, Quadratic
+from validation.record import BITS_PER_NUMBER, first_below, log_steps
+from validation.runner import Divergence, run
+from validation.sampling import SketchStream
+from validation.splits import split
+
+# Long enough to pass a chunk of every kind of draw (256 steps).
+STEPS, SEEDS = 300, 3
+
+
+def naive(f: Any, D: np.ndarray, sketches: list[Sketch], algorithm: str, seeds: int, steps: int) -> dict[str, Any]:
+    """One seed after the other, one client after the other, with dense sketch matrices, as the paper writes it."""
+    stream = SketchStream(sketches, seeds, 0)
+    n, clients = len(sketches), f.clients if isinstance(f, Federated) else (f,)
+    drawn: list[np.ndarray] = []
+    while len(drawn) < steps:
+        draws: Any = stream.draw()
+        drawn += list(draws.diagonals)
+    rate = np.linalg.det(D) ** (1.0 / f.d)
+    out: dict[str, Any] = {"norms": np.empty((seeds, steps)), "sent": np.empty((seeds, steps)), "x": []}
+    for s in range(seeds):
+        x = np.zeros(f.d)
+        for k in range(steps):
+            gradients = [client.gradient(x[None])[0] for client in clients]
+            mean = sum(gradients) / n
+            out["norms"][s, k] = mean @ D @ mean / rate
+            step = np.zeros(f.d)
+            for i, g in enumerate(gradients):
+                S = np.diag(drawn[k][s, i])
+                step += (S @ D @ g if algorithm == "det-CGD2" else D @ S @ g) / n
+            out["sent"][s, k] = np.count_nonzero(drawn[k][s])
+            x = x - step
+        out["x"].append(x)
+    return out
+
+
+def stepsize(L: np.ndarray, scale: float) -> np.ndarray:
+    """A full matrix, small enough for every sketch of the tests."""
+    w, V = np.linalg.eigh(L)
+    return np.asarray(scale * (V / np.sqrt(w)) @ V.T)
+
+
+CASES: dict[str, tuple[Any, Any]] = {
+    "one node, rand-1": (LogisticRegression.from_dataset(small_data(), 0.1), RandK(6, 1)),
+    "one node, rand-3": (LogisticRegression.from_dataset(small_data(sparse_rows=True), 0.1), RandK(6, 3)),
+    "layers": (
+        Layered.logistic(small_data(), 0.1, 3),
+        LayerWise([RandK(2, 1), BernQ(0.5, 2), IndependentSampling([0.3, 0.9])]),
+    ),
+    "clients, rand-1": (Federated.logistic(split(small_data(), 5, np.random.default_rng(0)), 0.1), RandK(6, 1)),
+    "clients, Bern-q": (
+        Federated.logistic(split(small_data(), 4, np.random.default_rng(0), "dirichlet"), 0.1),
+        BernQ(0.5, (2, 4)),
+    ),
+    "clients, their own sketches": (
+        Federated.logistic(split(small_data(), 3, np.random.default_rng(0), "label"), 0.1),
+        [RandK(6, 2), Identity(6), BernQ(0.3, 6)],
+    ),
+}
+
+
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+@pytest.mark.parametrize("name", list(CASES))
+def test_agrees_with_a_naive_implementation(name: str, algorithm: str) -> None:
+    f, sketch = CASES[name]
+    D = stepsize(f.smoothness(), 0.05)
+    n = f.n if isinstance(f, Federated) else 1
+    sketches = [sketch] * n if isinstance(sketch, Sketch) else sketch
+    record = run(f, D, sketch, algorithm=algorithm, iterations=STEPS, seeds=SEEDS)
+    expected = naive(f, D, sketches, algorithm, SEEDS, STEPS)
+    np.testing.assert_allclose(record.squared_norms, expected["norms"], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(record.final_points, expected["x"], rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(record.sent, expected["sent"])
+    np.testing.assert_allclose(record.final_values, f.value(np.array(expected["x"])), rtol=1e-12)
+
+
+def test_a_sketch_without_diagonals_runs_too() -> None:
+    f = Quadratic.with_spectrum([1.0, 2.0, 3.0], np.random.default_rng(0))
+    D, sketch = 0.05 * np.eye(3), Gaussian(3, 2)
+    record = run(f, D, sketch, algorithm="det-CGD2", iterations=20, seeds=2)
+    rngs = [np.random.Generator(np.random.PCG64(c)) for c in np.random.SeedSequence(0).spawn(2)]
+    for rng, final in zip(rngs, record.final_points, strict=True):
+        x = np.zeros(3)
+        for _ in range(20):
+            x = x - sketch.sample(rng) @ D @ f.gradient(x[None])[0]
+        np.testing.assert_allclose(final, x, rtol=1e-12, atol=1e-14)
+
+
+def test_a_seed_does_not_depend_on_those_beside_it() -> None:
+    f = LogisticRegression.from_dataset(small_data(), 0.1)
+    D, sketch = stepsize(f.smoothness(), 0.1), RandK(6, 2)
+    many = run(f, D, sketch, iterations=50, seeds=5)
+    few = run(f, D, sketch, iterations=50, seeds=2)
+    np.testing.assert_allclose(few.squared_norms, many.squared_norms[:2], rtol=1e-12)
+    again = run(f, D, sketch, iterations=50, seeds=5)
+    np.testing.assert_array_equal(again.squared_norms, many.squared_norms)
+    other = run(f, D, sketch, iterations=50, seeds=5, seed=1)
+    assert not np.array_equal(other.squared_norms, many.squared_norms)
+
+
+def test_named_methods_are_special_cases() -> None:
+    f = LogisticRegression.from_dataset(small_data(), 0.1)
+    D = 0.3 * np.eye(6)
+    first, cgd = (run(f, D, RandK(6, 2), algorithm=a, iterations=40, seeds=2) for a in ("det-CGD1", "CGD"))
+    np.testing.assert_array_equal(first.squared_norms, cgd.squared_norms)
+    gd = run(f, D, Identity(6), algorithm="GD", iterations=40, seeds=2)
+    np.testing.assert_array_equal(gd.squared_norms[0], gd.squared_norms[1])
+    assert np.all(np.diff(gd.values[0]) < 0.0)
+    assert gd.bits()[-1] == 40 * 6 * BITS_PER_NUMBER
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"algorithm": "SGD"}, "algorithm must be one of"),
+        ({"algorithm": "GD"}, "GD does not compress"),
+        ({"algorithm": "DCGD"}, "DCGD needs a Federated objective"),
+        ({"algorithm": "CGD", "D": np.diag([1.0, 1, 1, 1, 1, 2])}, "scalar stepsize"),
+        ({"D": np.eye(5)}, "D must have shape"),
+        ({"D": -np.eye(6)}, "positive definite"),
+        ({"sketch": RandK(5, 1)}, "sketch is for d=5"),
+        ({"sketch": [RandK(6, 1)] * 2}, "one for each of the 1 clients"),
+        ({"iterations": 0}, "iterations"),
+        ({"start": np.zeros(3)}, "start must have shape"),
+        ({"on_divergence": "ignore"}, "on_divergence must be"),
+    ],
+)
+def test_errors_name_the_argument(change: dict[str, Any], message: str) -> None:
+    f = LogisticRegression.from_dataset(small_data(), 0.1)
+    arguments: dict[str, Any] = {"D": 0.1 * np.eye(6), "sketch": RandK(6, 1), "iterations": 5} | change
+    with pytest.raises(ValueError, match=message):
+        run(f, **arguments)
+
+
+def test_divergence_is_reported_or_recorded() -> None:
+    f = Quadratic.with_spectrum([1.0, 10.0], np.random.default_rng(0))
+    D = np.eye(2)  # far above 1/10
+    with pytest.raises(Divergence, match=r"det-CGD1 diverged at iteration \d+: D is outside"):
+        run(f, D, Identity(2), iterations=1000, seeds=2)
+    record = run(f, D, Identity(2), iterations=1000, seeds=2, on_divergence="stop")
+    assert record.diverged_at == record.iterations < 1000
+    assert np.all(np.isfinite(record.squared_norms))
+
+
+class Interrupted(LogisticRegression):
+    """Stops the process' work after a number of gradients, as a kill would."""
+
+    calls = 0
+
+    def gradient(self, X: np.ndarray) -> np.ndarray:
+        Interrupted.calls += 1
+        if Interrupted.calls > 137:
+            raise KeyboardInterrupt
+        return super().gradient(X)
+
+
+@pytest.mark.parametrize("name", ["rand-1", "rand-3", "clients"])
+def test_an_interrupted_run_continues_to_the_same_result(name: str, tmp_path: Path) -> None:
+    data = small_data()
+    parts = split(data, 3, np.random.default_rng(0))
+    f: Any = LogisticRegression.from_dataset(data, 0.1)
+    broken: Any = Interrupted(data.A, data.b, 0.1)
+    if name == "clients":
+        f = Federated.logistic(parts, 0.1)
+        broken = Federated(tuple(Interrupted(part.A, part.b, 0.1) for part in parts))
+        assert broken._stack is not None  # the fast path would not call the clients
+        broken = Federated((*broken.clients[:-1], Interrupted(parts[-1].A, parts[-1].b, 0.1)))
+        object.__setattr__(broken, "_stack", None)
+    sketch = RandK(6, 1 if name == "rand-1" else 3)
+    arguments: dict[str, Any] = {"iterations": 200, "seeds": 3, "checkpoint_every": 7}
+    D = stepsize(f.smoothness(), 0.1)
+    whole = run(f, D, sketch, **arguments)
+    path = tmp_path / "run.npz"
+    Interrupted.calls = 0
+    with pytest.raises(KeyboardInterrupt):
+        run(broken, D, sketch, checkpoint=path, **arguments)
+    assert path.exists()
+    continued = run(f, D, sketch, checkpoint=path, **arguments)
+    for field in ("squared_norms", "euclidean", "descent", "sent", "values", "final_points"):
+        # The clients' own gradients and the stacked product round differently.
+        tolerance = 1e-12 if name == "clients" else 0.0
+        np.testing.assert_allclose(getattr(continued, field), getattr(whole, field), rtol=tolerance, atol=tolerance)
+
+
+def test_a_killed_process_continues_to_the_same_bits(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from stepsize_opt.sketches import RandK
+from validation.objectives import Quadratic
+from validation.runner import run
+class Killed(Quadratic):
+    calls = 0
+    def gradient(self, X):
+        Killed.calls += 1
+        if Killed.calls == int(sys.argv[2]):
+            os._exit(9)
+        return super().gradient(X)
+H = np.diag(np.arange(1.0, 6.0))
+r = run(Killed(H, np.ones(5)), 0.02 * np.eye(5), RandK(5, 2), iterations=400, seeds=2,
+        checkpoint=Path(sys.argv[1]), checkpoint_every=50)
+print(r.final_points.tobytes().hex(), r.squared_norms.sum().hex())
+"""
+
+    def start(path: Path, kill_at: int) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, str(path), str(kill_at)]
+        return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent, check=False)
+
+    killed = start(tmp_path / "a.npz", 320)
+    assert killed.returncode == 9 and (tmp_path / "a.npz").exists()
+    resumed, whole = start(tmp_path / "a.npz", -1), start(tmp_path / "b.npz", -1)
+    assert resumed.returncode == whole.returncode == 0, resumed.stderr + whole.stderr
+    assert resumed.stdout == whole.stdout != ""
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    f = Quadratic(np.diag([1.0, 2.0, 3.0]), np.ones(3))
+    path = tmp_path / "run.npz"
+    run(f, 0.1 * np.eye(3), RandK(3, 1), iterations=20, seeds=2, checkpoint=path, checkpoint_every=6)
+    for change in ({"seed": 1}, {"seeds": 3}, {"algorithm": "det-CGD2"}):
+        arguments: dict[str, Any] = {"iterations": 20, "seeds": 2} | change
+        with pytest.raises(ValueError, match=f"another run: different {next(iter(change))}"):
+            run(f, 0.1 * np.eye(3), RandK(3, 1), checkpoint=path, **arguments)
+    with pytest.raises(ValueError, match="different objective or D"):
+        run(f, 0.2 * np.eye(3), RandK(3, 1), iterations=20, seeds=2, checkpoint=path)
+    path.write_bytes(b"nothing of ours")
+    with pytest.raises(ValueError, match="not a checkpoint of this project"):
+        run(f, 0.1 * np.eye(3), RandK(3, 1), iterations=20, seeds=2, checkpoint=path)
+
+
+def test_records() -> None:
+    f = Quadratic(np.diag([1.0, 2.0]), np.ones(2))
+    record = run(f, 0.1 * np.eye(2), RandK(2, 1), iterations=30, seeds=2)
+    np.testing.assert_allclose(record.weighted_means()[:, -1].mean(), record.observed)
+    np.testing.assert_allclose(record.euclidean_means()[:, -1], record.euclidean.mean(axis=1))
+    assert record.start_value == 1.5 and record.value_steps[0] == 0 and record.value_steps[-1] == 30
+    assert first_below(np.array([3.0, 2.0, 1.0]), 2.0) == 2
+    assert first_below(np.array([3.0, 2.0]), 0.5) is None
+    steps = log_steps(1000, 20)
+    assert steps[0] == 1 and steps[-1] == 1000 and len(steps) <= 20 and np.all(np.diff(steps) > 0)
+
+
+def test_progress_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    f = Quadratic(np.diag([1.0, 2.0]), np.ones(2))
+    run(f, 0.1 * np.eye(2), RandK(2, 1), iterations=5, seeds=1, progress=True)
+    assert capsys.readouterr().out == ""
