@@ -256,6 +256,7 @@ def closed_form(program: LogDetProgram) -> tuple[Matrix, Matrix, str] | None:
         return None
     W = pattern.W
     M = Q.apply(W @ B @ W)
-    values, vectors = eigh(0.5 * (M + M.T), W, subset_by_index=[len(W) - 1, len(W) - 1])
-    z = vectors[:, 0]
-    return W / float(values[0]), np.outer(z, z), "closed form for a fixed direction"
+    # All eigenpairs: asked for the last one alone, LAPACK may return none when all coincide (W = L⁻¹, no compression).
+    values, vectors = eigh(0.5 * (M + M.T), W)
+    z = vectors[:, -1]
+    return W / float(values[-1]), np.outer(z, z), "closed form for a fixed direction"

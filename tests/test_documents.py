@@ -6,7 +6,10 @@ import contextlib
 import doctest
 import importlib
 import io
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -61,3 +64,26 @@ def test_docstring_examples(module: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(module))
     assert tried
     assert not failed
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "docs" / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_run(script: Path, tmp_path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_site_builds_without_warnings(tmp_path) -> None:
+    """mkdocs in strict mode turns broken links, missing pages and unresolved names into errors."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "api" / "index.html").is_file()

@@ -67,8 +67,8 @@ def gap(program: LogDetProgram, outcome: Outcome) -> float:
         G = con.evaluate(D)
         root = np.linalg.cholesky(D)
         inside = np.linalg.solve(root, np.linalg.solve(root, G).T)
-        # D B D is evaluated with an error of about 10⁻¹⁶ cond(D) relative to D.
-        assert np.linalg.eigvalsh(inside)[0] > -1e-9 - 1e-15 * np.linalg.cond(D)
+        # D B D is evaluated with an error of up to 10⁻¹⁴ cond(D) relative to D.
+        assert np.linalg.eigvalsh(inside)[0] > -1e-9 - 1e-14 * np.linalg.cond(D)
         assert np.linalg.eigvalsh(Z)[0] > -1e-9 * np.abs(Z).max()
         Q -= con.a * Z
         if con.C is not None:

@@ -159,10 +159,12 @@ def eigh_seconds(B: Matrix) -> float:
         return seconds(lambda: eigh(B), 5 if len(B) < 400 else 2)
 
 
-def solve(problem: Problem, solver: Solver, closed_forms: bool = True, tol: float = 1e-6) -> tuple[Outcome, float]:
+def solve(
+    problem: Problem, solver: Solver, closed_forms: bool = True, time_limit: float | None = None
+) -> tuple[Outcome, float]:
     extra = {"closed_forms": closed_forms} if solver.name == "native" else {}
     began = now()
-    outcome = solver.solve(problem.program, Settings(tol=tol, extra=extra))
+    outcome = solver.solve(problem.program, Settings(tol=1e-6, time_limit=time_limit, extra=extra))
     return outcome, now() - began
 
 
@@ -236,24 +238,26 @@ def measure_growth(sizes: list[int], console: Console) -> list[Target]:
 
 
 def measure_packages(sizes: list[int], names: list[str], console: Console) -> list[Target]:
-    """Native against the general packages through the registry of the library."""
+    """Native against the general packages, which are stopped once they have lost: at the wanted factor of its time."""
     from solvers.registry import get_solver
 
     table = Table("d", "solver", "seconds", "gap", "times slower", title="general packages (condition 1e3, k = d/4)")
     targets = []
     for d in sizes:
         problem = Problem("packages", synthetic(d, 1e3), max(1, d // 4))
-        own = seconds(lambda p=problem: solve(p, NativeSolver(), closed_forms=False), 3)  # type: ignore[misc]
+        own = seconds(lambda p=problem: solve(p, NativeSolver(), closed_forms=False), 5)  # type: ignore[misc]
+        wanted = 10.0 if d <= 34 else (200.0 if d <= 40 else 1000.0)
         fastest = np.inf
         for name in names:
-            outcome, spent = solve(problem, get_solver(name))
-            fastest = min(fastest, spent)
+            limit = 1.1 * wanted * own if d > 34 else None
+            outcome, spent = solve(problem, get_solver(name), time_limit=limit)
             gap = plain_gap(problem, outcome)
+            # A package counts from the moment at which it has an answer; without one it is slower than it ran.
+            fastest = min(fastest, spent)
             table.add_row(str(d), name, f"{spent:.2f}", f"{gap:.1e}", f"{spent / own:.0f}")
         table.add_row(str(d), "native", f"{own:.4f}", "", "1")
-        wanted = 10.0 if d <= 34 else (200.0 if d <= 40 else 1000.0)
         ratio = fastest / own
-        targets.append(Target(f"against packages, d = {d}", f"{ratio:.0f}×", f"≥ {wanted:.0f}×", ratio >= wanted))
+        targets.append(Target(f"against packages, d = {d}", f"≥ {ratio:.0f}×", f"≥ {wanted:.0f}×", ratio >= wanted))
     console.print(table)
     return targets
 
@@ -297,6 +301,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--data", type=Path, default=Path(default), help="folder of LibSVM files (default: %(default)s)"
     )
+    parser.add_argument("--skip-packages", action="store_true", help="leave out Clarabel and SCS")
     options = parser.parse_args(arguments)
     quick: bool = options.quick
     console = Console()
@@ -319,8 +324,9 @@ def main(arguments: list[str] | None = None) -> int:
             Target("cost, d ≥ 100, all problems", f"{max(costs):.0f} eigh", "≤ 200 eigh", max(costs) <= 200.0)
         )
     targets += measure_growth([100, 200] if quick else [100, 200, 400, 700, 1000], console)
-    targets += measure_packages([10] if quick else [10, 20, 34], ["clarabel"], console)
-    if not quick:
+    if not options.skip_packages:
+        targets += measure_packages([10] if quick else [10, 20, 34], ["clarabel"], console)
+    if not quick and not options.skip_packages:
         targets += measure_packages([40, 60], ["scs", "clarabel"], console)
     targets += measure_closed_form(100 if quick else 500)
     targets += measure_diagonal(200 if quick else 2000)

@@ -74,7 +74,7 @@ def uncoupled(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
     b = np.diagonal(B)
     x = 1.0 / (alpha * b)
     Z = (alpha[:, None] + alpha) * B
-    add_to_diagonal(Z, -(alpha * b))
+    add_to_diagonal(Z, -alpha * b)
     # In the scale of D, where D⁻¹ becomes the identity, the size of Z is comparable with 1.
     root = np.sqrt(x)
     w, U = eigh(sym(Z * np.multiply.outer(root, root)))

@@ -100,7 +100,7 @@ def solve_diagonal(
     try:
         while K is not None:
             V = _inverse_from_factor(K)
-            add_to_diagonal(V, -(1.0))
+            add_to_diagonal(V, -1.0)
             factorisations += 2
             v = np.diagonal(V)
             n = np.diagonal(N)

@@ -8,6 +8,7 @@ gradients stay exact for it, and the error of p only leaves a fraction of the du
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -53,7 +54,7 @@ def _random_symmetric(d: int) -> Array:
 
 
 def _norm(X: Array) -> float:
-    return float(np.vdot(X, X)) ** 0.5
+    return math.sqrt(float(np.vdot(X, X)))
 
 
 def spectrum_bounds(

@@ -41,8 +41,8 @@ def sym(M: NDArray[np.floating[Any]]) -> Matrix:
 
 
 def add_to_diagonal(M: NDArray[Any], values: Vector | float) -> None:
-    """diag(M) += values, in place, for a freshly computed (contiguous) square matrix."""
-    M.reshape(-1)[:: M.shape[0] + 1] += values
+    """diag(M) += values, in place."""
+    np.einsum("ii->i", M)[:] += values
 
 
 def cholesky(M: Matrix) -> Matrix | None:

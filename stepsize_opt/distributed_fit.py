@@ -1,0 +1,150 @@
+"""The best multiple of a given direction under the distributed conditions, with every inequality proved.
+
+For D = sW all conditions are scalar: s ≤ 1/λmax(L^½WL^½), s²λ_W ≤ n/K, sλ_W ≤ nε²τ_W/(4Δ^inf), and sτ_W ≥ 12Δ⁰/(Kε²).
+If (s, K) satisfies them, so does (s√(K/K′), K′) for every K′ > K: the feasible K have no gaps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, eigh
+
+from solvers.maps import Matrix
+from solvers.program import BlockPattern
+from stepsize_opt.certificate import _nearest_scaling
+from stepsize_opt.distributed_conditions import Conditions, exp_down
+from stepsize_opt.distributed_targets import Targets
+from stepsize_opt.verified import UNIT
+
+# A condition counts as binding when its two sides agree to this fraction; rounding K to a whole number moves n/K more.
+_BINDS = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """W with its λ_W, log τ_W (user's coordinates) and largest scale under D ⪯ L⁻¹, in plain floating point."""
+
+    W: Matrix
+    variance: float
+    log_tau: float
+    descent_scale: float
+
+    @staticmethod
+    def of(conditions: Conditions, D: Matrix) -> Direction | None:
+        """Symmetrise, put into the pattern, measure; None when D is not positive definite."""
+        D = 0.5 * (D + D.T)
+        pattern = conditions.pattern
+        if isinstance(pattern, BlockPattern):
+            D = D if pattern.is_full else pattern.project(D)
+        else:
+            D = _nearest_scaling(pattern, D)
+        log_tau = conditions.log_tau(D) if np.all(np.isfinite(D)) else None
+        if log_tau is None:
+            return None
+        try:
+            K = cholesky(D, lower=True)
+        except LinAlgError:
+            return None
+        top = float(eigh(K.T @ conditions.L @ K, eigvals_only=True, subset_by_index=[len(D) - 1] * 2)[0])
+        return Direction(D, conditions.estimate(D), log_tau, 1.0 / top)
+
+    def scale(self, c: float, factor: float) -> float:
+        """The largest s with sW ⪯ L⁻¹, λ ≤ c and λ ≤ factor·τ."""
+        s = self.descent_scale
+        if self.variance > 0.0:
+            if math.isfinite(c):
+                s = min(s, math.sqrt(c / self.variance))
+            if math.isfinite(factor):
+                s = min(s, math.exp(math.log(factor) + self.log_tau - math.log(self.variance)))
+        return s
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A proved stepsize in scaled coordinates: D ⪯ L⁻¹ and λ_D ≤ ``variance``; τ is a lower bound of det(D)^{1/d}."""
+
+    D: Matrix
+    variance: float
+    log_tau: float
+
+    @property
+    def tau(self) -> float:
+        return exp_down(self.log_tau)
+
+
+def _proved(conditions: Conditions, W: Matrix, scale: float, retreat: float) -> Fitted | None:
+    D = np.asarray((scale * (1.0 - retreat)) * W)
+    log_tau = conditions.log_tau(D)
+    if log_tau is None or not conditions.proves_descent(D):
+        return None
+    variance = conditions.estimate(D) * (1.0 + retreat)
+    if not conditions.proves_variance(D, variance) and conditions.groups:
+        return None
+    return Fitted(D, variance, log_tau)
+
+
+def fit_some_K(conditions: Conditions, targets: Targets, direction: Direction) -> Fitted | None:
+    """The best multiple for which (12) holds with the real number K = 12Δ⁰/(τε²): λ_D ≤ κτ and D ⪯ L⁻¹, proved."""
+    scale = direction.scale(math.inf, targets.kappa)
+    return _retreating(
+        conditions, direction, scale, lambda f: f.variance <= targets.variance_allowed_for_some_K(f.tau)
+    )
+
+
+def fit_K(conditions: Conditions, targets: Targets, direction: Direction, K: int) -> Fitted | None:
+    """The largest multiple with D ⪯ L⁻¹ and λ_D ≤ min{n/K, nε²τ/(4Δ^inf)}, proved; K ≥ 12Δ⁰/(τε²) is left open."""
+    scale = direction.scale(targets.clients / K, targets.det_factor)
+    return _retreating(
+        conditions, direction, scale, lambda f: f.variance <= targets.variance_allowed(K, f.tau)
+    )
+
+
+def _retreating(conditions: Conditions, direction: Direction, scale: float, holds: object) -> Fitted | None:
+    assert callable(holds)
+    if not (0.0 < scale < math.inf):
+        return None
+    # Start at the rounding error of the eigenvalues and give way until the proof goes through; 10 % is a failure.
+    retreat = 4.0 * conditions.d * UNIT
+    while retreat < 0.1:
+        fitted = _proved(conditions, direction.W, scale, retreat)
+        if fitted is not None and holds(fitted):
+            return fitted
+        retreat *= 4.0
+    return None
+
+
+def fit_whole(conditions: Conditions, targets: Targets, direction: Direction, free: Fitted) -> tuple[int, Fitted] | None:
+    """A whole K and a multiple of the direction for which all of (12) is proved.
+
+    K = ⌈12Δ⁰/(τε²)⌉ of the free answer works in exact arithmetic (see the module's text); when 12Δ⁰/(τε²) is a whole
+    number to rounding, the retreat of the proof may take one more.
+    """
+    K = targets.least_iterations(free.tau)
+    for more in (0, 1, 2):
+        fitted = fit_K(conditions, targets, direction, K + more)
+        if fitted is not None and targets.enough(K + more, fitted.tau):
+            return K + more, fitted
+    # K beyond 2⁵³ or so: steps of one vanish in the rounding of τ, a few parts in 10¹³ do not.
+    for exponent in range(20, 60, 4):
+        larger = K + max(3, K >> (60 - exponent))
+        fitted = fit_K(conditions, targets, direction, larger)
+        if fitted is not None and targets.enough(larger, fitted.tau):
+            return larger, fitted
+    return None
+
+
+def binding_conditions(conditions: Conditions, targets: Targets, fitted: Fitted, K: int) -> tuple[str, ...]:
+    """The names of the conditions whose two sides agree to one part in 10⁴."""
+    direction = Direction.of(conditions, fitted.D)
+    names = []
+    if direction is not None and direction.descent_scale <= 1.0 + _BINDS:
+        names.append("D ⪯ L⁻¹")
+    # Both sides of λ ≤ n/K are compared at the real number K that τ asks for, because K itself is rounded up.
+    if fitted.variance * K >= targets.clients * (1.0 - max(_BINDS, 2.0 / K)):
+        names.append("λ_D ≤ n/K")
+    if fitted.variance >= targets.det_factor * fitted.tau * (1.0 - max(_BINDS, 2.0 / K)):
+        names.append("λ_D ≤ nε² det(D)^(1/d)/(4Δ^inf)")
+    return tuple(names)

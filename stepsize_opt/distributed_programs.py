@@ -1,0 +1,171 @@
+"""From the distributed conditions to programs for a solver, and from a solver's answer to a stepsize and multipliers.
+
+*Variable.*  For a full D of det-CGD1 the variable is A = DLD, in which every condition is linear, and D = L⁻¹ # A comes
+back as K⁻ᵀ (KᵀAK)^½ K⁻¹ with L = KKᵀ.  Otherwise it is D itself.  If every sketch commutes with the pattern (diagonal D
+and diagonal sketches) then 𝒞ᵢ(DLD) = D𝒞ᵢ(L)D, and det-CGD1 has the conditions of det-CGD2.
+
+*Numbers near one.*  λ_D ≤ c enters as Hᵀ V H ⪯ I with H Hᵀ = Lᵢ/c, and λ_D ≤ κτ as Hᵀ V H ⪯ τI with H Hᵀ = Lᵢ/κ.
+
+*Clients that do not count.*  V ⪰ 0, so Lᵢ ⪯ L_j with the same sketch makes client i redundant: λmax(V^½LᵢV^½) ≤
+λmax(V^½L_jV^½).  Equal matrices are found by their bytes, Lᵢ ⪯ L_j is proved by a Cholesky factorisation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import cholesky, eigh, solve_triangular
+
+from solvers.maps import DiagonalPlusScaled, Matrix
+from solvers.maxdet.program import Family, MaxDetOutcome, MaxDetProgram, Stack
+from solvers.program import BlockPattern
+from stepsize_opt.distributed_certificate import Bound, Multipliers, upper_bound
+from stepsize_opt.distributed_conditions import ClientGroup, Conditions
+from stepsize_opt.verified import UNIT, Enclosed, proved_cholesky
+
+# Eigenvalues of Lᵢ below this fraction of the largest are left to the repair: they move λ_D by less than it.
+_RANK_CUT = 1e-13
+# Candidates that may dominate a client: the ones with the largest traces.  More cost more than they save.
+_CANDIDATES = 8
+
+
+def without_redundant_clients(conditions: Conditions) -> tuple[Conditions, int, int]:
+    """The conditions without clients that are equal to or dominated by others, and how many of each kind were dropped."""
+    equal = dominated = 0
+    groups = []
+    for group in conditions.groups:
+        distinct = list({L.tobytes(): L for L in group.matrices}.values())
+        equal += len(group.matrices) - len(distinct)
+        distinct.sort(key=lambda L: float(np.trace(L)), reverse=True)
+        kept: list[Matrix] = []
+        for L in distinct:
+            if any(_dominates(other, L) for other in kept[:_CANDIDATES]):
+                dominated += 1
+            else:
+                kept.append(L)
+        groups.append(ClientGroup(group.map, np.array(kept)))
+    return replace(conditions, groups=tuple(groups)), equal, dominated
+
+
+def _dominates(big: Matrix, small: Matrix) -> bool:
+    """Whether small ⪯ big is proved.  A diagonal entry that is smaller settles the matter at no cost."""
+    difference = big - small
+    if np.any(np.diagonal(difference) <= 0.0):
+        return False
+    return proved_cholesky(Enclosed(difference, UNIT * np.abs(difference))) is not None
+
+
+def _factor(L: Matrix) -> tuple[Matrix, Matrix]:
+    """H = V Diag(√w) and V Diag(1/√w) over the eigenvalues w of L that count."""
+    w, V = eigh(L)
+    keep = w > _RANK_CUT * w[-1]
+    root = np.sqrt(w[keep])
+    return V[:, keep] * root, V[:, keep] / root
+
+
+def _padded(parts: list[Matrix]) -> Stack:
+    width = max(part.shape[1] for part in parts)
+    out = np.zeros((len(parts), parts[0].shape[0], width))
+    for i, part in enumerate(parts):
+        out[i, :, : part.shape[1]] = part
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Translation:
+    """A program and how its answer is read.
+
+    linear: the variable is A = DLD; factors, inverses: H and its pseudo-inverse's transpose for each group, and for L
+    last; with_descent: whether D ⪯ L⁻¹ is in the program.
+    """
+
+    conditions: Conditions
+    linear: bool
+    factors: tuple[Stack, ...]
+    inverses: tuple[Stack, ...]
+
+    @staticmethod
+    def of(conditions: Conditions, linear: bool) -> Translation:
+        """Factor all matrices once."""
+        factors, inverses = [], []
+        for matrices in [*(group.matrices for group in conditions.groups), conditions.L[None]]:
+            pairs = [_factor(L) for L in matrices]
+            factors.append(_padded([pair[0] for pair in pairs]))
+            inverses.append(_padded([pair[1] for pair in pairs]))
+        return Translation(conditions, linear, tuple(factors), tuple(inverses))
+
+    def program(self, *, with_descent: bool, c: float | None = None, kappa: float | None = None) -> MaxDetProgram:
+        """maximise log det D subject to λ_D ≤ c or λ_D ≤ κτ (κ in scaled coordinates), and D ⪯ L⁻¹ if asked for."""
+        d = self.conditions.d
+        bound = c if c is not None else kappa
+        families = []
+        if bound is not None and math.isfinite(bound):
+            for group, H in zip(self.conditions.groups, self.factors[:-1], strict=True):
+                Q, B = group.map.centred, None
+                if not self.linear:
+                    B = self.conditions.L
+                    if not self.conditions.sketch_last:
+                        Q, B = DiagonalPlusScaled.identity(d), self.conditions.centred_L(group).value
+                scaled = H / math.sqrt(bound)
+                families.append(Family(Q, scaled, B, *((1.0, 0.0) if c is not None else (0.0, 1.0))))
+        if with_descent:
+            families.append(Family(DiagonalPlusScaled.identity(d), self.factors[-1]))
+        if self.linear:
+            log_det_L = 2.0 * float(np.sum(np.log(np.diagonal(cholesky(self.conditions.L, lower=True)))))
+            return MaxDetProgram(tuple(families), BlockPattern((d,)), 2.0 * d, log_det_L)
+        return MaxDetProgram(tuple(families), self.conditions.pattern, float(d))
+
+    def stepsize(self, X: Matrix) -> Matrix:
+        """D from the variable: L⁻¹ # A, or D itself."""
+        if not self.linear:
+            return X
+        K = cholesky(self.conditions.L, lower=True)
+        w, V = eigh(K.T @ X @ K)
+        half = solve_triangular(K.T, V, lower=False)
+        return np.asarray((half * np.sqrt(np.maximum(w, 0.0))) @ half.T)
+
+    def bound(self, outcome: MaxDetOutcome, program: MaxDetProgram, reference: Matrix, scale: float) -> Bound | None:
+        """The proved bound of the outcome's multipliers; ``scale`` is the c or κ that divided the factors.
+
+        Y = H Z Hᵀ/scale = L U Uᵀ L for U = L⁺ H Z^½/√scale, that is the inverse factor times Z^½.
+        """
+        clients = []
+        has_clients = len(program.families) >= len(self.conditions.groups)
+        for i, inverse in enumerate(self.inverses[:-1]):
+            Z = outcome.duals[i] if has_clients and program.families[i].factors.shape[0] == len(inverse) else None
+            U = np.zeros((len(inverse), self.conditions.d, 1)) if Z is None else inverse @ _roots(Z) / math.sqrt(scale)
+            clients.append(U)
+        with_descent = len(program.families) != len(clients)
+        descent = (self.inverses[-1] @ _roots(outcome.duals[-1]))[0] if with_descent else None
+        return upper_bound(self.conditions, Multipliers(tuple(clients), descent), reference, self.linear)
+
+
+def _roots(Z: Stack) -> Stack:
+    """A square root R with R Rᵀ = Z of the positive part of each Z."""
+    w, V = np.linalg.eigh(Z)
+    return np.asarray(V * np.sqrt(np.maximum(w, 0.0))[:, None, :])
+
+
+def homogeneous_program_is_bounded(conditions: Conditions) -> bool:
+    """Whether λ_D ≤ 1 alone bounds log det D, safely away from the case that it does not.
+
+    ⟨Lᵢ, 𝒞ᵢ(A)⟩ ≤ d for all i bounds A when Σ 𝒞ᵢ*(Lᵢ) ≻ 0; for D𝒞ᵢ(L)D it takes Lᵢ ≻ 0 and 𝒞ᵢ(L) ≻ 0 in sum.
+    """
+    if not conditions.groups:
+        return False
+    d = conditions.d
+    if conditions.sketch_last:
+        tests = [sum((g.map.centred.adjoint(g.matrices.sum(axis=0)) for g in conditions.groups), np.zeros((d, d)))]
+    else:
+        tests = [
+            sum((g.matrices.sum(axis=0) for g in conditions.groups), np.zeros((d, d))),
+            sum((conditions.centred_L(g).value for g in conditions.groups), np.zeros((d, d))),
+        ]
+    for M in tests:
+        w = np.linalg.eigvalsh(0.5 * (M + M.T))
+        # Below this the program has a solution of size 10⁹ or none; the program with D ⪯ L⁻¹ always has one.
+        if w[0] <= 1e-9 * w[-1]:
+            return False
+    return True
