@@ -157,6 +157,11 @@ def conic_model(program: LogDetProgram, lift: Lift, objective: Objective) -> tup
     return model, known
 
 
+def forget_models() -> None:
+    """Drop the compiled models, so that the next solve compiles again and does not start from an earlier answer."""
+    _MODELS.clear()
+
+
 def _build(program: LogDetProgram, lift: Lift, objective: Objective) -> ConicModel:
     import cvxpy as cp
 

@@ -37,12 +37,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
 from solvers.maps import (
-    CongruenceSum,
-    DiagonalPlusScaled,
-    Hadamard,
-    Layered,
     Matrix,
-    PositiveMap,
     Vector,
     block_slices,
     is_identity,
@@ -51,6 +46,7 @@ from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern, Sc
 from stepsize_opt.verified import (
     UNIT,
     Enclosed,
+    Pair,
     cholesky_shift,
     gamma,
     inner_from_above,
@@ -59,6 +55,7 @@ from stepsize_opt.verified import (
     proved_cholesky,
     sandwich,
 )
+from stepsize_opt.verified_maps import adjoint_below, image
 
 
 @dataclass(frozen=True)
@@ -169,9 +166,9 @@ def _constraint_value(con: Constraint, D: Matrix, M: Enclosed | None) -> Enclose
         value = value + term
         error = error + UNIT * (np.abs(value) + 2.0 * np.abs(term))
     if con.Q is not None and M is not None:
-        value = value - con.Q.apply(M.value)
-        # The map rounds too, and so did its coefficients.
-        error = error + con.Q.magnitude(M.error + gamma(map_roundings(con.Q)) * np.abs(M.value)) + UNIT * np.abs(value)
+        quadratic = image(con.Q, M)
+        value = value - quadratic.value
+        error = error + quadratic.error + UNIT * np.abs(value)
     return Enclosed(value, error).symmetric()
 
 
@@ -188,23 +185,14 @@ def _shifted_matrix(con: Constraint, sign: float) -> Matrix:
     return out
 
 
-def map_roundings(Q: PositiveMap) -> int:
-    """Roundings in one entry of 𝒬(M), coefficients included: a few for an entrywise map, else two inner products."""
-    if isinstance(Q, DiagonalPlusScaled | Hadamard):
-        return 4
-    if isinstance(Q, Layered):
-        return max(map_roundings(layer) for layer in Q.layers)
-    atoms = Q.weights.size if isinstance(Q, CongruenceSum) else 0
-    return 2 * Q.d + int(atoms) + 4
-
-
 def _whitened_extreme(A: Matrix, D: Matrix, *, largest: bool) -> float:
     """Extreme eigenvalue of D^{−½} A D^{−½}, in plain floating point."""
     C = cholesky(D, lower=True)
     half = solve_triangular(C, A, lower=True)
     W = solve_triangular(C, half.T, lower=True)
-    index = D.shape[0] - 1 if largest else 0
-    return float(eigh(0.5 * (W + W.T), eigvals_only=True, subset_by_index=[index, index])[0])
+    # All eigenvalues, by divide and conquer: LAPACK's methods for a part of them break down on clusters, and W is
+    # close to the identity for D = L⁻¹.
+    return float(eigh(0.5 * (W + W.T), eigvals_only=True, driver="evd")[-1 if largest else 0])
 
 
 def _has_pattern(pattern: Pattern, D: Matrix) -> bool:
@@ -323,41 +311,31 @@ def upper_bound(at: Evaluation, duals: Sequence[Matrix]) -> float:
     """
     program, D = at.program, at.D
     d = program.d
-    Q = np.zeros((d, d))
-    Q_error = np.zeros((d, d))
+    Q = Pair.exact(np.zeros((d, d)))
     linear = 0.0
     for con, M, dual in zip(program.constraints, at.quadratic, duals, strict=True):
         Z = _proved_psd(dual)
         if Z is None:
             continue  # a zero multiplier is a valid one
-        exact_Z = Enclosed(Z, np.zeros_like(Z))
-        Q = Q - con.a * Z
-        Q_error += UNIT * (np.abs(Q) + np.abs(con.a * Z))
+        Q = Q + Pair.exact(Z).scaled(-con.a)
         if con.C is not None:
-            linear += inner_from_above(exact_Z, Enclosed(con.C, np.zeros_like(Z)))
+            linear += inner_from_above(Pair.exact(Z).rounded(), Pair.exact(con.C).rounded())
         if con.E is not None and con.c != 0.0:
-            weight, inverse = _determinant_tangent(con, Z, D)
-            Q = Q - weight * inverse.value
-            Q_error += weight * inverse.error + UNIT * (np.abs(Q) + 3.0 * weight * np.abs(inverse.value))
+            Q = Q + -_determinant_tangent(con, Z, D)
         if con.Q is not None and con.B is not None and M is not None:
-            R = con.Q.adjoint(Z)
-            R = 0.5 * (R + R.T)
-            R_error = gamma(map_roundings(con.Q)) * con.Q.magnitude(np.abs(Z))
-            R_error = np.maximum(R_error, R_error.T)
             # A smaller B has a larger feasible set: the lower end of a rounded B gives the valid bound, and its
             # quadratic term may be replaced by the larger one of the upper end.  The tangent needs B ⪰ 0.
             B = _shifted_matrix(con, -1.0)
             if con.B_slack is not None and proved_cholesky(Enclosed(B, np.zeros_like(B))) is None:
                 return math.inf
-            half = sandwich(R, D, B)
-            half_error = half.error + R_error @ (np.abs(D) @ np.abs(B)) * (1.0 + gamma(2 * d))
-            Q = Q + (half.value + half.value.T)
-            Q_error += half_error + half_error.T + 2.0 * UNIT * (np.abs(half.value + half.value.T) + np.abs(Q))
-            linear += inner_from_above(Enclosed(R, R_error), M)
+            R = adjoint_below(con.Q, Z)
+            half = R @ (Pair.exact(D) @ Pair.exact(B))
+            Q = Q + half + half.T
+            linear += inner_from_above(R.rounded(), M)
     if not (math.isfinite(linear) and linear > 0.0):
         return math.inf
     t = d / linear  # the best common factor of the multipliers; any rounding of it leaves the bound valid
-    conjugate = log_det_conjugate(program.pattern, Enclosed(Q, Q_error).symmetric())
+    conjugate = log_det_conjugate(program.pattern, Q.rounded().symmetric())
     if conjugate is None:
         return math.inf
     # log det(tQ) = d log t + log det Q; the slack covers the rounding of the five numbers.
@@ -380,24 +358,25 @@ def inverse_bound(program: LogDetProgram) -> float:
     return best
 
 
-def _determinant_tangent(con: Constraint, Z: Matrix, D: Matrix) -> tuple[float, Enclosed]:
-    """c⟨Z, E⟩ τ̂/d from above, and an enclosure of D̂⁻¹ (its residual bounds its error)."""
+def _determinant_tangent(con: Constraint, Z: Matrix, D: Matrix) -> Pair:
+    """c⟨Z, E⟩(τ̂/d) D̂⁻¹ with the factor from above; the residual of a computed inverse bounds its error."""
     d = D.shape[0]
     E = con.E if con.E is not None else np.zeros_like(D)
     above = log_det_from_above(D)
-    tau = math.inf if above is None else math.exp(above / d) * (1.0 + 8.0 * UNIT)
-    weight = con.c * inner_from_above(Enclosed(Z, np.zeros_like(Z)), Enclosed(E, np.zeros_like(E))) * tau / d
     X = np.linalg.inv(D)
     X = 0.5 * (X + X.T)
     residual = sandwich(X, D, np.eye(d))
     defect = np.abs(np.eye(d) - residual.value) + residual.error + UNIT
     norm = float(np.max(np.sum(defect, axis=1)))
-    if norm >= 0.5:
-        return math.inf, Enclosed(X, np.abs(X))
+    if above is None or norm >= 0.5:
+        return Pair(X, np.zeros_like(X), np.full_like(X, math.inf))  # proves nothing
+    tau = math.exp(above / d) * (1.0 + 8.0 * UNIT)
+    exact = Pair.exact(Z).rounded(), Pair.exact(E).rounded()
+    weight = con.c * inner_from_above(*exact) * tau / d * (1.0 + 8.0 * UNIT)
     # D⁻¹ = (I − H)⁻¹X with |H| ≤ defect, so |D⁻¹ − X| ≤ |H||X| + |H|²|X|/(1 − ‖H‖) entrywise by rows.
     column = np.max(np.abs(X), axis=0, keepdims=True)
     error = defect @ np.abs(X) + (np.sum(defect, axis=1, keepdims=True) * norm / (1.0 - norm)) @ column
-    return weight, Enclosed(X, 2.0 * error)
+    return Pair(X, np.zeros_like(X), 2.0 * error).scaled(weight)
 
 
 def log_det_conjugate(pattern: Pattern, Q: Enclosed) -> float | None:

@@ -70,7 +70,10 @@ def add_parsers(commands: Any) -> None:
     table.add_argument("--layers", type=_whole_numbers, help="layer sizes such as 10,20 (default: one layer)")
     table.add_argument("-k", type=_whole_numbers, help="numbers sent by rand-k, one or one for each layer")
     table.add_argument(
-        "--bern", type=_numbers, default=[0.5], help="probabilities q of Bern-q, one or one for each layer (default: 0.5)"
+        "--bern",
+        type=_numbers,
+        default=[0.5],
+        help="probabilities q of Bern-q, one or one for each layer (default: 0.5)",
     )
     table.add_argument("--tol", type=float, default=1e-6, help="certified gap asked for (default: %(default)s)")
     _add_volume(table)

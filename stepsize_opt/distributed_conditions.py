@@ -35,7 +35,6 @@ from solvers.maps import (
 )
 from solvers.maxdet.program import Stack
 from solvers.program import Pattern
-from stepsize_opt.certificate import map_roundings
 from stepsize_opt.verified import UNIT, Enclosed, gamma, log_det_from_below, proved_cholesky, sandwich
 
 
@@ -59,6 +58,15 @@ def centred_magnitude(Q: PositiveMap, M: Matrix) -> Matrix:
         return out
     msg = f"no rounding bound for a map of type {type(Q).__name__}"
     raise TypeError(msg)
+
+
+def _roundings(Q: PositiveMap) -> int:
+    """Roundings in one entry of 𝒬(M) − M, coefficients included: a few for an entrywise map, else two inner products."""
+    if isinstance(Q, DiagonalPlusScaled | Hadamard):
+        return 6
+    if isinstance(Q, Layered):
+        return max(_roundings(layer) for layer in Q.layers)
+    return 2 * Q.d + 6 + (int(Q.weights.size) if isinstance(Q, CongruenceSum) else 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +94,7 @@ class CentredMap:
         return Enclosed(self.centred.adjoint(Z.value), self._error(Z)).symmetric()
 
     def _error(self, M: Enclosed) -> Matrix:
-        rounding = gamma(map_roundings(self.full) + 2)
+        rounding = gamma(_roundings(self.full))
         return centred_magnitude(self.full, M.error * (1.0 + rounding) + rounding * np.abs(M.value))
 
 

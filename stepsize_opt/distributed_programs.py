@@ -108,7 +108,11 @@ class Translation:
                     B = self.conditions.L
                     if not self.conditions.sketch_last:
                         Q, B = DiagonalPlusScaled.identity(d), self.conditions.centred_L(group).value
-                scaled = H / math.sqrt(bound)
+                size = 1.0
+                if isinstance(Q, DiagonalPlusScaled) and not np.any(Q.alpha):
+                    # M ↦ βM: as the identity with scaled factors the program has one map less.
+                    Q, size = DiagonalPlusScaled.identity(d), Q.beta
+                scaled = H * math.sqrt(size / bound)
                 families.append(Family(Q, scaled, B, *((1.0, 0.0) if c is not None else (0.0, 1.0))))
         if with_descent:
             families.append(Family(DiagonalPlusScaled.identity(d), self.factors[-1]))
@@ -129,15 +133,17 @@ class Translation:
     def bound(self, outcome: MaxDetOutcome, program: MaxDetProgram, reference: Matrix, scale: float) -> Bound | None:
         """The proved bound of the outcome's multipliers; ``scale`` is the c or κ that divided the factors.
 
-        Y = H Z Hᵀ/scale = L U Uᵀ L for U = L⁺ H Z^½/√scale, that is the inverse factor times Z^½.
+        The multiplier of Hᵀ𝒬(φ(X))H ⪯ scale·I is Z/scale, and H Z Hᵀ = L U Uᵀ L for U = L⁺ H Z^½, that is the inverse
+        factor times Z^½.
         """
+        with_descent = program.families[-1].factors is self.factors[-1]
+        has_clients = len(program.families) > int(with_descent)
         clients = []
-        has_clients = len(program.families) >= len(self.conditions.groups)
         for i, inverse in enumerate(self.inverses[:-1]):
-            Z = outcome.duals[i] if has_clients and program.families[i].factors.shape[0] == len(inverse) else None
-            U = np.zeros((len(inverse), self.conditions.d, 1)) if Z is None else inverse @ _roots(Z) / math.sqrt(scale)
-            clients.append(U)
-        with_descent = len(program.families) != len(clients)
+            if has_clients:
+                clients.append(inverse @ _roots(outcome.duals[i]) / math.sqrt(scale))
+            else:
+                clients.append(np.zeros((len(inverse), self.conditions.d, 1)))
         descent = (self.inverses[-1] @ _roots(outcome.duals[-1]))[0] if with_descent else None
         return upper_bound(self.conditions, Multipliers(tuple(clients), descent), reference, self.linear)
 

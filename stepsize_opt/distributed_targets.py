@@ -11,8 +11,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stepsize_opt.complexity import positive_number
-from stepsize_opt.sketches import whole_number
+from stepsize_opt.checks import positive_number, whole_number
 
 
 def nonnegative_number(name: str, value: float) -> float:

@@ -108,7 +108,8 @@ def tighten(
         return None
     tau, largest = math.exp(direction.log_tau), direction.descent_scale * (1.0 - 1e-12)
     goal = targets.epsilon2
-    found = smallest_K(targets, direction.variance, tau, largest, goal, K)
+    # The proofs below give way by 10⁻¹⁰ in λ, so the search aims a little lower.
+    found = smallest_K(targets, direction.variance, tau, largest, goal * (1.0 - 4e-10), K)
     lower = None
     if homogeneous_bound is not None and math.isfinite(homogeneous_bound):
         # A goal raised by the slack that theorem3 adds keeps this a lower bound.

@@ -35,9 +35,10 @@ from scipy.sparse.csgraph import connected_components
 
 from solvers.maps import DiagonalPlusScaled, Indices, Matrix, PositiveMap, Vector, block_slices, is_identity
 from solvers.program import BlockPattern, LogDetProgram, Pattern, ScaledPattern
-from stepsize_opt.certificate import Certificate, map_roundings
+from stepsize_opt.certificate import Certificate
 from stepsize_opt.smoothness import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, power_of_two_scaling
-from stepsize_opt.verified import UNIT, gamma
+from stepsize_opt.verified import Enclosed
+from stepsize_opt.verified_maps import image
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,11 +169,8 @@ def _reduce_block(
 
 def _rounded_image(Q: PositiveMap, L: Matrix) -> tuple[Matrix, Vector]:
     """𝒬(L) and a vector r with −Diag(r) ⪯ rounding ⪯ Diag(r): the row sums of an entrywise bound."""
-    B = Q.apply(L)
-    B = 0.5 * (B + B.T)
-    error = gamma(map_roundings(Q)) * Q.magnitude(np.abs(L))
-    error = np.maximum(error, error.T) + UNIT * np.abs(B)
-    return B, np.asarray(error.sum(axis=1))
+    B = image(Q, Enclosed(L, np.zeros_like(L))).symmetric()
+    return B.value, np.asarray(B.error.sum(axis=1))
 
 
 def _scaled_program(

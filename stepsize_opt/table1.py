@@ -20,8 +20,9 @@ import numpy as np
 
 from solvers.maps import Matrix, Vector, block_slices
 from stepsize_opt.api import optimal_stepsize
+from stepsize_opt.checks import whole_number
 from stepsize_opt.result import StepsizeResult
-from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch, whole_number
+from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
 from stepsize_opt.smoothness import SMOOTHNESS_REMEDY, check_positive_definite, read_matrix
 from stepsize_opt.structures import Direction, Structure
 
@@ -286,7 +287,7 @@ def _inverse(B: Matrix) -> Matrix:
 def _power(B: Matrix, exponent: float) -> Matrix:
     w, V = np.linalg.eigh(B)
     out = (V * w**exponent) @ V.T
-    return 0.5 * (out + out.T)
+    return np.asarray(0.5 * (out + out.T))
 
 
 def _inverse_root(B: Matrix) -> Matrix:
@@ -296,4 +297,4 @@ def _inverse_root(B: Matrix) -> Matrix:
 def _row_five(B: Matrix) -> Matrix:
     """L^½ diag(L⁻¹) L^½."""
     root = _power(B, 0.5)
-    return (root * np.diagonal(_inverse(B))) @ root
+    return np.asarray((root * np.diagonal(_inverse(B))) @ root)

@@ -88,16 +88,84 @@ def _product(A: Matrix, B: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     return hi, low, error
 
 
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A matrix in twice the working precision: within ``error`` (entrywise) of hi + lo, |lo| about a rounding of hi."""
+
+    hi: Matrix
+    lo: Matrix
+    error: Matrix
+
+    @staticmethod
+    def exact(A: Matrix) -> Pair:
+        """The floats of A."""
+        zero = np.zeros_like(A)
+        return Pair(A, zero, zero)
+
+    @property
+    def magnitude(self) -> Matrix:
+        """An entrywise bound on the absolute value."""
+        return np.asarray((np.abs(self.hi) + np.abs(self.lo) + self.error) * (1.0 + gamma(2)))
+
+    def __add__(self, other: Pair) -> Pair:
+        hi, rest = _two_sum(self.hi, other.hi)
+        parts = rest, self.lo, other.lo
+        lo = rest + self.lo + other.lo
+        slack = gamma(3) * sum(np.abs(part) for part in parts)
+        return Pair(hi, lo, (self.error + other.error) * (1.0 + gamma(2)) + slack)
+
+    def __neg__(self) -> Pair:
+        return Pair(-self.hi, -self.lo, self.error)
+
+    @property
+    def T(self) -> Pair:
+        return Pair(self.hi.T, self.lo.T, self.error.T)
+
+    def __matmul__(self, other: Pair) -> Pair:
+        n = self.hi.shape[1]
+        hi, lo, error = _product(self.hi, other.hi)
+        for left, right in ((self.hi, other.lo), (self.lo, other.hi)):
+            if np.any(left) and np.any(right):
+                lo = lo + left @ right
+                error = error + gamma(n + 4) * (np.abs(left) @ np.abs(right))
+        # What is left out: the product of the low parts, and the errors of the factors.
+        if np.any(self.lo) and np.any(other.lo):
+            error = error + np.abs(self.lo) @ np.abs(other.lo) * (1.0 + gamma(n))
+        if np.any(self.error):
+            error = error + self.error @ other.magnitude * (1.0 + gamma(n))
+        if np.any(other.error):
+            error = error + self.magnitude @ other.error * (1.0 + gamma(n))
+        return Pair(hi, lo, error + gamma(3) * np.abs(lo))
+
+    def scaled(self, factor: float | Matrix) -> Pair:
+        """The entrywise product with exact floats."""
+        hi, rest = two_product(self.hi, factor)
+        lo = rest + self.lo * factor
+        return Pair(hi, lo, self.error * np.abs(factor) * (1.0 + gamma(2)) + gamma(2) * (np.abs(rest) + np.abs(lo)))
+
+    def rounded(self) -> Enclosed:
+        """One float for each entry."""
+        value = self.hi + self.lo
+        return Enclosed(value, self.error * (1.0 + gamma(2)) + 2.0 * UNIT * np.abs(value))
+
+
+def two_product(a: Matrix, b: float | Matrix) -> tuple[Matrix, Matrix]:
+    """fl(ab) and its exact rounding error (Dekker), entry by entry."""
+    p = a * b
+    a1, b1 = _upper_half(a), _upper_half(np.asarray(b, dtype=float))
+    a2, b2 = a - a1, b - b1
+    return p, a2 * b2 - (((p - a1 * b1) - a2 * b1) - a1 * b2)
+
+
+def _upper_half(a: Matrix) -> Matrix:
+    """The leading 26 bits of each entry (Veltkamp)."""
+    c = 134217729.0 * a  # 2²⁷ + 1
+    return np.asarray(c - (c - a))
+
+
 def sandwich(A: Matrix, B: Matrix, C: Matrix) -> Enclosed:
     """A B C in twice the working precision, rounded once, with an entrywise error bound."""
-    n = A.shape[0]
-    hi, lo, error_BC = _product(B, C)
-    top, bottom, error = _product(A, hi)
-    absA = np.abs(A)
-    value = top + (bottom + A @ lo)
-    error = error + absA @ (error_BC + gamma(n) * np.abs(lo)) * (1.0 + gamma(n))
-    error += gamma(2) * (np.abs(bottom) + absA @ np.abs(lo)) + 2.0 * UNIT * np.abs(value)
-    return Enclosed(value, error)
+    return (Pair.exact(A) @ (Pair.exact(B) @ Pair.exact(C))).rounded()
 
 
 def cholesky_shift(A: Enclosed) -> Vector:

@@ -237,11 +237,12 @@ class TestInverse:
         J = K.diagonal()
         n = D * D
         dense = np.array([K(sym(E)).ravel() for E in np.eye(n).reshape(n, D, D)])
-        low, high = spectrum_bounds(K, J, steps=15)
+        low, high = spectrum_bounds(K, J)
         basis = np.array([sym(E).ravel() for E in np.eye(n).reshape(n, D, D)])
         values = np.linalg.eigvals(np.diag(1.0 / J.ravel()) @ dense).real
         values = values[values > 1e-9]
-        assert low >= values.min() * (1 - 1e-6) and high <= values.max() * (1 + 1e-6)
+        assert low >= values.min() * (1 - 1e-6)
+        assert values.max() * (1 - 1e-6) <= high <= 1.2 * values.max()
         p_of_K = chebyshev_inverse(K, J)
         errors = np.linalg.eigvals(basis - np.array([p_of_K(K(sym(E))).ravel() for E in np.eye(n).reshape(n, D, D)]))
         assert np.abs(errors).max() < 0.35

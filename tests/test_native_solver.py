@@ -267,6 +267,27 @@ class TestHardInputs:
             values.append(np.linalg.slogdet(outcome.D)[1])
         assert values[0] == pytest.approx(values[1], abs=1e-6)
 
+    def test_second_attempt_after_a_breakdown(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A first attempt that breaks down far from the optimum is followed by a careful one."""
+        original = iteration_module.Iteration._step
+        calls = 0
+
+        def broken(self: Any, *arguments: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return None if calls == 3 else original(self, *arguments)
+
+        monkeypatch.setattr(iteration_module.Iteration, "_step", broken)
+        outcome = solve(spectrum(10, 1e3), rand_k(10, 3))
+        assert outcome.status is Status.OPTIMAL and outcome.stats.extra_stats["restarted"]
+
+    @pytest.mark.parametrize(("d", "k"), [(120, 90), (150, 30)])
+    def test_larger_sizes_in_single_precision(self, d: int, k: int) -> None:
+        B = spectrum(d, 1e3)
+        outcome = solve(B, rand_k(d, k))
+        assert outcome.status is Status.OPTIMAL
+        assert gap(LogDetProgram.single_node(B, rand_k(d, k)), outcome) <= 1e-6
+
 
 class TestPatterns:
     @pytest.mark.parametrize("d", [1, 2, 60])

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_validation_objectives import small_data
 
 from stepsize_opt.api import optimal_stepsize
 from stepsize_opt.sketches import BernQ, FiniteSketch, Identity, IndependentSampling, LayerWise, RandK, Sketch
 from stepsize_opt.structures import Direction
-from test_validation_objectives import small_data
 from validation.federated import Federated
 from validation.infimum import FederatedInfimum, Infimum, find_federated_infimum, find_infimum
 from validation.objectives import Layered, LogisticRegression, Quadratic

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_validation_objectives import small_data
 
 from stepsize_opt.sketches import BernQ, Gaussian, Identity, IndependentSampling, LayerWise, RandK, Sketch
-from test_validation_objectives import small_data
 from validation.federated import Federated
 from validation.objectives import Layered, LogisticRegression, Quadratic
 from validation.record import BITS_PER_NUMBER, first_below, log_steps

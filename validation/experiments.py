@@ -34,7 +34,7 @@ class Choice:
     """A method with its stepsize, ready to run.
 
     label: as in the figures' legend; ours: not among the paper's choices.
-    rate: det(D)^{1/d}; feasible: whether D is proved to satisfy the condition of the method, so that the theorem speaks.
+    rate: det(D)^{1/d}; feasible: whether D is proved to satisfy the method's condition, so that the theorem speaks.
     gap: certified distance from the optimum of its structure, None for a stepsize that is not an optimum.
     theory_iterations: iterations that the theory asks for, where they are not 2Δ⁰/(rate ε²) (distributed methods).
     lambda_D: of the distributed methods.
@@ -134,9 +134,7 @@ def panel_d(data: Dataset, reg: float, layers: int, fraction: float) -> Panel:
         Choice.of("no compression", optimal_stepsize(L, Identity(data.d), algorithm="det-CGD2"), Identity(data.d)),
         Choice.of("det-CGD2, Bern-q", optimal_stepsize(L, bern, algorithm="det-CGD2"), bern),
         Choice.of("det-CGD2, rand-k", optimal_stepsize(L, rand, algorithm="det-CGD2"), rand),
-        Choice.of(
-            "det-CGD1, rand-k, γᵢ diag⁻¹(Lᵢ)", optimal_stepsize(L, rand, structure=diagonal), rand, theorem=2
-        ),
+        Choice.of("det-CGD1, rand-k, γᵢ diag⁻¹(Lᵢ)", optimal_stepsize(L, rand, structure=diagonal), rand, theorem=2),
         Choice.of("det-CGD1, rand-k, optimal", optimal_stepsize(L, rand), rand, ours=True),
     )
     return Panel("d", data.name, f"{layers} layers, q = {sum(k) / sum(sizes):.3g}", objective, choices)

@@ -45,7 +45,7 @@ EUCLIDEAN = Axis("euclidean", "$E_K$, Euclidean", lambda curve: curve.euclidean)
 
 def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, columns: int = 3) -> Path:
     """One figure with a panel for each (data set, variant): the mean over seeds, shaded by two standard errors."""
-    plt = _pyplot()
+    plt = pyplot()
     groups = panels(curves)
     styles = _assign_styles(curves)
     rows = -(-len(groups) // columns)
@@ -120,7 +120,7 @@ def _assign_styles(curves: Sequence[Curve]) -> dict[str, tuple[str, Any, str]]:
 
 def bar_savings(records: Sequence[dict[str, Any]], path: Path) -> Path:
     """Predicted and observed saving of the optimal D for each data set of experiment (a)."""
-    plt = _pyplot()
+    plt = pyplot()
     names = [record["data"] for record in records]
     figure, axis = plt.subplots(figsize=(1.5 + 1.15 * len(names), 3.4))
     for shift, key, colour, hatch in ((-0.2, "predicted", "#0072B2", ""), (0.2, "observed", "#E69F00", "//")):
@@ -148,7 +148,7 @@ def bar_savings(records: Sequence[dict[str, Any]], path: Path) -> Path:
     return path
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
     """matplotlib.pyplot with a backend that needs no display."""
     try:
         import matplotlib
@@ -156,6 +156,6 @@ def _pyplot() -> Any:
         msg = "figures need matplotlib: pip install 'stepsize-opt[plots]'"
         raise ModuleNotFoundError(msg) from error
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot as plt
 
-    return pyplot
+    return plt

@@ -295,7 +295,7 @@ def measure_diagonal(d: int) -> list[Target]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and return 1 when a target does not hold."""
-    parser = argparse.ArgumentParser(prog="validation.native_benchmark", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="validation.native_benchmark", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small sizes only: a few seconds instead of minutes")
     default = os.environ.get(DATA_VARIABLE, "data")
     parser.add_argument(

@@ -62,7 +62,8 @@ class TwoLayerNetwork:
 
     def start(self) -> Vector:
         """A start away from the saddle at 0: small random weights from ``seed``."""
-        return self.radius * 0.5 * np.random.default_rng(self.seed).standard_normal(self.d) / np.sqrt(self.data.d)
+        draw = np.random.default_rng(self.seed).standard_normal(self.d)
+        return np.asarray(self.radius * 0.5 * draw / np.sqrt(self.data.d))
 
     def _forward(self, X: Matrix) -> tuple[Matrix, Matrix, Matrix]:
         """Hidden activations (s, m, h), output weights (s, h) and signed outputs −b·out (s, m)."""
@@ -92,7 +93,7 @@ class TwoLayerNetwork:
             [(self.gradient((x + e)[None]) - self.gradient((x - e)[None]))[0] for e in step * np.eye(self.d)]
         )
         rows /= 2.0 * step
-        return 0.5 * (rows + rows.T)
+        return np.asarray(0.5 * (rows + rows.T))
 
     def smoothness(self) -> Matrix:
         """The estimate described in the class, from ``samples`` points around the start; deterministic by ``seed``."""

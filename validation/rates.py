@@ -5,9 +5,10 @@ as ‖∇f(xᵏ)‖²_D, and its sum over a run, which is about what f decreases
 of squared norms, which depends on how long each coordinate waits (measured: standard deviations 3 to 1000 times
 smaller).  The checks use it; the plain average stands beside it.
 
-*Verdict.*  The mean over the seeds has a one-sided confidence bound on either side (Student's t).  The right side needs f^inf, which lies between a proved lower bound and the smallest value found, and
-it decreases in f^inf: so ``holds`` compares with the smaller right side (value found), ``violated`` with the larger
-one (proved bound).  Neither verdict rests on an estimate of f^inf.
+*Verdict.*  The mean over the seeds has a one-sided confidence bound on either side (Student's t).  The right side needs
+f^inf, which lies between a proved lower bound and the smallest value found, and it decreases in f^inf: so ``holds``
+compares with the smaller right side (value found), ``violated`` with the larger one (proved bound).  Neither verdict
+rests on an estimate of f^inf.
 
 *Theorem 3* bounds min_k E r_k, r_k = ‖∇f(xᵏ)‖²_{D/det(D)^{1/d}}.  The minimum of averages over few seeds is biased
 downwards, so what is checked is the weighted mean Σ w_k r_k/Σ w_k with w_k = (1 + λ_D/n)^{−k−1}, which the paper's

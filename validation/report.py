@@ -1,7 +1,7 @@
 """One HTML file with all figures, tables, settings and versions, and the numbers behind them.
 
-``reproduce`` runs the experiments, the sensitivity study and Table 1, and writes under its output folder: ``report.html``
-(self-contained), ``figures/*.png``, ``tables.json`` and ``raw/**/*.npz``, one file for each curve.
+``reproduce`` runs the experiments, the sensitivity study and Table 1, and writes under its output folder:
+``report.html`` (self-contained), ``figures/*.png``, ``tables.json`` and ``raw/**/*.npz``, one file for each curve.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _TEXT = {
     "allow D₂*, Theorem 1 promises nothing, and its bound can fail.",
     "c": "Conditions (12) ask for small steps: K in the tables is what they need for ε². The steps run here are fewer, "
     "and curves are compared at the level that all of them reach. Δ^inf is estimated by long runs, as in the paper.",
-    "d": "All compressed methods send the same number of coordinates on average. Bern-q with one q for all layers needs "
+    "d": "All compressed methods send equally many numbers on average. Bern-q with one q for all layers needs "
     "as many bits as no compression at all (the paper's “compression for free”); rand-k needs more.",
 }
 _STYLE = (
@@ -152,12 +152,12 @@ def _page(names: Sequence[str], tables: dict[str, Any], figures: dict[str, list[
     parts = [
         "<h1>Matrix stepsizes for compressed gradient descent: the experiments, with the optimal D</h1>",
         "<p>Logistic regression with the non-convex regulariser λ Σ x²/(1+x²), true gradients (checked by finite "
-        "differences), L = AᵀA/(4m) + 2λI. Verdicts compare the mean over seeds, with a one-sided confidence bound, with "
-        "the bound of the theorem; see the settings below.</p>",
+        "differences), L = AᵀA/(4m) + 2λI. Verdicts compare the mean over seeds, with a one-sided confidence bound, "
+        "with the bound of the theorem; see the settings below.</p>",
         "<h2>What the optimal D saves</h2>",
-        "<p>Iterations of the best of the paper's choices that satisfies its condition, divided by those of the optimal "
-        "D: predicted by the theory, and observed until G_K reaches the level. Above 1 the optimal D of det-CGD1 saves; "
-        "below 1 det-CGD2 with its own optimum is the better method there.</p>",
+        "<p>Iterations of the best of the paper's choices that satisfies its condition, divided by those of the "
+        "optimal D: predicted by the theory, and observed until G_K reaches the level. Above 1 the optimal D of "
+        "det-CGD1 saves; below 1 det-CGD2 with its own optimum is the better method there.</p>",
         *(_image(path) for path in figures.get("savings", ())),
         as_html(tables["savings"], list(tables["savings"][0])),
         "<h2>Do the bounds hold?</h2>",
@@ -178,8 +178,8 @@ def _page(names: Sequence[str], tables: dict[str, Any], figures: dict[str, list[
     if "predicted" in tables:
         parts += [
             "<h2>Predicted savings for two regularisations</h2>",
-            "<p>For rand-1 the diagonal stepsize is globally optimal just when the smallest eigenvalue of the correlation "
-            "matrix of L is at least ½; a large λ brings it there, and nothing is left to save.</p>",
+            "<p>For rand-1 the diagonal stepsize is globally optimal just when the smallest eigenvalue of the "
+            "correlation matrix of L is at least ½; a large λ brings it there, and nothing is left to save.</p>",
             as_html(tables["predicted"], list(tables["predicted"][0])),
             "<h2>Sensitivity to L</h2>",
             "<p>L taken as factor·L:</p>",
@@ -221,9 +221,11 @@ def versions() -> dict[str, str]:
     return out
 
 
-def demo_figure(path: Path, data: str = "breast_cancer", reg: float = 1e-3) -> Path:
-    """Experiment (a) on one data set as one figure, in less than a minute on embedded data."""
-    plan = Plan(datasets=(data,), reg=reg, seeds=8, iterations_a=1500)
+def demo_figure(
+    path: Path, data: str = "breast_cancer", reg: float = 1e-3, iterations: int = 1500, seeds: int = 8
+) -> Path:
+    """Experiment (a) on one data set as one figure; seconds on embedded data with the default sizes."""
+    plan = Plan(datasets=(data,), reg=reg, seeds=seeds, iterations_a=iterations)
     panel, infimum = build_panel(Job("a", data), plan)
     curves = [curve_of(panel, choice, infimum, plan) for choice in panel.choices]
     return draw(curves, ITERATIONS, WEIGHTED, f"{TITLES['a']}: {data}, λ = {reg:g}", path)

@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from solvers.maps import Indices, Matrix, Vector
-from stepsize_opt.sketches import Identity, Sketch, whole_number
+from stepsize_opt.checks import whole_number
+from stepsize_opt.sketches import Identity, Sketch
 from validation.checkpoint import read_checkpoint, write_checkpoint
 from validation.federated import Federated
 from validation.objectives import Objective
@@ -74,7 +75,7 @@ def run(
     checkpoint : a file to continue from when it exists, rewritten every ``checkpoint_every`` steps.  A run that is
         killed and started again with the same arguments returns the same numbers as one that was not.
     progress : show a bar on standard error.
-    on_divergence : ``"raise"`` raises :class:`Divergence`; ``"stop"`` returns the steps before it, with ``diverged_at``.
+    on_divergence : ``"raise"`` raises :class:`Divergence`; ``"stop"`` returns the steps before it.
 
     Raises
     ------
@@ -136,9 +137,13 @@ class _State:
         # The gradient at an arbitrary fixed point, and a product with D, tell one problem from another.
         point = np.random.default_rng(0).standard_normal((1, objective.d))
         gradient = objective.gradient(point)
-        empty = (np.empty((seeds, iterations)) for _ in range(len(_PER_STEP)))
         return _State(
-            np.tile(x0, (seeds, 1)), 0, *empty, np.empty((seeds, steps.size)), steps, np.vstack([gradient, point @ D])
+            X=np.tile(x0, (seeds, 1)),
+            k=0,
+            values=np.empty((seeds, steps.size)),
+            value_steps=steps,
+            probe=np.vstack([gradient, point @ D]),
+            **{name: np.empty((seeds, iterations)) for name in _PER_STEP},
         )
 
     def save(self, path: Path, key: dict[str, Any], states: Sequence[Any], used: int) -> None:

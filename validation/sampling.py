@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from solvers.maps import Indices, Matrix, Vector
-from stepsize_opt.sketches import RandK, Sketch, whole_number
+from stepsize_opt.checks import whole_number
+from stepsize_opt.sketches import RandK, Sketch
 
 # Numbers drawn for a seed in one chunk: enough that the calls cost little beside the steps, little enough for the
 # chunk of 32 seeds to stay within 16 MB.
@@ -25,7 +26,8 @@ _CHUNK_STEPS = 256
 class Draws(Protocol):
     """The sketches Sᵢ of ``steps`` steps for s seeds and n clients; V below has shape (s, n, d)."""
 
-    steps: int
+    @property
+    def steps(self) -> int: ...
 
     def mean(self, t: int, V: Matrix) -> Matrix:
         """(1/n) Σᵢ Sᵢ Vᵢ at step t, shape (s, d)."""
@@ -57,7 +59,7 @@ class Diagonals:
         return self.mean(t, V @ D)
 
     def sent(self, t: int) -> Vector:
-        return np.count_nonzero(self.diagonals[t], axis=(1, 2)).astype(float)
+        return np.asarray(np.count_nonzero(self.diagonals[t], axis=(1, 2)), dtype=float)
 
 
 @dataclass(frozen=True, eq=False)

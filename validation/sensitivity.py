@@ -1,11 +1,11 @@
 """What happens when L is not known exactly: wrong by a factor, or estimated from some of the rows.
 
-*A factor.*  Condition (3) is 2-homogeneous on the left and 1-homogeneous on the right, so D*(cL) = D*(L)/c: an L that is
-c times too large costs c times the iterations and is safe; one that is too small gives a D outside the condition.
+*A factor.*  Condition (3) is quadratic in D on the left and linear on the right, so D*(cL) = D*(L)/c: an L that is c
+times too large costs c times the iterations and is safe; one that is too small gives a D outside the condition.
 
 *An estimate.*  If L ⪯ cL̂, then E[SDLDS] ⪯ c E[SDL̂DS], so D*(L̂)/c is feasible for L.  The smallest such c,
-λmax(L̂^{−½}LL̂^{−½}), is a margin that always suffices; the margin that D*(L̂) really needs, 1/(largest feasible scale), is
-never larger and is measured here.
+λmax(L̂^{−½}LL̂^{−½}), is a margin that always suffices; the margin that D*(L̂) really needs, 1/(largest feasible scale),
+is never larger and is measured here.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ FRACTIONS = (0.05, 0.1, 0.2, 0.5)
 class FactorRow:
     """L taken as factor·L: is the D that comes out feasible, what does it guarantee, what happens in a run?
 
-    relative_rate: det(D)^{1/d} over that of the right L (a promise only if feasible); iterations: steps of the run until
-    G_K ≤ ε², None if not reached; verdict: of the bound of Theorem 1, or ``diverged``.
+    relative_rate: det(D)^{1/d} over that of the right L (a promise only if feasible); iterations: steps of the run
+    until G_K ≤ ε², None if not reached; verdict: of the bound of Theorem 1, or ``diverged``.
     """
 
     data: str

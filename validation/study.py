@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from solvers.maps import Indices, Matrix, Vector
-from stepsize_opt.complexity import iterations_needed, positive_number
-from stepsize_opt.sketches import whole_number
+from stepsize_opt.checks import positive_number, whole_number
+from stepsize_opt.complexity import iterations_needed
 from validation.checkpoint import read_checkpoint, write_checkpoint
 from validation.datasets import load_dataset
 from validation.experiments import DATASETS, EXPERIMENTS, Choice, Panel, panel_a, panel_b, panel_d, taus
 from validation.federated import Federated
-from validation.infimum import FederatedInfimum, Infimum, find_federated_infimum, find_infimum
+from validation.infimum import FederatedInfimum, Infimum, find_infimum
 from validation.objectives import LogisticRegression
 from validation.rates import check_distributed_rate, check_rate
 from validation.record import Run, log_steps
@@ -48,10 +48,10 @@ class Plan:
     reg_distributed: float = 0.1
     seeds: int = 16
     seed: int = 0
-    iterations_a: int = 4000
-    iterations_b: int = 1500
+    iterations_a: int = 3000
+    iterations_b: int = 1000
     iterations_c: int = 1000
-    iterations_d: int = 2000
+    iterations_d: int = 1000
     clients: tuple[int, ...] = (10, 30, 100)
     layers: int = 4
     fraction: float = 0.25
@@ -90,7 +90,7 @@ class Curve:
     """One stored curve: ``meta`` says what it is and what was found, the arrays hold the numbers.
 
     steps: log-spread steps k; weighted, euclidean: G_k and E_k for each seed there, shape (s, steps); bits: at these
-    steps, on average; mean_weighted, mean_euclidean: the averages over seeds at every k = 1 … K; values, value_steps: f.
+    steps, on average; mean_weighted, mean_euclidean: averages over seeds at every k = 1 … K; values, value_steps: f.
     """
 
     meta: dict[str, Any]
@@ -168,7 +168,9 @@ def build_panel(job: Job, plan: Plan) -> tuple[Panel, Infimum | FederatedInfimum
     if job.experiment == "c":
         from validation.distributed_experiment import panel_c
 
-        return panel_c(data, plan.reg_distributed, job.parameter, plan.epsilon2_distributed, plan.seed)
+        return panel_c(
+            data, plan.reg_distributed, job.parameter, plan.epsilon2_distributed, plan.iterations_c, plan.seed
+        )
     if job.experiment == "a":
         panel = panel_a(data, plan.reg)
     elif job.experiment == "b":
@@ -260,7 +262,7 @@ def _describe(
     theory = choice.theory_iterations
     if theory is None:
         theory = float(iterations_needed(choice.rate, epsilon2, record.start_value - whole.found))
-    return _plain(
+    found: dict[str, Any] = _plain(
         {
             "experiment": panel.experiment,
             "dataset": panel.dataset,
@@ -293,6 +295,7 @@ def _describe(
             "verdict": check.verdict if choice.feasible else f"{check.verdict} (no guarantee)",
         }
     )
+    return found
 
 
 def run_plan(
@@ -332,7 +335,9 @@ def _finished(jobs: Sequence[Job], plan: Plan, output: Path, workers: int) -> It
 def jobs_in_order(jobs: Sequence[Job]) -> list[Job]:
     """By experiment, then data set in the order of the paper's list, then parameter."""
     known = {name: i for i, name in enumerate(DATASETS)}
-    return sorted(jobs, key=lambda job: (job.experiment, known.get(job.dataset, len(known)), job.dataset, job.parameter))
+    return sorted(
+        jobs, key=lambda job: (job.experiment, known.get(job.dataset, len(known)), job.dataset, job.parameter)
+    )
 
 
 def predicted_savings(plan: Plan, regs: Sequence[float] = (1e-3, 1e-1)) -> list[dict[str, Any]]:

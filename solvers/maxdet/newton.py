@@ -1,4 +1,4 @@
-"""The Newton system of a point and its solution, by conjugate gradients or, for a diagonal X, by a dense solve.
+"""The Newton system of a point and its solution by conjugate gradients.
 
 The linearised optimality conditions  X⁻¹ + F′*(Z) = 0,  F + W dZ W = σμ Z⁻¹ − dF  reduce to
 
@@ -14,7 +14,6 @@ exactly, by the Woodbury formula; conjugate gradients see what remains.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +27,7 @@ from solvers.program import BlockPattern
 # A pair counts as active when it outweighs the entrywise part of the system by this factor.
 _ACTIVE = 20.0
 # Pairs taken exactly at most: their Gram matrix is then as cheap as a few products with the whole system.
-_MAX_PAIRS = 1200
+_MAX_PAIRS = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +43,6 @@ class NewtonSystem:
     def apply(self, Y: Matrix) -> Matrix:
         """𝓗(Y), projected onto the pattern."""
         p, model = self.p, self.model
-        d = len(Y)
         out = Y.copy()
         t = float(np.trace(Y))
         for family, state in zip(model.program.families, p.states, strict=True):
@@ -62,7 +60,6 @@ class NewtonSystem:
             if state.Lam is not None:
                 half = state.Lam @ Y @ state.Rt
                 out += half + half.T
-        assert out.shape == (d, d)
         return model.project(out)
 
     def precondition(self, Y: Matrix) -> Matrix:
@@ -176,42 +173,3 @@ def solve_by_cg(system: NewtonSystem, rhs: Matrix, tolerance: float, max_iterati
         direction = z + (rho / previous) * direction
         k += 1
     return sym(Y), k
-
-
-def diagonal_solver(model: Model, p: Point) -> Callable[[Matrix], Matrix] | None:
-    """A dense solver of the system when X is diagonal and every 𝒬 the identity; otherwise None.
-
-    With S_k = e_k λ_kᵀ + λ_k e_kᵀ (λ_k the columns of Λ) and P̂_j = C P_j C the entries of 𝓗 are
-    δ_kl + 2(Λ∘R̃)_kl + Σ_j ⟨P̂_j S_k P̂_j, S_l⟩ = … + 2 Σ_j (M_kl M_lk + (M Λ)_kl P̂_kl) with M = ΛP̂_j, and for a linear
-    family just Σ_j P̂_kl².
-    """
-    pattern = model.program.pattern
-    if not (isinstance(pattern, BlockPattern) and max(pattern.sizes) == 1):
-        return None
-    if not all(family.is_plain for family in model.program.families):
-        return None
-    d = pattern.d
-    c = np.diagonal(p.C)
-    H = np.eye(d)
-    for state in p.states:
-        P = c[:, None] * state.P * c
-        if state.Lam is None:
-            H += np.einsum("nkl,nkl->kl", P, P)
-        else:
-            M = state.Lam @ P
-            H += 2.0 * np.einsum("nkl,nlk->kl", M, M)
-            H += 2.0 * np.einsum("nkl,nkl->kl", M @ state.Lam, P)
-            H += 2.0 * state.Lam * state.Rt
-        if state.slope:
-            P2 = c[:, None] * state.P2 * c
-            w = np.diagonal(twice_symmetric(state.Lam, P2)) * state.slope
-            total = float(np.einsum("nii->", state.Z))
-            H += state.slope**2 * float(np.sum(state.G**2)) - np.add.outer(w, w)
-            H += state.slope * total * (np.eye(d) - 1.0 / model.program.root)
-    factor = np.linalg.cholesky(sym(H))
-
-    def solve(rhs: Matrix) -> Matrix:
-        y = np.linalg.solve(factor.T, np.linalg.solve(factor, np.diagonal(rhs)))
-        return np.diag(y)
-
-    return solve

@@ -16,7 +16,8 @@ import numpy as np
 
 from solvers.base import Settings
 from solvers.maps import Matrix
-from solvers.maxdet.newton import diagonal_solver, newton_system, solve_by_cg
+from solvers.maxdet.dense import MAX_UNKNOWNS, SMALL, dense_solver, unknowns
+from solvers.maxdet.newton import newton_system, solve_by_cg
 from solvers.maxdet.point import FamilyState, Model, Point, congruence
 from solvers.maxdet.program import Family, MaxDetOutcome, MaxDetProgram, Stack
 from solvers.native.linalg import blas_threads, cholesky, sym
@@ -35,6 +36,7 @@ class MaxDetOptions:
     neighbourhood: a step is shortened when the smallest complementarity product falls below this fraction of μ.
     cg_accuracy: relative residual of the Newton system; the bound holds for inexact steps too.
     max_cg: cap of conjugate gradient iterations in one solve.
+    slow_cg: after a solve with more iterations than this, factorise instead where memory allows.
     stall_limit: give up after so many steps without a better gap.
     max_iters: steps when the settings give no limit; a healthy solve takes 10 to 30.
     """
@@ -46,6 +48,7 @@ class MaxDetOptions:
     neighbourhood: float = 1e-6
     cg_accuracy: float = 1e-3
     max_cg: int = 300
+    slow_cg: int = 60
     stall_limit: int = 15
     max_iters: int = 120
 
@@ -70,6 +73,7 @@ class _Best:
     iterations: int = 0
     cg_iterations: int = 0
     stalled: int = 0
+    slow: bool = False
 
 
 def solve_maxdet(program: MaxDetProgram, settings: Settings) -> MaxDetOutcome:
@@ -174,10 +178,12 @@ def _step(
 def _linear_solver(
     model: Model, p: Point, options: MaxDetOptions, settings: Settings, best: _Best
 ) -> Callable[[Matrix], Matrix]:
-    """rhs ↦ Y with 𝓗(Y) = rhs."""
-    dense = diagonal_solver(model, p)
-    if dense is not None:
-        return dense
+    """rhs ↦ Y with 𝓗(Y) = rhs: a factorisation for few unknowns or where conjugate gradients have become slow."""
+    size = unknowns(model)
+    if 0 < size <= SMALL or (best.slow and 0 < size <= MAX_UNKNOWNS):
+        dense = dense_solver(model, p)
+        if dense is not None:
+            return dense
     system = newton_system(model, p)
     # A residual ρ of the Newton system weakens the bound by about ρ²/2, which must stay below the gap.
     gap = min(1.0, max(best.upper - best.lower, settings.tol * model.program.d)) / model.program.d
@@ -186,6 +192,7 @@ def _linear_solver(
     def solve(rhs: Matrix) -> Matrix:
         Y, iterations = solve_by_cg(system, rhs, accuracy, options.max_cg)
         best.cg_iterations += iterations
+        best.slow = best.slow or iterations > options.slow_cg
         return Y
 
     return solve
@@ -222,7 +229,8 @@ def _correction(
     """The second-order part of the complementarity along a step, as a change of Z.
 
     In the Nesterov–Todd frame F and Z are both Diag(√s), and the product of their changes is divided by the mean of
-    √s_a and √s_b; a quadratic family adds G F₂ G for the curvature F₂ = −Hᵀ𝒬(C YΛY Cᵀ)H of F itself.
+    √s_a and √s_b.  The curvature F₂ of F itself adds G F₂ G: F₂ = −Hᵀ𝒬(C YΛY Cᵀ)H for a quadratic family, and
+    c′ ((tr Y)²/root − tr Y²)/2 · I for the determinant.
     """
     root = np.sqrt(np.sqrt(state.s))
     frame = state.V * root[:, None, :]
@@ -234,6 +242,10 @@ def _correction(
     if state.Lam is not None:
         curved = congruence(family.factors, family.Q.apply(sym(C @ Y @ state.Lam @ Y @ C.T)))
         out = out - state.G @ curved @ state.G
+    if state.slope:
+        root_size = model.program.root
+        bend = 0.5 * state.slope * (float(np.trace(Y)) ** 2 / root_size - float(np.sum(Y * Y)))
+        out = out + bend * (state.G @ state.G)
     return np.asarray(out)
 
 

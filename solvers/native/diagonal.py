@@ -146,24 +146,26 @@ def solve_diagonal(
                     break
                 h = np.asarray(lapack.dpotrs(KH, 1.0 - nu * v, lower=1)[0])
             length = 1.0 if float(np.min(h)) > -0.9 else 0.9 / -float(np.min(h))
-            K = None
-            while K is None and length > 1e-8:
+            cut = False
+            while True:
                 trial = x * (1.0 + length * h)
                 N = _scaled(M, trial)
                 K = _factor(N)
                 factorisations += 1
-                if K is None:
-                    length *= 0.6
-            if K is None:
-                status = Status.INACCURATE
-                break
-            if length < 1.0:
-                # A step that had to be cut ends too close to the boundary: go back a little.
+                if K is not None or length < 1e-8:
+                    break
+                length *= 0.6
+                cut = True
+            if K is not None and cut:
+                # A step that had to be cut ends too close to the boundary: go back a little (the set is convex).
                 length *= 0.9
                 trial = x * (1.0 + length * h)
                 N = _scaled(M, trial)
                 K = _factor(N)
                 factorisations += 1
+            if K is None:
+                status = Status.INACCURATE
+                break
             x = trial
             steps += 1
     except KeyboardInterrupt:

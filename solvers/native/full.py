@@ -32,6 +32,14 @@ from solvers.native.scaling import Scaling
 from solvers.native.schur import effective_beta
 
 
+def _signed_gram(A: Matrix, weights: Vector) -> Matrix:
+    """A Diag(w) Aᵀ; for w ≥ 0 as S Sᵀ, which BLAS computes at half the cost of a product."""
+    if np.all(weights >= 0.0):
+        S = A * np.sqrt(weights)
+        return np.asarray(S @ S.T)
+    return np.asarray((A * weights) @ A.T)
+
+
 @dataclass(frozen=True, eq=False)
 class FullModel:
     """maximise log det D subject to 𝒬(D B D) ⪯ D, D a full matrix."""
@@ -58,7 +66,7 @@ class FullModel:
     def _constraint(self, C: Matrix, C_inverse: Matrix, lam: Vector) -> Matrix:
         """F̃ = I − C⁻¹ 𝒬(C Λ Cᵀ) C⁻ᵀ; the cheap map needs one product, diag(D B D)_j = Σ_k λ_k C_jk²."""
         if isinstance(self.Q, DiagonalPlusScaled):
-            F = (C_inverse * (-self.Q.alpha * ((C * C) @ lam))) @ C_inverse.T
+            F = -_signed_gram(C_inverse, self.Q.alpha * ((C * C) @ lam))
             add_to_diagonal(F, 1.0 - self.Q.beta * lam)
             return sym(F)
         F = -(C_inverse @ self.Q.apply((C * lam) @ C.T) @ C_inverse.T)
@@ -69,7 +77,7 @@ class FullModel:
         """R̃ = Cᵀ 𝒬*(C⁻ᵀ Z̃ C⁻¹) C."""
         if isinstance(self.Q, DiagonalPlusScaled):
             diagonal = np.einsum("ij,ij->j", Zt @ C_inverse, C_inverse)
-            R = (C.T * (self.Q.alpha * diagonal)) @ C
+            R = _signed_gram(C.T, self.Q.alpha * diagonal)
             R += self.Q.beta * Zt
             return sym(R)
         return sym(C.T @ self.Q.adjoint(C_inverse.T @ Zt @ C_inverse) @ C)
@@ -97,7 +105,7 @@ class FullModel:
         K = cholesky(M)
         if K is None:
             return None
-        lam, U = eigh(sym(K.T @ (p.lam[:, None] * K)))
+        lam, U = eigh(_signed_gram(K.T, p.lam))
         KU = K @ U
         Zt = sym(KU.T @ (p.Zt + dZt) @ KU)
         C_inverse = (U.T @ triangular_inverse(K)) @ p.C_inverse
@@ -125,10 +133,10 @@ class FullModel:
             second = np.einsum("ij,ij->i", CXlam, CX)
             Ci = p.C_inverse
             F1 = (Ci * (-2.0 * alpha * first)) @ Ci.T
-            F2 = (Ci * (-alpha * second)) @ Ci.T
+            F2 = -_signed_gram(Ci, alpha * second)
             if beta != 0.0:
                 F1 -= (beta * (p.lam[:, None] + p.lam)) * X
-                F2 -= beta * ((X * p.lam) @ X)
+                F2 -= beta * _signed_gram(X, p.lam)
             F1 += X
             return sym(F1), sym(F2)
         Ci = p.C_inverse

@@ -1,7 +1,7 @@
 """An approximate inverse of the curvature K by a fixed polynomial.
 
-K[X] = X + ΛXR̃ + R̃XΛ costs one product.  After division by its diagonal J_ij = 1 + λᵢR̃ⱼⱼ + λⱼR̃ᵢᵢ its condition
-number is about ten, so a Chebyshev polynomial p of low degree in J⁻¹K gives p(K) ≈ K⁻¹.  The polynomial is
+K[X] = X + ΛXR̃ + R̃XΛ costs one product.  Division by its diagonal J_ij = 1 + λᵢR̃ⱼⱼ + λⱼR̃ᵢᵢ brings its condition
+number below about ten, so a Chebyshev polynomial p of low degree in J⁻¹K gives p(K) ≈ K⁻¹.  The polynomial is
 chosen once for each Newton step: p(K) is then a fixed, symmetric, positive definite map, the outer conjugate
 gradients stay exact for it, and the error of p only leaves a fraction of the dual residual behind.
 """
@@ -23,6 +23,9 @@ Array = NDArray[Any]  # float64, or float32 where a direction is enough
 _POLYNOMIAL_ERROR = 0.2
 _MAX_DEGREE = 8
 _LANCZOS_STEPS = 5
+_MAX_LANCZOS_STEPS = 16
+# Relative residual at which the largest Ritz value is good enough.
+_RESIDUAL = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +61,17 @@ def _norm(X: Array) -> float:
 
 
 def spectrum_bounds(
-    K: Callable[[Array], Array], J: Array, mask: Array | None = None, steps: int = _LANCZOS_STEPS
+    K: Callable[[Array], Array],
+    J: Array,
+    mask: Array | None = None,
+    steps: int = _LANCZOS_STEPS,
+    max_steps: int = _MAX_LANCZOS_STEPS,
 ) -> tuple[float, float]:
     """Estimates of the extreme eigenvalues of J^{-1/2} K J^{-1/2}, by a few Lanczos steps from a fixed random start.
 
-    ``mask`` holds ones on the pattern of the matrices that K acts on, all of them if it is None.
+    The lower one is a Ritz value, above the true end.  The upper one is a Ritz value plus its residual norm, and steps
+    are added until that residual is small: beyond the upper end of its interval a Chebyshev polynomial explodes, below
+    the lower end it is only less accurate.  ``mask`` holds ones on the pattern that K acts on, all of it if None.
     """
     d = J.shape[0]
     root = 1.0 / np.sqrt(J)
@@ -74,7 +83,7 @@ def spectrum_bounds(
     alphas: list[float] = []
     betas: list[float] = []
     beta = 0.0
-    for _ in range(min(steps, d * (d + 1) // 2)):
+    while True:
         Y = K(X * root) * root
         alpha = float(np.vdot(X, Y))
         Y -= alpha * X
@@ -82,13 +91,15 @@ def spectrum_bounds(
         alphas.append(alpha)
         beta = _norm(Y)
         betas.append(beta)
-        if beta < 1e-8 * abs(alpha):  # an invariant subspace: the Ritz values are exact
-            break
+        m = len(alphas)
+        invariant = beta < 1e-6 * abs(alpha)  # single precision sees nothing below that
+        if m >= steps or invariant:
+            ritz, vectors = np.linalg.eigh(np.diag(alphas) + np.diag(betas[:-1], 1) + np.diag(betas[:-1], -1))
+            low, high = float(ritz[0]), float(ritz[-1])
+            residual = abs(beta * float(vectors[-1, -1]))
+            if invariant or residual <= _RESIDUAL * high or m >= max_steps:
+                return low, high + residual
         previous, X = X, Y / beta
-    m = len(alphas)
-    ritz = np.linalg.eigvalsh(np.diag(alphas) + np.diag(betas[: m - 1], 1) + np.diag(betas[: m - 1], -1))
-    # Ritz values lie inside the spectrum; the last residual says how far outside its ends may be.
-    return float(ritz[0]), float(ritz[-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +138,8 @@ def chebyshev_inverse(
 ) -> ChebyshevInverse:
     """The polynomial of the smallest degree whose error on the estimated spectrum is below ``error``."""
     low, high = spectrum_bounds(K, J, mask)
-    # Five Lanczos steps find the ends of the spectrum to a few per cent from inside; the margins cover the rest.
-    low, high = 0.8 * low, 1.1 * high
+    # The smallest Ritz value lies above the end of the spectrum, by a few per cent as a rule.
+    low, high = 0.8 * low, 1.05 * high
     if not low > 0.0:
         low = 0.05 * high
     gamma = (np.sqrt(high) - np.sqrt(low)) / (np.sqrt(high) + np.sqrt(low))

@@ -4,10 +4,10 @@ Eliminating dD from  K dD − F′*dZ = r₁,  F′dD + W dZ W = r₂  leaves
 
     (F′ K⁻¹ F′* + W·W) dZ = r₂ − F′K⁻¹r₁,
 
-whose condition number after a diagonal preconditioner in the basis V of W = V Diag(t) Vᵀ stays between 10 and
-100 for every μ.  In that basis write Ẑ = VᵀdZ̃V.  Pairs (i, j) with tᵢ and tⱼ both large belong to slack
-directions: there the term tᵢtⱼ dominates, the equation is solved by its diagonal, and conjugate gradients run
-on the r rows of the active directions only.  A symmetric Ẑ without its slack block is held as an r×d array Y:
+whose condition number, after a diagonal preconditioner in the basis V of W = V Diag(t) Vᵀ, does not grow as
+μ → 0.  In that basis write Ẑ = VᵀdZ̃V.  Pairs (i, j) with tᵢ and tⱼ both large belong to slack directions: there
+the term tᵢtⱼ dominates, the equation is solved by its diagonal, and conjugate gradients run on the r rows of the
+active directions only.  A symmetric Ẑ without its slack block is held as an r×d array Y:
 
     Ẑ = H_a + H_aᵀ,   H = Y with the r×r part halved,   ⟨Ẑ, Ẑ′⟩ = Σ w ∘ Y ∘ Y′,  w = 1 on the r×r part, else 2.
 

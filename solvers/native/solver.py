@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,17 @@ from solvers.native.settings import NativeOptions
 from solvers.native.starts import full_start, warm_full_start, warm_general_start
 from solvers.outcome import Outcome, SolverStats, Status
 from solvers.program import Constraint, LogDetProgram, ScaledPattern
+
+# Above this multiple of the tolerance a breakdown is not a matter of rounding, and a second attempt is worth it.
+_FAR = 100.0
+_CAREFUL: dict[str, Any] = {
+    "start_fraction": 0.5,
+    "step_fraction": 0.85,
+    "corrector_below": 0.0,
+    "neighbourhood": 0.05,
+    "single_precision_from": 10**9,
+    "cg_accuracy": 0.3,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,12 +149,20 @@ class NativeSolver(Solver):
             return _failure("no strictly feasible start: B is not numerically positive definite")
         setup = time.perf_counter() - began
         report = _iterate(model, start, settings, options, limits, upper)
+        restarted = False
+        if report.status is Status.INACCURATE and not report.statistics["gap"] <= _FAR * settings.tol:
+            # Broken down far from the optimum: once more from deeper inside, with plain and careful steps.
+            careful = replace(options, **_CAREFUL)
+            deeper = full_start(model, careful.start_fraction, [])
+            second = None if deeper is None else _iterate(model, deeper, settings, careful, limits, upper)
+            if second is not None and second.statistics["gap"] < report.statistics["gap"]:
+                report, restarted = second, True
         return Report(
             report.status,
             report.D,
             report.duals,
             report.steps,
-            {**report.statistics, "setup_time": setup, "closed_form": False},
+            {**report.statistics, "setup_time": setup, "closed_form": False, "restarted": restarted},
             report.message,
         )
 

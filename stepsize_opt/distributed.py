@@ -1,0 +1,338 @@
+"""The optimal stepsize and the smallest number of iterations for n clients: the public function.
+
+Distributed det-CGD1, x⁺ = x − (D/n) Σ Sᵢ∇fᵢ(x), and det-CGD2, x⁺ = x − (1/n) Σ Tᵢ D∇fᵢ(x), reach E‖∇f‖² ≤ ε² (in the norm
+of D/det(D)^{1/d}) after K steps under the conditions of Corollary 1 of the paper, called (12) and (12′):
+
+    D L D ⪯ D,     λ_D ≤ min{ n/K, nε² det(D)^{1/d}/(4Δ^inf) },     K ≥ 12Δ⁰/(det(D)^{1/d} ε²).
+
+The derivations are in ``docs/distributed.md``; each module ``distributed_*`` states what it uses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from solvers.base import Settings
+from solvers.maps import Matrix, connected_labels
+from solvers.outcome import SolverStats, Status
+from solvers.program import Pattern, ScaledPattern
+from solvers.registry import get_solver
+from stepsize_opt.api import ALGORITHMS
+from stepsize_opt.checks import positive_number, whole_number
+from stepsize_opt.distributed_conditions import CentredMap, ClientGroup, Conditions, dominating_factor
+from stepsize_opt.distributed_fit import Direction, Fitted, binding_conditions, fit_K, fit_some_K, fit_whole
+from stepsize_opt.distributed_programs import Translation, without_redundant_clients
+from stepsize_opt.distributed_result import DistributedCertificate, DistributedResult, TightResult
+from stepsize_opt.distributed_solve import Search
+from stepsize_opt.distributed_targets import Targets
+from stepsize_opt.distributed_tight import tighten
+from stepsize_opt.reductions import _commutes
+from stepsize_opt.sketches import Sketch
+from stepsize_opt.smoothness import (
+    SMOOTHNESS_REMEDY,
+    check_positive_definite,
+    power_of_two_scaling,
+    read_matrix,
+)
+from stepsize_opt.structures import Structure, pattern_of
+
+__all__ = ["DistributedCertificate", "DistributedResult", "TightResult", "optimal_distributed_stepsize"]
+
+
+def optimal_distributed_stepsize(
+    smoothness: Sequence[Any],
+    sketch: Sketch | Sequence[Sketch],
+    *,
+    epsilon2: float,
+    initial_gap: float,
+    delta_inf: float,
+    iterations: int | None = None,
+    mean_smoothness: Any = None,
+    algorithm: str = "det-CGD1",
+    structure: Structure = "full",
+    solver: str = "auto",
+    tol: float = 1e-6,
+    tight: bool = False,
+    verbose: bool = False,
+    time_limit: float | None = None,
+    max_iters: int | None = None,
+    **options: Any,
+) -> DistributedResult:
+    """The globally optimal D and the smallest K under the distributed conditions (12) or (12′), with a proof.
+
+    Without ``iterations`` the smallest K comes from the one convex program without K,
+
+        maximise log det D   subject to   D ⪯ L⁻¹,   λ_D ≤ nε² min{1/(12Δ⁰), 1/(4Δ^inf)} det(D)^{1/d},
+
+    because K ≥ 12Δ⁰/(det(D)^{1/d}ε²) is tight at the optimum.  K is then rounded up to a whole number and D rescaled, so
+    that all of (12) holds exactly for the K returned.  With ``iterations=K`` the D of largest determinant is found for
+    that K; a K for which (12) has no solution gets the status ``infeasible`` and the smallest K that has one.
+
+    Parameters
+    ----------
+    smoothness : the clients' matrices L₁, …, L_n, each d×d symmetric positive semidefinite.
+    sketch : the law of every Sᵢ (or Tᵢ), or one sketch for each client.
+    epsilon2, initial_gap, delta_inf : ε² > 0, Δ⁰ = f(x⁰) − f^inf ≥ 0 and Δ^inf = f^inf − (1/n)Σfᵢ^inf ≥ 0.
+    iterations : K, a whole number; None finds the smallest.
+    mean_smoothness : L of f = (1/n)Σfᵢ, positive definite; None takes (1/n)ΣLᵢ.
+    algorithm : ``"det-CGD1"`` for (12), ``"det-CGD2"`` for (12′).
+    structure : ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
+    solver : ``"auto"`` (the project's own), or a name from :func:`available_solvers`.
+    tol : the certified relative excess of K over the best possible that is asked for.
+    tight : also minimise K under the bound of Theorem 3 itself, over the multiples of the D found.
+    verbose, time_limit, max_iters, options : for each solve, as in :func:`optimal_stepsize`.
+
+    Returns
+    -------
+    DistributedResult with ``D``, ``K``, ``lambda_D``, ``rate``, ``binding``, ``gap``, ``status`` and ``certificate``.
+
+    Raises
+    ------
+    ValueError, TypeError : for input that is not as described; the message names the argument.
+    SolverUnavailable : for a solver that is not installed or has no licence.
+    RuntimeError : when no solver returned a usable matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import RandK
+    >>> from stepsize_opt.distributed import optimal_distributed_stepsize
+    >>> clients = [np.diag([1.0, 2.0]), np.diag([3.0, 1.0])]
+    >>> result = optimal_distributed_stepsize(clients, RandK(2, 1), epsilon2=1e-2, initial_gap=1.0, delta_inf=0.5)
+    >>> result.status, result.K
+    ('optimal', 3601)
+    """
+    positive_number("tol", tol)
+    if algorithm not in ALGORITHMS:
+        msg = f"algorithm must be one of {', '.join(map(repr, ALGORITHMS))}, got {algorithm!r}"
+        raise ValueError(msg)
+    requested = None if iterations is None else whole_number("iterations", iterations)
+    matrices, sketches, L = _read_clients(smoothness, sketch, mean_smoothness)
+    targets = Targets(epsilon2, initial_gap, delta_inf, len(matrices))
+    pattern = pattern_of(structure, len(L))
+    if solver not in ("auto", "native"):
+        get_solver(solver)  # raises for an unknown or absent solver before any work
+    # det(D)^{1/d} enters K once directly and once through λ_D, so the program must be twice as exact as K.
+    settings = Settings(
+        tol=tol / 4.0, verbose=verbose, time_limit=time_limit, max_iters=max_iters, extra=dict(options)
+    )
+    conditions, linear, notes = _reduce(matrices, sketches, L, pattern, algorithm)
+    search = Search(conditions, Translation.of(conditions, linear), solver, settings)
+    K = requested if requested is not None else (1 if targets.initial_gap == 0.0 else None)
+    answer = _answer(search, targets, K, requested, tol)
+    nonzeros = tuple(answer[1] * s.expected_nonzeros for s in sketches)
+    result = _result(search, targets, answer, notes, nonzeros, tol)
+    result = replace(
+        result,
+        algorithm=algorithm,
+        sketch=", ".join(dict.fromkeys(map(str, sketches))),
+        structure=str(structure),
+        iterations_requested=requested,
+    )
+    if tight:
+        homogeneous = search.homogeneous[1] if search.homogeneous is not None else None
+        bound = None if homogeneous is None else homogeneous.at_variance(1.0)
+        result = replace(result, tight=tighten(conditions, targets, answer[0], result.K, bound))
+    return result
+
+
+Answer = tuple[Fitted, int, DistributedCertificate, Status, str]
+
+
+def _answer(search: Search, targets: Targets, K: int | None, requested: int | None, tol: float) -> Answer:
+    """(D, K, certificate, status, message) for a given K, or for the smallest one when K is None."""
+    if K is not None:
+        fitted, certificate = _given(search, targets, K)
+        if certificate.feasible:
+            return fitted, K, certificate, _status(search, certificate, tol), ""
+        if requested is None:
+            msg = "the conditions could not be proved for K = 1"
+            raise RuntimeError(msg)
+    fitted, smallest, certificate = _smallest(search, targets)
+    if requested is None:
+        return fitted, smallest, certificate, _status(search, certificate, tol), ""
+    if requested < certificate.smallest_K:
+        message = f"K = {requested} is proved too small; the smallest K that works is {smallest}"
+        return fitted, smallest, certificate, Status.INFEASIBLE, message
+    message = f"K = {requested} could not be decided: {smallest} works, below {certificate.smallest_K} nothing does"
+    return fitted, smallest, certificate, Status.INACCURATE, message
+
+
+def _given(search: Search, targets: Targets, K: int) -> tuple[Fitted, DistributedCertificate]:
+    c, factor = targets.clients / K, targets.det_factor
+    direction = _needed(search.best_direction(c, factor), search)
+    fitted = fit_K(search.conditions, targets, direction, K)
+    if fitted is None:
+        msg = f"the answer of {_names(search)} could not be repaired to a feasible stepsize"
+        raise RuntimeError(msg)
+    upper = search.upper_bound(c * (1.0 + 1e-15), factor * (1.0 + 1e-15))
+    smallest = K if targets.enough(K, fitted.tau) else targets.least_iterations(math.exp(upper))
+    return fitted, DistributedCertificate(targets.enough(K, fitted.tau), fitted.log_tau, upper, min(K, smallest))
+
+
+def _smallest(search: Search, targets: Targets) -> tuple[Fitted, int, DistributedCertificate]:
+    kappa = targets.kappa
+    direction = _needed(search.best_direction(math.inf, kappa), search)
+    free = fit_some_K(search.conditions, targets, direction)
+    whole = None if free is None else fit_whole(search.conditions, targets, direction, free)
+    if free is None or whole is None:
+        msg = f"the answer of {_names(search)} could not be repaired to a feasible stepsize"
+        raise RuntimeError(msg)
+    upper = search.upper_bound(math.inf, kappa * (1.0 + 1e-15))
+    best = targets.least_iterations(math.exp(upper) * (1.0 + 1e-15)) if math.isfinite(upper) else 1
+    K, fitted = whole
+    return fitted, K, DistributedCertificate(True, free.log_tau, upper, best)
+
+
+def _needed(direction: Direction | None, search: Search) -> Direction:
+    if direction is None:
+        msg = f"no solver returned a stepsize for d = {search.conditions.d}: {'; '.join(search.notes) or 'no point'}"
+        raise RuntimeError(msg)
+    return direction
+
+
+def _names(search: Search) -> str:
+    return " + ".join(dict.fromkeys(run.solver_name for run in search.runs)) or "no solver"
+
+
+def _status(search: Search, certificate: DistributedCertificate, tol: float) -> Status:
+    if certificate.gap <= tol:
+        return Status.OPTIMAL
+    stopped = [s for s in search.statuses if s in (Status.USER_LIMIT, Status.INTERRUPTED)]
+    return stopped[0] if stopped else Status.INACCURATE
+
+
+def _result(
+    search: Search, targets: Targets, answer: Answer, notes: list[str], nonzeros: tuple[float, ...], tol: float
+) -> DistributedResult:
+    fitted, K, certificate, status, message = answer
+    if not message and status is not Status.OPTIMAL:
+        message = f"{status.meaning}; {status.remedy}"
+    D = search.conditions.lift(fitted.D)
+    D.setflags(write=False)
+    runs = search.runs
+    stats = SolverStats(
+        solver_name=_names(search),
+        solve_time=math.fsum(run.solve_time or 0.0 for run in runs),
+        setup_time=math.fsum(run.setup_time or 0.0 for run in runs),
+        num_iters=sum(run.num_iters or 0 for run in runs),
+        extra_stats={"runs": [run.extra_stats for run in runs]},
+    )
+    return DistributedResult(
+        status=status.value,
+        D=D,
+        K=K,
+        lambda_D=fitted.variance,
+        rate=fitted.tau,
+        binding=binding_conditions(search.conditions, targets, fitted, K),
+        certificate=certificate,
+        targets=targets,
+        numbers_per_client=nonzeros,
+        solver_stats=stats,
+        reductions=tuple([*notes, *search.notes]),
+        algorithm="",
+        sketch="",
+        structure="",
+        tol=tol,
+        message=message,
+    )
+
+
+def _read_clients(
+    smoothness: Sequence[Any], sketch: Sketch | Sequence[Sketch], mean: Any
+) -> tuple[list[Matrix], list[Sketch], Matrix]:
+    """The clients' matrices, one sketch for each, and L."""
+    if isinstance(smoothness, np.ndarray) and smoothness.ndim == 2:
+        msg = "smoothness must be the list of the clients' matrices; for one client pass [L]"
+        raise ValueError(msg)
+    matrices = [_dense(f"smoothness[{i}]", value) for i, value in enumerate(smoothness)]
+    if not matrices:
+        msg = "smoothness must hold at least one matrix"
+        raise ValueError(msg)
+    d = len(matrices[0])
+    sketches = [sketch] * len(matrices) if isinstance(sketch, Sketch) else list(sketch)
+    if len(sketches) != len(matrices):
+        msg = f"sketch must be one sketch or one for each of the {len(matrices)} clients, got {len(sketches)}"
+        raise ValueError(msg)
+    for i, (L, s) in enumerate(zip(matrices, sketches, strict=True)):
+        if not isinstance(s, Sketch):
+            msg = f"sketch must hold Sketch objects such as RandK(d, k), got {type(s).__name__}"
+            raise TypeError(msg)
+        if len(L) != d:
+            msg = f"smoothness[{i}] is {len(L)}×{len(L)} but smoothness[0] is {d}×{d}"
+            raise ValueError(msg)
+        if s.d != d:
+            msg = f"sketch is for d={s.d} but the clients' matrices are {d}×{d}"
+            raise ValueError(msg)
+        if dominating_factor(L) is None:
+            low = float(np.linalg.eigvalsh(L)[0])
+            msg = f"smoothness[{i}] must be positive semidefinite, but its smallest eigenvalue is {low:.3g}"
+            raise ValueError(msg)
+    if mean is None:
+        L = np.mean(np.array(matrices), axis=0)
+        check_positive_definite("the mean of the clients' matrices", L, SMOOTHNESS_REMEDY)
+    else:
+        L = _dense("mean_smoothness", mean)
+        if len(L) != d:
+            msg = f"mean_smoothness is {len(L)}×{len(L)} but the clients' matrices are {d}×{d}"
+            raise ValueError(msg)
+        check_positive_definite("mean_smoothness", L, SMOOTHNESS_REMEDY)
+    return matrices, sketches, L
+
+
+def _dense(name: str, value: Any) -> Matrix:
+    M = read_matrix(name, value)
+    return M if isinstance(M, np.ndarray) else np.asarray(M.toarray())
+
+
+def _reduce(
+    matrices: list[Matrix], sketches: list[Sketch], L: Matrix, pattern: Pattern, algorithm: str
+) -> tuple[Conditions, bool, list[str]]:
+    """The conditions in scaled coordinates without redundant clients, whether they are linear in A, and notes."""
+    notes: list[str] = []
+    by_sketch: dict[Sketch, list[Matrix]] = {}
+    for M, s in zip(matrices, sketches, strict=True):
+        by_sketch.setdefault(s, []).append(M)
+    scale = _common_scaling(L, list(by_sketch))
+    if np.any(scale != 1.0):
+        notes.append("diagonal scaling")
+    groups = []
+    for s, members in by_sketch.items():
+        centred = CentredMap(s.map)
+        if not centred.is_zero:  # an uncompressed client has no variance
+            groups.append(ClientGroup(centred, scale[:, None] * np.array(members) * scale))
+    if isinstance(pattern, ScaledPattern):
+        pattern = ScaledPattern(pattern.sizes, pattern.W / scale[:, None] / scale)
+    sketch_last = algorithm == "det-CGD1"
+    if sketch_last and groups and all(_commutes(g.map.full, pattern) for g in groups):
+        full = len(pattern.sizes) == 1 and not isinstance(pattern, ScaledPattern)
+        if not full:  # a full D has the better linear form
+            sketch_last = False
+            notes.append("the sketches commute with D: (12) is (12′)")
+    conditions = Conditions(scale[:, None] * L * scale, tuple(groups), sketch_last, pattern, scale)
+    conditions, equal, dominated = without_redundant_clients(conditions)
+    if equal:
+        notes.append(f"{equal} clients equal to others")
+    if dominated:
+        notes.append(f"{dominated} clients dominated by others")
+    linear = sketch_last and not isinstance(pattern, ScaledPattern) and pattern.is_full
+    if linear:
+        notes.append("(12) is linear in A = DLD")
+    return conditions, linear, notes
+
+
+def _common_scaling(L: Matrix, sketches: list[Sketch]) -> Matrix:
+    """Powers of two Λ, constant on coordinates that some sketch couples, that bring the diagonal of ΛLΛ near one."""
+    d = len(L)
+    coupled = np.eye(d, dtype=bool)
+    for s in sketches:
+        labels = s.map.groups
+        coupled |= labels[:, None] == labels
+    labels = connected_labels(coupled)
+    mean = np.bincount(labels, weights=np.log2(np.diagonal(L))) / np.bincount(labels)
+    return power_of_two_scaling(np.exp2(mean)[labels])

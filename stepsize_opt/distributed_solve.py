@@ -1,0 +1,209 @@
+"""Which programs answer a distributed question, in which order, and what each answer proves.
+
+With τ(c) = max{ det(D)^{1/d} : D ⪯ L⁻¹, λ_D ≤ c } (concave and nondecreasing in c, τ(0) = 0) every question is one c:
+
+* K given: c = min{n/K, c*} where c* is the positive root of c = nε²τ(c)/(4Δ^inf).  Only one of the two bounds on λ_D
+  counts, so the program with n/K is solved first and the one with the determinant only if its answer violates it.
+* no K: c is the positive root of c = κτ(c), one program with λ_D ≤ κτ.
+
+Without D ⪯ L⁻¹ the scale separates, τ(c) = √c τ(1).  So the homogeneous program (λ_D ≤ 1 alone) is solved first; if its
+direction, scaled, satisfies D ⪯ L⁻¹, it is the answer, and no small number ever entered a solver.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from solvers.base import Settings
+from solvers.cvxpy_backends import CvxpySolver
+from solvers.maps import Matrix
+from solvers.maxdet import MaxDetOutcome, MaxDetProgram, solve_maxdet, solve_with_cvxpy
+from solvers.outcome import SolverStats, Status
+from solvers.program import BlockPattern, ScaledPattern
+from solvers.registry import get_solver
+from stepsize_opt.distributed_certificate import Bound
+from stepsize_opt.distributed_conditions import Conditions, exp_up
+from stepsize_opt.distributed_fit import Direction
+from stepsize_opt.distributed_programs import Translation, homogeneous_program_is_bounded
+
+
+@dataclass
+class Search:
+    """The work on one problem: the bounds proved so far, what ran, and the notes for the user."""
+
+    conditions: Conditions
+    translation: Translation
+    solver: str
+    settings: Settings
+    bounds: list[Bound] = field(default_factory=list)
+    homogeneous: tuple[Direction, Bound | None] | None = None
+    runs: list[SolverStats] = field(default_factory=list)
+    statuses: list[Status] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def upper_bound(self, c: float, kappa: float) -> float:
+        """The best proved bound on log τ when λ_D ≤ min{c, κτ}."""
+        return min((min(b.at_variance(c), b.at_factor(kappa)) for b in self.bounds), default=math.inf)
+
+    def best_direction(self, c: float, kappa: float) -> Direction | None:
+        """The direction whose best multiple is optimal, up to the gap, under λ_D ≤ min{c, κτ} and D ⪯ L⁻¹."""
+        candidates = []
+        plain = self._descent_only(c, kappa)
+        if plain is not None:
+            return plain
+        separate = self._homogeneous()
+        if separate is not None:
+            scale = separate.scale(c, kappa)
+            candidates.append((separate.log_tau + math.log(scale), separate))
+            if scale < separate.descent_scale:
+                self._note("D ⪯ L⁻¹ is slack: the scale separates from the direction")
+                return separate
+        for limit, factor in ((c, None), (None, kappa)):
+            bound = limit if limit is not None else factor
+            if bound is None or not math.isfinite(bound):
+                continue
+            found = self._joint(c=limit, kappa=factor)
+            if found is None:
+                continue
+            scale = found.scale(c, kappa)
+            candidates.append((found.log_tau + math.log(scale), found))
+            other = kappa if factor is None else c
+            # The other bound is slack: this program alone has decided.
+            free = found.scale(limit or math.inf, factor or math.inf)
+            if not math.isfinite(other) or scale >= free * (1.0 - 1e-9):
+                break
+        if not math.isfinite(min(c, kappa)):
+            found = self._joint(c=None, kappa=None)
+            if found is not None:
+                candidates.append((found.log_tau + math.log(found.scale(c, kappa)), found))
+        return max(candidates, key=lambda item: item[0])[1] if candidates else None
+
+    # ---------------------------------------------------------------- the programs
+
+    def _descent_only(self, c: float, kappa: float) -> Direction | None:
+        """D = L⁻¹ when that satisfies the bounds on λ_D: no full D is larger."""
+        pattern = self.conditions.pattern
+        if not (isinstance(pattern, BlockPattern) and pattern.is_full):
+            return None
+        inverse = np.linalg.inv(self.conditions.L)
+        direction = Direction.of(self.conditions, inverse)
+        if direction is None or direction.scale(c, kappa) < direction.descent_scale:
+            return None
+        program = self.translation.program(with_descent=True)
+        dual = np.eye(program.families[0].factors.shape[2])[None]
+        stats = SolverStats("closed form", 0.0, 0.0, 0)
+        self._record(MaxDetOutcome(Status.OPTIMAL, inverse, (dual,), stats), program, direction.W, 1.0)
+        self._note("closed form D = L⁻¹")
+        return direction
+
+    def _homogeneous(self) -> Direction | None:
+        if self.homogeneous is None:
+            if not homogeneous_program_is_bounded(self.conditions):
+                return None
+            program = self.translation.program(with_descent=False, c=1.0)
+            outcome = self._closed_form(program) or self._run(program)
+            found = self._read(outcome, program, 1.0)
+            if found is None:
+                return None
+            bound = self.bounds[-1] if self.bounds and self.bounds[-1].homogeneous else None
+            self.homogeneous = (found, bound)
+        return self.homogeneous[0]
+
+    def _joint(self, c: float | None, kappa: float | None) -> Direction | None:
+        pattern = self.conditions.pattern
+        if isinstance(pattern, ScaledPattern) and len(pattern.sizes) == 1:
+            return self._largest_multiple(pattern.W)
+        scaled = None if kappa is None else kappa * exp_up(self.conditions.log_scale)
+        program = self.translation.program(with_descent=True, c=c, kappa=scaled)
+        return self._read(self._run(program), program, c or scaled or 1.0)
+
+    def _closed_form(self, program: MaxDetProgram) -> MaxDetOutcome | None:
+        """(12′) with one client: D = 𝒞(L)⁻¹ # L₁⁻¹ with Z = ½I; D = γW: γ = λ_W^{−½} with Z = vvᵀ of the top eigenvector."""
+        pattern, family = program.pattern, program.families[0]
+        single = len(program.families) == 1 and family.factors.shape[0] == 1 and family.is_plain
+        stats = SolverStats("closed form", 0.0, 0.0, 0)
+        if isinstance(pattern, ScaledPattern) and len(pattern.sizes) == 1:
+            return self._closed_direction(program, pattern.W, stats)
+        full = isinstance(pattern, BlockPattern) and pattern.is_full
+        if not (single and full and family.B is not None):
+            return None
+        # D B D = L₁⁻¹ with L₁ = HHᵀ: D = H⁻ᵀ (H⁻¹B⁻¹H⁻ᵀ)^½ H⁻¹.
+        inverse = self.translation.inverses[0][0]
+        if inverse.shape[1] < self.conditions.d:
+            return None
+        w, V = np.linalg.eigh(family.factors[0].T @ family.B @ family.factors[0])
+        if w[0] <= 0.0:
+            return None
+        half = inverse @ (family.factors[0].T @ family.B @ family.factors[0] @ V) / w
+        D = (half / np.sqrt(w)) @ half.T
+        self._note("closed form 𝒞(L)⁻¹ # L₁⁻¹ for one client")
+        return MaxDetOutcome(Status.OPTIMAL, D, (0.5 * np.eye(self.conditions.d)[None],), stats)
+
+    def _closed_direction(self, program: MaxDetProgram, W: Matrix, stats: SolverStats) -> MaxDetOutcome | None:
+        best: tuple[float, int, int, Matrix] | None = None
+        for i, family in enumerate(program.families):
+            M = family.Q.apply(W if family.B is None else W @ family.B @ W)
+            images = family.factors.transpose(0, 2, 1) @ (M @ family.factors)
+            values, vectors = np.linalg.eigh(0.5 * (images + images.transpose(0, 2, 1)))
+            j = int(np.argmax(values[:, -1]))
+            if best is None or values[j, -1] > best[0]:
+                best = (float(values[j, -1]), i, j, vectors[j, :, -1])
+        if best is None or best[0] <= 0.0:
+            return None
+        top, i, j, v = best
+        duals = [np.zeros((f.factors.shape[0], f.factors.shape[2], f.factors.shape[2])) for f in program.families]
+        duals[i][j] = np.outer(v, v) * (self.conditions.d / 2.0)
+        self._note("closed form for a fixed direction")
+        return MaxDetOutcome(Status.OPTIMAL, W / math.sqrt(top), tuple(duals), stats)
+
+    def _largest_multiple(self, W: Matrix) -> Direction | None:
+        """D = γW with D ⪯ L⁻¹ active: the multiplier is the top eigenvector of L^½WL^½."""
+        program = self.translation.program(with_descent=True)
+        H = program.families[0].factors[0]
+        values, vectors = np.linalg.eigh(H.T @ W @ H)
+        v = vectors[:, -1]
+        stats = SolverStats("closed form", 0.0, 0.0, 0)
+        self._note("closed form for a fixed direction")
+        outcome = MaxDetOutcome(Status.OPTIMAL, W / float(values[-1]), (np.outer(v, v)[None],), stats)
+        return self._read(outcome, program, 1.0)
+
+    # ---------------------------------------------------------------- running and recording
+
+    def _run(self, program: MaxDetProgram) -> MaxDetOutcome:
+        if self.solver in ("auto", "native"):
+            return solve_maxdet(program, self.settings)
+        backend = get_solver(self.solver)
+        if not isinstance(backend, CvxpySolver):
+            msg = f"solver {self.solver!r} cannot express the distributed conditions"
+            raise ValueError(msg)
+        return solve_with_cvxpy(backend, program, self.settings)
+
+    def _read(self, outcome: MaxDetOutcome, program: MaxDetProgram, scale: float) -> Direction | None:
+        if outcome.X is None:
+            self._record(outcome, program, None, scale)
+            return None
+        D = self.translation.stepsize(outcome.X)
+        direction = Direction.of(self.conditions, D)
+        self._record(outcome, program, None if direction is None else direction.W, scale)
+        return direction
+
+    def _record(self, outcome: MaxDetOutcome, program: MaxDetProgram, D: Matrix | None, scale: float) -> None:
+        self.runs.append(outcome.stats)
+        self.statuses.append(outcome.status)
+        if outcome.message:
+            self._note(f"{outcome.stats.solver_name}: {outcome.message}")
+        if D is None:
+            return
+        begin = time.perf_counter()
+        bound = self.translation.bound(outcome, program, D, scale)
+        if bound is not None:
+            self.bounds.append(bound)
+        outcome.stats.extra_stats["certificate_time"] = time.perf_counter() - begin
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)

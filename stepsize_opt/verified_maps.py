@@ -1,0 +1,95 @@
+"""𝒬(M) and 𝒬*(Z) with bounds on their rounding errors, for every positive map."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from solvers.maps import (
+    CongruenceSum,
+    DiagonalPlusScaled,
+    Hadamard,
+    Layered,
+    Matrix,
+    PositiveMap,
+    ScaledPlusTrace,
+    block_slices,
+)
+from stepsize_opt.verified import UNIT, Enclosed, Pair, gamma, sandwich
+
+
+def image(Q: PositiveMap, M: Enclosed) -> Enclosed:
+    """An enclosure of 𝒬(M) over all matrices that M encloses; the coefficients of the map count as rounded, too."""
+    if isinstance(Q, CongruenceSum):
+        return _congruences(Q, M)
+    if isinstance(Q, Layered):
+        value, error = Q.between * M.value, abs(Q.between) * M.error
+        error = error + UNIT * np.abs(value)
+        for layer, s in zip(Q.layers, block_slices([layer.d for layer in Q.layers]), strict=True):
+            inside = image(layer, Enclosed(M.value[s, s], M.error[s, s]))
+            value[s, s], error[s, s] = inside.value, inside.error
+        return Enclosed(value, error)
+    # An entrywise map rounds its coefficient (two operations), the product and a sum.
+    error = Q.magnitude(M.error + gamma(4) * np.abs(M.value))
+    if isinstance(Q, ScaledPlusTrace):
+        # The trace is a sum of d numbers.
+        np.einsum("ii->i", error)[:] += Q.b * gamma(Q.d) * float(np.sum(np.abs(np.diagonal(M.value))))
+    return Enclosed(Q.apply(M.value), error)
+
+
+def adjoint_below(Q: PositiveMap, Z: Matrix) -> Pair:
+    """𝒬̲*(Z) in twice the working precision, for a positive map 𝒬̲ with 𝒬̲(M) ⪯ 𝒬(M) for every M ⪰ 0.
+
+    The coefficients of 𝒬 are rounded.  Lowered by their rounding (a Hadamard matrix P by Diag(r), r the row sums of
+    the rounding: P − Diag(r) is below the P that is meant) they are exact floats of a slightly smaller map.  A smaller
+    map has a larger feasible set, so an upper bound for it is an upper bound for 𝒬, and its image of a multiplier
+    carries no rounding error to speak of.
+    """
+    if isinstance(Q, CongruenceSum):
+        total = Pair.exact(np.zeros_like(Z))
+        for w, S in zip(Q.weights, Q.matrices, strict=True):
+            total = total + (Pair.exact(S.T) @ (Pair.exact(Z) @ Pair.exact(S))).scaled(float(w))
+        return total
+    if isinstance(Q, Layered):
+        hi, lo, error = Q.between * Z, np.zeros_like(Z), np.zeros_like(Z)
+        for layer, s in zip(Q.layers, block_slices([layer.d for layer in Q.layers]), strict=True):
+            inside = adjoint_below(layer, Z[s, s])
+            hi[s, s], lo[s, s], error[s, s] = inside.hi, inside.lo, inside.error
+        return Pair(hi, lo, error)
+    if isinstance(Q, ScaledPlusTrace):
+        # M ↦ M and M ↦ tr(M)I are both positive, so each coefficient may be lowered on its own.
+        scaled = Pair.exact(Z).scaled(Q.a * (1.0 - 4.0 * UNIT))
+        trace = Q.b * math.fsum(np.diagonal(Z)) * (1.0 - 8.0 * UNIT)
+        return scaled + Pair.exact(trace * np.eye(Q.d))
+    P = Q.hadamard_matrix
+    if P is None:
+        msg = f"no verified form for a map of type {type(Q).__name__}"
+        raise TypeError(msg)
+    P = P.copy()
+    # Each coefficient came out of at most two operations; twice that covers the subtraction.
+    np.einsum("ii->i", P)[:] -= 2.0 * gamma(2) * np.abs(P).sum(axis=1)
+    return Pair.exact(Z).scaled(P)
+
+
+def _congruences(Q: CongruenceSum, M: Enclosed) -> Enclosed:
+    """Σ_r w_r S_r M S_rᵀ, each product rounded once; a plain sum of products would lose 2d roundings."""
+    value = np.zeros_like(M.value)
+    error = np.zeros_like(M.value)
+    size = np.zeros_like(M.value)
+    for w, S in zip(Q.weights, Q.matrices, strict=True):
+        term = sandwich(S, M.value, S.T)
+        value += w * term.value
+        size += w * np.abs(term.value)
+        error += w * (term.error + np.abs(S) @ M.error @ np.abs(S.T) * (1.0 + gamma(2 * Q.d)))
+    return Enclosed(value, error * (1.0 + gamma(4)) + gamma(len(Q.weights) + 2) * size)
+
+
+def map_roundings(Q: PositiveMap) -> int:
+    """Roundings in one entry of ``Q.apply(M)``, coefficients included: a few for an entrywise map, else products."""
+    if isinstance(Q, DiagonalPlusScaled | Hadamard):
+        return 4
+    if isinstance(Q, Layered):
+        return max(map_roundings(layer) for layer in Q.layers)
+    atoms = Q.weights.size if isinstance(Q, CongruenceSum) else 0
+    return 2 * Q.d + int(atoms) + 4

@@ -1,0 +1,59 @@
+"""Writing a benchmark down: results, table of rungs, figures, and one page that shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from solvers.cvxpy_backends import FINEST_ACCURACY
+from validation.bench_plots import draw_all
+from validation.bench_store import Results, write_csv
+from validation.bench_summary import summary
+from validation.bench_tables import all_tables
+
+PAGE = "benchmark.md"
+_CAPTIONS = {
+    "time-size.png": "Time to the middle certified gap against d, with fitted slopes",
+    "time-gap.png": "Time against certified gap, every rung of the ladder",
+    "profiles.png": "Performance profiles at equal certified gap",
+}
+
+
+def write_report(results: Results, folder: Path) -> list[Path]:
+    """``results.json``, ``rungs.csv``, figures and the page ``benchmark.md``; returns what was written."""
+    written = [results.save(folder), folder / "rungs.csv"]
+    write_csv(results, written[-1])
+    figures = draw_all(results, folder)
+    page = folder / PAGE
+    page.write_text(_page(results, figures), encoding="utf-8")
+    return [*written, *figures, page]
+
+
+def _page(results: Results, figures: list[Path]) -> str:
+    settings = results.settings
+    env = results.environment
+    versions = ", ".join(f"{name} {version}" for name, version in env.items() if name not in _MACHINE)
+    blocks = [
+        "# Solver benchmark",
+        "Solvers are compared at equal *certified* gap: each climbs a ladder of tolerances, and the first answer "
+        "counts whose repaired point is proved feasible and proved within the gap, whatever the solver's own tolerance said. "
+        "Written by `stepsize-opt bench`; `stepsize-opt bench --check` reruns a small part and compares the ratios.",
+        "\n".join(f"- {sentence}" for sentence in summary(results)),
+    ]
+    blocks += [f"![{_CAPTIONS[figure.name]}]({figure.name})" for figure in figures]
+    for table in all_tables(results):
+        blocks += [f"## {table.title[0].upper()}{table.title[1:]}", table.markdown()]
+    blocks += [
+        "## Settings",
+        f"{env['processor']}, {env['machine']}, {env['cores']} cores, {settings.threads} thread(s) a run; every run in "
+        f"its own process, at most {settings.time_limit:g} s a rung and {settings.memory_mb} MB beyond the libraries. "
+        "Times are processor seconds of the solve call (model, compilation by cvxpy and solver; no imports, no "
+        f"certificate), the median of {settings.repeats} below {settings.repeat_below:g} s; elapsed times are in "
+        "`rungs.csv`. rand-k sends max(1, ⌊d/4⌋) numbers; synthetic L has log-spaced eigenvalues, condition number 10³ "
+        "in the rows d=…, 10² for sketches, structures and clients. To a solver behind cvxpy a tolerance t means residuals "
+        f"of t/100, never below {FINEST_ACCURACY:.0e}.",
+        f"Versions: {versions}.",
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+_MACHINE = ("machine", "processor", "cores")

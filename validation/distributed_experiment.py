@@ -1,0 +1,117 @@
+"""Experiment (c): n clients, rand-1, stepsizes from conditions (12) with ε² = 10⁻⁴.
+
+DCGD takes the scalar stepsize of Khaled and Richtárik's Corollary 1, DCGD-mat the best scalar under (12), the paper's
+distributed det-CGD1 and 2 the best diagonal D; added here are the best full matrices.
+
+*How far to run.*  Under (12) with ε² = 10⁻⁴ the certified smallest K is 10⁶ to 10¹⁰ on these data: the steps are so
+small that a run of some thousand iterations does not leave x⁰.  While D ⪯ L⁻¹ is slack, the best D for ε² is
+proportional to ε² (λ_D is quadratic in D, its bound linear), and K to ε⁻⁴.  So the runs use the same matrices times one
+common factor c = ε²_run/ε², where ε²_run is the level that the run's K iterations can guarantee for the best full D.
+The tables give K for the ε² asked for; the check of Theorem 3 uses the λ_D of the matrix that ran.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from solvers.maps import Matrix
+from stepsize_opt.distributed import optimal_distributed_stepsize
+from stepsize_opt.sketches import RandK, Sketch
+from validation.datasets import Dataset
+from validation.experiments import Choice, Panel
+from validation.federated import Federated
+from validation.infimum import FederatedInfimum, find_federated_infimum
+from validation.rates import distributed_lambda
+from validation.splits import split
+
+# Descent needs D ⪯ L⁻¹; a scaled matrix keeps this distance from it, far above the rounding of an eigenvalue.
+_DESCENT_MARGIN = 1e-9
+
+
+def dcgd_stepsize(
+    L: float, L_max: float, omega: float, clients: int, epsilon2: float, initial_gap: float, delta_inf: float
+) -> tuple[float, float]:
+    """γ and K of DCGD with scalar constants (Khaled and Richtárik, Corollary 1, as in the paper).
+
+    γ ≤ min{1/L, √(n/(K L L_max ω)), nε²/(4Δ^inf L L_max ω)} and γK ≥ 12Δ⁰/ε².  With the last one tight the second reads
+    γ ≤ nε²/(12Δ⁰ L L_max ω), so the largest γ, and with it the smallest K = 12Δ⁰/(γε²), is a minimum of three numbers.
+    """
+    gamma = 1.0 / L
+    noise = L * L_max * omega * max(12.0 * initial_gap, 4.0 * delta_inf)
+    if noise > 0.0:
+        gamma = min(gamma, clients * epsilon2 / noise)
+    return gamma, 12.0 * initial_gap / (gamma * epsilon2)
+
+
+def panel_c(
+    data: Dataset, reg: float, clients: int, epsilon2: float, iterations: int, seed: int
+) -> tuple[Panel, FederatedInfimum]:
+    """The panel of one data set and number of clients: rows shuffled and split equally, as in the paper."""
+    objective = Federated.logistic(split(data, clients, np.random.default_rng(seed)), reg)
+    infimum = find_federated_infimum(objective)
+    start = float(objective.value(np.zeros((1, data.d)))[0])
+    initial_gap = start - infimum.whole.found
+    sketch, client_L = RandK(data.d, 1), objective.client_smoothness()
+    L = objective.smoothness()
+    choices = [_dcgd(L, client_L, sketch, epsilon2, initial_gap, infimum.delta_inf)]
+    for label, algorithm, structure, ours in (
+        ("DCGD-mat", "det-CGD1", "scalar", False),
+        ("D-det-CGD1, diagonal", "det-CGD1", "diagonal", False),
+        ("D-det-CGD2, diagonal", "det-CGD2", "diagonal", False),
+        ("D-det-CGD1, optimal", "det-CGD1", "full", True),
+        ("D-det-CGD2, optimal", "det-CGD2", "full", True),
+    ):
+        result = optimal_distributed_stepsize(
+            client_L,
+            sketch,
+            epsilon2=epsilon2,
+            initial_gap=initial_gap,
+            delta_inf=infimum.delta_inf,
+            mean_smoothness=L,
+            algorithm=algorithm,
+            structure=structure,
+        )
+        choices.append(
+            Choice(
+                label,
+                algorithm,
+                result.D,
+                sketch,
+                result.rate,
+                feasible=result.certificate.feasible,
+                ours=ours,
+                gap=result.gap,
+                theorem=3,
+                theory_iterations=float(result.K),
+            )
+        )
+    least = min(choice.theory_iterations or math.inf for choice in choices)
+    factor = max(1.0, math.sqrt(least / iterations))
+    variant = f"n = {clients}, ε² of the run {epsilon2 * factor:.2g}"
+    scaled = tuple(_scaled(choice, factor, L, client_L) for choice in choices)
+    return Panel("c", data.name, variant, objective, scaled), infimum
+
+
+def _dcgd(
+    L: Matrix, client_L: list[Matrix], sketch: Sketch, epsilon2: float, initial_gap: float, delta_inf: float
+) -> Choice:
+    top = float(np.linalg.eigvalsh(L)[-1])
+    largest = max(float(np.linalg.eigvalsh(Li)[-1]) for Li in client_L)
+    gamma, K = dcgd_stepsize(top, largest, sketch.omega, len(client_L), epsilon2, initial_gap, delta_inf)
+    D = gamma * np.eye(len(L))
+    return Choice("DCGD", "DCGD", D, sketch, gamma, feasible=True, theorem=3, theory_iterations=K)
+
+
+def _scaled(choice: Choice, factor: float, L: Matrix, client_L: list[Matrix]) -> Choice:
+    """The choice with its D times the factor, or as much of it as D ⪯ L⁻¹ allows, and the λ_D of that."""
+    w, V = np.linalg.eigh(L)
+    root = (V * np.sqrt(w)) @ V.T
+    top = float(np.linalg.eigvalsh(root @ choice.D @ root)[-1])
+    c = min(factor, (1.0 - _DESCENT_MARGIN) / top)
+    D = c * choice.D
+    algorithm = "det-CGD2" if choice.algorithm == "det-CGD2" else "det-CGD1"
+    lambda_D = distributed_lambda(D, L, client_L, choice.sketch, algorithm)
+    return replace(choice, D=D, rate=c * choice.rate, lambda_D=lambda_D)
