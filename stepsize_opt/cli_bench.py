@@ -49,7 +49,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--solvers", type=_names, default=(), help="names with commas between them (default: all)")
     parser.add_argument("--sizes", type=_sizes, help="d of the scaling problems, such as 10,20,40")
-    parser.add_argument("--time-limit", type=_positive, help="seconds for one solve with its certificate")
+    parser.add_argument("--time-limit", type=_positive, help="processor seconds for one solve with its certificate")
     parser.add_argument("--memory-limit", type=positive_whole, help="megabytes for one run beyond its libraries")
     parser.add_argument(
         "--resume",

@@ -118,9 +118,7 @@ def optimal_distributed_stepsize(
     if solver not in ("auto", "native"):
         get_solver(solver)  # raises for an unknown or absent solver before any work
     # det(D)^{1/d} enters K once directly and once through λ_D, so the program must be twice as exact as K.
-    settings = Settings(
-        tol=tol / 4.0, verbose=verbose, time_limit=time_limit, max_iters=max_iters, extra=dict(options)
-    )
+    settings = Settings(tol=tol / 4.0, verbose=verbose, time_limit=time_limit, max_iters=max_iters, extra=dict(options))
     conditions, linear, notes = _reduce(matrices, sketches, L, pattern, algorithm)
     search = Search(conditions, Translation.of(conditions, linear), solver, settings)
     K = requested if requested is not None else (1 if targets.initial_gap == 0.0 else None)

@@ -160,9 +160,7 @@ def upper_bound(
     return Bound(linear, homogeneous, log_g, T * _UP, rest * _UP, d, conditions.log_scale)
 
 
-def _tangent(
-    conditions: Conditions, group: ClientGroup, Y: Enclosed, D: Matrix
-) -> tuple[Matrix, Matrix, float]:
+def _tangent(conditions: Conditions, group: ClientGroup, Y: Enclosed, D: Matrix) -> tuple[Matrix, Matrix, float]:
     """R D̂ B + B D̂ R with its error, and ⟨R, D̂BD̂⟩ from above."""
     d = conditions.d
     if conditions.sketch_last:

@@ -91,17 +91,13 @@ def _proved(conditions: Conditions, W: Matrix, scale: float, retreat: float) -> 
 def fit_some_K(conditions: Conditions, targets: Targets, direction: Direction) -> Fitted | None:
     """The best multiple for which (12) holds with the real number K = 12Δ⁰/(τε²): λ_D ≤ κτ and D ⪯ L⁻¹, proved."""
     scale = direction.scale(math.inf, targets.kappa)
-    return _retreating(
-        conditions, direction, scale, lambda f: f.variance <= targets.variance_allowed_for_some_K(f.tau)
-    )
+    return _retreating(conditions, direction, scale, lambda f: f.variance <= targets.variance_allowed_for_some_K(f.tau))
 
 
 def fit_K(conditions: Conditions, targets: Targets, direction: Direction, K: int) -> Fitted | None:
     """The largest multiple with D ⪯ L⁻¹ and λ_D ≤ min{n/K, nε²τ/(4Δ^inf)}, proved; K ≥ 12Δ⁰/(τε²) is left open."""
     scale = direction.scale(targets.clients / K, targets.det_factor)
-    return _retreating(
-        conditions, direction, scale, lambda f: f.variance <= targets.variance_allowed(K, f.tau)
-    )
+    return _retreating(conditions, direction, scale, lambda f: f.variance <= targets.variance_allowed(K, f.tau))
 
 
 def _retreating(
@@ -119,7 +115,9 @@ def _retreating(
     return None
 
 
-def fit_whole(conditions: Conditions, targets: Targets, direction: Direction, free: Fitted) -> tuple[int, Fitted] | None:
+def fit_whole(
+    conditions: Conditions, targets: Targets, direction: Direction, free: Fitted
+) -> tuple[int, Fitted] | None:
     """A whole K and a multiple of the direction for which all of (12) is proved.
 
     K = ⌈12Δ⁰/(τε²)⌉ of the free answer works in exact arithmetic (see the module's text); when 12Δ⁰/(τε²) is a whole

@@ -154,7 +154,10 @@ class DistributedResult:
             ("binding", "; ".join(self.binding) or "none"),
             ("neighbourhood", f"{self.neighbourhood:.3g}"),
             ("certified gap", f"{self.gap:.2e} (tolerance {self.tol:.0e})"),
-            ("numbers sent", f"{self.communication:.6g} in all, {max(self.numbers_per_client):.6g} by one client at most"),
+            (
+                "numbers sent",
+                f"{self.communication:.6g} in all, {max(self.numbers_per_client):.6g} by one client at most",
+            ),
             ("solver", f"{s.solver_name}{seconds}{steps}"),
         ]
         if self.tight is not None:

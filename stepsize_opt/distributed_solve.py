@@ -102,10 +102,15 @@ class Search:
 
     def _homogeneous(self) -> Direction | None:
         if self.homogeneous is None:
-            if not homogeneous_program_is_bounded(self.conditions):
+            # Along one direction λ_D ≤ 1 is enough unless λ vanishes, which the closed form finds out.
+            fixed = self._one_direction() and bool(self.conditions.groups)
+            if not (fixed or homogeneous_program_is_bounded(self.conditions)):
                 return None
             program = self.translation.program(with_descent=False, c=1.0)
-            outcome = self._closed_form(program) or self._run(program)
+            closed = self._closed_form(program)
+            if closed is None and fixed:
+                return None
+            outcome = closed or self._run(program)
             found = self._read(outcome, program, 1.0)
             if found is None:
                 return None
@@ -113,9 +118,13 @@ class Search:
             self.homogeneous = (found, bound)
         return self.homogeneous[0]
 
+    def _one_direction(self) -> bool:
+        pattern = self.conditions.pattern
+        return isinstance(pattern, ScaledPattern) and len(pattern.sizes) == 1
+
     def _joint(self, c: float | None, kappa: float | None) -> Direction | None:
         pattern = self.conditions.pattern
-        if isinstance(pattern, ScaledPattern) and len(pattern.sizes) == 1:
+        if isinstance(pattern, ScaledPattern) and self._one_direction():
             return self._largest_multiple(pattern.W)
         scaled = None if kappa is None else kappa * exp_up(self.conditions.log_scale)
         program = self.translation.program(with_descent=True, c=c, kappa=scaled)
@@ -126,19 +135,19 @@ class Search:
         pattern, family = program.pattern, program.families[0]
         single = len(program.families) == 1 and family.factors.shape[0] == 1 and family.is_plain
         stats = SolverStats("closed form", 0.0, 0.0, 0)
-        if isinstance(pattern, ScaledPattern) and len(pattern.sizes) == 1:
+        if isinstance(pattern, ScaledPattern) and self._one_direction():
             return self._closed_direction(program, pattern.W, stats)
         full = isinstance(pattern, BlockPattern) and pattern.is_full
         if not (single and full and family.B is not None):
             return None
-        # D B D = L₁⁻¹ with L₁ = HHᵀ: D = H⁻ᵀ (H⁻¹B⁻¹H⁻ᵀ)^½ H⁻¹.
+        # D B D = L₁⁻¹ = H⁻ᵀH⁻¹ has the solution D = H⁻ᵀ (H⁻¹BH⁻ᵀ)^{−½} H⁻¹.
         inverse = self.translation.inverses[0][0]
         if inverse.shape[1] < self.conditions.d:
             return None
-        w, V = np.linalg.eigh(family.factors[0].T @ family.B @ family.factors[0])
+        w, V = np.linalg.eigh(inverse.T @ family.B @ inverse)
         if w[0] <= 0.0:
             return None
-        half = inverse @ (family.factors[0].T @ family.B @ family.factors[0] @ V) / w
+        half = inverse @ V
         D = (half / np.sqrt(w)) @ half.T
         self._note("closed form 𝒞(L)⁻¹ # L₁⁻¹ for one client")
         return MaxDetOutcome(Status.OPTIMAL, D, (0.5 * np.eye(self.conditions.d)[None],), stats)

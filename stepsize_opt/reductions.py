@@ -216,7 +216,8 @@ def _sub_pattern(pattern: Pattern, indices: Indices) -> Pattern:
     """The pattern seen by some of the coordinates, taken in increasing order."""
     counts = np.bincount(_block_labels(pattern.sizes)[indices], minlength=len(pattern.sizes))
     sizes = tuple(int(c) for c in counts if c)
-    if isinstance(pattern, ScaledPattern):
+    # One free factor for each 1×1 block is a free diagonal.
+    if isinstance(pattern, ScaledPattern) and max(sizes) > 1:
         return ScaledPattern(sizes, pattern.W[np.ix_(indices, indices)])
     return BlockPattern(sizes)
 

@@ -19,7 +19,7 @@ from stepsize_opt.distributed_compare import compare_distributed
 from stepsize_opt.distributed_conditions import CentredMap, ClientGroup, Conditions, dominating_factor
 from stepsize_opt.distributed_targets import Targets, rounded_down
 from stepsize_opt.distributed_tight import theorem3
-from stepsize_opt.sketches import BernQ, Gaussian, Identity, IndependentSampling, RandK
+from stepsize_opt.sketches import BernQ, Gaussian, Identity, RandK
 from stepsize_opt.structures import BlockDiagonal
 
 PROBLEM = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.2}
@@ -121,7 +121,9 @@ def test_theorem_3_itself_needs_fewer_iterations(delta_inf: float) -> None:
     fewer = math.floor(tight.K * (1.0 - 1e-6)) - 1
     scales = np.exp(np.linspace(-2.0, 2.0, 4001))
     assert all(theorem3(result.targets, fewer, s * s * lam, s * tau) > PROBLEM["epsilon2"] for s in scales)
-    assert tight.smallest_K is not None and tight.smallest_K <= tight.K <= math.ceil(tight.smallest_K * (1.0 + 1e-6)) + 1
+    assert (
+        tight.smallest_K is not None and tight.smallest_K <= tight.K <= math.ceil(tight.smallest_K * (1.0 + 1e-6)) + 1
+    )
 
 
 def test_exact_targets() -> None:

@@ -20,6 +20,8 @@ from validation.bench_records import CRASHED, MEMORY_LIMIT, TIME_LIMIT, BenchRun
 WORKER = (sys.executable, "-m", "validation.bench_worker")
 # Loading the libraries and building the problem takes seconds, on a busy machine some tens of them.
 _START_LIMIT = 180.0
+# Processor time is limited in the other process; this many times as much may pass on the clock of a busy machine.
+_CLOCK_FACTOR = 6.0
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 # What allocators say before they abort: Rust, C++, Python, OpenBLAS and the C library.
 _OUT_OF_MEMORY = ("memory allocation of", "bad_alloc", "MemoryError", "tried to allocate", "Cannot allocate memory")
@@ -75,8 +77,7 @@ def _listen(
         try:
             line = lines.get(timeout=limit)
         except queue.Empty:
-            where = f"no answer within {limit:g} s" if limit == settings.time_limit else "did not start"
-            return TIME_LIMIT, where, tuple(rungs), base
+            return TIME_LIMIT, f"no answer within {limit:g} s of the clock", tuple(rungs), base
         if line is None:
             process.wait()
             return CRASHED, "", tuple(rungs), base
@@ -85,7 +86,7 @@ def _listen(
         if event == "end":
             return message["status"], message["message"], tuple(rungs), base
         if event == "ready":
-            base, limit = message["base_mb"], settings.time_limit
+            base, limit = message["base_mb"], _CLOCK_FACTOR * settings.time_limit
         else:
             rungs.append(Rung(**message))
 
@@ -101,5 +102,7 @@ def _cause(code: int, complaints: str) -> tuple[str, str]:
     """Why a process ended without a last word."""
     last = next((line.strip() for line in reversed(complaints.splitlines()) if line.strip()), "")
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    if code == -signal.SIGXCPU:
+        return TIME_LIMIT, how
     status = MEMORY_LIMIT if any(text in complaints for text in _OUT_OF_MEMORY) else CRASHED
     return status, f"{how}: {last[:200]}" if last else how

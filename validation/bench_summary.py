@@ -48,8 +48,8 @@ def _speed(results: Results) -> str:
     text = (
         f"At equal certified gap {gap:.0e} the fastest other solver took {geometric_mean(factors):.3g} times the "
         f"processor time of {NATIVE} in the geometric mean over {len(factors)} problems: between "
-        f"{others[smallest][1]:.3g} times ({others[smallest][0]} on {smallest.name}) and {others[largest][1]:.3g} times ({others[largest][0]} on "
-        f"{largest.name})."
+        f"{others[smallest][1]:.3g} times ({others[smallest][0]} on {smallest.name}) and "
+        f"{others[largest][1]:.3g} times ({others[largest][0]} on {largest.name})."
     )
     lost = [f"{problem.name} ({label})" for problem, (label, factor) in others.items() if factor < 1.0]
     first = f"{NATIVE} was the fastest on {len(factors) - len(lost)} of {len(factors)}"
@@ -100,7 +100,7 @@ def _failures(results: Results) -> str:
     if not counts:
         return "No run hit a limit or crashed."
     parts = [f"{solver} {count} × {status}" for (solver, status), count in sorted(counts.items())]
-    return f"Runs that did not end by themselves ({results.settings.time_limit:g} s a rung): {', '.join(parts)}."
+    return f"Runs that did not end by themselves ({results.settings.time_limit:g} processor seconds a rung): {', '.join(parts)}."
 
 
 def _missing(results: Results) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from validation.bench_analysis import absent, default_grid, entrants, formulations, standings
-from validation.bench_records import DONE, BenchRun, Configuration
+from validation.bench_analysis import absent, competitors, default_grid, formulations, standings
+from validation.bench_records import DONE, BenchRun
 from validation.bench_store import Results
 
 NOTHING = "–"
@@ -50,8 +50,7 @@ def time_table(results: Results) -> TextTable:
     """Seconds to the main target for every problem and every solver in its default formulation."""
     gap = results.settings.main_target
     grid = default_grid(results)
-    left_out = {*absent(results), Configuration("native", iterate=True).label}
-    columns = [label for label in entrants(results) if label not in left_out]
+    columns = competitors(results)
     gone = [f"{label}: {status}" for label, status in absent(results).items()]
     rows = [
         (problem.name, *(time_cell(runs.get(label), gap) for label in columns))

@@ -99,9 +99,7 @@ class Plan:
     def _configurations(self, problem: ProblemSpec, solver: str) -> list[Configuration]:
         first = default_configuration(solver, problem)
         if solver == NATIVE:
-            # On the small problems of the other families the closed forms hardly apply.
-            both = problem.family in ("size", "data")
-            return [first, Configuration(NATIVE, iterate=True)] if both else [first]
+            return [first, Configuration(NATIVE, iterate=True)] if problem.family == "size" else [first]
         if problem.family == "size":
             if problem.d not in self.sizes:
                 return []

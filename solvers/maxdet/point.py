@@ -178,7 +178,9 @@ class Model:
         H = family.factors.transpose(0, 2, 1).reshape(-1, C.shape[0])
         return sym(C.T @ family.Q.adjoint(sym(HZ.T @ H)) @ C)
 
-    def minus_adjoint(self, family: Family, state: FamilyState, C: Matrix, Z: Stack, Rt: Matrix | None = None) -> Matrix:
+    def minus_adjoint(
+        self, family: Family, state: FamilyState, C: Matrix, Z: Stack, Rt: Matrix | None = None
+    ) -> Matrix:
         """−F′*(Z) = ΛR̃ + R̃Λ − c′ tr(Z) I of one family."""
         out = twice_symmetric(state.Lam, self.image(family, C, Z) if Rt is None else Rt)
         if state.slope:

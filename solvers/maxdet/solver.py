@@ -99,9 +99,7 @@ def solve_maxdet(program: MaxDetProgram, settings: Settings) -> MaxDetOutcome:
     return MaxDetOutcome(status, best.point.X, best.point.duals, stats)
 
 
-def _iterate(
-    model: Model, p: Point, best: _Best, settings: Settings, options: MaxDetOptions, begin: float
-) -> Status:
+def _iterate(model: Model, p: Point, best: _Best, settings: Settings, options: MaxDetOptions, begin: float) -> Status:
     d = model.program.d
     limit = settings.max_iters if settings.max_iters is not None else options.max_iters
     try:
@@ -120,7 +118,9 @@ def _iterate(
             _keep(model, p, best)
             if settings.verbose:
                 mu = _mu(model, p)
-                print(f"{best.iterations:4d}  gap {(best.upper - best.lower) / d:9.2e}  μ {mu:8.1e}  step {length:.3f} cg {best.cg_iterations} t {time.perf_counter()-begin:.1f}")
+                print(
+                    f"{best.iterations:4d}  gap {(best.upper - best.lower) / d:9.2e}  μ {mu:8.1e}  step {length:.3f} cg {best.cg_iterations} t {time.perf_counter() - begin:.1f}"
+                )
     except KeyboardInterrupt:
         return Status.INTERRUPTED
     return Status.OPTIMAL
@@ -223,9 +223,7 @@ class _Direction:
         return min(fraction * primal, 1.0), min(fraction * _longest_dual(p, self.dZ), 1.0)
 
 
-def _correction(
-    model: Model, family: Family, state: FamilyState, C: Matrix, Y: Matrix, dF: Stack, dZ: Stack
-) -> Stack:
+def _correction(model: Model, family: Family, state: FamilyState, C: Matrix, Y: Matrix, dF: Stack, dZ: Stack) -> Stack:
     """The second-order part of the complementarity along a step, as a change of Z.
 
     In the Nesterov–Todd frame F and Z are both Diag(√s), and the product of their changes is divided by the mean of
