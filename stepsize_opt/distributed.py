@@ -1,7 +1,7 @@
 """The optimal stepsize and the smallest number of iterations for n clients: the public function.
 
-Distributed det-CGD1, x⁺ = x − (D/n) Σ Sᵢ∇fᵢ(x), and det-CGD2, x⁺ = x − (1/n) Σ Tᵢ D∇fᵢ(x), reach E‖∇f‖² ≤ ε² (in the norm
-of D/det(D)^{1/d}) after K steps under the conditions of Corollary 1 of the paper, called (12) and (12′):
+Distributed det-CGD1, x⁺ = x − (D/n) Σ Sᵢ∇fᵢ(x), and det-CGD2, x⁺ = x − (1/n) Σ Tᵢ D∇fᵢ(x), reach E‖∇f‖² ≤ ε² (in the
+norm of D/det(D)^{1/d}) within K steps under the conditions of Corollary 1 of the paper, called (12) and (12′):
 
     D L D ⪯ D,     λ_D ≤ min{ n/K, nε² det(D)^{1/d}/(4Δ^inf) },     K ≥ 12Δ⁰/(det(D)^{1/d} ε²).
 
@@ -69,9 +69,9 @@ def optimal_distributed_stepsize(
 
         maximise log det D   subject to   D ⪯ L⁻¹,   λ_D ≤ nε² min{1/(12Δ⁰), 1/(4Δ^inf)} det(D)^{1/d},
 
-    because K ≥ 12Δ⁰/(det(D)^{1/d}ε²) is tight at the optimum.  K is then rounded up to a whole number and D rescaled, so
-    that all of (12) holds exactly for the K returned.  With ``iterations=K`` the D of largest determinant is found for
-    that K; a K for which (12) has no solution gets the status ``infeasible`` and the smallest K that has one.
+    because K ≥ 12Δ⁰/(det(D)^{1/d}ε²) is tight at the optimum.  K is then rounded up to a whole number and D rescaled,
+    so that all of (12) holds exactly for the K returned.  With ``iterations=K`` the D of largest determinant is found
+    for that K; a K for which (12) has no solution gets the status ``infeasible`` and the smallest K that has one.
 
     Parameters
     ----------

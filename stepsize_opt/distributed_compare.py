@@ -1,11 +1,11 @@
 """DCGD with a scalar stepsize beside the matrix stepsizes: K and bits of each method for the same ε².
 
-*DCGD* (Khaled and Richtárik, Corollary 1, as the paper states it): with the scalars L = λmax(L), L_max = maxᵢ λmax(Lᵢ) and
-ω = λmax(E[SᵀS]) − 1, the stepsize γ and K must satisfy
+*DCGD* (Khaled and Richtárik, Corollary 1, as the paper states it): with the scalars L = λmax(L), L_max = maxᵢ λmax(Lᵢ)
+and ω = λmax(E[SᵀS]) − 1, the stepsize γ and K must satisfy
 
     γ ≤ min{ 1/L, √(n/(K L L_max ω)), nε²/(4Δ^inf L L_max ω) },     γK ≥ 12Δ⁰/ε²,
 
-which are the conditions (12) for L·I, L_max·I and D = γI.  *DCGD-mat* is D = γI under (12) with the smoothness matrices.
+which are the conditions (12) for L·I, L_max·I and D = γI.  *DCGD-mat* is D = γI under (12) with the matrices.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def dcgd_stepsize(
 ) -> ScalarStepsize:
     """The smallest K of DCGD with scalar constants, and the largest γ for it.
 
-    γK = 12Δ⁰/ε² turns the second condition into γ ≤ nε²/(12Δ⁰ L L_max ω); K is rounded up to a whole number and γ is then
-    the largest that all conditions allow for it.
+    γK = 12Δ⁰/ε² turns the second condition into γ ≤ nε²/(12Δ⁰ L L_max ω); K is rounded up to a whole number, and γ
+    is then the largest that all conditions allow for it.
     """
     targets = Targets(epsilon2, initial_gap, delta_inf, clients)
     noise = L * L_max * omega
@@ -99,9 +99,8 @@ class DistributedComparison:
         lines = [header, "-" * len(header)]
         for row in self.rows:
             gap = "" if row.result is None else f"{row.result.gap:.0e}"
-            lines.append(
-                f"{row.method:<11} {row.stepsize:<9} {row.K:>16} {row.K / self.best.K:>8.3f}x {row.bits:>12.4g} {gap:>8}"
-            )
+            relative = f"{row.K / self.best.K:.3f}x"
+            lines.append(f"{row.method:<11} {row.stepsize:<9} {row.K:>16} {relative:>9} {row.bits:>12.4g} {gap:>8}")
         return "\n".join(lines)
 
 
@@ -119,7 +118,7 @@ def compare_distributed(
 
     Arguments as in :func:`optimal_distributed_stepsize`; ``options`` go to it.
     """
-    numbers = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": delta_inf}
+    numbers: dict[str, Any] = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": delta_inf}
     matrices = [_dense(f"smoothness[{i}]", value) for i, value in enumerate(smoothness)]
     sketches = [sketch] * len(matrices) if isinstance(sketch, Sketch) else list(sketch)
     L = np.mean(np.array(matrices), axis=0) if mean_smoothness is None else _dense("mean_smoothness", mean_smoothness)

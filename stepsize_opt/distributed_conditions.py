@@ -61,7 +61,7 @@ def centred_magnitude(Q: PositiveMap, M: Matrix) -> Matrix:
 
 
 def _roundings(Q: PositiveMap) -> int:
-    """Roundings in one entry of 𝒬(M) − M, coefficients included: a few for an entrywise map, else two inner products."""
+    """Roundings in one entry of 𝒬(M) − M with its coefficients: a few for an entrywise map, else two inner products."""
     if isinstance(Q, DiagonalPlusScaled | Hadamard):
         return 6
     if isinstance(Q, Layered):

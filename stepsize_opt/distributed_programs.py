@@ -32,7 +32,7 @@ _CANDIDATES = 8
 
 
 def without_redundant_clients(conditions: Conditions) -> tuple[Conditions, int, int]:
-    """The conditions without clients that are equal to or dominated by others, and how many of each kind were dropped."""
+    """The conditions without clients equal to or dominated by others, and how many of each kind were dropped."""
     equal = dominated = 0
     groups = []
     for group in conditions.groups:

@@ -59,8 +59,8 @@ class TightResult:
 class DistributedResult:
     """A stepsize matrix D and a number of iterations K for n clients, with their proof.
 
-    status: ``optimal`` only with a proved feasible (D, K) whose certified gap is within ``tol``; ``infeasible`` when the
-        K asked for is proved too small, and then K is the smallest that works, with its D.
+    status: ``optimal`` only with a proved feasible (D, K) whose certified gap is within ``tol``; ``infeasible`` when
+        the K asked for is proved too small, and then K is the smallest that works, with its D.
     lambda_D: a proved upper bound on λ_D, tight to rounding; rate: det(D)^{1/d}, a lower bound;
     binding: the conditions that hold with equality; neighbourhood: 2λ_DΔ^inf/(rate·n).
     numbers_per_client: numbers that each client sends in all K rounds, in expectation.

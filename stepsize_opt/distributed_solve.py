@@ -89,7 +89,7 @@ class Search:
         pattern = self.conditions.pattern
         if not (isinstance(pattern, BlockPattern) and pattern.is_full):
             return None
-        inverse = np.linalg.inv(self.conditions.L)
+        inverse: Matrix = np.asarray(np.linalg.inv(self.conditions.L), dtype=np.float64)
         direction = Direction.of(self.conditions, inverse)
         if direction is None or direction.scale(c, kappa) < direction.descent_scale:
             return None
@@ -131,7 +131,7 @@ class Search:
         return self._read(self._run(program), program, c or scaled or 1.0)
 
     def _closed_form(self, program: MaxDetProgram) -> MaxDetOutcome | None:
-        """(12′) with one client: D = 𝒞(L)⁻¹ # L₁⁻¹ with Z = ½I; D = γW: γ = λ_W^{−½} with Z = vvᵀ of the top eigenvector."""
+        """(12′) with one client: D = 𝒞(L)⁻¹ # L₁⁻¹, Z = ½I; D = γW: γ = λ_W^{−½}, Z = vvᵀ with the top eigenvector."""
         pattern, family = program.pattern, program.families[0]
         single = len(program.families) == 1 and family.factors.shape[0] == 1 and family.is_plain
         stats = SolverStats("closed form", 0.0, 0.0, 0)

@@ -9,9 +9,10 @@ convex in u and has one minimum.
 logarithm of the first term changes with K at the rate log(1+a) − a/(1+a) − 1/(2K) ≤ a²/2 − 1/(2K) ≤ 0, because
 (2K−1)² ≥ K; the second term falls with s.  So min_s g falls with K, and bisection finds the smallest K.
 
-*What is proved.*  For the direction W the K found is the smallest.  Over all D: any D with λ_D = c has τ ≤ √c τ̄₁ with the
-bound τ̄₁ of the program without D ⪯ L⁻¹, so no D does better than the direction with λ = 1, τ = τ̄₁ and no s_L.  When
-D ⪯ L⁻¹ is slack the two agree up to the gap; otherwise the direction is a heuristic and the bound says how good it is.
+*What is proved.*  For the direction W the K found is the smallest, up to one part in 10⁹.  Over all D: any D with
+λ_D = c has τ ≤ √c τ̄₁ with the bound τ̄₁ of the program without D ⪯ L⁻¹, so no D does better than the direction with
+λ = 1, τ = τ̄₁ and no s_L.  When D ⪯ L⁻¹ is slack the two agree up to the gap; otherwise the direction is a heuristic and
+the bound says how good it is.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def test_the_units_of_the_problem_do_not_matter() -> None:
         **problem,  # type: ignore[arg-type]
     )
     factor = math.exp(2.0 * float(np.mean(np.log(units))))
-    # det(D)^{1/d} is divided by the factor, so K = 12Δ⁰/(det(D)^{1/d}ε²) with the same λ_D bound κτ changes by its square.
+    # For the same λ_D, τ is divided by the factor; λ_D ≤ κτ then divides the scale of D by it once more.
     assert scaled.status == plain.status == "optimal"
     np.testing.assert_allclose(_shape(units[:, None] * scaled.D * units), _shape(plain.D), rtol=1e-4, atol=1e-7)
     assert scaled.K == pytest.approx(plain.K * factor**2, rel=1e-5)

@@ -1,4 +1,4 @@
-"""Special cases of the distributed problem: redundant clients, singular matrices, closed forms, Theorem 3, the command."""
+"""Special cases of the distributed problem: redundant and singular clients, closed forms, Theorem 3, the command."""
 
 from __future__ import annotations
 

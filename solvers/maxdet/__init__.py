@@ -1,4 +1,4 @@
-"""Max-det problems with many linear matrix inequalities: the programs, their cvxpy form and the project's own solver."""
+"""Max-det problems with many matrix inequalities: the programs, their cvxpy form and the project's own solver."""
 
 from solvers.maxdet.cvxpy_form import solve_with_cvxpy
 from solvers.maxdet.program import Family, MaxDetOutcome, MaxDetProgram

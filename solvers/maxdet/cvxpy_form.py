@@ -1,8 +1,9 @@
 """Max-det programs through cvxpy: the reference that the native solver is compared with.
 
 A linear family is (c + eτ) I − Hᵀ𝒬(X)H ⪰ 0 as it stands.  A quadratic one with 𝒬 = identity and B = EEᵀ is the Schur
-complement [ (c + eτ) I, HᵀXE ; EᵀXH, I ] ⪰ 0; any other needs one more matrix Y ⪰ XBX.  τ = (det X)^{1/root} e^{−offset/root}
-is bounded above by a power of the geometric mean of the pivots of X (:mod:`solvers.cvxpy_form`).
+complement [ (c + eτ) I, HᵀXE ; EᵀXH, I ] ⪰ 0; any other needs one more matrix Y ⪰ XBX.
+τ = (det X)^{1/root} e^{−offset/root} is bounded above by a power of the geometric mean of the pivots of X
+(:mod:`solvers.cvxpy_form`).
 """
 
 from __future__ import annotations

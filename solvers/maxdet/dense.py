@@ -1,9 +1,9 @@
 """The Newton system as a dense matrix, for programs with up to a few thousand unknowns.
 
-Where many directions are active the matrix is far from an entrywise multiplication, and no cheap preconditioner helps; a
-factorisation does.  The unknowns are the entries (a ≤ b) of Y inside the blocks of the pattern, off-diagonal ones scaled
-by √2, in a frame T: X⁺ = X + T Y Tᵀ.  A term Y ↦ Σ_j A_j Y B_jᵀ has the entries Σ_j (A_j)_ac (B_j)_bd, so a row of the
-matrix is one product (d×n)(n×d).
+Where many directions are active the system is far from an entrywise multiplication, and no cheap preconditioner helps;
+a factorisation does.  The unknowns are the entries (a ≤ b) of Y inside the blocks of the pattern, off-diagonal ones
+scaled by √2, in a frame T: X⁺ = X + T Y Tᵀ.  A term Y ↦ Σ_j A_j Y B_jᵀ has the entries Σ_j (A_j)_ac (B_j)_bd, so a row
+of the matrix is one product (d×n)(n×d).
 
 For F_j′(Y) = −H_jᵀ(ΛY + YΛ)H_j (𝒬 = identity) the term is, with P_j = Tᵀ H_j G_j H_jᵀ T and M_j = ΛP_j,
 
@@ -54,7 +54,7 @@ def dense_solver(model: Model, p: Point) -> Callable[[Matrix], Matrix] | None:
     scale = np.where(rows == cols, 1.0, np.sqrt(2.0))
     size = rows.size
     H = np.zeros((size, size), order="F")
-    first = np.eye(d) if plain else np.linalg.inv(p.X)
+    first: Matrix = np.eye(d) if plain else np.asarray(np.linalg.inv(p.X), dtype=np.float64)
     groups: list[tuple[Matrix | None, list[tuple[Stack, Stack]]]] = [(None, [(first[None], first[None])])]
     groups += [_terms(f, s, T) for f, s in zip(program.families, p.states, strict=True)]
     for state in p.states:

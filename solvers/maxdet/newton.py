@@ -136,7 +136,7 @@ def _active_pairs(model: Model, p: Point, J_inverse: Matrix) -> tuple[Matrix, Ve
 
 
 def _pairs(strength: Matrix) -> list[tuple[int, int, int]]:
-    """Candidates (j, a ≤ b) with strength_ja · strength_jb above the threshold, the heaviest first, at most _MAX_PAIRS."""
+    """Candidates (j, a ≤ b) whose product of strengths is above the threshold, heaviest first, at most _MAX_PAIRS."""
     found: list[tuple[float, int, int, int]] = []
     for j, row in enumerate(strength):
         order = np.argsort(row)[::-1]

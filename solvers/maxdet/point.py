@@ -145,15 +145,15 @@ class Model:
         except np.linalg.LinAlgError:
             return None
         K_inverse = np.linalg.inv(K)
+        V: Stack = K_inverse.transpose(0, 2, 1)
         if Z is None:
-            V = K_inverse.transpose(0, 2, 1)
-            Z = mu * (V @ K_inverse)
+            Z = np.asarray(mu * (V @ K_inverse))
             s = np.full(F.shape[:2], mu)
         else:
             s, U = np.linalg.eigh(sym(K.transpose(0, 2, 1) @ Z @ K))
             if np.min(s) <= 0.0:
                 return None
-            V = K_inverse.transpose(0, 2, 1) @ U
+            V = V @ U
         G = (V * np.sqrt(s)[:, None, :]) @ V.transpose(0, 2, 1)
         HG = family.factors @ G
         P = HG @ family.factors.transpose(0, 2, 1)

@@ -117,10 +117,8 @@ def _iterate(model: Model, p: Point, best: _Best, settings: Settings, options: M
             best.iterations += 1
             _keep(model, p, best)
             if settings.verbose:
-                mu = _mu(model, p)
-                print(
-                    f"{best.iterations:4d}  gap {(best.upper - best.lower) / d:9.2e}  μ {mu:8.1e}  step {length:.3f} cg {best.cg_iterations} t {time.perf_counter() - begin:.1f}"
-                )
+                gap = (best.upper - best.lower) / d
+                print(f"{best.iterations:4d}  gap {gap:9.2e}  μ {_mu(model, p):8.1e}  step {length:.3f}")
     except KeyboardInterrupt:
         return Status.INTERRUPTED
     return Status.OPTIMAL
