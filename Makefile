@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format study bench-native build clean
+.PHONY: help demo test lint format docs study bench bench-native bench-distributed reproduce build clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,11 +36,23 @@ format: $(STAMP)  ## rewrite the code in its style
 study: $(STAMP)  ## 1 000 random problems with every solver: feasibility and overlapping certificates (slow)
 	$(BIN)/python -m validation.certificate_study
 
+bench: $(STAMP)  ## compare the solvers at equal certified gap (at most 30 minutes)
+	$(BIN)/stepsize-opt bench
+
+reproduce: $(STAMP)  ## the paper's experiments with the optimal D beside them (at most 60 minutes)
+	$(BIN)/stepsize-opt reproduce all
+
+bench-distributed: $(STAMP)  ## measure the distributed conditions on real data (slow)
+	$(BIN)/python -m validation.distributed_benchmark
+
 bench-native: $(STAMP)  ## measure the native solver against its targets (slow)
 	$(BIN)/python -m validation.native_benchmark
+
+docs: $(STAMP)  ## build the documentation in site/, warnings are errors
+	$(BIN)/mkdocs build --strict
 
 build: $(STAMP)  ## wheel and sdist in dist/
 	$(BIN)/python -m build
 
 clean:  ## remove the environment and what tools leave behind
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

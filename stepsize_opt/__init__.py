@@ -12,6 +12,8 @@ from solvers.registry import available_solvers
 from stepsize_opt.api import StepsizeCheck, certify, optimal_stepsize, optimal_stepsize_path
 from stepsize_opt.certificate import Certificate
 from stepsize_opt.compare import Comparison, compare
+from stepsize_opt.distributed import DistributedResult, optimal_distributed_stepsize
+from stepsize_opt.distributed_compare import compare_distributed
 from stepsize_opt.result import StepsizeResult
 from stepsize_opt.sketch_text import parse_sketch
 from stepsize_opt.sketches import (
@@ -26,6 +28,7 @@ from stepsize_opt.sketches import (
     Sketch,
 )
 from stepsize_opt.structures import BlockDiagonal, Direction
+from stepsize_opt.table1 import CommunicationTable, communication_table
 
 __version__ = "0.1.0"
 
@@ -33,9 +36,11 @@ __all__ = [
     "BernQ",
     "BlockDiagonal",
     "Certificate",
+    "CommunicationTable",
     "Comparison",
     "DiagonalSketch",
     "Direction",
+    "DistributedResult",
     "FiniteSketch",
     "Gaussian",
     "Identity",
@@ -48,7 +53,10 @@ __all__ = [
     "StepsizeResult",
     "available_solvers",
     "certify",
+    "communication_table",
     "compare",
+    "compare_distributed",
+    "optimal_distributed_stepsize",
     "optimal_stepsize",
     "optimal_stepsize_path",
     "parse_sketch",

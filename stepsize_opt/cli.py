@@ -12,7 +12,15 @@ import sys
 from collections.abc import Sequence
 
 from solvers.base import SolverUnavailable, UnsupportedProgram
-from stepsize_opt import __version__, cli_demo, cli_doctor, cli_solve
+from stepsize_opt import (
+    __version__,
+    cli_bench,
+    cli_demo,
+    cli_distributed,
+    cli_doctor,
+    cli_solve,
+    cli_validation,
+)
 from stepsize_opt.cli_common import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OPTIMAL, EXIT_SOLVER
 
 _EXAMPLES = """examples:
@@ -39,6 +47,9 @@ def parser() -> argparse.ArgumentParser:
     shtab.add_argument_to(root, help="print a completion script for the shell and exit")
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
     cli_solve.add_parsers(commands)
+    cli_distributed.add_parser(commands)
+    cli_validation.add_parsers(commands)
+    cli_bench.add_parser(commands)
     cli_demo.add_parser(commands)
     cli_doctor.add_parser(commands)
     return root

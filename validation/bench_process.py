@@ -20,8 +20,11 @@ from validation.bench_records import CRASHED, MEMORY_LIMIT, TIME_LIMIT, BenchRun
 WORKER = (sys.executable, "-m", "validation.bench_worker")
 # Loading the libraries and building the problem takes seconds, on a busy machine some tens of them.
 _START_LIMIT = 180.0
-# Processor time is limited in the other process; this many times as much may pass on the clock of a busy machine.
+# This many times the limit of processor time may pass on the clock, because the machine may be busy.
 _CLOCK_FACTOR = 6.0
+# How often the processor time of the other process is looked at.  (RLIMIT_CPU would do it without looking, but makes
+# Linux count processor time in ticks, too coarse for solves of a millisecond.)
+_LOOK_EVERY = 0.5
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 # What allocators say before they abort: Rust, C++, Python, OpenBLAS and the C library.
 _OUT_OF_MEMORY = ("memory allocation of", "bad_alloc", "MemoryError", "tried to allocate", "Cannot allocate memory")
@@ -72,12 +75,14 @@ def _listen(
     except BrokenPipeError:
         pass  # it died before it read: the end of its output tells the same
     rungs: list[Rung] = []
-    base, limit = 0.0, _START_LIMIT
+    base, patience = 0.0, _Patience(process.pid, _START_LIMIT)
     while True:
         try:
-            line = lines.get(timeout=limit)
+            line = lines.get(timeout=_LOOK_EVERY)
         except queue.Empty:
-            return TIME_LIMIT, f"no answer within {limit:g} s of the clock", tuple(rungs), base
+            if patience.over:
+                return TIME_LIMIT, f"no answer within {patience.limit:g} processor seconds", tuple(rungs), base
+            continue
         if line is None:
             process.wait()
             return CRASHED, "", tuple(rungs), base
@@ -86,9 +91,35 @@ def _listen(
         if event == "end":
             return message["status"], message["message"], tuple(rungs), base
         if event == "ready":
-            base, limit = message["base_mb"], _CLOCK_FACTOR * settings.time_limit
+            base = message["base_mb"]
         else:
             rungs.append(Rung(**message))
+        patience = _Patience(process.pid, settings.time_limit)
+
+
+class _Patience:
+    """Whether a process has computed for ``limit`` seconds since this was made, or kept silent for a multiple of it."""
+
+    def __init__(self, pid: int, limit: float) -> None:
+        self.limit = limit
+        self._pid = pid
+        self._processor, self._clock = _processor_seconds(pid), time.monotonic()
+
+    @property
+    def over(self) -> bool:
+        if time.monotonic() - self._clock > _CLOCK_FACTOR * self.limit:
+            return True
+        return _processor_seconds(self._pid) - self._processor > self.limit
+
+
+def _processor_seconds(pid: int) -> float:
+    """User and system time of all threads of a process, to a tick; 0 where /proc does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    # After the name in parentheses come the fields 3, 4, …; utime and stime are 14 and 15.
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _read(stream: IO[str], lines: queue.Queue[str | None]) -> None:
@@ -102,7 +133,5 @@ def _cause(code: int, complaints: str) -> tuple[str, str]:
     """Why a process ended without a last word."""
     last = next((line.strip() for line in reversed(complaints.splitlines()) if line.strip()), "")
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    if code == -signal.SIGXCPU:
-        return TIME_LIMIT, how
     status = MEMORY_LIMIT if any(text in complaints for text in _OUT_OF_MEMORY) else CRASHED
     return status, f"{how}: {last[:200]}" if last else how

@@ -36,7 +36,7 @@ def _page(results: Results, figures: list[Path]) -> str:
         "# Solver benchmark",
         "Solvers are compared at equal *certified* gap: each climbs a ladder of tolerances, and the first answer "
         "counts whose repaired point is proved feasible and proved within the gap, whatever the solver's own tolerance "
-        "said. Written by `stepsize-opt bench`; `stepsize-opt bench --check` reruns a small part and compares the ratios.",
+        "said. Written by `stepsize-opt bench`; `stepsize-opt bench --check` reruns a small part and compares ratios.",
         "\n".join(f"- {sentence}" for sentence in summary(results)),
     ]
     blocks += [f"![{_CAPTIONS[figure.name]}]({figure.name})" for figure in figures]
@@ -45,8 +45,8 @@ def _page(results: Results, figures: list[Path]) -> str:
     blocks += [
         "## Settings",
         f"{env['processor']}, {env['machine']}, {env['cores']} cores, {settings.threads} thread(s) a run; every run in "
-        f"its own process, at most {settings.time_limit:g} processor seconds a rung and {settings.memory_mb} MB beyond the libraries. "
-        "Times are processor seconds of the solve call (model, compilation by cvxpy and solver; no imports, no "
+        f"its own process, at most {settings.time_limit:g} processor seconds a rung and {settings.memory_mb} MB beyond "
+        "the libraries. Times are processor seconds of the solve call (model, compilation by cvxpy and solver; no imports, no "
         f"certificate), the median of {settings.repeats} below {settings.repeat_below:g} s; elapsed times are in "
         "`rungs.csv`. rand-k sends max(1, ⌊d/4⌋) numbers; synthetic L has log-spaced eigenvalues, condition number 10³ "
         "in the rows d=…, 10² for sketches, structures and clients. To a solver behind cvxpy a tolerance t means "

@@ -100,7 +100,8 @@ def _failures(results: Results) -> str:
     if not counts:
         return "No run hit a limit or crashed."
     parts = [f"{solver} {count} × {status}" for (solver, status), count in sorted(counts.items())]
-    return f"Runs that did not end by themselves ({results.settings.time_limit:g} processor seconds a rung): {', '.join(parts)}."
+    limit = f"{results.settings.time_limit:g} processor seconds a rung"
+    return f"Runs that did not end by themselves ({limit}): {', '.join(parts)}."
 
 
 def _missing(results: Results) -> str:

@@ -84,7 +84,6 @@ def _run(task: Task, settings: BenchSettings, say: Say) -> None:
     say({"event": "ready", "base_mb": peak_megabytes()})
 
     def solve(tol: float) -> float | None:
-        limit_processor(settings.time_limit)
         rung = _rung(solver, program, scale, task.configuration, settings, tol)
         say({"event": "rung", **asdict(rung)})
         return rung.gap
@@ -194,15 +193,6 @@ def peak_megabytes() -> float:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (_MEGABYTE if sys.platform == "darwin" else 1024.0)
-
-
-def limit_processor(seconds: float) -> None:
-    """End this process by SIGXCPU when it has computed so much longer (whole seconds, rounded up)."""
-    import resource
-
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used.ru_utime + used.ru_stime + seconds), hard))
 
 
 def limit_memory(megabytes: int) -> None:

@@ -47,9 +47,13 @@ def dcgd_stepsize(
 
 
 def panel_c(
-    data: Dataset, reg: float, clients: int, epsilon2: float, iterations: int, seed: int
+    data: Dataset, reg: float, clients: int, epsilon2: float, iterations: int, seed: int, time_limit: float = 60.0
 ) -> tuple[Panel, FederatedInfimum]:
-    """The panel of one data set and number of clients: rows shuffled and split equally, as in the paper."""
+    """The panel of one data set and number of clients: rows shuffled and split equally, as in the paper.
+
+    ``time_limit`` is for each solve; a D that is not optimal within it is feasible all the same, and its gap says how
+    many iterations better it could be at most.
+    """
     objective = Federated.logistic(split(data, clients, np.random.default_rng(seed)), reg)
     infimum = find_federated_infimum(objective)
     start = float(objective.value(np.zeros((1, data.d)))[0])
@@ -73,6 +77,7 @@ def panel_c(
             mean_smoothness=L,
             algorithm=algorithm,
             structure=structure,
+            time_limit=time_limit,
         )
         choices.append(
             Choice(

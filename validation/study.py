@@ -22,7 +22,7 @@ from solvers.maps import Indices, Matrix, Vector
 from stepsize_opt.checks import positive_number, whole_number
 from stepsize_opt.complexity import iterations_needed
 from validation.checkpoint import read_checkpoint, write_checkpoint
-from validation.datasets import load_dataset
+from validation.datasets import Dataset, load_dataset
 from validation.experiments import DATASETS, EXPERIMENTS, Choice, Panel, panel_a, panel_b, panel_d, taus
 from validation.federated import Federated
 from validation.infimum import FederatedInfimum, Infimum, find_infimum
@@ -33,6 +33,8 @@ from validation.runner import run
 
 # Points of each stored curve and seed; between them a running mean on a log axis is a straight line.
 _POINTS = 300
+# Entries of all the clients' matrices together in (c): beyond this a certified full D takes tens of minutes.
+_CLIENT_ENTRIES = 500_000
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Plan:
 
     iterations: K for each experiment; clients: the client counts of (c); layers, fraction: of (d).
     epsilon2: the level that the tables ask for in (a), (b), (d); epsilon2_distributed: ε² of conditions (12) in (c).
+    time_limit: seconds for each distributed solve; one that runs out of time keeps its feasible D and reports its gap.
     """
 
     datasets: tuple[str, ...] = DATASETS
@@ -57,9 +60,10 @@ class Plan:
     fraction: float = 0.25
     epsilon2: float = 1e-3
     epsilon2_distributed: float = 1e-4
+    time_limit: float = 60.0
 
     def __post_init__(self) -> None:
-        for name in ("reg", "reg_distributed", "epsilon2", "epsilon2_distributed"):
+        for name in ("reg", "reg_distributed", "epsilon2", "epsilon2_distributed", "time_limit"):
             positive_number(name, getattr(self, name))
         for name in ("seeds", "iterations_a", "iterations_b", "iterations_c", "iterations_d", "layers"):
             whole_number(name, getattr(self, name))
@@ -153,13 +157,22 @@ def jobs_of(plan: Plan, experiments: Sequence[str]) -> list[Job]:
     for name in plan.datasets:
         data = load_dataset(name)
         if "c" in experiments:
-            jobs += [Job("c", name, n) for n in sorted(plan.clients, reverse=True) if n <= data.m]
+            jobs += [Job("c", name, n) for n in client_counts(plan, data)]
         jobs += [Job(one, name) for one in ("a", "d") if one in experiments]
         if "b" in experiments:
             jobs += [Job("b", name, tau) for tau in dict.fromkeys(taus(data.d))]
     # Cost grows with the number of entries of the data; names of equal cost keep their order.
     size = {name: load_dataset(name).m for name in plan.datasets}
     return sorted(jobs, key=lambda job: -size[job.dataset])
+
+
+def client_counts(plan: Plan, data: Dataset) -> list[int]:
+    """The client counts of a plan that one data set gets: all whose n matrices of size d×d stay small, and the least.
+
+    A certified full D with n different Lᵢ costs about n d³ for each step of the solver.
+    """
+    possible = sorted(n for n in plan.clients if n <= data.m)
+    return [n for n in possible if n == possible[0] or n * data.d**2 <= _CLIENT_ENTRIES]
 
 
 def build_panel(job: Job, plan: Plan) -> tuple[Panel, Infimum | FederatedInfimum]:
@@ -169,7 +182,13 @@ def build_panel(job: Job, plan: Plan) -> tuple[Panel, Infimum | FederatedInfimum
         from validation.distributed_experiment import panel_c
 
         return panel_c(
-            data, plan.reg_distributed, job.parameter, plan.epsilon2_distributed, plan.iterations_c, plan.seed
+            data,
+            plan.reg_distributed,
+            job.parameter,
+            plan.epsilon2_distributed,
+            plan.iterations_c,
+            plan.seed,
+            plan.time_limit,
         )
     if job.experiment == "a":
         panel = panel_a(data, plan.reg)
