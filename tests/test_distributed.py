@@ -118,7 +118,8 @@ def test_scalar_problems_have_the_closed_form_of_dcgd(structure: str) -> None:
         )
         accuracy = 1e-9 if structure == "scalar" else 1e-6
         assert result.rate == pytest.approx(expected.gamma, rel=accuracy)
-        assert abs(result.K - expected.K) <= accuracy * expected.K
+        # 12Δ⁰/(γε²) may be a whole number exactly; then the proof, which gives way by rounding errors, takes one more.
+        assert 0 <= result.K - expected.K <= 1 + accuracy * expected.K
 
 
 @settings(max_examples=40, deadline=None)
@@ -215,7 +216,7 @@ def test_the_units_of_the_problem_do_not_matter() -> None:
     # For the same λ_D, τ is divided by the factor; λ_D ≤ κτ then divides the scale of D by it once more.
     assert scaled.status == plain.status == "optimal"
     np.testing.assert_allclose(_shape(units[:, None] * scaled.D * units), _shape(plain.D), rtol=1e-4, atol=1e-7)
-    assert scaled.K == pytest.approx(plain.K * factor**2, rel=1e-5)
+    assert scaled.K == pytest.approx(plain.K * factor**2, rel=1e-5, abs=1.5)  # K is whole
     assert_conditions(scaled, [units[:, None] * M * units for M in clients], sketch)
 
 

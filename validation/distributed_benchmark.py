@@ -136,7 +136,8 @@ def form_rows(sizes: Sequence[int], clients: int) -> list[Row]:
     rows = []
     for d in sizes:
         matrices = random_clients(d, clients, rng)
-        # λ_D ≤ c = n/K.  At D = L⁻¹ λ_D is a few times ω = d/k − 1, so c = 1 leaves D ⪯ L⁻¹ slack for k = 1, not for k = 2d/3.
+        # λ_D ≤ c = n/K.  At D = L⁻¹ λ_D is a few times ω = d/k − 1, so c = 1 leaves D ⪯ L⁻¹ slack for k = 1, but not
+        # for k = 2d/3.
         for label, sketch, K in (("slack", RandK(d, 1), clients), ("active", RandK(d, -(-2 * d // 3)), clients)):
             answers = {}
             seconds = {}
