@@ -84,7 +84,9 @@ def _run(args: argparse.Namespace) -> int:
         with _progress(args.quiet or args.json) as say:
 
             def report(step: Step) -> None:
-                say(f"{step.task.configuration.label}, {step.task.problem.name}", step.done, step.total, step.remaining)
+                # The name of the solver without its formulation, so that the line fits 80 columns.
+                name = f"{step.task.configuration.solver}, {step.task.problem.name}"
+                say(name, step.done, step.total, step.remaining)
 
             results = run_benchmark(plan, args.output, resume=args.resume, say=report)
     except KeyboardInterrupt:
@@ -158,12 +160,12 @@ def _progress(silent: bool) -> Iterator[Say]:
     if silent or not console.is_terminal:
         yield lambda name, done, total, remaining: None
         return
-    columns = (MofNCompleteColumn(), BarColumn(16), TimeElapsedColumn(), TextColumn("{task.description}"))
+    columns = (MofNCompleteColumn(), BarColumn(8), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True) as bar:
         line = bar.add_task("starting", total=None)
 
         def say(name: str, done: int, total: int, remaining: float | None) -> None:
-            left = "" if remaining is None else f"about {max(1, round(remaining / 60.0))} min left, "
+            left = "" if remaining is None else f"{max(1, round(remaining / 60.0))} min left, "
             bar.update(line, completed=done, total=total, description=f"{left}{name}")
 
         yield say

@@ -24,7 +24,7 @@ from solvers.program import Pattern, ScaledPattern
 from solvers.registry import get_solver
 from stepsize_opt.api import ALGORITHMS
 from stepsize_opt.checks import positive_number, whole_number
-from stepsize_opt.distributed_conditions import CentredMap, ClientGroup, Conditions, dominating_factor
+from stepsize_opt.distributed_conditions import CentredMap, ClientGroup, Conditions, dominating_factor, exp_up
 from stepsize_opt.distributed_fit import Direction, Fitted, binding_conditions, fit_K, fit_some_K, fit_whole
 from stepsize_opt.distributed_programs import Translation, without_redundant_clients
 from stepsize_opt.distributed_result import DistributedCertificate, DistributedResult, TightResult
@@ -103,9 +103,9 @@ def optimal_distributed_stepsize(
     >>> from stepsize_opt import RandK
     >>> from stepsize_opt.distributed import optimal_distributed_stepsize
     >>> clients = [np.diag([1.0, 2.0]), np.diag([3.0, 1.0])]
-    >>> result = optimal_distributed_stepsize(clients, RandK(2, 1), epsilon2=1e-2, initial_gap=1.0, delta_inf=0.5)
+    >>> result = optimal_distributed_stepsize(clients, RandK(2, 1), epsilon2=1.0, initial_gap=1.0, delta_inf=0.5)
     >>> result.status, result.K
-    ('optimal', 3601)
+    ('optimal', 306)
     """
     positive_number("tol", tol)
     if algorithm not in ALGORITHMS:
@@ -168,9 +168,10 @@ def _given(search: Search, targets: Targets, K: int) -> tuple[Fitted, Distribute
     if fitted is None:
         msg = f"the answer of {_names(search)} could not be repaired to a feasible stepsize"
         raise RuntimeError(msg)
+    # The bound must hold for the exact n/K and nε²/(4Δ^inf), which c and the factor are roundings of.
     upper = search.upper_bound(c * (1.0 + 1e-15), factor * (1.0 + 1e-15))
-    smallest = K if targets.enough(K, fitted.tau) else targets.least_iterations(math.exp(upper))
-    return fitted, DistributedCertificate(targets.enough(K, fitted.tau), fitted.log_tau, upper, min(K, smallest))
+    # For a given K the certificate says how much larger det(D)^{1/d} could be; it does not look for smaller K.
+    return fitted, DistributedCertificate(targets.enough(K, fitted.tau), fitted.log_tau, upper, 1)
 
 
 def _smallest(search: Search, targets: Targets) -> tuple[Fitted, int, DistributedCertificate]:
@@ -181,8 +182,9 @@ def _smallest(search: Search, targets: Targets) -> tuple[Fitted, int, Distribute
     if free is None or whole is None:
         msg = f"the answer of {_names(search)} could not be repaired to a feasible stepsize"
         raise RuntimeError(msg)
+    # The bound must hold for the exact κ, of which ``kappa`` is a rounding.
     upper = search.upper_bound(math.inf, kappa * (1.0 + 1e-15))
-    best = targets.least_iterations(math.exp(upper) * (1.0 + 1e-15)) if math.isfinite(upper) else 1
+    best = targets.least_iterations(exp_up(upper)) if math.isfinite(upper) else 1
     K, fitted = whole
     return fitted, K, DistributedCertificate(True, free.log_tau, upper, best)
 

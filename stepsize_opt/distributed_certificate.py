@@ -68,7 +68,8 @@ class Bound:
 
     def _finish(self, log_tau: float) -> float:
         value = log_tau + self.log_scale
-        return value + 16.0 * UNIT * (abs(value) + abs(log_tau) + abs(self.log_scale) + 1.0)
+        # Logarithms of numbers between 10⁻³⁰⁰ and 10³⁰⁰ are below 700; a few of them were added.
+        return value + 4.0 * UNIT * (abs(value) + abs(self.log_scale) + 3.0 * 700.0)
 
     def at_variance(self, c: float) -> float:
         """An upper bound on log τ when λ_D ≤ c."""

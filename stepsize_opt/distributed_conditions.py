@@ -184,6 +184,19 @@ class Conditions:
             top = max(top, float(np.linalg.eigvalsh(images)[:, -1].max()))
         return top
 
+    def magnitude(self, D: Matrix) -> float:
+        """The largest sum of magnitudes behind a row of Hᵀ V(D) H, to which rounding errors are relative."""
+        top = 0.0
+        for group in self.groups:
+            absD, absL, absH = np.abs(D), np.abs(self.L), np.abs(group.factors)
+            if self.sketch_last:
+                M = centred_magnitude(group.map.full, absD @ absL @ absD)
+            else:
+                M = absD @ centred_magnitude(group.map.full, absL) @ absD
+            sizes = absH.transpose(0, 2, 1) @ (M @ absH)
+            top = max(top, float(sizes.sum(axis=2).max()))
+        return top
+
     def proves_variance(self, D: Matrix, c: float) -> bool:
         """Whether λ_D ≤ c is proved for the given floats."""
         if not math.isfinite(c):

@@ -82,10 +82,14 @@ def _proved(conditions: Conditions, W: Matrix, scale: float, retreat: float) -> 
     log_tau = conditions.log_tau(D)
     if log_tau is None or not conditions.proves_descent(D):
         return None
-    variance = conditions.estimate(D) * (1.0 + retreat)
-    if not conditions.proves_variance(D, variance) and conditions.groups:
-        return None
-    return Fitted(D, variance, log_tau)
+    if not conditions.groups:
+        return Fitted(D, 0.0, log_tau)
+    estimate = conditions.estimate(D)
+    # A λ_D that vanishes, or nearly so, can only be bounded by the rounding of the products it is made of.
+    for variance in (estimate * (1.0 + retreat), estimate + retreat * conditions.magnitude(D)):
+        if conditions.proves_variance(D, variance):
+            return Fitted(D, variance, log_tau)
+    return None
 
 
 def fit_some_K(conditions: Conditions, targets: Targets, direction: Direction) -> Fitted | None:
@@ -128,9 +132,10 @@ def fit_whole(
         fitted = fit_K(conditions, targets, direction, K + more)
         if fitted is not None and targets.enough(K + more, fitted.tau):
             return K + more, fitted
-    # K beyond 2⁵³ or so: steps of one vanish in the rounding of τ, a few parts in 10¹³ do not.
-    for exponent in range(20, 60, 4):
-        larger = K + max(3, K >> (60 - exponent))
+    # For K above 10¹² a step of one is less than the rounding that the proofs give way by; K may then be larger by up
+    # to two parts in 10¹⁰, and no more.
+    for shift in (48, 44, 40, 36, 32):
+        larger = K + max(3, K >> shift)
         fitted = fit_K(conditions, targets, direction, larger)
         if fitted is not None and targets.enough(larger, fitted.tau):
             return larger, fitted

@@ -38,6 +38,8 @@ def without_redundant_clients(conditions: Conditions) -> tuple[Conditions, int, 
     for group in conditions.groups:
         distinct = list({L.tobytes(): L for L in group.matrices}.values())
         equal += len(group.matrices) - len(distinct)
+        if len(distinct) > 1:  # a zero matrix is dominated by every other
+            distinct = [L for L in distinct if np.any(L)]
         distinct.sort(key=lambda L: float(np.trace(L)), reverse=True)
         kept: list[Matrix] = []
         for L in distinct:

@@ -18,7 +18,7 @@ class DistributedCertificate:
     feasible: D ⪯ L⁻¹, λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} and K ≥ 12Δ⁰/(τε²) with τ = det(D)^{1/d}.
     log_rate: a lower bound on log τ of the stepsize before K was rounded up to a whole number.
     upper_bound: no feasible D has a larger log τ.
-    smallest_K: no feasible pair (D, K) has a smaller whole K.
+    smallest_K: no feasible pair (D, K) has a smaller whole K; 1, which says nothing, when K was given.
     """
 
     feasible: bool
@@ -28,7 +28,11 @@ class DistributedCertificate:
 
     @property
     def gap(self) -> float:
-        """Relative excess of K = 12Δ⁰/(τε²), before rounding up, over the best possible; infinite without a bound."""
+        """e^{upper_bound − log_rate} − 1; infinite without a bound.
+
+        When the smallest K was asked for: the relative excess of K = 12Δ⁰/(τε²), before rounding up to a whole number,
+        over the best possible.  For a given K: how much larger det(D)^{1/d} could be.
+        """
         if not self.feasible or not math.isfinite(self.upper_bound):
             return math.inf
         return math.expm1(max(0.0, self.upper_bound - self.log_rate))

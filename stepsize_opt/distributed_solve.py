@@ -72,7 +72,7 @@ class Search:
             scale = found.scale(c, kappa)
             candidates.append((found.log_tau + math.log(scale), found))
             other = kappa if factor is None else c
-            # The other bound is slack: this program alone has decided.
+            # The other bound is slack (to rounding): this program alone has decided.
             free = found.scale(limit or math.inf, factor or math.inf)
             if not math.isfinite(other) or scale >= free * (1.0 - 1e-9):
                 break

@@ -107,6 +107,7 @@ def tighten(
     direction = Direction.of(conditions, fitted.D)
     if direction is None:
         return None
+    # 10⁻¹² below the boundary of D ⪯ L⁻¹, and 10⁻¹⁰ above the eigenvalue λ below, are far above their rounding errors.
     tau, largest = math.exp(direction.log_tau), direction.descent_scale * (1.0 - 1e-12)
     goal = targets.epsilon2
     # The proofs below give way by 10⁻¹⁰ in λ, so the search aims a little lower.

@@ -19,7 +19,7 @@ from stepsize_opt.distributed_compare import compare_distributed
 from stepsize_opt.distributed_conditions import CentredMap, ClientGroup, Conditions, dominating_factor
 from stepsize_opt.distributed_targets import Targets, rounded_down
 from stepsize_opt.distributed_tight import theorem3
-from stepsize_opt.sketches import BernQ, Gaussian, Identity, RandK
+from stepsize_opt.sketches import BernQ, Gaussian, Identity, IndependentSampling, RandK
 from stepsize_opt.structures import BlockDiagonal
 
 PROBLEM = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.2}
@@ -74,6 +74,15 @@ def test_singular_clients(algorithm: str, structure: object) -> None:
         result = solve(clients, sketch, algorithm=algorithm, structure=structure)
         assert result.status == "optimal"
         assert_conditions(result, clients, sketch)
+
+
+@pytest.mark.parametrize("structure", ["full", "diagonal", "scalar"])
+def test_variance_that_vanishes(structure: str) -> None:
+    """The only compressed coordinate is one that no client's loss depends on beyond rounding: λ_D is zero."""
+    sketch = IndependentSampling([1.0, 1.0, 0.5])
+    clients = [np.diag([1.0, 2.0, 0.0]), np.zeros((3, 3))]
+    result = solve(clients, sketch, mean_smoothness=np.diag([0.5, 1.0, 0.1]), structure=structure)
+    assert result.status == "optimal" and result.lambda_D < 1e-9 and result.binding == ("D ⪯ L⁻¹",)
 
 
 def test_one_client_of_det_cgd2_is_a_geometric_mean() -> None:

@@ -75,7 +75,7 @@ def check(stored: Results, say: Callable[[str, int, int], None] | None = None) -
     again = Results(stored.settings)
     for i, task in enumerate(tasks):
         if say is not None:
-            say(f"{task.configuration.label}, {task.problem.name}", i, len(tasks))
+            say(f"{task.configuration.solver}, {task.problem.name}", i, len(tasks))
         again = again.with_run(run_task(task, stored.settings))
     out = []
     for name in competitors(stored):

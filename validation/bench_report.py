@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from solvers.cvxpy_backends import FINEST_ACCURACY
@@ -11,6 +12,12 @@ from validation.bench_summary import summary
 from validation.bench_tables import all_tables
 
 PAGE = "benchmark.md"
+_MACHINE = ("machine", "processor", "cores")
+_HEAD = """# Solver benchmark
+
+Solvers are compared at equal *certified* gap: each climbs a ladder of tolerances, and the first answer counts whose
+repaired point is proved feasible and proved within the gap, whatever the solver's own tolerance said.  Written by
+`stepsize-opt bench`; `stepsize-opt bench --check` reruns a small part and compares the ratios."""
 _CAPTIONS = {
     "time-size.png": "Time to the middle certified gap against d, with fitted slopes",
     "time-gap.png": "Time against certified gap, every rung of the ladder",
@@ -23,37 +30,31 @@ def write_report(results: Results, folder: Path) -> list[Path]:
     written = [results.save(folder), folder / "rungs.csv"]
     write_csv(results, written[-1])
     figures = draw_all(results, folder)
-    page = folder / PAGE
-    page.write_text(_page(results, figures), encoding="utf-8")
-    return [*written, *figures, page]
+    written += [*figures, folder / PAGE]
+    written[-1].write_text(page(results, [figure.name for figure in figures]), encoding="utf-8")
+    return written
 
 
-def _page(results: Results, figures: list[Path]) -> str:
-    settings = results.settings
-    env = results.environment
-    versions = ", ".join(f"{name} {version}" for name, version in env.items() if name not in _MACHINE)
-    blocks = [
-        "# Solver benchmark",
-        "Solvers are compared at equal *certified* gap: each climbs a ladder of tolerances, and the first answer "
-        "counts whose repaired point is proved feasible and proved within the gap, whatever the solver's own tolerance "
-        "said. Written by `stepsize-opt bench`; `stepsize-opt bench --check` reruns a small part and compares ratios.",
-        "\n".join(f"- {sentence}" for sentence in summary(results)),
-    ]
-    blocks += [f"![{_CAPTIONS[figure.name]}]({figure.name})" for figure in figures]
+def page(results: Results, figures: Collection[str]) -> str:
+    """The text of ``benchmark.md``: summary, the figures of the given names, tables, settings."""
+    blocks = [_HEAD, "\n".join(f"- {sentence}" for sentence in summary(results))]
+    blocks += [f"![{caption}]({name})" for name, caption in _CAPTIONS.items() if name in figures]
     for table in all_tables(results):
         blocks += [f"## {table.title[0].upper()}{table.title[1:]}", table.markdown()]
-    blocks += [
+    return "\n\n".join([*blocks, *_settings(results)]) + "\n"
+
+
+def _settings(results: Results) -> list[str]:
+    settings, env = results.settings, results.environment
+    versions = ", ".join(f"{name} {version}" for name, version in env.items() if name not in _MACHINE)
+    return [
         "## Settings",
         f"{env['processor']}, {env['machine']}, {env['cores']} cores, {settings.threads} thread(s) a run; every run in "
         f"its own process, at most {settings.time_limit:g} processor seconds a rung and {settings.memory_mb} MB beyond "
-        "the libraries. Times are processor seconds of the solve call (model, compilation by cvxpy and solver; no imports, no "
-        f"certificate), the median of {settings.repeats} below {settings.repeat_below:g} s; elapsed times are in "
-        "`rungs.csv`. rand-k sends max(1, ⌊d/4⌋) numbers; synthetic L has log-spaced eigenvalues, condition number 10³ "
-        "in the rows d=…, 10² for sketches, structures and clients. To a solver behind cvxpy a tolerance t means "
-        f"residuals of t/100, never below {FINEST_ACCURACY:.0e}.",
+        "the libraries. Times are processor seconds of the solve call (model, compilation by cvxpy and solver; no "
+        f"imports, no certificate), the median of {settings.repeats} below {settings.repeat_below:g} s; elapsed times "
+        "are in `rungs.csv`. rand-k sends max(1, ⌊d/4⌋) numbers; synthetic L has log-spaced eigenvalues, condition "
+        "number 10³ in the rows d=…, 10² for sketches, structures and clients. To a solver behind cvxpy a tolerance t "
+        f"means residuals of t/100, never below {FINEST_ACCURACY:.0e}.",
         f"Versions: {versions}.",
     ]
-    return "\n\n".join(blocks) + "\n"
-
-
-_MACHINE = ("machine", "processor", "cores")

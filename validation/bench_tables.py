@@ -32,7 +32,7 @@ class TextTable:
     def rich(self) -> Table:
         table = Table(title=self.title, caption=self.note or None)
         for i, name in enumerate(self.columns):
-            table.add_column(name, justify="right" if i else "left", overflow="fold", no_wrap=i == 0)
+            table.add_column(name, justify="right" if i else "left", no_wrap=True)
         for row in self.rows:
             table.add_row(*row)
         return table
@@ -100,11 +100,11 @@ def standing_table(results: Results) -> TextTable:
         )
     for label, status in absent(results).items():
         rows.append((label, status, *[NOTHING] * (len(targets) + 4)))
-    columns = ("solver", *(f"{t:.0e}" for t in targets), "time", "growth", "outside", "> tol", "MB")
+    columns = ("solver", *(f"{t:.0e}" for t in targets), "time", "slope", "raw", ">tol", "MB")
     note = (
-        "problems solved to each certified gap; time over that of native at the middle gap (geometric mean); growth of "
-        "time from d = 10; how far the raw point is outside (median); answers called optimal whose certified gap is "
-        "above the tolerance; peak memory beyond the libraries"
+        "problems solved to each certified gap; time: over that of native at the middle gap (geometric mean); slope: "
+        "growth from d = 10 on; raw: how far the solver's point is outside (median); >tol: answers called optimal "
+        "whose certified gap is above the tolerance; MB: peak memory beyond the libraries"
     )
     return TextTable("solvers at equal certified gap", columns, tuple(rows), note)
 

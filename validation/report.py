@@ -127,7 +127,7 @@ def _studies(plan: Plan) -> dict[str, Any]:
         factors += sensitivity.factor_study(
             data, sketch, plan.reg, seeds=plan.seeds, iterations=plan.iterations_b, epsilon2=plan.epsilon2
         )
-        subsamples += sensitivity.subsample_study(data, sketch, plan.reg)
+        subsamples += sensitivity.subsample_study(data, sketch, plan.reg, draws=plan.draws)
     table = communication_table(LogisticRegression.from_dataset(data, plan.reg).smoothness())
     return {
         "factors": sensitivity.as_records(factors),

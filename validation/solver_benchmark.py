@@ -52,10 +52,10 @@ class Plan:
     """
 
     settings: BenchSettings = field(default_factory=BenchSettings)
-    sizes: tuple[int, ...] = (5, 10, 20, 30, 40)
+    sizes: tuple[int, ...] = (10, 20, 30, 40)
     native_sizes: tuple[int, ...] = (80, 160, 300)
     all_formulations_up_to: int = 20
-    kind_size: int | None = 12
+    kind_size: int | None = 10
     data: bool = True
     data_up_to: int = 30
     solvers: tuple[str, ...] = ()

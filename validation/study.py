@@ -44,6 +44,7 @@ class Plan:
     iterations: K for each experiment; clients: the client counts of (c); layers, fraction: of (d).
     epsilon2: the level that the tables ask for in (a), (b), (d); epsilon2_distributed: ε² of conditions (12) in (c).
     time_limit: seconds for each distributed solve; one that runs out of time keeps its feasible D and reports its gap.
+    draws: subsamples for each fraction of the sensitivity study.
     """
 
     datasets: tuple[str, ...] = DATASETS
@@ -61,11 +62,12 @@ class Plan:
     epsilon2: float = 1e-3
     epsilon2_distributed: float = 1e-4
     time_limit: float = 60.0
+    draws: int = 20
 
     def __post_init__(self) -> None:
         for name in ("reg", "reg_distributed", "epsilon2", "epsilon2_distributed", "time_limit"):
             positive_number(name, getattr(self, name))
-        for name in ("seeds", "iterations_a", "iterations_b", "iterations_c", "iterations_d", "layers"):
+        for name in ("seeds", "iterations_a", "iterations_b", "iterations_c", "iterations_d", "layers", "draws"):
             whole_number(name, getattr(self, name))
         if not 0.0 < self.fraction <= 1.0:
             msg = f"fraction must be in (0, 1], got {self.fraction!r}"
@@ -83,6 +85,7 @@ class Plan:
             iterations_d=400,
             clients=(5,),
             epsilon2=1e-2,
+            draws=4,
         )
 
     def iterations(self, experiment: str) -> int:

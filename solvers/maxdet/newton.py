@@ -9,7 +9,8 @@ In products with the d×d matrices P_j = H_j G_j H_jᵀ the last term is 𝒬*(�
 *Preconditioner.*  In the basis C the first two terms are nearly a multiplication entry by entry with
 J_ab = 1 + Σ(λ_a r_b + λ_b r_a), λ = diag Λ, r = diag R̃.  The last term is Σ √(s_a s_b) u uᵀ over the pairs of columns
 of H_j V_j; close to the boundary a few pairs of active directions outweigh everything else.  Those pairs are taken
-exactly, by the Woodbury formula; conjugate gradients see what remains.
+exactly: with T the scaled functionals, (I + TᵀT)⁻¹ = I − RᵀR + Rᵀ Diag(1/(1 + σ²)) R for the singular vectors R of T,
+which unlike the Woodbury formula does not cancel.  Conjugate gradients see what remains.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ _MAX_PAIRS = 500
 
 @dataclass(frozen=True, eq=False)
 class NewtonSystem:
-    """𝓗 at one point, with its preconditioner."""
+    """𝓗 at one point, with its preconditioner.
+
+    J: the entrywise inverse 1/J_ab; R: orthonormal rows that span the active functionals, in coordinates scaled by √J;
+    shrink: 1/(1 + σ²) for each row, what the inverse of I + Σσ²rrᵀ does along it.
+    """
 
     model: Model
     p: Point
@@ -97,6 +102,7 @@ def newton_system(model: Model, p: Point) -> NewtonSystem:
     if len(U):
         T = U * np.sqrt(weights)[:, None] * np.sqrt(inverse).ravel()
         squares, vectors = np.linalg.eigh(T @ T.T)
+        # Eigenvectors of a Gram matrix are right to ε σ²max/σ²: those of smaller σ would spoil the orthogonality.
         keep = squares > max(_ACTIVE, 1e-10 * squares[-1])
         R = (vectors[:, keep].T @ T) / np.sqrt(squares[keep])[:, None]
         shrink = 1.0 / (1.0 + squares[keep])

@@ -32,7 +32,7 @@ class MaxDetOptions:
     start_fraction: the start lies at this fraction of the way to the boundary; closer starts take short first steps.
     target_margin: iterate until the gap is this fraction of tol, so that an independent check passes too.
     step_fraction: fraction of the way to the boundary that a step takes.
-    centring_floor: smallest reduction of μ asked for in one step.
+    centring_floor: the centring σ is the cube of the complementarity left by the plain step, but of no less than this.
     neighbourhood: a step is shortened when the smallest complementarity product falls below this fraction of μ.
     cg_accuracy: relative residual of the Newton system; the bound holds for inexact steps too.
     max_cg: cap of conjugate gradient iterations in one solve.
