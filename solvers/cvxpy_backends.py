@@ -31,7 +31,7 @@ MOSEK_LICENCE_HELP = (
 )
 
 # cvxpy's status → ours.  Only the certificate turns a point into an optimal result.
-_STATUS: dict[str, Status] = {
+CVXPY_STATUS: dict[str, Status] = {
     "optimal": Status.OPTIMAL,
     "optimal_inaccurate": Status.INACCURATE,
     "user_limit": Status.USER_LIMIT,
@@ -127,18 +127,18 @@ class CvxpySolver(Solver):
     def _attempt(self, model: ConicModel, settings: Settings, options: dict[str, Any]) -> tuple[Status, str]:
         """One run; a message tells that the solver failed without a point."""
         try:
-            with _silenced() if self.chatty and not settings.verbose else nullcontext():
+            with silenced() if self.chatty and not settings.verbose else nullcontext():
                 status = model.solve(self.cvxpy_name, settings.verbose, options)
         except Exception as error:  # each solver has its own exception types; all mean that it failed on this problem
             if "license" in str(error).lower():
                 msg = f"{self.name} cannot run: {error}"
                 raise SolverUnavailable(msg) from error
             return Status.SOLVER_ERROR, f"{type(error).__name__}: {error}"
-        return _STATUS.get(status, Status.SOLVER_ERROR), ""
+        return CVXPY_STATUS.get(status, Status.SOLVER_ERROR), ""
 
 
 @contextmanager
-def _silenced() -> Iterator[None]:
+def silenced() -> Iterator[None]:
     """Send what native code prints to standard output and error into the void, below Python's own streams."""
     sys.stdout.flush()
     sys.stderr.flush()

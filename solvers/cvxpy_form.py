@@ -98,7 +98,7 @@ class ConicModel:
         return tuple(out)
 
 
-def _factor(B: Matrix) -> Matrix:
+def square_root_factor(B: Matrix) -> Matrix:
     """H with HHᵀ = B for a PSD matrix B, by its eigendecomposition (works for a singular B)."""
     w, V = np.linalg.eigh(B)
     return np.asarray(V * np.sqrt(np.maximum(w, 0.0)))
@@ -112,7 +112,7 @@ def _slot_values(con: Constraint, lift: Lift) -> dict[str, Any]:
         values["cE"] = con.c * con.E
     if con.Q is None or con.B is None:
         return values
-    H = _factor(con.B)
+    H = square_root_factor(con.B)
     values["H"] = H
     if lift is Lift.QUADRATIC:
         alpha, beta = con.Q.alpha, con.Q.beta  # type: ignore[attr-defined]  # checked by choose_lift
@@ -166,7 +166,7 @@ def _build(program: LogDetProgram, lift: Lift, objective: Objective) -> ConicMod
     import cvxpy as cp
 
     d = program.d
-    D, pivots, constraints = _stepsize_variable(program)
+    D, pivots, constraints = stepsize_variable(program)
     root_det = None
     if objective is Objective.ROOT_DET or any(con.c != 0.0 for con in program.constraints):
         root_det = cp.geo_mean(pivots)
@@ -207,20 +207,21 @@ def _compact_lift(D: Any, G: Any, slot: dict[str, Any], Q: PositiveMap) -> tuple
     Y = cp.Variable((d, d), symmetric=True)
     DH = D @ slot["H"]
     schur = cp.bmat([[Y, DH], [DH.T, np.eye(d)]]) >> 0
-    return G - _map_expression(Q, Y, slot), [schur]
+    return G - _parametrised_map(Q, Y, slot), [schur]
 
 
-def _map_expression(Q: PositiveMap, Y: Any, slot: dict[str, Any]) -> Any:
+def _parametrised_map(Q: PositiveMap, Y: Any, slot: dict[str, Any]) -> Any:
     """𝒬(Y) as a cvxpy expression; the entrywise maps take their matrix P from a parameter."""
     import cvxpy as cp
 
     if Q.hadamard_matrix is not None:
         slot["P"] = cp.Parameter((Q.d, Q.d), symmetric=True)
         return cp.multiply(slot["P"], Y)
-    return _constant_map(Q, Y)
+    return map_expression(Q, Y)
 
 
-def _constant_map(Q: PositiveMap, Y: Any) -> Any:
+def map_expression(Q: PositiveMap, Y: Any) -> Any:
+    """𝒬(Y) as a cvxpy expression with constant coefficients."""
     import cvxpy as cp
 
     P = Q.hadamard_matrix
@@ -233,7 +234,7 @@ def _constant_map(Q: PositiveMap, Y: Any) -> Any:
     if isinstance(Q, Layered):
         slices = block_slices([layer.d for layer in Q.layers])
         rows = [
-            [_constant_map(Q.layers[i], Y[s, s]) if i == j else Q.between * Y[s, t] for j, t in enumerate(slices)]
+            [map_expression(Q.layers[i], Y[s, s]) if i == j else Q.between * Y[s, t] for j, t in enumerate(slices)]
             for i, s in enumerate(slices)
         ]
         return cp.bmat(rows)
@@ -255,7 +256,7 @@ def _quadratic_lift(D: Any, G: Any, slot: dict[str, Any], d: int) -> tuple[Any, 
     return block, [cones]
 
 
-def _stepsize_variable(program: LogDetProgram) -> tuple[Any, Any, list[Any]]:
+def stepsize_variable(program: LogDetProgram) -> tuple[Any, Any, list[Any]]:
     """D as an expression with its pattern, pivots δ > 0 with Π δ ≤ det D attainable, and their constraints."""
     import cvxpy as cp
 

@@ -42,7 +42,7 @@ from solvers.maps import (
     block_slices,
     is_identity,
 )
-from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern, ScaledPattern
+from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern
 from stepsize_opt.verified import (
     UNIT,
     Enclosed,
@@ -247,12 +247,7 @@ def repair(program: LogDetProgram, D: Matrix) -> Evaluation | None:
 
     Returns None when D is not positive definite or no feasible scale is found.
     """
-    D = 0.5 * (D + D.T)
-    pattern = program.pattern
-    if isinstance(pattern, BlockPattern):
-        D = D if pattern.is_full else pattern.project(D)
-    else:
-        D = _nearest_scaling(pattern, D)
+    D = into_pattern(program.pattern, D)
     try:
         at = Evaluation(program, D)
         scale = feasible_scale(at)
@@ -276,7 +271,11 @@ def repair(program: LogDetProgram, D: Matrix) -> Evaluation | None:
     return None
 
 
-def _nearest_scaling(pattern: ScaledPattern, D: Matrix) -> Matrix:
+def into_pattern(pattern: Pattern, D: Matrix) -> Matrix:
+    """The symmetric part of D with the pattern: entries outside the blocks dropped, or each γᵢ matched by its trace."""
+    D = 0.5 * (D + D.T)
+    if isinstance(pattern, BlockPattern):
+        return D if pattern.is_full else pattern.project(D)
     out = np.zeros_like(D)
     for s in block_slices(pattern.sizes):
         W = pattern.W[s, s]

@@ -26,8 +26,8 @@ _EXAMPLES = """examples:
   stepsize-opt bench --solvers native,clarabel --sizes 10,20,40 --output mine
   stepsize-opt bench --check                           does the stored benchmark hold on this machine?
 
-Results are written after every run: after Ctrl-C the same command continues where it stopped.  Real data beyond the
-embedded sets is taken from the folder that STEPSIZE_OPT_DATA names.
+Results are written after every run: after Ctrl-C the same command continues where it stopped, and runs of earlier
+calls stay in the report.  Real data beyond the embedded sets is taken from the folder that STEPSIZE_OPT_DATA names.
 """
 Say = Callable[[str, int, int, float | None], None]
 

@@ -24,7 +24,7 @@ from stepsize_opt.cli_common import (
     print_json,
     progress,
 )
-from stepsize_opt.cli_solve import _structure
+from stepsize_opt.cli_solve import read_structure
 from stepsize_opt.distributed import optimal_distributed_stepsize
 from stepsize_opt.distributed_compare import DistributedComparison, compare_distributed
 from stepsize_opt.sketch_text import parse_sketch
@@ -115,7 +115,7 @@ def _solve_distributed(args: argparse.Namespace) -> int:
             sketch,
             iterations=args.iterations,
             algorithm=args.algorithm,
-            structure=_structure(args.structure),
+            structure=read_structure(args.structure),
             tight=args.tight,
             **problem,
         )

@@ -97,7 +97,8 @@ def _add_algorithm(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--algorithm", choices=ALGORITHMS, default=ALGORITHMS[0], help="default: %(default)s")
 
 
-def _structure(text: str) -> Structure:
+def read_structure(text: str) -> Structure:
+    """The structure that ``--structure`` names."""
     if not text.startswith("block:"):
         return text
     try:
@@ -111,7 +112,7 @@ def _structure(text: str) -> Structure:
 def _solve(args: argparse.Namespace) -> int:
     L = load_problem(args)
     sketch = parse_sketch(args.sketch, L.shape[0])
-    structure = _structure(args.structure)
+    structure = read_structure(args.structure)
     if args.output is not None:
         _check_output(args.output)
     with progress(f"solving d = {sketch.d}", quiet=args.quiet or args.verbose):

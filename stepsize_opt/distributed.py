@@ -31,7 +31,7 @@ from stepsize_opt.distributed_result import DistributedCertificate, DistributedR
 from stepsize_opt.distributed_solve import Search
 from stepsize_opt.distributed_targets import Targets
 from stepsize_opt.distributed_tight import tighten
-from stepsize_opt.reductions import _commutes
+from stepsize_opt.reductions import commutes
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import (
     SMOOTHNESS_REMEDY,
@@ -309,7 +309,7 @@ def _reduce(
     if isinstance(pattern, ScaledPattern):
         pattern = ScaledPattern(pattern.sizes, pattern.W / scale[:, None] / scale)
     sketch_last = algorithm == "det-CGD1"
-    if sketch_last and groups and all(_commutes(g.map.full, pattern) for g in groups):
+    if sketch_last and groups and all(commutes(g.map.full, pattern) for g in groups):
         full = len(pattern.sizes) == 1 and not isinstance(pattern, ScaledPattern)
         if not full:  # a full D has the better linear form
             sketch_last = False

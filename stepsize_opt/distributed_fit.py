@@ -14,8 +14,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh
 
 from solvers.maps import Matrix
-from solvers.program import BlockPattern
-from stepsize_opt.certificate import _nearest_scaling
+from stepsize_opt.certificate import into_pattern
 from stepsize_opt.distributed_conditions import Conditions, exp_down
 from stepsize_opt.distributed_targets import Targets
 from stepsize_opt.verified import UNIT
@@ -36,12 +35,7 @@ class Direction:
     @staticmethod
     def of(conditions: Conditions, D: Matrix) -> Direction | None:
         """Symmetrise, put into the pattern, measure; None when D is not positive definite."""
-        D = 0.5 * (D + D.T)
-        pattern = conditions.pattern
-        if isinstance(pattern, BlockPattern):
-            D = D if pattern.is_full else pattern.project(D)
-        else:
-            D = _nearest_scaling(pattern, D)
+        D = into_pattern(conditions.pattern, D)
         log_tau = conditions.log_tau(D) if np.all(np.isfinite(D)) else None
         if log_tau is None:
             return None

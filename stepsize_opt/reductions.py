@@ -137,13 +137,13 @@ def _reduce_block(
 ) -> None:
     B: Matrix = L
     B_slack: Vector | None = None
-    commutes = algorithm == "det-CGD1" and split and _commutes(Q, pattern)
-    if (algorithm == "det-CGD2" or commutes) and not is_identity(Q):
+    commuting = algorithm == "det-CGD1" and split and commutes(Q, pattern)
+    if (algorithm == "det-CGD2" or commuting) and not is_identity(Q):
         B, B_slack = _rounded_image(Q, L)
         Q = DiagonalPlusScaled.identity(len(L))
     if algorithm == "det-CGD2":
         out.note("condition (4) is D ⪯ (E[TLT])⁻¹")
-    elif commutes:
+    elif commuting:
         out.note("the sketch commutes with D: condition (3) is D ⪯ (E[SLS])⁻¹")
     pieces = list(_groups(B, Q, pattern)) if split else [np.arange(len(B))]
     if len(pieces) > 1:
@@ -228,7 +228,7 @@ def _block(L: Symmetric, indices: Indices) -> Matrix:
     return np.asarray(L[indices][:, indices].toarray())
 
 
-def _commutes(Q: PositiveMap, pattern: Pattern) -> bool:
+def commutes(Q: PositiveMap, pattern: Pattern) -> bool:
     """Whether the sketch is constant on each block of the pattern, so that it commutes with every D of the pattern."""
     P = Q.hadamard_matrix
     if P is None:

@@ -65,6 +65,15 @@ def test_tables_and_files(tmp_path, capsys, monkeypatch) -> None:
     assert (tmp_path / "out" / "profiles.png").is_file()
 
 
+def test_earlier_runs_stay(tmp_path) -> None:
+    assert bench(*SMALL, "-q") == 0
+    before = Results.load(tmp_path / "out").runs
+    assert bench(*SMALL, "-q", "--sizes", "5") == 0
+    after = Results.load(tmp_path / "out").runs
+    assert after[: len(before)] == before
+    assert {run.task.problem.d for run in after} == {3, 4, 5}
+
+
 def test_json(capsys) -> None:
     assert bench(*SMALL, "--json") == 0
     answer = json.loads(capsys.readouterr().out)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,11 +32,6 @@ class Results:
 
     def with_run(self, run: BenchRun) -> Results:
         return Results(self.settings, self.environment, (*self.runs, run))
-
-    def only(self, tasks: Sequence[Task]) -> Results:
-        """The runs of the given tasks, in the order of the tasks."""
-        by_task = {run.task: run for run in self.runs}
-        return Results(self.settings, self.environment, tuple(by_task[task] for task in tasks if task in by_task))
 
     def save(self, folder: Path) -> Path:
         """Write ``results.json``; a reader sees the old file or the new one, never a part of it."""

@@ -126,7 +126,7 @@ def run_benchmark(
     resume: bool = True,
     say: Callable[[Step], None] | None = None,
 ) -> Results:
-    """Make the runs of the plan that the folder does not hold yet, and return all runs of the plan.
+    """Make the runs of the plan that the folder does not hold yet, and return all runs that it then holds.
 
     The folder holds a usable ``results.json`` after every run, also when this is interrupted.  Raises ValueError when
     it holds results of another environment or other settings.
@@ -149,7 +149,7 @@ def run_benchmark(
             run = run_task(task, plan.settings)
         results = results.with_run(run)
         results.save(folder)
-    return results.only(tasks)
+    return results
 
 
 def _stopped_at(task: Task, results: Results) -> BenchRun | None:

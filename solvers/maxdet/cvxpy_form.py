@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from solvers.base import Settings, SolverUnavailable
-from solvers.cvxpy_backends import _STATUS, CvxpySolver, _silenced
-from solvers.cvxpy_form import Objective, _constant_map, _factor, _stepsize_variable
+from solvers.cvxpy_backends import CVXPY_STATUS, CvxpySolver, silenced
+from solvers.cvxpy_form import Objective, map_expression, square_root_factor, stepsize_variable
 from solvers.maxdet.program import Family, MaxDetOutcome, MaxDetProgram
 from solvers.outcome import SolverStats, Status
 from solvers.program import Constraint, LogDetProgram
@@ -40,11 +40,11 @@ def solve_with_cvxpy(backend: CvxpySolver, program: MaxDetProgram, settings: Set
     begin = time.perf_counter()
     message = ""
     try:
-        with warnings.catch_warnings(), _silenced() if backend.chatty and not settings.verbose else nullcontext():
+        with warnings.catch_warnings(), silenced() if backend.chatty and not settings.verbose else nullcontext():
             # cvxpy warns of inaccurate solutions, which the certificate measures.
             warnings.simplefilter("ignore")
             problem.solve(solver=backend.cvxpy_name, verbose=settings.verbose, **options)
-        status = _STATUS.get(str(problem.status), Status.SOLVER_ERROR)
+        status = CVXPY_STATUS.get(str(problem.status), Status.SOLVER_ERROR)
     except Exception as error:  # each solver has its own exception types; all mean that it failed on this problem
         if "license" in str(error).lower():
             msg = f"{backend.name} cannot run: {error}"
@@ -63,7 +63,7 @@ def _build(program: MaxDetProgram, objective: Objective) -> tuple[Any, Any, list
 
     # Only the pattern of this program matters to the variable; the constraint is a placeholder that is never used.
     shape = LogDetProgram((Constraint(),), program.pattern)
-    X, pivots, constraints = _stepsize_variable(shape)
+    X, pivots, constraints = stepsize_variable(shape)
     root_det = cp.geo_mean(pivots)
     tau = None
     if any(family.e for family in program.families):
@@ -86,16 +86,16 @@ def _family_blocks(family: Family, X: Any, tau: Any, constraints: list[Any]) -> 
     r = family.factors.shape[2]
     rhs = family.c * np.eye(r) if not family.e else family.c * np.eye(r) + (family.e * tau) * np.eye(r)
     if family.B is None:
-        image = _constant_map(family.Q, X)
+        image = map_expression(family.Q, X)
         return [_symmetric(rhs - H.T @ image @ H) for H in family.factors]
-    E = _factor(family.B)
+    E = square_root_factor(family.B)
     if family.is_plain:
         d = X.shape[0]
         return [cp.bmat([[rhs, H.T @ X @ E], [(H.T @ X @ E).T, np.eye(d)]]) for H in family.factors]
     d = X.shape[0]
     Y = cp.Variable((d, d), symmetric=True)
     constraints.append(cp.bmat([[Y, X @ E], [(X @ E).T, np.eye(d)]]) >> 0)
-    image = _constant_map(family.Q, Y)
+    image = map_expression(family.Q, Y)
     return [_symmetric(rhs - H.T @ image @ H) for H in family.factors]
 
 
