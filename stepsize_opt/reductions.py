@@ -192,6 +192,9 @@ def _scaled_program(
 def _groups(B: Symmetric, Q: PositiveMap, pattern: Pattern, D: Matrix | None = None) -> Iterator[Indices]:
     """The finest groups of coordinates that B, D, the map and the ties of the pattern leave unconnected, in order."""
     d = B.shape[0]
+    if isinstance(B, np.ndarray) and np.all(B != 0.0):
+        yield np.arange(d)
+        return
     edges = [sparse.coo_array(M != 0) for M in (B, D) if M is not None]
     for labels in [Q.groups] + ([_block_labels(pattern.sizes)] if isinstance(pattern, ScaledPattern) else []):
         first = np.full(int(labels.max()) + 1, -1, dtype=np.intp)

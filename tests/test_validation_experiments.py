@@ -15,6 +15,7 @@ from test_validation_objectives import small_data
 from stepsize_opt import cli_validation
 from stepsize_opt.sketches import RandK
 from validation import study
+from validation.curve import Curve
 from validation.datasets import load_dataset
 from validation.distributed_experiment import dcgd_stepsize, panel_c
 from validation.experiments import panel_a, panel_b, panel_d, taus
@@ -22,7 +23,7 @@ from validation.federated import Federated
 from validation.report import demo_figure, reproduce
 from validation.runner_benchmark import measure, plain_loop
 from validation.sensitivity import factor_study, subsample_study
-from validation.study import Curve, Plan, jobs_of, run_plan
+from validation.study import Plan, jobs_of, run_plan
 from validation.tables import as_text, curve_records, savings, verdicts
 
 PLAN = replace(

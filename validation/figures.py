@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from solvers.maps import Matrix, Vector
-from validation.study import Curve
+from validation.curve import Curve
 from validation.tables import panels
 
 # (colour, line style, marker) in order of first appearance; the optimal D of this project has the first entry alone.

@@ -20,11 +20,12 @@ from typing import Any
 from stepsize_opt.sketches import RandK
 from stepsize_opt.table1 import communication_table
 from validation import sensitivity
+from validation.curve import Curve
 from validation.datasets import load_dataset
 from validation.experiments import EXPERIMENTS
 from validation.figures import BITS, EUCLIDEAN, ITERATIONS, WEIGHTED, Axis, bar_savings, draw
 from validation.objectives import LogisticRegression
-from validation.study import Curve, Job, Plan, build_panel, curve_of, predicted_savings, run_plan
+from validation.study import Job, Plan, build_panel, curve_of, predicted_savings, run_plan
 from validation.tables import BITS_NOTE, as_html, curve_records, savings, verdicts
 
 TITLES = {

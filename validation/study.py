@@ -18,21 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from solvers.maps import Indices, Matrix, Vector
+from solvers.maps import Matrix
+from stepsize_opt import __version__
 from stepsize_opt.checks import positive_number, whole_number
 from stepsize_opt.complexity import iterations_needed
 from validation.checkpoint import read_checkpoint, write_checkpoint
+from validation.curve import Curve
 from validation.datasets import Dataset, load_dataset
 from validation.experiments import DATASETS, EXPERIMENTS, Choice, Panel, panel_a, panel_b, panel_d, taus
 from validation.federated import Federated
 from validation.infimum import FederatedInfimum, Infimum, find_infimum
 from validation.objectives import LogisticRegression
 from validation.rates import check_distributed_rate, check_rate
-from validation.record import Run, log_steps
+from validation.record import Run
 from validation.runner import run
 
-# Points of each stored curve and seed; between them a running mean on a log axis is a straight line.
-_POINTS = 300
 # Entries of all the clients' matrices together in (c): beyond this a certified full D takes tens of minutes.
 _CLIENT_ENTRIES = 500_000
 
@@ -90,55 +90,6 @@ class Plan:
 
     def iterations(self, experiment: str) -> int:
         return int(getattr(self, f"iterations_{experiment}"))
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """One stored curve: ``meta`` says what it is and what was found, the arrays hold the numbers.
-
-    steps: log-spread steps k; weighted, euclidean: G_k and E_k for each seed there, shape (s, steps); bits: at these
-    steps, on average; mean_weighted, mean_euclidean: averages over seeds at every k = 1 … K; values, value_steps: f.
-    """
-
-    meta: dict[str, Any]
-    steps: Indices
-    weighted: Matrix
-    euclidean: Matrix
-    bits: Vector
-    mean_weighted: Vector
-    mean_euclidean: Vector
-    values: Matrix
-    value_steps: Indices
-
-    _ARRAYS = ("steps", "weighted", "euclidean", "bits", "mean_weighted", "mean_euclidean", "values", "value_steps")
-
-    @staticmethod
-    def of(meta: dict[str, Any], record: Run) -> Curve:
-        steps = log_steps(record.iterations, _POINTS)
-        weighted, euclidean = record.weighted_means(), record.euclidean_means()
-        return Curve(
-            meta,
-            steps,
-            weighted[:, steps - 1],
-            euclidean[:, steps - 1],
-            record.bits()[steps - 1],
-            weighted.mean(axis=0),
-            euclidean.mean(axis=0),
-            record.values,
-            record.value_steps,
-        )
-
-    def save(self, path: Path) -> None:
-        write_checkpoint(path, self.meta, {name: getattr(self, name) for name in self._ARRAYS})
-
-    @staticmethod
-    def load(path: Path) -> Curve:
-        meta, arrays = read_checkpoint(path)
-        return Curve(meta, **{name: arrays[name] for name in Curve._ARRAYS})
-
-    @property
-    def bits_per_round(self) -> float:
-        return float(self.bits[-1] / self.steps[-1])
 
 
 @dataclass(frozen=True)
@@ -207,7 +158,7 @@ def run_job(job: Job, plan: Plan, output: Path) -> list[Path]:
     from threadpoolctl import threadpool_limits
 
     folder = output / "raw" / job.experiment / _slug(job.dataset) / (str(job.parameter) if job.parameter else "all")
-    settings = _plain(asdict(plan) | {"job": asdict(job)})
+    settings = _settings(plan, job)
     done = folder / "done.npz"
     if done.exists():
         meta, _ = read_checkpoint(done)
@@ -219,6 +170,17 @@ def run_job(job: Job, plan: Plan, output: Path) -> list[Path]:
         paths = [_run_choice(panel, choice, infimum, plan, settings, folder) for choice in panel.choices]
     write_checkpoint(done, {"settings": settings, "files": [path.name for path in paths]}, {})
     return paths
+
+
+def _settings(plan: Plan, job: Job) -> dict[str, Any]:
+    """What the curves of a job depend on: results with other settings are not reused, those with the same are."""
+    fields = ["seeds", "seed", f"iterations_{job.experiment}"]
+    fields += (
+        ["reg_distributed", "epsilon2_distributed", "time_limit"] if job.experiment == "c" else ["reg", "epsilon2"]
+    )
+    fields += ["layers", "fraction"] if job.experiment == "d" else []
+    out: dict[str, Any] = _plain({name: getattr(plan, name) for name in fields} | {"job": asdict(job)})
+    return out | {"version": __version__}
 
 
 def _run_choice(

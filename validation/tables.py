@@ -6,8 +6,8 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from validation.curve import Curve
 from validation.record import BITS_PER_NUMBER, first_below
-from validation.study import Curve
 
 Record = dict[str, Any]
 
@@ -70,8 +70,8 @@ def savings(curves: Sequence[Curve]) -> list[Record]:
 
     ``predicted`` compares the iterations that the theory guarantees, ``observed`` the steps of the same two choices to
     the level.  (Not of the fastest: G_K is in the norm of each D, and a poor D may start below any level.)  Only
-    choices that satisfy their condition count.  Above 1 the optimal D saves; below 1 the paper's best is det-CGD2, whose
-    condition allows more than det-CGD1's on that panel.  ``det-CGD1 only`` leaves det-CGD2 out of the paper's choices.
+    choices that satisfy their condition count.  Above 1 the optimal D saves; below 1 the paper's best is det-CGD2,
+    whose condition allows more than det-CGD1's there.  ``det-CGD1 only`` leaves det-CGD2 out of the paper's choices.
     """
     out = []
     for (experiment, dataset, variant), group in panels(curves).items():
