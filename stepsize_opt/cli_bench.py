@@ -68,6 +68,7 @@ def _bench(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     from validation.bench_report import write_report
+    from validation.figures import pyplot
     from validation.solver_benchmark import Plan, Step, run_benchmark
 
     if args.stored is not None:
@@ -80,6 +81,7 @@ def _run(args: argparse.Namespace) -> int:
     limits = {"time_limit": args.time_limit, "memory_mb": args.memory_limit}
     given = {name: value for name, value in limits.items() if value is not None}
     plan = replace(plan, settings=replace(plan.settings, **given))
+    pyplot()  # a missing matplotlib is found before the runs rather than after them
     try:
         with _progress(args.quiet or args.json) as say:
 

@@ -22,8 +22,8 @@ from validation.bench_records import (
 )
 from validation.bench_store import Results
 
-# Below this size the overhead of Python and cvxpy hides how the work grows.
-_SLOPE_FROM = 10
+# A slope is fitted through so many of the largest sizes: at small ones overhead hides how the work grows.
+_SLOPE_SIZES = 3
 Grid = dict[ProblemSpec, dict[str, BenchRun]]
 
 
@@ -105,13 +105,12 @@ def size_curve(results: Results, label: str, gap: float) -> tuple[Vector, Vector
 
 
 def growth(results: Results, label: str, gap: float) -> Growth | None:
-    """A least-squares line through log seconds over log d from d = 10 on; None with fewer than three sizes."""
-    d, seconds = size_curve(results, label, gap)
-    keep = d >= _SLOPE_FROM
-    if np.count_nonzero(keep) < 3:
+    """A least-squares line of log seconds over log d through the three largest sizes solved; None with fewer."""
+    d, seconds = (values[-_SLOPE_SIZES:] for values in size_curve(results, label, gap))
+    if len(d) < _SLOPE_SIZES:
         return None
-    slope, intercept = np.polyfit(np.log(d[keep]), np.log(seconds[keep]), 1)
-    return Growth(tuple(int(size) for size in d[keep]), float(slope), float(intercept))
+    slope, intercept = np.polyfit(np.log(d), np.log(seconds), 1)
+    return Growth(tuple(int(size) for size in d), float(slope), float(intercept))
 
 
 @dataclass(frozen=True, eq=False)

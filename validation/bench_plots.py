@@ -59,13 +59,11 @@ def time_against_size(results: Results, path: Path) -> Path | None:
         colour, line, marker = _style(label)
         fit = growth(results, label, gap)
         name = label if fit is None else f"{label}, $d^{{{fit.slope:.1f}}}$"
-        axis.plot(d, seconds, color=colour, linestyle="none", marker=marker, markersize=6, zorder=3)
-        if fit is None:
-            axis.plot(d, seconds, color=colour, linestyle=line, linewidth=1.4)
-        else:
-            ends = np.array([fit.sizes[0], fit.sizes[-1]], dtype=float)
-            axis.plot(ends, fit.seconds(ends), color=colour, linestyle=line, linewidth=1.4)
-        axis.plot([], [], color=colour, linestyle=line, marker=marker, label=name)
+        axis.plot(d, seconds, color=colour, linestyle=line, linewidth=1.4, marker=marker, markersize=6, label=name)
+        if fit is not None:
+            # Over the sizes that were fitted and a little beyond, wide and pale behind the points.
+            ends = np.array([fit.sizes[0] / 1.1, fit.sizes[-1] * 1.1])
+            axis.plot(ends, fit.seconds(ends), color=colour, linewidth=6.0, alpha=0.25, zorder=1)
     axis.set(xscale="log", yscale="log", xlabel="d", ylabel=f"processor seconds to certified gap {_power(gap)}")
     ticks = sorted({int(d) for curve in curves.values() for d in curve[0]})
     axis.set_xticks(ticks, [str(d) for d in ticks])
@@ -80,7 +78,7 @@ def time_against_gap(results: Results, path: Path) -> Path | None:
     if not chosen:
         return None
     plt = pyplot()
-    figure, axes = plt.subplots(1, len(chosen), figsize=(4.6 * len(chosen) + 0.6, 4.0), squeeze=False)
+    figure, axes = plt.subplots(1, len(chosen), figsize=(4.6 * len(chosen) + 0.6, 4.0), squeeze=False, sharey=True)
     for axis, problem in zip(axes[0], chosen, strict=True):
         for label in competitors(results):
             rungs = [rung for rung in default_grid(results)[problem][label].rungs if rung.gap]

@@ -13,6 +13,7 @@ from validation.bench_analysis import (
     formulations,
     standings,
 )
+from validation.bench_problems import ProblemSpec
 from validation.bench_records import CRASHED, MEMORY_LIMIT, NATIVE, SKIPPED, TIME_LIMIT
 from validation.bench_store import Results
 
@@ -52,8 +53,15 @@ def _speed(results: Results) -> str:
         f"{others[largest][1]:.3g} times ({others[largest][0]} on {largest.name})."
     )
     lost = [f"{problem.name} ({label})" for problem, (label, factor) in others.items() if factor < 1.0]
-    first = f"{NATIVE} was the fastest on {len(factors) - len(lost)} of {len(factors)}"
-    return f"{text} {first}" + (f"; another was faster on {', '.join(lost)}." if lost else ".")
+    text += f" {NATIVE} was the fastest on {len(factors) - len(lost)} of {len(factors)}"
+    text += f"; another was faster on {', '.join(lost)}." if lost else "."
+    closed = [problem.name for problem in others if _by_closed_form(results, problem)]
+    return text + (f" Its answer was a closed form on {', '.join(closed)}." if closed else "")
+
+
+def _by_closed_form(results: Results, problem: ProblemSpec) -> bool:
+    rung = default_grid(results)[problem][NATIVE].first_within(results.settings.main_target)
+    return rung is not None and rung.closed_form
 
 
 def _growth(results: Results) -> str:
@@ -63,7 +71,7 @@ def _growth(results: Results) -> str:
         for row in found
         if row.growth is not None
     ]
-    return f"Time to that gap grows, in a fit from d = 10 on, for {', '.join(parts)}." if parts else ""
+    return f"Time to that gap grows, through the three largest sizes solved, for {', '.join(parts)}." if parts else ""
 
 
 def _formulation(results: Results) -> str:

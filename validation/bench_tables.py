@@ -103,8 +103,8 @@ def standing_table(results: Results) -> TextTable:
     columns = ("solver", *(f"{t:.0e}" for t in targets), "time", "slope", "raw", ">tol", "MB")
     note = (
         "problems solved to each certified gap; time: over that of native at the middle gap (geometric mean); slope: "
-        "growth from d = 10 on; raw: how far the solver's point is outside (median); >tol: answers called optimal "
-        "whose certified gap is above the tolerance; MB: peak memory beyond the libraries"
+        "growth over the three largest sizes; raw: how far the solver's point is outside (median); >tol: answers "
+        "called optimal whose certified gap is above the tolerance; MB: peak memory beyond the libraries"
     )
     return TextTable("solvers at equal certified gap", columns, tuple(rows), note)
 

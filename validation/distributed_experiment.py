@@ -47,7 +47,7 @@ def dcgd_stepsize(
 
 
 def panel_c(
-    data: Dataset, reg: float, clients: int, epsilon2: float, iterations: int, seed: int, time_limit: float = 60.0
+    data: Dataset, reg: float, clients: int, epsilon2: float, iterations: int, seed: int, time_limit: float
 ) -> tuple[Panel, FederatedInfimum]:
     """The panel of one data set and number of clients: rows shuffled and split equally, as in the paper.
 
@@ -65,8 +65,8 @@ def panel_c(
         ("DCGD-mat", "det-CGD1", "scalar", False),
         ("D-det-CGD1, diagonal", "det-CGD1", "diagonal", False),
         ("D-det-CGD2, diagonal", "det-CGD2", "diagonal", False),
-        ("D-det-CGD1, optimal", "det-CGD1", "full", True),
-        ("D-det-CGD2, optimal", "det-CGD2", "full", True),
+        ("D-det-CGD1, full", "det-CGD1", "full", True),
+        ("D-det-CGD2, full", "det-CGD2", "full", True),
     ):
         result = optimal_distributed_stepsize(
             client_L,

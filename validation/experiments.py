@@ -54,8 +54,10 @@ class Choice:
 
     @staticmethod
     def of(label: str, result: StepsizeResult, sketch: Sketch, *, ours: bool = False, theorem: int = 1) -> Choice:
-        """A certified result as a choice."""
+        """A result as a choice; a label that says optimal keeps the word only with the certificate for it."""
         certificate = result.certificate
+        if result.status != "optimal":
+            label = label.replace("optimal", "not certified")
         return Choice(
             label, result.algorithm, result.D, sketch, result.rate, certificate.feasible, ours, result.gap, theorem
         )

@@ -46,7 +46,7 @@ _TEXT = {
     "b": "D₂* is the optimum of det-CGD2. The paper runs det-CGD1 with it as well; where det-CGD1's condition does not "
     "allow D₂*, Theorem 1 promises nothing, and its bound can fail.",
     "c": "Conditions (12) ask for small steps: K in the tables is what they need for ε². The steps run here are fewer, "
-    "and curves are compared at the level that all of them reach. Δ^inf is estimated by long runs, as in the paper.",
+    "and the best curves are compared at the level that both reach. Δ^inf is estimated by long runs, as in the paper.",
     "d": "All compressed methods send equally many numbers on average. Bern-q with one q for all layers needs "
     "as many bits as no compression at all (the paper's “compression for free”); rand-k needs more.",
 }

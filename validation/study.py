@@ -61,7 +61,7 @@ class Plan:
     fraction: float = 0.25
     epsilon2: float = 1e-3
     epsilon2_distributed: float = 1e-4
-    time_limit: float = 60.0
+    time_limit: float = 180.0
     draws: int = 20
 
     def __post_init__(self) -> None:
