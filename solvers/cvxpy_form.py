@@ -85,7 +85,8 @@ class ConicModel:
             # cvxpy warns that a solution may be inaccurate and that a compilation is slow: the certificate
             # measures the first and the statistics show the second.
             warnings.simplefilter("ignore")
-            self.problem.solve(solver=solver, verbose=verbose, **options)
+            # No start from the last answer of a reused model: the same call gives the same numbers.
+            self.problem.solve(solver=solver, verbose=verbose, **{"warm_start": False, **options})
         return str(self.problem.status)
 
     def duals(self) -> tuple[Matrix, ...]:

@@ -56,7 +56,7 @@ def whole_number(name: str, value: object, low: int = 1, high: int | None = None
     expected = f"a whole number of at least {low}" if high is None else f"a whole number from {low} to d={high}"
     number = real_number(name, value, expected)
     if not isfinite(number) or not number.is_integer() or number < low or (high is not None and number > high):
-        msg = f"{name} must be {expected}, got {value}"
+        msg = f"{name} must be {expected}, got {f'{number:.0f}' if number.is_integer() else value}"
         raise ValueError(msg)
     return int(number)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,14 @@ class TestAnalysis:
         others = fastest_others(made_up(), 1e-6)
         assert {problem.d: label for problem, (label, _) in others.items()} == {10: "clarabel", 20: "scs"}
         assert others[size_problems((20,))[0]][1] == pytest.approx(0.5)
+
+    def test_the_others_with_their_model_compiled(self) -> None:
+        problem = size_problems((10,))[0]
+        theirs = replace(rung(4.0, 1e-9), setup=0.5, compile=2.5, solve=1.0)
+        results = Results(BenchSettings(), runs=(run("native", problem, rung(2.0, 1e-9)), run("scs", problem, theirs)))
+        assert fastest_others(results, 1e-6)[problem] == ("scs", pytest.approx(2.0))
+        assert fastest_others(results, 1e-6, compiled=True)[problem] == ("scs", pytest.approx(0.5))
+        assert "compile the model the mean is 0.5, the smallest factor 0.5 (scs on d=10)" in " ".join(summary(results))
 
     def test_only_default_formulations_compete(self) -> None:
         problem = size_problems((10,))[0]

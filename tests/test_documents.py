@@ -87,3 +87,14 @@ def test_site_builds_without_warnings(tmp_path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "api" / "index.html").is_file()
+
+
+def test_the_benchmark_table_of_the_readme_is_the_stored_one() -> None:
+    """Every row of the README's table stands in the page that the stored run wrote."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    stored = (ROOT / "docs" / "benchmark" / "benchmark.md").read_text(encoding="utf-8")
+    section = readme.split("## Benchmark")[1].split("##")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    assert len(rows) >= 5
+    for row in rows:
+        assert row in stored

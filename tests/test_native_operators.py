@@ -23,7 +23,7 @@ from solvers.native.linalg import (
 from solvers.native.newton import Counters, newton_system
 from solvers.native.point import Point
 from solvers.native.scaling import nesterov_todd
-from solvers.native.schur import Jacobian
+from solvers.native.schur import Gram, Jacobian
 from solvers.native.starts import power_start
 from solvers.native.steps import largest_step
 from solvers.program import BlockPattern, Constraint, LogDetProgram
@@ -115,7 +115,7 @@ class TestDerivatives:
         Q = MAPS[name]
         model, p = interior_point(Q)
         X = 0.1 * symmetric(D, 3)
-        F1, F2 = model.path(p, X)
+        F1, F2 = model.slope(p, X), model.bend(p, X)
         for a in (0.3, 1.0):
             new = p.C @ (np.eye(D) + a * X) @ p.C.T
             exact = p.C_inverse @ (new - Q.apply(new @ model.B @ new)) @ p.C_inverse.T
@@ -168,7 +168,7 @@ class TestDerivatives:
         np.testing.assert_allclose(expected, second, atol=1e-4 * np.abs(second).max())
         first = (residual(h) - residual(-h)) / (2.0 * h)
         V = np.eye(D)
-        jac = Jacobian(model.Q, p.C, p.C_inverse.T, V, p.lam[:, None] + p.lam, D)
+        jac = Jacobian(model.Q, Gram(p.C), Gram(p.C_inverse.T), V, p.lam[:, None] + p.lam, D)
         np.testing.assert_allclose(jac.adjoint(dZt)[0] - K(X), first, atol=1e-4 * np.abs(first).max())
 
     @pytest.mark.parametrize("rows", [D, 2])
@@ -177,9 +177,9 @@ class TestDerivatives:
         scaling = nesterov_todd(p.Ft, p.Zt)
         assert scaling is not None
         V = scaling.V
-        jac = Jacobian(model.Q, p.C, p.C_inverse.T @ V, V, p.lam[:, None] + p.lam, rows)
+        jac = Jacobian(model.Q, Gram(p.C), Gram(p.C_inverse.T @ V), V, p.lam[:, None] + p.lam, rows)
         X = symmetric(D, 6)
-        F1, _ = model.path(p, X)
+        F1 = model.slope(p, X)
         np.testing.assert_allclose(jac.forward(X), (V.T @ F1 @ V)[:rows], atol=1e-10)
         hat = symmetric(D, 8)
         hat[rows:, rows:] = 0.0
@@ -198,7 +198,7 @@ class TestDerivatives:
         assert system.rows == D
         n = D * D
         inverse = np.array([system.schur.inverse(sym(E)).ravel() for E in np.eye(n).reshape(n, D, D)])
-        forward = np.array([model.path(p, sym(E))[0].ravel() for E in np.eye(n).reshape(n, D, D)]).T
+        forward = np.array([model.slope(p, sym(E)).ravel() for E in np.eye(n).reshape(n, D, D)]).T
         W = (scaling.V * scaling.t) @ scaling.V.T
         S = forward @ inverse @ forward.T
         T = np.kron(W, W)
@@ -306,9 +306,9 @@ class TestGeneralModel:
 
         np.testing.assert_allclose(constraints(0.0), p.Ft, atol=1e-10)
         h = 1e-4
-        np.testing.assert_allclose(model.path(p, X)[0], (constraints(h) - constraints(-h)) / (2 * h), atol=1e-5)
+        np.testing.assert_allclose(model.slope(p, X), (constraints(h) - constraints(-h)) / (2 * h), atol=1e-5)
         second = (constraints(h) - 2 * constraints(0.0) + constraints(-h)) / (2 * h * h)
-        np.testing.assert_allclose(model.path(p, X)[1], second, atol=1e-5)
+        np.testing.assert_allclose(model.bend(p, X), second, atol=1e-5)
 
         def lagrangian(a: float) -> float:
             new = p.C @ (np.eye(D) + a * X) @ p.C.T

@@ -85,9 +85,10 @@ def savings(curves: Sequence[Curve]) -> list[Record]:
 
     ``predicted`` compares the iterations that the theory guarantees, ``observed`` the steps of the same two choices to
     the level.  (Not of the fastest: G_K is in the norm of each D, and a poor D may start below any level.)  Only
-    choices that satisfy their condition count.  Above 1 the optimal D saves; below 1 the paper's best is det-CGD2,
-    whose condition allows more than det-CGD1's there.  The gaps are certified: the true saving is at least ``predicted``
-    divided by 1 + the paper's, at most multiplied by 1 + ours.  ``det-CGD1 only`` leaves det-CGD2 out of the paper's choices.
+    choices that satisfy their condition count; ``det-CGD1 only`` leaves det-CGD2 out of the paper's.  Above 1 the
+    optimal D saves; below 1 the paper's best is det-CGD2, whose condition allows more than det-CGD1's there.  The gaps
+    are certified: the saving against the true optima is at least predicted/(1 + gap of the paper's choice) and at most
+    predicted·(1 + gap of ours).
     """
     out = []
     for (experiment, dataset, variant), group in panels(curves).items():

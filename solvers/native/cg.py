@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,11 +32,18 @@ class LinearSolve:
     residual: Array
 
 
-def conjugate_gradients(A: Operator, b: Array, tolerance: float, max_iterations: int) -> LinearSolve:
+def conjugate_gradients(
+    A: Operator,
+    b: Array,
+    tolerance: float,
+    max_iterations: int,
+    taken: Callable[[float], None] | None = None,
+) -> LinearSolve:
     """Solve A y = b to ‖(b − Ay)_ij/√T_ij‖ ≤ tolerance.
 
     Dividing by √T_ij = √(tᵢtⱼ) is the Nesterov–Todd scaling of a residual of F, so the tolerance bounds the error of
-    the complementarity products whatever the spread of t; a tolerance relative to ‖b‖ does not.
+    the complementarity products whatever the spread of t; a tolerance relative to ‖b‖ does not.  ``taken`` is told the
+    multiple of the direction A was last applied to that is added to y.
     """
     y = np.zeros_like(b)
     residual = b.copy()
@@ -52,6 +60,8 @@ def conjugate_gradients(A: Operator, b: Array, tolerance: float, max_iterations:
             break
         step = rho / curvature
         y += step * direction
+        if taken is not None:
+            taken(step)
         residual -= step * image
         z = A.preconditioner * residual
         rho_next = A.inner(residual, z)

@@ -9,18 +9,23 @@ factorisation and one eigendecomposition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap, Vector
 from solvers.native.linalg import (
     SIZE_FOR_LANCZOS,
     add_to_diagonal,
     cholesky,
+    congruence_diagonal,
     eigh,
     log_det_from_cholesky,
+    lower_product,
+    lower_solve,
+    lower_transposed_product,
     smallest_eigenvalue,
     smallest_eigenvalue_from_factor,
     sym,
@@ -31,13 +36,16 @@ from solvers.native.point import Bounds, Point
 from solvers.native.scaling import Scaling
 from solvers.native.schur import effective_beta
 
+Array = NDArray[Any]
 
-def _signed_gram(A: Matrix, weights: Vector) -> Matrix:
-    """A Diag(w) Aᵀ; for w ≥ 0 as S Sᵀ, which BLAS computes at half the cost of a product."""
-    if np.all(weights >= 0.0):
-        S = A * np.sqrt(weights)
+
+def _signed_gram(A: Array, weights: Vector) -> Array:
+    """A Diag(w) Aᵀ in the precision of A; for w ≥ 0 as S Sᵀ, which BLAS computes at half the cost of a product."""
+    w = weights.astype(A.dtype, copy=False)
+    if np.all(w >= 0.0):
+        S = A * np.sqrt(w)
         return np.asarray(S @ S.T)
-    return np.asarray((A * weights) @ A.T)
+    return np.asarray((A * w) @ A.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +69,11 @@ class FullModel:
         """Number of constraints."""
         return 1
 
+    @property
+    def single_precision(self) -> bool:
+        """Directions may be computed in float32."""
+        return True
+
     # ---------------------------------------------------------------- quantities in the working basis
 
     def _constraint(self, C: Matrix, C_inverse: Matrix, lam: Vector) -> Matrix:
@@ -73,14 +86,13 @@ class FullModel:
         add_to_diagonal(F, 1.0)
         return sym(F)
 
-    def adjoint(self, C: Matrix, C_inverse: Matrix, Zt: Matrix) -> Matrix:
-        """R̃ = Cᵀ 𝒬*(C⁻ᵀ Z̃ C⁻¹) C."""
+    def adjoint(self, C: Array, C_inverse: Array, Zt: Array) -> Array:
+        """R̃ = Cᵀ 𝒬*(C⁻ᵀ Z̃ C⁻¹) C, in the precision of its arguments."""
         if isinstance(self.Q, DiagonalPlusScaled):
-            diagonal = np.einsum("ij,ij->j", Zt @ C_inverse, C_inverse)
-            R = _signed_gram(C.T, self.Q.alpha * diagonal)
+            R = _signed_gram(C.T, self.Q.alpha * congruence_diagonal(C_inverse.T, Zt))
             R += self.Q.beta * Zt
             return sym(R)
-        return sym(C.T @ self.Q.adjoint(C_inverse.T @ Zt @ C_inverse) @ C)
+        return sym(C.T @ self.Q.adjoint(C_inverse.T @ Zt @ C_inverse).astype(Zt.dtype, copy=False) @ C)
 
     def _assemble(self, C: Matrix, C_inverse: Matrix, lam: Vector, log_det: float, Zt: Matrix) -> Point:
         # B ⪰ 0 has no negative eigenvalue; rounding may produce one of relative size 1e-16.
@@ -98,18 +110,23 @@ class FullModel:
         C_inverse = U.T @ triangular_inverse(K)
         return self._assemble(C, C_inverse, lam, log_det_from_cholesky(K), sym(C.T @ Z @ C))
 
+    def with_dual(self, p: Point, Zt: Matrix) -> Point:
+        """The point with the dual Z̃ = ``Zt`` in the same basis."""
+        return replace(p, Zt=Zt, Rt=self.adjoint(p.C, p.C_inverse, Zt))
+
     def advance(self, p: Point, X: Matrix, dZt: Matrix) -> Point | None:
-        """The point (C(I + X)Cᵀ, Z + dZ) with dZ̃ = ``dZt`` in the basis of ``p``; None when I + X is not positive."""
-        M = X.copy()
+        """The point (C(I + X)Cᵀ, Z + dZ), dZ̃ = ``dZt`` in the basis of ``p``; None unless I + X ≻ 0 and Z + dZ ≻ 0."""
+        M = X.astype(np.float64)
         add_to_diagonal(M, 1.0)
         K = cholesky(M)
-        if K is None:
+        L = cholesky(p.Zt + dZt)
+        if K is None or L is None:
             return None
         lam, U = eigh(_signed_gram(K.T, p.lam))
-        KU = K @ U
-        Zt = sym(KU.T @ (p.Zt + dZt) @ KU)
-        C_inverse = (U.T @ triangular_inverse(K)) @ p.C_inverse
-        return self._assemble(p.C @ KU, C_inverse, lam, p.log_det + log_det_from_cholesky(K), Zt)
+        KU = lower_product(K, U)
+        half = lower_transposed_product(L, KU)  # Z + dZ = LLᵀ
+        C_inverse = U.T @ lower_solve(K, p.C_inverse)
+        return self._assemble(p.C @ KU, C_inverse, lam, p.log_det + log_det_from_cholesky(K), half.T @ half)
 
     def refreshed(self, p: Point) -> Point | None:
         """The same point computed again from D and Z, free of the rounding that the updates of C gathered."""
@@ -123,33 +140,35 @@ class FullModel:
         add_to_diagonal(r, 1.0)
         return r
 
-    def path(self, p: Point, X: Matrix) -> tuple[Matrix, Matrix]:
-        """(F₁, F₂) of the exact change F̃(I + aX) = F̃ + aF₁ + a²F₂:  F₁ = F′[X],  F₂ = −C⁻¹𝒬(C XΛX Cᵀ)C⁻ᵀ."""
+    def slope(self, p: Point, X: Array) -> Array:
+        """F₁ = F′[X] = X − C⁻¹𝒬(C (XΛ + ΛX) Cᵀ)C⁻ᵀ, in the precision of X."""
+        C, Ci, lam = p.basis(X.dtype)
+        M = (lam[:, None] + lam) * X
         if isinstance(self.Q, DiagonalPlusScaled):
-            alpha, beta = self.Q.alpha, self.Q.beta
-            CX = p.C @ X
-            CXlam = CX * p.lam
-            first = np.einsum("ij,ij->i", CXlam, p.C)
-            second = np.einsum("ij,ij->i", CXlam, CX)
-            Ci = p.C_inverse
-            F1 = (Ci * (-2.0 * alpha * first)) @ Ci.T
-            F2 = -_signed_gram(Ci, alpha * second)
-            if beta != 0.0:
-                F1 -= (beta * (p.lam[:, None] + p.lam)) * X
-                F2 -= beta * _signed_gram(X, p.lam)
+            F1 = _signed_gram(Ci, -self.Q.alpha * congruence_diagonal(C, M))
+            M *= self.Q.beta
+            F1 -= M
             F1 += X
-            return sym(F1), sym(F2)
-        Ci = p.C_inverse
-        M = p.C @ ((p.lam[:, None] + p.lam) * X) @ p.C.T
-        F1 = X - Ci @ self.Q.apply(M) @ Ci.T
-        CX = p.C @ X
-        F2 = -(Ci @ self.Q.apply((CX * p.lam) @ CX.T) @ Ci.T)
-        return sym(F1), sym(F2)
+            return sym(F1)
+        return sym(X - Ci @ self.Q.apply(C @ M @ C.T).astype(X.dtype, copy=False) @ Ci.T)
 
-    def curvature_of_residual(self, p: Point, X: Matrix, dZt: Matrix) -> Matrix:
+    def bend(self, p: Point, X: Array) -> Array:
+        """F₂ = −C⁻¹𝒬(C XΛX Cᵀ)C⁻ᵀ, in the precision of X: F̃(I + aX) = F̃ + aF₁ + a²F₂ exactly."""
+        C, Ci, lam = p.basis(X.dtype)
+        root = X * np.sqrt(lam)
+        M = root @ root.T  # XΛX, symmetric: half a product
+        if isinstance(self.Q, DiagonalPlusScaled):
+            F2 = _signed_gram(Ci, self.Q.alpha * congruence_diagonal(C, M))
+            M *= self.Q.beta
+            F2 += M
+            return -F2
+        return -sym(Ci @ self.Q.apply(C @ M @ C.T).astype(X.dtype, copy=False) @ Ci.T)
+
+    def curvature_of_residual(self, p: Point, X: Array, dZt: Array) -> Array:
         """Second-order part of r₁ along (aX, a dZ):  X² − (ΛX dR̃ + dR̃ XΛ),  dR̃ = Cᵀ𝒬*(dZ)C."""
-        P = (p.lam[:, None] * X) @ self.adjoint(p.C, p.C_inverse, dZt)
-        return X @ X - (P + P.T)
+        C, Ci, lam = p.basis(X.dtype)
+        P = (lam[:, None] * X) @ self.adjoint(C, Ci, dZt)
+        return np.asarray(X @ X.T - (P + P.T))
 
     def bounds(self, p: Point, factor: Matrix | None) -> Bounds:
         """Repair and upper bound at t·D, t = 1/(1 − λmin(F̃)), and the best multiple of Z.

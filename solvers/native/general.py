@@ -94,6 +94,11 @@ class GeneralModel:
         """Number of constraints."""
         return len(self.constraints)
 
+    @property
+    def single_precision(self) -> bool:
+        """Directions are computed in float64: blocks are small, and the stacks of duals gain little."""
+        return False
+
     # ---------------------------------------------------------------- points
 
     def _basis(self, K: Matrix) -> Matrix:
@@ -182,7 +187,7 @@ class GeneralModel:
                 N = p.C.T @ con.Q.adjoint(p.C_inverse.T @ Zt[j] @ p.C_inverse) @ p.C
                 M = p.Bt[j] @ N
                 out -= M + M.T
-        return self.mask * sym(out)
+        return np.asarray(self.mask * sym(out))
 
     def dual_residual(self, p: GeneralPoint) -> Matrix:
         """r₁ = I + Σ_j G′_j*[Z̃_j]."""
@@ -206,8 +211,12 @@ class GeneralModel:
             add_to_diagonal(out, -(w / self.d * float(np.trace(X))))
         return np.asarray(self.mask * out)
 
-    def path(self, p: GeneralPoint, X: Matrix) -> tuple[Matrix, Matrix]:
-        """(F₁, F₂) with G̃(I + aX) = G̃ + aF₁ + a²F₂, up to third order in the determinant term."""
+    def slope(self, p: GeneralPoint, X: Matrix) -> Matrix:
+        """F₁ = G′[X]."""
+        return self.forward(p, X)
+
+    def bend(self, p: GeneralPoint, X: Matrix) -> Matrix:
+        """F₂ with G̃(I + aX) = G̃ + aG′[X] + a²F₂, up to third order in the determinant term."""
         second = np.zeros((self.m, self.d, self.d))
         trace = float(np.trace(X))
         bend = 0.5 * self._tau(p) / self.d * (trace * trace / self.d - float(np.vdot(X, X)))
@@ -216,7 +225,7 @@ class GeneralModel:
                 second[j] += (con.c * bend) * p.Et[j]
             if con.Q is not None:
                 second[j] -= p.C_inverse @ con.Q.apply(p.C @ (X @ p.Bt[j] @ X) @ p.C.T) @ p.C_inverse.T
-        return self.forward(p, X), sym(second)
+        return sym(second)
 
     def curvature_of_residual(self, p: GeneralPoint, X: Matrix, dZt: Matrix) -> Matrix:
         """Second-order part of r₁ along (aX, a dZ) without the third derivative of det(D)^{1/d}."""

@@ -19,7 +19,7 @@ from typing import Any, Generic
 import numpy as np
 
 from solvers.maps import Matrix
-from solvers.native.model import Model, P, System
+from solvers.native.model import Array, Model, P, System
 from solvers.native.newton import Counters, Direction
 from solvers.native.point import Bounds
 from solvers.native.scaling import Scaling, nesterov_todd
@@ -76,7 +76,7 @@ def _trace(scaling: Scaling) -> float:
     return float(np.mean(scaling.v * scaling.v))
 
 
-def _t(M: Matrix) -> Matrix:
+def _t(M: Array) -> Array:
     """Transposes of one matrix or a stack."""
     return M.swapaxes(-1, -2)
 
@@ -95,7 +95,8 @@ class Iteration(Generic[P]):
         self.tol = tol
         self.progress = progress
         self.sigma = 0.3
-        self.dtype: type[np.floating[Any]] = np.float32 if model.d >= options.single_precision_from else np.float64
+        single = model.single_precision and model.d >= options.single_precision_from
+        self.dtype: type[np.floating[Any]] = np.float32 if single else np.float64
 
     def run(self, start: P, max_iters: int, deadline: float | None, log: Callable[[str], None] | None) -> Status:
         """Iterate from a strictly feasible point until the gap is certified or a limit is reached."""
@@ -160,14 +161,14 @@ class Iteration(Generic[P]):
         s = max(self.sigma * mu, 0.2 * self.tol / model.m, min(mu, residual_floor(norm)))
         system = model.system(p, scaling, self.dtype, counters)
         v = scaling.v
-        GV = _t(scaling.V) @ scaling.G
+        GV = _t(scaling.V).astype(self.dtype, copy=False) @ scaling.G.astype(self.dtype, copy=False)
         # In the basis V: F̂ = Ĝ Diag(v) Ĝᵀ, Ẑ⁻¹ = Ĝ Diag(1/v) Ĝᵀ, and r₂ = s Ẑ⁻¹ − F̂.
-        r2 = (GV * (s / v - v)[..., None, :]) @ _t(GV)
+        r2 = (GV * (s / v - v).astype(self.dtype, copy=False)[..., None, :]) @ _t(GV)
         tolerance = options.cg_accuracy * s / mu**0.5
         first = system.solve(r1, r2, tolerance, options.max_cg)
-        F1, F2 = model.path(p, first.X)
+        F1, F2 = model.slope(p, first.X), model.bend(p, first.X)
         longest = largest_step([identity_path(first.X), [p.Zt, first.dZt], [p.Ft, F1, F2]])
-        counters.products += 8.0
+        counters.products += 4.0
         iterations = first.iterations
         second: Direction | None = None
         if longest < options.corrector_below:
@@ -181,7 +182,7 @@ class Iteration(Generic[P]):
             new = model.advance(p, X, dZt)
             new_scaling = nesterov_todd(new.Ft, new.Zt) if new is not None else None
             counters.eigendecompositions += 3
-            counters.products += 16.0
+            counters.products += 9.0
             if new is not None and new_scaling is not None:
                 smallest = float(np.min(new_scaling.v)) ** 2
                 if smallest > options.neighbourhood * _trace(new_scaling) or a < 0.05:
@@ -193,11 +194,11 @@ class Iteration(Generic[P]):
         self,
         p: P,
         scaling: Scaling,
-        GV: Matrix,
+        GV: Array,
         system: System,
         first: Direction,
-        F1: Matrix,
-        F2: Matrix,
+        F1: Array,
+        F2: Array,
         longest: float,
         tolerance: float,
     ) -> tuple[Direction | None, float]:
@@ -206,17 +207,16 @@ class Iteration(Generic[P]):
         Its right-hand sides are the second-order parts of the two equations along the first direction; for the
         complementarity that is −F₂ and the product of the scaled changes, divided by (vᵢ + vⱼ)/2.
         """
-        V, G, v = scaling.V, scaling.G, scaling.v
-        G_inverse_T = V @ (GV / scaling.t[..., :, None])  # G⁻ᵀ = W⁻¹ G
-        product = (_t(G_inverse_T) @ F1 @ G_inverse_T) @ (_t(G) @ first.dZt @ G)
+        V, G, v, t = (M.astype(self.dtype, copy=False) for M in (scaling.V, scaling.G, scaling.v, scaling.t))
+        G_inverse = _t(GV / t[..., :, None]) @ _t(V)  # G⁻ᵀ = W⁻¹ G
+        product = G_inverse @ (F1 @ (first.dZt @ G))  # (G⁻¹F₁G⁻ᵀ)(Gᵀ dZ G)
         product = (product + _t(product)) / (v[..., :, None] + v[..., None, :])
         r2 = -(_t(V) @ F2 @ V) - GV @ product @ _t(GV)
         r1 = self.model.curvature_of_residual(p, first.X, first.dZt)
         second = system.solve(r1, r2, tolerance, self.options.max_cg)
-        L1, L2 = self.model.path(p, second.X)
-        _, both = self.model.path(p, first.X + second.X)
-        self.progress.counters.products += 24.0
-        cross = both - F2 - L2
+        L1, L2 = self.model.slope(p, second.X), self.model.bend(p, second.X)
+        cross = self.model.bend(p, first.X + second.X) - F2 - L2
+        self.progress.counters.products += 17.0
         arc = largest_step(
             [
                 [np.eye(p.d), first.X, second.X],

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 from threadpoolctl import ThreadpoolController
 
 from solvers.maps import Matrix, Vector
@@ -35,9 +35,9 @@ def blas_threads(d: int) -> Any:
     return _controller().limit(limits=1 if d < _SIZE_FOR_THREADS else None, user_api="blas")
 
 
-def sym(M: NDArray[np.floating[Any]]) -> Matrix:
-    """(M + Mᵀ)/2, for one matrix or a stack."""
-    return np.asarray(0.5 * (M + M.swapaxes(-1, -2)), dtype=np.float64)
+def sym(M: NDArray[Any]) -> NDArray[Any]:
+    """(M + Mᵀ)/2, for one matrix or a stack, in the precision of M."""
+    return np.asarray(0.5 * (M + M.swapaxes(-1, -2)))
 
 
 def add_to_diagonal(M: NDArray[Any], values: Vector | float) -> None:
@@ -77,6 +77,53 @@ def triangular_inverse(K: Matrix) -> Matrix:
     """K⁻¹ of a lower triangular K."""
     inverse, _ = lapack.dtrtri(K, lower=1)
     return np.asarray(inverse)
+
+
+def lower_product(K: Matrix, M: Matrix) -> Matrix:
+    """K M for a lower triangular K, at half the cost of a product (one matrix or a stack)."""
+    if K.ndim == 2:
+        return np.asarray(blas.dtrmm(1.0, K, M, lower=1))
+    return np.asarray(K @ M)
+
+
+def lower_transposed_product(K: Matrix, M: Matrix) -> Matrix:
+    """Kᵀ M for a lower triangular K, at half the cost of a product (one matrix)."""
+    return np.asarray(blas.dtrmm(1.0, K, M, lower=1, trans_a=1))
+
+
+def lower_solve(K: Matrix, M: Matrix) -> Matrix:
+    """K⁻¹ M for a lower triangular K (one matrix)."""
+    return np.asarray(blas.dtrsm(1.0, K, M, lower=1))
+
+
+def lower_congruence(K: Matrix, M: Matrix) -> Matrix:
+    """Kᵀ M K for a lower triangular K and a symmetric M, symmetric to the last bit (one matrix or a stack)."""
+    if K.ndim == 2:
+        half = blas.dtrmm(1.0, K, M.T, lower=1, trans_a=1)
+        return sym(blas.dtrmm(1.0, K, half, side=1, lower=1, overwrite_b=1))
+    return sym(K.swapaxes(-1, -2) @ M @ K)
+
+
+def congruence_diagonal(A: NDArray[Any], M: NDArray[Any]) -> NDArray[Any]:
+    """diag(A M Aᵀ) for one symmetric M, float32 or float64.
+
+    With T the triangle of M, aᵀMa = 2 aᵀTa for a halved diagonal: a triangular product costs half of a full one.
+    """
+    half = upper_product(half_triangle(M), A.T).T
+    return np.asarray(2.0 * np.einsum("ij,ij->i", half, A))
+
+
+def half_triangle(M: NDArray[Any]) -> NDArray[Any]:
+    """T whose upper triangle has T + Tᵀ = M for a symmetric M; what lies below the diagonal is not to be read."""
+    T = np.array(M, order="C").T
+    np.einsum("ii->i", T)[:] *= 0.5
+    return T
+
+
+def upper_product(T: NDArray[Any], A: NDArray[Any], right: bool = False) -> NDArray[Any]:
+    """T A, or A T if ``right``, for the upper triangle of T; float32 or float64, fast for columns in memory order."""
+    trmm = blas.strmm if A.dtype == np.float32 else blas.dtrmm
+    return np.asarray(trmm(1.0, T, A, side=int(right)))
 
 
 def log_det_from_cholesky(K: Matrix) -> float:

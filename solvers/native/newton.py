@@ -3,24 +3,25 @@
     K X − F′*dZ = r₁,      F′X + W dZ W = r₂
 
 is reduced to the dual Schur complement (:mod:`solvers.native.schur`), solved by preconditioned conjugate
-gradients and completed by X = p(K)(r₁ + F′*dZ).  All of it is linear in small quantities, so single precision
-is enough: an error of 10⁻⁷ relative to the direction, while the points themselves are kept in double.
+gradients; X = p(K)(r₁ + F′*dZ) is summed along the way.  All of it is linear in small quantities, so single
+precision is enough: an error of 10⁻⁷ relative to the direction, while the points themselves are kept in double.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.maps import Matrix, PositiveMap
+from solvers.maps import PositiveMap
 from solvers.native.cg import conjugate_gradients
 from solvers.native.inverse import Curvature, chebyshev_inverse
+from solvers.native.linalg import sym
 from solvers.native.point import Point
 from solvers.native.scaling import Scaling
-from solvers.native.schur import Jacobian, SchurComplement, schur_diagonal
+from solvers.native.schur import Gram, Images, Jacobian, SchurComplement, schur_diagonal
 
 Array = NDArray[Any]
 
@@ -43,10 +44,10 @@ class Counters:
 
 @dataclass(frozen=True, eq=False)
 class Direction:
-    """X (so that dD = C X Cᵀ), dZ̃, the conjugate gradient iterations they took."""
+    """X (so that dD = C X Cᵀ) and dZ̃ in the precision of the system, the conjugate gradient iterations they took."""
 
-    X: Matrix
-    dZt: Matrix
+    X: Array
+    dZt: Array
     iterations: int
 
 
@@ -68,31 +69,28 @@ class NewtonSystem:
     def rows(self) -> int:
         return self.schur.jacobian.r
 
-    def solve(self, r1: Matrix, r2: Matrix, tolerance: float, max_iterations: int) -> Direction:
+    def solve(self, r1: Array, r2: Array, tolerance: float, max_iterations: int) -> Direction:
         """Directions for r₁ in the working basis and r₂ in the basis V."""
         d, r = r1.shape[0], self.rows
         dtype = self.dtype
         first: Array = r1.astype(dtype, copy=False)
         second: Array = r2.astype(dtype, copy=False)
         inverse = self.schur.inverse
-        Y = np.zeros((d, d), dtype)
+        dZt = np.zeros((d, d), dtype)
         rhs = first
         if r < d:
+            Y = np.zeros((d, d), dtype)
             Y[r:, r:] = second[r:, r:] / self.slack_diagonal
-            rhs = first + self.full.adjoint(Y)[0]
-        b = second[:r] - self.schur.jacobian.forward(inverse(rhs))
-        solve = conjugate_gradients(self.schur, b, tolerance, max_iterations)
-        y = solve.solution
-        Y[:r] = y
-        Y[r:, :r] = y[:, r:].T
-        Y[:r, :r] = 0.5 * (y[:, :r] + y[:, :r].T)
-        image, dZt = self.full.adjoint(Y)
-        X = inverse(first + image)
-        X = 0.5 * (X + X.T)
+            image, dZt = self.full.adjoint(Y)
+            rhs = first + image
+        images = Images(inverse(rhs), dZt)
+        b = second[:r] - self.schur.jacobian.forward(images.X)
+        schur = replace(self.schur, images=images)
+        solve = conjugate_gradients(schur, b, tolerance, max_iterations, images.taken)
         rho = r / d
         self.counters.cg_iterations += solve.iterations
-        self.counters.products += solve.iterations * (2.0 + 5.0 * rho + inverse.degree - 1.0) + 12.0
-        return Direction(X.astype(np.float64, copy=False), dZt.astype(np.float64, copy=False), solve.iterations)
+        self.counters.products += solve.iterations * (1.0 + 5.0 * rho + inverse.degree - 1.0) + 7.0
+        return Direction(sym(images.X), images.Zt, solve.iterations)
 
 
 def newton_system(
@@ -105,9 +103,8 @@ def newton_system(
     if r > _WORTHWHILE * d:
         r = d
     V = scaling.V.astype(dtype)
-    C = p.C.astype(dtype)
-    E = (p.C_inverse.T @ scaling.V).astype(dtype)
-    lam = p.lam.astype(dtype)
+    basis, C_inverse, lam = p.basis(dtype)
+    C, E = Gram(basis), Gram(C_inverse.T @ V)
     lam2 = lam[:, None] + lam
     K = Curvature(lam, p.Rt.astype(dtype))
     J = K.diagonal()
@@ -116,8 +113,10 @@ def newton_system(
     diagonal = schur_diagonal(lam2, J, V, r, beta) + dtype(DIAGONAL_FLOOR)
     weights = np.ones((r, d), dtype)
     weights[:, r:] = 2.0
-    schur = SchurComplement(Jacobian(Q, C, E, V, lam2, r), inverse, T, 1.0 / (diagonal + T), weights)
+    full = Jacobian(Q, C, E, V, lam2, d)
+    active = full if r == d else replace(full, r=r)
+    schur = SchurComplement(active, inverse, T, 1.0 / (diagonal + T), weights)
     slack = np.multiply.outer(t[r:], t[r:])
     slack += 0.1  # a typical diagonal of F′K⁻¹F′*; T is above 3 here, so a guess is enough
     counters.products += 10.0
-    return NewtonSystem(Jacobian(Q, C, E, V, lam2, d), schur, slack.astype(dtype), dtype, counters)
+    return NewtonSystem(full, schur, slack.astype(dtype), dtype, counters)

@@ -11,6 +11,11 @@ ZF = 0 read  r₁ := I + Z̃ − (ΛR̃ + R̃Λ) = 0,  Z̃F̃ = 0, and D B D = C
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from solvers.maps import Matrix, Vector
 from solvers.native.linalg import sym
@@ -45,6 +50,14 @@ class Point:
     @property
     def d(self) -> int:
         return int(self.C.shape[0])
+
+    @cached_property
+    def _single(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        return self.C.astype(np.float32), self.C_inverse.astype(np.float32), self.lam.astype(np.float32)
+
+    def basis(self, dtype: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """C, C⁻¹ and λ in the given precision."""
+        return self._single if dtype == np.float32 else (self.C, self.C_inverse, self.lam)
 
     @property
     def D(self) -> Matrix:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.maps import Matrix, Vector
-from solvers.native.linalg import cholesky, eigh, sym
+from solvers.native.linalg import cholesky, eigh, lower_congruence, lower_product, sym
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +35,11 @@ def nesterov_todd(F: Matrix, Z: Matrix) -> Scaling | None:
     K = cholesky(F)
     if K is None:
         return None
-    v2, U = eigh(sym(K.swapaxes(-1, -2) @ Z @ K))
+    v2, U = eigh(lower_congruence(K, Z))
     if not np.all(v2 > 0.0):
         return None
     root = v2**0.25
-    G = (K @ U) / root[..., None, :]
+    G = lower_product(K, U) / root[..., None, :]
     v = root * root
     t, V = eigh(sym(G @ G.swapaxes(-1, -2)))
     if not np.all(t > 0.0):

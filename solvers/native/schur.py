@@ -11,6 +11,8 @@ active directions only.  A symmetric Ẑ without its slack block is held as an r
 
     Ẑ = H_a + H_aᵀ,   H = Y with the r×r part halved,   ⟨Ẑ, Ẑ′⟩ = Σ w ∘ Y ∘ Y′,  w = 1 on the r×r part, else 2.
 
+When all rows are active, H is the triangle of Y with a halved diagonal, so that products with it cost half.
+
 For 𝒬(M) = Diag(α∘diag M) + βM the maps need only diagonals of congruences:
 
     N = βZ + Cᵀ Diag(α ∘ diag(C⁻ᵀZC⁻¹)) C,   F′[X] = (1 − β(λᵢ+λⱼ)) ∘ X − C⁻¹ Diag(α ∘ diag(C(ΛX + XΛ)Cᵀ)) C⁻ᵀ.
@@ -19,6 +21,7 @@ For 𝒬(M) = Diag(α∘diag M) + βM the maps need only diagonals of congruence
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,8 +29,32 @@ from numpy.typing import NDArray
 
 from solvers.maps import DiagonalPlusScaled, PositiveMap
 from solvers.native.inverse import ChebyshevInverse
+from solvers.native.linalg import congruence_diagonal, half_triangle, upper_product
 
 Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Gram:
+    """Aᵀ Diag(w) A for many w of any signs.
+
+    With κ = max(0, −min w) it is SᵀS − κ AᵀA, S = Diag(w + κ)^½ A: a symmetric product costs half of a general one,
+    and AᵀA is formed once.  The rounding error is that of the general product, relative to max |w|.
+    """
+
+    A: Array
+
+    @cached_property
+    def plain(self) -> Array:
+        return np.asarray(self.A.T @ self.A)
+
+    def __call__(self, w: Array) -> Array:
+        shift = max(0.0, -float(np.min(w)))
+        S = np.sqrt(w + shift)[:, None] * self.A
+        out = S.T @ S
+        if shift > 0.0:
+            out -= shift * self.plain
+        return np.asarray(out)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +62,8 @@ class Jacobian:
     """F′ and F′* in the working basis, with the dual side in the rows of the basis V (r rows; r = d is all of it)."""
 
     Q: PositiveMap
-    C: Array
-    E: Array  # C⁻ᵀ V
+    C: Gram
+    E: Gram  # C⁻ᵀ V
     V: Array
     lam2: Array  # λᵢ + λⱼ
     r: int
@@ -47,39 +74,74 @@ class Jacobian:
         H[:, : self.r] *= 0.5
         return H
 
+    def _rows(self, A: Array, H: Array) -> Array:
+        """A H_a Aᵀ, half of the congruence A Ẑ Aᵀ; H is a half triangle when all rows are active."""
+        if self.r == A.shape[0]:
+            return np.asarray(upper_product(H, A, right=True) @ A.T)
+        return np.asarray(A[:, : self.r] @ (H @ A.T))
+
     def adjoint(self, Y: Array) -> tuple[Array, Array]:
         """F′*[Z] and Z̃ itself in the working basis, for Z given by its rows."""
-        r = self.r
-        H = self.halve(Y)
-        A = self.V[:, :r] @ (H @ self.V.T)
+        r, C, E, V = self.r, self.C.A, self.E.A, self.V
+        H = half_triangle(Y) if r == V.shape[0] else self.halve(Y)
+        A = self._rows(V, H)
         Zt = A + A.T
         if isinstance(self.Q, DiagonalPlusScaled):
-            diagonal = np.einsum("ij,ij->i", self.E[:, :r], self.E @ H.T)
-            weights = (2.0 * self.Q.alpha * diagonal).astype(Y.dtype, copy=False)
-            N = (self.C.T * weights) @ self.C
+            if r == V.shape[0]:
+                half = np.einsum("ij,ij->i", upper_product(H, E.T).T, E)
+            else:
+                half = np.einsum("ij,ij->i", E[:, :r], E @ H.T)
+            N = self.C((2.0 * self.Q.alpha * half).astype(Y.dtype, copy=False))
             if self.Q.beta != 0.0:
                 N += self.Q.beta * Zt
         else:
-            A = self.E[:, :r] @ (H @ self.E.T)
-            N = self.C.T @ self.Q.adjoint(A + A.T).astype(Y.dtype, copy=False) @ self.C
+            A = self._rows(E, H)
+            N = C.T @ self.Q.adjoint(A + A.T).astype(Y.dtype, copy=False) @ C
         N *= self.lam2
         return Zt - N, Zt
 
     def forward(self, X: Array) -> Array:
         """The rows of Vᵀ F′[X] V."""
-        r = self.r
+        r, C, E, V = self.r, self.C.A, self.E.A, self.V
         M = self.lam2 * X
         if isinstance(self.Q, DiagonalPlusScaled):
-            diagonal = np.einsum("ij,ij->i", self.C @ M, self.C)
-            weights = (self.Q.alpha * diagonal).astype(X.dtype, copy=False)
+            weights = (self.Q.alpha * congruence_diagonal(C, M)).astype(X.dtype, copy=False)
             U = X - self.Q.beta * M if self.Q.beta != 0.0 else X
-            out = (self.V[:, :r].T @ U) @ self.V
-            out -= (self.E[:, :r].T * weights) @ self.E
+            if r == V.shape[0]:
+                A = V.T @ upper_product(half_triangle(U), V)
+                out = A + A.T
+                out -= self.E(weights)
+            else:
+                out = (V[:, :r].T @ U) @ V
+                out -= (E[:, :r].T * weights) @ E
             return np.asarray(out)
-        image = self.Q.apply(self.C @ M @ self.C.T).astype(X.dtype, copy=False)
-        out = (self.V[:, :r].T @ X) @ self.V
-        out -= (self.E[:, :r].T @ image) @ self.E
-        return out
+        image = self.Q.apply(C @ M @ C.T).astype(X.dtype, copy=False)
+        out = (V[:, :r].T @ X) @ V
+        out -= (E[:, :r].T @ image) @ E
+        return np.asarray(out)
+
+
+class Images:
+    """X = X₀ + p(K)F′*[y] and Z̃ = Z̃₀ + Σ y, summed while conjugate gradients build y from their directions.
+
+    Both are linear in y and each direction's images are formed anyway to apply the Schur complement, so the Newton
+    direction costs nothing once y is known.
+    """
+
+    def __init__(self, X: Array, Zt: Array) -> None:
+        self.X = X
+        self.Zt = Zt
+        self._last = (X, Zt)
+
+    def seen(self, X: Array, Zt: Array) -> None:
+        """The images of the direction to which the complement is being applied."""
+        self._last = (X, Zt)
+
+    def taken(self, step: float) -> None:
+        """``step`` times that direction is part of y."""
+        X, Zt = self._last
+        self.X += step * X
+        self.Zt += step * Zt
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +153,14 @@ class SchurComplement:
     T: Array
     preconditioner: Array
     weights: Array
+    images: Images | None = None
 
     def __call__(self, Y: Array) -> Array:
-        out = self.jacobian.forward(self.inverse(self.jacobian.adjoint(Y)[0]))
+        image, Zt = self.jacobian.adjoint(Y)
+        X = self.inverse(image)
+        if self.images is not None:
+            self.images.seen(X, Zt)
+        out = self.jacobian.forward(X)
         out += self.T * Y
         return out
 

@@ -28,7 +28,7 @@ class NativeOptions:
     """
 
     start_fraction: float = 0.8
-    target_margin: float = 0.5
+    target_margin: float = 0.8
     step_fraction: float = 0.97
     corrector_below: float = 0.75
     centring_floor: float = 0.25

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.maps import Matrix, PositiveMap, Vector
+from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap, Vector
 from solvers.native.closed_forms import ClosedForm
 from solvers.native.full import FullModel
 from solvers.native.general import GeneralModel, GeneralPoint, feasible_scale
-from solvers.native.linalg import cholesky, eigh, largest_eigenvalue, smallest_eigenvalue, sym
+from solvers.native.linalg import cholesky, congruence_diagonal, eigh, largest_eigenvalue, smallest_eigenvalue, sym
 from solvers.native.point import Point
 
 # Eigenvalues of B below this fraction of the largest are raised to it: powers of them would only be rounding.
@@ -34,6 +34,14 @@ class Start:
     log_det: float
 
 
+def _map_in_basis(Q: PositiveMap, U: Matrix, M: Matrix) -> Matrix:
+    """Uᵀ 𝒬(U M Uᵀ) U; the cheap map needs one symmetric product and half a product for diag(U M Uᵀ) ≥ 0."""
+    if isinstance(Q, DiagonalPlusScaled) and np.all(Q.alpha >= 0.0):
+        S = U.T * np.sqrt(Q.alpha * np.maximum(congruence_diagonal(U, M), 0.0))
+        return np.asarray(S @ S.T + Q.beta * M)
+    return sym(U.T @ Q.apply(U @ M @ U.T) @ U)
+
+
 def power_start(B: Matrix, Q: PositiveMap) -> Start:
     """The best of the six powers."""
     image = sym(Q.apply(B))
@@ -41,13 +49,12 @@ def power_start(B: Matrix, Q: PositiveMap) -> Start:
     for M, exponents in ((B, (0.0, 0.25, 0.5)), (image, (0.5, 0.75, 1.0))):
         w, U = eigh(M)
         w = np.maximum(w, _EIGENVALUE_FLOOR * w[-1])
-        UBU = None if M is B else U.T @ B @ U
+        UBU = np.diag(w) if M is B else sym(U.T @ B @ U)
         for p in exponents:
             f = w**-p
-            # D B D in the basis U, then the map between two changes of basis.
-            inner = (U * (f * f * w)) @ U.T if UBU is None else U @ (f[:, None] * UBU * f) @ U.T
             root = 1.0 / np.sqrt(f)
-            top = largest_eigenvalue(sym((U.T @ Q.apply(inner) @ U) * np.multiply.outer(root, root)))
+            image_in_U = _map_in_basis(Q, U, f[:, None] * UBU * f)  # 𝒬(D B D)
+            top = largest_eigenvalue(image_in_U * np.multiply.outer(root, root))
             log_det = float(np.sum(np.log(f)) - f.size * np.log(top))
             if best is None or log_det > best[0]:
                 best = (log_det, U, f / top)
@@ -57,16 +64,16 @@ def power_start(B: Matrix, Q: PositiveMap) -> Start:
 
 
 def full_start(model: FullModel, fraction: float, candidates: Sequence[ClosedForm]) -> Point | None:
-    """The best candidate scaled to ``fraction`` of the boundary, with Z = D⁻¹."""
+    """The best candidate scaled to ``fraction`` of the boundary, with the central dual Z = μF⁻¹ of ⟨Z, D⟩ = d."""
     best = power_start(model.B, model.Q)
     for form in candidates:
         if form.log_det > best.log_det:
             best = Start(form.D, form.log_det)
-    K = cholesky(best.D)
-    if K is None:
+    p = model.point(fraction * best.D, np.zeros_like(best.D))
+    if p is None or cholesky(p.Ft) is None:
         return None
-    D = fraction * best.D
-    return model.point(D, sym(np.linalg.inv(D)))
+    inverse = sym(np.linalg.inv(p.Ft))
+    return model.with_dual(p, inverse * (model.d / float(np.trace(inverse))))
 
 
 def warm_full_start(model: FullModel, D: Matrix, duals: tuple[Matrix, ...]) -> Point | None:
@@ -92,14 +99,12 @@ def _mixed(model: FullModel, p: Point) -> Point | None:
     inverse = sym(np.linalg.inv(p.Ft))
     w, U = eigh(p.Zt)
     Zt = sym((U * np.maximum(w, 0.0)) @ U.T)
-    D = p.D
-    lift = p.C_inverse.T
     central = inverse * (d / float(np.trace(inverse) - d))
     energy = float(np.vdot(Zt, np.eye(d) - p.Ft))
     if not energy > 0.0:
         return None
     mixed = (1.0 - _WARM_MIX) * (d / energy) * Zt + _WARM_MIX * central
-    return model.point(D, sym(lift @ mixed @ lift.T))
+    return model.with_dual(p, mixed)
 
 
 def warm_general_start(model: GeneralModel, D: Matrix, duals: tuple[Matrix, ...]) -> GeneralPoint | None:

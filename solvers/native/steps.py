@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -27,20 +28,21 @@ def polynomial_is_positive(coefficients: Sequence[Matrix], a: float) -> bool:
 def largest_step(paths: Sequence[Sequence[Matrix]]) -> float:
     """The largest a ≤ 1, up to a few per cent from below, with every polynomial path positive definite at a.
 
-    Positive definiteness at a does not follow from a larger a for a curved path, so only tested values count.
+    Each path starts from the length that the paths before it allow.  The constraint is concave along a straight step
+    and the other two paths are linear, so a shorter step cannot leave them; along an arc it could, and the new point,
+    which is factorised anyway, has the last word.
     """
+    a = 1.0
+    for path in paths:
+        a = bisect_step(partial(polynomial_is_positive, path), a)
+    return a
 
-    def inside(a: float) -> bool:
-        return all(polynomial_is_positive(path, a) for path in paths)
 
-    return bisect_step(inside)
-
-
-def bisect_step(inside: Callable[[float], bool]) -> float:
-    """The largest tested a ∈ (0, 1] that is inside; 0 when none was."""
-    if inside(1.0):
-        return 1.0
-    low, high = 0.0, 1.0
+def bisect_step(inside: Callable[[float], bool], longest: float) -> float:
+    """The largest tested a ∈ (0, longest] that is inside; 0 when none was."""
+    if longest == 0.0 or inside(longest):
+        return longest
+    low, high = 0.0, longest
     for _ in range(_MAX_TRIALS):
         a = 0.5 * (low + high)
         if inside(a):
