@@ -278,7 +278,7 @@ class TestHardInputs:
             return None if calls == 3 else original(self, *arguments)
 
         monkeypatch.setattr(iteration_module.Iteration, "_step", broken)
-        outcome = solve(spectrum(10, 1e3), rand_k(10, 3))
+        outcome = solve(spectrum(30, 1e3), rand_k(30, 9))
         assert outcome.status is Status.OPTIMAL and outcome.stats.extra_stats["restarted"]
 
     @pytest.mark.parametrize(("d", "k"), [(120, 90), (150, 30)])

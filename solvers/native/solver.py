@@ -11,6 +11,7 @@ import numpy as np
 
 from solvers.base import Settings, Solver, UnsupportedProgram
 from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap
+from solvers.native import small
 from solvers.native.closed_forms import ClosedForm, one_direction, uncoupled
 from solvers.native.diagonal import solve_diagonal
 from solvers.native.full import FullModel
@@ -18,6 +19,7 @@ from solvers.native.general import GeneralModel, general_start
 from solvers.native.iteration import Iteration, Progress
 from solvers.native.linalg import blas_threads, cholesky, eigh, sym
 from solvers.native.model import Model, P
+from solvers.native.point import Point
 from solvers.native.settings import NativeOptions
 from solvers.native.starts import full_start, warm_full_start, warm_general_start
 from solvers.outcome import Outcome, SolverStats, Status
@@ -143,12 +145,13 @@ class NativeSolver(Solver):
                     )
         model = FullModel.of(B, Q)
         start = None if settings.warm_start is None else warm_full_start(model, *settings.warm_start)
+        warm = start is not None
         if start is None:
             start = full_start(model, options.start_fraction, candidates)
         if start is None:
             return _failure("no strictly feasible start: B is not numerically positive definite")
         setup = time.perf_counter() - began
-        report = _iterate(model, start, settings, options, limits, upper)
+        report = _iterate_full(model, start, warm, settings, options, limits, upper)
         restarted = False
         if report.status is Status.INACCURATE and not report.statistics["gap"] <= _FAR * settings.tol:
             # Broken down far from the optimum: once more from deeper inside, with plain and careful steps.
@@ -215,14 +218,46 @@ def _failure(message: str) -> Report:
     return Report(Status.SOLVER_ERROR, None, (), 0, {**_no_work(), "history": []}, message)
 
 
+def _iterate_full(
+    model: FullModel,
+    start: Point,
+    warm: bool,
+    settings: Settings,
+    options: NativeOptions,
+    limits: Limits,
+    upper: float,
+) -> Report:
+    """Dense Newton systems where they are faster; after a breakdown of those, and for larger sizes, the iteration."""
+    if not small.applies(model.Q):
+        return _iterate(model, start, settings, options, limits, upper)
+    progress: Progress[small.SmallPoint] = Progress(upper=upper)
+    dense = small.SmallIteration(model.B, model.Q, options, settings.tol, progress)
+    first = dense.start(start, warm)
+    if first is None:
+        return _iterate(model, start, settings, options, limits, upper)
+    report = _run(lambda: dense.run(first, limits.max_iters, limits.deadline, limits.log), progress, model.d)
+    if report.status is not Status.INACCURATE:
+        return report
+    left = replace(limits, max_iters=limits.max_iters - report.steps)
+    second = _iterate(model, start, settings, options, left, progress.upper)
+    if not second.statistics.get("gap", np.inf) < report.statistics["gap"]:
+        return replace(report, status=second.status) if second.status is Status.INTERRUPTED else report
+    return replace(second, steps=report.steps + second.steps)
+
+
 def _iterate(
     model: Model[P], start: P, settings: Settings, options: NativeOptions, limits: Limits, upper: float
 ) -> Report:
-    """Run the iteration; an interruption returns the best pair so far."""
+    """The iteration of a model from a start, with its limits and an upper bound that is known already."""
     progress: Progress[P] = Progress(upper=upper)
     iteration = Iteration(model, options, settings.tol, progress)
+    return _run(lambda: iteration.run(start, limits.max_iters, limits.deadline, limits.log), progress, model.d)
+
+
+def _run(run: Callable[[], Status], progress: Progress[P], d: int) -> Report:
+    """Run an iteration that records its progress; an interruption returns the best pair so far."""
     try:
-        status = iteration.run(start, limits.max_iters, limits.deadline, limits.log)
+        status = run()
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     best = progress.best
@@ -235,7 +270,7 @@ def _iterate(
         "products": round(progress.counters.products),
         "eigendecompositions": progress.counters.eigendecompositions,
         "history": progress.history,
-        "gap": best.bounds.width / model.d,
+        "gap": best.bounds.width / d,
     }
     stack = (duals,) if duals.ndim == 2 else tuple(duals)
     return Report(status, best.bounds.scale * best.point.D, stack, progress.steps, statistics)
