@@ -84,11 +84,9 @@ def solve_all(
 
     workers = min(n_jobs if n_jobs > 0 else cpu_count() + 1 + n_jobs, len(tasks) // _COMPONENTS_PER_PROCESS)
     chunks = [tasks[i::workers] for i in range(workers)]
-    done = Parallel(n_jobs=workers)(delayed(solve_all)(chunk, attempts, closed_forms, 1) for chunk in chunks)
-    pieces: list[Piece | None] = [None] * len(tasks)
-    for i, chunk in enumerate(done):
-        pieces[i::workers] = chunk
-    return [piece for piece in pieces if piece is not None]
+    jobs = (delayed(solve_all)(chunk, attempts, closed_forms, 1) for chunk in chunks)
+    done: Any = Parallel(n_jobs=workers)(jobs)
+    return [done[i % workers][i // workers] for i in range(len(tasks))]
 
 
 def _solve_component(

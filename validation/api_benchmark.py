@@ -42,12 +42,12 @@ class Target:
 
 def _best(run: Callable[[], StepsizeResult], repeats: int) -> tuple[float, StepsizeResult]:
     """The shortest of several runs: the others were disturbed."""
-    times = []
+    best, answer = math.inf, run()
     for _ in range(repeats):
         start = time.perf_counter()
-        result = run()
-        times.append(time.perf_counter() - start)
-    return min(times), result
+        answer = run()
+        best = min(best, time.perf_counter() - start)
+    return best, answer
 
 
 def small_problems(sizes: Sequence[int]) -> list[Target]:
@@ -62,9 +62,7 @@ def small_problems(sizes: Sequence[int]) -> list[Target]:
         def general(L: Matrix = L, sketch: RandK = sketch) -> StepsizeResult:
             return optimal_stepsize(L, sketch, solver="clarabel")
 
-        default()
         ours, result = _best(default, 7)
-        general()  # compiled and warm
         theirs, reference = _best(general, 2 if d > 20 else 3)
         inside = (result.solver_stats.solve_time or 0.0) + (result.solver_stats.setup_time or 0.0)
         overhead = 1.0 - inside / ours

@@ -14,4 +14,4 @@ print(table)
 for row in table.rows:
     record = run(objective, row.result.D, sketch, algorithm=row.method, iterations=500, seeds=8, seed=0)
     check = check_rate(record)
-    print(f"{row.method} {row.stepsize:<12} predicted ≤ {check.bound:.3e}, observed {check.observed:.3e}: {check.verdict}")
+    print(f"{row.method} {row.stepsize:<12} {check.bound:.3e} predicted, {check.observed:.3e} seen: {check.verdict}")
