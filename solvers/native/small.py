@@ -289,7 +289,7 @@ class SmallIteration:
             if stalled >= self.options.stall_limit:
                 break
             p, length = self.step(p, residual, norm, mu)
-            progress.steps += 1
+            progress.steps += p is not None
         return Status.INACCURATE
 
     def step(self, p: SmallPoint, residual: Matrix, norm: float, mu: float) -> tuple[SmallPoint | None, float]:

@@ -240,9 +240,10 @@ def _iterate_full(
         return report
     left = replace(limits, max_iters=limits.max_iters - report.steps)
     second = _iterate(model, start, settings, options, left, progress.upper)
-    if not second.statistics.get("gap", np.inf) < report.statistics["gap"]:
-        return replace(report, status=second.status) if second.status is Status.INTERRUPTED else report
-    return replace(second, steps=report.steps + second.steps)
+    if second.D is None:
+        return report
+    best = second if second.statistics["gap"] < report.statistics["gap"] else report
+    return replace(best, status=second.status, steps=report.steps + second.steps)
 
 
 def _iterate(
