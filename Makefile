@@ -18,7 +18,8 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## solve on embedded data, print the certificate, predicted and observed rate
-	$(BIN)/stepsize-opt demo
+	@mkdir -p results
+	$(BIN)/stepsize-opt demo --figure results/demo.png
 
 test: $(STAMP)  ## run all tests
 	$(BIN)/python -m pytest -n 2

@@ -234,6 +234,14 @@ def test_demo(capsys) -> None:
     assert "violated" not in out
 
 
+def test_demo_figure(tmp_path, capsys) -> None:
+    path = tmp_path / "demo.png"
+    assert main(["demo", "--iterations", "50", "--seeds", "2", "--figure", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert main(["demo", "--figure", str(tmp_path / "nowhere" / "demo.png")]) == 2
+    assert "does not exist" in capsys.readouterr().err
+
+
 def test_demo_json(capsys) -> None:
     assert main(["demo", "--iterations", "100", "--seeds", "4", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

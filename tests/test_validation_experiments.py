@@ -17,7 +17,7 @@ from stepsize_opt.sketches import RandK
 from validation import study
 from validation.curve import Curve
 from validation.datasets import load_dataset
-from validation.distributed_experiment import dcgd_stepsize, panel_c
+from validation.distributed_experiment import panel_c
 from validation.experiments import panel_a, panel_b, panel_d, taus
 from validation.federated import Federated
 from validation.report import demo_figure, reproduce
@@ -75,17 +75,6 @@ def test_compression_for_free() -> None:
     assert cost["det-CGD2, Bern-q"] == pytest.approx(cost["no compression"], rel=1e-9)
     assert sent["det-CGD2, Bern-q"] == pytest.approx(sent["det-CGD2, rand-k"], rel=1e-12)
     assert cost["det-CGD2, rand-k"] > cost["det-CGD2, Bern-q"]
-
-
-def test_dcgd_stepsize_is_the_largest_that_the_conditions_allow() -> None:
-    L, L_max, omega, n, epsilon2, gap = 2.0, 3.0, 5.0, 10, 1e-3, 0.7
-    for delta_inf in (0.0, 0.1, 1.0):
-        gamma, K = dcgd_stepsize(L, L_max, omega, n, epsilon2, gap, delta_inf)
-        limits = [1.0 / L, np.sqrt(n / (K * L * L_max * omega))]
-        if delta_inf:
-            limits.append(n * epsilon2 / (4.0 * delta_inf * L * L_max * omega))
-        assert gamma == pytest.approx(min(limits), rel=1e-12)
-        assert gamma * K == pytest.approx(12.0 * gap / epsilon2, rel=1e-12)
 
 
 def test_distributed_panel() -> None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from solvers.maps import Matrix
 from stepsize_opt.distributed import optimal_distributed_stepsize
+from stepsize_opt.distributed_compare import dcgd_stepsize
 from stepsize_opt.sketches import RandK, Sketch
 from validation.datasets import Dataset
 from validation.experiments import Choice, Panel
@@ -29,21 +30,6 @@ from validation.splits import split
 
 # Descent needs D ⪯ L⁻¹; a scaled matrix keeps this distance from it, far above the rounding of an eigenvalue.
 _DESCENT_MARGIN = 1e-9
-
-
-def dcgd_stepsize(
-    L: float, L_max: float, omega: float, clients: int, epsilon2: float, initial_gap: float, delta_inf: float
-) -> tuple[float, float]:
-    """γ and K of DCGD with scalar constants (Khaled and Richtárik, Corollary 1, as in the paper).
-
-    γ ≤ min{1/L, √(n/(K L L_max ω)), nε²/(4Δ^inf L L_max ω)} and γK ≥ 12Δ⁰/ε².  With the last one tight the second reads
-    γ ≤ nε²/(12Δ⁰ L L_max ω), so the largest γ, and with it the smallest K = 12Δ⁰/(γε²), is a minimum of three numbers.
-    """
-    gamma = 1.0 / L
-    noise = L * L_max * omega * max(12.0 * initial_gap, 4.0 * delta_inf)
-    if noise > 0.0:
-        gamma = min(gamma, clients * epsilon2 / noise)
-    return gamma, 12.0 * initial_gap / (gamma * epsilon2)
 
 
 def panel_c(
@@ -105,9 +91,17 @@ def _dcgd(
 ) -> Choice:
     top = float(np.linalg.eigvalsh(L)[-1])
     largest = max(float(np.linalg.eigvalsh(Li)[-1]) for Li in client_L)
-    gamma, K = dcgd_stepsize(top, largest, sketch.omega, len(client_L), epsilon2, initial_gap, delta_inf)
-    D = gamma * np.eye(len(L))
-    return Choice("DCGD", "DCGD", D, sketch, gamma, feasible=True, theorem=3, theory_iterations=K)
+    scalar = dcgd_stepsize(
+        top,
+        largest,
+        sketch.omega,
+        clients=len(client_L),
+        epsilon2=epsilon2,
+        initial_gap=initial_gap,
+        delta_inf=delta_inf,
+    )
+    D = scalar.gamma * np.eye(len(L))
+    return Choice("DCGD", "DCGD", D, sketch, scalar.gamma, feasible=True, theorem=3, theory_iterations=scalar.K)
 
 
 def _scaled(choice: Choice, factor: float, L: Matrix, client_L: list[Matrix]) -> Choice:

@@ -2,8 +2,8 @@
 
 *Estimate.*  Every update has E[xᵏ − xᵏ⁺¹ | xᵏ] = D∇f(xᵏ), because E[S] = I.  So ⟨∇f(xᵏ), xᵏ − xᵏ⁺¹⟩ has the same mean
 as ‖∇f(xᵏ)‖²_D, and its sum over a run, which is about what f decreases by, varies far less between seeds than the sum
-of squared norms, which depends on how long each coordinate waits (measured: standard deviations 3 to 1000 times
-smaller).  The checks use it; the plain average stands beside it.
+of squared norms, which depends on how long each coordinate waits (usually several
+to tens of times; on a few problems not at all).  The checks use it; the plain average stands beside it.
 
 *Verdict.*  The mean over the seeds has a one-sided confidence bound on either side (Student's t).  The right side needs
 f^inf, which lies between a proved lower bound and the smallest value found, and it decreases in f^inf: so ``holds``
