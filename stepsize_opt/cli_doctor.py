@@ -48,6 +48,11 @@ def _version(package: str) -> str | None:
         return None
 
 
+def _known(value: object) -> str | int | None:
+    """Text and numbers; some libraries that solvers load do not tell their version to threadpoolctl."""
+    return value if isinstance(value, str | int) else None
+
+
 def _report() -> dict[str, Any]:
     import numpy as np
     from threadpoolctl import threadpool_info
@@ -61,7 +66,7 @@ def _report() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "data folder": data or "not set (STEPSIZE_OPT_DATA)",
         "blas": [
-            {key: pool.get(key) for key in ("internal_api", "version", "num_threads", "architecture")}
+            {key: _known(pool.get(key)) for key in ("internal_api", "version", "num_threads", "architecture")}
             for pool in threadpool_info()
         ],
         "packages": {name: _version(name) for name in PACKAGES},
