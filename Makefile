@@ -48,6 +48,7 @@ bench-distributed: $(STAMP)  ## measure the distributed conditions on real data 
 
 bench-native: $(STAMP)  ## measure the native solver against its targets (slow)
 	$(BIN)/python -m validation.native_benchmark
+	$(BIN)/python -m validation.api_benchmark
 
 docs: $(STAMP)  ## build the documentation in site/, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

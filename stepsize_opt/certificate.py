@@ -287,7 +287,10 @@ def _proved_psd(Z: Matrix) -> Matrix | None:
     """A matrix next to Z that is *proved* positive semidefinite; None when Z holds no usable number."""
     if Z.ndim != 2 or not np.all(np.isfinite(Z)):
         return None
-    w, V = eigh(0.5 * (Z + Z.T))
+    symmetric = np.asarray(0.5 * (Z + Z.T))
+    if proved_cholesky(Enclosed(symmetric, np.zeros_like(symmetric))) is not None:
+        return symmetric
+    w, V = eigh(symmetric)
     if w[-1] <= 0.0:
         return None
     n = Z.shape[0]
