@@ -32,7 +32,9 @@ class TextTable:
     def rich(self) -> Table:
         table = Table(title=self.title, caption=self.note or None)
         for i, name in enumerate(self.columns):
-            table.add_column(name, justify="right" if i else "left", no_wrap=True)
+            # Numbers stay on one line; a reason in words may take several, so that it does not squeeze the numbers.
+            words = any(len(row[i]) > 24 for row in self.rows)
+            table.add_column(name, justify="right" if i else "left", no_wrap=not words, overflow="fold")
         for row in self.rows:
             table.add_row(*row)
         return table
