@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -13,8 +15,13 @@ from solvers.native.general import GeneralModel, general_start
 from solvers.native.inverse import ChebyshevInverse, Curvature, chebyshev_inverse, spectrum_bounds
 from solvers.native.linalg import (
     cholesky,
+    congruence_diagonal,
     eigh,
     largest_eigenvalue,
+    lower_congruence,
+    lower_product,
+    lower_solve,
+    lower_transposed_product,
     smallest_eigenvalue,
     smallest_eigenvalue_from_factor,
     sym,
@@ -23,7 +30,7 @@ from solvers.native.linalg import (
 from solvers.native.newton import Counters, newton_system
 from solvers.native.point import Point
 from solvers.native.scaling import nesterov_todd
-from solvers.native.schur import Gram, Jacobian
+from solvers.native.schur import Gram, Images, Jacobian
 from solvers.native.starts import power_start
 from solvers.native.steps import largest_step
 from solvers.program import BlockPattern, Constraint, LogDetProgram
@@ -97,6 +104,114 @@ class TestLinearAlgebra:
         assert smallest_eigenvalue(M) == pytest.approx(w[0], rel=1e-10)
         assert w[-1] * (1.0 - 1e-12) <= largest_eigenvalue(M) <= 1.05 * w[-1]
         assert 0.8 * w[0] <= smallest_eigenvalue_from_factor(K, steps=5 if d == 5 else 30) <= w[0] * (1.0 + 1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+class TestPrecisions:
+    """Every helper works in the precision of its argument and returns it."""
+
+    def test_factorisations_and_triangular_products(self, dtype: type[np.floating[Any]]) -> None:
+        d, close = 9, 40.0 * float(np.finfo(dtype).eps)
+        M, A = spd(d, 0).astype(dtype), np.random.default_rng(1).standard_normal((d, d)).astype(dtype)
+        K = cholesky(M)
+        assert K is not None
+        w, V = eigh(M)
+        results = {
+            "cholesky": (K @ K.T, M),
+            "eigh": ((V * w) @ V.T, M),
+            "product": (lower_product(K, A), K @ A),
+            "transposed": (lower_transposed_product(K, A), K.T @ A),
+            "congruence": (lower_congruence(K, M), K.T @ M @ K),
+            "solve": (K @ lower_solve(K, A), A),
+        }
+        for name, (computed, expected) in results.items():
+            assert computed.dtype == dtype, name
+            np.testing.assert_allclose(computed, expected, atol=50.0 * close, err_msg=name)
+        assert smallest_eigenvalue(M) == pytest.approx(float(w[0]), abs=close)
+        assert smallest_eigenvalue_from_factor(K, steps=d) == pytest.approx(float(w[0]), rel=1e3 * close)
+
+    def test_congruence_diagonal(self, dtype: type[np.floating[Any]]) -> None:
+        M, A = symmetric(7, 2).astype(dtype), np.random.default_rng(3).standard_normal((7, 7)).astype(dtype)
+        diagonal = congruence_diagonal(A, M)
+        assert diagonal.dtype == dtype
+        np.testing.assert_allclose(diagonal, np.diagonal(A @ M @ A.T), atol=100.0 * float(np.finfo(dtype).eps))
+
+    @pytest.mark.parametrize("low", [0.0, -1.0])
+    def test_gram_for_weights_of_any_sign(self, dtype: type[np.floating[Any]], low: float) -> None:
+        rng = np.random.default_rng(4)
+        A, w = rng.standard_normal((7, 7)).astype(dtype), rng.uniform(low, 1.0, 7).astype(dtype)
+        G = Gram(A)(w)
+        assert G.dtype == dtype
+        np.testing.assert_array_equal(G, G.T)
+        np.testing.assert_allclose(G, A.T @ np.diag(w) @ A, atol=100.0 * float(np.finfo(dtype).eps))
+
+
+def test_images_are_the_sum_of_the_steps_taken() -> None:
+    X, Zt = np.zeros((2, 2)), np.ones((2, 2))
+    images = Images(X.copy(), Zt.copy())
+    for step, value in ((0.5, 1.0), (-2.0, 3.0)):
+        images.seen(np.full((2, 2), value), np.full((2, 2), 10.0 * value))
+        images.taken(step)
+    np.testing.assert_array_equal(images.X, np.full((2, 2), 0.5 - 6.0))
+    np.testing.assert_array_equal(images.Zt, np.full((2, 2), 1.0 + 10.0 * (0.5 - 6.0)))
+
+
+@pytest.mark.parametrize("name", MAPS)
+class TestSinglePrecision:
+    """Points and directions in float32 follow those in float64."""
+
+    def test_slope_and_bend(self, name: str) -> None:
+        model, p = interior_point(MAPS[name])
+        X = 0.1 * symmetric(D, 3)
+        for derivative in (model.slope, model.bend):
+            single = derivative(p.single(), X.astype(np.float32))
+            assert single.dtype == np.float32
+            np.testing.assert_allclose(single, derivative(p, X), atol=1e-4)
+
+    def test_a_lowered_point_moves_in_single_precision(self, name: str) -> None:
+        model, p = interior_point(MAPS[name])
+        low = model.lowered(p)
+        assert low is not None
+        X, dZt = 0.1 * symmetric(D, 3), 0.1 * symmetric(D, 4)
+        moved = model.advance(low, X.astype(np.float32), dZt.astype(np.float32))
+        exact = model.advance(p, X, dZt)
+        assert moved is not None and exact is not None
+        assert {moved.C.dtype, moved.Zt.dtype, moved.Rt.dtype, moved.Ft.dtype} == {np.dtype(np.float32)}
+        np.testing.assert_allclose(moved.D, exact.D, rtol=1e-4, atol=1e-5)
+        assert model.bounds(moved, None).lower == pytest.approx(model.bounds(exact, None).lower, abs=1e-3)
+
+    def test_a_point_raised_to_double_is_consistent_to_double(self, name: str) -> None:
+        model, p = interior_point(MAPS[name])
+        X, dZt = 0.1 * symmetric(D, 3), 0.1 * symmetric(D, 4)
+        raised = model.advance(p.single(), X.astype(np.float32), dZt.astype(np.float32), to_double=True)
+        assert raised is not None
+        fresh = model.refreshed(raised)
+        assert fresh is not None
+        np.testing.assert_allclose(raised.C_inverse @ raised.C, np.eye(D), atol=1e-11)
+        np.testing.assert_allclose(raised.C.T @ model.B @ raised.C, np.diag(raised.lam), atol=1e-11)
+        assert raised.log_det == pytest.approx(fresh.log_det, abs=1e-10)
+        assert model.bounds(raised, None).lower == pytest.approx(model.bounds(fresh, None).lower, abs=1e-9)
+
+    def test_a_badly_conditioned_point_is_not_lowered(self, name: str) -> None:
+        model = FullModel.of(spd(D, 0), MAPS[name])
+        p = model.point(1e-3 * spd(D, 1, condition=1e12), np.eye(D))
+        assert p is not None
+        assert model.lowered(p) is None
+
+
+def test_scaling_of_a_large_moderate_pair_is_good_to_single_precision() -> None:
+    """WZW = F relative to F, though F itself has condition 10⁸."""
+    d = 70
+    F = spd(d, 0, condition=1e8)
+    K = cholesky(F)
+    assert K is not None
+    inverse = triangular_inverse(K)
+    Z = inverse.T @ spd(d, 1, condition=100.0) @ inverse
+    scaling = nesterov_todd(F, sym(Z))
+    assert scaling is not None
+    W = scaling.G @ scaling.G.T
+    np.testing.assert_allclose(inverse @ (W @ Z @ W) @ inverse.T, np.eye(d), atol=1e-4)
+    np.testing.assert_allclose((scaling.V * scaling.t) @ scaling.V.T, W, rtol=1e-10, atol=1e-10 * float(scaling.t[-1]))
 
 
 @pytest.mark.parametrize("name", MAPS)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap, Vector
+from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap
+from solvers.native.inverse import Interval
 from solvers.native.linalg import (
     SIZE_FOR_LANCZOS,
     add_to_diagonal,
@@ -39,7 +40,12 @@ from solvers.native.schur import effective_beta
 Array = NDArray[Any]
 
 
-def _signed_gram(A: Array, weights: Vector) -> Array:
+# Products with C and C⁻¹ in single precision lose this factor of 6·10⁻⁸: 10⁻⁵ is left, a thousandth of the smallest μ
+# for which they are used.
+_SINGLE_CONDITION = 300.0
+
+
+def _signed_gram(A: Array, weights: Array) -> Array:
     """A Diag(w) Aᵀ in the precision of A; for w ≥ 0 as S Sᵀ, which BLAS computes at half the cost of a product."""
     w = weights.astype(A.dtype, copy=False)
     if np.all(w >= 0.0):
@@ -76,13 +82,13 @@ class FullModel:
 
     # ---------------------------------------------------------------- quantities in the working basis
 
-    def _constraint(self, C: Matrix, C_inverse: Matrix, lam: Vector) -> Matrix:
+    def _constraint(self, C: Array, C_inverse: Array, lam: Array) -> Array:
         """F̃ = I − C⁻¹ 𝒬(C Λ Cᵀ) C⁻ᵀ; the cheap map needs one product, diag(D B D)_j = Σ_k λ_k C_jk²."""
         if isinstance(self.Q, DiagonalPlusScaled):
             F = -_signed_gram(C_inverse, self.Q.alpha * ((C * C) @ lam))
             add_to_diagonal(F, 1.0 - self.Q.beta * lam)
             return sym(F)
-        F = -(C_inverse @ self.Q.apply((C * lam) @ C.T) @ C_inverse.T)
+        F = -(C_inverse @ self.Q.apply((C * lam) @ C.T).astype(C.dtype, copy=False) @ C_inverse.T)
         add_to_diagonal(F, 1.0)
         return sym(F)
 
@@ -94,9 +100,9 @@ class FullModel:
             return sym(R)
         return sym(C.T @ self.Q.adjoint(C_inverse.T @ Zt @ C_inverse).astype(Zt.dtype, copy=False) @ C)
 
-    def _assemble(self, C: Matrix, C_inverse: Matrix, lam: Vector, log_det: float, Zt: Matrix) -> Point:
-        # B ⪰ 0 has no negative eigenvalue; rounding may produce one of relative size 1e-16.
-        np.maximum(lam, 1e-300, out=lam)
+    def _assemble(self, C: Array, C_inverse: Array, lam: Array, log_det: float, Zt: Array) -> Point:
+        # B ⪰ 0 has no negative eigenvalue; rounding may produce one of the relative size of the unit roundoff.
+        np.maximum(lam, np.finfo(lam.dtype).tiny, out=lam)
         R = self.adjoint(C, C_inverse, Zt)
         return Point(C, C_inverse, lam, log_det, Zt, R, self._constraint(C, C_inverse, lam))
 
@@ -114,19 +120,41 @@ class FullModel:
         """The point with the dual Z̃ = ``Zt`` in the same basis."""
         return replace(p, Zt=Zt, Rt=self.adjoint(p.C, p.C_inverse, Zt))
 
-    def advance(self, p: Point, X: Matrix, dZt: Matrix) -> Point | None:
-        """The point (C(I + X)Cᵀ, Z + dZ), dZ̃ = ``dZt`` in the basis of ``p``; None unless I + X ≻ 0 and Z + dZ ≻ 0."""
-        M = X.astype(np.float64)
+    def lowered(self, p: Point) -> Point | None:
+        """The point in single precision; None when C is too badly conditioned for it."""
+        condition = float(np.linalg.norm(p.C)) * float(np.linalg.norm(p.C_inverse)) / p.d
+        return p.single() if condition <= _SINGLE_CONDITION else None
+
+    def advance(self, p: Point, X: Array, dZt: Array, to_double: bool = False) -> Point | None:
+        """The point (C(I + X)Cᵀ, Z + dZ), dZ̃ = ``dZt`` in the basis of ``p``; None unless I + X ≻ 0 and Z + dZ ≻ 0.
+
+        It has the precision of ``p``; a point in single precision moves on to double if ``to_double``.
+        """
+        M = X.astype(p.C.dtype)
         add_to_diagonal(M, 1.0)
         K = cholesky(M)
         L = cholesky(p.Zt + dZt)
         if K is None or L is None:
             return None
+        if to_double and p.C.dtype == np.float32:
+            return self._doubled(p.C.astype(np.float64), K.astype(np.float64), L.astype(np.float64))
         lam, U = eigh(_signed_gram(K.T, p.lam))
         KU = lower_product(K, U)
         half = lower_transposed_product(L, KU)  # Z + dZ = LLᵀ
         C_inverse = U.T @ lower_solve(K, p.C_inverse)
         return self._assemble(p.C @ KU, C_inverse, lam, p.log_det + log_det_from_cholesky(K), half.T @ half)
+
+    def _doubled(self, C: Matrix, K: Matrix, L: Matrix) -> Point | None:
+        """The point D = CKKᵀCᵀ, Z̃ = LLᵀ with all that depends on them computed anew.
+
+        Any C and any Z̃ ≻ 0 make a point, so their rounding to single precision does not matter from here on.
+        """
+        half_of_D = C @ K
+        lam, U = eigh(sym(half_of_D.T @ (self.B @ half_of_D)))
+        basis = half_of_D @ U
+        half = lower_transposed_product(L, lower_product(K, U))
+        log_det = 2.0 * float(np.linalg.slogdet(basis)[1])
+        return self._assemble(basis, np.linalg.inv(basis), lam, log_det, half.T @ half)
 
     def refreshed(self, p: Point) -> Point | None:
         """The same point computed again from D and Z, free of the rounding that the updates of C gathered."""
@@ -134,9 +162,9 @@ class FullModel:
 
     # ---------------------------------------------------------------- residuals, path, bounds
 
-    def dual_residual(self, p: Point) -> Matrix:
+    def dual_residual(self, p: Point) -> Array:
         """r₁ = I + Z̃ − (ΛR̃ + R̃Λ)."""
-        r = p.Zt - (p.lam[:, None] + p.lam) * p.Rt
+        r = np.asarray(p.Zt - (p.lam[:, None] + p.lam) * p.Rt)
         add_to_diagonal(r, 1.0)
         return r
 
@@ -170,7 +198,7 @@ class FullModel:
         P = (lam[:, None] * X) @ self.adjoint(C, Ci, dZt)
         return np.asarray(X @ X.T - (P + P.T))
 
-    def bounds(self, p: Point, factor: Matrix | None) -> Bounds:
+    def bounds(self, p: Point, factor: Array | None) -> Bounds:
         """Repair and upper bound at t·D, t = 1/(1 − λmin(F̃)), and the best multiple of Z.
 
         The bound of the certificate with the reference D̂ = tD is, after minimising over the factor of Z,
@@ -191,6 +219,13 @@ class FullModel:
         upper = d * np.log(energy / d) - log_det_from_cholesky(K) + p.log_det
         return Bounds(float(lower), float(upper), t, d / energy)
 
-    def system(self, p: Point, scaling: Scaling, dtype: type[np.floating[Any]], counters: Counters) -> NewtonSystem:
-        """The Newton system at a point."""
-        return newton_system(self.Q, self.beta, p, scaling, dtype, counters)
+    def system(
+        self,
+        p: Point,
+        scaling: Scaling,
+        dtype: type[np.floating[Any]],
+        counters: Counters,
+        known: Interval | None = None,
+    ) -> NewtonSystem:
+        """The Newton system at a point; ``known`` is the spectrum of the preconditioned K, estimated if None."""
+        return newton_system(self.Q, self.beta, p, scaling, dtype, counters, known)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from solvers.maps import Matrix, block_slices
 from solvers.native.cg import conjugate_gradients
-from solvers.native.inverse import ChebyshevInverse, chebyshev_inverse
+from solvers.native.inverse import ChebyshevInverse, Interval, chebyshev_inverse
 from solvers.native.linalg import (
     add_to_diagonal,
     cholesky,
@@ -123,8 +123,14 @@ class GeneralModel:
         C_inverse = U.T @ triangular_inverse(K)
         return self._assemble(C, C_inverse, log_det_from_cholesky(K), sym(C.T @ Z @ C))
 
-    def advance(self, p: GeneralPoint, X: Matrix, dZt: Matrix) -> GeneralPoint | None:
+    def lowered(self, p: GeneralPoint) -> GeneralPoint | None:
+        """None: several constraints of different scales are kept in double precision."""
+        del p
+        return None
+
+    def advance(self, p: GeneralPoint, X: Matrix, dZt: Matrix, to_double: bool = False) -> GeneralPoint | None:
         """The point (C(I + X)Cᵀ, Z + dZ); None when I + X is not positive definite."""
+        del to_double
         K = cholesky(np.eye(self.d) + X)
         if K is None:
             return None
@@ -261,7 +267,12 @@ class GeneralModel:
     # ---------------------------------------------------------------- Newton system
 
     def system(
-        self, p: GeneralPoint, scaling: Scaling, dtype: type[np.floating[Any]], counters: Counters
+        self,
+        p: GeneralPoint,
+        scaling: Scaling,
+        dtype: type[np.floating[Any]],
+        counters: Counters,
+        known: Interval | None = None,
     ) -> GeneralSystem:
         """The Schur complement over all constraints; always in double precision."""
         del dtype
@@ -270,7 +281,7 @@ class GeneralModel:
         r = np.diagonal(p.Rt, axis1=1, axis2=2)
         outer = np.einsum("ji,jk->ik", b, r)
         J += outer + outer.T
-        inverse = chebyshev_inverse(lambda X: self.curvature(p, X), J, mask=self.mask)
+        inverse = chebyshev_inverse(lambda X: self.curvature(p, X), J, mask=self.mask, known=known)
         V2 = scaling.V * scaling.V
         diagonal = np.empty_like(p.Zt)
         for j, con in enumerate(self.constraints):
@@ -292,10 +303,6 @@ class GeneralSystem:
     preconditioner: Array
     counters: Counters
 
-    @property
-    def degree(self) -> int:
-        return self.inverse.degree
-
     def __call__(self, Y: Array) -> Array:
         V = self.scaling.V
         Vt = V.swapaxes(-1, -2)
@@ -314,7 +321,8 @@ class GeneralSystem:
         dZt = sym(V @ solve.solution @ Vt)
         X = sym(self.inverse(r1 + self.model.adjoint(self.p, dZt)))
         self.counters.cg_iterations += solve.iterations
-        self.counters.products += solve.iterations * self.model.m * (14.0 + 2.0 * self.degree) + 30.0 * self.model.m
+        per_iteration = 14.0 + 2.0 * self.inverse.degree
+        self.counters.products += self.model.m * (solve.iterations * per_iteration + 30.0)
         return Direction(X, dZt, solve.iterations)
 
 

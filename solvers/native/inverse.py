@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]  # float64, or float32 where a direction is enough
+Interval = tuple[float, float]
 
 # The Chebyshev error that is left of the dual residual by one Newton step, and the largest degree spent on it.
 _POLYNOMIAL_ERROR = 0.2
@@ -112,6 +113,11 @@ class ChebyshevInverse:
     upper: float
     degree: int
 
+    @property
+    def spectrum(self) -> Interval:
+        """The interval that holds the spectrum of the preconditioned K."""
+        return self.lower, self.upper
+
     def __call__(self, R: Array) -> Array:
         theta = 0.5 * (self.upper + self.lower)
         delta = 0.5 * (self.upper - self.lower)
@@ -134,14 +140,21 @@ class ChebyshevInverse:
 
 
 def chebyshev_inverse(
-    K: Callable[[Array], Array], J: Array, mask: Array | None = None, error: float = _POLYNOMIAL_ERROR
+    K: Callable[[Array], Array],
+    J: Array,
+    mask: Array | None = None,
+    error: float = _POLYNOMIAL_ERROR,
+    known: Interval | None = None,
 ) -> ChebyshevInverse:
-    """The polynomial of the smallest degree whose error on the estimated spectrum is below ``error``."""
-    low, high = spectrum_bounds(K, J, mask)
-    # The smallest Ritz value lies above the end of the spectrum, by a few per cent as a rule.
-    low, high = 0.8 * low, 1.05 * high
-    if not low > 0.0:
-        low = 0.05 * high
+    """The polynomial of the smallest degree whose error on the spectrum, estimated unless known, is below ``error``."""
+    if known is None:
+        low, high = spectrum_bounds(K, J, mask)
+        # The smallest Ritz value lies above the end of the spectrum, by a few per cent as a rule.
+        low, high = 0.8 * low, 1.05 * high
+        if not low > 0.0:
+            low = 0.05 * high
+    else:
+        low, high = known
     gamma = (np.sqrt(high) - np.sqrt(low)) / (np.sqrt(high) + np.sqrt(low))
     degree = 1
     while degree < _MAX_DEGREE and 2.0 * gamma**degree / (1.0 + gamma ** (2 * degree)) > error:

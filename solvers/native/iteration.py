@@ -18,7 +18,7 @@ from typing import Any, Generic
 
 import numpy as np
 
-from solvers.maps import Matrix
+from solvers.native.inverse import Interval
 from solvers.native.model import Array, Model, P, System
 from solvers.native.newton import Counters, Direction
 from solvers.native.point import Bounds
@@ -26,6 +26,11 @@ from solvers.native.scaling import Scaling, nesterov_todd
 from solvers.native.settings import NativeOptions
 from solvers.native.steps import identity_path, largest_step
 from solvers.outcome import Status
+
+# Below this dual residual the iterates follow the central path, on which the curvature changes slowly; its spectrum is
+# estimated anew after so many steps.
+_SETTLED = 0.1
+_SPECTRUM_STEPS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,14 +102,21 @@ class Iteration(Generic[P]):
         self.sigma = 0.3
         single = model.single_precision and model.d >= options.single_precision_from
         self.dtype: type[np.floating[Any]] = np.float32 if single else np.float64
+        self.low = single  # the points themselves are in single precision, too
+        self.spectrum: Interval | None = None  # of the preconditioned curvature, while it may be used again
+        self.spectrum_age = 0
 
     def run(self, start: P, max_iters: int, deadline: float | None, log: Callable[[str], None] | None) -> Status:
         """Iterate from a strictly feasible point until the gap is certified or a limit is reached."""
         d = self.model.d
-        p = start
-        scaling = nesterov_todd(p.Ft, p.Zt)
+        lowered = self.model.lowered(start) if self.low else None
+        scaling = None if lowered is None else nesterov_todd(lowered.Ft, lowered.Zt)
+        if lowered is None or scaling is None:
+            self.low = False
+            lowered, scaling = start, nesterov_todd(start.Ft, start.Zt)
         if scaling is None:
             return Status.INACCURATE
+        p = lowered
         self.progress.counters.eigendecompositions += 3
         stalled = 0
         step: Step[P] | None = None
@@ -132,8 +144,14 @@ class Iteration(Generic[P]):
             if stalled >= self.options.stall_limit:
                 return Status.INACCURATE
             step = self._step(p, scaling, r1, norm, mu)
-            if step is None and self.dtype is np.float32:
-                self.dtype = np.float64  # single precision may be what stands in the way
+            if step is None and self.low:  # single precision may be what stands in the way, first of the point,
+                self.low = False
+                p, scaling = start, nesterov_todd(start.Ft, start.Zt)
+                if scaling is None:
+                    return Status.INACCURATE
+                continue
+            if step is None and self.dtype is np.float32:  # then of the direction
+                self.dtype = np.float64
                 step = self._step(p, scaling, r1, norm, mu)
             if step is None:
                 return Status.INACCURATE
@@ -155,11 +173,13 @@ class Iteration(Generic[P]):
 
     # ---------------------------------------------------------------- one step
 
-    def _step(self, p: P, scaling: Scaling, r1: Matrix, norm: float, mu: float) -> Step[P] | None:
+    def _step(self, p: P, scaling: Scaling, r1: Array, norm: float, mu: float) -> Step[P] | None:
         options, model, counters = self.options, self.model, self.progress.counters
         # The gap at a central point is mμ: a target below a fifth of the tolerance would be wasted work.
         s = max(self.sigma * mu, 0.2 * self.tol / model.m, min(mu, residual_floor(norm)))
-        system = model.system(p, scaling, self.dtype, counters)
+        system = model.system(p, scaling, self.dtype, counters, self.spectrum)
+        self._keep_spectrum(system, norm)
+        to_double = self.low and s < options.double_below
         v = scaling.v
         GV = _t(scaling.V).astype(self.dtype, copy=False) @ scaling.G.astype(self.dtype, copy=False)
         # In the basis V: F̂ = Ĝ Diag(v) Ĝᵀ, Ẑ⁻¹ = Ĝ Diag(1/v) Ĝᵀ, and r₂ = s Ẑ⁻¹ − F̂.
@@ -179,13 +199,14 @@ class Iteration(Generic[P]):
         while a > 1e-4:  # shorter steps make no progress; the caller tries double precision or stops
             X = a * first.X if second is None else a * first.X + (a * a) * second.X
             dZt = a * first.dZt if second is None else a * first.dZt + (a * a) * second.dZt
-            new = model.advance(p, X, dZt)
+            new = model.advance(p, X, dZt, to_double)
             new_scaling = nesterov_todd(new.Ft, new.Zt) if new is not None else None
             counters.eigendecompositions += 3
             counters.products += 9.0
             if new is not None and new_scaling is not None:
                 smallest = float(np.min(new_scaling.v)) ** 2
                 if smallest > options.neighbourhood * _trace(new_scaling) or a < 0.05:
+                    self.low = self.low and not to_double
                     return Step(new, new_scaling, a, second is not None, iterations)
             a *= 0.8
         return None
@@ -219,12 +240,24 @@ class Iteration(Generic[P]):
         self.progress.counters.products += 17.0
         arc = largest_step(
             [
-                [np.eye(p.d), first.X, second.X],
+                [*identity_path(first.X), second.X],
                 [p.Zt, first.dZt, second.dZt],
                 [p.Ft, F1, F2 + L1, cross, L2],
             ]
         )
         return (second, arc) if arc > longest else (None, longest)
+
+    def _keep_spectrum(self, system: System, norm: float) -> None:
+        """Use the interval found for the curvature again while it hardly changes.
+
+        Only for a polynomial of degree one: whatever the spectrum, that one is a positive multiple of the Jacobi
+        preconditioner and at worst leaves more of the residual behind.
+        """
+        inverse = system.inverse
+        settled = inverse.degree == 1 and norm < _SETTLED
+        fresh = self.spectrum is None
+        self.spectrum_age = 0 if fresh else self.spectrum_age + 1
+        self.spectrum = inverse.spectrum if settled and self.spectrum_age < _SPECTRUM_STEPS else None
 
     def _update_centring(self, step: Step[P]) -> None:
         """Ask for more after long steps, for less after short ones."""

@@ -1,7 +1,7 @@
-"""Dense symmetric linear algebra with little overhead: thin calls of LAPACK on float64 matrices.
+"""Dense symmetric linear algebra with little overhead: thin calls of LAPACK in the precision of the argument.
 
-Every function takes and returns plain arrays.  Stacks of matrices, shape (m, d, d), are accepted where the
-docstring says so; they carry one matrix for each constraint of a program.
+Every function takes and returns plain arrays, float32 or float64.  Stacks of matrices, shape (m, d, d), are accepted
+where the docstring says so; they carry one matrix for each constraint of a program.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from scipy.linalg import blas, lapack
 from threadpoolctl import ThreadpoolController
 
 from solvers.maps import Matrix, Vector
+
+Array = NDArray[Any]  # float32 or float64
 
 # Below this size a second BLAS thread brings little, and on a busy machine it costs up to ten times the run time.
 _SIZE_FOR_THREADS = 600
@@ -35,41 +37,49 @@ def blas_threads(d: int) -> Any:
     return _controller().limit(limits=1 if d < _SIZE_FOR_THREADS else None, user_api="blas")
 
 
-def sym(M: NDArray[Any]) -> NDArray[Any]:
+def sym(M: Array) -> Array:
     """(M + Mᵀ)/2, for one matrix or a stack, in the precision of M."""
     return np.asarray(0.5 * (M + M.swapaxes(-1, -2)))
 
 
-def add_to_diagonal(M: NDArray[Any], values: Vector | float) -> None:
+def _trmm(A: Array) -> Callable[..., Array]:
+    """The triangular product of BLAS in the precision of A."""
+    return blas.strmm if A.dtype == np.float32 else blas.dtrmm  # type: ignore[no-any-return]
+
+
+def add_to_diagonal(M: Array, values: Array | float) -> None:
     """diag(M) += values, in place."""
     np.einsum("ii->i", M)[:] += values
 
 
-def cholesky(M: Matrix) -> Matrix | None:
+def cholesky(M: Array) -> Array | None:
     """Lower triangular K with KKᵀ = M, or None when M is not numerically positive definite (one matrix or a stack)."""
     if M.ndim == 2:
         # LAPACK wants columns: Mᵀ is the same matrix in that order, and a lower factor of it comes back as one.
-        K, info = lapack.dpotrf(M.T, lower=1, clean=1)
+        potrf = lapack.spotrf if M.dtype == np.float32 else lapack.dpotrf
+        K, info = potrf(M.T, lower=1, clean=1)
         return None if info != 0 else K
     try:
-        return np.asarray(np.linalg.cholesky(M), dtype=np.float64)
+        return np.asarray(np.linalg.cholesky(M))
     except np.linalg.LinAlgError:
         return None
 
 
-def eigh(M: Matrix) -> tuple[Vector, Matrix]:
+def eigh(M: Array) -> tuple[Array, Array]:
     """Eigenvalues ascending and eigenvectors as columns (one matrix or a stack)."""
     if M.ndim == 2:
-        w, V, info = lapack.dsyevd(M.T, compute_v=1, lower=1)
+        syevd = lapack.ssyevd if M.dtype == np.float32 else lapack.dsyevd
+        w, V, info = syevd(M.T, compute_v=1, lower=1)
         if info == 0:
             return w, V
     values, vectors = np.linalg.eigh(M)
     return values, vectors
 
 
-def smallest_eigenvalue(M: Matrix) -> float:
+def smallest_eigenvalue(M: Array) -> float:
     """λmin(M) of one matrix, by reduction to tridiagonal form."""
-    w, _, info = lapack.dsyevd(M.T, compute_v=0, lower=1)
+    syevd = lapack.ssyevd if M.dtype == np.float32 else lapack.dsyevd
+    w, _, info = syevd(M.T, compute_v=0, lower=1)
     return float(w[0]) if info == 0 else float(np.linalg.eigvalsh(M)[0])
 
 
@@ -79,32 +89,33 @@ def triangular_inverse(K: Matrix) -> Matrix:
     return np.asarray(inverse)
 
 
-def lower_product(K: Matrix, M: Matrix) -> Matrix:
+def lower_product(K: Array, M: Array) -> Array:
     """K M for a lower triangular K, at half the cost of a product (one matrix or a stack)."""
     if K.ndim == 2:
-        return np.asarray(blas.dtrmm(1.0, K, M, lower=1))
+        return np.asarray(_trmm(K)(1.0, K, M, lower=1))
     return np.asarray(K @ M)
 
 
-def lower_transposed_product(K: Matrix, M: Matrix) -> Matrix:
+def lower_transposed_product(K: Array, M: Array) -> Array:
     """Kᵀ M for a lower triangular K, at half the cost of a product (one matrix)."""
-    return np.asarray(blas.dtrmm(1.0, K, M, lower=1, trans_a=1))
+    return np.asarray(_trmm(K)(1.0, K, M, lower=1, trans_a=1))
 
 
-def lower_solve(K: Matrix, M: Matrix) -> Matrix:
+def lower_solve(K: Array, M: Array) -> Array:
     """K⁻¹ M for a lower triangular K (one matrix)."""
-    return np.asarray(blas.dtrsm(1.0, K, M, lower=1))
+    trsm = blas.strsm if K.dtype == np.float32 else blas.dtrsm
+    return np.asarray(trsm(1.0, K, M, lower=1))
 
 
-def lower_congruence(K: Matrix, M: Matrix) -> Matrix:
+def lower_congruence(K: Array, M: Array) -> Array:
     """Kᵀ M K for a lower triangular K and a symmetric M, symmetric to the last bit (one matrix or a stack)."""
     if K.ndim == 2:
-        half = blas.dtrmm(1.0, K, M.T, lower=1, trans_a=1)
-        return sym(blas.dtrmm(1.0, K, half, side=1, lower=1, overwrite_b=1))
+        half = _trmm(K)(1.0, K, M.T, lower=1, trans_a=1)
+        return sym(_trmm(K)(1.0, K, half, side=1, lower=1, overwrite_b=1))
     return sym(K.swapaxes(-1, -2) @ M @ K)
 
 
-def congruence_diagonal(A: NDArray[Any], M: NDArray[Any]) -> NDArray[Any]:
+def congruence_diagonal(A: Array, M: Array) -> Array:
     """diag(A M Aᵀ) for one symmetric M, float32 or float64.
 
     With T the triangle of M, aᵀMa = 2 aᵀTa for a halved diagonal: a triangular product costs half of a full one.
@@ -113,22 +124,21 @@ def congruence_diagonal(A: NDArray[Any], M: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(2.0 * np.einsum("ij,ij->i", half, A))
 
 
-def half_triangle(M: NDArray[Any]) -> NDArray[Any]:
+def half_triangle(M: Array) -> Array:
     """T whose upper triangle has T + Tᵀ = M for a symmetric M; what lies below the diagonal is not to be read."""
     T = np.array(M, order="C").T
     np.einsum("ii->i", T)[:] *= 0.5
     return T
 
 
-def upper_product(T: NDArray[Any], A: NDArray[Any], right: bool = False) -> NDArray[Any]:
+def upper_product(T: Array, A: Array, right: bool = False) -> Array:
     """T A, or A T if ``right``, for the upper triangle of T; float32 or float64, fast for columns in memory order."""
-    trmm = blas.strmm if A.dtype == np.float32 else blas.dtrmm
-    return np.asarray(trmm(1.0, T, A, side=int(right)))
+    return np.asarray(_trmm(A)(1.0, T, A, side=int(right)))
 
 
-def log_det_from_cholesky(K: Matrix) -> float:
+def log_det_from_cholesky(K: Array) -> float:
     """log det(KKᵀ) = 2 Σ log K_ii, summed over a stack."""
-    return 2.0 * float(np.sum(np.log(np.diagonal(K, axis1=-2, axis2=-1))))
+    return 2.0 * float(np.sum(np.log(np.diagonal(K, axis1=-2, axis2=-1)), dtype=np.float64))
 
 
 def _top_of_spectrum(apply: Callable[[Vector], Vector], d: int, steps: int) -> float:
@@ -152,13 +162,14 @@ def _top_of_spectrum(apply: Callable[[Vector], Vector], d: int, steps: int) -> f
     return float(ritz[-1]) + abs(betas[-1] * float(vectors[-1, -1]))
 
 
-def smallest_eigenvalue_from_factor(K: Matrix, steps: int = 10) -> float:
+def smallest_eigenvalue_from_factor(K: Array, steps: int = 10) -> float:
     """A lower estimate of λmin(KKᵀ) from the Cholesky factor K, by Lanczos on the inverse.
 
     2d² operations a step instead of the (4/3)d³ of a reduction.  An estimate may err when the start is nearly
     orthogonal to the eigenvector, so final answers use :func:`smallest_eigenvalue`.
     """
-    return 1.0 / _top_of_spectrum(lambda q: np.asarray(lapack.dpotrs(K, q, lower=1)[0]), K.shape[0], steps)
+    potrs = lapack.spotrs if K.dtype == np.float32 else lapack.dpotrs
+    return 1.0 / _top_of_spectrum(lambda q: np.asarray(potrs(K, q, lower=1)[0]), K.shape[0], steps)
 
 
 def largest_eigenvalue(M: Matrix, steps: int = 25) -> float:

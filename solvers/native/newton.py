@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from solvers.maps import PositiveMap
 from solvers.native.cg import conjugate_gradients
-from solvers.native.inverse import Curvature, chebyshev_inverse
+from solvers.native.inverse import ChebyshevInverse, Curvature, Interval, chebyshev_inverse
 from solvers.native.linalg import sym
 from solvers.native.point import Point
 from solvers.native.scaling import Scaling
@@ -62,8 +62,9 @@ class NewtonSystem:
     counters: Counters = field(default_factory=Counters)
 
     @property
-    def degree(self) -> int:
-        return self.schur.inverse.degree
+    def inverse(self) -> ChebyshevInverse:
+        """p(K)."""
+        return self.schur.inverse
 
     @property
     def rows(self) -> int:
@@ -75,7 +76,7 @@ class NewtonSystem:
         dtype = self.dtype
         first: Array = r1.astype(dtype, copy=False)
         second: Array = r2.astype(dtype, copy=False)
-        inverse = self.schur.inverse
+        inverse = self.inverse
         dZt = np.zeros((d, d), dtype)
         rhs = first
         if r < d:
@@ -94,7 +95,13 @@ class NewtonSystem:
 
 
 def newton_system(
-    Q: PositiveMap, beta: float, p: Point, scaling: Scaling, dtype: type[np.floating[Any]], counters: Counters
+    Q: PositiveMap,
+    beta: float,
+    p: Point,
+    scaling: Scaling,
+    dtype: type[np.floating[Any]],
+    counters: Counters,
+    known: Interval | None = None,
 ) -> NewtonSystem:
     """Operators, preconditioner and Chebyshev inverse at a point.  ``beta`` is the scalar stand-in for 𝒬."""
     d = p.d
@@ -102,13 +109,13 @@ def newton_system(
     r = max(1, int(np.searchsorted(t, _SLACK)))
     if r > _WORTHWHILE * d:
         r = d
-    V = scaling.V.astype(dtype)
+    V = scaling.V.astype(dtype, copy=False)
     basis, C_inverse, lam = p.basis(dtype)
     C, E = Gram(basis), Gram(C_inverse.T @ V)
     lam2 = lam[:, None] + lam
-    K = Curvature(lam, p.Rt.astype(dtype))
+    K = Curvature(lam, p.Rt.astype(dtype, copy=False))
     J = K.diagonal()
-    inverse = chebyshev_inverse(K, J)
+    inverse = chebyshev_inverse(K, J, known=known)
     T = np.multiply.outer(t[:r], t).astype(dtype)
     diagonal = schur_diagonal(lam2, J, V, r, beta) + dtype(DIAGONAL_FLOOR)
     weights = np.ones((r, d), dtype)

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.maps import Matrix, Vector
+from solvers.maps import Matrix
 from solvers.native.linalg import sym
+
+Array = NDArray[Any]  # float64, or float32 while the point is far from the optimum
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,30 +41,38 @@ class Bounds:
 class Point:
     """(D, Z) and everything that the Newton system needs of it, in the working basis."""
 
-    C: Matrix
-    C_inverse: Matrix
-    lam: Vector
+    C: Array
+    C_inverse: Array
+    lam: Array
     log_det: float
-    Zt: Matrix
-    Rt: Matrix
-    Ft: Matrix
+    Zt: Array
+    Rt: Array
+    Ft: Array
 
     @property
     def d(self) -> int:
         return int(self.C.shape[0])
 
     @cached_property
-    def _single(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        return self.C.astype(np.float32), self.C_inverse.astype(np.float32), self.lam.astype(np.float32)
+    def _single(self) -> tuple[Array, Array, Array]:
+        C, C_inverse, lam = (M.astype(np.float32, copy=False) for M in (self.C, self.C_inverse, self.lam))
+        return C, C_inverse, lam
 
-    def basis(self, dtype: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    def basis(self, dtype: Any) -> tuple[Array, Array, Array]:
         """C, C⁻¹ and λ in the given precision."""
         return self._single if dtype == np.float32 else (self.C, self.C_inverse, self.lam)
 
+    def single(self) -> Point:
+        """The point rounded to single precision."""
+        arrays = (M.astype(np.float32) for M in (self.Zt, self.Rt, self.Ft))
+        return Point(*self._single, self.log_det, *arrays)
+
     @property
     def D(self) -> Matrix:
-        return sym(self.C @ self.C.T)
+        C = self.C.astype(np.float64, copy=False)
+        return sym(C @ C.T)
 
     @property
     def Z(self) -> Matrix:
-        return sym(self.C_inverse.T @ self.Zt @ self.C_inverse)
+        C_inverse = self.C_inverse.astype(np.float64, copy=False)
+        return sym(C_inverse.T @ self.Zt @ C_inverse)

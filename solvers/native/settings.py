@@ -22,12 +22,13 @@ class NativeOptions:
     max_cg: cap of conjugate gradient iterations in one solve.
     neighbourhood: a step is shortened when the smallest complementarity product falls below this fraction of μ.
     single_precision_from: size from which directions are computed in single precision.
+    double_below: from this μ on the points themselves are in double precision, at sizes where directions are in single.
     closed_forms: try the closed forms first, and start from them where they beat the powers.
     stall_limit: give up after so many steps without a better gap.
     max_iters: steps when the settings give no limit; a healthy solve takes 8 to 25.
     """
 
-    start_fraction: float = 0.8
+    start_fraction: float = 0.9
     target_margin: float = 0.8
     step_fraction: float = 0.97
     corrector_below: float = 0.75
@@ -38,6 +39,7 @@ class NativeOptions:
     max_cg: int = 400
     neighbourhood: float = 1e-3
     single_precision_from: int = 64
+    double_below: float = 0.01
     closed_forms: bool = True
     stall_limit: int = 12
     max_iters: int = 100

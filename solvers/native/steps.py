@@ -56,4 +56,4 @@ def bisect_step(inside: Callable[[float], bool], longest: float) -> float:
 
 def identity_path(X: Matrix) -> list[Matrix]:
     """The path I + aX."""
-    return [np.eye(X.shape[-1]), X]
+    return [np.eye(X.shape[-1], dtype=X.dtype), X]
