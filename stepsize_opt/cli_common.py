@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from solvers.maps import Matrix
 from solvers.outcome import Status
 from stepsize_opt.compare import Comparison
 from stepsize_opt.files import load_matrix
@@ -41,12 +43,30 @@ def positive_whole(text: str) -> int:
     return value
 
 
-def add_problem(parser: argparse.ArgumentParser, *, sketch_required: bool = True) -> None:
+def add_problem(parser: argparse.ArgumentParser) -> None:
     """The arguments that name L and the sketch."""
     parser.add_argument("matrix", nargs="?", type=Path, help="smoothness matrix L: .npy, .npz, .csv or .mtx")
     parser.add_argument("--data", help="take L = AᵀA/(4m) + 2λI of logistic regression on this data set instead")
     parser.add_argument("--reg", type=float, default=0.1, help="λ for --data (default: %(default)s)")
-    parser.add_argument("--sketch", required=sketch_required, help="for example randk:8, bernq:0.5, independent:0.2")
+    parser.add_argument("--sketch", required=True, help="for example randk:8, bernq:0.5, independent:0.2")
+
+
+def check_output(path: Path, endings: Sequence[str]) -> None:
+    """Fail before a long solve rather than after it."""
+    if path.suffix.lower() not in endings:
+        msg = f"--output {path}: expected a name that ends in {', '.join(endings)}"
+        raise ValueError(msg)
+    if not path.parent.is_dir():
+        msg = f"--output {path}: the folder {path.parent} does not exist"
+        raise FileNotFoundError(msg)
+
+
+def write_matrix(D: Matrix, path: Path) -> None:
+    """D as .npy or as .csv."""
+    if path.suffix.lower() == ".npy":
+        np.save(path, D)
+    else:
+        np.savetxt(path, D, delimiter=",", fmt="%.17g")  # 17 digits bring every float back: D stays feasible
 
 
 def add_solver(parser: argparse.ArgumentParser) -> None:

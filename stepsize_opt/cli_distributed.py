@@ -18,11 +18,13 @@ from stepsize_opt.cli_common import (
     EXIT_OPTIMAL,
     add_solver,
     add_volume,
+    check_output,
     exit_code,
     key_value_table,
     positive_whole,
     print_json,
     progress,
+    write_matrix,
 )
 from stepsize_opt.cli_solve import read_structure
 from stepsize_opt.distributed import optimal_distributed_stepsize
@@ -93,7 +95,7 @@ def _load(args: argparse.Namespace) -> _Clients:
 
 def _solve_distributed(args: argparse.Namespace) -> int:
     if args.output is not None:
-        _check_output(args.output)
+        check_output(args.output, (".npy", ".csv"))
     clients = _load(args)
     sketch = parse_sketch(args.sketch, len(clients.mean))
     problem: dict[str, Any] = {
@@ -120,25 +122,12 @@ def _solve_distributed(args: argparse.Namespace) -> int:
             **problem,
         )
     if args.output is not None:
-        if args.output.suffix.lower() == ".npy":
-            np.save(args.output, result.D)
-        else:
-            np.savetxt(args.output, result.D, delimiter=",", fmt="%.17g")  # 17 digits bring every float back exactly
+        write_matrix(result.D, args.output)
     if args.json:
         print_json(result.summary())
     elif not args.quiet:
         Console().print(key_value_table("optimal distributed stepsize", result.rows()))
     return exit_code(result.status)
-
-
-def _check_output(path: Path) -> None:
-    """Fail before a long solve rather than after it."""
-    if path.suffix.lower() not in (".npy", ".csv"):
-        msg = f"--output {path}: expected a name that ends in .npy or .csv"
-        raise ValueError(msg)
-    if not path.parent.is_dir():
-        msg = f"--output {path}: the folder {path.parent} does not exist"
-        raise FileNotFoundError(msg)
 
 
 def _print_comparison(comparison: DistributedComparison, args: argparse.Namespace) -> int:

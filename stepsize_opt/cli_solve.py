@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from stepsize_opt.api import ALGORITHMS, StepsizeCheck, certify, optimal_stepsize
@@ -18,6 +17,7 @@ from stepsize_opt.cli_common import (
     add_problem,
     add_solver,
     add_volume,
+    check_output,
     comparison_table,
     exit_code,
     key_value_table,
@@ -25,6 +25,7 @@ from stepsize_opt.cli_common import (
     print_json,
     progress,
     result_table,
+    write_matrix,
 )
 from stepsize_opt.compare import compare
 from stepsize_opt.files import load_matrix
@@ -114,7 +115,7 @@ def _solve(args: argparse.Namespace) -> int:
     sketch = parse_sketch(args.sketch, L.shape[0])
     structure = read_structure(args.structure)
     if args.output is not None:
-        _check_output(args.output)
+        check_output(args.output, OUTPUTS)
     with progress(f"solving d = {sketch.d}", quiet=args.quiet or args.verbose):
         result = optimal_stepsize(
             L,
@@ -136,27 +137,14 @@ def _solve(args: argparse.Namespace) -> int:
     return exit_code(result.status)
 
 
-def _check_output(path: Path) -> None:
-    """Fail before a long solve rather than after it."""
-    if path.suffix.lower() not in OUTPUTS:
-        msg = f"--output {path}: expected a name that ends in {', '.join(OUTPUTS)}"
-        raise ValueError(msg)
-    if not path.parent.is_dir():
-        msg = f"--output {path}: the folder {path.parent} does not exist"
-        raise FileNotFoundError(msg)
-
-
 def _write(result: StepsizeResult, path: Path) -> None:
     suffix = path.suffix.lower()
     if suffix == ".npz":
         result.save(path)
     elif suffix == ".json":
         path.write_text(json.dumps({**result.summary(), "D": result.D.tolist()}, indent=2) + "\n", encoding="utf-8")
-    elif suffix == ".npy":
-        np.save(path, result.D)
     else:
-        # 17 digits bring every float64 back exactly, so the file stays feasible.
-        np.savetxt(path, result.D, delimiter=",", fmt="%.17g")
+        write_matrix(result.D, path)
 
 
 def _certify(args: argparse.Namespace) -> int:

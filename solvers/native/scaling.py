@@ -36,7 +36,7 @@ class Scaling:
 # Eigenvalues of a matrix of at most this condition are right to four digits in single precision, which a scaling needs
 # no better; below this size the conversion costs what the faster decomposition saves.
 _MODERATE = 1e3
-_SIZE_FOR_SINGLE = 64
+_SIZE_FOR_SINGLE = 48
 
 
 def _moderate_eigh(M: Array) -> tuple[Array, Array]:

@@ -38,7 +38,7 @@ class NativeOptions:
     cg_accuracy: float = 1.5
     max_cg: int = 400
     neighbourhood: float = 1e-3
-    single_precision_from: int = 64
+    single_precision_from: int = 48
     double_below: float = 0.01
     closed_forms: bool = True
     stall_limit: int = 12
