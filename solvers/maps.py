@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -321,8 +321,7 @@ def is_identity(Q: PositiveMap) -> bool:
 
 def block_slices(sizes: list[int] | tuple[int, ...]) -> list[slice]:
     """Slices of consecutive blocks of the given sizes."""
-    ends = np.concatenate([[0], np.cumsum(sizes)])
-    return [slice(int(a), int(b)) for a, b in pairwise(ends)]
+    return [slice(a, b) for a, b in pairwise(accumulate(sizes, initial=0))]
 
 
 def connected_labels(pattern: NDArray[np.bool_]) -> Indices:

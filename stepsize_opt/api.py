@@ -11,13 +11,15 @@ import numpy as np
 
 from solvers.base import Settings
 from solvers.maps import Matrix
-from stepsize_opt.certificate import Certificate, Evaluation, certify_point, repair
+from stepsize_opt.certificate import Certificate, certify_point
 from stepsize_opt.checks import positive_number
+from stepsize_opt.evaluation import Evaluation
 from stepsize_opt.pipeline import SolverPath, assemble, solve_all, solver_attempts, start_of
 from stepsize_opt.reductions import reduce_problem, separate
+from stepsize_opt.repair import repair
 from stepsize_opt.result import StepsizeResult
 from stepsize_opt.sketches import Sketch
-from stepsize_opt.smoothness import Symmetric, read_matrix
+from stepsize_opt.smoothness import Symmetric, dense, read_matrix
 from stepsize_opt.structures import Structure, pattern_of
 
 ALGORITHMS = ("det-CGD1", "det-CGD2")
@@ -193,19 +195,19 @@ def certify(
     """
     _check_algorithm(algorithm)
     smoothness = _read_problem(L, sketch)
-    stepsize = _dense(read_matrix("D", D))
+    stepsize = dense(read_matrix("D", D))
     if len(stepsize) != sketch.d:
         msg = f"D is {len(stepsize)}×{len(stepsize)} but L is {sketch.d}×{sketch.d}"
         raise ValueError(msg)
     Z: Matrix | None = None
     if dual is not None:
-        Z = _dense(read_matrix("dual", dual))
+        Z = dense(read_matrix("dual", dual))
         if len(Z) != sketch.d:
             msg = f"dual is {len(Z)}×{len(Z)} but L is {sketch.d}×{sketch.d}"
             raise ValueError(msg)
     found: list[Certificate] = []
     scale = math.inf
-    for piece in separate(_dense(smoothness), sketch.map, algorithm, stepsize):
+    for piece in separate(dense(smoothness), sketch.map, algorithm, stepsize):
         part = np.ix_(piece.indices, piece.indices)
         D_part = piece.lower(stepsize[part])
         duals = () if Z is None else (piece.lower_dual(Z[part]),)
@@ -222,7 +224,3 @@ def certify(
     # log det(tD) = log det D + d log t
     scaled = replace(certificate, feasible=True, log_det=certificate.log_det + sketch.d * math.log(scale))
     return StepsizeCheck(certificate, scale, scaled.gap)
-
-
-def _dense(M: Symmetric) -> Matrix:
-    return M if isinstance(M, np.ndarray) else np.asarray(M.toarray())

@@ -1,9 +1,6 @@
-"""Repair and certificate: what makes an answer trustworthy, whoever computed it.
+"""Certificate: a proved interval for the optimum, whoever computed the answer.
 
-*Repair.*  The conditions of the paper are quadratic on the left and linear on the right, so a matrix D that is a
-little outside becomes feasible when it is divided by ``λmax(D^{−½} 𝒬(D B D) D^{−½})``.
-
-*Upper bound.*  Take any multipliers Z_j ⪰ 0 and any reference D̂ ≻ 0.  For every feasible D,
+Take any multipliers Z_j ⪰ 0 and any reference D̂ ≻ 0.  For every feasible D,
 
     log det D ≤ log det D + Σ_j ⟨Z_j, G_j(D)⟩.
 
@@ -31,10 +28,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import reduce
+from operator import add
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
+from scipy.linalg import lapack
 
 from solvers.maps import (
     Matrix,
@@ -43,11 +41,11 @@ from solvers.maps import (
     is_identity,
 )
 from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern
+from stepsize_opt.evaluation import Evaluation, shifted_matrix
 from stepsize_opt.verified import (
     UNIT,
     Enclosed,
     Pair,
-    cholesky_shift,
     gamma,
     inner_from_above,
     log_det_from_above,
@@ -55,7 +53,7 @@ from stepsize_opt.verified import (
     proved_cholesky,
     sandwich,
 )
-from stepsize_opt.verified_maps import adjoint_below, image
+from stepsize_opt.verified_maps import adjoint_below
 
 
 @dataclass(frozen=True)
@@ -106,201 +104,25 @@ class Certificate:
         )
 
 
-class Evaluation:
-    """A stepsize matrix D with enclosures of every D B_j D and G_j(D), computed once and used by all that follows.
-
-    A rounded B_j is taken at its upper end, so that what is proved of G_j(D) holds for the matrix that is meant.
-    """
-
-    def __init__(self, program: LogDetProgram, D: Matrix) -> None:
-        self.program = program
-        self.D = D
-        self.quadratic: list[Enclosed | None] = [
-            None if con.B is None else sandwich(D, _shifted_matrix(con, 1.0), D) for con in program.constraints
-        ]
-        self.values = [_constraint_value(con, D, M) for con, M in zip(program.constraints, self.quadratic, strict=True)]
-
-    @cached_property
-    def feasible(self) -> bool:
-        """Whether D ≻ 0 has the pattern and every G_j(D) ⪰ 0, *proved* for the floats of D."""
-        if not _has_pattern(self.program.pattern, self.D) or self.log_det is None:
-            return False
-        return all(proved_cholesky(value) is not None for value in self.values)
-
-    @cached_property
-    def log_det(self) -> float | None:
-        """A proved lower bound on log det D, or None when D is not proved positive definite."""
-        return log_det_from_below(Enclosed(self.D, np.zeros_like(self.D)))
-
-    @cached_property
-    def margin(self) -> float:
-        """min_j λmin(D^{−½} G_j(D) D^{−½}): nonnegative just when D is feasible; −inf when D is not definite."""
-        try:
-            return min(_whitened_extreme(value.value, self.D, largest=False) for value in self.values)
-        except LinAlgError:
-            return -math.inf
-
-    @property
-    def doubt(self) -> float:
-        """An upper bound, relative to D, on what rounding may take from the G_j(D): what a proof needs as margin."""
-        root = cholesky(self.D, lower=True)
-        worst = 0.0
-        for value in self.values:
-            half = solve_triangular(root, np.diag(np.sqrt(cholesky_shift(value))), lower=True)
-            worst = max(worst, float(np.linalg.norm(half, 2)) ** 2)
-        return worst
-
-
-def _constraint_value(con: Constraint, D: Matrix, M: Enclosed | None) -> Enclosed:
-    """An enclosure of G(D) = C + aD + c det(D)^{1/d} E − 𝒬(M) with M = DBD."""
-    value = con.a * D
-    error = UNIT * np.abs(value)
-    if con.C is not None:
-        value = value + con.C
-        error = error + UNIT * np.abs(value)
-    if con.E is not None and con.c != 0.0:
-        below = log_det_from_below(Enclosed(D, np.zeros_like(D)))
-        # c E ⪰ 0, so a lower bound on det(D)^{1/d} gives a lower bound on G; exp rounds by less than 2 ulp.
-        tau = 0.0 if below is None else math.exp(below / D.shape[0]) * (1.0 - 8.0 * UNIT)
-        term = con.c * tau * con.E
-        value = value + term
-        error = error + UNIT * (np.abs(value) + 2.0 * np.abs(term))
-    if con.Q is not None and M is not None:
-        quadratic = image(con.Q, M)
-        value = value - quadratic.value
-        error = error + quadratic.error + UNIT * np.abs(value)
-    return Enclosed(value, error).symmetric()
-
-
-def _shifted_matrix(con: Constraint, sign: float) -> Matrix:
-    """B ± Diag(r): with + no smaller, with − no larger than the matrix that is meant."""
-    if con.B is None:
-        msg = "the constraint has no quadratic term"
-        raise ValueError(msg)
-    if con.B_slack is None:
-        return con.B
-    out = con.B.copy()
-    # Twice the slack, so that the rounding of this sum is covered too.
-    np.einsum("ii->i", out)[:] += sign * 2.0 * con.B_slack
-    return out
-
-
-def _whitened_extreme(A: Matrix, D: Matrix, *, largest: bool) -> float:
-    """Extreme eigenvalue of D^{−½} A D^{−½}, in plain floating point."""
-    C = cholesky(D, lower=True)
-    half = solve_triangular(C, A, lower=True)
-    W = solve_triangular(C, half.T, lower=True)
-    # All eigenvalues, by divide and conquer: LAPACK's methods for a part of them break down on clusters, and W is
-    # close to the identity for D = L⁻¹.
-    return float(eigh(0.5 * (W + W.T), eigvals_only=True, driver="evd")[-1 if largest else 0])
-
-
-def _has_pattern(pattern: Pattern, D: Matrix) -> bool:
-    if not np.array_equal(D, D.T):
-        return False
-    if isinstance(pattern, BlockPattern):
-        return pattern.is_full or np.array_equal(D, pattern.project(D))
-    for s in block_slices(pattern.sizes):
-        W, block = pattern.W[s, s], D[s, s]
-        # γᵢWᵢ is rounded entry by entry, so it matches its direction to a few ulp only.
-        if not np.allclose(block * (np.trace(W) / np.trace(block)), W, rtol=16 * UNIT * len(W), atol=0.0):
-            return False
-    return np.array_equal(D, BlockPattern(pattern.sizes).project(D))
-
-
-def feasible_scale(at: Evaluation) -> float:
-    """The largest t with tD feasible, in plain floating point; 0 when there is none."""
-    scale = math.inf
-    for con, M in zip(at.program.constraints, at.quadratic, strict=True):
-        if con.Q is not None and M is not None and con.is_homogeneous and con.c == 0.0:
-            if con.a <= 0.0:
-                return 0.0
-            scale = min(scale, con.a / _whitened_extreme(con.Q.apply(M.value), at.D, largest=True))
-        else:
-            scale = min(scale, _scale_by_bisection(con, at.D))
-    return scale
-
-
-def _scale_by_bisection(con: Constraint, D: Matrix) -> float:
-    """The largest t with G(tD) ⪰ 0; t ↦ G(tD) is concave, so the feasible t form an interval that starts at 0."""
-
-    def inside(t: float) -> bool:
-        return _whitened_extreme(con.evaluate(t * D), t * D, largest=False) >= 0.0
-
-    low, high = 0.0, 1.0
-    while inside(high) and high < 1e300:
-        low, high = high, 2.0 * high
-    while high > 1e-300 and low == 0.0:
-        high *= 0.5
-        if inside(high):
-            low, high = high, 2.0 * high
-    while high - low > 4.0 * UNIT * high:
-        middle = 0.5 * (low + high)
-        if middle in (low, high):
-            break
-        low, high = (middle, high) if inside(middle) else (low, middle)
-    return low
-
-
-def repair(program: LogDetProgram, D: Matrix) -> Evaluation | None:
-    """The given D, symmetrised, put into its pattern and scaled to a *proved* feasible point next to the boundary.
-
-    Returns None when D is not positive definite or no feasible scale is found.
-    """
-    D = into_pattern(program.pattern, D)
-    try:
-        at = Evaluation(program, D)
-        scale = feasible_scale(at)
-        if not (0.0 < scale < math.inf):
-            return None
-        if not 0.5 <= scale <= 2.0:
-            # Rounding is judged next to the boundary; a power of two gets there without rounding.
-            D = D * 2.0 ** round(math.log2(scale))
-            at = Evaluation(program, D)
-            scale = feasible_scale(at)
-        # Retreat by what the proof needs, or by the rounding of the eigenvalue behind the scale if that is more;
-        # give way further until the proof goes through.  10 % is a failure.
-        retreat = max(1.25 * at.doubt, 2.0 * program.d * UNIT)
-    except (LinAlgError, ValueError):  # not positive definite, or not finite
-        return None
-    while retreat < 0.1:
-        candidate = Evaluation(program, np.asarray((scale * (1.0 - retreat)) * D))
-        if candidate.feasible:
-            return candidate
-        retreat *= 2.0
-    return None
-
-
-def into_pattern(pattern: Pattern, D: Matrix) -> Matrix:
-    """The symmetric part of D with the pattern: entries outside the blocks dropped, or each γᵢ matched by its trace."""
-    D = 0.5 * (D + D.T)
-    if isinstance(pattern, BlockPattern):
-        return D if pattern.is_full else pattern.project(D)
-    out = np.zeros_like(D)
-    for s in block_slices(pattern.sizes):
-        W = pattern.W[s, s]
-        out[s, s] = (np.trace(D[s, s]) / np.trace(W)) * W
-    return out
-
-
 def _proved_psd(Z: Matrix) -> Matrix | None:
     """A matrix next to Z that is *proved* positive semidefinite; None when Z holds no usable number."""
-    if Z.ndim != 2 or not np.all(np.isfinite(Z)):
+    if Z.ndim != 2 or not np.isfinite(Z).all():
         return None
     symmetric = np.asarray(0.5 * (Z + Z.T))
-    if proved_cholesky(Enclosed(symmetric, np.zeros_like(symmetric))) is not None:
+    if proved_cholesky(symmetric) is not None:
         return symmetric
-    w, V = eigh(symmetric)
-    if w[-1] <= 0.0:
+    w, V, info = lapack.dsyevd(symmetric.T, compute_v=1, lower=1)
+    if info != 0 or w[-1] <= 0.0:
         return None
     n = Z.shape[0]
     clipped = (V * np.maximum(w, 0.0)) @ V.T
     clipped = 0.5 * (clipped + clipped.T)
     diagonal = np.diagonal(clipped)
-    lift = n * gamma(n + 2)  # what the proof by Cholesky takes away, see proved_cholesky
+    lift = 4.0 * n * gamma(n + 2)  # twice what the proof by Cholesky takes away, see cholesky_shift
     for _ in range(30):
-        candidate = np.asarray(clipped + np.diag(lift * (diagonal + float(np.mean(diagonal)))))
-        if proved_cholesky(Enclosed(candidate, np.zeros_like(candidate))) is not None:
+        candidate: Matrix = clipped.copy()
+        candidate.ravel()[:: n + 1] += lift * (diagonal + float(diagonal.mean()))
+        if proved_cholesky(candidate) is not None:
             return candidate
         lift *= 4.0
     return None
@@ -313,36 +135,39 @@ def upper_bound(at: Evaluation, duals: Sequence[Matrix]) -> float:
     """
     program, D = at.program, at.D
     d = program.d
-    Q = Pair.exact(np.zeros((d, d)))
+    terms: list[Pair] = []  # of Q
     linear = 0.0
-    for con, M, dual in zip(program.constraints, at.quadratic, duals, strict=True):
+    for con, M, half, dual in zip(program.constraints, at.quadratic, at.halves, duals, strict=True):
         Z = _proved_psd(dual)
         if Z is None:
             continue  # a zero multiplier is a valid one
-        Q = Q + Pair.exact(Z).scaled(-con.a)
+        if con.a != 0.0:
+            terms.append(-Pair.exact(Z) if con.a == 1.0 else Pair.exact(Z).scaled(-con.a))
         if con.C is not None:
             linear += inner_from_above(Pair.exact(Z).rounded(), Pair.exact(con.C).rounded())
         if con.E is not None and con.c != 0.0:
-            Q = Q + -_determinant_tangent(con, Z, D)
-        if con.Q is not None and con.B is not None and M is not None:
-            # A smaller B has a larger feasible set: the lower end of a rounded B gives the valid bound, and its
-            # quadratic term may be replaced by the larger one of the upper end.  The tangent needs B ⪰ 0.
-            B = _shifted_matrix(con, -1.0)
-            if con.B_slack is not None and proved_cholesky(Enclosed(B, np.zeros_like(B))) is None:
-                return math.inf
+            terms.append(-_determinant_tangent(con, Z, D))
+        if con.Q is not None and half is not None and M is not None:
+            if con.B_slack is not None:
+                # A smaller B has a larger feasible set: the lower end of a rounded B gives the valid bound, and its
+                # quadratic term may be replaced by the larger one of the upper end.  The tangent needs B ⪰ 0.
+                B = shifted_matrix(con, -1.0)
+                if proved_cholesky(B) is None:
+                    return math.inf
+                half = at.half(B)
             R = adjoint_below(con.Q, Z)
-            half = R @ (Pair.exact(D) @ Pair.exact(B))
-            Q = Q + half + half.T
+            tangent = R @ half
+            terms += [tangent, tangent.T]
             linear += inner_from_above(R.rounded(), M)
-    if not (math.isfinite(linear) and linear > 0.0):
+    if not (math.isfinite(linear) and linear > 0.0) or not terms:
         return math.inf
     t = d / linear  # the best common factor of the multipliers; any rounding of it leaves the bound valid
-    conjugate = log_det_conjugate(program.pattern, Q.rounded().symmetric())
+    conjugate = log_det_conjugate(program.pattern, reduce(add, terms).rounded().symmetric())
     if conjugate is None:
         return math.inf
     # log det(tQ) = d log t + log det Q; the slack covers the rounding of the five numbers.
-    terms = [t * linear, conjugate, -d * math.log(t), -float(d)]
-    return math.fsum(terms) + 8.0 * UNIT * math.fsum(abs(term) for term in terms)
+    summands = (t * linear, conjugate, -d * math.log(t), -float(d))
+    return math.fsum(summands) + 8.0 * UNIT * math.fsum(map(abs, summands))
 
 
 def inverse_bound(program: LogDetProgram) -> float:
@@ -354,8 +179,8 @@ def inverse_bound(program: LogDetProgram) -> float:
     for con in program.constraints:
         plain = con.a == 1.0 and con.C is None and con.c == 0.0 and con.Q is not None and is_identity(con.Q)
         if plain:
-            B = _shifted_matrix(con, -1.0)
-            below = log_det_from_below(Enclosed(B, np.zeros_like(B)))
+            B = shifted_matrix(con, -1.0)
+            below = log_det_from_below(B)
             best = best if below is None else min(best, -below)
     return best
 
@@ -371,14 +196,14 @@ def _determinant_tangent(con: Constraint, Z: Matrix, D: Matrix) -> Pair:
     defect = np.abs(np.eye(d) - residual.value) + residual.error + UNIT
     norm = float(np.max(np.sum(defect, axis=1)))
     if above is None or norm >= 0.5:
-        return Pair(X, np.zeros_like(X), np.full_like(X, math.inf))  # proves nothing
+        return Pair(X, error=np.full_like(X, math.inf))  # proves nothing
     tau = math.exp(above / d) * (1.0 + 8.0 * UNIT)
     exact = Pair.exact(Z).rounded(), Pair.exact(E).rounded()
     weight = con.c * inner_from_above(*exact) * tau / d * (1.0 + 8.0 * UNIT)
     # D⁻¹ = (I − H)⁻¹X with |H| ≤ defect, so |D⁻¹ − X| ≤ |H||X| + |H|²|X|/(1 − ‖H‖) entrywise by rows.
     column = np.max(np.abs(X), axis=0, keepdims=True)
     error = defect @ np.abs(X) + (np.sum(defect, axis=1, keepdims=True) * norm / (1.0 - norm)) @ column
-    return Pair(X, np.zeros_like(X), 2.0 * error).scaled(weight)
+    return Pair(X, error=2.0 * error).scaled(weight)
 
 
 def log_det_conjugate(pattern: Pattern, Q: Enclosed) -> float | None:

@@ -15,7 +15,7 @@ import numpy as np
 from stepsize_opt.api import optimal_stepsize
 from stepsize_opt.result import StepsizeResult
 from stepsize_opt.sketches import Sketch
-from stepsize_opt.smoothness import read_matrix
+from stepsize_opt.smoothness import dense, read_matrix
 from stepsize_opt.structures import Direction, Structure
 
 
@@ -84,12 +84,11 @@ def compare(L: Any, sketch: Sketch, **options: Any) -> Comparison:
     ``options`` go to :func:`optimal_stepsize`.  Rates of rows are comparable: each bounds the same quantity.
     """
     smoothness = read_matrix("L", L)
-    dense = smoothness if isinstance(smoothness, np.ndarray) else np.asarray(smoothness.toarray())
     rows = [
         ComparisonRow("det-CGD1", "optimal", optimal_stepsize(smoothness, sketch, **options)),
         ComparisonRow("det-CGD2", "optimal", optimal_stepsize(smoothness, sketch, algorithm="det-CGD2", **options)),
     ]
-    for name, structure in _directions(dense):
+    for name, structure in _directions(dense(smoothness)):
         rows.append(
             ComparisonRow("det-CGD1", name, optimal_stepsize(smoothness, sketch, structure=structure, **options))
         )

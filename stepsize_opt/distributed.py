@@ -36,6 +36,7 @@ from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import (
     SMOOTHNESS_REMEDY,
     check_positive_definite,
+    dense,
     power_of_two_scaling,
     read_matrix,
 )
@@ -286,8 +287,7 @@ def _read_clients(
 
 
 def _dense(name: str, value: Any) -> Matrix:
-    M = read_matrix(name, value)
-    return M if isinstance(M, np.ndarray) else np.asarray(M.toarray())
+    return dense(read_matrix(name, value))
 
 
 def _reduce(

@@ -21,7 +21,7 @@ from stepsize_opt.distributed import optimal_distributed_stepsize
 from stepsize_opt.distributed_result import DistributedResult
 from stepsize_opt.distributed_targets import Targets
 from stepsize_opt.sketches import Sketch
-from stepsize_opt.smoothness import read_matrix
+from stepsize_opt.smoothness import dense, read_matrix
 
 BITS_PER_NUMBER = 32  # a coordinate in single precision; its position comes from randomness shared with the server
 
@@ -146,5 +146,4 @@ def compare_distributed(
 
 
 def _dense(name: str, value: Any) -> Matrix:
-    M = read_matrix(name, value)
-    return M if isinstance(M, np.ndarray) else np.asarray(M.toarray())
+    return dense(read_matrix(name, value))

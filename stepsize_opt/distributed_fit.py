@@ -14,9 +14,9 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh
 
 from solvers.maps import Matrix
-from stepsize_opt.certificate import into_pattern
 from stepsize_opt.distributed_conditions import Conditions, exp_down
 from stepsize_opt.distributed_targets import Targets
+from stepsize_opt.repair import into_pattern
 from stepsize_opt.verified import UNIT
 
 # A condition counts as binding when its two sides agree to this fraction; rounding K to a whole number moves n/K more.

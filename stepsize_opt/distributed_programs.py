@@ -1,7 +1,9 @@
 """From the distributed conditions to programs for a solver, and from a solver's answer to a stepsize and multipliers.
 
 *Variable.*  For a full D of det-CGD1 the variable is A = DLD, in which every condition is linear, and D = L⁻¹ # A comes
-back as K⁻ᵀ (KᵀAK)^½ K⁻¹ with L = KKᵀ.  Otherwise it is D itself.  If every sketch commutes with the pattern (diagonal D
+back as K⁻ᵀ (KᵀAK)^½ K⁻¹ with L = KKᵀ.  For a full D of det-CGD2 with one sketch for all clients λ_D ≤ c is linear in
+M = D𝒞(L)D, namely M ⪯ cLᵢ⁻¹, and D = 𝒞(L)⁻¹ # M; D ⪯ L⁻¹ is not, so M serves while that is slack.  Otherwise the
+variable is D itself.  If every sketch commutes with the pattern (diagonal D
 and diagonal sketches) then 𝒞ᵢ(DLD) = D𝒞ᵢ(L)D, and det-CGD1 has the conditions of det-CGD2.
 
 *Numbers near one.*  λ_D ≤ c enters as Hᵀ V H ⪯ I with H Hᵀ = Lᵢ/c, and λ_D ≤ κτ as Hᵀ V H ⪯ τI with H Hᵀ = Lᵢ/κ.
@@ -101,6 +103,7 @@ class Translation:
     def program(self, *, with_descent: bool, c: float | None = None, kappa: float | None = None) -> MaxDetProgram:
         """maximise log det D subject to λ_D ≤ c or λ_D ≤ κτ (κ in scaled coordinates), and D ⪯ L⁻¹ if asked for."""
         d = self.conditions.d
+        squared = self.linear or (self._has_common_variance and not with_descent)
         bound = c if c is not None else kappa
         families = []
         if bound is not None and math.isfinite(bound):
@@ -109,7 +112,8 @@ class Translation:
                 if not self.linear:
                     B = self.conditions.L
                     if not self.conditions.sketch_last:
-                        Q, B = DiagonalPlusScaled.identity(d), self.conditions.centred_L(group).value
+                        Q = DiagonalPlusScaled.identity(d)
+                        B = None if squared else self.conditions.centred_L(group).value
                 size = 1.0
                 if isinstance(Q, DiagonalPlusScaled) and not np.any(Q.alpha):
                     # M ↦ βM: as the identity with scaled factors the program has one map less.
@@ -118,16 +122,32 @@ class Translation:
                 families.append(Family(Q, scaled, B, *((1.0, 0.0) if c is not None else (0.0, 1.0))))
         if with_descent:
             families.append(Family(DiagonalPlusScaled.identity(d), self.factors[-1]))
-        if self.linear:
-            log_det_L = 2.0 * float(np.sum(np.log(np.diagonal(cholesky(self.conditions.L, lower=True)))))
-            return MaxDetProgram(tuple(families), BlockPattern((d,)), 2.0 * d, log_det_L)
+        if squared:
+            log_det = 2.0 * float(np.sum(np.log(np.diagonal(cholesky(self._middle, lower=True)))))
+            return MaxDetProgram(tuple(families), BlockPattern((d,)), 2.0 * d, log_det)
         return MaxDetProgram(tuple(families), self.conditions.pattern, float(d))
 
-    def stepsize(self, X: Matrix) -> Matrix:
-        """D from the variable: L⁻¹ # A, or D itself."""
-        if not self.linear:
+    @property
+    def _has_common_variance(self) -> bool:
+        """Whether all clients of det-CGD2 have the same D𝒞(L)D and D is full: then that is a variable too."""
+        pattern = self.conditions.pattern
+        full = isinstance(pattern, BlockPattern) and pattern.is_full
+        return full and not self.conditions.sketch_last and len(self.conditions.groups) == 1
+
+    @property
+    def _middle(self) -> Matrix:
+        """The S of a variable DSD: L, or 𝒞(L)."""
+        return self.conditions.L if self.linear else self.conditions.centred_L(self.conditions.groups[0]).value
+
+    def is_squared(self, program: MaxDetProgram) -> bool:
+        """Whether the variable of a program made here is DSD: its determinant is that of D squared, up to a factor."""
+        return program.root > self.conditions.d
+
+    def stepsize(self, X: Matrix, program: MaxDetProgram) -> Matrix:
+        """D from the variable: S⁻¹ # X for X = DSD, or D itself."""
+        if not self.is_squared(program):
             return X
-        K = cholesky(self.conditions.L, lower=True)
+        K = cholesky(self._middle, lower=True)
         w, V = eigh(K.T @ X @ K)
         half = solve_triangular(K.T, V, lower=False)
         return np.asarray((half * np.sqrt(np.maximum(w, 0.0))) @ half.T)

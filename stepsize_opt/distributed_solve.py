@@ -131,26 +131,21 @@ class Search:
         return self._read(self._run(program), program, c or scaled or 1.0)
 
     def _closed_form(self, program: MaxDetProgram) -> MaxDetOutcome | None:
-        """(12′) with one client: D = 𝒞(L)⁻¹ # L₁⁻¹, Z = ½I; D = γW: γ = λ_W^{−½}, Z = vvᵀ with the top eigenvector."""
+        """(12′) with one client: D = 𝒞(L)⁻¹ # L₁⁻¹, Z = I; D = γW: γ = λ_W^{−½}, Z = vvᵀ with the top eigenvector."""
         pattern, family = program.pattern, program.families[0]
         single = len(program.families) == 1 and family.factors.shape[0] == 1 and family.is_plain
         stats = SolverStats("closed form", 0.0, 0.0, 0)
         if isinstance(pattern, ScaledPattern) and self._one_direction():
             return self._closed_direction(program, pattern.W, stats)
         full = isinstance(pattern, BlockPattern) and pattern.is_full
-        if not (single and full and family.B is not None):
+        if not (single and full and self.translation.is_squared(program) and not self.translation.linear):
             return None
-        # D B D = L₁⁻¹ = H⁻ᵀH⁻¹ has the solution D = H⁻ᵀ (H⁻¹BH⁻ᵀ)^{−½} H⁻¹.
+        # M = L₁⁻¹ = H⁻ᵀH⁻¹ is the largest M with HᵀMH ⪯ I.
         inverse = self.translation.inverses[0][0]
         if inverse.shape[1] < self.conditions.d:
             return None
-        w, V = np.linalg.eigh(inverse.T @ family.B @ inverse)
-        if w[0] <= 0.0:
-            return None
-        half = inverse @ V
-        D = (half / np.sqrt(w)) @ half.T
         self._note("closed form 𝒞(L)⁻¹ # L₁⁻¹ for one client")
-        return MaxDetOutcome(Status.OPTIMAL, D, (0.5 * np.eye(self.conditions.d)[None],), stats)
+        return MaxDetOutcome(Status.OPTIMAL, inverse @ inverse.T, (np.eye(self.conditions.d)[None],), stats)
 
     def _closed_direction(self, program: MaxDetProgram, W: Matrix, stats: SolverStats) -> MaxDetOutcome | None:
         best: tuple[float, int, int, Matrix] | None = None
@@ -195,7 +190,7 @@ class Search:
         if outcome.X is None:
             self._record(outcome, program, None, scale)
             return None
-        D = self.translation.stepsize(outcome.X)
+        D = self.translation.stepsize(outcome.X, program)
         direction = Direction.of(self.conditions, D)
         self._record(outcome, program, None if direction is None else direction.W, scale)
         return direction

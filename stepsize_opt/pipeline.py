@@ -15,8 +15,9 @@ from solvers.maps import Matrix
 from solvers.outcome import Outcome, SolverStats, Status
 from solvers.program import BlockPattern, Pattern
 from solvers.registry import choose_solver, get_solver
-from stepsize_opt.certificate import Certificate, certify_point, repair
+from stepsize_opt.certificate import Certificate, certify_point
 from stepsize_opt.reductions import Component, Reduction, closed_form
+from stepsize_opt.repair import repair
 from stepsize_opt.result import Block, StepsizeResult
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.structures import Structure
@@ -154,7 +155,8 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     """Repair the raw point, certify it, and let the certificate decide the status."""
     program = component.program
     raw = np.asarray(outcome.D)
-    repaired = repair(program, raw)
+    # A thousandth of the tolerance is no loss worth a second round of verified arithmetic.
+    repaired = repair(program, raw, 1e-3 * tol)
     if repaired is None:
         # Not even a multiple of the raw point is feasible: take the best multiple of a plain matrix, a poor answer but
         # a proved one, and let the gap say so.

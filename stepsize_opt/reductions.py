@@ -33,7 +33,7 @@ from scipy import sparse
 from scipy.linalg import eigh, inv
 from scipy.sparse.csgraph import connected_components
 
-from solvers.maps import DiagonalPlusScaled, Indices, Matrix, PositiveMap, Vector, block_slices, is_identity
+from solvers.maps import DiagonalPlusScaled, Hadamard, Indices, Matrix, PositiveMap, Vector, block_slices, is_identity
 from solvers.program import BlockPattern, LogDetProgram, Pattern, ScaledPattern
 from stepsize_opt.certificate import Certificate
 from stepsize_opt.smoothness import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, power_of_two_scaling
@@ -110,7 +110,7 @@ def reduce_problem(L: Symmetric, Q: PositiveMap, pattern: Pattern, algorithm: st
         block = _block(L, indices)
         total += 1
         check_positive_definite("L", block, SMOOTHNESS_REMEDY)
-        _reduce_block(block, Q.restrict(indices), _sub_pattern(pattern, indices), algorithm, indices, split, out)
+        _reduce_block(block, _restricted(Q, indices), _sub_pattern(pattern, indices), algorithm, indices, split, out)
     if total > 1:
         out.notes.insert(0, f"L splits into {total} connected components")
     return out
@@ -121,7 +121,7 @@ def separate(L: Matrix, Q: PositiveMap, algorithm: str, D: Matrix) -> list[Compo
     pieces: list[Component] = []
     full = BlockPattern((len(L),))
     for indices in _groups(L, Q, full, D):
-        block, part = _block(L, indices), Q.restrict(indices)
+        block, part = _block(L, indices), _restricted(Q, indices)
         check_positive_definite("L", block, SMOOTHNESS_REMEDY)
         slack = None
         if algorithm == "det-CGD2" and not is_identity(part):
@@ -159,10 +159,9 @@ def _reduce_block(
     for piece in pieces:
         if piece.size == 1 and split:
             continue
-        part = np.ix_(piece, piece)
         slack = None if B_slack is None else B_slack[piece]
-        program, scale = _scaled_program(B[part], slack, Q.restrict(piece), _sub_pattern(pattern, piece))
-        if np.any(scale != 1.0):
+        program, scale = _scaled_program(_block(B, piece), slack, _restricted(Q, piece), _sub_pattern(pattern, piece))
+        if (scale != 1.0).any():
             out.note("diagonal scaling")
         out.components.append(Component(indices[piece], scale, program))
 
@@ -176,12 +175,7 @@ def _rounded_image(Q: PositiveMap, L: Matrix) -> tuple[Matrix, Vector]:
 def _scaled_program(
     B: Matrix, B_slack: Vector | None, Q: PositiveMap, pattern: Pattern
 ) -> tuple[LogDetProgram, Vector]:
-    diagonal = np.diagonal(B)
-    labels = Q.groups
-    # One factor for each group that the map couples: the mean of the logarithms of its diagonal entries.
-    count = np.bincount(labels)
-    mean = np.bincount(labels, weights=np.log2(diagonal)) / np.maximum(count, 1)
-    scale = power_of_two_scaling(np.exp2(mean)[labels])
+    scale = power_of_two_scaling(_mean_in_groups(B.diagonal(), Q))
     scaled = scale[:, None] * B * scale
     if isinstance(pattern, ScaledPattern):
         pattern = ScaledPattern(pattern.sizes, pattern.W / scale[:, None] / scale)
@@ -189,10 +183,20 @@ def _scaled_program(
     return LogDetProgram.single_node(scaled, Q, pattern, slack), scale
 
 
+def _mean_in_groups(diagonal: Vector, Q: PositiveMap) -> Vector:
+    """The diagonal with each entry replaced by the geometric mean over the coordinates that the map couples to it."""
+    if isinstance(Q, DiagonalPlusScaled | Hadamard):  # which couple none
+        return diagonal
+    labels = Q.groups
+    count = np.bincount(labels)
+    mean = np.bincount(labels, weights=np.log2(diagonal)) / np.maximum(count, 1)
+    return np.asarray(np.exp2(mean)[labels])
+
+
 def _groups(B: Symmetric, Q: PositiveMap, pattern: Pattern, D: Matrix | None = None) -> Iterator[Indices]:
     """The finest groups of coordinates that B, D, the map and the ties of the pattern leave unconnected, in order."""
     d = B.shape[0]
-    if isinstance(B, np.ndarray) and np.all(B != 0.0):
+    if isinstance(B, np.ndarray) and B.all():
         yield np.arange(d)
         return
     edges = [sparse.coo_array(M != 0) for M in (B, D) if M is not None]
@@ -217,6 +221,8 @@ def _block_labels(sizes: tuple[int, ...]) -> Indices:
 
 def _sub_pattern(pattern: Pattern, indices: Indices) -> Pattern:
     """The pattern seen by some of the coordinates, taken in increasing order."""
+    if indices.size == pattern.d and isinstance(pattern, BlockPattern):
+        return pattern
     counts = np.bincount(_block_labels(pattern.sizes)[indices], minlength=len(pattern.sizes))
     sizes = tuple(int(c) for c in counts if c)
     # One free factor for each 1×1 block is a free diagonal.
@@ -225,14 +231,25 @@ def _sub_pattern(pattern: Pattern, indices: Indices) -> Pattern:
     return BlockPattern(sizes)
 
 
+def _restricted(Q: PositiveMap, indices: Indices) -> PositiveMap:
+    """The map on some of the coordinates, taken in increasing order."""
+    return Q if indices.size == Q.d else Q.restrict(indices)
+
+
 def _block(L: Symmetric, indices: Indices) -> Matrix:
+    """The rows and columns of some of the coordinates, taken in increasing order; an array itself if these are all."""
     if isinstance(L, np.ndarray):
-        return np.asarray(L[np.ix_(indices, indices)])
+        return L if indices.size == len(L) else np.asarray(L[np.ix_(indices, indices)])
     return np.asarray(L[indices][:, indices].toarray())
 
 
 def commutes(Q: PositiveMap, pattern: Pattern) -> bool:
     """Whether the sketch is constant on each block of the pattern, so that it commutes with every D of the pattern."""
+    if isinstance(Q, DiagonalPlusScaled) and isinstance(pattern, BlockPattern):
+        # E(s_i − s_j)² = α_i + α_j
+        return all(
+            n == 1 or not Q.alpha[s].any() for n, s in zip(pattern.sizes, block_slices(pattern.sizes), strict=True)
+        )
     P = Q.hadamard_matrix
     if P is None:
         return False

@@ -14,7 +14,7 @@ from scipy import sparse
 from scipy.linalg import eigvalsh
 
 from solvers.maps import Matrix
-from stepsize_opt.verified import Enclosed, proved_cholesky
+from stepsize_opt.verified import proved_cholesky
 
 SparseMatrix: TypeAlias = Any  # scipy.sparse's csr_array; its generic type differs between scipy versions
 Symmetric: TypeAlias = "Matrix | SparseMatrix"
@@ -59,12 +59,20 @@ def read_matrix(name: str, value: Any) -> Symmetric:
         raise TypeError(msg)
     _check_shape(name, raw.shape)
     M = np.array(raw, dtype=np.float64)
-    if not np.all(np.isfinite(M)):
+    if not np.isfinite(M).all():
         i, j = np.argwhere(~np.isfinite(M))[0]
         msg = f"{name} contains NaN or infinite entries, the first at ({i}, {j})"
         raise ValueError(msg)
-    _check_symmetry(name, float(np.max(np.abs(M - M.T))), float(np.max(np.abs(M))), M.shape[0], _unit(raw.dtype))
+    difference = float(np.abs(M - M.T).max())
+    if difference == 0.0:
+        return M
+    _check_symmetry(name, difference, float(np.abs(M).max()), M.shape[0], _unit(raw.dtype))
     return 0.5 * M + 0.5 * M.T
+
+
+def dense(M: Symmetric) -> Matrix:
+    """The matrix as an array; an array is returned as it is."""
+    return M if isinstance(M, np.ndarray) else np.asarray(M.toarray())
 
 
 def _unit(dtype: np.dtype[Any]) -> float:
@@ -89,21 +97,20 @@ def _check_symmetry(name: str, difference: float, size: float, d: int, unit: flo
 
 def power_of_two_scaling(diagonal: Matrix) -> Matrix:
     """Λ_j = 2^{−⌊½ log₂ M_jj⌉}: ΛMΛ has diagonal entries in [½, 2), and the scaling has no rounding error."""
-    mantissa, exponent = np.frexp(diagonal)
-    return np.asarray(np.ldexp(1.0, -np.rint(0.5 * (exponent + np.log2(mantissa))).astype(int)))
+    return np.asarray(np.ldexp(1.0, np.rint(-0.5 * np.log2(diagonal)).astype(np.intc)))
 
 
 def check_positive_definite(name: str, M: Matrix, remedy: str) -> None:
     """Raise ValueError unless M is proved positive definite in float64, saying whether it is indefinite or singular."""
-    diagonal = np.diagonal(M)
-    if np.any(diagonal <= 0.0):
+    diagonal = M.diagonal()
+    if not diagonal.min() > 0.0:
         j = int(np.argmin(diagonal))
         kind = "singular" if diagonal[j] == 0.0 and not np.any(M[j]) else "indefinite"
         msg = f"{name} is {kind}: a diagonal entry is {diagonal[j]:.6g}; {remedy}"
         raise ValueError(msg)
     scale = power_of_two_scaling(diagonal)
     scaled = scale[:, None] * M * scale
-    if proved_cholesky(Enclosed(scaled, np.zeros_like(scaled))) is not None:
+    if proved_cholesky(scaled) is not None:
         return
     spectrum = eigvalsh(scaled)
     low, high = float(spectrum[0]), float(spectrum[-1])

@@ -13,7 +13,7 @@ import numpy as np
 from solvers.maps import Matrix
 from solvers.program import BlockPattern, Pattern, ScaledPattern
 from stepsize_opt.checks import whole_number
-from stepsize_opt.smoothness import check_positive_definite, read_matrix
+from stepsize_opt.smoothness import check_positive_definite, dense, read_matrix
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,7 @@ class Direction:
     sizes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        W = read_matrix("W", self.W)
-        W = W if isinstance(W, np.ndarray) else W.toarray()
+        W = dense(read_matrix("W", self.W))
         check_positive_definite("W", W, "a direction must be positive definite")
         sizes = (len(W),) if self.sizes is None else tuple(whole_number("sizes", s, low=1) for s in self.sizes)
         if sum(sizes) != len(W):

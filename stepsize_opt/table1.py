@@ -23,7 +23,7 @@ from stepsize_opt.api import optimal_stepsize
 from stepsize_opt.checks import whole_number
 from stepsize_opt.result import StepsizeResult
 from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
-from stepsize_opt.smoothness import SMOOTHNESS_REMEDY, check_positive_definite, read_matrix
+from stepsize_opt.smoothness import SMOOTHNESS_REMEDY, check_positive_definite, dense, read_matrix
 from stepsize_opt.structures import Direction, Structure
 
 _NOTES = {
@@ -146,22 +146,21 @@ def communication_table(
     ------
     ValueError : for sizes that do not add up to d, an L with entries between layers, or k outside 1 … dᵢ.
     """
-    smoothness = read_matrix("L", L)
-    dense: Matrix = smoothness if isinstance(smoothness, np.ndarray) else np.asarray(smoothness.toarray())
-    d = len(dense)
+    smoothness = dense(read_matrix("L", L))
+    d = len(smoothness)
     sizes = (d,) if layers is None else tuple(whole_number("layers", size) for size in layers)
     if sum(sizes) != d:
         msg = f"layers {sizes} add up to {sum(sizes)}, but L is {d}×{d}"
         raise ValueError(msg)
-    blocks = [np.asarray(dense[part, part]) for part in block_slices(sizes)]
-    if not np.array_equal(dense, _diagonal_blocks(blocks)):
+    blocks = [np.asarray(smoothness[part, part]) for part in block_slices(sizes)]
+    if not np.array_equal(smoothness, _diagonal_blocks(blocks)):
         msg = f"L must be block-diagonal with blocks of sizes {sizes}; use layers=None for a general L"
         raise ValueError(msg)
-    check_positive_definite("L", dense, SMOOTHNESS_REMEDY)
+    check_positive_definite("L", smoothness, SMOOTHNESS_REMEDY)
     wanted = [-(-size // 2) for size in sizes] if k is None else np.broadcast_to(k, len(sizes)).tolist()
     ks = tuple(whole_number("k", one, high=size) for one, size in zip(wanted, sizes, strict=True))
     bernoulli = BernQ(q, sizes)
-    problem = _Problem(dense, blocks, sizes, ks, bernoulli.q)
+    problem = _Problem(smoothness, blocks, sizes, ks, bernoulli.q)
 
     identity = Identity(d)
     rand_1, rand_k = _rand(sizes, (1,) * len(sizes)), _rand(sizes, ks)

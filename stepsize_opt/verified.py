@@ -4,7 +4,7 @@ A certificate that says "feasible" must be right in exact arithmetic for the ver
 Three facts are enough for that.
 
 *Products without rounding* (Ozaki, Ogita, Oishi, Rump 2012).  Cut each row of A and each column of B into
-slices of at most ``53 − ⌈(53 + log₂ n)/2⌉`` bits.  A product of two slices then has no rounding error in any
+slices of at most ``⌊(53 − log₂ n)/2⌋`` bits.  A product of two slices then has no rounding error in any
 summation order, so ordinary BLAS products of slices add up to twice the working precision.
 
 *Cholesky as a proof* (Rump 2006; Demmel 1989).  If floating-point Cholesky of a matrix A runs to the end, its
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import lapack
@@ -48,19 +49,41 @@ class Enclosed:
         return Enclosed(value, np.maximum(self.error, self.error.T) + UNIT * np.abs(value))
 
 
-def _slices(A: Matrix, axis: int, inner: int) -> tuple[Matrix, Matrix, Matrix]:
-    """A = A₁ + A₂ + A₃ exactly; A₁ and A₂ have few enough bits that their products are free of rounding."""
-    shift = math.ceil((53.0 + math.log2(inner)) / 2.0)
-    parts = []
-    rest = A
-    for _ in range(2):
-        top = np.max(np.abs(rest), axis=axis, keepdims=True)
-        # 0.75·2^(e + shift) with 2^e ≥ top: adding and subtracting it keeps the leading 53 − shift bits.
-        sigma = np.where(top > 0.0, np.ldexp(0.75, np.frexp(top)[1] + shift), 0.0)
-        head = (rest + sigma) - sigma
-        parts.append(head)
-        rest = rest - head
-    return parts[0], parts[1], rest
+@dataclass(frozen=True, eq=False)
+class Slices:
+    """A = A₁ + A₂ + A₃ exactly, row by row: A₁ and A₂ have few enough bits that their products are free of rounding.
+
+    With n columns, p = ⌊(53 − log₂ n)/2⌋ bits and 2^e above the entries of a row, A₁ is a multiple of 2^(e−p) and A₂ of
+    2^(e−2p), |A₁| ≤ 2^e, |A₂ + A₃| ≤ 2^(e−p−1), |A₃| ≤ 2^(e−2p−1).  So the n products in an entry of A₁B₁, and the 2n
+    in one of A₁B₂ + A₂B₁, are multiples of one power of two and their sums stay below 2^53 times it.
+
+    rest: A₂ + A₃.  top: a column of the numbers 2^e.
+    """
+
+    A: Matrix
+    first: Matrix
+    second: Matrix
+    third: Matrix
+    rest: Matrix
+    top: Matrix
+
+    @staticmethod
+    def of_rows(A: Matrix) -> Slices:
+        bits = _slice_bits(A.shape[1])
+        top = np.ldexp(1.0, np.frexp(np.abs(A).max(axis=1, keepdims=True))[1])
+        # 0.75·2^(e + 53 − p): adding and subtracting it rounds to multiples of 2^(e − p).
+        sigma = (0.75 * 2.0 ** (53 - bits)) * top
+        first = A + sigma
+        first -= sigma
+        rest = A - first
+        sigma *= 2.0**-bits
+        second = rest + sigma
+        second -= sigma
+        return Slices(A, first, second, rest - second, rest, top)
+
+
+def _slice_bits(n: int) -> int:
+    return int((53.0 - math.log2(n)) / 2.0)
 
 
 def _two_sum(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
@@ -70,83 +93,121 @@ def _two_sum(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
     return s, (a - (s - t)) + (b - t)
 
 
-def _product(A: Matrix, B: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-    """A B = hi + lo up to ``error``, with |lo| of the size of a rounding error of hi."""
-    n = A.shape[1]
-    A1, A2, A3 = _slices(A, 1, n)
-    B1, B2, B3 = _slices(B, 0, n)
-    hi, lo1 = _two_sum(A1 @ B1, A1 @ B2)
-    hi, lo2 = _two_sum(hi, A2 @ B1)
-    hi, lo3 = _two_sum(hi, A2 @ B2)
-    small = (A1 + A2) @ B3 + A3 @ B
-    lo = lo1 + lo2 + lo3 + small
-    row, col = np.max(np.abs(A), axis=1, keepdims=True), np.max(np.abs(B), axis=0, keepdims=True)
-    row3, col3 = np.max(np.abs(A3), axis=1, keepdims=True), np.max(np.abs(B3), axis=0, keepdims=True)
-    error = gamma(n + 4) * n * (2.0 * row @ col3 + row3 @ col)
-    error += gamma(4) * (np.abs(lo1) + np.abs(lo2) + np.abs(lo3) + np.abs(small))
-    hi, low = _two_sum(hi, lo)
-    return hi, low, error
+def _product(A: Slices, B: Slices) -> tuple[Matrix, Matrix, Matrix]:
+    """A₀B₀ᵀ = hi + lo up to ``error`` for the sliced matrices A₀ and B₀, |lo| of the size of a rounding error of hi.
+
+    A₁B₁ᵀ and A₁B₂ᵀ + A₂B₁ᵀ are exact, their sum is kept with its rounding error, and the rest is below
+    1.25·n·2^(e + f − 2p): its n + 2 roundings and that of lo are below γ_{n+4} times as much.
+    """
+    n = A.A.shape[1]
+    hi, lo = _two_sum(A.first.dot(B.first.T), A.first.dot(B.second.T) + A.second.dot(B.first.T))
+    lo += A.first.dot(B.third.T) + A.second.dot(B.rest.T) + A.third.dot(B.A.T)
+    error = (gamma(n + 4) * 2.0 * n * 4.0 ** -_slice_bits(n) * A.top) * B.top.T
+    return hi, lo, error
+
+
+def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
+    """a + b, where None stands for zero."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """A matrix in twice the working precision: within ``error`` (entrywise) of hi + lo, |lo| about a rounding of hi."""
+    """A matrix in twice the working precision: within ``error`` (entrywise) of hi + lo, |lo| about a rounding of hi.
+
+    ``lo`` or ``error`` is None when it is zero.
+    """
 
     hi: Matrix
-    lo: Matrix
-    error: Matrix
+    lo: Matrix | None = None
+    error: Matrix | None = None
 
     @staticmethod
     def exact(A: Matrix) -> Pair:
         """The floats of A."""
-        zero = np.zeros_like(A)
-        return Pair(A, zero, zero)
+        return Pair(A)
 
-    @property
+    @cached_property
+    def rows(self) -> Slices:
+        """The slices of hi, row by row."""
+        return Slices.of_rows(self.hi)
+
+    @cached_property
+    def columns(self) -> Slices:
+        """The slices of hiᵀ, row by row."""
+        hi = self.hi
+        return self.rows if hi.shape[0] == hi.shape[1] and (hi == hi.T).all() else Slices.of_rows(hi.T)
+
+    @cached_property
     def magnitude(self) -> Matrix:
         """An entrywise bound on the absolute value."""
-        return np.asarray((np.abs(self.hi) + np.abs(self.lo) + self.error) * (1.0 + gamma(2)))
+        out = np.abs(self.hi)
+        if self.lo is not None:
+            out += np.abs(self.lo)
+        if self.error is not None:
+            out += self.error
+        return np.asarray(out * (1.0 + gamma(2)))
 
     def __add__(self, other: Pair) -> Pair:
         hi, rest = _two_sum(self.hi, other.hi)
-        parts = rest, self.lo, other.lo
-        lo = rest + self.lo + other.lo
-        slack = gamma(3) * sum(np.abs(part) for part in parts)
-        return Pair(hi, lo, (self.error + other.error) * (1.0 + gamma(2)) + slack)
+        slack = np.abs(rest)
+        for part in (self.lo, other.lo):
+            if part is not None:
+                slack += np.abs(part)
+                rest += part
+        slack *= gamma(3)
+        for part in (self.error, other.error):
+            if part is not None:
+                slack += part * (1.0 + gamma(2))
+        return Pair(hi, rest, slack)
 
     def __neg__(self) -> Pair:
-        return Pair(-self.hi, -self.lo, self.error)
+        return Pair(-self.hi, None if self.lo is None else -self.lo, self.error)
 
     @property
     def T(self) -> Pair:
-        return Pair(self.hi.T, self.lo.T, self.error.T)
+        lo, error = (None if part is None else part.T for part in (self.lo, self.error))
+        return Pair(self.hi.T, lo, error)
+
+    def _slack(self, n: int) -> Matrix | None:
+        """What a product of n terms adds per unit of the other factor: the error, and the rounding of lo's part."""
+        return self.error if self.lo is None else _plus(self.error, gamma(n + 6) * np.abs(self.lo))
 
     def __matmul__(self, other: Pair) -> Pair:
         n = self.hi.shape[1]
-        hi, lo, error = _product(self.hi, other.hi)
-        for left, right in ((self.hi, other.lo), (self.lo, other.hi)):
-            if np.any(left) and np.any(right):
-                lo = lo + left @ right
-                error = error + gamma(n + 4) * (np.abs(left) @ np.abs(right))
-        # What is left out: the product of the low parts, and the errors of the factors.
-        if np.any(self.lo) and np.any(other.lo):
-            error = error + np.abs(self.lo) @ np.abs(other.lo) * (1.0 + gamma(n))
-        if np.any(self.error):
-            error = error + self.error @ other.magnitude * (1.0 + gamma(n))
-        if np.any(other.error):
-            error = error + self.magnitude @ other.error * (1.0 + gamma(n))
+        hi, lo, error = _product(self.rows, other.columns)
+        if other.lo is not None:
+            lo += self.hi.dot(other.lo)
+        if self.lo is not None:
+            lo += self.lo.dot(other.hi)
+        # What is left out: the rounding of these two products, the errors of the factors, the product of the low parts.
+        left, right = self._slack(n), other._slack(n)
+        if left is not None:
+            error += left.dot(other.magnitude) * (1.0 + gamma(n))
+        if right is not None:
+            error += self.magnitude.dot(right) * (1.0 + gamma(n))
+        if self.lo is not None and other.lo is not None:
+            error += np.abs(self.lo).dot(np.abs(other.lo)) * (1.0 + gamma(n))
         return Pair(hi, lo, error + gamma(3) * np.abs(lo))
 
     def scaled(self, factor: float | Matrix) -> Pair:
         """The entrywise product with exact floats."""
         hi, rest = two_product(self.hi, factor)
+        error = None if self.error is None else self.error * np.abs(factor) * (1.0 + gamma(2))
+        if self.lo is None:
+            return Pair(hi, rest, error)
         lo = rest + self.lo * factor
-        return Pair(hi, lo, self.error * np.abs(factor) * (1.0 + gamma(2)) + gamma(2) * (np.abs(rest) + np.abs(lo)))
+        return Pair(hi, lo, _plus(error, gamma(2) * (np.abs(rest) + np.abs(lo))))
 
     def rounded(self) -> Enclosed:
         """One float for each entry."""
-        value = self.hi + self.lo
-        return Enclosed(value, self.error * (1.0 + gamma(2)) + 2.0 * UNIT * np.abs(value))
+        value = self.hi if self.lo is None else self.hi + self.lo
+        error = (2.0 * UNIT) * np.abs(value)
+        if self.error is not None:
+            error += self.error * (1.0 + gamma(2))
+        return Enclosed(value, error)
 
 
 def two_product(a: Matrix, b: float | Matrix) -> tuple[Matrix, Matrix]:
@@ -168,29 +229,37 @@ def sandwich(A: Matrix, B: Matrix, C: Matrix) -> Enclosed:
     return (Pair.exact(A) @ (Pair.exact(B) @ Pair.exact(C))).rounded()
 
 
-def cholesky_shift(A: Enclosed) -> Vector:
+def cholesky_shift(A: Enclosed | Matrix) -> Vector:
     """What :func:`proved_cholesky` takes off the diagonal: nφ a_jj for its own rounding, row sums for the error."""
-    n = A.value.shape[0]
+    value = A.value if isinstance(A, Enclosed) else A
+    n = value.shape[0]
     # The factor 2 covers the rounding of the subtraction and of the row sums themselves.
-    return np.asarray(2.0 * (n * gamma(n + 2) * np.abs(np.diagonal(A.value)) + A.error.sum(axis=1)))
+    shift: Vector = (2.0 * n * gamma(n + 2)) * np.abs(value.diagonal())
+    if isinstance(A, Enclosed):
+        shift += 2.0 * A.error.sum(axis=1)
+    return shift
 
 
-def proved_cholesky(A: Enclosed) -> Matrix | None:
-    """A lower triangular factor G with A ⪰ G Gᵀ for every matrix in the enclosure, or None when that is not proved."""
-    shifted = A.value.copy()
-    np.einsum("ii->i", shifted)[:] -= cholesky_shift(A)
-    if not np.all(np.isfinite(shifted)):
+def proved_cholesky(A: Enclosed | Matrix) -> Matrix | None:
+    """A lower triangular factor G with A ⪰ G Gᵀ, or None when that is not proved.
+
+    A is the matrix of the given floats, or every matrix in the enclosure.
+    """
+    # In the order of columns that LAPACK takes without a copy; the transpose has the same lower triangle.
+    shifted = np.array((A.value if isinstance(A, Enclosed) else A).T, order="F")
+    shifted.ravel("K")[:: len(shifted) + 1] -= cholesky_shift(A)
+    if not np.isfinite(shifted).all():
         return None
-    factor, info = lapack.dpotrf(shifted, lower=1, clean=1)
+    factor, info = lapack.dpotrf(shifted, lower=1, clean=1, overwrite_a=1)
     return factor if info == 0 else None
 
 
-def log_det_from_below(A: Enclosed) -> float | None:
-    """A proved lower bound on log det over the enclosure, or None when positive definiteness is not proved."""
+def log_det_from_below(A: Enclosed | Matrix) -> float | None:
+    """A proved lower bound on log det of the floats or over the enclosure; None when not proved positive definite."""
     factor = proved_cholesky(A)
     if factor is None:
         return None
-    logs = np.log(np.diagonal(factor))
+    logs = np.log(factor.diagonal())
     return 2.0 * math.fsum(logs) - _log_slack(logs)
 
 
@@ -211,11 +280,12 @@ def log_det_from_above(A: Matrix) -> float | None:
 
 def _log_slack(logs: Vector) -> float:
     """Rounding of the logarithms (one ulp each) and of their exact sum."""
-    return 8.0 * UNIT * float(np.sum(np.abs(logs)) + logs.size)
+    return 8.0 * UNIT * (float(np.abs(logs).sum()) + logs.size)
 
 
 def inner_from_above(A: Enclosed, B: Enclosed) -> float:
     """A proved upper bound on ⟨A, B⟩."""
     products = A.value * B.value
     slack = np.abs(A.value) * B.error + A.error * np.abs(B.value) + A.error * B.error + UNIT * np.abs(products)
-    return math.fsum(products.ravel()) + 2.0 * float(np.sum(slack)) + 2.0 * UNIT * abs(float(np.sum(products)))
+    total = math.fsum(products.ravel().tolist())
+    return total + 2.0 * float(slack.sum()) + 2.0 * UNIT * abs(total)

@@ -55,7 +55,9 @@ def adjoint_below(Q: PositiveMap, Z: Matrix) -> Pair:
         hi, lo, error = Q.between * Z, np.zeros_like(Z), np.zeros_like(Z)
         for layer, s in zip(Q.layers, block_slices([layer.d for layer in Q.layers]), strict=True):
             inside = adjoint_below(layer, Z[s, s])
-            hi[s, s], lo[s, s], error[s, s] = inside.hi, inside.lo, inside.error
+            hi[s, s] = inside.hi
+            lo[s, s] = 0.0 if inside.lo is None else inside.lo
+            error[s, s] = 0.0 if inside.error is None else inside.error
         return Pair(hi, lo, error)
     if isinstance(Q, ScaledPlusTrace):
         # M ↦ M and M ↦ tr(M)I are both positive, so each coefficient may be lowered on its own.

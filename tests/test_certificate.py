@@ -16,7 +16,9 @@ from strategies import problems, seeds, sketches, smoothness_matrices
 from solvers.maps import DiagonalPlusScaled
 from solvers.program import BlockPattern, Constraint, LogDetProgram, ScaledPattern
 from stepsize_opt import Gaussian, RandK, certify, optimal_stepsize
-from stepsize_opt.certificate import Certificate, Evaluation, _proved_psd, certify_point, repair, upper_bound
+from stepsize_opt.certificate import Certificate, _proved_psd, certify_point, upper_bound
+from stepsize_opt.evaluation import Evaluation
+from stepsize_opt.repair import repair
 from validation.exact import (
     combine,
     inner,
@@ -133,6 +135,21 @@ def test_repair_lands_on_the_boundary_from_any_scale(scale: float) -> None:
     assert D is not None
     assert D.feasible
     assert 0.0 <= D.margin < 1e-11
+
+
+@pytest.mark.parametrize("condition", [1e1, 1e4, 1e8, 1e11])
+def test_repair_spends_no_more_than_its_loss(condition: float) -> None:
+    """Plain arithmetic finds the boundary within ``loss`` or as closely as verified arithmetic does."""
+    L = random_smoothness(8, condition, 0)
+    program = LogDetProgram.single_node(L, RandK(8, 3).map)
+    D = np.linalg.inv(L + 1e-3 * np.diag(np.diagonal(L)))
+    exact, quick = repair(program, D), repair(program, D, 1e-9)
+    assert exact is not None and quick is not None
+    assert exact.feasible and quick.feasible
+    assert exact.log_det is not None and quick.log_det is not None
+    # The proof itself costs a distance, the estimate of that distance is right up to a small factor.
+    proof = max(exact.margin, 1e-13)
+    assert (exact.log_det - quick.log_det) / 8 <= 1e-9 + 8.0 * proof
 
 
 def test_bounds_of_the_general_program() -> None:

@@ -239,7 +239,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path) -> None:  # t
     args = _parser().parse_args([*base, *quick, "-q"])
     assert args.run(args) == 0 and capsys.readouterr().out == ""
     args = _parser().parse_args([*base, "-o", "D.txt"])
-    with pytest.raises(ValueError, match=r"\.npy or \.csv"):
+    with pytest.raises(ValueError, match=r"\.npy, \.csv"):
         args.run(args)
 
 

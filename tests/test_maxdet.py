@@ -9,8 +9,11 @@ from solvers.base import Settings
 from solvers.cvxpy_backends import CvxpySolver
 from solvers.maps import DiagonalPlusScaled, Matrix
 from solvers.maxdet import Family, MaxDetProgram, solve_maxdet, solve_with_cvxpy
+from solvers.maxdet.common import agreement
+from solvers.maxdet.cuts import worth_cutting
 from solvers.maxdet.dense import dense_solver
 from solvers.maxdet.newton import newton_system, solve_by_cg
+from solvers.maxdet.pairs import active_pairs
 from solvers.maxdet.point import Model
 from solvers.outcome import Status
 from solvers.program import BlockPattern, Pattern, ScaledPattern
@@ -28,7 +31,7 @@ def _clients(d: int, n: int, seed: int = 0) -> list[Matrix]:
 
 
 def _factors(matrices: list[Matrix]) -> Matrix:
-    return np.array([np.linalg.cholesky(L) for L in matrices])
+    return np.array([np.linalg.cholesky(L) for L in matrices], dtype=np.float64)
 
 
 def _program(
@@ -144,6 +147,8 @@ def test_limits_and_wrong_options() -> None:
     program = _program("linear", RandK(5, 1), _clients(5, 3), 1.0, 0.0)
     stopped = solve_maxdet(program, Settings(tol=1e-9, max_iters=2))
     assert stopped.status is Status.USER_LIMIT and stopped.X is not None
+    many = solve_maxdet(_program("linear", RandK(12, 1), _clients(12, 20), 1.0, 0.0), Settings(tol=1e-9, max_iters=20))
+    assert many.status is Status.USER_LIMIT and many.X is not None and many.stats.num_iters == 20
     with pytest.raises(ValueError, match="unknown native option"):
         solve_maxdet(program, Settings(extra={"no_such": 1}))
 
@@ -160,3 +165,88 @@ def test_wrong_programs_are_refused() -> None:
         MaxDetProgram((Family(identity, np.eye(3)[None]),), BlockPattern((3,)), 2.0)
     with pytest.raises(ValueError, match="d=3 but the pattern is for d=2"):
         MaxDetProgram((Family(identity, np.eye(3)[None]),), BlockPattern((2,)), 2.0)
+
+
+def _bound_of(program: MaxDetProgram, X: Matrix, duals: tuple[Matrix, ...]) -> float:
+    """The bound −log det Q + d log((tr Q + Σ⟨Z, F⟩)/d) of multipliers that may be singular."""
+    model = Model(program)
+    p = model.point(X, None)
+    assert p is not None
+    Q, energy = np.zeros_like(X), 0.0
+    for family, state, Z in zip(program.families, p.states, duals, strict=True):
+        assert np.linalg.eigvalsh(Z).min() >= -1e-12 * np.abs(Z).max()
+        Q += model.minus_adjoint(family, state, p.C, Z)
+        energy += float(np.sum(state.F * Z))
+    Q = model.project(Q)
+    d = program.d
+    return p.log_det - float(np.linalg.slogdet(Q)[1]) + d * float(np.log((energy + np.trace(Q)) / d))
+
+
+MANY = [
+    ("linear", RandK(12, 1), 2.0, 0.0, None),
+    ("linear", RandK(12, 3), 0.0, 1.5, None),
+    ("plain", RandK(12, 1), 1.0, 0.0, BlockPattern((1,) * 12)),
+    ("plain", RandK(12, 1), 0.0, 1.5, BlockPattern((4, 8))),
+    ("outer", RandK(12, 2), 1.0, 1.0, BlockPattern((4, 8))),
+]
+
+
+@pytest.mark.parametrize(("kind", "sketch", "c", "e", "pattern"), MANY)
+def test_cuts_solve_the_whole_program(
+    kind: str, sketch: Sketch, c: float, e: float, pattern: Pattern | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = _program(kind, sketch, _clients(12, 20), c, e, pattern)
+    assert worth_cutting(program)
+    cut = solve_maxdet(program, Settings(tol=1e-7))
+    assert cut.status is Status.OPTIMAL and cut.X is not None
+    assert cut.stats.extra_stats["rounds"] >= 2  # the first relaxation is not enough
+    # Feasible for every constraint, and the lifted multipliers prove the optimum of the whole program.
+    assert Model(program).point(cut.X, None) is not None
+    value = float(np.linalg.slogdet(cut.X)[1])
+    assert value <= _bound_of(program, cut.X, cut.duals) <= value + 12 * 2e-7
+    monkeypatch.setattr("solvers.maxdet.solver.worth_cutting", lambda program: False)
+    whole = solve_maxdet(program, Settings(tol=1e-7))
+    assert whole.status is Status.OPTIMAL and whole.X is not None
+    assert value == pytest.approx(float(np.linalg.slogdet(whole.X)[1]), abs=12 * 2e-7)
+
+
+@pytest.mark.parametrize("c", [1.0, 0.3])
+def test_directions_that_agree_are_solved_apart(c: float) -> None:
+    """X ⪯ cL_j⁻¹ where the L_j differ in 4 of 9 dimensions, in no coordinate's direction."""
+    rng = np.random.default_rng(5)
+    A, U = rng.standard_normal((9, 9)), rng.standard_normal((9, 4))
+    common = A @ A.T / 9.0 + 0.1 * np.eye(9)
+    matrices = [common + U @ np.diag(rng.uniform(0.0, 2.0, 4)) @ U.T for _ in range(5)]
+    family = Family(DiagonalPlusScaled.identity(9), _factors(matrices), c=c)
+    program = MaxDetProgram((family,), BlockPattern((9,)), 18.0)
+    split = agreement(program)
+    assert split is not None and split.K.shape[1] == 5
+    outcome = solve_maxdet(program, Settings(tol=1e-8))
+    assert outcome.status is Status.OPTIMAL and outcome.X is not None
+    assert Model(program).point(outcome.X, None) is not None
+    value = float(np.linalg.slogdet(outcome.X)[1])
+    assert value <= _bound_of(program, outcome.X, outcome.duals) <= value + 9 * 2e-8
+    # Without any common direction there is nothing to split, and with equal matrices nothing else.
+    assert agreement(_program("plain", RandK(5, 1), _clients(5, 3), 1.0, 0.0)) is None
+    assert agreement(MaxDetProgram((Family(family.Q, _factors(_clients(9, 3))),), BlockPattern((9,)), 18.0)) is None
+
+
+@pytest.mark.parametrize(("c", "e"), [(2.0, 0.0), (0.0, 1.5)])
+def test_pairs_invert_the_heavy_part_of_the_system(c: float, e: float) -> None:
+    """The Gram matrix made of products of inner products is that of the functionals that T and Tᵀ apply."""
+    program = _program("linear", RandK(5, 2), _clients(5, 3), c, e)
+    model = Model(program)
+    solved = solve_maxdet(program, Settings(tol=1e-2))
+    assert solved.X is not None
+    p = model.point(solved.X, solved.duals)
+    assert p is not None
+    pairs = active_pairs(model, p)
+    assert pairs is not None and pairs.beta.size > 0
+    Y, W = _direction(5), np.eye(5)
+    # T and Tᵀ are adjoint, and αI + TᵀT undoes the solve (close to the optimum only up to rounding of its weights).
+    coefficients = np.arange(1.0, 1.0 + pairs.beta.size)
+    assert coefficients @ pairs.functionals(Y) == pytest.approx(float(np.sum(Y * pairs.combination(coefficients))))
+    for direction in (Y, W):
+        solution = pairs.solve(direction)
+        back = pairs.alpha * solution + pairs.combination(pairs.functionals(solution))
+        np.testing.assert_allclose(back, direction, rtol=1e-6, atol=1e-6 * np.abs(direction).max())

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from solvers.base import Settings
 from solvers.maps import CongruenceSum, DiagonalPlusScaled, Hadamard, Layered, PositiveMap, ScaledPlusTrace
-from solvers.native import NativeSolver, small
+from solvers.native import NativeSolver, small, starts
+from solvers.native.closed_forms import ClosedForm
 from solvers.native.full import FullModel
 from solvers.native.iteration import Progress
 from solvers.native.linalg import sym
 from solvers.native.settings import NativeOptions
-from solvers.native.starts import full_start
 from solvers.outcome import Outcome, Status
 from solvers.program import LogDetProgram
 
@@ -71,10 +71,8 @@ def solve(B: Matrix, Q: PositiveMap, **options: Any) -> Outcome:
 
 def iteration(B: Matrix, Q: PositiveMap, tol: float = 1e-6) -> tuple[small.SmallIteration, small.SmallPoint]:
     """The iteration of a problem and its first point."""
-    start = full_start(FullModel.of(B, Q), 0.8, [])
-    assert start is not None
     dense = small.SmallIteration(B, Q, NativeOptions(), tol, Progress())
-    point = dense.start(start, warm=False)
+    point = dense.start(starts.boundary_start(B, Q, []).D)
     assert point is not None
     return dense, point
 
@@ -190,6 +188,29 @@ class TestNewtonSystem:
         assert a > 0.0
         for M in (np.diag(v) + a * step.zeta, np.diag(v) + a * step.first + a * a * second):
             assert np.linalg.eigvalsh(M)[0] >= -1e-12
+
+
+class TestStarts:
+    @pytest.mark.parametrize("name", ["rand-1", "rand-k", "independent", "hadamard", "diagonal layers"])
+    def test_powers_in_stacks(self, name: str) -> None:
+        """Both ways to find the best power agree, and the start lies on the boundary."""
+        B, Q = spectrum(7, 1e3), all_maps(7)[name]
+        P = Q.hadamard_matrix
+        assert P is not None
+        ours, theirs = starts._power_in_stacks(B, P), starts._power_one_by_one(B, Q)
+        assert ours.log_det == pytest.approx(theirs.log_det, abs=1e-9)
+        np.testing.assert_allclose(ours.D, theirs.D, rtol=1e-8, atol=1e-10 * np.abs(theirs.D).max())
+        root = np.linalg.inv(np.linalg.cholesky(ours.D))
+        assert np.linalg.eigvalsh(root @ Q.apply(ours.D @ B @ ours.D) @ root.T)[-1] == pytest.approx(1.0, abs=1e-9)
+        assert np.linalg.slogdet(ours.D)[1] == pytest.approx(ours.log_det, abs=1e-9)
+
+    def test_a_better_closed_form_is_taken(self) -> None:
+        B, Q = spectrum(5, 1e3), rand_k(5, 2)
+        power = starts.power_start(B, Q)
+        better = ClosedForm(power.D, np.eye(5), False, np.inf, power.log_det + 1.0)
+        worse = ClosedForm(power.D, np.eye(5), False, np.inf, power.log_det - 1.0)
+        assert starts.boundary_start(B, Q, [worse]).log_det == power.log_det
+        assert starts.boundary_start(B, Q, [worse, better]).log_det == better.log_det
 
 
 class TestAnswers:
@@ -386,7 +407,7 @@ class TestLimitsAndReports:
         outcome = solve(self.B, self.Q, verbose=True)
         history = outcome.stats.extra_stats["history"]
         lower, upper = np.array(history).T
-        assert np.all(np.diff(lower) >= 0.0) and np.all(np.diff(upper) <= 0.0) and np.all(lower <= upper)
+        assert np.all(lower[1:] >= lower[:-1]) and np.all(upper[1:] <= upper[:-1]) and np.all(lower <= upper)
         assert outcome.stats.num_iters == len(history) - 1
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == len(history) + 1 and "gap" in lines[0]

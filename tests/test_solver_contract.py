@@ -32,7 +32,8 @@ from stepsize_opt import (
     RandK,
     optimal_stepsize,
 )
-from stepsize_opt.certificate import certify_point, repair
+from stepsize_opt.certificate import certify_point
+from stepsize_opt.repair import repair
 
 RUNNING = [entry.name for entry in available_solvers() if entry.available]
 L = random_smoothness(5, 1e2, 0)

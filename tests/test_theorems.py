@@ -13,7 +13,8 @@ from strategies import problems, seeds, smoothness_matrices
 
 from solvers.program import LogDetProgram
 from stepsize_opt import BernQ, Direction, RandK, compare, optimal_stepsize
-from stepsize_opt.certificate import Evaluation, repair
+from stepsize_opt.evaluation import Evaluation
+from stepsize_opt.repair import repair
 
 
 def _feasible(L, sketch, rng) -> np.ndarray:

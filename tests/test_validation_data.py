@@ -47,19 +47,6 @@ def test_embedded_sets_have_no_constant_columns() -> None:
         assert set(np.unique(data.b)) == {-1.0, 1.0}
 
 
-def test_openml_is_read_through_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sklearn.datasets
-
-    def fetch(name: str, **options: object) -> tuple[object, object]:
-        assert name == "some-set" and options["as_frame"] is False
-        return np.array([[1.0, 5.0], [2.0, 5.0], [4.0, 5.0]]), np.array(["no", "yes", "no"])
-
-    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
-    data = load_dataset("openml:some-set")
-    np.testing.assert_array_equal(data.b, [-1.0, 1.0, -1.0])
-    assert data.d == 1 and abs(data.A.mean()) < 1e-15  # the constant column is gone, the other standardised
-
-
 def test_dataset_is_checked() -> None:
     with pytest.raises(ValueError, match="labels −1 and"):
         Dataset("x", np.eye(2), np.array([0.0, 1.0]))

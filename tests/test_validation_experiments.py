@@ -22,9 +22,9 @@ from validation.experiments import panel_a, panel_b, panel_d, taus
 from validation.federated import Federated
 from validation.report import demo_figure, reproduce
 from validation.runner_benchmark import measure, plain_loop
-from validation.sensitivity import factor_study, subsample_study
+from validation.sensitivity import Task, factor_study, run_tasks, subsample_study, tasks_of, worst_margins
 from validation.study import Plan, jobs_of, run_plan
-from validation.tables import as_text, curve_records, savings, verdicts
+from validation.tables import as_text, curve_records, saved_iterations, savings, verdicts
 
 PLAN = replace(
     Plan.quick(),
@@ -106,6 +106,11 @@ def test_tables(reproduction: Any) -> None:
     first = saved["a", "rand-1"]
     assert first["predicted"] > 1.5 and first["observed"] > 1.2  # breast_cancer: a strong correlation
     assert all(record["predicted, det-CGD1 only"] > 0.999 for record in saved.values() if record["experiment"] != "c")
+    for share, record in zip(saved_iterations(savings(curves)), savings(curves), strict=True):
+        assert share["data"] == record["data"] == "breast_cancer"
+        np.testing.assert_allclose(float(share["predicted"][:-2]), 100 * (1 - 1 / record["predicted"]), atol=0.051)
+    assert saved_iterations([{**first, "observed": None}])[0]["observed"] is None
+    assert saved_iterations([{**first, "observed": 0.5}])[0]["observed"] == "-100.0 %"
     assert "best of the paper" in as_text(savings(curves), ["data", "best of the paper"])
     reached = [record for record in records if record["K"] is not None and record["experiment"] == "a"]
     assert reached and all(record["bits"] == 64 * record["K"] for record in reached)
@@ -115,6 +120,9 @@ def test_report_is_self_contained(reproduction: Any) -> None:
     page = reproduction.report.read_text(encoding="utf-8")
     for title in ("(a) One node", "(b) One node", "(c) Distributed", "(d) Layers", "Sensitivity", "Table 1"):
         assert title in page
+    assert "Iterations saved by the optimal D over the best of the paper's choices" in page
+    for record in saved_iterations(savings(reproduction.curves)):
+        assert record["predicted"] in page and (record["observed"] is None or record["observed"] in page)
     assert page.count("data:image/png;base64,") == 2 + 2 + 3 + 2 + 1
     assert "http" not in page
     tables = json.loads((reproduction.output / "tables.json").read_text(encoding="utf-8"))
@@ -187,6 +195,45 @@ def test_sensitivity_to_a_subsample() -> None:
         assert 0.3 < row.relative_rate <= 1.0 + 1e-6
 
 
+def test_sensitivity_of_several_data_sets_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seed in (("first", 1), ("second", 2)):
+        data = small_data(seed, m=40, d=3)
+        lines = [f"{b:g} " + " ".join(f"{j + 1}:{v!r}" for j, v in enumerate(row.tolist())) for row, b in rows_of(data)]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    monkeypatch.setenv("STEPSIZE_OPT_DATA", str(tmp_path))
+    settings: dict[str, Any] = {"iterations": 20, "seeds": 2, "epsilon2": 1e-2, "draws": 2}
+    tasks = [*tasks_of(("first",), 0.1, **settings), Task("second", 2, 0.1, **settings)]
+    assert [(task.data, task.k) for task in tasks] == [("first", 1), ("second", 2)]  # d // 2 = 1 for d = 3
+    said: list[str] = []
+    found = run_tasks(tasks, tmp_path / "kept", say=said.append)
+    assert said == ["sensitivity: first, rand-1", "sensitivity: second, rand-2"]
+    assert [row["data"] for row in found["factors"]] == ["first"] * 8 + ["second"] * 8
+    assert len(found["subsamples"]) == 8
+    assert [row["rows"] for row in found["subsamples"][:4]] == [2, 4, 8, 20]
+    worst = {row["rows_per_coordinate"]: row for row in worst_margins(found["subsamples"])}
+    assert list(worst) == ["0 to 2", "2 to 5", "5 to 10"]  # 2/3 and 4/3, 8/3, 20/3 rows for each coordinate
+    few = [row for row in found["subsamples"] if row["rows"] < 6]
+    assert worst["0 to 2"]["margin_95"] == max(row["margin_95"] for row in few)
+
+    def never(task: Task) -> Any:
+        raise AssertionError(task)
+
+    monkeypatch.setattr(Task, "run", never)
+    assert run_tasks(tasks, tmp_path / "kept") == found
+    with pytest.raises(AssertionError):
+        run_tasks([replace(tasks[0], seeds=3)], tmp_path / "kept")
+
+
+def rows_of(data: Any) -> Any:
+    return zip(data.A, data.b, strict=True)
+
+
+def test_sensitivity_tasks_in_two_processes(tmp_path: Path) -> None:
+    tasks = [Task("breast_cancer", k, 1e-2, iterations=5, seeds=2, epsilon2=1e-2, draws=1) for k in (1, 15)]
+    together = run_tasks(tasks, tmp_path / "two", workers=2)
+    assert [row["sketch"] for row in together["subsamples"][::4]] == ["randk:1", "randk:15"]
+
+
 def test_demo_figure(tmp_path: Path) -> None:
     path = demo_figure(tmp_path / "demo.png", iterations=40, seeds=2)
     assert path.read_bytes().startswith(b"\x89PNG")
@@ -200,11 +247,14 @@ def test_plain_loop_runs_the_same_method() -> None:
     from validation.runner import run
 
     plain = np.mean([plain_loop(data, 0.1, D, 2, 60, seed) for seed in range(200)])
+    by_index = np.mean([plain_loop(data, 0.1, D, 2, 60, seed, sketch_matrix=False) for seed in range(200)])
+    np.testing.assert_allclose(by_index, plain, rtol=1e-12)
     ours = run(LogisticRegression.from_dataset(data, 0.1), D, RandK(data.d, 2), iterations=60, seeds=200)
     spread = ours.squared_norms.mean(axis=1).std() / np.sqrt(200)
     assert abs(plain - ours.observed) < 6.0 * spread
-    ratios = measure("breast_cancer", seeds=8, iterations=20, repeats=1)["ratios"]
-    assert ratios["vectorised"] == 1.0 and ratios["loop over seeds"] > 1.0
+    for threads in (1, None):
+        ratios = measure("breast_cancer", seeds=8, iterations=20, repeats=1, threads=threads)["ratios"]
+        assert ratios["vectorised"] == 1.0 and ratios["loop over seeds"] > 1.0
 
 
 def command(*words: str) -> int:

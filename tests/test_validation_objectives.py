@@ -13,6 +13,7 @@ from validation.federated import Federated
 from validation.infimum import Infimum, find_federated_infimum, find_infimum
 from validation.neural import TwoLayerNetwork
 from validation.objectives import Layered, LeastSquares, LogisticRegression, Quadratic
+from validation.shared_rows import Rows
 from validation.splits import split
 
 
@@ -73,6 +74,49 @@ def test_logistic_smoothness_is_the_paper_formula_and_data_stay_sparse() -> None
     assert sparse.issparse(f.signed_rows) and f.signed_rows.nnz == data.A.nnz
 
 
+def test_logistic_values_are_right_far_from_the_data() -> None:
+    """Margins from −10³ to 10³: no overflow, and the losses of log(1 + exp(−z)) to rounding."""
+    margins = np.array([-1000.0, -40.0, -1.0, 0.0, 1.0, 40.0, 1000.0])
+    f = LogisticRegression(np.eye(7), np.ones(7), 1e-9)
+    losses = np.logaddexp(0.0, -margins).mean()
+    np.testing.assert_allclose(f.value(margins[None])[0], losses, rtol=1e-7)  # the regulariser adds at most 7λ
+    gradient = -1.0 / (7.0 * (1.0 + np.exp(np.minimum(margins, 700.0))))
+    np.testing.assert_allclose(f.gradient(margins[None])[0], gradient, atol=3e-9)
+    np.testing.assert_array_equal(f.gradient(margins[None], f.margins(margins[None])), f.gradient(margins[None]))
+
+
+def one_hot(m: int, sizes: tuple[int, ...], seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    return sparse.csr_array(np.hstack([np.eye(size)[rng.integers(size, size=m)] for size in sizes]))
+
+
+def test_rows_with_common_parts_are_multiplied_as_two_factors() -> None:
+    rng = np.random.default_rng(0)
+    scales = rng.standard_normal(200)
+    cases = {
+        2: one_hot(200, (3, 2, 4, 3, 2, 3, 2, 2)),  # categories
+        1: sparse.csr_array(rng.standard_normal((200, 21)) * (rng.random((200, 21)) < 0.3)),  # nothing in common
+        0: rng.standard_normal((200, 21)),  # dense
+    }
+    for kind, A in cases.items():
+        rows = Rows.of(A, scales)
+        dense = scales[:, None] * (A.toarray() if kind else A)
+        assert len(rows.factors) == max(kind, 1)
+        Y, W = rng.standard_normal((21, 4)), rng.standard_normal((200, 4))
+        np.testing.assert_allclose(rows.times(Y), dense @ Y, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(rows.transposed_times(W), dense.T @ W, rtol=1e-12, atol=1e-12)
+        assert rows.size <= (0.7 if kind == 2 else 1.0) * np.count_nonzero(dense)
+
+
+def test_repeated_rows_count_as_often_as_they_occur() -> None:
+    A = one_hot(60, (2, 3, 2))  # at most 12 distinct rows
+    b = np.where(np.random.default_rng(1).random(60) < 0.5, 1.0, -1.0)
+    f, X = LogisticRegression(A, b, 0.1), np.random.default_rng(2).standard_normal((3, 7))
+    assert f.margins(X).shape[0] <= 24
+    losses = np.logaddexp(0.0, -b[:, None] * (A.toarray() @ X.T)).mean(axis=0)
+    np.testing.assert_allclose(f.value(X), losses + 0.1 * np.sum(X**2 / (1 + X**2), axis=1), rtol=1e-13)
+
+
 def test_no_smaller_matrix_serves_a_quadratic() -> None:
     f = Quadratic.with_spectrum([1.0, 2.0, 3.0], np.random.default_rng(0))
     assert f.value(f.minimiser[None])[0] == 0.0
@@ -120,7 +164,7 @@ def test_infimum_brackets_a_known_minimum() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: LogisticRegression(np.eye(3), np.ones(2), 0.1), "b must have one label"),
+        (lambda: LogisticRegression(np.eye(3), np.ones(2), 0.1), "b must have one entry for each"),
         (lambda: LogisticRegression(np.eye(3), np.ones(3), 0.0), "reg must be a finite positive number"),
         (lambda: Quadratic(np.eye(3), np.zeros(2)), "minimiser must have shape"),
         (lambda: Layered(()), "at least one objective"),

@@ -13,6 +13,7 @@ from test_validation_objectives import small_data
 
 from stepsize_opt.sketches import BernQ, Gaussian, Identity, IndependentSampling, LayerWise, RandK, Sketch
 from validation.federated import Federated
+from validation.margins import SingleSteps
 from validation.objectives import Layered, LogisticRegression, Quadratic
 from validation.record import BITS_PER_NUMBER, first_below, log_steps
 from validation.runner import Divergence, run
@@ -89,6 +90,30 @@ def test_agrees_with_a_naive_implementation(name: str, algorithm: str) -> None:
     np.testing.assert_allclose(record.final_values, f.value(np.array(expected["x"])), rtol=1e-12)
 
 
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+def test_updated_margins_agree_with_products(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    f, sketch = CASES["one node, rand-1"]
+    D = stepsize(f.smoothness(), 0.3)
+    assert SingleSteps.pays(f, [sketch])
+    arguments: dict[str, Any] = {"algorithm": algorithm, "iterations": 1000, "seeds": 4}
+    updated = run(f, D, sketch, **arguments)
+    monkeypatch.setattr(SingleSteps, "pays", staticmethod(lambda *_: False))
+    products = run(f, D, sketch, **arguments)
+    for field in ("squared_norms", "euclidean", "descent", "values", "final_points"):
+        np.testing.assert_allclose(getattr(updated, field), getattr(products, field), rtol=1e-11, atol=1e-13)
+    np.testing.assert_array_equal(updated.sent, products.sent)
+
+
+def test_margins_are_updated_only_where_that_pays() -> None:
+    f, _ = CASES["one node, rand-1"]
+    thin = LogisticRegression.from_dataset(small_data(sparse_rows=True), 0.1)
+    assert not SingleSteps.pays(f, [RandK(6, 2)])
+    assert not SingleSteps.pays(f, [Identity(6)])
+    assert not SingleSteps.pays(thin, [RandK(6, 1)])  # fewer than six nonzeros in a row
+    assert not SingleSteps.pays(Quadratic(np.eye(6), np.ones(6)), [RandK(6, 1)])
+    assert not SingleSteps.pays(CASES["clients, rand-1"][0], [RandK(6, 1)] * 5)
+
+
 def test_a_sketch_without_diagonals_runs_too() -> None:
     f = Quadratic.with_spectrum([1.0, 2.0, 3.0], np.random.default_rng(0))
     D, sketch = 0.05 * np.eye(3), Gaussian(3, 2)
@@ -162,11 +187,11 @@ class Interrupted(LogisticRegression):
 
     calls = 0
 
-    def gradient(self, X: np.ndarray) -> np.ndarray:
+    def gradient(self, X: np.ndarray, margins: np.ndarray | None = None) -> np.ndarray:
         Interrupted.calls += 1
         if Interrupted.calls > 137:
             raise KeyboardInterrupt
-        return super().gradient(X)
+        return super().gradient(X, margins)
 
 
 @pytest.mark.parametrize("name", ["rand-1", "rand-3", "clients"])

@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 from stepsize_opt.verified import (
     Enclosed,
+    Pair,
+    Slices,
     inner_from_above,
     log_det_from_above,
     log_det_from_below,
     proved_cholesky,
     sandwich,
 )
-from validation.exact import inner, is_positive_definite, log_det, product, rational
+from validation.exact import combine, inner, is_positive_definite, log_det, product, rational, transpose
 
 
 def _wild(rng: np.random.Generator, d: int) -> np.ndarray:
@@ -34,6 +36,57 @@ def test_sandwich_encloses_the_exact_product(seed: int, d: int) -> None:
     for i in range(d):
         for j in range(d):
             assert abs(exact[i][j] - Fraction(float(found.value[i, j]))) <= Fraction(float(found.error[i, j]))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40))
+def test_slices_add_up_and_have_few_bits(seed: int, d: int) -> None:
+    """A = A₁ + A₂ + A₃ exactly, A₂ + A₃ = rest, and the products that must be free of rounding are."""
+    rng = np.random.default_rng(seed)
+    A, B = (Slices.of_rows(_wild(rng, d)) for _ in range(2))
+    for cut in (A, B):
+        np.testing.assert_array_equal(cut.first + cut.rest, cut.A)
+        np.testing.assert_array_equal(cut.second + cut.third, cut.rest)
+        assert np.all(np.abs(cut.A) <= cut.top)
+    i, j = rng.integers(0, d, 2)
+    high = sum(Fraction(x) * Fraction(y) for x, y in zip(A.first[i].tolist(), B.first[j].tolist(), strict=True))
+    assert high == Fraction(float((A.first @ B.first.T)[i, j]))
+    middle = sum(
+        Fraction(x) * Fraction(y)
+        for left, right in ((A.first, B.second), (A.second, B.first))
+        for x, y in zip(left[i].tolist(), right[j].tolist(), strict=True)
+    )
+    assert middle == Fraction(float((A.first @ B.second.T + A.second @ B.first.T)[i, j]))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
+def test_pairs_enclose_sums_products_and_multiples(seed: int, d: int) -> None:
+    """Operands with low parts and errors: whatever they enclose gives a result that is enclosed."""
+    rng = np.random.default_rng(seed)
+
+    def pair() -> tuple[Pair, list[list[Fraction]]]:
+        made = Pair.exact(_wild(rng, d)) @ Pair.exact(_wild(rng, d))
+        assert made.lo is not None and made.error is not None
+        moved = made.error * rng.uniform(-1.0, 1.0, (d, d))  # a matrix in the enclosure
+        return made, combine((1, rational(made.hi)), (1, rational(made.lo)), (1, rational(moved)))
+
+    (A, a), (B, b) = pair(), pair()
+    factor = _wild(rng, d)
+    times = [
+        [x * Fraction(float(y)) for x, y in zip(row, line, strict=True)] for row, line in zip(a, factor, strict=True)
+    ]
+    for found, exact in (
+        (A + B, combine((1, a), (1, b))),
+        (A + -B.T, combine((1, a), (-1, transpose(b)))),
+        (A @ B, product(a, b)),
+        (A.T @ B, product(transpose(a), b)),
+        (A.scaled(factor), times),
+    ):
+        rounded = found.rounded()
+        for i in range(d):
+            for j in range(d):
+                value = Fraction(float(rounded.value[i, j]))
+                assert abs(exact[i][j] - value) <= Fraction(float(rounded.error[i, j]))
+                assert abs(exact[i][j]) <= Fraction(float(found.magnitude[i, j]))
 
 
 def test_sandwich_is_as_good_as_one_rounding_under_cancellation() -> None:
@@ -85,3 +138,11 @@ def test_an_enclosure_wider_than_the_eigenvalues_is_not_proved() -> None:
     A = np.eye(3)
     assert proved_cholesky(Enclosed(A, np.full((3, 3), 0.1))) is not None
     assert proved_cholesky(Enclosed(A, np.full((3, 3), 0.4))) is None
+
+
+def test_floats_are_an_enclosure_without_error() -> None:
+    A = np.cov(np.random.default_rng(0).standard_normal((4, 9)))
+    enclosed = Enclosed(A, np.zeros_like(A))
+    np.testing.assert_array_equal(proved_cholesky(A), proved_cholesky(enclosed))
+    assert log_det_from_below(A) == log_det_from_below(enclosed)
+    assert proved_cholesky(np.full((2, 2), np.nan)) is None

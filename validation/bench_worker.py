@@ -27,7 +27,9 @@ from solvers.maps import DiagonalPlusScaled, Vector
 from solvers.outcome import Outcome
 from solvers.program import LogDetProgram
 from solvers.registry import get_solver
-from stepsize_opt.certificate import Evaluation, certify_point, repair
+from stepsize_opt.certificate import certify_point
+from stepsize_opt.evaluation import Evaluation
+from stepsize_opt.repair import repair
 from validation.bench_records import (
     DONE,
     MEMORY_LIMIT,

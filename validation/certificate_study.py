@@ -24,7 +24,7 @@ from rich.table import Table
 from solvers.base import Settings
 from solvers.registry import available_solvers, get_solver
 from stepsize_opt import optimal_stepsize
-from stepsize_opt.certificate import Evaluation
+from stepsize_opt.evaluation import Evaluation
 from stepsize_opt.reductions import reduce_problem
 from stepsize_opt.structures import pattern_of
 from validation.exact import satisfies_condition

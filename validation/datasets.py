@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import numpy as np
 from scipy import sparse
@@ -65,7 +66,8 @@ class Dataset:
 def load_dataset(name: str) -> Dataset:
     """An embedded set, the svmlight file ``name`` of the data folder (or at that path), or ``openml:NAME``.
 
-    Raises FileNotFoundError with the names at hand when there is no such set, ValueError for labels that are not two.
+    Raises FileNotFoundError with the names at hand when there is no such set, ValueError for labels that are not two,
+    ConnectionError for a set of OpenML without a connection.
     """
     if name in EMBEDDED:
         return _embedded(name)
@@ -129,18 +131,34 @@ def _embedded(name: str) -> Dataset:
 
 
 def _openml(name: str) -> Dataset:
-    """A numeric two-class set of OpenML; raises ValueError for one with text features or more classes."""
+    """A numeric two-class set of OpenML, version 1.
+
+    Raises ValueError for a name that OpenML does not know, text features or more classes, ConnectionError when there is
+    no connection and the set is not among those that scikit-learn has kept.
+    """
     datasets = _sklearn_datasets("downloading from OpenML")
-    A, target = datasets.fetch_openml(name.removeprefix(_OPENML), version=1, return_X_y=True, as_frame=False)
-    if sparse.issparse(A):
-        matrix: Any = sparse.csr_array(A, dtype=float)
-    else:
-        try:
-            matrix = _standardised(np.asarray(A, dtype=float))
-        except ValueError as error:
-            msg = f"{name} has features that are not numbers: {error}"
-            raise ValueError(msg) from error
-    classes, codes = np.unique(target, return_inverse=True)
+    try:
+        # liac-arff is part of scikit-learn; the default parser needs pandas for dense data.
+        bunch = datasets.fetch_openml(name.removeprefix(_OPENML), version=1, as_frame=False, parser="liac-arff")
+    except (URLError, TimeoutError) as error:
+        reason = getattr(error, "reason", error)
+        msg = (
+            f"{name} could not be downloaded from OpenML ({reason}); check the connection, or put an svmlight file in "
+            f"the folder that {DATA_VARIABLE} names"
+        )
+        raise ConnectionError(msg) from error
+    # The parser codes categories by their position, which is a number only where they are called 0, 1, ….
+    texts = [
+        feature
+        for feature in bunch.feature_names
+        if (values := bunch.categories.get(feature)) and list(values) != [str(i) for i in range(len(values))]
+    ]
+    if texts:
+        msg = f"{name} has features that are not numbers: {', '.join(texts[:5])}"
+        raise ValueError(msg)
+    A = bunch.data
+    matrix = sparse.csr_array(A, dtype=float) if sparse.issparse(A) else _standardised(np.asarray(A, dtype=float))
+    classes, codes = np.unique(bunch.target, return_inverse=True)
     if classes.size != 2:
         msg = f"{name} has {classes.size} classes; two are expected"
         raise ValueError(msg)

@@ -31,12 +31,9 @@ from solvers.outcome import Status
 from solvers.program import BlockPattern, Constraint, LogDetProgram
 from solvers.registry import get_solver
 from stepsize_opt.distributed import optimal_distributed_stepsize
-from stepsize_opt.distributed_compare import dcgd_stepsize
 from stepsize_opt.sketches import RandK
 from validation.datasets import load_dataset
-from validation.federated import Federated
-from validation.infimum import find_federated_infimum
-from validation.splits import split
+from validation.distributed_experiment import Setting
 
 GAP = 1e-6
 
@@ -52,19 +49,8 @@ class Row:
 def data_rows(name: str, clients: int, reg: float, epsilon2: float) -> list[Row]:
     """The paper's methods and the full matrices on one data set."""
     data = load_dataset(name)
-    objective = Federated.logistic(split(data, clients, np.random.default_rng(0)), reg)
-    infimum = find_federated_infimum(objective)
-    initial_gap = float(objective.value(np.zeros((1, data.d)))[0]) - infimum.whole.found
-    matrices, L, sketch = objective.client_smoothness(), objective.smoothness(), RandK(data.d, 1)
-    scalar = dcgd_stepsize(
-        float(np.linalg.eigvalsh(L)[-1]),
-        max(float(np.linalg.eigvalsh(M)[-1]) for M in matrices),
-        sketch.omega,
-        clients=clients,
-        epsilon2=epsilon2,
-        initial_gap=initial_gap,
-        delta_inf=infimum.delta_inf,
-    )
+    setting = Setting.of(data, reg, clients, seed=0)
+    scalar = setting.dcgd(epsilon2)
     rows = [Row((name, str(clients), "DCGD", "scalar", str(scalar.K), "1.000", "", "", "", ""), True)]
     for label, algorithm, structure in (
         ("DCGD-mat", "det-CGD1", "scalar"),
@@ -75,12 +61,12 @@ def data_rows(name: str, clients: int, reg: float, epsilon2: float) -> list[Row]
     ):
         begin = time.perf_counter()
         result = optimal_distributed_stepsize(
-            matrices,
-            sketch,
+            setting.client_L,
+            setting.sketch,
             epsilon2=epsilon2,
-            initial_gap=initial_gap,
-            delta_inf=infimum.delta_inf,
-            mean_smoothness=L,
+            initial_gap=setting.initial_gap,
+            delta_inf=setting.infimum.delta_inf,
+            mean_smoothness=setting.L,
             algorithm=algorithm,
             structure=structure,
             tight=True,

@@ -13,14 +13,14 @@ The tables give K for the ε² asked for; the check of Theorem 3 uses the λ_D o
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from solvers.maps import Matrix
 from stepsize_opt.distributed import optimal_distributed_stepsize
-from stepsize_opt.distributed_compare import dcgd_stepsize
-from stepsize_opt.sketches import RandK, Sketch
+from stepsize_opt.distributed_compare import ScalarStepsize, dcgd_stepsize
+from stepsize_opt.sketches import RandK
 from validation.datasets import Dataset
 from validation.experiments import Choice, Panel
 from validation.federated import Federated
@@ -32,6 +32,39 @@ from validation.splits import split
 _DESCENT_MARGIN = 1e-9
 
 
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """The paper's distributed setting on one data set: rows shuffled and split equally, rand-1, Δ^inf by long runs."""
+
+    objective: Federated
+    infimum: FederatedInfimum
+    initial_gap: float
+    sketch: RandK
+    client_L: list[Matrix]
+    L: Matrix
+
+    @staticmethod
+    def of(data: Dataset, reg: float, clients: int, seed: int) -> Setting:
+        """Split the data, find the infima and the smoothness matrices."""
+        objective = Federated.logistic(split(data, clients, np.random.default_rng(seed)), reg)
+        infimum = find_federated_infimum(objective)
+        initial_gap = float(objective.value(np.zeros((1, data.d)))[0]) - infimum.whole.found
+        sketch = RandK(data.d, 1)
+        return Setting(objective, infimum, initial_gap, sketch, objective.client_smoothness(), objective.smoothness())
+
+    def dcgd(self, epsilon2: float) -> ScalarStepsize:
+        """The stepsize of DCGD, from the largest eigenvalues of L and of the Lᵢ."""
+        return dcgd_stepsize(
+            float(np.linalg.eigvalsh(self.L)[-1]),
+            max(float(np.linalg.eigvalsh(Li)[-1]) for Li in self.client_L),
+            self.sketch.omega,
+            clients=len(self.client_L),
+            epsilon2=epsilon2,
+            initial_gap=self.initial_gap,
+            delta_inf=self.infimum.delta_inf,
+        )
+
+
 def panel_c(
     data: Dataset, reg: float, clients: int, epsilon2: float, iterations: int, seed: int, time_limit: float
 ) -> tuple[Panel, FederatedInfimum]:
@@ -40,13 +73,11 @@ def panel_c(
     ``time_limit`` is for each solve; a D that is not optimal within it is feasible all the same, and its gap says how
     many iterations better it could be at most.
     """
-    objective = Federated.logistic(split(data, clients, np.random.default_rng(seed)), reg)
-    infimum = find_federated_infimum(objective)
-    start = float(objective.value(np.zeros((1, data.d)))[0])
-    initial_gap = start - infimum.whole.found
-    sketch, client_L = RandK(data.d, 1), objective.client_smoothness()
-    L = objective.smoothness()
-    choices = [_dcgd(L, client_L, sketch, epsilon2, initial_gap, infimum.delta_inf)]
+    setting = Setting.of(data, reg, clients, seed)
+    sketch, client_L, L = setting.sketch, setting.client_L, setting.L
+    scalar = setting.dcgd(epsilon2)
+    D = scalar.gamma * np.eye(data.d)
+    choices = [Choice("DCGD", "DCGD", D, sketch, scalar.gamma, feasible=True, theorem=3, theory_iterations=scalar.K)]
     for label, algorithm, structure, ours in (
         ("DCGD-mat", "det-CGD1", "scalar", False),
         ("D-det-CGD1, diagonal", "det-CGD1", "diagonal", False),
@@ -58,8 +89,8 @@ def panel_c(
             client_L,
             sketch,
             epsilon2=epsilon2,
-            initial_gap=initial_gap,
-            delta_inf=infimum.delta_inf,
+            initial_gap=setting.initial_gap,
+            delta_inf=setting.infimum.delta_inf,
             mean_smoothness=L,
             algorithm=algorithm,
             structure=structure,
@@ -83,25 +114,7 @@ def panel_c(
     factor = max(1.0, math.sqrt(least / iterations))
     variant = f"n = {clients}, ε² of the run {epsilon2 * factor:.2g}"
     scaled = tuple(_scaled(choice, factor, L, client_L) for choice in choices)
-    return Panel("c", data.name, variant, objective, scaled), infimum
-
-
-def _dcgd(
-    L: Matrix, client_L: list[Matrix], sketch: Sketch, epsilon2: float, initial_gap: float, delta_inf: float
-) -> Choice:
-    top = float(np.linalg.eigvalsh(L)[-1])
-    largest = max(float(np.linalg.eigvalsh(Li)[-1]) for Li in client_L)
-    scalar = dcgd_stepsize(
-        top,
-        largest,
-        sketch.omega,
-        clients=len(client_L),
-        epsilon2=epsilon2,
-        initial_gap=initial_gap,
-        delta_inf=delta_inf,
-    )
-    D = scalar.gamma * np.eye(len(L))
-    return Choice("DCGD", "DCGD", D, sketch, scalar.gamma, feasible=True, theorem=3, theory_iterations=scalar.K)
+    return Panel("c", data.name, variant, setting.objective, scaled), setting.infimum
 
 
 def _scaled(choice: Choice, factor: float, L: Matrix, client_L: list[Matrix]) -> Choice:

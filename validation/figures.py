@@ -52,8 +52,8 @@ def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, colu
     width = min(columns, len(groups))
     # A lone panel is wider, for the sake of the legend; an entry of the legend takes up to 2.9 inches by 0.2.
     inches = max(4.0 * width, 6.5)
-    legend_columns = min(len(styles), max(2, int(inches / 2.9)))
-    header = 0.45 + 0.2 * -(-len(styles) // legend_columns)
+    legend_rows = -(-len(styles) // max(2, int(inches / 2.9)))
+    header = 0.45 + 0.2 * legend_rows
     height = 2.9 * rows + header
     figure, axes = plt.subplots(rows, width, figsize=(inches, height), squeeze=False)
     handles: dict[str, Any] = {}
@@ -78,7 +78,7 @@ def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, colu
         list(handles),
         loc="upper center",
         bbox_to_anchor=(0.5, 1.0 - 0.28 / height),
-        ncols=legend_columns,
+        ncols=-(-len(styles) // legend_rows),
         fontsize=9,
         frameon=False,
         handlelength=3.5,
@@ -122,7 +122,8 @@ def bar_savings(records: Sequence[dict[str, Any]], path: Path) -> Path:
     """Predicted and observed saving of the optimal D for each data set of experiment (a)."""
     plt = pyplot()
     names = [record["data"] for record in records]
-    figure, axis = plt.subplots(figsize=(1.5 + 1.15 * len(names), 3.4))
+    # At least as wide as the legend and the label of the axis are.
+    figure, axis = plt.subplots(figsize=(max(4.0, 1.5 + 1.15 * len(names)), 3.6))
     for shift, key, colour, hatch in ((-0.2, "predicted", "#0072B2", ""), (0.2, "observed", "#E69F00", "//")):
         heights = [record[key] or 0.0 for record in records]
         bars = axis.bar(
@@ -137,10 +138,11 @@ def bar_savings(records: Sequence[dict[str, Any]], path: Path) -> Path:
         )
         axis.bar_label(bars, labels=[f"{h:.2f}" if h else "" for h in heights], fontsize=8, padding=1)
     axis.axhline(1.0, color="black", linewidth=0.8)
-    axis.set_xticks(range(len(names)), names, fontsize=8)
+    axis.set_xticks(range(len(names)), names)
+    axis.tick_params(labelsize=8)
     axis.set_ylabel("iterations, paper's best / optimal D", fontsize=9)
-    axis.margins(y=0.15)
-    axis.legend(fontsize=8, frameon=False, ncols=2, loc="upper right")
+    axis.margins(y=0.1)
+    axis.legend(fontsize=8, frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

@@ -18,37 +18,37 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from scipy.linalg import eigh
 
 from solvers.base import Settings, Solver
-from solvers.maps import DiagonalPlusScaled, PositiveMap
+from solvers.maps import Matrix, PositiveMap
 from solvers.native import NativeSolver
 from solvers.native.closed_forms import one_direction
 from solvers.native.linalg import blas_threads
 from solvers.outcome import Outcome
 from solvers.program import BlockPattern, LogDetProgram
-from validation.datasets import DATA_VARIABLE
+from stepsize_opt.sketches import RandK
+from validation.datasets import DATA_VARIABLE, load_dataset
+from validation.objectives import LogisticRegression
+from validation.targets import Target
 
-Matrix = NDArray[np.float64]
-
-_FEATURES = {
-    "heart_scale": 13,
-    "australian_scale": 14,
-    "ionosphere_scale": 34,
-    "phishing": 68,
-    "mushrooms": 112,
-    "a1a": 123,
-    "a9a": 123,
-    "w1a": 300,
-}
+_DATASETS = (
+    "heart_scale",
+    "australian_scale",
+    "ionosphere_scale",
+    "phishing",
+    "mushrooms",
+    "a1a",
+    "a9a",
+    "w1a",
+)
 
 
 @dataclass(frozen=True)
@@ -65,27 +65,11 @@ class Problem:
 
     @property
     def map(self) -> PositiveMap:
-        return rand_k(self.d, self.k)
+        return RandK(self.d, self.k).map
 
     @property
     def program(self) -> LogDetProgram:
         return LogDetProgram.single_node(self.B, self.map)
-
-
-@dataclass(frozen=True)
-class Target:
-    """One line of the verdict."""
-
-    name: str
-    measured: str
-    wanted: str
-    holds: bool
-
-
-def rand_k(d: int, k: int) -> DiagonalPlusScaled:
-    """Second moment of rand-k."""
-    beta = d * (k - 1) / (k * (d - 1)) if d > 1 else 1.0
-    return DiagonalPlusScaled(np.full(d, d / k - beta), beta)
 
 
 def unit_diagonal(L: Matrix) -> Matrix:
@@ -114,18 +98,15 @@ def splits(d: int) -> tuple[int, ...]:
     return tuple(sorted({1, max(1, d // 4), max(1, 3 * d // 4)}))
 
 
-def data_problems(folder: Path, names: list[str]) -> Iterator[Problem]:
+def data_problems(folder: Path, names: Sequence[str]) -> Iterator[Problem]:
     """L = AᵀA/(4m) + 2λI of the data sets in ``folder``."""
-    from sklearn.datasets import load_svmlight_file
-
     for name in names:
         path = folder / name
         if not path.exists():
             continue
-        A, _ = load_svmlight_file(str(path), n_features=_FEATURES[name])
-        gram = (A.T @ A).toarray() / (4.0 * A.shape[0])
+        data = load_dataset(str(path))
         for lam in (0.1, 1e-3):
-            B = unit_diagonal(gram + 2.0 * lam * np.eye(len(gram)))
+            B = unit_diagonal(LogisticRegression.from_dataset(data, lam).smoothness())
             for k in splits(len(B)):
                 yield Problem(f"{name} λ={lam:g}", B, k)
 
@@ -269,8 +250,8 @@ def measure_closed_form(d: int) -> list[Target]:
     targets = []
     for k in (d // 4, 3 * d // 4):
         with blas_threads(d):
-            spent = seconds(lambda k=k: one_direction(B, rand_k(d, k)), 2)  # type: ignore[misc]
-            form = one_direction(B, rand_k(d, k))
+            spent = seconds(lambda k=k: one_direction(B, RandK(d, k).map), 2)  # type: ignore[misc]
+            form = one_direction(B, RandK(d, k).map)
         gap = np.inf if form is None else abs(form.gap)
         exact = form is not None and form.exact and gap < 1e-10
         measured = f"{spent / unit:.1f} eigh, gap {gap:.0e}"
@@ -284,7 +265,7 @@ def measure_diagonal(d: int) -> list[Target]:
     """The diagonal pattern."""
     B = synthetic(d, 1e3)
     unit = eigh_seconds(B)
-    program = LogDetProgram.single_node(B, rand_k(d, d // 4), BlockPattern((1,) * d))
+    program = LogDetProgram.single_node(B, RandK(d, d // 4).map, BlockPattern((1,) * d))
     began = now()
     outcome = NativeSolver().solve(program, Settings(tol=1e-6))
     spent = now() - began
@@ -306,7 +287,7 @@ def main(arguments: list[str] | None = None) -> int:
     quick: bool = options.quick
     console = Console()
     NativeSolver().solve(Problem("warm-up", synthetic(5, 10.0), 2).program, Settings())
-    names = ["heart_scale", "ionosphere_scale"] if quick else list(_FEATURES)
+    names = ("heart_scale", "ionosphere_scale") if quick else _DATASETS
     targets: list[Target] = []
     found = list(data_problems(options.data, names))
     costs: list[float] = []

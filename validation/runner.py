@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,10 @@ from stepsize_opt.checks import whole_number
 from stepsize_opt.sketches import Identity, Sketch
 from validation.checkpoint import read_checkpoint, write_checkpoint
 from validation.federated import Federated
+from validation.margins import SingleSteps
 from validation.objectives import Objective
 from validation.record import Run, log_steps
-from validation.sampling import Draws, SketchStream
+from validation.sampling import Draws, SingleCoordinates, SketchStream
 
 METHODS = ("det-CGD1", "det-CGD2", "CGD", "DCGD", "GD")
 # Steps at which f itself is recorded; gradients give the norms at every step, values cost extra.
@@ -91,6 +92,8 @@ def run(
     whole_number("checkpoint_every", checkpoint_every)
     x0 = np.zeros(objective.d) if start is None else np.asarray(start, dtype=float)
     state = _State.fresh(objective, D, x0, whole_number("iterations", iterations), whole_number("seeds", seeds))
+    if SingleSteps.pays(objective, sketches):
+        state.single = SingleSteps.of(objective, D, seeds, algorithm == "det-CGD2")
     stream = SketchStream(sketches, seeds, seed)
     key = {
         "algorithm": algorithm,
@@ -99,6 +102,7 @@ def run(
         "iterations": iterations,
         "seeds": seeds,
         "seed": seed,
+        "steps": "updated margins" if state.single is not None else "products",
     }
     used = 0
     if checkpoint is not None and checkpoint.exists():
@@ -116,7 +120,7 @@ def run(
 
 @dataclass
 class _State:
-    """The iterates and the records so far; what a checkpoint stores."""
+    """The iterates and the records so far; what a checkpoint stores.  single: with rand-1 on a logistic node."""
 
     X: Matrix
     k: int
@@ -127,6 +131,7 @@ class _State:
     values: Matrix
     value_steps: Indices
     probe: Matrix
+    single: SingleSteps | None = field(default=None, init=False)
 
     @staticmethod
     def fresh(objective: Objective | Federated, D: Matrix, x0: Vector, iterations: int, seeds: int) -> _State:
@@ -153,6 +158,7 @@ class _State:
             "X": self.X,
             "values": self.values,
             "probe": self.probe,
+            **({"margins": self.single.margins} if self.single is not None else {}),
         }
         write_checkpoint(path, {**key, "k": self.k, "used": used, "states": states}, arrays)
 
@@ -170,6 +176,8 @@ class _State:
             raise ValueError(msg)
         self.k = int(meta["k"])
         self.X[:] = arrays["X"]
+        if self.single is not None:
+            self.single.margins[:] = arrays["margins"]
         self.values[:] = arrays["values"]
         for name in _PER_STEP:
             getattr(self, name)[:, : self.k] = arrays[name]
@@ -221,9 +229,13 @@ def _loop(
             if used == draws.steps:
                 chunk_states, used = stream.states, 0
                 draws = stream.draw()
-            gradient, step = _step(objective, state.X, D, draws, used, after)
             k = state.k
-            state.norms[:, k] = np.einsum("sd,sd->s", gradient, gradient @ D) / rate
+            if state.single is not None:
+                assert isinstance(draws, SingleCoordinates)
+                gradient, scaled, step = state.single.step(state.X, D, draws, used, k)
+            else:
+                gradient, scaled, step = _step(objective, state.X, D, draws, used, after)
+            state.norms[:, k] = np.einsum("sd,sd->s", gradient, scaled) / rate
             state.euclidean[:, k] = np.einsum("sd,sd->s", gradient, gradient)
             if not np.all(state.norms[:, k] <= limit):
                 return k
@@ -241,16 +253,15 @@ def _loop(
 
 def _step(
     objective: Objective | Federated, X: Matrix, D: Matrix, draws: Draws, t: int, after: bool
-) -> tuple[Matrix, Matrix]:
-    """∇f and the step of the method, both (s, d)."""
+) -> tuple[Matrix, Matrix, Matrix]:
+    """∇f, D∇f and the step of the method, all (s, d)."""
     if isinstance(objective, Federated):
         parts = objective.client_gradients(X)
         gradient = parts.mean(axis=1)
-        return gradient, draws.mean_after(t, parts, D) if after else draws.mean(t, parts) @ D
+        return gradient, gradient @ D, draws.mean_after(t, parts, D) if after else draws.mean(t, parts) @ D
     gradient = objective.gradient(X)
-    if after:
-        return gradient, draws.mean(t, (gradient @ D)[:, None])
-    return gradient, draws.mean(t, gradient[:, None]) @ D
+    scaled = gradient @ D
+    return gradient, scaled, draws.mean(t, scaled[:, None]) if after else draws.mean(t, gradient[:, None]) @ D
 
 
 def _rate(D: Matrix) -> float:

@@ -10,16 +10,24 @@ is never larger and is measured here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
 
+from stepsize_opt import __version__
 from stepsize_opt.api import certify, optimal_stepsize
-from stepsize_opt.sketches import Sketch
-from validation.datasets import Dataset
+from stepsize_opt.checks import whole_number
+from stepsize_opt.sketches import RandK, Sketch
+from validation.checkpoint import read_checkpoint, write_checkpoint
+from validation.datasets import Dataset, load_dataset
 from validation.infimum import find_infimum
 from validation.objectives import LogisticRegression
 from validation.rates import check_rate
@@ -28,6 +36,8 @@ from validation.runner import run
 
 FACTORS = (0.125, 0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0)
 FRACTIONS = (0.05, 0.1, 0.2, 0.5)
+# Rows for each coordinate by which margins are recommended: the least of each band.
+BANDS = (0, 2, 5, 10, 20)
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,7 @@ class FactorRow:
 class SubsampleRow:
     """L̂ from a fraction of the rows, over several draws: medians and the margin that 95 % of the draws need.
 
+    rows_per_coordinate: rows/d, on which the margins depend more than on the fraction.
     infeasible: share of the draws whose D*(L̂) violates the condition of L as it stands.
     margin_95: 95 % quantile of the factor by which D*(L̂) must shrink; spectral_95: that of the margin that suffices.
     relative_rate: median of det(D)^{1/d} after shrinking as needed, over that of D*(L).
@@ -60,6 +71,7 @@ class SubsampleRow:
     sketch: str
     fraction: float
     rows: int
+    rows_per_coordinate: float
     draws: int
     infeasible: float
     margin_median: float
@@ -127,6 +139,7 @@ def subsample_study(
                 str(sketch),
                 fraction,
                 count,
+                count / data.d,
                 draws,
                 float(np.mean(np.array(margins) > 1.0)),
                 float(np.median(margins)),
@@ -136,6 +149,93 @@ def subsample_study(
             )
         )
     return rows
+
+
+@dataclass(frozen=True)
+class Task:
+    """Both studies for rand-k on one data set, and what their numbers depend on."""
+
+    data: str
+    k: int
+    reg: float
+    iterations: int
+    seeds: int
+    epsilon2: float
+    draws: int
+
+    def run(self) -> dict[str, list[dict[str, Any]]]:
+        """``factors`` and ``subsamples``, one record for each row; one thread for each process."""
+        from threadpoolctl import threadpool_limits
+
+        data = load_dataset(self.data)
+        sketch = RandK(data.d, self.k)
+        with threadpool_limits(limits=1):
+            factors = factor_study(
+                data, sketch, self.reg, iterations=self.iterations, seeds=self.seeds, epsilon2=self.epsilon2
+            )
+            subsamples = subsample_study(data, sketch, self.reg, draws=self.draws)
+        return {"factors": as_records(factors), "subsamples": as_records(subsamples)}
+
+
+def tasks_of(
+    names: Sequence[str], reg: float, *, iterations: int, seeds: int, epsilon2: float, draws: int
+) -> list[Task]:
+    """rand-1 and rand-(d/2) on each data set."""
+    out = []
+    for name in names:
+        d = load_dataset(name).d
+        ks = dict.fromkeys((1, max(1, d // 2)))
+        out += [Task(name, k, reg, iterations, seeds, epsilon2, draws) for k in ks]
+    return out
+
+
+def run_tasks(
+    tasks: Sequence[Task], folder: Path, *, workers: int = 1, say: Callable[[str], None] | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """The rows of all tasks, in their order.  Each task leaves a file in ``folder``, which a second call reads.
+
+    ``say`` receives one line for each task that ends.
+    """
+    found: dict[str, list[dict[str, Any]]] = {"factors": [], "subsamples": []}
+    for task, rows in zip(tasks, _results(tasks, folder, whole_number("workers", workers)), strict=True):
+        for kind, records in found.items():
+            records += rows[kind]
+        if say is not None:
+            say(f"sensitivity: {task.data}, rand-{task.k}")
+    return found
+
+
+def _results(tasks: Sequence[Task], folder: Path, workers: int) -> Iterator[dict[str, Any]]:
+    if workers == 1:
+        yield from (_cached(task, folder) for task in tasks)
+        return
+    # Spawned, because a fork after numerical libraries have started their threads can hang.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_cached, tasks, [folder] * len(tasks))
+
+
+def _cached(task: Task, folder: Path) -> dict[str, Any]:
+    path = folder / f"{Path(task.data).name.replace(':', '-')}-rand-{task.k}.npz"
+    key = {"task": asdict(task), "version": __version__}
+    if path.exists():
+        meta, _ = read_checkpoint(path)
+        if meta["key"] == key:
+            return dict(meta["rows"])
+    rows = task.run()
+    write_checkpoint(path, {"key": key, "rows": rows}, {})
+    return rows
+
+
+def worst_margins(subsamples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By rows for each coordinate: the largest margin that 95 % of the draws need on any data set, and where it was."""
+    out = []
+    for low, high in pairwise((*BANDS, math.inf)):
+        rows = [row for row in subsamples if low <= row["rows_per_coordinate"] < high]
+        if rows:
+            worst = max(rows, key=lambda row: float(row["margin_95"]))
+            kept = {name: worst[name] for name in ("margin_95", "data", "sketch", "fraction")}
+            out.append({"rows_per_coordinate": f"{low} to {high}" if high < math.inf else f"from {low}", **kept})
+    return out
 
 
 def as_records(rows: Sequence[FactorRow] | Sequence[SubsampleRow]) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -34,20 +35,26 @@ class FamilyState:
     """One family at a point: the values F_j, their Cholesky factors, and the Nesterov–Todd scaling.
 
     F, K: F_j = K_j K_jᵀ, shape (n, r, r); Z: multipliers; G: W_j⁻¹ with W_j Z_j W_j = F_j;
-    V, s: F_j⁻¹ = V Vᵀ, Z_j = V Diag(s) Vᵀ, G_j = V Diag(√s) Vᵀ; Lam: Λ, None for ½I;
-    P, P2: H_j G_j H_jᵀ (n, d, d) and Σ_j H_j G_j² H_jᵀ; Rt: R̃.
+    V, s: F_j⁻¹ = V Vᵀ, Z_j = V Diag(s) Vᵀ, G_j = V Diag(√s) Vᵀ; frame: V Diag(s)^{1/4}, so that G_j = frame frameᵀ;
+    Lam: Λ, None for ½I; Hs: the columns of H_j frame_j as rows, shape (n, r, d); P2: Σ_j H_j G_j² H_jᵀ; Rt: R̃.
     """
 
     F: Stack
     Z: Stack
     V: Stack
     s: Matrix
+    frame: Stack
     G: Stack
     Lam: Matrix | None
-    P: Stack
+    Hs: Stack
     P2: Matrix
     Rt: Matrix
     slope: float
+
+    @cached_property
+    def P(self) -> Stack:
+        """P_j = H_j G_j H_jᵀ, shape (n, d, d)."""
+        return np.asarray(self.Hs.transpose(0, 2, 1) @ self.Hs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,20 +161,20 @@ class Model:
             if np.min(s) <= 0.0:
                 return None
             V = V @ U
-        G = (V * np.sqrt(s)[:, None, :]) @ V.transpose(0, 2, 1)
-        HG = family.factors @ G
-        P = HG @ family.factors.transpose(0, 2, 1)
-        columns = HG.transpose(0, 2, 1).reshape(-1, C.shape[0])
+        frame = V * np.sqrt(np.sqrt(s))[:, None, :]
+        G = frame @ frame.transpose(0, 2, 1)
+        columns = (family.factors @ G).transpose(0, 2, 1).reshape(-1, C.shape[0]) if family.e else np.zeros((0, 0))
         slope = family.e * self.program.tau(log_det) / self.program.root if family.e else 0.0
         return FamilyState(
             F=F,
             Z=Z,
             V=V,
             s=s,
+            frame=frame,
             G=G,
             Lam=None if family.B is None else sym(C.T @ family.B @ C),
-            P=P,
-            P2=columns.T @ columns if family.e else np.zeros((0, 0)),
+            Hs=frame.transpose(0, 2, 1) @ family.factors.transpose(0, 2, 1),
+            P2=columns.T @ columns,
             Rt=self.image(family, C, Z),
             slope=slope,
         )

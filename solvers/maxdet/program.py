@@ -25,12 +25,13 @@ D ⪯ L⁻¹, any pattern            D              identity        –         
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap
+from solvers.maps import Matrix, PositiveMap, is_identity
 from solvers.outcome import SolverStats, Status
 from solvers.program import Pattern
 
@@ -67,7 +68,7 @@ class Family:
     @property
     def is_plain(self) -> bool:
         """Whether 𝒬 is the identity."""
-        return isinstance(self.Q, DiagonalPlusScaled) and self.Q.beta == 1.0 and not np.any(self.Q.alpha)
+        return is_identity(self.Q)
 
     def weights(self) -> Matrix:
         """Σ_j 𝒬*(H_j H_jᵀ), the gradient of Σ_j tr F_j of a linear family up to its sign."""
@@ -108,6 +109,36 @@ class MaxDetProgram:
     def tau(self, log_det: float) -> float:
         """τ as a function of log det X."""
         return math.exp((log_det - self.offset) / self.root)
+
+    def largest_scale(self, log_det: float, tops: Sequence[float]) -> float:
+        """The largest t with tX feasible, from log det X and each family's largest eigenvalue of all H_jᵀ𝒬(φ(X))H_j.
+
+        It is the minimum over the families of the root of c + eτ(X) t^{d/root} = t^p top, p the degree.
+        """
+        scale = math.inf
+        for family, top in zip(self.families, tops, strict=True):
+            if top > 0.0:
+                lift = family.e * self.tau(log_det) if family.e else 0.0
+                scale = min(scale, _root(family.c / top, lift / top, family.degree, self.d / self.root))
+        return scale
+
+
+def _root(a: float, b: float, p: int, q: float) -> float:
+    """The positive t with t^p = a + b t^q, from below, for a, b ≥ 0 and p > q > 0."""
+    if b == 0.0:
+        return float(a ** (1.0 / p))
+    if a == 0.0:
+        return float(b ** (1.0 / (p - q)))
+    # At t the larger of the two terms is at least half of t^p, and neither is more than all of it.
+    low = max(a ** (1.0 / p), b ** (1.0 / (p - q)))
+    high = max((2.0 * a) ** (1.0 / p), (2.0 * b) ** (1.0 / (p - q)))
+    for _ in range(60):  # halves the logarithm of a ratio of at most 2^{1/(p−q)} down to rounding
+        middle = math.sqrt(low * high)
+        if middle**p <= a + b * middle**q:
+            low = middle
+        else:
+            high = middle
+    return float(low)
 
 
 @dataclass(frozen=True, eq=False)

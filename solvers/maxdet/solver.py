@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from solvers.base import Settings
 from solvers.maps import Matrix
+from solvers.maxdet.common import agreement
+from solvers.maxdet.cuts import solve_by_cuts, worth_cutting
 from solvers.maxdet.dense import MAX_UNKNOWNS, SMALL, dense_solver, unknowns
 from solvers.maxdet.newton import newton_system, solve_by_cg
 from solvers.maxdet.point import FamilyState, Model, Point, congruence
@@ -23,6 +25,9 @@ from solvers.maxdet.program import Family, MaxDetOutcome, MaxDetProgram, Stack
 from solvers.native.linalg import blas_threads, cholesky, sym
 from solvers.outcome import SolverStats, Status
 from solvers.program import BlockPattern
+
+# A warm start adds this share of the multipliers on the central path to the given ones.
+_CENTRED = 0.3
 
 
 @dataclass(frozen=True)
@@ -80,10 +85,24 @@ def solve_maxdet(program: MaxDetProgram, settings: Settings) -> MaxDetOutcome:
     """Solve; never raises for a numerical failure, which is a status."""
     options = MaxDetOptions.from_extra(settings.extra)
     begin = time.perf_counter()
+    split = agreement(program)
+    if split is not None:
+        inside = _solve(split.program, settings, options, begin)
+        if inside.X is None:
+            return inside
+        return replace(inside, X=split.point(inside.X), duals=(split.duals(inside.duals[0]),))
+    return _solve(program, settings, options, begin)
+
+
+def _solve(program: MaxDetProgram, settings: Settings, options: MaxDetOptions, begin: float) -> MaxDetOutcome:
     model = Model(program)
     largest = max([program.d, *(f.factors.shape[2] for f in program.families)])
     with blas_threads(largest):
-        start = _start(model, options)
+        if worth_cutting(program):
+            cut = _solve_by_cuts(model, settings, options, begin)
+            if cut is not None:
+                return cut
+        start = _start(model, options.start_fraction, _directions(model))
         if start is None:
             stats = SolverStats("native", time.perf_counter() - begin, 0.0, 0)
             return MaxDetOutcome(Status.SOLVER_ERROR, None, (), stats, "no strictly feasible start was found")
@@ -97,6 +116,47 @@ def solve_maxdet(program: MaxDetProgram, settings: Settings) -> MaxDetOutcome:
         extra_stats={"cg_iterations": best.cg_iterations, "gap": (best.upper - best.lower) / program.d},
     )
     return MaxDetOutcome(status, best.point.X, best.point.duals, stats)
+
+
+def _solve_by_cuts(model: Model, settings: Settings, options: MaxDetOptions, begin: float) -> MaxDetOutcome | None:
+    """The outcome of the method of cuts; None when it has no start or gets stuck."""
+
+    def inner(
+        program: MaxDetProgram,
+        limits: Settings,
+        X: Matrix,
+        duals: tuple[Stack, ...] | None,
+        fraction: float,
+    ) -> tuple[Status, Point | None, int, int]:
+        small = Model(program)
+        start = _start(small, fraction, [X])
+        if start is not None and duals is not None:
+            start = _with_duals(small, start, duals) or start
+        if start is None:
+            return Status.SOLVER_ERROR, None, 0, 0
+        best = _Best(start, start.log_det, small.upper_bound(start))
+        status = _iterate(small, start, best, limits, options, time.perf_counter())
+        return status, best.point, best.iterations, best.cg_iterations
+
+    for direction in _directions(model):
+        if not 0.0 < _largest_scale(model, direction) < math.inf:
+            continue
+        status, found = solve_by_cuts(model.program, settings, direction, inner, begin)
+        if not found.duals or status is Status.INACCURATE:
+            continue  # the rounds got stuck: the whole program is dearer but does not depend on them
+        stats = SolverStats(
+            "native",
+            solve_time=time.perf_counter() - begin,
+            setup_time=0.0,
+            num_iters=found.iterations,
+            extra_stats={
+                "cg_iterations": found.cg_iterations,
+                "gap": (found.upper - found.lower) / model.program.d,
+                "rounds": found.rounds,
+            },
+        )
+        return MaxDetOutcome(status, found.X, found.duals, stats)
+    return None
 
 
 def _iterate(model: Model, p: Point, best: _Best, settings: Settings, options: MaxDetOptions, begin: float) -> Status:
@@ -182,7 +242,7 @@ def _linear_solver(
         dense = dense_solver(model, p)
         if dense is not None:
             return dense
-    system = newton_system(model, p)
+    system = newton_system(model, p, best.slow)
     # A residual ρ of the Newton system weakens the bound by about ρ²/2, which must stay below the gap.
     gap = min(1.0, max(best.upper - best.lower, settings.tol * model.program.d)) / model.program.d
     accuracy = min(options.cg_accuracy, 0.1 * math.sqrt(gap))
@@ -276,10 +336,10 @@ def congruence_each(V: Stack, M: Stack) -> Stack:
     return sym(V.transpose(0, 2, 1) @ M @ V)
 
 
-def _start(model: Model, options: MaxDetOptions) -> Point | None:
+def _start(model: Model, fraction: float, directions: list[Matrix]) -> Point | None:
     """A strictly feasible multiple of a good direction with multipliers Z_j = μF_j⁻¹ of the right size."""
-    for direction in _directions(model):
-        scale = options.start_fraction * _largest_scale(model, direction)
+    for direction in directions:
+        scale = fraction * _largest_scale(model, direction)
         if not (0.0 < scale < math.inf):
             continue
         p = model.point(scale * direction, None)
@@ -292,6 +352,16 @@ def _start(model: Model, options: MaxDetOptions) -> Point | None:
         # With Z_j = μF_j⁻¹ the dual residual I − μQ is smallest in trace for μ = d/tr Q.
         return model.point(p.X, None, model.program.d / Q if Q > 0.0 else 1.0)
     return None
+
+
+def _with_duals(model: Model, p: Point, duals: tuple[Stack, ...]) -> Point | None:
+    """The point with the given multipliers of the first families, made regular by a share of Z_j = μF_j⁻¹."""
+    warm = [*duals, *(0.0 * Z for Z in p.duals[len(duals) :])]
+    # μ of the given multipliers at this point; the share of the centred ones is small where they are well inside.
+    mu = sum(float(np.sum(Z * s.F)) for Z, s in zip(warm, p.states, strict=True)) / model.program.total_size
+    return model.point(
+        p.X, tuple(Z + (_CENTRED * mu) * (s.V @ s.V.transpose(0, 2, 1)) for Z, s in zip(warm, p.states, strict=True))
+    )
 
 
 def _directions(model: Model) -> list[Matrix]:
@@ -319,22 +389,13 @@ def _directions(model: Model) -> list[Matrix]:
 
 
 def _largest_scale(model: Model, X: Matrix) -> float:
-    """The largest t with tX feasible: the minimum over the families of c = t^p ℓ or eτ(X) t^{d/root} = t^p ℓ."""
+    """The largest t with tX feasible; 0 when X is not positive definite."""
     program = model.program
     basis = model.basis(X)
     if basis is None:
         return 0.0
-    tau = program.tau(basis[1])
-    scale = math.inf
+    tops = []
     for family in program.families:
         M = X if family.B is None else X @ family.B @ X
-        top = float(np.linalg.eigvalsh(congruence(family.factors, family.Q.apply(sym(M))))[:, -1].max())
-        if top <= 0.0:
-            continue
-        # With both c and e, half of each is enough of a start.
-        share = 1.0 if family.c == 0.0 or family.e == 0.0 else 0.5
-        bounds = [(share * family.c / top) ** (1.0 / family.degree)] if family.c else []
-        if family.e:
-            bounds.append((share * family.e * tau / top) ** (1.0 / (family.degree - program.d / program.root)))
-        scale = min(scale, max(bounds))
-    return scale
+        tops.append(float(np.linalg.eigvalsh(congruence(family.factors, family.Q.apply(sym(M))))[:, -1].max()))
+    return program.largest_scale(basis[1], tops)

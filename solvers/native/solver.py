@@ -21,7 +21,7 @@ from solvers.native.linalg import blas_threads, cholesky, eigh, sym
 from solvers.native.model import Model, P
 from solvers.native.point import Point
 from solvers.native.settings import NativeOptions
-from solvers.native.starts import full_start, warm_full_start, warm_general_start
+from solvers.native.starts import Start, boundary_start, full_start, inside, warm_full_start, warm_general_start
 from solvers.outcome import Outcome, SolverStats, Status
 from solvers.program import Constraint, LogDetProgram, ScaledPattern
 
@@ -144,14 +144,15 @@ class NativeSolver(Solver):
                         "closed form",
                     )
         model = FullModel.of(B, Q)
-        start = None if settings.warm_start is None else warm_full_start(model, *settings.warm_start)
-        warm = start is not None
+        start: Point | Start | None = None
+        if settings.warm_start is not None:
+            start = warm_full_start(model, *settings.warm_start)
         if start is None:
-            start = full_start(model, options.start_fraction, candidates)
-        if start is None:
-            return _failure("no strictly feasible start: B is not numerically positive definite")
+            start = boundary_start(B, Q, candidates)
         setup = time.perf_counter() - began
-        report = _iterate_full(model, start, warm, settings, options, limits, upper)
+        report = _iterate_full(model, start, settings, options, limits, upper)
+        if report.D is None:
+            return report
         restarted = False
         if report.status is Status.INACCURATE and not report.statistics["gap"] <= _FAR * settings.tol:
             # Broken down far from the optimum: once more from deeper inside, with plain and careful steps.
@@ -220,30 +221,42 @@ def _failure(message: str) -> Report:
 
 def _iterate_full(
     model: FullModel,
-    start: Point,
-    warm: bool,
+    start: Point | Start,
     settings: Settings,
     options: NativeOptions,
     limits: Limits,
     upper: float,
 ) -> Report:
-    """Dense Newton systems where they are faster; after a breakdown of those, and for larger sizes, the iteration."""
-    if not small.applies(model.Q):
-        return _iterate(model, start, settings, options, limits, upper)
-    progress: Progress[small.SmallPoint] = Progress(upper=upper)
-    dense = small.SmallIteration(model.B, model.Q, options, settings.tol, progress)
-    first = dense.start(start, warm)
+    """Dense Newton systems where they are faster; after a breakdown of those, and for larger sizes, the iteration.
+
+    ``start`` is a warm start, or a stepsize on the boundary from which each method moves inside as it likes.
+    """
+    dense = None
+    if small.applies(model.Q):
+        progress: Progress[small.SmallPoint] = Progress(upper=upper)
+        dense = _run_small(small.SmallIteration(model.B, model.Q, options, settings.tol, progress), start, limits)
+        if dense is not None and dense.status is not Status.INACCURATE:
+            return dense
+        upper = progress.upper
+    first = inside(model, start, options.start_fraction) if isinstance(start, Start) else start
     if first is None:
-        return _iterate(model, start, settings, options, limits, upper)
-    report = _run(lambda: dense.run(first, limits.max_iters, limits.deadline, limits.log), progress, model.d)
-    if report.status is not Status.INACCURATE:
-        return report
-    left = replace(limits, max_iters=limits.max_iters - report.steps)
-    second = _iterate(model, start, settings, options, left, progress.upper)
+        return dense or _failure("no strictly feasible start: B is not numerically positive definite")
+    if dense is None:
+        return _iterate(model, first, settings, options, limits, upper)
+    left = replace(limits, max_iters=limits.max_iters - dense.steps)
+    second = _iterate(model, first, settings, options, left, upper)
     if second.D is None:
-        return report
-    best = second if second.statistics["gap"] < report.statistics["gap"] else report
-    return replace(best, status=second.status, steps=report.steps + second.steps)
+        return dense
+    best = second if second.statistics["gap"] < dense.statistics["gap"] else dense
+    return replace(best, status=second.status, steps=dense.steps + second.steps)
+
+
+def _run_small(dense: small.SmallIteration, start: Point | Start, limits: Limits) -> Report | None:
+    """What the dense Newton systems find, or None when they do not get to a first point."""
+    first = dense.point(start.D, start.Z) if isinstance(start, Point) else dense.start(start.D)
+    if first is None:
+        return None
+    return _run(lambda: dense.run(first, limits.max_iters, limits.deadline, limits.log), dense.progress, dense.d)
 
 
 def _iterate(
@@ -264,7 +277,7 @@ def _run(run: Callable[[], Status], progress: Progress[P], d: int) -> Report:
     best = progress.best
     if best is None:
         return _failure("stopped before the first point was evaluated")
-    duals = best.bounds.dual_scale * best.point.Z
+    duals = best.bounds.dual_scale * sym(best.point.Z)
     statistics = {
         "correctors": progress.correctors,
         "cg_iterations": progress.counters.cg_iterations,
@@ -274,7 +287,7 @@ def _run(run: Callable[[], Status], progress: Progress[P], d: int) -> Report:
         "gap": best.bounds.width / d,
     }
     stack = (duals,) if duals.ndim == 2 else tuple(duals)
-    return Report(status, best.bounds.scale * best.point.D, stack, progress.steps, statistics)
+    return Report(status, best.bounds.scale * sym(best.point.D), stack, progress.steps, statistics)
 
 
 def _multiple_of_inverse(B: Matrix, beta: float) -> Report | None:
