@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from solvers.maxdet import Family, MaxDetProgram, solve_maxdet, solve_with_cvxpy
 from solvers.maxdet.common import agreement
 from solvers.maxdet.cuts import worth_cutting
 from solvers.maxdet.dense import dense_solver
-from solvers.maxdet.newton import newton_system, solve_by_cg
+from solvers.maxdet.newton import OutOfTime, newton_system, solve_by_cg
 from solvers.maxdet.pairs import active_pairs
 from solvers.maxdet.point import Model
 from solvers.outcome import Status
@@ -132,6 +134,19 @@ def test_factorisation_and_conjugate_gradients_agree(
     assert dense is not None
     Y, _ = solve_by_cg(newton_system(model, p), rhs, 1e-10, 500)
     np.testing.assert_allclose(dense(rhs), Y, rtol=1e-5, atol=1e-7 * np.abs(Y).max())
+    with pytest.raises(OutOfTime):
+        solve_by_cg(newton_system(model, p), rhs, 1e-10, 500, deadline=0.0)
+
+
+def test_a_time_limit_ends_inside_a_linear_solve() -> None:
+    """The whole solve takes seconds; a limit of 0.2 s returns a feasible point soon after."""
+    program = _program("linear", RandK(60, 1), _clients(60, 4), 1.0, 0.0)
+    began = time.perf_counter()
+    stopped = solve_maxdet(program, Settings(tol=1e-12, time_limit=0.2))
+    # Far more than one step takes on a busy machine, far less than a solve to this tolerance.
+    assert time.perf_counter() - began < 10.0
+    assert stopped.status is Status.USER_LIMIT
+    assert stopped.X is not None
 
 
 def test_large_problems_take_the_iterative_path() -> None:

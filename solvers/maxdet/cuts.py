@@ -16,7 +16,7 @@ The case X ⪯ L_j⁻¹ of a plain linear family is left whole: there the active
 relaxation leaves many others, and the rounds cost more than the steps of the whole program.
 
 *Bounded relaxations.*  V = 𝒬(φ(X)) ⪰ 0 with H_jᵀVH_j ⪯ cI for all j, that is V^½L_jV^½ ⪯ cI with L_j = H_jH_jᵀ, has
-V^½L̄V^½ ⪯ cI for the mean L̄ of the L_j.  A relaxation carries the weaker V^½L̄V^½ ⪯ 4cI: it never decides, so its
+V^½L̄V^½ ⪯ cI for the mean L̄ of the L_j.  A relaxation carries the weaker V^½L̄V^½ ⪯ 1.1cI: it never decides, so its
 multiplier is dropped, and it bounds the relaxation whenever the mean of the constraints bounds the program.
 """
 

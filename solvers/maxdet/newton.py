@@ -15,6 +15,8 @@ which unlike the Woodbury formula does not cancel.  Conjugate gradients see what
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -169,8 +171,14 @@ def _pairs(strength: Matrix) -> list[tuple[int, int, int]]:
     return [(j, a, b) for _, j, a, b in found[:_MAX_PAIRS]]
 
 
-def solve_by_cg(system: NewtonSystem, rhs: Matrix, tolerance: float, max_iterations: int) -> tuple[Matrix, int]:
-    """Y with ‖𝓗(Y) − rhs‖ ≤ tolerance·‖rhs‖, and the iterations taken."""
+class OutOfTime(Exception):
+    """The deadline passed inside a linear solve."""
+
+
+def solve_by_cg(
+    system: NewtonSystem, rhs: Matrix, tolerance: float, max_iterations: int, deadline: float = math.inf
+) -> tuple[Matrix, int]:
+    """Y with ‖𝓗(Y) − rhs‖ ≤ tolerance·‖rhs‖, and the iterations taken; raises :class:`OutOfTime` at the deadline."""
     Y = np.zeros_like(rhs)
     residual = rhs.copy()
     z = system.precondition(residual)
@@ -179,6 +187,8 @@ def solve_by_cg(system: NewtonSystem, rhs: Matrix, tolerance: float, max_iterati
     goal = tolerance * float(np.linalg.norm(rhs))
     k = 0
     while k < max_iterations and float(np.linalg.norm(residual)) > goal:
+        if time.perf_counter() > deadline:
+            raise OutOfTime
         image = system.apply(direction)
         curvature = float(np.sum(direction * image))
         if not curvature > 0.0:  # rounding has the last word; the best point so far is kept

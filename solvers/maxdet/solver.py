@@ -19,7 +19,7 @@ from solvers.maps import Matrix
 from solvers.maxdet.common import agreement
 from solvers.maxdet.cuts import solve_by_cuts, worth_cutting
 from solvers.maxdet.dense import MAX_UNKNOWNS, SMALL, dense_solver, unknowns
-from solvers.maxdet.newton import newton_system, solve_by_cg
+from solvers.maxdet.newton import OutOfTime, newton_system, solve_by_cg
 from solvers.maxdet.point import FamilyState, Model, Point, congruence
 from solvers.maxdet.program import Family, MaxDetOutcome, MaxDetProgram, Stack
 from solvers.native.linalg import blas_threads, cholesky, sym
@@ -79,6 +79,7 @@ class _Best:
     cg_iterations: int = 0
     stalled: int = 0
     slow: bool = False
+    deadline: float = math.inf
 
 
 def solve_maxdet(program: MaxDetProgram, settings: Settings) -> MaxDetOutcome:
@@ -162,11 +163,10 @@ def _solve_by_cuts(model: Model, settings: Settings, options: MaxDetOptions, beg
 def _iterate(model: Model, p: Point, best: _Best, settings: Settings, options: MaxDetOptions, begin: float) -> Status:
     d = model.program.d
     limit = settings.max_iters if settings.max_iters is not None else options.max_iters
+    best.deadline = math.inf if settings.time_limit is None else begin + settings.time_limit
     try:
         while best.upper - best.lower > options.target_margin * settings.tol * d:
-            if best.iterations >= limit or (
-                settings.time_limit is not None and time.perf_counter() - begin > settings.time_limit
-            ):
+            if best.iterations >= limit or time.perf_counter() > best.deadline:
                 return Status.USER_LIMIT
             if best.stalled >= options.stall_limit:
                 return Status.INACCURATE
@@ -179,6 +179,8 @@ def _iterate(model: Model, p: Point, best: _Best, settings: Settings, options: M
             if settings.verbose:
                 gap = (best.upper - best.lower) / d
                 print(f"{best.iterations:4d}  gap {gap:9.2e}  μ {_mu(model, p):8.1e}  step {length:.3f}")
+    except OutOfTime:
+        return Status.USER_LIMIT
     except KeyboardInterrupt:
         return Status.INTERRUPTED
     return Status.OPTIMAL
@@ -248,7 +250,7 @@ def _linear_solver(
     accuracy = min(options.cg_accuracy, 0.1 * math.sqrt(gap))
 
     def solve(rhs: Matrix) -> Matrix:
-        Y, iterations = solve_by_cg(system, rhs, accuracy, options.max_cg)
+        Y, iterations = solve_by_cg(system, rhs, accuracy, options.max_cg, best.deadline)
         best.cg_iterations += iterations
         best.slow = best.slow or iterations > options.slow_cg
         return Y
