@@ -63,7 +63,7 @@ def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, colu
         axis.set(xscale="log", yscale="log", title=f"{dataset}, {variant}")
         axis.title.set_fontsize(10)
         axis.grid(True, which="major", linewidth=0.4, alpha=0.5)
-        axis.tick_params(labelsize=8)
+        axis.tick_params(which="both", labelsize=8)
     for axis in axes.flat[len(groups) :]:
         axis.set_visible(False)
     for axis in axes[:, 0]:
@@ -139,7 +139,7 @@ def bar_savings(records: Sequence[dict[str, Any]], path: Path) -> Path:
         axis.bar_label(bars, labels=[f"{h:.2f}" if h else "" for h in heights], fontsize=8, padding=1)
     axis.axhline(1.0, color="black", linewidth=0.8)
     axis.set_xticks(range(len(names)), names)
-    axis.tick_params(labelsize=8)
+    axis.tick_params(which="both", labelsize=8)
     axis.set_ylabel("iterations, paper's best / optimal D", fontsize=9)
     axis.margins(y=0.1)
     axis.legend(fontsize=8, frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))

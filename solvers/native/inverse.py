@@ -21,7 +21,7 @@ Array = NDArray[Any]  # float64, or float32 where a direction is enough
 Interval = tuple[float, float]
 
 # The Chebyshev error that is left of the dual residual by one Newton step, and the largest degree spent on it.
-_POLYNOMIAL_ERROR = 0.2
+_POLYNOMIAL_ERROR = 0.4
 _MAX_DEGREE = 8
 _LANCZOS_STEPS = 5
 _MAX_LANCZOS_STEPS = 16
