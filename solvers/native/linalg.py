@@ -126,9 +126,9 @@ def congruence_diagonal(A: Array, M: Array) -> Array:
 
 def half_triangle(M: Array) -> Array:
     """T whose upper triangle has T + Tᵀ = M for a symmetric M; what lies below the diagonal is not to be read."""
-    T = np.array(M, order="C").T
-    np.einsum("ii->i", T)[:] *= 0.5
-    return T
+    T = np.array(M, order="C")
+    T.reshape(-1)[:: len(T) + 1] *= 0.5
+    return T.T
 
 
 def upper_product(T: Array, A: Array, right: bool = False) -> Array:

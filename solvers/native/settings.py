@@ -28,7 +28,7 @@ class NativeOptions:
     max_iters: steps when the settings give no limit; a healthy solve takes 8 to 25.
     """
 
-    start_fraction: float = 0.9
+    start_fraction: float = 0.95
     target_margin: float = 0.8
     step_fraction: float = 0.97
     corrector_below: float = 0.75
