@@ -118,11 +118,9 @@ def newton_system(
     inverse = chebyshev_inverse(K, J, known=known)
     T = np.multiply.outer(t[:r], t).astype(dtype)
     diagonal = schur_diagonal(lam2, J, V, r, beta) + dtype(DIAGONAL_FLOOR)
-    weights = np.ones((r, d), dtype)
-    weights[:, r:] = 2.0
     full = Jacobian(Q, C, E, V, lam2, d)
     active = full if r == d else replace(full, r=r)
-    schur = SchurComplement(active, inverse, T, 1.0 / (diagonal + T), weights)
+    schur = SchurComplement(active, inverse, T, 1.0 / (diagonal + T))
     slack = np.multiply.outer(t[r:], t[r:])
     slack += 0.1  # a typical diagonal of F′K⁻¹F′*; T is above 3 here, so a guess is enough
     counters.products += 10.0

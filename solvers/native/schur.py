@@ -152,7 +152,6 @@ class SchurComplement:
     inverse: ChebyshevInverse
     T: Array
     preconditioner: Array
-    weights: Array
     images: Images | None = None
 
     def __call__(self, Y: Array) -> Array:
@@ -165,7 +164,11 @@ class SchurComplement:
         return out
 
     def inner(self, Y: Array, Y2: Array) -> float:
-        return float(np.vdot(Y, self.weights * Y2))
+        """⟨Ẑ, Ẑ′⟩ = 2⟨Y, Y′⟩ minus what the r×r part counts too much."""
+        r = self.jacobian.r
+        if Y.shape[1] == r:
+            return float(np.vdot(Y, Y2))
+        return 2.0 * float(np.vdot(Y, Y2)) - float(np.vdot(Y[:, :r], Y2[:, :r]))
 
 
 def effective_beta(Q: PositiveMap) -> float:
