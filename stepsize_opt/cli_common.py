@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -132,7 +133,7 @@ def key_value_table(title: str, rows: list[tuple[str, str]]) -> Table:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in rows:
-        table.add_row(name, value)
+        table.add_row(name, escape(value))
     return table
 
 

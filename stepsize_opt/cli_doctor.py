@@ -10,6 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from solvers.registry import available_solvers
@@ -90,7 +91,7 @@ def _doctor(args: argparse.Namespace) -> int:
     table.add_column("runs")
     table.add_column("why not", overflow="fold")
     for entry in report["solvers"]:
-        table.add_row(entry["name"], "yes" if entry["available"] else "no", entry["reason"] or "")
+        table.add_row(entry["name"], "yes" if entry["available"] else "no", escape(entry["reason"] or ""))
     console.print(table)
     table = Table(title="packages")
     table.add_column("name")

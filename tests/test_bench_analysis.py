@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,12 @@ class TestWords:
     def test_ragged_tables_are_refused(self) -> None:
         with pytest.raises(ValueError, match="expected 2"):
             TextTable("t", ("a", "b"), (("1",),))
+
+    def test_brackets_are_text(self) -> None:
+        console = Console(record=True, width=80, file=StringIO())
+        console.print(TextTable("t", ("solver", "why"), (("copt", "install x[copt]"),), "note [a]").rich())
+        text = console.export_text()
+        assert "x[copt]" in text and "note [a]" in text
 
     def test_figures(self, tmp_path) -> None:
         assert len(draw_all(made_up(), tmp_path)) == 3

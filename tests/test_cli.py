@@ -11,6 +11,7 @@ import pytest
 from reference_problems import random_smoothness
 from scipy import io, sparse
 
+from solvers.registry import Availability
 from stepsize_opt import RandK, StepsizeResult, optimal_stepsize
 from stepsize_opt.cli import main
 
@@ -147,6 +148,14 @@ def test_compare(matrix: str, capsys) -> None:
     assert "γ L⁻¹" in capsys.readouterr().out
     assert main(["compare", matrix, "--sketch", "randk:2", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 6
+
+
+def test_doctor_shows_the_extra_to_install(capsys, monkeypatch) -> None:
+    """Square brackets are text, not markup."""
+    missing = Availability("copt", "not installed: pip install 'stepsize-opt[copt]'")
+    monkeypatch.setattr("stepsize_opt.cli_doctor.available_solvers", lambda: (missing,))
+    assert main(["doctor"]) == 0
+    assert "stepsize-opt[copt]" in capsys.readouterr().out
 
 
 def test_doctor(capsys) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.markup import escape
 from rich.table import Table
 
 from validation.bench_analysis import absent, competitors, default_grid, formulations, standings
@@ -30,13 +31,13 @@ class TextTable:
                 raise ValueError(msg)
 
     def rich(self) -> Table:
-        table = Table(title=self.title, caption=self.note or None)
+        table = Table(title=self.title, caption=escape(self.note) or None)
         for i, name in enumerate(self.columns):
             # Numbers stay on one line; a reason in words may take several, so that it does not squeeze the numbers.
             words = any(len(row[i]) > 24 for row in self.rows)
             table.add_column(name, justify="right" if i else "left", no_wrap=not words, overflow="fold")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(escape, row))
         return table
 
     def markdown(self) -> str:
