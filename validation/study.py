@@ -33,9 +33,9 @@ from validation.rates import check_distributed_rate, check_rate
 from validation.record import Run
 from validation.runner import run
 
-# Entries of all the clients' matrices together in (c): beyond this (w1a, d = 300, with 30 clients) the certified full D
-# takes longer than the default time limit of a solve.
-_CLIENT_ENTRIES = 2_000_000
+# Entries of all the clients' matrices together in (c): beyond this (w1a, d = 300, with 100 clients) a solve takes
+# longer than the default time limit.
+_CLIENT_ENTRIES = 3_000_000
 
 
 @dataclass(frozen=True)
