@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_problems import rand_k
 from numpy.typing import NDArray
 
 from solvers.base import Settings
@@ -16,11 +17,6 @@ from solvers.native.linalg import sym
 from solvers.program import LogDetProgram
 
 Matrix = NDArray[np.float64]
-
-
-def rand_k(d: int, k: int) -> DiagonalPlusScaled:
-    beta = d * (k - 1) / (k * (d - 1)) if d > 1 else 1.0
-    return DiagonalPlusScaled(np.full(d, d / k - beta), beta)
 
 
 def correlation(d: int, seed: int) -> Matrix:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from native_problems import rand_k
 from numpy.typing import NDArray
 
 from solvers.maps import CongruenceSum, DiagonalPlusScaled, Hadamard, Layered, PositiveMap, ScaledPlusTrace
@@ -46,11 +47,6 @@ def spd(d: int, seed: int, condition: float = 50.0) -> Matrix:
 
 def symmetric(d: int, seed: int) -> Matrix:
     return sym(np.random.default_rng(seed).standard_normal((d, d)))
-
-
-def rand_k(d: int, k: int) -> DiagonalPlusScaled:
-    beta = d * (k - 1) / (k * (d - 1)) if d > 1 else 1.0
-    return DiagonalPlusScaled(np.full(d, d / k - beta), beta)
 
 
 def maps(d: int) -> dict[str, PositiveMap]:

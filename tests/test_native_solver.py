@@ -10,44 +10,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_problems import all_maps, rand_k, spectrum
 from numpy.typing import NDArray
 
 import solvers.native.iteration as iteration_module
 from solvers.base import Settings, UnsupportedProgram
-from solvers.maps import CongruenceSum, DiagonalPlusScaled, Hadamard, Layered, PositiveMap, ScaledPlusTrace
+from solvers.maps import DiagonalPlusScaled, Hadamard, PositiveMap
 from solvers.native import NativeSolver
 from solvers.native.linalg import sym
 from solvers.outcome import Outcome, Status
 from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern, ScaledPattern
 
 Matrix = NDArray[np.float64]
-
-
-def rand_k(d: int, k: int) -> DiagonalPlusScaled:
-    beta = d * (k - 1) / (k * (d - 1)) if d > 1 else 1.0
-    return DiagonalPlusScaled(np.full(d, d / k - beta), beta)
-
-
-def spectrum(d: int, condition: float, seed: int = 0) -> Matrix:
-    """A random matrix with a log-spaced spectrum, scaled to a unit diagonal."""
-    Q, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))
-    B = (Q * np.geomspace(1.0, 1.0 / condition, d)) @ Q.T
-    s = 1.0 / np.sqrt(np.diagonal(B))
-    return sym(B * np.multiply.outer(s, s))
-
-
-def all_maps(d: int, seed: int = 3) -> dict[str, PositiveMap]:
-    rng = np.random.default_rng(seed)
-    draws = rng.uniform(0.1, 2.0, (d + 1, d))
-    return {
-        "rand-1": rand_k(d, 1),
-        "rand-k": rand_k(d, max(1, d // 2)),
-        "independent": DiagonalPlusScaled(1.0 / rng.uniform(0.1, 0.9, d) - 1.0, 1.0),
-        "hadamard": Hadamard(draws.T @ draws / (d + 1)),
-        "congruence": CongruenceSum(np.full(3, 1.0 / 3.0), 0.4 * rng.standard_normal((3, d, d)) + np.eye(d)),
-        "gaussian": ScaledPlusTrace(d, 1.5, 0.5),
-        "layered": Layered((rand_k(2, 1), ScaledPlusTrace(d - 2, 1.5, 0.5))),
-    }
 
 
 def solve(B: Matrix, Q: PositiveMap, pattern: Pattern | None = None, **options: Any) -> Outcome:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap
 from solvers.native.inverse import Interval
 from solvers.native.linalg import (
     SIZE_FOR_LANCZOS,
+    Array,
     add_to_diagonal,
     cholesky,
     congruence_diagonal,
@@ -36,9 +36,6 @@ from solvers.native.newton import Counters, NewtonSystem, newton_system
 from solvers.native.point import Bounds, Point
 from solvers.native.scaling import Scaling
 from solvers.native.schur import effective_beta
-
-Array = NDArray[Any]
-
 
 # Products with C and C⁻¹ in single precision lose this factor of 6·10⁻⁸: 10⁻⁵ is left, a thousandth of the smallest μ
 # for which they are used.
@@ -149,7 +146,7 @@ class FullModel:
         C_inverse = U.T @ lower_solve(K, p.C_inverse)
         return self._assemble(p.C @ KU, C_inverse, lam, p.log_det + log_det_from_cholesky(K), half.T @ half)
 
-    def _doubled(self, C: Matrix, K: Matrix, L: Matrix) -> Point | None:
+    def _doubled(self, C: Matrix, K: Matrix, L: Matrix) -> Point:
         """The point D = CKKᵀCᵀ, Z̃ = LLᵀ with all that depends on them computed anew.
 
         Any C and any Z̃ ≻ 0 make a point, so their rounding to single precision does not matter from here on.

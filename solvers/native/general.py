@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from solvers.maps import Matrix, block_slices
 from solvers.native.cg import conjugate_gradients
 from solvers.native.inverse import ChebyshevInverse, Interval, chebyshev_inverse
 from solvers.native.linalg import (
+    Array,
     add_to_diagonal,
     cholesky,
     eigh,
@@ -38,8 +38,6 @@ from solvers.native.point import Bounds
 from solvers.native.scaling import Scaling
 from solvers.native.schur import effective_beta
 from solvers.program import Constraint, LogDetProgram
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,12 +12,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]  # float64, or float32 where a direction is enough
+from solvers.native.linalg import Array
+
 Interval = tuple[float, float]
 
 # The Chebyshev error that is left of the dual residual by one Newton step, and the largest degree spent on it.

@@ -19,7 +19,8 @@ from typing import Any, Generic
 import numpy as np
 
 from solvers.native.inverse import Interval
-from solvers.native.model import Array, Model, P, System
+from solvers.native.linalg import Array
+from solvers.native.model import Model, P, System
 from solvers.native.newton import Counters, Direction
 from solvers.native.point import Bounds
 from solvers.native.scaling import Scaling, nesterov_todd

@@ -17,7 +17,7 @@ from threadpoolctl import ThreadpoolController
 
 from solvers.maps import Matrix, Vector
 
-Array = NDArray[Any]  # float32 or float64
+Array = NDArray[Any]  # float64, or float32 where that is enough: directions, and points far from the optimum
 
 # Below this size a second BLAS thread brings little, and on a busy machine it costs up to ten times the run time.
 _SIZE_FOR_THREADS = 600

@@ -10,15 +10,13 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from solvers.maps import Matrix
 from solvers.native.inverse import ChebyshevInverse, Interval
+from solvers.native.linalg import Array
 from solvers.native.newton import Counters, Direction
 from solvers.native.point import Bounds
 from solvers.native.scaling import Scaling
-
-Array = NDArray[Any]  # float64, or float32 where a direction is enough
 
 
 class AnyPoint(Protocol):

@@ -13,17 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from solvers.maps import PositiveMap
 from solvers.native.cg import conjugate_gradients
 from solvers.native.inverse import ChebyshevInverse, Curvature, Interval, chebyshev_inverse
-from solvers.native.linalg import sym
+from solvers.native.linalg import Array, sym
 from solvers.native.point import Point
 from solvers.native.scaling import Scaling
 from solvers.native.schur import Gram, Images, Jacobian, SchurComplement, schur_diagonal
-
-Array = NDArray[Any]
 
 # Slack directions have T_ij = tᵢtⱼ above this square while the rest of the Schur complement is below 1.
 _SLACK = 3.0**0.5

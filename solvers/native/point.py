@@ -15,12 +15,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from solvers.maps import Matrix
-from solvers.native.linalg import sym
-
-Array = NDArray[Any]  # float64, or float32 while the point is far from the optimum
+from solvers.native.linalg import Array, sym
 
 
 @dataclass(frozen=True, eq=False)

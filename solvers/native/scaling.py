@@ -12,14 +12,10 @@ constraint is active in both directions, large where it is slack in both.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from solvers.native.linalg import cholesky, eigh, lower_congruence, lower_product, sym
-
-Array = NDArray[Any]  # in the precision of the pair
+from solvers.native.linalg import Array, cholesky, eigh, lower_congruence, lower_product, sym
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,16 +22,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from solvers.maps import DiagonalPlusScaled, PositiveMap
 from solvers.native.inverse import ChebyshevInverse
-from solvers.native.linalg import congruence_diagonal, half_triangle, upper_product
-
-Array = NDArray[Any]
+from solvers.native.linalg import Array, congruence_diagonal, half_triangle, upper_product
 
 
 @dataclass(frozen=True, eq=False)
