@@ -44,6 +44,7 @@ from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern
 from stepsize_opt.evaluation import Evaluation, shifted_matrix
 from stepsize_opt.verified import (
     UNIT,
+    Approximate,
     Enclosed,
     Pair,
     gamma,
@@ -135,18 +136,19 @@ def upper_bound(at: Evaluation, duals: Sequence[Matrix]) -> float:
     """
     program, D = at.program, at.D
     d = program.d
-    terms: list[Pair] = []  # of Q
+    exact = at.arithmetic.exact
+    terms: list[Approximate] = []  # of Q
     linear = 0.0
     for con, M, half, dual in zip(program.constraints, at.quadratic, at.halves, duals, strict=True):
         Z = _proved_psd(dual)
         if Z is None:
             continue  # a zero multiplier is a valid one
         if con.a != 0.0:
-            terms.append(-Pair.exact(Z) if con.a == 1.0 else Pair.exact(Z).scaled(-con.a))
+            terms.append(-exact(Z) if con.a == 1.0 else exact(Z).scaled(-con.a))
         if con.C is not None:
             linear += inner_from_above(Pair.exact(Z).rounded(), Pair.exact(con.C).rounded())
         if con.E is not None and con.c != 0.0:
-            terms.append(-_determinant_tangent(con, Z, D))
+            terms.append(-_determinant_tangent(con, Z, D, at.arithmetic))
         if con.Q is not None and half is not None and M is not None:
             if con.B_slack is not None:
                 # A smaller B has a larger feasible set: the lower end of a rounded B gives the valid bound, and its
@@ -155,7 +157,7 @@ def upper_bound(at: Evaluation, duals: Sequence[Matrix]) -> float:
                 if proved_cholesky(B) is None:
                     return math.inf
                 half = at.half(B)
-            R = adjoint_below(con.Q, Z)
+            R = adjoint_below(con.Q, Z, at.arithmetic)
             tangent = R @ half
             terms += [tangent, tangent.T]
             linear += inner_from_above(R.rounded(), M)
@@ -185,7 +187,7 @@ def inverse_bound(program: LogDetProgram) -> float:
     return best
 
 
-def _determinant_tangent(con: Constraint, Z: Matrix, D: Matrix) -> Pair:
+def _determinant_tangent(con: Constraint, Z: Matrix, D: Matrix, arithmetic: type[Approximate]) -> Approximate:
     """c⟨Z, E⟩(τ̂/d) D̂⁻¹ with the factor from above; the residual of a computed inverse bounds its error."""
     d = D.shape[0]
     E = con.E if con.E is not None else np.zeros_like(D)
@@ -196,14 +198,14 @@ def _determinant_tangent(con: Constraint, Z: Matrix, D: Matrix) -> Pair:
     defect = np.abs(np.eye(d) - residual.value) + residual.error + UNIT
     norm = float(np.max(np.sum(defect, axis=1)))
     if above is None or norm >= 0.5:
-        return Pair(X, error=np.full_like(X, math.inf))  # proves nothing
+        return arithmetic.enclosing(X, np.full_like(X, math.inf))  # proves nothing
     tau = math.exp(above / d) * (1.0 + 8.0 * UNIT)
     exact = Pair.exact(Z).rounded(), Pair.exact(E).rounded()
     weight = con.c * inner_from_above(*exact) * tau / d * (1.0 + 8.0 * UNIT)
     # D⁻¹ = (I − H)⁻¹X with |H| ≤ defect, so |D⁻¹ − X| ≤ |H||X| + |H|²|X|/(1 − ‖H‖) entrywise by rows.
     column = np.max(np.abs(X), axis=0, keepdims=True)
     error = defect @ np.abs(X) + (np.sum(defect, axis=1, keepdims=True) * norm / (1.0 - norm)) @ column
-    return Pair(X, error=2.0 * error).scaled(weight)
+    return arithmetic.enclosing(X, 2.0 * error).scaled(weight)
 
 
 def log_det_conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
@@ -232,8 +234,9 @@ def certify_point(
 ) -> Certificate:
     """The certificate of a stepsize: feasible or not, margin, log det, and an upper bound from the multipliers.
 
-    The bound is taken with D itself as reference; while it leaves a gap above ``tol``, the other reference points are
-    tried too (a solver's multipliers fit its raw point better than the repaired one).
+    The bound is taken with D itself as reference.  While it leaves a gap above ``tol``, it is taken again in twice
+    the precision, and with the other reference points (a solver's multipliers fit its raw point better than the
+    repaired one).
     """
     certificate = Certificate(
         feasible=at.feasible,
@@ -242,7 +245,8 @@ def certify_point(
         upper_bound=min(inverse_bound(at.program), upper_bound(at, duals) if duals else math.inf),
         d=at.program.d,
     )
-    for other in others if duals else ():
+    again = [at.D] if at.arithmetic is not Pair else []
+    for other in (*again, *others) if duals else ():
         if certificate.is_optimal(tol):
             break
         bound = upper_bound(Evaluation(at.program, 0.5 * (other + other.T)), duals)

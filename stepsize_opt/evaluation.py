@@ -15,7 +15,7 @@ from scipy.linalg import lapack
 
 from solvers.maps import Matrix, Vector, block_slices
 from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern
-from stepsize_opt.verified import UNIT, Enclosed, Pair, cholesky_shift, log_det_from_below, proved_cholesky
+from stepsize_opt.verified import UNIT, Approximate, Enclosed, Pair, cholesky_shift, log_det_from_below, proved_cholesky
 from stepsize_opt.verified_maps import image
 
 
@@ -23,19 +23,23 @@ class Evaluation:
     """A symmetric stepsize matrix D with enclosures of every D B_j D and G_j(D), computed once for all that follows.
 
     A rounded B_j is taken at its upper end, so that what is proved of G_j(D) holds for the matrix that is meant.
+    ``arithmetic`` is the precision of the products: enclosures by :class:`Plain` are wider, and cheaper.
     """
 
-    def __init__(self, program: LogDetProgram, D: Matrix) -> None:
+    def __init__(self, program: LogDetProgram, D: Matrix, arithmetic: type[Approximate] = Pair) -> None:
         self.program = program
         self.D = D
-        self.pair = Pair.exact(D)
+        self.arithmetic = arithmetic
+        self.exact = arithmetic.exact(D)
         self.halves = [None if con.B is None else self.half(shifted_matrix(con, 1.0)) for con in program.constraints]
-        self.quadratic = [None if half is None else (half @ self.pair).rounded() for half in self.halves]
-        self.values = [_constraint_value(con, D, M) for con, M in zip(program.constraints, self.quadratic, strict=True)]
+        self.quadratic = [None if half is None else (half @ self.exact).rounded() for half in self.halves]
+        self.values = [
+            _constraint_value(con, D, M, arithmetic) for con, M in zip(program.constraints, self.quadratic, strict=True)
+        ]
 
-    def half(self, B: Matrix) -> Pair:
-        """D B in twice the working precision."""
-        return self.pair @ Pair.exact(B)
+    def half(self, B: Matrix) -> Approximate:
+        """D B."""
+        return self.exact @ self.arithmetic.exact(B)
 
     @cached_property
     def feasible(self) -> bool:
@@ -65,7 +69,7 @@ class Evaluation:
         return max(diagonal_norm(cholesky_shift(value), root) for value in self.values)
 
 
-def _constraint_value(con: Constraint, D: Matrix, M: Enclosed | None) -> Enclosed:
+def _constraint_value(con: Constraint, D: Matrix, M: Enclosed | None, arithmetic: type[Approximate]) -> Enclosed:
     """An enclosure of G(D) = C + aD + c det(D)^{1/d} E − 𝒬(M) with M = DBD."""
     value = con.a * D
     error = UNIT * np.abs(value)
@@ -80,7 +84,7 @@ def _constraint_value(con: Constraint, D: Matrix, M: Enclosed | None) -> Enclose
         value = value + term
         error = error + UNIT * (np.abs(value) + 2.0 * np.abs(term))
     if con.Q is not None and M is not None:
-        quadratic = image(con.Q, M)
+        quadratic = image(con.Q, M, arithmetic)
         value = value - quadratic.value
         error = error + quadratic.error + UNIT * np.abs(value)
     return Enclosed(value, error).symmetric()

@@ -55,6 +55,8 @@ def solver_attempts(solver: str, path: SolverPath | None, settings: Settings) ->
 
 
 Start = tuple[Matrix, tuple[Matrix, ...]]
+# What a closed form may lose to the rounding of the proof, relative to D: no more than its own rounding.
+_EXACT_LOSS = 1e-12
 # Fewer components than this for each process are not worth starting processes for.
 _COMPONENTS_PER_PROCESS = 8
 
@@ -155,8 +157,8 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     """Repair the raw point, certify it, and let the certificate decide the status."""
     program = component.program
     raw = np.asarray(outcome.D)
-    # A thousandth of the tolerance is no loss worth a second round of verified arithmetic.
-    repaired = repair(program, raw, 1e-3 * tol)
+    # A thousandth of the tolerance is no loss worth a second round of verified arithmetic; a closed form is exact.
+    repaired = repair(program, raw, 1e-3 * tol if outcome.stats.num_iters != 0 else _EXACT_LOSS)
     if repaired is None:
         # Not even a multiple of the raw point is feasible: take the best multiple of a plain matrix, a poor answer but
         # a proved one, and let the gap say so.

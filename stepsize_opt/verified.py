@@ -5,7 +5,8 @@ Three facts are enough for that.
 
 *Products without rounding* (Ozaki, Ogita, Oishi, Rump 2012).  Cut each row of A and each column of B into
 slices of at most ``⌊(53 − log₂ n)/2⌋`` bits.  A product of two slices then has no rounding error in any
-summation order, so ordinary BLAS products of slices add up to twice the working precision.
+summation order, so ordinary BLAS products of slices add up to twice the working precision (:class:`Pair`).  Where the
+rounding of an ordinary product, |fl(AB) − AB| ≤ γ_n |A||B|, does no harm, :class:`Plain` costs a fraction of that.
 
 *Cholesky as a proof* (Rump 2006; Demmel 1989).  If floating-point Cholesky of a matrix A runs to the end, its
 factor R has ``RᵀR = A + ΔA`` with ``|ΔA_ij| ≤ φ √(a_ii a_jj)``, ``φ = γ_{n+1}/(1 − γ_{n+1})``,
@@ -20,8 +21,11 @@ Underflow is left out of the bounds: callers scale their matrices to have entrie
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
@@ -47,6 +51,45 @@ class Enclosed:
         """The symmetric part, when the exact matrix is symmetric."""
         value = 0.5 * (self.value + self.value.T)
         return Enclosed(value, np.maximum(self.error, self.error.T) + UNIT * np.abs(value))
+
+
+class Approximate(ABC):
+    """A matrix with a bound on its error, in one of two precisions; operands must have the same one."""
+
+    @staticmethod
+    @abstractmethod
+    def exact(A: Matrix) -> Approximate:
+        """The floats of A."""
+
+    @staticmethod
+    @abstractmethod
+    def enclosing(value: Matrix, error: Matrix) -> Approximate:
+        """A matrix within ``error`` (entrywise) of ``value``."""
+
+    @abstractmethod
+    def __add__(self, other: Any) -> Approximate: ...
+
+    @abstractmethod
+    def __neg__(self) -> Approximate: ...
+
+    @abstractmethod
+    def __matmul__(self, other: Any) -> Approximate: ...
+
+    @property
+    @abstractmethod
+    def T(self) -> Approximate: ...
+
+    @abstractmethod
+    def scaled(self, factor: float | Matrix) -> Approximate:
+        """The entrywise product with exact floats."""
+
+    @abstractmethod
+    def with_blocks(self, blocks: Iterable[tuple[slice, Any]]) -> Approximate:
+        """The exact matrix with some of its diagonal blocks replaced."""
+
+    @abstractmethod
+    def rounded(self) -> Enclosed:
+        """One float for each entry."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +157,7 @@ def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class Pair(Approximate):
     """A matrix in twice the working precision: within ``error`` (entrywise) of hi + lo, |lo| about a rounding of hi.
 
     ``lo`` or ``error`` is None when it is zero.
@@ -126,8 +169,11 @@ class Pair:
 
     @staticmethod
     def exact(A: Matrix) -> Pair:
-        """The floats of A."""
         return Pair(A)
+
+    @staticmethod
+    def enclosing(value: Matrix, error: Matrix) -> Pair:
+        return Pair(value, error=error)
 
     @cached_property
     def rows(self) -> Slices:
@@ -193,7 +239,6 @@ class Pair:
         return Pair(hi, lo, error + gamma(3) * np.abs(lo))
 
     def scaled(self, factor: float | Matrix) -> Pair:
-        """The entrywise product with exact floats."""
         hi, rest = two_product(self.hi, factor)
         error = None if self.error is None else self.error * np.abs(factor) * (1.0 + gamma(2))
         if self.lo is None:
@@ -201,13 +246,79 @@ class Pair:
         lo = rest + self.lo * factor
         return Pair(hi, lo, _plus(error, gamma(2) * (np.abs(rest) + np.abs(lo))))
 
+    def with_blocks(self, blocks: Iterable[tuple[slice, Pair]]) -> Pair:
+        hi, lo, error = self.hi.copy(), np.zeros_like(self.hi), np.zeros_like(self.hi)
+        for s, block in blocks:
+            hi[s, s] = block.hi
+            lo[s, s] = 0.0 if block.lo is None else block.lo
+            error[s, s] = 0.0 if block.error is None else block.error
+        return Pair(hi, lo, error)
+
     def rounded(self) -> Enclosed:
-        """One float for each entry."""
         value = self.hi if self.lo is None else self.hi + self.lo
         error = (2.0 * UNIT) * np.abs(value)
         if self.error is not None:
             error += self.error * (1.0 + gamma(2))
         return Enclosed(value, error)
+
+
+@dataclass(frozen=True, eq=False)
+class Plain(Approximate):
+    """A matrix in working precision: within ``error`` (entrywise) of ``value``; None stands for no error."""
+
+    value: Matrix
+    error: Matrix | None = None
+
+    @staticmethod
+    def exact(A: Matrix) -> Plain:
+        return Plain(A)
+
+    @staticmethod
+    def enclosing(value: Matrix, error: Matrix) -> Plain:
+        return Plain(value, error)
+
+    def __add__(self, other: Plain) -> Plain:
+        value = self.value + other.value
+        error = UNIT * np.abs(value)
+        for part in (self.error, other.error):
+            if part is not None:
+                error += part
+        return Plain(value, error * (1.0 + gamma(3)))
+
+    def __neg__(self) -> Plain:
+        return Plain(-self.value, self.error)
+
+    @property
+    def T(self) -> Plain:
+        return Plain(self.value.T, None if self.error is None else self.error.T)
+
+    def __matmul__(self, other: Plain) -> Plain:
+        # |AB − fl(AB)| ≤ γ_n|A||B|, and the errors of the factors; doubled, as γ is, for the roundings of this bound.
+        n = self.value.shape[1]
+        left, right = np.abs(self.value), np.abs(other.value)
+        around = gamma(n) * left
+        if self.error is not None:
+            around += 2.0 * self.error
+        error = around.dot(right)
+        if other.error is not None:
+            around += left
+            error += 2.0 * around.dot(other.error)
+        return Plain(self.value.dot(other.value), error)
+
+    def scaled(self, factor: float | Matrix) -> Plain:
+        value = self.value * factor
+        error = (2.0 * UNIT) * np.abs(value)
+        return Plain(value, error if self.error is None else error + 2.0 * self.error * np.abs(factor))
+
+    def with_blocks(self, blocks: Iterable[tuple[slice, Plain]]) -> Plain:
+        value, error = self.value.copy(), np.zeros_like(self.value)
+        for s, block in blocks:
+            value[s, s] = block.value
+            error[s, s] = 0.0 if block.error is None else block.error
+        return Plain(value, error)
+
+    def rounded(self) -> Enclosed:
+        return Enclosed(self.value, np.zeros_like(self.value) if self.error is None else self.error)
 
 
 def two_product(a: Matrix, b: float | Matrix) -> tuple[Matrix, Matrix]:
@@ -224,9 +335,10 @@ def _upper_half(a: Matrix) -> Matrix:
     return np.asarray(c - (c - a))
 
 
-def sandwich(A: Matrix, B: Matrix, C: Matrix) -> Enclosed:
-    """A B C in twice the working precision, rounded once, with an entrywise error bound."""
-    return (Pair.exact(A) @ (Pair.exact(B) @ Pair.exact(C))).rounded()
+def sandwich(A: Matrix, B: Matrix, C: Matrix, arithmetic: type[Approximate] = Pair) -> Enclosed:
+    """A B C with an entrywise error bound; in twice the working precision and rounded once, unless asked otherwise."""
+    exact = arithmetic.exact
+    return (exact(A) @ (exact(B) @ exact(C))).rounded()
 
 
 def cholesky_shift(A: Enclosed | Matrix) -> Vector:

@@ -16,18 +16,18 @@ from solvers.maps import (
     ScaledPlusTrace,
     block_slices,
 )
-from stepsize_opt.verified import UNIT, Enclosed, Pair, gamma, sandwich
+from stepsize_opt.verified import UNIT, Approximate, Enclosed, Pair, gamma, sandwich
 
 
-def image(Q: PositiveMap, M: Enclosed) -> Enclosed:
+def image(Q: PositiveMap, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
     """An enclosure of 𝒬(M) over all matrices that M encloses; the coefficients of the map count as rounded, too."""
     if isinstance(Q, CongruenceSum):
-        return _congruences(Q, M)
+        return _congruences(Q, M, arithmetic)
     if isinstance(Q, Layered):
         value, error = Q.between * M.value, abs(Q.between) * M.error
         error = error + UNIT * np.abs(value)
         for layer, s in zip(Q.layers, block_slices([layer.d for layer in Q.layers]), strict=True):
-            inside = image(layer, Enclosed(M.value[s, s], M.error[s, s]))
+            inside = image(layer, Enclosed(M.value[s, s], M.error[s, s]), arithmetic)
             value[s, s], error[s, s] = inside.value, inside.error
         return Enclosed(value, error)
     # An entrywise map rounds its coefficient (two operations), the product and a sum.
@@ -38,32 +38,29 @@ def image(Q: PositiveMap, M: Enclosed) -> Enclosed:
     return Enclosed(Q.apply(M.value), error)
 
 
-def adjoint_below(Q: PositiveMap, Z: Matrix) -> Pair:
-    """𝒬̲*(Z) in twice the working precision, for a positive map 𝒬̲ with 𝒬̲(M) ⪯ 𝒬(M) for every M ⪰ 0.
+def adjoint_below(Q: PositiveMap, Z: Matrix, arithmetic: type[Approximate] = Pair) -> Approximate:
+    """𝒬̲*(Z) for a positive map 𝒬̲ with 𝒬̲(M) ⪯ 𝒬(M) for every M ⪰ 0.
 
     The coefficients of 𝒬 are rounded.  Lowered by their rounding (a Hadamard matrix P by Diag(r), r the row sums of
     the rounding: P − Diag(r) is below the P that is meant) they are exact floats of a slightly smaller map.  A smaller
     map has a larger feasible set, so an upper bound for it is an upper bound for 𝒬, and its image of a multiplier
-    carries no rounding error to speak of.
+    carries no rounding error to speak of in twice the working precision.
     """
+    exact = arithmetic.exact
     if isinstance(Q, CongruenceSum):
-        total = Pair.exact(np.zeros_like(Z))
+        total = exact(np.zeros_like(Z))
         for w, S in zip(Q.weights, Q.matrices, strict=True):
-            total = total + (Pair.exact(S.T) @ (Pair.exact(Z) @ Pair.exact(S))).scaled(float(w))
+            total = total + (exact(S.T) @ (exact(Z) @ exact(S))).scaled(float(w))
         return total
     if isinstance(Q, Layered):
-        hi, lo, error = Q.between * Z, np.zeros_like(Z), np.zeros_like(Z)
-        for layer, s in zip(Q.layers, block_slices([layer.d for layer in Q.layers]), strict=True):
-            inside = adjoint_below(layer, Z[s, s])
-            hi[s, s] = inside.hi
-            lo[s, s] = 0.0 if inside.lo is None else inside.lo
-            error[s, s] = 0.0 if inside.error is None else inside.error
-        return Pair(hi, lo, error)
+        slices = block_slices([layer.d for layer in Q.layers])
+        blocks = ((s, adjoint_below(layer, Z[s, s], arithmetic)) for layer, s in zip(Q.layers, slices, strict=True))
+        return exact(Q.between * Z).with_blocks(blocks)  # the factor is 0 or 1
     if isinstance(Q, ScaledPlusTrace):
         # M ↦ M and M ↦ tr(M)I are both positive, so each coefficient may be lowered on its own.
-        scaled = Pair.exact(Z).scaled(Q.a * (1.0 - 4.0 * UNIT))
+        scaled = exact(Z).scaled(Q.a * (1.0 - 4.0 * UNIT))
         trace = Q.b * math.fsum(np.diagonal(Z)) * (1.0 - 8.0 * UNIT)
-        return scaled + Pair.exact(trace * np.eye(Q.d))
+        return scaled + exact(trace * np.eye(Q.d))
     P = Q.hadamard_matrix
     if P is None:
         msg = f"no verified form for a map of type {type(Q).__name__}"
@@ -71,16 +68,16 @@ def adjoint_below(Q: PositiveMap, Z: Matrix) -> Pair:
     P = P.copy()
     # Each coefficient came out of at most two operations; twice that covers the subtraction.
     np.einsum("ii->i", P)[:] -= 2.0 * gamma(2) * np.abs(P).sum(axis=1)
-    return Pair.exact(Z).scaled(P)
+    return exact(Z).scaled(P)
 
 
-def _congruences(Q: CongruenceSum, M: Enclosed) -> Enclosed:
-    """Σ_r w_r S_r M S_rᵀ, each product rounded once; a plain sum of products would lose 2d roundings."""
+def _congruences(Q: CongruenceSum, M: Enclosed, arithmetic: type[Approximate]) -> Enclosed:
+    """Σ_r w_r S_r M S_rᵀ; in twice the working precision each product is rounded once, not 2d times."""
     value = np.zeros_like(M.value)
     error = np.zeros_like(M.value)
     size = np.zeros_like(M.value)
     for w, S in zip(Q.weights, Q.matrices, strict=True):
-        term = sandwich(S, M.value, S.T)
+        term = sandwich(S, M.value, S.T, arithmetic)
         value += w * term.value
         size += w * np.abs(term.value)
         error += w * (term.error + np.abs(S) @ M.error @ np.abs(S.T) * (1.0 + gamma(2 * Q.d)))

@@ -7,6 +7,7 @@ where the docstring says so; they carry one matrix for each constraint of a prog
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +22,8 @@ Array = NDArray[Any]  # float64, or float32 where that is enough: directions, an
 
 # Below this size a second BLAS thread brings little, and on a busy machine it costs up to ten times the run time.
 _SIZE_FOR_THREADS = 600
+# Up to this size BLAS itself uses one thread, and a limit would cost more than some of the operations under it.
+_SIZE_WITHOUT_LIMIT = 8
 
 # Up to this size a full reduction to tridiagonal form is as fast as a few Lanczos steps in Python.
 SIZE_FOR_LANCZOS = 120
@@ -34,6 +37,8 @@ def _controller() -> ThreadpoolController:
 
 def blas_threads(d: int) -> Any:
     """A context in which BLAS uses one thread for small matrices and the process's own number for large ones."""
+    if d <= _SIZE_WITHOUT_LIMIT:
+        return nullcontext()
     return _controller().limit(limits=1 if d < _SIZE_FOR_THREADS else None, user_api="blas")
 
 
@@ -138,7 +143,7 @@ def upper_product(T: Array, A: Array, right: bool = False) -> Array:
 
 def log_det_from_cholesky(K: Array) -> float:
     """log det(KKᵀ) = 2 Σ log K_ii, summed over a stack."""
-    return 2.0 * float(np.sum(np.log(np.diagonal(K, axis1=-2, axis2=-1)), dtype=np.float64))
+    return 2.0 * float(np.log(K.diagonal(0, -2, -1)).sum(dtype=np.float64))
 
 
 def _top_of_spectrum(apply: Callable[[Vector], Vector], d: int, steps: int) -> float:

@@ -47,9 +47,14 @@ class NativeOptions:
     @staticmethod
     def from_extra(extra: Mapping[str, Any]) -> NativeOptions:
         """Options with the given overrides; an unknown name is an error that lists the known ones."""
+        if not extra:
+            return _DEFAULTS
         known = {f.name for f in fields(NativeOptions)}
         unknown = sorted(set(extra) - known)
         if unknown:
             msg = f"unknown native option {', '.join(unknown)}; known: {', '.join(sorted(known))}"
             raise ValueError(msg)
         return NativeOptions(**dict(extra))
+
+
+_DEFAULTS = NativeOptions()

@@ -12,7 +12,7 @@ scaled coordinates too, the Newton system of :mod:`solvers.native.iteration` is
     K x − Nᵀζ = r₁,    N x + ζ = r₂      ⟹      (K + NᵀN) x = r₁ + Nᵀr₂,   ζ = r₂ − N x,   dZ = EᵀζE,
 
 K[X] = X + ΛXR̃ + R̃XΛ.  One factorisation serves a predictor, which aims at ZF = 0 and tells how much centring is
-needed, and a corrector with the second-order terms of both equations (Mehrotra's rule).  The matrix grows worse like
+needed, and correctors with the second-order terms of both equations (Mehrotra's rule).  The matrix grows worse like
 1/μ, which a direct factorisation bears down to gaps of 10⁻⁹.  A step costs O(d⁶) operations in few calls: for small
 sizes the calls are what counts.
 """
@@ -49,6 +49,11 @@ _START_FRACTION = 0.95
 # Fraction of the way to the boundary, 1 − μ near the end; 0.99 throughout takes 3 % more steps on the same problems,
 # 0.97 takes 10 % more.
 _STEP_FRACTION = 0.99
+# Corrections of one step, each with the second-order terms of the direction before it.  A second one where the first
+# leaves more than the target takes 5.0 steps instead of 5.9 on 415 random problems (d ≤ 18, all maps); a third 4.8.
+_CORRECTORS = 2
+# A repeated correction is closer to the path; it is taken unless it shortens the step by more than this.
+_WORTH = 0.9
 # Steps longer than this are cut to 1 anyway.
 _BEYOND = 1.1
 # Shorter steps make no progress: the general iteration takes over.
@@ -315,11 +320,19 @@ class SmallIteration:
         # The gap at a central point is μ: a target below a fifth of the tolerance would be wasted work.
         s = max((1.0 - a) ** 3 * mu, 0.2 * self.tol)
         r2[at.diagonal] += s / v
-        bend1, bend2 = self.second_order(p, found)
-        found = self.direction(p, N, factor, r1 + bend1, r2 - bend2)
+        fraction = max(_STEP_FRACTION, 1.0 - mu)
+        a = 0.0
+        for _ in range(_CORRECTORS):
+            bend1, bend2 = self.second_order(p, found)
+            trial = self.direction(p, N, factor, r1 + bend1, r2 - bend2)
+            length = min(1.0, fraction * longest(trial, scale, 2))
+            self.progress.correctors += 1
+            if length < _WORTH * a:
+                break
+            found, a = trial, length
+            if (1.0 - a) * mu <= s:  # what a shorter step leaves of μ is no more than the target
+                break
         dD = p.C.dot(found.X).dot(p.C.T)
-        a = min(1.0, max(_STEP_FRACTION, 1.0 - mu) * longest(found, scale, 2))
-        self.progress.correctors += 1
         self.progress.counters.eigendecompositions += 2
         while a > _SHORTEST:
             new = self.point(p.D + a * dD, p.Z + a * found.dZ)

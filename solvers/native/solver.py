@@ -129,9 +129,12 @@ class NativeSolver(Solver):
         candidates: list[ClosedForm] = []
         upper = np.inf
         if options.closed_forms:
-            candidates = [form for form in (uncoupled(B, Q), one_direction(B, Q)) if form is not None]
-            upper = min((form.upper_bound for form in candidates), default=np.inf)
-            for form in candidates:
+            for theorem in (uncoupled, one_direction):
+                form = theorem(B, Q)
+                if form is None:
+                    continue
+                candidates.append(form)
+                upper = min(upper, form.upper_bound)
                 # A closed form is exact or far away; an answer within a tenth of the tolerance needs no iteration.
                 if form.exact or form.gap <= 0.1 * settings.tol:
                     history = [(form.log_det, form.upper_bound)]

@@ -75,7 +75,7 @@ def _power_one_by_one(B: Matrix, Q: PositiveMap) -> Start:
 
 def _power_in_stacks(B: Matrix, P: Matrix) -> Start:
     """All six at once, for 𝒬(M) = P∘M: more operations in fewer calls.  Arrays have the shape (2, 3, d, d)."""
-    w, U = np.linalg.eigh(np.stack((B, P * B)))
+    w, U = np.linalg.eigh(np.array((B, P * B)))
     w = np.maximum(w, _EIGENVALUE_FLOOR * w[:, -1:])
     half = w[:, None, :] ** (-0.5 * _EXPONENTS[:, :, None])  # of the eigenvalues of W
     root = U[:, None] * half[:, :, None, :]
