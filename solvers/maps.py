@@ -95,12 +95,10 @@ class DiagonalPlusScaled(PositiveMap):
         return int(self.alpha.size)
 
     def apply(self, M: Matrix) -> Matrix:
-        out = self.beta * M
-        np.einsum("ii->i", out)[:] += self.alpha * np.diagonal(M)
-        return out
+        return _diagonal_plus_scaled(self.alpha, self.beta, M)
 
     def magnitude(self, M: Matrix) -> Matrix:
-        return DiagonalPlusScaled(np.abs(self.alpha), abs(self.beta)).apply(M)
+        return _diagonal_plus_scaled(np.abs(self.alpha), abs(self.beta), M)
 
     def centered(self) -> DiagonalPlusScaled:
         return DiagonalPlusScaled(self.alpha, self.beta - 1.0)
@@ -118,7 +116,15 @@ class DiagonalPlusScaled(PositiveMap):
 
     @property
     def hadamard_matrix(self) -> Matrix:
-        return np.diag(self.alpha) + self.beta
+        P = np.full((self.d, self.d), self.beta)
+        P.reshape(-1)[:: self.d + 1] += self.alpha
+        return P
+
+
+def _diagonal_plus_scaled(alpha: Vector, beta: float, M: Matrix) -> Matrix:
+    out = np.multiply(beta, M, order="C")
+    out.reshape(-1)[:: len(out) + 1] += alpha * M.diagonal()
+    return out
 
 
 @dataclass(frozen=True, eq=False)

@@ -87,7 +87,7 @@ class Certificate:
 
     def rescaled(self, scale: Vector) -> Certificate:
         """The certificate of ΛDΛ for a diagonal Λ of powers of two: log det and its bound move by 2 Σ log Λ_j."""
-        shift = 2.0 * math.log(2.0) * float(np.sum(np.frexp(scale)[1] - 1))
+        shift = 2.0 * math.log(2.0) * float((np.frexp(scale)[1] - 1).sum())
         # log 2, the product and the sum are each rounded once.
         lower, upper = self.log_det + shift, self.upper_bound + shift
         slack = 4.0 * UNIT * (abs(shift) + abs(lower))
@@ -249,6 +249,8 @@ def certify_point(
     for other in (*again, *others) if duals else ():
         if certificate.is_optimal(tol):
             break
+        if not np.isfinite(other).all():
+            continue
         bound = upper_bound(Evaluation(at.program, 0.5 * (other + other.T)), duals)
         certificate = replace(certificate, upper_bound=min(certificate.upper_bound, bound))
     return certificate

@@ -113,7 +113,7 @@ def _solve_component(
         if reason is not None:
             failures.append(f"{solver.name}: {reason}")
             continue
-        outcome = solver.solve(program, replace(settings, warm_start=start))
+        outcome = solver.solve(program, settings if start is None else replace(settings, warm_start=start))
         if outcome.D is None:
             failures.append(f"{solver.name}: {outcome.message or outcome.status.value}")
             continue
@@ -166,8 +166,7 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     if repaired is None:
         msg = f"the answer of {outcome.stats.solver_name} could not be repaired to a feasible stepsize"
         raise RuntimeError(msg)
-    others = (raw,) if np.all(np.isfinite(raw)) else ()
-    certificate = certify_point(repaired, outcome.duals, others, tol)
+    certificate = certify_point(repaired, outcome.duals, (raw,), tol)
     if certificate.is_optimal(tol):
         status = Status.OPTIMAL
     elif outcome.status in (Status.USER_LIMIT, Status.INTERRUPTED):

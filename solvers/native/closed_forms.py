@@ -30,7 +30,6 @@ from scipy.linalg import lapack
 
 from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap, Vector
 from solvers.native.linalg import (
-    add_to_diagonal,
     cholesky,
     eigh,
     log_det_from_cholesky,
@@ -42,9 +41,10 @@ from solvers.native.linalg import (
 # Relative violation of F(D) ⪰ 0, or negative part of Z, that rounding explains: exactness is claimed below it.
 _EXACT = 1e-9
 _NEWTON_STEPS = 60
+_SCALING_STEPS = 4
 _FLIP_ROUNDS = 6
-# With more frustrated coordinates than this share of all (or one), as in matrices without a dominant direction, no flips
-# lead to an exact pattern: of 900 one-factor problems 239 are exact with this limit and without one, 238 without flips.
+# With more frustrated coordinates than this share (or one), as in matrices without a dominant direction, no flips lead
+# to an exact pattern: of 900 one-factor problems 239 are exact with this limit and without one, 238 without flips.
 _FRUSTRATED_SHARE = 0.1
 
 
@@ -65,6 +65,10 @@ class ClosedForm:
     @property
     def gap(self) -> float:
         return (self.upper_bound - self.log_det) / int(self.D.shape[0])
+
+    def settles(self, tol: float) -> bool:
+        """Whether no iteration is needed: a closed form is exact or far away, and a tenth of the tolerance is close."""
+        return self.exact or self.gap <= 0.1 * tol
 
 
 def uncoupled(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
@@ -99,14 +103,20 @@ def uncoupled(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
 def balanced_vector(B: Matrix, weights: Vector, start: Vector | None = None) -> Vector:
     """The positive u with u∘(B u) = w: the minimiser of ½uᵀBu − Σ wⱼ log uⱼ, by Newton steps with line search.
 
-    Divided by the smallest weight the function is self-concordant, so the damped step 1/(1 + δ), δ the Newton
-    decrement, always descends; the line search on the same function only lengthens it.
+    A few steps u ← (u∘w/(B u))^½ of the scaling iteration, while B u > 0, save one or two of them.  Divided by the
+    smallest weight the function is self-concordant, so the damped step 1/(1 + δ), δ the Newton decrement, always
+    descends; the line search on the same function only lengthens it.
     """
     scale = float(weights.min())
     w = weights / scale
     M = B / scale
     u = start if start is not None else np.sqrt(w / np.maximum(M.diagonal(), np.finfo(float).tiny))
     u = u * math.sqrt(float(w.sum()) / float(u.dot(M).dot(u)))  # uᵀBu = Σw holds at the solution
+    for _ in range(_SCALING_STEPS):
+        image = M.dot(u)
+        if not image.min() > 0.0:
+            break
+        u = np.sqrt(u * w / image)
     for _ in range(_NEWTON_STEPS):
         image = M.dot(u)
         gradient = u * image - w  # in the variables log u
@@ -183,65 +193,86 @@ def sign_pattern(B: Matrix) -> Vector:
     return np.where(v >= 0.0, 1.0, -1.0)
 
 
-def _balanced_signs(B: Matrix, sampling: _Sampling) -> Vector:
-    """y of theorem B for the best sign pattern found: the top eigenvector's, then flips of frustrated coordinates.
+def _balanced_signs(B: Matrix, sampling: _Sampling) -> tuple[Vector, bool]:
+    """y of theorem B for the best sign pattern found, and whether a coordinate of it is frustrated.
 
-    Coordinate j is frustrated when yⱼ Σ_{i≠j} Bⱼᵢyᵢ < 0; flipping such coordinates lowers the bound Σ log|yⱼ|.
+    Coordinate j is frustrated when yⱼ Σ_{i≠j} Bⱼᵢyᵢ < 0.  The signs are those of the top eigenvector, then frustrated
+    coordinates are flipped as long as that lowers the bound Σ log|yⱼ|.
     """
     weights = sampling.q / (2.0 * sampling.c)
     s = sign_pattern(B)
     u = balanced_vector(B * (s[:, None] * s), weights)
     best = float(np.log(u).sum())
+    improved, count = True, 0
     for _ in range(_FLIP_ROUNDS):
         excess = B.diagonal() * u * u / weights
         frustrated = excess > 1.0 + 1e-9
-        if not 0 < frustrated.sum() <= max(1.0, _FRUSTRATED_SHARE * len(B)):
+        count = int(np.count_nonzero(frustrated))
+        if not improved or not 0 < count <= max(1.0, _FRUSTRATED_SHARE * len(B)):
             break
-        # The worst one always lowers the quadratic form; all at once may not.
+        # Flipping the worst one lowers the bound as a rule; all at once may not.
         worst = np.zeros_like(frustrated)
         worst[int(excess.argmax())] = True
         improved = False
-        for flips in (frustrated, worst) if frustrated.sum() > 1 else (worst,):
+        for flips in (frustrated, worst) if count > 1 else (worst,):
             trial = np.where(flips, -s, s)
             v = balanced_vector(B * (trial[:, None] * trial), weights, u)
             value = float(np.log(v).sum())
             if value < best - 1e-12 * abs(best):
                 s, u, best, improved = trial, v, value, True
                 break
-        if not improved:
-            break
-    return s * u
+    return s * u, count > 0
+
+
+@dataclass(frozen=True, eq=False)
+class Balanced:
+    """y of theorem B and its bound, from which the closed form can be computed.
+
+    frustrated: whether a coordinate is (see :func:`_balanced_signs`); of 1890 such problems tried, none was exact.
+    """
+
+    P: Matrix
+    K: Matrix  # B = KKᵀ
+    sampling: _Sampling
+    y: Vector
+    upper_bound: float
+    frustrated: bool
+
+    @staticmethod
+    def of(B: Matrix, Q: PositiveMap) -> Balanced | None:
+        """None when the theorem does not apply: 𝒬 not a Hadamard map, P singular, P⁻¹1 not positive, B singular."""
+        P = Q.hadamard_matrix
+        if P is None:
+            return None
+        sampling = _sampling(P)
+        K = cholesky(B)
+        if sampling is None or K is None:
+            return None
+        y, frustrated = _balanced_signs(B, sampling)
+        value = float(np.log(np.abs(y) / sampling.q).sum()) - 0.5 * (log_det_from_cholesky(K) + sampling.log_det_2N)
+        return Balanced(P, K, sampling, y, value, frustrated)
+
+    def closed_form(self) -> ClosedForm | None:
+        """D_s scaled to the boundary of the feasible set: one eigendecomposition, one more for the scale, products."""
+        K, z = self.K, self.sampling.q / self.y
+        # D = B⁻¹ # A = K⁻ᵀ (KᵀAK)^½ K⁻¹ with B = KKᵀ and A = ½ Diag(1/z) N⁻¹ Diag(1/z).
+        # With N = MMᵀ that inner matrix is ½ GᵀG, G = M⁻¹ Diag(1/z) K, and A = ½ HᵀH, H = M⁻¹ Diag(1/z).
+        H = triangular_inverse(self.sampling.N_factor) / z
+        G = H.dot(K)
+        w, U = eigh(0.5 * G.T.dot(G))
+        if not w[0] > 0.0:
+            return None
+        quarter = w**0.25
+        factor = triangular_inverse(K).T.dot(U * quarter)  # D = factor · factorᵀ
+        # Repair: λmax of factor⁻¹ (P∘A) factor⁻ᵀ, as D B D = A; P∘A needs A itself.
+        inverse_factor = (U / quarter).T.dot(K.T)
+        top = -smallest_eigenvalue(inverse_factor.dot(self.P * (-0.5 * H.T.dot(H))).dot(inverse_factor.T))
+        exact = top <= 1.0 + _EXACT
+        log_det = 0.5 * float(np.log(w).sum()) - log_det_from_cholesky(K) - w.size * math.log(top)
+        return ClosedForm(factor.dot(factor.T) / top, np.multiply.outer(z, z), exact, self.upper_bound, log_det)
 
 
 def one_direction(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
-    """Theorem B, or None when it does not apply: 𝒬 not a Hadamard map, P singular, P⁻¹1 not positive, B singular.
-
-    Cost: two eigendecompositions, some Cholesky factorisations and products.
-    """
-    P = Q.hadamard_matrix
-    if P is None:
-        return None
-    sampling = _sampling(P)
-    K = cholesky(B)
-    if sampling is None or K is None:
-        return None
-    y = _balanced_signs(B, sampling)
-    z = sampling.q / y
-    # D = B⁻¹ # A = K⁻ᵀ (KᵀAK)^½ K⁻¹ with B = KKᵀ and A = ½ Diag(1/z) N⁻¹ Diag(1/z).
-    # With N = MMᵀ that inner matrix is ½ GᵀG, G = M⁻¹ Diag(1/z) K, and A = ½ HᵀH, H = M⁻¹ Diag(1/z).
-    H = triangular_inverse(sampling.N_factor) / z
-    G = H.dot(K)
-    w, U = eigh(0.5 * G.T.dot(G))
-    if not w[0] > 0.0:
-        return None
-    quarter = w**0.25
-    factor = triangular_inverse(K).T.dot(U * quarter)  # D = factor · factorᵀ
-    D = factor.dot(factor.T)
-    log_det_K = log_det_from_cholesky(K)
-    upper = -float(np.log(np.abs(z)).sum()) - 0.5 * (log_det_K + sampling.log_det_2N)
-    # Repair: λmax of factor⁻¹ (P∘A) factor⁻ᵀ, as D B D = A; P∘A needs A itself.
-    inverse_factor = (U / quarter).T.dot(K.T)
-    top = -smallest_eigenvalue(inverse_factor.dot(P * (-0.5 * H.T.dot(H))).dot(inverse_factor.T))
-    exact = top <= 1.0 + _EXACT
-    log_det = 0.5 * float(np.log(w).sum()) - log_det_K - w.size * math.log(top)
-    return ClosedForm(D / top, np.multiply.outer(z, z), exact, upper, log_det)
+    """Theorem B, or None when it does not apply."""
+    balanced = Balanced.of(B, Q)
+    return None if balanced is None else balanced.closed_form()

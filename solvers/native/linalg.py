@@ -84,7 +84,7 @@ def eigh(M: Array) -> tuple[Array, Array]:
 def smallest_eigenvalue(M: Array) -> float:
     """λmin(M) of one matrix, by reduction to tridiagonal form."""
     syevd = lapack.ssyevd if M.dtype == np.float32 else lapack.dsyevd
-    w, _, info = syevd(M.T, compute_v=0, lower=1)
+    w, _, info = syevd(M.T, 0, 1)  # compute_v, lower: keywords take as long as a small reduction
     return float(w[0]) if info == 0 else float(np.linalg.eigvalsh(M)[0])
 
 

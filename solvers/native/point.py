@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from solvers.maps import Matrix
 from solvers.native.linalg import Array, sym
 
 
-@dataclass(frozen=True, eq=False)
-class Bounds:
+class Bounds(NamedTuple):
     """The certified interval that a point proves, for the stepsize ``scale`` · D and the dual ``dual_scale`` · Z."""
 
     lower: float

@@ -37,6 +37,10 @@ from solvers.native.point import Bounds
 from solvers.native.settings import NativeOptions
 from solvers.outcome import Status
 
+# Positional arguments, because keywords take as long as the arithmetic of a small matrix:
+# (a, lower, clean, overwrite_a), (a, compute_v, lower), (c, lower) and (c, b, lower).
+_cholesky, _eigh, _inverse, _solve = lapack.dpotrf, lapack.dsyevd, lapack.dtrtri, lapack.dpotrs
+
 # Sizes up to which these steps beat the general iteration.  Measured in one run on one thread, CPU time of the
 # iteration to a gap of 10⁻⁶, rand-k / Gaussian map: 6× / 5× at d = 5, 5× / 4× at 10, 3× / 2.5× at 14, 1.7× / 1× at 18;
 # beyond, the O(d⁶) operations win.  A map that is not a Hadamard product costs one more product of n×n matrices.
@@ -228,24 +232,24 @@ class SmallIteration:
 
     def point(self, D: Matrix, Z: Matrix) -> SmallPoint | None:
         """The pair in its working basis, or None unless D, F(D) and Z are numerically positive definite."""
-        K, info = lapack.dpotrf(D.T, lower=1, clean=1)
+        K, info = _cholesky(D.T, 1, 1)
         if info != 0:
             return None
-        lam, U, info = lapack.dsyevd(K.T.dot(self.B.dot(K)), compute_v=1, lower=1)
+        lam, U, info = _eigh(K.T.dot(self.B.dot(K)), 1, 1)
         if info != 0 or not lam[0] > 0.0:
             return None
         C = K.dot(U)
-        C_inverse = U.T.dot(lapack.dtrtri(K, lower=1)[0])
+        C_inverse = U.T.dot(_inverse(K, 1)[0])
         Ft = self.eye - C_inverse.dot(self.Q.apply((C * lam).dot(C.T))).dot(C_inverse.T)
-        factor, info = lapack.dpotrf(Ft.T, lower=1, clean=1)
+        factor, info = _cholesky(Ft.T, 1, 1)
         if info != 0:
             return None
         Zt = C.T.dot(Z).dot(C)
-        squares, U, info = lapack.dsyevd(factor.T.dot(Zt.dot(factor)), compute_v=1, lower=1)
+        squares, U, info = _eigh(factor.T.dot(Zt.dot(factor)), 1, 1)
         if info != 0 or not squares[0] > 0.0:
             return None
         v = np.sqrt(squares)
-        E = (U * np.sqrt(v)).T.dot(lapack.dtrtri(factor, lower=1)[0]).dot(C_inverse)
+        E = (U * np.sqrt(v)).T.dot(_inverse(factor, 1)[0]).dot(C_inverse)
         Rt = C.T.dot(self.Q.adjoint(Z)).dot(C)
         sums = lam[:, None] + lam
         log_det = 2.0 * float(np.log(K.diagonal()).sum())
@@ -256,7 +260,7 @@ class SmallIteration:
         t = 1.0 / (1.0 - smallest_eigenvalue(p.Ft))
         lower = p.log_det + self.d * math.log(t)
         energy = t * t * float(p.Rt.diagonal().dot(p.lam))
-        K, info = lapack.dpotrf((t * p.gradient - p.Zt).T, lower=1, clean=0)
+        K, info = _cholesky((t * p.gradient - p.Zt).T, 1, 0)
         if info != 0 or not energy > 0.0:
             return Bounds(lower, np.inf, t, 1.0)
         upper = self.d * math.log(energy / self.d) - 2.0 * float(np.log(K.diagonal()).sum()) + p.log_det
@@ -265,10 +269,10 @@ class SmallIteration:
     def start(self, D: Matrix) -> SmallPoint | None:
         """A point next to a D on the boundary: D moved inside, with the central dual Z = cF⁻¹, ⟨Z, D⟩ = d."""
         D = _START_FRACTION * D
-        K, info = lapack.dpotrf((D - self.Q.apply(D.dot(self.B).dot(D))).T, lower=1, clean=1)
+        K, info = _cholesky((D - self.Q.apply(D.dot(self.B).dot(D))).T, 1, 1)
         if info != 0:
             return None
-        root = lapack.dtrtri(K, lower=1)[0]
+        root = _inverse(K, 1)[0]
         Z = root.T.dot(root)
         return self.point(D, Z * (self.d / float(np.vdot(Z, D))))
 
@@ -361,12 +365,12 @@ class SmallIteration:
         H = N.T.dot(N)
         H += self.at.curvature(p.lam, p.Rt)
         H.ravel()[:: self.at.n + 1] += 1.0
-        K, info = lapack.dpotrf(H.T, lower=1, clean=0, overwrite_a=1)
+        K, info = _cholesky(H.T, 1, 0, 1)
         return None if info != 0 else np.asarray(K)
 
     def direction(self, p: SmallPoint, N: Matrix, factor: Matrix, r1: Vector, r2: Vector) -> Direction:
         """The solution of the Newton system, and the curvature of the constraint along it."""
-        x = lapack.dpotrs(factor, r1 + r2.dot(N), lower=1)[0]
+        x = _solve(factor, r1 + r2.dot(N), 1)[0]
         change = N.dot(x)
         X, zeta = self.at.smat(x), self.at.smat(r2 - change)
         CX = p.C.dot(X)

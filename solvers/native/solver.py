@@ -12,7 +12,7 @@ import numpy as np
 from solvers.base import Settings, Solver, UnsupportedProgram
 from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap
 from solvers.native import small
-from solvers.native.closed_forms import ClosedForm, one_direction, uncoupled
+from solvers.native.closed_forms import Balanced, ClosedForm, uncoupled
 from solvers.native.diagonal import solve_diagonal
 from solvers.native.full import FullModel
 from solvers.native.general import GeneralModel, general_start
@@ -129,23 +129,12 @@ class NativeSolver(Solver):
         candidates: list[ClosedForm] = []
         upper = np.inf
         if options.closed_forms:
-            for theorem in (uncoupled, one_direction):
-                form = theorem(B, Q)
-                if form is None:
-                    continue
-                candidates.append(form)
-                upper = min(upper, form.upper_bound)
-                # A closed form is exact or far away; an answer within a tenth of the tolerance needs no iteration.
-                if form.exact or form.gap <= 0.1 * settings.tol:
-                    history = [(form.log_det, form.upper_bound)]
-                    return Report(
-                        Status.OPTIMAL,
-                        form.D,
-                        (form.Z,),
-                        0,
-                        {**_no_work(), "history": history, "gap": max(form.gap, 0.0), "closed_form": True},
-                        "closed form",
-                    )
+            candidates, upper = _closed_forms(B, Q, settings.tol)
+            form = candidates[-1] if candidates else None
+            if form is not None and form.settles(settings.tol):
+                statistics = {"history": [(form.log_det, form.upper_bound)], "gap": max(form.gap, 0.0)}
+                statistics = {**_no_work(), **statistics, "closed_form": True}
+                return Report(Status.OPTIMAL, form.D, (form.Z,), 0, statistics, "closed form")
         model = FullModel.of(B, Q)
         start: Point | Start | None = None
         if settings.warm_start is not None:
@@ -216,6 +205,25 @@ class NativeSolver(Solver):
 
 def _no_work() -> dict[str, Any]:
     return {"cg_iterations": 0, "products": 0, "eigendecompositions": 0, "correctors": 0}
+
+
+def _closed_forms(B: Matrix, Q: PositiveMap, tol: float) -> tuple[list[ClosedForm], float]:
+    """Theorems A and B, up to the first that settles the problem, and the upper bound on log det D that they prove."""
+    forms: list[ClosedForm] = []
+    form = uncoupled(B, Q)
+    upper = np.inf
+    if form is not None:
+        forms.append(form)
+        upper = form.upper_bound
+        if form.settles(tol):
+            return forms, upper
+    balanced = Balanced.of(B, Q)
+    if balanced is not None:
+        upper = min(upper, balanced.upper_bound)
+        form = None if balanced.frustrated else balanced.closed_form()
+        if form is not None:
+            forms.append(form)
+    return forms, upper
 
 
 def _failure(message: str) -> Report:
