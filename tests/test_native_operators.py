@@ -182,7 +182,7 @@ class TestSinglePrecision:
         X, dZt = 0.1 * symmetric(D, 3), 0.1 * symmetric(D, 4)
         raised = model.advance(p.single(), X.astype(np.float32), dZt.astype(np.float32), to_double=True)
         assert raised is not None
-        fresh = model.refreshed(raised)
+        fresh = model.point(raised.D, raised.Z)
         assert fresh is not None
         np.testing.assert_allclose(raised.C_inverse @ raised.C, np.eye(D), atol=1e-11)
         np.testing.assert_allclose(raised.C.T @ model.B @ raised.C, np.diag(raised.lam), atol=1e-11)
@@ -240,10 +240,11 @@ class TestDerivatives:
         assert moved is not None
         np.testing.assert_allclose(moved.D, p.C @ (np.eye(D) + X) @ p.C.T, atol=1e-11)
         np.testing.assert_allclose(moved.Z, p.C_inverse.T @ (p.Zt + dZt) @ p.C_inverse, atol=1e-8)
-        fresh = model.refreshed(moved)
-        assert fresh is not None
+        fresh, confirmed = model.point(moved.D, moved.Z), model.confirmed(moved)
+        assert fresh is not None and confirmed is not None
         np.testing.assert_allclose(fresh.lam, moved.lam, atol=1e-10)
         assert model.bounds(fresh, None).upper == pytest.approx(model.bounds(moved, None).upper, abs=1e-8)
+        np.testing.assert_allclose(confirmed, model.bounds(fresh, None), rtol=1e-8)
 
     def test_residual_is_the_gradient_of_the_lagrangian(self, name: str) -> None:
         Q = MAPS[name]

@@ -158,10 +158,6 @@ class FullModel:
         log_det = 2.0 * float(np.linalg.slogdet(basis)[1])
         return self._assemble(basis, np.linalg.inv(basis), lam, log_det, half.T @ half)
 
-    def refreshed(self, p: Point) -> Point | None:
-        """The same point computed again from D and Z, free of the rounding that the updates of C gathered."""
-        return self.point(p.D, p.Z)
-
     # ---------------------------------------------------------------- residuals, path, bounds
 
     def dual_residual(self, p: Point) -> Array:
@@ -200,15 +196,17 @@ class FullModel:
         P = (lam[:, None] * X) @ self.adjoint(C, Ci, dZt)
         return np.asarray(X @ X.T - (P + P.T))
 
-    def bounds(self, p: Point, factor: Array | None) -> Bounds:
-        """Repair and upper bound at t·D, t = 1/(1 − λmin(F̃)), and the best multiple of Z.
+    def bounds(self, p: Point, factor: Array | None, near: bool = True) -> Bounds:
+        """Repair and upper bound at t·D, t = 1/(1 − λmin(F̃)), and the best multiple of Z; t = 1 unless ``near``.
 
         The bound of the certificate with the reference D̂ = tD is, after minimising over the factor of Z,
         d log(t² ⟨R̃, Λ⟩/d) − log det(t (ΛR̃ + R̃Λ) − Z̃) + log det D.
         ``factor`` is the Cholesky factor of F̃ if known; with it large sizes use the cheap estimate of λmin.
         """
         d = p.d
-        if factor is not None and d > SIZE_FOR_LANCZOS:
+        if not near:
+            smallest = 0.0
+        elif factor is not None and d > SIZE_FOR_LANCZOS:
             smallest = smallest_eigenvalue_from_factor(factor)
         else:
             smallest = smallest_eigenvalue(p.Ft)
@@ -220,6 +218,25 @@ class FullModel:
             return Bounds(float(lower), np.inf, t, 1.0)
         upper = d * np.log(energy / d) - log_det_from_cholesky(K) + p.log_det
         return Bounds(float(lower), float(upper), t, d / energy)
+
+    def confirmed(self, p: Point) -> Bounds | None:
+        """The bounds computed from D and Z themselves, free of the rounding that the updates of C gathered."""
+        d, D, Z = p.d, p.D, p.Z
+        K = cholesky(D)
+        if K is None:
+            return None
+        half = D @ self.B
+        M = half @ D
+        Ft = lower_solve(K, lower_solve(K, D - self.Q.apply(M)).T)
+        t = 1.0 / (1.0 - smallest_eigenvalue(sym(Ft)))
+        R = self.Q.adjoint(Z)
+        slope = R @ half
+        energy = t * t * float(np.vdot(R, M))
+        factor = cholesky(t * (slope + slope.T) - Z)
+        if factor is None or not energy > 0.0:
+            return None
+        lower = log_det_from_cholesky(K) + d * np.log(t)
+        return Bounds(float(lower), float(d * np.log(energy / d) - log_det_from_cholesky(factor)), t, d / energy)
 
     def system(
         self,

@@ -138,9 +138,6 @@ class GeneralModel:
         Zt = sym(KU.T @ (p.Zt + dZt) @ KU)
         return self._assemble(p.C @ KU, C_inverse, p.log_det + log_det_from_cholesky(K), Zt)
 
-    def refreshed(self, p: GeneralPoint) -> GeneralPoint | None:
-        return self.point(p.D, p.Z)
-
     def _assemble(self, C: Matrix, C_inverse: Matrix, log_det: float, Zt: Matrix) -> GeneralPoint:
         shape = (self.m, self.d, self.d)
         Bt, Et, constant, Rt, Ft = (np.zeros(shape) for _ in range(5))
@@ -243,12 +240,12 @@ class GeneralModel:
 
     # ---------------------------------------------------------------- bounds
 
-    def bounds(self, p: GeneralPoint, factor: Matrix | None) -> Bounds:
-        """The certified interval at D, or at the repaired multiple of D when the program is homogeneous."""
+    def bounds(self, p: GeneralPoint, factor: Matrix | None, near: bool = True) -> Bounds:
+        """The certified interval at D, or at the repaired multiple of D when the program is homogeneous and ``near``."""
         del factor  # only large full problems profit from a known factor
         d = self.d
         if self.homogeneous:
-            t = 1.0 / (1.0 - smallest_eigenvalue(p.Ft[0]))
+            t = 1.0 / (1.0 - smallest_eigenvalue(p.Ft[0])) if near else 1.0
             M = p.Bt[0] @ p.Rt[0]
             Q = self.mask * (t * (M + M.T) - p.Zt[0])
         else:
@@ -261,6 +258,11 @@ class GeneralModel:
             return Bounds(lower, np.inf, t, 1.0)
         upper = d * float(np.log(energy / d)) - log_det_from_cholesky(K) + p.log_det
         return Bounds(lower, upper, t, d / energy)
+
+    def confirmed(self, p: GeneralPoint) -> Bounds | None:
+        """The bounds computed from D and Z themselves, free of the rounding that the updates of C gathered."""
+        fresh = self.point(p.D, p.Z)
+        return None if fresh is None else self.bounds(fresh, None)
 
     # ---------------------------------------------------------------- Newton system
 
