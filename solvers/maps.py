@@ -322,7 +322,7 @@ class Layered(PositiveMap):
 
 def is_identity(Q: PositiveMap) -> bool:
     """Whether 𝒬(M) = M."""
-    return isinstance(Q, DiagonalPlusScaled) and Q.beta == 1.0 and not np.any(Q.alpha)
+    return isinstance(Q, DiagonalPlusScaled) and Q.beta == 1.0 and not Q.alpha.any()
 
 
 def block_slices(sizes: list[int] | tuple[int, ...]) -> list[slice]:

@@ -232,11 +232,11 @@ class FullModel:
         R = self.Q.adjoint(Z)
         slope = R @ half
         energy = t * t * float(np.vdot(R, M))
+        lower = float(log_det_from_cholesky(K) + d * np.log(t))
         factor = cholesky(t * (slope + slope.T) - Z)
         if factor is None or not energy > 0.0:
-            return None
-        lower = log_det_from_cholesky(K) + d * np.log(t)
-        return Bounds(float(lower), float(d * np.log(energy / d) - log_det_from_cholesky(factor)), t, d / energy)
+            return Bounds(lower, np.inf, t, 1.0)
+        return Bounds(lower, float(d * np.log(energy / d) - log_det_from_cholesky(factor)), t, d / energy)
 
     def system(
         self,

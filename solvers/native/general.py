@@ -241,7 +241,7 @@ class GeneralModel:
     # ---------------------------------------------------------------- bounds
 
     def bounds(self, p: GeneralPoint, factor: Matrix | None, near: bool = True) -> Bounds:
-        """The certified interval at D, or at the repaired multiple of D when the program is homogeneous and ``near``."""
+        """The certified interval at D, or at its repaired multiple when the program is homogeneous and ``near``."""
         del factor  # only large full problems profit from a known factor
         d = self.d
         if self.homogeneous:

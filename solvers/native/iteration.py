@@ -31,9 +31,9 @@ from solvers.outcome import Status
 # Below this dual residual the iterates follow the central path, on which the curvature changes slowly; its spectrum is
 # estimated anew after so many steps.
 _SETTLED = 0.1
-# The gap is about mμ.  Above this multiple of the tolerance the bounds are taken at D itself; a repair by scaling, which
-# costs an eigenvalue, would not end the iteration.
-_NEAR = 30.0
+# The gap is about mμ.  Above this multiple of the tolerance the bounds are taken at D itself: a repair by scaling costs
+# an eigenvalue and would not end the iteration.
+NEAR = 30.0
 _SPECTRUM_STEPS = 4
 
 
@@ -128,7 +128,7 @@ class Iteration(Generic[P]):
             log(f"{'iter':>4} {'log det D / d':>16} {'gap':>9} {'mu':>9} {'residual':>9} {'step':>6} {'cg':>4}")
         while True:
             mu = _trace(scaling)
-            bounds = self.model.bounds(p, scaling.factor, self.model.m * mu <= _NEAR * self.tol)
+            bounds = self.model.bounds(p, scaling.factor, self.model.m * mu <= NEAR * self.tol)
             stalled = 0 if self.progress.record(p, bounds) else stalled + 1
             r1 = self.model.dual_residual(p)
             norm = float(np.linalg.norm(r1)) / d**0.5

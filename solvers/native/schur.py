@@ -64,6 +64,12 @@ class Jacobian:
     lam2: Array  # λᵢ + λⱼ
     r: int
 
+    @cached_property
+    def damping(self) -> Array:
+        """1 − β(λᵢ + λⱼ), what F′ and F′* multiply by for 𝒬(M) = Diag(α∘diag M) + βM, apart from α."""
+        assert isinstance(self.Q, DiagonalPlusScaled)
+        return np.asarray(1.0 - self.Q.beta * self.lam2)
+
     def halve(self, Y: Array) -> Array:
         """H of the rows Y, so that Ẑ = H_a + H_aᵀ."""
         H = Y.copy()
@@ -88,11 +94,10 @@ class Jacobian:
             else:
                 half = np.einsum("ij,ij->i", E[:, :r], E @ H.T)
             N = self.C((2.0 * self.Q.alpha * half).astype(Y.dtype, copy=False))
-            if self.Q.beta != 0.0:
-                N += self.Q.beta * Zt
-        else:
-            A = self._rows(E, H)
-            N = C.T @ self.Q.adjoint(A + A.T).astype(Y.dtype, copy=False) @ C
+            N *= self.lam2
+            return self.damping * Zt - N, Zt
+        A = self._rows(E, H)
+        N = C.T @ self.Q.adjoint(A + A.T).astype(Y.dtype, copy=False) @ C
         N *= self.lam2
         return Zt - N, Zt
 
@@ -102,7 +107,7 @@ class Jacobian:
         M = self.lam2 * X
         if isinstance(self.Q, DiagonalPlusScaled):
             weights = (self.Q.alpha * congruence_diagonal(C, M)).astype(X.dtype, copy=False)
-            U = X - self.Q.beta * M if self.Q.beta != 0.0 else X
+            U = self.damping * X
             if r == V.shape[0]:
                 A = V.T @ upper_product(half_triangle(U), V)
                 out = A + A.T

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from solvers.maps import CongruenceSum, Hadamard, Indices, Matrix, PositiveMap, ScaledPlusTrace, Vector
-from solvers.native.iteration import Progress
-from solvers.native.linalg import smallest_eigenvalue, sym
+from solvers.native.iteration import NEAR, Progress
+from solvers.native.linalg import sym
 from solvers.native.point import Bounds
 from solvers.native.settings import NativeOptions
 from solvers.outcome import Status
@@ -156,7 +156,7 @@ def coordinates(d: int) -> Coordinates:
 
 def applies(Q: PositiveMap) -> bool:
     """Whether problems of this size and map are faster with dense systems."""
-    return Q.d <= (LARGEST if Q.hadamard_matrix is None else LARGEST_HADAMARD)
+    return Q.d <= LARGEST or (Q.d <= LARGEST_HADAMARD and Q.hadamard_matrix is not None)
 
 
 def map_matrix(Q: PositiveMap, at: Coordinates) -> NDArray[np.float64]:
@@ -255,9 +255,9 @@ class SmallIteration:
         log_det = 2.0 * float(np.log(K.diagonal()).sum())
         return SmallPoint(D, Z, C, lam, sums, log_det, Zt, Rt, Ft, sums * Rt, E, v)
 
-    def bounds(self, p: SmallPoint) -> Bounds:
+    def bounds(self, p: SmallPoint, near: bool = True) -> Bounds:
         """Repair by scaling and the certificate's upper bound at the repaired D, as in :class:`FullModel`."""
-        t = 1.0 / (1.0 - smallest_eigenvalue(p.Ft))
+        t = 1.0 / (1.0 - _smallest(p.Ft)) if near else 1.0
         lower = p.log_det + self.d * math.log(t)
         energy = t * t * float(p.Rt.diagonal().dot(p.lam))
         K, info = _cholesky((t * p.gradient - p.Zt).T, 1, 0)
@@ -287,10 +287,10 @@ class SmallIteration:
         if log is not None:
             log(f"{'iter':>4} {'log det D / d':>16} {'gap':>9} {'mu':>9} {'residual':>9} {'step':>6}")
         while p is not None:
-            bounds = self.bounds(p)
+            mu = float(p.v.dot(p.v)) / d
+            bounds = self.bounds(p, mu <= NEAR * self.tol)
             stalled = 0 if progress.record(p, bounds) else stalled + 1
             residual = self.eye + p.Zt - p.gradient
-            mu = float(p.v.dot(p.v)) / d
             if log is not None:
                 norm = float(np.vdot(residual, residual) / d) ** 0.5
                 log(
@@ -341,8 +341,8 @@ class SmallIteration:
         while a > _SHORTEST:
             new = self.point(p.D + a * dD, p.Z + a * found.dZ)
             if new is not None:
-                squares = new.v * new.v
-                if squares[0] > self.options.neighbourhood * float(squares.sum()) / self.d or a < 0.05:
+                v = new.v
+                if v[0] * v[0] > self.options.neighbourhood * float(v.dot(v)) / self.d or a < 0.05:
                     return new, a
             a *= 0.8
         return None, 0.0
@@ -372,10 +372,10 @@ class SmallIteration:
         """The solution of the Newton system, and the curvature of the constraint along it."""
         x = _solve(factor, r1 + r2.dot(N), 1)[0]
         change = N.dot(x)
-        X, zeta = self.at.smat(x), self.at.smat(r2 - change)
+        X, first, zeta = self.at.smat(x), self.at.smat(change), self.at.smat(r2 - change)
         CX = p.C.dot(X)
         second = -p.E.dot(self.Q.apply((CX * p.lam).dot(CX.T))).dot(p.E.T)
-        return Direction(X, self.at.smat(change), second, zeta, p.E.T.dot(zeta).dot(p.E))
+        return Direction(X, first, second, zeta, p.E.T.dot(zeta).dot(p.E))
 
     def second_order(self, p: SmallPoint, step: Direction) -> tuple[Vector, Vector]:
         """The second-order parts of both equations along a direction, in svec coordinates.
@@ -391,16 +391,22 @@ class SmallIteration:
         return self.at.svec(step.X.dot(step.X) - half - half.T), self.at.svec(product)
 
 
+def _smallest(M: Matrix) -> float:
+    """λmin(M); NaN, which every comparison refuses, when LAPACK fails."""
+    w, _, info = _eigh(M, 0, 1)
+    return float(w[0]) if info == 0 else math.nan
+
+
 def longest(step: Direction, scale: Matrix, trials: int) -> float:
     """A length a ≤ 1.1 with Diag(v) + aζ ⪰ 0 and Diag(v) + aF′ + a²F″ ⪰ 0, near the largest; scale_ij = (vᵢvⱼ)^{-½}."""
     a = _BEYOND
-    smallest = smallest_eigenvalue(step.zeta * scale)
+    smallest = _smallest(step.zeta * scale)
     if smallest * a < -1.0:
         a = -1.0 / smallest
     # F″ ⪯ 0, so the largest b with Diag(v) + b(F′ + aF″) ⪰ 0 falls with a, and is feasible itself when b < a.
     low = 0.0
     for _ in range(trials):
-        smallest = smallest_eigenvalue((step.first + a * step.second) * scale)
+        smallest = _smallest((step.first + a * step.second) * scale)
         if smallest * a >= -1.0:
             return a
         low = max(low, -1.0 / smallest)

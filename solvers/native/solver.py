@@ -122,7 +122,7 @@ class NativeSolver(Solver):
 
     def _full(self, B: Matrix, Q: PositiveMap, settings: Settings, options: NativeOptions, limits: Limits) -> Report:
         began = time.perf_counter()
-        if isinstance(Q, DiagonalPlusScaled) and not np.any(Q.alpha) and Q.beta > 0.0:
+        if isinstance(Q, DiagonalPlusScaled) and not Q.alpha.any() and Q.beta > 0.0:
             exact = _multiple_of_inverse(B, Q.beta)
             if exact is not None:
                 return exact
