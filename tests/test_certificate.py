@@ -19,6 +19,7 @@ from stepsize_opt import Gaussian, RandK, certify, optimal_stepsize
 from stepsize_opt.certificate import Certificate, _proved_psd, certify_point, upper_bound
 from stepsize_opt.evaluation import Evaluation
 from stepsize_opt.repair import repair
+from stepsize_opt.verified import Pair, Plain
 from validation.exact import (
     combine,
     inner,
@@ -61,10 +62,11 @@ def test_feasible_is_never_claimed_wrongly(problem, seed: int, exponent: float, 
     inside = repair(program, G @ G.T + 0.1 * np.eye(len(L)))
     assert inside is not None
     D = inside.D * (1.0 + (1 if outside else -1) * 10.0**exponent)
-    if Evaluation(program, D).feasible:
-        assert satisfies_condition(D, L, sketch, "det-CGD1")
-    if outside and exponent > -9:
-        assert not Evaluation(program, D).feasible
+    for arithmetic in (Plain, Pair):
+        if Evaluation(program, D, arithmetic).feasible:
+            assert satisfies_condition(D, L, sketch, "det-CGD1")
+        if outside and exponent > -9:
+            assert not Evaluation(program, D, arithmetic).feasible
 
 
 def _exact_bound(L, sketch, D, Z) -> Decimal:
@@ -90,12 +92,13 @@ def test_upper_bound_is_never_below_its_exact_value(problem, seed: int, noise: f
     Z = _proved_psd(result.dual + N @ N.T / np.linalg.norm(result.dual))
     assert Z is not None
     program = LogDetProgram.single_node(L, sketch.map)
-    bound = upper_bound(Evaluation(program, result.D), (Z,))
-    if math.isfinite(bound):
-        # upper_bound lifts Z once more to prove it PSD: use the matrix it used.
-        used = _proved_psd(Z)
-        assert used is not None
-        assert Decimal(bound) >= _exact_bound(L, sketch, result.D, used)
+    for arithmetic in (Plain, Pair):
+        bound = upper_bound(Evaluation(program, result.D, arithmetic), (Z,))
+        if math.isfinite(bound):
+            # upper_bound lifts Z once more to prove it PSD: use the matrix it used.
+            used = _proved_psd(Z)
+            assert used is not None
+            assert Decimal(bound) >= _exact_bound(L, sketch, result.D, used)
 
 
 @settings(max_examples=60, deadline=None)
@@ -150,6 +153,27 @@ def test_repair_spends_no_more_than_its_loss(condition: float) -> None:
     # The proof itself costs a distance, the estimate of that distance is right up to a small factor.
     proof = max(exact.margin, 1e-13)
     assert (exact.log_det - quick.log_det) / 8 <= 1e-9 + 8.0 * proof
+
+
+@pytest.mark.parametrize(("condition", "plain"), [(1e2, True), (1e11, False)])
+def test_twice_the_precision_only_where_plain_arithmetic_proves_too_little(condition: float, plain: bool) -> None:
+    L = random_smoothness(8, condition, 0)
+    program = LogDetProgram.single_node(L, RandK(8, 3).map)
+    found = repair(program, np.linalg.inv(L + 1e-3 * np.diag(np.diagonal(L))), 1e-9)
+    assert found is not None
+    assert (found.arithmetic is Plain) == plain
+
+
+def test_a_bound_that_plain_arithmetic_leaves_too_weak_is_taken_again() -> None:
+    L = random_smoothness(6, 1e7, 1)
+    program = LogDetProgram.single_node(L, RandK(6, 3).map)
+    result = optimal_stepsize(L, RandK(6, 3))
+    D = (1.0 - 1e-6) * result.D  # so that plain arithmetic proves it feasible
+    plain = Evaluation(program, D, Plain)
+    weak, strong = upper_bound(plain, (result.dual,)), upper_bound(Evaluation(program, D), (result.dual,))
+    assert strong < weak
+    assert certify_point(plain, (result.dual,), tol=0.0).upper_bound == strong
+    assert certify_point(plain, (result.dual,), tol=1e-5).upper_bound == weak
 
 
 def test_bounds_of_the_general_program() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from solvers.base import Settings
 from solvers.maps import DiagonalPlusScaled, Hadamard, PositiveMap, ScaledPlusTrace, hadamard
 from solvers.native import NativeSolver
-from solvers.native.closed_forms import balanced_vector, one_direction, sign_pattern, uncoupled
+from solvers.native.closed_forms import Balanced, balanced_vector, one_direction, sign_pattern, uncoupled
 from solvers.native.linalg import sym
 from solvers.program import LogDetProgram
 
@@ -166,6 +166,26 @@ class TestOneDirection:
             np.testing.assert_allclose(outcome.D, form.D, atol=1e-4 * np.abs(form.D).max())
             reported = NativeSolver().solve(LogDetProgram.single_node(B, Q), Settings())
             assert reported.stats.extra_stats["closed_form"] and reported.stats.num_iters == 0
+
+    def test_signs_at_odds_are_not_worked_out(self) -> None:
+        """A frustrated pattern still gives its bound; none of these is exact, so the solver iterates."""
+        seen = {True: 0, False: 0}
+        for seed in range(60):
+            d = 3 + seed % 8
+            B, Q = correlation(d, seed), rand_k(d, 1 + seed % (d - 1))
+            balanced, form = Balanced.of(B, Q), one_direction(B, Q)
+            assert balanced is not None and form is not None
+            assert balanced.upper_bound == form.upper_bound
+            seen[balanced.frustrated] += 1
+            if balanced.frustrated:
+                assert not form.exact
+        assert min(seen.values()) >= 10
+
+    def test_signs_of_a_larger_matrix_come_from_power_steps(self) -> None:
+        rng = np.random.default_rng(0)
+        f = rng.choice([-1.0, 1.0], 50) * rng.uniform(0.5, 1.5, 50)
+        B = np.multiply.outer(f, f) + np.eye(50) + 0.02 * sym(rng.standard_normal((50, 50)))
+        assert abs(sign_pattern(B) @ np.sign(f)) == 50
 
     def test_does_not_apply(self) -> None:
         B = correlation(3, 0)

@@ -6,12 +6,15 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepsize_opt.verified import (
+    Approximate,
     Enclosed,
     Pair,
+    Plain,
     Slices,
     inner_from_above,
     log_det_from_above,
@@ -27,11 +30,11 @@ def _wild(rng: np.random.Generator, d: int) -> np.ndarray:
     return rng.standard_normal((d, d)) * 10.0 ** rng.integers(-6, 7, (d, d))
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 6))
-def test_sandwich_encloses_the_exact_product(seed: int, d: int) -> None:
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.sampled_from([Plain, Pair]))
+def test_sandwich_encloses_the_exact_product(seed: int, d: int, arithmetic: type[Approximate]) -> None:
     rng = np.random.default_rng(seed)
     A, B, C = _wild(rng, d), _wild(rng, d), _wild(rng, d)
-    found = sandwich(A, B, C)
+    found = sandwich(A, B, C, arithmetic)
     exact = product(product(rational(A), rational(B)), rational(C))
     for i in range(d):
         for j in range(d):
@@ -58,35 +61,55 @@ def test_slices_add_up_and_have_few_bits(seed: int, d: int) -> None:
     assert middle == Fraction(float((A.first @ B.second.T + A.second @ B.first.T)[i, j]))
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
-def test_pairs_enclose_sums_products_and_multiples(seed: int, d: int) -> None:
-    """Operands with low parts and errors: whatever they enclose gives a result that is enclosed."""
-    rng = np.random.default_rng(seed)
-
-    def pair() -> tuple[Pair, list[list[Fraction]]]:
-        made = Pair.exact(_wild(rng, d)) @ Pair.exact(_wild(rng, d))
+def _made(rng: np.random.Generator, d: int, arithmetic: type[Approximate]) -> tuple[Approximate, list[list[Fraction]]]:
+    """A product with its low part and error, and a matrix in its enclosure."""
+    made = arithmetic.exact(_wild(rng, d)) @ arithmetic.exact(_wild(rng, d))
+    if isinstance(made, Pair):
         assert made.lo is not None and made.error is not None
-        moved = made.error * rng.uniform(-1.0, 1.0, (d, d))  # a matrix in the enclosure
-        return made, combine((1, rational(made.hi)), (1, rational(made.lo)), (1, rational(moved)))
+        middle, error = combine((1, rational(made.hi)), (1, rational(made.lo))), made.error
+    else:
+        assert isinstance(made, Plain) and made.error is not None
+        middle, error = rational(made.value), made.error
+    return made, combine((1, middle), (1, rational(error * rng.uniform(-1.0, 1.0, (d, d)))))
 
-    (A, a), (B, b) = pair(), pair()
-    factor = _wild(rng, d)
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([Plain, Pair]))
+def test_sums_products_and_multiples_are_enclosed(seed: int, d: int, arithmetic: type[Approximate]) -> None:
+    """Operands with errors: whatever they enclose gives a result that is enclosed."""
+    rng = np.random.default_rng(seed)
+    (A, a), (B, b) = _made(rng, d, arithmetic), _made(rng, d, arithmetic)
+    floats = _wild(rng, d)
     times = [
-        [x * Fraction(float(y)) for x, y in zip(row, line, strict=True)] for row, line in zip(a, factor, strict=True)
+        [x * Fraction(float(y)) for x, y in zip(row, line, strict=True)] for row, line in zip(a, floats, strict=True)
     ]
     for found, exact in (
         (A + B, combine((1, a), (1, b))),
         (A + -B.T, combine((1, a), (-1, transpose(b)))),
         (A @ B, product(a, b)),
         (A.T @ B, product(transpose(a), b)),
-        (A.scaled(factor), times),
+        (A @ arithmetic.exact(floats), product(a, rational(floats))),
+        (arithmetic.exact(floats) @ B, product(rational(floats), b)),
+        (A.scaled(floats), times),
     ):
         rounded = found.rounded()
         for i in range(d):
             for j in range(d):
                 value = Fraction(float(rounded.value[i, j]))
                 assert abs(exact[i][j] - value) <= Fraction(float(rounded.error[i, j]))
-                assert abs(exact[i][j]) <= Fraction(float(found.magnitude[i, j]))
+                if isinstance(found, Pair):
+                    assert abs(exact[i][j]) <= Fraction(float(found.magnitude[i, j]))
+
+
+@pytest.mark.parametrize("arithmetic", [Plain, Pair])
+def test_blocks_of_an_exact_matrix_are_replaced(arithmetic: type[Approximate]) -> None:
+    rng = np.random.default_rng(0)
+    outer, inner_part = rng.standard_normal((5, 5)), arithmetic.exact(rng.standard_normal((2, 2))).scaled(0.1)
+    found = arithmetic.exact(outer).with_blocks([(slice(1, 3), inner_part)]).rounded()
+    np.testing.assert_array_equal(found.value[1:3, 1:3], inner_part.rounded().value)
+    assert np.all(found.error[1:3, 1:3] >= inner_part.rounded().error)
+    outside = np.ones((5, 5), dtype=bool)
+    outside[1:3, 1:3] = False
+    np.testing.assert_array_equal(found.value[outside], outer[outside])
 
 
 def test_sandwich_is_as_good_as_one_rounding_under_cancellation() -> None:
