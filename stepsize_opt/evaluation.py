@@ -71,8 +71,8 @@ class Evaluation:
 
 def _constraint_value(con: Constraint, D: Matrix, M: Enclosed | None, arithmetic: type[Approximate]) -> Enclosed:
     """An enclosure of G(D) = C + aD + c det(D)^{1/d} E − 𝒬(M) with M = DBD."""
-    value = con.a * D
-    error = UNIT * np.abs(value)
+    value = D if con.a == 1.0 else con.a * D
+    error = np.zeros_like(D) if con.a == 1.0 else UNIT * np.abs(value)
     if con.C is not None:
         value = value + con.C
         error = error + UNIT * np.abs(value)
@@ -107,10 +107,8 @@ def inverse_root(D: Matrix) -> Matrix | None:
     """K⁻¹ of the Cholesky factorisation D = KKᵀ, in plain floating point; None when D is not positive definite."""
     if not np.isfinite(D).all():
         return None
-    K, info = lapack.dpotrf(D.T, lower=1, clean=1)
-    if info != 0:
-        return None
-    return np.asarray(lapack.dtrtri(K, lower=1)[0])
+    K, info = lapack.dpotrf(D.T, 1, 1)  # lower, clean
+    return None if info != 0 else np.asarray(lapack.dtrtri(K, 1)[0])
 
 
 def whitened_spectrum(A: Matrix, root: Matrix) -> Vector:
@@ -118,7 +116,7 @@ def whitened_spectrum(A: Matrix, root: Matrix) -> Vector:
     W = root.dot(A).dot(root.T)
     # All eigenvalues, by divide and conquer: LAPACK's methods for a part of them break down on clusters, and W is
     # close to the identity for D = L⁻¹.
-    w, _, info = lapack.dsyevd(0.5 * (W + W.T), compute_v=0, lower=1)
+    w, _, info = lapack.dsyevd(0.5 * (W + W.T), 0, 1)  # compute_v, lower
     return np.asarray(w) if info == 0 else np.full(len(W), math.nan)
 
 

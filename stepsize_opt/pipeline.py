@@ -114,16 +114,18 @@ def _solve_component(
             failures.append(f"{solver.name}: {reason}")
             continue
         outcome = solver.solve(program, settings if start is None else replace(settings, warm_start=start))
+        outcome.stats.extra_stats["why"] = why
         if outcome.D is None:
             failures.append(f"{solver.name}: {outcome.message or outcome.status.value}")
             continue
-        piece = _certified(component, _explained(outcome, why), settings.tol, _theorem(outcome))
+        piece = _certified(component, outcome, settings.tol, _theorem(outcome))
         if solver.name == "native" and outcome.status is Status.OPTIMAL and piece.status is Status.INACCURATE:
             # Its own bound is not rounded outwards; where rounding made the difference, a few more steps make it up.
             finer = replace(settings, tol=0.2 * settings.tol, warm_start=(outcome.D, outcome.duals))
             outcome = solver.solve(program, finer)
+            outcome.stats.extra_stats["why"] = why
             if outcome.D is not None:
-                again = _certified(component, _explained(outcome, why), settings.tol, None)
+                again = _certified(component, outcome, settings.tol, None)
                 piece = min(piece, again, key=lambda p: p.certificate.gap)
         if best is None or piece.certificate.gap < best.certificate.gap:
             best = piece
@@ -137,11 +139,6 @@ def _solve_component(
         tried = {**best.stats.extra_stats, "tried_before": failures}
         best = replace(best, stats=replace(best.stats, extra_stats=tried))
     return best
-
-
-def _explained(outcome: Outcome, why: str) -> Outcome:
-    """The outcome with the reason for the choice of its solver."""
-    return replace(outcome, stats=replace(outcome.stats, extra_stats={**outcome.stats.extra_stats, "why": why}))
 
 
 def _theorem(outcome: Outcome) -> str | None:

@@ -348,7 +348,7 @@ def cholesky_shift(A: Enclosed | Matrix) -> Vector:
     # The factor 2 covers the rounding of the subtraction and of the row sums themselves.
     shift: Vector = (2.0 * n * gamma(n + 2)) * np.abs(value.diagonal())
     if isinstance(A, Enclosed):
-        shift += 2.0 * A.error.sum(axis=1)
+        shift += 2.0 * np.add.reduce(A.error, 1)
     return shift
 
 
@@ -362,7 +362,7 @@ def proved_cholesky(A: Enclosed | Matrix) -> Matrix | None:
     shifted.ravel("K")[:: len(shifted) + 1] -= cholesky_shift(A)
     if not np.isfinite(shifted).all():
         return None
-    factor, info = lapack.dpotrf(shifted, lower=1, clean=1, overwrite_a=1)
+    factor, info = lapack.dpotrf(shifted, 1, 1, 1)  # lower, clean, overwrite_a
     return factor if info == 0 else None
 
 

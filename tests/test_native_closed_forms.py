@@ -68,11 +68,8 @@ class TestUncoupled:
     @settings(max_examples=15)
     def test_not_optimal_below_one_half(self, d: int, seed: int, smallest: float) -> None:
         B = with_smallest_eigenvalue(correlation(d, seed), smallest)
-        form = uncoupled(B, rand_k(d, 1))
-        assert form is not None and not form.exact
-        best = iterate(B, rand_k(d, 1))
-        assert best > form.log_det + 1e-7
-        assert form.upper_bound >= best - 1e-9
+        assert uncoupled(B, rand_k(d, 1)) is None
+        assert iterate(B, rand_k(d, 1)) > -d * np.log(d) + 1e-7  # the log det of D = Diag(1/(d Bⱼⱼ))
 
     @pytest.mark.parametrize(("smallest", "gains"), [(0.501, False), (0.45, True)])
     def test_both_sides_of_one_half(self, smallest: float, gains: bool) -> None:

@@ -45,7 +45,7 @@ def solve(B: Matrix, Q: PositiveMap, **options: Any) -> Outcome:
 def iteration(B: Matrix, Q: PositiveMap, tol: float = 1e-6) -> tuple[small.SmallIteration, small.SmallPoint]:
     """The iteration of a problem and its first point."""
     dense = small.SmallIteration(B, Q, NativeOptions(), tol, Progress())
-    point = dense.start(starts.boundary_start(B, Q, []).D)
+    point = dense.start(starts.boundary_start(B, Q).D)
     assert point is not None
     return dense, point
 
@@ -141,7 +141,7 @@ class TestNewtonSystem:
         N = dense.jacobian(p)
         factor = dense.factor(p, N)
         assert factor is not None
-        found = dense.direction(p, N, factor, dense.at.svec(r1), dense.at.svec(r2))
+        found = dense.direction(p, N, factor, dense.at.svec(r1), r2)
         dD = p.C @ found.X @ p.C.T
         inverse = np.linalg.inv(p.D)
         R, dR = Q.adjoint(p.Z), Q.adjoint(found.dZ)
@@ -186,8 +186,8 @@ class TestStarts:
         power = starts.power_start(B, Q)
         better = ClosedForm(power.D, np.eye(5), False, np.inf, power.log_det + 1.0)
         worse = ClosedForm(power.D, np.eye(5), False, np.inf, power.log_det - 1.0)
-        assert starts.boundary_start(B, Q, [worse]).log_det == power.log_det
-        assert starts.boundary_start(B, Q, [worse, better]).log_det == better.log_det
+        assert starts.boundary_start(B, Q, worse).log_det == power.log_det
+        assert starts.boundary_start(B, Q, better).log_det == better.log_det
 
 
 class TestAnswers:

@@ -51,7 +51,7 @@ def small_problems(sizes: Sequence[int]) -> list[Target]:
     targets = []
     for d in sizes:
         L, sketch = random_smoothness(np.random.default_rng(d), d, 1e3), RandK(d, max(1, d // 4))
-        few = 1 if d > 20 else 3
+        few = 1 if d > 20 else (3 if d > 10 else 20)
         ours, result = _best(partial(optimal_stepsize, L, sketch), 50)
         written, D = _best(partial(solve_plain_model, L, sketch.second_moment_matrix, "CLARABEL"), few)
         compiled, reference = _best(partial(optimal_stepsize, L, sketch, solver="clarabel"), few)

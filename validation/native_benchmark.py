@@ -20,6 +20,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -236,8 +237,9 @@ _PACKAGES: dict[str, tuple[list[dict[str, float]], str]] = {
 def measure_packages(sizes: list[int], names: list[str], console: Console) -> list[Target]:
     """Native against cvxpy models as one writes them, which are stopped once they have lost.
 
-    A package counts with the loosest options that come within 1e-6 of the optimum after a repair; one that does not is
-    slower than it ran.  The library's own cvxpy form of SCS (det^{1/d}, compiled before) is shown beside them.
+    A package counts with the loosest options that come within 1e-6 of the optimum after a repair, with the shorter of
+    two runs; one that does not get there is slower than it ran.  Native runs before and after them, so that both see
+    the same machine.  The library's own cvxpy form of SCS (det^{1/d}, compiled before) is shown beside them.
     """
     from solvers.registry import get_solver
 
@@ -248,30 +250,35 @@ def measure_packages(sizes: list[int], names: list[str], console: Console) -> li
         problem = Problem("packages", synthetic(d, 1e3), max(1, d // 4))
         P = problem.map.hadamard_matrix
         assert P is not None
-        own = seconds(lambda p=problem: solve(p, NativeSolver()), 5)  # type: ignore[misc]
+        own = seconds(lambda p=problem: solve(p, NativeSolver()), 10)  # type: ignore[misc]
         optimum = solve(problem, NativeSolver(), 1e-8)[0].D
         wanted = 10.0 if d <= 34 else (200.0 if d <= 40 else 1000.0)
         fastest = np.inf
+        rows: list[tuple[str, str, float, float]] = []
         for name in names:
             solve_plain_model(tiny.B, np.ones((5, 5)), name)
             ladder, limit = _PACKAGES[name]
             spent = np.inf
             for options in ladder:
-                limits = {limit: 1.1 * wanted * own} if d > 34 else {}
+                limits = {limit: 1.2 * wanted * own} if d > 34 else {}
+                run = partial(solve_plain_model, problem.B, P, name, **options, **limits)
                 began = now()
-                D = solve_plain_model(problem.B, P, name, **options, **limits)
+                gap = distance(problem, run(), optimum)
                 spent = now() - began
-                gap = distance(problem, D, optimum)
+                if gap <= 1e-6:
+                    spent = min(spent, seconds(run, 1))
                 shown = " ".join(f"{key}={value:g}" for key, value in options.items() if key == "eps_abs")
-                table.add_row(str(d), name.lower(), shown, f"{spent:.2f}", f"{gap:.1e}", f"{spent / own:.0f}")
+                rows.append((name.lower(), shown, spent, gap))
                 if gap <= 1e-6:
                     break
             fastest = min(fastest, spent)
+        own = min(own, seconds(lambda p=problem: solve(p, NativeSolver()), 10))  # type: ignore[misc]
         if "SCS" in names:
             solve(problem, get_solver("scs"), 1e-5)
             outcome, spent = solve(problem, get_solver("scs"), 1e-5)
-            gap = distance(problem, outcome.D, optimum)
-            table.add_row(str(d), "scs", "compiled", f"{spent:.2f}", f"{gap:.1e}", f"{spent / own:.0f}")
+            rows.append(("scs", "compiled", spent, distance(problem, outcome.D, optimum)))
+        for name, shown, spent, gap in rows:
+            table.add_row(str(d), name, shown, f"{spent:.2f}", f"{gap:.1e}", f"{spent / own:.0f}")
         table.add_row(str(d), "native", "", f"{own:.4f}", "", "1")
         ratio = fastest / own
         targets.append(Target(f"against packages, d = {d}", f"≥ {ratio:.0f}×", f"≥ {wanted:.0f}×", ratio >= wanted))

@@ -34,7 +34,6 @@ from solvers.native.linalg import (
     eigh,
     log_det_from_cholesky,
     smallest_eigenvalue,
-    sym,
     triangular_inverse,
 )
 
@@ -68,38 +67,24 @@ class ClosedForm:
     def gap(self) -> float:
         return (self.upper_bound - self.log_det) / int(self.D.shape[0])
 
-    def settles(self, tol: float) -> bool:
-        """Whether no iteration is needed: a closed form is exact or far away, and a tenth of the tolerance is close."""
-        return self.exact or self.gap <= 0.1 * tol
-
 
 def uncoupled(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
-    """Theorem A, or None when 𝒬 is not M ↦ Diag(α∘diag M).
-
-    Where it is not exact, the bound belongs to the positive part of Z and may be infinite.
-    """
-    if not isinstance(Q, DiagonalPlusScaled) or Q.beta != 0.0 or not np.all(Q.alpha > 0.0):
+    """Theorem A, or None when 𝒬 is not M ↦ Diag(α∘diag M) or Z is not positive semidefinite."""
+    if not isinstance(Q, DiagonalPlusScaled) or Q.beta != 0.0 or not Q.alpha.min() > 0.0:
         return None
     alpha = Q.alpha
     x = 1.0 / (alpha * B.diagonal())
     root = np.sqrt(x)
     scale = root[:, None] * root
     # In the scale of D, where D⁻¹ becomes the identity, the size of Z is comparable with 1.
-    B_scaled = B * scale
-    Z_scaled = (alpha[:, None] + alpha) * B_scaled
-    Z_scaled.ravel()[:: x.size + 1] -= 1.0
-    w, U = eigh(Z_scaled)
-    exact = bool(w[0] >= -_EXACT)
+    Z = (alpha[:, None] + alpha) * B * scale
+    diagonal = Z.ravel()[:: x.size + 1]  # a view
+    diagonal -= 1.0 - _EXACT
+    if cholesky(Z) is None:
+        return None
+    diagonal -= _EXACT
     log_det = float(np.log(x).sum())
-    if exact and w[0] >= 0.0:
-        return ClosedForm(np.diag(x), Z_scaled / scale, True, log_det, log_det)
-    Z_scaled = (U * np.maximum(w, 0.0)).dot(U.T)
-    # The bound of the certificate at D̂ = D: RD̂ = Diag(αⱼ Z̃ⱼⱼ/…) is diagonal, R̃ⱼⱼ = αⱼ Z̃ⱼⱼ in the scale of D.
-    diagonal = alpha * Z_scaled.diagonal()
-    K = cholesky((diagonal[:, None] + diagonal) * B_scaled - Z_scaled)
-    energy = float(diagonal.dot(B_scaled.diagonal()))
-    upper = math.inf if K is None else x.size * math.log(energy / x.size) - log_det_from_cholesky(K) + log_det
-    return ClosedForm(np.diag(x), sym(Z_scaled / scale), exact, upper, log_det)
+    return ClosedForm(np.diag(x), Z / scale, True, log_det, log_det)
 
 
 def balanced_vector(B: Matrix, weights: Vector, start: Vector | None = None) -> Vector:
@@ -168,6 +153,7 @@ class _Sampling:
 
 
 def _sampling(P: Matrix) -> _Sampling | None:
+    """None unless P ≻ 0 and P⁻¹1 > 0."""
     d = P.shape[0]
     K = cholesky(P)
     if K is None:

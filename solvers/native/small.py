@@ -76,6 +76,7 @@ class Coordinates:
 
     d: int
     n: int
+    eye: Matrix
     rows: Indices
     columns: Indices
     flat: Indices
@@ -139,6 +140,7 @@ def coordinates(d: int) -> Coordinates:
     return Coordinates(
         d=d,
         n=n,
+        eye=np.eye(d),
         rows=i,
         columns=j,
         flat=i * d + j,
@@ -223,7 +225,7 @@ class SmallIteration:
         self.d = int(B.shape[0])
         self.at = coordinates(self.d)
         self.T = map_matrix(self.Q, self.at)
-        self.eye = np.eye(self.d)
+        self.eye = self.at.eye
         self.options = options
         self.tol = tol
         self.progress = progress
@@ -317,13 +319,12 @@ class SmallIteration:
             return None, 0.0
         root = 1.0 / np.sqrt(v)
         scale = root[:, None] * root
-        r1, r2 = at.svec(residual), np.zeros(at.n)
-        r2[at.diagonal] = -v
-        found = self.direction(p, N, factor, r1, r2)
+        r1 = at.svec(residual)
+        found = self.direction(p, N, factor, r1, self.eye * -v)
         a = min(1.0, longest(found, scale, 1))
         # The gap at a central point is μ: a target below a fifth of the tolerance would be wasted work.
         s = max((1.0 - a) ** 3 * mu, 0.2 * self.tol)
-        r2[at.diagonal] += s / v
+        r2 = self.eye * (s / v - v)
         fraction = max(_STEP_FRACTION, 1.0 - mu)
         a = 0.0
         for _ in range(_CORRECTORS):
@@ -368,17 +369,18 @@ class SmallIteration:
         K, info = _cholesky(H.T, 1, 0, 1)
         return None if info != 0 else np.asarray(K)
 
-    def direction(self, p: SmallPoint, N: Matrix, factor: Matrix, r1: Vector, r2: Vector) -> Direction:
-        """The solution of the Newton system, and the curvature of the constraint along it."""
-        x = _solve(factor, r1 + r2.dot(N), 1)[0]
-        change = N.dot(x)
-        X, first, zeta = self.at.smat(x), self.at.smat(change), self.at.smat(r2 - change)
-        CX = p.C.dot(X)
-        second = -p.E.dot(self.Q.apply((CX * p.lam).dot(CX.T))).dot(p.E.T)
-        return Direction(X, first, second, zeta, p.E.T.dot(zeta).dot(p.E))
+    def direction(self, p: SmallPoint, N: Matrix, factor: Matrix, r1: Vector, r2: Matrix) -> Direction:
+        """The solution of the Newton system, r₁ in svec coordinates, and the curvature of the constraint along it."""
+        at, C, E = self.at, p.C, p.E
+        x = _solve(factor, r1 + at.svec(r2).dot(N), 1)[0]
+        X, first = at.smat(x), at.smat(N.dot(x))
+        zeta = r2 - first
+        CX = C.dot(X)
+        second = -E.dot(self.Q.apply((CX * p.lam).dot(CX.T))).dot(E.T)
+        return Direction(X, first, second, zeta, E.T.dot(zeta).dot(E))
 
-    def second_order(self, p: SmallPoint, step: Direction) -> tuple[Vector, Vector]:
-        """The second-order parts of both equations along a direction, in svec coordinates.
+    def second_order(self, p: SmallPoint, step: Direction) -> tuple[Vector, Matrix]:
+        """The second-order parts of both equations along a direction, that of the first in svec coordinates.
 
         Of r₁: X² − (ΛX dR̃ + dR̃ XΛ), dR̃ = Cᵀ𝒬*(dZ)C.  Of ZF = sI in the scaled coordinates, where both matrices are
         Diag(v): F″ and the symmetric part of F′ζ divided by (vᵢ + vⱼ)/2.
@@ -388,7 +390,7 @@ class SmallIteration:
         product += product.T
         product /= p.v[:, None] + p.v
         product += step.second
-        return self.at.svec(step.X.dot(step.X) - half - half.T), self.at.svec(product)
+        return self.at.svec(step.X.dot(step.X) - half - half.T), product
 
 
 def _smallest(M: Matrix) -> float:

@@ -98,10 +98,9 @@ class NativeSolver(Solver):
         )
         with blas_threads(program.d):
             report = self._dispatch(program, settings, options, limits)
-        statistics = dict(report.statistics)
-        setup = float(statistics.pop("setup_time", 0.0))
+        setup = float(report.statistics.pop("setup_time", 0.0))
         total = time.perf_counter() - began
-        stats = SolverStats(self.name, total - setup, setup, report.steps, {"steps": report.steps, **statistics})
+        stats = SolverStats(self.name, total - setup, setup, report.steps, {"steps": report.steps, **report.statistics})
         return Outcome(report.status, report.D, report.duals, stats, report.message)
 
     # ---------------------------------------------------------------- choice of the method
@@ -126,12 +125,10 @@ class NativeSolver(Solver):
             exact = _multiple_of_inverse(B, Q.beta)
             if exact is not None:
                 return exact
-        candidates: list[ClosedForm] = []
-        upper = np.inf
-        if options.closed_forms:
-            candidates, upper = _closed_forms(B, Q, settings.tol)
-            form = candidates[-1] if candidates else None
-            if form is not None and form.settles(settings.tol):
+        form, upper = _closed_form(B, Q) if options.closed_forms else (None, np.inf)
+        if form is not None:
+            # A closed form is exact or far away; an answer within a tenth of the tolerance needs no iteration.
+            if form.exact or form.gap <= 0.1 * settings.tol:
                 statistics = {"history": [(form.log_det, form.upper_bound)], "gap": max(form.gap, 0.0)}
                 statistics = {**_no_work(), **statistics, "closed_form": True}
                 return Report(Status.OPTIMAL, form.D, (form.Z,), 0, statistics, "closed form")
@@ -140,7 +137,7 @@ class NativeSolver(Solver):
         if settings.warm_start is not None:
             start = warm_full_start(model, *settings.warm_start)
         if start is None:
-            start = boundary_start(B, Q, candidates)
+            start = boundary_start(B, Q, form)
         setup = time.perf_counter() - began
         report = _iterate_full(model, start, settings, options, limits, upper)
         if report.D is None:
@@ -149,18 +146,12 @@ class NativeSolver(Solver):
         if report.status is Status.INACCURATE and not report.statistics["gap"] <= _FAR * settings.tol:
             # Broken down far from the optimum: once more from deeper inside, with plain and careful steps.
             careful = replace(options, **_CAREFUL)
-            deeper = full_start(model, careful.start_fraction, [])
+            deeper = full_start(model, careful.start_fraction)
             second = None if deeper is None else _iterate(model, deeper, settings, careful, limits, upper)
             if second is not None and second.statistics["gap"] < report.statistics["gap"]:
                 report, restarted = second, True
-        return Report(
-            report.status,
-            report.D,
-            report.duals,
-            report.steps,
-            {**report.statistics, "setup_time": setup, "closed_form": False, "restarted": restarted},
-            report.message,
-        )
+        report.statistics.update(setup_time=setup, closed_form=False, restarted=restarted)
+        return report
 
     def _general(self, program: LogDetProgram, settings: Settings, options: NativeOptions, limits: Limits) -> Report:
         began = time.perf_counter()
@@ -172,14 +163,8 @@ class NativeSolver(Solver):
             return _failure("no strictly feasible start was found")
         setup = time.perf_counter() - began
         report = _iterate(model, start, settings, options, limits, np.inf)
-        return Report(
-            report.status,
-            report.D,
-            report.duals,
-            report.steps,
-            {**report.statistics, "setup_time": setup},
-            report.message,
-        )
+        report.statistics.update(setup_time=setup)
+        return report
 
     def _diagonal(self, M: Matrix, settings: Settings, limits: Limits) -> Report:
         start = None if settings.warm_start is None else np.diagonal(settings.warm_start[0])
@@ -207,23 +192,15 @@ def _no_work() -> dict[str, Any]:
     return {"cg_iterations": 0, "products": 0, "eigendecompositions": 0, "correctors": 0}
 
 
-def _closed_forms(B: Matrix, Q: PositiveMap, tol: float) -> tuple[list[ClosedForm], float]:
-    """Theorems A and B, up to the first that settles the problem, and the upper bound on log det D that they prove."""
-    forms: list[ClosedForm] = []
+def _closed_form(B: Matrix, Q: PositiveMap) -> tuple[ClosedForm | None, float]:
+    """What theorems A and B make of the problem, its optimum or a stepsize, and an upper bound on log det D."""
     form = uncoupled(B, Q)
-    upper = np.inf
     if form is not None:
-        forms.append(form)
-        upper = form.upper_bound
-        if form.settles(tol):
-            return forms, upper
+        return form, form.upper_bound
     balanced = Balanced.of(B, Q)
-    if balanced is not None:
-        upper = min(upper, balanced.upper_bound)
-        form = None if balanced.frustrated else balanced.closed_form()
-        if form is not None:
-            forms.append(form)
-    return forms, upper
+    if balanced is None:
+        return None, np.inf
+    return None if balanced.frustrated else balanced.closed_form(), balanced.upper_bound
 
 
 def _failure(message: str) -> Report:

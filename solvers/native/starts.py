@@ -8,7 +8,6 @@ B^{-p}, p ∈ {0, ¼, ½}, and 𝒬(B)^{-p}, p ∈ {½, ¾, 1}: between them the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,12 +102,11 @@ def _power_in_stacks(B: Matrix, P: Matrix) -> Start:
     return Start(W[i, j] / tops[i, j], float(log_dets[i, j]))
 
 
-def boundary_start(B: Matrix, Q: PositiveMap, candidates: Sequence[ClosedForm]) -> Start:
-    """The best of the powers and of the closed forms."""
+def boundary_start(B: Matrix, Q: PositiveMap, form: ClosedForm | None = None) -> Start:
+    """The best of the powers and of a closed form."""
     best = power_start(B, Q)
-    for form in candidates:
-        if form.log_det > best.log_det:
-            best = Start(form.D, form.log_det)
+    if form is not None and form.log_det > best.log_det:
+        return Start(form.D, form.log_det)
     return best
 
 
@@ -121,9 +119,9 @@ def inside(model: FullModel, start: Start, fraction: float) -> Point | None:
     return model.with_dual(p, inverse * (model.d / float(np.trace(inverse))))
 
 
-def full_start(model: FullModel, fraction: float, candidates: Sequence[ClosedForm]) -> Point | None:
-    """The best start there is, moved inside."""
-    return inside(model, boundary_start(model.B, model.Q, candidates), fraction)
+def full_start(model: FullModel, fraction: float) -> Point | None:
+    """The best of the powers, moved inside."""
+    return inside(model, boundary_start(model.B, model.Q), fraction)
 
 
 def warm_full_start(model: FullModel, D: Matrix, duals: tuple[Matrix, ...]) -> Point | None:
