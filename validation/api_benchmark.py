@@ -51,7 +51,7 @@ def small_problems(sizes: Sequence[int]) -> list[Target]:
     targets = []
     for d in sizes:
         L, sketch = random_smoothness(np.random.default_rng(d), d, 1e3), RandK(d, max(1, d // 4))
-        runs = [
+        runs: list[Callable[[], Any]] = [
             partial(optimal_stepsize, L, sketch),
             partial(solve_plain_model, L, sketch.second_moment_matrix, "CLARABEL"),
             partial(optimal_stepsize, L, sketch, solver="clarabel"),

@@ -31,6 +31,7 @@ from scipy.linalg import lapack
 from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap, Vector
 from solvers.native.linalg import (
     cholesky,
+    dominant_vector,
     eigh,
     log_det_from_cholesky,
     smallest_eigenvalue,
@@ -175,20 +176,13 @@ def _sampling(P: Matrix) -> _Sampling | None:
 def sign_pattern(B: Matrix) -> Vector:
     """Signs of the top eigenvector of the correlation matrix of B, which make B∘ssᵀ as positive as one vector can.
 
-    For all but small matrices by power steps from its longest column: where they converge slowly there is no dominant
-    direction to be found.
+    For all but small matrices by power steps: where they converge slowly there is no dominant direction to be found.
     """
     if (B >= 0.0).all():
         return np.ones(B.shape[0])
     root = 1.0 / np.sqrt(B.diagonal())
     M = B * (root[:, None] * root)
-    if len(M) <= _SIZE_FOR_POWER_STEPS:
-        v = eigh(M)[1][:, -1]
-    else:
-        v = M[int(np.einsum("ij,ij->i", M, M).argmax())]
-        for _ in range(_POWER_STEPS):
-            v = M @ v
-            v /= np.linalg.norm(v)
+    v = eigh(M)[1][:, -1] if len(M) <= _SIZE_FOR_POWER_STEPS else dominant_vector(M, _POWER_STEPS)
     return np.where(v >= 0.0, 1.0, -1.0)
 
 

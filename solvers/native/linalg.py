@@ -177,6 +177,15 @@ def smallest_eigenvalue_from_factor(K: Array, steps: int = 10) -> float:
     return 1.0 / _top_of_spectrum(lambda q: np.asarray(potrs(K, q, lower=1)[0]), K.shape[0], steps)
 
 
+def dominant_vector(M: Matrix, steps: int) -> Vector:
+    """A unit vector near the top eigenvector of M ⪰ 0, by power steps from the longest column."""
+    v: Vector = M[int(np.einsum("ij,ij->i", M, M).argmax())]
+    for _ in range(steps):
+        v = M @ v
+        v /= np.linalg.norm(v)
+    return v
+
+
 def largest_eigenvalue(M: Matrix, steps: int = 25) -> float:
     """λmax(M) of one symmetric matrix: exact for small ones, an upper estimate by Lanczos for large ones."""
     d = M.shape[0]

@@ -16,7 +16,15 @@ from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap, Vector
 from solvers.native.closed_forms import ClosedForm
 from solvers.native.full import FullModel
 from solvers.native.general import GeneralModel, GeneralPoint, feasible_scale
-from solvers.native.linalg import cholesky, congruence_diagonal, eigh, largest_eigenvalue, smallest_eigenvalue, sym
+from solvers.native.linalg import (
+    cholesky,
+    congruence_diagonal,
+    dominant_vector,
+    eigh,
+    largest_eigenvalue,
+    smallest_eigenvalue,
+    sym,
+)
 from solvers.native.point import Point
 
 # Eigenvalues of B below this fraction of the largest are raised to it: powers of them would only be rounding.
@@ -67,9 +75,11 @@ def _power_one_by_one(B: Matrix, Q: PositiveMap) -> Start:
             image_in_U = _map_in_basis(Q, U, f[:, None] * UBU * f)  # 𝒬(D B D)
             whitened = image_in_U * np.multiply.outer(root, root)
             log_f = float(np.sum(np.log(f)))
-            # With a lower bound in the place of λmax a candidate may be out of the running already.
-            if best is not None and log_f - f.size * math.log(_power_bound(whitened)) <= best[0]:
-                continue
+            if best is not None:
+                # With a Rayleigh quotient in the place of λmax a candidate may be out of the running already.
+                v = dominant_vector(whitened, _POWER_STEPS)
+                if log_f - f.size * math.log(float(v @ (whitened @ v))) <= best[0]:
+                    continue
             top = largest_eigenvalue(whitened)
             log_det = log_f - f.size * math.log(top)
             if best is None or log_det > best[0]:
@@ -77,15 +87,6 @@ def _power_one_by_one(B: Matrix, Q: PositiveMap) -> Start:
     assert best is not None
     log_det, U, f = best
     return Start(sym((U * f) @ U.T), log_det)
-
-
-def _power_bound(M: Matrix) -> float:
-    """A lower bound on λmax(M), M ⪰ 0: the Rayleigh quotient after a few power steps from the longest column."""
-    v = M[int(M.diagonal().argmax())]
-    for _ in range(_POWER_STEPS):
-        v = M @ v
-        v /= np.linalg.norm(v)
-    return float(v @ (M @ v))
 
 
 def _power_in_stacks(B: Matrix, P: Matrix) -> Start:
