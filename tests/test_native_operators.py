@@ -380,10 +380,15 @@ class TestConjugateGradients:
                 return float(np.vdot(Y, Y2))
 
         b = rng.standard_normal((12, 12))
-        answer = conjugate_gradients(Dense(), b, 1e-12, 100)
-        np.testing.assert_allclose(A @ answer.solution, b, atol=1e-10)
-        assert conjugate_gradients(Dense(), b, 1e-12, 2).iterations == 2
-        assert conjugate_gradients(Dense(), b, 1e3, 5).iterations == 0
+        steps: list[Matrix] = []
+
+        def take(step: float, direction: Matrix) -> None:
+            steps.append(step * direction)
+
+        assert conjugate_gradients(Dense(), b, 1e-12, 100, take) == len(steps)
+        np.testing.assert_allclose(A @ np.sum(steps, axis=0), b, atol=1e-10)
+        assert conjugate_gradients(Dense(), b, 1e-12, 2, take) == 2
+        assert conjugate_gradients(Dense(), b, 1e3, 5, take) == 0
 
 
 def test_largest_step() -> None:

@@ -181,6 +181,27 @@ class TestStarts:
         assert np.linalg.eigvalsh(root @ Q.apply(ours.D @ B @ ours.D) @ root.T)[-1] == pytest.approx(1.0, abs=1e-9)
         assert np.linalg.slogdet(ours.D)[1] == pytest.approx(ours.log_det, abs=1e-9)
 
+    @pytest.mark.parametrize(("condition", "singular"), [(1e3, False), (1e17, True)])
+    def test_a_known_basis_is_the_working_basis(self, condition: float, singular: bool) -> None:
+        """A power of B knows its basis; the point inside is the one computed from D, unless eigenvalues were raised."""
+        B, Q = spectrum(9, condition), rand_k(9, 3)
+        start = starts._power_one_by_one(B, Q)
+        if singular:
+            assert start.basis is None
+            return
+        assert start.basis is not None
+        C, C_inverse, lam = start.basis
+        np.testing.assert_allclose(C @ C.T, start.D, atol=1e-12 * np.abs(start.D).max())
+        np.testing.assert_allclose(C_inverse @ C, np.eye(9), atol=1e-12)
+        np.testing.assert_allclose(C.T @ B @ C, np.diag(lam), atol=1e-12)
+        model = FullModel.of(B, Q)
+        known = starts.inside(model, start, 0.9)
+        plain = starts.inside(model, starts.Start(start.D, start.log_det), 0.9)
+        assert known is not None and plain is not None
+        assert known.log_det == pytest.approx(plain.log_det, abs=1e-10)
+        np.testing.assert_allclose(known.D, plain.D, atol=1e-10 * np.abs(plain.D).max())
+        np.testing.assert_allclose(known.Z, plain.Z, rtol=1e-6, atol=1e-8 * np.abs(plain.Z).max())
+
     def test_a_better_closed_form_is_taken(self) -> None:
         B, Q = spectrum(5, 1e3), rand_k(5, 2)
         power = starts.power_start(B, Q)

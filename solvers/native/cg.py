@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
-
-import numpy as np
 
 from solvers.native.linalg import Array
 
@@ -22,29 +19,15 @@ class Operator(Protocol):
     def inner(self, Y: Array, Y2: Array) -> float: ...
 
 
-@dataclass(frozen=True, eq=False)
-class LinearSolve:
-    """The solution, the number of iterations and the residual b − Ay."""
-
-    solution: Array
-    iterations: int
-    residual: Array
-
-
 def conjugate_gradients(
-    A: Operator,
-    b: Array,
-    tolerance: float,
-    max_iterations: int,
-    taken: Callable[[float], None] | None = None,
-) -> LinearSolve:
-    """Solve A y = b to ‖(b − Ay)_ij/√T_ij‖ ≤ tolerance.
+    A: Operator, b: Array, tolerance: float, max_iterations: int, taken: Callable[[float, Array], None]
+) -> int:
+    """Solve A y = b to ‖(b − Ay)_ij/√T_ij‖ ≤ tolerance; returns the number of iterations.
 
     Dividing by √T_ij = √(tᵢtⱼ) is the Nesterov–Todd scaling of a residual of F, so the tolerance bounds the error of
     the complementarity products whatever the spread of t; a tolerance relative to ‖b‖ does not.  ``taken`` is told the
-    multiple of the direction A was last applied to that is added to y.
+    steps a·p that add up to y, after A was applied to the direction p: the caller sums what it needs of y.
     """
-    y = np.zeros_like(b)
     residual = b.copy()
     inverse_T = 1.0 / A.T
     squared = tolerance * tolerance
@@ -58,9 +41,7 @@ def conjugate_gradients(
         if not curvature > 0.0:  # rounding has the last word; the best point so far is kept
             break
         step = rho / curvature
-        y += step * direction
-        if taken is not None:
-            taken(step)
+        taken(step, direction)
         residual -= step * image
         z = A.preconditioner * residual
         rho_next = A.inner(residual, z)
@@ -68,4 +49,4 @@ def conjugate_gradients(
         direction += z
         rho = rho_next
         k += 1
-    return LinearSolve(y, k, residual)
+    return k

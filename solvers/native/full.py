@@ -97,7 +97,8 @@ class FullModel:
             return sym(R)
         return sym(C.T @ self.Q.adjoint(C_inverse.T @ Zt @ C_inverse).astype(Zt.dtype, copy=False) @ C)
 
-    def _assemble(self, C: Array, C_inverse: Array, lam: Array, log_det: float, Zt: Array) -> Point:
+    def assemble(self, C: Array, C_inverse: Array, lam: Array, log_det: float, Zt: Array) -> Point:
+        """The point of a working basis, its inverse and λ (changed where rounding made it negative), and of Z̃."""
         # B ⪰ 0 has no negative eigenvalue; rounding may produce one of the relative size of the unit roundoff.
         np.maximum(lam, np.finfo(lam.dtype).tiny, out=lam)
         R = self.adjoint(C, C_inverse, Zt)
@@ -111,7 +112,7 @@ class FullModel:
         lam, U = eigh(sym(K.T @ (self.B @ K)))
         C = K @ U
         C_inverse = U.T @ triangular_inverse(K)
-        return self._assemble(C, C_inverse, lam, log_det_from_cholesky(K), sym(C.T @ Z @ C))
+        return self.assemble(C, C_inverse, lam, log_det_from_cholesky(K), sym(C.T @ Z @ C))
 
     def with_dual(self, p: Point, Zt: Matrix) -> Point:
         """The point with the dual Z̃ = ``Zt`` in the same basis."""
@@ -144,7 +145,7 @@ class FullModel:
         KU = lower_product(K, U)
         half = lower_transposed_product(L, KU)  # Z + dZ = LLᵀ
         C_inverse = U.T @ lower_solve(K, p.C_inverse)
-        return self._assemble(p.C @ KU, C_inverse, lam, p.log_det + log_det_from_cholesky(K), half.T @ half)
+        return self.assemble(p.C @ KU, C_inverse, lam, p.log_det + log_det_from_cholesky(K), half.T @ half)
 
     def _doubled(self, C: Matrix, K: Matrix, L: Matrix) -> Point:
         """The point D = CKKᵀCᵀ, Z̃ = LLᵀ with all that depends on them computed anew.
@@ -156,7 +157,7 @@ class FullModel:
         basis = half_of_D @ U
         half = lower_transposed_product(L, lower_product(K, U))
         log_det = 2.0 * float(np.linalg.slogdet(basis)[1])
-        return self._assemble(basis, np.linalg.inv(basis), lam, log_det, half.T @ half)
+        return self.assemble(basis, np.linalg.inv(basis), lam, log_det, half.T @ half)
 
     # ---------------------------------------------------------------- residuals, path, bounds
 

@@ -317,13 +317,19 @@ class GeneralSystem:
         V = self.scaling.V
         Vt = V.swapaxes(-1, -2)
         b = r2 - Vt @ self.model.forward(self.p, self.inverse(r1)) @ V
-        solve = conjugate_gradients(self, b, tolerance, max_iterations)
-        dZt = sym(V @ solve.solution @ Vt)
+        solution = np.zeros_like(b)
+
+        def add(step: float, direction: Array) -> None:
+            nonlocal solution
+            solution += step * direction
+
+        iterations = conjugate_gradients(self, b, tolerance, max_iterations, add)
+        dZt = sym(V @ solution @ Vt)
         X = sym(self.inverse(r1 + self.model.adjoint(self.p, dZt)))
-        self.counters.cg_iterations += solve.iterations
+        self.counters.cg_iterations += iterations
         per_iteration = 14.0 + 2.0 * self.inverse.degree
-        self.counters.products += self.model.m * (solve.iterations * per_iteration + 30.0)
-        return Direction(X, dZt, solve.iterations)
+        self.counters.products += self.model.m * (iterations * per_iteration + 30.0)
+        return Direction(X, dZt, iterations)
 
 
 def feasible_scale(model: GeneralModel, W: Matrix) -> float | None:

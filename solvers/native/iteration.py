@@ -121,7 +121,7 @@ class Iteration(Generic[P]):
         if scaling is None:
             return Status.INACCURATE
         p = lowered
-        self.progress.counters.eigendecompositions += 3
+        self.progress.counters.eigendecompositions += 2
         stalled = 0
         step: Step[P] | None = None
         if log is not None:
@@ -174,6 +174,9 @@ class Iteration(Generic[P]):
 
     def _step(self, p: P, scaling: Scaling, r1: Array, norm: float, mu: float) -> Step[P] | None:
         options, model, counters = self.options, self.model, self.progress.counters
+        counters.eigendecompositions += 1
+        if not np.all(scaling.t > 0.0):  # W is singular to rounding
+            return None
         # The gap at a central point is mμ: a target below a fifth of the tolerance would be wasted work.
         s = max(self.sigma * mu, 0.2 * self.tol / model.m, min(mu, residual_floor(norm)))
         system = model.system(p, scaling, self.dtype, counters, self.spectrum)
@@ -200,7 +203,7 @@ class Iteration(Generic[P]):
             dZt = a * first.dZt if second is None else a * first.dZt + (a * a) * second.dZt
             new = model.advance(p, X, dZt, to_double)
             new_scaling = nesterov_todd(new.Ft, new.Zt) if new is not None else None
-            counters.eigendecompositions += 3
+            counters.eigendecompositions += 2
             counters.products += 9.0
             if new is not None and new_scaling is not None:
                 smallest = float(np.min(new_scaling.v)) ** 2

@@ -84,11 +84,11 @@ class NewtonSystem:
         images = Images(inverse(rhs), dZt)
         b = second[:r] - self.schur.jacobian.forward(images.X)
         schur = replace(self.schur, images=images)
-        solve = conjugate_gradients(schur, b, tolerance, max_iterations, images.taken)
+        iterations = conjugate_gradients(schur, b, tolerance, max_iterations, images.taken)
         rho = r / d
-        self.counters.cg_iterations += solve.iterations
-        self.counters.products += solve.iterations * (1.0 + 5.0 * rho + inverse.degree - 1.0) + 7.0
-        return Direction(sym(images.X), images.Zt, solve.iterations)
+        self.counters.cg_iterations += iterations
+        self.counters.products += iterations * (1.0 + 5.0 * rho + inverse.degree - 1.0) + 7.0
+        return Direction(sym(images.X), images.Zt, iterations)
 
 
 def newton_system(

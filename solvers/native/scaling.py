@@ -12,6 +12,7 @@ constraint is active in both directions, large where it is slack in both.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -25,8 +26,19 @@ class Scaling:
     factor: Array
     G: Array
     v: Array
-    V: Array
-    t: Array
+
+    @cached_property
+    def _spectrum(self) -> tuple[Array, Array]:
+        # Only when asked for: the last point, and those that are refused, need no basis.
+        return eigh(sym(self.G @ self.G.swapaxes(-1, -2)))
+
+    @property
+    def t(self) -> Array:
+        return self._spectrum[0]
+
+    @property
+    def V(self) -> Array:
+        return self._spectrum[1]
 
 
 # Eigenvalues of a matrix of at most this condition are right to four digits in single precision, which a scaling needs
@@ -59,8 +71,4 @@ def nesterov_todd(F: Array, Z: Array) -> Scaling | None:
         return None
     root = v2**0.25
     G = lower_product(K, U) / root[..., None, :]
-    v = root * root
-    t, V = eigh(sym(G @ G.swapaxes(-1, -2)))
-    if not np.all(t > 0.0):
-        return None
-    return Scaling(K, G, v, V, t)
+    return Scaling(K, G, root * root)

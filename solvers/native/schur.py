@@ -138,8 +138,9 @@ class Images:
         """The images of the direction to which the complement is being applied."""
         self._last = (X, Zt)
 
-    def taken(self, step: float) -> None:
+    def taken(self, step: float, direction: Array) -> None:
         """``step`` times that direction is part of y."""
+        del direction
         X, Zt = self._last
         self.X += step * X
         self.Zt += step * Zt

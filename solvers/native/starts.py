@@ -24,6 +24,7 @@ from solvers.native.linalg import (
     largest_eigenvalue,
     smallest_eigenvalue,
     sym,
+    triangular_inverse,
 )
 from solvers.native.point import Point
 
@@ -41,10 +42,14 @@ _WARM_MIX = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """A stepsize D on the boundary of the feasible set and its log det."""
+    """A stepsize D on the boundary of the feasible set and its log det.
+
+    basis: C, C⁻¹ and λ with CCᵀ = D and CᵀBC = Diag(λ), where they are known.
+    """
 
     D: Matrix
     log_det: float
+    basis: tuple[Matrix, Matrix, Vector] | None = None
 
 
 def _map_in_basis(Q: PositiveMap, U: Matrix, M: Matrix) -> Matrix:
@@ -64,9 +69,10 @@ def power_start(B: Matrix, Q: PositiveMap) -> Start:
 def _power_one_by_one(B: Matrix, Q: PositiveMap) -> Start:
     """In the eigenbasis of each of the two matrices, where the cheap maps cost little."""
     image = sym(Q.apply(B))
-    best: tuple[float, Matrix, Vector] | None = None
+    best: tuple[float, Matrix, Vector, Vector | None] | None = None
     for M, exponents in zip((B, image), _EXPONENTS, strict=True):
         w, U = eigh(M)
+        known = w if M is B and w[0] > _EIGENVALUE_FLOOR * w[-1] else None  # the spectrum of B in the basis U
         w = np.maximum(w, _EIGENVALUE_FLOOR * w[-1])
         UBU = np.diag(w) if M is B else sym(U.T @ B @ U)
         for p in exponents:
@@ -83,10 +89,12 @@ def _power_one_by_one(B: Matrix, Q: PositiveMap) -> Start:
             top = largest_eigenvalue(whitened)
             log_det = log_f - f.size * math.log(top)
             if best is None or log_det > best[0]:
-                best = (log_det, U, f / top)
+                best = (log_det, U, f / top, known)
     assert best is not None
-    log_det, U, f = best
-    return Start(sym((U * f) @ U.T), log_det)
+    log_det, U, f, spectrum = best
+    root = np.sqrt(f)
+    C = U * root
+    return Start(C @ C.T, log_det, None if spectrum is None else (C, (U / root).T, spectrum * f))
 
 
 def _power_in_stacks(B: Matrix, P: Matrix) -> Start:
@@ -113,10 +121,20 @@ def boundary_start(B: Matrix, Q: PositiveMap, form: ClosedForm | None = None) ->
 
 def inside(model: FullModel, start: Start, fraction: float) -> Point | None:
     """The start scaled to ``fraction`` of the boundary, with the central dual Z = μF⁻¹ of ⟨Z, D⟩ = d."""
-    p = model.point(fraction * start.D, np.zeros_like(start.D))
-    if p is None or cholesky(p.Ft) is None:
+    zero = np.zeros_like(start.D)
+    if start.basis is None:
+        p = model.point(fraction * start.D, zero)
+    else:
+        C, C_inverse, lam = start.basis
+        root = math.sqrt(fraction)
+        p = model.assemble(
+            root * C, C_inverse / root, fraction * lam, start.log_det + model.d * math.log(fraction), zero
+        )
+    K = None if p is None else cholesky(p.Ft)
+    if p is None or K is None:
         return None
-    inverse = sym(np.linalg.inv(p.Ft))
+    half = triangular_inverse(K)
+    inverse = half.T @ half
     return model.with_dual(p, inverse * (model.d / float(np.trace(inverse))))
 
 
