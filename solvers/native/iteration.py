@@ -34,7 +34,7 @@ _SETTLED = 0.1
 # The gap is about mμ.  Above this multiple of the tolerance the bounds are taken at D itself: a repair by scaling costs
 # an eigenvalue and would not end the iteration.
 NEAR = 30.0
-_SPECTRUM_STEPS = 4
+_SPECTRUM_STEPS = 8
 
 
 @dataclass(frozen=True, eq=False)
