@@ -122,6 +122,7 @@ class DiagonalPlusScaled(PositiveMap):
 
 
 def _diagonal_plus_scaled(alpha: Vector, beta: float, M: Matrix) -> Matrix:
+    """Diag(α ∘ diag M) + β M."""
     out = np.multiply(beta, M, order="C")
     out.reshape(-1)[:: len(out) + 1] += alpha * M.diagonal()
     return out

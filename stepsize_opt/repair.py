@@ -64,7 +64,7 @@ def repair(program: LogDetProgram, D: Matrix, loss: float = 0.0) -> Evaluation |
     Returns None when D is not positive definite or no feasible scale is found.
     """
     D = into_pattern(program.pattern, D)
-    if loss > 0.0:
+    if loss > 0.0 and np.isfinite(D).all():
         # An answer on the boundary needs no search for it.
         near = Evaluation(program, (1.0 - 0.5 * loss) * D, Plain)
         if near.feasible and near.margin <= loss:

@@ -31,10 +31,10 @@ from solvers.outcome import Status
 # Below this dual residual the iterates follow the central path, on which the curvature changes slowly; its spectrum is
 # estimated anew after so many steps.
 _SETTLED = 0.1
+_SPECTRUM_STEPS = 8
 # The gap is about mμ.  Above this multiple of the tolerance the bounds are taken at D itself: a repair by scaling costs
 # an eigenvalue and would not end the iteration.
 NEAR = 30.0
-_SPECTRUM_STEPS = 8
 
 
 @dataclass(frozen=True, eq=False)

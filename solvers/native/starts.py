@@ -32,6 +32,7 @@ from solvers.native.point import Point
 _EIGENVALUE_FLOOR = 1e-14
 # The exponents for B and for 𝒬(B).
 _EXPONENTS = np.array([[0.5, 0.25, 0.0], [0.5, 0.75, 1.0]])
+# Power steps of the bound that drops a candidate; with four, about two of the six are left on 27 problems.
 _POWER_STEPS = 4
 # Up to this size the number of calls counts, beyond it the number of operations.
 _SIZE_FOR_STACKS = 40
