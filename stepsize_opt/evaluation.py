@@ -71,8 +71,8 @@ class Evaluation:
 
 def _constraint_value(con: Constraint, D: Matrix, M: Enclosed | None, arithmetic: type[Approximate]) -> Enclosed:
     """An enclosure of G(D) = C + aD + c det(D)^{1/d} E − 𝒬(M) with M = DBD."""
-    value = D if con.a == 1.0 else con.a * D
-    error = np.zeros_like(D) if con.a == 1.0 else UNIT * np.abs(value)
+    value = con.a * D
+    error = UNIT * np.abs(value)
     if con.C is not None:
         value = value + con.C
         error = error + UNIT * np.abs(value)

@@ -13,7 +13,7 @@ import numpy as np
 from solvers.base import Settings, Solver
 from solvers.maps import Matrix
 from solvers.outcome import Outcome, SolverStats, Status
-from solvers.program import BlockPattern, Pattern
+from solvers.program import BlockPattern, LogDetProgram, Pattern
 from solvers.registry import choose_solver, get_solver
 from stepsize_opt.certificate import Certificate, certify_point
 from stepsize_opt.reductions import Component, Reduction, closed_form
@@ -113,8 +113,7 @@ def _solve_component(
         if reason is not None:
             failures.append(f"{solver.name}: {reason}")
             continue
-        outcome = solver.solve(program, settings if start is None else replace(settings, warm_start=start))
-        outcome.stats.extra_stats["why"] = why
+        outcome = _outcome(solver, program, settings if start is None else replace(settings, warm_start=start), why)
         if outcome.D is None:
             failures.append(f"{solver.name}: {outcome.message or outcome.status.value}")
             continue
@@ -122,8 +121,7 @@ def _solve_component(
         if solver.name == "native" and outcome.status is Status.OPTIMAL and piece.status is Status.INACCURATE:
             # Its own bound is not rounded outwards; where rounding made the difference, a few more steps make it up.
             finer = replace(settings, tol=0.2 * settings.tol, warm_start=(outcome.D, outcome.duals))
-            outcome = solver.solve(program, finer)
-            outcome.stats.extra_stats["why"] = why
+            outcome = _outcome(solver, program, finer, why)
             if outcome.D is not None:
                 again = _certified(component, outcome, settings.tol, None)
                 piece = min(piece, again, key=lambda p: p.certificate.gap)
@@ -139,6 +137,13 @@ def _solve_component(
         tried = {**best.stats.extra_stats, "tried_before": failures}
         best = replace(best, stats=replace(best.stats, extra_stats=tried))
     return best
+
+
+def _outcome(solver: Solver, program: LogDetProgram, settings: Settings, why: str) -> Outcome:
+    """A solver's answer, with the reason for its choice among the statistics."""
+    outcome = solver.solve(program, settings)
+    outcome.stats.extra_stats["why"] = why
+    return outcome
 
 
 def _theorem(outcome: Outcome) -> str | None:

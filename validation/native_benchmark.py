@@ -263,8 +263,9 @@ def measure_packages(sizes: list[int], names: list[str], console: Console) -> li
                 limits = {limit: 1.2 * wanted * own} if d > 34 else {}
                 run = partial(solve_plain_model, problem.B, P, name, **options, **limits)
                 began = now()
-                gap = distance(problem, run(), optimum)
+                D = run()
                 spent = now() - began
+                gap = distance(problem, D, optimum)
                 if gap <= 1e-6:
                     spent = min(spent, seconds(run, 1))
                 shown = " ".join(f"{key}={value:g}" for key, value in options.items() if key == "eps_abs")

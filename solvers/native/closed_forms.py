@@ -199,12 +199,11 @@ def _balanced_signs(B: Matrix, sampling: _Sampling) -> tuple[Vector, bool]:
     s = sign_pattern(B)
     u = balanced_vector(B * (s[:, None] * s), weights)
     best = float(np.log(u).sum())
-    improved, count = True, 0
     for _ in range(_FLIP_ROUNDS):
         excess = B.diagonal() * u * u / weights
         frustrated = excess > 1.0 + 1e-9
         count = int(np.count_nonzero(frustrated))
-        if not improved or not 0 < count <= max(1.0, _FRUSTRATED_SHARE * len(B)):
+        if not 0 < count <= max(1.0, _FRUSTRATED_SHARE * len(B)):
             break
         # Flipping the worst one lowers the bound as a rule; all at once may not.
         worst = np.zeros_like(frustrated)
@@ -217,7 +216,9 @@ def _balanced_signs(B: Matrix, sampling: _Sampling) -> tuple[Vector, bool]:
             if value < best - 1e-12 * abs(best):
                 s, u, best, improved = trial, v, value, True
                 break
-    return s * u, count > 0
+        if not improved:
+            break
+    return s * u, bool((B.diagonal() * u * u > (1.0 + 1e-9) * weights).any())
 
 
 @dataclass(frozen=True, eq=False)
