@@ -70,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_OPTIMAL
     except SolverUnavailable as error:
         return _complain(error, EXIT_SOLVER)
+    except MemoryError as error:
+        return _complain(f"not enough memory: {error or 'an allocation failed'}", EXIT_INPUT)
     except (ValueError, TypeError, OSError, ModuleNotFoundError, UnsupportedProgram) as error:
         return _complain(error, EXIT_INPUT)
     except RuntimeError as error:
@@ -77,8 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _complain(error: Exception, code: int) -> int:
-    print(f"error: {error}", file=sys.stderr)
+def _complain(error: Exception | str, code: int) -> int:
+    print("error:", *str(error).split(), file=sys.stderr)  # one line, whatever a library's message holds
     return code
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsize_opt.cli_common import EXIT_INACCURATE, EXIT_OPTIMAL, positive_whole, print_json
+from stepsize_opt.cli_common import EXIT_INACCURATE, EXIT_OPTIMAL, check_folder, positive_whole, print_json
 
 if TYPE_CHECKING:
     from validation.bench_store import Results
@@ -81,6 +81,7 @@ def _run(args: argparse.Namespace) -> int:
     limits = {"time_limit": args.time_limit, "memory_mb": args.memory_limit}
     given = {name: value for name, value in limits.items() if value is not None}
     plan = replace(plan, settings=replace(plan.settings, **given))
+    check_folder("--output", args.output)
     pyplot()  # a missing matplotlib is found before the runs rather than after them
     try:
         with _progress(args.quiet or args.json) as say:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from rich.table import Table
 from solvers.maps import Matrix
 from solvers.outcome import Status
 from stepsize_opt.compare import Comparison
-from stepsize_opt.files import load_matrix
+from stepsize_opt.files import atomic_write, json_text, load_matrix
 from stepsize_opt.result import StepsizeResult
 from stepsize_opt.smoothness import read_matrix
 
@@ -52,22 +53,55 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sketch", required=True, help="for example randk:8, bernq:0.5, independent:0.2")
 
 
-def check_output(path: Path, endings: Sequence[str]) -> None:
-    """Fail before a long solve rather than after it."""
+def check_output(option: str, path: Path, endings: Sequence[str]) -> None:
+    """Fail before a long solve rather than after it: raise OSError or ValueError unless the file can be written."""
     if path.suffix.lower() not in endings:
-        msg = f"--output {path}: expected a name that ends in {', '.join(endings)}"
+        msg = f"{option} {path}: expected a name that ends in {', '.join(endings)}"
         raise ValueError(msg)
+    if path.is_dir():
+        msg = f"{option} {path}: this is a folder; name a file"
+        raise IsADirectoryError(msg)
     if not path.parent.is_dir():
-        msg = f"--output {path}: the folder {path.parent} does not exist"
+        msg = f"{option} {path}: the folder {path.parent} does not exist"
         raise FileNotFoundError(msg)
+    _check_writable(option, path, path.resolve().parent)
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Make the folder for results, or raise OSError when it cannot be made or written to."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"{option} {path}: the folder cannot be made ({error.strerror})"
+        raise OSError(msg) from error
+    _check_writable(option, path, path)
+
+
+def _check_writable(option: str, path: Path, folder: Path) -> None:
+    """Try it: permissions alone do not tell (read-only file systems, root)."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        msg = f"{option} {path}: the folder {folder} cannot be written to ({error.strerror})"
+        raise OSError(msg) from error
+
+
+@contextmanager
+def said(path: Path, *, quiet: bool = False) -> Iterator[None]:
+    """Around the writing of a file: say on standard error what was written, and whether a file was replaced."""
+    note = "wrote {}, replacing the file that was there" if path.exists() else "wrote {}"
+    yield
+    if not quiet:
+        print(note.format(path), file=sys.stderr)
 
 
 def write_matrix(D: Matrix, path: Path) -> None:
     """D as .npy or as .csv."""
-    if path.suffix.lower() == ".npy":
-        np.save(path, D)
-    else:
-        np.savetxt(path, D, delimiter=",", fmt="%.17g")  # 17 digits bring every float back: D stays feasible
+    with atomic_write(path) as file:
+        if path.suffix.lower() == ".npy":
+            np.save(file, D)
+        else:
+            np.savetxt(file, D, delimiter=",", fmt="%.17g")  # 17 digits bring every float back: D stays feasible
 
 
 def add_solver(parser: argparse.ArgumentParser) -> None:
@@ -113,18 +147,8 @@ def progress(text: str, *, quiet: bool = False) -> Iterator[None]:
 
 
 def print_json(value: Any) -> None:
-    """JSON on standard output; NaN and infinities become null, which JSON lacks."""
-    print(json.dumps(_plain(value), indent=2, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not float("-inf") < value < float("inf"):
-        return None
-    return value
+    """JSON on standard output, as :func:`stepsize_opt.files.json_text` writes it."""
+    print(json_text(value, indent=2))
 
 
 def key_value_table(title: str, rows: list[tuple[str, str]]) -> Table:

@@ -13,11 +13,13 @@ from rich.table import Table
 from stepsize_opt.cli_common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
+    check_output,
     comparison_table,
     positive_whole,
     print_json,
     progress,
     result_table,
+    said,
 )
 from stepsize_opt.compare import compare
 from stepsize_opt.sketch_text import parse_sketch
@@ -43,9 +45,8 @@ def _demo(args: argparse.Namespace) -> int:
     from validation.rates import check_rate
     from validation.runner import run
 
-    if args.figure is not None and not args.figure.parent.is_dir():
-        msg = f"--figure {args.figure}: the folder {args.figure.parent} does not exist"
-        raise FileNotFoundError(msg)
+    if args.figure is not None:
+        check_output("--figure", args.figure, (".png", ".svg"))
     data = load_dataset(args.data)
     objective = LogisticRegression.from_dataset(data, args.reg)
     sketch = parse_sketch(args.sketch, data.d)
@@ -67,7 +68,7 @@ def _demo(args: argparse.Namespace) -> int:
     if args.figure is not None:
         from validation.report import demo_figure
 
-        with progress("drawing"):
+        with said(args.figure), progress("drawing"):
             demo_figure(args.figure, data=args.data, reg=args.reg)
     # "undecided" is a matter of too few seeds; only a violated theorem is a failure.
     code = EXIT_INACCURATE if any(check.verdict == "violated" for check in checks) else EXIT_OPTIMAL

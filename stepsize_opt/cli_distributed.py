@@ -24,6 +24,7 @@ from stepsize_opt.cli_common import (
     positive_whole,
     print_json,
     progress,
+    said,
     write_matrix,
 )
 from stepsize_opt.cli_solve import read_structure
@@ -63,7 +64,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--tight", action="store_true", help="also minimise K under Theorem 3 itself")
     parser.add_argument("--compare", action="store_true", help="a table of DCGD, DCGD-mat, D-det-CGD1 and D-det-CGD2")
     add_solver(parser)
-    parser.add_argument("--output", "-o", type=Path, help="write D as .npy or .csv")
+    parser.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz) or alone (.npy, .csv)")
     add_volume(parser)
     parser.set_defaults(run=_solve_distributed)
 
@@ -94,8 +95,11 @@ def _load(args: argparse.Namespace) -> _Clients:
 
 
 def _solve_distributed(args: argparse.Namespace) -> int:
+    if args.output is not None and args.compare:
+        msg = "--output writes one D and does not go with --compare"
+        raise ValueError(msg)
     if args.output is not None:
-        check_output(args.output, (".npy", ".csv"))
+        check_output("--output", args.output, (".npz", ".npy", ".csv"))
     clients = _load(args)
     sketch = parse_sketch(args.sketch, len(clients.mean))
     problem: dict[str, Any] = {
@@ -122,7 +126,11 @@ def _solve_distributed(args: argparse.Namespace) -> int:
             **problem,
         )
     if args.output is not None:
-        write_matrix(result.D, args.output)
+        with said(args.output, quiet=args.quiet):
+            if args.output.suffix.lower() == ".npz":
+                result.save(args.output)
+            else:
+                write_matrix(result.D, args.output)
     if args.json:
         print_json(result.summary())
     elif not args.quiet:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,12 @@ from stepsize_opt.cli_common import (
     print_json,
     progress,
     result_table,
+    said,
     write_matrix,
 )
 from stepsize_opt.compare import compare
-from stepsize_opt.files import load_matrix
+from stepsize_opt.files import json_text, load_matrix, write_text
+from stepsize_opt.memory import check_dense
 from stepsize_opt.result import StepsizeResult
 from stepsize_opt.sketch_text import parse_sketch
 from stepsize_opt.structures import BlockDiagonal, Structure
@@ -111,11 +112,13 @@ def read_structure(text: str) -> Structure:
 
 
 def _solve(args: argparse.Namespace) -> int:
+    if args.output is not None:
+        check_output("--output", args.output, OUTPUTS)
     L = load_problem(args)
     sketch = parse_sketch(args.sketch, L.shape[0])
     structure = read_structure(args.structure)
-    if args.output is not None:
-        check_output(args.output, OUTPUTS)
+    if args.output is not None and args.output.suffix.lower() != ".npz":
+        check_dense(f"--output {args.output}: D", sketch.d)  # only .npz holds D by blocks
     with progress(f"solving d = {sketch.d}", quiet=args.quiet or args.verbose):
         result = optimal_stepsize(
             L,
@@ -129,7 +132,8 @@ def _solve(args: argparse.Namespace) -> int:
             n_jobs=args.jobs,
         )
     if args.output is not None:
-        _write(result, args.output)
+        with said(args.output, quiet=args.quiet):
+            _write(result, args.output)
     if args.json:
         print_json(result.summary())
     elif not args.quiet:
@@ -142,7 +146,7 @@ def _write(result: StepsizeResult, path: Path) -> None:
     if suffix == ".npz":
         result.save(path)
     elif suffix == ".json":
-        path.write_text(json.dumps({**result.summary(), "D": result.D.tolist()}, indent=2) + "\n", encoding="utf-8")
+        write_text(path, json_text({**result.summary(), "D": result.D}, indent=2) + "\n")
     else:
         write_matrix(result.D, path)
 

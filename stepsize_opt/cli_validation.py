@@ -7,7 +7,6 @@ input.  Tables go to standard output, progress to standard error.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt.cli_common import check_folder, print_json
 from stepsize_opt.files import load_matrix
 from stepsize_opt.smoothness import read_matrix
 from stepsize_opt.table1 import CommunicationTable, communication_table
@@ -95,10 +95,11 @@ def _reproduce(args: argparse.Namespace) -> int:
     else:
         plan = Plan(datasets=tuple(args.datasets)) if args.datasets else Plan()
     plan = replace(plan, seed=args.seed, seeds=args.seeds or plan.seeds)
+    check_folder("--output", args.output)
     silent = args.quiet or args.json
     done = reproduce(args.experiments, args.output, plan, workers=args.workers, say=_nothing if silent else _progress)
     if args.json:
-        print(json.dumps({"report": str(done.report), **done.tables}, indent=2, ensure_ascii=False))
+        print_json({"report": str(done.report), **done.tables})
     elif not args.quiet:
         saved = done.tables["savings"]
         print(as_text(saved, list(saved[0])))
@@ -129,7 +130,7 @@ def _table(args: argparse.Namespace) -> int:
         L = LogisticRegression.from_dataset(load_dataset(args.data), args.reg).smoothness()
     table = communication_table(L, args.layers, k=_one_or_all(args.k), q=_one_or_all(args.bern), tol=args.tol)
     if args.json:
-        print(json.dumps(table.to_records(), indent=2, ensure_ascii=False))
+        print_json(table.to_records())
     elif not args.quiet:
         _print_table(table)
     return 0 if all(row.result.status == "optimal" for row in table.rows) else 1

@@ -84,11 +84,12 @@ def compare(L: Any, sketch: Sketch, **options: Any) -> Comparison:
     ``options`` go to :func:`optimal_stepsize`.  Rates of rows are comparable: each bounds the same quantity.
     """
     smoothness = read_matrix("L", L)
+    directions = _directions(dense(smoothness))
     rows = [
         ComparisonRow("det-CGD1", "optimal", optimal_stepsize(smoothness, sketch, **options)),
         ComparisonRow("det-CGD2", "optimal", optimal_stepsize(smoothness, sketch, algorithm="det-CGD2", **options)),
     ]
-    for name, structure in _directions(dense(smoothness)):
+    for name, structure in directions:
         rows.append(
             ComparisonRow("det-CGD1", name, optimal_stepsize(smoothness, sketch, structure=structure, **options))
         )

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from solvers.maps import Matrix
 from solvers.outcome import SolverStats
 from stepsize_opt.distributed_targets import Targets
+from stepsize_opt.files import broken_is_value_error
+from stepsize_opt.saved import (
+    check_status,
+    check_symmetric_finite,
+    from_fields,
+    load_result,
+    result_path,
+    save_result,
+)
 
 
 @dataclass(frozen=True)
@@ -175,3 +186,31 @@ class DistributedResult:
         rows = self.rows()
         width = max(len(name) for name, _ in rows)
         return "\n".join(["DistributedResult", *(f"  {name:<{width}}  {value}" for name, value in rows)])
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write everything to an npz file as :meth:`StepsizeResult.save` does, with D as the array ``D``."""
+        arrays = {"D": self.D}
+        meta = asdict(self)
+        del meta["D"]
+        if self.tight is not None:
+            arrays["tight_D"] = self.tight.D
+            del meta["tight"]["D"]
+        return save_result(path, type(self).__name__, meta, arrays)
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> DistributedResult:
+        """Read what :meth:`save` wrote; what is checked, and what is not, is as in :meth:`StepsizeResult.load`."""
+        file = result_path(path)
+        with broken_is_value_error(file, "a DistributedResult"):
+            meta, arrays = load_result(file, "DistributedResult")
+            tight = None
+            if meta["tight"] is not None:
+                tight = from_fields(TightResult, meta["tight"], D=arrays["tight_D"])
+            result = from_fields(DistributedResult, meta, D=arrays["D"], tight=tight)
+            for M in arrays.values():
+                if M.ndim != 2 or M.shape != result.D.shape:
+                    msg = f"it holds a matrix of shape {M.shape}"
+                    raise ValueError(msg)
+                check_symmetric_finite(M)
+            check_status(result.status, result.gap <= result.tol)
+            return result

@@ -36,7 +36,13 @@ from scipy.sparse.csgraph import connected_components
 from solvers.maps import DiagonalPlusScaled, Hadamard, Indices, Matrix, PositiveMap, Vector, block_slices, is_identity
 from solvers.program import BlockPattern, LogDetProgram, Pattern, ScaledPattern
 from stepsize_opt.certificate import Certificate
-from stepsize_opt.smoothness import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, power_of_two_scaling
+from stepsize_opt.smoothness import (
+    SMOOTHNESS_REMEDY,
+    Symmetric,
+    check_positive_definite,
+    dense,
+    power_of_two_scaling,
+)
 from stepsize_opt.verified import Enclosed
 from stepsize_opt.verified_maps import image
 
@@ -240,7 +246,7 @@ def _block(L: Symmetric, indices: Indices) -> Matrix:
     """The rows and columns of some of the coordinates, taken in increasing order; an array itself if these are all."""
     if isinstance(L, np.ndarray):
         return L if indices.size == len(L) else np.asarray(L[np.ix_(indices, indices)])
-    return np.asarray(L[indices][:, indices].toarray())
+    return dense(L[indices][:, indices])
 
 
 def commutes(Q: PositiveMap, pattern: Pattern) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import html
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -15,11 +14,20 @@ from typing import Any
 import numpy as np
 
 from solvers.maps import Indices, Matrix
-from solvers.outcome import SolverStats, Status
+from solvers.outcome import SolverStats
 from stepsize_opt.certificate import Certificate
 from stepsize_opt.complexity import coordinates_sent, iterations_needed
+from stepsize_opt.files import broken_is_value_error
+from stepsize_opt.memory import check_memory
+from stepsize_opt.saved import (
+    check_status,
+    check_symmetric_finite,
+    from_fields,
+    load_result,
+    result_path,
+    save_result,
+)
 
-_FORMAT = 1  # of the files that save() writes
 _DENSE_UP_TO = 4096  # larger D are saved by blocks only: a dense one would take more than 128 MiB
 
 
@@ -62,7 +70,10 @@ class StepsizeResult:
 
     @cached_property
     def D(self) -> Matrix:
-        """The stepsize matrix, d×d, read-only; feasible whatever the status says."""
+        """The stepsize matrix, d×d, read-only; feasible whatever the status says.
+
+        Raises ValueError when a dense d×d matrix does not fit into memory; ``blocks`` holds it in parts.
+        """
         return self._assemble([block.D for block in self.blocks])
 
     @cached_property
@@ -71,6 +82,7 @@ class StepsizeResult:
         return self._assemble([block.Z for block in self.blocks])
 
     def _assemble(self, parts: Sequence[Matrix]) -> Matrix:
+        check_memory(f"the dense {self.d}×{self.d} matrix", 8 * self.d**2)
         out = np.zeros((self.d, self.d))
         for block, part in zip(self.blocks, parts, strict=True):
             if part.ndim == 1:
@@ -153,47 +165,51 @@ class StepsizeResult:
         return f"<table><caption>StepsizeResult</caption>{cells}</table>"
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the blocks of D and Z and the summary to an npz file (arrays and JSON text, nothing pickled).
+        """Write D, Z and everything else to an npz file (arrays and JSON text, nothing pickled); returns its path.
 
-        Up to d = 4096 the file also holds ``D`` as one array.  Returns the path.
+        ``.npz`` is added to a path that does not end in it.  A file that is there is replaced once the new one is
+        complete.  Up to d = 4096 the file also holds ``D`` as one array.
         """
-        target = Path(path)
-        if target.suffix != ".npz":
-            target = target.with_name(target.name + ".npz")
         arrays: dict[str, Any] = {}
         for i, block in enumerate(self.blocks):
             arrays[f"indices_{i}"], arrays[f"D_{i}"], arrays[f"Z_{i}"] = block.indices, block.D, block.Z
-        meta = {"format": _FORMAT, "blocks": len(self.blocks), **self.summary()}
         if self.d <= _DENSE_UP_TO:
             arrays["D"] = self.D
-        np.savez_compressed(target, meta=np.array(json.dumps(meta)), **arrays)
-        return target
+        meta = {**asdict(replace(self, blocks=())), "blocks": len(self.blocks)}
+        return save_result(path, type(self).__name__, meta, arrays)
 
     @staticmethod
     def load(path: str | PathLike[str]) -> StepsizeResult:
-        """Read what :meth:`save` wrote.  Raises ValueError for a file of another kind."""
-        with np.load(Path(path), allow_pickle=False) as data:
-            if "meta" not in data:
-                msg = f"{path} was not written by StepsizeResult.save: it holds no 'meta' entry"
-                raise ValueError(msg)
-            meta = json.loads(str(data["meta"]))
-            if meta.get("format") != _FORMAT:
-                msg = f"{path} has format {meta.get('format')!r}; this version reads format {_FORMAT}"
-                raise ValueError(msg)
+        """Read what :meth:`save` wrote; ``.npz`` may be left out as there.
+
+        Raises FileNotFoundError when there is no such file, ValueError for a file that is broken, of another kind, or
+        was changed after it was written.  A digest ties D to its certificate and to the names of sketch and structure;
+        it guards against accidents, not against someone who writes a false file on purpose.  Nothing is proved again,
+        because the file holds neither L nor the law of the sketch:
+        ``certify(result.D, L, sketch, algorithm=result.algorithm, dual=result.dual)`` proves it for yours.
+        """
+        file = result_path(path)
+        with broken_is_value_error(file, "a StepsizeResult"):
+            meta, arrays = load_result(file, "StepsizeResult")
             blocks = tuple(
-                Block(data[f"indices_{i}"], data[f"D_{i}"], data[f"Z_{i}"]) for i in range(int(meta["blocks"]))
+                Block(arrays[f"indices_{i}"], arrays[f"D_{i}"], arrays[f"Z_{i}"]) for i in range(meta["blocks"])
             )
-        certificate = {key: value for key, value in meta["certificate"].items() if key != "gap"}
-        return StepsizeResult(
-            status=Status(meta["status"]).value,
-            certificate=Certificate(**certificate),
-            blocks=blocks,
-            solver_stats=SolverStats(**meta["solver_stats"]),
-            reductions=tuple(meta["reductions"]),
-            algorithm=meta["algorithm"],
-            sketch=meta["sketch"],
-            structure=meta["structure"],
-            expected_nonzeros=meta["expected_nonzeros"],
-            tol=meta["tol"],
-            message=meta["message"],
-        )
+            result = from_fields(StepsizeResult, meta, blocks=blocks)
+            _check_blocks(blocks, result.d)
+            check_status(result.status, result.certificate.is_optimal(result.tol))
+            return result
+
+
+def _check_blocks(blocks: Sequence[Block], d: int) -> None:
+    """Raise ValueError unless every coordinate is in one block, with D and Z of its size, symmetric and finite."""
+    indices = np.concatenate([block.indices.ravel() for block in blocks]) if blocks else np.zeros(0)
+    if not np.array_equal(np.sort(indices), np.arange(d)):
+        msg = f"its blocks are not a partition of the d = {d} coordinates"
+        raise ValueError(msg)
+    for block in blocks:
+        n = block.indices.size
+        for M in (block.D, block.Z):
+            if M.shape not in ((n,), (n, n)) or M.shape != block.D.shape:
+                msg = f"a block of {n} coordinates has a matrix of shape {M.shape}"
+                raise ValueError(msg)
+            check_symmetric_finite(M)

@@ -62,6 +62,7 @@ from stepsize_opt.checks import (
     symmetric_part,
     whole_number,
 )
+from stepsize_opt.memory import check_dense
 from stepsize_opt.sketch_base import DiagonalBase, Law, Sketch, check_listable, independent_law
 
 __all__ = [
@@ -500,6 +501,7 @@ def _side_by_side(maps: Sequence[PositiveMap]) -> PositiveMap:
     if len(maps) == 1:
         return maps[0]
     layered = Layered(tuple(maps))
+    check_dense("E[ssᵀ] of the layers", layered.d)
     P = layered.hadamard_matrix
     return layered if P is None else hadamard(read_only(P))
 

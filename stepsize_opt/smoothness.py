@@ -14,8 +14,12 @@ from scipy import sparse
 from scipy.linalg import eigvalsh
 
 from solvers.maps import Matrix
+from stepsize_opt.memory import check_dense
 from stepsize_opt.verified import proved_cholesky
 
+# A sparse matrix with fewer rows is read whatever it holds; beyond, its row pointers alone would fill the memory of a
+# small machine, on the word of a file that may hold a single entry.
+_ALWAYS_READ = 10**6
 SparseMatrix: TypeAlias = Any  # scipy.sparse's csr_array; its generic type differs between scipy versions
 Symmetric: TypeAlias = "Matrix | SparseMatrix"
 
@@ -32,9 +36,12 @@ def read_matrix(name: str, value: Any) -> Symmetric:
             msg = f"{name} must hold real numbers, got dtype {value.dtype}"
             raise TypeError(msg)
         unit = _unit(value.dtype)
+        _check_shape(name, value.shape)
+        if value.nnz < value.shape[0] > _ALWAYS_READ:
+            msg = f"{name} has {value.nnz} entries in {value.shape[0]} rows; rows without any make it singular"
+            raise ValueError(msg)
         S: Any = sparse.csr_array(value, dtype=np.float64, copy=True)
         S.sum_duplicates()
-        _check_shape(name, S.shape)
         if not np.all(np.isfinite(S.data)):
             msg = f"{name} contains NaN or infinite entries"
             raise ValueError(msg)
@@ -71,8 +78,11 @@ def read_matrix(name: str, value: Any) -> Symmetric:
 
 
 def dense(M: Symmetric) -> Matrix:
-    """The matrix as an array; an array is returned as it is."""
-    return M if isinstance(M, np.ndarray) else np.asarray(M.toarray())
+    """The matrix as an array; an array is returned as it is.  Raises ValueError when there is no memory for it."""
+    if isinstance(M, np.ndarray):
+        return M
+    check_dense("a sparse matrix", M.shape[0])
+    return np.asarray(M.toarray())
 
 
 def _unit(dtype: np.dtype[Any]) -> float:

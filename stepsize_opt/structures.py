@@ -13,6 +13,7 @@ import numpy as np
 from solvers.maps import Matrix
 from solvers.program import BlockPattern, Pattern, ScaledPattern
 from stepsize_opt.checks import whole_number
+from stepsize_opt.memory import check_dense
 from stepsize_opt.smoothness import check_positive_definite, dense, read_matrix
 
 
@@ -79,6 +80,7 @@ def pattern_of(structure: Structure, d: int) -> Pattern:
     if structure == "diagonal":
         return BlockPattern((1,) * d)
     if structure == "scalar":
+        check_dense("the direction I", d)
         return ScaledPattern((d,), np.eye(d))
     msg = f"unknown structure {structure!r}; choose 'full', 'diagonal', 'scalar', BlockDiagonal(sizes) or Direction(W)"
     raise ValueError(msg)

@@ -21,7 +21,7 @@ from validation.bench_analysis import (
 from validation.bench_problems import ProblemSpec
 from validation.bench_records import NATIVE
 from validation.bench_store import Results
-from validation.figures import pyplot
+from validation.figures import pyplot, save_figure
 
 _STYLES: dict[str, tuple[str, Any, str]] = {
     NATIVE: ("#D55E00", "-", "o"),
@@ -37,7 +37,6 @@ _OTHER = ("#777777", "-", "*")
 
 def draw_all(results: Results, folder: Path) -> list[Path]:
     """Every figure that the results support, as PNG files."""
-    folder.mkdir(parents=True, exist_ok=True)
     drawn = (
         time_against_size(results, folder / "time-size.png"),
         time_against_gap(results, folder / "time-gap.png"),
@@ -141,7 +140,7 @@ def _finish(figure: Any, legend_axis: Any, path: Path) -> Path:
         axis.tick_params(labelsize=8)
     legend_axis.legend(fontsize=9, frameon=False, handlelength=3.5, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    save_figure(figure, path, dpi=110)
     pyplot().close(figure)
     return path
 

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+from stepsize_opt.files import json_text
 from validation.bench_records import CRASHED, MEMORY_LIMIT, TIME_LIMIT, BenchRun, BenchSettings, Rung, Task
 
 WORKER = (sys.executable, "-m", "validation.bench_worker")
@@ -33,7 +34,7 @@ _OUT_OF_MEMORY = ("memory allocation of", "bad_alloc", "MemoryError", "tried to 
 def run_task(task: Task, settings: BenchSettings) -> BenchRun:
     """Run a task in a process of its own; whatever happens to it becomes the status of the run."""
     began = time.perf_counter()
-    request = json.dumps({**task.to_dict(), "settings": asdict(settings)})
+    request = json_text({**task.to_dict(), "settings": asdict(settings)})
     environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(settings.threads))}
     # The other process measures this very code, wherever it is started.
     paths = [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from solvers.cvxpy_backends import FINEST_ACCURACY
+from stepsize_opt.files import write_text
 from validation.bench_plots import draw_all
 from validation.bench_store import Results, write_csv
 from validation.bench_summary import summary
@@ -31,7 +32,7 @@ def write_report(results: Results, folder: Path) -> list[Path]:
     write_csv(results, written[-1])
     figures = draw_all(results, folder)
     written += [*figures, folder / PAGE]
-    written[-1].write_text(page(results, [figure.name for figure in figures]), encoding="utf-8")
+    write_text(written[-1], page(results, [figure.name for figure in figures]))
     return written
 
 

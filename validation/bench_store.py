@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stepsize_opt.files import json_text, write_text
 from validation.bench_records import BenchRun, BenchSettings, Task, environment
 
 RESULTS_FILE = "results.json"
@@ -38,16 +39,10 @@ class Results:
         folder.mkdir(parents=True, exist_ok=True)
         head = {"format": _FORMAT, "settings": asdict(self.settings), "environment": self.environment}
         # One run a line, so that a difference between two files can be read.
-        lines = ",\n".join(json.dumps(rounded(run.to_dict()), allow_nan=False) for run in self.runs)
-        text = json.dumps(head, indent=1)[:-2] + ',\n "runs": [\n' + lines + "\n]}\n"
+        lines = ",\n".join(json_text(rounded(run.to_dict())) for run in self.runs)
+        text = json_text(head, indent=1)[:-2] + ',\n "runs": [\n' + lines + "\n]}\n"
         path = folder / RESULTS_FILE
-        # In the same folder, because only a rename within a file system is atomic.
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_text(path, text)
         return path
 
     @staticmethod
@@ -110,15 +105,16 @@ def write_csv(results: Results, path: Path) -> None:
     columns = ["problem", "family", "d", "configuration", "solver", "lift", "objective", "run_status", "run_message"]
     rung_columns = ["tol", "status", "seconds", "wall", "setup", "compile", "solve", "iterations", "raw_violation"]
     rung_columns += ["rate", "gap", "certify", "peak_mb", "repeats", "closed_form", "message"]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*columns, *rung_columns])
-        for run in results.runs:
-            problem, how = run.task.problem, run.task.configuration
-            head = [problem.name, problem.family, problem.d, how.label, how.solver, how.lift, how.objective]
-            head += [run.status, run.message]
-            for rung in run.rungs:
-                cells = rounded(asdict(rung))
-                writer.writerow([*head, *(cells[name] for name in rung_columns)])
-            if not run.rungs:
-                writer.writerow([*head, *("" for _ in rung_columns)])
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*columns, *rung_columns])
+    for run in results.runs:
+        problem, how = run.task.problem, run.task.configuration
+        head = [problem.name, problem.family, problem.d, how.label, how.solver, how.lift, how.objective]
+        head += [run.status, run.message]
+        for rung in run.rungs:
+            cells = rounded(asdict(rung))
+            writer.writerow([*head, *(cells[name] for name in rung_columns)])
+        if not run.rungs:
+            writer.writerow([*head, *("" for _ in rung_columns)])
+    write_text(path, text.getvalue())

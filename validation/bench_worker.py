@@ -29,6 +29,7 @@ from solvers.program import LogDetProgram
 from solvers.registry import get_solver
 from stepsize_opt.certificate import certify_point
 from stepsize_opt.evaluation import Evaluation
+from stepsize_opt.files import json_text
 from stepsize_opt.repair import repair
 from validation.bench_records import (
     DONE,
@@ -54,7 +55,7 @@ def main() -> None:
     os.dup2(2, 1)
 
     def say(message: dict[str, Any]) -> None:
-        print(json.dumps(message, allow_nan=False), file=answers, flush=True)
+        print(json_text(message), file=answers, flush=True)
 
     request = json.load(sys.stdin)
     task, settings = Task.from_dict(request), BenchSettings(**request["settings"])

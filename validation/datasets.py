@@ -16,6 +16,8 @@ import numpy as np
 from scipy import sparse
 
 from solvers.maps import Indices, Vector
+from stepsize_opt.files import broken_is_value_error
+from stepsize_opt.memory import check_dense
 
 DATA_VARIABLE = "STEPSIZE_OPT_DATA"
 EMBEDDED = ("breast_cancer", "digits")
@@ -75,12 +77,13 @@ def load_dataset(name: str) -> Dataset:
         return _openml(name)
     path = _find(name)
     datasets = _sklearn_datasets("reading svmlight files")
-    try:
+    with broken_is_value_error(path, "an svmlight file"):
         A, labels = datasets.load_svmlight_file(str(path), n_features=_FEATURES.get(path.name))
-    except (ValueError, UnicodeDecodeError) as error:
-        msg = f"{path} is not an svmlight file: {error}"
-        raise ValueError(msg) from error
-    return Dataset(path.name, sparse.csr_array(A), signs(labels))
+        if not np.isfinite(A.data).all():
+            msg = "a feature is NaN or infinite"
+            raise ValueError(msg)
+        check_dense("L", A.shape[1])  # one wrong index makes d as large as the index
+        return Dataset(path.name, sparse.csr_array(A), signs(labels))
 
 
 def signs(labels: Any) -> Vector:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from solvers.maps import Matrix, Vector
+from stepsize_opt.files import atomic_write
 from validation.curve import Curve
 from validation.tables import panels
 
@@ -84,8 +85,7 @@ def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, colu
         handlelength=3.5,
     )
     figure.tight_layout(rect=(0.0, 0.0, 1.0, 1.0 - header / height))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    save_figure(figure, path, dpi=130)
     plt.close(figure)
     return path
 
@@ -144,10 +144,16 @@ def bar_savings(records: Sequence[dict[str, Any]], path: Path) -> Path:
     axis.margins(y=0.1)
     axis.legend(fontsize=8, frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    save_figure(figure, path, dpi=130)
     plt.close(figure)
     return path
+
+
+def save_figure(figure: Any, path: Path, dpi: int) -> None:
+    """Write a figure in the format that the name of the file ends in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as file:
+        figure.savefig(file, dpi=dpi, format=path.suffix.removeprefix("."))
 
 
 def pyplot() -> Any:

@@ -20,6 +20,7 @@ from scipy.linalg import block_diag
 
 from solvers.maps import Matrix, Vector, block_slices
 from stepsize_opt.checks import positive_number
+from stepsize_opt.memory import check_dense
 from stepsize_opt.smoothness import read_matrix
 from validation.datasets import Dataset
 from validation.shared_rows import Rows, distinct_rows
@@ -286,6 +287,7 @@ def penalty_gradient(X: Matrix, reg: float) -> Matrix:
 
 def gram(A: Any) -> Matrix:
     """AᵀA as a dense matrix."""
+    check_dense("AᵀA", A.shape[1])
     product = A.T @ A
     return np.asarray(product.toarray() if sparse.issparse(product) else product, dtype=float)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import html
-import json
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from stepsize_opt.files import json_text, write_text
 from stepsize_opt.table1 import communication_table
 from validation import sensitivity
 from validation.curve import Curve
@@ -115,8 +115,8 @@ def reproduce(
     figures = _draw_all(curves, tables["savings"], output / "figures")
     tables["seconds"] = time.perf_counter() - began
     tables["run_seconds"] = sum(float(curve.meta["seconds"]) for curve in curves)
-    (output / "tables.json").write_text(json.dumps(tables, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (output / "report.html").write_text(_page(names, tables, figures), encoding="utf-8")
+    write_text(output / "tables.json", json_text(tables, indent=1) + "\n")
+    write_text(output / "report.html", _page(names, tables, figures))
     return Reproduction(output, tuple(curves), tables)
 
 
@@ -203,7 +203,7 @@ def _page(names: Sequence[str], tables: dict[str, Any], figures: dict[str, list[
                 ["row", "method", "sketch", "stepsize", "computed", "printed", "differs", "note"],
             ),
         ]
-    settings = html.escape(json.dumps({"plan": tables["settings"], "versions": tables["versions"]}, indent=1))
+    settings = html.escape(json_text({"plan": tables["settings"], "versions": tables["versions"]}, indent=1))
     parts += [
         "<h2>Settings and versions</h2>",
         f"<p>Computing time of the runs: {tables['run_seconds']:.0f} s; this call took {tables['seconds']:.0f} s.</p>",
