@@ -1,12 +1,19 @@
-"""Reading matrices from files: .npy, .npz (dense or scipy sparse), .csv and Matrix Market .mtx."""
+"""Files: matrices read from .npy, .npz (dense or scipy sparse), .csv and Matrix Market .mtx; files written as a whole."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from scipy import io, sparse
+
+if sys.platform != "win32":
+    import fcntl
 
 SUFFIXES = (".npy", ".npz", ".csv", ".mtx")
 
@@ -48,3 +55,39 @@ def _load_npz(file: Path, key: str) -> Any:
             return data[names[0]]
     msg = f"it holds the arrays {', '.join(names)}; expected one array or one named {key!r}"
     raise ValueError(msg)
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """A binary file to write ``path`` with: a reader sees the old file or the whole new one, never a part of it.
+
+    What is written goes to ``path`` + ".tmp" in the same folder, because only a rename within a file system is atomic;
+    it reaches the disk before the rename and is removed when the block raises.  The name is fixed, so a process that is
+    killed leaves at most this one file, which the next write to ``path`` takes over; writers of one path take turns.
+    """
+    temporary = path.with_name(f"{path.name}.tmp")
+    with _locked(temporary) as file:
+        try:
+            file.truncate()
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            if sys.platform == "win32":  # which renames closed files only, and has no such locks
+                file.close()
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def _locked(path: Path) -> BinaryIO:
+    """The file at ``path``, created when there is none, open for writing and locked until it is closed."""
+    while True:
+        # Not truncated by opening: until the lock is held another writer may be at work on it.
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+        if sys.platform != "win32":
+            fcntl.flock(file, fcntl.LOCK_EX)
+        # The writer that held the lock has renamed or removed the file meanwhile: open the one that has the name now.
+        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return file
+        file.close()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stepsize_opt.files import atomic_write
 from validation.bench_records import BenchRun, BenchSettings, Task, environment
 
 RESULTS_FILE = "results.json"
@@ -41,13 +41,8 @@ class Results:
         lines = ",\n".join(json.dumps(rounded(run.to_dict()), allow_nan=False) for run in self.runs)
         text = json.dumps(head, indent=1)[:-2] + ',\n "runs": [\n' + lines + "\n]}\n"
         path = folder / RESULTS_FILE
-        # In the same folder, because only a rename within a file system is atomic.
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with atomic_write(path) as file:
+            file.write(text.encode("utf-8"))
         return path
 
     @staticmethod
