@@ -39,7 +39,7 @@ def _feed(hasher: Any, value: object) -> None:
         for part in value:
             _feed(hasher, part)
     elif hasattr(value, "digest_parts"):
-        _feed_object(hasher, value, value.digest_parts())  # type: ignore[attr-defined]
+        _feed_object(hasher, value, value.digest_parts())
     elif "__dataclass_fields__" in vars(type(value)):
         _feed_object(hasher, value, [getattr(value, field.name) for field in fields(value)])  # type: ignore[arg-type]
     else:

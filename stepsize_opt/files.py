@@ -1,19 +1,16 @@
-"""Files: matrices read from .npy, .npz (dense or scipy sparse), .csv and Matrix Market .mtx; files written as a whole."""
+"""Files: reading matrices (.npy, .npz dense or scipy sparse, .csv, Matrix Market .mtx), and writing atomically."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from scipy import io, sparse
-
-if sys.platform != "win32":
-    import fcntl
 
 SUFFIXES = (".npy", ".npz", ".csv", ".mtx")
 
@@ -86,8 +83,11 @@ def _locked(path: Path) -> BinaryIO:
         # Not truncated by opening: until the lock is held another writer may be at work on it.
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         if sys.platform != "win32":
+            import fcntl
+
             fcntl.flock(file, fcntl.LOCK_EX)
         # The writer that held the lock has renamed or removed the file meanwhile: open the one that has the name now.
-        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            return file
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
         file.close()

@@ -58,7 +58,8 @@ def read_checkpoint(
     FileNotFoundError when there is none.
     """
     try:
-        with np.load(path, allow_pickle=False) as data:
+        # Opened here, because np.load leaves a file that it cannot read open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
             stored = {name: data[name] for name in data.files}
         entries = dict(json.loads(str(stored.pop("meta"))))
     except _UNREADABLE as error:

@@ -200,7 +200,7 @@ class _Saved:
     key: dict[str, Any]
 
     def save(self, state: _State, position: Position) -> None:
-        meta = {**self.key, "k": state.k, "used": position.used, "drawn": position.drawn}
+        meta = {**self.key, "k": state.k, "drawn": position.drawn}
         write_checkpoint(self.path, meta, {**state.arrays(state.k), "generators": position.states})
 
     def load(self, state: _State, stream: SketchStream) -> None:
@@ -212,27 +212,32 @@ class _Saved:
         other = [name for name, value in self.key.items() if name not in meta or meta[name] != value]
         if other:
             raise CheckpointError(self.path, f"belongs to another run: different {', '.join(other)}")
-        k, used, steps = meta.get("k"), meta.get("used"), state.norms.shape[1]
-        if type(k) is not int or type(used) is not int or not 0 < k < steps:
-            raise self._damaged(f"steps done k={k!r} of {steps}, used={used!r}")
-        parts = state.arrays(k)
-        for name, part in parts.items():
-            stored = arrays.get(name)
-            if stored is None or stored.shape != part.shape or stored.dtype != part.dtype:
-                got = "missing" if stored is None else f"{stored.dtype} of shape {stored.shape}"
-                raise self._damaged(f"{name} must be {part.dtype} of shape {part.shape}, is {got}")
-            if not np.all(np.isfinite(stored)):
-                raise self._damaged(f"{name} holds NaN or infinity")
         try:
-            stream.restore(Position(arrays.get("generators", np.empty(0)), used, meta.get("drawn")))
+            _restore(state, stream, meta, arrays)
         except ValueError as error:
-            raise self._damaged(str(error)) from error
-        for name, part in parts.items():
-            part[...] = arrays[name]
-        state.k = k
+            raise CheckpointError(self.path, f"cannot be continued: {error}") from error
 
-    def _damaged(self, reason: str) -> CheckpointError:
-        return CheckpointError(self.path, f"cannot be continued: {reason}")
+
+def _restore(state: _State, stream: SketchStream, meta: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Put a state and a stream where a checkpoint was written; raises ValueError for numbers that cannot be of one."""
+    k, steps = meta.get("k"), state.norms.shape[1]
+    if type(k) is not int or not 0 < k < steps:
+        msg = f"the number k of steps done must be from 1 to {steps - 1}, is {k!r}"
+        raise ValueError(msg)
+    parts = state.arrays(k)
+    for name, part in parts.items():
+        stored = arrays.get(name)
+        if stored is None or stored.shape != part.shape or stored.dtype != part.dtype:
+            got = "missing" if stored is None else f"{stored.dtype} of shape {stored.shape}"
+            msg = f"{name} must be {part.dtype} of shape {part.shape}, is {got}"
+            raise ValueError(msg)
+        if not np.all(np.isfinite(stored)):
+            msg = f"{name} holds NaN or infinity"
+            raise ValueError(msg)
+    stream.restore(Position(arrays.get("generators", np.empty(0)), str(meta.get("drawn"))), k)
+    for name, part in parts.items():
+        part[...] = arrays[name]
+    state.k = k
 
 
 def _loop(

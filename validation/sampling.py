@@ -2,7 +2,7 @@
 
 Seed i has its own generator, so its draws do not depend on how many seeds run beside it, and a run over 32 seeds
 contains the run over the first 8.  A chunk holds the draws of several steps; the states of the generators at its start
-and the number of steps used from it are all that is needed to continue later, and when it is used up, their states now.
+and the number of steps done are all that is needed to continue later, and when it is used up, their states now.
 """
 
 from __future__ import annotations
@@ -137,12 +137,11 @@ class Applied:
 class Position:
     """Where a stream stands, between two steps.
 
-    states: of the generators at the start of a chunk; used: steps used of it; drawn: the digest of the chunk, by which
-    the same draws are known again.  0 and "" when no step of the chunk is used.
+    states: of the generators at the start of the chunk of the next step; drawn: the digest of this chunk, by which the
+    same draws are known again, or "" when no step of it is used.
     """
 
     states: States
-    used: int
     drawn: str
 
 
@@ -177,23 +176,20 @@ class SketchStream:
     def position(self) -> Position:
         """From where :meth:`restore` goes on with the next step."""
         if self._chunk is None or self._used == self._chunk.steps:
-            return Position(self._states(), 0, "")
-        return Position(self._start, self._used, digest(self._chunk))
+            return Position(self._states(), "")
+        return Position(self._start, digest(self._chunk))
 
-    def restore(self, position: Position) -> None:
-        """Go to a :attr:`position` of a stream of the same sketches, seeds and seed.
+    def restore(self, position: Position, done: int) -> None:
+        """Go to the :attr:`position` after ``done`` steps of a stream of the same sketches, seeds and seed.
 
         Raises ValueError for what cannot be one, and when the chunk drawn again is not the one that was drawn then.
         """
-        states, used = position.states, position.used
+        states, used = position.states, done % self._steps
         if states.shape != (len(self._rngs), 4) or states.dtype != np.uint64:
             msg = f"the generators' states must be numbers of 64 bits, shape ({len(self._rngs)}, 4)"
             raise ValueError(msg)
         if np.any(states[:, 2] > 1) or np.any(states[:, 3] >= 2**32):
             msg = "the generators' states are out of range"
-            raise ValueError(msg)
-        if not 0 <= used < self._steps:
-            msg = f"the steps used of a chunk must be from 0 to {self._steps - 1}, got {used}"
             raise ValueError(msg)
         for rng, (high, low, left_over, half) in zip(self._rngs, states.tolist(), strict=True):
             state: Any = rng.bit_generator.state
