@@ -174,6 +174,26 @@ def test_errors_name_the_argument(change: dict[str, Any], message: str) -> None:
         run(f, **arguments)
 
 
+def test_a_start_without_a_value_is_refused_and_infinite_norms_diverge() -> None:
+    class Given(Quadratic):
+        values: tuple[float, float] = (0.0, 0.0)
+
+        @property
+        def lower_bound(self) -> float:
+            return self.values[0]
+
+        def value(self, X: np.ndarray) -> np.ndarray:
+            return np.full(len(X), self.values[1])
+
+    for lower, value in ((0.0, np.nan), (np.nan, 1.0), (0.0, np.inf), (2.0, 1.0), (np.inf, 1.0)):
+        Given.values = (lower, value)
+        with pytest.raises(ValueError, match=r"f\(start\) must be finite and not below the objective's lower_bound"):
+            run(Given(np.eye(2), np.ones(2)), 0.1 * np.eye(2), RandK(2, 1), iterations=5, seeds=1)
+    Given.values = (-np.inf, 1.0)  # no bound is known: only what leaves the floats is called divergence
+    record = run(Given(np.eye(2), np.ones(2)), 9.0 * np.eye(2), Identity(2), iterations=900, on_divergence="stop")
+    assert record.diverged_at is not None and np.all(np.isfinite(record.squared_norms))
+
+
 def test_divergence_is_reported_or_recorded() -> None:
     f = Quadratic.with_spectrum([1.0, 10.0], np.random.default_rng(0))
     D = np.eye(2)  # far above 1/10
