@@ -200,7 +200,7 @@ class Conditions:
     def proves_variance(self, D: Matrix, c: float) -> bool:
         """Whether λ_D ≤ c is proved for the given floats."""
         if not math.isfinite(c):
-            return True
+            return c == math.inf
         n = self.d
         for group in self.groups:
             M = self.variance(group, D)

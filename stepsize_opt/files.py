@@ -10,10 +10,10 @@ import io
 import json
 import math
 import os
-import secrets
+import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -31,25 +31,45 @@ _MOST_PACKED = 1032
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A binary file to write; it takes the place of ``path`` when the block ends, and never in part.
+    """A binary file to write ``path`` with: a reader sees the old file or the whole new one, never a part of it.
 
-    The bytes go to a temporary file in the same folder, because only a rename within a file system is atomic.  It is
-    forced to disk and renamed on success, removed on any failure (a full disk, an exception, Ctrl-C).  An existing
-    file keeps its permissions; a symbolic link keeps pointing to the file that is replaced.
+    What is written goes to ``path`` + ".tmp" in the same folder, because only a rename within a file system is atomic;
+    it reaches the disk before the rename and is removed when the block raises (a full disk, Ctrl-C).  The name is fixed,
+    so a process that is killed leaves at most this one file, which the next write to ``path`` takes over; writers of
+    one path take turns.  An existing file keeps its permissions, a symbolic link keeps pointing to the file replaced.
     """
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    mode = target.stat().st_mode & 0o777 if target.exists() else None
-    try:
-        with temporary.open("xb") as file:
+    temporary = target.with_name(f"{target.name}.tmp")
+    with _locked(temporary) as file:
+        try:
+            file.truncate()
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if mode is not None:
-            temporary.chmod(mode)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+            if target.exists():
+                temporary.chmod(target.stat().st_mode & 0o777)
+            if sys.platform == "win32":  # which renames closed files only, and has no such locks
+                file.close()
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def _locked(path: Path) -> BinaryIO:
+    """The file at ``path``, created when there is none, open for writing and locked until it is closed."""
+    while True:
+        # Not truncated by opening: until the lock is held another writer may be at work on it.
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+        if sys.platform != "win32":
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        # The writer that held the lock has renamed or removed the file meanwhile: open the one that has the name now.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

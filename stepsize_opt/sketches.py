@@ -79,6 +79,9 @@ __all__ = [
 
 DiagonalSampler: TypeAlias = Callable[[np.random.Generator, int], ArrayLike]
 
+# Draws by which two samplers are told apart: laws with the same P that agree in all of them are hard to write down.
+_SAMPLER_DRAWS = 256
+
 
 @dataclass(frozen=True, eq=False)
 class Identity(DiagonalBase):
@@ -327,6 +330,10 @@ class _MomentDiagonal(DiagonalSketch):
             msg = f"expected_nonzeros must be in (0, d={d}], got {nonzeros}"
             raise ValueError(msg)
         self._set(d=d, P=read_only(moments), sampler=sampler, nonzeros=nonzeros)
+
+    def digest_parts(self) -> tuple[object, ...]:
+        """What :func:`stepsize_opt.digests.digest` takes: the sampler, a function, by what it draws."""
+        return self.d, self.P, self.nonzeros, self._diagonals(np.random.default_rng(0), _SAMPLER_DRAWS)
 
     def _map(self) -> PositiveMap:
         return hadamard(self.P)

@@ -282,3 +282,11 @@ def test_input_errors_name_the_argument() -> None:
         solve(good, sketch, solver="nobody")
     with pytest.raises(TypeError, match="Sketch objects"):
         solve(good, ["randk:1", "randk:1"])
+
+
+def test_no_bound_on_the_variance_is_proved_by_a_number_that_is_none() -> None:
+    group = ClientGroup(CentredMap(RandK(2, 1).map), np.array([np.eye(2)]))
+    conditions = Conditions(np.eye(2), (group,), True, _full(2), np.ones(2))
+    assert conditions.proves_variance(np.eye(2), 1.1) and conditions.proves_variance(np.eye(2), math.inf)
+    for c in (0.9, math.nan, -math.inf):
+        assert not conditions.proves_variance(np.eye(2), c)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -20,6 +21,7 @@ from solvers.native import NativeSolver
 from solvers.native.linalg import sym
 from solvers.outcome import Outcome, Status
 from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern, ScaledPattern
+from validation.native_benchmark import Problem, plain_gap
 
 Matrix = NDArray[np.float64]
 
@@ -428,3 +430,12 @@ class TestLimitsAndReports:
         outcome = solve(self.B, self.Q, tol=1e-18)
         assert outcome.status in (Status.INACCURATE, Status.USER_LIMIT)
         assert gap(LogDetProgram.single_node(self.B, self.Q), outcome) < 1e-8
+
+
+def test_the_benchmark_takes_no_gap_from_numbers_that_are_none() -> None:
+    problem = Problem("", spectrum(3, 1), 1)
+    outcome = NativeSolver().solve(problem.program, Settings())
+    assert plain_gap(problem, outcome) <= 1e-6
+    for broken in (np.full((3, 3), np.nan), np.diag([1.0, 1.0, np.inf])):
+        assert plain_gap(problem, replace(outcome, duals=(broken,))) == np.inf
+        assert plain_gap(problem, replace(outcome, D=broken)) == np.inf

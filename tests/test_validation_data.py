@@ -25,6 +25,18 @@ def test_labels_that_are_not_two_are_refused(labels: list[int]) -> None:
         signs(labels)
 
 
+@pytest.mark.parametrize("labels", [[1, np.nan, 1], [np.nan, np.nan], [0, 1, np.nan], [1, np.inf]])
+def test_labels_that_are_no_numbers_are_refused(labels: list[float]) -> None:
+    with pytest.raises(ValueError, match="labels must be finite numbers"):
+        signs(labels)
+
+
+def test_missing_values_are_refused_not_dropped() -> None:
+    A = np.array([[1.0, np.nan, 3.0], [2.0, 1.0, np.inf], [0.0, 1.0, 5.0]])
+    with pytest.raises(ValueError, match=r"columns 1, 2 hold NaN or infinity \(2 such columns\)"):
+        datasets._standardised(A)
+
+
 def test_svmlight_files_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tiny").write_text("1 1:0.5 3:2\n2 2:1\n1 3:-1\n")
     (tmp_path / "broken").write_text("not svmlight\n")

@@ -153,7 +153,7 @@ def test_infimum_brackets_a_known_minimum() -> None:
     f = Quadratic.with_spectrum([0.5, 2.0, 9.0], np.random.default_rng(4))
     found = find_infimum(f)
     assert found.proved == 0.0 <= found.found < 1e-8
-    with pytest.raises(ValueError, match="found must not lie below proved"):
+    with pytest.raises(ValueError, match="found must be finite and not lie below proved"):
         Infimum(1.0, 0.5)
     twice = Federated((f, Quadratic(f.H, f.minimiser + 1.0)))
     both = find_federated_infimum(twice)
@@ -166,6 +166,9 @@ def test_infimum_brackets_a_known_minimum() -> None:
     [
         (lambda: LogisticRegression(np.eye(3), np.ones(2), 0.1), "b must have one entry for each"),
         (lambda: LogisticRegression(np.eye(3), np.ones(3), 0.0), "reg must be a finite positive number"),
+        (lambda: LogisticRegression(np.diag([1.0, np.nan]), np.ones(2), 0.1), "A must hold finite numbers"),
+        (lambda: LeastSquares(sparse.csr_array(np.diag([1.0, np.inf])), np.ones(2)), "A must hold finite numbers"),
+        (lambda: LeastSquares(np.eye(2), np.array([1.0, np.nan])), "b must hold finite numbers"),
         (lambda: Quadratic(np.eye(3), np.zeros(2)), "minimiser must have shape"),
         (lambda: Layered(()), "at least one objective"),
         (lambda: Layered.logistic(small_data(), 0.1, 7), "layers must be from 1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,42 @@ def test_verdicts() -> None:
     assert check(0.8, 1.1, 1.0, 2.0) == "undecided"
     assert check(1.5, 1.8, 1.0, 2.0) == "undecided"  # f^inf may lie as low as its proved bound
     assert check(2.1, 2.8, 1.0, 2.0) == "violated"
+
+
+def test_no_verdict_on_numbers_that_are_none() -> None:
+    nan, inf = float("nan"), float("inf")
+    for place in range(1, 7):
+        numbers = [1, 0.9, 0.0, 0.8, 1.0, 1.0, 2.0]
+        numbers[place] = nan
+        with pytest.raises(ValueError, match="is NaN"):
+            RateCheck(*numbers, 10, 5, 0.999)  # type: ignore[arg-type]
+    for proved, found in ((0.0, nan), (nan, 0.0), (0.0, inf), (1.0, 0.5), (-inf, -inf)):
+        with pytest.raises(ValueError, match="found must be finite and not lie below proved"):
+            Infimum(proved, found)
+    Infimum(-inf, 0.0)
+    f = quadratic(3)
+    record = run(f, 0.01 * np.eye(3), RandK(3, 1), iterations=10, seeds=3)
+    with pytest.raises(ValueError, match="found must be finite"):
+        check_rate(replace(record, values=np.full_like(record.values, nan)))
+    with pytest.raises(ValueError, match="observed is NaN"):
+        check_rate(replace(record, descent=np.full_like(record.descent, nan)))
+    infimum = FederatedInfimum(Infimum(0.0, 0.0), Infimum(0.0, 0.0))
+    for lam in (nan, inf, -1.0):
+        with pytest.raises(ValueError, match="lambda_D must be a finite number of at least 0"):
+            check_distributed_rate(record, 2, lam, infimum)
+    broken = np.diag([1.0, 2.0, nan])
+    for name, change in (("D", (broken, f.H, [f.H])), ("L", (f.H, broken, [f.H])), ("client_L", (f.H, f.H, [broken]))):
+        with pytest.raises(ValueError, match=f"{name}.* contains NaN or infinite entries"):
+            distributed_lambda(*change, RandK(3, 1), "det-CGD1")
+
+
+def test_a_bound_beyond_the_range_of_floats_is_infinite() -> None:
+    f = Federated((quadratic(3), quadratic(3, 1)))
+    record = run(f, 0.01 * np.eye(3), RandK(3, 1), iterations=30, seeds=3)
+    infimum = FederatedInfimum(Infimum(0.0, 0.0), Infimum(0.0, 0.0))
+    assert check_distributed_rate(record, 2, 1e12, infimum).bound == np.inf
+    at_once = FederatedInfimum(Infimum(0.0, record.start_value), Infimum(0.0, 0.0))
+    assert np.isfinite(check_distributed_rate(record, 2, 1e12, at_once).bound)
 
 
 def test_a_single_seed_decides_nothing() -> None:

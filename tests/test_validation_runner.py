@@ -1,10 +1,7 @@
-"""The runner against a naive implementation with shared randomness; checkpoints; divergence; seeds."""
+"""The runner against a naive implementation with shared randomness; divergence; seeds; arguments."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,6 +155,11 @@ def test_named_methods_are_special_cases() -> None:
         ({"algorithm": "CGD", "D": np.diag([1.0, 1, 1, 1, 1, 2])}, "scalar stepsize"),
         ({"D": np.eye(5)}, "D must have shape"),
         ({"D": -np.eye(6)}, "positive definite"),
+        ({"D": np.eye(6) + 1e-9 * np.eye(6, k=1)}, r"D must be symmetric, but .* reaches 1e-09; pass"),
+        ({"D": np.diag([1.0, 1, 1, 1, 1, np.nan])}, r"D contains NaN or infinite entries, the first at \(5, 5\)"),
+        ({"start": np.array([0.0, 0, 0, 0, 0, np.nan])}, "start must be finite"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ({"seed": None}, "seed must be a whole number"),
         ({"sketch": RandK(5, 1)}, "sketch is for d=5"),
         ({"sketch": [RandK(6, 1)] * 2}, "one for each of the 1 clients"),
         ({"iterations": 0}, "iterations"),
@@ -172,6 +174,26 @@ def test_errors_name_the_argument(change: dict[str, Any], message: str) -> None:
         run(f, **arguments)
 
 
+def test_a_start_without_a_value_is_refused_and_infinite_norms_diverge() -> None:
+    class Given(Quadratic):
+        values: tuple[float, float] = (0.0, 0.0)
+
+        @property
+        def lower_bound(self) -> float:
+            return self.values[0]
+
+        def value(self, X: np.ndarray) -> np.ndarray:
+            return np.full(len(X), self.values[1])
+
+    for lower, value in ((0.0, np.nan), (np.nan, 1.0), (0.0, np.inf), (2.0, 1.0), (np.inf, 1.0)):
+        Given.values = (lower, value)
+        with pytest.raises(ValueError, match=r"f\(start\) must be finite and not below the objective's lower_bound"):
+            run(Given(np.eye(2), np.ones(2)), 0.1 * np.eye(2), RandK(2, 1), iterations=5, seeds=1)
+    Given.values = (-np.inf, 1.0)  # no bound is known: only what leaves the floats is called divergence
+    record = run(Given(np.eye(2), np.ones(2)), 9.0 * np.eye(2), Identity(2), iterations=900, on_divergence="stop")
+    assert record.diverged_at is not None and np.all(np.isfinite(record.squared_norms))
+
+
 def test_divergence_is_reported_or_recorded() -> None:
     f = Quadratic.with_spectrum([1.0, 10.0], np.random.default_rng(0))
     D = np.eye(2)  # far above 1/10
@@ -180,93 +202,6 @@ def test_divergence_is_reported_or_recorded() -> None:
     record = run(f, D, Identity(2), iterations=1000, seeds=2, on_divergence="stop")
     assert record.diverged_at == record.iterations < 1000
     assert np.all(np.isfinite(record.squared_norms))
-
-
-class Interrupted(LogisticRegression):
-    """Stops the process' work after a number of gradients, as a kill would."""
-
-    calls = 0
-
-    def gradient(self, X: np.ndarray, margins: np.ndarray | None = None) -> np.ndarray:
-        Interrupted.calls += 1
-        if Interrupted.calls > 137:
-            raise KeyboardInterrupt
-        return super().gradient(X, margins)
-
-
-@pytest.mark.parametrize("name", ["rand-1", "rand-3", "clients"])
-def test_an_interrupted_run_continues_to_the_same_result(name: str, tmp_path: Path) -> None:
-    data = small_data()
-    parts = split(data, 3, np.random.default_rng(0))
-    f: Any = LogisticRegression.from_dataset(data, 0.1)
-    broken: Any = Interrupted(data.A, data.b, 0.1)
-    if name == "clients":
-        f = Federated.logistic(parts, 0.1)
-        broken = Federated(tuple(Interrupted(part.A, part.b, 0.1) for part in parts))
-        assert broken._stack is not None  # the fast path would not call the clients
-        broken = Federated((*broken.clients[:-1], Interrupted(parts[-1].A, parts[-1].b, 0.1)))
-        object.__setattr__(broken, "_stack", None)
-    sketch = RandK(6, 1 if name == "rand-1" else 3)
-    arguments: dict[str, Any] = {"iterations": 200, "seeds": 3, "checkpoint_every": 7}
-    D = stepsize(f.smoothness(), 0.1)
-    whole = run(f, D, sketch, **arguments)
-    path = tmp_path / "run.npz"
-    Interrupted.calls = 0
-    with pytest.raises(KeyboardInterrupt):
-        run(broken, D, sketch, checkpoint=path, **arguments)
-    assert path.exists()
-    continued = run(f, D, sketch, checkpoint=path, **arguments)
-    for field in ("squared_norms", "euclidean", "descent", "sent", "values", "final_points"):
-        # The clients' own gradients and the stacked product round differently.
-        tolerance = 1e-12 if name == "clients" else 0.0
-        np.testing.assert_allclose(getattr(continued, field), getattr(whole, field), rtol=tolerance, atol=tolerance)
-
-
-def test_a_killed_process_continues_to_the_same_bits(tmp_path: Path) -> None:
-    code = """
-import os, sys
-from pathlib import Path
-import numpy as np
-from stepsize_opt.sketches import RandK
-from validation.objectives import Quadratic
-from validation.runner import run
-class Killed(Quadratic):
-    calls = 0
-    def gradient(self, X):
-        Killed.calls += 1
-        if Killed.calls == int(sys.argv[2]):
-            os._exit(9)
-        return super().gradient(X)
-H = np.diag(np.arange(1.0, 6.0))
-r = run(Killed(H, np.ones(5)), 0.02 * np.eye(5), RandK(5, 2), iterations=400, seeds=2,
-        checkpoint=Path(sys.argv[1]), checkpoint_every=50)
-print(r.final_points.tobytes().hex(), r.squared_norms.sum().hex())
-"""
-
-    def start(path: Path, kill_at: int) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", code, str(path), str(kill_at)]
-        return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent, check=False)
-
-    killed = start(tmp_path / "a.npz", 320)
-    assert killed.returncode == 9 and (tmp_path / "a.npz").exists()
-    resumed, whole = start(tmp_path / "a.npz", -1), start(tmp_path / "b.npz", -1)
-    assert resumed.returncode == whole.returncode == 0, resumed.stderr + whole.stderr
-    assert resumed.stdout == whole.stdout != ""
-
-
-def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
-    f = Quadratic(np.diag([1.0, 2.0, 3.0]), np.ones(3))
-    path = tmp_path / "run.npz"
-    run(f, 0.1 * np.eye(3), RandK(3, 1), iterations=20, seeds=2, checkpoint=path, checkpoint_every=6)
-    for change in ({"seed": 1}, {"seeds": 3}, {"algorithm": "det-CGD2"}):
-        arguments: dict[str, Any] = {"iterations": 20, "seeds": 2} | change
-        with pytest.raises(ValueError, match=f"another run: different {next(iter(change))}"):
-            run(f, 0.1 * np.eye(3), RandK(3, 1), checkpoint=path, **arguments)
-    with pytest.raises(ValueError, match="different objective or D"):
-        run(f, 0.2 * np.eye(3), RandK(3, 1), iterations=20, seeds=2, checkpoint=path)
-    path.write_bytes(b"nothing of ours")
-    with pytest.raises(ValueError, match="not a checkpoint of this project"):
-        run(f, 0.1 * np.eye(3), RandK(3, 1), iterations=20, seeds=2, checkpoint=path)
 
 
 def test_records() -> None:

@@ -94,7 +94,8 @@ def _raw_violation(problem: Problem, name: str) -> float:
     for component in reduction.components:
         outcome = get_solver(name).solve(component.program, Settings())
         if outcome.D is not None:
-            worst = max(worst, -Evaluation(component.program, outcome.D).margin)
+            margin = Evaluation(component.program, outcome.D).margin
+            worst = max(worst, math.inf if math.isnan(margin) else -margin)
     return worst
 
 

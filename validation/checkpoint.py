@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from stepsize_opt.files import atomic_write
+
+# What numpy, zipfile and json raise for files that were cut, changed or written by others.
+_UNREADABLE = (
+    KeyError,
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    NotImplementedError,
+    OverflowError,
+    MemoryError,
+)
+
+
+class CheckpointError(ValueError):
+    """A file from which a run or a study cannot go on."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"checkpoint {path} {reason}; remove the file, or name another, to start afresh")
 
 
 def write_checkpoint(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
@@ -22,24 +45,26 @@ def write_checkpoint(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, A
         raise ValueError(msg)
     text = json.dumps(dict(meta))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, because only a rename within a file system is atomic.
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, meta=np.array(text), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with atomic_write(path) as file:
+        np.savez(file, meta=np.array(text), **arrays)
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What :func:`write_checkpoint` wrote; raises ValueError for a file of another kind."""
+def read_checkpoint(
+    path: Path, meta: Sequence[str] = (), arrays: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What :func:`write_checkpoint` wrote: the entries of ``meta``, and the arrays.
+
+    Raises CheckpointError for a file of another kind, a damaged one, and one without the entries and arrays named;
+    FileNotFoundError when there is none.
+    """
     try:
-        with np.load(path, allow_pickle=False) as data:
-            arrays = {name: data[name] for name in data.files}
-        return dict(json.loads(str(arrays.pop("meta")))), arrays
-    except (KeyError, zipfile.BadZipFile, EOFError, ValueError, AttributeError) as error:
-        msg = f"{path} is not a checkpoint of this project: {error}"
-        raise ValueError(msg) from error
+        # Opened here, because np.load leaves a file that it cannot read open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
+            stored = {name: data[name] for name in data.files}
+        entries = dict(json.loads(str(stored.pop("meta"))))
+    except _UNREADABLE as error:
+        raise CheckpointError(path, f"is not a checkpoint of this project, or damaged ({error})") from error
+    absent = [name for name in meta if name not in entries] + [name for name in arrays if name not in stored]
+    if absent:
+        raise CheckpointError(path, f"lacks {', '.join(absent)}")
+    return entries, stored

@@ -55,7 +55,7 @@ class Curve:
 
     @staticmethod
     def load(path: Path) -> Curve:
-        meta, arrays = read_checkpoint(path)
+        meta, arrays = read_checkpoint(path, meta=("settings",), arrays=Curve._ARRAYS)
         return Curve(meta, **{name: arrays[name] for name in Curve._ARRAYS})
 
     @property

@@ -87,8 +87,14 @@ def load_dataset(name: str) -> Dataset:
 
 
 def signs(labels: Any) -> Vector:
-    """Two-valued labels ({0,1}, {1,2}, {−1,+1}, …) as −1 for the smaller and +1 for the larger value."""
+    """Two-valued labels ({0,1}, {1,2}, {−1,+1}, …) as −1 for the smaller and +1 for the larger value.
+
+    Raises ValueError for labels that are not finite or not two.
+    """
     values = np.unique(np.asarray(labels, dtype=float))
+    if not np.all(np.isfinite(values)):
+        msg = "labels must be finite numbers, got NaN or infinity; drop the rows without a label"
+        raise ValueError(msg)
     if values.size != 2:
         msg = f"binary labels expected, got {values.size} distinct values"
         raise ValueError(msg)
@@ -169,6 +175,13 @@ def _openml(name: str) -> Dataset:
 
 
 def _standardised(A: Any) -> Any:
-    """Columns with mean 0 and variance 1, because units are arbitrary; columns without variance are dropped."""
+    """Columns with mean 0 and variance 1, because units are arbitrary; columns without variance are dropped.
+
+    Raises ValueError for columns with NaN (as OpenML marks missing values) or infinity.
+    """
+    broken = np.flatnonzero(~np.all(np.isfinite(A), axis=0))
+    if broken.size:
+        msg = f"columns {', '.join(map(str, broken[:5]))} hold NaN or infinity ({broken.size} such columns)"
+        raise ValueError(msg)
     kept = A[:, np.ptp(A, axis=0) > 0.0]
     return (kept - kept.mean(axis=0)) / kept.std(axis=0)

@@ -24,8 +24,8 @@ class Infimum:
 
     def __post_init__(self) -> None:
         # A value reached cannot lie below a proved bound by more than the rounding of a mean of m terms near 1.
-        if self.found < self.proved - 1e-12 * (1.0 + abs(self.proved)):
-            msg = f"found must not lie below proved, got found={self.found!r} < proved={self.proved!r}"
+        if not (np.isfinite(self.found) and self.found >= self.proved - 1e-12 * (1.0 + abs(self.found))):
+            msg = f"found must be finite and not lie below proved, got found={self.found!r}, proved={self.proved!r}"
             raise ValueError(msg)
 
 

@@ -154,7 +154,7 @@ def solve(
 def plain_gap(problem: Problem, outcome: Outcome) -> float:
     """The theory's gap at the pair, in plain arithmetic: repair by scaling, then the bound with the best factor."""
     D, duals = outcome.D, outcome.duals
-    if D is None or not duals:
+    if D is None or not duals or not (np.isfinite(D).all() and np.isfinite(duals[0]).all()):
         return float("inf")
     d, B, Q = problem.d, problem.B, problem.map
     w, U = np.linalg.eigh(0.5 * (D + D.T))
@@ -168,10 +168,11 @@ def plain_gap(problem: Problem, outcome: Outcome) -> float:
     R = Q.adjoint(Z)
     half = R @ D @ B
     sign, log_det = np.linalg.slogdet(half + half.T - Z)
-    if sign <= 0 or np.linalg.eigvalsh(half + half.T - Z)[0] <= 0.0:
+    if not (sign > 0 and np.linalg.eigvalsh(half + half.T - Z)[0] > 0.0):
         return float("inf")
     energy = float(np.vdot(R, D @ B @ D))
-    return float((d * np.log(energy / d) - log_det - np.linalg.slogdet(D)[1]) / d)
+    gap = float((d * np.log(energy / d) - log_det - np.linalg.slogdet(D)[1]) / d)
+    return float("inf") if np.isnan(gap) else gap
 
 
 def measure_gaps(problems: Iterator[Problem], console: Console, title: str) -> tuple[list[Target], list[float]]:

@@ -69,6 +69,10 @@ class _OnRows(_Known):
         if self.b.shape != (self.A.shape[0],):
             msg = f"b must have one entry for each of the {self.A.shape[0]} rows of A, got shape {self.b.shape}"
             raise ValueError(msg)
+        for name, numbers in (("A", self.A.data if sparse.issparse(self.A) else self.A), ("b", self.b)):
+            if not np.all(np.isfinite(numbers)):
+                msg = f"{name} must hold finite numbers, got NaN or infinity"
+                raise ValueError(msg)
 
     @property
     def d(self) -> int:

@@ -26,7 +26,9 @@ import numpy as np
 from scipy.special import stdtrit
 
 from solvers.maps import Matrix, Vector
+from stepsize_opt.checks import whole_number
 from stepsize_opt.sketches import Sketch
+from stepsize_opt.smoothness import dense, read_matrix
 from validation.federated import Federated
 from validation.infimum import FederatedInfimum, Infimum
 from validation.objectives import Objective
@@ -34,6 +36,8 @@ from validation.record import Run
 
 # One-sided confidence of each bound: with a few hundred checks in a report, fewer than one verdict is a fluke.
 LEVEL = 0.999
+# exp of more is beyond the range of floats.
+_LARGEST_EXPONENT = math.log(np.finfo(float).max)
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class RateCheck:
     observed: the low-variance estimate of the left side; plain: the average of the squared norms themselves.
     verdict: ``holds`` (upper ≤ bound), ``violated`` (lower > loose_bound) or ``undecided``.
     bound uses the smallest value found for f^inf, loose_bound its proved lower bound; bound ≤ loose_bound.
+    Raises ValueError for a NaN among the numbers: no comparison with it means anything.
     """
 
     theorem: int
@@ -55,6 +60,12 @@ class RateCheck:
     iterations: int
     seeds: int
     level: float
+
+    def __post_init__(self) -> None:
+        for name in ("observed", "plain", "lower", "upper", "bound", "loose_bound"):
+            if math.isnan(getattr(self, name)):
+                msg = f"{name} is NaN: the run or the bounds on f^inf hold numbers that are not finite"
+                raise ValueError(msg)
 
     @property
     def verdict(self) -> str:
@@ -95,14 +106,21 @@ def check_distributed_rate(
 ) -> RateCheck:
     """Theorem 3: min_k E r_k ≤ 2(1 + λ_D/n)^K Δ⁰/(det(D)^{1/d} K) + 2λ_D Δ^inf/(det(D)^{1/d} n).
 
-    The right side is decreasing in f^inf, because (1 + x)^K ≥ Kx, and in every fᵢ^inf.
+    The right side is decreasing in f^inf, because (1 + x)^K ≥ Kx, and in every fᵢ^inf.  It is infinite where the power
+    leaves the range of floats.  Raises ValueError for a run without steps or a λ_D that is negative or not finite.
     """
-    growth = lambda_D / clients
+    if not (math.isfinite(lambda_D) and lambda_D >= 0.0):
+        msg = f"lambda_D must be a finite number of at least 0, got {lambda_D!r}"
+        raise ValueError(msg)
+    growth = lambda_D / whole_number("clients", clients)
     K = _steps(run)
     weights = np.exp(-np.log1p(growth) * np.arange(1, K + 1))
 
     def right(whole: float, parts: float) -> float:
-        start = math.exp(K * math.log1p(growth)) / K * (run.start_value - whole)
+        gap = run.start_value - whole
+        exponent = K * math.log1p(growth)
+        power = math.exp(exponent) if exponent < _LARGEST_EXPONENT else math.inf
+        start = power / K * gap if gap != 0.0 else 0.0
         return 2.0 * (start + growth * (whole - parts)) / run.rate
 
     strict = right(infimum.whole.found, infimum.clients.found)
@@ -135,7 +153,11 @@ def distributed_lambda(
     D: Matrix, L: Matrix, client_L: Sequence[Matrix], sketch: Sketch | Sequence[Sketch], algorithm: str
 ) -> float:
     """λ_D = maxᵢ λmax(Lᵢ^½ E[(Sᵢ−I) DLD (Sᵢ−I)] Lᵢ^½) for det-CGD1, and
-    λ′_D = maxᵢ λmax(Lᵢ^½ D E[(Tᵢ−I) L (Tᵢ−I)] D Lᵢ^½) for det-CGD2 (paper, Theorem 3 and its analogue)."""
+    λ′_D = maxᵢ λmax(Lᵢ^½ D E[(Tᵢ−I) L (Tᵢ−I)] D Lᵢ^½) for det-CGD2 (paper, Theorem 3 and its analogue).
+
+    Raises ValueError for a matrix that is not symmetric or not finite."""
+    D, L = dense(read_matrix("D", D)), dense(read_matrix("L", L))
+    client_L = [dense(read_matrix(f"client_L[{i}]", Li)) for i, Li in enumerate(client_L)]
     sketches = [sketch] * len(client_L) if isinstance(sketch, Sketch) else list(sketch)
     inner: dict[Sketch, Matrix] = {}
     largest = 0.0

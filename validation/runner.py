@@ -26,14 +26,16 @@ from typing import Any
 import numpy as np
 
 from solvers.maps import Indices, Matrix, Vector
-from stepsize_opt.checks import whole_number
+from stepsize_opt.checks import real_array, whole_number
+from stepsize_opt.digests import digest
 from stepsize_opt.sketches import Identity, Sketch
-from validation.checkpoint import read_checkpoint, write_checkpoint
+from stepsize_opt.smoothness import dense, read_matrix
+from validation.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from validation.federated import Federated
 from validation.margins import SingleSteps
 from validation.objectives import Objective
 from validation.record import Run, log_steps
-from validation.sampling import Draws, SingleCoordinates, SketchStream
+from validation.sampling import Draws, Position, SingleCoordinates, SketchStream
 
 METHODS = ("det-CGD1", "det-CGD2", "CGD", "DCGD", "GD")
 # Steps at which f itself is recorded; gradients give the norms at every step, values cost extra.
@@ -41,6 +43,9 @@ _VALUE_STEPS = 60
 # A feasible D has E f(xᵏ) ≤ f(x⁰) and D ⪯ L⁻¹, so E‖∇f(xᵏ)‖²_D ≤ 2 E[f(xᵏ) − f^inf] ≤ 2Δ⁰.  By Markov's inequality a
 # value 10⁹ times as large has probability below 10⁻⁹: the run has diverged.
 _DIVERGED = 2e9
+# Of the checkpoints: to be changed with what they hold, and with what the numbers of a run depend on besides its
+# arguments (such as the chunks of draws).
+_FORMAT = 2
 # Numbers recorded at every step and for every seed.
 _PER_STEP = ("norms", "euclidean", "descent", "sent")
 
@@ -59,7 +64,7 @@ def run(
     seeds: int = 8,
     seed: int = 0,
     start: Vector | None = None,
-    checkpoint: Path | None = None,
+    checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
     progress: bool = False,
     on_divergence: str = "raise",
@@ -69,18 +74,22 @@ def run(
     Parameters
     ----------
     objective : one node, or a :class:`Federated` objective for the distributed methods.
-    D : stepsize matrix, d×d symmetric positive definite.
+    D : stepsize matrix, d×d, symmetric (as :func:`stepsize_opt.certify` judges it) and positive definite.
     sketch : the sketch, or one for each client.
     algorithm : a name of the table above.
     iterations, seeds, seed : K, the number of independent runs, and what determines them: same seed, same numbers.
     checkpoint : a file to continue from when it exists, rewritten every ``checkpoint_every`` steps.  A run that is
-        killed and started again with the same arguments returns the same numbers as one that was not.
+        killed and started again with the same arguments (and the same number of threads, by which products round
+        differently) returns the same numbers as one that was not.  Runs that write one file at the same time do not
+        disturb each other; the file then holds the last state written.
     progress : show a bar on standard error.
     on_divergence : ``"raise"`` raises :class:`Divergence`; ``"stop"`` returns the steps before it.
 
     Raises
     ------
-    ValueError : for arguments of the wrong shape or name, or a checkpoint of another run.
+    ValueError : for arguments of the wrong shape or name, a start where f is not finite or lies below its bound.
+    CheckpointError : a ValueError, for a checkpoint of another run or a damaged one.
+    TypeError : for a checkpoint of a run with a sketch that has no digest (:func:`stepsize_opt.digests.digest`).
     Divergence : see ``on_divergence``.
     """
     sketches = _read_sketches(objective, sketch)
@@ -89,26 +98,35 @@ def run(
     if on_divergence not in ("raise", "stop"):
         msg = f"on_divergence must be 'raise' or 'stop', got {on_divergence!r}"
         raise ValueError(msg)
-    whole_number("checkpoint_every", checkpoint_every)
-    x0 = np.zeros(objective.d) if start is None else np.asarray(start, dtype=float)
-    state = _State.fresh(objective, D, x0, whole_number("iterations", iterations), whole_number("seeds", seeds))
+    iterations, seeds = whole_number("iterations", iterations), whole_number("seeds", seeds)
+    checkpoint_every = whole_number("checkpoint_every", checkpoint_every)
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        msg = f"seed must be a whole number of at least 0, got {seed!r}"
+        raise ValueError(msg)
+    x0 = np.zeros(objective.d) if start is None else real_array("start", start)
+    state = _State.fresh(objective, x0, iterations, seeds)
     if SingleSteps.pays(objective, sketches):
         state.single = SingleSteps.of(objective, D, seeds, algorithm == "det-CGD2")
-    stream = SketchStream(sketches, seeds, seed)
-    key = {
-        "algorithm": algorithm,
-        "sketches": [str(s) for s in dict.fromkeys(sketches)],
-        "clients": len(sketches),
-        "iterations": iterations,
-        "seeds": seeds,
-        "seed": seed,
-        "steps": "updated margins" if state.single is not None else "products",
-    }
-    used = 0
-    if checkpoint is not None and checkpoint.exists():
-        used = state.load(checkpoint, key, stream)
+    stream = SketchStream(sketches, seeds, int(seed))
+    saved = None
+    if checkpoint is not None:
+        # All that the numbers of a run depend on; the names are those that a refusal mentions.
+        key = {
+            "format": _FORMAT,
+            "objective": _objective_digest(objective),
+            "D": digest(D),
+            "sketch": [digest(one) for one in sketches],
+            "algorithm": algorithm,
+            "iterations": iterations,
+            "seeds": seeds,
+            "seed": int(seed),
+            "start": digest(x0),
+            "steps": "updated margins" if state.single is not None else "products",
+        }
+        saved = _Saved(Path(checkpoint), checkpoint_every, key)
+        saved.load(state, stream)
     with _bar(progress, f"{algorithm}, {seeds} seeds", state.k, iterations) as advance:
-        stopped = _loop(objective, D, algorithm, state, stream, used, checkpoint, checkpoint_every, key, advance)
+        stopped = _loop(objective, D, algorithm, state, stream, saved, advance)
     if stopped is not None and on_divergence == "raise":
         msg = (
             f"{algorithm} diverged at iteration {stopped}: D is outside its stepsize condition, or L is not a "
@@ -120,7 +138,7 @@ def run(
 
 @dataclass
 class _State:
-    """The iterates and the records so far; what a checkpoint stores.  single: with rand-1 on a logistic node."""
+    """The iterates and the records so far.  single: with rand-1 on a logistic node."""
 
     X: Matrix
     k: int
@@ -130,59 +148,30 @@ class _State:
     sent: Matrix
     values: Matrix
     value_steps: Indices
-    probe: Matrix
     single: SingleSteps | None = field(default=None, init=False)
 
     @staticmethod
-    def fresh(objective: Objective | Federated, D: Matrix, x0: Vector, iterations: int, seeds: int) -> _State:
+    def fresh(objective: Objective | Federated, x0: Vector, iterations: int, seeds: int) -> _State:
         if x0.shape != (objective.d,):
             msg = f"start must have shape ({objective.d},), got {x0.shape}"
             raise ValueError(msg)
         steps = np.concatenate([[0], log_steps(iterations, _VALUE_STEPS)]).astype(np.intp)
-        # The gradient at an arbitrary fixed point, and a product with D, tell one problem from another.
-        point = np.random.default_rng(0).standard_normal((1, objective.d))
-        gradient = objective.gradient(point)
         return _State(
             X=np.tile(x0, (seeds, 1)),
             k=0,
             values=np.empty((seeds, steps.size)),
             value_steps=steps,
-            probe=np.vstack([gradient, point @ D]),
             **{name: np.empty((seeds, iterations)) for name in _PER_STEP},
         )
 
-    def save(self, path: Path, key: dict[str, Any], states: Sequence[Any], used: int) -> None:
-        done = slice(0, self.k)
-        arrays = {
-            **{name: getattr(self, name)[:, done] for name in _PER_STEP},
+    def arrays(self, k: int) -> dict[str, Matrix]:
+        """What there is of the state after k steps, by name: parts of the state's own arrays."""
+        return {
+            **{name: getattr(self, name)[:, :k] for name in _PER_STEP},
             "X": self.X,
-            "values": self.values,
-            "probe": self.probe,
+            "values": self.values[:, : np.count_nonzero(self.value_steps <= k)],
             **({"margins": self.single.margins} if self.single is not None else {}),
         }
-        write_checkpoint(path, {**key, "k": self.k, "used": used, "states": states}, arrays)
-
-    def load(self, path: Path, key: dict[str, Any], stream: SketchStream) -> int:
-        """Continue from a checkpoint; returns how many steps of the restored chunk were used already."""
-        meta, arrays = read_checkpoint(path)
-        other = [name for name, value in key.items() if meta.get(name) != value]
-        # Products round differently with other numbers of threads; another problem differs in the first digits.
-        if not other and not np.allclose(arrays["probe"], self.probe, rtol=1e-9, atol=1e-12):
-            other = ["objective or D"]
-        if other:
-            msg = (
-                f"checkpoint {path} belongs to another run: different {', '.join(other)}; remove the file or rename it"
-            )
-            raise ValueError(msg)
-        self.k = int(meta["k"])
-        self.X[:] = arrays["X"]
-        if self.single is not None:
-            self.single.margins[:] = arrays["margins"]
-        self.values[:] = arrays["values"]
-        for name in _PER_STEP:
-            getattr(self, name)[:, : self.k] = arrays[name]
-        stream.restore(meta["states"])
-        return int(meta["used"])
 
     def record(self, algorithm: str, objective: Objective | Federated, D: Matrix, stopped: int | None) -> Run:
         done, kept = slice(0, self.k), self.value_steps <= self.k
@@ -202,51 +191,94 @@ class _State:
         )
 
 
+@dataclass(frozen=True)
+class _Saved:
+    """The checkpoint of a run.  key: what tells the run from any other."""
+
+    path: Path
+    every: int
+    key: dict[str, Any]
+
+    def save(self, state: _State, position: Position) -> None:
+        meta = {**self.key, "k": state.k, "drawn": position.drawn}
+        write_checkpoint(self.path, meta, {**state.arrays(state.k), "generators": position.states})
+
+    def load(self, state: _State, stream: SketchStream) -> None:
+        """Continue from the file, if there is one; raises CheckpointError unless it is a state of this very run."""
+        try:
+            meta, arrays = read_checkpoint(self.path)
+        except FileNotFoundError:
+            return
+        other = [name for name, value in self.key.items() if name not in meta or meta[name] != value]
+        if other:
+            raise CheckpointError(self.path, f"belongs to another run: different {', '.join(other)}")
+        try:
+            _restore(state, stream, meta, arrays)
+        except ValueError as error:
+            raise CheckpointError(self.path, f"cannot be continued: {error}") from error
+
+
+def _restore(state: _State, stream: SketchStream, meta: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Put a state and a stream where a checkpoint was written; raises ValueError for numbers that cannot be of one."""
+    k, steps = meta.get("k"), state.norms.shape[1]
+    if type(k) is not int or not 0 < k < steps:
+        msg = f"the number k of steps done must be from 1 to {steps - 1}, is {k!r}"
+        raise ValueError(msg)
+    parts = state.arrays(k)
+    for name, part in parts.items():
+        stored = arrays.get(name)
+        if stored is None or stored.shape != part.shape or stored.dtype != part.dtype:
+            got = "missing" if stored is None else f"{stored.dtype} of shape {stored.shape}"
+            msg = f"{name} must be {part.dtype} of shape {part.shape}, is {got}"
+            raise ValueError(msg)
+        if not np.all(np.isfinite(stored)):
+            msg = f"{name} holds NaN or infinity"
+            raise ValueError(msg)
+    stream.restore(Position(arrays.get("generators", np.empty(0)), str(meta.get("drawn"))), k)
+    for name, part in parts.items():
+        part[...] = arrays[name]
+    state.k = k
+
+
 def _loop(
     objective: Objective | Federated,
     D: Matrix,
     algorithm: str,
     state: _State,
     stream: SketchStream,
-    used: int,
-    checkpoint: Path | None,
-    checkpoint_every: int,
-    key: dict[str, Any],
+    saved: _Saved | None,
     advance: Any,
 ) -> int | None:
     """Run until the end or until divergence, whose step is returned."""
     after = algorithm == "det-CGD2"
     iterations, rate = state.norms.shape[1], _rate(D)
-    chunk_states = stream.states
-    draws = stream.draw()
     if state.k == 0:
         state.values[:, 0] = objective.value(state.X)
-    limit = _DIVERGED * (float(state.values[0, 0]) - objective.lower_bound) / rate
+    limit = _DIVERGED * _initial_gap(float(state.values[0, 0]), objective.lower_bound) / rate
     record_at = {int(k): i for i, k in enumerate(state.value_steps)}
     # A diverging run overflows before it is stopped; that is reported once, not by warnings.
     with np.errstate(over="ignore", invalid="ignore"):
         while state.k < iterations:
-            if used == draws.steps:
-                chunk_states, used = stream.states, 0
-                draws = stream.draw()
             k = state.k
+            draws, t = stream.next_step()
             if state.single is not None:
                 assert isinstance(draws, SingleCoordinates)
-                gradient, scaled, step = state.single.step(state.X, D, draws, used, k)
+                gradient, scaled, step = state.single.step(state.X, D, draws, t, k)
             else:
-                gradient, scaled, step = _step(objective, state.X, D, draws, used, after)
+                gradient, scaled, step = _step(objective, state.X, D, draws, t, after)
             state.norms[:, k] = np.einsum("sd,sd->s", gradient, scaled) / rate
             state.euclidean[:, k] = np.einsum("sd,sd->s", gradient, gradient)
-            if not np.all(state.norms[:, k] <= limit):
+            # Written so that NaN is a divergence, and an infinite norm is one whatever the limit.
+            if not (np.all(state.norms[:, k] <= limit) and np.all(np.isfinite(state.norms[:, k]))):
                 return k
             state.descent[:, k] = np.einsum("sd,sd->s", gradient, step) / rate
-            state.sent[:, k] = draws.sent(used)
+            state.sent[:, k] = draws.sent(t)
             state.X -= step
-            state.k, used = k + 1, used + 1
+            state.k = k + 1
             if state.k in record_at:
                 state.values[:, record_at[state.k]] = objective.value(state.X)
-            if checkpoint is not None and state.k % checkpoint_every == 0 and state.k < iterations:
-                state.save(checkpoint, key, chunk_states, used)
+            if saved is not None and state.k % saved.every == 0 and state.k < iterations:
+                saved.save(state, stream.position)
             advance()
     return None
 
@@ -264,13 +296,36 @@ def _step(
     return gradient, scaled, draws.mean(t, scaled[:, None]) if after else draws.mean(t, gradient[:, None]) @ D
 
 
+def _objective_digest(objective: Objective | Federated) -> str:
+    """Of what the objective holds; of an objective that does not show it, of what it computes at fixed points."""
+    try:
+        return digest(objective)
+    except TypeError:
+        points = np.random.default_rng(0).standard_normal((2, objective.d))
+        parts = objective.client_gradients(points) if isinstance(objective, Federated) else objective.gradient(points)
+        return digest((parts, objective.value(points), float(objective.lower_bound)))
+
+
+def _initial_gap(value: float, lower_bound: float) -> float:
+    """f(x⁰) minus the lower bound of f; raises ValueError unless f(x⁰) is finite and not below the bound."""
+    # A sum of many terms that ends at the bound may round to less.
+    rounding = 1e-12 * abs(value)
+    if not (math.isfinite(value) and value >= lower_bound - rounding):
+        msg = (
+            f"f(start) must be finite and not below the objective's lower_bound, got f(start) = {value!r} and "
+            f"lower_bound = {lower_bound!r}"
+        )
+        raise ValueError(msg)
+    return max(value - lower_bound, rounding)
+
+
 def _rate(D: Matrix) -> float:
     """det(D)^{1/d}."""
     return math.exp(float(np.linalg.slogdet(D)[1]) / len(D))
 
 
 def _read_stepsize(D: Matrix, d: int) -> Matrix:
-    out = np.array(D, dtype=float)
+    out = dense(read_matrix("D", D))
     if out.shape != (d, d):
         msg = f"D must have shape ({d}, {d}) as the objective has d={d}, got {out.shape}"
         raise ValueError(msg)

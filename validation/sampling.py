@@ -2,25 +2,31 @@
 
 Seed i has its own generator, so its draws do not depend on how many seeds run beside it, and a run over 32 seeds
 contains the run over the first 8.  A chunk holds the draws of several steps; the states of the generators at its start
-and the number of steps used from it are all that is needed to continue later.
+and the number of steps done are all that is needed to continue later, and when it is used up, their states now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from solvers.maps import Indices, Matrix, Vector
 from stepsize_opt.checks import whole_number
+from stepsize_opt.digests import digest
 from stepsize_opt.sketches import RandK, Sketch
 
 # Numbers drawn for a seed in one chunk: enough that the calls cost little beside the steps, little enough for the
 # chunk of 32 seeds to stay within 16 MB.
 _CHUNK_NUMBERS = 2**16
 _CHUNK_STEPS = 256
+
+# For each seed the state of its generator, shape (s, 4): high and low half of PCG64's state, whether half a number is
+# left over (0 or 1), and that half (32 bits).  The increment, PCG64's other number, follows from the seed.
+States: TypeAlias = NDArray[np.uint64]
 
 
 class Draws(Protocol):
@@ -101,11 +107,17 @@ class SingleCoordinates:
 
 @dataclass(frozen=True, eq=False)
 class Applied:
-    """Sketches without a diagonal form: applied vector by vector, one step at a time, straight from the generators."""
+    """Sketches without a diagonal form: applied vector by vector, straight from the generators.
+
+    So a chunk is one step: the generators move when it is used, and a longer chunk could not be continued.
+    """
 
     sketches: tuple[Sketch, ...]
     rngs: tuple[np.random.Generator, ...]
-    steps: int = 1
+
+    @property
+    def steps(self) -> int:
+        return 1
 
     def mean(self, t: int, V: Matrix) -> Matrix:
         out = [
@@ -121,6 +133,18 @@ class Applied:
         return np.full(len(self.rngs), sum(sketch.expected_nonzeros for sketch in self.sketches))
 
 
+@dataclass(frozen=True, eq=False)
+class Position:
+    """Where a stream stands, between two steps.
+
+    states: of the generators at the start of the chunk of the next step; drawn: the digest of this chunk, by which the
+    same draws are known again, or "" when no step of it is used.
+    """
+
+    states: States
+    drawn: str
+
+
 class SketchStream:
     """An endless sequence of draws for s seeds and the sketches of n clients.
 
@@ -134,21 +158,57 @@ class SketchStream:
         self._rngs = tuple(np.random.Generator(np.random.PCG64(child)) for child in children)
         self._single = all(isinstance(sketch, RandK) and sketch.k == 1 for sketch in self.sketches)
         self._equal = all(sketch == self.sketches[0] for sketch in self.sketches)
+        self._diagonal = all(sketch.is_diagonal for sketch in self.sketches)
         per_step = len(self.sketches) * (1 if self._single else self.d)
-        self._steps = max(1, min(_CHUNK_STEPS, _CHUNK_NUMBERS // per_step))
+        self._steps = max(1, min(_CHUNK_STEPS, _CHUNK_NUMBERS // per_step)) if self._diagonal else 1
+        self._start = self._states()
+        self._chunk: Draws | None = None
+        self._used = 0
+
+    def next_step(self) -> tuple[Draws, int]:
+        """The chunk of the next step and the step's index in it; to be used before the stream is asked again."""
+        if self._chunk is None or self._used == self._chunk.steps:
+            self._start, self._chunk, self._used = self._states(), self.draw(), 0
+        self._used += 1
+        return self._chunk, self._used - 1
 
     @property
-    def states(self) -> list[Any]:
-        """The generators' states, plain numbers and strings."""
-        return [rng.bit_generator.state for rng in self._rngs]
+    def position(self) -> Position:
+        """From where :meth:`restore` goes on with the next step."""
+        if self._chunk is None or self._used == self._chunk.steps:
+            return Position(self._states(), "")
+        return Position(self._start, digest(self._chunk))
 
-    def restore(self, states: Sequence[Any]) -> None:
-        """Go back to what :attr:`states` returned for the same number of seeds."""
-        if len(states) != len(self._rngs):
-            msg = f"states must hold one state for each of the {len(self._rngs)} seeds, got {len(states)}"
+    def restore(self, position: Position, done: int) -> None:
+        """Go to the :attr:`position` after ``done`` steps of a stream of the same sketches, seeds and seed.
+
+        Raises ValueError for what cannot be one, and when the chunk drawn again is not the one that was drawn then.
+        """
+        states, used = position.states, done % self._steps
+        if states.shape != (len(self._rngs), 4) or states.dtype != np.uint64:
+            msg = f"the generators' states must be numbers of 64 bits, shape ({len(self._rngs)}, 4)"
             raise ValueError(msg)
-        for rng, state in zip(self._rngs, states, strict=True):
+        if np.any(states[:, 2] > 1) or np.any(states[:, 3] >= 2**32):
+            msg = "the generators' states are out of range"
+            raise ValueError(msg)
+        for rng, (high, low, left_over, half) in zip(self._rngs, states.tolist(), strict=True):
+            state: Any = rng.bit_generator.state
+            state["state"]["state"] = (high << 64) | low
+            state["has_uint32"], state["uinteger"] = left_over, half
             rng.bit_generator.state = state
+        self._start, self._used = self._states(), used
+        self._chunk = self.draw() if used else None
+        if position.drawn != (digest(self._chunk) if used else ""):
+            msg = "the sketches do not draw again what they drew: they must take all random numbers from the generator"
+            raise ValueError(msg)
+
+    def _states(self) -> States:
+        rows = []
+        for rng in self._rngs:
+            state: Any = rng.bit_generator.state
+            high, low = divmod(state["state"]["state"], 2**64)
+            rows.append([high, low, state["has_uint32"], state["uinteger"]])
+        return np.array(rows, dtype=np.uint64)
 
     def draw(self) -> Draws:
         """The next chunk."""
@@ -156,7 +216,7 @@ class SketchStream:
         if self._single:
             chosen = [rng.integers(self.d, size=(T, n)) for rng in self._rngs]
             return SingleCoordinates(np.stack(chosen, axis=1), self.d)
-        if not all(sketch.is_diagonal for sketch in self.sketches):
+        if not self._diagonal:
             return Applied(self.sketches, self._rngs)
         out = np.empty((T, len(self._rngs), n, self.d))
         for i, rng in enumerate(self._rngs):

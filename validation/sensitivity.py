@@ -218,7 +218,7 @@ def _cached(task: Task, folder: Path) -> dict[str, Any]:
     path = folder / f"{Path(task.data).name.replace(':', '-')}-rand-{task.k}.npz"
     key = {"task": asdict(task), "version": __version__}
     if path.exists():
-        meta, _ = read_checkpoint(path)
+        meta, _ = read_checkpoint(path, meta=("key", "rows"))
         if meta["key"] == key:
             return dict(meta["rows"])
     rows = task.run()

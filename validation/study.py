@@ -22,7 +22,7 @@ from solvers.maps import Matrix
 from stepsize_opt import __version__
 from stepsize_opt.checks import positive_number, whole_number
 from stepsize_opt.complexity import iterations_needed
-from validation.checkpoint import read_checkpoint, write_checkpoint
+from validation.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from validation.curve import Curve
 from validation.datasets import Dataset, load_dataset
 from validation.experiments import DATASETS, EXPERIMENTS, Choice, Panel, panel_a, panel_b, panel_d, taus
@@ -162,7 +162,7 @@ def run_job(job: Job, plan: Plan, output: Path) -> list[Path]:
     settings = _settings(plan, job)
     done = folder / "done.npz"
     if done.exists():
-        meta, _ = read_checkpoint(done)
+        meta, _ = read_checkpoint(done, meta=("settings", "files"))
         paths = [folder / name for name in meta["files"]]
         if meta["settings"] == settings and all(path.exists() for path in paths):
             return paths
@@ -198,11 +198,9 @@ def _run_choice(
     checkpoint = path.with_suffix(".checkpoint")
     try:
         curve = curve_of(panel, choice, infimum, plan, checkpoint)
-    except ValueError:
-        # A checkpoint of other settings: start afresh.
-        if not checkpoint.exists():
-            raise
-        checkpoint.unlink()
+    except CheckpointError:
+        # Of other settings, or damaged: start afresh.
+        checkpoint.unlink(missing_ok=True)
         curve = curve_of(panel, choice, infimum, plan, checkpoint)
     curve.meta["settings"] = settings
     curve.save(path)
