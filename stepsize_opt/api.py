@@ -11,6 +11,7 @@ import numpy as np
 
 from solvers.base import Settings
 from solvers.maps import Matrix
+from solvers.program import ScaledPattern
 from stepsize_opt.certificate import Certificate, certify_point
 from stepsize_opt.checks import positive_number
 from stepsize_opt.evaluation import Evaluation
@@ -20,7 +21,7 @@ from stepsize_opt.repair import repair
 from stepsize_opt.result import StepsizeResult
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import Symmetric, dense, read_matrix
-from stepsize_opt.structures import Structure, pattern_of
+from stepsize_opt.structures import Direction, Structure, pattern_of, pattern_with
 
 ALGORITHMS = ("det-CGD1", "det-CGD2")
 
@@ -178,7 +179,14 @@ class StepsizeCheck:
 
 
 def certify(
-    D: Any, L: Any, sketch: Sketch, *, algorithm: str = "det-CGD1", dual: Any = None, **options: Any
+    D: Any,
+    L: Any,
+    sketch: Sketch,
+    *,
+    algorithm: str = "det-CGD1",
+    structure: Structure = "full",
+    dual: Any = None,
+    **options: Any,
 ) -> StepsizeCheck:
     """Check a stepsize matrix of your own: is it feasible, by what margin, and how far from optimal?
 
@@ -186,12 +194,17 @@ def certify(
     ----------
     D : the stepsize matrix, d×d symmetric.
     L, sketch, algorithm : the problem, as in :func:`optimal_stepsize`.
+    structure : the set in which D is compared with the best, as in :func:`optimal_stepsize`; D must lie in it.
     dual : a multiplier Z ⪰ 0 of the condition (for example ``result.dual``), d×d.  Any matrix gives a valid bound, a
         good one a tight bound.  None solves the problem to get one; ``options`` then go to :func:`optimal_stepsize`.
 
     Returns
     -------
     StepsizeCheck.  ``feasible`` is True only when it is proved in exact arithmetic for the floats given.
+
+    Raises
+    ------
+    ValueError, TypeError : as :func:`optimal_stepsize`, and for a D that does not have the structure.
     """
     _check_algorithm(algorithm)
     smoothness = _read_problem(L, sketch)
@@ -205,22 +218,34 @@ def certify(
         if len(Z) != sketch.d:
             msg = f"dual is {len(Z)}×{len(Z)} but L is {sketch.d}×{sketch.d}"
             raise ValueError(msg)
+    pattern = pattern_with(structure, stepsize)
     found: list[Certificate] = []
     scale = math.inf
-    for piece in separate(dense(smoothness), sketch.map, algorithm, stepsize):
+    for piece in separate(dense(smoothness), sketch.map, pattern, algorithm, stepsize):
         part = np.ix_(piece.indices, piece.indices)
-        D_part = piece.lower(stepsize[part])
-        duals = () if Z is None else (piece.lower_dual(Z[part]),)
-        repaired = repair(piece.program, D_part)
+        with np.errstate(over="ignore"):  # what is not finite proves nothing
+            D_part = piece.lower(stepsize[part])
+            duals = () if Z is None else (piece.lower_dual(Z[part]),)
+        exact = bool((piece.lift_stepsize(D_part) == stepsize[part]).all())
+        repaired = repair(piece.program, D_part) if exact else None
         others = () if repaired is None else (repaired.D,)
-        found.append(certify_point(Evaluation(piece.program, D_part), duals, others).rescaled(piece.scale))
+        checked = certify_point(Evaluation(piece.program, D_part), duals, others) if exact else _unproved(len(D_part))
+        found.append(checked.rescaled(piece.scale))
         scale = min(scale, 0.0 if repaired is None else float(np.trace(repaired.D) / np.trace(D_part)))
     certificate = Certificate.combine(found)
     if Z is None:
-        solved = optimal_stepsize(smoothness, sketch, algorithm=algorithm, **options).certificate.upper_bound
-        certificate = replace(certificate, upper_bound=min(solved, certificate.upper_bound))
+        # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
+        own = Direction(stepsize, pattern.sizes) if isinstance(pattern, ScaledPattern) and scale > 0.0 else structure
+        solved = optimal_stepsize(smoothness, sketch, algorithm=algorithm, structure=own, **options)
+        upper = min(solved.certificate.upper_bound, certificate.upper_bound)
+        certificate = replace(certificate, upper_bound=upper)
     if scale == 0.0:
         return StepsizeCheck(certificate, 0.0, math.inf)
     # log det(tD) = log det D + d log t
-    scaled = replace(certificate, feasible=True, log_det=certificate.log_det + sketch.d * math.log(scale))
-    return StepsizeCheck(certificate, scale, scaled.gap)
+    gap = max(0.0, certificate.upper_bound - certificate.log_det - sketch.d * math.log(scale)) / sketch.d
+    return StepsizeCheck(certificate, scale, gap)
+
+
+def _unproved(d: int) -> Certificate:
+    """The certificate of a stepsize so far from the scale of the problem that float64 cannot check it."""
+    return Certificate(False, -math.inf, -math.inf, math.inf, d)

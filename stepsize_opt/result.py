@@ -55,6 +55,18 @@ class StepsizeResult:
     tol: float
     message: str = ""
 
+    def __post_init__(self) -> None:
+        # The last gate: no matrix leaves that float64 does not hold, no status that the certificate does not prove.
+        tiny = np.finfo(float).tiny
+        for block in self.blocks:
+            diagonal = block.D if block.D.ndim == 1 else block.D.diagonal()
+            if not (np.isfinite(block.D).all() and diagonal.min() >= tiny):
+                msg = "a stepsize that is not finite or has a diagonal entry below 2.3e-308 cannot be certified"
+                raise ArithmeticError(msg)
+        if self.status == Status.OPTIMAL.value and not self.certificate.is_optimal(self.tol):
+            msg = f"status optimal with a certified gap of {self.gap:.1e} above the tolerance {self.tol:.1e}"
+            raise ArithmeticError(msg)
+
     @property
     def d(self) -> int:
         """Size of D."""
