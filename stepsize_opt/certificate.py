@@ -54,7 +54,7 @@ from stepsize_opt.verified import (
     proved_cholesky,
     sandwich,
 )
-from stepsize_opt.verified_maps import adjoint_below
+from stepsize_opt.verified_maps import adjoint_below, lowers_to_positive
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Certificate:
 
     def rescaled(self, scale: Vector) -> Certificate:
         """The certificate of ΛDΛ for a diagonal Λ of powers of two: log det and its bound move by 2 Σ log Λ_j."""
-        shift = 2.0 * math.log(2.0) * float((np.frexp(scale)[1] - 1).sum())
+        shift = 2.0 * math.log(2.0) * (int(np.frexp(scale)[1].sum()) - len(scale))
         if shift == 0.0:
             return self
         # log 2, the product and the sum are each rounded once.
@@ -143,16 +143,16 @@ def _proved_psd(Z: Matrix) -> Matrix | None:
     return None
 
 
-def _normalised(duals: Sequence[Matrix]) -> list[Matrix]:
-    """The multipliers times a power of two that brings their largest entry near one; empty if they hold no number.
+# Any positive multiple of the multipliers is as good.  Outside this range of ⟨Z, …⟩, products of multipliers such as
+# 10⁻³²⁰ underflow, and a power of two brings them near one first.
+_USUAL = (2.0**-200, 2.0**200)
 
-    Any positive factor is as good; without it, products with multipliers of 10⁻³²⁰ underflow.
-    """
+
+def _near_one(duals: Sequence[Matrix]) -> list[Matrix] | None:
+    """The multipliers times a power of two that brings their largest entry near one; None if that changes nothing."""
     largest = max((float(np.abs(Z).max()) for Z in duals if Z.size), default=0.0)
-    if not 0.0 < largest < math.inf:
-        return []
-    exponent = math.frexp(largest)[1]
-    return list(duals) if abs(exponent) < 100 else [np.ldexp(Z, -exponent) for Z in duals]
+    exponent = math.frexp(largest)[1] if math.isfinite(largest) else 0
+    return [np.ldexp(Z, -exponent) for Z in duals] if exponent != 0 else None
 
 
 # By how much of its diagonal a multiplier is raised, at most, to make its image positive semidefinite: a law that is
@@ -170,7 +170,7 @@ def _multiplier(
     lift = 8.0 * len(Z) * gamma(len(Z) + 2)
     while True:
         R = adjoint_below(con.Q, Z, arithmetic)
-        if proved_cholesky(R.rounded().symmetric()) is not None:
+        if lowers_to_positive(con.Q) or proved_cholesky(R.rounded().symmetric()) is not None:
             return Z, R
         if lift > _LARGEST_LIFT:
             return None
@@ -191,10 +191,7 @@ def upper_bound(at: Evaluation, duals: Sequence[Matrix], patterns: Sequence[Patt
     exact = at.arithmetic.exact
     terms: list[Approximate] = []  # of Q
     linear = 0.0
-    multipliers = _normalised(duals)
-    if not multipliers:
-        return math.inf
-    for con, M, half, dual in zip(program.constraints, at.quadratic, at.halves, multipliers, strict=True):
+    for con, M, half, dual in zip(program.constraints, at.quadratic, at.halves, duals, strict=True):
         found = _multiplier(con, dual, at.arithmetic)
         if found is None:
             continue  # a zero multiplier is a valid one
@@ -216,6 +213,10 @@ def upper_bound(at: Evaluation, duals: Sequence[Matrix], patterns: Sequence[Patt
             tangent = R @ half
             terms += [tangent, tangent.T]
             linear += inner_from_above(R.rounded(), M)
+    if not _USUAL[0] < linear < _USUAL[1]:
+        moved = _near_one(duals)
+        if moved is not None:
+            return upper_bound(at, moved, patterns)
     if not (math.isfinite(linear) and linear > 0.0) or not terms:
         return math.inf
     t = d / linear  # the best common factor of the multipliers; any rounding of it leaves the bound valid

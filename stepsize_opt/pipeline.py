@@ -171,7 +171,7 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     if repaired is None:
         msg = f"the answer of {outcome.stats.solver_name} could not be repaired to a feasible stepsize"
         raise RuntimeError(msg)
-    repaired = component.held(repaired)
+    repaired, D = component.held(repaired)
     certificate = certify_point(repaired, outcome.duals, (raw,), tol)
     if certificate.is_optimal(tol):
         status = Status.OPTIMAL
@@ -181,7 +181,7 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
         status = Status.INACCURATE
     block = Block(
         component.indices,
-        component.lift_stepsize(repaired.D),
+        D,
         component.lift_dual(outcome.duals[0]) if outcome.duals else np.zeros_like(raw),
     )
     certificate = certificate.rescaled(component.scale)

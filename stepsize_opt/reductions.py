@@ -15,8 +15,8 @@ log det is no smaller because log det is concave.  So an optimal D has no entry 
 solved alone.
 
 *Scaling.*  For a positive diagonal Λ that commutes with 𝒬, D is feasible for B just when Λ⁻¹DΛ⁻¹ is feasible for
-ΛBΛ.  Powers of two make the scaled problem the same problem bit for bit.  Λ brings D near one, not B: a coordinate alone
-has D_jj = 1/(q_j B_jj), and D = γW has D_jj ∝ W_jj.
+ΛBΛ.  Powers of two make the scaled problem the same problem bit for bit.  Λ brings D near one, not B: a coordinate
+alone has D_jj = 1/(q_j B_jj), and D = γW has D_jj ∝ W_jj.
 
 *Closed forms.*  𝒬 = identity and D full: D = B⁻¹, with multiplier Z = B.  D = γW: γ = 1/λmax(W^{−½} 𝒬(WBW) W^{−½}),
 with Z = zzᵀ for the eigenvector z = W^{−½}u (Theorem 2 of the paper is this for each layer).  A coordinate alone:
@@ -39,7 +39,7 @@ from solvers.program import BlockPattern, LogDetProgram, Pattern, ScaledPattern
 from stepsize_opt.certificate import Certificate
 from stepsize_opt.evaluation import Evaluation
 from stepsize_opt.smoothness import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite
-from stepsize_opt.verified import LARGEST_COEFFICIENT, UNIT, Enclosed, gamma
+from stepsize_opt.verified import LARGEST_COEFFICIENT, SMALLEST_NORMAL, UNIT, Enclosed, gamma
 from stepsize_opt.verified_maps import coefficient_roundings, image
 
 
@@ -61,16 +61,15 @@ class Singletons:
 
         Raises ValueError for a stepsize that float64 does not hold.
         """
-        tiny = float(np.finfo(float).tiny)
-        inside = (self.weights >= tiny) & (self.weights <= 1.0 / tiny)
+        inside = (self.weights >= SMALLEST_NORMAL) & (self.weights <= 1.0 / SMALLEST_NORMAL)
         weights = np.where(inside, self.weights, 1.0)
         # The quotient and the products round by a few units; the rest lets the general check of the condition, whose
         # error bounds are wider, see it too.
-        scaled = (1.0 - 4.0 * self.doubt - 64.0 * UNIT) / weights
+        scaled = (1.0 - 2.0 * self.doubt - 40.0 * UNIT) / weights
         D = self.scale * scaled * self.scale
-        if not (inside & (D >= tiny) & np.isfinite(D)).all():
-            j = int(self.indices[np.flatnonzero(~(inside & (D >= tiny) & np.isfinite(D)))[0]])
-            raise out_of_range(j)
+        inside &= (D >= SMALLEST_NORMAL) & np.isfinite(D)
+        if not inside.all():
+            raise out_of_range(int(self.indices[~inside][0]))
         lower, upper = np.log(scaled), -np.log(weights * (1.0 - 2.0 * self.doubt))
         margin = float(np.min(1.0 - weights * scaled))
         # Rounding of the logarithms (one ulp each), of their arguments and of the exact sums.
@@ -104,30 +103,29 @@ class Component:
         """A multiplier of the scaled constraint in the original coordinates (exact within the range of float64)."""
         return Z / self.scale[:, None] / self.scale
 
-    def held(self, at: Evaluation) -> Evaluation:
-        """The stepsize as float64 holds it in the original coordinates, proved feasible again if that changed it.
+    def held(self, at: Evaluation) -> tuple[Evaluation, Matrix]:
+        """The stepsize as float64 holds it, in the scaled and in the original coordinates.
 
-        Raises ValueError when float64 holds it no longer, or not precisely enough for a proof.
+        Proved feasible again if the range of float64 changed it; raises ValueError if that is not possible.
         """
         D = self.lift_stepsize(at.D)
-        diagonal = D.diagonal()
-        inside = (diagonal >= np.finfo(float).tiny) & np.isfinite(diagonal)
-        if inside.all():
-            back = self.lower(D)
-            if (back == at.D).all():
-                return at
-            # Entries between coordinates became subnormal, or zero.
-            at = Evaluation(at.program, back)
-            if at.feasible:
-                return at
-        raise out_of_range(int(self.indices[0 if inside.all() else np.flatnonzero(~inside)[0]]))
+        size = np.abs(D)
+        if size.min() > _NO_UNDERFLOW and size.max() < 1.0 / _NO_UNDERFLOW:
+            return at, D
+        back = self.lower(D)
+        inside = (D.diagonal() >= SMALLEST_NORMAL) & np.isfinite(D.diagonal())
+        if inside.all() and (back != at.D).any():
+            at = Evaluation(at.program, back)  # entries between coordinates became subnormal or zero
+        if not (inside.all() and at.feasible):
+            raise out_of_range(int(self.indices[np.argmin(inside)]))
+        return at, D
 
 
 def out_of_range(coordinate: int) -> ValueError:
     """The error for a stepsize outside the range of float64."""
     return ValueError(
-        f"float64 does not hold the best stepsize of coordinate {coordinate}: entries of D must lie between 2.3e-308 and "
-        "1.8e308; solve for cL with a factor c that brings D into this range, the stepsize for L is c times that for cL"
+        f"float64 does not hold the best stepsize of coordinate {coordinate}, not between 2.3e-308 and 1.8e308; "
+        "solve for cL with a factor c that brings D into this range: the stepsize for L is c times that for cL"
     )
 
 
@@ -237,7 +235,7 @@ class _Quadratic:
             # Entries underflowed, by less than 2⁻¹⁰⁷⁴ each; 2⁻⁵² B_jj is what shifted_matrix can add to a diagonal.
             lost = len(B) * 2.0**-1070 + 2.0**-52 * B.diagonal()
             slack = lost if slack is None else slack + lost
-        return _Quadratic(B, slack, scale if (self.scale == 1.0).all() else self.scale * scale)
+        return _Quadratic(B, slack, self.scale * scale)
 
 
 _NO_UNDERFLOW = 2.0**-1000  # far above the smallest normal number
@@ -274,14 +272,13 @@ def _scaling(B: Matrix, Q: PositiveMap, pattern: Pattern) -> Vector:
     Raises ValueError for a map whose coefficients leave the range that a proof can use.
     """
     action = Q.diagonal_action
-    if not action.max() <= LARGEST_COEFFICIENT and not is_identity(Q):
+    if action.max() > LARGEST_COEFFICIENT:
         msg = (
-            f"the sketch keeps a coordinate with a probability of about {1.0 / float(action.max()):.1g} only, and its second "
-            f"moment exceeds {LARGEST_COEFFICIENT:.0e}, more than a proof in float64 can use; give the coordinate a larger "
-            "probability"
+            f"the sketch has the second moment {float(action.max()):.1g} in a coordinate, but proofs in float64 take "
+            f"at most {LARGEST_COEFFICIENT:.0e}; give the coordinate a larger probability"
         )
         raise ValueError(msg)
-    size = -np.log2(action) - np.log2(B.diagonal())  # log₂ D_jj of a coordinate alone
+    size = -(np.log2(action) + np.log2(B.diagonal()))  # log₂ D_jj of a coordinate alone
     if isinstance(pattern, ScaledPattern):
         direction = np.log2(pattern.W.diagonal())
         for s in block_slices(pattern.sizes):

@@ -18,6 +18,7 @@ from solvers.maps import Indices, Matrix
 from solvers.outcome import SolverStats, Status
 from stepsize_opt.certificate import Certificate
 from stepsize_opt.complexity import coordinates_sent, iterations_needed
+from stepsize_opt.verified import SMALLEST_NORMAL
 
 _FORMAT = 1  # of the files that save() writes
 _DENSE_UP_TO = 4096  # larger D are saved by blocks only: a dense one would take more than 128 MiB
@@ -57,10 +58,9 @@ class StepsizeResult:
 
     def __post_init__(self) -> None:
         # The last gate: no matrix leaves that float64 does not hold, no status that the certificate does not prove.
-        tiny = np.finfo(float).tiny
         for block in self.blocks:
             diagonal = block.D if block.D.ndim == 1 else block.D.diagonal()
-            if not (np.isfinite(block.D).all() and diagonal.min() >= tiny):
+            if not (np.isfinite(block.D).all() and diagonal.min() >= SMALLEST_NORMAL):
                 msg = "a stepsize that is not finite or has a diagonal entry below 2.3e-308 cannot be certified"
                 raise ArithmeticError(msg)
         if self.status == Status.OPTIMAL.value and not self.certificate.is_optimal(self.tol):

@@ -23,11 +23,11 @@ sketch                     𝒫                                                 
 
 Sketches are immutable, compare by value and hold read-only copies of the arrays that they were given.
 
-*The law that certificates speak of.*  A law given by numbers (weights w_r, vectors s_r, matrices S_r, probabilities p, q,
-moments P) is exactly what the float64 numbers of the sketch say, taken as real numbers, so 𝒫(M) = Σ_r w_r S_r M S_r with no
-rounding and 1/p is the real quotient; RandK and Gaussian have their exact rational coefficients.  Nothing is normalised: weights
-that add up to 1 and matrices that average to I only up to rounding are used as they are (a deviation above 1e-9 is
-refused).  Between the layers of a LayerWise the factor is 1, as E[Sᵢ] = I says.
+*The law that certificates speak of.*  A law given by numbers (weights w_r, vectors s_r, matrices S_r, probabilities p,
+q, moments P) is exactly what the float64 numbers held by the sketch say, as real numbers: 𝒫(M) = Σ_r w_r S_r M S_r
+without rounding, 1/p the real quotient.  RandK and Gaussian have their rational coefficients.  Nothing is normalised:
+weights that add up to 1 and matrices that average to I only up to rounding are used as they are (a deviation above 1e-9
+is refused).  Between the layers of a LayerWise the factor is 1, as E[Sᵢ] = I says.
 """
 
 from __future__ import annotations

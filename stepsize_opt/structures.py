@@ -88,15 +88,18 @@ def pattern_of(structure: Structure, d: int) -> Pattern:
 def pattern_with(structure: Structure, D: Matrix) -> Pattern:
     """The pattern of a structure for a given D that has it; raises ValueError when D has an entry outside.
 
-    A multiple of W is rounded entry by entry, so for a direction the pattern is that of the multiples of D's own blocks,
-    which D lies in exactly, when these are those of W up to rounding.
+    A multiple of W is rounded entry by entry, so for a direction the pattern is that of the multiples of D's own
+    blocks, which D lies in exactly; these must be those of W up to rounding.
     """
     pattern = pattern_of(structure, len(D))
     inside = BlockPattern(pattern.sizes).project(D)
     if not np.array_equal(D, inside):
         i, j = np.argwhere(inside != D)[0]
-        msg = f"D does not have the structure {structure}: its entry ({i}, {j}) is {D[i, j]:.6g} instead of 0"
-        raise ValueError(f"{msg}; certify it with structure='full'")
+        msg = (
+            f"D does not have the structure {structure}: its entry ({i}, {j}) is {D[i, j]:.6g} instead of 0; "
+            "certify it with structure='full'"
+        )
+        raise ValueError(msg)
     if isinstance(pattern, BlockPattern):
         return pattern
     if not has_direction(pattern, D):

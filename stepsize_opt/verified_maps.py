@@ -71,6 +71,16 @@ def adjoint_below(Q: PositiveMap, Z: Matrix, arithmetic: type[Approximate] = Pai
     return exact(Z).scaled(P)
 
 
+def lowers_to_positive(Q: PositiveMap) -> bool:
+    """Whether the smaller map of :func:`adjoint_below` is positive at a glance; False says nothing.
+
+    Sums of congruences are, and Diag(α − r) + β 11ᵀ with β ≥ 0 and α ≥ r, where r_j = γ(α_j + dβ).
+    """
+    if isinstance(Q, DiagonalPlusScaled):
+        return Q.beta >= 0.0 and float(Q.alpha.min()) >= 2.0 * gamma(Q.roundings + 2) * Q.d * Q.beta
+    return isinstance(Q, CongruenceSum | ScaledPlusTrace)
+
+
 def _congruences(Q: CongruenceSum, M: Enclosed, arithmetic: type[Approximate]) -> Enclosed:
     """Σ_r w_r S_r M S_rᵀ; in twice the working precision each product is rounded once, not 2d times."""
     value = np.zeros_like(M.value)
