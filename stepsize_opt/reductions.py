@@ -108,7 +108,8 @@ class Component:
 
         Proved feasible again if the range of float64 changed it; raises ValueError if that is not possible.
         """
-        D = self.lift_stepsize(at.D)
+        with np.errstate(over="ignore"):
+            D = self.lift_stepsize(at.D)
         size = np.abs(D)
         if size.min() > _NO_UNDERFLOW and size.max() < 1.0 / _NO_UNDERFLOW:
             return at, D
@@ -124,7 +125,7 @@ class Component:
 def out_of_range(coordinate: int) -> ValueError:
     """The error for a stepsize outside the range of float64."""
     return ValueError(
-        f"float64 does not hold the best stepsize of coordinate {coordinate}, not between 2.3e-308 and 1.8e308; "
+        f"the best stepsize of coordinate {coordinate} lies outside the range of float64, 2.3e-308 to 1.8e308; "
         "solve for cL with a factor c that brings D into this range: the stepsize for L is c times that for cL"
     )
 
@@ -247,7 +248,8 @@ def _unscaled(L: Matrix) -> _Quadratic:
 
 def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
     """𝒬(L), scaled before the map is applied so that no product leaves the range of float64."""
-    scaled = _unscaled(L).scaled(_scaling(L, Q, BlockPattern((1,) * len(L))))
+    scaled = _unscaled(L)
+    scaled = scaled.scaled(_scaling(scaled, Q, BlockPattern((1,) * len(L))))
     B = image(Q, Enclosed(scaled.B, np.zeros_like(L))).symmetric()
     slack = np.asarray(B.error.sum(axis=1))  # the row sums of an entrywise bound
     if scaled.slack is not None:
@@ -259,14 +261,13 @@ def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
 
 def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> tuple[LogDetProgram, Vector]:
     """The program of one piece in coordinates in which D is near one, and Λ with D = ΛD̃Λ in the original ones."""
-    scale = _scaling(quadratic.B, Q, pattern)
-    scaled = quadratic.scaled(scale)
+    scaled = quadratic.scaled(_scaling(quadratic, Q, pattern))
     if isinstance(pattern, ScaledPattern):
         pattern = ScaledPattern(pattern.sizes, _scaled_direction(pattern, scaled.scale))
     return LogDetProgram.single_node(scaled.B, Q, pattern, scaled.slack), scaled.scale
 
 
-def _scaling(B: Matrix, Q: PositiveMap, pattern: Pattern) -> Vector:
+def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
     """Powers of two Λ, constant on coordinates that 𝒬 couples, such that Λ⁻¹DΛ⁻¹ has a diagonal near one.
 
     Raises ValueError for a map whose coefficients leave the range that a proof can use.
@@ -278,9 +279,9 @@ def _scaling(B: Matrix, Q: PositiveMap, pattern: Pattern) -> Vector:
             f"at most {LARGEST_COEFFICIENT:.0e}; give the coordinate a larger probability"
         )
         raise ValueError(msg)
-    size = -(np.log2(action) + np.log2(B.diagonal()))  # log₂ D_jj of a coordinate alone
+    size = -(np.log2(action) + np.log2(quadratic.B.diagonal()))  # log₂ D_jj of a coordinate alone
     if isinstance(pattern, ScaledPattern):
-        direction = np.log2(pattern.W.diagonal())
+        direction = np.log2(pattern.W.diagonal()) - 2.0 * np.log2(quadratic.scale)
         for s in block_slices(pattern.sizes):
             size[s] = direction[s] + (size[s] - direction[s]).min()
     if not isinstance(Q, DiagonalPlusScaled | Hadamard):  # which couple no coordinates

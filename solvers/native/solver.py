@@ -113,7 +113,12 @@ class NativeSolver(Solver):
         if single and con.Q is not None and con.B is not None:
             B = sym(con.B)
             if program.pattern.is_full:
-                return self._full(B, con.Q, settings, options, limits)
+                report = self._full(B, con.Q, settings, options, limits)
+                if not _far(report, settings.tol):
+                    return report
+                # Graded problems (a probability of 10⁻¹⁶) lose their small eigenvalues in the starts of this method.
+                other = self._general(program, settings, options, limits)
+                return report if _far(other, report.statistics.get("gap", np.inf) / _FAR) else other
             P_matrix = con.Q.hadamard_matrix
             if max(program.pattern.sizes) == 1 and P_matrix is not None:
                 return self._diagonal(P_matrix * B, settings, limits)
@@ -143,7 +148,7 @@ class NativeSolver(Solver):
         if report.D is None:
             return report
         restarted = False
-        if report.status is Status.INACCURATE and not report.statistics["gap"] <= _FAR * settings.tol:
+        if _far(report, settings.tol):
             # Broken down far from the optimum: once more from deeper inside, with plain and careful steps.
             careful = replace(options, **_CAREFUL)
             deeper = full_start(model, careful.start_fraction)
@@ -186,6 +191,13 @@ class NativeSolver(Solver):
 
 
 # ---------------------------------------------------------------------- the pieces that need no state
+
+
+def _far(report: Report, tol: float) -> bool:
+    """Whether a method broke down far from the optimum, or before its first point."""
+    if report.D is None:
+        return True
+    return report.status is Status.INACCURATE and not report.statistics["gap"] <= _FAR * tol
 
 
 def _no_work() -> dict[str, Any]:
