@@ -16,12 +16,13 @@ from stepsize_opt.certificate import Certificate, certify_point
 from stepsize_opt.checks import positive_number
 from stepsize_opt.evaluation import Evaluation
 from stepsize_opt.pipeline import SolverPath, assemble, solve_all, solver_attempts, start_of
-from stepsize_opt.reductions import reduce_problem, separate
+from stepsize_opt.reductions import Component, reduce_problem, separate
 from stepsize_opt.repair import repair
 from stepsize_opt.result import StepsizeResult
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import Symmetric, dense, read_matrix
 from stepsize_opt.structures import Direction, Structure, pattern_of, pattern_with
+from stepsize_opt.verified import Plain
 
 ALGORITHMS = ("det-CGD1", "det-CGD2")
 
@@ -226,11 +227,10 @@ def certify(
         with np.errstate(over="ignore"):  # what is not finite proves nothing
             D_part = piece.lower(stepsize[part])
             duals = () if Z is None else (piece.lower_dual(Z[part]),)
-        exact = bool((piece.lift_stepsize(D_part) == stepsize[part]).all())
+            exact = bool((piece.lift_stepsize(D_part) == stepsize[part]).all())
         repaired = repair(piece.program, D_part) if exact else None
         others = () if repaired is None else (repaired.D,)
-        checked = certify_point(Evaluation(piece.program, D_part), duals, others) if exact else _unproved(len(D_part))
-        found.append(checked.rescaled(piece.scale))
+        found.append(_checked(piece, D_part, duals, others) if exact else _unproved(len(D_part)))
         scale = min(scale, 0.0 if repaired is None else float(np.trace(repaired.D) / np.trace(D_part)))
     certificate = Certificate.combine(found)
     if Z is None:
@@ -244,6 +244,13 @@ def certify(
     # log det(tD) = log det D + d log t
     gap = max(0.0, certificate.upper_bound - certificate.log_det - sketch.d * math.log(scale)) / sketch.d
     return StepsizeCheck(certificate, scale, gap)
+
+
+def _checked(piece: Component, D: Matrix, duals: Sequence[Matrix], others: Sequence[Matrix]) -> Certificate:
+    """The certificate of a stepsize of one piece, in whichever arithmetic proves it feasible."""
+    at = Evaluation(piece.program, D)
+    plain = at if at.feasible else Evaluation(piece.program, D, Plain)
+    return certify_point(plain if plain.feasible else at, duals, others).rescaled(piece.scale)
 
 
 def _unproved(d: int) -> Certificate:

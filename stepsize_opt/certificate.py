@@ -230,6 +230,28 @@ def upper_bound(at: Evaluation, duals: Sequence[Matrix], patterns: Sequence[Patt
     return math.fsum(summands) + 8.0 * UNIT * math.fsum(map(abs, summands))
 
 
+def direction_bound(at: Evaluation, dual: Matrix, directions: Sequence[Matrix]) -> float:
+    """A proved upper bound on log det D over the feasible multiples of the given directions W; +inf without a proof.
+
+    γ𝒬(WBW) ⪯ W gives γ ≤ ⟨Z, W⟩/⟨𝒬*(Z), WBW⟩.  No tangent is taken, so B may be as graded as it likes.
+    """
+    con = at.program.constraints[0]
+    found = _multiplier(con, dual, at.arithmetic)
+    if found is None or found[1] is None:
+        return math.inf
+    Z, R = found[0], found[1].rounded()
+    exact, B = at.arithmetic.exact, shifted_matrix(con, -1.0)
+    bounds: list[float] = []
+    for W in directions:
+        energy = -inner_from_above(Enclosed(-R.value, R.error), (exact(W) @ exact(B) @ exact(W)).rounded())
+        linear, above = inner_from_above(Pair.exact(Z).rounded(), Pair.exact(W).rounded()), log_det_from_above(W)
+        if above is None or not (0.0 < energy and linear / energy < math.inf):
+            return math.inf
+        term = len(W) * math.log(linear / energy)
+        bounds.append(above + term + 4.0 * UNIT * (abs(above) + abs(term) + len(W)))  # the quotient's rounding, too
+    return max(bounds)
+
+
 def inverse_bound(program: LogDetProgram) -> float:
     """−log det B, a proved bound when one constraint is DBD ⪯ D, that is D ⪯ B⁻¹; +inf when there is none.
 
@@ -300,11 +322,17 @@ def certify_point(
     """
     pattern = at.program.pattern
     patterns = [pattern] if isinstance(pattern, BlockPattern) else [pattern, ScaledPattern(pattern.sizes, at.D)]
+
+    def bound_at(reference: Evaluation) -> float:
+        if isinstance(pattern, ScaledPattern) and len(pattern.sizes) == 1:
+            return direction_bound(reference, duals[0], (pattern.W, at.D))
+        return upper_bound(reference, duals, patterns)
+
     certificate = Certificate(
         feasible=at.feasible,
         margin=at.margin,
         log_det=-math.inf if at.log_det is None else at.log_det,
-        upper_bound=min(inverse_bound(at.program), upper_bound(at, duals, patterns) if duals else math.inf),
+        upper_bound=min(inverse_bound(at.program), bound_at(at) if duals else math.inf),
         d=at.program.d,
     )
     again = [at.D] if at.arithmetic is not Pair else []
@@ -313,6 +341,6 @@ def certify_point(
             break
         if not np.isfinite(other).all():
             continue
-        bound = upper_bound(Evaluation(at.program, 0.5 * (other + other.T)), duals, patterns)
+        bound = bound_at(Evaluation(at.program, 0.5 * (other + other.T)))
         certificate = replace(certificate, upper_bound=min(certificate.upper_bound, bound))
     return certificate

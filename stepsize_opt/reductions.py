@@ -248,6 +248,7 @@ def _unscaled(L: Matrix) -> _Quadratic:
 
 def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
     """𝒬(L), scaled before the map is applied so that no product leaves the range of float64."""
+    _check_spread(L, Q)
     scaled = _unscaled(L)
     scaled = scaled.scaled(_scaling(scaled, Q, BlockPattern((1,) * len(L))))
     B = image(Q, Enclosed(scaled.B, np.zeros_like(L))).symmetric()
@@ -261,6 +262,8 @@ def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
 
 def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> tuple[LogDetProgram, Vector]:
     """The program of one piece in coordinates in which D is near one, and Λ with D = ΛD̃Λ in the original ones."""
+    _check_coefficients(Q)
+    _check_spread(quadratic.B, Q)
     scaled = quadratic.scaled(_scaling(quadratic, Q, pattern))
     if isinstance(pattern, ScaledPattern):
         pattern = ScaledPattern(pattern.sizes, _scaled_direction(pattern, scaled.scale))
@@ -268,18 +271,8 @@ def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> 
 
 
 def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
-    """Powers of two Λ, constant on coordinates that 𝒬 couples, such that Λ⁻¹DΛ⁻¹ has a diagonal near one.
-
-    Raises ValueError for a map whose coefficients leave the range that a proof can use.
-    """
-    action = Q.diagonal_action
-    if action.max() > LARGEST_COEFFICIENT:
-        msg = (
-            f"the sketch has the second moment {float(action.max()):.1g} in a coordinate, but proofs in float64 take "
-            f"at most {LARGEST_COEFFICIENT:.0e}; give the coordinate a larger probability"
-        )
-        raise ValueError(msg)
-    size = -(np.log2(action) + np.log2(quadratic.B.diagonal()))  # log₂ D_jj of a coordinate alone
+    """Powers of two Λ, constant on coordinates that 𝒬 couples, such that Λ⁻¹DΛ⁻¹ has a diagonal near one."""
+    size = -(np.log2(Q.diagonal_action) + np.log2(quadratic.B.diagonal()))  # log₂ D_jj of a coordinate alone
     if isinstance(pattern, ScaledPattern):
         direction = np.log2(pattern.W.diagonal()) - 2.0 * np.log2(quadratic.scale)
         for s in block_slices(pattern.sizes):
@@ -288,6 +281,36 @@ def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
         labels = Q.groups
         size = (np.bincount(labels, weights=size) / np.maximum(np.bincount(labels), 1))[labels]
     return np.asarray(np.ldexp(1.0, np.rint(0.5 * size).astype(np.intc)))
+
+
+def _check_coefficients(Q: PositiveMap) -> None:
+    """Refuse a map with coefficients that leave the range of proofs."""
+    largest = float(Q.diagonal_action.max())
+    if largest > LARGEST_COEFFICIENT:
+        msg = (
+            f"the sketch has the second moment {largest:.1g} in a coordinate, but proofs in float64 take at most "
+            f"{LARGEST_COEFFICIENT:.0e}; give the coordinate a larger probability"
+        )
+        raise ValueError(msg)
+
+
+def _check_spread(B: Matrix, Q: PositiveMap) -> None:
+    """Refuse coordinates that the sketch couples, so that no scaling brings them together, but that lie far apart."""
+    if isinstance(Q, DiagonalPlusScaled | Hadamard):  # which couple none
+        return
+    size, labels = np.log2(B.diagonal()), Q.groups
+    low, high = np.full(int(labels.max()) + 1, np.inf), np.full(int(labels.max()) + 1, -np.inf)
+    np.minimum.at(low, labels, size)
+    np.maximum.at(high, labels, size)
+    if (high - low).max() > _LARGEST_SPREAD:
+        msg = (
+            f"the sketch couples coordinates whose diagonal entries of L differ by 2^{(high - low).max():.0f}, beyond "
+            "float64; rescale the variables so that the diagonal entries of L are of similar size"
+        )
+        raise ValueError(msg)
+
+
+_LARGEST_SPREAD = 150.0  # binary digits; a condition number of 2⁵³ is the most that float64 resolves
 
 
 def _scaled_direction(pattern: ScaledPattern, scale: Vector) -> Matrix:

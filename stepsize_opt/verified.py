@@ -37,7 +37,7 @@ from solvers.maps import Matrix, Vector
 UNIT = 2.0**-53  # unit roundoff of float64
 SMALLEST_NORMAL = 2.0**-1022  # smaller numbers lose digits
 SCALE_RANGE = (2.0**-400, 2.0**400)  # of the diagonal of a scaled stepsize matrix that can be proved feasible
-LARGEST_COEFFICIENT = 2.0**560  # of a positive map, about 4e168
+LARGEST_COEFFICIENT = 2.0**330  # of a positive map, about 2e99
 
 
 def gamma(n: int) -> float:
