@@ -224,14 +224,11 @@ def certify(
     scale = math.inf
     for piece in separate(dense(smoothness), sketch.map, pattern, algorithm, stepsize):
         part = np.ix_(piece.indices, piece.indices)
-        with np.errstate(over="ignore"):  # what is not finite proves nothing
-            D_part = piece.lower(stepsize[part])
+        with np.errstate(over="ignore"):  # a multiplier that is not finite proves nothing
             duals = () if Z is None else (piece.lower_dual(Z[part]),)
-            exact = bool((piece.lift_stepsize(D_part) == stepsize[part]).all())
-        repaired = repair(piece.program, D_part) if exact else None
-        others = () if repaired is None else (repaired.D,)
-        found.append(_checked(piece, D_part, duals, others) if exact else _unproved(len(D_part)))
-        scale = min(scale, 0.0 if repaired is None else float(np.trace(repaired.D) / np.trace(D_part)))
+        certificate, t = _check_piece(piece, stepsize[part], duals)
+        found.append(certificate)
+        scale = min(scale, t)
     certificate = Certificate.combine(found)
     if Z is None:
         # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
@@ -246,13 +243,30 @@ def certify(
     return StepsizeCheck(certificate, scale, gap)
 
 
-def _checked(piece: Component, D: Matrix, duals: Sequence[Matrix], others: Sequence[Matrix]) -> Certificate:
-    """The certificate of a stepsize of one piece, in whichever arithmetic proves it feasible."""
-    at = Evaluation(piece.program, D)
-    plain = at if at.feasible else Evaluation(piece.program, D, Plain)
-    return certify_point(plain if plain.feasible else at, duals, others).rescaled(piece.scale)
+# Multiples of the scaled stepsize further from one than this are judged by a multiple that is nearer.
+_NEAR_ONE = 300
 
 
-def _unproved(d: int) -> Certificate:
-    """The certificate of a stepsize so far from the scale of the problem that float64 cannot check it."""
-    return Certificate(False, -math.inf, -math.inf, math.inf, d)
+def _check_piece(piece: Component, D: Matrix, duals: Sequence[Matrix]) -> tuple[Certificate, float]:
+    """The certificate of the part of a given stepsize that belongs to a piece, and the largest t with tD feasible.
+
+    With X near one and D = 2ⁿX in scaled coordinates, the feasible multiples of X form an interval that starts at 0:
+    a D that is far from one is feasible if 2ᵐX is for an m > n, and infeasible if 2ᵐX is for an m < n.
+    """
+    d, program = len(D), piece.program
+    nothing = Certificate(False, -math.inf, -math.inf, math.inf, d), 0.0
+    X, n = piece.near_one(D)
+    inside = None if X is None else repair(program, X)
+    if X is None or inside is None:
+        return nothing
+    t = float(np.trace(inside.D) / np.trace(X))
+    edge = math.floor(math.log2(t))
+    m = n if abs(n) <= _NEAR_ONE else min(max(n, edge - 1), edge + 2)
+    at = Evaluation(program, np.ldexp(X, m))
+    plain = at if at.feasible else Evaluation(program, at.D, Plain)  # graded rows: see repair
+    found = certify_point(plain if plain.feasible else at, duals, (inside.D,))
+    certificate = found.multiplied(n - m).rescaled(piece.scale)
+    # A scale beyond the range of float64 is rounded towards zero, and so stays feasible.
+    with np.errstate(over="ignore"):
+        largest = float(np.nextafter(np.ldexp(t, -n), 0.0)) if abs(n) > _NEAR_ONE else math.ldexp(t, -n)
+    return certificate, largest

@@ -104,6 +104,14 @@ class Certificate:
             self, log_det=lower - slack - 2.0 * UNIT * abs(lower), upper_bound=upper + slack + 2.0 * UNIT * abs(upper)
         )
 
+    def multiplied(self, power: int) -> Certificate:
+        """The certificate of 2^power D, when it is known to be feasible just as D is; the bound stays."""
+        if power == 0:
+            return self
+        shift = self.d * math.log(2.0) * power
+        lower = self.log_det + shift - 4.0 * UNIT * abs(shift) - 2.0 * UNIT * abs(self.log_det + shift)
+        return replace(self, log_det=lower, margin=1.0 - math.ldexp(1.0 - self.margin, min(power, 1000)))
+
     @staticmethod
     def combine(parts: Sequence[Certificate]) -> Certificate:
         """The certificate of Diag(D₁, …, D_m) for a problem that separates into the parts."""

@@ -91,6 +91,17 @@ class Component:
         """A stepsize of the original coordinates in the scaled ones (exact within the range of float64)."""
         return D / self.scale[:, None] / self.scale
 
+    def near_one(self, D: Matrix) -> tuple[Matrix | None, int]:
+        """X and n with D = 2ⁿΛXΛ and a largest diagonal entry of X in [½, 1); None where float64 does not hold X."""
+        e = np.frexp(self.scale)[1] - 1
+        diagonal = D.diagonal()
+        if not diagonal.min() > 0.0:
+            return None, 0
+        n = int((np.frexp(diagonal)[1] - 2 * e).max())
+        shift = e[:, None] + e + n
+        X = np.ldexp(D, -shift)
+        return (X if np.array_equal(np.ldexp(X, shift), D) else None), n
+
     def lift_stepsize(self, D: Matrix) -> Matrix:
         """A stepsize of the scaled coordinates in the original ones (exact within the range of float64)."""
         return self.scale[:, None] * D * self.scale
@@ -166,11 +177,11 @@ def separate(L: Matrix, Q: PositiveMap, pattern: Pattern, algorithm: str, D: Mat
     for indices in _groups(L, Q, pattern, D):
         block, part = _block(L, indices), _restricted(Q, indices)
         check_positive_definite("L", block, SMOOTHNESS_REMEDY)
-        image_of = _unscaled(block)
-        if algorithm == "det-CGD2" and not is_identity(part):
-            image_of = _rounded_image(part, block)
+        quadratic, sub = _unscaled(block), _sub_pattern(pattern, indices)
+        if (algorithm == "det-CGD2" or commutes(part, sub)) and not is_identity(part):
+            quadratic = _rounded_image(part, block)
             part = DiagonalPlusScaled.identity(len(block))
-        program, scale = _scaled_program(image_of, part, _sub_pattern(pattern, indices))
+        program, scale = _scaled_program(quadratic, part, sub)
         pieces.append(Component(indices, scale, program))
     return pieces
 
