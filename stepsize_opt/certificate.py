@@ -100,9 +100,9 @@ class Certificate:
         # log 2, the product and the sum are each rounded once.
         lower, upper = self.log_det + shift, self.upper_bound + shift
         slack = 4.0 * UNIT * abs(shift)
-        return replace(
-            self, log_det=lower - slack - 2.0 * UNIT * abs(lower), upper_bound=upper + slack + 2.0 * UNIT * abs(upper)
-        )
+        lower -= slack + 2.0 * UNIT * abs(lower)
+        upper += slack + 2.0 * UNIT * abs(upper)
+        return Certificate(self.feasible, self.margin, lower, upper, self.d)
 
     def multiplied(self, power: int) -> Certificate:
         """The certificate of 2^power D, when it is known to be feasible just as D is; the bound stays."""

@@ -16,7 +16,7 @@ from scipy.linalg import lapack
 from solvers.maps import Matrix, Vector, block_slices
 from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern, ScaledPattern
 from stepsize_opt.verified import (
-    SCALE_RANGE,
+    SMALLEST_STEPSIZE,
     UNIT,
     Approximate,
     Enclosed,
@@ -53,8 +53,7 @@ class Evaluation:
     @cached_property
     def feasible(self) -> bool:
         """Whether D ≻ 0 has the pattern and every G_j(D) ⪰ 0, *proved* for the floats of D."""
-        diagonal = self.D.diagonal()
-        if not (diagonal.min() >= SCALE_RANGE[0] and diagonal.max() <= SCALE_RANGE[1]):
+        if not self.D.diagonal().min() >= SMALLEST_STEPSIZE:
             return False
         if not _has_pattern(self.program.pattern, self.D) or self.log_det is None:
             return False

@@ -112,7 +112,7 @@ def _solve_component(
     failures: list[str] = []
     for chosen, settings in attempts:
         solver, why = (chosen, "asked for") if chosen is not None else choose_solver(program)
-        reason = solver.unsupported(program)
+        reason = None if chosen is None else solver.unsupported(program)  # the automatic choice has asked
         if reason is not None:
             failures.append(f"{solver.name}: {reason}")
             continue
