@@ -81,14 +81,16 @@ class DiagonalPlusScaled(PositiveMap):
 
     Rand-k has β = d(k−1)/(k(d−1)) and α = d/k − β in every coordinate; independent sampling with
     probabilities p has α = 1/p − 1 and β = 1; the identity has α = 0 and β = 1.
+    ``roundings`` as in :class:`Hadamard`, for the matrix Diag(α) + β 11ᵀ.
     """
 
     alpha: Vector
     beta: float
+    roundings: int = 2
 
     @staticmethod
     def identity(d: int) -> DiagonalPlusScaled:
-        return DiagonalPlusScaled(np.zeros(d), 1.0)
+        return DiagonalPlusScaled(np.zeros(d), 1.0, 0)
 
     @property
     def d(self) -> int:
@@ -101,10 +103,10 @@ class DiagonalPlusScaled(PositiveMap):
         return _diagonal_plus_scaled(np.abs(self.alpha), abs(self.beta), M)
 
     def centered(self) -> DiagonalPlusScaled:
-        return DiagonalPlusScaled(self.alpha, self.beta - 1.0)
+        return DiagonalPlusScaled(self.alpha, self.beta - 1.0, self.roundings)
 
     def restrict(self, indices: Indices) -> DiagonalPlusScaled:
-        return DiagonalPlusScaled(self.alpha[indices], self.beta)
+        return DiagonalPlusScaled(self.alpha[indices], self.beta, self.roundings)
 
     @property
     def diagonal_action(self) -> Vector:
@@ -133,9 +135,12 @@ class Hadamard(PositiveMap):
     """𝒬(M) = P ∘ M with P ⪰ 0 (Schur's product theorem makes it positive).
 
     Use :func:`hadamard` to get the cheaper :class:`DiagonalPlusScaled` where P allows it.
+    ``roundings`` is how many roundings each entry of P went through: it is within (1 ± 2⁻⁵³)^roundings of the
+    coefficient that is meant.
     """
 
     P: Matrix
+    roundings: int = 2
 
     @property
     def d(self) -> int:
@@ -148,10 +153,10 @@ class Hadamard(PositiveMap):
         return np.abs(self.P) * M
 
     def centered(self) -> PositiveMap:
-        return hadamard(self.P - 1.0)
+        return hadamard(self.P - 1.0, self.roundings)
 
     def restrict(self, indices: Indices) -> PositiveMap:
-        return hadamard(self.P[np.ix_(indices, indices)])
+        return hadamard(self.P[np.ix_(indices, indices)], self.roundings)
 
     @property
     def diagonal_action(self) -> Vector:
@@ -166,15 +171,15 @@ class Hadamard(PositiveMap):
         return self.P
 
 
-def hadamard(P: Matrix) -> PositiveMap:
+def hadamard(P: Matrix, roundings: int = 2) -> PositiveMap:
     """The map M ↦ P ∘ M, as :class:`DiagonalPlusScaled` when all off-diagonal entries of P are equal."""
     d = P.shape[0]
     if d == 1:
-        return DiagonalPlusScaled(np.zeros(1), float(P[0, 0]))
+        return DiagonalPlusScaled(np.zeros(1), float(P[0, 0]), roundings)
     off = P[~np.eye(d, dtype=bool)]
     if np.all(off == off[0]):
-        return DiagonalPlusScaled(np.diagonal(P) - off[0], float(off[0]))
-    return Hadamard(P)
+        return DiagonalPlusScaled(np.diagonal(P) - off[0], float(off[0]), roundings + 1)  # one for the difference
+    return Hadamard(P, roundings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,8 +327,8 @@ class Layered(PositiveMap):
 
 
 def is_identity(Q: PositiveMap) -> bool:
-    """Whether 𝒬(M) = M."""
-    return isinstance(Q, DiagonalPlusScaled) and Q.beta == 1.0 and not Q.alpha.any()
+    """Whether 𝒬(M) = M, exactly: coefficients that are 1 and 0 by rounding do not count."""
+    return isinstance(Q, DiagonalPlusScaled) and Q.roundings == 0 and Q.beta == 1.0 and not Q.alpha.any()
 
 
 def block_slices(sizes: list[int] | tuple[int, ...]) -> list[slice]:

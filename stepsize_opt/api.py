@@ -11,16 +11,18 @@ import numpy as np
 
 from solvers.base import Settings
 from solvers.maps import Matrix
+from solvers.program import ScaledPattern
 from stepsize_opt.certificate import Certificate, certify_point
 from stepsize_opt.checks import positive_number
 from stepsize_opt.evaluation import Evaluation
 from stepsize_opt.pipeline import SolverPath, assemble, solve_all, solver_attempts, start_of
-from stepsize_opt.reductions import reduce_problem, separate
+from stepsize_opt.reductions import Component, reduce_problem, separate
 from stepsize_opt.repair import repair
 from stepsize_opt.result import StepsizeResult
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import Symmetric, dense, read_matrix
-from stepsize_opt.structures import Structure, pattern_of
+from stepsize_opt.structures import Direction, Structure, pattern_of, pattern_with
+from stepsize_opt.verified import Plain
 
 ALGORITHMS = ("det-CGD1", "det-CGD2")
 
@@ -178,7 +180,14 @@ class StepsizeCheck:
 
 
 def certify(
-    D: Any, L: Any, sketch: Sketch, *, algorithm: str = "det-CGD1", dual: Any = None, **options: Any
+    D: Any,
+    L: Any,
+    sketch: Sketch,
+    *,
+    algorithm: str = "det-CGD1",
+    structure: Structure = "full",
+    dual: Any = None,
+    **options: Any,
 ) -> StepsizeCheck:
     """Check a stepsize matrix of your own: is it feasible, by what margin, and how far from optimal?
 
@@ -186,12 +195,17 @@ def certify(
     ----------
     D : the stepsize matrix, d×d symmetric.
     L, sketch, algorithm : the problem, as in :func:`optimal_stepsize`.
+    structure : the set in which D is compared with the best, as in :func:`optimal_stepsize`; D must lie in it.
     dual : a multiplier Z ⪰ 0 of the condition (for example ``result.dual``), d×d.  Any matrix gives a valid bound, a
         good one a tight bound.  None solves the problem to get one; ``options`` then go to :func:`optimal_stepsize`.
 
     Returns
     -------
     StepsizeCheck.  ``feasible`` is True only when it is proved in exact arithmetic for the floats given.
+
+    Raises
+    ------
+    ValueError, TypeError : as :func:`optimal_stepsize`, and for a D that does not have the structure.
     """
     _check_algorithm(algorithm)
     smoothness = _read_problem(L, sketch)
@@ -205,22 +219,54 @@ def certify(
         if len(Z) != sketch.d:
             msg = f"dual is {len(Z)}×{len(Z)} but L is {sketch.d}×{sketch.d}"
             raise ValueError(msg)
+    pattern = pattern_with(structure, stepsize)
     found: list[Certificate] = []
     scale = math.inf
-    for piece in separate(dense(smoothness), sketch.map, algorithm, stepsize):
+    for piece in separate(dense(smoothness), sketch.map, pattern, algorithm, stepsize):
         part = np.ix_(piece.indices, piece.indices)
-        D_part = piece.lower(stepsize[part])
-        duals = () if Z is None else (piece.lower_dual(Z[part]),)
-        repaired = repair(piece.program, D_part)
-        others = () if repaired is None else (repaired.D,)
-        found.append(certify_point(Evaluation(piece.program, D_part), duals, others).rescaled(piece.scale))
-        scale = min(scale, 0.0 if repaired is None else float(np.trace(repaired.D) / np.trace(D_part)))
+        with np.errstate(over="ignore"):  # a multiplier that is not finite proves nothing
+            duals = () if Z is None else (piece.lower_dual(Z[part]),)
+        certificate, t = _check_piece(piece, stepsize[part], duals)
+        found.append(certificate)
+        scale = min(scale, t)
     certificate = Certificate.combine(found)
     if Z is None:
-        solved = optimal_stepsize(smoothness, sketch, algorithm=algorithm, **options).certificate.upper_bound
-        certificate = replace(certificate, upper_bound=min(solved, certificate.upper_bound))
+        # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
+        own = Direction(stepsize, pattern.sizes) if isinstance(pattern, ScaledPattern) and scale > 0.0 else structure
+        solved = optimal_stepsize(smoothness, sketch, algorithm=algorithm, structure=own, **options)
+        upper = min(solved.certificate.upper_bound, certificate.upper_bound)
+        certificate = replace(certificate, upper_bound=upper)
     if scale == 0.0:
         return StepsizeCheck(certificate, 0.0, math.inf)
     # log det(tD) = log det D + d log t
-    scaled = replace(certificate, feasible=True, log_det=certificate.log_det + sketch.d * math.log(scale))
-    return StepsizeCheck(certificate, scale, scaled.gap)
+    gap = max(0.0, certificate.upper_bound - certificate.log_det - sketch.d * math.log(scale)) / sketch.d
+    return StepsizeCheck(certificate, scale, gap)
+
+
+# Multiples of the scaled stepsize further from one than this are judged by a multiple that is nearer.
+_NEAR_ONE = 300
+
+
+def _check_piece(piece: Component, D: Matrix, duals: Sequence[Matrix]) -> tuple[Certificate, float]:
+    """The certificate of the part of a given stepsize that belongs to a piece, and the largest t with tD feasible.
+
+    With X near one and D = 2ⁿX in scaled coordinates, the feasible multiples of X form an interval that starts at 0:
+    a D that is far from one is feasible if 2ᵐX is for an m > n, and infeasible if 2ᵐX is for an m < n.
+    """
+    d, program = len(D), piece.program
+    nothing = Certificate(False, -math.inf, -math.inf, math.inf, d), 0.0
+    X, n = piece.near_one(D)
+    inside = None if X is None else repair(program, X)
+    if X is None or inside is None:
+        return nothing
+    t = float(np.trace(inside.D) / np.trace(X))
+    edge = math.floor(math.log2(t))
+    m = n if abs(n) <= _NEAR_ONE else min(max(n, edge - 1), edge + 2)
+    at = Evaluation(program, np.ldexp(X, m))
+    plain = at if at.feasible else Evaluation(program, at.D, Plain)  # graded rows: see repair
+    found = certify_point(plain if plain.feasible else at, duals, (inside.D,))
+    certificate = found.multiplied(n - m).rescaled(piece.scale)
+    # A scale beyond the range of float64 is rounded towards zero, and so stays feasible.
+    with np.errstate(over="ignore"):
+        largest = float(np.nextafter(np.ldexp(t, -n), 0.0)) if abs(n) > _NEAR_ONE else math.ldexp(t, -n)
+    return certificate, largest

@@ -40,7 +40,7 @@ from solvers.maps import (
     block_slices,
     is_identity,
 )
-from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern
+from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern, ScaledPattern
 from stepsize_opt.evaluation import Evaluation, shifted_matrix
 from stepsize_opt.verified import (
     UNIT,
@@ -54,12 +54,12 @@ from stepsize_opt.verified import (
     proved_cholesky,
     sandwich,
 )
-from stepsize_opt.verified_maps import adjoint_below
+from stepsize_opt.verified_maps import adjoint_below, lowers_to_positive
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proved about a stepsize matrix.
+    """What is proved about a stepsize matrix; one that contradicts itself is not made (ArithmeticError).
 
     feasible: D satisfies every constraint, in exact arithmetic.
     margin: smallest eigenvalue of D^{−½} G(D) D^{−½}; for condition (3), 1 − λmax(D^{−½} E[SDLDS] D^{−½}).
@@ -74,6 +74,13 @@ class Certificate:
     upper_bound: float
     d: int
 
+    def __post_init__(self) -> None:
+        # The last gate: whatever went wrong before, no result says "feasible" with bounds that are no bounds.
+        held = math.isfinite(self.log_det) and self.upper_bound >= self.log_det and self.upper_bound > -math.inf
+        if math.isnan(self.upper_bound) or math.isnan(self.log_det) or (self.feasible and not held):
+            msg = f"an error of the library: the bounds {self.log_det!r} and {self.upper_bound!r} contradict each other"
+            raise ArithmeticError(msg)
+
     @property
     def gap(self) -> float:
         """(upper_bound − log_det)/d: relative excess of iterations over the best possible; infinite without a bound."""
@@ -87,20 +94,35 @@ class Certificate:
 
     def rescaled(self, scale: Vector) -> Certificate:
         """The certificate of ΛDΛ for a diagonal Λ of powers of two: log det and its bound move by 2 Σ log Λ_j."""
-        shift = 2.0 * math.log(2.0) * float((np.frexp(scale)[1] - 1).sum())
+        shift = 2.0 * math.log(2.0) * (int(np.frexp(scale)[1].sum()) - len(scale))
+        if shift == 0.0:
+            return self
         # log 2, the product and the sum are each rounded once.
         lower, upper = self.log_det + shift, self.upper_bound + shift
-        slack = 4.0 * UNIT * (abs(shift) + abs(lower))
-        return replace(self, log_det=lower - slack, upper_bound=upper + slack)
+        slack = 4.0 * UNIT * abs(shift)
+        lower -= slack + 2.0 * UNIT * abs(lower)
+        upper += slack + 2.0 * UNIT * abs(upper)
+        return Certificate(self.feasible, self.margin, lower, upper, self.d)
+
+    def multiplied(self, power: int) -> Certificate:
+        """The certificate of 2^power D, when it is known to be feasible just as D is; the bound stays."""
+        if power == 0:
+            return self
+        shift = self.d * math.log(2.0) * power
+        lower = self.log_det + shift - 4.0 * UNIT * abs(shift) - 2.0 * UNIT * abs(self.log_det + shift)
+        return replace(self, log_det=lower, margin=1.0 - math.ldexp(1.0 - self.margin, min(power, 1000)))
 
     @staticmethod
     def combine(parts: Sequence[Certificate]) -> Certificate:
         """The certificate of Diag(D₁, …, D_m) for a problem that separates into the parts."""
+        lower, upper = math.fsum(part.log_det for part in parts), math.fsum(part.upper_bound for part in parts)
+        if len(parts) > 1:  # each sum is rounded once
+            lower, upper = math.nextafter(lower, -math.inf), math.nextafter(upper, math.inf)
         return Certificate(
             feasible=all(part.feasible for part in parts),
             margin=min(part.margin for part in parts),
-            log_det=math.fsum(part.log_det for part in parts),
-            upper_bound=math.fsum(part.upper_bound for part in parts),
+            log_det=lower,
+            upper_bound=upper,
             d=sum(part.d for part in parts),
         )
 
@@ -129,10 +151,48 @@ def _proved_psd(Z: Matrix) -> Matrix | None:
     return None
 
 
-def upper_bound(at: Evaluation, duals: Sequence[Matrix]) -> float:
+# Any positive multiple of the multipliers is as good.  Outside this range of ⟨Z, …⟩, products of multipliers such as
+# 10⁻³²⁰ underflow, and a power of two brings them near one first.
+_USUAL = (2.0**-200, 2.0**200)
+
+
+def _near_one(duals: Sequence[Matrix]) -> list[Matrix] | None:
+    """The multipliers times a power of two that brings their largest entry near one; None if that changes nothing."""
+    largest = max((float(np.abs(Z).max()) for Z in duals if Z.size), default=0.0)
+    exponent = math.frexp(largest)[1] if math.isfinite(largest) else 0
+    return [np.ldexp(Z, -exponent) for Z in duals] if exponent != 0 else None
+
+
+# By how much of its diagonal a multiplier is raised, at most, to make its image positive semidefinite: a law that is
+# unbiased up to 1e-9 only may need d times as much.
+_LARGEST_LIFT = 1e-5
+
+
+def _multiplier(
+    con: Constraint, dual: Matrix, arithmetic: type[Approximate]
+) -> tuple[Matrix, Approximate | None] | None:
+    """A Z ⪰ 0 next to the given one and R = 𝒬̲*(Z), *proved* positive semidefinite as the tangent needs; or None."""
+    Z = _proved_psd(dual)
+    if Z is None or con.Q is None:
+        return None if Z is None else (Z, None)
+    lift = 8.0 * len(Z) * gamma(len(Z) + 2)
+    while True:
+        R = adjoint_below(con.Q, Z, arithmetic)
+        if lowers_to_positive(con.Q) or proved_cholesky(R.rounded().symmetric()) is not None:
+            return Z, R
+        if lift > _LARGEST_LIFT:
+            return None
+        # A diagonal entry of 𝒬*(Z) has at least the weight that 𝒬 gives to that of Z.
+        Z = Z.copy()
+        Z.ravel()[:: len(Z) + 1] *= 1.0 + lift
+        lift *= 16.0
+
+
+def upper_bound(at: Evaluation, duals: Sequence[Matrix], patterns: Sequence[Pattern] = ()) -> float:
     """A proved upper bound on log det D over the feasible set; +inf when these multipliers prove nothing.
 
     ``duals`` holds one Z_j for each constraint, of any quality and scale; ``at`` is the reference D̂, best the answer.
+    The bound is one for D of the program's pattern, or of any of the ``patterns``.
     """
     program, D = at.program, at.D
     d = program.d
@@ -140,16 +200,17 @@ def upper_bound(at: Evaluation, duals: Sequence[Matrix]) -> float:
     terms: list[Approximate] = []  # of Q
     linear = 0.0
     for con, M, half, dual in zip(program.constraints, at.quadratic, at.halves, duals, strict=True):
-        Z = _proved_psd(dual)
-        if Z is None:
+        found = _multiplier(con, dual, at.arithmetic)
+        if found is None:
             continue  # a zero multiplier is a valid one
+        Z, R = found
         if con.a != 0.0:
             terms.append(-exact(Z) if con.a == 1.0 else exact(Z).scaled(-con.a))
         if con.C is not None:
             linear += inner_from_above(Pair.exact(Z).rounded(), Pair.exact(con.C).rounded())
         if con.E is not None and con.c != 0.0:
             terms.append(-_determinant_tangent(con, Z, D, at.arithmetic))
-        if con.Q is not None and half is not None and M is not None:
+        if R is not None and half is not None and M is not None:
             if con.B_slack is not None:
                 # A smaller B has a larger feasible set: the lower end of a rounded B gives the valid bound, and its
                 # quadratic term may be replaced by the larger one of the upper end.  The tangent needs B ⪰ 0.
@@ -157,19 +218,46 @@ def upper_bound(at: Evaluation, duals: Sequence[Matrix]) -> float:
                 if proved_cholesky(B) is None:
                     return math.inf
                 half = at.half(B)
-            R = adjoint_below(con.Q, Z, at.arithmetic)
             tangent = R @ half
             terms += [tangent, tangent.T]
             linear += inner_from_above(R.rounded(), M)
+    if not _USUAL[0] < linear < _USUAL[1]:
+        moved = _near_one(duals)
+        if moved is not None:
+            return upper_bound(at, moved, patterns)
     if not (math.isfinite(linear) and linear > 0.0) or not terms:
         return math.inf
     t = d / linear  # the best common factor of the multipliers; any rounding of it leaves the bound valid
-    conjugate = log_det_conjugate(program.pattern, reduce(add, terms).rounded().symmetric())
-    if conjugate is None:
+    Q = reduce(add, terms).rounded().symmetric()
+    conjugates = [log_det_conjugate(pattern, Q) for pattern in (patterns or (program.pattern,))]
+    if None in conjugates:
         return math.inf
+    conjugate = max(found for found in conjugates if found is not None)
     # log det(tQ) = d log t + log det Q; the slack covers the rounding of the five numbers.
     summands = (t * linear, conjugate, -d * math.log(t), -float(d))
     return math.fsum(summands) + 8.0 * UNIT * math.fsum(map(abs, summands))
+
+
+def direction_bound(at: Evaluation, dual: Matrix, directions: Sequence[Matrix]) -> float:
+    """A proved upper bound on log det D over the feasible multiples of the given directions W; +inf without a proof.
+
+    γ𝒬(WBW) ⪯ W gives γ ≤ ⟨Z, W⟩/⟨𝒬*(Z), WBW⟩.  No tangent is taken, so B may be as graded as it likes.
+    """
+    con = at.program.constraints[0]
+    found = _multiplier(con, dual, at.arithmetic)
+    if found is None or found[1] is None:
+        return math.inf
+    Z, R = found[0], found[1].rounded()
+    exact, B = at.arithmetic.exact, shifted_matrix(con, -1.0)
+    bounds: list[float] = []
+    for W in directions:
+        energy = -inner_from_above(Enclosed(-R.value, R.error), (exact(W) @ exact(B) @ exact(W)).rounded())
+        linear, above = inner_from_above(Pair.exact(Z).rounded(), Pair.exact(W).rounded()), log_det_from_above(W)
+        if above is None or not (0.0 < energy and linear / energy < math.inf):
+            return math.inf
+        term = len(W) * math.log(linear / energy)
+        bounds.append(above + term + 4.0 * UNIT * (abs(above) + abs(term) + len(W)))  # the quotient's rounding, too
+    return max(bounds)
 
 
 def inverse_bound(program: LogDetProgram) -> float:
@@ -225,7 +313,8 @@ def log_det_conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
             inner = -inner_from_above(Enclosed(-block.value, block.error), Enclosed(W, np.zeros_like(W)))
             if above is None or inner <= 0.0:
                 return None
-            total.append(above + size * math.log(size / inner) * (1.0 + 4.0 * UNIT))
+            term = size * math.log(size / inner)
+            total.append(above + term + 4.0 * UNIT * (abs(above) + abs(term) + size))  # the quotient's rounding, too
     return math.fsum(total)
 
 
@@ -234,15 +323,24 @@ def certify_point(
 ) -> Certificate:
     """The certificate of a stepsize: feasible or not, margin, log det, and an upper bound from the multipliers.
 
-    The bound is taken with D itself as reference.  While it leaves a gap above ``tol``, it is taken again in twice
-    the precision, and with the other reference points (a solver's multipliers fit its raw point better than the
-    repaired one).
+    The bound holds for a set that contains D: for D = Diag(γᵢWᵢ), whose entries are rounded, also over all multiples
+    of the blocks of D.  It is taken with D itself as reference.  While it leaves a gap above ``tol``, it is taken again
+    in twice the precision, and with the other reference points (a solver's multipliers fit its raw point better than
+    the repaired one).
     """
+    pattern = at.program.pattern
+    patterns = [pattern] if isinstance(pattern, BlockPattern) else [pattern, ScaledPattern(pattern.sizes, at.D)]
+
+    def bound_at(reference: Evaluation) -> float:
+        if isinstance(pattern, ScaledPattern) and len(pattern.sizes) == 1:
+            return direction_bound(reference, duals[0], (pattern.W, at.D))
+        return upper_bound(reference, duals, patterns)
+
     certificate = Certificate(
         feasible=at.feasible,
         margin=at.margin,
         log_det=-math.inf if at.log_det is None else at.log_det,
-        upper_bound=min(inverse_bound(at.program), upper_bound(at, duals) if duals else math.inf),
+        upper_bound=min(inverse_bound(at.program), bound_at(at) if duals else math.inf),
         d=at.program.d,
     )
     again = [at.D] if at.arithmetic is not Pair else []
@@ -251,6 +349,6 @@ def certify_point(
             break
         if not np.isfinite(other).all():
             continue
-        bound = upper_bound(Evaluation(at.program, 0.5 * (other + other.T)), duals)
+        bound = bound_at(Evaluation(at.program, 0.5 * (other + other.T)))
         certificate = replace(certificate, upper_bound=min(certificate.upper_bound, bound))
     return certificate

@@ -78,8 +78,29 @@ def layer_sizes(sizes: object) -> tuple[int, ...]:
     return (whole_number("sizes", sizes),)
 
 
+def refuse_masked(name: str, value: object) -> None:
+    """Raise ValueError if a masked array has masked entries: as numbers they are garbage, not missing values."""
+    for part in value if isinstance(value, list | tuple) else [value]:
+        if np.ma.is_masked(part):
+            msg = f"{name} has masked entries; give every entry a value, for example with {name}.filled(0.0)"
+            raise ValueError(msg)
+
+
+def asymmetry(M: Matrix) -> Matrix:
+    """|M − Mᵀ| entry by entry, relative to the larger of √|M_ii M_jj|, |M_ij| and |M_ji|; 0 where all three are 0.
+
+    Rounding of AᵀA or of a symmetric product is small against √(M_ii M_jj), however far apart the diagonal entries are.
+    """
+    root = np.sqrt(np.abs(M.diagonal()))
+    size = np.maximum(np.abs(M), np.abs(M.T))
+    np.maximum(size, root[:, None] * root, out=size)
+    # Halves, because a difference of the largest numbers overflows.
+    return np.asarray(2.0 * np.divide(np.abs(0.5 * M - 0.5 * M.T), size, out=np.zeros_like(M), where=size > 0.0))
+
+
 def real_array(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
     """A float64 copy of an array of real numbers."""
+    refuse_masked(name, value)
     try:
         array = np.asarray(value)
     except ValueError as error:  # rows of different lengths
@@ -96,11 +117,13 @@ def real_array(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
 
 def symmetric_part(name: str, M: Matrix) -> Matrix:
     """The symmetric part of a matrix that is symmetric up to rounding."""
-    difference = np.abs(M - M.T).max()
-    if difference > SLACK * np.abs(M).max():
+    if (M == M.T).all():
+        return M
+    if asymmetry(M).max() > SLACK:
+        difference = np.abs(M - M.T).max()
         msg = f"{name} must be symmetric, got entries that differ from their mirror images by {difference:g}"
         raise ValueError(msg)
-    return (M + M.T) / 2.0
+    return 0.5 * M + 0.5 * M.T
 
 
 def probability_array(name: str, value: ArrayLike, dimensions: tuple[int, ...]) -> Vector:

@@ -63,7 +63,7 @@ def centred_magnitude(Q: PositiveMap, M: Matrix) -> Matrix:
 def _roundings(Q: PositiveMap) -> int:
     """Roundings in one entry of 𝒬(M) − M with its coefficients: a few for an entrywise map, else two inner products."""
     if isinstance(Q, DiagonalPlusScaled | Hadamard):
-        return 6
+        return Q.roundings + 4
     if isinstance(Q, Layered):
         return max(_roundings(layer) for layer in Q.layers)
     return 2 * Q.d + 6 + (int(Q.weights.size) if isinstance(Q, CongruenceSum) else 0)

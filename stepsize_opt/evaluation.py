@@ -14,8 +14,17 @@ import numpy as np
 from scipy.linalg import lapack
 
 from solvers.maps import Matrix, Vector, block_slices
-from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern
-from stepsize_opt.verified import UNIT, Approximate, Enclosed, Pair, cholesky_shift, log_det_from_below, proved_cholesky
+from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern, ScaledPattern
+from stepsize_opt.verified import (
+    SMALLEST_STEPSIZE,
+    UNIT,
+    Approximate,
+    Enclosed,
+    Pair,
+    cholesky_shift,
+    log_det_from_below,
+    proved_cholesky,
+)
 from stepsize_opt.verified_maps import image
 
 
@@ -44,6 +53,8 @@ class Evaluation:
     @cached_property
     def feasible(self) -> bool:
         """Whether D ≻ 0 has the pattern and every G_j(D) ⪰ 0, *proved* for the floats of D."""
+        if not self.D.diagonal().min() >= SMALLEST_STEPSIZE:
+            return False
         if not _has_pattern(self.program.pattern, self.D) or self.log_det is None:
             return False
         return all(proved_cholesky(value) is not None for value in self.values)
@@ -59,7 +70,8 @@ class Evaluation:
         root = inverse_root(self.D)
         if root is None:
             return -math.inf
-        return min(float(whitened_spectrum(value.value, root)[0]) for value in self.values)
+        least = min(float(whitened_spectrum(value.value, root)[0]) for value in self.values)
+        return -math.inf if math.isnan(least) else least
 
     def doubt(self, root: Matrix) -> float:
         """An upper bound, relative to D, on what rounding may take from the G_j(D): what a proof needs as margin.
@@ -131,9 +143,21 @@ def _has_pattern(pattern: Pattern, D: Matrix) -> bool:
         return False
     if isinstance(pattern, BlockPattern):
         return pattern.is_full or np.array_equal(D, pattern.project(D))
+    return has_direction(pattern, D) and np.array_equal(D, BlockPattern(pattern.sizes).project(D))
+
+
+def has_direction(pattern: ScaledPattern, D: Matrix) -> bool:
+    """Whether the diagonal blocks of D are positive multiples of those of W, up to the rounding of their entries."""
     for s in block_slices(pattern.sizes):
         W, block = pattern.W[s, s], D[s, s]
-        # γᵢWᵢ is rounded entry by entry, so it matches its direction to a few ulp only.
-        if not np.allclose(block * (np.trace(W) / np.trace(block)), W, rtol=16 * UNIT * len(W), atol=0.0):
+        if np.array_equal(W, block):
+            continue
+        j = int(np.argmax(W.diagonal()))
+        if not block[j, j] > 0.0:
             return False
-    return np.array_equal(D, BlockPattern(pattern.sizes).project(D))
+        # Near one by powers of two, so that no quotient leaves the range of float64.
+        W, block = np.ldexp(W, -math.frexp(W[j, j])[1]), np.ldexp(block, -math.frexp(block[j, j])[1])
+        # γᵢWᵢ is rounded entry by entry, so it matches its direction to a few ulp only.
+        if not np.allclose(block * (W[j, j] / block[j, j]), W, rtol=16 * UNIT * len(W), atol=0.0):
+            return False
+    return True

@@ -69,7 +69,10 @@ def start_of(component: Component, warm_start: StepsizeResult | None) -> Start |
         msg = f"warm_start is for d={warm_start.d}, but the problem has coordinate {component.indices.max()}"
         raise ValueError(msg)
     part = np.ix_(component.indices, component.indices)
-    return component.lower(warm_start.D[part]), (component.lower_dual(warm_start.dual[part]),)
+    with np.errstate(over="ignore"):
+        D, Z = component.lower(warm_start.D[part]), component.lower_dual(warm_start.dual[part])
+    # A start from a problem of quite another scale is worth nothing.
+    return (D, (Z,)) if np.isfinite(D).all() and np.isfinite(Z).all() else None
 
 
 def solve_all(
@@ -109,7 +112,7 @@ def _solve_component(
     failures: list[str] = []
     for chosen, settings in attempts:
         solver, why = (chosen, "asked for") if chosen is not None else choose_solver(program)
-        reason = solver.unsupported(program)
+        reason = None if chosen is None else solver.unsupported(program)  # the automatic choice has asked
         if reason is not None:
             failures.append(f"{solver.name}: {reason}")
             continue
@@ -168,6 +171,7 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     if repaired is None:
         msg = f"the answer of {outcome.stats.solver_name} could not be repaired to a feasible stepsize"
         raise RuntimeError(msg)
+    repaired, D = component.held(repaired)
     certificate = certify_point(repaired, outcome.duals, (raw,), tol)
     if certificate.is_optimal(tol):
         status = Status.OPTIMAL
@@ -177,7 +181,7 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
         status = Status.INACCURATE
     block = Block(
         component.indices,
-        component.lift_stepsize(repaired.D),
+        D,
         component.lift_dual(outcome.duals[0]) if outcome.duals else np.zeros_like(raw),
     )
     certificate = certificate.rescaled(component.scale)

@@ -15,7 +15,8 @@ log det is no smaller because log det is concave.  So an optimal D has no entry 
 solved alone.
 
 *Scaling.*  For a positive diagonal Λ that commutes with 𝒬, D is feasible for B just when Λ⁻¹DΛ⁻¹ is feasible for
-ΛBΛ.  Powers of two make the scaled problem the same problem bit for bit.
+ΛBΛ.  Powers of two make the scaled problem the same problem bit for bit.  Λ brings D near one, not B: a coordinate
+alone has D_jj = 1/(q_j B_jj), and D = γW has D_jj ∝ W_jj.
 
 *Closed forms.*  𝒬 = identity and D full: D = B⁻¹, with multiplier Z = B.  D = γW: γ = 1/λmax(W^{−½} 𝒬(WBW) W^{−½}),
 with Z = zzᵀ for the eigenvector z = W^{−½}u (Theorem 2 of the paper is this for each layer).  A coordinate alone:
@@ -36,35 +37,51 @@ from scipy.sparse.csgraph import connected_components
 from solvers.maps import DiagonalPlusScaled, Hadamard, Indices, Matrix, PositiveMap, Vector, block_slices, is_identity
 from solvers.program import BlockPattern, LogDetProgram, Pattern, ScaledPattern
 from stepsize_opt.certificate import Certificate
+from stepsize_opt.evaluation import Evaluation
 from stepsize_opt.smoothness import (
     SMOOTHNESS_REMEDY,
     Symmetric,
     check_positive_definite,
     dense,
-    power_of_two_scaling,
 )
-from stepsize_opt.verified import Enclosed
-from stepsize_opt.verified_maps import image
+from stepsize_opt.verified import LARGEST_COEFFICIENT, SMALLEST_NORMAL, UNIT, Enclosed, gamma
+from stepsize_opt.verified_maps import coefficient_roundings, image
 
 
 @dataclass(frozen=True, eq=False)
 class Singletons:
-    """Coordinates that stand alone: maximise Σ log D_j subject to w_j D_j ≤ 1, solved by D_j = 1/w_j."""
+    """Coordinates that stand alone: maximise Σ log D_j subject to w̄_j D_j ≤ 1, solved by D_j = 1/w̄_j.
+
+    weights: w_j = q_j B_jj in scaled coordinates; doubt: |w̄_j − w_j| ≤ doubt_j w_j for the w̄_j that is meant.
+    scale: the stepsize of the original coordinates is scale_j² D_j.
+    """
 
     indices: Indices
     weights: Vector
+    doubt: Vector
+    scale: Vector
 
     def solve(self) -> tuple[Vector, Vector, Certificate]:
-        """D_j, its multipliers Z_j = w_j, and their certificate."""
-        # 1/w and this product round by half an ulp each, w itself by at most three (a map and a product); the rest
-        # lets the general check of the condition, whose error bounds are wider, see it too.
-        D = (1.0 / self.weights) * (1.0 - 32.0 * np.finfo(float).eps)
-        logs = -np.log(self.weights)
-        value = math.fsum(logs)
-        # Rounding of the logarithms, of w, and the retreat above, for each coordinate.
-        slack = np.finfo(float).eps * (36.0 * len(logs) + 4.0 * float(np.sum(np.abs(logs))))
-        margin = float(np.min(1.0 - self.weights * D))
-        return D, self.weights.copy(), Certificate(True, margin, value - slack, value + slack, len(D))
+        """The stepsizes and multipliers Z_j = w_j of the original coordinates, and their certificate.
+
+        Raises ValueError for a stepsize that float64 does not hold.
+        """
+        inside = (self.weights >= SMALLEST_NORMAL) & (self.weights <= 1.0 / SMALLEST_NORMAL)
+        weights = np.where(inside, self.weights, 1.0)
+        # The quotient and the products round by a few units; the rest lets the general check of the condition, whose
+        # error bounds are wider, see it too.
+        scaled = (1.0 - 2.0 * self.doubt - 40.0 * UNIT) / weights
+        D = self.scale * scaled * self.scale
+        inside &= (D >= SMALLEST_NORMAL) & np.isfinite(D)
+        if not inside.all():
+            raise out_of_range(int(self.indices[~inside][0]))
+        lower, upper = np.log(scaled), -np.log(weights * (1.0 - 2.0 * self.doubt))
+        margin = float(np.min(1.0 - weights * scaled))
+        # Rounding of the logarithms (one ulp each), of their arguments and of the exact sums.
+        slack = UNIT * (8.0 * len(D) + 4.0 * float(np.abs(lower).sum()))
+        below, above = math.fsum(lower) - slack, math.fsum(upper) + slack
+        certificate = Certificate(True, margin, below, above, len(D)).rescaled(self.scale)
+        return D, weights / self.scale / self.scale, certificate
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,20 +93,57 @@ class Component:
     program: LogDetProgram
 
     def lower(self, D: Matrix) -> Matrix:
-        """A stepsize of the original coordinates in the scaled ones (exact)."""
+        """A stepsize of the original coordinates in the scaled ones (exact within the range of float64)."""
         return D / self.scale[:, None] / self.scale
 
+    def near_one(self, D: Matrix) -> tuple[Matrix | None, int]:
+        """X and n with D = 2ⁿΛXΛ and a largest diagonal entry of X in [½, 1); None where float64 does not hold X."""
+        e = np.frexp(self.scale)[1] - 1
+        diagonal = D.diagonal()
+        if not diagonal.min() > 0.0:
+            return None, 0
+        n = int((np.frexp(diagonal)[1] - 2 * e).max())
+        shift = e[:, None] + e + n
+        X = np.ldexp(D, -shift)
+        return (X if np.array_equal(np.ldexp(X, shift), D) else None), n
+
     def lift_stepsize(self, D: Matrix) -> Matrix:
-        """A stepsize of the scaled coordinates in the original ones (exact)."""
+        """A stepsize of the scaled coordinates in the original ones (exact within the range of float64)."""
         return self.scale[:, None] * D * self.scale
 
     def lower_dual(self, Z: Matrix) -> Matrix:
-        """A multiplier of the original constraint in the scaled coordinates (exact)."""
+        """A multiplier of the original constraint in the scaled coordinates (exact within the range of float64)."""
         return self.scale[:, None] * Z * self.scale
 
     def lift_dual(self, Z: Matrix) -> Matrix:
-        """A multiplier of the scaled constraint in the original coordinates (exact)."""
+        """A multiplier of the scaled constraint in the original coordinates (exact within the range of float64)."""
         return Z / self.scale[:, None] / self.scale
+
+    def held(self, at: Evaluation) -> tuple[Evaluation, Matrix]:
+        """The stepsize as float64 holds it, in the scaled and in the original coordinates.
+
+        Proved feasible again if the range of float64 changed it; raises ValueError if that is not possible.
+        """
+        with np.errstate(over="ignore"):
+            D = self.lift_stepsize(at.D)
+        size = np.abs(D)
+        if size.min() > _NO_UNDERFLOW and size.max() < 1.0 / _NO_UNDERFLOW:
+            return at, D
+        back = self.lower(D)
+        inside = (D.diagonal() >= SMALLEST_NORMAL) & np.isfinite(D.diagonal())
+        if inside.all() and (back != at.D).any():
+            at = Evaluation(at.program, back)  # entries between coordinates became subnormal or zero
+        if not (inside.all() and at.feasible):
+            raise out_of_range(int(self.indices[np.argmin(inside)]))
+        return at, D
+
+
+def out_of_range(coordinate: int) -> ValueError:
+    """The error for a stepsize outside the range of float64."""
+    return ValueError(
+        f"the best stepsize of coordinate {coordinate} lies outside the range of float64, 2.3e-308 to 1.8e308; "
+        "solve for cL with a factor c that brings D into this range: the stepsize for L is c times that for cL"
+    )
 
 
 @dataclass
@@ -122,18 +176,17 @@ def reduce_problem(L: Symmetric, Q: PositiveMap, pattern: Pattern, algorithm: st
     return out
 
 
-def separate(L: Matrix, Q: PositiveMap, algorithm: str, D: Matrix) -> list[Component]:
-    """The pieces into which the *check* of a given D falls: nothing in L, the sketch or D connects two of them."""
+def separate(L: Matrix, Q: PositiveMap, pattern: Pattern, algorithm: str, D: Matrix) -> list[Component]:
+    """The pieces into which the *check* of a given D falls: nothing in L, the sketch, the pattern or D connects two."""
     pieces: list[Component] = []
-    full = BlockPattern((len(L),))
-    for indices in _groups(L, Q, full, D):
+    for indices in _groups(L, Q, pattern, D):
         block, part = _block(L, indices), _restricted(Q, indices)
         check_positive_definite("L", block, SMOOTHNESS_REMEDY)
-        slack = None
-        if algorithm == "det-CGD2" and not is_identity(part):
-            block, slack = _rounded_image(part, block)
+        quadratic, sub = _unscaled(block), _sub_pattern(pattern, indices)
+        if (algorithm == "det-CGD2" or commutes(part, sub)) and not is_identity(part):
+            quadratic = _rounded_image(part, block)
             part = DiagonalPlusScaled.identity(len(block))
-        program, scale = _scaled_program(block, slack, part, _sub_pattern(full, indices))
+        program, scale = _scaled_program(quadratic, part, sub)
         pieces.append(Component(indices, scale, program))
     return pieces
 
@@ -141,12 +194,12 @@ def separate(L: Matrix, Q: PositiveMap, algorithm: str, D: Matrix) -> list[Compo
 def _reduce_block(
     L: Matrix, Q: PositiveMap, pattern: Pattern, algorithm: str, indices: Indices, split: bool, out: Reduction
 ) -> None:
-    B: Matrix = L
-    B_slack: Vector | None = None
+    quadratic = _unscaled(L)
     commuting = algorithm == "det-CGD1" and split and commutes(Q, pattern)
     if (algorithm == "det-CGD2" or commuting) and not is_identity(Q):
-        B, B_slack = _rounded_image(Q, L)
+        quadratic = _rounded_image(Q, L)
         Q = DiagonalPlusScaled.identity(len(L))
+    B = quadratic.B
     if algorithm == "det-CGD2":
         out.note("condition (4) is D ⪯ (E[TLT])⁻¹")
     elif commuting:
@@ -157,46 +210,134 @@ def _reduce_block(
     alone = [piece for piece in pieces if piece.size == 1 and split]
     if alone:
         single = np.concatenate(alone)
-        weights = Q.diagonal_action[single] * np.diagonal(B)[single]
+        diagonal = np.diagonal(B)[single]
+        with np.errstate(over="ignore"):  # an infinite weight is refused
+            weights = Q.diagonal_action[single] * diagonal
+        doubt = np.full(len(single), gamma(coefficient_roundings(Q) + 2))
+        if quadratic.slack is not None:
+            doubt += quadratic.slack[single] / diagonal
         if isinstance(pattern, ScaledPattern):
             out.note("closed form for a fixed direction")
-        out.singletons.append(Singletons(indices[single], weights))
+        out.singletons.append(Singletons(indices[single], weights, doubt, quadratic.scale[single]))
         out.note("closed form for coordinates that stand alone")
     for piece in pieces:
         if piece.size == 1 and split:
             continue
-        slack = None if B_slack is None else B_slack[piece]
-        program, scale = _scaled_program(_block(B, piece), slack, _restricted(Q, piece), _sub_pattern(pattern, piece))
+        program, scale = _scaled_program(quadratic.part(piece), _restricted(Q, piece), _sub_pattern(pattern, piece))
         if (scale != 1.0).any():
             out.note("diagonal scaling")
         out.components.append(Component(indices[piece], scale, program))
 
 
-def _rounded_image(Q: PositiveMap, L: Matrix) -> tuple[Matrix, Vector]:
-    """𝒬(L) and a vector r with −Diag(r) ⪯ rounding ⪯ Diag(r): the row sums of an entrywise bound."""
-    B = image(Q, Enclosed(L, np.zeros_like(L))).symmetric()
-    return B.value, np.asarray(B.error.sum(axis=1))
+@dataclass(frozen=True, eq=False)
+class _Quadratic:
+    """B = ΛB̄Λ of the quadratic term D B̄ D, Λ = Diag(scale), up to −Diag(slack) ⪯ rounding ⪯ Diag(slack)."""
+
+    B: Matrix
+    slack: Vector | None
+    scale: Vector
+
+    def part(self, indices: Indices) -> _Quadratic:
+        """The rows and columns of some of the coordinates."""
+        if indices.size == len(self.B):
+            return self
+        slack = None if self.slack is None else self.slack[indices]
+        return _Quadratic(_block(self.B, indices), slack, self.scale[indices])
+
+    def scaled(self, scale: Vector) -> _Quadratic:
+        """The same with ΛBΛ for another diagonal Λ of powers of two."""
+        B = scale[:, None] * self.B * scale
+        slack = None if self.slack is None else scale * self.slack * scale
+        if not np.abs(B).min() > _NO_UNDERFLOW and (B / scale[:, None] / scale != self.B).any():
+            # Entries underflowed, by less than 2⁻¹⁰⁷⁴ each; 2⁻⁵² B_jj is what shifted_matrix can add to a diagonal.
+            lost = len(B) * 2.0**-1070 + 2.0**-52 * B.diagonal()
+            slack = lost if slack is None else slack + lost
+        return _Quadratic(B, slack, self.scale * scale)
 
 
-def _scaled_program(
-    B: Matrix, B_slack: Vector | None, Q: PositiveMap, pattern: Pattern
-) -> tuple[LogDetProgram, Vector]:
-    scale = power_of_two_scaling(_mean_in_groups(B.diagonal(), Q))
-    scaled = scale[:, None] * B * scale
+_NO_UNDERFLOW = 2.0**-1000  # far above the smallest normal number
+
+
+def _unscaled(L: Matrix) -> _Quadratic:
+    return _Quadratic(L, None, np.ones(len(L)))
+
+
+def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
+    """𝒬(L), scaled before the map is applied so that no product leaves the range of float64."""
+    _check_spread(L, Q)
+    scaled = _unscaled(L)
+    scaled = scaled.scaled(_scaling(scaled, Q, BlockPattern((1,) * len(L))))
+    B = image(Q, Enclosed(scaled.B, np.zeros_like(L))).symmetric()
+    slack = np.asarray(B.error.sum(axis=1))  # the row sums of an entrywise bound
+    if scaled.slack is not None:
+        # Diag(−s) ⪯ E ⪯ Diag(s) gives 𝒬(Diag(−s)) ⪯ 𝒬(E) ⪯ 𝒬(Diag(s)), bounded by its own row sums.
+        lost = image(Q, Enclosed(np.diag(scaled.slack), np.zeros_like(L)))
+        slack += (np.abs(lost.value) + lost.error).sum(axis=1)
+    return _Quadratic(B.value, slack, scaled.scale)
+
+
+def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> tuple[LogDetProgram, Vector]:
+    """The program of one piece in coordinates in which D is near one, and Λ with D = ΛD̃Λ in the original ones."""
+    _check_coefficients(Q)
+    _check_spread(quadratic.B, Q)
+    scaled = quadratic.scaled(_scaling(quadratic, Q, pattern))
     if isinstance(pattern, ScaledPattern):
-        pattern = ScaledPattern(pattern.sizes, pattern.W / scale[:, None] / scale)
-    slack = None if B_slack is None else scale**2 * B_slack
-    return LogDetProgram.single_node(scaled, Q, pattern, slack), scale
+        pattern = ScaledPattern(pattern.sizes, _scaled_direction(pattern, scaled.scale))
+    return LogDetProgram.single_node(scaled.B, Q, pattern, scaled.slack), scaled.scale
 
 
-def _mean_in_groups(diagonal: Vector, Q: PositiveMap) -> Vector:
-    """The diagonal with each entry replaced by the geometric mean over the coordinates that the map couples to it."""
+def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
+    """Powers of two Λ, constant on coordinates that 𝒬 couples, such that Λ⁻¹DΛ⁻¹ has a diagonal near one."""
+    size = -(np.log2(Q.diagonal_action) + np.log2(quadratic.B.diagonal()))  # log₂ D_jj of a coordinate alone
+    if isinstance(pattern, ScaledPattern):
+        direction = np.log2(pattern.W.diagonal()) - 2.0 * np.log2(quadratic.scale)
+        for s in block_slices(pattern.sizes):
+            size[s] = direction[s] + (size[s] - direction[s]).min()
+    if not isinstance(Q, DiagonalPlusScaled | Hadamard):  # which couple no coordinates
+        labels = Q.groups
+        size = (np.bincount(labels, weights=size) / np.maximum(np.bincount(labels), 1))[labels]
+    return np.asarray(np.ldexp(1.0, np.rint(0.5 * size).astype(np.intc)))
+
+
+def _check_coefficients(Q: PositiveMap) -> None:
+    """Refuse a map with coefficients that leave the range of proofs."""
+    largest = float(Q.diagonal_action.max())
+    if largest > LARGEST_COEFFICIENT:
+        msg = (
+            f"the sketch has the second moment {largest:.1g} in a coordinate, but proofs in float64 take at most "
+            f"{LARGEST_COEFFICIENT:.0e}; give the coordinate a larger probability"
+        )
+        raise ValueError(msg)
+
+
+def _check_spread(B: Matrix, Q: PositiveMap) -> None:
+    """Refuse coordinates that the sketch couples, so that no scaling brings them together, but that lie far apart."""
     if isinstance(Q, DiagonalPlusScaled | Hadamard):  # which couple none
-        return diagonal
-    labels = Q.groups
-    count = np.bincount(labels)
-    mean = np.bincount(labels, weights=np.log2(diagonal)) / np.maximum(count, 1)
-    return np.asarray(np.exp2(mean)[labels])
+        return
+    size, labels = np.log2(B.diagonal()), Q.groups
+    low, high = np.full(int(labels.max()) + 1, np.inf), np.full(int(labels.max()) + 1, -np.inf)
+    np.minimum.at(low, labels, size)
+    np.maximum.at(high, labels, size)
+    if (high - low).max() > _LARGEST_SPREAD:
+        msg = (
+            f"the sketch couples coordinates whose diagonal entries of L differ by 2^{(high - low).max():.0f}, beyond "
+            "float64; rescale the variables so that the diagonal entries of L are of similar size"
+        )
+        raise ValueError(msg)
+
+
+_LARGEST_SPREAD = 150.0  # binary digits; a condition number of 2⁵³ is the most that float64 resolves
+
+
+def _scaled_direction(pattern: ScaledPattern, scale: Vector) -> Matrix:
+    """Λ⁻¹WΛ⁻¹ with each block multiplied by a power of two that brings it near one: only its direction counts."""
+    out = np.zeros_like(pattern.W)
+    exponents = np.frexp(scale)[1] - 1
+    for s in block_slices(pattern.sizes):
+        W, e = pattern.W[s, s], exponents[s]
+        top = int((np.frexp(W.diagonal())[1] - 2 * e).max())
+        out[s, s] = np.ldexp(W, -(e[:, None] + e) - top)
+    return out
 
 
 def _groups(B: Symmetric, Q: PositiveMap, pattern: Pattern, D: Matrix | None = None) -> Iterator[Indices]:

@@ -27,6 +27,7 @@ from stepsize_opt.saved import (
     result_path,
     save_result,
 )
+from stepsize_opt.verified import SMALLEST_NORMAL
 
 _DENSE_UP_TO = 4096  # larger D are saved by blocks only: a dense one would take more than 128 MiB
 
@@ -62,6 +63,17 @@ class StepsizeResult:
     expected_nonzeros: float
     tol: float
     message: str = ""
+
+    def __post_init__(self) -> None:
+        # The last gate: no matrix leaves that float64 does not hold, no status that the certificate does not prove.
+        for block in self.blocks:
+            diagonal = block.D if block.D.ndim == 1 else block.D.diagonal()
+            if not (np.isfinite(block.D).all() and diagonal.min() >= SMALLEST_NORMAL):
+                msg = "a stepsize that is not finite or has a diagonal entry below 2.3e-308 cannot be certified"
+                raise ArithmeticError(msg)
+        if self.status == Status.OPTIMAL.value and not self.certificate.is_optimal(self.tol):
+            msg = f"status optimal with a certified gap of {self.gap:.1e} above the tolerance {self.tol:.1e}"
+            raise ArithmeticError(msg)
 
     @property
     def d(self) -> int:

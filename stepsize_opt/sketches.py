@@ -22,6 +22,12 @@ sketch                     𝒫                                                 
 =========================  ======================================================  ========================
 
 Sketches are immutable, compare by value and hold read-only copies of the arrays that they were given.
+
+*The law that certificates speak of.*  A law given by numbers (weights w_r, vectors s_r, matrices S_r, probabilities p,
+q, moments P) is exactly what the float64 numbers held by the sketch say, as real numbers: 𝒫(M) = Σ_r w_r S_r M S_r
+without rounding, 1/p the real quotient.  RandK and Gaussian have their rational coefficients.  Nothing is normalised:
+weights that add up to 1 and matrices that average to I only up to rounding are used as they are (a deviation above 1e-9
+is refused).  Between the layers of a LayerWise the factor is 1, as E[Sᵢ] = I says.
 """
 
 from __future__ import annotations
@@ -30,7 +36,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from math import comb
+from math import comb, isqrt
 from typing import TypeAlias
 
 import numpy as np
@@ -40,6 +46,7 @@ from scipy.linalg import block_diag
 from solvers.maps import (
     CongruenceSum,
     DiagonalPlusScaled,
+    Hadamard,
     Layered,
     Matrix,
     PositiveMap,
@@ -76,6 +83,10 @@ __all__ = [
     "RandK",
     "Sketch",
 ]
+
+# Products of weights and values from here on keep all their digits; above the smallest normal number, 2.2e-308, because
+# sums of smaller ones would be rounded to it.
+_LEAST_PRODUCT = 1e-290
 
 DiagonalSampler: TypeAlias = Callable[[np.random.Generator, int], ArrayLike]
 
@@ -205,8 +216,9 @@ class BernQ(_Coins):
         return self.q, self.sizes
 
     def _map(self) -> PositiveMap:
+        # 1/q is rounded once, 1/1 is not.
         return _side_by_side(
-            [DiagonalPlusScaled(np.zeros(n), 1.0 / q) for q, n in zip(self.q, self.sizes, strict=True)]
+            [DiagonalPlusScaled(np.zeros(n), 1.0 / q, int(q < 1.0)) for q, n in zip(self.q, self.sizes, strict=True)]
         )
 
     @property
@@ -234,7 +246,7 @@ class IndependentSampling(_Coins):
         return self.p, (1,) * self.d
 
     def _map(self) -> PositiveMap:
-        return DiagonalPlusScaled((1.0 - self.p) / self.p, 1.0)
+        return DiagonalPlusScaled((1.0 - self.p) / self.p, 1.0, 0 if np.all(self.p == 1.0) else 2)
 
     @property
     def text(self) -> str:
@@ -280,11 +292,24 @@ class _SupportDiagonal(DiagonalSketch):
             raise ValueError(msg)
         w = distribution(weights, len(V), "vectors")
         check_unbiased("vectors", w @ V, np.ones(V.shape[1]), w @ V)
+        least = np.min(V, axis=1, where=V > 0.0, initial=1.0)
+        if np.any((w > 0.0) & (w * least < _LEAST_PRODUCT / least)):
+            msg = (
+                f"vectors hold positive numbers so small that w_r s_i s_j falls below {_LEAST_PRODUCT:g}; use 0 instead"
+            )
+            raise ValueError(msg)
         self._set(d=V.shape[1], vectors=read_only(V), weights=w)
 
     def _map(self) -> PositiveMap:
-        P = (self.vectors * self.weights[:, None]).T @ self.vectors
-        return hadamard(read_only((P + P.T) / 2.0))
+        # Coordinates with equal columns always have equal factors s_i = s_j; one of them stands for all.
+        columns, labels = np.unique(self.vectors, axis=1, return_inverse=True)
+        P, roundings = _sum_of_squares(columns, self.weights)
+        if len(np.unique(P, axis=0)) < len(P):
+            # Rows of P that are equal by rounding alone must not say s_i = s_j (see reductions.commutes).
+            np.einsum("ii->i", P)[:] *= 1.0 + 2.0**-52
+            roundings += 4
+        labels = labels.ravel()
+        return hadamard(read_only(P[np.ix_(labels, labels)]), roundings)
 
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
         return self.vectors[rng.choice(self.weights.size, size=size, p=self.weights)]
@@ -336,7 +361,7 @@ class _MomentDiagonal(DiagonalSketch):
         return self.d, self.P, self.nonzeros, self._diagonals(np.random.default_rng(0), _SAMPLER_DRAWS)
 
     def _map(self) -> PositiveMap:
-        return hadamard(self.P)
+        return hadamard(self.P, 0)
 
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
         drawn = real_array("sampler(rng, size)", self.sampler(rng, size))
@@ -503,6 +528,20 @@ class Gaussian(Sketch):
         return f"gaussian:{self.k}"
 
 
+def _sum_of_squares(V: Matrix, weights: Vector) -> tuple[Matrix, int]:
+    """Σ_r w_r s_r s_rᵀ over the rows s_r of V, symmetric, and how many roundings an entry went through.
+
+    All terms are nonnegative, so the error is relative to the sum; √R sums of √R terms keep it small.
+    """
+    step = isqrt(len(V) - 1) + 1
+    P = np.zeros((V.shape[1], V.shape[1]))
+    for first in range(0, len(V), step):
+        part = V[first : first + step]
+        P += (part * weights[first : first + step, None]).T @ part
+    # In each sum a product with w_r, one with s_j, step − 1 additions; then as many additions of sums, and the mean.
+    return (P + P.T) / 2.0, 2 * step + 2
+
+
 def _side_by_side(maps: Sequence[PositiveMap]) -> PositiveMap:
     """The map of independent layers: a Hadamard product if every layer has one."""
     if len(maps) == 1:
@@ -510,7 +549,11 @@ def _side_by_side(maps: Sequence[PositiveMap]) -> PositiveMap:
     layered = Layered(tuple(maps))
     check_dense("E[ssᵀ] of the layers", layered.d)
     P = layered.hadamard_matrix
-    return layered if P is None else hadamard(read_only(P))
+    if P is None:
+        return layered
+    roundings = [m.roundings for m in maps if isinstance(m, DiagonalPlusScaled | Hadamard)]
+    # One for α + β, unless nothing is rounded.
+    return hadamard(read_only(P), max(roundings) + 1)
 
 
 def _shortest(values: Vector) -> Vector:

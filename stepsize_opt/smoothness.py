@@ -14,6 +14,7 @@ from scipy import sparse
 from scipy.linalg import eigvalsh
 
 from solvers.maps import Matrix
+from stepsize_opt.checks import asymmetry, refuse_masked
 from stepsize_opt.memory import check_dense
 from stepsize_opt.verified import proved_cholesky
 
@@ -29,7 +30,7 @@ def read_matrix(name: str, value: Any) -> Symmetric:
 
     Takes arrays of any real dtype, nested lists, pandas frames, sparse matrices and read-only arrays, and never
     changes them.  Raises TypeError for what is not a matrix of real numbers, ValueError for a wrong shape, a NaN or
-    infinite entry, or an asymmetry beyond rounding.
+    infinite entry, masked entries, or an asymmetry beyond rounding.
     """
     if sparse.issparse(value):
         if value.dtype.kind not in "fiub":
@@ -45,11 +46,16 @@ def read_matrix(name: str, value: Any) -> Symmetric:
         if not np.all(np.isfinite(S.data)):
             msg = f"{name} contains NaN or infinite entries"
             raise ValueError(msg)
-        difference = abs(S - S.T)
-        _check_symmetry(name, float(difference.max()), float(abs(S).max()), S.shape[0], unit)
-        S = (S + S.T) * 0.5
+        difference = abs(0.5 * S - 0.5 * S.T).tocoo()
+        if difference.nnz:
+            rows, cols = difference.coords
+            root = np.sqrt(np.abs(S.diagonal()))
+            size = np.maximum(np.abs(S).maximum(np.abs(S.T))[rows, cols], root[rows] * root[cols])
+            _check_symmetry(name, float((2.0 * difference.data / size).max()), S.shape[0], unit)
+        S = 0.5 * S + 0.5 * S.T
         S.eliminate_zeros()
         return S
+    refuse_masked(name, value)
     try:
         raw = np.asarray(value)
     except ValueError as error:
@@ -70,10 +76,9 @@ def read_matrix(name: str, value: Any) -> Symmetric:
         i, j = np.argwhere(~np.isfinite(M))[0]
         msg = f"{name} contains NaN or infinite entries, the first at ({i}, {j})"
         raise ValueError(msg)
-    difference = float(np.abs(M - M.T).max())
-    if difference == 0.0:
+    if (M == M.T).all():
         return M
-    _check_symmetry(name, difference, float(np.abs(M).max()), M.shape[0], _unit(raw.dtype))
+    _check_symmetry(name, float(asymmetry(M).max()), M.shape[0], _unit(raw.dtype))
     return 0.5 * M + 0.5 * M.T
 
 
@@ -98,10 +103,13 @@ def _check_shape(name: str, shape: tuple[int, ...]) -> None:
         raise ValueError(msg)
 
 
-def _check_symmetry(name: str, difference: float, size: float, d: int, unit: float) -> None:
-    # AᵀA computed by a general product is asymmetric by about d rounding errors of the largest entry.
-    if difference > 8.0 * d * unit * size:
-        msg = f"{name} must be symmetric, but |{name} − {name}ᵀ| reaches {difference:.3g}; pass ({name} + {name}.T)/2"
+def _check_symmetry(name: str, difference: float, d: int, unit: float) -> None:
+    # AᵀA computed by a general product is asymmetric by about d rounding errors of √(M_ii M_jj).
+    if difference > 8.0 * d * unit:
+        msg = (
+            f"{name} must be symmetric, but |{name} − {name}ᵀ| reaches {difference:.3g} of √({name}_ii {name}_jj); "
+            f"pass ({name} + {name}.T)/2 if that is rounding"
+        )
         raise ValueError(msg)
 
 

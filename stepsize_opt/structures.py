@@ -13,6 +13,7 @@ import numpy as np
 from solvers.maps import Matrix
 from solvers.program import BlockPattern, Pattern, ScaledPattern
 from stepsize_opt.checks import whole_number
+from stepsize_opt.evaluation import has_direction
 from stepsize_opt.memory import check_dense
 from stepsize_opt.smoothness import check_positive_definite, dense, read_matrix
 
@@ -84,6 +85,30 @@ def pattern_of(structure: Structure, d: int) -> Pattern:
         return ScaledPattern((d,), np.eye(d))
     msg = f"unknown structure {structure!r}; choose 'full', 'diagonal', 'scalar', BlockDiagonal(sizes) or Direction(W)"
     raise ValueError(msg)
+
+
+def pattern_with(structure: Structure, D: Matrix) -> Pattern:
+    """The pattern of a structure for a given D that has it; raises ValueError when D has an entry outside.
+
+    A multiple of W is rounded entry by entry, so for a direction the pattern is that of the multiples of D's own
+    blocks, which D lies in exactly; these must be those of W up to rounding.
+    """
+    pattern = pattern_of(structure, len(D))
+    inside = BlockPattern(pattern.sizes).project(D)
+    if not np.array_equal(D, inside):
+        i, j = np.argwhere(inside != D)[0]
+        msg = (
+            f"D does not have the structure {structure}: its entry ({i}, {j}) is {D[i, j]:.6g} instead of 0; "
+            "certify it with structure='full'"
+        )
+        raise ValueError(msg)
+    if isinstance(pattern, BlockPattern):
+        return pattern
+    if not has_direction(pattern, D):
+        what = "a multiple of the identity" if structure == "scalar" else f"of the form γW with the W of {structure}"
+        msg = f"D does not have the structure {structure}: it is not {what}; certify it with structure='full'"
+        raise ValueError(msg)
+    return ScaledPattern(pattern.sizes, D)
 
 
 def _check_size(what: str, size: int, d: int) -> None:

@@ -30,8 +30,8 @@ def image(Q: PositiveMap, M: Enclosed, arithmetic: type[Approximate] = Pair) -> 
             inside = image(layer, Enclosed(M.value[s, s], M.error[s, s]), arithmetic)
             value[s, s], error[s, s] = inside.value, inside.error
         return Enclosed(value, error)
-    # An entrywise map rounds its coefficient (two operations), the product and a sum.
-    error = Q.magnitude(M.error + gamma(4) * np.abs(M.value))
+    # An entrywise map rounds its coefficients, the product and a sum.
+    error = Q.magnitude(M.error + gamma(coefficient_roundings(Q) + 2) * np.abs(M.value))
     if isinstance(Q, ScaledPlusTrace):
         # The trace is a sum of d numbers.
         np.einsum("ii->i", error)[:] += Q.b * gamma(Q.d) * float(np.sum(np.abs(np.diagonal(M.value))))
@@ -39,7 +39,7 @@ def image(Q: PositiveMap, M: Enclosed, arithmetic: type[Approximate] = Pair) -> 
 
 
 def adjoint_below(Q: PositiveMap, Z: Matrix, arithmetic: type[Approximate] = Pair) -> Approximate:
-    """𝒬̲*(Z) for a positive map 𝒬̲ with 𝒬̲(M) ⪯ 𝒬(M) for every M ⪰ 0.
+    """𝒬̲*(Z) for a linear map 𝒬̲ with 𝒬̲(M) ⪯ 𝒬(M) for every M ⪰ 0.
 
     The coefficients of 𝒬 are rounded.  Lowered by their rounding (a Hadamard matrix P by Diag(r), r the row sums of
     the rounding: P − Diag(r) is below the P that is meant) they are exact floats of a slightly smaller map.  A smaller
@@ -66,9 +66,19 @@ def adjoint_below(Q: PositiveMap, Z: Matrix, arithmetic: type[Approximate] = Pai
         msg = f"no verified form for a map of type {type(Q).__name__}"
         raise TypeError(msg)
     P = P.copy()
-    # Each coefficient came out of at most two operations; twice that covers the subtraction.
-    np.einsum("ii->i", P)[:] -= 2.0 * gamma(2) * np.abs(P).sum(axis=1)
+    # One more rounding for the sum α + β of a diagonal entry, one for the subtraction.
+    np.einsum("ii->i", P)[:] -= gamma(coefficient_roundings(Q) + 2) * np.abs(P).sum(axis=1)
     return exact(Z).scaled(P)
+
+
+def lowers_to_positive(Q: PositiveMap) -> bool:
+    """Whether the smaller map of :func:`adjoint_below` is positive at a glance; False says nothing.
+
+    Sums of congruences are, and Diag(α − r) + β 11ᵀ with β ≥ 0 and α ≥ r, where r_j = γ(α_j + dβ).
+    """
+    if isinstance(Q, DiagonalPlusScaled):
+        return Q.beta >= 0.0 and float(Q.alpha.min()) >= 2.0 * gamma(Q.roundings + 2) * Q.d * Q.beta
+    return isinstance(Q, CongruenceSum | ScaledPlusTrace)
 
 
 def _congruences(Q: CongruenceSum, M: Enclosed, arithmetic: type[Approximate]) -> Enclosed:
@@ -81,14 +91,14 @@ def _congruences(Q: CongruenceSum, M: Enclosed, arithmetic: type[Approximate]) -
         value += w * term.value
         size += w * np.abs(term.value)
         error += w * (term.error + np.abs(S) @ M.error @ np.abs(S.T) * (1.0 + gamma(2 * Q.d)))
-    return Enclosed(value, error * (1.0 + gamma(4)) + gamma(len(Q.weights) + 2) * size)
+    atoms = len(Q.weights)
+    return Enclosed(value, error * (1.0 + gamma(atoms + 4)) + gamma(atoms + 2) * size)
 
 
-def map_roundings(Q: PositiveMap) -> int:
-    """Roundings in one entry of ``Q.apply(M)``, coefficients included: a few for an entrywise map, else products."""
+def coefficient_roundings(Q: PositiveMap) -> int:
+    """Roundings in the numbers that define 𝒬, and in each of ``Q.diagonal_action``."""
     if isinstance(Q, DiagonalPlusScaled | Hadamard):
-        return 4
+        return Q.roundings
     if isinstance(Q, Layered):
-        return max(map_roundings(layer) for layer in Q.layers)
-    atoms = Q.weights.size if isinstance(Q, CongruenceSum) else 0
-    return 2 * Q.d + int(atoms) + 4
+        return max(coefficient_roundings(layer) for layer in Q.layers)
+    return int(Q.weights.size) + 2 if isinstance(Q, CongruenceSum) else 2

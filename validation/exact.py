@@ -13,7 +13,17 @@ from typing import TypeAlias
 import numpy as np
 
 from solvers.maps import Matrix, block_slices
-from stepsize_opt import BernQ, FiniteSketch, Gaussian, Identity, IndependentSampling, LayerWise, RandK, Sketch
+from stepsize_opt import (
+    BernQ,
+    DiagonalSketch,
+    FiniteSketch,
+    Gaussian,
+    Identity,
+    IndependentSampling,
+    LayerWise,
+    RandK,
+    Sketch,
+)
 
 Rational: TypeAlias = list[list[Fraction]]
 
@@ -115,9 +125,22 @@ def _coefficients(sketch: Sketch) -> Rational:
     elif isinstance(sketch, BernQ):
         labels = np.repeat(np.arange(len(sketch.sizes)), sketch.sizes).tolist()
         inverse = [1 / Fraction(float(q)) for q in np.broadcast_to(sketch.q, len(sketch.sizes))]
+    elif isinstance(sketch, DiagonalSketch):
+        return _moments(sketch)
     else:
         return rational(sketch.second_moment_matrix)
     return [[inverse[labels[i]] if labels[i] == labels[j] else Fraction(1) for j in range(d)] for i in range(d)]
+
+
+def _moments(sketch: DiagonalSketch) -> Rational:
+    """Σ_r w_r s_r s_rᵀ for a law given by its outcomes; P itself where P was given."""
+    try:
+        weights, vectors = sketch.support()
+    except ValueError:
+        return rational(sketch.second_moment_matrix)
+    S = rational(vectors)
+    weighted = [[Fraction(float(w)) * x for x in row] for w, row in zip(weights, S, strict=True)]
+    return product(transpose(weighted), S)
 
 
 def satisfies_condition(D: Matrix, L: Matrix, sketch: Sketch, algorithm: str) -> bool:

@@ -27,6 +27,9 @@ from solvers.program import Constraint, LogDetProgram, ScaledPattern
 
 # Above this multiple of the tolerance a breakdown is not a matter of rounding, and a second attempt is worth it.
 _FAR = 100.0
+# Below this ratio of diagonal entries (a coordinate kept with probability 10⁻¹⁰, say) eigenvectors of the whole B, on
+# which the methods for full matrices rest, lose the small eigenvalues; the general method works with D alone.
+_GRADED = 1e-10
 _CAREFUL: dict[str, Any] = {
     "start_fraction": 0.5,
     "step_fraction": 0.85,
@@ -113,13 +116,21 @@ class NativeSolver(Solver):
         if single and con.Q is not None and con.B is not None:
             B = sym(con.B)
             if program.pattern.is_full:
-                return self._full(B, con.Q, settings, options, limits)
+                return self._full(program, B, con.Q, settings, options, limits)
             P_matrix = con.Q.hadamard_matrix
             if max(program.pattern.sizes) == 1 and P_matrix is not None:
                 return self._diagonal(P_matrix * B, settings, limits)
         return self._general(program, settings, options, limits)
 
-    def _full(self, B: Matrix, Q: PositiveMap, settings: Settings, options: NativeOptions, limits: Limits) -> Report:
+    def _full(
+        self,
+        program: LogDetProgram,
+        B: Matrix,
+        Q: PositiveMap,
+        settings: Settings,
+        options: NativeOptions,
+        limits: Limits,
+    ) -> Report:
         began = time.perf_counter()
         if isinstance(Q, DiagonalPlusScaled) and not Q.alpha.any() and Q.beta > 0.0:
             exact = _multiple_of_inverse(B, Q.beta)
@@ -132,6 +143,9 @@ class NativeSolver(Solver):
                 statistics = {"history": [(form.log_det, form.upper_bound)], "gap": max(form.gap, 0.0)}
                 statistics = {**_no_work(), **statistics, "closed_form": True}
                 return Report(Status.OPTIMAL, form.D, (form.Z,), 0, statistics, "closed form")
+        diagonal = B.diagonal()
+        if diagonal.min() < _GRADED * diagonal.max():
+            return self._general(program, settings, options, limits)
         model = FullModel.of(B, Q)
         start: Point | Start | None = None
         if settings.warm_start is not None:
