@@ -76,7 +76,7 @@ def solve_diagonal(
     M: Matrix,
     tol: float,
     max_iters: int,
-    deadline: float | None,
+    deadline: float,
     log: Callable[[str], None] | None,
     start: Vector | None = None,
 ) -> DiagonalAnswer:
@@ -123,7 +123,7 @@ def solve_diagonal(
             if gap <= _MARGIN * tol:
                 status = Status.OPTIMAL
                 break
-            if steps >= min(max_iters, _MAX_ITERATIONS) or (deadline is not None and time.perf_counter() > deadline):
+            if steps >= min(max_iters, _MAX_ITERATIONS) or time.perf_counter() > deadline:
                 break
             H = nu * (V * V)
             add_to_diagonal(H, 1.0)

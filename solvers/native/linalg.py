@@ -17,6 +17,7 @@ from scipy.linalg import blas, lapack
 from threadpoolctl import ThreadpoolController
 
 from solvers.maps import Matrix, Vector
+from solvers.process_state import Shared
 
 Array = NDArray[Any]  # float64, or float32 where that is enough: directions, and points far from the optimum
 
@@ -35,11 +36,12 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+_ONE_THREAD = Shared(lambda: _controller().limit(limits=1, user_api="blas"))
+
+
 def blas_threads(d: int) -> Any:
     """A context in which BLAS uses one thread for small matrices and the process's own number for large ones."""
-    if d <= _SIZE_WITHOUT_LIMIT:
-        return nullcontext()
-    return _controller().limit(limits=1 if d < _SIZE_FOR_THREADS else None, user_api="blas")
+    return _ONE_THREAD if _SIZE_WITHOUT_LIMIT < d < _SIZE_FOR_THREADS else nullcontext()
 
 
 def sym(M: Array) -> Array:

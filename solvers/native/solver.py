@@ -54,7 +54,7 @@ class Limits:
     """Iteration cap, moment to stop, and where progress lines go."""
 
     max_iters: int
-    deadline: float | None
+    deadline: float
     log: Callable[[str], None] | None
 
 
@@ -93,7 +93,7 @@ class NativeSolver(Solver):
         options = NativeOptions.from_extra(settings.extra)
         limits = Limits(
             options.max_iters if settings.max_iters is None else settings.max_iters,
-            None if settings.time_limit is None else began + settings.time_limit,
+            settings.deadline,
             print if settings.verbose else None,
         )
         with blas_threads(program.d):
