@@ -152,20 +152,20 @@ class CvxpySolver(Solver):
 
     def attempt(self, problem: Any, settings: Settings, accuracy: float, extra: Mapping[str, Any]) -> Attempt:
         """Compile a cvxpy problem and run the solver on it once, within the time that is left."""
-        options = dict(extra)
-        compiling = {name: options.pop(name) for name in _COMPILING_OPTIONS if name in options}
-        running = False
         # cvxpy warns that a solution may be inaccurate and that a compilation is slow: the certificate measures the
         # first and the statistics show the second.
         with without_warnings, silenced if self.chatty and not settings.verbose else nullcontext():
+            clock: Any = None
+            running = False
             try:
+                options = dict(extra)
+                compiling = {name: options.pop(name) for name in _COMPILING_OPTIONS if name in options}
                 with COMPILING:
                     data, chain, inverse = problem.get_problem_data(
                         self.cvxpy_name, verbose=settings.verbose, solver_opts={}, **compiling
                     )
                 options = {**self.options(settings, accuracy), **options}
-                clock = options.get("kktsolver")
-                running = True
+                clock, running = options.get("kktsolver"), True
                 solver = copy(chain.solver)  # cvxpy has one for the whole process
                 if settings.time_limit is not None or settings.max_iters is not None:
                     # Stopped at a limit, its last point is an answer.
@@ -178,12 +178,12 @@ class CvxpySolver(Solver):
                 if "license" in str(error).lower():
                     msg = f"{self.name} cannot run: {error}"
                     raise SolverUnavailable(msg) from error
-                if running and _at_limit(settings, clock.steps if isinstance(clock, _Clock) else None):
+                if running and _at_limit(settings, getattr(clock, "steps", None)):
                     return Attempt(Status.USER_LIMIT, NO_POINT)
                 return Attempt(Status.SOLVER_ERROR, f"{type(error).__name__}: {error}")
         status = CVXPY_STATUS.get(str(problem.status), Status.SOLVER_ERROR)
         stats = problem.solver_stats
-        steps = clock.steps if isinstance(clock, _Clock) else stats.num_iters
+        steps = getattr(clock, "steps", stats.num_iters)
         if status is not Status.OPTIMAL and _at_limit(settings, steps):
             status = Status.USER_LIMIT
         return Attempt(status, "", steps, stats.solve_time, problem.compilation_time or 0.0)

@@ -6,8 +6,8 @@ where the docstring says so; they carry one matrix for each constraint of a prog
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -36,7 +36,27 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-_ONE_THREAD = Shared(lambda: _controller().limit(limits=1, user_api="blas"))
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    limiter = _controller().limit(limits=1, user_api="blas")
+    try:
+        yield
+    finally:
+        # Newer versions of threadpoolctl let only the thread that set a limit change it, until it is released; the last
+        # thread to leave may be another one.
+        _release()
+        limiter.restore_original_limits()
+        _release()
+
+
+def _release() -> None:
+    for library in _controller().lib_controllers:
+        release = getattr(library, "clear_controlling_thread", None)
+        if release is not None:
+            release(force=True)
+
+
+_ONE_THREAD = Shared(_one_thread)
 
 
 def blas_threads(d: int) -> Any:
