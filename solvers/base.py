@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,10 +28,11 @@ class Settings:
 
     tol: the relative gap aimed at, (upper bound − log det D)/d.
     verbose: print the solver's own progress.
-    time_limit: seconds, or None for no limit.
-    max_iters: iterations, or None for the solver's default.
+    time_limit: seconds from ``started`` on, or None for no limit.  All solves with the same settings share them.
+    max_iters: iterations of each solve, or None for the solver's default.
     warm_start: a pair (D, duals) from a nearby problem; a solver may ignore it.
     extra: options handed to the solver untouched, under its own names.
+    started: the moment from which the time counts, on the clock of ``time.perf_counter`` (one for all processes).
     """
 
     tol: float = 1e-6
@@ -38,6 +41,16 @@ class Settings:
     max_iters: int | None = None
     warm_start: tuple[Matrix, tuple[Matrix, ...]] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def deadline(self) -> float:
+        """The moment at which to stop, infinite without a time limit."""
+        return math.inf if self.time_limit is None else self.started + self.time_limit
+
+    @property
+    def seconds_left(self) -> float:
+        return self.deadline - time.perf_counter()
 
 
 class Solver(ABC):

@@ -24,7 +24,7 @@ B, α, β, P, C and E enter as cvxpy parameters, so programs of the same shape a
 
 from __future__ import annotations
 
-import warnings
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
@@ -79,16 +79,6 @@ class ConicModel:
             for name, value in _slot_values(con, self.lift).items():
                 slot[name].value = value
 
-    def solve(self, solver: str, verbose: bool, options: dict[str, Any]) -> str:
-        """Run one of cvxpy's solvers and return cvxpy's status."""
-        with warnings.catch_warnings():
-            # cvxpy warns that a solution may be inaccurate and that a compilation is slow: the certificate
-            # measures the first and the statistics show the second.
-            warnings.simplefilter("ignore")
-            # No start from the last answer of a reused model: the same call gives the same numbers.
-            self.problem.solve(solver=solver, verbose=verbose, **{"warm_start": False, **options})
-        return str(self.problem.status)
-
     def duals(self) -> tuple[Matrix, ...]:
         """One multiplier Z_j for each constraint; zeros where the solver returned none."""
         out = []
@@ -138,29 +128,40 @@ def _shape_key(program: LogDetProgram, lift: Lift, objective: Objective) -> tupl
     return tuple(parts)
 
 
-_MODELS: OrderedDict[tuple[Any, ...], ConicModel] = OrderedDict()
-_MODELS_KEPT = 16  # compiled models of recent shapes; each holds O(d³) numbers
+class _Models(threading.local):
+    """The compiled models of recent shapes.  A model holds the data of one solve, so each thread has its own."""
+
+    def __init__(self) -> None:
+        self.kept: OrderedDict[tuple[Any, ...], ConicModel] = OrderedDict()
+
+
+_MODELS = _Models()
+_MODELS_KEPT = 16  # each holds O(d³) numbers
+# cvxpy numbers its variables with a counter of the process: expressions are built and compiled by one thread at a time.
+COMPILING = threading.RLock()
 
 
 def conic_model(program: LogDetProgram, lift: Lift, objective: Objective) -> tuple[ConicModel, bool]:
-    """A model loaded with the program, and whether it was compiled before."""
+    """This thread's model loaded with the program, and whether it was compiled before."""
     key = _shape_key(program, lift, objective)
-    model = _MODELS.get(key) if key is not None else None
+    kept = _MODELS.kept
+    model = kept.get(key) if key is not None else None
     known = model is not None
     if model is None:
-        model = _build(program, lift, objective)
+        with COMPILING:
+            model = _build(program, lift, objective)
     if key is not None:
-        _MODELS[key] = model
-        _MODELS.move_to_end(key)
-        while len(_MODELS) > _MODELS_KEPT:
-            _MODELS.popitem(last=False)
+        kept[key] = model
+        kept.move_to_end(key)
+        while len(kept) > _MODELS_KEPT:
+            kept.popitem(last=False)
     model.load(program)
     return model, known
 
 
 def forget_models() -> None:
-    """Drop the compiled models, so that the next solve compiles again and does not start from an earlier answer."""
-    _MODELS.clear()
+    """Drop this thread's compiled models, so that its next solve compiles again."""
+    _MODELS.kept.clear()
 
 
 def _build(program: LogDetProgram, lift: Lift, objective: Objective) -> ConicModel:

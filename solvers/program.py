@@ -49,6 +49,11 @@ class BlockPattern:
     def is_full(self) -> bool:
         return len(self.sizes) == 1
 
+    @property
+    def plain(self) -> Matrix:
+        """A positive definite matrix with the pattern."""
+        return np.eye(self.d)
+
     def project(self, M: Matrix) -> Matrix:
         """The nearest matrix with the pattern: entries outside the blocks become zero."""
         out = np.zeros_like(M)
@@ -70,6 +75,11 @@ class ScaledPattern:
     @property
     def d(self) -> int:
         return sum(self.sizes)
+
+    @property
+    def plain(self) -> Matrix:
+        """A positive definite matrix with the pattern."""
+        return self.W
 
 
 Pattern = BlockPattern | ScaledPattern

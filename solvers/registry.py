@@ -35,8 +35,12 @@ def available_solvers() -> tuple[Availability, ...]:
 def get_solver(name: str) -> Solver:
     """The solver of that name (any case).
 
-    Raises ValueError for a name that is not in the registry and SolverUnavailable for one that cannot run.
+    Raises TypeError for what is no name, ValueError for a name that is not in the registry and SolverUnavailable for
+    one that cannot run.
     """
+    if not isinstance(name, str):
+        msg = f"solver must be 'auto' or one of {', '.join(_SOLVERS)}, got {name!r}"
+        raise TypeError(msg)
     solver = _SOLVERS.get(name.lower())
     if solver is None:
         msg = f"unknown solver {name!r}; choose 'auto' or one of {', '.join(_SOLVERS)}"

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from solvers.base import Settings
 from solvers.maps import Matrix
 from solvers.program import ScaledPattern
 from stepsize_opt.certificate import Certificate, certify_point
-from stepsize_opt.checks import positive_number
+from stepsize_opt.checks import solve_settings
 from stepsize_opt.evaluation import Evaluation
-from stepsize_opt.pipeline import SolverPath, assemble, solve_all, solver_attempts, start_of
+from stepsize_opt.pipeline import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
 from stepsize_opt.reductions import Component, reduce_problem, separate
 from stepsize_opt.repair import repair
 from stepsize_opt.result import StepsizeResult
@@ -63,9 +62,17 @@ def optimal_stepsize(
     solver_path : as in cvxpy, an ordered list of names or (name, options) pairs; the first that reaches ``tol`` wins.
     tol : the certified gap asked for.
     verbose : print the progress of the solver.
-    time_limit, max_iters : limits for each solve; the best certified answer so far is returned.
-    warm_start : the result of a nearby problem of the same size; the native solver starts from it.
-    n_jobs : processes for problems that fall into many components, as in scikit-learn (−1: one for each core).
+    time_limit : seconds for the whole call (reductions, building and compiling models, all solves), a finite positive
+        number, or None for no limit.  The certificate of the answer comes on top, and so does the step that a solver
+        is in.  Solvers reached through cvxpy run in a process of their own that is ended soon after the limit (1 s or a
+        tenth of it later); to start it takes 1 to 2 s of the limit.  Small problems do without (not for sdpa).
+    max_iters : iterations of each solve, a whole number of at least 1, or None for the solver's default.
+        A limit never raises an error: the best answer so far is returned with the status ``user_limit`` and its
+        certificate.  Where the solver handed over no point, D is the best multiple of a plain matrix (of W for a
+        ``Direction``), and ``message`` says so.
+    warm_start : the StepsizeResult of a nearby problem of the same size; the native solver starts from it.
+    n_jobs : processes for problems that fall into many components, as in joblib: −1 for one on each core, −2 for one
+        less, and so on, but at least one.
     reduce : use the exact reductions (connected components, commuting sketches, closed forms) before any solver.
     options : handed to the solver under its own names; cvxpy solvers also take ``lift`` and ``objective``.
 
@@ -87,16 +94,19 @@ def optimal_stepsize(
     >>> result.status, [round(x, 6) for x in np.diag(result.D).tolist()]
     ('optimal', [0.5, 0.125])
     """
-    positive_number("tol", tol)
+    settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
     _check_algorithm(algorithm)
+    workers = processes(n_jobs)
+    if warm_start is not None and not isinstance(warm_start, StepsizeResult):
+        msg = f"warm_start must be a StepsizeResult or None, got {warm_start!r}"
+        raise TypeError(msg)
+    attempts = solver_attempts(solver, solver_path, settings)
     smoothness = _read_problem(L, sketch)
     pattern = pattern_of(structure, sketch.d)
-    settings = Settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, extra=options)
-    attempts = solver_attempts(solver, solver_path, settings)
     reduction = reduce_problem(smoothness, sketch.map, pattern, algorithm, split=reduce)
     starts = [start_of(component, warm_start) for component in reduction.components]
-    pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, n_jobs)
-    return assemble(reduction, pieces, sketch, algorithm, structure, tol)
+    pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, workers)
+    return assemble(reduction, pieces, sketch, algorithm, structure, settings.tol)
 
 
 def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options: Any) -> list[StepsizeResult]:
@@ -106,7 +116,7 @@ def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options
     ----------
     L : one smoothness matrix for all sketches, or a list of matrices of one size (several λ, say).
     sketches : a list of sketches (k = 1 … d, say), or one for all matrices; two lists must have the same length.
-    options : as in :func:`optimal_stepsize`.
+    options : as in :func:`optimal_stepsize`; limits are for each problem.
 
     Returns
     -------

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from numbers import Real
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from solvers.base import Settings
 from solvers.maps import Matrix, Vector
 
 Array: TypeAlias = NDArray[np.float64]
@@ -59,6 +60,20 @@ def whole_number(name: str, value: object, low: int = 1, high: int | None = None
         msg = f"{name} must be {expected}, got {f'{number:.0f}' if number.is_integer() else value}"
         raise ValueError(msg)
     return int(number)
+
+
+def solve_settings(
+    *, tol: object, verbose: bool, time_limit: object, max_iters: object, options: Mapping[str, Any]
+) -> Settings:
+    """The settings of a call, whose time counts from now on; raises ValueError or TypeError for a value refused."""
+    return Settings(
+        tol=positive_number("tol", tol),
+        verbose=verbose,
+        # 0 means "no limit" to some solvers and "stop at once" to others: it is refused, as is a boolean.
+        time_limit=None if time_limit is None else positive_number("time_limit (None for no limit)", time_limit),
+        max_iters=None if max_iters is None else whole_number("max_iters (None for no limit)", max_iters),
+        extra=dict(options),
+    )
 
 
 def items(name: str, values: object) -> list[object]:

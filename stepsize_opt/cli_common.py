@@ -108,7 +108,7 @@ def add_solver(parser: argparse.ArgumentParser) -> None:
     """The arguments that say how to solve."""
     parser.add_argument("--solver", default="auto", help="auto, or a name from 'stepsize-opt doctor'")
     parser.add_argument("--tol", type=float, default=1e-6, help="certified gap asked for (default: %(default)s)")
-    parser.add_argument("--time-limit", type=float, help="seconds for each solve")
+    parser.add_argument("--time-limit", type=float, help="seconds for building, compiling and solving")
 
 
 def add_volume(parser: argparse.ArgumentParser, *, verbose: bool = True) -> None:

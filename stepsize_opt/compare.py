@@ -81,7 +81,8 @@ class Comparison:
 def compare(L: Any, sketch: Sketch, **options: Any) -> Comparison:
     """Both optima and the paper's directions γI, γ diag⁻¹(L), γL⁻¹, γL^{−½}, each with rate and communication.
 
-    ``options`` go to :func:`optimal_stepsize`.  Rates of rows are comparable: each bounds the same quantity.
+    ``options`` go to :func:`optimal_stepsize`, limits for each row.
+    Rates of rows are comparable: each bounds the same quantity.
     """
     smoothness = read_matrix("L", L)
     directions = _directions(dense(smoothness))

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from solvers.base import Settings
 from solvers.maps import Matrix, connected_labels
 from solvers.outcome import SolverStats, Status
 from solvers.program import Pattern, ScaledPattern
 from solvers.registry import get_solver
 from stepsize_opt.api import ALGORITHMS
-from stepsize_opt.checks import positive_number, whole_number
+from stepsize_opt.checks import solve_settings, whole_number
 from stepsize_opt.distributed_conditions import CentredMap, ClientGroup, Conditions, dominating_factor, exp_up
 from stepsize_opt.distributed_fit import Direction, Fitted, binding_conditions, fit_K, fit_some_K, fit_whole
 from stepsize_opt.distributed_programs import Translation, without_redundant_clients
@@ -86,7 +85,8 @@ def optimal_distributed_stepsize(
     solver : ``"auto"`` (the project's own), or a name from :func:`available_solvers`.
     tol : the certified relative excess of K over the best possible that is asked for.
     tight : also minimise K under the bound of Theorem 3 itself, over the multiples of the D found.
-    verbose, time_limit, max_iters, options : for each solve, as in :func:`optimal_stepsize`.
+    verbose, time_limit, max_iters, options : as in :func:`optimal_stepsize`; ``time_limit`` is for the whole call,
+        ``max_iters`` for each of the programs that it solves.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def optimal_distributed_stepsize(
     >>> result.status, result.K
     ('optimal', 306)
     """
-    positive_number("tol", tol)
+    settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
     if algorithm not in ALGORITHMS:
         msg = f"algorithm must be one of {', '.join(map(repr, ALGORITHMS))}, got {algorithm!r}"
         raise ValueError(msg)
@@ -119,7 +119,7 @@ def optimal_distributed_stepsize(
     if solver not in ("auto", "native"):
         get_solver(solver)  # raises for an unknown or absent solver before any work
     # det(D)^{1/d} enters K once directly and once through λ_D, so the program must be twice as exact as K.
-    settings = Settings(tol=tol / 4.0, verbose=verbose, time_limit=time_limit, max_iters=max_iters, extra=dict(options))
+    settings = replace(settings, tol=settings.tol / 4.0)
     conditions, linear, notes = _reduce(matrices, sketches, L, pattern, algorithm)
     search = Search(conditions, Translation.of(conditions, linear), solver, settings)
     K = requested if requested is not None else (1 if targets.initial_gap == 0.0 else None)
@@ -159,7 +159,7 @@ def _answer(search: Search, targets: Targets, K: int | None, requested: int | No
         message = f"K = {requested} is proved too small; the smallest K that works is {smallest}"
         return fitted, smallest, certificate, Status.INFEASIBLE, message
     message = f"K = {requested} could not be decided: {smallest} works, below {certificate.smallest_K} nothing does"
-    return fitted, smallest, certificate, Status.INACCURATE, message
+    return fitted, smallest, certificate, _unproved(search), message
 
 
 def _given(search: Search, targets: Targets, K: int) -> tuple[Fitted, DistributedCertificate]:
@@ -202,8 +202,11 @@ def _names(search: Search) -> str:
 
 
 def _status(search: Search, certificate: DistributedCertificate, tol: float) -> Status:
-    if certificate.gap <= tol:
-        return Status.OPTIMAL
+    return Status.OPTIMAL if certificate.gap <= tol else _unproved(search)
+
+
+def _unproved(search: Search) -> Status:
+    """Why there is no proof of optimality: a limit, an interruption, or accuracy."""
     stopped = [s for s in search.statuses if s in (Status.USER_LIMIT, Status.INTERRUPTED)]
     return stopped[0] if stopped else Status.INACCURATE
 
@@ -213,7 +216,7 @@ def _result(
 ) -> DistributedResult:
     fitted, K, certificate, status, message = answer
     if not message and status is not Status.OPTIMAL:
-        message = f"{status.meaning}; {status.remedy}"
+        message = "; ".join([status.meaning, status.remedy, *dict.fromkeys(search.failures)])
     D = search.conditions.lift(fitted.D)
     D.setflags(write=False)
     runs = search.runs

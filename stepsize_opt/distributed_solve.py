@@ -33,7 +33,7 @@ from stepsize_opt.distributed_programs import Translation, homogeneous_program_i
 
 @dataclass
 class Search:
-    """The work on one problem: the bounds proved so far, what ran, and the notes for the user."""
+    """The work on one problem: the bounds proved so far, what ran, the notes for the user, what failed."""
 
     conditions: Conditions
     translation: Translation
@@ -44,6 +44,7 @@ class Search:
     runs: list[SolverStats] = field(default_factory=list)
     statuses: list[Status] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     def upper_bound(self, c: float, kappa: float) -> float:
         """The best proved bound on log τ when λ_D ≤ min{c, κτ}."""
@@ -80,6 +81,9 @@ class Search:
             found = self._joint(c=None, kappa=None)
             if found is not None:
                 candidates.append((found.log_tau + math.log(found.scale(c, kappa)), found))
+        if not candidates and Status.USER_LIMIT in self.statuses:
+            # A limit of the user's is no error: a plain direction has a feasible multiple, and the gap says the rest.
+            return Direction.of(self.conditions, self.conditions.pattern.plain)
         return max(candidates, key=lambda item: item[0])[1] if candidates else None
 
     # ---------------------------------------------------------------- the programs
@@ -199,7 +203,8 @@ class Search:
         self.runs.append(outcome.stats)
         self.statuses.append(outcome.status)
         if outcome.message:
-            self._note(f"{outcome.stats.solver_name}: {outcome.message}")
+            self.failures.append(f"{outcome.stats.solver_name}: {outcome.message}")
+            self._note(self.failures[-1])
         if D is None:
             return
         begin = time.perf_counter()

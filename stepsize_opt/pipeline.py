@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +14,10 @@ import numpy as np
 from solvers.base import Settings, Solver
 from solvers.maps import Matrix
 from solvers.outcome import Outcome, SolverStats, Status
-from solvers.program import BlockPattern, LogDetProgram, Pattern
+from solvers.program import LogDetProgram
 from solvers.registry import choose_solver, get_solver
 from stepsize_opt.certificate import Certificate, certify_point
+from stepsize_opt.checks import whole_number
 from stepsize_opt.reductions import Component, Reduction, closed_form
 from stepsize_opt.repair import repair
 from stepsize_opt.result import Block, StepsizeResult
@@ -34,6 +36,7 @@ class Piece:
     stats: SolverStats
     status: Status
     note: str | None
+    message: str = ""
 
 
 def solver_attempts(solver: str, path: SolverPath | None, settings: Settings) -> list[tuple[Solver | None, Settings]]:
@@ -75,20 +78,31 @@ def start_of(component: Component, warm_start: StepsizeResult | None) -> Start |
     return (D, (Z,)) if np.isfinite(D).all() and np.isfinite(Z).all() else None
 
 
+def processes(n_jobs: object) -> int:
+    """The number of processes that ``n_jobs`` means: itself, or if negative cores + 1 + n_jobs, but at least one."""
+    number = whole_number("n_jobs", n_jobs, low=-sys.maxsize)
+    if number == 0:
+        msg = "n_jobs must not be 0; use 1 for no extra process, -1 for one for each core"
+        raise ValueError(msg)
+    if number > 0:
+        return number
+    from joblib import cpu_count
+
+    return max(1, int(cpu_count()) + 1 + number)
+
+
 def solve_all(
     tasks: list[tuple[Component, Start | None]],
     attempts: Sequence[tuple[Solver | None, Settings]],
     closed_forms: bool,
-    n_jobs: int,
+    workers: int,
 ) -> list[Piece]:
-    if n_jobs == 0:
-        msg = "n_jobs must not be 0; use 1 for no extra process, -1 for one for each core"
-        raise ValueError(msg)
-    if n_jobs == 1 or len(tasks) < 2 * _COMPONENTS_PER_PROCESS:
+    """The pieces of the tasks in order, solved in at most so many processes."""
+    workers = min(workers, len(tasks) // _COMPONENTS_PER_PROCESS)
+    if workers < 2:
         return [_solve_component(component, start, attempts, closed_forms) for component, start in tasks]
-    from joblib import Parallel, cpu_count, delayed
+    from joblib import Parallel, delayed
 
-    workers = min(n_jobs if n_jobs > 0 else cpu_count() + 1 + n_jobs, len(tasks) // _COMPONENTS_PER_PROCESS)
     chunks = [tasks[i::workers] for i in range(workers)]
     jobs = (delayed(solve_all)(chunk, attempts, closed_forms, 1) for chunk in chunks)
     done: Any = Parallel(n_jobs=workers)(jobs)
@@ -109,6 +123,7 @@ def _solve_component(
         stats = SolverStats("closed form", solve_time=time.perf_counter() - began, setup_time=0.0, num_iters=0)
         return _certified(component, Outcome(Status.OPTIMAL, D, (Z,), stats), attempts[0][1].tol, note)
     best: Piece | None = None
+    stopped: Outcome | None = None
     failures: list[str] = []
     for chosen, settings in attempts:
         solver, why = (chosen, "asked for") if chosen is not None else choose_solver(program)
@@ -119,6 +134,7 @@ def _solve_component(
         outcome = _outcome(solver, program, settings if start is None else replace(settings, warm_start=start), why)
         if outcome.D is None:
             failures.append(f"{solver.name}: {outcome.message or outcome.status.value}")
+            stopped = outcome if outcome.status is Status.USER_LIMIT else stopped
             continue
         piece = _certified(component, outcome, settings.tol, _theorem(outcome))
         if solver.name == "native" and outcome.status is Status.OPTIMAL and piece.status is Status.INACCURATE:
@@ -133,6 +149,10 @@ def _solve_component(
         if piece.status is Status.OPTIMAL:
             break
         failures.append(f"{solver.name}: certified gap {piece.certificate.gap:.1e}")
+    if best is None and stopped is not None:
+        # A limit of the user's is no error: the best multiple of a plain matrix is feasible, and its gap says the rest.
+        plain = replace(stopped, D=program.pattern.plain)
+        best = replace(_certified(component, plain, attempts[0][1].tol, None), message="; ".join(failures))
     if best is None:
         msg = f"no solver returned a stepsize for a block of size {program.d}: {'; '.join(failures)}"
         raise RuntimeError(msg)
@@ -167,7 +187,7 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     if repaired is None:
         # Not even a multiple of the raw point is feasible: take the best multiple of a plain matrix, a poor answer but
         # a proved one, and let the gap say so.
-        repaired = repair(program, _plain(program.pattern))
+        repaired = repair(program, program.pattern.plain)
     if repaired is None:
         msg = f"the answer of {outcome.stats.solver_name} could not be repaired to a feasible stepsize"
         raise RuntimeError(msg)
@@ -186,10 +206,6 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     )
     certificate = certificate.rescaled(component.scale)
     return Piece(block, certificate, outcome.stats, status, note)
-
-
-def _plain(pattern: Pattern) -> Matrix:
-    return np.eye(pattern.d) if isinstance(pattern, BlockPattern) else pattern.W
 
 
 def assemble(
@@ -216,7 +232,7 @@ def assemble(
         status = next((p.status for p in pieces if p.status is not Status.OPTIMAL), Status.INACCURATE)
     message = ""
     if status is not Status.OPTIMAL:
-        message = f"{status.meaning}; {status.remedy}"
+        message = "; ".join([status.meaning, status.remedy, *dict.fromkeys(p.message for p in pieces if p.message)])
     return StepsizeResult(
         status=status.value,
         certificate=certificate,

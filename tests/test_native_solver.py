@@ -18,6 +18,7 @@ import solvers.native.iteration as iteration_module
 from solvers.base import Settings, UnsupportedProgram
 from solvers.maps import DiagonalPlusScaled, Hadamard, PositiveMap
 from solvers.native import NativeSolver
+from solvers.native.layers import LayeredProblem
 from solvers.native.linalg import sym
 from solvers.outcome import Outcome, Status
 from solvers.program import BlockPattern, Constraint, LogDetProgram, Pattern, ScaledPattern
@@ -303,11 +304,65 @@ class TestPatterns:
         assert np.vdot(x_Z, program.constraints[0].evaluate(outcome.D)) == pytest.approx(0.0, abs=1e-10)
         assert np.vdot(x_Z, outcome.D) == pytest.approx(5.0)
 
-    def test_several_factors_are_refused(self) -> None:
-        program = LogDetProgram.single_node(np.eye(4), rand_k(4, 2), ScaledPattern((2, 2), np.eye(4)))
-        assert "several factors" in str(NativeSolver().unsupported(program))
+    def test_factors_by_layers_need_the_one_constraint(self) -> None:
+        pattern = ScaledPattern((2, 2), np.eye(4))
+        program = LogDetProgram((Constraint(a=-1.0, C=np.eye(4)),), pattern)
+        assert "one constraint" in str(NativeSolver().unsupported(program))
         with pytest.raises(UnsupportedProgram):
             NativeSolver().solve(program, Settings())
+
+    @pytest.mark.parametrize("name", all_maps(6))
+    def test_factors_by_layers_have_the_derivatives_of_their_barrier(self, name: str) -> None:
+        """The Newton step against differences of Σ dᵢ log γᵢ + ν log det(D − 𝒬(DBD))."""
+        sizes, nu = (1, 2, 3), 0.3
+        pattern = ScaledPattern(sizes, BlockPattern(sizes).project(spectrum(6, 20.0, 7)))
+        B, Q = spectrum(6, 50.0), all_maps(6)[name]
+        problem = LayeredProblem.of(B, Q, pattern)
+        assert problem is not None
+        first = problem.first_factors()
+        factors = 0.5 * problem.largest_multiple(first) * first
+        p = problem.inside(factors)
+        assert p is not None
+        constraint = Constraint(Q=Q, B=B)
+
+        def barrier(h: NDArray[np.float64]) -> float:
+            gamma = np.repeat(factors * (1.0 + h), sizes)
+            value, sign = np.linalg.slogdet(constraint.evaluate(gamma[:, None] * pattern.W))[::-1]
+            assert sign == 1.0
+            return float(np.array(sizes) @ np.log1p(h) + nu * value)
+
+        step, t = p.newton(nu), 1e-4
+        assert step is not None
+        e = t * np.eye(3)
+        gradient = np.array([barrier(x) - barrier(-x) for x in e]) / (2.0 * t)
+        hessian = np.array(
+            [[barrier(x + y) - barrier(x - y) - barrier(y - x) + barrier(-x - y) for x in e] for y in e]
+        ) / (4.0 * t * t)
+        np.testing.assert_allclose(step.h, -np.linalg.solve(hessian, gradient), rtol=1e-4, atol=1e-6)
+        assert step.decrement == pytest.approx(np.sqrt(gradient @ step.h / nu), rel=1e-4)
+
+    def test_factors_by_layers_without_coupling_are_those_of_theorem_2(self) -> None:
+        B = np.zeros((9, 9))
+        B[:4, :4], B[4:, 4:] = spectrum(4, 50.0), spectrum(5, 50.0, 1)
+        W, Q = BlockPattern((4, 5)).project(spectrum(9, 10.0, 2)), rand_k(9, 3)
+        whole = NativeSolver().solve(LogDetProgram.single_node(B, Q, ScaledPattern((4, 5), W)), Settings(tol=1e-9))
+        assert whole.status is Status.OPTIMAL and whole.D is not None
+        for s in (slice(0, 4), slice(4, 9)):
+            part = Q.restrict(np.arange(s.start, s.stop))
+            alone = solve(B[s, s], part, ScaledPattern((s.stop - s.start,), W[s, s]))
+            np.testing.assert_allclose(whole.D[s, s], alone.D, rtol=1e-7)
+
+    def test_factors_by_layers_start_from_a_nearby_answer(self) -> None:
+        pattern = ScaledPattern((4, 5), BlockPattern((4, 5)).project(spectrum(9, 10.0, 2)))
+        cold = NativeSolver().solve(LogDetProgram.single_node(spectrum(9, 1e3), rand_k(9, 3), pattern), Settings())
+        assert cold.D is not None and cold.stats.num_iters is not None
+        near = LogDetProgram.single_node(1.01 * spectrum(9, 1e3), rand_k(9, 3), pattern)
+        warm = NativeSolver().solve(near, Settings(warm_start=(cold.D, cold.duals)))
+        assert warm.status is Status.OPTIMAL and warm.stats.num_iters is not None
+        assert warm.stats.num_iters < cold.stats.num_iters
+        for useless in (np.eye(3), -np.eye(9)):
+            other = NativeSolver().solve(near, Settings(warm_start=(useless, (useless,))))
+            assert other.status is Status.OPTIMAL
 
 
 class TestSeveralConstraints:

@@ -156,7 +156,7 @@ class TestCompileOnce:
                 assert model.problem.is_dcp(dpp=True)
 
     def test_a_sweep_over_k_and_l_compiles_once(self) -> None:
-        cvxpy_form._MODELS.clear()
+        cvxpy_form.forget_models()
         reused = []
         for seed in range(2):
             for k in (2, 3, 4):
@@ -170,7 +170,7 @@ class TestCompileOnce:
     def test_the_cache_is_bounded(self) -> None:
         for d in range(2, 2 + cvxpy_form._MODELS_KEPT + 2):
             conic_model(LogDetProgram.single_node(np.eye(d), RandK(d, 1).map), Lift.QUADRATIC, Objective.LOG_DET)
-        assert len(cvxpy_form._MODELS) == cvxpy_form._MODELS_KEPT
+        assert len(cvxpy_form._MODELS.kept) == cvxpy_form._MODELS_KEPT
 
 
 class TestMosek:

@@ -23,7 +23,6 @@ multiplier is dropped, and it bounds the relaxation whenever the mean of the con
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -95,7 +94,7 @@ def _is_cut(family: Family) -> bool:
 
 
 def solve_by_cuts(
-    program: MaxDetProgram, settings: Settings, start: Matrix, inner: InnerSolver, begin: float
+    program: MaxDetProgram, settings: Settings, start: Matrix, inner: InnerSolver
 ) -> tuple[Status, CutState]:
     """Solve from a direction X ≻ 0; ``inner`` solves a relaxation from a strictly feasible point of it."""
     model = Model(program)
@@ -107,13 +106,12 @@ def solve_by_cuts(
     warm: tuple[Stack, ...] | None = None
     fraction = 0.5
     while state.rounds < _MAX_ROUNDS:
-        left = None if settings.time_limit is None else settings.time_limit - (time.perf_counter() - begin)
-        if left is not None and left <= 0.0:
+        if settings.seconds_left <= 0.0:
             return Status.USER_LIMIT, state
         gap = (state.upper - state.lower) / d
         tol = max(_ROUND_GAP * min(gap, 10.0), 0.5 * settings.tol)
         steps_left = None if settings.max_iters is None else settings.max_iters - state.iterations
-        limits = replace(settings, tol=tol, time_limit=left, max_iters=steps_left, verbose=False)
+        limits = replace(settings, tol=tol, max_iters=steps_left, verbose=False)
         relaxed = _relaxation(program, bases, with_mean=not gap < _MEAN_GAP)
         status, point, steps, products = inner(relaxed, limits, X, warm, fraction)
         state.rounds += 1

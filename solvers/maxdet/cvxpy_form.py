@@ -10,52 +10,39 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
-from solvers.base import Settings, SolverUnavailable
-from solvers.cvxpy_backends import CVXPY_STATUS, CvxpySolver, silenced
-from solvers.cvxpy_form import Objective, map_expression, square_root_factor, stepsize_variable
+from solvers.base import Settings
+from solvers.cvxpy_backends import FINEST_ACCURACY, CvxpySolver
+from solvers.cvxpy_form import COMPILING, Objective, map_expression, square_root_factor, stepsize_variable
 from solvers.maxdet.program import Family, MaxDetOutcome, MaxDetProgram
-from solvers.outcome import SolverStats, Status
+from solvers.outcome import SolverStats
 from solvers.program import Constraint, LogDetProgram
 
 
 def solve_with_cvxpy(backend: CvxpySolver, program: MaxDetProgram, settings: Settings) -> MaxDetOutcome:
     """Solve with one of cvxpy's solvers; raises SolverUnavailable when it cannot run, else reports a status."""
-    reason = backend.unavailable()
-    if reason is not None:
-        msg = f"{backend.name} cannot run: {reason}"
-        raise SolverUnavailable(msg)
+    backend.check_available()
+    return backend.in_time(_solve, MaxDetOutcome, program, program.d + program.total_size, settings)
+
+
+def _solve(backend: CvxpySolver, program: MaxDetProgram, settings: Settings) -> MaxDetOutcome:
+    """Solve here and now."""
     extra = dict(settings.extra)
     objective = Objective(extra.pop("objective", backend.objective.value))
     begin = time.perf_counter()
-    problem, X, lmis = _build(program, objective)
+    with COMPILING:
+        problem, X, lmis = _build(program, objective)
     setup = time.perf_counter() - begin
-    # Residuals near 1e-9 are the best that these codes reach in float64.
-    options = {**backend.options(settings, max(1e-2 * settings.tol, 1e-9)), **extra}
     begin = time.perf_counter()
-    message = ""
-    try:
-        with warnings.catch_warnings(), silenced() if backend.chatty and not settings.verbose else nullcontext():
-            # cvxpy warns of inaccurate solutions, which the certificate measures.
-            warnings.simplefilter("ignore")
-            problem.solve(solver=backend.cvxpy_name, verbose=settings.verbose, **options)
-        status = CVXPY_STATUS.get(str(problem.status), Status.SOLVER_ERROR)
-    except Exception as error:  # each solver has its own exception types; all mean that it failed on this problem
-        if "license" in str(error).lower():
-            msg = f"{backend.name} cannot run: {error}"
-            raise SolverUnavailable(msg) from error
-        status, message = Status.SOLVER_ERROR, f"{type(error).__name__}: {error}"
+    attempt = backend.attempt(problem, settings, max(1e-2 * settings.tol, FINEST_ACCURACY), extra)
     wall = time.perf_counter() - begin
-    iterations = problem.solver_stats.num_iters if not message and problem.solver_stats is not None else None
-    stats = SolverStats(backend.name, wall, setup, iterations, {"objective": objective.value})
-    if message or X.value is None:
-        return MaxDetOutcome(status, None, (), stats, message)
-    return MaxDetOutcome(status, np.asarray(X.value, dtype=float), _duals(program, lmis), stats)
+    stats = SolverStats(backend.name, wall, setup, attempt.steps, {"objective": objective.value})
+    if attempt.message or X.value is None:
+        return MaxDetOutcome(attempt.status, None, (), stats, attempt.message)
+    return MaxDetOutcome(attempt.status, np.asarray(X.value, dtype=float), _duals(program, lmis), stats)
 
 
 def _build(program: MaxDetProgram, objective: Objective) -> tuple[Any, Any, list[list[Any]]]:

@@ -79,7 +79,6 @@ class _Best:
     cg_iterations: int = 0
     stalled: int = 0
     slow: bool = False
-    deadline: float = math.inf
 
 
 def solve_maxdet(program: MaxDetProgram, settings: Settings) -> MaxDetOutcome:
@@ -108,7 +107,7 @@ def _solve(program: MaxDetProgram, settings: Settings, options: MaxDetOptions, b
             stats = SolverStats("native", time.perf_counter() - begin, 0.0, 0)
             return MaxDetOutcome(Status.SOLVER_ERROR, None, (), stats, "no strictly feasible start was found")
         best = _Best(start, start.log_det, model.upper_bound(start))
-        status = _iterate(model, start, best, settings, options, begin)
+        status = _iterate(model, start, best, settings, options)
     stats = SolverStats(
         "native",
         solve_time=time.perf_counter() - begin,
@@ -136,13 +135,13 @@ def _solve_by_cuts(model: Model, settings: Settings, options: MaxDetOptions, beg
         if start is None:
             return Status.SOLVER_ERROR, None, 0, 0
         best = _Best(start, start.log_det, small.upper_bound(start))
-        status = _iterate(small, start, best, limits, options, time.perf_counter())
+        status = _iterate(small, start, best, limits, options)
         return status, best.point, best.iterations, best.cg_iterations
 
     for direction in _directions(model):
         if not 0.0 < _largest_scale(model, direction) < math.inf:
             continue
-        status, found = solve_by_cuts(model.program, settings, direction, inner, begin)
+        status, found = solve_by_cuts(model.program, settings, direction, inner)
         if not found.duals or status is Status.INACCURATE:
             continue  # the rounds got stuck: the whole program is dearer but does not depend on them
         stats = SolverStats(
@@ -160,13 +159,12 @@ def _solve_by_cuts(model: Model, settings: Settings, options: MaxDetOptions, beg
     return None
 
 
-def _iterate(model: Model, p: Point, best: _Best, settings: Settings, options: MaxDetOptions, begin: float) -> Status:
+def _iterate(model: Model, p: Point, best: _Best, settings: Settings, options: MaxDetOptions) -> Status:
     d = model.program.d
     limit = settings.max_iters if settings.max_iters is not None else options.max_iters
-    best.deadline = math.inf if settings.time_limit is None else begin + settings.time_limit
     try:
         while best.upper - best.lower > options.target_margin * settings.tol * d:
-            if best.iterations >= limit or time.perf_counter() > best.deadline:
+            if best.iterations >= limit or time.perf_counter() > settings.deadline:
                 return Status.USER_LIMIT
             if best.stalled >= options.stall_limit:
                 return Status.INACCURATE
@@ -250,7 +248,7 @@ def _linear_solver(
     accuracy = min(options.cg_accuracy, 0.1 * math.sqrt(gap))
 
     def solve(rhs: Matrix) -> Matrix:
-        Y, iterations = solve_by_cg(system, rhs, accuracy, options.max_cg, best.deadline)
+        Y, iterations = solve_by_cg(system, rhs, accuracy, options.max_cg, settings.deadline)
         best.cg_iterations += iterations
         best.slow = best.slow or iterations > options.slow_cg
         return Y

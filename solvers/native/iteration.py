@@ -110,7 +110,7 @@ class Iteration(Generic[P]):
         self.spectrum: Interval | None = None  # of the preconditioned curvature, while it may be used again
         self.spectrum_age = 0
 
-    def run(self, start: P, max_iters: int, deadline: float | None, log: Callable[[str], None] | None) -> Status:
+    def run(self, start: P, max_iters: int, deadline: float, log: Callable[[str], None] | None) -> Status:
         """Iterate from a strictly feasible point until the gap is certified or a limit is reached."""
         d = self.model.d
         lowered = self.model.lowered(start) if self.low else None
@@ -141,7 +141,7 @@ class Iteration(Generic[P]):
                 )
             if bounds.width <= self.options.target_margin * self.tol * d and self._confirmed(p):
                 return Status.OPTIMAL
-            if self.progress.steps >= max_iters or (deadline is not None and time.perf_counter() > deadline):
+            if self.progress.steps >= max_iters or time.perf_counter() > deadline:
                 return Status.USER_LIMIT
             if stalled >= self.options.stall_limit:
                 return Status.INACCURATE

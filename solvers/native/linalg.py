@@ -6,8 +6,8 @@ where the docstring says so; they carry one matrix for each constraint of a prog
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from scipy.linalg import blas, lapack
 from threadpoolctl import ThreadpoolController
 
 from solvers.maps import Matrix, Vector
+from solvers.process_state import Shared
 
 Array = NDArray[Any]  # float64, or float32 where that is enough: directions, and points far from the optimum
 
@@ -35,11 +36,32 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    limiter = _controller().limit(limits=1, user_api="blas")
+    try:
+        yield
+    finally:
+        # Newer versions of threadpoolctl let only the thread that set a limit change it, until it is released; the last
+        # thread to leave may be another one.
+        _release()
+        limiter.restore_original_limits()
+        _release()
+
+
+def _release() -> None:
+    for library in _controller().lib_controllers:
+        release = getattr(library, "clear_controlling_thread", None)
+        if release is not None:
+            release(force=True)
+
+
+_ONE_THREAD = Shared(_one_thread)
+
+
 def blas_threads(d: int) -> Any:
     """A context in which BLAS uses one thread for small matrices and the process's own number for large ones."""
-    if d <= _SIZE_WITHOUT_LIMIT:
-        return nullcontext()
-    return _controller().limit(limits=1 if d < _SIZE_FOR_THREADS else None, user_api="blas")
+    return _ONE_THREAD if _SIZE_WITHOUT_LIMIT < d < _SIZE_FOR_THREADS else nullcontext()
 
 
 def sym(M: Array) -> Array:

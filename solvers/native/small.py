@@ -280,9 +280,7 @@ class SmallIteration:
 
     # ---------------------------------------------------------------- the loop
 
-    def run(
-        self, p: SmallPoint | None, max_iters: int, deadline: float | None, log: Callable[[str], None] | None
-    ) -> Status:
+    def run(self, p: SmallPoint | None, max_iters: int, deadline: float, log: Callable[[str], None] | None) -> Status:
         """Iterate until the gap is certified or a limit is reached; INACCURATE after a breakdown."""
         d, progress = self.d, self.progress
         stalled, length = 0, 0.0
@@ -302,7 +300,7 @@ class SmallIteration:
             # Every point is computed from D and Z themselves, so the pair that is returned is the one checked here.
             if bounds.width <= self.options.target_margin * self.tol * d:
                 return Status.OPTIMAL
-            if progress.steps >= max_iters or (deadline is not None and time.perf_counter() > deadline):
+            if progress.steps >= max_iters or time.perf_counter() > deadline:
                 return Status.USER_LIMIT
             if stalled >= self.options.stall_limit:
                 break

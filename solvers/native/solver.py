@@ -12,11 +12,13 @@ import numpy as np
 from solvers.base import Settings, Solver, UnsupportedProgram
 from solvers.maps import DiagonalPlusScaled, Matrix, PositiveMap
 from solvers.native import small
+from solvers.native.barrier import Path
 from solvers.native.closed_forms import Balanced, ClosedForm, uncoupled
-from solvers.native.diagonal import solve_diagonal
+from solvers.native.diagonal import DiagonalPoint, solve_diagonal
 from solvers.native.full import FullModel
 from solvers.native.general import GeneralModel, general_start
 from solvers.native.iteration import Iteration, Progress
+from solvers.native.layers import LayeredPoint, LayeredProblem, solve_layers
 from solvers.native.linalg import blas_threads, cholesky, eigh, sym
 from solvers.native.model import Model, P
 from solvers.native.point import Point
@@ -57,7 +59,7 @@ class Limits:
     """Iteration cap, moment to stop, and where progress lines go."""
 
     max_iters: int
-    deadline: float | None
+    deadline: float
     log: Callable[[str], None] | None
 
 
@@ -76,10 +78,8 @@ class NativeSolver(Solver):
 
     def unsupported(self, program: LogDetProgram) -> str | None:
         if isinstance(program.pattern, ScaledPattern):
-            if len(program.pattern.sizes) > 1:
-                return "the native solver takes D = γW with one factor γ; several factors need another solver"
             if len(program.constraints) != 1 or not _is_single(program.constraints[0]):
-                return "for D = γW the native solver takes the one constraint 𝒬(D B D) ⪯ D"
+                return "for D = Diag(γᵢWᵢ) the native solver takes the one constraint 𝒬(D B D) ⪯ D"
             return None
         for j, con in enumerate(program.constraints):
             if con.C is None and con.c == 0.0 and con.a <= 0.0:
@@ -96,7 +96,7 @@ class NativeSolver(Solver):
         options = NativeOptions.from_extra(settings.extra)
         limits = Limits(
             options.max_iters if settings.max_iters is None else settings.max_iters,
-            None if settings.time_limit is None else began + settings.time_limit,
+            settings.deadline,
             print if settings.verbose else None,
         )
         with blas_threads(program.d):
@@ -112,7 +112,9 @@ class NativeSolver(Solver):
         con = program.constraints[0]
         single = len(program.constraints) == 1 and _is_single(con)
         if isinstance(program.pattern, ScaledPattern):
-            return _scaled(program.pattern.W, con)
+            if len(program.pattern.sizes) == 1:
+                return _scaled(program.pattern.W, con)
+            return _layers(program.pattern, con, settings, limits)
         if single and con.Q is not None and con.B is not None:
             B = sym(con.B)
             if program.pattern.is_full:
@@ -182,21 +184,7 @@ class NativeSolver(Solver):
 
     def _diagonal(self, M: Matrix, settings: Settings, limits: Limits) -> Report:
         start = None if settings.warm_start is None else np.diagonal(settings.warm_start[0])
-        answer = solve_diagonal(M, settings.tol, limits.max_iters, limits.deadline, limits.log, start)
-        return Report(
-            answer.status,
-            np.diag(answer.x),
-            (answer.Z,),
-            answer.steps,
-            {
-                "cg_iterations": 0,
-                "products": 0,
-                "eigendecompositions": 0,
-                "factorisations": answer.factorisations,
-                "history": answer.history,
-                "gap": answer.gap,
-            },
-        )
+        return _read_path(solve_diagonal(M, settings.tol, limits.max_iters, limits.deadline, limits.log, start))
 
 
 # ---------------------------------------------------------------------- the pieces that need no state
@@ -290,6 +278,25 @@ def _run(run: Callable[[], Status], progress: Progress[P], d: int) -> Report:
     }
     stack = (duals,) if duals.ndim == 2 else tuple(duals)
     return Report(status, best.bounds.scale * sym(best.point.D), stack, progress.steps, statistics)
+
+
+def _layers(pattern: ScaledPattern, con: Constraint, settings: Settings, limits: Limits) -> Report:
+    """D = Diag(γ₁W₁, …, γ_mW_m)."""
+    assert con.Q is not None and con.B is not None
+    problem = LayeredProblem.of(sym(con.B), con.Q, pattern)
+    if problem is None:
+        return _failure("W is not numerically positive definite")
+    start = None if settings.warm_start is None else settings.warm_start[0]
+    return _read_path(solve_layers(problem, settings.tol, limits.max_iters, limits.deadline, limits.log, start))
+
+
+def _read_path(path: Path[DiagonalPoint] | Path[LayeredPoint]) -> Report:
+    """The best point of a central path."""
+    best = path.best
+    if best is None:
+        return _failure("no strictly feasible start was found")
+    statistics = {**_no_work(), "history": path.history, "gap": best.bounds.width / len(best.D)}
+    return Report(path.status, best.bounds.scale * best.D, (best.Z,), path.steps, statistics)
 
 
 def _multiple_of_inverse(B: Matrix, beta: float) -> Report | None:
