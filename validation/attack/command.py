@@ -78,24 +78,26 @@ def summary_table(outcomes: Sequence[Outcome], kinds: Sequence[Kind]) -> Table:
     table.add_column("kind")
     for column in ("problems", *(verdict.value for verdict in Verdict)):
         table.add_column(column, justify="right")
-    table.add_column("what is tried")
     for kind in kinds:
         row = [counts[kind.name, verdict] for verdict in Verdict]
-        table.add_row(kind.name, str(sum(row)), *map(str, row), kind.aim)
+        table.add_row(kind.name, str(sum(row)), *map(str, row))
     total = [sum(counts[kind.name, verdict] for kind in kinds) for verdict in Verdict]
     table.add_section()
-    table.add_row("all", str(sum(total)), *map(str, total), "")
+    table.add_row("all", str(sum(total)), *map(str, total))
     return table
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the attack; 1 when any answer was wrong or any call crashed."""
-    parser = argparse.ArgumentParser(prog="python -m validation.attack", description="Attack the library.")
+    parser = argparse.ArgumentParser(
+        prog="python -m validation.attack",
+        description="Attack the library with random problems that exact referees judge.",
+        epilog="kinds:\n" + "\n".join(f"  {kind.name:12} {kind.aim}" for kind in KINDS.values()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--kind", action="append", choices=list(KINDS), help="only this kind; may be repeated")
     parser.add_argument("--seed", type=int, default=0, help="the first seed of every kind (default: %(default)s)")
-    parser.add_argument(
-        "--count", type=int, help=f"problems in all (default: {DEFAULT_COUNT}, or no end with --seconds)"
-    )
+    parser.add_argument("--count", type=int, help=f"problems in all (default: {DEFAULT_COUNT}, or as --seconds allow)")
     parser.add_argument("--seconds", type=float, help="start no problem after this time")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--show", action="store_true", help="print every problem with its verdict")

@@ -38,7 +38,7 @@ _BAD_MATRICES: dict[str, Callable[[Any], Any]] = {
     "empty": lambda M: np.zeros((0, 0)),
     "three axes": lambda M: np.stack([M, M]),
     "complex": lambda M: M + 1j,
-    "text": lambda M: "matrix",
+    "text": lambda M: "text",
     "missing": lambda M: None,
     "ragged": lambda M: [[1.0], [1.0, 2.0]],
     "masked": lambda M: np.ma.array(M, mask=np.eye(len(M)) > 0),
@@ -168,10 +168,11 @@ class BadCall:
         except (ValueError, TypeError) as error:
             claim(before == [value.tobytes() for value in arrays], "the caller's arrays were changed")
             text = str(error)
-            named = self.argument in text or "clients' matrices" in text
-            claim(named, f"the error does not name {self.argument}: {type(error).__name__}: {error}")
+            named = any(name in text for name in (self.argument, self.what, "clients' matrices"))
+            claim(named, f"the error names neither {self.argument} nor its value: {type(error).__name__}: {error}")
             raise Refused(text) from error
-        raise Wrong("it was accepted")
+        msg = "it was accepted"
+        raise Wrong(msg)
 
 
 def draw(rng: np.random.Generator) -> BadCall:

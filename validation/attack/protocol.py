@@ -91,7 +91,7 @@ def ask(call: Callable[[], T], *, may_refuse: bool) -> T:
         return call()
     except (ValueError, TypeError) as error:
         if may_refuse and str(error).strip():
-            raise Refused(f"{type(error).__name__}: {error}") from error
+            raise Refused(str(error)) from error
         msg = f"a valid problem was refused: {type(error).__name__}: {error}"
         raise Wrong(msg) from error
 

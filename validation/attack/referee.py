@@ -1,9 +1,9 @@
 """The referee: every claim of an answer against exact rational arithmetic on the floats that the user gave.
 
 Claims of one node: D is finite, has the structure asked for and satisfies E[SDLDS] ⪯ D (or D E[TLT] D ⪯ D);
-``log_det`` ≤ log det D; no feasible D has a larger log det than ``upper_bound``; ``optimal`` means feasible with a gap of
-at most ``tol``.  Claims of n clients: the three conditions of (12) for the exact mean of the clients' matrices, ``rate``,
-``lambda_D``, and that no feasible pair has a smaller K or a larger rate than the bounds say.
+``log_det`` ≤ log det D; no feasible D has a larger log det than ``upper_bound``; ``optimal`` means feasible with a gap
+of at most ``tol``.  Claims of n clients: the three conditions of (12) for the exact mean of the clients' matrices,
+``rate``, ``lambda_D``, and that no feasible pair has a smaller K or a larger rate than the bounds say.
 """
 
 from __future__ import annotations

@@ -35,13 +35,13 @@ class Scaled(Solve):
         """K ≥ 2Δ⁰/(det(D)^{1/d} ε²), that is (Kε²)^d det D ≥ (2Δ⁰)^d, and no K that is needlessly large."""
         K = ask(lambda: result.iterations(self.epsilon2, self.initial_gap), may_refuse=True)
         d, det = result.d, definiteness(rational(np.array(result.D))).det
-        exact = [Fraction(x) for x in (K, self.epsilon2, self.initial_gap)]
         claim(isinstance(K, int) and K >= 1, f"iterations() returned {K!r}")
+        epsilon2, needed = Fraction(self.epsilon2), (2 * Fraction(self.initial_gap)) ** d
         # rate is a float: its rounding and that of the exponential are allowed for.
-        enough = (exact[0] * exact[1] * (1 + Fraction(1, 10**9))) ** d * det >= (2 * exact[2]) ** d
+        enough = (K * epsilon2 * (1 + Fraction(1, 10**9))) ** d * det >= needed
         claim(enough, f"K = {K} of iterations() does not guarantee ε²")
-        less = max(0, exact[0] * (1 - Fraction(1, 10**6)) - 1)
-        claim(K == 1 or (less * exact[1]) ** d * det <= (2 * exact[2]) ** d, f"K = {K} of iterations() is too large")
+        less = K * (1 - Fraction(1, 10**6)) - 1
+        claim(less <= 0 or (less * epsilon2) ** d * det <= needed, f"K = {K} of iterations() is too large")
 
 
 def draw(rng: np.random.Generator) -> Scaled:
