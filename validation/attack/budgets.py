@@ -38,4 +38,4 @@ def draw(rng: np.random.Generator) -> Limited:
     return Limited(node, options={**options, "max_iters": int(rng.integers(1, 20))})
 
 
-KIND = Kind("budgets", "limits of time and iterations: an honest answer in time from every solver", 0.4, draw)
+KIND = Kind("budgets", "limits of time and iterations: an honest answer in time from every solver", 0.15, draw)

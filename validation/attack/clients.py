@@ -54,6 +54,8 @@ def draw(rng: np.random.Generator) -> Distributed:
         matrices = [np.zeros((d, d))] * n
     top = 60.0 if rng.random() < 0.05 else 8.0
     exponents = rng.uniform(-top, top, 3)
+    if rng.random() < 0.3:  # an easy target, for which D ⪯ L⁻¹ decides
+        exponents = np.array([1.0, -1.0, -1.0]) * rng.uniform(3.0, top, 3)
     epsilon2, initial_gap, delta_inf = (float(x) for x in 10.0**exponents)
     problem = Clients(
         tuple(matrices),

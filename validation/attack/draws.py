@@ -73,6 +73,11 @@ def sketch(rng: Generator, d: int, max_terms: int = 40) -> Sketch:
     return _LAWS[str(rng.choice(list(_LAWS)))](rng, d, max_terms)
 
 
+def long_law(rng: Generator, d: int, terms: int) -> Sketch:
+    """A support, or diagonal matrices not declared as such, with thousands of terms."""
+    return _support(rng, d, terms) if rng.random() < 0.5 else _finite_diagonal(rng, d, terms)
+
+
 def _support(rng: Generator, d: int, max_terms: int) -> Sketch:
     """Many outcomes with equal or random weights, which add up to one only up to rounding."""
     terms = int(rng.integers(2, max_terms + 1))
@@ -82,7 +87,7 @@ def _support(rng: Generator, d: int, max_terms: int) -> Sketch:
 
 def _finite_diagonal(rng: Generator, d: int, max_terms: int) -> Sketch:
     """Diagonal matrices that the user did not declare as diagonal."""
-    terms = int(rng.integers(2, max(3, max_terms // 4)))
+    terms = int(rng.integers(2, max(3, max_terms // 2)))
     vectors, weights = _masks(rng, d, terms), _weights(rng, terms)
     return FiniteSketch((vectors / (weights @ vectors))[:, :, None] * np.eye(d), weights)
 

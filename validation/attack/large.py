@@ -20,4 +20,4 @@ def draw(rng: np.random.Generator) -> Solve:
     return Solve(node, may_refuse=condition > 1e12, note=f"condition {condition:.1e}")
 
 
-KIND = Kind("large", "d up to 60, condition numbers up to 1e14", 0.1, draw)
+KIND = Kind("large", "d up to 60, condition numbers up to 1e14", 0.3, draw)

@@ -50,4 +50,4 @@ def draw(rng: np.random.Generator) -> Resume:
     return Resume(draw_plan(rng), tuple(int(m) for m in deaths), bool(rng.random() < 0.2))
 
 
-KIND = Kind("resumes", "runs killed up to ten times end with the bits of an undisturbed run", 1.0, draw)
+KIND = Kind("resumes", "runs killed up to ten times end with the bits of an undisturbed run", 0.5, draw)

@@ -72,4 +72,4 @@ def draw(rng: np.random.Generator) -> Scaled:
     )
 
 
-KIND = Kind("scales", "L from 1e-320 to 1e320, coordinates of different scale, tiny probabilities", 2.0, draw)
+KIND = Kind("scales", "L from 1e-320 to 1e320, coordinates of different scale, tiny probabilities", 3.0, draw)

@@ -38,4 +38,4 @@ def draw(rng: np.random.Generator) -> EverySolver:
     return EverySolver(Node(problem.L, problem.sketch))
 
 
-KIND = Kind("solvers", "every solver on the same problem: feasible answers, bounds that agree", 0.2, draw)
+KIND = Kind("solvers", "every solver on the same problem: feasible answers, bounds that agree", 0.1, draw)

@@ -16,4 +16,4 @@ def draw(rng: np.random.Generator) -> Solve:
     return Solve(Node(L, law, draws.algorithm(rng), draws.structure(rng, d)))
 
 
-KIND = Kind("structures", "diagonal, scalar, blocks, directions with every law and both algorithms", 2.0, draw)
+KIND = Kind("structures", "diagonal, scalar, blocks, directions with every law and both algorithms", 3.0, draw)
