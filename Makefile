@@ -34,8 +34,8 @@ format: $(STAMP)  ## rewrite the code in its style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-study: $(STAMP)  ## 1 000 random problems with every solver: feasibility and overlapping certificates (slow)
-	$(BIN)/python -m validation.certificate_study
+study: $(STAMP)  ## attack the library with random problems judged in exact arithmetic (about 20 minutes; COUNT=100000 for more)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m validation.attack $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 bench: $(STAMP)  ## compare the solvers at equal certified gap (at most 30 minutes)
 	$(BIN)/stepsize-opt bench

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from solvers.maps import Indices, Matrix
-from solvers.outcome import SolverStats
+from solvers.outcome import SolverStats, Status
 from stepsize_opt.certificate import Certificate
 from stepsize_opt.complexity import coordinates_sent, iterations_needed
 from stepsize_opt.files import broken_is_value_error
