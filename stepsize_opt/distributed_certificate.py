@@ -32,13 +32,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.maps import Matrix
+from solvers.maps import Indices, Matrix
 from solvers.maxdet.program import Stack
 from solvers.program import Pattern, ScaledPattern
 from stepsize_opt.certificate import log_det_conjugate
-from stepsize_opt.distributed_conditions import ClientGroup, Conditions
+from stepsize_opt.distributed_conditions import ClientGroup, Conditions, embedded
 from stepsize_opt.smoothness import power_of_two_scaling
-from stepsize_opt.verified import UNIT, Enclosed, gamma, inner_from_above, log_det_from_below
+from stepsize_opt.verified import UNIT, Enclosed, gamma, inner_from_above, log_det_from_below, proved_cholesky
 
 # Products, quotients and a square root of a few positive numbers: far fewer than 32 roundings.
 _UP = 1.0 + 32.0 * UNIT
@@ -135,11 +135,16 @@ def _gram(L: Stack, U: Stack, L_error: Matrix | None = None) -> tuple[Enclosed, 
 
 
 def upper_bound(
-    conditions: Conditions, multipliers: Multipliers, reference: Matrix | None, linear: bool
+    conditions: Conditions,
+    multipliers: Multipliers,
+    reference: Matrix | None,
+    linear: bool,
+    rows: Indices | None = None,
 ) -> Bound | None:
     """The bound that the multipliers prove; None when they prove nothing.
 
-    ``reference`` is D̂ for the quadratic form; ``linear`` says that Vᵢ = 𝒞ᵢ(A) and D is full.
+    ``reference`` is D̂ for the quadratic form; ``linear`` says that Vᵢ = 𝒞ᵢ(A) and D is full.  ``rows`` asks for the quadratic
+    form in these rows and columns of D alone.
     """
     d = conditions.d
     Q, Q_error = np.zeros((d, d)), np.zeros((d, d))
@@ -151,7 +156,12 @@ def upper_bound(
             R = group.map.enclose_adjoint(Y)
             Q, Q_error = Q + R.value, Q_error + R.error + UNIT * np.abs(Q + R.value)
         elif reference is not None:
-            part, error, moved = _tangent(conditions, group, Y, reference)
+            factors = _factors(conditions, group, Y)
+            if rows is not None:
+                factors = [_below_on(rows, M) for M in factors]
+            if any(M is None for M in factors):
+                return None
+            part, error, moved = _tangent(*factors, reference)  # type: ignore[arg-type]
             Q, Q_error = Q + part, Q_error + error + UNIT * np.abs(Q + part)
             rest += moved
     homogeneous = multipliers.descent is None
@@ -187,16 +197,41 @@ def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
     return None if scaled is None else scaled + shift + 4.0 * UNIT * (abs(scaled) + abs(shift))
 
 
-def _tangent(conditions: Conditions, group: ClientGroup, Y: Enclosed, D: Matrix) -> tuple[Matrix, Matrix, float]:
-    """R D̂ B + B D̂ R with its error, and ⟨R, D̂BD̂⟩ from above."""
-    d = conditions.d
+def _factors(conditions: Conditions, group: ClientGroup, Y: Enclosed) -> list[Enclosed | None]:
+    """R and B of ⟨Y, V(D)⟩ = ⟨R, D B D⟩."""
     if conditions.sketch_last:
-        R = group.map.enclose_adjoint(Y)
-        B = conditions.L
-    else:
-        R = Y
-        B = conditions.centred_L(group)
-    rounding = gamma(2 * d + 2)
+        return [group.map.enclose_adjoint(Y), conditions.L]
+    return [Y, conditions.centred_L(group)]
+
+
+def _below_on(rows: Indices, M: Enclosed) -> Enclosed | None:
+    """A matrix below M ⪰ 0 that is zero outside the given rows and columns: M/M_FF in them, a little lowered until proved.
+
+    Where D_R is small and D_F is not, the exact minimum over D_FR is worth more than a tangent, whose part outside R is a
+    difference of large numbers.
+    """
+    d = len(M.value)
+    rest = np.setdiff1d(np.flatnonzero(np.diagonal(M.value)), rows)
+    inside = np.ix_(rows, rows)
+    if rest.size == 0:
+        return Enclosed(embedded(M.value[inside], rows, d), embedded(M.error[inside], rows, d))
+    cross = M.value[np.ix_(rest, rows)]
+    schur = M.value[inside] - cross.T @ np.linalg.pinv(M.value[np.ix_(rest, rest)]) @ cross
+    kept = np.union1d(rows, rest)
+    part = np.ix_(kept, kept)
+    lowered = 16.0 * d * UNIT
+    while lowered < 1e-7:
+        lower = embedded(0.5 * (schur + schur.T) - lowered * np.diag(np.diagonal(M.value)[rows]), rows, d)
+        value = M.value - lower
+        if proved_cholesky(Enclosed(value[part], (M.error + UNIT * np.abs(value))[part]).symmetric()) is not None:
+            return Enclosed(lower, np.zeros_like(lower))
+        lowered *= 8.0
+    return None
+
+
+def _tangent(R: Enclosed, B: Enclosed, D: Matrix) -> tuple[Matrix, Matrix, float]:
+    """R D̂ B + B D̂ R with its error, and ⟨R, D̂BD̂⟩ from above."""
+    rounding = gamma(2 * len(D) + 2)
     absR, absD, absB = np.abs(R.value) + R.error, np.abs(D), np.abs(B.value) + B.error
     DB = D @ B.value
     half = R.value @ DB

@@ -169,9 +169,11 @@ class Translation:
         descent = (self.inverses[-1] @ _roots(outcome.duals[-1]))[0] if with_descent else None
         return Multipliers(tuple(clients), descent)
 
-    def bound(self, multipliers: Multipliers, reference: Matrix) -> Bound | None:
-        """What the multipliers prove with the reference D̂."""
-        return upper_bound(self.conditions, multipliers, reference, self.linear)
+    def bounds(self, multipliers: Multipliers, reference: Matrix, rows: Indices | None = None) -> list[Bound]:
+        """What the multipliers prove with the reference D̂, and in the given rows of D alone."""
+        forms = [None] if rows is None or self.linear else [None, rows]
+        found = [upper_bound(self.conditions, multipliers, reference, self.linear, form) for form in forms]
+        return [bound for bound in found if bound is not None]
 
 
 def _roots(Z: Stack) -> Stack:

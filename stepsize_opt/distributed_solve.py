@@ -174,7 +174,7 @@ class Search:
             return found
         self._note("the scale separates for the coordinates that λ_D sees")
         clients = tuple(U / s for U in multipliers.clients)
-        self._add_bound(Multipliers(clients, multipliers.descent), smaller.W)
+        self.bounds += self.translation.bounds(Multipliers(clients, multipliers.descent), smaller.W, rows)
         return smaller
 
     def _closed_form(self, program: MaxDetProgram) -> MaxDetOutcome | None:
@@ -250,13 +250,8 @@ class Search:
         if D is None:
             return
         begin = time.perf_counter()
-        self._add_bound(self.translation.multipliers(outcome, program, scale), D)
+        self.bounds += self.translation.bounds(self.translation.multipliers(outcome, program, scale), D)
         outcome.stats.extra_stats["certificate_time"] = time.perf_counter() - begin
-
-    def _add_bound(self, multipliers: Multipliers, reference: Matrix) -> None:
-        bound = self.translation.bound(multipliers, reference)
-        if bound is not None:
-            self.bounds.append(bound)
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
