@@ -148,9 +148,11 @@ class Translation:
         if not self.is_squared(program):
             return X
         K = cholesky(self._middle, lower=True)
-        w, V = eigh(K.T @ X @ K)
+        # KᵀXK = GGᵀ: the singular values of G are the roots wanted, and small ones keep twice as many digits as the
+        # eigenvalues of GGᵀ.
+        V, roots, _ = np.linalg.svd(K.T @ cholesky(X, lower=True))
         half = solve_triangular(K.T, V, lower=False)
-        return np.asarray((half * np.sqrt(np.maximum(w, 0.0))) @ half.T)
+        return np.asarray((half * roots) @ half.T)
 
     def multipliers(self, outcome: MaxDetOutcome, program: MaxDetProgram, scale: float) -> Multipliers:
         """The multipliers of the outcome; ``scale`` is the c or κ that divided the factors.
