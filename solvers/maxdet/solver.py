@@ -28,6 +28,8 @@ from solvers.program import BlockPattern
 
 # A warm start adds this share of the multipliers on the central path to the given ones.
 _CENTRED = 0.3
+# Where the iteration gets stuck it starts again from its best X, at these fractions of the way to the boundary.
+_RESTARTS = (0.9, 0.99)
 # The rows of X that all constraints bound start at up to so many powers of ten below the others.
 _POWERS = 14
 
@@ -111,6 +113,12 @@ def _solve(program: MaxDetProgram, settings: Settings, options: MaxDetOptions, b
             return MaxDetOutcome(Status.SOLVER_ERROR, None, (), stats, "no strictly feasible start was found")
         best = _Best(start, start.log_det, model.upper_bound(start))
         status = _iterate(model, start, best, settings, options, begin)
+        for fraction in _RESTARTS:
+            # Steps that go in circles leave a good X with poor multipliers.
+            again = _start(model, fraction, [best.point.X]) if status is Status.INACCURATE else None
+            if again is not None:
+                best.stalled = 0
+                status = _iterate(model, again, best, settings, options, begin)
     stats = SolverStats(
         "native",
         solve_time=time.perf_counter() - begin,
