@@ -269,14 +269,14 @@ class Conditions:
             best = max(best, Scaled(max(top, 0.0), 2 * e + self.client_exponent), key=lambda s: s.log)
         return best
 
-    def doubt(self, D: Matrix) -> float:
+    def doubt(self, D: Matrix) -> Scaled:
         """What rounding may add to λ_D: the largest sum of the error bounds in a row of Hᵀ V(D) H."""
-        top = 0.0
+        worst = Scaled(0.0, 0)
         for group in self.groups:
             M, e = self.variance(group, D)
             sizes = self._images(group, M)[1].sum(axis=2)
-            top = max(top, Scaled(float(sizes.max()), 2 * e + self.client_exponent).value)
-        return top
+            worst = max(worst, Scaled(float(sizes.max()), 2 * e + self.client_exponent), key=lambda s: s.log)
+        return worst
 
     def _images(self, group: ClientGroup, M: Enclosed) -> tuple[Stack, Stack]:
         """Hᵀ M H for every client and bounds on the errors."""

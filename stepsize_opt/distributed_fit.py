@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -90,7 +90,7 @@ def _proved(conditions: Conditions, W: Matrix, scale: float, retreat: float) -> 
         return Fitted(D, 0.0, log_tau)
     estimate = conditions.estimate(D).value
     # A λ_D that vanishes, or nearly so, can only be bounded by the rounding of the products it is made of.
-    for variance in (estimate * (1.0 + retreat), (estimate + 8.0 * conditions.doubt(D)) * (1.0 + retreat)):
+    for variance in (estimate * (1.0 + retreat), (estimate + 8.0 * conditions.doubt(D).value) * (1.0 + retreat)):
         if math.isfinite(variance) and conditions.proves_variance(D, variance):
             return Fitted(D, variance, log_tau)
     return None
@@ -98,16 +98,34 @@ def _proved(conditions: Conditions, W: Matrix, scale: float, retreat: float) -> 
 
 def fit_some_K(conditions: Conditions, targets: Targets, direction: Direction) -> Fitted | None:
     """The best multiple for which (12) holds with the real number K = 12Δ⁰/(τε²): λ_D ≤ κτ and D ⪯ L⁻¹, proved."""
-    log_scale = direction.log_scale(math.inf, targets.log_kappa)
-    return fit_multiple(
-        conditions, direction, log_scale, lambda f: f.variance <= targets.variance_allowed_for_some_K(f.tau)
+    return _fit(
+        conditions,
+        direction,
+        (math.inf, targets.log_kappa),
+        lambda f: f.variance <= targets.variance_allowed_for_some_K(f.tau),
     )
 
 
 def fit_K(conditions: Conditions, targets: Targets, direction: Direction, K: int) -> Fitted | None:
     """The largest multiple with D ⪯ L⁻¹ and λ_D ≤ min{n/K, nε²τ/(4Δ^inf)}, proved; K ≥ 12Δ⁰/(τε²) is left open."""
-    log_scale = direction.log_scale(targets.log_share(K), targets.log_det_factor)
-    return fit_multiple(conditions, direction, log_scale, lambda f: f.variance <= targets.variance_allowed(K, f.tau))
+    return _fit(
+        conditions,
+        direction,
+        (targets.log_share(K), targets.log_det_factor),
+        lambda f: f.variance <= targets.variance_allowed(K, f.tau),
+    )
+
+
+def _fit(
+    conditions: Conditions, direction: Direction, bounds: tuple[float, float], holds: Callable[[Fitted], bool]
+) -> Fitted | None:
+    found = fit_multiple(conditions, direction, direction.log_scale(*bounds), holds)
+    if found is None and direction.log_variance > -math.inf:
+        # What rounding may hide in λ_D is more than a few per cent of it: make room for that.
+        doubt = math.log(16.0) + conditions.doubt(direction.W).log
+        cautious = replace(direction, log_variance=float(np.logaddexp(direction.log_variance, doubt)))
+        found = fit_multiple(conditions, direction, cautious.log_scale(*bounds), holds)
+    return found
 
 
 def fit_multiple(

@@ -30,9 +30,12 @@ from stepsize_opt.distributed_conditions import Conditions
 from stepsize_opt.distributed_fit import Direction
 from stepsize_opt.distributed_programs import Translation, homogeneous_program_is_bounded, noisy_coordinates
 
-# The c or κ that a solver gets: below the least one, D ⪯ L⁻¹ limits what λ_D sees by less than the tolerance, and above the
-# largest one λ_D decides nothing, because D ⪯ L⁻¹ bounds it by the condition number of L times the variance of a sketch.
-_LOG_LEAST = math.log(1e-12)
+# Rows of D of this size, beside entries of L near one, are limited by D ⪯ L⁻¹ by less than the tolerance; the smaller ones
+# that a small c or κ asks for come from them.  In A = DLD, exact with any small size, small ones cost digits.
+_SMALL_ROWS = 3e-9
+_SMALL_ROWS_LINEAR = 1e-5
+# Above this c or κ (in scaled coordinates) λ_D decides nothing: D ⪯ L⁻¹ bounds it by the condition number of L times the
+# variance of a sketch.
 _LOG_MOST = math.log(1e25)
 # Rows smaller by more than e to this are outside the range of floats, which the fit finds out.
 _LOG_SMALLEST = 650.0
@@ -131,20 +134,26 @@ class Search:
         pattern = self.conditions.pattern
         if isinstance(pattern, ScaledPattern) and self._one_direction():
             return self._largest_multiple(pattern.W)
-        if not math.isfinite(min(log_c, log_kappa)) or not self.conditions.groups:
-            program = self.translation.program(with_descent=True)
-            return self._read(self._run(program), program, 1.0)
-        # In scaled coordinates, and no further from one than a solver takes.
+        # In scaled coordinates, and no closer to zero than a solver takes.
         shift = -self.conditions.log_clients + (0.0 if math.isfinite(log_c) else self.conditions.log_scale)
         asked = min(log_c, log_kappa) + shift
-        scale = math.exp(min(max(asked, _LOG_LEAST), _LOG_MOST))
+        if asked > _LOG_MOST or not self.conditions.groups:
+            program = self.translation.program(with_descent=True)
+            return self._read(self._run(program), program, 1.0)
+        least = self._least(given_c=math.isfinite(log_c))
+        scale = math.exp(max(asked, least))
         limits = {"c": scale} if math.isfinite(log_c) else {"kappa": scale}
         program = self.translation.program(with_descent=True, **limits)
         outcome = self._run(program)
         found = self._read(outcome, program, scale)
-        if found is None or asked >= _LOG_LEAST:
+        if found is None or asked >= least:
             return found
         return self._shrunk(found, self.translation.multipliers(outcome, program, scale), log_c, log_kappa)
+
+    def _least(self, *, given_c: bool) -> float:
+        """The logarithm of the least c or κ for a solver: that of small rows of size r is λ_D ~ r² or λ_D/τ ~ r^(2−|R|/d)."""
+        size = math.log(_SMALL_ROWS_LINEAR if self.translation.linear else _SMALL_ROWS)
+        return 2.0 * size if given_c else (2.0 - len(noisy_coordinates(self.conditions)) / self.conditions.d) * size
 
     def _shrunk(self, found: Direction, multipliers: Multipliers, log_c: float, log_kappa: float) -> Direction | None:
         """The answer for a small c or κ from that for a larger one: only the rows R of D that λ_D sees become smaller.

@@ -68,9 +68,12 @@ def best_scale(targets: Targets, K: int, variance: float, tau: float, largest: f
         return largest, value(math.log(largest))
     high = 0.5 * math.log(targets.clients / (variance * max(1, 2 * K - 1)))
     high = min(high, math.log(largest)) if math.isfinite(largest) else high
-    low = high - 60.0
     if targets.delta_inf == 0.0:
         return math.exp(high), value(high)
+    # The two terms without (1 + a)^K are equal at the middle.  Below it and below a = 1/(2K−1), each by a factor of e in s,
+    # the first term falls faster than the second grows.
+    terms = [targets.initial_gap, targets.clients, 1.0 / K, 1.0 / variance, 1.0 / targets.delta_inf]
+    low = min(high, 0.5 * math.fsum(map(math.log, terms))) - 1.0
     u = _golden(value, low, high)
     return math.exp(u), value(u)
 
@@ -121,6 +124,8 @@ def tighten(
     (12) implies that bound with a share of ε² to spare, so the stepsize found and its K are an answer where none better
     is proved.  ``homogeneous_bound`` is an upper bound on log τ at λ_D ≤ 1 without D ⪯ L⁻¹, if there is one.
     """
+    if targets.initial_gap == 0.0:
+        return _tight(conditions, targets, fitted, 1, K, 1)  # only the term without K is left
     lower = None
     tau = 0.0 if homogeneous_bound is None else exp_up(homogeneous_bound)
     if 0.0 < tau < math.inf:
