@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -55,9 +55,12 @@ def whole_number(name: str, value: object, low: int = 1, high: int | None = None
     ``high`` is the dimension d, if there is an upper limit.
     """
     expected = f"a whole number of at least {low}" if high is None else f"a whole number from {low} to d={high}"
-    number = real_number(name, value, expected)
-    if not isfinite(number) or not number.is_integer() or number < low or (high is not None and number > high):
-        msg = f"{name} must be {expected}, got {f'{number:.0f}' if number.is_integer() else value}"
+    # An int stays one: above 2⁵³ a float would be another number.
+    exact = isinstance(value, Integral) and not isinstance(value, bool)
+    number = int(value) if exact else real_number(name, value, expected)  # type: ignore[call-overload]
+    whole = exact or (isfinite(number) and float(number).is_integer())
+    if not whole or number < low or (high is not None and number > high):
+        msg = f"{name} must be {expected}, got {int(number) if whole else value}"
         raise ValueError(msg)
     return int(number)
 

@@ -13,22 +13,38 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from solvers.maps import Matrix, connected_labels
+from solvers.maps import Matrix, Vector, connected_labels
 from solvers.outcome import SolverStats, Status
 from solvers.program import Pattern, ScaledPattern
 from solvers.registry import get_solver
 from stepsize_opt.api import ALGORITHMS
 from stepsize_opt.checks import solve_settings, whole_number
-from stepsize_opt.distributed_conditions import CentredMap, ClientGroup, Conditions, dominating_factor, exp_up
-from stepsize_opt.distributed_fit import Direction, Fitted, binding_conditions, fit_K, fit_some_K, fit_whole
+from stepsize_opt.distributed_conditions import (
+    CentredMap,
+    ClientGroup,
+    Conditions,
+    dominating_factor,
+    exp_up,
+    exponent_above,
+)
+from stepsize_opt.distributed_fit import (
+    Direction,
+    Fitted,
+    binding_conditions,
+    check_range,
+    fit_K,
+    fit_some_K,
+    fit_whole,
+)
 from stepsize_opt.distributed_programs import Translation, without_redundant_clients
 from stepsize_opt.distributed_result import DistributedCertificate, DistributedResult, TightResult
 from stepsize_opt.distributed_solve import Search
-from stepsize_opt.distributed_targets import Targets
+from stepsize_opt.distributed_targets import Targets, log_fraction
 from stepsize_opt.distributed_tight import tighten
 from stepsize_opt.reductions import commutes
 from stepsize_opt.sketches import Sketch
@@ -36,10 +52,13 @@ from stepsize_opt.smoothness import (
     SMOOTHNESS_REMEDY,
     check_positive_definite,
     dense,
-    power_of_two_scaling,
     read_matrix,
 )
 from stepsize_opt.structures import Structure, pattern_of
+from stepsize_opt.verified import UNIT, Enclosed, Pair
+
+# A diagonal entry of L in scaled coordinates: its fourth power is still a float.
+_LEAST_ENTRY = 2.0**-250
 
 __all__ = ["DistributedCertificate", "DistributedResult", "TightResult", "optimal_distributed_stepsize"]
 
@@ -113,14 +132,16 @@ def optimal_distributed_stepsize(
         msg = f"algorithm must be one of {', '.join(map(repr, ALGORITHMS))}, got {algorithm!r}"
         raise ValueError(msg)
     requested = None if iterations is None else whole_number("iterations", iterations)
-    matrices, sketches, L = _read_clients(smoothness, sketch, mean_smoothness)
+    if requested is not None:
+        check_range("iterations", log_fraction(Fraction(requested)))
+    matrices, sketches, mean = _read_clients(smoothness, sketch, mean_smoothness)
     targets = Targets(epsilon2, initial_gap, delta_inf, len(matrices))
-    pattern = pattern_of(structure, len(L))
+    pattern = pattern_of(structure, len(matrices[0]))
     if solver not in ("auto", "native"):
         get_solver(solver)  # raises for an unknown or absent solver before any work
     # det(D)^{1/d} enters K once directly and once through λ_D, so the program must be twice as exact as K.
     settings = replace(settings, tol=settings.tol / 4.0)
-    conditions, linear, notes = _reduce(matrices, sketches, L, pattern, algorithm)
+    conditions, linear, notes = _reduce(matrices, sketches, mean, pattern, algorithm)
     search = Search(conditions, Translation.of(conditions, linear), solver, settings)
     K = requested if requested is not None else (1 if targets.initial_gap == 0.0 else None)
     answer = _answer(search, targets, K, requested, tol)
@@ -135,7 +156,7 @@ def optimal_distributed_stepsize(
     )
     if tight:
         homogeneous = search.homogeneous[1] if search.homogeneous is not None else None
-        bound = None if homogeneous is None else homogeneous.at_variance(1.0)
+        bound = None if homogeneous is None else homogeneous.at_variance(0.0)
         result = replace(result, tight=tighten(conditions, targets, answer[0], result.K, bound))
     return result
 
@@ -163,31 +184,33 @@ def _answer(search: Search, targets: Targets, K: int | None, requested: int | No
 
 
 def _given(search: Search, targets: Targets, K: int) -> tuple[Fitted, DistributedCertificate]:
-    c, factor = targets.clients / K, targets.det_factor
-    direction = _needed(search.best_direction(c, factor), search)
+    log_c, log_factor = targets.log_share(K), targets.log_det_factor
+    direction = _needed(search.best_direction(log_c, log_factor), search)
     fitted = fit_K(search.conditions, targets, direction, K)
     if fitted is None:
         msg = f"the answer of {_names(search)} could not be repaired to a feasible stepsize"
         raise RuntimeError(msg)
-    # The bound must hold for the exact n/K and nε²/(4Δ^inf), which c and the factor are roundings of.
-    upper = search.upper_bound(c * (1.0 + 1e-15), factor * (1.0 + 1e-15))
+    upper = search.upper_bound(_rounded_up(log_c), _rounded_up(log_factor))
     # For a given K the certificate says how much larger det(D)^{1/d} could be; it does not look for smaller K.
     return fitted, DistributedCertificate(targets.enough(K, fitted.tau), fitted.log_tau, upper, 1)
 
 
 def _smallest(search: Search, targets: Targets) -> tuple[Fitted, int, DistributedCertificate]:
-    kappa = targets.kappa
-    direction = _needed(search.best_direction(math.inf, kappa), search)
+    direction = _needed(search.best_direction(math.inf, targets.log_kappa), search)
     free = fit_some_K(search.conditions, targets, direction)
     whole = None if free is None else fit_whole(search.conditions, targets, direction, free)
     if free is None or whole is None:
         msg = f"the answer of {_names(search)} could not be repaired to a feasible stepsize"
         raise RuntimeError(msg)
-    # The bound must hold for the exact κ, of which ``kappa`` is a rounding.
-    upper = search.upper_bound(math.inf, kappa * (1.0 + 1e-15))
+    upper = search.upper_bound(math.inf, _rounded_up(targets.log_kappa))
     best = targets.least_iterations(exp_up(upper)) if math.isfinite(upper) else 1
     K, fitted = whole
     return fitted, K, DistributedCertificate(True, free.log_tau, upper, best)
+
+
+def _rounded_up(log_value: float) -> float:
+    """At least the exact logarithm that the argument is a rounding of: :func:`log_fraction` adds two logarithms."""
+    return log_value + 8.0 * UNIT * (1.0 + abs(log_value))
 
 
 def _needed(direction: Direction | None, search: Search) -> Direction:
@@ -249,8 +272,8 @@ def _result(
 
 def _read_clients(
     smoothness: Sequence[Any], sketch: Sketch | Sequence[Sketch], mean: Any
-) -> tuple[list[Matrix], list[Sketch], Matrix]:
-    """The clients' matrices, one sketch for each, and L."""
+) -> tuple[list[Matrix], list[Sketch], Matrix | None]:
+    """The clients' matrices, one sketch for each, and L if it is not their mean."""
     if isinstance(smoothness, np.ndarray) and smoothness.ndim == 2:
         msg = "smoothness must be the list of the clients' matrices; for one client pass [L]"
         raise ValueError(msg)
@@ -277,16 +300,13 @@ def _read_clients(
             low = float(np.linalg.eigvalsh(L)[0])
             msg = f"smoothness[{i}] must be positive semidefinite, but its smallest eigenvalue is {low:.3g}"
             raise ValueError(msg)
-    if mean is None:
-        L = np.mean(np.array(matrices), axis=0)
-        check_positive_definite("the mean of the clients' matrices", L, SMOOTHNESS_REMEDY)
-    else:
-        L = _dense("mean_smoothness", mean)
-        if len(L) != d:
-            msg = f"mean_smoothness is {len(L)}×{len(L)} but the clients' matrices are {d}×{d}"
+    if mean is not None:
+        mean = _dense("mean_smoothness", mean)
+        if len(mean) != d:
+            msg = f"mean_smoothness is {len(mean)}×{len(mean)} but the clients' matrices are {d}×{d}"
             raise ValueError(msg)
-        check_positive_definite("mean_smoothness", L, SMOOTHNESS_REMEDY)
-    return matrices, sketches, L
+        check_positive_definite("mean_smoothness", mean, SMOOTHNESS_REMEDY)
+    return matrices, sketches, mean
 
 
 def _dense(name: str, value: Any) -> Matrix:
@@ -294,30 +314,37 @@ def _dense(name: str, value: Any) -> Matrix:
 
 
 def _reduce(
-    matrices: list[Matrix], sketches: list[Sketch], L: Matrix, pattern: Pattern, algorithm: str
+    matrices: list[Matrix], sketches: list[Sketch], mean: Matrix | None, pattern: Pattern, algorithm: str
 ) -> tuple[Conditions, bool, list[str]]:
     """The conditions in scaled coordinates without redundant clients, whether they are linear in A, and notes."""
     notes: list[str] = []
-    by_sketch: dict[Sketch, list[Matrix]] = {}
-    for M, s in zip(matrices, sketches, strict=True):
-        by_sketch.setdefault(s, []).append(M)
-    scale = _common_scaling(L, list(by_sketch))
+    scale = _common_scaling(_diagonal(matrices, mean), sketches)
     if np.any(scale != 1.0):
         notes.append("diagonal scaling")
-    groups = []
-    for s, members in by_sketch.items():
-        centred = CentredMap(s.map)
-        if not centred.is_zero:  # an uncompressed client has no variance
-            groups.append(ClientGroup(centred, scale[:, None] * np.array(members) * scale))
+    scaled = [scale[:, None] * M * scale for M in matrices]
+    L = _enclosed_mean(scaled) if mean is None else Enclosed(scale[:, None] * mean * scale, np.zeros_like(mean))
+    _check_scaled(L.value, scaled)
+    if mean is None:
+        check_positive_definite("the mean of the clients' matrices", L.value, SMOOTHNESS_REMEDY)
+    # Where the scaling took an entry below the normal floats it lost bits, all of them below 2⁻¹⁰⁰⁰.
+    L = Enclosed(L.value, L.error + 2.0**-1000)
+    by_sketch: dict[Sketch, list[Matrix]] = {}
+    for M, s in zip(scaled, sketches, strict=True):
+        if np.any(M) and not s.untouched.all():  # no variance otherwise
+            by_sketch.setdefault(s, []).append(M)
+    exponent = max((exponent_above(M) for members in by_sketch.values() for M in members), default=0)
+    groups = [ClientGroup(CentredMap.of(s), np.ldexp(np.array(members), -exponent)) for s, members in by_sketch.items()]
     if isinstance(pattern, ScaledPattern):
-        pattern = ScaledPattern(pattern.sizes, pattern.W / scale[:, None] / scale)
+        W = np.ldexp(pattern.W, -exponent_above(pattern.W)) / scale[:, None] / scale
+        pattern = ScaledPattern(pattern.sizes, np.ldexp(W, -exponent_above(W)))
     sketch_last = algorithm == "det-CGD1"
     if sketch_last and groups and all(commutes(g.map.full, pattern) for g in groups):
         full = len(pattern.sizes) == 1 and not isinstance(pattern, ScaledPattern)
         if not full:  # a full D has the better linear form
             sketch_last = False
             notes.append("the sketches commute with D: (12) is (12′)")
-    conditions = Conditions(scale[:, None] * L * scale, tuple(groups), sketch_last, pattern, scale)
+    conditions = Conditions(L, tuple(groups), sketch_last, pattern, scale, exponent)
+    conditions = replace(conditions, groups=tuple(g for g in groups if conditions.noisy(g).size))
     conditions, equal, dominated = without_redundant_clients(conditions)
     if equal:
         notes.append(f"{equal} clients equal to others")
@@ -329,13 +356,47 @@ def _reduce(
     return conditions, linear, notes
 
 
-def _common_scaling(L: Matrix, sketches: list[Sketch]) -> Matrix:
+def _diagonal(matrices: list[Matrix], mean: Matrix | None) -> Vector:
+    """The diagonal of L to rounding; raises ValueError when an entry is zero."""
+    if mean is not None:
+        return np.diagonal(mean)
+    diagonals = np.array([np.diagonal(M) for M in matrices])
+    top = diagonals.max(axis=0)
+    if not top.all():
+        check_positive_definite("the mean of the clients' matrices", np.diag(top), SMOOTHNESS_REMEDY)
+    return np.asarray(top * np.mean(diagonals / top, axis=0))  # a sum might overflow
+
+
+def _enclosed_mean(matrices: list[Matrix]) -> Enclosed:
+    """(1/n)ΣLᵢ with a bound on its rounding: the sum in twice the working precision, then a division."""
+    n = len(matrices)
+    total = sum((Pair.exact(M) for M in matrices[1:]), Pair.exact(matrices[0])).rounded()
+    value = total.value / n
+    return Enclosed(value, (total.error / n) * (1.0 + 4.0 * UNIT) + UNIT * np.abs(value))
+
+
+def _check_scaled(L: Matrix, clients: list[Matrix]) -> None:
+    """Raise ValueError for a problem that no scaling brings into the range of floats."""
+    diagonal = np.diagonal(L)
+    if not (_LEAST_ENTRY < diagonal.min() and diagonal.max() < 1.0 / _LEAST_ENTRY):
+        msg = (
+            f"a sketch couples coordinates whose smoothness differs by a factor of {diagonal.max() / diagonal.min():.3g}, "
+            "more than float64 holds together with its square; choose other units for the coordinates"
+        )
+        raise ValueError(msg)
+    for i, M in enumerate(clients):
+        if not np.isfinite(M).all():
+            msg = f"smoothness[{i}] is too large beside mean_smoothness for float64; is mean_smoothness in other units?"
+            raise ValueError(msg)
+
+
+def _common_scaling(diagonal: Vector, sketches: list[Sketch]) -> Vector:
     """Powers of two Λ, constant on coordinates that some sketch couples, that bring the diagonal of ΛLΛ near one."""
-    d = len(L)
+    d = len(diagonal)
     coupled = np.eye(d, dtype=bool)
-    for s in sketches:
+    for s in dict.fromkeys(sketches):
         labels = s.map.groups
         coupled |= labels[:, None] == labels
     labels = connected_labels(coupled)
-    mean = np.bincount(labels, weights=np.log2(np.diagonal(L))) / np.bincount(labels)
-    return power_of_two_scaling(np.exp2(mean)[labels])
+    mean = np.bincount(labels, weights=np.log2(diagonal)) / np.bincount(labels)
+    return np.asarray(np.ldexp(1.0, np.rint(-0.5 * mean).astype(np.intc)))[labels]

@@ -32,14 +32,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.maps import Matrix
+from solvers.maps import Indices, Matrix
 from solvers.maxdet.program import Stack
+from solvers.program import Pattern, ScaledPattern
 from stepsize_opt.certificate import log_det_conjugate
-from stepsize_opt.distributed_conditions import ClientGroup, Conditions, exp_up
-from stepsize_opt.verified import UNIT, Enclosed, gamma, inner_from_above, log_det_from_below
+from stepsize_opt.distributed_conditions import ClientGroup, Conditions, embedded
+from stepsize_opt.smoothness import power_of_two_scaling
+from stepsize_opt.verified import UNIT, Enclosed, gamma, inner_from_above, log_det_from_below, proved_cholesky
 
 # Products, quotients and a square root of a few positive numbers: far fewer than 32 roundings.
 _UP = 1.0 + 32.0 * UNIT
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0.0 else -math.inf
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,8 @@ class Bound:
     """An upper bound on τ as a function of c or κ, in the user's coordinates.
 
     linear: the inequality is in τ² (variable A) rather than in τ; g, T, rest = T₀ + S: see the module's text;
-    homogeneous: the bound comes from the program without D ⪯ L⁻¹ and c = 1.
+    homogeneous: the bound comes from the program without D ⪯ L⁻¹ and c = 1; log_scale: of D; log_clients: of the Lᵢ.
+    Everything is a logarithm, so that c and κ of any size may be asked for.
     """
 
     linear: bool
@@ -57,44 +64,48 @@ class Bound:
     rest: float
     d: int
     log_scale: float
+    log_clients: float = 0.0
 
-    def _plain(self, c: float) -> float:
+    def _plain(self, log_c: float) -> float:
         """log τ at a given c, in scaled coordinates."""
-        energy = (c * self.T + self.rest) / self.d * _UP
-        if not (0.0 < energy < math.inf):
-            return math.inf
-        value = math.log(energy) + self.log_g
+        energy = float(np.logaddexp(log_c + _log(self.T), _log(self.rest)))
+        value = energy - math.log(self.d) + self.log_g
         return value / 2.0 if self.linear else value
 
-    def _finish(self, log_tau: float) -> float:
+    def _finish(self, log_tau: float, log_bound: float) -> float:
+        """In the user's coordinates, with the rounding of the few logarithms that were added; infinite if none."""
         value = log_tau + self.log_scale
-        # Logarithms of numbers between 10⁻³⁰⁰ and 10³⁰⁰ are below 700; a few of them were added.
-        return value + 4.0 * UNIT * (abs(value) + abs(self.log_scale) + 3.0 * 700.0)
-
-    def at_variance(self, c: float) -> float:
-        """An upper bound on log τ when λ_D ≤ c."""
-        if self.homogeneous:
-            return self._finish(self._plain(1.0) + 0.5 * math.log(c)) if math.isfinite(c) else math.inf
-        if not math.isfinite(c) and self.T > 0.0:
+        if not math.isfinite(value):
             return math.inf
-        return self._finish(self._plain(c if self.T > 0.0 else 0.0))
+        terms = [value, self.log_scale, self.log_clients, self.log_g, log_bound, _log(self.T), _log(self.rest)]
+        return value + 16.0 * UNIT * (8.0 + math.fsum(abs(x) for x in terms if math.isfinite(x)))
 
-    def at_factor(self, kappa: float) -> float:
+    def at_variance(self, log_c: float) -> float:
+        """An upper bound on log τ when λ_D ≤ c."""
+        scaled = log_c - self.log_clients
+        if self.homogeneous:
+            return self._finish(self._plain(0.0) + 0.5 * scaled, log_c)
+        return self._finish(self._plain(scaled if self.T > 0.0 else -math.inf), log_c)
+
+    def at_factor(self, log_kappa: float) -> float:
         """An upper bound on log τ when λ_D ≤ κτ, κ in the user's coordinates."""
-        if not math.isfinite(kappa):
+        if not math.isfinite(log_kappa):
             return self.at_variance(math.inf)
         # τ = τ̃ e^{log_scale}, so κτ = (κ e^{log_scale}) τ̃.
-        scaled = kappa * exp_up(self.log_scale) * _UP
+        scaled = log_kappa + self.log_scale - self.log_clients
         if self.homogeneous:
-            return self._finish(2.0 * self._plain(1.0) + math.log(scaled))
-        g = exp_up(self.log_g)
-        b = g * scaled * self.T / self.d * _UP
-        a = g * self.rest / self.d * _UP
+            return self._finish(2.0 * self._plain(0.0) + scaled, log_kappa)
+        b = self.log_g + scaled + _log(self.T) - math.log(self.d)
+        a = self.log_g + _log(self.rest) - math.log(self.d)
         if self.linear:
-            tau = 0.5 * (b + math.sqrt(b * b + 4.0 * a)) * _UP
-        else:
-            tau = a / (1.0 - b) * (1.0 + 8.0 * UNIT / (1.0 - b)) * _UP if b < 1.0 else math.inf
-        return self._finish(math.log(tau)) if 0.0 < tau < math.inf else math.inf
+            # (b + √(b² + 4a))/2 = b(1 + √(1 + r))/2 with r = 4a/b², and at most b + √a, which is as good for a large r.
+            ratio = math.log(4.0) + a - 2.0 * b if b > -math.inf else math.inf
+            if ratio < 60.0:
+                return self._finish(b + math.log(0.5 + 0.5 * math.sqrt(1.0 + math.exp(ratio))), log_kappa)
+            return self._finish(float(np.logaddexp(b, 0.5 * a)), log_kappa)
+        # a/(1 − b), where the rounding of the exponent of b counts 1/(1 − b) times.
+        share = math.exp(min(b, 1.0)) * (1.0 + 32.0 * UNIT * (8.0 + abs(b) + abs(self.log_g) + abs(scaled)))
+        return self._finish(a - math.log1p(-share), log_kappa) if share < 1.0 else math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,12 +116,13 @@ class Multipliers:
     descent: Matrix | None
 
 
-def _gram(L: Stack, U: Stack) -> tuple[Enclosed, float]:
-    """Σ Lᵢ Uᵢ Uᵢᵀ Lᵢ as an enclosure, and Σ tr(Uᵢᵀ Lᵢ Uᵢ) from above."""
+def _gram(L: Stack, U: Stack, L_error: Matrix | None = None) -> tuple[Enclosed, float]:
+    """Σ Lᵢ Uᵢ Uᵢᵀ Lᵢ as an enclosure, and Σ tr(Uᵢᵀ Lᵢ Uᵢ) from above; the Lᵢ are known up to the entrywise error."""
     m, d, r = U.shape
     absL, absU = np.abs(L), np.abs(U)
     T = L @ U
-    T_error = gamma(d) * (absL @ absU) * (1.0 + gamma(d))
+    around = gamma(d) * absL if L_error is None else gamma(d) * absL + L_error
+    T_error = (around @ absU) * (1.0 + gamma(d))
     energy = float(np.sum(U * T))
     slack = float(np.sum(absU * (T_error + gamma(m * d * r) * np.abs(T)))) * (1.0 + gamma(m * d * r))
     columns = T.transpose(0, 2, 1).reshape(-1, d)
@@ -123,11 +135,16 @@ def _gram(L: Stack, U: Stack) -> tuple[Enclosed, float]:
 
 
 def upper_bound(
-    conditions: Conditions, multipliers: Multipliers, reference: Matrix | None, linear: bool
+    conditions: Conditions,
+    multipliers: Multipliers,
+    reference: Matrix | None,
+    linear: bool,
+    rows: Indices | None = None,
 ) -> Bound | None:
     """The bound that the multipliers prove; None when they prove nothing.
 
-    ``reference`` is D̂ for the quadratic form; ``linear`` says that Vᵢ = 𝒞ᵢ(A) and D is full.
+    ``reference`` is D̂ for the quadratic form; ``linear`` says that Vᵢ = 𝒞ᵢ(A) and D is full.  ``rows`` asks for the quadratic
+    form in these rows and columns of D alone.
     """
     d = conditions.d
     Q, Q_error = np.zeros((d, d)), np.zeros((d, d))
@@ -139,38 +156,82 @@ def upper_bound(
             R = group.map.enclose_adjoint(Y)
             Q, Q_error = Q + R.value, Q_error + R.error + UNIT * np.abs(Q + R.value)
         elif reference is not None:
-            part, error, moved = _tangent(conditions, group, Y, reference)
+            factors = _factors(conditions, group, Y)
+            if rows is not None:
+                factors = [_below_on(rows, M) for M in factors]
+            if any(M is None for M in factors):
+                return None
+            part, error, moved = _tangent(*factors, reference)  # type: ignore[arg-type]
             Q, Q_error = Q + part, Q_error + error + UNIT * np.abs(Q + part)
             rest += moved
     homogeneous = multipliers.descent is None
     if multipliers.descent is not None:
-        Y, energy = _gram(conditions.L[None], multipliers.descent[None])
+        Y, energy = _gram(conditions.L.value[None], multipliers.descent[None], conditions.L.error)
         Q, Q_error = Q + Y.value, Q_error + Y.error + UNIT * np.abs(Q + Y.value)
         rest += energy
-    conjugate = log_det_conjugate(conditions.pattern, Enclosed(Q, Q_error).symmetric())
+    conjugate = _conjugate(conditions.pattern, Enclosed(Q, Q_error).symmetric())
     if conjugate is None or not math.isfinite(conjugate + T + rest):
         return None
     log_g = conjugate
     if linear:
-        below = log_det_from_below(Enclosed(conditions.L, np.zeros_like(conditions.L)))
+        below = log_det_from_below(conditions.L)
         if below is None:
             return None
         log_g = conjugate - below
         log_g += 4.0 * UNIT * (abs(conjugate) + abs(below))
     log_g = log_g / d + 4.0 * UNIT * abs(log_g / d)
-    return Bound(linear, homogeneous, log_g, T * _UP, rest * _UP, d, conditions.log_scale)
+    return Bound(linear, homogeneous, log_g, T * _UP, rest * _UP, d, conditions.log_scale, conditions.log_clients)
 
 
-def _tangent(conditions: Conditions, group: ClientGroup, Y: Enclosed, D: Matrix) -> tuple[Matrix, Matrix, float]:
-    """R D̂ B + B D̂ R with its error, and ⟨R, D̂BD̂⟩ from above."""
-    d = conditions.d
+def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
+    """:func:`log_det_conjugate`, with Q scaled by powers of two to a diagonal near one where the pattern allows it.
+
+    Coordinates that are never compressed leave Q with a diagonal of many orders of magnitude.
+    """
+    diagonal = np.diagonal(Q.value)
+    if isinstance(pattern, ScaledPattern) or not np.all((diagonal > 0.0) & np.isfinite(diagonal)):
+        return log_det_conjugate(pattern, Q)
+    s = power_of_two_scaling(diagonal)
+    scaled = log_det_conjugate(pattern, Enclosed(s[:, None] * Q.value * s, s[:, None] * Q.error * s))
+    shift = 2.0 * math.log(2.0) * float(np.sum(np.frexp(s)[1] - 1))
+    return None if scaled is None else scaled + shift + 4.0 * UNIT * (abs(scaled) + abs(shift))
+
+
+def _factors(conditions: Conditions, group: ClientGroup, Y: Enclosed) -> list[Enclosed | None]:
+    """R and B of ⟨Y, V(D)⟩ = ⟨R, D B D⟩."""
     if conditions.sketch_last:
-        R = group.map.enclose_adjoint(Y)
-        B = Enclosed(conditions.L, np.zeros((d, d)))
-    else:
-        R = Y
-        B = conditions.centred_L(group)
-    rounding = gamma(2 * d + 2)
+        return [group.map.enclose_adjoint(Y), conditions.L]
+    return [Y, conditions.centred_L(group)]
+
+
+def _below_on(rows: Indices, M: Enclosed) -> Enclosed | None:
+    """A matrix below M ⪰ 0 that is zero outside the given rows and columns: M/M_FF in them, a little lowered until proved.
+
+    Where D_R is small and D_F is not, the exact minimum over D_FR is worth more than a tangent, whose part outside R is a
+    difference of large numbers.
+    """
+    d = len(M.value)
+    rest = np.setdiff1d(np.flatnonzero(np.diagonal(M.value)), rows)
+    inside = np.ix_(rows, rows)
+    if rest.size == 0:
+        return Enclosed(embedded(M.value[inside], rows, d), embedded(M.error[inside], rows, d))
+    cross = M.value[np.ix_(rest, rows)]
+    schur = M.value[inside] - cross.T @ np.linalg.pinv(M.value[np.ix_(rest, rest)]) @ cross
+    kept = np.union1d(rows, rest)
+    part = np.ix_(kept, kept)
+    lowered = 16.0 * d * UNIT
+    while lowered < 1e-7:
+        lower = embedded(0.5 * (schur + schur.T) - lowered * np.diag(np.diagonal(M.value)[rows]), rows, d)
+        value = M.value - lower
+        if proved_cholesky(Enclosed(value[part], (M.error + UNIT * np.abs(value))[part]).symmetric()) is not None:
+            return Enclosed(lower, np.zeros_like(lower))
+        lowered *= 8.0
+    return None
+
+
+def _tangent(R: Enclosed, B: Enclosed, D: Matrix) -> tuple[Matrix, Matrix, float]:
+    """R D̂ B + B D̂ R with its error, and ⟨R, D̂BD̂⟩ from above."""
+    rounding = gamma(2 * len(D) + 2)
     absR, absD, absB = np.abs(R.value) + R.error, np.abs(D), np.abs(B.value) + B.error
     DB = D @ B.value
     half = R.value @ DB

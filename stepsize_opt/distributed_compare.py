@@ -10,8 +10,10 @@ which are the conditions (12) for L·I, L_max·I and D = γI.  *DCGD-mat* is D =
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ import numpy as np
 from solvers.maps import Matrix
 from stepsize_opt.distributed import optimal_distributed_stepsize
 from stepsize_opt.distributed_result import DistributedResult
-from stepsize_opt.distributed_targets import Targets
+from stepsize_opt.distributed_targets import Targets, log_fraction, nearest_float
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import dense, read_matrix
 
@@ -43,12 +45,16 @@ def dcgd_stepsize(
     is then the largest that all conditions allow for it.
     """
     targets = Targets(epsilon2, initial_gap, delta_inf, clients)
-    noise = L * L_max * omega
-    gamma = 1.0 / L if noise == 0.0 else min(1.0 / L, targets.kappa / noise)
-    K = targets.least_iterations(gamma)
-    if noise > 0.0:
-        gamma = min(1.0 / L, (clients / (K * noise)) ** 0.5, targets.det_factor / noise)
-    return ScalarStepsize(gamma, K)
+    noise = Fraction(L) * Fraction(L_max) * Fraction(omega)
+    descent = 1 / Fraction(L)
+    kappa, factor = targets.kappa, targets.det_factor
+    K = targets.least_iterations(min(descent, kappa / noise) if noise and kappa is not None else descent)
+    limits = [nearest_float(descent)]
+    if noise:
+        limits.append(math.exp(0.5 * log_fraction(clients / (K * noise))))
+        if factor is not None:
+            limits.append(nearest_float(factor / noise))
+    return ScalarStepsize(min(limits), K)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +145,13 @@ def compare_distributed(
         ("D-det-CGD2", "det-CGD2", "full"),
     ):
         result = optimal_distributed_stepsize(
-            matrices, sketches, mean_smoothness=L, algorithm=algorithm, structure=structure, **numbers, **options
+            matrices,
+            sketches,
+            mean_smoothness=mean_smoothness,
+            algorithm=algorithm,
+            structure=structure,
+            **numbers,
+            **options,
         )
         rows.append(DistributedRow(method, structure, result.K, result.communication, result))
     return DistributedComparison(tuple(rows))

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
 
-from solvers.maps import DiagonalPlusScaled, Matrix
+from solvers.maps import DiagonalPlusScaled, Indices, Matrix, block_slices
 from solvers.maxdet.program import Family, MaxDetOutcome, MaxDetProgram, Stack
-from solvers.program import BlockPattern
+from solvers.program import BlockPattern, ScaledPattern
 from stepsize_opt.distributed_certificate import Bound, Multipliers, upper_bound
 from stepsize_opt.distributed_conditions import ClientGroup, Conditions
 from stepsize_opt.verified import UNIT, Enclosed, proved_cholesky
@@ -40,8 +40,7 @@ def without_redundant_clients(conditions: Conditions) -> tuple[Conditions, int, 
     for group in conditions.groups:
         distinct = list({L.tobytes(): L for L in group.matrices}.values())
         equal += len(group.matrices) - len(distinct)
-        if len(distinct) > 1:  # a zero matrix is dominated by every other
-            distinct = [L for L in distinct if np.any(L)]
+        distinct = [L for L in distinct if np.any(L)]  # a zero matrix has no variance
         distinct.sort(key=lambda L: float(np.trace(L)), reverse=True)
         kept: list[Matrix] = []
         for L in distinct:
@@ -49,7 +48,8 @@ def without_redundant_clients(conditions: Conditions) -> tuple[Conditions, int, 
                 dominated += 1
             else:
                 kept.append(L)
-        groups.append(ClientGroup(group.map, np.array(kept)))
+        if kept:
+            groups.append(ClientGroup(group.map, np.array(kept)))
     return replace(conditions, groups=tuple(groups)), equal, dominated
 
 
@@ -94,14 +94,14 @@ class Translation:
     def of(conditions: Conditions, linear: bool) -> Translation:
         """Factor all matrices once."""
         factors, inverses = [], []
-        for matrices in [*(group.matrices for group in conditions.groups), conditions.L[None]]:
+        for matrices in [*(group.matrices for group in conditions.groups), conditions.L.value[None]]:
             pairs = [_factor(L) for L in matrices]
             factors.append(_padded([pair[0] for pair in pairs]))
             inverses.append(_padded([pair[1] for pair in pairs]))
         return Translation(conditions, linear, tuple(factors), tuple(inverses))
 
     def program(self, *, with_descent: bool, c: float | None = None, kappa: float | None = None) -> MaxDetProgram:
-        """maximise log det D subject to λ_D ≤ c or λ_D ≤ κτ (κ in scaled coordinates), and D ⪯ L⁻¹ if asked for."""
+        """maximise log det D subject to λ_D ≤ c or λ_D ≤ κτ (both in scaled coordinates), and D ⪯ L⁻¹ if asked for."""
         d = self.conditions.d
         squared = self.linear or (self._has_common_variance and not with_descent)
         bound = c if c is not None else kappa
@@ -110,7 +110,7 @@ class Translation:
             for group, H in zip(self.conditions.groups, self.factors[:-1], strict=True):
                 Q, B = group.map.centred, None
                 if not self.linear:
-                    B = self.conditions.L
+                    B = self.conditions.L.value
                     if not self.conditions.sketch_last:
                         Q = DiagonalPlusScaled.identity(d)
                         B = None if squared else self.conditions.centred_L(group).value
@@ -137,7 +137,7 @@ class Translation:
     @property
     def _middle(self) -> Matrix:
         """The S of a variable DSD: L, or 𝒞(L)."""
-        return self.conditions.L if self.linear else self.conditions.centred_L(self.conditions.groups[0]).value
+        return self.conditions.L.value if self.linear else self.conditions.centred_L(self.conditions.groups[0]).value
 
     def is_squared(self, program: MaxDetProgram) -> bool:
         """Whether the variable of a program made here is DSD: its determinant is that of D squared, up to a factor."""
@@ -148,12 +148,14 @@ class Translation:
         if not self.is_squared(program):
             return X
         K = cholesky(self._middle, lower=True)
-        w, V = eigh(K.T @ X @ K)
+        # KᵀXK = GGᵀ: the singular values of G are the roots wanted, and small ones keep twice as many digits as the
+        # eigenvalues of GGᵀ.
+        V, roots, _ = np.linalg.svd(K.T @ cholesky(X, lower=True))
         half = solve_triangular(K.T, V, lower=False)
-        return np.asarray((half * np.sqrt(np.maximum(w, 0.0))) @ half.T)
+        return np.asarray((half * roots) @ half.T)
 
-    def bound(self, outcome: MaxDetOutcome, program: MaxDetProgram, reference: Matrix, scale: float) -> Bound | None:
-        """The proved bound of the outcome's multipliers; ``scale`` is the c or κ that divided the factors.
+    def multipliers(self, outcome: MaxDetOutcome, program: MaxDetProgram, scale: float) -> Multipliers:
+        """The multipliers of the outcome; ``scale`` is the c or κ that divided the factors.
 
         The multiplier of Hᵀ𝒬(φ(X))H ⪯ scale·I is Z/scale, and H Z Hᵀ = L U Uᵀ L for U = L⁺ H Z^½, that is the inverse
         factor times Z^½.
@@ -167,13 +169,35 @@ class Translation:
             else:
                 clients.append(np.zeros((len(inverse), self.conditions.d, 1)))
         descent = (self.inverses[-1] @ _roots(outcome.duals[-1]))[0] if with_descent else None
-        return upper_bound(self.conditions, Multipliers(tuple(clients), descent), reference, self.linear)
+        return Multipliers(tuple(clients), descent)
+
+    def bounds(self, multipliers: Multipliers, reference: Matrix, rows: Indices | None = None) -> list[Bound]:
+        """What the multipliers prove with the reference D̂, and in the given rows of D alone."""
+        forms = [None] if rows is None or self.linear else [None, rows]
+        found = [upper_bound(self.conditions, multipliers, reference, self.linear, form) for form in forms]
+        return [bound for bound in found if bound is not None]
 
 
 def _roots(Z: Stack) -> Stack:
     """A square root R with R Rᵀ = Z of the positive part of each Z."""
     w, V = np.linalg.eigh(Z)
     return np.asarray(V * np.sqrt(np.maximum(w, 0.0))[:, None, :])
+
+
+def noisy_coordinates(conditions: Conditions) -> Indices:
+    """The coordinates of which the rows of D decide λ_D: for sR in their place, λ_D has the factor s².
+
+    For (12′) D enters as D_R· 𝒞(L) D_·R, where R are the rows that clients have or, the other way round, the columns that
+    sketches touch; the smaller set serves.  A pattern γᵢWᵢ moves whole blocks only.
+    """
+    sets = [[conditions.noisy(group) for group in conditions.groups]]
+    if not conditions.sketch_last:
+        sets.append([group.map.touched for group in conditions.groups])
+    rows = min((np.unique(np.concatenate(parts)) for parts in sets), key=len)
+    if isinstance(conditions.pattern, ScaledPattern):
+        blocks = [s for s in block_slices(conditions.pattern.sizes) if np.any((rows >= s.start) & (rows < s.stop))]
+        rows = np.concatenate([np.arange(s.start, s.stop) for s in blocks])
+    return rows
 
 
 def homogeneous_program_is_bounded(conditions: Conditions) -> bool:

@@ -25,10 +25,20 @@ from solvers.maxdet import MaxDetOutcome, MaxDetProgram, solve_maxdet, solve_wit
 from solvers.outcome import SolverStats, Status
 from solvers.program import BlockPattern, ScaledPattern
 from solvers.registry import get_solver
-from stepsize_opt.distributed_certificate import Bound
-from stepsize_opt.distributed_conditions import Conditions, exp_up
+from stepsize_opt.distributed_certificate import Bound, Multipliers
+from stepsize_opt.distributed_conditions import Conditions
 from stepsize_opt.distributed_fit import Direction
-from stepsize_opt.distributed_programs import Translation, homogeneous_program_is_bounded
+from stepsize_opt.distributed_programs import Translation, homogeneous_program_is_bounded, noisy_coordinates
+
+# Rows of D of this size, beside entries of L near one, are limited by D ⪯ L⁻¹ by less than the tolerance; the smaller ones
+# that a small c or κ asks for come from them.  In A = DLD, exact with any small size, small ones cost digits.
+_SMALL_ROWS = 3e-9
+_SMALL_ROWS_LINEAR = 1e-5
+# Above this c or κ (in scaled coordinates) λ_D decides nothing: D ⪯ L⁻¹ bounds it by the condition number of L times the
+# variance of a sketch.
+_LOG_MOST = math.log(1e25)
+# Rows smaller by more than e to this are outside the range of floats, which the fit finds out.
+_LOG_SMALLEST = 650.0
 
 
 @dataclass
@@ -46,41 +56,38 @@ class Search:
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
-    def upper_bound(self, c: float, kappa: float) -> float:
+    def upper_bound(self, log_c: float, log_kappa: float) -> float:
         """The best proved bound on log τ when λ_D ≤ min{c, κτ}."""
-        return min((min(b.at_variance(c), b.at_factor(kappa)) for b in self.bounds), default=math.inf)
+        return min((min(b.at_variance(log_c), b.at_factor(log_kappa)) for b in self.bounds), default=math.inf)
 
-    def best_direction(self, c: float, kappa: float) -> Direction | None:
+    def best_direction(self, log_c: float, log_kappa: float) -> Direction | None:
         """The direction whose best multiple is optimal, up to the gap, under λ_D ≤ min{c, κτ} and D ⪯ L⁻¹."""
         candidates = []
-        plain = self._descent_only(c, kappa)
+        plain = self._descent_only(log_c, log_kappa)
         if plain is not None:
             return plain
         separate = self._homogeneous()
         if separate is not None:
-            scale = separate.scale(c, kappa)
-            candidates.append((separate.log_tau + math.log(scale), separate))
-            if scale < separate.descent_scale:
+            log_scale = separate.log_scale(log_c, log_kappa)
+            candidates.append((separate.log_tau + log_scale, separate))
+            if log_scale < separate.log_descent_scale:
                 self._note("D ⪯ L⁻¹ is slack: the scale separates from the direction")
                 return separate
-        for limit, factor in ((c, None), (None, kappa)):
-            bound = limit if limit is not None else factor
-            if bound is None or not math.isfinite(bound):
+        for limits in ((log_c, math.inf), (math.inf, log_kappa)):
+            if not math.isfinite(min(limits)):
                 continue
-            found = self._joint(c=limit, kappa=factor)
+            found = self._joint(*limits)
             if found is None:
                 continue
-            scale = found.scale(c, kappa)
-            candidates.append((found.log_tau + math.log(scale), found))
-            other = kappa if factor is None else c
+            log_scale = found.log_scale(log_c, log_kappa)
+            candidates.append((found.log_tau + log_scale, found))
             # The other bound is slack (to rounding): this program alone has decided.
-            free = found.scale(limit or math.inf, factor or math.inf)
-            if not math.isfinite(other) or scale >= free * (1.0 - 1e-9):
+            if log_scale >= found.log_scale(*limits) - 1e-9:
                 break
-        if not math.isfinite(min(c, kappa)):
-            found = self._joint(c=None, kappa=None)
+        if not math.isfinite(min(log_c, log_kappa)):
+            found = self._joint(math.inf, math.inf)
             if found is not None:
-                candidates.append((found.log_tau + math.log(found.scale(c, kappa)), found))
+                candidates.append((found.log_tau + found.log_scale(log_c, log_kappa), found))
         if not candidates and Status.USER_LIMIT in self.statuses:
             # A limit of the user's is no error: a plain direction has a feasible multiple, and the gap says the rest.
             return Direction.of(self.conditions, self.conditions.pattern.plain)
@@ -88,14 +95,14 @@ class Search:
 
     # ---------------------------------------------------------------- the programs
 
-    def _descent_only(self, c: float, kappa: float) -> Direction | None:
+    def _descent_only(self, log_c: float, log_kappa: float) -> Direction | None:
         """D = L⁻¹ when that satisfies the bounds on λ_D: no full D is larger."""
         pattern = self.conditions.pattern
         if not (isinstance(pattern, BlockPattern) and pattern.is_full):
             return None
-        inverse: Matrix = np.asarray(np.linalg.inv(self.conditions.L), dtype=np.float64)
+        inverse: Matrix = np.asarray(np.linalg.inv(self.conditions.L.value), dtype=np.float64)
         direction = Direction.of(self.conditions, inverse)
-        if direction is None or direction.scale(c, kappa) < direction.descent_scale:
+        if direction is None or direction.log_scale(log_c, log_kappa) < direction.log_descent_scale:
             return None
         program = self.translation.program(with_descent=True)
         dual = np.eye(program.families[0].factors.shape[2])[None]
@@ -126,13 +133,62 @@ class Search:
         pattern = self.conditions.pattern
         return isinstance(pattern, ScaledPattern) and len(pattern.sizes) == 1
 
-    def _joint(self, c: float | None, kappa: float | None) -> Direction | None:
+    def _joint(self, log_c: float, log_kappa: float) -> Direction | None:
+        """The program with D ⪯ L⁻¹ and λ_D ≤ c or λ_D ≤ κτ, whichever is finite."""
         pattern = self.conditions.pattern
         if isinstance(pattern, ScaledPattern) and self._one_direction():
             return self._largest_multiple(pattern.W)
-        scaled = None if kappa is None else kappa * exp_up(self.conditions.log_scale)
-        program = self.translation.program(with_descent=True, c=c, kappa=scaled)
-        return self._read(self._run(program), program, c or scaled or 1.0)
+        # In scaled coordinates, and no closer to zero than a solver takes.
+        shift = -self.conditions.log_clients + (0.0 if math.isfinite(log_c) else self.conditions.log_scale)
+        asked = min(log_c, log_kappa) + shift
+        if asked > _LOG_MOST or not self.conditions.groups:
+            program = self.translation.program(with_descent=True)
+            return self._read(self._run(program), program, 1.0)
+        least = self._least(given_c=math.isfinite(log_c))
+        scale = math.exp(max(asked, least))
+        limits = {"c": scale} if math.isfinite(log_c) else {"kappa": scale}
+        program = self.translation.program(with_descent=True, **limits)
+        outcome = self._run(program)
+        found = self._read(outcome, program, scale)
+        if found is None or asked >= least:
+            return found
+        return self._shrunk(found, self.translation.multipliers(outcome, program, scale), log_c, log_kappa)
+
+    def _least(self, *, given_c: bool) -> float:
+        """The logarithm of the least c or κ for a solver: that of small rows of size r is λ_D ~ r² or λ_D/τ ~ r^(2−|R|/d)."""
+        size = math.log(_SMALL_ROWS_LINEAR if self.translation.linear else _SMALL_ROWS)
+        return 2.0 * size if given_c else (2.0 - len(noisy_coordinates(self.conditions)) / self.conditions.d) * size
+
+    def _shrunk(self, found: Direction, multipliers: Multipliers, log_c: float, log_kappa: float) -> Direction | None:
+        """The answer for a small c or κ from that for a larger one: only the rows R of D that λ_D sees become smaller.
+
+        With the rows F that it does not see, D = [E + G D_R Gᵀ, G D_R; D_R Gᵀ, D_R].  D_R → sD_R multiplies λ_D by s² and
+        det D by s^|R|, and D⁻¹ gains (1/s − 1)D_R⁻¹ ⪰ 0, so D ⪯ L⁻¹ stays.  Where D_R is so small that D ⪯ L⁻¹ no longer
+        limits it, E and G do not change with c, and the multipliers of λ_D grow by 1/s².
+        """
+        rows = noisy_coordinates(self.conditions)
+        share = len(rows) / self.conditions.d
+        log_s = min(
+            0.0,
+            0.5 * (log_c - found.log_variance),
+            (log_kappa + found.log_tau - found.log_variance) / (2.0 - share),
+        )
+        s = math.exp(max(log_s, -_LOG_SMALLEST))
+        others = np.setdiff1d(np.arange(self.conditions.d), rows)
+        D = found.W.copy()
+        R, F, FR = np.ix_(rows, rows), np.ix_(others, others), np.ix_(others, rows)
+        G = np.linalg.solve(D[R], D[FR].T).T
+        D[F] -= (1.0 - s) * (G @ D[FR].T)
+        D[R] *= s
+        D[FR] *= s
+        D[np.ix_(rows, others)] = D[FR].T
+        smaller = Direction.of(self.conditions, D)
+        if smaller is None:
+            return found
+        self._note("the scale separates for the coordinates that λ_D sees")
+        clients = tuple(U / s for U in multipliers.clients)
+        self.bounds += self.translation.bounds(Multipliers(clients, multipliers.descent), smaller.W, rows)
+        return smaller
 
     def _closed_form(self, program: MaxDetProgram) -> MaxDetOutcome | None:
         """(12′) with one client: D = 𝒞(L)⁻¹ # L₁⁻¹, Z = I; D = γW: γ = λ_W^{−½}, Z = vvᵀ with the top eigenvector."""
@@ -208,9 +264,7 @@ class Search:
         if D is None:
             return
         begin = time.perf_counter()
-        bound = self.translation.bound(outcome, program, D, scale)
-        if bound is not None:
-            self.bounds.append(bound)
+        self.bounds += self.translation.bounds(self.translation.multipliers(outcome, program, scale), D)
         outcome.stats.extra_stats["certificate_time"] = time.perf_counter() - begin
 
     def _note(self, text: str) -> None:

@@ -20,9 +20,23 @@ def nonnegative_number(name: str, value: float) -> float:
 
 
 def rounded_down(x: Fraction) -> float:
-    """A float of at most x, next to it."""
-    value = float(x)
-    return value if Fraction(value) <= x else math.nextafter(value, -math.inf)
+    """A float of at most x ≥ 0, next to it."""
+    value = nearest_float(x)
+    return value if not math.isinf(value) and Fraction(value) <= x else math.nextafter(value, -math.inf)
+
+
+def nearest_float(x: Fraction) -> float:
+    """x ≥ 0 as a float; infinity where float64 ends."""
+    try:
+        return float(x)
+    except OverflowError:
+        return math.inf
+
+
+def log_fraction(x: Fraction) -> float:
+    """log x for x > 0 of any size, right to a few roundings of its own size."""
+    shift = x.numerator.bit_length() - x.denominator.bit_length()
+    return math.log(x / Fraction(2) ** shift) + shift * math.log(2.0)
 
 
 @dataclass(frozen=True)
@@ -41,36 +55,48 @@ class Targets:
         object.__setattr__(self, "clients", whole_number("clients", self.clients))
 
     @property
-    def det_factor(self) -> float:
-        """nε²/(4Δ^inf), the factor of τ in the second bound on λ_D; infinite for Δ^inf = 0."""
-        return math.inf if self.delta_inf == 0.0 else self.clients * self.epsilon2 / (4.0 * self.delta_inf)
+    def det_factor(self) -> Fraction | None:
+        """nε²/(4Δ^inf), the factor of τ in the second bound on λ_D; None for Δ^inf = 0, when there is no bound."""
+        return self._share(4 * Fraction(self.delta_inf))
 
     @property
-    def kappa(self) -> float:
-        """nε² min{1/(12Δ⁰), 1/(4Δ^inf)}: with K = 12Δ⁰/(τε²), the bounds on λ_D are κτ."""
-        first = math.inf if self.initial_gap == 0.0 else self.clients * self.epsilon2 / (12.0 * self.initial_gap)
-        return min(first, self.det_factor)
+    def kappa(self) -> Fraction | None:
+        """nε² min{1/(12Δ⁰), 1/(4Δ^inf)}: with K = 12Δ⁰/(τε²), the bounds on λ_D are κτ; None when there is no bound."""
+        return self._share(max(12 * Fraction(self.initial_gap), 4 * Fraction(self.delta_inf)))
+
+    def _share(self, divisor: Fraction) -> Fraction | None:
+        return self.clients * Fraction(self.epsilon2) / divisor if divisor else None
+
+    @property
+    def log_det_factor(self) -> float:
+        """The logarithm of the factor, infinite without one: it has a float also where the factor has none."""
+        return math.inf if self.det_factor is None else log_fraction(self.det_factor)
+
+    @property
+    def log_kappa(self) -> float:
+        """log κ, infinite without a bound."""
+        return math.inf if self.kappa is None else log_fraction(self.kappa)
+
+    def log_share(self, K: int) -> float:
+        """log(n/K)."""
+        return log_fraction(Fraction(self.clients, K))
 
     def variance_allowed(self, K: int, tau: float) -> float:
         """min{n/K, nε²τ/(4Δ^inf)}, rounded down; ``tau`` must be a lower bound of det(D)^{1/d}."""
         bound = Fraction(self.clients, K)
-        if self.delta_inf > 0.0:
-            second = self.clients * Fraction(self.epsilon2) * Fraction(tau) / (4 * Fraction(self.delta_inf))
-            bound = min(bound, second)
+        if self.det_factor is not None:
+            bound = min(bound, self.det_factor * Fraction(tau))
         return rounded_down(bound)
 
     def variance_allowed_for_some_K(self, tau: float) -> float:
         """κτ, rounded down: λ_D below it satisfies (12) for the real number K = 12Δ⁰/(τε²)."""
-        largest = max(12 * Fraction(self.initial_gap), 4 * Fraction(self.delta_inf))
-        if largest == 0:
-            return math.inf
-        return rounded_down(self.clients * Fraction(self.epsilon2) * Fraction(tau) / largest)
+        return math.inf if self.kappa is None else rounded_down(self.kappa * Fraction(tau))
 
     def enough(self, K: int, tau: float) -> bool:
         """Whether K ≥ 12Δ⁰/(τε²), exactly."""
         return K * Fraction(tau) * Fraction(self.epsilon2) >= 12 * Fraction(self.initial_gap)
 
-    def least_iterations(self, tau: float) -> int:
+    def least_iterations(self, tau: float | Fraction) -> int:
         """The smallest whole K ≥ 1 with K ≥ 12Δ⁰/(τε²), exactly."""
         if not math.isfinite(tau):
             return 1
@@ -78,4 +104,5 @@ class Targets:
 
     def neighbourhood(self, variance: float, tau: float) -> float:
         """2λ_DΔ^inf/(τ n), the part of the bound of Theorem 3 that does not vanish with K."""
-        return 2.0 * variance * self.delta_inf / (tau * self.clients)
+        exact = 2 * Fraction(variance) * Fraction(self.delta_inf) / (Fraction(tau) * self.clients)
+        return nearest_float(exact)

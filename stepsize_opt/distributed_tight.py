@@ -9,7 +9,7 @@ convex in u and has one minimum.
 logarithm of the first term changes with K at the rate log(1+a) − a/(1+a) − 1/(2K) ≤ a²/2 − 1/(2K) ≤ 0, because
 (2K−1)² ≥ K; the second term falls with s.  So min_s g falls with K, and bisection finds the smallest K.
 
-*What is proved.*  For the direction W the K found is the smallest, up to one part in 10⁹.  Over all D: any D with
+*What is proved.*  For the direction W the K found is the smallest, up to one part in 10⁸.  Over all D: any D with
 λ_D = c has τ ≤ √c τ̄₁ with the bound τ̄₁ of the program without D ⪯ L⁻¹, so no D does better than the direction with
 λ = 1, τ = τ̄₁ and no s_L.  When D ⪯ L⁻¹ is slack the two agree up to the gap; otherwise the direction is a heuristic and
 the bound says how good it is.
@@ -20,41 +20,61 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-
-from stepsize_opt.distributed_conditions import Conditions
-from stepsize_opt.distributed_fit import Direction, Fitted
+from stepsize_opt.distributed_conditions import Conditions, exp_up
+from stepsize_opt.distributed_fit import Direction, Fitted, fit_multiple
 from stepsize_opt.distributed_result import TightResult
 from stepsize_opt.distributed_targets import Targets
+from stepsize_opt.verified import UNIT
 
-# exp, log1p, pow and sums of a dozen terms: relative errors far below this.
-_SLACK = 1e-13
+# Above the rounding that the bound of Theorem 3 adds to itself, and that the proofs of λ_D and τ give way by.
+_SLACK = 1e-9
 
 
 def theorem3(targets: Targets, K: int, variance: float, tau: float) -> float:
-    """2(1 + λ/n)^K Δ⁰/(τK) + 2λΔ^inf/(τn), rounded up by one part in 10¹³; infinite on overflow."""
+    """2(1 + λ/n)^K Δ⁰/(τK) + 2λΔ^inf/(τn), rounded up; infinite on overflow."""
+    return targets.epsilon2 * _excess(targets, K, variance, tau)
+
+
+def _excess(targets: Targets, K: int, variance: float, tau: float) -> float:
+    """The bound of Theorem 3 divided by ε², rounded up.  By logarithms: ε², Δ⁰, Δ^inf, λ and 1/K may all be tiny."""
+    total, common = 0.0, math.log(2.0) - math.log(tau) - math.log(targets.epsilon2)
     exponent = K * math.log1p(variance / targets.clients)
-    if exponent > 700.0:
-        return math.inf
-    first = 2.0 * math.exp(exponent) * targets.initial_gap / (tau * K)
-    return (first + targets.neighbourhood(variance, tau)) * (1.0 + _SLACK * (1.0 + exponent))
+    for gap, *terms in (
+        (targets.initial_gap, exponent, -math.log(K)),
+        (targets.delta_inf if variance > 0.0 else 0.0, _log(variance), -math.log(targets.clients)),
+    ):
+        if gap > 0.0:
+            value = math.fsum([math.log(gap), common, *terms])
+            if value > 700.0:
+                return math.inf
+            # The logarithms round by one unit each, the exponent by its own size too.
+            sizes = math.fsum(abs(x) for x in (math.log(gap), math.log(tau), math.log(targets.epsilon2), *terms))
+            total += math.exp(value) * (1.0 + 8.0 * UNIT * (8.0 + sizes))
+    return total * (1.0 + 8.0 * UNIT)
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0.0 else 0.0
 
 
 def best_scale(targets: Targets, K: int, variance: float, tau: float, largest: float) -> tuple[float, float]:
-    """The s ≤ largest that minimises Theorem 3's bound for sW, and that bound."""
+    """The s ≤ largest that minimises Theorem 3's bound for sW, and that bound divided by ε²."""
 
     def value(u: float) -> float:
         s = math.exp(u)
-        return theorem3(targets, K, s * s * variance, s * tau)
+        return _excess(targets, K, s * s * variance, s * tau)
 
     if variance <= 0.0:
         # Without variance the bound falls with s.
         return largest, value(math.log(largest))
     high = 0.5 * math.log(targets.clients / (variance * max(1, 2 * K - 1)))
     high = min(high, math.log(largest)) if math.isfinite(largest) else high
-    low = high - 60.0
     if targets.delta_inf == 0.0:
         return math.exp(high), value(high)
+    # The two terms without (1 + a)^K are equal at the middle.  Below it and below a = 1/(2K−1), each by a factor of e in s,
+    # the first term falls faster than the second grows.
+    terms = [targets.initial_gap, targets.clients, 1.0 / K, 1.0 / variance, 1.0 / targets.delta_inf]
+    low = min(high, 0.5 * math.fsum(map(math.log, terms))) - 1.0
     u = _golden(value, low, high)
     return math.exp(u), value(u)
 
@@ -80,15 +100,15 @@ def _golden(f: Callable[[float], float], low: float, high: float) -> float:
 
 
 def smallest_K(targets: Targets, variance: float, tau: float, largest: float, goal: float, start: int) -> int | None:
-    """The smallest K with min_s g(s, K) ≤ goal, by doubling and bisection; None when even 2⁶⁰ is not enough."""
+    """The smallest K with min_s g(s, K) ≤ goal·ε², by doubling and bisection; None when 2⁶⁰ times the start is too few."""
 
     def good(K: int) -> bool:
         return best_scale(targets, K, variance, tau, largest)[1] <= goal
 
-    high = max(1, start)
+    high, most = start, start << 60
     while not good(high):
         high *= 2
-        if high > 2**60:
+        if high > most:
             return None
     low = 0
     while high - low > 1:
@@ -99,34 +119,42 @@ def smallest_K(targets: Targets, variance: float, tau: float, largest: float, go
 
 def tighten(
     conditions: Conditions, targets: Targets, fitted: Fitted, K: int, homogeneous_bound: float | None
-) -> TightResult | None:
+) -> TightResult:
     """The smallest K over the multiples of the stepsize found, proved to satisfy Theorem 3's bound.
 
-    ``homogeneous_bound`` is an upper bound on log τ at λ_D ≤ 1 without D ⪯ L⁻¹, if there is one.
+    (12) implies that bound with a share of ε² to spare, so the stepsize found and its K are an answer where none better
+    is proved.  ``homogeneous_bound`` is an upper bound on log τ at λ_D ≤ 1 without D ⪯ L⁻¹, if there is one.
     """
-    direction = Direction.of(conditions, fitted.D)
-    if direction is None:
-        return None
-    # 10⁻¹² below the boundary of D ⪯ L⁻¹, and 10⁻¹⁰ above the eigenvalue λ below, are far above their rounding errors.
-    tau, largest = math.exp(direction.log_tau), direction.descent_scale * (1.0 - 1e-12)
-    goal = targets.epsilon2
-    # The proofs below give way by 10⁻¹⁰ in λ, so the search aims a little lower.
-    found = smallest_K(targets, direction.variance, tau, largest, goal * (1.0 - 4e-10), K)
+    if targets.initial_gap == 0.0:
+        return _tight(conditions, targets, fitted, 1, K, 1)  # only the term without K is left
     lower = None
-    if homogeneous_bound is not None and math.isfinite(homogeneous_bound):
-        # A goal raised by the slack that theorem3 adds keeps this a lower bound.
-        relaxed = goal * (1.0 + 8.0 * _SLACK)
-        lower = smallest_K(targets, 1.0, math.exp(homogeneous_bound) * (1.0 + _SLACK), math.inf, relaxed, K)
+    tau = 0.0 if homogeneous_bound is None else exp_up(homogeneous_bound)
+    if 0.0 < tau < math.inf:
+        # A goal raised by the rounding that the bound contains keeps this a lower bound.
+        lower = smallest_K(targets, 1.0, tau, math.inf, 1.0 + _SLACK, K)
+    direction = Direction.of(conditions, fitted.D)
+    found = None
+    if direction is not None:
+        variance, tau, largest = fitted.variance, fitted.tau, math.exp(direction.log_descent_scale)
+        # The proofs below give way by rounding errors, so the search aims a little lower.
+        found = smallest_K(targets, variance, tau, largest, 1.0 - _SLACK, K)
     for more in range(3):
-        if found is None:
-            return None
-        s, _ = best_scale(targets, found + more, direction.variance, tau, largest)
-        D = np.asarray(s * direction.W)
-        log_tau = conditions.log_tau(D)
-        variance = conditions.estimate(D) * (1.0 + 1e-10)
-        if log_tau is None or not (conditions.proves_descent(D) and conditions.proves_variance(D, variance)):
-            continue
-        bound = theorem3(targets, found + more, variance, math.exp(log_tau))
-        if bound <= goal:
-            return TightResult(conditions.lift(D), found + more, bound, K / (found + more), lower)
-    return None
+        if direction is None or found is None or found + more >= K:
+            break
+        s, _ = best_scale(targets, found + more, variance, tau, largest)
+        tried = fit_multiple(
+            conditions,
+            direction,
+            math.log(s),
+            lambda f, k=found + more: _excess(targets, k, f.variance, f.tau) <= 1.0,  # type: ignore[misc]
+        )
+        if tried is not None:
+            return _tight(conditions, targets, tried, found + more, K, lower)
+    return _tight(conditions, targets, fitted, K, K, lower)
+
+
+def _tight(
+    conditions: Conditions, targets: Targets, fitted: Fitted, K: int, before: int, lower: int | None
+) -> TightResult:
+    bound = theorem3(targets, K, fitted.variance, fitted.tau)
+    return TightResult(conditions.lift(fitted.D), K, bound, before / K, lower)

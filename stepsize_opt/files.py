@@ -34,7 +34,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A binary file to write ``path`` with: a reader sees the old file or the whole new one, never a part of it.
 
     What is written goes to ``path`` + ".tmp" in the same folder, because only a rename within a file system is atomic;
-    it reaches the disk before the rename and is removed when the block raises (a full disk, Ctrl-C).  The name is fixed,
+    it reaches the disk before the rename and is removed when the block raises (full disk, Ctrl-C).  The name is fixed,
     so a process that is killed leaves at most this one file, which the next write to ``path`` takes over; writers of
     one path take turns.  An existing file keeps its permissions, a symbolic link keeps pointing to the file replaced.
     """

@@ -10,7 +10,7 @@ from math import prod
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from solvers.maps import Matrix, PositiveMap, Vector
 from stepsize_opt.checks import Array, generator, read_only, real_array, symmetric_part, whole_number
@@ -90,6 +90,13 @@ class Sketch(ABC):
         """
         msg = f"{self} has no finite support to list"
         raise ValueError(msg)
+
+    @property
+    def untouched(self) -> NDArray[np.bool_]:
+        """The coordinates j that are never compressed: S e_j = e_j for every outcome, shape (d,)."""
+        P = self.map.hadamard_matrix
+        # E[s_j²] = 1 = E[s_j] leaves s_j no variance.  1/p rounds to 1 for p = 1 only, so no other p is taken for it.
+        return np.zeros(self.d, dtype=bool) if P is None else np.all(P == 1.0, axis=0)
 
     @property
     def is_diagonal(self) -> bool:

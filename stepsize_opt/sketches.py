@@ -311,6 +311,10 @@ class _SupportDiagonal(DiagonalSketch):
         labels = labels.ravel()
         return hadamard(read_only(P[np.ix_(labels, labels)]), roundings)
 
+    @property
+    def untouched(self) -> NDArray[np.bool_]:
+        return np.all(self.vectors == 1.0, axis=0)  # P may round to 1
+
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
         return self.vectors[rng.choice(self.weights.size, size=size, p=self.weights)]
 
@@ -404,6 +408,10 @@ class LayerWise(Sketch):
     def _map(self) -> PositiveMap:
         return _side_by_side([layer.map for layer in self.layers])
 
+    @property
+    def untouched(self) -> NDArray[np.bool_]:
+        return np.concatenate([layer.untouched for layer in self.layers])
+
     def _sample(self, rng: np.random.Generator) -> Matrix:
         return np.asarray(block_diag(*(layer._sample(rng) for layer in self.layers)))
 
@@ -462,6 +470,10 @@ class FiniteSketch(Sketch):
 
     def _map(self) -> PositiveMap:
         return CongruenceSum(self.weights, self.matrices)
+
+    @property
+    def untouched(self) -> NDArray[np.bool_]:
+        return np.all(self.matrices == np.eye(self.d), axis=(0, 1))
 
     def _draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         return rng.choice(self.weights.size, size=size, p=self.weights)

@@ -228,8 +228,9 @@ def _next_basis(
         return None
     _, d, r = family.factors.shape
     f, U = np.linalg.eigh(F)
-    # Padding has F = 1 exactly, beyond any limit.
-    limit = _cutoff(f[f < _SLACK], _KEPT * d, _SLACK)
+    # Padding has F = 1 exactly, beyond any limit.  The least slack direction always stays: a family that does not count
+    # is still one of the program.
+    limit = max(_cutoff(f[f < _SLACK], _KEPT * d, _SLACK), math.nextafter(float(f.min()), math.inf))
     kept = basis.vectors @ U
     values, vectors = spectrum
     worst = _cutoff(values[values < near], _NEW * d, near)

@@ -28,6 +28,10 @@ from solvers.program import BlockPattern
 
 # A warm start adds this share of the multipliers on the central path to the given ones.
 _CENTRED = 0.3
+# Where the iteration gets stuck it starts again from its best X, at these fractions of the way to the boundary.
+_RESTARTS = (0.9, 0.99)
+# The rows of X that all constraints bound start at up to so many powers of ten below the others.
+_POWERS = 14
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,12 @@ def _solve(program: MaxDetProgram, settings: Settings, options: MaxDetOptions, b
             return MaxDetOutcome(Status.SOLVER_ERROR, None, (), stats, "no strictly feasible start was found")
         best = _Best(start, start.log_det, model.upper_bound(start))
         status = _iterate(model, start, best, settings, options)
+        for fraction in _RESTARTS:
+            # Steps that go in circles leave a good X with poor multipliers.
+            again = _start(model, fraction, [best.point.X]) if status is Status.INACCURATE else None
+            if again is not None:
+                best.stalled = 0
+                status = _iterate(model, again, best, settings, options)
     stats = SolverStats(
         "native",
         solve_time=time.perf_counter() - begin,
@@ -371,6 +381,8 @@ def _directions(model: Model) -> list[Matrix]:
     if not isinstance(pattern, BlockPattern):
         return [pattern.W]
     plain = np.eye(program.d)
+    if _has_free_rows(program):
+        return [_two_scales(model, pattern), plain]
     total = sum((f.weights() for f in program.families), np.zeros((program.d, program.d)))
     quadratic = [f.B for f in program.families if f.B is not None]
     K = cholesky(sym(total))
@@ -386,6 +398,56 @@ def _directions(model: Model) -> list[Matrix]:
         half = K_inverse.T @ U
         direction = (half / np.sqrt(w)) @ half.T
     return [model.program.pattern.project(sym(direction)), plain]  # type: ignore[union-attr]
+
+
+def _is_simple(family: Family) -> bool:
+    """Whether the constraint is X ⪯ M."""
+    return family.B is None and family.is_plain and not family.e
+
+
+def _rows(family: Family) -> np.ndarray:
+    """The rows of X that decide a constraint, as True; the smaller set where XBX allows two."""
+    weights = np.diagonal(family.weights()) > 0.0
+    if family.B is None or not family.is_plain:
+        return weights
+    return min((weights, np.diagonal(family.B) > 0.0), key=np.sum)
+
+
+def _has_free_rows(program: MaxDetProgram) -> bool:
+    """Whether some rows of X are decided by constraints X ⪯ M alone: they may be far larger than the others."""
+    others = [_rows(f) for f in program.families if not _is_simple(f)]
+    return 0 < len(others) < len(program.families) and not np.logical_or.reduce(others).all()
+
+
+def _two_scales(model: Model, pattern: BlockPattern) -> Matrix:
+    """The best multiple of (M⁻¹ + θN)⁻¹ over powers θ of ten, N the geometric mean B # Σ𝒬*(HHᵀ), or the sum itself."""
+    program, d = model.program, model.program.d
+    simple, N = np.zeros((d, d)), np.zeros((d, d))
+    for family in program.families:
+        weights = family.weights()
+        if _is_simple(family):
+            simple += weights
+            continue
+        rows = np.ix_(*2 * (np.flatnonzero(_rows(family) & (np.diagonal(weights) > 0.0)),))
+        N[rows] += weights[rows] if family.B is None else _geometric_mean(family.B[rows], weights[rows])
+    found: list[tuple[float, Matrix]] = []
+    for power in range(_POWERS):
+        X = np.linalg.inv(sym(simple + 10.0**power * N))
+        X = sym(X if pattern.is_full else pattern.project(X))
+        scale, basis = _largest_scale(model, X), model.basis(X)
+        if basis is not None and 0.0 < scale < math.inf:
+            found.append((basis[1] + d * math.log(scale), X))
+    return max(found, key=lambda item: item[0])[1] if found else np.eye(d)
+
+
+def _geometric_mean(A: Matrix, B: Matrix) -> Matrix:
+    """A # B up to rounding, for positive semidefinite A and B."""
+    w, U = np.linalg.eigh(sym(B))
+    root = np.sqrt(np.maximum(w, 1e-14 * w[-1]))
+    half, inverse = U * root, U / root
+    v, W = np.linalg.eigh(sym(inverse.T @ A @ inverse))
+    half = half @ W
+    return np.asarray((half * np.sqrt(np.maximum(v, 0.0))) @ half.T)
 
 
 def _largest_scale(model: Model, X: Matrix) -> float:
