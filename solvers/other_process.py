@@ -30,16 +30,13 @@ def call_within(seconds: float, function: Callable[..., T], *arguments: object) 
     with tempfile.TemporaryDirectory() as folder:
         request, answer = Path(folder, "request"), Path(folder, "answer")
         request.write_bytes(pickle.dumps((function, arguments)))
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "PYTHONSAFEPATH": "1",  # a folder of the user's that is named like a package of ours is not it
-        }
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
         try:
             code = subprocess.run(
                 [sys.executable, "-m", __name__, str(request), str(answer)],
                 timeout=max(seconds, 0.0),
                 env=environment,
+                cwd=folder,  # -m looks there first, and a folder of the user's may be named like a package of ours
                 stdin=subprocess.DEVNULL,
                 check=False,
                 # Ctrl-C is for this process, which then ends the other one.

@@ -65,7 +65,7 @@ def optimal_stepsize(
     time_limit : seconds for the whole call (reductions, building and compiling models, all solves), a finite positive
         number, or None for no limit.  The certificate of the answer comes on top, and so does the step that a solver
         is in.  Solvers reached through cvxpy run in a process of their own that is ended soon after the limit (1 s or a
-        tenth of it later); to start it takes 1 to 2 s of the limit.  Small problems do without (not for sdpa).
+        tenth of it later); to start it takes about 2 s of the limit.  Up to d = 10 they do without (but not sdpa).
     max_iters : iterations of each solve, a whole number of at least 1, or None for the solver's default.
         A limit never raises an error: the best answer so far is returned with the status ``user_limit`` and its
         certificate.  Where the solver handed over no point, D is the best multiple of a plain matrix (of W for a

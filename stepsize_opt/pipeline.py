@@ -51,7 +51,7 @@ def solver_attempts(solver: str, path: SolverPath | None, settings: Settings) ->
         raise ValueError(msg)
     attempts: list[tuple[Solver | None, Settings]] = []
     for entry in path:
-        name, extra = (entry, {}) if isinstance(entry, str) else entry
+        name, extra = entry if isinstance(entry, tuple | list) else (entry, {})
         chosen = None if name == "auto" else get_solver(name)
         attempts.append((chosen, replace(settings, extra={**settings.extra, **extra})))
     return attempts

@@ -12,10 +12,13 @@ from reference_problems import REFERENCE_OPTIMA, needs_data, random_smoothness, 
 from scipy import sparse
 from scipy.linalg import block_diag
 
+from solvers.program import BlockPattern
 from stepsize_opt import (
     BernQ,
     BlockDiagonal,
     Direction,
+    Gaussian,
+    LayerWise,
     RandK,
     StepsizeResult,
     certify,
@@ -230,6 +233,19 @@ class TestResult:
         assert result.certificate.feasible
         assert result.gap < 1e-6
         assert "try another solver" in result.message
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("condition", [1.5e5, 1e12])
+def test_directions_by_layers_at_high_condition(seed: int, condition: float) -> None:
+    matrix, sizes = random_smoothness(12, condition, seed), (3, 4, 5)
+    W = BlockPattern(sizes).project(matrix)
+    for direction in (W, np.linalg.inv(W)):
+        direction = BlockPattern(sizes).project(0.5 * (direction + direction.T))
+        for sketch in (RandK(12, 3), LayerWise([RandK(3, 1), Gaussian(4, 2), RandK(5, 2)])):
+            result = optimal_stepsize(matrix, sketch, structure=Direction(direction, sizes))
+            assert result.status == "optimal"
+            assert result.solver_stats.solver_name == "native"
 
 
 class TestSolverPath:
