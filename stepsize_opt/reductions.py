@@ -66,7 +66,8 @@ class Singletons:
         # The quotient and the products round by a few units; the rest lets the general check of the condition, whose
         # error bounds are wider, see it too.
         scaled = (1.0 - 2.0 * self.doubt - 40.0 * UNIT) / weights
-        D = self.scale * scaled * self.scale
+        with np.errstate(over="ignore"):
+            D = self.scale * scaled * self.scale
         inside &= (D >= SMALLEST_NORMAL) & np.isfinite(D)
         if not inside.all():
             raise out_of_range(int(self.indices[~inside][0]))
@@ -101,6 +102,14 @@ class Component:
         shift = e[:, None] + e + n
         X = np.ldexp(D, -shift)
         return (X if np.array_equal(np.ldexp(X, shift), D) else None), n
+
+    def dual_near_one(self, Z: Matrix) -> Matrix:
+        """A multiplier of the original constraint in the scaled coordinates, times a power of two: any is as good."""
+        e = np.frexp(self.scale)[1] - 1
+        shift = e[:, None] + e
+        used = Z != 0.0
+        top = int((np.frexp(Z)[1] + shift)[used].max()) if used.any() else 0
+        return np.asarray(np.ldexp(Z, shift - top))
 
     def lift_stepsize(self, D: Matrix) -> Matrix:
         """A stepsize of the scaled coordinates in the original ones (exact within the range of float64)."""
