@@ -304,12 +304,15 @@ def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
 
 
 def _check_coefficients(Q: PositiveMap) -> None:
-    """Refuse a map with coefficients that leave the range of proofs."""
-    largest = float(Q.diagonal_action.max())
-    if largest > LARGEST_COEFFICIENT:
+    """Refuse a map whose coefficients leave the range of proofs, or lie too far apart for a bound."""
+    action = Q.diagonal_action
+    largest = float(action.max())
+    ratio = largest / float(action.min())
+    if largest > LARGEST_COEFFICIENT or ratio > _LARGEST_RATIO:
         msg = (
-            f"the sketch has the second moment {largest:.1g} in a coordinate, but proofs in float64 take at most "
-            f"{LARGEST_COEFFICIENT:.0e}; give the coordinate a larger probability"
+            f"the sketch has second moments up to {largest:.1g}, {ratio:.1g} times the smallest, but proofs in float64 "
+            f"take at most {LARGEST_COEFFICIENT:.0e} and {_LARGEST_RATIO:.0e} times; give rare coordinates a larger "
+            "probability"
         )
         raise ValueError(msg)
 
@@ -330,6 +333,8 @@ def _check_spread(B: Matrix, Q: PositiveMap) -> None:
         raise ValueError(msg)
 
 
+# The bound on the optimum cancels numbers that are the root of this ratio times as large as the result.
+_LARGEST_RATIO = 2.0**84
 _LARGEST_SPREAD = 150.0  # binary digits; a condition number of 2⁵³ is the most that float64 resolves
 
 

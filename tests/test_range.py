@@ -87,7 +87,7 @@ def test_a_coordinate_that_is_hardly_ever_sent(p: float, structure: Structure) -
 
 
 def test_probabilities_beyond_every_proof_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"second moment 1e\+200 in a coordinate.*larger probability"):
+    with pytest.raises(ValueError, match=r"second moments up to 1e\+200, .*larger probability"):
         optimal_stepsize(L, IndependentSampling([1e-200, 0.5, 0.5]))
     # Condition (4) has a closed form that needs no such proof.
     sketch = IndependentSampling([1e-200, 0.5, 0.5])
@@ -103,7 +103,7 @@ def test_coupled_coordinates_far_apart_are_refused() -> None:
 
 def _sketch(rng: np.random.Generator, d: int) -> Sketch:
     def rare() -> float:
-        return float(10.0 ** -rng.uniform(0.0, rng.choice([1.0, 15.0, 90.0])))
+        return float(10.0 ** -rng.uniform(0.0, rng.choice([1.0, 15.0, 30.0])))
 
     weights = np.full(40, 1.0 / 40.0)
     vectors = rng.uniform(0.1, 1.0, (40, d)) * (rng.random((40, d)) < 0.8)
