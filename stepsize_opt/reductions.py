@@ -15,8 +15,8 @@ log det is no smaller because log det is concave.  So an optimal D has no entry 
 solved alone.
 
 *Scaling.*  For a positive diagonal Λ that commutes with 𝒬, D is feasible for B just when Λ⁻¹DΛ⁻¹ is feasible for
-ΛBΛ.  Powers of two make the scaled problem the same problem bit for bit.  Λ brings D near one, not B: a coordinate
-alone has D_jj = 1/(q_j B_jj), and D = γW has D_jj ∝ W_jj.
+ΛBΛ.  Powers of two make the scaled problem the same problem bit for bit.  Λ evens out D rather than B: a coordinate
+alone has D_jj = 1/(q_j B_jj), and D = γW has D_jj ∝ W_jj.  D becomes about 1/min q.
 
 *Closed forms.*  𝒬 = identity and D full: D = B⁻¹, with multiplier Z = B.  D = γW: γ = 1/λmax(W^{−½} 𝒬(WBW) W^{−½}),
 with Z = zzᵀ for the eigenvector z = W^{−½}u (Theorem 2 of the paper is this for each layer).  A coordinate alone:
@@ -291,8 +291,9 @@ def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> 
 
 
 def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
-    """Powers of two Λ, constant on coordinates that 𝒬 couples, such that Λ⁻¹DΛ⁻¹ has a diagonal near one."""
-    size = -(np.log2(Q.diagonal_action) + np.log2(quadratic.B.diagonal()))  # log₂ D_jj of a coordinate alone
+    """Powers of two Λ, constant on coordinates that 𝒬 couples, that make the diagonal of Λ⁻¹DΛ⁻¹ near constant."""
+    action = Q.diagonal_action
+    size = -(np.log2(action / action.min()) + np.log2(quadratic.B.diagonal()))  # of log₂ D_jj for a coordinate alone
     if isinstance(pattern, ScaledPattern):
         direction = np.log2(pattern.W.diagonal()) - 2.0 * np.log2(quadratic.scale)
         for s in block_slices(pattern.sizes):
