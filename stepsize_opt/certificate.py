@@ -151,18 +151,6 @@ def _proved_psd(Z: Matrix) -> Matrix | None:
     return None
 
 
-# Any positive multiple of the multipliers is as good.  Outside this range of ⟨Z, …⟩, products of multipliers such as
-# 10⁻³²⁰ underflow, and a power of two brings them near one first.
-_USUAL = (2.0**-200, 2.0**200)
-
-
-def _near_one(duals: Sequence[Matrix]) -> list[Matrix] | None:
-    """The multipliers times a power of two that brings their largest entry near one; None if that changes nothing."""
-    largest = max((float(np.abs(Z).max()) for Z in duals if Z.size), default=0.0)
-    exponent = math.frexp(largest)[1] if math.isfinite(largest) else 0
-    return [np.ldexp(Z, -exponent) for Z in duals] if exponent != 0 else None
-
-
 # By how much of its diagonal a multiplier is raised, at most, to make its image positive semidefinite: a law that is
 # unbiased up to 1e-9 only may need d times as much.
 _LARGEST_LIFT = 1e-5
@@ -191,7 +179,7 @@ def _multiplier(
 def upper_bound(at: Evaluation, duals: Sequence[Matrix], patterns: Sequence[Pattern] = ()) -> float:
     """A proved upper bound on log det D over the feasible set; +inf when these multipliers prove nothing.
 
-    ``duals`` holds one Z_j for each constraint, of any quality and scale; ``at`` is the reference D̂, best the answer.
+    ``duals`` holds one Z_j for each constraint, of any quality, near one; ``at`` is the reference D̂, best the answer.
     The bound is one for D of the program's pattern, or of any of the ``patterns``.
     """
     program, D = at.program, at.D
@@ -221,10 +209,6 @@ def upper_bound(at: Evaluation, duals: Sequence[Matrix], patterns: Sequence[Patt
             tangent = R @ half
             terms += [tangent, tangent.T]
             linear += inner_from_above(R.rounded(), M)
-    if not _USUAL[0] < linear < _USUAL[1]:
-        moved = _near_one(duals)
-        if moved is not None:
-            return upper_bound(at, moved, patterns)
     if not (math.isfinite(linear) and linear > 0.0) or not terms:
         return math.inf
     t = d / linear  # the best common factor of the multipliers; any rounding of it leaves the bound valid

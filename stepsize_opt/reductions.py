@@ -15,8 +15,8 @@ log det is no smaller because log det is concave.  So an optimal D has no entry 
 solved alone.
 
 *Scaling.*  For a positive diagonal Λ that commutes with 𝒬, D is feasible for B just when Λ⁻¹DΛ⁻¹ is feasible for
-ΛBΛ.  Powers of two make the scaled problem the same problem bit for bit.  Λ brings D near one, not B: a coordinate
-alone has D_jj = 1/(q_j B_jj), and D = γW has D_jj ∝ W_jj.
+ΛBΛ.  Powers of two make the scaled problem the same problem bit for bit.  Λ evens out D rather than B: a coordinate
+alone has D_jj = 1/(q_j B_jj), and D = γW has D_jj ∝ W_jj.  D becomes about 1/min q.
 
 *Closed forms.*  𝒬 = identity and D full: D = B⁻¹, with multiplier Z = B.  D = γW: γ = 1/λmax(W^{−½} 𝒬(WBW) W^{−½}),
 with Z = zzᵀ for the eigenvector z = W^{−½}u (Theorem 2 of the paper is this for each layer).  A coordinate alone:
@@ -71,7 +71,8 @@ class Singletons:
         # The quotient and the products round by a few units; the rest lets the general check of the condition, whose
         # error bounds are wider, see it too.
         scaled = (1.0 - 2.0 * self.doubt - 40.0 * UNIT) / weights
-        D = self.scale * scaled * self.scale
+        with np.errstate(over="ignore"):
+            D = self.scale * scaled * self.scale
         inside &= (D >= SMALLEST_NORMAL) & np.isfinite(D)
         if not inside.all():
             raise out_of_range(int(self.indices[~inside][0]))
@@ -106,6 +107,14 @@ class Component:
         shift = e[:, None] + e + n
         X = np.ldexp(D, -shift)
         return (X if np.array_equal(np.ldexp(X, shift), D) else None), n
+
+    def dual_near_one(self, Z: Matrix) -> Matrix:
+        """A multiplier of the original constraint in the scaled coordinates, times a power of two: any is as good."""
+        e = np.frexp(self.scale)[1] - 1
+        shift = e[:, None] + e
+        used = Z != 0.0
+        top = int((np.frexp(Z)[1] + shift)[used].max()) if used.any() else 0
+        return np.asarray(np.ldexp(Z, shift - top))
 
     def lift_stepsize(self, D: Matrix) -> Matrix:
         """A stepsize of the scaled coordinates in the original ones (exact within the range of float64)."""
@@ -287,8 +296,9 @@ def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> 
 
 
 def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
-    """Powers of two Λ, constant on coordinates that 𝒬 couples, such that Λ⁻¹DΛ⁻¹ has a diagonal near one."""
-    size = -(np.log2(Q.diagonal_action) + np.log2(quadratic.B.diagonal()))  # log₂ D_jj of a coordinate alone
+    """Powers of two Λ, constant on coordinates that 𝒬 couples, that make the diagonal of Λ⁻¹DΛ⁻¹ near constant."""
+    action = Q.diagonal_action
+    size = -(np.log2(action / action.min()) + np.log2(quadratic.B.diagonal()))  # of log₂ D_jj for a coordinate alone
     if isinstance(pattern, ScaledPattern):
         direction = np.log2(pattern.W.diagonal()) - 2.0 * np.log2(quadratic.scale)
         for s in block_slices(pattern.sizes):
@@ -300,12 +310,15 @@ def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
 
 
 def _check_coefficients(Q: PositiveMap) -> None:
-    """Refuse a map with coefficients that leave the range of proofs."""
-    largest = float(Q.diagonal_action.max())
-    if largest > LARGEST_COEFFICIENT:
+    """Refuse a map whose coefficients leave the range of proofs, or lie too far apart for a bound."""
+    action = Q.diagonal_action
+    largest = float(action.max())
+    ratio = largest / float(action.min())
+    if largest > LARGEST_COEFFICIENT or ratio > _LARGEST_RATIO:
         msg = (
-            f"the sketch has the second moment {largest:.1g} in a coordinate, but proofs in float64 take at most "
-            f"{LARGEST_COEFFICIENT:.0e}; give the coordinate a larger probability"
+            f"the sketch has second moments up to {largest:.1g}, {ratio:.1g} times the smallest, but proofs in float64 "
+            f"take at most {LARGEST_COEFFICIENT:.0e} and {_LARGEST_RATIO:.0e} times; give rare coordinates a larger "
+            "probability"
         )
         raise ValueError(msg)
 
@@ -326,6 +339,8 @@ def _check_spread(B: Matrix, Q: PositiveMap) -> None:
         raise ValueError(msg)
 
 
+# The bound on the optimum cancels numbers that are the root of this ratio times as large as the result.
+_LARGEST_RATIO = 2.0**84
 _LARGEST_SPREAD = 150.0  # binary digits; a condition number of 2⁵³ is the most that float64 resolves
 
 

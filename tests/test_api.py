@@ -16,7 +16,9 @@ from solvers.program import BlockPattern
 from stepsize_opt import (
     BernQ,
     BlockDiagonal,
+    DiagonalSketch,
     Direction,
+    FiniteSketch,
     Gaussian,
     LayerWise,
     RandK,
@@ -68,6 +70,14 @@ class TestBadInput:
             (sparse.csr_array(np.diag([1.0, np.nan])), ValueError, "L contains NaN"),
             (sparse.csr_array(np.ones((2, 3))), ValueError, "L must be a square matrix"),
             (np.eye(3), ValueError, "sketch is for d=2 but L is 3×3"),
+            ([[1e32, 9e15], [0.0, 1.0]], ValueError, r"\|L − Lᵀ\| reaches 0.9 of √\(L_ii L_jj\)"),
+            (sparse.csr_array(np.array([[1e32, 9e15], [0.0, 1.0]])), ValueError, "L must be symmetric"),
+            (
+                np.ma.array(np.eye(2), mask=[[0, 1], [1, 0]]),
+                ValueError,
+                "L has masked entries; give every entry a value",
+            ),
+            ([np.ma.array([1.0, 0.0], mask=[0, 1]), [0.0, 1.0]], ValueError, "L has masked entries"),
         ],
     )
     def test_matrix(self, matrix, error, message: str) -> None:
@@ -91,6 +101,33 @@ class TestBadInput:
     def test_arguments(self, arguments, error, message: str) -> None:
         with pytest.raises(error, match=message):
             optimal_stepsize(L, SKETCH, **arguments)
+
+    @pytest.mark.parametrize("scale", [1e-280, 1.0, 1e280])
+    def test_rounding_of_a_product_is_no_asymmetry(self, scale: float) -> None:
+        """AᵀBA differs from its transpose by rounding, relative to √(M_ii M_jj) also where columns differ by 10⁸."""
+        A = np.random.default_rng(0).standard_normal((50, 4)) * np.array([1e-8, 1.0, 1e8, 1.0])
+        M = scale * (A.T @ (np.linspace(1.0, 2.0, 50)[:, None] * A))
+        assert (M != M.T).any()
+        for matrix in (M, sparse.csr_array(M)):
+            assert optimal_stepsize(matrix, SKETCH).certificate.feasible
+
+    def test_masks_and_asymmetry_of_every_matrix(self) -> None:
+        masked = np.ma.array(np.eye(4), mask=np.eye(4, k=1) + np.eye(4, k=-1))
+        skew = np.diag([1e32, 1.0, 1.0, 1.0])
+        skew[0, 1] = 9e15
+        for bad, message in ((masked, "masked entries"), (skew, "must be symmetric")):
+            for call in (
+                lambda bad=bad: certify(bad, L, SKETCH),
+                lambda bad=bad: certify(np.eye(4), L, SKETCH, dual=bad),
+                lambda bad=bad: Direction(bad),
+                lambda bad=bad: SKETCH.second_moment(bad),
+                lambda bad=bad: FiniteSketch(bad[None] if bad is skew else [bad], [1.0]),
+            ):
+                with pytest.raises(ValueError, match=message):
+                    call()
+        with pytest.raises(ValueError, match="vectors has masked entries"):
+            DiagonalSketch.from_support(np.ma.array(np.ones((1, 2)), mask=[[0, 1]]), [1.0])
+        assert optimal_stepsize(np.ma.array(L), SKETCH).status == "optimal"  # nothing is masked
 
     def test_sketch_must_be_a_sketch(self) -> None:
         with pytest.raises(TypeError, match="sketch must be a Sketch such as RandK"):

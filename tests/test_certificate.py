@@ -15,7 +15,7 @@ from strategies import problems, seeds, sketches, smoothness_matrices
 
 from solvers.maps import DiagonalPlusScaled
 from solvers.program import BlockPattern, Constraint, LogDetProgram, ScaledPattern
-from stepsize_opt import Gaussian, RandK, certify, optimal_stepsize
+from stepsize_opt import BlockDiagonal, Direction, Gaussian, Identity, RandK, certify, optimal_stepsize
 from stepsize_opt.certificate import Certificate, _proved_psd, certify_point, upper_bound
 from stepsize_opt.evaluation import Evaluation
 from stepsize_opt.repair import repair
@@ -244,6 +244,46 @@ class TestCertify:
         result = optimal_stepsize(self.L, self.sketch, algorithm="det-CGD2")
         assert certify(result.D, self.L, self.sketch, algorithm="det-CGD2", dual=result.dual).gap <= 1e-9
         assert "feasible=True" in repr(certify(result.D, self.L, self.sketch, algorithm="det-CGD2"))
+
+    @pytest.mark.parametrize(
+        ("structure", "message"),
+        [
+            (
+                "diagonal",
+                r"structure diagonal: its entry \(0, 1\) is .* instead of 0; certify it with structure='full'",
+            ),
+            (BlockDiagonal((5, 1)), r"structure block\(5,1\): its entry \(0, 5\) is .* instead of 0"),
+            ("scalar", "structure scalar: it is not a multiple of the identity"),
+            (Direction(np.diag([1.0, 2, 3, 4, 5, 6])), "structure direction: it is not of the form γW"),
+        ],
+        ids=str,
+    )
+    def test_a_stepsize_outside_the_structure_is_refused(self, structure, message: str) -> None:
+        D = optimal_stepsize(self.L, self.sketch).D
+        with pytest.raises(ValueError, match=message):
+            certify(D, self.L, self.sketch, structure=structure)
+
+    @pytest.mark.parametrize(
+        "structure",
+        ["full", "diagonal", "scalar", BlockDiagonal((4, 2)), Direction(L), Direction(1e-30 * np.linalg.inv(L))],
+        ids=str,
+    )
+    @pytest.mark.parametrize("solved", [True, False])
+    def test_the_bound_is_one_over_a_set_that_contains_the_stepsize(self, structure, solved: bool) -> None:
+        result = optimal_stepsize(self.L, self.sketch, structure=structure)
+        dual = None if solved else result.dual
+        check = certify(result.D, self.L, self.sketch, structure=structure, dual=dual)
+        assert check.feasible
+        assert check.gap <= 2e-6
+        assert Decimal(check.certificate.upper_bound) >= log_det(rational(result.D))
+
+    def test_rounded_multiples_of_a_direction_stay_below_their_bound(self) -> None:
+        """γW is rounded entry by entry: log det may exceed that of the exact best multiple, never the bound."""
+        W = random_smoothness(6, 1e10, 4)
+        for seed in range(20):
+            M = random_smoothness(6, 10.0, seed)
+            result = optimal_stepsize(M, Identity(6), structure=Direction(W))
+            assert Decimal(result.certificate.upper_bound) >= log_det(rational(result.D))
 
     def test_indefinite_stepsize(self) -> None:
         check = certify(np.diag([1.0, 1, 1, 1, 1, -1]), self.L, self.sketch)

@@ -364,7 +364,8 @@ def general_start(model: GeneralModel, fraction: float) -> GeneralPoint | None:
         for s in model.slices:
             w, U = eigh(sym(total[s, s]))
             w = np.maximum(w, 1e-14 * w[-1]) ** -exponent
-            W[s, s] = (U * w) @ U.T
+            # Exactly I for the exponent 0: rounding errors of UUᵀ are too much for a map with coefficients of 10³⁰.
+            W[s, s] = (U * w) @ U.T if exponent else np.eye(len(w))
             log_det += float(np.sum(np.log(w)))
         t = feasible_scale(model, W)
         if t is not None and (best is None or log_det + model.d * np.log(t) > best[0]):
