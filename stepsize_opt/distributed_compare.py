@@ -145,7 +145,13 @@ def compare_distributed(
         ("D-det-CGD2", "det-CGD2", "full"),
     ):
         result = optimal_distributed_stepsize(
-            matrices, sketches, mean_smoothness=mean_smoothness, algorithm=algorithm, structure=structure, **numbers, **options
+            matrices,
+            sketches,
+            mean_smoothness=mean_smoothness,
+            algorithm=algorithm,
+            structure=structure,
+            **numbers,
+            **options,
         )
         rows.append(DistributedRow(method, structure, result.K, result.communication, result))
     return DistributedComparison(tuple(rows))
