@@ -214,13 +214,16 @@ def certify(
         repaired = repair(piece.program, D_part)
         others = () if repaired is None else (repaired.D,)
         found.append(certify_point(Evaluation(piece.program, D_part), duals, others).rescaled(piece.scale))
-        scale = min(scale, 0.0 if repaired is None else float(np.trace(repaired.D) / np.trace(D_part)))
+        scale = min(scale, 0.0 if repaired is None else float(np.trace(repaired.D)) / float(np.trace(D_part)))
     certificate = Certificate.combine(found)
     if Z is None:
         solved = optimal_stepsize(smoothness, sketch, algorithm=algorithm, **options).certificate.upper_bound
         certificate = replace(certificate, upper_bound=min(solved, certificate.upper_bound))
     if scale == 0.0:
         return StepsizeCheck(certificate, 0.0, math.inf)
+    if not math.isfinite(scale):
+        msg = "D is so small that the largest feasible multiple of it is beyond what float64 holds; scale D up"
+        raise ValueError(msg)
     # log det(tD) = log det D + d log t
     scaled = replace(certificate, feasible=True, log_det=certificate.log_det + sketch.d * math.log(scale))
     return StepsizeCheck(certificate, scale, scaled.gap)

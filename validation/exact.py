@@ -6,6 +6,8 @@ Gaussian elimination on rationals takes milliseconds up to d ≈ 10; the referee
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import TypeAlias
@@ -14,6 +16,7 @@ import numpy as np
 
 from solvers.maps import Matrix, block_slices
 from stepsize_opt import BernQ, FiniteSketch, Gaussian, Identity, IndependentSampling, LayerWise, RandK, Sketch
+from stepsize_opt.distributed_result import DistributedResult
 
 Rational: TypeAlias = list[list[Fraction]]
 
@@ -64,6 +67,18 @@ def is_positive_definite(A: Rational) -> bool:
     """Whether A ≻ 0."""
     found = pivots(A)
     return len(found) == len(A) and all(p > 0 for p in found)
+
+
+def is_positive_semidefinite(A: Rational) -> bool:
+    """Whether A ⪰ 0: elimination, where a zero pivot must have a zero row."""
+    A = [row[:] for row in A]
+    for k, pivot in enumerate(A):
+        if pivot[k] < 0 or (pivot[k] == 0 and any(pivot[k:])):
+            return False
+        for row in A[k + 1 :] if pivot[k] else ():
+            factor = row[k] / pivot[k]
+            row[k:] = [x - factor * y for x, y in zip(row[k:], pivot[k:], strict=True)]
+    return True
 
 
 def log(x: Fraction) -> Decimal:
@@ -128,3 +143,48 @@ def satisfies_condition(D: Matrix, L: Matrix, sketch: Sketch, algorithm: str) ->
     else:
         left = product(product(D_, second_moment(sketch, L_)), D_)
     return is_positive_definite(D_) and is_positive_definite(combine((1, D_), (-1, left)))
+
+
+def centred_second_moment(sketch: Sketch, M: Rational) -> Rational:
+    """E[(S − I) M (S − I)]; a finite sketch outcome by outcome, because its floats have E[S] = I to rounding only."""
+    if isinstance(sketch, FiniteSketch):
+        identity = rational(np.eye(sketch.d))
+        terms = []
+        for w, S in zip(*sketch.support(), strict=True):
+            centred = combine((1, rational(S)), (-1, identity))
+            terms.append((Fraction(float(w)), product(product(centred, M), centred)))
+        return combine(*terms)
+    return combine((1, second_moment(sketch, M)), (-1, M))
+
+
+def violated_conditions(
+    result: DistributedResult, clients: Sequence[Matrix], laws: Sequence[Sketch], mean: Matrix | None = None
+) -> list[str]:
+    """The statements of a distributed result about its D, K, λ_D and rate that are wrong, without any rounding.
+
+    λmax(Lᵢ^½VLᵢ^½) ≤ λ just when V^½LᵢV^½ ⪯ λI, that is λV − VLᵢV ⪰ 0.
+    """
+    n, d, targets = len(clients), result.d, result.targets
+    L = combine(*((Fraction(1, n), rational(M)) for M in clients)) if mean is None else rational(mean)
+    D = rational(result.D)
+    A = product(product(D, L), D)
+    variance, rate = Fraction(result.lambda_D), Fraction(result.rate)
+    wrong = []
+    if not is_positive_definite(D) or rate**d > math.prod(pivots(D)):
+        wrong.append("rate")
+    if not is_positive_semidefinite(combine((1, D), (-1, A))):
+        wrong.append("D ⪯ L⁻¹")
+    for M, law in {(M.tobytes(), law): (M, law) for M, law in zip(clients, laws, strict=True)}.values():
+        if result.algorithm == "det-CGD1":
+            V = centred_second_moment(law, A)
+        else:
+            V = product(product(D, centred_second_moment(law, L)), D)
+        if not is_positive_semidefinite(combine((variance, V), (-1, product(product(V, rational(M)), V)))):
+            wrong.append("λ_D")
+    if variance * result.K > n:
+        wrong.append("λ_D ≤ n/K")
+    if 4 * variance * Fraction(targets.delta_inf) > n * Fraction(targets.epsilon2) * rate:
+        wrong.append("λ_D ≤ nε² det(D)^(1/d)/(4Δ^inf)")
+    if result.K * rate * Fraction(targets.epsilon2) < 12 * Fraction(targets.initial_gap):
+        wrong.append("K")
+    return wrong
