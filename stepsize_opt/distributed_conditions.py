@@ -221,8 +221,10 @@ class Conditions:
 
     def lift(self, D: Matrix) -> Matrix:
         """D in the user's coordinates (exact); raises ValueError where they have no floats for it."""
-        lifted = self.scale[:, None] * D * self.scale
-        if not np.array_equal(lifted / self.scale[:, None] / self.scale, D):
+        with np.errstate(over="ignore", under="ignore"):  # what is lost shows on the way back
+            lifted = self.scale[:, None] * D * self.scale
+            same = np.array_equal(lifted / self.scale[:, None] / self.scale, D)
+        if not same:
             low, high = (float(x) for x in (np.min(np.diagonal(lifted)), np.max(np.diagonal(lifted))))
             msg = (
                 f"the diagonal of D reaches from {low:.3g} to {high:.3g}, beyond what float64 holds; "

@@ -69,7 +69,10 @@ class Search:
         if separate is not None:
             log_scale = separate.log_scale(log_c, log_kappa)
             candidates.append((separate.log_tau + log_scale, separate))
-            if log_scale < separate.log_descent_scale:
+            gap = self.upper_bound(log_c, log_kappa) - (separate.log_tau + log_scale)
+            # A solve that got stuck is not the last word while the program with D ⪯ L⁻¹ has the same answer.
+            stuck = self.statuses[-1] is Status.INACCURATE and gap > 4.0 * self.settings.tol
+            if log_scale < separate.log_descent_scale and not stuck:
                 self._note("D ⪯ L⁻¹ is slack: the scale separates from the direction")
                 return separate
         for limits in ((log_c, math.inf), (math.inf, log_kappa)):
