@@ -247,6 +247,9 @@ def certify(
         certificate = replace(certificate, upper_bound=upper)
     if scale == 0.0:
         return StepsizeCheck(certificate, 0.0, math.inf)
+    if not math.isfinite(scale):
+        msg = "D is so small that the largest feasible multiple of it is beyond what float64 holds; scale D up"
+        raise ValueError(msg)
     # log det(tD) = log det D + d log t
     gap = max(0.0, certificate.upper_bound - certificate.log_det - sketch.d * math.log(scale)) / sketch.d
     return StepsizeCheck(certificate, scale, gap)

@@ -188,8 +188,9 @@ def _given(search: Search, targets: Targets, K: int) -> tuple[Fitted, Distribute
     direction = _needed(search.best_direction(log_c, log_factor), search)
     fitted = fit_K(search.conditions, targets, direction, K)
     if fitted is None:
-        msg = f"the answer of {_names(search)} could not be repaired to a feasible stepsize"
-        raise RuntimeError(msg)
+        fitted = fit_K(search.conditions, targets, _plain(search), K)
+    if fitted is None:
+        raise _not_repaired(search)
     upper = search.upper_bound(_rounded_up(log_c), _rounded_up(log_factor))
     # For a given K the certificate says how much larger det(D)^{1/d} could be; it does not look for smaller K.
     return fitted, DistributedCertificate(targets.enough(K, fitted.tau), fitted.log_tau, upper, 1)
@@ -197,11 +198,14 @@ def _given(search: Search, targets: Targets, K: int) -> tuple[Fitted, Distribute
 
 def _smallest(search: Search, targets: Targets) -> tuple[Fitted, int, DistributedCertificate]:
     direction = _needed(search.best_direction(math.inf, targets.log_kappa), search)
-    free = fit_some_K(search.conditions, targets, direction)
-    whole = None if free is None else fit_whole(search.conditions, targets, direction, free)
+    for candidate in (direction, None):
+        W = candidate or _plain(search)
+        free = fit_some_K(search.conditions, targets, W)
+        whole = None if free is None else fit_whole(search.conditions, targets, W, free)
+        if whole is not None:
+            break
     if free is None or whole is None:
-        msg = f"the answer of {_names(search)} could not be repaired to a feasible stepsize"
-        raise RuntimeError(msg)
+        raise _not_repaired(search)
     upper = search.upper_bound(math.inf, _rounded_up(targets.log_kappa))
     best = targets.least_iterations(exp_up(upper)) if math.isfinite(upper) else 1
     K, fitted = whole
@@ -218,6 +222,18 @@ def _needed(direction: Direction | None, search: Search) -> Direction:
         msg = f"no solver returned a stepsize for d = {search.conditions.d}: {'; '.join(search.notes) or 'no point'}"
         raise RuntimeError(msg)
     return direction
+
+
+def _plain(search: Search) -> Direction:
+    """A direction that needs no solver, for when its answer is of no use: W, or the diagonal of L inverted."""
+    search.notes.append(f"the answer of {_names(search)} was of no use, a plain direction took its place")
+    pattern = search.conditions.pattern
+    W = pattern.W if isinstance(pattern, ScaledPattern) else np.diag(1.0 / np.diagonal(search.conditions.L.value))
+    return _needed(Direction.of(search.conditions, W), search)
+
+
+def _not_repaired(search: Search) -> RuntimeError:
+    return RuntimeError(f"the answer of {_names(search)} could not be repaired to a feasible stepsize")
 
 
 def _names(search: Search) -> str:
@@ -380,8 +396,8 @@ def _check_scaled(L: Matrix, clients: list[Matrix]) -> None:
     diagonal = np.diagonal(L)
     if not (_LEAST_ENTRY < diagonal.min() and diagonal.max() < 1.0 / _LEAST_ENTRY):
         msg = (
-            f"a sketch couples coordinates whose smoothness differs by a factor of {diagonal.max() / diagonal.min():.3g}, "
-            "more than float64 holds together with its square; choose other units for the coordinates"
+            f"a sketch couples coordinates with smoothness from {diagonal.min():.3g} to {diagonal.max():.3g} (scaled), "
+            "too far apart for float64; choose other units for the coordinates"
         )
         raise ValueError(msg)
     for i, M in enumerate(clients):

@@ -143,8 +143,8 @@ def upper_bound(
 ) -> Bound | None:
     """The bound that the multipliers prove; None when they prove nothing.
 
-    ``reference`` is D̂ for the quadratic form; ``linear`` says that Vᵢ = 𝒞ᵢ(A) and D is full.  ``rows`` asks for the quadratic
-    form in these rows and columns of D alone.
+    ``reference`` is D̂ for the quadratic form; ``linear`` says that Vᵢ = 𝒞ᵢ(A) and D is full.  ``rows`` asks for the
+    quadratic form in these rows and columns of D alone.
     """
     d = conditions.d
     Q, Q_error = np.zeros((d, d)), np.zeros((d, d))
@@ -153,15 +153,14 @@ def upper_bound(
         Y, energy = _gram(group.matrices, U)
         T += energy
         if linear:
-            R = group.map.enclose_adjoint(Y)
-            Q, Q_error = Q + R.value, Q_error + R.error + UNIT * np.abs(Q + R.value)
+            image = group.map.enclose_adjoint(Y)
+            Q, Q_error = Q + image.value, Q_error + image.error + UNIT * np.abs(Q + image.value)
         elif reference is not None:
-            factors = _factors(conditions, group, Y)
-            if rows is not None:
-                factors = [_below_on(rows, M) for M in factors]
-            if any(M is None for M in factors):
+            left, right = _factors(conditions, group, Y)
+            R, B = (left, right) if rows is None else (_below_on(rows, left), _below_on(rows, right))
+            if R is None or B is None:
                 return None
-            part, error, moved = _tangent(*factors, reference)  # type: ignore[arg-type]
+            part, error, moved = _tangent(R, B, reference)
             Q, Q_error = Q + part, Q_error + error + UNIT * np.abs(Q + part)
             rest += moved
     homogeneous = multipliers.descent is None
@@ -197,18 +196,18 @@ def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
     return None if scaled is None else scaled + shift + 4.0 * UNIT * (abs(scaled) + abs(shift))
 
 
-def _factors(conditions: Conditions, group: ClientGroup, Y: Enclosed) -> list[Enclosed | None]:
+def _factors(conditions: Conditions, group: ClientGroup, Y: Enclosed) -> tuple[Enclosed, Enclosed]:
     """R and B of ⟨Y, V(D)⟩ = ⟨R, D B D⟩."""
     if conditions.sketch_last:
-        return [group.map.enclose_adjoint(Y), conditions.L]
-    return [Y, conditions.centred_L(group)]
+        return group.map.enclose_adjoint(Y), conditions.L
+    return Y, conditions.centred_L(group)
 
 
 def _below_on(rows: Indices, M: Enclosed) -> Enclosed | None:
-    """A matrix below M ⪰ 0 that is zero outside the given rows and columns: M/M_FF in them, a little lowered until proved.
+    """A matrix below M ⪰ 0 that is zero outside the given rows and columns: M/M_FF in them, lowered until proved.
 
-    Where D_R is small and D_F is not, the exact minimum over D_FR is worth more than a tangent, whose part outside R is a
-    difference of large numbers.
+    Where D_R is small and D_F is not, the exact minimum over D_FR is worth more than a tangent, whose part outside R
+    is a difference of large numbers.
     """
     d = len(M.value)
     rest = np.setdiff1d(np.flatnonzero(np.diagonal(M.value)), rows)

@@ -9,16 +9,16 @@ and D L D ⪯ D, that is D ⪯ L⁻¹.
 H Hᵀ ⪰ Lᵢ in exact arithmetic (:mod:`stepsize_opt.verified`), for singular Lᵢ too.  Vᵢ ⪰ 0, so Hᵀ Vᵢ H ⪯ cI proves
 λmax(Lᵢ^½ Vᵢ Lᵢ^½) = λmax(Vᵢ^½ Lᵢ Vᵢ^½) ≤ λmax(Vᵢ^½ HHᵀ Vᵢ^½) ≤ c.
 
-*The mean.*  L = (1/n)ΣLᵢ is not a matrix of floats.  It is known to lie within an entrywise error of one, and what is proved
-holds for every matrix within that error.
+*The mean.*  L = (1/n)ΣLᵢ is not a matrix of floats.  It is known to lie within an entrywise error of one, and what is
+proved holds for every matrix within that error.
 
 *Scaling.*  For a positive diagonal Λ that commutes with every sketch, D̃ = Λ⁻¹DΛ⁻¹, L̃ = ΛLΛ and L̃ᵢ = ΛLᵢΛ have the same
-λ_D and the same D ⪯ L⁻¹.  λ_D is linear in the Lᵢ and quadratic in D, so a power of two taken out of either comes back as
-a power of two.  All of these are exact, and the numbers that enter a proof are near one whatever the user's units are.
+λ_D and the same D ⪯ L⁻¹.  λ_D is linear in the Lᵢ and quadratic in D, so a power of two taken out of either comes back
+as a power of two.  All of these are exact, and the numbers that enter a proof are near one whatever the user's units.
 
-*What λ_D does not see.*  A coordinate that is never compressed has a zero row in Sᵢ − I, and one on which no fᵢ depends a
-zero row in Lᵢ.  λ_D depends on the other rows of D only (:meth:`Conditions.noisy`), and only these are multiplied out: the
-rounding of the large entries of D would hide a small λ_D.
+*What λ_D does not see.*  A coordinate that is never compressed has a zero row in Sᵢ − I, and one on which no fᵢ depends
+a zero row in Lᵢ.  λ_D depends on the other rows of D only (:meth:`Conditions.noisy`), and only these are multiplied
+out: the rounding of the large entries of D would hide a small λ_D.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Conditions:
     """One distributed problem in scaled coordinates: L, the clients, the order of sketch and stepsize, the pattern.
 
     ``sketch_last`` is True for det-CGD1 (Vᵢ = 𝒞ᵢ(DLD)) and False for det-CGD2 (Vᵢ = D𝒞ᵢ(L)D).  D of the user is
-    Diag(scale) D Diag(scale), and the user's Lᵢ, scaled likewise, are 2^client_exponent times the matrices of the groups.
+    Diag(scale) D Diag(scale), and the user's Lᵢ, scaled likewise, are 2^client_exponent times those of the groups.
     c stands for a bound on λ_D in the user's units throughout.
     """
 
@@ -221,8 +221,10 @@ class Conditions:
 
     def lift(self, D: Matrix) -> Matrix:
         """D in the user's coordinates (exact); raises ValueError where they have no floats for it."""
-        lifted = self.scale[:, None] * D * self.scale
-        if not np.array_equal(lifted / self.scale[:, None] / self.scale, D):
+        with np.errstate(over="ignore", under="ignore"):  # what is lost shows on the way back
+            lifted = self.scale[:, None] * D * self.scale
+            same = np.array_equal(lifted / self.scale[:, None] / self.scale, D)
+        if not same:
             low, high = (float(x) for x in (np.min(np.diagonal(lifted)), np.max(np.diagonal(lifted))))
             msg = (
                 f"the diagonal of D reaches from {low:.3g} to {high:.3g}, beyond what float64 holds; "
@@ -238,8 +240,8 @@ class Conditions:
     def noisy(self, group: ClientGroup) -> Indices:
         """The coordinates R of which the rows of D decide the λ_D of a group.
 
-        det-CGD1: an A ⪰ 0 with ⟨Lᵢ, 𝒞(A)⟩ = 0 does not count, so R = { j : 𝒞*(ΣLᵢ)_jj ≠ 0 }, and λ_D depends on D_R· L D_·R.
-        det-CGD2: R holds the coordinates with a row in some Lᵢ, and λ_D depends on D_R· 𝒞(L) D_·R.
+        det-CGD1: A ⪰ 0 with ⟨Lᵢ, 𝒞(A)⟩ = 0 does not count, so λ_D depends on D_R· L D_·R, R = { j : 𝒞*(ΣLᵢ)_jj ≠ 0 }.
+        det-CGD2: λ_D depends on D_R· 𝒞(L) D_·R, where R holds the coordinates with a row in some Lᵢ.
         """
         largest: Vector = np.einsum("nii->ni", group.matrices).max(axis=0)
         # Coefficients may round to zero, their magnitudes do not.

@@ -187,8 +187,8 @@ def _roots(Z: Stack) -> Stack:
 def noisy_coordinates(conditions: Conditions) -> Indices:
     """The coordinates of which the rows of D decide λ_D: for sR in their place, λ_D has the factor s².
 
-    For (12′) D enters as D_R· 𝒞(L) D_·R, where R are the rows that clients have or, the other way round, the columns that
-    sketches touch; the smaller set serves.  A pattern γᵢWᵢ moves whole blocks only.
+    For (12′) D enters as D_R· 𝒞(L) D_·R, where R are the rows that clients have or, the other way round, the columns
+    that sketches touch; the smaller set serves.  A pattern γᵢWᵢ moves whole blocks only.
     """
     sets = [[conditions.noisy(group) for group in conditions.groups]]
     if not conditions.sketch_last:

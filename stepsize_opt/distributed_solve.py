@@ -30,12 +30,12 @@ from stepsize_opt.distributed_conditions import Conditions
 from stepsize_opt.distributed_fit import Direction
 from stepsize_opt.distributed_programs import Translation, homogeneous_program_is_bounded, noisy_coordinates
 
-# Rows of D of this size, beside entries of L near one, are limited by D ⪯ L⁻¹ by less than the tolerance; the smaller ones
-# that a small c or κ asks for come from them.  In A = DLD, exact with any small size, small ones cost digits.
+# Rows of D of this size, beside entries of L near one, are limited by D ⪯ L⁻¹ by less than the tolerance; the smaller
+# ones that a small c or κ asks for come from them.  In A = DLD, exact with any small size, small ones cost digits.
 _SMALL_ROWS = 3e-9
 _SMALL_ROWS_LINEAR = 1e-5
-# Above this c or κ (in scaled coordinates) λ_D decides nothing: D ⪯ L⁻¹ bounds it by the condition number of L times the
-# variance of a sketch.
+# Above this c or κ (in scaled coordinates) λ_D decides nothing: D ⪯ L⁻¹ bounds it by the condition number of L times
+# the variance of a sketch.
 _LOG_MOST = math.log(1e25)
 # Rows smaller by more than e to this are outside the range of floats, which the fit finds out.
 _LOG_SMALLEST = 650.0
@@ -70,7 +70,10 @@ class Search:
         if separate is not None:
             log_scale = separate.log_scale(log_c, log_kappa)
             candidates.append((separate.log_tau + log_scale, separate))
-            if log_scale < separate.log_descent_scale:
+            gap = self.upper_bound(log_c, log_kappa) - (separate.log_tau + log_scale)
+            # A solve that got stuck is not the last word while the program with D ⪯ L⁻¹ has the same answer.
+            stuck = self.statuses[-1] is Status.INACCURATE and gap > 4.0 * self.settings.tol
+            if log_scale < separate.log_descent_scale and not stuck:
                 self._note("D ⪯ L⁻¹ is slack: the scale separates from the direction")
                 return separate
         for limits in ((log_c, math.inf), (math.inf, log_kappa)):
@@ -144,27 +147,32 @@ class Search:
         if asked > _LOG_MOST or not self.conditions.groups:
             program = self.translation.program(with_descent=True)
             return self._read(self._run(program), program, 1.0)
-        least = self._least(given_c=math.isfinite(log_c))
-        scale = math.exp(max(asked, least))
-        limits = {"c": scale} if math.isfinite(log_c) else {"kappa": scale}
-        program = self.translation.program(with_descent=True, **limits)
-        outcome = self._run(program)
-        found = self._read(outcome, program, scale)
-        if found is None or asked >= least:
-            return found
-        return self._shrunk(found, self.translation.multipliers(outcome, program, scale), log_c, log_kappa)
-
-    def _least(self, *, given_c: bool) -> float:
-        """The logarithm of the least c or κ for a solver: that of small rows of size r is λ_D ~ r² or λ_D/τ ~ r^(2−|R|/d)."""
-        size = math.log(_SMALL_ROWS_LINEAR if self.translation.linear else _SMALL_ROWS)
-        return 2.0 * size if given_c else (2.0 - len(noisy_coordinates(self.conditions)) / self.conditions.d) * size
+        rows = noisy_coordinates(self.conditions)
+        size = _SMALL_ROWS_LINEAR if self.translation.linear else _SMALL_ROWS
+        # Rows of size r have λ_D ~ r² and λ_D/τ ~ r^(2−|R|/d).
+        power = 2.0 if math.isfinite(log_c) else 2.0 - len(rows) / self.conditions.d
+        least = power * math.log(size)
+        first = True
+        while True:
+            scale = math.exp(max(asked, least))
+            limits = {"c": scale} if math.isfinite(log_c) else {"kappa": scale}
+            program = self.translation.program(with_descent=True, **limits)
+            outcome = self._run(program)
+            found = self._read(outcome, program, scale)
+            if found is None or asked >= least:
+                return found
+            # The factor that the powers leave out is known now.
+            excess = math.log(np.diagonal(found.W)[rows].max() / size)
+            if excess < 1.0 or not first:
+                return self._shrunk(found, self.translation.multipliers(outcome, program, scale), log_c, log_kappa)
+            least, first = least - power * excess, False
 
     def _shrunk(self, found: Direction, multipliers: Multipliers, log_c: float, log_kappa: float) -> Direction | None:
         """The answer for a small c or κ from that for a larger one: only the rows R of D that λ_D sees become smaller.
 
-        With the rows F that it does not see, D = [E + G D_R Gᵀ, G D_R; D_R Gᵀ, D_R].  D_R → sD_R multiplies λ_D by s² and
-        det D by s^|R|, and D⁻¹ gains (1/s − 1)D_R⁻¹ ⪰ 0, so D ⪯ L⁻¹ stays.  Where D_R is so small that D ⪯ L⁻¹ no longer
-        limits it, E and G do not change with c, and the multipliers of λ_D grow by 1/s².
+        With the rows F that it does not see, D = [E + G D_R Gᵀ, G D_R; D_R Gᵀ, D_R].  D_R → sD_R multiplies λ_D by s²
+        and det D by s^|R|, and D⁻¹ gains (1/s − 1)D_R⁻¹ ⪰ 0, so D ⪯ L⁻¹ stays.  Where D_R is so small that D ⪯ L⁻¹ no
+        longer limits it, E and G do not change with c, and the multipliers of λ_D grow by 1/s².
         """
         rows = noisy_coordinates(self.conditions)
         share = len(rows) / self.conditions.d

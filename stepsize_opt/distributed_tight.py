@@ -71,8 +71,8 @@ def best_scale(targets: Targets, K: int, variance: float, tau: float, largest: f
     high = min(high, math.log(largest)) if math.isfinite(largest) else high
     if targets.delta_inf == 0.0:
         return math.exp(high), value(high)
-    # The two terms without (1 + a)^K are equal at the middle.  Below it and below a = 1/(2K−1), each by a factor of e in s,
-    # the first term falls faster than the second grows.
+    # The two terms without (1 + a)^K are equal at the middle.  Below it and below a = 1/(2K−1), each by a factor of e
+    # in s, the first term falls faster than the second grows.
     terms = [targets.initial_gap, targets.clients, 1.0 / K, 1.0 / variance, 1.0 / targets.delta_inf]
     low = min(high, 0.5 * math.fsum(map(math.log, terms))) - 1.0
     u = _golden(value, low, high)
@@ -100,7 +100,7 @@ def _golden(f: Callable[[float], float], low: float, high: float) -> float:
 
 
 def smallest_K(targets: Targets, variance: float, tau: float, largest: float, goal: float, start: int) -> int | None:
-    """The smallest K with min_s g(s, K) ≤ goal·ε², by doubling and bisection; None when 2⁶⁰ times the start is too few."""
+    """The smallest K with min_s g(s, K) ≤ goal·ε², by doubling and bisection; None when 2⁶⁰·start is not enough."""
 
     def good(K: int) -> bool:
         return best_scale(targets, K, variance, tau, largest)[1] <= goal
@@ -133,24 +133,21 @@ def tighten(
         # A goal raised by the rounding that the bound contains keeps this a lower bound.
         lower = smallest_K(targets, 1.0, tau, math.inf, 1.0 + _SLACK, K)
     direction = Direction.of(conditions, fitted.D)
-    found = None
-    if direction is not None:
-        variance, tau, largest = fitted.variance, fitted.tau, math.exp(direction.log_descent_scale)
-        # The proofs below give way by rounding errors, so the search aims a little lower.
-        found = smallest_K(targets, variance, tau, largest, 1.0 - _SLACK, K)
-    for more in range(3):
-        if direction is None or found is None or found + more >= K:
-            break
-        s, _ = best_scale(targets, found + more, variance, tau, largest)
-        tried = fit_multiple(
-            conditions,
-            direction,
-            math.log(s),
-            lambda f, k=found + more: _excess(targets, k, f.variance, f.tau) <= 1.0,  # type: ignore[misc]
-        )
+    if direction is None:
+        return _tight(conditions, targets, fitted, K, K, lower)
+    problem = (fitted.variance, fitted.tau, math.exp(direction.log_descent_scale))
+    # The proofs below give way by rounding errors, so the search aims a little lower.
+    found = smallest_K(targets, *problem, 1.0 - _SLACK, K)
+    for smaller in () if found is None else range(found, min(found + 3, K)):
+        s, _ = best_scale(targets, smaller, *problem)
+        tried = fit_multiple(conditions, direction, math.log(s), _within(targets, smaller))
         if tried is not None:
-            return _tight(conditions, targets, tried, found + more, K, lower)
+            return _tight(conditions, targets, tried, smaller, K, lower)
     return _tight(conditions, targets, fitted, K, K, lower)
+
+
+def _within(targets: Targets, K: int) -> Callable[[Fitted], bool]:
+    return lambda fitted: _excess(targets, K, fitted.variance, fitted.tau) <= 1.0
 
 
 def _tight(

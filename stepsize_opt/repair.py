@@ -69,6 +69,8 @@ def repair(program: LogDetProgram, D: Matrix, loss: float = 0.0) -> Evaluation |
         near = Evaluation(program, (1.0 - 0.5 * loss) * D, Plain)
         if near.feasible and near.margin <= loss:
             return near
+    if np.isfinite(D).all():
+        D = np.ldexp(D, -int(np.frexp(np.abs(D).max())[1]))  # D B D of a tiny or huge D has no floats
     root = inverse_root(D)
     if root is None:
         return None

@@ -313,7 +313,7 @@ class _SupportDiagonal(DiagonalSketch):
 
     @property
     def untouched(self) -> NDArray[np.bool_]:
-        return np.all(self.vectors == 1.0, axis=0)  # P may round to 1
+        return np.asarray((self.vectors == 1.0).all(axis=0))  # P may round to 1
 
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
         return self.vectors[rng.choice(self.weights.size, size=size, p=self.weights)]
@@ -473,7 +473,7 @@ class FiniteSketch(Sketch):
 
     @property
     def untouched(self) -> NDArray[np.bool_]:
-        return np.all(self.matrices == np.eye(self.d), axis=(0, 1))
+        return np.asarray((self.matrices == np.eye(self.d)).all(axis=(0, 1)))
 
     def _draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         return rng.choice(self.weights.size, size=size, p=self.weights)

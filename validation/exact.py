@@ -9,6 +9,7 @@ which takes a tenth of a millisecond for d = 8 and about a second for d = 60.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -27,6 +28,7 @@ from stepsize_opt import (
     RandK,
     Sketch,
 )
+from stepsize_opt.distributed_result import DistributedResult
 
 Rational: TypeAlias = list[list[Fraction]]
 # Whole numbers of any size in a numpy array of objects: its products are exact.
@@ -204,3 +206,48 @@ def satisfies_condition(D: Matrix, L: Matrix, sketch: Sketch, algorithm: str) ->
     """Whether condition (3) or (4) holds strictly, decided without rounding."""
     D_ = rational(D)
     return is_positive_definite(D_) and is_positive_definite(condition_slack(D_, rational(L), sketch, algorithm))
+
+
+def centred_second_moment(sketch: Sketch, M: Rational) -> Rational:
+    """E[(S − I) M (S − I)]; a finite sketch outcome by outcome, because its floats have E[S] = I to rounding only."""
+    if isinstance(sketch, FiniteSketch):
+        identity = rational(np.eye(sketch.d))
+        terms = []
+        for w, S in zip(*sketch.support(), strict=True):
+            centred = combine((1, rational(S)), (-1, identity))
+            terms.append((Fraction(float(w)), product(product(centred, M), centred)))
+        return combine(*terms)
+    return combine((1, second_moment(sketch, M)), (-1, M))
+
+
+def violated_conditions(
+    result: DistributedResult, clients: Sequence[Matrix], laws: Sequence[Sketch], mean: Matrix | None = None
+) -> list[str]:
+    """The statements of a distributed result about its D, K, λ_D and rate that are wrong, without any rounding.
+
+    λmax(Lᵢ^½VLᵢ^½) ≤ λ just when V^½LᵢV^½ ⪯ λI, that is λV − VLᵢV ⪰ 0.
+    """
+    n, d, targets = len(clients), result.d, result.targets
+    L = combine(*((Fraction(1, n), rational(M)) for M in clients)) if mean is None else rational(mean)
+    D = rational(result.D)
+    A = product(product(D, L), D)
+    variance, rate = Fraction(result.lambda_D), Fraction(result.rate)
+    wrong = []
+    if not is_positive_definite(D) or rate**d > definiteness(D).det:
+        wrong.append("rate")
+    if not is_positive_semidefinite(combine((1, D), (-1, A))):
+        wrong.append("D ⪯ L⁻¹")
+    for M, law in {(M.tobytes(), law): (M, law) for M, law in zip(clients, laws, strict=True)}.values():
+        if result.algorithm == "det-CGD1":
+            V = centred_second_moment(law, A)
+        else:
+            V = product(product(D, centred_second_moment(law, L)), D)
+        if not is_positive_semidefinite(combine((variance, V), (-1, product(product(V, rational(M)), V)))):
+            wrong.append("λ_D")
+    if variance * result.K > n:
+        wrong.append("λ_D ≤ n/K")
+    if 4 * variance * Fraction(targets.delta_inf) > n * Fraction(targets.epsilon2) * rate:
+        wrong.append("λ_D ≤ nε² det(D)^(1/d)/(4Δ^inf)")
+    if result.K * rate * Fraction(targets.epsilon2) < 12 * Fraction(targets.initial_gap):
+        wrong.append("K")
+    return wrong
