@@ -122,17 +122,21 @@ def is_positive_definite(A: Rational) -> bool:
 
 def is_positive_semidefinite(A: Rational) -> bool:
     """Whether A ⪰ 0."""
+    if min(A[i][i] for i in range(len(A))) < 0:
+        return False
     bits = math.lcm(*(x.denominator for row in A for x in row)).bit_length()
     return (bits > _LONG and is_positive_definite(_rounded_down(A))) or definiteness(A).semidefinite
 
 
-# Denominators longer than this many bits (a product of many 1/p_j) are first rounded to this many bits.
-_LONG = 2048
+# Denominators of more bits than this (a product of many 1/p_j) are first rounded, which decides all but close cases.
+_LONG = 1024
 
 
 def _rounded_down(A: Rational) -> Rational:
     """A matrix B with short numbers and B ⪯ A: entries change by less than u, and |E_ij| < u makes E ⪯ d·u·I."""
-    u = Fraction(1, 1 << _LONG)
+    least = min(A[i][i] for i in range(len(A))) or Fraction(1)
+    # A power of two, about 2⁻⁴⁰⁰ of the smallest diagonal entry.
+    u = Fraction(2) ** (least.numerator.bit_length() - least.denominator.bit_length() - 400)
     d = len(A)
     return [[u * (math.floor(x / u) - (d + 1 if i == j else 0)) for j, x in enumerate(row)] for i, row in enumerate(A)]
 

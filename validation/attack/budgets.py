@@ -13,16 +13,16 @@ from validation.attack.protocol import Kind, Verdict, claim
 from validation.attack.referee import Node, judge_result
 from validation.attack.single import Solve
 
-# Reading the model, the repair and the certificate come on top of a limit, and the machine may be busy.
-ON_TOP = 10.0
+# Reading the model, the repair and the certificate come on top of a limit.
+ON_TOP = 5.0
 
 
 @dataclass(frozen=True, eq=False)
 class Limited(Solve):
     def attack(self) -> Verdict:
-        began = time.monotonic()
+        began = time.process_time()  # of this process, because the machine may be busy with others
         result = self.solve()
-        took = time.monotonic() - began
+        took = time.process_time() - began
         limit = self.options.get("time_limit")
         claim(limit is None or took <= limit + ON_TOP, f"{took:.1f} s with a limit of {limit} s")
         return judge_result(self.node, result)

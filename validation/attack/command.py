@@ -18,7 +18,7 @@ from rich.table import Table
 from validation.attack.kinds import KINDS
 from validation.attack.protocol import Kind, Outcome, Verdict, examine
 
-DEFAULT_COUNT = 6000
+DEFAULT_COUNT = 30_000
 
 
 def plan(kinds: Sequence[Kind], seed: int, count: int | None) -> Iterator[tuple[str, int]]:

@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-# A problem of any kind takes seconds at most; one that runs longer hangs.
-SECONDS_FOR_ONE_PROBLEM = 180
+# A problem of any kind takes seconds of one core; one that runs for so long hangs, even on a busy machine.
+SECONDS_FOR_ONE_PROBLEM = 600
 
 T = TypeVar("T")
 
