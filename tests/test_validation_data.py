@@ -46,7 +46,7 @@ def test_svmlight_files_of_the_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sparse.issparse(data.A) and (data.m, data.d) == (3, 3)
     np.testing.assert_array_equal(data.b, [-1.0, 1.0, -1.0])
     np.testing.assert_array_equal(data.A.toarray(), [[0.5, 0, 2], [0, 1, 0], [0, 0, -1]])
-    with pytest.raises(ValueError, match="not an svmlight file"):
+    with pytest.raises(ValueError, match="cannot be read as an svmlight file"):
         load_dataset("broken")
     with pytest.raises(FileNotFoundError, match=r"known here: .*tiny"):
         load_dataset("absent")
