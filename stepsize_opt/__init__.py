@@ -7,15 +7,20 @@
 'optimal'
 """
 
-from solvers.base import SolverUnavailable
-from solvers.registry import available_solvers
-from stepsize_opt.api import StepsizeCheck, certify, optimal_stepsize, optimal_stepsize_path
-from stepsize_opt.certificate import Certificate
-from stepsize_opt.compare import Comparison, compare
-from stepsize_opt.distributed import DistributedResult, optimal_distributed_stepsize
-from stepsize_opt.distributed_compare import compare_distributed
-from stepsize_opt.result import StepsizeResult
-from stepsize_opt.sketch_text import parse_sketch
+from stepsize_opt.clients import DistributedResult, compare_distributed, optimal_distributed_stepsize
+from stepsize_opt.inputs import BlockDiagonal, Direction
+from stepsize_opt.node import (
+    CommunicationTable,
+    Comparison,
+    StepsizeCheck,
+    StepsizeResult,
+    certify,
+    communication_table,
+    compare,
+    optimal_stepsize,
+    optimal_stepsize_path,
+)
+from stepsize_opt.proofs import Certificate
 from stepsize_opt.sketches import (
     BernQ,
     DiagonalSketch,
@@ -26,9 +31,10 @@ from stepsize_opt.sketches import (
     LayerWise,
     RandK,
     Sketch,
+    parse_sketch,
 )
-from stepsize_opt.structures import BlockDiagonal, Direction
-from stepsize_opt.table1 import CommunicationTable, communication_table
+from stepsize_solvers import available_solvers
+from stepsize_solvers.programs import SolverUnavailable
 
 __version__ = "0.1.0"
 

@@ -1,0 +1,13 @@
+"""Log-det programs and the methods that solve them: programs in, points and multipliers out."""
+
+from stepsize_solvers.registry import (
+    available_solvers,
+    choose_solver,
+    get_solver,
+)
+
+__all__ = [
+    "available_solvers",
+    "choose_solver",
+    "get_solver",
+]

@@ -1,0 +1,82 @@
+"""Directions in which all constraints of a plain linear program agree, solved apart.
+
+    maximise log det X   subject to   H_jᵀ X H_j ⪯ cI, that is X ⪯ cL_j⁻¹ where L_j = H_jH_jᵀ is regular.
+
+Let L̄ be the mean of the L_j and K the directions v with L_jv = L̄v for every j: one-hot data, and whatever no client has
+seen, leave many.  Take T = [K W] with KᵀL̄K = I, WᵀL̄W = I and WᵀL̄K = 0; then L_jK = L̄K gives TᵀL_jT = I ⊕ WᵀL_jW.
+With X = T X̃ Tᵀ the constraint is X̃ ⪯ c(I ⊕ WᵀL_jW)⁻¹; dropping the blocks between K and W of X̃ keeps it (average X̃
+with its image under the change of sign of K) and does not lower the determinant (Fischer).  So X̃ = cI ⊕ Y, where Y
+solves the program with the factors WᵀH_j.
+
+*Multipliers.*  H_jᵀK has orthonormal columns, orthogonal to the range of H_jᵀW.  Z_j + H_jᵀK KᵀH_j/(cn) has the images
+Σ H_jZ_jH_jᵀ in W and I/c in K, which is what the optimum of the whole program asks for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import eigh, null_space
+
+from stepsize_solvers.families.program import Family, MaxDetProgram, Stack
+from stepsize_solvers.numerics import cholesky, sym
+from stepsize_solvers.programs import BlockPattern, DiagonalPlusScaled, Matrix
+
+# ‖(L_j − L̄)v‖² summed over j is computed to rounding, 10⁻¹⁶ of its largest value; below this it counts as zero.
+_ZERO = 1e-13
+# What agrees only up to this fraction of L̄ makes X infeasible by as much, which whoever uses the answer repairs.
+_AGREE = 1e-7
+# X in K lies this close to its bound, so that it is still inside after rounding.
+_INSIDE = 1e-11
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """The smaller program for Y, and the way back."""
+
+    program: MaxDetProgram
+    family: Family
+    K: Matrix
+    W: Matrix
+
+    def point(self, Y: Matrix) -> Matrix:
+        """X = cKKᵀ + WYWᵀ."""
+        return sym((1.0 - _INSIDE) * self.family.c * self.K @ self.K.T + self.W @ Y @ self.W.T)
+
+    def duals(self, Z: Stack) -> Stack:
+        """The multipliers of the whole program."""
+        E = self.family.factors.transpose(0, 2, 1) @ self.K
+        return np.asarray(Z + (E @ E.transpose(0, 2, 1)) / (self.family.c * len(E)))
+
+
+def agreement(program: MaxDetProgram) -> Agreement | None:
+    """The split of a program; None when there is nothing to split, or the form is another."""
+    pattern = program.pattern
+    family = program.families[0]
+    n, d, _ = family.factors.shape
+    full = isinstance(pattern, BlockPattern) and pattern.is_full
+    if len(program.families) > 1 or not full or family.B is not None or not family.is_plain or family.e or n < 2:
+        return None
+    matrices = family.factors @ family.factors.transpose(0, 2, 1)
+    mean = matrices.mean(axis=0)
+    if cholesky(mean) is None:
+        return None
+    differences = (matrices - mean).reshape(-1, d)
+    w, V = np.linalg.eigh(differences.T @ differences)
+    # Relative to L̄ too: identical constraints differ by rounding only.
+    K = V[:, w <= _ZERO * max(w[-1], float(np.sum(mean * mean)))]
+    if not 0 < K.shape[1] < d or np.linalg.norm((matrices - mean) @ K) > _AGREE * np.linalg.norm(mean):
+        return None
+    W = null_space((mean @ K).T)
+    K, W = _orthonormal(K, mean), _orthonormal(W, mean)
+    size = W.shape[1]
+    reduced = replace(family, Q=DiagonalPlusScaled.identity(size), factors=np.asarray(W.T @ family.factors))
+    small = MaxDetProgram((reduced,), BlockPattern((size,)), 2.0 * size)
+    return Agreement(small, family, K, W)
+
+
+def _orthonormal(V: Matrix, metric: Matrix) -> Matrix:
+    """V with its columns made orthonormal in the metric."""
+    w, U = eigh(sym(V.T @ metric @ V))
+    return np.asarray(V @ (U / np.sqrt(w)))

@@ -1,0 +1,227 @@
+"""A primal-dual point (X, Z) of a max-det program, in the basis in which X is the identity.
+
+Take C with C Cᵀ = X, block by block of the pattern, rotated so that CᵀB̄C is diagonal in each block for the sum B̄ of
+the B of quadratic families.  A step is X⁺ = C(I + Y)Cᵀ.  With Λ = CᵀBC for a quadratic family and Λ = ½I for a linear
+one, both kinds have the same derivative
+
+    F_j′(Y) = c′ tr(Y) I − H_jᵀ 𝒬(C(YΛ + ΛY)Cᵀ) H_j,      c′ = eτ/root,
+    F′*(Z) = c′ tr(Z) I − (ΛR̃ + R̃Λ),                      R̃ = Cᵀ 𝒬*(Σ_j H_j Z_j H_jᵀ) C,
+
+and the second derivative of −⟨Z, F⟩ is ΛYR̃ + R̃YΛ (quadratic families) plus c′ tr(Z) (Y − tr(Y) I/root).
+
+*Bound.*  F is concave, so for any Z_j ⪰ 0 every feasible C(I + Y)Cᵀ has
+
+    log det(I + Y) ≤ log det(I + Y) + Σ⟨Z_j, F_j + F_j′(Y)⟩ = log det(I + Y) − ⟨Q, Y⟩ + Σ⟨Z_j, F_j⟩,   Q = −F′*(Z).
+
+Its maximum over Y, and then over a common factor of the Z_j, is −log det Q + d log((tr Q + Σ⟨Z_j, F_j⟩)/d).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from stepsize_solvers.families.program import Family, MaxDetProgram, Stack
+from stepsize_solvers.numerics import cholesky, sym
+from stepsize_solvers.programs import BlockPattern, Matrix, block_slices
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyState:
+    """One family at a point: the values F_j, their Cholesky factors, and the Nesterov–Todd scaling.
+
+    F, K: F_j = K_j K_jᵀ, shape (n, r, r); Z: multipliers; G: W_j⁻¹ with W_j Z_j W_j = F_j;
+    V, s: F_j⁻¹ = V Vᵀ, Z_j = V Diag(s) Vᵀ, G_j = V Diag(√s) Vᵀ; frame: V Diag(s)^{1/4}, so that G_j = frame frameᵀ;
+    Lam: Λ, None for ½I; Hs: the columns of H_j frame_j as rows, shape (n, r, d); P2: Σ_j H_j G_j² H_jᵀ; Rt: R̃.
+    """
+
+    F: Stack
+    Z: Stack
+    V: Stack
+    s: Matrix
+    frame: Stack
+    G: Stack
+    Lam: Matrix | None
+    Hs: Stack
+    P2: Matrix
+    Rt: Matrix
+    slope: float
+
+    @cached_property
+    def P(self) -> Stack:
+        """P_j = H_j G_j H_jᵀ, shape (n, d, d)."""
+        return np.asarray(self.Hs.transpose(0, 2, 1) @ self.Hs)
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """X = C Cᵀ with every family's state."""
+
+    C: Matrix
+    log_det: float
+    states: tuple[FamilyState, ...]
+
+    @property
+    def X(self) -> Matrix:
+        return sym(self.C @ self.C.T)
+
+    @property
+    def duals(self) -> tuple[Stack, ...]:
+        return tuple(state.Z for state in self.states)
+
+
+def twice_symmetric(Lam: Matrix | None, Y: Matrix) -> Matrix:
+    """ΛY + YΛ; Λ = ½I when it is None."""
+    if Lam is None:
+        return Y
+    half = Lam @ Y
+    return half + half.T
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Evaluation of a program at points of its pattern."""
+
+    program: MaxDetProgram
+
+    def basis(self, X: Matrix) -> tuple[Matrix, float] | None:
+        """C and log det X, or None when X is not numerically positive definite."""
+        program = self.program
+        quadratic = [f.B for f in program.families if f.B is not None]
+        B = sum(quadratic[1:], quadratic[0]) if quadratic else None
+        C = np.zeros_like(X)
+        log_det = 0.0
+        for s in block_slices(program.pattern.sizes):
+            K = cholesky(X[s, s])
+            if K is None:
+                return None
+            log_det += 2.0 * float(np.sum(np.log(np.diagonal(K))))
+            C[s, s] = K if B is None else K @ np.linalg.eigh(sym(K.T @ B[s, s] @ K))[1]
+        return C, log_det
+
+    def project(self, Y: Matrix) -> Matrix:
+        """The orthogonal projection of a direction in the basis C onto those that keep the pattern."""
+        pattern = self.program.pattern
+        if isinstance(pattern, BlockPattern):
+            return Y if pattern.is_full else pattern.project(Y)
+        out = np.zeros_like(Y)
+        for s in block_slices(pattern.sizes):
+            np.einsum("ii->i", out[s, s])[:] = np.trace(Y[s, s]) / (s.stop - s.start)
+        return out
+
+    def values(self, C: Matrix, log_det: float) -> list[Stack] | None:
+        """The F_j of every family at X = C Cᵀ; None when a number overflows."""
+        out = []
+        for family in self.program.families:
+            M = C @ C.T
+            if family.B is not None:
+                M = M @ family.B @ M
+            out.append(self._rhs(family, log_det) - congruence(family.factors, family.Q.apply(sym(M))))
+        return out if all(np.all(np.isfinite(F)) for F in out) else None
+
+    def _rhs(self, family: Family, log_det: float) -> Matrix:
+        r = family.factors.shape[2]
+        return (family.c + (family.e * self.program.tau(log_det) if family.e else 0.0)) * np.eye(r)
+
+    def point(self, X: Matrix, duals: tuple[Stack, ...] | None, mu: float = 1.0) -> Point | None:
+        """The point (X, Z), with Z_j = μ F_j⁻¹ where no multipliers are given; None when it is not interior."""
+        basis = self.basis(X)
+        if basis is None:
+            return None
+        C, log_det = basis
+        values = self.values(C, log_det)
+        if values is None:
+            return None
+        states = []
+        for i, (family, F) in enumerate(zip(self.program.families, values, strict=True)):
+            state = self._state(family, C, log_det, F, None if duals is None else duals[i], mu)
+            if state is None:
+                return None
+            states.append(state)
+        return Point(C, log_det, tuple(states))
+
+    def _state(
+        self, family: Family, C: Matrix, log_det: float, F: Stack, Z: Stack | None, mu: float
+    ) -> FamilyState | None:
+        try:
+            K = np.linalg.cholesky(F)
+        except np.linalg.LinAlgError:
+            return None
+        K_inverse = np.linalg.inv(K)
+        V: Stack = K_inverse.transpose(0, 2, 1)
+        if Z is None:
+            Z = np.asarray(mu * (V @ K_inverse))
+            s = np.full(F.shape[:2], mu)
+        else:
+            s, U = np.linalg.eigh(sym(K.transpose(0, 2, 1) @ Z @ K))
+            if np.min(s) <= 0.0:
+                return None
+            V = V @ U
+        frame = V * np.sqrt(np.sqrt(s))[:, None, :]
+        G = frame @ frame.transpose(0, 2, 1)
+        columns = (family.factors @ G).transpose(0, 2, 1).reshape(-1, C.shape[0]) if family.e else np.zeros((0, 0))
+        slope = family.e * self.program.tau(log_det) / self.program.root if family.e else 0.0
+        return FamilyState(
+            F=F,
+            Z=Z,
+            V=V,
+            s=s,
+            frame=frame,
+            G=G,
+            Lam=None if family.B is None else sym(C.T @ family.B @ C),
+            Hs=frame.transpose(0, 2, 1) @ family.factors.transpose(0, 2, 1),
+            P2=columns.T @ columns,
+            Rt=self.image(family, C, Z),
+            slope=slope,
+        )
+
+    def image(self, family: Family, C: Matrix, Z: Stack) -> Matrix:
+        """R̃ = Cᵀ 𝒬*(Σ_j H_j Z_j H_jᵀ) C."""
+        HZ = (family.factors @ Z).transpose(0, 2, 1).reshape(-1, C.shape[0])
+        H = family.factors.transpose(0, 2, 1).reshape(-1, C.shape[0])
+        return sym(C.T @ family.Q.adjoint(sym(HZ.T @ H)) @ C)
+
+    def minus_adjoint(
+        self, family: Family, state: FamilyState, C: Matrix, Z: Stack, Rt: Matrix | None = None
+    ) -> Matrix:
+        """−F′*(Z) = ΛR̃ + R̃Λ − c′ tr(Z) I of one family."""
+        out = twice_symmetric(state.Lam, self.image(family, C, Z) if Rt is None else Rt)
+        if state.slope:
+            out = out - (state.slope * trace(Z)) * np.eye(len(C))
+        return out
+
+    def derivative(self, family: Family, state: FamilyState, C: Matrix, Y: Matrix) -> Stack:
+        """F_j′(Y) for every j."""
+        S = C @ twice_symmetric(state.Lam, Y) @ C.T
+        out = -congruence(family.factors, family.Q.apply(sym(S)))
+        if state.slope:
+            np.einsum("nii->ni", out)[:] += state.slope * np.trace(Y)
+        return out
+
+    def upper_bound(self, p: Point) -> float:
+        """The bound on log det X that the multipliers prove, up to rounding; +inf when they prove nothing."""
+        d = self.program.d
+        Q = np.zeros((d, d))
+        energy = 0.0
+        for family, state in zip(self.program.families, p.states, strict=True):
+            Q += self.minus_adjoint(family, state, p.C, state.Z, state.Rt)
+            energy += float(np.sum(state.s))
+        Q = self.project(Q)
+        energy += float(np.trace(Q))
+        K = cholesky(Q)
+        if K is None or not energy > 0.0:
+            return math.inf
+        return p.log_det - 2.0 * float(np.sum(np.log(np.diagonal(K)))) + d * math.log(energy / d)
+
+
+def congruence(factors: Stack, M: Matrix) -> Stack:
+    """H_jᵀ M H_j for a stack of factors."""
+    return sym(factors.transpose(0, 2, 1) @ (M @ factors))
+
+
+def trace(Z: Stack) -> float:
+    """Σ_j tr Z_j."""
+    return float(np.einsum("nii->", Z))

@@ -1,0 +1,216 @@
+"""Dense symmetric linear algebra with little overhead: thin calls of LAPACK in the precision of the argument.
+
+Every function takes and returns plain arrays, float32 or float64.  Stacks of matrices, shape (m, d, d), are accepted
+where the docstring says so; they carry one matrix for each constraint of a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas, lapack
+from threadpoolctl import ThreadpoolController
+
+from stepsize_solvers.process import Shared
+from stepsize_solvers.programs import Matrix, Vector
+
+Array = NDArray[Any]  # float64, or float32 where that is enough: directions, and points far from the optimum
+
+# Below this size a second BLAS thread brings little, and on a busy machine it costs up to ten times the run time.
+_SIZE_FOR_THREADS = 600
+# Up to this size BLAS itself uses one thread, and a limit would cost more than some of the operations under it.
+_SIZE_WITHOUT_LIMIT = 8
+
+# Up to this size a full reduction to tridiagonal form is as fast as a few Lanczos steps in Python.
+SIZE_FOR_LANCZOS = 120
+
+
+@lru_cache(maxsize=1)
+def _controller() -> ThreadpoolController:
+    # Finding the BLAS libraries takes milliseconds, using the handle microseconds.
+    return ThreadpoolController()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    limiter = _controller().limit(limits=1, user_api="blas")
+    try:
+        yield
+    finally:
+        # Newer versions of threadpoolctl let only the thread that set a limit change it, until it is released; the last
+        # thread to leave may be another one.
+        _release()
+        limiter.restore_original_limits()
+        _release()
+
+
+def _release() -> None:
+    for library in _controller().lib_controllers:
+        release = getattr(library, "clear_controlling_thread", None)
+        if release is not None:
+            release(force=True)
+
+
+_ONE_THREAD = Shared(_one_thread)
+
+
+def blas_threads(d: int) -> Any:
+    """A context in which BLAS uses one thread for small matrices and the process's own number for large ones."""
+    return _ONE_THREAD if _SIZE_WITHOUT_LIMIT < d < _SIZE_FOR_THREADS else nullcontext()
+
+
+def sym(M: Array) -> Array:
+    """(M + Mᵀ)/2, for one matrix or a stack, in the precision of M."""
+    return np.asarray(0.5 * (M + M.swapaxes(-1, -2)))
+
+
+def _trmm(A: Array) -> Callable[..., Array]:
+    """The triangular product of BLAS in the precision of A."""
+    return blas.strmm if A.dtype == np.float32 else blas.dtrmm  # type: ignore[no-any-return]
+
+
+def add_to_diagonal(M: Array, values: Array | float) -> None:
+    """diag(M) += values, in place."""
+    np.einsum("ii->i", M)[:] += values
+
+
+def cholesky(M: Array) -> Array | None:
+    """Lower triangular K with KKᵀ = M, or None when M is not numerically positive definite (one matrix or a stack)."""
+    if M.ndim == 2:
+        # LAPACK wants columns: Mᵀ is the same matrix in that order, and a lower factor of it comes back as one.
+        potrf = lapack.spotrf if M.dtype == np.float32 else lapack.dpotrf
+        K, info = potrf(M.T, lower=1, clean=1)
+        return None if info != 0 else K
+    try:
+        return np.asarray(np.linalg.cholesky(M))
+    except np.linalg.LinAlgError:
+        return None
+
+
+def eigh(M: Array) -> tuple[Array, Array]:
+    """Eigenvalues ascending and eigenvectors as columns (one matrix or a stack)."""
+    if M.ndim == 2:
+        syevd = lapack.ssyevd if M.dtype == np.float32 else lapack.dsyevd
+        w, V, info = syevd(M.T, compute_v=1, lower=1)
+        if info == 0:
+            return w, V
+    values, vectors = np.linalg.eigh(M)
+    return values, vectors
+
+
+def smallest_eigenvalue(M: Array) -> float:
+    """λmin(M) of one matrix, by reduction to tridiagonal form."""
+    syevd = lapack.ssyevd if M.dtype == np.float32 else lapack.dsyevd
+    w, _, info = syevd(M.T, 0, 1)  # compute_v, lower: keywords take as long as a small reduction
+    return float(w[0]) if info == 0 else float(np.linalg.eigvalsh(M)[0])
+
+
+def triangular_inverse(K: Matrix) -> Matrix:
+    """K⁻¹ of a lower triangular K."""
+    inverse, _ = lapack.dtrtri(K, lower=1)
+    return np.asarray(inverse)
+
+
+def lower_product(K: Array, M: Array) -> Array:
+    """K M for a lower triangular K, at half the cost of a product (one matrix or a stack)."""
+    if K.ndim == 2:
+        return np.asarray(_trmm(K)(1.0, K, M, lower=1))
+    return np.asarray(K @ M)
+
+
+def lower_transposed_product(K: Array, M: Array) -> Array:
+    """Kᵀ M for a lower triangular K, at half the cost of a product (one matrix)."""
+    return np.asarray(_trmm(K)(1.0, K, M, lower=1, trans_a=1))
+
+
+def lower_solve(K: Array, M: Array) -> Array:
+    """K⁻¹ M for a lower triangular K (one matrix)."""
+    trsm = blas.strsm if K.dtype == np.float32 else blas.dtrsm
+    return np.asarray(trsm(1.0, K, M, lower=1))
+
+
+def lower_congruence(K: Array, M: Array) -> Array:
+    """Kᵀ M K for a lower triangular K and a symmetric M, symmetric to the last bit (one matrix or a stack)."""
+    if K.ndim == 2:
+        half = _trmm(K)(1.0, K, M.T, lower=1, trans_a=1)
+        return sym(_trmm(K)(1.0, K, half, side=1, lower=1, overwrite_b=1))
+    return sym(K.swapaxes(-1, -2) @ M @ K)
+
+
+def congruence_diagonal(A: Array, M: Array) -> Array:
+    """diag(A M Aᵀ) for one symmetric M, float32 or float64.
+
+    With T the triangle of M, aᵀMa = 2 aᵀTa for a halved diagonal: a triangular product costs half of a full one.
+    """
+    half = upper_product(half_triangle(M), A.T).T
+    return np.asarray(2.0 * np.einsum("ij,ij->i", half, A))
+
+
+def half_triangle(M: Array) -> Array:
+    """T whose upper triangle has T + Tᵀ = M for a symmetric M; what lies below the diagonal is not to be read."""
+    T = np.array(M, order="C")
+    T.reshape(-1)[:: len(T) + 1] *= 0.5
+    return T.T
+
+
+def upper_product(T: Array, A: Array, right: bool = False) -> Array:
+    """T A, or A T if ``right``, for the upper triangle of T; float32 or float64, fast for columns in memory order."""
+    return np.asarray(_trmm(A)(1.0, T, A, side=int(right)))
+
+
+def log_det_from_cholesky(K: Array) -> float:
+    """log det(KKᵀ) = 2 Σ log K_ii, summed over a stack."""
+    return 2.0 * float(np.log(K.diagonal(0, -2, -1)).sum(dtype=np.float64))
+
+
+def _top_of_spectrum(apply: Callable[[Vector], Vector], d: int, steps: int) -> float:
+    """An upper estimate of the largest eigenvalue: the top Ritz value of a few Lanczos steps plus its residual norm."""
+    basis = np.empty((steps, d))
+    q = np.random.default_rng(0).standard_normal(d)
+    q /= np.linalg.norm(q)
+    alphas: list[float] = []
+    betas: list[float] = []
+    for j in range(steps):
+        basis[j] = q
+        w = apply(q)
+        alphas.append(float(q @ w))
+        w = w - basis[: j + 1].T @ (basis[: j + 1] @ w)
+        betas.append(float(np.linalg.norm(w)))
+        if betas[-1] <= 1e-10 * abs(alphas[-1]):  # the Krylov space is invariant: its Ritz values are eigenvalues
+            break
+        q = w / betas[-1]
+    m = len(alphas)
+    ritz, vectors = np.linalg.eigh(np.diag(alphas) + np.diag(betas[: m - 1], 1) + np.diag(betas[: m - 1], -1))
+    return float(ritz[-1]) + abs(betas[-1] * float(vectors[-1, -1]))
+
+
+def smallest_eigenvalue_from_factor(K: Array, steps: int = 10) -> float:
+    """A lower estimate of λmin(KKᵀ) from the Cholesky factor K, by Lanczos on the inverse.
+
+    2d² operations a step instead of the (4/3)d³ of a reduction.  An estimate may err when the start is nearly
+    orthogonal to the eigenvector, so final answers use :func:`smallest_eigenvalue`.
+    """
+    potrs = lapack.spotrs if K.dtype == np.float32 else lapack.dpotrs
+    return 1.0 / _top_of_spectrum(lambda q: np.asarray(potrs(K, q, lower=1)[0]), K.shape[0], steps)
+
+
+def dominant_vector(M: Matrix, steps: int) -> Vector:
+    """A unit vector near the top eigenvector of M ⪰ 0, by power steps from the longest column."""
+    v: Vector = M[int(np.einsum("ij,ij->i", M, M).argmax())]
+    for _ in range(steps):
+        v = M @ v
+        v /= np.linalg.norm(v)
+    return v
+
+
+def largest_eigenvalue(M: Matrix, steps: int = 25) -> float:
+    """λmax(M) of one symmetric matrix: exact for small ones, an upper estimate by Lanczos for large ones."""
+    d = M.shape[0]
+    if d <= SIZE_FOR_LANCZOS:
+        return -smallest_eigenvalue(-M)
+    return _top_of_spectrum(lambda q: np.asarray(M @ q), d, steps)

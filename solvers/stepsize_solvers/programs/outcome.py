@@ -1,0 +1,80 @@
+"""What a solver returns: a status with its meaning and remedy, statistics, a raw point and its multipliers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from stepsize_solvers.programs.maps import Matrix
+
+
+class Status(Enum):
+    """The end of a solve, in cvxpy's words.
+
+    A solver reports its own opinion; only the certificate decides what a result may say.
+    """
+
+    OPTIMAL = "optimal"
+    INACCURATE = "optimal_inaccurate"
+    USER_LIMIT = "user_limit"
+    INTERRUPTED = "interrupted"
+    INFEASIBLE = "infeasible"
+    UNBOUNDED = "unbounded"
+    SOLVER_ERROR = "solver_error"
+
+    @property
+    def meaning(self) -> str:
+        return _MEANING[self][0]
+
+    @property
+    def remedy(self) -> str:
+        return _MEANING[self][1]
+
+
+_MEANING: dict[Status, tuple[str, str]] = {
+    Status.OPTIMAL: ("a feasible D with a certified gap within the tolerance", "nothing to do"),
+    Status.INACCURATE: (
+        "a feasible D whose certified gap is above the tolerance",
+        "try another solver, a larger tol, or remove near-dependent columns that make L ill-conditioned",
+    ),
+    Status.USER_LIMIT: (
+        "an iteration or time limit ended the solve; D is feasible, its gap is certified",
+        "raise the limit, or use the answer if its gap is good enough",
+    ),
+    Status.INTERRUPTED: (
+        "the user interrupted the solve; D is feasible, its gap is certified",
+        "run again to continue from the start, or use the answer if its gap is good enough",
+    ),
+    Status.INFEASIBLE: (
+        "no D satisfies the constraints",
+        "check the conditions; condition (3) alone never is infeasible",
+    ),
+    Status.UNBOUNDED: ("log det D is unbounded above", "check that L is positive definite"),
+    Status.SOLVER_ERROR: ("the solver failed and returned no point", "try another solver"),
+}
+
+
+@dataclass(frozen=True)
+class SolverStats:
+    """Statistics under cvxpy's field names."""
+
+    solver_name: str
+    solve_time: float | None = None
+    setup_time: float | None = None
+    num_iters: int | None = None
+    extra_stats: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A solver's raw answer: D and one multiplier Z_j ⪰ 0 for each constraint G_j(D) ⪰ 0.
+
+    Both may be inexact; the certificate repairs D and stays valid whatever the multipliers are.
+    """
+
+    status: Status
+    D: Matrix | None
+    duals: tuple[Matrix, ...]
+    stats: SolverStats
+    message: str = ""

@@ -1,0 +1,65 @@
+"""Which solvers there are, in order of preference, and which of them can run here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepsize_solvers.conic import BACKENDS
+from stepsize_solvers.programs import LogDetProgram, Solver, SolverUnavailable
+from stepsize_solvers.single import NativeSolver
+
+_SOLVERS: dict[str, Solver] = {solver.name: solver for solver in (NativeSolver(), *BACKENDS)}
+
+# Fast first: the project's own solver, then interior points, then the first-order method.
+_PREFERENCE = ("native", "mosek", "clarabel", "scs")
+
+
+@dataclass(frozen=True)
+class Availability:
+    """A solver's name and why it cannot run here (None when it can)."""
+
+    name: str
+    reason: str | None
+
+    @property
+    def available(self) -> bool:
+        return self.reason is None
+
+
+def available_solvers() -> tuple[Availability, ...]:
+    """Every solver of the registry with the reason why it cannot run here, without importing any of them."""
+    return tuple(Availability(name, solver.unavailable()) for name, solver in _SOLVERS.items())
+
+
+def get_solver(name: str) -> Solver:
+    """The solver of that name (any case).
+
+    Raises TypeError for what is no name, ValueError for a name that is not in the registry and SolverUnavailable for
+    one that cannot run.
+    """
+    if not isinstance(name, str):
+        msg = f"solver must be 'auto' or one of {', '.join(_SOLVERS)}, got {name!r}"
+        raise TypeError(msg)
+    solver = _SOLVERS.get(name.lower())
+    if solver is None:
+        msg = f"unknown solver {name!r}; choose 'auto' or one of {', '.join(_SOLVERS)}"
+        raise ValueError(msg)
+    reason = solver.unavailable()
+    if reason is not None:
+        msg = f"solver {solver.name!r} cannot run: {reason}"
+        raise SolverUnavailable(msg)
+    return solver
+
+
+def choose_solver(program: LogDetProgram) -> tuple[Solver, str]:
+    """The preferred solver that can run and can express the program, and why it was chosen."""
+    passed: list[str] = []
+    for name in _PREFERENCE:
+        solver = _SOLVERS[name]
+        reason = solver.unavailable() or solver.unsupported(program)
+        if reason is None:
+            why = f"first choice for this program ({'; '.join(passed)})" if passed else "first choice"
+            return solver, why
+        passed.append(f"{name}: {reason}")
+    msg = f"no solver can take this program: {'; '.join(passed)}"
+    raise SolverUnavailable(msg)

@@ -1,0 +1,161 @@
+"""An approximate inverse of the curvature K by a fixed polynomial.
+
+K[X] = X + ΛXR̃ + R̃XΛ costs one product.  Division by its diagonal J_ij = 1 + λᵢR̃ⱼⱼ + λⱼR̃ᵢᵢ brings its condition
+number below about ten, so a Chebyshev polynomial p of low degree in J⁻¹K gives p(K) ≈ K⁻¹.  The polynomial is
+chosen once for each Newton step: p(K) is then a fixed, symmetric, positive definite map, the outer conjugate
+gradients stay exact for it, and the error of p only leaves a fraction of the dual residual behind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from stepsize_solvers.numerics import Array
+
+Interval = tuple[float, float]
+
+# The Chebyshev error that is left of the dual residual by one Newton step, and the largest degree spent on it.
+_POLYNOMIAL_ERROR = 0.4
+_MAX_DEGREE = 8
+_LANCZOS_STEPS = 5
+_MAX_LANCZOS_STEPS = 16
+# Relative residual at which the largest Ritz value is good enough.
+_RESIDUAL = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """K[X] = X + ΛXR̃ + R̃XΛ."""
+
+    lam: Array
+    Rt: Array
+
+    def __call__(self, X: Array) -> Array:
+        P = (self.lam[:, None] * X) @ self.Rt
+        out = P + P.T
+        out += X
+        return np.asarray(out)
+
+    def diagonal(self) -> Array:
+        r = np.diagonal(self.Rt)
+        J = np.multiply.outer(self.lam, r)
+        J += J.T
+        J += 1.0
+        return np.asarray(J)
+
+
+@lru_cache(maxsize=8)
+def _random_symmetric(d: int) -> Array:
+    """The fixed start of the Lanczos steps; drawing it anew costs as much as the steps for a small d."""
+    X = np.random.default_rng(0).standard_normal((d, d))
+    return np.asarray(X + X.T)
+
+
+def _norm(X: Array) -> float:
+    return math.sqrt(float(np.vdot(X, X)))
+
+
+def spectrum_bounds(
+    K: Callable[[Array], Array],
+    J: Array,
+    mask: Array | None = None,
+    steps: int = _LANCZOS_STEPS,
+    max_steps: int = _MAX_LANCZOS_STEPS,
+) -> tuple[float, float]:
+    """Estimates of the extreme eigenvalues of J^{-1/2} K J^{-1/2}, by a few Lanczos steps from a fixed random start.
+
+    The lower one is a Ritz value, above the true end.  The upper one is a Ritz value plus its residual norm, and steps
+    are added until that residual is small: beyond the upper end of its interval a Chebyshev polynomial explodes, below
+    the lower end it is only less accurate.  ``mask`` holds ones on the pattern that K acts on, all of it if None.
+    """
+    d = J.shape[0]
+    root = 1.0 / np.sqrt(J)
+    X = _random_symmetric(d).astype(J.dtype)
+    if mask is not None:
+        X *= mask
+    X /= _norm(X)
+    previous = np.zeros_like(X)
+    alphas: list[float] = []
+    betas: list[float] = []
+    beta = 0.0
+    while True:
+        Y = K(X * root) * root
+        alpha = float(np.vdot(X, Y))
+        Y -= alpha * X
+        Y -= beta * previous
+        alphas.append(alpha)
+        beta = _norm(Y)
+        betas.append(beta)
+        m = len(alphas)
+        invariant = beta < 1e-6 * abs(alpha)  # single precision sees nothing below that
+        if m >= steps or invariant:
+            ritz, vectors = np.linalg.eigh(np.diag(alphas) + np.diag(betas[:-1], 1) + np.diag(betas[:-1], -1))
+            low, high = float(ritz[0]), float(ritz[-1])
+            residual = abs(beta * float(vectors[-1, -1]))
+            if invariant or residual <= _RESIDUAL * high or m >= max_steps:
+                return low, high + residual
+        previous, X = X, Y / beta
+
+
+@dataclass(frozen=True, eq=False)
+class ChebyshevInverse:
+    """p(K) ≈ K⁻¹ with J-preconditioned Chebyshev iteration of fixed degree on the interval [lower, upper]."""
+
+    K: Callable[[Array], Array]
+    J: Array
+    lower: float
+    upper: float
+    degree: int
+
+    @property
+    def spectrum(self) -> Interval:
+        """The interval that holds the spectrum of the preconditioned K."""
+        return self.lower, self.upper
+
+    def __call__(self, R: Array) -> Array:
+        theta = 0.5 * (self.upper + self.lower)
+        delta = 0.5 * (self.upper - self.lower)
+        step = R / self.J
+        step /= theta
+        if self.degree == 1:
+            return step
+        X = step.copy()
+        residual = R
+        ratio = theta / delta
+        rho = 1.0 / ratio
+        for _ in range(self.degree - 1):
+            residual = residual - self.K(step)
+            rho_next = 1.0 / (2.0 * ratio - rho)
+            step *= rho * rho_next
+            step += residual * (2.0 * rho_next / delta) / self.J
+            X += step
+            rho = rho_next
+        return X
+
+
+def chebyshev_inverse(
+    K: Callable[[Array], Array],
+    J: Array,
+    mask: Array | None = None,
+    error: float = _POLYNOMIAL_ERROR,
+    known: Interval | None = None,
+) -> ChebyshevInverse:
+    """The polynomial of the smallest degree whose error on the spectrum, estimated unless known, is below ``error``."""
+    if known is None:
+        low, high = spectrum_bounds(K, J, mask)
+        # The smallest Ritz value lies above the end of the spectrum, by a few per cent as a rule.
+        low, high = 0.8 * low, 1.05 * high
+        if not low > 0.0:
+            low = 0.05 * high
+    else:
+        low, high = known
+    gamma = (np.sqrt(high) - np.sqrt(low)) / (np.sqrt(high) + np.sqrt(low))
+    degree = 1
+    while degree < _MAX_DEGREE and 2.0 * gamma**degree / (1.0 + gamma ** (2 * degree)) > error:
+        degree += 1
+    return ChebyshevInverse(K, J, low, high, degree)

@@ -1,0 +1,71 @@
+"""What the iteration needs of a program: points, residuals, the path of the constraints, bounds, a Newton system.
+
+Two models implement it: :class:`stepsize_solvers.single.full.FullModel` (one constraint, full D, fast) and
+:class:`stepsize_solvers.single.blocks.GeneralModel` (block patterns, several constraints, the determinant term).
+Constraints and duals are d×d matrices in the first and stacks of shape (m, d, d) in the second.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from stepsize_solvers.numerics import Array, Scaling
+from stepsize_solvers.programs import Matrix
+from stepsize_solvers.single.inverse import ChebyshevInverse, Interval
+from stepsize_solvers.single.newton import Counters, Direction
+from stepsize_solvers.single.point import Bounds
+
+
+class AnyPoint(Protocol):
+    """A primal-dual point in its working basis."""
+
+    @property
+    def d(self) -> int: ...
+    @property
+    def D(self) -> Matrix: ...
+    @property
+    def Z(self) -> Matrix: ...
+    @property
+    def Zt(self) -> Array: ...
+    @property
+    def Ft(self) -> Array: ...
+
+
+P = TypeVar("P", bound=AnyPoint)
+
+
+class System(Protocol):
+    """A Newton system ready for several right-hand sides."""
+
+    @property
+    def inverse(self) -> ChebyshevInverse: ...
+    def solve(self, r1: Array, r2: Array, tolerance: float, max_iterations: int) -> Direction: ...
+
+
+class Model(Protocol[P]):
+    """A program seen from the iteration."""
+
+    @property
+    def d(self) -> int: ...
+    @property
+    def m(self) -> int: ...
+    @property
+    def single_precision(self) -> bool: ...
+    def lowered(self, p: P) -> P | None: ...
+    def advance(self, p: P, X: Array, dZt: Array, to_double: bool = False) -> P | None: ...
+    def dual_residual(self, p: P) -> Array: ...
+    def slope(self, p: P, X: Array) -> Array: ...
+    def bend(self, p: P, X: Array) -> Array: ...
+    def curvature_of_residual(self, p: P, X: Array, dZt: Array) -> Array: ...
+    def bounds(self, p: P, factor: Array | None, near: bool = True) -> Bounds: ...
+    def confirmed(self, p: P) -> Bounds | None: ...
+    def system(
+        self,
+        p: P,
+        scaling: Scaling,
+        dtype: type[np.floating[Any]],
+        counters: Counters,
+        known: Interval | None = None,
+    ) -> System: ...

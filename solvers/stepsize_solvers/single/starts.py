@@ -1,0 +1,192 @@
+"""Starting points: powers of B and of 𝒬(B), closed forms, or the solution of a nearby problem, moved inside.
+
+For any W ≻ 0 the stepsize γW is feasible exactly for γ ≤ 1/λmax(W^{-½} 𝒬(W B W) W^{-½}).  The candidates are
+B^{-p}, p ∈ {0, ¼, ½}, and 𝒬(B)^{-p}, p ∈ {½, ¾, 1}: between them they contain the exact optimum of the identity map
+(𝒬(B)⁻¹ up to a factor), of a diagonal B, and the best hand-picked stepsizes of the literature.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsize_solvers.numerics import (
+    cholesky,
+    congruence_diagonal,
+    dominant_vector,
+    eigh,
+    largest_eigenvalue,
+    smallest_eigenvalue,
+    sym,
+    triangular_inverse,
+)
+from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, PositiveMap, Vector
+from stepsize_solvers.single.blocks import GeneralModel, GeneralPoint, feasible_scale
+from stepsize_solvers.single.closed_forms import ClosedForm
+from stepsize_solvers.single.full import FullModel
+from stepsize_solvers.single.point import Point
+
+# Eigenvalues of B below this fraction of the largest are raised to it: powers of them would only be rounding.
+_EIGENVALUE_FLOOR = 1e-14
+# The exponents for B and for 𝒬(B).
+_EXPONENTS = np.array([[0.5, 0.25, 0.0], [0.5, 0.75, 1.0]])
+# Power steps of the bound that drops a candidate; with four, about two of the six are left on 27 problems.
+_POWER_STEPS = 4
+# Up to this size the number of calls counts, beyond it the number of operations.
+_SIZE_FOR_STACKS = 40
+# A warm start keeps this fraction of the boundary, and mixes this much of the central dual into the given one.
+_WARM_FRACTION = 0.97
+_WARM_MIX = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A stepsize D on the boundary of the feasible set and its log det.
+
+    basis: C, C⁻¹ and λ with CCᵀ = D and CᵀBC = Diag(λ), where they are known.
+    """
+
+    D: Matrix
+    log_det: float
+    basis: tuple[Matrix, Matrix, Vector] | None = None
+
+
+def _map_in_basis(Q: PositiveMap, U: Matrix, M: Matrix) -> Matrix:
+    """Uᵀ 𝒬(U M Uᵀ) U; the cheap map needs one symmetric product and half a product for diag(U M Uᵀ) ≥ 0."""
+    if isinstance(Q, DiagonalPlusScaled) and np.all(Q.alpha >= 0.0):
+        S = U.T * np.sqrt(Q.alpha * np.maximum(congruence_diagonal(U, M), 0.0))
+        return np.asarray(S @ S.T + Q.beta * M)
+    return sym(U.T @ Q.apply(U @ M @ U.T) @ U)
+
+
+def power_start(B: Matrix, Q: PositiveMap) -> Start:
+    """The best of the six powers."""
+    P = Q.hadamard_matrix if Q.d <= _SIZE_FOR_STACKS else None
+    return _power_one_by_one(B, Q) if P is None else _power_in_stacks(B, P)
+
+
+def _power_one_by_one(B: Matrix, Q: PositiveMap) -> Start:
+    """In the eigenbasis of each of the two matrices, where the cheap maps cost little."""
+    image = sym(Q.apply(B))
+    best: tuple[float, Matrix, Vector, Vector | None] | None = None
+    for M, exponents in zip((B, image), _EXPONENTS, strict=True):
+        w, U = eigh(M)
+        known = w if M is B and w[0] > _EIGENVALUE_FLOOR * w[-1] else None  # the spectrum of B in the basis U
+        w = np.maximum(w, _EIGENVALUE_FLOOR * w[-1])
+        UBU = np.diag(w) if M is B else sym(U.T @ B @ U)
+        for p in exponents:
+            f = w**-p
+            root = 1.0 / np.sqrt(f)
+            image_in_U = _map_in_basis(Q, U, f[:, None] * UBU * f)  # 𝒬(D B D)
+            whitened = image_in_U * np.multiply.outer(root, root)
+            log_f = float(np.sum(np.log(f)))
+            if best is not None:
+                # With a Rayleigh quotient in the place of λmax a candidate may be out of the running already.
+                v = dominant_vector(whitened, _POWER_STEPS)
+                if log_f - f.size * math.log(float(v @ (whitened @ v))) <= best[0]:
+                    continue
+            top = largest_eigenvalue(whitened)
+            log_det = log_f - f.size * math.log(top)
+            if best is None or log_det > best[0]:
+                best = (log_det, U, f / top, known)
+    assert best is not None
+    log_det, U, f, spectrum = best
+    root = np.sqrt(f)
+    C = U * root
+    return Start(C @ C.T, log_det, None if spectrum is None else (C, (U / root).T, spectrum * f))
+
+
+def _power_in_stacks(B: Matrix, P: Matrix) -> Start:
+    """All six at once, for 𝒬(M) = P∘M: more operations in fewer calls.  Arrays have the shape (2, 3, d, d)."""
+    w, U = np.linalg.eigh(np.array((B, P * B)))
+    w = np.maximum(w, _EIGENVALUE_FLOOR * w[:, -1:])
+    half = w[:, None, :] ** (-0.5 * _EXPONENTS[:, :, None])  # of the eigenvalues of W
+    root = U[:, None] * half[:, :, None, :]
+    inverse_root = U[:, None] / half[:, :, None, :]
+    W = root @ root.swapaxes(-1, -2)
+    tops = np.linalg.eigvalsh(inverse_root.swapaxes(-1, -2) @ (P * (W @ B @ W)) @ inverse_root)[..., -1]
+    log_dets = 2.0 * np.log(half).sum(axis=-1) - len(B) * np.log(tops)
+    i, j = divmod(int(log_dets.argmax()), 3)
+    return Start(W[i, j] / tops[i, j], float(log_dets[i, j]))
+
+
+def boundary_start(B: Matrix, Q: PositiveMap, form: ClosedForm | None = None) -> Start:
+    """The best of the powers and of a closed form."""
+    best = power_start(B, Q)
+    if form is not None and form.log_det > best.log_det:
+        return Start(form.D, form.log_det)
+    return best
+
+
+def inside(model: FullModel, start: Start, fraction: float) -> Point | None:
+    """The start scaled to ``fraction`` of the boundary, with the central dual Z = μF⁻¹ of ⟨Z, D⟩ = d."""
+    zero = np.zeros_like(start.D)
+    if start.basis is None:
+        p = model.point(fraction * start.D, zero)
+    else:
+        C, C_inverse, lam = start.basis
+        root = math.sqrt(fraction)
+        p = model.assemble(
+            root * C, C_inverse / root, fraction * lam, start.log_det + model.d * math.log(fraction), zero
+        )
+    K = None if p is None else cholesky(p.Ft)
+    if p is None or K is None:
+        return None
+    half = triangular_inverse(K)
+    inverse = half.T @ half
+    return model.with_dual(p, inverse * (model.d / float(np.trace(inverse))))
+
+
+def full_start(model: FullModel, fraction: float) -> Point | None:
+    """The best of the powers, moved inside."""
+    return inside(model, boundary_start(model.B, model.Q), fraction)
+
+
+def warm_full_start(model: FullModel, D: Matrix, duals: tuple[Matrix, ...]) -> Point | None:
+    """A solution of a nearby problem moved inside: D scaled back from the boundary, Z mixed with the central dual.
+
+    The factor of D is chosen from the constraint of *this* problem, so D may come from another sketch or another B.
+    """
+    if len(duals) != 1 or D.shape != model.B.shape or duals[0].shape != model.B.shape:
+        return None
+    p = model.point(sym(D), sym(duals[0]))
+    if p is None:
+        return None
+    t = 1.0 / (1.0 - smallest_eigenvalue(p.Ft))
+    inside = model.point((_WARM_FRACTION * t) * sym(D), sym(duals[0]))
+    if inside is None or cholesky(inside.Ft) is None:
+        return None
+    return _mixed(model, inside)
+
+
+def _mixed(model: FullModel, p: Point) -> Point | None:
+    """The point with Z̃ replaced by (1 − ω) Z̃ + ω μ F̃⁻¹, both normalised to ⟨Z, 𝒬(DBD)⟩ = d."""
+    d = p.d
+    inverse = sym(np.linalg.inv(p.Ft))
+    w, U = eigh(p.Zt)
+    Zt = sym((U * np.maximum(w, 0.0)) @ U.T)
+    central = inverse * (d / float(np.trace(inverse) - d))
+    energy = float(np.vdot(Zt, np.eye(d) - p.Ft))
+    if not energy > 0.0:
+        return None
+    mixed = (1.0 - _WARM_MIX) * (d / energy) * Zt + _WARM_MIX * central
+    return model.with_dual(p, mixed)
+
+
+def warm_general_start(model: GeneralModel, D: Matrix, duals: tuple[Matrix, ...]) -> GeneralPoint | None:
+    """The same for the general program: D scaled inside, each Z_j mixed with μ G_j⁻¹."""
+    if len(duals) != model.m or D.shape != (model.d, model.d):
+        return None
+    t = feasible_scale(model, sym(model.mask * D))
+    if t is None:
+        return None
+    p = model.point((_WARM_FRACTION * t) * sym(D), sym(np.stack(duals)))
+    if p is None or cholesky(p.Ft) is None:
+        return None
+    inverse = sym(np.linalg.inv(p.Ft))
+    w, U = np.linalg.eigh(p.Zt)
+    Zt = (U * np.maximum(w, 0.0)[:, None, :]) @ U.swapaxes(-1, -2)
+    mu = max(float(np.vdot(Zt, p.Ft)) / (model.m * model.d), 1e-3)
+    return model.point(p.D, sym(p.C_inverse.T @ ((1.0 - _WARM_MIX) * Zt + _WARM_MIX * mu * inverse) @ p.C_inverse))

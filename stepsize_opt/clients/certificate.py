@@ -1,0 +1,249 @@
+"""Upper bounds on det(D)^{1/d} under the distributed conditions, from multipliers of any quality.
+
+Let τ = det(D)^{1/d} and let D satisfy D ⪯ L⁻¹ and λ_D ≤ c.  Then Lᵢ Vᵢ(D) Lᵢ ⪯ c Lᵢ, because Lᵢ^½ Vᵢ Lᵢ^½ ⪯ cI, and
+L A L ⪯ L for A = DLD (or for A = D).  Take any matrices Uᵢ, U₀ and put
+
+    Yᵢ = Lᵢ Uᵢ Uᵢᵀ Lᵢ,   Y₀ = L U₀ U₀ᵀ L,   T = Σ tr(Uᵢᵀ Lᵢ Uᵢ),   T₀ = tr(U₀ᵀ L U₀).
+
+The Yᵢ are positive semidefinite by construction, also when Lᵢ is singular, and Σ⟨Yᵢ, Vᵢ(D)⟩ ≤ cT, ⟨Y₀, A⟩ ≤ T₀.
+
+*Full D of det-CGD1.*  Vᵢ = 𝒞ᵢ(A) is linear in A = DLD, and log det A = 2d log τ + log det L.  With Q = Σ 𝒞ᵢ*(Yᵢ) + Y₀,
+log det A ≤ log det A − ⟨Q, A⟩ + cT + T₀; the maximum over A, then over a common factor of the U's, gives
+
+    τ² ≤ g (cT + T₀)/d,      g = exp(−(log det Q + log det L)/d).
+
+*Everything else.*  Vᵢ = 𝒬ᵢ(D Bᵢ D); with Rᵢ = 𝒬ᵢ*(Yᵢ), a reference D̂ and the tangent of the convex ⟨Rᵢ, D Bᵢ D⟩ at D̂,
+Q = Σ (Rᵢ D̂ Bᵢ + Bᵢ D̂ Rᵢ) + Y₀ and S = Σ ⟨Rᵢ, D̂ Bᵢ D̂⟩ give, over the pattern of D,
+
+    τ ≤ g (cT + T₀ + S)/d,      g = exp(−log det Q/d).
+
+*c = κτ, no K given.*  Both are inequalities in τ alone: τ² ≤ b τ + a has the solution τ ≤ (b + √(b² + 4a))/2 with
+b = gκT/d and a = gT₀/d; τ ≤ bτ + a has τ ≤ a/(1 − b) with a = g(T₀ + S)/d when b < 1.  Either is tight at the optimum:
+there the multipliers make the inequality an equality at the optimal τ, and it has only one positive root.
+
+*Homogeneous bounds.*  Without D ⪯ L⁻¹ (T₀ = 0), λ_{sD} = s²λ_D: if τ ≤ τ₁ for c = 1 then τ ≤ √c τ₁, and c = κτ gives
+τ ≤ κτ₁².
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsize_opt.clients.conditions import ClientGroup, Conditions, embedded
+from stepsize_opt.inputs import power_of_two_scaling
+from stepsize_opt.proofs import (
+    UNIT,
+    Enclosed,
+    gamma,
+    inner_from_above,
+    log_det_conjugate,
+    log_det_from_below,
+    proved_cholesky,
+)
+from stepsize_solvers.families import Stack
+from stepsize_solvers.programs import Indices, Matrix, Pattern, ScaledPattern
+
+# Products, quotients and a square root of a few positive numbers: far fewer than 32 roundings.
+_UP = 1.0 + 32.0 * UNIT
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0.0 else -math.inf
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An upper bound on τ as a function of c or κ, in the user's coordinates.
+
+    linear: the inequality is in τ² (variable A) rather than in τ; g, T, rest = T₀ + S: see the module's text;
+    homogeneous: the bound comes from the program without D ⪯ L⁻¹ and c = 1; log_scale: of D; log_clients: of the Lᵢ.
+    Everything is a logarithm, so that c and κ of any size may be asked for.
+    """
+
+    linear: bool
+    homogeneous: bool
+    log_g: float
+    T: float
+    rest: float
+    d: int
+    log_scale: float
+    log_clients: float = 0.0
+
+    def _plain(self, log_c: float) -> float:
+        """log τ at a given c, in scaled coordinates."""
+        energy = float(np.logaddexp(log_c + _log(self.T), _log(self.rest)))
+        value = energy - math.log(self.d) + self.log_g
+        return value / 2.0 if self.linear else value
+
+    def _finish(self, log_tau: float, log_bound: float) -> float:
+        """In the user's coordinates, with the rounding of the few logarithms that were added; infinite if none."""
+        value = log_tau + self.log_scale
+        if not math.isfinite(value):
+            return math.inf
+        terms = [value, self.log_scale, self.log_clients, self.log_g, log_bound, _log(self.T), _log(self.rest)]
+        return value + 16.0 * UNIT * (8.0 + math.fsum(abs(x) for x in terms if math.isfinite(x)))
+
+    def at_variance(self, log_c: float) -> float:
+        """An upper bound on log τ when λ_D ≤ c."""
+        scaled = log_c - self.log_clients
+        if self.homogeneous:
+            return self._finish(self._plain(0.0) + 0.5 * scaled, log_c)
+        return self._finish(self._plain(scaled if self.T > 0.0 else -math.inf), log_c)
+
+    def at_factor(self, log_kappa: float) -> float:
+        """An upper bound on log τ when λ_D ≤ κτ, κ in the user's coordinates."""
+        if not math.isfinite(log_kappa):
+            return self.at_variance(math.inf)
+        # τ = τ̃ e^{log_scale}, so κτ = (κ e^{log_scale}) τ̃.
+        scaled = log_kappa + self.log_scale - self.log_clients
+        if self.homogeneous:
+            return self._finish(2.0 * self._plain(0.0) + scaled, log_kappa)
+        b = self.log_g + scaled + _log(self.T) - math.log(self.d)
+        a = self.log_g + _log(self.rest) - math.log(self.d)
+        if self.linear:
+            # (b + √(b² + 4a))/2 = b(1 + √(1 + r))/2 with r = 4a/b², and at most b + √a, which is as good for a large r.
+            ratio = math.log(4.0) + a - 2.0 * b if b > -math.inf else math.inf
+            if ratio < 60.0:
+                return self._finish(b + math.log(0.5 + 0.5 * math.sqrt(1.0 + math.exp(ratio))), log_kappa)
+            return self._finish(float(np.logaddexp(b, 0.5 * a)), log_kappa)
+        # a/(1 − b), where the rounding of the exponent of b counts 1/(1 − b) times.
+        share = math.exp(min(b, 1.0)) * (1.0 + 32.0 * UNIT * (8.0 + abs(b) + abs(self.log_g) + abs(scaled)))
+        return self._finish(a - math.log1p(-share), log_kappa) if share < 1.0 else math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Multipliers:
+    """U₀ (d, r) and, for each group of clients, the Uᵢ stacked as (m, d, r)."""
+
+    clients: tuple[Stack, ...]
+    descent: Matrix | None
+
+
+def _gram(L: Stack, U: Stack, L_error: Matrix | None = None) -> tuple[Enclosed, float]:
+    """Σ Lᵢ Uᵢ Uᵢᵀ Lᵢ as an enclosure, and Σ tr(Uᵢᵀ Lᵢ Uᵢ) from above; the Lᵢ are known up to the entrywise error."""
+    m, d, r = U.shape
+    absL, absU = np.abs(L), np.abs(U)
+    T = L @ U
+    around = gamma(d) * absL if L_error is None else gamma(d) * absL + L_error
+    T_error = (around @ absU) * (1.0 + gamma(d))
+    energy = float(np.sum(U * T))
+    slack = float(np.sum(absU * (T_error + gamma(m * d * r) * np.abs(T)))) * (1.0 + gamma(m * d * r))
+    columns = T.transpose(0, 2, 1).reshape(-1, d)
+    errors = T_error.transpose(0, 2, 1).reshape(-1, d)
+    sizes = np.abs(columns)
+    value = columns.T @ columns
+    cross = (sizes + errors).T @ errors
+    error = cross + cross.T + gamma(m * r + 2) * (sizes.T @ sizes)
+    return Enclosed(value, error * (1.0 + gamma(m * r + 2))).symmetric(), energy + slack
+
+
+def upper_bound(
+    conditions: Conditions,
+    multipliers: Multipliers,
+    reference: Matrix | None,
+    linear: bool,
+    rows: Indices | None = None,
+) -> Bound | None:
+    """The bound that the multipliers prove; None when they prove nothing.
+
+    ``reference`` is D̂ for the quadratic form; ``linear`` says that Vᵢ = 𝒞ᵢ(A) and D is full.  ``rows`` asks for the
+    quadratic form in these rows and columns of D alone.
+    """
+    d = conditions.d
+    Q, Q_error = np.zeros((d, d)), np.zeros((d, d))
+    T, rest = 0.0, 0.0
+    for group, U in zip(conditions.groups, multipliers.clients, strict=True):
+        Y, energy = _gram(group.matrices, U)
+        T += energy
+        if linear:
+            image = group.map.enclose_adjoint(Y)
+            Q, Q_error = Q + image.value, Q_error + image.error + UNIT * np.abs(Q + image.value)
+        elif reference is not None:
+            left, right = _factors(conditions, group, Y)
+            R, B = (left, right) if rows is None else (_below_on(rows, left), _below_on(rows, right))
+            if R is None or B is None:
+                return None
+            part, error, moved = _tangent(R, B, reference)
+            Q, Q_error = Q + part, Q_error + error + UNIT * np.abs(Q + part)
+            rest += moved
+    homogeneous = multipliers.descent is None
+    if multipliers.descent is not None:
+        Y, energy = _gram(conditions.L.value[None], multipliers.descent[None], conditions.L.error)
+        Q, Q_error = Q + Y.value, Q_error + Y.error + UNIT * np.abs(Q + Y.value)
+        rest += energy
+    conjugate = _conjugate(conditions.pattern, Enclosed(Q, Q_error).symmetric())
+    if conjugate is None or not math.isfinite(conjugate + T + rest):
+        return None
+    log_g = conjugate
+    if linear:
+        below = log_det_from_below(conditions.L)
+        if below is None:
+            return None
+        log_g = conjugate - below
+        log_g += 4.0 * UNIT * (abs(conjugate) + abs(below))
+    log_g = log_g / d + 4.0 * UNIT * abs(log_g / d)
+    return Bound(linear, homogeneous, log_g, T * _UP, rest * _UP, d, conditions.log_scale, conditions.log_clients)
+
+
+def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
+    """:func:`log_det_conjugate`, with Q scaled by powers of two to a diagonal near one where the pattern allows it.
+
+    Coordinates that are never compressed leave Q with a diagonal of many orders of magnitude.
+    """
+    diagonal = np.diagonal(Q.value)
+    if isinstance(pattern, ScaledPattern) or not np.all((diagonal > 0.0) & np.isfinite(diagonal)):
+        return log_det_conjugate(pattern, Q)
+    s = power_of_two_scaling(diagonal)
+    scaled = log_det_conjugate(pattern, Enclosed(s[:, None] * Q.value * s, s[:, None] * Q.error * s))
+    shift = 2.0 * math.log(2.0) * float(np.sum(np.frexp(s)[1] - 1))
+    return None if scaled is None else scaled + shift + 4.0 * UNIT * (abs(scaled) + abs(shift))
+
+
+def _factors(conditions: Conditions, group: ClientGroup, Y: Enclosed) -> tuple[Enclosed, Enclosed]:
+    """R and B of ⟨Y, V(D)⟩ = ⟨R, D B D⟩."""
+    if conditions.sketch_last:
+        return group.map.enclose_adjoint(Y), conditions.L
+    return Y, conditions.centred_L(group)
+
+
+def _below_on(rows: Indices, M: Enclosed) -> Enclosed | None:
+    """A matrix below M ⪰ 0 that is zero outside the given rows and columns: M/M_FF in them, lowered until proved.
+
+    Where D_R is small and D_F is not, the exact minimum over D_FR is worth more than a tangent, whose part outside R
+    is a difference of large numbers.
+    """
+    d = len(M.value)
+    rest = np.setdiff1d(np.flatnonzero(np.diagonal(M.value)), rows)
+    inside = np.ix_(rows, rows)
+    if rest.size == 0:
+        return Enclosed(embedded(M.value[inside], rows, d), embedded(M.error[inside], rows, d))
+    cross = M.value[np.ix_(rest, rows)]
+    schur = M.value[inside] - cross.T @ np.linalg.pinv(M.value[np.ix_(rest, rest)]) @ cross
+    kept = np.union1d(rows, rest)
+    part = np.ix_(kept, kept)
+    lowered = 16.0 * d * UNIT
+    while lowered < 1e-7:
+        lower = embedded(0.5 * (schur + schur.T) - lowered * np.diag(np.diagonal(M.value)[rows]), rows, d)
+        value = M.value - lower
+        if proved_cholesky(Enclosed(value[part], (M.error + UNIT * np.abs(value))[part]).symmetric()) is not None:
+            return Enclosed(lower, np.zeros_like(lower))
+        lowered *= 8.0
+    return None
+
+
+def _tangent(R: Enclosed, B: Enclosed, D: Matrix) -> tuple[Matrix, Matrix, float]:
+    """R D̂ B + B D̂ R with its error, and ⟨R, D̂BD̂⟩ from above."""
+    rounding = gamma(2 * len(D) + 2)
+    absR, absD, absB = np.abs(R.value) + R.error, np.abs(D), np.abs(B.value) + B.error
+    DB = D @ B.value
+    half = R.value @ DB
+    # |RDB − fl| ≤ γ|R||D||B| + E_R|D||B| + |R||D|E_B, all three bounded by magnitudes that include the errors.
+    half_error = (rounding * absR + R.error) @ (absD @ absB) + absR @ (absD @ B.error)
+    middle = DB @ D
+    middle_error = rounding * (absD @ absB @ absD) + absD @ B.error @ absD
+    moved = inner_from_above(R, Enclosed(middle, middle_error * (1.0 + rounding)).symmetric())
+    error = (half_error + half_error.T) * (1.0 + rounding) + 2.0 * UNIT * np.abs(half + half.T)
+    return half + half.T, error, moved

@@ -1,0 +1,161 @@
+"""DCGD with a scalar stepsize beside the matrix stepsizes: K and bits of each method for the same ε².
+
+*DCGD* (Khaled and Richtárik, Corollary 1, as the paper states it): with the scalars L = λmax(L), L_max = maxᵢ λmax(Lᵢ)
+and ω = λmax(E[SᵀS]) − 1, the stepsize γ and K must satisfy
+
+    γ ≤ min{ 1/L, √(n/(K L L_max ω)), nε²/(4Δ^inf L L_max ω) },     γK ≥ 12Δ⁰/ε²,
+
+which are the conditions (12) for L·I, L_max·I and D = γI.  *DCGD-mat* is D = γI under (12) with the matrices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from stepsize_opt.clients.api import optimal_distributed_stepsize
+from stepsize_opt.clients.result import DistributedResult
+from stepsize_opt.clients.targets import Targets, log_fraction, nearest_float
+from stepsize_opt.inputs import dense, read_matrix
+from stepsize_opt.sketches import Sketch
+from stepsize_solvers.programs import Matrix
+
+BITS_PER_NUMBER = 32  # a coordinate in single precision; its position comes from randomness shared with the server
+
+
+@dataclass(frozen=True)
+class ScalarStepsize:
+    """γ and K of DCGD from the scalars L, L_max and ω, n clients."""
+
+    gamma: float
+    K: int
+
+
+def dcgd_stepsize(
+    L: float, L_max: float, omega: float, *, clients: int, epsilon2: float, initial_gap: float, delta_inf: float
+) -> ScalarStepsize:
+    """The smallest K of DCGD with scalar constants, and the largest γ for it.
+
+    γK = 12Δ⁰/ε² turns the second condition into γ ≤ nε²/(12Δ⁰ L L_max ω); K is rounded up to a whole number, and γ
+    is then the largest that all conditions allow for it.
+    """
+    targets = Targets(epsilon2, initial_gap, delta_inf, clients)
+    noise = Fraction(L) * Fraction(L_max) * Fraction(omega)
+    descent = 1 / Fraction(L)
+    kappa, factor = targets.kappa, targets.det_factor
+    K = targets.least_iterations(min(descent, kappa / noise) if noise and kappa is not None else descent)
+    limits = [nearest_float(descent)]
+    if noise:
+        limits.append(math.exp(0.5 * log_fraction(clients / (K * noise))))
+        if factor is not None:
+            limits.append(nearest_float(factor / noise))
+    return ScalarStepsize(min(limits), K)
+
+
+@dataclass(frozen=True, eq=False)
+class DistributedRow:
+    """One method: its K, the numbers that all clients send in expectation, and the result it comes from."""
+
+    method: str
+    stepsize: str
+    K: int
+    numbers: float
+    result: DistributedResult | None
+
+    @property
+    def bits(self) -> float:
+        """Bits that all clients send, at 32 bits a number."""
+        return BITS_PER_NUMBER * self.numbers
+
+
+@dataclass(frozen=True, eq=False)
+class DistributedComparison:
+    """The rows of :func:`compare_distributed`."""
+
+    rows: tuple[DistributedRow, ...]
+
+    @property
+    def best(self) -> DistributedRow:
+        """The row with the smallest K."""
+        return min(self.rows, key=lambda row: row.K)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Plain dictionaries, ready for pandas or JSON."""
+        return [
+            {
+                "method": row.method,
+                "stepsize": row.stepsize,
+                "K": row.K,
+                "relative_K": row.K / self.best.K,
+                "numbers": row.numbers,
+                "bits": row.bits,
+                "status": None if row.result is None else row.result.status,
+                "gap": None if row.result is None else row.result.gap,
+            }
+            for row in self.rows
+        ]
+
+    def __repr__(self) -> str:
+        header = f"{'method':<11} {'stepsize':<9} {'K':>16} {'relative':>9} {'bits':>12} {'gap':>8}"
+        lines = [header, "-" * len(header)]
+        for row in self.rows:
+            gap = "" if row.result is None else f"{row.result.gap:.0e}"
+            relative = f"{row.K / self.best.K:.3f}x"
+            lines.append(f"{row.method:<11} {row.stepsize:<9} {row.K:>16} {relative:>9} {row.bits:>12.4g} {gap:>8}")
+        return "\n".join(lines)
+
+
+def compare_distributed(
+    smoothness: Sequence[Any],
+    sketch: Sketch | Sequence[Sketch],
+    *,
+    epsilon2: float,
+    initial_gap: float,
+    delta_inf: float,
+    mean_smoothness: Any = None,
+    **options: Any,
+) -> DistributedComparison:
+    """DCGD, DCGD-mat, and distributed det-CGD1 and det-CGD2 with the best diagonal and the best full D.
+
+    Arguments as in :func:`optimal_distributed_stepsize`; ``options`` go to it.
+    """
+    numbers: dict[str, Any] = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": delta_inf}
+    matrices = [_dense(f"smoothness[{i}]", value) for i, value in enumerate(smoothness)]
+    sketches = [sketch] * len(matrices) if isinstance(sketch, Sketch) else list(sketch)
+    L = np.mean(np.array(matrices), axis=0) if mean_smoothness is None else _dense("mean_smoothness", mean_smoothness)
+    scalar = dcgd_stepsize(
+        float(np.linalg.eigvalsh(L)[-1]),
+        max(float(np.linalg.eigvalsh(M)[-1]) for M in matrices),
+        max(s.omega for s in sketches),
+        clients=len(matrices),
+        **numbers,
+    )
+    sent = scalar.K * sum(s.expected_nonzeros for s in sketches)
+    rows = [DistributedRow("DCGD", "scalar", scalar.K, sent, None)]
+    for method, algorithm, structure in (
+        ("DCGD-mat", "det-CGD1", "scalar"),
+        ("D-det-CGD1", "det-CGD1", "diagonal"),
+        ("D-det-CGD2", "det-CGD2", "diagonal"),
+        ("D-det-CGD1", "det-CGD1", "full"),
+        ("D-det-CGD2", "det-CGD2", "full"),
+    ):
+        result = optimal_distributed_stepsize(
+            matrices,
+            sketches,
+            mean_smoothness=mean_smoothness,
+            algorithm=algorithm,
+            structure=structure,
+            **numbers,
+            **options,
+        )
+        rows.append(DistributedRow(method, structure, result.K, result.communication, result))
+    return DistributedComparison(tuple(rows))
+
+
+def _dense(name: str, value: Any) -> Matrix:
+    return dense(read_matrix(name, value))

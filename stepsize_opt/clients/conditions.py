@@ -1,0 +1,342 @@
+"""The distributed conditions (12) and (12′) evaluated with proofs.
+
+    λ_D = maxᵢ λmax( Lᵢ^½ Vᵢ(D) Lᵢ^½ ),     Vᵢ(D) = E[(Sᵢ−I) D L D (Sᵢ−I)]  for distributed det-CGD1  (paper, Theorem 3)
+                                           Vᵢ(D) = D E[(Tᵢ−I) L (Tᵢ−I)] D  for distributed det-CGD2,
+
+and D L D ⪯ D, that is D ⪯ L⁻¹.
+
+*A factor that dominates.*  Floating-point Cholesky of Lᵢ with its diagonal raised by a few rounding errors gives H with
+H Hᵀ ⪰ Lᵢ in exact arithmetic (:mod:`stepsize_opt.proofs.arithmetic`), for singular Lᵢ too.  Vᵢ ⪰ 0, so Hᵀ Vᵢ H ⪯ cI proves
+λmax(Lᵢ^½ Vᵢ Lᵢ^½) = λmax(Vᵢ^½ Lᵢ Vᵢ^½) ≤ λmax(Vᵢ^½ HHᵀ Vᵢ^½) ≤ c.
+
+*The mean.*  L = (1/n)ΣLᵢ is not a matrix of floats.  It is known to lie within an entrywise error of one, and what is
+proved holds for every matrix within that error.
+
+*Scaling.*  For a positive diagonal Λ that commutes with every sketch, D̃ = Λ⁻¹DΛ⁻¹, L̃ = ΛLΛ and L̃ᵢ = ΛLᵢΛ have the same
+λ_D and the same D ⪯ L⁻¹.  λ_D is linear in the Lᵢ and quadratic in D, so a power of two taken out of either comes back
+as a power of two.  All of these are exact, and the numbers that enter a proof are near one whatever the user's units.
+
+*What λ_D does not see.*  A coordinate that is never compressed has a zero row in Sᵢ − I, and one on which no fᵢ depends
+a zero row in Lᵢ.  λ_D depends on the other rows of D only (:meth:`Conditions.noisy`), and only these are multiplied
+out: the rounding of the large entries of D would hide a small λ_D.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import lapack
+
+from stepsize_opt.proofs import UNIT, Enclosed, gamma, log_det_from_below, proved_cholesky, sandwich
+from stepsize_opt.sketches import Sketch
+from stepsize_solvers.families import Stack
+from stepsize_solvers.programs import (
+    CongruenceSum,
+    DiagonalPlusScaled,
+    Hadamard,
+    Indices,
+    Layered,
+    Matrix,
+    Pattern,
+    PositiveMap,
+    ScaledPlusTrace,
+    Vector,
+    block_slices,
+)
+
+# Beside entries near one, a number of this size is far below rounding and its square is still far from underflow.
+_TINY = 2.0**-400
+
+
+def centred_magnitude(Q: PositiveMap, M: Matrix) -> Matrix:
+    """Entrywise bound on what rounded coefficients of 𝒬(M) − M act on: the map with the coefficients |𝒬| + 1.
+
+    The coefficients of the centred map are differences such as β − 1, so their rounding errors are relative to β and 1.
+    """
+    if isinstance(Q, DiagonalPlusScaled):
+        return DiagonalPlusScaled(np.abs(Q.alpha), abs(Q.beta) + 1.0).apply(M)
+    if isinstance(Q, Hadamard):
+        return (np.abs(Q.P) + 1.0) * M
+    if isinstance(Q, ScaledPlusTrace):
+        return ScaledPlusTrace(Q.size, Q.a + 1.0, Q.b).apply(M)
+    if isinstance(Q, CongruenceSum):
+        return CongruenceSum(Q.weights, np.abs(Q.matrices) + np.eye(Q.d)).apply(M)
+    if isinstance(Q, Layered):
+        out = (abs(Q.between) + 1.0) * M
+        for layer, s in zip(Q.layers, block_slices([layer.d for layer in Q.layers]), strict=True):
+            out[s, s] = centred_magnitude(layer, M[s, s])
+        return out
+    msg = f"no rounding bound for a map of type {type(Q).__name__}"
+    raise TypeError(msg)
+
+
+def _roundings(Q: PositiveMap) -> int:
+    """Roundings in one entry of 𝒬(M) − M with its coefficients: a few for an entrywise map, else two inner products."""
+    if isinstance(Q, DiagonalPlusScaled | Hadamard):
+        return Q.roundings + 4
+    if isinstance(Q, Layered):
+        return max(_roundings(layer) for layer in Q.layers)
+    return 2 * Q.d + 6 + (int(Q.weights.size) if isinstance(Q, CongruenceSum) else 0)
+
+
+@dataclass(frozen=True, eq=False)
+class CentredMap:
+    """𝒞(M) = E[(S−I) M (S−I)] = 𝒫(M) − M of one sketch, with its rounding.
+
+    touched: the coordinates that the sketch compresses, increasing; the other rows of S − I are zero.
+    """
+
+    full: PositiveMap
+    touched: Indices
+
+    @staticmethod
+    def of(sketch: Sketch) -> CentredMap:
+        return CentredMap(sketch.map, np.flatnonzero(~sketch.untouched))
+
+    @cached_property
+    def centred(self) -> PositiveMap:
+        return self.full.centered()
+
+    def enclose(self, M: Enclosed) -> Enclosed:
+        """An enclosure of 𝒞(M)."""
+        value = self.centred.apply(M.value)
+        return Enclosed(value, self._error(M)).symmetric()
+
+    def enclose_adjoint(self, Z: Enclosed) -> Enclosed:
+        """An enclosure of 𝒞*(Z); the error bound of 𝒞 serves, because magnitudes of a symmetric S are self-adjoint."""
+        return Enclosed(self.centred.adjoint(Z.value), self._error(Z)).symmetric()
+
+    def _error(self, M: Enclosed) -> Matrix:
+        rounding = gamma(_roundings(self.full))
+        return self.magnitude(M.error * (1.0 + rounding) + rounding * np.abs(M.value))
+
+    def magnitude(self, M: Matrix) -> Matrix:
+        """Entrywise bound on what rounded coefficients of 𝒞 act on; an untouched coordinate has the coefficients 0."""
+        touched = np.ix_(self.touched, self.touched)
+        return embedded(centred_magnitude(self.full, M)[touched], self.touched, self.full.d)
+
+
+def embedded(block: Matrix, rows: Indices, d: int) -> Matrix:
+    """The d×d matrix with the block in the given rows and columns, zero elsewhere."""
+    out = np.zeros((d, d))
+    out[np.ix_(rows, rows)] = block
+    return out
+
+
+def exponent_above(M: Matrix) -> int:
+    """The e with max|M| in [2^(e−1), 2^e); 0 for a zero or empty matrix."""
+    return int(np.frexp(np.abs(M).max(initial=0.0))[1])
+
+
+def dominating_factor(L: Matrix) -> Matrix | None:
+    """H with H Hᵀ ⪰ L, proved, for a positive semidefinite L; None when L is not positive semidefinite to rounding."""
+    n = L.shape[0]
+    diagonal = np.diagonal(L)
+    zero = diagonal <= 0.0
+    if np.any(diagonal < 0.0) or np.any(L[zero]):
+        return None
+    out = np.zeros_like(L)
+    keep = np.flatnonzero(~zero)
+    if keep.size == 0:
+        return out
+    raised = L[np.ix_(keep, keep)].copy()
+    # An entry so small that the scaling lost some of its bits is far below the second term, which no λ_D notices.
+    np.einsum("ii->i", raised)[:] += 2.0 * n * gamma(n + 2) * diagonal[keep] + _TINY * float(diagonal.max())
+    factor, info = lapack.dpotrf(raised, lower=1, clean=1)
+    if info != 0:
+        return None
+    out[np.ix_(keep, keep)] = factor
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class ClientGroup:
+    """Clients with the same sketch: their smoothness matrices, stacked as (m, d, d)."""
+
+    map: CentredMap
+    matrices: Stack
+
+    @cached_property
+    def factors(self) -> Stack:
+        """H with H Hᵀ ⪰ Lᵢ for every client, proved."""
+        found = [dominating_factor(L) for L in self.matrices]
+        if any(H is None for H in found):
+            msg = "a smoothness matrix of a client is not positive semidefinite"
+            raise ValueError(msg)
+        return np.array(found)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """mantissa · 2^exponent: a nonnegative number that may be outside the range of floats."""
+
+    mantissa: float
+    exponent: int
+
+    @property
+    def log(self) -> float:
+        return math.log(self.mantissa) + self.exponent * math.log(2.0) if self.mantissa > 0.0 else -math.inf
+
+    @property
+    def value(self) -> float:
+        """The number as a float; infinity above their range."""
+        try:
+            return math.ldexp(self.mantissa, self.exponent)
+        except OverflowError:
+            return math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Conditions:
+    """One distributed problem in scaled coordinates: L, the clients, the order of sketch and stepsize, the pattern.
+
+    ``sketch_last`` is True for det-CGD1 (Vᵢ = 𝒞ᵢ(DLD)) and False for det-CGD2 (Vᵢ = D𝒞ᵢ(L)D).  D of the user is
+    Diag(scale) D Diag(scale), and the user's Lᵢ, scaled likewise, are 2^client_exponent times those of the groups.
+    c stands for a bound on λ_D in the user's units throughout.
+    """
+
+    L: Enclosed
+    groups: tuple[ClientGroup, ...]
+    sketch_last: bool
+    pattern: Pattern
+    scale: Vector
+    client_exponent: int = 0
+
+    @property
+    def d(self) -> int:
+        return int(self.L.value.shape[0])
+
+    @property
+    def log_scale(self) -> float:
+        """log det(ΛΛ)/d, what the logarithm of τ moves by when D goes back to the user's coordinates."""
+        return 2.0 * math.log(2.0) * float(np.sum(np.frexp(self.scale)[1] - 1)) / self.d
+
+    @property
+    def log_clients(self) -> float:
+        """The logarithm of what was taken out of the Lᵢ, and so out of λ_D."""
+        return math.log(2.0) * self.client_exponent
+
+    def lift(self, D: Matrix) -> Matrix:
+        """D in the user's coordinates (exact); raises ValueError where they have no floats for it."""
+        with np.errstate(over="ignore", under="ignore"):  # what is lost shows on the way back
+            lifted = self.scale[:, None] * D * self.scale
+            same = np.array_equal(lifted / self.scale[:, None] / self.scale, D)
+        if not same:
+            low, high = (float(x) for x in (np.min(np.diagonal(lifted)), np.max(np.diagonal(lifted))))
+            msg = (
+                f"the diagonal of D reaches from {low:.3g} to {high:.3g}, beyond what float64 holds; "
+                "choose units in which the smoothness matrices are closer to one"
+            )
+            raise ValueError(msg)
+        return lifted
+
+    def centred_L(self, group: ClientGroup) -> Enclosed:
+        """An enclosure of 𝒞(L), the constant of (12′)."""
+        return group.map.enclose(self.L)
+
+    def noisy(self, group: ClientGroup) -> Indices:
+        """The coordinates R of which the rows of D decide the λ_D of a group.
+
+        det-CGD1: A ⪰ 0 with ⟨Lᵢ, 𝒞(A)⟩ = 0 does not count, so λ_D depends on D_R· L D_·R, R = { j : 𝒞*(ΣLᵢ)_jj ≠ 0 }.
+        det-CGD2: λ_D depends on D_R· 𝒞(L) D_·R, where R holds the coordinates with a row in some Lᵢ.
+        """
+        largest: Vector = np.einsum("nii->ni", group.matrices).max(axis=0)
+        # Coefficients may round to zero, their magnitudes do not.
+        return np.flatnonzero(np.diagonal(group.map.magnitude(np.diag(largest))) if self.sketch_last else largest)
+
+    def variance(self, group: ClientGroup, D: Matrix) -> tuple[Enclosed, int]:
+        """An enclosure of V(D)/4^e as far as λ_D sees it (zero elsewhere), and e, which brings its numbers near one."""
+        rows = self.noisy(group)
+        middle = self.L if self.sketch_last else self.centred_L(group)
+        inside = np.arange(self.d) if self.sketch_last else group.map.touched
+        half = D[np.ix_(rows, inside)]
+        e = exponent_above(half)
+        half = np.ldexp(half, -e)
+        part = np.ix_(inside, inside)
+        M = enclosed_congruence(half, Enclosed(middle.value[part], middle.error[part]))
+        M = Enclosed(embedded(M.value, rows, self.d), embedded(M.error, rows, self.d))
+        return (group.map.enclose(M) if self.sketch_last else M.symmetric()), e
+
+    def estimate(self, D: Matrix) -> Scaled:
+        """λ_D in plain floating point."""
+        best = Scaled(0.0, 0)
+        for group in self.groups:
+            M, e = self.variance(group, D)
+            images = group.factors.transpose(0, 2, 1) @ (M.value @ group.factors)
+            top = float(np.linalg.eigvalsh(images)[:, -1].max())
+            best = max(best, Scaled(max(top, 0.0), 2 * e + self.client_exponent), key=lambda s: s.log)
+        return best
+
+    def doubt(self, D: Matrix) -> Scaled:
+        """What rounding may add to λ_D: the largest sum of the error bounds in a row of Hᵀ V(D) H."""
+        worst = Scaled(0.0, 0)
+        for group in self.groups:
+            M, e = self.variance(group, D)
+            sizes = self._images(group, M)[1].sum(axis=2)
+            worst = max(worst, Scaled(float(sizes.max()), 2 * e + self.client_exponent), key=lambda s: s.log)
+        return worst
+
+    def _images(self, group: ClientGroup, M: Enclosed) -> tuple[Stack, Stack]:
+        """Hᵀ M H for every client and bounds on the errors."""
+        n, H = self.d, group.factors
+        absH = np.abs(H)
+        # Two products of n terms each round by γ_{2n} of the product of magnitudes.
+        inner = M.error + gamma(2 * n) * (np.abs(M.value) + M.error)
+        errors = absH.transpose(0, 2, 1) @ (inner @ absH) * (1.0 + gamma(2 * n))
+        return H.transpose(0, 2, 1) @ (M.value @ H), errors
+
+    def proves_variance(self, D: Matrix, c: float) -> bool:
+        """Whether λ_D ≤ c is proved for the given floats."""
+        if not math.isfinite(c):
+            return c == math.inf
+        identity = np.eye(self.d)
+        for group in self.groups:
+            M, e = self.variance(group, D)
+            exponent = math.frexp(c)[1] - 2 * e - self.client_exponent
+            if exponent < -900:  # not a number near one any more
+                return False
+            # Far above one a smaller bound holds as well.
+            bound = math.ldexp(math.frexp(c)[0], min(exponent, 900))
+            images, errors = self._images(group, M)
+            for image, error in zip(images, errors, strict=True):
+                gap = bound * identity - image
+                slack = error + UNIT * (bound * identity + np.abs(image))
+                if proved_cholesky(Enclosed(gap, slack).symmetric()) is None:
+                    return False
+        return True
+
+    def proves_descent(self, D: Matrix) -> bool:
+        """Whether D ≻ 0 and D L D ⪯ D are proved."""
+        if proved_cholesky(Enclosed(D, np.zeros_like(D))) is None:
+            return False
+        M = enclosed_congruence(D, self.L)
+        value = D - M.value
+        return proved_cholesky(Enclosed(value, M.error + UNIT * np.abs(value)).symmetric()) is not None
+
+    def log_tau(self, D: Matrix) -> float | None:
+        """A proved lower bound on log det(D)^{1/d} in the user's coordinates."""
+        below = log_det_from_below(Enclosed(D, np.zeros_like(D)))
+        if below is None:
+            return None
+        value = below / self.d + self.log_scale
+        return value - 8.0 * UNIT * (abs(value) + abs(below) / self.d + abs(self.log_scale))
+
+
+def enclosed_congruence(A: Matrix, B: Enclosed) -> Enclosed:
+    """A B Aᵀ over all matrices that B encloses."""
+    M = sandwich(A, B.value, A.T)
+    absA = np.abs(A)
+    return Enclosed(M.value, M.error + absA @ B.error @ absA.T * (1.0 + gamma(2 * B.value.shape[0])))
+
+
+def exp_down(x: float) -> float:
+    """A lower bound on eˣ (the library's exp is right to one unit in the last place)."""
+    return math.exp(x) * (1.0 - 4.0 * UNIT)
+
+
+def exp_up(x: float) -> float:
+    """An upper bound on eˣ."""
+    return math.exp(x) * (1.0 + 4.0 * UNIT) if x < 700.0 else math.inf

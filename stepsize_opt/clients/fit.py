@@ -1,0 +1,198 @@
+"""The best multiple of a given direction under the distributed conditions, with every inequality proved.
+
+For D = sW all conditions are scalar: s ≤ 1/λmax(L^½WL^½), s²λ_W ≤ n/K, sλ_W ≤ nε²τ_W/(4Δ^inf), and sτ_W ≥ 12Δ⁰/(Kε²).
+If (s, K) satisfies them, so does (s√(K/K′), K′) for every K′ > K: the feasible K have no gaps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, eigh
+
+from stepsize_opt.clients.conditions import Conditions, exp_down
+from stepsize_opt.clients.targets import Targets, log_fraction
+from stepsize_opt.proofs import UNIT, into_pattern
+from stepsize_solvers.programs import Matrix
+
+# A condition counts as binding when its two sides agree to this fraction; rounding K to a whole number moves n/K more.
+_BINDS = 1e-4
+# An entry of D below this share of the geometric mean of its diagonal entries changes nothing that is computed.
+_NOTHING = 2.0**-300
+# e^{±_LARGEST_LOG} is within 10^{±295}: a rounding error of such a number is still a float with all its bits.
+_LARGEST_LOG = 680.0
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """W with log λ_W, log τ_W (user's coordinates) and its largest scale under D ⪯ L⁻¹, in plain floating point.
+
+    Logarithms, because the scale that the targets ask for may be far outside the floats.
+    """
+
+    W: Matrix
+    log_variance: float
+    log_tau: float
+    log_descent_scale: float
+
+    @staticmethod
+    def of(conditions: Conditions, D: Matrix) -> Direction | None:
+        """Symmetrise, put into the pattern, measure; None when D is not positive definite."""
+        D = into_pattern(conditions.pattern, D)
+        if not np.all(np.isfinite(D)) or not np.all(np.diagonal(D) > 0.0):
+            return None
+        root = np.sqrt(np.diagonal(D))
+        # Entries far below rounding would lose their bits when D is scaled.
+        D = np.where(np.abs(D) < _NOTHING * root[:, None] * root, 0.0, D)
+        log_tau = conditions.log_tau(D)
+        if log_tau is None:
+            return None
+        try:
+            K = cholesky(D, lower=True)
+        except LinAlgError:
+            return None
+        top = float(eigh(K.T @ conditions.L.value @ K, eigvals_only=True, driver="evd")[-1])
+        return Direction(D, conditions.estimate(D).log, log_tau, -math.log(top))
+
+    def log_scale(self, log_c: float, log_factor: float) -> float:
+        """log of the largest s with sW ⪯ L⁻¹, λ ≤ c and λ ≤ factor·τ; both bounds are infinite when there is none."""
+        s = self.log_descent_scale
+        if math.isfinite(self.log_variance):
+            s = min(s, 0.5 * (log_c - self.log_variance), log_factor + self.log_tau - self.log_variance)
+        return s
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A proved stepsize in scaled coordinates: D ⪯ L⁻¹ and λ_D ≤ ``variance``; τ is a lower bound of det(D)^{1/d}."""
+
+    D: Matrix
+    variance: float
+    log_tau: float
+
+    @property
+    def tau(self) -> float:
+        return exp_down(self.log_tau)
+
+
+def _proved(conditions: Conditions, W: Matrix, scale: float, retreat: float) -> Fitted | None:
+    # λ_D falls with the square of the scale, τ only linearly: four retreats in D pay for one in λ_D.
+    D = np.asarray((scale * (1.0 - 4.0 * retreat)) * W)
+    log_tau = conditions.log_tau(D)
+    if log_tau is None or not conditions.proves_descent(D):
+        return None
+    if not conditions.groups:
+        return Fitted(D, 0.0, log_tau)
+    estimate = conditions.estimate(D).value
+    # A λ_D that vanishes, or nearly so, can only be bounded by the rounding of the products it is made of.
+    for variance in (estimate * (1.0 + retreat), (estimate + 8.0 * conditions.doubt(D).value) * (1.0 + retreat)):
+        if math.isfinite(variance) and conditions.proves_variance(D, variance):
+            return Fitted(D, variance, log_tau)
+    return None
+
+
+def fit_some_K(conditions: Conditions, targets: Targets, direction: Direction) -> Fitted | None:
+    """The best multiple for which (12) holds with the real number K = 12Δ⁰/(τε²): λ_D ≤ κτ and D ⪯ L⁻¹, proved."""
+    return _fit(
+        conditions,
+        direction,
+        (math.inf, targets.log_kappa),
+        lambda f: f.variance <= targets.variance_allowed_for_some_K(f.tau),
+    )
+
+
+def fit_K(conditions: Conditions, targets: Targets, direction: Direction, K: int) -> Fitted | None:
+    """The largest multiple with D ⪯ L⁻¹ and λ_D ≤ min{n/K, nε²τ/(4Δ^inf)}, proved; K ≥ 12Δ⁰/(τε²) is left open."""
+    return _fit(
+        conditions,
+        direction,
+        (targets.log_share(K), targets.log_det_factor),
+        lambda f: f.variance <= targets.variance_allowed(K, f.tau),
+    )
+
+
+def _fit(
+    conditions: Conditions, direction: Direction, bounds: tuple[float, float], holds: Callable[[Fitted], bool]
+) -> Fitted | None:
+    found = fit_multiple(conditions, direction, direction.log_scale(*bounds), holds)
+    if found is None and direction.log_variance > -math.inf:
+        # What rounding may hide in λ_D is more than a few per cent of it: make room for that.
+        doubt = math.log(16.0) + conditions.doubt(direction.W).log
+        cautious = replace(direction, log_variance=float(np.logaddexp(direction.log_variance, doubt)))
+        found = fit_multiple(conditions, direction, cautious.log_scale(*bounds), holds)
+    return found
+
+
+def fit_multiple(
+    conditions: Conditions, direction: Direction, log_scale: float, holds: Callable[[Fitted], bool]
+) -> Fitted | None:
+    """The largest multiple of W up to the given scale that is proved to satisfy D ⪯ L⁻¹ and what ``holds`` asks for.
+
+    Raises ValueError when its numbers are outside the range of floats.
+    """
+    check_range("det(D)^(1/d)", direction.log_tau + log_scale)
+    check_range("λ_D", min(0.0, direction.log_variance + 2.0 * log_scale))
+    check_range("an entry of D in scaled coordinates", math.log(np.diagonal(direction.W).min()) + log_scale)
+    # Start at the rounding error of the eigenvalues and give way until the proof goes through; 8 % is a failure.
+    retreat = 4.0 * conditions.d * UNIT
+    while retreat < 0.02:
+        fitted = _proved(conditions, direction.W, math.exp(log_scale), retreat)
+        if fitted is not None and holds(fitted):
+            return fitted
+        retreat *= 4.0
+    return None
+
+
+def check_range(name: str, log_value: float) -> None:
+    """Raise ValueError for a positive number without a float, or so small that its rounding errors have none."""
+    if -_LARGEST_LOG < log_value < _LARGEST_LOG or log_value == -math.inf:
+        return
+    msg = (
+        f"{name} would be about 1e{log_value / math.log(10.0):+.0f}, beyond what float64 holds; "
+        "take epsilon2 closer to initial_gap and delta_inf, or units in which the smoothness matrices are closer to one"
+    )
+    raise ValueError(msg)
+
+
+def fit_whole(
+    conditions: Conditions, targets: Targets, direction: Direction, free: Fitted
+) -> tuple[int, Fitted] | None:
+    """A whole K and a multiple of the direction for which all of (12) is proved.
+
+    K = ⌈12Δ⁰/(τε²)⌉ of the free answer works in exact arithmetic (see the module's text); when 12Δ⁰/(τε²) is a whole
+    number to rounding, the retreat of the proof may take one more.
+    """
+    K = targets.least_iterations(free.tau)
+    check_range("K", log_fraction(Fraction(K)))
+    for more in (0, 1, 2):
+        fitted = fit_K(conditions, targets, direction, K + more)
+        if fitted is not None and targets.enough(K + more, fitted.tau):
+            return K + more, fitted
+    # For K above 10¹² a step of one is less than the rounding that the proofs give way by; K may then be larger by up
+    # to two parts in 10¹⁰, and no more.
+    for shift in (48, 44, 40, 36, 32):
+        larger = K + max(3, K >> shift)
+        fitted = fit_K(conditions, targets, direction, larger)
+        if fitted is not None and targets.enough(larger, fitted.tau):
+            return larger, fitted
+    return None
+
+
+def binding_conditions(conditions: Conditions, targets: Targets, fitted: Fitted, K: int) -> tuple[str, ...]:
+    """The names of the conditions whose two sides agree to one part in 10⁴."""
+    direction = Direction.of(conditions, fitted.D)
+    names = []
+    if direction is not None and direction.log_descent_scale <= _BINDS:
+        names.append("D ⪯ L⁻¹")
+    # K was rounded up, which moves n/K by one part in K.
+    slack = 1.0 - min(0.5, max(_BINDS, 2.0 / K))
+    log_variance = -math.inf if fitted.variance == 0.0 else math.log(fitted.variance)
+    if log_variance >= targets.log_share(K) + math.log(slack):
+        names.append("λ_D ≤ n/K")
+    if log_variance >= targets.log_det_factor + fitted.log_tau + math.log(slack):
+        names.append("λ_D ≤ nε² det(D)^(1/d)/(4Δ^inf)")
+    return tuple(names)

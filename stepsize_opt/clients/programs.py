@@ -1,0 +1,222 @@
+"""From the distributed conditions to programs for a solver, and from a solver's answer to a stepsize and multipliers.
+
+*Variable.*  For a full D of det-CGD1 the variable is A = DLD, in which every condition is linear, and D = L⁻¹ # A comes
+back as K⁻ᵀ (KᵀAK)^½ K⁻¹ with L = KKᵀ.  For a full D of det-CGD2 with one sketch for all clients λ_D ≤ c is linear in
+M = D𝒞(L)D, namely M ⪯ cLᵢ⁻¹, and D = 𝒞(L)⁻¹ # M; D ⪯ L⁻¹ is not, so M serves while that is slack.  Otherwise the
+variable is D itself.  If every sketch commutes with the pattern (diagonal D
+and diagonal sketches) then 𝒞ᵢ(DLD) = D𝒞ᵢ(L)D, and det-CGD1 has the conditions of det-CGD2.
+
+*Numbers near one.*  λ_D ≤ c enters as Hᵀ V H ⪯ I with H Hᵀ = Lᵢ/c, and λ_D ≤ κτ as Hᵀ V H ⪯ τI with H Hᵀ = Lᵢ/κ.
+
+*Clients that do not count.*  V ⪰ 0, so Lᵢ ⪯ L_j with the same sketch makes client i redundant: λmax(V^½LᵢV^½) ≤
+λmax(V^½L_jV^½).  Equal matrices are found by their bytes, Lᵢ ⪯ L_j is proved by a Cholesky factorisation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import cholesky, eigh, solve_triangular
+
+from stepsize_opt.clients.certificate import Bound, Multipliers, upper_bound
+from stepsize_opt.clients.conditions import ClientGroup, Conditions
+from stepsize_opt.proofs import UNIT, Enclosed, proved_cholesky
+from stepsize_solvers.families import Family, MaxDetOutcome, MaxDetProgram, Stack
+from stepsize_solvers.programs import BlockPattern, DiagonalPlusScaled, Indices, Matrix, ScaledPattern, block_slices
+
+# Eigenvalues of Lᵢ below this fraction of the largest are left to the repair: they move λ_D by less than it.
+_RANK_CUT = 1e-13
+# Candidates that may dominate a client: the ones with the largest traces.  More cost more than they save.
+_CANDIDATES = 8
+
+
+def without_redundant_clients(conditions: Conditions) -> tuple[Conditions, int, int]:
+    """The conditions without clients equal to or dominated by others, and how many of each kind were dropped."""
+    equal = dominated = 0
+    groups = []
+    for group in conditions.groups:
+        distinct = list({L.tobytes(): L for L in group.matrices}.values())
+        equal += len(group.matrices) - len(distinct)
+        distinct = [L for L in distinct if np.any(L)]  # a zero matrix has no variance
+        distinct.sort(key=lambda L: float(np.trace(L)), reverse=True)
+        kept: list[Matrix] = []
+        for L in distinct:
+            if any(_dominates(other, L) for other in kept[:_CANDIDATES]):
+                dominated += 1
+            else:
+                kept.append(L)
+        if kept:
+            groups.append(ClientGroup(group.map, np.array(kept)))
+    return replace(conditions, groups=tuple(groups)), equal, dominated
+
+
+def _dominates(big: Matrix, small: Matrix) -> bool:
+    """Whether small ⪯ big is proved.  A diagonal entry that is smaller settles the matter at no cost."""
+    difference = big - small
+    if np.any(np.diagonal(difference) <= 0.0):
+        return False
+    return proved_cholesky(Enclosed(difference, UNIT * np.abs(difference))) is not None
+
+
+def _factor(L: Matrix) -> tuple[Matrix, Matrix]:
+    """H = V Diag(√w) and V Diag(1/√w) over the eigenvalues w of L that count."""
+    w, V = eigh(L)
+    keep = w > _RANK_CUT * w[-1]
+    root = np.sqrt(w[keep])
+    return V[:, keep] * root, V[:, keep] / root
+
+
+def _padded(parts: list[Matrix]) -> Stack:
+    width = max(part.shape[1] for part in parts)
+    out = np.zeros((len(parts), parts[0].shape[0], width))
+    for i, part in enumerate(parts):
+        out[i, :, : part.shape[1]] = part
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Translation:
+    """A program and how its answer is read.
+
+    linear: the variable is A = DLD; factors, inverses: H and its pseudo-inverse's transpose for each group, and for L
+    last; with_descent: whether D ⪯ L⁻¹ is in the program.
+    """
+
+    conditions: Conditions
+    linear: bool
+    factors: tuple[Stack, ...]
+    inverses: tuple[Stack, ...]
+
+    @staticmethod
+    def of(conditions: Conditions, linear: bool) -> Translation:
+        """Factor all matrices once."""
+        factors, inverses = [], []
+        for matrices in [*(group.matrices for group in conditions.groups), conditions.L.value[None]]:
+            pairs = [_factor(L) for L in matrices]
+            factors.append(_padded([pair[0] for pair in pairs]))
+            inverses.append(_padded([pair[1] for pair in pairs]))
+        return Translation(conditions, linear, tuple(factors), tuple(inverses))
+
+    def program(self, *, with_descent: bool, c: float | None = None, kappa: float | None = None) -> MaxDetProgram:
+        """maximise log det D subject to λ_D ≤ c or λ_D ≤ κτ (both in scaled coordinates), and D ⪯ L⁻¹ if asked for."""
+        d = self.conditions.d
+        squared = self.linear or (self._has_common_variance and not with_descent)
+        bound = c if c is not None else kappa
+        families = []
+        if bound is not None and math.isfinite(bound):
+            for group, H in zip(self.conditions.groups, self.factors[:-1], strict=True):
+                Q, B = group.map.centred, None
+                if not self.linear:
+                    B = self.conditions.L.value
+                    if not self.conditions.sketch_last:
+                        Q = DiagonalPlusScaled.identity(d)
+                        B = None if squared else self.conditions.centred_L(group).value
+                size = 1.0
+                if isinstance(Q, DiagonalPlusScaled) and not np.any(Q.alpha):
+                    # M ↦ βM: as the identity with scaled factors the program has one map less.
+                    Q, size = DiagonalPlusScaled.identity(d), Q.beta
+                scaled = H * math.sqrt(size / bound)
+                families.append(Family(Q, scaled, B, *((1.0, 0.0) if c is not None else (0.0, 1.0))))
+        if with_descent:
+            families.append(Family(DiagonalPlusScaled.identity(d), self.factors[-1]))
+        if squared:
+            log_det = 2.0 * float(np.sum(np.log(np.diagonal(cholesky(self._middle, lower=True)))))
+            return MaxDetProgram(tuple(families), BlockPattern((d,)), 2.0 * d, log_det)
+        return MaxDetProgram(tuple(families), self.conditions.pattern, float(d))
+
+    @property
+    def _has_common_variance(self) -> bool:
+        """Whether all clients of det-CGD2 have the same D𝒞(L)D and D is full: then that is a variable too."""
+        pattern = self.conditions.pattern
+        full = isinstance(pattern, BlockPattern) and pattern.is_full
+        return full and not self.conditions.sketch_last and len(self.conditions.groups) == 1
+
+    @property
+    def _middle(self) -> Matrix:
+        """The S of a variable DSD: L, or 𝒞(L)."""
+        return self.conditions.L.value if self.linear else self.conditions.centred_L(self.conditions.groups[0]).value
+
+    def is_squared(self, program: MaxDetProgram) -> bool:
+        """Whether the variable of a program made here is DSD: its determinant is that of D squared, up to a factor."""
+        return program.root > self.conditions.d
+
+    def stepsize(self, X: Matrix, program: MaxDetProgram) -> Matrix:
+        """D from the variable: S⁻¹ # X for X = DSD, or D itself."""
+        if not self.is_squared(program):
+            return X
+        K = cholesky(self._middle, lower=True)
+        # KᵀXK = GGᵀ: the singular values of G are the roots wanted, and small ones keep twice as many digits as the
+        # eigenvalues of GGᵀ.
+        V, roots, _ = np.linalg.svd(K.T @ cholesky(X, lower=True))
+        half = solve_triangular(K.T, V, lower=False)
+        return np.asarray((half * roots) @ half.T)
+
+    def multipliers(self, outcome: MaxDetOutcome, program: MaxDetProgram, scale: float) -> Multipliers:
+        """The multipliers of the outcome; ``scale`` is the c or κ that divided the factors.
+
+        The multiplier of Hᵀ𝒬(φ(X))H ⪯ scale·I is Z/scale, and H Z Hᵀ = L U Uᵀ L for U = L⁺ H Z^½, that is the inverse
+        factor times Z^½.
+        """
+        with_descent = program.families[-1].factors is self.factors[-1]
+        has_clients = len(program.families) > int(with_descent)
+        clients = []
+        for i, inverse in enumerate(self.inverses[:-1]):
+            if has_clients:
+                clients.append(inverse @ _roots(outcome.duals[i]) / math.sqrt(scale))
+            else:
+                clients.append(np.zeros((len(inverse), self.conditions.d, 1)))
+        descent = (self.inverses[-1] @ _roots(outcome.duals[-1]))[0] if with_descent else None
+        return Multipliers(tuple(clients), descent)
+
+    def bounds(self, multipliers: Multipliers, reference: Matrix, rows: Indices | None = None) -> list[Bound]:
+        """What the multipliers prove with the reference D̂, and in the given rows of D alone."""
+        forms = [None] if rows is None or self.linear else [None, rows]
+        found = [upper_bound(self.conditions, multipliers, reference, self.linear, form) for form in forms]
+        return [bound for bound in found if bound is not None]
+
+
+def _roots(Z: Stack) -> Stack:
+    """A square root R with R Rᵀ = Z of the positive part of each Z."""
+    w, V = np.linalg.eigh(Z)
+    return np.asarray(V * np.sqrt(np.maximum(w, 0.0))[:, None, :])
+
+
+def noisy_coordinates(conditions: Conditions) -> Indices:
+    """The coordinates of which the rows of D decide λ_D: for sR in their place, λ_D has the factor s².
+
+    For (12′) D enters as D_R· 𝒞(L) D_·R, where R are the rows that clients have or, the other way round, the columns
+    that sketches touch; the smaller set serves.  A pattern γᵢWᵢ moves whole blocks only.
+    """
+    sets = [[conditions.noisy(group) for group in conditions.groups]]
+    if not conditions.sketch_last:
+        sets.append([group.map.touched for group in conditions.groups])
+    rows = min((np.unique(np.concatenate(parts)) for parts in sets), key=len)
+    if isinstance(conditions.pattern, ScaledPattern):
+        blocks = [s for s in block_slices(conditions.pattern.sizes) if np.any((rows >= s.start) & (rows < s.stop))]
+        rows = np.concatenate([np.arange(s.start, s.stop) for s in blocks])
+    return rows
+
+
+def homogeneous_program_is_bounded(conditions: Conditions) -> bool:
+    """Whether λ_D ≤ 1 alone bounds log det D, safely away from the case that it does not.
+
+    ⟨Lᵢ, 𝒞ᵢ(A)⟩ ≤ d for all i bounds A when Σ 𝒞ᵢ*(Lᵢ) ≻ 0; for D𝒞ᵢ(L)D it takes Lᵢ ≻ 0 and 𝒞ᵢ(L) ≻ 0 in sum.
+    """
+    if not conditions.groups:
+        return False
+    d = conditions.d
+    if conditions.sketch_last:
+        tests = [sum((g.map.centred.adjoint(g.matrices.sum(axis=0)) for g in conditions.groups), np.zeros((d, d)))]
+    else:
+        tests = [
+            sum((g.matrices.sum(axis=0) for g in conditions.groups), np.zeros((d, d))),
+            sum((conditions.centred_L(g).value for g in conditions.groups), np.zeros((d, d))),
+        ]
+    for M in tests:
+        w = np.linalg.eigvalsh(0.5 * (M + M.T))
+        # Below this the program has a solution of size 10⁹ or none; the program with D ⪯ L⁻¹ always has one.
+        if w[0] <= 1e-9 * w[-1]:
+            return False
+    return True

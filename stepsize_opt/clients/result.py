@@ -1,0 +1,215 @@
+"""The answer of :func:`stepsize_opt.distributed.optimal_distributed_stepsize`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from stepsize_opt.clients.targets import Targets
+from stepsize_opt.inputs import (
+    broken_is_value_error,
+    check_status,
+    check_symmetric_finite,
+    from_fields,
+    load_result,
+    result_path,
+    save_result,
+)
+from stepsize_solvers.programs import Matrix, SolverStats
+
+
+@dataclass(frozen=True)
+class DistributedCertificate:
+    """What is proved about (D, K), in exact arithmetic for the floats returned.
+
+    feasible: D ⪯ L⁻¹, λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} and K ≥ 12Δ⁰/(τε²) with τ = det(D)^{1/d}.
+    log_rate: a lower bound on log τ of the stepsize before K was rounded up to a whole number.
+    upper_bound: no feasible D has a larger log τ.
+    smallest_K: no feasible pair (D, K) has a smaller whole K; 1, which says nothing, when K was given.
+    """
+
+    feasible: bool
+    log_rate: float
+    upper_bound: float
+    smallest_K: int
+
+    @property
+    def gap(self) -> float:
+        """e^{upper_bound − log_rate} − 1; infinite without a bound.
+
+        When the smallest K was asked for: the relative excess of K = 12Δ⁰/(τε²), before rounding up to a whole number,
+        over the best possible.  For a given K: how much larger det(D)^{1/d} could be.
+        """
+        if not self.feasible or not math.isfinite(self.upper_bound):
+            return math.inf
+        return math.expm1(max(0.0, self.upper_bound - self.log_rate))
+
+
+@dataclass(frozen=True, eq=False)
+class TightResult:
+    """The smallest K under the bound of Theorem 3 itself, over the multiples of the direction found.
+
+    D, K: the stepsize and the number of iterations; bound: the right-hand side of Theorem 3 for them, at most ε²;
+    saving: K of Corollary 1 divided by this K; smallest_K: no D whatever has a smaller one, None when nothing is
+    proved (the direction is then a heuristic).
+    """
+
+    D: Matrix
+    K: int
+    bound: float
+    saving: float
+    smallest_K: int | None
+
+    @property
+    def gap(self) -> float:
+        """Relative excess of K over the proved lower bound; infinite without one."""
+        return math.inf if self.smallest_K is None else self.K / self.smallest_K - 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class DistributedResult:
+    """A stepsize matrix D and a number of iterations K for n clients, with their proof.
+
+    status: ``optimal`` only with a proved feasible (D, K) whose certified gap is within ``tol``; ``infeasible`` when
+        the K asked for is proved too small, and then K is the smallest that works, with its D.
+    lambda_D: a proved upper bound on λ_D, tight to rounding; rate: det(D)^{1/d}, a lower bound;
+    binding: the conditions that hold with equality; neighbourhood: 2λ_DΔ^inf/(rate·n).
+    numbers_per_client: numbers that each client sends in all K rounds, in expectation.
+    tight: the answer under Theorem 3 itself, when asked for.
+    """
+
+    status: str
+    D: Matrix
+    K: int
+    lambda_D: float
+    rate: float
+    binding: tuple[str, ...]
+    certificate: DistributedCertificate
+    targets: Targets
+    numbers_per_client: tuple[float, ...]
+    solver_stats: SolverStats
+    reductions: tuple[str, ...]
+    algorithm: str
+    sketch: str
+    structure: str
+    tol: float
+    iterations_requested: int | None = None
+    message: str = ""
+    tight: TightResult | None = None
+
+    @property
+    def d(self) -> int:
+        """Size of D."""
+        return int(self.D.shape[0])
+
+    @property
+    def clients(self) -> int:
+        return self.targets.clients
+
+    @property
+    def gap(self) -> float:
+        """The certified gap, see :class:`DistributedCertificate`."""
+        return self.certificate.gap
+
+    @property
+    def neighbourhood(self) -> float:
+        """2λ_DΔ^inf/(det(D)^{1/d} n), the part of the bound that more iterations do not reduce."""
+        return self.targets.neighbourhood(self.lambda_D, self.rate)
+
+    @property
+    def communication(self) -> float:
+        """Numbers sent by all clients in all K rounds, in expectation."""
+        return math.fsum(self.numbers_per_client)
+
+    def summary(self) -> dict[str, Any]:
+        """Everything but the matrices, as plain numbers and strings (what ``--json`` prints)."""
+        out = {
+            "status": self.status,
+            "message": self.message,
+            "d": self.d,
+            "clients": self.clients,
+            "algorithm": self.algorithm,
+            "sketch": self.sketch,
+            "structure": self.structure,
+            "K": self.K,
+            "iterations_requested": self.iterations_requested,
+            "lambda_D": self.lambda_D,
+            "rate": self.rate,
+            "binding": list(self.binding),
+            "neighbourhood": self.neighbourhood,
+            "numbers_per_client": list(self.numbers_per_client),
+            "communication": self.communication,
+            "tol": self.tol,
+            "targets": asdict(self.targets),
+            "certificate": {**asdict(self.certificate), "gap": self.gap},
+            "solver_stats": asdict(self.solver_stats),
+            "reductions": list(self.reductions),
+        }
+        if self.tight is not None:
+            t = self.tight
+            out["tight"] = {"K": t.K, "bound": t.bound, "saving": t.saving, "smallest_K": t.smallest_K}
+        return out
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Names and values for people to read."""
+        s = self.solver_stats
+        seconds = "" if s.solve_time is None else f", {s.solve_time:.3g} s"
+        steps = "" if s.num_iters is None else f", {s.num_iters} iterations"
+        rows = [
+            ("status", self.status + (f" ({self.message})" if self.message else "")),
+            ("method", f"distributed {self.algorithm}, sketch {self.sketch}, {self.structure} D"),
+            ("size", f"d = {self.d}, n = {self.clients} clients"),
+            ("K", f"{self.K} (proved: at least {self.certificate.smallest_K})"),
+            ("rate det(D)^(1/d)", f"{self.rate:.9g}"),
+            ("λ_D", f"{self.lambda_D:.9g}"),
+            ("binding", "; ".join(self.binding) or "none"),
+            ("neighbourhood", f"{self.neighbourhood:.3g}"),
+            ("certified gap", f"{self.gap:.2e} (tolerance {self.tol:.0e})"),
+            (
+                "numbers sent",
+                f"{self.communication:.6g} in all, {max(self.numbers_per_client):.6g} by one client at most",
+            ),
+            ("solver", f"{s.solver_name}{seconds}{steps}"),
+        ]
+        if self.tight is not None:
+            proved = "" if self.tight.smallest_K is None else f", proved: at least {self.tight.smallest_K}"
+            rows.insert(4, ("K by Theorem 3", f"{self.tight.K} ({self.tight.saving:.3f}x fewer{proved})"))
+        if self.reductions:
+            rows.append(("reductions", "; ".join(self.reductions)))
+        return rows
+
+    def __repr__(self) -> str:
+        rows = self.rows()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(["DistributedResult", *(f"  {name:<{width}}  {value}" for name, value in rows)])
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write everything to an npz file as :meth:`StepsizeResult.save` does, with D as the array ``D``."""
+        arrays = {"D": self.D}
+        meta = asdict(self)
+        del meta["D"]
+        if self.tight is not None:
+            arrays["tight_D"] = self.tight.D
+            del meta["tight"]["D"]
+        return save_result(path, type(self).__name__, meta, arrays)
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> DistributedResult:
+        """Read what :meth:`save` wrote; what is checked, and what is not, is as in :meth:`StepsizeResult.load`."""
+        file = result_path(path)
+        with broken_is_value_error(file, "a DistributedResult"):
+            meta, arrays = load_result(file, "DistributedResult")
+            tight = None
+            if meta["tight"] is not None:
+                tight = from_fields(TightResult, meta["tight"], D=arrays["tight_D"])
+            result = from_fields(DistributedResult, meta, D=arrays["D"], tight=tight)
+            for M in arrays.values():
+                if M.ndim != 2 or M.shape != result.D.shape:
+                    msg = f"it holds a matrix of shape {M.shape}"
+                    raise ValueError(msg)
+                check_symmetric_finite(M)
+            check_status(result.status, result.gap <= result.tol)
+            return result

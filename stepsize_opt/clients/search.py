@@ -1,0 +1,277 @@
+"""Which programs answer a distributed question, in which order, and what each answer proves.
+
+With τ(c) = max{ det(D)^{1/d} : D ⪯ L⁻¹, λ_D ≤ c } (concave and nondecreasing in c, τ(0) = 0) every question is one c:
+
+* K given: c = min{n/K, c*} where c* is the positive root of c = nε²τ(c)/(4Δ^inf).  Only one of the two bounds on λ_D
+  counts, so the program with n/K is solved first and the one with the determinant only if its answer violates it.
+* no K: c is the positive root of c = κτ(c), one program with λ_D ≤ κτ.
+
+Without D ⪯ L⁻¹ the scale separates, τ(c) = √c τ(1).  So the homogeneous program (λ_D ≤ 1 alone) is solved first; if its
+direction, scaled, satisfies D ⪯ L⁻¹, it is the answer, and no small number ever entered a solver.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stepsize_opt.clients.certificate import Bound, Multipliers
+from stepsize_opt.clients.conditions import Conditions
+from stepsize_opt.clients.fit import Direction
+from stepsize_opt.clients.programs import Translation, homogeneous_program_is_bounded, noisy_coordinates
+from stepsize_solvers import get_solver
+from stepsize_solvers.conic import CvxpySolver, solve_with_cvxpy
+from stepsize_solvers.families import MaxDetOutcome, MaxDetProgram, solve_maxdet
+from stepsize_solvers.programs import BlockPattern, Matrix, ScaledPattern, Settings, SolverStats, Status
+
+# Rows of D of this size, beside entries of L near one, are limited by D ⪯ L⁻¹ by less than the tolerance; the smaller
+# ones that a small c or κ asks for come from them.  In A = DLD, exact with any small size, small ones cost digits.
+_SMALL_ROWS = 3e-9
+_SMALL_ROWS_LINEAR = 1e-5
+# Above this c or κ (in scaled coordinates) λ_D decides nothing: D ⪯ L⁻¹ bounds it by the condition number of L times
+# the variance of a sketch.
+_LOG_MOST = math.log(1e25)
+# Rows smaller by more than e to this are outside the range of floats, which the fit finds out.
+_LOG_SMALLEST = 650.0
+
+
+@dataclass
+class Search:
+    """The work on one problem: the bounds proved so far, what ran, the notes for the user, what failed."""
+
+    conditions: Conditions
+    translation: Translation
+    solver: str
+    settings: Settings
+    bounds: list[Bound] = field(default_factory=list)
+    homogeneous: tuple[Direction, Bound | None] | None = None
+    runs: list[SolverStats] = field(default_factory=list)
+    statuses: list[Status] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def upper_bound(self, log_c: float, log_kappa: float) -> float:
+        """The best proved bound on log τ when λ_D ≤ min{c, κτ}."""
+        return min((min(b.at_variance(log_c), b.at_factor(log_kappa)) for b in self.bounds), default=math.inf)
+
+    def best_direction(self, log_c: float, log_kappa: float) -> Direction | None:
+        """The direction whose best multiple is optimal, up to the gap, under λ_D ≤ min{c, κτ} and D ⪯ L⁻¹."""
+        candidates = []
+        plain = self._descent_only(log_c, log_kappa)
+        if plain is not None:
+            return plain
+        separate = self._homogeneous()
+        if separate is not None:
+            log_scale = separate.log_scale(log_c, log_kappa)
+            candidates.append((separate.log_tau + log_scale, separate))
+            gap = self.upper_bound(log_c, log_kappa) - (separate.log_tau + log_scale)
+            # A solve that got stuck is not the last word while the program with D ⪯ L⁻¹ has the same answer.
+            stuck = self.statuses[-1] is Status.INACCURATE and gap > 4.0 * self.settings.tol
+            if log_scale < separate.log_descent_scale and not stuck:
+                self._note("D ⪯ L⁻¹ is slack: the scale separates from the direction")
+                return separate
+        for limits in ((log_c, math.inf), (math.inf, log_kappa)):
+            if not math.isfinite(min(limits)):
+                continue
+            found = self._joint(*limits)
+            if found is None:
+                continue
+            log_scale = found.log_scale(log_c, log_kappa)
+            candidates.append((found.log_tau + log_scale, found))
+            # The other bound is slack (to rounding): this program alone has decided.
+            if log_scale >= found.log_scale(*limits) - 1e-9:
+                break
+        if not math.isfinite(min(log_c, log_kappa)):
+            found = self._joint(math.inf, math.inf)
+            if found is not None:
+                candidates.append((found.log_tau + found.log_scale(log_c, log_kappa), found))
+        if not candidates and Status.USER_LIMIT in self.statuses:
+            # A limit of the user's is no error: a plain direction has a feasible multiple, and the gap says the rest.
+            return Direction.of(self.conditions, self.conditions.pattern.plain)
+        return max(candidates, key=lambda item: item[0])[1] if candidates else None
+
+    # ---------------------------------------------------------------- the programs
+
+    def _descent_only(self, log_c: float, log_kappa: float) -> Direction | None:
+        """D = L⁻¹ when that satisfies the bounds on λ_D: no full D is larger."""
+        pattern = self.conditions.pattern
+        if not (isinstance(pattern, BlockPattern) and pattern.is_full):
+            return None
+        inverse: Matrix = np.asarray(np.linalg.inv(self.conditions.L.value), dtype=np.float64)
+        direction = Direction.of(self.conditions, inverse)
+        if direction is None or direction.log_scale(log_c, log_kappa) < direction.log_descent_scale:
+            return None
+        program = self.translation.program(with_descent=True)
+        dual = np.eye(program.families[0].factors.shape[2])[None]
+        stats = SolverStats("closed form", 0.0, 0.0, 0)
+        self._record(MaxDetOutcome(Status.OPTIMAL, inverse, (dual,), stats), program, direction.W, 1.0)
+        self._note("closed form D = L⁻¹")
+        return direction
+
+    def _homogeneous(self) -> Direction | None:
+        if self.homogeneous is None:
+            # Along one direction λ_D ≤ 1 is enough unless λ vanishes, which the closed form finds out.
+            fixed = self._one_direction() and bool(self.conditions.groups)
+            if not (fixed or homogeneous_program_is_bounded(self.conditions)):
+                return None
+            program = self.translation.program(with_descent=False, c=1.0)
+            closed = self._closed_form(program)
+            if closed is None and fixed:
+                return None
+            outcome = closed or self._run(program)
+            found = self._read(outcome, program, 1.0)
+            if found is None:
+                return None
+            bound = self.bounds[-1] if self.bounds and self.bounds[-1].homogeneous else None
+            self.homogeneous = (found, bound)
+        return self.homogeneous[0]
+
+    def _one_direction(self) -> bool:
+        pattern = self.conditions.pattern
+        return isinstance(pattern, ScaledPattern) and len(pattern.sizes) == 1
+
+    def _joint(self, log_c: float, log_kappa: float) -> Direction | None:
+        """The program with D ⪯ L⁻¹ and λ_D ≤ c or λ_D ≤ κτ, whichever is finite."""
+        pattern = self.conditions.pattern
+        if isinstance(pattern, ScaledPattern) and self._one_direction():
+            return self._largest_multiple(pattern.W)
+        # In scaled coordinates, and no closer to zero than a solver takes.
+        shift = -self.conditions.log_clients + (0.0 if math.isfinite(log_c) else self.conditions.log_scale)
+        asked = min(log_c, log_kappa) + shift
+        if asked > _LOG_MOST or not self.conditions.groups:
+            program = self.translation.program(with_descent=True)
+            return self._read(self._run(program), program, 1.0)
+        rows = noisy_coordinates(self.conditions)
+        size = _SMALL_ROWS_LINEAR if self.translation.linear else _SMALL_ROWS
+        # Rows of size r have λ_D ~ r² and λ_D/τ ~ r^(2−|R|/d).
+        power = 2.0 if math.isfinite(log_c) else 2.0 - len(rows) / self.conditions.d
+        least = power * math.log(size)
+        first = True
+        while True:
+            scale = math.exp(max(asked, least))
+            limits = {"c": scale} if math.isfinite(log_c) else {"kappa": scale}
+            program = self.translation.program(with_descent=True, **limits)
+            outcome = self._run(program)
+            found = self._read(outcome, program, scale)
+            if found is None or asked >= least:
+                return found
+            # The factor that the powers leave out is known now.
+            excess = math.log(np.diagonal(found.W)[rows].max() / size)
+            if excess < 1.0 or not first:
+                return self._shrunk(found, self.translation.multipliers(outcome, program, scale), log_c, log_kappa)
+            least, first = least - power * excess, False
+
+    def _shrunk(self, found: Direction, multipliers: Multipliers, log_c: float, log_kappa: float) -> Direction | None:
+        """The answer for a small c or κ from that for a larger one: only the rows R of D that λ_D sees become smaller.
+
+        With the rows F that it does not see, D = [E + G D_R Gᵀ, G D_R; D_R Gᵀ, D_R].  D_R → sD_R multiplies λ_D by s²
+        and det D by s^|R|, and D⁻¹ gains (1/s − 1)D_R⁻¹ ⪰ 0, so D ⪯ L⁻¹ stays.  Where D_R is so small that D ⪯ L⁻¹ no
+        longer limits it, E and G do not change with c, and the multipliers of λ_D grow by 1/s².
+        """
+        rows = noisy_coordinates(self.conditions)
+        share = len(rows) / self.conditions.d
+        log_s = min(
+            0.0,
+            0.5 * (log_c - found.log_variance),
+            (log_kappa + found.log_tau - found.log_variance) / (2.0 - share),
+        )
+        s = math.exp(max(log_s, -_LOG_SMALLEST))
+        others = np.setdiff1d(np.arange(self.conditions.d), rows)
+        D = found.W.copy()
+        R, F, FR = np.ix_(rows, rows), np.ix_(others, others), np.ix_(others, rows)
+        G = np.linalg.solve(D[R], D[FR].T).T
+        D[F] -= (1.0 - s) * (G @ D[FR].T)
+        D[R] *= s
+        D[FR] *= s
+        D[np.ix_(rows, others)] = D[FR].T
+        smaller = Direction.of(self.conditions, D)
+        if smaller is None:
+            return found
+        self._note("the scale separates for the coordinates that λ_D sees")
+        clients = tuple(U / s for U in multipliers.clients)
+        self.bounds += self.translation.bounds(Multipliers(clients, multipliers.descent), smaller.W, rows)
+        return smaller
+
+    def _closed_form(self, program: MaxDetProgram) -> MaxDetOutcome | None:
+        """(12′) with one client: D = 𝒞(L)⁻¹ # L₁⁻¹, Z = I; D = γW: γ = λ_W^{−½}, Z = vvᵀ with the top eigenvector."""
+        pattern, family = program.pattern, program.families[0]
+        single = len(program.families) == 1 and family.factors.shape[0] == 1 and family.is_plain
+        stats = SolverStats("closed form", 0.0, 0.0, 0)
+        if isinstance(pattern, ScaledPattern) and self._one_direction():
+            return self._closed_direction(program, pattern.W, stats)
+        full = isinstance(pattern, BlockPattern) and pattern.is_full
+        if not (single and full and self.translation.is_squared(program) and not self.translation.linear):
+            return None
+        # M = L₁⁻¹ = H⁻ᵀH⁻¹ is the largest M with HᵀMH ⪯ I.
+        inverse = self.translation.inverses[0][0]
+        if inverse.shape[1] < self.conditions.d:
+            return None
+        self._note("closed form 𝒞(L)⁻¹ # L₁⁻¹ for one client")
+        return MaxDetOutcome(Status.OPTIMAL, inverse @ inverse.T, (np.eye(self.conditions.d)[None],), stats)
+
+    def _closed_direction(self, program: MaxDetProgram, W: Matrix, stats: SolverStats) -> MaxDetOutcome | None:
+        best: tuple[float, int, int, Matrix] | None = None
+        for i, family in enumerate(program.families):
+            M = family.Q.apply(W if family.B is None else W @ family.B @ W)
+            images = family.factors.transpose(0, 2, 1) @ (M @ family.factors)
+            values, vectors = np.linalg.eigh(0.5 * (images + images.transpose(0, 2, 1)))
+            j = int(np.argmax(values[:, -1]))
+            if best is None or values[j, -1] > best[0]:
+                best = (float(values[j, -1]), i, j, vectors[j, :, -1])
+        if best is None or best[0] <= 0.0:
+            return None
+        top, i, j, v = best
+        duals = [np.zeros((f.factors.shape[0], f.factors.shape[2], f.factors.shape[2])) for f in program.families]
+        duals[i][j] = np.outer(v, v) * (self.conditions.d / 2.0)
+        self._note("closed form for a fixed direction")
+        return MaxDetOutcome(Status.OPTIMAL, W / math.sqrt(top), tuple(duals), stats)
+
+    def _largest_multiple(self, W: Matrix) -> Direction | None:
+        """D = γW with D ⪯ L⁻¹ active: the multiplier is the top eigenvector of L^½WL^½."""
+        program = self.translation.program(with_descent=True)
+        H = program.families[0].factors[0]
+        values, vectors = np.linalg.eigh(H.T @ W @ H)
+        v = vectors[:, -1]
+        stats = SolverStats("closed form", 0.0, 0.0, 0)
+        self._note("closed form for a fixed direction")
+        outcome = MaxDetOutcome(Status.OPTIMAL, W / float(values[-1]), (np.outer(v, v)[None],), stats)
+        return self._read(outcome, program, 1.0)
+
+    # ---------------------------------------------------------------- running and recording
+
+    def _run(self, program: MaxDetProgram) -> MaxDetOutcome:
+        if self.solver in ("auto", "native"):
+            return solve_maxdet(program, self.settings)
+        backend = get_solver(self.solver)
+        if not isinstance(backend, CvxpySolver):
+            msg = f"solver {self.solver!r} cannot express the distributed conditions"
+            raise ValueError(msg)
+        return solve_with_cvxpy(backend, program, self.settings)
+
+    def _read(self, outcome: MaxDetOutcome, program: MaxDetProgram, scale: float) -> Direction | None:
+        if outcome.X is None:
+            self._record(outcome, program, None, scale)
+            return None
+        D = self.translation.stepsize(outcome.X, program)
+        direction = Direction.of(self.conditions, D)
+        self._record(outcome, program, None if direction is None else direction.W, scale)
+        return direction
+
+    def _record(self, outcome: MaxDetOutcome, program: MaxDetProgram, D: Matrix | None, scale: float) -> None:
+        self.runs.append(outcome.stats)
+        self.statuses.append(outcome.status)
+        if outcome.message:
+            self.failures.append(f"{outcome.stats.solver_name}: {outcome.message}")
+            self._note(self.failures[-1])
+        if D is None:
+            return
+        begin = time.perf_counter()
+        self.bounds += self.translation.bounds(self.translation.multipliers(outcome, program, scale), D)
+        outcome.stats.extra_stats["certificate_time"] = time.perf_counter() - begin
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)

@@ -1,0 +1,108 @@
+"""The numbers of the distributed conditions (12): ε², Δ⁰, Δ^inf and n, and what they ask of K, λ_D and det(D)^{1/d}.
+
+    λ_D ≤ min{ n/K, nε² τ/(4Δ^inf) },      K ≥ 12Δ⁰/(τ ε²),      τ = det(D)^{1/d}                 (paper, Corollary 1)
+
+Inequalities are decided on exact rationals: every float is one, and K is a whole number.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from stepsize_opt.inputs import positive_number, whole_number
+
+
+def nonnegative_number(name: str, value: float) -> float:
+    """``value`` as a float; raises TypeError or ValueError unless it is a finite number of at least zero."""
+    return 0.0 if value == 0 and not isinstance(value, bool) else positive_number(name, value)
+
+
+def rounded_down(x: Fraction) -> float:
+    """A float of at most x ≥ 0, next to it."""
+    value = nearest_float(x)
+    return value if not math.isinf(value) and Fraction(value) <= x else math.nextafter(value, -math.inf)
+
+
+def nearest_float(x: Fraction) -> float:
+    """x ≥ 0 as a float; infinity where float64 ends."""
+    try:
+        return float(x)
+    except OverflowError:
+        return math.inf
+
+
+def log_fraction(x: Fraction) -> float:
+    """log x for x > 0 of any size, right to a few roundings of its own size."""
+    shift = x.numerator.bit_length() - x.denominator.bit_length()
+    return math.log(x / Fraction(2) ** shift) + shift * math.log(2.0)
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What is asked for: E‖∇f‖² ≤ ε² from Δ⁰ = f(x⁰) − f^inf with Δ^inf = f^inf − (1/n) Σ fᵢ^inf and n clients."""
+
+    epsilon2: float
+    initial_gap: float
+    delta_inf: float
+    clients: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon2", positive_number("epsilon2", self.epsilon2))
+        object.__setattr__(self, "initial_gap", nonnegative_number("initial_gap", self.initial_gap))
+        object.__setattr__(self, "delta_inf", nonnegative_number("delta_inf", self.delta_inf))
+        object.__setattr__(self, "clients", whole_number("clients", self.clients))
+
+    @property
+    def det_factor(self) -> Fraction | None:
+        """nε²/(4Δ^inf), the factor of τ in the second bound on λ_D; None for Δ^inf = 0, when there is no bound."""
+        return self._share(4 * Fraction(self.delta_inf))
+
+    @property
+    def kappa(self) -> Fraction | None:
+        """nε² min{1/(12Δ⁰), 1/(4Δ^inf)}: with K = 12Δ⁰/(τε²), the bounds on λ_D are κτ; None when there is no bound."""
+        return self._share(max(12 * Fraction(self.initial_gap), 4 * Fraction(self.delta_inf)))
+
+    def _share(self, divisor: Fraction) -> Fraction | None:
+        return self.clients * Fraction(self.epsilon2) / divisor if divisor else None
+
+    @property
+    def log_det_factor(self) -> float:
+        """The logarithm of the factor, infinite without one: it has a float also where the factor has none."""
+        return math.inf if self.det_factor is None else log_fraction(self.det_factor)
+
+    @property
+    def log_kappa(self) -> float:
+        """log κ, infinite without a bound."""
+        return math.inf if self.kappa is None else log_fraction(self.kappa)
+
+    def log_share(self, K: int) -> float:
+        """log(n/K)."""
+        return log_fraction(Fraction(self.clients, K))
+
+    def variance_allowed(self, K: int, tau: float) -> float:
+        """min{n/K, nε²τ/(4Δ^inf)}, rounded down; ``tau`` must be a lower bound of det(D)^{1/d}."""
+        bound = Fraction(self.clients, K)
+        if self.det_factor is not None:
+            bound = min(bound, self.det_factor * Fraction(tau))
+        return rounded_down(bound)
+
+    def variance_allowed_for_some_K(self, tau: float) -> float:
+        """κτ, rounded down: λ_D below it satisfies (12) for the real number K = 12Δ⁰/(τε²)."""
+        return math.inf if self.kappa is None else rounded_down(self.kappa * Fraction(tau))
+
+    def enough(self, K: int, tau: float) -> bool:
+        """Whether K ≥ 12Δ⁰/(τε²), exactly."""
+        return K * Fraction(tau) * Fraction(self.epsilon2) >= 12 * Fraction(self.initial_gap)
+
+    def least_iterations(self, tau: float | Fraction) -> int:
+        """The smallest whole K ≥ 1 with K ≥ 12Δ⁰/(τε²), exactly."""
+        if not math.isfinite(tau):
+            return 1
+        return max(1, math.ceil(12 * Fraction(self.initial_gap) / (Fraction(tau) * Fraction(self.epsilon2))))
+
+    def neighbourhood(self, variance: float, tau: float) -> float:
+        """2λ_DΔ^inf/(τ n), the part of the bound of Theorem 3 that does not vanish with K."""
+        exact = 2 * Fraction(variance) * Fraction(self.delta_inf) / (Fraction(tau) * self.clients)
+        return nearest_float(exact)

@@ -1,0 +1,99 @@
+"""Callers' values become checked values."""
+
+from stepsize_opt.inputs.checks import (
+    SLACK,
+    Array,
+    check_unbiased,
+    distribution,
+    generator,
+    items,
+    layer_sizes,
+    positive_number,
+    probability_array,
+    read_only,
+    real_array,
+    real_number,
+    solve_settings,
+    symmetric_part,
+    whole_number,
+)
+from stepsize_opt.inputs.digests import (
+    digest,
+)
+from stepsize_opt.inputs.files import (
+    atomic_write,
+    broken_is_value_error,
+    json_text,
+    load_matrix,
+    write_text,
+)
+from stepsize_opt.inputs.matrices import (
+    SMOOTHNESS_REMEDY,
+    Symmetric,
+    check_positive_definite,
+    dense,
+    power_of_two_scaling,
+    read_matrix,
+)
+from stepsize_opt.inputs.memory import (
+    check_dense,
+    check_memory,
+)
+from stepsize_opt.inputs.saved import (
+    check_status,
+    check_symmetric_finite,
+    from_fields,
+    load_result,
+    result_path,
+    save_result,
+)
+from stepsize_opt.inputs.structures import (
+    BlockDiagonal,
+    Direction,
+    Structure,
+    pattern_of,
+    pattern_with,
+)
+
+__all__ = [
+    "SLACK",
+    "SMOOTHNESS_REMEDY",
+    "Array",
+    "BlockDiagonal",
+    "Direction",
+    "Structure",
+    "Symmetric",
+    "atomic_write",
+    "broken_is_value_error",
+    "check_dense",
+    "check_memory",
+    "check_positive_definite",
+    "check_status",
+    "check_symmetric_finite",
+    "check_unbiased",
+    "dense",
+    "digest",
+    "distribution",
+    "from_fields",
+    "generator",
+    "items",
+    "json_text",
+    "layer_sizes",
+    "load_matrix",
+    "load_result",
+    "pattern_of",
+    "pattern_with",
+    "positive_number",
+    "power_of_two_scaling",
+    "probability_array",
+    "read_matrix",
+    "read_only",
+    "real_array",
+    "real_number",
+    "result_path",
+    "save_result",
+    "solve_settings",
+    "symmetric_part",
+    "whole_number",
+    "write_text",
+]

@@ -1,0 +1,178 @@
+"""Checks of arguments: each names the argument, what came and what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from numbers import Integral, Real
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stepsize_solvers.programs import Matrix, Settings, Vector
+
+Array: TypeAlias = NDArray[np.float64]
+
+# Relative slack of the checks E[S] = I, S ⪰ 0, Sᵀ = S and P ⪰ 11ᵀ.  Arrays computed in double precision (a
+# projection from a QR factorisation, an average of 10⁵ terms) miss these by 1e-11 or less; a value typed with a
+# few digits (0.333 for 1/3) or stored in single precision misses them by 1e-8 or more.  1e-9 tells them apart.
+SLACK = 1e-9
+
+
+def read_only(array: Array) -> Array:
+    array.setflags(write=False)
+    return array
+
+
+def generator(rng: np.random.Generator) -> np.random.Generator:
+    if not isinstance(rng, np.random.Generator):
+        msg = f"rng must be a numpy Generator, such as np.random.default_rng(0), got {rng!r}"
+        raise TypeError(msg)
+    return rng
+
+
+def real_number(name: str, value: object, expected: str = "a number") -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        msg = f"{name} must be {expected}, got {value!r}"
+        raise TypeError(msg)
+    return float(value)
+
+
+def positive_number(name: str, value: object) -> float:
+    """``value`` as a float; raises TypeError or ValueError unless it is a finite positive number."""
+    number = real_number(name, value)
+    if not (isfinite(number) and number > 0.0):
+        msg = f"{name} must be a finite positive number, got {value!r}"
+        raise ValueError(msg)
+    return number
+
+
+def whole_number(name: str, value: object, low: int = 1, high: int | None = None) -> int:
+    """``value`` as an int; a whole float counts, a bool does not.  Raises ValueError, or TypeError if not a number.
+
+    ``high`` is the dimension d, if there is an upper limit.
+    """
+    expected = f"a whole number of at least {low}" if high is None else f"a whole number from {low} to d={high}"
+    # An int stays one: above 2⁵³ a float would be another number.
+    exact = isinstance(value, Integral) and not isinstance(value, bool)
+    number = int(value) if exact else real_number(name, value, expected)  # type: ignore[call-overload]
+    whole = exact or (isfinite(number) and float(number).is_integer())
+    if not whole or number < low or (high is not None and number > high):
+        msg = f"{name} must be {expected}, got {int(number) if whole else value}"
+        raise ValueError(msg)
+    return int(number)
+
+
+def solve_settings(
+    *, tol: object, verbose: bool, time_limit: object, max_iters: object, options: Mapping[str, Any]
+) -> Settings:
+    """The settings of a call, whose time counts from now on; raises ValueError or TypeError for a value refused."""
+    return Settings(
+        tol=positive_number("tol", tol),
+        verbose=verbose,
+        # 0 means "no limit" to some solvers and "stop at once" to others: it is refused, as is a boolean.
+        time_limit=None if time_limit is None else positive_number("time_limit (None for no limit)", time_limit),
+        max_iters=None if max_iters is None else whole_number("max_iters (None for no limit)", max_iters),
+        extra=dict(options),
+    )
+
+
+def items(name: str, values: object) -> list[object]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        msg = f"{name} must be a list, got {values!r}"
+        raise TypeError(msg)
+    items = list(values)
+    if not items:
+        msg = f"{name} must not be empty"
+        raise ValueError(msg)
+    return items
+
+
+def layer_sizes(sizes: object) -> tuple[int, ...]:
+    if isinstance(sizes, Iterable) and not isinstance(sizes, str):
+        return tuple(whole_number(f"sizes[{i}]", n) for i, n in enumerate(items("sizes", sizes)))
+    return (whole_number("sizes", sizes),)
+
+
+def refuse_masked(name: str, value: object) -> None:
+    """Raise ValueError if a masked array has masked entries: as numbers they are garbage, not missing values."""
+    for part in value if isinstance(value, list | tuple) else [value]:
+        if np.ma.is_masked(part):
+            msg = f"{name} has masked entries; give every entry a value, for example with {name}.filled(0.0)"
+            raise ValueError(msg)
+
+
+def asymmetry(M: Matrix) -> Matrix:
+    """|M − Mᵀ| entry by entry, relative to the larger of √|M_ii M_jj|, |M_ij| and |M_ji|; 0 where all three are 0.
+
+    Rounding of AᵀA or of a symmetric product is small against √(M_ii M_jj), however far apart the diagonal entries are.
+    """
+    root = np.sqrt(np.abs(M.diagonal()))
+    size = np.maximum(np.abs(M), np.abs(M.T))
+    np.maximum(size, root[:, None] * root, out=size)
+    # Halves, because a difference of the largest numbers overflows.
+    return np.asarray(2.0 * np.divide(np.abs(0.5 * M - 0.5 * M.T), size, out=np.zeros_like(M), where=size > 0.0))
+
+
+def real_array(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
+    """A float64 copy of an array of real numbers."""
+    refuse_masked(name, value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        msg = f"{name} must be an array of numbers: {error}"
+        raise ValueError(msg) from None
+    if array.dtype.kind not in "iuf":
+        msg = f"{name} must hold real numbers, got an array of {array.dtype}"
+        raise TypeError(msg)
+    if finite and not np.all(np.isfinite(array)):
+        msg = f"{name} must be finite, got NaN or infinity"
+        raise ValueError(msg)
+    return np.array(array, dtype=np.float64)
+
+
+def symmetric_part(name: str, M: Matrix) -> Matrix:
+    """The symmetric part of a matrix that is symmetric up to rounding."""
+    if (M == M.T).all():
+        return M
+    if asymmetry(M).max() > SLACK:
+        difference = np.abs(M - M.T).max()
+        msg = f"{name} must be symmetric, got entries that differ from their mirror images by {difference:g}"
+        raise ValueError(msg)
+    return 0.5 * M + 0.5 * M.T
+
+
+def probability_array(name: str, value: ArrayLike, dimensions: tuple[int, ...]) -> Vector:
+    p = real_array(name, value)
+    if p.ndim not in dimensions or p.size == 0:
+        wanted = "a list of numbers" if 0 not in dimensions else "a number or a list of numbers"
+        msg = f"{name} must be {wanted} in (0, 1], got shape {p.shape}"
+        raise ValueError(msg)
+    for i, v in enumerate(p.flat):
+        if not 0.0 < v <= 1.0:
+            msg = f"{name if p.ndim == 0 else f'{name}[{i}]'} must be in (0, 1], got {v:g}"
+            raise ValueError(msg)
+    return read_only(p)
+
+
+def distribution(weights: ArrayLike, count: int, plural: str) -> Vector:
+    w = real_array("weights", weights)
+    if w.shape != (count,):
+        msg = f"weights must have one entry for each of the {count} {plural}, got shape {w.shape}"
+        raise ValueError(msg)
+    if np.any(w < 0.0):
+        msg = f"weights must be nonnegative, got {w.min():g}"
+        raise ValueError(msg)
+    if abs(w.sum() - 1.0) > SLACK:
+        msg = f"weights must add up to 1, got {w.sum():.12g}"
+        raise ValueError(msg)
+    return read_only(w)
+
+
+def check_unbiased(name: str, mean: Array, target: Array, size: Array) -> None:
+    """E[S] = I, up to the rounding of numbers as large as ``size`` = E|S|."""
+    error = np.abs(mean - target)
+    if np.any(error > SLACK * (1.0 + size)):
+        msg = f"{name} must average to the identity (E[S] = I); their weighted mean is off by {error.max():g}"
+        raise ValueError(msg)

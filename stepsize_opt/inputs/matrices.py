@@ -1,0 +1,146 @@
+"""Reading a smoothness matrix L: whatever the caller has becomes a checked symmetric float64 matrix.
+
+f is L-smooth when f(x) ≤ f(y) + ⟨∇f(y), x − y⟩ + ½⟨L(x − y), x − y⟩ (paper, Assumption 2).  L must be positive
+definite: along a null vector of L a stepsize may grow without bound, so log det D has no maximum.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import eigvalsh
+
+from stepsize_opt.inputs.checks import asymmetry, refuse_masked
+from stepsize_opt.inputs.memory import check_dense
+from stepsize_opt.proofs import proved_cholesky
+from stepsize_solvers.programs import Matrix
+
+# A sparse matrix with fewer rows is read whatever it holds; beyond, its row pointers alone would fill the memory of a
+# small machine, on the word of a file that may hold a single entry.
+_ALWAYS_READ = 10**6
+SparseMatrix: TypeAlias = Any  # scipy.sparse's csr_array; its generic type differs between scipy versions
+Symmetric: TypeAlias = "Matrix | SparseMatrix"
+
+
+def read_matrix(name: str, value: Any) -> Symmetric:
+    """``value`` as a new square symmetric float64 array, or as a csr_array when it came as a scipy sparse matrix.
+
+    Takes arrays of any real dtype, nested lists, pandas frames, sparse matrices and read-only arrays, and never
+    changes them.  Raises TypeError for what is not a matrix of real numbers, ValueError for a wrong shape, a NaN or
+    infinite entry, masked entries, or an asymmetry beyond rounding.
+    """
+    if sparse.issparse(value):
+        if value.dtype.kind not in "fiub":
+            msg = f"{name} must hold real numbers, got dtype {value.dtype}"
+            raise TypeError(msg)
+        unit = _unit(value.dtype)
+        _check_shape(name, value.shape)
+        if value.nnz < value.shape[0] > _ALWAYS_READ:
+            msg = f"{name} has {value.nnz} entries in {value.shape[0]} rows; rows without any make it singular"
+            raise ValueError(msg)
+        S: Any = sparse.csr_array(value, dtype=np.float64, copy=True)
+        S.sum_duplicates()
+        if not np.all(np.isfinite(S.data)):
+            msg = f"{name} contains NaN or infinite entries"
+            raise ValueError(msg)
+        difference = abs(0.5 * S - 0.5 * S.T).tocoo()
+        if difference.nnz:
+            rows, cols = difference.coords
+            root = np.sqrt(np.abs(S.diagonal()))
+            size = np.maximum(np.abs(S).maximum(np.abs(S.T))[rows, cols], root[rows] * root[cols])
+            _check_symmetry(name, float((2.0 * difference.data / size).max()), S.shape[0], unit)
+        S = 0.5 * S + 0.5 * S.T
+        S.eliminate_zeros()
+        return S
+    refuse_masked(name, value)
+    try:
+        raw = np.asarray(value)
+    except ValueError as error:
+        msg = f"{name} must be a square matrix of real numbers; its rows have different lengths"
+        raise ValueError(msg) from error
+    if raw.dtype == object:
+        try:
+            raw = raw.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            msg = f"{name} must hold real numbers, got entries of type object"
+            raise TypeError(msg) from error
+    if raw.dtype.kind not in "fiub":
+        msg = f"{name} must hold real numbers, got dtype {raw.dtype}"
+        raise TypeError(msg)
+    _check_shape(name, raw.shape)
+    M = np.array(raw, dtype=np.float64)
+    if not np.isfinite(M).all():
+        i, j = np.argwhere(~np.isfinite(M))[0]
+        msg = f"{name} contains NaN or infinite entries, the first at ({i}, {j})"
+        raise ValueError(msg)
+    if (M == M.T).all():
+        return M
+    _check_symmetry(name, float(asymmetry(M).max()), M.shape[0], _unit(raw.dtype))
+    return 0.5 * M + 0.5 * M.T
+
+
+def dense(M: Symmetric) -> Matrix:
+    """The matrix as an array; an array is returned as it is.  Raises ValueError when there is no memory for it."""
+    if isinstance(M, np.ndarray):
+        return M
+    check_dense("a sparse matrix", M.shape[0])
+    return np.asarray(M.toarray())
+
+
+def _unit(dtype: np.dtype[Any]) -> float:
+    return float(np.finfo(dtype).eps) if dtype.kind == "f" else float(np.finfo(np.float64).eps)
+
+
+def _check_shape(name: str, shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or shape[0] != shape[1]:
+        msg = f"{name} must be a square matrix, got shape {shape}"
+        raise ValueError(msg)
+    if shape[0] == 0:
+        msg = f"{name} is empty; expected at least a 1×1 matrix"
+        raise ValueError(msg)
+
+
+def _check_symmetry(name: str, difference: float, d: int, unit: float) -> None:
+    # AᵀA computed by a general product is asymmetric by about d rounding errors of √(M_ii M_jj).
+    if difference > 8.0 * d * unit:
+        msg = (
+            f"{name} must be symmetric, but |{name} − {name}ᵀ| reaches {difference:.3g} of √({name}_ii {name}_jj); "
+            f"pass ({name} + {name}.T)/2 if that is rounding"
+        )
+        raise ValueError(msg)
+
+
+def power_of_two_scaling(diagonal: Matrix) -> Matrix:
+    """Λ_j = 2^{−⌊½ log₂ M_jj⌉}: ΛMΛ has diagonal entries in [½, 2), and the scaling has no rounding error."""
+    return np.asarray(np.ldexp(1.0, np.rint(-0.5 * np.log2(diagonal)).astype(np.intc)))
+
+
+def check_positive_definite(name: str, M: Matrix, remedy: str) -> None:
+    """Raise ValueError unless M is proved positive definite in float64, saying whether it is indefinite or singular."""
+    diagonal = M.diagonal()
+    if not diagonal.min() > 0.0:
+        j = int(np.argmin(diagonal))
+        kind = "singular" if diagonal[j] == 0.0 and not np.any(M[j]) else "indefinite"
+        msg = f"{name} is {kind}: a diagonal entry is {diagonal[j]:.6g}; {remedy}"
+        raise ValueError(msg)
+    scale = power_of_two_scaling(diagonal)
+    scaled = scale[:, None] * M * scale
+    if proved_cholesky(scaled) is not None:
+        return
+    spectrum = eigvalsh(scaled)
+    low, high = float(spectrum[0]), float(spectrum[-1])
+    # eigvalsh is backward stable: eigenvalues are right to about d rounding errors of the largest.
+    if low < -4.0 * len(M) * np.finfo(float).eps * high:
+        msg = f"{name} is indefinite: after diagonal scaling its smallest eigenvalue is {low:.3g}; {remedy}"
+        raise ValueError(msg)
+    condition = math.inf if low <= 0.0 else high / low
+    msg = f"{name} is singular to working precision (condition number {condition:.2g} after diagonal scaling); {remedy}"
+    raise ValueError(msg)
+
+
+SMOOTHNESS_REMEDY = (
+    "a singular L leaves log det D unbounded; add a regulariser (L + 2λI) or drop the dependent coordinates"
+)

@@ -1,0 +1,114 @@
+"""Results on disk: arrays and JSON text in an npz file, nothing pickled, with a digest over all of it.
+
+``meta`` holds the fields of the result that are no arrays, as JSON; ``digest`` the SHA-256 of ``meta`` and of every
+array with its name, type and shape.  A file that passes was written whole by this module and not changed since: D, its
+bounds, the sketch's text and the structure belong together.  The digest is no signature: whoever rewrites a file on
+purpose can compute it anew.  The file does not hold L and the law of the sketch, so nothing is proved again on reading;
+:func:`stepsize_opt.certify` does that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import types
+from dataclasses import fields, is_dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from stepsize_opt.inputs.files import atomic_write, json_text, read_npz
+from stepsize_solvers.programs import Status
+
+_FORMAT = 2
+T = TypeVar("T")
+
+
+def result_path(path: str | PathLike[str]) -> Path:
+    """The path with ``.npz`` at its end, added unless it is there."""
+    target = Path(path)
+    return target if target.suffix.lower() == ".npz" else target.with_name(target.name + ".npz")
+
+
+def save_result(path: str | PathLike[str], kind: str, meta: dict[str, Any], arrays: dict[str, Any]) -> Path:
+    """Write a result of the class named ``kind``; the old file stays until the new one is complete."""
+    target = result_path(path)
+    text = json_text({"format": _FORMAT, "kind": kind, **meta})
+    with atomic_write(target) as file:
+        np.savez_compressed(file, meta=np.array(text), digest=np.array(_digest(text, arrays)), **arrays)
+    return target
+
+
+def load_result(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What :func:`save_result` wrote: meta and arrays.  Raises ValueError for anything else."""
+    arrays = read_npz(path)
+    if "meta" not in arrays:
+        msg = f"it was not written by {kind}.save: it holds no 'meta' entry"
+        raise ValueError(msg)
+    text = str(arrays.pop("meta"))
+    meta = json.loads(text)
+    if meta["format"] != _FORMAT:
+        msg = f"it has format {meta['format']!r}; this version reads format {_FORMAT}: solve again and save"
+        raise ValueError(msg)
+    if meta["kind"] != kind:
+        msg = f"it holds a {meta['kind']}, not a {kind}"
+        raise ValueError(msg)
+    if str(arrays.pop("digest", "")) != _digest(text, arrays):
+        msg = "its digest does not fit its contents: it was changed after it was written"
+        raise ValueError(msg)
+    return meta, arrays
+
+
+def _digest(text: str, arrays: dict[str, Any]) -> str:
+    out = hashlib.sha256(text.encode())
+    for name, array in sorted(arrays.items()):
+        out.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        out.update(np.ascontiguousarray(array).data if array.size else b"")
+    return out.hexdigest()
+
+
+def from_fields(cls: type[T], values: dict[str, Any], **known: Any) -> T:
+    """An object of a dataclass from its fields as JSON gave them; ``known`` are fields that are at hand already.
+
+    Raises ValueError for a field that is missing or of another type.
+    """
+    hints = get_type_hints(cls)
+    names = [field.name for field in fields(cls) if field.name not in known]  # type: ignore[arg-type]
+    missing = [name for name in names if name not in values]
+    if missing:
+        msg = f"it lacks {', '.join(missing)}"
+        raise ValueError(msg)
+    return cls(**known, **{name: _typed(name, values[name], hints[name]) for name in names})
+
+
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        (inner,) = (one for one in get_args(hint) if one is not type(None))
+        return None if value is None else _typed(name, value, inner)
+    if is_dataclass(hint) and isinstance(hint, type) and isinstance(value, dict):
+        return from_fields(hint, value)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_typed(name, item, get_args(hint)[0]) for item in value)
+    if hint is float and (type(value) in (int, float) or value in ("inf", "-inf", "nan")):
+        return float(value)
+    if type(value) is not (origin or hint):
+        msg = f"{name} is {value!r}"
+        raise ValueError(msg)
+    return value
+
+
+def check_symmetric_finite(M: Any) -> None:
+    """Raise ValueError unless M is a float64 vector or symmetric matrix without NaN and infinity."""
+    if M.dtype != np.float64 or not np.isfinite(M).all() or not np.array_equal(M, M.T):
+        msg = "a matrix of it is not a symmetric matrix of finite numbers"
+        raise ValueError(msg)
+
+
+def check_status(status: str, proved: bool) -> None:
+    """Raise ValueError for an unknown status, and for an optimal one without the proof."""
+    if Status(status) is Status.OPTIMAL and not proved:
+        msg = f"its status is {status}, but its certificate does not prove it"
+        raise ValueError(msg)

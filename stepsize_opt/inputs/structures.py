@@ -1,0 +1,116 @@
+"""Structures of the stepsize matrix: full, diagonal, scalar, block-diagonal, or a fixed direction D = γW.
+
+A structure is what the user asks for; :func:`pattern_of` turns it into the pattern that a program carries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from stepsize_opt.inputs.checks import whole_number
+from stepsize_opt.inputs.matrices import check_positive_definite, dense, read_matrix
+from stepsize_opt.inputs.memory import check_dense
+from stepsize_opt.proofs import has_direction
+from stepsize_solvers.programs import BlockPattern, Matrix, Pattern, ScaledPattern
+
+
+@dataclass(frozen=True)
+class BlockDiagonal:
+    """D = Diag(D₁, …, D_m) with free symmetric positive definite blocks of the given sizes (one for each layer)."""
+
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", tuple(whole_number("sizes", size, low=1) for size in self.sizes))
+        if not self.sizes:
+            msg = "sizes must name at least one block"
+            raise ValueError(msg)
+
+    def __str__(self) -> str:
+        return f"block({','.join(map(str, self.sizes))})"
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """D = γW for a given positive definite W, or D = Diag(γ₁W₁, …, γ_mW_m) when ``sizes`` names the layers.
+
+    With L = Diag(L₁, …, L_m) of the same layers the best factors are those of the paper's Theorem 2,
+    γᵢ = 1/λmax(Wᵢ^{−½} E[Sᵢ Wᵢ Lᵢ Wᵢ Sᵢ] Wᵢ^{−½}).
+    """
+
+    W: Any
+    sizes: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        W = dense(read_matrix("W", self.W))
+        check_positive_definite("W", W, "a direction must be positive definite")
+        sizes = (len(W),) if self.sizes is None else tuple(whole_number("sizes", s, low=1) for s in self.sizes)
+        if sum(sizes) != len(W):
+            msg = f"sizes {sizes} add up to {sum(sizes)}, but W is {len(W)}×{len(W)}"
+            raise ValueError(msg)
+        if not np.array_equal(W, BlockPattern(sizes).project(W)):
+            msg = f"W must be block-diagonal with blocks of sizes {sizes}"
+            raise ValueError(msg)
+        W.setflags(write=False)
+        object.__setattr__(self, "W", W)
+        object.__setattr__(self, "sizes", sizes)
+
+    def __str__(self) -> str:
+        layers = len(self.sizes or ())
+        return "direction" if layers == 1 else f"direction({layers} layers)"
+
+
+Structure: TypeAlias = "str | BlockDiagonal | Direction"
+
+
+def pattern_of(structure: Structure, d: int) -> Pattern:
+    """The pattern of a structure for d×d matrices; raises ValueError for an unknown name or a wrong size."""
+    if isinstance(structure, BlockDiagonal):
+        _check_size(f"structure {structure}", sum(structure.sizes), d)
+        return BlockPattern(structure.sizes)
+    if isinstance(structure, Direction):
+        W: Matrix = structure.W
+        _check_size("the direction W", len(W), d)
+        return ScaledPattern(structure.sizes or (d,), W)
+    if structure == "full":
+        return BlockPattern((d,))
+    if structure == "diagonal":
+        return BlockPattern((1,) * d)
+    if structure == "scalar":
+        check_dense("the direction I", d)
+        return ScaledPattern((d,), np.eye(d))
+    msg = f"unknown structure {structure!r}; choose 'full', 'diagonal', 'scalar', BlockDiagonal(sizes) or Direction(W)"
+    raise ValueError(msg)
+
+
+def pattern_with(structure: Structure, D: Matrix) -> Pattern:
+    """The pattern of a structure for a given D that has it; raises ValueError when D has an entry outside.
+
+    A multiple of W is rounded entry by entry, so for a direction the pattern is that of the multiples of D's own
+    blocks, which D lies in exactly; these must be those of W up to rounding.
+    """
+    pattern = pattern_of(structure, len(D))
+    inside = BlockPattern(pattern.sizes).project(D)
+    if not np.array_equal(D, inside):
+        i, j = np.argwhere(inside != D)[0]
+        msg = (
+            f"D does not have the structure {structure}: its entry ({i}, {j}) is {D[i, j]:.6g} instead of 0; "
+            "certify it with structure='full'"
+        )
+        raise ValueError(msg)
+    if isinstance(pattern, BlockPattern):
+        return pattern
+    if not has_direction(pattern, D):
+        what = "a multiple of the identity" if structure == "scalar" else f"of the form γW with the W of {structure}"
+        msg = f"D does not have the structure {structure}: it is not {what}; certify it with structure='full'"
+        raise ValueError(msg)
+    return ScaledPattern(pattern.sizes, D)
+
+
+def _check_size(what: str, size: int, d: int) -> None:
+    if size != d:
+        msg = f"{what} is for d={size} but L is {d}×{d}"
+        raise ValueError(msg)

@@ -1,0 +1,43 @@
+"""One node: the optimal stepsize, its certificate and what it predicts."""
+
+from stepsize_opt.node.api import (
+    ALGORITHMS,
+    StepsizeCheck,
+    certify,
+    optimal_stepsize,
+    optimal_stepsize_path,
+)
+from stepsize_opt.node.comparison import (
+    Comparison,
+    compare,
+)
+from stepsize_opt.node.complexity import (
+    iterations_needed,
+)
+from stepsize_opt.node.reductions import (
+    commutes,
+    reduce_problem,
+)
+from stepsize_opt.node.result import (
+    StepsizeResult,
+)
+from stepsize_opt.node.table1 import (
+    CommunicationTable,
+    communication_table,
+)
+
+__all__ = [
+    "ALGORITHMS",
+    "CommunicationTable",
+    "Comparison",
+    "StepsizeCheck",
+    "StepsizeResult",
+    "certify",
+    "communication_table",
+    "commutes",
+    "compare",
+    "iterations_needed",
+    "optimal_stepsize",
+    "optimal_stepsize_path",
+    "reduce_problem",
+]

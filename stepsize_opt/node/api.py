@@ -1,0 +1,287 @@
+"""The public functions of the single-node problem: solve it, certify a given D, compare the choices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stepsize_opt.inputs import (
+    Direction,
+    Structure,
+    Symmetric,
+    dense,
+    pattern_of,
+    pattern_with,
+    read_matrix,
+    solve_settings,
+)
+from stepsize_opt.node.reductions import Component, reduce_problem, separate
+from stepsize_opt.node.result import StepsizeResult
+from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
+from stepsize_opt.proofs import Certificate, Evaluation, Plain, certify_point, repair
+from stepsize_opt.sketches import Sketch
+from stepsize_solvers.programs import Matrix, ScaledPattern
+
+ALGORITHMS = ("det-CGD1", "det-CGD2")
+
+
+def optimal_stepsize(
+    L: Any,
+    sketch: Sketch,
+    *,
+    algorithm: str = "det-CGD1",
+    structure: Structure = "full",
+    solver: str = "auto",
+    solver_path: SolverPath | None = None,
+    tol: float = 1e-6,
+    verbose: bool = False,
+    time_limit: float | None = None,
+    max_iters: int | None = None,
+    warm_start: StepsizeResult | None = None,
+    n_jobs: int = 1,
+    reduce: bool = True,
+    **options: Any,
+) -> StepsizeResult:
+    """The globally optimal matrix stepsize of det-CGD1 or det-CGD2, with a proof.
+
+    Solves, for det-CGD1 (x⁺ = x − D S ∇f(x)),
+
+        maximise log det D   subject to   E[S D L D S] ⪯ D,  D ≻ 0            (paper, condition (3) and Proposition 1)
+
+    and for det-CGD2 (x⁺ = x − T D ∇f(x)) the same under E[D T L T D] ⪯ D (condition (4)), whose full-matrix solution
+    is D = (E[TLT])⁻¹.  The best D minimises the iterations that Theorem 1 guarantees, 2Δ⁰/(det(D)^{1/d} ε²).
+
+    Parameters
+    ----------
+    L : smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame or scipy sparse matrix.
+    sketch : the law of S (or T), for example ``RandK(d, k)``.
+    algorithm : ``"det-CGD1"`` or ``"det-CGD2"``.
+    structure : ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
+    solver : ``"auto"`` or a name from :func:`available_solvers`; never switched silently.
+    solver_path : as in cvxpy, an ordered list of names or (name, options) pairs; the first that reaches ``tol`` wins.
+    tol : the certified gap asked for.
+    verbose : print the progress of the solver.
+    time_limit : seconds for the whole call (reductions, building and compiling models, all solves), a finite positive
+        number, or None for no limit.  The certificate of the answer comes on top, and so does the step that a solver
+        is in.  Solvers reached through cvxpy run in a process of their own that is ended soon after the limit (1 s or a
+        tenth of it later); to start it takes about 2 s of the limit.  Up to d = 10 they do without (but not sdpa).
+    max_iters : iterations of each solve, a whole number of at least 1, or None for the solver's default.
+        A limit never raises an error: the best answer so far is returned with the status ``user_limit`` and its
+        certificate.  Where the solver handed over no point, D is the best multiple of a plain matrix (of W for a
+        ``Direction``), and ``message`` says so.
+    warm_start : the StepsizeResult of a nearby problem of the same size; the native solver starts from it.
+    n_jobs : processes for problems that fall into many components, as in joblib: −1 for one on each core, −2 for one
+        less, and so on, but at least one.
+    reduce : use the exact reductions (connected components, commuting sketches, closed forms) before any solver.
+    options : handed to the solver under its own names; cvxpy solvers also take ``lift`` and ``objective``.
+
+    Returns
+    -------
+    StepsizeResult with a feasible ``D``, its ``certificate``, ``rate``, ``status`` and ``solver_stats``.
+
+    Raises
+    ------
+    ValueError, TypeError : for input that is not as described; the message names the argument and the remedy.
+    SolverUnavailable : for a solver that is not installed or has no licence.
+    RuntimeError : when no solver returned a positive definite matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import RandK, optimal_stepsize
+    >>> result = optimal_stepsize(np.diag([1.0, 4.0]), RandK(2, 1))
+    >>> result.status, [round(x, 6) for x in np.diag(result.D).tolist()]
+    ('optimal', [0.5, 0.125])
+    """
+    settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
+    _check_algorithm(algorithm)
+    workers = processes(n_jobs)
+    if warm_start is not None and not isinstance(warm_start, StepsizeResult):
+        msg = f"warm_start must be a StepsizeResult or None, got {warm_start!r}"
+        raise TypeError(msg)
+    attempts = solver_attempts(solver, solver_path, settings)
+    smoothness = _read_problem(L, sketch)
+    pattern = pattern_of(structure, sketch.d)
+    reduction = reduce_problem(smoothness, sketch.map, pattern, algorithm, split=reduce)
+    starts = [start_of(component, warm_start) for component in reduction.components]
+    pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, workers)
+    return assemble(reduction, pieces, sketch, algorithm, structure, settings.tol)
+
+
+def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options: Any) -> list[StepsizeResult]:
+    """The optimal stepsizes along a path of problems, each started from the one before.
+
+    Parameters
+    ----------
+    L : one smoothness matrix for all sketches, or a list of matrices of one size (several λ, say).
+    sketches : a list of sketches (k = 1 … d, say), or one for all matrices; two lists must have the same length.
+    options : as in :func:`optimal_stepsize`; limits are for each problem.
+
+    Returns
+    -------
+    One result for each problem, in order; ``solver_stats.num_iters`` shows what the warm start saves.
+    """
+    several = isinstance(L, list | tuple) and len(L) > 0 and np.ndim(L[0]) == 2
+    matrices = list(L) if several else [L]
+    laws = [sketches] if isinstance(sketches, Sketch) else list(sketches)
+    if not laws:
+        msg = "sketches must name at least one sketch"
+        raise ValueError(msg)
+    length = max(len(matrices), len(laws))
+    if len(matrices) not in (1, length) or len(laws) not in (1, length):
+        msg = f"a path needs as many matrices as sketches, or one of either; got {len(matrices)} and {len(laws)}"
+        raise ValueError(msg)
+    results: list[StepsizeResult] = []
+    for i in range(length):
+        matrix, sketch = matrices[i % len(matrices)], laws[i % len(laws)]
+        results.append(optimal_stepsize(matrix, sketch, warm_start=results[-1] if results else None, **options))
+    return results
+
+
+def _check_algorithm(algorithm: str) -> None:
+    if algorithm not in ALGORITHMS:
+        msg = f"algorithm must be one of {', '.join(map(repr, ALGORITHMS))}, got {algorithm!r}"
+        raise ValueError(msg)
+
+
+def _read_problem(L: Any, sketch: Sketch) -> Symmetric:
+    if not isinstance(sketch, Sketch):
+        msg = f"sketch must be a Sketch such as RandK(d, k), got {type(sketch).__name__}; parse_sketch reads text"
+        raise TypeError(msg)
+    smoothness = read_matrix("L", L)
+    if smoothness.shape[0] != sketch.d:
+        msg = f"sketch is for d={sketch.d} but L is {smoothness.shape[0]}×{smoothness.shape[0]}"
+        raise ValueError(msg)
+    return smoothness
+
+
+@dataclass(frozen=True)
+class StepsizeCheck:
+    """What :func:`certify` found out about a given D.
+
+    certificate: of D as given; its gap is infinite when D is infeasible.
+    largest_scale: the largest t for which tD is feasible (rounded down until proved).
+    gap_when_scaled: the certified gap of that tD, so how many iterations D's direction costs.
+    """
+
+    certificate: Certificate
+    largest_scale: float
+    gap_when_scaled: float
+
+    @property
+    def feasible(self) -> bool:
+        return self.certificate.feasible
+
+    @property
+    def margin(self) -> float:
+        return self.certificate.margin
+
+    @property
+    def gap(self) -> float:
+        return self.certificate.gap
+
+    def __repr__(self) -> str:
+        c = self.certificate
+        return (
+            f"StepsizeCheck(feasible={c.feasible}, margin={c.margin:.3e}, gap={c.gap:.3e}, "
+            f"largest_scale={self.largest_scale:.9g}, gap_when_scaled={self.gap_when_scaled:.3e})"
+        )
+
+
+def certify(
+    D: Any,
+    L: Any,
+    sketch: Sketch,
+    *,
+    algorithm: str = "det-CGD1",
+    structure: Structure = "full",
+    dual: Any = None,
+    **options: Any,
+) -> StepsizeCheck:
+    """Check a stepsize matrix of your own: is it feasible, by what margin, and how far from optimal?
+
+    Parameters
+    ----------
+    D : the stepsize matrix, d×d symmetric.
+    L, sketch, algorithm : the problem, as in :func:`optimal_stepsize`.
+    structure : the set in which D is compared with the best, as in :func:`optimal_stepsize`; D must lie in it.
+    dual : a multiplier Z ⪰ 0 of the condition (for example ``result.dual``), d×d.  Any matrix gives a valid bound, a
+        good one a tight bound.  None solves the problem to get one; ``options`` then go to :func:`optimal_stepsize`.
+
+    Returns
+    -------
+    StepsizeCheck.  ``feasible`` is True only when it is proved in exact arithmetic for the floats given.
+
+    Raises
+    ------
+    ValueError, TypeError : as :func:`optimal_stepsize`, and for a D that does not have the structure.
+    """
+    _check_algorithm(algorithm)
+    smoothness = _read_problem(L, sketch)
+    stepsize = dense(read_matrix("D", D))
+    if len(stepsize) != sketch.d:
+        msg = f"D is {len(stepsize)}×{len(stepsize)} but L is {sketch.d}×{sketch.d}"
+        raise ValueError(msg)
+    Z: Matrix | None = None
+    if dual is not None:
+        Z = dense(read_matrix("dual", dual))
+        if len(Z) != sketch.d:
+            msg = f"dual is {len(Z)}×{len(Z)} but L is {sketch.d}×{sketch.d}"
+            raise ValueError(msg)
+    pattern = pattern_with(structure, stepsize)
+    found: list[Certificate] = []
+    scale = math.inf
+    for piece in separate(dense(smoothness), sketch.map, pattern, algorithm, stepsize):
+        part = np.ix_(piece.indices, piece.indices)
+        duals = () if Z is None else (piece.dual_near_one(Z[part]),)
+        certificate, t = _check_piece(piece, stepsize[part], duals)
+        found.append(certificate)
+        scale = min(scale, t)
+    certificate = Certificate.combine(found)
+    if Z is None:
+        # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
+        own = Direction(stepsize, pattern.sizes) if isinstance(pattern, ScaledPattern) and scale > 0.0 else structure
+        solved = optimal_stepsize(smoothness, sketch, algorithm=algorithm, structure=own, **options)
+        upper = min(solved.certificate.upper_bound, certificate.upper_bound)
+        certificate = replace(certificate, upper_bound=upper)
+    if scale == 0.0:
+        return StepsizeCheck(certificate, 0.0, math.inf)
+    if not math.isfinite(scale):
+        msg = "D is so small that the largest feasible multiple of it is beyond what float64 holds; scale D up"
+        raise ValueError(msg)
+    # log det(tD) = log det D + d log t
+    gap = max(0.0, certificate.upper_bound - certificate.log_det - sketch.d * math.log(scale)) / sketch.d
+    return StepsizeCheck(certificate, scale, gap)
+
+
+# Multiples of the scaled stepsize further from one than this are judged by a multiple that is nearer.
+_NEAR_ONE = 300
+
+
+def _check_piece(piece: Component, D: Matrix, duals: Sequence[Matrix]) -> tuple[Certificate, float]:
+    """The certificate of the part of a given stepsize that belongs to a piece, and the largest t with tD feasible.
+
+    With X near one and D = 2ⁿX in scaled coordinates, the feasible multiples of X form an interval that starts at 0:
+    a D that is far from one is feasible if 2ᵐX is for an m > n, and infeasible if 2ᵐX is for an m < n.
+    """
+    d, program = len(D), piece.program
+    nothing = Certificate(False, -math.inf, -math.inf, math.inf, d), 0.0
+    X, n = piece.near_one(D)
+    inside = None if X is None else repair(program, X)
+    if X is None or inside is None:
+        return nothing
+    t = float(np.trace(inside.D) / np.trace(X))
+    edge = math.floor(math.log2(t))
+    m = n if abs(n) <= _NEAR_ONE else min(max(n, edge - 1), edge + 2)
+    at = Evaluation(program, np.ldexp(X, m))
+    plain = at if at.feasible else Evaluation(program, at.D, Plain)  # graded rows: see repair
+    found = certify_point(plain if plain.feasible else at, duals, (inside.D,))
+    certificate = found.multiplied(n - m).rescaled(piece.scale)
+    # A scale beyond the range of float64 is rounded towards zero, and so stays feasible.
+    with np.errstate(over="ignore"):
+        largest = float(np.nextafter(np.ldexp(t, -n), 0.0)) if abs(n) > _NEAR_ONE else math.ldexp(t, -n)
+    return certificate, largest

@@ -1,0 +1,108 @@
+"""The optimal stepsizes beside the paper's hand-picked directions, as a table.
+
+The paper proposes D = γW for W ∈ {I, diag⁻¹(L), L⁻¹, L^{−½}} with the largest γ that condition (3) allows, and for
+det-CGD2 the optimum (E[TLT])⁻¹.  Its Table 1 compares them by E[numbers sent a round]/det(D)^{1/d}, the communication
+up to the common factor 2Δ⁰/ε².
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stepsize_opt.inputs import Direction, Structure, dense, read_matrix
+from stepsize_opt.node.api import optimal_stepsize
+from stepsize_opt.node.result import StepsizeResult
+from stepsize_opt.sketches import Sketch
+
+
+@dataclass(frozen=True, eq=False)
+class ComparisonRow:
+    """One choice of stepsize: its rate det(D)^{1/d} and its cost relative to the best of the table."""
+
+    method: str
+    stepsize: str
+    result: StepsizeResult
+
+    @property
+    def rate(self) -> float:
+        return self.result.rate
+
+    @property
+    def communication(self) -> float:
+        """Numbers sent in expectation, in units of 2Δ⁰/ε²."""
+        return self.result.expected_nonzeros / self.result.rate
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The rows of :func:`compare`: both optima, then the directions of the paper."""
+
+    rows: tuple[ComparisonRow, ...]
+
+    @property
+    def best(self) -> ComparisonRow:
+        """The row with the largest rate, so the fewest iterations and numbers sent."""
+        return max(self.rows, key=lambda row: row.rate)
+
+    def relative_iterations(self, row: ComparisonRow) -> float:
+        """How many times the iterations of the best row this row needs."""
+        return self.best.rate / row.rate
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Plain dictionaries, ready for pandas or JSON."""
+        return [
+            {
+                "method": row.method,
+                "stepsize": row.stepsize,
+                "rate": row.rate,
+                "relative_iterations": self.relative_iterations(row),
+                "communication": row.communication,
+                "status": row.result.status,
+                "gap": row.result.gap,
+            }
+            for row in self.rows
+        ]
+
+    def __repr__(self) -> str:
+        header = f"{'method':<9} {'stepsize':<18} {'rate':>12} {'iterations':>11} {'communication':>14} {'gap':>8}"
+        lines = [header, "-" * len(header)]
+        lines += [
+            f"{row.method:<9} {row.stepsize:<18} {row.rate:>12.6g} {self.relative_iterations(row):>10.3f}x "
+            f"{row.communication:>14.6g} {row.result.gap:>8.0e}"
+            for row in self.rows
+        ]
+        return "\n".join(lines)
+
+
+def compare(L: Any, sketch: Sketch, **options: Any) -> Comparison:
+    """Both optima and the paper's directions γI, γ diag⁻¹(L), γL⁻¹, γL^{−½}, each with rate and communication.
+
+    ``options`` go to :func:`optimal_stepsize`, limits for each row.
+    Rates of rows are comparable: each bounds the same quantity.
+    """
+    smoothness = read_matrix("L", L)
+    directions = _directions(dense(smoothness))
+    rows = [
+        ComparisonRow("det-CGD1", "optimal", optimal_stepsize(smoothness, sketch, **options)),
+        ComparisonRow("det-CGD2", "optimal", optimal_stepsize(smoothness, sketch, algorithm="det-CGD2", **options)),
+    ]
+    for name, structure in directions:
+        rows.append(
+            ComparisonRow("det-CGD1", name, optimal_stepsize(smoothness, sketch, structure=structure, **options))
+        )
+    return Comparison(tuple(rows))
+
+
+def _directions(L: np.ndarray[Any, np.dtype[np.float64]]) -> list[tuple[str, Structure]]:
+    w, V = np.linalg.eigh(L)
+    inverse_root = (V / np.sqrt(w)) @ V.T
+    inverse = np.linalg.inv(L)
+    return [
+        ("γ I", "scalar"),
+        ("γ diag⁻¹(L)", Direction(np.diag(1.0 / np.diagonal(L)))),
+        ("γ L⁻¹", Direction(0.5 * (inverse + inverse.T))),
+        ("γ L^(-1/2)", Direction(0.5 * (inverse_root + inverse_root.T))),
+    ]

@@ -1,0 +1,457 @@
+"""Exact reductions: what can be proved about the optimum before any solver starts.
+
+The single-node problem is: maximise log det D subject to 𝒬(D B D) ⪯ D, D in a pattern, with (B, 𝒬) = (L, 𝒫) for
+condition (3) and (𝒫(L), identity) for condition (4): D ≻ 0 gives D E[TLT] D ⪯ D ⟺ D ⪯ (E[TLT])⁻¹.
+
+*Commuting.*  If every outcome of the sketch is constant on each block of the pattern, then S D = D S and
+E[S D L D S] = D E[S L S] D: condition (3) is condition (4).  For a diagonal sketch this is visible in P: equal rows
+i, j of P have E(s_i − s_j)² = P_ii − 2P_ij + P_jj = 0, so s_i = s_j.  The full pattern needs a scalar sketch
+(identity, one-coin Bernoulli), the diagonal pattern takes every diagonal sketch.
+
+*Components.*  Let the coordinates fall into groups such that B has no entry between two groups and every diagonal sign
+matrix Ω that is constant on groups commutes with 𝒬.  If D is feasible, so is ΩDΩ with the same determinant.  The
+average over all Ω deletes the entries of D between groups; it is feasible because the feasible set is convex, and its
+log det is no smaller because log det is concave.  So an optimal D has no entry between groups, and each group can be
+solved alone.
+
+*Scaling.*  For a positive diagonal Λ that commutes with 𝒬, D is feasible for B just when Λ⁻¹DΛ⁻¹ is feasible for
+ΛBΛ.  Powers of two make the scaled problem the same problem bit for bit.  Λ evens out D rather than B: a coordinate
+alone has D_jj = 1/(q_j B_jj), and D = γW has D_jj ∝ W_jj.  D becomes about 1/min q.
+
+*Closed forms.*  𝒬 = identity and D full: D = B⁻¹, with multiplier Z = B.  D = γW: γ = 1/λmax(W^{−½} 𝒬(WBW) W^{−½}),
+with Z = zzᵀ for the eigenvector z = W^{−½}u (Theorem 2 of the paper is this for each layer).  A coordinate alone:
+D = 1/(q B).  Theorems A and B (``docs/native_solver.md``) extend this to many problems of rand-1 and rand-k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import eigh, inv
+from scipy.sparse.csgraph import connected_components
+
+from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, dense
+from stepsize_opt.proofs import (
+    LARGEST_COEFFICIENT,
+    SMALLEST_NORMAL,
+    UNIT,
+    Certificate,
+    Enclosed,
+    Evaluation,
+    coefficient_roundings,
+    gamma,
+    image,
+)
+from stepsize_solvers.programs import (
+    BlockPattern,
+    DiagonalPlusScaled,
+    Hadamard,
+    Indices,
+    LogDetProgram,
+    Matrix,
+    Pattern,
+    PositiveMap,
+    ScaledPattern,
+    Vector,
+    block_slices,
+    is_identity,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Singletons:
+    """Coordinates that stand alone: maximise Σ log D_j subject to w̄_j D_j ≤ 1, solved by D_j = 1/w̄_j.
+
+    weights: w_j = q_j B_jj in scaled coordinates; doubt: |w̄_j − w_j| ≤ doubt_j w_j for the w̄_j that is meant.
+    scale: the stepsize of the original coordinates is scale_j² D_j.
+    """
+
+    indices: Indices
+    weights: Vector
+    doubt: Vector
+    scale: Vector
+
+    def solve(self) -> tuple[Vector, Vector, Certificate]:
+        """The stepsizes and multipliers Z_j = w_j of the original coordinates, and their certificate.
+
+        Raises ValueError for a stepsize that float64 does not hold.
+        """
+        inside = (self.weights >= SMALLEST_NORMAL) & (self.weights <= 1.0 / SMALLEST_NORMAL)
+        weights = np.where(inside, self.weights, 1.0)
+        # The quotient and the products round by a few units; the rest lets the general check of the condition, whose
+        # error bounds are wider, see it too.
+        scaled = (1.0 - 2.0 * self.doubt - 40.0 * UNIT) / weights
+        with np.errstate(over="ignore"):
+            D = self.scale * scaled * self.scale
+        inside &= (D >= SMALLEST_NORMAL) & np.isfinite(D)
+        if not inside.all():
+            raise out_of_range(int(self.indices[~inside][0]))
+        lower, upper = np.log(scaled), -np.log(weights * (1.0 - 2.0 * self.doubt))
+        margin = float(np.min(1.0 - weights * scaled))
+        # Rounding of the logarithms (one ulp each), of their arguments and of the exact sums.
+        slack = UNIT * (8.0 * len(D) + 4.0 * float(np.abs(lower).sum()))
+        below, above = math.fsum(lower) - slack, math.fsum(upper) + slack
+        certificate = Certificate(True, margin, below, above, len(D)).rescaled(self.scale)
+        return D, weights / self.scale / self.scale, certificate
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """One connected piece: the scaled program and how its answer goes back, D[indices, indices] = Λ D̃ Λ."""
+
+    indices: Indices
+    scale: Vector
+    program: LogDetProgram
+
+    def lower(self, D: Matrix) -> Matrix:
+        """A stepsize of the original coordinates in the scaled ones (exact within the range of float64)."""
+        return D / self.scale[:, None] / self.scale
+
+    def near_one(self, D: Matrix) -> tuple[Matrix | None, int]:
+        """X and n with D = 2ⁿΛXΛ and a largest diagonal entry of X in [½, 1); None where float64 does not hold X."""
+        e = np.frexp(self.scale)[1] - 1
+        diagonal = D.diagonal()
+        if not diagonal.min() > 0.0:
+            return None, 0
+        n = int((np.frexp(diagonal)[1] - 2 * e).max())
+        shift = e[:, None] + e + n
+        X = np.ldexp(D, -shift)
+        return (X if np.array_equal(np.ldexp(X, shift), D) else None), n
+
+    def dual_near_one(self, Z: Matrix) -> Matrix:
+        """A multiplier of the original constraint in the scaled coordinates, times a power of two: any is as good."""
+        e = np.frexp(self.scale)[1] - 1
+        shift = e[:, None] + e
+        used = Z != 0.0
+        top = int((np.frexp(Z)[1] + shift)[used].max()) if used.any() else 0
+        return np.asarray(np.ldexp(Z, shift - top))
+
+    def lift_stepsize(self, D: Matrix) -> Matrix:
+        """A stepsize of the scaled coordinates in the original ones (exact within the range of float64)."""
+        return self.scale[:, None] * D * self.scale
+
+    def lower_dual(self, Z: Matrix) -> Matrix:
+        """A multiplier of the original constraint in the scaled coordinates (exact within the range of float64)."""
+        return self.scale[:, None] * Z * self.scale
+
+    def lift_dual(self, Z: Matrix) -> Matrix:
+        """A multiplier of the scaled constraint in the original coordinates (exact within the range of float64)."""
+        return Z / self.scale[:, None] / self.scale
+
+    def held(self, at: Evaluation) -> tuple[Evaluation, Matrix]:
+        """The stepsize as float64 holds it, in the scaled and in the original coordinates.
+
+        Proved feasible again if the range of float64 changed it; raises ValueError if that is not possible.
+        """
+        with np.errstate(over="ignore"):
+            D = self.lift_stepsize(at.D)
+        size = np.abs(D)
+        if size.min() > _NO_UNDERFLOW and size.max() < 1.0 / _NO_UNDERFLOW:
+            return at, D
+        back = self.lower(D)
+        inside = (D.diagonal() >= SMALLEST_NORMAL) & np.isfinite(D.diagonal())
+        if inside.all() and (back != at.D).any():
+            at = Evaluation(at.program, back)  # entries between coordinates became subnormal or zero
+        if not (inside.all() and at.feasible):
+            raise out_of_range(int(self.indices[np.argmin(inside)]))
+        return at, D
+
+
+def out_of_range(coordinate: int) -> ValueError:
+    """The error for a stepsize outside the range of float64."""
+    return ValueError(
+        f"the best stepsize of coordinate {coordinate} lies outside the range of float64, 2.3e-308 to 1.8e308; "
+        "solve for cL with a factor c that brings D into this range: the stepsize for L is c times that for cL"
+    )
+
+
+@dataclass
+class Reduction:
+    """The pieces of a problem and the names of the reductions that made them."""
+
+    components: list[Component] = field(default_factory=list)
+    singletons: list[Singletons] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def reduce_problem(L: Symmetric, Q: PositiveMap, pattern: Pattern, algorithm: str, *, split: bool = True) -> Reduction:
+    """Reduce the problem of one node; ``split=False`` keeps it in one piece and only scales it.
+
+    Raises ValueError when L is not positive definite.
+    """
+    out = Reduction()
+    total = 0
+    for indices in _groups(L, Q, pattern) if split else [np.arange(L.shape[0])]:
+        block = _block(L, indices)
+        total += 1
+        check_positive_definite("L", block, SMOOTHNESS_REMEDY)
+        _reduce_block(block, _restricted(Q, indices), _sub_pattern(pattern, indices), algorithm, indices, split, out)
+    if total > 1:
+        out.notes.insert(0, f"L splits into {total} connected components")
+    return out
+
+
+def separate(L: Matrix, Q: PositiveMap, pattern: Pattern, algorithm: str, D: Matrix) -> list[Component]:
+    """The pieces into which the *check* of a given D falls: nothing in L, the sketch, the pattern or D connects two."""
+    pieces: list[Component] = []
+    for indices in _groups(L, Q, pattern, D):
+        block, part = _block(L, indices), _restricted(Q, indices)
+        check_positive_definite("L", block, SMOOTHNESS_REMEDY)
+        quadratic, sub = _unscaled(block), _sub_pattern(pattern, indices)
+        if (algorithm == "det-CGD2" or commutes(part, sub)) and not is_identity(part):
+            quadratic = _rounded_image(part, block)
+            part = DiagonalPlusScaled.identity(len(block))
+        program, scale = _scaled_program(quadratic, part, sub)
+        pieces.append(Component(indices, scale, program))
+    return pieces
+
+
+def _reduce_block(
+    L: Matrix, Q: PositiveMap, pattern: Pattern, algorithm: str, indices: Indices, split: bool, out: Reduction
+) -> None:
+    quadratic = _unscaled(L)
+    commuting = algorithm == "det-CGD1" and split and commutes(Q, pattern)
+    if (algorithm == "det-CGD2" or commuting) and not is_identity(Q):
+        quadratic = _rounded_image(Q, L)
+        Q = DiagonalPlusScaled.identity(len(L))
+    B = quadratic.B
+    if algorithm == "det-CGD2":
+        out.note("condition (4) is D ⪯ (E[TLT])⁻¹")
+    elif commuting:
+        out.note("the sketch commutes with D: condition (3) is D ⪯ (E[SLS])⁻¹")
+    pieces = list(_groups(B, Q, pattern)) if split else [np.arange(len(B))]
+    if len(pieces) > 1:
+        out.note("E[SLS] splits into more components than L")
+    alone = [piece for piece in pieces if piece.size == 1 and split]
+    if alone:
+        single = np.concatenate(alone)
+        diagonal = np.diagonal(B)[single]
+        with np.errstate(over="ignore"):  # an infinite weight is refused
+            weights = Q.diagonal_action[single] * diagonal
+        doubt = np.full(len(single), gamma(coefficient_roundings(Q) + 2))
+        if quadratic.slack is not None:
+            doubt += quadratic.slack[single] / diagonal
+        if isinstance(pattern, ScaledPattern):
+            out.note("closed form for a fixed direction")
+        out.singletons.append(Singletons(indices[single], weights, doubt, quadratic.scale[single]))
+        out.note("closed form for coordinates that stand alone")
+    for piece in pieces:
+        if piece.size == 1 and split:
+            continue
+        program, scale = _scaled_program(quadratic.part(piece), _restricted(Q, piece), _sub_pattern(pattern, piece))
+        if (scale != 1.0).any():
+            out.note("diagonal scaling")
+        out.components.append(Component(indices[piece], scale, program))
+
+
+@dataclass(frozen=True, eq=False)
+class _Quadratic:
+    """B = ΛB̄Λ of the quadratic term D B̄ D, Λ = Diag(scale), up to −Diag(slack) ⪯ rounding ⪯ Diag(slack)."""
+
+    B: Matrix
+    slack: Vector | None
+    scale: Vector
+
+    def part(self, indices: Indices) -> _Quadratic:
+        """The rows and columns of some of the coordinates."""
+        if indices.size == len(self.B):
+            return self
+        slack = None if self.slack is None else self.slack[indices]
+        return _Quadratic(_block(self.B, indices), slack, self.scale[indices])
+
+    def scaled(self, scale: Vector) -> _Quadratic:
+        """The same with ΛBΛ for another diagonal Λ of powers of two."""
+        B = scale[:, None] * self.B * scale
+        slack = None if self.slack is None else scale * self.slack * scale
+        if not np.abs(B).min() > _NO_UNDERFLOW and (B / scale[:, None] / scale != self.B).any():
+            # Entries underflowed, by less than 2⁻¹⁰⁷⁴ each; 2⁻⁵² B_jj is what shifted_matrix can add to a diagonal.
+            lost = len(B) * 2.0**-1070 + 2.0**-52 * B.diagonal()
+            slack = lost if slack is None else slack + lost
+        return _Quadratic(B, slack, self.scale * scale)
+
+
+_NO_UNDERFLOW = 2.0**-1000  # far above the smallest normal number
+
+
+def _unscaled(L: Matrix) -> _Quadratic:
+    return _Quadratic(L, None, np.ones(len(L)))
+
+
+def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
+    """𝒬(L), scaled before the map is applied so that no product leaves the range of float64."""
+    _check_spread(L, Q)
+    scaled = _unscaled(L)
+    scaled = scaled.scaled(_scaling(scaled, Q, BlockPattern((1,) * len(L))))
+    B = image(Q, Enclosed(scaled.B, np.zeros_like(L))).symmetric()
+    slack = np.asarray(B.error.sum(axis=1))  # the row sums of an entrywise bound
+    if scaled.slack is not None:
+        # Diag(−s) ⪯ E ⪯ Diag(s) gives 𝒬(Diag(−s)) ⪯ 𝒬(E) ⪯ 𝒬(Diag(s)), bounded by its own row sums.
+        lost = image(Q, Enclosed(np.diag(scaled.slack), np.zeros_like(L)))
+        slack += (np.abs(lost.value) + lost.error).sum(axis=1)
+    return _Quadratic(B.value, slack, scaled.scale)
+
+
+def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> tuple[LogDetProgram, Vector]:
+    """The program of one piece in coordinates in which D is near one, and Λ with D = ΛD̃Λ in the original ones."""
+    _check_coefficients(Q)
+    _check_spread(quadratic.B, Q)
+    scaled = quadratic.scaled(_scaling(quadratic, Q, pattern))
+    if isinstance(pattern, ScaledPattern):
+        pattern = ScaledPattern(pattern.sizes, _scaled_direction(pattern, scaled.scale))
+    return LogDetProgram.single_node(scaled.B, Q, pattern, scaled.slack), scaled.scale
+
+
+def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
+    """Powers of two Λ, constant on coordinates that 𝒬 couples, that make the diagonal of Λ⁻¹DΛ⁻¹ near constant."""
+    action = Q.diagonal_action
+    size = -(np.log2(action / action.min()) + np.log2(quadratic.B.diagonal()))  # of log₂ D_jj for a coordinate alone
+    if isinstance(pattern, ScaledPattern):
+        direction = np.log2(pattern.W.diagonal()) - 2.0 * np.log2(quadratic.scale)
+        for s in block_slices(pattern.sizes):
+            size[s] = direction[s] + (size[s] - direction[s]).min()
+    if not isinstance(Q, DiagonalPlusScaled | Hadamard):  # which couple no coordinates
+        labels = Q.groups
+        size = (np.bincount(labels, weights=size) / np.maximum(np.bincount(labels), 1))[labels]
+    return np.asarray(np.ldexp(1.0, np.rint(0.5 * size).astype(np.intc)))
+
+
+def _check_coefficients(Q: PositiveMap) -> None:
+    """Refuse a map whose coefficients leave the range of proofs, or lie too far apart for a bound."""
+    action = Q.diagonal_action
+    largest = float(action.max())
+    ratio = largest / float(action.min())
+    if largest > LARGEST_COEFFICIENT or ratio > _LARGEST_RATIO:
+        msg = (
+            f"the sketch has second moments up to {largest:.1g}, {ratio:.1g} times the smallest, but proofs in float64 "
+            f"take at most {LARGEST_COEFFICIENT:.0e} and {_LARGEST_RATIO:.0e} times; give rare coordinates a larger "
+            "probability"
+        )
+        raise ValueError(msg)
+
+
+def _check_spread(B: Matrix, Q: PositiveMap) -> None:
+    """Refuse coordinates that the sketch couples, so that no scaling brings them together, but that lie far apart."""
+    if isinstance(Q, DiagonalPlusScaled | Hadamard):  # which couple none
+        return
+    size, labels = np.log2(B.diagonal()), Q.groups
+    low, high = np.full(int(labels.max()) + 1, np.inf), np.full(int(labels.max()) + 1, -np.inf)
+    np.minimum.at(low, labels, size)
+    np.maximum.at(high, labels, size)
+    if (high - low).max() > _LARGEST_SPREAD:
+        msg = (
+            f"the sketch couples coordinates whose diagonal entries of L differ by 2^{(high - low).max():.0f}, beyond "
+            "float64; rescale the variables so that the diagonal entries of L are of similar size"
+        )
+        raise ValueError(msg)
+
+
+# The bound on the optimum cancels numbers that are the root of this ratio times as large as the result.
+_LARGEST_RATIO = 2.0**84
+_LARGEST_SPREAD = 150.0  # binary digits; a condition number of 2⁵³ is the most that float64 resolves
+
+
+def _scaled_direction(pattern: ScaledPattern, scale: Vector) -> Matrix:
+    """Λ⁻¹WΛ⁻¹ with each block multiplied by a power of two that brings it near one: only its direction counts."""
+    out = np.zeros_like(pattern.W)
+    exponents = np.frexp(scale)[1] - 1
+    for s in block_slices(pattern.sizes):
+        W, e = pattern.W[s, s], exponents[s]
+        top = int((np.frexp(W.diagonal())[1] - 2 * e).max())
+        out[s, s] = np.ldexp(W, -(e[:, None] + e) - top)
+    return out
+
+
+def _groups(B: Symmetric, Q: PositiveMap, pattern: Pattern, D: Matrix | None = None) -> Iterator[Indices]:
+    """The finest groups of coordinates that B, D, the map and the ties of the pattern leave unconnected, in order."""
+    d = B.shape[0]
+    if isinstance(B, np.ndarray) and B.all():
+        yield np.arange(d)
+        return
+    edges = [sparse.coo_array(M != 0) for M in (B, D) if M is not None]
+    for labels in [Q.groups] + ([_block_labels(pattern.sizes)] if isinstance(pattern, ScaledPattern) else []):
+        first = np.full(int(labels.max()) + 1, -1, dtype=np.intp)
+        order = np.arange(d)[::-1]
+        first[labels[order]] = order  # the first coordinate of each label
+        edges.append(sparse.coo_array((np.ones(d, dtype=bool), (order, first[labels[order]])), shape=(d, d)))
+    rows = np.concatenate([edge.coords[0] for edge in edges])
+    cols = np.concatenate([edge.coords[1] for edge in edges])
+    graph = sparse.csr_array((np.ones(rows.size), (rows, cols)), shape=(d, d))
+    count, labels = connected_components(graph, directed=False)
+    order = np.argsort(labels, kind="stable")
+    bounds = np.searchsorted(labels[order], np.arange(count + 1))
+    for i in range(count):
+        yield order[bounds[i] : bounds[i + 1]].astype(np.intp)
+
+
+def _block_labels(sizes: tuple[int, ...]) -> Indices:
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
+def _sub_pattern(pattern: Pattern, indices: Indices) -> Pattern:
+    """The pattern seen by some of the coordinates, taken in increasing order."""
+    if indices.size == pattern.d and isinstance(pattern, BlockPattern):
+        return pattern
+    counts = np.bincount(_block_labels(pattern.sizes)[indices], minlength=len(pattern.sizes))
+    sizes = tuple(int(c) for c in counts if c)
+    # One free factor for each 1×1 block is a free diagonal.
+    if isinstance(pattern, ScaledPattern) and max(sizes) > 1:
+        return ScaledPattern(sizes, pattern.W[np.ix_(indices, indices)])
+    return BlockPattern(sizes)
+
+
+def _restricted(Q: PositiveMap, indices: Indices) -> PositiveMap:
+    """The map on some of the coordinates, taken in increasing order."""
+    return Q if indices.size == Q.d else Q.restrict(indices)
+
+
+def _block(L: Symmetric, indices: Indices) -> Matrix:
+    """The rows and columns of some of the coordinates, taken in increasing order; an array itself if these are all."""
+    if isinstance(L, np.ndarray):
+        return L if indices.size == len(L) else np.asarray(L[np.ix_(indices, indices)])
+    return dense(L[indices][:, indices])
+
+
+def commutes(Q: PositiveMap, pattern: Pattern) -> bool:
+    """Whether the sketch is constant on each block of the pattern, so that it commutes with every D of the pattern."""
+    if isinstance(Q, DiagonalPlusScaled) and isinstance(pattern, BlockPattern):
+        # E(s_i − s_j)² = α_i + α_j
+        return all(
+            n == 1 or not Q.alpha[s].any() for n, s in zip(pattern.sizes, block_slices(pattern.sizes), strict=True)
+        )
+    P = Q.hadamard_matrix
+    if P is None:
+        return False
+    if isinstance(pattern, ScaledPattern):
+        # D = Diag(γᵢWᵢ) with diagonal W commutes with every diagonal sketch.
+        diagonal_W = np.array_equal(pattern.W, np.diag(np.diagonal(pattern.W)))
+        if diagonal_W:
+            return True
+    return all(bool(np.all(P[s] == P[s.start])) for s in block_slices(pattern.sizes))
+
+
+def closed_form(program: LogDetProgram) -> tuple[Matrix, Matrix, str] | None:
+    """D, its multiplier Z and the name of the formula, when the program has a closed-form optimum; otherwise None."""
+    constraint = program.constraints[0]
+    Q, B, pattern = constraint.Q, constraint.B, program.pattern
+    if Q is None or B is None:
+        return None
+    if isinstance(pattern, BlockPattern):
+        if pattern.is_full and is_identity(Q):
+            return np.asarray(inv(B)), B, "closed form D = (E[SLS])⁻¹"
+        return None
+    if len(pattern.sizes) > 1:
+        return None
+    W = pattern.W
+    M = Q.apply(W @ B @ W)
+    # All eigenpairs: asked for the last one alone, LAPACK may return none when all coincide (W = L⁻¹, no compression).
+    values, vectors = eigh(0.5 * (M + M.T), W)
+    z = vectors[:, -1]
+    return W / float(values[-1]), np.outer(z, z), "closed form for a fixed direction"

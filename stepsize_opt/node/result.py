@@ -1,0 +1,225 @@
+"""The answer of :func:`stepsize_opt.optimal_stepsize`: a feasible D, its certificate, and what it predicts."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepsize_opt.inputs import (
+    broken_is_value_error,
+    check_memory,
+    check_status,
+    check_symmetric_finite,
+    from_fields,
+    load_result,
+    result_path,
+    save_result,
+)
+from stepsize_opt.node.complexity import coordinates_sent, iterations_needed
+from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate
+from stepsize_solvers.programs import Indices, Matrix, SolverStats, Status
+
+_DENSE_UP_TO = 4096  # larger D are saved by blocks only: a dense one would take more than 128 MiB
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A diagonal block of D and of its multiplier Z: rows and columns ``indices``."""
+
+    indices: Indices
+    D: Matrix
+    Z: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class StepsizeResult:
+    """A stepsize matrix with its proof.
+
+    status: ``optimal`` only with a proved feasible D whose certified gap is within ``tol``.
+    certificate: feasible, margin, log_det, upper_bound, gap, all holding in exact arithmetic.
+    solver_stats: cvxpy's field names; ``solver_name`` lists what ran.
+    reductions: the exact reductions that were used, in words.
+    blocks: the diagonal blocks of D that are not zero by proof.
+    """
+
+    status: str
+    certificate: Certificate
+    blocks: tuple[Block, ...]
+    solver_stats: SolverStats
+    reductions: tuple[str, ...]
+    algorithm: str
+    sketch: str
+    structure: str
+    expected_nonzeros: float
+    tol: float
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        # The last gate: no matrix leaves that float64 does not hold, no status that the certificate does not prove.
+        for block in self.blocks:
+            diagonal = block.D if block.D.ndim == 1 else block.D.diagonal()
+            if not (np.isfinite(block.D).all() and diagonal.min() >= SMALLEST_NORMAL):
+                msg = "a stepsize that is not finite or has a diagonal entry below 2.3e-308 cannot be certified"
+                raise ArithmeticError(msg)
+        if self.status == Status.OPTIMAL.value and not self.certificate.is_optimal(self.tol):
+            msg = f"status optimal with a certified gap of {self.gap:.1e} above the tolerance {self.tol:.1e}"
+            raise ArithmeticError(msg)
+
+    @property
+    def d(self) -> int:
+        """Size of D."""
+        return self.certificate.d
+
+    @cached_property
+    def D(self) -> Matrix:
+        """The stepsize matrix, d×d, read-only; feasible whatever the status says.
+
+        Raises ValueError when a dense d×d matrix does not fit into memory; ``blocks`` holds it in parts.
+        """
+        return self._assemble([block.D for block in self.blocks])
+
+    @cached_property
+    def dual(self) -> Matrix:
+        """The multiplier Z ⪰ 0 of the condition, d×d, read-only: with D it proves the upper bound."""
+        return self._assemble([block.Z for block in self.blocks])
+
+    def _assemble(self, parts: Sequence[Matrix]) -> Matrix:
+        check_memory(f"the dense {self.d}×{self.d} matrix", 8 * self.d**2)
+        out = np.zeros((self.d, self.d))
+        for block, part in zip(self.blocks, parts, strict=True):
+            if part.ndim == 1:
+                out[block.indices, block.indices] = part
+            else:
+                out[np.ix_(block.indices, block.indices)] = part
+        out.setflags(write=False)
+        return out
+
+    @property
+    def log_det(self) -> float:
+        """log det D, a lower bound tight to rounding."""
+        return self.certificate.log_det
+
+    @property
+    def rate(self) -> float:
+        """det(D)^{1/d}: after K steps the weighted mean of E‖∇f‖² is at most 2Δ⁰/(rate·K)."""
+        return math.exp(self.log_det / self.d)
+
+    @property
+    def gap(self) -> float:
+        """The certified gap, see :class:`Certificate`."""
+        return self.certificate.gap
+
+    def iterations(self, epsilon2: float, initial_gap: float) -> int:
+        """Iterations K that guarantee a weighted mean squared gradient norm of at most ε², from f(x⁰) − f^inf."""
+        return iterations_needed(self.rate, epsilon2, initial_gap)
+
+    def communication(self, epsilon2: float, initial_gap: float) -> float:
+        """Expected number of coordinates sent until ε² is guaranteed: iterations × expected_nonzeros."""
+        return coordinates_sent(self.iterations(epsilon2, initial_gap), self.expected_nonzeros)
+
+    def summary(self) -> dict[str, Any]:
+        """Everything but the matrices, as plain numbers and strings (what ``--json`` prints)."""
+        return {
+            "status": self.status,
+            "message": self.message,
+            "d": self.d,
+            "algorithm": self.algorithm,
+            "sketch": self.sketch,
+            "structure": self.structure,
+            "expected_nonzeros": self.expected_nonzeros,
+            "tol": self.tol,
+            "log_det": self.log_det,
+            "rate": self.rate,
+            "certificate": {**asdict(self.certificate), "gap": self.gap},
+            "solver_stats": asdict(self.solver_stats),
+            "reductions": list(self.reductions),
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Names and values for people to read."""
+        c, s = self.certificate, self.solver_stats
+        seconds = "" if s.solve_time is None else f", {s.solve_time:.3g} s"
+        iterations = "" if s.num_iters is None else f", {s.num_iters} iterations"
+        rows = [
+            ("status", self.status + (f" ({self.message})" if self.message else "")),
+            ("method", f"{self.algorithm}, sketch {self.sketch}, {self.structure} D, d = {self.d}"),
+            ("rate det(D)^(1/d)", f"{self.rate:.9g}"),
+            ("log det D / d", f"{self.log_det / self.d:.9f}"),
+            ("certified gap", f"{self.gap:.2e} (tolerance {self.tol:.0e})"),
+            ("feasible", f"{'proved' if c.feasible else 'not proved'}, margin {c.margin:.1e}"),
+            ("solver", f"{s.solver_name}{seconds}{iterations}"),
+        ]
+        if self.reductions:
+            rows.append(("reductions", "; ".join(self.reductions)))
+        return rows
+
+    def __repr__(self) -> str:
+        rows = self.rows()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(["StepsizeResult", *(f"  {name:<{width}}  {value}" for name, value in rows)])
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self.rows()
+        )
+        return f"<table><caption>StepsizeResult</caption>{cells}</table>"
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write D, Z and everything else to an npz file (arrays and JSON text, nothing pickled); returns its path.
+
+        ``.npz`` is added to a path that does not end in it.  A file that is there is replaced once the new one is
+        complete.  Up to d = 4096 the file also holds ``D`` as one array.
+        """
+        arrays: dict[str, Any] = {}
+        for i, block in enumerate(self.blocks):
+            arrays[f"indices_{i}"], arrays[f"D_{i}"], arrays[f"Z_{i}"] = block.indices, block.D, block.Z
+        if self.d <= _DENSE_UP_TO:
+            arrays["D"] = self.D
+        meta = {**asdict(replace(self, blocks=())), "blocks": len(self.blocks)}
+        return save_result(path, type(self).__name__, meta, arrays)
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> StepsizeResult:
+        """Read what :meth:`save` wrote; ``.npz`` may be left out as there.
+
+        Raises FileNotFoundError when there is no such file, ValueError for a file that is broken, of another kind, or
+        was changed after it was written.  A digest ties D to its certificate and to the names of sketch and structure;
+        it guards against accidents, not against someone who writes a false file on purpose.  Nothing is proved again,
+        because the file holds neither L nor the law of the sketch:
+        ``certify(result.D, L, sketch, algorithm=result.algorithm, dual=result.dual)`` proves it for yours.
+        """
+        file = result_path(path)
+        with broken_is_value_error(file, "a StepsizeResult"):
+            meta, arrays = load_result(file, "StepsizeResult")
+            blocks = tuple(
+                Block(arrays[f"indices_{i}"], arrays[f"D_{i}"], arrays[f"Z_{i}"]) for i in range(meta["blocks"])
+            )
+            result = from_fields(StepsizeResult, meta, blocks=blocks)
+            _check_blocks(blocks, result.d)
+            check_status(result.status, result.certificate.is_optimal(result.tol))
+            return result
+
+
+def _check_blocks(blocks: Sequence[Block], d: int) -> None:
+    """Raise ValueError unless every coordinate is in one block, with D and Z of its size, symmetric and finite."""
+    indices = np.concatenate([block.indices.ravel() for block in blocks]) if blocks else np.zeros(0)
+    if not np.array_equal(np.sort(indices), np.arange(d)):
+        msg = f"its blocks are not a partition of the d = {d} coordinates"
+        raise ValueError(msg)
+    for block in blocks:
+        n = block.indices.size
+        for M in (block.D, block.Z):
+            if M.shape not in ((n,), (n, n)) or M.shape != block.D.shape:
+                msg = f"a block of {n} coordinates has a matrix of shape {M.shape}"
+                raise ValueError(msg)
+            check_symmetric_finite(M)

@@ -1,0 +1,257 @@
+"""From the pieces of a reduced problem to a certified result: solve, repair, certify, put together."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stepsize_opt.inputs import Structure, whole_number
+from stepsize_opt.node.reductions import Component, Reduction, closed_form
+from stepsize_opt.node.result import Block, StepsizeResult
+from stepsize_opt.proofs import Certificate, certify_point, repair
+from stepsize_opt.sketches import Sketch
+from stepsize_solvers import choose_solver, get_solver
+from stepsize_solvers.programs import LogDetProgram, Matrix, Outcome, Settings, Solver, SolverStats, Status
+
+SolverPath = Sequence["str | tuple[str, Mapping[str, Any]]"]
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """The certified answer of one component, in the original coordinates."""
+
+    block: Block
+    certificate: Certificate
+    stats: SolverStats
+    status: Status
+    note: str | None
+    message: str = ""
+
+
+def solver_attempts(solver: str, path: SolverPath | None, settings: Settings) -> list[tuple[Solver | None, Settings]]:
+    """Solvers to try in order, each with its settings; None stands for the automatic choice."""
+    if path is None:
+        return [(None if solver == "auto" else get_solver(solver), settings)]
+    if solver != "auto":
+        msg = "give either solver or solver_path, not both"
+        raise ValueError(msg)
+    if not path:
+        msg = "solver_path must name at least one solver"
+        raise ValueError(msg)
+    attempts: list[tuple[Solver | None, Settings]] = []
+    for entry in path:
+        name, extra = entry if isinstance(entry, tuple | list) else (entry, {})
+        chosen = None if name == "auto" else get_solver(name)
+        attempts.append((chosen, replace(settings, extra={**settings.extra, **extra})))
+    return attempts
+
+
+Start = tuple[Matrix, tuple[Matrix, ...]]
+# What a closed form may lose to the rounding of the proof, relative to D: no more than its own rounding.
+_EXACT_LOSS = 1e-12
+# Fewer components than this for each process are not worth starting processes for.
+_COMPONENTS_PER_PROCESS = 8
+
+
+def start_of(component: Component, warm_start: StepsizeResult | None) -> Start | None:
+    """The part of an earlier result that belongs to a component, in its scaled coordinates."""
+    if warm_start is None:
+        return None
+    if warm_start.d <= component.indices.max():
+        msg = f"warm_start is for d={warm_start.d}, but the problem has coordinate {component.indices.max()}"
+        raise ValueError(msg)
+    part = np.ix_(component.indices, component.indices)
+    with np.errstate(over="ignore"):
+        D, Z = component.lower(warm_start.D[part]), component.lower_dual(warm_start.dual[part])
+    # A start from a problem of quite another scale is worth nothing.
+    return (D, (Z,)) if np.isfinite(D).all() and np.isfinite(Z).all() else None
+
+
+def processes(n_jobs: object) -> int:
+    """The number of processes that ``n_jobs`` means: itself, or if negative cores + 1 + n_jobs, but at least one."""
+    number = whole_number("n_jobs", n_jobs, low=-sys.maxsize)
+    if number == 0:
+        msg = "n_jobs must not be 0; use 1 for no extra process, -1 for one for each core"
+        raise ValueError(msg)
+    if number > 0:
+        return number
+    from joblib import cpu_count
+
+    return max(1, int(cpu_count()) + 1 + number)
+
+
+def solve_all(
+    tasks: list[tuple[Component, Start | None]],
+    attempts: Sequence[tuple[Solver | None, Settings]],
+    closed_forms: bool,
+    workers: int,
+) -> list[Piece]:
+    """The pieces of the tasks in order, solved in at most so many processes."""
+    workers = min(workers, len(tasks) // _COMPONENTS_PER_PROCESS)
+    if workers < 2:
+        return [_solve_component(component, start, attempts, closed_forms) for component, start in tasks]
+    from joblib import Parallel, delayed
+
+    chunks = [tasks[i::workers] for i in range(workers)]
+    jobs = (delayed(solve_all)(chunk, attempts, closed_forms, 1) for chunk in chunks)
+    done: Any = Parallel(n_jobs=workers)(jobs)
+    return [done[i % workers][i // workers] for i in range(len(tasks))]
+
+
+def _solve_component(
+    component: Component,
+    start: Start | None,
+    attempts: Sequence[tuple[Solver | None, Settings]],
+    closed_forms: bool,
+) -> Piece:
+    program = component.program
+    began = time.perf_counter()
+    known = closed_form(program) if closed_forms else None
+    if known is not None:
+        D, Z, note = known
+        stats = SolverStats("closed form", solve_time=time.perf_counter() - began, setup_time=0.0, num_iters=0)
+        return _certified(component, Outcome(Status.OPTIMAL, D, (Z,), stats), attempts[0][1].tol, note)
+    best: Piece | None = None
+    stopped: Outcome | None = None
+    failures: list[str] = []
+    for chosen, settings in attempts:
+        solver, why = (chosen, "asked for") if chosen is not None else choose_solver(program)
+        reason = None if chosen is None else solver.unsupported(program)  # the automatic choice has asked
+        if reason is not None:
+            failures.append(f"{solver.name}: {reason}")
+            continue
+        outcome = _outcome(solver, program, settings if start is None else replace(settings, warm_start=start), why)
+        if outcome.D is None:
+            failures.append(f"{solver.name}: {outcome.message or outcome.status.value}")
+            stopped = outcome if outcome.status is Status.USER_LIMIT else stopped
+            continue
+        piece = _certified(component, outcome, settings.tol, _theorem(outcome))
+        if solver.name == "native" and outcome.status is Status.OPTIMAL and piece.status is Status.INACCURATE:
+            # Its own bound is not rounded outwards; where rounding made the difference, a few more steps make it up.
+            finer = replace(settings, tol=0.2 * settings.tol, warm_start=(outcome.D, outcome.duals))
+            outcome = _outcome(solver, program, finer, why)
+            if outcome.D is not None:
+                again = _certified(component, outcome, settings.tol, None)
+                piece = min(piece, again, key=lambda p: p.certificate.gap)
+        if best is None or piece.certificate.gap < best.certificate.gap:
+            best = piece
+        if piece.status is Status.OPTIMAL:
+            break
+        failures.append(f"{solver.name}: certified gap {piece.certificate.gap:.1e}")
+    if best is None and stopped is not None:
+        # A limit of the user's is no error: the best multiple of a plain matrix is feasible, and its gap says the rest.
+        plain = replace(stopped, D=program.pattern.plain)
+        best = replace(_certified(component, plain, attempts[0][1].tol, None), message="; ".join(failures))
+    if best is None:
+        msg = f"no solver returned a stepsize for a block of size {program.d}: {'; '.join(failures)}"
+        raise RuntimeError(msg)
+    if failures:
+        tried = {**best.stats.extra_stats, "tried_before": failures}
+        best = replace(best, stats=replace(best.stats, extra_stats=tried))
+    return best
+
+
+def _outcome(solver: Solver, program: LogDetProgram, settings: Settings, why: str) -> Outcome:
+    """A solver's answer, with the reason for its choice among the statistics."""
+    outcome = solver.solve(program, settings)
+    outcome.stats.extra_stats["why"] = why
+    return outcome
+
+
+def _theorem(outcome: Outcome) -> str | None:
+    """The closed form that the native solver found instead of iterating (docs, Native solver), if it did."""
+    if outcome.D is None or not outcome.stats.extra_stats.get("closed_form"):
+        return None
+    if np.array_equal(outcome.D, np.diag(np.diagonal(outcome.D))):
+        return "theorem A: the diagonal stepsize is best"
+    return "theorem B: one active direction, D is a matrix geometric mean"
+
+
+def _certified(component: Component, outcome: Outcome, tol: float, note: str | None) -> Piece:
+    """Repair the raw point, certify it, and let the certificate decide the status."""
+    program = component.program
+    raw = np.asarray(outcome.D)
+    # A thousandth of the tolerance is no loss worth a second round of verified arithmetic; a closed form is exact.
+    repaired = repair(program, raw, 1e-3 * tol if outcome.stats.num_iters != 0 else _EXACT_LOSS)
+    if repaired is None:
+        # Not even a multiple of the raw point is feasible: take the best multiple of a plain matrix, a poor answer but
+        # a proved one, and let the gap say so.
+        repaired = repair(program, program.pattern.plain)
+    if repaired is None:
+        msg = f"the answer of {outcome.stats.solver_name} could not be repaired to a feasible stepsize"
+        raise RuntimeError(msg)
+    repaired, D = component.held(repaired)
+    certificate = certify_point(repaired, outcome.duals, (raw,), tol)
+    if certificate.is_optimal(tol):
+        status = Status.OPTIMAL
+    elif outcome.status in (Status.USER_LIMIT, Status.INTERRUPTED):
+        status = outcome.status
+    else:
+        status = Status.INACCURATE
+    block = Block(
+        component.indices,
+        D,
+        component.lift_dual(outcome.duals[0]) if outcome.duals else np.zeros_like(raw),
+    )
+    certificate = certificate.rescaled(component.scale)
+    return Piece(block, certificate, outcome.stats, status, note)
+
+
+def assemble(
+    reduction: Reduction,
+    pieces: Sequence[Piece],
+    sketch: Sketch,
+    algorithm: str,
+    structure: Structure,
+    tol: float,
+) -> StepsizeResult:
+    blocks = [piece.block for piece in pieces]
+    certificates = [piece.certificate for piece in pieces]
+    for single in reduction.singletons:
+        D, Z, certificate = single.solve()
+        blocks.append(Block(single.indices, D, Z))
+        certificates.append(certificate)
+    certificate = Certificate.combine(certificates)
+    for piece in pieces:
+        if piece.note:
+            reduction.note(piece.note)
+    # Gaps average over the coordinates, so the whole may be within the tolerance when a part is not.
+    status = Status.OPTIMAL
+    if not certificate.is_optimal(tol):
+        status = next((p.status for p in pieces if p.status is not Status.OPTIMAL), Status.INACCURATE)
+    message = ""
+    if status is not Status.OPTIMAL:
+        message = "; ".join([status.meaning, status.remedy, *dict.fromkeys(p.message for p in pieces if p.message)])
+    return StepsizeResult(
+        status=status.value,
+        certificate=certificate,
+        blocks=tuple(blocks),
+        solver_stats=_combined_stats([piece.stats for piece in pieces]),
+        reductions=tuple(reduction.notes),
+        algorithm=algorithm,
+        sketch=str(sketch),
+        structure=str(structure),
+        expected_nonzeros=sketch.expected_nonzeros,
+        tol=tol,
+        message=message,
+    )
+
+
+def _combined_stats(parts: Sequence[SolverStats]) -> SolverStats:
+    if not parts:
+        return SolverStats("closed form", solve_time=0.0, setup_time=0.0, num_iters=0)
+    if len(parts) == 1:
+        return parts[0]
+    return SolverStats(
+        solver_name=" + ".join(dict.fromkeys(part.solver_name for part in parts)),
+        solve_time=math.fsum(part.solve_time or 0.0 for part in parts),
+        setup_time=math.fsum(part.setup_time or 0.0 for part in parts),
+        num_iters=sum(part.num_iters or 0 for part in parts),
+        extra_stats={"components": [part.extra_stats for part in parts]},
+    )

@@ -1,0 +1,43 @@
+"""Objectives with known smoothness matrices, data sets, splits over clients, bounds on their infima."""
+
+from stepsize_opt.problems.data import (
+    DATA_VARIABLE,
+    Dataset,
+    available_datasets,
+    load_dataset,
+)
+from stepsize_opt.problems.federated import (
+    Federated,
+)
+from stepsize_opt.problems.infimum import (
+    FederatedInfimum,
+    Infimum,
+    find_federated_infimum,
+    find_infimum,
+)
+from stepsize_opt.problems.objectives import (
+    Layered,
+    LogisticRegression,
+    Objective,
+    Quadratic,
+)
+from stepsize_opt.problems.splits import (
+    split,
+)
+
+__all__ = [
+    "DATA_VARIABLE",
+    "Dataset",
+    "Federated",
+    "FederatedInfimum",
+    "Infimum",
+    "Layered",
+    "LogisticRegression",
+    "Objective",
+    "Quadratic",
+    "available_datasets",
+    "find_federated_infimum",
+    "find_infimum",
+    "load_dataset",
+    "split",
+]

@@ -1,0 +1,186 @@
+"""Data for the objectives: svmlight files from a folder, the sets that scikit-learn ships, or OpenML by name.
+
+Files are looked up in the folder that the environment variable ``STEPSIZE_OPT_DATA`` names.  ``openml:NAME`` downloads
+through scikit-learn's ``fetch_openml`` (cached by it) and is never tried unless asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import numpy as np
+from scipy import sparse
+
+from stepsize_opt.inputs import broken_is_value_error, check_dense
+from stepsize_solvers.programs import Indices, Vector
+
+DATA_VARIABLE = "STEPSIZE_OPT_DATA"
+EMBEDDED = ("breast_cancer", "digits")
+_OPENML = "openml:"
+# Widths that the files themselves do not show, because their last features never occur.
+_FEATURES = {"a1a": 123, "a9a": 123}
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A design matrix A (m×d, dense or csr) and labels b in {−1, +1}, shape (m,).
+
+    Raises ValueError unless A is a matrix with at least one row, b has one entry for each row, and every label is ±1.
+    """
+
+    name: str
+    A: Any
+    b: Vector
+
+    def __post_init__(self) -> None:
+        if len(self.A.shape) != 2 or self.A.shape[0] == 0:
+            msg = f"A must be a matrix with at least one row, got shape {self.A.shape}"
+            raise ValueError(msg)
+        if self.b.shape != (self.A.shape[0],):
+            msg = f"b must have one label for each of the {self.A.shape[0]} rows of A, got shape {self.b.shape}"
+            raise ValueError(msg)
+        if not np.all(np.abs(self.b) == 1.0):
+            msg = f"b must hold the labels −1 and +1, got {np.unique(self.b)[:5]}; signs(labels) maps two-valued labels"
+            raise ValueError(msg)
+
+    @property
+    def m(self) -> int:
+        return int(self.A.shape[0])
+
+    @property
+    def d(self) -> int:
+        return int(self.A.shape[1])
+
+    def rows(self, indices: Indices) -> Dataset:
+        """The data set of the given rows, in their order."""
+        return Dataset(self.name, self.A[indices], self.b[indices])
+
+    def columns(self, start: int, stop: int) -> Dataset:
+        """The data set that sees the features start … stop − 1 only."""
+        return Dataset(f"{self.name}[{start}:{stop}]", self.A[:, start:stop], self.b)
+
+
+def load_dataset(name: str) -> Dataset:
+    """An embedded set, the svmlight file ``name`` of the data folder (or at that path), or ``openml:NAME``.
+
+    Raises FileNotFoundError with the names at hand when there is no such set, ValueError for labels that are not two,
+    ConnectionError for a set of OpenML without a connection.
+    """
+    if name in EMBEDDED:
+        return _embedded(name)
+    if name.startswith(_OPENML):
+        return _openml(name)
+    path = _find(name)
+    datasets = _sklearn_datasets("reading svmlight files")
+    with broken_is_value_error(path, "an svmlight file"):
+        A, labels = datasets.load_svmlight_file(str(path), n_features=_FEATURES.get(path.name))
+        if not np.isfinite(A.data).all():
+            msg = "a feature is NaN or infinite"
+            raise ValueError(msg)
+        check_dense("L", A.shape[1])  # one wrong index makes d as large as the index
+        return Dataset(path.name, sparse.csr_array(A), signs(labels))
+
+
+def signs(labels: Any) -> Vector:
+    """Two-valued labels ({0,1}, {1,2}, {−1,+1}, …) as −1 for the smaller and +1 for the larger value.
+
+    Raises ValueError for labels that are not finite or not two.
+    """
+    values = np.unique(np.asarray(labels, dtype=float))
+    if not np.all(np.isfinite(values)):
+        msg = "labels must be finite numbers, got NaN or infinity; drop the rows without a label"
+        raise ValueError(msg)
+    if values.size != 2:
+        msg = f"binary labels expected, got {values.size} distinct values"
+        raise ValueError(msg)
+    return np.where(np.asarray(labels, dtype=float) == values[1], 1.0, -1.0)
+
+
+def available_datasets() -> list[str]:
+    """Names that :func:`load_dataset` knows here: embedded sets, then the files of the data folder."""
+    folder = os.environ.get(DATA_VARIABLE)
+    files = sorted(p.name for p in Path(folder).iterdir() if p.is_file() and not p.suffix) if folder else []
+    return [*EMBEDDED, *files]
+
+
+def _find(name: str) -> Path:
+    folder = os.environ.get(DATA_VARIABLE)
+    candidates = [Path(name)] + ([Path(folder) / name] if folder else [])
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    hint = "" if folder else f"; set {DATA_VARIABLE} to a folder with svmlight files for more"
+    msg = f"no data set {name!r}; known here: {', '.join(available_datasets())}{hint}"
+    raise FileNotFoundError(msg)
+
+
+def _sklearn_datasets(purpose: str) -> Any:
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        msg = f"{purpose} needs scikit-learn: pip install 'stepsize-opt[data]'"
+        raise ModuleNotFoundError(msg) from error
+    return datasets
+
+
+def _embedded(name: str) -> Dataset:
+    datasets = _sklearn_datasets("the embedded data")
+    bunch = datasets.load_breast_cancer() if name == "breast_cancer" else datasets.load_digits()
+    A = np.asarray(bunch.data, dtype=float)
+    if name == "digits":
+        # Pixels 0…16 become 0…1; pixels that are the same in every image carry nothing; odd against even digits.
+        A = A[:, np.ptp(A, axis=0) > 0.0] / 16.0
+        return Dataset(name, A, signs(bunch.target % 2))
+    return Dataset(name, _standardised(A), signs(bunch.target))
+
+
+def _openml(name: str) -> Dataset:
+    """A numeric two-class set of OpenML, version 1.
+
+    Raises ValueError for a name that OpenML does not know, text features or more classes, ConnectionError when there is
+    no connection and the set is not among those that scikit-learn has kept.
+    """
+    datasets = _sklearn_datasets("downloading from OpenML")
+    try:
+        # liac-arff is part of scikit-learn; the default parser needs pandas for dense data.
+        bunch = datasets.fetch_openml(name.removeprefix(_OPENML), version=1, as_frame=False, parser="liac-arff")
+    except (URLError, TimeoutError) as error:
+        reason = getattr(error, "reason", error)
+        msg = (
+            f"{name} could not be downloaded from OpenML ({reason}); check the connection, or put an svmlight file in "
+            f"the folder that {DATA_VARIABLE} names"
+        )
+        raise ConnectionError(msg) from error
+    # The parser codes categories by their position, which is a number only where they are called 0, 1, ….
+    texts = [
+        feature
+        for feature in bunch.feature_names
+        if (values := bunch.categories.get(feature)) and list(values) != [str(i) for i in range(len(values))]
+    ]
+    if texts:
+        msg = f"{name} has features that are not numbers: {', '.join(texts[:5])}"
+        raise ValueError(msg)
+    A = bunch.data
+    matrix = sparse.csr_array(A, dtype=float) if sparse.issparse(A) else _standardised(np.asarray(A, dtype=float))
+    classes, codes = np.unique(bunch.target, return_inverse=True)
+    if classes.size != 2:
+        msg = f"{name} has {classes.size} classes; two are expected"
+        raise ValueError(msg)
+    return Dataset(name, matrix, signs(codes))
+
+
+def _standardised(A: Any) -> Any:
+    """Columns with mean 0 and variance 1, because units are arbitrary; columns without variance are dropped.
+
+    Raises ValueError for columns with NaN (as OpenML marks missing values) or infinity.
+    """
+    broken = np.flatnonzero(~np.all(np.isfinite(A), axis=0))
+    if broken.size:
+        msg = f"columns {', '.join(map(str, broken[:5]))} hold NaN or infinity ({broken.size} such columns)"
+        raise ValueError(msg)
+    kept = A[:, np.ptp(A, axis=0) > 0.0]
+    return (kept - kept.mean(axis=0)) / kept.std(axis=0)

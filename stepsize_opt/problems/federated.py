@@ -1,0 +1,111 @@
+"""Objectives split over clients: f = (1/n) Σ fᵢ with L = (1/n) Σ Lᵢ (paper, distributed setting)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import expit
+
+from stepsize_opt.problems.data import Dataset
+from stepsize_opt.problems.objectives import LogisticRegression, Objective, penalty_gradient
+from stepsize_solvers.programs import Matrix, Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Federated:
+    """f(x) = (1/n) Σᵢ fᵢ(x) with every client's gradient at hand; raises ValueError for clients of different d."""
+
+    clients: tuple[Objective, ...]
+
+    def __post_init__(self) -> None:
+        if not self.clients:
+            msg = "clients must name at least one objective"
+            raise ValueError(msg)
+        dimensions = sorted({client.d for client in self.clients})
+        if len(dimensions) > 1:
+            msg = f"clients must have one common dimension, got {dimensions}"
+            raise ValueError(msg)
+
+    @staticmethod
+    def logistic(parts: Sequence[Dataset], reg: float) -> Federated:
+        """One logistic regression with the non-convex regulariser for each part, as in the paper."""
+        return Federated(tuple(LogisticRegression.from_dataset(part, reg) for part in parts))
+
+    @property
+    def n(self) -> int:
+        return len(self.clients)
+
+    @property
+    def d(self) -> int:
+        return self.clients[0].d
+
+    @property
+    def lower_bound(self) -> float:
+        """(1/n) Σ of the clients' proved lower bounds: f^inf ≥ (1/n) Σ fᵢ^inf."""
+        return float(np.mean([client.lower_bound for client in self.clients]))
+
+    @property
+    def smoothness_is_estimate(self) -> bool:
+        return any(client.smoothness_is_estimate for client in self.clients)
+
+    def client_smoothness(self) -> list[Matrix]:
+        """L₁, …, L_n."""
+        return [client.smoothness() for client in self.clients]
+
+    def smoothness(self) -> Matrix:
+        """L = (1/n) Σ Lᵢ."""
+        return np.asarray(np.mean(self.client_smoothness(), axis=0))
+
+    def value(self, X: Matrix) -> Vector:
+        return np.asarray(np.mean([client.value(X) for client in self.clients], axis=0))
+
+    def gradient(self, X: Matrix) -> Matrix:
+        return np.asarray(self.client_gradients(X).mean(axis=1))
+
+    def client_gradients(self, X: Matrix) -> Matrix:
+        """∇fᵢ at each row of X: (s, d) → (s, n, d)."""
+        if self._stack is not None:
+            return self._stack.gradients(X)
+        return np.stack([client.gradient(X) for client in self.clients], axis=1)
+
+    @cached_property
+    def _stack(self) -> _LogisticStack | None:
+        logistic = [client for client in self.clients if isinstance(client, LogisticRegression)]
+        if len(logistic) < self.n or len({client.reg for client in logistic}) > 1:
+            return None
+        return _LogisticStack.of(logistic)
+
+
+@dataclass(frozen=True, eq=False)
+class _LogisticStack:
+    """Logistic clients with one λ as two sparse products for all clients and seeds.
+
+    rows: the signed rows of all clients, M×d; spread: the nd×M matrix whose block of rows i holds (1/mᵢ) of client i's
+    signed rows, transposed, in that client's columns.  Then spread @ expit(rows @ Xᵀ) lists every client's data term.
+    """
+
+    rows: Any
+    spread: Any
+    n: int
+    d: int
+    reg: float
+
+    @staticmethod
+    def of(clients: Sequence[LogisticRegression]) -> _LogisticStack:
+        rows = [sparse.csr_array(client.signed_rows) for client in clients]
+        spread = sparse.block_diag([part.T / client.m for part, client in zip(rows, clients, strict=True)])
+        stacked = sparse.csr_array(sparse.vstack(rows))
+        return _LogisticStack(stacked, sparse.csr_array(spread), len(clients), clients[0].d, clients[0].reg)
+
+    def gradients(self, X: Matrix) -> Matrix:
+        weights = self.rows @ X.T
+        expit(weights, out=weights)
+        # (nd, s) → (s, n, d)
+        out = np.ascontiguousarray((self.spread @ weights).T).reshape(len(X), self.n, self.d)
+        out += penalty_gradient(X, self.reg)[:, None, :]
+        return out

@@ -1,0 +1,63 @@
+"""Bounds on f^inf: proved from below, found from above by a long run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+
+from stepsize_opt.problems.federated import Federated
+from stepsize_opt.problems.objectives import Objective
+from stepsize_solvers.programs import Vector
+
+
+@dataclass(frozen=True)
+class Infimum:
+    """proved ≤ f^inf ≤ found: a proved lower bound, and the smallest value that a long run has reached.
+
+    ``found`` is what the paper takes for f^inf; for a non-convex f it is an estimate, and always one from above.
+    """
+
+    proved: float
+    found: float
+
+    def __post_init__(self) -> None:
+        # A value reached cannot lie below a proved bound by more than the rounding of a mean of m terms near 1.
+        if not (np.isfinite(self.found) and self.found >= self.proved - 1e-12 * (1.0 + abs(self.found))):
+            msg = f"found must be finite and not lie below proved, got found={self.found!r}, proved={self.proved!r}"
+            raise ValueError(msg)
+
+
+def find_infimum(objective: Objective, start: Vector | None = None, iterations: int = 2000) -> Infimum:
+    """The proved bound of the objective and the value that L-BFGS reaches from ``start`` (default 0)."""
+    x0 = np.zeros(objective.d) if start is None else start
+
+    def value_and_gradient(x: Vector) -> tuple[float, Vector]:
+        row = x[None]
+        return float(objective.value(row)[0]), objective.gradient(row)[0]
+
+    # Tolerances at rounding level: the run stops when the value no longer moves.
+    options = {"maxiter": iterations, "maxfun": 10 * iterations, "ftol": 1e-15, "gtol": 1e-10}
+    answer = minimize(value_and_gradient, x0, jac=True, method="L-BFGS-B", options=options)
+    return Infimum(objective.lower_bound, float(answer.fun))
+
+
+@dataclass(frozen=True)
+class FederatedInfimum:
+    """Bounds on f^inf and on (1/n) Σ fᵢ^inf; Δ^inf = f^inf − (1/n) Σ fᵢ^inf is estimated from the values found."""
+
+    whole: Infimum
+    clients: Infimum
+
+    @property
+    def delta_inf(self) -> float:
+        """Δ^inf from the values found, as in the paper; never negative, as f^inf ≥ (1/n) Σ fᵢ^inf."""
+        return max(0.0, self.whole.found - self.clients.found)
+
+
+def find_federated_infimum(objective: Federated, iterations: int = 2000) -> FederatedInfimum:
+    """:func:`find_infimum` for f and for every client."""
+    parts = [find_infimum(client, iterations=iterations) for client in objective.clients]
+    clients = Infimum(float(np.mean([p.proved for p in parts])), float(np.mean([p.found for p in parts])))
+    return FederatedInfimum(find_infimum(objective, iterations=iterations), clients)

@@ -1,0 +1,301 @@
+"""Objectives whose smoothness matrix is known by construction, evaluated at many points at once.
+
+All take points as rows, X of shape (s, d), and return one value or gradient for each row; one product with the data
+serves all rows.  The logistic gradient here is the gradient of the stated function, checked by finite differences in
+the tests.  (The script published with the paper multiplies its data term by x entry by entry, so its curves belong to
+another update.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import block_diag
+
+from stepsize_opt.inputs import check_dense, positive_number, read_matrix
+from stepsize_opt.problems.data import Dataset
+from stepsize_opt.problems.shared_rows import Rows, distinct_rows
+from stepsize_solvers.programs import Matrix, Vector, block_slices
+
+
+class Objective(Protocol):
+    """What a run and a rate check need of f: ℝᵈ → ℝ."""
+
+    @property
+    def d(self) -> int: ...
+    @property
+    def lower_bound(self) -> float:
+        """A number that f never goes below, by proof."""
+        ...
+
+    @property
+    def smoothness_is_estimate(self) -> bool:
+        """False when :meth:`smoothness` is a matrix L with f L-smooth by proof."""
+        ...
+
+    def smoothness(self) -> Matrix: ...
+    def value(self, X: Matrix) -> Vector: ...
+    def gradient(self, X: Matrix) -> Matrix: ...
+
+
+class _Known:
+    """What is known of an f ≥ 0 whose smoothness matrix is proved."""
+
+    @property
+    def lower_bound(self) -> float:
+        return 0.0
+
+    @property
+    def smoothness_is_estimate(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class _OnRows(_Known):
+    """A mean over the m rows of a matrix A (m×d, sparse or dense), with a number bᵢ for each of them."""
+
+    A: Any
+    b: Vector
+
+    def __post_init__(self) -> None:
+        if self.b.shape != (self.A.shape[0],):
+            msg = f"b must have one entry for each of the {self.A.shape[0]} rows of A, got shape {self.b.shape}"
+            raise ValueError(msg)
+        for name, numbers in (("A", self.A.data if sparse.issparse(self.A) else self.A), ("b", self.b)):
+            if not np.all(np.isfinite(numbers)):
+                msg = f"{name} must hold finite numbers, got NaN or infinity"
+                raise ValueError(msg)
+
+    @property
+    def d(self) -> int:
+        return int(self.A.shape[1])
+
+    @property
+    def m(self) -> int:
+        return int(self.A.shape[0])
+
+
+@dataclass(frozen=True, eq=False)
+class LogisticRegression(_OnRows):
+    """Logistic loss with the paper's non-convex regulariser (paper, Experiments):
+
+        f(x) = (1/m) Σᵢ log(1 + exp(−bᵢ aᵢᵀx)) + λ Σ_j x_j²/(1 + x_j²),
+        ∇f(x) = −(1/m) Σᵢ bᵢ aᵢ/(1 + exp(bᵢ aᵢᵀx)) + λ (2x_j/(1 + x_j²)²)_j.
+
+    The logistic function has second derivative at most ¼ and t²/(1 + t²) at most 2, so f is L-smooth with
+    L = AᵀA/(4m) + 2λI.  Both terms are nonnegative, so f^inf ≥ 0.  Sparse A (m×d) stays sparse, and rows that occur
+    several times with the same label (half of phishing, nearly all of a narrow layer) are evaluated once; so
+    are common parts of rows (``shared_rows``).
+    """
+
+    reg: float
+
+    def __post_init__(self) -> None:
+        positive_number("reg", self.reg)
+        super().__post_init__()
+
+    @staticmethod
+    def from_dataset(data: Dataset, reg: float) -> LogisticRegression:
+        return LogisticRegression(data.A, data.b, positive_number("reg", reg))
+
+    @cached_property
+    def signed_rows(self) -> Any:
+        """−bᵢaᵢᵀ as rows, so that the loss of row i is log(1 + exp(row·x)); csr or dense as A is."""
+        return scaled_rows(self.A, -self.b)
+
+    def smoothness(self) -> Matrix:
+        """L = AᵀA/(4m) + 2λI."""
+        return gram(self.A) / (4.0 * self.m) + 2.0 * self.reg * np.eye(self.d)
+
+    def margins(self, X: Matrix) -> Matrix:
+        """bᵢaᵢᵀx of the distinct signed rows at each row of X, shape (s, d) → (m', s)."""
+        return self._distinct[0].times(-X.T)
+
+    def value(self, X: Matrix) -> Vector:
+        """f at each row of X, shape (s, d) → (s,)."""
+        margins = self.margins(X)
+        # log(1 + e^{−z}) = log(1 + e^{−|z|}) + max(−z, 0), without overflow and twice as fast as logaddexp; that log
+        # loses the digits of an e^{−|z|} below 10⁻¹⁶ does not matter beside the other terms of the mean.
+        losses = np.abs(margins)
+        np.exp(np.negative(losses, out=losses), out=losses)
+        losses += 1.0
+        np.log(losses, out=losses)
+        losses -= np.minimum(margins, 0.0, out=margins)
+        return np.asarray(self._distinct[1] @ losses + penalty(X, self.reg))
+
+    def gradient(self, X: Matrix, margins: Matrix | None = None) -> Matrix:
+        """∇f at each row of X, shape (s, d) → (s, d); one product with A and one with Aᵀ for all rows.
+
+        ``margins``: what :meth:`margins` gives, when it is known; it saves the first product.
+        """
+        # shareᵢ/(1 + exp(zᵢ)), with the shares in the division: faster than scipy's expit and a product.
+        with np.errstate(over="ignore"):  # exp(z) = ∞ gives the right limit 0
+            weights = np.exp(self.margins(X) if margins is None else margins)
+        weights += 1.0
+        np.divide(self._distinct[1][:, None], weights, out=weights)
+        out = self._distinct[0].transposed_times(weights).T
+        out += penalty_gradient(X, self.reg)
+        return np.asarray(out)
+
+    @property
+    def nonzeros_per_row(self) -> float:
+        """Nonzeros that a product with the data goes through for each distinct row."""
+        rows, shares = self._distinct
+        return rows.size / len(shares)
+
+    @cached_property
+    def _distinct(self) -> tuple[Rows, Vector]:
+        """The distinct signed rows and the share of the m rows that each of them stands for."""
+        first, labels = distinct_rows(self.signed_rows)
+        A = sparse.csr_array(self.A) if sparse.issparse(self.A) else self.A
+        return Rows.of(A[first], -self.b[first]), np.bincount(labels) / self.m
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratic(_Known):
+    """f(x) = ½ (x − x*)ᵀ H (x − x*) with H ⪰ 0 and f^inf = 0; it is H-smooth, and no smaller matrix will do.
+
+    H: d×d symmetric, minimiser: x*, shape (d,).  Raises ValueError for other shapes or a negative eigenvalue.
+    """
+
+    H: Matrix
+    minimiser: Vector
+
+    def __post_init__(self) -> None:
+        H = np.asarray(read_matrix("H", self.H))
+        if self.minimiser.shape != (len(H),):
+            msg = f"minimiser must have shape ({len(H)},) as H is {len(H)}×{len(H)}, got {self.minimiser.shape}"
+            raise ValueError(msg)
+        spectrum = np.linalg.eigvalsh(H)
+        # eigvalsh is right to about d rounding errors of the largest eigenvalue.
+        if spectrum[0] < -4.0 * len(H) * np.finfo(float).eps * abs(spectrum[-1]):
+            msg = f"H must be positive semidefinite, got an eigenvalue {spectrum[0]:.3g}"
+            raise ValueError(msg)
+        object.__setattr__(self, "H", H)
+
+    @staticmethod
+    def with_spectrum(spectrum: Sequence[float] | Vector, rng: np.random.Generator) -> Quadratic:
+        """Random eigenvectors, the given eigenvalues, and a standard normal minimiser."""
+        values = np.asarray(spectrum, dtype=float)
+        Q, _ = np.linalg.qr(rng.standard_normal((values.size, values.size)))
+        H = (Q * values) @ Q.T
+        return Quadratic(0.5 * (H + H.T), rng.standard_normal(values.size))
+
+    @property
+    def d(self) -> int:
+        return len(self.H)
+
+    def smoothness(self) -> Matrix:
+        return self.H.copy()
+
+    def value(self, X: Matrix) -> Vector:
+        away = X - self.minimiser
+        return np.asarray(0.5 * np.einsum("sd,sd->s", away @ self.H, away))
+
+    def gradient(self, X: Matrix) -> Matrix:
+        return np.asarray((X - self.minimiser) @ self.H)
+
+
+@dataclass(frozen=True, eq=False)
+class LeastSquares(_OnRows):
+    """f(x) = (1/2m) ‖Ax − b‖² + (λ/2) ‖x‖², L = AᵀA/m + λI, f^inf ≥ 0; λ may be 0 when AᵀA is positive definite."""
+
+    reg: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.reg != 0.0:
+            positive_number("reg", self.reg)
+        super().__post_init__()
+
+    def smoothness(self) -> Matrix:
+        return np.asarray(gram(self.A) / self.m + self.reg * np.eye(self.d))
+
+    def _residual(self, X: Matrix) -> Matrix:
+        return np.asarray(self.A @ X.T - self.b[:, None])
+
+    def value(self, X: Matrix) -> Vector:
+        return np.asarray(0.5 * np.mean(self._residual(X) ** 2, axis=0) + 0.5 * self.reg * np.sum(X**2, axis=1))
+
+    def gradient(self, X: Matrix) -> Matrix:
+        return np.asarray((self.A.T @ self._residual(X)).T / self.m + self.reg * X)
+
+
+@dataclass(frozen=True, eq=False)
+class Layered:
+    """f(x) = Σᵢ fᵢ(x⁽ⁱ⁾), each layer with coordinates and an objective of its own: L = Diag(L₁, …, L_m)."""
+
+    layers: tuple[Objective, ...]
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            msg = "layers must name at least one objective"
+            raise ValueError(msg)
+
+    @staticmethod
+    def logistic(data: Dataset, reg: float, layers: int) -> Layered:
+        """Logistic regressions on consecutive, nearly equal groups of the features of one data set."""
+        if not 1 <= layers <= data.d:
+            msg = f"layers must be from 1 to the number of features, {data.d}; got {layers}"
+            raise ValueError(msg)
+        bounds = np.linspace(0, data.d, layers + 1).round().astype(int)
+        return Layered(
+            tuple(LogisticRegression.from_dataset(data.columns(int(a), int(b)), reg) for a, b in pairwise(bounds))
+        )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(layer.d for layer in self.layers)
+
+    @property
+    def d(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def lower_bound(self) -> float:
+        return sum(layer.lower_bound for layer in self.layers)
+
+    @property
+    def smoothness_is_estimate(self) -> bool:
+        return any(layer.smoothness_is_estimate for layer in self.layers)
+
+    def smoothness(self) -> Matrix:
+        return np.asarray(block_diag(*(layer.smoothness() for layer in self.layers)))
+
+    def value(self, X: Matrix) -> Vector:
+        parts = zip(self.layers, block_slices(self.sizes), strict=True)
+        return np.asarray(np.sum([layer.value(X[:, part]) for layer, part in parts], axis=0))
+
+    def gradient(self, X: Matrix) -> Matrix:
+        parts = zip(self.layers, block_slices(self.sizes), strict=True)
+        return np.hstack([layer.gradient(X[:, part]) for layer, part in parts])
+
+
+def penalty(X: Matrix, reg: float) -> Vector:
+    """λ Σ_j x_j²/(1 + x_j²) for each row."""
+    squares = X**2
+    return np.asarray(reg * np.sum(squares / (1.0 + squares), axis=1))
+
+
+def penalty_gradient(X: Matrix, reg: float) -> Matrix:
+    """λ 2x_j/(1 + x_j²)² entry by entry."""
+    return np.asarray((2.0 * reg) * X / (1.0 + X**2) ** 2)
+
+
+def gram(A: Any) -> Matrix:
+    """AᵀA as a dense matrix."""
+    check_dense("AᵀA", A.shape[1])
+    product = A.T @ A
+    return np.asarray(product.toarray() if sparse.issparse(product) else product, dtype=float)
+
+
+def scaled_rows(A: Any, factors: Vector) -> Any:
+    """Diag(factors) A, csr for a sparse A."""
+    if sparse.issparse(A):
+        return sparse.csr_array(sparse.diags_array(factors) @ sparse.csr_array(A))
+    return np.asarray(A, dtype=float) * factors[:, None]

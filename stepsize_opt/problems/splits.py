@@ -1,0 +1,82 @@
+"""Splitting rows over clients: shuffled equal parts as in the paper, and two heterogeneous ways.
+
+Every function returns a tuple of n index arrays that together hold each row at most once; a client's part is
+``data.rows(part)``.  :func:`split` chooses one by name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepsize_opt.inputs import positive_number, whole_number
+from stepsize_opt.problems.data import Dataset
+from stepsize_solvers.programs import Indices
+
+SPLITS = ("shuffled", "label", "dirichlet")
+
+
+def split(
+    data: Dataset, clients: int, rng: np.random.Generator, kind: str = "shuffled", concentration: float = 0.5
+) -> tuple[Dataset, ...]:
+    """The clients' data sets; ``kind`` is ``"shuffled"``, ``"label"`` or ``"dirichlet"`` (with its concentration).
+
+    Raises ValueError for an unknown kind, or when there are fewer rows than clients.
+    """
+    if kind == "shuffled":
+        parts = shuffled_equal(data.m, clients, rng)
+    elif kind == "label":
+        parts = by_label(data, clients, rng)
+    elif kind == "dirichlet":
+        parts = dirichlet(data, clients, rng, concentration)
+    else:
+        msg = f"kind must be one of {', '.join(map(repr, SPLITS))}, got {kind!r}"
+        raise ValueError(msg)
+    return tuple(data.rows(part) for part in parts)
+
+
+def shuffled_equal(m: int, clients: int, rng: np.random.Generator) -> tuple[Indices, ...]:
+    """A random permutation of the m rows cut into equal parts; the m mod n rows left over are dropped.
+
+    Equal parts make the mean of the clients' losses the loss of the rows used.
+    """
+    n = _clients(m, clients)
+    order = rng.permutation(m)[: m - m % n]
+    return tuple(np.asarray(part, dtype=np.intp) for part in np.split(order, n))
+
+
+def by_label(data: Dataset, clients: int, rng: np.random.Generator) -> tuple[Indices, ...]:
+    """Rows sorted by label, shuffled within a label, cut into equal parts: all but one client see a single label."""
+    n = _clients(data.m, clients)
+    order = rng.permutation(data.m)
+    order = order[np.argsort(data.b[order], kind="stable")]
+    kept = order[: data.m - data.m % n]
+    return tuple(np.asarray(part, dtype=np.intp) for part in np.split(kept, n))
+
+
+def dirichlet(data: Dataset, clients: int, rng: np.random.Generator, concentration: float) -> tuple[Indices, ...]:
+    """For each label, its rows go to the clients in proportions drawn from Dirichlet(concentration, …).
+
+    Small concentrations give clients of very different sizes and label shares.  Every row is used.  A client that
+    would stay empty takes one row from the largest.
+    """
+    n = _clients(data.m, clients)
+    alpha = positive_number("concentration", concentration)
+    parts: list[list[int]] = [[] for _ in range(n)]
+    for label in (-1.0, 1.0):
+        rows = rng.permutation(np.flatnonzero(data.b == label))
+        shares = rng.dirichlet(np.full(n, alpha))
+        cuts = np.rint(np.cumsum(shares)[:-1] * rows.size).astype(int)
+        for part, chosen in zip(parts, np.split(rows, cuts), strict=True):
+            part.extend(chosen.tolist())
+    for part in parts:
+        if not part:
+            part.append(max(parts, key=len).pop())
+    return tuple(np.array(part, dtype=np.intp) for part in parts)
+
+
+def _clients(m: int, clients: int) -> int:
+    n = whole_number("clients", clients)
+    if n > m:
+        msg = f"clients must be at most the number of rows, {m}; got {n}"
+        raise ValueError(msg)
+    return n

@@ -1,0 +1,55 @@
+"""Statements proved about floats: enclosures, feasibility, bounds, certificates.  Nothing here calls a solver."""
+
+from stepsize_opt.proofs.arithmetic import (
+    LARGEST_COEFFICIENT,
+    SMALLEST_NORMAL,
+    UNIT,
+    Enclosed,
+    Pair,
+    Plain,
+    gamma,
+    inner_from_above,
+    log_det_from_below,
+    proved_cholesky,
+    sandwich,
+)
+from stepsize_opt.proofs.certificate import (
+    Certificate,
+    certify_point,
+    log_det_conjugate,
+)
+from stepsize_opt.proofs.evaluation import (
+    Evaluation,
+    has_direction,
+)
+from stepsize_opt.proofs.maps import (
+    coefficient_roundings,
+    image,
+)
+from stepsize_opt.proofs.repairs import (
+    into_pattern,
+    repair,
+)
+
+__all__ = [
+    "LARGEST_COEFFICIENT",
+    "SMALLEST_NORMAL",
+    "UNIT",
+    "Certificate",
+    "Enclosed",
+    "Evaluation",
+    "Pair",
+    "Plain",
+    "certify_point",
+    "coefficient_roundings",
+    "gamma",
+    "has_direction",
+    "image",
+    "inner_from_above",
+    "into_pattern",
+    "log_det_conjugate",
+    "log_det_from_below",
+    "proved_cholesky",
+    "repair",
+    "sandwich",
+]

@@ -1,0 +1,342 @@
+"""Certificate: a proved interval for the optimum, whoever computed the answer.
+
+Take any multipliers Z_j ⪰ 0 and any reference D̂ ≻ 0.  For every feasible D,
+
+    log det D ≤ log det D + Σ_j ⟨Z_j, G_j(D)⟩.
+
+With R_j = 𝒬_j*(Z_j) the concave term −⟨R_j, D B_j D⟩ lies below its tangent at D̂,
+``−⟨R_j D̂ B_j + B_j D̂ R_j, D⟩ + ⟨R_j, D̂ B_j D̂⟩``, and with τ̂ = det(D̂)^{1/d} the concave det(D)^{1/d} lies
+below ``(τ̂/d) ⟨D̂⁻¹, D⟩``.  The right-hand side becomes log det D − ⟨Q, D⟩ + s with
+
+    Q = Σ_j [ R_j D̂ B_j + B_j D̂ R_j − a_j Z_j − c_j ⟨Z_j, E_j⟩ (τ̂/d) D̂⁻¹ ],
+    s = Σ_j ( ⟨Z_j, C_j⟩ + ⟨R_j, D̂ B_j D̂⟩ ),
+
+and its maximum over D ≻ 0 is ``s − log det Q − d`` when Q ≻ 0.  For block-diagonal D only the blocks of Q count;
+for D = Diag(γᵢWᵢ) the maximum is ``s + log det W + Σ dᵢ log(dᵢ/⟨Qᵢᵢ, Wᵢ⟩) − d``.  Multiplying every Z_j by the same
+factor t changes s to ts and Q to tQ, and t = d/s is best.
+
+The bound needs no assumption on the solver: poor multipliers make it weak, never wrong.  Every number here is
+evaluated with its rounding error (:mod:`stepsize_opt.proofs.arithmetic`), so the interval [log det D, upper bound] holds in
+exact arithmetic for the floats returned.
+
+``gap = (upper bound − log det D)/d`` bounds the relative excess of iterations over the best possible: a gap of
+10⁻⁶ means that no stepsize matrix of the same structure saves more than one iteration in a million.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+
+import numpy as np
+from scipy.linalg import lapack
+
+from stepsize_opt.proofs.arithmetic import (
+    UNIT,
+    Approximate,
+    Enclosed,
+    Pair,
+    gamma,
+    inner_from_above,
+    log_det_from_above,
+    log_det_from_below,
+    proved_cholesky,
+    sandwich,
+)
+from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
+from stepsize_opt.proofs.maps import adjoint_below, lowers_to_positive
+from stepsize_solvers.programs import (
+    BlockPattern,
+    Constraint,
+    LogDetProgram,
+    Matrix,
+    Pattern,
+    ScaledPattern,
+    Vector,
+    block_slices,
+    is_identity,
+)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is proved about a stepsize matrix; one that contradicts itself is not made (ArithmeticError).
+
+    feasible: D satisfies every constraint, in exact arithmetic.
+    margin: smallest eigenvalue of D^{−½} G(D) D^{−½}; for condition (3), 1 − λmax(D^{−½} E[SDLDS] D^{−½}).
+    log_det: a lower bound on log det D, tight to rounding.
+    upper_bound: no feasible D has a larger log det.
+    d: size of D.
+    """
+
+    feasible: bool
+    margin: float
+    log_det: float
+    upper_bound: float
+    d: int
+
+    def __post_init__(self) -> None:
+        # The last gate: whatever went wrong before, no result says "feasible" with bounds that are no bounds.
+        held = math.isfinite(self.log_det) and self.upper_bound >= self.log_det and self.upper_bound > -math.inf
+        if math.isnan(self.upper_bound) or math.isnan(self.log_det) or (self.feasible and not held):
+            msg = f"an error of the library: the bounds {self.log_det!r} and {self.upper_bound!r} contradict each other"
+            raise ArithmeticError(msg)
+
+    @property
+    def gap(self) -> float:
+        """(upper_bound − log_det)/d: relative excess of iterations over the best possible; infinite without a bound."""
+        if not self.feasible or not math.isfinite(self.upper_bound):
+            return math.inf
+        return max(0.0, self.upper_bound - self.log_det) / self.d
+
+    def is_optimal(self, tol: float) -> bool:
+        """Whether D is proved feasible and within ``tol`` of the best possible."""
+        return self.feasible and self.gap <= tol
+
+    def rescaled(self, scale: Vector) -> Certificate:
+        """The certificate of ΛDΛ for a diagonal Λ of powers of two: log det and its bound move by 2 Σ log Λ_j."""
+        shift = 2.0 * math.log(2.0) * (int(np.frexp(scale)[1].sum()) - len(scale))
+        if shift == 0.0:
+            return self
+        # log 2, the product and the sum are each rounded once.
+        lower, upper = self.log_det + shift, self.upper_bound + shift
+        slack = 4.0 * UNIT * abs(shift)
+        lower -= slack + 2.0 * UNIT * abs(lower)
+        upper += slack + 2.0 * UNIT * abs(upper)
+        return Certificate(self.feasible, self.margin, lower, upper, self.d)
+
+    def multiplied(self, power: int) -> Certificate:
+        """The certificate of 2^power D, when it is known to be feasible just as D is; the bound stays."""
+        if power == 0:
+            return self
+        shift = self.d * math.log(2.0) * power
+        lower = self.log_det + shift - 4.0 * UNIT * abs(shift) - 2.0 * UNIT * abs(self.log_det + shift)
+        return replace(self, log_det=lower, margin=1.0 - math.ldexp(1.0 - self.margin, min(power, 1000)))
+
+    @staticmethod
+    def combine(parts: Sequence[Certificate]) -> Certificate:
+        """The certificate of Diag(D₁, …, D_m) for a problem that separates into the parts."""
+        lower, upper = math.fsum(part.log_det for part in parts), math.fsum(part.upper_bound for part in parts)
+        if len(parts) > 1:  # each sum is rounded once
+            lower, upper = math.nextafter(lower, -math.inf), math.nextafter(upper, math.inf)
+        return Certificate(
+            feasible=all(part.feasible for part in parts),
+            margin=min(part.margin for part in parts),
+            log_det=lower,
+            upper_bound=upper,
+            d=sum(part.d for part in parts),
+        )
+
+
+def _proved_psd(Z: Matrix) -> Matrix | None:
+    """A matrix next to Z that is *proved* positive semidefinite; None when Z holds no usable number."""
+    if Z.ndim != 2 or not np.isfinite(Z).all():
+        return None
+    symmetric = np.asarray(0.5 * (Z + Z.T))
+    if proved_cholesky(symmetric) is not None:
+        return symmetric
+    w, V, info = lapack.dsyevd(symmetric.T, compute_v=1, lower=1)
+    if info != 0 or w[-1] <= 0.0:
+        return None
+    n = Z.shape[0]
+    clipped = (V * np.maximum(w, 0.0)) @ V.T
+    clipped = 0.5 * (clipped + clipped.T)
+    diagonal = np.diagonal(clipped)
+    lift = 4.0 * n * gamma(n + 2)  # twice what the proof by Cholesky takes away, see cholesky_shift
+    for _ in range(30):
+        candidate: Matrix = clipped.copy()
+        candidate.ravel()[:: n + 1] += lift * (diagonal + float(diagonal.mean()))
+        if proved_cholesky(candidate) is not None:
+            return candidate
+        lift *= 4.0
+    return None
+
+
+# By how much of its diagonal a multiplier is raised, at most, to make its image positive semidefinite: a law that is
+# unbiased up to 1e-9 only may need d times as much.
+_LARGEST_LIFT = 1e-5
+
+
+def _multiplier(
+    con: Constraint, dual: Matrix, arithmetic: type[Approximate]
+) -> tuple[Matrix, Approximate | None] | None:
+    """A Z ⪰ 0 next to the given one and R = 𝒬̲*(Z), *proved* positive semidefinite as the tangent needs; or None."""
+    Z = _proved_psd(dual)
+    if Z is None or con.Q is None:
+        return None if Z is None else (Z, None)
+    lift = 8.0 * len(Z) * gamma(len(Z) + 2)
+    while True:
+        R = adjoint_below(con.Q, Z, arithmetic)
+        if lowers_to_positive(con.Q) or proved_cholesky(R.rounded().symmetric()) is not None:
+            return Z, R
+        if lift > _LARGEST_LIFT:
+            return None
+        # A diagonal entry of 𝒬*(Z) has at least the weight that 𝒬 gives to that of Z.
+        Z = Z.copy()
+        Z.ravel()[:: len(Z) + 1] *= 1.0 + lift
+        lift *= 16.0
+
+
+def upper_bound(at: Evaluation, duals: Sequence[Matrix], patterns: Sequence[Pattern] = ()) -> float:
+    """A proved upper bound on log det D over the feasible set; +inf when these multipliers prove nothing.
+
+    ``duals`` holds one Z_j for each constraint, of any quality, near one; ``at`` is the reference D̂, best the answer.
+    The bound is one for D of the program's pattern, or of any of the ``patterns``.
+    """
+    program, D = at.program, at.D
+    d = program.d
+    exact = at.arithmetic.exact
+    terms: list[Approximate] = []  # of Q
+    linear = 0.0
+    for con, M, half, dual in zip(program.constraints, at.quadratic, at.halves, duals, strict=True):
+        found = _multiplier(con, dual, at.arithmetic)
+        if found is None:
+            continue  # a zero multiplier is a valid one
+        Z, R = found
+        if con.a != 0.0:
+            terms.append(-exact(Z) if con.a == 1.0 else exact(Z).scaled(-con.a))
+        if con.C is not None:
+            linear += inner_from_above(Pair.exact(Z).rounded(), Pair.exact(con.C).rounded())
+        if con.E is not None and con.c != 0.0:
+            terms.append(-_determinant_tangent(con, Z, D, at.arithmetic))
+        if R is not None and half is not None and M is not None:
+            if con.B_slack is not None:
+                # A smaller B has a larger feasible set: the lower end of a rounded B gives the valid bound, and its
+                # quadratic term may be replaced by the larger one of the upper end.  The tangent needs B ⪰ 0.
+                B = shifted_matrix(con, -1.0)
+                if proved_cholesky(B) is None:
+                    return math.inf
+                half = at.half(B)
+            tangent = R @ half
+            terms += [tangent, tangent.T]
+            linear += inner_from_above(R.rounded(), M)
+    if not (math.isfinite(linear) and linear > 0.0) or not terms:
+        return math.inf
+    t = d / linear  # the best common factor of the multipliers; any rounding of it leaves the bound valid
+    Q = reduce(add, terms).rounded().symmetric()
+    conjugates = [log_det_conjugate(pattern, Q) for pattern in (patterns or (program.pattern,))]
+    if None in conjugates:
+        return math.inf
+    conjugate = max(found for found in conjugates if found is not None)
+    # log det(tQ) = d log t + log det Q; the slack covers the rounding of the five numbers.
+    summands = (t * linear, conjugate, -d * math.log(t), -float(d))
+    return math.fsum(summands) + 8.0 * UNIT * math.fsum(map(abs, summands))
+
+
+def direction_bound(at: Evaluation, dual: Matrix, directions: Sequence[Matrix]) -> float:
+    """A proved upper bound on log det D over the feasible multiples of the given directions W; +inf without a proof.
+
+    γ𝒬(WBW) ⪯ W gives γ ≤ ⟨Z, W⟩/⟨𝒬*(Z), WBW⟩.  No tangent is taken, so B may be as graded as it likes.
+    """
+    con = at.program.constraints[0]
+    found = _multiplier(con, dual, at.arithmetic)
+    if found is None or found[1] is None:
+        return math.inf
+    Z, R = found[0], found[1].rounded()
+    exact, B = at.arithmetic.exact, shifted_matrix(con, -1.0)
+    bounds: list[float] = []
+    for W in directions:
+        energy = -inner_from_above(Enclosed(-R.value, R.error), (exact(W) @ exact(B) @ exact(W)).rounded())
+        linear, above = inner_from_above(Pair.exact(Z).rounded(), Pair.exact(W).rounded()), log_det_from_above(W)
+        if above is None or not (0.0 < energy and linear / energy < math.inf):
+            return math.inf
+        term = len(W) * math.log(linear / energy)
+        bounds.append(above + term + 4.0 * UNIT * (abs(above) + abs(term) + len(W)))  # the quotient's rounding, too
+    return max(bounds)
+
+
+def inverse_bound(program: LogDetProgram) -> float:
+    """−log det B, a proved bound when one constraint is DBD ⪯ D, that is D ⪯ B⁻¹; +inf when there is none.
+
+    Unlike the bound from multipliers it loses nothing when B is nearly singular.
+    """
+    best = math.inf
+    for con in program.constraints:
+        plain = con.a == 1.0 and con.C is None and con.c == 0.0 and con.Q is not None and is_identity(con.Q)
+        if plain:
+            B = shifted_matrix(con, -1.0)
+            below = log_det_from_below(B)
+            best = best if below is None else min(best, -below)
+    return best
+
+
+def _determinant_tangent(con: Constraint, Z: Matrix, D: Matrix, arithmetic: type[Approximate]) -> Approximate:
+    """c⟨Z, E⟩(τ̂/d) D̂⁻¹ with the factor from above; the residual of a computed inverse bounds its error."""
+    d = D.shape[0]
+    E = con.E if con.E is not None else np.zeros_like(D)
+    above = log_det_from_above(D)
+    X = np.linalg.inv(D)
+    X = 0.5 * (X + X.T)
+    residual = sandwich(X, D, np.eye(d))
+    defect = np.abs(np.eye(d) - residual.value) + residual.error + UNIT
+    norm = float(np.max(np.sum(defect, axis=1)))
+    if above is None or norm >= 0.5:
+        return arithmetic.enclosing(X, np.full_like(X, math.inf))  # proves nothing
+    tau = math.exp(above / d) * (1.0 + 8.0 * UNIT)
+    exact = Pair.exact(Z).rounded(), Pair.exact(E).rounded()
+    weight = con.c * inner_from_above(*exact) * tau / d * (1.0 + 8.0 * UNIT)
+    # D⁻¹ = (I − H)⁻¹X with |H| ≤ defect, so |D⁻¹ − X| ≤ |H||X| + |H|²|X|/(1 − ‖H‖) entrywise by rows.
+    column = np.max(np.abs(X), axis=0, keepdims=True)
+    error = defect @ np.abs(X) + (np.sum(defect, axis=1, keepdims=True) * norm / (1.0 - norm)) @ column
+    return arithmetic.enclosing(X, 2.0 * error).scaled(weight)
+
+
+def log_det_conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
+    """An upper bound on max { log det D − ⟨Q, D⟩ } + d over the pattern, or None when it is not proved finite."""
+    total: list[float] = []
+    for s in block_slices(pattern.sizes):
+        block = Enclosed(Q.value[s, s], Q.error[s, s])
+        if isinstance(pattern, BlockPattern):
+            below = log_det_from_below(block)
+            if below is None:
+                return None
+            total.append(-below)
+        else:
+            W = pattern.W[s, s]
+            size = W.shape[0]
+            above = log_det_from_above(W)
+            inner = -inner_from_above(Enclosed(-block.value, block.error), Enclosed(W, np.zeros_like(W)))
+            if above is None or inner <= 0.0:
+                return None
+            term = size * math.log(size / inner)
+            total.append(above + term + 4.0 * UNIT * (abs(above) + abs(term) + size))  # the quotient's rounding, too
+    return math.fsum(total)
+
+
+def certify_point(
+    at: Evaluation, duals: Sequence[Matrix], others: Sequence[Matrix] = (), tol: float = 0.0
+) -> Certificate:
+    """The certificate of a stepsize: feasible or not, margin, log det, and an upper bound from the multipliers.
+
+    The bound holds for a set that contains D: for D = Diag(γᵢWᵢ), whose entries are rounded, also over all multiples
+    of the blocks of D.  It is taken with D itself as reference.  While it leaves a gap above ``tol``, it is taken again
+    in twice the precision, and with the other reference points (a solver's multipliers fit its raw point better than
+    the repaired one).
+    """
+    pattern = at.program.pattern
+    patterns = [pattern] if isinstance(pattern, BlockPattern) else [pattern, ScaledPattern(pattern.sizes, at.D)]
+
+    def bound_at(reference: Evaluation) -> float:
+        if isinstance(pattern, ScaledPattern) and len(pattern.sizes) == 1:
+            return direction_bound(reference, duals[0], (pattern.W, at.D))
+        return upper_bound(reference, duals, patterns)
+
+    certificate = Certificate(
+        feasible=at.feasible,
+        margin=at.margin,
+        log_det=-math.inf if at.log_det is None else at.log_det,
+        upper_bound=min(inverse_bound(at.program), bound_at(at) if duals else math.inf),
+        d=at.program.d,
+    )
+    again = [at.D] if at.arithmetic is not Pair else []
+    for other in (*again, *others) if duals else ():
+        if certificate.is_optimal(tol):
+            break
+        if not np.isfinite(other).all():
+            continue
+        bound = bound_at(Evaluation(at.program, 0.5 * (other + other.T)))
+        certificate = replace(certificate, upper_bound=min(certificate.upper_bound, bound))
+    return certificate

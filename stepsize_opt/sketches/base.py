@@ -1,0 +1,202 @@
+"""What every sketch is and does; the kinds of sketches are in :mod:`stepsize_opt.sketches`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property, reduce
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stepsize_opt.inputs import Array, generator, read_only, real_array, symmetric_part, whole_number
+from stepsize_solvers.programs import Matrix, PositiveMap, Vector
+
+Law: TypeAlias = tuple[Vector, Array]
+
+# support() lists at most this many outcomes.
+_MAX_OUTCOMES = 100_000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sketch(ABC):
+    """A random symmetric positive semidefinite d×d matrix S with E[S] = I.
+
+    Every random number comes from the ``numpy.random.Generator`` passed in: equal generators give equal draws,
+    and ``apply(x, rng)`` on a vector equals ``sample(rng) @ x`` for a generator in the same state.
+    """
+
+    d: int
+
+    @cached_property
+    def map(self) -> PositiveMap:
+        """𝒫(M) = E[S M S] as an exact positive map, in its cheapest form."""
+        return self._map()
+
+    def second_moment(self, M: ArrayLike) -> Matrix:
+        """E[S M S] for a symmetric d×d matrix M.
+
+        Raises ValueError if M is not a symmetric d×d matrix of finite numbers.
+        """
+        return self.map.apply(self._square("M", M))
+
+    def centered_second_moment(self, M: ArrayLike) -> Matrix:
+        """E[(S − I) M (S − I)] = E[S M S] − M for a symmetric d×d matrix M; raises as :meth:`second_moment`."""
+        return self.map.centered().apply(self._square("M", M))
+
+    def adjoint(self, Z: ArrayLike) -> Matrix:
+        """𝒫*(Z), defined by ⟨𝒫*(Z), M⟩ = ⟨Z, 𝒫(M)⟩; it is E[S Z S] again, because S is symmetric."""
+        return self.map.adjoint(self._square("Z", Z))
+
+    def sample(self, rng: np.random.Generator) -> Matrix:
+        """One draw of S as a dense d×d matrix, for tests and small d; use :meth:`apply` to compress vectors."""
+        return self._sample(generator(rng))
+
+    def apply(self, x: ArrayLike, rng: np.random.Generator) -> Array:
+        """S x for a vector x of shape (d,); for rows of shape (m, d), each row with its own independent S.
+
+        No d×d matrix is formed.  Raises ValueError if x has another shape.
+        """
+        X = real_array("x", x, finite=False)
+        if X.ndim not in (1, 2) or X.shape[-1] != self.d:
+            msg = f"x must have shape ({self.d},) or (m, {self.d}), got {X.shape}"
+            raise ValueError(msg)
+        return self._apply_rows(np.atleast_2d(X), generator(rng)).reshape(X.shape)
+
+    @property
+    @abstractmethod
+    def expected_nonzeros(self) -> float:
+        """Numbers sent per round, on average: for a diagonal sketch the expected nonzeros of S x."""
+
+    @property
+    def omega(self) -> float:
+        """The smallest ω with E‖Sx − x‖² ≤ ω‖x‖² for every x, which is λmax(E[S²]) − 1."""
+        variance = self.map.centered().apply(np.eye(self.d))
+        largest = np.diagonal(variance).max() if self.is_diagonal else np.linalg.eigvalsh(variance)[-1]
+        return max(0.0, float(largest))
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """The form that ``parse_sketch`` reads, such as ``randk:8``; a description in brackets where none exists."""
+
+    def support(self) -> Law:
+        """The law of S, outcome by outcome: weights (R,), and diagonals (R, d) or matrices (R, d, d).
+
+        Raises ValueError if the law is not finite, not known, or has more than 100 000 outcomes.
+        """
+        msg = f"{self} has no finite support to list"
+        raise ValueError(msg)
+
+    @property
+    def untouched(self) -> NDArray[np.bool_]:
+        """The coordinates j that are never compressed: S e_j = e_j for every outcome, shape (d,)."""
+        P = self.map.hadamard_matrix
+        # E[s_j²] = 1 = E[s_j] leaves s_j no variance.  1/p rounds to 1 for p = 1 only, so no other p is taken for it.
+        return np.zeros(self.d, dtype=bool) if P is None else np.all(P == 1.0, axis=0)
+
+    @property
+    def is_diagonal(self) -> bool:
+        """True when every outcome of S is a diagonal matrix."""
+        return False
+
+    @property
+    def second_moment_matrix(self) -> Matrix:
+        """P = E[s sᵀ] of a diagonal sketch S = Diag(s), dense; raises ValueError if the sketch is not diagonal."""
+        P = self.map.hadamard_matrix
+        if P is None:
+            raise self._not_diagonal()
+        return read_only(P)
+
+    def sample_diagonal(self, rng: np.random.Generator, size: int) -> Matrix:
+        """``size`` independent diagonals of S, shape (size, d); raises ValueError if the sketch is not diagonal."""
+        return self._diagonals(generator(rng), whole_number("size", size, low=0))
+
+    @abstractmethod
+    def _map(self) -> PositiveMap: ...
+
+    @abstractmethod
+    def _sample(self, rng: np.random.Generator) -> Matrix: ...
+
+    @abstractmethod
+    def _apply_rows(self, X: Matrix, rng: np.random.Generator) -> Matrix: ...
+
+    def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
+        raise self._not_diagonal()
+
+    def _not_diagonal(self) -> ValueError:
+        return ValueError(f"{self} is not diagonal: it has neither a matrix P nor diagonals to sample")
+
+    def _square(self, name: str, value: ArrayLike) -> Matrix:
+        M = real_array(name, value)
+        if M.shape != (self.d, self.d):
+            msg = f"{name} must have shape ({self.d}, {self.d}), as {self} has d={self.d}; got {M.shape}"
+            raise ValueError(msg)
+        return symmetric_part(name, M)
+
+    def _set(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _key(self) -> tuple[object, ...]:
+        values = (getattr(self, f.name) for f in fields(self))
+        return tuple((v.shape, v.tobytes()) if isinstance(v, np.ndarray) else v for v in values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sketch) and type(other) is type(self) and other._key() == self._key()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._key()))
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<{self.text}>"
+
+
+class DiagonalBase(Sketch):
+    """What all diagonal sketches share: S x is an entrywise product with a sampled diagonal."""
+
+    @property
+    def is_diagonal(self) -> bool:
+        return True
+
+    def _sample(self, rng: np.random.Generator) -> Matrix:
+        return np.diag(self._diagonals(rng, 1)[0])
+
+    def _apply_rows(self, X: Matrix, rng: np.random.Generator) -> Matrix:
+        return X * self._diagonals(rng, len(X))
+
+    @abstractmethod
+    def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix: ...
+
+
+def check_listable(sketch: Sketch, outcomes: int) -> int:
+    if outcomes > _MAX_OUTCOMES:
+        msg = f"the law of {sketch} with d={sketch.d} has more than the {_MAX_OUTCOMES} outcomes that support() lists"
+        raise ValueError(msg)
+    return outcomes
+
+
+def independent_law(sketch: Sketch, laws: Sequence[Law]) -> Law:
+    """The law of independent layers: all combinations of their outcomes, the first layer varying slowest."""
+    check_listable(sketch, prod(weights.size for weights, _ in laws))
+    if any(values.ndim == 3 for _, values in laws):
+        laws = [(w, V if V.ndim == 3 else V[:, :, None] * np.eye(V.shape[1])) for w, V in laws]
+    return reduce(_combine, laws)
+
+
+def _combine(first: Law, second: Law) -> Law:
+    (v, A), (w, B) = first, second
+    A, B = np.repeat(A, w.size, axis=0), np.tile(B, (v.size,) + (1,) * (B.ndim - 1))
+    weights = np.outer(v, w).ravel()
+    if A.ndim == 2:
+        return weights, np.hstack([A, B])
+    a, b = A.shape[1], B.shape[1]
+    out = np.zeros((weights.size, a + b, a + b))
+    out[:, :a, :a], out[:, a:, a:] = A, B
+    return weights, out

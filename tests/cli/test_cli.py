@@ -1,0 +1,260 @@
+"""The command line: good and bad input, files, exit codes, pipes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import io, sparse
+
+from shared.reference_problems import random_smoothness
+from stepsize_opt import RandK, StepsizeResult, optimal_stepsize
+from stepsize_solvers.registry import Availability
+from stepsize_validation.cli.root import main
+
+L = random_smoothness(4, 20.0, 0)
+
+
+@pytest.fixture
+def matrix(tmp_path):
+    path = tmp_path / "L.npy"
+    np.save(path, L)
+    return str(path)
+
+
+class TestSolve:
+    def test_table(self, matrix: str, capsys) -> None:
+        assert main(["solve", matrix, "--sketch", "randk:2"]) == 0
+        out = capsys.readouterr().out
+        assert "optimal" in out
+        assert "certified gap" in out
+
+    def test_json(self, matrix: str, capsys) -> None:
+        assert main(["solve", matrix, "--sketch", "randk:2", "--json"]) == 0
+        summary = json.loads(capsys.readouterr().out)
+        assert summary["rate"] == pytest.approx(optimal_stepsize(L, RandK(4, 2)).rate)
+        assert summary["certificate"]["feasible"]
+
+    def test_quiet(self, matrix: str, capsys) -> None:
+        assert main(["solve", matrix, "--sketch", "randk:2", "-q"]) == 0
+        assert capsys.readouterr().out == ""
+
+    @pytest.mark.parametrize("name", ["native", "clarabel"])
+    def test_verbose_shows_the_solver(self, matrix: str, name: str, capfd) -> None:
+        assert main(["solve", matrix, "--sketch", "randk:2", "--solver", name, "-v"]) == 0
+        shown = capfd.readouterr().out
+        assert "iter" in shown.lower()
+        assert len(shown.splitlines()) > 14  # a line for each iteration, then the table
+
+    @pytest.mark.parametrize("suffix", [".npz", ".json", ".npy", ".csv"])
+    def test_output_files_hold_the_feasible_matrix(self, matrix: str, suffix: str, tmp_path) -> None:
+        target = tmp_path / f"D{suffix}"
+        assert main(["solve", matrix, "--sketch", "randk:2", "-q", "-o", str(target)]) == 0
+        expected = optimal_stepsize(L, RandK(4, 2)).D
+        if suffix == ".npz":
+            found = StepsizeResult.load(target).D
+        elif suffix == ".json":
+            found = np.array(json.loads(target.read_text())["D"])
+        elif suffix == ".npy":
+            found = np.load(target)
+        else:
+            found = np.loadtxt(target, delimiter=",")
+        np.testing.assert_array_equal(found, expected)
+
+    def test_every_kind_of_input_file(self, tmp_path, capsys) -> None:
+        np.save(tmp_path / "a.npy", L)
+        np.savez(tmp_path / "b.npz", L=L, other=np.eye(2))
+        np.savez(tmp_path / "c.npz", anything=L)
+        sparse.save_npz(tmp_path / "d.npz", sparse.csr_matrix(L))
+        np.savetxt(tmp_path / "e.csv", L, delimiter=",", fmt="%.17g")
+        io.mmwrite(tmp_path / "f.mtx", L)
+        rates = []
+        for path in sorted(tmp_path.iterdir()):
+            assert main(["solve", str(path), "--sketch", "randk:2", "--json"]) == 0
+            rates.append(json.loads(capsys.readouterr().out)["rate"])
+        assert len(rates) == 6
+        assert max(rates) - min(rates) < 1e-6
+
+    def test_structures_and_algorithms(self, matrix: str, capsys) -> None:
+        for extra in (["--structure", "block:2,2"], ["--structure", "scalar"], ["--algorithm", "det-CGD2"]):
+            assert main(["solve", matrix, "--sketch", "randk:2", "--json", *extra]) == 0
+            assert json.loads(capsys.readouterr().out)["status"] == "optimal"
+
+    def test_data_set(self, capsys) -> None:
+        assert main(["solve", "--data", "breast_cancer", "--reg", "0.1", "--sketch", "randk:25%", "--json"]) == 0
+        summary = json.loads(capsys.readouterr().out)
+        assert (summary["d"], summary["sketch"]) == (30, "randk:8")
+
+    def test_an_answer_above_the_tolerance_has_its_own_exit_code(self, matrix: str, capsys) -> None:
+        assert main(["solve", matrix, "--sketch", "randk:2", "--tol", "1e-17"]) == 1
+        assert "optimal_inaccurate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["solve", "missing.npy", "--sketch", "randk:2"], 2, "no file missing.npy"),
+        (["solve", "--sketch", "randk:2"], 2, "give either a matrix file or --data NAME"),
+        (["solve", "L.npy", "--data", "digits", "--sketch", "randk:2"], 2, "either a matrix file or --data"),
+        (["solve", "{L}", "--sketch", "randk:9"], 2, "k must be a whole number from 1 to d=4, got 9"),
+        (["solve", "{L}", "--sketch", "top-k:1"], 2, "sketch 'top-k:1'"),
+        (["solve", "{L}", "--sketch", "randk:2", "--structure", "block:a"], 2, "expected block:SIZES"),
+        (["solve", "{L}", "--sketch", "randk:2", "--structure", "block:1,2"], 2, "is for d=3 but L is 4×4"),
+        (["solve", "{L}", "--sketch", "randk:2", "--solver", "gurobi"], 2, "unknown solver 'gurobi'"),
+        (["solve", "{L}", "--sketch", "randk:2", "-o", "D.txt"], 2, "expected a name that ends in"),
+        (["solve", "{L}", "--sketch", "randk:2", "-o", "nowhere/D.npz"], 2, "folder nowhere does not exist"),
+        (["solve", "{L}", "--sketch", "randk:2", "--tol", "-1"], 2, "tol must be a finite positive number"),
+        (["solve", "{bad}", "--sketch", "randk:2"], 2, "cannot be read as a matrix"),
+        (["solve", "{text}", "--sketch", "randk:2"], 2, "expected one of .npy, .npz, .csv, .mtx"),
+        (["solve", "--data", "nothing", "--sketch", "randk:2"], 2, "no data set 'nothing'; known here: breast_cancer"),
+        (["solve", "--data", "digits", "--reg", "-1", "--sketch", "randk:2"], 2, "reg must be"),
+        (["demo", "--sketch", "randk:99"], 2, "k must be a whole number from 1 to d=30"),
+    ],
+)
+def test_mistakes_get_one_line_and_no_traceback(
+    arguments, code: int, message: str, matrix: str, tmp_path, capsys
+) -> None:
+    (tmp_path / "bad.csv").write_text("a,b\n")
+    (tmp_path / "L.txt").write_text("1\n")
+    names = {"{L}": matrix, "{bad}": str(tmp_path / "bad.csv"), "{text}": str(tmp_path / "L.txt")}
+    assert main([names.get(a, a) for a in arguments]) == code
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+def test_a_solver_that_cannot_run(matrix: str, capsys, monkeypatch, tmp_path) -> None:
+    monkeypatch.delenv("MOSEKLM_LICENSE_FILE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["solve", matrix, "--sketch", "randk:2", "--solver", "mosek"]) == 3
+    assert "no licence" in capsys.readouterr().err
+
+
+def test_usage_errors_and_help(capsys) -> None:
+    for arguments, code in (([], 2), (["solve"], 2), (["--help"], 0), (["--version"], 0)):
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        assert stop.value.code == code
+    assert "examples:" in capsys.readouterr().out
+
+
+def test_compare(matrix: str, capsys) -> None:
+    assert main(["compare", matrix, "--sketch", "randk:2"]) == 0
+    assert "γ L⁻¹" in capsys.readouterr().out
+    assert main(["compare", matrix, "--sketch", "randk:2", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 6
+
+
+def test_doctor_shows_the_extra_to_install(capsys, monkeypatch) -> None:
+    """Square brackets are text, not markup."""
+    missing = Availability("copt", "not installed: pip install 'stepsize-opt[copt]'")
+    monkeypatch.setattr("stepsize_validation.cli.doctor.available_solvers", lambda: (missing,))
+    assert main(["doctor"]) == 0
+    assert "stepsize-opt[copt]" in capsys.readouterr().out
+
+
+def test_doctor(capsys) -> None:
+    assert main(["doctor"]) == 0
+    assert "native" in capsys.readouterr().out
+    assert main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {"name": "native", "available": True, "reason": None} in report["solvers"]
+    assert report["packages"]["numpy"] == np.__version__
+    assert report["blas"]
+
+
+class TestCertify:
+    def test_the_optimum_and_its_double(self, matrix: str, tmp_path, capsys) -> None:
+        D = optimal_stepsize(L, RandK(4, 2)).D
+        np.save(tmp_path / "D.npy", D)
+        assert main(["certify", str(tmp_path / "D.npy"), matrix, "--sketch", "randk:2"]) == 0
+        assert "yes, proved" in capsys.readouterr().out
+        np.save(tmp_path / "D.npy", 2 * D)
+        assert main(["certify", str(tmp_path / "D.npy"), matrix, "--sketch", "randk:2", "--json"]) == 1
+        report = json.loads(capsys.readouterr().out)
+        assert not report["feasible"]
+        assert report["gap"] == "inf"
+        assert report["largest_scale"] == pytest.approx(0.5, abs=1e-6)
+
+    def test_a_saved_result(self, matrix: str, tmp_path) -> None:
+        path = optimal_stepsize(L, RandK(4, 2)).save(tmp_path / "D.npz")
+        assert main(["certify", str(path), matrix, "--sketch", "randk:2", "-q"]) == 0
+
+    def test_wrong_size(self, matrix: str, tmp_path, capsys) -> None:
+        np.save(tmp_path / "D.npy", np.eye(3))
+        assert main(["certify", str(tmp_path / "D.npy"), matrix, "--sketch", "randk:2"]) == 2
+        assert "D is 3×3 but L is 4×4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion(shell: str, capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--print-completion", shell])
+    assert stop.value.code == 0
+    assert "certify" in capsys.readouterr().out
+
+
+def test_interrupt(matrix: str, capsys, monkeypatch) -> None:
+    def stop(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stepsize_validation.cli.solve.optimal_stepsize", stop)
+    assert main(["solve", matrix, "--sketch", "randk:2"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize("solver", ["sdpa", "copt", "scs"])
+def test_standard_output_is_pure_json_whatever_the_solver_prints(matrix: str, solver: str) -> None:
+    """Native libraries write to the process's output, below Python: seen only from outside the process."""
+    command = [
+        sys.executable,
+        "-m",
+        "stepsize_validation.cli",
+        "solve",
+        matrix,
+        "--sketch",
+        "randk:2",
+        "--json",
+        "--solver",
+        solver,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 3:
+        assert "not installed" in done.stderr
+        return
+    assert json.loads(done.stdout)["solver_stats"]["solver_name"] == solver
+
+
+def test_a_closed_pipe_is_no_error(matrix: str) -> None:
+    command = f"{sys.executable} -m stepsize_opt.cli compare {matrix} --sketch randk:2 | true"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_demo(capsys) -> None:
+    assert main(["demo", "--iterations", "200", "--seeds", "4"]) == 0
+    out = capsys.readouterr().out
+    for part in ("certified gap", "predicted", "observed", "det-CGD2", "holds"):
+        assert part in out
+    assert "violated" not in out
+
+
+def test_demo_figure(tmp_path, capsys) -> None:
+    path = tmp_path / "demo.png"
+    assert main(["demo", "--iterations", "50", "--seeds", "2", "--figure", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert main(["demo", "--figure", str(tmp_path / "nowhere" / "demo.png")]) == 2
+    assert "does not exist" in capsys.readouterr().err
+
+
+def test_demo_json(capsys) -> None:
+    assert main(["demo", "--iterations", "100", "--seeds", "4", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert len(report["rows"]) == 6
+    assert all(row["verdict"] in ("holds", "undecided") for row in report["rows"])

@@ -1,0 +1,509 @@
+"""Files: written whole or not at all, JSON without infinities, and broken files that end in one clear line."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tracemalloc
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import io, sparse
+
+from stepsize_opt import (
+    BernQ,
+    DistributedResult,
+    LayerWise,
+    RandK,
+    StepsizeResult,
+    certify,
+    optimal_distributed_stepsize,
+    optimal_stepsize,
+)
+from stepsize_opt.inputs.files import atomic_write, json_text, load_matrix
+from stepsize_opt.inputs.matrices import read_matrix
+from stepsize_opt.problems.data import load_dataset
+from stepsize_validation.cli.root import main
+
+L = np.array([[2.0, 0.5, 0.0], [0.5, 3.0, 0.1], [0.0, 0.1, 1.0]])
+RESULT = optimal_stepsize(L, RandK(3, 1))
+CLIENTS = optimal_distributed_stepsize(
+    [L, 2.0 * L], RandK(3, 1), epsilon2=1.0, initial_gap=1.0, delta_inf=0.5, tight=True
+)
+
+
+class TestAtomicWrite:
+    def test_the_old_file_stays_until_the_new_one_is_complete(self, tmp_path) -> None:
+        path = tmp_path / "x"
+        path.write_bytes(b"old")
+        path.chmod(0o640)
+        with pytest.raises(ZeroDivisionError), atomic_write(path) as file:
+            file.write(b"new")
+            file.flush()
+            assert path.read_bytes() == b"old"
+            raise ZeroDivisionError
+        assert [p.name for p in tmp_path.iterdir()] == ["x"]
+        assert path.read_bytes() == b"old"
+        with atomic_write(str(path)) as file:
+            file.write(b"new")
+        assert [p.name for p in tmp_path.iterdir()] == ["x"]
+        assert path.read_bytes() == b"new"
+        assert path.stat().st_mode & 0o777 == 0o640
+
+    def test_a_link_keeps_pointing_to_the_file(self, tmp_path) -> None:
+        (tmp_path / "folder").mkdir()
+        link = tmp_path / "link"
+        link.symlink_to(tmp_path / "folder" / "file")
+        with atomic_write(link) as file:
+            file.write(b"new")
+        assert link.is_symlink()
+        assert (tmp_path / "folder" / "file").read_bytes() == b"new"
+
+    @pytest.mark.parametrize("kind", ["npz", "npy", "csv", "json"])
+    def test_a_full_disk_leaves_the_old_file(self, tmp_path, kind: str) -> None:
+        """A limit on the size of files fails a write halfway, as a full disk does."""
+        matrix, out = tmp_path / "L.npy", tmp_path / f"D.{kind}"
+        np.save(matrix, np.diag(np.linspace(1.0, 2.0, 60)) + 0.01)
+        out.write_bytes(b"old")
+        command = [
+            sys.executable,
+            "-m",
+            "stepsize_validation.cli",
+            "solve",
+            str(matrix),
+            "--sketch",
+            "randk:9",
+            "-o",
+            str(out),
+        ]
+
+        def full() -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that the write fails instead of ending the process
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+        done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=full)
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+        assert out.read_bytes() == b"old"
+        assert sorted(p.name for p in tmp_path.iterdir()) == sorted([out.name, "L.npy"])
+
+
+def test_json_has_no_infinities() -> None:
+    value = {"a": [math.inf, -math.inf, math.nan, np.float64("inf"), 1.5], "b": np.arange(2), "c": np.int64(3), 4: None}
+    text = json_text(value)
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "a": ["inf", "-inf", "nan", "inf", 1.5],
+        "b": [0, 1],
+        "c": 3,
+        "4": None,
+    }
+
+
+def test_an_infinite_bound_is_printed_saved_and_read(tmp_path, capsys) -> None:
+    """One step leaves no bound: JSON of the command and the file of the result say so without Infinity."""
+    unproved = replace(RESULT.certificate, upper_bound=math.inf)
+    result = replace(RESULT, certificate=unproved, status="optimal_inaccurate")
+    path = result.save(tmp_path / "r")
+    with np.load(path) as data:
+        meta = json.loads(str(data["meta"]), parse_constant=pytest.fail)
+    assert meta["certificate"]["upper_bound"] == "inf"
+    again = StepsizeResult.load(path)
+    assert again.certificate == unproved
+    assert again.gap == math.inf
+    np.save(tmp_path / "L.npy", L)
+    np.save(tmp_path / "D.npy", 9.0 * RESULT.D)
+    assert main(["certify", str(tmp_path / "D.npy"), str(tmp_path / "L.npy"), "--sketch", "randk:1", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert float(report["gap"]) == math.inf
+
+
+class TestResults:
+    def test_names_agree(self, tmp_path) -> None:
+        for result, cls in ((RESULT, StepsizeResult), (CLIENTS, DistributedResult)):
+            for name in ("x", "y.npz", "z.NPZ", "d = 0.5"):
+                path = result.save(tmp_path / name)
+                assert path.suffix.lower() == ".npz"
+                np.testing.assert_array_equal(cls.load(tmp_path / name).D, result.D)
+                np.testing.assert_array_equal(cls.load(str(path)).D, result.D)
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["d = 0.5.npz", "x.npz", "y.npz", "z.NPZ"]
+        with pytest.raises(FileNotFoundError, match=r"no file .*missing\.npz"):
+            StepsizeResult.load(tmp_path / "missing")
+
+    def test_a_distributed_result_comes_back(self, tmp_path) -> None:
+        plain = optimal_distributed_stepsize(
+            [L, 2.0 * L], RandK(3, 1), epsilon2=1.0, initial_gap=1.0, delta_inf=0.5, iterations=10**6
+        )
+        for result in (CLIENTS, plain):
+            again = DistributedResult.load(result.save(tmp_path / "r"))
+            assert again.summary() == result.summary()
+            assert (again.certificate, again.targets, again.K) == (result.certificate, result.targets, result.K)
+            np.testing.assert_array_equal(again.D, result.D)
+            if result.tight is not None and again.tight is not None:
+                np.testing.assert_array_equal(again.tight.D, result.tight.D)
+            else:
+                assert again.tight is result.tight
+
+    def test_kinds_are_not_mixed_up(self, tmp_path) -> None:
+        with pytest.raises(ValueError, match="it holds a DistributedResult, not a StepsizeResult"):
+            StepsizeResult.load(CLIENTS.save(tmp_path / "c"))
+        with pytest.raises(ValueError, match="it holds a StepsizeResult, not a DistributedResult"):
+            DistributedResult.load(RESULT.save(tmp_path / "r"))
+
+    @pytest.mark.parametrize("name", ["D_0", "Z_0", "indices_0", "D", "meta"])
+    def test_a_changed_part_is_noticed(self, tmp_path, name: str) -> None:
+        """A larger D under the old certificate, another sketch's name: the digest ties them together."""
+        path = RESULT.save(tmp_path / "r")
+        arrays = _arrays(path)
+        if name == "meta":
+            arrays[name] = np.array(str(arrays[name]).replace("randk:1", "randk:2"))
+        else:
+            arrays[name] = (2 * arrays[name]).astype(arrays[name].dtype)
+        np.savez(path, **arrays)
+        with pytest.raises(ValueError, match="it was changed after it was written"):
+            StepsizeResult.load(path)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda r: replace(r, certificate=replace(r.certificate, upper_bound=math.inf)), "does not prove it"),
+            (lambda r: replace(r, certificate=replace(r.certificate, feasible=False)), "does not prove it"),
+            (lambda r: replace(r, certificate=replace(r.certificate, d=4)), "not a partition"),
+            (lambda r: replace(r, blocks=r.blocks * 2), "not a partition"),
+            (lambda r: replace(r, blocks=(replace(r.blocks[0], D=np.eye(2)),)), r"shape \(2, 2\)"),
+            (lambda r: replace(r, blocks=(replace(r.blocks[0], Z=np.ones(3)),)), r"shape \(3,\)"),
+            (lambda r: replace(r, blocks=(replace(r.blocks[0], D=np.triu(np.ones((3, 3)))),)), "not a symmetric"),
+            (lambda r: replace(r, blocks=(replace(r.blocks[0], D=np.full((3, 3), np.nan)),)), "not a symmetric"),
+            (lambda r: replace(r, status="fine"), "'fine' is not a valid Status"),
+            (lambda r: replace(r, tol="small"), "tol is 'small'"),
+            (lambda r: replace(r, certificate=replace(r.certificate, feasible=1)), "feasible is 1"),
+            (lambda r: replace(r, reductions=[3]), "reductions is 3"),
+        ],
+    )
+    def test_a_file_that_contradicts_itself(self, tmp_path, monkeypatch, change: Any, message: str) -> None:
+        """Whole by its digest, but nothing that a solve returns."""
+        monkeypatch.setattr("stepsize_opt.node.result._DENSE_UP_TO", 0)
+        path = change(RESULT).save(tmp_path / "r")
+        with pytest.raises(ValueError, match=message):
+            StepsizeResult.load(path)
+
+    def test_the_certificate_of_a_loaded_result_can_be_proved_again(self, tmp_path) -> None:
+        again = StepsizeResult.load(RESULT.save(tmp_path / "r"))
+        check = certify(again.D, L, RandK(3, 1), algorithm=again.algorithm, dual=again.dual)
+        assert check.feasible
+        assert check.gap <= again.tol
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    with np.load(path) as data:
+        return dict(data)
+
+
+def _csr(path: Path) -> None:
+    sparse.save_npz(path, sparse.csr_array(L), compressed=False)
+
+
+def _svmlight(path: Path) -> None:
+    path.write_text("+1 1:0.5 3:2\n-1 2:1 3:1e2 # c\n+1 3:-1\n")
+
+
+def _matrix(path: Path) -> Any:
+    found = read_matrix("L", load_matrix(path))
+    return found if isinstance(found, np.ndarray) else found.toarray()
+
+
+Reader = Callable[[Path], Any]
+KINDS: dict[str, tuple[Callable[[Path], Any], Reader]] = {
+    "L.npy": (lambda path: np.save(path, L), _matrix),
+    "dense.npz": (lambda path: np.savez_compressed(path, L=L, other=L), _matrix),
+    "csr.npz": (_csr, _matrix),
+    "coo.npz": (lambda path: sparse.save_npz(path, sparse.coo_array(L)), _matrix),
+    "L.csv": (lambda path: np.savetxt(path, L, delimiter=","), _matrix),
+    "dense.mtx": (lambda path: io.mmwrite(path, L), _matrix),
+    "sparse.mtx": (lambda path: io.mmwrite(path, sparse.coo_array(L)), _matrix),
+    "svmlight": (_svmlight, lambda path: load_dataset(str(path)).A.toarray()),
+    "result.npz": (RESULT.save, lambda path: StepsizeResult.load(path).D),
+    "clients.npz": (CLIENTS.save, lambda path: DistributedResult.load(path).D),
+}
+
+
+def _damaged(data: bytes, count: int) -> Iterator[bytes]:
+    """Cut off at ``count`` places, a byte changed at as many others, a piece taken out or doubled."""
+    rng = np.random.default_rng(0)
+    for end in np.linspace(0, len(data) - 1, count).astype(int):
+        yield data[:end]
+    for _ in range(count):
+        changed = bytearray(data)
+        changed[rng.integers(len(data))] ^= int(rng.integers(1, 256))
+        yield bytes(changed)
+        low, high = np.sort(rng.integers(0, len(data), 2))
+        yield data[:low] + data[high:]
+        yield data[:high] + data[low:]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_damaged_file_is_a_value_error_in_python(name: str, tmp_path) -> None:
+    """No other exception, no warning, no memory beyond the file's own; of results only the true one comes back."""
+    write, read = KINDS[name]
+    path = tmp_path / name
+    write(path)
+    expected = read(path)
+    refused = 0
+    tracemalloc.start()
+    for data in _damaged(path.read_bytes(), 150):
+        path.write_bytes(data)
+        try:
+            found = read(path)
+        except ValueError as error:
+            assert str(path) in str(error) or "L " in str(error)
+            refused += 1
+        else:
+            if name in ("result.npz", "clients.npz"):
+                np.testing.assert_array_equal(found, expected)
+    assert tracemalloc.get_traced_memory()[1] < 5e6
+    tracemalloc.stop()
+    assert refused > 250
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "clients.npz"])
+def test_a_damaged_file_is_one_line_on_the_command_line(name: str, tmp_path, capsys) -> None:
+    path = tmp_path / name
+    KINDS[name][0](path)
+    np.save(tmp_path / "good.npy", L)
+    problem = ["--data", str(path)] if name == "svmlight" else [str(path)]
+    command = ["solve", *problem, "--sketch", "randk:1", "-q"]
+    if name == "result.npz":
+        command = ["certify", str(path), str(tmp_path / "good.npy"), "--sketch", "randk:1", "-q"]
+    codes = set()
+    for data in _damaged(path.read_bytes(), 12):
+        path.write_bytes(data)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            code = main(command)
+        captured = capsys.readouterr()
+        assert code in (0, 1, 2)
+        assert captured.err.count("\n") == (1 if code == 2 else 0), captured.err
+        assert not seen
+        codes.add(code)
+    assert 2 in codes
+
+
+def _npy(shape: tuple[int, ...]) -> bytes:
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + b"\0" * 80
+
+
+def _zipped(path: Path, entries: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in entries.items():
+            archive.writestr(f"{name}.npy", data)
+
+
+def _without_indices(path: Path) -> None:
+    _csr(path)
+    arrays = _arrays(path)
+    del arrays["indices"]
+    np.savez(path, **arrays)
+
+
+def _outside(path: Path) -> None:
+    _csr(path)
+    arrays = _arrays(path)
+    arrays["indices"][0] = 10**6  # read unchecked, this is memory that belongs to something else
+    np.savez(path, **arrays)
+
+
+def _coordinates(n: int) -> str:
+    return f"%%MatrixMarket matrix coordinate real symmetric\n{n} {n} 2\n1 1 1.0\n{n} {n} 2.0\n"
+
+
+LARGE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "shape.npy": (lambda path: path.write_bytes(_npy((10**6, 10**7))), "declares shape"),
+    "shape.npz": (lambda path: _zipped(path, {"L": _npy((10**6, 10**7))}), "declares shape"),
+    "indices.npz": (_without_indices, "needs the arrays indices"),
+    "outside.npz": (_outside, "indices"),
+    "nine.mtx": (lambda path: path.write_text(_coordinates(10**9)), "L has 2 entries in 1000000000 rows"),
+    "thirteen.mtx": (lambda path: path.write_text(_coordinates(10**13)), "L has 2 entries in 10000000000000 rows"),
+    "entries.mtx": (
+        lambda path: path.write_text(_coordinates(9).replace("9 9 2", f"9 9 {10**13}")),
+        "declares 10000000000000 entries, but 2 follow",
+    ),
+    "array.mtx": (
+        lambda path: path.write_text("%%MatrixMarket matrix array real general\n1000000 1000000\n1\n"),
+        "declares 1000000000000 entries, but 1 follow",
+    ),
+    "cut.mtx": (
+        lambda path: path.write_text("%%MatrixMarket matrix array real symmetric\n2 2\n1\n0\n5E"),  # crashed scipy
+        "could not convert string '5E'",
+    ),
+    "svm9": (lambda path: path.write_text(f"+1 1:1\n-1 {10**9}:2\n"), "1000000000×1000000000"),
+    "svm13": (lambda path: path.write_text(f"+1 1:1\n-1 {10**13}:2\n"), "cannot be read as an svmlight file"),
+    "svm_nan": (lambda path: path.write_text("+1 1:1\n-1 2:nan\n"), "a feature is NaN or infinite"),
+    "empty.csv": (lambda path: path.write_text("# a, b\n\n"), "it holds no numbers"),
+    "words.npy": (lambda path: np.save(path, np.array([["a"]])), "not real numbers"),
+    "objects.npy": (lambda path: np.save(path, np.array([{}]), allow_pickle=True), "holds Python objects"),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_a_header_promises_is_not_allocated(name: str, tmp_path, capsys) -> None:
+    write, message = LARGE[name]
+    path = tmp_path / name
+    write(path)
+    problem = ["--data", str(path)] if name.startswith("svm") else [str(path)]
+    tracemalloc.start()
+    assert main(["solve", *problem, "--sketch", "randk:1"]) == 2
+    assert tracemalloc.get_traced_memory()[1] < 20e6
+    tracemalloc.stop()
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+class TestTooLarge:
+    """d = 100 000 takes 80 GB for each dense matrix; a process that may hold 4 GB must say so at once."""
+
+    d = 100_000
+
+    @pytest.fixture(autouse=True)
+    def limit(self) -> Iterator[None]:
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (held + 4 * 2**30, before[1]))
+        yield
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+    @pytest.fixture
+    def chain(self, tmp_path) -> Path:
+        """A path of coordinates, which no reduction takes apart."""
+        path = tmp_path / "chain.npz"
+        beside = np.full(self.d - 1, 0.1)
+        sparse.save_npz(
+            path, sparse.diags_array([np.full(self.d, 2.0), beside, beside], offsets=[0, 1, -1], format="csr")
+        )
+        return path
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["solve", "{L}", "--sketch", "randk:5"],
+            ["solve", "{L}", "--sketch", "gaussian:5"],
+            ["solve", "{L}", "--sketch", "bernq:0.5@50000,50000"],
+            ["solve", "{L}", "--sketch", "randk:5", "--structure", "scalar"],
+            ["solve", "{L}", "--sketch", "randk:5", "-o", "{out}"],
+            ["certify", "{L}", "{L}", "--sketch", "randk:5"],
+            ["compare", "{L}", "--sketch", "randk:5"],
+            ["table", "{L}", "-k", "5"],
+        ],
+    )
+    def test_the_command_line(self, arguments, chain: Path, tmp_path, capsys) -> None:
+        names = {"{L}": str(chain), "{out}": str(tmp_path / "D.npy")}
+        assert main([names.get(a, a) for a in arguments]) == 2
+        error = capsys.readouterr().err
+        assert "dense 100000×100000" in error
+        assert error.count("\n") == 1
+        assert [p.name for p in tmp_path.iterdir()] == ["chain.npz"]
+
+    def test_python(self) -> None:
+        with pytest.raises(ValueError, match="GB of memory"):
+            _ = LayerWise([RandK(self.d, 5), BernQ(0.5, 5)]).map
+        n = self.d
+        block = replace(RESULT.blocks[0], indices=np.arange(n), D=np.ones(n), Z=np.ones(n))
+        large = replace(RESULT, blocks=(block,), certificate=replace(RESULT.certificate, d=n))
+        with pytest.raises(ValueError, match="80 GB, but there are"):
+            _ = large.D
+
+    def test_a_dense_file(self, tmp_path, capsys) -> None:
+        """As long as its header says, but a hole on disk."""
+        path = tmp_path / "L.npy"
+        path.write_bytes(_npy((self.d, self.d)))
+        os.truncate(path, 8 * self.d**2 + 1000)
+        assert main(["solve", str(path), "--sketch", "randk:5"]) == 2
+        assert "it would take 80 GB" in capsys.readouterr().err
+
+
+class TestOutputs:
+    @pytest.fixture
+    def matrix(self, tmp_path) -> str:
+        path = tmp_path / "L.npy"
+        np.save(path, L)
+        return str(path)
+
+    @pytest.mark.parametrize("command", ["solve", "solve-distributed", "demo", "reproduce", "bench"])
+    @pytest.mark.parametrize("place", ["folder", "unwritable"])
+    def test_what_cannot_be_written_is_refused_before_solving(
+        self, command: str, place: str, matrix: str, tmp_path, capsys, monkeypatch
+    ) -> None:
+        def started(*_args: object, **_options: object) -> None:
+            pytest.fail("the work began")
+
+        for work in (
+            "stepsize_validation.cli.solve.optimal_stepsize",
+            "stepsize_validation.cli.distributed.optimal_distributed_stepsize",
+            "stepsize_validation.cli.demo.compare",
+            "stepsize_validation.experiments.report.reproduce",
+            "stepsize_validation.bench.solvers.run_benchmark",
+        ):
+            monkeypatch.setattr(work, started)
+        name = "out.png" if command == "demo" else "out.npy"
+        folders = command in ("reproduce", "bench")
+        # Nothing can be written into /proc, by root neither; a file stands where a folder is wanted.
+        out = Path("/proc") / name if place == "unwritable" else tmp_path / name
+        if place == "folder":
+            out.touch() if folders else out.mkdir()
+        option = "--figure" if command == "demo" else "--output"
+        extra = {
+            "solve": [matrix, "--sketch", "randk:1"],
+            "solve-distributed": ["--data", "breast_cancer", "--clients", "2", "--sketch", "randk:1"],
+        }
+        assert main([command, *extra.get(command, []), option, str(out)]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: {option} {out}: ")
+        assert error.count("\n") == 1
+
+    @pytest.mark.parametrize("suffix", [".npz", ".json", ".npy", ".csv"])
+    def test_what_was_written_is_said(self, matrix: str, suffix: str, tmp_path, capsys) -> None:
+        out = tmp_path / f"D{suffix}"
+        command = ["solve", matrix, "--sketch", "randk:1", "-o", str(out)]
+        assert main([*command, "--json"]) == 0
+        captured = capsys.readouterr()
+        json.loads(captured.out)
+        assert captured.err == f"wrote {out}\n"
+        assert main(command) == 0
+        assert capsys.readouterr().err == f"wrote {out}, replacing the file that was there\n"
+        assert main([*command, "-q"]) == 0
+        assert capsys.readouterr().err == ""
+
+    def test_clients(self, tmp_path, capsys) -> None:
+        out = tmp_path / "D.npz"
+        command = ["solve-distributed", "--data", "breast_cancer", "--clients", "2", "--sketch", "randk:1"]
+        command += ["--structure", "diagonal", "--initial-gap", "0.6", "--delta-inf", "0.01"]
+        assert main([*command, "--json", "-o", str(out)]) == 0
+        captured = capsys.readouterr()
+        assert captured.err == f"wrote {out}\n"
+        assert DistributedResult.load(out).summary() == json.loads(captured.out)
+        assert main([*command, "--compare", "-o", str(out)]) == 2
+        assert "does not go with --compare" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_matrix_market_is_read_as_scipy_reads_it(layout: str, symmetric: bool, tmp_path) -> None:
+    rng = np.random.default_rng(1)
+    for d in (1, 2, 5):
+        M = rng.standard_normal((d, d)) * (rng.random((d, d)) < 0.8) + np.eye(d)
+        M = M + M.T if symmetric else M
+        io.mmwrite(tmp_path / "m.mtx", M if layout == "dense" else sparse.coo_array(M), precision=17)
+        found = load_matrix(tmp_path / "m.mtx")
+        np.testing.assert_array_equal(found if layout == "dense" else found.toarray(), M)

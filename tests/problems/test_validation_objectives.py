@@ -1,0 +1,184 @@
+"""Objectives: gradients against finite differences, smoothness matrices against the definition, infima."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from stepsize_opt.problems.data import Dataset
+from stepsize_opt.problems.federated import Federated
+from stepsize_opt.problems.infimum import Infimum, find_federated_infimum, find_infimum
+from stepsize_opt.problems.neural import TwoLayerNetwork
+from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Quadratic
+from stepsize_opt.problems.shared_rows import Rows
+from stepsize_opt.problems.splits import split
+
+
+def small_data(seed: int = 0, m: int = 30, d: int = 6, *, sparse_rows: bool = False) -> Dataset:
+    rng = np.random.default_rng(seed)
+    A: Any = rng.standard_normal((m, d)) * (rng.random((m, d)) < 0.6)
+    b = np.where(A @ rng.standard_normal(d) + 0.3 * rng.standard_normal(m) > 0.0, 1.0, -1.0)
+    return Dataset("small", sparse.csr_array(A) if sparse_rows else A, b)
+
+
+def objectives() -> dict[str, Any]:
+    data = small_data()
+    rng = np.random.default_rng(1)
+    parts = split(small_data(m=31), 4, rng, "dirichlet")
+    return {
+        "logistic, dense": LogisticRegression.from_dataset(data, 0.1),
+        "logistic, sparse": LogisticRegression.from_dataset(small_data(sparse_rows=True), 0.1),
+        "quadratic": Quadratic.with_spectrum([0.1, 1.0, 5.0, 20.0], rng),
+        "least squares": LeastSquares(data.A, data.b, 0.05),
+        "layers": Layered.logistic(data, 0.1, 3),
+        "network": TwoLayerNetwork(data, hidden=2, samples=2),
+        "federated, stacked": Federated.logistic(parts, 0.1),
+        "federated, mixed": Federated((LeastSquares(data.A, data.b), LogisticRegression.from_dataset(data, 0.1))),
+    }
+
+
+@pytest.mark.parametrize("name", list(objectives()))
+def test_gradients_are_those_of_the_values(name: str) -> None:
+    f = objectives()[name]
+    X = np.random.default_rng(2).standard_normal((3, f.d))
+    h = 1e-5  # near ε^{1/3}: central differences are then right to about 1e-10
+    for j in range(f.d):
+        step = np.zeros(f.d)
+        step[j] = h
+        slope = (f.value(X + step) - f.value(X - step)) / (2.0 * h)
+        np.testing.assert_allclose(f.gradient(X)[:, j], slope, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", [name for name in objectives() if name != "network"])
+def test_smoothness_matrix_bounds_the_function(name: str) -> None:
+    """f(y) ≤ f(x) + ⟨∇f(x), y − x⟩ + ½‖y − x‖²_L, near and far."""
+    f = objectives()[name]
+    assert not f.smoothness_is_estimate
+    L = f.smoothness()
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((200, f.d))
+    step = rng.standard_normal((200, f.d)) * np.exp(rng.uniform(-6.0, 2.0, (200, 1)))
+    model = f.value(X) + np.sum(f.gradient(X) * step, axis=1) + 0.5 * np.sum(step @ L * step, axis=1)
+    assert np.all(f.value(X + step) <= model + 1e-12 * (1.0 + np.abs(model)))
+    assert np.all(f.value(X) >= f.lower_bound)
+
+
+def test_logistic_smoothness_is_the_paper_formula_and_data_stay_sparse() -> None:
+    data = small_data(sparse_rows=True)
+    f = LogisticRegression.from_dataset(data, 0.1)
+    A = data.A.toarray()
+    np.testing.assert_allclose(f.smoothness(), A.T @ A / (4 * data.m) + 0.2 * np.eye(data.d), rtol=1e-14)
+    assert sparse.issparse(f.signed_rows) and f.signed_rows.nnz == data.A.nnz
+
+
+def test_logistic_values_are_right_far_from_the_data() -> None:
+    """Margins from −10³ to 10³: no overflow, and the losses of log(1 + exp(−z)) to rounding."""
+    margins = np.array([-1000.0, -40.0, -1.0, 0.0, 1.0, 40.0, 1000.0])
+    f = LogisticRegression(np.eye(7), np.ones(7), 1e-9)
+    losses = np.logaddexp(0.0, -margins).mean()
+    np.testing.assert_allclose(f.value(margins[None])[0], losses, rtol=1e-7)  # the regulariser adds at most 7λ
+    gradient = -1.0 / (7.0 * (1.0 + np.exp(np.minimum(margins, 700.0))))
+    np.testing.assert_allclose(f.gradient(margins[None])[0], gradient, atol=3e-9)
+    np.testing.assert_array_equal(f.gradient(margins[None], f.margins(margins[None])), f.gradient(margins[None]))
+
+
+def one_hot(m: int, sizes: tuple[int, ...], seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    return sparse.csr_array(np.hstack([np.eye(size)[rng.integers(size, size=m)] for size in sizes]))
+
+
+def test_rows_with_common_parts_are_multiplied_as_two_factors() -> None:
+    rng = np.random.default_rng(0)
+    scales = rng.standard_normal(200)
+    cases = {
+        2: one_hot(200, (3, 2, 4, 3, 2, 3, 2, 2)),  # categories
+        1: sparse.csr_array(rng.standard_normal((200, 21)) * (rng.random((200, 21)) < 0.3)),  # nothing in common
+        0: rng.standard_normal((200, 21)),  # dense
+    }
+    for kind, A in cases.items():
+        rows = Rows.of(A, scales)
+        dense = scales[:, None] * (A.toarray() if kind else A)
+        assert len(rows.factors) == max(kind, 1)
+        Y, W = rng.standard_normal((21, 4)), rng.standard_normal((200, 4))
+        np.testing.assert_allclose(rows.times(Y), dense @ Y, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(rows.transposed_times(W), dense.T @ W, rtol=1e-12, atol=1e-12)
+        assert rows.size <= (0.7 if kind == 2 else 1.0) * np.count_nonzero(dense)
+
+
+def test_repeated_rows_count_as_often_as_they_occur() -> None:
+    A = one_hot(60, (2, 3, 2))  # at most 12 distinct rows
+    b = np.where(np.random.default_rng(1).random(60) < 0.5, 1.0, -1.0)
+    f, X = LogisticRegression(A, b, 0.1), np.random.default_rng(2).standard_normal((3, 7))
+    assert f.margins(X).shape[0] <= 24
+    losses = np.logaddexp(0.0, -b[:, None] * (A.toarray() @ X.T)).mean(axis=0)
+    np.testing.assert_allclose(f.value(X), losses + 0.1 * np.sum(X**2 / (1 + X**2), axis=1), rtol=1e-13)
+
+
+def test_no_smaller_matrix_serves_a_quadratic() -> None:
+    f = Quadratic.with_spectrum([1.0, 2.0, 3.0], np.random.default_rng(0))
+    assert f.value(f.minimiser[None])[0] == 0.0
+    np.testing.assert_array_equal(f.smoothness(), f.H)
+    with pytest.raises(ValueError, match="positive semidefinite"):
+        Quadratic(-np.eye(2), np.zeros(2))
+
+
+def test_network_smoothness_is_labelled_as_an_estimate_and_covers_its_samples() -> None:
+    f = TwoLayerNetwork(small_data(), hidden=2, samples=3, margin=1.0)
+    assert f.smoothness_is_estimate
+    L = f.smoothness()
+    H = f.hessian(f.start())
+    assert np.linalg.eigvalsh(L)[0] > 0.0
+    np.testing.assert_allclose(L, L.T)
+    # A central difference of the gradient along a direction is the Hessian's product with it.
+    v = np.random.default_rng(0).standard_normal(f.d)
+    slope = (f.gradient((f.start() + 1e-5 * v)[None]) - f.gradient((f.start() - 1e-5 * v)[None]))[0] / 2e-5
+    np.testing.assert_allclose(H @ v, slope, rtol=1e-5, atol=1e-7)
+    layered = TwoLayerNetwork(small_data(), hidden=2, samples=2, by_layer=True).smoothness()
+    assert np.all(layered[: f.sizes[0], f.sizes[0] :] == 0.0)
+
+
+def test_client_gradients_agree_with_the_clients() -> None:
+    parts = split(small_data(m=33), 5, np.random.default_rng(0), "dirichlet")
+    f = Federated.logistic(parts, 0.1)
+    X = np.random.default_rng(1).standard_normal((4, f.d))
+    expected = np.stack([client.gradient(X) for client in f.clients], axis=1)
+    np.testing.assert_allclose(f.client_gradients(X), expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(f.smoothness(), np.mean(f.client_smoothness(), axis=0))
+
+
+def test_infimum_brackets_a_known_minimum() -> None:
+    f = Quadratic.with_spectrum([0.5, 2.0, 9.0], np.random.default_rng(4))
+    found = find_infimum(f)
+    assert found.proved == 0.0 <= found.found < 1e-8
+    with pytest.raises(ValueError, match="found must be finite and not lie below proved"):
+        Infimum(1.0, 0.5)
+    twice = Federated((f, Quadratic(f.H, f.minimiser + 1.0)))
+    both = find_federated_infimum(twice)
+    # f = ¼(‖x − a‖² + ‖x − a − 1‖²) in the norm of H has its minimum ⅛‖1‖²_H between the two; both clients reach 0.
+    assert both.delta_inf == pytest.approx(0.125 * float(np.sum(f.H)), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: LogisticRegression(np.eye(3), np.ones(2), 0.1), "b must have one entry for each"),
+        (lambda: LogisticRegression(np.eye(3), np.ones(3), 0.0), "reg must be a finite positive number"),
+        (lambda: LogisticRegression(np.diag([1.0, np.nan]), np.ones(2), 0.1), "A must hold finite numbers"),
+        (lambda: LeastSquares(sparse.csr_array(np.diag([1.0, np.inf])), np.ones(2)), "A must hold finite numbers"),
+        (lambda: LeastSquares(np.eye(2), np.array([1.0, np.nan])), "b must hold finite numbers"),
+        (lambda: Quadratic(np.eye(3), np.zeros(2)), "minimiser must have shape"),
+        (lambda: Layered(()), "at least one objective"),
+        (lambda: Layered.logistic(small_data(), 0.1, 7), "layers must be from 1"),
+        (lambda: Federated(()), "at least one objective"),
+        (
+            lambda: Federated((Quadratic(np.eye(2), np.zeros(2)), Quadratic(np.eye(3), np.zeros(3)))),
+            "common dimension",
+        ),
+    ],
+)
+def test_errors_name_the_argument(build: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()

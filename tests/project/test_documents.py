@@ -1,0 +1,100 @@
+"""Every Python block of the README and the docs runs, and the README shows what the code prints."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import importlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+
+
+def _blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(encoding="utf-8"), re.S | re.M)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_python_blocks_run(path: Path, tmp_path, monkeypatch) -> None:
+    """The blocks of one document share their names, as a reader would type them one after the other."""
+    matplotlib.use("Agg")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "document"}
+    for block in _blocks(path, "python"):
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(block, str(path), "exec"), names)
+
+
+def test_readme_shows_what_is_printed() -> None:
+    """Apart from times and digits that depend on the machine."""
+    code, shown = _blocks(ROOT / "README.md", "python")[0], _blocks(ROOT / "README.md", "text")[0]
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, "README.md", "exec"), {})
+
+    def stable(text: str) -> list[str]:
+        lines = [line for line in text.strip().splitlines() if not re.search("gap|feasible|solver", line)]
+        return [re.sub(r"(\d\.\d{5})\d+", r"\1", line) for line in lines]
+
+    assert stable(out.getvalue()) == stable(shown)
+
+
+def test_readme_opens_with_the_two_commands() -> None:
+    first_screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:28]
+    text = "\n".join(first_screen)
+    assert "make demo" in text
+    assert "make test" in text
+
+
+def test_example_is_short() -> None:
+    assert len(_blocks(ROOT / "README.md", "python")[0].strip().splitlines()) <= 10
+
+
+@pytest.mark.parametrize("module", ["stepsize_opt", "stepsize_opt.node.api"])
+def test_docstring_examples(module: str) -> None:
+    failed, tried = doctest.testmod(importlib.import_module(module))
+    assert tried
+    assert not failed
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "docs" / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_run(script: Path, tmp_path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_site_builds_without_warnings(tmp_path) -> None:
+    """mkdocs in strict mode turns broken links, missing pages and unresolved names into errors."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "api" / "index.html").is_file()
+
+
+def test_the_benchmark_table_of_the_readme_is_the_stored_one() -> None:
+    """Every row of the README's table stands in the page that the stored run wrote."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    stored = (ROOT / "docs" / "benchmark" / "benchmark.md").read_text(encoding="utf-8")
+    section = readme.split("## Benchmark")[1].split("##")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    assert len(rows) >= 5
+    for row in rows:
+        assert row in stored

@@ -1,0 +1,72 @@
+"""The wheel works outside the checkout and holds what it should."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SMOKE = """
+import json, numpy as np, solvers, stepsize_opt, validation
+from stepsize_opt import RandK, optimal_stepsize
+result = optimal_stepsize(np.diag([1.0, 4.0]) + 0.5, RandK(2, 1))
+print(json.dumps([stepsize_opt.__file__, result.status, result.gap]))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """Built without isolation: the build requirements are part of the development environment."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = tmp_path_factory.mktemp("source")
+    names = ["pyproject.toml", "README.md", "LICENSE", "solvers", "stepsize_opt", "validation"]
+    subprocess.run(["cp", "-r", *[str(ROOT / name) for name in names], str(source)], check=True)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    subprocess.run([*command, str(source)], check=True, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def test_content(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    for package in ("solvers", "stepsize_opt", "validation"):
+        assert f"{package}/py.typed" in names
+    assert "solvers/native/__init__.py" in names
+    assert not any(name.startswith(("tests", "docs")) for name in names)
+
+
+def test_smoke(wheel: Path, tmp_path: Path) -> None:
+    target = tmp_path / "site"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(wheel)]
+    subprocess.run(install, check=True, capture_output=True)
+    environment = {**os.environ, "PYTHONPATH": str(target)}
+    run = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "check": True}
+    where, status, gap = json.loads(subprocess.run([sys.executable, "-c", SMOKE], **run).stdout)
+    assert Path(where).is_relative_to(target)
+    assert status == "optimal"
+    assert gap <= 1e-6
+    version = subprocess.run([sys.executable, "-m", "stepsize_validation.cli", "--version"], **run).stdout
+    assert version.strip() == f"stepsize-opt {metadata.version('stepsize-opt')}"
+
+
+def test_run_time_dependencies_are_imported_by_the_library() -> None:
+    """Nothing is pulled in that no module of the packages imports."""
+    modules = {"scikit-learn": "sklearn"}
+    required = [re.split(r"[<>=\s;\[]", r)[0] for r in metadata.requires("stepsize-opt") or [] if "extra" not in r]
+    text = "\n".join(
+        path.read_text(encoding="utf-8")
+        for package in ("solvers", "stepsize_opt", "validation")
+        for path in (ROOT / package).rglob("*.py")
+    )
+    # scs and clarabel are reached through cvxpy by name.
+    for name in required:
+        module = modules.get(name, name)
+        assert re.search(rf"^\s*(import|from) {module}\b", text, re.M) or f'"{module}"' in text, name

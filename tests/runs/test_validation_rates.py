@@ -1,0 +1,222 @@
+"""The theorems on runs and step by step: exact enumeration, verdicts that can fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from test_validation_objectives import small_data
+
+from stepsize_opt.inputs.structures import Direction
+from stepsize_opt.node.api import optimal_stepsize
+from stepsize_opt.problems.federated import Federated
+from stepsize_opt.problems.infimum import FederatedInfimum, Infimum, find_federated_infimum, find_infimum
+from stepsize_opt.problems.objectives import Layered, LogisticRegression, Quadratic
+from stepsize_opt.problems.splits import split
+from stepsize_opt.sketches.laws import BernQ, FiniteSketch, Identity, IndependentSampling, LayerWise, RandK, Sketch
+from stepsize_validation.runs.rates import (
+    RateCheck,
+    check_distributed_rate,
+    check_rate,
+    distributed_lambda,
+    distributed_one_step,
+    one_step,
+)
+from stepsize_validation.runs.runner import run
+
+
+def quadratic(d: int, seed: int = 0) -> Quadratic:
+    return Quadratic.with_spectrum(np.geomspace(0.1, 10.0, d), np.random.default_rng(seed))
+
+
+def rotated_projections() -> FiniteSketch:
+    """A sketch of finite support that is not diagonal: 3/2 times projections onto planes, after a rotation."""
+    Q, _ = np.linalg.qr(np.random.default_rng(3).standard_normal((3, 3)))
+    return FiniteSketch([1.5 * (Q[:, kept] @ Q[:, kept].T) for kept in ([0, 1], [0, 2], [1, 2])], [1 / 3] * 3)
+
+
+SKETCHES: dict[str, Sketch] = {
+    "rand-1": RandK(4, 1),
+    "rand-3": RandK(4, 3),
+    "Bern-q": BernQ([0.3, 0.7], (1, 3)),
+    "independent": IndependentSampling([0.2, 0.5, 0.9, 1.0]),
+    "layers": LayerWise([RandK(2, 1), BernQ(0.4, 2)]),
+    "not diagonal": rotated_projections(),
+}
+
+
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+@pytest.mark.parametrize("name", list(SKETCHES))
+@pytest.mark.parametrize("kind", ["quadratic", "logistic"])
+def test_one_step_inequality_holds_exactly_for_the_optimal_stepsize(kind: str, name: str, algorithm: str) -> None:
+    sketch = SKETCHES[name]
+    data = small_data(d=sketch.d)
+    f: Any = quadratic(sketch.d) if kind == "quadratic" else LogisticRegression.from_dataset(data, 0.1)
+    D = optimal_stepsize(f.smoothness(), sketch, algorithm=algorithm).D
+    X = np.random.default_rng(1).standard_normal((50, sketch.d)) * 3.0
+    check = one_step(f, D, sketch, X, algorithm)
+    assert check.holds, check.excess.max()
+    # Twice the step is past the boundary: a quadratic, whose L is tight, shows it at some point.
+    if kind == "quadratic":
+        directions = np.vstack([X, np.linalg.eigh(f.H)[1].T])
+        assert not one_step(f, 2.5 * D, sketch, f.minimiser + directions, algorithm).holds
+
+
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+def test_distributed_one_step_inequality_by_enumeration(algorithm: str) -> None:
+    clients = tuple(quadratic(3, seed) for seed in range(2))
+    f, sketch = Federated(clients), RandK(3, 1)
+    L = f.smoothness()
+    for scale in (1.0, 0.3):
+        D = scale * np.linalg.inv(L)
+        lam = distributed_lambda(D, L, f.client_smoothness(), sketch, algorithm)
+        X = np.random.default_rng(1).standard_normal((40, 3)) * 2.0
+        # Both clients reach 0, so (1/n) Σ fᵢ^inf = 0.
+        assert distributed_one_step(f, D, sketch, X, 0.0, lam, algorithm).holds
+        assert not distributed_one_step(f, D, sketch, X, 0.0, 0.05 * lam, algorithm).holds
+
+
+def test_distributed_lambda_by_enumeration() -> None:
+    clients = [quadratic(3, seed).H for seed in range(3)]
+    L = np.mean(clients, axis=0)
+    sketches = [RandK(3, 1), RandK(3, 2), BernQ(0.5, 3)]
+    D = 0.1 * np.eye(3) + 0.02 * np.ones((3, 3))
+    for algorithm in ("det-CGD1", "det-CGD2"):
+        largest = 0.0
+        for Li, sketch in zip(clients, sketches, strict=True):
+            weights, diagonals = sketch.support()
+            w, V = np.linalg.eigh(Li)
+            root = (V * np.sqrt(w)) @ V.T
+            M = np.zeros((3, 3))
+            for weight, s in zip(weights, diagonals, strict=True):
+                C = np.diag(s) - np.eye(3)
+                M += weight * (D @ C @ L @ C @ D if algorithm == "det-CGD2" else C @ D @ L @ D @ C)
+            largest = max(largest, float(np.linalg.eigvalsh(root @ M @ root)[-1]))
+        assert distributed_lambda(D, L, clients, sketches, algorithm) == pytest.approx(largest, rel=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+def test_theorem_1_holds_for_the_optimum_and_fails_past_the_boundary(algorithm: str) -> None:
+    f, sketch = quadratic(5), RandK(5, 2)
+    D = optimal_stepsize(f.smoothness(), sketch, algorithm=algorithm).D
+    # On a quadratic E[f(x⁺)] = f(x) − ½‖∇f(x)‖²_D exactly for the optimal D of det-CGD2: the bound is reached as
+    # K → ∞, and no number of seeds decides an equality.  Inside the boundary it is strict.
+    edge = check_rate(run(f, D, sketch, algorithm=algorithm, iterations=400, seeds=16), find_infimum(f))
+    assert edge.verdict != "violated", edge
+    good = check_rate(run(f, 0.7 * D, sketch, algorithm=algorithm, iterations=400, seeds=16), find_infimum(f))
+    assert good.verdict == "holds", good
+    wild = run(f, 4.0 * D, sketch, algorithm=algorithm, iterations=400, seeds=16, on_divergence="stop")
+    assert wild.diverged_at is not None or check_rate(wild).verdict == "violated"
+
+
+def test_a_bound_that_fails_without_divergence_is_called_violated() -> None:
+    """Gradient descent with 1.9/L stays bounded but breaks 2Δ⁰/(γK): f decreases by less than ½γ‖∇f‖²."""
+    f = Quadratic(np.eye(2), np.ones(2))
+    check = check_rate(run(f, 1.9 * np.eye(2), Identity(2), iterations=50, seeds=3))
+    assert check.verdict == "violated"
+    assert "violated" in str(check)
+
+
+def test_theorem_2_layer_by_layer() -> None:
+    f = Layered.logistic(small_data(), 0.1, 3)
+    L = f.smoothness()
+    sketch = LayerWise([RandK(size, 1) for size in f.sizes])
+    D = optimal_stepsize(L, sketch, structure=Direction(np.diag(1.0 / np.diagonal(L)), f.sizes)).D
+    check = check_rate(run(f, D, sketch, iterations=500, seeds=16), find_infimum(f), theorem=2)
+    assert check.theorem == 2 and check.verdict == "holds", check
+
+
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+@pytest.mark.parametrize("kind", ["shuffled", "label"])
+def test_theorem_3(kind: str, algorithm: str) -> None:
+    f = Federated.logistic(split(small_data(), 5, np.random.default_rng(0), kind), 0.1)
+    sketch, L = RandK(6, 1), f.smoothness()
+    D = 0.05 * np.linalg.inv(L)
+    lam = distributed_lambda(D, L, f.client_smoothness(), sketch, algorithm)
+    record = run(f, D, sketch, algorithm=algorithm, iterations=300, seeds=12)
+    infimum = find_federated_infimum(f)
+    assert infimum.delta_inf > 0.0
+    check = check_distributed_rate(record, f.n, lam, infimum)
+    assert check.verdict == "holds", check
+    # With λ_D = 0 the theorem would claim the rate of exact gradients; the same run does not support less.
+    less = check_distributed_rate(record, f.n, 0.0, infimum)
+    assert less.bound < check.bound
+
+
+def test_descent_estimates_the_squared_norms_without_bias_and_with_less_variance() -> None:
+    f, sketch = quadratic(4), BernQ(0.3, (2, 2))
+    D = optimal_stepsize(f.smoothness(), sketch).D
+    record = run(f, D, sketch, iterations=60, seeds=4000)
+    plain, descent = record.squared_norms.mean(axis=1), record.descent.mean(axis=1)
+    error = np.hypot(plain.std(), descent.std()) / np.sqrt(4000)
+    assert abs(plain.mean() - descent.mean()) < 4.0 * error
+    assert descent.std() < 0.2 * plain.std()
+
+
+def test_verdicts() -> None:
+    def check(lower: float, upper: float, bound: float, loose: float) -> str:
+        return RateCheck(1, 0.5 * (lower + upper), 0.0, lower, upper, bound, loose, 10, 5, 0.999).verdict
+
+    assert check(0.8, 1.0, 1.0, 2.0) == "holds"
+    assert check(0.8, 1.1, 1.0, 2.0) == "undecided"
+    assert check(1.5, 1.8, 1.0, 2.0) == "undecided"  # f^inf may lie as low as its proved bound
+    assert check(2.1, 2.8, 1.0, 2.0) == "violated"
+
+
+def test_no_verdict_on_numbers_that_are_none() -> None:
+    nan, inf = float("nan"), float("inf")
+    for place in range(1, 7):
+        numbers = [1, 0.9, 0.0, 0.8, 1.0, 1.0, 2.0]
+        numbers[place] = nan
+        with pytest.raises(ValueError, match="is NaN"):
+            RateCheck(*numbers, 10, 5, 0.999)  # type: ignore[arg-type]
+    for proved, found in ((0.0, nan), (nan, 0.0), (0.0, inf), (1.0, 0.5), (-inf, -inf)):
+        with pytest.raises(ValueError, match="found must be finite and not lie below proved"):
+            Infimum(proved, found)
+    Infimum(-inf, 0.0)
+    f = quadratic(3)
+    record = run(f, 0.01 * np.eye(3), RandK(3, 1), iterations=10, seeds=3)
+    with pytest.raises(ValueError, match="found must be finite"):
+        check_rate(replace(record, values=np.full_like(record.values, nan)))
+    with pytest.raises(ValueError, match="observed is NaN"):
+        check_rate(replace(record, descent=np.full_like(record.descent, nan)))
+    infimum = FederatedInfimum(Infimum(0.0, 0.0), Infimum(0.0, 0.0))
+    for lam in (nan, inf, -1.0):
+        with pytest.raises(ValueError, match="lambda_D must be a finite number of at least 0"):
+            check_distributed_rate(record, 2, lam, infimum)
+    broken = np.diag([1.0, 2.0, nan])
+    for name, change in (("D", (broken, f.H, [f.H])), ("L", (f.H, broken, [f.H])), ("client_L", (f.H, f.H, [broken]))):
+        with pytest.raises(ValueError, match=f"{name}.* contains NaN or infinite entries"):
+            distributed_lambda(*change, RandK(3, 1), "det-CGD1")
+
+
+def test_a_bound_beyond_the_range_of_floats_is_infinite() -> None:
+    f = Federated((quadratic(3), quadratic(3, 1)))
+    record = run(f, 0.01 * np.eye(3), RandK(3, 1), iterations=30, seeds=3)
+    infimum = FederatedInfimum(Infimum(0.0, 0.0), Infimum(0.0, 0.0))
+    assert check_distributed_rate(record, 2, 1e12, infimum).bound == np.inf
+    at_once = FederatedInfimum(Infimum(0.0, record.start_value), Infimum(0.0, 0.0))
+    assert np.isfinite(check_distributed_rate(record, 2, 1e12, at_once).bound)
+
+
+def test_a_single_seed_decides_nothing() -> None:
+    f, sketch = quadratic(3), RandK(3, 1)
+    record = run(f, 1e-6 * np.eye(3), sketch, iterations=10, seeds=1)
+    assert check_rate(record).verdict == "undecided"
+    with pytest.raises(ValueError, match="theorem must be 1 or 2"):
+        check_rate(record, theorem=3)
+    with pytest.raises(ValueError, match="level must be"):
+        check_rate(record, level=1.0)
+
+
+def test_bounds_decrease_in_the_infimum() -> None:
+    """The order that makes both verdicts safe: a larger f^inf gives a smaller right side."""
+    f = Federated((quadratic(3), quadratic(3, 1)))
+    record = run(f, 0.01 * np.eye(3), RandK(3, 1), iterations=30, seeds=3)
+    bounds = [
+        check_distributed_rate(record, 2, 0.3, FederatedInfimum(Infimum(0.0, whole), Infimum(0.0, parts))).bound
+        for whole, parts in ((0.0, 0.0), (0.2, 0.0), (0.2, 0.1))
+    ]
+    assert bounds[0] > bounds[1] > bounds[2]

@@ -1,0 +1,222 @@
+"""The runner against a naive implementation with shared randomness; divergence; seeds; arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_validation_objectives import small_data
+
+from stepsize_opt.problems.federated import Federated
+from stepsize_opt.problems.objectives import Layered, LogisticRegression, Quadratic
+from stepsize_opt.problems.splits import split
+from stepsize_opt.sketches.laws import BernQ, Gaussian, Identity, IndependentSampling, LayerWise, RandK, Sketch
+from stepsize_validation.runs.margins import SingleSteps
+from stepsize_validation.runs.record import BITS_PER_NUMBER, first_below, log_steps
+from stepsize_validation.runs.runner import Divergence, run
+from stepsize_validation.runs.sampling import SketchStream
+
+# Long enough to pass a chunk of every kind of draw (256 steps).
+STEPS, SEEDS = 300, 3
+
+
+def naive(f: Any, D: np.ndarray, sketches: list[Sketch], algorithm: str, seeds: int, steps: int) -> dict[str, Any]:
+    """One seed after the other, one client after the other, with dense sketch matrices, as the paper writes it."""
+    stream = SketchStream(sketches, seeds, 0)
+    n, clients = len(sketches), f.clients if isinstance(f, Federated) else (f,)
+    drawn: list[np.ndarray] = []
+    while len(drawn) < steps:
+        draws: Any = stream.draw()
+        drawn += list(draws.diagonals)
+    rate = np.linalg.det(D) ** (1.0 / f.d)
+    out: dict[str, Any] = {"norms": np.empty((seeds, steps)), "sent": np.empty((seeds, steps)), "x": []}
+    for s in range(seeds):
+        x = np.zeros(f.d)
+        for k in range(steps):
+            gradients = [client.gradient(x[None])[0] for client in clients]
+            mean = sum(gradients) / n
+            out["norms"][s, k] = mean @ D @ mean / rate
+            step = np.zeros(f.d)
+            for i, g in enumerate(gradients):
+                S = np.diag(drawn[k][s, i])
+                step += (S @ D @ g if algorithm == "det-CGD2" else D @ S @ g) / n
+            out["sent"][s, k] = np.count_nonzero(drawn[k][s])
+            x = x - step
+        out["x"].append(x)
+    return out
+
+
+def stepsize(L: np.ndarray, scale: float) -> np.ndarray:
+    """A full matrix, small enough for every sketch of the tests."""
+    w, V = np.linalg.eigh(L)
+    return np.asarray(scale * (V / np.sqrt(w)) @ V.T)
+
+
+CASES: dict[str, tuple[Any, Any]] = {
+    "one node, rand-1": (LogisticRegression.from_dataset(small_data(), 0.1), RandK(6, 1)),
+    "one node, rand-3": (LogisticRegression.from_dataset(small_data(sparse_rows=True), 0.1), RandK(6, 3)),
+    "layers": (
+        Layered.logistic(small_data(), 0.1, 3),
+        LayerWise([RandK(2, 1), BernQ(0.5, 2), IndependentSampling([0.3, 0.9])]),
+    ),
+    "clients, rand-1": (Federated.logistic(split(small_data(), 5, np.random.default_rng(0)), 0.1), RandK(6, 1)),
+    "clients, Bern-q": (
+        Federated.logistic(split(small_data(), 4, np.random.default_rng(0), "dirichlet"), 0.1),
+        BernQ(0.5, (2, 4)),
+    ),
+    "clients, their own sketches": (
+        Federated.logistic(split(small_data(), 3, np.random.default_rng(0), "label"), 0.1),
+        [RandK(6, 2), Identity(6), BernQ(0.3, 6)],
+    ),
+}
+
+
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+@pytest.mark.parametrize("name", list(CASES))
+def test_agrees_with_a_naive_implementation(name: str, algorithm: str) -> None:
+    f, sketch = CASES[name]
+    D = stepsize(f.smoothness(), 0.05)
+    n = f.n if isinstance(f, Federated) else 1
+    sketches = [sketch] * n if isinstance(sketch, Sketch) else sketch
+    record = run(f, D, sketch, algorithm=algorithm, iterations=STEPS, seeds=SEEDS)
+    expected = naive(f, D, sketches, algorithm, SEEDS, STEPS)
+    np.testing.assert_allclose(record.squared_norms, expected["norms"], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(record.final_points, expected["x"], rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(record.sent, expected["sent"])
+    np.testing.assert_allclose(record.final_values, f.value(np.array(expected["x"])), rtol=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+def test_updated_margins_agree_with_products(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    f, sketch = CASES["one node, rand-1"]
+    D = stepsize(f.smoothness(), 0.3)
+    assert SingleSteps.pays(f, [sketch])
+    arguments: dict[str, Any] = {"algorithm": algorithm, "iterations": 1000, "seeds": 4}
+    updated = run(f, D, sketch, **arguments)
+    monkeypatch.setattr(SingleSteps, "pays", staticmethod(lambda *_: False))
+    products = run(f, D, sketch, **arguments)
+    for field in ("squared_norms", "euclidean", "descent", "values", "final_points"):
+        np.testing.assert_allclose(getattr(updated, field), getattr(products, field), rtol=1e-11, atol=1e-13)
+    np.testing.assert_array_equal(updated.sent, products.sent)
+
+
+def test_margins_are_updated_only_where_that_pays() -> None:
+    f, _ = CASES["one node, rand-1"]
+    thin = LogisticRegression.from_dataset(small_data(sparse_rows=True), 0.1)
+    assert not SingleSteps.pays(f, [RandK(6, 2)])
+    assert not SingleSteps.pays(f, [Identity(6)])
+    assert not SingleSteps.pays(thin, [RandK(6, 1)])  # fewer than six nonzeros in a row
+    assert not SingleSteps.pays(Quadratic(np.eye(6), np.ones(6)), [RandK(6, 1)])
+    assert not SingleSteps.pays(CASES["clients, rand-1"][0], [RandK(6, 1)] * 5)
+
+
+def test_a_sketch_without_diagonals_runs_too() -> None:
+    f = Quadratic.with_spectrum([1.0, 2.0, 3.0], np.random.default_rng(0))
+    D, sketch = 0.05 * np.eye(3), Gaussian(3, 2)
+    record = run(f, D, sketch, algorithm="det-CGD2", iterations=20, seeds=2)
+    rngs = [np.random.Generator(np.random.PCG64(c)) for c in np.random.SeedSequence(0).spawn(2)]
+    for rng, final in zip(rngs, record.final_points, strict=True):
+        x = np.zeros(3)
+        for _ in range(20):
+            x = x - sketch.sample(rng) @ D @ f.gradient(x[None])[0]
+        np.testing.assert_allclose(final, x, rtol=1e-12, atol=1e-14)
+
+
+def test_a_seed_does_not_depend_on_those_beside_it() -> None:
+    f = LogisticRegression.from_dataset(small_data(), 0.1)
+    D, sketch = stepsize(f.smoothness(), 0.1), RandK(6, 2)
+    many = run(f, D, sketch, iterations=50, seeds=5)
+    few = run(f, D, sketch, iterations=50, seeds=2)
+    np.testing.assert_allclose(few.squared_norms, many.squared_norms[:2], rtol=1e-12)
+    again = run(f, D, sketch, iterations=50, seeds=5)
+    np.testing.assert_array_equal(again.squared_norms, many.squared_norms)
+    other = run(f, D, sketch, iterations=50, seeds=5, seed=1)
+    assert not np.array_equal(other.squared_norms, many.squared_norms)
+
+
+def test_named_methods_are_special_cases() -> None:
+    f = LogisticRegression.from_dataset(small_data(), 0.1)
+    D = 0.3 * np.eye(6)
+    first, cgd = (run(f, D, RandK(6, 2), algorithm=a, iterations=40, seeds=2) for a in ("det-CGD1", "CGD"))
+    np.testing.assert_array_equal(first.squared_norms, cgd.squared_norms)
+    gd = run(f, D, Identity(6), algorithm="GD", iterations=40, seeds=2)
+    np.testing.assert_array_equal(gd.squared_norms[0], gd.squared_norms[1])
+    assert np.all(np.diff(gd.values[0]) < 0.0)
+    assert gd.bits()[-1] == 40 * 6 * BITS_PER_NUMBER
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"algorithm": "SGD"}, "algorithm must be one of"),
+        ({"algorithm": "GD"}, "GD does not compress"),
+        ({"algorithm": "DCGD"}, "DCGD needs a Federated objective"),
+        ({"algorithm": "CGD", "D": np.diag([1.0, 1, 1, 1, 1, 2])}, "scalar stepsize"),
+        ({"D": np.eye(5)}, "D must have shape"),
+        ({"D": -np.eye(6)}, "positive definite"),
+        ({"D": np.eye(6) + 1e-9 * np.eye(6, k=1)}, r"D must be symmetric, but .* reaches 1e-09; pass"),
+        ({"D": np.diag([1.0, 1, 1, 1, 1, np.nan])}, r"D contains NaN or infinite entries, the first at \(5, 5\)"),
+        ({"start": np.array([0.0, 0, 0, 0, 0, np.nan])}, "start must be finite"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ({"seed": None}, "seed must be a whole number"),
+        ({"sketch": RandK(5, 1)}, "sketch is for d=5"),
+        ({"sketch": [RandK(6, 1)] * 2}, "one for each of the 1 clients"),
+        ({"iterations": 0}, "iterations"),
+        ({"start": np.zeros(3)}, "start must have shape"),
+        ({"on_divergence": "ignore"}, "on_divergence must be"),
+    ],
+)
+def test_errors_name_the_argument(change: dict[str, Any], message: str) -> None:
+    f = LogisticRegression.from_dataset(small_data(), 0.1)
+    arguments: dict[str, Any] = {"D": 0.1 * np.eye(6), "sketch": RandK(6, 1), "iterations": 5} | change
+    with pytest.raises(ValueError, match=message):
+        run(f, **arguments)
+
+
+def test_a_start_without_a_value_is_refused_and_infinite_norms_diverge() -> None:
+    class Given(Quadratic):
+        values: tuple[float, float] = (0.0, 0.0)
+
+        @property
+        def lower_bound(self) -> float:
+            return self.values[0]
+
+        def value(self, X: np.ndarray) -> np.ndarray:
+            return np.full(len(X), self.values[1])
+
+    for lower, value in ((0.0, np.nan), (np.nan, 1.0), (0.0, np.inf), (2.0, 1.0), (np.inf, 1.0)):
+        Given.values = (lower, value)
+        with pytest.raises(ValueError, match=r"f\(start\) must be finite and not below the objective's lower_bound"):
+            run(Given(np.eye(2), np.ones(2)), 0.1 * np.eye(2), RandK(2, 1), iterations=5, seeds=1)
+    Given.values = (-np.inf, 1.0)  # no bound is known: only what leaves the floats is called divergence
+    record = run(Given(np.eye(2), np.ones(2)), 9.0 * np.eye(2), Identity(2), iterations=900, on_divergence="stop")
+    assert record.diverged_at is not None and np.all(np.isfinite(record.squared_norms))
+
+
+def test_divergence_is_reported_or_recorded() -> None:
+    f = Quadratic.with_spectrum([1.0, 10.0], np.random.default_rng(0))
+    D = np.eye(2)  # far above 1/10
+    with pytest.raises(Divergence, match=r"det-CGD1 diverged at iteration \d+: D is outside"):
+        run(f, D, Identity(2), iterations=1000, seeds=2)
+    record = run(f, D, Identity(2), iterations=1000, seeds=2, on_divergence="stop")
+    assert record.diverged_at == record.iterations < 1000
+    assert np.all(np.isfinite(record.squared_norms))
+
+
+def test_records() -> None:
+    f = Quadratic(np.diag([1.0, 2.0]), np.ones(2))
+    record = run(f, 0.1 * np.eye(2), RandK(2, 1), iterations=30, seeds=2)
+    np.testing.assert_allclose(record.weighted_means()[:, -1].mean(), record.observed)
+    np.testing.assert_allclose(record.euclidean_means()[:, -1], record.euclidean.mean(axis=1))
+    assert record.start_value == 1.5 and record.value_steps[0] == 0 and record.value_steps[-1] == 30
+    assert first_below(np.array([3.0, 2.0, 1.0]), 2.0) == 2
+    assert first_below(np.array([3.0, 2.0]), 0.5) is None
+    steps = log_steps(1000, 20)
+    assert steps[0] == 1 and steps[-1] == 1000 and len(steps) <= 20 and np.all(np.diff(steps) > 0)
+
+
+def test_progress_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    f = Quadratic(np.diag([1.0, 2.0]), np.ones(2))
+    run(f, 0.1 * np.eye(2), RandK(2, 1), iterations=5, seeds=1, progress=True)
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,129 @@
+"""Certificates hold for the law as given: sums of many outcomes are enclosed, nothing is equal by rounding alone."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.reference_problems import random_smoothness
+from shared.strategies import seeds
+from stepsize_opt import BernQ, DiagonalSketch, FiniteSketch, Identity, IndependentSampling, Sketch, optimal_stepsize
+from stepsize_opt.node.reductions import commutes
+from stepsize_opt.proofs.arithmetic import Enclosed, Pair, Plain, gamma
+from stepsize_opt.proofs.certificate import _multiplier
+from stepsize_opt.proofs.maps import coefficient_roundings, image
+from stepsize_solvers.programs.maps import is_identity
+from stepsize_solvers.programs.program import BlockPattern, Constraint
+from stepsize_validation.referee.exact import (
+    Rational,
+    is_positive_definite,
+    log_det,
+    rational,
+    satisfies_condition,
+    second_moment,
+)
+
+
+def _outcomes(seed: int, count: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Diagonals that average to one up to rounding, with equal weights that do not add up to exactly one."""
+    weights = np.full(count, 1.0 / count)
+    vectors = np.random.default_rng(seed).uniform(0.5, 1.5, (count, d))
+    return vectors / (weights @ vectors), weights
+
+
+def _from_support(seed: int, count: int, d: int) -> Sketch:
+    return DiagonalSketch.from_support(*_outcomes(seed, count, d))
+
+
+def _finite(seed: int, count: int, d: int) -> Sketch:
+    vectors, weights = _outcomes(seed, count, d)
+    return FiniteSketch(vectors[:, :, None] * np.eye(d), weights)
+
+
+LAWS = {"support": _from_support, "finite": _finite}
+
+
+def _contains(found: Enclosed, exact: Rational) -> bool:
+    return all(
+        abs(Fraction(float(found.value[i, j])) - exact[i][j]) <= Fraction(float(found.error[i, j]))
+        for i in range(len(exact))
+        for j in range(len(exact))
+    )
+
+
+@settings(max_examples=20, deadline=None)
+@given(seeds, st.sampled_from([1, 2, 7, 100, 1000]))
+def test_second_moments_of_a_support_are_within_their_roundings(seed: int, count: int) -> None:
+    sketch = _from_support(seed, count, 2)
+    exact = second_moment(sketch, [[Fraction(1)] * 2] * 2)
+    P, bound = sketch.second_moment_matrix, Fraction(gamma(coefficient_roundings(sketch.map)))
+    for i, j in ((0, 0), (0, 1), (1, 1)):
+        assert abs(Fraction(float(P[i, j])) - exact[i][j]) <= bound * exact[i][j]
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("arithmetic", [Plain, Pair])
+def test_image_encloses_the_sum_over_all_outcomes(law: str, arithmetic) -> None:
+    """Every term pushes the sum the same way: 1/3 and 1/1000 are rounded, and so is each partial sum."""
+    sketch, M = LAWS[law](1, 1000, 2), np.full((2, 2), 1.0 / 3.0)
+    found = image(sketch.map, Enclosed(M, np.zeros((2, 2))), arithmetic)
+    assert _contains(found, second_moment(sketch, rational(M)))
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_many_outcomes_are_proved_for_the_law_as_given(law: str, algorithm: str, diagonal: bool) -> None:
+    sketch = LAWS[law](0, 300, 3)
+    L = np.diag([1.0, 2.0, 3.0]) if diagonal else random_smoothness(3, 1e2, 0)
+    result = optimal_stepsize(L, sketch, algorithm=algorithm)
+    assert result.status == "optimal"
+    assert satisfies_condition(result.D, L, sketch, algorithm)
+    exact = log_det(rational(result.D))
+    assert Decimal(result.log_det) <= exact <= Decimal(result.certificate.upper_bound)
+
+
+def test_weights_off_one_by_rounding_are_not_the_identity() -> None:
+    """Ten times 0.1 exceeds one, so S = I with these weights has a second moment above M."""
+    sketch = DiagonalSketch.from_support(np.ones((10, 2)), np.full(10, 0.1))
+    assert is_identity(Identity(2).map) and is_identity(BernQ(1.0, 2).map)
+    assert is_identity(IndependentSampling([1.0, 1.0]).map)
+    assert not is_identity(sketch.map)
+    L = random_smoothness(2, 10.0, 0)
+    result = optimal_stepsize(L, sketch)
+    assert satisfies_condition(result.D, L, sketch, "det-CGD1")
+
+
+def test_columns_that_are_equal_by_rounding_alone_do_not_commute() -> None:
+    """s₁ and s₂ differ by one ulp in one outcome: P shows nothing of it, but S is no multiple of the identity."""
+    vectors, weights = _outcomes(0, 50, 1)
+    twice = np.repeat(vectors, 2, axis=1)
+    full = BlockPattern((2,))
+    assert commutes(DiagonalSketch.from_support(twice, weights).map, full)
+    twice[3, 1] = np.nextafter(twice[3, 1], 2.0)
+    sketch = DiagonalSketch.from_support(twice, weights)
+    assert not commutes(sketch.map, full)
+    L = random_smoothness(2, 1e2, 0)
+    result = optimal_stepsize(L, sketch)
+    assert result.status == "optimal"
+    assert satisfies_condition(result.D, L, sketch, "det-CGD1")
+
+
+def test_moments_that_are_no_covariance_by_rounding_still_give_a_convex_bound() -> None:
+    """P has the eigenvalue −5e-10, within the slack of its check, and so has the image of Z = vvᵀ, v = (1, −1)."""
+    P = np.array([[1.0, 1.0 + 5e-10], [1.0 + 5e-10, 1.0]])
+    sketch = DiagonalSketch.from_moments(P, lambda rng, size: np.ones((size, 2)))
+    found = _multiplier(Constraint(Q=sketch.map, B=np.eye(2)), np.array([[1.0, -1.0], [-1.0, 1.0]]), Pair)
+    assert found is not None and found[1] is not None
+    R = found[1].rounded()
+    assert is_positive_definite(rational(R.value - np.diag(R.error.sum(axis=1))))
+
+
+def test_products_that_underflow_are_refused() -> None:
+    with pytest.raises(ValueError, match="use 0 instead"):
+        DiagonalSketch.from_support([[2.0, 1e-200], [0.0, 2.0]], [0.5, 0.5])

@@ -1,0 +1,666 @@
+"""Sketches: their laws by enumeration and by sampling, their formulas, their text and their errors."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from shared.strategies import LayeredCoins, problems, seeds, sketches_up_to
+from stepsize_opt.sketches.laws import (
+    BernQ,
+    DiagonalSketch,
+    FiniteSketch,
+    Gaussian,
+    Identity,
+    IndependentSampling,
+    LayerWise,
+    RandK,
+    Sketch,
+)
+from stepsize_opt.sketches.text import parse_sketch
+from stepsize_solvers.programs.maps import CongruenceSum, DiagonalPlusScaled, Hadamard, Layered, ScaledPlusTrace
+
+FINITE = (
+    "Identity",
+    "RandK",
+    "BernQ",
+    "IndependentSampling",
+    "DiagonalSketch.from_support",
+    "FiniteSketch",
+)
+
+VECTORS = np.array([[2.0, 0.0, 1.0], [0.0, 2.0, 1.0], [1.0, 1.0, 1.0]])
+WEIGHTS = np.array([0.25, 0.25, 0.5])
+# The two projections on orthogonal lines, doubled: each sends one number.
+LINE = np.array([0.6, 0.8])
+PROJECTIONS = 2.0 * np.array([np.outer(LINE, LINE), np.eye(2) - np.outer(LINE, LINE)])
+COINS = BernQ([0.5, 0.8], [1, 2])
+MOMENTS = DiagonalSketch.from_moments(COINS.second_moment_matrix, LayeredCoins(COINS), COINS.expected_nonzeros)
+
+EXAMPLES: dict[str, Sketch] = {
+    "identity": Identity(3),
+    "randk": RandK(5, 2),
+    "randk, all": RandK(3, 3),
+    "bernq": BernQ(0.4, 3),
+    "bernq, layers": BernQ([0.5, 0.25], [2, 3]),
+    "independent": IndependentSampling([0.2, 0.5, 1.0]),
+    "support": DiagonalSketch.from_support(VECTORS, WEIGHTS),
+    "moments": MOMENTS,
+    "finite": FiniteSketch(PROJECTIONS, [0.5, 0.5]),
+    "gaussian": Gaussian(4, 2),
+    "layers, diagonal": LayerWise([RandK(3, 1), BernQ(0.5, 2)]),
+    "layers, mixed": LayerWise([FiniteSketch(PROJECTIONS, [0.5, 0.5]), RandK(2, 1)]),
+    "layers, gaussian": LayerWise([Gaussian(2, 1), IndependentSampling([0.3])]),
+    "one coordinate": RandK(1, 1),
+}
+WITHOUT_SUPPORT = ("moments", "gaussian", "layers, gaussian")
+every_sketch = pytest.mark.parametrize("sketch", EXAMPLES.values(), ids=EXAMPLES.keys())
+every_listable = pytest.mark.parametrize(
+    "sketch",
+    [s for n, s in EXAMPLES.items() if n not in WITHOUT_SUPPORT],
+    ids=[n for n in EXAMPLES if n not in WITHOUT_SUPPORT],
+)
+every_random = pytest.mark.parametrize(
+    "sketch", [s for s in EXAMPLES.values() if s.omega > 0.0], ids=[n for n, s in EXAMPLES.items() if s.omega > 0.0]
+)
+
+
+def law(sketch: Sketch) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and matrices of the support."""
+    weights, values = sketch.support()
+    return weights, values if values.ndim == 3 else values[:, :, None] * np.eye(sketch.d)
+
+
+def symmetric(d: int, seed: int = 0) -> np.ndarray:
+    A = np.random.default_rng(seed).standard_normal((d, d))
+    return A + A.T
+
+
+def assert_mean(draws: np.ndarray, expected: np.ndarray) -> None:
+    """The mean over the first axis is within five standard errors of what is expected, entry by entry."""
+    error = draws.std(axis=0, ddof=1) / np.sqrt(len(draws))
+    assert np.all(np.abs(draws.mean(axis=0) - expected) <= 5.0 * error + 1e-12)
+
+
+# ---------------------------------------------------------------- the law, by enumeration
+
+
+@given(sketch=sketches_up_to(5, *FINITE), seed=seeds)
+@settings(max_examples=150, deadline=None)
+def test_second_moments_equal_the_enumeration(sketch: Sketch, seed: int) -> None:
+    weights, S = law(sketch)
+    M, Id = symmetric(sketch.d, seed), np.eye(sketch.d)
+    size = np.einsum("r,rij->ij", weights, np.abs(S) @ np.abs(M) @ np.abs(S)).max()
+    close = {"rtol": 0.0, "atol": 1e-12 * (1.0 + size)}
+    assert_allclose(sketch.second_moment(M), np.einsum("r,rij->ij", weights, S @ M @ S), **close)
+    assert_allclose(sketch.centered_second_moment(M), np.einsum("r,rij->ij", weights, (S - Id) @ M @ (S - Id)), **close)
+
+
+@every_listable
+def test_second_moments_of_the_examples_equal_the_enumeration(sketch: Sketch) -> None:
+    weights, S = law(sketch)
+    M = symmetric(sketch.d, 3)
+    assert_allclose(sketch.second_moment(M), np.einsum("r,rij->ij", weights, S @ M @ S), atol=1e-12)
+
+
+@given(sketch=sketches_up_to(5, *FINITE))
+@settings(max_examples=100, deadline=None)
+def test_support_is_an_unbiased_law_of_positive_matrices(sketch: Sketch) -> None:
+    weights, S = law(sketch)
+    assert np.all(weights >= 0.0)
+    assert abs(weights.sum() - 1.0) <= 1e-12
+    assert_allclose(np.tensordot(weights, S, axes=1), np.eye(sketch.d), atol=1e-9)
+    assert np.all(np.linalg.eigvalsh(S) >= -1e-9 * (1.0 + np.abs(S).max()))
+
+
+@given(sketch=sketches_up_to(5, *FINITE))
+@settings(max_examples=100, deadline=None)
+def test_numbers_sent_by_enumeration(sketch: Sketch) -> None:
+    weights, S = law(sketch)
+    ranks = np.array([np.linalg.matrix_rank(A, tol=1e-8 * np.abs(A).max(), hermitian=True) for A in S])
+    assert sketch.expected_nonzeros == pytest.approx(weights @ ranks, rel=1e-12)
+
+
+@given(sketch=sketches_up_to(5, *FINITE))
+@settings(max_examples=100, deadline=None)
+def test_omega_by_enumeration(sketch: Sketch) -> None:
+    weights, S = law(sketch)
+    second = np.tensordot(weights, S @ S, axes=1)
+    assert sketch.omega == pytest.approx(np.linalg.eigvalsh(second)[-1] - 1.0, rel=1e-9, abs=1e-9)
+
+
+def test_support_of_layers_is_the_product() -> None:
+    weights, diagonals = LayerWise([RandK(2, 1), BernQ(0.25, 1)]).support()
+    assert_allclose(weights, [0.125, 0.375, 0.125, 0.375])
+    assert_allclose(diagonals, [[2, 0, 4], [2, 0, 0], [0, 2, 4], [0, 2, 0]])
+
+
+def test_support_sizes() -> None:
+    assert len(RandK(8, 3).support()[0]) == comb(8, 3)
+    assert len(BernQ(0.5, [1, 2, 3]).support()[0]) == 8
+    assert len(IndependentSampling([0.5] * 6).support()[0]) == 64
+    assert len(IndependentSampling([0.5] * 3 + [1.0] * 97).support()[0]) == 8  # a sure coin has one side
+
+
+# ---------------------------------------------------------------- the map
+
+
+@given(problem=problems(), seed=seeds)
+@settings(max_examples=100, deadline=None)
+def test_the_map_is_self_adjoint_and_positive(problem: tuple[np.ndarray, Sketch], seed: int) -> None:
+    L, sketch = problem
+    Z = symmetric(sketch.d, seed)
+    image = sketch.second_moment(L)
+    assert np.sum(image * Z) == pytest.approx(np.sum(L * sketch.adjoint(Z)), rel=1e-10, abs=1e-10 * np.abs(image).max())
+    for psd in (image, sketch.centered_second_moment(L)):
+        assert np.linalg.eigvalsh(psd)[0] >= -1e-12 * sketch.d * (1.0 + np.abs(image).max())
+    assert_allclose(sketch.centered_second_moment(L), image - L, atol=1e-12 * (1.0 + np.abs(image).max()))
+
+
+@given(sketch=sketches_up_to(5))
+@settings(max_examples=100, deadline=None)
+def test_second_moment_matrix_dominates_the_ones(sketch: Sketch) -> None:
+    if not sketch.is_diagonal:
+        with pytest.raises(ValueError, match="is not diagonal"):
+            _ = sketch.second_moment_matrix
+        return
+    P = sketch.second_moment_matrix
+    assert np.linalg.eigvalsh(P - 1.0)[0] >= -1e-9 * np.abs(P).max()
+    M = symmetric(sketch.d)
+    assert_allclose(sketch.second_moment(M), P * M, atol=1e-12 * np.abs(P).max() * np.abs(M).max())
+
+
+@given(st.integers(2, 30).flatmap(lambda d: st.tuples(st.just(d), st.integers(1, d))))
+def test_randk_formulas(dk: tuple[int, int]) -> None:
+    d, k = dk
+    P = RandK(d, k).second_moment_matrix
+    off = ~np.eye(d, dtype=bool)
+    assert_allclose(np.diag(P), d / k, rtol=1e-14)
+    assert_allclose(P[off], d * (k - 1) / (k * (d - 1)), rtol=1e-14)
+    assert_allclose(P.sum(axis=1), d, rtol=1e-13)  # exactly k coordinates of d/k each: s ᵀ1 = d always
+    assert RandK(d, k).omega == pytest.approx(d / k - 1.0, abs=1e-13)
+
+
+def test_moments_of_the_other_diagonal_sketches() -> None:
+    assert_array_equal(Identity(3).second_moment_matrix, np.ones((3, 3)))
+    assert_allclose(BernQ(0.25, 2).second_moment_matrix, np.full((2, 2), 4.0))
+    assert_allclose(BernQ([0.5, 0.25], [2, 1]).second_moment_matrix, [[2, 2, 1], [2, 2, 1], [1, 1, 4]])
+    assert_allclose(IndependentSampling([0.5, 0.2]).second_moment_matrix, [[2, 1], [1, 5]])
+    assert_allclose(LayerWise([RandK(2, 1), Identity(1)]).second_moment_matrix, [[2, 0, 1], [0, 2, 1], [1, 1, 1]])
+    assert_allclose(EXAMPLES["support"].second_moment_matrix, np.einsum("r,ri,rj->ij", WEIGHTS, VECTORS, VECTORS))
+
+
+def test_omega_and_numbers_sent() -> None:
+    assert Identity(4).omega == 0.0
+    assert BernQ([0.5, 0.25], [2, 3]).omega == pytest.approx(3.0)
+    assert IndependentSampling([0.5, 0.1]).omega == pytest.approx(9.0)
+    assert Gaussian(7, 2).omega == pytest.approx(4.0)
+    assert LayerWise([Gaussian(7, 2), BernQ(0.1, 3)]).omega == pytest.approx(9.0)
+    assert EXAMPLES["finite"].omega == pytest.approx(1.0)
+    sent = {n: EXAMPLES[n].expected_nonzeros for n in ("identity", "randk", "bernq, layers", "independent", "support")}
+    assert sent == pytest.approx({"identity": 3, "randk": 2, "bernq, layers": 1.75, "independent": 1.7, "support": 2.5})
+    assert EXAMPLES["finite"].expected_nonzeros == pytest.approx(1.0)
+    assert EXAMPLES["gaussian"].expected_nonzeros == 2.0
+    assert EXAMPLES["layers, mixed"].expected_nonzeros == pytest.approx(2.0)
+    assert MOMENTS.expected_nonzeros == pytest.approx(2.1)
+    assert DiagonalSketch.from_moments(np.ones((2, 2)), lambda rng, n: np.ones((n, 2))).expected_nonzeros == 2.0
+
+
+@pytest.mark.parametrize(
+    ("sketch", "kind"),
+    [
+        (Identity(3), DiagonalPlusScaled),
+        (RandK(5, 2), DiagonalPlusScaled),
+        (RandK(1, 1), DiagonalPlusScaled),
+        (BernQ(0.5, 3), DiagonalPlusScaled),
+        (BernQ(0.5, [1, 2]), Hadamard),
+        (IndependentSampling([0.5, 0.2, 0.1]), DiagonalPlusScaled),
+        (EXAMPLES["support"], Hadamard),
+        (MOMENTS, Hadamard),
+        (LayerWise([RandK(3, 1), Identity(2)]), Hadamard),
+        (LayerWise([RandK(3, 1), Gaussian(2, 1)]), Layered),
+        (EXAMPLES["finite"], CongruenceSum),
+        (Gaussian(3, 2), ScaledPlusTrace),
+    ],
+    ids=str,
+)
+def test_the_map_takes_its_cheapest_form(sketch: Sketch, kind: type) -> None:
+    assert type(sketch.map) is kind
+    assert sketch.map is sketch.map
+    assert sketch.map.d == sketch.d
+
+
+def test_trivial_parameters_give_the_identity() -> None:
+    M = symmetric(4)
+    for sketch in (RandK(4, 4), BernQ(1.0, 4), BernQ(1.0, [1, 3]), IndependentSampling(np.ones(4))):
+        assert_allclose(sketch.second_moment(M), M, rtol=1e-15)
+        assert sketch.omega == 0.0
+        assert_array_equal(sketch.apply(M, np.random.default_rng(0)), M)
+
+
+@given(sketch=sketches_up_to(1), seed=seeds)
+@settings(max_examples=60, deadline=None)
+def test_one_dimension(sketch: Sketch, seed: int) -> None:
+    assert sketch.d == 1
+    assert sketch.sample(np.random.default_rng(seed)).shape == (1, 1)
+    assert sketch.apply([2.0], np.random.default_rng(seed)).shape == (1,)
+    assert sketch.second_moment([[3.0]])[0, 0] == pytest.approx(3.0 * (1.0 + sketch.omega))
+    assert sketch.expected_nonzeros <= 1.0 + 1e-12
+
+
+# ---------------------------------------------------------------- sampling
+
+
+@given(sketch=sketches_up_to(5), seed=seeds)
+@settings(max_examples=150, deadline=None)
+def test_apply_is_a_sampled_matrix_times_x(sketch: Sketch, seed: int) -> None:
+    x = np.random.default_rng(seed).standard_normal(sketch.d)
+    S = sketch.sample(np.random.default_rng(seed))
+    assert_array_equal(S, S.T)
+    out = sketch.apply(x, np.random.default_rng(seed))
+    assert out.shape == x.shape
+    assert_allclose(out, S @ x, atol=1e-12 * (1.0 + np.abs(S).max() * np.abs(x).max()) * sketch.d)
+    assert_array_equal(out, sketch.apply(x[None], np.random.default_rng(seed))[0])
+    if sketch.is_diagonal:
+        assert_array_equal(S, np.diag(sketch.sample_diagonal(np.random.default_rng(seed), 1)[0]))
+
+
+@every_sketch
+def test_apply_has_the_right_first_and_second_moments(sketch: Sketch) -> None:
+    x = np.random.default_rng(1).standard_normal(sketch.d)
+    draws = sketch.apply(np.tile(x, (20_000, 1)), np.random.default_rng(2))
+    assert_mean(draws, x)
+    assert_mean(draws[:, :, None] * draws[:, None, :], sketch.second_moment(np.outer(x, x)))
+
+
+@pytest.mark.parametrize("name", WITHOUT_SUPPORT)
+def test_second_moment_by_monte_carlo(name: str) -> None:
+    sketch, rng = EXAMPLES[name], np.random.default_rng(3)
+    M = symmetric(sketch.d, 4)
+    S = np.array([sketch.sample(rng) for _ in range(10_000)])
+    assert_mean(S, np.eye(sketch.d))
+    assert_mean(S @ M @ S, sketch.second_moment(M))
+    assert_mean((S - np.eye(sketch.d)) @ M @ (S - np.eye(sketch.d)), sketch.centered_second_moment(M))
+
+
+@every_listable
+def test_every_output_comes_from_the_support_with_its_frequency(sketch: Sketch) -> None:
+    weights, S = law(sketch)
+    x = np.random.default_rng(5).standard_normal(sketch.d)
+    outcomes = S @ x  # all different, since x is generic
+    draws = sketch.apply(np.tile(x, (10_000, 1)), np.random.default_rng(6))
+    hits = np.abs(draws[:, None, :] - outcomes).max(axis=2) <= 1e-12
+    assert np.all(hits.sum(axis=1) == 1)
+    assert_mean(hits.astype(float), weights)
+
+
+@every_random
+def test_rows_of_a_batch_are_independent(sketch: Sketch) -> None:
+    x = np.random.default_rng(7).standard_normal(sketch.d)
+    draws = sketch.apply(np.tile(x, (20_000, 1)), np.random.default_rng(8))
+    first, second = draws[0::2], draws[1::2]
+    assert_mean(first[:, :, None] * second[:, None, :], np.outer(x, x))
+    # A shared S would make all rows equal.
+    assert len(np.unique(draws[:50], axis=0)) > 1
+
+
+@every_sketch
+def test_equal_seeds_give_equal_numbers(sketch: Sketch) -> None:
+    X = symmetric(sketch.d)
+    a, b = (np.random.default_rng(11) for _ in range(2))
+    assert_array_equal(sketch.apply(X, a), sketch.apply(X, b))
+    assert_array_equal(sketch.sample(a), sketch.sample(b))
+    if sketch.is_diagonal:
+        assert_array_equal(sketch.sample_diagonal(a, 4), sketch.sample_diagonal(b, 4))
+
+
+@every_sketch
+def test_empty_batch(sketch: Sketch) -> None:
+    assert sketch.apply(np.empty((0, sketch.d)), np.random.default_rng(0)).shape == (0, sketch.d)
+
+
+def test_diagonals_of_randk_have_k_entries() -> None:
+    diagonals = RandK(9, 4).sample_diagonal(np.random.default_rng(0), 500)
+    assert diagonals.shape == (500, 9)
+    assert_array_equal(np.count_nonzero(diagonals, axis=1), 4)
+    assert set(np.unique(diagonals)) == {0.0, 9 / 4}
+    assert {tuple(np.flatnonzero(s)) for s in RandK(4, 2).sample_diagonal(np.random.default_rng(0), 500)} == set(
+        combinations(range(4), 2)
+    )
+
+
+def test_randk_is_uniform_where_partial_sorting_is_not_full_sorting() -> None:
+    sketch = RandK(300, 90)
+    diagonals = sketch.sample_diagonal(np.random.default_rng(0), 5_000)
+    assert_array_equal(np.count_nonzero(diagonals, axis=1), 90)
+    assert_mean(diagonals, np.ones(300))
+    assert_mean(diagonals[:, :-1] * diagonals[:, 1:], np.full(299, sketch.second_moment_matrix[0, 1]))
+
+
+def test_sample_diagonal_of_layers_is_side_by_side() -> None:
+    sketch = LayerWise([RandK(3, 1), BernQ(0.5, 2)])
+    diagonals = sketch.sample_diagonal(np.random.default_rng(0), 200)
+    assert_array_equal(np.count_nonzero(diagonals[:, :3], axis=1), 1)
+    assert_array_equal(diagonals[:, 3], diagonals[:, 4])
+
+
+# ---------------------------------------------------------------- values: copies, equality, conversions
+
+
+def test_arrays_are_copied_and_read_only() -> None:
+    vectors, weights, p, matrices, P = (
+        VECTORS.copy(),
+        WEIGHTS.copy(),
+        np.array([0.5, 0.2]),
+        PROJECTIONS.copy(),
+        2 * np.eye(2),
+    )
+    P += 0.5
+    before = copy.deepcopy((vectors, weights, p, matrices, P))
+    support = DiagonalSketch.from_support(vectors, weights)
+    independent = IndependentSampling(p)
+    finite = FiniteSketch(matrices, [0.5, 0.5])
+    moments = DiagonalSketch.from_moments(P, lambda rng, n: np.ones((n, 2)))
+    kept = [*support.support(), independent.p, *finite.support(), BernQ([0.5, 0.5], [1, 1]).q]
+    for array in [*kept, moments.second_moment_matrix, support.second_moment_matrix]:
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0.0
+    for now, then in zip((vectors, weights, p, matrices, P), before, strict=True):
+        assert_array_equal(now, then)
+        assert now.flags.writeable
+        now[...] = 9.0
+    assert_array_equal(independent.p, before[2])
+    assert_array_equal(finite.support()[1], before[3])
+    assert_array_equal(moments.second_moment_matrix, before[4])
+
+
+@every_sketch
+def test_arguments_are_left_alone(sketch: Sketch) -> None:
+    M = symmetric(sketch.d)
+    M.setflags(write=False)
+    sketch.second_moment(M)[...] = 0.0
+    sketch.centered_second_moment(M)[...] = 0.0
+    sketch.adjoint(M)[...] = 0.0
+    sketch.apply(M, np.random.default_rng(0))[...] = 0.0
+    sketch.sample(np.random.default_rng(0))[...] = 0.0
+
+
+@every_sketch
+def test_equality_hash_pickle_and_immutability(sketch: Sketch) -> None:
+    again = pickle.loads(pickle.dumps(sketch))
+    assert again == sketch
+    assert hash(again) == hash(sketch)
+    assert sketch not in [other for other in EXAMPLES.values() if other is not sketch]
+    with pytest.raises(AttributeError):
+        sketch.d = 3  # type: ignore[misc]
+
+
+def test_numbers_of_every_kind_are_accepted() -> None:
+    assert RandK(np.int64(6), np.int32(2)) == RandK(6, 2) == RandK(6.0, 2.0)  # type: ignore[arg-type]
+    assert type(RandK(6.0, 2.0).k) is int  # type: ignore[arg-type]
+    assert BernQ(np.float32(0.5), np.array([1, 2])) == BernQ([0.5, 0.5], (1, 2))  # type: ignore[arg-type]
+    assert BernQ(1, 3) == BernQ(1.0, [3])
+    assert IndependentSampling(np.array([1, 1])) == IndependentSampling([1.0, 1.0])
+    assert_array_equal(Identity(2).apply(np.array([1, 2], dtype=np.int8), np.random.default_rng(0)), [1.0, 2.0])
+    assert_array_equal(Identity(2).second_moment([[1, 2], [2, 1]]), [[1.0, 2.0], [2.0, 1.0]])
+
+
+def test_matrices_symmetric_up_to_rounding_are_accepted() -> None:
+    noisy = PROJECTIONS.copy()
+    noisy[0, 0, 1] += 1e-14
+    _, S = FiniteSketch(noisy, [0.5, 0.5]).support()
+    assert_array_equal(S, S.transpose(0, 2, 1))
+
+
+def test_nested_layers_are_flattened() -> None:
+    a, b, c = RandK(2, 1), BernQ(0.5, 3), Identity(1)
+    assert LayerWise([LayerWise([a, b]), c]) == LayerWise([a, b, c])
+
+
+def test_repr() -> None:
+    assert repr(RandK(5, 2)) == "RandK(d=5, k=2)"
+    assert repr(BernQ(0.5, [1, 2])) == "BernQ(q=array([0.5, 0.5]), sizes=(1, 2))"
+    assert repr(EXAMPLES["finite"]) == "<finite(d=2, 2 matrices)>"
+
+
+# ---------------------------------------------------------------- text
+
+TEXTS: list[tuple[str, int, Sketch]] = [
+    ("identity", 4, Identity(4)),
+    ("randk:8", 20, RandK(20, 8)),
+    ("bernq:0.5", 7, BernQ(0.5, 7)),
+    ("bernq:1", 2, BernQ(1.0, 2)),
+    ("bernq:0.5@3,4", 7, BernQ(0.5, [3, 4])),
+    ("bernq:0.5,0.25@3,4", 7, BernQ([0.5, 0.25], [3, 4])),
+    ("independent:0.2", 3, IndependentSampling([0.2, 0.2, 0.2])),
+    ("independent:0.1,0.2,1e-05", 3, IndependentSampling([0.1, 0.2, 1e-5])),
+    ("gaussian:4", 5, Gaussian(5, 4)),
+    ("layers:3=randk:1;4=bernq:0.5", 7, LayerWise([RandK(3, 1), BernQ(0.5, 4)])),
+    ("layers:3=bernq:0.5,0.1@1,2;2=independent:0.1,0.3", 5,
+     LayerWise([BernQ([0.5, 0.1], [1, 2]), IndependentSampling([0.1, 0.3])])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "d", "sketch"), TEXTS, ids=[t for t, _, _ in TEXTS])
+def test_text_reads_and_prints(text: str, d: int, sketch: Sketch) -> None:
+    assert parse_sketch(text, d) == sketch
+    assert sketch.text == str(sketch) == text
+
+
+@given(sketch=sketches_up_to(6, "Identity", "RandK", "BernQ", "IndependentSampling", "Gaussian"), data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_text_round_trip(sketch: Sketch, data: st.DataObject) -> None:
+    other = data.draw(sketches_up_to(4, "RandK", "BernQ", "IndependentSampling", "Gaussian"))
+    for original in (sketch, LayerWise([sketch, other])):
+        again = parse_sketch(original.text, original.d)
+        assert again == original
+        assert type(again.map) is type(original.map)
+        M = symmetric(original.d)
+        assert_array_equal(again.second_moment(M), original.second_moment(M))
+
+
+def test_text_is_forgiving_about_blanks_and_case() -> None:
+    assert parse_sketch(" RandK: 2 ", 5) == RandK(5, 2)
+    assert parse_sketch("layers: 3 = randk:1 ; 4 = bernq:0.5 , 0.1 @ 1, 3", 7) == LayerWise(
+        [RandK(3, 1), BernQ([0.5, 0.1], [1, 3])]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "d", "k"),
+    [("randk:25%", 10, 2), ("randk:25%", 8, 2), ("randk:1%", 10, 1), ("randk:100%", 7, 7), ("randk:12.5%", 40, 5)],
+)
+def test_percentages(text: str, d: int, k: int) -> None:
+    assert parse_sketch(text, d) == RandK(d, k)
+
+
+def test_descriptions_of_sketches_without_a_text_form() -> None:
+    assert EXAMPLES["finite"].text == "finite(d=2, 2 matrices)"
+    assert FiniteSketch([np.eye(2)], [1.0]).text == "finite(d=2, 1 matrix)"
+    assert EXAMPLES["support"].text == "diagonal(d=3, 3 vectors)"
+    assert MOMENTS.text == "diagonal(d=3, given moments)"
+    for sketch in (EXAMPLES["finite"], EXAMPLES["support"], MOMENTS, LayerWise([EXAMPLES["finite"], Identity(1)])):
+        with pytest.raises(ValueError, match="cannot be parsed"):
+            parse_sketch(sketch.text, sketch.d)
+
+
+@pytest.mark.parametrize(
+    ("text", "d", "message"),
+    [
+        ("top:3", 5, r"sketch 'top:3': unknown name 'top'; the known forms are identity, randk:8 or randk:25%, bernq"),
+        ("", 5, "unknown name ''"),
+        ("identity:3", 5, "identity takes nothing after it, got '3'"),
+        ("randk", 5, "k must be a number, got ''"),
+        ("randk:x", 5, "sketch 'randk:x': k must be a number, got 'x'"),
+        ("randk:11", 10, "sketch 'randk:11': k must be a whole number from 1 to d=10, got 11"),
+        ("randk:2.5", 10, "k must be a whole number from 1 to d=10, got 2.5"),
+        ("randk:nan", 10, "k must be a whole number from 1 to d=10, got nan"),
+        ("randk:0%", 10, r"the percentage must be in \(0, 100\], got 0"),
+        ("randk:101%", 10, r"the percentage must be in \(0, 100\], got 101"),
+        ("randk:x%", 10, "the percentage must be a number, got 'x'"),
+        ("bernq:1.5", 4, r"q\[0\] must be in \(0, 1\], got 1.5"),
+        ("bernq:0.5,0.5", 4, "q must be one number or one for each of the 1 layers, got 2 numbers"),
+        ("bernq:0.5@3,4", 10, "the layer sizes 3, 4 add up to 7, but d=10"),
+        ("bernq:0.5@3,x", 10, "a layer size must be a number, got 'x'"),
+        ("bernq:0.5@0,4", 4, "a layer size must be a whole number of at least 1, got 0"),
+        ("independent:0.1,0.2", 3, "p must be one number or d=3 numbers, got 2"),
+        ("independent:", 3, "p must be a number, got ''"),
+        ("gaussian:0", 3, "k must be a whole number from 1 to d=3, got 0"),
+        ("layers:3", 3, "each layer must read size=sketch, got '3'"),
+        ("layers:3=randk:4", 3, "sketch 'layers:3=randk:4': sketch 'randk:4': k must be a whole number from 1 to d=3"),
+        ("layers:3=randk:1;x=identity", 3, "a layer size must be a number, got 'x'"),
+        ("layers:3=randk:1;2=identity", 4, "the layer sizes 3, 2 add up to 5, but d=4"),
+        ("finite(d=4, 3 matrices)", 4, "this only describes a sketch and cannot be parsed"),
+        ("randk:1", 0, "d must be a whole number of at least 1, got 0"),
+    ],
+)
+def test_text_errors(text: str, d: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_sketch(text, d)
+
+
+def test_text_must_be_a_string() -> None:
+    with pytest.raises(TypeError, match="text must be a string such as 'randk:8', got 8"):
+        parse_sketch(8, 10)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- errors
+
+GENERATOR = np.random.default_rng(0)
+NO_COVARIANCE = [[0.9, 0.5], [0.5, 0.9]]  # P ⪰ 0, but P − 11ᵀ has the eigenvalue −0.6
+
+
+def from_moments(P: object, sampler: object = lambda rng, n: np.ones((n, 2)), sent: object = None) -> Sketch:
+    return DiagonalSketch.from_moments(P, sampler, sent)  # type: ignore[arg-type]
+
+
+def from_support(vectors: object, weights: object) -> Sketch:
+    return DiagonalSketch.from_support(vectors, weights)  # type: ignore[arg-type]
+
+
+VALUE_ERRORS: list[tuple[Callable[[], object], str]] = [
+    (lambda: Identity(0), "d must be a whole number of at least 1, got 0"),
+    (lambda: Identity(2.5), "d must be a whole number of at least 1, got 2.5"),
+    (lambda: RandK(10, 11), "k must be a whole number from 1 to d=10, got 11"),
+    (lambda: RandK(10, 0), "k must be a whole number from 1 to d=10, got 0"),
+    (lambda: RandK(10, 2.5), "k must be a whole number from 1 to d=10, got 2.5"),
+    (lambda: RandK(10, float("nan")), "k must be a whole number from 1 to d=10, got nan"),
+    (lambda: RandK(10, float("inf")), "k must be a whole number from 1 to d=10, got inf"),
+    (lambda: Gaussian(3, 4), "k must be a whole number from 1 to d=3, got 4"),
+    (lambda: BernQ(0.0, 3), r"q must be in \(0, 1\], got 0"),
+    (lambda: BernQ([0.5, 1.5], [1, 2]), r"q\[1\] must be in \(0, 1\], got 1.5"),
+    (lambda: BernQ(float("nan"), 3), "q must be finite, got NaN or infinity"),
+    (lambda: BernQ([0.5, 0.5], [1, 2, 3]), "q must be one number or one for each of the 3 layers, got 2 numbers"),
+    (lambda: BernQ([], 3), r"q must be a number or a list of numbers in \(0, 1\], got shape \(0,\)"),
+    (lambda: BernQ(0.5, 0), "sizes must be a whole number of at least 1, got 0"),
+    (lambda: BernQ(0.5, [2, 0]), r"sizes\[1\] must be a whole number of at least 1, got 0"),
+    (lambda: BernQ(0.5, [2, 1.5]), r"sizes\[1\] must be a whole number of at least 1, got 1.5"),
+    (lambda: BernQ(0.5, []), "sizes must not be empty"),
+    (lambda: IndependentSampling([0.5, 0.0]), r"p\[1\] must be in \(0, 1\], got 0"),
+    (lambda: IndependentSampling([0.5, -0.1]), r"p\[1\] must be in \(0, 1\], got -0.1"),
+    (lambda: IndependentSampling(0.5), r"p must be a list of numbers in \(0, 1\], got shape \(\)"),
+    (lambda: IndependentSampling([]), r"p must be a list of numbers in \(0, 1\], got shape \(0,\)"),
+    (lambda: IndependentSampling([0.5, np.inf]), "p must be finite"),
+    (lambda: from_support([1.0, 1.0], [1.0]), r"vectors must have shape \(R, d\) with R and d at least 1, got \(2,\)"),
+    (lambda: from_support([[1.0, 2.0], [1.0]], [0.5, 0.5]), "vectors must be an array of numbers: .*inhomogeneous"),
+    (lambda: from_support([[3.0], [-1.0]], [0.5, 0.5]), "vectors must be nonnegative, .* got an entry -1"),
+    (lambda: from_support([[np.nan]], [1.0]), "vectors must be finite"),
+    (lambda: from_support([[2.0], [0.5]], [0.5, 0.5]), r"vectors must average to the identity \(E.* off by 0.25"),
+    (lambda: from_support([[1.0], [1.0]], [1.0]), r"weights must have one .* of the 2 vectors, got shape \(1,\)"),
+    (lambda: from_support([[1.0], [1.0]], [1.5, -0.5]), "weights must be nonnegative, got -0.5"),
+    (lambda: from_support([[1.0], [1.0]], [0.5, 0.4]), "weights must add up to 1, got 0.9"),
+    (lambda: from_support([[1.0], [1.0]], [0.5, np.nan]), "weights must be finite"),
+    (lambda: from_moments([[1.0, 1.0]]), r"P must be a square matrix, got shape \(1, 2\)"),
+    (lambda: from_moments([[2.0, 1.0], [0.5, 2.0]]), "P must be symmetric, .* differ from their mirror images by 0.5"),
+    (lambda: from_moments([[3.0, -1.0], [-1.0, 3.0]]), "P must have nonnegative entries, .* got an entry -1"),
+    (lambda: from_moments(NO_COVARIANCE), "P − 11ᵀ must be positive semidefinite, .* got an eigenvalue -0.6"),
+    (lambda: from_moments([[np.inf]]), "P must be finite"),
+    (lambda: from_moments(np.ones((2, 2)), sent=3.0), r"expected_nonzeros must be in \(0, d=2\], got 3.0"),
+    (
+        lambda: from_moments(np.ones((2, 2)), lambda rng, n: np.ones(2)).sample(GENERATOR),
+        r"sampler\(rng, size\) must return nonnegative numbers of shape \(1, 2\), got shape \(2,\)",
+    ),
+    (
+        lambda: from_moments(np.ones((2, 2)), lambda rng, n: -np.ones((n, 2))).sample(GENERATOR),
+        "must return nonnegative numbers .* got an entry -1",
+    ),
+    (lambda: FiniteSketch(np.eye(2), [1.0]), r"matrices must have shape \(R, d, d\) with .* got \(2, 2\)"),
+    (lambda: FiniteSketch(np.empty((0, 2, 2)), []), r"matrices must have shape .* got \(0, 2, 2\)"),
+    (lambda: FiniteSketch([[[1.0, 0.1], [0.0, 1.0]]], [1.0]), r"matrices\[0\] must be symmetric, .* by 0.1"),
+    (
+        lambda: FiniteSketch([np.eye(2), [[1.0, 2.0], [2.0, 1.0]]], [0.5, 0.5]),
+        r"matrices\[1\] must be positive semidefinite, got an eigenvalue -1",
+    ),
+    (lambda: FiniteSketch([2.0 * np.eye(2)], [1.0]), "matrices must average to the identity .* off by 1"),
+    (lambda: FiniteSketch([np.eye(2)], [0.5, 0.5]), "weights must have one entry for each of the 1 matrices"),
+    (lambda: LayerWise([]), "layers must not be empty"),
+    (lambda: RandK(30, 15).support(), "the law of randk:15 with d=30 has more than the 100000 outcomes"),
+    (lambda: BernQ(0.5, [1] * 2000).support(), "more than the 100000 outcomes"),
+    (lambda: IndependentSampling([0.5] * 17).support(), "independent:0.5 with d=17 has more than the 100000"),
+    (lambda: LayerWise([RandK(10, 5)] * 3).support(), "more than the 100000 outcomes"),
+    (lambda: Gaussian(3, 1).support(), "gaussian:1 has no finite support to list"),
+    (lambda: MOMENTS.support(), "has no finite support to list"),
+    (lambda: LayerWise([Identity(1), Gaussian(3, 1)]).support(), "gaussian:1 has no finite support to list"),
+    (lambda: Gaussian(3, 1).second_moment_matrix, "gaussian:1 is not diagonal"),
+    (lambda: LayerWise([Identity(1), Gaussian(3, 1)]).sample_diagonal(GENERATOR, 2), "gaussian:1 is not diagonal"),
+    (lambda: RandK(3, 1).sample_diagonal(GENERATOR, -1), "size must be a whole number of at least 0, got -1"),
+    (lambda: RandK(3, 1).apply(np.ones(4), GENERATOR), r"x must have shape \(3,\) or \(m, 3\), got \(4,\)"),
+    (lambda: RandK(3, 1).apply(1.0, GENERATOR), r"x must have shape \(3,\) or \(m, 3\), got \(\)"),
+    (lambda: RandK(3, 1).apply(np.ones((1, 1, 3)), GENERATOR), r"x must have shape .* got \(1, 1, 3\)"),
+    (lambda: RandK(3, 1).second_moment(np.eye(4)), r"M must have shape \(3, 3\), as randk:1 has d=3; got \(4, 4\)"),
+    (lambda: RandK(2, 1).second_moment([[1, 2], [3, 4]]), "M must be symmetric"),
+    (lambda: RandK(2, 1).centered_second_moment([[1, np.nan], [np.nan, 4]]), "M must be finite"),
+    (lambda: RandK(3, 1).adjoint(np.ones(3)), r"Z must have shape \(3, 3\)"),
+]  # fmt: skip
+
+TYPE_ERRORS: list[tuple[Callable[[], object], str]] = [
+    (lambda: Identity("3"), "d must be a whole number of at least 1, got '3'"),
+    (lambda: Identity(True), "d must be a whole number of at least 1, got True"),
+    (lambda: RandK(10, None), "k must be a whole number from 1 to d=10, got None"),
+    (lambda: RandK(10, True), "k must be a whole number from 1 to d=10, got True"),
+    (lambda: RandK(10, np.True_), "k must be a whole number from 1 to d=10, got np.True_"),
+    (lambda: Gaussian(3, 1j), "k must be a whole number from 1 to d=3, got 1j"),
+    (lambda: BernQ("half", 3), "q must hold real numbers, got an array of <U4"),
+    (lambda: BernQ(True, 3), "q must hold real numbers, got an array of bool"),
+    (lambda: BernQ(0.5, "abc"), "sizes must be a whole number of at least 1, got 'abc'"),
+    (lambda: BernQ(0.5, [True]), r"sizes\[0\] must be a whole number of at least 1, got True"),
+    (lambda: IndependentSampling([0.5, None]), "p must hold real numbers, got an array of object"),
+    (lambda: IndependentSampling([0.5j]), "p must hold real numbers, got an array of complex128"),
+    (lambda: from_support([["a"]], [1.0]), "vectors must hold real numbers"),
+    (lambda: from_support([[1.0]], ["a"]), "weights must hold real numbers"),
+    (lambda: from_moments(np.ones((2, 2)), 3), r"sampler must be a function \(rng, size\) -> array .* got 3"),
+    (lambda: from_moments(np.ones((2, 2)), sent="1"), "expected_nonzeros must be a number, got '1'"),
+    (lambda: FiniteSketch("abc", [1.0]), "matrices must hold real numbers"),
+    (lambda: LayerWise([RandK(3, 1), 4]), r"layers\[1\] must be a Sketch, got 4"),
+    (lambda: LayerWise(RandK(3, 1)), r"layers must be a list, got RandK\(d=3, k=1\)"),
+    (lambda: RandK(3, 1).apply(np.ones(3), 0), "rng must be a numpy Generator, .* got 0"),
+    (lambda: RandK(3, 1).sample(None), "rng must be a numpy Generator, .* got None"),
+    (lambda: RandK(3, 1).apply([1j, 0, 0], GENERATOR), "x must hold real numbers"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "message"), VALUE_ERRORS, ids=[m for _, m in VALUE_ERRORS])
+def test_value_errors(build: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+@pytest.mark.parametrize(("build", "message"), TYPE_ERRORS, ids=[m for _, m in TYPE_ERRORS])
+def test_type_errors(build: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        build()
+
+
+def test_the_general_classes_cannot_be_built_directly() -> None:
+    for kind in (Sketch, DiagonalSketch):
+        with pytest.raises(TypeError, match="abstract"):
+            kind(3)  # type: ignore[abstract]

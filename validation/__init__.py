@@ -1,1 +1,0 @@
-"""Running the methods: objectives with known smoothness matrices, data, and the check of predicted rates."""

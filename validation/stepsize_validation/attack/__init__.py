@@ -1,0 +1,1 @@
+"""Random problems against exact referees."""

@@ -1,0 +1,174 @@
+"""What the solver benchmark solves: problems as plain data, from which every process builds the same program.
+
+Families (rand-k sends k = max(1, ⌊d/4⌋) numbers unless the family says otherwise):
+
+    size         synthetic L with condition number 10³, d as asked for
+    condition    synthetic L with condition numbers 10 and 10⁶
+    sketch       every kind of sketch of :mod:`stepsize_validation.referee.random_problems`, condition number 100
+    structure    D block-diagonal or diagonal instead of full, condition number 100
+    data         L = AᵀA/(4m) + 2λI of logistic regression on real data
+    distributed  conditions (12) of several clients for a given K, condition number 100
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from stepsize_opt.inputs import BlockDiagonal, Structure, pattern_of
+from stepsize_opt.node import reduce_problem
+from stepsize_opt.problems import DATA_VARIABLE, LogisticRegression, available_datasets, load_dataset
+from stepsize_opt.sketches import RandK, Sketch
+from stepsize_solvers.programs import BlockPattern, Constraint, LogDetProgram, Matrix, Vector
+from stepsize_validation.referee import KINDS, random_sketch, random_smoothness
+
+FAMILIES = ("size", "condition", "sketch", "structure", "data", "distributed")
+STRUCTURES = ("full", "diagonal", "blocks")
+# Sizes of L for the embedded sets and for LibSVM files that may be in the data folder.
+DATA_SIZES = {
+    "heart_scale": 13,
+    "australian_scale": 14,
+    "breast_cancer": 30,
+    "ionosphere_scale": 34,
+    "digits": 61,
+    "phishing": 68,
+    "mushrooms": 112,
+    "a1a": 123,
+    "w1a": 300,
+}
+# The kinds whose map is Diag(α∘diag M) + βM, which the quadratic lift needs.
+_QUADRATIC_KINDS = ("identity", "rand-k", "independent")
+# λ of the data problems: the smaller of the two regularisations of the paper's experiments, the harder one here.
+_REG = 1e-3
+# K of the distributed problems: large enough that the bound n/K binds, small enough that D ⪯ L⁻¹ still matters.
+_ROUNDS = 30
+
+
+@dataclass(frozen=True)
+class ProblemSpec:
+    """One problem of the benchmark; every field is a plain value, so that it survives JSON.
+
+    Raises ValueError for an unknown family, kind of sketch, structure or data set, and for a size that does not fit.
+    """
+
+    family: str
+    d: int
+    condition: float = 0.0
+    sketch: str = "rand-k"
+    structure: str = "full"
+    data: str = ""
+    clients: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("family", self.family, FAMILIES),
+            ("sketch", self.sketch, KINDS),
+            ("structure", self.structure, STRUCTURES),
+        ):
+            if value not in known:
+                msg = f"unknown {name} {value!r}; choose one of {', '.join(known)}"
+                raise ValueError(msg)
+        if self.d < 2:
+            msg = f"d must be at least 2, got {self.d}"
+            raise ValueError(msg)
+        if self.data and DATA_SIZES.get(self.data) != self.d:
+            msg = f"data set {self.data!r} with d={self.d} is not in the benchmark; known: {DATA_SIZES}"
+            raise ValueError(msg)
+        if not self.data and self.condition < 1.0:
+            msg = f"condition must be at least 1 for a synthetic L, got {self.condition}"
+            raise ValueError(msg)
+
+    @property
+    def name(self) -> str:
+        """A short name that is unique within the benchmark."""
+        if self.family == "data":
+            return f"{self.data} (d={self.d})"
+        parts = {
+            "size": f"d={self.d}",
+            "condition": f"cond {self.condition:.0e} (d={self.d})",
+            "sketch": f"sketch {self.sketch} (d={self.d})",
+            "structure": f"D {self.structure} (d={self.d})",
+            "distributed": f"{self.clients} clients (d={self.d})",
+        }
+        return parts[self.family]
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether the quadratic lift applies."""
+        return self.sketch in _QUADRATIC_KINDS and not self.clients
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def build(self) -> tuple[LogDetProgram, Vector]:
+        """The program in scaled coordinates and Λ: D of the original problem is ΛD̃Λ.
+
+        The problem stays in one piece (no split into components), so that every solver gets all of it.
+        """
+        rng = np.random.default_rng([self.seed, self.d])
+        if self.data:
+            L = LogisticRegression.from_dataset(load_dataset(self.data), _REG).smoothness()
+        else:
+            L = random_smoothness(rng, self.d, self.condition)
+        sketch = self._sketch(rng)
+        if self.clients:
+            return _distributed(rng, L, sketch, self.clients), np.ones(self.d)
+        pattern = pattern_of(self._structure(), self.d)
+        component = reduce_problem(L, sketch.map, pattern, "det-CGD1", split=False).components[0]
+        return component.program, component.scale
+
+    def _sketch(self, rng: np.random.Generator) -> Sketch:
+        if self.family == "sketch":
+            return random_sketch(rng, self.sketch, self.d)
+        return RandK(self.d, max(1, self.d // 4))
+
+    def _structure(self) -> Structure:
+        if self.structure == "blocks":
+            return BlockDiagonal((self.d // 2, self.d - self.d // 2))
+        return self.structure
+
+
+def _distributed(rng: np.random.Generator, L: Matrix, sketch: Sketch, clients: int) -> LogDetProgram:
+    """D ⪯ L⁻¹ and λ_D ≤ n/K, that is 𝒞(DLD) ⪯ (n/K) Lᵢ⁻¹ for every client (conditions (12) of the paper).
+
+    Lᵢ = L^½ Mᵢ L^½ with random Mᵢ of condition number 4.
+    """
+    d = len(L)
+    w, V = np.linalg.eigh(L)
+    inverse_root = (V / np.sqrt(w)) @ V.T
+    centred = sketch.map.centered()
+    constraints = [Constraint(C=_symmetric(inverse_root @ inverse_root), a=-1.0)]
+    for _ in range(clients):
+        M = random_smoothness(rng, d, 4.0)
+        inverse = inverse_root @ np.linalg.inv(M) @ inverse_root
+        constraints.append(Constraint(Q=centred, B=L, a=0.0, C=_symmetric(clients / _ROUNDS * inverse)))
+    return LogDetProgram(tuple(constraints), BlockPattern((d,)))
+
+
+def _symmetric(M: Matrix) -> Matrix:
+    return np.asarray(0.5 * (M + M.T))
+
+
+def size_problems(sizes: tuple[int, ...]) -> list[ProblemSpec]:
+    """The scaling family."""
+    return [ProblemSpec("size", d, condition=1e3) for d in sizes]
+
+
+def kind_problems(d: int, kinds: tuple[str, ...] = KINDS) -> list[ProblemSpec]:
+    """Condition numbers, sketches, structures and clients, all at one size."""
+    return [
+        *(ProblemSpec("condition", d, condition=condition) for condition in (1e1, 1e6)),
+        *(ProblemSpec("sketch", d, condition=1e2, sketch=kind) for kind in kinds),
+        *(ProblemSpec("structure", d, condition=1e2, structure=name) for name in ("blocks", "diagonal")),
+        ProblemSpec("distributed", d, condition=1e2, clients=3),
+    ]
+
+
+def data_problems() -> list[ProblemSpec]:
+    """Real L: the embedded sets always, the LibSVM files that the data folder holds."""
+    known = available_datasets() if os.environ.get(DATA_VARIABLE) else ["breast_cancer", "digits"]
+    return [ProblemSpec("data", d, data=name) for name, d in DATA_SIZES.items() if name in known]

@@ -1,0 +1,182 @@
+"""What the commands share: exit codes, reading a problem, progress, tables."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from stepsize_opt.inputs import atomic_write, json_text, load_matrix, read_matrix
+from stepsize_opt.node import Comparison, StepsizeResult
+from stepsize_solvers.programs import Matrix, Status
+
+EXIT_OPTIMAL, EXIT_INACCURATE, EXIT_INPUT, EXIT_SOLVER, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+
+
+def exit_code(status: str) -> int:
+    """The exit code of a result."""
+    if status == Status.INTERRUPTED.value:
+        return EXIT_INTERRUPTED
+    return EXIT_OPTIMAL if status == Status.OPTIMAL.value else EXIT_INACCURATE
+
+
+def positive_whole(text: str) -> int:
+    """A positive whole number, as an argparse type."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        msg = f"expected a positive whole number, got {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return value
+
+
+def add_problem(parser: argparse.ArgumentParser) -> None:
+    """The arguments that name L and the sketch."""
+    parser.add_argument("matrix", nargs="?", type=Path, help="smoothness matrix L: .npy, .npz, .csv or .mtx")
+    parser.add_argument("--data", help="take L = AᵀA/(4m) + 2λI of logistic regression on this data set instead")
+    parser.add_argument("--reg", type=float, default=0.1, help="λ for --data (default: %(default)s)")
+    parser.add_argument("--sketch", required=True, help="for example randk:8, bernq:0.5, independent:0.2")
+
+
+def check_output(option: str, path: Path, endings: Sequence[str]) -> None:
+    """Fail before a long solve rather than after it: raise OSError or ValueError unless the file can be written."""
+    if path.suffix.lower() not in endings:
+        msg = f"{option} {path}: expected a name that ends in {', '.join(endings)}"
+        raise ValueError(msg)
+    if path.is_dir():
+        msg = f"{option} {path}: this is a folder; name a file"
+        raise IsADirectoryError(msg)
+    if not path.parent.is_dir():
+        msg = f"{option} {path}: the folder {path.parent} does not exist"
+        raise FileNotFoundError(msg)
+    _check_writable(option, path, path.resolve().parent)
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Make the folder for results, or raise OSError when it cannot be made or written to."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"{option} {path}: the folder cannot be made ({error.strerror})"
+        raise OSError(msg) from error
+    _check_writable(option, path, path)
+
+
+def _check_writable(option: str, path: Path, folder: Path) -> None:
+    """Try it: permissions alone do not tell (read-only file systems, root)."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        msg = f"{option} {path}: the folder {folder} cannot be written to ({error.strerror})"
+        raise OSError(msg) from error
+
+
+@contextmanager
+def said(path: Path, *, quiet: bool = False) -> Iterator[None]:
+    """Around the writing of a file: say on standard error what was written, and whether a file was replaced."""
+    note = "wrote {}, replacing the file that was there" if path.exists() else "wrote {}"
+    yield
+    if not quiet:
+        print(note.format(path), file=sys.stderr)
+
+
+def write_matrix(D: Matrix, path: Path) -> None:
+    """D as .npy or as .csv."""
+    with atomic_write(path) as file:
+        if path.suffix.lower() == ".npy":
+            np.save(file, D)
+        else:
+            np.savetxt(file, D, delimiter=",", fmt="%.17g")  # 17 digits bring every float back: D stays feasible
+
+
+def add_solver(parser: argparse.ArgumentParser) -> None:
+    """The arguments that say how to solve."""
+    parser.add_argument("--solver", default="auto", help="auto, or a name from 'stepsize-opt doctor'")
+    parser.add_argument("--tol", type=float, default=1e-6, help="certified gap asked for (default: %(default)s)")
+    parser.add_argument("--time-limit", type=float, help="seconds for building, compiling and solving")
+
+
+def add_volume(parser: argparse.ArgumentParser, *, verbose: bool = True) -> None:
+    """--json, and -v or -q."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    volume = parser.add_mutually_exclusive_group()
+    if verbose:
+        volume.add_argument("-v", "--verbose", action="store_true", help="print the solver's progress")
+    volume.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+
+
+def load_problem(args: argparse.Namespace) -> Any:
+    """L from the matrix file or the data set that the arguments name."""
+    if (args.matrix is None) == (args.data is None):
+        msg = "give either a matrix file or --data NAME"
+        raise ValueError(msg)
+    if args.matrix is not None:
+        return read_matrix("L", load_matrix(args.matrix))
+    from stepsize_opt.problems import LogisticRegression, load_dataset
+
+    return LogisticRegression.from_dataset(load_dataset(args.data), args.reg).smoothness()
+
+
+@contextmanager
+def progress(text: str, *, quiet: bool = False) -> Iterator[None]:
+    """A spinner with the elapsed time on standard error, when that is a terminal."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        bar.add_task(text)
+        yield
+
+
+def print_json(value: Any) -> None:
+    """JSON on standard output, as :func:`stepsize_opt.inputs.files.json_text` writes it."""
+    print(json_text(value, indent=2))
+
+
+def key_value_table(title: str, rows: list[tuple[str, str]]) -> Table:
+    """Names on the left, values on the right."""
+    table = Table(title=title, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, escape(value))
+    return table
+
+
+def result_table(result: StepsizeResult) -> Table:
+    """A result for people to read."""
+    return key_value_table("optimal stepsize", result.rows())
+
+
+def comparison_table(comparison: Comparison, sketch: str) -> Table:
+    """The rows of a comparison, the best in bold."""
+    table = Table(title=f"stepsizes for {sketch}", caption="communication in units of 2Δ⁰/ε²")
+    table.add_column("method")
+    table.add_column("stepsize")
+    for name in ("rate", "iterations", "communication", "gap"):
+        table.add_column(name, justify="right")
+    for row in comparison.rows:
+        table.add_row(
+            row.method,
+            row.stepsize,
+            f"{row.rate:.6g}",
+            f"{comparison.relative_iterations(row):.3f}x",
+            f"{row.communication:.6g}",
+            f"{row.result.gap:.0e}",
+            style="bold" if row is comparison.best else None,
+        )
+    return table

@@ -1,0 +1,158 @@
+"""The command ``solve-distributed``: the smallest K and the best D for clients that share a data set."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from stepsize_opt.clients import DistributedComparison, compare_distributed, optimal_distributed_stepsize
+from stepsize_opt.node import ALGORITHMS
+from stepsize_opt.sketches import parse_sketch
+from stepsize_solvers.programs import Matrix
+from stepsize_validation.cli.common import (
+    EXIT_INACCURATE,
+    EXIT_OPTIMAL,
+    add_solver,
+    add_volume,
+    check_output,
+    exit_code,
+    key_value_table,
+    positive_whole,
+    print_json,
+    progress,
+    said,
+    write_matrix,
+)
+from stepsize_validation.cli.solve import read_structure
+
+_EXAMPLES = """examples:
+  stepsize-opt solve-distributed --data breast_cancer --clients 10 --sketch randk:1 --structure diagonal
+  stepsize-opt solve-distributed --data digits --clients 20 --sketch randk:10% --epsilon2 1e-3 --json
+  stepsize-opt solve-distributed --data breast_cancer --clients 5 --sketch randk:1 --compare
+
+f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising the functions, unless given.
+exit codes: 0 optimal, 1 certified gap above --tol or K too small, 2 mistake in the input, 3 solver cannot run
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Register ``solve-distributed``."""
+    parser = commands.add_parser(
+        "solve-distributed",
+        help="the best D and the smallest K for n clients",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", required=True, help="data set whose rows the clients share, shuffled, in equal parts")
+    parser.add_argument("--clients", type=positive_whole, required=True, help="number of clients n")
+    parser.add_argument("--reg", type=float, default=0.1, help="λ of the regulariser (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the shuffle (default: %(default)s)")
+    parser.add_argument("--sketch", required=True, help="for example randk:1, bernq:0.5, independent:0.2")
+    parser.add_argument("--epsilon2", type=float, default=1e-4, help="ε², the goal for E‖∇f‖² (default: %(default)s)")
+    parser.add_argument("--initial-gap", type=float, help="Δ⁰ = f(x⁰) − f^inf; found from x⁰ = 0 when not given")
+    parser.add_argument("--delta-inf", type=float, help="Δ^inf = f^inf − (1/n)Σfᵢ^inf; found when not given")
+    parser.add_argument("--iterations", type=positive_whole, help="K, if fixed; otherwise the smallest is found")
+    parser.add_argument("--algorithm", choices=ALGORITHMS, default=ALGORITHMS[0], help="default: %(default)s")
+    parser.add_argument("--structure", default="full", help="full, diagonal, scalar or block:SIZES (default: full)")
+    parser.add_argument("--tight", action="store_true", help="also minimise K under Theorem 3 itself")
+    parser.add_argument("--compare", action="store_true", help="a table of DCGD, DCGD-mat, D-det-CGD1 and D-det-CGD2")
+    add_solver(parser)
+    parser.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz) or alone (.npy, .csv)")
+    add_volume(parser)
+    parser.set_defaults(run=_solve_distributed)
+
+
+@dataclass(frozen=True, eq=False)
+class _Clients:
+    matrices: list[Matrix]
+    mean: Matrix
+    initial_gap: float
+    delta_inf: float
+
+
+def _load(args: argparse.Namespace) -> _Clients:
+    from stepsize_opt.problems import Federated, find_federated_infimum, load_dataset, split
+
+    data = load_dataset(args.data)
+    objective = Federated.logistic(split(data, args.clients, np.random.default_rng(args.seed)), args.reg)
+    initial_gap, delta_inf = args.initial_gap, args.delta_inf
+    if initial_gap is None or delta_inf is None:
+        infimum = find_federated_infimum(objective)
+        start = float(objective.value(np.zeros((1, data.d)))[0])
+        initial_gap = start - infimum.whole.found if initial_gap is None else initial_gap
+        delta_inf = max(0.0, infimum.delta_inf) if delta_inf is None else delta_inf
+    return _Clients(list(objective.client_smoothness()), objective.smoothness(), initial_gap, delta_inf)
+
+
+def _solve_distributed(args: argparse.Namespace) -> int:
+    if args.output is not None and args.compare:
+        msg = "--output writes one D and does not go with --compare"
+        raise ValueError(msg)
+    if args.output is not None:
+        check_output("--output", args.output, (".npz", ".npy", ".csv"))
+    clients = _load(args)
+    sketch = parse_sketch(args.sketch, len(clients.mean))
+    problem: dict[str, Any] = {
+        "epsilon2": args.epsilon2,
+        "initial_gap": clients.initial_gap,
+        "delta_inf": clients.delta_inf,
+        "mean_smoothness": clients.mean,
+        "solver": args.solver,
+        "tol": args.tol,
+        "verbose": args.verbose,
+        "time_limit": args.time_limit,
+    }
+    with progress(f"solving d = {sketch.d}, n = {args.clients}", quiet=args.quiet or args.verbose):
+        if args.compare:
+            comparison = compare_distributed(clients.matrices, sketch, **problem)
+            return _print_comparison(comparison, args)
+        result = optimal_distributed_stepsize(
+            clients.matrices,
+            sketch,
+            iterations=args.iterations,
+            algorithm=args.algorithm,
+            structure=read_structure(args.structure),
+            tight=args.tight,
+            **problem,
+        )
+    if args.output is not None:
+        with said(args.output, quiet=args.quiet):
+            if args.output.suffix.lower() == ".npz":
+                result.save(args.output)
+            else:
+                write_matrix(result.D, args.output)
+    if args.json:
+        print_json(result.summary())
+    elif not args.quiet:
+        Console().print(key_value_table("optimal distributed stepsize", result.rows()))
+    return exit_code(result.status)
+
+
+def _print_comparison(comparison: DistributedComparison, args: argparse.Namespace) -> int:
+    if args.json:
+        print_json(comparison.to_records())
+    elif not args.quiet:
+        table = Table(title=f"K and bits for {args.clients} clients")
+        table.add_column("method")
+        table.add_column("stepsize")
+        for name in ("K", "relative", "bits", "gap"):
+            table.add_column(name, justify="right")
+        for record in comparison.to_records():
+            gap = "" if record["gap"] is None else f"{record['gap']:.0e}"
+            table.add_row(
+                record["method"],
+                record["stepsize"],
+                str(record["K"]),
+                f"{record['relative_K']:.3f}x",
+                f"{record['bits']:.4g}",
+                gap,
+            )
+        Console().print(table)
+    results = [row.result for row in comparison.rows if row.result is not None]
+    return EXIT_OPTIMAL if all(exit_code(r.status) == EXIT_OPTIMAL for r in results) else EXIT_INACCURATE

@@ -1,0 +1,102 @@
+"""The command ``doctor``: what is installed, which solvers can run, BLAS and threads."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from stepsize_opt import __version__
+from stepsize_solvers import available_solvers
+from stepsize_validation.cli.common import EXIT_OPTIMAL, print_json
+
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "cvxpy",
+    "scs",
+    "clarabel",
+    "mosek",
+    "cvxopt",
+    "sdpa-python",
+    "coptpy",
+    "joblib",
+    "rich",
+    "threadpoolctl",
+    "scikit-learn",
+    "matplotlib",
+)
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser("doctor", help="what is installed, licences, BLAS, threads, versions")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_doctor)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _known(value: object) -> str | int | None:
+    """Text and numbers; some libraries that solvers load do not tell their version to threadpoolctl."""
+    return value if isinstance(value, str | int) else None
+
+
+def _report() -> dict[str, Any]:
+    import numpy as np
+    from threadpoolctl import threadpool_info
+
+    np.linalg.inv(np.eye(2))  # BLAS is listed once it is loaded
+    data = os.environ.get("STEPSIZE_OPT_DATA")
+    return {
+        "stepsize-opt": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "data folder": data or "not set (STEPSIZE_OPT_DATA)",
+        "blas": [
+            {key: _known(pool.get(key)) for key in ("internal_api", "version", "num_threads", "architecture")}
+            for pool in threadpool_info()
+        ],
+        "packages": {name: _version(name) for name in PACKAGES},
+        "solvers": [{"name": e.name, "available": e.available, "reason": e.reason} for e in available_solvers()],
+    }
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    report = _report()
+    if args.json:
+        print_json(report)
+        return EXIT_OPTIMAL
+    console = Console()
+    console.print(f"stepsize-opt {__version__}, Python {report['python']} on {report['platform']}")
+    console.print(f"executable: {sys.executable}", soft_wrap=True)
+    console.print(f"cores: {report['cores']}; data folder: {report['data folder']}", soft_wrap=True)
+    for pool in report["blas"]:
+        console.print(f"BLAS: {pool['internal_api']} {pool['version']}, {pool['num_threads']} threads")
+    table = Table(title="solvers")
+    table.add_column("name")
+    table.add_column("runs")
+    table.add_column("why not", overflow="fold")
+    for entry in report["solvers"]:
+        table.add_row(entry["name"], "yes" if entry["available"] else "no", escape(entry["reason"] or ""))
+    console.print(table)
+    table = Table(title="packages")
+    table.add_column("name")
+    table.add_column("version")
+    for name, version in report["packages"].items():
+        table.add_row(name, version or "not installed")
+    console.print(table)
+    return EXIT_OPTIMAL

@@ -1,0 +1,98 @@
+"""The command line ``stepsize-opt``.
+
+Exit codes: 0 an optimal answer, 1 an answer above the tolerance or a check that failed, 2 a mistake in the input, 3 a
+solver that cannot run, 130 interrupted.  Results go to standard output, progress and errors to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from stepsize_opt import __version__
+from stepsize_solvers.programs import SolverUnavailable, UnsupportedProgram
+from stepsize_validation.cli import (
+    bench as cli_bench,
+)
+from stepsize_validation.cli import (
+    demo as cli_demo,
+)
+from stepsize_validation.cli import (
+    distributed as cli_distributed,
+)
+from stepsize_validation.cli import (
+    doctor as cli_doctor,
+)
+from stepsize_validation.cli import (
+    reproduce as cli_validation,
+)
+from stepsize_validation.cli import (
+    solve as cli_solve,
+)
+from stepsize_validation.cli.common import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OPTIMAL, EXIT_SOLVER
+
+_EXAMPLES = """examples:
+  stepsize-opt demo
+  stepsize-opt solve L.npy --sketch randk:8 --output D.npz
+  stepsize-opt compare --data digits --reg 0.01 --sketch randk:4
+  stepsize-opt doctor
+
+shell completion: eval "$(stepsize-opt --print-completion bash)"   (or zsh, tcsh)
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    import shtab
+
+    root = argparse.ArgumentParser(
+        prog="stepsize-opt",
+        description="Globally optimal, certified matrix stepsizes for compressed gradient descent.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    root.add_argument("--version", action="version", version=f"stepsize-opt {__version__}")
+    shtab.add_argument_to(root, help="print a completion script for the shell and exit")
+    commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    cli_solve.add_parsers(commands)
+    cli_distributed.add_parser(commands)
+    cli_validation.add_parsers(commands)
+    cli_bench.add_parser(commands)
+    cli_demo.add_parser(commands)
+    cli_doctor.add_parser(commands)
+    return root
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    args = parser().parse_args(argv)
+    try:
+        code = int(args.run(args))
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe went away (``| head``): nothing is wrong.  Keep Python from flushing into it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OPTIMAL
+    except SolverUnavailable as error:
+        return _complain(error, EXIT_SOLVER)
+    except MemoryError as error:
+        return _complain(f"not enough memory: {error or 'an allocation failed'}", EXIT_INPUT)
+    except (ValueError, TypeError, OSError, ModuleNotFoundError, UnsupportedProgram) as error:
+        return _complain(error, EXIT_INPUT)
+    except RuntimeError as error:
+        return _complain(error, EXIT_SOLVER)
+    return code
+
+
+def _complain(error: Exception | str, code: int) -> int:
+    print("error:", *str(error).split(), file=sys.stderr)  # one line, whatever a library's message holds
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""The commands ``solve``, ``certify`` and ``compare``."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from stepsize_opt.inputs import BlockDiagonal, Structure, check_dense, json_text, load_matrix, write_text
+from stepsize_opt.node import ALGORITHMS, StepsizeCheck, StepsizeResult, certify, compare, optimal_stepsize
+from stepsize_opt.sketches import parse_sketch
+from stepsize_validation.cli.common import (
+    EXIT_INACCURATE,
+    EXIT_OPTIMAL,
+    add_problem,
+    add_solver,
+    add_volume,
+    check_output,
+    comparison_table,
+    exit_code,
+    key_value_table,
+    load_problem,
+    print_json,
+    progress,
+    result_table,
+    said,
+    write_matrix,
+)
+
+OUTPUTS = (".npz", ".json", ".npy", ".csv")
+
+_SOLVE_EXAMPLES = """examples:
+  stepsize-opt solve L.npy --sketch randk:8 --output D.npz
+  stepsize-opt solve --data breast_cancer --reg 0.1 --sketch randk:25%
+  stepsize-opt solve L.mtx --sketch bernq:0.5@10,20 --structure block:10,20 --json
+  stepsize-opt solve L.npy --sketch gaussian:4 --algorithm det-CGD2 -q -o D.csv
+
+sketches: identity, randk:K, randk:P%, bernq:Q, bernq:Q@SIZES, independent:P, gaussian:K, layers:SIZE=SKETCH;...
+exit codes: 0 optimal, 1 certified gap above --tol, 2 mistake in the input, 3 solver cannot run, 130 interrupted
+"""
+
+_CERTIFY_EXAMPLES = """examples:
+  stepsize-opt certify D.npy L.npy --sketch randk:8
+  stepsize-opt certify D.npz --data breast_cancer --reg 0.1 --sketch randk:25% --json
+
+exit codes: 0 feasible and within --tol of optimal, 1 not, 2 mistake in the input
+"""
+
+_COMPARE_EXAMPLES = """examples:
+  stepsize-opt compare L.npy --sketch randk:8
+  stepsize-opt compare --data digits --reg 0.01 --sketch randk:4 --json
+"""
+
+
+def add_parsers(commands: Any) -> None:
+    """Register the three commands."""
+    raw = argparse.RawDescriptionHelpFormatter
+    solve = commands.add_parser(
+        "solve", help="compute the optimal stepsize for L and a sketch", epilog=_SOLVE_EXAMPLES, formatter_class=raw
+    )
+    add_problem(solve)
+    _add_algorithm(solve)
+    solve.add_argument(
+        "--structure", default="full", help="full, diagonal, scalar or block:SIZES such as block:10,20 (default: full)"
+    )
+    add_solver(solve)
+    solve.add_argument("--jobs", type=int, default=1, help="processes for many components, -1 for all cores")
+    solve.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz, .json) or alone (.npy, .csv)")
+    add_volume(solve)
+    solve.set_defaults(run=_solve)
+
+    checking = commands.add_parser(
+        "certify", help="check a stepsize matrix of your own", epilog=_CERTIFY_EXAMPLES, formatter_class=raw
+    )
+    checking.add_argument("stepsize", type=Path, help="the matrix D: .npy, .npz, .csv or .mtx")
+    add_problem(checking)
+    _add_algorithm(checking)
+    add_solver(checking)
+    add_volume(checking)
+    checking.set_defaults(run=_certify)
+
+    comparing = commands.add_parser(
+        "compare", help="both optima beside the paper's choices of D", epilog=_COMPARE_EXAMPLES, formatter_class=raw
+    )
+    add_problem(comparing)
+    add_solver(comparing)
+    add_volume(comparing)
+    comparing.set_defaults(run=_compare)
+
+
+def _add_algorithm(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--algorithm", choices=ALGORITHMS, default=ALGORITHMS[0], help="default: %(default)s")
+
+
+def read_structure(text: str) -> Structure:
+    """The structure that ``--structure`` names."""
+    if not text.startswith("block:"):
+        return text
+    try:
+        sizes = tuple(int(part) for part in text.removeprefix("block:").split(","))
+    except ValueError as error:
+        msg = f"--structure {text!r}: expected block:SIZES with whole numbers, such as block:10,20"
+        raise ValueError(msg) from error
+    return BlockDiagonal(sizes)
+
+
+def _solve(args: argparse.Namespace) -> int:
+    if args.output is not None:
+        check_output("--output", args.output, OUTPUTS)
+    L = load_problem(args)
+    sketch = parse_sketch(args.sketch, L.shape[0])
+    structure = read_structure(args.structure)
+    if args.output is not None and args.output.suffix.lower() != ".npz":
+        check_dense(f"--output {args.output}: D", sketch.d)  # only .npz holds D by blocks
+    with progress(f"solving d = {sketch.d}", quiet=args.quiet or args.verbose):
+        result = optimal_stepsize(
+            L,
+            sketch,
+            algorithm=args.algorithm,
+            structure=structure,
+            solver=args.solver,
+            tol=args.tol,
+            verbose=args.verbose,
+            time_limit=args.time_limit,
+            n_jobs=args.jobs,
+        )
+    if args.output is not None:
+        with said(args.output, quiet=args.quiet):
+            _write(result, args.output)
+    if args.json:
+        print_json(result.summary())
+    elif not args.quiet:
+        Console().print(result_table(result))
+    return exit_code(result.status)
+
+
+def _write(result: StepsizeResult, path: Path) -> None:
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        result.save(path)
+    elif suffix == ".json":
+        write_text(path, json_text({**result.summary(), "D": result.D}, indent=2) + "\n")
+    else:
+        write_matrix(result.D, path)
+
+
+def _certify(args: argparse.Namespace) -> int:
+    L = load_problem(args)
+    sketch = parse_sketch(args.sketch, L.shape[0])
+    D = load_matrix(args.stepsize, "D")
+    with progress("certifying", quiet=args.quiet or args.verbose):
+        check = certify(
+            D,
+            L,
+            sketch,
+            algorithm=args.algorithm,
+            solver=args.solver,
+            tol=args.tol,
+            verbose=args.verbose,
+            time_limit=args.time_limit,
+        )
+    if args.json:
+        print_json({**asdict(check), "feasible": check.feasible, "gap": check.gap})
+    elif not args.quiet:
+        Console().print(key_value_table("certificate of the given D", _check_rows(check)))
+    return EXIT_OPTIMAL if check.certificate.is_optimal(args.tol) else EXIT_INACCURATE
+
+
+def _check_rows(check: StepsizeCheck) -> list[tuple[str, str]]:
+    c = check.certificate
+    return [
+        ("feasible", f"{'yes, proved' if c.feasible else 'no'} (margin {c.margin:.3e})"),
+        ("log det D / d", f"{c.log_det / c.d:.9f}"),
+        ("upper bound / d", f"{c.upper_bound / c.d:.9f}"),
+        ("gap of D", f"{c.gap:.3e}"),
+        ("largest feasible scale", f"{check.largest_scale:.9g}"),
+        ("gap of D at that scale", f"{check.gap_when_scaled:.3e}"),
+    ]
+
+
+def _compare(args: argparse.Namespace) -> int:
+    L = load_problem(args)
+    sketch = parse_sketch(args.sketch, L.shape[0])
+    with progress(f"comparing stepsizes for d = {sketch.d}", quiet=args.quiet or args.verbose):
+        table = compare(L, sketch, solver=args.solver, tol=args.tol, verbose=args.verbose, time_limit=args.time_limit)
+    if args.json:
+        print_json(table.to_records())
+    elif not args.quiet:
+        Console().print(comparison_table(table, str(sketch)))
+    return max(exit_code(row.result.status) for row in table.rows)

@@ -1,0 +1,169 @@
+"""Figures in the paper's layout: one panel for each data set and setting, log scales, one legend.
+
+Colours are those of Okabe and Ito, which people with any colour vision tell apart; every method also has its own line
+style and marker, so the figures survive a black-and-white print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepsize_opt.inputs import atomic_write
+from stepsize_solvers.programs import Matrix, Vector
+from stepsize_validation.experiments.curve import Curve
+from stepsize_validation.experiments.tables import panels
+
+# (colour, line style, marker) in order of first appearance; the optimal D of this project has the first entry alone.
+_OURS = ("#D55E00", "-", "o")
+_STYLES = (
+    ("#000000", ":", "s"),
+    ("#0072B2", "--", "^"),
+    ("#009E73", "-.", "D"),
+    ("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"),
+    ("#E69F00", (0, (1, 1)), "P"),
+    ("#56B4E9", (0, (7, 2)), "X"),
+)
+_OURS_SECOND = ("#7A3B00", (0, (8, 1)), "*")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What a figure shows: a name for the file, a label, and how a curve gives its numbers."""
+
+    name: str
+    label: str
+    of: Callable[[Curve], Any]
+
+
+ITERATIONS = Axis("iterations", "iterations K", lambda curve: curve.steps)
+BITS = Axis("bits", "bits sent", lambda curve: curve.bits)
+WEIGHTED = Axis("weighted", "$G_K$, weighted by $D/\\det(D)^{1/d}$", lambda curve: curve.weighted)
+EUCLIDEAN = Axis("euclidean", "$E_K$, Euclidean", lambda curve: curve.euclidean)
+
+
+def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, columns: int = 3) -> Path:
+    """One figure with a panel for each (data set, variant): the mean over seeds, shaded by two standard errors."""
+    plt = pyplot()
+    groups = panels(curves)
+    styles = _assign_styles(curves)
+    rows = -(-len(groups) // columns)
+    width = min(columns, len(groups))
+    # A lone panel is wider, for the sake of the legend; an entry of the legend takes up to 2.9 inches by 0.2.
+    inches = max(4.0 * width, 6.5)
+    legend_rows = -(-len(styles) // max(2, int(inches / 2.9)))
+    header = 0.45 + 0.2 * legend_rows
+    height = 2.9 * rows + header
+    figure, axes = plt.subplots(rows, width, figsize=(inches, height), squeeze=False)
+    handles: dict[str, Any] = {}
+    for axis, ((_, dataset, variant), group) in zip(axes.flat, groups.items(), strict=False):
+        for curve in group:
+            handles.setdefault(curve.meta["label"], _line(axis, x.of(curve), y.of(curve), curve, styles))
+        axis.set(xscale="log", yscale="log", title=f"{dataset}, {variant}")
+        axis.title.set_fontsize(10)
+        axis.grid(True, which="major", linewidth=0.4, alpha=0.5)
+        axis.tick_params(which="both", labelsize=8)
+    for axis in axes.flat[len(groups) :]:
+        axis.set_visible(False)
+    for axis in axes[:, 0]:
+        axis.set_ylabel(y.label, fontsize=9)
+    # The lowest visible panel of each column carries the label of its x axis.
+    for column in range(width):
+        lowest = max(row for row in range(rows) if row * width + column < len(groups))
+        axes[lowest, column].set_xlabel(x.label, fontsize=9)
+    figure.text(0.5, 1.0 - 0.22 / height, title, fontsize=12, ha="center")
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="upper center",
+        bbox_to_anchor=(0.5, 1.0 - 0.28 / height),
+        ncols=-(-len(styles) // legend_rows),
+        fontsize=9,
+        frameon=False,
+        handlelength=3.5,
+    )
+    figure.tight_layout(rect=(0.0, 0.0, 1.0, 1.0 - header / height))
+    save_figure(figure, path, dpi=130)
+    plt.close(figure)
+    return path
+
+
+def _line(axis: Any, x: Vector, y: Matrix, curve: Curve, styles: dict[str, tuple[str, Any, str]]) -> Any:
+    colour, line, marker = styles[curve.meta["label"]]
+    mean = y.mean(axis=0)
+    error = 2.0 * y.std(axis=0) / max(1.0, len(y) - 1.0) ** 0.5
+    # A log axis has no place for the nonpositive end of a wide band: it ends at a tenth of the mean.
+    axis.fill_between(x, (mean - error).clip(0.1 * mean), mean + error, color=colour, alpha=0.15, linewidth=0)
+    # Markers are shifted against each other so that curves that coincide still show both.
+    order = list(styles).index(curve.meta["label"])
+    every = max(1, len(x) // 8)
+    return axis.plot(
+        x,
+        mean,
+        color=colour,
+        linestyle=line,
+        marker=marker,
+        markevery=(order * every // max(1, len(styles)), every),
+        markersize=4.5,
+        linewidth=2.0 if curve.meta["ours"] else 1.4,
+        zorder=3 if curve.meta["ours"] else 2,
+    )[0]
+
+
+def _assign_styles(curves: Sequence[Curve]) -> dict[str, tuple[str, Any, str]]:
+    labels = dict.fromkeys((curve.meta["label"], curve.meta["ours"]) for curve in curves)
+    ours, others = iter((_OURS, _OURS_SECOND)), iter(_STYLES)
+    return {label: next(ours if mine else others) for label, mine in labels}
+
+
+def bar_savings(records: Sequence[dict[str, Any]], path: Path) -> Path:
+    """Predicted and observed saving of the optimal D for each data set of experiment (a)."""
+    plt = pyplot()
+    names = [record["data"] for record in records]
+    # At least as wide as the legend and the label of the axis are.
+    figure, axis = plt.subplots(figsize=(max(4.0, 1.5 + 1.15 * len(names)), 3.6))
+    for shift, key, colour, hatch in ((-0.2, "predicted", "#0072B2", ""), (0.2, "observed", "#E69F00", "//")):
+        heights = [record[key] or 0.0 for record in records]
+        bars = axis.bar(
+            [i + shift for i in range(len(names))],
+            heights,
+            0.38,
+            label=key,
+            color=colour,
+            hatch=hatch,
+            edgecolor="black",
+            linewidth=0.5,
+        )
+        axis.bar_label(bars, labels=[f"{h:.2f}" if h else "" for h in heights], fontsize=8, padding=1)
+    axis.axhline(1.0, color="black", linewidth=0.8)
+    axis.set_xticks(range(len(names)), names)
+    axis.tick_params(which="both", labelsize=8)
+    axis.set_ylabel("iterations, paper's best / optimal D", fontsize=9)
+    axis.margins(y=0.1)
+    axis.legend(fontsize=8, frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    figure.tight_layout()
+    save_figure(figure, path, dpi=130)
+    plt.close(figure)
+    return path
+
+
+def save_figure(figure: Any, path: Path, dpi: int) -> None:
+    """Write a figure in the format that the name of the file ends in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as file:
+        figure.savefig(file, dpi=dpi, format=path.suffix.removeprefix("."))
+
+
+def pyplot() -> Any:
+    """matplotlib.pyplot with a backend that needs no display."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        msg = "figures need matplotlib: pip install 'stepsize-opt[plots]'"
+        raise ModuleNotFoundError(msg) from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    return plt

@@ -1,0 +1,37 @@
+"""Exact arithmetic and random problems for studies and tests."""
+
+from stepsize_validation.referee.exact import (
+    Rational,
+    combine,
+    condition_slack,
+    definiteness,
+    is_positive_semidefinite,
+    log,
+    log_det,
+    product,
+    rational,
+    second_moment,
+)
+from stepsize_validation.referee.random_problems import (
+    KINDS,
+    random_problem,
+    random_sketch,
+    random_smoothness,
+)
+
+__all__ = [
+    "KINDS",
+    "Rational",
+    "combine",
+    "condition_slack",
+    "definiteness",
+    "is_positive_semidefinite",
+    "log",
+    "log_det",
+    "product",
+    "random_problem",
+    "random_sketch",
+    "random_smoothness",
+    "rational",
+    "second_moment",
+]

@@ -1,0 +1,377 @@
+"""One runner for all the methods, for several seeds at once.
+
+=============  ==============================================  ===========================================
+name           update                                          is
+=============  ==============================================  ===========================================
+det-CGD1       x⁺ = x − D S ∇f(x), or −(D/n) Σ Sᵢ∇fᵢ(x)        the paper's first method, one or n clients
+det-CGD2       x⁺ = x − T D ∇f(x), or −(1/n) Σ Tᵢ D∇fᵢ(x)      the paper's second method
+CGD, DCGD      the first with D = γI, one node or n clients    compressed gradient descent
+GD             CGD without compression                         gradient descent
+=============  ==============================================  ===========================================
+
+Theorem 1 of the paper bounds, for a D that satisfies the condition of its method on one node,
+
+    G_K = (1/K) Σ_{k<K} E‖∇f(xᵏ)‖²_{D/det(D)^{1/d}} ≤ 2(f(x⁰) − f^inf)/(det(D)^{1/d} K).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepsize_opt.inputs import dense, digest, read_matrix, real_array, whole_number
+from stepsize_opt.problems import Federated, Objective
+from stepsize_opt.sketches import Identity, Sketch
+from stepsize_solvers.programs import Indices, Matrix, Vector
+from stepsize_validation.runs.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
+from stepsize_validation.runs.margins import SingleSteps
+from stepsize_validation.runs.record import Run, log_steps
+from stepsize_validation.runs.sampling import Draws, Position, SingleCoordinates, SketchStream
+
+METHODS = ("det-CGD1", "det-CGD2", "CGD", "DCGD", "GD")
+# Steps at which f itself is recorded; gradients give the norms at every step, values cost extra.
+_VALUE_STEPS = 60
+# A feasible D has E f(xᵏ) ≤ f(x⁰) and D ⪯ L⁻¹, so E‖∇f(xᵏ)‖²_D ≤ 2 E[f(xᵏ) − f^inf] ≤ 2Δ⁰.  By Markov's inequality a
+# value 10⁹ times as large has probability below 10⁻⁹: the run has diverged.
+_DIVERGED = 2e9
+# Of the checkpoints: to be changed with what they hold, and with what the numbers of a run depend on besides its
+# arguments (such as the chunks of draws).
+_FORMAT = 2
+# Numbers recorded at every step and for every seed.
+_PER_STEP = ("norms", "euclidean", "descent", "sent")
+
+
+class Divergence(FloatingPointError):
+    """A run whose iterates left every region that its theorem allows."""
+
+
+def run(
+    objective: Objective | Federated,
+    D: Matrix,
+    sketch: Sketch | Sequence[Sketch],
+    *,
+    algorithm: str = "det-CGD1",
+    iterations: int = 1000,
+    seeds: int = 8,
+    seed: int = 0,
+    start: Vector | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 1000,
+    progress: bool = False,
+    on_divergence: str = "raise",
+) -> Run:
+    """Run a method from ``start`` (default 0) with independent sketches for each seed, all seeds in one product.
+
+    Parameters
+    ----------
+    objective : one node, or a :class:`Federated` objective for the distributed methods.
+    D : stepsize matrix, d×d, symmetric (as :func:`stepsize_opt.certify` judges it) and positive definite.
+    sketch : the sketch, or one for each client.
+    algorithm : a name of the table above.
+    iterations, seeds, seed : K, the number of independent runs, and what determines them: same seed, same numbers.
+    checkpoint : a file to continue from when it exists, rewritten every ``checkpoint_every`` steps.  A run that is
+        killed and started again with the same arguments (and the same number of threads, by which products round
+        differently) returns the same numbers as one that was not.  Runs that write one file at the same time do not
+        disturb each other; the file then holds the last state written.
+    progress : show a bar on standard error.
+    on_divergence : ``"raise"`` raises :class:`Divergence`; ``"stop"`` returns the steps before it.
+
+    Raises
+    ------
+    ValueError : for arguments of the wrong shape or name, a start where f is not finite or lies below its bound.
+    CheckpointError : a ValueError, for a checkpoint of another run or a damaged one.
+    TypeError : for a checkpoint of a run with a sketch that has no digest (:func:`stepsize_opt.inputs.digests.digest`).
+    Divergence : see ``on_divergence``.
+    """
+    sketches = _read_sketches(objective, sketch)
+    D = _read_stepsize(D, objective.d)
+    _check_method(algorithm, objective, D, sketches)
+    if on_divergence not in ("raise", "stop"):
+        msg = f"on_divergence must be 'raise' or 'stop', got {on_divergence!r}"
+        raise ValueError(msg)
+    iterations, seeds = whole_number("iterations", iterations), whole_number("seeds", seeds)
+    checkpoint_every = whole_number("checkpoint_every", checkpoint_every)
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        msg = f"seed must be a whole number of at least 0, got {seed!r}"
+        raise ValueError(msg)
+    x0 = np.zeros(objective.d) if start is None else real_array("start", start)
+    state = _State.fresh(objective, x0, iterations, seeds)
+    if SingleSteps.pays(objective, sketches):
+        state.single = SingleSteps.of(objective, D, seeds, algorithm == "det-CGD2")
+    stream = SketchStream(sketches, seeds, int(seed))
+    saved = None
+    if checkpoint is not None:
+        # All that the numbers of a run depend on; the names are those that a refusal mentions.
+        key = {
+            "format": _FORMAT,
+            "objective": _objective_digest(objective),
+            "D": digest(D),
+            "sketch": [digest(one) for one in sketches],
+            "algorithm": algorithm,
+            "iterations": iterations,
+            "seeds": seeds,
+            "seed": int(seed),
+            "start": digest(x0),
+            "steps": "updated margins" if state.single is not None else "products",
+        }
+        saved = _Saved(Path(checkpoint), checkpoint_every, key)
+        saved.load(state, stream)
+    with _bar(progress, f"{algorithm}, {seeds} seeds", state.k, iterations) as advance:
+        stopped = _loop(objective, D, algorithm, state, stream, saved, advance)
+    if stopped is not None and on_divergence == "raise":
+        msg = (
+            f"{algorithm} diverged at iteration {stopped}: D is outside its stepsize condition, or L is not a "
+            "smoothness matrix of the objective"
+        )
+        raise Divergence(msg)
+    return state.record(algorithm, objective, D, stopped)
+
+
+@dataclass
+class _State:
+    """The iterates and the records so far.  single: with rand-1 on a logistic node."""
+
+    X: Matrix
+    k: int
+    norms: Matrix
+    euclidean: Matrix
+    descent: Matrix
+    sent: Matrix
+    values: Matrix
+    value_steps: Indices
+    single: SingleSteps | None = field(default=None, init=False)
+
+    @staticmethod
+    def fresh(objective: Objective | Federated, x0: Vector, iterations: int, seeds: int) -> _State:
+        if x0.shape != (objective.d,):
+            msg = f"start must have shape ({objective.d},), got {x0.shape}"
+            raise ValueError(msg)
+        steps = np.concatenate([[0], log_steps(iterations, _VALUE_STEPS)]).astype(np.intp)
+        return _State(
+            X=np.tile(x0, (seeds, 1)),
+            k=0,
+            values=np.empty((seeds, steps.size)),
+            value_steps=steps,
+            **{name: np.empty((seeds, iterations)) for name in _PER_STEP},
+        )
+
+    def arrays(self, k: int) -> dict[str, Matrix]:
+        """What there is of the state after k steps, by name: parts of the state's own arrays."""
+        return {
+            **{name: getattr(self, name)[:, :k] for name in _PER_STEP},
+            "X": self.X,
+            "values": self.values[:, : np.count_nonzero(self.value_steps <= k)],
+            **({"margins": self.single.margins} if self.single is not None else {}),
+        }
+
+    def record(self, algorithm: str, objective: Objective | Federated, D: Matrix, stopped: int | None) -> Run:
+        done, kept = slice(0, self.k), self.value_steps <= self.k
+        return Run(
+            algorithm=algorithm,
+            squared_norms=self.norms[:, done],
+            euclidean=self.euclidean[:, done],
+            descent=self.descent[:, done],
+            sent=self.sent[:, done],
+            values=self.values[:, kept],
+            value_steps=self.value_steps[kept],
+            final_points=self.X,
+            start_value=float(self.values[0, 0]),
+            lower_bound=objective.lower_bound,
+            rate=_rate(D),
+            diverged_at=stopped,
+        )
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """The checkpoint of a run.  key: what tells the run from any other."""
+
+    path: Path
+    every: int
+    key: dict[str, Any]
+
+    def save(self, state: _State, position: Position) -> None:
+        meta = {**self.key, "k": state.k, "drawn": position.drawn}
+        write_checkpoint(self.path, meta, {**state.arrays(state.k), "generators": position.states})
+
+    def load(self, state: _State, stream: SketchStream) -> None:
+        """Continue from the file, if there is one; raises CheckpointError unless it is a state of this very run."""
+        try:
+            meta, arrays = read_checkpoint(self.path)
+        except FileNotFoundError:
+            return
+        other = [name for name, value in self.key.items() if name not in meta or meta[name] != value]
+        if other:
+            raise CheckpointError(self.path, f"belongs to another run: different {', '.join(other)}")
+        try:
+            _restore(state, stream, meta, arrays)
+        except ValueError as error:
+            raise CheckpointError(self.path, f"cannot be continued: {error}") from error
+
+
+def _restore(state: _State, stream: SketchStream, meta: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Put a state and a stream where a checkpoint was written; raises ValueError for numbers that cannot be of one."""
+    k, steps = meta.get("k"), state.norms.shape[1]
+    if type(k) is not int or not 0 < k < steps:
+        msg = f"the number k of steps done must be from 1 to {steps - 1}, is {k!r}"
+        raise ValueError(msg)
+    parts = state.arrays(k)
+    for name, part in parts.items():
+        stored = arrays.get(name)
+        if stored is None or stored.shape != part.shape or stored.dtype != part.dtype:
+            got = "missing" if stored is None else f"{stored.dtype} of shape {stored.shape}"
+            msg = f"{name} must be {part.dtype} of shape {part.shape}, is {got}"
+            raise ValueError(msg)
+        if not np.all(np.isfinite(stored)):
+            msg = f"{name} holds NaN or infinity"
+            raise ValueError(msg)
+    stream.restore(Position(arrays.get("generators", np.empty(0)), str(meta.get("drawn"))), k)
+    for name, part in parts.items():
+        part[...] = arrays[name]
+    state.k = k
+
+
+def _loop(
+    objective: Objective | Federated,
+    D: Matrix,
+    algorithm: str,
+    state: _State,
+    stream: SketchStream,
+    saved: _Saved | None,
+    advance: Any,
+) -> int | None:
+    """Run until the end or until divergence, whose step is returned."""
+    after = algorithm == "det-CGD2"
+    iterations, rate = state.norms.shape[1], _rate(D)
+    if state.k == 0:
+        state.values[:, 0] = objective.value(state.X)
+    limit = _DIVERGED * _initial_gap(float(state.values[0, 0]), objective.lower_bound) / rate
+    record_at = {int(k): i for i, k in enumerate(state.value_steps)}
+    # A diverging run overflows before it is stopped; that is reported once, not by warnings.
+    with np.errstate(over="ignore", invalid="ignore"):
+        while state.k < iterations:
+            k = state.k
+            draws, t = stream.next_step()
+            if state.single is not None:
+                assert isinstance(draws, SingleCoordinates)
+                gradient, scaled, step = state.single.step(state.X, D, draws, t, k)
+            else:
+                gradient, scaled, step = _step(objective, state.X, D, draws, t, after)
+            state.norms[:, k] = np.einsum("sd,sd->s", gradient, scaled) / rate
+            state.euclidean[:, k] = np.einsum("sd,sd->s", gradient, gradient)
+            # Written so that NaN is a divergence, and an infinite norm is one whatever the limit.
+            if not (np.all(state.norms[:, k] <= limit) and np.all(np.isfinite(state.norms[:, k]))):
+                return k
+            state.descent[:, k] = np.einsum("sd,sd->s", gradient, step) / rate
+            state.sent[:, k] = draws.sent(t)
+            state.X -= step
+            state.k = k + 1
+            if state.k in record_at:
+                state.values[:, record_at[state.k]] = objective.value(state.X)
+            if saved is not None and state.k % saved.every == 0 and state.k < iterations:
+                saved.save(state, stream.position)
+            advance()
+    return None
+
+
+def _step(
+    objective: Objective | Federated, X: Matrix, D: Matrix, draws: Draws, t: int, after: bool
+) -> tuple[Matrix, Matrix, Matrix]:
+    """∇f, D∇f and the step of the method, all (s, d)."""
+    if isinstance(objective, Federated):
+        parts = objective.client_gradients(X)
+        gradient = parts.mean(axis=1)
+        return gradient, gradient @ D, draws.mean_after(t, parts, D) if after else draws.mean(t, parts) @ D
+    gradient = objective.gradient(X)
+    scaled = gradient @ D
+    return gradient, scaled, draws.mean(t, scaled[:, None]) if after else draws.mean(t, gradient[:, None]) @ D
+
+
+def _objective_digest(objective: Objective | Federated) -> str:
+    """Of what the objective holds; of an objective that does not show it, of what it computes at fixed points."""
+    try:
+        return digest(objective)
+    except TypeError:
+        points = np.random.default_rng(0).standard_normal((2, objective.d))
+        parts = objective.client_gradients(points) if isinstance(objective, Federated) else objective.gradient(points)
+        return digest((parts, objective.value(points), float(objective.lower_bound)))
+
+
+def _initial_gap(value: float, lower_bound: float) -> float:
+    """f(x⁰) minus the lower bound of f; raises ValueError unless f(x⁰) is finite and not below the bound."""
+    # A sum of many terms that ends at the bound may round to less.
+    rounding = 1e-12 * abs(value)
+    if not (math.isfinite(value) and value >= lower_bound - rounding):
+        msg = (
+            f"f(start) must be finite and not below the objective's lower_bound, got f(start) = {value!r} and "
+            f"lower_bound = {lower_bound!r}"
+        )
+        raise ValueError(msg)
+    return max(value - lower_bound, rounding)
+
+
+def _rate(D: Matrix) -> float:
+    """det(D)^{1/d}."""
+    return math.exp(float(np.linalg.slogdet(D)[1]) / len(D))
+
+
+def _read_stepsize(D: Matrix, d: int) -> Matrix:
+    out = dense(read_matrix("D", D))
+    if out.shape != (d, d):
+        msg = f"D must have shape ({d}, {d}) as the objective has d={d}, got {out.shape}"
+        raise ValueError(msg)
+    try:
+        np.linalg.cholesky(out)
+    except np.linalg.LinAlgError as error:
+        msg = "D must be symmetric positive definite"
+        raise ValueError(msg) from error
+    return out
+
+
+def _read_sketches(objective: Objective | Federated, sketch: Sketch | Sequence[Sketch]) -> tuple[Sketch, ...]:
+    n = objective.n if isinstance(objective, Federated) else 1
+    sketches = (sketch,) * n if isinstance(sketch, Sketch) else tuple(sketch)
+    if len(sketches) != n:
+        msg = f"sketch must be one sketch or one for each of the {n} clients, got {len(sketches)}"
+        raise ValueError(msg)
+    for one in sketches:
+        if one.d != objective.d:
+            msg = f"sketch is for d={one.d} but the objective has d={objective.d}"
+            raise ValueError(msg)
+    return sketches
+
+
+def _check_method(algorithm: str, objective: Objective | Federated, D: Matrix, sketches: Sequence[Sketch]) -> None:
+    if algorithm not in METHODS:
+        msg = f"algorithm must be one of {', '.join(map(repr, METHODS))}, got {algorithm!r}"
+        raise ValueError(msg)
+    if algorithm in ("CGD", "DCGD", "GD") and not np.array_equal(D, D[0, 0] * np.eye(len(D))):
+        msg = f"{algorithm} takes a scalar stepsize D = γI; use det-CGD1 or det-CGD2 for a matrix"
+        raise ValueError(msg)
+    if algorithm == "GD" and not all(isinstance(sketch, Identity) for sketch in sketches):
+        msg = f"GD does not compress: sketch must be Identity(d), got {sketches[0]}"
+        raise ValueError(msg)
+    if (algorithm == "DCGD") != isinstance(objective, Federated) and algorithm in ("CGD", "DCGD"):
+        wanted = "a Federated objective" if algorithm == "DCGD" else "one node; its name with clients is DCGD"
+        msg = f"{algorithm} needs {wanted}"
+        raise ValueError(msg)
+
+
+@contextmanager
+def _bar(show: bool, text: str, done: int, total: int) -> Iterator[Any]:
+    """A progress bar on standard error; yields the function that counts one step."""
+    if not show:
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, total=total, completed=done)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,227 @@
+"""Random sketches for many seeds, clients and steps: drawn in chunks, one stream of random numbers for each seed.
+
+Seed i has its own generator, so its draws do not depend on how many seeds run beside it, and a run over 32 seeds
+contains the run over the first 8.  A chunk holds the draws of several steps; the states of the generators at its start
+and the number of steps done are all that is needed to continue later, and when it is used up, their states now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsize_opt.inputs import digest, whole_number
+from stepsize_opt.sketches import RandK, Sketch
+from stepsize_solvers.programs import Indices, Matrix, Vector
+
+# Numbers drawn for a seed in one chunk: enough that the calls cost little beside the steps, little enough for the
+# chunk of 32 seeds to stay within 16 MB.
+_CHUNK_NUMBERS = 2**16
+_CHUNK_STEPS = 256
+
+# For each seed the state of its generator, shape (s, 4): high and low half of PCG64's state, whether half a number is
+# left over (0 or 1), and that half (32 bits).  The increment, PCG64's other number, follows from the seed.
+States: TypeAlias = NDArray[np.uint64]
+
+
+class Draws(Protocol):
+    """The sketches Sᵢ of ``steps`` steps for s seeds and n clients; V below has shape (s, n, d)."""
+
+    @property
+    def steps(self) -> int: ...
+
+    def mean(self, t: int, V: Matrix) -> Matrix:
+        """(1/n) Σᵢ Sᵢ Vᵢ at step t, shape (s, d)."""
+        ...
+
+    def mean_after(self, t: int, V: Matrix, D: Matrix) -> Matrix:
+        """(1/n) Σᵢ Sᵢ D Vᵢ at step t, shape (s, d)."""
+        ...
+
+    def sent(self, t: int) -> Vector:
+        """Numbers sent by all clients together at step t, for each seed, shape (s,)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonals:
+    """Diagonal sketches, entry by entry: ``diagonals`` has shape (steps, s, n, d)."""
+
+    diagonals: Matrix
+
+    @property
+    def steps(self) -> int:
+        return len(self.diagonals)
+
+    def mean(self, t: int, V: Matrix) -> Matrix:
+        return np.asarray(np.einsum("snd,snd->sd", self.diagonals[t], V) / V.shape[1])
+
+    def mean_after(self, t: int, V: Matrix, D: Matrix) -> Matrix:
+        return self.mean(t, V @ D)
+
+    def sent(self, t: int) -> Vector:
+        return np.asarray(np.count_nonzero(self.diagonals[t], axis=(1, 2)), dtype=float)
+
+
+@dataclass(frozen=True, eq=False)
+class SingleCoordinates:
+    """Rand-1: the coordinate that each client sends, shape (steps, s, n); S = d e_j e_jᵀ."""
+
+    chosen: Indices
+    d: int
+
+    @property
+    def steps(self) -> int:
+        return len(self.chosen)
+
+    @property
+    def diagonals(self) -> Matrix:
+        """The same draws as diagonals of S, shape (steps, s, n, d)."""
+        out = np.zeros((*self.chosen.shape, self.d))
+        np.put_along_axis(out, self.chosen[..., None], float(self.d), axis=-1)
+        return out
+
+    def mean(self, t: int, V: Matrix) -> Matrix:
+        return self._scatter(t, np.take_along_axis(V, self.chosen[t][..., None], axis=2)[..., 0])
+
+    def mean_after(self, t: int, V: Matrix, D: Matrix) -> Matrix:
+        # Only one entry of D Vᵢ is sent: row j of D times Vᵢ.
+        return self._scatter(t, np.einsum("snd,snd->sn", D[self.chosen[t]], V))
+
+    def _scatter(self, t: int, entries: Matrix) -> Matrix:
+        """(d/n) Σᵢ e_{jᵢ} entriesᵢ for each seed."""
+        s, n = entries.shape
+        places = self.chosen[t] + self.d * np.arange(s)[:, None]
+        sums = np.bincount(places.ravel(), weights=entries.ravel(), minlength=s * self.d)
+        return np.asarray(sums.reshape(s, self.d) * (self.d / n))
+
+    def sent(self, t: int) -> Vector:
+        _, s, n = self.chosen.shape
+        return np.full(s, float(n))
+
+
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """Sketches without a diagonal form: applied vector by vector, straight from the generators.
+
+    So a chunk is one step: the generators move when it is used, and a longer chunk could not be continued.
+    """
+
+    sketches: tuple[Sketch, ...]
+    rngs: tuple[np.random.Generator, ...]
+
+    @property
+    def steps(self) -> int:
+        return 1
+
+    def mean(self, t: int, V: Matrix) -> Matrix:
+        out = [
+            np.mean([sketch.apply(v, rng) for sketch, v in zip(self.sketches, row, strict=True)], axis=0)
+            for row, rng in zip(V, self.rngs, strict=True)
+        ]
+        return np.array(out)
+
+    def mean_after(self, t: int, V: Matrix, D: Matrix) -> Matrix:
+        return self.mean(t, V @ D)
+
+    def sent(self, t: int) -> Vector:
+        return np.full(len(self.rngs), sum(sketch.expected_nonzeros for sketch in self.sketches))
+
+
+@dataclass(frozen=True, eq=False)
+class Position:
+    """Where a stream stands, between two steps.
+
+    states: of the generators at the start of the chunk of the next step; drawn: the digest of this chunk, by which the
+    same draws are known again, or "" when no step of it is used.
+    """
+
+    states: States
+    drawn: str
+
+
+class SketchStream:
+    """An endless sequence of draws for s seeds and the sketches of n clients.
+
+    sketches: one for each client (a single node is one client).  ``seed`` and the index of a seed determine its draws.
+    """
+
+    def __init__(self, sketches: Sequence[Sketch], seeds: int, seed: int) -> None:
+        self.sketches = tuple(sketches)
+        self.d = self.sketches[0].d
+        children = np.random.SeedSequence(seed).spawn(whole_number("seeds", seeds))
+        self._rngs = tuple(np.random.Generator(np.random.PCG64(child)) for child in children)
+        self._single = all(isinstance(sketch, RandK) and sketch.k == 1 for sketch in self.sketches)
+        self._equal = all(sketch == self.sketches[0] for sketch in self.sketches)
+        self._diagonal = all(sketch.is_diagonal for sketch in self.sketches)
+        per_step = len(self.sketches) * (1 if self._single else self.d)
+        self._steps = max(1, min(_CHUNK_STEPS, _CHUNK_NUMBERS // per_step)) if self._diagonal else 1
+        self._start = self._states()
+        self._chunk: Draws | None = None
+        self._used = 0
+
+    def next_step(self) -> tuple[Draws, int]:
+        """The chunk of the next step and the step's index in it; to be used before the stream is asked again."""
+        if self._chunk is None or self._used == self._chunk.steps:
+            self._start, self._chunk, self._used = self._states(), self.draw(), 0
+        self._used += 1
+        return self._chunk, self._used - 1
+
+    @property
+    def position(self) -> Position:
+        """From where :meth:`restore` goes on with the next step."""
+        if self._chunk is None or self._used == self._chunk.steps:
+            return Position(self._states(), "")
+        return Position(self._start, digest(self._chunk))
+
+    def restore(self, position: Position, done: int) -> None:
+        """Go to the :attr:`position` after ``done`` steps of a stream of the same sketches, seeds and seed.
+
+        Raises ValueError for what cannot be one, and when the chunk drawn again is not the one that was drawn then.
+        """
+        states, used = position.states, done % self._steps
+        if states.shape != (len(self._rngs), 4) or states.dtype != np.uint64:
+            msg = f"the generators' states must be numbers of 64 bits, shape ({len(self._rngs)}, 4)"
+            raise ValueError(msg)
+        if np.any(states[:, 2] > 1) or np.any(states[:, 3] >= 2**32):
+            msg = "the generators' states are out of range"
+            raise ValueError(msg)
+        for rng, (high, low, left_over, half) in zip(self._rngs, states.tolist(), strict=True):
+            state: Any = rng.bit_generator.state
+            state["state"]["state"] = (high << 64) | low
+            state["has_uint32"], state["uinteger"] = left_over, half
+            rng.bit_generator.state = state
+        self._start, self._used = self._states(), used
+        self._chunk = self.draw() if used else None
+        if position.drawn != (digest(self._chunk) if used else ""):
+            msg = "the sketches do not draw again what they drew: they must take all random numbers from the generator"
+            raise ValueError(msg)
+
+    def _states(self) -> States:
+        rows = []
+        for rng in self._rngs:
+            state: Any = rng.bit_generator.state
+            high, low = divmod(state["state"]["state"], 2**64)
+            rows.append([high, low, state["has_uint32"], state["uinteger"]])
+        return np.array(rows, dtype=np.uint64)
+
+    def draw(self) -> Draws:
+        """The next chunk."""
+        n, T = len(self.sketches), self._steps
+        if self._single:
+            chosen = [rng.integers(self.d, size=(T, n)) for rng in self._rngs]
+            return SingleCoordinates(np.stack(chosen, axis=1), self.d)
+        if not self._diagonal:
+            return Applied(self.sketches, self._rngs)
+        out = np.empty((T, len(self._rngs), n, self.d))
+        for i, rng in enumerate(self._rngs):
+            if self._equal:
+                out[:, i] = self.sketches[0].sample_diagonal(rng, T * n).reshape(T, n, self.d)
+            else:
+                for j, sketch in enumerate(self.sketches):
+                    out[:, i, j] = sketch.sample_diagonal(rng, T)
+        return Diagonals(out)
