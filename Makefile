@@ -35,7 +35,7 @@ format: $(STAMP)  ## rewrite the code in its style
 	$(BIN)/ruff format .
 
 study: $(STAMP)  ## attack the library with random problems judged in exact arithmetic (about 20 minutes; COUNT=100000 for more)
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m validation.attack $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m stepsize_validation.attack $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 bench: $(STAMP)  ## compare the solvers at equal certified gap (at most 30 minutes)
 	$(BIN)/stepsize-opt bench
@@ -44,11 +44,11 @@ reproduce: $(STAMP)  ## the paper's experiments with the optimal D beside them (
 	$(BIN)/stepsize-opt reproduce all
 
 bench-distributed: $(STAMP)  ## measure the distributed conditions on real data (slow)
-	$(BIN)/python -m validation.distributed_benchmark
+	$(BIN)/python -m stepsize_validation.bench.distributed
 
 bench-native: $(STAMP)  ## measure the native solver against its targets (slow)
-	$(BIN)/python -m validation.native_benchmark
-	$(BIN)/python -m validation.api_benchmark
+	$(BIN)/python -m stepsize_validation.bench.native
+	$(BIN)/python -m stepsize_validation.bench.api
 
 docs: $(STAMP)  ## build the documentation in site/, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

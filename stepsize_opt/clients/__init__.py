@@ -1,7 +1,6 @@
 """n clients: the optimal stepsize and the smallest number of rounds under the distributed conditions."""
 
 from stepsize_opt.clients.api import (
-    DistributedResult,
     optimal_distributed_stepsize,
 )
 from stepsize_opt.clients.comparison import (
@@ -16,7 +15,6 @@ from stepsize_opt.clients.result import (
 
 __all__ = [
     "DistributedComparison",
-    "DistributedResult",
     "DistributedResult",
     "ScalarStepsize",
     "compare_distributed",

@@ -12,7 +12,6 @@ from stepsize_opt.sketches.laws import (
     IndependentSampling,
     LayerWise,
     RandK,
-    Sketch,
 )
 from stepsize_opt.sketches.text import (
     parse_sketch,
@@ -27,7 +26,6 @@ __all__ = [
     "IndependentSampling",
     "LayerWise",
     "RandK",
-    "Sketch",
     "Sketch",
     "parse_sketch",
 ]

@@ -37,7 +37,7 @@ from stepsize_validation.bench.solvers import Plan, expected_seconds, run_benchm
 from stepsize_validation.bench.store import RESULTS_FILE, Results, open_results, write_csv
 from stepsize_validation.bench.worker import climb, unavailable_status
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 STORED = ROOT / "docs" / "benchmark"
 TINY = ProblemSpec("size", 3, condition=10.0)
 FAST = BenchSettings(time_limit=5.0, repeats=1)
@@ -46,9 +46,9 @@ FAST = BenchSettings(time_limit=5.0, repeats=1)
 _BAD_SOLVERS = """
 import os, sys, time
 import numpy as np
-from solvers import registry
+from stepsize_solvers import registry
 from stepsize_solvers.programs.contract import Settings, Solver, SolverUnavailable
-from solvers.native import NativeSolver
+from stepsize_solvers.single import NativeSolver
 from stepsize_validation.bench.worker import main
 
 class Bad(NativeSolver):

@@ -136,7 +136,7 @@ class TestCheck:
     def test_missing_file(self, monkeypatch, tmp_path) -> None:
         with pytest.raises(FileNotFoundError, match="no benchmark results at nowhere"):
             bench("--check", "--stored", "nowhere")
-        monkeypatch.setattr("stepsize_validation.bench.stored.STORED", tmp_path / "absent.json")
+        monkeypatch.setattr("stepsize_validation.bench.STORED", tmp_path / "absent.json")
         with pytest.raises(FileNotFoundError, match="with --stored"):
             bench("--check")
 

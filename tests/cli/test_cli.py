@@ -231,7 +231,7 @@ def test_standard_output_is_pure_json_whatever_the_solver_prints(matrix: str, so
 
 
 def test_a_closed_pipe_is_no_error(matrix: str) -> None:
-    command = f"{sys.executable} -m stepsize_opt.cli compare {matrix} --sketch randk:2 | true"
+    command = f"{sys.executable} -m stepsize_opt compare {matrix} --sketch randk:2 | true"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr

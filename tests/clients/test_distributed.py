@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.clients import assert_conditions, random_clients, root, variance
 from shared.strategies import seeds, sketches
-from stepsize_opt.clients.api import DistributedResult, optimal_distributed_stepsize
+from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.comparison import dcgd_stepsize
 from stepsize_opt.inputs.structures import BlockDiagonal, Direction
 from stepsize_opt.sketches.laws import BernQ, IndependentSampling, RandK, Sketch
@@ -19,55 +20,6 @@ from stepsize_solvers.programs.contract import Settings
 from stepsize_solvers.programs.maps import Matrix
 from stepsize_solvers.programs.program import BlockPattern, Constraint, LogDetProgram
 from stepsize_solvers.registry import available_solvers, get_solver
-
-
-def random_clients(d: int, n: int, seed: int, reg: float = 0.05) -> list[Matrix]:
-    rng = np.random.default_rng(seed)
-    out = []
-    for _ in range(n):
-        A = rng.standard_normal((max(1, d - 1), d)) * rng.uniform(0.3, 2.0, size=d)
-        out.append(A.T @ A / (4.0 * len(A)) + reg * np.eye(d))
-    return out
-
-
-def root(M: Matrix) -> Matrix:
-    w, V = np.linalg.eigh(M)
-    return (V * np.sqrt(np.maximum(w, 0.0))) @ V.T
-
-
-def variance(D: Matrix, L: Matrix, clients: Sequence[Matrix], laws: Sequence[Sketch], algorithm: str) -> float:
-    """λ_D with the expectation taken outcome by outcome."""
-    largest = 0.0
-    for Li, sketch in zip(clients, laws, strict=True):
-        weights, outcomes = sketch.support()
-        V = np.zeros_like(D)
-        for w, s in zip(weights, outcomes, strict=True):
-            C = (np.diag(s) if s.ndim == 1 else s) - np.eye(len(D))
-            V += w * (C @ D @ L @ D @ C if algorithm == "det-CGD1" else D @ C @ L @ C @ D)
-        largest = max(largest, float(np.linalg.eigvalsh(root(Li) @ V @ root(Li))[-1]))
-    return largest
-
-
-def assert_conditions(
-    result: DistributedResult,
-    clients: Sequence[Matrix],
-    sketch: Sketch | Sequence[Sketch],
-    L: Matrix | None = None,
-) -> None:
-    """All of (12) for the (D, K) returned; 1e-11 is the rounding of this plain evaluation."""
-    laws = [sketch] * len(clients) if isinstance(sketch, Sketch) else list(sketch)
-    L = np.mean(clients, axis=0) if L is None else L
-    t, D, n = result.targets, result.D, len(clients)
-    assert np.linalg.eigvalsh(root(L) @ D @ root(L))[-1] <= 1.0 + 1e-11
-    tau = math.exp(np.linalg.slogdet(D)[1] / len(D))
-    lam = variance(D, L, clients, laws, result.algorithm)
-    assert lam <= result.lambda_D * (1.0 + 1e-11)
-    assert lam <= n / result.K * (1.0 + 1e-11)
-    if t.delta_inf > 0.0:
-        assert lam <= n * t.epsilon2 * tau / (4.0 * t.delta_inf) * (1.0 + 1e-11)
-    assert result.K >= 12.0 * t.initial_gap / (tau * t.epsilon2) * (1.0 - 1e-11)
-    assert result.certificate.feasible
-    assert tau == pytest.approx(result.rate, rel=1e-10)
 
 
 @pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])

@@ -9,8 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from test_distributed import assert_conditions, random_clients, root
 
+from shared.clients import assert_conditions, random_clients, root
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.certificate import Multipliers, upper_bound
 from stepsize_opt.clients.comparison import compare_distributed

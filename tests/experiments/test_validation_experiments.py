@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_validation_objectives import small_data
 
+from shared.small_data import small_data
 from stepsize_opt.problems.data import load_dataset
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.sketches.laws import RandK

@@ -8,20 +8,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from stepsize_opt.problems.data import Dataset
+from shared.small_data import small_data
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.infimum import Infimum, find_federated_infimum, find_infimum
 from stepsize_opt.problems.neural import TwoLayerNetwork
 from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Quadratic
 from stepsize_opt.problems.shared_rows import Rows
 from stepsize_opt.problems.splits import split
-
-
-def small_data(seed: int = 0, m: int = 30, d: int = 6, *, sparse_rows: bool = False) -> Dataset:
-    rng = np.random.default_rng(seed)
-    A: Any = rng.standard_normal((m, d)) * (rng.random((m, d)) < 0.6)
-    b = np.where(A @ rng.standard_normal(d) + 0.3 * rng.standard_normal(m) > 0.0, 1.0, -1.0)
-    return Dataset("small", sparse.csr_array(A) if sparse_rows else A, b)
 
 
 def objectives() -> dict[str, Any]:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("stepsize_opt", "stepsize_solvers", "stepsize_validation")
 SMOKE = """
-import json, numpy as np, solvers, stepsize_opt, validation
+import json, numpy as np, stepsize_opt, stepsize_solvers, stepsize_validation
 from stepsize_opt import RandK, optimal_stepsize
 result = optimal_stepsize(np.diag([1.0, 4.0]) + 0.5, RandK(2, 1))
 print(json.dumps([stepsize_opt.__file__, result.status, result.gap]))
@@ -37,10 +38,11 @@ def wheel(tmp_path_factory) -> Path:
 
 def test_content(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    for package in ("solvers", "stepsize_opt", "validation"):
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
+    for package in PACKAGES:
         assert f"{package}/py.typed" in names
-    assert "solvers/native/__init__.py" in names
-    assert not any(name.startswith(("tests", "docs")) for name in names)
+    assert "stepsize_solvers/single/__init__.py" in names
 
 
 def test_smoke(wheel: Path, tmp_path: Path) -> None:
@@ -53,7 +55,7 @@ def test_smoke(wheel: Path, tmp_path: Path) -> None:
     assert Path(where).is_relative_to(target)
     assert status == "optimal"
     assert gap <= 1e-6
-    version = subprocess.run([sys.executable, "-m", "stepsize_validation.cli", "--version"], **run).stdout
+    version = subprocess.run([sys.executable, "-m", "stepsize_opt", "--version"], **run).stdout
     assert version.strip() == f"stepsize-opt {metadata.version('stepsize-opt')}"
 
 

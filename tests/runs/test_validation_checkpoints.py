@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
-from test_validation_objectives import small_data
 
 from shared.resumed_runs import CASES, CLIENTS, COINS, KINDS, NODE, STEPS, Case, finite, same_bits
+from shared.small_data import small_data
 from shared.strategies import LayeredCoins
 from stepsize_opt.inputs.digests import digest
 from stepsize_opt.inputs.files import atomic_write
@@ -50,9 +50,8 @@ def test_a_run_continued_is_the_run(case: Case, tmp_path: Path) -> None:
 
 
 def test_killed_ten_times_and_continued_is_the_run(tmp_path: Path) -> None:
-    program = Path(__file__).parent / "resumed_runs.py"
-    command = [sys.executable, str(program), str(tmp_path), "10"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=program.parent.parent, check=False)
+    command = [sys.executable, "-m", "shared.resumed_runs", str(tmp_path), "10"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], check=False)
     assert done.returncode == 0, done.stderr
     reports = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(reports) == len(CASES)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_validation_objectives import small_data
 
+from shared.small_data import small_data
 from stepsize_opt.inputs.structures import Direction
 from stepsize_opt.node.api import optimal_stepsize
 from stepsize_opt.problems.federated import Federated

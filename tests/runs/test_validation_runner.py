@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_validation_objectives import small_data
 
+from shared.small_data import small_data
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.objectives import Layered, LogisticRegression, Quadratic
 from stepsize_opt.problems.splits import split

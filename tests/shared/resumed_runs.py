@@ -1,6 +1,6 @@
 """Runs with every kind of sketch, on one node and on clients; as a program it kills them again and again.
 
-    python tests/resumed_runs.py FOLDER KILLS
+    cd tests; python -m shared.resumed_runs FOLDER KILLS
 
 runs each case in child processes that get SIGKILL at random moments, KILLS times, then to its end, and prints for each
 case whether the numbers are those of the run that was never interrupted, and how many kills met a running child.
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from test_validation_objectives import small_data
 
+from shared.small_data import small_data
 from shared.strategies import LayeredCoins
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.objectives import LogisticRegression

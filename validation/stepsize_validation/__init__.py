@@ -1,1 +1,1 @@
-"""Everything that runs the library: runs with checks of the rates, experiments, benchmarks, attacks, the command line."""
+"""Everything that runs the library: runs with checks of rates, experiments, benchmarks, attacks, the command line."""

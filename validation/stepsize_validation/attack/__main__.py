@@ -1,4 +1,4 @@
-"""``python -m validation.attack``."""
+"""``python -m stepsize_validation.attack``."""
 
 import sys
 

@@ -90,7 +90,7 @@ def summary_table(outcomes: Sequence[Outcome], kinds: Sequence[Kind]) -> Table:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the attack; 1 when any answer was wrong or any call crashed."""
     parser = argparse.ArgumentParser(
-        prog="python -m validation.attack",
+        prog="python -m stepsize_validation.attack",
         description="Attack the library with random problems that exact referees judge.",
         epilog="kinds:\n" + "\n".join(f"  {kind.name:12} {kind.aim}" for kind in KINDS.values()),
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -36,9 +36,8 @@ def run_task(task: Task, settings: BenchSettings) -> BenchRun:
     began = time.perf_counter()
     request = json_text({**task.to_dict(), "settings": asdict(settings)})
     environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(settings.threads))}
-    # The other process measures this very code, wherever it is started.
-    paths = [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    # The other process measures this very code: it looks for modules where this one does.
+    environment["PYTHONPATH"] = os.pathsep.join(str(Path(path).resolve()) for path in sys.path)
     with tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace") as complaints:
         process = subprocess.Popen(
             list(WORKER),

@@ -25,7 +25,7 @@ FACTOR = 4.0
 # Problems of the size family up to here take seconds for every solver.
 _CHECK_UP_TO = 20
 _CHECK_PROBLEMS = 2
-STORED = Path(__file__).parent.parent / "docs" / "benchmark" / "results.json"
+STORED = Path(__file__).parents[3] / "docs" / "benchmark" / "results.json"
 
 
 @dataclass(frozen=True)

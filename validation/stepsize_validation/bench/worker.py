@@ -1,4 +1,4 @@
-"""The process of one benchmark run: ``python -m stepsize_validation.bench.worker`` with a task as JSON on standard input.
+"""The process of one benchmark run: ``python -m stepsize_validation.bench.worker``, a task as JSON on standard input.
 
 It answers with lines of JSON on standard output: ``ready`` once the libraries are loaded and the problem is built,
 ``rung`` after each solve, ``end`` with the status.  What solvers print goes to standard error.  A solver that takes

@@ -1,1 +1,5 @@
 """The command line ``stepsize-opt``."""
+
+from stepsize_validation.cli.root import main
+
+__all__ = ["main"]
