@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stepsize_solvers.conic import BACKENDS
-from stepsize_solvers.programs import LogDetProgram, Solver, SolverUnavailable
-from stepsize_solvers.single import NativeSolver
+from stepsize_solvers.native import NativeSolver
+from stepsize_solvers.programs import Program, Solver, SolverUnavailable
 
 _SOLVERS: dict[str, Solver] = {solver.name: solver for solver in (NativeSolver(), *BACKENDS)}
 
@@ -51,7 +51,7 @@ def get_solver(name: str) -> Solver:
     return solver
 
 
-def choose_solver(program: LogDetProgram) -> tuple[Solver, str]:
+def choose_solver(program: Program) -> tuple[Solver, str]:
     """The preferred solver that can run and can express the program, and why it was chosen."""
     passed: list[str] = []
     for name in _PREFERENCE:

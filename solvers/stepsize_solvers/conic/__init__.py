@@ -5,9 +5,6 @@ from stepsize_solvers.conic.backends import (
     FINEST_ACCURACY,
     CvxpySolver,
 )
-from stepsize_solvers.conic.families import (
-    solve_with_cvxpy,
-)
 from stepsize_solvers.conic.model import (
     Lift,
     Objective,
@@ -21,5 +18,4 @@ __all__ = [
     "Lift",
     "Objective",
     "forget_models",
-    "solve_with_cvxpy",
 ]

@@ -15,16 +15,15 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from stepsize_solvers.conic.model import COMPILING, Objective, choose_lift, conic_model
 from stepsize_solvers.process import ProcessEnded, call_within, silenced, without_warnings
 from stepsize_solvers.programs import (
-    BlockPattern,
-    LogDetProgram,
     Outcome,
+    Program,
     Settings,
     Solver,
     SolverStats,
@@ -56,8 +55,6 @@ CVXPY_STATUS: dict[str, Status] = {
 FINEST_ACCURACY = 1e-9
 
 OptionMaker = Callable[[Settings, float], dict[str, Any]]
-Program = TypeVar("Program")
-Answer = TypeVar("Answer")
 
 # Up to this size a process takes longer to start than a model to compile or a solver to make a step: at d = 10
 # these took at most 0.5 s and 0.2 s on a busy machine, at d = 30 up to 9 s and 25 s.
@@ -114,48 +111,31 @@ class CvxpySolver(Solver):
             return f"not installed: pip install {self.package}"
         return self.licence()
 
-    def unsupported(self, program: LogDetProgram) -> str | None:
-        if self.full_only and not (isinstance(program.pattern, BlockPattern) and program.pattern.is_full):
+    def unsupported(self, program: Program) -> str | None:
+        if self.full_only and not program.pattern.is_full:
             return f"cvxpy returns wrong multipliers of {self.cvxpy_name} unless D is a full matrix"
         return None
 
-    def check_available(self) -> None:
-        """Raises SolverUnavailable when the solver cannot run."""
+    def solve(self, program: Program, settings: Settings) -> Outcome:
         reason = self.unavailable()
         if reason is not None:
             msg = f"{self.name} cannot run: {reason}"
             raise SolverUnavailable(msg)
-
-    def solve(self, program: LogDetProgram, settings: Settings) -> Outcome:
-        self.check_available()
-        return self.in_time(_solve, Outcome, program, program.d, settings)
-
-    def in_time(
-        self,
-        solve: Callable[[CvxpySolver, Program, Settings], Answer],
-        answer: Callable[[Status, None, tuple[()], SolverStats, str], Answer],
-        program: Program,
-        size: int,
-        settings: Settings,
-    ) -> Answer:
-        """``solve(self, program, settings)``, ended at the time limit if there is one.
-
-        Only another process can be ended while cvxpy compiles or a solver is inside one of its steps.  A solver that
-        watches the clock itself is not worth one while its steps are short; ``size`` is d, plus the rows of clients.
-        """
-        if settings.time_limit is None or (size <= _QUICK and self.watches_clock):
-            return solve(self, program, settings)
+        # Only another process can be ended while cvxpy compiles or a solver is inside one of its steps.  A solver that
+        # watches the clock itself is not worth one while its steps are short.
+        if settings.time_limit is None or (program.total_size <= _QUICK and self.watches_clock):
+            return _solve(self, program, settings)
         left = settings.seconds_left
         try:
             # A solver that stops by itself at the limit still has to hand its point over.
             grace = max(1.0, 0.1 * left) if self.watches_clock else 0.0
-            found = call_within(left + grace, solve, self, program, settings) if left > 0.0 else None
+            found = call_within(left + grace, _solve, self, program, settings) if left > 0.0 else None
         except ProcessEnded as error:
-            return answer(Status.SOLVER_ERROR, None, (), SolverStats(self.name), str(error))
+            return Outcome(Status.SOLVER_ERROR, None, (), SolverStats(self.name), str(error))
         if found is not None:
             return found
         stats = SolverStats(self.name, solve_time=left - settings.seconds_left)
-        return answer(Status.USER_LIMIT, None, (), stats, NO_POINT)
+        return Outcome(Status.USER_LIMIT, None, (), stats, NO_POINT)
 
     def attempt(self, problem: Any, settings: Settings, accuracy: float, extra: Mapping[str, Any]) -> Attempt:
         """Compile a cvxpy problem and run the solver on it once, within the time that is left."""
@@ -196,7 +176,7 @@ class CvxpySolver(Solver):
         return Attempt(status, "", steps, stats.solve_time, problem.compilation_time or 0.0)
 
 
-def _solve(backend: CvxpySolver, program: LogDetProgram, settings: Settings) -> Outcome:
+def _solve(backend: CvxpySolver, program: Program, settings: Settings) -> Outcome:
     """Solve here and now."""
     extra = dict(settings.extra)
     lift = choose_lift(program, extra.pop("lift", "auto"))
@@ -213,12 +193,12 @@ def _solve(backend: CvxpySolver, program: LogDetProgram, settings: Settings) -> 
         if attempt.status is not Status.SOLVER_ERROR or not attempt.message:
             break
     wall = time.perf_counter() - start
-    has_point = not attempt.message and model.D.value is not None
+    has_point = not attempt.message and model.X.value is not None
     stopped = attempt.status is Status.USER_LIMIT
     return Outcome(
         status=attempt.status,
-        D=np.asarray(model.D.value, dtype=float) if has_point else None,
-        duals=model.duals() if has_point else (),
+        X=np.asarray(model.X.value, dtype=float) if has_point else None,
+        duals=model.duals(program) if has_point else (),
         stats=SolverStats(
             solver_name=backend.name,
             solve_time=wall if attempt.solve_time is None else attempt.solve_time,

@@ -1,29 +1,36 @@
-"""The one translation of a :class:`LogDetProgram` into cvxpy, exact and DPP-compliant.
+"""The one translation of a :class:`Program` into cvxpy, exact and DPP-compliant.
 
-Two lifts make G(D) = C + aD + c det(D)^{1/d} E − 𝒬(DBD) ⪰ 0 a set of conic constraints.  Let B = HHᵀ.
+Write F_j(X) = (c + eτ) I + aX − H_jᵀ 𝒬(φ(X)) H_j.  A linear family, φ(X) = X, is an LMI as it stands.  For φ(X) = XBX
+with B = EEᵀ there are three exact forms.
 
-*Compact lift, every map.*  𝒬 keeps the order, so D is feasible just when some symmetric Y has
+*Compact lift, every map.*  𝒬 keeps the order, so X is feasible if and only if some symmetric Y has
 
-    [ Y     D H ]
-    [ HᵀD    I  ] ⪰ 0     (that is Y ⪰ DBD)      and      C + aD + c det(D)^{1/d} E − 𝒬(Y) ⪰ 0.
+    [ Y     X E ]
+    [ EᵀX    I  ] ⪰ 0     (that is Y ⪰ XBX)      and      (c + eτ) I + aX − H_jᵀ 𝒬(Y) H_j ⪰ 0.
 
-*Quadratic lift, 𝒬(M) = Diag(α ∘ diag M) + βM with α, β ≥ 0.*  With d extra variables t_j ≥ d_jᵀ B d_j (second-order
-cones, d_j the columns of D) the Schur complement of the remaining βDBD gives
+*Quadratic lift, H = I and 𝒬(M) = Diag(α ∘ diag M) + βM with α, β ≥ 0.*  With d extra variables t_j ≥ x_jᵀ B x_j
+(second-order cones, x_j the columns of X) the Schur complement of the remaining βXBX gives
 
-    [ C + aD + c det(D)^{1/d} E − Diag(α ∘ t)   √β D H ]
-    [ √β HᵀD                                     I     ] ⪰ 0.
+    [ (c + eτ) I + aX − Diag(α ∘ t)   √β X E ]
+    [ √β EᵀX                            I    ] ⪰ 0.
 
-*Objective.*  With Δ lower triangular, [ D  Δ ; Δᵀ  Diag(δ) ] ⪰ 0, δ = diag Δ, holds just when Π δ_j ≤ det D is
-attainable, so log det D is the largest Σ log δ_j (exponential cones) and det(D)^{1/d} the largest geometric mean of δ
+*Schur complement, 𝒬 the identity.*  [ (c + eτ) I, H_jᵀXE ; EᵀXH_j, I ] ⪰ 0 beside factors; with H = I it is the
+quadratic lift without α.
+
+*Objective.*  With Δ lower triangular, [ X  Δ ; Δᵀ  Diag(δ) ] ⪰ 0, δ = diag Δ, holds if and only if Π δ_j ≤ det X is
+attainable, so log det X is the largest Σ log δ_j (exponential cones) and det(X)^{1/d} the largest geometric mean of δ
 (second-order cones).  Both have the same maximiser; the second serves solvers without an exponential cone.
+τ = (det X)^{1/root} e^{−offset/root} is bounded above by a power of that geometric mean.
 
-The multiplier Z_j of G_j(D) ⪰ 0 is the dual of the last LMI, or its leading d×d block.
+The multiplier Z_j of F_j(X) ⪰ 0 is the dual of its LMI, or the leading block of it.
 
-B, α, β, P, C and E enter as cvxpy parameters, so programs of the same shape are compiled once per solver.
+A program with free blocks and H = I everywhere enters through cvxpy parameters, so that programs of one shape are
+compiled once for each solver; any other program enters with constants.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -32,22 +39,11 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_solvers.programs import (
-    BlockPattern,
-    CongruenceSum,
-    Constraint,
-    Layered,
-    LogDetProgram,
-    Matrix,
-    PositiveMap,
-    ScaledPlusTrace,
-    UnsupportedProgram,
-    block_slices,
-)
+from stepsize_solvers.programs import Family, Matrix, Pattern, Program, Stack, UnsupportedProgram
 
 
 class Lift(Enum):
-    """How the quadratic term becomes conic."""
+    """How a quadratic term becomes conic."""
 
     COMPACT = "compact"
     QUADRATIC = "quadratic"
@@ -60,80 +56,89 @@ class Objective(Enum):
     ROOT_DET = "root_det"
 
 
-def choose_lift(program: LogDetProgram, requested: str = "auto") -> Lift:
+def choose_lift(program: Program, requested: str = "auto") -> Lift:
     """The quadratic lift where it applies, otherwise the compact one; a request that does not apply is an error."""
+    applies = all(_has_quadratic_lift(family) for family in program.families)
     if requested == "auto":
-        return Lift.QUADRATIC if program.quadratic_lift_applies else Lift.COMPACT
+        return Lift.QUADRATIC if applies else Lift.COMPACT
     lift = Lift(requested)
-    if lift is Lift.QUADRATIC and not program.quadratic_lift_applies:
+    if lift is Lift.QUADRATIC and not applies:
         msg = "the quadratic lift needs 𝒬(M) = Diag(α∘diag M) + βM with α, β ≥ 0; use lift='compact'"
         raise UnsupportedProgram(msg)
     return lift
 
 
+def _has_quadratic_lift(family: Family) -> bool:
+    split = family.Q.diagonal_plus_scaled
+    if family.B is None or family.factors is not None or split is None:
+        return False
+    return split.beta >= 0.0 and bool(np.all(split.alpha >= 0.0))
+
+
 @dataclass(eq=False)
 class ConicModel:
-    """A compiled cvxpy problem with slots for the data of programs of one shape."""
+    """A cvxpy problem for programs of one shape.
+
+    lmis: for each family its inequalities, one for each factor; parameters: for each family the cvxpy parameters that
+    hold its numbers by name, empty for a model with constants.
+    """
 
     problem: Any
-    D: Any
-    lmis: tuple[Any, ...]
-    slots: tuple[dict[str, Any], ...]
+    X: Any
+    lmis: tuple[tuple[Any, ...], ...]
+    parameters: tuple[dict[str, Any], ...]
     lift: Lift
-    d: int
 
-    def load(self, program: LogDetProgram) -> None:
+    def load(self, program: Program) -> None:
         """Put the numbers of ``program`` into the parameters."""
-        for con, slot in zip(program.constraints, self.slots, strict=True):
-            for name, value in _slot_values(con, self.lift).items():
-                slot[name].value = value
+        for family, parameters in zip(program.families, self.parameters, strict=True):
+            if parameters:
+                for name, value in _numbers(family, self.lift).items():
+                    parameters[name].value = value
 
-    def duals(self) -> tuple[Matrix, ...]:
-        """One multiplier Z_j for each constraint; zeros where the solver returned none."""
+    def duals(self, program: Program) -> tuple[Stack, ...]:
+        """The multipliers of each family, shape (n, r, r); zeros where the solver returned none."""
         out = []
-        for lmi in self.lmis:
-            value = lmi.dual_value
-            Z = np.zeros((self.d, self.d)) if value is None else np.asarray(value, dtype=float)[: self.d, : self.d]
-            out.append(0.5 * (Z + Z.T))
+        for family, lmis in zip(program.families, self.lmis, strict=True):
+            Z = np.zeros((family.count, family.rows, family.rows))
+            for i, lmi in enumerate(lmis):
+                if lmi.dual_value is not None:
+                    value = np.asarray(lmi.dual_value, dtype=float)[: family.rows, : family.rows]
+                    Z[i] = 0.5 * (value + value.T)
+            out.append(Z)
         return tuple(out)
 
 
 def square_root_factor(B: Matrix) -> Matrix:
-    """H with HHᵀ = B for a PSD matrix B, by its eigendecomposition (works for a singular B)."""
+    """E with EEᵀ = B for a PSD matrix B, by its eigendecomposition (works for a singular B)."""
     w, V = np.linalg.eigh(B)
     return np.asarray(V * np.sqrt(np.maximum(w, 0.0)))
 
 
-def _slot_values(con: Constraint, lift: Lift) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    if con.C is not None:
-        values["C"] = con.C
-    if con.E is not None and con.c != 0.0:
-        values["cE"] = con.c * con.E
-    if con.Q is None or con.B is None:
-        return values
-    H = square_root_factor(con.B)
-    values["H"] = H
-    if lift is Lift.QUADRATIC:
-        alpha, beta = con.Q.alpha, con.Q.beta  # type: ignore[attr-defined]  # checked by choose_lift
-        values["alpha"] = alpha
-        values["root_beta_H"] = np.sqrt(beta) * H
-    else:
-        P = con.Q.hadamard_matrix
-        if P is not None:
-            values["P"] = P
-    return values
+def _numbers(family: Family, lift: Lift) -> dict[str, Matrix]:
+    """The arrays of a quadratic family as the model uses them; none for a linear one."""
+    if family.B is None:
+        return {}
+    E = square_root_factor(family.B)
+    split, P = family.Q.diagonal_plus_scaled, family.Q.hadamard_matrix
+    if lift is Lift.QUADRATIC and split is not None:
+        return {"E": E, "alpha": split.alpha, "root_beta_E": np.sqrt(split.beta) * E}
+    return {"E": E} if P is None or family.is_plain else {"E": E, "P": P}
 
 
-def _shape_key(program: LogDetProgram, lift: Lift, objective: Objective) -> tuple[Any, ...] | None:
+_ATTRIBUTES: dict[str, dict[str, bool]] = {"alpha": {"nonneg": True}, "P": {"symmetric": True}}
+
+
+def _shape_key(program: Program, lift: Lift, objective: Objective) -> tuple[Any, ...] | None:
     """What two programs must share to use the same compiled model; None when the model holds constants."""
-    if not isinstance(program.pattern, BlockPattern):
+    if program.pattern.W is not None:
         return None
-    parts: list[Any] = [program.pattern.sizes, lift, objective]
-    for con in program.constraints:
-        if lift is Lift.COMPACT and con.Q is not None and con.Q.hadamard_matrix is None:
+    parts: list[Any] = [program.pattern.sizes, lift, objective, program.root, program.offset]
+    for family in program.families:
+        entrywise = lift is Lift.QUADRATIC or family.Q.hadamard_matrix is not None
+        if family.B is None or family.factors is not None or not entrywise:
             return None
-        parts.append((con.Q is not None, con.a, con.C is not None, con.E is not None and con.c != 0.0))
+        parts.append((family.a, family.c, family.e, family.is_plain))
     return tuple(parts)
 
 
@@ -150,7 +155,7 @@ _MODELS_KEPT = 16  # each holds O(d³) numbers
 COMPILING = threading.RLock()
 
 
-def conic_model(program: LogDetProgram, lift: Lift, objective: Objective) -> tuple[ConicModel, bool]:
+def conic_model(program: Program, lift: Lift, objective: Objective) -> tuple[ConicModel, bool]:
     """This thread's model loaded with the program, and whether it was compiled before."""
     key = _shape_key(program, lift, objective)
     kept = _MODELS.kept
@@ -158,7 +163,7 @@ def conic_model(program: LogDetProgram, lift: Lift, objective: Objective) -> tup
     known = model is not None
     if model is None:
         with COMPILING:
-            model = _build(program, lift, objective)
+            model = _build(program, lift, objective, reusable=key is not None)
     if key is not None:
         kept[key] = model
         kept.move_to_end(key)
@@ -173,114 +178,84 @@ def forget_models() -> None:
     _MODELS.kept.clear()
 
 
-def _build(program: LogDetProgram, lift: Lift, objective: Objective) -> ConicModel:
+def _build(program: Program, lift: Lift, objective: Objective, reusable: bool) -> ConicModel:
     import cvxpy as cp
 
-    d = program.d
-    D, pivots, constraints = stepsize_variable(program)
-    root_det = None
-    if objective is Objective.ROOT_DET or any(con.c != 0.0 for con in program.constraints):
-        root_det = cp.geo_mean(pivots)
-    lmis: list[Any] = []
-    slots: list[dict[str, Any]] = []
-    for con in program.constraints:
-        slot: dict[str, Any] = {}
-        G = con.a * D
-        if con.C is not None:
-            slot["C"] = cp.Parameter((d, d), symmetric=True)
-            G = G + slot["C"]
-        if con.E is not None and con.c != 0.0:
-            # det(D)^{1/d} enters through a variable below it, because a parameter times a concave atom is not DPP.
-            tau = cp.Variable(nonneg=True)
-            constraints.append(tau <= root_det)
-            slot["cE"] = cp.Parameter((d, d), symmetric=True)
-            G = G + tau * slot["cE"]
-        if con.Q is not None:
-            slot["H"] = cp.Parameter((d, d))
-            if lift is Lift.QUADRATIC:
-                G, extra = _quadratic_lift(D, G, slot, d)
-            else:
-                G, extra = _compact_lift(D, G, slot, con.Q)
-            constraints.extend(extra)
-        lmi = G >> 0
-        constraints.append(lmi)
-        lmis.append(lmi)
-        slots.append(slot)
+    X, pivots, constraints = matrix_variable(program.pattern)
+    root_det = cp.geo_mean(pivots)
+    tau = None
+    if any(family.e for family in program.families):
+        power = cp.power(root_det, program.power) if program.power < 1.0 else root_det
+        tau = cp.Variable(nonneg=True)
+        constraints.append(tau <= math.exp(-program.offset / program.root) * power)
+    lmis, slots = [], []
+    for family in program.families:
+        numbers: dict[str, Any] = _numbers(family, lift)
+        parameters = {}
+        if reusable:
+            parameters = {n: cp.Parameter(v.shape, **_ATTRIBUTES.get(n, {})) for n, v in numbers.items()}
+        found = tuple(F >> 0 for F in _inequalities(family, X, tau, parameters or numbers, lift, constraints))
+        constraints.extend(found)
+        lmis.append(found)
+        slots.append(parameters)
     goal = root_det if objective is Objective.ROOT_DET else cp.sum(cp.log(pivots))
-    problem = cp.Problem(cp.Maximize(goal), constraints)
-    return ConicModel(problem, D, tuple(lmis), tuple(slots), lift, d)
+    return ConicModel(cp.Problem(cp.Maximize(goal), constraints), X, tuple(lmis), tuple(slots), lift)
 
 
-def _compact_lift(D: Any, G: Any, slot: dict[str, Any], Q: PositiveMap) -> tuple[Any, list[Any]]:
+def _inequalities(
+    family: Family, X: Any, tau: Any, numbers: dict[str, Any], lift: Lift, constraints: list[Any]
+) -> list[Any]:
+    """The expressions F_j(X), or the larger matrices whose Schur complements they are; more constraints are added."""
     import cvxpy as cp
 
-    d = Q.d
-    Y = cp.Variable((d, d), symmetric=True)
-    DH = D @ slot["H"]
-    schur = cp.bmat([[Y, DH], [DH.T, np.eye(d)]]) >> 0
-    return G - _parametrised_map(Q, Y, slot), [schur]
+    d, r = family.Q.d, family.rows
+    right: Any = family.a * X if family.a else np.zeros((r, r))
+    if family.c:
+        right = right + family.c * np.eye(r)
+    if family.e:
+        right = right + (family.e * tau) * np.eye(r)
+    if family.B is None:
+        image = family.Q.expression(X)
+    elif lift is Lift.QUADRATIC:
+        t = cp.Variable(d)
+        EX = numbers["E"].T @ X
+        # t_j ≥ ‖Eᵀx_j‖²  ⟺  ‖(2Eᵀx_j, t_j − 1)‖ ≤ t_j + 1
+        constraints.append(cp.SOC(t + 1, cp.vstack([2 * EX, cp.reshape(t - 1, (1, d), order="C")]), axis=0))
+        return [_schur(right - cp.diag(cp.multiply(numbers["alpha"], t)), X @ numbers["root_beta_E"])]
+    elif family.is_plain:
+        XE = X @ numbers["E"]
+        return [_schur(right, XE)] if family.factors is None else [_schur(right, H.T @ XE) for H in family.factors]
+    else:
+        Y = cp.Variable((d, d), symmetric=True)
+        constraints.append(_schur(Y, X @ numbers["E"]) >> 0)
+        image = cp.multiply(numbers["P"], Y) if "P" in numbers else family.Q.expression(Y)
+    if family.factors is None:
+        return [right - image]
+    parts = [right - H.T @ image @ H for H in family.factors]
+    return [0.5 * (part + part.T) for part in parts]
 
 
-def _parametrised_map(Q: PositiveMap, Y: Any, slot: dict[str, Any]) -> Any:
-    """𝒬(Y) as a cvxpy expression; the entrywise maps take their matrix P from a parameter."""
+def _schur(A: Any, B: Any) -> Any:
+    """[ A, B ; Bᵀ, I ], positive semidefinite if and only if A ⪰ BBᵀ."""
     import cvxpy as cp
 
-    if Q.hadamard_matrix is not None:
-        slot["P"] = cp.Parameter((Q.d, Q.d), symmetric=True)
-        return cp.multiply(slot["P"], Y)
-    return map_expression(Q, Y)
+    return cp.bmat([[A, B], [B.T, np.eye(B.shape[1])]])
 
 
-def map_expression(Q: PositiveMap, Y: Any) -> Any:
-    """𝒬(Y) as a cvxpy expression with constant coefficients."""
+def matrix_variable(pattern: Pattern) -> tuple[Any, Any, list[Any]]:
+    """X as an expression with its pattern, pivots δ > 0 with Π δ ≤ det X attainable, and their constraints."""
     import cvxpy as cp
 
-    P = Q.hadamard_matrix
-    if P is not None:
-        return cp.multiply(P, Y)
-    if isinstance(Q, ScaledPlusTrace):
-        return Q.a * Y + Q.b * cp.trace(Y) * np.eye(Q.d)
-    if isinstance(Q, CongruenceSum):
-        return sum(w * (S @ Y @ S.T) for w, S in zip(Q.weights, Q.matrices, strict=True))
-    if isinstance(Q, Layered):
-        slices = block_slices([layer.d for layer in Q.layers])
-        rows = [
-            [map_expression(Q.layers[i], Y[s, s]) if i == j else Q.between * Y[s, t] for j, t in enumerate(slices)]
-            for i, s in enumerate(slices)
-        ]
-        return cp.bmat(rows)
-    msg = f"no cvxpy expression for a map of type {type(Q).__name__}"
-    raise UnsupportedProgram(msg)
-
-
-def _quadratic_lift(D: Any, G: Any, slot: dict[str, Any], d: int) -> tuple[Any, list[Any]]:
-    import cvxpy as cp
-
-    slot["alpha"] = cp.Parameter(d, nonneg=True)
-    slot["root_beta_H"] = cp.Parameter((d, d))
-    t = cp.Variable(d)
-    HD = slot["H"].T @ D
-    # t_j ≥ ‖Hᵀd_j‖²  ⟺  ‖(2Hᵀd_j, t_j − 1)‖ ≤ t_j + 1
-    cones = cp.SOC(t + 1, cp.vstack([2 * HD, cp.reshape(t - 1, (1, d), order="C")]), axis=0)
-    DH = D @ slot["root_beta_H"]
-    block = cp.bmat([[G - cp.diag(cp.multiply(slot["alpha"], t)), DH], [DH.T, np.eye(d)]])
-    return block, [cones]
-
-
-def stepsize_variable(program: LogDetProgram) -> tuple[Any, Any, list[Any]]:
-    """D as an expression with its pattern, pivots δ > 0 with Π δ ≤ det D attainable, and their constraints."""
-    import cvxpy as cp
-
-    pattern = program.pattern
-    if not isinstance(pattern, BlockPattern):
-        blocks = block_slices(pattern.sizes)
-        factors = [cp.Variable(nonneg=True) for _ in blocks]
-        D = sum(factor * _padded(pattern.W, s) for factor, s in zip(factors, blocks, strict=True))
-        # log det(γᵢWᵢ) = dᵢ log γᵢ + const, so γᵢ repeated dᵢ times has the right geometric mean up to a constant.
-        roots = [np.exp(np.linalg.slogdet(pattern.W[s, s])[1] / (s.stop - s.start)) for s in blocks]
-        repeated = [root * f * np.ones(s.stop - s.start) for root, f, s in zip(roots, factors, blocks, strict=True)]
-        return D, cp.hstack(repeated), []
-    if max(pattern.sizes) == 1:
+    if pattern.W is not None:
+        factors = [cp.Variable(nonneg=True) for _ in pattern.slices]
+        X = sum(factor * _padded(pattern.W, s) for factor, s in zip(factors, pattern.slices, strict=True))
+        # log det(γᵢWᵢ) = dᵢ log γᵢ + const, so γᵢ repeated dᵢ times has the right geometric mean.
+        repeated = []
+        for factor, s, size in zip(factors, pattern.slices, pattern.sizes, strict=True):
+            root = np.exp(np.linalg.slogdet(pattern.W[s, s])[1] / size)
+            repeated.append(root * factor * np.ones(size))
+        return X, cp.hstack(repeated), []
+    if pattern.is_diagonal:
         x = cp.Variable(pattern.d, nonneg=True)
         return cp.diag(x), x, []
     diagonal_blocks: list[Any] = []
@@ -289,10 +264,9 @@ def stepsize_variable(program: LogDetProgram) -> tuple[Any, Any, list[Any]]:
     for size in pattern.sizes:
         block = cp.Variable((size, size), symmetric=True)
         delta = cp.Variable(size)
-        strict_part = cp.Variable(size * (size - 1) // 2) if size > 1 else None
         lower = cp.diag(delta)
-        if strict_part is not None:
-            lower = lower + _strictly_lower(strict_part, size)
+        if size > 1:
+            lower = lower + _strictly_lower(cp.Variable(size * (size - 1) // 2), size)
         constraints.append(cp.bmat([[block, lower], [lower.T, cp.diag(delta)]]) >> 0)
         diagonal_blocks.append(block)
         pivots.append(delta)

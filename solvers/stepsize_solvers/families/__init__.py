@@ -1,19 +1,5 @@
-"""The project's own method for many matrix inequalities."""
+"""The project's own method for families of matrix inequalities."""
 
-from stepsize_solvers.families.program import (
-    Family,
-    MaxDetOutcome,
-    MaxDetProgram,
-    Stack,
-)
-from stepsize_solvers.families.solver import (
-    solve_maxdet,
-)
+from stepsize_solvers.families.solve import solve_families
 
-__all__ = [
-    "Family",
-    "MaxDetOutcome",
-    "MaxDetProgram",
-    "Stack",
-    "solve_maxdet",
-]
+__all__ = ["solve_families"]

@@ -19,9 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import eigh, null_space
 
-from stepsize_solvers.families.program import Family, MaxDetProgram, Stack
 from stepsize_solvers.numerics import cholesky, sym
-from stepsize_solvers.programs import BlockPattern, DiagonalPlusScaled, Matrix
+from stepsize_solvers.programs import DiagonalPlusScaled, Family, Matrix, Pattern, Program, Stack
 
 # ‖(L_j − L̄)v‖² summed over j is computed to rounding, 10⁻¹⁶ of its largest value; below this it counts as zero.
 _ZERO = 1e-13
@@ -35,7 +34,7 @@ _INSIDE = 1e-11
 class Agreement:
     """The smaller program for Y, and the way back."""
 
-    program: MaxDetProgram
+    program: Program
     family: Family
     K: Matrix
     W: Matrix
@@ -46,19 +45,24 @@ class Agreement:
 
     def duals(self, Z: Stack) -> Stack:
         """The multipliers of the whole program."""
-        E = self.family.factors.transpose(0, 2, 1) @ self.K
+        E = self.family.H.transpose(0, 2, 1) @ self.K
         return np.asarray(Z + (E @ E.transpose(0, 2, 1)) / (self.family.c * len(E)))
 
 
-def agreement(program: MaxDetProgram) -> Agreement | None:
+def agreement(program: Program) -> Agreement | None:
     """The split of a program; None when there is nothing to split, or the form is another."""
-    pattern = program.pattern
     family = program.families[0]
-    n, d, _ = family.factors.shape
-    full = isinstance(pattern, BlockPattern) and pattern.is_full
-    if len(program.families) > 1 or not full or family.B is not None or not family.is_plain or family.e or n < 2:
+    n, d, _ = family.H.shape
+    if (
+        len(program.families) > 1
+        or not program.pattern.is_full
+        or family.B is not None
+        or not family.is_plain
+        or family.e
+        or n < 2
+    ):
         return None
-    matrices = family.factors @ family.factors.transpose(0, 2, 1)
+    matrices = family.H @ family.H.transpose(0, 2, 1)
     mean = matrices.mean(axis=0)
     if cholesky(mean) is None:
         return None
@@ -71,8 +75,8 @@ def agreement(program: MaxDetProgram) -> Agreement | None:
     W = null_space((mean @ K).T)
     K, W = _orthonormal(K, mean), _orthonormal(W, mean)
     size = W.shape[1]
-    reduced = replace(family, Q=DiagonalPlusScaled.identity(size), factors=np.asarray(W.T @ family.factors))
-    small = MaxDetProgram((reduced,), BlockPattern((size,)), 2.0 * size)
+    reduced = replace(family, Q=DiagonalPlusScaled.identity(size), factors=np.asarray(W.T @ family.H))
+    small = Program((reduced,), Pattern.full(size), 2.0 * size)
     return Agreement(small, family, K, W)
 
 

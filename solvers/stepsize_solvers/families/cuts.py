@@ -23,15 +23,14 @@ multiplier is dropped, and it bounds the relaxation whenever the mean of the con
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from stepsize_solvers.families.point import Model, Point, congruence
-from stepsize_solvers.families.program import Family, MaxDetProgram, Stack
 from stepsize_solvers.numerics import sym
-from stepsize_solvers.programs import BlockPattern, Matrix, Settings, Status
+from stepsize_solvers.programs import Family, Matrix, Program, Settings, Stack, Status
 
 # Families with fewer columns than this many times d are left whole: the rounds would cost more than they save.
 _WORTH = 3
@@ -56,11 +55,26 @@ _MAX_ROUNDS = 60
 # A relaxation whose X is outside by more than this does not warm the next one.
 _TOO_FAR = 0.1
 
-# program, settings, a direction, multipliers of its first families if any, the fraction of the way from 0 to the
-# boundary at which to start ↦ status, best point, steps, products with the system.
-InnerSolver = Callable[
-    [MaxDetProgram, Settings, Matrix, tuple[Stack, ...] | None, float], tuple[Status, Point | None, int, int]
-]
+
+@dataclass(frozen=True, eq=False)
+class Relaxed:
+    """The answer of a relaxation: its best point, the steps and the products with the system that it took."""
+
+    status: Status
+    point: Point | None
+    steps: int
+    products: int
+
+
+class RelaxationSolver(Protocol):
+    """Solves a relaxation from a multiple of a direction X.
+
+    duals: multipliers of its first families, if any; fraction: of the way from 0 to the boundary at which to start.
+    """
+
+    def __call__(
+        self, program: Program, settings: Settings, X: Matrix, duals: tuple[Stack, ...] | None, fraction: float
+    ) -> Relaxed: ...
 
 
 @dataclass
@@ -79,26 +93,26 @@ class CutState:
     rounds: int = 0
 
 
-def worth_cutting(program: MaxDetProgram) -> bool:
+def worth_cutting(program: Program) -> bool:
     """Whether some family has many more columns than d."""
-    return isinstance(program.pattern, BlockPattern) and any(_is_cut(f) for f in program.families)
+    return program.pattern.W is None and any(_is_cut(f) for f in program.families)
 
 
 def _is_cut(family: Family) -> bool:
     """Whether the factors of a family are cut; the module's text says why plain linear ones are not."""
-    n, d, r = family.factors.shape
+    n, d, r = family.H.shape
     return n * r > _WORTH * d and n > 1 and not (family.is_plain and family.B is None)
 
 
 def solve_by_cuts(
-    program: MaxDetProgram, settings: Settings, start: Matrix, inner: InnerSolver
+    program: Program, settings: Settings, start: Matrix, solve: RelaxationSolver
 ) -> tuple[Status, CutState]:
-    """Solve from a direction X ≻ 0; ``inner`` solves a relaxation from a strictly feasible point of it."""
+    """Solve from a direction X ≻ 0; ``solve`` solves a relaxation from a strictly feasible point of it."""
     model = Model(program)
     d = program.d
-    seen = _examine(model, start)
-    state = CutState(seen.scale * start, seen.lower)
-    bases = [_first_basis(f, s) for f, s in zip(program.families, seen.spectra, strict=True)]
+    examined = _examine(model, start)
+    state = CutState(examined.scale * start, examined.lower)
+    bases = [_first_basis(f, s) for f, s in zip(program.families, examined.spectra, strict=True)]
     X = start
     warm: tuple[Stack, ...] | None = None
     fraction = 0.5
@@ -110,10 +124,11 @@ def solve_by_cuts(
         steps_left = None if settings.max_iters is None else settings.max_iters - state.iterations
         limits = replace(settings, tol=tol, max_iters=steps_left, verbose=False)
         relaxed = _relaxation(program, bases, with_mean=not gap < _MEAN_GAP)
-        status, point, steps, products = inner(relaxed, limits, X, warm, fraction)
+        answer = solve(relaxed, limits, X, warm, fraction)
+        status, point = answer.status, answer.point
         state.rounds += 1
-        state.iterations += steps
-        state.cg_iterations += products
+        state.iterations += answer.steps
+        state.cg_iterations += answer.products
         if point is None:
             return Status.INACCURATE, state
         X = point.X
@@ -122,13 +137,13 @@ def solve_by_cuts(
         lifted = _lifted(program, bases, duals)
         if bound < state.upper:
             state.upper, state.duals = bound, lifted
-        seen = _examine(model, X)
-        if seen.lower > state.lower:
-            state.X, state.lower = seen.scale * X, seen.lower
+        examined = _examine(model, X)
+        if examined.lower > state.lower:
+            state.X, state.lower = examined.scale * X, examined.lower
         gap = (state.upper - state.lower) / d
         if settings.verbose:
             columns = sum(0 if b is None else b.count for b in bases)
-            print(f"round {state.rounds:3d}  gap {gap:9.2e}  steps {steps:3d}  columns {columns:5d}")
+            print(f"round {state.rounds:3d}  gap {gap:9.2e}  steps {answer.steps:3d}  columns {columns:5d}")
         if gap <= settings.tol:
             return Status.OPTIMAL, state
         if status in (Status.INTERRUPTED, Status.USER_LIMIT):
@@ -138,12 +153,12 @@ def solve_by_cuts(
         bases = [
             _next_basis(f, b, s.F / c, w, near)
             for f, b, s, c, w in zip(
-                program.families, bases, point.states[: len(bases)], rhs, seen.spectra, strict=True
+                program.families, bases, point.states[: len(bases)], rhs, examined.spectra, strict=True
             )
         ]
         warm = tuple(Z if b is None else b.compress(Z) for b, Z in zip(bases, lifted, strict=True))
         # X was outside by this much.  A start further inside than that is central; far outside, multipliers say little.
-        outside = 1.0 / seen.scale - 1.0
+        outside = 1.0 / examined.scale - 1.0
         fraction = max(0.5, 1.0 - max(2.0 * outside, gap))
         if outside > _TOO_FAR:
             warm = None
@@ -177,7 +192,7 @@ class _Basis:
 
 
 @dataclass(frozen=True, eq=False)
-class _Seen:
+class _Examined:
     """X in the whole program: its largest feasible multiple, log det of that, and the spectra of cut F_j/(c + eτ)."""
 
     scale: float
@@ -185,7 +200,7 @@ class _Seen:
     spectra: list[tuple[Matrix, Stack] | None]
 
 
-def _examine(model: Model, X: Matrix) -> _Seen:
+def _examine(model: Model, X: Matrix) -> _Examined:
     """All constraints of the whole program at X ≻ 0."""
     program = model.program
     basis = model.basis(X)
@@ -195,7 +210,7 @@ def _examine(model: Model, X: Matrix) -> _Seen:
     tops = []
     for family in program.families:
         M = X if family.B is None else X @ family.B @ X
-        images = congruence(family.factors, family.Q.apply(sym(M)))
+        images = congruence(family.H, family.Q.apply(sym(M)))
         if _is_cut(family):
             values, vectors = np.linalg.eigh(images)
             rhs = family.c + (family.e * program.tau(log_det) if family.e else 0.0)
@@ -206,7 +221,7 @@ def _examine(model: Model, X: Matrix) -> _Seen:
             tops.append(float(np.linalg.eigvalsh(images)[:, -1].max()))
     # Strictly inside: eigenvalues of images of size one are right to about 10⁻¹⁴.
     scale = program.largest_scale(log_det, tops) * (1.0 - 1e-12)
-    return _Seen(scale, log_det + program.d * math.log(scale), spectra)
+    return _Examined(scale, log_det + program.d * math.log(scale), spectra)
 
 
 def _first_basis(family: Family, spectrum: tuple[Matrix, Stack] | None) -> _Basis | None:
@@ -214,7 +229,7 @@ def _first_basis(family: Family, spectrum: tuple[Matrix, Stack] | None) -> _Basi
     if spectrum is None:
         return None
     values, vectors = spectrum
-    return _Basis.of({j: vectors[j][:, -2:] for j in range(len(values))}, family.factors.shape[2])
+    return _Basis.of({j: vectors[j][:, -2:] for j in range(len(values))}, family.H.shape[2])
 
 
 def _next_basis(
@@ -223,7 +238,7 @@ def _next_basis(
     """The directions that are not slack, and those in which the last point is not feasible."""
     if basis is None or spectrum is None:
         return None
-    _, d, r = family.factors.shape
+    _, d, r = family.H.shape
     f, U = np.linalg.eigh(F)
     # Padding has F = 1 exactly, beyond any limit.  The least slack direction always stays: a family that does not count
     # is still one of the program.
@@ -248,7 +263,7 @@ def _cutoff(values: Matrix, count: int, most: float) -> float:
     return most if values.size <= count else float(np.partition(values, count)[count])
 
 
-def _relaxation(program: MaxDetProgram, bases: list[_Basis | None], with_mean: bool) -> MaxDetProgram:
+def _relaxation(program: Program, bases: list[_Basis | None], with_mean: bool) -> Program:
     """The families with the factors H_jB_j, then the constraints of the means."""
     families: list[Family] = []
     means: list[Family] = []
@@ -256,30 +271,30 @@ def _relaxation(program: MaxDetProgram, bases: list[_Basis | None], with_mean: b
         if basis is None:
             families.append(family)
             continue
-        families.append(replace(family, factors=family.factors[basis.clients] @ basis.vectors))
+        families.append(replace(family, factors=family.H[basis.clients] @ basis.vectors))
         if with_mean:
-            stacked = family.factors.transpose(0, 2, 1).reshape(-1, program.d)
-            w, V = np.linalg.eigh(stacked.T @ stacked / len(family.factors))
+            stacked = family.H.transpose(0, 2, 1).reshape(-1, program.d)
+            w, V = np.linalg.eigh(stacked.T @ stacked / len(family.H))
             root = V * np.sqrt(np.maximum(w, 0.0))
             means.append(replace(family, factors=root[None], c=_SLACK_MEAN * family.c, e=_SLACK_MEAN * family.e))
     return replace(program, families=tuple(families + means))
 
 
-def _bound(relaxed: MaxDetProgram, X: Matrix, duals: tuple[Stack, ...]) -> float:
+def _bound(relaxed: Program, X: Matrix, duals: tuple[Stack, ...]) -> float:
     """The bound on log det X without the constraints of the means."""
     model = Model(replace(relaxed, families=relaxed.families[: len(duals)]))
     point = model.point(X, duals)
     return math.inf if point is None else model.upper_bound(point)
 
 
-def _lifted(program: MaxDetProgram, bases: list[_Basis | None], duals: tuple[Stack, ...]) -> tuple[Stack, ...]:
+def _lifted(program: Program, bases: list[_Basis | None], duals: tuple[Stack, ...]) -> tuple[Stack, ...]:
     """B_jZ̃_jB_jᵀ, zero for the clients without a basis."""
     out = []
     for family, basis, Z in zip(program.families, bases, duals, strict=True):
         if basis is None:
             out.append(Z)
             continue
-        n, _, r = family.factors.shape
+        n, _, r = family.H.shape
         whole = np.zeros((n, r, r))
         whole[basis.clients] = basis.vectors @ Z @ basis.vectors.transpose(0, 2, 1)
         out.append(whole)

@@ -21,9 +21,8 @@ import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
 from stepsize_solvers.families.point import FamilyState, Model, Point, trace, twice_symmetric
-from stepsize_solvers.families.program import Family, Stack
 from stepsize_solvers.numerics import sym
-from stepsize_solvers.programs import BlockPattern, Matrix, block_slices
+from stepsize_solvers.programs import Family, Matrix, Stack
 
 # The matrix of the system takes 8·N² bytes: half a gigabyte here, the size of a full 126×126 unknown.
 MAX_UNKNOWNS = 8100
@@ -34,7 +33,7 @@ SMALL = 1300
 def unknowns(model: Model) -> int:
     """How many numbers describe a direction; 0 when the dense form does not apply."""
     program = model.program
-    if not isinstance(program.pattern, BlockPattern):
+    if program.pattern.W is not None:
         return 0
     linear = all(f.B is None for f in program.families)
     full = program.pattern.is_full
@@ -83,7 +82,7 @@ def dense_solver(model: Model, p: Point) -> Callable[[Matrix], Matrix] | None:
 def _pairs(model: Model) -> tuple[np.ndarray, np.ndarray]:
     """Row and column indices a ≤ b of the unknowns."""
     rows, cols = [], []
-    for s in block_slices(model.program.pattern.sizes):
+    for s in model.program.pattern.slices:
         i, j = np.triu_indices(s.stop - s.start)
         rows.append(i + s.start)
         cols.append(j + s.start)

@@ -24,7 +24,7 @@ import numpy as np
 from stepsize_solvers.families.pairs import ActivePairs, active_pairs, applies_to
 from stepsize_solvers.families.point import FamilyState, Model, Point, twice_symmetric
 from stepsize_solvers.numerics import sym
-from stepsize_solvers.programs import BlockPattern, Matrix, Vector
+from stepsize_solvers.programs import Matrix, Vector
 
 # A pair counts as active when it outweighs the entrywise part of the system by this factor.
 _ACTIVE = 20.0
@@ -125,13 +125,12 @@ def newton_system(model: Model, p: Point, slow: bool = False) -> NewtonSystem:
 def _active_pairs(model: Model, p: Point, J_inverse: Matrix) -> tuple[Matrix, Vector]:
     """The heaviest functionals u of the last term of 𝓗, as rows of length d², and their weights."""
     d = model.program.d
-    pattern = model.program.pattern
-    if not isinstance(pattern, BlockPattern):
+    if model.program.pattern.W is not None:
         return np.zeros((0, d * d)), np.zeros(0)  # a handful of unknowns needs no preconditioner
     rows: list[Matrix] = []
     weights: list[Vector] = []
     for family, state in zip(model.program.families, p.states, strict=True):
-        N = family.factors @ state.V
+        N = family.H @ state.V
         # ‖u‖ in the J-norm is about the size of Cᵀ𝒬*(hhᵀ)C; its diagonal pairs rank the directions.
         size = np.einsum("nda,nda->na", p.C.T @ N, p.C.T @ N)
         if state.Lam is not None:

@@ -19,12 +19,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from stepsize_solvers.families.point import Model, Point
 from stepsize_solvers.numerics import sym
-from stepsize_solvers.programs import BlockPattern, DiagonalPlusScaled, Matrix, Vector
+from stepsize_solvers.programs import Indices, Matrix, Vector
 
 # A pair is taken when it outweighs the identity by this factor: lighter ones cost an iteration each at most.
 _ACTIVE = 20.0
@@ -34,18 +33,12 @@ _PRODUCTS = 5.0
 _SLOW_PRODUCTS = 200.0
 _MOST = 5000
 
-Indices = NDArray[np.intp]
-
 
 def applies_to(model: Model) -> bool:
     """Whether all families are linear with maps of the kind βM + Diag(α∘diag M), and X has no pattern."""
     program = model.program
-    pattern = program.pattern
-    return (
-        isinstance(pattern, BlockPattern)
-        and pattern.is_full
-        and all(f.B is None and isinstance(f.Q, DiagonalPlusScaled) for f in program.families)
-    )
+    cheap = all(f.B is None and f.Q.diagonal_plus_scaled is not None for f in program.families)
+    return program.pattern.is_full and cheap
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,18 +90,19 @@ def active_pairs(model: Model, p: Point, slow: bool = False) -> ActivePairs | No
     parts: list[tuple[Matrix, Indices, Indices, Vector, Vector, Matrix, Vector]] = []
     offset = 0
     for family, state in zip(model.program.families, p.states, strict=True):
-        assert isinstance(family.Q, DiagonalPlusScaled)
+        split = family.Q.diagonal_plus_scaled
+        assert split is not None  # see applies_to
         n, k, d = state.Hs.shape
         if state.slope:
             alpha += state.slope * float(np.einsum("nii->", state.Z))
         columns = state.Hs.reshape(-1, d)
         images = columns @ X
         # ‖u_aa‖ for every column, by which pairs are chosen: ‖u_ab‖² is about ‖u_aa‖‖u_bb‖.
-        own = family.Q.beta * np.einsum("md,md->m", columns, images)
+        own = split.beta * np.einsum("md,md->m", columns, images)
         size = own * own
-        if np.any(family.Q.alpha):
-            B = family.Q.alpha * columns * columns
-            size = size + np.einsum("md,md->m", B, 2.0 * family.Q.beta * images * images + B @ squares)
+        if np.any(split.alpha):
+            B = split.alpha * columns * columns
+            size = size + np.einsum("md,md->m", B, 2.0 * split.beta * images * images + B @ squares)
         strength = np.sqrt(np.maximum(size, 0.0)).reshape(n, k)
         products = strength[:, :, None] * strength[:, None, :]
         j, a, b = np.nonzero(np.triu(products > _ACTIVE))
@@ -117,11 +111,11 @@ def active_pairs(model: Model, p: Point, slow: bool = False) -> ActivePairs | No
                 columns,
                 offset + j * k + a,
                 offset + j * k + b,
-                np.full(j.size, family.Q.beta),
+                np.full(j.size, split.beta),
                 state.slope * np.einsum("nr,nr->n", state.frame[j, :, a], state.frame[j, :, b])
                 if state.slope
                 else np.zeros(j.size),
-                np.asarray(family.Q.alpha, dtype=np.float64),
+                np.asarray(split.alpha, dtype=np.float64),
                 products[j, a, b],
             )
         )

@@ -24,16 +24,15 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.families.program import Family, MaxDetProgram, Stack
 from stepsize_solvers.numerics import cholesky, sym
-from stepsize_solvers.programs import BlockPattern, Matrix, block_slices
+from stepsize_solvers.programs import Family, Matrix, Program, Stack
 
 
 @dataclass(frozen=True, eq=False)
 class FamilyState:
-    """One family at a point: the values F_j, their Cholesky factors, and the Nesterov–Todd scaling.
+    """One family at a point: the values F_j, the multipliers Z_j, and the Nesterov–Todd scaling.
 
-    F, K: F_j = K_j K_jᵀ, shape (n, r, r); Z: multipliers; G: W_j⁻¹ with W_j Z_j W_j = F_j;
+    F: the F_j, shape (n, r, r); Z: multipliers; G: W_j⁻¹ with W_j Z_j W_j = F_j;
     V, s: F_j⁻¹ = V Vᵀ, Z_j = V Diag(s) Vᵀ, G_j = V Diag(√s) Vᵀ; frame: V Diag(s)^{1/4}, so that G_j = frame frameᵀ;
     Lam: Λ, None for ½I; Hs: the columns of H_j frame_j as rows, shape (n, r, d); P2: Σ_j H_j G_j² H_jᵀ; Rt: R̃.
     """
@@ -85,7 +84,7 @@ def twice_symmetric(Lam: Matrix | None, Y: Matrix) -> Matrix:
 class Model:
     """Evaluation of a program at points of its pattern."""
 
-    program: MaxDetProgram
+    program: Program
 
     def basis(self, X: Matrix) -> tuple[Matrix, float] | None:
         """C and log det X, or None when X is not numerically positive definite."""
@@ -94,7 +93,7 @@ class Model:
         B = sum(quadratic[1:], quadratic[0]) if quadratic else None
         C = np.zeros_like(X)
         log_det = 0.0
-        for s in block_slices(program.pattern.sizes):
+        for s in program.pattern.slices:
             K = cholesky(X[s, s])
             if K is None:
                 return None
@@ -105,10 +104,10 @@ class Model:
     def project(self, Y: Matrix) -> Matrix:
         """The orthogonal projection of a direction in the basis C onto those that keep the pattern."""
         pattern = self.program.pattern
-        if isinstance(pattern, BlockPattern):
-            return Y if pattern.is_full else pattern.project(Y)
+        if pattern.W is None:
+            return pattern.blocks(Y)
         out = np.zeros_like(Y)
-        for s in block_slices(pattern.sizes):
+        for s in pattern.slices:
             np.einsum("ii->i", out[s, s])[:] = np.trace(Y[s, s]) / (s.stop - s.start)
         return out
 
@@ -119,11 +118,11 @@ class Model:
             M = C @ C.T
             if family.B is not None:
                 M = M @ family.B @ M
-            out.append(self._rhs(family, log_det) - congruence(family.factors, family.Q.apply(sym(M))))
+            out.append(self._rhs(family, log_det) - congruence(family.H, family.Q.apply(sym(M))))
         return out if all(np.all(np.isfinite(F)) for F in out) else None
 
     def _rhs(self, family: Family, log_det: float) -> Matrix:
-        r = family.factors.shape[2]
+        r = family.H.shape[2]
         return (family.c + (family.e * self.program.tau(log_det) if family.e else 0.0)) * np.eye(r)
 
     def point(self, X: Matrix, duals: tuple[Stack, ...] | None, mu: float = 1.0) -> Point | None:
@@ -162,7 +161,7 @@ class Model:
             V = V @ U
         frame = V * np.sqrt(np.sqrt(s))[:, None, :]
         G = frame @ frame.transpose(0, 2, 1)
-        columns = (family.factors @ G).transpose(0, 2, 1).reshape(-1, C.shape[0]) if family.e else np.zeros((0, 0))
+        columns = (family.H @ G).transpose(0, 2, 1).reshape(-1, C.shape[0]) if family.e else np.zeros((0, 0))
         slope = family.e * self.program.tau(log_det) / self.program.root if family.e else 0.0
         return FamilyState(
             F=F,
@@ -172,7 +171,7 @@ class Model:
             frame=frame,
             G=G,
             Lam=None if family.B is None else sym(C.T @ family.B @ C),
-            Hs=frame.transpose(0, 2, 1) @ family.factors.transpose(0, 2, 1),
+            Hs=frame.transpose(0, 2, 1) @ family.H.transpose(0, 2, 1),
             P2=columns.T @ columns,
             Rt=self.image(family, C, Z),
             slope=slope,
@@ -180,8 +179,8 @@ class Model:
 
     def image(self, family: Family, C: Matrix, Z: Stack) -> Matrix:
         """R̃ = Cᵀ 𝒬*(Σ_j H_j Z_j H_jᵀ) C."""
-        HZ = (family.factors @ Z).transpose(0, 2, 1).reshape(-1, C.shape[0])
-        H = family.factors.transpose(0, 2, 1).reshape(-1, C.shape[0])
+        HZ = (family.H @ Z).transpose(0, 2, 1).reshape(-1, C.shape[0])
+        H = family.H.transpose(0, 2, 1).reshape(-1, C.shape[0])
         return sym(C.T @ family.Q.adjoint(sym(HZ.T @ H)) @ C)
 
     def minus_adjoint(
@@ -196,7 +195,7 @@ class Model:
     def derivative(self, family: Family, state: FamilyState, C: Matrix, Y: Matrix) -> Stack:
         """F_j′(Y) for every j."""
         S = C @ twice_symmetric(state.Lam, Y) @ C.T
-        out = -congruence(family.factors, family.Q.apply(sym(S)))
+        out = -congruence(family.H, family.Q.apply(sym(S)))
         if state.slope:
             np.einsum("nii->ni", out)[:] += state.slope * np.trace(Y)
         return out

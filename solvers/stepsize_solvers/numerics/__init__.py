@@ -27,6 +27,13 @@ from stepsize_solvers.numerics.linalg import (
 from stepsize_solvers.numerics.options import (
     NativeOptions,
 )
+from stepsize_solvers.numerics.progress import (
+    Best,
+    Bounds,
+    Counters,
+    Limits,
+    Progress,
+)
 from stepsize_solvers.numerics.scaling import (
     Scaling,
     nesterov_todd,
@@ -39,7 +46,12 @@ from stepsize_solvers.numerics.steps import (
 __all__ = [
     "SIZE_FOR_LANCZOS",
     "Array",
+    "Best",
+    "Bounds",
+    "Counters",
+    "Limits",
     "NativeOptions",
+    "Progress",
     "Scaling",
     "add_to_diagonal",
     "blas_threads",

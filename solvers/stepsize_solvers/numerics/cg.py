@@ -20,13 +20,13 @@ class Operator(Protocol):
 
 
 def conjugate_gradients(
-    A: Operator, b: Array, tolerance: float, max_iterations: int, taken: Callable[[float, Array], None]
+    A: Operator, b: Array, tolerance: float, max_iterations: int, add_step: Callable[[float, Array], None]
 ) -> int:
     """Solve A y = b to ‖(b − Ay)_ij/√T_ij‖ ≤ tolerance; returns the number of iterations.
 
     Dividing by √T_ij = √(tᵢtⱼ) is the Nesterov–Todd scaling of a residual of F, so the tolerance bounds the error of
-    the complementarity products whatever the spread of t; a tolerance relative to ‖b‖ does not.  ``taken`` is told the
-    steps a·p that add up to y, after A was applied to the direction p: the caller sums what it needs of y.
+    the complementarity products whatever the spread of t; a tolerance relative to ‖b‖ does not.  ``add_step`` is told
+    the steps a·p that add up to y, after A was applied to the direction p: the caller sums what it needs of y.
     """
     residual = b.copy()
     inverse_T = 1.0 / A.T
@@ -41,7 +41,7 @@ def conjugate_gradients(
         if not curvature > 0.0:  # rounding has the last word; the best point so far is kept
             break
         step = rho / curvature
-        taken(step, direction)
+        add_step(step, direction)
         residual -= step * image
         z = A.preconditioner * residual
         rho_next = A.inner(residual, z)

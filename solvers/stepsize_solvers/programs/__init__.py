@@ -1,61 +1,43 @@
 """What is solved and what comes back: positive maps, patterns, programs, outcomes, the contract of a solver."""
 
-from stepsize_solvers.programs.contract import (
-    Settings,
-    Solver,
-    SolverUnavailable,
-    UnsupportedProgram,
-)
+from stepsize_solvers.programs.contract import Settings, Solver, SolverUnavailable, UnsupportedProgram, WarmStart
 from stepsize_solvers.programs.maps import (
     CongruenceSum,
     DiagonalPlusScaled,
     Hadamard,
-    Indices,
     Layered,
-    Matrix,
     PositiveMap,
     ScaledPlusTrace,
-    Vector,
-    block_slices,
-    connected_labels,
     hadamard,
     is_identity,
 )
-from stepsize_solvers.programs.outcome import (
-    Outcome,
-    SolverStats,
-    Status,
-)
-from stepsize_solvers.programs.program import (
-    BlockPattern,
-    Constraint,
-    LogDetProgram,
-    Pattern,
-    ScaledPattern,
-)
+from stepsize_solvers.programs.outcome import Outcome, SolverStats, Status
+from stepsize_solvers.programs.patterns import Pattern
+from stepsize_solvers.programs.program import Family, Program
+from stepsize_solvers.programs.types import Indices, Matrix, Stack, Vector, block_slices, connected_labels
 
 __all__ = [
-    "BlockPattern",
     "CongruenceSum",
-    "Constraint",
     "DiagonalPlusScaled",
+    "Family",
     "Hadamard",
     "Indices",
     "Layered",
-    "LogDetProgram",
     "Matrix",
     "Outcome",
     "Pattern",
     "PositiveMap",
-    "ScaledPattern",
+    "Program",
     "ScaledPlusTrace",
     "Settings",
     "Solver",
     "SolverStats",
     "SolverUnavailable",
+    "Stack",
     "Status",
     "UnsupportedProgram",
     "Vector",
+    "WarmStart",
     "block_slices",
     "connected_labels",
     "hadamard",

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepsize_solvers.programs.maps import Matrix
 from stepsize_solvers.programs.outcome import Outcome
-from stepsize_solvers.programs.program import LogDetProgram
+from stepsize_solvers.programs.program import Program
+from stepsize_solvers.programs.types import Matrix, Stack
 
 
 class SolverUnavailable(RuntimeError):
@@ -22,6 +22,14 @@ class UnsupportedProgram(ValueError):
     """A solver was given a program that it cannot express."""
 
 
+@dataclass(frozen=True, eq=False)
+class WarmStart:
+    """The answer of a nearby problem of the same shape: X and the multipliers of each family."""
+
+    X: Matrix
+    duals: tuple[Stack, ...]
+
+
 @dataclass(frozen=True)
 class Settings:
     """What every solver understands.
@@ -30,7 +38,7 @@ class Settings:
     verbose: print the solver's own progress.
     time_limit: seconds from ``started`` on, or None for no limit.  All solves with the same settings share them.
     max_iters: iterations of each solve, or None for the solver's default.
-    warm_start: a pair (D, duals) from a nearby problem; a solver may ignore it.
+    warm_start: the answer of a nearby problem; a solver may ignore it.
     extra: options handed to the solver untouched, under its own names.
     started: the moment from which the time counts, on the clock of ``time.perf_counter`` (one for all processes).
     """
@@ -39,7 +47,7 @@ class Settings:
     verbose: bool = False
     time_limit: float | None = None
     max_iters: int | None = None
-    warm_start: tuple[Matrix, tuple[Matrix, ...]] | None = None
+    warm_start: WarmStart | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
 
@@ -54,7 +62,7 @@ class Settings:
 
 
 class Solver(ABC):
-    """One way to solve a :class:`LogDetProgram`."""
+    """One way to solve a :class:`Program`."""
 
     name: str
 
@@ -62,10 +70,10 @@ class Solver(ABC):
     def unavailable(self) -> str | None:
         """Why the solver cannot run here, or None when it can.  Does not import the solver."""
 
-    def unsupported(self, program: LogDetProgram) -> str | None:
+    def unsupported(self, program: Program) -> str | None:
         """Why the solver cannot express this program, or None when it can."""
         return None
 
     @abstractmethod
-    def solve(self, program: LogDetProgram, settings: Settings) -> Outcome:
+    def solve(self, program: Program, settings: Settings) -> Outcome:
         """Solve; never raises for a numerical failure, which is a status."""

@@ -20,15 +20,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Matrix: TypeAlias = NDArray[np.float64]
-Vector: TypeAlias = NDArray[np.float64]
-Indices: TypeAlias = NDArray[np.intp]
+from stepsize_solvers.programs.types import Indices, Matrix, Stack, Vector, block_slices, connected_labels
 
 
 class PositiveMap(ABC):
@@ -73,6 +69,21 @@ class PositiveMap(ABC):
     def hadamard_matrix(self) -> Matrix | None:
         """P when 𝒬(M) = P ∘ M, otherwise None."""
         return None
+
+    @property
+    def diagonal_plus_scaled(self) -> DiagonalPlusScaled | None:
+        """The map itself when it has the cheap form Diag(α ∘ diag M) + β M, otherwise None."""
+        return None
+
+    def expression(self, Y: Any) -> Any:
+        """𝒬(Y) for a symmetric matrix of cvxpy.  A map that is no entrywise product says what it is."""
+        import cvxpy as cp
+
+        P = self.hadamard_matrix
+        if P is None:
+            msg = f"a map of type {type(self).__name__} has no cvxpy expression; define its method expression(Y)"
+            raise TypeError(msg)
+        return cp.multiply(P, Y)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +132,10 @@ class DiagonalPlusScaled(PositiveMap):
         P = np.full((self.d, self.d), self.beta)
         P.reshape(-1)[:: self.d + 1] += self.alpha
         return P
+
+    @property
+    def diagonal_plus_scaled(self) -> DiagonalPlusScaled:
+        return self
 
 
 def _diagonal_plus_scaled(alpha: Vector, beta: float, M: Matrix) -> Matrix:
@@ -187,7 +202,7 @@ class CongruenceSum(PositiveMap):
     """𝒬(M) = Σ_r w_r S_r M S_rᵀ with weights w_r ≥ 0 and any square matrices S_r, stacked as (R, d, d)."""
 
     weights: Vector
-    matrices: NDArray[np.float64]
+    matrices: Stack
 
     @property
     def d(self) -> int:
@@ -215,6 +230,9 @@ class CongruenceSum(PositiveMap):
     @property
     def groups(self) -> Indices:
         return connected_labels(np.any(self.matrices != 0.0, axis=0))
+
+    def expression(self, Y: Any) -> Any:
+        return sum(w * (S @ Y @ S.T) for w, S in zip(self.weights, self.matrices, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,6 +271,11 @@ class ScaledPlusTrace(PositiveMap):
     @property
     def groups(self) -> Indices:
         return np.zeros(self.size, dtype=np.intp)
+
+    def expression(self, Y: Any) -> Any:
+        import cvxpy as cp
+
+        return self.a * Y + self.b * cp.trace(Y) * np.eye(self.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,21 +348,17 @@ class Layered(PositiveMap):
             P[s, s] = block
         return P
 
+    def expression(self, Y: Any) -> Any:
+        import cvxpy as cp
+
+        slices = self._slices()
+        rows = [
+            [layer.expression(Y[s, s]) if r == s else self.between * Y[s, r] for r in slices]
+            for layer, s in zip(self.layers, slices, strict=True)
+        ]
+        return cp.bmat(rows)
+
 
 def is_identity(Q: PositiveMap) -> bool:
     """Whether 𝒬(M) = M, exactly: coefficients that are 1 and 0 by rounding do not count."""
     return isinstance(Q, DiagonalPlusScaled) and Q.roundings == 0 and Q.beta == 1.0 and not Q.alpha.any()
-
-
-def block_slices(sizes: list[int] | tuple[int, ...]) -> list[slice]:
-    """Slices of consecutive blocks of the given sizes."""
-    return [slice(a, b) for a, b in pairwise(accumulate(sizes, initial=0))]
-
-
-def connected_labels(pattern: NDArray[np.bool_]) -> Indices:
-    """Labels 0, 1, … of the connected components of the graph whose edges are the True entries."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
-
-    _, labels = connected_components(csr_array(pattern), directed=False)
-    return np.asarray(labels, dtype=np.intp)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from stepsize_solvers.programs.maps import Matrix
+from stepsize_solvers.programs.types import Matrix, Stack
 
 
 class Status(Enum):
@@ -68,13 +68,13 @@ class SolverStats:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A solver's raw answer: D and one multiplier Z_j ⪰ 0 for each constraint G_j(D) ⪰ 0.
+    """A solver's raw answer: X, and for each family the multipliers Z_j ⪰ 0 of its inequalities, shape (n, r, r).
 
-    Both may be inexact; the certificate repairs D and stays valid whatever the multipliers are.
+    Both may be inexact; the certificate repairs X and stays valid whatever the multipliers are.
     """
 
     status: Status
-    D: Matrix | None
-    duals: tuple[Matrix, ...]
+    X: Matrix | None
+    duals: tuple[Stack, ...]
     stats: SolverStats
     message: str = ""

@@ -1,159 +1,190 @@
-"""The one problem type of the project: log det D under matrix-concave constraints.
+"""The one problem type of the project: log det X under matrix-concave inequalities.
 
-    maximise    log det D
-    subject to  G_j(D) = C_j + a_j D + c_j det(D)^{1/d} E_j − 𝒬_j(D B_j D) ⪰ 0      for every j,
-                D ≻ 0 in a given pattern (full, block-diagonal, or γᵢWᵢ block by block)
+    maximise    log det X
+    subject to  F_j(X) = (c + e τ(X)) I + a X − H_jᵀ 𝒬(φ(X)) H_j ⪰ 0      for every factor H_j of every family,
+                X ≻ 0 in a pattern,        τ(X) = exp((log det X − offset)/root),
 
-with positive maps 𝒬_j, B_j ⪰ 0 and c_j E_j ⪰ 0.  Each G_j is matrix-concave, because D ↦ D B D is
-matrix-convex, a positive map keeps the order and det(D)^{1/d} is concave.  The program is therefore
-convex and any KKT point is a global optimum.
+where φ(X) = X (a linear family) or φ(X) = X B X with B ⪰ 0 (a quadratic one), 𝒬 is a positive map and c, e ≥ 0.
+Each F_j is matrix-concave: 𝒬 keeps the order, X ↦ XBX is matrix-convex, and τ is a power of at most one of the
+concave det(X)^{1/d}, because root ≥ d.  The program is therefore convex and any KKT point is a global optimum.
 
-The stepsize conditions of det-CGD are instances:
+The stepsize conditions of det-CGD are instances.  H_j H_jᵀ = L_j also serves singular L_j: H_jᵀMH_j ⪯ cI if and only if
+λmax(L_j^½ M L_j^½) ≤ c.
 
-==============================  ============  =====  =======================  =========  =========
-condition                       C             a      c E                      𝒬          B
-==============================  ============  =====  =======================  =========  =========
-(3)  E[S D L D S] ⪯ D           0             1      0                        𝒫          L
-(4)  E[D T L T D] ⪯ D           0             1      0                        identity   𝒫(L)
-D ⪯ L⁻¹                         L⁻¹           −1     0                        –          –
-(12), bound n/K, client i       (n/K) Lᵢ⁻¹    0      0                        𝒫ᵢ − id    L
-(12), bound with det, client i  0             0      (nε²/(4Δ^inf)) Lᵢ⁻¹      𝒫ᵢ − id    L
-==============================  ============  =====  =======================  =========  =========
+==============================  ==========  =========  ==========  =========  ==========
+condition                       X           𝒬          B           H Hᵀ       a, c, e
+==============================  ==========  =========  ==========  =========  ==========
+(3)  E[S D L D S] ⪯ D           D           𝒫          L           H = I      1, 0, 0
+(4)  E[D T L T D] ⪯ D           D           identity   𝒫(L)        H = I      1, 0, 0
+(12), full D                    A = D L D   𝒫ᵢ − id    –           Lᵢ         0, c, e
+D ⪯ L⁻¹, full D                 A           identity   –           L          0, 1, 0
+(12), D with a pattern          D           𝒫ᵢ − id    L           Lᵢ         0, c, e
+(12′)                           D           identity   𝒫ᵢ(L) − L   Lᵢ         0, c, e
+D ⪯ L⁻¹, any pattern            D           identity   –           L          0, 1, 0
+==============================  ==========  =========  ==========  =========  ==========
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from stepsize_solvers.programs.maps import DiagonalPlusScaled, Matrix, PositiveMap, Vector, block_slices
+from stepsize_solvers.programs.maps import PositiveMap, is_identity
+from stepsize_solvers.programs.patterns import Pattern
+from stepsize_solvers.programs.types import Matrix, Stack, Vector
 
 
 @dataclass(frozen=True, eq=False)
-class BlockPattern:
-    """D = Diag(D₁, …, D_m) with free symmetric blocks; one block is a full matrix, blocks of size 1 a diagonal."""
+class Family:
+    """Inequalities (c + e τ(X)) I + a X − H_jᵀ 𝒬(φ(X)) H_j ⪰ 0 that share all but the factor H_j.
 
-    sizes: tuple[int, ...]
+    B: None for φ(X) = X, a positive semidefinite d×d matrix for φ(X) = X B X.
+    factors: the H_j, shape (n, d, r), a factor of smaller rank padded with zero columns; None is the one factor H = I.
+    B_slack: a vector r with B − Diag(r) ⪯ B̄ ⪯ B + Diag(r), when B is a rounded B̄ (a computed E[TLT], say).  Solvers
+        ignore it; the certificate holds for every such B̄.
 
-    def __post_init__(self) -> None:
-        if not self.sizes or min(self.sizes) < 1:
-            msg = f"block sizes must be positive whole numbers, got {self.sizes}"
-            raise ValueError(msg)
-
-    @property
-    def d(self) -> int:
-        return sum(self.sizes)
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.sizes) == 1
-
-    @property
-    def plain(self) -> Matrix:
-        """A positive definite matrix with the pattern."""
-        return np.eye(self.d)
-
-    def project(self, M: Matrix) -> Matrix:
-        """The nearest matrix with the pattern: entries outside the blocks become zero."""
-        out = np.zeros_like(M)
-        for s in block_slices(self.sizes):
-            out[s, s] = M[s, s]
-        return out
-
-
-@dataclass(frozen=True, eq=False)
-class ScaledPattern:
-    """D = Diag(γ₁W₁, …, γ_mW_m): one free positive factor for each given positive definite block.
-
-    ``W`` is block-diagonal with the given sizes.  One block is the direction D = γW of the paper.
+    Raises ValueError for factors of another size, a term aX beside factors, or right-hand sides that bound nothing.
     """
 
-    sizes: tuple[int, ...]
-    W: Matrix
-
-    @property
-    def d(self) -> int:
-        return sum(self.sizes)
-
-    @property
-    def plain(self) -> Matrix:
-        """A positive definite matrix with the pattern."""
-        return self.W
-
-
-Pattern = BlockPattern | ScaledPattern
-
-
-@dataclass(frozen=True, eq=False)
-class Constraint:
-    """C + a D + c det(D)^{1/d} E − 𝒬(D B D) ⪰ 0; a missing matrix is zero.
-
-    ``B_slack`` is a vector r with B − Diag(r) ⪯ B̄ ⪯ B + Diag(r) for the matrix B̄ that is meant (a computed E[TLT] is
-    rounded).  Solvers ignore it; the certificate holds for every such B̄.
-    """
-
-    Q: PositiveMap | None = None
+    Q: PositiveMap
     B: Matrix | None = None
-    a: float = 1.0
-    C: Matrix | None = None
+    factors: Stack | None = None
+    a: float = 0.0
     c: float = 0.0
-    E: Matrix | None = None
+    e: float = 0.0
     B_slack: Vector | None = None
 
     def __post_init__(self) -> None:
-        if (self.Q is None) != (self.B is None):
-            msg = "a constraint needs both the map Q and the matrix B of its quadratic term, or neither"
-            raise ValueError(msg)
-        if self.c != 0.0 and self.E is None:
-            msg = "a constraint with c ≠ 0 needs the matrix E of its determinant term"
+        if self.factors is not None:
+            if self.factors.ndim != 3 or self.factors.shape[1] != self.Q.d:
+                shape = self.factors.shape
+                msg = f"factors must have shape (n, {self.Q.d}, r) for a map of size {self.Q.d}, got {shape}"
+                raise ValueError(msg)
+            if self.a != 0.0:
+                msg = f"the term aX goes with the factor H = I only, got a={self.a!r} beside factors"
+                raise ValueError(msg)
+        numbers = (self.a, self.c, self.e)
+        if not (min(numbers) >= 0.0 and max(numbers) > 0.0 and math.isfinite(sum(numbers))):
+            msg = f"a, c and e must be nonnegative, finite and not all zero, got {numbers}"
             raise ValueError(msg)
 
     @property
-    def is_homogeneous(self) -> bool:
-        """Whether G(tD)/t = aD + cE det(D)^{1/d} − t𝒬(DBD), so that a scale can be repaired in closed form."""
-        return self.C is None
+    def count(self) -> int:
+        """How many inequalities there are."""
+        return 1 if self.factors is None else len(self.factors)
 
-    def evaluate(self, D: Matrix) -> Matrix:
-        """G(D) in plain floating point."""
-        G = self.a * D
-        if self.C is not None:
-            G = G + self.C
-        if self.E is not None and self.c != 0.0:
-            G = G + self.c * np.exp(np.linalg.slogdet(D)[1] / D.shape[0]) * self.E
-        if self.Q is not None and self.B is not None:
-            G = G - self.Q.apply(D @ self.B @ D)
-        return 0.5 * (G + G.T)
+    @property
+    def rows(self) -> int:
+        """The size r of each inequality."""
+        return self.Q.d if self.factors is None else self.factors.shape[2]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether 𝒬 is the identity."""
+        return is_identity(self.Q)
+
+    @property
+    def degree(self) -> int:
+        """φ(tX) = t^degree φ(X)."""
+        return 1 if self.B is None else 2
+
+    @property
+    def H(self) -> Stack:
+        """The factors as an array, shape (n, d, r)."""
+        return np.eye(self.Q.d)[None] if self.factors is None else self.factors
+
+    def weights(self) -> Matrix:
+        """Σ_j 𝒬*(H_j H_jᵀ), the gradient of −Σ_j tr F_j of a linear family."""
+        stacked = self.H.transpose(0, 2, 1).reshape(-1, self.Q.d)
+        return self.Q.adjoint(stacked.T @ stacked)
 
 
 @dataclass(frozen=True, eq=False)
-class LogDetProgram:
-    """maximise log det D subject to the constraints, D ≻ 0 with the pattern."""
+class Program:
+    """maximise log det X subject to every inequality of the families, X ≻ 0 with the pattern.
 
-    constraints: tuple[Constraint, ...]
+    root, offset: of τ(X); a root of 0 stands for d.  Raises ValueError for sizes that do not agree or a root below d.
+    """
+
+    families: tuple[Family, ...]
     pattern: Pattern
+    root: float = 0.0
+    offset: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.constraints:
+        if not self.families:
             msg = "a program without constraints is unbounded"
             raise ValueError(msg)
+        for family in self.families:
+            if family.Q.d != self.pattern.d:
+                msg = f"a family is for d={family.Q.d} but the pattern is for d={self.pattern.d}"
+                raise ValueError(msg)
+        if self.root == 0.0:
+            object.__setattr__(self, "root", float(self.pattern.d))
+        if not self.root >= self.pattern.d:
+            msg = f"root must be at least d={self.pattern.d} for τ to be concave, got {self.root!r}"
+            raise ValueError(msg)
+
+    @staticmethod
+    def single(B: Matrix, Q: PositiveMap, pattern: Pattern | None = None, B_slack: Vector | None = None) -> Program:
+        """maximise log det X subject to 𝒬(X B X) ⪯ X: conditions (3) and (4)."""
+        return Program((Family(Q, B, a=1.0, B_slack=B_slack),), pattern or Pattern.full(len(B)))
 
     @property
     def d(self) -> int:
         return self.pattern.d
 
-    @staticmethod
-    def single_node(
-        B: Matrix, Q: PositiveMap, pattern: Pattern | None = None, B_slack: Vector | None = None
-    ) -> LogDetProgram:
-        """The program of condition (3): maximise log det D subject to 𝒬(D B D) ⪯ D."""
-        return LogDetProgram((Constraint(Q=Q, B=B, B_slack=B_slack),), pattern or BlockPattern((B.shape[0],)))
+    @property
+    def condition(self) -> Family | None:
+        """The one family of a program made by :meth:`single`; None for any other program."""
+        family = self.families[0]
+        alone = len(self.families) == 1 and family.factors is None and family.B is not None
+        return family if alone and (family.a, family.c, family.e) == (1.0, 0.0, 0.0) else None
 
     @property
-    def quadratic_lift_applies(self) -> bool:
-        """Whether every 𝒬 is Diag(α∘diag M) + βM with α, β ≥ 0, as the second-order cone form needs."""
-        return all(
-            con.Q is None
-            or (isinstance(con.Q, DiagonalPlusScaled) and con.Q.beta >= 0.0 and bool(np.all(con.Q.alpha >= 0.0)))
-            for con in self.constraints
-        )
+    def total_size(self) -> int:
+        """The sizes of all matrix inequalities together."""
+        return sum(family.count * family.rows for family in self.families)
+
+    @property
+    def power(self) -> float:
+        """d/root: τ(tX) = t^power τ(X)."""
+        return self.d / self.root
+
+    def tau(self, log_det: float) -> float:
+        """τ as a function of log det X."""
+        return math.exp((log_det - self.offset) / self.root)
+
+    def largest_scale(self, log_det: float, tops: Sequence[float]) -> float:
+        """The largest t with tX feasible, from log det X and each family's largest eigenvalue of all H_jᵀ𝒬(φ(X))H_j.
+
+        It is the minimum over the families, none of which has a term aX, of the root of c + eτ(X) t^power = t^p top,
+        p the degree.
+        """
+        scale = math.inf
+        for family, top in zip(self.families, tops, strict=True):
+            if top > 0.0:
+                lift = family.e * self.tau(log_det) if family.e else 0.0
+                scale = min(scale, _root(family.c / top, lift / top, family.degree, self.power))
+        return scale
+
+
+def _root(a: float, b: float, p: int, q: float) -> float:
+    """The positive t with t^p = a + b t^q, from below, for a, b ≥ 0 and p > q > 0."""
+    if b == 0.0:
+        return float(a ** (1.0 / p))
+    if a == 0.0:
+        return float(b ** (1.0 / (p - q)))
+    # At t the larger of the two terms is at least half of t^p, and neither is more than all of it.
+    low = max(a ** (1.0 / p), b ** (1.0 / (p - q)))
+    high = max((2.0 * a) ** (1.0 / p), (2.0 * b) ** (1.0 / (p - q)))
+    for _ in range(60):  # halves the logarithm of a ratio of at most 2^{1/(p−q)} down to rounding
+        middle = math.sqrt(low * high)
+        if middle**p <= a + b * middle**q:
+            low = middle
+        else:
+            high = middle
+    return float(low)

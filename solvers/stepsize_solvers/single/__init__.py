@@ -1,13 +1,5 @@
 """The project's own methods for one constraint 𝒬(DBD) ⪯ D."""
 
-from stepsize_solvers.single.closed_forms import (
-    one_direction,
-)
-from stepsize_solvers.single.solver import (
-    NativeSolver,
-)
+from stepsize_solvers.single.solve import solve_condition
 
-__all__ = [
-    "NativeSolver",
-    "one_direction",
-]
+__all__ = ["solve_condition"]

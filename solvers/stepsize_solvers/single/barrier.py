@@ -6,21 +6,21 @@ the path maximise Σ_j w_j log x_j + ν log det F(x).  Steps are relative change
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_solvers.numerics import cholesky
+from stepsize_solvers.numerics import Bounds, Limits, Progress, cholesky
 from stepsize_solvers.programs import Matrix, Status, Vector
-from stepsize_solvers.single.point import Bounds
 
-_MAX_ITERATIONS = 200
+# Damped steps far from the path widen the interval before they narrow it, so the steps themselves are the limit.
+MOST_STEPS = 200
+_PATIENCE = MOST_STEPS
 # Reduction of ν after a step close to the central path; a decrement below this counts as close.
 _SHRINK = 0.08
 _CLOSE = 0.5
@@ -56,6 +56,16 @@ class InsidePoint(ABC):
     def bounds(self) -> Bounds:
         """The certified interval of log det D; D(x) times the scale is feasible."""
 
+    @property
+    @abstractmethod
+    def D(self) -> Matrix:
+        """The stepsize D(x)."""
+
+    @property
+    @abstractmethod
+    def Z(self) -> Matrix:
+        """The dual that proves the upper bound."""
+
     @abstractmethod
     def newton(self, nu: float) -> Newton | None:
         """The Newton step towards the point of the path at ν."""
@@ -64,66 +74,34 @@ class InsidePoint(ABC):
 Inside = TypeVar("Inside", bound=InsidePoint)
 
 
-@dataclass
-class Path(Generic[Inside]):
-    """How far the path was followed; ``best`` has the narrowest interval."""
-
-    status: Status = Status.USER_LIMIT
-    best: Inside | None = None
-    steps: int = 0
-    history: list[tuple[float, float]] = field(default_factory=list)
-
-    def record(self, p: Inside) -> None:
-        bounds, best = p.bounds, self.best
-        lower, upper = self.history[-1] if self.history else (-np.inf, np.inf)
-        self.history.append((max(lower, bounds.lower), min(upper, bounds.upper)))
-        if best is None or bounds.width < best.bounds.width or not np.isfinite(best.bounds.width):
-            self.best = p
-
-
 def follow(
-    inside: Callable[[Vector], Inside | None],
-    start: Vector,
-    nu: float,
-    d: int,
-    tol: float,
-    max_iters: int,
-    deadline: float,
-    log: Callable[[str], None] | None,
-) -> Path[Inside]:
+    inside: Callable[[Vector], Inside | None], start: Vector, nu: float, d: int, limits: Limits
+) -> tuple[Status, Progress[Inside]]:
     """Follow the path from ``start`` and ν; ``inside`` gives the point of an x, or None when F(x) is not ≻ 0."""
-    path: Path[Inside] = Path()
+    progress: Progress[Inside] = Progress(d, limits, _MARGIN, _PATIENCE)
+    return progress.run(lambda: _follow(inside, start, nu, progress)), progress
+
+
+def _follow(inside: Callable[[Vector], Inside | None], start: Vector, nu: float, progress: Progress[Inside]) -> Status:
     p = inside(start)
     length, decrement = 0.0, np.inf
-    if log is not None:
-        log(f"{'iter':>4} {'log det D / d':>16} {'gap':>9} {'nu':>9} {'decrement':>9} {'step':>6}")
-    try:
-        while p is not None:
-            bounds = p.bounds
-            path.record(p)
-            if log is not None:
-                gap = bounds.width / d
-                log(f"{path.steps:4d} {bounds.lower / d:16.9f} {gap:9.2e} {nu:9.2e} {decrement:9.2e} {length:6.3f}")
-            if bounds.width <= _MARGIN * tol * d:
-                path.status = Status.OPTIMAL
-                return path
-            if path.steps >= min(max_iters, _MAX_ITERATIONS) or time.perf_counter() > deadline:
-                return path
+    while p is not None:
+        details = {"nu": f"{nu:.2e}", "decrement": f"{decrement:.2e}", "step": f"{length:.3f}"}
+        status = progress.examine(p, p.bounds, details)
+        if status is not None:
+            return status
+        step = p.newton(nu)
+        if step is not None and step.decrement < _CLOSE:
+            # Aim at the next ν at once when the point is central: the tangent to the path is a free predictor.
+            decrement, nu = step.decrement, max(_SHRINK * nu, 0.1 * progress.limits.tol)
             step = p.newton(nu)
-            if step is not None and step.decrement < _CLOSE:
-                # Aim at the next ν at once when the point is central: the tangent to the path is a free predictor.
-                decrement, nu = step.decrement, max(_SHRINK * nu, 0.1 * tol)
-                step = p.newton(nu)
-            elif step is not None:
-                decrement = step.decrement
-            if step is None:
-                break
-            p, length = _moved(inside, p.x, step.h)
-            path.steps += p is not None
-        path.status = Status.INACCURATE
-    except KeyboardInterrupt:
-        path.status = Status.INTERRUPTED
-    return path
+        elif step is not None:
+            decrement = step.decrement
+        if step is None:
+            break
+        p, length = _moved(inside, p.x, step.h)
+        progress.steps += p is not None
+    return Status.INACCURATE
 
 
 def _moved(inside: Callable[[Vector], Inside | None], x: Vector, h: Vector) -> tuple[Inside | None, float]:

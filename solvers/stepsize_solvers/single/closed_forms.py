@@ -36,7 +36,7 @@ from stepsize_solvers.numerics import (
     smallest_eigenvalue,
     triangular_inverse,
 )
-from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, PositiveMap, Vector
+from stepsize_solvers.programs import Matrix, PositiveMap, Vector
 
 # Relative violation of F(D) ⪰ 0, or negative part of Z, that rounding explains: exactness is claimed below it.
 _EXACT = 1e-9
@@ -53,11 +53,16 @@ _FLIP_ROUNDS = 6
 _FRUSTRATED_SHARE = 0.1
 
 
+_THEOREM_A = "theorem A: the diagonal stepsize is best"
+_THEOREM_B = "theorem B: one active direction, D is a matrix geometric mean"
+
+
 @dataclass(frozen=True, eq=False)
 class ClosedForm:
     """A stepsize D on the boundary of the feasible set, a dual Z, and the upper bound on log det that Z proves.
 
     exact: whether the theorem's condition holds, so that D is the global optimum up to rounding.
+    theorem: its name, for people to read.
     gap: (upper_bound − log det D)/d, whatever ``exact`` says.
     """
 
@@ -66,6 +71,7 @@ class ClosedForm:
     exact: bool
     upper_bound: float
     log_det: float
+    theorem: str
 
     @property
     def gap(self) -> float:
@@ -74,9 +80,10 @@ class ClosedForm:
 
 def uncoupled(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
     """Theorem A, or None when 𝒬 is not M ↦ Diag(α∘diag M) or Z is not positive semidefinite."""
-    if not isinstance(Q, DiagonalPlusScaled) or Q.beta != 0.0 or not Q.alpha.min() > 0.0:
+    split = Q.diagonal_plus_scaled
+    if split is None or split.beta != 0.0 or not split.alpha.min() > 0.0:
         return None
-    alpha = Q.alpha
+    alpha = split.alpha
     x = 1.0 / (alpha * B.diagonal())
     root = np.sqrt(x)
     scale = root[:, None] * root
@@ -88,7 +95,7 @@ def uncoupled(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
         return None
     diagonal -= _EXACT
     log_det = float(np.log(x).sum())
-    return ClosedForm(np.diag(x), Z / scale, True, log_det, log_det)
+    return ClosedForm(np.diag(x), Z / scale, True, log_det, log_det, _THEOREM_A)
 
 
 def balanced_vector(B: Matrix, weights: Vector, start: Vector | None = None) -> Vector:
@@ -266,7 +273,9 @@ class Balanced:
         top = -smallest_eigenvalue(inverse_factor.dot(self.P * (-0.5 * H.T.dot(H))).dot(inverse_factor.T))
         exact = top <= 1.0 + _EXACT
         log_det = 0.5 * float(np.log(w).sum()) - log_det_from_cholesky(K) - w.size * math.log(top)
-        return ClosedForm(factor.dot(factor.T) / top, np.multiply.outer(z, z), exact, self.upper_bound, log_det)
+        return ClosedForm(
+            factor.dot(factor.T) / top, np.multiply.outer(z, z), exact, self.upper_bound, log_det, _THEOREM_B
+        )
 
 
 def one_direction(B: Matrix, Q: PositiveMap) -> ClosedForm | None:

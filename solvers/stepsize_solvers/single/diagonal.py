@@ -16,7 +16,6 @@ and x/λmax(N) is feasible.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,14 +24,16 @@ from scipy.linalg import lapack
 
 from stepsize_solvers.numerics import (
     SIZE_FOR_LANCZOS,
+    Bounds,
+    Limits,
+    Progress,
     add_to_diagonal,
     cholesky,
     smallest_eigenvalue,
     smallest_eigenvalue_from_factor,
 )
-from stepsize_solvers.programs import Matrix, Vector
-from stepsize_solvers.single.barrier import InsidePoint, Newton, Path, follow
-from stepsize_solvers.single.point import Bounds
+from stepsize_solvers.programs import Matrix, Status, Vector
+from stepsize_solvers.single.barrier import InsidePoint, Newton, follow
 
 
 def _scaled(M: Matrix, x: Vector) -> Matrix:
@@ -94,15 +95,12 @@ class DiagonalPoint(InsidePoint):
 
 def solve_diagonal(
     M: Matrix,
-    tol: float,
-    max_iters: int,
-    deadline: float,
-    log: Callable[[str], None] | None,
+    limits: Limits,
     start: Vector | None = None,
-) -> Path[DiagonalPoint]:
-    """Follow the central path in ν until the certified gap is within ``tol``."""
+) -> tuple[Status, Progress[DiagonalPoint]]:
+    """Follow the central path in ν until the certified gap is within the tolerance."""
     x = 1.0 / np.diagonal(M) if start is None else np.array(start)
     # Half of the largest feasible multiple is well inside; a warm start keeps closer to its solution.
     x *= (0.5 if start is None else 0.95) / -smallest_eigenvalue(-_scaled(M, x))
     nu = 1.0 if start is None else 0.05
-    return follow(lambda y: DiagonalPoint.inside(M, y), x, nu, len(M), tol, max_iters, deadline, log)
+    return follow(lambda y: DiagonalPoint.inside(M, y), x, nu, len(M), limits)

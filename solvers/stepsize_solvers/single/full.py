@@ -17,6 +17,8 @@ import numpy as np
 from stepsize_solvers.numerics import (
     SIZE_FOR_LANCZOS,
     Array,
+    Bounds,
+    Counters,
     Scaling,
     add_to_diagonal,
     cholesky,
@@ -31,10 +33,10 @@ from stepsize_solvers.numerics import (
     sym,
     triangular_inverse,
 )
-from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, PositiveMap
+from stepsize_solvers.programs import Matrix, PositiveMap
 from stepsize_solvers.single.inverse import Interval
-from stepsize_solvers.single.newton import Counters, NewtonSystem, newton_system
-from stepsize_solvers.single.point import Bounds, Point
+from stepsize_solvers.single.newton import NewtonSystem, newton_system
+from stepsize_solvers.single.point import Point
 from stepsize_solvers.single.schur import effective_beta
 
 # Products with C and C⁻¹ in single precision lose this factor of 6·10⁻⁸: 10⁻⁵ is left, a thousandth of the smallest μ
@@ -68,11 +70,6 @@ class FullModel:
         return int(self.B.shape[0])
 
     @property
-    def m(self) -> int:
-        """Number of constraints."""
-        return 1
-
-    @property
     def single_precision(self) -> bool:
         """Directions may be computed in float32."""
         return True
@@ -81,9 +78,10 @@ class FullModel:
 
     def _constraint(self, C: Array, C_inverse: Array, lam: Array) -> Array:
         """F̃ = I − C⁻¹ 𝒬(C Λ Cᵀ) C⁻ᵀ; the cheap map needs one product, diag(D B D)_j = Σ_k λ_k C_jk²."""
-        if isinstance(self.Q, DiagonalPlusScaled):
-            F = -_signed_gram(C_inverse, self.Q.alpha * ((C * C) @ lam))
-            add_to_diagonal(F, 1.0 - self.Q.beta * lam)
+        split = self.Q.diagonal_plus_scaled
+        if split is not None:
+            F = -_signed_gram(C_inverse, split.alpha * ((C * C) @ lam))
+            add_to_diagonal(F, 1.0 - split.beta * lam)
             return sym(F)
         F = -(C_inverse @ self.Q.apply((C * lam) @ C.T).astype(C.dtype, copy=False) @ C_inverse.T)
         add_to_diagonal(F, 1.0)
@@ -91,9 +89,10 @@ class FullModel:
 
     def adjoint(self, C: Array, C_inverse: Array, Zt: Array) -> Array:
         """R̃ = Cᵀ 𝒬*(C⁻ᵀ Z̃ C⁻¹) C, in the precision of its arguments."""
-        if isinstance(self.Q, DiagonalPlusScaled):
-            R = _signed_gram(C.T, self.Q.alpha * congruence_diagonal(C_inverse.T, Zt))
-            R += self.Q.beta * Zt
+        split = self.Q.diagonal_plus_scaled
+        if split is not None:
+            R = _signed_gram(C.T, split.alpha * congruence_diagonal(C_inverse.T, Zt))
+            R += split.beta * Zt
             return sym(R)
         return sym(C.T @ self.Q.adjoint(C_inverse.T @ Zt @ C_inverse).astype(Zt.dtype, copy=False) @ C)
 
@@ -123,7 +122,7 @@ class FullModel:
 
         For the others C⁻¹𝒬(C·Cᵀ)C⁻ᵀ cancels more: on finite sketches such points cost half as many steps again.
         """
-        if not isinstance(self.Q, DiagonalPlusScaled):
+        if self.Q.diagonal_plus_scaled is None:
             return None
         condition = float(np.linalg.norm(p.C)) * float(np.linalg.norm(p.C_inverse)) / p.d
         return p.single() if condition <= _SINGLE_CONDITION else None
@@ -171,9 +170,10 @@ class FullModel:
         """F₁ = F′[X] = X − C⁻¹𝒬(C (XΛ + ΛX) Cᵀ)C⁻ᵀ, in the precision of X."""
         C, Ci, lam = p.basis(X.dtype)
         M = (lam[:, None] + lam) * X
-        if isinstance(self.Q, DiagonalPlusScaled):
-            F1 = _signed_gram(Ci, -self.Q.alpha * congruence_diagonal(C, M))
-            M *= self.Q.beta
+        split = self.Q.diagonal_plus_scaled
+        if split is not None:
+            F1 = _signed_gram(Ci, -split.alpha * congruence_diagonal(C, M))
+            M *= split.beta
             F1 -= M
             F1 += X
             return sym(F1)
@@ -184,9 +184,10 @@ class FullModel:
         C, Ci, lam = p.basis(X.dtype)
         root = X * np.sqrt(lam)
         M = root @ root.T  # XΛX, symmetric: half a product
-        if isinstance(self.Q, DiagonalPlusScaled):
-            F2 = _signed_gram(Ci, self.Q.alpha * congruence_diagonal(C, M))
-            M *= self.Q.beta
+        split = self.Q.diagonal_plus_scaled
+        if split is not None:
+            F2 = _signed_gram(Ci, split.alpha * congruence_diagonal(C, M))
+            M *= split.beta
             F2 += M
             return -F2
         return -sym(Ci @ self.Q.apply(C @ M @ C.T).astype(X.dtype, copy=False) @ Ci.T)

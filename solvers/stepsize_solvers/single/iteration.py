@@ -11,59 +11,74 @@ become short for good.  A second-order corrector bends the step where the straig
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic
 
 import numpy as np
 
-from stepsize_solvers.numerics import Array, NativeOptions, Scaling, identity_path, largest_step, nesterov_todd
+from stepsize_solvers.numerics import Array, Bounds, Progress, Scaling, identity_path, largest_step, nesterov_todd
 from stepsize_solvers.programs import Status
 from stepsize_solvers.single.inverse import Interval
 from stepsize_solvers.single.model import Model, P, System
-from stepsize_solvers.single.newton import Counters, Direction
-from stepsize_solvers.single.point import Bounds
+from stepsize_solvers.single.newton import Direction
 
 # Below this dual residual the iterates follow the central path, on which the curvature changes slowly; its spectrum is
 # estimated anew after so many steps.
 _SETTLED = 0.1
 _SPECTRUM_STEPS = 8
-# The gap is about mμ.  Above this multiple of the tolerance the bounds are taken at D itself: a repair by scaling costs
+# The gap is about μ.  Above this multiple of the tolerance the bounds are taken at D itself: a repair by scaling costs
 # an eigenvalue and would not end the iteration.
 NEAR = 30.0
 
 
-@dataclass(frozen=True, eq=False)
-class Best(Generic[P]):
-    """The pair with the narrowest certified interval so far."""
+@dataclass(frozen=True)
+class Tuning:
+    """The constants of the iteration, each measured over the problems of ``make bench-native``.
 
-    point: P
-    bounds: Bounds
+    start_fraction: the start lies at this fraction of the boundary; closer starts take short first steps.
+    step_fraction: fraction of the way to the boundary that a step takes.
+    corrector_below: a second-order corrector is solved for when the plain step is shorter than this.
+    centring_floor: smallest reduction factor of μ asked for in one step, and
+    centring_floor_cheap: the same when conjugate gradients took few iterations.
+    cheap_iterations: what counts as few.
+    cg_accuracy: conjugate gradients stop at cg_accuracy · s/√μ in the scaled norm (s the target of μ).
+    max_cg: cap of conjugate gradient iterations in one solve.
+    neighbourhood: a step is shortened when the smallest complementarity product falls below this fraction of μ.
+    single_precision_from: see :class:`NativeOptions`.
+    double_below: from this μ on the points themselves are in double precision, at sizes where directions are in single.
+    """
+
+    start_fraction: float = 0.95
+    step_fraction: float = 0.97
+    corrector_below: float = 0.75
+    centring_floor: float = 0.25
+    centring_floor_cheap: float = 0.15
+    cheap_iterations: int = 8
+    cg_accuracy: float = 1.5
+    max_cg: int = 400
+    neighbourhood: float = 1e-3
+    single_precision_from: int = 48
+    double_below: float = 0.01
+
+    @staticmethod
+    def careful() -> Tuning:
+        """Short plain steps in double precision from deeper inside, for a second attempt after a breakdown."""
+        return Tuning(
+            start_fraction=0.5,
+            step_fraction=0.85,
+            corrector_below=0.0,
+            neighbourhood=0.05,
+            single_precision_from=10**9,
+            cg_accuracy=0.3,
+        )
 
 
-@dataclass
-class Progress(Generic[P]):
-    """What the iteration did and the interval it has certified; the best pair survives an interruption."""
-
-    best: Best[P] | None = None
-    steps: int = 0
-    correctors: int = 0
-    counters: Counters = field(default_factory=Counters)
-    history: list[tuple[float, float]] = field(default_factory=list)
-    lower: float = -np.inf
-    upper: float = np.inf
-
-    def record(self, p: P, bounds: Bounds) -> bool:
-        """Note the interval of a point; True when it is the narrowest so far, or no finite one is known yet."""
-        self.lower = max(self.lower, bounds.lower)
-        self.upper = min(self.upper, bounds.upper)
-        self.history.append((self.lower, self.upper))
-        best = self.best
-        unbounded = best is None or not np.isfinite(best.bounds.upper)
-        if best is None or bounds.width < best.bounds.width or (unbounded and bounds.lower > best.bounds.lower):
-            self.best = Best(p, bounds)
-        return unbounded or self.best is not best
+# Iterate until the gap is this fraction of tol, so that an independent check passes too; give up after so many steps
+# without a narrower interval; a healthy solve takes 8 to 25 steps.
+TARGET_MARGIN = 0.8
+PATIENCE = 12
+MOST_STEPS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +93,8 @@ class Step(Generic[P]):
 
 
 def _trace(scaling: Scaling) -> float:
-    """μ = Σ_j ⟨F_j, Z_j⟩/(md), the mean of v²."""
+    """μ = ⟨F, Z⟩/d, the mean of v²."""
     return float(np.mean(scaling.v * scaling.v))
-
-
-def _t(M: Array) -> Array:
-    """Transposes of one matrix or a stack."""
-    return M.swapaxes(-1, -2)
 
 
 def residual_floor(norm: float) -> float:
@@ -95,21 +105,20 @@ def residual_floor(norm: float) -> float:
 class Iteration(Generic[P]):
     """State of one solve: model, options and the current centring factor."""
 
-    def __init__(self, model: Model[P], options: NativeOptions, tol: float, progress: Progress[P]) -> None:
+    def __init__(self, model: Model[P], tuning: Tuning, progress: Progress[P]) -> None:
         self.model = model
-        self.options = options
-        self.tol = tol
+        self.tuning = tuning
+        self.tol = progress.limits.tol
         self.progress = progress
         self.sigma = 0.3
-        single = model.single_precision and model.d >= options.single_precision_from
+        single = model.single_precision and model.d >= tuning.single_precision_from
         self.dtype: type[np.floating[Any]] = np.float32 if single else np.float64
         self.low = single  # the points themselves are in single precision, too
         self.spectrum: Interval | None = None  # of the preconditioned curvature, while it may be used again
         self.spectrum_age = 0
 
-    def run(self, start: P, max_iters: int, deadline: float, log: Callable[[str], None] | None) -> Status:
+    def run(self, start: P) -> Status:
         """Iterate from a strictly feasible point until the gap is certified or a limit is reached."""
-        d = self.model.d
         lowered = self.model.lowered(start) if self.low else None
         scaling = None if lowered is None else nesterov_todd(lowered.Ft, lowered.Zt)
         if lowered is None or scaling is None:
@@ -119,29 +128,16 @@ class Iteration(Generic[P]):
             return Status.INACCURATE
         p = lowered
         self.progress.counters.eigendecompositions += 2
-        stalled = 0
         step: Step[P] | None = None
-        if log is not None:
-            log(f"{'iter':>4} {'log det D / d':>16} {'gap':>9} {'mu':>9} {'residual':>9} {'step':>6} {'cg':>4}")
         while True:
             mu = _trace(scaling)
-            bounds = self.model.bounds(p, scaling.factor, self.model.m * mu <= NEAR * self.tol)
-            stalled = 0 if self.progress.record(p, bounds) else stalled + 1
+            bounds = self.model.bounds(p, scaling.factor, mu <= NEAR * self.tol)
             r1 = self.model.dual_residual(p)
-            norm = float(np.linalg.norm(r1)) / d**0.5
-            if log is not None:
-                length, cg = (f"{step.length:6.3f}", f"{step.iterations:4d}") if step else (" " * 6, " " * 4)
-                mark = "+" if step is not None and step.corrected else ""
-                log(
-                    f"{self.progress.steps:4d} {bounds.lower / d:16.9f} {bounds.width / d:9.2e} {mu:9.2e} {norm:9.2e}"
-                    f" {length} {cg}{mark}"
-                )
-            if bounds.width <= self.options.target_margin * self.tol * d and self._confirmed(p):
-                return Status.OPTIMAL
-            if self.progress.steps >= max_iters or time.perf_counter() > deadline:
-                return Status.USER_LIMIT
-            if stalled >= self.options.stall_limit:
-                return Status.INACCURATE
+            norm = float(np.linalg.norm(r1)) / self.model.d**0.5
+            details = None if self.progress.limits.log is None else _details(mu, norm, step)
+            status = self.progress.examine(p, bounds, details, partial(self._confirmed, p))
+            if status is not None:
+                return status
             step = self._step(p, scaling, r1, norm, mu)
             if step is None and self.low:  # single precision may be what stands in the way, first of the point,
                 self.low = False
@@ -158,31 +154,27 @@ class Iteration(Generic[P]):
             self._update_centring(step)
             p, scaling = step.point, step.scaling
 
-    def _confirmed(self, p: P) -> bool:
-        """Whether the pair still meets the tolerance when its bounds are computed from D and Z themselves."""
-        bounds = self.model.confirmed(p)
+    def _confirmed(self, p: P) -> Bounds | None:
+        """The bounds of a pair computed from D and Z themselves."""
         self.progress.counters.eigendecompositions += 1
-        if bounds is None or bounds.width > self.tol * self.model.d:
-            return False
-        self.progress.best = Best(p, bounds)
-        return True
+        return self.model.confirmed(p)
 
     # ---------------------------------------------------------------- one step
 
     def _step(self, p: P, scaling: Scaling, r1: Array, norm: float, mu: float) -> Step[P] | None:
-        options, model, counters = self.options, self.model, self.progress.counters
+        options, model, counters = self.tuning, self.model, self.progress.counters
         counters.eigendecompositions += 1
         if not np.all(scaling.t > 0.0):  # W is singular to rounding
             return None
-        # The gap at a central point is mμ: a target below a fifth of the tolerance would be wasted work.
-        s = max(self.sigma * mu, 0.2 * self.tol / model.m, min(mu, residual_floor(norm)))
+        # The gap at a central point is μ: a target below a fifth of the tolerance would be wasted work.
+        s = max(self.sigma * mu, 0.2 * self.tol, min(mu, residual_floor(norm)))
         system = model.system(p, scaling, self.dtype, counters, self.spectrum)
         self._keep_spectrum(system, norm)
         to_double = self.low and s < options.double_below
         v = scaling.v
-        GV = _t(scaling.V).astype(self.dtype, copy=False) @ scaling.G.astype(self.dtype, copy=False)
+        GV = scaling.V.T.astype(self.dtype, copy=False) @ scaling.G.astype(self.dtype, copy=False)
         # In the basis V: F̂ = Ĝ Diag(v) Ĝᵀ, Ẑ⁻¹ = Ĝ Diag(1/v) Ĝᵀ, and r₂ = s Ẑ⁻¹ − F̂.
-        r2 = (GV * (s / v - v).astype(self.dtype, copy=False)[..., None, :]) @ _t(GV)
+        r2 = (GV * (s / v - v).astype(self.dtype, copy=False)) @ GV.T
         tolerance = options.cg_accuracy * s / mu**0.5
         first = system.solve(r1, r2, tolerance, options.max_cg)
         F1, F2 = model.slope(p, first.X), model.bend(p, first.X)
@@ -228,12 +220,12 @@ class Iteration(Generic[P]):
         complementarity that is −F₂ and the product of the scaled changes, divided by (vᵢ + vⱼ)/2.
         """
         V, G, v, t = (M.astype(self.dtype, copy=False) for M in (scaling.V, scaling.G, scaling.v, scaling.t))
-        G_inverse = _t(GV / t[..., :, None]) @ _t(V)  # G⁻ᵀ = W⁻¹ G
+        G_inverse = (GV / t[:, None]).T @ V.T  # G⁻ᵀ = W⁻¹ G
         product = G_inverse @ (F1 @ (first.dZt @ G))  # (G⁻¹F₁G⁻ᵀ)(Gᵀ dZ G)
-        product = (product + _t(product)) / (v[..., :, None] + v[..., None, :])
-        r2 = -(_t(V) @ F2 @ V) - GV @ product @ _t(GV)
+        product = (product + product.T) / (v[:, None] + v)
+        r2 = -(V.T @ F2 @ V) - GV @ product @ GV.T
         r1 = self.model.curvature_of_residual(p, first.X, first.dZt)
-        second = system.solve(r1, r2, tolerance, self.options.max_cg)
+        second = system.solve(r1, r2, tolerance, self.tuning.max_cg)
         L1, L2 = self.model.slope(p, second.X), self.model.bend(p, second.X)
         cross = self.model.bend(p, first.X + second.X) - F2 - L2
         self.progress.counters.products += 17.0
@@ -260,7 +252,7 @@ class Iteration(Generic[P]):
 
     def _update_centring(self, step: Step[P]) -> None:
         """Ask for more after long steps, for less after short ones."""
-        options = self.options
+        options = self.tuning
         floor = options.centring_floor if step.iterations > options.cheap_iterations else options.centring_floor_cheap
         if step.length > 0.8:
             self.sigma = max(0.3 * self.sigma, floor)
@@ -268,3 +260,14 @@ class Iteration(Generic[P]):
             self.sigma = max(0.6 * self.sigma, options.centring_floor)
         elif step.length < 0.3:
             self.sigma = min(2.0 * self.sigma, 0.8)
+
+
+def _details(mu: float, norm: float, step: Step[P] | None) -> dict[str, str]:
+    """The columns of the log beside the interval; + marks a corrected step."""
+    length = "" if step is None else f"{step.length:.3f}{'+' if step.corrected else ''}"
+    return {
+        "mu": f"{mu:.2e}",
+        "residual": f"{norm:.2e}",
+        "step": length,
+        "cg": "" if step is None else str(step.iterations),
+    }

@@ -16,13 +16,15 @@ and D/λmax(I − F̃) is feasible.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from stepsize_solvers.numerics import (
+    Bounds,
+    Limits,
+    Progress,
     add_to_diagonal,
     cholesky,
     largest_eigenvalue,
@@ -31,9 +33,8 @@ from stepsize_solvers.numerics import (
     sym,
     triangular_inverse,
 )
-from stepsize_solvers.programs import Matrix, PositiveMap, ScaledPattern, Vector, block_slices
-from stepsize_solvers.single.barrier import InsidePoint, Newton, Path, follow
-from stepsize_solvers.single.point import Bounds
+from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Status, Vector
+from stepsize_solvers.single.barrier import InsidePoint, Newton, follow
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,14 +43,14 @@ class LayeredProblem:
 
     B: Matrix
     Q: PositiveMap
-    pattern: ScaledPattern
+    pattern: Pattern
     K: Matrix
     K_inverse: Matrix
 
     @staticmethod
-    def of(B: Matrix, Q: PositiveMap, pattern: ScaledPattern) -> LayeredProblem | None:
+    def of(B: Matrix, Q: PositiveMap, pattern: Pattern) -> LayeredProblem | None:
         """None when W is not numerically positive definite."""
-        K = cholesky(sym(pattern.W))
+        K = cholesky(sym(pattern.member))
         return None if K is None else LayeredProblem(B, Q, pattern, K, triangular_inverse(K))
 
     @cached_property
@@ -58,7 +59,7 @@ class LayeredProblem:
 
     @cached_property
     def starts(self) -> list[int]:
-        return [s.start for s in block_slices(self.pattern.sizes)]
+        return [s.start for s in self.pattern.slices]
 
     def spread(self, values: Vector) -> Vector:
         """One value for each block, repeated for its coordinates."""
@@ -89,7 +90,7 @@ class LayeredProblem:
     def first_factors(self) -> Vector:
         """The best factors if each block were alone, 1/λmax of its part of K⁻¹𝒬(WBW)K⁻ᵀ."""
         N = self._quadratic(self._basis(np.ones(len(self.starts))))
-        return np.array([1.0 / largest_eigenvalue(N[s, s]) for s in block_slices(self.pattern.sizes)])
+        return np.array([1.0 / largest_eigenvalue(N[s, s]) for s in self.pattern.slices])
 
     def largest_multiple(self, factors: Vector) -> float:
         """The largest t with tγ feasible."""
@@ -109,7 +110,7 @@ class LayeredPoint(InsidePoint):
 
     @property
     def D(self) -> Matrix:
-        return np.asarray(self.problem.spread(self.x)[:, None] * self.problem.pattern.W)
+        return np.asarray(self.problem.spread(self.x)[:, None] * self.problem.pattern.member)
 
     @property
     def Z(self) -> Matrix:
@@ -161,7 +162,7 @@ class LayeredPoint(InsidePoint):
     def _curvature(self) -> Matrix:
         """⟨F̃⁻¹AᵢF̃⁻¹, Aⱼ⟩ + 2S_ij(F̃⁻¹)."""
         rows = []
-        for s in block_slices(self.problem.pattern.sizes):
+        for s in self.problem.pattern.slices:
             M = np.zeros_like(self.Bt)
             M[s] = self.Bt[s]
             A = -self.C_inverse @ self.problem.Q.apply(self.C @ (M + M.T) @ self.C.T) @ self.C_inverse.T
@@ -173,14 +174,11 @@ class LayeredPoint(InsidePoint):
 
 def solve_layers(
     problem: LayeredProblem,
-    tol: float,
-    max_iters: int,
-    deadline: float,
-    log: Callable[[str], None] | None,
+    limits: Limits,
     start: Matrix | None = None,
-) -> Path[LayeredPoint]:
-    """Follow the central path in ν until the certified gap is within ``tol``; ``start`` is D of a nearby problem."""
-    W, d = problem.pattern.W, problem.pattern.d
+) -> tuple[Status, Progress[LayeredPoint]]:
+    """Follow the central path in ν until the gap is within the tolerance; ``start`` is D of a nearby problem."""
+    W, d = problem.pattern.member, problem.pattern.d
     # Half of the largest feasible multiple is well inside; a warm start keeps closer to its solution.
     factors, fraction, nu = problem.first_factors(), 0.5, 1.0
     if start is not None and start.shape == W.shape:
@@ -188,4 +186,4 @@ def solve_layers(
         if np.all(near > 0.0):
             factors, fraction, nu = near, 0.95, 0.05
     factors = fraction * problem.largest_multiple(factors) * factors
-    return follow(problem.inside, factors, nu, d, tol, max_iters, deadline, log)
+    return follow(problem.inside, factors, nu, d, limits)

@@ -1,8 +1,6 @@
 """What the iteration needs of a program: points, residuals, the path of the constraints, bounds, a Newton system.
 
-Two models implement it: :class:`stepsize_solvers.single.full.FullModel` (one constraint, full D, fast) and
-:class:`stepsize_solvers.single.blocks.GeneralModel` (block patterns, several constraints, the determinant term).
-Constraints and duals are d×d matrices in the first and stacks of shape (m, d, d) in the second.
+Two models implement it: :class:`.full.FullModel` (full D, fast) and :class:`.blocks.BlockModel` (block-diagonal D).
 """
 
 from __future__ import annotations
@@ -11,11 +9,10 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from stepsize_solvers.numerics import Array, Scaling
+from stepsize_solvers.numerics import Array, Bounds, Counters, Scaling
 from stepsize_solvers.programs import Matrix
 from stepsize_solvers.single.inverse import ChebyshevInverse, Interval
-from stepsize_solvers.single.newton import Counters, Direction
-from stepsize_solvers.single.point import Bounds
+from stepsize_solvers.single.newton import Direction
 
 
 class AnyPoint(Protocol):
@@ -49,8 +46,6 @@ class Model(Protocol[P]):
 
     @property
     def d(self) -> int: ...
-    @property
-    def m(self) -> int: ...
     @property
     def single_precision(self) -> bool: ...
     def lowered(self, p: P) -> P | None: ...

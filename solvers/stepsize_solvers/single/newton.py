@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_solvers.numerics import Array, Scaling, conjugate_gradients, sym
+from stepsize_solvers.numerics import Array, Counters, Scaling, conjugate_gradients, sym
 from stepsize_solvers.programs import PositiveMap
 from stepsize_solvers.single.inverse import ChebyshevInverse, Curvature, Interval, chebyshev_inverse
 from stepsize_solvers.single.point import Point
@@ -26,15 +26,6 @@ _SLACK = 3.0**0.5
 _WORTHWHILE = 0.8
 # Floor of the preconditioner's estimate of diag(F′K⁻¹F′*), which vanishes where 1 = β(λᵢ + λⱼ).
 DIAGONAL_FLOOR = 0.003
-
-
-@dataclass
-class Counters:
-    """Work of a solve, for the statistics."""
-
-    cg_iterations: int = 0
-    products: float = 0.0
-    eigendecompositions: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +73,7 @@ class NewtonSystem:
         images = Images(inverse(rhs), dZt)
         b = second[:r] - self.schur.jacobian.forward(images.X)
         schur = replace(self.schur, images=images)
-        iterations = conjugate_gradients(schur, b, tolerance, max_iterations, images.taken)
+        iterations = conjugate_gradients(schur, b, tolerance, max_iterations, images.add_step)
         rho = r / d
         self.counters.cg_iterations += iterations
         self.counters.products += iterations * (1.0 + 5.0 * rho + inverse.degree - 1.0) + 7.0

@@ -12,25 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from stepsize_solvers.numerics import Array, sym
 from stepsize_solvers.programs import Matrix
-
-
-class Bounds(NamedTuple):
-    """The certified interval that a point proves, for the stepsize ``scale`` · D and the dual ``dual_scale`` · Z."""
-
-    lower: float
-    upper: float
-    scale: float
-    dual_scale: float
-
-    @property
-    def width(self) -> float:
-        return self.upper - self.lower
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from functools import cached_property
 import numpy as np
 
 from stepsize_solvers.numerics import Array, congruence_diagonal, half_triangle, upper_product
-from stepsize_solvers.programs import DiagonalPlusScaled, PositiveMap
+from stepsize_solvers.programs import PositiveMap
 from stepsize_solvers.single.inverse import ChebyshevInverse
 
 
@@ -67,8 +67,9 @@ class Jacobian:
     @cached_property
     def damping(self) -> Array:
         """1 − β(λᵢ + λⱼ), what F′ and F′* multiply by for 𝒬(M) = Diag(α∘diag M) + βM, apart from α."""
-        assert isinstance(self.Q, DiagonalPlusScaled)
-        return np.asarray(1.0 - self.Q.beta * self.lam2)
+        split = self.Q.diagonal_plus_scaled
+        assert split is not None  # the callers have looked
+        return np.asarray(1.0 - split.beta * self.lam2)
 
     def halve(self, Y: Array) -> Array:
         """H of the rows Y, so that Ẑ = H_a + H_aᵀ."""
@@ -88,12 +89,13 @@ class Jacobian:
         H = half_triangle(Y) if r == V.shape[0] else self.halve(Y)
         A = self._rows(V, H)
         Zt = A + A.T
-        if isinstance(self.Q, DiagonalPlusScaled):
+        split = self.Q.diagonal_plus_scaled
+        if split is not None:
             if r == V.shape[0]:
                 half = np.einsum("ij,ij->i", upper_product(H, E.T).T, E)
             else:
                 half = np.einsum("ij,ij->i", E[:, :r], E @ H.T)
-            N = self.C((2.0 * self.Q.alpha * half).astype(Y.dtype, copy=False))
+            N = self.C((2.0 * split.alpha * half).astype(Y.dtype, copy=False))
             N *= self.lam2
             return self.damping * Zt - N, Zt
         A = self._rows(E, H)
@@ -105,8 +107,9 @@ class Jacobian:
         """The rows of Vᵀ F′[X] V."""
         r, C, E, V = self.r, self.C.A, self.E.A, self.V
         M = self.lam2 * X
-        if isinstance(self.Q, DiagonalPlusScaled):
-            weights = (self.Q.alpha * congruence_diagonal(C, M)).astype(X.dtype, copy=False)
+        split = self.Q.diagonal_plus_scaled
+        if split is not None:
+            weights = (split.alpha * congruence_diagonal(C, M)).astype(X.dtype, copy=False)
             U = self.damping * X
             if r == V.shape[0]:
                 A = V.T @ upper_product(half_triangle(U), V)
@@ -134,12 +137,12 @@ class Images:
         self.Zt = Zt
         self._last = (X, Zt)
 
-    def seen(self, X: Array, Zt: Array) -> None:
-        """The images of the direction to which the complement is being applied."""
+    def of_direction(self, X: Array, Zt: Array) -> None:
+        """Note the images of the direction to which the complement is being applied."""
         self._last = (X, Zt)
 
-    def taken(self, step: float, direction: Array) -> None:
-        """``step`` times that direction is part of y."""
+    def add_step(self, step: float, direction: Array) -> None:
+        """Add the images of ``step`` times that direction, which is now part of y."""
         del direction
         X, Zt = self._last
         self.X += step * X
@@ -160,7 +163,7 @@ class SchurComplement:
         image, Zt = self.jacobian.adjoint(Y)
         X = self.inverse(image)
         if self.images is not None:
-            self.images.seen(X, Zt)
+            self.images.of_direction(X, Zt)
         out = self.jacobian.forward(X)
         out += self.T * Y
         return out
@@ -175,8 +178,9 @@ class SchurComplement:
 
 def effective_beta(Q: PositiveMap) -> float:
     """A scalar β with 𝒬(M) ≈ βM on average over symmetric matrices: ⟨M, 𝒬(M)⟩/⟨M, M⟩ at a fixed random M."""
-    if isinstance(Q, DiagonalPlusScaled):
-        return Q.beta
+    split = Q.diagonal_plus_scaled
+    if split is not None:
+        return split.beta
     M = np.random.default_rng(1).standard_normal((Q.d, Q.d))
     M += M.T
     return float(np.vdot(M, Q.apply(M)) / np.vdot(M, M))

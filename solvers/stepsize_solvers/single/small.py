@@ -20,17 +20,15 @@ sizes the calls are what counts.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, singledispatch
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from stepsize_solvers.numerics import NativeOptions, sym
+from stepsize_solvers.numerics import Bounds, Progress, sym
 from stepsize_solvers.programs import (
     CongruenceSum,
     Hadamard,
@@ -41,8 +39,7 @@ from stepsize_solvers.programs import (
     Status,
     Vector,
 )
-from stepsize_solvers.single.iteration import NEAR, Progress
-from stepsize_solvers.single.point import Bounds
+from stepsize_solvers.single.iteration import NEAR, Tuning
 
 # Positional arguments, because keywords take as long as the arithmetic of a small matrix:
 # (a, lower, clean, overwrite_a), (a, compute_v, lower), (c, lower) and (c, b, lower).
@@ -168,22 +165,29 @@ def applies(Q: PositiveMap) -> bool:
     return Q.d <= LARGEST or (Q.d <= LARGEST_HADAMARD and Q.hadamard_matrix is not None)
 
 
+@singledispatch
 def map_matrix(Q: PositiveMap, at: Coordinates) -> NDArray[np.float64]:
     """T, the matrix of 𝒬 in svec coordinates: n×n, or its diagonal when 𝒬(M) = P∘M."""
     P = Q.hadamard_matrix
     if P is not None:
         return np.asarray(P.ravel().take(at.flat))
-    if isinstance(Q, ScaledPlusTrace):
-        trace = np.zeros(at.n)
-        trace[at.diagonal] = 1.0
-        return Q.a * np.eye(at.n) + Q.b * np.multiply.outer(trace, trace)
-    if isinstance(Q, CongruenceSum):
-        # Σ_r w_r S_ik S_jl for all (ik), (jl) is one product; the entries are those of Σ_r w_r S_r⊗S_r.
-        S = Q.matrices.reshape(Q.weights.size, -1)
-        products = ((S.T * Q.weights) @ S).reshape((at.d,) * 4)
-        i, j = at.rows[:, None], at.columns[:, None]
-        return np.asarray(at.pairs * (products[i, at.rows, j, at.columns] + products[i, at.columns, j, at.rows]))
     return np.stack([at.svec(sym(Q.apply(at.smat(e)))) for e in np.eye(at.n)], axis=1)
+
+
+@map_matrix.register
+def _(Q: ScaledPlusTrace, at: Coordinates) -> NDArray[np.float64]:
+    trace = np.zeros(at.n)
+    trace[at.diagonal] = 1.0
+    return Q.a * np.eye(at.n) + Q.b * np.multiply.outer(trace, trace)
+
+
+@map_matrix.register
+def _(Q: CongruenceSum, at: Coordinates) -> NDArray[np.float64]:
+    # Σ_r w_r S_ik S_jl for all (ik), (jl) is one product; the entries are those of Σ_r w_r S_r⊗S_r.
+    S = Q.matrices.reshape(Q.weights.size, -1)
+    products = ((S.T * Q.weights) @ S).reshape((at.d,) * 4)
+    i, j = at.rows[:, None], at.columns[:, None]
+    return np.asarray(at.pairs * (products[i, at.rows, j, at.columns] + products[i, at.columns, j, at.rows]))
 
 
 class SmallPoint(NamedTuple):
@@ -223,9 +227,7 @@ class Direction(NamedTuple):
 class SmallIteration:
     """One solve: maximise log det D subject to 𝒬(D B D) ⪯ D with dense Newton systems."""
 
-    def __init__(
-        self, B: Matrix, Q: PositiveMap, options: NativeOptions, tol: float, progress: Progress[SmallPoint]
-    ) -> None:
+    def __init__(self, B: Matrix, Q: PositiveMap, tuning: Tuning, progress: Progress[SmallPoint]) -> None:
         P = Q.hadamard_matrix
         self.B = B
         self.Q = Q if P is None else Hadamard(P)  # one product, cheaper in calls than the structured maps
@@ -233,8 +235,8 @@ class SmallIteration:
         self.at = coordinates(self.d)
         self.T = map_matrix(self.Q, self.at)
         self.eye = self.at.eye
-        self.options = options
-        self.tol = tol
+        self.tuning = tuning
+        self.tol = progress.limits.tol
         self.progress = progress
 
     # ---------------------------------------------------------------- points
@@ -287,30 +289,20 @@ class SmallIteration:
 
     # ---------------------------------------------------------------- the loop
 
-    def run(self, p: SmallPoint | None, max_iters: int, deadline: float, log: Callable[[str], None] | None) -> Status:
+    def run(self, p: SmallPoint | None) -> Status:
         """Iterate until the gap is certified or a limit is reached; INACCURATE after a breakdown."""
-        d, progress = self.d, self.progress
-        stalled, length = 0, 0.0
-        if log is not None:
-            log(f"{'iter':>4} {'log det D / d':>16} {'gap':>9} {'mu':>9} {'residual':>9} {'step':>6}")
+        progress, length = self.progress, 0.0
         while p is not None:
-            mu = float(p.v.dot(p.v)) / d
-            bounds = self.bounds(p, mu <= NEAR * self.tol)
-            stalled = 0 if progress.record(p, bounds) else stalled + 1
+            mu = float(p.v.dot(p.v)) / self.d
             residual = self.eye + p.Zt - p.gradient
-            if log is not None:
-                norm = float(np.vdot(residual, residual) / d) ** 0.5
-                log(
-                    f"{progress.steps:4d} {bounds.lower / d:16.9f} {bounds.width / d:9.2e} {mu:9.2e} {norm:9.2e}"
-                    f" {length:6.3f}"
-                )
+            details = None
+            if progress.limits.log is not None:
+                norm = float(np.vdot(residual, residual) / self.d) ** 0.5
+                details = {"mu": f"{mu:.2e}", "residual": f"{norm:.2e}", "step": f"{length:.3f}"}
             # Every point is computed from D and Z themselves, so the pair that is returned is the one checked here.
-            if bounds.width <= self.options.target_margin * self.tol * d:
-                return Status.OPTIMAL
-            if progress.steps >= max_iters or time.perf_counter() > deadline:
-                return Status.USER_LIMIT
-            if stalled >= self.options.stall_limit:
-                break
+            status = progress.examine(p, self.bounds(p, mu <= NEAR * self.tol), details)
+            if status is not None:
+                return status
             p, length = self.step(p, residual, mu)
             progress.steps += p is not None
         return Status.INACCURATE
@@ -348,7 +340,7 @@ class SmallIteration:
             new = self.point(p.D + a * dD, p.Z + a * found.dZ)
             if new is not None:
                 v = new.v
-                if v[0] * v[0] > self.options.neighbourhood * float(v.dot(v)) / self.d or a < 0.05:
+                if v[0] * v[0] > self.tuning.neighbourhood * float(v.dot(v)) / self.d or a < 0.05:
                     return new, a
             a *= 0.8
         return None, 0.0

@@ -22,8 +22,8 @@ from stepsize_solvers.numerics import (
     sym,
     triangular_inverse,
 )
-from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, PositiveMap, Vector
-from stepsize_solvers.single.blocks import GeneralModel, GeneralPoint, feasible_scale
+from stepsize_solvers.programs import Matrix, PositiveMap, Vector, WarmStart
+from stepsize_solvers.single.blocks import BlockModel, BlockPoint, largest_multiple
 from stepsize_solvers.single.closed_forms import ClosedForm
 from stepsize_solvers.single.full import FullModel
 from stepsize_solvers.single.point import Point
@@ -55,9 +55,10 @@ class Start:
 
 def _map_in_basis(Q: PositiveMap, U: Matrix, M: Matrix) -> Matrix:
     """Uᵀ 𝒬(U M Uᵀ) U; the cheap map needs one symmetric product and half a product for diag(U M Uᵀ) ≥ 0."""
-    if isinstance(Q, DiagonalPlusScaled) and np.all(Q.alpha >= 0.0):
-        S = U.T * np.sqrt(Q.alpha * np.maximum(congruence_diagonal(U, M), 0.0))
-        return np.asarray(S @ S.T + Q.beta * M)
+    split = Q.diagonal_plus_scaled
+    if split is not None and np.all(split.alpha >= 0.0):
+        S = U.T * np.sqrt(split.alpha * np.maximum(congruence_diagonal(U, M), 0.0))
+        return np.asarray(S @ S.T + split.beta * M)
     return sym(U.T @ Q.apply(U @ M @ U.T) @ U)
 
 
@@ -144,18 +145,19 @@ def full_start(model: FullModel, fraction: float) -> Point | None:
     return inside(model, boundary_start(model.B, model.Q), fraction)
 
 
-def warm_full_start(model: FullModel, D: Matrix, duals: tuple[Matrix, ...]) -> Point | None:
+def warm_full_start(model: FullModel, warm: WarmStart) -> Point | None:
     """A solution of a nearby problem moved inside: D scaled back from the boundary, Z mixed with the central dual.
 
     The factor of D is chosen from the constraint of *this* problem, so D may come from another sketch or another B.
     """
-    if len(duals) != 1 or D.shape != model.B.shape or duals[0].shape != model.B.shape:
+    if not _fits(warm, model.d):
         return None
-    p = model.point(sym(D), sym(duals[0]))
+    D, Z = sym(warm.X), sym(warm.duals[0][0])
+    p = model.point(D, Z)
     if p is None:
         return None
     t = 1.0 / (1.0 - smallest_eigenvalue(p.Ft))
-    inside = model.point((_WARM_FRACTION * t) * sym(D), sym(duals[0]))
+    inside = model.point((_WARM_FRACTION * t) * D, Z)
     if inside is None or cholesky(inside.Ft) is None:
         return None
     return _mixed(model, inside)
@@ -175,18 +177,22 @@ def _mixed(model: FullModel, p: Point) -> Point | None:
     return model.with_dual(p, mixed)
 
 
-def warm_general_start(model: GeneralModel, D: Matrix, duals: tuple[Matrix, ...]) -> GeneralPoint | None:
-    """The same for the general program: D scaled inside, each Z_j mixed with μ G_j⁻¹."""
-    if len(duals) != model.m or D.shape != (model.d, model.d):
+def warm_block_start(model: BlockModel, warm: WarmStart) -> BlockPoint | None:
+    """The same for block-diagonal D: D scaled inside, Z mixed with μ F⁻¹."""
+    if not _fits(warm, model.d):
         return None
-    t = feasible_scale(model, sym(model.mask * D))
-    if t is None:
-        return None
-    p = model.point((_WARM_FRACTION * t) * sym(D), sym(np.stack(duals)))
+    D, Z = sym(model.mask * warm.X), sym(warm.duals[0][0])
+    t = largest_multiple(model, D)
+    p = None if t is None else model.point((_WARM_FRACTION * t) * D, Z)
     if p is None or cholesky(p.Ft) is None:
         return None
-    inverse = sym(np.linalg.inv(p.Ft))
-    w, U = np.linalg.eigh(p.Zt)
-    Zt = (U * np.maximum(w, 0.0)[:, None, :]) @ U.swapaxes(-1, -2)
-    mu = max(float(np.vdot(Zt, p.Ft)) / (model.m * model.d), 1e-3)
-    return model.point(p.D, sym(p.C_inverse.T @ ((1.0 - _WARM_MIX) * Zt + _WARM_MIX * mu * inverse) @ p.C_inverse))
+    w, U = eigh(p.Zt)
+    Zt = (U * np.maximum(w, 0.0)) @ U.T
+    mu = max(float(np.vdot(Zt, p.Ft)) / model.d, 1e-3)
+    mixed = (1.0 - _WARM_MIX) * Zt + _WARM_MIX * mu * sym(np.linalg.inv(p.Ft))
+    return model.point(p.D, sym(p.C_inverse.T @ mixed @ p.C_inverse))
+
+
+def _fits(warm: WarmStart, d: int) -> bool:
+    """Whether a warm start has the shape of a problem with one constraint of size d."""
+    return warm.X.shape == (d, d) and len(warm.duals) == 1 and warm.duals[0].shape == (1, d, d)

@@ -1,0 +1,42 @@
+"""The project's own solver behind the common contract."""
+
+from __future__ import annotations
+
+import time
+
+from stepsize_solvers.families import solve_families
+from stepsize_solvers.numerics import NativeOptions, blas_threads
+from stepsize_solvers.programs import Outcome, Program, Settings, Solver, SolverStats, UnsupportedProgram
+from stepsize_solvers.single import solve_condition
+
+
+class NativeSolver(Solver):
+    """Interior-point methods without lifts, for the one constraint 𝒬(D B D) ⪯ D and for families of inequalities."""
+
+    name = "native"
+
+    def unavailable(self) -> str | None:
+        return None
+
+    def unsupported(self, program: Program) -> str | None:
+        if program.condition is None and any(family.factors is None for family in program.families):
+            return "beside other inequalities the native solver takes families with factors only"
+        return None
+
+    def solve(self, program: Program, settings: Settings) -> Outcome:
+        reason = self.unsupported(program)
+        if reason is not None:
+            raise UnsupportedProgram(reason)
+        options = NativeOptions.from_extra(settings.extra)
+        condition = program.condition
+        with blas_threads(max([program.d, *(family.rows for family in program.families)])):
+            if condition is None:
+                return solve_families(program, settings)
+            began = time.perf_counter()
+            report = solve_condition(condition, program.pattern, settings, options)
+        setup = float(report.statistics.pop("setup_time", 0.0))
+        total = time.perf_counter() - began
+        extra = {"steps": report.steps, "closed_form": report.closed_form, **report.statistics}
+        stats = SolverStats(self.name, total - setup, setup, report.steps, extra)
+        duals = () if report.Z is None else (report.Z[None],)
+        return Outcome(report.status, report.D, duals, stats, report.message)

@@ -1,0 +1,146 @@
+"""What the project's own methods do alike: keep the best pair, report where they are, decide whether to go on."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from stepsize_solvers.programs import Settings, Status
+
+Point = TypeVar("Point")
+
+
+class Bounds(NamedTuple):
+    """The interval of log det that a point proves up to rounding, for ``scale`` · X and the dual ``dual_scale`` · Z."""
+
+    lower: float
+    upper: float
+    scale: float = 1.0
+    dual_scale: float = 1.0
+
+    @property
+    def width(self) -> float:
+        return self.upper - self.lower
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop, and where progress lines go.
+
+    tol: the gap asked for, for each of the d dimensions; max_iters: steps; deadline: the moment to stop, on the clock
+    of ``time.perf_counter``; log: None for silence.
+    """
+
+    tol: float
+    max_iters: int
+    deadline: float = math.inf
+    log: Callable[[str], None] | None = None
+
+    @staticmethod
+    def of(settings: Settings, default_steps: int) -> Limits:
+        """The limits of a user's settings."""
+        steps = default_steps if settings.max_iters is None else settings.max_iters
+        return Limits(settings.tol, steps, settings.deadline, print if settings.verbose else None)
+
+
+@dataclass
+class Counters:
+    """Work of a solve, for the statistics."""
+
+    cg_iterations: int = 0
+    products: float = 0.0
+    eigendecompositions: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Best(Generic[Point]):
+    """The pair with the narrowest interval so far."""
+
+    point: Point
+    bounds: Bounds
+
+
+@dataclass
+class Progress(Generic[Point]):
+    """One solve of size d as it goes; the best pair survives an interruption.
+
+    margin: stop at this fraction of the tolerance, so that an independent check passes too.
+    patience: give up after so many points without a narrower interval.
+    history: the interval proved by all points so far, after each of them.
+    """
+
+    d: int
+    limits: Limits
+    margin: float
+    patience: int
+    best: Best[Point] | None = None
+    steps: int = 0
+    correctors: int = 0
+    counters: Counters = field(default_factory=Counters)
+    history: list[tuple[float, float]] = field(default_factory=list)
+    lower: float = -math.inf
+    upper: float = math.inf
+    stalled: int = 0
+
+    def examine(
+        self,
+        point: Point,
+        bounds: Bounds,
+        details: Mapping[str, str] | None = None,
+        confirmed: Callable[[], Bounds | None] | None = None,
+    ) -> Status | None:
+        """Record a point; the status when the solve is over, None when it goes on.
+
+        ``confirmed`` computes the bounds once more where they would end the solve, or None when they do not hold.
+        """
+        self._record(point, bounds)
+        if self.limits.log is not None:
+            self._report(bounds, details or {})
+        if bounds.width <= self.margin * self.limits.tol * self.d:
+            certain = bounds if confirmed is None else confirmed()
+            if certain is not None and certain.width <= self.limits.tol * self.d:
+                self.best = Best(point, certain)
+                return Status.OPTIMAL
+        if self.steps >= self.limits.max_iters or time.perf_counter() > self.limits.deadline:
+            return Status.USER_LIMIT
+        return Status.INACCURATE if self.stalled >= self.patience else None
+
+    def _record(self, point: Point, bounds: Bounds) -> None:
+        self.lower = max(self.lower, bounds.lower)
+        self.upper = min(self.upper, bounds.upper)
+        self.history.append((self.lower, self.upper))
+        best = self.best
+        unbounded = best is None or not math.isfinite(best.bounds.upper)
+        if best is None or bounds.width < best.bounds.width or (unbounded and bounds.lower > best.bounds.lower):
+            self.best = Best(point, bounds)
+        self.stalled = 0 if unbounded or self.best is not best else self.stalled + 1
+
+    def _report(self, bounds: Bounds, details: Mapping[str, str]) -> None:
+        log = self.limits.log
+        assert log is not None
+        if len(self.history) == 1:
+            log(f"{'iter':>4} {'log det / d':>16} {'gap':>9} " + " ".join(f"{name:>9}" for name in details))
+        values = " ".join(f"{value:>9}" for value in details.values())
+        log(f"{self.steps:4d} {bounds.lower / self.d:16.9f} {bounds.width / self.d:9.2e} {values}")
+
+    def run(self, method: Callable[[], Status]) -> Status:
+        """The status of a method that records its points here; Ctrl-C ends it with the best pair so far."""
+        try:
+            return method()
+        except KeyboardInterrupt:
+            return Status.INTERRUPTED
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """The work done, for :class:`SolverStats`."""
+        return {
+            "correctors": self.correctors,
+            "cg_iterations": self.counters.cg_iterations,
+            "products": round(self.counters.products),
+            "eigendecompositions": self.counters.eigendecompositions,
+            "history": self.history,
+            "gap": math.inf if self.best is None else self.best.bounds.width / self.d,
+        }

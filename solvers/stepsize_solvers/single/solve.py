@@ -1,0 +1,234 @@
+"""One constraint 𝒬(D B D) ⪯ D: choose the method for the pattern and the map, run it, report."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from stepsize_solvers.numerics import Limits, NativeOptions, Progress, cholesky, eigh, sym
+from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, Settings, Status
+from stepsize_solvers.single import small
+from stepsize_solvers.single.barrier import MOST_STEPS as MOST_BARRIER_STEPS
+from stepsize_solvers.single.barrier import Inside
+from stepsize_solvers.single.blocks import BlockModel, block_start
+from stepsize_solvers.single.closed_forms import Balanced, ClosedForm, uncoupled
+from stepsize_solvers.single.diagonal import solve_diagonal
+from stepsize_solvers.single.full import FullModel
+from stepsize_solvers.single.iteration import MOST_STEPS, PATIENCE, TARGET_MARGIN, Iteration, Tuning
+from stepsize_solvers.single.layers import LayeredProblem, solve_layers
+from stepsize_solvers.single.model import AnyPoint, Model, P
+from stepsize_solvers.single.point import Point
+from stepsize_solvers.single.starts import Start, boundary_start, full_start, inside, warm_block_start, warm_full_start
+
+# Above this multiple of the tolerance a breakdown is not a matter of rounding, and a second attempt is worth it.
+_FAR = 100.0
+# Below this ratio of diagonal entries (a coordinate kept with probability 10⁻¹⁰, say) eigenvectors of the whole B, on
+# which the methods for full matrices rest, lose the small eigenvalues; the method for blocks works with D alone.
+_GRADED = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What a method hands back: D and Z up to rounding, and what it did.
+
+    closed_form: the theorem that gave the answer, empty when a method iterated.
+    """
+
+    status: Status
+    D: Matrix | None
+    Z: Matrix | None
+    steps: int
+    statistics: dict[str, Any]
+    message: str = ""
+    closed_form: str = ""
+
+
+def solve_condition(condition: Family, pattern: Pattern, settings: Settings, options: NativeOptions) -> Report:
+    """maximise log det D subject to 𝒬(D B D) ⪯ D over the pattern."""
+    assert condition.B is not None  # by the definition of Program.condition
+    B, Q, P = sym(condition.B), condition.Q, condition.Q.hadamard_matrix
+    warm = settings.warm_start
+    if pattern.direction is not None:
+        return _direction(pattern.direction, B, Q)
+    if pattern.W is not None:
+        problem = LayeredProblem.of(B, Q, pattern)
+        if problem is None:
+            return _failure("W is not numerically positive definite")
+        return _path(*solve_layers(problem, _barrier_limits(settings), None if warm is None else warm.X))
+    if pattern.is_full:
+        return _full(B, Q, pattern, settings, options)
+    if pattern.is_diagonal and P is not None:
+        return _path(*solve_diagonal(P * B, _barrier_limits(settings), None if warm is None else np.diagonal(warm.X)))
+    return _blocks(B, Q, pattern, settings)
+
+
+def _barrier_limits(settings: Settings) -> Limits:
+    return Limits.of(settings, MOST_BARRIER_STEPS)
+
+
+def _full(B: Matrix, Q: PositiveMap, pattern: Pattern, settings: Settings, options: NativeOptions) -> Report:
+    began = time.perf_counter()
+    split = Q.diagonal_plus_scaled
+    if split is not None and not split.alpha.any() and split.beta > 0.0:
+        exact = _multiple_of_inverse(B, split.beta)
+        if exact is not None:
+            return exact
+    form, upper = _closed_form(B, Q) if options.closed_forms else (None, math.inf)
+    # A closed form is exact or far away; an answer within a tenth of the tolerance needs no iteration.
+    if form is not None and (form.exact or form.gap <= 0.1 * settings.tol):
+        return _exact(form.D, form.Z, form.theorem, (form.log_det, form.upper_bound))
+    diagonal = B.diagonal()
+    if diagonal.min() < _GRADED * diagonal.max():
+        return _blocks(B, Q, pattern, settings)
+    model = FullModel.of(B, Q)
+    start: Point | Start | None = None
+    if settings.warm_start is not None:
+        start = warm_full_start(model, settings.warm_start)
+    if start is None:
+        start = boundary_start(B, Q, form)
+    setup = time.perf_counter() - began
+    tuning = Tuning(single_precision_from=options.single_precision_from)
+    limits = Limits.of(settings, MOST_STEPS)
+    report = _iterate_full(model, start, tuning, limits, upper)
+    if report.D is None:
+        return report
+    restarted = False
+    if report.status is Status.INACCURATE and not report.statistics["gap"] <= _FAR * settings.tol:
+        # Broken down far from the optimum: once more from deeper inside, with plain and careful steps.
+        careful = Tuning.careful()
+        deeper = full_start(model, careful.start_fraction)
+        second = None if deeper is None else _iterate(model, deeper, careful, limits, upper)
+        if second is not None and second.statistics["gap"] < report.statistics["gap"]:
+            report, restarted = second, True
+    report.statistics.update(setup_time=setup, restarted=restarted)
+    return report
+
+
+def _blocks(B: Matrix, Q: PositiveMap, pattern: Pattern, settings: Settings) -> Report:
+    began = time.perf_counter()
+    model = BlockModel(B, Q, pattern)
+    start = None if settings.warm_start is None else warm_block_start(model, settings.warm_start)
+    if start is None:
+        start = block_start(model, Tuning.start_fraction)
+    if start is None:
+        return _failure("no strictly feasible start was found")
+    setup = time.perf_counter() - began
+    report = _iterate(model, start, Tuning(), Limits.of(settings, MOST_STEPS), math.inf)
+    report.statistics.update(setup_time=setup)
+    return report
+
+
+def _no_work() -> dict[str, Any]:
+    return {"cg_iterations": 0, "products": 0, "eigendecompositions": 0, "correctors": 0}
+
+
+def _closed_form(B: Matrix, Q: PositiveMap) -> tuple[ClosedForm | None, float]:
+    """What theorems A and B make of the problem, its optimum or a stepsize, and an upper bound on log det D."""
+    form = uncoupled(B, Q)
+    if form is not None:
+        return form, form.upper_bound
+    balanced = Balanced.of(B, Q)
+    if balanced is None:
+        return None, math.inf
+    return None if balanced.frustrated else balanced.closed_form(), balanced.upper_bound
+
+
+def _failure(message: str) -> Report:
+    return Report(Status.SOLVER_ERROR, None, None, 0, {**_no_work(), "history": []}, message)
+
+
+def _exact(D: Matrix, Z: Matrix, name: str, interval: tuple[float, float]) -> Report:
+    """The report of a closed form."""
+    gap = max(0.0, interval[1] - interval[0]) / len(D)
+    return Report(Status.OPTIMAL, D, Z, 0, {**_no_work(), "history": [interval], "gap": gap}, closed_form=name)
+
+
+def _iterate_full(model: FullModel, start: Point | Start, tuning: Tuning, limits: Limits, upper: float) -> Report:
+    """Dense Newton systems where they are faster; after a breakdown of those, and for larger sizes, the iteration.
+
+    ``start`` is a warm start, or a stepsize on the boundary from which each method moves inside as it likes.
+    """
+    dense = None
+    if small.applies(model.Q):
+        progress: Progress[small.SmallPoint] = _progress(model.d, limits, upper)
+        dense = _run_small(small.SmallIteration(model.B, model.Q, tuning, progress), start)
+        if dense is not None and dense.status is not Status.INACCURATE:
+            return dense
+        upper = progress.upper
+    first = inside(model, start, tuning.start_fraction) if isinstance(start, Start) else start
+    if first is None:
+        return dense or _failure("no strictly feasible start: B is not numerically positive definite")
+    if dense is None:
+        return _iterate(model, first, tuning, limits, upper)
+    second = _iterate(model, first, tuning, replace(limits, max_iters=limits.max_iters - dense.steps), upper)
+    if second.D is None:
+        return dense
+    best = second if second.statistics["gap"] < dense.statistics["gap"] else dense
+    return replace(best, status=second.status, steps=dense.steps + second.steps)
+
+
+def _run_small(dense: small.SmallIteration, start: Point | Start) -> Report | None:
+    """What the dense Newton systems find, or None when they do not get to a first point."""
+    first = dense.point(start.D, start.Z) if isinstance(start, Point) else dense.start(start.D)
+    if first is None:
+        return None
+    status = dense.progress.run(lambda: dense.run(first))
+    return _read(status, dense.progress)
+
+
+AnyPair = TypeVar("AnyPair", bound=AnyPoint)
+
+
+def _progress(d: int, limits: Limits, upper: float) -> Progress[AnyPair]:
+    return Progress(d, limits, TARGET_MARGIN, PATIENCE, upper=upper)
+
+
+def _iterate(model: Model[P], start: P, tuning: Tuning, limits: Limits, upper: float) -> Report:
+    """The iteration of a model from a start, with an upper bound that is known already."""
+    progress: Progress[P] = _progress(model.d, limits, upper)
+    iteration = Iteration(model, tuning, progress)
+    return _read(progress.run(lambda: iteration.run(start)), progress)
+
+
+def _path(status: Status, progress: Progress[Inside]) -> Report:
+    """The report of a central path."""
+    if progress.best is None:
+        return _failure("no strictly feasible start was found")
+    best, bounds = progress.best.point, progress.best.bounds
+    return Report(status, bounds.scale * best.D, best.Z, progress.steps, progress.statistics)
+
+
+def _read(status: Status, progress: Progress[P]) -> Report:
+    """The report of an iteration: the best pair, scaled as its bounds say."""
+    if progress.best is None:
+        return _failure("stopped before the first point was evaluated")
+    best, bounds = progress.best.point, progress.best.bounds
+    D, Z = bounds.scale * sym(best.D), bounds.dual_scale * sym(best.Z)
+    return Report(status, D, Z, progress.steps, progress.statistics)
+
+
+def _multiple_of_inverse(B: Matrix, beta: float) -> Report | None:
+    """𝒬 = β·identity: the constraint is D ⪯ B⁻¹/β, so D = B⁻¹/β with the dual Z = βB."""
+    if cholesky(B) is None:
+        return None
+    D = sym(np.linalg.inv(B)) / beta
+    log_det = float(np.linalg.slogdet(D)[1])
+    return _exact(D, beta * B, "the inverse", (log_det, log_det))
+
+
+def _direction(W: Matrix, B: Matrix, Q: PositiveMap) -> Report:
+    """D = γW: γ = 1/λmax(W^{-½} 𝒬(W B W) W^{-½}), with the dual d·xxᵀ of the top eigenvector, xᵀDx = 1."""
+    K = cholesky(sym(W))
+    if K is None:
+        return _failure("W is not numerically positive definite")
+    half = np.linalg.solve(K, Q.apply(W @ B @ W))
+    w, U = eigh(sym(np.linalg.solve(K, half.T)))
+    top = float(w[-1])
+    D = sym(W) / top
+    x = np.linalg.solve(K.T, U[:, -1]) * np.sqrt(top)
+    log_det = float(np.linalg.slogdet(D)[1])
+    return _exact(D, len(W) * np.multiply.outer(x, x), "a fixed direction", (log_det, log_det))
