@@ -14,6 +14,7 @@ class NativeSolver(Solver):
     """Interior-point methods without lifts, for the one constraint 𝒬(D B D) ⪯ D and for families of inequalities."""
 
     name = "native"
+    starts_warm = True
 
     def unavailable(self) -> str | None:
         return None

@@ -42,11 +42,11 @@ from stepsize_opt.inputs import (
     solve_settings,
     whole_number,
 )
-from stepsize_opt.node import ALGORITHMS, commutes
+from stepsize_opt.node import ALGORITHMS
 from stepsize_opt.proofs import UNIT, Enclosed, Pair
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import get_solver
-from stepsize_solvers.programs import Matrix, Pattern, ScaledPattern, SolverStats, Status, Vector, connected_labels
+from stepsize_solvers.programs import Matrix, Pattern, SolverStats, Status, Vector, connected_labels
 
 # A diagonal entry of L in scaled coordinates: its fourth power is still a float.
 _LEAST_ENTRY = 2.0**-250
@@ -219,7 +219,7 @@ def _plain(search: Search) -> Direction:
     """A direction that needs no solver, for when its answer is of no use: W, or the diagonal of L inverted."""
     search.notes.append(f"the answer of {_names(search)} was of no use, a plain direction took its place")
     pattern = search.conditions.pattern
-    W = pattern.W if isinstance(pattern, ScaledPattern) else np.diag(1.0 / np.diagonal(search.conditions.L.value))
+    W = np.diag(1.0 / np.diagonal(search.conditions.L.value)) if pattern.W is None else pattern.W
     return _needed(Direction.of(search.conditions, W), search)
 
 
@@ -341,13 +341,12 @@ def _reduce(
             by_sketch.setdefault(s, []).append(M)
     exponent = max((exponent_above(M) for members in by_sketch.values() for M in members), default=0)
     groups = [ClientGroup(CentredMap.of(s), np.ldexp(np.array(members), -exponent)) for s, members in by_sketch.items()]
-    if isinstance(pattern, ScaledPattern):
+    if pattern.W is not None:
         W = np.ldexp(pattern.W, -exponent_above(pattern.W)) / scale[:, None] / scale
-        pattern = ScaledPattern(pattern.sizes, np.ldexp(W, -exponent_above(W)))
+        pattern = Pattern(pattern.sizes, np.ldexp(W, -exponent_above(W)))
     sketch_last = algorithm == "det-CGD1"
-    if sketch_last and groups and all(commutes(g.map.full, pattern) for g in groups):
-        full = len(pattern.sizes) == 1 and not isinstance(pattern, ScaledPattern)
-        if not full:  # a full D has the better linear form
+    if sketch_last and groups and all(pattern.commutes_with(g.map.full) for g in groups):
+        if not pattern.is_full:  # a full D has the better linear form
             sketch_last = False
             notes.append("the sketches commute with D: (12) is (12′)")
     conditions = Conditions(L, tuple(groups), sketch_last, pattern, scale, exponent)
@@ -357,7 +356,7 @@ def _reduce(
         notes.append(f"{equal} clients equal to others")
     if dominated:
         notes.append(f"{dominated} clients dominated by others")
-    linear = sketch_last and not isinstance(pattern, ScaledPattern) and pattern.is_full
+    linear = sketch_last and pattern.is_full
     if linear:
         notes.append("(12) is linear in A = DLD")
     return conditions, linear, notes

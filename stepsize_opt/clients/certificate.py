@@ -43,8 +43,7 @@ from stepsize_opt.proofs import (
     log_det_from_below,
     proved_cholesky,
 )
-from stepsize_solvers.families import Stack
-from stepsize_solvers.programs import Indices, Matrix, Pattern, ScaledPattern
+from stepsize_solvers.programs import Indices, Matrix, Pattern, Stack
 
 # Products, quotients and a square root of a few positive numbers: far fewer than 32 roundings.
 _UP = 1.0 + 32.0 * UNIT
@@ -194,7 +193,7 @@ def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
     Coordinates that are never compressed leave Q with a diagonal of many orders of magnitude.
     """
     diagonal = np.diagonal(Q.value)
-    if isinstance(pattern, ScaledPattern) or not np.all((diagonal > 0.0) & np.isfinite(diagonal)):
+    if pattern.W is not None or not np.all((diagonal > 0.0) & np.isfinite(diagonal)):
         return log_det_conjugate(pattern, Q)
     s = power_of_two_scaling(diagonal)
     scaled = log_det_conjugate(pattern, Enclosed(s[:, None] * Q.value * s, s[:, None] * Q.error * s))

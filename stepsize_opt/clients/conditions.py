@@ -32,7 +32,6 @@ from scipy.linalg import lapack
 
 from stepsize_opt.proofs import UNIT, Enclosed, gamma, log_det_from_below, proved_cholesky, sandwich
 from stepsize_opt.sketches import Sketch
-from stepsize_solvers.families import Stack
 from stepsize_solvers.programs import (
     CongruenceSum,
     DiagonalPlusScaled,
@@ -43,6 +42,7 @@ from stepsize_solvers.programs import (
     Pattern,
     PositiveMap,
     ScaledPlusTrace,
+    Stack,
     Vector,
     block_slices,
 )

@@ -16,7 +16,7 @@ from scipy.linalg import LinAlgError, cholesky, eigh
 
 from stepsize_opt.clients.conditions import Conditions, exp_down
 from stepsize_opt.clients.targets import Targets, log_fraction
-from stepsize_opt.proofs import UNIT, into_pattern
+from stepsize_opt.proofs import UNIT
 from stepsize_solvers.programs import Matrix
 
 # A condition counts as binding when its two sides agree to this fraction; rounding K to a whole number moves n/K more.
@@ -42,7 +42,7 @@ class Direction:
     @staticmethod
     def of(conditions: Conditions, D: Matrix) -> Direction | None:
         """Symmetrise, put into the pattern, measure; None when D is not positive definite."""
-        D = into_pattern(conditions.pattern, D)
+        D = conditions.pattern.nearest(D)
         if not np.all(np.isfinite(D)) or not np.all(np.diagonal(D) > 0.0):
             return None
         root = np.sqrt(np.diagonal(D))

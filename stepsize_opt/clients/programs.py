@@ -23,8 +23,7 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from stepsize_opt.clients.certificate import Bound, Multipliers, upper_bound
 from stepsize_opt.clients.conditions import ClientGroup, Conditions
 from stepsize_opt.proofs import UNIT, Enclosed, proved_cholesky
-from stepsize_solvers.families import Family, MaxDetOutcome, MaxDetProgram, Stack
-from stepsize_solvers.programs import BlockPattern, DiagonalPlusScaled, Indices, Matrix, ScaledPattern, block_slices
+from stepsize_solvers.programs import DiagonalPlusScaled, Family, Indices, Matrix, Outcome, Pattern, Program, Stack
 
 # Eigenvalues of Lᵢ below this fraction of the largest are left to the repair: they move λ_D by less than it.
 _RANK_CUT = 1e-13
@@ -81,7 +80,7 @@ class Translation:
     """A program and how its answer is read.
 
     linear: the variable is A = DLD; factors, inverses: H and its pseudo-inverse's transpose for each group, and for L
-    last; with_descent: whether D ⪯ L⁻¹ is in the program.
+    last.
     """
 
     conditions: Conditions
@@ -99,7 +98,7 @@ class Translation:
             inverses.append(_padded([pair[1] for pair in pairs]))
         return Translation(conditions, linear, tuple(factors), tuple(inverses))
 
-    def program(self, *, with_descent: bool, c: float | None = None, kappa: float | None = None) -> MaxDetProgram:
+    def program(self, *, with_descent: bool, c: float | None = None, kappa: float | None = None) -> Program:
         """maximise log det D subject to λ_D ≤ c or λ_D ≤ κτ (both in scaled coordinates), and D ⪯ L⁻¹ if asked for."""
         d = self.conditions.d
         squared = self.linear or (self._has_common_variance and not with_descent)
@@ -114,35 +113,35 @@ class Translation:
                         Q = DiagonalPlusScaled.identity(d)
                         B = None if squared else self.conditions.centred_L(group).value
                 size = 1.0
-                if isinstance(Q, DiagonalPlusScaled) and not np.any(Q.alpha):
+                split = Q.diagonal_plus_scaled
+                if split is not None and not np.any(split.alpha):
                     # M ↦ βM: as the identity with scaled factors the program has one map less.
-                    Q, size = DiagonalPlusScaled.identity(d), Q.beta
+                    Q, size = DiagonalPlusScaled.identity(d), split.beta
                 scaled = H * math.sqrt(size / bound)
-                families.append(Family(Q, scaled, B, *((1.0, 0.0) if c is not None else (0.0, 1.0))))
+                families.append(Family(Q, B, scaled, c=float(c is not None), e=float(c is None)))
         if with_descent:
-            families.append(Family(DiagonalPlusScaled.identity(d), self.factors[-1]))
+            families.append(Family(DiagonalPlusScaled.identity(d), None, self.factors[-1], c=1.0))
         if squared:
             log_det = 2.0 * float(np.sum(np.log(np.diagonal(cholesky(self._middle, lower=True)))))
-            return MaxDetProgram(tuple(families), BlockPattern((d,)), 2.0 * d, log_det)
-        return MaxDetProgram(tuple(families), self.conditions.pattern, float(d))
+            return Program(tuple(families), Pattern.full(d), 2.0 * d, log_det)
+        return Program(tuple(families), self.conditions.pattern)
 
     @property
     def _has_common_variance(self) -> bool:
         """Whether all clients of det-CGD2 have the same D𝒞(L)D and D is full: then that is a variable too."""
-        pattern = self.conditions.pattern
-        full = isinstance(pattern, BlockPattern) and pattern.is_full
-        return full and not self.conditions.sketch_last and len(self.conditions.groups) == 1
+        conditions = self.conditions
+        return conditions.pattern.is_full and not conditions.sketch_last and len(conditions.groups) == 1
 
     @property
     def _middle(self) -> Matrix:
         """The S of a variable DSD: L, or 𝒞(L)."""
         return self.conditions.L.value if self.linear else self.conditions.centred_L(self.conditions.groups[0]).value
 
-    def is_squared(self, program: MaxDetProgram) -> bool:
+    def is_squared(self, program: Program) -> bool:
         """Whether the variable of a program made here is DSD: its determinant is that of D squared, up to a factor."""
         return program.root > self.conditions.d
 
-    def stepsize(self, X: Matrix, program: MaxDetProgram) -> Matrix:
+    def stepsize(self, X: Matrix, program: Program) -> Matrix:
         """D from the variable: S⁻¹ # X for X = DSD, or D itself."""
         if not self.is_squared(program):
             return X
@@ -153,7 +152,7 @@ class Translation:
         half = solve_triangular(K.T, V, lower=False)
         return np.asarray((half * roots) @ half.T)
 
-    def multipliers(self, outcome: MaxDetOutcome, program: MaxDetProgram, scale: float) -> Multipliers:
+    def multipliers(self, outcome: Outcome, program: Program, scale: float) -> Multipliers:
         """The multipliers of the outcome; ``scale`` is the c or κ that divided the factors.
 
         The multiplier of Hᵀ𝒬(φ(X))H ⪯ scale·I is Z/scale, and H Z Hᵀ = L U Uᵀ L for U = L⁺ H Z^½, that is the inverse
@@ -193,9 +192,8 @@ def noisy_coordinates(conditions: Conditions) -> Indices:
     if not conditions.sketch_last:
         sets.append([group.map.touched for group in conditions.groups])
     rows = min((np.unique(np.concatenate(parts)) for parts in sets), key=len)
-    if isinstance(conditions.pattern, ScaledPattern):
-        blocks = [s for s in block_slices(conditions.pattern.sizes) if np.any((rows >= s.start) & (rows < s.stop))]
-        rows = np.concatenate([np.arange(s.start, s.stop) for s in blocks])
+    if conditions.pattern.W is not None:
+        rows = np.flatnonzero(np.isin(conditions.pattern.labels, conditions.pattern.labels[rows]))
     return rows
 
 

@@ -22,10 +22,8 @@ from stepsize_opt.clients.certificate import Bound, Multipliers
 from stepsize_opt.clients.conditions import Conditions
 from stepsize_opt.clients.fit import Direction
 from stepsize_opt.clients.programs import Translation, homogeneous_program_is_bounded, noisy_coordinates
-from stepsize_solvers import get_solver
-from stepsize_solvers.conic import CvxpySolver, solve_with_cvxpy
-from stepsize_solvers.families import MaxDetOutcome, MaxDetProgram, solve_maxdet
-from stepsize_solvers.programs import BlockPattern, Matrix, ScaledPattern, Settings, SolverStats, Status
+from stepsize_solvers import choose_solver, get_solver
+from stepsize_solvers.programs import Matrix, Outcome, Program, Settings, SolverStats, Status, UnsupportedProgram
 
 # Rows of D of this size, beside entries of L near one, are limited by D ⪯ L⁻¹ by less than the tolerance; the smaller
 # ones that a small c or κ asks for come from them.  In A = DLD, exact with any small size, small ones cost digits.
@@ -90,31 +88,30 @@ class Search:
                 candidates.append((found.log_tau + found.log_scale(log_c, log_kappa), found))
         if not candidates and Status.USER_LIMIT in self.statuses:
             # A limit of the user's is no error: a plain direction has a feasible multiple, and the gap says the rest.
-            return Direction.of(self.conditions, self.conditions.pattern.plain)
+            return Direction.of(self.conditions, self.conditions.pattern.member)
         return max(candidates, key=lambda item: item[0])[1] if candidates else None
 
     # ---------------------------------------------------------------- the programs
 
     def _descent_only(self, log_c: float, log_kappa: float) -> Direction | None:
         """D = L⁻¹ when that satisfies the bounds on λ_D: no full D is larger."""
-        pattern = self.conditions.pattern
-        if not (isinstance(pattern, BlockPattern) and pattern.is_full):
+        if not self.conditions.pattern.is_full:
             return None
         inverse: Matrix = np.asarray(np.linalg.inv(self.conditions.L.value), dtype=np.float64)
         direction = Direction.of(self.conditions, inverse)
         if direction is None or direction.log_scale(log_c, log_kappa) < direction.log_descent_scale:
             return None
         program = self.translation.program(with_descent=True)
-        dual = np.eye(program.families[0].factors.shape[2])[None]
+        dual = np.eye(program.families[0].rows)[None]
         stats = SolverStats("closed form", 0.0, 0.0, 0)
-        self._record(MaxDetOutcome(Status.OPTIMAL, inverse, (dual,), stats), program, direction.W, 1.0)
+        self._record(Outcome(Status.OPTIMAL, inverse, (dual,), stats), program, direction.W, 1.0)
         self._note("closed form D = L⁻¹")
         return direction
 
     def _homogeneous(self) -> Direction | None:
         if self.homogeneous is None:
             # Along one direction λ_D ≤ 1 is enough unless λ vanishes, which the closed form finds out.
-            fixed = self._one_direction() and bool(self.conditions.groups)
+            fixed = self.conditions.pattern.direction is not None and bool(self.conditions.groups)
             if not (fixed or homogeneous_program_is_bounded(self.conditions)):
                 return None
             program = self.translation.program(with_descent=False, c=1.0)
@@ -129,15 +126,11 @@ class Search:
             self.homogeneous = (found, bound)
         return self.homogeneous[0]
 
-    def _one_direction(self) -> bool:
-        pattern = self.conditions.pattern
-        return isinstance(pattern, ScaledPattern) and len(pattern.sizes) == 1
-
     def _joint(self, log_c: float, log_kappa: float) -> Direction | None:
         """The program with D ⪯ L⁻¹ and λ_D ≤ c or λ_D ≤ κτ, whichever is finite."""
-        pattern = self.conditions.pattern
-        if isinstance(pattern, ScaledPattern) and self._one_direction():
-            return self._largest_multiple(pattern.W)
+        direction = self.conditions.pattern.direction
+        if direction is not None:
+            return self._largest_multiple(direction)
         # In scaled coordinates, and no closer to zero than a solver takes.
         shift = -self.conditions.log_clients + (0.0 if math.isfinite(log_c) else self.conditions.log_scale)
         asked = min(log_c, log_kappa) + shift
@@ -195,28 +188,27 @@ class Search:
         self.bounds += self.translation.bounds(Multipliers(clients, multipliers.descent), smaller.W, rows)
         return smaller
 
-    def _closed_form(self, program: MaxDetProgram) -> MaxDetOutcome | None:
+    def _closed_form(self, program: Program) -> Outcome | None:
         """(12′) with one client: D = 𝒞(L)⁻¹ # L₁⁻¹, Z = I; D = γW: γ = λ_W^{−½}, Z = vvᵀ with the top eigenvector."""
         pattern, family = program.pattern, program.families[0]
-        single = len(program.families) == 1 and family.factors.shape[0] == 1 and family.is_plain
+        single = len(program.families) == 1 and family.count == 1 and family.is_plain
         stats = SolverStats("closed form", 0.0, 0.0, 0)
-        if isinstance(pattern, ScaledPattern) and self._one_direction():
-            return self._closed_direction(program, pattern.W, stats)
-        full = isinstance(pattern, BlockPattern) and pattern.is_full
-        if not (single and full and self.translation.is_squared(program) and not self.translation.linear):
+        if pattern.direction is not None:
+            return self._closed_direction(program, pattern.direction, stats)
+        if not (single and pattern.is_full and self.translation.is_squared(program) and not self.translation.linear):
             return None
         # M = L₁⁻¹ = H⁻ᵀH⁻¹ is the largest M with HᵀMH ⪯ I.
         inverse = self.translation.inverses[0][0]
         if inverse.shape[1] < self.conditions.d:
             return None
         self._note("closed form 𝒞(L)⁻¹ # L₁⁻¹ for one client")
-        return MaxDetOutcome(Status.OPTIMAL, inverse @ inverse.T, (np.eye(self.conditions.d)[None],), stats)
+        return Outcome(Status.OPTIMAL, inverse @ inverse.T, (np.eye(self.conditions.d)[None],), stats)
 
-    def _closed_direction(self, program: MaxDetProgram, W: Matrix, stats: SolverStats) -> MaxDetOutcome | None:
+    def _closed_direction(self, program: Program, W: Matrix, stats: SolverStats) -> Outcome | None:
         best: tuple[float, int, int, Matrix] | None = None
         for i, family in enumerate(program.families):
             M = family.Q.apply(W if family.B is None else W @ family.B @ W)
-            images = family.factors.transpose(0, 2, 1) @ (M @ family.factors)
+            images = family.H.transpose(0, 2, 1) @ (M @ family.H)
             values, vectors = np.linalg.eigh(0.5 * (images + images.transpose(0, 2, 1)))
             j = int(np.argmax(values[:, -1]))
             if best is None or values[j, -1] > best[0]:
@@ -224,34 +216,32 @@ class Search:
         if best is None or best[0] <= 0.0:
             return None
         top, i, j, v = best
-        duals = [np.zeros((f.factors.shape[0], f.factors.shape[2], f.factors.shape[2])) for f in program.families]
+        duals = [np.zeros((f.count, f.rows, f.rows)) for f in program.families]
         duals[i][j] = np.outer(v, v) * (self.conditions.d / 2.0)
         self._note("closed form for a fixed direction")
-        return MaxDetOutcome(Status.OPTIMAL, W / math.sqrt(top), tuple(duals), stats)
+        return Outcome(Status.OPTIMAL, W / math.sqrt(top), tuple(duals), stats)
 
     def _largest_multiple(self, W: Matrix) -> Direction | None:
         """D = γW with D ⪯ L⁻¹ active: the multiplier is the top eigenvector of L^½WL^½."""
         program = self.translation.program(with_descent=True)
-        H = program.families[0].factors[0]
+        H = program.families[0].H[0]
         values, vectors = np.linalg.eigh(H.T @ W @ H)
         v = vectors[:, -1]
         stats = SolverStats("closed form", 0.0, 0.0, 0)
         self._note("closed form for a fixed direction")
-        outcome = MaxDetOutcome(Status.OPTIMAL, W / float(values[-1]), (np.outer(v, v)[None],), stats)
+        outcome = Outcome(Status.OPTIMAL, W / float(values[-1]), (np.outer(v, v)[None],), stats)
         return self._read(outcome, program, 1.0)
 
     # ---------------------------------------------------------------- running and recording
 
-    def _run(self, program: MaxDetProgram) -> MaxDetOutcome:
-        if self.solver in ("auto", "native"):
-            return solve_maxdet(program, self.settings)
-        backend = get_solver(self.solver)
-        if not isinstance(backend, CvxpySolver):
-            msg = f"solver {self.solver!r} cannot express the distributed conditions"
-            raise ValueError(msg)
-        return solve_with_cvxpy(backend, program, self.settings)
+    def _run(self, program: Program) -> Outcome:
+        solver = choose_solver(program)[0] if self.solver == "auto" else get_solver(self.solver)
+        reason = solver.unsupported(program)
+        if reason is not None:
+            raise UnsupportedProgram(reason)
+        return solver.solve(program, self.settings)
 
-    def _read(self, outcome: MaxDetOutcome, program: MaxDetProgram, scale: float) -> Direction | None:
+    def _read(self, outcome: Outcome, program: Program, scale: float) -> Direction | None:
         if outcome.X is None:
             self._record(outcome, program, None, scale)
             return None
@@ -260,7 +250,7 @@ class Search:
         self._record(outcome, program, None if direction is None else direction.W, scale)
         return direction
 
-    def _record(self, outcome: MaxDetOutcome, program: MaxDetProgram, D: Matrix | None, scale: float) -> None:
+    def _record(self, outcome: Outcome, program: Program, D: Matrix | None, scale: float) -> None:
         self.runs.append(outcome.stats)
         self.statuses.append(outcome.status)
         if outcome.message:

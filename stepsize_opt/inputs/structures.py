@@ -13,8 +13,7 @@ import numpy as np
 from stepsize_opt.inputs.checks import whole_number
 from stepsize_opt.inputs.matrices import check_positive_definite, dense, read_matrix
 from stepsize_opt.inputs.memory import check_dense
-from stepsize_opt.proofs import has_direction
-from stepsize_solvers.programs import BlockPattern, Matrix, Pattern, ScaledPattern
+from stepsize_solvers.programs import Matrix, Pattern
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Direction:
         if sum(sizes) != len(W):
             msg = f"sizes {sizes} add up to {sum(sizes)}, but W is {len(W)}×{len(W)}"
             raise ValueError(msg)
-        if not np.array_equal(W, BlockPattern(sizes).project(W)):
+        if not np.array_equal(W, Pattern(sizes).blocks(W)):
             msg = f"W must be block-diagonal with blocks of sizes {sizes}"
             raise ValueError(msg)
         W.setflags(write=False)
@@ -70,18 +69,18 @@ def pattern_of(structure: Structure, d: int) -> Pattern:
     """The pattern of a structure for d×d matrices; raises ValueError for an unknown name or a wrong size."""
     if isinstance(structure, BlockDiagonal):
         _check_size(f"structure {structure}", sum(structure.sizes), d)
-        return BlockPattern(structure.sizes)
+        return Pattern(structure.sizes)
     if isinstance(structure, Direction):
         W: Matrix = structure.W
         _check_size("the direction W", len(W), d)
-        return ScaledPattern(structure.sizes or (d,), W)
+        return Pattern(structure.sizes or (d,), W)
     if structure == "full":
-        return BlockPattern((d,))
+        return Pattern.full(d)
     if structure == "diagonal":
-        return BlockPattern((1,) * d)
+        return Pattern((1,) * d)
     if structure == "scalar":
         check_dense("the direction I", d)
-        return ScaledPattern((d,), np.eye(d))
+        return Pattern((d,), np.eye(d))
     msg = f"unknown structure {structure!r}; choose 'full', 'diagonal', 'scalar', BlockDiagonal(sizes) or Direction(W)"
     raise ValueError(msg)
 
@@ -93,7 +92,7 @@ def pattern_with(structure: Structure, D: Matrix) -> Pattern:
     blocks, which D lies in exactly; these must be those of W up to rounding.
     """
     pattern = pattern_of(structure, len(D))
-    inside = BlockPattern(pattern.sizes).project(D)
+    inside = pattern.blocks(D)
     if not np.array_equal(D, inside):
         i, j = np.argwhere(inside != D)[0]
         msg = (
@@ -101,13 +100,13 @@ def pattern_with(structure: Structure, D: Matrix) -> Pattern:
             "certify it with structure='full'"
         )
         raise ValueError(msg)
-    if isinstance(pattern, BlockPattern):
+    if pattern.W is None:
         return pattern
-    if not has_direction(pattern, D):
+    if not pattern.has_direction(D):
         what = "a multiple of the identity" if structure == "scalar" else f"of the form γW with the W of {structure}"
         msg = f"D does not have the structure {structure}: it is not {what}; certify it with structure='full'"
         raise ValueError(msg)
-    return ScaledPattern(pattern.sizes, D)
+    return Pattern(pattern.sizes, D)
 
 
 def _check_size(what: str, size: int, d: int) -> None:

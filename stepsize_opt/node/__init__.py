@@ -15,7 +15,6 @@ from stepsize_opt.node.complexity import (
     iterations_needed,
 )
 from stepsize_opt.node.reductions import (
-    commutes,
     reduce_problem,
 )
 from stepsize_opt.node.result import (
@@ -34,7 +33,6 @@ __all__ = [
     "StepsizeResult",
     "certify",
     "communication_table",
-    "commutes",
     "compare",
     "iterations_needed",
     "optimal_stepsize",

@@ -24,7 +24,7 @@ from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
 from stepsize_opt.proofs import Certificate, Evaluation, Plain, certify_point, repair
 from stepsize_opt.sketches import Sketch
-from stepsize_solvers.programs import Matrix, ScaledPattern
+from stepsize_solvers.programs import Matrix
 
 ALGORITHMS = ("det-CGD1", "det-CGD2")
 
@@ -237,14 +237,14 @@ def certify(
     scale = math.inf
     for piece in separate(dense(smoothness), sketch.map, pattern, algorithm, stepsize):
         part = np.ix_(piece.indices, piece.indices)
-        duals = () if Z is None else (piece.dual_near_one(Z[part]),)
-        certificate, t = _check_piece(piece, stepsize[part], duals)
+        dual = None if Z is None else piece.dual_near_one(Z[part])
+        certificate, t = _check_piece(piece, stepsize[part], dual)
         found.append(certificate)
         scale = min(scale, t)
     certificate = Certificate.combine(found)
     if Z is None:
         # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
-        own = Direction(stepsize, pattern.sizes) if isinstance(pattern, ScaledPattern) and scale > 0.0 else structure
+        own = structure if pattern.W is None or not scale > 0.0 else Direction(stepsize, pattern.sizes)
         solved = optimal_stepsize(smoothness, sketch, algorithm=algorithm, structure=own, **options)
         upper = min(solved.certificate.upper_bound, certificate.upper_bound)
         certificate = replace(certificate, upper_bound=upper)
@@ -262,7 +262,7 @@ def certify(
 _NEAR_ONE = 300
 
 
-def _check_piece(piece: Component, D: Matrix, duals: Sequence[Matrix]) -> tuple[Certificate, float]:
+def _check_piece(piece: Component, D: Matrix, dual: Matrix | None) -> tuple[Certificate, float]:
     """The certificate of the part of a given stepsize that belongs to a piece, and the largest t with tD feasible.
 
     With X near one and D = 2ⁿX in scaled coordinates, the feasible multiples of X form an interval that starts at 0:
@@ -279,7 +279,7 @@ def _check_piece(piece: Component, D: Matrix, duals: Sequence[Matrix]) -> tuple[
     m = n if abs(n) <= _NEAR_ONE else min(max(n, edge - 1), edge + 2)
     at = Evaluation(program, np.ldexp(X, m))
     plain = at if at.feasible else Evaluation(program, at.D, Plain)  # graded rows: see repair
-    found = certify_point(plain if plain.feasible else at, duals, (inside.D,))
+    found = certify_point(plain if plain.feasible else at, dual, (inside.D,))
     certificate = found.multiplied(n - m).rescaled(piece.scale)
     # A scale beyond the range of float64 is rounded towards zero, and so stays feasible.
     with np.errstate(over="ignore"):

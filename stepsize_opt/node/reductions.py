@@ -47,17 +47,13 @@ from stepsize_opt.proofs import (
     image,
 )
 from stepsize_solvers.programs import (
-    BlockPattern,
     DiagonalPlusScaled,
-    Hadamard,
     Indices,
-    LogDetProgram,
     Matrix,
     Pattern,
     PositiveMap,
-    ScaledPattern,
+    Program,
     Vector,
-    block_slices,
     is_identity,
 )
 
@@ -105,7 +101,7 @@ class Component:
 
     indices: Indices
     scale: Vector
-    program: LogDetProgram
+    program: Program
 
     def lower(self, D: Matrix) -> Matrix:
         """A stepsize of the original coordinates in the scaled ones (exact within the range of float64)."""
@@ -193,7 +189,7 @@ def reduce_problem(L: Symmetric, Q: PositiveMap, pattern: Pattern, algorithm: st
         block = _block(L, indices)
         total += 1
         check_positive_definite("L", block, SMOOTHNESS_REMEDY)
-        _reduce_block(block, _restricted(Q, indices), _sub_pattern(pattern, indices), algorithm, indices, split, out)
+        _reduce_block(block, _restricted(Q, indices), pattern.restrict(indices), algorithm, indices, split, out)
     if total > 1:
         out.notes.insert(0, f"L splits into {total} connected components")
     return out
@@ -205,8 +201,8 @@ def separate(L: Matrix, Q: PositiveMap, pattern: Pattern, algorithm: str, D: Mat
     for indices in _groups(L, Q, pattern, D):
         block, part = _block(L, indices), _restricted(Q, indices)
         check_positive_definite("L", block, SMOOTHNESS_REMEDY)
-        quadratic, sub = _unscaled(block), _sub_pattern(pattern, indices)
-        if (algorithm == "det-CGD2" or commutes(part, sub)) and not is_identity(part):
+        quadratic, sub = _unscaled(block), pattern.restrict(indices)
+        if (algorithm == "det-CGD2" or sub.commutes_with(part)) and not is_identity(part):
             quadratic = _rounded_image(part, block)
             part = DiagonalPlusScaled.identity(len(block))
         program, scale = _scaled_program(quadratic, part, sub)
@@ -218,7 +214,7 @@ def _reduce_block(
     L: Matrix, Q: PositiveMap, pattern: Pattern, algorithm: str, indices: Indices, split: bool, out: Reduction
 ) -> None:
     quadratic = _unscaled(L)
-    commuting = algorithm == "det-CGD1" and split and commutes(Q, pattern)
+    commuting = algorithm == "det-CGD1" and split and pattern.commutes_with(Q)
     if (algorithm == "det-CGD2" or commuting) and not is_identity(Q):
         quadratic = _rounded_image(Q, L)
         Q = DiagonalPlusScaled.identity(len(L))
@@ -239,14 +235,14 @@ def _reduce_block(
         doubt = np.full(len(single), gamma(coefficient_roundings(Q) + 2))
         if quadratic.slack is not None:
             doubt += quadratic.slack[single] / diagonal
-        if isinstance(pattern, ScaledPattern):
+        if pattern.W is not None:
             out.note("closed form for a fixed direction")
         out.singletons.append(Singletons(indices[single], weights, doubt, quadratic.scale[single]))
         out.note("closed form for coordinates that stand alone")
     for piece in pieces:
         if piece.size == 1 and split:
             continue
-        program, scale = _scaled_program(quadratic.part(piece), _restricted(Q, piece), _sub_pattern(pattern, piece))
+        program, scale = _scaled_program(quadratic.part(piece), _restricted(Q, piece), pattern.restrict(piece))
         if (scale != 1.0).any():
             out.note("diagonal scaling")
         out.components.append(Component(indices[piece], scale, program))
@@ -289,7 +285,7 @@ def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
     """𝒬(L), scaled before the map is applied so that no product leaves the range of float64."""
     _check_spread(L, Q)
     scaled = _unscaled(L)
-    scaled = scaled.scaled(_scaling(scaled, Q, BlockPattern((1,) * len(L))))
+    scaled = scaled.scaled(_scaling(scaled, Q, Pattern((1,) * len(L))))
     B = image(Q, Enclosed(scaled.B, np.zeros_like(L))).symmetric()
     slack = np.asarray(B.error.sum(axis=1))  # the row sums of an entrywise bound
     if scaled.slack is not None:
@@ -299,25 +295,25 @@ def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
     return _Quadratic(B.value, slack, scaled.scale)
 
 
-def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> tuple[LogDetProgram, Vector]:
+def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> tuple[Program, Vector]:
     """The program of one piece in coordinates in which D is near one, and Λ with D = ΛD̃Λ in the original ones."""
     _check_coefficients(Q)
     _check_spread(quadratic.B, Q)
     scaled = quadratic.scaled(_scaling(quadratic, Q, pattern))
-    if isinstance(pattern, ScaledPattern):
-        pattern = ScaledPattern(pattern.sizes, _scaled_direction(pattern, scaled.scale))
-    return LogDetProgram.single_node(scaled.B, Q, pattern, scaled.slack), scaled.scale
+    if pattern.W is not None:
+        pattern = Pattern(pattern.sizes, _scaled_direction(pattern, scaled.scale))
+    return Program.single(scaled.B, Q, pattern, scaled.slack), scaled.scale
 
 
 def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
     """Powers of two Λ, constant on coordinates that 𝒬 couples, that make the diagonal of Λ⁻¹DΛ⁻¹ near constant."""
     action = Q.diagonal_action
     size = -(np.log2(action / action.min()) + np.log2(quadratic.B.diagonal()))  # of log₂ D_jj for a coordinate alone
-    if isinstance(pattern, ScaledPattern):
+    if pattern.W is not None:
         direction = np.log2(pattern.W.diagonal()) - 2.0 * np.log2(quadratic.scale)
-        for s in block_slices(pattern.sizes):
+        for s in pattern.slices:
             size[s] = direction[s] + (size[s] - direction[s]).min()
-    if not isinstance(Q, DiagonalPlusScaled | Hadamard):  # which couple no coordinates
+    if Q.hadamard_matrix is None:  # entrywise maps couple no coordinates
         labels = Q.groups
         size = (np.bincount(labels, weights=size) / np.maximum(np.bincount(labels), 1))[labels]
     return np.asarray(np.ldexp(1.0, np.rint(0.5 * size).astype(np.intc)))
@@ -339,7 +335,7 @@ def _check_coefficients(Q: PositiveMap) -> None:
 
 def _check_spread(B: Matrix, Q: PositiveMap) -> None:
     """Refuse coordinates that the sketch couples, so that no scaling brings them together, but that lie far apart."""
-    if isinstance(Q, DiagonalPlusScaled | Hadamard):  # which couple none
+    if Q.hadamard_matrix is not None:  # entrywise maps couple none
         return
     size, labels = np.log2(B.diagonal()), Q.groups
     low, high = np.full(int(labels.max()) + 1, np.inf), np.full(int(labels.max()) + 1, -np.inf)
@@ -358,12 +354,12 @@ _LARGEST_RATIO = 2.0**84
 _LARGEST_SPREAD = 150.0  # binary digits; a condition number of 2⁵³ is the most that float64 resolves
 
 
-def _scaled_direction(pattern: ScaledPattern, scale: Vector) -> Matrix:
+def _scaled_direction(pattern: Pattern, scale: Vector) -> Matrix:
     """Λ⁻¹WΛ⁻¹ with each block multiplied by a power of two that brings it near one: only its direction counts."""
-    out = np.zeros_like(pattern.W)
+    out = np.zeros_like(pattern.member)
     exponents = np.frexp(scale)[1] - 1
-    for s in block_slices(pattern.sizes):
-        W, e = pattern.W[s, s], exponents[s]
+    for s in pattern.slices:
+        W, e = pattern.member[s, s], exponents[s]
         top = int((np.frexp(W.diagonal())[1] - 2 * e).max())
         out[s, s] = np.ldexp(W, -(e[:, None] + e) - top)
     return out
@@ -376,7 +372,7 @@ def _groups(B: Symmetric, Q: PositiveMap, pattern: Pattern, D: Matrix | None = N
         yield np.arange(d)
         return
     edges = [sparse.coo_array(M != 0) for M in (B, D) if M is not None]
-    for labels in [Q.groups] + ([_block_labels(pattern.sizes)] if isinstance(pattern, ScaledPattern) else []):
+    for labels in [Q.groups] + ([] if pattern.W is None else [pattern.labels]):
         first = np.full(int(labels.max()) + 1, -1, dtype=np.intp)
         order = np.arange(d)[::-1]
         first[labels[order]] = order  # the first coordinate of each label
@@ -391,22 +387,6 @@ def _groups(B: Symmetric, Q: PositiveMap, pattern: Pattern, D: Matrix | None = N
         yield order[bounds[i] : bounds[i + 1]].astype(np.intp)
 
 
-def _block_labels(sizes: tuple[int, ...]) -> Indices:
-    return np.repeat(np.arange(len(sizes)), sizes)
-
-
-def _sub_pattern(pattern: Pattern, indices: Indices) -> Pattern:
-    """The pattern seen by some of the coordinates, taken in increasing order."""
-    if indices.size == pattern.d and isinstance(pattern, BlockPattern):
-        return pattern
-    counts = np.bincount(_block_labels(pattern.sizes)[indices], minlength=len(pattern.sizes))
-    sizes = tuple(int(c) for c in counts if c)
-    # One free factor for each 1×1 block is a free diagonal.
-    if isinstance(pattern, ScaledPattern) and max(sizes) > 1:
-        return ScaledPattern(sizes, pattern.W[np.ix_(indices, indices)])
-    return BlockPattern(sizes)
-
-
 def _restricted(Q: PositiveMap, indices: Indices) -> PositiveMap:
     """The map on some of the coordinates, taken in increasing order."""
     return Q if indices.size == Q.d else Q.restrict(indices)
@@ -419,39 +399,27 @@ def _block(L: Symmetric, indices: Indices) -> Matrix:
     return dense(L[indices][:, indices])
 
 
-def commutes(Q: PositiveMap, pattern: Pattern) -> bool:
-    """Whether the sketch is constant on each block of the pattern, so that it commutes with every D of the pattern."""
-    if isinstance(Q, DiagonalPlusScaled) and isinstance(pattern, BlockPattern):
-        # E(s_i − s_j)² = α_i + α_j
-        return all(
-            n == 1 or not Q.alpha[s].any() for n, s in zip(pattern.sizes, block_slices(pattern.sizes), strict=True)
-        )
-    P = Q.hadamard_matrix
-    if P is None:
-        return False
-    if isinstance(pattern, ScaledPattern):
-        # D = Diag(γᵢWᵢ) with diagonal W commutes with every diagonal sketch.
-        diagonal_W = np.array_equal(pattern.W, np.diag(np.diagonal(pattern.W)))
-        if diagonal_W:
-            return True
-    return all(bool(np.all(P[s] == P[s.start])) for s in block_slices(pattern.sizes))
+@dataclass(frozen=True, eq=False)
+class ClosedForm:
+    """An optimal D, its multiplier Z, and the name of the formula."""
+
+    D: Matrix
+    Z: Matrix
+    name: str
 
 
-def closed_form(program: LogDetProgram) -> tuple[Matrix, Matrix, str] | None:
-    """D, its multiplier Z and the name of the formula, when the program has a closed-form optimum; otherwise None."""
-    constraint = program.constraints[0]
-    Q, B, pattern = constraint.Q, constraint.B, program.pattern
-    if Q is None or B is None:
+def closed_form(program: Program) -> ClosedForm | None:
+    """The optimum of a program that has a closed form; None for any other."""
+    condition, W = program.condition, program.pattern.direction
+    if condition is None or condition.B is None:
         return None
-    if isinstance(pattern, BlockPattern):
-        if pattern.is_full and is_identity(Q):
-            return np.asarray(inv(B)), B, "closed form D = (E[SLS])⁻¹"
+    B, Q = condition.B, condition.Q
+    if program.pattern.is_full and condition.is_plain:
+        return ClosedForm(np.asarray(inv(B)), B, "closed form D = (E[SLS])⁻¹")
+    if W is None:
         return None
-    if len(pattern.sizes) > 1:
-        return None
-    W = pattern.W
     M = Q.apply(W @ B @ W)
     # All eigenpairs: asked for the last one alone, LAPACK may return none when all coincide (W = L⁻¹, no compression).
     values, vectors = eigh(0.5 * (M + M.T), W)
     z = vectors[:, -1]
-    return W / float(values[-1]), np.outer(z, z), "closed form for a fixed direction"
+    return ClosedForm(W / float(values[-1]), np.outer(z, z), "closed form for a fixed direction")

@@ -17,7 +17,7 @@ from stepsize_opt.node.result import Block, StepsizeResult
 from stepsize_opt.proofs import Certificate, certify_point, repair
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import choose_solver, get_solver
-from stepsize_solvers.programs import LogDetProgram, Matrix, Outcome, Settings, Solver, SolverStats, Status
+from stepsize_solvers.programs import Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
 
 SolverPath = Sequence["str | tuple[str, Mapping[str, Any]]"]
 
@@ -52,14 +52,13 @@ def solver_attempts(solver: str, path: SolverPath | None, settings: Settings) ->
     return attempts
 
 
-Start = tuple[Matrix, tuple[Matrix, ...]]
 # What a closed form may lose to the rounding of the proof, relative to D: no more than its own rounding.
 _EXACT_LOSS = 1e-12
 # Fewer components than this for each process are not worth starting processes for.
 _COMPONENTS_PER_PROCESS = 8
 
 
-def start_of(component: Component, warm_start: StepsizeResult | None) -> Start | None:
+def start_of(component: Component, warm_start: StepsizeResult | None) -> WarmStart | None:
     """The part of an earlier result that belongs to a component, in its scaled coordinates."""
     if warm_start is None:
         return None
@@ -70,7 +69,7 @@ def start_of(component: Component, warm_start: StepsizeResult | None) -> Start |
     with np.errstate(over="ignore"):
         D, Z = component.lower(warm_start.D[part]), component.lower_dual(warm_start.dual[part])
     # A start from a problem of quite another scale is worth nothing.
-    return (D, (Z,)) if np.isfinite(D).all() and np.isfinite(Z).all() else None
+    return WarmStart(D, (Z[None],)) if np.isfinite(D).all() and np.isfinite(Z).all() else None
 
 
 def processes(n_jobs: object) -> int:
@@ -87,7 +86,7 @@ def processes(n_jobs: object) -> int:
 
 
 def solve_all(
-    tasks: list[tuple[Component, Start | None]],
+    tasks: list[tuple[Component, WarmStart | None]],
     attempts: Sequence[tuple[Solver | None, Settings]],
     closed_forms: bool,
     workers: int,
@@ -106,7 +105,7 @@ def solve_all(
 
 def _solve_component(
     component: Component,
-    start: Start | None,
+    start: WarmStart | None,
     attempts: Sequence[tuple[Solver | None, Settings]],
     closed_forms: bool,
 ) -> Piece:
@@ -114,9 +113,9 @@ def _solve_component(
     began = time.perf_counter()
     known = closed_form(program) if closed_forms else None
     if known is not None:
-        D, Z, note = known
         stats = SolverStats("closed form", solve_time=time.perf_counter() - began, setup_time=0.0, num_iters=0)
-        return _certified(component, Outcome(Status.OPTIMAL, D, (Z,), stats), attempts[0][1].tol, note)
+        outcome = Outcome(Status.OPTIMAL, known.D, (known.Z[None],), stats)
+        return _certified(component, outcome, attempts[0][1].tol, known.name)
     best: Piece | None = None
     stopped: Outcome | None = None
     failures: list[str] = []
@@ -127,16 +126,16 @@ def _solve_component(
             failures.append(f"{solver.name}: {reason}")
             continue
         outcome = _outcome(solver, program, settings if start is None else replace(settings, warm_start=start), why)
-        if outcome.D is None:
+        if outcome.X is None:
             failures.append(f"{solver.name}: {outcome.message or outcome.status.value}")
             stopped = outcome if outcome.status is Status.USER_LIMIT else stopped
             continue
-        piece = _certified(component, outcome, settings.tol, _theorem(outcome))
-        if solver.name == "native" and outcome.status is Status.OPTIMAL and piece.status is Status.INACCURATE:
+        piece = _certified(component, outcome, settings.tol, outcome.stats.extra_stats.get("closed_form"))
+        if solver.starts_warm and outcome.status is Status.OPTIMAL and piece.status is Status.INACCURATE:
             # Its own bound is not rounded outwards; where rounding made the difference, a few more steps make it up.
-            finer = replace(settings, tol=0.2 * settings.tol, warm_start=(outcome.D, outcome.duals))
+            finer = replace(settings, tol=0.2 * settings.tol, warm_start=WarmStart(outcome.X, outcome.duals))
             outcome = _outcome(solver, program, finer, why)
-            if outcome.D is not None:
+            if outcome.X is not None:
                 again = _certified(component, outcome, settings.tol, None)
                 piece = min(piece, again, key=lambda p: p.certificate.gap)
         if best is None or piece.certificate.gap < best.certificate.gap:
@@ -146,7 +145,7 @@ def _solve_component(
         failures.append(f"{solver.name}: certified gap {piece.certificate.gap:.1e}")
     if best is None and stopped is not None:
         # A limit of the user's is no error: the best multiple of a plain matrix is feasible, and its gap says the rest.
-        plain = replace(stopped, D=program.pattern.plain)
+        plain = replace(stopped, X=program.pattern.member)
         best = replace(_certified(component, plain, attempts[0][1].tol, None), message="; ".join(failures))
     if best is None:
         msg = f"no solver returned a stepsize for a block of size {program.d}: {'; '.join(failures)}"
@@ -157,37 +156,28 @@ def _solve_component(
     return best
 
 
-def _outcome(solver: Solver, program: LogDetProgram, settings: Settings, why: str) -> Outcome:
+def _outcome(solver: Solver, program: Program, settings: Settings, why: str) -> Outcome:
     """A solver's answer, with the reason for its choice among the statistics."""
     outcome = solver.solve(program, settings)
     outcome.stats.extra_stats["why"] = why
     return outcome
 
 
-def _theorem(outcome: Outcome) -> str | None:
-    """The closed form that the native solver found instead of iterating (docs, Native solver), if it did."""
-    if outcome.D is None or not outcome.stats.extra_stats.get("closed_form"):
-        return None
-    if np.array_equal(outcome.D, np.diag(np.diagonal(outcome.D))):
-        return "theorem A: the diagonal stepsize is best"
-    return "theorem B: one active direction, D is a matrix geometric mean"
-
-
 def _certified(component: Component, outcome: Outcome, tol: float, note: str | None) -> Piece:
     """Repair the raw point, certify it, and let the certificate decide the status."""
     program = component.program
-    raw = np.asarray(outcome.D)
+    raw, dual = np.asarray(outcome.X), outcome.duals[0][0] if outcome.duals else None
     # A thousandth of the tolerance is no loss worth a second round of verified arithmetic; a closed form is exact.
     repaired = repair(program, raw, 1e-3 * tol if outcome.stats.num_iters != 0 else _EXACT_LOSS)
     if repaired is None:
         # Not even a multiple of the raw point is feasible: take the best multiple of a plain matrix, a poor answer but
         # a proved one, and let the gap say so.
-        repaired = repair(program, program.pattern.plain)
+        repaired = repair(program, program.pattern.member)
     if repaired is None:
         msg = f"the answer of {outcome.stats.solver_name} could not be repaired to a feasible stepsize"
         raise RuntimeError(msg)
     repaired, D = component.held(repaired)
-    certificate = certify_point(repaired, outcome.duals, (raw,), tol)
+    certificate = certify_point(repaired, dual, (raw,), tol)
     if certificate.is_optimal(tol):
         status = Status.OPTIMAL
     elif outcome.status in (Status.USER_LIMIT, Status.INTERRUPTED):
@@ -197,7 +187,7 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     block = Block(
         component.indices,
         D,
-        component.lift_dual(outcome.duals[0]) if outcome.duals else np.zeros_like(raw),
+        np.zeros_like(raw) if dual is None else component.lift_dual(dual),
     )
     certificate = certificate.rescaled(component.scale)
     return Piece(block, certificate, outcome.stats, status, note)

@@ -20,14 +20,12 @@ from stepsize_opt.proofs.certificate import (
 )
 from stepsize_opt.proofs.evaluation import (
     Evaluation,
-    has_direction,
 )
 from stepsize_opt.proofs.maps import (
     coefficient_roundings,
     image,
 )
 from stepsize_opt.proofs.repairs import (
-    into_pattern,
     repair,
 )
 
@@ -43,10 +41,8 @@ __all__ = [
     "certify_point",
     "coefficient_roundings",
     "gamma",
-    "has_direction",
     "image",
     "inner_from_above",
-    "into_pattern",
     "log_det_conjugate",
     "log_det_from_below",
     "proved_cholesky",

@@ -1,19 +1,17 @@
 """Certificate: a proved interval for the optimum, whoever computed the answer.
 
-Take any multipliers Z_j ⪰ 0 and any reference D̂ ≻ 0.  For every feasible D,
+Take any multiplier Z ⪰ 0 of F(D) = D − 𝒬(D B D) ⪰ 0 and any reference D̂ ≻ 0.  For every feasible D,
 
-    log det D ≤ log det D + Σ_j ⟨Z_j, G_j(D)⟩.
+    log det D ≤ log det D + ⟨Z, F(D)⟩.
 
-With R_j = 𝒬_j*(Z_j) the concave term −⟨R_j, D B_j D⟩ lies below its tangent at D̂,
-``−⟨R_j D̂ B_j + B_j D̂ R_j, D⟩ + ⟨R_j, D̂ B_j D̂⟩``, and with τ̂ = det(D̂)^{1/d} the concave det(D)^{1/d} lies
-below ``(τ̂/d) ⟨D̂⁻¹, D⟩``.  The right-hand side becomes log det D − ⟨Q, D⟩ + s with
+With R = 𝒬*(Z) the concave term −⟨R, D B D⟩ lies below its tangent at D̂, −⟨R D̂ B + B D̂ R, D⟩ + ⟨R, D̂ B D̂⟩.  The
+right-hand side becomes log det D − ⟨Q, D⟩ + s with
 
-    Q = Σ_j [ R_j D̂ B_j + B_j D̂ R_j − a_j Z_j − c_j ⟨Z_j, E_j⟩ (τ̂/d) D̂⁻¹ ],
-    s = Σ_j ( ⟨Z_j, C_j⟩ + ⟨R_j, D̂ B_j D̂⟩ ),
+    Q = R D̂ B + B D̂ R − Z,      s = ⟨R, D̂ B D̂⟩,
 
 and its maximum over D ≻ 0 is ``s − log det Q − d`` when Q ≻ 0.  For block-diagonal D only the blocks of Q count;
-for D = Diag(γᵢWᵢ) the maximum is ``s + log det W + Σ dᵢ log(dᵢ/⟨Qᵢᵢ, Wᵢ⟩) − d``.  Multiplying every Z_j by the same
-factor t changes s to ts and Q to tQ, and t = d/s is best.
+for D = Diag(γᵢWᵢ) the maximum is ``s + log det W + Σ dᵢ log(dᵢ/⟨Qᵢᵢ, Wᵢ⟩) − d``.  Multiplying Z by a factor t changes s
+to ts and Q to tQ, and t = d/s is best.
 
 The bound needs no assumption on the solver: poor multipliers make it weak, never wrong.  Every number here is
 evaluated with its rounding error (:mod:`.arithmetic`), so the interval [log det D, upper bound] holds in
@@ -28,8 +26,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
 
 import numpy as np
 from scipy.linalg import lapack
@@ -44,21 +40,10 @@ from stepsize_opt.proofs.arithmetic import (
     log_det_from_above,
     log_det_from_below,
     proved_cholesky,
-    sandwich,
 )
 from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
 from stepsize_opt.proofs.maps import adjoint_below, lowers_to_positive
-from stepsize_solvers.programs import (
-    BlockPattern,
-    Constraint,
-    LogDetProgram,
-    Matrix,
-    Pattern,
-    ScaledPattern,
-    Vector,
-    block_slices,
-    is_identity,
-)
+from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, Vector
 
 
 @dataclass(frozen=True)
@@ -160,18 +145,24 @@ def _proved_psd(Z: Matrix) -> Matrix | None:
 _LARGEST_LIFT = 1e-5
 
 
-def _multiplier(
-    con: Constraint, dual: Matrix, arithmetic: type[Approximate]
-) -> tuple[Matrix, Approximate | None] | None:
-    """A Z ⪰ 0 next to the given one and R = 𝒬̲*(Z), *proved* positive semidefinite as the tangent needs; or None."""
+@dataclass(frozen=True, eq=False)
+class _Multiplier:
+    """A multiplier Z ⪰ 0 and R = 𝒬̲*(Z) ⪰ 0, both proved positive semidefinite."""
+
+    Z: Matrix
+    R: Approximate
+
+
+def _multiplier(Q: PositiveMap, dual: Matrix, arithmetic: type[Approximate]) -> _Multiplier | None:
+    """A multiplier next to the given one, raised until its image is proved to be as the tangent needs; or None."""
     Z = _proved_psd(dual)
-    if Z is None or con.Q is None:
-        return None if Z is None else (Z, None)
+    if Z is None:
+        return None
     lift = 8.0 * len(Z) * gamma(len(Z) + 2)
     while True:
-        R = adjoint_below(con.Q, Z, arithmetic)
-        if lowers_to_positive(con.Q) or proved_cholesky(R.rounded().symmetric()) is not None:
-            return Z, R
+        R = adjoint_below(Q, Z, arithmetic)
+        if lowers_to_positive(Q) or proved_cholesky(R.rounded().symmetric()) is not None:
+            return _Multiplier(Z, R)
         if lift > _LARGEST_LIFT:
             return None
         # A diagonal entry of 𝒬*(Z) has at least the weight that 𝒬 gives to that of Z.
@@ -180,47 +171,34 @@ def _multiplier(
         lift *= 16.0
 
 
-def upper_bound(at: Evaluation, duals: Sequence[Matrix], patterns: Sequence[Pattern] = ()) -> float:
-    """A proved upper bound on log det D over the feasible set; +inf when these multipliers prove nothing.
+def upper_bound(at: Evaluation, dual: Matrix, patterns: Sequence[Pattern] = ()) -> float:
+    """A proved upper bound on log det D over the feasible set; +inf when this multiplier proves nothing.
 
-    ``duals`` holds one Z_j for each constraint, of any quality, near one; ``at`` is the reference D̂, best the answer.
-    The bound is one for D of the program's pattern, or of any of the ``patterns``.
+    ``dual`` is a Z of any quality, near one; ``at`` is the reference D̂, best the answer.  The bound is one for D of the
+    program's pattern, or of any of the ``patterns``.
     """
-    program, D = at.program, at.D
-    d = program.d
-    exact = at.arithmetic.exact
-    terms: list[Approximate] = []  # of Q
-    linear = 0.0
-    for con, M, half, dual in zip(program.constraints, at.quadratic, at.halves, duals, strict=True):
-        found = _multiplier(con, dual, at.arithmetic)
-        if found is None:
-            continue  # a zero multiplier is a valid one
-        Z, R = found
-        if con.a != 0.0:
-            terms.append(-exact(Z) if con.a == 1.0 else exact(Z).scaled(-con.a))
-        if con.C is not None:
-            linear += inner_from_above(Pair.exact(Z).rounded(), Pair.exact(con.C).rounded())
-        if con.E is not None and con.c != 0.0:
-            terms.append(-_determinant_tangent(con, Z, D, at.arithmetic))
-        if R is not None and half is not None and M is not None:
-            if con.B_slack is not None:
-                # A smaller B has a larger feasible set: the lower end of a rounded B gives the valid bound, and its
-                # quadratic term may be replaced by the larger one of the upper end.  The tangent needs B ⪰ 0.
-                B = shifted_matrix(con, -1.0)
-                if proved_cholesky(B) is None:
-                    return math.inf
-                half = at.half(B)
-            tangent = R @ half
-            terms += [tangent, tangent.T]
-            linear += inner_from_above(R.rounded(), M)
-    if not (math.isfinite(linear) and linear > 0.0) or not terms:
+    d = at.program.d
+    found = _multiplier(at.condition.Q, dual, at.arithmetic)
+    if found is None:
         return math.inf
-    t = d / linear  # the best common factor of the multipliers; any rounding of it leaves the bound valid
-    Q = reduce(add, terms).rounded().symmetric()
-    conjugates = [log_det_conjugate(pattern, Q) for pattern in (patterns or (program.pattern,))]
+    half = at.half
+    if at.condition.B_slack is not None:
+        # A smaller B has a larger feasible set: the lower end of a rounded B gives the valid bound, and its quadratic
+        # term may be replaced by the larger one of the upper end.  The tangent needs B ⪰ 0.
+        B = shifted_matrix(at.condition, -1.0)
+        if proved_cholesky(B) is None:
+            return math.inf
+        half = at.times(B)
+    tangent = found.R @ half
+    linear = inner_from_above(found.R.rounded(), at.quadratic)
+    if not (math.isfinite(linear) and linear > 0.0):
+        return math.inf
+    t = d / linear  # the best factor of the multiplier; any rounding of it leaves the bound valid
+    Q = (-at.arithmetic.exact(found.Z) + tangent + tangent.T).rounded().symmetric()
+    conjugates = [log_det_conjugate(pattern, Q) for pattern in (patterns or (at.program.pattern,))]
     if None in conjugates:
         return math.inf
-    conjugate = max(found for found in conjugates if found is not None)
+    conjugate = max(value for value in conjugates if value is not None)
     # log det(tQ) = d log t + log det Q; the slack covers the rounding of the five numbers.
     summands = (t * linear, conjugate, -d * math.log(t), -float(d))
     return math.fsum(summands) + 8.0 * UNIT * math.fsum(map(abs, summands))
@@ -231,12 +209,11 @@ def direction_bound(at: Evaluation, dual: Matrix, directions: Sequence[Matrix]) 
 
     γ𝒬(WBW) ⪯ W gives γ ≤ ⟨Z, W⟩/⟨𝒬*(Z), WBW⟩.  No tangent is taken, so B may be as graded as it likes.
     """
-    con = at.program.constraints[0]
-    found = _multiplier(con, dual, at.arithmetic)
-    if found is None or found[1] is None:
+    found = _multiplier(at.condition.Q, dual, at.arithmetic)
+    if found is None:
         return math.inf
-    Z, R = found[0], found[1].rounded()
-    exact, B = at.arithmetic.exact, shifted_matrix(con, -1.0)
+    Z, R = found.Z, found.R.rounded()
+    exact, B = at.arithmetic.exact, shifted_matrix(at.condition, -1.0)
     bounds: list[float] = []
     for W in directions:
         energy = -inner_from_above(Enclosed(-R.value, R.error), (exact(W) @ exact(B) @ exact(W)).rounded())
@@ -248,48 +225,21 @@ def direction_bound(at: Evaluation, dual: Matrix, directions: Sequence[Matrix]) 
     return max(bounds)
 
 
-def inverse_bound(program: LogDetProgram) -> float:
-    """−log det B, a proved bound when one constraint is DBD ⪯ D, that is D ⪯ B⁻¹; +inf when there is none.
+def inverse_bound(condition: Family) -> float:
+    """−log det B, a proved bound when the condition is DBD ⪯ D, that is D ⪯ B⁻¹; +inf when it is another.
 
     Unlike the bound from multipliers it loses nothing when B is nearly singular.
     """
-    best = math.inf
-    for con in program.constraints:
-        plain = con.a == 1.0 and con.C is None and con.c == 0.0 and con.Q is not None and is_identity(con.Q)
-        if plain:
-            B = shifted_matrix(con, -1.0)
-            below = log_det_from_below(B)
-            best = best if below is None else min(best, -below)
-    return best
-
-
-def _determinant_tangent(con: Constraint, Z: Matrix, D: Matrix, arithmetic: type[Approximate]) -> Approximate:
-    """c⟨Z, E⟩(τ̂/d) D̂⁻¹ with the factor from above; the residual of a computed inverse bounds its error."""
-    d = D.shape[0]
-    E = con.E if con.E is not None else np.zeros_like(D)
-    above = log_det_from_above(D)
-    X = np.linalg.inv(D)
-    X = 0.5 * (X + X.T)
-    residual = sandwich(X, D, np.eye(d))
-    defect = np.abs(np.eye(d) - residual.value) + residual.error + UNIT
-    norm = float(np.max(np.sum(defect, axis=1)))
-    if above is None or norm >= 0.5:
-        return arithmetic.enclosing(X, np.full_like(X, math.inf))  # proves nothing
-    tau = math.exp(above / d) * (1.0 + 8.0 * UNIT)
-    exact = Pair.exact(Z).rounded(), Pair.exact(E).rounded()
-    weight = con.c * inner_from_above(*exact) * tau / d * (1.0 + 8.0 * UNIT)
-    # D⁻¹ = (I − H)⁻¹X with |H| ≤ defect, so |D⁻¹ − X| ≤ |H||X| + |H|²|X|/(1 − ‖H‖) entrywise by rows.
-    column = np.max(np.abs(X), axis=0, keepdims=True)
-    error = defect @ np.abs(X) + (np.sum(defect, axis=1, keepdims=True) * norm / (1.0 - norm)) @ column
-    return arithmetic.enclosing(X, 2.0 * error).scaled(weight)
+    below = log_det_from_below(shifted_matrix(condition, -1.0)) if condition.is_plain else None
+    return math.inf if below is None else -below
 
 
 def log_det_conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
     """An upper bound on max { log det D − ⟨Q, D⟩ } + d over the pattern, or None when it is not proved finite."""
     total: list[float] = []
-    for s in block_slices(pattern.sizes):
+    for s in pattern.slices:
         block = Enclosed(Q.value[s, s], Q.error[s, s])
-        if isinstance(pattern, BlockPattern):
+        if pattern.W is None:
             below = log_det_from_below(block)
             if below is None:
                 return None
@@ -306,33 +256,33 @@ def log_det_conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
     return math.fsum(total)
 
 
-def certify_point(
-    at: Evaluation, duals: Sequence[Matrix], others: Sequence[Matrix] = (), tol: float = 0.0
-) -> Certificate:
-    """The certificate of a stepsize: feasible or not, margin, log det, and an upper bound from the multipliers.
+def certify_point(at: Evaluation, dual: Matrix | None, others: Sequence[Matrix] = (), tol: float = 0.0) -> Certificate:
+    """The certificate of a stepsize: feasible or not, margin, log det, and an upper bound from a multiplier.
 
     The bound holds for a set that contains D: for D = Diag(γᵢWᵢ), whose entries are rounded, also over all multiples
     of the blocks of D.  It is taken with D itself as reference.  While it leaves a gap above ``tol``, it is taken again
-    in twice the precision, and with the other reference points (a solver's multipliers fit its raw point better than
+    in twice the precision, and with the other reference points (a solver's multiplier fits its raw point better than
     the repaired one).
     """
     pattern = at.program.pattern
-    patterns = [pattern] if isinstance(pattern, BlockPattern) else [pattern, ScaledPattern(pattern.sizes, at.D)]
+    patterns = [pattern] if pattern.W is None else [pattern, replace(pattern, W=at.D)]
 
     def bound_at(reference: Evaluation) -> float:
-        if isinstance(pattern, ScaledPattern) and len(pattern.sizes) == 1:
-            return direction_bound(reference, duals[0], (pattern.W, at.D))
-        return upper_bound(reference, duals, patterns)
+        if dual is None:
+            return math.inf
+        if pattern.direction is not None:
+            return direction_bound(reference, dual, (pattern.direction, at.D))
+        return upper_bound(reference, dual, patterns)
 
     certificate = Certificate(
         feasible=at.feasible,
         margin=at.margin,
         log_det=-math.inf if at.log_det is None else at.log_det,
-        upper_bound=min(inverse_bound(at.program), bound_at(at) if duals else math.inf),
+        upper_bound=min(inverse_bound(at.condition), bound_at(at)),
         d=at.program.d,
     )
     again = [at.D] if at.arithmetic is not Pair else []
-    for other in (*again, *others) if duals else ():
+    for other in (*again, *others) if dual is not None else ():
         if certificate.is_optimal(tol):
             break
         if not np.isfinite(other).all():

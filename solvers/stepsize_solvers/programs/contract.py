@@ -65,6 +65,7 @@ class Solver(ABC):
     """One way to solve a :class:`Program`."""
 
     name: str
+    starts_warm: bool = False  # whether it continues from ``Settings.warm_start``
 
     @abstractmethod
     def unavailable(self) -> str | None:

@@ -7,6 +7,7 @@ diagonal one, and one given block is the direction D = γW of the paper.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -82,7 +83,7 @@ class Pattern:
         return out
 
     def nearest(self, M: Matrix) -> Matrix:
-        """M made symmetric and put into the pattern: entries outside the blocks dropped, each γᵢ matched by its trace."""
+        """M made symmetric and put into the pattern: other entries are dropped, each γᵢ is matched by its trace."""
         M = 0.5 * (M + M.T)
         if self.W is None:
             return self.blocks(M)
@@ -96,12 +97,20 @@ class Pattern:
         """Whether M is symmetric and has the pattern: exactly, but for the rounding of a product γᵢWᵢ."""
         if not ((M == M.T).all() and np.array_equal(M, self.blocks(M))):
             return False
-        if self.W is None:
-            return True
+        return self.W is None or self.has_direction(M)
+
+    def has_direction(self, M: Matrix) -> bool:
+        """Whether the diagonal blocks of M are positive multiples of those of W, up to rounding of their entries."""
         for s in self.slices:
-            W, block = self.W[s, s], M[s, s]
-            scaled = block * (np.trace(W) / np.trace(block))
-            if not np.allclose(scaled, W, rtol=_SAME_DIRECTION * len(W), atol=0.0):
+            W, block = self.member[s, s], M[s, s]
+            if np.array_equal(W, block):
+                continue
+            j = int(np.argmax(W.diagonal()))
+            if not block[j, j] > 0.0:
+                return False
+            # Near one by powers of two, so that no quotient leaves the range of float64.
+            W, block = np.ldexp(W, -math.frexp(W[j, j])[1]), np.ldexp(block, -math.frexp(block[j, j])[1])
+            if not np.allclose(block * (W[j, j] / block[j, j]), W, rtol=_SAME_DIRECTION * len(W), atol=0.0):
                 return False
         return True
 
@@ -111,7 +120,7 @@ class Pattern:
 
     def restrict(self, indices: Indices) -> Pattern:
         """The pattern seen by some of the coordinates, taken in increasing order."""
-        if indices.size == self.d:
+        if indices.size == self.d and self.W is None:
             return self
         sizes = tuple(int(n) for n in np.bincount(self.labels[indices], minlength=len(self.sizes)) if n)
         # One free factor for each 1×1 block is a free diagonal.
