@@ -1,29 +1,11 @@
 """Objectives with known smoothness matrices, data sets, splits over clients, bounds on their infima."""
 
-from stepsize_opt.problems.data import (
-    DATA_VARIABLE,
-    Dataset,
-    available_datasets,
-    load_dataset,
-)
-from stepsize_opt.problems.federated import (
-    Federated,
-)
-from stepsize_opt.problems.infimum import (
-    FederatedInfimum,
-    Infimum,
-    find_federated_infimum,
-    find_infimum,
-)
-from stepsize_opt.problems.objectives import (
-    Layered,
-    LogisticRegression,
-    Objective,
-    Quadratic,
-)
-from stepsize_opt.problems.splits import (
-    split,
-)
+from stepsize_opt.problems.data import DATA_VARIABLE, Dataset, available_datasets, load_dataset
+from stepsize_opt.problems.federated import Federated
+from stepsize_opt.problems.infimum import FederatedInfimum, Infimum, find_federated_infimum, find_infimum
+from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Objective, Quadratic
+from stepsize_opt.problems.spectra import random_smoothness, with_spectrum
+from stepsize_opt.problems.splits import split
 
 __all__ = [
     "DATA_VARIABLE",
@@ -32,6 +14,7 @@ __all__ = [
     "FederatedInfimum",
     "Infimum",
     "Layered",
+    "LeastSquares",
     "LogisticRegression",
     "Objective",
     "Quadratic",
@@ -39,5 +22,7 @@ __all__ = [
     "find_federated_infimum",
     "find_infimum",
     "load_dataset",
+    "random_smoothness",
     "split",
+    "with_spectrum",
 ]

@@ -27,9 +27,21 @@ _FEATURES = {"a1a": 123, "a9a": 123}
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A design matrix A (m×d, dense or csr) and labels b in {−1, +1}, shape (m,).
+    """Rows with labels ±1.
 
-    Raises ValueError unless A is a matrix with at least one row, b has one entry for each row, and every label is ±1.
+    Parameters
+    ----------
+    name : str
+        As it stands in tables.
+    A : numpy.ndarray or scipy.sparse array
+        Shape (m, d).
+    b : numpy.ndarray
+        Labels −1 and +1, shape (m,).
+
+    Raises
+    ------
+    ValueError
+        Unless A is a matrix with at least one row, b has one entry for each row, and every label is ±1.
     """
 
     name: str
@@ -65,10 +77,22 @@ class Dataset:
 
 
 def load_dataset(name: str) -> Dataset:
-    """An embedded set, the svmlight file ``name`` of the data folder (or at that path), or ``openml:NAME``.
+    """A data set by its name.
 
-    Raises FileNotFoundError with the names at hand when there is no such set, ValueError for labels that are not two,
-    ConnectionError for a set of OpenML without a connection.
+    Parameters
+    ----------
+    name : str
+        ``"breast_cancer"`` or ``"digits"``, an svmlight file in the folder that the environment variable
+        ``STEPSIZE_OPT_DATA`` names or at this path, or ``"openml:NAME"``.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no such set; the message lists those at hand.
+    ValueError
+        For a file of another kind, or labels that do not have two values.
+    ConnectionError
+        For a set of OpenML without a connection.
     """
     if name in EMBEDDED:
         return _embedded(name)

@@ -18,7 +18,18 @@ from stepsize_solvers.programs import Matrix, Vector
 
 @dataclass(frozen=True, eq=False)
 class Federated:
-    """f(x) = (1/n) Σᵢ fᵢ(x) with every client's gradient at hand; raises ValueError for clients of different d."""
+    """f(x) = (1/n) Σᵢ fᵢ(x) with every client's gradient at hand.
+
+    Parameters
+    ----------
+    clients : tuple of Objective
+        f₁, …, f_n, all of one dimension.
+
+    Raises
+    ------
+    ValueError
+        Without clients, or for clients of different dimensions.
+    """
 
     clients: tuple[Objective, ...]
 
@@ -48,10 +59,6 @@ class Federated:
     def lower_bound(self) -> float:
         """(1/n) Σ of the clients' proved lower bounds: f^inf ≥ (1/n) Σ fᵢ^inf."""
         return float(np.mean([client.lower_bound for client in self.clients]))
-
-    @property
-    def smoothness_is_estimate(self) -> bool:
-        return any(client.smoothness_is_estimate for client in self.clients)
 
     def client_smoothness(self) -> list[Matrix]:
         """L₁, …, L_n."""

@@ -30,7 +30,17 @@ class Infimum:
 
 
 def find_infimum(objective: Objective, start: Vector | None = None, iterations: int = 2000) -> Infimum:
-    """The proved bound of the objective and the value that L-BFGS reaches from ``start`` (default 0)."""
+    """Bounds on f^inf: the proved one of the objective, and the value that L-BFGS reaches.
+
+    Parameters
+    ----------
+    objective : Objective
+        f.
+    start : numpy.ndarray, optional
+        Where the run starts, shape (d,); 0 by default.
+    iterations : int
+        At most so many steps.
+    """
     x0 = np.zeros(objective.d) if start is None else start
 
     def value_and_gradient(x: Vector) -> tuple[float, Vector]:

@@ -21,6 +21,7 @@ from scipy.linalg import block_diag
 from stepsize_opt.inputs import check_dense, positive_number, read_matrix
 from stepsize_opt.problems.data import Dataset
 from stepsize_opt.problems.shared_rows import Rows, distinct_rows
+from stepsize_opt.problems.spectra import with_spectrum
 from stepsize_solvers.programs import Matrix, Vector, block_slices
 
 
@@ -34,30 +35,29 @@ class Objective(Protocol):
         """A number that f never goes below, by proof."""
         ...
 
-    @property
-    def smoothness_is_estimate(self) -> bool:
-        """False when :meth:`smoothness` is a matrix L with f L-smooth by proof."""
+    def smoothness(self) -> Matrix:
+        """A matrix L such that f is L-smooth, by proof; d×d."""
         ...
 
-    def smoothness(self) -> Matrix: ...
-    def value(self, X: Matrix) -> Vector: ...
-    def gradient(self, X: Matrix) -> Matrix: ...
+    def value(self, X: Matrix) -> Vector:
+        """f at each row of X, shape (s, d) → (s,)."""
+        ...
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """∇f at each row of X, shape (s, d) → (s, d)."""
+        ...
 
 
-class _Known:
-    """What is known of an f ≥ 0 whose smoothness matrix is proved."""
+class _Nonnegative:
+    """An f that is nowhere negative."""
 
     @property
     def lower_bound(self) -> float:
         return 0.0
 
-    @property
-    def smoothness_is_estimate(self) -> bool:
-        return False
-
 
 @dataclass(frozen=True, eq=False)
-class _OnRows(_Known):
+class _OnRows(_Nonnegative):
     """A mean over the m rows of a matrix A (m×d, sparse or dense), with a number bᵢ for each of them."""
 
     A: Any
@@ -92,6 +92,20 @@ class LogisticRegression(_OnRows):
     L = AᵀA/(4m) + 2λI.  Both terms are nonnegative, so f^inf ≥ 0.  Sparse A (m×d) stays sparse, and rows that occur
     several times with the same label (half of phishing, nearly all of a narrow layer) are evaluated once; so
     are common parts of rows (``shared_rows``).
+
+    Parameters
+    ----------
+    A : array_like or scipy.sparse array
+        Rows aᵢ, shape (m, d).
+    b : numpy.ndarray
+        Labels bᵢ = ±1, shape (m,).
+    reg : float
+        λ > 0.
+
+    Raises
+    ------
+    ValueError
+        If b does not have one entry for each row, or λ is not a finite positive number.
     """
 
     reg: float
@@ -102,6 +116,7 @@ class LogisticRegression(_OnRows):
 
     @staticmethod
     def from_dataset(data: Dataset, reg: float) -> LogisticRegression:
+        """The objective of a data set with λ = ``reg``."""
         return LogisticRegression(data.A, data.b, positive_number("reg", reg))
 
     @cached_property
@@ -158,10 +173,20 @@ class LogisticRegression(_OnRows):
 
 
 @dataclass(frozen=True, eq=False)
-class Quadratic(_Known):
+class Quadratic(_Nonnegative):
     """f(x) = ½ (x − x*)ᵀ H (x − x*) with H ⪰ 0 and f^inf = 0; it is H-smooth, and no smaller matrix will do.
 
-    H: d×d symmetric, minimiser: x*, shape (d,).  Raises ValueError for other shapes or a negative eigenvalue.
+    Parameters
+    ----------
+    H : numpy.ndarray
+        Symmetric positive semidefinite, shape (d, d).
+    minimiser : numpy.ndarray
+        x*, shape (d,).
+
+    Raises
+    ------
+    ValueError
+        For other shapes or a negative eigenvalue.
     """
 
     H: Matrix
@@ -182,10 +207,7 @@ class Quadratic(_Known):
     @staticmethod
     def with_spectrum(spectrum: Sequence[float] | Vector, rng: np.random.Generator) -> Quadratic:
         """Random eigenvectors, the given eigenvalues, and a standard normal minimiser."""
-        values = np.asarray(spectrum, dtype=float)
-        Q, _ = np.linalg.qr(rng.standard_normal((values.size, values.size)))
-        H = (Q * values) @ Q.T
-        return Quadratic(0.5 * (H + H.T), rng.standard_normal(values.size))
+        return Quadratic(with_spectrum(rng, spectrum), rng.standard_normal(len(spectrum)))
 
     @property
     def d(self) -> int:
@@ -204,7 +226,17 @@ class Quadratic(_Known):
 
 @dataclass(frozen=True, eq=False)
 class LeastSquares(_OnRows):
-    """f(x) = (1/2m) ‖Ax − b‖² + (λ/2) ‖x‖², L = AᵀA/m + λI, f^inf ≥ 0; λ may be 0 when AᵀA is positive definite."""
+    """f(x) = (1/2m) ‖Ax − b‖² + (λ/2) ‖x‖², L = AᵀA/m + λI, f^inf ≥ 0.
+
+    Parameters
+    ----------
+    A : array_like or scipy.sparse array
+        Shape (m, d).
+    b : numpy.ndarray
+        Shape (m,).
+    reg : float
+        λ ≥ 0; it may be 0 when AᵀA is positive definite.
+    """
 
     reg: float = 0.0
 
@@ -228,7 +260,13 @@ class LeastSquares(_OnRows):
 
 @dataclass(frozen=True, eq=False)
 class Layered:
-    """f(x) = Σᵢ fᵢ(x⁽ⁱ⁾), each layer with coordinates and an objective of its own: L = Diag(L₁, …, L_m)."""
+    """f(x) = Σᵢ fᵢ(x⁽ⁱ⁾), each layer with coordinates and an objective of its own: L = Diag(L₁, …, L_m).
+
+    Parameters
+    ----------
+    layers : tuple of Objective
+        fᵢ, in the order of their coordinates.
+    """
 
     layers: tuple[Objective, ...]
 
@@ -259,10 +297,6 @@ class Layered:
     @property
     def lower_bound(self) -> float:
         return sum(layer.lower_bound for layer in self.layers)
-
-    @property
-    def smoothness_is_estimate(self) -> bool:
-        return any(layer.smoothness_is_estimate for layer in self.layers)
 
     def smoothness(self) -> Matrix:
         return np.asarray(block_diag(*(layer.smoothness() for layer in self.layers)))

@@ -1,7 +1,7 @@
 """Splitting rows over clients: shuffled equal parts as in the paper, and two heterogeneous ways.
 
-Every function returns a tuple of n index arrays that together hold each row at most once; a client's part is
-``data.rows(part)``.  :func:`split` chooses one by name.
+:func:`split` chooses one of the three by name.  Each of them returns n index arrays that together hold every row at
+most once; a client's data set is ``data.rows(part)``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,32 @@ SPLITS = ("shuffled", "label", "dirichlet")
 def split(
     data: Dataset, clients: int, rng: np.random.Generator, kind: str = "shuffled", concentration: float = 0.5
 ) -> tuple[Dataset, ...]:
-    """The clients' data sets; ``kind`` is ``"shuffled"``, ``"label"`` or ``"dirichlet"`` (with its concentration).
+    """The rows of a data set shared out over clients.
 
-    Raises ValueError for an unknown kind, or when there are fewer rows than clients.
+    Parameters
+    ----------
+    data : Dataset
+        What is split.
+    clients : int
+        Their number n, at most the number of rows.
+    rng : numpy.random.Generator
+        Where the shuffle comes from.
+    kind : str
+        ``"shuffled"``: equal parts of the shuffled rows, as in the paper.  ``"label"``: equal parts of the rows sorted
+        by label, so that all but one client see a single label.  ``"dirichlet"``: for each label, shares drawn from a
+        Dirichlet distribution.
+    concentration : float
+        Of the Dirichlet distribution; the smaller, the more the clients differ.
+
+    Returns
+    -------
+    tuple of Dataset
+        One for each client.
+
+    Raises
+    ------
+    ValueError
+        For an unknown kind, or fewer rows than clients.
     """
     if kind == "shuffled":
         parts = shuffled_equal(data.m, clients, rng)

@@ -11,7 +11,6 @@ from scipy import sparse
 from shared.small_data import small_data
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.infimum import Infimum, find_federated_infimum, find_infimum
-from stepsize_opt.problems.neural import TwoLayerNetwork
 from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Quadratic
 from stepsize_opt.problems.shared_rows import Rows
 from stepsize_opt.problems.splits import split
@@ -27,7 +26,6 @@ def objectives() -> dict[str, Any]:
         "quadratic": Quadratic.with_spectrum([0.1, 1.0, 5.0, 20.0], rng),
         "least squares": LeastSquares(data.A, data.b, 0.05),
         "layers": Layered.logistic(data, 0.1, 3),
-        "network": TwoLayerNetwork(data, hidden=2, samples=2),
         "federated, stacked": Federated.logistic(parts, 0.1),
         "federated, mixed": Federated((LeastSquares(data.A, data.b), LogisticRegression.from_dataset(data, 0.1))),
     }
@@ -45,11 +43,10 @@ def test_gradients_are_those_of_the_values(name: str) -> None:
         np.testing.assert_allclose(f.gradient(X)[:, j], slope, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", [name for name in objectives() if name != "network"])
+@pytest.mark.parametrize("name", objectives())
 def test_smoothness_matrix_bounds_the_function(name: str) -> None:
     """f(y) ≤ f(x) + ⟨∇f(x), y − x⟩ + ½‖y − x‖²_L, near and far."""
     f = objectives()[name]
-    assert not f.smoothness_is_estimate
     L = f.smoothness()
     rng = np.random.default_rng(3)
     X = rng.standard_normal((200, f.d))
@@ -116,21 +113,6 @@ def test_no_smaller_matrix_serves_a_quadratic() -> None:
     np.testing.assert_array_equal(f.smoothness(), f.H)
     with pytest.raises(ValueError, match="positive semidefinite"):
         Quadratic(-np.eye(2), np.zeros(2))
-
-
-def test_network_smoothness_is_labelled_as_an_estimate_and_covers_its_samples() -> None:
-    f = TwoLayerNetwork(small_data(), hidden=2, samples=3, margin=1.0)
-    assert f.smoothness_is_estimate
-    L = f.smoothness()
-    H = f.hessian(f.start())
-    assert np.linalg.eigvalsh(L)[0] > 0.0
-    np.testing.assert_allclose(L, L.T)
-    # A central difference of the gradient along a direction is the Hessian's product with it.
-    v = np.random.default_rng(0).standard_normal(f.d)
-    slope = (f.gradient((f.start() + 1e-5 * v)[None]) - f.gradient((f.start() - 1e-5 * v)[None]))[0] / 2e-5
-    np.testing.assert_allclose(H @ v, slope, rtol=1e-5, atol=1e-7)
-    layered = TwoLayerNetwork(small_data(), hidden=2, samples=2, by_layer=True).smoothness()
-    assert np.all(layered[: f.sizes[0], f.sizes[0] :] == 0.0)
 
 
 def test_client_gradients_agree_with_the_clients() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepsize_opt.problems import random_smoothness, with_spectrum
 from stepsize_opt.proofs.arithmetic import (
     Approximate,
     Enclosed,
@@ -133,11 +134,9 @@ def test_sandwich_is_as_good_as_one_rounding_under_cancellation() -> None:
 def test_cholesky_proves_nothing_false(seed: int, d: int, exponent: float) -> None:
     """Matrices at the edge of definiteness: the proof may fail, but must never be wrong."""
     rng = np.random.default_rng(seed)
-    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
     spectrum = np.ones(d)
     spectrum[0] = rng.choice([-1.0, 0.0, 1.0]) * 10.0**exponent
-    A = (Q * spectrum) @ Q.T
-    A = 0.5 * (A + A.T)
+    A = with_spectrum(rng, spectrum)
     if proved_cholesky(Enclosed(A, np.zeros_like(A))) is not None:
         assert is_positive_definite(rational(A))
 
@@ -146,9 +145,7 @@ def test_cholesky_proves_nothing_false(seed: int, d: int, exponent: float) -> No
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(0, 10))
 def test_log_det_bounds_hold(seed: int, d: int, decades: float) -> None:
     rng = np.random.default_rng(seed)
-    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    A = (Q * np.logspace(0, -decades, d)) @ Q.T
-    A = 0.5 * (A + A.T)
+    A = random_smoothness(rng, d, 10.0**decades)
     exact = log_det(rational(A))
     below, above = log_det_from_below(Enclosed(A, np.zeros_like(A))), log_det_from_above(A)
     assert below is not None

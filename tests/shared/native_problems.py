@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stepsize_opt.problems import random_smoothness
 from stepsize_solvers.numerics.linalg import sym
 from stepsize_solvers.programs.maps import (
     CongruenceSum,
@@ -24,8 +25,7 @@ def rand_k(d: int, k: int) -> DiagonalPlusScaled:
 
 def spectrum(d: int, condition: float, seed: int = 0) -> Matrix:
     """A random matrix with a log-spaced spectrum, scaled to a unit diagonal."""
-    Q, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))
-    B = (Q * np.geomspace(1.0, 1.0 / condition, d)) @ Q.T
+    B = random_smoothness(np.random.default_rng(seed), d, condition)
     s = 1.0 / np.sqrt(np.diagonal(B))
     return sym(B * np.multiply.outer(s, s))
 

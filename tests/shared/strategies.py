@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from stepsize_opt.problems import random_smoothness
 from stepsize_opt.sketches.laws import (
     BernQ,
     DiagonalSketch,
@@ -43,9 +44,7 @@ def smoothness_matrices(
     d = draw(st.integers(min_d, max_d))
     decades = draw(st.floats(0.0, float(np.log10(max_condition))))
     scale = 10.0 ** draw(st.integers(-4, 4)) if rescaled else 1.0
-    Q = random_orthogonal(d, np.random.default_rng(draw(seeds)))
-    L = (Q * np.logspace(0.0, -decades, d)) @ Q.T
-    return scale * (L + L.T) / 2.0
+    return scale * random_smoothness(np.random.default_rng(draw(seeds)), d, 10.0**decades)
 
 
 @st.composite

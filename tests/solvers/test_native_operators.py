@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shared.native_problems import rand_k
+from stepsize_opt.problems import random_smoothness
 from stepsize_solvers.numerics.cg import conjugate_gradients
 from stepsize_solvers.numerics.linalg import (
     cholesky,
@@ -48,8 +49,7 @@ D = 6
 
 
 def spd(d: int, seed: int, condition: float = 50.0) -> Matrix:
-    Q, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))
-    return sym((Q * np.geomspace(1.0, condition, d) / condition) @ Q.T)
+    return random_smoothness(np.random.default_rng(seed), d, condition)
 
 
 def symmetric(d: int, seed: int) -> Matrix:

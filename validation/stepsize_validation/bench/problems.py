@@ -20,10 +20,16 @@ import numpy as np
 
 from stepsize_opt.inputs import BlockDiagonal, Structure, pattern_of
 from stepsize_opt.node import reduce_problem
-from stepsize_opt.problems import DATA_VARIABLE, LogisticRegression, available_datasets, load_dataset
+from stepsize_opt.problems import (
+    DATA_VARIABLE,
+    LogisticRegression,
+    available_datasets,
+    load_dataset,
+    random_smoothness,
+)
 from stepsize_opt.sketches import RandK, Sketch
 from stepsize_solvers.programs import BlockPattern, Constraint, LogDetProgram, Matrix, Vector
-from stepsize_validation.referee import KINDS, random_sketch, random_smoothness
+from stepsize_validation.referee import KINDS, random_sketch
 
 FAMILIES = ("size", "condition", "sketch", "structure", "data", "distributed")
 STRUCTURES = ("full", "diagonal", "blocks")

@@ -16,7 +16,6 @@ from stepsize_validation.referee.random_problems import (
     KINDS,
     random_problem,
     random_sketch,
-    random_smoothness,
 )
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "product",
     "random_problem",
     "random_sketch",
-    "random_smoothness",
     "rational",
     "second_moment",
 ]

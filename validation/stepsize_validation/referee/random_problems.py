@@ -17,6 +17,7 @@ from stepsize_opt import (
     RandK,
     Sketch,
 )
+from stepsize_opt.problems import random_smoothness
 from stepsize_solvers.programs import Matrix
 
 KINDS = ("identity", "rand-k", "bern-q", "independent", "diagonal", "finite", "gaussian", "layers")
@@ -38,13 +39,6 @@ def random_problem(rng: np.random.Generator, max_d: int, max_condition: float) -
     condition = float(max_condition ** rng.random())
     kind = str(rng.choice(KINDS))
     return Problem(random_smoothness(rng, d, condition), random_sketch(rng, kind, d), kind, condition)
-
-
-def random_smoothness(rng: np.random.Generator, d: int, condition: float) -> Matrix:
-    """L = QDiag(λ)Qᵀ with log-spaced eigenvalues from 1 down to 1/condition."""
-    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    L = (Q * np.logspace(0.0, -np.log10(condition), d)) @ Q.T
-    return np.asarray(0.5 * (L + L.T))
 
 
 def random_sketch(rng: np.random.Generator, kind: str, d: int) -> Sketch:

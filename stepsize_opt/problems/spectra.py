@@ -1,0 +1,39 @@
+"""Random symmetric matrices with a given spectrum."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from stepsize_solvers.programs import Matrix
+
+
+def with_spectrum(rng: np.random.Generator, eigenvalues: ArrayLike) -> Matrix:
+    """Q Diag(λ) Qᵀ with the given λ and random orthonormal eigenvectors Q, exactly symmetric.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Where Q comes from.
+    eigenvalues : array_like
+        λ, shape (d,).
+    """
+    values = np.asarray(eigenvalues, dtype=float)
+    Q = np.linalg.qr(rng.standard_normal((values.size, values.size)))[0]
+    M = (Q * values) @ Q.T
+    return np.asarray(0.5 * (M + M.T))
+
+
+def random_smoothness(rng: np.random.Generator, d: int, condition: float) -> Matrix:
+    """A random smoothness matrix: log-spaced eigenvalues from 1 down to 1/condition, random eigenvectors.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Where the eigenvectors come from.
+    d : int
+        Size.
+    condition : float
+        Largest eigenvalue over the smallest, at least 1.
+    """
+    return with_spectrum(rng, np.logspace(0.0, -np.log10(condition), d))
