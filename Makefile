@@ -44,11 +44,10 @@ reproduce: $(STAMP)  ## the paper's experiments with the optimal D beside them (
 	$(BIN)/stepsize-opt reproduce all
 
 bench-distributed: $(STAMP)  ## measure the distributed conditions on real data (slow)
-	$(BIN)/python -m stepsize_validation.bench.distributed
+	$(BIN)/python -m stepsize_validation.bench --only clients --record results/targets-clients.json
 
 bench-native: $(STAMP)  ## measure the native solver against its targets (slow)
-	$(BIN)/python -m stepsize_validation.bench.native
-	$(BIN)/python -m stepsize_validation.bench.api
+	$(BIN)/python -m stepsize_validation.bench --only native call --record results/targets-native.json
 
 docs: $(STAMP)  ## build the documentation in site/, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

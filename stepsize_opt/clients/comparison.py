@@ -22,10 +22,8 @@ from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets, log_fraction, nearest_float
 from stepsize_opt.inputs import dense, read_matrix
-from stepsize_opt.sketches import Sketch
+from stepsize_opt.sketches import BITS_NOTE, BITS_PER_NUMBER, Sketch
 from stepsize_solvers.programs import Matrix
-
-BITS_PER_NUMBER = 32  # a coordinate in single precision; its position comes from randomness shared with the server
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class DistributedRow:
 
     @property
     def bits(self) -> float:
-        """Bits that all clients send, at 32 bits a number."""
+        """Bits that all clients send: numbers × 64 (float64)."""
         return BITS_PER_NUMBER * self.numbers
 
 
@@ -107,7 +105,7 @@ class DistributedComparison:
             gap = "" if row.result is None else f"{row.result.gap:.0e}"
             relative = f"{row.K / self.best.K:.3f}x"
             lines.append(f"{row.method:<11} {row.stepsize:<9} {row.K:>16} {relative:>9} {row.bits:>12.4g} {gap:>8}")
-        return "\n".join(lines)
+        return "\n".join([*lines, BITS_NOTE])
 
 
 def compare_distributed(

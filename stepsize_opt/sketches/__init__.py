@@ -3,6 +3,10 @@
 from stepsize_opt.sketches.base import (
     Sketch,
 )
+from stepsize_opt.sketches.bits import (
+    BITS_NOTE,
+    BITS_PER_NUMBER,
+)
 from stepsize_opt.sketches.laws import (
     BernQ,
     DiagonalSketch,
@@ -18,6 +22,8 @@ from stepsize_opt.sketches.text import (
 )
 
 __all__ = [
+    "BITS_NOTE",
+    "BITS_PER_NUMBER",
     "BernQ",
     "DiagonalSketch",
     "FiniteSketch",

@@ -42,14 +42,13 @@ STORED = ROOT / "docs" / "benchmark"
 TINY = ProblemSpec("size", 3, condition=10.0)
 FAST = BenchSettings(time_limit=5.0, repeats=1)
 
-# Solvers that misbehave, registered in the process of a run and nowhere else.
+# Solvers that misbehave, known in the process of a run and nowhere else.
 _BAD_SOLVERS = """
 import os, sys, time
 import numpy as np
-from stepsize_solvers import registry
 from stepsize_solvers.programs.contract import Settings, Solver, SolverUnavailable
 from stepsize_solvers.single import NativeSolver
-from stepsize_validation.bench.worker import main
+from stepsize_validation.bench import worker
 
 class Bad(NativeSolver):
     def __init__(self, name, deed):
@@ -77,9 +76,8 @@ deeds = {
     "aborts": os.abort, "exits": lambda: os._exit(7), "burns": burn, "sleeps": lambda: time.sleep(60.0),
     "hungry": lambda: np.ones(2**33), "oom": noisy_abort, "unlicensed": unlicensed, "chatty": chatty,
 }
-for name, deed in deeds.items():
-    registry._SOLVERS[name] = Bad(name, deed)
-main()
+worker.get_solver = {name: Bad(name, deed) for name, deed in deeds.items()}.__getitem__
+worker.main()
 """
 
 

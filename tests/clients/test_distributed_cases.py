@@ -19,6 +19,7 @@ from stepsize_opt.clients.targets import Targets, rounded_down
 from stepsize_opt.clients.theorem3 import theorem3
 from stepsize_opt.inputs.structures import BlockDiagonal
 from stepsize_opt.proofs.arithmetic import Enclosed
+from stepsize_opt.sketches import BITS_NOTE
 from stepsize_opt.sketches.laws import BernQ, Gaussian, Identity, IndependentSampling, RandK
 from stepsize_solvers.programs.maps import Matrix
 from stepsize_validation.cli import distributed as cli_distributed
@@ -195,27 +196,25 @@ def _full(d: int):  # type: ignore[no-untyped-def]
     return BlockPattern((d,))
 
 
-def test_the_paper_s_setting_on_embedded_data() -> None:
+def test_the_paper_s_setting_on_embedded_data(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
-    args = _parser().parse_args(
-        ["solve-distributed", "--data", "breast_cancer", "--clients", "10", "--sketch", "randk:1", "--compare", "-q"]
-    )
-    clients = cli_distributed._load(args)
-    table = compare_distributed(
-        clients.matrices,
-        RandK(30, 1),
-        epsilon2=1e-4,
-        initial_gap=clients.initial_gap,
-        delta_inf=clients.delta_inf,
-        mean_smoothness=clients.mean,
-    )
-    K = {(row.method, row.stepsize): row.K for row in table.rows}
-    assert all(row.result is None or (row.result.status == "optimal" and row.result.gap <= 1e-6) for row in table.rows)
+    words = ["solve-distributed", "--data", "breast_cancer", "--clients", "10", "--sketch", "randk:1", "--compare"]
+    args = _parser().parse_args([*words, "--json"])
+    assert args.run(args) == 0
+    rows = json.loads(capsys.readouterr().out)
+    K = {(row["method"], row["stepsize"]): row["K"] for row in rows}
+    assert all(row["status"] in (None, "optimal") and (row["gap"] or 0.0) <= 1e-6 for row in rows)
     assert K["DCGD", "scalar"] >= K["DCGD-mat", "scalar"] >= K["D-det-CGD1", "diagonal"] >= K["D-det-CGD1", "full"]
     assert K["D-det-CGD1", "diagonal"] == K["D-det-CGD2", "diagonal"]  # diagonal matrices commute
     assert K["D-det-CGD2", "diagonal"] >= K["D-det-CGD2", "full"]
-    assert table.best.K == min(K.values()) and "D-det-CGD2" in repr(table)
-    assert table.to_records()[0]["bits"] == 32 * 10 * K["DCGD", "scalar"]
+    assert all(row["bits"] == 64 * 10 * row["K"] for row in rows)  # one number a client and round, as float64
+
+
+def test_a_comparison_says_what_a_bit_is() -> None:
+    table = compare_distributed(random_clients(3, 2, 0), RandK(3, 1), **PROBLEM)
+    assert table.best.K == min(row.K for row in table.rows)
+    assert "D-det-CGD2" in repr(table) and repr(table).endswith(BITS_NOTE)
+    assert "× 64 (float64)" in BITS_NOTE
 
 
 def _parser() -> argparse.ArgumentParser:

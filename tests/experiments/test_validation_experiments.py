@@ -12,16 +12,23 @@ import numpy as np
 import pytest
 
 from shared.small_data import small_data
-from stepsize_opt.problems.data import load_dataset
-from stepsize_opt.problems.federated import Federated
-from stepsize_opt.sketches.laws import RandK
-from stepsize_validation.bench.runner import measure, plain_loop
+from stepsize_opt.problems import Federated, FederatedInfimum, load_dataset
+from stepsize_opt.sketches import RandK
 from stepsize_validation.cli import reproduce as cli_validation
-from stepsize_validation.experiments import study
+from stepsize_validation.experiments import (
+    Plan,
+    as_text,
+    clients,
+    demo_figure,
+    layers,
+    rand_one,
+    rand_tau,
+    reproduce,
+    running,
+)
+from stepsize_validation.experiments.catalogue import EXPERIMENTS
 from stepsize_validation.experiments.curve import Curve
-from stepsize_validation.experiments.distributed import panel_c
-from stepsize_validation.experiments.panels import panel_a, panel_b, panel_d, taus
-from stepsize_validation.experiments.report import demo_figure, reproduce
+from stepsize_validation.experiments.jobs import Job, jobs_of, run_plan
 from stepsize_validation.experiments.sensitivity import (
     Task,
     factor_study,
@@ -30,16 +37,12 @@ from stepsize_validation.experiments.sensitivity import (
     tasks_of,
     worst_margins,
 )
-from stepsize_validation.experiments.study import Plan, jobs_of, run_plan
-from stepsize_validation.experiments.tables import as_text, curve_records, saved_iterations, savings, verdicts
+from stepsize_validation.experiments.tables import curve_records, saved_iterations, savings, verdicts
 
 PLAN = replace(
     Plan.quick(),
     seeds=4,
-    iterations_a=120,
-    iterations_b=40,
-    iterations_c=30,
-    iterations_d=60,
+    iterations={"a": 120, "b": 40, "c": 30, "d": 60},
     epsilon2=0.05,
     draws=1,
 )
@@ -52,7 +55,7 @@ def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_choices_of_the_single_node_experiments() -> None:
     data = small_data()
-    a = {choice.label: choice for choice in panel_a(data, 1e-3).choices}
+    a = {choice.label: choice for choice in rand_one.panel(data, Plan()).choices}
     assert len(a) == 7 and all(choice.feasible for choice in a.values())
     ours = a["det-CGD1, optimal"]
     assert ours.ours and ours.gap is not None and ours.gap <= 1e-6
@@ -60,15 +63,15 @@ def test_choices_of_the_single_node_experiments() -> None:
     # Rand-1: the optimum of det-CGD2 is the diagonal stepsize.
     assert a["det-CGD2, optimal"].rate == pytest.approx(a["det-CGD1, γ₁ diag⁻¹(L)"].rate, rel=1e-9)
     assert a["CGD"].rate <= a["CGD-mat"].rate
-    b = {choice.label: choice for choice in panel_b(data, 1e-3, 3).choices}
+    b = {choice.label: choice for choice in rand_tau.panel(data, Plan(), 3).choices}
     np.testing.assert_array_equal(b["det-CGD1, D₂*"].D, b["det-CGD2, optimal"].D)
-    assert taus(6) == (1, 3, 4)
+    assert rand_tau.taus(data, Plan()) == [1, 3, 4]
 
 
 def test_the_papers_choice_of_D2_for_det_cgd1_is_outside_its_condition() -> None:
     """E[SDLDS] ⪯ D fails for D₂* = (E[SLS])⁻¹ unless the two commute; the record says so."""
     data = load_dataset("breast_cancer")
-    choice = next(c for c in panel_b(data, 1e-3, data.d // 2).choices if c.label == "det-CGD1, D₂*")
+    choice = next(c for c in rand_tau.panel(data, Plan(), data.d // 2).choices if c.label == "det-CGD1, D₂*")
     assert not choice.feasible
     D, P = choice.D, choice.sketch.second_moment_matrix
     L = np.asarray(data.A.T @ data.A / (4 * data.m) + 2e-3 * np.eye(data.d))
@@ -76,7 +79,7 @@ def test_the_papers_choice_of_D2_for_det_cgd1_is_outside_its_condition() -> None
 
 
 def test_compression_for_free() -> None:
-    panel = panel_d(small_data(d=8), 1e-3, 2, 0.25)
+    panel = layers.panel(small_data(d=8), Plan(layers=2))
     cost = {choice.label: choice.sketch.expected_nonzeros / choice.rate for choice in panel.choices}
     sent = {choice.label: choice.sketch.expected_nonzeros for choice in panel.choices}
     assert cost["det-CGD2, Bern-q"] == pytest.approx(cost["no compression"], rel=1e-9)
@@ -85,8 +88,9 @@ def test_compression_for_free() -> None:
 
 
 def test_distributed_panel() -> None:
-    panel, infimum = panel_c(small_data(m=40, d=4), 0.1, 4, 1e-4, 50, 0, 60.0)
-    assert isinstance(panel.objective, Federated) and infimum.delta_inf > 0.0
+    panel = clients.panel(small_data(m=40, d=4), Plan(iterations={"c": 50}, time_limit=60.0), 4)
+    assert isinstance(panel.objective, Federated)
+    assert isinstance(panel.infimum, FederatedInfimum) and panel.infimum.delta_inf > 0.0
     theory = {choice.label: choice.theory_iterations or 0.0 for choice in panel.choices}
     assert theory["DCGD"] >= theory["DCGD-mat"] * (1 - 1e-9) >= theory["D-det-CGD1, diagonal"] * (1 - 1e-5)
     assert theory["D-det-CGD1, diagonal"] >= theory["D-det-CGD1, full"] * (1 - 1e-5)
@@ -146,17 +150,17 @@ def test_results_are_cached_and_settings_are_part_of_the_key(
         calls.append(choice.label)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(study, "curve_of", counted)
-    again = run_plan(PLAN, ["a", "d"], reproduction.output, workers=1, report=lambda line: None)
+    monkeypatch.setattr(running, "curve_of", counted)
+    again = run_plan(PLAN, ["a", "d"], reproduction.output, workers=1, say=lambda line: None)
     assert not calls and len(again) == 12
     with pytest.raises(KeyboardInterrupt):
-        run_plan(replace(PLAN, seed=1), ["a"], reproduction.output, workers=1, report=lambda line: None)
+        run_plan(replace(PLAN, seed=1), ["a"], reproduction.output, workers=1, say=lambda line: None)
     assert calls == ["CGD"]
 
 
 def test_a_stopped_study_continues_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = replace(PLAN, iterations_a=30)
-    true, done = study.curve_of, []
+    plan = replace(PLAN, iterations={"a": 30})
+    true, done = running.curve_of, []
 
     def stops(panel: Any, choice: Any, *rest: Any) -> Curve:
         if len(done) == 3:
@@ -164,16 +168,37 @@ def test_a_stopped_study_continues_where_it_stopped(tmp_path: Path, monkeypatch:
         done.append(choice.label)
         return true(panel, choice, *rest)
 
-    monkeypatch.setattr(study, "curve_of", stops)
+    monkeypatch.setattr(running, "curve_of", stops)
     with pytest.raises(KeyboardInterrupt):
-        run_plan(plan, ["a"], tmp_path, workers=1, report=lambda line: None)
+        run_plan(plan, ["a"], tmp_path, workers=1, say=lambda line: None)
     done.clear()
-    monkeypatch.setattr(study, "curve_of", lambda p, c, *rest: (done.append(c.label), true(p, c, *rest))[1])
-    assert len(run_plan(plan, ["a"], tmp_path, workers=1, report=lambda line: None)) == 7
+    monkeypatch.setattr(running, "curve_of", lambda p, c, *rest: (done.append(c.label), true(p, c, *rest))[1])
+    assert len(run_plan(plan, ["a"], tmp_path, workers=1, say=lambda line: None)) == 7
     assert len(done) == 4
 
 
+def test_an_experiment_is_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new experiment is one entry: jobs, cache, tables, figures and report follow."""
+    toy = replace(
+        rand_one.EXPERIMENT,
+        letter="e",
+        title="(e) A toy",
+        panel=lambda data, plan, parameter: replace(rand_one.panel(data, plan), experiment="e", variant=f"{parameter}"),
+        parameters=lambda data, plan: (1, 2),
+        iterations=7,
+    )
+    monkeypatch.setitem(EXPERIMENTS, "e", toy)
+    assert jobs_of(replace(PLAN, short=False), ["e"]) == [Job("e", "breast_cancer", 1), Job("e", "breast_cancer", 2)]
+    done = reproduce(["e"], tmp_path, replace(PLAN, short=False), workers=1, say=lambda line: None)
+    assert {curve.meta["iterations"] for curve in done.curves} == {7}
+    assert [record["variant"] for record in done.tables["savings"]] == ["1", "2"]
+    page = done.report.read_text(encoding="utf-8")
+    assert "(e) A toy" in page and page.count("data:image/png") == len(toy.figures) + 1
+
+
 def test_plans_are_checked() -> None:
+    with pytest.raises(ValueError, match="iterations\\['a'\\]"):
+        Plan(iterations={"a": 0})
     with pytest.raises(ValueError, match="fraction"):
         Plan(fraction=0.0)
     with pytest.raises(ValueError, match="unknown experiment e"):
@@ -244,24 +269,6 @@ def test_sensitivity_tasks_in_two_processes(tmp_path: Path) -> None:
 def test_demo_figure(tmp_path: Path) -> None:
     path = demo_figure(tmp_path / "demo.png", iterations=40, seeds=2)
     assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_plain_loop_runs_the_same_method() -> None:
-    """The benchmark's plain loop and the runner agree in the mean, so the benchmark compares like with like."""
-    data = small_data()
-    D = 0.05 * np.eye(data.d)
-    from stepsize_opt.problems.objectives import LogisticRegression
-    from stepsize_validation.runs.runner import run
-
-    plain = np.mean([plain_loop(data, 0.1, D, 2, 60, seed) for seed in range(200)])
-    by_index = np.mean([plain_loop(data, 0.1, D, 2, 60, seed, sketch_matrix=False) for seed in range(200)])
-    np.testing.assert_allclose(by_index, plain, rtol=1e-12)
-    ours = run(LogisticRegression.from_dataset(data, 0.1), D, RandK(data.d, 2), iterations=60, seeds=200)
-    spread = ours.squared_norms.mean(axis=1).std() / np.sqrt(200)
-    assert abs(plain - ours.observed) < 6.0 * spread
-    for threads in (1, None):
-        ratios = measure("breast_cancer", seeds=8, iterations=20, repeats=1, threads=threads)["ratios"]
-        assert ratios["vectorised"] == 1.0 and ratios["loop over seeds"] > 1.0
 
 
 def command(*words: str) -> int:

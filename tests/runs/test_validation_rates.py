@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared.one_step import distributed_one_step, one_step
 from shared.small_data import small_data
 from stepsize_opt.inputs.structures import Direction
 from stepsize_opt.node.api import optimal_stepsize
@@ -21,8 +22,6 @@ from stepsize_validation.runs.rates import (
     check_distributed_rate,
     check_rate,
     distributed_lambda,
-    distributed_one_step,
-    one_step,
 )
 from stepsize_validation.runs.runner import run
 

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from stepsize_solvers.single.solver import NativeSolver
+from stepsize_validation.bench.native import Problem, plain_gap
 
 import stepsize_solvers.single.iteration as iteration_module
 from shared.native_problems import all_maps, rand_k, spectrum
@@ -21,8 +23,6 @@ from stepsize_solvers.programs.maps import DiagonalPlusScaled, Hadamard, Positiv
 from stepsize_solvers.programs.outcome import Outcome, Status
 from stepsize_solvers.programs.program import BlockPattern, Constraint, LogDetProgram, Pattern, ScaledPattern
 from stepsize_solvers.single.layers import LayeredProblem
-from stepsize_solvers.single.solver import NativeSolver
-from stepsize_validation.bench.native import Problem, plain_gap
 
 Matrix = NDArray[np.float64]
 

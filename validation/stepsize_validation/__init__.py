@@ -1,1 +1,28 @@
-"""Everything that runs the library: runs with checks of rates, experiments, benchmarks, attacks, the command line."""
+"""Running the methods on real problems, and checking that the predicted rates hold.
+
+Objectives, data sets and splits over clients are in :mod:`stepsize_opt.problems`.
+"""
+
+from stepsize_validation.runs import (
+    METHODS,
+    Divergence,
+    RateCheck,
+    Run,
+    check_distributed_rate,
+    check_rate,
+    distributed_lambda,
+    first_below,
+    run,
+)
+
+__all__ = [
+    "METHODS",
+    "Divergence",
+    "RateCheck",
+    "Run",
+    "check_distributed_rate",
+    "check_rate",
+    "distributed_lambda",
+    "first_below",
+    "run",
+]

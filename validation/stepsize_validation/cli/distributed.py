@@ -13,7 +13,7 @@ from rich.table import Table
 
 from stepsize_opt.clients import DistributedComparison, compare_distributed, optimal_distributed_stepsize
 from stepsize_opt.node import ALGORITHMS
-from stepsize_opt.sketches import parse_sketch
+from stepsize_opt.sketches import BITS_NOTE, parse_sketch
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
@@ -138,7 +138,7 @@ def _print_comparison(comparison: DistributedComparison, args: argparse.Namespac
     if args.json:
         print_json(comparison.to_records())
     elif not args.quiet:
-        table = Table(title=f"K and bits for {args.clients} clients")
+        table = Table(title=f"K and bits for {args.clients} clients", caption=BITS_NOTE)
         table.add_column("method")
         table.add_column("stepsize")
         for name in ("K", "relative", "bits", "gap"):

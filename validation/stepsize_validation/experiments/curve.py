@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepsize_solvers.programs import Indices, Matrix, Vector
 from stepsize_validation.runs import Run, log_steps, read_checkpoint, write_checkpoint
 
 # Points of each stored curve and seed; between them a running mean on a log axis is a straight line.
 _POINTS = 300
+
+
+class PanelName(NamedTuple):
+    """What tells one panel from another."""
+
+    experiment: str
+    dataset: str
+    variant: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,3 +69,12 @@ class Curve:
     @property
     def bits_per_round(self) -> float:
         return float(self.bits[-1] / self.steps[-1])
+
+
+def by_panel(curves: Iterable[Curve]) -> dict[PanelName, list[Curve]]:
+    """The curves of each panel, in their order."""
+    out: dict[PanelName, list[Curve]] = {}
+    for curve in curves:
+        name = PanelName(*(curve.meta[field] for field in PanelName._fields))
+        out.setdefault(name, []).append(curve)
+    return out

@@ -6,48 +6,43 @@ style and marker, so the figures survive a black-and-white print.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stepsize_opt.inputs import atomic_write
 from stepsize_solvers.programs import Matrix, Vector
-from stepsize_validation.experiments.curve import Curve
-from stepsize_validation.experiments.tables import panels
-
-# (colour, line style, marker) in order of first appearance; the optimal D of this project has the first entry alone.
-_OURS = ("#D55E00", "-", "o")
-_STYLES = (
-    ("#000000", ":", "s"),
-    ("#0072B2", "--", "^"),
-    ("#009E73", "-.", "D"),
-    ("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"),
-    ("#E69F00", (0, (1, 1)), "P"),
-    ("#56B4E9", (0, (7, 2)), "X"),
-)
-_OURS_SECOND = ("#7A3B00", (0, (8, 1)), "*")
+from stepsize_validation.experiments.axes import Axes
+from stepsize_validation.experiments.curve import Curve, by_panel
 
 
 @dataclass(frozen=True)
-class Axis:
-    """What a figure shows: a name for the file, a label, and how a curve gives its numbers."""
+class Style:
+    """How a line is drawn; ``line`` is a name of matplotlib's or a pattern of dashes."""
 
-    name: str
-    label: str
-    of: Callable[[Curve], Any]
-
-
-ITERATIONS = Axis("iterations", "iterations K", lambda curve: curve.steps)
-BITS = Axis("bits", "bits sent", lambda curve: curve.bits)
-WEIGHTED = Axis("weighted", "$G_K$, weighted by $D/\\det(D)^{1/d}$", lambda curve: curve.weighted)
-EUCLIDEAN = Axis("euclidean", "$E_K$, Euclidean", lambda curve: curve.euclidean)
+    colour: str
+    line: Any
+    marker: str
 
 
-def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, columns: int = 3) -> Path:
+# In order of first appearance; the optimal D of this project has styles of its own.
+_OURS = (Style("#D55E00", "-", "o"), Style("#7A3B00", (0, (8, 1)), "*"))
+_STYLES = (
+    Style("#000000", ":", "s"),
+    Style("#0072B2", "--", "^"),
+    Style("#009E73", "-.", "D"),
+    Style("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"),
+    Style("#E69F00", (0, (1, 1)), "P"),
+    Style("#56B4E9", (0, (7, 2)), "X"),
+)
+
+
+def draw(curves: Sequence[Curve], shown: Axes, title: str, path: Path, columns: int = 3) -> Path:
     """One figure with a panel for each (data set, variant): the mean over seeds, shaded by two standard errors."""
     plt = pyplot()
-    groups = panels(curves)
+    x, y = shown.x, shown.y
+    groups = by_panel(curves)
     styles = _assign_styles(curves)
     rows = -(-len(groups) // columns)
     width = min(columns, len(groups))
@@ -58,10 +53,10 @@ def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, colu
     height = 2.9 * rows + header
     figure, axes = plt.subplots(rows, width, figsize=(inches, height), squeeze=False)
     handles: dict[str, Any] = {}
-    for axis, ((_, dataset, variant), group) in zip(axes.flat, groups.items(), strict=False):
+    for axis, (panel, group) in zip(axes.flat, groups.items(), strict=False):
         for curve in group:
             handles.setdefault(curve.meta["label"], _line(axis, x.of(curve), y.of(curve), curve, styles))
-        axis.set(xscale="log", yscale="log", title=f"{dataset}, {variant}")
+        axis.set(xscale="log", yscale="log", title=f"{panel.dataset}, {panel.variant}")
         axis.title.set_fontsize(10)
         axis.grid(True, which="major", linewidth=0.4, alpha=0.5)
         axis.tick_params(which="both", labelsize=8)
@@ -90,21 +85,21 @@ def draw(curves: Sequence[Curve], x: Axis, y: Axis, title: str, path: Path, colu
     return path
 
 
-def _line(axis: Any, x: Vector, y: Matrix, curve: Curve, styles: dict[str, tuple[str, Any, str]]) -> Any:
-    colour, line, marker = styles[curve.meta["label"]]
+def _line(axis: Any, x: Vector, y: Matrix, curve: Curve, styles: dict[str, Style]) -> Any:
+    style = styles[curve.meta["label"]]
     mean = y.mean(axis=0)
     error = 2.0 * y.std(axis=0) / max(1.0, len(y) - 1.0) ** 0.5
     # A log axis has no place for the nonpositive end of a wide band: it ends at a tenth of the mean.
-    axis.fill_between(x, (mean - error).clip(0.1 * mean), mean + error, color=colour, alpha=0.15, linewidth=0)
+    axis.fill_between(x, (mean - error).clip(0.1 * mean), mean + error, color=style.colour, alpha=0.15, linewidth=0)
     # Markers are shifted against each other so that curves that coincide still show both.
     order = list(styles).index(curve.meta["label"])
     every = max(1, len(x) // 8)
     return axis.plot(
         x,
         mean,
-        color=colour,
-        linestyle=line,
-        marker=marker,
+        color=style.colour,
+        linestyle=style.line,
+        marker=style.marker,
         markevery=(order * every // max(1, len(styles)), every),
         markersize=4.5,
         linewidth=2.0 if curve.meta["ours"] else 1.4,
@@ -112,14 +107,14 @@ def _line(axis: Any, x: Vector, y: Matrix, curve: Curve, styles: dict[str, tuple
     )[0]
 
 
-def _assign_styles(curves: Sequence[Curve]) -> dict[str, tuple[str, Any, str]]:
+def _assign_styles(curves: Sequence[Curve]) -> dict[str, Style]:
     labels = dict.fromkeys((curve.meta["label"], curve.meta["ours"]) for curve in curves)
-    ours, others = iter((_OURS, _OURS_SECOND)), iter(_STYLES)
+    ours, others = iter(_OURS), iter(_STYLES)
     return {label: next(ours if mine else others) for label, mine in labels}
 
 
 def bar_savings(records: Sequence[dict[str, Any]], path: Path) -> Path:
-    """Predicted and observed saving of the optimal D for each data set of experiment (a)."""
+    """Predicted and observed saving of the optimal D for each data set."""
     plt = pyplot()
     names = [record["data"] for record in records]
     # At least as wide as the legend and the label of the axis are.

@@ -11,23 +11,22 @@ is never larger and is measured here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
 
-from stepsize_opt import __version__
-from stepsize_opt.inputs import whole_number
 from stepsize_opt.node import certify, optimal_stepsize
 from stepsize_opt.problems import Dataset, LogisticRegression, find_infimum, load_dataset
 from stepsize_opt.sketches import RandK, Sketch
-from stepsize_validation.runs import check_rate, first_below, read_checkpoint, run, write_checkpoint
+from stepsize_validation.experiments.cache import kept
+from stepsize_validation.experiments.processes import in_processes
+from stepsize_validation.runs import check_rate, first_below, run
 
 FACTORS = (0.125, 0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0)
 FRACTIONS = (0.05, 0.1, 0.2, 0.5)
@@ -159,17 +158,20 @@ class Task:
     draws: int
 
     def run(self) -> dict[str, list[dict[str, Any]]]:
-        """``factors`` and ``subsamples``, one record for each row; one thread for each process."""
-        from threadpoolctl import threadpool_limits
-
+        """``factors`` and ``subsamples``, one record for each row."""
         data = load_dataset(self.data)
         sketch = RandK(data.d, self.k)
-        with threadpool_limits(limits=1):
-            factors = factor_study(
-                data, sketch, self.reg, iterations=self.iterations, seeds=self.seeds, epsilon2=self.epsilon2
-            )
-            subsamples = subsample_study(data, sketch, self.reg, draws=self.draws)
-        return {"factors": as_records(factors), "subsamples": as_records(subsamples)}
+        factors = factor_study(
+            data, sketch, self.reg, iterations=self.iterations, seeds=self.seeds, epsilon2=self.epsilon2
+        )
+        subsamples = subsample_study(data, sketch, self.reg, draws=self.draws)
+        return {"factors": [asdict(row) for row in factors], "subsamples": [asdict(row) for row in subsamples]}
+
+    def kept_rows(self, folder: Path) -> dict[str, list[dict[str, Any]]]:
+        """What :meth:`run` gives, from a file in the folder if it was run before."""
+        path = folder / f"{Path(self.data).name.replace(':', '-')}-rand-{self.k}.npz"
+        rows: dict[str, list[dict[str, Any]]] = kept(path, asdict(self), self.run)
+        return rows
 
 
 def tasks_of(
@@ -191,34 +193,12 @@ def run_tasks(
 
     ``say`` receives one line for each task that ends.
     """
-    found: dict[str, list[dict[str, Any]]] = {"factors": [], "subsamples": []}
-    for task, rows in zip(tasks, _results(tasks, folder, whole_number("workers", workers)), strict=True):
-        for kind, records in found.items():
-            records += rows[kind]
+    rows: dict[Task, dict[str, list[dict[str, Any]]]] = {}
+    for task, found in in_processes(partial(Task.kept_rows, folder=folder), tasks, workers):
+        rows[task] = found
         if say is not None:
             say(f"sensitivity: {task.data}, rand-{task.k}")
-    return found
-
-
-def _results(tasks: Sequence[Task], folder: Path, workers: int) -> Iterator[dict[str, Any]]:
-    if workers == 1:
-        yield from (_cached(task, folder) for task in tasks)
-        return
-    # Spawned, because a fork after numerical libraries have started their threads can hang.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_cached, tasks, [folder] * len(tasks))
-
-
-def _cached(task: Task, folder: Path) -> dict[str, Any]:
-    path = folder / f"{Path(task.data).name.replace(':', '-')}-rand-{task.k}.npz"
-    key = {"task": asdict(task), "version": __version__}
-    if path.exists():
-        meta, _ = read_checkpoint(path, meta=("key", "rows"))
-        if meta["key"] == key:
-            return dict(meta["rows"])
-    rows = task.run()
-    write_checkpoint(path, {"key": key, "rows": rows}, {})
-    return rows
+    return {kind: [row for task in tasks for row in rows[task][kind]] for kind in ("factors", "subsamples")}
 
 
 def worst_margins(subsamples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -231,8 +211,3 @@ def worst_margins(subsamples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             kept = {name: worst[name] for name in ("margin_95", "data", "sketch", "fraction")}
             out.append({"rows_per_coordinate": f"{low} to {high}" if high < math.inf else f"from {low}", **kept})
     return out
-
-
-def as_records(rows: Sequence[FactorRow] | Sequence[SubsampleRow]) -> list[dict[str, Any]]:
-    """Plain dictionaries."""
-    return [asdict(row) for row in rows]

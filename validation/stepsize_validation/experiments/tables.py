@@ -4,53 +4,53 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from stepsize_validation.experiments.curve import Curve
-from stepsize_validation.runs import BITS_PER_NUMBER, first_below
+from stepsize_validation.experiments.catalogue import EXPERIMENTS
+from stepsize_validation.experiments.curve import Curve, by_panel
+from stepsize_validation.runs import first_below
 
 Record = dict[str, Any]
 
 
-def panels(curves: Iterable[Curve]) -> dict[tuple[str, str, str], list[Curve]]:
-    """Curves by (experiment, data set, variant), in their order."""
-    out: dict[tuple[str, str, str], list[Curve]] = {}
-    for curve in curves:
-        meta = curve.meta
-        out.setdefault((meta["experiment"], meta["dataset"], meta["variant"]), []).append(curve)
-    return out
+@dataclass(frozen=True)
+class Rivals:
+    """The best of the paper's choices that satisfy their condition, and the best of this project, by the theory."""
+
+    paper: Curve
+    ours: Curve
+
+    @staticmethod
+    def of(group: Sequence[Curve]) -> Rivals:
+        ours = (curve for curve in group if curve.meta["ours"])
+        return Rivals(min(_papers(group), key=_cost), min(ours, key=_cost))
 
 
 def level_of(group: Sequence[Curve]) -> float:
-    """The ε² at which the curves of a panel are compared: the panel's own, or in (c) what both rivals reach.
-
-    Conditions (12) with ε² = 10⁻⁴ ask for millions of iterations; no curve comes near that in the steps that were run,
-    so the best of the paper and the best of this project are compared at the smallest level that both have reached.
-    """
+    """The ε² at which the curves of a panel are compared: the panel's own, or where its experiment says so the smallest
+    level that both rivals have reached."""
     own = float(group[0].meta["epsilon2"])
-    if group[0].meta["experiment"] != "c":
+    if not EXPERIMENTS[group[0].meta["experiment"]].level_reached:
         return own
-    return max(own, *(float(curve.mean_weighted[-1]) for curve in _rivals(group)))
-
-
-def _rivals(group: Sequence[Curve]) -> tuple[Curve, Curve]:
-    """The best of the paper's choices that satisfy their condition, and the best of this project, by the theory."""
-    paper = _papers(group)
-    return min(paper, key=_theory), min((curve for curve in group if curve.meta["ours"]), key=_theory)
+    rivals = Rivals.of(group)
+    return max(own, *(float(curve.mean_weighted[-1]) for curve in (rivals.paper, rivals.ours)))
 
 
 def _papers(group: Sequence[Curve]) -> list[Curve]:
-    paper = [curve for curve in group if not curve.meta["ours"] and curve.meta["feasible"]]
-    if group[0].meta["experiment"] == "d":
-        # Among the choices that compress alike.
-        paper = [curve for curve in paper if "rand-k" in curve.meta["label"]]
-    return paper
+    comparable = EXPERIMENTS[group[0].meta["experiment"]].comparable
+    return [curve for curve in group if not curve.meta["ours"] and curve.meta["feasible"] and comparable(curve)]
+
+
+def _cost(curve: Curve) -> float:
+    """Iterations that the theory asks for, not rounded."""
+    return float(curve.meta["cost"])
 
 
 def curve_records(curves: Sequence[Curve]) -> list[Record]:
     """One record for each curve: rate, verdict, K and bits to ε² (None when not reached in the steps run)."""
     records = []
-    for group in panels(curves).values():
+    for group in by_panel(curves).values():
         level = level_of(group)
         for curve in group:
             meta = curve.meta
@@ -91,19 +91,20 @@ def savings(curves: Sequence[Curve]) -> list[Record]:
     predicted·(1 + gap of ours).
     """
     out = []
-    for (experiment, dataset, variant), group in panels(curves).items():
+    for panel, group in by_panel(curves).items():
         level = level_of(group)
-        best, mine = _rivals(group)
+        rivals = Rivals.of(group)
+        best, mine = rivals.paper, rivals.ours
         first = [curve for curve in _papers(group) if curve.meta["algorithm"] != "det-CGD2"]
         out.append(
             {
-                "experiment": experiment,
-                "data": dataset,
-                "variant": variant,
+                "experiment": panel.experiment,
+                "data": panel.dataset,
+                "variant": panel.variant,
                 "best of the paper": best.meta["label"],
                 "ours": mine.meta["label"],
-                "predicted": _theory(best) / _theory(mine),
-                "predicted, det-CGD1 only": min(map(_theory, first)) / _theory(mine),
+                "predicted": _cost(best) / _cost(mine),
+                "predicted, det-CGD1 only": min(map(_cost, first)) / _cost(mine),
                 "observed": _ratio(first_below(best.mean_weighted, level), first_below(mine.mean_weighted, level)),
                 "level": level,
                 "gap, paper": best.meta["gap"],
@@ -131,13 +132,6 @@ def saved_iterations(records: Sequence[Mapping[str, Any]]) -> list[Record]:
 def _share(ratio: float | None) -> str | None:
     """A ratio of iterations as what it saves; negative where more are needed."""
     return None if ratio is None else f"{100.0 * (1.0 - 1.0 / ratio):.1f} %"
-
-
-def _theory(curve: Curve) -> float:
-    """Iterations in units that are exact: the whole numbers of a short run would hide a saving of a few per cent."""
-    if curve.meta["experiment"] == "c":
-        return float(curve.meta["theory_iterations"])
-    return 1.0 / float(curve.meta["rate"])
 
 
 def _ratio(a: int | None, b: int | None) -> float | None:
@@ -180,6 +174,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value)
     return f"{value:.4g}"
-
-
-BITS_NOTE = f"bits = numbers sent × {BITS_PER_NUMBER}; which coordinates are sent follows from shared random seeds"

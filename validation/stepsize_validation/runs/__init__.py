@@ -1,28 +1,15 @@
 """Running the methods, and checking the rates that theorems promise."""
 
-from stepsize_validation.runs.checkpoint import (
-    CheckpointError,
-    read_checkpoint,
-    write_checkpoint,
-)
-from stepsize_validation.runs.rates import (
-    check_distributed_rate,
-    check_rate,
-    distributed_lambda,
-)
-from stepsize_validation.runs.record import (
-    BITS_PER_NUMBER,
-    Run,
-    first_below,
-    log_steps,
-)
-from stepsize_validation.runs.runner import (
-    run,
-)
+from stepsize_validation.runs.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
+from stepsize_validation.runs.rates import RateCheck, check_distributed_rate, check_rate, distributed_lambda
+from stepsize_validation.runs.record import Run, first_below, log_steps
+from stepsize_validation.runs.runner import METHODS, Divergence, run
 
 __all__ = [
-    "BITS_PER_NUMBER",
+    "METHODS",
     "CheckpointError",
+    "Divergence",
+    "RateCheck",
     "Run",
     "check_distributed_rate",
     "check_rate",

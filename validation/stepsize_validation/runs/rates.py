@@ -1,9 +1,9 @@
-"""Does a run obey its theorem?  Statistics that can fail, and an exact check of one step.
+"""Does a run obey its theorem?  Statistics that can fail.
 
 *Estimate.*  Every update has E[xᵏ − xᵏ⁺¹ | xᵏ] = D∇f(xᵏ), because E[S] = I.  So ⟨∇f(xᵏ), xᵏ − xᵏ⁺¹⟩ has the same mean
 as ‖∇f(xᵏ)‖²_D, and its sum over a run, which is about what f decreases by, varies far less between seeds than the sum
-of squared norms, which depends on how long each coordinate waits (usually several
-to tens of times; on a few problems not at all).  The checks use it; the plain average stands beside it.
+of squared norms, which depends on how long each coordinate waits (usually several to tens of times; on a few problems
+not at all).  The checks use it; the plain average stands beside it.
 
 *Verdict.*  The mean over the seeds has a one-sided confidence bound on either side (Student's t).  The right side needs
 f^inf, which lies between a proved lower bound and the smallest value found, and it decreases in f^inf: so ``holds``
@@ -20,13 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from scipy.special import stdtrit
 
 from stepsize_opt.inputs import dense, read_matrix, whole_number
-from stepsize_opt.problems import Federated, FederatedInfimum, Infimum, Objective
+from stepsize_opt.problems import FederatedInfimum, Infimum
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.runs.record import Run
@@ -39,11 +38,26 @@ _LARGEST_EXPONENT = math.log(np.finfo(float).max)
 
 @dataclass(frozen=True)
 class RateCheck:
-    """A theorem's left side (mean over seeds, with bounds at ``level``) against its right side.
+    """A theorem's left side (mean over the seeds, with confidence bounds) against its right side.
 
-    observed: the low-variance estimate of the left side; plain: the average of the squared norms themselves.
-    verdict: ``holds`` (upper ≤ bound), ``violated`` (lower > loose_bound) or ``undecided``.
-    bound uses the smallest value found for f^inf, loose_bound its proved lower bound; bound ≤ loose_bound.
+    Attributes
+    ----------
+    theorem : int
+        1, 2 or 3.
+    observed : float
+        The low-variance estimate of the left side.
+    plain : float
+        The average of the squared norms themselves.
+    lower, upper : float
+        One-sided confidence bounds around ``observed``, each at ``level``.
+    bound : float
+        The right side with the smallest value found for f^inf.
+    loose_bound : float
+        The right side with the proved lower bound on f^inf, at least ``bound``.
+    iterations, seeds : int
+        Of the run.
+    level : float
+        Confidence of each of the two bounds.
     Raises ValueError for a NaN among the numbers: no comparison with it means anything.
     """
 
@@ -66,6 +80,7 @@ class RateCheck:
 
     @property
     def verdict(self) -> str:
+        """``holds`` (upper ≤ bound), ``violated`` (lower > loose_bound) or ``undecided``."""
         if self.upper <= self.bound:
             return "holds"
         return "violated" if self.lower > self.loose_bound else "undecided"
@@ -78,10 +93,23 @@ class RateCheck:
 
 
 def check_rate(run: Run, infimum: Infimum | None = None, *, theorem: int = 1, level: float = LEVEL) -> RateCheck:
-    """Theorem 1 (or 2, the same inequality for D = Diag(γᵢWᵢ)): G_K ≤ 2Δ⁰/(det(D)^{1/d} K).
+    """Does a run on one node obey Theorem 1, G_K ≤ 2Δ⁰/(det(D)^{1/d} K)?
 
-    Without ``infimum`` the smallest value of the run itself stands for the value found.  Raises ValueError for a run
-    without steps or another theorem.
+    Parameters
+    ----------
+    run : Run
+        What :func:`run` returned.
+    infimum : Infimum, optional
+        Bounds on f^inf; without them the smallest value of the run itself stands for the value found.
+    theorem : int
+        1, or 2 for D = Diag(γᵢWᵢ), where the inequality is the same.
+    level : float
+        Confidence of each of the two bounds.
+
+    Raises
+    ------
+    ValueError
+        For a run without steps, another theorem, or a level outside (0.5, 1).
     """
     if theorem not in (1, 2):
         msg = f"theorem must be 1 or 2, got {theorem!r}; check_distributed_rate is for Theorem 3"
@@ -101,10 +129,28 @@ def check_rate(run: Run, infimum: Infimum | None = None, *, theorem: int = 1, le
 def check_distributed_rate(
     run: Run, clients: int, lambda_D: float, infimum: FederatedInfimum, *, level: float = LEVEL
 ) -> RateCheck:
-    """Theorem 3: min_k E r_k ≤ 2(1 + λ_D/n)^K Δ⁰/(det(D)^{1/d} K) + 2λ_D Δ^inf/(det(D)^{1/d} n).
+    """Does a run with clients obey Theorem 3?
 
-    The right side is decreasing in f^inf, because (1 + x)^K ≥ Kx, and in every fᵢ^inf.  It is infinite where the power
-    leaves the range of floats.  Raises ValueError for a run without steps or a λ_D that is negative or not finite.
+    min_k E r_k ≤ 2(1 + λ_D/n)^K Δ⁰/(det(D)^{1/d} K) + 2λ_D Δ^inf/(det(D)^{1/d} n).  The right side is decreasing in
+    f^inf, because (1 + x)^K ≥ Kx, and in every fᵢ^inf; it is infinite where the power leaves the range of floats.
+
+    Parameters
+    ----------
+    run : Run
+        What :func:`run` returned.
+    clients : int
+        n.
+    lambda_D : float
+        λ_D of the matrix that ran, from :func:`distributed_lambda`.
+    infimum : FederatedInfimum
+        Bounds on f^inf and on (1/n) Σ fᵢ^inf.
+    level : float
+        Confidence of each of the two bounds.
+
+    Raises
+    ------
+    ValueError
+        For a run without steps, a level outside (0.5, 1), or a λ_D that is negative or not finite.
     """
     if not (math.isfinite(lambda_D) and lambda_D >= 0.0):
         msg = f"lambda_D must be a finite number of at least 0, got {lambda_D!r}"
@@ -149,10 +195,28 @@ def _compare(theorem: int, weights: Vector, bound: float, loose: float, run: Run
 def distributed_lambda(
     D: Matrix, L: Matrix, client_L: Sequence[Matrix], sketch: Sketch | Sequence[Sketch], algorithm: str
 ) -> float:
-    """λ_D = maxᵢ λmax(Lᵢ^½ E[(Sᵢ−I) DLD (Sᵢ−I)] Lᵢ^½) for det-CGD1, and
-    λ′_D = maxᵢ λmax(Lᵢ^½ D E[(Tᵢ−I) L (Tᵢ−I)] D Lᵢ^½) for det-CGD2 (paper, Theorem 3 and its analogue).
+    """λ_D of Theorem 3, or λ′_D of its analogue for det-CGD2.
 
-    Raises ValueError for a matrix that is not symmetric or not finite."""
+    λ_D = maxᵢ λmax(Lᵢ^½ E[(Sᵢ−I) DLD (Sᵢ−I)] Lᵢ^½), λ′_D = maxᵢ λmax(Lᵢ^½ D E[(Tᵢ−I) L (Tᵢ−I)] D Lᵢ^½).
+
+    Parameters
+    ----------
+    D : numpy.ndarray
+        Stepsize matrix, shape (d, d).
+    L : numpy.ndarray
+        Smoothness matrix of f.
+    client_L : sequence of numpy.ndarray
+        Those of the clients.
+    sketch : Sketch or sequence of Sketch
+        The sketch, or one for each client.
+    algorithm : str
+        ``"det-CGD2"`` for λ′_D; every other method applies D after the sketch and has λ_D.
+
+    Raises
+    ------
+    ValueError
+        For a matrix that is not symmetric or not finite.
+    """
     D, L = dense(read_matrix("D", D)), dense(read_matrix("L", L))
     client_L = [dense(read_matrix(f"client_L[{i}]", Li)) for i, Li in enumerate(client_L)]
     sketches = [sketch] * len(client_L) if isinstance(sketch, Sketch) else list(sketch)
@@ -169,77 +233,3 @@ def distributed_lambda(
         root = (V * np.sqrt(np.maximum(w, 0.0))) @ V.T
         largest = max(largest, float(np.linalg.eigvalsh(root @ inner[one] @ root)[-1]))
     return largest
-
-
-@dataclass(frozen=True, eq=False)
-class OneStepCheck:
-    """E[f(x⁺)] − (right side) at each point, with a bound on the rounding of the comparison."""
-
-    excess: Vector
-    rounding: Vector
-
-    @property
-    def holds(self) -> bool:
-        return bool(np.all(self.excess <= self.rounding))
-
-
-def one_step(objective: Objective, D: Matrix, sketch: Sketch, X: Matrix, algorithm: str = "det-CGD1") -> OneStepCheck:
-    """E[f(x⁺)] ≤ f(x) − ½‖∇f(x)‖²_D at each row x of X, with the expectation over the listed law of the sketch.
-
-    This is the inequality that the proof of Theorem 1 sums; no statistics are involved.  Raises ValueError for a
-    sketch whose law cannot be listed.
-    """
-    weights, outcomes = _law(sketch)
-    gradient = objective.gradient(X)
-    if algorithm == "det-CGD2":
-        steps = np.einsum("rij,sj->rsi", outcomes, gradient @ D)
-    else:
-        steps = np.einsum("rij,sj->rsi", outcomes, gradient) @ D
-    values = objective.value((X - steps).reshape(-1, objective.d)).reshape(len(weights), len(X))
-    decrease = 0.5 * np.einsum("sd,sd->s", gradient, gradient @ D)
-    return _one_step_check(weights @ values, objective.value(X) - decrease, values)
-
-
-def distributed_one_step(
-    objective: Federated,
-    D: Matrix,
-    sketch: Sketch,
-    X: Matrix,
-    client_infimum: float,
-    lambda_D: float,
-    algorithm: str = "det-CGD1",
-) -> OneStepCheck:
-    """E[f(x⁺)] ≤ f(x) − ½‖∇f(x)‖²_D + (λ_D/n)(f(x) − (1/n) Σ fᵢ^inf), the step of the proof of Theorem 3.
-
-    All combinations of the n clients' outcomes are listed, so n and d must be small; ``client_infimum`` is a number
-    that (1/n) Σ fᵢ^inf does not exceed.
-    """
-    weights, outcomes = _law(sketch)
-    parts = objective.client_gradients(X)
-    expected = np.zeros(len(X))
-    seen = np.zeros(len(X))
-    for choice in product(range(len(weights)), repeat=objective.n):
-        S = outcomes[list(choice)]
-        if algorithm == "det-CGD2":
-            step = np.einsum("nij,snj->si", S, parts @ D) / objective.n
-        else:
-            step = np.einsum("nij,snj->si", S, parts) @ D / objective.n
-        value = objective.value(X - step)
-        expected += float(np.prod(weights[list(choice)])) * value
-        seen = np.maximum(seen, np.abs(value))
-    gradient, value = parts.mean(axis=1), objective.value(X)
-    decrease = 0.5 * np.einsum("sd,sd->s", gradient, gradient @ D)
-    right = value - decrease + lambda_D / objective.n * (value - client_infimum)
-    return _one_step_check(expected, right, seen[None])
-
-
-def _law(sketch: Sketch) -> tuple[Vector, Matrix]:
-    """Weights (R,) and outcomes as dense matrices (R, d, d)."""
-    weights, outcomes = sketch.support()
-    return weights, outcomes if outcomes.ndim == 3 else outcomes[:, :, None] * np.eye(sketch.d)
-
-
-def _one_step_check(left: Vector, right: Vector, values: Matrix) -> OneStepCheck:
-    # f sums at most some thousand terms, so its rounding is below 1e4 units of the largest number in the comparison.
-    size = np.maximum(np.max(np.abs(values), axis=0), np.abs(right))
-    return OneStepCheck(left - right, 1e4 * np.finfo(float).eps * size)

@@ -1,0 +1,33 @@
+"""What a figure shows on its axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stepsize_opt.sketches import BITS_PER_NUMBER
+from stepsize_validation.experiments.curve import Curve
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A name for the file, a label, and how a curve gives its numbers."""
+
+    name: str
+    label: str
+    of: Callable[[Curve], Any]
+
+
+@dataclass(frozen=True)
+class Axes:
+    """One figure."""
+
+    x: Axis
+    y: Axis
+
+
+ITERATIONS = Axis("iterations", "iterations K", lambda curve: curve.steps)
+BITS = Axis("bits", f"bits sent, {BITS_PER_NUMBER} a number", lambda curve: curve.bits)
+WEIGHTED = Axis("weighted", "$G_K$, weighted by $D/\\det(D)^{1/d}$", lambda curve: curve.weighted)
+EUCLIDEAN = Axis("euclidean", "$E_K$, Euclidean", lambda curve: curve.euclidean)

@@ -1,0 +1,54 @@
+"""Experiment (d): layers, Bern-q against rand-k at equal bits, and no compression ("compression for free")."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stepsize_opt.inputs import Direction
+from stepsize_opt.node import optimal_stepsize
+from stepsize_opt.problems import Dataset, Layered, find_infimum
+from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
+from stepsize_validation.experiments.axes import BITS, ITERATIONS, WEIGHTED, Axes
+from stepsize_validation.experiments.choices import Choice, Panel
+from stepsize_validation.experiments.experiment import Experiment
+from stepsize_validation.experiments.plan import Plan
+
+
+def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
+    """A layer-separable objective; every compressed method sends the plan's fraction of the numbers.
+
+    Rand-k takes kᵢ = ⌈fraction·dᵢ⌉ of each layer; Bern-q takes the one q that sends as much on average.
+    """
+    layers = min(plan.layers, data.d)
+    objective = Layered.logistic(data, plan.reg, layers)
+    L, sizes = objective.smoothness(), objective.sizes
+    k = [max(1, math.ceil(plan.fraction * size)) for size in sizes]
+    rand: Sketch = LayerWise([RandK(size, one) for size, one in zip(sizes, k, strict=True)])
+    bern, whole = BernQ(sum(k) / sum(sizes), sizes), Identity(data.d)
+    diagonal = Direction(np.diag(1.0 / np.diagonal(L)), sizes)
+    choices = (
+        Choice.of("no compression", optimal_stepsize(L, whole, algorithm="det-CGD2"), whole),
+        Choice.of("det-CGD2, Bern-q", optimal_stepsize(L, bern, algorithm="det-CGD2"), bern),
+        Choice.of("det-CGD2, rand-k", optimal_stepsize(L, rand, algorithm="det-CGD2"), rand),
+        Choice.of("det-CGD1, rand-k, γᵢ diag⁻¹(Lᵢ)", optimal_stepsize(L, rand, structure=diagonal), rand, theorem=2),
+        Choice.of("det-CGD1, rand-k, optimal", optimal_stepsize(L, rand), rand, ours=True),
+    )
+    variant = f"{layers} layers, q = {sum(k) / sum(sizes):.3g}"
+    return Panel("d", data.name, variant, objective, choices, find_infimum(objective), plan.epsilon2)
+
+
+EXPERIMENT = Experiment(
+    letter="d",
+    title="(d) Layers: Bern-q against rand-k at equal bits",
+    text="All compressed methods send equally many numbers on average. Bern-q with one q for all layers needs "
+    "as many bits as no compression at all (the paper's “compression for free”); rand-k needs more.",
+    panel=panel,
+    iterations=1000,
+    quick_iterations=400,
+    settings=("reg", "epsilon2", "layers", "fraction"),
+    figures=(Axes(BITS, WEIGHTED), Axes(ITERATIONS, WEIGHTED)),
+    # Among the choices that compress alike.
+    comparable=lambda curve: "rand-k" in curve.meta["label"],
+)
