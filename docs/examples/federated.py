@@ -3,10 +3,7 @@
 import numpy as np
 
 from stepsize_opt import RandK, compare_distributed
-from stepsize_opt.problems.data import load_dataset
-from stepsize_opt.problems.federated import Federated
-from stepsize_opt.problems.infimum import find_federated_infimum
-from stepsize_opt.problems.splits import split
+from stepsize_opt.problems import Federated, find_federated_infimum, load_dataset, split
 
 data = load_dataset("breast_cancer")
 rng = np.random.default_rng(0)

@@ -1,10 +1,8 @@
 """Logistic regression on breast cancer data: what the optimal stepsize saves, predicted and seen."""
 
 from stepsize_opt import RandK, compare
-from stepsize_opt.problems.data import load_dataset
-from stepsize_opt.problems.objectives import LogisticRegression
-from stepsize_validation.runs.rates import check_rate
-from stepsize_validation.runs.runner import run
+from stepsize_opt.problems import LogisticRegression, load_dataset
+from stepsize_validation import check_rate, run
 
 objective = LogisticRegression.from_dataset(load_dataset("breast_cancer"), reg=0.01)
 sketch = RandK(objective.d, 8)  # 8 of 30 coordinates a round

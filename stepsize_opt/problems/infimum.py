@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.objectives import Objective
@@ -41,6 +40,8 @@ def find_infimum(objective: Objective, start: Vector | None = None, iterations: 
     iterations : int
         At most so many steps.
     """
+    from scipy.optimize import minimize  # here, because loading it takes 0.1 s that most programs need not spend
+
     x0 = np.zeros(objective.d) if start is None else start
 
     def value_and_gradient(x: Vector) -> tuple[float, Vector]:

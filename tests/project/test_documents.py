@@ -81,6 +81,18 @@ def test_examples_run(script: Path, tmp_path) -> None:
     assert done.stdout
 
 
+@pytest.mark.parametrize("door", ["stepsize_opt.problems", "stepsize_validation"])
+def test_what_a_door_offers_is_documented(door: str) -> None:
+    """Every class and function behind the doors that users need has a docstring and stands in the API reference."""
+    module = importlib.import_module(door)
+    reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    for name in module.__all__:
+        value = getattr(module, name)
+        if callable(value):
+            assert value.__doc__
+            assert f"::: {door}.{name}\n" in reference
+
+
 def test_site_builds_without_warnings(tmp_path) -> None:
     """mkdocs in strict mode turns broken links, missing pages and unresolved names into errors."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]

@@ -198,8 +198,19 @@ def _median(values: Sequence[float]) -> float | None:
     return median(values) if values else None
 
 
-def fastest_others(results: Results, gap: float, *, compiled: bool = False) -> dict[ProblemSpec, tuple[str, float]]:
-    """For each problem of the native solver: the fastest other solver and its time over the native one.
+@dataclass(frozen=True)
+class Rival:
+    """The fastest other solver on a problem, and its time over the native one."""
+
+    label: str
+    factor: float
+
+
+Rivals = dict[ProblemSpec, Rival]
+
+
+def fastest_others(results: Results, gap: float, *, compiled: bool = False) -> Rivals:
+    """The fastest other solver for each problem that it and the native solver solved to the gap.
 
     With ``compiled`` the others are not charged for building and compiling their model, the native solver for all.
     """
@@ -214,7 +225,7 @@ def fastest_others(results: Results, gap: float, *, compiled: bool = False) -> d
         }
         if ours is not None and found:
             best = min(found, key=lambda label: found[label])
-            out[problem] = best, found[best] / ours
+            out[problem] = Rival(best, found[best] / ours)
     return out
 
 
