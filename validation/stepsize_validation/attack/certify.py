@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt import certify, optimal_stepsize
+from stepsize_opt.problems import random_smoothness
 from stepsize_validation.attack import draws
 from stepsize_validation.attack.protocol import Kind, Verdict, ask, claim
 from stepsize_validation.attack.referee import Node, has_structure, judge_certificate
-from stepsize_validation.referee import combine, random_smoothness, rational
+from stepsize_validation.referee import combine, rational
 
 # largest_scale is a float that rounds a proved scale: true to some roundings times the condition number of D.
 SCALE_TRUE_TO = Fraction(1, 10**9)

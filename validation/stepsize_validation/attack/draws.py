@@ -9,7 +9,8 @@ import numpy as np
 
 from stepsize_opt import BernQ, BlockDiagonal, DiagonalSketch, Direction, FiniteSketch, Identity, LayerWise, Sketch
 from stepsize_opt import IndependentSampling as Independent
-from stepsize_validation.referee import KINDS, random_sketch, random_smoothness
+from stepsize_opt.problems import random_smoothness
+from stepsize_validation.referee import KINDS, random_sketch
 
 Generator = np.random.Generator
 ALGORITHMS = ("det-CGD1", "det-CGD2")

@@ -22,9 +22,8 @@ from stepsize_opt import (
     optimal_distributed_stepsize,
     optimal_stepsize,
 )
-from stepsize_opt.problems import Quadratic
+from stepsize_opt.problems import Quadratic, random_smoothness
 from stepsize_validation.attack.protocol import Kind, Refused, Verdict, Wrong, claim
-from stepsize_validation.referee import random_smoothness
 from stepsize_validation.runs import run
 
 NUMBERS = (math.nan, math.inf, -1.0, "x", None, 1j)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from stepsize_opt.problems import random_smoothness
 from stepsize_validation.attack import draws
 from stepsize_validation.attack.protocol import Kind
 from stepsize_validation.attack.referee import Node
 from stepsize_validation.attack.single import Solve
-from stepsize_validation.referee import KINDS, random_sketch, random_smoothness
+from stepsize_validation.referee import KINDS, random_sketch
 
 
 def draw(rng: np.random.Generator) -> Solve:
