@@ -98,7 +98,7 @@ def layer_sizes(sizes: object) -> tuple[int, ...]:
 def refuse_masked(name: str, value: object) -> None:
     """Raise ValueError if a masked array has masked entries: as numbers they are garbage, not missing values."""
     for part in value if isinstance(value, list | tuple) else [value]:
-        if np.ma.is_masked(part):
+        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
             msg = f"{name} has masked entries; give every entry a value, for example with {name}.filled(0.0)"
             raise ValueError(msg)
 

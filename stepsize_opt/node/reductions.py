@@ -76,7 +76,7 @@ class Singletons:
 
         Raises ValueError for a stepsize that float64 does not hold.
         """
-        inside = (self.weights >= SMALLEST_NORMAL) & (self.weights <= 1.0 / SMALLEST_NORMAL)
+        inside = (self.weights >= SMALLEST_NORMAL) & (self.weights <= 1.0 / SMALLEST_NORMAL) & (self.doubt < 0.25)
         weights = np.where(inside, self.weights, 1.0)
         # The quotient and the products round by a few units; the rest lets the general check of the condition, whose
         # error bounds are wider, see it too.
@@ -307,8 +307,7 @@ def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> 
 
 def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
     """Powers of two Λ, constant on coordinates that 𝒬 couples, that make the diagonal of Λ⁻¹DΛ⁻¹ near constant."""
-    action = Q.diagonal_action
-    size = -(np.log2(action / action.min()) + np.log2(quadratic.B.diagonal()))  # of log₂ D_jj for a coordinate alone
+    size = -(Q.action_levels + np.log2(quadratic.B.diagonal()))  # of log₂ D_jj for a coordinate alone
     if pattern.W is not None:
         direction = np.log2(pattern.W.diagonal()) - 2.0 * np.log2(quadratic.scale)
         for s in pattern.slices:
@@ -321,9 +320,8 @@ def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
 
 def _check_coefficients(Q: PositiveMap) -> None:
     """Refuse a map whose coefficients leave the range of proofs, or lie too far apart for a bound."""
-    action = Q.diagonal_action
-    largest = float(action.max())
-    ratio = largest / float(action.min())
+    smallest, largest = Q.action_range
+    ratio = largest / smallest
     if largest > LARGEST_COEFFICIENT or ratio > _LARGEST_RATIO:
         msg = (
             f"the sketch has second moments up to {largest:.1g}, {ratio:.1g} times the smallest, but proofs in float64 "

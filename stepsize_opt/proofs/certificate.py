@@ -65,8 +65,8 @@ class Certificate:
 
     def __post_init__(self) -> None:
         # The last gate: whatever went wrong before, no result says "feasible" with bounds that are no bounds.
-        held = math.isfinite(self.log_det) and self.upper_bound >= self.log_det and self.upper_bound > -math.inf
-        if math.isnan(self.upper_bound) or math.isnan(self.log_det) or (self.feasible and not held):
+        numbers = self.log_det == self.log_det and self.upper_bound == self.upper_bound
+        if not numbers or (self.feasible and not -math.inf < self.log_det <= self.upper_bound):
             msg = f"an error of the library: the bounds {self.log_det!r} and {self.upper_bound!r} contradict each other"
             raise ArithmeticError(msg)
 

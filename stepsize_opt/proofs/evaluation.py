@@ -54,7 +54,7 @@ class Evaluation:
     @cached_property
     def feasible(self) -> bool:
         """Whether D ≻ 0 has the pattern and F(D) ⪰ 0, *proved* for the floats of D."""
-        if not self.D.diagonal().min() >= SMALLEST_STEPSIZE:
+        if not min(self.D.diagonal().tolist()) >= SMALLEST_STEPSIZE:
             return False
         if not self.program.pattern.contains(self.D) or self.log_det is None:
             return False

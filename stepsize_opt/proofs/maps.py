@@ -74,10 +74,11 @@ def adjoint_below(Q: PositiveMap, Z: Matrix, arithmetic: type[Approximate] = Pai
 def lowers_to_positive(Q: PositiveMap) -> bool:
     """Whether the smaller map of :func:`adjoint_below` is positive at a glance; False says nothing.
 
-    Sums of congruences are, and Diag(α − r) + β 11ᵀ with β ≥ 0 and α ≥ r, where r_j = γ(α_j + dβ).
+    Sums of congruences are, and Diag(α − r) + β 11ᵀ with β ≥ 0 and α ≥ r, where r_j = γ(α_j + dβ); min α is taken from
+    min (α + β), twice as large for its rounding.
     """
     if isinstance(Q, DiagonalPlusScaled):
-        return Q.beta >= 0.0 and float(Q.alpha.min()) >= 2.0 * gamma(Q.roundings + 2) * Q.d * Q.beta
+        return Q.beta >= 0.0 and Q.action_range[0] - Q.beta >= 4.0 * gamma(Q.roundings + 2) * Q.d * Q.beta
     return isinstance(Q, CongruenceSum | ScaledPlusTrace)
 
 

@@ -86,6 +86,16 @@ def test_a_coordinate_that_is_hardly_ever_sent(p: float, structure: Structure) -
     assert_proved(result, M, sketch, "det-CGD1")
 
 
+def test_all_coordinates_are_hardly_ever_sent() -> None:
+    """Only the ratio of the probabilities makes a problem hard."""
+    M = random_smoothness(2, 10.0, 0)
+    for structure in ("full", "diagonal", "scalar"):
+        sketch = BernQ([1.4e-47, 8.5e-36], [1, 1])
+        result = optimal_stepsize(M, sketch, structure=structure)
+        assert result.status == "optimal"
+        assert_proved(result, M, sketch, "det-CGD1")
+
+
 def test_probabilities_beyond_every_proof_are_refused() -> None:
     with pytest.raises(ValueError, match=r"second moments up to 1e\+200, .*larger probability"):
         optimal_stepsize(L, IndependentSampling([1e-200, 0.5, 0.5]))

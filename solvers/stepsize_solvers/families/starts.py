@@ -97,8 +97,10 @@ def _two_scales(model: Model) -> Matrix:
         if _is_simple(family):
             simple += weights
             continue
-        rows = np.ix_(*2 * (np.flatnonzero(_rows(family) & (np.diagonal(weights) > 0.0)),))
-        N[rows] += weights[rows] if family.B is None else _geometric_mean(family.B[rows], weights[rows])
+        inside = np.flatnonzero(_rows(family) & (np.diagonal(weights) > 0.0))
+        if inside.size:
+            rows = np.ix_(inside, inside)
+            N[rows] += weights[rows] if family.B is None else _geometric_mean(family.B[rows], weights[rows])
     found: list[tuple[float, Matrix]] = []
     for power in range(_POWERS):
         X = np.linalg.inv(sym(simple + 10.0**power * N))

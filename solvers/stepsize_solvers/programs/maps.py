@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,16 @@ class PositiveMap(ABC):
     @abstractmethod
     def diagonal_action(self) -> Vector:
         """The numbers q_j = 𝒬(e_j e_jᵀ)_jj: the map on a coordinate that stands alone."""
+
+    @cached_property
+    def action_range(self) -> tuple[float, float]:
+        """min q and max q of :attr:`diagonal_action`."""
+        return float(self.diagonal_action.min()), float(self.diagonal_action.max())
+
+    @cached_property
+    def action_levels(self) -> Vector:
+        """log₂(q_j / min q) of :attr:`diagonal_action`."""
+        return np.log2(self.diagonal_action / self.action_range[0])
 
     @property
     def hadamard_matrix(self) -> Matrix | None:

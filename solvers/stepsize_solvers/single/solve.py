@@ -26,9 +26,10 @@ from stepsize_solvers.single.starts import Start, boundary_start, full_start, in
 
 # Above this multiple of the tolerance a breakdown is not a matter of rounding, and a second attempt is worth it.
 _FAR = 100.0
-# Below this ratio of diagonal entries (a coordinate kept with probability 10⁻¹⁰, say) eigenvectors of the whole B, on
-# which the methods for full matrices rest, lose the small eigenvalues; the method for blocks works with D alone.
-_GRADED = 1e-10
+# Beyond this ratio of second moments (a coordinate kept with probability 10⁻¹⁰, say) the diagonal of a B that is scaled
+# for D near one has the same ratio, and eigenvectors of the whole B, on which the methods for full matrices rest, lose
+# the small eigenvalues.  The method for blocks works with D alone.
+_GRADED = 1e10
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +82,7 @@ def _full(B: Matrix, Q: PositiveMap, pattern: Pattern, settings: Settings, optio
     # A closed form is exact or far away; an answer within a tenth of the tolerance needs no iteration.
     if form is not None and (form.exact or form.gap <= 0.1 * settings.tol):
         return _exact(form.D, form.Z, form.theorem, (form.log_det, form.upper_bound))
-    diagonal = B.diagonal()
-    if diagonal.min() < _GRADED * diagonal.max():
+    if Q.action_range[1] > _GRADED * Q.action_range[0]:
         return _blocks(B, Q, pattern, settings)
     model = FullModel.of(B, Q)
     start: Point | Start | None = None
