@@ -15,7 +15,7 @@ from stepsize_opt.sketches import RandK
 from stepsize_validation.bench import __main__ as command
 from stepsize_validation.bench.targets import STUDIES, Study, Target, chosen, worst
 from stepsize_validation.bench.targets.harness import Found, at_hand, shortest
-from stepsize_validation.bench.targets.native import plain_gap, synthetic, with_every_k
+from stepsize_validation.bench.targets.native import certified_gap, synthetic, with_every_k
 from stepsize_validation.bench.targets.plain_model import solve_plain_model
 from stepsize_validation.bench.targets.runner import plain_loop
 from stepsize_validation.runs import run
@@ -133,4 +133,4 @@ def test_the_plain_model_and_the_native_solver_solve_the_same_problem() -> None:
     theirs = solve_plain_model(problem.B, P, "CLARABEL")
     assert theirs is not None
     assert np.linalg.slogdet(theirs)[1] == pytest.approx(np.linalg.slogdet(outcome.D)[1], abs=1e-5)
-    assert 0.0 <= plain_gap(problem, outcome) <= 1e-8
+    assert 0.0 <= certified_gap(problem, outcome) <= 1e-8

@@ -23,7 +23,10 @@ def _blocks(path: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(encoding="utf-8"), re.S | re.M)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+WITH_PYTHON = [path for path in DOCUMENTS if _blocks(path, "python")]
+
+
+@pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda path: path.name)
 def test_python_blocks_run(path: Path, tmp_path, monkeypatch) -> None:
     """The blocks of one document share their names, as a reader would type them one after the other."""
     matplotlib.use("Agg")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -51,37 +52,20 @@ def _describe(panel: Panel, choice: Choice, record: Run) -> dict[str, Any]:
     theory = choice.theory_iterations
     if theory is None:
         theory = float(iterations_needed(choice.rate, panel.epsilon2, record.start_value - whole.found))
+    named = ("label", "algorithm", "ours", "feasible", "rate", "cost", "gap", "lambda_D")
     found: dict[str, Any] = plain(
         {
-            "experiment": panel.experiment,
-            "dataset": panel.dataset,
-            "variant": panel.variant,
-            "label": choice.label,
-            "algorithm": choice.algorithm,
+            **asdict(check),
+            **{name: getattr(choice, name) for name in named},
+            **{name: getattr(panel, name) for name in ("experiment", "dataset", "variant", "epsilon2")},
             "sketch": str(choice.sketch),
             "d": panel.objective.d,
-            "ours": choice.ours,
-            "feasible": choice.feasible,
-            "rate": choice.rate,
-            "cost": choice.cost,
-            "gap": choice.gap,
-            "lambda_D": choice.lambda_D,
-            "epsilon2": panel.epsilon2,
             "theory_iterations": theory,
-            "iterations": record.iterations,
-            "seeds": record.seeds,
             "diverged_at": record.diverged_at,
             "initial_value": record.start_value,
             "f_inf_found": whole.found,
             "f_inf_proved": whole.proved,
             "delta_inf": getattr(panel.infimum, "delta_inf", None),
-            "theorem": check.theorem,
-            "observed": check.observed,
-            "plain": check.plain,
-            "lower": check.lower,
-            "upper": check.upper,
-            "bound": check.bound,
-            "loose_bound": check.loose_bound,
             "verdict": check.verdict if choice.feasible else f"{check.verdict} (no guarantee)",
         }
     )

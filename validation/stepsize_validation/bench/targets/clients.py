@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -14,10 +13,8 @@ from stepsize_opt.problems import load_dataset
 from stepsize_opt.sketches import RandK
 from stepsize_solvers import get_solver
 from stepsize_solvers.programs import BlockPattern, Constraint, LogDetProgram, Matrix, Settings
-from stepsize_validation.bench.targets.harness import GAP, Found, Study, Target, at_hand, timed
+from stepsize_validation.bench.targets.harness import GAP, Found, Study, Target, at_hand, by_the_clock
 from stepsize_validation.experiments import Setting
-
-by_the_clock = partial(timed, clock=time.perf_counter)
 
 
 def data_sets(quick: bool) -> Found:
