@@ -14,14 +14,14 @@ from stepsize_validation.experiments.plan import Plan
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment of the paper.  A new one is a file with such an object, and its name in ``catalogue``.
+    """One experiment.  A new one is a file with such an object, and its name in ``catalogue``.
 
     letter, title, text: as in the report.
     panel: the panel of a data set, a plan and a parameter; parameters: the parameters that a data set gets.
     iterations, quick_iterations: steps of each run, unless the plan says otherwise.
     settings: fields of the plan that the curves depend on, beside the seeds and the number of steps.
     figures: what is drawn; savings_bars: whether the savings are also drawn as bars.
-    comparable: which of the paper's curves the optimal D is compared with, beside those whose condition fails.
+    comparable: which of the paper's curves, among those that satisfy their condition, compete with the optimal D.
     level_reached: compare at the smallest level that both rivals reach rather than at the ε² of the panel.
     """
 
