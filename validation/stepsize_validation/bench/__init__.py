@@ -1,27 +1,11 @@
 """Benchmarks of the solvers and of the library."""
 
-from stepsize_validation.bench.prose import (
-    summary,
-)
-from stepsize_validation.bench.report import (
-    write_report,
-)
-from stepsize_validation.bench.solvers import (
-    Plan,
-    Step,
-    run_benchmark,
-)
-from stepsize_validation.bench.store import (
-    Results,
-)
-from stepsize_validation.bench.stored import (
-    STORED,
-    check,
-    check_table,
-)
-from stepsize_validation.bench.tables import (
-    all_tables,
-)
+from stepsize_validation.bench.prose import summary
+from stepsize_validation.bench.report import write_report
+from stepsize_validation.bench.solvers import Plan, Step, run_benchmark
+from stepsize_validation.bench.store import Results
+from stepsize_validation.bench.stored import STORED, check, check_table
+from stepsize_validation.bench.tables import all_tables
 
 __all__ = [
     "STORED",
