@@ -45,18 +45,45 @@ def test_content(wheel: Path) -> None:
     assert "stepsize_solvers/single/__init__.py" in names
 
 
-def test_smoke(wheel: Path, tmp_path: Path) -> None:
-    target = tmp_path / "site"
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory) -> Path:
+    """A folder with the wheel installed in it."""
+    target = tmp_path_factory.mktemp("site")
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(wheel)]
     subprocess.run(install, check=True, capture_output=True)
-    environment = {**os.environ, "PYTHONPATH": str(target)}
-    run = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "check": True}
-    where, status, gap = json.loads(subprocess.run([sys.executable, "-c", SMOKE], **run).stdout)
-    assert Path(where).is_relative_to(target)
+    return target
+
+
+def python(site: Path, folder: Path, *arguments: str) -> str:
+    """What Python prints when it is started in a folder with the installed wheel on its path."""
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_smoke(site: Path, tmp_path: Path) -> None:
+    where, status, gap = json.loads(python(site, tmp_path, "-c", SMOKE))
+    assert Path(where).is_relative_to(site)
     assert status == "optimal"
     assert gap <= 1e-6
-    version = subprocess.run([sys.executable, "-m", "stepsize_opt", "--version"], **run).stdout
+    version = python(site, tmp_path, "-m", "stepsize_opt", "--version")
     assert version.strip() == f"stepsize-opt {metadata.version('stepsize-opt')}"
+
+
+@pytest.mark.parametrize("name", ["solvers", "validation", "tests", "bench", "data", "proofs"])
+def test_a_folder_of_the_user_does_not_clash(site: Path, tmp_path: Path, name: str) -> None:
+    """Research projects have folders of such names, and Python looks in the working directory first."""
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("")
+    assert json.loads(python(site, tmp_path, "-c", SMOKE))[1] == "optimal"
+
+
+def test_no_generic_name_is_installed(site: Path, tmp_path: Path) -> None:
+    listed = python(site, tmp_path, "-m", "pip", "show", "--files", "stepsize-opt").partition("Files:")[2].split()
+    tops = {name.split("/")[0] for name in listed if not name.startswith("..")}
+    assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
 
 
 def test_run_time_dependencies_are_imported_by_the_library() -> None:

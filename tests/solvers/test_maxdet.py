@@ -106,7 +106,7 @@ def test_the_system_is_the_hessian(kind: str, sketch: Sketch, c: float, e: float
 
     h = 1e-3
     curvature = (barrier(h) - 2.0 * barrier(0.0) + barrier(-h)) / h**2
-    assert np.sum(Y * system.apply(Y)) == pytest.approx(curvature, rel=1e-3)
+    assert np.sum(Y * system(Y)) == pytest.approx(curvature, rel=1e-3)
     gradient = (barrier(h) - barrier(-h)) / (2.0 * h)
     exact = -np.trace(Y) + sum(
         float(np.sum(Y * model.minus_adjoint(f, s, p.C, s.Z, s.Rt)))

@@ -317,7 +317,7 @@ def _copt(settings: Settings, accuracy: float) -> dict[str, Any]:
 
 
 def _mosek_licence() -> str | None:
-    """None when a licence file is in sight, without importing MOSEK; the solve itself finds out whether it is valid."""
+    """None when there is a licence file, without importing MOSEK; the solve itself finds out whether it is valid."""
     named = os.environ.get("MOSEKLM_LICENSE_FILE")
     if named or (Path.home() / "mosek" / "mosek.lic").exists():
         return None

@@ -86,7 +86,7 @@ def _step(model: Model, p: Point, work: Work) -> tuple[Point, float] | None:
     families = model.program.families
     mu = _mu(model, p)
     solve = _linear_solver(model, p, work)
-    plain = _Direction.of(model, p, solve(np.eye(d)), 0.0, None)
+    plain = _FamilyStep.of(model, p, solve(np.eye(d)), 0.0, None)
     primal, dual = plain.lengths(p, 1.0)
     # The complementarity that the plain step would leave, cubed: Mehrotra's choice of the centring.
     left = sum(
@@ -102,7 +102,7 @@ def _step(model: Model, p: Point, work: Work) -> tuple[Point, float] | None:
     for family, state, correction in zip(families, p.states, corrections, strict=True):
         inverse = state.V @ state.V.transpose(0, 2, 1)
         rhs -= model.minus_adjoint(family, state, p.C, sigma * mu * inverse - correction)
-    step = _Direction.of(model, p, solve(model.project(rhs)), sigma * mu, corrections)
+    step = _FamilyStep.of(model, p, solve(model.project(rhs)), sigma * mu, corrections)
     primal, dual = step.lengths(p, _STEP_FRACTION)
     for _ in range(30):
         Z = tuple(sym(s.Z + dual * z) for s, z in zip(p.states, step.dZ, strict=True))
@@ -137,7 +137,7 @@ def _linear_solver(model: Model, p: Point, work: Work) -> Callable[[Matrix], Mat
 
 
 @dataclass(frozen=True, eq=False)
-class _Direction:
+class _FamilyStep:
     """Y with the changes of all F_j and Z_j that belong to it."""
 
     Y: Matrix
@@ -145,7 +145,7 @@ class _Direction:
     dZ: list[Stack]
 
     @staticmethod
-    def of(model: Model, p: Point, Y: Matrix, target: float, corrections: list[Stack] | None) -> _Direction:
+    def of(model: Model, p: Point, Y: Matrix, target: float, corrections: list[Stack] | None) -> _FamilyStep:
         """dZ = target·F⁻¹ − Z − G F′(Y) G − correction."""
         dF, dZ = [], []
         for i, (family, state) in enumerate(zip(model.program.families, p.states, strict=True)):
@@ -153,7 +153,7 @@ class _Direction:
             dual = target * (state.V @ state.V.transpose(0, 2, 1)) - state.Z - state.G @ change @ state.G
             dF.append(change)
             dZ.append(sym(dual if corrections is None else dual - corrections[i]))
-        return _Direction(Y, dF, dZ)
+        return _FamilyStep(Y, dF, dZ)
 
     def lengths(self, p: Point, fraction: float) -> tuple[float, float]:
         """Primal and dual step lengths: the fraction of the way to the boundary, at most 1."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from stepsize_solvers.families.pairs import ActivePairs, active_pairs, applies_to
 from stepsize_solvers.families.point import FamilyState, Model, Point, twice_symmetric
-from stepsize_solvers.numerics import sym
+from stepsize_solvers.numerics import conjugate_gradients, sym
 from stepsize_solvers.programs import Matrix, Vector
 
 # A pair counts as active when it outweighs the entrywise part of the system by this factor.
@@ -47,7 +47,10 @@ class NewtonSystem:
     shrink: Vector
     pairs: ActivePairs | None = None
 
-    def apply(self, Y: Matrix) -> Matrix:
+    def inner(self, Y: Matrix, Y2: Matrix) -> float:
+        return float(np.vdot(Y, Y2))
+
+    def __call__(self, Y: Matrix) -> Matrix:
         """𝓗(Y), projected onto the pattern."""
         p, model = self.p, self.model
         out = Y.copy()
@@ -178,24 +181,18 @@ def solve_by_cg(
 ) -> tuple[Matrix, int]:
     """Y with ‖𝓗(Y) − rhs‖ ≤ tolerance·‖rhs‖, and the iterations taken; raises :class:`OutOfTime` at the deadline."""
     Y = np.zeros_like(rhs)
-    residual = rhs.copy()
-    z = system.precondition(residual)
-    direction = z.copy()
-    rho = float(np.sum(residual * z))
     goal = tolerance * float(np.linalg.norm(rhs))
-    k = 0
-    while k < max_iterations and float(np.linalg.norm(residual)) > goal:
+
+    def finished(residual: Matrix) -> bool:
+        if not float(np.linalg.norm(residual)) > goal:
+            return True
         if time.perf_counter() > deadline:
             raise OutOfTime
-        image = system.apply(direction)
-        curvature = float(np.sum(direction * image))
-        if not curvature > 0.0:  # rounding has the last word; the best point so far is kept
-            break
-        step = rho / curvature
+        return False
+
+    def add_step(step: float, direction: Matrix) -> None:
+        nonlocal Y
         Y += step * direction
-        residual -= step * image
-        z = system.precondition(residual)
-        rho, previous = float(np.sum(residual * z)), rho
-        direction = z + (rho / previous) * direction
-        k += 1
-    return sym(Y), k
+
+    iterations = conjugate_gradients(system, rhs, finished, max_iterations, add_step)
+    return sym(Y), iterations

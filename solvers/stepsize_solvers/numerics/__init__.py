@@ -2,6 +2,7 @@
 
 from stepsize_solvers.numerics.cg import (
     conjugate_gradients,
+    within_scaled_tolerance,
 )
 from stepsize_solvers.numerics.linalg import (
     SIZE_FOR_LANCZOS,
@@ -74,4 +75,5 @@ __all__ = [
     "sym",
     "triangular_inverse",
     "upper_product",
+    "within_scaled_tolerance",
 ]

@@ -1,4 +1,4 @@
-"""Step length: the largest a ∈ (0, 1] for which a matrix path stays positive definite, and the centring rule."""
+"""Step length: the largest a ∈ (0, 1] for which a matrix path stays positive definite."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def largest_step(paths: Sequence[Sequence[Matrix]]) -> float:
 
     Each path starts from the length that the paths before it allow.  The constraint is concave along a straight step
     and the other two paths are linear, so a shorter step cannot leave them; along an arc it could, and the new point,
-    which is factorised anyway, has the last word.
+    which is factorised anyway, decides.
     """
     a = 1.0
     for path in paths:

@@ -162,7 +162,7 @@ class Hadamard(PositiveMap):
 
     Use :func:`hadamard` to get the cheaper :class:`DiagonalPlusScaled` where P allows it.
     ``roundings`` is how many roundings each entry of P went through: it is within (1 ± 2⁻⁵³)^roundings of the
-    coefficient that is meant.
+    exact coefficient.
     """
 
     P: Matrix

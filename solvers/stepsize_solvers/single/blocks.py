@@ -29,10 +29,11 @@ from stepsize_solvers.numerics import (
     smallest_eigenvalue,
     sym,
     triangular_inverse,
+    within_scaled_tolerance,
 )
 from stepsize_solvers.programs import Matrix, Pattern, PositiveMap
 from stepsize_solvers.single.inverse import ChebyshevInverse, Interval, chebyshev_inverse
-from stepsize_solvers.single.newton import DIAGONAL_FLOOR, Direction
+from stepsize_solvers.single.newton import DIAGONAL_FLOOR, NewtonStep
 from stepsize_solvers.single.schur import effective_beta
 
 # Eigenvalues of a block of B below this fraction of the largest are raised to it: powers of them are only rounding.
@@ -218,10 +219,13 @@ class BlockSystem:
         X = self.inverse(self.model.adjoint(self.p, V @ Y @ V.T))
         return np.asarray(V.T @ self.model.slope(self.p, X) @ V + self.T * Y)
 
+    def precondition(self, Y: Array) -> Array:
+        return self.preconditioner * Y
+
     def inner(self, Y: Array, Y2: Array) -> float:
         return float(np.vdot(Y, Y2))
 
-    def solve(self, r1: Matrix, r2: Matrix, tolerance: float, max_iterations: int) -> Direction:
+    def solve(self, r1: Matrix, r2: Matrix, tolerance: float, max_iterations: int) -> NewtonStep:
         """Directions for r₁ in the working basis and r₂ in the basis V."""
         V = self.scaling.V
         b = r2 - V.T @ self.model.slope(self.p, self.inverse(r1)) @ V
@@ -231,12 +235,13 @@ class BlockSystem:
             nonlocal solution
             solution += step * direction
 
-        iterations = conjugate_gradients(self, b, tolerance, max_iterations, add)
+        finished = within_scaled_tolerance(self, self.T, tolerance)
+        iterations = conjugate_gradients(self, b, finished, max_iterations, add)
         dZt = sym(V @ solution @ V.T)
         X = sym(self.inverse(r1 + self.model.adjoint(self.p, dZt)))
         self.counters.cg_iterations += iterations
         self.counters.products += iterations * (14.0 + 2.0 * self.inverse.degree) + 30.0
-        return Direction(X, dZt, iterations)
+        return NewtonStep(X, dZt, iterations)
 
 
 def block_start(model: BlockModel, fraction: float) -> BlockPoint | None:

@@ -20,8 +20,8 @@ import numpy as np
 from stepsize_solvers.numerics import Array, Bounds, Progress, Scaling, identity_path, largest_step, nesterov_todd
 from stepsize_solvers.programs import Status
 from stepsize_solvers.single.inverse import Interval
-from stepsize_solvers.single.model import Model, P, System
-from stepsize_solvers.single.newton import Direction
+from stepsize_solvers.single.model import Model, PointType, System
+from stepsize_solvers.single.newton import NewtonStep
 
 # Below this dual residual the iterates follow the central path, on which the curvature changes slowly; its spectrum is
 # estimated anew after so many steps.
@@ -82,10 +82,10 @@ MOST_STEPS = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Step(Generic[P]):
+class Step(Generic[PointType]):
     """An accepted step: the new point, its scaling, the length and how it was found."""
 
-    point: P
+    point: PointType
     scaling: Scaling
     length: float
     corrected: bool
@@ -102,10 +102,10 @@ def residual_floor(norm: float) -> float:
     return min(1.0, norm) * min(1.0, 3.0 * norm)
 
 
-class Iteration(Generic[P]):
+class Iteration(Generic[PointType]):
     """State of one solve: model, options and the current centring factor."""
 
-    def __init__(self, model: Model[P], tuning: Tuning, progress: Progress[P]) -> None:
+    def __init__(self, model: Model[PointType], tuning: Tuning, progress: Progress[PointType]) -> None:
         self.model = model
         self.tuning = tuning
         self.tol = progress.limits.tol
@@ -117,7 +117,7 @@ class Iteration(Generic[P]):
         self.spectrum: Interval | None = None  # of the preconditioned curvature, while it may be used again
         self.spectrum_age = 0
 
-    def run(self, start: P) -> Status:
+    def run(self, start: PointType) -> Status:
         """Iterate from a strictly feasible point until the gap is certified or a limit is reached."""
         lowered = self.model.lowered(start) if self.low else None
         scaling = None if lowered is None else nesterov_todd(lowered.Ft, lowered.Zt)
@@ -128,7 +128,7 @@ class Iteration(Generic[P]):
             return Status.INACCURATE
         p = lowered
         self.progress.counters.eigendecompositions += 2
-        step: Step[P] | None = None
+        step: Step[PointType] | None = None
         while True:
             mu = _trace(scaling)
             bounds = self.model.bounds(p, scaling.factor, mu <= NEAR * self.tol)
@@ -154,14 +154,14 @@ class Iteration(Generic[P]):
             self._update_centring(step)
             p, scaling = step.point, step.scaling
 
-    def _confirmed(self, p: P) -> Bounds | None:
+    def _confirmed(self, p: PointType) -> Bounds | None:
         """The bounds of a pair computed from D and Z themselves."""
         self.progress.counters.eigendecompositions += 1
         return self.model.confirmed(p)
 
     # ---------------------------------------------------------------- one step
 
-    def _step(self, p: P, scaling: Scaling, r1: Array, norm: float, mu: float) -> Step[P] | None:
+    def _step(self, p: PointType, scaling: Scaling, r1: Array, norm: float, mu: float) -> Step[PointType] | None:
         options, model, counters = self.tuning, self.model, self.progress.counters
         counters.eigendecompositions += 1
         if not np.all(scaling.t > 0.0):  # W is singular to rounding
@@ -181,7 +181,7 @@ class Iteration(Generic[P]):
         longest = largest_step([identity_path(first.X), [p.Zt, first.dZt], [p.Ft, F1, F2]])
         counters.products += 4.0
         iterations = first.iterations
-        second: Direction | None = None
+        second: NewtonStep | None = None
         if longest < options.corrector_below:
             second, longest = self._corrector(p, scaling, GV, system, first, F1, F2, longest, 2.0 * tolerance)
             iterations += second.iterations if second is not None else 0
@@ -204,16 +204,16 @@ class Iteration(Generic[P]):
 
     def _corrector(
         self,
-        p: P,
+        p: PointType,
         scaling: Scaling,
         GV: Array,
         system: System,
-        first: Direction,
+        first: NewtonStep,
         F1: Array,
         F2: Array,
         longest: float,
         tolerance: float,
-    ) -> tuple[Direction | None, float]:
+    ) -> tuple[NewtonStep | None, float]:
         """The second-order term of the step and the longest step along a·first + a²·second, if that is longer.
 
         Its right-hand sides are the second-order parts of the two equations along the first direction; for the
@@ -250,7 +250,7 @@ class Iteration(Generic[P]):
         self.spectrum_age = 0 if fresh else self.spectrum_age + 1
         self.spectrum = inverse.spectrum if settled and self.spectrum_age < _SPECTRUM_STEPS else None
 
-    def _update_centring(self, step: Step[P]) -> None:
+    def _update_centring(self, step: Step[PointType]) -> None:
         """Ask for more after long steps, for less after short ones."""
         options = self.tuning
         floor = options.centring_floor if step.iterations > options.cheap_iterations else options.centring_floor_cheap
@@ -262,7 +262,7 @@ class Iteration(Generic[P]):
             self.sigma = min(2.0 * self.sigma, 0.8)
 
 
-def _details(mu: float, norm: float, step: Step[P] | None) -> dict[str, str]:
+def _details(mu: float, norm: float, step: Step[PointType] | None) -> dict[str, str]:
     """The columns of the log beside the interval; + marks a corrected step."""
     length = "" if step is None else f"{step.length:.3f}{'+' if step.corrected else ''}"
     return {

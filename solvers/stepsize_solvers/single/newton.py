@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_solvers.numerics import Array, Counters, Scaling, conjugate_gradients, sym
+from stepsize_solvers.numerics import Array, Counters, Scaling, conjugate_gradients, sym, within_scaled_tolerance
 from stepsize_solvers.programs import PositiveMap
 from stepsize_solvers.single.inverse import ChebyshevInverse, Curvature, Interval, chebyshev_inverse
 from stepsize_solvers.single.point import Point
 from stepsize_solvers.single.schur import Gram, Images, Jacobian, SchurComplement, schur_diagonal
 
-# Slack directions have T_ij = tᵢtⱼ above this square while the rest of the Schur complement is below 1.
+# Directions with tᵢ and tⱼ above this are slack: T_ij = tᵢtⱼ is above 3, the rest of the Schur complement below 1.
 _SLACK = 3.0**0.5
 # Restricting to active rows only pays when it saves a fifth of the work.
 _WORTHWHILE = 0.8
@@ -29,7 +29,7 @@ DIAGONAL_FLOOR = 0.003
 
 
 @dataclass(frozen=True, eq=False)
-class Direction:
+class NewtonStep:
     """X (so that dD = C X Cᵀ) and dZ̃ in the precision of the system, the conjugate gradient iterations they took."""
 
     X: Array
@@ -56,7 +56,7 @@ class NewtonSystem:
     def rows(self) -> int:
         return self.schur.jacobian.r
 
-    def solve(self, r1: Array, r2: Array, tolerance: float, max_iterations: int) -> Direction:
+    def solve(self, r1: Array, r2: Array, tolerance: float, max_iterations: int) -> NewtonStep:
         """Directions for r₁ in the working basis and r₂ in the basis V."""
         d, r = r1.shape[0], self.rows
         dtype = self.dtype
@@ -73,11 +73,12 @@ class NewtonSystem:
         images = Images(inverse(rhs), dZt)
         b = second[:r] - self.schur.jacobian.forward(images.X)
         schur = replace(self.schur, images=images)
-        iterations = conjugate_gradients(schur, b, tolerance, max_iterations, images.add_step)
+        finished = within_scaled_tolerance(schur, schur.T, tolerance)
+        iterations = conjugate_gradients(schur, b, finished, max_iterations, images.add_step)
         rho = r / d
         self.counters.cg_iterations += iterations
         self.counters.products += iterations * (1.0 + 5.0 * rho + inverse.degree - 1.0) + 7.0
-        return Direction(sym(images.X), images.Zt, iterations)
+        return NewtonStep(sym(images.X), images.Zt, iterations)
 
 
 def newton_system(

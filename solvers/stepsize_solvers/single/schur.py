@@ -168,6 +168,9 @@ class SchurComplement:
         out += self.T * Y
         return out
 
+    def precondition(self, Y: Array) -> Array:
+        return self.preconditioner * Y
+
     def inner(self, Y: Array, Y2: Array) -> float:
         """⟨Ẑ, Ẑ′⟩ = 2⟨Y, Y′⟩ minus what the r×r part counts too much."""
         r = self.jacobian.r

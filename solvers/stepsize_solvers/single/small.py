@@ -214,7 +214,7 @@ class SmallPoint(NamedTuple):
         return int(self.lam.size)
 
 
-class Direction(NamedTuple):
+class SmallStep(NamedTuple):
     """X (so that dD = CXCᵀ), and in scaled coordinates F′ = E F′[dD] Eᵀ, F″ = −E 𝒬(dD B dD) Eᵀ and ζ; dZ = EᵀζE."""
 
     X: Matrix
@@ -366,7 +366,7 @@ class SmallIteration:
         K, info = _cholesky(H.T, 1, 0, 1)
         return None if info != 0 else np.asarray(K)
 
-    def direction(self, p: SmallPoint, N: Matrix, factor: Matrix, r1: Vector, r2: Matrix) -> Direction:
+    def direction(self, p: SmallPoint, N: Matrix, factor: Matrix, r1: Vector, r2: Matrix) -> SmallStep:
         """The solution of the Newton system, r₁ in svec coordinates, and the curvature of the constraint along it."""
         at, C, E = self.at, p.C, p.E
         x = _solve(factor, r1 + at.svec(r2).dot(N), 1)[0]
@@ -374,9 +374,9 @@ class SmallIteration:
         zeta = r2 - first
         CX = C.dot(X)
         second = -E.dot(self.Q.apply((CX * p.lam).dot(CX.T))).dot(E.T)
-        return Direction(X, first, second, zeta, E.T.dot(zeta).dot(E))
+        return SmallStep(X, first, second, zeta, E.T.dot(zeta).dot(E))
 
-    def second_order(self, p: SmallPoint, step: Direction) -> tuple[Vector, Matrix]:
+    def second_order(self, p: SmallPoint, step: SmallStep) -> tuple[Vector, Matrix]:
         """The second-order parts of both equations along a direction, that of the first in svec coordinates.
 
         Of r₁: X² − (ΛX dR̃ + dR̃ XΛ), dR̃ = Cᵀ𝒬*(dZ)C.  Of ZF = sI in the scaled coordinates, where both matrices are
@@ -396,7 +396,7 @@ def _smallest(M: Matrix) -> float:
     return float(w[0]) if info == 0 else math.nan
 
 
-def longest(step: Direction, scale: Matrix, trials: int) -> float:
+def longest(step: SmallStep, scale: Matrix, trials: int) -> float:
     """A length a ≤ 1.1 with Diag(v) + aζ ⪰ 0 and Diag(v) + aF′ + a²F″ ⪰ 0, near the largest; scale_ij = (vᵢvⱼ)^{-½}."""
     a = _BEYOND
     smallest = _smallest(step.zeta * scale)

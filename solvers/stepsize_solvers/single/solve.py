@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from stepsize_solvers.single.diagonal import solve_diagonal
 from stepsize_solvers.single.full import FullModel
 from stepsize_solvers.single.iteration import MOST_STEPS, PATIENCE, TARGET_MARGIN, Iteration, Tuning
 from stepsize_solvers.single.layers import LayeredProblem, solve_layers
-from stepsize_solvers.single.model import AnyPoint, Model, P
+from stepsize_solvers.single.model import Model, PointType
 from stepsize_solvers.single.point import Point
 from stepsize_solvers.single.starts import Start, boundary_start, full_start, inside, warm_block_start, warm_full_start
 
@@ -180,16 +180,13 @@ def _run_small(dense: small.SmallIteration, start: Point | Start) -> Report | No
     return _read(status, dense.progress)
 
 
-AnyPair = TypeVar("AnyPair", bound=AnyPoint)
-
-
-def _progress(d: int, limits: Limits, upper: float) -> Progress[AnyPair]:
+def _progress(d: int, limits: Limits, upper: float) -> Progress[Any]:
     return Progress(d, limits, TARGET_MARGIN, PATIENCE, upper=upper)
 
 
-def _iterate(model: Model[P], start: P, tuning: Tuning, limits: Limits, upper: float) -> Report:
+def _iterate(model: Model[PointType], start: PointType, tuning: Tuning, limits: Limits, upper: float) -> Report:
     """The iteration of a model from a start, with an upper bound that is known already."""
-    progress: Progress[P] = _progress(model.d, limits, upper)
+    progress: Progress[PointType] = _progress(model.d, limits, upper)
     iteration = Iteration(model, tuning, progress)
     return _read(progress.run(lambda: iteration.run(start)), progress)
 
@@ -202,7 +199,7 @@ def _path(status: Status, progress: Progress[Inside]) -> Report:
     return Report(status, bounds.scale * best.D, best.Z, progress.steps, progress.statistics)
 
 
-def _read(status: Status, progress: Progress[P]) -> Report:
+def _read(status: Status, progress: Progress[PointType]) -> Report:
     """The report of an iteration: the best pair, scaled as its bounds say."""
     if progress.best is None:
         return _failure("stopped before the first point was evaluated")
