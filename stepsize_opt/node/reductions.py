@@ -312,7 +312,7 @@ def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
         direction = np.log2(pattern.W.diagonal()) - 2.0 * np.log2(quadratic.scale)
         for s in pattern.slices:
             size[s] = direction[s] + (size[s] - direction[s]).min()
-    if Q.hadamard_matrix is None:  # entrywise maps couple no coordinates
+    if not Q.is_entrywise:
         labels = Q.groups
         size = (np.bincount(labels, weights=size) / np.maximum(np.bincount(labels), 1))[labels]
     return np.asarray(np.ldexp(1.0, np.rint(0.5 * size).astype(np.intc)))
@@ -333,7 +333,7 @@ def _check_coefficients(Q: PositiveMap) -> None:
 
 def _check_spread(B: Matrix, Q: PositiveMap) -> None:
     """Refuse coordinates that the sketch couples, so that no scaling brings them together, but that lie far apart."""
-    if Q.hadamard_matrix is not None:  # entrywise maps couple none
+    if Q.is_entrywise:
         return
     size, labels = np.log2(B.diagonal()), Q.groups
     low, high = np.full(int(labels.max()) + 1, np.inf), np.full(int(labels.max()) + 1, -np.inf)

@@ -135,7 +135,7 @@ def _shape_key(program: Program, lift: Lift, objective: Objective) -> tuple[Any,
         return None
     parts: list[Any] = [program.pattern.sizes, lift, objective, program.root, program.offset]
     for family in program.families:
-        entrywise = lift is Lift.QUADRATIC or family.Q.hadamard_matrix is not None
+        entrywise = lift is Lift.QUADRATIC or family.Q.is_entrywise
         if family.B is None or family.factors is not None or not entrywise:
             return None
         parts.append((family.a, family.c, family.e, family.is_plain))

@@ -37,7 +37,7 @@ def unknowns(model: Model) -> int:
         return 0
     linear = all(f.B is None for f in program.families)
     full = program.pattern.is_full
-    if not all(f.is_plain or (linear and full and f.Q.hadamard_matrix is not None) for f in program.families):
+    if not all(f.is_plain or (linear and full and f.Q.is_entrywise) for f in program.families):
         return 0
     return sum(size * (size + 1) // 2 for size in program.pattern.sizes)
 

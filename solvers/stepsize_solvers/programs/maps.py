@@ -77,8 +77,13 @@ class PositiveMap(ABC):
         return np.log2(self.diagonal_action / self.action_range[0])
 
     @property
+    def is_entrywise(self) -> bool:
+        """Whether 𝒬(M) = P ∘ M, so that it couples no coordinates."""
+        return False
+
+    @property
     def hadamard_matrix(self) -> Matrix | None:
-        """P when 𝒬(M) = P ∘ M, otherwise None."""
+        """P when the map is entrywise, otherwise None; made anew by every call."""
         return None
 
     @property
@@ -139,6 +144,10 @@ class DiagonalPlusScaled(PositiveMap):
         return np.arange(self.d)
 
     @property
+    def is_entrywise(self) -> bool:
+        return True
+
+    @property
     def hadamard_matrix(self) -> Matrix:
         P = np.full((self.d, self.d), self.beta)
         P.reshape(-1)[:: self.d + 1] += self.alpha
@@ -191,6 +200,10 @@ class Hadamard(PositiveMap):
     @property
     def groups(self) -> Indices:
         return np.arange(self.d)
+
+    @property
+    def is_entrywise(self) -> bool:
+        return True
 
     @property
     def hadamard_matrix(self) -> Matrix:
@@ -348,6 +361,10 @@ class Layered(PositiveMap):
             labels.append(part)
             offset = int(part.max()) + 1
         return np.concatenate(labels)
+
+    @property
+    def is_entrywise(self) -> bool:
+        return all(layer.is_entrywise for layer in self.layers)
 
     @property
     def hadamard_matrix(self) -> Matrix | None:

@@ -162,7 +162,7 @@ def coordinates(d: int) -> Coordinates:
 
 def applies(Q: PositiveMap) -> bool:
     """Whether problems of this size and map are faster with dense systems."""
-    return Q.d <= LARGEST or (Q.d <= LARGEST_HADAMARD and Q.hadamard_matrix is not None)
+    return Q.d <= LARGEST or (Q.d <= LARGEST_HADAMARD and Q.is_entrywise)
 
 
 @singledispatch

@@ -51,7 +51,7 @@ class Report:
 def solve_condition(condition: Family, pattern: Pattern, settings: Settings, options: NativeOptions) -> Report:
     """maximise log det D subject to 𝒬(D B D) ⪯ D over the pattern."""
     assert condition.B is not None  # by the definition of Program.condition
-    B, Q, P = sym(condition.B), condition.Q, condition.Q.hadamard_matrix
+    B, Q = sym(condition.B), condition.Q
     warm = settings.warm_start
     if pattern.direction is not None:
         return _direction(pattern.direction, B, Q)
@@ -62,7 +62,8 @@ def solve_condition(condition: Family, pattern: Pattern, settings: Settings, opt
         return _path(*solve_layers(problem, _barrier_limits(settings), None if warm is None else warm.X))
     if pattern.is_full:
         return _full(B, Q, pattern, settings, options)
-    if pattern.is_diagonal and P is not None:
+    P = Q.hadamard_matrix if pattern.is_diagonal else None
+    if P is not None:
         return _path(*solve_diagonal(P * B, _barrier_limits(settings), None if warm is None else np.diagonal(warm.X)))
     return _blocks(B, Q, pattern, settings)
 
