@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.clients import assert_conditions, random_clients, root, variance
+from shared.lagrangian import lifted_optimum
 from shared.strategies import seeds, sketches
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.comparison import dcgd_stepsize
 from stepsize_opt.inputs.structures import BlockDiagonal, Direction
 from stepsize_opt.sketches.laws import BernQ, IndependentSampling, RandK, Sketch
-from stepsize_solvers.programs.maps import Matrix
+from stepsize_solvers.programs.maps import DiagonalPlusScaled, Matrix
 from stepsize_solvers.programs.patterns import Pattern
-from stepsize_solvers.programs.program import Program
+from stepsize_solvers.programs.program import Family, Program
 from stepsize_solvers.registry import available_solvers
 
 

@@ -22,6 +22,7 @@ from stepsize_opt.proofs.arithmetic import Enclosed
 from stepsize_opt.sketches import BITS_NOTE
 from stepsize_opt.sketches.laws import BernQ, Gaussian, Identity, IndependentSampling, RandK
 from stepsize_solvers.programs.maps import Matrix
+from stepsize_solvers.programs.patterns import Pattern
 from stepsize_validation.cli import distributed as cli_distributed
 
 PROBLEM = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.2}
@@ -279,8 +280,8 @@ def test_input_errors_name_the_argument() -> None:
 
 
 def test_no_bound_on_the_variance_is_proved_by_a_number_that_is_none() -> None:
-    group = ClientGroup(CentredMap(RandK(2, 1).map), np.array([np.eye(2)]))
-    conditions = Conditions(np.eye(2), (group,), True, Pattern.full(2), np.ones(2))
+    group = ClientGroup(CentredMap.of(RandK(2, 1)), np.array([np.eye(2)]))
+    conditions = Conditions(Enclosed(np.eye(2), np.zeros((2, 2))), (group,), True, Pattern.full(2), np.ones(2), 0)
     assert conditions.proves_variance(np.eye(2), 1.1) and conditions.proves_variance(np.eye(2), math.inf)
     for c in (0.9, math.nan, -math.inf):
         assert not conditions.proves_variance(np.eye(2), c)

@@ -112,7 +112,7 @@ def test_bad_multipliers_give_weak_but_valid_bounds(problem, seed: int) -> None:
     for Z in (rng.standard_normal(L.shape), np.eye(len(L)), -np.eye(len(L)), np.full(L.shape, np.nan)):
         reference = rng.standard_normal(L.shape)
         for D in (best.D, reference @ reference.T + 1e-3 * np.eye(len(L))):
-            assert upper_bound(Evaluation(program, D), (Z @ Z.T if np.all(np.isfinite(Z)) else Z,)) >= best.log_det
+            assert upper_bound(Evaluation(program, D), Z @ Z.T if np.all(np.isfinite(Z)) else Z) >= best.log_det
 
 
 def test_gap_of_certificates() -> None:

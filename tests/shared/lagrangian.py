@@ -55,10 +55,10 @@ def gap(program: Program, outcome: Outcome) -> float:
     assert X is not None
     for family, stack in zip(program.families, outcome.duals, strict=True):
         # D B D is evaluated with an error of up to 10⁻¹⁴ cond(D) relative to D, which the constant c does not share.
-        root = np.linalg.inv(np.linalg.cholesky(X)) if family.a else np.eye(family.rows)
+        root = np.linalg.cholesky(X) if family.a else np.eye(family.rows)
         size = 1.0 if family.a else family.c + family.e
         for F, Z in zip(inequalities(program, family, X), stack, strict=True):
-            inside = np.linalg.eigvalsh(root @ F @ root.T)[0] / size
+            inside = np.linalg.eigvalsh(np.linalg.solve(root, np.linalg.solve(root, F).T))[0] / size
             assert inside > -1e-9 - (1e-14 * np.linalg.cond(X) if family.a else 0.0)
             assert np.linalg.eigvalsh(Z)[0] >= -1e-9 * np.abs(Z).max()
     return (bound(program, X, outcome.duals) - float(np.linalg.slogdet(X)[1])) / program.d

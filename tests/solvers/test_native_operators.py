@@ -154,8 +154,8 @@ def test_images_are_the_sum_of_the_steps_taken() -> None:
     X, Zt = np.zeros((2, 2)), np.ones((2, 2))
     images = Images(X.copy(), Zt.copy())
     for step, value in ((0.5, 1.0), (-2.0, 3.0)):
-        images.seen(np.full((2, 2), value), np.full((2, 2), 10.0 * value))
-        images.taken(step, np.zeros((2, 2)))
+        images.of_direction(np.full((2, 2), value), np.full((2, 2), 10.0 * value))
+        images.add_step(step, np.zeros((2, 2)))
     np.testing.assert_array_equal(images.X, np.full((2, 2), 0.5 - 6.0))
     np.testing.assert_array_equal(images.Zt, np.full((2, 2), 1.0 + 10.0 * (0.5 - 6.0)))
 

@@ -97,7 +97,10 @@ def _two_scales(model: Model) -> Matrix:
         if _is_simple(family):
             simple += weights
             continue
-        rows = np.ix_(*2 * (np.flatnonzero(_rows(family) & (np.diagonal(weights) > 0.0)),))
+        bounded = np.flatnonzero(_rows(family) & (np.diagonal(weights) > 0.0))
+        if not bounded.size:  # 𝒬(φ(X)) vanishes where the factors look: the constraint says nothing
+            continue
+        rows = np.ix_(bounded, bounded)
         N[rows] += weights[rows] if family.B is None else _geometric_mean(family.B[rows], weights[rows])
     found: list[tuple[float, Matrix]] = []
     for power in range(_POWERS):

@@ -100,7 +100,7 @@ def with_every_k(name: str, B: Matrix) -> Iterator[Problem]:
 def plain_gap(problem: Problem, outcome: Outcome) -> float:
     """The gap at the pair in plain arithmetic: repair by scaling, then the Lagrangian bound with the best factor."""
     D, duals = outcome.X, outcome.duals
-    if D is None or not duals:
+    if D is None or not duals or not (np.isfinite(D).all() and np.isfinite(duals[0]).all()):
         return np.inf
     d, B, Q = problem.d, problem.B, problem.map
     w, U = np.linalg.eigh(0.5 * (D + D.T))
