@@ -146,9 +146,13 @@ class Translation:
         if not self.is_squared(program):
             return X
         K = cholesky(self._middle, lower=True)
-        # KᵀXK = GGᵀ: the singular values of G are the roots wanted, and small ones keep twice as many digits as the
-        # eigenvalues of GGᵀ.
-        V, roots, _ = np.linalg.svd(K.T @ cholesky(X, lower=True))
+        try:
+            # KᵀXK = GGᵀ: the singular values of G are the roots wanted, and small ones keep twice as many digits as the
+            # eigenvalues of GGᵀ.
+            V, roots, _ = np.linalg.svd(K.T @ cholesky(X, lower=True))
+        except np.linalg.LinAlgError:  # stopped early, or outside the cone by its tolerance
+            w, V = eigh(K.T @ (0.5 * (X + X.T)) @ K)
+            roots = np.sqrt(np.maximum(w, _RANK_CUT * w[-1]))
         half = solve_triangular(K.T, V, lower=False)
         return np.asarray((half * roots) @ half.T)
 

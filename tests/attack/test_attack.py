@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shared.tampered import tampered
 from stepsize_opt import (
     BlockDiagonal,
     Direction,
@@ -82,8 +83,8 @@ class TestReferee:
         return node, optimal_stepsize(**node.arguments)
 
     def _with_stepsize(self, result, change: Callable):
-        blocks = tuple(replace(block, D=change(block.D)) for block in result.blocks)
-        return replace(result, blocks=blocks)
+        blocks = tuple(tampered(block, D=change(block.D)) for block in result.blocks)
+        return tampered(result, blocks=blocks)
 
     def test_true_answers_pass(self) -> None:
         for structure in ("full", "diagonal", "scalar", BlockDiagonal((1, 2)), Direction(self.L)):
@@ -121,9 +122,9 @@ class TestReferee:
     )
     def test_false_certificate(self, field: str, move: float, words: str) -> None:
         node, result = self._answer()
-        certificate = replace(result.certificate, **{field: getattr(result.certificate, field) + move})
+        certificate = tampered(result.certificate, **{field: getattr(result.certificate, field) + move})
         with pytest.raises(Wrong, match=words):
-            judge_result(node, replace(result, certificate=certificate))
+            judge_result(node, tampered(result, certificate=certificate))
 
     def test_bound_below_a_rival(self) -> None:
         """The D of det-CGD2's closed form and the ray γW are rivals that the referee finds by itself."""
@@ -131,9 +132,9 @@ class TestReferee:
             node, result = self._answer(structure, algorithm)
             small = self._with_stepsize(result, lambda D: 0.5 * D)
             log_det = result.log_det + 3 * np.log(0.5) - 1e-9
-            certificate = replace(result.certificate, log_det=log_det, upper_bound=result.log_det - 1e-6)
+            certificate = tampered(result.certificate, log_det=log_det, upper_bound=result.log_det - 1e-6)
             with pytest.raises(Wrong, match=words):
-                judge_result(node, replace(small, certificate=certificate))
+                judge_result(node, tampered(small, certificate=certificate))
 
     def test_clients(self) -> None:
         rng = np.random.default_rng(1)

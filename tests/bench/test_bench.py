@@ -12,9 +12,18 @@ import numpy as np
 import pytest
 
 from stepsize_opt.problems.data import DATA_VARIABLE
-from stepsize_solvers.conic.model import forget_models
+from stepsize_solvers.conic.model import Lift, Objective, choose_lift, conic_model, forget_models
+from stepsize_solvers.programs import Matrix
 from stepsize_validation.bench import process as bench_process
-from stepsize_validation.bench.problems import DATA_SIZES, ProblemSpec, data_problems, kind_problems, size_problems
+from stepsize_validation.bench.problems import (
+    DATA_SIZES,
+    ClientsProblem,
+    NodeProblem,
+    ProblemSpec,
+    data_problems,
+    kind_problems,
+    size_problems,
+)
 from stepsize_validation.bench.process import run_task
 from stepsize_validation.bench.records import (
     CRASHED,
@@ -47,7 +56,7 @@ _BAD_SOLVERS = """
 import os, sys, time
 import numpy as np
 from stepsize_solvers.programs.contract import Settings, Solver, SolverUnavailable
-from stepsize_solvers.single import NativeSolver
+from stepsize_solvers.native import NativeSolver
 from stepsize_validation.bench import worker
 
 class Bad(NativeSolver):
@@ -81,6 +90,10 @@ worker.main()
 """
 
 
+def _clients_configurations(problem: ProblemSpec) -> list[Configuration]:
+    return [default_configuration(name, problem) for name in ("native", "clarabel")]
+
+
 @pytest.fixture
 def bad_solvers(tmp_path, monkeypatch) -> None:
     script = tmp_path / "bad_worker.py"
@@ -93,19 +106,40 @@ class TestProblems:
         specs = [*size_problems((3, 5)), *kind_problems(4), ProblemSpec("data", 30, data="breast_cancer")]
         assert len({spec.name for spec in specs}) == len(specs)
         for spec in specs:
-            program, scale = spec.build()
-            assert program.d == spec.d == len(scale)
+            problem = spec.build()
+            if isinstance(problem, ClientsProblem):
+                assert {M.shape for M in problem.matrices} == {problem.L.shape} == {(spec.d, spec.d)}
+                assert len(problem.matrices) == spec.clients and not spec.quadratic
+                continue
+            assert spec.clients == 0 and problem.program.d == spec.d == len(problem.scale)
             # The quadratic lift is claimed only where it applies.
-            assert program.quadratic_lift_applies or not spec.quadratic
-            assert len(program.constraints) == 1 + spec.clients
+            assert choose_lift(problem.program) is Lift.QUADRATIC or not spec.quadratic
 
     def test_a_problem_survives_json_and_is_the_same_in_every_process(self) -> None:
         for spec in kind_problems(4):
             again = ProblemSpec(**json.loads(json.dumps(spec.to_dict())))
             assert again == spec
-            for one, two in zip(spec.build()[0].constraints, again.build()[0].constraints, strict=True):
-                for first, second in ((one.B, two.B), (one.C, two.C)):
-                    assert first is second is None or np.array_equal(first, second)
+            for one, two in zip(self.matrices(spec), self.matrices(again), strict=True):
+                np.testing.assert_array_equal(one, two)
+
+    @staticmethod
+    def matrices(spec: ProblemSpec) -> list[Matrix]:
+        problem = spec.build()
+        if isinstance(problem, ClientsProblem):
+            return [*problem.matrices, problem.L]
+        return [B for family in problem.program.families if (B := family.B) is not None]
+
+    def test_rows_of_clients_are_the_call_that_users_make(self) -> None:
+        """Both solvers end with the same rate, within the gaps of their results."""
+        task = Task(kind_problems(4)[-1], Configuration("native"))
+        runs = [run_task(replace(task, configuration=how), FAST) for how in _clients_configurations(task.problem)]
+        assert [run.status for run in runs] == [DONE, DONE]
+        best = [run.rungs[-1] for run in runs]
+        problem = task.problem.build()
+        assert isinstance(problem, ClientsProblem)
+        result = problem.solve("native", best[0].tol)
+        assert result.rate == best[0].rate and result.gap == best[0].gap
+        assert abs(math.log(best[0].rate / best[1].rate)) <= max(best[0].gap, best[1].gap) <= 1e-6
 
     @pytest.mark.parametrize(
         ("change", "message"),
@@ -128,7 +162,7 @@ class TestProblems:
         (tmp_path / "heart_scale").write_text("")
         monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
         assert [spec.data for spec in data_problems()] == ["heart_scale", "breast_cancer", "digits"]
-        assert DATA_SIZES["digits"] == ProblemSpec("data", 61, data="digits").build()[0].d
+        assert DATA_SIZES["digits"] == len(self.matrices(ProblemSpec("data", 61, data="digits"))[0])
 
 
 class TestConfigurations:
@@ -259,9 +293,9 @@ class TestProcesses:
 
 
 def test_models_are_forgotten() -> None:
-    from stepsize_solvers.conic.model import Lift, Objective, conic_model
-
-    program, _ = TINY.build()
+    problem = TINY.build()
+    assert isinstance(problem, NodeProblem)
+    program = problem.program
     forget_models()
     assert not conic_model(program, Lift.COMPACT, Objective.ROOT_DET)[1]
     assert conic_model(program, Lift.COMPACT, Objective.ROOT_DET)[1]

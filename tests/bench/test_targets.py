@@ -129,8 +129,8 @@ def test_the_plain_model_and_the_native_solver_solve_the_same_problem() -> None:
     problem = list(with_every_k("plain", synthetic(5, 10.0)))[1]
     outcome = problem.solve(tol=1e-8)
     P = problem.map.hadamard_matrix
-    assert outcome.D is not None and P is not None
+    assert outcome.X is not None and P is not None
     theirs = solve_plain_model(problem.B, P, "CLARABEL")
     assert theirs is not None
-    assert np.linalg.slogdet(theirs)[1] == pytest.approx(np.linalg.slogdet(outcome.D)[1], abs=1e-5)
+    assert np.linalg.slogdet(theirs)[1] == pytest.approx(np.linalg.slogdet(outcome.X)[1], abs=1e-5)
     assert 0.0 <= certified_gap(problem, outcome) <= 1e-8

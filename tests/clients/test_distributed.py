@@ -11,15 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.clients import assert_conditions, random_clients, root, variance
+from shared.lagrangian import lifted_optimum
 from shared.strategies import seeds, sketches
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.comparison import dcgd_stepsize
 from stepsize_opt.inputs.structures import BlockDiagonal, Direction
 from stepsize_opt.sketches.laws import BernQ, IndependentSampling, RandK, Sketch
-from stepsize_solvers.programs.contract import Settings
-from stepsize_solvers.programs.maps import Matrix
-from stepsize_solvers.programs.program import BlockPattern, Constraint, LogDetProgram
-from stepsize_solvers.registry import available_solvers, get_solver
+from stepsize_solvers.programs.maps import DiagonalPlusScaled, Matrix
+from stepsize_solvers.programs.patterns import Pattern
+from stepsize_solvers.programs.program import Family, Program
+from stepsize_solvers.registry import available_solvers
 
 
 @pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
@@ -177,15 +178,12 @@ def _shape(D: Matrix) -> Matrix:
 
 
 def lifted(clients: Sequence[Matrix], sketch: Sketch, c: float) -> float:
-    """log det(D)/d by the compact lift (theory of the single node), c near one so that Clarabel is exact enough."""
+    """log det(D)/d by the compact lift in D itself, c near one so that Clarabel is exact enough."""
     d = sketch.d
     L = np.mean(clients, axis=0)
-    constraints = [Constraint(a=-1.0, C=np.linalg.inv(L))]
-    constraints += [Constraint(Q=sketch.map.centered(), B=L, a=0.0, C=c * np.linalg.inv(M)) for M in clients]
-    program = LogDetProgram(tuple(constraints), BlockPattern((d,)))
-    outcome = get_solver("clarabel").solve(program, Settings(tol=1e-7, extra={"lift": "compact"}))
-    assert outcome.D is not None
-    return float(np.linalg.slogdet(outcome.D)[1]) / d
+    variance = Family(sketch.map.centered(), L, np.linalg.cholesky(np.array(clients)), c=c)
+    descent = Family(DiagonalPlusScaled.identity(d), None, np.linalg.cholesky(L)[None], c=1.0)
+    return lifted_optimum(Program((variance, descent), Pattern.full(d))) / d
 
 
 @pytest.mark.parametrize(("sketch", "K", "active"), [(RandK(5, 1), 3, False), (RandK(5, 3), 1, True)])

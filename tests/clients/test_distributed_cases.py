@@ -22,6 +22,7 @@ from stepsize_opt.proofs.arithmetic import Enclosed
 from stepsize_opt.sketches import BITS_NOTE
 from stepsize_opt.sketches.laws import BernQ, Gaussian, Identity, IndependentSampling, RandK
 from stepsize_solvers.programs.maps import Matrix
+from stepsize_solvers.programs.patterns import Pattern
 from stepsize_validation.cli import distributed as cli_distributed
 
 PROBLEM = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.2}
@@ -176,7 +177,7 @@ def test_any_multipliers_give_a_valid_bound(linear: bool) -> None:
     algorithm = "det-CGD1" if linear else "det-CGD2"
     known = solve(clients, sketch, algorithm=algorithm)
     group = ClientGroup(CentredMap.of(sketch), np.array(clients))
-    conditions = Conditions(Enclosed(L, np.zeros_like(L)), (group,), linear, _full(4), np.ones(4))
+    conditions = Conditions(Enclosed(L, np.zeros_like(L)), (group,), linear, Pattern.full(4), np.ones(4))
     rng = np.random.default_rng(0)
     found = 0
     for _ in range(30):
@@ -188,12 +189,6 @@ def test_any_multipliers_give_a_valid_bound(linear: bool) -> None:
             found += 1
             assert bound.at_factor(known.targets.log_kappa) >= known.certificate.log_rate
     assert found > 5
-
-
-def _full(d: int):  # type: ignore[no-untyped-def]
-    from stepsize_solvers.programs.program import BlockPattern
-
-    return BlockPattern((d,))
 
 
 def test_the_paper_s_setting_on_embedded_data(capsys: pytest.CaptureFixture[str]) -> None:
@@ -285,8 +280,8 @@ def test_input_errors_name_the_argument() -> None:
 
 
 def test_no_bound_on_the_variance_is_proved_by_a_number_that_is_none() -> None:
-    group = ClientGroup(CentredMap(RandK(2, 1).map), np.array([np.eye(2)]))
-    conditions = Conditions(np.eye(2), (group,), True, _full(2), np.ones(2))
+    group = ClientGroup(CentredMap.of(RandK(2, 1)), np.array([np.eye(2)]))
+    conditions = Conditions(Enclosed(np.eye(2), np.zeros((2, 2))), (group,), True, Pattern.full(2), np.ones(2), 0)
     assert conditions.proves_variance(np.eye(2), 1.1) and conditions.proves_variance(np.eye(2), math.inf)
     for c in (0.9, math.nan, -math.inf):
         assert not conditions.proves_variance(np.eye(2), c)

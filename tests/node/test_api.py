@@ -32,7 +32,7 @@ from stepsize_opt import (
     compare,
     optimal_stepsize,
 )
-from stepsize_solvers.programs.program import BlockPattern
+from stepsize_solvers.programs.patterns import Pattern
 from stepsize_validation.referee.exact import satisfies_condition
 
 L = random_smoothness(4, 50.0, 0)
@@ -282,9 +282,9 @@ class TestResult:
 @pytest.mark.parametrize("condition", [1.5e5, 1e12])
 def test_directions_by_layers_at_high_condition(seed: int, condition: float) -> None:
     matrix, sizes = random_smoothness(12, condition, seed), (3, 4, 5)
-    W = BlockPattern(sizes).project(matrix)
+    W = Pattern(sizes).blocks(matrix)
     for direction in (W, np.linalg.inv(W)):
-        direction = BlockPattern(sizes).project(0.5 * (direction + direction.T))
+        direction = Pattern(sizes).blocks(0.5 * (direction + direction.T))
         for sketch in (RandK(12, 3), LayerWise([RandK(3, 1), Gaussian(4, 2), RandK(5, 2)])):
             result = optimal_stepsize(matrix, sketch, structure=Direction(direction, sizes))
             assert result.status == "optimal"

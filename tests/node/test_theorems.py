@@ -14,13 +14,13 @@ from shared.strategies import problems, seeds, smoothness_matrices
 from stepsize_opt import BernQ, Direction, RandK, compare, optimal_stepsize
 from stepsize_opt.proofs.evaluation import Evaluation
 from stepsize_opt.proofs.repairs import repair
-from stepsize_solvers.programs.program import LogDetProgram
+from stepsize_solvers.programs.program import Program
 
 
 def _feasible(L, sketch, rng) -> np.ndarray:
     """A random D on the boundary of the feasible set."""
     G = rng.standard_normal(L.shape)
-    at = repair(LogDetProgram.single_node(L, sketch.map), G @ G.T + 10.0 ** rng.uniform(-3, 1) * np.eye(len(L)))
+    at = repair(Program.single(L, sketch.map), G @ G.T + 10.0 ** rng.uniform(-3, 1) * np.eye(len(L)))
     assert at is not None
     return at.D
 
@@ -145,6 +145,6 @@ def test_the_paper_s_directions_are_strictly_worse() -> None:
 def test_evaluation_sees_the_boundary() -> None:
     L = random_smoothness(5, 1e2, 0)
     result = optimal_stepsize(L, RandK(5, 2))
-    program = LogDetProgram.single_node(L, RandK(5, 2).map)
+    program = Program.single(L, RandK(5, 2).map)
     assert Evaluation(program, result.D).feasible
     assert not Evaluation(program, result.D * (1 + 1e-6)).feasible

@@ -19,7 +19,8 @@ from stepsize_opt.proofs.certificate import Certificate, _proved_psd, certify_po
 from stepsize_opt.proofs.evaluation import Evaluation
 from stepsize_opt.proofs.repairs import repair
 from stepsize_solvers.programs.maps import DiagonalPlusScaled
-from stepsize_solvers.programs.program import BlockPattern, Constraint, LogDetProgram, ScaledPattern
+from stepsize_solvers.programs.patterns import Pattern
+from stepsize_solvers.programs.program import Family, Program
 from stepsize_validation.referee.exact import (
     combine,
     inner,
@@ -58,7 +59,7 @@ def test_feasible_is_never_claimed_wrongly(problem, seed: int, exponent: float, 
     L, sketch = problem
     rng = np.random.default_rng(seed)
     G = rng.standard_normal(L.shape)
-    program = LogDetProgram.single_node(L, sketch.map)
+    program = Program.single(L, sketch.map)
     inside = repair(program, G @ G.T + 0.1 * np.eye(len(L)))
     assert inside is not None
     D = inside.D * (1.0 + (1 if outside else -1) * 10.0**exponent)
@@ -91,9 +92,9 @@ def test_upper_bound_is_never_below_its_exact_value(problem, seed: int, noise: f
     N = rng.standard_normal(L.shape) * 10.0**noise * np.linalg.norm(result.dual)
     Z = _proved_psd(result.dual + N @ N.T / np.linalg.norm(result.dual))
     assert Z is not None
-    program = LogDetProgram.single_node(L, sketch.map)
+    program = Program.single(L, sketch.map)
     for arithmetic in (Plain, Pair):
-        bound = upper_bound(Evaluation(program, result.D, arithmetic), (Z,))
+        bound = upper_bound(Evaluation(program, result.D, arithmetic), Z)
         if math.isfinite(bound):
             # upper_bound lifts Z once more to prove it PSD: use the matrix it used.
             used = _proved_psd(Z)
@@ -106,12 +107,12 @@ def test_upper_bound_is_never_below_its_exact_value(problem, seed: int, noise: f
 def test_bad_multipliers_give_weak_but_valid_bounds(problem, seed: int) -> None:
     L, sketch = problem
     rng = np.random.default_rng(seed)
-    program = LogDetProgram.single_node(L, sketch.map)
+    program = Program.single(L, sketch.map)
     best = optimal_stepsize(L, sketch)
     for Z in (rng.standard_normal(L.shape), np.eye(len(L)), -np.eye(len(L)), np.full(L.shape, np.nan)):
         reference = rng.standard_normal(L.shape)
         for D in (best.D, reference @ reference.T + 1e-3 * np.eye(len(L))):
-            assert upper_bound(Evaluation(program, D), (Z @ Z.T if np.all(np.isfinite(Z)) else Z,)) >= best.log_det
+            assert upper_bound(Evaluation(program, D), Z @ Z.T if np.all(np.isfinite(Z)) else Z) >= best.log_det
 
 
 def test_gap_of_certificates() -> None:
@@ -125,7 +126,7 @@ def test_gap_of_certificates() -> None:
 
 
 def test_repair_refuses_what_cannot_be_repaired() -> None:
-    program = LogDetProgram.single_node(np.eye(3), DiagonalPlusScaled.identity(3))
+    program = Program.single(np.eye(3), DiagonalPlusScaled.identity(3))
     assert repair(program, -np.eye(3)) is None
     assert repair(program, np.full((3, 3), np.nan)) is None
     assert repair(program, np.diag([1.0, 1.0, 0.0])) is None
@@ -134,7 +135,7 @@ def test_repair_refuses_what_cannot_be_repaired() -> None:
 @pytest.mark.parametrize("scale", [1e-3, 0.5, 1.0, 7.0, 1e4])
 def test_repair_lands_on_the_boundary_from_any_scale(scale: float) -> None:
     L = random_smoothness(8, 1e3, 0)
-    program = LogDetProgram.single_node(L, RandK(8, 3).map)
+    program = Program.single(L, RandK(8, 3).map)
     D = repair(program, scale * np.linalg.inv(L + np.eye(8)))
     assert D is not None
     assert D.feasible
@@ -145,7 +146,7 @@ def test_repair_lands_on_the_boundary_from_any_scale(scale: float) -> None:
 def test_repair_spends_no_more_than_its_loss(condition: float) -> None:
     """Plain arithmetic finds the boundary within ``loss`` or as closely as verified arithmetic does."""
     L = random_smoothness(8, condition, 0)
-    program = LogDetProgram.single_node(L, RandK(8, 3).map)
+    program = Program.single(L, RandK(8, 3).map)
     D = np.linalg.inv(L + 1e-3 * np.diag(np.diagonal(L)))
     exact, quick = repair(program, D), repair(program, D, 1e-9)
     assert exact is not None and quick is not None
@@ -159,7 +160,7 @@ def test_repair_spends_no_more_than_its_loss(condition: float) -> None:
 @pytest.mark.parametrize(("condition", "plain"), [(1e2, True), (1e11, False)])
 def test_twice_the_precision_only_where_plain_arithmetic_proves_too_little(condition: float, plain: bool) -> None:
     L = random_smoothness(8, condition, 0)
-    program = LogDetProgram.single_node(L, RandK(8, 3).map)
+    program = Program.single(L, RandK(8, 3).map)
     found = repair(program, np.linalg.inv(L + 1e-3 * np.diag(np.diagonal(L))), 1e-9)
     assert found is not None
     assert (found.arithmetic is Plain) == plain
@@ -167,38 +168,25 @@ def test_twice_the_precision_only_where_plain_arithmetic_proves_too_little(condi
 
 def test_a_bound_that_plain_arithmetic_leaves_too_weak_is_taken_again() -> None:
     L = random_smoothness(6, 1e7, 1)
-    program = LogDetProgram.single_node(L, RandK(6, 3).map)
+    program = Program.single(L, RandK(6, 3).map)
     result = optimal_stepsize(L, RandK(6, 3))
     D = (1.0 - 1e-6) * result.D  # so that plain arithmetic proves it feasible
     plain = Evaluation(program, D, Plain)
-    weak, strong = upper_bound(plain, (result.dual,)), upper_bound(Evaluation(program, D), (result.dual,))
+    weak, strong = upper_bound(plain, result.dual), upper_bound(Evaluation(program, D), result.dual)
     assert strong < weak
-    assert certify_point(plain, (result.dual,), tol=0.0).upper_bound == strong
-    assert certify_point(plain, (result.dual,), tol=1e-5).upper_bound == weak
+    assert certify_point(plain, result.dual, tol=0.0).upper_bound == strong
+    assert certify_point(plain, result.dual, tol=1e-5).upper_bound == weak
 
 
-def test_bounds_of_the_general_program() -> None:
-    """max log det D s.t. D ⪯ C (a = −1) has the optimum C; with c det(D)^{1/d} E − 𝒬(DBD) ⪰ 0 too, by scaling."""
-    C = random_smoothness(4, 1e2, 1)
-    program = LogDetProgram((Constraint(a=-1.0, C=C),), BlockPattern((4,)))
-    at = repair(program, 3.0 * C)
-    assert at is not None
-    found = certify_point(at, (np.linalg.inv(C),))
-    assert found.is_optimal(1e-12)
-
-    # D ⪰ 0 with τ I − D² ⪰ 0, τ = det(D)^{1/d}: D = sI gives s ≥ s², so s = 1 and D = I is best (AM–GM).
-    square = LogDetProgram(
-        (Constraint(Q=DiagonalPlusScaled.identity(4), B=np.eye(4), a=0.0, c=1.0, E=np.eye(4)),), BlockPattern((4,))
-    )
-    at = repair(square, 0.3 * np.eye(4))
-    assert at is not None
-    np.testing.assert_allclose(at.D, np.eye(4), atol=1e-12)
-    assert certify_point(at, (np.eye(4),)).is_optimal(1e-12)
+def test_only_programs_with_the_one_condition_are_certified() -> None:
+    family = Family(DiagonalPlusScaled.identity(2), np.eye(2), c=1.0)
+    with pytest.raises(ValueError, match="the one condition"):
+        Evaluation(Program((family,), Pattern.full(2)), np.eye(2))
 
 
 def test_scaled_pattern_is_checked() -> None:
     W = np.diag([1.0, 2.0, 3.0])
-    program = LogDetProgram.single_node(np.eye(3), DiagonalPlusScaled.identity(3), ScaledPattern((3,), W))
+    program = Program.single(np.eye(3), DiagonalPlusScaled.identity(3), Pattern((3,), W))
     assert Evaluation(program, 0.3 * W).feasible
     assert not Evaluation(program, 0.1 * np.eye(3)).feasible
 

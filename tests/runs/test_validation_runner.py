@@ -155,7 +155,10 @@ def test_named_methods_are_special_cases() -> None:
         ({"algorithm": "CGD", "D": np.diag([1.0, 1, 1, 1, 1, 2])}, "scalar stepsize"),
         ({"D": np.eye(5)}, "D must have shape"),
         ({"D": -np.eye(6)}, "positive definite"),
-        ({"D": np.eye(6) + 1e-9 * np.eye(6, k=1)}, r"D must be symmetric, but .* reaches 1e-09; pass"),
+        (
+            {"D": np.eye(6) + 1e-9 * np.eye(6, k=1)},
+            r"D must be symmetric, but .* reaches 1e-09 of .*; pass",
+        ),
         ({"D": np.diag([1.0, 1, 1, 1, 1, np.nan])}, r"D contains NaN or infinite entries, the first at \(5, 5\)"),
         ({"start": np.array([0.0, 0, 0, 0, 0, np.nan])}, "start must be finite"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),

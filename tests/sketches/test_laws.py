@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from shared.reference_problems import random_smoothness
 from shared.strategies import seeds
 from stepsize_opt import BernQ, DiagonalSketch, FiniteSketch, Identity, IndependentSampling, Sketch, optimal_stepsize
-from stepsize_opt.node.reductions import commutes
 from stepsize_opt.proofs.arithmetic import Enclosed, Pair, Plain, gamma
 from stepsize_opt.proofs.certificate import _multiplier
 from stepsize_opt.proofs.maps import coefficient_roundings, image
 from stepsize_solvers.programs.maps import is_identity
-from stepsize_solvers.programs.program import BlockPattern, Constraint
+from stepsize_solvers.programs.patterns import Pattern
 from stepsize_validation.referee.exact import (
     Rational,
     is_positive_definite,
@@ -103,11 +102,11 @@ def test_columns_that_are_equal_by_rounding_alone_do_not_commute() -> None:
     """s₁ and s₂ differ by one ulp in one outcome: P shows nothing of it, but S is no multiple of the identity."""
     vectors, weights = _outcomes(0, 50, 1)
     twice = np.repeat(vectors, 2, axis=1)
-    full = BlockPattern((2,))
-    assert commutes(DiagonalSketch.from_support(twice, weights).map, full)
+    full = Pattern.full(2)
+    assert full.commutes_with(DiagonalSketch.from_support(twice, weights).map)
     twice[3, 1] = np.nextafter(twice[3, 1], 2.0)
     sketch = DiagonalSketch.from_support(twice, weights)
-    assert not commutes(sketch.map, full)
+    assert not full.commutes_with(sketch.map)
     L = random_smoothness(2, 1e2, 0)
     result = optimal_stepsize(L, sketch)
     assert result.status == "optimal"
@@ -118,9 +117,9 @@ def test_moments_that_are_no_covariance_by_rounding_still_give_a_convex_bound() 
     """P has the eigenvalue −5e-10, within the slack of its check, and so has the image of Z = vvᵀ, v = (1, −1)."""
     P = np.array([[1.0, 1.0 + 5e-10], [1.0 + 5e-10, 1.0]])
     sketch = DiagonalSketch.from_moments(P, lambda rng, size: np.ones((size, 2)))
-    found = _multiplier(Constraint(Q=sketch.map, B=np.eye(2)), np.array([[1.0, -1.0], [-1.0, 1.0]]), Pair)
-    assert found is not None and found[1] is not None
-    R = found[1].rounded()
+    found = _multiplier(sketch.map, np.array([[1.0, -1.0], [-1.0, 1.0]]), Pair)
+    assert found is not None
+    R = found.R.rounded()
     assert is_positive_definite(rational(R.value - np.diag(R.error.sum(axis=1))))
 
 

@@ -29,7 +29,7 @@ from stepsize_solvers.process.other import ProcessEnded, call_within
 from stepsize_solvers.programs.contract import Settings
 from stepsize_solvers.programs.maps import DiagonalPlusScaled
 from stepsize_solvers.programs.outcome import Status
-from stepsize_solvers.programs.program import LogDetProgram
+from stepsize_solvers.programs.program import Program
 from stepsize_solvers.registry import available_solvers, get_solver
 from stepsize_validation.cli.root import main
 
@@ -178,7 +178,7 @@ class TestTime:
         assert 0.0 < settings.seconds_left <= 0.05
         assert Settings().seconds_left == math.inf
         time.sleep(0.06)
-        program = LogDetProgram.single_node(L, DiagonalPlusScaled(np.full(5, 1.5), 0.25))
+        program = Program.single(L, DiagonalPlusScaled(np.full(5, 1.5), 0.25))
         for name in ("native", "cvxopt", "sdpa"):
             assert get_solver(name).solve(program, settings).status is Status.USER_LIMIT
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shared.native_problems import rand_k
+from stepsize_solvers.native import NativeSolver
 from stepsize_solvers.numerics.linalg import sym
 from stepsize_solvers.programs.contract import Settings
 from stepsize_solvers.programs.maps import DiagonalPlusScaled, Hadamard, PositiveMap, ScaledPlusTrace, hadamard
-from stepsize_solvers.programs.program import LogDetProgram
+from stepsize_solvers.programs.program import Program
 from stepsize_solvers.single.closed_forms import Balanced, balanced_vector, one_direction, sign_pattern, uncoupled
-from stepsize_solvers.single.solver import NativeSolver
 
 Matrix = NDArray[np.float64]
 
@@ -36,9 +36,9 @@ def with_smallest_eigenvalue(C: Matrix, smallest: float) -> Matrix:
 def iterate(B: Matrix, Q: PositiveMap, tol: float = 1e-8) -> float:
     """log det of the iteration's answer, without closed forms."""
     settings = Settings(tol=tol, extra={"closed_forms": False})
-    outcome = NativeSolver().solve(LogDetProgram.single_node(B, Q), settings)
-    assert outcome.status.value == "optimal" and outcome.D is not None
-    return float(np.linalg.slogdet(outcome.D)[1])
+    outcome = NativeSolver().solve(Program.single(B, Q), settings)
+    assert outcome.status.value == "optimal" and outcome.X is not None
+    return float(np.linalg.slogdet(outcome.X)[1])
 
 
 def stationarity(B: Matrix, Q: PositiveMap, D: Matrix, Z: Matrix) -> float:
@@ -156,12 +156,10 @@ class TestOneDirection:
             Q = rand_k(d, k)
             form = one_direction(B, Q)
             assert form is not None and form.exact
-            outcome = NativeSolver().solve(
-                LogDetProgram.single_node(B, Q), Settings(tol=1e-10, extra={"closed_forms": False})
-            )
-            assert outcome.D is not None
-            np.testing.assert_allclose(outcome.D, form.D, atol=1e-4 * np.abs(form.D).max())
-            reported = NativeSolver().solve(LogDetProgram.single_node(B, Q), Settings())
+            outcome = NativeSolver().solve(Program.single(B, Q), Settings(tol=1e-10, extra={"closed_forms": False}))
+            assert outcome.X is not None
+            np.testing.assert_allclose(outcome.X, form.D, atol=1e-4 * np.abs(form.D).max())
+            reported = NativeSolver().solve(Program.single(B, Q), Settings())
             assert reported.stats.extra_stats["closed_form"] and reported.stats.num_iters == 0
 
     def test_signs_at_odds_are_not_worked_out(self) -> None:

@@ -25,6 +25,7 @@ from stepsize_solvers.numerics.linalg import (
     sym,
     triangular_inverse,
 )
+from stepsize_solvers.numerics.progress import Counters
 from stepsize_solvers.numerics.scaling import nesterov_todd
 from stepsize_solvers.numerics.steps import largest_step
 from stepsize_solvers.programs.maps import (
@@ -35,11 +36,11 @@ from stepsize_solvers.programs.maps import (
     PositiveMap,
     ScaledPlusTrace,
 )
-from stepsize_solvers.programs.program import BlockPattern, Constraint, LogDetProgram
-from stepsize_solvers.single.blocks import GeneralModel, general_start
+from stepsize_solvers.programs.patterns import Pattern
+from stepsize_solvers.single.blocks import BlockModel, BlockPoint, block_start
 from stepsize_solvers.single.full import FullModel
 from stepsize_solvers.single.inverse import ChebyshevInverse, Curvature, chebyshev_inverse, spectrum_bounds
-from stepsize_solvers.single.newton import Counters, newton_system
+from stepsize_solvers.single.newton import newton_system
 from stepsize_solvers.single.point import Point
 from stepsize_solvers.single.schur import Gram, Images, Jacobian
 from stepsize_solvers.single.starts import power_start
@@ -153,8 +154,8 @@ def test_images_are_the_sum_of_the_steps_taken() -> None:
     X, Zt = np.zeros((2, 2)), np.ones((2, 2))
     images = Images(X.copy(), Zt.copy())
     for step, value in ((0.5, 1.0), (-2.0, 3.0)):
-        images.seen(np.full((2, 2), value), np.full((2, 2), 10.0 * value))
-        images.taken(step, np.zeros((2, 2)))
+        images.of_direction(np.full((2, 2), value), np.full((2, 2), 10.0 * value))
+        images.add_step(step, np.zeros((2, 2)))
     np.testing.assert_array_equal(images.X, np.full((2, 2), 0.5 - 6.0))
     np.testing.assert_array_equal(images.Zt, np.full((2, 2), 1.0 + 10.0 * (0.5 - 6.0)))
 
@@ -406,55 +407,47 @@ def test_largest_step() -> None:
     assert largest_step([[-eye, 0.0 * eye]]) == 0.0
 
 
-class TestGeneralModel:
+@pytest.mark.parametrize("name", MAPS)
+class TestBlockModel:
     @staticmethod
-    def model() -> GeneralModel:
-        L = spd(D, 0)
-        constraints = (
-            Constraint(Q=MAPS["congruence"], B=L),
-            Constraint(a=-1.0, C=np.linalg.inv(L)),
-            Constraint(Q=MAPS["rand-k"].centered(), B=spd(D, 1), a=0.0, c=0.3, E=spd(D, 2) + np.eye(D)),
-        )
-        return GeneralModel(LogDetProgram(constraints, BlockPattern((2, 3, 1))))
-
-    def test_derivatives(self) -> None:
-        model = self.model()
-        p = general_start(model, 0.7)
+    def inside(name: str) -> tuple[BlockModel, BlockPoint]:
+        model = BlockModel(spd(D, 0), MAPS[name], Pattern((2, 3, 1)))
+        p = block_start(model, 0.7)
         assert p is not None
-        X = model.mask * symmetric(D, 3)
-        Y = np.stack([symmetric(D, s) for s in (4, 5, 6)])
-        assert np.vdot(model.forward(p, X), Y) == pytest.approx(np.vdot(X, model.adjoint(p, Y)), rel=1e-9)
+        return model, p
 
-        def constraints(a: float) -> Matrix:
+    def test_derivatives(self, name: str) -> None:
+        model, p = self.inside(name)
+        X, Y = model.mask * symmetric(D, 3), symmetric(D, 4)
+        assert np.vdot(model.slope(p, X), Y) == pytest.approx(np.vdot(X, model.adjoint(p, Y)), rel=1e-9)
+
+        def constraint(a: float) -> Matrix:
             new = p.C @ (np.eye(D) + a * X) @ p.C.T
-            return np.stack([p.C_inverse @ con.evaluate(new) @ p.C_inverse.T for con in model.constraints])
+            return np.asarray(p.C_inverse @ (new - model.Q.apply(new @ model.B @ new)) @ p.C_inverse.T)
 
-        np.testing.assert_allclose(constraints(0.0), p.Ft, atol=1e-10)
+        np.testing.assert_allclose(constraint(0.0), p.Ft, atol=1e-10)
         h = 1e-4
-        np.testing.assert_allclose(model.slope(p, X), (constraints(h) - constraints(-h)) / (2 * h), atol=1e-5)
-        second = (constraints(h) - 2 * constraints(0.0) + constraints(-h)) / (2 * h * h)
+        np.testing.assert_allclose(model.slope(p, X), (constraint(h) - constraint(-h)) / (2 * h), atol=1e-5)
+        second = (constraint(h) - 2 * constraint(0.0) + constraint(-h)) / (2 * h * h)
         np.testing.assert_allclose(model.bend(p, X), second, atol=1e-5)
 
         def lagrangian(a: float) -> float:
             new = p.C @ (np.eye(D) + a * X) @ p.C.T
-            return float(np.linalg.slogdet(new)[1] + np.vdot(p.Zt, constraints(a)))
+            return float(np.linalg.slogdet(new)[1] + np.vdot(p.Zt, constraint(a)))
 
         slope = (lagrangian(h) - lagrangian(-h)) / (2 * h)
         assert np.vdot(model.dual_residual(p), X) == pytest.approx(slope, abs=1e-5)
         bend = (lagrangian(h) - 2 * lagrangian(0.0) + lagrangian(-h)) / h**2
         assert np.vdot(X, model.curvature(p, X)) == pytest.approx(-bend, rel=1e-3)
 
-    def test_newton_system_solves_both_equations(self) -> None:
-        model = self.model()
-        p = general_start(model, 0.7)
-        assert p is not None
+    def test_newton_system_solves_both_equations(self, name: str) -> None:
+        model, p = self.inside(name)
         scaling = nesterov_todd(p.Ft, p.Zt)
         assert scaling is not None
         system = model.system(p, scaling, np.float64, Counters())
-        r1, r2 = model.mask * symmetric(D, 1), np.stack([symmetric(D, s) for s in (2, 3, 4)])
+        r1, r2 = model.mask * symmetric(D, 1), symmetric(D, 2)
         direction = system.solve(r1, r2, 1e-11, 1000)
         V = scaling.V
-        W = (V * scaling.t[:, None, :]) @ V.swapaxes(-1, -2)
-        left = model.forward(p, direction.X) + W @ direction.dZt @ W
-        np.testing.assert_allclose(left, V @ r2 @ V.swapaxes(-1, -2), atol=1e-7)
+        W = (V * scaling.t) @ V.T
+        np.testing.assert_allclose(model.slope(p, direction.X) + W @ direction.dZt @ W, V @ r2 @ V.T, atol=1e-7)
         np.testing.assert_allclose(direction.X, system.inverse(r1 + model.adjoint(p, direction.dZt)), atol=1e-9)

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shared.native_problems import all_maps, rand_k, spectrum
+from stepsize_solvers.native import NativeSolver
 from stepsize_solvers.numerics.linalg import sym
-from stepsize_solvers.numerics.options import NativeOptions
-from stepsize_solvers.programs.contract import Settings
-from stepsize_solvers.programs.maps import DiagonalPlusScaled, PositiveMap, ScaledPlusTrace
+from stepsize_solvers.numerics.progress import Limits, Progress
+from stepsize_solvers.programs.contract import Settings, WarmStart
+from stepsize_solvers.programs.maps import CongruenceSum, DiagonalPlusScaled, PositiveMap, ScaledPlusTrace
 from stepsize_solvers.programs.outcome import Outcome, Status
-from stepsize_solvers.programs.program import LogDetProgram
+from stepsize_solvers.programs.program import Program
 from stepsize_solvers.single import small, starts
 from stepsize_solvers.single.closed_forms import ClosedForm
 from stepsize_solvers.single.full import FullModel
-from stepsize_solvers.single.iteration import Progress
-from stepsize_solvers.single.solver import NativeSolver
+from stepsize_solvers.single.iteration import Tuning
 
 Matrix = NDArray[np.float64]
 
@@ -40,12 +40,20 @@ def positive(rng: np.random.Generator, d: int) -> Matrix:
 
 def solve(B: Matrix, Q: PositiveMap, **options: Any) -> Outcome:
     extra = options.pop("extra", {"closed_forms": False})
-    return NativeSolver().solve(LogDetProgram.single_node(B, Q), Settings(extra=extra, **options))
+    return NativeSolver().solve(Program.single(B, Q), Settings(extra=extra, **options))
+
+
+def as_congruences(Q: PositiveMap) -> CongruenceSum:
+    """𝒬(M) = P∘M as Σ_r w_r S_r M S_r with diagonal S_r, from the eigenvectors of P."""
+    P = Q.hadamard_matrix
+    assert P is not None
+    w, V = np.linalg.eigh(P)
+    return CongruenceSum(np.maximum(w, 0.0), np.array([np.diag(v) for v in V.T]))
 
 
 def iteration(B: Matrix, Q: PositiveMap, tol: float = 1e-6) -> tuple[small.SmallIteration, small.SmallPoint]:
     """The iteration of a problem and its first point."""
-    dense = small.SmallIteration(B, Q, NativeOptions(), tol, Progress())
+    dense = small.SmallIteration(B, Q, Tuning(), Progress(len(B), Limits(tol, 100), 1.0, 100))
     point = dense.start(starts.boundary_start(B, Q).D)
     assert point is not None
     return dense, point
@@ -53,9 +61,9 @@ def iteration(B: Matrix, Q: PositiveMap, tol: float = 1e-6) -> tuple[small.Small
 
 def excess(B: Matrix, Q: PositiveMap, outcome: Outcome) -> float:
     """The gap of the returned pair by the formula of the theory, in plain arithmetic, after checking feasibility."""
-    D = outcome.D
+    D = outcome.X
     assert D is not None
-    (Z,) = outcome.duals
+    ((Z,),) = outcome.duals
     d = D.shape[0]
     root = np.linalg.cholesky(D)
     inside = np.linalg.solve(root, np.linalg.solve(root, Q.apply(D @ B @ D)).T)
@@ -170,12 +178,10 @@ class TestNewtonSystem:
 
 class TestStarts:
     @pytest.mark.parametrize("name", ["rand-1", "rand-k", "independent", "hadamard", "diagonal layers"])
-    def test_powers_in_stacks(self, name: str) -> None:
-        """Both ways to find the best power agree, and the start lies on the boundary."""
+    def test_the_best_power(self, name: str) -> None:
+        """The same for 𝒬(M) = P∘M given as P and as a sum of congruences, and the start lies on the boundary."""
         B, Q = spectrum(7, 1e3), all_maps(7)[name]
-        P = Q.hadamard_matrix
-        assert P is not None
-        ours, theirs = starts._power_in_stacks(B, P), starts._power_one_by_one(B, Q)
+        ours, theirs = starts.power_start(B, Q), starts.power_start(B, as_congruences(Q))
         assert ours.log_det == pytest.approx(theirs.log_det, abs=1e-9)
         np.testing.assert_allclose(ours.D, theirs.D, rtol=1e-8, atol=1e-10 * np.abs(theirs.D).max())
         root = np.linalg.inv(np.linalg.cholesky(ours.D))
@@ -185,8 +191,8 @@ class TestStarts:
     @pytest.mark.parametrize(("condition", "singular"), [(1e3, False), (1e17, True)])
     def test_a_known_basis_is_the_working_basis(self, condition: float, singular: bool) -> None:
         """A power of B knows its basis; the point inside is the one computed from D, unless eigenvalues were raised."""
-        B, Q = spectrum(9, condition), rand_k(9, 3)
-        start = starts._power_one_by_one(B, Q)
+        B, Q = spectrum(9, condition), as_congruences(rand_k(9, 3))
+        start = starts.power_start(B, Q)
         if singular:
             assert start.basis is None
             return
@@ -200,7 +206,7 @@ class TestStarts:
         plain = starts.inside(model, starts.Start(start.D, start.log_det), 0.9)
         assert known is not None and plain is not None
         assert known.log_det == pytest.approx(plain.log_det, abs=1e-10)
-        np.testing.assert_allclose(known.D, plain.D, atol=1e-10 * np.abs(plain.D).max())
+        np.testing.assert_allclose(known.D, plain.X, atol=1e-10 * np.abs(plain.X).max())
         np.testing.assert_allclose(known.Z, plain.Z, rtol=1e-6, atol=1e-8 * np.abs(plain.Z).max())
 
     def test_a_better_closed_form_is_taken(self) -> None:
@@ -228,7 +234,7 @@ class TestAnswers:
     def test_optimality_conditions(self, name: str) -> None:
         B, Q = spectrum(7, 100.0), all_maps(7)[name]
         outcome = solve(B, Q, tol=1e-9)
-        D, (Z,) = outcome.D, outcome.duals
+        D, ((Z,),) = outcome.X, outcome.duals
         assert D is not None
         half = B @ D @ Q.adjoint(Z)
         root = np.linalg.cholesky(D)
@@ -244,10 +250,10 @@ class TestAnswers:
         dense = solve(B, Q, tol=1e-7)
         monkeypatch.setattr(small, "applies", lambda Q: False)
         general = solve(B, Q, tol=1e-7)
-        assert dense.D is not None and general.D is not None
+        assert dense.X is not None and general.X is not None
         assert general.stats.extra_stats["cg_iterations"] > 0
         assert dense.stats.extra_stats["cg_iterations"] == 0
-        assert np.linalg.slogdet(dense.D)[1] == pytest.approx(np.linalg.slogdet(general.D)[1], abs=1.1e-7 * d)
+        assert np.linalg.slogdet(dense.X)[1] == pytest.approx(np.linalg.slogdet(general.X)[1], abs=1.1e-7 * d)
 
     @pytest.mark.parametrize("d", [2, 5, 12])
     def test_theorem_a(self, d: int) -> None:
@@ -255,8 +261,8 @@ class TestAnswers:
         A = np.random.default_rng(d).standard_normal((d, 4 * d))
         C = 0.5 * np.eye(d) + 0.5 * np.corrcoef(A)
         outcome = solve(C, rand_k(d, 1), tol=1e-9)
-        assert outcome.D is not None and outcome.stats.num_iters is not None and outcome.stats.num_iters > 0
-        np.testing.assert_allclose(outcome.D, np.eye(d) / d, atol=1e-4 / d)
+        assert outcome.X is not None and outcome.stats.num_iters is not None and outcome.stats.num_iters > 0
+        np.testing.assert_allclose(outcome.X, np.eye(d) / d, atol=1e-4 / d)
 
     @pytest.mark.parametrize("d", [3, 7, 13])
     def test_theorem_b(self, d: int) -> None:
@@ -266,8 +272,8 @@ class TestAnswers:
         exact = solve(B, Q, extra={})
         assert exact.stats.num_iters == 0
         outcome = solve(B, Q, tol=1e-9)
-        assert outcome.D is not None and exact.D is not None
-        assert np.linalg.slogdet(outcome.D)[1] == pytest.approx(np.linalg.slogdet(exact.D)[1], abs=1e-8 * d)
+        assert outcome.X is not None and exact.X is not None
+        assert np.linalg.slogdet(outcome.X)[1] == pytest.approx(np.linalg.slogdet(exact.X)[1], abs=1e-8 * d)
 
     @given(st.integers(1, 14), st.integers(0, 10_000), st.floats(0.0, 8.0), st.data())
     @settings(max_examples=60)
@@ -292,8 +298,8 @@ class TestDegenerate:
     @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
     def test_size_one(self, scale: float) -> None:
         outcome = solve(np.array([[3.0 * scale]]), DiagonalPlusScaled(np.array([1.0]), 1.0), tol=1e-9)
-        assert outcome.D is not None and outcome.status is Status.OPTIMAL
-        assert outcome.D[0, 0] == pytest.approx(1.0 / (6.0 * scale), rel=1e-8)
+        assert outcome.X is not None and outcome.status is Status.OPTIMAL
+        assert outcome.X[0, 0] == pytest.approx(1.0 / (6.0 * scale), rel=1e-8)
 
     @pytest.mark.parametrize("k", [1, 3, 8])
     def test_nearly_singular(self, k: int) -> None:
@@ -315,15 +321,15 @@ class TestDegenerate:
         s = np.geomspace(1.0, 1e4, 8)
         B = spectrum(8, 100.0)
         outcome, plain = solve(sym(B * np.multiply.outer(s, s)), rand_k(8, k)), solve(B, rand_k(8, k))
-        assert outcome.D is not None and plain.D is not None
-        expected = np.linalg.slogdet(plain.D)[1] - 2.0 * np.sum(np.log(s))
-        assert np.linalg.slogdet(outcome.D)[1] == pytest.approx(expected, abs=2e-5)
+        assert outcome.X is not None and plain.X is not None
+        expected = np.linalg.slogdet(plain.X)[1] - 2.0 * np.sum(np.log(s))
+        assert np.linalg.slogdet(outcome.X)[1] == pytest.approx(expected, abs=2e-5)
 
     def test_orthogonal_problem(self) -> None:
         """B = I: every direction is active and D = I·k/d (F = 0 at the optimum)."""
         outcome = solve(np.eye(6), rand_k(6, 2), tol=1e-8)
-        assert outcome.D is not None and outcome.status is Status.OPTIMAL
-        np.testing.assert_allclose(outcome.D, np.eye(6) / 3.0, atol=1e-4)
+        assert outcome.X is not None and outcome.status is Status.OPTIMAL
+        np.testing.assert_allclose(outcome.X, np.eye(6) / 3.0, atol=1e-4)
 
     def test_singular_matrix_is_reported(self) -> None:
         v = np.ones(5)
@@ -345,13 +351,13 @@ class TestLimitsAndReports:
     def test_iteration_limit(self, limit: int) -> None:
         outcome = solve(self.B, self.Q, max_iters=limit)
         assert outcome.status is Status.USER_LIMIT and outcome.stats.num_iters == limit
-        assert outcome.D is not None and len(outcome.stats.extra_stats["history"]) == limit + 1
+        assert outcome.X is not None and len(outcome.stats.extra_stats["history"]) == limit + 1
         if limit:
             assert excess(self.B, self.Q, outcome) < 1.0
 
     def test_time_limit(self) -> None:
         outcome = solve(self.B, self.Q, time_limit=0.0)
-        assert outcome.status is Status.USER_LIMIT and outcome.D is not None
+        assert outcome.status is Status.USER_LIMIT and outcome.X is not None
 
     def test_interrupt_returns_the_best_so_far(self, monkeypatch: pytest.MonkeyPatch) -> None:
         original = small.SmallIteration.step
@@ -393,13 +399,13 @@ class TestLimitsAndReports:
 
     def test_warm_start(self) -> None:
         cold = solve(self.B, self.Q)
-        assert cold.D is not None
-        near = solve(self.B, rand_k(10, 4), warm_start=(cold.D, cold.duals))
+        assert cold.X is not None
+        near = solve(self.B, rand_k(10, 4), warm_start=WarmStart(cold.X, cold.duals))
         assert near.status is Status.OPTIMAL and excess(self.B, rand_k(10, 4), near) <= 1e-6
-        same = solve(self.B, self.Q, warm_start=(cold.D, cold.duals))
+        same = solve(self.B, self.Q, warm_start=WarmStart(cold.X, cold.duals))
         assert same.status is Status.OPTIMAL
         assert (same.stats.num_iters or 0) < (cold.stats.num_iters or 0)
-        other = solve(self.B, self.Q, warm_start=(np.eye(3), (np.eye(3),)))
+        other = solve(self.B, self.Q, warm_start=WarmStart(np.eye(3), (np.eye(3)[None],)))
         assert other.status is Status.OPTIMAL
 
     def test_history_and_verbose(self, capsys: pytest.CaptureFixture[str]) -> None:

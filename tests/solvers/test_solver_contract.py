@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.linalg import block_diag
 
+from shared.lagrangian import bound
 from shared.oracles import khatri_rao_optimum
 from shared.reference_problems import random_smoothness
 from stepsize_opt import (
@@ -30,9 +31,9 @@ from stepsize_solvers.conic import model as cvxpy_form
 from stepsize_solvers.conic.backends import BACKENDS
 from stepsize_solvers.conic.model import Lift, Objective, choose_lift, conic_model
 from stepsize_solvers.programs.contract import Settings, SolverUnavailable, UnsupportedProgram
-from stepsize_solvers.programs.maps import DiagonalPlusScaled
 from stepsize_solvers.programs.outcome import Status
-from stepsize_solvers.programs.program import BlockPattern, Constraint, LogDetProgram, ScaledPattern
+from stepsize_solvers.programs.patterns import Pattern
+from stepsize_solvers.programs.program import Family, Program
 from stepsize_solvers.registry import available_solvers, choose_solver, get_solver
 
 RUNNING = [entry.name for entry in available_solvers() if entry.available]
@@ -75,7 +76,7 @@ def test_structures_on_every_solver(name: str, structure) -> None:
     solver = get_solver(name)
     from stepsize_opt.inputs.structures import pattern_of
 
-    program = LogDetProgram.single_node(L, sketch.map, pattern_of(structure, 5))
+    program = Program.single(L, sketch.map, pattern_of(structure, 5))
     reason = solver.unsupported(program)
     if reason is not None:
         # A solver that cannot express a program says so, and the automatic choice passes it over.
@@ -93,8 +94,8 @@ def test_structures_on_every_solver(name: str, structure) -> None:
 @pytest.mark.parametrize("objective", ["log_det", "root_det"])
 @pytest.mark.parametrize("sketch", SKETCHES.values(), ids=SKETCHES.keys())
 def test_lifts_and_objectives_agree_with_khatri_rao(lift: str, objective: str, sketch) -> None:
-    program = LogDetProgram.single_node(L, sketch.map)
-    if lift == "quadratic" and not program.quadratic_lift_applies:
+    program = Program.single(L, sketch.map)
+    if lift == "quadratic" and sketch.map.diagonal_plus_scaled is None:
         with pytest.raises(UnsupportedProgram, match="use lift='compact'"):
             choose_lift(program, lift)
         return
@@ -107,14 +108,14 @@ def test_lifts_and_objectives_agree_with_khatri_rao(lift: str, objective: str, s
 
 @pytest.mark.parametrize("name", RUNNING)
 def test_duals_are_symmetric_psd_and_prove_the_bound(name: str) -> None:
-    program = LogDetProgram.single_node(L, RandK(5, 2).map)
+    program = Program.single(L, RandK(5, 2).map)
     outcome = get_solver(name).solve(program, Settings(tol=1e-6))
-    (Z,) = outcome.duals
+    ((Z,),) = outcome.duals
     np.testing.assert_array_equal(Z, Z.T)
     assert np.linalg.eigvalsh(Z)[0] >= -1e-5 * np.linalg.norm(Z)
-    at = repair(program, outcome.D)
+    at = repair(program, outcome.X)
     assert at is not None
-    assert certify_point(at, outcome.duals, (outcome.D,), 1e-5).gap <= 1e-5
+    assert certify_point(at, outcome.duals[0][0], (outcome.X,), 1e-5).gap <= 1e-5
     assert outcome.status in (Status.OPTIMAL, Status.INACCURATE)
     assert outcome.stats.solve_time is not None
 
@@ -126,21 +127,26 @@ def test_iteration_limit_returns_a_feasible_answer_that_is_not_called_optimal(na
     assert result.certificate.feasible
 
 
-def test_general_program_in_conic_form() -> None:
-    """D ⪯ C together with τ E − 𝒬(DBD) ⪰ 0, τ = det(D)^{1/d}: both lifts and Clarabel reach the certified optimum."""
-    C = 0.8 * np.eye(3)
-    program = LogDetProgram(
-        (
-            Constraint(a=-1.0, C=C),
-            Constraint(Q=DiagonalPlusScaled.identity(3), B=random_smoothness(3, 10, 1), a=0.0, c=1.0, E=np.eye(3)),
-        ),
-        BlockPattern((3,)),
-    )
-    for lift in ("compact", "quadratic"):
-        outcome = get_solver("clarabel").solve(program, Settings(tol=1e-6, extra={"lift": lift}))
-        at = repair(program, outcome.D)
-        assert at is not None
-        assert certify_point(at, outcome.duals, (outcome.D,)).gap <= 1e-6
+@pytest.mark.parametrize("with_factors", [True, False])
+@pytest.mark.parametrize("lift", list(Lift))
+def test_families_in_conic_form(lift: Lift, with_factors: bool) -> None:
+    """𝒬(XBX) ⪯ (c + eτ) I in both lifts and beside factors: Clarabel and native find the same, and prove it."""
+    B, Q = random_smoothness(4, 10, 1), RandK(4, 2).map
+    program = Program((Family(Q, B, c=0.5, e=1.0),), Pattern.full(4))
+    factored = Program((Family(Q, B, np.eye(4)[None], c=0.5, e=1.0),), Pattern.full(4))
+    native = get_solver("native").solve(factored, Settings(tol=1e-8))
+    posed = factored if with_factors else program
+    if with_factors and lift is Lift.QUADRATIC:
+        with pytest.raises(UnsupportedProgram, match="use lift='compact'"):
+            choose_lift(posed, lift.value)
+        return
+    found = get_solver("clarabel").solve(posed, Settings(tol=1e-7, extra={"lift": lift.value}))
+    assert found.stats.extra_stats["lift"] == lift.value
+    assert native.status is found.status is Status.OPTIMAL and native.X is not None and found.X is not None
+    value = float(np.linalg.slogdet(native.X)[1])
+    assert float(np.linalg.slogdet(found.X)[1]) == pytest.approx(value, abs=1e-6)
+    for X, duals in ((native.X, found.duals), (found.X, native.duals)):
+        assert value - 1e-9 <= bound(posed, X, duals) <= value + 1e-5
 
 
 class TestCompileOnce:
@@ -148,9 +154,9 @@ class TestCompileOnce:
 
     def test_the_model_is_dpp(self) -> None:
         for sketch in (RandK(5, 2), BernQ([0.5, 0.25], [2, 3])):
-            program = LogDetProgram.single_node(L, sketch.map)
+            program = Program.single(L, sketch.map)
             for lift in Lift:
-                if lift is Lift.QUADRATIC and not program.quadratic_lift_applies:
+                if lift is Lift.QUADRATIC and sketch.map.diagonal_plus_scaled is None:
                     continue
                 model, _ = conic_model(program, lift, Objective.LOG_DET)
                 assert model.problem.is_dcp(dpp=True)
@@ -169,7 +175,7 @@ class TestCompileOnce:
 
     def test_the_cache_is_bounded(self) -> None:
         for d in range(2, 2 + cvxpy_form._MODELS_KEPT + 2):
-            conic_model(LogDetProgram.single_node(np.eye(d), RandK(d, 1).map), Lift.QUADRATIC, Objective.LOG_DET)
+            conic_model(Program.single(np.eye(d), RandK(d, 1).map), Lift.QUADRATIC, Objective.LOG_DET)
         assert len(cvxpy_form._MODELS.kept) == cvxpy_form._MODELS_KEPT
 
 
@@ -183,7 +189,7 @@ class TestMosek:
         The same numbers, read as MOSEK reads them (a triple of the lower triangle stands for both entries; the dual
         exponential cone is s₁ ≥ −s₃ e^{−1} exp(s₂/s₃)), are solved here with Clarabel.
         """
-        model, _ = conic_model(LogDetProgram.single_node(L, RandK(5, 2).map), lift, Objective.LOG_DET)
+        model, _ = conic_model(Program.single(L, RandK(5, 2).map), lift, Objective.LOG_DET)
         data = model.problem.get_problem_data(cp.MOSEK)[0]
         A, b, c, cones = data["A"], data["b"], data["c"], data["K_dir"]
         assert data["dualized"]
@@ -266,14 +272,14 @@ class TestRegistry:
         assert all("not installed: pip install" in str(backend.unavailable()) for backend in BACKENDS)
 
     def test_automatic_choice_is_native_and_says_why(self) -> None:
-        solver, why = choose_solver(LogDetProgram.single_node(L, RandK(5, 2).map))
+        solver, why = choose_solver(Program.single(L, RandK(5, 2).map))
         assert (solver.name, why) == ("native", "first choice")
         result = optimal_stepsize(L, RandK(5, 2))
         assert result.solver_stats.extra_stats["why"] == "first choice"
 
 
 def test_a_solver_that_fails_is_a_status_not_an_exception() -> None:
-    program = LogDetProgram.single_node(L, RandK(5, 2).map)
+    program = Program.single(L, RandK(5, 2).map)
     outcome = get_solver("cvxopt").solve(program, Settings(extra={"objective": "log_det"}))
     assert outcome.status is Status.SOLVER_ERROR
     assert "CVXOPT" in outcome.message
@@ -283,15 +289,3 @@ def test_a_solver_that_fails_is_a_status_not_an_exception() -> None:
 
 def test_status_meanings_are_complete() -> None:
     assert all(status.meaning and status.remedy for status in Status)
-
-
-def test_invalid_programs() -> None:
-    with pytest.raises(ValueError, match="without constraints"):
-        LogDetProgram((), BlockPattern((2,)))
-    with pytest.raises(ValueError, match="both the map Q and the matrix B"):
-        Constraint(B=np.eye(2))
-    with pytest.raises(ValueError, match="needs the matrix E"):
-        Constraint(a=1.0, c=1.0)
-    with pytest.raises(ValueError, match="positive whole numbers"):
-        BlockPattern((2, 0))
-    assert ScaledPattern((2,), np.eye(2)).d == 2

@@ -97,10 +97,11 @@ def _two_scales(model: Model) -> Matrix:
         if _is_simple(family):
             simple += weights
             continue
-        inside = np.flatnonzero(_rows(family) & (np.diagonal(weights) > 0.0))
-        if inside.size:
-            rows = np.ix_(inside, inside)
-            N[rows] += weights[rows] if family.B is None else _geometric_mean(family.B[rows], weights[rows])
+        bounded = np.flatnonzero(_rows(family) & (np.diagonal(weights) > 0.0))
+        if not bounded.size:  # 𝒬(φ(X)) vanishes where the factors look: the constraint says nothing
+            continue
+        rows = np.ix_(bounded, bounded)
+        N[rows] += weights[rows] if family.B is None else _geometric_mean(family.B[rows], weights[rows])
     found: list[tuple[float, Matrix]] = []
     for power in range(_POWERS):
         X = np.linalg.inv(sym(simple + 10.0**power * N))

@@ -1,4 +1,4 @@
-"""What the solver benchmark solves: problems as plain data, from which every process builds the same program.
+"""What the solver benchmark solves: problems as plain data, from which every process builds the same matrices.
 
 Families (rand-k sends k = max(1, ⌊d/4⌋) numbers unless the family says otherwise):
 
@@ -7,7 +7,7 @@ Families (rand-k sends k = max(1, ⌊d/4⌋) numbers unless the family says othe
     sketch       every kind of sketch of :mod:`stepsize_validation.referee.random_problems`, condition number 100
     structure    D block-diagonal or diagonal instead of full, condition number 100
     data         L = AᵀA/(4m) + 2λI of logistic regression on real data
-    distributed  conditions (12) of several clients for a given K, condition number 100
+    distributed  the stepsize of several clients for a given K, condition number 100
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt.clients import DistributedResult, optimal_distributed_stepsize
 from stepsize_opt.inputs import BlockDiagonal, Structure, pattern_of
 from stepsize_opt.node import reduce_problem
 from stepsize_opt.problems import (
@@ -28,7 +29,7 @@ from stepsize_opt.problems import (
     random_smoothness,
 )
 from stepsize_opt.sketches import RandK, Sketch
-from stepsize_solvers.programs import BlockPattern, Constraint, LogDetProgram, Matrix, Vector
+from stepsize_solvers.programs import Matrix, Program, Vector
 from stepsize_validation.referee import KINDS, random_sketch
 
 FAMILIES = ("size", "condition", "sketch", "structure", "data", "distributed")
@@ -51,6 +52,38 @@ _QUADRATIC_KINDS = ("identity", "rand-k", "independent")
 _REG = 1e-3
 # K of the distributed problems: large enough that the bound n/K binds, small enough that D ⪯ L⁻¹ still matters.
 _ROUNDS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class NodeProblem:
+    """One node: the program in scaled coordinates, and Λ: D of the original problem is ΛD̃Λ."""
+
+    program: Program
+    scale: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class ClientsProblem:
+    """Several clients with matrices Lᵢ, L of their mean and one sketch: λ_D ≤ n/K for a given K, and D ⪯ L⁻¹."""
+
+    matrices: tuple[Matrix, ...]
+    L: Matrix
+    sketch: Sketch
+
+    def solve(self, solver: str, tol: float, **options: Any) -> DistributedResult:
+        """The call that users make.  Δ⁰ = Δ^inf = 0 leave no condition beside the two."""
+        return optimal_distributed_stepsize(
+            self.matrices,
+            self.sketch,
+            epsilon2=1.0,
+            initial_gap=0.0,
+            delta_inf=0.0,
+            iterations=_ROUNDS,
+            mean_smoothness=self.L,
+            solver=solver,
+            tol=tol,
+            **options,
+        )
 
 
 @dataclass(frozen=True)
@@ -110,11 +143,8 @@ class ProblemSpec:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def build(self) -> tuple[LogDetProgram, Vector]:
-        """The program in scaled coordinates and Λ: D of the original problem is ΛD̃Λ.
-
-        The problem stays in one piece (no split into components), so that every solver gets all of it.
-        """
+    def build(self) -> NodeProblem | ClientsProblem:
+        """The matrices; a node's problem stays in one piece (no split into components): every solver gets all of it."""
         rng = np.random.default_rng([self.seed, self.d])
         if self.data:
             L = LogisticRegression.from_dataset(load_dataset(self.data), _REG).smoothness()
@@ -122,10 +152,10 @@ class ProblemSpec:
             L = random_smoothness(rng, self.d, self.condition)
         sketch = self._sketch(rng)
         if self.clients:
-            return _distributed(rng, L, sketch, self.clients), np.ones(self.d)
+            return ClientsProblem(_client_matrices(rng, L, self.clients), L, sketch)
         pattern = pattern_of(self._structure(), self.d)
         component = reduce_problem(L, sketch.map, pattern, "det-CGD1", split=False).components[0]
-        return component.program, component.scale
+        return NodeProblem(component.program, component.scale)
 
     def _sketch(self, rng: np.random.Generator) -> Sketch:
         if self.family == "sketch":
@@ -138,25 +168,12 @@ class ProblemSpec:
         return self.structure
 
 
-def _distributed(rng: np.random.Generator, L: Matrix, sketch: Sketch, clients: int) -> LogDetProgram:
-    """D ⪯ L⁻¹ and λ_D ≤ n/K, that is 𝒞(DLD) ⪯ (n/K) Lᵢ⁻¹ for every client (conditions (12) of the paper).
-
-    Lᵢ = L^½ Mᵢ L^½ with random Mᵢ of condition number 4.
-    """
-    d = len(L)
+def _client_matrices(rng: np.random.Generator, L: Matrix, clients: int) -> tuple[Matrix, ...]:
+    """Lᵢ = L^½ Mᵢ L^½ with random Mᵢ of condition number 4."""
     w, V = np.linalg.eigh(L)
-    inverse_root = (V / np.sqrt(w)) @ V.T
-    centred = sketch.map.centered()
-    constraints = [Constraint(C=_symmetric(inverse_root @ inverse_root), a=-1.0)]
-    for _ in range(clients):
-        M = random_smoothness(rng, d, 4.0)
-        inverse = inverse_root @ np.linalg.inv(M) @ inverse_root
-        constraints.append(Constraint(Q=centred, B=L, a=0.0, C=_symmetric(clients / _ROUNDS * inverse)))
-    return LogDetProgram(tuple(constraints), BlockPattern((d,)))
-
-
-def _symmetric(M: Matrix) -> Matrix:
-    return np.asarray(0.5 * (M + M.T))
+    root = (V * np.sqrt(w)) @ V.T
+    products = (root @ random_smoothness(rng, len(L), 4.0) @ root for _ in range(clients))
+    return tuple(np.asarray(0.5 * (M + M.T)) for M in products)
 
 
 def size_problems(sizes: tuple[int, ...]) -> list[ProblemSpec]:

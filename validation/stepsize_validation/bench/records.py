@@ -137,8 +137,10 @@ class Rung:
 
     status, message: the solver's own opinion.
     seconds: processor time of the solve, all threads together; wall: elapsed time, of which setup built the model,
-    compile is cvxpy's translation and solve the rest.  Imports and the certificate are in none of them.
-    raw_violation: how far outside the solver's point is, as a fraction of D; None when it is not positive definite.
+    compile is cvxpy's translation and solve the rest.  Imports are in none of them, nor is the certificate; only the
+    problems of clients are measured as whole calls, certificate included.
+    raw_violation: how far outside the solver's point is, as a fraction of D; None when it is not positive definite, and
+    for clients.
     rate: det(D)^{1/d} of the repaired point; gap: its certified gap; both None when nothing was certified.
     certify: elapsed seconds of repair and certificate; peak_mb: resident memory so far, libraries included.
     """

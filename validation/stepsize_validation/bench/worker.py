@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median_low
 from typing import Any
@@ -26,14 +26,16 @@ from stepsize_solvers import get_solver
 from stepsize_solvers.conic import FINEST_ACCURACY, forget_models
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
-    LogDetProgram,
     Outcome,
+    Program,
     Settings,
     Solver,
+    SolverStats,
     SolverUnavailable,
+    Status,
     UnsupportedProgram,
-    Vector,
 )
+from stepsize_validation.bench.problems import ClientsProblem, NodeProblem
 from stepsize_validation.bench.records import (
     DONE,
     MEMORY_LIMIT,
@@ -81,16 +83,21 @@ def unavailable_status(reason: str) -> str:
 
 def _run(task: Task, settings: BenchSettings, say: Say) -> None:
     solver = get_solver(task.configuration.solver)
-    program, scale = task.problem.build()
-    reason = solver.unsupported(program)
+    problem = task.problem.build()
+    reason = solver.unsupported(problem.program) if isinstance(problem, NodeProblem) else None
     if reason is not None:
         raise UnsupportedProgram(reason)
     _warm_up(solver)
     limit_memory(settings.memory_mb)
     say({"event": "ready", "base_mb": peak_megabytes()})
 
+    def call(tol: float) -> Answer:
+        if isinstance(problem, NodeProblem):
+            return _node(solver, problem, task.configuration, settings, tol)
+        return _clients(problem, task.configuration, tol)
+
     def solve(tol: float) -> float | None:
-        rung = _rung(solver, program, scale, task.configuration, settings, tol)
+        rung = _rung(call, settings, tol)
         say({"event": "rung", **asdict(rung)})
         return rung.gap
 
@@ -122,69 +129,110 @@ def _finest_tol(configuration: Configuration) -> float:
 
 def _warm_up(solver: Solver) -> None:
     """Solve a tiny problem: what is imported and initialised on first use does not count."""
-    tiny = LogDetProgram.single_node(np.array([[1.0, 0.3], [0.3, 1.0]]), DiagonalPlusScaled(np.array([1.0, 1.0]), 1.0))
+    tiny = Program.single(np.array([[1.0, 0.3], [0.3, 1.0]]), DiagonalPlusScaled(np.array([1.0, 1.0]), 1.0))
     if solver.unsupported(tiny) is None:
         solver.solve(tiny, Settings(tol=1e-3))
 
 
-def _rung(
-    solver: Solver,
-    program: LogDetProgram,
-    scale: Vector,
-    configuration: Configuration,
-    settings: BenchSettings,
-    tol: float,
-) -> Rung:
-    measured: list[tuple[float, float, Outcome]] = []
+@dataclass(frozen=True)
+class Proof:
+    """Raw violation, rate and certified gap as in :class:`Rung`; None for what there is not."""
+
+    violation: float | None = None
+    rate: float | None = None
+    gap: float | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a solve handed back, and the proof, made when asked for."""
+
+    status: str
+    message: str
+    stats: SolverStats
+    prove: Callable[[], Proof]
+    compile: float = 0.0
+    closed_form: bool = False
+
+
+def _rung(call: Callable[[float], Answer], settings: BenchSettings, tol: float) -> Rung:
+    measured: list[tuple[float, float, Answer]] = []
     while len(measured) < settings.repeats and (not measured or measured[-1][1] < settings.repeat_below):
         # Without this the second solve would find a compiled model, and SCS would start from the first answer.
         forget_models()
         processor, wall = time.process_time(), time.perf_counter()
-        outcome = solver.solve(program, Settings(tol=tol, extra=configuration.extra))
-        measured.append((time.process_time() - processor, time.perf_counter() - wall, outcome))
+        answer = call(tol)
+        measured.append((time.process_time() - processor, time.perf_counter() - wall, answer))
     seconds = median_low([entry[0] for entry in measured])
-    _, wall, outcome = next(entry for entry in measured if entry[0] == seconds)
-    if "MemoryError" in outcome.message:
-        raise MemoryError(outcome.message)
+    _, wall, answer = next(entry for entry in measured if entry[0] == seconds)
+    if "MemoryError" in answer.message:
+        raise MemoryError(answer.message)
     began = time.perf_counter()
-    violation, rate, gap = _certified(program, scale, outcome, settings.targets[-1])
-    extra = outcome.stats.extra_stats
-    setup, compiled = outcome.stats.setup_time or 0.0, float(extra.get("compile_time") or 0.0)
+    proof = answer.prove()
+    setup = answer.stats.setup_time or 0.0
     return Rung(
         tol=tol,
-        status=outcome.status.value,
+        status=answer.status,
         seconds=seconds,
         wall=wall,
         setup=setup,
-        compile=compiled,
-        solve=max(0.0, wall - setup - compiled),
-        iterations=outcome.stats.num_iters,
-        raw_violation=violation,
-        rate=rate,
-        gap=gap,
+        compile=answer.compile,
+        solve=max(0.0, wall - setup - answer.compile),
+        iterations=answer.stats.num_iters,
+        raw_violation=proof.violation,
+        rate=proof.rate,
+        gap=proof.gap,
         certify=time.perf_counter() - began,
         peak_mb=peak_megabytes(),
         repeats=len(measured),
-        closed_form=bool(extra.get("closed_form")),
-        message=outcome.message.splitlines()[0] if outcome.message else "",
+        closed_form=answer.closed_form,
+        message=answer.message.splitlines()[0] if answer.message else "",
     )
 
 
-def _certified(
-    program: LogDetProgram, scale: Vector, outcome: Outcome, tol: float
-) -> tuple[float | None, float | None, float | None]:
-    """Raw violation, repaired rate and certified gap; None for what there is not."""
-    if outcome.D is None or not np.all(np.isfinite(outcome.D)):
-        return None, None, None
-    raw = 0.5 * (outcome.D + outcome.D.T)
-    margin = Evaluation(program, raw).margin
+def _node(
+    solver: Solver, problem: NodeProblem, configuration: Configuration, settings: BenchSettings, tol: float
+) -> Answer:
+    """The solver alone; its point is repaired and certified afterwards."""
+    outcome = solver.solve(problem.program, Settings(tol=tol, extra=configuration.extra))
+    extra = outcome.stats.extra_stats
+    return Answer(
+        status=outcome.status.value,
+        message=outcome.message,
+        stats=outcome.stats,
+        prove=lambda: _proof(problem, outcome, settings.targets[-1]),
+        compile=float(extra.get("compile_time") or 0.0),
+        closed_form=bool(extra.get("closed_form")),
+    )
+
+
+def _clients(problem: ClientsProblem, configuration: Configuration, tol: float) -> Answer:
+    """The whole call, with its repair and certificate: only it knows the programs that it poses to the solver."""
+    try:
+        result = problem.solve(configuration.solver, tol, **configuration.extra)
+    except RuntimeError as error:
+        if isinstance(error, SolverUnavailable):
+            raise
+        return Answer(Status.SOLVER_ERROR.value, str(error), SolverStats(configuration.solver), Proof)
+    runs = result.solver_stats.extra_stats["runs"]
+    proof = Proof(rate=result.rate, gap=result.gap if math.isfinite(result.gap) else None)
+    compiled = math.fsum(run.get("compile_time") or 0.0 for run in runs)
+    return Answer(result.status, result.message, result.solver_stats, lambda: proof, compiled)
+
+
+def _proof(problem: NodeProblem, outcome: Outcome, tol: float) -> Proof:
+    if outcome.X is None or not np.all(np.isfinite(outcome.X)):
+        return Proof()
+    raw = 0.5 * (outcome.X + outcome.X.T)
+    margin = Evaluation(problem.program, raw).margin
     violation = max(0.0, -margin) if math.isfinite(margin) else None
-    repaired = repair(program, raw)
+    repaired = repair(problem.program, raw)
     if repaired is None:
-        return violation, None, None
-    certificate = certify_point(repaired, outcome.duals, (raw,), tol).rescaled(scale)
+        return Proof(violation)
+    dual = outcome.duals[0][0] if outcome.duals else None
+    certificate = certify_point(repaired, dual, (raw,), tol).rescaled(problem.scale)
     gap = certificate.gap if math.isfinite(certificate.gap) else None
-    return violation, math.exp(certificate.log_det / program.d), gap
+    return Proof(violation, math.exp(certificate.log_det / problem.program.d), gap)
 
 
 def peak_megabytes() -> float:

@@ -2,6 +2,7 @@
 
 from stepsize_validation.referee.exact import (
     Rational,
+    centred_second_moment,
     combine,
     condition_slack,
     definiteness,
@@ -21,6 +22,7 @@ from stepsize_validation.referee.random_problems import (
 __all__ = [
     "KINDS",
     "Rational",
+    "centred_second_moment",
     "combine",
     "condition_slack",
     "definiteness",

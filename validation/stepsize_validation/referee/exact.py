@@ -9,7 +9,6 @@ which takes a tenth of a millisecond for d = 8 and about a second for d = 60.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -27,7 +26,6 @@ from stepsize_opt import (
     RandK,
     Sketch,
 )
-from stepsize_opt.clients import DistributedResult
 from stepsize_solvers.programs import Matrix, block_slices
 
 Rational: TypeAlias = list[list[Fraction]]
@@ -222,36 +220,3 @@ def centred_second_moment(sketch: Sketch, M: Rational) -> Rational:
             terms.append((Fraction(float(w)), product(product(centred, M), centred)))
         return combine(*terms)
     return combine((1, second_moment(sketch, M)), (-1, M))
-
-
-def violated_conditions(
-    result: DistributedResult, clients: Sequence[Matrix], laws: Sequence[Sketch], mean: Matrix | None = None
-) -> list[str]:
-    """The statements of a distributed result about its D, K, λ_D and rate that are wrong, without any rounding.
-
-    λmax(Lᵢ^½VLᵢ^½) ≤ λ just when V^½LᵢV^½ ⪯ λI, that is λV − VLᵢV ⪰ 0.
-    """
-    n, d, targets = len(clients), result.d, result.targets
-    L = combine(*((Fraction(1, n), rational(M)) for M in clients)) if mean is None else rational(mean)
-    D = rational(result.D)
-    A = product(product(D, L), D)
-    variance, rate = Fraction(result.lambda_D), Fraction(result.rate)
-    wrong = []
-    if not is_positive_definite(D) or rate**d > definiteness(D).det:
-        wrong.append("rate")
-    if not is_positive_semidefinite(combine((1, D), (-1, A))):
-        wrong.append("D ⪯ L⁻¹")
-    for M, law in {(M.tobytes(), law): (M, law) for M, law in zip(clients, laws, strict=True)}.values():
-        if result.algorithm == "det-CGD1":
-            V = centred_second_moment(law, A)
-        else:
-            V = product(product(D, centred_second_moment(law, L)), D)
-        if not is_positive_semidefinite(combine((variance, V), (-1, product(product(V, rational(M)), V)))):
-            wrong.append("λ_D")
-    if variance * result.K > n:
-        wrong.append("λ_D ≤ n/K")
-    if 4 * variance * Fraction(targets.delta_inf) > n * Fraction(targets.epsilon2) * rate:
-        wrong.append("λ_D ≤ nε² det(D)^(1/d)/(4Δ^inf)")
-    if result.K * rate * Fraction(targets.epsilon2) < 12 * Fraction(targets.initial_gap):
-        wrong.append("K")
-    return wrong

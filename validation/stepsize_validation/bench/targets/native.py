@@ -15,9 +15,7 @@ from stepsize_opt.problems import LogisticRegression, load_dataset, with_spectru
 from stepsize_opt.proofs import certify_point, repair
 from stepsize_opt.sketches import RandK
 from stepsize_solvers import get_solver
-from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import BlockPattern, LogDetProgram, Matrix, Outcome, PositiveMap, Settings, Solver
-from stepsize_solvers.single import NativeSolver, one_direction
+from stepsize_solvers.programs import Matrix, Outcome, Pattern, PositiveMap, Program, Settings, Solver
 from stepsize_validation.bench.targets.harness import (
     GAP,
     Found,
@@ -53,12 +51,12 @@ class Problem:
         return RandK(self.d, self.k).map
 
     @property
-    def program(self) -> LogDetProgram:
-        return LogDetProgram.single_node(self.B, self.map)
+    def program(self) -> Program:
+        return Program.single(self.B, self.map)
 
     def solve(self, solver: Solver | None = None, tol: float = GAP) -> Outcome:
         """The answer of a solver (default: native), neither repaired nor certified."""
-        return (solver or NativeSolver()).solve(self.program, Settings(tol=tol))
+        return (solver or get_solver("native")).solve(self.program, Settings(tol=tol))
 
     def __str__(self) -> str:
         return f"{self.name}, d = {self.d}, k = {self.k}"
@@ -92,9 +90,9 @@ def with_every_k(name: str, B: Matrix) -> Iterator[Problem]:
 
 def certified_gap(problem: Problem, outcome: Outcome) -> float:
     """The gap that the library proves for a solver's answer, after its repair; ∞ without an answer."""
-    D = outcome.D
+    D = outcome.X
     point = None if D is None else repair(problem.program, D)
-    return np.inf if D is None or point is None else certify_point(point, outcome.duals, (D,), GAP).gap
+    return np.inf if D is None or point is None else certify_point(point, outcome.duals[0][0], (D,), GAP).gap
 
 
 def _gap_and_cost(problem: Problem, name: str) -> Iterator[Measurement]:
@@ -174,7 +172,7 @@ def packages(quick: bool) -> Found:
     for d, wanted in ((10, 10.0),) if quick else ((10, 10.0), (20, 10.0), (34, 10.0), (40, 200.0), (60, 1000.0)):
         problem = Problem("packages", synthetic(d, 1e3), max(1, d // 4))
         own = shortest([problem.solve], 10)[0].seconds
-        optimum = problem.solve(tol=1e-8).D
+        optimum = problem.solve(tol=1e-8).X
         rivals = {
             package.name.lower(): _plain_package(problem, package, optimum, 1.2 * wanted * own if d > 34 else None)
             for package in ((_CLARABEL,) if d <= 34 else (_SCS, _CLARABEL))
@@ -188,7 +186,7 @@ def packages(quick: bool) -> Found:
         if d > 34:
             problem.solve(get_solver("scs"), 1e-5)
             compiled = timed(partial(problem.solve, get_solver("scs"), 1e-5))
-            gap = distance(problem, compiled.answer.D, optimum)
+            gap = distance(problem, compiled.answer.X, optimum)
             yield Target(f"times faster than scs, compiled before, d = {d}").of("scs", compiled.seconds / own, gap=gap)
 
 
@@ -223,10 +221,9 @@ def closed_form(quick: bool) -> Found:
     B = factor_model(d)
     unit = eigh_seconds(B)
     for k in (d // 4, 3 * d // 4):
-        with blas_threads(d):
-            run = shortest([partial(one_direction, B, RandK(d, k).map)], 2)[0]
-        case, form = f"d = {d}, k = {k}", run.answer
-        gap = np.inf if form is None or not form.exact else abs(form.gap)
+        run = shortest([Problem("factor model", B, k).solve], 2)[0]
+        case, extra = f"d = {d}, k = {k}", run.answer.stats.extra_stats
+        gap = extra["gap"] if extra["closed_form"] else np.inf
         yield Target("theorem B: gap", at_most=1e-10).of(case, gap)
         yield Target("theorem B: cost", "eigh", at_most=15.0).of(case, run.seconds / unit)
 
@@ -236,8 +233,8 @@ def diagonal(quick: bool) -> Found:
     d = 200 if quick else 2000
     B = synthetic(d, 1e3)
     unit = eigh_seconds(B)
-    program = LogDetProgram.single_node(B, RandK(d, d // 4).map, BlockPattern((1,) * d))
-    run = timed(lambda: NativeSolver().solve(program, Settings(tol=GAP)))
+    program = Program.single(B, RandK(d, d // 4).map, Pattern((1,) * d))
+    run = timed(lambda: get_solver("native").solve(program, Settings(tol=GAP)))
     gap = float(run.answer.stats.extra_stats["gap"])
     yield Target("diagonal D: gap", at_most=GAP).of(f"d = {d}", gap)
     yield Target("diagonal D: cost", "eigh", at_most=60.0).of(f"d = {d}", run.seconds / unit)

@@ -1,4 +1,4 @@
-"""The max-det solver: its derivatives, its two linear solvers, its bound, and agreement with cvxpy."""
+"""The method for families: its derivatives, its two linear solvers, its bound, and agreement with cvxpy."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import time
 import numpy as np
 import pytest
 
+from shared.lagrangian import bound
 from stepsize_opt.sketches.laws import Gaussian, RandK, Sketch
-from stepsize_solvers.conic.backends import CvxpySolver
-from stepsize_solvers.conic.families import solve_with_cvxpy
+from stepsize_solvers.families import solve_families
 from stepsize_solvers.families.agreement import agreement
 from stepsize_solvers.families.cuts import worth_cutting
 from stepsize_solvers.families.dense import dense_solver
 from stepsize_solvers.families.newton import OutOfTime, newton_system, solve_by_cg
 from stepsize_solvers.families.pairs import active_pairs
 from stepsize_solvers.families.point import Model
-from stepsize_solvers.families.program import Family, MaxDetProgram
-from stepsize_solvers.families.solver import solve_maxdet
 from stepsize_solvers.programs.contract import Settings
 from stepsize_solvers.programs.maps import DiagonalPlusScaled, Matrix
 from stepsize_solvers.programs.outcome import Status
-from stepsize_solvers.programs.program import BlockPattern, Pattern, ScaledPattern
+from stepsize_solvers.programs.patterns import Pattern
+from stepsize_solvers.programs.program import Family, Program
 from stepsize_solvers.registry import get_solver
 
 
@@ -40,48 +39,51 @@ def _factors(matrices: list[Matrix]) -> Matrix:
 
 def _program(
     kind: str, sketch: Sketch, matrices: list[Matrix], c: float, e: float, pattern: Pattern | None = None
-) -> MaxDetProgram:
+) -> Program:
     """Distributed conditions in A (linear), in D with a constant matrix (plain) or with the map outside (outer)."""
     d = sketch.d
     L = np.mean(matrices, axis=0)
     identity = DiagonalPlusScaled.identity(d)
-    descent = Family(identity, np.linalg.cholesky(L)[None])
+    descent = Family(identity, None, np.linalg.cholesky(L)[None], c=1.0)
     centred = sketch.map.centered()
     if kind == "linear":
-        families = (Family(centred, _factors(matrices), None, c, e), descent)
-        return MaxDetProgram(families, BlockPattern((d,)), 2.0 * d, float(np.linalg.slogdet(L)[1]))
+        families = (Family(centred, None, _factors(matrices), c=c, e=e), descent)
+        return Program(families, Pattern.full(d), 2.0 * d, float(np.linalg.slogdet(L)[1]))
     Q, B = (identity, centred.apply(L)) if kind == "plain" else (centred, L)
-    families = (Family(Q, _factors(matrices), B, c, e), descent)
-    return MaxDetProgram(families, pattern or BlockPattern((d,)), float(d))
+    families = (Family(Q, B, _factors(matrices), c=c, e=e), descent)
+    return Program(families, pattern or Pattern.full(d))
 
 
 CASES = [
     ("linear", RandK(5, 2), 2.0, 0.0, None),
     ("linear", RandK(5, 1), 0.0, 1.5, None),
     ("plain", RandK(5, 1), 2.0, 0.0, None),
-    ("plain", RandK(5, 1), 0.0, 1.5, BlockPattern((1,) * 5)),
-    ("plain", RandK(5, 2), 1.0, 1.0, BlockPattern((2, 3))),
-    ("plain", RandK(5, 2), 0.0, 1.5, ScaledPattern((2, 3), np.diag([1.0, 2.0, 1.0, 3.0, 1.0]))),
-    ("outer", RandK(5, 2), 2.0, 0.0, BlockPattern((2, 3))),
-    ("outer", Gaussian(5, 3), 0.0, 1.5, BlockPattern((5,))),
+    ("plain", RandK(5, 1), 0.0, 1.5, Pattern((1,) * 5)),
+    ("plain", RandK(5, 2), 1.0, 1.0, Pattern((2, 3))),
+    ("plain", RandK(5, 2), 0.0, 1.5, Pattern((2, 3), np.diag([1.0, 2.0, 1.0, 3.0, 1.0]))),
+    ("outer", RandK(5, 2), 2.0, 0.0, Pattern((2, 3))),
+    ("outer", Gaussian(5, 3), 0.0, 1.5, Pattern.full(5)),
 ]
 
 
 @pytest.mark.parametrize(("kind", "sketch", "c", "e", "pattern"), CASES)
 def test_native_and_clarabel_agree(kind: str, sketch: Sketch, c: float, e: float, pattern: Pattern | None) -> None:
     program = _program(kind, sketch, _clients(5, 3), c, e, pattern)
-    native = solve_maxdet(program, Settings(tol=1e-8))
-    backend = get_solver("clarabel")
-    assert isinstance(backend, CvxpySolver)
-    reference = solve_with_cvxpy(backend, program, Settings(tol=1e-8))
+    native = solve_families(program, Settings(tol=1e-8))
+    reference = get_solver("clarabel").solve(program, Settings(tol=1e-8))
     assert native.status is Status.OPTIMAL and native.X is not None and reference.X is not None
-    difference = np.linalg.slogdet(native.X)[1] - np.linalg.slogdet(reference.X)[1]
-    assert abs(difference) < 2e-6  # Clarabel's own accuracy on these lifts
-    # The multipliers are those of the same problem: their bound holds at the point of the other solver.
+    value = float(np.linalg.slogdet(native.X)[1])
+    assert value == pytest.approx(float(np.linalg.slogdet(reference.X)[1]), abs=2e-6)  # Clarabel's own accuracy
     model = Model(program)
     point = model.point(native.X, native.duals)
     assert point is not None
-    assert model.upper_bound(point) >= np.linalg.slogdet(native.X)[1]
+    assert model.upper_bound(point) == pytest.approx(bound(program, native.X, native.duals), abs=1e-7)
+    # Each solver's multipliers prove the optimum at the point of the other, and no others do.
+    for X, duals in ((reference.X, native.duals), (native.X, reference.duals)):
+        assert value - 1e-9 <= bound(program, X, duals) <= value + 1e-5
+        size = max(float(np.trace(M)) for Z in duals for M in Z)
+        moved = tuple(Z + 0.1 * size * np.eye(Z.shape[1]) for Z in duals)
+        assert bound(program, X, moved) > value + 1e-3
 
 
 @pytest.mark.parametrize(("kind", "sketch", "c", "e", "pattern"), CASES)
@@ -89,7 +91,7 @@ def test_the_system_is_the_hessian(kind: str, sketch: Sketch, c: float, e: float
     """With Z = F⁻¹ the Newton operator is the Hessian of −log det X − Σ log det F_j."""
     program = _program(kind, sketch, _clients(5, 3), c, e, pattern)
     model = Model(program)
-    solved = solve_maxdet(program, Settings(tol=1e-1))
+    solved = solve_families(program, Settings(tol=1e-1))
     assert solved.X is not None
     p = model.point(0.7 * solved.X, None, 1.0)
     assert p is not None
@@ -127,7 +129,7 @@ def test_factorisation_and_conjugate_gradients_agree(
 ) -> None:
     program = _program(kind, sketch, _clients(5, 3), c, e, pattern)
     model = Model(program)
-    solved = solve_maxdet(program, Settings(tol=1e-3))
+    solved = solve_families(program, Settings(tol=1e-3))
     assert solved.X is not None
     p = model.point(solved.X, solved.duals)
     assert p is not None
@@ -144,7 +146,7 @@ def test_a_time_limit_ends_inside_a_linear_solve() -> None:
     """The whole solve takes seconds; a limit of 0.2 s returns a feasible point soon after."""
     program = _program("linear", RandK(60, 1), _clients(60, 4), 1.0, 0.0)
     began = time.perf_counter()
-    stopped = solve_maxdet(program, Settings(tol=1e-12, time_limit=0.2))
+    stopped = solve_families(program, Settings(tol=1e-12, time_limit=0.2))
     # Far more than one step takes on a busy machine, far less than a solve to this tolerance.
     assert time.perf_counter() - began < 10.0
     assert stopped.status is Status.USER_LIMIT
@@ -155,56 +157,29 @@ def test_large_problems_take_the_iterative_path() -> None:
     """d = 60 has 1830 unknowns, beyond the size that is always factorised."""
     sketch = RandK(60, 1)
     program = _program("linear", sketch, _clients(60, 4), 1.0, 0.0)
-    outcome = solve_maxdet(program, Settings(tol=1e-6))
+    outcome = solve_families(program, Settings(tol=1e-6))
     assert outcome.status is Status.OPTIMAL
     assert outcome.stats.extra_stats["cg_iterations"] > 0
 
 
 def test_limits_and_wrong_options() -> None:
     program = _program("linear", RandK(5, 1), _clients(5, 3), 1.0, 0.0)
-    stopped = solve_maxdet(program, Settings(tol=1e-9, max_iters=2))
+    stopped = solve_families(program, Settings(tol=1e-9, max_iters=2))
     assert stopped.status is Status.USER_LIMIT and stopped.X is not None
-    many = solve_maxdet(_program("linear", RandK(12, 1), _clients(12, 20), 1.0, 0.0), Settings(tol=1e-9, max_iters=20))
+    many = solve_families(
+        _program("linear", RandK(12, 1), _clients(12, 20), 1.0, 0.0), Settings(tol=1e-9, max_iters=20)
+    )
     assert many.status is Status.USER_LIMIT and many.X is not None and many.stats.num_iters == 20
     with pytest.raises(ValueError, match="unknown native option"):
-        solve_maxdet(program, Settings(extra={"no_such": 1}))
-
-
-def test_wrong_programs_are_refused() -> None:
-    identity = DiagonalPlusScaled.identity(3)
-    with pytest.raises(ValueError, match=r"shape \(n, 3, r\)"):
-        Family(identity, np.eye(3))
-    with pytest.raises(ValueError, match="nonnegative"):
-        Family(identity, np.eye(3)[None], c=-1.0)
-    with pytest.raises(ValueError, match="unbounded"):
-        MaxDetProgram((), BlockPattern((3,)), 3.0)
-    with pytest.raises(ValueError, match="root must be at least"):
-        MaxDetProgram((Family(identity, np.eye(3)[None]),), BlockPattern((3,)), 2.0)
-    with pytest.raises(ValueError, match="d=3 but the pattern is for d=2"):
-        MaxDetProgram((Family(identity, np.eye(3)[None]),), BlockPattern((2,)), 2.0)
-
-
-def _bound_of(program: MaxDetProgram, X: Matrix, duals: tuple[Matrix, ...]) -> float:
-    """The bound −log det Q + d log((tr Q + Σ⟨Z, F⟩)/d) of multipliers that may be singular."""
-    model = Model(program)
-    p = model.point(X, None)
-    assert p is not None
-    Q, energy = np.zeros_like(X), 0.0
-    for family, state, Z in zip(program.families, p.states, duals, strict=True):
-        assert np.linalg.eigvalsh(Z).min() >= -1e-12 * np.abs(Z).max()
-        Q += model.minus_adjoint(family, state, p.C, Z)
-        energy += float(np.sum(state.F * Z))
-    Q = model.project(Q)
-    d = program.d
-    return p.log_det - float(np.linalg.slogdet(Q)[1]) + d * float(np.log((energy + np.trace(Q)) / d))
+        get_solver("native").solve(program, Settings(extra={"no_such": 1}))
 
 
 MANY = [
     ("linear", RandK(12, 1), 2.0, 0.0, None),
     ("linear", RandK(12, 3), 0.0, 1.5, None),
-    ("plain", RandK(12, 1), 1.0, 0.0, BlockPattern((1,) * 12)),
-    ("plain", RandK(12, 1), 0.0, 1.5, BlockPattern((4, 8))),
-    ("outer", RandK(12, 2), 1.0, 1.0, BlockPattern((4, 8))),
+    ("plain", RandK(12, 1), 1.0, 0.0, Pattern((1,) * 12)),
+    ("plain", RandK(12, 1), 0.0, 1.5, Pattern((4, 8))),
+    ("outer", RandK(12, 2), 1.0, 1.0, Pattern((4, 8))),
 ]
 
 
@@ -214,15 +189,15 @@ def test_cuts_solve_the_whole_program(
 ) -> None:
     program = _program(kind, sketch, _clients(12, 20), c, e, pattern)
     assert worth_cutting(program)
-    cut = solve_maxdet(program, Settings(tol=1e-7))
+    cut = solve_families(program, Settings(tol=1e-7))
     assert cut.status is Status.OPTIMAL and cut.X is not None
     assert cut.stats.extra_stats["rounds"] >= 2  # the first relaxation is not enough
     # Feasible for every constraint, and the lifted multipliers prove the optimum of the whole program.
     assert Model(program).point(cut.X, None) is not None
     value = float(np.linalg.slogdet(cut.X)[1])
-    assert value <= _bound_of(program, cut.X, cut.duals) <= value + 12 * 2e-7
-    monkeypatch.setattr("stepsize_solvers.families.solver.worth_cutting", lambda program: False)
-    whole = solve_maxdet(program, Settings(tol=1e-7))
+    assert value <= bound(program, cut.X, cut.duals) <= value + 12 * 2e-7
+    monkeypatch.setattr("stepsize_solvers.families.solve.worth_cutting", lambda program: False)
+    whole = solve_families(program, Settings(tol=1e-7))
     assert whole.status is Status.OPTIMAL and whole.X is not None
     assert value == pytest.approx(float(np.linalg.slogdet(whole.X)[1]), abs=12 * 2e-7)
 
@@ -234,18 +209,18 @@ def test_directions_that_agree_are_solved_apart(c: float) -> None:
     A, U = rng.standard_normal((9, 9)), rng.standard_normal((9, 4))
     common = A @ A.T / 9.0 + 0.1 * np.eye(9)
     matrices = [common + U @ np.diag(rng.uniform(0.0, 2.0, 4)) @ U.T for _ in range(5)]
-    family = Family(DiagonalPlusScaled.identity(9), _factors(matrices), c=c)
-    program = MaxDetProgram((family,), BlockPattern((9,)), 18.0)
+    family = Family(DiagonalPlusScaled.identity(9), None, _factors(matrices), c=c)
+    program = Program((family,), Pattern.full(9), 18.0)
     split = agreement(program)
     assert split is not None and split.K.shape[1] == 5
-    outcome = solve_maxdet(program, Settings(tol=1e-8))
+    outcome = solve_families(program, Settings(tol=1e-8))
     assert outcome.status is Status.OPTIMAL and outcome.X is not None
     assert Model(program).point(outcome.X, None) is not None
     value = float(np.linalg.slogdet(outcome.X)[1])
-    assert value <= _bound_of(program, outcome.X, outcome.duals) <= value + 9 * 2e-8
+    assert value <= bound(program, outcome.X, outcome.duals) <= value + 9 * 2e-8
     # Without any common direction there is nothing to split, and with equal matrices nothing else.
     assert agreement(_program("plain", RandK(5, 1), _clients(5, 3), 1.0, 0.0)) is None
-    assert agreement(MaxDetProgram((Family(family.Q, _factors(_clients(9, 3))),), BlockPattern((9,)), 18.0)) is None
+    assert agreement(Program((Family(family.Q, None, _factors(_clients(9, 3)), c=1.0),), Pattern.full(9), 18.0)) is None
 
 
 @pytest.mark.parametrize(("c", "e"), [(2.0, 0.0), (0.0, 1.5)])
@@ -253,7 +228,7 @@ def test_pairs_invert_the_heavy_part_of_the_system(c: float, e: float) -> None:
     """The Gram matrix made of products of inner products is that of the functionals that T and Tᵀ apply."""
     program = _program("linear", RandK(5, 2), _clients(5, 3), c, e)
     model = Model(program)
-    solved = solve_maxdet(program, Settings(tol=1e-2))
+    solved = solve_families(program, Settings(tol=1e-2))
     assert solved.X is not None
     p = model.point(solved.X, solved.duals)
     assert p is not None
