@@ -6,18 +6,18 @@ import time
 
 import numpy as np
 import pytest
+from stepsize_solvers.conic.families import solve_with_cvxpy
+from stepsize_solvers.families.program import Family, MaxDetProgram
+from stepsize_solvers.families.solver import solve_maxdet
 
 from stepsize_opt.sketches.laws import Gaussian, RandK, Sketch
 from stepsize_solvers.conic.backends import CvxpySolver
-from stepsize_solvers.conic.families import solve_with_cvxpy
 from stepsize_solvers.families.agreement import agreement
 from stepsize_solvers.families.cuts import worth_cutting
 from stepsize_solvers.families.dense import dense_solver
 from stepsize_solvers.families.newton import OutOfTime, newton_system, solve_by_cg
 from stepsize_solvers.families.pairs import active_pairs
 from stepsize_solvers.families.point import Model
-from stepsize_solvers.families.program import Family, MaxDetProgram
-from stepsize_solvers.families.solver import solve_maxdet
 from stepsize_solvers.programs.contract import Settings
 from stepsize_solvers.programs.maps import DiagonalPlusScaled, Matrix
 from stepsize_solvers.programs.outcome import Status

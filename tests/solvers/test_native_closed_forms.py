@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from stepsize_solvers.single.solver import NativeSolver
 
 from shared.native_problems import rand_k
 from stepsize_solvers.numerics.linalg import sym
@@ -14,7 +15,6 @@ from stepsize_solvers.programs.contract import Settings
 from stepsize_solvers.programs.maps import DiagonalPlusScaled, Hadamard, PositiveMap, ScaledPlusTrace, hadamard
 from stepsize_solvers.programs.program import LogDetProgram
 from stepsize_solvers.single.closed_forms import Balanced, balanced_vector, one_direction, sign_pattern, uncoupled
-from stepsize_solvers.single.solver import NativeSolver
 
 Matrix = NDArray[np.float64]
 

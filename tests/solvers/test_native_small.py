@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from stepsize_solvers.single.solver import NativeSolver
 
 from shared.native_problems import all_maps, rand_k, spectrum
 from stepsize_solvers.numerics.linalg import sym
@@ -21,7 +22,6 @@ from stepsize_solvers.single import small, starts
 from stepsize_solvers.single.closed_forms import ClosedForm
 from stepsize_solvers.single.full import FullModel
 from stepsize_solvers.single.iteration import Progress
-from stepsize_solvers.single.solver import NativeSolver
 
 Matrix = NDArray[np.float64]
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.inputs import BlockDiagonal, Structure, pattern_of
+from stepsize_opt.methods import DetCGD1
 from stepsize_opt.node import reduce_problem
 from stepsize_opt.problems import (
     DATA_VARIABLE,
@@ -124,7 +125,7 @@ class ProblemSpec:
         if self.clients:
             return _distributed(rng, L, sketch, self.clients), np.ones(self.d)
         pattern = pattern_of(self._structure(), self.d)
-        component = reduce_problem(L, sketch.map, pattern, "det-CGD1", split=False).components[0]
+        component = reduce_problem(L, sketch.map, pattern, DetCGD1(), split=False).components[0]
         return component.program, component.scale
 
     def _sketch(self, rng: np.random.Generator) -> Sketch:

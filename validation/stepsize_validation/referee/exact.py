@@ -9,10 +9,11 @@ which takes a tenth of a millisecond for d = 8 and about a second for d = 60.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,8 +25,10 @@ from stepsize_opt import (
     Identity,
     IndependentSampling,
     LayerWise,
+    Method,
     RandK,
     Sketch,
+    get_method,
 )
 from stepsize_opt.clients import DistributedResult
 from stepsize_solvers.programs import Matrix, block_slices
@@ -197,17 +200,35 @@ def _coefficients(sketch: Sketch) -> Rational:
     return [[inverse[labels[i]] if labels[i] == labels[j] else Fraction(1) for j in range(d)] for i in range(d)]
 
 
-def condition_slack(D: Rational, L: Rational, sketch: Sketch, algorithm: str) -> Rational:
-    """D − E[SDLDS] of condition (3), or D − D E[TLT] D of condition (4)."""
-    if algorithm == "det-CGD1":
-        left = second_moment(sketch, product(product(D, L), D))
-    else:
-        left = product(product(D, second_moment(sketch, L)), D)
-    return combine((1, D), (-1, left))
+@dataclass(frozen=True, eq=False)
+class _Exact:
+    """A rational matrix with the operations in which a method writes its formula."""
+
+    rows: Rational
+
+    def __matmul__(self, other: _Exact) -> _Exact:
+        return _Exact(product(self.rows, other.rows))
+
+    def __rmul__(self, factor: Fraction | int) -> _Exact:
+        return _Exact(combine((factor, self.rows)))
+
+    def __getitem__(self, place: tuple[int, int]) -> Fraction:
+        return self.rows[place[0]][place[1]]
 
 
-def satisfies_condition(D: Matrix, L: Matrix, sketch: Sketch, algorithm: str) -> bool:
-    """Whether condition (3) or (4) holds strictly, decided without rounding."""
+def moment(algorithm: str | Method, D: Rational, L: Rational, law: Callable[[Rational], Rational]) -> Rational:
+    """T(D) of a method for ``law`` = 𝒫, its variance V(D) for ``law`` = 𝒞."""
+    exact: _Exact = get_method(algorithm).moment(_Exact(D), _Exact(L), lambda M: _Exact(law(M.rows)))
+    return exact.rows
+
+
+def condition_slack(D: Rational, L: Rational, sketch: Sketch, algorithm: str | Method) -> Rational:
+    """D − T(D): D − E[SDLDS] of condition (3), D − D E[TLT] D of condition (4)."""
+    return combine((1, D), (-1, moment(algorithm, D, L, partial(second_moment, sketch))))
+
+
+def satisfies_condition(D: Matrix, L: Matrix, sketch: Sketch, algorithm: str | Method) -> bool:
+    """Whether T(D) ≺ D, decided without rounding."""
     D_ = rational(D)
     return is_positive_definite(D_) and is_positive_definite(condition_slack(D_, rational(L), sketch, algorithm))
 
@@ -242,10 +263,7 @@ def violated_conditions(
     if not is_positive_semidefinite(combine((1, D), (-1, A))):
         wrong.append("D ⪯ L⁻¹")
     for M, law in {(M.tobytes(), law): (M, law) for M, law in zip(clients, laws, strict=True)}.values():
-        if result.algorithm == "det-CGD1":
-            V = centred_second_moment(law, A)
-        else:
-            V = product(product(D, centred_second_moment(law, L)), D)
+        V = moment(result.algorithm, D, L, partial(centred_second_moment, law))
         if not is_positive_semidefinite(combine((variance, V), (-1, product(product(V, rational(M)), V)))):
             wrong.append("λ_D")
     if variance * result.K > n:
