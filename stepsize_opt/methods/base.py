@@ -31,6 +31,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from stepsize_opt.inputs import enter_class
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix, PositiveMap
 
@@ -87,16 +88,8 @@ class Method(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        name = cls.__dict__.get("name")
-        if name is None:  # what several methods share
-            return
-        known = _METHODS.setdefault(name.lower(), cls)
-        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            msg = (
-                f"the name {name!r} belongs to {known.__module__}.{known.__qualname__}; give {cls.__qualname__} another"
-            )
-            raise TypeError(msg)
-        _METHODS[name.lower()] = cls  # a class that is defined again, as in a notebook, replaces itself
+        if "name" in cls.__dict__:
+            enter_class(_METHODS, cls.name, cls)
 
     @abstractmethod
     def factors(self, D: Matrix, smoothness: Callable[[], Matrix]) -> Factors:

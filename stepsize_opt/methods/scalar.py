@@ -44,7 +44,7 @@ class DCGD(_Scalar):
     def check(self, sketches: Sequence[Sketch], *, scalar: bool, clients: bool) -> None:
         super().check(sketches, scalar=scalar, clients=clients)
         if not clients:
-            msg = f"{self.name} needs clients, to run a Federated objective; its name on one node is {CGD.name}"
+            msg = f"{self.name} needs clients (in a run, a Federated objective); its name on one node is {CGD.name}"
             raise ValueError(msg)
 
 

@@ -15,7 +15,7 @@ from shared.strategies import seeds, sketches
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.comparison import dcgd_stepsize
 from stepsize_opt.inputs.structures import BlockDiagonal, Direction
-from stepsize_opt.sketches.laws import BernQ, IndependentSampling, RandK, Sketch
+from stepsize_opt.sketches import BernQ, IndependentSampling, RandK, Sketch
 from stepsize_solvers.programs.contract import Settings
 from stepsize_solvers.programs.maps import Matrix
 from stepsize_solvers.programs.program import BlockPattern, Constraint, LogDetProgram

@@ -10,7 +10,7 @@ from stepsize_solvers.conic.families import solve_with_cvxpy
 from stepsize_solvers.families.program import Family, MaxDetProgram
 from stepsize_solvers.families.solver import solve_maxdet
 
-from stepsize_opt.sketches.laws import Gaussian, RandK, Sketch
+from stepsize_opt.sketches import Gaussian, RandK, Sketch
 from stepsize_solvers.conic.backends import CvxpySolver
 from stepsize_solvers.families.agreement import agreement
 from stepsize_solvers.families.cuts import worth_cutting

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from stepsize_opt.inputs import BlockDiagonal, Structure, check_dense, json_text, load_matrix, write_text
 from stepsize_opt.node import StepsizeCheck, StepsizeResult, certify, compare, optimal_stepsize
-from stepsize_opt.sketches import parse_sketch
+from stepsize_opt.sketches import parse_sketch, sketch_forms
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
@@ -33,13 +33,13 @@ from stepsize_validation.cli.common import (
 
 OUTPUTS = (".npz", ".json", ".npy", ".csv")
 
-_SOLVE_EXAMPLES = """examples:
+_SOLVE_EXAMPLES = f"""examples:
   stepsize-opt solve L.npy --sketch randk:8 --output D.npz
   stepsize-opt solve --data breast_cancer --reg 0.1 --sketch randk:25%
   stepsize-opt solve L.mtx --sketch bernq:0.5@10,20 --structure block:10,20 --json
   stepsize-opt solve L.npy --sketch gaussian:4 --algorithm det-CGD2 -q -o D.csv
 
-sketches: identity, randk:K, randk:P%, bernq:Q, bernq:Q@SIZES, independent:P, gaussian:K, layers:SIZE=SKETCH;...
+sketches: {sketch_forms()}
 exit codes: 0 optimal, 1 certified gap above --tol, 2 mistake in the input, 3 solver cannot run, 130 interrupted
 """
 
