@@ -9,6 +9,7 @@
 
 from stepsize_opt.clients import DistributedResult, compare_distributed, optimal_distributed_stepsize
 from stepsize_opt.inputs import BlockDiagonal, Direction
+from stepsize_opt.methods import CGD, DCGD, DetCGD1, DetCGD2, GradientDescent, Method, get_method
 from stepsize_opt.node import (
     CommunicationTable,
     Comparison,
@@ -39,19 +40,25 @@ from stepsize_solvers.programs import SolverUnavailable
 __version__ = "0.1.0"
 
 __all__ = [
+    "CGD",
+    "DCGD",
     "BernQ",
     "BlockDiagonal",
     "Certificate",
     "CommunicationTable",
     "Comparison",
+    "DetCGD1",
+    "DetCGD2",
     "DiagonalSketch",
     "Direction",
     "DistributedResult",
     "FiniteSketch",
     "Gaussian",
+    "GradientDescent",
     "Identity",
     "IndependentSampling",
     "LayerWise",
+    "Method",
     "RandK",
     "Sketch",
     "SolverUnavailable",
@@ -62,6 +69,7 @@ __all__ = [
     "communication_table",
     "compare",
     "compare_distributed",
+    "get_method",
     "optimal_distributed_stepsize",
     "optimal_stepsize",
     "optimal_stepsize_path",

@@ -39,6 +39,9 @@ from stepsize_opt.inputs.memory import (
     check_dense,
     check_memory,
 )
+from stepsize_opt.inputs.registries import (
+    enter_class,
+)
 from stepsize_opt.inputs.saved import (
     check_status,
     check_symmetric_finite,
@@ -74,6 +77,7 @@ __all__ = [
     "dense",
     "digest",
     "distribution",
+    "enter_class",
     "from_fields",
     "generator",
     "items",

@@ -19,21 +19,22 @@ from stepsize_opt.inputs import (
     read_matrix,
     solve_settings,
 )
+from stepsize_opt.methods import DetCGD1, DetCGD2, Method, get_method, is_scalar
 from stepsize_opt.node.reductions import Component, reduce_problem, separate
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
 from stepsize_opt.proofs import Certificate, Evaluation, Plain, certify_point, repair
 from stepsize_opt.sketches import Sketch
-from stepsize_solvers.programs import Matrix
+from stepsize_solvers.programs import Matrix, Pattern
 
-ALGORITHMS = ("det-CGD1", "det-CGD2")
+ALGORITHMS = (DetCGD1.name, DetCGD2.name)  # those that distributed solves take
 
 
 def optimal_stepsize(
     L: Any,
     sketch: Sketch,
     *,
-    algorithm: str = "det-CGD1",
+    algorithm: str | Method = "det-CGD1",
     structure: Structure = "full",
     solver: str = "auto",
     solver_path: SolverPath | None = None,
@@ -59,7 +60,7 @@ def optimal_stepsize(
     ----------
     L : smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame or scipy sparse matrix.
     sketch : the law of S (or T), for example ``RandK(d, k)``.
-    algorithm : ``"det-CGD1"`` or ``"det-CGD2"``.
+    algorithm : ``"det-CGD1"``, ``"det-CGD2"``, or another name or method that :func:`get_method` takes.
     structure : ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
     solver : ``"auto"`` or a name from :func:`available_solvers`; never switched silently.
     solver_path : as in cvxpy, an ordered list of names or (name, options) pairs; the first that reaches ``tol`` wins.
@@ -98,7 +99,7 @@ def optimal_stepsize(
     ('optimal', [0.5, 0.125])
     """
     settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
-    _check_algorithm(algorithm)
+    method = get_method(algorithm)
     workers = processes(n_jobs)
     if warm_start is not None and not isinstance(warm_start, StepsizeResult):
         msg = f"warm_start must be a StepsizeResult or None, got {warm_start!r}"
@@ -106,10 +107,11 @@ def optimal_stepsize(
     attempts = solver_attempts(solver, solver_path, settings)
     smoothness = _read_problem(L, sketch)
     pattern = pattern_of(structure, sketch.d)
-    reduction = reduce_problem(smoothness, sketch.map, pattern, algorithm, split=reduce)
+    _check_method(method, sketch, pattern)
+    reduction = reduce_problem(smoothness, sketch.map, pattern, method, split=reduce)
     starts = [start_of(component, warm_start) for component in reduction.components]
     pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, workers)
-    return assemble(reduction, pieces, sketch, algorithm, structure, settings.tol)
+    return assemble(reduction, pieces, sketch, method, structure, settings.tol)
 
 
 def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options: Any) -> list[StepsizeResult]:
@@ -142,10 +144,9 @@ def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options
     return results
 
 
-def _check_algorithm(algorithm: str) -> None:
-    if algorithm not in ALGORITHMS:
-        msg = f"algorithm must be one of {', '.join(map(repr, ALGORITHMS))}, got {algorithm!r}"
-        raise ValueError(msg)
+def _check_method(method: Method, sketch: Sketch, pattern: Pattern) -> None:
+    scalar = sketch.d == 1 or (pattern.direction is not None and is_scalar(pattern.direction))
+    method.check([sketch], scalar=scalar, clients=False)
 
 
 def _read_problem(L: Any, sketch: Sketch) -> Symmetric:
@@ -197,7 +198,7 @@ def certify(
     L: Any,
     sketch: Sketch,
     *,
-    algorithm: str = "det-CGD1",
+    algorithm: str | Method = "det-CGD1",
     structure: Structure = "full",
     dual: Any = None,
     **options: Any,
@@ -220,7 +221,7 @@ def certify(
     ------
     ValueError, TypeError : as :func:`optimal_stepsize`, and for a D that does not have the structure.
     """
-    _check_algorithm(algorithm)
+    method = get_method(algorithm)
     smoothness = _read_problem(L, sketch)
     stepsize = dense(read_matrix("D", D))
     if len(stepsize) != sketch.d:
@@ -233,9 +234,10 @@ def certify(
             msg = f"dual is {len(Z)}×{len(Z)} but L is {sketch.d}×{sketch.d}"
             raise ValueError(msg)
     pattern = pattern_with(structure, stepsize)
+    _check_method(method, sketch, pattern_of(structure, sketch.d))
     found: list[Certificate] = []
     scale = math.inf
-    for piece in separate(dense(smoothness), sketch.map, pattern, algorithm, stepsize):
+    for piece in separate(dense(smoothness), sketch.map, pattern, method, stepsize):
         part = np.ix_(piece.indices, piece.indices)
         dual = None if Z is None else piece.dual_near_one(Z[part])
         certificate, t = _check_piece(piece, stepsize[part], dual)
@@ -245,7 +247,7 @@ def certify(
     if Z is None:
         # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
         own = structure if pattern.W is None or not scale > 0.0 else Direction(stepsize, pattern.sizes)
-        solved = optimal_stepsize(smoothness, sketch, algorithm=algorithm, structure=own, **options)
+        solved = optimal_stepsize(smoothness, sketch, algorithm=method, structure=own, **options)
         upper = min(solved.certificate.upper_bound, certificate.upper_bound)
         certificate = replace(certificate, upper_bound=upper)
     if scale == 0.0:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.inputs import Direction, Structure, dense, read_matrix
+from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node.api import optimal_stepsize
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.sketches import Sketch
@@ -84,15 +85,13 @@ def compare(L: Any, sketch: Sketch, **options: Any) -> Comparison:
     Rates of rows are comparable: each bounds the same quantity.
     """
     smoothness = read_matrix("L", L)
-    directions = _directions(dense(smoothness))
-    rows = [
-        ComparisonRow("det-CGD1", "optimal", optimal_stepsize(smoothness, sketch, **options)),
-        ComparisonRow("det-CGD2", "optimal", optimal_stepsize(smoothness, sketch, algorithm="det-CGD2", **options)),
-    ]
-    for name, structure in directions:
-        rows.append(
-            ComparisonRow("det-CGD1", name, optimal_stepsize(smoothness, sketch, structure=structure, **options))
-        )
+    first, second = DetCGD1(), DetCGD2()
+    cases: list[tuple[Method, str, Structure]] = [(first, "optimal", "full"), (second, "optimal", "full")]
+    cases += [(first, name, structure) for name, structure in _directions(dense(smoothness))]
+    rows = []
+    for method, name, structure in cases:
+        result = optimal_stepsize(smoothness, sketch, algorithm=method, structure=structure, **options)
+        rows.append(ComparisonRow(method.name, name, result))
     return Comparison(tuple(rows))
 
 

@@ -1,7 +1,7 @@
 """Exact reductions: what can be proved about the optimum before any solver starts.
 
-The single-node problem is: maximise log det D subject to 𝒬(D B D) ⪯ D, D in a pattern, with (B, 𝒬) = (L, 𝒫) for
-condition (3) and (𝒫(L), identity) for condition (4): D ≻ 0 gives D E[TLT] D ⪯ D ⟺ D ⪯ (E[TLT])⁻¹.
+The single-node problem is: maximise log det D subject to 𝒬(D B D) ⪯ D, D in a pattern, with the pair (𝒬, B) of the
+method (:meth:`stepsize_opt.methods.Method.condition`): (𝒫, L) for condition (3) and (identity, 𝒫(L)) for condition (4).
 
 *Commuting.*  If every outcome of the sketch is constant on each block of the pattern, then S D = D S and
 E[S D L D S] = D E[S L S] D: condition (3) is condition (4).  For a diagonal sketch this is visible in P: equal rows
@@ -26,7 +26,7 @@ D = 1/(q B).  Theorems A and B (``docs/native_solver.md``) extend this to many p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,6 +35,7 @@ from scipy.linalg import eigh, inv
 from scipy.sparse.csgraph import connected_components
 
 from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, dense
+from stepsize_opt.methods import Method
 from stepsize_opt.proofs import (
     LARGEST_COEFFICIENT,
     SMALLEST_NORMAL,
@@ -47,7 +48,6 @@ from stepsize_opt.proofs import (
     image,
 )
 from stepsize_solvers.programs import (
-    DiagonalPlusScaled,
     Indices,
     Matrix,
     Pattern,
@@ -178,52 +178,44 @@ class Reduction:
             self.notes.append(text)
 
 
-def reduce_problem(L: Symmetric, Q: PositiveMap, pattern: Pattern, algorithm: str, *, split: bool = True) -> Reduction:
+def reduce_problem(L: Symmetric, Q: PositiveMap, pattern: Pattern, method: Method, *, split: bool = True) -> Reduction:
     """Reduce the problem of one node; ``split=False`` keeps it in one piece and only scales it.
 
     Raises ValueError when L is not positive definite.
     """
     out = Reduction()
     total = 0
-    for indices in _groups(L, Q, pattern) if split else [np.arange(L.shape[0])]:
+    for indices in _groups(L, _maps(Q, method), pattern) if split else [np.arange(L.shape[0])]:
         block = _block(L, indices)
         total += 1
         check_positive_definite("L", block, SMOOTHNESS_REMEDY)
-        _reduce_block(block, _restricted(Q, indices), pattern.restrict(indices), algorithm, indices, split, out)
+        _reduce_block(block, _restricted(Q, indices), pattern.restrict(indices), method, indices, split, out)
     if total > 1:
         out.notes.insert(0, f"L splits into {total} connected components")
     return out
 
 
-def separate(L: Matrix, Q: PositiveMap, pattern: Pattern, algorithm: str, D: Matrix) -> list[Component]:
+def separate(L: Matrix, Q: PositiveMap, pattern: Pattern, method: Method, D: Matrix) -> list[Component]:
     """The pieces into which the *check* of a given D falls: nothing in L, the sketch, the pattern or D connects two."""
     pieces: list[Component] = []
-    for indices in _groups(L, Q, pattern, D):
-        block, part = _block(L, indices), _restricted(Q, indices)
+    for indices in _groups(L, _maps(Q, method), pattern, D):
+        block, part, sub = _block(L, indices), _restricted(Q, indices), pattern.restrict(indices)
         check_positive_definite("L", block, SMOOTHNESS_REMEDY)
-        quadratic, sub = _unscaled(block), pattern.restrict(indices)
-        if (algorithm == "det-CGD2" or sub.commutes_with(part)) and not is_identity(part):
-            quadratic = _rounded_image(part, block)
-            part = DiagonalPlusScaled.identity(len(block))
-        program, scale = _scaled_program(quadratic, part, sub)
+        condition = method.condition(part, commutes=sub.commutes_with(part))
+        program, scale = _scaled_program(_rounded_image(condition.inner, block), condition.outer, sub)
         pieces.append(Component(indices, scale, program))
     return pieces
 
 
 def _reduce_block(
-    L: Matrix, Q: PositiveMap, pattern: Pattern, algorithm: str, indices: Indices, split: bool, out: Reduction
+    L: Matrix, law: PositiveMap, pattern: Pattern, method: Method, indices: Indices, split: bool, out: Reduction
 ) -> None:
-    quadratic = _unscaled(L)
-    commuting = algorithm == "det-CGD1" and split and pattern.commutes_with(Q)
-    if (algorithm == "det-CGD2" or commuting) and not is_identity(Q):
-        quadratic = _rounded_image(Q, L)
-        Q = DiagonalPlusScaled.identity(len(L))
+    condition = method.condition(law, commutes=split and pattern.commutes_with(law))
+    quadratic, Q = _rounded_image(condition.inner, L), condition.outer
     B = quadratic.B
-    if algorithm == "det-CGD2":
-        out.note("condition (4) is D ⪯ (E[TLT])⁻¹")
-    elif commuting:
-        out.note("the sketch commutes with D: condition (3) is D ⪯ (E[SLS])⁻¹")
-    pieces = list(_groups(B, Q, pattern)) if split else [np.arange(len(B))]
+    if condition.words:
+        out.note(condition.words)
+    pieces = list(_groups(B, [Q], pattern)) if split else [np.arange(len(B))]
     if len(pieces) > 1:
         out.note("E[SLS] splits into more components than L")
     alone = [piece for piece in pieces if piece.size == 1 and split]
@@ -283,6 +275,8 @@ def _unscaled(L: Matrix) -> _Quadratic:
 
 def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
     """𝒬(L), scaled before the map is applied so that no product leaves the range of float64."""
+    if is_identity(Q):
+        return _unscaled(L)
     _check_spread(L, Q)
     scaled = _unscaled(L)
     scaled = scaled.scaled(_scaling(scaled, Q, Pattern((1,) * len(L))))
@@ -363,14 +357,20 @@ def _scaled_direction(pattern: Pattern, scale: Vector) -> Matrix:
     return out
 
 
-def _groups(B: Symmetric, Q: PositiveMap, pattern: Pattern, D: Matrix | None = None) -> Iterator[Indices]:
-    """The finest groups of coordinates that B, D, the map and the ties of the pattern leave unconnected, in order."""
+def _maps(law: PositiveMap, method: Method) -> list[PositiveMap]:
+    """What may connect coordinates: the law of the sketch and the maps that the method makes of it."""
+    condition = method.condition(law)
+    return [law, condition.outer, condition.inner]
+
+
+def _groups(B: Symmetric, maps: Sequence[PositiveMap], pattern: Pattern, D: Matrix | None = None) -> Iterator[Indices]:
+    """The finest groups of coordinates that B, D, the maps and the ties of the pattern leave unconnected, in order."""
     d = B.shape[0]
     if isinstance(B, np.ndarray) and B.all():
         yield np.arange(d)
         return
     edges = [sparse.coo_array(M != 0) for M in (B, D) if M is not None]
-    for labels in [Q.groups] + ([] if pattern.W is None else [pattern.labels]):
+    for labels in [Q.groups for Q in maps] + ([] if pattern.W is None else [pattern.labels]):
         first = np.full(int(labels.max()) + 1, -1, dtype=np.intp)
         order = np.arange(d)[::-1]
         first[labels[order]] = order  # the first coordinate of each label

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.inputs import Structure, whole_number
+from stepsize_opt.methods import Method
 from stepsize_opt.node.reductions import Component, Reduction, closed_form
 from stepsize_opt.node.result import Block, StepsizeResult
 from stepsize_opt.proofs import Certificate, certify_point, repair
@@ -197,7 +198,7 @@ def assemble(
     reduction: Reduction,
     pieces: Sequence[Piece],
     sketch: Sketch,
-    algorithm: str,
+    method: Method,
     structure: Structure,
     tol: float,
 ) -> StepsizeResult:
@@ -224,7 +225,7 @@ def assemble(
         blocks=tuple(blocks),
         solver_stats=_combined_stats([piece.stats for piece in pieces]),
         reductions=tuple(reduction.notes),
-        algorithm=algorithm,
+        algorithm=method.name,
         sketch=str(sketch),
         structure=str(structure),
         expected_nonzeros=sketch.expected_nonzeros,

@@ -27,6 +27,7 @@ from stepsize_opt.inputs import (
     read_matrix,
     whole_number,
 )
+from stepsize_opt.methods import DetCGD1, DetCGD2, GradientDescent, Method
 from stepsize_opt.node.api import optimal_stepsize
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
@@ -173,33 +174,32 @@ def communication_table(
     diagonal = problem.direction(lambda B: np.diag(1.0 / np.diagonal(B)))
     root = problem.direction(_inverse_root)
     scalar = problem.direction(lambda B: np.eye(len(B)))
-    gradient_descent: Structure = "scalar"
+    first, second = DetCGD1(), DetCGD2()
 
     rows: list[TableRow] = []
 
-    def add(number: int | None, method: str, sketch: Sketch, name: str, stepsize: str, structure: Structure) -> None:
-        algorithm = "det-CGD2" if method == "det-CGD2" else "det-CGD1"
-        result = optimal_stepsize(smoothness, sketch, algorithm=algorithm, structure=structure, **options)
+    def add(number: int | None, method: Method, sketch: Sketch, name: str, stepsize: str, structure: Structure) -> None:
+        result = optimal_stepsize(smoothness, sketch, algorithm=method, structure=structure, **options)
         printed = None if number is None else problem.printed(number)
-        rows.append(TableRow(number, method, name, stepsize, printed, result))
+        rows.append(TableRow(number, method.name, name, stepsize, printed, result))
 
-    add(1, "det-CGD1", identity, "identity", "γ L⁻¹", inverse)
-    add(2, "det-CGD1", identity, "identity", "γ diag⁻¹(L)", diagonal)
-    add(3, "det-CGD1", identity, "identity", "γ I", scalar)
-    add(4, "det-CGD1", rand_1, "rand-1", "γ I", scalar)
-    add(5, "det-CGD1", rand_1, "rand-1", "γ L⁻¹", inverse)
-    add(6, "det-CGD1", rand_1, "rand-1", "γ L^(-1/2)", root)
-    add(7, "det-CGD1", rand_1, "rand-1", "γ diag⁻¹(L)", diagonal)
-    add(8, "det-CGD1", rand_k, "rand-k", "γ diag⁻¹(L)", diagonal)
-    add(9, "det-CGD2", identity, "identity", "optimal", "full")
-    add(10, "det-CGD2", rand_1, "rand-1", "optimal", "full")
-    add(11, "det-CGD2", rand_k, "rand-k", "optimal", "full")
-    add(12, "det-CGD2", bernoulli, "Bern-q", "optimal", "full")
-    add(13, "GD", identity, "identity", "γ I", gradient_descent)
-    add(None, "det-CGD1", rand_1, "rand-1", "optimal", "full")
+    add(1, first, identity, "identity", "γ L⁻¹", inverse)
+    add(2, first, identity, "identity", "γ diag⁻¹(L)", diagonal)
+    add(3, first, identity, "identity", "γ I", scalar)
+    add(4, first, rand_1, "rand-1", "γ I", scalar)
+    add(5, first, rand_1, "rand-1", "γ L⁻¹", inverse)
+    add(6, first, rand_1, "rand-1", "γ L^(-1/2)", root)
+    add(7, first, rand_1, "rand-1", "γ diag⁻¹(L)", diagonal)
+    add(8, first, rand_k, "rand-k", "γ diag⁻¹(L)", diagonal)
+    add(9, second, identity, "identity", "optimal", "full")
+    add(10, second, rand_1, "rand-1", "optimal", "full")
+    add(11, second, rand_k, "rand-k", "optimal", "full")
+    add(12, second, bernoulli, "Bern-q", "optimal", "full")
+    add(13, GradientDescent(), identity, "identity", "γ I", "scalar")
+    add(None, first, rand_1, "rand-1", "optimal", "full")
     if ks != (1,) * len(sizes):
-        add(None, "det-CGD1", rand_k, "rand-k", "optimal", "full")
-    add(None, "det-CGD1", bernoulli, "Bern-q", "optimal", "full")
+        add(None, first, rand_k, "rand-k", "optimal", "full")
+    add(None, first, bernoulli, "Bern-q", "optimal", "full")
     return CommunicationTable(tuple(rows), sizes, ks, tuple(float(x) for x in bernoulli.q))
 
 

@@ -1,30 +1,16 @@
 """Random unbiased sketches: one law, one class."""
 
-from stepsize_opt.sketches.base import (
-    Sketch,
-)
-from stepsize_opt.sketches.bits import (
-    BITS_NOTE,
-    BITS_PER_NUMBER,
-)
-from stepsize_opt.sketches.laws import (
-    BernQ,
-    DiagonalSketch,
-    FiniteSketch,
-    Gaussian,
-    Identity,
-    IndependentSampling,
-    LayerWise,
-    RandK,
-)
-from stepsize_opt.sketches.text import (
-    parse_sketch,
-)
+from stepsize_opt.sketches.base import DiagonalBase, Sketch
+from stepsize_opt.sketches.bits import BITS_NOTE, BITS_PER_NUMBER
+from stepsize_opt.sketches.diagonal import BernQ, DiagonalSketch, Identity, IndependentSampling, RandK
+from stepsize_opt.sketches.general import FiniteSketch, Gaussian, LayerWise
+from stepsize_opt.sketches.text import parse_sketch, sketch_forms
 
 __all__ = [
     "BITS_NOTE",
     "BITS_PER_NUMBER",
     "BernQ",
+    "DiagonalBase",
     "DiagonalSketch",
     "FiniteSketch",
     "Gaussian",
@@ -34,4 +20,5 @@ __all__ = [
     "RandK",
     "Sketch",
     "parse_sketch",
+    "sketch_forms",
 ]

@@ -1,4 +1,21 @@
-"""What every sketch is and does; the kinds of sketches are in :mod:`stepsize_opt.sketches`."""
+"""Sketches: the random matrices S that compress a gradient, and their second moments.
+
+A sketch is a random symmetric positive semidefinite d×d matrix S with E[S] = I (Li, Karagulyan, Richtárik,
+"Det-CGD: Compressed Gradient Descent with Matrix Stepsizes for Non-Convex Optimization", 2023, the assumption
+on the sketches).  The stepsize conditions of det-CGD see a sketch only through the positive linear map
+
+    𝒫(M) = E[S M S]      and its centred form      𝒞(M) = E[(S − I) M (S − I)] = 𝒫(M) − M.
+
+For a diagonal sketch S = Diag(s), 𝒫(M) = P ∘ M with P = E[s sᵀ] ⪰ 11ᵀ.
+
+Sketches are immutable, compare by value and hold read-only copies of the arrays that they were given.
+
+*The law that certificates speak of.*  A law given by numbers (weights w_r, vectors s_r, matrices S_r, probabilities p,
+q, moments P) is exactly what the float64 numbers held by the sketch say, as real numbers: 𝒫(M) = Σ_r w_r S_r M S_r
+without rounding, 1/p the real quotient.  RandK and Gaussian have their rational coefficients.  Nothing is normalised:
+weights that add up to 1 and matrices that average to I only up to rounding are used as they are (a deviation above 1e-9
+is refused).  Between the layers of a LayerWise the factor is 1, as E[Sᵢ] = I says.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +24,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, reduce
 from math import prod
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepsize_opt.inputs import Array, generator, read_only, real_array, symmetric_part, whole_number
+from stepsize_opt.inputs import Array, enter_class, generator, read_only, real_array, symmetric_part, whole_number
 from stepsize_solvers.programs import Matrix, PositiveMap, Vector
 
 Law: TypeAlias = tuple[Vector, Array]
 
 # support() lists at most this many outcomes.
 _MAX_OUTCOMES = 100_000
+
+# The classes that have a text form, by the name with which it begins.
+FORMS: dict[str, type[Sketch]] = {}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,9 +47,24 @@ class Sketch(ABC):
 
     Every random number comes from the ``numpy.random.Generator`` passed in: equal generators give equal draws,
     and ``apply(x, rng)`` on a vector equals ``sample(rng) @ x`` for a generator in the same state.
+
+    A subclass is a frozen dataclass that defines ``_map``, ``expected_nonzeros``, ``text``, and ``_sample`` with
+    ``_apply_rows`` or, if it derives from :class:`DiagonalBase`, ``_diagonals`` alone.  If it has a ``form``,
+    :func:`parse_sketch` reads it: what stands before the colon is the name, the rest goes to :meth:`parse`.
     """
 
+    form: ClassVar[str]
     d: int
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "form" in cls.__dict__:
+            enter_class(FORMS, cls.form.partition(":")[0], cls)
+
+    @classmethod
+    def parse(cls, argument: str, d: int) -> Sketch:
+        """The sketch of dimension d from its text after the colon, in lower case; defined with ``form``."""
+        raise NotImplementedError
 
     @cached_property
     def map(self) -> PositiveMap:

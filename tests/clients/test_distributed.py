@@ -16,7 +16,7 @@ from shared.strategies import seeds, sketches
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.comparison import dcgd_stepsize
 from stepsize_opt.inputs.structures import BlockDiagonal, Direction
-from stepsize_opt.sketches.laws import BernQ, IndependentSampling, RandK, Sketch
+from stepsize_opt.sketches import BernQ, IndependentSampling, RandK, Sketch
 from stepsize_solvers.programs.maps import DiagonalPlusScaled, Matrix
 from stepsize_solvers.programs.patterns import Pattern
 from stepsize_solvers.programs.program import Family, Program

@@ -19,8 +19,7 @@ from stepsize_opt.clients.targets import Targets, rounded_down
 from stepsize_opt.clients.theorem3 import theorem3
 from stepsize_opt.inputs.structures import BlockDiagonal
 from stepsize_opt.proofs.arithmetic import Enclosed
-from stepsize_opt.sketches import BITS_NOTE
-from stepsize_opt.sketches.laws import BernQ, Gaussian, Identity, IndependentSampling, RandK
+from stepsize_opt.sketches import BITS_NOTE, BernQ, Gaussian, Identity, IndependentSampling, RandK
 from stepsize_solvers.programs.maps import Matrix
 from stepsize_solvers.programs.patterns import Pattern
 from stepsize_validation.cli import distributed as cli_distributed

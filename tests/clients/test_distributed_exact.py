@@ -13,7 +13,7 @@ from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.clients.theorem3 import smallest_K
-from stepsize_opt.sketches.laws import (
+from stepsize_opt.sketches import (
     BernQ,
     DiagonalSketch,
     FiniteSketch,

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,28 +15,36 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import sparse
 
 from shared.resumed_runs import CASES, CLIENTS, COINS, KINDS, NODE, STEPS, Case, finite, same_bits
 from shared.small_data import small_data
-from shared.strategies import LayeredCoins
+from shared.strategies import LayeredCoins, sketches
 from stepsize_opt.inputs.digests import digest
 from stepsize_opt.inputs.files import atomic_write
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.objectives import LeastSquares, LogisticRegression, Quadratic
-from stepsize_opt.sketches.laws import BernQ, DiagonalSketch, RandK, Sketch
+from stepsize_opt.sketches import BernQ, DiagonalSketch, RandK, Sketch
 from stepsize_validation.runs.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
+from stepsize_validation.runs.record import Run
 from stepsize_validation.runs.runner import run
 
 
-def concrete(kind: type[Sketch]) -> set[type[Sketch]]:
-    below = set().union(*(concrete(sub) for sub in kind.__subclasses__())) if kind.__subclasses__() else set()
-    return below if getattr(kind, "__abstractmethods__", None) else below | {kind}
+@settings(max_examples=40, deadline=None)
+@given(sketch=sketches(6), at=st.integers(1, 11))
+def test_a_run_with_any_sketch_is_continued(sketch: Sketch, at: int) -> None:
+    def steps(checkpoint: Path | None = None) -> Run:
+        D = 0.02 * np.eye(6)
+        return run(NODE, D, sketch, iterations=12, seeds=2, checkpoint=checkpoint, checkpoint_every=at)
 
-
-def test_every_kind_of_sketch_is_resumed() -> None:
-    library = {kind for kind in concrete(Sketch) if kind.__module__.startswith("stepsize_opt.")}
-    assert library == {type(sketch) for sketch in KINDS.values()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.npz"
+        whole = steps()
+        assert same_bits(steps(path), whole)
+        assert read_checkpoint(path)[0]["k"] == 12 - (12 % at or at)
+        assert same_bits(steps(path), whole)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind}, {case.algorithm}")

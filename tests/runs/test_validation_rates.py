@@ -16,7 +16,7 @@ from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.infimum import FederatedInfimum, Infimum, find_federated_infimum, find_infimum
 from stepsize_opt.problems.objectives import Layered, LogisticRegression, Quadratic
 from stepsize_opt.problems.splits import split
-from stepsize_opt.sketches.laws import BernQ, FiniteSketch, Identity, IndependentSampling, LayerWise, RandK, Sketch
+from stepsize_opt.sketches import BernQ, FiniteSketch, Identity, IndependentSampling, LayerWise, RandK, Sketch
 from stepsize_validation.runs.rates import (
     RateCheck,
     check_distributed_rate,

@@ -11,7 +11,7 @@ from shared.small_data import small_data
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.objectives import Layered, LogisticRegression, Quadratic
 from stepsize_opt.problems.splits import split
-from stepsize_opt.sketches.laws import BernQ, Gaussian, Identity, IndependentSampling, LayerWise, RandK, Sketch
+from stepsize_opt.sketches import BernQ, Gaussian, Identity, IndependentSampling, LayerWise, RandK, Sketch
 from stepsize_validation.runs.margins import SingleSteps
 from stepsize_validation.runs.record import BITS_PER_NUMBER, first_below, log_steps
 from stepsize_validation.runs.runner import Divergence, run
@@ -151,7 +151,7 @@ def test_named_methods_are_special_cases() -> None:
     [
         ({"algorithm": "SGD"}, "algorithm must be one of"),
         ({"algorithm": "GD"}, "GD does not compress"),
-        ({"algorithm": "DCGD"}, "DCGD needs a Federated objective"),
+        ({"algorithm": "DCGD"}, "DCGD needs clients .*a Federated objective"),
         ({"algorithm": "CGD", "D": np.diag([1.0, 1, 1, 1, 1, 2])}, "scalar stepsize"),
         ({"D": np.eye(5)}, "D must have shape"),
         ({"D": -np.eye(6)}, "positive definite"),

@@ -25,7 +25,7 @@ from shared.strategies import LayeredCoins
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.objectives import LogisticRegression
 from stepsize_opt.problems.splits import split
-from stepsize_opt.sketches.laws import (
+from stepsize_opt.sketches import (
     BernQ,
     DiagonalSketch,
     FiniteSketch,

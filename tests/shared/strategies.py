@@ -1,4 +1,4 @@
-"""Hypothesis strategies that build valid inputs.  A new sketch is one row in ``_SKETCHES``."""
+"""Hypothesis strategies that build valid inputs.  A new sketch is one row in ``SKETCHES``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stepsize_opt.problems import random_smoothness
-from stepsize_opt.sketches.laws import (
+from stepsize_opt.sketches import (
     BernQ,
     DiagonalSketch,
     FiniteSketch,
@@ -108,11 +108,11 @@ def _finite(draw: st.DrawFn, d: int) -> Sketch:
 @st.composite
 def _layerwise(draw: st.DrawFn, d: int) -> Sketch:
     """Layers of any other kind."""
-    kinds = [kind for kind in _SKETCHES if kind != "LayerWise"]
+    kinds = [kind for kind in SKETCHES if kind != "LayerWise"]
     return LayerWise([draw(sketches(n, *kinds)) for n in draw(partitions(d))])
 
 
-_SKETCHES: dict[str, Callable[[int], st.SearchStrategy[Sketch]]] = {
+SKETCHES: dict[str, Callable[[int], st.SearchStrategy[Sketch]]] = {
     "Identity": lambda d: st.just(Identity(d)),
     "RandK": lambda d: st.integers(1, d).map(lambda k: RandK(d, k)),
     "BernQ": _bernq,
@@ -127,7 +127,7 @@ _SKETCHES: dict[str, Callable[[int], st.SearchStrategy[Sketch]]] = {
 
 def sketches(d: int, *kinds: str) -> st.SearchStrategy[Sketch]:
     """Sketches of dimension d, of the given kinds (rows of the table) or of all."""
-    return st.sampled_from(kinds or tuple(_SKETCHES)).flatmap(lambda kind: _SKETCHES[kind](d))
+    return st.sampled_from(kinds or tuple(SKETCHES)).flatmap(lambda kind: SKETCHES[kind](d))
 
 
 def sketches_up_to(max_d: int, *kinds: str) -> st.SearchStrategy[Sketch]:

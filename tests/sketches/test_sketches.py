@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from collections.abc import Callable
 from itertools import combinations
@@ -10,12 +11,12 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from shared.strategies import LayeredCoins, problems, seeds, sketches_up_to
-from stepsize_opt.sketches.laws import (
+from shared.strategies import SKETCHES, LayeredCoins, problems, seeds, sketches_up_to
+from stepsize_opt.sketches import (
     BernQ,
     DiagonalSketch,
     FiniteSketch,
@@ -25,8 +26,9 @@ from stepsize_opt.sketches.laws import (
     LayerWise,
     RandK,
     Sketch,
+    parse_sketch,
+    sketch_forms,
 )
-from stepsize_opt.sketches.text import parse_sketch
 from stepsize_solvers.programs.maps import CongruenceSum, DiagonalPlusScaled, Hadamard, Layered, ScaledPlusTrace
 
 FINITE = (
@@ -430,6 +432,21 @@ def test_repr() -> None:
     assert repr(RandK(5, 2)) == "RandK(d=5, k=2)"
     assert repr(BernQ(0.5, [1, 2])) == "BernQ(q=array([0.5, 0.5]), sizes=(1, 2))"
     assert repr(EXAMPLES["finite"]) == "<finite(d=2, 2 matrices)>"
+
+
+def concrete(kind: type[Sketch]) -> set[type[Sketch]]:
+    below = {found for sub in kind.__subclasses__() for found in concrete(sub)}
+    return below if inspect.isabstract(kind) else below | {kind}
+
+
+def test_every_sketch_of_the_library_is_drawn_and_one_with_a_text_form_reads_its_own() -> None:
+    library = {kind for kind in concrete(Sketch) if kind.__module__.startswith("stepsize_opt.")}
+    drawn = [find(row(3), lambda _: True) for row in SKETCHES.values()]
+    assert {type(sketch) for sketch in drawn} == library
+    for sketch in drawn:
+        if hasattr(sketch, "form"):
+            assert parse_sketch(sketch.text, sketch.d) == sketch
+            assert sketch.form in sketch_forms()
 
 
 # ---------------------------------------------------------------- text

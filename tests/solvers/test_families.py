@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shared.lagrangian import bound
-from stepsize_opt.sketches.laws import Gaussian, RandK, Sketch
+from stepsize_opt.sketches import Gaussian, RandK, Sketch
 from stepsize_solvers.families import solve_families
 from stepsize_solvers.families.agreement import agreement
 from stepsize_solvers.families.cuts import worth_cutting

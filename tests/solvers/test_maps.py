@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from shared.strategies import seeds, sketches_up_to
-from stepsize_opt.sketches.laws import Sketch
+from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs.maps import (
     CongruenceSum,
     DiagonalPlusScaled,

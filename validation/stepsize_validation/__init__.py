@@ -4,7 +4,6 @@ Objectives, data sets and splits over clients are in :mod:`stepsize_opt.problems
 """
 
 from stepsize_validation.runs import (
-    METHODS,
     Divergence,
     RateCheck,
     Run,
@@ -16,7 +15,6 @@ from stepsize_validation.runs import (
 )
 
 __all__ = [
-    "METHODS",
     "Divergence",
     "RateCheck",
     "Run",

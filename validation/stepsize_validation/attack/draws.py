@@ -7,13 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt import BernQ, BlockDiagonal, DiagonalSketch, Direction, FiniteSketch, Identity, LayerWise, Sketch
+from stepsize_opt import (
+    BernQ,
+    BlockDiagonal,
+    DetCGD1,
+    DetCGD2,
+    DiagonalSketch,
+    Direction,
+    FiniteSketch,
+    Identity,
+    LayerWise,
+    Sketch,
+)
 from stepsize_opt import IndependentSampling as Independent
 from stepsize_opt.problems import random_smoothness
 from stepsize_validation.referee import KINDS, random_sketch
 
 Generator = np.random.Generator
-ALGORITHMS = ("det-CGD1", "det-CGD2")
+ALGORITHMS = (DetCGD1.name, DetCGD2.name)
 
 
 def size(rng: Generator, high: int, low: int = 1) -> int:

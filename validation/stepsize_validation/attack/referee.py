@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,9 @@ from stepsize_opt import (
     DistributedResult,
     Sketch,
     StepsizeResult,
+    get_method,
 )
+from stepsize_solvers.programs import is_identity
 from stepsize_validation.attack.protocol import Verdict, claim
 from stepsize_validation.referee import (
     Rational,
@@ -35,6 +38,7 @@ from stepsize_validation.referee import (
     is_positive_semidefinite,
     log,
     log_det,
+    moment,
     product,
     rational,
     second_moment,
@@ -112,9 +116,11 @@ def judge_bound(node: Node, upper: float, rivals: Sequence[Floats]) -> None:
         exact = rational(rival)
         if definiteness(exact).det > 0 and (value := log_det(exact)) > Decimal(upper):
             claim(not node.allows(exact), f"upper bound {upper!r} is below log det = {value:.20g} of a feasible D")
-    if node.algorithm == "det-CGD2" and node.structure == "full":
-        best = -log_det(second_moment(node.sketch, rational(node.L)))
-        claim(Decimal(upper) >= best, f"upper bound {upper!r} is below the optimum {best:.20g} = −log det E[TLT]")
+    if node.structure == "full" and is_identity(get_method(node.algorithm).condition(node.sketch.map).outer):
+        # T(D) = DBD ⪯ D is D ⪯ B⁻¹, and B = T(I).
+        identity = rational(np.eye(node.sketch.d))
+        best = -log_det(moment(node.algorithm, identity, rational(node.L), partial(second_moment, node.sketch)))
+        claim(Decimal(upper) >= best, f"upper bound {upper!r} is below the optimum {best:.20g} = −log det T(I)")
     ray = _ray(node)
     if ray is not None:
         W = rational(ray)
@@ -218,12 +224,10 @@ class DistributedPoint:
     def variance_at_most(self, c: Fraction) -> bool:
         """λ_D ≤ c: for Lᵢ ⪰ 0 this is cLᵢ − Lᵢ Vᵢ Lᵢ ⪰ 0, because Lᵢ^½VᵢLᵢ^½ vanishes on the null space of Lᵢ."""
         problem, L = self.problem, self.problem.smoothness()
-        inner = product(product(self.D, L), self.D) if problem.algorithm == "det-CGD1" else L
         centred: dict[Sketch, Rational] = {}
         for sketch in problem.sketches:
             if sketch not in centred:
-                M = centred_second_moment(sketch, inner)
-                centred[sketch] = M if problem.algorithm == "det-CGD1" else product(product(self.D, M), self.D)
+                centred[sketch] = moment(problem.algorithm, self.D, L, partial(centred_second_moment, sketch))
         pairs = zip(problem.matrices, problem.sketches, strict=True)
         for matrix, sketch in {(M.tobytes(), law): (M, law) for M, law in pairs}.values():
             client = rational(matrix)

@@ -10,6 +10,7 @@ import numpy as np
 
 from stepsize_opt import Sketch
 from stepsize_opt.problems import Federated, LogisticRegression, Quadratic
+from stepsize_validation.attack import draws
 from stepsize_validation.referee import KINDS, random_sketch
 from stepsize_validation.runs import Run, run
 
@@ -73,7 +74,7 @@ def draw_plan(rng: np.random.Generator) -> RunPlan:
         objective=objective,
         D=D / (20.0 * d * float(np.linalg.norm(objective.smoothness(), 2))),
         sketches=tuple(laws[int(i)] for i in rng.integers(0, len(laws), n)),
-        algorithm=str(rng.choice(["det-CGD1", "det-CGD2"])),
+        algorithm=draws.algorithm(rng),
         # Random numbers are drawn in chunks of 256 steps: most runs end inside the first.
         iterations=int(rng.integers(2, 60)) if rng.random() < 0.85 else int(rng.integers(250, 600)),
         seeds=int(rng.integers(1, 4)),

@@ -20,6 +20,7 @@ import numpy as np
 
 from stepsize_opt.clients import DistributedResult, optimal_distributed_stepsize
 from stepsize_opt.inputs import BlockDiagonal, Structure, pattern_of
+from stepsize_opt.methods import DetCGD1
 from stepsize_opt.node import reduce_problem
 from stepsize_opt.problems import (
     DATA_VARIABLE,
@@ -154,7 +155,7 @@ class ProblemSpec:
         if self.clients:
             return ClientsProblem(_client_matrices(rng, L, self.clients), L, sketch)
         pattern = pattern_of(self._structure(), self.d)
-        component = reduce_problem(L, sketch.map, pattern, "det-CGD1", split=False).components[0]
+        component = reduce_problem(L, sketch.map, pattern, DetCGD1(), split=False).components[0]
         return NodeProblem(component.program, component.scale)
 
     def _sketch(self, rng: np.random.Generator) -> Sketch:

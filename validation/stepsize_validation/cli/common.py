@@ -17,6 +17,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from stepsize_opt.inputs import atomic_write, json_text, load_matrix, read_matrix
+from stepsize_opt.methods import get_method, method_names
 from stepsize_opt.node import Comparison, StepsizeResult
 from stepsize_solvers.programs import Matrix, Status
 
@@ -48,6 +49,22 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", help="take L = AᵀA/(4m) + 2λI of logistic regression on this data set instead")
     parser.add_argument("--reg", type=float, default=0.1, help="λ for --data (default: %(default)s)")
     parser.add_argument("--sketch", required=True, help="for example randk:8, bernq:0.5, independent:0.2")
+
+
+def add_algorithm(parser: argparse.ArgumentParser) -> None:
+    """``--algorithm``, the name of a method in any case."""
+    names = method_names()
+    parser.add_argument(
+        "--algorithm", type=_method, default=names[0], help=f"{', '.join(names)} (default: %(default)s)"
+    )
+
+
+def _method(text: str) -> str:
+    """The name of a method as results carry it, as an argparse type."""
+    try:
+        return get_method(text).name
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def check_output(option: str, path: Path, endings: Sequence[str]) -> None:

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from stepsize_opt.clients import DistributedComparison, compare_distributed, optimal_distributed_stepsize
-from stepsize_opt.node import ALGORITHMS
 from stepsize_opt.sketches import BITS_NOTE, parse_sketch
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
+    add_algorithm,
     add_solver,
     add_volume,
     check_output,
@@ -58,7 +58,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--initial-gap", type=float, help="Δ⁰ = f(x⁰) − f^inf; found from x⁰ = 0 when not given")
     parser.add_argument("--delta-inf", type=float, help="Δ^inf = f^inf − (1/n)Σfᵢ^inf; found when not given")
     parser.add_argument("--iterations", type=positive_whole, help="K, if fixed; otherwise the smallest is found")
-    parser.add_argument("--algorithm", choices=ALGORITHMS, default=ALGORITHMS[0], help="default: %(default)s")
+    add_algorithm(parser)
     parser.add_argument("--structure", default="full", help="full, diagonal, scalar or block:SIZES (default: full)")
     parser.add_argument("--tight", action="store_true", help="also minimise K under Theorem 3 itself")
     parser.add_argument("--compare", action="store_true", help="a table of DCGD, DCGD-mat, D-det-CGD1 and D-det-CGD2")

@@ -10,11 +10,12 @@ from typing import Any
 from rich.console import Console
 
 from stepsize_opt.inputs import BlockDiagonal, Structure, check_dense, json_text, load_matrix, write_text
-from stepsize_opt.node import ALGORITHMS, StepsizeCheck, StepsizeResult, certify, compare, optimal_stepsize
-from stepsize_opt.sketches import parse_sketch
+from stepsize_opt.node import StepsizeCheck, StepsizeResult, certify, compare, optimal_stepsize
+from stepsize_opt.sketches import parse_sketch, sketch_forms
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
+    add_algorithm,
     add_problem,
     add_solver,
     add_volume,
@@ -32,13 +33,13 @@ from stepsize_validation.cli.common import (
 
 OUTPUTS = (".npz", ".json", ".npy", ".csv")
 
-_SOLVE_EXAMPLES = """examples:
+_SOLVE_EXAMPLES = f"""examples:
   stepsize-opt solve L.npy --sketch randk:8 --output D.npz
   stepsize-opt solve --data breast_cancer --reg 0.1 --sketch randk:25%
   stepsize-opt solve L.mtx --sketch bernq:0.5@10,20 --structure block:10,20 --json
   stepsize-opt solve L.npy --sketch gaussian:4 --algorithm det-CGD2 -q -o D.csv
 
-sketches: identity, randk:K, randk:P%, bernq:Q, bernq:Q@SIZES, independent:P, gaussian:K, layers:SIZE=SKETCH;...
+sketches: {sketch_forms()}
 exit codes: 0 optimal, 1 certified gap above --tol, 2 mistake in the input, 3 solver cannot run, 130 interrupted
 """
 
@@ -62,7 +63,7 @@ def add_parsers(commands: Any) -> None:
         "solve", help="compute the optimal stepsize for L and a sketch", epilog=_SOLVE_EXAMPLES, formatter_class=raw
     )
     add_problem(solve)
-    _add_algorithm(solve)
+    add_algorithm(solve)
     solve.add_argument(
         "--structure", default="full", help="full, diagonal, scalar or block:SIZES such as block:10,20 (default: full)"
     )
@@ -77,7 +78,7 @@ def add_parsers(commands: Any) -> None:
     )
     checking.add_argument("stepsize", type=Path, help="the matrix D: .npy, .npz, .csv or .mtx")
     add_problem(checking)
-    _add_algorithm(checking)
+    add_algorithm(checking)
     add_solver(checking)
     add_volume(checking)
     checking.set_defaults(run=_certify)
@@ -89,10 +90,6 @@ def add_parsers(commands: Any) -> None:
     add_solver(comparing)
     add_volume(comparing)
     comparing.set_defaults(run=_compare)
-
-
-def _add_algorithm(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--algorithm", choices=ALGORITHMS, default=ALGORITHMS[0], help="default: %(default)s")
 
 
 def read_structure(text: str) -> Structure:

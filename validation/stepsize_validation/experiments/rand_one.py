@@ -20,13 +20,14 @@ from stepsize_validation.experiments.choices import Choice, Panel, cgd
 from stepsize_validation.experiments.experiment import Experiment
 from stepsize_validation.experiments.plan import Plan
 
+_OURS = "det-CGD1, optimal"
 _LABELS = {
     "CGD-mat": ("det-CGD1", "γ I"),
     "det-CGD1, γ₁ diag⁻¹(L)": ("det-CGD1", "γ diag⁻¹(L)"),
     "det-CGD1, γ₂ L⁻¹": ("det-CGD1", "γ L⁻¹"),
     "det-CGD1, γ₃ L^(−1/2)": ("det-CGD1", "γ L^(-1/2)"),
     "det-CGD2, optimal": ("det-CGD2", "optimal"),
-    "det-CGD1, optimal": ("det-CGD1", "optimal"),
+    _OURS: ("det-CGD1", "optimal"),
 }
 
 
@@ -34,7 +35,7 @@ def choices(L: Matrix) -> tuple[Choice, ...]:
     """The stepsizes for a smoothness matrix; the last is this project's."""
     sketch = RandK(len(L), 1)
     rows = {(row.method, row.stepsize): row.result for row in compare(L, sketch).rows}
-    named = (Choice.of(label, rows[key], sketch, ours=key == ("det-CGD1", "optimal")) for label, key in _LABELS.items())
+    named = (Choice.of(label, rows[key], sketch, ours=label == _OURS) for label, key in _LABELS.items())
     return (cgd(L, sketch), *named)
 
 

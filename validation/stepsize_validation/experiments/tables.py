@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stepsize_opt.methods import DetCGD2, get_method
 from stepsize_validation.experiments.catalogue import EXPERIMENTS
 from stepsize_validation.experiments.curve import Curve, by_panel
 from stepsize_validation.runs import first_below
@@ -95,7 +96,7 @@ def savings(curves: Sequence[Curve]) -> list[Record]:
         level = level_of(group)
         rivals = Rivals.of(group)
         best, mine = rivals.paper, rivals.ours
-        first = [curve for curve in _papers(group) if curve.meta["algorithm"] != "det-CGD2"]
+        first = [curve for curve in _papers(group) if get_method(curve.meta["algorithm"]) != DetCGD2()]
         out.append(
             {
                 "experiment": panel.experiment,

@@ -9,9 +9,11 @@ which takes a tenth of a millisecond for d = 8 and about a second for d = 60.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import partial, singledispatch
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,10 +25,12 @@ from stepsize_opt import (
     Identity,
     IndependentSampling,
     LayerWise,
+    Method,
     RandK,
     Sketch,
+    get_method,
 )
-from stepsize_solvers.programs import Matrix, block_slices
+from stepsize_solvers.programs import Matrix, Vector, block_slices
 
 Rational: TypeAlias = list[list[Fraction]]
 # Whole numbers of any size in a numpy array of objects: its products are exact.
@@ -150,73 +154,117 @@ def log_det(A: Rational) -> Decimal:
     return log(definiteness(A).det)
 
 
+@singledispatch
 def second_moment(sketch: Sketch, M: Rational) -> Rational:
-    """E[S M S], with the true rational coefficients of the named sketches rather than their floats."""
-    d = sketch.d
-    if isinstance(sketch, Gaussian):
-        k = sketch.k
-        trace = sum((M[i][i] for i in range(d)), Fraction(0))
-        return [[Fraction(k + 1, k) * M[i][j] + (trace / k if i == j else 0) for j in range(d)] for i in range(d)]
-    if isinstance(sketch, FiniteSketch):
-        (w, first), (S, second), (N, q) = *map(_whole_floats, sketch.support()), _over_one_denominator(M)
-        return _fractions(np.tensordot(w, S @ N @ S, axes=1), first * second * second / q)
-    if isinstance(sketch, LayerWise):
-        out = [row[:] for row in M]
-        for layer, s in zip(sketch.layers, block_slices([layer.d for layer in sketch.layers]), strict=True):
-            inside = second_moment(layer, [row[s] for row in M[s]])
-            for i, row in zip(range(s.start, s.stop), inside, strict=True):
-                out[i][s] = row
-        return out
-    P = _coefficients(sketch)
-    return [[P[i][j] * M[i][j] for j in range(d)] for i in range(d)]
+    """E[S M S] from the listed law as its floats say it, or from P = E[s sᵀ] where only P is given.
+
+    Named sketches, whose numbers are rational, register their true coefficients.
+    """
+    try:
+        weights, outcomes = sketch.support()
+    except ValueError:  # given by its moments
+        return _entrywise(rational(sketch.second_moment_matrix), M)
+    (w, first), (S, second) = _whole_floats(weights), _whole_floats(outcomes)
+    if outcomes.ndim == 2:
+        return _entrywise(_fractions((S * w[:, None]).T @ S, first * second * second), M)
+    N, q = _over_one_denominator(M)
+    return _fractions(np.tensordot(w, S @ N @ S, axes=1), first * second * second / q)
 
 
-def _coefficients(sketch: Sketch) -> Rational:
-    """P of a diagonal sketch; a sketch given by numbers is what its floats say."""
-    d = sketch.d
-    if isinstance(sketch, RandK):
-        k = sketch.k
-        off = Fraction(d * (k - 1), k * (d - 1)) if d > 1 else Fraction(1)
-        return [[Fraction(d, k) if i == j else off for j in range(d)] for i in range(d)]
-    if isinstance(sketch, Identity):
-        labels, inverse = [0] * d, [Fraction(1)]
-    elif isinstance(sketch, IndependentSampling):
-        labels, inverse = list(range(d)), [1 / Fraction(float(p)) for p in sketch.p]
-    elif isinstance(sketch, BernQ):
-        labels = np.repeat(np.arange(len(sketch.sizes)), sketch.sizes).tolist()
-        inverse = [1 / Fraction(float(q)) for q in np.broadcast_to(sketch.q, len(sketch.sizes))]
-    else:
-        try:
-            support = sketch.support()
-        except ValueError:  # given by its moments
-            return rational(sketch.second_moment_matrix)
-        (w, first), (s, second) = map(_whole_floats, support)
-        return _fractions((s * w[:, None]).T @ s, first * second * second)
-    return [[inverse[labels[i]] if labels[i] == labels[j] else Fraction(1) for j in range(d)] for i in range(d)]
+@second_moment.register
+def _(sketch: Gaussian, M: Rational) -> Rational:
+    d, k = sketch.d, sketch.k
+    trace = sum((M[i][i] for i in range(d)), Fraction(0))
+    return [[Fraction(k + 1, k) * M[i][j] + (trace / k if i == j else 0) for j in range(d)] for i in range(d)]
 
 
-def condition_slack(D: Rational, L: Rational, sketch: Sketch, algorithm: str) -> Rational:
-    """D − E[SDLDS] of condition (3), or D − D E[TLT] D of condition (4)."""
-    if algorithm == "det-CGD1":
-        left = second_moment(sketch, product(product(D, L), D))
-    else:
-        left = product(product(D, second_moment(sketch, L)), D)
-    return combine((1, D), (-1, left))
+@second_moment.register
+def _(sketch: LayerWise, M: Rational) -> Rational:
+    out = [row[:] for row in M]
+    for layer, s in zip(sketch.layers, block_slices([layer.d for layer in sketch.layers]), strict=True):
+        inside = second_moment(layer, [row[s] for row in M[s]])
+        for i, row in zip(range(s.start, s.stop), inside, strict=True):
+            out[i][s] = row
+    return out
 
 
-def satisfies_condition(D: Matrix, L: Matrix, sketch: Sketch, algorithm: str) -> bool:
-    """Whether condition (3) or (4) holds strictly, decided without rounding."""
+@second_moment.register
+def _(sketch: RandK, M: Rational) -> Rational:
+    d, k = sketch.d, sketch.k
+    off = Fraction(d * (k - 1), k * (d - 1)) if d > 1 else Fraction(1)
+    return [[(Fraction(d, k) if i == j else off) * M[i][j] for j in range(d)] for i in range(d)]
+
+
+@second_moment.register
+def _(sketch: Identity, M: Rational) -> Rational:
+    return M
+
+
+@second_moment.register
+def _(sketch: IndependentSampling, M: Rational) -> Rational:
+    return _coins(range(sketch.d), sketch.p, M)
+
+
+@second_moment.register
+def _(sketch: BernQ, M: Rational) -> Rational:
+    return _coins(np.repeat(np.arange(len(sketch.sizes)), sketch.sizes).tolist(), sketch.q, M)
+
+
+def _coins(labels: Sequence[int], q: Vector, M: Rational) -> Rational:
+    """P ∘ M with P = 1/q for equal labels and 1 for different ones."""
+    inverse, d = [1 / Fraction(float(x)) for x in q], len(M)
+    return [[M[i][j] * (inverse[labels[i]] if labels[i] == labels[j] else 1) for j in range(d)] for i in range(d)]
+
+
+def _entrywise(P: Rational, M: Rational) -> Rational:
+    return [[p * m for p, m in zip(*rows, strict=True)] for rows in zip(P, M, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Exact:
+    """A rational matrix with the operations in which a method writes its formula."""
+
+    rows: Rational
+
+    def __matmul__(self, other: _Exact) -> _Exact:
+        return _Exact(product(self.rows, other.rows))
+
+    def __rmul__(self, factor: Fraction | int) -> _Exact:
+        return _Exact(combine((factor, self.rows)))
+
+    def __getitem__(self, place: tuple[int, int]) -> Fraction:
+        return self.rows[place[0]][place[1]]
+
+
+def moment(algorithm: str | Method, D: Rational, L: Rational, law: Callable[[Rational], Rational]) -> Rational:
+    """T(D) of a method for ``law`` = 𝒫, its variance V(D) for ``law`` = 𝒞."""
+    exact: _Exact = get_method(algorithm).moment(_Exact(D), _Exact(L), lambda M: _Exact(law(M.rows)))
+    return exact.rows
+
+
+def condition_slack(D: Rational, L: Rational, sketch: Sketch, algorithm: str | Method) -> Rational:
+    """D − T(D): D − E[SDLDS] of condition (3), D − D E[TLT] D of condition (4)."""
+    return combine((1, D), (-1, moment(algorithm, D, L, partial(second_moment, sketch))))
+
+
+def satisfies_condition(D: Matrix, L: Matrix, sketch: Sketch, algorithm: str | Method) -> bool:
+    """Whether T(D) ≺ D, decided without rounding."""
     D_ = rational(D)
     return is_positive_definite(D_) and is_positive_definite(condition_slack(D_, rational(L), sketch, algorithm))
 
 
+@singledispatch
 def centred_second_moment(sketch: Sketch, M: Rational) -> Rational:
-    """E[(S − I) M (S − I)]; a finite sketch outcome by outcome, because its floats have E[S] = I to rounding only."""
-    if isinstance(sketch, FiniteSketch):
-        identity = rational(np.eye(sketch.d))
-        terms = []
-        for w, S in zip(*sketch.support(), strict=True):
-            centred = combine((1, rational(S)), (-1, identity))
-            terms.append((Fraction(float(w)), product(product(centred, M), centred)))
-        return combine(*terms)
+    """E[(S − I) M (S − I)] = E[S M S] − M."""
     return combine((1, second_moment(sketch, M)), (-1, M))
+
+
+@centred_second_moment.register
+def _(sketch: FiniteSketch, M: Rational) -> Rational:
+    """Outcome by outcome, because its floats have E[S] = I to rounding only."""
+    identity = rational(np.eye(sketch.d))
+    terms = []
+    for w, S in zip(*sketch.support(), strict=True):
+        centred = combine((1, rational(S)), (-1, identity))
+        terms.append((Fraction(float(w)), product(product(centred, M), centred)))
+    return combine(*terms)

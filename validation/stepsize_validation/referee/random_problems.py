@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +20,6 @@ from stepsize_opt import (
 )
 from stepsize_opt.problems import random_smoothness
 from stepsize_solvers.programs import Matrix
-
-KINDS = ("identity", "rand-k", "bern-q", "independent", "diagonal", "finite", "gaussian", "layers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,36 +42,52 @@ def random_problem(rng: np.random.Generator, max_d: int, max_condition: float) -
 
 def random_sketch(rng: np.random.Generator, kind: str, d: int) -> Sketch:
     """A sketch of the given kind; raises ValueError for an unknown one."""
-    if kind == "identity":
-        return Identity(d)
-    if kind == "rand-k":
-        return RandK(d, int(rng.integers(1, d + 1)))
-    if kind == "bern-q":
-        sizes = _layers(rng, d)
-        return BernQ(rng.uniform(0.1, 1.0, len(sizes)), sizes)
-    if kind == "independent":
-        return IndependentSampling(rng.uniform(0.1, 1.0, d))
-    if kind == "gaussian":
-        return Gaussian(d, int(rng.integers(1, d + 1)))
-    if kind == "layers":
-        kinds = [k for k in KINDS if k != "layers"]
-        return LayerWise([random_sketch(rng, str(rng.choice(kinds)), size) for size in _layers(rng, d)])
+    if kind not in _KINDS:
+        msg = f"unknown kind {kind!r}; choose one of {', '.join(KINDS)}"
+        raise ValueError(msg)
+    return _KINDS[kind](rng, d)
+
+
+def _bern_q(rng: np.random.Generator, d: int) -> Sketch:
+    sizes = _layers(rng, d)
+    return BernQ(rng.uniform(0.1, 1.0, len(sizes)), sizes)
+
+
+def _diagonal(rng: np.random.Generator, d: int) -> Sketch:
     weights = rng.dirichlet(np.full(4, 2.0))
-    if kind == "diagonal":
-        vectors = rng.random((4, d)) * (rng.random((4, d)) < 0.6)
-        vectors[0] += 0.1  # every coordinate has a positive mean, by which it is divided
-        return DiagonalSketch.from_support(vectors / (weights @ vectors), weights)
-    if kind == "finite":
-        factors = [np.linalg.qr(rng.standard_normal((d, d)))[0][:, : max(1, d // 2)] for _ in weights]
-        A = np.array([Q @ Q.T for Q in factors])
-        A[0] += np.eye(d)
-        values, Q = np.linalg.eigh(np.tensordot(weights, A, axes=1))
-        W = (Q / np.sqrt(values)) @ Q.T
-        return FiniteSketch(W @ A @ W, weights)
-    msg = f"unknown kind {kind!r}; choose one of {', '.join(KINDS)}"
-    raise ValueError(msg)
+    vectors = rng.random((4, d)) * (rng.random((4, d)) < 0.6)
+    vectors[0] += 0.1  # every coordinate has a positive mean, by which it is divided
+    return DiagonalSketch.from_support(vectors / (weights @ vectors), weights)
+
+
+def _finite(rng: np.random.Generator, d: int) -> Sketch:
+    weights = rng.dirichlet(np.full(4, 2.0))
+    factors = [np.linalg.qr(rng.standard_normal((d, d)))[0][:, : max(1, d // 2)] for _ in weights]
+    A = np.array([Q @ Q.T for Q in factors])
+    A[0] += np.eye(d)
+    values, Q = np.linalg.eigh(np.tensordot(weights, A, axes=1))
+    W = (Q / np.sqrt(values)) @ Q.T
+    return FiniteSketch(W @ A @ W, weights)
+
+
+def _layer_wise(rng: np.random.Generator, d: int) -> Sketch:
+    kinds = [kind for kind, make in _KINDS.items() if make is not _layer_wise]
+    return LayerWise([random_sketch(rng, str(rng.choice(kinds)), size) for size in _layers(rng, d)])
 
 
 def _layers(rng: np.random.Generator, d: int) -> list[int]:
     cuts = np.sort(rng.choice(np.arange(1, d), size=min(d - 1, int(rng.integers(0, 3))), replace=False))
     return [int(n) for n in np.diff(np.concatenate([[0], cuts, [d]]))]
+
+
+_KINDS: dict[str, Callable[[np.random.Generator, int], Sketch]] = {
+    "identity": lambda rng, d: Identity(d),
+    "rand-k": lambda rng, d: RandK(d, int(rng.integers(1, d + 1))),
+    "bern-q": _bern_q,
+    "independent": lambda rng, d: IndependentSampling(rng.uniform(0.1, 1.0, d)),
+    "diagonal": _diagonal,
+    "finite": _finite,
+    "gaussian": lambda rng, d: Gaussian(d, int(rng.integers(1, d + 1))),
+    "layers": _layer_wise,
+}
+KINDS = tuple(_KINDS)

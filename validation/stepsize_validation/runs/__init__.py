@@ -3,10 +3,9 @@
 from stepsize_validation.runs.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from stepsize_validation.runs.rates import RateCheck, check_distributed_rate, check_rate, distributed_lambda
 from stepsize_validation.runs.record import Run, first_below, log_steps
-from stepsize_validation.runs.runner import METHODS, Divergence, run
+from stepsize_validation.runs.runner import Divergence, run
 
 __all__ = [
-    "METHODS",
     "CheckpointError",
     "Divergence",
     "RateCheck",

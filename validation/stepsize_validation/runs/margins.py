@@ -1,7 +1,7 @@
 """Rand-1 on a logistic node: a step changes the margins along one known direction, so they need not be recomputed.
 
-A step is x⁺ = x − c B e_j with B = D for det-CGD1 and B = I for det-CGD2, so the margins z = Mx change by −c (MB) e_j,
-a column of a matrix that is computed once.  On a1a this is two thirds of the price of a product with the data.
+A step A S B∇f with S = d e_j e_jᵀ is c A e_j, c = d (B∇f)_j, so the margins z = Mx change by −c (MA) e_j, a column of a
+matrix that is computed once.  On a1a this is two thirds of the price of a product with the data.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from stepsize_opt.methods import Factors
 from stepsize_opt.problems import LogisticRegression
 from stepsize_opt.sketches import RandK, Sketch
 from stepsize_solvers.programs import Matrix
@@ -26,9 +27,9 @@ _NONZEROS = 6
 
 @dataclass(frozen=True, eq=False)
 class SingleSteps:
-    """Gradient and step of det-CGD1 or det-CGD2 with rand-1 on a logistic regression, for s seeds.
+    """Gradient and step of a method with rand-1 on a logistic regression, for s seeds.
 
-    directions: B, d×d symmetric; columns: (MB)ᵀ, shape (d, m); margins: the rows Mx of all seeds, shape (s, m), which
+    directions: Aᵀ, d×d; columns: (MA)ᵀ, shape (d, m); right: B; margins: the rows Mx of all seeds, shape (s, m), which
     :meth:`step` changes in place and which a checkpoint has to keep.
     """
 
@@ -36,7 +37,7 @@ class SingleSteps:
     directions: Matrix
     columns: Matrix
     margins: Matrix
-    after: bool
+    right: Matrix | None
 
     @staticmethod
     def pays(objective: Any, sketches: Sequence[Sketch]) -> TypeGuard[LogisticRegression]:
@@ -47,21 +48,19 @@ class SingleSteps:
         return objective.nonzeros_per_row >= _NONZEROS
 
     @staticmethod
-    def of(objective: LogisticRegression, D: Matrix, seeds: int, after: bool) -> SingleSteps:
-        """``after``: the sketch comes after D, as in det-CGD2."""
-        B = np.eye(objective.d) if after else D
-        columns = np.ascontiguousarray(objective.margins(B).T)
-        return SingleSteps(objective, B, columns, np.zeros((seeds, columns.shape[1])), after)
+    def of(objective: LogisticRegression, factors: Factors, seeds: int) -> SingleSteps:
+        directions = np.eye(objective.d) if factors.left is None else factors.left.T
+        columns = np.ascontiguousarray(objective.margins(directions).T)
+        return SingleSteps(objective, directions, columns, np.zeros((seeds, columns.shape[1])), factors.right)
 
-    def step(self, X: Matrix, D: Matrix, draws: SingleCoordinates, t: int, k: int) -> tuple[Matrix, Matrix, Matrix]:
-        """∇f, D∇f and step k of the run from the points X, all (s, d), with the draws of step t of a chunk."""
+    def step(self, X: Matrix, draws: SingleCoordinates, t: int, k: int) -> tuple[Matrix, Matrix]:
+        """∇f and step k of the run from the points X, both (s, d), with the draws of step t of a chunk."""
         if k % _REFRESH == 0:
             self.margins[:] = self.objective.margins(X).T
         gradient = self.objective.gradient(X, self.margins.T)
-        scaled = gradient @ D
         chosen = draws.chosen[t][:, 0]
-        sent = (scaled if self.after else gradient)[np.arange(len(X)), chosen, None] * float(draws.d)
+        sent = draws.entries(t, gradient[:, None], self.right) * float(draws.d)
         change = self.columns[chosen]
         change *= sent
         np.subtract(self.margins, change, out=self.margins)
-        return gradient, scaled, self.directions[chosen] * sent
+        return gradient, self.directions[chosen] * sent

@@ -25,6 +25,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from stepsize_opt.inputs import dense, read_matrix, whole_number
+from stepsize_opt.methods import Method, get_method
 from stepsize_opt.problems import FederatedInfimum, Infimum
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix, Vector
@@ -193,7 +194,7 @@ def _compare(theorem: int, weights: Vector, bound: float, loose: float, run: Run
 
 
 def distributed_lambda(
-    D: Matrix, L: Matrix, client_L: Sequence[Matrix], sketch: Sketch | Sequence[Sketch], algorithm: str
+    D: Matrix, L: Matrix, client_L: Sequence[Matrix], sketch: Sketch | Sequence[Sketch], algorithm: str | Method
 ) -> float:
     """λ_D of Theorem 3, or λ′_D of its analogue for det-CGD2.
 
@@ -209,14 +210,15 @@ def distributed_lambda(
         Those of the clients.
     sketch : Sketch or sequence of Sketch
         The sketch, or one for each client.
-    algorithm : str
-        ``"det-CGD2"`` for λ′_D; every other method applies D after the sketch and has λ_D.
+    algorithm : str or Method
+        Its variance V(D) stands between the roots of Lᵢ: 𝒞(DLD) for det-CGD1, D𝒞(L)D for det-CGD2.
 
     Raises
     ------
     ValueError
         For a matrix that is not symmetric or not finite.
     """
+    method = get_method(algorithm)
     D, L = dense(read_matrix("D", D)), dense(read_matrix("L", L))
     client_L = [dense(read_matrix(f"client_L[{i}]", Li)) for i, Li in enumerate(client_L)]
     sketches = [sketch] * len(client_L) if isinstance(sketch, Sketch) else list(sketch)
@@ -224,11 +226,7 @@ def distributed_lambda(
     largest = 0.0
     for Li, one in zip(client_L, sketches, strict=True):
         if one not in inner:
-            inner[one] = (
-                D @ one.centered_second_moment(L) @ D
-                if algorithm == "det-CGD2"
-                else one.centered_second_moment(D @ L @ D)
-            )
+            inner[one] = method.variance(D, L, one)
         w, V = np.linalg.eigh(Li)
         root = (V * np.sqrt(np.maximum(w, 0.0))) @ V.T
         largest = max(largest, float(np.linalg.eigvalsh(root @ inner[one] @ root)[-1]))

@@ -1,14 +1,7 @@
 """One runner for all the methods, for several seeds at once.
 
-=============  ==============================================  ===========================================
-name           update                                          is
-=============  ==============================================  ===========================================
-det-CGD1       x⁺ = x − D S ∇f(x), or −(D/n) Σ Sᵢ∇fᵢ(x)        the paper's first method, one or n clients
-det-CGD2       x⁺ = x − T D ∇f(x), or −(1/n) Σ Tᵢ D∇fᵢ(x)      the paper's second method
-CGD, DCGD      the first with D = γI, one node or n clients    compressed gradient descent
-GD             CGD without compression                         gradient descent
-=============  ==============================================  ===========================================
-
+A method moves by x⁺ = x − (1/n) Σ Gᵢ∇fᵢ(x) with n clients, one node being one client; :mod:`stepsize_opt.methods` says
+what G is.
 Theorem 1 of the paper bounds, for a D that satisfies the condition of its method on one node,
 
     G_K = (1/K) Σ_{k<K} E‖∇f(xᵏ)‖²_{D/det(D)^{1/d}} ≤ 2(f(x⁰) − f^inf)/(det(D)^{1/d} K).
@@ -17,24 +10,25 @@ Theorem 1 of the paper bounds, for a D that satisfies the condition of its metho
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stepsize_opt.inputs import dense, digest, read_matrix, real_array, whole_number
+from stepsize_opt.methods import Factors, Method, get_method, is_scalar
 from stepsize_opt.problems import Federated, Objective
-from stepsize_opt.sketches import Identity, Sketch
+from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Indices, Matrix, Vector
 from stepsize_validation.runs.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from stepsize_validation.runs.margins import SingleSteps
 from stepsize_validation.runs.record import Run, log_steps
 from stepsize_validation.runs.sampling import Draws, Position, SingleCoordinates, SketchStream
 
-METHODS = ("det-CGD1", "det-CGD2", "CGD", "DCGD", "GD")
 # Steps at which f itself is recorded; gradients give the norms at every step, values cost extra.
 _VALUE_STEPS = 60
 # A feasible D has E f(xᵏ) ≤ f(x⁰) and D ⪯ L⁻¹, so E‖∇f(xᵏ)‖²_D ≤ 2 E[f(xᵏ) − f^inf] ≤ 2Δ⁰.  By Markov's inequality a
@@ -42,7 +36,7 @@ _VALUE_STEPS = 60
 _DIVERGED = 2e9
 # Of the checkpoints: to be changed with what they hold, and with what the numbers of a run depend on besides its
 # arguments (such as the chunks of draws).
-_FORMAT = 2
+_FORMAT = 3
 # Numbers recorded at every step and for every seed.
 _PER_STEP = ("norms", "euclidean", "descent", "sent")
 
@@ -56,7 +50,7 @@ def run(
     D: Matrix,
     sketch: Sketch | Sequence[Sketch],
     *,
-    algorithm: str = "det-CGD1",
+    algorithm: str | Method = "det-CGD1",
     iterations: int = 1000,
     seeds: int = 8,
     seed: int = 0,
@@ -73,7 +67,7 @@ def run(
     objective : one node, or a :class:`Federated` objective for the distributed methods.
     D : stepsize matrix, d×d, symmetric (as :func:`stepsize_opt.certify` judges it) and positive definite.
     sketch : the sketch, or one for each client.
-    algorithm : a name of the table above.
+    algorithm : ``"det-CGD1"``, ``"det-CGD2"``, ``"CGD"``, ``"DCGD"``, ``"GD"``, or what :func:`get_method` takes.
     iterations, seeds, seed : K, the number of independent runs, and what determines them: same seed, same numbers.
     checkpoint : a file to continue from when it exists, rewritten every ``checkpoint_every`` steps.  A run that is
         killed and started again with the same arguments (and the same number of threads, by which products round
@@ -91,7 +85,8 @@ def run(
     """
     sketches = _read_sketches(objective, sketch)
     D = _read_stepsize(D, objective.d)
-    _check_method(algorithm, objective, D, sketches)
+    method = get_method(algorithm)
+    method.check(sketches, scalar=is_scalar(D), clients=isinstance(objective, Federated))
     if on_divergence not in ("raise", "stop"):
         msg = f"on_divergence must be 'raise' or 'stop', got {on_divergence!r}"
         raise ValueError(msg)
@@ -102,8 +97,9 @@ def run(
         raise ValueError(msg)
     x0 = np.zeros(objective.d) if start is None else real_array("start", start)
     state = _State.fresh(objective, x0, iterations, seeds)
+    factors = method.factors(D, objective.smoothness)
     if SingleSteps.pays(objective, sketches):
-        state.single = SingleSteps.of(objective, D, seeds, algorithm == "det-CGD2")
+        state.single = SingleSteps.of(objective, factors, seeds)
     stream = SketchStream(sketches, seeds, int(seed))
     saved = None
     if checkpoint is not None:
@@ -113,7 +109,7 @@ def run(
             "objective": _objective_digest(objective),
             "D": digest(D),
             "sketch": [digest(one) for one in sketches],
-            "algorithm": algorithm,
+            "algorithm": [method.name, digest(method)],
             "iterations": iterations,
             "seeds": seeds,
             "seed": int(seed),
@@ -122,15 +118,15 @@ def run(
         }
         saved = _Saved(Path(checkpoint), checkpoint_every, key)
         saved.load(state, stream)
-    with _bar(progress, f"{algorithm}, {seeds} seeds", state.k, iterations) as advance:
-        stopped = _loop(objective, D, algorithm, state, stream, saved, advance)
+    with _bar(progress, f"{method}, {seeds} seeds", state.k, iterations) as advance:
+        stopped = _loop(objective, D, partial(_step, method, factors), state, stream, saved, advance)
     if stopped is not None and on_divergence == "raise":
         msg = (
-            f"{algorithm} diverged at iteration {stopped}: D is outside its stepsize condition, or L is not a "
+            f"{method} diverged at iteration {stopped}: D is outside its stepsize condition, or L is not a "
             "smoothness matrix of the objective"
         )
         raise Divergence(msg)
-    return state.record(algorithm, objective, D, stopped)
+    return state.record(method.name, objective, D, stopped)
 
 
 @dataclass
@@ -240,14 +236,13 @@ def _restore(state: _State, stream: SketchStream, meta: dict[str, Any], arrays: 
 def _loop(
     objective: Objective | Federated,
     D: Matrix,
-    algorithm: str,
+    step_of: Callable[[Matrix, Draws, int], Matrix],
     state: _State,
     stream: SketchStream,
     saved: _Saved | None,
     advance: Any,
 ) -> int | None:
     """Run until the end or until divergence, whose step is returned."""
-    after = algorithm == "det-CGD2"
     iterations, rate = state.norms.shape[1], _rate(D)
     if state.k == 0:
         state.values[:, 0] = objective.value(state.X)
@@ -260,10 +255,11 @@ def _loop(
             draws, t = stream.next_step()
             if state.single is not None:
                 assert isinstance(draws, SingleCoordinates)
-                gradient, scaled, step = state.single.step(state.X, D, draws, t, k)
+                gradient, step = state.single.step(state.X, draws, t, k)
             else:
-                gradient, scaled, step = _step(objective, state.X, D, draws, t, after)
-            state.norms[:, k] = np.einsum("sd,sd->s", gradient, scaled) / rate
+                parts = _gradients(objective, state.X)
+                gradient, step = parts.mean(axis=1), step_of(parts, draws, t)
+            state.norms[:, k] = np.einsum("sd,sd->s", gradient, gradient @ D) / rate
             state.euclidean[:, k] = np.einsum("sd,sd->s", gradient, gradient)
             # Written so that NaN is a divergence, and an infinite norm is one whatever the limit.
             if not (np.all(state.norms[:, k] <= limit) and np.all(np.isfinite(state.norms[:, k]))):
@@ -280,17 +276,13 @@ def _loop(
     return None
 
 
-def _step(
-    objective: Objective | Federated, X: Matrix, D: Matrix, draws: Draws, t: int, after: bool
-) -> tuple[Matrix, Matrix, Matrix]:
-    """∇f, D∇f and the step of the method, all (s, d)."""
-    if isinstance(objective, Federated):
-        parts = objective.client_gradients(X)
-        gradient = parts.mean(axis=1)
-        return gradient, gradient @ D, draws.mean_after(t, parts, D) if after else draws.mean(t, parts) @ D
-    gradient = objective.gradient(X)
-    scaled = gradient @ D
-    return gradient, scaled, draws.mean(t, scaled[:, None]) if after else draws.mean(t, gradient[:, None]) @ D
+def _step(method: Method, factors: Factors, parts: Matrix, draws: Draws, t: int) -> Matrix:
+    return method.step(parts, factors, partial(draws.mean, t))
+
+
+def _gradients(objective: Objective | Federated, X: Matrix) -> Matrix:
+    """∇fᵢ at the rows of X, shape (s, n, d); one node is one client."""
+    return objective.client_gradients(X) if isinstance(objective, Federated) else objective.gradient(X)[:, None]
 
 
 def _objective_digest(objective: Objective | Federated) -> str:
@@ -345,22 +337,6 @@ def _read_sketches(objective: Objective | Federated, sketch: Sketch | Sequence[S
             msg = f"sketch is for d={one.d} but the objective has d={objective.d}"
             raise ValueError(msg)
     return sketches
-
-
-def _check_method(algorithm: str, objective: Objective | Federated, D: Matrix, sketches: Sequence[Sketch]) -> None:
-    if algorithm not in METHODS:
-        msg = f"algorithm must be one of {', '.join(map(repr, METHODS))}, got {algorithm!r}"
-        raise ValueError(msg)
-    if algorithm in ("CGD", "DCGD", "GD") and not np.array_equal(D, D[0, 0] * np.eye(len(D))):
-        msg = f"{algorithm} takes a scalar stepsize D = γI; use det-CGD1 or det-CGD2 for a matrix"
-        raise ValueError(msg)
-    if algorithm == "GD" and not all(isinstance(sketch, Identity) for sketch in sketches):
-        msg = f"GD does not compress: sketch must be Identity(d), got {sketches[0]}"
-        raise ValueError(msg)
-    if (algorithm == "DCGD") != isinstance(objective, Federated) and algorithm in ("CGD", "DCGD"):
-        wanted = "a Federated objective" if algorithm == "DCGD" else "one node; its name with clients is DCGD"
-        msg = f"{algorithm} needs {wanted}"
-        raise ValueError(msg)
 
 
 @contextmanager

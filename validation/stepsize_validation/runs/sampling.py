@@ -34,17 +34,18 @@ class Draws(Protocol):
     @property
     def steps(self) -> int: ...
 
-    def mean(self, t: int, V: Matrix) -> Matrix:
-        """(1/n) Σᵢ Sᵢ Vᵢ at step t, shape (s, d)."""
-        ...
-
-    def mean_after(self, t: int, V: Matrix, D: Matrix) -> Matrix:
-        """(1/n) Σᵢ Sᵢ D Vᵢ at step t, shape (s, d)."""
+    def mean(self, t: int, V: Matrix, B: Matrix | None = None) -> Matrix:
+        """(1/n) Σᵢ Sᵢ B Vᵢ at step t for a d×d matrix B (None: the identity), shape (s, d)."""
         ...
 
     def sent(self, t: int) -> Vector:
         """Numbers sent by all clients together at step t, for each seed, shape (s,)."""
         ...
+
+
+def _times(V: Matrix, B: Matrix | None) -> Matrix:
+    """B v for the vectors v of V."""
+    return V if B is None else V @ B.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +58,8 @@ class Diagonals:
     def steps(self) -> int:
         return len(self.diagonals)
 
-    def mean(self, t: int, V: Matrix) -> Matrix:
-        return np.asarray(np.einsum("snd,snd->sd", self.diagonals[t], V) / V.shape[1])
-
-    def mean_after(self, t: int, V: Matrix, D: Matrix) -> Matrix:
-        return self.mean(t, V @ D)
+    def mean(self, t: int, V: Matrix, B: Matrix | None = None) -> Matrix:
+        return np.asarray(np.einsum("snd,snd->sd", self.diagonals[t], _times(V, B)) / V.shape[1])
 
     def sent(self, t: int) -> Vector:
         return np.asarray(np.count_nonzero(self.diagonals[t], axis=(1, 2)), dtype=float)
@@ -85,19 +83,18 @@ class SingleCoordinates:
         np.put_along_axis(out, self.chosen[..., None], float(self.d), axis=-1)
         return out
 
-    def mean(self, t: int, V: Matrix) -> Matrix:
-        return self._scatter(t, np.take_along_axis(V, self.chosen[t][..., None], axis=2)[..., 0])
-
-    def mean_after(self, t: int, V: Matrix, D: Matrix) -> Matrix:
-        # Only one entry of D Vᵢ is sent: row j of D times Vᵢ.
-        return self._scatter(t, np.einsum("snd,snd->sn", D[self.chosen[t]], V))
-
-    def _scatter(self, t: int, entries: Matrix) -> Matrix:
-        """(d/n) Σᵢ e_{jᵢ} entriesᵢ for each seed."""
+    def mean(self, t: int, V: Matrix, B: Matrix | None = None) -> Matrix:
+        entries = self.entries(t, V, B)
         s, n = entries.shape
         places = self.chosen[t] + self.d * np.arange(s)[:, None]
         sums = np.bincount(places.ravel(), weights=entries.ravel(), minlength=s * self.d)
         return np.asarray(sums.reshape(s, self.d) * (self.d / n))
+
+    def entries(self, t: int, V: Matrix, B: Matrix | None) -> Matrix:
+        """The entry of B Vᵢ that each client sends, row j of B times Vᵢ, shape (s, n)."""
+        if B is None:
+            return np.asarray(np.take_along_axis(V, self.chosen[t][..., None], axis=2)[..., 0])
+        return np.asarray(np.einsum("snd,snd->sn", B[self.chosen[t]], V))
 
     def sent(self, t: int) -> Vector:
         _, s, n = self.chosen.shape
@@ -118,15 +115,12 @@ class Applied:
     def steps(self) -> int:
         return 1
 
-    def mean(self, t: int, V: Matrix) -> Matrix:
+    def mean(self, t: int, V: Matrix, B: Matrix | None = None) -> Matrix:
         out = [
             np.mean([sketch.apply(v, rng) for sketch, v in zip(self.sketches, row, strict=True)], axis=0)
-            for row, rng in zip(V, self.rngs, strict=True)
+            for row, rng in zip(_times(V, B), self.rngs, strict=True)
         ]
         return np.array(out)
-
-    def mean_after(self, t: int, V: Matrix, D: Matrix) -> Matrix:
-        return self.mean(t, V @ D)
 
     def sent(self, t: int) -> Vector:
         return np.full(len(self.rngs), sum(sketch.expected_nonzeros for sketch in self.sketches))

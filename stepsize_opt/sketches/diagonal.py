@@ -1,55 +1,22 @@
-"""Sketches: the random matrices S that compress a gradient, and their second moments.
-
-A sketch is a random symmetric positive semidefinite d×d matrix S with E[S] = I (Li, Karagulyan, Richtárik,
-"Det-CGD: Compressed Gradient Descent with Matrix Stepsizes for Non-Convex Optimization", 2023, the assumption
-on the sketches).  The stepsize conditions of det-CGD see a sketch only through the positive linear map
-
-    𝒫(M) = E[S M S]      and its centred form      𝒞(M) = E[(S − I) M (S − I)] = 𝒫(M) − M.
-
-For a diagonal sketch S = Diag(s), 𝒫(M) = P ∘ M with P = E[s sᵀ] ⪰ 11ᵀ.
-
-=========================  ======================================================  ========================
-sketch                     𝒫                                                       numbers sent a round
-=========================  ======================================================  ========================
-``Identity``               P = 11ᵀ                                                 d
-``RandK``                  P_jj = d/k, P_ij = d(k−1) / (k(d−1))                    k
-``BernQ``                  P = 1/qᵢ inside layer i, 1 between layers               Σ qᵢ dᵢ
-``IndependentSampling``    P = 11ᵀ + Diag(1/p − 1)                                 Σ p_j
-``DiagonalSketch``         P = Σ_r w_r s_r s_rᵀ, or P as given                     Σ w_r nnz(s_r), or given
-``LayerWise``              𝒫ᵢ on the diagonal blocks, M unchanged between layers   the sum over the layers
-``FiniteSketch``           Σ_r w_r S_r M S_r                                       Σ w_r rank(S_r)
-``Gaussian``               (1 + 1/k) M + (tr M / k) I                              k
-=========================  ======================================================  ========================
-
-Sketches are immutable, compare by value and hold read-only copies of the arrays that they were given.
-
-*The law that certificates speak of.*  A law given by numbers (weights w_r, vectors s_r, matrices S_r, probabilities p,
-q, moments P) is exactly what the float64 numbers held by the sketch say, as real numbers: 𝒫(M) = Σ_r w_r S_r M S_r
-without rounding, 1/p the real quotient.  RandK and Gaussian have their rational coefficients.  Nothing is normalised:
-weights that add up to 1 and matrices that average to I only up to rounding are used as they are (a deviation above 1e-9
-is refused).  Between the layers of a LayerWise the factor is 1, as E[Sᵢ] = I says.
-"""
+"""Diagonal sketches S = Diag(s): 𝒫(M) = P ∘ M with P = E[s sᵀ] ⪰ 11ᵀ."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb, isqrt
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import block_diag
 
 from stepsize_opt.inputs import (
     SLACK,
-    Array,
     check_dense,
     check_unbiased,
     distribution,
-    items,
     layer_sizes,
     probability_array,
     read_only,
@@ -58,31 +25,9 @@ from stepsize_opt.inputs import (
     symmetric_part,
     whole_number,
 )
-from stepsize_opt.sketches.base import DiagonalBase, Law, Sketch, check_listable, independent_law
-from stepsize_solvers.programs import (
-    CongruenceSum,
-    DiagonalPlusScaled,
-    Hadamard,
-    Layered,
-    Matrix,
-    PositiveMap,
-    ScaledPlusTrace,
-    Vector,
-    block_slices,
-    hadamard,
-)
-
-__all__ = [
-    "BernQ",
-    "DiagonalSketch",
-    "FiniteSketch",
-    "Gaussian",
-    "Identity",
-    "IndependentSampling",
-    "LayerWise",
-    "RandK",
-    "Sketch",
-]
+from stepsize_opt.sketches.base import DiagonalBase, Law, check_listable, independent_law
+from stepsize_opt.sketches.text import check_sizes, counted, join, number, numbers, shortest
+from stepsize_solvers.programs import DiagonalPlusScaled, Hadamard, Layered, Matrix, PositiveMap, Vector, hadamard
 
 # Products of weights and values from here on keep all their digits; above the smallest normal number, 2.2e-308, because
 # sums of smaller ones would be rounded to it.
@@ -97,6 +42,8 @@ _SAMPLER_DRAWS = 256
 @dataclass(frozen=True, eq=False)
 class Identity(DiagonalBase):
     """No compression, S = I: 𝒫(M) = M.  Raises ValueError unless d is a whole number of at least 1."""
+
+    form: ClassVar[str] = "identity"
 
     def __post_init__(self) -> None:
         self._set(d=whole_number("d", self.d))
@@ -115,6 +62,13 @@ class Identity(DiagonalBase):
     def text(self) -> str:
         return "identity"
 
+    @classmethod
+    def parse(cls, argument: str, d: int) -> Identity:
+        if argument:
+            msg = f"identity takes nothing after it, got {argument!r}"
+            raise ValueError(msg)
+        return cls(d)
+
     def support(self) -> Law:
         return np.ones(1), np.ones((1, self.d))
 
@@ -124,9 +78,11 @@ class RandK(DiagonalBase):
     """Rand-k: k of the d coordinates, drawn uniformly without replacement, each multiplied by d/k.
 
     𝒫(M) = P ∘ M with P_jj = d/k and P_ij = (d/k)² · k(k−1)/(d(d−1)) = d(k−1)/(k(d−1)), and ω = d/k − 1.
+    As text ``randk:8``, or ``randk:25%`` for k = max(1, round(d·25/100)).
     Raises ValueError unless k is a whole number from 1 to d.
     """
 
+    form: ClassVar[str] = "randk:8 or randk:25%"
     k: int
 
     def __post_init__(self) -> None:
@@ -157,6 +113,16 @@ class RandK(DiagonalBase):
     @property
     def text(self) -> str:
         return f"randk:{self.k}"
+
+    @classmethod
+    def parse(cls, argument: str, d: int) -> RandK:
+        if not argument.endswith("%"):
+            return cls(d, whole_number("k", number("k", argument), high=d))
+        percent = number("the percentage", argument[:-1])
+        if not 0.0 < percent <= 100.0:
+            msg = f"the percentage must be in (0, 100], got {percent:g}"
+            raise ValueError(msg)
+        return cls(d, max(1, round(d * percent / 100.0)))
 
     def support(self) -> Law:
         outcomes = check_listable(self, comb(self.d, self.k))
@@ -196,9 +162,11 @@ class BernQ(_Coins):
 
     ``sizes`` is the dimension d (one layer, one coin) or the list of layer sizes; ``q`` one number for all layers
     or one for each.  𝒫(M) = P ∘ M with P = 1/qᵢ inside layer i and 1 between layers, and ω = 1/min q − 1.
+    As text ``bernq:0.5``, ``bernq:0.5@3,4`` for two layers, ``bernq:0.5,0.25@3,4`` for a q of each.
     Raises ValueError unless every qᵢ is in (0, 1] and the sizes are positive whole numbers.
     """
 
+    form: ClassVar[str] = "bernq:0.5 or bernq:0.5,0.25@3,4"
     d: int = field(init=False, repr=False)
     q: Vector
     sizes: tuple[int, ...]
@@ -217,14 +185,23 @@ class BernQ(_Coins):
 
     def _map(self) -> PositiveMap:
         # 1/q is rounded once, 1/1 is not.
-        return _side_by_side(
+        return side_by_side(
             [DiagonalPlusScaled(np.zeros(n), 1.0 / q, int(q < 1.0)) for q, n in zip(self.q, self.sizes, strict=True)]
         )
 
     @property
     def text(self) -> str:
-        layers = "" if len(self.sizes) == 1 else f"@{_join(self.sizes)}"
-        return f"bernq:{_join(_shortest(self.q))}{layers}"
+        layers = "" if len(self.sizes) == 1 else f"@{join(self.sizes)}"
+        return f"bernq:{join(shortest(self.q))}{layers}"
+
+    @classmethod
+    def parse(cls, argument: str, d: int) -> BernQ:
+        q, at, sizes = argument.partition("@")
+        if not at:
+            return cls(numbers("q", q), d)
+        layers = [whole_number("a layer size", n) for n in numbers("a layer size", sizes)]
+        check_sizes(layers, d)
+        return cls(numbers("q", q), layers)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -232,9 +209,11 @@ class IndependentSampling(_Coins):
     """Independent sampling: coordinate j is sent with probability p_j, divided by p_j, independently of the others.
 
     ``p`` is the vector of the d probabilities.  𝒫(M) = P ∘ M with P = 11ᵀ + Diag(1/p − 1), and ω = 1/min p − 1.
+    As text ``independent:0.2``, or ``independent:0.1,0.2,0.3`` with all d probabilities.
     Raises ValueError unless every p_j is in (0, 1].
     """
 
+    form: ClassVar[str] = "independent:0.2"
     d: int = field(init=False, repr=False)
     p: Vector
 
@@ -250,7 +229,15 @@ class IndependentSampling(_Coins):
 
     @property
     def text(self) -> str:
-        return f"independent:{_join(_shortest(self.p))}"
+        return f"independent:{join(shortest(self.p))}"
+
+    @classmethod
+    def parse(cls, argument: str, d: int) -> IndependentSampling:
+        p = numbers("p", argument)
+        if len(p) not in (1, d):
+            msg = f"p must be one number or d={d} numbers, got {len(p)}"
+            raise ValueError(msg)
+        return cls(p * d if len(p) == 1 else p)
 
 
 class DiagonalSketch(DiagonalBase):
@@ -324,7 +311,7 @@ class _SupportDiagonal(DiagonalSketch):
 
     @property
     def text(self) -> str:
-        return f"diagonal(d={self.d}, {_counted(self.weights.size, 'vector', 'vectors')})"
+        return f"diagonal(d={self.d}, {counted(self.weights.size, 'vector', 'vectors')})"
 
     def support(self) -> Law:
         check_listable(self, self.weights.size)
@@ -384,162 +371,6 @@ class _MomentDiagonal(DiagonalSketch):
         return f"diagonal(d={self.d}, given moments)"
 
 
-@dataclass(frozen=True, eq=False, init=False)
-class LayerWise(Sketch):
-    """S = Diag(S₁, …, S_m) with independent sketches Sᵢ, one for each layer (block of coordinates).
-
-    E[Sᵢ M_ij S_j] = M_ij for i ≠ j, so 𝒫(M) has the blocks 𝒫ᵢ(Mᵢᵢ) on the diagonal and those of M elsewhere.
-    A layer that is itself a LayerWise is replaced by its layers, which is the same law.
-    Raises ValueError for an empty list, TypeError for a layer that is not a Sketch.
-    """
-
-    d: int = field(init=False, repr=False)
-    layers: tuple[Sketch, ...]
-
-    def __init__(self, layers: Sequence[Sketch]) -> None:
-        flat: list[Sketch] = []
-        for i, layer in enumerate(items("layers", layers)):
-            if not isinstance(layer, Sketch):
-                msg = f"layers[{i}] must be a Sketch, got {layer!r}"
-                raise TypeError(msg)
-            flat.extend(layer.layers if isinstance(layer, LayerWise) else [layer])
-        self._set(d=sum(layer.d for layer in flat), layers=tuple(flat))
-
-    def _map(self) -> PositiveMap:
-        return _side_by_side([layer.map for layer in self.layers])
-
-    @property
-    def untouched(self) -> NDArray[np.bool_]:
-        return np.concatenate([layer.untouched for layer in self.layers])
-
-    def _sample(self, rng: np.random.Generator) -> Matrix:
-        return np.asarray(block_diag(*(layer._sample(rng) for layer in self.layers)))
-
-    def _apply_rows(self, X: Matrix, rng: np.random.Generator) -> Matrix:
-        slices = block_slices([layer.d for layer in self.layers])
-        return np.hstack([layer._apply_rows(X[:, s], rng) for layer, s in zip(self.layers, slices, strict=True)])
-
-    def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
-        return np.hstack([layer._diagonals(rng, size) for layer in self.layers])
-
-    @property
-    def is_diagonal(self) -> bool:
-        return all(layer.is_diagonal for layer in self.layers)
-
-    @property
-    def expected_nonzeros(self) -> float:
-        return sum(layer.expected_nonzeros for layer in self.layers)
-
-    @property
-    def text(self) -> str:
-        return "layers:" + ";".join(f"{layer.d}={layer.text}" for layer in self.layers)
-
-    def support(self) -> Law:
-        return independent_law(self, [layer.support() for layer in self.layers])
-
-
-@dataclass(frozen=True, eq=False, init=False, repr=False)
-class FiniteSketch(Sketch):
-    """S is ``matrices[r]`` with probability ``weights[r]``: 𝒫(M) = Σ_r w_r S_r M S_r.
-
-    For sketches that are not diagonal; for diagonal ones, :meth:`DiagonalSketch.from_support` is cheaper.
-    ``matrices`` has shape (R, d, d), ``weights`` shape (R,).  ``expected_nonzeros`` is Σ_r w_r rank(S_r): both ends
-    know the matrices and draw the same r from shared randomness, so that the coefficients of S_r x in a basis of
-    the range of S_r are all that has to be sent.
-    Raises ValueError unless every S_r is symmetric positive semidefinite, the weights are a probability
-    distribution, and Σ_r w_r S_r = I.
-    """
-
-    matrices: Array
-    weights: Vector
-
-    def __init__(self, matrices: ArrayLike, weights: ArrayLike) -> None:
-        given = real_array("matrices", matrices)
-        if given.ndim != 3 or given.size == 0 or given.shape[1] != given.shape[2]:
-            msg = f"matrices must have shape (R, d, d) with R and d at least 1, got {given.shape}"
-            raise ValueError(msg)
-        S = np.array([symmetric_part(f"matrices[{r}]", M) for r, M in enumerate(given)])
-        for r, eigenvalues in enumerate(np.linalg.eigvalsh(S)):
-            if eigenvalues[0] < -SLACK * abs(eigenvalues).max():
-                msg = f"matrices[{r}] must be positive semidefinite, got an eigenvalue {eigenvalues[0]:g}"
-                raise ValueError(msg)
-        w = distribution(weights, len(S), "matrices")
-        mean, size = (np.tensordot(w, A, axes=1) for A in (S, np.abs(S)))
-        check_unbiased("matrices", mean, np.eye(S.shape[1]), size)
-        self._set(d=S.shape[1], matrices=read_only(S), weights=w)
-
-    def _map(self) -> PositiveMap:
-        return CongruenceSum(self.weights, self.matrices)
-
-    @property
-    def untouched(self) -> NDArray[np.bool_]:
-        return np.asarray((self.matrices == np.eye(self.d)).all(axis=(0, 1)))
-
-    def _draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
-        return rng.choice(self.weights.size, size=size, p=self.weights)
-
-    def _sample(self, rng: np.random.Generator) -> Matrix:
-        return np.array(self.matrices[self._draw(rng, 1)[0]])
-
-    def _apply_rows(self, X: Matrix, rng: np.random.Generator) -> Matrix:
-        drawn = self._draw(rng, len(X))
-        out = np.empty_like(X)
-        for r in np.unique(drawn):
-            out[drawn == r] = X[drawn == r] @ self.matrices[r]  # rows times a symmetric matrix
-        return out
-
-    @property
-    def expected_nonzeros(self) -> float:
-        eigenvalues = np.linalg.eigvalsh(self.matrices)
-        ranks = np.count_nonzero(eigenvalues > SLACK * eigenvalues[:, -1:], axis=1)
-        return float(self.weights @ ranks)
-
-    @property
-    def text(self) -> str:
-        return f"finite(d={self.d}, {_counted(self.weights.size, 'matrix', 'matrices')})"
-
-    def support(self) -> Law:
-        check_listable(self, self.weights.size)
-        return self.weights, self.matrices
-
-
-@dataclass(frozen=True, eq=False)
-class Gaussian(Sketch):
-    """S = (1/k) G Gᵀ with a d×k matrix G of independent standard normal entries.
-
-    𝒫(M) = (1 + 1/k) M + (tr M / k) I (Isserlis' theorem) and ω = (d + 1)/k.  The k numbers of Gᵀx are sent, G comes
-    from shared randomness.  Raises ValueError unless k is a whole number from 1 to d.
-    """
-
-    k: int
-
-    def __post_init__(self) -> None:
-        d = whole_number("d", self.d)
-        self._set(d=d, k=whole_number("k", self.k, high=d))
-
-    def _map(self) -> PositiveMap:
-        return ScaledPlusTrace(self.d, 1.0 + 1.0 / self.k, 1.0 / self.k)
-
-    def _sample(self, rng: np.random.Generator) -> Matrix:
-        G = rng.standard_normal((self.d, self.k))
-        return G @ G.T / self.k
-
-    def _apply_rows(self, X: Matrix, rng: np.random.Generator) -> Matrix:
-        out = np.empty_like(X)
-        for i, x in enumerate(X):  # one G at a time: m of them together may not fit into memory
-            G = rng.standard_normal((self.d, self.k))
-            out[i] = G @ (x @ G) / self.k
-        return out
-
-    @property
-    def expected_nonzeros(self) -> float:
-        return float(self.k)
-
-    @property
-    def text(self) -> str:
-        return f"gaussian:{self.k}"
-
-
 def _sum_of_squares(V: Matrix, weights: Vector) -> tuple[Matrix, int]:
     """Σ_r w_r s_r s_rᵀ over the rows s_r of V, symmetric, and how many roundings an entry went through.
 
@@ -554,7 +385,7 @@ def _sum_of_squares(V: Matrix, weights: Vector) -> tuple[Matrix, int]:
     return (P + P.T) / 2.0, 2 * step + 2
 
 
-def _side_by_side(maps: Sequence[PositiveMap]) -> PositiveMap:
+def side_by_side(maps: Sequence[PositiveMap]) -> PositiveMap:
     """The map of independent layers: a Hadamard product if every layer has one."""
     if len(maps) == 1:
         return maps[0]
@@ -566,17 +397,3 @@ def _side_by_side(maps: Sequence[PositiveMap]) -> PositiveMap:
     roundings = [m.roundings for m in maps if isinstance(m, DiagonalPlusScaled | Hadamard)]
     # One for α + β, unless nothing is rounded.
     return hadamard(read_only(P), max(roundings) + 1)
-
-
-def _shortest(values: Vector) -> Vector:
-    """One value for all when they are equal."""
-    return values[:1] if np.all(values == values[0]) else values
-
-
-def _join(values: Iterable[float]) -> str:
-    """Numbers with commas between them, each with the fewest digits that read back as the same number."""
-    return ",".join(repr(float(v)).removesuffix(".0") for v in values)
-
-
-def _counted(count: int, singular: str, plural: str) -> str:
-    return f"{count} {singular if count == 1 else plural}"

@@ -1,0 +1,20 @@
+"""Methods: one update, one class."""
+
+from stepsize_opt.methods.base import Compress, Condition, Factors, Method, get_method, is_scalar, method_names
+from stepsize_opt.methods.det_cgd import DetCGD1, DetCGD2
+from stepsize_opt.methods.scalar import CGD, DCGD, GradientDescent
+
+__all__ = [
+    "CGD",
+    "DCGD",
+    "Compress",
+    "Condition",
+    "DetCGD1",
+    "DetCGD2",
+    "Factors",
+    "GradientDescent",
+    "Method",
+    "get_method",
+    "is_scalar",
+    "method_names",
+]

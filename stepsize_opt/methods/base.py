@@ -1,0 +1,203 @@
+"""What a method is, and how it is found by its name.
+
+Every method moves by x⁺ = x − G∇f(x), or with n clients by x⁺ = x − (1/n) Σ Gᵢ∇fᵢ(x), where
+
+    G = A S B,      E[S] = I,      E[G] = A B = D,
+
+S is a draw of the sketch and D the stepsize matrix.  L-smoothness gives E f(x⁺) ≤ f(x) − ⟨∇f, D∇f⟩ + ½⟨∇f, T(D)∇f⟩ with
+
+    T(D) = E[GᵀLG],
+
+so that T(D) ⪯ D is what a stepsize has to satisfy, and V(D) = E[(G − D)ᵀL(G − D)] is the variance that clients add.
+With 𝒫(M) = E[SMS] and 𝒞(M) = 𝒫(M) − M:
+
+=========  =====  =====  ==========  ==========  ==========================
+method     A      B      T(D)        V(D)        D
+=========  =====  =====  ==========  ==========  ==========================
+det-CGD1   D      I      𝒫(DLD)      𝒞(DLD)      any, condition (3)
+det-CGD2   I      D      D𝒫(L)D      D𝒞(L)D      any, condition (4)
+CGD        D      I      𝒫(DLD)      𝒞(DLD)      γI, one node
+DCGD       D      I      𝒫(DLD)      𝒞(DLD)      γI, n clients
+GD         D      I      DLD         0           γI, S = I
+=========  =====  =====  ==========  ==========  ==========================
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from stepsize_opt.inputs import enter_class
+from stepsize_opt.sketches import Sketch
+from stepsize_solvers.programs import Matrix, PositiveMap
+
+# (V, B) ↦ (1/n) Σᵢ Sᵢ B vᵢ with fresh draws Sᵢ, for vectors vᵢ of s runs: V (s, n, d), answer (s, d); None for B = I.
+Compress: TypeAlias = Callable[[Matrix, Matrix | None], Matrix]
+
+_METHODS: dict[str, type[Method]] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """A and B of G = A S B, d×d; None stands for the identity."""
+
+    left: Matrix | None
+    right: Matrix | None
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """T(D) = 𝒬(D B D) with the map 𝒬 = ``outer`` and the matrix B = ``inner``(L).
+
+    words: what the reduction to this pair is called among ``StepsizeResult.reductions``; "" if there is none.
+    """
+
+    outer: PositiveMap
+    inner: PositiveMap
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A method x⁺ = x − G∇f(x), G = A S B: its update, its second moment and its stepsize condition.
+
+    A class with a ``name`` is found under this name as soon as it is defined: ``algorithm="det-CGD1"`` (in any case)
+    means ``DetCGD1()``.  A subclass states ``name``, ``update`` and the three abstract methods; the table at the top of
+    :mod:`stepsize_opt.methods.base` has those of the library.
+
+    Attributes
+    ----------
+    name : str
+        The name that users write and results carry.
+    update : str
+        The update as a formula.
+
+    Examples
+    --------
+    >>> from stepsize_opt import get_method
+    >>> get_method("DET-cgd1").update
+    'x⁺ = x − D S ∇f(x)'
+    """
+
+    name: ClassVar[str]
+    update: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" in cls.__dict__:
+            enter_class(_METHODS, cls.name, cls)
+
+    @abstractmethod
+    def factors(self, D: Matrix, smoothness: Callable[[], Matrix]) -> Factors:
+        """A and B of G = A S B, with A B = D.
+
+        Parameters
+        ----------
+        D : numpy.ndarray
+            Stepsize matrix, shape (d, d).
+        smoothness : callable
+            Returns L, for methods whose factors depend on it.
+        """
+
+    @abstractmethod
+    def moment(self, D: Any, L: Any, law: Callable[[Any], Any]) -> Any:
+        """T(D) for ``law`` = 𝒫, V(D) for ``law`` = 𝒞, in the arithmetic of the matrices given.
+
+        D and L are symmetric matrices with ``A @ B``, ``number * A`` and ``A[i, j]``: numpy arrays, or matrices of
+        rational numbers.
+        """
+
+    @abstractmethod
+    def condition(self, law: PositiveMap, *, commutes: bool = False) -> Condition:
+        """T(D) as 𝒬(D B D), the form of the program 𝒬(D B D) ⪯ D.
+
+        Parameters
+        ----------
+        law : PositiveMap
+            𝒫 of the sketch; with 𝒞 the pair is that of V(D).
+        commutes : bool
+            Every outcome of the sketch commutes with every D that is allowed, so that 𝒫(DLD) = D𝒫(L)D.
+        """
+
+    def check(self, sketches: Sequence[Sketch], *, scalar: bool, clients: bool) -> None:  # noqa: B027
+        """Raise ValueError unless the method goes with the sketches, the stepsize and the number of nodes.
+
+        Parameters
+        ----------
+        sketches : sequence of Sketch
+            The sketch of the node, or of each client.
+        scalar : bool
+            Whether D is a multiple of the identity.
+        clients : bool
+            Whether the gradient comes from clients rather than from one node.
+        """
+
+    def step(self, gradients: Matrix, factors: Factors, compress: Compress) -> Matrix:
+        """(1/n) Σᵢ A Sᵢ B gᵢ, what is subtracted from x, for s runs side by side.
+
+        Parameters
+        ----------
+        gradients : numpy.ndarray
+            gᵢ = ∇fᵢ(x) of the n clients (one node: n = 1), shape (s, n, d).
+        factors : Factors
+            What :meth:`factors` returned.
+        compress : callable
+            (V, B) ↦ (1/n) Σᵢ Sᵢ B vᵢ with fresh draws, shape (s, d).
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape (s, d).
+        """
+        sent = compress(gradients, factors.right)
+        return sent if factors.left is None else sent @ factors.left.T
+
+    def second_moment(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
+        """T(D) = E[GᵀLG] in floating point; D and L symmetric, d×d."""
+        return np.asarray(self.moment(D, L, sketch.second_moment))
+
+    def variance(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
+        """V(D) = E[(G − D)ᵀL(G − D)] in floating point; D and L symmetric, d×d."""
+        return np.asarray(self.moment(D, L, sketch.centered_second_moment))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def method_names() -> tuple[str, ...]:
+    """The names of all methods."""
+    return tuple(method.name for method in _METHODS.values())
+
+
+def get_method(algorithm: str | Method) -> Method:
+    """The method of a name, in any case; a Method is returned as it is.
+
+    Parameters
+    ----------
+    algorithm : str or Method
+        ``"det-CGD1"``, ``"det-CGD2"``, ``"CGD"``, ``"DCGD"``, ``"GD"``, the name of a method of yours, or a method.
+
+    Raises
+    ------
+    ValueError
+        For a name that no method has; the message lists the names.
+    TypeError
+        For what is neither a name nor a method.
+    """
+    if isinstance(algorithm, Method):
+        return algorithm
+    known = _METHODS.get(algorithm.lower()) if isinstance(algorithm, str) else None
+    if known is None:
+        error = ValueError if isinstance(algorithm, str) else TypeError
+        msg = f"algorithm must be one of {', '.join(map(repr, method_names()))} or a Method, got {algorithm!r}"
+        raise error(msg)
+    return known()
+
+
+def is_scalar(D: Matrix) -> bool:
+    """Whether D is a multiple of the identity, exactly."""
+    return bool(np.array_equal(D, D[0, 0] * np.eye(len(D))))

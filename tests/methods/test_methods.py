@@ -1,0 +1,150 @@
+"""Methods: their formulas against the definition G = A S B, their names, and what they go with."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.strategies import problems, seeds
+from stepsize_opt import (
+    CGD,
+    DCGD,
+    DetCGD1,
+    DetCGD2,
+    GradientDescent,
+    Identity,
+    Method,
+    RandK,
+    certify,
+    get_method,
+    optimal_stepsize,
+)
+from stepsize_opt.methods import method_names
+from stepsize_opt.problems import Quadratic, random_smoothness
+from stepsize_validation import run
+
+METHODS = (DetCGD1(), DetCGD2(), CGD(), DCGD(), GradientDescent())
+ROOT = Path(__file__).parents[2]
+
+
+@given(problems(max_d=4), seeds, st.sampled_from(METHODS))
+def test_formulas_are_what_the_update_says(problem: Any, seed: int, method: Method) -> None:
+    """E[G] = D, T(D) = E[GᵀLG] and V(D) = E[(G − D)ᵀL(G − D)] by enumeration, and T(D) = 𝒬(DBD) with the pair."""
+    L, sketch = problem
+    try:
+        weights, outcomes = sketch.support()
+    except ValueError:
+        return  # a law that cannot be listed
+    D = random_smoothness(np.random.default_rng(seed), sketch.d, 10.0)
+    if outcomes.ndim == 2:
+        outcomes = outcomes[:, :, None] * np.eye(sketch.d)
+    factors = method.factors(D, lambda: L)
+    left, right = (np.eye(sketch.d) if M is None else M for M in (factors.left, factors.right))
+    G = left @ outcomes @ right
+
+    def mean(matrices: Any) -> Any:
+        return np.tensordot(weights, matrices, axes=1)
+
+    size = np.abs(D @ L @ D).max() * np.abs(sketch.map.magnitude(np.ones_like(D))).max() * sketch.d**2
+    close = {"rtol": 0.0, "atol": 1e-9 * size}  # weights and outcomes average to I within 1e-9
+    T = method.second_moment(D, L, sketch)
+    condition = method.condition(sketch.map)
+    np.testing.assert_allclose(mean(G), D, atol=1e-8 * np.abs(D).max())
+    np.testing.assert_allclose(T, mean(G.transpose(0, 2, 1) @ L @ G), **close)
+    np.testing.assert_allclose(method.variance(D, L, sketch), mean((G - D).transpose(0, 2, 1) @ L @ (G - D)), **close)
+    np.testing.assert_allclose(condition.outer.apply(D @ condition.inner.apply(L) @ D), T, **close)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_step_is_the_mean_of_the_clients_steps(method: Method) -> None:
+    rng = np.random.default_rng(3)
+    d, n, s = 4, 3, 2
+    D = random_smoothness(rng, d, 10.0)
+    S, gradients = rng.standard_normal((n, d, d)), rng.standard_normal((s, n, d))
+    factors = method.factors(D, lambda: D)
+    left, right = (np.eye(d) if M is None else M for M in (factors.left, factors.right))
+
+    def compress(V: Any, B: Any) -> Any:
+        return np.einsum("nij,snj->si", S, V if B is None else V @ B.T) / n
+
+    expected = np.mean([[left @ S[i] @ right @ g[i] for i in range(n)] for g in gradients], axis=1)
+    np.testing.assert_allclose(method.step(gradients, factors, compress), expected, rtol=1e-12)
+
+
+def test_names_are_read_in_any_case_and_results_carry_them_as_written_here() -> None:
+    L, sketch = np.diag([1.0, 4.0, 9.0]), RandK(3, 1)
+    for method in METHODS:
+        assert get_method(method.name.upper()) == get_method(method.name.lower()) == method
+        assert get_method(method) is method
+        assert method.name in method_names() and str(method) == method.name
+        assert method.update.startswith("x⁺ = x − ")
+    for algorithm in ("DET-cgd2", DetCGD2()):
+        result = optimal_stepsize(L, sketch, algorithm=algorithm)
+        assert result.algorithm == "det-CGD2"
+        assert certify(result.D, L, sketch, algorithm=algorithm, dual=result.dual).feasible
+        f = Quadratic(L, np.zeros(3))
+        assert run(f, result.D, sketch, algorithm=algorithm, iterations=3, start=np.ones(3)).algorithm == "det-CGD2"
+
+
+@pytest.mark.parametrize(("algorithm", "error"), [("det-CGD3", ValueError), (None, TypeError), (DetCGD1, TypeError)])
+def test_an_unknown_method_is_answered_with_the_names(algorithm: Any, error: type[Exception]) -> None:
+    listed = "'det-CGD1', 'det-CGD2', 'CGD', 'DCGD', 'GD'"
+    for call in (
+        lambda: get_method(algorithm),
+        lambda: optimal_stepsize(np.eye(2), RandK(2, 1), algorithm=algorithm),
+        lambda: certify(np.eye(2), np.eye(2), RandK(2, 1), algorithm=algorithm),
+        lambda: run(Quadratic(np.eye(2), np.ones(2)), np.eye(2), RandK(2, 1), algorithm=algorithm),
+    ):
+        with pytest.raises(error, match=rf"algorithm must be one of {listed}.* got {re.escape(repr(algorithm))}"):
+            call()
+
+
+def test_a_name_belongs_to_one_class() -> None:
+    with pytest.raises(TypeError, match=r"'DET-CGD1' belongs to stepsize_opt\.methods\.det_cgd\.DetCGD1"):
+        type("Other", (Method,), {"name": "DET-CGD1"})
+    assert get_method("det-CGD1") == DetCGD1()
+
+
+def test_scalar_methods_are_solved_on_their_structure() -> None:
+    L, rand, whole = random_smoothness(np.random.default_rng(0), 4, 100.0), RandK(4, 2), Identity(4)
+    first = optimal_stepsize(L, rand, structure="scalar")
+    cgd = optimal_stepsize(L, rand, algorithm="cgd", structure="scalar")
+    np.testing.assert_array_equal(cgd.D, first.D)
+    assert cgd.algorithm == "CGD"
+    assert certify(cgd.D, L, rand, algorithm="CGD", structure="scalar").feasible
+    gd = optimal_stepsize(L, whole, algorithm="GD", structure="scalar")
+    assert gd.D[0, 0] == pytest.approx(1.0 / np.linalg.eigvalsh(L)[-1], rel=1e-9)
+    refusals: list[tuple[Callable[[], object], str]] = [
+        (lambda: optimal_stepsize(L, rand, algorithm="CGD"), r"CGD takes a scalar .*structure='scalar'"),
+        (lambda: certify(cgd.D, L, rand, algorithm="CGD"), "CGD takes a scalar stepsize"),
+        (lambda: optimal_stepsize(L, rand, algorithm="DCGD", structure="scalar"), "one node is CGD"),
+        (lambda: optimal_stepsize(L, rand, algorithm="GD", structure="scalar"), r"GD does not compress.* got randk:2"),
+    ]
+    for call, message in refusals:
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def _compared_texts(path: Path) -> set[str]:
+    """The texts that a file compares something with, in lower case."""
+    tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    compared = [part for node in tree if isinstance(node, ast.Compare | ast.MatchValue) for part in ast.walk(node)]
+    return {part.value.lower() for part in compared if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+
+
+def test_only_the_methods_room_compares_names_of_methods() -> None:
+    names = {name.lower() for name in method_names()}
+    files = [path for room in ("stepsize_opt", "solvers", "validation") for path in (ROOT / room).rglob("*.py")]
+    # The clients' conditions still have two kinds, told apart by name.
+    exempt = {ROOT / "stepsize_opt" / "methods", ROOT / "stepsize_opt" / "clients"}
+    found = {str(p): _compared_texts(p) & names for p in files if not exempt & set(p.parents)}
+    assert len(found) > 100
+    assert {path: texts for path, texts in found.items() if texts} == {}
