@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from shared.native_problems import rand_k
 from stepsize_opt.problems import random_smoothness
-from stepsize_solvers.numerics.cg import conjugate_gradients
+from stepsize_solvers.numerics.cg import conjugate_gradients, within_scaled_tolerance
 from stepsize_solvers.numerics.linalg import (
     cholesky,
     congruence_diagonal,
@@ -378,14 +379,17 @@ class TestConjugateGradients:
         A = spd(12, 0) + np.eye(12)
 
         class Dense:
-            preconditioner = np.ones((12, 12))
-            T = np.ones((12, 12))
-
             def __call__(self, Y: Matrix) -> Matrix:
                 return A @ Y
 
+            def precondition(self, Y: Matrix) -> Matrix:
+                return Y
+
             def inner(self, Y: Matrix, Y2: Matrix) -> float:
                 return float(np.vdot(Y, Y2))
+
+        def below(tolerance: float) -> Callable[[Matrix], bool]:
+            return within_scaled_tolerance(Dense(), np.ones((12, 12)), tolerance)
 
         b = rng.standard_normal((12, 12))
         steps: list[Matrix] = []
@@ -393,10 +397,10 @@ class TestConjugateGradients:
         def take(step: float, direction: Matrix) -> None:
             steps.append(step * direction)
 
-        assert conjugate_gradients(Dense(), b, 1e-12, 100, take) == len(steps)
+        assert conjugate_gradients(Dense(), b, below(1e-12), 100, take) == len(steps)
         np.testing.assert_allclose(A @ np.sum(steps, axis=0), b, atol=1e-10)
-        assert conjugate_gradients(Dense(), b, 1e-12, 2, take) == 2
-        assert conjugate_gradients(Dense(), b, 1e3, 5, take) == 0
+        assert conjugate_gradients(Dense(), b, below(1e-12), 2, take) == 2
+        assert conjugate_gradients(Dense(), b, below(1e3), 5, take) == 0
 
 
 def test_largest_step() -> None:
