@@ -26,6 +26,13 @@ def _blocks(path: Path, language: str) -> list[str]:
 WITH_PYTHON = [path for path in DOCUMENTS if _blocks(path, "python")]
 
 
+def test_documents_hold_python() -> None:
+    """Every block that a document says is Python is among those that are run."""
+    assert ROOT / "README.md" in WITH_PYTHON and len(WITH_PYTHON) > 1
+    fences = sum(len(re.findall(r"^\s*```\s*python\b", path.read_text("utf-8"), re.M)) for path in DOCUMENTS)
+    assert fences == sum(len(_blocks(path, "python")) for path in WITH_PYTHON)
+
+
 @pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda path: path.name)
 def test_python_blocks_run(path: Path, tmp_path, monkeypatch) -> None:
     """The blocks of one document share their names, as a reader would type them one after the other."""

@@ -174,9 +174,12 @@ class TestCompileOnce:
         assert reused == [False, True, True, True, True, True]
 
     def test_the_cache_is_bounded(self) -> None:
-        for d in range(2, 2 + cvxpy_form._MODELS_KEPT + 2):
-            conic_model(Program.single(np.eye(d), RandK(d, 1).map), Lift.QUADRATIC, Objective.LOG_DET)
-        assert len(cvxpy_form._MODELS.kept) == cvxpy_form._MODELS_KEPT
+        def known(d: int) -> bool:
+            return conic_model(Program.single(np.eye(d), RandK(d, 1).map), Lift.QUADRATIC, Objective.LOG_DET)[1]
+
+        cvxpy_form.forget_models()
+        assert not any(known(d) for d in range(2, 20))
+        assert known(19) and not known(2)
 
 
 class TestMosek:
