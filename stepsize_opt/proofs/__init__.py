@@ -22,8 +22,11 @@ from stepsize_opt.proofs.evaluation import (
     Evaluation,
 )
 from stepsize_opt.proofs.maps import (
+    adjoint_below,
     coefficient_roundings,
     image,
+    image_above,
+    lowers_to_positive,
 )
 from stepsize_opt.proofs.repairs import (
     repair,
@@ -38,13 +41,16 @@ __all__ = [
     "Evaluation",
     "Pair",
     "Plain",
+    "adjoint_below",
     "certify_point",
     "coefficient_roundings",
     "gamma",
     "image",
+    "image_above",
     "inner_from_above",
     "log_det_conjugate",
     "log_det_from_below",
+    "lowers_to_positive",
     "proved_cholesky",
     "repair",
     "sandwich",

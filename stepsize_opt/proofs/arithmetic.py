@@ -89,8 +89,16 @@ class Approximate(ABC):
         """The entrywise product with exact floats."""
 
     @abstractmethod
+    def block(self, s: slice) -> Approximate:
+        """The rows and columns of a slice."""
+
+    @abstractmethod
     def with_blocks(self, blocks: Iterable[tuple[slice, Any]]) -> Approximate:
-        """The exact matrix with some of its diagonal blocks replaced."""
+        """The matrix with some of its diagonal blocks replaced."""
+
+    @abstractmethod
+    def trace_times_identity(self) -> Approximate:
+        """tr(A) I."""
 
     @abstractmethod
     def rounded(self) -> Enclosed:
@@ -159,6 +167,11 @@ def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
     if a is None or b is None:
         return b if a is None else a
     return a + b
+
+
+def _filled(part: Matrix | None, like: Matrix) -> Matrix:
+    """A copy of the part, where None stands for zero."""
+    return np.zeros_like(like) if part is None else part.copy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,13 +264,25 @@ class Pair(Approximate):
         lo = rest + self.lo * factor
         return Pair(hi, lo, _plus(error, gamma(2) * (np.abs(rest) + np.abs(lo))))
 
+    def block(self, s: slice) -> Pair:
+        lo, error = (None if part is None else part[s, s] for part in (self.lo, self.error))
+        return Pair(self.hi[s, s], lo, error)
+
     def with_blocks(self, blocks: Iterable[tuple[slice, Pair]]) -> Pair:
-        hi, lo, error = self.hi.copy(), np.zeros_like(self.hi), np.zeros_like(self.hi)
+        hi, lo, error = self.hi.copy(), _filled(self.lo, self.hi), _filled(self.error, self.hi)
         for s, block in blocks:
             hi[s, s] = block.hi
             lo[s, s] = 0.0 if block.lo is None else block.lo
             error[s, s] = 0.0 if block.error is None else block.error
         return Pair(hi, lo, error)
+
+    def trace_times_identity(self) -> Pair:
+        terms = [x for part in (self.hi, self.lo) if part is not None for x in part.diagonal().tolist()]
+        trace = math.fsum(terms)  # rounded once, and so is what is left of the sum
+        rest = math.fsum([*terms, -trace])
+        doubt = 0.0 if self.error is None else math.fsum(self.error.diagonal().tolist())
+        identity = np.eye(len(self.hi))
+        return Pair(trace * identity, rest * identity, (UNIT * abs(rest) + doubt * (1.0 + gamma(2))) * identity)
 
     def rounded(self) -> Enclosed:
         value = self.hi if self.lo is None else self.hi + self.lo
@@ -315,12 +340,21 @@ class Plain(Approximate):
         error = (2.0 * UNIT) * np.abs(value)
         return Plain(value, error if self.error is None else error + 2.0 * self.error * np.abs(factor))
 
+    def block(self, s: slice) -> Plain:
+        return Plain(self.value[s, s], None if self.error is None else self.error[s, s])
+
     def with_blocks(self, blocks: Iterable[tuple[slice, Plain]]) -> Plain:
-        value, error = self.value.copy(), np.zeros_like(self.value)
+        value, error = self.value.copy(), _filled(self.error, self.value)
         for s, block in blocks:
             value[s, s] = block.value
             error[s, s] = 0.0 if block.error is None else block.error
         return Plain(value, error)
+
+    def trace_times_identity(self) -> Plain:
+        trace = math.fsum(self.value.diagonal().tolist())
+        doubt = 0.0 if self.error is None else math.fsum(self.error.diagonal().tolist())
+        identity = np.eye(len(self.value))
+        return Plain(trace * identity, (UNIT * abs(trace) + doubt) * (1.0 + gamma(2)) * identity)
 
     def rounded(self) -> Enclosed:
         return Enclosed(self.value, np.zeros_like(self.value) if self.error is None else self.error)

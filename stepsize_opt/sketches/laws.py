@@ -58,11 +58,11 @@ from stepsize_opt.inputs import (
     symmetric_part,
     whole_number,
 )
+from stepsize_opt.proofs import coefficient_roundings
 from stepsize_opt.sketches.base import DiagonalBase, Law, Sketch, check_listable, independent_law
 from stepsize_solvers.programs import (
     CongruenceSum,
     DiagonalPlusScaled,
-    Hadamard,
     Layered,
     Matrix,
     PositiveMap,
@@ -563,9 +563,8 @@ def _side_by_side(maps: Sequence[PositiveMap]) -> PositiveMap:
     P = layered.hadamard_matrix
     if P is None:
         return layered
-    roundings = [m.roundings for m in maps if isinstance(m, DiagonalPlusScaled | Hadamard)]
-    # One for α + β, unless nothing is rounded.
-    return hadamard(read_only(P), max(roundings) + 1)
+    # One more for α + β.
+    return hadamard(read_only(P), coefficient_roundings(layered) + 1)
 
 
 def _shortest(values: Vector) -> Vector:
