@@ -36,7 +36,9 @@ from stepsize_opt.clients.conditions import ClientGroup, Conditions, embedded
 from stepsize_opt.inputs import power_of_two_scaling
 from stepsize_opt.proofs import (
     UNIT,
+    Approximate,
     Enclosed,
+    Plain,
     gamma,
     inner_from_above,
     log_det_conjugate,
@@ -194,11 +196,15 @@ def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
     """
     diagonal = np.diagonal(Q.value)
     if pattern.W is not None or not np.all((diagonal > 0.0) & np.isfinite(diagonal)):
-        return log_det_conjugate(pattern, Q)
+        return log_det_conjugate(pattern, Plain(Q.value, Q.error), _block_log_det)
     s = power_of_two_scaling(diagonal)
-    scaled = log_det_conjugate(pattern, Enclosed(s[:, None] * Q.value * s, s[:, None] * Q.error * s))
+    scaled = log_det_conjugate(pattern, Plain(s[:, None] * Q.value * s, s[:, None] * Q.error * s), _block_log_det)
     shift = 2.0 * math.log(2.0) * float(np.sum(np.frexp(s)[1] - 1))
     return None if scaled is None else scaled + shift + 4.0 * UNIT * (abs(scaled) + abs(shift))
+
+
+def _block_log_det(Q: Approximate, s: slice) -> float | None:
+    return log_det_from_below(Q.rounded())
 
 
 def _factors(conditions: Conditions, group: ClientGroup, Y: Enclosed) -> tuple[Enclosed, Enclosed]:

@@ -4,6 +4,7 @@ from stepsize_opt.proofs.arithmetic import (
     LARGEST_COEFFICIENT,
     SMALLEST_NORMAL,
     UNIT,
+    Approximate,
     Enclosed,
     Pair,
     Plain,
@@ -13,13 +14,16 @@ from stepsize_opt.proofs.arithmetic import (
     proved_cholesky,
     sandwich,
 )
+from stepsize_opt.proofs.basis import (
+    InBasis,
+)
 from stepsize_opt.proofs.certificate import (
     Certificate,
     certify_point,
-    log_det_conjugate,
 )
 from stepsize_opt.proofs.evaluation import (
     Evaluation,
+    log_det_conjugate,
 )
 from stepsize_opt.proofs.maps import (
     adjoint_below,
@@ -30,15 +34,18 @@ from stepsize_opt.proofs.maps import (
 )
 from stepsize_opt.proofs.repairs import (
     repair,
+    repair_in_basis,
 )
 
 __all__ = [
     "LARGEST_COEFFICIENT",
     "SMALLEST_NORMAL",
     "UNIT",
+    "Approximate",
     "Certificate",
     "Enclosed",
     "Evaluation",
+    "InBasis",
     "Pair",
     "Plain",
     "adjoint_below",
@@ -53,5 +60,6 @@ __all__ = [
     "lowers_to_positive",
     "proved_cholesky",
     "repair",
+    "repair_in_basis",
     "sandwich",
 ]

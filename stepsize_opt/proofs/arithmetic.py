@@ -104,6 +104,10 @@ class Approximate(ABC):
     def rounded(self) -> Enclosed:
         """One float for each entry."""
 
+    @abstractmethod
+    def inner_from_above(self, other: Any) -> float:
+        """A proved upper bound on ⟨A, B⟩."""
+
 
 @dataclass(frozen=True, eq=False)
 class Slices:
@@ -291,6 +295,24 @@ class Pair(Approximate):
             error += self.error * (1.0 + gamma(2))
         return Enclosed(value, error)
 
+    def inner_from_above(self, other: Pair) -> float:
+        high, rest = two_product(self.hi, other.hi)
+        sums = [high, rest]
+        # Rounded: the products with a low part.  Left out: the errors and the product of the low parts.
+        slack = np.zeros_like(high)
+        for a, b in ((self.hi, other.lo), (self.lo, other.hi)):
+            if a is not None and b is not None:
+                sums.append(a * b)
+                slack += UNIT * np.abs(sums[-1])
+        if self.lo is not None and other.lo is not None:
+            slack += np.abs(self.lo * other.lo)
+        if self.error is not None:
+            slack += self.error * other.magnitude
+        if other.error is not None:
+            slack += self.magnitude * other.error
+        total = math.fsum(np.array(sums).ravel().tolist())
+        return total + 2.0 * float(slack.sum()) + 2.0 * UNIT * abs(total)
+
 
 @dataclass(frozen=True, eq=False)
 class Plain(Approximate):
@@ -359,6 +381,9 @@ class Plain(Approximate):
     def rounded(self) -> Enclosed:
         return Enclosed(self.value, np.zeros_like(self.value) if self.error is None else self.error)
 
+    def inner_from_above(self, other: Plain) -> float:
+        return inner_from_above(self.rounded(), other.rounded())
+
 
 def two_product(a: Matrix, b: float | Matrix) -> tuple[Matrix, Matrix]:
     """fl(ab) and its exact rounding error (Dekker), entry by entry."""
@@ -411,7 +436,7 @@ def log_det_from_below(A: Enclosed | Matrix) -> float | None:
     if factor is None:
         return None
     logs = np.log(factor.diagonal())
-    return 2.0 * math.fsum(logs) - _log_slack(logs)
+    return 2.0 * math.fsum(logs) - log_slack(logs)
 
 
 def log_det_from_above(A: Matrix) -> float | None:
@@ -426,10 +451,10 @@ def log_det_from_above(A: Matrix) -> float | None:
     if info != 0:
         return None
     logs = np.log(np.diagonal(factor))
-    return 2.0 * math.fsum(logs) + _log_slack(logs)
+    return 2.0 * math.fsum(logs) + log_slack(logs)
 
 
-def _log_slack(logs: Vector) -> float:
+def log_slack(logs: Vector) -> float:
     """Rounding of the logarithms (one ulp each) and of their exact sum."""
     return 8.0 * UNIT * (float(np.abs(logs).sum()) + logs.size)
 

@@ -12,7 +12,6 @@ these maps carry no rounding error to speak of in twice the working precision.
 
 from __future__ import annotations
 
-import math
 from functools import singledispatch
 
 import numpy as np
@@ -30,7 +29,7 @@ from stepsize_solvers.programs import (
 )
 
 
-def _unknown(function: str, Q: PositiveMap) -> TypeError:
+def _unknown(Q: PositiveMap, function: str) -> TypeError:
     name = type(Q).__name__
     return TypeError(f"no verified form for a map of type {name}; register one with {function}.register({name})")
 
@@ -38,14 +37,14 @@ def _unknown(function: str, Q: PositiveMap) -> TypeError:
 @singledispatch
 def coefficient_roundings(Q: PositiveMap) -> int:
     """Roundings in the numbers that define 𝒬, and in each of ``Q.diagonal_action``."""
-    raise _unknown("coefficient_roundings", Q)
+    raise _unknown(Q, "coefficient_roundings")
 
 
 @singledispatch
 def image(Q: PositiveMap, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
     """An enclosure of 𝒬(M) over all matrices that M encloses; the coefficients of the map count as rounded, too."""
     if Q.hadamard_matrix is None:
-        raise _unknown("image", Q)
+        raise _unknown(Q, "image")
     return _entrywise(Q, M)
 
 
@@ -56,9 +55,9 @@ def image_above(Q: PositiveMap, M: Approximate) -> Approximate:
 
 
 @singledispatch
-def adjoint_below(Q: PositiveMap, Z: Matrix, arithmetic: type[Approximate] = Pair) -> Approximate:
-    """𝒬̲*(Z) for a linear map 𝒬̲ with 𝒬̲(M) ⪯ 𝒬(M) for every M ⪰ 0."""
-    return arithmetic.exact(Z).scaled(_moved_coefficients("adjoint_below", Q, -1.0))
+def adjoint_below(Q: PositiveMap, Z: Approximate) -> Approximate:
+    """𝒬̲*(Z) for a linear map 𝒬̲ with 𝒬̲(M) ⪯ 𝒬(M) for every M ⪰ 0, in the precision of Z."""
+    return Z.scaled(_moved_coefficients("adjoint_below", Q, -1.0))
 
 
 @singledispatch
@@ -92,7 +91,7 @@ def _moved_coefficients(function: str, Q: PositiveMap, sign: float) -> Matrix:
     """P ± Diag(r), r the row sums of the rounding of P: on either side of the P that it may be a rounding of."""
     P = Q.hadamard_matrix
     if P is None:
-        raise _unknown(function, Q)
+        raise _unknown(Q, function)
     P = P.copy()
     # One more rounding for the sum α + β of a diagonal entry, one for the subtraction.
     np.einsum("ii->i", P)[:] += sign * gamma(coefficient_roundings(Q) + 2) * np.abs(P).sum(axis=1)
@@ -128,10 +127,8 @@ def _(Q: ScaledPlusTrace, M: Approximate) -> Approximate:
 
 
 @adjoint_below.register
-def _(Q: ScaledPlusTrace, Z: Matrix, arithmetic: type[Approximate] = Pair) -> Approximate:
-    scaled = arithmetic.exact(Z).scaled(Q.a * (1.0 - 4.0 * UNIT))
-    trace = Q.b * math.fsum(np.diagonal(Z)) * (1.0 - 8.0 * UNIT)
-    return scaled + arithmetic.exact(trace * np.eye(Q.d))
+def _(Q: ScaledPlusTrace, Z: Approximate) -> Approximate:
+    return Z.scaled(Q.a * (1.0 - 4.0 * UNIT)) + Z.trace_times_identity().scaled(Q.b * (1.0 - 4.0 * UNIT))
 
 
 @lowers_to_positive.register(CongruenceSum)
@@ -172,9 +169,9 @@ def _(Q: CongruenceSum, M: Approximate) -> Approximate:
 
 
 @adjoint_below.register
-def _(Q: CongruenceSum, Z: Matrix, arithmetic: type[Approximate] = Pair) -> Approximate:
-    transposed = CongruenceSum(Q.weights, Q.matrices.transpose(0, 2, 1))
-    return image_above(transposed, arithmetic.exact(Z))  # the weights are exact floats: no map is smaller
+def _(Q: CongruenceSum, Z: Approximate) -> Approximate:
+    # The weights are exact floats: no map is smaller.
+    return image_above(CongruenceSum(Q.weights, Q.matrices.transpose(0, 2, 1)), Z)
 
 
 # ------------------------------------------------------------------------------------------------ layers
@@ -206,6 +203,6 @@ def _(Q: Layered, M: Approximate) -> Approximate:
 
 
 @adjoint_below.register
-def _(Q: Layered, Z: Matrix, arithmetic: type[Approximate] = Pair) -> Approximate:
-    blocks = ((s, adjoint_below(layer, Z[s, s], arithmetic)) for layer, s in _slices(Q))
-    return arithmetic.exact(Q.between * Z).with_blocks(blocks)  # the factor is 0 or 1
+def _(Q: Layered, Z: Approximate) -> Approximate:
+    blocks = ((s, adjoint_below(layer, Z.block(s))) for layer, s in _slices(Q))
+    return Z.scaled(Q.between).with_blocks(blocks)  # the factor is 0 or 1

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from stepsize_opt.proofs.arithmetic import UNIT, Plain
+from stepsize_opt.proofs.basis import InBasis
 from stepsize_opt.proofs.evaluation import Evaluation, inverse_root, whitened_spectrum
 from stepsize_solvers.programs import Matrix, Program
 
@@ -49,6 +50,26 @@ def repair(program: Program, D: Matrix, loss: float = 0.0) -> Evaluation | None:
         found = _proved(finer, root, _boundary(finer, root), 0.1)  # a retreat of 10 % is a failure
     # Errors of the higher precision are relative to whole rows; where rows are graded, plain arithmetic may prove more.
     return found or _proved(at, root, scale, 0.1)
+
+
+def repair_in_basis(program: Program, D: Matrix) -> InBasis | None:
+    """The same, as close to the boundary as the floats of D allow, proved in the basis of D; None without a proof."""
+    D = program.pattern.nearest(D)
+    if not np.isfinite(D).all():
+        return None
+    at = InBasis(program, np.ldexp(D, -int(np.frexp(np.abs(D).max())[1])))
+    for _ in range(3):  # the boundary is known to rounding errors of D, which are relative to its largest entries
+        if not 0.0 < at.boundary < math.inf:
+            return None
+        at = InBasis(program, np.asarray(at.boundary * at.D))
+    retreat = max(2.0 * at.loss(), 2.0 * program.d * UNIT)
+    scale = at.boundary
+    while retreat <= 0.1:
+        candidate = InBasis(program, np.asarray((scale * (1.0 - retreat)) * at.D))
+        if candidate.feasible:
+            return candidate
+        retreat *= 2.0
+    return None
 
 
 def _boundary(at: Evaluation, root: Matrix) -> float:
