@@ -22,7 +22,7 @@ from stepsize_opt.inputs import (
 from stepsize_opt.node.reductions import Component, reduce_problem, separate
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
-from stepsize_opt.proofs import Certificate, Evaluation, Plain, certify_point, repair
+from stepsize_opt.proofs import Certificate, Evaluation, InBasis, Plain, certify_point, repair, repair_in_basis
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix
 
@@ -271,15 +271,16 @@ def _check_piece(piece: Component, D: Matrix, dual: Matrix | None) -> tuple[Cert
     d, program = len(D), piece.program
     nothing = Certificate(False, -math.inf, -math.inf, math.inf, d), 0.0
     X, n = piece.near_one(D)
-    inside = None if X is None else repair(program, X)
+    inside = None if X is None else repair_in_basis(program, X) or repair(program, X)
     if X is None or inside is None:
         return nothing
     t = float(np.trace(inside.D) / np.trace(X))
     edge = math.floor(math.log2(t))
     m = n if abs(n) <= _NEAR_ONE else min(max(n, edge - 1), edge + 2)
-    at = Evaluation(program, np.ldexp(X, m))
-    plain = at if at.feasible else Evaluation(program, at.D, Plain)  # graded rows: see repair
-    found = certify_point(plain if plain.feasible else at, dual, (inside.D,))
+    D = np.ldexp(X, m)
+    # The finest proof first; where rows are graded, plain arithmetic may prove more, see repair.
+    proofs = (InBasis(program, D), Evaluation(program, D), Evaluation(program, D, Plain))
+    found = certify_point(next((at for at in proofs if at.feasible), proofs[1]), dual, (inside.D,))
     certificate = found.multiplied(n - m).rescaled(piece.scale)
     # A scale beyond the range of float64 is rounded towards zero, and so stays feasible.
     with np.errstate(over="ignore"):

@@ -43,9 +43,9 @@ from stepsize_solvers.programs import Matrix, Program, Vector
 _NEAR_IDENTITY = 2.0**-30
 
 
-def congruence(G: Matrix, A: Pair) -> Enclosed:
-    """G A Gᵀ for a symmetric A, rounded once."""
-    return (Pair.exact(G) @ (A @ Pair.exact(G.T))).rounded().symmetric()
+def congruence(G: Matrix, A: Approximate) -> Enclosed:
+    """G A Gᵀ for a symmetric A in twice the working precision, rounded once."""
+    return (A.exact(G) @ (A @ A.exact(G.T))).rounded().symmetric()
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Basis:
     gram: Enclosed
 
     @staticmethod
-    def of(A: Pair) -> Basis | None:
+    def of(A: Approximate) -> Basis | None:
         """None when A is not numerically positive definite."""
         G = inverse_root(A.rounded().value)
         best: Basis | None = None
@@ -112,7 +112,7 @@ class LogDet:
     above: float
 
 
-def log_det_bounds(A: Pair) -> LogDet | None:
+def log_det_bounds(A: Approximate) -> LogDet | None:
     """Bounds on log det of a symmetric A; None when it is not proved positive definite."""
     basis = Basis.of(A)
     return None if basis is None else basis.log_det
@@ -157,16 +157,10 @@ class InBasis(Evaluation):
         return Basis.of(Pair.exact(self.D)) if np.isfinite(self.D).all() else None
 
     @cached_property
-    def image(self) -> Enclosed:
-        """G 𝒬̄(D B D) Gᵀ."""
-        assert self.basis is not None and isinstance(self.square, Pair)
-        return congruence(self.basis.G, image_above(self.condition.Q, self.square))
-
-    @cached_property
     def whitened(self) -> Enclosed:
         """An enclosure of G F̲(D) Gᵀ, where F̲(D) = D − 𝒬̄(D B D) ⪯ F(D)."""
-        assert self.basis is not None and isinstance(self.square, Pair)
-        return congruence(self.basis.G, Pair.exact(self.D) + -image_above(self.condition.Q, self.square))
+        assert self.basis is not None
+        return congruence(self.basis.G, self.exact + -image_above(self.condition.Q, self.square))
 
     @cached_property
     def feasible(self) -> bool:
@@ -191,11 +185,14 @@ class InBasis(Evaluation):
         if self.basis is None:
             return math.inf
         try:
-            top = float(eigh(self.image.value, self.basis.gram.value, eigvals_only=True)[-1])
+            # G 𝒬̄ Gᵀ = G D Gᵀ − G F̲ Gᵀ
+            gram = self.basis.gram.value
+            top = float(eigh(gram - self.whitened.value, gram, eigvals_only=True)[-1])
         except (LinAlgError, ValueError):
             return math.inf
         return 1.0 / top if top > 0.0 else math.inf
 
+    @cached_property
     def loss(self) -> float:
         """What the proof of feasibility takes from the margin: row sums of errors, of the congruence and of U."""
         rotated = _rotated(self.whitened)
@@ -207,9 +204,8 @@ class InBasis(Evaluation):
         return InBasis(self.program, D)
 
     def block_log_det(self, Q: Approximate, s: slice) -> float | None:
-        assert isinstance(Q, Pair)
         K, info = lapack.dpotrf(self.D[s, s].T, 1, 1)  # lower, clean
-        bounds = log_det_bounds(Pair.exact(K.T) @ (Q @ Pair.exact(K))) if info == 0 else None
+        bounds = log_det_bounds(Q.exact(K.T) @ (Q @ Q.exact(K))) if info == 0 else None
         if bounds is None:
             return None
         logs = np.log(K.diagonal())
