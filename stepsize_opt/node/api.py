@@ -24,6 +24,7 @@ from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
 from stepsize_opt.proofs import Certificate, Evaluation, InBasis, Plain, certify_point, repair, repair_in_basis
 from stepsize_opt.sketches import Sketch
+from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Matrix
 
 ALGORITHMS = ("det-CGD1", "det-CGD2")
@@ -106,10 +107,11 @@ def optimal_stepsize(
     attempts = solver_attempts(solver, solver_path, settings)
     smoothness = _read_problem(L, sketch)
     pattern = pattern_of(structure, sketch.d)
-    reduction = reduce_problem(smoothness, sketch.map, pattern, algorithm, split=reduce)
-    starts = [start_of(component, warm_start) for component in reduction.components]
-    pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, workers)
-    return assemble(reduction, pieces, sketch, algorithm, structure, settings.tol)
+    with blas_threads(sketch.d):
+        reduction = reduce_problem(smoothness, sketch.map, pattern, algorithm, split=reduce)
+        starts = [start_of(component, warm_start) for component in reduction.components]
+        pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, workers)
+        return assemble(reduction, pieces, sketch, algorithm, structure, settings.tol)
 
 
 def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options: Any) -> list[StepsizeResult]:
@@ -233,15 +235,11 @@ def certify(
             msg = f"dual is {len(Z)}×{len(Z)} but L is {sketch.d}×{sketch.d}"
             raise ValueError(msg)
     pattern = pattern_with(structure, stepsize)
-    found: list[Certificate] = []
-    scale = math.inf
-    for piece in separate(dense(smoothness), sketch.map, pattern, algorithm, stepsize):
-        part = np.ix_(piece.indices, piece.indices)
-        dual = None if Z is None else piece.dual_near_one(Z[part])
-        certificate, t = _check_piece(piece, stepsize[part], dual)
-        found.append(certificate)
-        scale = min(scale, t)
-    certificate = Certificate.combine(found)
+    with blas_threads(sketch.d):
+        pieces = separate(dense(smoothness), sketch.map, pattern, algorithm, stepsize)
+        found = [_check_piece(piece, stepsize, Z) for piece in pieces]
+    certificate = Certificate.combine([part for part, _ in found])
+    scale = min(t for _, t in found)
     if Z is None:
         # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
         own = structure if pattern.W is None or not scale > 0.0 else Direction(stepsize, pattern.sizes)
@@ -262,15 +260,16 @@ def certify(
 _NEAR_ONE = 300
 
 
-def _check_piece(piece: Component, D: Matrix, dual: Matrix | None) -> tuple[Certificate, float]:
-    """The certificate of the part of a given stepsize that belongs to a piece, and the largest t with tD feasible.
+def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None) -> tuple[Certificate, float]:
+    """The certificate of the part D of a given stepsize that belongs to a piece, and the largest t with tD feasible.
 
     With X near one and D = 2ⁿX in scaled coordinates, the feasible multiples of X form an interval that starts at 0:
     a D that is far from one is feasible if 2ᵐX is for an m > n, and infeasible if 2ᵐX is for an m < n.
     """
-    d, program = len(D), piece.program
-    nothing = Certificate(False, -math.inf, -math.inf, math.inf, d), 0.0
-    X, n = piece.near_one(D)
+    part, program = np.ix_(piece.indices, piece.indices), piece.program
+    nothing = Certificate(False, -math.inf, -math.inf, math.inf, program.d), 0.0
+    dual = None if Z is None else piece.dual_near_one(Z[part])
+    X, n = piece.near_one(stepsize[part])
     inside = None if X is None else repair_in_basis(program, X) or repair(program, X)
     if X is None or inside is None:
         return nothing

@@ -16,6 +16,7 @@ from stepsize_opt.inputs import Direction, Structure, dense, read_matrix
 from stepsize_opt.node.api import optimal_stepsize
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.sketches import Sketch
+from stepsize_solvers.numerics import blas_threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,8 @@ def compare(L: Any, sketch: Sketch, **options: Any) -> Comparison:
     Rates of rows are comparable: each bounds the same quantity.
     """
     smoothness = read_matrix("L", L)
-    directions = _directions(dense(smoothness))
+    with blas_threads(smoothness.shape[0]):
+        directions = _directions(dense(smoothness))
     rows = [
         ComparisonRow("det-CGD1", "optimal", optimal_stepsize(smoothness, sketch, **options)),
         ComparisonRow("det-CGD2", "optimal", optimal_stepsize(smoothness, sketch, algorithm="det-CGD2", **options)),

@@ -17,6 +17,7 @@ from stepsize_opt.node.result import Block, StepsizeResult
 from stepsize_opt.proofs import Certificate, certify_point, repair, repair_in_basis
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import choose_solver, get_solver
+from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
 
 SolverPath = Sequence["str | tuple[str, Mapping[str, Any]]"]
@@ -94,7 +95,11 @@ def solve_all(
     """The pieces of the tasks in order, solved in at most so many processes."""
     workers = min(workers, len(tasks) // _COMPONENTS_PER_PROCESS)
     if workers < 2:
-        return [_solve_component(component, start, attempts, closed_forms) for component, start in tasks]
+        pieces = []
+        for component, start in tasks:
+            with blas_threads(component.program.d):
+                pieces.append(_solve_component(component, start, attempts, closed_forms))
+        return pieces
     from joblib import Parallel, delayed
 
     chunks = [tasks[i::workers] for i in range(workers)]
