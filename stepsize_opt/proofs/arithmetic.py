@@ -399,6 +399,11 @@ def _upper_half(a: Matrix) -> Matrix:
     return np.asarray(c - (c - a))
 
 
+def power_of_two_scaling(diagonal: Vector) -> Vector:
+    """Λ_j = 2^{−⌊½ log₂ M_jj⌉}: ΛMΛ has diagonal entries in [½, 2), and the scaling has no rounding error."""
+    return np.asarray(np.ldexp(1.0, np.rint(-0.5 * np.log2(diagonal)).astype(np.intc)))
+
+
 def sandwich(A: Matrix, B: Matrix, C: Matrix, arithmetic: type[Approximate] = Pair) -> Enclosed:
     """A B C with an entrywise error bound; in twice the working precision and rounded once, unless asked otherwise."""
     exact = arithmetic.exact
