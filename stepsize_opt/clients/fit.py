@@ -14,9 +14,8 @@ from fractions import Fraction
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh
 
-from stepsize_opt.clients.conditions import Conditions, exp_down
 from stepsize_opt.clients.targets import Targets, log_fraction
-from stepsize_opt.proofs import UNIT
+from stepsize_opt.proofs import UNIT, Conditions, exp_down
 from stepsize_solvers.programs import Matrix
 
 # A condition counts as binding when its two sides agree to this fraction; rounding K to a whole number moves n/K more.
@@ -35,8 +34,8 @@ class Direction:
     """
 
     W: Matrix
-    log_variance: float
-    log_tau: float
+    log_lambda: float
+    log_rate: float
     log_descent_scale: float
 
     @staticmethod
@@ -48,50 +47,50 @@ class Direction:
         root = np.sqrt(np.diagonal(D))
         # Entries far below rounding would lose their bits when D is scaled.
         D = np.where(np.abs(D) < _NOTHING * root[:, None] * root, 0.0, D)
-        log_tau = conditions.log_tau(D)
-        if log_tau is None:
+        log_rate = conditions.log_rate(D)
+        if log_rate is None:
             return None
         try:
             K = cholesky(D, lower=True)
         except LinAlgError:
             return None
         top = float(eigh(K.T @ conditions.L.value @ K, eigvals_only=True, driver="evd")[-1])
-        return Direction(D, conditions.estimate(D).log, log_tau, -math.log(top))
+        return Direction(D, conditions.estimate(D).log, log_rate, -math.log(top))
 
     def log_scale(self, log_c: float, log_factor: float) -> float:
         """log of the largest s with sW ⪯ L⁻¹, λ ≤ c and λ ≤ factor·τ; both bounds are infinite when there is none."""
         s = self.log_descent_scale
-        if math.isfinite(self.log_variance):
-            s = min(s, 0.5 * (log_c - self.log_variance), log_factor + self.log_tau - self.log_variance)
+        if math.isfinite(self.log_lambda):
+            s = min(s, 0.5 * (log_c - self.log_lambda), log_factor + self.log_rate - self.log_lambda)
         return s
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A proved stepsize in scaled coordinates: D ⪯ L⁻¹ and λ_D ≤ ``variance``; τ is a lower bound of det(D)^{1/d}."""
+    """A proved stepsize in scaled coordinates: D ⪯ L⁻¹ and λ_D ≤ ``lambda_D``; τ is a lower bound of det(D)^{1/d}."""
 
     D: Matrix
-    variance: float
-    log_tau: float
+    lambda_D: float
+    log_rate: float
 
     @property
-    def tau(self) -> float:
-        return exp_down(self.log_tau)
+    def rate(self) -> float:
+        return exp_down(self.log_rate)
 
 
 def _proved(conditions: Conditions, W: Matrix, scale: float, retreat: float) -> Fitted | None:
     # λ_D falls with the square of the scale, τ only linearly: four retreats in D pay for one in λ_D.
     D = np.asarray((scale * (1.0 - 4.0 * retreat)) * W)
-    log_tau = conditions.log_tau(D)
-    if log_tau is None or not conditions.proves_descent(D):
+    log_rate = conditions.log_rate(D)
+    if log_rate is None or not conditions.proves_descent(D):
         return None
     if not conditions.groups:
-        return Fitted(D, 0.0, log_tau)
+        return Fitted(D, 0.0, log_rate)
     estimate = conditions.estimate(D).value
     # A λ_D that vanishes, or nearly so, can only be bounded by the rounding of the products it is made of.
-    for variance in (estimate * (1.0 + retreat), (estimate + 8.0 * conditions.doubt(D).value) * (1.0 + retreat)):
-        if math.isfinite(variance) and conditions.proves_variance(D, variance):
-            return Fitted(D, variance, log_tau)
+    for lambda_D in (estimate * (1.0 + retreat), (estimate + 8.0 * conditions.doubt(D).value) * (1.0 + retreat)):
+        if math.isfinite(lambda_D) and conditions.proves_lambda(D, lambda_D):
+            return Fitted(D, lambda_D, log_rate)
     return None
 
 
@@ -101,7 +100,7 @@ def fit_some_K(conditions: Conditions, targets: Targets, direction: Direction) -
         conditions,
         direction,
         (math.inf, targets.log_kappa),
-        lambda f: f.variance <= targets.variance_allowed_for_some_K(f.tau),
+        lambda f: f.lambda_D <= targets.lambda_allowed_for_some_K(f.rate),
     )
 
 
@@ -111,7 +110,7 @@ def fit_K(conditions: Conditions, targets: Targets, direction: Direction, K: int
         conditions,
         direction,
         (targets.log_share(K), targets.log_det_factor),
-        lambda f: f.variance <= targets.variance_allowed(K, f.tau),
+        lambda f: f.lambda_D <= targets.lambda_allowed(K, f.rate),
     )
 
 
@@ -119,10 +118,10 @@ def _fit(
     conditions: Conditions, direction: Direction, bounds: tuple[float, float], holds: Callable[[Fitted], bool]
 ) -> Fitted | None:
     found = fit_multiple(conditions, direction, direction.log_scale(*bounds), holds)
-    if found is None and direction.log_variance > -math.inf:
+    if found is None and direction.log_lambda > -math.inf:
         # What rounding may hide in λ_D is more than a few per cent of it: make room for that.
         doubt = math.log(16.0) + conditions.doubt(direction.W).log
-        cautious = replace(direction, log_variance=float(np.logaddexp(direction.log_variance, doubt)))
+        cautious = replace(direction, log_lambda=float(np.logaddexp(direction.log_lambda, doubt)))
         found = fit_multiple(conditions, direction, cautious.log_scale(*bounds), holds)
     return found
 
@@ -134,8 +133,8 @@ def fit_multiple(
 
     Raises ValueError when its numbers are outside the range of floats.
     """
-    check_range("det(D)^(1/d)", direction.log_tau + log_scale)
-    check_range("λ_D", min(0.0, direction.log_variance + 2.0 * log_scale))
+    check_range("det(D)^(1/d)", direction.log_rate + log_scale)
+    check_range("λ_D", min(0.0, direction.log_lambda + 2.0 * log_scale))
     check_range("an entry of D in scaled coordinates", math.log(np.diagonal(direction.W).min()) + log_scale)
     # Start at the rounding error of the eigenvalues and give way until the proof goes through; 8 % is a failure.
     retreat = 4.0 * conditions.d * UNIT
@@ -158,27 +157,33 @@ def check_range(name: str, log_value: float) -> None:
     raise ValueError(msg)
 
 
-def fit_whole(
-    conditions: Conditions, targets: Targets, direction: Direction, free: Fitted
-) -> tuple[int, Fitted] | None:
+@dataclass(frozen=True, eq=False)
+class FittedWhole:
+    """A stepsize and a whole K for which all of (12) is proved."""
+
+    fitted: Fitted
+    K: int
+
+
+def fit_whole(conditions: Conditions, targets: Targets, direction: Direction, free: Fitted) -> FittedWhole | None:
     """A whole K and a multiple of the direction for which all of (12) is proved.
 
     K = ⌈12Δ⁰/(τε²)⌉ of the free answer works in exact arithmetic (see the module's text); when 12Δ⁰/(τε²) is a whole
     number to rounding, the retreat of the proof may take one more.
     """
-    K = targets.least_iterations(free.tau)
+    K = targets.least_iterations(free.rate)
     check_range("K", log_fraction(Fraction(K)))
     for more in (0, 1, 2):
         fitted = fit_K(conditions, targets, direction, K + more)
-        if fitted is not None and targets.enough(K + more, fitted.tau):
-            return K + more, fitted
+        if fitted is not None and targets.enough(K + more, fitted.rate):
+            return FittedWhole(fitted, K + more)
     # For K above 10¹² a step of one is less than the rounding that the proofs give way by; K may then be larger by up
     # to two parts in 10¹⁰, and no more.
     for shift in (48, 44, 40, 36, 32):
         larger = K + max(3, K >> shift)
         fitted = fit_K(conditions, targets, direction, larger)
-        if fitted is not None and targets.enough(larger, fitted.tau):
-            return larger, fitted
+        if fitted is not None and targets.enough(larger, fitted.rate):
+            return FittedWhole(fitted, larger)
     return None
 
 
@@ -190,9 +195,9 @@ def binding_conditions(conditions: Conditions, targets: Targets, fitted: Fitted,
         names.append("D ⪯ L⁻¹")
     # K was rounded up, which moves n/K by one part in K.
     slack = 1.0 - min(0.5, max(_BINDS, 2.0 / K))
-    log_variance = -math.inf if fitted.variance == 0.0 else math.log(fitted.variance)
-    if log_variance >= targets.log_share(K) + math.log(slack):
+    log_lambda = -math.inf if fitted.lambda_D == 0.0 else math.log(fitted.lambda_D)
+    if log_lambda >= targets.log_share(K) + math.log(slack):
         names.append("λ_D ≤ n/K")
-    if log_variance >= targets.log_det_factor + fitted.log_tau + math.log(slack):
+    if log_lambda >= targets.log_det_factor + fitted.log_rate + math.log(slack):
         names.append("λ_D ≤ nε² det(D)^(1/d)/(4Δ^inf)")
     return tuple(names)

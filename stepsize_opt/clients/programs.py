@@ -7,64 +7,36 @@ variable is D itself.  If every sketch commutes with the pattern (diagonal D
 and diagonal sketches) then 𝒞ᵢ(DLD) = D𝒞ᵢ(L)D, and det-CGD1 has the conditions of det-CGD2.
 
 *Numbers near one.*  λ_D ≤ c enters as Hᵀ V H ⪯ I with H Hᵀ = Lᵢ/c, and λ_D ≤ κτ as Hᵀ V H ⪯ τI with H Hᵀ = Lᵢ/κ.
-
-*Clients that do not count.*  V ⪰ 0, so Lᵢ ⪯ L_j with the same sketch makes client i redundant: λmax(V^½LᵢV^½) ≤
-λmax(V^½L_jV^½).  Equal matrices are found by their bytes, Lᵢ ⪯ L_j is proved by a Cholesky factorisation.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
 
-from stepsize_opt.clients.certificate import Bound, Multipliers, upper_bound
-from stepsize_opt.clients.conditions import ClientGroup, Conditions
-from stepsize_opt.proofs import UNIT, Enclosed, proved_cholesky
+from stepsize_opt.proofs import Bound, Conditions, Multipliers, rate_bound
 from stepsize_solvers.programs import DiagonalPlusScaled, Family, Indices, Matrix, Outcome, Pattern, Program, Stack
 
 # Eigenvalues of Lᵢ below this fraction of the largest are left to the repair: they move λ_D by less than it.
 _RANK_CUT = 1e-13
-# Candidates that may dominate a client: the ones with the largest traces.  More cost more than they save.
-_CANDIDATES = 8
 
 
-def without_redundant_clients(conditions: Conditions) -> tuple[Conditions, int, int]:
-    """The conditions without clients equal to or dominated by others, and how many of each kind were dropped."""
-    equal = dominated = 0
-    groups = []
-    for group in conditions.groups:
-        distinct = list({L.tobytes(): L for L in group.matrices}.values())
-        equal += len(group.matrices) - len(distinct)
-        distinct = [L for L in distinct if np.any(L)]  # a zero matrix has no variance
-        distinct.sort(key=lambda L: float(np.trace(L)), reverse=True)
-        kept: list[Matrix] = []
-        for L in distinct:
-            if any(_dominates(other, L) for other in kept[:_CANDIDATES]):
-                dominated += 1
-            else:
-                kept.append(L)
-        if kept:
-            groups.append(ClientGroup(group.map, np.array(kept)))
-    return replace(conditions, groups=tuple(groups)), equal, dominated
-
-
-def _dominates(big: Matrix, small: Matrix) -> bool:
-    """Whether small ⪯ big is proved.  A diagonal entry that is smaller settles the matter at no cost."""
-    difference = big - small
-    if np.any(np.diagonal(difference) <= 0.0):
-        return False
-    return proved_cholesky(Enclosed(difference, UNIT * np.abs(difference))) is not None
-
-
-def _factor(L: Matrix) -> tuple[Matrix, Matrix]:
+@dataclass(frozen=True, eq=False)
+class _Factor:
     """H = V Diag(√w) and V Diag(1/√w) over the eigenvalues w of L that count."""
-    w, V = eigh(L)
-    keep = w > _RANK_CUT * w[-1]
-    root = np.sqrt(w[keep])
-    return V[:, keep] * root, V[:, keep] / root
+
+    H: Matrix
+    inverse: Matrix
+
+    @staticmethod
+    def of(L: Matrix) -> _Factor:
+        w, V = eigh(L)
+        keep = w > _RANK_CUT * w[-1]
+        root = np.sqrt(w[keep])
+        return _Factor(V[:, keep] * root, V[:, keep] / root)
 
 
 def _padded(parts: list[Matrix]) -> Stack:
@@ -93,9 +65,9 @@ class Translation:
         """Factor all matrices once."""
         factors, inverses = [], []
         for matrices in [*(group.matrices for group in conditions.groups), conditions.L.value[None]]:
-            pairs = [_factor(L) for L in matrices]
-            factors.append(_padded([pair[0] for pair in pairs]))
-            inverses.append(_padded([pair[1] for pair in pairs]))
+            found = [_Factor.of(L) for L in matrices]
+            factors.append(_padded([factor.H for factor in found]))
+            inverses.append(_padded([factor.inverse for factor in found]))
         return Translation(conditions, linear, tuple(factors), tuple(inverses))
 
     def program(self, *, with_descent: bool, c: float | None = None, kappa: float | None = None) -> Program:
@@ -176,7 +148,7 @@ class Translation:
     def bounds(self, multipliers: Multipliers, reference: Matrix, rows: Indices | None = None) -> list[Bound]:
         """What the multipliers prove with the reference D̂, and in the given rows of D alone."""
         forms = [None] if rows is None or self.linear else [None, rows]
-        found = [upper_bound(self.conditions, multipliers, reference, self.linear, form) for form in forms]
+        found = [rate_bound(self.conditions, multipliers, reference, self.linear, form) for form in forms]
         return [bound for bound in found if bound is not None]
 
 

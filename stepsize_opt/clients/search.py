@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stepsize_opt.clients.certificate import Bound, Multipliers
-from stepsize_opt.clients.conditions import Conditions
 from stepsize_opt.clients.fit import Direction
 from stepsize_opt.clients.programs import Translation, homogeneous_program_is_bounded, noisy_coordinates
+from stepsize_opt.proofs import Bound, Conditions, Multipliers
 from stepsize_solvers import choose_solver, get_solver
 from stepsize_solvers.programs import Matrix, Outcome, Program, Settings, SolverStats, Status, UnsupportedProgram
 
@@ -36,6 +35,22 @@ _LOG_MOST = math.log(1e25)
 _LOG_SMALLEST = 650.0
 
 
+@dataclass(frozen=True, eq=False)
+class Homogeneous:
+    """The answer of the program without D ⪯ L⁻¹, and the bound that its multipliers prove."""
+
+    direction: Direction
+    bound: Bound | None
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A direction and the logarithm of the rate of its best multiple."""
+
+    direction: Direction
+    log_rate: float
+
+
 @dataclass
 class Search:
     """The work on one problem: the bounds proved so far, what ran, the notes for the user, what failed."""
@@ -45,27 +60,42 @@ class Search:
     solver: str
     settings: Settings
     bounds: list[Bound] = field(default_factory=list)
-    homogeneous: tuple[Direction, Bound | None] | None = None
+    homogeneous: Homogeneous | None = None
     runs: list[SolverStats] = field(default_factory=list)
     statuses: list[Status] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
+    @property
+    def solver_names(self) -> str:
+        return " + ".join(dict.fromkeys(run.solver_name for run in self.runs)) or "no solver"
+
+    @property
+    def stats(self) -> SolverStats:
+        """The statistics of all runs together."""
+        return SolverStats(
+            solver_name=self.solver_names,
+            solve_time=math.fsum(run.solve_time or 0.0 for run in self.runs),
+            setup_time=math.fsum(run.setup_time or 0.0 for run in self.runs),
+            num_iters=sum(run.num_iters or 0 for run in self.runs),
+            extra_stats={"runs": [run.extra_stats for run in self.runs]},
+        )
+
     def upper_bound(self, log_c: float, log_kappa: float) -> float:
         """The best proved bound on log τ when λ_D ≤ min{c, κτ}."""
-        return min((min(b.at_variance(log_c), b.at_factor(log_kappa)) for b in self.bounds), default=math.inf)
+        return min((min(b.at_lambda(log_c), b.at_factor(log_kappa)) for b in self.bounds), default=math.inf)
 
     def best_direction(self, log_c: float, log_kappa: float) -> Direction | None:
         """The direction whose best multiple is optimal, up to the gap, under λ_D ≤ min{c, κτ} and D ⪯ L⁻¹."""
-        candidates = []
+        candidates: list[Candidate] = []
         plain = self._descent_only(log_c, log_kappa)
         if plain is not None:
             return plain
         separate = self._homogeneous()
         if separate is not None:
             log_scale = separate.log_scale(log_c, log_kappa)
-            candidates.append((separate.log_tau + log_scale, separate))
-            gap = self.upper_bound(log_c, log_kappa) - (separate.log_tau + log_scale)
+            candidates.append(Candidate(separate, separate.log_rate + log_scale))
+            gap = self.upper_bound(log_c, log_kappa) - (separate.log_rate + log_scale)
             # A solve that got stuck is not the last word while the program with D ⪯ L⁻¹ has the same answer.
             stuck = self.statuses[-1] is Status.INACCURATE and gap > 4.0 * self.settings.tol
             if log_scale < separate.log_descent_scale and not stuck:
@@ -78,18 +108,18 @@ class Search:
             if found is None:
                 continue
             log_scale = found.log_scale(log_c, log_kappa)
-            candidates.append((found.log_tau + log_scale, found))
+            candidates.append(Candidate(found, found.log_rate + log_scale))
             # The other bound is slack (to rounding): this program alone has decided.
             if log_scale >= found.log_scale(*limits) - 1e-9:
                 break
         if not math.isfinite(min(log_c, log_kappa)):
             found = self._joint(math.inf, math.inf)
             if found is not None:
-                candidates.append((found.log_tau + found.log_scale(log_c, log_kappa), found))
+                candidates.append(Candidate(found, found.log_rate + found.log_scale(log_c, log_kappa)))
         if not candidates and Status.USER_LIMIT in self.statuses:
             # A limit of the user's is no error: a plain direction has a feasible multiple, and the gap says the rest.
             return Direction.of(self.conditions, self.conditions.pattern.member)
-        return max(candidates, key=lambda item: item[0])[1] if candidates else None
+        return max(candidates, key=lambda candidate: candidate.log_rate).direction if candidates else None
 
     # ---------------------------------------------------------------- the programs
 
@@ -123,8 +153,8 @@ class Search:
             if found is None:
                 return None
             bound = self.bounds[-1] if self.bounds and self.bounds[-1].homogeneous else None
-            self.homogeneous = (found, bound)
-        return self.homogeneous[0]
+            self.homogeneous = Homogeneous(found, bound)
+        return self.homogeneous.direction
 
     def _joint(self, log_c: float, log_kappa: float) -> Direction | None:
         """The program with D ⪯ L⁻¹ and λ_D ≤ c or λ_D ≤ κτ, whichever is finite."""
@@ -168,8 +198,8 @@ class Search:
         share = len(rows) / self.conditions.d
         log_s = min(
             0.0,
-            0.5 * (log_c - found.log_variance),
-            (log_kappa + found.log_tau - found.log_variance) / (2.0 - share),
+            0.5 * (log_c - found.log_lambda),
+            (log_kappa + found.log_rate - found.log_lambda) / (2.0 - share),
         )
         s = math.exp(max(log_s, -_LOG_SMALLEST))
         others = np.setdiff1d(np.arange(self.conditions.d), rows)
@@ -205,19 +235,19 @@ class Search:
         return Outcome(Status.OPTIMAL, inverse @ inverse.T, (np.eye(self.conditions.d)[None],), stats)
 
     def _closed_direction(self, program: Program, W: Matrix, stats: SolverStats) -> Outcome | None:
-        best: tuple[float, int, int, Matrix] | None = None
+        top, duals = 0.0, [np.zeros((f.count, f.rows, f.rows)) for f in program.families]
         for i, family in enumerate(program.families):
             M = family.Q.apply(W if family.B is None else W @ family.B @ W)
             images = family.H.transpose(0, 2, 1) @ (M @ family.H)
             values, vectors = np.linalg.eigh(0.5 * (images + images.transpose(0, 2, 1)))
             j = int(np.argmax(values[:, -1]))
-            if best is None or values[j, -1] > best[0]:
-                best = (float(values[j, -1]), i, j, vectors[j, :, -1])
-        if best is None or best[0] <= 0.0:
+            if values[j, -1] > top:
+                top = float(values[j, -1])
+                for dual in duals:
+                    dual[:] = 0.0
+                duals[i][j] = np.outer(vectors[j, :, -1], vectors[j, :, -1]) * (self.conditions.d / 2.0)
+        if top <= 0.0:
             return None
-        top, i, j, v = best
-        duals = [np.zeros((f.count, f.rows, f.rows)) for f in program.families]
-        duals[i][j] = np.outer(v, v) * (self.conditions.d / 2.0)
         self._note("closed form for a fixed direction")
         return Outcome(Status.OPTIMAL, W / math.sqrt(top), tuple(duals), stats)
 

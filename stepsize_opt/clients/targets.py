@@ -81,28 +81,28 @@ class Targets:
         """log(n/K)."""
         return log_fraction(Fraction(self.clients, K))
 
-    def variance_allowed(self, K: int, tau: float) -> float:
-        """min{n/K, nε²τ/(4Δ^inf)}, rounded down; ``tau`` must be a lower bound of det(D)^{1/d}."""
+    def lambda_allowed(self, K: int, rate: float) -> float:
+        """min{n/K, nε²τ/(4Δ^inf)}, rounded down; ``rate`` must be a lower bound of det(D)^{1/d}."""
         bound = Fraction(self.clients, K)
         if self.det_factor is not None:
-            bound = min(bound, self.det_factor * Fraction(tau))
+            bound = min(bound, self.det_factor * Fraction(rate))
         return rounded_down(bound)
 
-    def variance_allowed_for_some_K(self, tau: float) -> float:
+    def lambda_allowed_for_some_K(self, rate: float) -> float:
         """κτ, rounded down: λ_D below it satisfies (12) for the real number K = 12Δ⁰/(τε²)."""
-        return math.inf if self.kappa is None else rounded_down(self.kappa * Fraction(tau))
+        return math.inf if self.kappa is None else rounded_down(self.kappa * Fraction(rate))
 
-    def enough(self, K: int, tau: float) -> bool:
+    def enough(self, K: int, rate: float) -> bool:
         """Whether K ≥ 12Δ⁰/(τε²), exactly."""
-        return K * Fraction(tau) * Fraction(self.epsilon2) >= 12 * Fraction(self.initial_gap)
+        return K * Fraction(rate) * Fraction(self.epsilon2) >= 12 * Fraction(self.initial_gap)
 
-    def least_iterations(self, tau: float | Fraction) -> int:
+    def least_iterations(self, rate: float | Fraction) -> int:
         """The smallest whole K ≥ 1 with K ≥ 12Δ⁰/(τε²), exactly."""
-        if not math.isfinite(tau):
+        if not math.isfinite(rate):
             return 1
-        return max(1, math.ceil(12 * Fraction(self.initial_gap) / (Fraction(tau) * Fraction(self.epsilon2))))
+        return max(1, math.ceil(12 * Fraction(self.initial_gap) / (Fraction(rate) * Fraction(self.epsilon2))))
 
-    def neighbourhood(self, variance: float, tau: float) -> float:
+    def neighbourhood(self, lambda_D: float, rate: float) -> float:
         """2λ_DΔ^inf/(τ n), the part of the bound of Theorem 3 that does not vanish with K."""
-        exact = 2 * Fraction(variance) * Fraction(self.delta_inf) / (Fraction(tau) * self.clients)
+        exact = 2 * Fraction(lambda_D) * Fraction(self.delta_inf) / (Fraction(rate) * self.clients)
         return nearest_float(exact)

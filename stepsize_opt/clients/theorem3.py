@@ -19,36 +19,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from stepsize_opt.clients.conditions import Conditions, exp_up
 from stepsize_opt.clients.fit import Direction, Fitted, fit_multiple
 from stepsize_opt.clients.result import TightResult
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.proofs import UNIT
+from stepsize_opt.proofs import UNIT, Conditions, exp_up
 
 # Above the rounding that the bound of Theorem 3 adds to itself, and that the proofs of λ_D and τ give way by.
 _SLACK = 1e-9
 
 
-def theorem3(targets: Targets, K: int, variance: float, tau: float) -> float:
+def theorem3(targets: Targets, K: int, lambda_D: float, rate: float) -> float:
     """2(1 + λ/n)^K Δ⁰/(τK) + 2λΔ^inf/(τn), rounded up; infinite on overflow."""
-    return targets.epsilon2 * _excess(targets, K, variance, tau)
+    return targets.epsilon2 * _excess(targets, K, lambda_D, rate)
 
 
-def _excess(targets: Targets, K: int, variance: float, tau: float) -> float:
+def _excess(targets: Targets, K: int, lambda_D: float, rate: float) -> float:
     """The bound of Theorem 3 divided by ε², rounded up.  By logarithms: ε², Δ⁰, Δ^inf, λ and 1/K may all be tiny."""
-    total, common = 0.0, math.log(2.0) - math.log(tau) - math.log(targets.epsilon2)
-    exponent = K * math.log1p(variance / targets.clients)
+    total, common = 0.0, math.log(2.0) - math.log(rate) - math.log(targets.epsilon2)
+    exponent = K * math.log1p(lambda_D / targets.clients)
     for gap, *terms in (
         (targets.initial_gap, exponent, -math.log(K)),
-        (targets.delta_inf if variance > 0.0 else 0.0, _log(variance), -math.log(targets.clients)),
+        (targets.delta_inf if lambda_D > 0.0 else 0.0, _log(lambda_D), -math.log(targets.clients)),
     ):
         if gap > 0.0:
             value = math.fsum([math.log(gap), common, *terms])
             if value > 700.0:
                 return math.inf
             # The logarithms round by one unit each, the exponent by its own size too.
-            sizes = math.fsum(abs(x) for x in (math.log(gap), math.log(tau), math.log(targets.epsilon2), *terms))
+            sizes = math.fsum(abs(x) for x in (math.log(gap), math.log(rate), math.log(targets.epsilon2), *terms))
             total += math.exp(value) * (1.0 + 8.0 * UNIT * (8.0 + sizes))
     return total * (1.0 + 8.0 * UNIT)
 
@@ -57,26 +57,34 @@ def _log(x: float) -> float:
     return math.log(x) if x > 0.0 else 0.0
 
 
-def best_scale(targets: Targets, K: int, variance: float, tau: float, largest: float) -> tuple[float, float]:
-    """The s ≤ largest that minimises Theorem 3's bound for sW, and that bound divided by ε²."""
+@dataclass(frozen=True)
+class BestScale:
+    """The s that minimises Theorem 3's bound for sW, and that bound divided by ε²."""
+
+    s: float
+    excess: float
+
+
+def best_scale(targets: Targets, K: int, lambda_D: float, rate: float, largest: float) -> BestScale:
+    """The best s ≤ largest."""
 
     def value(u: float) -> float:
         s = math.exp(u)
-        return _excess(targets, K, s * s * variance, s * tau)
+        return _excess(targets, K, s * s * lambda_D, s * rate)
 
-    if variance <= 0.0:
+    if lambda_D <= 0.0:
         # Without variance the bound falls with s.
-        return largest, value(math.log(largest))
-    high = 0.5 * math.log(targets.clients / (variance * max(1, 2 * K - 1)))
+        return BestScale(largest, value(math.log(largest)))
+    high = 0.5 * math.log(targets.clients / (lambda_D * max(1, 2 * K - 1)))
     high = min(high, math.log(largest)) if math.isfinite(largest) else high
     if targets.delta_inf == 0.0:
-        return math.exp(high), value(high)
+        return BestScale(math.exp(high), value(high))
     # The two terms without (1 + a)^K are equal at the middle.  Below it and below a = 1/(2K−1), each by a factor of e
     # in s, the first term falls faster than the second grows.
-    terms = [targets.initial_gap, targets.clients, 1.0 / K, 1.0 / variance, 1.0 / targets.delta_inf]
+    terms = [targets.initial_gap, targets.clients, 1.0 / K, 1.0 / lambda_D, 1.0 / targets.delta_inf]
     low = min(high, 0.5 * math.fsum(map(math.log, terms))) - 1.0
     u = _golden(value, low, high)
-    return math.exp(u), value(u)
+    return BestScale(math.exp(u), value(u))
 
 
 def _golden(f: Callable[[float], float], low: float, high: float) -> float:
@@ -99,11 +107,11 @@ def _golden(f: Callable[[float], float], low: float, high: float) -> float:
     return high if f(high) <= f(middle) else middle
 
 
-def smallest_K(targets: Targets, variance: float, tau: float, largest: float, goal: float, start: int) -> int | None:
+def smallest_K(targets: Targets, lambda_D: float, rate: float, largest: float, goal: float, start: int) -> int | None:
     """The smallest K with min_s g(s, K) ≤ goal·ε², by doubling and bisection; None when 2⁶⁰·start is not enough."""
 
     def good(K: int) -> bool:
-        return best_scale(targets, K, variance, tau, largest)[1] <= goal
+        return best_scale(targets, K, lambda_D, rate, largest).excess <= goal
 
     high, most = start, start << 60
     while not good(high):
@@ -128,18 +136,18 @@ def tighten(
     if targets.initial_gap == 0.0:
         return _tight(conditions, targets, fitted, 1, K, 1)  # only the term without K is left
     lower = None
-    tau = 0.0 if homogeneous_bound is None else exp_up(homogeneous_bound)
-    if 0.0 < tau < math.inf:
+    rate = 0.0 if homogeneous_bound is None else exp_up(homogeneous_bound)
+    if 0.0 < rate < math.inf:
         # A goal raised by the rounding that the bound contains keeps this a lower bound.
-        lower = smallest_K(targets, 1.0, tau, math.inf, 1.0 + _SLACK, K)
+        lower = smallest_K(targets, 1.0, rate, math.inf, 1.0 + _SLACK, K)
     direction = Direction.of(conditions, fitted.D)
     if direction is None:
         return _tight(conditions, targets, fitted, K, K, lower)
-    problem = (fitted.variance, fitted.tau, math.exp(direction.log_descent_scale))
+    problem = (fitted.lambda_D, fitted.rate, math.exp(direction.log_descent_scale))
     # The proofs below give way by rounding errors, so the search aims a little lower.
     found = smallest_K(targets, *problem, 1.0 - _SLACK, K)
     for smaller in () if found is None else range(found, min(found + 3, K)):
-        s, _ = best_scale(targets, smaller, *problem)
+        s = best_scale(targets, smaller, *problem).s
         tried = fit_multiple(conditions, direction, math.log(s), _within(targets, smaller))
         if tried is not None:
             return _tight(conditions, targets, tried, smaller, K, lower)
@@ -147,11 +155,11 @@ def tighten(
 
 
 def _within(targets: Targets, K: int) -> Callable[[Fitted], bool]:
-    return lambda fitted: _excess(targets, K, fitted.variance, fitted.tau) <= 1.0
+    return lambda fitted: _excess(targets, K, fitted.lambda_D, fitted.rate) <= 1.0
 
 
 def _tight(
     conditions: Conditions, targets: Targets, fitted: Fitted, K: int, before: int, lower: int | None
 ) -> TightResult:
-    bound = theorem3(targets, K, fitted.variance, fitted.tau)
+    bound = theorem3(targets, K, fitted.lambda_D, fitted.rate)
     return TightResult(conditions.lift(fitted.D), K, bound, before / K, lower)

@@ -32,7 +32,6 @@ from stepsize_opt.inputs.matrices import (
     Symmetric,
     check_positive_definite,
     dense,
-    power_of_two_scaling,
     read_matrix,
 )
 from stepsize_opt.inputs.memory import (
@@ -88,7 +87,6 @@ __all__ = [
     "pattern_of",
     "pattern_with",
     "positive_number",
-    "power_of_two_scaling",
     "probability_array",
     "read_matrix",
     "read_only",

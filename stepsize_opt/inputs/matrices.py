@@ -15,7 +15,7 @@ from scipy.linalg import eigvalsh
 
 from stepsize_opt.inputs.checks import asymmetry, refuse_masked
 from stepsize_opt.inputs.memory import check_dense
-from stepsize_opt.proofs import proved_cholesky
+from stepsize_opt.proofs import power_of_two_scaling, proved_cholesky
 from stepsize_solvers.programs import Matrix
 
 # A sparse matrix with fewer rows is read whatever it holds; beyond, its row pointers alone would fill the memory of a
@@ -111,11 +111,6 @@ def _check_symmetry(name: str, difference: float, d: int, unit: float) -> None:
             f"pass ({name} + {name}.T)/2 if that is rounding"
         )
         raise ValueError(msg)
-
-
-def power_of_two_scaling(diagonal: Matrix) -> Matrix:
-    """Λ_j = 2^{−⌊½ log₂ M_jj⌉}: ΛMΛ has diagonal entries in [½, 2), and the scaling has no rounding error."""
-    return np.asarray(np.ldexp(1.0, np.rint(-0.5 * np.log2(diagonal)).astype(np.intc)))
 
 
 def check_positive_definite(name: str, M: Matrix, remedy: str) -> None:

@@ -23,8 +23,9 @@ from stepsize_opt.methods import DetCGD1, DetCGD2, Method, get_method, is_scalar
 from stepsize_opt.node.reductions import Component, reduce_problem, separate
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
-from stepsize_opt.proofs import Certificate, Evaluation, Plain, certify_point, repair
+from stepsize_opt.proofs import Certificate, Evaluation, InBasis, Plain, certify_point, repair, repair_in_basis
 from stepsize_opt.sketches import Sketch
+from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Matrix, Pattern
 
 ALGORITHMS = (DetCGD1.name, DetCGD2.name)  # those that distributed solves take
@@ -108,10 +109,11 @@ def optimal_stepsize(
     smoothness = _read_problem(L, sketch)
     pattern = pattern_of(structure, sketch.d)
     _check_method(method, sketch, pattern)
-    reduction = reduce_problem(smoothness, sketch.map, pattern, method, split=reduce)
-    starts = [start_of(component, warm_start) for component in reduction.components]
-    pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, workers)
-    return assemble(reduction, pieces, sketch, method, structure, settings.tol)
+    with blas_threads(sketch.d):
+        reduction = reduce_problem(smoothness, sketch.map, pattern, method, split=reduce)
+        starts = [start_of(component, warm_start) for component in reduction.components]
+        pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, workers)
+        return assemble(reduction, pieces, sketch, method, structure, settings.tol)
 
 
 def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options: Any) -> list[StepsizeResult]:
@@ -235,15 +237,11 @@ def certify(
             raise ValueError(msg)
     pattern = pattern_with(structure, stepsize)
     _check_method(method, sketch, pattern_of(structure, sketch.d))
-    found: list[Certificate] = []
-    scale = math.inf
-    for piece in separate(dense(smoothness), sketch.map, pattern, method, stepsize):
-        part = np.ix_(piece.indices, piece.indices)
-        dual = None if Z is None else piece.dual_near_one(Z[part])
-        certificate, t = _check_piece(piece, stepsize[part], dual)
-        found.append(certificate)
-        scale = min(scale, t)
-    certificate = Certificate.combine(found)
+    with blas_threads(sketch.d):
+        pieces = separate(dense(smoothness), sketch.map, pattern, method, stepsize)
+        found = [_check_piece(piece, stepsize, Z) for piece in pieces]
+    certificate = Certificate.combine([part for part, _ in found])
+    scale = min(t for _, t in found)
     if Z is None:
         # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
         own = structure if pattern.W is None or not scale > 0.0 else Direction(stepsize, pattern.sizes)
@@ -264,24 +262,26 @@ def certify(
 _NEAR_ONE = 300
 
 
-def _check_piece(piece: Component, D: Matrix, dual: Matrix | None) -> tuple[Certificate, float]:
-    """The certificate of the part of a given stepsize that belongs to a piece, and the largest t with tD feasible.
+def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None) -> tuple[Certificate, float]:
+    """The certificate of the part D of a given stepsize that belongs to a piece, and the largest t with tD feasible.
 
     With X near one and D = 2ⁿX in scaled coordinates, the feasible multiples of X form an interval that starts at 0:
     a D that is far from one is feasible if 2ᵐX is for an m > n, and infeasible if 2ᵐX is for an m < n.
     """
-    d, program = len(D), piece.program
-    nothing = Certificate(False, -math.inf, -math.inf, math.inf, d), 0.0
-    X, n = piece.near_one(D)
-    inside = None if X is None else repair(program, X)
+    part, program = np.ix_(piece.indices, piece.indices), piece.program
+    nothing = Certificate(False, -math.inf, -math.inf, math.inf, program.d), 0.0
+    dual = None if Z is None else piece.dual_near_one(Z[part])
+    X, n = piece.near_one(stepsize[part])
+    inside = None if X is None else repair_in_basis(program, X) or repair(program, X)
     if X is None or inside is None:
         return nothing
     t = float(np.trace(inside.D) / np.trace(X))
     edge = math.floor(math.log2(t))
     m = n if abs(n) <= _NEAR_ONE else min(max(n, edge - 1), edge + 2)
-    at = Evaluation(program, np.ldexp(X, m))
-    plain = at if at.feasible else Evaluation(program, at.D, Plain)  # graded rows: see repair
-    found = certify_point(plain if plain.feasible else at, dual, (inside.D,))
+    D = np.ldexp(X, m)
+    # The finest proof first; where rows are graded, plain arithmetic may prove more, see repair.
+    proofs = (InBasis(program, D), Evaluation(program, D), Evaluation(program, D, Plain))
+    found = certify_point(next((at for at in proofs if at.feasible), proofs[1]), dual, (inside.D,))
     certificate = found.multiplied(n - m).rescaled(piece.scale)
     # A scale beyond the range of float64 is rounded towards zero, and so stays feasible.
     with np.errstate(over="ignore"):

@@ -17,6 +17,7 @@ from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node.api import optimal_stepsize
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.sketches import Sketch
+from stepsize_solvers.numerics import blas_threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +86,11 @@ def compare(L: Any, sketch: Sketch, **options: Any) -> Comparison:
     Rates of rows are comparable: each bounds the same quantity.
     """
     smoothness = read_matrix("L", L)
+    with blas_threads(smoothness.shape[0]):
+        directions = _directions(dense(smoothness))
     first, second = DetCGD1(), DetCGD2()
     cases: list[tuple[Method, str, Structure]] = [(first, "optimal", "full"), (second, "optimal", "full")]
-    cases += [(first, name, structure) for name, structure in _directions(dense(smoothness))]
+    cases += [(first, name, structure) for name, structure in directions]
     rows = []
     for method, name, structure in cases:
         result = optimal_stepsize(smoothness, sketch, algorithm=method, structure=structure, **options)

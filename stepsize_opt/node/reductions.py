@@ -151,7 +151,7 @@ class Component:
         back = self.lower(D)
         inside = (D.diagonal() >= SMALLEST_NORMAL) & np.isfinite(D.diagonal())
         if inside.all() and (back != at.D).any():
-            at = Evaluation(at.program, back)  # entries between coordinates became subnormal or zero
+            at = at.elsewhere(back)  # entries between coordinates became subnormal or zero
         if not (inside.all() and at.feasible):
             raise out_of_range(int(self.indices[np.argmin(inside)]))
         return at, D

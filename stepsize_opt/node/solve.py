@@ -15,9 +15,10 @@ from stepsize_opt.inputs import Structure, whole_number
 from stepsize_opt.methods import Method
 from stepsize_opt.node.reductions import Component, Reduction, closed_form
 from stepsize_opt.node.result import Block, StepsizeResult
-from stepsize_opt.proofs import Certificate, certify_point, repair
+from stepsize_opt.proofs import Certificate, certify_point, repair, repair_in_basis
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import choose_solver, get_solver
+from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
 
 SolverPath = Sequence["str | tuple[str, Mapping[str, Any]]"]
@@ -95,7 +96,11 @@ def solve_all(
     """The pieces of the tasks in order, solved in at most so many processes."""
     workers = min(workers, len(tasks) // _COMPONENTS_PER_PROCESS)
     if workers < 2:
-        return [_solve_component(component, start, attempts, closed_forms) for component, start in tasks]
+        pieces = []
+        for component, start in tasks:
+            with blas_threads(component.program.d):
+                pieces.append(_solve_component(component, start, attempts, closed_forms))
+        return pieces
     from joblib import Parallel, delayed
 
     chunks = [tasks[i::workers] for i in range(workers)]
@@ -179,9 +184,17 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
         raise RuntimeError(msg)
     repaired, D = component.held(repaired)
     certificate = certify_point(repaired, dual, (raw,), tol)
+    stopped = outcome.status in (Status.USER_LIMIT, Status.INTERRUPTED)
+    finer = None if stopped or dual is None or certificate.is_optimal(tol) else repair_in_basis(program, raw)
+    if finer is not None:
+        # Rounding may be all that is left of the gap: in the basis of D it counts least.
+        point, held = component.held(finer)
+        again = certify_point(point, dual, (raw,), tol)
+        if again.gap < certificate.gap:
+            D, certificate = held, again
     if certificate.is_optimal(tol):
         status = Status.OPTIMAL
-    elif outcome.status in (Status.USER_LIMIT, Status.INTERRUPTED):
+    elif stopped:
         status = outcome.status
     else:
         status = Status.INACCURATE

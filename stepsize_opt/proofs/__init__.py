@@ -4,48 +4,82 @@ from stepsize_opt.proofs.arithmetic import (
     LARGEST_COEFFICIENT,
     SMALLEST_NORMAL,
     UNIT,
+    Approximate,
     Enclosed,
     Pair,
     Plain,
     gamma,
-    inner_from_above,
-    log_det_from_below,
+    power_of_two_scaling,
     proved_cholesky,
-    sandwich,
+)
+from stepsize_opt.proofs.basis import (
+    InBasis,
 )
 from stepsize_opt.proofs.certificate import (
     Certificate,
     certify_point,
-    log_det_conjugate,
+)
+from stepsize_opt.proofs.conditions import (
+    CentredMap,
+    ClientGroup,
+    Conditions,
+    dominating_factor,
+    exp_down,
+    exp_up,
+    exponent_above,
 )
 from stepsize_opt.proofs.evaluation import (
     Evaluation,
 )
 from stepsize_opt.proofs.maps import (
+    adjoint_below,
+    centred_image,
     coefficient_roundings,
     image,
+    image_above,
+    lowers_to_positive,
+)
+from stepsize_opt.proofs.multipliers import (
+    Bound,
+    Multipliers,
+    rate_bound,
 )
 from stepsize_opt.proofs.repairs import (
     repair,
+    repair_in_basis,
 )
 
 __all__ = [
     "LARGEST_COEFFICIENT",
     "SMALLEST_NORMAL",
     "UNIT",
+    "Approximate",
+    "Bound",
+    "CentredMap",
     "Certificate",
+    "ClientGroup",
+    "Conditions",
     "Enclosed",
     "Evaluation",
+    "InBasis",
+    "Multipliers",
     "Pair",
     "Plain",
+    "adjoint_below",
+    "centred_image",
     "certify_point",
     "coefficient_roundings",
+    "dominating_factor",
+    "exp_down",
+    "exp_up",
+    "exponent_above",
     "gamma",
     "image",
-    "inner_from_above",
-    "log_det_conjugate",
-    "log_det_from_below",
+    "image_above",
+    "lowers_to_positive",
+    "power_of_two_scaling",
     "proved_cholesky",
+    "rate_bound",
     "repair",
-    "sandwich",
+    "repair_in_basis",
 ]

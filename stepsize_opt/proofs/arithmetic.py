@@ -89,12 +89,24 @@ class Approximate(ABC):
         """The entrywise product with exact floats."""
 
     @abstractmethod
+    def block(self, s: slice) -> Approximate:
+        """The rows and columns of a slice."""
+
+    @abstractmethod
     def with_blocks(self, blocks: Iterable[tuple[slice, Any]]) -> Approximate:
-        """The exact matrix with some of its diagonal blocks replaced."""
+        """The matrix with some of its diagonal blocks replaced."""
+
+    @abstractmethod
+    def trace_times_identity(self) -> Approximate:
+        """tr(A) I."""
 
     @abstractmethod
     def rounded(self) -> Enclosed:
         """One float for each entry."""
+
+    @abstractmethod
+    def inner_from_above(self, other: Any) -> float:
+        """A proved upper bound on ⟨A, B⟩."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +171,11 @@ def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
     if a is None or b is None:
         return b if a is None else a
     return a + b
+
+
+def _filled(part: Matrix | None, like: Matrix) -> Matrix:
+    """A copy of the part, where None stands for zero."""
+    return np.zeros_like(like) if part is None else part.copy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,13 +268,25 @@ class Pair(Approximate):
         lo = rest + self.lo * factor
         return Pair(hi, lo, _plus(error, gamma(2) * (np.abs(rest) + np.abs(lo))))
 
+    def block(self, s: slice) -> Pair:
+        lo, error = (None if part is None else part[s, s] for part in (self.lo, self.error))
+        return Pair(self.hi[s, s], lo, error)
+
     def with_blocks(self, blocks: Iterable[tuple[slice, Pair]]) -> Pair:
-        hi, lo, error = self.hi.copy(), np.zeros_like(self.hi), np.zeros_like(self.hi)
+        hi, lo, error = self.hi.copy(), _filled(self.lo, self.hi), _filled(self.error, self.hi)
         for s, block in blocks:
             hi[s, s] = block.hi
             lo[s, s] = 0.0 if block.lo is None else block.lo
             error[s, s] = 0.0 if block.error is None else block.error
         return Pair(hi, lo, error)
+
+    def trace_times_identity(self) -> Pair:
+        terms = [x for part in (self.hi, self.lo) if part is not None for x in part.diagonal().tolist()]
+        trace = math.fsum(terms)  # rounded once, and so is what is left of the sum
+        rest = math.fsum([*terms, -trace])
+        doubt = 0.0 if self.error is None else math.fsum(self.error.diagonal().tolist())
+        identity = np.eye(len(self.hi))
+        return Pair(trace * identity, rest * identity, (UNIT * abs(rest) + doubt * (1.0 + gamma(2))) * identity)
 
     def rounded(self) -> Enclosed:
         value = self.hi if self.lo is None else self.hi + self.lo
@@ -265,6 +294,24 @@ class Pair(Approximate):
         if self.error is not None:
             error += self.error * (1.0 + gamma(2))
         return Enclosed(value, error)
+
+    def inner_from_above(self, other: Pair) -> float:
+        high, rest = two_product(self.hi, other.hi)
+        sums = [high, rest]
+        # Rounded: the products with a low part.  Left out: the errors and the product of the low parts.
+        slack = np.zeros_like(high)
+        for a, b in ((self.hi, other.lo), (self.lo, other.hi)):
+            if a is not None and b is not None:
+                sums.append(a * b)
+                slack += UNIT * np.abs(sums[-1])
+        if self.lo is not None and other.lo is not None:
+            slack += np.abs(self.lo * other.lo)
+        if self.error is not None:
+            slack += self.error * other.magnitude
+        if other.error is not None:
+            slack += self.magnitude * other.error
+        total = math.fsum(np.array(sums).ravel().tolist())
+        return total + 2.0 * float(slack.sum()) + 2.0 * UNIT * abs(total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,15 +362,27 @@ class Plain(Approximate):
         error = (2.0 * UNIT) * np.abs(value)
         return Plain(value, error if self.error is None else error + 2.0 * self.error * np.abs(factor))
 
+    def block(self, s: slice) -> Plain:
+        return Plain(self.value[s, s], None if self.error is None else self.error[s, s])
+
     def with_blocks(self, blocks: Iterable[tuple[slice, Plain]]) -> Plain:
-        value, error = self.value.copy(), np.zeros_like(self.value)
+        value, error = self.value.copy(), _filled(self.error, self.value)
         for s, block in blocks:
             value[s, s] = block.value
             error[s, s] = 0.0 if block.error is None else block.error
         return Plain(value, error)
 
+    def trace_times_identity(self) -> Plain:
+        trace = math.fsum(self.value.diagonal().tolist())
+        doubt = 0.0 if self.error is None else math.fsum(self.error.diagonal().tolist())
+        identity = np.eye(len(self.value))
+        return Plain(trace * identity, (UNIT * abs(trace) + doubt) * (1.0 + gamma(2)) * identity)
+
     def rounded(self) -> Enclosed:
         return Enclosed(self.value, np.zeros_like(self.value) if self.error is None else self.error)
+
+    def inner_from_above(self, other: Plain) -> float:
+        return inner_from_above(self.rounded(), other.rounded())
 
 
 def two_product(a: Matrix, b: float | Matrix) -> tuple[Matrix, Matrix]:
@@ -338,6 +397,11 @@ def _upper_half(a: Matrix) -> Matrix:
     """The leading 26 bits of each entry (Veltkamp)."""
     c = 134217729.0 * a  # 2²⁷ + 1
     return np.asarray(c - (c - a))
+
+
+def power_of_two_scaling(diagonal: Vector) -> Vector:
+    """Λ_j = 2^{−⌊½ log₂ M_jj⌉}: ΛMΛ has diagonal entries in [½, 2), and the scaling has no rounding error."""
+    return np.asarray(np.ldexp(1.0, np.rint(-0.5 * np.log2(diagonal)).astype(np.intc)))
 
 
 def sandwich(A: Matrix, B: Matrix, C: Matrix, arithmetic: type[Approximate] = Pair) -> Enclosed:
@@ -377,7 +441,7 @@ def log_det_from_below(A: Enclosed | Matrix) -> float | None:
     if factor is None:
         return None
     logs = np.log(factor.diagonal())
-    return 2.0 * math.fsum(logs) - _log_slack(logs)
+    return 2.0 * math.fsum(logs) - log_slack(logs)
 
 
 def log_det_from_above(A: Matrix) -> float | None:
@@ -392,10 +456,10 @@ def log_det_from_above(A: Matrix) -> float | None:
     if info != 0:
         return None
     logs = np.log(np.diagonal(factor))
-    return 2.0 * math.fsum(logs) + _log_slack(logs)
+    return 2.0 * math.fsum(logs) + log_slack(logs)
 
 
-def _log_slack(logs: Vector) -> float:
+def log_slack(logs: Vector) -> float:
     """Rounding of the logarithms (one ulp each) and of their exact sum."""
     return 8.0 * UNIT * (float(np.abs(logs).sum()) + logs.size)
 

@@ -33,17 +33,13 @@ from scipy.linalg import lapack
 from stepsize_opt.proofs.arithmetic import (
     UNIT,
     Approximate,
-    Enclosed,
     Pair,
     gamma,
-    inner_from_above,
-    log_det_from_above,
-    log_det_from_below,
     proved_cholesky,
 )
-from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
+from stepsize_opt.proofs.evaluation import Evaluation, log_det_conjugate, shifted_matrix
 from stepsize_opt.proofs.maps import adjoint_below, lowers_to_positive
-from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, Vector
+from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Vector
 
 
 @dataclass(frozen=True)
@@ -116,28 +112,22 @@ class Certificate:
         )
 
 
-def _proved_psd(Z: Matrix) -> Matrix | None:
-    """A matrix next to Z that is *proved* positive semidefinite; None when Z holds no usable number."""
+def semidefinite(Z: Matrix, arithmetic: type[Approximate] = Pair) -> Approximate | None:
+    """A positive semidefinite matrix next to Z, in the given precision; None when Z holds no usable number.
+
+    Z itself when that is proved positive definite, otherwise V Diag(w₊) Vᵀ from its eigenvalues as A Aᵀ with a matrix A
+    of floats: positive semidefinite by construction, also when Z has a low rank.
+    """
     if Z.ndim != 2 or not np.isfinite(Z).all():
         return None
     symmetric = np.asarray(0.5 * (Z + Z.T))
     if proved_cholesky(symmetric) is not None:
-        return symmetric
+        return arithmetic.exact(symmetric)
     w, V, info = lapack.dsyevd(symmetric.T, compute_v=1, lower=1)
     if info != 0 or w[-1] <= 0.0:
         return None
-    n = Z.shape[0]
-    clipped = (V * np.maximum(w, 0.0)) @ V.T
-    clipped = 0.5 * (clipped + clipped.T)
-    diagonal = np.diagonal(clipped)
-    lift = 4.0 * n * gamma(n + 2)  # twice what the proof by Cholesky takes away, see cholesky_shift
-    for _ in range(30):
-        candidate: Matrix = clipped.copy()
-        candidate.ravel()[:: n + 1] += lift * (diagonal + float(diagonal.mean()))
-        if proved_cholesky(candidate) is not None:
-            return candidate
-        lift *= 4.0
-    return None
+    A = arithmetic.exact(V * np.sqrt(np.maximum(w, 0.0)))
+    return A @ A.T
 
 
 # By how much of its diagonal a multiplier is raised, at most, to make its image positive semidefinite: a law that is
@@ -146,29 +136,29 @@ _LARGEST_LIFT = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
-class _Multiplier:
-    """A multiplier Z ⪰ 0 and R = 𝒬̲*(Z) ⪰ 0, both proved positive semidefinite."""
+class Multiplier:
+    """A multiplier Z ⪰ 0 and R = 𝒬̲*(Z) ⪰ 0."""
 
-    Z: Matrix
+    Z: Approximate
     R: Approximate
 
-
-def _multiplier(Q: PositiveMap, dual: Matrix, arithmetic: type[Approximate]) -> _Multiplier | None:
-    """A multiplier next to the given one, raised until its image is proved to be as the tangent needs; or None."""
-    Z = _proved_psd(dual)
-    if Z is None:
-        return None
-    lift = 8.0 * len(Z) * gamma(len(Z) + 2)
-    while True:
-        R = adjoint_below(Q, Z, arithmetic)
-        if lowers_to_positive(Q) or proved_cholesky(R.rounded().symmetric()) is not None:
-            return _Multiplier(Z, R)
-        if lift > _LARGEST_LIFT:
+    @staticmethod
+    def near(Q: PositiveMap, dual: Matrix, arithmetic: type[Approximate]) -> Multiplier | None:
+        """One next to the given matrix, raised until its image is proved to be as the tangent needs; or None."""
+        Z = semidefinite(dual, arithmetic)
+        if Z is None:
             return None
-        # A diagonal entry of 𝒬*(Z) has at least the weight that 𝒬 gives to that of Z.
-        Z = Z.copy()
-        Z.ravel()[:: len(Z) + 1] *= 1.0 + lift
-        lift *= 16.0
+        d = len(dual)
+        lift = 8.0 * d * gamma(d + 2)
+        while True:
+            R = adjoint_below(Q, Z)
+            if lowers_to_positive(Q) or proved_cholesky(R.rounded().symmetric()) is not None:
+                return Multiplier(Z, R)
+            if lift > _LARGEST_LIFT:
+                return None
+            # A diagonal entry of 𝒬*(Z) has at least the weight that 𝒬 gives to that of Z.
+            Z = Z.scaled(1.0 + lift * np.eye(d))
+            lift *= 16.0
 
 
 def upper_bound(at: Evaluation, dual: Matrix, patterns: Sequence[Pattern] = ()) -> float:
@@ -178,7 +168,7 @@ def upper_bound(at: Evaluation, dual: Matrix, patterns: Sequence[Pattern] = ()) 
     program's pattern, or of any of the ``patterns``.
     """
     d = at.program.d
-    found = _multiplier(at.condition.Q, dual, at.arithmetic)
+    found = Multiplier.near(at.condition.Q, dual, at.arithmetic)
     if found is None:
         return math.inf
     half = at.half
@@ -190,12 +180,15 @@ def upper_bound(at: Evaluation, dual: Matrix, patterns: Sequence[Pattern] = ()) 
             return math.inf
         half = at.times(B)
     tangent = found.R @ half
-    linear = inner_from_above(found.R.rounded(), at.quadratic)
+    linear = found.R.inner_from_above(at.square)
     if not (math.isfinite(linear) and linear > 0.0):
         return math.inf
     t = d / linear  # the best factor of the multiplier; any rounding of it leaves the bound valid
-    Q = (-at.arithmetic.exact(found.Z) + tangent + tangent.T).rounded().symmetric()
-    conjugates = [log_det_conjugate(pattern, Q) for pattern in (patterns or (at.program.pattern,))]
+    Q = -found.Z + tangent + tangent.T
+    conjugates = [
+        log_det_conjugate(pattern, Q, at.block_log_det, at.log_det_above)
+        for pattern in (patterns or (at.program.pattern,))
+    ]
     if None in conjugates:
         return math.inf
     conjugate = max(value for value in conjugates if value is not None)
@@ -209,15 +202,14 @@ def direction_bound(at: Evaluation, dual: Matrix, directions: Sequence[Matrix]) 
 
     γ𝒬(WBW) ⪯ W gives γ ≤ ⟨Z, W⟩/⟨𝒬*(Z), WBW⟩.  No tangent is taken, so B may be as graded as it likes.
     """
-    found = _multiplier(at.condition.Q, dual, at.arithmetic)
+    found = Multiplier.near(at.condition.Q, dual, at.arithmetic)
     if found is None:
         return math.inf
-    Z, R = found.Z, found.R.rounded()
     exact, B = at.arithmetic.exact, shifted_matrix(at.condition, -1.0)
     bounds: list[float] = []
     for W in directions:
-        energy = -inner_from_above(Enclosed(-R.value, R.error), (exact(W) @ exact(B) @ exact(W)).rounded())
-        linear, above = inner_from_above(Pair.exact(Z).rounded(), Pair.exact(W).rounded()), log_det_from_above(W)
+        energy = -((-found.R).inner_from_above(exact(W) @ exact(B) @ exact(W)))
+        linear, above = found.Z.inner_from_above(exact(W)), at.log_det_above(W)
         if above is None or not (0.0 < energy and linear / energy < math.inf):
             return math.inf
         term = len(W) * math.log(linear / energy)
@@ -225,35 +217,13 @@ def direction_bound(at: Evaluation, dual: Matrix, directions: Sequence[Matrix]) 
     return max(bounds)
 
 
-def inverse_bound(condition: Family) -> float:
+def inverse_bound(at: Evaluation) -> float:
     """−log det B, a proved bound when the condition is DBD ⪯ D, that is D ⪯ B⁻¹; +inf when it is another.
 
     Unlike the bound from multipliers it loses nothing when B is nearly singular.
     """
-    below = log_det_from_below(shifted_matrix(condition, -1.0)) if condition.is_plain else None
+    below = at.log_det_below(shifted_matrix(at.condition, -1.0)) if at.condition.is_plain else None
     return math.inf if below is None else -below
-
-
-def log_det_conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
-    """An upper bound on max { log det D − ⟨Q, D⟩ } + d over the pattern, or None when it is not proved finite."""
-    total: list[float] = []
-    for s in pattern.slices:
-        block = Enclosed(Q.value[s, s], Q.error[s, s])
-        if pattern.W is None:
-            below = log_det_from_below(block)
-            if below is None:
-                return None
-            total.append(-below)
-        else:
-            W = pattern.W[s, s]
-            size = W.shape[0]
-            above = log_det_from_above(W)
-            inner = -inner_from_above(Enclosed(-block.value, block.error), Enclosed(W, np.zeros_like(W)))
-            if above is None or inner <= 0.0:
-                return None
-            term = size * math.log(size / inner)
-            total.append(above + term + 4.0 * UNIT * (abs(above) + abs(term) + size))  # the quotient's rounding, too
-    return math.fsum(total)
 
 
 def certify_point(at: Evaluation, dual: Matrix | None, others: Sequence[Matrix] = (), tol: float = 0.0) -> Certificate:
@@ -278,7 +248,7 @@ def certify_point(at: Evaluation, dual: Matrix | None, others: Sequence[Matrix] 
         feasible=at.feasible,
         margin=at.margin,
         log_det=-math.inf if at.log_det is None else at.log_det,
-        upper_bound=min(inverse_bound(at.condition), bound_at(at)),
+        upper_bound=min(inverse_bound(at), bound_at(at)),
         d=at.program.d,
     )
     again = [at.D] if at.arithmetic is not Pair else []
@@ -287,6 +257,6 @@ def certify_point(at: Evaluation, dual: Matrix | None, others: Sequence[Matrix] 
             break
         if not np.isfinite(other).all():
             continue
-        bound = bound_at(Evaluation(at.program, 0.5 * (other + other.T)))
+        bound = bound_at(at.elsewhere(0.5 * (other + other.T)))
         certificate = replace(certificate, upper_bound=min(certificate.upper_bound, bound))
     return certificate

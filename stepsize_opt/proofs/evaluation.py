@@ -8,6 +8,7 @@ of both (:mod:`.arithmetic`).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -20,11 +21,12 @@ from stepsize_opt.proofs.arithmetic import (
     Enclosed,
     Pair,
     cholesky_shift,
+    log_det_from_above,
     log_det_from_below,
     proved_cholesky,
 )
 from stepsize_opt.proofs.maps import image
-from stepsize_solvers.programs import Family, Matrix, Program, Vector
+from stepsize_solvers.programs import Family, Matrix, Pattern, Program, Vector
 
 
 class Evaluation:
@@ -32,7 +34,7 @@ class Evaluation:
 
     A rounded B is taken at its upper end, so that what is proved of F(D) holds for every matrix it may stand for.
     ``arithmetic`` is the precision of the products: enclosures by :class:`Plain` are wider, and cheaper.
-    half: D B; quadratic: D B D; value: F(D).
+    half: D B; square: D B D, and quadratic the same rounded; value: F(D).
     """
 
     def __init__(self, program: Program, D: Matrix, arithmetic: type[Approximate] = Pair) -> None:
@@ -42,10 +44,17 @@ class Evaluation:
         self.arithmetic = arithmetic
         self.exact = arithmetic.exact(D)
         self.half = self.times(shifted_matrix(self.condition, 1.0))
-        self.quadratic = (self.half @ self.exact).rounded()
-        image_of = image(self.condition.Q, self.quadratic, arithmetic)
-        value = D - image_of.value
-        self.value = Enclosed(value, image_of.error + UNIT * np.abs(value)).symmetric()
+        self.square = self.half @ self.exact
+
+    @cached_property
+    def quadratic(self) -> Enclosed:
+        return self.square.rounded()
+
+    @cached_property
+    def value(self) -> Enclosed:
+        image_of = image(self.condition.Q, self.quadratic, self.arithmetic)
+        value = self.D - image_of.value
+        return Enclosed(value, image_of.error + UNIT * np.abs(value)).symmetric()
 
     def times(self, B: Matrix) -> Approximate:
         """D B."""
@@ -74,12 +83,58 @@ class Evaluation:
         least = float(whitened_spectrum(self.value.value, root)[0])
         return -math.inf if math.isnan(least) else least
 
+    def elsewhere(self, D: Matrix) -> Evaluation:
+        """Another matrix of the same program, in twice the working precision."""
+        return Evaluation(self.program, D)
+
+    def block_log_det(self, Q: Approximate, s: slice) -> float | None:
+        """A proved lower bound on log det of a block of a matrix close to a multiple of D⁻¹; None without a proof."""
+        return log_det_from_below(Q.rounded().symmetric())
+
+    def log_det_below(self, A: Matrix) -> float | None:
+        """A proved lower bound on log det of floats; None without a proof."""
+        return log_det_from_below(A)
+
+    def log_det_above(self, W: Matrix) -> float | None:
+        """A proved upper bound on log det of floats; None without a proof."""
+        return log_det_from_above(W)
+
     def margin_needed(self, root: Matrix) -> float:
         """An upper bound, relative to D, on what rounding may take from F(D): the margin that a proof needs.
 
         ``root`` is an inverse root of D.
         """
         return diagonal_norm(cholesky_shift(self.value), root)
+
+
+def log_det_conjugate(
+    pattern: Pattern,
+    Q: Approximate,
+    below: Callable[[Approximate, slice], float | None],
+    above: Callable[[Matrix], float | None] = log_det_from_above,
+) -> float | None:
+    """An upper bound on max { log det D − ⟨Q, D⟩ } + d over the pattern, or None when it is not proved finite.
+
+    ``below`` bounds log det of a diagonal block of Q, ``above`` that of a matrix of floats.
+    """
+    total: list[float] = []
+    for s in pattern.slices:
+        block = Q.block(s)
+        if pattern.W is None:
+            bound = below(block, s)
+            if bound is None:
+                return None
+            total.append(-bound)
+        else:
+            W = pattern.W[s, s]
+            size = W.shape[0]
+            bound = above(W)
+            inner = -((-block).inner_from_above(Q.exact(W)))
+            if bound is None or inner <= 0.0:
+                return None
+            term = size * math.log(size / inner)
+            total.append(bound + term + 4.0 * UNIT * (abs(bound) + abs(term) + size))  # the quotient's rounding, too
+    return math.fsum(total)
 
 
 def condition_of(program: Program) -> Family:

@@ -1,8 +1,18 @@
-"""𝒬(M) and 𝒬*(Z) with bounds on their rounding errors, for every positive map."""
+"""𝒬(M) and 𝒬*(Z) with bounds on their rounding errors, for every positive map.
+
+Each function here is dispatched on the type of the map: a new map registers its own version from outside,
+``image.register(MyMap)`` and so on.  A map that says what its ``hadamard_matrix`` is needs to register
+:func:`coefficient_roundings` only.
+
+The coefficients of a map are rounded.  Moved by their rounding they become exact floats of a map that is a little
+smaller, 𝒬̲(M) ⪯ 𝒬(M) for every M ⪰ 0, or a little larger, 𝒬̄(M) ⪰ 𝒬(M).  A smaller map has a larger feasible set, so an
+upper bound for it is an upper bound for 𝒬, and what is feasible for a larger map is feasible for 𝒬.  The images of
+these maps carry no rounding error to speak of in twice the working precision.
+"""
 
 from __future__ import annotations
 
-import math
+from functools import singledispatch
 
 import numpy as np
 
@@ -19,71 +29,134 @@ from stepsize_solvers.programs import (
 )
 
 
+def _unknown(Q: PositiveMap, function: str) -> TypeError:
+    name = type(Q).__name__
+    return TypeError(f"no verified form for a map of type {name}; register one with {function}.register({name})")
+
+
+@singledispatch
+def coefficient_roundings(Q: PositiveMap) -> int:
+    """Roundings in the numbers that define 𝒬, and in each of ``Q.diagonal_action``."""
+    raise _unknown(Q, "coefficient_roundings")
+
+
+@singledispatch
 def image(Q: PositiveMap, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
     """An enclosure of 𝒬(M) over all matrices that M encloses; the coefficients of the map count as rounded, too."""
-    if isinstance(Q, CongruenceSum):
-        return _congruences(Q, M, arithmetic)
-    if isinstance(Q, Layered):
-        value, error = Q.between * M.value, abs(Q.between) * M.error
-        error = error + UNIT * np.abs(value)
-        for layer, s in zip(Q.layers, block_slices([layer.d for layer in Q.layers]), strict=True):
-            inside = image(layer, Enclosed(M.value[s, s], M.error[s, s]), arithmetic)
-            value[s, s], error[s, s] = inside.value, inside.error
-        return Enclosed(value, error)
-    # An entrywise map rounds its coefficients, the product and a sum.
+    if Q.hadamard_matrix is None:
+        raise _unknown(Q, "image")
+    return _entrywise(Q, M)
+
+
+@singledispatch
+def centred_image(Q: PositiveMap, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
+    """An enclosure of 𝒞(M) = E[(S − I) M (S − I)] over all matrices that M encloses: of 𝒬(M) − M, because E[S] = I."""
+    found = image(Q, M, arithmetic)
+    value = found.value - M.value
+    return Enclosed(value, (found.error + M.error + UNIT * np.abs(value)) * (1.0 + gamma(2)))
+
+
+@singledispatch
+def image_above(Q: PositiveMap, M: Approximate) -> Approximate:
+    """𝒬̄(M) for a linear map 𝒬̄ with 𝒬̄(M) ⪰ 𝒬(M) for every M ⪰ 0, in the precision of M."""
+    return M.scaled(_moved_coefficients("image_above", Q, 1.0))
+
+
+@singledispatch
+def adjoint_below(Q: PositiveMap, Z: Approximate) -> Approximate:
+    """𝒬̲*(Z) for a linear map 𝒬̲ with 𝒬̲(M) ⪯ 𝒬(M) for every M ⪰ 0, in the precision of Z."""
+    return Z.scaled(_moved_coefficients("adjoint_below", Q, -1.0))
+
+
+@singledispatch
+def lowers_to_positive(Q: PositiveMap) -> bool:
+    """Whether the smaller map of :func:`adjoint_below` is positive at a glance; False says nothing."""
+    return False
+
+
+# ------------------------------------------------------------------------------------------------ entrywise maps
+
+
+@coefficient_roundings.register(DiagonalPlusScaled)
+@coefficient_roundings.register(Hadamard)
+def _(Q: DiagonalPlusScaled | Hadamard) -> int:
+    return Q.roundings
+
+
+@image.register(DiagonalPlusScaled)
+@image.register(Hadamard)
+def _(Q: PositiveMap, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
+    return _entrywise(Q, M)
+
+
+def _entrywise(Q: PositiveMap, M: Enclosed) -> Enclosed:
+    # Rounded: the coefficients, the product and a sum.
     error = Q.magnitude(M.error + gamma(coefficient_roundings(Q) + 2) * np.abs(M.value))
-    if isinstance(Q, ScaledPlusTrace):
-        # The trace is a sum of d numbers.
-        np.einsum("ii->i", error)[:] += Q.b * gamma(Q.d) * float(np.sum(np.abs(np.diagonal(M.value))))
     return Enclosed(Q.apply(M.value), error)
 
 
-def adjoint_below(Q: PositiveMap, Z: Matrix, arithmetic: type[Approximate] = Pair) -> Approximate:
-    """𝒬̲*(Z) for a linear map 𝒬̲ with 𝒬̲(M) ⪯ 𝒬(M) for every M ⪰ 0.
-
-    The coefficients of 𝒬 are rounded.  Lowered by their rounding (a Hadamard matrix P by Diag(r), r the row sums of
-    the rounding: P − Diag(r) is below the P that is meant) they are exact floats of a slightly smaller map.  A smaller
-    map has a larger feasible set, so an upper bound for it is an upper bound for 𝒬, and its image of a multiplier
-    carries no rounding error to speak of in twice the working precision.
-    """
-    exact = arithmetic.exact
-    if isinstance(Q, CongruenceSum):
-        total = exact(np.zeros_like(Z))
-        for w, S in zip(Q.weights, Q.matrices, strict=True):
-            total = total + (exact(S.T) @ (exact(Z) @ exact(S))).scaled(float(w))
-        return total
-    if isinstance(Q, Layered):
-        slices = block_slices([layer.d for layer in Q.layers])
-        blocks = ((s, adjoint_below(layer, Z[s, s], arithmetic)) for layer, s in zip(Q.layers, slices, strict=True))
-        return exact(Q.between * Z).with_blocks(blocks)  # the factor is 0 or 1
-    if isinstance(Q, ScaledPlusTrace):
-        # M ↦ M and M ↦ tr(M)I are both positive, so each coefficient may be lowered on its own.
-        scaled = exact(Z).scaled(Q.a * (1.0 - 4.0 * UNIT))
-        trace = Q.b * math.fsum(np.diagonal(Z)) * (1.0 - 8.0 * UNIT)
-        return scaled + exact(trace * np.eye(Q.d))
+def _moved_coefficients(function: str, Q: PositiveMap, sign: float) -> Matrix:
+    """P ± Diag(r), r the row sums of the rounding of P: on either side of the P that it may be a rounding of."""
     P = Q.hadamard_matrix
     if P is None:
-        msg = f"no verified form for a map of type {type(Q).__name__}"
-        raise TypeError(msg)
+        raise _unknown(Q, function)
     P = P.copy()
     # One more rounding for the sum α + β of a diagonal entry, one for the subtraction.
-    np.einsum("ii->i", P)[:] -= gamma(coefficient_roundings(Q) + 2) * np.abs(P).sum(axis=1)
-    return exact(Z).scaled(P)
+    np.einsum("ii->i", P)[:] += sign * gamma(coefficient_roundings(Q) + 2) * np.abs(P).sum(axis=1)
+    return P
 
 
-def lowers_to_positive(Q: PositiveMap) -> bool:
-    """Whether the smaller map of :func:`adjoint_below` is positive at a glance; False says nothing.
-
-    Sums of congruences are, and Diag(α − r) + β 11ᵀ with β ≥ 0 and α ≥ r, where r_j = γ(α_j + dβ); min α is taken from
-    min (α + β), twice as large for its rounding.
-    """
-    if isinstance(Q, DiagonalPlusScaled):
-        return Q.beta >= 0.0 and Q.action_range[0] - Q.beta >= 4.0 * gamma(Q.roundings + 2) * Q.d * Q.beta
-    return isinstance(Q, CongruenceSum | ScaledPlusTrace)
+@lowers_to_positive.register
+def _(Q: DiagonalPlusScaled) -> bool:
+    # Diag(α − r) + β 11ᵀ with β ≥ 0 and α ≥ r, where r_j = γ(α_j + dβ); min α is taken from
+    # min (α + β), twice as large for its rounding.
+    return Q.beta >= 0.0 and Q.action_range[0] - Q.beta >= 4.0 * gamma(Q.roundings + 2) * Q.d * Q.beta
 
 
-def _congruences(Q: CongruenceSum, M: Enclosed, arithmetic: type[Approximate]) -> Enclosed:
-    """Σ_r w_r S_r M S_rᵀ; in twice the working precision each product is rounded once, not 2d times."""
+# ------------------------------------------------------------------------------------------------ a M + b tr(M) I
+
+
+@coefficient_roundings.register
+def _(Q: ScaledPlusTrace) -> int:
+    return 2
+
+
+@image.register
+def _(Q: ScaledPlusTrace, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
+    found = _entrywise(Q, M)
+    # The trace is a sum of d numbers.
+    np.einsum("ii->i", found.error)[:] += Q.b * gamma(Q.d) * float(np.sum(np.abs(np.diagonal(M.value))))
+    return found
+
+
+@image_above.register
+def _(Q: ScaledPlusTrace, M: Approximate) -> Approximate:
+    # M ↦ M and M ↦ tr(M)I are both positive, so each coefficient may be moved on its own.
+    return M.scaled(Q.a * (1.0 + 4.0 * UNIT)) + M.trace_times_identity().scaled(Q.b * (1.0 + 4.0 * UNIT))
+
+
+@adjoint_below.register
+def _(Q: ScaledPlusTrace, Z: Approximate) -> Approximate:
+    return Z.scaled(Q.a * (1.0 - 4.0 * UNIT)) + Z.trace_times_identity().scaled(Q.b * (1.0 - 4.0 * UNIT))
+
+
+@lowers_to_positive.register(CongruenceSum)
+@lowers_to_positive.register(ScaledPlusTrace)
+def _(Q: PositiveMap) -> bool:
+    return True
+
+
+# ------------------------------------------------------------------------------------------------ sums of congruences
+
+
+@coefficient_roundings.register
+def _(Q: CongruenceSum) -> int:
+    return int(Q.weights.size) + 2
+
+
+@image.register
+def _(Q: CongruenceSum, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
+    # In twice the working precision each product is rounded once, not 2d times.
     value = np.zeros_like(M.value)
     error = np.zeros_like(M.value)
     size = np.zeros_like(M.value)
@@ -96,10 +169,68 @@ def _congruences(Q: CongruenceSum, M: Enclosed, arithmetic: type[Approximate]) -
     return Enclosed(value, error * (1.0 + gamma(atoms + 4)) + gamma(atoms + 2) * size)
 
 
-def coefficient_roundings(Q: PositiveMap) -> int:
-    """Roundings in the numbers that define 𝒬, and in each of ``Q.diagonal_action``."""
-    if isinstance(Q, DiagonalPlusScaled | Hadamard):
-        return Q.roundings
-    if isinstance(Q, Layered):
-        return max(coefficient_roundings(layer) for layer in Q.layers)
-    return int(Q.weights.size) + 2 if isinstance(Q, CongruenceSum) else 2
+@centred_image.register
+def _(Q: CongruenceSum, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
+    # Outcome by outcome: the floats of a finite law have E[S] = I to rounding only.
+    centred = Q.centered()
+    found = image(centred, M, arithmetic)
+    # S − I is rounded, too, once on either side of M.
+    rounding = gamma(4) * centred.magnitude(np.abs(M.value) + M.error)
+    return Enclosed(found.value, (found.error + rounding) * (1.0 + gamma(2 * Q.d)))
+
+
+@image_above.register
+def _(Q: CongruenceSum, M: Approximate) -> Approximate:
+    total = M.scaled(0.0)
+    for w, S in zip(Q.weights, Q.matrices, strict=True):
+        total = total + (M.exact(S) @ (M @ M.exact(S.T))).scaled(float(w))
+    return total
+
+
+@adjoint_below.register
+def _(Q: CongruenceSum, Z: Approximate) -> Approximate:
+    # The weights are exact floats: no map is smaller.
+    return image_above(CongruenceSum(Q.weights, Q.matrices.transpose(0, 2, 1)), Z)
+
+
+# ------------------------------------------------------------------------------------------------ layers
+
+
+@coefficient_roundings.register
+def _(Q: Layered) -> int:
+    return max(coefficient_roundings(layer) for layer in Q.layers)
+
+
+def _slices(Q: Layered) -> list[tuple[PositiveMap, slice]]:
+    return list(zip(Q.layers, block_slices([layer.d for layer in Q.layers]), strict=True))
+
+
+@image.register
+def _(Q: Layered, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
+    value, error = Q.between * M.value, abs(Q.between) * M.error
+    error = error + UNIT * np.abs(value)
+    for layer, s in _slices(Q):
+        inside = image(layer, Enclosed(M.value[s, s], M.error[s, s]), arithmetic)
+        value[s, s], error[s, s] = inside.value, inside.error
+    return Enclosed(value, error)
+
+
+@centred_image.register
+def _(Q: Layered, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
+    value, error = np.zeros_like(M.value), np.zeros_like(M.value)  # layers are independent
+    for layer, s in _slices(Q):
+        inside = centred_image(layer, Enclosed(M.value[s, s], M.error[s, s]), arithmetic)
+        value[s, s], error[s, s] = inside.value, inside.error
+    return Enclosed(value, error)
+
+
+@image_above.register
+def _(Q: Layered, M: Approximate) -> Approximate:
+    blocks = ((s, image_above(layer, M.block(s))) for layer, s in _slices(Q))
+    return M.scaled(Q.between).with_blocks(blocks)  # the factor is 0 or 1
+
+
+@adjoint_below.register
+def _(Q: Layered, Z: Approximate) -> Approximate:
+    blocks = ((s, adjoint_below(layer, Z.block(s))) for layer, s in _slices(Q))
+    return Z.scaled(Q.between).with_blocks(blocks)  # the factor is 0 or 1

@@ -11,8 +11,11 @@ import math
 import numpy as np
 
 from stepsize_opt.proofs.arithmetic import UNIT, Plain
+from stepsize_opt.proofs.basis import InBasis
 from stepsize_opt.proofs.evaluation import Evaluation, inverse_root, whitened_spectrum
 from stepsize_solvers.programs import Matrix, Program
+
+_FAILURE = 0.1  # a proof that takes a larger share of D has failed
 
 
 def repair(program: Program, D: Matrix, loss: float = 0.0) -> Evaluation | None:
@@ -46,9 +49,29 @@ def repair(program: Program, D: Matrix, loss: float = 0.0) -> Evaluation | None:
     found = _proved(at, root, scale, loss)
     if found is None:
         finer = Evaluation(program, at.D)
-        found = _proved(finer, root, _boundary(finer, root), 0.1)  # a retreat of 10 % is a failure
+        found = _proved(finer, root, _boundary(finer, root), _FAILURE)
     # Errors of the higher precision are relative to whole rows; where rows are graded, plain arithmetic may prove more.
-    return found or _proved(at, root, scale, 0.1)
+    return found or _proved(at, root, scale, _FAILURE)
+
+
+def repair_in_basis(program: Program, D: Matrix) -> InBasis | None:
+    """The same, as close to the boundary as the floats of D allow, proved in the basis of D; None without a proof."""
+    D = program.pattern.nearest(D)
+    if not np.isfinite(D).all():
+        return None
+    at = InBasis(program, np.ldexp(D, -int(np.frexp(np.abs(D).max())[1])))
+    if 0.0 < at.boundary < math.inf and not 0.5 <= at.boundary <= 2.0:
+        at = InBasis(program, at.D * 4.0 ** round(0.5 * math.log2(at.boundary)))  # rounding is judged at the boundary
+    if not 0.0 < at.boundary < math.inf:
+        return None
+    # The entries of D are rounded, too, which counts relative to its smallest eigenvalue: give way until it is covered.
+    retreat = max(2.0 * at.loss, 2.0 * program.d * UNIT)
+    while retreat <= _FAILURE:
+        candidate = InBasis(program, np.asarray((at.boundary * (1.0 - retreat)) * at.D))
+        if candidate.feasible:
+            return candidate
+        retreat *= 2.0
+    return None
 
 
 def _boundary(at: Evaluation, root: Matrix) -> float:

@@ -25,9 +25,10 @@ from stepsize_opt.inputs import (
     symmetric_part,
     whole_number,
 )
+from stepsize_opt.proofs import coefficient_roundings
 from stepsize_opt.sketches.base import DiagonalBase, Law, check_listable, independent_law
 from stepsize_opt.sketches.text import check_sizes, counted, join, number, numbers, shortest
-from stepsize_solvers.programs import DiagonalPlusScaled, Hadamard, Layered, Matrix, PositiveMap, Vector, hadamard
+from stepsize_solvers.programs import DiagonalPlusScaled, Layered, Matrix, PositiveMap, Vector, hadamard
 
 # Products of weights and values from here on keep all their digits; above the smallest normal number, 2.2e-308, because
 # sums of smaller ones would be rounded to it.
@@ -394,6 +395,5 @@ def side_by_side(maps: Sequence[PositiveMap]) -> PositiveMap:
     P = layered.hadamard_matrix
     if P is None:
         return layered
-    roundings = [m.roundings for m in maps if isinstance(m, DiagonalPlusScaled | Hadamard)]
-    # One for α + β, unless nothing is rounded.
-    return hadamard(read_only(P), max(roundings) + 1)
+    # One more for α + β.
+    return hadamard(read_only(P), coefficient_roundings(layered) + 1)

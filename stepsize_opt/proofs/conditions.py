@@ -6,7 +6,7 @@
 and D L D ⪯ D, that is D ⪯ L⁻¹.
 
 *A factor that dominates.*  Floating-point Cholesky of Lᵢ with its diagonal raised by a few rounding errors gives H with
-H Hᵀ ⪰ Lᵢ in exact arithmetic (:mod:`stepsize_opt.proofs`), for singular Lᵢ too.  Vᵢ ⪰ 0, so Hᵀ Vᵢ H ⪯ cI proves
+H Hᵀ ⪰ Lᵢ in exact arithmetic (:mod:`.arithmetic`), for singular Lᵢ too.  Vᵢ ⪰ 0, so Hᵀ Vᵢ H ⪯ cI proves
 λmax(Lᵢ^½ Vᵢ Lᵢ^½) = λmax(Vᵢ^½ Lᵢ Vᵢ^½) ≤ λmax(Vᵢ^½ HHᵀ Vᵢ^½) ≤ c.
 
 *The mean.*  L = (1/n)ΣLᵢ is not a matrix of floats.  It is known to lie within an entrywise error of one, and what is
@@ -24,77 +24,30 @@ out: the rounding of the large entries of D would hide a small λ_D.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_opt.proofs import UNIT, Enclosed, gamma, log_det_from_below, proved_cholesky, sandwich
-from stepsize_opt.sketches import Sketch
-from stepsize_solvers.programs import (
-    CongruenceSum,
-    DiagonalPlusScaled,
-    Hadamard,
-    Indices,
-    Layered,
-    Matrix,
-    Pattern,
-    PositiveMap,
-    ScaledPlusTrace,
-    Stack,
-    Vector,
-    block_slices,
-)
+from stepsize_opt.proofs.arithmetic import UNIT, Enclosed, Pair, Plain, gamma, log_det_from_below, proved_cholesky
+from stepsize_opt.proofs.maps import centred_image
+from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Stack, Vector
 
 # Beside entries near one, a number of this size is far below rounding and its square is still far from underflow.
 _TINY = 2.0**-400
 
 
-def centred_magnitude(Q: PositiveMap, M: Matrix) -> Matrix:
-    """Entrywise bound on what rounded coefficients of 𝒬(M) − M act on: the map with the coefficients |𝒬| + 1.
-
-    The coefficients of the centred map are differences such as β − 1, so their rounding errors are relative to β and 1.
-    """
-    if isinstance(Q, DiagonalPlusScaled):
-        return DiagonalPlusScaled(np.abs(Q.alpha), abs(Q.beta) + 1.0).apply(M)
-    if isinstance(Q, Hadamard):
-        return (np.abs(Q.P) + 1.0) * M
-    if isinstance(Q, ScaledPlusTrace):
-        return ScaledPlusTrace(Q.size, Q.a + 1.0, Q.b).apply(M)
-    if isinstance(Q, CongruenceSum):
-        return CongruenceSum(Q.weights, np.abs(Q.matrices) + np.eye(Q.d)).apply(M)
-    if isinstance(Q, Layered):
-        out = (abs(Q.between) + 1.0) * M
-        for layer, s in zip(Q.layers, block_slices([layer.d for layer in Q.layers]), strict=True):
-            out[s, s] = centred_magnitude(layer, M[s, s])
-        return out
-    msg = f"no rounding bound for a map of type {type(Q).__name__}"
-    raise TypeError(msg)
-
-
-def _roundings(Q: PositiveMap) -> int:
-    """Roundings in one entry of 𝒬(M) − M with its coefficients: a few for an entrywise map, else two inner products."""
-    if isinstance(Q, DiagonalPlusScaled | Hadamard):
-        return Q.roundings + 4
-    if isinstance(Q, Layered):
-        return max(_roundings(layer) for layer in Q.layers)
-    return 2 * Q.d + 6 + (int(Q.weights.size) if isinstance(Q, CongruenceSum) else 0)
-
-
 @dataclass(frozen=True, eq=False)
 class CentredMap:
-    """𝒞(M) = E[(S−I) M (S−I)] = 𝒫(M) − M of one sketch, with its rounding.
+    """𝒞(M) = E[(S−I) M (S−I)] = 𝒫(M) − M of one symmetric sketch; like 𝒫 it is its own adjoint.
 
-    touched: the coordinates that the sketch compresses, increasing; the other rows of S − I are zero.
+    full: 𝒫; touched: the coordinates that the sketch compresses, increasing; the other rows of S − I are zero.
     """
 
     full: PositiveMap
     touched: Indices
-
-    @staticmethod
-    def of(sketch: Sketch) -> CentredMap:
-        return CentredMap(sketch.map, np.flatnonzero(~sketch.untouched))
 
     @cached_property
     def centred(self) -> PositiveMap:
@@ -102,21 +55,10 @@ class CentredMap:
 
     def enclose(self, M: Enclosed) -> Enclosed:
         """An enclosure of 𝒞(M)."""
-        value = self.centred.apply(M.value)
-        return Enclosed(value, self._error(M)).symmetric()
-
-    def enclose_adjoint(self, Z: Enclosed) -> Enclosed:
-        """An enclosure of 𝒞*(Z); the error bound of 𝒞 serves, because magnitudes of a symmetric S are self-adjoint."""
-        return Enclosed(self.centred.adjoint(Z.value), self._error(Z)).symmetric()
-
-    def _error(self, M: Enclosed) -> Matrix:
-        rounding = gamma(_roundings(self.full))
-        return self.magnitude(M.error * (1.0 + rounding) + rounding * np.abs(M.value))
-
-    def magnitude(self, M: Matrix) -> Matrix:
-        """Entrywise bound on what rounded coefficients of 𝒞 act on; an untouched coordinate has the coefficients 0."""
-        touched = np.ix_(self.touched, self.touched)
-        return embedded(centred_magnitude(self.full, M)[touched], self.touched, self.full.d)
+        found, part = centred_image(self.full, M), np.ix_(self.touched, self.touched)
+        d = self.full.d
+        inside = Enclosed(embedded(found.value[part], self.touched, d), embedded(found.error[part], self.touched, d))
+        return inside.symmetric()
 
 
 def embedded(block: Matrix, rows: Indices, d: int) -> Matrix:
@@ -190,6 +132,18 @@ class Scaled:
 
 
 @dataclass(frozen=True, eq=False)
+class Variance:
+    """An enclosure of V(D)/4^exponent as far as λ_D sees it, zero elsewhere; its numbers are near one."""
+
+    part: Enclosed
+    exponent: int
+
+    def lambda_D(self, top: float, clients: int) -> Scaled:
+        """λ_D from the largest eigenvalue of Hᵀ V H, where the factors H are smaller by 2^clients."""
+        return Scaled(top, 2 * self.exponent + clients)
+
+
+@dataclass(frozen=True, eq=False)
 class Conditions:
     """One distributed problem in scaled coordinates: L, the clients, the order of sketch and stepsize, the pattern.
 
@@ -244,11 +198,13 @@ class Conditions:
         det-CGD2: λ_D depends on D_R· 𝒞(L) D_·R, where R holds the coordinates with a row in some Lᵢ.
         """
         largest: Vector = np.einsum("nii->ni", group.matrices).max(axis=0)
-        # Coefficients may round to zero, their magnitudes do not.
-        return np.flatnonzero(np.diagonal(group.map.magnitude(np.diag(largest))) if self.sketch_last else largest)
+        if not self.sketch_last:
+            return np.flatnonzero(largest)
+        found = group.map.enclose(Enclosed(np.diag(largest), np.zeros((self.d, self.d))))
+        return np.flatnonzero(found.value.diagonal() + found.error.diagonal())  # a coefficient may round to zero
 
-    def variance(self, group: ClientGroup, D: Matrix) -> tuple[Enclosed, int]:
-        """An enclosure of V(D)/4^e as far as λ_D sees it (zero elsewhere), and e, which brings its numbers near one."""
+    def variance(self, group: ClientGroup, D: Matrix) -> Variance:
+        """V(D) of a group."""
         rows = self.noisy(group)
         middle = self.L if self.sketch_last else self.centred_L(group)
         inside = np.arange(self.d) if self.sketch_last else group.map.touched
@@ -256,80 +212,67 @@ class Conditions:
         e = exponent_above(half)
         half = np.ldexp(half, -e)
         part = np.ix_(inside, inside)
-        M = enclosed_congruence(half, Enclosed(middle.value[part], middle.error[part]))
+        M = (Pair.exact(half) @ (Pair.enclosing(middle.value[part], middle.error[part]) @ Pair.exact(half.T))).rounded()
         M = Enclosed(embedded(M.value, rows, self.d), embedded(M.error, rows, self.d))
-        return (group.map.enclose(M) if self.sketch_last else M.symmetric()), e
+        return Variance(group.map.enclose(M) if self.sketch_last else M.symmetric(), e)
 
     def estimate(self, D: Matrix) -> Scaled:
         """λ_D in plain floating point."""
         best = Scaled(0.0, 0)
         for group in self.groups:
-            M, e = self.variance(group, D)
-            images = group.factors.transpose(0, 2, 1) @ (M.value @ group.factors)
-            top = float(np.linalg.eigvalsh(images)[:, -1].max())
-            best = max(best, Scaled(max(top, 0.0), 2 * e + self.client_exponent), key=lambda s: s.log)
+            V = self.variance(group, D)
+            images = group.factors.transpose(0, 2, 1) @ (V.part.value @ group.factors)
+            top = max(float(np.linalg.eigvalsh(images)[:, -1].max()), 0.0)
+            best = max(best, V.lambda_D(top, self.client_exponent), key=lambda s: s.log)
         return best
 
     def doubt(self, D: Matrix) -> Scaled:
         """What rounding may add to λ_D: the largest sum of the error bounds in a row of Hᵀ V(D) H."""
         worst = Scaled(0.0, 0)
         for group in self.groups:
-            M, e = self.variance(group, D)
-            sizes = self._images(group, M)[1].sum(axis=2)
-            worst = max(worst, Scaled(float(sizes.max()), 2 * e + self.client_exponent), key=lambda s: s.log)
+            V = self.variance(group, D)
+            most = max(float(image.rounded().error.sum(axis=1).max()) for image in self._images(group, V))
+            worst = max(worst, V.lambda_D(most, self.client_exponent), key=lambda s: s.log)
         return worst
 
-    def _images(self, group: ClientGroup, M: Enclosed) -> tuple[Stack, Stack]:
-        """Hᵀ M H for every client and bounds on the errors."""
-        n, H = self.d, group.factors
-        absH = np.abs(H)
-        # Two products of n terms each round by γ_{2n} of the product of magnitudes.
-        inner = M.error + gamma(2 * n) * (np.abs(M.value) + M.error)
-        errors = absH.transpose(0, 2, 1) @ (inner @ absH) * (1.0 + gamma(2 * n))
-        return H.transpose(0, 2, 1) @ (M.value @ H), errors
+    def _images(self, group: ClientGroup, V: Variance) -> Iterator[Plain]:
+        """Hᵀ V H for every client."""
+        middle = Plain.enclosing(V.part.value, V.part.error)
+        for H in group.factors:
+            yield Plain.exact(H.T) @ (middle @ Plain.exact(H))
 
-    def proves_variance(self, D: Matrix, c: float) -> bool:
+    def proves_lambda(self, D: Matrix, c: float) -> bool:
         """Whether λ_D ≤ c is proved for the given floats."""
         if not math.isfinite(c):
             return c == math.inf
         identity = np.eye(self.d)
         for group in self.groups:
-            M, e = self.variance(group, D)
-            exponent = math.frexp(c)[1] - 2 * e - self.client_exponent
+            V = self.variance(group, D)
+            exponent = math.frexp(c)[1] - 2 * V.exponent - self.client_exponent
             if exponent < -900:  # not a number near one any more
                 return False
             # Far above one a smaller bound holds as well.
             bound = math.ldexp(math.frexp(c)[0], min(exponent, 900))
-            images, errors = self._images(group, M)
-            for image, error in zip(images, errors, strict=True):
-                gap = bound * identity - image
-                slack = error + UNIT * (bound * identity + np.abs(image))
-                if proved_cholesky(Enclosed(gap, slack).symmetric()) is None:
+            for image in self._images(group, V):
+                if proved_cholesky((Plain.exact(bound * identity) + -image).rounded().symmetric()) is None:
                     return False
         return True
 
     def proves_descent(self, D: Matrix) -> bool:
         """Whether D ≻ 0 and D L D ⪯ D are proved."""
-        if proved_cholesky(Enclosed(D, np.zeros_like(D))) is None:
+        if proved_cholesky(D) is None:
             return False
-        M = enclosed_congruence(D, self.L)
-        value = D - M.value
-        return proved_cholesky(Enclosed(value, M.error + UNIT * np.abs(value)).symmetric()) is not None
+        exact = Pair.exact(D)
+        quadratic = exact @ (Pair.enclosing(self.L.value, self.L.error) @ exact)
+        return proved_cholesky((exact + -quadratic).rounded().symmetric()) is not None
 
-    def log_tau(self, D: Matrix) -> float | None:
+    def log_rate(self, D: Matrix) -> float | None:
         """A proved lower bound on log det(D)^{1/d} in the user's coordinates."""
-        below = log_det_from_below(Enclosed(D, np.zeros_like(D)))
+        below = log_det_from_below(D)
         if below is None:
             return None
         value = below / self.d + self.log_scale
         return value - 8.0 * UNIT * (abs(value) + abs(below) / self.d + abs(self.log_scale))
-
-
-def enclosed_congruence(A: Matrix, B: Enclosed) -> Enclosed:
-    """A B Aᵀ over all matrices that B encloses."""
-    M = sandwich(A, B.value, A.T)
-    absA = np.abs(A)
-    return Enclosed(M.value, M.error + absA @ B.error @ absA.T * (1.0 + gamma(2 * B.value.shape[0])))
 
 
 def exp_down(x: float) -> float:

@@ -32,17 +32,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsize_opt.clients.conditions import ClientGroup, Conditions, embedded
-from stepsize_opt.inputs import power_of_two_scaling
-from stepsize_opt.proofs import (
+from stepsize_opt.proofs.arithmetic import (
     UNIT,
+    Approximate,
     Enclosed,
-    gamma,
-    inner_from_above,
-    log_det_conjugate,
+    Pair,
+    Plain,
     log_det_from_below,
+    power_of_two_scaling,
     proved_cholesky,
 )
+from stepsize_opt.proofs.conditions import ClientGroup, Conditions, embedded
+from stepsize_opt.proofs.evaluation import log_det_conjugate
 from stepsize_solvers.programs import Indices, Matrix, Pattern, Stack
 
 # Products, quotients and a square root of a few positive numbers: far fewer than 32 roundings.
@@ -77,15 +78,15 @@ class Bound:
         value = energy - math.log(self.d) + self.log_g
         return value / 2.0 if self.linear else value
 
-    def _finish(self, log_tau: float, log_bound: float) -> float:
+    def _finish(self, log_rate: float, log_bound: float) -> float:
         """In the user's coordinates, with the rounding of the few logarithms that were added; infinite if none."""
-        value = log_tau + self.log_scale
+        value = log_rate + self.log_scale
         if not math.isfinite(value):
             return math.inf
         terms = [value, self.log_scale, self.log_clients, self.log_g, log_bound, _log(self.T), _log(self.rest)]
         return value + 16.0 * UNIT * (8.0 + math.fsum(abs(x) for x in terms if math.isfinite(x)))
 
-    def at_variance(self, log_c: float) -> float:
+    def at_lambda(self, log_c: float) -> float:
         """An upper bound on log τ when λ_D ≤ c."""
         scaled = log_c - self.log_clients
         if self.homogeneous:
@@ -95,7 +96,7 @@ class Bound:
     def at_factor(self, log_kappa: float) -> float:
         """An upper bound on log τ when λ_D ≤ κτ, κ in the user's coordinates."""
         if not math.isfinite(log_kappa):
-            return self.at_variance(math.inf)
+            return self.at_lambda(math.inf)
         # τ = τ̃ e^{log_scale}, so κτ = (κ e^{log_scale}) τ̃.
         scaled = log_kappa + self.log_scale - self.log_clients
         if self.homogeneous:
@@ -121,25 +122,26 @@ class Multipliers:
     descent: Matrix | None
 
 
-def _gram(L: Stack, U: Stack, L_error: Matrix | None = None) -> tuple[Enclosed, float]:
-    """Σ Lᵢ Uᵢ Uᵢᵀ Lᵢ as an enclosure, and Σ tr(Uᵢᵀ Lᵢ Uᵢ) from above; the Lᵢ are known up to the entrywise error."""
-    m, d, r = U.shape
-    absL, absU = np.abs(L), np.abs(U)
-    T = L @ U
-    around = gamma(d) * absL if L_error is None else gamma(d) * absL + L_error
-    T_error = (around @ absU) * (1.0 + gamma(d))
-    energy = float(np.sum(U * T))
-    slack = float(np.sum(absU * (T_error + gamma(m * d * r) * np.abs(T)))) * (1.0 + gamma(m * d * r))
-    columns = T.transpose(0, 2, 1).reshape(-1, d)
-    errors = T_error.transpose(0, 2, 1).reshape(-1, d)
-    sizes = np.abs(columns)
-    value = columns.T @ columns
-    cross = (sizes + errors).T @ errors
-    error = cross + cross.T + gamma(m * r + 2) * (sizes.T @ sizes)
-    return Enclosed(value, error * (1.0 + gamma(m * r + 2))).symmetric(), energy + slack
+@dataclass(frozen=True, eq=False)
+class Gram:
+    """Y = Σ Lᵢ Uᵢ Uᵢᵀ Lᵢ, and Σ tr(Uᵢᵀ Lᵢ Uᵢ) from above."""
+
+    Y: Enclosed
+    energy: float
+
+    @staticmethod
+    def of(L: Stack, U: Stack, L_error: Matrix | None = None) -> Gram:
+        """The Lᵢ are known up to the entrywise error."""
+        parts = [Plain(M, L_error) @ Plain.exact(V) for M, V in zip(L, U, strict=True)]
+        rounded = [part.rounded() for part in parts]
+        # All LᵢUᵢ side by side: Y is one product, and the energy one inner product.
+        columns = Plain(np.hstack([part.value for part in rounded]), np.hstack([part.error for part in rounded]))
+        return Gram(
+            (columns @ columns.T).rounded().symmetric(), columns.inner_from_above(Plain.exact(np.hstack(list(U))))
+        )
 
 
-def upper_bound(
+def rate_bound(
     conditions: Conditions,
     multipliers: Multipliers,
     reference: Matrix | None,
@@ -152,28 +154,28 @@ def upper_bound(
     quadratic form in these rows and columns of D alone.
     """
     d = conditions.d
-    Q, Q_error = np.zeros((d, d)), np.zeros((d, d))
+    Q: Approximate = Pair.exact(np.zeros((d, d)))
     T, rest = 0.0, 0.0
     for group, U in zip(conditions.groups, multipliers.clients, strict=True):
-        Y, energy = _gram(group.matrices, U)
-        T += energy
+        gram = Gram.of(group.matrices, U)
+        T += gram.energy
         if linear:
-            image = group.map.enclose_adjoint(Y)
-            Q, Q_error = Q + image.value, Q_error + image.error + UNIT * np.abs(Q + image.value)
+            Q = Q + _pair(group.map.enclose(gram.Y))
         elif reference is not None:
-            left, right = _factors(conditions, group, Y)
+            left, right = _factors(conditions, group, gram.Y)
             R, B = (left, right) if rows is None else (_below_on(rows, left), _below_on(rows, right))
             if R is None or B is None:
                 return None
-            part, error, moved = _tangent(R, B, reference)
-            Q, Q_error = Q + part, Q_error + error + UNIT * np.abs(Q + part)
-            rest += moved
+            half, D = Pair.exact(reference) @ _pair(B), Pair.exact(reference)
+            tangent = _pair(R) @ half
+            Q = Q + tangent + tangent.T
+            rest += _pair(R).inner_from_above(half @ D)
     homogeneous = multipliers.descent is None
     if multipliers.descent is not None:
-        Y, energy = _gram(conditions.L.value[None], multipliers.descent[None], conditions.L.error)
-        Q, Q_error = Q + Y.value, Q_error + Y.error + UNIT * np.abs(Q + Y.value)
-        rest += energy
-    conjugate = _conjugate(conditions.pattern, Enclosed(Q, Q_error).symmetric())
+        gram = Gram.of(conditions.L.value[None], multipliers.descent[None], conditions.L.error)
+        Q = Q + _pair(gram.Y)
+        rest += gram.energy
+    conjugate = _conjugate(conditions.pattern, Q.rounded().symmetric())
     if conjugate is None or not math.isfinite(conjugate + T + rest):
         return None
     log_g = conjugate
@@ -187,6 +189,10 @@ def upper_bound(
     return Bound(linear, homogeneous, log_g, T * _UP, rest * _UP, d, conditions.log_scale, conditions.log_clients)
 
 
+def _pair(M: Enclosed) -> Pair:
+    return Pair.enclosing(M.value, M.error)
+
+
 def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
     """:func:`log_det_conjugate`, with Q scaled by powers of two to a diagonal near one where the pattern allows it.
 
@@ -194,17 +200,21 @@ def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
     """
     diagonal = np.diagonal(Q.value)
     if pattern.W is not None or not np.all((diagonal > 0.0) & np.isfinite(diagonal)):
-        return log_det_conjugate(pattern, Q)
+        return log_det_conjugate(pattern, Plain(Q.value, Q.error), _block_log_det)
     s = power_of_two_scaling(diagonal)
-    scaled = log_det_conjugate(pattern, Enclosed(s[:, None] * Q.value * s, s[:, None] * Q.error * s))
+    scaled = log_det_conjugate(pattern, Plain(s[:, None] * Q.value * s, s[:, None] * Q.error * s), _block_log_det)
     shift = 2.0 * math.log(2.0) * float(np.sum(np.frexp(s)[1] - 1))
     return None if scaled is None else scaled + shift + 4.0 * UNIT * (abs(scaled) + abs(shift))
+
+
+def _block_log_det(Q: Approximate, s: slice) -> float | None:
+    return log_det_from_below(Q.rounded())
 
 
 def _factors(conditions: Conditions, group: ClientGroup, Y: Enclosed) -> tuple[Enclosed, Enclosed]:
     """R and B of ⟨Y, V(D)⟩ = ⟨R, D B D⟩."""
     if conditions.sketch_last:
-        return group.map.enclose_adjoint(Y), conditions.L
+        return group.map.enclose(Y), conditions.L
     return Y, conditions.centred_L(group)
 
 
@@ -231,18 +241,3 @@ def _below_on(rows: Indices, M: Enclosed) -> Enclosed | None:
             return Enclosed(lower, np.zeros_like(lower))
         lowered *= 8.0
     return None
-
-
-def _tangent(R: Enclosed, B: Enclosed, D: Matrix) -> tuple[Matrix, Matrix, float]:
-    """R D̂ B + B D̂ R with its error, and ⟨R, D̂BD̂⟩ from above."""
-    rounding = gamma(2 * len(D) + 2)
-    absR, absD, absB = np.abs(R.value) + R.error, np.abs(D), np.abs(B.value) + B.error
-    DB = D @ B.value
-    half = R.value @ DB
-    # |RDB − fl| ≤ γ|R||D||B| + E_R|D||B| + |R||D|E_B, all three bounded by magnitudes that include the errors.
-    half_error = (rounding * absR + R.error) @ (absD @ absB) + absR @ (absD @ B.error)
-    middle = DB @ D
-    middle_error = rounding * (absD @ absB @ absD) + absD @ B.error @ absD
-    moved = inner_from_above(R, Enclosed(middle, middle_error * (1.0 + rounding)).symmetric())
-    error = (half_error + half_error.T) * (1.0 + rounding) + 2.0 * UNIT * np.abs(half + half.T)
-    return half + half.T, error, moved

@@ -1,0 +1,220 @@
+"""Reading the problem of n clients, and what can be decided about it before any solver starts.
+
+*Scaling.*  Powers of two bring the diagonal of L near one and take the size out of the Lᵢ.  *Commuting.*  Where every
+sketch commutes with the pattern of D, (12) is (12′).  *Clients that do not count.*  V ⪰ 0, so Lᵢ ⪯ L_j with the same
+sketch makes client i redundant: λmax(V^½LᵢV^½) ≤ λmax(V^½L_jV^½).  Equal matrices are found by their bytes, Lᵢ ⪯ L_j is
+proved by a Cholesky factorisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stepsize_opt.inputs import SMOOTHNESS_REMEDY, check_positive_definite, dense, read_matrix
+from stepsize_opt.proofs import (
+    UNIT,
+    CentredMap,
+    ClientGroup,
+    Conditions,
+    Enclosed,
+    Pair,
+    Plain,
+    dominating_factor,
+    exponent_above,
+    proved_cholesky,
+)
+from stepsize_opt.sketches import Sketch
+from stepsize_solvers.programs import Matrix, Pattern, Vector, connected_labels
+
+# A diagonal entry of L in scaled coordinates: its fourth power is still a float.
+_LEAST_ENTRY = 2.0**-250
+# Candidates that may dominate a client: the ones with the largest traces.  More cost more than they save.
+_CANDIDATES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Clients:
+    """What the user gave: Lᵢ and Sᵢ of each client, and L if it is not the mean of the Lᵢ."""
+
+    matrices: list[Matrix]
+    sketches: list[Sketch]
+    mean: Matrix | None
+
+    @property
+    def d(self) -> int:
+        return len(self.matrices[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """The conditions in scaled coordinates without redundant clients, and notes for the user.
+
+    linear: the variable is A = DLD, in which they are linear.
+    """
+
+    conditions: Conditions
+    linear: bool
+    notes: tuple[str, ...]
+
+
+def read_clients(smoothness: Sequence[Any], sketch: Sketch | Sequence[Sketch], mean: Any) -> Clients:
+    """The arguments checked; raises TypeError or ValueError with the name of the one that is wrong."""
+    if isinstance(smoothness, np.ndarray) and smoothness.ndim == 2:
+        msg = "smoothness must be the list of the clients' matrices; for one client pass [L]"
+        raise ValueError(msg)
+    matrices = [_dense(f"smoothness[{i}]", value) for i, value in enumerate(smoothness)]
+    if not matrices:
+        msg = "smoothness must hold at least one matrix"
+        raise ValueError(msg)
+    d = len(matrices[0])
+    sketches = [sketch] * len(matrices) if isinstance(sketch, Sketch) else list(sketch)
+    if len(sketches) != len(matrices):
+        msg = f"sketch must be one sketch or one for each of the {len(matrices)} clients, got {len(sketches)}"
+        raise ValueError(msg)
+    for i, (L, s) in enumerate(zip(matrices, sketches, strict=True)):
+        if not isinstance(s, Sketch):
+            msg = f"sketch must hold Sketch objects such as RandK(d, k), got {type(s).__name__}"
+            raise TypeError(msg)
+        if len(L) != d:
+            msg = f"smoothness[{i}] is {len(L)}×{len(L)} but smoothness[0] is {d}×{d}"
+            raise ValueError(msg)
+        if s.d != d:
+            msg = f"sketch is for d={s.d} but the clients' matrices are {d}×{d}"
+            raise ValueError(msg)
+        if dominating_factor(L) is None:
+            low = float(np.linalg.eigvalsh(L)[0])
+            msg = f"smoothness[{i}] must be positive semidefinite, but its smallest eigenvalue is {low:.3g}"
+            raise ValueError(msg)
+    if mean is not None:
+        mean = _dense("mean_smoothness", mean)
+        if len(mean) != d:
+            msg = f"mean_smoothness is {len(mean)}×{len(mean)} but the clients' matrices are {d}×{d}"
+            raise ValueError(msg)
+        check_positive_definite("mean_smoothness", mean, SMOOTHNESS_REMEDY)
+    return Clients(matrices, sketches, mean)
+
+
+def _dense(name: str, value: Any) -> Matrix:
+    return dense(read_matrix(name, value))
+
+
+def reduce_clients(clients: Clients, pattern: Pattern, algorithm: str) -> Reduced:
+    """Scale the problem and drop what does not count; raises ValueError where L is singular or float64 ends."""
+    matrices, sketches, mean = clients.matrices, clients.sketches, clients.mean
+    notes: list[str] = []
+    scale = _common_scaling(_diagonal(matrices, mean), sketches)
+    if np.any(scale != 1.0):
+        notes.append("diagonal scaling")
+    scaled = [scale[:, None] * M * scale for M in matrices]
+    L = _enclosed_mean(scaled) if mean is None else Enclosed(scale[:, None] * mean * scale, np.zeros_like(mean))
+    _check_scaled(L.value, scaled)
+    if mean is None:
+        check_positive_definite("the mean of the clients' matrices", L.value, SMOOTHNESS_REMEDY)
+    # Where the scaling took an entry below the normal floats it lost bits, all of them below 2⁻¹⁰⁰⁰.
+    L = Enclosed(L.value, L.error + 2.0**-1000)
+    by_sketch: dict[Sketch, list[Matrix]] = {}
+    for M, s in zip(scaled, sketches, strict=True):
+        if np.any(M) and not s.untouched.all():  # no variance otherwise
+            by_sketch.setdefault(s, []).append(M)
+    exponent = max((exponent_above(M) for members in by_sketch.values() for M in members), default=0)
+    groups = [ClientGroup(_centred(s), np.ldexp(np.array(members), -exponent)) for s, members in by_sketch.items()]
+    if pattern.W is not None:
+        W = np.ldexp(pattern.W, -exponent_above(pattern.W)) / scale[:, None] / scale
+        pattern = Pattern(pattern.sizes, np.ldexp(W, -exponent_above(W)))
+    sketch_last = algorithm == "det-CGD1"
+    if sketch_last and groups and all(pattern.commutes_with(g.map.full) for g in groups):
+        if not pattern.is_full:  # a full D has the better linear form
+            sketch_last = False
+            notes.append("the sketches commute with D: (12) is (12′)")
+    conditions = Conditions(L, tuple(groups), sketch_last, pattern, scale, exponent)
+    conditions = replace(conditions, groups=tuple(g for g in groups if conditions.noisy(g).size))
+    conditions = _without_redundant_clients(conditions, notes)
+    linear = sketch_last and pattern.is_full
+    if linear:
+        notes.append("(12) is linear in A = DLD")
+    return Reduced(conditions, linear, tuple(notes))
+
+
+def _centred(sketch: Sketch) -> CentredMap:
+    return CentredMap(sketch.map, np.flatnonzero(~sketch.untouched))
+
+
+def _diagonal(matrices: list[Matrix], mean: Matrix | None) -> Vector:
+    """The diagonal of L to rounding; raises ValueError when an entry is zero."""
+    if mean is not None:
+        return np.diagonal(mean)
+    diagonals = np.array([np.diagonal(M) for M in matrices])
+    top = diagonals.max(axis=0)
+    if not top.all():
+        check_positive_definite("the mean of the clients' matrices", np.diag(top), SMOOTHNESS_REMEDY)
+    return np.asarray(top * np.mean(diagonals / top, axis=0))  # a sum might overflow
+
+
+def _enclosed_mean(matrices: list[Matrix]) -> Enclosed:
+    """(1/n)ΣLᵢ with a bound on its rounding: the sum in twice the working precision, then a division."""
+    n = len(matrices)
+    total = sum((Pair.exact(M) for M in matrices[1:]), Pair.exact(matrices[0])).rounded()
+    value = total.value / n
+    return Enclosed(value, (total.error / n) * (1.0 + 4.0 * UNIT) + UNIT * np.abs(value))
+
+
+def _check_scaled(L: Matrix, clients: list[Matrix]) -> None:
+    """Raise ValueError for a problem that no scaling brings into the range of floats."""
+    diagonal = np.diagonal(L)
+    if not (_LEAST_ENTRY < diagonal.min() and diagonal.max() < 1.0 / _LEAST_ENTRY):
+        msg = (
+            f"a sketch couples coordinates with smoothness from {diagonal.min():.3g} to {diagonal.max():.3g} (scaled), "
+            "too far apart for float64; choose other units for the coordinates"
+        )
+        raise ValueError(msg)
+    for i, M in enumerate(clients):
+        if not np.isfinite(M).all():
+            msg = f"smoothness[{i}] is too large beside mean_smoothness for float64; is mean_smoothness in other units?"
+            raise ValueError(msg)
+
+
+def _common_scaling(diagonal: Vector, sketches: list[Sketch]) -> Vector:
+    """Powers of two Λ, constant on coordinates that some sketch couples, that bring the diagonal of ΛLΛ near one."""
+    d = len(diagonal)
+    coupled = np.eye(d, dtype=bool)
+    for s in dict.fromkeys(sketches):
+        labels = s.map.groups
+        coupled |= labels[:, None] == labels
+    labels = connected_labels(coupled)
+    mean = np.bincount(labels, weights=np.log2(diagonal)) / np.bincount(labels)
+    return np.asarray(np.ldexp(1.0, np.rint(-0.5 * mean).astype(np.intc)))[labels]
+
+
+def _without_redundant_clients(conditions: Conditions, notes: list[str]) -> Conditions:
+    """The conditions without clients equal to or dominated by others; a note says how many of each kind there were."""
+    equal = dominated = 0
+    groups = []
+    for group in conditions.groups:
+        distinct = list({L.tobytes(): L for L in group.matrices}.values())
+        equal += len(group.matrices) - len(distinct)
+        distinct = [L for L in distinct if np.any(L)]  # a zero matrix has no variance
+        distinct.sort(key=lambda L: float(np.trace(L)), reverse=True)
+        kept: list[Matrix] = []
+        for L in distinct:
+            if any(_dominates(other, L) for other in kept[:_CANDIDATES]):
+                dominated += 1
+            else:
+                kept.append(L)
+        if kept:
+            groups.append(ClientGroup(group.map, np.array(kept)))
+    if equal:
+        notes.append(f"{equal} clients equal to others")
+    if dominated:
+        notes.append(f"{dominated} clients dominated by others")
+    return replace(conditions, groups=tuple(groups))
+
+
+def _dominates(big: Matrix, small: Matrix) -> bool:
+    """Whether small ⪯ big is proved.  A diagonal entry that is smaller settles the matter at no cost."""
+    if np.any(np.diagonal(big) <= np.diagonal(small)):
+        return False
+    return proved_cholesky((Plain.exact(big) + -Plain.exact(small)).rounded()) is not None
