@@ -100,6 +100,8 @@ def _moved_coefficients(function: str, Q: PositiveMap, sign: float) -> Matrix:
     P = Q.hadamard_matrix
     if P is None:
         raise _unknown(Q, function)
+    if coefficient_roundings(Q) == 0:  # the identity: exact floats, whose sums are exact, too
+        return P
     P = P.copy()
     # One more rounding for the sum α + β of a diagonal entry, one for the subtraction.
     np.einsum("ii->i", P)[:] += sign * gamma(coefficient_roundings(Q) + 2) * np.abs(P).sum(axis=1)
@@ -109,7 +111,9 @@ def _moved_coefficients(function: str, Q: PositiveMap, sign: float) -> Matrix:
 @lowers_to_positive.register
 def _(Q: DiagonalPlusScaled) -> bool:
     # Diag(α − r) + β 11ᵀ with β ≥ 0 and α ≥ r, where r_j = γ(α_j + dβ); min α is taken from
-    # min (α + β), twice as large for its rounding.
+    # min (α + β), twice as large for its rounding.  Coefficients without rounding are not lowered.
+    if Q.roundings == 0:
+        return Q.beta >= 0.0 and bool(Q.alpha.min() >= 0.0)
     return Q.beta >= 0.0 and Q.action_range[0] - Q.beta >= 4.0 * gamma(Q.roundings + 2) * Q.d * Q.beta
 
 
