@@ -31,16 +31,16 @@ def available_solvers() -> tuple[Availability, ...]:
     return tuple(Availability(name, solver.unavailable()) for name, solver in _SOLVERS.items())
 
 
-def get_solver(name: str) -> Solver:
-    """The solver of that name (any case).
+def get_solver(name: str | Solver) -> Solver:
+    """The solver of that name (any case); a Solver is returned as it is.
 
-    Raises TypeError for what is no name, ValueError for a name that is not in the registry and SolverUnavailable for
+    Raises TypeError for what is neither, ValueError for a name that is not in the registry and SolverUnavailable for
     one that cannot run.
     """
-    if not isinstance(name, str):
+    if not isinstance(name, str | Solver):
         msg = f"solver must be 'auto' or one of {', '.join(_SOLVERS)}, got {name!r}"
         raise TypeError(msg)
-    solver = _SOLVERS.get(name.lower())
+    solver = name if isinstance(name, Solver) else _SOLVERS.get(name.lower())
     if solver is None:
         msg = f"unknown solver {name!r}; choose 'auto' or one of {', '.join(_SOLVERS)}"
         raise ValueError(msg)

@@ -26,7 +26,7 @@ from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, 
 from stepsize_opt.proofs import Certificate, Evaluation, InBasis, Plain, certify_point, repair, repair_in_basis
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import Matrix, Pattern
+from stepsize_solvers.programs import Matrix, Pattern, Solver
 
 ALGORITHMS = (DetCGD1.name, DetCGD2.name)  # those that distributed solves take
 
@@ -37,7 +37,7 @@ def optimal_stepsize(
     *,
     algorithm: str | Method = "det-CGD1",
     structure: Structure = "full",
-    solver: str = "auto",
+    solver: str | Solver = "auto",
     solver_path: SolverPath | None = None,
     tol: float = 1e-6,
     verbose: bool = False,
@@ -63,7 +63,7 @@ def optimal_stepsize(
     sketch : the law of S (or T), for example ``RandK(d, k)``.
     algorithm : ``"det-CGD1"``, ``"det-CGD2"``, or another name or method that :func:`get_method` takes.
     structure : ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
-    solver : ``"auto"`` or a name from :func:`available_solvers`; never switched silently.
+    solver : ``"auto"``, a name from :func:`available_solvers`, or a solver; never switched silently.
     solver_path : as in cvxpy, an ordered list of names or (name, options) pairs; the first that reaches ``tol`` wins.
     tol : the certified gap asked for.
     verbose : print the progress of the solver.

@@ -36,7 +36,9 @@ class Piece:
     message: str = ""
 
 
-def solver_attempts(solver: str, path: SolverPath | None, settings: Settings) -> list[tuple[Solver | None, Settings]]:
+def solver_attempts(
+    solver: str | Solver, path: SolverPath | None, settings: Settings
+) -> list[tuple[Solver | None, Settings]]:
     """Solvers to try in order, each with its settings; None stands for the automatic choice."""
     if path is None:
         return [(None if solver == "auto" else get_solver(solver), settings)]

@@ -53,12 +53,12 @@ class Sketch(ABC):
     :func:`parse_sketch` reads it: what stands before the colon is the name, the rest goes to :meth:`parse`.
     """
 
-    form: ClassVar[str]
+    form: ClassVar[str] = ""
     d: int
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "form" in cls.__dict__:
+        if cls.__dict__.get("form"):
             enter_class(FORMS, cls.form.partition(":")[0], cls)
 
     @classmethod

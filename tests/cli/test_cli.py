@@ -83,6 +83,19 @@ class TestSolve:
             assert main(["solve", matrix, "--sketch", "randk:2", "--json", *extra]) == 0
             assert json.loads(capsys.readouterr().out)["status"] == "optimal"
 
+    def test_names_of_methods_in_any_case(self, matrix: str, capsys) -> None:
+        for command in (["solve", matrix], ["solve-distributed", "--data", "breast_cancer", "--clients", "2"]):
+            with pytest.raises(SystemExit) as stop:
+                main([*command, "--sketch", "randk:2", "--algorithm", "det-CGD3"])
+            assert stop.value.code == 2
+            assert "algorithm must be one of 'det-CGD1', 'det-CGD2'" in capsys.readouterr().err
+        for text, name in (("DET-cgd2", "det-CGD2"), ("cgd", "CGD")):
+            assert (
+                main(["solve", matrix, "--sketch", "randk:2", "--json", "--structure", "scalar", "--algorithm", text])
+                == 0
+            )
+            assert json.loads(capsys.readouterr().out)["algorithm"] == name
+
     def test_data_set(self, capsys) -> None:
         assert main(["solve", "--data", "breast_cancer", "--reg", "0.1", "--sketch", "randk:25%", "--json"]) == 0
         summary = json.loads(capsys.readouterr().out)

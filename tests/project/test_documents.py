@@ -69,7 +69,7 @@ def test_example_is_short() -> None:
     assert len(_blocks(ROOT / "README.md", "python")[0].strip().splitlines()) <= 10
 
 
-@pytest.mark.parametrize("module", ["stepsize_opt", "stepsize_opt.node.api"])
+@pytest.mark.parametrize("module", ["stepsize_opt", "stepsize_opt.node.api", "stepsize_opt.methods.base"])
 def test_docstring_examples(module: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(module))
     assert tried
@@ -91,7 +91,7 @@ def test_examples_run(script: Path, tmp_path) -> None:
     assert done.stdout
 
 
-@pytest.mark.parametrize("door", ["stepsize_opt.problems", "stepsize_validation"])
+@pytest.mark.parametrize("door", ["stepsize_opt", "stepsize_opt.problems", "stepsize_validation"])
 def test_what_a_door_offers_is_documented(door: str) -> None:
     """Every class and function behind the doors that users need has a docstring and stands in the API reference."""
     module = importlib.import_module(door)

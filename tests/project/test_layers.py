@@ -75,6 +75,13 @@ def test_rooms_have_no_cycle() -> None:
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_every_room_is_described(package: str) -> None:
+    text = (ROOT / "docs" / "developing.md").read_text(encoding="utf-8")
+    rooms = [door.parent.relative_to(PACKAGES[package]) for door in PACKAGES[package].rglob("*/__init__.py")]
+    assert rooms and all(f"| `{room.as_posix()}/` | " in text for room in rooms)
+
+
+@pytest.mark.parametrize("package", sorted(PACKAGES))
 def test_type_information_ships(package: str) -> None:
     assert (PACKAGES[package] / "py.typed").is_file()
 

@@ -444,7 +444,7 @@ def test_every_sketch_of_the_library_is_drawn_and_one_with_a_text_form_reads_its
     drawn = [find(row(3), lambda _: True) for row in SKETCHES.values()]
     assert {type(sketch) for sketch in drawn} == library
     for sketch in drawn:
-        if hasattr(sketch, "form"):
+        if sketch.form:
             assert parse_sketch(sketch.text, sketch.d) == sketch
             assert sketch.form in sketch_forms()
 
