@@ -9,8 +9,8 @@ and D L D ⪯ D, that is D ⪯ L⁻¹.
 H Hᵀ ⪰ Lᵢ in exact arithmetic (:mod:`.arithmetic`), for singular Lᵢ too.  Vᵢ ⪰ 0, so Hᵀ Vᵢ H ⪯ cI proves
 λmax(Lᵢ^½ Vᵢ Lᵢ^½) = λmax(Vᵢ^½ Lᵢ Vᵢ^½) ≤ λmax(Vᵢ^½ HHᵀ Vᵢ^½) ≤ c.
 
-*The mean.*  L = (1/n)ΣLᵢ is not a matrix of floats.  It is known to lie within an entrywise error of one, and what is
-proved holds for every matrix within that error.
+*The mean.*  L = (1/n)ΣLᵢ is not a matrix of floats.  It is known in twice the working precision, and what is proved
+holds for every matrix within the error of that.
 
 *Scaling.*  For a positive diagonal Λ that commutes with every sketch, D̃ = Λ⁻¹DΛ⁻¹, L̃ = ΛLΛ and L̃ᵢ = ΛLᵢΛ have the same
 λ_D and the same D ⪯ L⁻¹.  λ_D is linear in the Lᵢ and quadratic in D, so a power of two taken out of either comes back
@@ -31,8 +31,17 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_opt.proofs.arithmetic import UNIT, Enclosed, Pair, Plain, gamma, log_det_from_below, proved_cholesky
-from stepsize_opt.proofs.maps import centred_image
+from stepsize_opt.proofs.arithmetic import (
+    UNIT,
+    Approximate,
+    Enclosed,
+    Pair,
+    Plain,
+    gamma,
+    log_det_from_below,
+    proved_cholesky,
+)
+from stepsize_opt.proofs.maps import centred_above, centred_image
 from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Stack, Vector
 
 # Beside entries near one, a number of this size is far below rounding and its square is still far from underflow.
@@ -55,17 +64,18 @@ class CentredMap:
 
     def enclose(self, M: Enclosed) -> Enclosed:
         """An enclosure of 𝒞(M)."""
-        found, part = centred_image(self.full, M), np.ix_(self.touched, self.touched)
-        d = self.full.d
-        inside = Enclosed(embedded(found.value[part], self.touched, d), embedded(found.error[part], self.touched, d))
-        return inside.symmetric()
+        found = centred_image(self.full, M)
+        return (
+            Plain.enclosing(found.value, found.error)
+            .block(self.touched)
+            .on(self.touched, self.full.d)
+            .rounded()
+            .symmetric()
+        )
 
-
-def embedded(block: Matrix, rows: Indices, d: int) -> Matrix:
-    """The d×d matrix with the block in the given rows and columns, zero elsewhere."""
-    out = np.zeros((d, d))
-    out[np.ix_(rows, rows)] = block
-    return out
+    def above(self, M: Approximate) -> Approximate:
+        """𝒞̄(M) ⪰ 𝒞(M) for M ⪰ 0, zero in the coordinates that are not touched."""
+        return centred_above(self.full, M).block(self.touched).on(self.touched, self.full.d)
 
 
 def exponent_above(M: Matrix) -> int:
@@ -133,9 +143,9 @@ class Scaled:
 
 @dataclass(frozen=True, eq=False)
 class Variance:
-    """An enclosure of V(D)/4^exponent as far as λ_D sees it, zero elsewhere; its numbers are near one."""
+    """A matrix V̄ ⪰ V(D)/4^exponent as far as λ_D sees it, zero elsewhere; its numbers are near one."""
 
-    part: Enclosed
+    above: Pair
     exponent: int
 
     def lambda_D(self, top: float, clients: int) -> Scaled:
@@ -152,7 +162,7 @@ class Conditions:
     c stands for a bound on λ_D in the user's units throughout.
     """
 
-    L: Enclosed
+    L: Pair
     groups: tuple[ClientGroup, ...]
     sketch_last: bool
     pattern: Pattern
@@ -161,7 +171,7 @@ class Conditions:
 
     @property
     def d(self) -> int:
-        return int(self.L.value.shape[0])
+        return int(self.L.hi.shape[0])
 
     @property
     def log_scale(self) -> float:
@@ -189,7 +199,7 @@ class Conditions:
 
     def centred_L(self, group: ClientGroup) -> Enclosed:
         """An enclosure of 𝒞(L), the constant of (12′)."""
-        return group.map.enclose(self.L)
+        return group.map.enclose(self.L.rounded())
 
     def noisy(self, group: ClientGroup) -> Indices:
         """The coordinates R of which the rows of D decide the λ_D of a group.
@@ -204,45 +214,39 @@ class Conditions:
         return np.flatnonzero(found.value.diagonal() + found.error.diagonal())  # a coefficient may round to zero
 
     def variance(self, group: ClientGroup, D: Matrix) -> Variance:
-        """V(D) of a group."""
+        """V(D) of a group from above."""
         rows = self.noisy(group)
-        middle = self.L if self.sketch_last else self.centred_L(group)
         inside = np.arange(self.d) if self.sketch_last else group.map.touched
+        middle = (self.L if self.sketch_last else group.map.above(self.L)).block(inside)
         half = D[np.ix_(rows, inside)]
         e = exponent_above(half)
         half = np.ldexp(half, -e)
-        part = np.ix_(inside, inside)
-        M = (Pair.exact(half) @ (Pair.enclosing(middle.value[part], middle.error[part]) @ Pair.exact(half.T))).rounded()
-        M = Enclosed(embedded(M.value, rows, self.d), embedded(M.error, rows, self.d))
-        return Variance(group.map.enclose(M) if self.sketch_last else M.symmetric(), e)
+        M = (Pair.exact(half) @ (middle @ Pair.exact(half.T))).on(rows, self.d)
+        found = group.map.above(M) if self.sketch_last else M
+        assert isinstance(found, Pair)
+        return Variance(found, e)
 
     def estimate(self, D: Matrix) -> Scaled:
         """λ_D in plain floating point."""
         best = Scaled(0.0, 0)
         for group in self.groups:
             V = self.variance(group, D)
-            images = group.factors.transpose(0, 2, 1) @ (V.part.value @ group.factors)
+            images = group.factors.transpose(0, 2, 1) @ (V.above.hi @ group.factors)
             top = max(float(np.linalg.eigvalsh(images)[:, -1].max()), 0.0)
             best = max(best, V.lambda_D(top, self.client_exponent), key=lambda s: s.log)
         return best
 
-    def doubt(self, D: Matrix) -> Scaled:
+    def doubt(self, D: Matrix, arithmetic: type[Approximate] = Plain) -> Scaled:
         """What rounding may add to λ_D: the largest sum of the error bounds in a row of Hᵀ V(D) H."""
         worst = Scaled(0.0, 0)
         for group in self.groups:
             V = self.variance(group, D)
-            most = max(float(image.rounded().error.sum(axis=1).max()) for image in self._images(group, V))
+            most = max(float(image.error.sum(axis=1).max()) for image in _images(group, V, arithmetic))
             worst = max(worst, V.lambda_D(most, self.client_exponent), key=lambda s: s.log)
         return worst
 
-    def _images(self, group: ClientGroup, V: Variance) -> Iterator[Plain]:
-        """Hᵀ V H for every client."""
-        middle = Plain.enclosing(V.part.value, V.part.error)
-        for H in group.factors:
-            yield Plain.exact(H.T) @ (middle @ Plain.exact(H))
-
-    def proves_lambda(self, D: Matrix, c: float) -> bool:
-        """Whether λ_D ≤ c is proved for the given floats."""
+    def proves_lambda(self, D: Matrix, c: float, arithmetic: type[Approximate] = Plain) -> bool:
+        """Whether λ_D ≤ c is proved for the given floats; ``arithmetic`` is the precision of Hᵀ V(D) H."""
         if not math.isfinite(c):
             return c == math.inf
         identity = np.eye(self.d)
@@ -253,8 +257,9 @@ class Conditions:
                 return False
             # Far above one a smaller bound holds as well.
             bound = math.ldexp(math.frexp(c)[0], min(exponent, 900))
-            for image in self._images(group, V):
-                if proved_cholesky((Plain.exact(bound * identity) + -image).rounded().symmetric()) is None:
+            for image in _images(group, V, arithmetic):
+                gap = Plain.exact(bound * identity) + Plain.enclosing(-image.value, image.error)
+                if proved_cholesky(gap.rounded()) is None:
                     return False
         return True
 
@@ -263,7 +268,7 @@ class Conditions:
         if proved_cholesky(D) is None:
             return False
         exact = Pair.exact(D)
-        quadratic = exact @ (Pair.enclosing(self.L.value, self.L.error) @ exact)
+        quadratic = exact @ (self.L @ exact)
         return proved_cholesky((exact + -quadratic).rounded().symmetric()) is not None
 
     def log_rate(self, D: Matrix) -> float | None:
@@ -273,6 +278,16 @@ class Conditions:
             return None
         value = below / self.d + self.log_scale
         return value - 8.0 * UNIT * (abs(value) + abs(below) / self.d + abs(self.log_scale))
+
+
+def _images(group: ClientGroup, V: Variance, arithmetic: type[Approximate]) -> Iterator[Enclosed]:
+    """Hᵀ V̄ H for every client."""
+    middle: Approximate = V.above
+    if arithmetic is Plain:
+        rounded = V.above.rounded()
+        middle = Plain.enclosing(rounded.value, rounded.error)
+    for H in group.factors:
+        yield (arithmetic.exact(H.T) @ (middle @ arithmetic.exact(H))).rounded().symmetric()
 
 
 def exp_down(x: float) -> float:

@@ -38,11 +38,12 @@ from stepsize_opt.proofs.arithmetic import (
     Enclosed,
     Pair,
     Plain,
+    embedded,
     log_det_from_below,
     power_of_two_scaling,
     proved_cholesky,
 )
-from stepsize_opt.proofs.conditions import ClientGroup, Conditions, embedded
+from stepsize_opt.proofs.conditions import ClientGroup, Conditions
 from stepsize_opt.proofs.evaluation import log_det_conjugate
 from stepsize_solvers.programs import Indices, Matrix, Pattern, Stack
 
@@ -172,7 +173,8 @@ def rate_bound(
             rest += _pair(R).inner_from_above(half @ D)
     homogeneous = multipliers.descent is None
     if multipliers.descent is not None:
-        gram = Gram.of(conditions.L.value[None], multipliers.descent[None], conditions.L.error)
+        L = conditions.L.rounded()
+        gram = Gram.of(L.value[None], multipliers.descent[None], L.error)
         Q = Q + _pair(gram.Y)
         rest += gram.energy
     conjugate = _conjugate(conditions.pattern, Q.rounded().symmetric())
@@ -180,7 +182,7 @@ def rate_bound(
         return None
     log_g = conjugate
     if linear:
-        below = log_det_from_below(conditions.L)
+        below = log_det_from_below(conditions.L.rounded())
         if below is None:
             return None
         log_g = conjugate - below
@@ -214,7 +216,7 @@ def _block_log_det(Q: Approximate, s: slice) -> float | None:
 def _factors(conditions: Conditions, group: ClientGroup, Y: Enclosed) -> tuple[Enclosed, Enclosed]:
     """R and B of ⟨Y, V(D)⟩ = ⟨R, D B D⟩."""
     if conditions.sketch_last:
-        return group.map.enclose(Y), conditions.L
+        return group.map.enclose(Y), conditions.L.rounded()
     return Y, conditions.centred_L(group)
 
 
