@@ -24,7 +24,7 @@ out: the rounding of the large entries of D would hide a small λ_D.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -65,17 +65,14 @@ class CentredMap:
     def enclose(self, M: Enclosed) -> Enclosed:
         """An enclosure of 𝒞(M)."""
         found = centred_image(self.full, M)
-        return (
-            Plain.enclosing(found.value, found.error)
-            .block(self.touched)
-            .on(self.touched, self.full.d)
-            .rounded()
-            .symmetric()
-        )
+        inside = Plain.enclosing(found.value, found.error).block(self.touched).on(self.touched, self.full.d)
+        return inside.rounded().symmetric()
 
-    def above(self, M: Approximate) -> Approximate:
+    def above(self, M: Pair) -> Pair:
         """𝒞̄(M) ⪰ 𝒞(M) for M ⪰ 0, zero in the coordinates that are not touched."""
-        return centred_above(self.full, M).block(self.touched).on(self.touched, self.full.d)
+        found = centred_above(self.full, M).block(self.touched).on(self.touched, self.full.d)
+        assert isinstance(found, Pair)
+        return found
 
 
 def exponent_above(M: Matrix) -> int:
@@ -142,18 +139,6 @@ class Scaled:
 
 
 @dataclass(frozen=True, eq=False)
-class Variance:
-    """A matrix V̄ ⪰ V(D)/4^exponent as far as λ_D sees it, zero elsewhere; its numbers are near one."""
-
-    above: Pair
-    exponent: int
-
-    def lambda_D(self, top: float, clients: int) -> Scaled:
-        """λ_D from the largest eigenvalue of Hᵀ V H, where the factors H are smaller by 2^clients."""
-        return Scaled(top, 2 * self.exponent + clients)
-
-
-@dataclass(frozen=True, eq=False)
 class Conditions:
     """One distributed problem in scaled coordinates: L, the clients, the order of sketch and stepsize, the pattern.
 
@@ -213,55 +198,14 @@ class Conditions:
         found = group.map.enclose(Enclosed(np.diag(largest), np.zeros((self.d, self.d))))
         return np.flatnonzero(found.value.diagonal() + found.error.diagonal())  # a coefficient may round to zero
 
-    def variance(self, group: ClientGroup, D: Matrix) -> Variance:
-        """V(D) of a group from above."""
-        rows = self.noisy(group)
-        inside = np.arange(self.d) if self.sketch_last else group.map.touched
-        middle = (self.L if self.sketch_last else group.map.above(self.L)).block(inside)
-        half = D[np.ix_(rows, inside)]
-        e = exponent_above(half)
-        half = np.ldexp(half, -e)
-        M = (Pair.exact(half) @ (middle @ Pair.exact(half.T))).on(rows, self.d)
-        found = group.map.above(M) if self.sketch_last else M
-        assert isinstance(found, Pair)
-        return Variance(found, e)
+    @cached_property
+    def variances(self) -> tuple[VarianceMap, ...]:
+        """D ↦ V(D) of each group."""
+        return tuple(VarianceMap.of(self, group) for group in self.groups)
 
-    def estimate(self, D: Matrix) -> Scaled:
-        """λ_D in plain floating point."""
-        best = Scaled(0.0, 0)
-        for group in self.groups:
-            V = self.variance(group, D)
-            images = group.factors.transpose(0, 2, 1) @ (V.above.hi @ group.factors)
-            top = max(float(np.linalg.eigvalsh(images)[:, -1].max()), 0.0)
-            best = max(best, V.lambda_D(top, self.client_exponent), key=lambda s: s.log)
-        return best
-
-    def doubt(self, D: Matrix, arithmetic: type[Approximate] = Plain) -> Scaled:
-        """What rounding may add to λ_D: the largest sum of the error bounds in a row of Hᵀ V(D) H."""
-        worst = Scaled(0.0, 0)
-        for group in self.groups:
-            V = self.variance(group, D)
-            most = max(float(image.error.sum(axis=1).max()) for image in _images(group, V, arithmetic))
-            worst = max(worst, V.lambda_D(most, self.client_exponent), key=lambda s: s.log)
-        return worst
-
-    def proves_lambda(self, D: Matrix, c: float, arithmetic: type[Approximate] = Plain) -> bool:
-        """Whether λ_D ≤ c is proved for the given floats; ``arithmetic`` is the precision of Hᵀ V(D) H."""
-        if not math.isfinite(c):
-            return c == math.inf
-        identity = np.eye(self.d)
-        for group in self.groups:
-            V = self.variance(group, D)
-            exponent = math.frexp(c)[1] - 2 * V.exponent - self.client_exponent
-            if exponent < -900:  # not a number near one any more
-                return False
-            # Far above one a smaller bound holds as well.
-            bound = math.ldexp(math.frexp(c)[0], min(exponent, 900))
-            for image in _images(group, V, arithmetic):
-                gap = Plain.exact(bound * identity) + Plain.enclosing(-image.value, image.error)
-                if proved_cholesky(gap.rounded()) is None:
-                    return False
-        return True
+    def at(self, D: Matrix) -> AtStepsize:
+        """λ_D of one stepsize."""
+        return AtStepsize(self, D)
 
     def proves_descent(self, D: Matrix) -> bool:
         """Whether D ≻ 0 and D L D ⪯ D are proved."""
@@ -280,14 +224,101 @@ class Conditions:
         return value - 8.0 * UNIT * (abs(value) + abs(below) / self.d + abs(self.log_scale))
 
 
-def _images(group: ClientGroup, V: Variance, arithmetic: type[Approximate]) -> Iterator[Enclosed]:
-    """Hᵀ V̄ H for every client."""
-    middle: Approximate = V.above
-    if arithmetic is Plain:
-        rounded = V.above.rounded()
-        middle = Plain.enclosing(rounded.value, rounded.error)
-    for H in group.factors:
-        yield (arithmetic.exact(H.T) @ (middle @ arithmetic.exact(H))).rounded().symmetric()
+@dataclass(frozen=True, eq=False)
+class VarianceMap:
+    """D ↦ V̄(D) ⪰ V(D) of one group: D_R· M D_·R with M = L for det-CGD1 and 𝒞̄(L) for det-CGD2, rows R = ``rows``.
+
+    inside: the columns of D that M sees.
+    """
+
+    group: ClientGroup
+    sketch_last: bool
+    rows: Indices
+    inside: Indices
+    middle: Pair
+
+    @staticmethod
+    def of(conditions: Conditions, group: ClientGroup) -> VarianceMap:
+        last = conditions.sketch_last
+        inside = np.arange(conditions.d) if last else group.map.touched
+        middle = conditions.L if last else group.map.above(conditions.L)
+        return VarianceMap(group, last, conditions.noisy(group), inside, middle.block(inside))
+
+    def __call__(self, D: Matrix) -> Variance:
+        half = D[np.ix_(self.rows, self.inside)]
+        e = exponent_above(half)
+        half = np.ldexp(half, -e)
+        M = (Pair.exact(half) @ (self.middle @ Pair.exact(half.T))).on(self.rows, len(D))
+        return Variance(self.group, self.group.map.above(M) if self.sketch_last else M, e)
+
+
+@dataclass(frozen=True, eq=False)
+class Variance:
+    """A matrix V̄ ⪰ V(D)/4^exponent as far as λ_D sees it, zero elsewhere; its numbers are near one."""
+
+    group: ClientGroup
+    above: Pair
+    exponent: int
+
+    def images(self, arithmetic: type[Approximate]) -> Iterator[Enclosed]:
+        """Hᵀ V̄ H for every client."""
+        middle: Approximate = self.above
+        if arithmetic is Plain:
+            rounded = self.above.rounded()
+            middle = Plain.enclosing(rounded.value, rounded.error)
+        for H in self.group.factors:
+            yield (arithmetic.exact(H.T) @ (middle @ arithmetic.exact(H))).rounded().symmetric()
+
+
+@dataclass(frozen=True, eq=False)
+class AtStepsize:
+    """λ_D of one stepsize: estimated, and bounded by proof."""
+
+    conditions: Conditions
+    D: Matrix
+
+    @cached_property
+    def parts(self) -> list[Variance]:
+        return [variance(self.D) for variance in self.conditions.variances]
+
+    def _largest(self, tops: Iterable[float]) -> Scaled:
+        """The largest of numbers of the groups, in the user's units."""
+        taken_out = self.conditions.client_exponent
+        found = [Scaled(top, 2 * part.exponent + taken_out) for top, part in zip(tops, self.parts, strict=True)]
+        return max(found, key=lambda s: s.log, default=Scaled(0.0, 0))
+
+    @cached_property
+    def estimate(self) -> Scaled:
+        """λ_D in plain floating point."""
+
+        def top(part: Variance) -> float:
+            H = part.group.factors
+            return max(float(np.linalg.eigvalsh(H.transpose(0, 2, 1) @ (part.above.hi @ H))[:, -1].max()), 0.0)
+
+        return self._largest(top(part) for part in self.parts)
+
+    def doubt(self, arithmetic: type[Approximate] = Plain) -> Scaled:
+        """What rounding may add to λ_D: the largest sum of the error bounds in a row of Hᵀ V(D) H."""
+        return self._largest(
+            max(float(image.error.sum(axis=1).max()) for image in part.images(arithmetic)) for part in self.parts
+        )
+
+    def proves(self, c: float, arithmetic: type[Approximate] = Plain) -> bool:
+        """Whether λ_D ≤ c is proved for the given floats; ``arithmetic`` is the precision of Hᵀ V(D) H."""
+        if not math.isfinite(c):
+            return c == math.inf
+        identity = np.eye(len(self.D))
+        for part in self.parts:
+            exponent = math.frexp(c)[1] - 2 * part.exponent - self.conditions.client_exponent
+            if exponent < -900:  # not a number near one any more
+                return False
+            # Far above one a smaller bound holds as well.
+            bound = math.ldexp(math.frexp(c)[0], min(exponent, 900))
+            for image in part.images(arithmetic):
+                gap = Plain.exact(bound * identity) + Plain.enclosing(-image.value, image.error)
+                if proved_cholesky(gap.rounded()) is None:
+                    return False
+        return True
 
 
 def exp_down(x: float) -> float:
