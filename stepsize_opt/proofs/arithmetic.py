@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -211,6 +211,18 @@ class Pair(Approximate):
     @staticmethod
     def enclosing(value: Matrix, error: Matrix) -> Pair:
         return Pair(value, error=error)
+
+    @staticmethod
+    def side_by_side(parts: Sequence[Pair]) -> Pair:
+        """[A₁ A₂ …]."""
+        if len(parts) == 1:
+            return parts[0]
+        hi = np.hstack([part.hi for part in parts])
+        lo, error = (
+            np.hstack([_filled(x, part.hi) for x, part in zip(each, parts, strict=True)])
+            for each in ([part.lo for part in parts], [part.error for part in parts])
+        )
+        return Pair(hi, lo, error)
 
     @cached_property
     def rows(self) -> Slices:
