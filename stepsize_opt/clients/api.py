@@ -224,7 +224,7 @@ def _plain(search: Search) -> Direction:
     """A direction that needs no solver, for when its answer is of no use: W, or the diagonal of L inverted."""
     search.notes.append(f"the answer of {search.solver_names} was of no use, a plain direction took its place")
     pattern = search.conditions.pattern
-    W = np.diag(1.0 / np.diagonal(search.conditions.L.value)) if pattern.W is None else pattern.W
+    W = np.diag(1.0 / np.diagonal(search.conditions.L.hi)) if pattern.W is None else pattern.W
     return _needed(Direction.of(search.conditions, W), search)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh
 
 from stepsize_opt.clients.targets import Targets, log_fraction
-from stepsize_opt.proofs import UNIT, Conditions, exp_down
+from stepsize_opt.proofs import UNIT, Approximate, Conditions, Pair, Plain, exp_down
 from stepsize_solvers.programs import Matrix
 
 # A condition counts as binding when its two sides agree to this fraction; rounding K to a whole number moves n/K more.
@@ -54,8 +54,8 @@ class Direction:
             K = cholesky(D, lower=True)
         except LinAlgError:
             return None
-        top = float(eigh(K.T @ conditions.L.value @ K, eigvals_only=True, driver="evd")[-1])
-        return Direction(D, conditions.estimate(D).log, log_rate, -math.log(top))
+        top = float(eigh(K.T @ conditions.L.hi @ K, eigvals_only=True, driver="evd")[-1])
+        return Direction(D, conditions.at(D).estimate.log, log_rate, -math.log(top))
 
     def log_scale(self, log_c: float, log_factor: float) -> float:
         """log of the largest s with sW ⪯ L⁻¹, λ ≤ c and λ ≤ factor·τ; both bounds are infinite when there is none."""
@@ -78,19 +78,24 @@ class Fitted:
         return exp_down(self.log_rate)
 
 
-def _proved(conditions: Conditions, W: Matrix, scale: float, retreat: float) -> Fitted | None:
-    # λ_D falls with the square of the scale, τ only linearly: four retreats in D pay for one in λ_D.
+def _proved(
+    conditions: Conditions, W: Matrix, scale: float, retreat: float, holds: Callable[[Fitted], bool]
+) -> Fitted | None:
+    # λ_D falls with the square of the scale, the rate only linearly: four retreats in D pay for one in λ_D.
     D = np.asarray((scale * (1.0 - 4.0 * retreat)) * W)
     log_rate = conditions.log_rate(D)
     if log_rate is None or not conditions.proves_descent(D):
         return None
-    if not conditions.groups:
-        return Fitted(D, 0.0, log_rate)
-    estimate = conditions.estimate(D).value
-    # A λ_D that vanishes, or nearly so, can only be bounded by the rounding of the products it is made of.
-    for lambda_D in (estimate * (1.0 + retreat), (estimate + 8.0 * conditions.doubt(D).value) * (1.0 + retreat)):
-        if math.isfinite(lambda_D) and conditions.proves_lambda(D, lambda_D):
-            return Fitted(D, lambda_D, log_rate)
+    at = conditions.at(D)
+    estimate = at.estimate.value
+    arithmetics: tuple[type[Approximate], ...] = (Plain, Pair) if conditions.groups else (Plain,)
+    for arithmetic in arithmetics:
+        # A λ_D that vanishes, or nearly so, can only be bounded by the rounding of the products it is made of.
+        for doubts in (0.0, 8.0):
+            doubt = doubts * at.doubt(arithmetic).value if doubts else 0.0
+            fitted = Fitted(D, (estimate + doubt) * (1.0 + retreat), log_rate)
+            if math.isfinite(fitted.lambda_D) and holds(fitted) and at.proves(fitted.lambda_D, arithmetic):
+                return fitted
     return None
 
 
@@ -120,7 +125,7 @@ def _fit(
     found = fit_multiple(conditions, direction, direction.log_scale(*bounds), holds)
     if found is None and direction.log_lambda > -math.inf:
         # What rounding may hide in λ_D is more than a few per cent of it: make room for that.
-        doubt = math.log(16.0) + conditions.doubt(direction.W).log
+        doubt = math.log(16.0) + conditions.at(direction.W).doubt().log
         cautious = replace(direction, log_lambda=float(np.logaddexp(direction.log_lambda, doubt)))
         found = fit_multiple(conditions, direction, cautious.log_scale(*bounds), holds)
     return found
@@ -139,8 +144,8 @@ def fit_multiple(
     # Start at the rounding error of the eigenvalues and give way until the proof goes through; 8 % is a failure.
     retreat = 4.0 * conditions.d * UNIT
     while retreat < 0.02:
-        fitted = _proved(conditions, direction.W, math.exp(log_scale), retreat)
-        if fitted is not None and holds(fitted):
+        fitted = _proved(conditions, direction.W, math.exp(log_scale), retreat, holds)
+        if fitted is not None:
             return fitted
         retreat *= 4.0
     return None

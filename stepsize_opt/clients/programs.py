@@ -64,7 +64,7 @@ class Translation:
     def of(conditions: Conditions, linear: bool) -> Translation:
         """Factor all matrices once."""
         factors, inverses = [], []
-        for matrices in [*(group.matrices for group in conditions.groups), conditions.L.value[None]]:
+        for matrices in [*(group.matrices for group in conditions.groups), conditions.L.hi[None]]:
             found = [_Factor.of(L) for L in matrices]
             factors.append(_padded([factor.H for factor in found]))
             inverses.append(_padded([factor.inverse for factor in found]))
@@ -80,7 +80,7 @@ class Translation:
             for group, H in zip(self.conditions.groups, self.factors[:-1], strict=True):
                 Q, B = group.map.centred, None
                 if not self.linear:
-                    B = self.conditions.L.value
+                    B = self.conditions.L.hi
                     if not self.conditions.sketch_last:
                         Q = DiagonalPlusScaled.identity(d)
                         B = None if squared else self.conditions.centred_L(group).value
@@ -107,7 +107,7 @@ class Translation:
     @property
     def _middle(self) -> Matrix:
         """The S of a variable DSD: L, or 𝒞(L)."""
-        return self.conditions.L.value if self.linear else self.conditions.centred_L(self.conditions.groups[0]).value
+        return self.conditions.L.hi if self.linear else self.conditions.centred_L(self.conditions.groups[0]).value
 
     def is_squared(self, program: Program) -> bool:
         """Whether the variable of a program made here is DSD: its determinant is that of D squared, up to a factor."""

@@ -16,11 +16,9 @@ import numpy as np
 
 from stepsize_opt.inputs import SMOOTHNESS_REMEDY, check_positive_definite, dense, read_matrix
 from stepsize_opt.proofs import (
-    UNIT,
     CentredMap,
     ClientGroup,
     Conditions,
-    Enclosed,
     Pair,
     Plain,
     dominating_factor,
@@ -110,12 +108,12 @@ def reduce_clients(clients: Clients, pattern: Pattern, algorithm: str) -> Reduce
     if np.any(scale != 1.0):
         notes.append("diagonal scaling")
     scaled = [scale[:, None] * M * scale for M in matrices]
-    L = _enclosed_mean(scaled) if mean is None else Enclosed(scale[:, None] * mean * scale, np.zeros_like(mean))
-    _check_scaled(L.value, scaled)
+    L = _mean(scaled) if mean is None else Pair.exact(scale[:, None] * mean * scale)
+    _check_scaled(L.hi, scaled)
     if mean is None:
-        check_positive_definite("the mean of the clients' matrices", L.value, SMOOTHNESS_REMEDY)
+        check_positive_definite("the mean of the clients' matrices", L.hi, SMOOTHNESS_REMEDY)
     # Where the scaling took an entry below the normal floats it lost bits, all of them below 2⁻¹⁰⁰⁰.
-    L = Enclosed(L.value, L.error + 2.0**-1000)
+    L = L + Pair.enclosing(np.zeros_like(L.hi), np.full_like(L.hi, 2.0**-1000))
     by_sketch: dict[Sketch, list[Matrix]] = {}
     for M, s in zip(scaled, sketches, strict=True):
         if np.any(M) and not s.untouched.all():  # no variance otherwise
@@ -154,12 +152,9 @@ def _diagonal(matrices: list[Matrix], mean: Matrix | None) -> Vector:
     return np.asarray(top * np.mean(diagonals / top, axis=0))  # a sum might overflow
 
 
-def _enclosed_mean(matrices: list[Matrix]) -> Enclosed:
-    """(1/n)ΣLᵢ with a bound on its rounding: the sum in twice the working precision, then a division."""
-    n = len(matrices)
-    total = sum((Pair.exact(M) for M in matrices[1:]), Pair.exact(matrices[0])).rounded()
-    value = total.value / n
-    return Enclosed(value, (total.error / n) * (1.0 + 4.0 * UNIT) + UNIT * np.abs(value))
+def _mean(matrices: list[Matrix]) -> Pair:
+    """(1/n)ΣLᵢ in twice the working precision."""
+    return sum((Pair.exact(M) for M in matrices[1:]), Pair.exact(matrices[0])).divided(len(matrices))
 
 
 def _check_scaled(L: Matrix, clients: list[Matrix]) -> None:

@@ -127,7 +127,7 @@ class Search:
         """D = L⁻¹ when that satisfies the bounds on λ_D: no full D is larger."""
         if not self.conditions.pattern.is_full:
             return None
-        inverse: Matrix = np.asarray(np.linalg.inv(self.conditions.L.value), dtype=np.float64)
+        inverse: Matrix = np.asarray(np.linalg.inv(self.conditions.L.hi), dtype=np.float64)
         direction = Direction.of(self.conditions, inverse)
         if direction is None or direction.log_scale(log_c, log_kappa) < direction.log_descent_scale:
             return None

@@ -33,6 +33,7 @@ from stepsize_opt.proofs.evaluation import (
 )
 from stepsize_opt.proofs.maps import (
     adjoint_below,
+    centred_above,
     centred_image,
     coefficient_roundings,
     image,
@@ -66,6 +67,7 @@ __all__ = [
     "Pair",
     "Plain",
     "adjoint_below",
+    "centred_above",
     "centred_image",
     "certify_point",
     "coefficient_roundings",

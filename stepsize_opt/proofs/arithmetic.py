@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_solvers.programs import Matrix, Vector
+from stepsize_solvers.programs import Indices, Matrix, Vector
 
 UNIT = 2.0**-53  # unit roundoff of float64
 SMALLEST_NORMAL = 2.0**-1022  # smaller numbers lose digits
@@ -89,8 +89,12 @@ class Approximate(ABC):
         """The entrywise product with exact floats."""
 
     @abstractmethod
-    def block(self, s: slice) -> Approximate:
-        """The rows and columns of a slice."""
+    def block(self, s: slice | Indices) -> Approximate:
+        """The rows and columns of a slice, or of indices."""
+
+    @abstractmethod
+    def on(self, rows: Indices, d: int) -> Approximate:
+        """The d×d matrix with this one in the given rows and columns, zero elsewhere."""
 
     @abstractmethod
     def with_blocks(self, blocks: Iterable[tuple[slice, Any]]) -> Approximate:
@@ -173,6 +177,17 @@ def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
     return a + b
 
 
+def _block(A: Matrix, s: slice | Indices) -> Matrix:
+    return A[s, s] if isinstance(s, slice) else A[np.ix_(s, s)]
+
+
+def embedded(block: Matrix, rows: Indices, d: int) -> Matrix:
+    """The d×d matrix with the block in the given rows and columns, zero elsewhere."""
+    out = np.zeros((d, d))
+    out[np.ix_(rows, rows)] = block
+    return out
+
+
 def _filled(part: Matrix | None, like: Matrix) -> Matrix:
     """A copy of the part, where None stands for zero."""
     return np.zeros_like(like) if part is None else part.copy()
@@ -196,6 +211,18 @@ class Pair(Approximate):
     @staticmethod
     def enclosing(value: Matrix, error: Matrix) -> Pair:
         return Pair(value, error=error)
+
+    @staticmethod
+    def side_by_side(parts: Sequence[Pair]) -> Pair:
+        """[A₁ A₂ …]."""
+        if len(parts) == 1:
+            return parts[0]
+        hi = np.hstack([part.hi for part in parts])
+        lo, error = (
+            np.hstack([_filled(x, part.hi) for x, part in zip(each, parts, strict=True)])
+            for each in ([part.lo for part in parts], [part.error for part in parts])
+        )
+        return Pair(hi, lo, error)
 
     @cached_property
     def rows(self) -> Slices:
@@ -268,9 +295,13 @@ class Pair(Approximate):
         lo = rest + self.lo * factor
         return Pair(hi, lo, _plus(error, gamma(2) * (np.abs(rest) + np.abs(lo))))
 
-    def block(self, s: slice) -> Pair:
-        lo, error = (None if part is None else part[s, s] for part in (self.lo, self.error))
-        return Pair(self.hi[s, s], lo, error)
+    def block(self, s: slice | Indices) -> Pair:
+        lo, error = (None if part is None else _block(part, s) for part in (self.lo, self.error))
+        return Pair(_block(self.hi, s), lo, error)
+
+    def on(self, rows: Indices, d: int) -> Pair:
+        lo, error = (None if part is None else embedded(part, rows, d) for part in (self.lo, self.error))
+        return Pair(embedded(self.hi, rows, d), lo, error)
 
     def with_blocks(self, blocks: Iterable[tuple[slice, Pair]]) -> Pair:
         hi, lo, error = self.hi.copy(), _filled(self.lo, self.hi), _filled(self.error, self.hi)
@@ -287,6 +318,15 @@ class Pair(Approximate):
         doubt = 0.0 if self.error is None else math.fsum(self.error.diagonal().tolist())
         identity = np.eye(len(self.hi))
         return Pair(trace * identity, rest * identity, (UNIT * abs(rest) + doubt * (1.0 + gamma(2))) * identity)
+
+    def divided(self, n: int) -> Pair:
+        """A/n for a whole number n below 2⁵³."""
+        hi = self.hi / n
+        back, rest = two_product(hi, float(n))
+        # hi − n fl(hi/n) = (hi − back) − rest, of which the difference is exact.
+        lo = ((self.hi - back) - rest + (0.0 if self.lo is None else self.lo)) / n
+        error = gamma(4) * np.abs(lo) + gamma(4) * (np.abs(rest) + np.abs(self.hi - back)) / n
+        return Pair(hi, lo, error if self.error is None else error + self.error / n * (1.0 + gamma(2)))
 
     def rounded(self) -> Enclosed:
         value = self.hi if self.lo is None else self.hi + self.lo
@@ -362,8 +402,11 @@ class Plain(Approximate):
         error = (2.0 * UNIT) * np.abs(value)
         return Plain(value, error if self.error is None else error + 2.0 * self.error * np.abs(factor))
 
-    def block(self, s: slice) -> Plain:
-        return Plain(self.value[s, s], None if self.error is None else self.error[s, s])
+    def block(self, s: slice | Indices) -> Plain:
+        return Plain(_block(self.value, s), None if self.error is None else _block(self.error, s))
+
+    def on(self, rows: Indices, d: int) -> Plain:
+        return Plain(embedded(self.value, rows, d), None if self.error is None else embedded(self.error, rows, d))
 
     def with_blocks(self, blocks: Iterable[tuple[slice, Plain]]) -> Plain:
         value, error = self.value.copy(), _filled(self.error, self.value)

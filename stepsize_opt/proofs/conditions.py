@@ -9,8 +9,8 @@ and D L D ⪯ D, that is D ⪯ L⁻¹.
 H Hᵀ ⪰ Lᵢ in exact arithmetic (:mod:`.arithmetic`), for singular Lᵢ too.  Vᵢ ⪰ 0, so Hᵀ Vᵢ H ⪯ cI proves
 λmax(Lᵢ^½ Vᵢ Lᵢ^½) = λmax(Vᵢ^½ Lᵢ Vᵢ^½) ≤ λmax(Vᵢ^½ HHᵀ Vᵢ^½) ≤ c.
 
-*The mean.*  L = (1/n)ΣLᵢ is not a matrix of floats.  It is known to lie within an entrywise error of one, and what is
-proved holds for every matrix within that error.
+*The mean.*  L = (1/n)ΣLᵢ is not a matrix of floats.  It is known in twice the working precision, and what is proved
+holds for every matrix within the error of that.
 
 *Scaling.*  For a positive diagonal Λ that commutes with every sketch, D̃ = Λ⁻¹DΛ⁻¹, L̃ = ΛLΛ and L̃ᵢ = ΛLᵢΛ have the same
 λ_D and the same D ⪯ L⁻¹.  λ_D is linear in the Lᵢ and quadratic in D, so a power of two taken out of either comes back
@@ -24,15 +24,24 @@ out: the rounding of the large entries of D would hide a small λ_D.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_opt.proofs.arithmetic import UNIT, Enclosed, Pair, Plain, gamma, log_det_from_below, proved_cholesky
-from stepsize_opt.proofs.maps import centred_image
+from stepsize_opt.proofs.arithmetic import (
+    UNIT,
+    Approximate,
+    Enclosed,
+    Pair,
+    Plain,
+    gamma,
+    log_det_from_below,
+    proved_cholesky,
+)
+from stepsize_opt.proofs.maps import centred_above, centred_image
 from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Stack, Vector
 
 # Beside entries near one, a number of this size is far below rounding and its square is still far from underflow.
@@ -55,17 +64,15 @@ class CentredMap:
 
     def enclose(self, M: Enclosed) -> Enclosed:
         """An enclosure of 𝒞(M)."""
-        found, part = centred_image(self.full, M), np.ix_(self.touched, self.touched)
-        d = self.full.d
-        inside = Enclosed(embedded(found.value[part], self.touched, d), embedded(found.error[part], self.touched, d))
-        return inside.symmetric()
+        found = centred_image(self.full, M)
+        inside = Plain.enclosing(found.value, found.error).block(self.touched).on(self.touched, self.full.d)
+        return inside.rounded().symmetric()
 
-
-def embedded(block: Matrix, rows: Indices, d: int) -> Matrix:
-    """The d×d matrix with the block in the given rows and columns, zero elsewhere."""
-    out = np.zeros((d, d))
-    out[np.ix_(rows, rows)] = block
-    return out
+    def above(self, M: Pair) -> Pair:
+        """𝒞̄(M) ⪰ 𝒞(M) for M ⪰ 0, zero in the coordinates that are not touched."""
+        found = centred_above(self.full, M).block(self.touched).on(self.touched, self.full.d)
+        assert isinstance(found, Pair)
+        return found
 
 
 def exponent_above(M: Matrix) -> int:
@@ -132,18 +139,6 @@ class Scaled:
 
 
 @dataclass(frozen=True, eq=False)
-class Variance:
-    """An enclosure of V(D)/4^exponent as far as λ_D sees it, zero elsewhere; its numbers are near one."""
-
-    part: Enclosed
-    exponent: int
-
-    def lambda_D(self, top: float, clients: int) -> Scaled:
-        """λ_D from the largest eigenvalue of Hᵀ V H, where the factors H are smaller by 2^clients."""
-        return Scaled(top, 2 * self.exponent + clients)
-
-
-@dataclass(frozen=True, eq=False)
 class Conditions:
     """One distributed problem in scaled coordinates: L, the clients, the order of sketch and stepsize, the pattern.
 
@@ -152,7 +147,7 @@ class Conditions:
     c stands for a bound on λ_D in the user's units throughout.
     """
 
-    L: Enclosed
+    L: Pair
     groups: tuple[ClientGroup, ...]
     sketch_last: bool
     pattern: Pattern
@@ -161,7 +156,7 @@ class Conditions:
 
     @property
     def d(self) -> int:
-        return int(self.L.value.shape[0])
+        return int(self.L.hi.shape[0])
 
     @property
     def log_scale(self) -> float:
@@ -189,7 +184,7 @@ class Conditions:
 
     def centred_L(self, group: ClientGroup) -> Enclosed:
         """An enclosure of 𝒞(L), the constant of (12′)."""
-        return group.map.enclose(self.L)
+        return group.map.enclose(self.L.rounded())
 
     def noisy(self, group: ClientGroup) -> Indices:
         """The coordinates R of which the rows of D decide the λ_D of a group.
@@ -203,67 +198,21 @@ class Conditions:
         found = group.map.enclose(Enclosed(np.diag(largest), np.zeros((self.d, self.d))))
         return np.flatnonzero(found.value.diagonal() + found.error.diagonal())  # a coefficient may round to zero
 
-    def variance(self, group: ClientGroup, D: Matrix) -> Variance:
-        """V(D) of a group."""
-        rows = self.noisy(group)
-        middle = self.L if self.sketch_last else self.centred_L(group)
-        inside = np.arange(self.d) if self.sketch_last else group.map.touched
-        half = D[np.ix_(rows, inside)]
-        e = exponent_above(half)
-        half = np.ldexp(half, -e)
-        part = np.ix_(inside, inside)
-        M = (Pair.exact(half) @ (Pair.enclosing(middle.value[part], middle.error[part]) @ Pair.exact(half.T))).rounded()
-        M = Enclosed(embedded(M.value, rows, self.d), embedded(M.error, rows, self.d))
-        return Variance(group.map.enclose(M) if self.sketch_last else M.symmetric(), e)
+    @cached_property
+    def variances(self) -> tuple[VarianceMap, ...]:
+        """D ↦ V(D) of each group."""
+        return tuple(VarianceMap.of(self, group) for group in self.groups)
 
-    def estimate(self, D: Matrix) -> Scaled:
-        """λ_D in plain floating point."""
-        best = Scaled(0.0, 0)
-        for group in self.groups:
-            V = self.variance(group, D)
-            images = group.factors.transpose(0, 2, 1) @ (V.part.value @ group.factors)
-            top = max(float(np.linalg.eigvalsh(images)[:, -1].max()), 0.0)
-            best = max(best, V.lambda_D(top, self.client_exponent), key=lambda s: s.log)
-        return best
-
-    def doubt(self, D: Matrix) -> Scaled:
-        """What rounding may add to λ_D: the largest sum of the error bounds in a row of Hᵀ V(D) H."""
-        worst = Scaled(0.0, 0)
-        for group in self.groups:
-            V = self.variance(group, D)
-            most = max(float(image.rounded().error.sum(axis=1).max()) for image in self._images(group, V))
-            worst = max(worst, V.lambda_D(most, self.client_exponent), key=lambda s: s.log)
-        return worst
-
-    def _images(self, group: ClientGroup, V: Variance) -> Iterator[Plain]:
-        """Hᵀ V H for every client."""
-        middle = Plain.enclosing(V.part.value, V.part.error)
-        for H in group.factors:
-            yield Plain.exact(H.T) @ (middle @ Plain.exact(H))
-
-    def proves_lambda(self, D: Matrix, c: float) -> bool:
-        """Whether λ_D ≤ c is proved for the given floats."""
-        if not math.isfinite(c):
-            return c == math.inf
-        identity = np.eye(self.d)
-        for group in self.groups:
-            V = self.variance(group, D)
-            exponent = math.frexp(c)[1] - 2 * V.exponent - self.client_exponent
-            if exponent < -900:  # not a number near one any more
-                return False
-            # Far above one a smaller bound holds as well.
-            bound = math.ldexp(math.frexp(c)[0], min(exponent, 900))
-            for image in self._images(group, V):
-                if proved_cholesky((Plain.exact(bound * identity) + -image).rounded().symmetric()) is None:
-                    return False
-        return True
+    def at(self, D: Matrix) -> AtStepsize:
+        """λ_D of one stepsize."""
+        return AtStepsize(self, D)
 
     def proves_descent(self, D: Matrix) -> bool:
         """Whether D ≻ 0 and D L D ⪯ D are proved."""
         if proved_cholesky(D) is None:
             return False
         exact = Pair.exact(D)
-        quadratic = exact @ (Pair.enclosing(self.L.value, self.L.error) @ exact)
+        quadratic = exact @ (self.L @ exact)
         return proved_cholesky((exact + -quadratic).rounded().symmetric()) is not None
 
     def log_rate(self, D: Matrix) -> float | None:
@@ -273,6 +222,103 @@ class Conditions:
             return None
         value = below / self.d + self.log_scale
         return value - 8.0 * UNIT * (abs(value) + abs(below) / self.d + abs(self.log_scale))
+
+
+@dataclass(frozen=True, eq=False)
+class VarianceMap:
+    """D ↦ V̄(D) ⪰ V(D) of one group: D_R· M D_·R with M = L for det-CGD1 and 𝒞̄(L) for det-CGD2, rows R = ``rows``.
+
+    inside: the columns of D that M sees.
+    """
+
+    group: ClientGroup
+    sketch_last: bool
+    rows: Indices
+    inside: Indices
+    middle: Pair
+
+    @staticmethod
+    def of(conditions: Conditions, group: ClientGroup) -> VarianceMap:
+        last = conditions.sketch_last
+        inside = np.arange(conditions.d) if last else group.map.touched
+        middle = conditions.L if last else group.map.above(conditions.L)
+        return VarianceMap(group, last, conditions.noisy(group), inside, middle.block(inside))
+
+    def __call__(self, D: Matrix) -> Variance:
+        half = D[np.ix_(self.rows, self.inside)]
+        e = exponent_above(half)
+        half = np.ldexp(half, -e)
+        M = (Pair.exact(half) @ (self.middle @ Pair.exact(half.T))).on(self.rows, len(D))
+        return Variance(self.group, self.group.map.above(M) if self.sketch_last else M, e)
+
+
+@dataclass(frozen=True, eq=False)
+class Variance:
+    """A matrix V̄ ⪰ V(D)/4^exponent as far as λ_D sees it, zero elsewhere; its numbers are near one."""
+
+    group: ClientGroup
+    above: Pair
+    exponent: int
+
+    def images(self, arithmetic: type[Approximate]) -> Iterator[Enclosed]:
+        """Hᵀ V̄ H for every client."""
+        middle: Approximate = self.above
+        if arithmetic is Plain:
+            rounded = self.above.rounded()
+            middle = Plain.enclosing(rounded.value, rounded.error)
+        for H in self.group.factors:
+            yield (arithmetic.exact(H.T) @ (middle @ arithmetic.exact(H))).rounded().symmetric()
+
+
+@dataclass(frozen=True, eq=False)
+class AtStepsize:
+    """λ_D of one stepsize: estimated, and bounded by proof."""
+
+    conditions: Conditions
+    D: Matrix
+
+    @cached_property
+    def parts(self) -> list[Variance]:
+        return [variance(self.D) for variance in self.conditions.variances]
+
+    def _largest(self, tops: Iterable[float]) -> Scaled:
+        """The largest of numbers of the groups, in the user's units."""
+        taken_out = self.conditions.client_exponent
+        found = [Scaled(top, 2 * part.exponent + taken_out) for top, part in zip(tops, self.parts, strict=True)]
+        return max(found, key=lambda s: s.log, default=Scaled(0.0, 0))
+
+    @cached_property
+    def estimate(self) -> Scaled:
+        """λ_D in plain floating point."""
+
+        def top(part: Variance) -> float:
+            H = part.group.factors
+            return max(float(np.linalg.eigvalsh(H.transpose(0, 2, 1) @ (part.above.hi @ H))[:, -1].max()), 0.0)
+
+        return self._largest(top(part) for part in self.parts)
+
+    def doubt(self, arithmetic: type[Approximate] = Plain) -> Scaled:
+        """What rounding may add to λ_D: the largest sum of the error bounds in a row of Hᵀ V(D) H."""
+        return self._largest(
+            max(float(image.error.sum(axis=1).max()) for image in part.images(arithmetic)) for part in self.parts
+        )
+
+    def proves(self, c: float, arithmetic: type[Approximate] = Plain) -> bool:
+        """Whether λ_D ≤ c is proved for the given floats; ``arithmetic`` is the precision of Hᵀ V(D) H."""
+        if not math.isfinite(c):
+            return c == math.inf
+        identity = np.eye(len(self.D))
+        for part in self.parts:
+            exponent = math.frexp(c)[1] - 2 * part.exponent - self.conditions.client_exponent
+            if exponent < -900:  # not a number near one any more
+                return False
+            # Far above one a smaller bound holds as well.
+            bound = math.ldexp(math.frexp(c)[0], min(exponent, 900))
+            for image in part.images(arithmetic):
+                gap = Plain.exact(bound * identity) + Plain.enclosing(-image.value, image.error)
+                if proved_cholesky(gap.rounded()) is None:
+                    return False
+        return True
 
 
 def exp_down(x: float) -> float:

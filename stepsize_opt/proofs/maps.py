@@ -63,6 +63,12 @@ def image_above(Q: PositiveMap, M: Approximate) -> Approximate:
 
 
 @singledispatch
+def centred_above(Q: PositiveMap, M: Approximate) -> Approximate:
+    """𝒞̄(M) for a linear map 𝒞̄ with 𝒞̄(M) ⪰ 𝒞(M) for every M ⪰ 0, in the precision of M."""
+    return image_above(Q, M) + -M
+
+
+@singledispatch
 def adjoint_below(Q: PositiveMap, Z: Approximate) -> Approximate:
     """𝒬̲*(Z) for a linear map 𝒬̲ with 𝒬̲(M) ⪯ 𝒬(M) for every M ⪰ 0, in the precision of Z."""
     return Z.scaled(_moved_coefficients("adjoint_below", Q, -1.0))
@@ -191,6 +197,15 @@ def _(Q: CongruenceSum, M: Approximate) -> Approximate:
     return total
 
 
+@centred_above.register
+def _(Q: CongruenceSum, M: Approximate) -> Approximate:
+    identity, total = M.exact(-np.eye(Q.d)), M.scaled(0.0)
+    for w, S in zip(Q.weights, Q.matrices, strict=True):
+        centred = M.exact(S) + identity
+        total = total + (centred @ (M @ centred.T)).scaled(float(w))
+    return total
+
+
 @adjoint_below.register
 def _(Q: CongruenceSum, Z: Approximate) -> Approximate:
     # The weights are exact floats: no map is smaller.
@@ -232,6 +247,11 @@ def _(Q: Layered, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed
 def _(Q: Layered, M: Approximate) -> Approximate:
     blocks = ((s, image_above(layer, M.block(s))) for layer, s in _slices(Q))
     return M.scaled(Q.between).with_blocks(blocks)  # the factor is 0 or 1
+
+
+@centred_above.register
+def _(Q: Layered, M: Approximate) -> Approximate:
+    return M.scaled(0.0).with_blocks((s, centred_above(layer, M.block(s))) for layer, s in _slices(Q))
 
 
 @adjoint_below.register

@@ -28,6 +28,7 @@ there the multipliers make the inequality an equality at the optimal τ, and it 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,11 +39,12 @@ from stepsize_opt.proofs.arithmetic import (
     Enclosed,
     Pair,
     Plain,
+    embedded,
     log_det_from_below,
     power_of_two_scaling,
     proved_cholesky,
 )
-from stepsize_opt.proofs.conditions import ClientGroup, Conditions, embedded
+from stepsize_opt.proofs.conditions import ClientGroup, Conditions
 from stepsize_opt.proofs.evaluation import log_det_conjugate
 from stepsize_solvers.programs import Indices, Matrix, Pattern, Stack
 
@@ -126,19 +128,14 @@ class Multipliers:
 class Gram:
     """Y = Σ Lᵢ Uᵢ Uᵢᵀ Lᵢ, and Σ tr(Uᵢᵀ Lᵢ Uᵢ) from above."""
 
-    Y: Enclosed
+    Y: Pair
     energy: float
 
     @staticmethod
-    def of(L: Stack, U: Stack, L_error: Matrix | None = None) -> Gram:
-        """The Lᵢ are known up to the entrywise error."""
-        parts = [Plain(M, L_error) @ Plain.exact(V) for M, V in zip(L, U, strict=True)]
-        rounded = [part.rounded() for part in parts]
+    def of(L: Iterable[Pair], U: Stack) -> Gram:
         # All LᵢUᵢ side by side: Y is one product, and the energy one inner product.
-        columns = Plain(np.hstack([part.value for part in rounded]), np.hstack([part.error for part in rounded]))
-        return Gram(
-            (columns @ columns.T).rounded().symmetric(), columns.inner_from_above(Plain.exact(np.hstack(list(U))))
-        )
+        columns = Pair.side_by_side([M @ Pair.exact(V) for M, V in zip(L, U, strict=True)])
+        return Gram(columns @ columns.T, columns.inner_from_above(Pair.exact(np.hstack(list(U)))))
 
 
 def rate_bound(
@@ -157,12 +154,12 @@ def rate_bound(
     Q: Approximate = Pair.exact(np.zeros((d, d)))
     T, rest = 0.0, 0.0
     for group, U in zip(conditions.groups, multipliers.clients, strict=True):
-        gram = Gram.of(group.matrices, U)
+        gram = Gram.of(map(Pair.exact, group.matrices), U)
         T += gram.energy
         if linear:
-            Q = Q + _pair(group.map.enclose(gram.Y))
+            Q = Q + _pair(group.map.enclose(gram.Y.rounded().symmetric()))
         elif reference is not None:
-            left, right = _factors(conditions, group, gram.Y)
+            left, right = _factors(conditions, group, gram.Y.rounded().symmetric())
             R, B = (left, right) if rows is None else (_below_on(rows, left), _below_on(rows, right))
             if R is None or B is None:
                 return None
@@ -172,15 +169,15 @@ def rate_bound(
             rest += _pair(R).inner_from_above(half @ D)
     homogeneous = multipliers.descent is None
     if multipliers.descent is not None:
-        gram = Gram.of(conditions.L.value[None], multipliers.descent[None], conditions.L.error)
-        Q = Q + _pair(gram.Y)
+        gram = Gram.of([conditions.L], multipliers.descent[None])
+        Q = Q + gram.Y
         rest += gram.energy
     conjugate = _conjugate(conditions.pattern, Q.rounded().symmetric())
     if conjugate is None or not math.isfinite(conjugate + T + rest):
         return None
     log_g = conjugate
     if linear:
-        below = log_det_from_below(conditions.L)
+        below = log_det_from_below(conditions.L.rounded())
         if below is None:
             return None
         log_g = conjugate - below
@@ -214,7 +211,7 @@ def _block_log_det(Q: Approximate, s: slice) -> float | None:
 def _factors(conditions: Conditions, group: ClientGroup, Y: Enclosed) -> tuple[Enclosed, Enclosed]:
     """R and B of ⟨Y, V(D)⟩ = ⟨R, D B D⟩."""
     if conditions.sketch_last:
-        return group.map.enclose(Y), conditions.L
+        return group.map.enclose(Y), conditions.L.rounded()
     return Y, conditions.centred_L(group)
 
 
