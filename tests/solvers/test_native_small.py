@@ -206,14 +206,14 @@ class TestStarts:
         plain = starts.inside(model, starts.Start(start.D, start.log_det), 0.9)
         assert known is not None and plain is not None
         assert known.log_det == pytest.approx(plain.log_det, abs=1e-10)
-        np.testing.assert_allclose(known.D, plain.X, atol=1e-10 * np.abs(plain.X).max())
+        np.testing.assert_allclose(known.D, plain.D, atol=1e-10 * np.abs(plain.D).max())
         np.testing.assert_allclose(known.Z, plain.Z, rtol=1e-6, atol=1e-8 * np.abs(plain.Z).max())
 
     def test_a_better_closed_form_is_taken(self) -> None:
         B, Q = spectrum(5, 1e3), rand_k(5, 2)
         power = starts.power_start(B, Q)
-        better = ClosedForm(power.D, np.eye(5), False, np.inf, power.log_det + 1.0)
-        worse = ClosedForm(power.D, np.eye(5), False, np.inf, power.log_det - 1.0)
+        better = ClosedForm(power.D, np.eye(5), False, np.inf, power.log_det + 1.0, "better")
+        worse = ClosedForm(power.D, np.eye(5), False, np.inf, power.log_det - 1.0, "worse")
         assert starts.boundary_start(B, Q, worse).log_det == power.log_det
         assert starts.boundary_start(B, Q, better).log_det == better.log_det
 

@@ -126,7 +126,7 @@ def _numbers(family: Family, lift: Lift) -> dict[str, Matrix]:
     return {"E": E} if P is None or family.is_plain else {"E": E, "P": P}
 
 
-_ATTRIBUTES: dict[str, dict[str, bool]] = {"alpha": {"nonneg": True}, "P": {"symmetric": True}}
+_ATTRIBUTES: dict[str, dict[str, Any]] = {"alpha": {"nonneg": True}, "P": {"symmetric": True}}
 
 
 def _shape_key(program: Program, lift: Lift, objective: Objective) -> tuple[Any, ...] | None:

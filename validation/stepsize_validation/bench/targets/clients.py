@@ -59,7 +59,8 @@ def lifted_log_rate(matrices: Sequence[Matrix], sketch: RandK, c: float) -> floa
     """log det(D)/d of 𝒞(DLD) ⪯ cLᵢ⁻¹ and D ⪯ L⁻¹ in D itself, with Clarabel; −∞ without an answer."""
     d = sketch.d
     L = np.mean(np.array(matrices), axis=0)
-    clients = Family(sketch.map.centered(), L, np.linalg.cholesky(np.array(matrices)), c=c)
+    factors = np.array([np.linalg.cholesky(M) for M in matrices], dtype=np.float64)
+    clients = Family(sketch.map.centered(), L, factors, c=c)
     descent = Family(DiagonalPlusScaled.identity(d), None, np.linalg.cholesky(L)[None], c=1.0)
     program = Program((clients, descent), Pattern.full(d))
     outcome = get_solver("clarabel").solve(program, Settings(tol=GAP / 4.0))
