@@ -139,6 +139,7 @@ class TestProblems:
         assert isinstance(problem, ClientsProblem)
         result = problem.solve("native", best[0].tol)
         assert result.rate == best[0].rate and result.gap == best[0].gap
+        assert set(result.binding) == {"λ_D ≤ n/K", "D ⪯ L⁻¹"}
         assert abs(math.log(best[0].rate / best[1].rate)) <= max(best[0].gap, best[1].gap) <= 1e-6
 
     @pytest.mark.parametrize(

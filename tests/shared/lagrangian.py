@@ -45,6 +45,8 @@ def bound(program: Program, X: Matrix, duals: tuple[Stack, ...]) -> float:
     else:
         inner = np.array([np.vdot(Q[k, k], pattern.W[k, k]) for k in pattern.slices])
         sizes = np.array(pattern.sizes)
+        if inner.min() <= 0.0:
+            return np.inf
         conjugate = np.linalg.slogdet(pattern.W)[1] + float(np.sum(sizes * np.log(sizes / inner)))
     return float(conjugate + d * np.log(s / d))
 

@@ -212,8 +212,8 @@ class TestStarts:
     def test_a_better_closed_form_is_taken(self) -> None:
         B, Q = spectrum(5, 1e3), rand_k(5, 2)
         power = starts.power_start(B, Q)
-        better = ClosedForm(power.D, np.eye(5), False, np.inf, power.log_det + 1.0, "")
-        worse = ClosedForm(power.D, np.eye(5), False, np.inf, power.log_det - 1.0, "")
+        better = ClosedForm(power.D, np.eye(5), False, np.inf, power.log_det + 1.0, "better")
+        worse = ClosedForm(power.D, np.eye(5), False, np.inf, power.log_det - 1.0, "worse")
         assert starts.boundary_start(B, Q, worse).log_det == power.log_det
         assert starts.boundary_start(B, Q, better).log_det == better.log_det
 

@@ -56,7 +56,7 @@ def lifted_log_rate(matrices: Sequence[Matrix], sketch: RandK, c: float) -> floa
     """log det(D)/d of 𝒞(DLD) ⪯ cLᵢ⁻¹ and D ⪯ L⁻¹ in D itself, with Clarabel; −∞ without an answer."""
     d = sketch.d
     L = np.mean(np.array(matrices), axis=0)
-    factors = np.array([np.linalg.cholesky(M) for M in matrices])
+    factors = np.array([np.linalg.cholesky(M) for M in matrices], dtype=np.float64)
     clients = Family(sketch.map.centered(), L, factors, c=c)
     descent = Family(DiagonalPlusScaled.identity(d), None, np.linalg.cholesky(L)[None], c=1.0)
     program = Program((clients, descent), Pattern.full(d))
