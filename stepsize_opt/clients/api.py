@@ -26,7 +26,7 @@ from stepsize_opt.clients.search import Search
 from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.clients.theorem3 import tighten
 from stepsize_opt.inputs import Structure, pattern_of, solve_settings, whole_number
-from stepsize_opt.node import ALGORITHMS
+from stepsize_opt.methods import Method, get_method
 from stepsize_opt.proofs import UNIT, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import get_solver
@@ -45,7 +45,7 @@ def optimal_distributed_stepsize(
     delta_inf: float,
     iterations: int | None = None,
     mean_smoothness: Any = None,
-    algorithm: str = "det-CGD1",
+    algorithm: str | Method = "det-CGD1",
     structure: Structure = "full",
     solver: str = "auto",
     tol: float = 1e-6,
@@ -72,7 +72,7 @@ def optimal_distributed_stepsize(
     epsilon2, initial_gap, delta_inf : ε² > 0, Δ⁰ = f(x⁰) − f^inf ≥ 0 and Δ^inf = f^inf − (1/n)Σfᵢ^inf ≥ 0.
     iterations : K, a whole number; None finds the smallest.
     mean_smoothness : L of f = (1/n)Σfᵢ, positive definite; None takes (1/n)ΣLᵢ.
-    algorithm : ``"det-CGD1"`` for (12), ``"det-CGD2"`` for (12′).
+    algorithm : ``"det-CGD1"`` for (12), ``"det-CGD2"`` for (12′), in any case, or a :class:`Method`.
     structure : ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
     solver : ``"auto"`` (the project's own), or a name from :func:`available_solvers`.
     tol : the certified relative excess of K over the best possible that is asked for.
@@ -93,30 +93,28 @@ def optimal_distributed_stepsize(
     Examples
     --------
     >>> import numpy as np
-    >>> from stepsize_opt import RandK
-    >>> from stepsize_opt.distributed import optimal_distributed_stepsize
+    >>> from stepsize_opt import RandK, optimal_distributed_stepsize
     >>> clients = [np.diag([1.0, 2.0]), np.diag([3.0, 1.0])]
     >>> result = optimal_distributed_stepsize(clients, RandK(2, 1), epsilon2=1.0, initial_gap=1.0, delta_inf=0.5)
     >>> result.status, result.K
     ('optimal', 306)
     """
     settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
-    if algorithm not in ALGORITHMS:
-        msg = f"algorithm must be one of {', '.join(map(repr, ALGORITHMS))}, got {algorithm!r}"
-        raise ValueError(msg)
+    method = get_method(algorithm)
     requested = None if iterations is None else whole_number("iterations", iterations)
     if requested is not None:
         check_range("iterations", log_fraction(Fraction(requested)))
     clients = read_clients(smoothness, sketch, mean_smoothness)
     targets = Targets(epsilon2, initial_gap, delta_inf, len(clients.matrices))
     pattern = pattern_of(structure, clients.d)
+    method.check(clients.sketches, scalar=pattern.is_scalar, clients=True)
     if solver not in ("auto", "native"):
         get_solver(solver)  # raises for an unknown or absent solver before any work
     # det(D)^{1/d} enters K once directly and once through λ_D, so the program must be twice as exact as K.
     settings = replace(settings, tol=settings.tol / 4.0)
     K = requested if requested is not None else (1 if targets.initial_gap == 0.0 else None)
     with blas_threads(clients.d):
-        reduced = reduce_clients(clients, pattern, algorithm)
+        reduced = reduce_clients(clients, pattern, method)
         search = Search(reduced.conditions, Translation.of(reduced.conditions, reduced.linear), solver, settings)
         answer = _answer(search, targets, K, requested, tol)
         bound = None if search.homogeneous is None else search.homogeneous.bound
@@ -139,7 +137,7 @@ def optimal_distributed_stepsize(
         numbers_per_client=tuple(answer.K * s.expected_nonzeros for s in clients.sketches),
         solver_stats=search.stats,
         reductions=(*reduced.notes, *search.notes),
-        algorithm=algorithm,
+        algorithm=method.name,
         sketch=", ".join(dict.fromkeys(map(str, clients.sketches))),
         structure=str(structure),
         tol=tol,

@@ -81,7 +81,7 @@ class Translation:
                 Q, B = group.map.centred, None
                 if not self.linear:
                     B = self.conditions.L.hi
-                    if not self.conditions.sketch_last:
+                    if not self.conditions.sketch_outside:
                         Q = DiagonalPlusScaled.identity(d)
                         B = None if squared else self.conditions.centred_L(group).value
                 size = 1.0
@@ -102,7 +102,7 @@ class Translation:
     def _has_common_variance(self) -> bool:
         """Whether all clients of det-CGD2 have the same D𝒞(L)D and D is full: then that is a variable too."""
         conditions = self.conditions
-        return conditions.pattern.is_full and not conditions.sketch_last and len(conditions.groups) == 1
+        return conditions.pattern.is_full and not conditions.sketch_outside and len(conditions.groups) == 1
 
     @property
     def _middle(self) -> Matrix:
@@ -165,7 +165,7 @@ def noisy_coordinates(conditions: Conditions) -> Indices:
     that sketches touch; the smaller set serves.  A pattern γᵢWᵢ moves whole blocks only.
     """
     sets = [[conditions.noisy(group) for group in conditions.groups]]
-    if not conditions.sketch_last:
+    if not conditions.sketch_outside:
         sets.append([group.map.touched for group in conditions.groups])
     rows = min((np.unique(np.concatenate(parts)) for parts in sets), key=len)
     if conditions.pattern.W is not None:
@@ -181,7 +181,7 @@ def homogeneous_program_is_bounded(conditions: Conditions) -> bool:
     if not conditions.groups:
         return False
     d = conditions.d
-    if conditions.sketch_last:
+    if conditions.sketch_outside:
         tests = [sum((g.map.centred.adjoint(g.matrices.sum(axis=0)) for g in conditions.groups), np.zeros((d, d)))]
     else:
         tests = [

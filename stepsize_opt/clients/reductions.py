@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.inputs import SMOOTHNESS_REMEDY, check_positive_definite, dense, read_matrix
+from stepsize_opt.methods import Method
 from stepsize_opt.proofs import (
     CentredMap,
     ClientGroup,
@@ -26,7 +27,7 @@ from stepsize_opt.proofs import (
     proved_cholesky,
 )
 from stepsize_opt.sketches import Sketch
-from stepsize_solvers.programs import Matrix, Pattern, Vector, connected_labels
+from stepsize_solvers.programs import Matrix, Pattern, Vector, connected_labels, is_identity
 
 # A diagonal entry of L in scaled coordinates: its fourth power is still a float.
 _LEAST_ENTRY = 2.0**-250
@@ -100,7 +101,7 @@ def _dense(name: str, value: Any) -> Matrix:
     return dense(read_matrix(name, value))
 
 
-def reduce_clients(clients: Clients, pattern: Pattern, algorithm: str) -> Reduced:
+def reduce_clients(clients: Clients, pattern: Pattern, method: Method) -> Reduced:
     """Scale the problem and drop what does not count; raises ValueError where L is singular or float64 ends."""
     matrices, sketches, mean = clients.matrices, clients.sketches, clients.mean
     notes: list[str] = []
@@ -123,15 +124,16 @@ def reduce_clients(clients: Clients, pattern: Pattern, algorithm: str) -> Reduce
     if pattern.W is not None:
         W = np.ldexp(pattern.W, -exponent_above(pattern.W)) / scale[:, None] / scale
         pattern = Pattern(pattern.sizes, np.ldexp(W, -exponent_above(W)))
-    sketch_last = algorithm == "det-CGD1"
-    if sketch_last and groups and all(pattern.commutes_with(g.map.full) for g in groups):
-        if not pattern.is_full:  # a full D has the better linear form
-            sketch_last = False
-            notes.append("the sketches commute with D: (12) is (12′)")
-    conditions = Conditions(L, tuple(groups), sketch_last, pattern, scale, exponent)
+    # A full D has the better linear form, whatever commutes.
+    commutes = not pattern.is_full and bool(groups) and all(pattern.commutes_with(g.map.full) for g in groups)
+    law = groups[0].map.full if groups else sketches[0].map
+    sketch_outside = is_identity(method.condition(law, commutes=commutes).inner)
+    if is_identity(method.condition(law).inner) and not sketch_outside:
+        notes.append("the sketches commute with D: (12) is (12′)")
+    conditions = Conditions(L, tuple(groups), sketch_outside, pattern, scale, exponent)
     conditions = replace(conditions, groups=tuple(g for g in groups if conditions.noisy(g).size))
     conditions = _without_redundant_clients(conditions, notes)
-    linear = sketch_last and pattern.is_full
+    linear = sketch_outside and pattern.is_full
     if linear:
         notes.append("(12) is linear in A = DLD")
     return Reduced(conditions, linear, tuple(notes))

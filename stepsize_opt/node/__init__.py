@@ -1,7 +1,6 @@
 """One node: the optimal stepsize, its certificate and what it predicts."""
 
 from stepsize_opt.node.api import (
-    ALGORITHMS,
     StepsizeCheck,
     certify,
     optimal_stepsize,
@@ -26,7 +25,6 @@ from stepsize_opt.node.table1 import (
 )
 
 __all__ = [
-    "ALGORITHMS",
     "CommunicationTable",
     "Comparison",
     "StepsizeCheck",

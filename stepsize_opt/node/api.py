@@ -19,16 +19,14 @@ from stepsize_opt.inputs import (
     read_matrix,
     solve_settings,
 )
-from stepsize_opt.methods import DetCGD1, DetCGD2, Method, get_method, is_scalar
+from stepsize_opt.methods import Method, get_method
 from stepsize_opt.node.reductions import Component, reduce_problem, separate
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
 from stepsize_opt.proofs import Certificate, Evaluation, InBasis, Plain, certify_point, repair, repair_in_basis
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import Matrix, Pattern, Solver
-
-ALGORITHMS = (DetCGD1.name, DetCGD2.name)  # those that distributed solves take
+from stepsize_solvers.programs import Matrix, Solver
 
 
 def optimal_stepsize(
@@ -108,7 +106,7 @@ def optimal_stepsize(
     attempts = solver_attempts(solver, solver_path, settings)
     smoothness = _read_problem(L, sketch)
     pattern = pattern_of(structure, sketch.d)
-    _check_method(method, sketch, pattern)
+    method.check([sketch], scalar=pattern.is_scalar, clients=False)
     with blas_threads(sketch.d):
         reduction = reduce_problem(smoothness, sketch.map, pattern, method, split=reduce)
         starts = [start_of(component, warm_start) for component in reduction.components]
@@ -144,11 +142,6 @@ def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options
         matrix, sketch = matrices[i % len(matrices)], laws[i % len(laws)]
         results.append(optimal_stepsize(matrix, sketch, warm_start=results[-1] if results else None, **options))
     return results
-
-
-def _check_method(method: Method, sketch: Sketch, pattern: Pattern) -> None:
-    scalar = sketch.d == 1 or (pattern.direction is not None and is_scalar(pattern.direction))
-    method.check([sketch], scalar=scalar, clients=False)
 
 
 def _read_problem(L: Any, sketch: Sketch) -> Symmetric:
@@ -236,7 +229,7 @@ def certify(
             msg = f"dual is {len(Z)}×{len(Z)} but L is {sketch.d}×{sketch.d}"
             raise ValueError(msg)
     pattern = pattern_with(structure, stepsize)
-    _check_method(method, sketch, pattern_of(structure, sketch.d))
+    method.check([sketch], scalar=pattern_of(structure, sketch.d).is_scalar, clients=False)
     with blas_threads(sketch.d):
         pieces = separate(dense(smoothness), sketch.map, pattern, method, stepsize)
         found = [_check_piece(piece, stepsize, Z) for piece in pieces]

@@ -142,14 +142,14 @@ class Scaled:
 class Conditions:
     """One distributed problem in scaled coordinates: L, the clients, the order of sketch and stepsize, the pattern.
 
-    ``sketch_last`` is True for det-CGD1 (Vᵢ = 𝒞ᵢ(DLD)) and False for det-CGD2 (Vᵢ = D𝒞ᵢ(L)D).  D of the user is
+    ``sketch_outside`` is True for Vᵢ = 𝒞ᵢ(DLD) and False for Vᵢ = D𝒞ᵢ(L)D.  D of the user is
     Diag(scale) D Diag(scale), and the user's Lᵢ, scaled likewise, are 2^client_exponent times those of the groups.
     c stands for a bound on λ_D in the user's units throughout.
     """
 
     L: Pair
     groups: tuple[ClientGroup, ...]
-    sketch_last: bool
+    sketch_outside: bool
     pattern: Pattern
     scale: Vector
     client_exponent: int = 0
@@ -193,7 +193,7 @@ class Conditions:
         det-CGD2: λ_D depends on D_R· 𝒞(L) D_·R, where R holds the coordinates with a row in some Lᵢ.
         """
         largest: Vector = np.einsum("nii->ni", group.matrices).max(axis=0)
-        if not self.sketch_last:
+        if not self.sketch_outside:
             return np.flatnonzero(largest)
         found = group.map.enclose(Enclosed(np.diag(largest), np.zeros((self.d, self.d))))
         return np.flatnonzero(found.value.diagonal() + found.error.diagonal())  # a coefficient may round to zero
@@ -232,14 +232,14 @@ class VarianceMap:
     """
 
     group: ClientGroup
-    sketch_last: bool
+    sketch_outside: bool
     rows: Indices
     inside: Indices
     middle: Pair
 
     @staticmethod
     def of(conditions: Conditions, group: ClientGroup) -> VarianceMap:
-        last = conditions.sketch_last
+        last = conditions.sketch_outside
         inside = np.arange(conditions.d) if last else group.map.touched
         middle = conditions.L if last else group.map.above(conditions.L)
         return VarianceMap(group, last, conditions.noisy(group), inside, middle.block(inside))
@@ -249,7 +249,7 @@ class VarianceMap:
         e = exponent_above(half)
         half = np.ldexp(half, -e)
         M = (Pair.exact(half) @ (self.middle @ Pair.exact(half.T))).on(self.rows, len(D))
-        return Variance(self.group, self.group.map.above(M) if self.sketch_last else M, e)
+        return Variance(self.group, self.group.map.above(M) if self.sketch_outside else M, e)
 
 
 @dataclass(frozen=True, eq=False)

@@ -210,7 +210,7 @@ def _block_log_det(Q: Approximate, s: slice) -> float | None:
 
 def _factors(conditions: Conditions, group: ClientGroup, Y: Enclosed) -> tuple[Enclosed, Enclosed]:
     """R and B of ⟨Y, V(D)⟩ = ⟨R, D B D⟩."""
-    if conditions.sketch_last:
+    if conditions.sketch_outside:
         return group.map.enclose(Y), conditions.L.rounded()
     return Y, conditions.centred_L(group)
 

@@ -69,7 +69,9 @@ def test_example_is_short() -> None:
     assert len(_blocks(ROOT / "README.md", "python")[0].strip().splitlines()) <= 10
 
 
-@pytest.mark.parametrize("module", ["stepsize_opt", "stepsize_opt.node.api", "stepsize_opt.methods.base"])
+@pytest.mark.parametrize(
+    "module", ["stepsize_opt", "stepsize_opt.node.api", "stepsize_opt.clients.api", "stepsize_opt.methods.base"]
+)
 def test_docstring_examples(module: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(module))
     assert tried

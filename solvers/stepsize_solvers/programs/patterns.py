@@ -64,6 +64,12 @@ class Pattern:
         return self.W if len(self.sizes) == 1 else None
 
     @property
+    def is_scalar(self) -> bool:
+        """Whether X is a multiple of the identity."""
+        W = self.direction
+        return self.d == 1 or (W is not None and np.array_equal(W, W[0, 0] * np.eye(self.d)))
+
+    @property
     def member(self) -> Matrix:
         """A positive definite matrix with the pattern: the identity, or W."""
         return np.eye(self.d) if self.W is None else self.W
