@@ -14,7 +14,7 @@ from shared.reference_problems import random_smoothness
 from shared.strategies import seeds
 from stepsize_opt import BernQ, DiagonalSketch, FiniteSketch, Identity, IndependentSampling, Sketch, optimal_stepsize
 from stepsize_opt.proofs.arithmetic import Enclosed, Pair, Plain, gamma
-from stepsize_opt.proofs.certificate import _multiplier
+from stepsize_opt.proofs.certificate import Multiplier
 from stepsize_opt.proofs.maps import coefficient_roundings, image
 from stepsize_solvers.programs.maps import is_identity
 from stepsize_solvers.programs.patterns import Pattern
@@ -117,7 +117,7 @@ def test_moments_that_are_no_covariance_by_rounding_still_give_a_convex_bound() 
     """P has the eigenvalue −5e-10, within the slack of its check, and so has the image of Z = vvᵀ, v = (1, −1)."""
     P = np.array([[1.0, 1.0 + 5e-10], [1.0 + 5e-10, 1.0]])
     sketch = DiagonalSketch.from_moments(P, lambda rng, size: np.ones((size, 2)))
-    found = _multiplier(sketch.map, np.array([[1.0, -1.0], [-1.0, 1.0]]), Pair)
+    found = Multiplier.near(sketch.map, np.array([[1.0, -1.0], [-1.0, 1.0]]), Pair)
     assert found is not None
     R = found.R.rounded()
     assert is_positive_definite(rational(R.value - np.diag(R.error.sum(axis=1))))
