@@ -31,7 +31,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import eigh, inv
 from scipy.sparse.csgraph import connected_components
 
 from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, dense
@@ -395,29 +394,3 @@ def _block(L: Symmetric, indices: Indices) -> Matrix:
     if isinstance(L, np.ndarray):
         return L if indices.size == len(L) else np.asarray(L[np.ix_(indices, indices)])
     return dense(L[indices][:, indices])
-
-
-@dataclass(frozen=True, eq=False)
-class ClosedForm:
-    """An optimal D, its multiplier Z, and the name of the formula."""
-
-    D: Matrix
-    Z: Matrix
-    name: str
-
-
-def closed_form(program: Program) -> ClosedForm | None:
-    """The optimum of a program that has a closed form; None for any other."""
-    condition, W = program.condition, program.pattern.direction
-    if condition is None or condition.B is None:
-        return None
-    B, Q = condition.B, condition.Q
-    if program.pattern.is_full and condition.is_plain:
-        return ClosedForm(np.asarray(inv(B)), B, "closed form D = (E[SLS])⁻¹")
-    if W is None:
-        return None
-    M = Q.apply(W @ B @ W)
-    # All eigenpairs: asked for the last one alone, LAPACK may return none when all coincide (W = L⁻¹, no compression).
-    values, vectors = eigh(0.5 * (M + M.T), W)
-    z = vectors[:, -1]
-    return ClosedForm(W / float(values[-1]), np.outer(z, z), "closed form for a fixed direction")

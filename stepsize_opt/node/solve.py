@@ -13,13 +13,14 @@ import numpy as np
 
 from stepsize_opt.inputs import Structure, whole_number
 from stepsize_opt.methods import Method
-from stepsize_opt.node.reductions import Component, Reduction, closed_form
+from stepsize_opt.node.reductions import Component, Reduction
 from stepsize_opt.node.result import Block, StepsizeResult
 from stepsize_opt.proofs import Certificate, certify_point, repair, repair_in_basis
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import choose_solver, get_solver
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
+from stepsize_solvers.single import closed_form
 
 SolverPath = Sequence["str | tuple[str, Mapping[str, Any]]"]
 
@@ -119,11 +120,12 @@ def _solve_component(
 ) -> Piece:
     program = component.program
     began = time.perf_counter()
-    known = closed_form(program) if closed_forms else None
-    if known is not None:
+    condition = program.condition
+    known = closed_form(condition, program.pattern) if closed_forms and condition is not None else None
+    if known is not None and known.D is not None and known.Z is not None:
         stats = SolverStats("closed form", solve_time=time.perf_counter() - began, setup_time=0.0, num_iters=0)
         outcome = Outcome(Status.OPTIMAL, known.D, (known.Z[None],), stats)
-        return _certified(component, outcome, attempts[0][1].tol, known.name)
+        return _certified(component, outcome, attempts[0][1].tol, known.closed_form)
     best: Piece | None = None
     stopped: Outcome | None = None
     failures: list[str] = []

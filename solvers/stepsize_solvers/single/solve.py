@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import LinAlgError
+from scipy.linalg import eigh as generalised_eigh
 
-from stepsize_solvers.numerics import Limits, NativeOptions, Progress, cholesky, eigh, sym
+from stepsize_solvers.numerics import Limits, NativeOptions, Progress, cholesky, sym
 from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, Settings, Status
 from stepsize_solvers.single import small
 from stepsize_solvers.single.barrier import MOST_STEPS as MOST_BARRIER_STEPS
@@ -53,8 +55,11 @@ def solve_condition(condition: Family, pattern: Pattern, settings: Settings, opt
     assert condition.B is not None  # by the definition of Program.condition
     B, Q = sym(condition.B), condition.Q
     warm = settings.warm_start
+    known = closed_form(condition, pattern)
+    if known is not None:
+        return known
     if pattern.direction is not None:
-        return _direction(pattern.direction, B, Q)
+        return _failure("W is not numerically positive definite")
     if pattern.W is not None:
         problem = LayeredProblem.of(B, Q, pattern)
         if problem is None:
@@ -74,15 +79,10 @@ def _barrier_limits(settings: Settings) -> Limits:
 
 def _full(B: Matrix, Q: PositiveMap, pattern: Pattern, settings: Settings, options: NativeOptions) -> Report:
     began = time.perf_counter()
-    split = Q.diagonal_plus_scaled
-    if split is not None and not split.alpha.any() and split.beta > 0.0:
-        exact = _multiple_of_inverse(B, split.beta)
-        if exact is not None:
-            return exact
     form, upper = _closed_form(B, Q) if options.closed_forms else (None, math.inf)
     # A closed form is exact or far away; an answer within a tenth of the tolerance needs no iteration.
     if form is not None and (form.exact or form.gap <= 0.1 * settings.tol):
-        return _exact(form.D, form.Z, form.theorem, (form.log_det, form.upper_bound))
+        return _exact(form.D, form.Z, form.theorem, form.gap)
     if Q.action_range[1] > _GRADED * Q.action_range[0]:
         return _blocks(B, Q, pattern, settings)
     model = FullModel.of(B, Q)
@@ -142,10 +142,9 @@ def _failure(message: str) -> Report:
     return Report(Status.SOLVER_ERROR, None, None, 0, {**_no_work(), "history": []}, message)
 
 
-def _exact(D: Matrix, Z: Matrix, name: str, interval: tuple[float, float]) -> Report:
+def _exact(D: Matrix, Z: Matrix, name: str, gap: float = 0.0) -> Report:
     """The report of a closed form."""
-    gap = max(0.0, interval[1] - interval[0]) / len(D)
-    return Report(Status.OPTIMAL, D, Z, 0, {**_no_work(), "history": [interval], "gap": gap}, closed_form=name)
+    return Report(Status.OPTIMAL, D, Z, 0, {**_no_work(), "history": [], "gap": max(0.0, gap)}, closed_form=name)
 
 
 def _iterate_full(model: FullModel, start: Point | Start, tuning: Tuning, limits: Limits, upper: float) -> Report:
@@ -209,24 +208,25 @@ def _read(status: Status, progress: Progress[PointType]) -> Report:
     return Report(status, D, Z, progress.steps, progress.statistics)
 
 
-def _multiple_of_inverse(B: Matrix, beta: float) -> Report | None:
-    """𝒬 = β·identity: the constraint is D ⪯ B⁻¹/β, so D = B⁻¹/β with the dual Z = βB."""
-    if cholesky(B) is None:
+def closed_form(condition: Family, pattern: Pattern) -> Report | None:
+    """The optimum where it is a formula of B alone: 𝒬 = β·identity and D full, or D = γW; None elsewhere.
+
+    *D full.*  The constraint is D ⪯ B⁻¹/β, so D = B⁻¹/β with the multiplier Z = βB.
+    *D = γW.*  γ = 1/λmax(W^{−½} 𝒬(WBW) W^{−½}), with Z = zzᵀ of the top eigenvector.
+    """
+    assert condition.B is not None  # by the definition of Program.condition
+    B, split = condition.B, condition.Q.diagonal_plus_scaled
+    if pattern.is_full and split is not None and not split.alpha.any() and split.beta > 0.0:
+        if cholesky(B) is None:
+            return None
+        return _exact(sym(np.linalg.inv(B)) / split.beta, split.beta * B, "closed form D = (E[SLS])⁻¹")
+    W = pattern.direction
+    if W is None:
         return None
-    D = sym(np.linalg.inv(B)) / beta
-    log_det = float(np.linalg.slogdet(D)[1])
-    return _exact(D, beta * B, "the inverse", (log_det, log_det))
-
-
-def _direction(W: Matrix, B: Matrix, Q: PositiveMap) -> Report:
-    """D = γW: γ = 1/λmax(W^{-½} 𝒬(W B W) W^{-½}), with the dual d·xxᵀ of the top eigenvector, xᵀDx = 1."""
-    K = cholesky(sym(W))
-    if K is None:
-        return _failure("W is not numerically positive definite")
-    half = np.linalg.solve(K, Q.apply(W @ B @ W))
-    w, U = eigh(sym(np.linalg.solve(K, half.T)))
-    top = float(w[-1])
-    D = sym(W) / top
-    x = np.linalg.solve(K.T, U[:, -1]) * np.sqrt(top)
-    log_det = float(np.linalg.slogdet(D)[1])
-    return _exact(D, len(W) * np.multiply.outer(x, x), "a fixed direction", (log_det, log_det))
+    try:
+        # All eigenpairs: asked for the last one alone, LAPACK may return none when all coincide (W = B⁻¹, say).
+        values, vectors = generalised_eigh(sym(condition.Q.apply(W @ B @ W)), W)
+    except LinAlgError:
+        return None
+    top, z = float(values[-1]), vectors[:, -1]  # zᵀWz = 1, so that ⟨Z, D⟩ = d below
+    return _exact(sym(W) / top, (len(W) * top) * np.multiply.outer(z, z), "closed form for a fixed direction")
