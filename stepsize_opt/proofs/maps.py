@@ -26,6 +26,7 @@ from stepsize_solvers.programs import (
     PositiveMap,
     ScaledPlusTrace,
     block_slices,
+    is_identity,
 )
 
 
@@ -106,6 +107,8 @@ def _moved_coefficients(function: str, Q: PositiveMap, sign: float) -> Matrix:
     P = Q.hadamard_matrix
     if P is None:
         raise _unknown(Q, function)
+    if is_identity(Q):
+        return P  # nothing is rounded
     P = P.copy()
     # One more rounding for the sum α + β of a diagonal entry, one for the subtraction.
     np.einsum("ii->i", P)[:] += sign * gamma(coefficient_roundings(Q) + 2) * np.abs(P).sum(axis=1)
@@ -115,7 +118,7 @@ def _moved_coefficients(function: str, Q: PositiveMap, sign: float) -> Matrix:
 @lowers_to_positive.register
 def _(Q: DiagonalPlusScaled) -> bool:
     # Diag(α − r) + β 11ᵀ with β ≥ 0 and α ≥ r, where r_j = γ(α_j + dβ).
-    return Q.beta >= 0.0 and float(Q.alpha.min()) >= 2.0 * gamma(Q.roundings + 2) * Q.d * Q.beta
+    return is_identity(Q) or (Q.beta >= 0.0 and float(Q.alpha.min()) >= 2.0 * gamma(Q.roundings + 2) * Q.d * Q.beta)
 
 
 # ------------------------------------------------------------------------------------------------ a M + b tr(M) I
