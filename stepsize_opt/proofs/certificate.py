@@ -156,8 +156,9 @@ class Multiplier:
                 return Multiplier(Z, R)
             if lift > _LARGEST_LIFT:
                 return None
-            # A diagonal entry of 𝒬*(Z) has at least the weight that 𝒬 gives to that of Z.
-            Z = Z.scaled(1.0 + lift * np.eye(d))
+            # A diagonal entry of 𝒬*(Z) has at least the weight that 𝒬 gives to that of Z, which may be zero.
+            diagonal = np.maximum(np.diagonal(dual), 0.0)
+            Z = Z + arithmetic.exact(np.diag(lift * (diagonal + float(diagonal.mean()))))
             lift *= 16.0
 
 
