@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
+_ANSWER = "stepsize_solvers.process.answer"  # run by its name; no module imports it
 
 
 class ProcessEnded(RuntimeError):
@@ -33,7 +34,7 @@ def call_within(seconds: float, function: Callable[..., T], *arguments: object) 
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
         try:
             code = subprocess.run(
-                [sys.executable, "-m", __name__, str(request), str(answer)],
+                [sys.executable, "-m", _ANSWER, str(request), str(answer)],
                 timeout=max(seconds, 0.0),
                 env=environment,
                 cwd=folder,  # -m looks there first, and a folder of the user's may be named like a package of ours
@@ -51,16 +52,3 @@ def call_within(seconds: float, function: Callable[..., T], *arguments: object) 
     if error is not None:
         raise error
     return value  # type: ignore[no-any-return]
-
-
-def _main(request: Path, answer: Path) -> None:
-    function, arguments = pickle.loads(request.read_bytes())
-    try:
-        value, error = function(*arguments), None
-    except Exception as raised:  # whatever it is belongs to the caller
-        value, error = None, raised
-    answer.write_bytes(pickle.dumps((value, error)))
-
-
-if __name__ == "__main__":
-    _main(Path(sys.argv[1]), Path(sys.argv[2]))
