@@ -190,11 +190,13 @@ class Conditions:
         """The coordinates R of which the rows of D decide the λ_D of a group.
 
         det-CGD1: A ⪰ 0 with ⟨Lᵢ, 𝒞(A)⟩ = 0 does not count, so λ_D depends on D_R· L D_·R, R = { j : 𝒞*(ΣLᵢ)_jj ≠ 0 }.
-        det-CGD2: λ_D depends on D_R· 𝒞(L) D_·R, where R holds the coordinates with a row in some Lᵢ.
+        det-CGD2: λ_D depends on D_R· 𝒞(L) D_·R, where R holds the coordinates with a row in some Lᵢ and, in their block
+        of the pattern, one that is compressed.
         """
         largest: Vector = np.einsum("nii->ni", group.matrices).max(axis=0)
         if not self.sketch_last:
-            return np.flatnonzero(largest)
+            labels = self.pattern.labels
+            return np.flatnonzero((largest > 0.0) & np.isin(labels, labels[group.map.touched]))
         found = group.map.enclose(Enclosed(np.diag(largest), np.zeros((self.d, self.d))))
         return np.flatnonzero(found.value.diagonal() + found.error.diagonal())  # a coefficient may round to zero
 
@@ -262,10 +264,7 @@ class Variance:
 
     def images(self, arithmetic: type[Approximate]) -> Iterator[Enclosed]:
         """Hᵀ V̄ H for every client."""
-        middle: Approximate = self.above
-        if arithmetic is Plain:
-            rounded = self.above.rounded()
-            middle = Plain.enclosing(rounded.value, rounded.error)
+        middle = self.above.to(arithmetic)
         for H in self.group.factors:
             yield (arithmetic.exact(H.T) @ (middle @ arithmetic.exact(H))).rounded().symmetric()
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_distributed import random_clients
 
+from shared.clients import random_clients
 from stepsize_opt import certify
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.result import DistributedResult
