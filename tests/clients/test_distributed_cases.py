@@ -287,8 +287,9 @@ def test_input_errors_name_the_argument() -> None:
 
 def test_no_bound_on_the_variance_is_proved_by_a_number_that_is_none() -> None:
     group = ClientGroup(CentredMap(RandK(2, 1).map, np.arange(2)), np.array([np.eye(2)]))
-    at = Conditions(Pair.exact(np.eye(2)), (group,), True, Pattern.full(2), np.ones(2)).at(np.eye(2))
+    conditions = Conditions(Pair.exact(np.eye(2)), (group,), True, Pattern.full(2), np.ones(2))
     for arithmetic in (Plain, Pair):
-        assert at.proves(1.1, arithmetic) and at.proves(math.inf, arithmetic)
+        at = conditions.at(np.eye(2), arithmetic)
+        assert at.proves(1.1) and at.proves(math.inf)
         for c in (0.9, math.nan, -math.inf):
-            assert not at.proves(c, arithmetic)
+            assert not at.proves(c)

@@ -116,24 +116,25 @@ def test_lambda_is_never_proved_wrongly_and_nearly_always_to_the_last_digits(see
     group = ClientGroup(CentredMap(sketch.map, touched), client[None])
     conditions = Conditions(Pair.exact(L), (group,), algorithm == "det-CGD1", Pattern.full(d), np.ones(d))
     D = random_smoothness(rng, d, 10.0 ** rng.uniform(0.0, 6.0))
-    at = conditions.at(D)
-    estimate = at.estimate.value
+    fine = conditions.at(D, Pair)
+    estimate = fine.estimate.value
     for arithmetic in (Plain, Pair):
+        at = conditions.at(D, arithmetic)
         for distance in (-1e-6, -1e-13, -1e-15, 0.0, 1e-15, 1e-13):
             c = estimate * (1.0 + distance)
-            if at.proves(c, arithmetic):
+            if at.proves(c):
                 assert _lambda_holds(sketch, L, client, D, c, algorithm)
-    assert at.proves(estimate * (1.0 + 1e-6), Pair) and not at.proves(estimate * (1.0 - 1e-6), Pair)
+    assert fine.proves(estimate * (1.0 + 1e-12)) and not fine.proves(estimate * (1.0 - 1e-12))
 
 
 @pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
-def test_rounding_does_not_hide_a_small_lambda(algorithm: str) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_rounding_does_not_hide_a_small_lambda(algorithm: str, seed: int) -> None:
     """K above 10¹² and an ill-conditioned client: λ_D must be proved to ten digits for the best K to be proved."""
-    rng = np.random.default_rng(0)
-    clients, sketch = [random_smoothness(rng, 5, 1e7) for _ in range(2)], RandK(5, 1)
+    rng = np.random.default_rng(seed)
+    clients, sketch = [random_smoothness(rng, 4, 1e7) * 10.0 ** rng.uniform(-2.0, 2.0)], RandK(4, 1)
     result = optimal_distributed_stepsize(
-        clients, sketch, epsilon2=1e-6, initial_gap=1.0, delta_inf=1.0, algorithm=algorithm
+        clients, sketch, epsilon2=1e-8, initial_gap=1.0, delta_inf=1.0, algorithm=algorithm
     )
-    assert result.status == "optimal" and result.gap <= 1e-6
-    assert not any("of no use" in note for note in result.reductions)
-    assert violated_conditions(result, clients, [sketch] * 2) == []
+    assert result.status == "optimal" and not any("of no use" in note for note in result.reductions)
+    assert violated_conditions(result, clients, [sketch]) == []
