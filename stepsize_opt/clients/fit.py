@@ -22,6 +22,8 @@ from stepsize_solvers.programs import Matrix
 _BINDS = 1e-4
 # An entry of D below this share of the geometric mean of its diagonal entries changes nothing that is computed.
 _NOTHING = 2.0**-300
+# A retreat so small that no tolerance notices it: up to here plain arithmetic is enough, and it is cheaper.
+_CHEAP = 2.0**-42
 # e^{±_LARGEST_LOG} is within 10^{±295}: a rounding error of such a number is still a float with all its bits.
 _LARGEST_LOG = 680.0
 
@@ -86,7 +88,7 @@ def _proved(
     log_rate = conditions.log_rate(D)
     if log_rate is None or not conditions.proves_descent(D):
         return None
-    arithmetics: tuple[type[Approximate], ...] = (Plain, Pair) if conditions.groups else (Plain,)
+    arithmetics: tuple[type[Approximate], ...] = (Plain, Pair) if retreat > _CHEAP else (Plain,)
     for arithmetic in arithmetics:
         at = conditions.at(D, arithmetic)
         # A λ_D that vanishes, or nearly so, can only be bounded by the rounding of the products it is made of.
