@@ -120,6 +120,7 @@ def optimal_distributed_stepsize(
         bound = None if search.homogeneous is None else search.homogeneous.bound
         log_rate = None if bound is None else bound.at_lambda(0.0)
         tightened = tighten(reduced.conditions, targets, answer.fitted, answer.K, log_rate) if tight else None
+        binding = binding_conditions(reduced.conditions, targets, answer.fitted, answer.K)
     message = answer.message
     if not message and answer.status is not Status.OPTIMAL:
         message = "; ".join([answer.status.meaning, answer.status.remedy, *dict.fromkeys(search.failures)])
@@ -131,7 +132,7 @@ def optimal_distributed_stepsize(
         K=answer.K,
         lambda_D=answer.fitted.lambda_D,
         rate=answer.fitted.rate,
-        binding=binding_conditions(reduced.conditions, targets, answer.fitted, answer.K),
+        binding=binding,
         certificate=answer.certificate,
         targets=targets,
         numbers_per_client=tuple(answer.K * s.expected_nonzeros for s in clients.sketches),

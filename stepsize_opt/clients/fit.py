@@ -22,6 +22,8 @@ from stepsize_solvers.programs import Matrix
 _BINDS = 1e-4
 # An entry of D below this share of the geometric mean of its diagonal entries changes nothing that is computed.
 _NOTHING = 2.0**-300
+# A retreat so small that no tolerance notices it: up to here plain arithmetic is enough, and it is cheaper.
+_CHEAP = 2.0**-42
 # e^{±_LARGEST_LOG} is within 10^{±295}: a rounding error of such a number is still a float with all its bits.
 _LARGEST_LOG = 680.0
 
@@ -55,7 +57,7 @@ class Direction:
         except LinAlgError:
             return None
         top = float(eigh(K.T @ conditions.L.hi @ K, eigvals_only=True, driver="evd")[-1])
-        return Direction(D, conditions.at(D).estimate.log, log_rate, -math.log(top))
+        return Direction(D, conditions.at(D, Pair).estimate.log, log_rate, -math.log(top))
 
     def log_scale(self, log_c: float, log_factor: float) -> float:
         """log of the largest s with sW ⪯ L⁻¹, λ ≤ c and λ ≤ factor·τ; both bounds are infinite when there is none."""
@@ -86,15 +88,13 @@ def _proved(
     log_rate = conditions.log_rate(D)
     if log_rate is None or not conditions.proves_descent(D):
         return None
-    at = conditions.at(D)
-    estimate = at.estimate.value
-    arithmetics: tuple[type[Approximate], ...] = (Plain, Pair) if conditions.groups else (Plain,)
+    arithmetics: tuple[type[Approximate], ...] = (Plain, Pair) if retreat > _CHEAP else (Plain,)
     for arithmetic in arithmetics:
+        at = conditions.at(D, arithmetic)
         # A λ_D that vanishes, or nearly so, can only be bounded by the rounding of the products it is made of.
-        for doubts in (0.0, 8.0):
-            doubt = doubts * at.doubt(arithmetic).value if doubts else 0.0
-            fitted = Fitted(D, (estimate + doubt) * (1.0 + retreat), log_rate)
-            if math.isfinite(fitted.lambda_D) and holds(fitted) and at.proves(fitted.lambda_D, arithmetic):
+        for doubt in (0.0, 8.0 * at.doubt.value):
+            fitted = Fitted(D, (at.estimate.value + doubt) * (1.0 + retreat), log_rate)
+            if math.isfinite(fitted.lambda_D) and holds(fitted) and at.proves(fitted.lambda_D):
                 return fitted
     return None
 
@@ -125,7 +125,7 @@ def _fit(
     found = fit_multiple(conditions, direction, direction.log_scale(*bounds), holds)
     if found is None and direction.log_lambda > -math.inf:
         # What rounding may hide in λ_D is more than a few per cent of it: make room for that.
-        doubt = math.log(16.0) + conditions.at(direction.W).doubt().log
+        doubt = math.log(16.0) + conditions.at(direction.W).doubt.log
         cautious = replace(direction, log_lambda=float(np.logaddexp(direction.log_lambda, doubt)))
         found = fit_multiple(conditions, direction, cautious.log_scale(*bounds), holds)
     return found

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
 
-from stepsize_opt.proofs import Bound, Conditions, Multipliers, rate_bound
+from stepsize_opt.proofs import Bound, Conditions, Multipliers, Pair, Plain, rate_bound
 from stepsize_solvers.programs import DiagonalPlusScaled, Family, Indices, Matrix, Outcome, Pattern, Program, Stack
 
 # Eigenvalues of Lᵢ below this fraction of the largest are left to the repair: they move λ_D by less than it.
@@ -148,7 +148,11 @@ class Translation:
     def bounds(self, multipliers: Multipliers, reference: Matrix, rows: Indices | None = None) -> list[Bound]:
         """What the multipliers prove with the reference D̂, and in the given rows of D alone."""
         forms = [None] if rows is None or self.linear else [None, rows]
-        found = [rate_bound(self.conditions, multipliers, reference, self.linear, form) for form in forms]
+        found = [
+            rate_bound(self.conditions, multipliers, reference, self.linear, form, arithmetic)
+            for form in forms
+            for arithmetic in (Plain, Pair)
+        ]
         return [bound for bound in found if bound is not None]
 
 

@@ -152,7 +152,8 @@ class Search:
             found = self._read(outcome, program, 1.0)
             if found is None:
                 return None
-            bound = self.bounds[-1] if self.bounds and self.bounds[-1].homogeneous else None
+            proved = [bound for bound in self.bounds if bound.homogeneous]
+            bound = min(proved, key=lambda bound: bound.at_lambda(0.0), default=None)
             self.homogeneous = Homogeneous(found, bound)
         return self.homogeneous.direction
 

@@ -71,6 +71,11 @@ class Approximate(ABC):
     def enclosing(value: Matrix, error: Matrix) -> Approximate:
         """A matrix within ``error`` (entrywise) of ``value``."""
 
+    @staticmethod
+    @abstractmethod
+    def side_by_side(parts: Sequence[Any]) -> Approximate:
+        """[A₁ A₂ …]."""
+
     @abstractmethod
     def __add__(self, other: Any) -> Approximate: ...
 
@@ -214,15 +219,16 @@ class Pair(Approximate):
 
     @staticmethod
     def side_by_side(parts: Sequence[Pair]) -> Pair:
-        """[A₁ A₂ …]."""
-        if len(parts) == 1:
-            return parts[0]
         hi = np.hstack([part.hi for part in parts])
-        lo, error = (
-            np.hstack([_filled(x, part.hi) for x, part in zip(each, parts, strict=True)])
-            for each in ([part.lo for part in parts], [part.error for part in parts])
-        )
-        return Pair(hi, lo, error)
+        lo = np.hstack([_filled(part.lo, part.hi) for part in parts])
+        return Pair(hi, lo, np.hstack([_filled(part.error, part.hi) for part in parts]))
+
+    def to(self, arithmetic: type[Approximate]) -> Approximate:
+        """The same in one of the two precisions."""
+        if arithmetic is Pair:
+            return self
+        rounded = self.rounded()
+        return arithmetic.enclosing(rounded.value, rounded.error)
 
     @cached_property
     def rows(self) -> Slices:
@@ -368,6 +374,11 @@ class Plain(Approximate):
     @staticmethod
     def enclosing(value: Matrix, error: Matrix) -> Plain:
         return Plain(value, error)
+
+    @staticmethod
+    def side_by_side(parts: Sequence[Plain]) -> Plain:
+        error = np.hstack([_filled(part.error, part.value) for part in parts])
+        return Plain(np.hstack([part.value for part in parts]), error)
 
     def __add__(self, other: Plain) -> Plain:
         value = self.value + other.value

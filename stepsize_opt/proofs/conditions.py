@@ -24,7 +24,7 @@ out: the rounding of the large entries of D would hide a small λ_D.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -190,11 +190,13 @@ class Conditions:
         """The coordinates R of which the rows of D decide the λ_D of a group.
 
         det-CGD1: A ⪰ 0 with ⟨Lᵢ, 𝒞(A)⟩ = 0 does not count, so λ_D depends on D_R· L D_·R, R = { j : 𝒞*(ΣLᵢ)_jj ≠ 0 }.
-        det-CGD2: λ_D depends on D_R· 𝒞(L) D_·R, where R holds the coordinates with a row in some Lᵢ.
+        det-CGD2: λ_D depends on D_R· 𝒞(L) D_·R, where R holds the coordinates with a row in some Lᵢ and, in their block
+        of the pattern, one that is compressed.
         """
         largest: Vector = np.einsum("nii->ni", group.matrices).max(axis=0)
         if not self.sketch_outside:
-            return np.flatnonzero(largest)
+            labels = self.pattern.labels
+            return np.flatnonzero((largest > 0.0) & np.isin(labels, labels[group.map.touched]))
         found = group.map.enclose(Enclosed(np.diag(largest), np.zeros((self.d, self.d))))
         return np.flatnonzero(found.value.diagonal() + found.error.diagonal())  # a coefficient may round to zero
 
@@ -203,9 +205,9 @@ class Conditions:
         """D ↦ V(D) of each group."""
         return tuple(VarianceMap.of(self, group) for group in self.groups)
 
-    def at(self, D: Matrix) -> AtStepsize:
-        """λ_D of one stepsize."""
-        return AtStepsize(self, D)
+    def at(self, D: Matrix, arithmetic: type[Approximate] = Plain) -> AtStepsize:
+        """λ_D of one stepsize; ``arithmetic`` is the precision of Hᵀ V(D) H."""
+        return AtStepsize(self, [variance(D) for variance in self.variances], arithmetic)
 
     def proves_descent(self, D: Matrix) -> bool:
         """Whether D ≻ 0 and D L D ⪯ D are proved."""
@@ -260,61 +262,56 @@ class Variance:
     above: Pair
     exponent: int
 
-    def images(self, arithmetic: type[Approximate]) -> Iterator[Enclosed]:
-        """Hᵀ V̄ H for every client."""
-        middle: Approximate = self.above
-        if arithmetic is Plain:
-            rounded = self.above.rounded()
-            middle = Plain.enclosing(rounded.value, rounded.error)
-        for H in self.group.factors:
-            yield (arithmetic.exact(H.T) @ (middle @ arithmetic.exact(H))).rounded().symmetric()
-
 
 @dataclass(frozen=True, eq=False)
 class AtStepsize:
-    """λ_D of one stepsize: estimated, and bounded by proof."""
+    """λ_D of one stepsize: estimated, and bounded by proof.  parts: V̄(D) of each group."""
 
     conditions: Conditions
-    D: Matrix
+    parts: list[Variance]
+    arithmetic: type[Approximate]
 
     @cached_property
-    def parts(self) -> list[Variance]:
-        return [variance(self.D) for variance in self.conditions.variances]
+    def images(self) -> list[list[Enclosed]]:
+        """Hᵀ V̄ H for every client of each group."""
+        exact = self.arithmetic.exact
+        middles = [part.above.to(self.arithmetic) for part in self.parts]
+        return [
+            [(exact(H.T) @ (middle @ exact(H))).rounded().symmetric() for H in part.group.factors]
+            for middle, part in zip(middles, self.parts, strict=True)
+        ]
 
-    def _largest(self, tops: Iterable[float]) -> Scaled:
-        """The largest of numbers of the groups, in the user's units."""
+    def _largest(self, of: Callable[[Enclosed], float]) -> Scaled:
+        """The largest of numbers of the clients, in the user's units."""
         taken_out = self.conditions.client_exponent
-        found = [Scaled(top, 2 * part.exponent + taken_out) for top, part in zip(tops, self.parts, strict=True)]
+        found = [
+            Scaled(max(map(of, images)), 2 * part.exponent + taken_out)
+            for images, part in zip(self.images, self.parts, strict=True)
+        ]
         return max(found, key=lambda s: s.log, default=Scaled(0.0, 0))
 
     @cached_property
     def estimate(self) -> Scaled:
-        """λ_D in plain floating point."""
+        """λ_D from the middles of the enclosures."""
+        return self._largest(lambda image: max(float(np.linalg.eigvalsh(image.value)[-1]), 0.0))
 
-        def top(part: Variance) -> float:
-            H = part.group.factors
-            return max(float(np.linalg.eigvalsh(H.transpose(0, 2, 1) @ (part.above.hi @ H))[:, -1].max()), 0.0)
-
-        return self._largest(top(part) for part in self.parts)
-
-    def doubt(self, arithmetic: type[Approximate] = Plain) -> Scaled:
+    @cached_property
+    def doubt(self) -> Scaled:
         """What rounding may add to λ_D: the largest sum of the error bounds in a row of Hᵀ V(D) H."""
-        return self._largest(
-            max(float(image.error.sum(axis=1).max()) for image in part.images(arithmetic)) for part in self.parts
-        )
+        return self._largest(lambda image: float(image.error.sum(axis=1).max()))
 
-    def proves(self, c: float, arithmetic: type[Approximate] = Plain) -> bool:
-        """Whether λ_D ≤ c is proved for the given floats; ``arithmetic`` is the precision of Hᵀ V(D) H."""
+    def proves(self, c: float) -> bool:
+        """Whether λ_D ≤ c is proved for the given floats."""
         if not math.isfinite(c):
             return c == math.inf
-        identity = np.eye(len(self.D))
-        for part in self.parts:
+        identity = np.eye(self.conditions.d)
+        for images, part in zip(self.images, self.parts, strict=True):
             exponent = math.frexp(c)[1] - 2 * part.exponent - self.conditions.client_exponent
             if exponent < -900:  # not a number near one any more
                 return False
             # Far above one a smaller bound holds as well.
             bound = math.ldexp(math.frexp(c)[0], min(exponent, 900))
-            for image in part.images(arithmetic):
+            for image in images:
                 gap = Plain.exact(bound * identity) + Plain.enclosing(-image.value, image.error)
                 if proved_cholesky(gap.rounded()) is None:
                     return False

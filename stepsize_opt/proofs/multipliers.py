@@ -28,7 +28,7 @@ there the multipliers make the inequality an equality at the optimal τ, and it 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,14 +128,15 @@ class Multipliers:
 class Gram:
     """Y = Σ Lᵢ Uᵢ Uᵢᵀ Lᵢ, and Σ tr(Uᵢᵀ Lᵢ Uᵢ) from above."""
 
-    Y: Pair
+    Y: Approximate
     energy: float
 
     @staticmethod
-    def of(L: Iterable[Pair], U: Stack) -> Gram:
+    def of(L: Sequence[Approximate], U: Stack) -> Gram:
+        exact = L[0].exact
         # All LᵢUᵢ side by side: Y is one product, and the energy one inner product.
-        columns = Pair.side_by_side([M @ Pair.exact(V) for M, V in zip(L, U, strict=True)])
-        return Gram(columns @ columns.T, columns.inner_from_above(Pair.exact(np.hstack(list(U)))))
+        columns = L[0].side_by_side([M @ exact(V) for M, V in zip(L, U, strict=True)])
+        return Gram(columns @ columns.T, columns.inner_from_above(exact(np.hstack(list(U)))))
 
 
 def rate_bound(
@@ -144,32 +145,38 @@ def rate_bound(
     reference: Matrix | None,
     linear: bool,
     rows: Indices | None = None,
+    arithmetic: type[Approximate] = Pair,
 ) -> Bound | None:
     """The bound that the multipliers prove; None when they prove nothing.
 
     ``reference`` is D̂ for the quadratic form; ``linear`` says that Vᵢ = 𝒞ᵢ(A) and D is full.  ``rows`` asks for the
-    quadratic form in these rows and columns of D alone.
+    quadratic form in these rows and columns of D alone.  ``arithmetic``: errors of the higher precision are relative to
+    whole rows; where the rows of D are graded, plain arithmetic may prove more.
     """
-    d = conditions.d
-    Q: Approximate = Pair.exact(np.zeros((d, d)))
+    d, exact, L = conditions.d, arithmetic.exact, conditions.L.to(arithmetic)
+    Q = exact(np.zeros((d, d)))
     T, rest = 0.0, 0.0
+
+    def enclosing(M: Enclosed) -> Approximate:
+        return arithmetic.enclosing(M.value, M.error)
+
     for group, U in zip(conditions.groups, multipliers.clients, strict=True):
-        gram = Gram.of(map(Pair.exact, group.matrices), U)
+        gram = Gram.of([exact(M) for M in group.matrices], U)
         T += gram.energy
         if linear:
-            Q = Q + _pair(group.map.enclose(gram.Y.rounded().symmetric()))
+            Q = Q + enclosing(group.map.enclose(gram.Y.rounded().symmetric()))
         elif reference is not None:
             left, right = _factors(conditions, group, gram.Y.rounded().symmetric())
             R, B = (left, right) if rows is None else (_below_on(rows, left), _below_on(rows, right))
             if R is None or B is None:
                 return None
-            half, D = Pair.exact(reference) @ _pair(B), Pair.exact(reference)
-            tangent = _pair(R) @ half
+            half, middle = exact(reference) @ enclosing(B), enclosing(R)
+            tangent = middle @ half
             Q = Q + tangent + tangent.T
-            rest += _pair(R).inner_from_above(half @ D)
+            rest += middle.inner_from_above(half @ exact(reference))
     homogeneous = multipliers.descent is None
     if multipliers.descent is not None:
-        gram = Gram.of([conditions.L], multipliers.descent[None])
+        gram = Gram.of([L], multipliers.descent[None])
         Q = Q + gram.Y
         rest += gram.energy
     conjugate = _conjugate(conditions.pattern, Q.rounded().symmetric())
@@ -184,10 +191,6 @@ def rate_bound(
         log_g += 4.0 * UNIT * (abs(conjugate) + abs(below))
     log_g = log_g / d + 4.0 * UNIT * abs(log_g / d)
     return Bound(linear, homogeneous, log_g, T * _UP, rest * _UP, d, conditions.log_scale, conditions.log_clients)
-
-
-def _pair(M: Enclosed) -> Pair:
-    return Pair.enclosing(M.value, M.error)
 
 
 def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:

@@ -12,16 +12,22 @@ import pytest
 
 from shared.clients import assert_conditions, random_clients, root
 from stepsize_opt.clients.api import optimal_distributed_stepsize
-from stepsize_opt.clients.certificate import Multipliers, upper_bound
 from stepsize_opt.clients.comparison import compare_distributed
-from stepsize_opt.clients.conditions import CentredMap, ClientGroup, Conditions, dominating_factor
 from stepsize_opt.clients.targets import Targets, rounded_down
 from stepsize_opt.clients.theorem3 import theorem3
 from stepsize_opt.inputs.structures import BlockDiagonal
-from stepsize_opt.proofs.arithmetic import Enclosed
+from stepsize_opt.proofs import (
+    CentredMap,
+    ClientGroup,
+    Conditions,
+    Multipliers,
+    Pair,
+    Plain,
+    dominating_factor,
+    rate_bound,
+)
 from stepsize_opt.sketches import BITS_NOTE, BernQ, Gaussian, Identity, IndependentSampling, RandK
-from stepsize_solvers.programs.maps import Matrix
-from stepsize_solvers.programs.patterns import Pattern
+from stepsize_solvers.programs import Matrix, Pattern
 from stepsize_validation.cli import distributed as cli_distributed
 
 PROBLEM = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.2}
@@ -143,7 +149,7 @@ def test_exact_targets() -> None:
     K = targets.least_iterations(0.37)
     assert targets.enough(K, 0.37) and not targets.enough(K - 1, 0.37)
     assert Fraction(rounded_down(Fraction(1, 3))) <= Fraction(1, 3)
-    assert targets.variance_allowed(10**12, 1.0) <= Fraction(7, 10**12)
+    assert targets.lambda_allowed(10**12, 1.0) <= Fraction(7, 10**12)
     assert Targets(0.1, 0.0, 0.0, 1).kappa is None and Targets(0.1, 0.0, 0.0, 1).log_kappa == math.inf
 
 
@@ -175,15 +181,15 @@ def test_any_multipliers_give_a_valid_bound(linear: bool) -> None:
     L = np.mean(clients, axis=0)
     algorithm = "det-CGD1" if linear else "det-CGD2"
     known = solve(clients, sketch, algorithm=algorithm)
-    group = ClientGroup(CentredMap.of(sketch), np.array(clients))
-    conditions = Conditions(Enclosed(L, np.zeros_like(L)), (group,), linear, Pattern.full(4), np.ones(4))
+    group = ClientGroup(CentredMap(sketch.map, np.arange(4)), np.array(clients))
+    conditions = Conditions(Pair.exact(L), (group,), linear, Pattern.full(4), np.ones(4))
     rng = np.random.default_rng(0)
     found = 0
     for _ in range(30):
         U = rng.standard_normal((3, 4, 4)) * 10.0 ** rng.uniform(-2, 2)
         descent = rng.standard_normal((4, 4)) if rng.random() < 0.5 else None
         reference = known.D * 10.0 ** rng.uniform(-1, 1)
-        bound = upper_bound(conditions, Multipliers((U,), descent), reference, linear)
+        bound = rate_bound(conditions, Multipliers((U,), descent), reference, linear)
         if bound is not None and math.isfinite(bound.at_factor(known.targets.log_kappa)):
             found += 1
             assert bound.at_factor(known.targets.log_kappa) >= known.certificate.log_rate
@@ -279,8 +285,10 @@ def test_input_errors_name_the_argument() -> None:
 
 
 def test_no_bound_on_the_variance_is_proved_by_a_number_that_is_none() -> None:
-    group = ClientGroup(CentredMap.of(RandK(2, 1)), np.array([np.eye(2)]))
-    conditions = Conditions(Enclosed(np.eye(2), np.zeros((2, 2))), (group,), True, Pattern.full(2), np.ones(2), 0)
-    assert conditions.proves_variance(np.eye(2), 1.1) and conditions.proves_variance(np.eye(2), math.inf)
-    for c in (0.9, math.nan, -math.inf):
-        assert not conditions.proves_variance(np.eye(2), c)
+    group = ClientGroup(CentredMap(RandK(2, 1).map, np.arange(2)), np.array([np.eye(2)]))
+    conditions = Conditions(Pair.exact(np.eye(2)), (group,), True, Pattern.full(2), np.ones(2))
+    for arithmetic in (Plain, Pair):
+        at = conditions.at(np.eye(2), arithmetic)
+        assert at.proves(1.1) and at.proves(math.inf)
+        for c in (0.9, math.nan, -math.inf):
+            assert not at.proves(c)

@@ -97,7 +97,7 @@ def test_a_perturbed_stepsize_is_certified_only_if_it_is_feasible(seed: int) -> 
     problem = random_problem(rng, 4, 1e10)
     L, sketch, d = problem.L, problem.sketch, len(problem.L)
     program = Program.single(L, sketch.map, pattern_of("full", d))
-    inside = repair_in_basis(program, np.linalg.inv(L + 1e-3 * np.diag(L.diagonal())))
+    inside = repair_in_basis(program, np.asarray(np.linalg.inv(L + 1e-3 * np.diag(L.diagonal())), dtype=float))
     if inside is None:
         return
     away = 10.0 ** rng.uniform(-15.0, -1.0)

@@ -105,6 +105,46 @@ def test_blas_has_its_threads_back_when_native_solves_overlap() -> None:
     assert done.stdout == "{'optimal'}\n"
 
 
+def test_a_whole_call_has_one_limit_of_threads() -> None:
+    """Reductions, solver, repair and certificate apply the map: each time BLAS has the threads that suit the size."""
+    done = run(
+        "from threadpoolctl import threadpool_info\n"
+        "import numpy as np\n"
+        "from stepsize_opt import RandK, certify, compare, optimal_distributed_stepsize, optimal_stepsize\n"
+        "from stepsize_opt import optimal_stepsize_path\n"
+        "from stepsize_solvers.programs import DiagonalPlusScaled\n"
+        "def threads():\n"
+        "    return {pool['num_threads'] for pool in threadpool_info() if pool['user_api'] == 'blas'}\n"
+        "seen = set()\n"
+        "class Watched(DiagonalPlusScaled):\n"
+        "    def apply(self, M):\n"
+        "        seen.update(threads())\n"
+        "        return super().apply(M)\n"
+        "    @property\n"
+        "    def hadamard_matrix(self):\n"
+        "        seen.update(threads())\n"
+        "        return super().hadamard_matrix\n"
+        "class Law(RandK):\n"
+        "    @property\n"
+        "    def map(self):\n"
+        "        Q = super().map\n"
+        "        return Watched(Q.alpha, Q.beta, Q.roundings)\n"
+        "G = np.random.default_rng(0).standard_normal((20, 20))\n"
+        "L, law, before = G @ G.T + np.eye(20), Law(20, 5), threads()\n"
+        "targets = dict(epsilon2=1.0, initial_gap=1.0, delta_inf=0.1)\n"
+        "result = optimal_stepsize(L, law)\n"
+        "for call in (lambda: optimal_stepsize(L, law, tol=1e-10),\n"
+        "             lambda: certify(result.D, L, law, dual=result.dual),\n"
+        "             lambda: optimal_stepsize_path(L, [law, law]), lambda: compare(L, law),\n"
+        "             lambda: optimal_distributed_stepsize([L, 2.0 * L], law, **targets)):\n"
+        "    seen.clear()\n"
+        "    call()\n"
+        "    print(sorted(seen), threads() == before)\n",
+        OPENBLAS_NUM_THREADS="2",
+    )
+    assert done.stdout == "[1] True\n" * 5
+
+
 def test_warnings_are_shown_again_when_threads_overlap() -> None:
     both = Barrier(2)
     first_left = Barrier(2)

@@ -1,0 +1,140 @@
+"""Enclosures of 𝒞(M) and proofs of λ_D against exact rational arithmetic."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from stepsize_opt import optimal_distributed_stepsize
+from stepsize_opt.problems import random_smoothness
+from stepsize_opt.proofs import (
+    Approximate,
+    CentredMap,
+    ClientGroup,
+    Conditions,
+    Enclosed,
+    Pair,
+    Plain,
+    centred_above,
+    centred_image,
+    coefficient_roundings,
+    gamma,
+)
+from stepsize_opt.sketches import DiagonalSketch, FiniteSketch, RandK, Sketch
+from stepsize_solvers.programs import Matrix, Pattern
+from stepsize_validation.referee import KINDS, combine, is_positive_semidefinite, product, random_sketch, rational
+from stepsize_validation.referee.exact import Rational, centred_second_moment, violated_conditions
+
+
+def _many_outcomes(kind: str, count: int, d: int) -> Sketch:
+    """Every partial sum over the outcomes is rounded; E[S] = I holds up to rounding only."""
+    weights = np.full(count, 1.0 / count)
+    vectors = np.random.default_rng(count).uniform(0.5, 1.5, (count, d))
+    vectors /= weights @ vectors
+    if kind == "support":
+        return DiagonalSketch.from_support(vectors, weights)
+    return FiniteSketch(vectors[:, :, None] * np.eye(d), weights)
+
+
+LAWS = {kind: random_sketch(np.random.default_rng(7), kind, 4) for kind in KINDS if kind != "layers"} | {
+    f"{kind} of {count}": _many_outcomes(kind, count, 4) for kind in ("support", "finite") for count in (50, 1000)
+}
+
+
+def _random_psd(rng: np.random.Generator, d: int) -> Matrix:
+    A = rng.integers(-5, 6, (d, d)).astype(float)
+    return A @ A.T  # whole numbers: exact, and semidefinite
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("arithmetic", [Plain, Pair])
+def test_the_centred_map_is_enclosed(law: str, arithmetic: type[Approximate]) -> None:
+    sketch, rng = LAWS[law], np.random.default_rng(0)
+    for _ in range(3):
+        M = _random_psd(rng, 4) / 3.0
+        M = np.asarray(0.5 * (M + M.T))
+        exact = centred_second_moment(sketch, rational(M))
+        found = centred_image(sketch.map, Enclosed(M, np.zeros_like(M)), arithmetic)
+        for i in range(4):
+            for j in range(4):
+                assert abs(Fraction(float(found.value[i, j])) - exact[i][j]) <= Fraction(float(found.error[i, j]))
+        assert found.error.max() <= 100.0 * gamma(coefficient_roundings(sketch.map) + 20) * np.abs(M).max()
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_the_larger_centred_map_is_larger(law: str) -> None:
+    sketch, rng = LAWS[law], np.random.default_rng(1)
+    for _ in range(3):
+        M = _random_psd(rng, 4)
+        found = centred_above(sketch.map, Pair.exact(M))
+        assert isinstance(found, Pair)
+        lo = np.zeros((4, 4)) if found.lo is None else found.lo
+        error = np.zeros((4, 4)) if found.error is None else found.error
+        middle = combine((1, rational(found.hi)), (1, rational(lo)), (1, rational(np.diag(2.0 * error.sum(axis=1)))))
+        assert is_positive_semidefinite(combine((1, middle), (-1, centred_second_moment(sketch, rational(M)))))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 100])
+def test_a_mean_in_twice_the_precision(n: int) -> None:
+    matrices = [random_smoothness(np.random.default_rng(seed), 3, 1e6) for seed in range(n)]
+    total = sum((Pair.exact(M) for M in matrices[1:]), Pair.exact(matrices[0]))
+    found = total.divided(n)
+    exact = combine(*((Fraction(1, n), rational(M)) for M in matrices))
+    assert found.lo is not None and found.error is not None
+    for i in range(3):
+        for j in range(3):
+            middle = Fraction(float(found.hi[i, j])) + Fraction(float(found.lo[i, j]))
+            assert abs(middle - exact[i][j]) <= Fraction(float(found.error[i, j]))
+    assert found.error.max() <= 1e-30 * max(1.0, n / 10.0)
+
+
+def _lambda_holds(sketch: Sketch, L: Matrix, client: Matrix, D: Matrix, c: float, algorithm: str) -> bool:
+    """λmax(Lᵢ^½ V Lᵢ^½) ≤ c just when cV − V Lᵢ V ⪰ 0, without rounding."""
+    D_, L_ = rational(D), rational(L)
+    V: Rational
+    if algorithm == "det-CGD1":
+        V = centred_second_moment(sketch, product(product(D_, L_), D_))
+    else:
+        V = product(product(D_, centred_second_moment(sketch, L_)), D_)
+    return is_positive_semidefinite(combine((Fraction(c), V), (-1, product(product(V, rational(client)), V))))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_lambda_is_never_proved_wrongly_and_nearly_always_to_the_last_digits(seed: int) -> None:
+    """A bound next to λ_D on either side; a D that hides λ_D behind large entries is proved in twice the precision."""
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(2, 5))
+    kind = str(rng.choice([kind for kind in KINDS if kind not in ("identity", "layers")]))
+    sketch = random_sketch(rng, kind, d)
+    touched = np.flatnonzero(~sketch.untouched)
+    if touched.size == 0:
+        return
+    client, L = (random_smoothness(rng, d, 10.0 ** rng.uniform(0.0, 8.0)) for _ in range(2))
+    algorithm = ("det-CGD1", "det-CGD2")[seed % 2]
+    group = ClientGroup(CentredMap(sketch.map, touched), client[None])
+    conditions = Conditions(Pair.exact(L), (group,), algorithm == "det-CGD1", Pattern.full(d), np.ones(d))
+    D = random_smoothness(rng, d, 10.0 ** rng.uniform(0.0, 6.0))
+    fine = conditions.at(D, Pair)
+    estimate = fine.estimate.value
+    for arithmetic in (Plain, Pair):
+        at = conditions.at(D, arithmetic)
+        for distance in (-1e-6, -1e-13, -1e-15, 0.0, 1e-15, 1e-13):
+            c = estimate * (1.0 + distance)
+            if at.proves(c):
+                assert _lambda_holds(sketch, L, client, D, c, algorithm)
+    assert fine.proves(estimate * (1.0 + 1e-12)) and not fine.proves(estimate * (1.0 - 1e-12))
+
+
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+@pytest.mark.parametrize("seed", range(5))
+def test_rounding_does_not_hide_a_small_lambda(algorithm: str, seed: int) -> None:
+    """K above 10¹² and an ill-conditioned client: λ_D must be proved to ten digits for the best K to be proved."""
+    rng = np.random.default_rng(seed)
+    clients, sketch = [random_smoothness(rng, 4, 1e7) * 10.0 ** rng.uniform(-2.0, 2.0)], RandK(4, 1)
+    result = optimal_distributed_stepsize(
+        clients, sketch, epsilon2=1e-8, initial_gap=1.0, delta_inf=1.0, algorithm=algorithm
+    )
+    assert result.status == "optimal" and not any("of no use" in note for note in result.reductions)
+    assert violated_conditions(result, clients, [sketch]) == []
