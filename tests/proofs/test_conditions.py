@@ -24,8 +24,9 @@ from stepsize_opt.proofs import (
 )
 from stepsize_opt.sketches import DiagonalSketch, FiniteSketch, RandK, Sketch
 from stepsize_solvers.programs import Matrix, Pattern
+from stepsize_validation.attack.referee import Clients, judge_distributed
 from stepsize_validation.referee import KINDS, combine, is_positive_semidefinite, product, random_sketch, rational
-from stepsize_validation.referee.exact import Rational, centred_second_moment, violated_conditions
+from stepsize_validation.referee.exact import Rational, centred_second_moment
 
 
 def _many_outcomes(kind: str, count: int, d: int) -> Sketch:
@@ -137,4 +138,4 @@ def test_rounding_does_not_hide_a_small_lambda(algorithm: str, seed: int) -> Non
         clients, sketch, epsilon2=1e-8, initial_gap=1.0, delta_inf=1.0, algorithm=algorithm
     )
     assert result.status == "optimal" and not any("of no use" in note for note in result.reductions)
-    assert violated_conditions(result, clients, [sketch]) == []
+    judge_distributed(Clients(tuple(clients), (sketch,), 1e-8, 1.0, 1.0, algorithm), result)
