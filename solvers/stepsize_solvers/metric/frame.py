@@ -81,7 +81,7 @@ class Frame:
         return self.Bt if self.Bt.ndim == 1 else np.diagonal(self.Bt)
 
     @cached_property
-    def _sums(self) -> Array:
+    def sums(self) -> Array:
         """λᵢ + λⱼ for a diagonal B̃."""
         return np.asarray(self.Bt[:, None] + self.Bt)
 
@@ -102,7 +102,7 @@ class Frame:
     def twice(self, X: Array) -> Array:
         """B̃X + XB̃ for a symmetric X."""
         if self.Bt.ndim == 1:
-            return np.asarray(self._sums * X)
+            return np.asarray(self.sums * X)
         M = self.Bt @ X
         return np.asarray(M + M.T)
 

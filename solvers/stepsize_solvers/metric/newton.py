@@ -20,7 +20,7 @@ from scipy.linalg import lapack
 from stepsize_solvers.metric.point import MetricPoint
 from stepsize_solvers.numerics import Array, Counters, cholesky, sym
 from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Stack, Vector
-from stepsize_solvers.single import Coordinates, coordinates, effective_beta, map_matrix
+from stepsize_solvers.single import Coordinates, coordinates, map_matrix
 
 # What a step leaves of the gradient, in the norm of the preconditioner: with a tenth, 4 to 9 steps and 10 to 30
 # iterations in all reach a gap of 10⁻⁶ on data sets and random problems (d = 30 to 300); with 0.3 a few steps more.
@@ -32,25 +32,41 @@ class System(Protocol):
     """A⁻¹ at one point."""
 
     def solve(self, rhs: Matrix) -> Matrix: ...
-    def loss(self) -> float: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Unknowns:
-    """Matrices X_k that span a pattern in the basis of a frame, shape (n, d, d), and 𝒬 in coordinates svec."""
+    """Matrices X_k that span a pattern in the basis of a frame, shape (n, d, d), and 𝒬 in coordinates svec.
+
+    For a full D the coordinates are those of svec themselves, and there is no stack.
+    """
 
     at: Coordinates
-    stack: Stack
+    stack: Stack | None
     T: Array
 
     @staticmethod
     def of(Q: PositiveMap, pattern: Pattern) -> Unknowns:
         at = coordinates(pattern.d)
-        return Unknowns(at, _spanning(pattern.sizes, pattern.W is not None), map_matrix(Q, at))
+        stack = None if pattern.is_full else _spanning(pattern.sizes, pattern.W is not None)
+        return Unknowns(at, stack, map_matrix(Q, at))
 
-    @property
-    def n(self) -> int:
-        return len(self.stack)
+    def system(self, p: MetricPoint) -> Matrix:
+        """The n×n matrix of A."""
+        at, frame, root = self.at, p.frame, p.root @ p.frame.E.A.T
+        if self.stack is None:
+            J, lam2 = at.congruence(frame.C.A), frame.sums.ravel().take(at.flat)
+            J = J * (frame.a - self.T[:, None] * lam2) if self.T.ndim == 1 else frame.a * J - self.T @ (J * lam2)
+            N = at.congruence(root) @ J
+            return np.asarray(N.T @ N + at.curvature(frame.Bt, p.Rt))
+        n, d, _ = self.stack.shape
+        flat = self.stack.reshape(n * d, d)
+        XB = (flat @ frame.Bt).reshape(n, d, d)
+        N = frame.a * _congruence(self.stack, frame.C.A)
+        N -= self.apply(_congruence(XB + XB.swapaxes(1, 2), frame.C.A))
+        N = _congruence(N, root).reshape(n, d * d)
+        XR = (flat @ p.Rt).reshape(n, d, d).swapaxes(1, 2).reshape(n, d * d)
+        return np.asarray(N @ N.T + 2.0 * sym(XB.reshape(n, d * d) @ XR.T))
 
     def apply(self, M: Stack) -> Stack:
         """𝒬 of each matrix of a stack."""
@@ -60,10 +76,18 @@ class Unknowns:
         x = (M.reshape(-1, d * d).take(at.flat, axis=1) * at.weights) @ self.T.T
         return np.asarray((x * at.inverse_weights).take(at.position, axis=1).reshape(-1, d, d))
 
+    def vector(self, X: Matrix) -> Vector:
+        """⟨X_k, X⟩."""
+        return self.at.svec(X) if self.stack is None else self.stack.reshape(len(self.stack), -1) @ X.ravel()
+
+    def matrix(self, x: Vector) -> Matrix:
+        """Σ x_k X_k."""
+        return self.at.smat(x) if self.stack is None else np.asarray(np.tensordot(x, self.stack, 1))
+
 
 @lru_cache(maxsize=32)
 def _spanning(sizes: tuple[int, ...], given: bool) -> Stack:
-    """An orthonormal basis of the block-diagonal matrices; with ``given`` blocks, the identities of the blocks."""
+    """A basis of the block-diagonal matrices; with ``given`` blocks, the identities of the blocks."""
     d = sum(sizes)
     labels = np.repeat(np.arange(len(sizes)), sizes)
     if given:
@@ -78,36 +102,21 @@ def unknowns(pattern: Pattern) -> int:
     return len(pattern.sizes) if pattern.W is not None else sum(n * (n + 1) // 2 for n in pattern.sizes)
 
 
+@dataclass(frozen=True, eq=False)
 class DenseSystem:
-    """A as an n×n matrix; None of its factors when rounding has made it indefinite."""
+    """A by the Cholesky factor of its n×n matrix."""
 
-    def __init__(self, p: MetricPoint, over: Unknowns) -> None:
-        frame, d, n, X = p.frame, p.d, over.n, over.stack
-        C, Bt, R = frame.C.A, np.diag(frame.Bt) if frame.Bt.ndim == 1 else frame.Bt, p.Rt
-        self.p, self.over = p, over
-        flat = X.reshape(-1, d)
-        XB = (flat @ Bt).reshape(n, d, d)
-        M = _congruence(XB + XB.swapaxes(1, 2), C)
-        N = frame.a * _congruence(X, C) - over.apply(M)
-        N = _congruence(N, p.root @ frame.E.A.T).reshape(n, d * d)
-        XR = np.ascontiguousarray((flat @ R).reshape(n, d, d).swapaxes(1, 2)).reshape(n, d * d)
-        self.K = 2.0 * XB.reshape(n, d * d) @ XR.T
-        self.K = 0.5 * (self.K + self.K.T)
-        self.factor = cholesky(self.K + N @ N.T)
-        self.gradient = X.reshape(n, d * d) @ p.gradient.ravel()
+    over: Unknowns
+    factor: Matrix
+
+    @staticmethod
+    def of(p: MetricPoint, over: Unknowns) -> DenseSystem | None:
+        """None when rounding has made A indefinite."""
+        factor = cholesky(over.system(p))
+        return None if factor is None else DenseSystem(over, factor)
 
     def solve(self, rhs: Matrix) -> Matrix:
-        assert self.factor is not None  # the caller has looked
-        d, X = self.p.d, self.over.stack.reshape(self.over.n, -1)
-        x: Vector = lapack.dpotrs(self.factor, X @ rhs.ravel(), lower=1)[0]
-        return np.asarray((x @ X).reshape(d, d))
-
-    def loss(self) -> float:
-        """½⟨g, K⁻¹g⟩ over the pattern."""
-        factor = cholesky(self.K)
-        if factor is None:
-            return np.inf
-        return 0.5 * float(self.gradient @ lapack.dpotrs(factor, self.gradient, lower=1)[0])
+        return self.over.matrix(lapack.dpotrs(self.factor, self.over.vector(rhs), lower=1)[0])
 
 
 def _congruence(S: Stack, A: Matrix) -> Stack:
@@ -120,8 +129,9 @@ def _congruence(S: Stack, A: Matrix) -> Stack:
 class KrylovSystem:
     """A by conjugate gradients, in single precision if asked."""
 
-    def __init__(self, p: MetricPoint, beta: float, single: bool, counters: Counters) -> None:
-        self.p, self.counters = p, counters
+    def __init__(self, p: MetricPoint, beta: float, single: bool, floor: float, counters: Counters) -> None:
+        """``floor``: what need not be reduced any further, a squared residual in the norm of the preconditioner."""
+        self.floor, self.counters = floor, counters
         self.frame = p.frame.lowered() if single else p.frame
         dtype = np.float32 if single else np.float64
         self.Yt, self.Rt = p.Yt.astype(dtype), p.Rt.astype(dtype)
@@ -140,7 +150,7 @@ class KrylovSystem:
         x = np.zeros_like(r)
         z = self.frame.project(self.preconditioner * r)
         rho = float(np.vdot(r, z))
-        enough = _REDUCTION**2 * rho
+        enough = max(_REDUCTION**2 * rho, self.floor)
         direction = z
         for _ in range(_MOST_ITERATIONS):
             image = self(direction)
@@ -156,11 +166,3 @@ class KrylovSystem:
                 break
             direction = z + (rho / last) * direction
         return x.astype(np.float64)
-
-    def loss(self) -> float:
-        return self.p.loss
-
-
-def beta_of(Q: PositiveMap) -> float:
-    """The multiple of the identity that stands for 𝒬 in the preconditioner."""
-    return effective_beta(Q)

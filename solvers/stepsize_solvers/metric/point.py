@@ -20,7 +20,6 @@ import numpy as np
 
 from stepsize_solvers.metric.frame import Frame
 from stepsize_solvers.numerics import (
-    Array,
     Bounds,
     cholesky,
     eigh,
@@ -85,11 +84,6 @@ class MetricPoint:
     def weight(self) -> float:
         """⟨Y, E⟩."""
         return 0.0 if self.Et is None else float(np.vdot(self.Yt, self.Et))
-
-    def curvature(self, X: Array, Rt: Array) -> Array:
-        """Π(B̃XR̃ + R̃XB̃)."""
-        M = self.frame.left(X) @ Rt
-        return self.frame.project(M + M.T)
 
     @property
     def rough_loss(self) -> float:

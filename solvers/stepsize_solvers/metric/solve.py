@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from stepsize_solvers.metric.newton import DenseSystem, KrylovSystem, System, Un
 from stepsize_solvers.metric.point import MetricPoint
 from stepsize_solvers.metric.starts import start
 from stepsize_solvers.numerics import Limits, NativeOptions, Progress, cholesky, lower_solve, sym
-from stepsize_solvers.programs import Matrix, Metric, Outcome, Pattern, Program, Settings, SolverStats, Status
+from stepsize_solvers.programs import Hadamard, Matrix, Metric, Outcome, Pattern, Program, Settings, SolverStats, Status
 from stepsize_solvers.single import effective_beta
 
 MOST_STEPS = 200
@@ -23,12 +24,16 @@ MOST_STEPS = 200
 _MARGIN = 0.5
 _PATIENCE = 40
 # Up to so many unknowns the dense system is the faster one.
-_MOST_UNKNOWNS = 136
+_MOST_UNKNOWNS = 80
 # While the loss is this many times what is asked for, nobody needs it exactly.
 _FAR = 30.0
 # Below this decrement Newton's full step stays inside and converges quadratically.
 _CLOSE = 0.25
+# Beyond it the step goes to where the objective rises by at most this fraction of its first slope.
+_FLAT = 0.2
 _TRIALS = 12
+# Up to this size the number of calls counts, beyond it the number of operations.
+_SIZE_FOR_CALLS = 30
 # Reduction of ν from a central point, and the fraction of the tolerance below which it is never reduced.
 _SHRINK = 0.1
 
@@ -42,7 +47,7 @@ def solve_metric(program: Program, settings: Settings, options: NativeOptions) -
     if exact is not None:
         return _outcome(Status.OPTIMAL, exact, began, began, None)
     warm = None if settings.warm_start is None else settings.warm_start.X
-    D = start(metric.left, program.pattern, warm if warm is None or warm.shape == (program.d, program.d) else None)
+    D = start(metric, program.pattern, warm if warm is None or warm.shape == (program.d, program.d) else None)
     setup = time.perf_counter()
     limits = Limits.of(settings, MOST_STEPS)
     progress: Progress[MetricPoint] = Progress(program.d, limits, _MARGIN, _PATIENCE)
@@ -81,34 +86,41 @@ class Method:
     """One solve."""
 
     def __init__(self, metric: Metric, pattern: Pattern, progress: Progress[MetricPoint], options: NativeOptions):
-        self.metric, self.pattern, self.progress = metric, pattern, progress
-        Q = metric.left.Q
+        self.pattern, self.progress = pattern, progress
+        Q, P = metric.left.Q, metric.left.Q.hadamard_matrix
+        if progress.d <= _SIZE_FOR_CALLS and P is not None:
+            # One product, cheaper in calls than the structured maps.
+            Q = Hadamard(P)
+            metric = replace(metric, left=replace(metric.left, Q=Q))
+        self.metric = metric
         self.over = Unknowns.of(Q, pattern) if unknowns(pattern) <= _MOST_UNKNOWNS else None
         self.beta = effective_beta(Q)
         self.single = progress.d >= options.single_precision_from
         self.nu = math.inf
 
     def point(self, D: Matrix, t: float) -> MetricPoint | None:
-        return MetricPoint.of(self.metric, self.pattern, D, t, rotated=self.over is None)
+        rotated = self.over is None or self.pattern.is_full
+        return MetricPoint.of(self.metric, self.pattern, D, t, rotated)
 
     def system(self, p: MetricPoint, single: bool) -> System | None:
         if self.over is None:
-            return KrylovSystem(p, self.beta, single, self.progress.counters)
-        dense = DenseSystem(p, self.over)
-        return None if dense.factor is None else dense
+            # The loss after the step is about half of this, or a few times as much.
+            floor = 0.1 * self.progress.limits.tol * p.d if p.Et is None else 0.0
+            return KrylovSystem(p, self.beta, single, floor, self.progress.counters)
+        return DenseSystem.of(p, self.over)
 
     def run(self, D: Matrix) -> Status:
         """Newton steps from D until the gap is certified or a limit is reached; INACCURATE after a breakdown."""
         progress, p, decrement, length = self.progress, self.point(D, 0.0), math.inf, 0.0
         single = self.single
         while p is not None:
+            details = {"decrement": f"{decrement:.2e}", "step": f"{length:.3f}"}
+            status = progress.examine(p, p.bounds(self.loss(p)), details)
+            if status is not None:
+                return status
             system = self.system(p, single)
             if system is None:
                 break
-            details = {"decrement": f"{decrement:.2e}", "step": f"{length:.3f}"}
-            status = progress.examine(p, p.bounds(self.loss(p, system)), details)
-            if status is not None:
-                return status
             X, tau, decrement = self.direction(p, system)
             length = self.length(p, X, tau, decrement)
             if length == 0.0 and single:
@@ -120,14 +132,10 @@ class Method:
             progress.steps += 1
         return Status.INACCURATE
 
-    def loss(self, p: MetricPoint, system: System) -> float:
+    def loss(self, p: MetricPoint) -> float:
         """The loss of the bound, or infinity while it is far above what is asked for."""
-        wanted = self.progress.limits.tol * p.d
-        if p.Et is not None:
-            wanted = p.d
-        if self.over is None and p.rough_loss > _FAR * wanted:
-            return math.inf
-        return system.loss()
+        wanted = self.progress.limits.tol * p.d if p.Et is None else p.d
+        return math.inf if p.rough_loss > _FAR * wanted else p.loss
 
     def direction(self, p: MetricPoint, system: System) -> tuple[Matrix, float, float]:
         """The Newton step (X, τ) and its decrement; ν is reduced from central points."""
@@ -166,15 +174,11 @@ class Method:
                 continue
             along = lower_solve(K, lower_solve(K, first + (2.0 * a) * second).T)
             slope = float(np.trace(along)) + gain
-            curvature = float(np.vdot(along, along)) - 2.0 * float(np.trace(lower_solve(K, lower_solve(K, second).T)))
-            if slope > 0.0:
-                low = a
-            else:
-                high = a
-            new = a + slope / curvature
-            if abs(new - a) <= 0.1 * a:
+            if abs(slope) <= _FLAT * decrement**2:  # which is the slope at 0
                 return a
-            if not low < new < high:
-                new = 0.5 * (low + high) if high < math.inf else 2.0 * a
-            a = new
+            low, high = (a, high) if slope > 0.0 else (low, a)
+            curvature = float(np.vdot(along, along)) - 2.0 * float(np.trace(lower_solve(K, lower_solve(K, second).T)))
+            a += slope / curvature
+            if not low < a < high:
+                a = 0.5 * (low + high) if high < math.inf else 2.0 * low
         return low
