@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_solvers.metric.point import MetricPoint
-from stepsize_solvers.numerics import Array, Counters, cholesky, sym
+from stepsize_solvers.numerics import Array, Counters, add_to_diagonal, cholesky, sym
 from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Stack, Vector
 from stepsize_solvers.single import Coordinates, coordinates, map_matrix
 
@@ -26,6 +26,8 @@ from stepsize_solvers.single import Coordinates, coordinates, map_matrix
 # iterations in all reach a gap of 10⁻⁶ on data sets and random problems (d = 30 to 300); with 0.3 a few steps more.
 _REDUCTION = 0.1
 _MOST_ITERATIONS = 200
+# The numbers that the arrays of a dense system may have: 80 MB each.
+_MOST_NUMBERS = 10**7
 
 
 class System(Protocol):
@@ -34,8 +36,39 @@ class System(Protocol):
     def solve(self, rhs: Matrix) -> Matrix: ...
 
 
+class Unknowns(Protocol):
+    """The numbers in which a pattern is written, and A in them."""
+
+    def system(self, p: MetricPoint) -> Matrix: ...
+    def vector(self, X: Matrix) -> Vector: ...
+    def matrix(self, x: Vector) -> Matrix: ...
+
+
 @dataclass(frozen=True, eq=False)
-class Unknowns:
+class DiagonalUnknowns:
+    """A diagonal D and 𝒬(M) = P∘M: G′[e_k e_kᵀ] = e_k u_kᵀ + u_k e_kᵀ with the columns u_k of U = (a/2) I − P∘B̃, so
+
+    A = 2 [ Ỹ∘(UᵀỸU) + (ỸU)∘(ỸU)ᵀ + B̃∘R̃ ].
+    """
+
+    P: Matrix
+
+    def system(self, p: MetricPoint) -> Matrix:
+        """A, of size d."""
+        U = -self.P * p.frame.Bt
+        add_to_diagonal(U, 0.5 * p.frame.a)
+        YU = p.Yt @ U
+        return np.asarray(2.0 * sym(p.Yt * (U.T @ YU) + YU * YU.T + p.frame.Bt * p.Rt))
+
+    def vector(self, X: Matrix) -> Vector:
+        return np.diagonal(X)
+
+    def matrix(self, x: Vector) -> Matrix:
+        return np.diag(x)
+
+
+@dataclass(frozen=True, eq=False)
+class ListedUnknowns:
     """Matrices X_k that span a pattern in the basis of a frame, shape (n, d, d), and 𝒬 in coordinates svec.
 
     For a full D the coordinates are those of svec themselves, and there is no stack.
@@ -46,10 +79,10 @@ class Unknowns:
     T: Array
 
     @staticmethod
-    def of(Q: PositiveMap, pattern: Pattern) -> Unknowns:
+    def of(Q: PositiveMap, pattern: Pattern) -> ListedUnknowns:
         at = coordinates(pattern.d)
         stack = None if pattern.is_full else _spanning(pattern.sizes, pattern.W is not None)
-        return Unknowns(at, stack, map_matrix(Q, at))
+        return ListedUnknowns(at, stack, map_matrix(Q, at))
 
     def system(self, p: MetricPoint) -> Matrix:
         """The n×n matrix of A."""
@@ -97,9 +130,14 @@ def _spanning(sizes: tuple[int, ...], given: bool) -> Stack:
     return np.stack([at.smat(x) for x in np.eye(at.n)[inside]])
 
 
-def unknowns(pattern: Pattern) -> int:
-    """How many numbers a matrix of the pattern has."""
-    return len(pattern.sizes) if pattern.W is not None else sum(n * (n + 1) // 2 for n in pattern.sizes)
+def listed(Q: PositiveMap, pattern: Pattern, most: int) -> Unknowns | None:
+    """The unknowns of a dense system, or None when there are more than ``most``; a free diagonal may have any number."""
+    P = Q.hadamard_matrix
+    if pattern.is_diagonal and P is not None:
+        return DiagonalUnknowns(P)
+    count = len(pattern.sizes) if pattern.W is not None else sum(n * (n + 1) // 2 for n in pattern.sizes)
+    memory = 0 if pattern.is_full else count * pattern.d**2
+    return ListedUnknowns.of(Q, pattern) if count <= most and max(memory, pattern.d**4) <= _MOST_NUMBERS else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepsize_solvers.metric.newton import DenseSystem, KrylovSystem, System, Unknowns, unknowns
+from stepsize_solvers.metric.newton import DenseSystem, KrylovSystem, System, listed
 from stepsize_solvers.metric.point import MetricPoint
 from stepsize_solvers.metric.starts import start
 from stepsize_solvers.numerics import Limits, NativeOptions, Progress, cholesky, lower_solve, sym
@@ -25,6 +25,8 @@ _MARGIN = 0.5
 _PATIENCE = 40
 # Up to so many unknowns the dense system is the faster one.
 _MOST_UNKNOWNS = 80
+# Along the path to the largest t the condition of the system grows like 1/ν, which only a factorisation bears.
+_MOST_UNKNOWNS_OF_PATH = 1000
 # While the loss is this many times what is asked for, nobody needs it exactly.
 _FAR = 30.0
 # Below this decrement Newton's full step stays inside and converges quadratically.
@@ -93,7 +95,7 @@ class Method:
             Q = Hadamard(P)
             metric = replace(metric, left=replace(metric.left, Q=Q))
         self.metric = metric
-        self.over = Unknowns.of(Q, pattern) if unknowns(pattern) <= _MOST_UNKNOWNS else None
+        self.over = listed(Q, pattern, _MOST_UNKNOWNS if metric.floor is None else _MOST_UNKNOWNS_OF_PATH)
         self.beta = effective_beta(Q)
         self.single = progress.d >= options.single_precision_from
         self.nu = math.inf
