@@ -18,6 +18,12 @@ from stepsize_opt.proofs.certificate import (
     certify_point,
     log_det_conjugate,
 )
+from stepsize_opt.proofs.descent import (
+    Descent,
+    DescentBounds,
+    certify_descent,
+    certify_floor,
+)
 from stepsize_opt.proofs.evaluation import (
     Evaluation,
 )
@@ -34,10 +40,14 @@ __all__ = [
     "SMALLEST_NORMAL",
     "UNIT",
     "Certificate",
+    "Descent",
+    "DescentBounds",
     "Enclosed",
     "Evaluation",
     "Pair",
     "Plain",
+    "certify_descent",
+    "certify_floor",
     "certify_point",
     "coefficient_roundings",
     "gamma",

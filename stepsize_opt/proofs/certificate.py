@@ -146,14 +146,14 @@ _LARGEST_LIFT = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
-class _Multiplier:
+class Multiplier:
     """A multiplier Z ⪰ 0 and R = 𝒬̲*(Z) ⪰ 0, both proved positive semidefinite."""
 
     Z: Matrix
     R: Approximate
 
 
-def _multiplier(Q: PositiveMap, dual: Matrix, arithmetic: type[Approximate]) -> _Multiplier | None:
+def multiplier(Q: PositiveMap, dual: Matrix, arithmetic: type[Approximate]) -> Multiplier | None:
     """A multiplier next to the given one, raised until its image is proved to be as the tangent needs; or None."""
     Z = _proved_psd(dual)
     if Z is None:
@@ -162,7 +162,7 @@ def _multiplier(Q: PositiveMap, dual: Matrix, arithmetic: type[Approximate]) -> 
     while True:
         R = adjoint_below(Q, Z, arithmetic)
         if lowers_to_positive(Q) or proved_cholesky(R.rounded().symmetric()) is not None:
-            return _Multiplier(Z, R)
+            return Multiplier(Z, R)
         if lift > _LARGEST_LIFT:
             return None
         # A diagonal entry of 𝒬*(Z) has at least the weight that 𝒬 gives to that of Z.
@@ -178,7 +178,7 @@ def upper_bound(at: Evaluation, dual: Matrix, patterns: Sequence[Pattern] = ()) 
     program's pattern, or of any of the ``patterns``.
     """
     d = at.program.d
-    found = _multiplier(at.condition.Q, dual, at.arithmetic)
+    found = multiplier(at.condition.Q, dual, at.arithmetic)
     if found is None:
         return math.inf
     half = at.half
@@ -209,7 +209,7 @@ def direction_bound(at: Evaluation, dual: Matrix, directions: Sequence[Matrix]) 
 
     γ𝒬(WBW) ⪯ W gives γ ≤ ⟨Z, W⟩/⟨𝒬*(Z), WBW⟩.  No tangent is taken, so B may be as graded as it likes.
     """
-    found = _multiplier(at.condition.Q, dual, at.arithmetic)
+    found = multiplier(at.condition.Q, dual, at.arithmetic)
     if found is None:
         return math.inf
     Z, R = found.Z, found.R.rounded()

@@ -191,14 +191,13 @@ def _build(program: Program, lift: Lift, objective: Objective, reusable: bool) -
     import cvxpy as cp
 
     X, pivots, constraints = matrix_variable(program.pattern)
-    metric = None
+    metric, t = None, cp.Variable()
     if program.objective is not None:
         if not any(family.e for family in program.families):
             constraints = []  # nobody asks for the pivots of X
         left = program.objective.left
         (G,) = _inequalities(left, X, None, _numbers(left, lift), lift, constraints, metric=True)
         if program.objective.floor is not None:
-            t = cp.Variable()
             metric = G - t * program.objective.floor >> 0
             constraints.append(metric)
         else:

@@ -131,7 +131,7 @@ def _spanning(sizes: tuple[int, ...], given: bool) -> Stack:
 
 
 def listed(Q: PositiveMap, pattern: Pattern, most: int) -> Unknowns | None:
-    """The unknowns of a dense system, or None when there are more than ``most``; a free diagonal may have any number."""
+    """The unknowns of a dense system, or None when there are more than ``most``; a diagonal may have any number."""
     P = Q.hadamard_matrix
     if pattern.is_diagonal and P is not None:
         return DiagonalUnknowns(P)
@@ -172,7 +172,8 @@ class KrylovSystem:
         self.floor, self.counters = floor, counters
         self.frame = p.frame.lowered() if single else p.frame
         dtype = np.float32 if single else np.float64
-        self.Yt, self.Rt = p.Yt.astype(dtype), p.Rt.astype(dtype)
+        self.Yt: Array = p.Yt.astype(dtype)
+        self.Rt: Array = p.Rt.astype(dtype)
         b, r, y = p.frame.diagonal, np.diagonal(p.Rt), np.diagonal(p.Yt)
         outer = np.multiply.outer(b, r)
         damping = p.frame.a - beta * (b[:, None] + b)

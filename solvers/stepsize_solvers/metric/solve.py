@@ -1,7 +1,7 @@
 """maximise log det G(D), or t with G(D) ⪰ tE, over a pattern: damped Newton steps until the certified gap is reached.
 
-log det G(D) has no constraint: its maximiser is the analytic centre of {G ⪰ 0}.  The largest t is the end of the path of
-maximisers of t/ν + log det(G(D) − tE), ν → 0, along which the bound of :mod:`.point` exceeds t by νd.
+log det G(D) has no constraint: its maximiser is the analytic centre of {G ⪰ 0}.  The largest t is the end of the path
+of maximisers of t/ν + log det(G(D) − tE), ν → 0, along which the bound of :mod:`.point` exceeds t by νd.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from stepsize_solvers.metric.newton import DenseSystem, KrylovSystem, System, listed
 from stepsize_solvers.metric.point import MetricPoint
 from stepsize_solvers.metric.starts import start
-from stepsize_solvers.numerics import Limits, NativeOptions, Progress, cholesky, lower_solve, sym
+from stepsize_solvers.numerics import Limits, NativeOptions, Progress, cholesky, eigh, lower_solve, sym
 from stepsize_solvers.programs import Hadamard, Matrix, Metric, Outcome, Pattern, Program, Settings, SolverStats, Status
 from stepsize_solvers.single import effective_beta
 
@@ -33,7 +33,7 @@ _FAR = 30.0
 _CLOSE = 0.25
 # Beyond it the step goes to where the objective rises by at most this fraction of its first slope.
 _FLAT = 0.2
-_TRIALS = 12
+_TRIALS = 40  # of a step length; two or three are usual
 # Up to this size the number of calls counts, beyond it the number of operations.
 _SIZE_FOR_CALLS = 30
 # Reduction of ν from a central point, and the fraction of the tolerance below which it is never reduced.
@@ -47,7 +47,10 @@ def solve_metric(program: Program, settings: Settings, options: NativeOptions) -
     assert metric is not None and metric.left.B is not None  # the caller has looked
     exact = _multiple_of_inverse(metric, program.pattern)
     if exact is not None:
-        return _outcome(Status.OPTIMAL, exact, began, began, None)
+        outcome = _outcome(Status.OPTIMAL, exact, began, began, None)
+        return (
+            outcome if metric.floor is None else replace(outcome, duals=(_lowest(exact, metric, settings.tol)[None],))
+        )
     warm = None if settings.warm_start is None else settings.warm_start.X
     D = start(metric, program.pattern, warm if warm is None or warm.shape == (program.d, program.d) else None)
     setup = time.perf_counter()
@@ -82,6 +85,20 @@ def _multiple_of_inverse(metric: Metric, pattern: Pattern) -> MetricPoint | None
         return None
     D = sym(np.linalg.inv(left.B)) * (0.5 * left.a / split.beta)
     return MetricPoint.of(Metric(left), pattern, D)
+
+
+def _lowest(p: MetricPoint, metric: Metric, tol: float) -> Matrix:
+    """The multiplier of G(D) ⪰ tE where D is largest in the Loewner order: the lowest direction, and a little of G⁻¹.
+
+    vvᵀ alone has a singular image 𝒬*(vvᵀ); with δG⁻¹ the bound exceeds t by at most δd.
+    """
+    assert metric.floor is not None
+    K = cholesky(metric.floor)
+    if K is None:
+        return p.Y
+    w, U = eigh(sym(lower_solve(K, lower_solve(K, p.frame.change(p.Gt)).T)))
+    v = np.linalg.solve(K.T, U[:, 0])
+    return np.asarray(np.multiply.outer(v, v) + (0.1 * tol * w[0] / p.d) * p.Y)
 
 
 class Method:
@@ -168,7 +185,8 @@ class Method:
         if p.Et is not None:
             first = first - tau * p.Et
         gain = 0.0 if p.Et is None else tau / self.nu
-        a, low, high = 1.0, 0.0, math.inf
+        # Along the path to the largest t, steps end close to the boundary; 1/(1 + decrement) is inside by theory.
+        a, low, high = 1.0 if p.Et is None else 1.0 / (1.0 + decrement), 0.0, math.inf
         for _ in range(_TRIALS):
             K = cholesky(p.Gt + a * first + (a * a) * second)
             if K is None:

@@ -1,7 +1,7 @@
 """Starts: the best multiple of a few powers of B and 𝒬(B), of W, or of the answer of a nearby problem.
 
-log det(aγW − γ²𝒬(WBW)) = log det W + Σ_j log(γ(a − γm_j)), m_j the eigenvalues of W^{-½}𝒬(WBW)W^{-½}, is concave in γ and
-largest between a/(2m_max) and a/m_max.  Among the powers are the optimum of the identity map and that of det-CGD2,
+log det(aγW − γ²𝒬(WBW)) = log det W + Σ_j log(γ(a − γm_j)), m_j the eigenvalues of W^{-½}𝒬(WBW)W^{-½}, is concave in γ
+and largest between a/(2m_max) and a/m_max.  Among the powers are the optimum of the identity map and that of det-CGD2,
 𝒬(B)⁻¹; the smaller ones are better the fewer coordinates are sent.
 """
 
