@@ -28,6 +28,12 @@ from stepsize_opt.proofs.conditions import (
     exp_up,
     exponent_above,
 )
+from stepsize_opt.proofs.descent import (
+    Descent,
+    DescentBounds,
+    certify_descent,
+    certify_floor,
+)
 from stepsize_opt.proofs.evaluation import (
     Evaluation,
 )
@@ -59,6 +65,8 @@ __all__ = [
     "Certificate",
     "ClientGroup",
     "Conditions",
+    "Descent",
+    "DescentBounds",
     "Enclosed",
     "Evaluation",
     "InBasis",
@@ -67,6 +75,8 @@ __all__ = [
     "Plain",
     "adjoint_below",
     "centred_image",
+    "certify_descent",
+    "certify_floor",
     "certify_point",
     "coefficient_roundings",
     "dominating_factor",

@@ -9,12 +9,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from stepsize_opt.clients.certificate import Multipliers, upper_bound
+from stepsize_opt.clients.conditions import CentredMap, ClientGroup, Conditions, dominating_factor
 
 from shared.clients import assert_conditions, random_clients, root
 from stepsize_opt.clients.api import optimal_distributed_stepsize
-from stepsize_opt.clients.certificate import Multipliers, upper_bound
 from stepsize_opt.clients.comparison import compare_distributed
-from stepsize_opt.clients.conditions import CentredMap, ClientGroup, Conditions, dominating_factor
 from stepsize_opt.clients.targets import Targets, rounded_down
 from stepsize_opt.clients.theorem3 import theorem3
 from stepsize_opt.inputs.structures import BlockDiagonal

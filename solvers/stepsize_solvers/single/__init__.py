@@ -1,5 +1,7 @@
 """The project's own methods for one constraint 𝒬(DBD) ⪯ D."""
 
+from stepsize_solvers.single.schur import Gram, effective_beta
+from stepsize_solvers.single.small import Coordinates, coordinates, map_matrix
 from stepsize_solvers.single.solve import solve_condition
 
-__all__ = ["solve_condition"]
+__all__ = ["Coordinates", "Gram", "coordinates", "effective_beta", "map_matrix", "solve_condition"]
