@@ -24,7 +24,7 @@ from stepsize_opt.inputs import (
     save_result,
 )
 from stepsize_opt.node.complexity import coordinates_sent, iterations_needed
-from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate
+from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down
 from stepsize_solvers.programs import Indices, Matrix, SolverStats, Status
 
 _DENSE_UP_TO = 4096  # larger D are saved by blocks only: a dense one would take more than 128 MiB
@@ -45,6 +45,8 @@ class StepsizeResult:
 
     status: ``optimal`` only with a proved feasible D whose certified gap is within ``tol``.
     certificate: feasible, margin, log_det, upper_bound, gap, all holding in exact arithmetic.
+    descent_log_det: a proved lower bound on log det H of the descent metric H = 2D − T(D), T(D) the left-hand side of
+        the condition; T(D) ⪯ D makes H ⪰ D.
     solver_stats: cvxpy's field names; ``solver_name`` lists what ran.
     reductions: the exact reductions that were used, in words.
     blocks: the diagonal blocks of D that are not zero by proof.
@@ -52,6 +54,7 @@ class StepsizeResult:
 
     status: str
     certificate: Certificate
+    descent_log_det: float
     blocks: tuple[Block, ...]
     solver_stats: SolverStats
     reductions: tuple[str, ...]
@@ -113,13 +116,32 @@ class StepsizeResult:
         return math.exp(self.log_det / self.d)
 
     @property
+    def descent_rate(self) -> float:
+        """det(H)^{1/d} of the descent metric H = 2D − T(D), proved from below: the same bound with H in place of D."""
+        return exp_down(self.descent_log_det / self.d)
+
+    @property
+    def guaranteed_rate(self) -> float:
+        """The better of the two proved rates, which :meth:`iterations` uses."""
+        return max(self.rate, self.descent_rate)
+
+    @property
     def gap(self) -> float:
         """The certified gap, see :class:`Certificate`."""
         return self.certificate.gap
 
+    @property
+    def guarantee_used(self) -> str:
+        """Which of the two rates is the better one, in words."""
+        return "descent, det(H)^(1/d)" if self.descent_rate > self.rate else "condition, det(D)^(1/d)"
+
     def iterations(self, epsilon2: float, initial_gap: float) -> int:
-        """Iterations K that guarantee a weighted mean squared gradient norm of at most ε², from f(x⁰) − f^inf."""
-        return iterations_needed(self.rate, epsilon2, initial_gap)
+        """Iterations K that guarantee a weighted mean squared gradient norm of at most ε², from f(x⁰) − f^inf.
+
+        K = ⌈2Δ⁰/(rate ε²)⌉ with the better of ``rate`` and ``descent_rate``; the weights are those of its matrix, D or
+        H, divided by its det^{1/d}.  ``guarantee used`` among :meth:`rows` says which it is.
+        """
+        return iterations_needed(self.guaranteed_rate, epsilon2, initial_gap)
 
     def communication(self, epsilon2: float, initial_gap: float) -> float:
         """Expected number of coordinates sent until ε² is guaranteed: iterations × expected_nonzeros."""
@@ -138,6 +160,8 @@ class StepsizeResult:
             "tol": self.tol,
             "log_det": self.log_det,
             "rate": self.rate,
+            "descent_rate": self.descent_rate,
+            "guarantee_used": self.guarantee_used,
             "certificate": {**asdict(self.certificate), "gap": self.gap},
             "solver_stats": asdict(self.solver_stats),
             "reductions": list(self.reductions),
@@ -152,6 +176,8 @@ class StepsizeResult:
             ("status", self.status + (f" ({self.message})" if self.message else "")),
             ("method", f"{self.algorithm}, sketch {self.sketch}, {self.structure} D, d = {self.d}"),
             ("rate det(D)^(1/d)", f"{self.rate:.9g}"),
+            ("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}, H = 2D − T(D)"),
+            ("guarantee used", self.guarantee_used),
             ("log det D / d", f"{self.log_det / self.d:.9f}"),
             ("certified gap", f"{self.gap:.2e} (tolerance {self.tol:.0e})"),
             ("feasible", f"{'proved' if c.feasible else 'not proved'}, margin {c.margin:.1e}"),

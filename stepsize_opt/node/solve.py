@@ -15,7 +15,7 @@ from stepsize_opt.inputs import Structure, whole_number
 from stepsize_opt.methods import Method
 from stepsize_opt.node.reductions import Component, Reduction, closed_form
 from stepsize_opt.node.result import Block, StepsizeResult
-from stepsize_opt.proofs import Certificate, certify_point, repair, repair_in_basis
+from stepsize_opt.proofs import Certificate, certify_point, descent_of, repair, repair_in_basis
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import choose_solver, get_solver
 from stepsize_solvers.numerics import blas_threads
@@ -30,6 +30,7 @@ class Piece:
 
     block: Block
     certificate: Certificate
+    descent: Certificate  # of H = 2D − T(D): proved positive definite or not, and its log det from below
     stats: SolverStats
     status: Status
     note: str | None
@@ -193,7 +194,7 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
         point, held = component.held(finer)
         again = certify_point(point, dual, (raw,), tol)
         if again.gap < certificate.gap:
-            D, certificate = held, again
+            repaired, D, certificate = point, held, again
     if certificate.is_optimal(tol):
         status = Status.OPTIMAL
     elif stopped:
@@ -205,8 +206,8 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
         D,
         np.zeros_like(raw) if dual is None else component.lift_dual(dual),
     )
-    certificate = certificate.rescaled(component.scale)
-    return Piece(block, certificate, outcome.stats, status, note)
+    certificate, descent = (part.rescaled(component.scale) for part in (certificate, descent_of(repaired)))
+    return Piece(block, certificate, descent, outcome.stats, status, note)
 
 
 def assemble(
@@ -219,10 +220,12 @@ def assemble(
 ) -> StepsizeResult:
     blocks = [piece.block for piece in pieces]
     certificates = [piece.certificate for piece in pieces]
+    descents = [piece.descent for piece in pieces]
     for single in reduction.singletons:
         D, Z, certificate = single.solve()
         blocks.append(Block(single.indices, D, Z))
         certificates.append(certificate)
+        descents.append(certificate)  # w̄D ≤ 1 makes H = D(2 − w̄D) ≥ D, and H ≤ 1/w̄
     certificate = Certificate.combine(certificates)
     for piece in pieces:
         if piece.note:
@@ -237,6 +240,7 @@ def assemble(
     return StepsizeResult(
         status=status.value,
         certificate=certificate,
+        descent_log_det=Certificate.combine(descents).log_det,
         blocks=tuple(blocks),
         solver_stats=_combined_stats([piece.stats for piece in pieces]),
         reductions=tuple(reduction.notes),

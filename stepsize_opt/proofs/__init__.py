@@ -33,6 +33,7 @@ from stepsize_opt.proofs.descent import (
     DescentBounds,
     certify_descent,
     certify_floor,
+    descent_of,
 )
 from stepsize_opt.proofs.evaluation import (
     Evaluation,
@@ -79,6 +80,7 @@ __all__ = [
     "certify_floor",
     "certify_point",
     "coefficient_roundings",
+    "descent_of",
     "dominating_factor",
     "exp_down",
     "exp_up",

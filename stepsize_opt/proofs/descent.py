@@ -42,7 +42,7 @@ from stepsize_opt.proofs.arithmetic import (
     log_det_from_below,
     proved_cholesky,
 )
-from stepsize_opt.proofs.certificate import Multiplier
+from stepsize_opt.proofs.certificate import Certificate, Multiplier
 from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
 from stepsize_solvers.programs import Matrix, Pattern, Program, Vector
 
@@ -69,6 +69,24 @@ class DescentBounds:
             raise ArithmeticError(msg)
 
 
+def metric_at(at: Evaluation) -> Enclosed:
+    """An enclosure of H(D) = D + F(D), from that of F(D) = D − 𝒬(DBD)."""
+    value = at.D + at.value.value
+    return Enclosed(value, at.value.error + UNIT * np.abs(value))
+
+
+def descent_of(at: Evaluation) -> Certificate:
+    """What is proved of H(D) without any Y: H ≻ 0, the margin and log det H from below.
+
+    F(D) ⪰ 0 makes H ⪰ D, so log det D is a bound, too, where D is feasible.
+    """
+    below = log_det_from_below(metric_at(at))
+    lower = -math.inf if below is None else below
+    if at.feasible and at.log_det is not None:
+        lower = max(lower, at.log_det)
+    return Certificate(lower > -math.inf, 1.0 + at.margin, lower, math.inf, at.program.d)
+
+
 class Descent:
     """A stepsize matrix D with an enclosure of its descent metric H(D) = 2D − 𝒬(DBD).
 
@@ -85,8 +103,7 @@ class Descent:
         left = metric.left
         self.program = program
         self.at = Evaluation(Program.single(B, left.Q, program.pattern, left.B_slack), D, arithmetic)
-        value = D + self.at.value.value
-        self.value = Enclosed(value, self.at.value.error + UNIT * np.abs(value))
+        self.value = metric_at(self.at)
 
     @property
     def belongs(self) -> bool:

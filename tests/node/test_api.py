@@ -226,7 +226,7 @@ class TestResult:
         r = self.result
         assert r.rate == pytest.approx(np.linalg.det(r.D) ** 0.25)
         assert r.log_det == pytest.approx(np.linalg.slogdet(r.D)[1], abs=1e-10)
-        assert r.iterations(1e-2, 3.0) == math.ceil(2 * 3.0 / (r.rate * 1e-2))
+        assert r.iterations(1e-2, 3.0) == math.ceil(2 * 3.0 / (r.descent_rate * 1e-2))
         assert r.communication(1e-2, 3.0) == 2.0 * r.iterations(1e-2, 3.0)
         assert r.certificate.log_det <= r.certificate.upper_bound
         with pytest.raises(ValueError, match="epsilon2 must be a finite positive number"):

@@ -15,7 +15,7 @@ from shared.strategies import problems, seeds
 from stepsize_opt.problems import random_smoothness
 from stepsize_opt.proofs import Descent, DescentBounds, certify_descent, certify_floor
 from stepsize_opt.proofs.arithmetic import Pair, Plain
-from stepsize_opt.proofs.certificate import multiplier
+from stepsize_opt.proofs.certificate import Multiplier
 from stepsize_opt.sketches import Identity, RandK, Sketch
 from stepsize_solvers import get_solver
 from stepsize_solvers.programs import Pattern, Program, Settings, Status
@@ -132,10 +132,11 @@ def test_both_ends_of_log_det_hold_in_rational_arithmetic(seed: int, arithmetic:
             assert value <= bound
             if at.log_det > -np.inf:
                 assert at.log_det <= log_det(exact_metric(rational(poor), exact_L, sketch))
-            found = multiplier(sketch.map, Y, arithmetic)
+            found = Multiplier.near(sketch.map, Y, arithmetic)
             assert found is not None
-            Z = rational(found.Z)
-            reached = best_of_quadratic(found.Z, L, sketch, pattern)
+            used = found.Z.rounded().value  # this Y ≻ 0 itself, so not rounded
+            Z = rational(used)
+            reached = best_of_quadratic(used, L, sketch, pattern)
             energy = inner(Z, exact_metric(rational(reached), exact_L, sketch))
             if energy > 0:
                 # The bound of this Z is at least what is reached, and not much more where it is the exact maximum.
@@ -169,10 +170,11 @@ def test_both_ends_of_t_hold_in_rational_arithmetic(seed: int) -> None:
                 noise = rng.standard_normal((d, d))
                 poor = symmetric(Y + 0.1 * np.trace(Y) / d * (np.eye(d) + noise @ noise.T))
                 bound = Descent(program, X).floor_bound(poor, M)
-                found = multiplier(sketch.map, poor, Pair)
+                found = Multiplier.near(sketch.map, poor, Pair)
                 assert found is not None
-                Z = rational(found.Z)
-                reached = best_of_quadratic(found.Z, L, sketch, pattern)
+                used = found.Z.rounded().value  # this Y ≻ 0 itself, so not rounded
+                Z = rational(used)
+                reached = best_of_quadratic(used, L, sketch, pattern)
                 energy = inner(Z, exact_metric(rational(reached), exact_L, sketch))
                 weakest = energy / inner(Z, inverse(exact_M))
                 assert weakest <= Fraction(bound)
