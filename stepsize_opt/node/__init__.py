@@ -14,6 +14,10 @@ from stepsize_opt.node.comparison import (
 from stepsize_opt.node.complexity import (
     iterations_needed,
 )
+from stepsize_opt.node.goals import (
+    CRITERIA,
+    GUARANTEES,
+)
 from stepsize_opt.node.reductions import (
     reduce_problem,
 )
@@ -27,6 +31,8 @@ from stepsize_opt.node.table1 import (
 
 __all__ = [
     "ALGORITHMS",
+    "CRITERIA",
+    "GUARANTEES",
     "CommunicationTable",
     "Comparison",
     "StepsizeCheck",

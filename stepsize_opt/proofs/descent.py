@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import lapack
@@ -42,7 +43,7 @@ from stepsize_opt.proofs.arithmetic import (
     log_det_from_below,
     proved_cholesky,
 )
-from stepsize_opt.proofs.certificate import Certificate, Multiplier
+from stepsize_opt.proofs.certificate import Certificate, Multiplier, inverse_bound
 from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
 from stepsize_solvers.programs import Matrix, Pattern, Program, Vector
 
@@ -112,10 +113,36 @@ class Descent:
         return bool(D.diagonal().min() >= SMALLEST_STEPSIZE) and self.program.pattern.contains(D)
 
     @property
+    def D(self) -> Matrix:
+        return self.at.D
+
+    @cached_property
     def log_det(self) -> float:
         """A proved lower bound on log det H, −inf when H ≻ 0 is not proved; H ≻ 0 makes D ≻ 0."""
-        below = log_det_from_below(self.value) if self.belongs else None
-        return -math.inf if below is None else below
+        return descent_of(self.at).log_det if self.belongs else -math.inf
+
+    @property
+    def feasible(self) -> bool:
+        """Whether D has the pattern and H ≻ 0, proved."""
+        return self.log_det > -math.inf
+
+    def elsewhere(self, D: Matrix) -> Descent:
+        """Another matrix of the same program, in twice the working precision."""
+        return Descent(self.program, D)
+
+    def bounds(self, Y: Matrix | None, tol: float = 0.0) -> DescentBounds:
+        """The interval of :func:`certify_descent`."""
+        lower, upper = self.log_det, inverse_bound(self.at)
+        if Y is not None and not upper - lower <= tol * self.program.d:
+            upper = min(upper, self.log_det_bound(Y))
+        inverse = self.inverse if not upper - lower <= tol * self.program.d else None
+        if inverse is not None:
+            upper = min(upper, self.log_det_bound(inverse))
+        return DescentBounds(lower, upper)
+
+    def floor_bounds(self, Y: Matrix | None, M: Matrix | float) -> DescentBounds:
+        """The interval of :func:`certify_floor`."""
+        return DescentBounds(self.largest(M), math.inf if Y is None else self.floor_bound(Y, M))
 
     @property
     def inverse(self) -> Matrix | None:
@@ -302,20 +329,13 @@ def certify_descent(
     """The proved interval of log det H* with D as its lower end: [log det H(D), the bound of Y].
 
     Y: near H(D)⁻¹ up to a factor; H(D)⁻¹ itself is tried when it is not given, or leaves more than tol for each of the
-    d dimensions.
+    d dimensions.  For 𝒬 = identity, H = B⁻¹ − (D − B⁻¹)B(D − B⁻¹) ⪯ B⁻¹ bounds it without any Y.
     """
-    at = Descent(program, D, arithmetic)
-    lower = at.log_det
-    upper = math.inf if Y is None else at.log_det_bound(Y)
-    inverse = at.inverse if not upper - lower <= tol * program.d else None
-    if inverse is not None:
-        upper = min(upper, at.log_det_bound(inverse))
-    return DescentBounds(lower, upper)
+    return Descent(program, D, arithmetic).bounds(Y, tol)
 
 
 def certify_floor(
     program: Program, D: Matrix, Y: Matrix | None, M: Matrix | float, arithmetic: type[Approximate] = Pair
 ) -> DescentBounds:
     """The proved interval of the largest t with H ⪰ tM⁻¹: its lower end is one for D, its upper end from Y."""
-    at = Descent(program, D, arithmetic)
-    return DescentBounds(at.largest(M), math.inf if Y is None else at.floor_bound(Y, M))
+    return Descent(program, D, arithmetic).floor_bounds(Y, M)
