@@ -279,7 +279,7 @@ def _judged(at: Descent, component: Component, dual: Matrix | None, tol: float) 
     if component.floor is None:
         bounds = at.bounds(dual, tol)
         return Certificate(at.feasible, margin, bounds.lower, bounds.upper, d)
-    bounds = at.floor_bounds(dual, component.floor.M)
+    bounds = at.floor_bounds(dual, component.floor.M, tol)
     lower, upper = (d * math.log(t) if t > 0.0 else -math.inf for t in (bounds.lower, bounds.upper))
     # The logarithms and products are each rounded once.
     lower, upper = lower - 4.0 * UNIT * (d + abs(lower)), upper + 4.0 * UNIT * (d + abs(upper))

@@ -51,6 +51,8 @@ from stepsize_solvers.programs import Matrix, Pattern, Program, Vector
 _SLACKS = (2.0**-20, 2.0**-3)
 # A number t found by plain arithmetic is lowered by this much of itself, then by 16 times as much, until it is proved.
 _FIRST_LOSS = 1e-14
+# How much of H⁻¹ a multiplier of H ⪰ tM⁻¹ gets when it proves too little alone, in units of the tolerance.
+_SHARES = (0.25, 4.0, 64.0, 1024.0)
 _LARGEST_LOSS = 1e-2
 
 
@@ -140,9 +142,22 @@ class Descent:
             upper = min(upper, self.log_det_bound(inverse))
         return DescentBounds(lower, upper)
 
-    def floor_bounds(self, Y: Matrix | None, M: Matrix | float) -> DescentBounds:
+    def floor_bounds(self, Y: Matrix | None, M: Matrix | float, tol: float = 0.0) -> DescentBounds:
         """The interval of :func:`certify_floor`."""
-        return DescentBounds(self.largest(M), math.inf if Y is None else self.floor_bound(Y, M))
+        lower = self.largest(M)
+        upper = math.inf if Y is None else self.floor_bound(Y, M)
+        inverse = self.inverse
+        if Y is None or inverse is None or not tol > 0.0:
+            return DescentBounds(lower, upper)
+        energy = float(np.vdot(Y, self.value.value))
+        # A multiplier of low rank makes 𝒬*(Y) nearly singular, which costs much where the pattern is not full.  With
+        # ⟨Y, H⟩ = t, a share δt/d of H⁻¹ costs at most δ.
+        for share in _SHARES if 0.0 < energy < math.inf else ():
+            if upper <= lower * (1.0 + tol):
+                break
+            mixed = Y + (share * tol * energy / self.program.d) * inverse
+            upper = min(upper, self.floor_bound(0.5 * (mixed + mixed.T), M))
+        return DescentBounds(lower, upper)
 
     @property
     def inverse(self) -> Matrix | None:
@@ -335,7 +350,15 @@ def certify_descent(
 
 
 def certify_floor(
-    program: Program, D: Matrix, Y: Matrix | None, M: Matrix | float, arithmetic: type[Approximate] = Pair
+    program: Program,
+    D: Matrix,
+    Y: Matrix | None,
+    M: Matrix | float,
+    tol: float = 0.0,
+    arithmetic: type[Approximate] = Pair,
 ) -> DescentBounds:
-    """The proved interval of the largest t with H ⪰ tM⁻¹: its lower end is one for D, its upper end from Y."""
-    return Descent(program, D, arithmetic).floor_bounds(Y, M)
+    """The proved interval of the largest t with H ⪰ tM⁻¹: its lower end is one for D, its upper end from Y.
+
+    A little of H(D)⁻¹ is added to a Y that leaves a relative gap of more than a tol > 0.
+    """
+    return Descent(program, D, arithmetic).floor_bounds(Y, M, tol)

@@ -140,9 +140,7 @@ class TestOptimum:
                     goal = {"criterion": "euclidean"} if lower is None else {"criterion": "linear", "lower": lower}
                     r = best(L, sketch, algorithm=algorithm, structure=structure, **goal)
                     assert r.status == "optimal"
-                    M = rational(
-                        np.eye(d) if lower is None else lower if isinstance(lower, np.ndarray) else mu * np.eye(d)
-                    )
+                    M = rational(lower if isinstance(lower, np.ndarray) else (lower or 1.0) * np.eye(d))
                     H = exact_metric(r.D, L, sketch, algorithm)
                     raised = product(product(M, H), M)  # H ⪰ tM⁻¹ if and only if MHM ⪰ tM
                     assert is_positive_semidefinite(combine((1, raised), (-Fraction(r.rate), M)))
@@ -165,7 +163,8 @@ class TestOptimum:
             assert other.solver_stats.solver_name == solver
             assert other.certificate.log_det <= native.certificate.upper_bound
             assert native.certificate.log_det <= other.certificate.upper_bound
-            assert solver == "scs" or other.gap <= 1e-5
+            # A solver's multiplier of H ⪰ tM⁻¹ has a low rank, which proves less where D has a pattern.
+            assert solver == "scs" or other.gap <= (1e-4 if goal and structure != "full" else 1e-5)
 
     def test_reductions_leave_the_optimum_where_it_is(self) -> None:
         whole = block_diag(L[:3, :3], L[3:5, 3:5], np.diag([2.0, 1e-3]))
@@ -197,15 +196,15 @@ class TestOptimum:
         assert scaled.rate * scale == pytest.approx(plain.rate, rel=2e-6)
         for goal, factor in (({"criterion": "euclidean"}, scale), ({"criterion": "linear", "lower": L}, 1.0)):
             again = {**goal, "lower": scale * L} if "lower" in goal else goal
-            assert best(scale * L, SKETCH, **again).rate * factor == pytest.approx(
-                best(L, SKETCH, **goal).rate, rel=2e-6
-            )
+            expected = best(L, SKETCH, **goal).rate
+            assert best(scale * L, SKETCH, **again).rate * factor == pytest.approx(expected, rel=2e-6)
 
     def test_saved_and_started_from(self, tmp_path) -> None:
         for goal in ({}, {"criterion": "linear", "lower": 1e-4}):
             r = best(L, SKETCH, **goal)
             again = StepsizeResult.load(r.save(tmp_path / "r"))
-            assert again.summary() == json.loads(json.dumps(r.summary()))
+            assert all(again.summary()[name] == r.summary()[name] for name in r.summary() if name != "solver_stats")
+            np.testing.assert_array_equal(again.dual, r.dual)
             assert (again.guarantee, again.criterion) == ("descent", goal.get("criterion", "det"))
             assert best(L, SKETCH, warm_start=again, **goal).status == "optimal"
         path = optimal_stepsize_path(L, [RandK(6, k) for k in (2, 3)], guarantee="descent")
