@@ -271,6 +271,25 @@ def test_the_largest_t_agrees_with_cvxpy(shape: str, name: str) -> None:
     assert conic >= t * (1.0 - 1e-2)
 
 
+@pytest.mark.parametrize("k", [1, 5])
+def test_both_paths_to_the_largest_t_agree(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    L, Q = spectrum(20, 1e3), rand_k(20, k)
+    found = []
+    for size in (20, 12):
+        monkeypatch.setattr("stepsize_solvers.metric.solve._LARGEST_DENSE_PATH", size)
+        outcome = NATIVE.solve(Program.descent(L, Q, floor=np.eye(20)), Settings())
+        assert outcome.status is Status.OPTIMAL
+        found.append(np.linalg.eigvalsh(metric_of(answer(outcome), Q, L))[0])
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_the_path_of_a_full_matrix_takes_every_map(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepsize_solvers.metric.solve._LARGEST_DENSE_PATH", 1)
+    outcome = NATIVE.solve(Program.descent(B, MAPS[name], floor=np.eye(D)), Settings())
+    assert (outcome.status, outcome.stats.extra_stats["cg_iterations"] > 0) == (Status.OPTIMAL, True)
+
+
 def test_the_identity_and_M_equal_L_contract_at_once() -> None:
     Q = DiagonalPlusScaled.identity(D)
     floor = np.linalg.inv(B)
