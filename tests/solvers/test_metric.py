@@ -225,6 +225,20 @@ def test_single_precision_changes_nothing_that_is_returned() -> None:
     assert values[0] == pytest.approx(values[1], abs=60 * 1e-8)
 
 
+@pytest.mark.parametrize("shape", ["directions", "diagonal", "blocks"])
+@pytest.mark.parametrize("criterion", ["log det", "t"])
+def test_patterns_of_larger_matrices(shape: str, criterion: str) -> None:
+    d = 64
+    pattern = {
+        "directions": Pattern((30, 34), np.diag(np.linspace(1.0, 2.0, d))),
+        "diagonal": Pattern((1,) * d),
+        "blocks": Pattern((8,) * 8),
+    }[shape]
+    program = Program.descent(spectrum(d, 1e3), rand_k(d, 16), pattern, floor=np.eye(d) if criterion == "t" else None)
+    outcome = NATIVE.solve(program, Settings())
+    assert outcome.stats.extra_stats["gap"] <= (1e-6 if (shape, criterion) != ("blocks", "t") else 1e-1)
+
+
 @every_pattern
 def test_a_warm_start_is_used(shape: str) -> None:
     program = Program.descent(B, rand_k(D, 2), PATTERNS[shape])

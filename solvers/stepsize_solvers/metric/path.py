@@ -7,7 +7,8 @@ with D̃ = C⁻¹DC⁻ᵀ in the place of B̃.  Newton's equations with the Nest
     K dD − G′*[dZ] = r₁ = G′*[Z],      G′[dD] − E dt + W dZ W = r₂,      ⟨E, dZ⟩ = 1 − ⟨E, Z⟩,
 
 leave (G′K⁻¹G′* + W·W) dZ = r₂ − G′K⁻¹r₁ + E dt: two solves with one map.  Each takes 5 to 20 iterations at first and
-about a hundred when the gap is 10⁻⁶ (d = 24 to 100, rand-k).  The bound of :mod:`.point` holds for every Z: t* ≤ t + (⟨Z, F⟩ + ½⟨r₁, K⁻¹r₁⟩)/⟨Z, E⟩.
+about a hundred when the gap is 10⁻⁶ (d = 24 to 100, rand-k).  The bound of :mod:`.point` holds for every Z:
+t* ≤ t + (⟨Z, F⟩ + ½⟨r₁, K⁻¹r₁⟩)/⟨Z, E⟩.
 """
 
 from __future__ import annotations
