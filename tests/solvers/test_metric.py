@@ -225,6 +225,20 @@ def test_single_precision_changes_nothing_that_is_returned() -> None:
     assert values[0] == pytest.approx(values[1], abs=60 * 1e-8)
 
 
+@pytest.mark.parametrize("shape", ["directions", "diagonal", "blocks"])
+@pytest.mark.parametrize("criterion", ["log det", "t"])
+def test_patterns_of_larger_matrices(shape: str, criterion: str) -> None:
+    d = 64
+    pattern = {
+        "directions": Pattern((30, 34), np.diag(np.linspace(1.0, 2.0, d))),
+        "diagonal": Pattern((1,) * d),
+        "blocks": Pattern((8,) * 8),
+    }[shape]
+    program = Program.descent(spectrum(d, 1e3), rand_k(d, 16), pattern, floor=np.eye(d) if criterion == "t" else None)
+    outcome = NATIVE.solve(program, Settings())
+    assert outcome.stats.extra_stats["gap"] <= (1e-6 if (shape, criterion) != ("blocks", "t") else 1e-1)
+
+
 @every_pattern
 def test_a_warm_start_is_used(shape: str) -> None:
     program = Program.descent(B, rand_k(D, 2), PATTERNS[shape])
@@ -269,6 +283,25 @@ def test_the_largest_t_agrees_with_cvxpy(shape: str, name: str) -> None:
     t, conic = (float(np.linalg.eigvalsh(K.T @ metric_of(pattern.nearest(answer(o)), Q) @ K)[0]) for o in (own, other))
     assert conic <= t * (1.0 + 1e-6)
     assert conic >= t * (1.0 - 1e-2)
+
+
+@pytest.mark.parametrize("k", [1, 5])
+def test_both_paths_to_the_largest_t_agree(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    L, Q = spectrum(20, 1e3), rand_k(20, k)
+    found = []
+    for size in (20, 12):
+        monkeypatch.setattr("stepsize_solvers.metric.solve._LARGEST_DENSE_PATH", size)
+        outcome = NATIVE.solve(Program.descent(L, Q, floor=np.eye(20)), Settings())
+        assert outcome.status is Status.OPTIMAL
+        found.append(np.linalg.eigvalsh(metric_of(answer(outcome), Q, L))[0])
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_the_path_of_a_full_matrix_takes_every_map(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepsize_solvers.metric.solve._LARGEST_DENSE_PATH", 1)
+    outcome = NATIVE.solve(Program.descent(B, MAPS[name], floor=np.eye(D)), Settings())
+    assert (outcome.status, outcome.stats.extra_stats["cg_iterations"] > 0) == (Status.OPTIMAL, True)
 
 
 def test_the_identity_and_M_equal_L_contract_at_once() -> None:

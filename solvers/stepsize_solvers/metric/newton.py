@@ -71,25 +71,28 @@ class DiagonalUnknowns:
 class ListedUnknowns:
     """Matrices X_k that span a pattern in the basis of a frame, shape (n, d, d), and 𝒬 in coordinates svec.
 
-    For a full D the coordinates are those of svec themselves, and there is no stack.
+    For a full D the coordinates are those of svec themselves, and there is no stack.  Where svec itself would be too
+    long (given directions of any size), 𝒬 is applied to one matrix at a time.
     """
 
-    at: Coordinates
+    Q: PositiveMap
+    at: Coordinates | None
     stack: Stack | None
-    T: Array
+    T: Array | None
 
     @staticmethod
     def of(Q: PositiveMap, pattern: Pattern) -> ListedUnknowns:
-        at = coordinates(pattern.d)
+        at = coordinates(pattern.d) if pattern.d**4 <= _MOST_NUMBERS else None
         stack = None if pattern.is_full else _spanning(pattern.sizes, pattern.W is not None)
-        return ListedUnknowns(at, stack, map_matrix(Q, at))
+        return ListedUnknowns(Q, at, stack, None if at is None else map_matrix(Q, at))
 
     def system(self, p: MetricPoint) -> Matrix:
         """The n×n matrix of A."""
-        at, frame, root = self.at, p.frame, p.root @ p.frame.E.A.T
+        at, T, frame, root = self.at, self.T, p.frame, p.root @ p.frame.E.A.T
         if self.stack is None:
+            assert at is not None and T is not None
             J, lam2 = at.congruence(frame.C.A), frame.sums.ravel().take(at.flat)
-            J = J * (frame.a - self.T[:, None] * lam2) if self.T.ndim == 1 else frame.a * J - self.T @ (J * lam2)
+            J = J * (frame.a - T[:, None] * lam2) if T.ndim == 1 else frame.a * J - T @ (J * lam2)
             N = at.congruence(root) @ J
             return np.asarray(N.T @ N + at.curvature(frame.Bt, p.Rt))
         n, d, _ = self.stack.shape
@@ -103,19 +106,27 @@ class ListedUnknowns:
 
     def apply(self, M: Stack) -> Stack:
         """𝒬 of each matrix of a stack."""
-        d, at = self.at.d, self.at
-        if self.T.ndim == 1:
-            return np.asarray(M * self.T.take(at.position).reshape(d, d))
-        x = (M.reshape(-1, d * d).take(at.flat, axis=1) * at.weights) @ self.T.T
+        d, at, T = M.shape[1], self.at, self.T
+        if at is None or T is None:
+            return np.stack([self.Q.apply(part) for part in M])
+        if T.ndim == 1:
+            return np.asarray(M * T.take(at.position).reshape(d, d))
+        x = (M.reshape(-1, d * d).take(at.flat, axis=1) * at.weights) @ T.T
         return np.asarray((x * at.inverse_weights).take(at.position, axis=1).reshape(-1, d, d))
 
     def vector(self, X: Matrix) -> Vector:
         """⟨X_k, X⟩."""
-        return self.at.svec(X) if self.stack is None else self.stack.reshape(len(self.stack), -1) @ X.ravel()
+        if self.stack is None:
+            assert self.at is not None
+            return self.at.svec(X)
+        return np.asarray(self.stack.reshape(len(self.stack), -1) @ X.ravel())
 
     def matrix(self, x: Vector) -> Matrix:
         """Σ x_k X_k."""
-        return self.at.smat(x) if self.stack is None else np.asarray(np.tensordot(x, self.stack, 1))
+        if self.stack is None:
+            assert self.at is not None
+            return self.at.smat(x)
+        return np.asarray(np.tensordot(x, self.stack, 1))
 
 
 @lru_cache(maxsize=32)
@@ -136,8 +147,9 @@ def listed(Q: PositiveMap, pattern: Pattern, most: int) -> Unknowns | None:
     if pattern.is_diagonal and P is not None:
         return DiagonalUnknowns(P)
     count = len(pattern.sizes) if pattern.W is not None else sum(n * (n + 1) // 2 for n in pattern.sizes)
-    memory = 0 if pattern.is_full else count * pattern.d**2
-    return ListedUnknowns.of(Q, pattern) if count <= most and max(memory, pattern.d**4) <= _MOST_NUMBERS else None
+    few = count <= most and (pattern.is_full or count * pattern.d**2 <= _MOST_NUMBERS)
+    fits = pattern.W is not None or pattern.d**4 <= _MOST_NUMBERS
+    return ListedUnknowns.of(Q, pattern) if few and fits else None
 
 
 @dataclass(frozen=True, eq=False)

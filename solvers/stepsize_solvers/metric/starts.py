@@ -98,8 +98,7 @@ def _best_power(metric: Metric, pattern: Pattern) -> Matrix | None:
         values = _values(m, frame.a)
         value = frame.log_det + float(values.max())
         if best is None or value > best[0]:
-            gamma = frame.a / m[-1] * _FRACTIONS[int(values.argmax())]
-            best = (value, gamma * sym(frame.C.A @ frame.C.A.T))
+            best = (value, best_multiple(m, frame.a) * sym(frame.C.A @ frame.C.A.T))
     return None if best is None else best[1]
 
 
@@ -117,5 +116,5 @@ def _best_power_in_stacks(metric: Metric, P: Matrix) -> Matrix | None:
     W = root @ root.swapaxes(-1, -2)
     m = np.linalg.eigvalsh(inverse_root.swapaxes(-1, -2) @ (P * (W @ B @ W)) @ inverse_root)
     values = _values(np.maximum(m, 0.0), a) + 2.0 * np.log(half).sum(axis=-1)[..., None]
-    i, j, k = np.unravel_index(int(values.argmax()), values.shape)
-    return np.asarray((a / m[i, j, -1] * _FRACTIONS[k]) * W[i, j])
+    i, j, _ = np.unravel_index(int(values.argmax()), values.shape)
+    return np.asarray(best_multiple(np.maximum(m[i, j], 0.0), a) * W[i, j])
