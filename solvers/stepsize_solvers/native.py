@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 
 from stepsize_solvers.families import solve_families
+from stepsize_solvers.metric import solve_metric
 from stepsize_solvers.numerics import NativeOptions, blas_threads
 from stepsize_solvers.programs import Outcome, Program, Settings, Solver, SolverStats, UnsupportedProgram
 from stepsize_solvers.single import solve_condition
 
 
 class NativeSolver(Solver):
-    """Interior-point methods without lifts, for the one constraint 𝒬(D B D) ⪯ D and for families of inequalities."""
+    """Methods without lifts, for the one constraint 𝒬(D B D) ⪯ D, for families of inequalities, and for a metric."""
 
     name = "native"
     starts_warm = True
@@ -20,6 +21,10 @@ class NativeSolver(Solver):
         return None
 
     def unsupported(self, program: Program) -> str | None:
+        if program.objective is not None:
+            if program.families or program.objective.left.B is None:
+                return "the native solver takes a metric with a quadratic term and no inequalities beside it"
+            return None
         if program.condition is None and any(family.factors is None for family in program.families):
             return "beside other inequalities the native solver takes families with factors only"
         return None
@@ -31,6 +36,8 @@ class NativeSolver(Solver):
         options = NativeOptions.from_extra(settings.extra)
         condition = program.condition
         with blas_threads(max([program.d, *(family.rows for family in program.families)])):
+            if program.objective is not None:
+                return solve_metric(program, settings, options)
             if condition is None:
                 return solve_families(program, settings)
             began = time.perf_counter()

@@ -13,6 +13,10 @@ from stepsize_opt.node.comparison import (
 from stepsize_opt.node.complexity import (
     iterations_needed,
 )
+from stepsize_opt.node.goals import (
+    CRITERIA,
+    GUARANTEES,
+)
 from stepsize_opt.node.reductions import (
     reduce_problem,
 )
@@ -25,6 +29,8 @@ from stepsize_opt.node.table1 import (
 )
 
 __all__ = [
+    "CRITERIA",
+    "GUARANTEES",
     "CommunicationTable",
     "Comparison",
     "StepsizeCheck",

@@ -20,10 +20,21 @@ from stepsize_opt.inputs import (
     solve_settings,
 )
 from stepsize_opt.methods import Method, get_method
-from stepsize_opt.node.reductions import Component, reduce_problem, separate
+from stepsize_opt.node.goals import Goal
+from stepsize_opt.node.reductions import Component, descent_program, reduce_problem, separate
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
-from stepsize_opt.proofs import Certificate, Evaluation, InBasis, Plain, certify_point, repair, repair_in_basis
+from stepsize_opt.proofs import (
+    Certificate,
+    Descent,
+    Evaluation,
+    InBasis,
+    Plain,
+    certify_point,
+    exp_down,
+    repair,
+    repair_in_basis,
+)
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Matrix, Solver
@@ -35,6 +46,9 @@ def optimal_stepsize(
     *,
     algorithm: str | Method = "det-CGD1",
     structure: Structure = "full",
+    guarantee: str = "condition",
+    criterion: str = "det",
+    lower: Any = None,
     solver: str | Solver = "auto",
     solver_path: SolverPath | None = None,
     tol: float = 1e-6,
@@ -55,12 +69,21 @@ def optimal_stepsize(
     and for det-CGD2 (x⁺ = x − T D ∇f(x)) the same under E[D T L T D] ⪯ D (condition (4)), whose full-matrix solution
     is D = (E[TLT])⁻¹.  The best D minimises the iterations that Theorem 1 guarantees, 2Δ⁰/(det(D)^{1/d} ε²).
 
+    With ``guarantee="descent"`` no condition is asked for: every D with H = 2D − T(D) ≻ 0, T(D) the left-hand side of
+    the condition, has E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H, and the best D maximises a criterion of H (docs/theory.md).
+
     Parameters
     ----------
     L : smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame or scipy sparse matrix.
     sketch : the law of S (or T), for example ``RandK(d, k)``.
     algorithm : ``"det-CGD1"``, ``"det-CGD2"``, or another name or method that :func:`get_method` takes.
     structure : ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
+    guarantee : ``"condition"``, the paper's, or ``"descent"``; then ``certificate.feasible`` means that H ≻ 0 is
+        proved, and ``satisfies_condition`` tells whether T(D) ⪯ D is proved, too.
+    criterion : of the guarantee ``"descent"``: ``"det"``, log det H, for the weighted mean of E‖∇f‖²;
+        ``"euclidean"``, the largest t with H ⪰ tI, for the plain mean of E‖∇f‖²; ``"linear"``, the largest t with
+        H ⪰ tM⁻¹, for E f(x^K) − f* ≤ (1 − t)^K Δ⁰.  The guarantee ``"condition"`` has ``"det"`` only.
+    lower : M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
     solver : ``"auto"``, a name from :func:`available_solvers`, or a solver; never switched silently.
     solver_path : as in cvxpy, an ordered list of names or (name, options) pairs; the first that reaches ``tol`` wins.
     tol : the certified gap asked for.
@@ -100,6 +123,7 @@ def optimal_stepsize(
     settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
     method = get_method(algorithm)
     workers = processes(n_jobs)
+    goal = Goal.read(guarantee, criterion, lower, getattr(sketch, "d", 0))
     if warm_start is not None and not isinstance(warm_start, StepsizeResult):
         msg = f"warm_start must be a StepsizeResult or None, got {warm_start!r}"
         raise TypeError(msg)
@@ -108,10 +132,10 @@ def optimal_stepsize(
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
     with blas_threads(sketch.d):
-        reduction = reduce_problem(smoothness, sketch.map, pattern, method, split=reduce)
+        reduction = reduce_problem(smoothness, sketch.map, pattern, method, goal=goal, split=reduce)
         starts = [start_of(component, warm_start) for component in reduction.components]
         pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, workers)
-        return assemble(reduction, pieces, sketch, method, structure, settings.tol)
+        return assemble(reduction, pieces, sketch, method, structure, goal, settings.tol)
 
 
 def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options: Any) -> list[StepsizeResult]:
@@ -159,12 +183,15 @@ def _read_problem(L: Any, sketch: Sketch) -> Symmetric:
 class StepsizeCheck:
     """What :func:`certify` found out about a given D.
 
-    certificate: of D as given; its gap is infinite when D is infeasible.
+    certificate: of D as given, for the condition T(D) ⪯ D; its gap is infinite when D is infeasible.
+    descent: the same for the descent metric H = 2D − T(D): ``feasible`` means H ≻ 0, ``log_det`` is that of H, and
+        ``upper_bound`` that of the best H.
     largest_scale: the largest t for which tD is feasible (rounded down until proved).
     gap_when_scaled: the certified gap of that tD, so how many iterations D's direction costs.
     """
 
     certificate: Certificate
+    descent: Certificate
     largest_scale: float
     gap_when_scaled: float
 
@@ -180,10 +207,21 @@ class StepsizeCheck:
     def gap(self) -> float:
         return self.certificate.gap
 
+    @property
+    def rate(self) -> float:
+        """det(D)^{1/d} from below if D is proved feasible, otherwise 0: the condition guarantees nothing then."""
+        return exp_down(self.certificate.log_det / self.certificate.d) if self.feasible else 0.0
+
+    @property
+    def descent_rate(self) -> float:
+        """det(H)^{1/d} from below if H ≻ 0 is proved, otherwise 0."""
+        return exp_down(self.descent.log_det / self.descent.d)
+
     def __repr__(self) -> str:
         c = self.certificate
         return (
-            f"StepsizeCheck(feasible={c.feasible}, margin={c.margin:.3e}, gap={c.gap:.3e}, "
+            f"StepsizeCheck(feasible={c.feasible}, margin={c.margin:.3e}, gap={c.gap:.3e}, rate={self.rate:.9g}, "
+            f"descent_rate={self.descent_rate:.9g}, descent_gap={self.descent.gap:.3e}, "
             f"largest_scale={self.largest_scale:.9g}, gap_when_scaled={self.gap_when_scaled:.3e})"
         )
 
@@ -198,7 +236,7 @@ def certify(
     dual: Any = None,
     **options: Any,
 ) -> StepsizeCheck:
-    """Check a stepsize matrix of your own: is it feasible, by what margin, and how far from optimal?
+    """Check a stepsize matrix of your own under both guarantees: is it feasible, and how far from optimal?
 
     Parameters
     ----------
@@ -207,6 +245,8 @@ def certify(
     structure : the set in which D is compared with the best, as in :func:`optimal_stepsize`; D must lie in it.
     dual : a multiplier Z ⪰ 0 of the condition (for example ``result.dual``), d×d.  Any matrix gives a valid bound, a
         good one a tight bound.  None solves the problem to get one; ``options`` then go to :func:`optimal_stepsize`.
+        The descent metric is compared with its optimum, too, which the solver ``auto`` finds under the same limits;
+        with a dual given, its bound comes from H⁻¹ of this D alone.
 
     Returns
     -------
@@ -233,41 +273,49 @@ def certify(
     with blas_threads(sketch.d):
         pieces = separate(dense(smoothness), sketch.map, pattern, method, stepsize)
         found = [_check_piece(piece, stepsize, Z) for piece in pieces]
-    certificate = Certificate.combine([part for part, _ in found])
-    scale = min(t for _, t in found)
+    certificate = Certificate.combine([piece.certificate for piece in found])
+    descent = Certificate.combine([piece.descent for piece in found])
+    scale = min(piece.largest_scale for piece in found)
     if Z is None:
         # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
         own = structure if pattern.W is None or not scale > 0.0 else Direction(stepsize, pattern.sizes)
         solved = optimal_stepsize(smoothness, sketch, algorithm=method, structure=own, **options)
         upper = min(solved.certificate.upper_bound, certificate.upper_bound)
         certificate = replace(certificate, upper_bound=upper)
+        limits = {name: options[name] for name in _LIMITS if name in options}
+        best = optimal_stepsize(
+            smoothness, sketch, algorithm=method, structure=own, guarantee="descent", **limits
+        ).certificate.upper_bound
+        descent = replace(descent, upper_bound=min(best, descent.upper_bound))
     if scale == 0.0:
-        return StepsizeCheck(certificate, 0.0, math.inf)
+        return StepsizeCheck(certificate, descent, 0.0, math.inf)
     if not math.isfinite(scale):
         msg = "D is so small that the largest feasible multiple of it is beyond what float64 holds; scale D up"
         raise ValueError(msg)
     # log det(tD) = log det D + d log t
     gap = max(0.0, certificate.upper_bound - certificate.log_det - sketch.d * math.log(scale)) / sketch.d
-    return StepsizeCheck(certificate, scale, gap)
+    return StepsizeCheck(certificate, descent, scale, gap)
 
 
 # Multiples of the scaled stepsize further from one than this are judged by a multiple that is nearer.
 _NEAR_ONE = 300
+# What the solve of the descent metric takes over from the options of certify.
+_LIMITS = ("tol", "time_limit", "max_iters", "verbose")
 
 
-def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None) -> tuple[Certificate, float]:
-    """The certificate of the part D of a given stepsize that belongs to a piece, and the largest t with tD feasible.
+def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None) -> StepsizeCheck:
+    """The check of the part D of a given stepsize that belongs to a piece, with the largest t with tD feasible.
 
     With X near one and D = 2ⁿX in scaled coordinates, the feasible multiples of X form an interval that starts at 0:
     a D that is far from one is feasible if 2ᵐX is for an m > n, and infeasible if 2ᵐX is for an m < n.
     """
     part, program = np.ix_(piece.indices, piece.indices), piece.program
-    nothing = Certificate(False, -math.inf, -math.inf, math.inf, program.d), 0.0
+    nothing = Certificate(False, -math.inf, -math.inf, math.inf, program.d)
     dual = None if Z is None else piece.dual_near_one(Z[part])
     X, n = piece.near_one(stepsize[part])
     inside = None if X is None else repair_in_basis(program, X) or repair(program, X)
     if X is None or inside is None:
-        return nothing
+        return StepsizeCheck(nothing, nothing, 0.0, math.inf)
     t = float(np.trace(inside.D) / np.trace(X))
     edge = math.floor(math.log2(t))
     m = n if abs(n) <= _NEAR_ONE else min(max(n, edge - 1), edge + 2)
@@ -276,7 +324,15 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None) -> tuple[
     proofs = (InBasis(program, D), Evaluation(program, D), Evaluation(program, D, Plain))
     found = certify_point(next((at for at in proofs if at.feasible), proofs[1]), dual, (inside.D,))
     certificate = found.multiplied(n - m).rescaled(piece.scale)
+    descent = nothing
+    if m == n:
+        metric = Descent(descent_program(program), D)
+        bounds = metric.bounds(None)
+        descent = Certificate(metric.feasible, 1.0 + metric.at.margin, bounds.lower, bounds.upper, program.d)
+        descent = descent.rescaled(piece.scale)
+    if not descent.feasible and certificate.feasible:
+        descent = replace(certificate, upper_bound=math.inf)  # T(D) ⪯ D makes H ⪰ D
     # A scale beyond the range of float64 is rounded towards zero, and so stays feasible.
     with np.errstate(over="ignore"):
         largest = float(np.nextafter(np.ldexp(t, -n), 0.0)) if abs(n) > _NEAR_ONE else math.ldexp(t, -n)
-    return certificate, largest
+    return StepsizeCheck(certificate, descent, largest, math.inf)

@@ -18,6 +18,14 @@ solved alone.
 ΛBΛ.  Powers of two make the scaled problem the same problem bit for bit.  Λ evens out D rather than B: a coordinate
 alone has D_jj = 1/(q_j B_jj), and D = γW has D_jj ∝ W_jj.  D becomes about 1/min q.
 
+*The descent metric.*  H(D) = 2D − 𝒬(DBD) is maximised instead under ``guarantee="descent"``, by log det H or by the
+largest t with H ⪰ tM⁻¹, and each reduction holds for it.  Commuting is an identity of T(D) = 𝒬(DBD).  Components:
+H(ΩDΩ) = ΩH(D)Ω, and H is matrix-concave, so the average D̄ over all Ω has H(D̄) ⪰ H̄, the average of ΩH(D)Ω.  log det is
+monotone and concave: log det H(D̄) ≥ log det H(D).  If M, too, has no entry between groups, H(D) ⪰ tM⁻¹ gives
+ΩH(D)Ω ⪰ tM⁻¹, hence H(D̄) ⪰ tM⁻¹; t of the whole is the smallest of the groups.  Scaling: with ΛBΛ in place of B the
+metric of Λ⁻¹DΛ⁻¹ is Λ⁻¹H(D)Λ⁻¹, and H ⪰ tM⁻¹ becomes Λ⁻¹HΛ⁻¹ ⪰ t(ΛMΛ)⁻¹.  𝒬 = identity and D full: H ⪯ B⁻¹ with
+equality for D = B⁻¹, the best by every criterion.  A coordinate alone: H = D(2 − qBD) ≤ 1/(qB), at the same D.
+
 *Closed forms.*  𝒬 = identity and D full: D = B⁻¹, with multiplier Z = B.  D = γW: γ = 1/λmax(W^{−½} 𝒬(WBW) W^{−½}),
 with Z = zzᵀ for the eigenvector z = W^{−½}u (Theorem 2 of the paper is this for each layer).  A coordinate alone:
 D = 1/(q B).  Theorems A and B (``docs/native_solver.md``) extend this to many problems of rand-1 and rand-k.
@@ -28,6 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -35,11 +44,13 @@ from scipy.sparse.csgraph import connected_components
 
 from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, dense
 from stepsize_opt.methods import Method
+from stepsize_opt.node.goals import PAPER, Floor, Goal
 from stepsize_opt.proofs import (
     LARGEST_COEFFICIENT,
     SMALLEST_NORMAL,
     UNIT,
     Certificate,
+    Descent,
     Enclosed,
     Evaluation,
     coefficient_roundings,
@@ -56,6 +67,8 @@ from stepsize_solvers.programs import (
     is_identity,
 )
 
+Proved = TypeVar("Proved", Evaluation, Descent)
+
 
 @dataclass(frozen=True, eq=False)
 class Singletons:
@@ -69,9 +82,10 @@ class Singletons:
     weights: Vector
     doubt: Vector
     scale: Vector
+    lower: Vector | None = None  # M_jj, for the largest t with D_j ≥ t/M_jj
 
-    def solve(self) -> tuple[Vector, Vector, Certificate]:
-        """The stepsizes and multipliers Z_j = w_j of the original coordinates, and their certificate.
+    def solve(self) -> tuple[Vector, Vector, Certificate, Certificate | None]:
+        """The stepsizes and multipliers Z_j = w_j of the original coordinates, their certificate, and that of t.
 
         Raises ValueError for a stepsize that float64 does not hold.
         """
@@ -91,7 +105,14 @@ class Singletons:
         slack = UNIT * (8.0 * len(D) + 4.0 * float(np.abs(lower).sum()))
         below, above = math.fsum(lower) - slack, math.fsum(upper) + slack
         certificate = Certificate(True, margin, below, above, len(D)).rescaled(self.scale)
-        return D, weights / self.scale / self.scale, certificate
+        reached = None
+        if self.lower is not None:
+            # log t = min_j log M_jj + 2 log Λ_j + log D̃_j, each logarithm and sum rounded once.
+            shift = np.log(self.lower) + 2.0 * np.log(self.scale)
+            loss = 16.0 * UNIT * (1.0 + np.abs(np.log(self.lower)) + np.abs(2.0 * np.log(self.scale)) + np.abs(lower))
+            low, high = (len(D) * float((end + shift).min()) for end in (lower - loss, upper + loss))
+            reached = Certificate(True, margin, low, high, len(D))
+        return D, weights / self.scale / self.scale, certificate, reached
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +122,7 @@ class Component:
     indices: Indices
     scale: Vector
     program: Program
+    floor: Floor | None = None
 
     def lower(self, D: Matrix) -> Matrix:
         """A stepsize of the original coordinates in the scaled ones (exact within the range of float64)."""
@@ -137,7 +159,7 @@ class Component:
         """A multiplier of the scaled constraint in the original coordinates (exact within the range of float64)."""
         return Z / self.scale[:, None] / self.scale
 
-    def held(self, at: Evaluation) -> tuple[Evaluation, Matrix]:
+    def held(self, at: Proved) -> tuple[Proved, Matrix]:
         """The stepsize as float64 holds it, in the scaled and in the original coordinates.
 
         Proved feasible again if the range of float64 changed it; raises ValueError if that is not possible.
@@ -177,18 +199,21 @@ class Reduction:
             self.notes.append(text)
 
 
-def reduce_problem(L: Symmetric, Q: PositiveMap, pattern: Pattern, method: Method, *, split: bool = True) -> Reduction:
+def reduce_problem(
+    L: Symmetric, Q: PositiveMap, pattern: Pattern, method: Method, *, goal: Goal = PAPER, split: bool = True
+) -> Reduction:
     """Reduce the problem of one node; ``split=False`` keeps it in one piece and only scales it.
 
-    Raises ValueError when L is not positive definite.
+    Raises ValueError when L is not positive definite, or M of the goal is not between 0 and L.
     """
     out = Reduction()
     total = 0
-    for indices in _groups(L, _maps(Q, method), pattern) if split else [np.arange(L.shape[0])]:
+    for indices in _groups(L, _maps(Q, method), pattern, goal.edges) if split else [np.arange(L.shape[0])]:
         block = _block(L, indices)
         total += 1
         check_positive_definite("L", block, SMOOTHNESS_REMEDY)
-        _reduce_block(block, _restricted(Q, indices), pattern.restrict(indices), method, indices, split, out)
+        goal.check(block, indices)
+        _reduce_block(block, _restricted(Q, indices), pattern.restrict(indices), method, indices, goal, split, out)
     if total > 1:
         out.notes.insert(0, f"L splits into {total} connected components")
     return out
@@ -207,14 +232,22 @@ def separate(L: Matrix, Q: PositiveMap, pattern: Pattern, method: Method, D: Mat
 
 
 def _reduce_block(
-    L: Matrix, law: PositiveMap, pattern: Pattern, method: Method, indices: Indices, split: bool, out: Reduction
+    L: Matrix,
+    law: PositiveMap,
+    pattern: Pattern,
+    method: Method,
+    indices: Indices,
+    goal: Goal,
+    split: bool,
+    out: Reduction,
 ) -> None:
     condition = method.condition(law, commutes=split and pattern.commutes_with(law))
     quadratic, Q = _rounded_image(condition.inner, L), condition.outer
     B = quadratic.B
     if condition.words:
         out.note(condition.words)
-    pieces = list(_groups(B, [Q], pattern)) if split else [np.arange(len(B))]
+    edges = None if goal.edges is None else goal.block(indices)
+    pieces = list(_groups(B, [Q], pattern, edges)) if split else [np.arange(len(B))]
     if len(pieces) > 1:
         out.note("E[SLS] splits into more components than L")
     alone = [piece for piece in pieces if piece.size == 1 and split]
@@ -228,7 +261,8 @@ def _reduce_block(
             doubt += quadratic.slack[single] / diagonal
         if pattern.W is not None:
             out.note("closed form for a fixed direction")
-        out.singletons.append(Singletons(indices[single], weights, doubt, quadratic.scale[single]))
+        alone_in = indices[single]
+        out.singletons.append(Singletons(alone_in, weights, doubt, quadratic.scale[single], goal.diagonal(alone_in)))
         out.note("closed form for coordinates that stand alone")
     for piece in pieces:
         if piece.size == 1 and split:
@@ -236,7 +270,25 @@ def _reduce_block(
         program, scale = _scaled_program(quadratic.part(piece), _restricted(Q, piece), pattern.restrict(piece))
         if (scale != 1.0).any():
             out.note("diagonal scaling")
-        out.components.append(Component(indices[piece], scale, program))
+        out.components.append(_component(indices[piece], scale, program, goal))
+
+
+def _component(indices: Indices, scale: Vector, program: Program, goal: Goal) -> Component:
+    """The piece with the objective that the goal asks for."""
+    if goal.guarantee == PAPER.guarantee:
+        return Component(indices, scale, program)
+    floor = goal.floor(indices, scale)
+    return Component(indices, scale, descent_program(program, floor), floor)
+
+
+def descent_program(program: Program, floor: Floor | None = None) -> Program:
+    """The program of the descent metric that belongs to the condition of a program."""
+    condition = program.condition
+    assert condition is not None and condition.B is not None
+    E = None if floor is None else floor.inverse
+    if floor is not None and E is None:
+        E = np.eye(program.d)
+    return Program.descent(condition.B, condition.Q, program.pattern, E, condition.B_slack)
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,13 +414,18 @@ def _maps(law: PositiveMap, method: Method) -> list[PositiveMap]:
     return [law, condition.outer, condition.inner]
 
 
-def _groups(B: Symmetric, maps: Sequence[PositiveMap], pattern: Pattern, D: Matrix | None = None) -> Iterator[Indices]:
-    """The finest groups of coordinates that B, D, the maps and the ties of the pattern leave unconnected, in order."""
+def _groups(
+    B: Symmetric, maps: Sequence[PositiveMap], pattern: Pattern, other: Symmetric | None = None
+) -> Iterator[Indices]:
+    """The finest groups of coordinates that B, another matrix, the maps and the ties of the pattern leave unconnected.
+
+    The other matrix is a given D, or M of a goal.  Groups come in order.
+    """
     d = B.shape[0]
     if isinstance(B, np.ndarray) and B.all():
         yield np.arange(d)
         return
-    edges = [sparse.coo_array(M != 0) for M in (B, D) if M is not None]
+    edges = [sparse.coo_array(M != 0) for M in (B, other) if M is not None]
     for labels in [Q.groups for Q in maps] + ([] if pattern.W is None else [pattern.labels]):
         first = np.full(int(labels.max()) + 1, -1, dtype=np.intp)
         order = np.arange(d)[::-1]

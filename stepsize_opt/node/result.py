@@ -23,10 +23,11 @@ from stepsize_opt.inputs import (
     result_path,
     save_result,
 )
-from stepsize_opt.node.complexity import coordinates_sent, iterations_needed
-from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate
+from stepsize_opt.node.complexity import coordinates_sent, iterations_needed, linear_iterations
+from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down
 from stepsize_solvers.programs import Indices, Matrix, SolverStats, Status
 
+_MEANINGS = {"euclidean": "t with H ⪰ tI", "linear": "t with H ⪰ tM⁻¹"}
 _DENSE_UP_TO = 4096  # larger D are saved by blocks only: a dense one would take more than 128 MiB
 
 
@@ -45,13 +46,20 @@ class StepsizeResult:
 
     status: ``optimal`` only with a proved feasible D whose certified gap is within ``tol``.
     certificate: feasible, margin, log_det, upper_bound, gap, all holding in exact arithmetic.
+        Under ``guarantee="descent"`` they are about H in place of D: ``feasible`` means H ≻ 0, ``log_det`` and
+        ``upper_bound`` are the ends of log det H, or of d log t for the criteria ``euclidean`` and ``linear``.
+    descent_log_det: a proved lower bound on log det H of the descent metric H = 2D − T(D), T(D) the left-hand side of
+        the condition; T(D) ⪯ D makes H ⪰ D.
     solver_stats: cvxpy's field names; ``solver_name`` lists what ran.
     reductions: the exact reductions that were used, in words.
     blocks: the diagonal blocks of D that are not zero by proof.
+    guarantee, criterion: what was asked for, see :func:`stepsize_opt.optimal_stepsize`.
+    satisfies_condition: whether T(D) ⪯ D is proved, which ``guarantee="descent"`` does not need.
     """
 
     status: str
     certificate: Certificate
+    descent_log_det: float
     blocks: tuple[Block, ...]
     solver_stats: SolverStats
     reductions: tuple[str, ...]
@@ -60,6 +68,9 @@ class StepsizeResult:
     structure: str
     expected_nonzeros: float
     tol: float
+    guarantee: str
+    criterion: str
+    satisfies_condition: bool
     message: str = ""
 
     def __post_init__(self) -> None:
@@ -88,7 +99,11 @@ class StepsizeResult:
 
     @cached_property
     def dual(self) -> Matrix:
-        """The multiplier Z ⪰ 0 of the condition, d×d, read-only: with D it proves the upper bound."""
+        """The multiplier Z ⪰ 0 of the condition, d×d, read-only: with D it proves the upper bound.
+
+        Under ``guarantee="descent"`` it is Y, near H⁻¹ for ``det``, the multiplier of H ⪰ tM⁻¹ for ``euclidean`` and
+        ``linear`` (of each component alone).
+        """
         return self._assemble([block.Z for block in self.blocks])
 
     def _assemble(self, parts: Sequence[Matrix]) -> Matrix:
@@ -104,26 +119,69 @@ class StepsizeResult:
 
     @property
     def log_det(self) -> float:
-        """log det D, a lower bound tight to rounding."""
+        """log det D from below, tight to rounding; under the guarantee descent it is log det H or d log t."""
         return self.certificate.log_det
 
     @property
     def rate(self) -> float:
-        """det(D)^{1/d}: after K steps the weighted mean of E‖∇f‖² is at most 2Δ⁰/(rate·K)."""
-        return math.exp(self.log_det / self.d)
+        """det(D)^{1/d}: after K steps the weighted mean of E‖∇f‖² is at most 2Δ⁰/(rate·K).
+
+        Under ``guarantee="descent"`` it is det(H)^{1/d}, proved from below, or the proved t of H ⪰ tM⁻¹.
+        """
+        mean = self.log_det / self.d
+        return math.exp(mean) if self.guarantee == "condition" else exp_down(mean)
+
+    @property
+    def descent_rate(self) -> float:
+        """det(H)^{1/d} of the descent metric H = 2D − T(D), proved from below: the same bound with H in place of D."""
+        return exp_down(self.descent_log_det / self.d)
+
+    @property
+    def guaranteed_rate(self) -> float:
+        """The rate that :meth:`iterations` uses: for ``det`` the better of the two proved ones, otherwise t."""
+        return max(self.rate, self.descent_rate) if self.criterion == "det" else self.rate
 
     @property
     def gap(self) -> float:
         """The certified gap, see :class:`Certificate`."""
         return self.certificate.gap
 
-    def iterations(self, epsilon2: float, initial_gap: float) -> int:
-        """Iterations K that guarantee a weighted mean squared gradient norm of at most ε², from f(x⁰) − f^inf."""
-        return iterations_needed(self.rate, epsilon2, initial_gap)
+    @property
+    def guarantee_used(self) -> str:
+        """What ``guaranteed_rate`` bounds, in words."""
+        if self.criterion != "det":
+            return f"descent, {_MEANINGS[self.criterion]}"
+        by_condition = self.guarantee == "condition" and self.rate >= self.descent_rate
+        return "condition, det(D)^(1/d)" if by_condition else "descent, det(H)^(1/d)"
 
-    def communication(self, epsilon2: float, initial_gap: float) -> float:
+    def iterations(
+        self, epsilon2: float | None = None, initial_gap: float | None = None, *, accuracy: float | None = None
+    ) -> int:
+        """Iterations K that guarantee a weighted mean squared gradient norm of at most ε², from f(x⁰) − f^inf.
+
+        K = ⌈2Δ⁰/(rate ε²)⌉ with the better of ``rate`` and ``descent_rate``; the weights are those of its matrix, D or
+        H, divided by its det^{1/d}.  ``guarantee used`` among :meth:`rows` says which it is.  For the criterion
+        ``euclidean`` the mean is the plain one and the rate is t.  For ``linear`` it is the smallest K with
+        (1 − t)^K Δ⁰ ≤ accuracy, and ``accuracy`` is given in place of ``epsilon2``.
+        """
+        linear = self.criterion == "linear"
+        wanted, other = ("accuracy", "epsilon2") if linear else ("epsilon2", "accuracy")
+        if (epsilon2 if linear else accuracy) is not None:
+            msg = f"iterations of the criterion {self.criterion!r} takes {wanted}, not {other}"
+            raise ValueError(msg)
+        for name, value in ((wanted, accuracy if linear else epsilon2), ("initial_gap", initial_gap)):
+            if value is None:
+                msg = f"iterations needs {name}"
+                raise TypeError(msg)
+        if linear:
+            return linear_iterations(self.rate, accuracy, initial_gap)  # type: ignore[arg-type]
+        return iterations_needed(self.guaranteed_rate, epsilon2, initial_gap)  # type: ignore[arg-type]
+
+    def communication(
+        self, epsilon2: float | None = None, initial_gap: float | None = None, *, accuracy: float | None = None
+    ) -> float:
         """Expected number of coordinates sent until ε² is guaranteed: iterations × expected_nonzeros."""
-        return coordinates_sent(self.iterations(epsilon2, initial_gap), self.expected_nonzeros)
+        return coordinates_sent(self.iterations(epsilon2, initial_gap, accuracy=accuracy), self.expected_nonzeros)
 
     def summary(self) -> dict[str, Any]:
         """Everything but the matrices, as plain numbers and strings (what ``--json`` prints)."""
@@ -136,8 +194,13 @@ class StepsizeResult:
             "structure": self.structure,
             "expected_nonzeros": self.expected_nonzeros,
             "tol": self.tol,
+            "guarantee": self.guarantee,
+            "criterion": self.criterion,
+            "satisfies_condition": self.satisfies_condition,
             "log_det": self.log_det,
             "rate": self.rate,
+            "descent_rate": self.descent_rate,
+            "guarantee_used": self.guarantee_used,
             "certificate": {**asdict(self.certificate), "gap": self.gap},
             "solver_stats": asdict(self.solver_stats),
             "reductions": list(self.reductions),
@@ -151,15 +214,29 @@ class StepsizeResult:
         rows = [
             ("status", self.status + (f" ({self.message})" if self.message else "")),
             ("method", f"{self.algorithm}, sketch {self.sketch}, {self.structure} D, d = {self.d}"),
-            ("rate det(D)^(1/d)", f"{self.rate:.9g}"),
-            ("log det D / d", f"{self.log_det / self.d:.9f}"),
+            *self._rates(),
             ("certified gap", f"{self.gap:.2e} (tolerance {self.tol:.0e})"),
-            ("feasible", f"{'proved' if c.feasible else 'not proved'}, margin {c.margin:.1e}"),
+            (
+                "feasible" if self.guarantee == "condition" else "H positive definite",
+                f"{'proved' if c.feasible else 'not proved'}, margin {c.margin:.1e}",
+            ),
             ("solver", f"{s.solver_name}{seconds}{iterations}"),
         ]
         if self.reductions:
             rows.append(("reductions", "; ".join(self.reductions)))
         return rows
+
+    def _rates(self) -> list[tuple[str, str]]:
+        mean = f"{self.log_det / self.d:.9f}"
+        metric, used = f"{self.descent_rate:.9g}, H = 2D − T(D)", ("guarantee used", self.guarantee_used)
+        if self.guarantee == "condition":
+            first = [("rate det(D)^(1/d)", f"{self.rate:.9g}"), ("descent rate det(H)^(1/d)", metric)]
+            return [*first, used, ("log det D / d", mean)]
+        condition = ("condition T(D) ⪯ D", "proved" if self.satisfies_condition else "not proved, not needed")
+        if self.criterion == "det":
+            return [("rate det(H)^(1/d)", metric), used, ("log det H / d", mean), condition]
+        first = [("rate t", f"{self.rate:.9g}"), ("descent rate det(H)^(1/d)", metric)]
+        return [*first, used, condition]
 
     def __repr__(self) -> str:
         rows = self.rows()

@@ -13,14 +13,25 @@ import numpy as np
 
 from stepsize_opt.inputs import Structure, whole_number
 from stepsize_opt.methods import Method
+from stepsize_opt.node.goals import Goal
 from stepsize_opt.node.reductions import Component, Reduction
 from stepsize_opt.node.result import Block, StepsizeResult
-from stepsize_opt.proofs import Certificate, certify_point, repair, repair_in_basis
+from stepsize_opt.proofs import (
+    UNIT,
+    Certificate,
+    Descent,
+    Pair,
+    Plain,
+    certify_point,
+    descent_of,
+    repair,
+    repair_in_basis,
+)
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import choose_solver, get_solver
 from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
-from stepsize_solvers.single import closed_form
+from stepsize_solvers.programs import Matrix, Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
+from stepsize_solvers.single import Report, closed_form
 
 SolverPath = Sequence["str | tuple[str, Mapping[str, Any]]"]
 
@@ -31,6 +42,8 @@ class Piece:
 
     block: Block
     certificate: Certificate
+    descent: Certificate  # of H = 2D − T(D): proved positive definite or not, and its log det from below
+    satisfies_condition: bool
     stats: SolverStats
     status: Status
     note: str | None
@@ -120,8 +133,7 @@ def _solve_component(
 ) -> Piece:
     program = component.program
     began = time.perf_counter()
-    condition = program.condition
-    known = closed_form(condition, program.pattern) if closed_forms and condition is not None else None
+    known = _closed_form(program) if closed_forms else None
     if known is not None and known.D is not None and known.Z is not None:
         stats = SolverStats("closed form", solve_time=time.perf_counter() - began, setup_time=0.0, num_iters=0)
         outcome = Outcome(Status.OPTIMAL, known.D, (known.Z[None],), stats)
@@ -166,6 +178,14 @@ def _solve_component(
     return best
 
 
+def _closed_form(program: Program) -> Report | None:
+    """The closed form of a program.  2D − DBD has its maximum B⁻¹ at D = B⁻¹, where the condition DBD ⪯ D has it, too."""
+    metric, condition = program.objective, program.condition
+    if metric is not None and metric.floor is None and metric.left.is_plain and program.pattern.is_full:
+        condition = metric.left
+    return None if condition is None else closed_form(condition, program.pattern)
+
+
 def _outcome(solver: Solver, program: Program, settings: Settings, why: str) -> Outcome:
     """A solver's answer, with the reason for its choice among the statistics."""
     outcome = solver.solve(program, settings)
@@ -173,10 +193,46 @@ def _outcome(solver: Solver, program: Program, settings: Settings, why: str) -> 
     return outcome
 
 
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    """What is proved of one D of a component, in scaled coordinates; D itself in the original ones."""
+
+    D: Matrix
+    certificate: Certificate
+    descent: Certificate
+    satisfies_condition: bool
+
+
 def _certified(component: Component, outcome: Outcome, tol: float, note: str | None) -> Piece:
-    """Repair the raw point, certify it, and let the certificate decide the status."""
-    program = component.program
+    """Certify the raw point, and let the certificate decide the status."""
     raw, dual = np.asarray(outcome.X), outcome.duals[0][0] if outcome.duals else None
+    prove = _under_condition if component.program.objective is None else _under_descent
+    answer = prove(component, outcome, raw, dual, tol)
+    certificate = answer.certificate
+    if certificate.is_optimal(tol):
+        status = Status.OPTIMAL
+    elif _stopped(outcome):
+        status = outcome.status
+    else:
+        status = Status.INACCURATE
+    Z = np.zeros_like(raw) if dual is None else component.lift_dual(dual)
+    block, scale = Block(component.indices, answer.D, Z), component.scale
+    if component.floor is None:
+        certificate = certificate.rescaled(scale)
+    else:
+        certificate = certificate.moved(-component.floor.shift * len(scale))
+    return Piece(
+        block, certificate, answer.descent.rescaled(scale), answer.satisfies_condition, outcome.stats, status, note
+    )
+
+
+def _stopped(outcome: Outcome) -> bool:
+    return outcome.status in (Status.USER_LIMIT, Status.INTERRUPTED)
+
+
+def _under_condition(component: Component, outcome: Outcome, raw: Matrix, dual: Matrix | None, tol: float) -> _Answer:
+    """Repair the raw point to one that satisfies the condition, and certify log det D."""
+    program = component.program
     # A thousandth of the tolerance is no loss worth a second round of verified arithmetic; a closed form is exact.
     repaired = repair(program, raw, 1e-3 * tol if outcome.stats.num_iters != 0 else _EXACT_LOSS)
     if repaired is None:
@@ -184,31 +240,70 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
         # a proved one, and let the gap say so.
         repaired = repair(program, program.pattern.member)
     if repaired is None:
-        msg = f"the answer of {outcome.stats.solver_name} could not be repaired to a feasible stepsize"
-        raise RuntimeError(msg)
+        raise _no_stepsize(outcome)
     repaired, D = component.held(repaired)
     certificate = certify_point(repaired, dual, (raw,), tol)
-    stopped = outcome.status in (Status.USER_LIMIT, Status.INTERRUPTED)
-    finer = None if stopped or dual is None or certificate.is_optimal(tol) else repair_in_basis(program, raw)
+    stopped = _stopped(outcome) or dual is None or certificate.is_optimal(tol)
+    finer = None if stopped else repair_in_basis(program, raw)
     if finer is not None:
         # Rounding may be all that is left of the gap: in the basis of D it counts least.
         point, held = component.held(finer)
         again = certify_point(point, dual, (raw,), tol)
         if again.gap < certificate.gap:
-            D, certificate = held, again
-    if certificate.is_optimal(tol):
-        status = Status.OPTIMAL
-    elif stopped:
-        status = outcome.status
-    else:
-        status = Status.INACCURATE
-    block = Block(
-        component.indices,
-        D,
-        np.zeros_like(raw) if dual is None else component.lift_dual(dual),
+            repaired, D, certificate = point, held, again
+    return _Answer(D, certificate, descent_of(repaired), certificate.feasible)
+
+
+def _no_stepsize(outcome: Outcome) -> RuntimeError:
+    return RuntimeError(f"the answer of {outcome.stats.solver_name} could not be repaired to a feasible stepsize")
+
+
+def _under_descent(component: Component, outcome: Outcome, raw: Matrix, dual: Matrix | None, tol: float) -> _Answer:
+    """Certify log det H or t of the raw point, with H ≻ 0 proved, in twice the precision where plain is not enough."""
+    program = component.program
+    found: list[tuple[Descent, Matrix, Certificate]] = []
+    for arithmetic in (Plain, Pair):
+        at = Descent(program, program.pattern.nearest(raw), arithmetic)
+        if at.feasible:
+            at, D = component.held(at)
+            found.append((at, D, _judged(at, component, dual, tol)))
+            if found[-1][2].is_optimal(tol):
+                break
+    if not found:
+        # The condition makes H ⪰ D ≻ 0: take the best multiple of the raw point, or of a plain matrix, that has it.
+        single = Descent(program, program.pattern.member).at.program
+        repaired = repair(single, raw) or repair(single, program.pattern.member)
+        if repaired is None:
+            raise _no_stepsize(outcome)
+        at, D = component.held(Descent(program, repaired.D))
+        found.append((at, D, _judged(at, component, dual, tol)))
+    at, D, certificate = min(found, key=lambda entry: entry[2].gap)
+    descent = replace(certificate, upper_bound=math.inf) if component.floor is None else descent_of(at.at)
+    return _Answer(D, certificate, descent, at.at.feasible)
+
+
+def _judged(at: Descent, component: Component, dual: Matrix | None, tol: float) -> Certificate:
+    """The certificate of log det H, or with log t = log det(tI)/d of t, in scaled coordinates."""
+    d, margin = at.program.d, 1.0 + at.at.margin
+    if component.floor is None:
+        bounds = at.bounds(dual, tol)
+        return Certificate(at.feasible, margin, bounds.lower, bounds.upper, d)
+    bounds = at.floor_bounds(dual, component.floor.M, tol)
+    lower, upper = (d * math.log(t) if t > 0.0 else -math.inf for t in (bounds.lower, bounds.upper))
+    # The logarithms and products are each rounded once.
+    lower, upper = lower - 4.0 * UNIT * (d + abs(lower)), upper + 4.0 * UNIT * (d + abs(upper))
+    return Certificate(lower > -math.inf, margin, lower, upper, d)
+
+
+def _weakest(parts: Sequence[Certificate]) -> Certificate:
+    """The certificate of t, the smallest of those of the parts, as d log t."""
+    d = sum(part.d for part in parts)
+    lower, upper = (
+        d * min(ends) for ends in zip(*((p.log_det / p.d, p.upper_bound / p.d) for p in parts), strict=True)
     )
-    certificate = certificate.rescaled(component.scale)
-    return Piece(block, certificate, outcome.stats, status, note)
+    if len(parts) > 1:
+        lower, upper = lower - 4.0 * UNIT * abs(lower), upper + 4.0 * UNIT * abs(upper)
+    return Certificate(all(p.feasible for p in parts), min(p.margin for p in parts), lower, upper, d)
 
 
 def assemble(
@@ -217,15 +312,18 @@ def assemble(
     sketch: Sketch,
     method: Method,
     structure: Structure,
+    goal: Goal,
     tol: float,
 ) -> StepsizeResult:
     blocks = [piece.block for piece in pieces]
     certificates = [piece.certificate for piece in pieces]
+    descents = [piece.descent for piece in pieces]
     for single in reduction.singletons:
-        D, Z, certificate = single.solve()
+        D, Z, certificate, reached = single.solve()
         blocks.append(Block(single.indices, D, Z))
-        certificates.append(certificate)
-    certificate = Certificate.combine(certificates)
+        certificates.append(certificate if reached is None else reached)
+        descents.append(certificate)  # w̄D ≤ 1 makes H = D(2 − w̄D) ≥ D, and H ≤ 1/w̄
+    certificate = Certificate.combine(certificates) if goal.M is None else _weakest(certificates)
     for piece in pieces:
         if piece.note:
             reduction.note(piece.note)
@@ -239,6 +337,7 @@ def assemble(
     return StepsizeResult(
         status=status.value,
         certificate=certificate,
+        descent_log_det=Certificate.combine(descents).log_det,
         blocks=tuple(blocks),
         solver_stats=_combined_stats([piece.stats for piece in pieces]),
         reductions=tuple(reduction.notes),
@@ -247,6 +346,9 @@ def assemble(
         structure=str(structure),
         expected_nonzeros=sketch.expected_nonzeros,
         tol=tol,
+        guarantee=goal.guarantee,
+        criterion=goal.criterion,
+        satisfies_condition=all(piece.satisfies_condition for piece in pieces),
         message=message,
     )
 

@@ -28,6 +28,13 @@ from stepsize_opt.proofs.conditions import (
     exp_up,
     exponent_above,
 )
+from stepsize_opt.proofs.descent import (
+    Descent,
+    DescentBounds,
+    certify_descent,
+    certify_floor,
+    descent_of,
+)
 from stepsize_opt.proofs.evaluation import (
     Evaluation,
 )
@@ -60,6 +67,8 @@ __all__ = [
     "Certificate",
     "ClientGroup",
     "Conditions",
+    "Descent",
+    "DescentBounds",
     "Enclosed",
     "Evaluation",
     "InBasis",
@@ -69,8 +78,11 @@ __all__ = [
     "adjoint_below",
     "centred_above",
     "centred_image",
+    "certify_descent",
+    "certify_floor",
     "certify_point",
     "coefficient_roundings",
+    "descent_of",
     "dominating_factor",
     "exp_down",
     "exp_up",

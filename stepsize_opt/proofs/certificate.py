@@ -79,7 +79,11 @@ class Certificate:
 
     def rescaled(self, scale: Vector) -> Certificate:
         """The certificate of ΛDΛ for a diagonal Λ of powers of two: log det and its bound move by 2 Σ log Λ_j."""
-        shift = 2.0 * math.log(2.0) * (int(np.frexp(scale)[1].sum()) - len(scale))
+        return self.moved(2 * (int(np.frexp(scale)[1].sum()) - len(scale)))
+
+    def moved(self, power: int) -> Certificate:
+        """The same certificate for a log det that is larger by power·log 2, and so is its bound."""
+        shift = math.log(2.0) * power
         if shift == 0.0:
             return self
         # log 2, the product and the sum are each rounded once.

@@ -320,7 +320,7 @@ class AtStepsize:
 
 def exp_down(x: float) -> float:
     """A lower bound on eˣ (the library's exp is right to one unit in the last place)."""
-    return math.exp(x) * (1.0 - 4.0 * UNIT)
+    return math.exp(min(x, 709.75)) * (1.0 - 4.0 * UNIT)  # e^709.78 is the largest float
 
 
 def exp_up(x: float) -> float:

@@ -156,11 +156,36 @@ def test_usage_errors_and_help(capsys) -> None:
     assert "examples:" in capsys.readouterr().out
 
 
+def test_solve_for_the_descent_metric(matrix: str, tmp_path, capsys) -> None:
+    words = ["solve", matrix, "--sketch", "randk:2", "--guarantee", "descent"]
+    assert main(words) == 0
+    assert "det(H)" in capsys.readouterr().out
+    summaries = {}
+    L = np.load(matrix)
+    np.save(tmp_path / "M.npy", L)
+    least = float(np.linalg.eigvalsh(L)[0])
+    for name, more in {
+        "det": [],
+        "euclidean": ["--criterion", "euclidean"],
+        "number": ["--criterion", "linear", "--lower", str(0.5 * least)],
+        "matrix": ["--criterion", "linear", "--lower", str(tmp_path / "M.npy")],
+    }.items():
+        assert main([*words, *more, "--json"]) == 0
+        summaries[name] = json.loads(capsys.readouterr().out)
+        assert summaries[name]["guarantee"] == "descent"
+    assert summaries["number"]["rate"] == pytest.approx(0.5 * least * summaries["euclidean"]["rate"], rel=2e-6)
+    assert summaries["number"]["rate"] < summaries["matrix"]["rate"] < 1.0
+    assert main([*words, "--criterion", "linear"]) == 2
+    assert "which it needs" in capsys.readouterr().err
+    assert main([*words[:-2], "--criterion", "euclidean"]) == 2
+    assert "guarantee='descent'" in capsys.readouterr().err
+
+
 def test_compare(matrix: str, capsys) -> None:
     assert main(["compare", matrix, "--sketch", "randk:2"]) == 0
     assert "γ L⁻¹" in capsys.readouterr().out
     assert main(["compare", matrix, "--sketch", "randk:2", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 6
+    assert len(json.loads(capsys.readouterr().out)) == 7
 
 
 def test_doctor_shows_the_extra_to_install(capsys, monkeypatch) -> None:

@@ -226,7 +226,7 @@ class TestResult:
         r = self.result
         assert r.rate == pytest.approx(np.linalg.det(r.D) ** 0.25)
         assert r.log_det == pytest.approx(np.linalg.slogdet(r.D)[1], abs=1e-10)
-        assert r.iterations(1e-2, 3.0) == math.ceil(2 * 3.0 / (r.rate * 1e-2))
+        assert r.iterations(1e-2, 3.0) == math.ceil(2 * 3.0 / (r.descent_rate * 1e-2))
         assert r.communication(1e-2, 3.0) == 2.0 * r.iterations(1e-2, 3.0)
         assert r.certificate.log_det <= r.certificate.upper_bound
         with pytest.raises(ValueError, match="epsilon2 must be a finite positive number"):
@@ -259,7 +259,7 @@ class TestResult:
         with pytest.raises(ValueError, match=r"was not written by StepsizeResult\.save"):
             StepsizeResult.load(tmp_path / "other.npz")
         np.savez(tmp_path / "old.npz", meta=np.array(json.dumps({"format": 0})))
-        with pytest.raises(ValueError, match="has format 0; this version reads format 2"):
+        with pytest.raises(ValueError, match="has format 0; this version reads format 3"):
             StepsizeResult.load(tmp_path / "old.npz")
 
     def test_printing(self) -> None:
@@ -314,6 +314,7 @@ class TestCompare:
         assert [(row.method, row.stepsize) for row in table.rows] == [
             ("det-CGD1", "optimal"),
             ("det-CGD2", "optimal"),
+            ("det-CGD1", "optimal, descent"),
             ("det-CGD1", "γ I"),
             ("det-CGD1", "γ diag⁻¹(L)"),
             ("det-CGD1", "γ L⁻¹"),
@@ -321,9 +322,11 @@ class TestCompare:
         ]
         assert table.relative_iterations(table.best) == 1.0
         for record, row in zip(table.to_records(), table.rows, strict=True):
-            assert record["communication"] == pytest.approx(2.0 / row.rate)
+            assert record["communication"] == pytest.approx(2.0 / row.descent)
+            assert record["descent"] == row.result.descent_rate >= row.rate * (1 - 1e-14)
             assert record["status"] == "optimal"
         assert "γ L⁻¹" in repr(table)
+        assert table.best.stepsize == "optimal, descent"
 
     def test_sparse(self) -> None:
         assert compare(sparse.csr_array(L), SKETCH).rows[0].rate == compare(L, SKETCH).rows[0].rate

@@ -90,7 +90,7 @@ def test_optimum_beats_every_direction(problem, seed: int) -> None:
         D = _feasible(L, sketch, rng)
         assert np.linalg.slogdet(D)[1] <= best.certificate.upper_bound
     for row in compare(L, sketch).rows:
-        if row.method == "det-CGD1":
+        if row.method == "det-CGD1" and row.result.guarantee == "condition":
             assert row.result.log_det <= best.certificate.upper_bound
             assert row.rate <= best.rate * (1 + 2e-6)
 
@@ -136,7 +136,8 @@ def test_kkt_conditions_hold_at_the_optimum(problem) -> None:
 def test_the_paper_s_directions_are_strictly_worse() -> None:
     L = random_smoothness(20, 1e3, 0)
     table = compare(L, RandK(20, 5))
-    optimal, _, *directions = table.rows
+    optimal, _, free, *directions = table.rows
+    assert free.rate > optimal.descent > optimal.rate
     assert all(row.rate < 0.95 * optimal.rate for row in directions)
     own = optimal_stepsize(L, RandK(20, 5), structure=Direction(optimal.result.D))
     assert own.rate == pytest.approx(optimal.rate, rel=1e-9)

@@ -20,7 +20,8 @@ quadratic lift without α.
 *Objective.*  With Δ lower triangular, [ X  Δ ; Δᵀ  Diag(δ) ] ⪰ 0, δ = diag Δ, holds if and only if Π δ_j ≤ det X is
 attainable, so log det X is the largest Σ log δ_j (exponential cones) and det(X)^{1/d} the largest geometric mean of δ
 (second-order cones).  Both have the same maximiser; the second serves solvers without an exponential cone.
-τ = (det X)^{1/root} e^{−offset/root} is bounded above by a power of that geometric mean.
+τ = (det X)^{1/root} e^{−offset/root} is bounded above by a power of that geometric mean.  The same pivots of the matrix
+G = aX − 𝒬(Y), with Y of the compact lift, serve log det G(X); the largest t with G(X) ⪰ t·E is a variable.
 
 The multiplier Z_j of F_j(X) ⪰ 0 is the dual of its LMI, or the leading block of it.
 
@@ -33,6 +34,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -58,12 +60,12 @@ class Objective(Enum):
 
 def choose_lift(program: Program, requested: str = "auto") -> Lift:
     """The quadratic lift where it applies, otherwise the compact one; a request that does not apply is an error."""
-    applies = all(_has_quadratic_lift(family) for family in program.families)
+    applies = program.objective is None and all(_has_quadratic_lift(family) for family in program.families)
     if requested == "auto":
         return Lift.QUADRATIC if applies else Lift.COMPACT
     lift = Lift(requested)
     if lift is Lift.QUADRATIC and not applies:
-        msg = "the quadratic lift needs 𝒬(M) = Diag(α∘diag M) + βM with α, β ≥ 0; use lift='compact'"
+        msg = "the quadratic lift needs 𝒬(M) = Diag(α∘diag M) + βM with α, β ≥ 0, and log det X; use lift='compact'"
         raise UnsupportedProgram(msg)
     return lift
 
@@ -80,7 +82,8 @@ class ConicModel:
     """A cvxpy problem for programs of one shape.
 
     lmis: for each family its inequalities, one for each factor; parameters: for each family the cvxpy parameters that
-    hold its numbers by name, empty for a model with constants.
+    hold its numbers by name, empty for a model with constants.  metric: the inequality whose multiplier, or the leading
+    block of it, is Y of the objective's metric; None without one.
     """
 
     problem: Any
@@ -88,6 +91,7 @@ class ConicModel:
     lmis: tuple[tuple[Any, ...], ...]
     parameters: tuple[dict[str, Any], ...]
     lift: Lift
+    metric: Any = None
 
     def load(self, program: Program) -> None:
         """Put the numbers of ``program`` into the parameters."""
@@ -97,16 +101,21 @@ class ConicModel:
                     parameters[name].value = value
 
     def duals(self, program: Program) -> tuple[Stack, ...]:
-        """The multipliers of each family, shape (n, r, r); zeros where the solver returned none."""
-        out = []
-        for family, lmis in zip(program.families, self.lmis, strict=True):
-            Z = np.zeros((family.count, family.rows, family.rows))
-            for i, lmi in enumerate(lmis):
-                if lmi.dual_value is not None:
-                    value = np.asarray(lmi.dual_value, dtype=float)[: family.rows, : family.rows]
-                    Z[i] = 0.5 * (value + value.T)
-            out.append(Z)
+        """The multipliers of each family, shape (n, r, r), and of the metric; zeros where the solver returned none."""
+        out = [_multipliers(lmis, family.rows) for family, lmis in zip(program.families, self.lmis, strict=True)]
+        if self.metric is not None:
+            out.append(_multipliers((self.metric,), program.d))
         return tuple(out)
+
+
+def _multipliers(lmis: Sequence[Any], rows: int) -> Stack:
+    """The leading blocks of the multipliers of some inequalities, one stack."""
+    Z = np.zeros((len(lmis), rows, rows))
+    for i, lmi in enumerate(lmis):
+        if lmi.dual_value is not None:
+            value = np.asarray(lmi.dual_value, dtype=float)[:rows, :rows]
+            Z[i] = 0.5 * (value + value.T)
+    return Z
 
 
 def square_root_factor(B: Matrix) -> Matrix:
@@ -131,7 +140,7 @@ _ATTRIBUTES: dict[str, dict[str, Any]] = {"alpha": {"nonneg": True}, "P": {"symm
 
 def _shape_key(program: Program, lift: Lift, objective: Objective) -> tuple[Any, ...] | None:
     """What two programs must share to use the same compiled model; None when the model holds constants."""
-    if program.pattern.W is not None:
+    if program.pattern.W is not None or program.objective is not None:
         return None
     parts: list[Any] = [program.pattern.sizes, lift, objective, program.root, program.offset]
     for family in program.families:
@@ -182,6 +191,19 @@ def _build(program: Program, lift: Lift, objective: Objective, reusable: bool) -
     import cvxpy as cp
 
     X, pivots, constraints = matrix_variable(program.pattern)
+    metric, t = None, cp.Variable()
+    if program.objective is not None:
+        if not any(family.e for family in program.families):
+            constraints = []  # nobody asks for the pivots of X
+        left = program.objective.left
+        (G,) = _inequalities(left, X, None, _numbers(left, lift), lift, constraints, metric=True)
+        if program.objective.floor is not None:
+            metric = G - t * program.objective.floor >> 0
+            constraints.append(metric)
+        else:
+            pivots, more = _pivots(G)
+            metric = more[0]
+            constraints.extend(more)
     root_det = cp.geo_mean(pivots)
     tau = None
     if any(family.e for family in program.families):
@@ -198,14 +220,26 @@ def _build(program: Program, lift: Lift, objective: Objective, reusable: bool) -
         constraints.extend(found)
         lmis.append(found)
         slots.append(parameters)
-    goal = root_det if objective is Objective.ROOT_DET else cp.sum(cp.log(pivots))
-    return ConicModel(cp.Problem(cp.Maximize(goal), constraints), X, tuple(lmis), tuple(slots), lift)
+    if program.objective is not None and program.objective.floor is not None:
+        goal = t
+    else:
+        goal = root_det if objective is Objective.ROOT_DET else cp.sum(cp.log(pivots))
+    return ConicModel(cp.Problem(cp.Maximize(goal), constraints), X, tuple(lmis), tuple(slots), lift, metric)
 
 
 def _inequalities(
-    family: Family, X: Any, tau: Any, numbers: dict[str, Any], lift: Lift, constraints: list[Any]
+    family: Family,
+    X: Any,
+    tau: Any,
+    numbers: dict[str, Any],
+    lift: Lift,
+    constraints: list[Any],
+    metric: bool = False,
 ) -> list[Any]:
-    """The expressions F_j(X), or the larger matrices whose Schur complements they are; more constraints are added."""
+    """The expressions F_j(X), or the larger matrices whose Schur complements they are; more constraints are added.
+
+    For a metric it is F(X) itself, or a matrix below it that may reach it.
+    """
     import cvxpy as cp
 
     d, r = family.Q.d, family.rows
@@ -222,7 +256,7 @@ def _inequalities(
         # t_j ≥ ‖Eᵀx_j‖²  ⟺  ‖(2Eᵀx_j, t_j − 1)‖ ≤ t_j + 1
         constraints.append(cp.SOC(t + 1, cp.vstack([2 * EX, cp.reshape(t - 1, (1, d), order="C")]), axis=0))
         return [_schur(right - cp.diag(cp.multiply(numbers["alpha"], t)), X @ numbers["root_beta_E"])]
-    elif family.is_plain:
+    elif family.is_plain and not metric:
         XE = X @ numbers["E"]
         return [_schur(right, XE)] if family.factors is None else [_schur(right, H.T @ XE) for H in family.factors]
     else:
@@ -258,18 +292,10 @@ def matrix_variable(pattern: Pattern) -> tuple[Any, Any, list[Any]]:
     if pattern.is_diagonal:
         x = cp.Variable(pattern.d, nonneg=True)
         return cp.diag(x), x, []
-    diagonal_blocks: list[Any] = []
-    pivots: list[Any] = []
-    constraints: list[Any] = []
-    for size in pattern.sizes:
-        block = cp.Variable((size, size), symmetric=True)
-        delta = cp.Variable(size)
-        lower = cp.diag(delta)
-        if size > 1:
-            lower = lower + _strictly_lower(cp.Variable(size * (size - 1) // 2), size)
-        constraints.append(cp.bmat([[block, lower], [lower.T, cp.diag(delta)]]) >> 0)
-        diagonal_blocks.append(block)
-        pivots.append(delta)
+    diagonal_blocks = [cp.Variable((size, size), symmetric=True) for size in pattern.sizes]
+    found = [_pivots(block) for block in diagonal_blocks]
+    pivots = [delta for delta, _ in found]
+    constraints = [constraint for _, more in found for constraint in more]
     if pattern.is_full:
         return diagonal_blocks[0], pivots[0], constraints
     rows = [
@@ -277,6 +303,18 @@ def matrix_variable(pattern: Pattern) -> tuple[Any, Any, list[Any]]:
         for i, a in enumerate(pattern.sizes)
     ]
     return cp.bmat(rows), cp.hstack(pivots), constraints
+
+
+def _pivots(G: Any) -> tuple[Any, list[Any]]:
+    """Pivots δ > 0 with Π δ ≤ det G attainable for a symmetric expression G, and their one constraint."""
+    import cvxpy as cp
+
+    size = G.shape[0]
+    delta = cp.Variable(size)
+    lower = cp.diag(delta)
+    if size > 1:
+        lower = lower + _strictly_lower(cp.Variable(size * (size - 1) // 2), size)
+    return delta, [cp.bmat([[G, lower], [lower.T, cp.diag(delta)]]) >> 0]
 
 
 def _strictly_lower(entries: Any, size: int) -> Any:

@@ -13,7 +13,7 @@ from stepsize_solvers.programs.maps import (
 )
 from stepsize_solvers.programs.outcome import Outcome, SolverStats, Status
 from stepsize_solvers.programs.patterns import Pattern
-from stepsize_solvers.programs.program import Family, Program
+from stepsize_solvers.programs.program import Family, Metric, Program
 from stepsize_solvers.programs.types import Indices, Matrix, Stack, Vector, block_slices, connected_labels
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Indices",
     "Layered",
     "Matrix",
+    "Metric",
     "Outcome",
     "Pattern",
     "PositiveMap",

@@ -1,6 +1,6 @@
-"""The one problem type of the project: log det X under matrix-concave inequalities.
+"""The one problem type of the project: log det X, or a metric of X, under matrix-concave inequalities.
 
-    maximise    log det X
+    maximise    log det X,   or  log det G(X),   or  t with G(X) ⪰ t·E,      G(X) = aX − 𝒬(X B X),
     subject to  F_j(X) = (c + e τ(X)) I + a X − H_jᵀ 𝒬(φ(X)) H_j ⪰ 0      for every factor H_j of every family,
                 X ≻ 0 in a pattern,        τ(X) = exp((log det X − offset)/root),
 
@@ -22,6 +22,8 @@ D ⪯ L⁻¹, full D                 A           identity   –           L     
 (12′)                           D           identity   𝒫ᵢ(L) − L   Lᵢ         0, c, e
 D ⪯ L⁻¹, any pattern            D           identity   –           L          0, 1, 0
 ==============================  ==========  =========  ==========  =========  ==========
+
+The descent metric of det-CGD is G(D) = 2D − 𝒫(DLD): E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_G without any condition on D.
 """
 
 from __future__ import annotations
@@ -103,22 +105,46 @@ class Family:
 
 
 @dataclass(frozen=True, eq=False)
+class Metric:
+    """G(X) = aX − 𝒬(φ(X)), the left-hand side of a family with H = I, as objective: log det G(X), or t with G(X) ⪰ t·E.
+
+    left: the family that says a, 𝒬 and B.  2X − X is X itself.
+    floor: E, positive definite, for the largest t; None for log det G(X).
+    Raises ValueError for a family that has more than these terms, or a floor of another size.
+    """
+
+    left: Family
+    floor: Matrix | None = None
+
+    def __post_init__(self) -> None:
+        left, d = self.left, self.left.Q.d
+        if left.factors is not None or left.c or left.e:
+            msg = "a metric is aX − 𝒬(φ(X)), without factors and without the terms c and e"
+            raise ValueError(msg)
+        if self.floor is not None and self.floor.shape != (d, d):
+            msg = f"the floor of a metric must have shape {(d, d)}, got {self.floor.shape}"
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True, eq=False)
 class Program:
     """maximise log det X subject to every inequality of the families, X ≻ 0 with the pattern.
 
-    root, offset: of τ(X); a root of 0 stands for d.  Raises ValueError for sizes that do not agree or a root below d.
+    root, offset: of τ(X); a root of 0 stands for d.  objective: what is maximised instead of log det X, if not None.
+    Raises ValueError for sizes that do not agree, a root below d, or neither inequalities nor a metric.
     """
 
     families: tuple[Family, ...]
     pattern: Pattern
     root: float = 0.0
     offset: float = 0.0
+    objective: Metric | None = None
 
     def __post_init__(self) -> None:
-        if not self.families:
+        if not self.families and self.objective is None:
             msg = "a program without constraints is unbounded"
             raise ValueError(msg)
-        for family in self.families:
+        for family in self.families if self.objective is None else (*self.families, self.objective.left):
             if family.Q.d != self.pattern.d:
                 msg = f"a family is for d={family.Q.d} but the pattern is for d={self.pattern.d}"
                 raise ValueError(msg)
@@ -133,6 +159,18 @@ class Program:
         """maximise log det X subject to 𝒬(X B X) ⪯ X: conditions (3) and (4)."""
         return Program((Family(Q, B, a=1.0, B_slack=B_slack),), pattern or Pattern.full(len(B)))
 
+    @staticmethod
+    def descent(
+        B: Matrix,
+        Q: PositiveMap,
+        pattern: Pattern | None = None,
+        floor: Matrix | None = None,
+        B_slack: Vector | None = None,
+    ) -> Program:
+        """maximise log det(2X − 𝒬(X B X)), or the largest t with 2X − 𝒬(X B X) ⪰ t·floor: the descent metric."""
+        metric = Metric(Family(Q, B, a=2.0, B_slack=B_slack), floor)
+        return Program((), pattern or Pattern.full(len(B)), objective=metric)
+
     @property
     def d(self) -> int:
         return self.pattern.d
@@ -140,14 +178,17 @@ class Program:
     @property
     def condition(self) -> Family | None:
         """The one family of a program made by :meth:`single`; None for any other program."""
+        if len(self.families) != 1 or self.objective is not None:
+            return None
         family = self.families[0]
-        alone = len(self.families) == 1 and family.factors is None and family.B is not None
+        alone = family.factors is None and family.B is not None
         return family if alone and (family.a, family.c, family.e) == (1.0, 0.0, 0.0) else None
 
     @property
     def total_size(self) -> int:
-        """The sizes of all matrix inequalities together."""
-        return sum(family.count * family.rows for family in self.families)
+        """The sizes of all matrix inequalities together, that of a metric among them."""
+        metric = 0 if self.objective is None else self.d
+        return metric + sum(family.count * family.rows for family in self.families)
 
     @property
     def power(self) -> float:

@@ -1,5 +1,16 @@
 """The project's own methods for one constraint 𝒬(DBD) ⪯ D."""
 
+from stepsize_solvers.single.schur import Gram, effective_beta
+from stepsize_solvers.single.small import Coordinates, coordinates, map_matrix
 from stepsize_solvers.single.solve import Report, closed_form, solve_condition
 
-__all__ = ["Report", "closed_form", "solve_condition"]
+__all__ = [
+    "Coordinates",
+    "Gram",
+    "Report",
+    "closed_form",
+    "coordinates",
+    "effective_beta",
+    "map_matrix",
+    "solve_condition",
+]

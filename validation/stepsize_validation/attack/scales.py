@@ -13,7 +13,7 @@ from stepsize_validation.attack import draws
 from stepsize_validation.attack.protocol import Kind, Verdict, ask, claim
 from stepsize_validation.attack.referee import Node
 from stepsize_validation.attack.single import Solve
-from stepsize_validation.referee import definiteness, rational
+from stepsize_validation.referee import combine, condition_slack, definiteness, rational
 
 # Within 10^±100 everything must be solved: squares and products of three such numbers are still floats.
 MUST_SOLVE = 100.0
@@ -32,13 +32,15 @@ class Scaled(Solve):
         return verdict
 
     def _judge_iterations(self, result: StepsizeResult) -> None:
-        """K ≥ 2Δ⁰/(det(D)^{1/d} ε²), that is (Kε²)^d det D ≥ (2Δ⁰)^d, and no K that is needlessly large."""
+        """(Kε²)^d det H ≥ (2Δ⁰)^d for H = 2D − T(D) ⪰ D, and no K larger than what det D promises."""
         K = ask(lambda: result.iterations(self.epsilon2, self.initial_gap), may_refuse=True)
-        d, det = result.d, definiteness(rational(np.array(result.D))).det
+        d, D, node = result.d, rational(np.array(result.D)), self.node
+        slack = condition_slack(D, rational(node.L), node.sketch, node.algorithm)
+        det, best = definiteness(D).det, definiteness(combine((1, D), (1, slack))).det
         claim(isinstance(K, int) and K >= 1, f"iterations() returned {K!r}")
         epsilon2, needed = Fraction(self.epsilon2), (2 * Fraction(self.initial_gap)) ** d
         # rate is a float: its rounding and that of the exponential are allowed for.
-        enough = (K * epsilon2 * (1 + Fraction(1, 10**9))) ** d * det >= needed
+        enough = (K * epsilon2 * (1 + Fraction(1, 10**9))) ** d * best >= needed
         claim(enough, f"K = {K} of iterations() does not guarantee ε²")
         less = K * (1 - Fraction(1, 10**6)) - 1
         claim(less <= 0 or (less * epsilon2) ** d * det <= needed, f"K = {K} of iterations() is too large")

@@ -184,13 +184,14 @@ def comparison_table(comparison: Comparison, sketch: str) -> Table:
     table = Table(title=f"stepsizes for {sketch}", caption="communication in units of 2Δ⁰/ε²")
     table.add_column("method")
     table.add_column("stepsize")
-    for name in ("rate", "iterations", "communication", "gap"):
+    for name in ("rate", "descent", "iterations", "communication", "gap"):
         table.add_column(name, justify="right")
     for row in comparison.rows:
         table.add_row(
             row.method,
             row.stepsize,
             f"{row.rate:.6g}",
+            f"{row.descent:.6g}",
             f"{comparison.relative_iterations(row):.3f}x",
             f"{row.communication:.6g}",
             f"{row.result.gap:.0e}",

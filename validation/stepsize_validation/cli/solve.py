@@ -10,7 +10,15 @@ from typing import Any
 from rich.console import Console
 
 from stepsize_opt.inputs import BlockDiagonal, Structure, check_dense, json_text, load_matrix, write_text
-from stepsize_opt.node import StepsizeCheck, StepsizeResult, certify, compare, optimal_stepsize
+from stepsize_opt.node import (
+    CRITERIA,
+    GUARANTEES,
+    StepsizeCheck,
+    StepsizeResult,
+    certify,
+    compare,
+    optimal_stepsize,
+)
 from stepsize_opt.sketches import parse_sketch, sketch_forms
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
@@ -38,6 +46,8 @@ _SOLVE_EXAMPLES = f"""examples:
   stepsize-opt solve --data breast_cancer --reg 0.1 --sketch randk:25%
   stepsize-opt solve L.mtx --sketch bernq:0.5@10,20 --structure block:10,20 --json
   stepsize-opt solve L.npy --sketch gaussian:4 --algorithm det-CGD2 -q -o D.csv
+  stepsize-opt solve L.npy --sketch randk:8 --guarantee descent
+  stepsize-opt solve L.npy --sketch randk:8 --guarantee descent --criterion linear --lower 0.01
 
 sketches: {sketch_forms()}
 exit codes: 0 optimal, 1 certified gap above --tol, 2 mistake in the input, 3 solver cannot run, 130 interrupted
@@ -67,6 +77,19 @@ def add_parsers(commands: Any) -> None:
     solve.add_argument(
         "--structure", default="full", help="full, diagonal, scalar or block:SIZES such as block:10,20 (default: full)"
     )
+    solve.add_argument(
+        "--guarantee",
+        choices=GUARANTEES,
+        default=GUARANTEES[0],
+        help="the paper's condition, or the descent metric H = 2D - T(D) without it (default: %(default)s)",
+    )
+    solve.add_argument(
+        "--criterion",
+        choices=CRITERIA,
+        default=CRITERIA[0],
+        help="of --guarantee descent: det H, its smallest eigenvalue, or linear convergence (default: %(default)s)",
+    )
+    solve.add_argument("--lower", help="for --criterion linear: a number mu > 0 or a file with M, M below the Hessian")
     add_solver(solve)
     solve.add_argument("--jobs", type=int, default=1, help="processes for many components, -1 for all cores")
     solve.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz, .json) or alone (.npy, .csv)")
@@ -104,6 +127,16 @@ def read_structure(text: str) -> Structure:
     return BlockDiagonal(sizes)
 
 
+def read_lower(text: str | None) -> Any:
+    """The number or the matrix that ``--lower`` names."""
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return load_matrix(Path(text), "lower")
+
+
 def _solve(args: argparse.Namespace) -> int:
     if args.output is not None:
         check_output("--output", args.output, OUTPUTS)
@@ -118,6 +151,9 @@ def _solve(args: argparse.Namespace) -> int:
             sketch,
             algorithm=args.algorithm,
             structure=structure,
+            guarantee=args.guarantee,
+            criterion=args.criterion,
+            lower=read_lower(args.lower),
             solver=args.solver,
             tol=args.tol,
             verbose=args.verbose,
@@ -160,7 +196,8 @@ def _certify(args: argparse.Namespace) -> int:
             time_limit=args.time_limit,
         )
     if args.json:
-        print_json({**asdict(check), "feasible": check.feasible, "gap": check.gap})
+        rates = {"rate": check.rate, "descent_rate": check.descent_rate, "descent_gap": check.descent.gap}
+        print_json({**asdict(check), "feasible": check.feasible, "gap": check.gap, **rates})
     elif not args.quiet:
         Console().print(key_value_table("certificate of the given D", _check_rows(check)))
     return EXIT_OPTIMAL if check.certificate.is_optimal(args.tol) else EXIT_INACCURATE
@@ -175,6 +212,9 @@ def _check_rows(check: StepsizeCheck) -> list[tuple[str, str]]:
         ("gap of D", f"{c.gap:.3e}"),
         ("largest feasible scale", f"{check.largest_scale:.9g}"),
         ("gap of D at that scale", f"{check.gap_when_scaled:.3e}"),
+        ("H = 2D − T(D) positive definite", "yes, proved" if check.descent.feasible else "no"),
+        ("rate det(D)^(1/d)", f"{check.rate:.9g}" if c.feasible else "none: the condition is not proved"),
+        ("descent rate det(H)^(1/d)", f"{check.descent_rate:.9g} (gap {check.descent.gap:.3e})"),
     ]
 
 

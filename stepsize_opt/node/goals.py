@@ -1,0 +1,116 @@
+"""What a stepsize is best for: the guarantee that is asked for, and the criterion by which it is judged.
+
+guarantee ``condition``: the paper's T(D) ⪯ D, judged by det D.  guarantee ``descent``: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H
+with H = 2D − T(D), which needs no condition (docs/theory.md), judged by det H, or by the largest t with H ⪰ tM⁻¹:
+M = I for ``euclidean``, a given M ⪯ ∇²f for ``linear``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import eigvalsh
+
+from stepsize_opt.inputs import Symmetric, check_positive_definite, dense, positive_number, read_matrix
+from stepsize_solvers.programs import Indices, Matrix, Vector
+
+GUARANTEES = ("condition", "descent")
+CRITERIA = ("det", "euclidean", "linear")
+
+# M ⪯ L is asked for up to this relative excess: M and L computed in two ways differ by the rounding of both.
+_EXCESS = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Floor:
+    """M of H ⪰ tM⁻¹ in the coordinates of a piece: H̃ ⪰ t̃ M̃⁻¹ with M̃ = 2^shift ΛMΛ near one and t̃ = 2^shift t."""
+
+    M: Matrix | float
+    shift: int
+
+    @property
+    def inverse(self) -> Matrix | None:
+        """M̃⁻¹ in floating point, the floor of the program; None for M̃ = I."""
+        return None if isinstance(self.M, float) else np.asarray(np.linalg.inv(self.M))
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """guarantee, criterion, and M of ``linear`` or ``euclidean``: a matrix, or a number μ that stands for μI."""
+
+    guarantee: str = "condition"
+    criterion: str = "det"
+    M: Symmetric | float | None = None
+
+    @staticmethod
+    def read(guarantee: object, criterion: object, lower: Any, d: int) -> Goal:
+        """Raises ValueError or TypeError for names that are unknown or do not go together, or an M of no use."""
+        for name, value, known in (("guarantee", guarantee, GUARANTEES), ("criterion", criterion, CRITERIA)):
+            if value not in known:
+                msg = f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}"
+                raise ValueError(msg)
+        if guarantee == "condition" and criterion != "det":
+            msg = f"criterion={criterion!r} judges the descent metric: ask for it with guarantee='descent'"
+            raise ValueError(msg)
+        if (lower is None) == (criterion == "linear"):
+            msg = "lower is the M ⪯ ∇²f of criterion='linear': a matrix or a number μ > 0, "
+            raise ValueError(msg + ("which it needs" if lower is None else f"and criterion={criterion!r} takes none"))
+        M: Symmetric | float | None = 1.0 if criterion == "euclidean" else None
+        if lower is not None:
+            scalar = np.ndim(lower) == 0 and not sparse.issparse(lower)
+            M = positive_number("lower", lower) if scalar else read_matrix("lower", lower)
+            if not isinstance(M, float) and M.shape[0] != d:
+                msg = f"lower is {M.shape[0]}×{M.shape[0]} but L is {d}×{d}"
+                raise ValueError(msg)
+        return Goal(str(guarantee), str(criterion), M)
+
+    @property
+    def edges(self) -> Symmetric | None:
+        """A matrix whose entries connect coordinates, or None."""
+        return None if isinstance(self.M, float) else self.M
+
+    def block(self, indices: Indices) -> Matrix:
+        """The rows and columns of M that belong to some of the coordinates."""
+        assert self.M is not None
+        if isinstance(self.M, float):
+            return self.M * np.eye(indices.size)
+        return dense(self.M[indices][:, indices])
+
+    def diagonal(self, indices: Indices) -> Vector | None:
+        """The diagonal of that block; None without M."""
+        if self.M is None:
+            return None
+        return np.full(indices.size, self.M) if isinstance(self.M, float) else np.asarray(self.M.diagonal()[indices])
+
+    def check(self, L: Matrix, indices: Indices) -> None:
+        """Raise ValueError unless 0 ≺ M ⪯ L on a group of coordinates; I of ``euclidean`` is no bound on ∇²f."""
+        if self.criterion != "linear":
+            return
+        M = self.block(indices)
+        if not isinstance(self.M, float):
+            check_positive_definite("lower", M, "criterion='linear' needs M ≻ 0")
+        scale = 1.0 / np.sqrt(L.diagonal())
+        top = float(eigvalsh(scale[:, None] * M * scale, scale[:, None] * L * scale)[-1])
+        if not top <= 1.0 + _EXCESS:
+            msg = f"lower must satisfy M ⪯ L, because ∇²f lies between both, but M exceeds L by a factor of {top:.6g}"
+            raise ValueError(msg)
+
+    def floor(self, indices: Indices, scale: Vector) -> Floor | None:
+        """M in the coordinates of a piece, D = ΛD̃Λ; None without M.  Raises ValueError if float64 does not hold it."""
+        if self.M is None:
+            return None
+        M, e = self.block(indices), np.frexp(scale)[1] - 1
+        both = e[:, None] + e
+        shift = 1 - int((np.frexp(M.diagonal())[1] + 2 * e).max())
+        near = np.ldexp(M, both + shift)
+        if not np.array_equal(np.ldexp(near, -both - shift), M):
+            msg = "M and the best stepsize lie so far apart that float64 does not hold their product; rescale variables"
+            raise ValueError(msg)
+        number = near[0, 0] == 1.0 and np.array_equal(near, np.eye(len(near)))
+        return Floor(1.0 if number else near, shift)
+
+
+PAPER = Goal()

@@ -1,0 +1,364 @@
+"""The descent metric H(D) = 2D − 𝒬(DBD), proved from both sides for the floats given.
+
+E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H holds for every D (no condition), so what counts is log det H, or the largest t with
+H ⪰ tM⁻¹ for a given M ≻ 0.
+
+*From below.*  log det of the enclosure of H; H ⪰ tM⁻¹ by a Cholesky factorisation of [ M  √t I ; √t I  H ].
+
+*From above.*  For every Y ≻ 0, log det H ≤ ⟨Y, H⟩ − d − log det Y, and t ≤ ⟨Y, H⟩/⟨Y, M⁻¹⟩.  With R = 𝒬*(Y),
+
+    ⟨Y, H(D)⟩ = 2⟨Y, D⟩ − ⟨R, DBD⟩ ≤ 2⟨Y, D̂⟩ − ⟨R, D̂BD̂⟩ + max_X { ⟨g, X⟩ − ⟨R, XBX⟩ },    g = 2Y − (R D̂ B + B D̂ R),
+
+for any reference D̂, with equality at the largest D: no eigenproblem has to be trusted.  Any matrix C with
+CᵀBC ⪰ (1 − ε)I and CᵀRC ⪰ (1 − ε)Diag(ρ), both proved, bounds the last maximum by
+
+    Σ_ij g̃_ij² / (2(1 − ε)²(ρᵢ + ρⱼ)),      g̃ = CᵀgC.
+
+For block-diagonal D only the blocks of g count.  For D = Diag(γᵢWᵢ) the quadratic is 2bᵀγ − γᵀAγ with bᵢ = ⟨Yᵢᵢ, Wᵢ⟩
+and A_ij = ⟨R_ij, WᵢB_ijW_j⟩.  With q the bound on ⟨Y, H⟩, over all multiples of Y,
+
+    log det H* ≤ d log(q/d) − log det Y.
+
+Y is any matrix near H⁻¹ (or a multiple of it): a poor one makes the bound weak, never wrong.  ⟨Y, M⁻¹⟩ is bounded from
+below by ⟨Y, 2V − VMV⟩ for any symmetric V, because M⁻¹ − 2V + VMV = (M⁻¹ − V)M(M⁻¹ − V) ⪰ 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import lapack
+
+from stepsize_opt.proofs.arithmetic import (
+    SMALLEST_STEPSIZE,
+    UNIT,
+    Approximate,
+    Enclosed,
+    Pair,
+    gamma,
+    inner_from_above,
+    log_det_from_below,
+    proved_cholesky,
+)
+from stepsize_opt.proofs.certificate import Certificate, Multiplier, inverse_bound
+from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
+from stepsize_solvers.programs import Matrix, Pattern, Program, Vector
+
+# How far CᵀBC and CᵀRC may be from what they should be: the second is for an ill-conditioned B or R.
+_SLACKS = (2.0**-20, 2.0**-3)
+# A number t found by plain arithmetic is lowered by this much of itself, then by 16 times as much, until it is proved.
+_FIRST_LOSS = 1e-14
+# How much of H⁻¹ a multiplier of H ⪰ tM⁻¹ gets when it proves too little alone, in units of the tolerance.
+_SHARES = (0.25, 4.0, 64.0, 1024.0)
+_LARGEST_LOSS = 1e-2
+
+
+@dataclass(frozen=True)
+class DescentBounds:
+    """A proved interval: of log det H* with ``lower`` proved for one D, or of the largest t.
+
+    lower: −inf, or 0 for t, when H is not proved positive definite; upper: +inf when Y proves nothing.
+    """
+
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        if not self.lower <= self.upper:  # the last gate; NaN does not pass it either
+            msg = f"an error of the library: the bounds {self.lower!r} and {self.upper!r} contradict each other"
+            raise ArithmeticError(msg)
+
+
+def metric_at(at: Evaluation) -> Enclosed:
+    """An enclosure of H(D) = D + F(D), from that of F(D) = D − 𝒬(DBD)."""
+    value = at.D + at.value.value
+    return Enclosed(value, at.value.error + UNIT * np.abs(value))
+
+
+def descent_of(at: Evaluation) -> Certificate:
+    """What is proved of H(D) without any Y: H ≻ 0, the margin and log det H from below.
+
+    F(D) ⪰ 0 makes H ⪰ D, so log det D is a bound, too, where D is feasible.
+    """
+    below = log_det_from_below(metric_at(at))
+    lower = -math.inf if below is None else below
+    if at.feasible and at.log_det is not None:
+        lower = max(lower, at.log_det)
+    return Certificate(lower > -math.inf, 1.0 + at.margin, lower, math.inf, at.program.d)
+
+
+class Descent:
+    """A stepsize matrix D with an enclosure of its descent metric H(D) = 2D − 𝒬(DBD).
+
+    The program is one made by ``Program.descent``.  A rounded B is taken at its upper end for what is proved of D and
+    at its lower end for what is proved of the optimum.  Raises ValueError for any other program.
+    """
+
+    def __init__(self, program: Program, D: Matrix, arithmetic: type[Approximate] = Pair) -> None:
+        metric = program.objective
+        B = None if metric is None else metric.left.B
+        if metric is None or B is None or metric.left.a != 2.0:
+            msg = "the descent metric 2D − 𝒬(DBD) is the objective of programs made by Program.descent"
+            raise ValueError(msg)
+        left = metric.left
+        self.program = program
+        self.at = Evaluation(Program.single(B, left.Q, program.pattern, left.B_slack), D, arithmetic)
+        self.value = metric_at(self.at)
+
+    @property
+    def belongs(self) -> bool:
+        """Whether D has the pattern, and numbers that are large enough for the error bounds to hold."""
+        D = self.at.D
+        return bool(D.diagonal().min() >= SMALLEST_STEPSIZE) and self.program.pattern.contains(D)
+
+    @property
+    def D(self) -> Matrix:
+        return self.at.D
+
+    @cached_property
+    def log_det(self) -> float:
+        """A proved lower bound on log det H, −inf when H ≻ 0 is not proved; H ≻ 0 makes D ≻ 0."""
+        return descent_of(self.at).log_det if self.belongs else -math.inf
+
+    @property
+    def feasible(self) -> bool:
+        """Whether D has the pattern and H ≻ 0, proved."""
+        return self.log_det > -math.inf
+
+    def elsewhere(self, D: Matrix) -> Descent:
+        """Another matrix of the same program, in twice the working precision."""
+        return Descent(self.program, D)
+
+    def bounds(self, Y: Matrix | None, tol: float = 0.0) -> DescentBounds:
+        """The interval of :func:`certify_descent`."""
+        lower, upper = self.log_det, inverse_bound(self.at)
+        if Y is not None and not upper - lower <= tol * self.program.d:
+            upper = min(upper, self.log_det_bound(Y))
+        inverse = self.inverse if not upper - lower <= tol * self.program.d else None
+        if inverse is not None:
+            upper = min(upper, self.log_det_bound(inverse))
+        return DescentBounds(lower, upper)
+
+    def floor_bounds(self, Y: Matrix | None, M: Matrix | float, tol: float = 0.0) -> DescentBounds:
+        """The interval of :func:`certify_floor`."""
+        lower = self.largest(M)
+        upper = math.inf if Y is None else self.floor_bound(Y, M)
+        inverse = self.inverse
+        if Y is None or inverse is None or not tol > 0.0:
+            return DescentBounds(lower, upper)
+        energy = float(np.vdot(Y, self.value.value))
+        # A multiplier of low rank makes 𝒬*(Y) nearly singular, which costs much where the pattern is not full.  With
+        # ⟨Y, H⟩ = t, a share δt/d of H⁻¹ costs at most δ.
+        for share in _SHARES if 0.0 < energy < math.inf else ():
+            if upper <= lower * (1.0 + tol):
+                break
+            mixed = Y + (share * tol * energy / self.program.d) * inverse
+            upper = min(upper, self.floor_bound(0.5 * (mixed + mixed.T), M))
+        return DescentBounds(lower, upper)
+
+    @property
+    def inverse(self) -> Matrix | None:
+        """H⁻¹ in plain floating point, the natural Y for log det; None when H is not numerically positive definite."""
+        K, info = lapack.dpotrf(self.value.value, 1, 1)  # lower, clean
+        if info != 0:
+            return None
+        root = lapack.dtrtri(K, 1)[0]
+        return np.asarray(root.T @ root)
+
+    def exceeds(self, t: float, M: Matrix | float) -> bool:
+        """Whether H ⪰ tM⁻¹ is proved, for a t > 0 and a matrix M ≻ 0 or a number M = μ standing for μI."""
+        if not self.belongs:
+            return False
+        d, H = len(self.value.value), self.value
+        if isinstance(M, float | int):
+            shifted = H.value.copy()
+            np.einsum("ii->i", shifted)[:] -= math.nextafter(t / M, math.inf)
+            return proved_cholesky(Enclosed(shifted, H.error + UNIT * np.abs(shifted))) is not None
+        s = math.sqrt(t) * (1.0 + 4.0 * UNIT)  # s² ≥ t
+        zero = np.zeros((d, d))
+        value = np.block([[M, s * np.eye(d)], [s * np.eye(d), H.value]])
+        return proved_cholesky(Enclosed(value, np.block([[zero, zero], [zero, H.error]]))) is not None
+
+    def largest(self, M: Matrix | float) -> float:
+        """A t with H ⪰ tM⁻¹ proved, within a few roundings of the largest; 0 when there is no proof for a t > 0."""
+        H = self.value.value
+        if isinstance(M, float | int):
+            t = float(np.linalg.eigvalsh(H)[0]) * M
+        else:
+            K, info = lapack.dpotrf(M, 1, 1)
+            t = float(np.linalg.eigvalsh(K.T @ H @ K)[0]) if info == 0 else math.nan
+        loss = _FIRST_LOSS * len(H)
+        while t > 0.0 and loss <= _LARGEST_LOSS:
+            if self.exceeds(t * (1.0 - loss), M):
+                return t * (1.0 - loss)
+            loss *= 16.0
+        return 0.0
+
+    # ---------------------------------------------------------------- from above
+
+    def log_det_bound(self, Y: Matrix) -> float:
+        """A proved upper bound on log det H over the pattern; +inf when this Y proves nothing."""
+        found = Multiplier.near(self.at.condition.Q, Y, self.at.arithmetic)
+        below = None if found is None else log_det_from_below(found.Z.rounded().symmetric())
+        if found is None or below is None:
+            return math.inf
+        d, q = self.program.d, self._energy(found)
+        if not 0.0 < q < math.inf:
+            return math.inf
+        term = d * math.log(q / d)
+        return term - below + 4.0 * UNIT * (abs(term) + abs(below) + d)  # the quotient's rounding, too
+
+    def floor_bound(self, Y: Matrix, M: Matrix | float) -> float:
+        """A proved upper bound on the largest t with H(D) ⪰ tM⁻¹ for a D of the pattern; +inf without a proof."""
+        found = Multiplier.near(self.at.condition.Q, Y, self.at.arithmetic)
+        if found is None:
+            return math.inf
+        weight, q = _weight_from_below(found.Z.rounded(), M), self._energy(found)
+        if not (weight > 0.0 and 0.0 < q < math.inf):
+            return math.inf
+        return q / weight * (1.0 + 4.0 * UNIT)
+
+    def _energy(self, found: Multiplier) -> float:
+        """An upper bound q on ⟨Y, H(D)⟩ over the pattern; for a given direction, over multiples of D's blocks, too."""
+        pattern = self.program.pattern
+        if pattern.W is None:
+            return self._free_energy(found, pattern)
+        B = shifted_matrix(self.at.condition, -1.0)
+        return max(_multiples_energy(found, W, B, pattern, self.at.arithmetic) for W in (pattern.W, self.at.D))
+
+    def _free_energy(self, found: Multiplier, pattern: Pattern) -> float:
+        at = self.at
+        half, quadratic, B = at.half, at.quadratic, shifted_matrix(at.condition, -1.0)
+        if at.condition.B_slack is not None:
+            half = at.times(B)
+            quadratic = (half @ at.exact).rounded()
+        R = found.R.rounded().symmetric()
+        tangent = found.R @ half
+        g = (found.Z.scaled(2.0) + -tangent + -tangent.T).rounded().symmetric()
+        g = Enclosed(pattern.blocks(g.value), pattern.blocks(g.error))
+        linear = 2.0 * found.Z.inner_from_above(at.exact)
+        terms = (linear, inner_from_above(Enclosed(-R.value, R.error), quadratic), _loss(found.R, B, g, at.arithmetic))
+        return math.fsum(terms) + 4.0 * UNIT * math.fsum(map(abs, terms))
+
+
+def _loss(R: Approximate, B: Matrix, g: Enclosed, arithmetic: type[Approximate]) -> float:
+    """An upper bound on max_X ⟨g, X⟩ − ⟨R, XBX⟩; +inf when B or R is not proved positive definite."""
+    basis = _common_basis(B, R.rounded().value)
+    if basis is None:
+        return math.inf
+    C, rho = basis
+    exact = arithmetic.exact(C)
+    B_turned, R_turned = ((exact.T @ (M @ exact)).rounded().symmetric() for M in (arithmetic.exact(B), R))
+    for slack in _SLACKS:
+        kept = 1.0 - slack
+        if _above_diagonal(B_turned, np.full(len(B), kept)) and _above_diagonal(R_turned, kept * rho):
+            turned = (exact.T @ (arithmetic.enclosing(g.value, g.error) @ exact)).rounded()
+            size = np.abs(turned.value) + turned.error
+            total = float(np.sum(size * size / (2.0 * (rho[:, None] + rho)))) / kept**2
+            return total * (1.0 + gamma(len(B) ** 2 + 8))
+    return math.inf
+
+
+def _common_basis(B: Matrix, R: Matrix) -> tuple[Matrix, Vector] | None:
+    """C and ρ > 0 with CᵀBC ≈ I and CᵀRC ≈ Diag(ρ), in plain floating point; None when there are none."""
+    K, info = lapack.dpotrf(B, 1, 1)
+    if info != 0:
+        return None
+    root = lapack.dtrtri(K, 1)[0]
+    S = root @ R @ root.T
+    rho, U, info = lapack.dsyevd(0.5 * (S + S.T), 1, 1)
+    if info != 0 or not rho[0] > 0.0:
+        return None
+    return root.T @ U, rho
+
+
+def _above_diagonal(M: Enclosed, w: Vector) -> bool:
+    """Whether M ⪰ Diag(w) is proved."""
+    value = M.value.copy()
+    np.einsum("ii->i", value)[:] -= w
+    error = M.error.copy()
+    np.einsum("ii->i", error)[:] += UNIT * np.abs(value.diagonal())
+    return proved_cholesky(Enclosed(value, error)) is not None
+
+
+def _multiples_energy(
+    found: Multiplier, W: Matrix, B: Matrix, pattern: Pattern, arithmetic: type[Approximate]
+) -> float:
+    """An upper bound on max_γ 2bᵀγ − γᵀAγ for D = Diag(γᵢWᵢ): at γ̂ ≈ A⁻¹b it is exceeded by r A⁻¹r, r = b − Aγ̂.
+
+    With A ⪰ μ Diag(A_ii) that is at most Σ rᵢ²/(μA_ii).
+    """
+    exact = arithmetic.exact
+    R, quadratic = found.R.rounded(), (exact(W) @ (exact(B) @ exact(W))).rounded()
+    b = _block_sums(found.Z.rounded(), Enclosed(W, np.zeros_like(W)), pattern)
+    b = Enclosed(np.diagonal(b.value), np.diagonal(b.error))
+    A = _block_sums(R, quadratic, pattern).symmetric()
+    diagonal = A.value.diagonal() - A.error.diagonal()
+    if not diagonal.min() > 0.0:
+        return math.inf
+    scale = 1.0 / np.sqrt(diagonal)
+    scaled = A.value * np.multiply.outer(scale, scale)
+    least = 0.5 * float(np.linalg.eigvalsh(scaled)[0])
+    if not (least > 0.0 and _above_diagonal(A, least * diagonal)):
+        return math.inf
+    at = np.linalg.solve(scaled, scale * b.value) * scale
+    m = len(at)
+    image, size = A.value @ at, np.abs(A.value) @ np.abs(at)
+    r = np.abs(b.value - image) + b.error + A.error @ np.abs(at) + gamma(m + 3) * (np.abs(b.value) + size)
+    loss = float(np.sum(r * r / (least * diagonal))) * (1.0 + gamma(m + 8))
+    slack = float(np.abs(at) @ (2.0 * b.error + A.error @ np.abs(at)))
+    slack += gamma(2 * m + 6) * float(2.0 * np.abs(at) @ np.abs(b.value) + np.abs(at) @ size)
+    return float(2.0 * at @ b.value - at @ image) + 2.0 * slack + loss
+
+
+def _block_sums(A: Enclosed, B: Enclosed, pattern: Pattern) -> Enclosed:
+    """The inner products ⟨A_ij, B_ij⟩ of the blocks of two matrices, an m×m matrix."""
+    starts = [s.start for s in pattern.slices]
+    products = A.value * B.value
+    error = np.abs(A.value) * B.error + A.error * np.abs(B.value) + A.error * B.error
+    error += gamma(2 * len(products) + 2) * np.abs(products)  # sums of rows, then of columns
+    value, bound = (np.add.reduceat(np.add.reduceat(M, starts, 0), starts, 1) for M in (products, error))
+    return Enclosed(value, 2.0 * bound)
+
+
+def _weight_from_below(Y: Enclosed, M: Matrix | float) -> float:
+    """A proved lower bound on ⟨Y, M⁻¹⟩ for Y ⪰ 0."""
+    if isinstance(M, float | int):
+        return math.fsum(Y.value.diagonal() - 2.0 * Y.error.diagonal()) / M * (1.0 - 4.0 * UNIT)
+    try:
+        V = np.linalg.inv(M)
+    except np.linalg.LinAlgError:
+        return -math.inf
+    V = 0.5 * (V + V.T)
+    exact = Pair.exact
+    below = (exact(2.0 * V) + -(exact(V) @ (exact(M) @ exact(V)))).rounded()
+    return -inner_from_above(Enclosed(-below.value, below.error), Y)
+
+
+def certify_descent(
+    program: Program, D: Matrix, Y: Matrix | None = None, tol: float = 0.0, arithmetic: type[Approximate] = Pair
+) -> DescentBounds:
+    """The proved interval of log det H* with D as its lower end: [log det H(D), the bound of Y].
+
+    Y: near H(D)⁻¹ up to a factor; H(D)⁻¹ itself is tried when it is not given, or leaves more than tol for each of the
+    d dimensions.  For 𝒬 = identity, H = B⁻¹ − (D − B⁻¹)B(D − B⁻¹) ⪯ B⁻¹ bounds it without any Y.
+    """
+    return Descent(program, D, arithmetic).bounds(Y, tol)
+
+
+def certify_floor(
+    program: Program,
+    D: Matrix,
+    Y: Matrix | None,
+    M: Matrix | float,
+    tol: float = 0.0,
+    arithmetic: type[Approximate] = Pair,
+) -> DescentBounds:
+    """The proved interval of the largest t with H ⪰ tM⁻¹: its lower end is one for D, its upper end from Y.
+
+    A little of H(D)⁻¹ is added to a Y that leaves a relative gap of more than a tol > 0.
+    """
+    return Descent(program, D, arithmetic).floor_bounds(Y, M, tol)

@@ -1,0 +1,327 @@
+"""The descent metric H = 2D − T(D) in the public functions: its rate, its optimum, its criteria."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+
+from shared.strategies import problems, smoothness_matrices
+from stepsize_opt import (
+    BernQ,
+    BlockDiagonal,
+    Direction,
+    Identity,
+    Method,
+    RandK,
+    Sketch,
+    StepsizeResult,
+    certify,
+    optimal_stepsize,
+    optimal_stepsize_path,
+)
+from stepsize_opt.node.complexity import linear_iterations
+from stepsize_opt.problems import random_smoothness
+from stepsize_validation.referee import (
+    Rational,
+    combine,
+    is_positive_semidefinite,
+    log_det,
+    moment,
+    product,
+    random_problem,
+    rational,
+    second_moment,
+)
+
+Matrix = NDArray[np.float64]
+L = random_smoothness(np.random.default_rng(3), 6, 1e3)
+SKETCH = RandK(6, 2)
+
+
+def exact_metric(D: Matrix, L: Matrix, sketch: Sketch, algorithm: str | Method = "det-CGD1") -> Rational:
+    """2D − T(D) without rounding."""
+    exact = rational(D)
+    return combine((2, exact), (-1, moment(algorithm, exact, rational(L), partial(second_moment, sketch))))
+
+
+def structures(L: Matrix) -> list[Any]:
+    d = len(L)
+    blocks = [BlockDiagonal((1, d - 1))] if d > 1 else []
+    return ["full", "diagonal", "scalar", *blocks, Direction(symmetric(np.linalg.inv(L)))]
+
+
+def symmetric(M: Matrix) -> Matrix:
+    return np.asarray(0.5 * (M + M.T))
+
+
+class TestRate:
+    @pytest.mark.parametrize("seed", range(4))
+    def test_is_proved_from_below_and_tight(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(6):
+            problem = random_problem(rng, 5, 1e5)
+            algorithm = str(rng.choice(["det-CGD1", "det-CGD2"]))
+            for structure in structures(problem.L):
+                r = optimal_stepsize(problem.L, problem.sketch, structure=structure, algorithm=algorithm)
+                exact = log_det(exact_metric(r.D, problem.L, problem.sketch, algorithm))
+                assert r.descent_log_det <= exact
+                assert r.descent_log_det == pytest.approx(float(exact), abs=1e-7 * r.d)
+                assert Fraction(r.descent_rate) ** r.d <= Fraction(math.exp(float(exact))) * (1 + Fraction(1, 10**12))
+                assert r.descent_rate >= r.rate * (1 - 1e-14)  # H ⪰ D under the condition
+
+    def test_components_and_coordinates_alone_add_up(self) -> None:
+        whole = np.zeros((9, 9))
+        whole[:4, :4], whole[4:6, 4:6] = L[:4, :4], L[4:, 4:]
+        whole[6:, 6:] = np.diag([1.0, 1e-30, 1e30])
+        r = optimal_stepsize(whole, RandK(9, 3))
+        assert len(r.blocks) == 5
+        exact = log_det(exact_metric(r.D, whole, RandK(9, 3)))
+        assert r.descent_log_det <= exact
+        assert r.descent_log_det == pytest.approx(float(exact), abs=1e-8)
+
+    def test_is_saved_shown_and_used(self, tmp_path) -> None:
+        r = optimal_stepsize(L, SKETCH)
+        assert r.descent_rate > 1.1 * r.rate
+        assert StepsizeResult.load(r.save(tmp_path / "r")).summary() == json.loads(json.dumps(r.summary()))
+        assert r.summary()["descent_rate"] == r.descent_rate
+        rows = dict(r.rows())
+        assert f"{r.descent_rate:.9g}" in rows["descent rate det(H)^(1/d)"]
+        assert rows["guarantee used"].startswith("descent")
+        assert r.iterations(1e-3, 1.0) == math.ceil(2 / (Fraction(r.descent_rate) * Fraction(1e-3)))
+        # H = D for det-CGD2's optimum, so nothing is won there.
+        second = optimal_stepsize(L, SKETCH, algorithm="det-CGD2")
+        assert second.descent_rate == pytest.approx(second.rate, rel=1e-9)
+
+
+def best(L: Any, sketch: Sketch, **options: Any) -> StepsizeResult:
+    return optimal_stepsize(L, sketch, guarantee="descent", **options)
+
+
+class TestOptimum:
+    @pytest.mark.parametrize("seed", range(5))
+    def test_both_ends_of_log_det_hold_in_rational_arithmetic(self, seed: int) -> None:
+        """The lower end is one of the D returned, and no D of a finer solve exceeds the upper end: 100 problems."""
+        rng = np.random.default_rng(seed)
+        for _ in range(4):
+            problem = random_problem(rng, 5, 1e5)
+            L, sketch = problem.L, problem.sketch
+            algorithm = str(rng.choice(["det-CGD1", "det-CGD2"]))
+            for structure in structures(L):
+                r = best(L, sketch, algorithm=algorithm, structure=structure)
+                assert r.status == "optimal"
+                value = log_det(exact_metric(r.D, L, sketch, algorithm))
+                assert r.certificate.log_det <= value <= r.certificate.upper_bound
+                assert Fraction(r.rate) ** r.d <= Fraction(math.exp(float(value))) * (1 + Fraction(1, 10**12))
+                finer = best(L, sketch, algorithm=algorithm, structure=structure, tol=1e-9)
+                assert log_det(exact_metric(finer.D, L, sketch, algorithm)) <= r.certificate.upper_bound
+                assert r.rate == r.descent_rate
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_both_ends_of_t_hold_in_rational_arithmetic(self, seed: int) -> None:
+        rng = np.random.default_rng(50 + seed)
+        for _ in range(3):
+            problem = random_problem(rng, 4, 1e4)
+            L, sketch, d = problem.L, problem.sketch, len(problem.L)
+            algorithm = str(rng.choice(["det-CGD1", "det-CGD2"]))
+            mu = 0.5 * float(np.linalg.eigvalsh(L)[0])
+            for structure in structures(L):
+                for lower in (None, L, mu):
+                    goal = {"criterion": "euclidean"} if lower is None else {"criterion": "linear", "lower": lower}
+                    r = best(L, sketch, algorithm=algorithm, structure=structure, **goal)
+                    assert r.status == "optimal"
+                    M = rational(lower if isinstance(lower, np.ndarray) else (lower or 1.0) * np.eye(d))
+                    H = exact_metric(r.D, L, sketch, algorithm)
+                    raised = product(product(M, H), M)  # H ⪰ tM⁻¹ if and only if MHM ⪰ tM
+                    assert is_positive_semidefinite(combine((1, raised), (-Fraction(r.rate), M)))
+                    upper = Fraction(math.exp(r.certificate.upper_bound / d) * (1 + 1e-14))
+                    finer = best(L, sketch, algorithm=algorithm, structure=structure, tol=1e-8, **goal)
+                    assert Fraction(finer.rate) <= upper
+                    assert upper <= Fraction(r.rate) * Fraction(1 + 2e-6)
+                    assert r.descent_log_det <= log_det(H)
+
+    @pytest.mark.parametrize("solver", ["clarabel", "scs"])
+    @pytest.mark.parametrize(
+        "goal",
+        [{}, {"criterion": "euclidean"}, {"criterion": "linear", "lower": L}],
+        ids=["det", "euclidean", "linear"],
+    )
+    def test_other_solvers_agree(self, solver: str, goal: dict[str, Any]) -> None:
+        for structure in ("full", "diagonal"):
+            native = best(L, SKETCH, structure=structure, **goal)
+            other = best(L, SKETCH, structure=structure, solver=solver, **goal)
+            assert other.solver_stats.solver_name == solver
+            assert other.certificate.log_det <= native.certificate.upper_bound
+            assert native.certificate.log_det <= other.certificate.upper_bound
+            # A solver's multiplier of H ⪰ tM⁻¹ has a low rank, which proves less where D has a pattern.
+            assert solver == "scs" or other.gap <= (1e-4 if goal and structure != "full" else 1e-5)
+
+    def test_reductions_leave_the_optimum_where_it_is(self) -> None:
+        whole = block_diag(L[:3, :3], L[3:5, 3:5], np.diag([2.0, 1e-3]))
+        order = np.array([4, 0, 5, 2, 6, 1, 3])
+        mixed = whole[np.ix_(order, order)]
+        for sketch in (RandK(7, 2), BernQ([0.3, 0.6], (3, 4))):
+            for goal in ({}, {"criterion": "euclidean"}, {"criterion": "linear", "lower": mixed}):
+                for structure in ("full", "diagonal"):
+                    parts = best(mixed, sketch, structure=structure, **goal)
+                    one = best(mixed, sketch, structure=structure, reduce=False, **goal)
+                    assert len(parts.blocks) > len(one.blocks) == 1
+                    assert parts.status == one.status == "optimal"
+                    assert parts.rate == pytest.approx(one.rate, rel=3e-6)
+
+    def test_M_connects_what_L_does_not(self) -> None:
+        diagonal, M = np.diag([1.0, 2.0, 3.0]), 0.5 * np.eye(3)
+        M[0, 1] = M[1, 0] = 0.2
+        r = best(diagonal, RandK(3, 1), criterion="linear", lower=M)
+        assert sorted(block.indices.size for block in r.blocks) == [1, 2]
+        H = exact_metric(r.D, diagonal, RandK(3, 1))
+        exact = rational(M)
+        assert is_positive_semidefinite(combine((1, product(product(exact, H), exact)), (-Fraction(r.rate), exact)))
+
+    @pytest.mark.parametrize("power", [-200, 200])
+    def test_any_scale(self, power: int) -> None:
+        scale = 2.0**power
+        plain, scaled = best(L, SKETCH), best(scale * L, SKETCH)
+        assert scaled.status == "optimal"
+        assert scaled.rate * scale == pytest.approx(plain.rate, rel=2e-6)
+        for goal, factor in (({"criterion": "euclidean"}, scale), ({"criterion": "linear", "lower": L}, 1.0)):
+            again = {**goal, "lower": scale * L} if "lower" in goal else goal
+            expected = best(L, SKETCH, **goal).rate
+            assert best(scale * L, SKETCH, **again).rate * factor == pytest.approx(expected, rel=2e-6)
+
+    def test_saved_and_started_from(self, tmp_path) -> None:
+        for goal in ({}, {"criterion": "linear", "lower": 1e-4}):
+            r = best(L, SKETCH, **goal)
+            again = StepsizeResult.load(r.save(tmp_path / "r"))
+            assert all(again.summary()[name] == r.summary()[name] for name in r.summary() if name != "solver_stats")
+            np.testing.assert_array_equal(again.dual, r.dual)
+            assert (again.guarantee, again.criterion) == ("descent", goal.get("criterion", "det"))
+            assert best(L, SKETCH, warm_start=again, **goal).status == "optimal"
+        path = optimal_stepsize_path(L, [RandK(6, k) for k in (2, 3)], guarantee="descent")
+        assert path[0].rate < path[1].rate
+
+    def test_a_limit_is_no_error(self) -> None:
+        r = best(L, SKETCH, max_iters=1, tol=1e-12)
+        assert r.status == "user_limit"
+        assert r.certificate.feasible
+
+    def test_which_guarantee_is_said(self) -> None:
+        r = best(L, SKETCH)
+        assert not r.satisfies_condition
+        assert "not proved, not needed" in repr(r)
+        assert dict(r.rows())["guarantee used"].startswith("descent")
+        assert optimal_stepsize(L, SKETCH).satisfies_condition
+        t = best(L, SKETCH, criterion="linear", lower=L)
+        assert f"{t.rate:.9g}" in dict(t.rows())["rate t"]
+        assert t.summary()["criterion"] == "linear"
+
+
+class TestIterations:
+    def test_linear(self) -> None:
+        r = best(L, SKETCH, criterion="linear", lower=L)
+        K = r.iterations(accuracy=1e-3, initial_gap=2.0)
+        kept = 1 - Fraction(r.rate)
+        assert kept**K * 2 <= Fraction(1e-3) < kept ** (K - 1) * 2
+        assert r.communication(accuracy=1e-3, initial_gap=2.0) == 2.0 * K
+        with pytest.raises(ValueError, match="takes accuracy, not epsilon2"):
+            r.iterations(1e-3, 2.0)
+        with pytest.raises(TypeError, match="needs initial_gap"):
+            r.iterations(accuracy=1e-3)
+
+    def test_euclidean(self) -> None:
+        r = best(L, SKETCH, criterion="euclidean")
+        assert r.iterations(1e-3, 2.0) == math.ceil(4 / (Fraction(r.rate) * Fraction(1e-3)))
+        with pytest.raises(ValueError, match="takes epsilon2, not accuracy"):
+            r.iterations(accuracy=1e-3, initial_gap=1.0)
+
+    def test_smallest_K(self) -> None:
+        assert linear_iterations(0.5, 2.0**-20, 1.0) == 20
+        assert linear_iterations(0.5, 2.0**-20 * (1 - 2**-53), 1.0) == 21
+        assert linear_iterations(1.0, 1e-9, 1.0) == 1
+        assert linear_iterations(0.1, 1.0, 1.0) == 0
+        assert linear_iterations(1e-12, 1e-3, 1.0) == 6907755278979
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"guarantee": "descend"}, "guarantee must be one of 'condition', 'descent', got 'descend'"),
+            ({"guarantee": "descent", "criterion": "trace"}, "criterion must be one of"),
+            ({"criterion": "euclidean"}, "guarantee='descent'"),
+            ({"criterion": "linear", "lower": 0.1}, "guarantee='descent'"),
+            ({"guarantee": "descent", "criterion": "linear"}, "which it needs"),
+            ({"guarantee": "descent", "lower": 1.0}, "criterion='det' takes none"),
+            ({"guarantee": "descent", "criterion": "euclidean", "lower": 1.0}, "takes none"),
+            ({"guarantee": "descent", "criterion": "linear", "lower": -1.0}, "lower must be a finite positive number"),
+            ({"guarantee": "descent", "criterion": "linear", "lower": 1e9}, "lower must satisfy M ⪯ L"),
+            ({"guarantee": "descent", "criterion": "linear", "lower": np.eye(2)}, "lower is 2×2 but L is 6×6"),
+            ({"guarantee": "descent", "criterion": "linear", "lower": -L}, "lower is indefinite"),
+        ],
+    )
+    def test_with_a_clear_error(self, options: dict[str, Any], words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            optimal_stepsize(L, SKETCH, **options)
+
+
+def test_certify_reports_both_guarantees() -> None:
+    inside, free = optimal_stepsize(L, SKETCH), best(L, SKETCH)
+    check = certify(inside.D, L, SKETCH)
+    assert check.feasible and check.descent.feasible
+    assert check.rate == pytest.approx(inside.rate, rel=1e-12)
+    assert check.descent_rate == pytest.approx(inside.descent_rate, rel=1e-9)
+    assert check.descent.gap == pytest.approx(math.log(free.rate / inside.descent_rate), abs=2e-6)
+    check = certify(free.D, L, SKETCH)
+    assert not check.feasible and check.rate == 0.0
+    assert check.descent.feasible and check.descent_rate == pytest.approx(free.rate, rel=1e-9)
+    assert check.descent.gap <= 1e-6
+    assert certify(free.D, L, SKETCH, dual=free.dual).descent.gap <= 1e-6
+    check = certify(10.0 * free.D, L, SKETCH)
+    assert not check.feasible and not check.descent.feasible
+    assert check.descent_rate == 0.0 and math.isinf(check.descent.gap)
+    tiny = certify(2.0**-900 * inside.D, L, SKETCH)
+    assert tiny.feasible and tiny.descent.feasible
+    assert tiny.descent_rate >= tiny.rate
+
+
+# ---------------------------------------------------------------- theory
+
+
+@settings(max_examples=25)
+@given(problems(max_d=5), st.sampled_from(["det-CGD1", "det-CGD2"]))
+def test_the_descent_optimum_is_no_worse_than_the_condition_s(problem: tuple[Matrix, Sketch], algorithm: str) -> None:
+    L, sketch = problem
+    inside, free = optimal_stepsize(L, sketch, algorithm=algorithm), best(L, sketch, algorithm=algorithm)
+    assert inside.descent_log_det >= inside.log_det - 1e-12 * (1 + abs(inside.log_det))
+    assert free.certificate.upper_bound >= inside.descent_log_det
+    assert free.rate >= inside.rate * (1 - 2e-6)
+    if algorithm == "det-CGD2":
+        assert free.rate == pytest.approx(inside.rate, rel=3e-6)
+
+
+@settings(max_examples=15)
+@given(smoothness_matrices(max_d=5, max_condition=1e4))
+def test_no_compression_gives_the_inverse_and_one_step(L: Matrix) -> None:
+    for sketch in (Identity(len(L)), RandK(len(L), len(L)), BernQ(1.0, len(L))):
+        np.testing.assert_allclose(best(L, sketch).D @ L, np.eye(len(L)), atol=1e-6)
+        assert best(L, sketch, criterion="linear", lower=L).rate == pytest.approx(1.0, abs=2e-6)
+
+
+@settings(max_examples=10)
+@given(smoothness_matrices(min_d=2, max_d=5, max_condition=1e4))
+def test_rates_grow_with_k_and_t_is_at_most_one(L: Matrix) -> None:
+    d = len(L)
+    for goal in ({}, {"criterion": "euclidean"}, {"criterion": "linear", "lower": L}):
+        rates = [best(L, RandK(d, k), **goal).rate for k in range(1, d + 1)]
+        assert all(a <= b * (1 + 2e-6) for a, b in pairwise(rates))
+        assert goal.get("criterion") != "linear" or max(rates) <= 1 + 1e-12
