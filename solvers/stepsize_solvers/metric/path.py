@@ -32,6 +32,7 @@ from stepsize_solvers.numerics import (
     nesterov_todd,
     sym,
     triangular_inverse,
+    within_scaled_tolerance,
 )
 from stepsize_solvers.programs import Matrix, Metric, Pattern, Status, Vector
 from stepsize_solvers.single import Gram, effective_beta
@@ -103,6 +104,9 @@ class Complement:
         T, V2, delta = np.multiply.outer(scaling.t, scaling.t), scaling.V**2, p.frame.diagonal
         h = (p.frame.a - beta * (delta[:, None] + delta)) ** 2 / p.sums
         return Complement(p, scaling.V, T, 1.0 / (V2.T @ h @ V2 + T))
+
+    def precondition(self, Y: Array) -> Array:
+        return self.preconditioner * Y
 
     def __call__(self, Y: Array) -> Array:
         X = self.p.frame.coslope(sym(self.V @ Y @ self.V.T)) / self.p.sums
@@ -196,7 +200,9 @@ class Path:
             nonlocal solution
             solution += step * direction
 
-        count = conjugate_gradients(system, rhs, tolerance, _MOST_ITERATIONS, add)
+        count = conjugate_gradients(
+            system, rhs, within_scaled_tolerance(system, system.T, tolerance), _MOST_ITERATIONS, add
+        )
         self.progress.counters.cg_iterations += count
         return solution
 
