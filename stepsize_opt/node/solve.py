@@ -179,7 +179,7 @@ def _solve_component(
 
 
 def _closed_form(program: Program) -> Report | None:
-    """The closed form of a program.  2D − DBD has its maximum B⁻¹ at D = B⁻¹, where the condition DBD ⪯ D has it, too."""
+    """The closed form of a program.  2D − DBD is largest at D = B⁻¹, as is D under the condition DBD ⪯ D."""
     metric, condition = program.objective, program.condition
     if metric is not None and metric.floor is None and metric.left.is_plain and program.pattern.is_full:
         condition = metric.left

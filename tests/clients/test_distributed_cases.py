@@ -9,8 +9,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from stepsize_opt.clients.certificate import Multipliers
-from stepsize_opt.clients.conditions import CentredMap, ClientGroup, Conditions, dominating_factor
 
 from shared.clients import assert_conditions, random_clients, root
 from stepsize_opt.clients.api import optimal_distributed_stepsize
