@@ -34,7 +34,7 @@ class Floor:
     @property
     def inverse(self) -> Matrix | None:
         """M̃⁻¹ in floating point, the floor of the program; None for M̃ = I."""
-        return None if isinstance(self.M, float) else np.asarray(np.linalg.inv(self.M))
+        return None if isinstance(self.M, float) else np.asarray(np.linalg.inv(self.M), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +60,12 @@ class Goal:
             raise ValueError(msg + ("which it needs" if lower is None else f"and criterion={criterion!r} takes none"))
         M: Symmetric | float | None = 1.0 if criterion == "euclidean" else None
         if lower is not None:
-            scalar = np.ndim(lower) == 0 and not sparse.issparse(lower)
-            M = positive_number("lower", lower) if scalar else read_matrix("lower", lower)
-            if not isinstance(M, float) and M.shape[0] != d:
-                msg = f"lower is {M.shape[0]}×{M.shape[0]} but L is {d}×{d}"
+            if np.ndim(lower) == 0 and not sparse.issparse(lower):
+                return Goal(str(guarantee), str(criterion), positive_number("lower", lower))
+            M = read_matrix("lower", lower)
+            n = int(np.shape(M)[0])
+            if n != d:
+                msg = f"lower is {n}×{n} but L is {d}×{d}"
                 raise ValueError(msg)
         return Goal(str(guarantee), str(criterion), M)
 
@@ -77,7 +79,8 @@ class Goal:
         assert self.M is not None
         if isinstance(self.M, float):
             return self.M * np.eye(indices.size)
-        return dense(self.M[indices][:, indices])
+        M: Any = self.M
+        return dense(M[indices][:, indices])
 
     def diagonal(self, indices: Indices) -> Vector | None:
         """The diagonal of that block; None without M."""
