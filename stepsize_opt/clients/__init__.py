@@ -1,17 +1,8 @@
 """n clients: the optimal stepsize and the smallest number of rounds under the distributed conditions."""
 
-from stepsize_opt.clients.api import (
-    optimal_distributed_stepsize,
-)
-from stepsize_opt.clients.comparison import (
-    DistributedComparison,
-    ScalarStepsize,
-    compare_distributed,
-    dcgd_stepsize,
-)
-from stepsize_opt.clients.result import (
-    DistributedResult,
-)
+from stepsize_opt.clients.api import optimal_distributed_stepsize
+from stepsize_opt.clients.comparison import DistributedComparison, ScalarStepsize, compare_distributed, dcgd_stepsize
+from stepsize_opt.clients.result import DistributedResult
 
 __all__ = [
     "DistributedComparison",

@@ -17,30 +17,11 @@ from stepsize_opt.inputs.checks import (
     symmetric_part,
     whole_number,
 )
-from stepsize_opt.inputs.digests import (
-    digest,
-)
-from stepsize_opt.inputs.files import (
-    atomic_write,
-    broken_is_value_error,
-    json_text,
-    load_matrix,
-    write_text,
-)
-from stepsize_opt.inputs.matrices import (
-    SMOOTHNESS_REMEDY,
-    Symmetric,
-    check_positive_definite,
-    dense,
-    read_matrix,
-)
-from stepsize_opt.inputs.memory import (
-    check_dense,
-    check_memory,
-)
-from stepsize_opt.inputs.registries import (
-    enter_class,
-)
+from stepsize_opt.inputs.digests import digest
+from stepsize_opt.inputs.files import atomic_write, broken_is_value_error, json_text, load_matrix, write_text
+from stepsize_opt.inputs.matrices import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, dense, read_matrix
+from stepsize_opt.inputs.memory import check_dense, check_memory
+from stepsize_opt.inputs.registries import enter_class
 from stepsize_opt.inputs.saved import (
     check_status,
     check_symmetric_finite,
@@ -49,13 +30,7 @@ from stepsize_opt.inputs.saved import (
     result_path,
     save_result,
 )
-from stepsize_opt.inputs.structures import (
-    BlockDiagonal,
-    Direction,
-    Structure,
-    pattern_of,
-    pattern_with,
-)
+from stepsize_opt.inputs.structures import BlockDiagonal, Direction, Structure, pattern_of, pattern_with
 
 __all__ = [
     "SLACK",

@@ -1,32 +1,12 @@
 """One node: the optimal stepsize, its certificate and what it predicts."""
 
-from stepsize_opt.node.api import (
-    StepsizeCheck,
-    certify,
-    optimal_stepsize,
-    optimal_stepsize_path,
-)
-from stepsize_opt.node.comparison import (
-    Comparison,
-    compare,
-)
-from stepsize_opt.node.complexity import (
-    iterations_needed,
-)
-from stepsize_opt.node.goals import (
-    CRITERIA,
-    GUARANTEES,
-)
-from stepsize_opt.node.reductions import (
-    reduce_problem,
-)
-from stepsize_opt.node.result import (
-    StepsizeResult,
-)
-from stepsize_opt.node.table1 import (
-    CommunicationTable,
-    communication_table,
-)
+from stepsize_opt.node.api import StepsizeCheck, certify, optimal_stepsize, optimal_stepsize_path
+from stepsize_opt.node.comparison import Comparison, compare
+from stepsize_opt.node.complexity import iterations_needed
+from stepsize_opt.node.goals import CRITERIA, GUARANTEES
+from stepsize_opt.node.reductions import reduce_problem
+from stepsize_opt.node.result import StepsizeResult
+from stepsize_opt.node.table1 import CommunicationTable, communication_table
 
 __all__ = [
     "CRITERIA",

@@ -12,13 +12,8 @@ from stepsize_opt.proofs.arithmetic import (
     power_of_two_scaling,
     proved_cholesky,
 )
-from stepsize_opt.proofs.basis import (
-    InBasis,
-)
-from stepsize_opt.proofs.certificate import (
-    Certificate,
-    certify_point,
-)
+from stepsize_opt.proofs.basis import InBasis
+from stepsize_opt.proofs.certificate import Certificate, certify_point
 from stepsize_opt.proofs.conditions import (
     CentredMap,
     ClientGroup,
@@ -28,16 +23,8 @@ from stepsize_opt.proofs.conditions import (
     exp_up,
     exponent_above,
 )
-from stepsize_opt.proofs.descent import (
-    Descent,
-    DescentBounds,
-    certify_descent,
-    certify_floor,
-    descent_of,
-)
-from stepsize_opt.proofs.evaluation import (
-    Evaluation,
-)
+from stepsize_opt.proofs.descent import Descent, DescentBounds, certify_descent, certify_floor, descent_of
+from stepsize_opt.proofs.evaluation import Evaluation
 from stepsize_opt.proofs.maps import (
     adjoint_below,
     centred_above,
@@ -47,15 +34,8 @@ from stepsize_opt.proofs.maps import (
     image_above,
     lowers_to_positive,
 )
-from stepsize_opt.proofs.multipliers import (
-    Bound,
-    Multipliers,
-    rate_bound,
-)
-from stepsize_opt.proofs.repairs import (
-    repair,
-    repair_in_basis,
-)
+from stepsize_opt.proofs.multipliers import Bound, Multipliers, rate_bound
+from stepsize_opt.proofs.repairs import repair, repair_in_basis
 
 __all__ = [
     "LARGEST_COEFFICIENT",

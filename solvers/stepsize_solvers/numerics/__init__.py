@@ -1,9 +1,6 @@
 """Linear algebra that the project's own methods share."""
 
-from stepsize_solvers.numerics.cg import (
-    conjugate_gradients,
-    within_scaled_tolerance,
-)
+from stepsize_solvers.numerics.cg import conjugate_gradients, within_scaled_tolerance
 from stepsize_solvers.numerics.linalg import (
     SIZE_FOR_LANCZOS,
     Array,
@@ -25,24 +22,10 @@ from stepsize_solvers.numerics.linalg import (
     triangular_inverse,
     upper_product,
 )
-from stepsize_solvers.numerics.options import (
-    NativeOptions,
-)
-from stepsize_solvers.numerics.progress import (
-    Best,
-    Bounds,
-    Counters,
-    Limits,
-    Progress,
-)
-from stepsize_solvers.numerics.scaling import (
-    Scaling,
-    nesterov_todd,
-)
-from stepsize_solvers.numerics.steps import (
-    identity_path,
-    largest_step,
-)
+from stepsize_solvers.numerics.options import NativeOptions
+from stepsize_solvers.numerics.progress import Best, Bounds, Counters, Limits, Progress
+from stepsize_solvers.numerics.scaling import Scaling, nesterov_todd
+from stepsize_solvers.numerics.steps import identity_path, largest_step
 
 __all__ = [
     "SIZE_FOR_LANCZOS",

@@ -14,11 +14,7 @@ from stepsize_validation.referee.exact import (
     rational,
     second_moment,
 )
-from stepsize_validation.referee.random_problems import (
-    KINDS,
-    random_problem,
-    random_sketch,
-)
+from stepsize_validation.referee.random_problems import KINDS, random_problem, random_sketch
 
 __all__ = [
     "KINDS",
