@@ -58,16 +58,16 @@ class Goal:
         if (lower is None) == (criterion == "linear"):
             msg = "lower is the M ⪯ ∇²f of criterion='linear': a matrix or a number μ > 0, "
             raise ValueError(msg + ("which it needs" if lower is None else f"and criterion={criterion!r} takes none"))
-        M: Symmetric | float | None = 1.0 if criterion == "euclidean" else None
-        if lower is not None:
-            if np.ndim(lower) == 0 and not sparse.issparse(lower):
-                return Goal(str(guarantee), str(criterion), positive_number("lower", lower))
-            M = read_matrix("lower", lower)
-            n = int(np.shape(M)[0])
-            if n != d:
-                msg = f"lower is {n}×{n} but L is {d}×{d}"
-                raise ValueError(msg)
-        return Goal(str(guarantee), str(criterion), M)
+        names = str(guarantee), str(criterion)
+        if lower is None:
+            return Goal(*names, 1.0 if criterion == "euclidean" else None)
+        if np.ndim(lower) == 0 and not sparse.issparse(lower):
+            return Goal(*names, positive_number("lower", lower))
+        M = read_matrix("lower", lower)
+        if M.shape[0] != d:
+            msg = f"lower is {M.shape[0]}×{M.shape[0]} but L is {d}×{d}"
+            raise ValueError(msg)
+        return Goal(*names, M)
 
     @property
     def edges(self) -> Symmetric | None:
