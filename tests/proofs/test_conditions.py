@@ -24,8 +24,9 @@ from stepsize_opt.proofs import (
 )
 from stepsize_opt.sketches import DiagonalSketch, FiniteSketch, RandK, Sketch
 from stepsize_solvers.programs import Matrix, Pattern
+from stepsize_validation.attack.referee import Clients, judge_distributed
 from stepsize_validation.referee import KINDS, combine, is_positive_semidefinite, product, random_sketch, rational
-from stepsize_validation.referee.exact import Rational, centred_second_moment, violated_conditions
+from stepsize_validation.referee.exact import Rational, centred_second_moment
 
 
 def _many_outcomes(kind: str, count: int, d: int) -> Sketch:
@@ -132,9 +133,8 @@ def test_lambda_is_never_proved_wrongly_and_nearly_always_to_the_last_digits(see
 def test_rounding_does_not_hide_a_small_lambda(algorithm: str, seed: int) -> None:
     """K above 10¹² and an ill-conditioned client: λ_D must be proved to ten digits for the best K to be proved."""
     rng = np.random.default_rng(seed)
-    clients, sketch = [random_smoothness(rng, 4, 1e7) * 10.0 ** rng.uniform(-2.0, 2.0)], RandK(4, 1)
-    result = optimal_distributed_stepsize(
-        clients, sketch, epsilon2=1e-8, initial_gap=1.0, delta_inf=1.0, algorithm=algorithm
-    )
+    client = random_smoothness(rng, 4, 1e7) * 10.0 ** rng.uniform(-2.0, 2.0)
+    problem = Clients((client,), (RandK(4, 1),), epsilon2=1e-8, initial_gap=1.0, delta_inf=1.0, algorithm=algorithm)
+    result = optimal_distributed_stepsize(**problem.arguments)
     assert result.status == "optimal" and not any("of no use" in note for note in result.reductions)
-    assert violated_conditions(result, clients, [sketch]) == []
+    judge_distributed(problem, result)
