@@ -170,6 +170,20 @@ def test_log_det_of_an_ill_conditioned_matrix(seed: int) -> None:
         assert bounds.above - bounds.below < 1e-13 * (1.0 + abs(bounds.above))
 
 
+@pytest.mark.parametrize("size", [1e-8, 1e-4, 0.01, 0.1, 0.2])
+def test_log_det_from_a_coarse_basis(size: float) -> None:
+    """G = I for A = I + E: the terms of second and third order count, from below and from above."""
+    for seed in range(10):
+        E = with_spectrum(np.random.default_rng(seed), [size, -size, 0.3 * size, -0.9 * size])
+        A = np.eye(4) + E
+        bounds = Basis(np.eye(4), Enclosed(A, np.zeros((4, 4)))).log_det
+        assert bounds is not None
+        assert Decimal(bounds.below) <= log_det(rational(A)) <= Decimal(bounds.above)
+        assert bounds.above - bounds.below <= 4.0 * size * size + 1e-13
+    far = np.eye(4) + with_spectrum(np.random.default_rng(0), [0.6, 0.0, 0.0, 0.0])
+    assert Basis(np.eye(4), Enclosed(far, np.zeros((4, 4)))).log_det is None
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_definiteness_is_never_claimed_wrongly(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -133,9 +133,8 @@ def test_lambda_is_never_proved_wrongly_and_nearly_always_to_the_last_digits(see
 def test_rounding_does_not_hide_a_small_lambda(algorithm: str, seed: int) -> None:
     """K above 10¹² and an ill-conditioned client: λ_D must be proved to ten digits for the best K to be proved."""
     rng = np.random.default_rng(seed)
-    clients, sketch = [random_smoothness(rng, 4, 1e7) * 10.0 ** rng.uniform(-2.0, 2.0)], RandK(4, 1)
-    result = optimal_distributed_stepsize(
-        clients, sketch, epsilon2=1e-8, initial_gap=1.0, delta_inf=1.0, algorithm=algorithm
-    )
+    client = random_smoothness(rng, 4, 1e7) * 10.0 ** rng.uniform(-2.0, 2.0)
+    problem = Clients((client,), (RandK(4, 1),), epsilon2=1e-8, initial_gap=1.0, delta_inf=1.0, algorithm=algorithm)
+    result = optimal_distributed_stepsize(**problem.arguments)
     assert result.status == "optimal" and not any("of no use" in note for note in result.reductions)
-    judge_distributed(Clients(tuple(clients), (sketch,), 1e-8, 1.0, 1.0, algorithm), result)
+    judge_distributed(problem, result)
