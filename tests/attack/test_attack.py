@@ -128,7 +128,7 @@ class TestReferee:
 
     def test_bound_below_a_rival(self) -> None:
         """The D of det-CGD2's closed form and the ray γW are rivals that the referee finds by itself."""
-        for structure, algorithm, words in (("full", "det-CGD2", "−log det E"), ("scalar", "det-CGD1", "feasible γW")):
+        for structure, algorithm, words in (("full", "det-CGD2", "−log det T"), ("scalar", "det-CGD1", "feasible γW")):
             node, result = self._answer(structure, algorithm)
             small = self._with_stepsize(result, lambda D: 0.5 * D)
             log_det = result.log_det + 3 * np.log(0.5) - 1e-9
