@@ -67,17 +67,28 @@ def optimal_distributed_stepsize(
 
     Parameters
     ----------
-    smoothness : the clients' matrices L₁, …, L_n, each d×d symmetric positive semidefinite.
-    sketch : the law of every Sᵢ (or Tᵢ), or one sketch for each client.
-    epsilon2, initial_gap, delta_inf : ε² > 0, Δ⁰ = f(x⁰) − f^inf ≥ 0 and Δ^inf = f^inf − (1/n)Σfᵢ^inf ≥ 0.
-    iterations : K, a whole number; None finds the smallest.
-    mean_smoothness : L of f = (1/n)Σfᵢ, positive definite; None takes (1/n)ΣLᵢ.
-    algorithm : ``"det-CGD1"`` for (12), ``"det-CGD2"`` for (12′), in any case, or a :class:`Method`.
-    structure : ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
-    solver : ``"auto"`` (the project's own), or a name from :func:`available_solvers`.
-    tol : the certified relative excess of K over the best possible that is asked for.
-    tight : also minimise K under the bound of Theorem 3 itself, over the multiples of the D found.
-    verbose, time_limit, max_iters, options : as in :func:`optimal_stepsize`; ``time_limit`` is for the whole call,
+    smoothness
+        The clients' matrices L₁, …, L_n, each d×d symmetric positive semidefinite.
+    sketch
+        The law of every Sᵢ (or Tᵢ), or one sketch for each client.
+    epsilon2, initial_gap, delta_inf
+        Ε² > 0, Δ⁰ = f(x⁰) − f^inf ≥ 0 and Δ^inf = f^inf − (1/n)Σfᵢ^inf ≥ 0.
+    iterations
+        K, a whole number; None finds the smallest.
+    mean_smoothness
+        L of f = (1/n)Σfᵢ, positive definite; None takes (1/n)ΣLᵢ.
+    algorithm
+        ``"det-CGD1"`` for (12), ``"det-CGD2"`` for (12′), in any case, or a ``Method``.
+    structure
+        ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
+    solver
+        ``"auto"`` (the project's own), or a name from ``available_solvers``.
+    tol
+        The certified relative excess of K over the best possible that is asked for.
+    tight
+        Also minimise K under the bound of Theorem 3 itself, over the multiples of the D found.
+    verbose, time_limit, max_iters, options
+        As in ``optimal_stepsize``; ``time_limit`` is for the whole call,
         ``max_iters`` for each of the programs that it solves.
 
     Returns
@@ -86,9 +97,12 @@ def optimal_distributed_stepsize(
 
     Raises
     ------
-    ValueError, TypeError : for input that is not as described; the message names the argument.
-    SolverUnavailable : for a solver that is not installed or has no licence.
-    RuntimeError : when no solver returned a usable matrix.
+    ValueError, TypeError
+        For input that is not as described; the message names the argument.
+    SolverUnavailable
+        For a solver that is not installed or has no licence.
+    RuntimeError
+        When no solver returned a usable matrix.
 
     Examples
     --------
@@ -208,7 +222,7 @@ def _smallest(search: Search, targets: Targets) -> Answer:
 
 
 def _rounded_up(log_value: float) -> float:
-    """At least the exact logarithm that the argument is a rounding of: :func:`log_fraction` adds two logarithms."""
+    """At least the exact logarithm that the argument is a rounding of: ``log_fraction`` adds two logarithms."""
     return log_value + 8.0 * UNIT * (1.0 + abs(log_value))
 
 

@@ -73,7 +73,7 @@ class DistributedRow:
 
 @dataclass(frozen=True, eq=False)
 class DistributedComparison:
-    """The rows of :func:`compare_distributed`."""
+    """The rows of ``compare_distributed``."""
 
     rows: tuple[DistributedRow, ...]
 
@@ -120,7 +120,7 @@ def compare_distributed(
 ) -> DistributedComparison:
     """DCGD, DCGD-mat, and distributed det-CGD1 and det-CGD2 with the best diagonal and the best full D.
 
-    Arguments as in :func:`optimal_distributed_stepsize`; ``options`` go to it.
+    Arguments as in ``optimal_distributed_stepsize``; ``options`` go to it.
     """
     numbers: dict[str, Any] = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": delta_inf}
     matrices = [_dense(f"smoothness[{i}]", value) for i, value in enumerate(smoothness)]

@@ -1,4 +1,4 @@
-"""The answer of :func:`stepsize_opt.distributed.optimal_distributed_stepsize`."""
+"""The answer of ``stepsize_opt.distributed.optimal_distributed_stepsize``."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class DistributedResult:
 
     @property
     def gap(self) -> float:
-        """The certified gap, see :class:`DistributedCertificate`."""
+        """The certified gap, see ``DistributedCertificate``."""
         return self.certificate.gap
 
     @property
@@ -187,7 +187,7 @@ class DistributedResult:
         return "\n".join(["DistributedResult", *(f"  {name:<{width}}  {value}" for name, value in rows)])
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write everything to an npz file as :meth:`StepsizeResult.save` does, with D as the array ``D``."""
+        """Write everything to an npz file as ``StepsizeResult.save`` does, with D as the array ``D``."""
         arrays = {"D": self.D}
         meta = asdict(self)
         del meta["D"]
@@ -198,7 +198,7 @@ class DistributedResult:
 
     @staticmethod
     def load(path: str | PathLike[str]) -> DistributedResult:
-        """Read what :meth:`save` wrote; what is checked, and what is not, is as in :meth:`StepsizeResult.load`."""
+        """Read what ``save`` wrote; what is checked, and what is not, is as in ``StepsizeResult.load``."""
         file = result_path(path)
         with broken_is_value_error(file, "a DistributedResult"):
             meta, arrays = load_result(file, "DistributedResult")

@@ -73,7 +73,7 @@ def _locked(path: Path) -> BinaryIO:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write UTF-8 text with :func:`atomic_write`."""
+    """Write UTF-8 text with ``atomic_write``."""
     with atomic_write(path) as file:
         file.write(text.encode())
 

@@ -4,7 +4,7 @@
 array with its name, type and shape.  A file that passes was written whole by this module and not changed since: D, its
 bounds, the sketch's text and the structure belong together.  The digest is no signature: whoever rewrites a file on
 purpose can compute it anew.  The file does not hold L and the law of the sketch, so nothing is proved again on reading;
-:func:`stepsize_opt.certify` does that.
+``stepsize_opt.certify`` does that.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def save_result(path: str | PathLike[str], kind: str, meta: dict[str, Any], arra
 
 
 def load_result(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What :func:`save_result` wrote: meta and arrays.  Raises ValueError for anything else."""
+    """What ``save_result`` wrote: meta and arrays.  Raises ValueError for anything else."""
     arrays = read_npz(path)
     if "meta" not in arrays:
         msg = f"it was not written by {kind}.save: it holds no 'meta' entry"

@@ -1,6 +1,6 @@
 """Structures of the stepsize matrix: full, diagonal, scalar, block-diagonal, or a fixed direction D = γW.
 
-A structure is what the user asks for; :func:`pattern_of` turns it into the pattern that a program carries.
+A structure is what the user asks for; ``pattern_of`` turns it into the pattern that a program carries.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Method(ABC):
 
     A class with a ``name`` is found under this name as soon as it is defined: ``algorithm="det-CGD1"`` (in any case)
     means ``DetCGD1()``.  A subclass states ``name``, ``update`` and the three abstract methods; the table at the top of
-    :mod:`stepsize_opt.methods.base` has those of the library.
+    ``stepsize_opt.methods.base`` has those of the library.
 
     Attributes
     ----------
@@ -144,7 +144,7 @@ class Method(ABC):
         gradients : numpy.ndarray
             gᵢ = ∇fᵢ(x) of the n clients (one node: n = 1), shape (s, n, d).
         factors : Factors
-            What :meth:`factors` returned.
+            What ``factors`` returned.
         compress : callable
             (V, B) ↦ (1/n) Σᵢ Sᵢ B vᵢ with fresh draws, shape (s, d).
 

@@ -74,33 +74,50 @@ def optimal_stepsize(
 
     Parameters
     ----------
-    L : smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame or scipy sparse matrix.
-    sketch : the law of S (or T), for example ``RandK(d, k)``.
-    algorithm : ``"det-CGD1"``, ``"det-CGD2"``, or another name or method that :func:`get_method` takes.
-    structure : ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
-    guarantee : ``"condition"``, the paper's, or ``"descent"``; then ``certificate.feasible`` means that H ≻ 0 is
+    L
+        Smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame or scipy sparse matrix.
+    sketch
+        The law of S (or T), for example ``RandK(d, k)``.
+    algorithm
+        ``"det-CGD1"``, ``"det-CGD2"``, or another name or method that ``get_method`` takes.
+    structure
+        ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
+    guarantee
+        ``"condition"``, the paper's, or ``"descent"``; then ``certificate.feasible`` means that H ≻ 0 is
         proved, and ``satisfies_condition`` tells whether T(D) ⪯ D is proved, too.
-    criterion : of the guarantee ``"descent"``: ``"det"``, log det H, for the weighted mean of E‖∇f‖²;
+    criterion
+        Of the guarantee ``"descent"``: ``"det"``, log det H, for the weighted mean of E‖∇f‖²;
         ``"euclidean"``, the largest t with H ⪰ tI, for the plain mean of E‖∇f‖²; ``"linear"``, the largest t with
         H ⪰ tM⁻¹, for E f(x^K) − f* ≤ (1 − t)^K Δ⁰.  The guarantee ``"condition"`` has ``"det"`` only.
-    lower : M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
-    solver : ``"auto"``, a name from :func:`available_solvers`, or a solver; never switched silently.
-    solver_path : as in cvxpy, an ordered list of names or (name, options) pairs; the first that reaches ``tol`` wins.
-    tol : the certified gap asked for.
-    verbose : print the progress of the solver.
-    time_limit : seconds for the whole call (reductions, building and compiling models, all solves), a finite positive
+    lower
+        M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
+    solver
+        ``"auto"``, a name from ``available_solvers``, or a solver; never switched silently.
+    solver_path
+        As in cvxpy, an ordered list of names or (name, options) pairs; the first that reaches ``tol`` wins.
+    tol
+        The certified gap asked for.
+    verbose
+        Print the progress of the solver.
+    time_limit
+        Seconds for the whole call (reductions, building and compiling models, all solves), a finite positive
         number, or None for no limit.  The certificate of the answer comes on top, and so does the step that a solver
         is in.  Solvers reached through cvxpy run in a process of their own that is ended soon after the limit (1 s or a
         tenth of it later); to start it takes about 2 s of the limit.  Up to d = 10 they do without (but not sdpa).
-    max_iters : iterations of each solve, a whole number of at least 1, or None for the solver's default.
+    max_iters
+        Iterations of each solve, a whole number of at least 1, or None for the solver's default.
         A limit never raises an error: the best answer so far is returned with the status ``user_limit`` and its
         certificate.  Where the solver handed over no point, D is the best multiple of a plain matrix (of W for a
         ``Direction``), and ``message`` says so.
-    warm_start : the StepsizeResult of a nearby problem of the same size; the native solver starts from it.
-    n_jobs : processes for problems that fall into many components, as in joblib: −1 for one on each core, −2 for one
+    warm_start
+        The StepsizeResult of a nearby problem of the same size; the native solver starts from it.
+    n_jobs
+        Processes for problems that fall into many components, as in joblib: −1 for one on each core, −2 for one
         less, and so on, but at least one.
-    reduce : use the exact reductions (connected components, commuting sketches, closed forms) before any solver.
-    options : handed to the solver under its own names; cvxpy solvers also take ``lift`` and ``objective``.
+    reduce
+        Use the exact reductions (connected components, commuting sketches, closed forms) before any solver.
+    options
+        Handed to the solver under its own names; cvxpy solvers also take ``lift`` and ``objective``.
 
     Returns
     -------
@@ -108,9 +125,12 @@ def optimal_stepsize(
 
     Raises
     ------
-    ValueError, TypeError : for input that is not as described; the message names the argument and the remedy.
-    SolverUnavailable : for a solver that is not installed or has no licence.
-    RuntimeError : when no solver returned a positive definite matrix.
+    ValueError, TypeError
+        For input that is not as described; the message names the argument and the remedy.
+    SolverUnavailable
+        For a solver that is not installed or has no licence.
+    RuntimeError
+        When no solver returned a positive definite matrix.
 
     Examples
     --------
@@ -143,9 +163,12 @@ def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options
 
     Parameters
     ----------
-    L : one smoothness matrix for all sketches, or a list of matrices of one size (several λ, say).
-    sketches : a list of sketches (k = 1 … d, say), or one for all matrices; two lists must have the same length.
-    options : as in :func:`optimal_stepsize`; limits are for each problem.
+    L
+        One smoothness matrix for all sketches, or a list of matrices of one size (several λ, say).
+    sketches
+        A list of sketches (k = 1 … d, say), or one for all matrices; two lists must have the same length.
+    options
+        As in ``optimal_stepsize``; limits are for each problem.
 
     Returns
     -------
@@ -181,7 +204,7 @@ def _read_problem(L: Any, sketch: Sketch) -> Symmetric:
 
 @dataclass(frozen=True)
 class StepsizeCheck:
-    """What :func:`certify` found out about a given D.
+    """What ``certify`` found out about a given D.
 
     certificate: of D as given, for the condition T(D) ⪯ D; its gap is infinite when D is infeasible.
     descent: the same for the descent metric H = 2D − T(D): ``feasible`` means H ≻ 0, ``log_det`` is that of H, and
@@ -240,11 +263,15 @@ def certify(
 
     Parameters
     ----------
-    D : the stepsize matrix, d×d symmetric.
-    L, sketch, algorithm : the problem, as in :func:`optimal_stepsize`.
-    structure : the set in which D is compared with the best, as in :func:`optimal_stepsize`; D must lie in it.
-    dual : a multiplier Z ⪰ 0 of the condition (for example ``result.dual``), d×d.  Any matrix gives a valid bound, a
-        good one a tight bound.  None solves the problem to get one; ``options`` then go to :func:`optimal_stepsize`.
+    D
+        The stepsize matrix, d×d symmetric.
+    L, sketch, algorithm
+        The problem, as in ``optimal_stepsize``.
+    structure
+        The set in which D is compared with the best, as in ``optimal_stepsize``; D must lie in it.
+    dual
+        A multiplier Z ⪰ 0 of the condition (for example ``result.dual``), d×d.  Any matrix gives a valid bound, a
+        good one a tight bound.  None solves the problem to get one; ``options`` then go to ``optimal_stepsize``.
         The descent metric is compared with its optimum, too, which the solver ``auto`` finds under the same limits;
         with a dual given, its bound comes from H⁻¹ of this D alone.
 
@@ -254,7 +281,8 @@ def certify(
 
     Raises
     ------
-    ValueError, TypeError : as :func:`optimal_stepsize`, and for a D that does not have the structure.
+    ValueError, TypeError
+        As ``optimal_stepsize``, and for a D that does not have the structure.
     """
     method = get_method(algorithm)
     smoothness = _read_problem(L, sketch)

@@ -24,7 +24,7 @@ from stepsize_solvers.numerics import blas_threads
 class ComparisonRow:
     """One choice of stepsize: its rate under the guarantee it was solved for, and that of its descent metric.
 
-    Iterations and communication come from the better proved of the two, as :meth:`StepsizeResult.iterations` does.
+    Iterations and communication come from the better proved of the two, as ``StepsizeResult.iterations`` does.
     """
 
     method: str
@@ -48,7 +48,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The rows of :func:`compare`: the optima, then the directions of the paper."""
+    """The rows of ``compare``: the optima, then the directions of the paper."""
 
     rows: tuple[ComparisonRow, ...]
 
@@ -96,7 +96,7 @@ def compare(L: Any, sketch: Sketch, **options: Any) -> Comparison:
 
     ``rate`` is det(D)^{1/d} under the condition, in the row "optimal, descent" det(H)^{1/d} of the best descent metric
     H = 2D − T(D) of det-CGD1; ``descent`` is det(H)^{1/d} of each row.  For det-CGD2 both optima are the same.
-    ``options`` go to :func:`optimal_stepsize`, limits for each row.
+    ``options`` go to ``optimal_stepsize``, limits for each row.
     Rates of rows are comparable: each bounds a mean of ‖∇f‖² in a metric of determinant 1.
     """
     smoothness = read_matrix("L", L)

@@ -1,7 +1,7 @@
 """Exact reductions: what can be proved about the optimum before any solver starts.
 
 The single-node problem is: maximise log det D subject to 𝒬(D B D) ⪯ D, D in a pattern, with the pair (𝒬, B) of the
-method (:meth:`stepsize_opt.methods.Method.condition`): (𝒫, L) for condition (3) and (identity, 𝒫(L)) for condition (4).
+method (``stepsize_opt.methods.Method.condition``): (𝒫, L) for condition (3) and (identity, 𝒫(L)) for condition (4).
 
 *Commuting.*  If every outcome of the sketch is constant on each block of the pattern, then S D = D S and
 E[S D L D S] = D E[S L S] D: condition (3) is condition (4).  For a diagonal sketch this is visible in P: equal rows

@@ -1,4 +1,4 @@
-"""The answer of :func:`stepsize_opt.optimal_stepsize`: a feasible D, its certificate, and what it predicts."""
+"""The answer of ``stepsize_opt.optimal_stepsize``: a feasible D, its certificate, and what it predicts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class StepsizeResult:
     solver_stats: cvxpy's field names; ``solver_name`` lists what ran.
     reductions: the exact reductions that were used, in words.
     blocks: the diagonal blocks of D that are not zero by proof.
-    guarantee, criterion: what was asked for, see :func:`stepsize_opt.optimal_stepsize`.
+    guarantee, criterion: what was asked for, see ``stepsize_opt.optimal_stepsize``.
     satisfies_condition: whether T(D) ⪯ D is proved, which ``guarantee="descent"`` does not need.
     """
 
@@ -138,12 +138,12 @@ class StepsizeResult:
 
     @property
     def guaranteed_rate(self) -> float:
-        """The rate that :meth:`iterations` uses: for ``det`` the better of the two proved ones, otherwise t."""
+        """The rate that ``iterations`` uses: for ``det`` the better of the two proved ones, otherwise t."""
         return max(self.rate, self.descent_rate) if self.criterion == "det" else self.rate
 
     @property
     def gap(self) -> float:
-        """The certified gap, see :class:`Certificate`."""
+        """The certified gap, see ``Certificate``."""
         return self.certificate.gap
 
     @property
@@ -160,7 +160,7 @@ class StepsizeResult:
         """Iterations K that guarantee a weighted mean squared gradient norm of at most ε², from f(x⁰) − f^inf.
 
         K = ⌈2Δ⁰/(rate ε²)⌉ with the better of ``rate`` and ``descent_rate``; the weights are those of its matrix, D or
-        H, divided by its det^{1/d}.  ``guarantee used`` among :meth:`rows` says which it is.  For the criterion
+        H, divided by its det^{1/d}.  ``guarantee used`` among ``rows`` says which it is.  For the criterion
         ``euclidean`` the mean is the plain one and the rate is t.  For ``linear`` it is the smallest K with
         (1 − t)^K Δ⁰ ≤ accuracy, and ``accuracy`` is given in place of ``epsilon2``.
         """
@@ -267,7 +267,7 @@ class StepsizeResult:
 
     @staticmethod
     def load(path: str | PathLike[str]) -> StepsizeResult:
-        """Read what :meth:`save` wrote; ``.npz`` may be left out as there.
+        """Read what ``save`` wrote; ``.npz`` may be left out as there.
 
         Raises FileNotFoundError when there is no such file, ValueError for a file that is broken, of another kind, or
         was changed after it was written.  A digest ties D to its certificate and to the names of sketch and structure;

@@ -75,7 +75,7 @@ class TableRow:
 
 @dataclass(frozen=True, eq=False)
 class CommunicationTable:
-    """The rows of :func:`communication_table`; prints as text, gives records for pandas or JSON."""
+    """The rows of ``communication_table``; prints as text, gives records for pandas or JSON."""
 
     rows: tuple[TableRow, ...]
     layers: tuple[int, ...]
@@ -142,15 +142,21 @@ def communication_table(
 
     Parameters
     ----------
-    L : d×d symmetric positive definite; block-diagonal with blocks ``layers`` when there are several.
-    layers : layer sizes d₁, …, d_l (default: one layer of size d).
-    k : kᵢ of rows 8 and 11, one for all layers or one for each; default dᵢ/2 rounded up.
-    q : qᵢ of row 12.
-    options : handed to :func:`optimal_stepsize` for the optimal rows.
+    L
+        Symmetric positive definite; block-diagonal with blocks ``layers`` when there are several.
+    layers
+        Layer sizes d₁, …, d_l (default: one layer of size d).
+    k
+        kᵢ of rows 8 and 11, one for all layers or one for each; default dᵢ/2 rounded up.
+    q
+        qᵢ of row 12.
+    options
+        Handed to ``optimal_stepsize`` for the optimal rows.
 
     Raises
     ------
-    ValueError : for sizes that do not add up to d, an L with entries between layers, or k outside 1 … dᵢ.
+    ValueError
+        For sizes that do not add up to d, an L with entries between layers, or k outside 1 … dᵢ.
     """
     smoothness = dense(read_matrix("L", L))
     d = len(smoothness)

@@ -125,7 +125,7 @@ def signs(labels: Any) -> Vector:
 
 
 def available_datasets() -> list[str]:
-    """Names that :func:`load_dataset` knows here: embedded sets, then the files of the data folder."""
+    """Names that ``load_dataset`` knows here: embedded sets, then the files of the data folder."""
     folder = os.environ.get(DATA_VARIABLE)
     files = sorted(p.name for p in Path(folder).iterdir() if p.is_file() and not p.suffix) if folder else []
     return [*EMBEDDED, *files]

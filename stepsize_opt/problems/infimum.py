@@ -68,7 +68,7 @@ class FederatedInfimum:
 
 
 def find_federated_infimum(objective: Federated, iterations: int = 2000) -> FederatedInfimum:
-    """:func:`find_infimum` for f and for every client."""
+    """``find_infimum`` for f and for every client."""
     parts = [find_infimum(client, iterations=iterations) for client in objective.clients]
     clients = Infimum(float(np.mean([p.proved for p in parts])), float(np.mean([p.found for p in parts])))
     return FederatedInfimum(find_infimum(objective, iterations=iterations), clients)

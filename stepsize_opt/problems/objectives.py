@@ -147,7 +147,7 @@ class LogisticRegression(_OnRows):
     def gradient(self, X: Matrix, margins: Matrix | None = None) -> Matrix:
         """∇f at each row of X, shape (s, d) → (s, d); one product with A and one with Aᵀ for all rows.
 
-        ``margins``: what :meth:`margins` gives, when it is known; it saves the first product.
+        ``margins``: what ``margins`` gives, when it is known; it saves the first product.
         """
         # shareᵢ/(1 + exp(zᵢ)), with the shares in the division: faster than scipy's expit and a product.
         with np.errstate(over="ignore"):  # exp(z) = ∞ gives the right limit 0

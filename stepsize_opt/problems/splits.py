@@ -1,6 +1,6 @@
 """Splitting rows over clients: shuffled equal parts as in the paper, and two heterogeneous ways.
 
-:func:`split` chooses one of the three by name.  Each of them returns n index arrays that together hold every row at
+``split`` chooses one of the three by name.  Each of them returns n index arrays that together hold every row at
 most once; a client's data set is ``data.rows(part)``.
 """
 

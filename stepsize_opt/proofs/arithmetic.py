@@ -5,8 +5,8 @@ Three facts are enough for that.
 
 *Products without rounding* (Ozaki, Ogita, Oishi, Rump 2012).  Cut each row of A and each column of B into
 slices of at most ``⌊(53 − log₂ n)/2⌋`` bits.  A product of two slices then has no rounding error in any
-summation order, so ordinary BLAS products of slices add up to twice the working precision (:class:`Pair`).  Where the
-rounding of an ordinary product, |fl(AB) − AB| ≤ γ_n |A||B|, does no harm, :class:`Plain` costs a fraction of that.
+summation order, so ordinary BLAS products of slices add up to twice the working precision (``Pair``).  Where the
+rounding of an ordinary product, |fl(AB) − AB| ≤ γ_n |A||B|, does no harm, ``Plain`` costs a fraction of that.
 
 *Cholesky as a proof* (Rump 2006; Demmel 1989).  If floating-point Cholesky of a matrix A runs to the end, its
 factor R has ``RᵀR = A + ΔA`` with ``|ΔA_ij| ≤ φ √(a_ii a_jj)``, ``φ = γ_{n+1}/(1 − γ_{n+1})``,
@@ -465,7 +465,7 @@ def sandwich(A: Matrix, B: Matrix, C: Matrix, arithmetic: type[Approximate] = Pa
 
 
 def cholesky_shift(A: Enclosed | Matrix) -> Vector:
-    """What :func:`proved_cholesky` takes off the diagonal: nφ a_jj for its own rounding, row sums for the error."""
+    """What ``proved_cholesky`` takes off the diagonal: nφ a_jj for its own rounding, row sums for the error."""
     value = A.value if isinstance(A, Enclosed) else A
     n = value.shape[0]
     # The factor 2 covers the rounding of the subtraction and of the row sums themselves.

@@ -14,7 +14,7 @@ for D = Diag(γᵢWᵢ) the maximum is ``s + log det W + Σ dᵢ log(dᵢ/⟨Q�
 to ts and Q to tQ, and t = d/s is best.
 
 The bound needs no assumption on the solver: poor multipliers make it weak, never wrong.  Every number here is
-evaluated with its rounding error (:mod:`.arithmetic`), so the interval [log det D, upper bound] holds in
+evaluated with its rounding error (``.arithmetic``), so the interval [log det D, upper bound] holds in
 exact arithmetic for the floats returned.
 
 ``gap = (upper bound − log det D)/d`` bounds the relative excess of iterations over the best possible: a gap of

@@ -6,7 +6,7 @@
 and D L D ⪯ D, that is D ⪯ L⁻¹.
 
 *A factor that dominates.*  Floating-point Cholesky of Lᵢ with its diagonal raised by a few rounding errors gives H with
-H Hᵀ ⪰ Lᵢ in exact arithmetic (:mod:`.arithmetic`), for singular Lᵢ too.  Vᵢ ⪰ 0, so Hᵀ Vᵢ H ⪯ cI proves
+H Hᵀ ⪰ Lᵢ in exact arithmetic (``.arithmetic``), for singular Lᵢ too.  Vᵢ ⪰ 0, so Hᵀ Vᵢ H ⪯ cI proves
 λmax(Lᵢ^½ Vᵢ Lᵢ^½) = λmax(Vᵢ^½ Lᵢ Vᵢ^½) ≤ λmax(Vᵢ^½ HHᵀ Vᵢ^½) ≤ c.
 
 *The mean.*  L = (1/n)ΣLᵢ is not a matrix of floats.  It is known in twice the working precision, and what is proved
@@ -17,7 +17,7 @@ holds for every matrix within the error of that.
 as a power of two.  All of these are exact, and the numbers that enter a proof are near one whatever the user's units.
 
 *What λ_D does not see.*  A coordinate that is never compressed has a zero row in Sᵢ − I, and one on which no fᵢ depends
-a zero row in Lᵢ.  λ_D depends on the other rows of D only (:meth:`Conditions.noisy`), and only these are multiplied
+a zero row in Lᵢ.  λ_D depends on the other rows of D only (``Conditions.noisy``), and only these are multiplied
 out: the rounding of the large entries of D would hide a small λ_D.
 """
 

@@ -133,7 +133,7 @@ class Descent:
         return Descent(self.program, D)
 
     def bounds(self, Y: Matrix | None, tol: float = 0.0) -> DescentBounds:
-        """The interval of :func:`certify_descent`."""
+        """The interval of ``certify_descent``."""
         lower, upper = self.log_det, inverse_bound(self.at)
         if Y is not None and not upper - lower <= tol * self.program.d:
             upper = min(upper, self.log_det_bound(Y))
@@ -143,7 +143,7 @@ class Descent:
         return DescentBounds(lower, upper)
 
     def floor_bounds(self, Y: Matrix | None, M: Matrix | float, tol: float = 0.0) -> DescentBounds:
-        """The interval of :func:`certify_floor`."""
+        """The interval of ``certify_floor``."""
         lower = self.largest(M)
         upper = math.inf if Y is None else self.floor_bound(Y, M)
         inverse = self.inverse

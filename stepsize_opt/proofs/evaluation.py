@@ -2,7 +2,7 @@
 
 Whitened by an inverse root K⁻¹ of D = KKᵀ, the condition becomes K⁻¹F(D)K⁻ᵀ ⪰ 0, whose smallest eigenvalue is the
 margin of D.  Feasibility itself is proved by a Cholesky factorisation of the enclosure of F(D), shifted by the errors
-of both (:mod:`.arithmetic`).
+of both (``.arithmetic``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Evaluation:
     """A symmetric stepsize matrix D with enclosures of D B D and of F(D) = D − 𝒬(D B D), computed once.
 
     A rounded B is taken at its upper end, so that what is proved of F(D) holds for every matrix it may stand for.
-    ``arithmetic`` is the precision of the products: enclosures by :class:`Plain` are wider, and cheaper.
+    ``arithmetic`` is the precision of the products: enclosures by ``Plain`` are wider, and cheaper.
     half: D B; square: D B D, and quadratic the same rounded; value: F(D).
     """
 

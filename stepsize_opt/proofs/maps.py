@@ -2,7 +2,7 @@
 
 Each function here is dispatched on the type of the map: a new map registers its own version from outside,
 ``image.register(MyMap)`` and so on.  A map that says what its ``hadamard_matrix`` is needs to register
-:func:`coefficient_roundings` only.
+``coefficient_roundings`` only.
 
 The coefficients of a map are rounded.  Moved by their rounding they become exact floats of a map that is a little
 smaller, 𝒬̲(M) ⪯ 𝒬(M) for every M ⪰ 0, or a little larger, 𝒬̄(M) ⪰ 𝒬(M).  A smaller map has a larger feasible set, so an
@@ -76,7 +76,7 @@ def adjoint_below(Q: PositiveMap, Z: Approximate) -> Approximate:
 
 @singledispatch
 def lowers_to_positive(Q: PositiveMap) -> bool:
-    """Whether the smaller map of :func:`adjoint_below` is positive at a glance; False says nothing."""
+    """Whether the smaller map of ``adjoint_below`` is positive at a glance; False says nothing."""
     return False
 
 

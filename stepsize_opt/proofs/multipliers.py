@@ -194,7 +194,7 @@ def rate_bound(
 
 
 def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
-    """:func:`log_det_conjugate`, with Q scaled by powers of two to a diagonal near one where the pattern allows it.
+    """``log_det_conjugate``, with Q scaled by powers of two to a diagonal near one where the pattern allows it.
 
     Coordinates that are never compressed leave Q with a diagonal of many orders of magnitude.
     """

@@ -49,8 +49,8 @@ class Sketch(ABC):
     and ``apply(x, rng)`` on a vector equals ``sample(rng) @ x`` for a generator in the same state.
 
     A subclass is a frozen dataclass that defines ``_map``, ``expected_nonzeros``, ``text``, and ``_sample`` with
-    ``_apply_rows`` or, if it derives from :class:`DiagonalBase`, ``_diagonals`` alone.  If it has a ``form``,
-    :func:`parse_sketch` reads it: what stands before the colon is the name, the rest goes to :meth:`parse`.
+    ``_apply_rows`` or, if it derives from ``DiagonalBase``, ``_diagonals`` alone.  If it has a ``form``,
+    ``parse_sketch`` reads it: what stands before the colon is the name, the rest goes to ``parse``.
     """
 
     form: ClassVar[str] = ""
@@ -79,7 +79,7 @@ class Sketch(ABC):
         return self.map.apply(self._square("M", M))
 
     def centered_second_moment(self, M: ArrayLike) -> Matrix:
-        """E[(S − I) M (S − I)] = E[S M S] − M for a symmetric d×d matrix M; raises as :meth:`second_moment`."""
+        """E[(S − I) M (S − I)] = E[S M S] − M for a symmetric d×d matrix M; raises as ``second_moment``."""
         return self.map.centered().apply(self._square("M", M))
 
     def adjoint(self, Z: ArrayLike) -> Matrix:
@@ -87,7 +87,7 @@ class Sketch(ABC):
         return self.map.adjoint(self._square("Z", Z))
 
     def sample(self, rng: np.random.Generator) -> Matrix:
-        """One draw of S as a dense d×d matrix, for tests and small d; use :meth:`apply` to compress vectors."""
+        """One draw of S as a dense d×d matrix, for tests and small d; use ``apply`` to compress vectors."""
         return self._sample(generator(rng))
 
     def apply(self, x: ArrayLike, rng: np.random.Generator) -> Array:

@@ -349,7 +349,7 @@ class _MomentDiagonal(DiagonalSketch):
         self._set(d=d, P=read_only(moments), sampler=sampler, nonzeros=nonzeros)
 
     def digest_parts(self) -> tuple[object, ...]:
-        """What :func:`stepsize_opt.inputs.digests.digest` takes: the sampler, a function, by what it draws."""
+        """What ``stepsize_opt.inputs.digests.digest`` takes: the sampler, a function, by what it draws."""
         return self.d, self.P, self.nonzeros, self._diagonals(np.random.default_rng(0), _SAMPLER_DRAWS)
 
     def _map(self) -> PositiveMap:

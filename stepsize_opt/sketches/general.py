@@ -101,7 +101,7 @@ class LayerWise(Sketch):
 class FiniteSketch(Sketch):
     """S is ``matrices[r]`` with probability ``weights[r]``: 𝒫(M) = Σ_r w_r S_r M S_r.
 
-    For sketches that are not diagonal; for diagonal ones, :meth:`DiagonalSketch.from_support` is cheaper.
+    For sketches that are not diagonal; for diagonal ones, ``DiagonalSketch.from_support`` is cheaper.
     ``matrices`` has shape (R, d, d), ``weights`` shape (R,).  ``expected_nonzeros`` is Σ_r w_r rank(S_r): both ends
     know the matrices and draw the same r from shared randomness, so that the coefficients of S_r x in a basis of
     the range of S_r are all that has to be sent.

@@ -1,6 +1,6 @@
 """The text form of sketches, for command lines and files: ``parse_sketch`` reads what ``Sketch.text`` writes.
 
-Each class says its form and reads it (:attr:`Sketch.form`, :meth:`Sketch.parse`); here are the parts that they share.
+Each class says its form and reads it (``Sketch.form``, ``Sketch.parse``); here are the parts that they share.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Running the methods on real problems, and checking that the predicted rates hold.
 
-Objectives, data sets and splits over clients are in :mod:`stepsize_opt.problems`.
+Objectives, data sets and splits over clients are in ``stepsize_opt.problems``.
 """
 
 from stepsize_validation.runs import (

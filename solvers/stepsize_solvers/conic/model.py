@@ -1,4 +1,4 @@
-"""The one translation of a :class:`Program` into cvxpy, exact and DPP-compliant.
+"""The one translation of a ``Program`` into cvxpy, exact and DPP-compliant.
 
 Write F_j(X) = (c + eτ) I + aX − H_jᵀ 𝒬(φ(X)) H_j.  A linear family, φ(X) = X, is an LMI as it stands.  For φ(X) = XBX
 with B = EEᵀ there are three exact forms.

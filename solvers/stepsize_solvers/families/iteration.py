@@ -1,7 +1,7 @@
 """The primal-dual iteration: predictor-corrector steps until the gap is certified or a limit is reached.
 
 X stays strictly feasible, so every iterate is an answer; the multipliers prove an upper bound at every iterate
-(:mod:`.point`), so the iteration stops on a gap, not on residuals.
+(``.point``), so the iteration stops on a gap, not on residuals.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class OutOfTime(Exception):
 def solve_by_cg(
     system: NewtonSystem, rhs: Matrix, tolerance: float, max_iterations: int, deadline: float = math.inf
 ) -> tuple[Matrix, int]:
-    """Y with ‖𝓗(Y) − rhs‖ ≤ tolerance·‖rhs‖, and the iterations taken; raises :class:`OutOfTime` at the deadline."""
+    """Y with ‖𝓗(Y) − rhs‖ ≤ tolerance·‖rhs‖, and the iterations taken; raises ``OutOfTime`` at the deadline."""
     Y = np.zeros_like(rhs)
     goal = tolerance * float(np.linalg.norm(rhs))
 

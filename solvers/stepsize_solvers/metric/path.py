@@ -1,13 +1,13 @@
 """The largest t with F = aD − 𝒬(DBD) − tE ⪰ 0 for a full D: a primal-dual path with conjugate gradients.
 
 KKT: G′*[Z] = 0, ⟨Z, E⟩ = 1, ZF = 0, F ⪰ 0, Z ⪰ 0.  In the basis C with CᵀBC = I and CᵀRC = Diag(ρ), R = 𝒬*(Z), the
-curvature K[X] = BXR + RXB multiplies entry (i, j) by ρᵢ + ρⱼ, so it is inverted exactly; G′ is that of :class:`Frame`
+curvature K[X] = BXR + RXB multiplies entry (i, j) by ρᵢ + ρⱼ, so it is inverted exactly; G′ is that of ``Frame``
 with D̃ = C⁻¹DC⁻ᵀ in the place of B̃.  Newton's equations with the Nesterov–Todd scaling W of (F, Z),
 
     K dD − G′*[dZ] = r₁ = G′*[Z],      G′[dD] − E dt + W dZ W = r₂,      ⟨E, dZ⟩ = 1 − ⟨E, Z⟩,
 
 leave (G′K⁻¹G′* + W·W) dZ = r₂ − G′K⁻¹r₁ + E dt: two solves with one map.  Each takes 5 to 20 iterations at first and
-about a hundred when the gap is 10⁻⁶ (d = 24 to 100, rand-k).  The bound of :mod:`.point` holds for every Z:
+about a hundred when the gap is 10⁻⁶ (d = 24 to 100, rand-k).  The bound of ``.point`` holds for every Z:
 t* ≤ t + (⟨Z, F⟩ + ½⟨r₁, K⁻¹r₁⟩)/⟨Z, E⟩.
 """
 

@@ -1,7 +1,7 @@
 """maximise log det G(D), or t with G(D) ⪰ tE, over a pattern: damped Newton steps until the certified gap is reached.
 
 log det G(D) has no constraint: its maximiser is the analytic centre of {G ⪰ 0}.  The largest t is the end of the path
-of maximisers of t/ν + log det(G(D) − tE), ν → 0, along which the bound of :mod:`.point` exceeds t by νd.
+of maximisers of t/ν + log det(G(D) − tE), ν → 0, along which the bound of ``.point`` exceeds t by νd.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def smallest_eigenvalue_from_factor(K: Array, steps: int = 10) -> float:
     """A lower estimate of λmin(KKᵀ) from the Cholesky factor K, by Lanczos on the inverse.
 
     2d² operations a step instead of the (4/3)d³ of a reduction.  An estimate may err when the start is nearly
-    orthogonal to the eigenvector, so final answers use :func:`smallest_eigenvalue`.
+    orthogonal to the eigenvector, so final answers use ``smallest_eigenvalue``.
     """
     potrs = lapack.spotrs if K.dtype == np.float32 else lapack.dpotrs
     return 1.0 / _top_of_spectrum(lambda q: np.asarray(potrs(K, q, lower=1)[0]), K.shape[0], steps)

@@ -135,7 +135,7 @@ class Progress(Generic[Point]):
 
     @property
     def statistics(self) -> dict[str, Any]:
-        """The work done, for :class:`SolverStats`."""
+        """The work done, for ``SolverStats``."""
         return {
             "correctors": self.correctors,
             "cg_iterations": self.counters.cg_iterations,

@@ -1,4 +1,4 @@
-"""The other process of :func:`stepsize_solvers.process.call_within`: reads a request, writes the answer."""
+"""The other process of ``stepsize_solvers.process.call_within``: reads a request, writes the answer."""
 
 from __future__ import annotations
 

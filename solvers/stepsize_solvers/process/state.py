@@ -1,7 +1,7 @@
 """What belongs to the whole process and not to one thread: the standard streams and the number of BLAS threads.
 
 A context that changes such a thing and puts it back goes wrong when threads overlap: the second to enter takes the
-changed state for the original one and leaves it behind for good.  A :class:`Shared` context is entered once for all.
+changed state for the original one and leaves it behind for good.  A ``Shared`` context is entered once for all.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Settings:
 
 
 class Solver(ABC):
-    """One way to solve a :class:`Program`."""
+    """One way to solve a ``Program``."""
 
     name: str
     starts_warm: bool = False  # whether it continues from ``Settings.warm_start``

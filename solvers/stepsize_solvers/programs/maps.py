@@ -54,7 +54,7 @@ class PositiveMap(ABC):
 
     @abstractmethod
     def restrict(self, indices: Indices) -> PositiveMap:
-        """The map on matrices supported on ``indices`` (increasing, a union of :attr:`groups`) in rows and columns."""
+        """The map on matrices supported on ``indices`` (increasing, a union of ``groups``) in rows and columns."""
 
     @property
     @abstractmethod
@@ -68,12 +68,12 @@ class PositiveMap(ABC):
 
     @cached_property
     def action_range(self) -> tuple[float, float]:
-        """min q and max q of :attr:`diagonal_action`."""
+        """min q and max q of ``diagonal_action``."""
         return float(self.diagonal_action.min()), float(self.diagonal_action.max())
 
     @cached_property
     def action_levels(self) -> Vector:
-        """log₂(q_j / min q) of :attr:`diagonal_action`."""
+        """log₂(q_j / min q) of ``diagonal_action``."""
         return np.log2(self.diagonal_action / self.action_range[0])
 
     @property
@@ -108,7 +108,7 @@ class DiagonalPlusScaled(PositiveMap):
 
     Rand-k has β = d(k−1)/(k(d−1)) and α = d/k − β in every coordinate; independent sampling with
     probabilities p has α = 1/p − 1 and β = 1; the identity has α = 0 and β = 1.
-    ``roundings`` as in :class:`Hadamard`, for the matrix Diag(α) + β 11ᵀ.
+    ``roundings`` as in ``Hadamard``, for the matrix Diag(α) + β 11ᵀ.
     """
 
     alpha: Vector
@@ -169,7 +169,7 @@ def _diagonal_plus_scaled(alpha: Vector, beta: float, M: Matrix) -> Matrix:
 class Hadamard(PositiveMap):
     """𝒬(M) = P ∘ M with P ⪰ 0 (Schur's product theorem makes it positive).
 
-    Use :func:`hadamard` to get the cheaper :class:`DiagonalPlusScaled` where P allows it.
+    Use ``hadamard`` to get the cheaper ``DiagonalPlusScaled`` where P allows it.
     ``roundings`` is how many roundings each entry of P went through: it is within (1 ± 2⁻⁵³)^roundings of the
     exact coefficient.
     """
@@ -211,7 +211,7 @@ class Hadamard(PositiveMap):
 
 
 def hadamard(P: Matrix, roundings: int = 2) -> PositiveMap:
-    """The map M ↦ P ∘ M, as :class:`DiagonalPlusScaled` when all off-diagonal entries of P are equal."""
+    """The map M ↦ P ∘ M, as ``DiagonalPlusScaled`` when all off-diagonal entries of P are equal."""
     d = P.shape[0]
     if d == 1:
         return DiagonalPlusScaled(np.zeros(1), float(P[0, 0]), roundings)

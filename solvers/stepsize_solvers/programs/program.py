@@ -177,7 +177,7 @@ class Program:
 
     @property
     def condition(self) -> Family | None:
-        """The one family of a program made by :meth:`single`; None for any other program."""
+        """The one family of a program made by ``single``; None for any other program."""
         if len(self.families) != 1 or self.objective is not None:
             return None
         family = self.families[0]

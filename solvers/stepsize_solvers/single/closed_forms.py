@@ -232,7 +232,7 @@ def _balanced_signs(B: Matrix, sampling: _Sampling) -> tuple[Vector, bool]:
 class Balanced:
     """y of theorem B and its bound, from which the closed form can be computed.
 
-    frustrated: whether a coordinate is (see :func:`_balanced_signs`); of 1890 such problems tried, none was exact.
+    frustrated: whether a coordinate is (see ``_balanced_signs``); of 1890 such problems tried, none was exact.
     """
 
     P: Matrix

@@ -45,7 +45,7 @@ class Tuning:
     cg_accuracy: conjugate gradients stop at cg_accuracy · s/√μ in the scaled norm (s the target of μ).
     max_cg: cap of conjugate gradient iterations in one solve.
     neighbourhood: a step is shortened when the smallest complementarity product falls below this fraction of μ.
-    single_precision_from: see :class:`NativeOptions`.
+    single_precision_from: see ``NativeOptions``.
     double_below: from this μ on the points themselves are in double precision, at sizes where directions are in single.
     """
 

@@ -1,6 +1,6 @@
 """What the iteration needs of a program: points, residuals, the path of the constraints, bounds, a Newton system.
 
-Two models implement it: :class:`.full.FullModel` (full D, fast) and :class:`.blocks.BlockModel` (block-diagonal D).
+Two models implement it: ``.full.FullModel`` (full D, fast) and ``.blocks.BlockModel`` (block-diagonal D).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     K X − F′*dZ = r₁,      F′X + W dZ W = r₂
 
-is reduced to the dual Schur complement (:mod:`stepsize_solvers.single.schur`), solved by preconditioned conjugate
+is reduced to the dual Schur complement (``stepsize_solvers.single.schur``), solved by preconditioned conjugate
 gradients; X = p(K)(r₁ + F′*dZ) is summed along the way.  All of it is linear in small quantities, so single
 precision is enough: an error of 10⁻⁷ relative to the direction, while the points themselves are kept in double.
 """

@@ -7,7 +7,7 @@ CᵀBC = Λ), the Nesterov–Todd factor G of (F̃, Z̃) and E = G⁻¹C⁻¹, t
     N x = svec(E F′[dD] Eᵀ),      N = (E⊗E) [(C⊗C) − T (C⊗C) Diag(λᵢ + λⱼ)],      T the matrix of 𝒬,
 
 because dD B D + D B dD = C(XΛ + ΛX)Cᵀ has the coordinates (λᵢ + λⱼ) x_ij in the basis C.  With r₂ and ζ in the
-scaled coordinates too, the Newton system of :mod:`stepsize_solvers.single.iteration` is
+scaled coordinates too, the Newton system of ``stepsize_solvers.single.iteration`` is
 
     K x − Nᵀζ = r₁,    N x + ζ = r₂      ⟹      (K + NᵀN) x = r₁ + Nᵀr₂,   ζ = r₂ − N x,   dZ = EᵀζE,
 
@@ -267,7 +267,7 @@ class SmallIteration:
         return SmallPoint(D, Z, C, lam, sums, log_det, Zt, Rt, Ft, sums * Rt, E, v)
 
     def bounds(self, p: SmallPoint, near: bool = True) -> Bounds:
-        """Repair by scaling and the certificate's upper bound at the repaired D, as in :class:`FullModel`."""
+        """Repair by scaling and the certificate's upper bound at the repaired D, as in ``FullModel``."""
         t = 1.0 / (1.0 - _smallest(p.Ft)) if near else 1.0
         lower = p.log_det + self.d * math.log(t)
         energy = t * t * float(p.Rt.diagonal().dot(p.lam))

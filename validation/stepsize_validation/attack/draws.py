@@ -1,4 +1,4 @@
-"""Random parts of problems that are harder than those of :mod:`stepsize_validation.referee.random_problems`."""
+"""Random parts of problems that are harder than those of ``stepsize_validation.referee.random_problems``."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def structure(rng: Generator, d: int, max_condition: float = 1e6) -> Any:
 
 
 def sketch(rng: Generator, d: int, max_terms: int = 40) -> Sketch:
-    """Any law: those of :mod:`stepsize_validation.referee.random_problems`, and the harder ones below."""
+    """Any law: those of ``stepsize_validation.referee.random_problems``, and the harder ones below."""
     if rng.random() < 0.5:
         return random_sketch(rng, str(rng.choice(KINDS)), d)
     return _LAWS[str(rng.choice(list(_LAWS)))](rng, d, max_terms)

@@ -19,7 +19,7 @@ _TOUCHES = ("open", "os.rename", "os.remove")
 
 @dataclass(frozen=True)
 class Child:
-    """A process that was started; :meth:`join` waits for it and gives its error, or "" when it ended or was killed."""
+    """A process that was started; ``join`` waits for it and gives its error, or "" when it ended or was killed."""
 
     pid: int
     report: Path

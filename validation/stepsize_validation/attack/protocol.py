@@ -51,7 +51,7 @@ class Problem(Protocol):
     def __str__(self) -> str: ...
 
     def attack(self) -> Verdict:
-        """Run the library on the problem and judge every claim; raises :class:`Wrong` or :class:`Refused`."""
+        """Run the library on the problem and judge every claim; raises ``Wrong`` or ``Refused``."""
         ...
 
 
@@ -80,7 +80,7 @@ class Outcome:
 
 
 def claim(holds: bool, false_statement: str) -> None:
-    """Raise :class:`Wrong` with the statement unless it holds."""
+    """Raise ``Wrong`` with the statement unless it holds."""
     if not holds:
         raise Wrong(false_statement)
 

@@ -66,7 +66,7 @@ class Node:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What :func:`optimal_stepsize` takes."""
+        """What ``optimal_stepsize`` takes."""
         return {"L": self.L, "sketch": self.sketch, "algorithm": self.algorithm, "structure": self.structure}
 
     def allows(self, D: Rational) -> bool:
@@ -76,7 +76,7 @@ class Node:
 
 
 def judge_result(node: Node, result: StepsizeResult, rivals: Sequence[Floats] = ()) -> Verdict:
-    """Judge the answer of :func:`optimal_stepsize`; ``rivals`` are other stepsizes that no bound may fall below."""
+    """Judge the answer of ``optimal_stepsize``; ``rivals`` are other stepsizes that no bound may fall below."""
     D = np.array(result.D)
     claim(bool(np.isfinite(D).all()), "D has entries that are not finite")
     claim(has_structure(D, node.structure), f"D has not the structure {node.structure}")
@@ -187,7 +187,7 @@ class Clients:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What :func:`optimal_distributed_stepsize` takes."""
+        """What ``optimal_distributed_stepsize`` takes."""
         return {
             "smoothness": list(self.matrices),
             "sketch": list(self.sketches),
@@ -238,7 +238,7 @@ class DistributedPoint:
 
 
 def judge_distributed(problem: Clients, result: DistributedResult, rivals: Sequence[DistributedResult] = ()) -> Verdict:
-    """Judge the answer of :func:`optimal_distributed_stepsize`; ``rivals`` are other answers to the same problem."""
+    """Judge the answer of ``optimal_distributed_stepsize``; ``rivals`` are other answers to the same problem."""
     D = np.array(result.D)
     claim(bool(np.isfinite(D).all()), "D has entries that are not finite")
     claim(has_structure(D, problem.structure), f"D has not the structure {problem.structure}")

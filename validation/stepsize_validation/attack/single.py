@@ -17,7 +17,7 @@ RIVAL_TOL = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Solve:
-    """:func:`optimal_stepsize` on a node; ``may_refuse`` when the problem lies at the edge of what float64 can hold."""
+    """``optimal_stepsize`` on a node; ``may_refuse`` when the problem lies at the edge of what float64 can hold."""
 
     node: Node
     may_refuse: bool = False
@@ -29,7 +29,7 @@ class Solve:
         return f"{self.node}{options}{', ' if self.note else ''}{self.note}"
 
     def solve(self) -> StepsizeResult:
-        """The answer; raises Refused or Wrong as :func:`ask` does."""
+        """The answer; raises Refused or Wrong as ``ask`` does."""
         return ask(lambda: optimal_stepsize(**self.node.arguments, **self.options), may_refuse=self.may_refuse)
 
     def attack(self) -> Verdict:

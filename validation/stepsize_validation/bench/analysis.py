@@ -40,7 +40,7 @@ def default_grid(results: Results) -> Grid:
 
 
 def entrants(results: Results) -> list[str]:
-    """The labels of :func:`default_grid` in order of appearance."""
+    """The labels of ``default_grid`` in order of appearance."""
     return list(dict.fromkeys(label for runs in default_grid(results).values() for label in runs))
 
 

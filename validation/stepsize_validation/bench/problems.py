@@ -4,7 +4,7 @@ Families (rand-k sends k = max(1, ⌊d/4⌋) numbers unless the family says othe
 
     size         synthetic L with condition number 10³, d as asked for
     condition    synthetic L with condition numbers 10 and 10⁶
-    sketch       every kind of sketch of :mod:`stepsize_validation.referee.random_problems`, condition number 100
+    sketch       every kind of sketch of ``stepsize_validation.referee.random_problems``, condition number 100
     structure    D block-diagonal or diagonal instead of full, condition number 100
     data         L = AᵀA/(4m) + 2λI of logistic regression on real data
     distributed  the stepsize of several clients for a given K, condition number 100

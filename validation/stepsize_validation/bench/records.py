@@ -34,7 +34,7 @@ _PACKAGES = ("numpy", "scipy", "cvxpy", "clarabel", "scs", "mosek", "cvxopt", "s
 class Configuration:
     """A solver and how the problem is put to it.
 
-    lift and objective: for solvers behind cvxpy, as in :mod:`stepsize_solvers.conic`; empty for the native solver.
+    lift and objective: for solvers behind cvxpy, as in ``stepsize_solvers.conic``; empty for the native solver.
     iterate: the native solver without its closed forms, so that its iteration is measured.
     """
 

@@ -1,6 +1,6 @@
 """The solver benchmark: solvers × formulations × problems × sizes, compared at equal certified gap.
 
-Every run is a process of its own with limits of time and memory (:mod:`.process`), so a crash or a hang
+Every run is a process of its own with limits of time and memory (``.process``), so a crash or a hang
 is a row.  A run climbs a ladder of tolerances, and the time to a certified gap g is that of the first rung whose
 *certified* gap is at most g, whatever the solver's own tolerance said.  Results are written after every run; calling
 again continues.

@@ -47,7 +47,7 @@ class Results:
 
     @staticmethod
     def load(path: Path) -> Results:
-        """Read what :meth:`save` wrote; raises FileNotFoundError, or ValueError for a file of another kind."""
+        """Read what ``save`` wrote; raises FileNotFoundError, or ValueError for a file of another kind."""
         if path.is_dir():
             path = path / RESULTS_FILE
         if not path.is_file():

@@ -136,7 +136,7 @@ def _warm_up(solver: Solver) -> None:
 
 @dataclass(frozen=True)
 class Proof:
-    """Raw violation, rate and certified gap as in :class:`Rung`; None for what there is not."""
+    """Raw violation, rate and certified gap as in ``Rung``; None for what there is not."""
 
     violation: float | None = None
     rate: float | None = None

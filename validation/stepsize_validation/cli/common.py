@@ -160,7 +160,7 @@ def progress(text: str, *, quiet: bool = False) -> Iterator[None]:
 
 
 def print_json(value: Any) -> None:
-    """JSON on standard output, as :func:`stepsize_opt.inputs.files.json_text` writes it."""
+    """JSON on standard output, as ``stepsize_opt.inputs.files.json_text`` writes it."""
     print(json_text(value, indent=2))
 
 

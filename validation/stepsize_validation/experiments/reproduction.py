@@ -34,7 +34,7 @@ _PACKAGES = ("stepsize-opt", "numpy", "scipy", "cvxpy", "scs", "clarabel", "scik
 
 @dataclass(frozen=True, eq=False)
 class Reproduction:
-    """What :func:`reproduce` made: the folder, the curves and the tables (as in ``tables.json``)."""
+    """What ``reproduce`` made: the folder, the curves and the tables (as in ``tables.json``)."""
 
     output: Path
     curves: tuple[Curve, ...]

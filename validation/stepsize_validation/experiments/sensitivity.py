@@ -168,7 +168,7 @@ class Task:
         return {"factors": [asdict(row) for row in factors], "subsamples": [asdict(row) for row in subsamples]}
 
     def kept_rows(self, folder: Path) -> dict[str, list[dict[str, Any]]]:
-        """What :meth:`run` gives, from a file in the folder if it was run before."""
+        """What ``run`` gives, from a file in the folder if it was run before."""
         path = folder / f"{Path(self.data).name.replace(':', '-')}-rand-{self.k}.npz"
         rows: dict[str, list[dict[str, Any]]] = kept(path, asdict(self), self.run)
         return rows

@@ -116,7 +116,7 @@ def savings(curves: Sequence[Curve]) -> list[Record]:
 
 
 def saved_iterations(records: Sequence[Mapping[str, Any]]) -> list[Record]:
-    """The ratios of :func:`savings` as shares: 1 − 1/ratio of the iterations of the paper's best are saved."""
+    """The ratios of ``savings`` as shares: 1 − 1/ratio of the iterations of the paper's best are saved."""
     return [
         {
             "experiment": record["experiment"],

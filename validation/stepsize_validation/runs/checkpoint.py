@@ -52,7 +52,7 @@ def write_checkpoint(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, A
 def read_checkpoint(
     path: Path, meta: Sequence[str] = (), arrays: Sequence[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What :func:`write_checkpoint` wrote: the entries of ``meta``, and the arrays.
+    """What ``write_checkpoint`` wrote: the entries of ``meta``, and the arrays.
 
     Raises CheckpointError for a file of another kind, a damaged one, and one without the entries and arrays named;
     FileNotFoundError when there is none.

@@ -30,7 +30,7 @@ class SingleSteps:
     """Gradient and step of a method with rand-1 on a logistic regression, for s seeds.
 
     directions: Aᵀ, d×d; columns: (MA)ᵀ, shape (d, m); right: B; margins: the rows Mx of all seeds, shape (s, m), which
-    :meth:`step` changes in place and which a checkpoint has to keep.
+    ``step`` changes in place and which a checkpoint has to keep.
     """
 
     objective: LogisticRegression

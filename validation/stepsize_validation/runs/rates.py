@@ -99,7 +99,7 @@ def check_rate(run: Run, infimum: Infimum | None = None, *, theorem: int = 1, le
     Parameters
     ----------
     run : Run
-        What :func:`run` returned.
+        What ``run`` returned.
     infimum : Infimum, optional
         Bounds on f^inf; without them the smallest value of the run itself stands for the value found.
     theorem : int
@@ -138,11 +138,11 @@ def check_distributed_rate(
     Parameters
     ----------
     run : Run
-        What :func:`run` returned.
+        What ``run`` returned.
     clients : int
         n.
     lambda_D : float
-        λ_D of the matrix that ran, from :func:`distributed_lambda`.
+        λ_D of the matrix that ran, from ``distributed_lambda``.
     infimum : FederatedInfimum
         Bounds on f^inf and on (1/n) Σ fᵢ^inf.
     level : float

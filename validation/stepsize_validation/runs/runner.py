@@ -1,6 +1,6 @@
 """One runner for all the methods, for several seeds at once.
 
-A method moves by x⁺ = x − (1/n) Σ Gᵢ∇fᵢ(x) with n clients, one node being one client; :mod:`stepsize_opt.methods` says
+A method moves by x⁺ = x − (1/n) Σ Gᵢ∇fᵢ(x) with n clients, one node being one client; ``stepsize_opt.methods`` says
 what G is.
 Theorem 1 of the paper bounds, for a D that satisfies the condition of its method on one node,
 
@@ -64,24 +64,36 @@ def run(
 
     Parameters
     ----------
-    objective : one node, or a :class:`Federated` objective for the distributed methods.
-    D : stepsize matrix, d×d, symmetric (as :func:`stepsize_opt.certify` judges it) and positive definite.
-    sketch : the sketch, or one for each client.
-    algorithm : ``"det-CGD1"``, ``"det-CGD2"``, ``"CGD"``, ``"DCGD"``, ``"GD"``, or what :func:`get_method` takes.
-    iterations, seeds, seed : K, the number of independent runs, and what determines them: same seed, same numbers.
-    checkpoint : a file to continue from when it exists, rewritten every ``checkpoint_every`` steps.  A run that is
+    objective
+        One node, or a ``Federated`` objective for the distributed methods.
+    D
+        Stepsize matrix, d×d, symmetric (as ``stepsize_opt.certify`` judges it) and positive definite.
+    sketch
+        The sketch, or one for each client.
+    algorithm
+        ``"det-CGD1"``, ``"det-CGD2"``, ``"CGD"``, ``"DCGD"``, ``"GD"``, or what ``get_method`` takes.
+    iterations, seeds, seed
+        K, the number of independent runs, and what determines them: same seed, same numbers.
+    checkpoint
+        A file to continue from when it exists, rewritten every ``checkpoint_every`` steps.  A run that is
         killed and started again with the same arguments (and the same number of threads, by which products round
         differently) returns the same numbers as one that was not.  Runs that write one file at the same time do not
         disturb each other; the file then holds the last state written.
-    progress : show a bar on standard error.
-    on_divergence : ``"raise"`` raises :class:`Divergence`; ``"stop"`` returns the steps before it.
+    progress
+        Show a bar on standard error.
+    on_divergence
+        ``"raise"`` raises ``Divergence``; ``"stop"`` returns the steps before it.
 
     Raises
     ------
-    ValueError : for arguments of the wrong shape or name, a start where f is not finite or lies below its bound.
-    CheckpointError : a ValueError, for a checkpoint of another run or a damaged one.
-    TypeError : for a checkpoint of a run with a sketch that has no digest (:func:`stepsize_opt.inputs.digests.digest`).
-    Divergence : see ``on_divergence``.
+    ValueError
+        For arguments of the wrong shape or name, a start where f is not finite or lies below its bound.
+    CheckpointError
+        A ValueError, for a checkpoint of another run or a damaged one.
+    TypeError
+        For a checkpoint of a run with a sketch that has no digest (``stepsize_opt.inputs.digests.digest``).
+    Divergence
+        See ``on_divergence``.
     """
     sketches = _read_sketches(objective, sketch)
     D = _read_stepsize(D, objective.d)

@@ -167,13 +167,13 @@ class SketchStream:
 
     @property
     def position(self) -> Position:
-        """From where :meth:`restore` goes on with the next step."""
+        """From where ``restore`` goes on with the next step."""
         if self._chunk is None or self._used == self._chunk.steps:
             return Position(self._states(), "")
         return Position(self._start, digest(self._chunk))
 
     def restore(self, position: Position, done: int) -> None:
-        """Go to the :attr:`position` after ``done`` steps of a stream of the same sketches, seeds and seed.
+        """Go to the ``position`` after ``done`` steps of a stream of the same sketches, seeds and seed.
 
         Raises ValueError for what cannot be one, and when the chunk drawn again is not the one that was drawn then.
         """
