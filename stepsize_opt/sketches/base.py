@@ -64,7 +64,8 @@ class Sketch(ABC):
     @classmethod
     def parse(cls, argument: str, d: int) -> Sketch:
         """The sketch of dimension d from its text after the colon, in lower case; defined with ``form``."""
-        raise NotImplementedError
+        msg = f"{cls.__name__} has no text form; give it a class attribute form and a class method parse"
+        raise TypeError(msg)
 
     @cached_property
     def map(self) -> PositiveMap:

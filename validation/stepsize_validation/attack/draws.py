@@ -126,7 +126,8 @@ def _moments(rng: Generator, d: int, max_terms: int) -> Sketch:
 
 def ones(rng: Generator, count: int) -> Any:
     """The sampler of the moment sketches; a certificate never draws from it."""
-    raise NotImplementedError
+    msg = "a certificate must not draw from the sketch"
+    raise AssertionError(msg)
 
 
 def _rare(rng: Generator, d: int, max_terms: int) -> Sketch:
