@@ -181,11 +181,13 @@ def result_table(result: StepsizeResult) -> Table:
 
 def comparison_table(comparison: Comparison, sketch: str) -> Table:
     """The rows of a comparison, the best in bold."""
-    table = Table(title=f"stepsizes for {sketch}", caption="communication in units of 2Δ⁰/ε²")
-    table.add_column("method")
-    table.add_column("stepsize")
-    for name in ("rate", "descent", "iterations", "communication", "gap"):
-        table.add_column(name, justify="right")
+    caption = "steps: times those of the best row; sent: numbers sent, in units of 2Δ⁰/ε²"
+    table = Table(title=f"stepsizes for {sketch}", caption=caption)
+    # Short names, and words that may wrap: at 80 columns no number is cut.
+    for name in ("method", "stepsize"):
+        table.add_column(name)
+    for name in ("rate", "descent", "steps", "sent", "gap"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in comparison.rows:
         table.add_row(
             row.method,
