@@ -10,6 +10,7 @@ from typing import Any
 
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.inputs import (
+    Shown,
     broken_is_value_error,
     check_status,
     check_symmetric_finite,
@@ -69,8 +70,8 @@ class TightResult:
         return math.inf if self.smallest_K is None else self.K / self.smallest_K - 1.0
 
 
-@dataclass(frozen=True, eq=False)
-class DistributedResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class DistributedResult(Shown):
     """A stepsize matrix D and a number of iterations K for n clients, with their proof.
 
     status: ``optimal`` only with a proved feasible (D, K) whose certified gap is within ``tol``; ``infeasible`` when
@@ -180,11 +181,6 @@ class DistributedResult:
         if self.reductions:
             rows.append(("reductions", "; ".join(self.reductions)))
         return rows
-
-    def __repr__(self) -> str:
-        rows = self.rows()
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(["DistributedResult", *(f"  {name:<{width}}  {value}" for name, value in rows)])
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write everything to an npz file as ``StepsizeResult.save`` does, with D as the array ``D``."""

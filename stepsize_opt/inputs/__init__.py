@@ -30,6 +30,7 @@ from stepsize_opt.inputs.saved import (
     result_path,
     save_result,
 )
+from stepsize_opt.inputs.shown import Shown
 from stepsize_opt.inputs.structures import BlockDiagonal, Direction, Structure, pattern_of, pattern_with
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Array",
     "BlockDiagonal",
     "Direction",
+    "Shown",
     "Structure",
     "Symmetric",
     "atomic_write",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.inputs import (
+    Shown,
     broken_is_value_error,
     check_memory,
     check_status,
@@ -40,8 +40,8 @@ class Block:
     Z: Matrix
 
 
-@dataclass(frozen=True, eq=False)
-class StepsizeResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class StepsizeResult(Shown):
     """A stepsize matrix with its proof.
 
     status: ``optimal`` only with a proved feasible D whose certified gap is within ``tol``.
@@ -237,19 +237,6 @@ class StepsizeResult:
             return [("rate det(H)^(1/d)", metric), used, ("log det H / d", mean), condition]
         first = [("rate t", f"{self.rate:.9g}"), ("descent rate det(H)^(1/d)", metric)]
         return [*first, used, condition]
-
-    def __repr__(self) -> str:
-        rows = self.rows()
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(["StepsizeResult", *(f"  {name:<{width}}  {value}" for name, value in rows)])
-
-    def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self.rows()
-        )
-        return f"<table><caption>StepsizeResult</caption>{cells}</table>"
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write D, Z and everything else to an npz file (arrays and JSON text, nothing pickled); returns its path.

@@ -15,6 +15,7 @@ from stepsize_solvers.programs.maps import (
     PositiveMap,
     ScaledPlusTrace,
 )
+from stepsize_solvers.single.closed_forms import Balanced, ClosedForm
 
 
 def rand_k(d: int, k: int) -> DiagonalPlusScaled:
@@ -44,3 +45,9 @@ def all_maps(d: int) -> dict[str, PositiveMap]:
         "diagonal layers": Layered((rand_k(2, 1), rand_k(d - 2, 1))),
         "layered": Layered((rand_k(2, 1), ScaledPlusTrace(d - 2, 1.5, 0.5))),
     }
+
+
+def one_direction(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
+    """Theorem B, or None when it does not apply."""
+    balanced = Balanced.of(B, Q)
+    return None if balanced is None else balanced.closed_form()

@@ -276,9 +276,3 @@ class Balanced:
         return ClosedForm(
             factor.dot(factor.T) / top, np.multiply.outer(z, z), exact, self.upper_bound, log_det, _THEOREM_B
         )
-
-
-def one_direction(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
-    """Theorem B, or None when it does not apply."""
-    balanced = Balanced.of(B, Q)
-    return None if balanced is None else balanced.closed_form()
