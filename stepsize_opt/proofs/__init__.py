@@ -1,19 +1,9 @@
 """Statements proved about floats: enclosures, feasibility, bounds, certificates.  Nothing here calls a solver."""
 
-from stepsize_opt.proofs.arithmetic import (
-    LARGEST_COEFFICIENT,
-    SMALLEST_NORMAL,
-    UNIT,
-    Approximate,
-    Enclosed,
-    Pair,
-    Plain,
-    gamma,
-    power_of_two_scaling,
-    proved_cholesky,
-)
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain
 from stepsize_opt.proofs.basis import InBasis
 from stepsize_opt.proofs.certificate import Certificate, certify_point
+from stepsize_opt.proofs.cholesky import proved_cholesky
 from stepsize_opt.proofs.conditions import (
     CentredMap,
     ClientGroup,
@@ -36,6 +26,7 @@ from stepsize_opt.proofs.maps import (
 )
 from stepsize_opt.proofs.multipliers import Bound, Multipliers, rate_bound
 from stepsize_opt.proofs.repairs import repair, repair_in_basis
+from stepsize_opt.proofs.roundings import LARGEST_COEFFICIENT, SMALLEST_NORMAL, UNIT, gamma, power_of_two_scaling
 
 __all__ = [
     "LARGEST_COEFFICIENT",

@@ -1,22 +1,12 @@
-"""Linear algebra whose answers are proved: products with an error bound, positive definiteness, log det from below.
+"""Matrices with a bound on their error, in working precision (``Plain``) and in twice that (``Pair``).
 
-A certificate that says "feasible" must be right in exact arithmetic for the very floats it was given.
-Three facts are enough for that.
+A certificate that says "feasible" must be right in exact arithmetic for the very floats it was given.  ``Pair`` adds up
+products of slices, which have no rounding error (``.roundings``).  Where the rounding of an ordinary product,
+|fl(AB) − AB| ≤ γ_n |A||B|, does no harm, ``Plain`` costs a fraction of that.  ``.cholesky`` proves from such
+enclosures that a matrix is positive definite.
 
-*Products without rounding* (Ozaki, Ogita, Oishi, Rump 2012).  Cut each row of A and each column of B into
-slices of at most ``⌊(53 − log₂ n)/2⌋`` bits.  A product of two slices then has no rounding error in any
-summation order, so ordinary BLAS products of slices add up to twice the working precision (``Pair``).  Where the
-rounding of an ordinary product, |fl(AB) − AB| ≤ γ_n |A||B|, does no harm, ``Plain`` costs a fraction of that.
-
-*Cholesky as a proof* (Rump 2006; Demmel 1989).  If floating-point Cholesky of a matrix A runs to the end, its
-factor R has ``RᵀR = A + ΔA`` with ``|ΔA_ij| ≤ φ √(a_ii a_jj)``, ``φ = γ_{n+1}/(1 − γ_{n+1})``,
-``γ_m = mu/(1 − mu)``, ``u = 2⁻⁵³``.  Hence ΔA ⪯ nφ Diag(a_jj): lower the diagonal by that much first, and
-success proves A ⪰ RᵀR ≻ 0 and ``log det A ≥ 2 Σ log R_jj``.
-
-*Perturbations.*  A symmetric E with ``|E| ≤ H`` entrywise satisfies ``E ⪯ Diag(H1)`` (diagonal dominance).
-
-Underflow is left out of the bounds: callers scale stepsizes to a diagonal near one (:data:`SMALLEST_STEPSIZE`).  An
-underflow loses less than 2⁻¹⁰⁷⁴; even after n products and a map with coefficients up to :data:`LARGEST_COEFFICIENT`
+Underflow is left out of the bounds: callers scale stepsizes to a diagonal near one (``SMALLEST_STEPSIZE``).  An
+underflow loses less than 2⁻¹⁰⁷⁴; even after n products and a map with coefficients up to ``LARGEST_COEFFICIENT``
 that is nothing against 2⁻⁵³ D_jj, a rounding error that every bound counts at least twice.
 """
 
@@ -30,19 +20,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
 
-from stepsize_solvers.programs import Indices, Matrix, Vector
-
-UNIT = 2.0**-53  # unit roundoff of float64
-SMALLEST_NORMAL = 2.0**-1022  # smaller numbers lose digits
-SMALLEST_STEPSIZE = 2.0**-400  # on the diagonal of a scaled stepsize matrix that can be proved feasible
-LARGEST_COEFFICIENT = 2.0**330  # of a positive map, about 2e99
-
-
-def gamma(n: int) -> float:
-    """γ_n = nu/(1 − nu), the relative error of n roundings in a row; doubled, so that bounds of bounds stay bounds."""
-    return 2.0 * n * UNIT / (1.0 - n * UNIT)
+from stepsize_opt.proofs.roundings import UNIT, Slices, gamma, sliced_product, two_product, two_sum
+from stepsize_solvers.programs import Indices, Matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,63 +96,6 @@ class Approximate(ABC):
     @abstractmethod
     def inner_from_above(self, other: Any) -> float:
         """A proved upper bound on ⟨A, B⟩."""
-
-
-@dataclass(frozen=True, eq=False)
-class Slices:
-    """A = A₁ + A₂ + A₃ exactly, row by row: A₁ and A₂ have few enough bits that their products are free of rounding.
-
-    With n columns, p = ⌊(53 − log₂ n)/2⌋ bits and 2^e above the entries of a row, A₁ is a multiple of 2^(e−p) and A₂ of
-    2^(e−2p), |A₁| ≤ 2^e, |A₂ + A₃| ≤ 2^(e−p−1), |A₃| ≤ 2^(e−2p−1).  So the n products in an entry of A₁B₁, and the 2n
-    in one of A₁B₂ + A₂B₁, are multiples of one power of two and their sums stay below 2^53 times it.
-
-    rest: A₂ + A₃.  top: a column of the numbers 2^e.
-    """
-
-    A: Matrix
-    first: Matrix
-    second: Matrix
-    third: Matrix
-    rest: Matrix
-    top: Matrix
-
-    @staticmethod
-    def of_rows(A: Matrix) -> Slices:
-        bits = _slice_bits(A.shape[1])
-        top = np.ldexp(1.0, np.frexp(np.abs(A).max(axis=1, keepdims=True))[1])
-        # 0.75·2^(e + 53 − p): adding and subtracting it rounds to multiples of 2^(e − p).
-        sigma = (0.75 * 2.0 ** (53 - bits)) * top
-        first = A + sigma
-        first -= sigma
-        rest = A - first
-        sigma *= 2.0**-bits
-        second = rest + sigma
-        second -= sigma
-        return Slices(A, first, second, rest - second, rest, top)
-
-
-def _slice_bits(n: int) -> int:
-    return int((53.0 - math.log2(n)) / 2.0)
-
-
-def _two_sum(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
-    """fl(a + b) and its exact rounding error (Knuth)."""
-    s = a + b
-    t = s - a
-    return s, (a - (s - t)) + (b - t)
-
-
-def _product(A: Slices, B: Slices) -> tuple[Matrix, Matrix, Matrix]:
-    """A₀B₀ᵀ = hi + lo up to ``error`` for the sliced matrices A₀ and B₀, |lo| of the size of a rounding error of hi.
-
-    A₁B₁ᵀ and A₁B₂ᵀ + A₂B₁ᵀ are exact, their sum is kept with its rounding error, and the rest is below
-    1.25·n·2^(e + f − 2p): its n + 2 roundings and that of lo are below γ_{n+4} times as much.
-    """
-    n = A.A.shape[1]
-    hi, lo = _two_sum(A.first.dot(B.first.T), A.first.dot(B.second.T) + A.second.dot(B.first.T))
-    lo += A.first.dot(B.third.T) + A.second.dot(B.rest.T) + A.third.dot(B.A.T)
-    error = (gamma(n + 4) * 2.0 * n * 4.0 ** -_slice_bits(n) * A.top) * B.top.T
-    return hi, lo, error
 
 
 def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
@@ -252,7 +175,7 @@ class Pair(Approximate):
         return np.asarray(out * (1.0 + gamma(2)))
 
     def __add__(self, other: Pair) -> Pair:
-        hi, rest = _two_sum(self.hi, other.hi)
+        hi, rest = two_sum(self.hi, other.hi)
         slack = np.abs(rest)
         for part in (self.lo, other.lo):
             if part is not None:
@@ -278,7 +201,7 @@ class Pair(Approximate):
 
     def __matmul__(self, other: Pair) -> Pair:
         n = self.hi.shape[1]
-        hi, lo, error = _product(self.rows, other.columns)
+        hi, lo, error = sliced_product(self.rows, other.columns)
         if other.lo is not None:
             lo += self.hi.dot(other.lo)
         if self.lo is not None:
@@ -439,83 +362,10 @@ class Plain(Approximate):
         return inner_from_above(self.rounded(), other.rounded())
 
 
-def two_product(a: Matrix, b: float | Matrix) -> tuple[Matrix, Matrix]:
-    """fl(ab) and its exact rounding error (Dekker), entry by entry."""
-    p = a * b
-    a1, b1 = _upper_half(a), _upper_half(np.asarray(b, dtype=float))
-    a2, b2 = a - a1, b - b1
-    return p, a2 * b2 - (((p - a1 * b1) - a2 * b1) - a1 * b2)
-
-
-def _upper_half(a: Matrix) -> Matrix:
-    """The leading 26 bits of each entry (Veltkamp)."""
-    c = 134217729.0 * a  # 2²⁷ + 1
-    return np.asarray(c - (c - a))
-
-
-def power_of_two_scaling(diagonal: Vector) -> Vector:
-    """Λ_j = 2^{−⌊½ log₂ M_jj⌉}: ΛMΛ has diagonal entries in [½, 2), and the scaling has no rounding error."""
-    return np.asarray(np.ldexp(1.0, np.rint(-0.5 * np.log2(diagonal)).astype(np.intc)))
-
-
 def sandwich(A: Matrix, B: Matrix, C: Matrix, arithmetic: type[Approximate] = Pair) -> Enclosed:
     """A B C with an entrywise error bound; in twice the working precision and rounded once, unless asked otherwise."""
     exact = arithmetic.exact
     return (exact(A) @ (exact(B) @ exact(C))).rounded()
-
-
-def cholesky_shift(A: Enclosed | Matrix) -> Vector:
-    """What ``proved_cholesky`` takes off the diagonal: nφ a_jj for its own rounding, row sums for the error."""
-    value = A.value if isinstance(A, Enclosed) else A
-    n = value.shape[0]
-    # The factor 2 covers the rounding of the subtraction and of the row sums themselves.
-    shift: Vector = (2.0 * n * gamma(n + 2)) * np.abs(value.diagonal())
-    if isinstance(A, Enclosed):
-        shift += 2.0 * np.add.reduce(A.error, 1)
-    return shift
-
-
-def proved_cholesky(A: Enclosed | Matrix) -> Matrix | None:
-    """A lower triangular factor G with A ⪰ G Gᵀ, or None when that is not proved.
-
-    A is the matrix of the given floats, or every matrix in the enclosure.
-    """
-    # In the order of columns that LAPACK takes without a copy; the transpose has the same lower triangle.
-    shifted = np.array((A.value if isinstance(A, Enclosed) else A).T, order="F")
-    shifted.ravel("K")[:: len(shifted) + 1] -= cholesky_shift(A)
-    if not np.isfinite(shifted).all():
-        return None
-    factor, info = lapack.dpotrf(shifted, 1, 1, 1)  # lower, clean, overwrite_a
-    return factor if info == 0 else None
-
-
-def log_det_from_below(A: Enclosed | Matrix) -> float | None:
-    """A proved lower bound on log det of the floats or over the enclosure; None when not proved positive definite."""
-    factor = proved_cholesky(A)
-    if factor is None:
-        return None
-    logs = np.log(factor.diagonal())
-    return 2.0 * math.fsum(logs) - log_slack(logs)
-
-
-def log_det_from_above(A: Matrix) -> float | None:
-    """A proved upper bound on log det of the given floats, or None when A is not numerically positive definite.
-
-    Cholesky of the matrix with its diagonal *raised* by nφ a_jj gives RᵀR = A + nφ Diag(a_jj) + ΔA ⪰ A.
-    """
-    n = A.shape[0]
-    raised = A.copy()
-    np.einsum("ii->i", raised)[:] += 2.0 * n * gamma(n + 2) * np.abs(np.diagonal(A))
-    factor, info = lapack.dpotrf(raised, lower=1)
-    if info != 0:
-        return None
-    logs = np.log(np.diagonal(factor))
-    return 2.0 * math.fsum(logs) + log_slack(logs)
-
-
-def log_slack(logs: Vector) -> float:
-    """Rounding of the logarithms (one ulp each) and of their exact sum."""
-    return 8.0 * UNIT * (float(np.abs(logs).sum()) + logs.size)
 
 
 def inner_from_above(A: Enclosed, B: Enclosed) -> float:

@@ -25,18 +25,11 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import LinAlgError, eigh, lapack
 
-from stepsize_opt.proofs.arithmetic import (
-    SMALLEST_STEPSIZE,
-    UNIT,
-    Approximate,
-    Enclosed,
-    Pair,
-    gamma,
-    log_slack,
-    proved_cholesky,
-)
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
+from stepsize_opt.proofs.cholesky import log_slack, proved_cholesky
 from stepsize_opt.proofs.evaluation import Evaluation, inverse_root
 from stepsize_opt.proofs.maps import image_above
+from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT, gamma
 from stepsize_solvers.programs import Matrix, Program, Vector
 
 # ‖E‖_F above which the basis is improved: the square of it is far below rounding.

@@ -30,15 +30,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_opt.proofs.arithmetic import (
-    UNIT,
-    Approximate,
-    Pair,
-    gamma,
-    proved_cholesky,
-)
+from stepsize_opt.proofs.arithmetic import Approximate, Pair
+from stepsize_opt.proofs.cholesky import proved_cholesky
 from stepsize_opt.proofs.evaluation import Evaluation, log_det_conjugate, shifted_matrix
 from stepsize_opt.proofs.maps import adjoint_below, lowers_to_positive
+from stepsize_opt.proofs.roundings import UNIT, gamma
 from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Vector
 
 

@@ -31,17 +31,10 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_opt.proofs.arithmetic import (
-    UNIT,
-    Approximate,
-    Enclosed,
-    Pair,
-    Plain,
-    gamma,
-    log_det_from_below,
-    proved_cholesky,
-)
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain
+from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.maps import centred_above, centred_image
+from stepsize_opt.proofs.roundings import UNIT, gamma
 from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Stack, Vector
 
 # Beside entries near one, a number of this size is far below rounding and its square is still far from underflow.

@@ -32,19 +32,11 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_opt.proofs.arithmetic import (
-    SMALLEST_STEPSIZE,
-    UNIT,
-    Approximate,
-    Enclosed,
-    Pair,
-    gamma,
-    inner_from_above,
-    log_det_from_below,
-    proved_cholesky,
-)
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, inner_from_above
 from stepsize_opt.proofs.certificate import Certificate, Multiplier, inverse_bound
+from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
+from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT, gamma
 from stepsize_solvers.programs import Matrix, Pattern, Program, Vector
 
 # How far CᵀBC and CᵀRC may be from what they should be: the second is for an ill-conditioned B or R.

@@ -14,18 +14,10 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_opt.proofs.arithmetic import (
-    SMALLEST_STEPSIZE,
-    UNIT,
-    Approximate,
-    Enclosed,
-    Pair,
-    cholesky_shift,
-    log_det_from_above,
-    log_det_from_below,
-    proved_cholesky,
-)
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
+from stepsize_opt.proofs.cholesky import cholesky_shift, log_det_from_above, log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.maps import image
+from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT
 from stepsize_solvers.programs import Family, Matrix, Pattern, Program, Vector
 
 

@@ -16,7 +16,8 @@ from functools import singledispatch
 
 import numpy as np
 
-from stepsize_opt.proofs.arithmetic import UNIT, Approximate, Enclosed, Pair, gamma, sandwich
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, sandwich
+from stepsize_opt.proofs.roundings import UNIT, gamma
 from stepsize_solvers.programs import (
     CongruenceSum,
     DiagonalPlusScaled,

@@ -33,19 +33,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsize_opt.proofs.arithmetic import (
-    UNIT,
-    Approximate,
-    Enclosed,
-    Pair,
-    Plain,
-    embedded,
-    log_det_from_below,
-    power_of_two_scaling,
-    proved_cholesky,
-)
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain, embedded
+from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.conditions import ClientGroup, Conditions
 from stepsize_opt.proofs.evaluation import log_det_conjugate
+from stepsize_opt.proofs.roundings import UNIT, power_of_two_scaling
 from stepsize_solvers.programs import Indices, Matrix, Pattern, Stack
 
 # Products, quotients and a square root of a few positive numbers: far fewer than 32 roundings.

@@ -10,9 +10,10 @@ import math
 
 import numpy as np
 
-from stepsize_opt.proofs.arithmetic import UNIT, Plain
+from stepsize_opt.proofs.arithmetic import Plain
 from stepsize_opt.proofs.basis import InBasis
 from stepsize_opt.proofs.evaluation import Evaluation, inverse_root, whitened_spectrum
+from stepsize_opt.proofs.roundings import UNIT
 from stepsize_solvers.programs import Matrix, Program
 
 _FAILURE = 0.1  # a proof that takes a larger share of D has failed

@@ -11,18 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepsize_opt.problems import random_smoothness, with_spectrum
-from stepsize_opt.proofs.arithmetic import (
-    Approximate,
-    Enclosed,
-    Pair,
-    Plain,
-    Slices,
-    inner_from_above,
-    log_det_from_above,
-    log_det_from_below,
-    proved_cholesky,
-    sandwich,
-)
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain, inner_from_above, sandwich
+from stepsize_opt.proofs.cholesky import log_det_from_above, log_det_from_below, proved_cholesky
+from stepsize_opt.proofs.roundings import Slices
 from stepsize_validation.referee.exact import (
     combine,
     inner,

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from shared.reference_problems import random_smoothness
 from shared.strategies import seeds
 from stepsize_opt import BernQ, DiagonalSketch, FiniteSketch, Identity, IndependentSampling, Sketch, optimal_stepsize
-from stepsize_opt.proofs.arithmetic import Enclosed, Pair, Plain, gamma
+from stepsize_opt.proofs.arithmetic import Enclosed, Pair, Plain
 from stepsize_opt.proofs.certificate import Multiplier
 from stepsize_opt.proofs.maps import coefficient_roundings, image
+from stepsize_opt.proofs.roundings import gamma
 from stepsize_solvers.programs.maps import is_identity
 from stepsize_solvers.programs.patterns import Pattern
 from stepsize_validation.referee.exact import (
