@@ -9,7 +9,7 @@
 
 from stepsize_opt.clients import DistributedResult, compare_distributed, optimal_distributed_stepsize
 from stepsize_opt.inputs import BlockDiagonal, Direction
-from stepsize_opt.methods import CGD, DCGD, DetCGD1, DetCGD2, GradientDescent, Method, get_method
+from stepsize_opt.methods import CGD, DCGD, CompressedStep, DetCGD1, DetCGD2, GradientDescent, Method, get_method
 from stepsize_opt.node import (
     CommunicationTable,
     Comparison,
@@ -47,6 +47,7 @@ __all__ = [
     "Certificate",
     "CommunicationTable",
     "Comparison",
+    "CompressedStep",
     "DetCGD1",
     "DetCGD2",
     "DiagonalSketch",

@@ -1,6 +1,7 @@
 """Methods: one update, one class."""
 
 from stepsize_opt.methods.base import Compress, Condition, Factors, Method, get_method, is_scalar, method_names
+from stepsize_opt.methods.compressed import CompressedStep, Compressor
 from stepsize_opt.methods.det_cgd import DetCGD1, DetCGD2
 from stepsize_opt.methods.scalar import CGD, DCGD, GradientDescent
 
@@ -8,6 +9,8 @@ __all__ = [
     "CGD",
     "DCGD",
     "Compress",
+    "CompressedStep",
+    "Compressor",
     "Condition",
     "DetCGD1",
     "DetCGD2",

@@ -3,6 +3,7 @@
 from stepsize_opt.sketches.base import DiagonalBase, Sketch
 from stepsize_opt.sketches.bits import BITS_NOTE, BITS_PER_NUMBER
 from stepsize_opt.sketches.diagonal import BernQ, DiagonalSketch, Identity, IndependentSampling, RandK
+from stepsize_opt.sketches.draws import Draw, generators
 from stepsize_opt.sketches.general import FiniteSketch, Gaussian, LayerWise
 from stepsize_opt.sketches.text import parse_sketch, sketch_forms
 
@@ -12,6 +13,7 @@ __all__ = [
     "BernQ",
     "DiagonalBase",
     "DiagonalSketch",
+    "Draw",
     "FiniteSketch",
     "Gaussian",
     "Identity",
@@ -19,6 +21,7 @@ __all__ = [
     "LayerWise",
     "RandK",
     "Sketch",
+    "generators",
     "parse_sketch",
     "sketch_forms",
 ]

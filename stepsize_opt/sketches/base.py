@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepsize_opt.inputs import Array, enter_class, generator, read_only, real_array, symmetric_part, whole_number
+from stepsize_opt.sketches.draws import CoordinatesDraw, Draw, FactorDraw
 from stepsize_solvers.programs import Matrix, PositiveMap, Vector
 
 Law: TypeAlias = tuple[Vector, Array]
@@ -45,8 +46,9 @@ FORMS: dict[str, type[Sketch]] = {}
 class Sketch(ABC):
     """A random symmetric positive semidefinite d×d matrix S with E[S] = I.
 
-    Every random number comes from the ``numpy.random.Generator`` passed in: equal generators give equal draws,
-    and ``apply(x, rng)`` on a vector equals ``sample(rng) @ x`` for a generator in the same state.
+    Every random number comes from the ``numpy.random.Generator`` passed in: equal generators give equal draws, and
+    ``apply(x, rng)`` on a vector equals ``sample(rng) @ x`` for a generator in the same state.  ``sample_diagonal`` of
+    n draws goes through the same random numbers as n single draws.
 
     A subclass is a frozen dataclass that defines ``_map``, ``expected_nonzeros``, ``text``, and ``_sample`` with
     ``_apply_rows`` or, if it derives from ``DiagonalBase``, ``_diagonals`` alone.  If it has a ``form``,
@@ -101,6 +103,14 @@ class Sketch(ABC):
             msg = f"x must have shape ({self.d},) or (m, {self.d}), got {X.shape}"
             raise ValueError(msg)
         return self._apply_rows(np.atleast_2d(X), generator(rng)).reshape(X.shape)
+
+    def draw(self, rng: np.random.Generator) -> Draw:
+        """One draw of S as what travels: ``encode(x)`` gives the numbers to send, ``decode`` of them S x.
+
+        Both are linear, so the sum of several senders' numbers decodes to S times the sum of their vectors.  It is the
+        draw that ``sample(rng)`` makes for a generator in the same state.
+        """
+        return self._draw(generator(rng))
 
     @property
     @abstractmethod
@@ -160,6 +170,9 @@ class Sketch(ABC):
     @abstractmethod
     def _apply_rows(self, X: Matrix, rng: np.random.Generator) -> Matrix: ...
 
+    def _draw(self, rng: np.random.Generator) -> Draw:
+        return FactorDraw.of(self._sample(rng))
+
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
         raise self._not_diagonal()
 
@@ -206,6 +219,9 @@ class DiagonalBase(Sketch):
 
     def _apply_rows(self, X: Matrix, rng: np.random.Generator) -> Matrix:
         return X * self._diagonals(rng, len(X))
+
+    def _draw(self, rng: np.random.Generator) -> Draw:
+        return CoordinatesDraw.of(self._diagonals(rng, 1)[0])
 
     @abstractmethod
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix: ...

@@ -98,6 +98,8 @@ class RandK(DiagonalBase):
         return DiagonalPlusScaled(np.full(d, d * (d - k) / (k * (d - 1))), d * (k - 1) / (k * (d - 1)))
 
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
+        if self.k == 1:
+            return self._indicators(rng.integers(self.d, size=(size, 1)))
         # The places of the k smallest of d independent uniforms are a uniform subset.
         chosen = np.argpartition(rng.random((size, self.d)), self.k - 1, axis=1)[:, : self.k]
         return self._indicators(chosen)

@@ -23,6 +23,7 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.sketches.base import Law, Sketch, check_listable, independent_law
 from stepsize_opt.sketches.diagonal import side_by_side
+from stepsize_opt.sketches.draws import Draw, FactorDraw, LayersDraw
 from stepsize_opt.sketches.text import check_sizes, counted, number, parse_sketch
 from stepsize_solvers.programs import CongruenceSum, Matrix, PositiveMap, ScaledPlusTrace, Vector, block_slices
 
@@ -64,8 +65,13 @@ class LayerWise(Sketch):
         slices = block_slices([layer.d for layer in self.layers])
         return np.hstack([layer._apply_rows(X[:, s], rng) for layer, s in zip(self.layers, slices, strict=True)])
 
+    def _draw(self, rng: np.random.Generator) -> Draw:
+        return LayersDraw(tuple(layer.d for layer in self.layers), [layer._draw(rng) for layer in self.layers])
+
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
-        return np.hstack([layer._diagonals(rng, size) for layer in self.layers])
+        # Draw by draw: the layers' random numbers follow each other in the order of single draws.
+        rows = [np.hstack([layer._diagonals(rng, 1)[0] for layer in self.layers]) for _ in range(size)]
+        return np.array(rows).reshape(size, self.d)
 
     @property
     def is_diagonal(self) -> bool:
@@ -134,14 +140,14 @@ class FiniteSketch(Sketch):
     def untouched(self) -> NDArray[np.bool_]:
         return np.asarray((self.matrices == np.eye(self.d)).all(axis=(0, 1)))
 
-    def _draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+    def _outcomes(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         return rng.choice(self.weights.size, size=size, p=self.weights)
 
     def _sample(self, rng: np.random.Generator) -> Matrix:
-        return np.array(self.matrices[self._draw(rng, 1)[0]])
+        return np.array(self.matrices[self._outcomes(rng, 1)[0]])
 
     def _apply_rows(self, X: Matrix, rng: np.random.Generator) -> Matrix:
-        drawn = self._draw(rng, len(X))
+        drawn = self._outcomes(rng, len(X))
         out = np.empty_like(X)
         for r in np.unique(drawn):
             out[drawn == r] = X[drawn == r] @ self.matrices[r]  # rows times a symmetric matrix
@@ -184,6 +190,9 @@ class Gaussian(Sketch):
     def _sample(self, rng: np.random.Generator) -> Matrix:
         G = rng.standard_normal((self.d, self.k))
         return G @ G.T / self.k
+
+    def _draw(self, rng: np.random.Generator) -> Draw:
+        return FactorDraw(rng.standard_normal((self.d, self.k)), 1.0 / self.k)
 
     def _apply_rows(self, X: Matrix, rng: np.random.Generator) -> Matrix:
         out = np.empty_like(X)

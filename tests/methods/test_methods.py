@@ -17,10 +17,13 @@ from shared.strategies import problems, seeds
 from stepsize_opt import (
     CGD,
     DCGD,
+    CompressedStep,
     DetCGD1,
     DetCGD2,
+    Gaussian,
     GradientDescent,
     Identity,
+    LayerWise,
     Method,
     RandK,
     certify,
@@ -29,6 +32,7 @@ from stepsize_opt import (
 )
 from stepsize_opt.methods import method_names
 from stepsize_opt.problems import Quadratic, random_smoothness
+from stepsize_opt.sketches import generators
 from stepsize_validation import run
 
 METHODS = (DetCGD1(), DetCGD2(), CGD(), DCGD(), GradientDescent())
@@ -148,3 +152,32 @@ def test_only_the_methods_room_compares_names_of_methods() -> None:
     found = {str(p): _compared_texts(p) & names for p in files if not exempt & set(p.parents)}
     assert len(found) > 100
     assert {path: texts for path, texts in found.items() if texts} == {}
+
+
+MESSAGES = [RandK(6, 1), RandK(6, 3), LayerWise([RandK(2, 1), RandK(4, 2)]), LayerWise([RandK(2, 1), Gaussian(4, 2)])]
+
+
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+@pytest.mark.parametrize("sketch", MESSAGES, ids=str)
+def test_rounds_of_messages_are_the_run_of_one_node(sketch: Any, algorithm: str) -> None:
+    """Three clients that share their draws, message by message, longer than a chunk of the runner's draws."""
+    f = Quadratic.with_spectrum(np.linspace(0.5, 2.0, 6), np.random.default_rng(0))
+    shifts = np.array([-1.0, 0.0, 1.0])[:, None] * np.arange(6.0)  # ∇fᵢ − ∇f, with mean 0
+    D = optimal_stepsize(f.H, sketch, algorithm=algorithm).D
+    step, rng, x = CompressedStep.of(D, sketch, algorithm), generators(5, 1)[0], np.zeros(6)
+    sent = 0
+    for _ in range(270):
+        draw = step.draw(rng)
+        numbers = step.encode(f.gradient(x[None]) + shifts, draw)
+        x = x - step.decode(numbers.mean(axis=0), draw)
+        sent += draw.size
+    record = run(f, D, sketch, algorithm=algorithm, iterations=270, seeds=1, seed=5)
+    np.testing.assert_allclose(x, record.final_points[0], rtol=1e-12)
+    assert sent == record.sent.sum()
+
+
+def test_a_compressed_step_refuses_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match="D is 3×3 but the sketch is for d=2"):
+        CompressedStep.of(np.eye(3), RandK(2, 1))
+    with pytest.raises(ValueError, match="CGD takes a scalar stepsize"):
+        CompressedStep.of(np.diag([1.0, 2.0]), RandK(2, 1), "CGD")

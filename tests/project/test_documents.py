@@ -70,7 +70,14 @@ def test_example_is_short() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["stepsize_opt", "stepsize_opt.node.api", "stepsize_opt.clients.api", "stepsize_opt.methods.base"]
+    "module",
+    [
+        "stepsize_opt",
+        "stepsize_opt.node.api",
+        "stepsize_opt.clients.api",
+        "stepsize_opt.methods.base",
+        "stepsize_opt.methods.compressed",
+    ],
 )
 def test_docstring_examples(module: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(module))

@@ -326,6 +326,32 @@ def test_equal_seeds_give_equal_numbers(sketch: Sketch) -> None:
 
 
 @every_sketch
+def test_diagonals_do_not_depend_on_how_many_are_drawn_at_once(sketch: Sketch) -> None:
+    if sketch.is_diagonal:
+        together, single = (np.random.default_rng(12) for _ in range(2))
+        rows = [sketch.sample_diagonal(single, count) for count in (1, 3, 1, 4)]
+        assert_array_equal(sketch.sample_diagonal(together, 9), np.vstack(rows))
+
+
+@every_sketch
+def test_messages_decode_to_what_the_sketch_makes(sketch: Sketch) -> None:
+    """S x from the numbers sent, S Σxᵢ from the sum of several messages, never more numbers than coordinates."""
+    X, sizes = np.random.default_rng(13).standard_normal((3, sketch.d)), []
+    for seed in range(20):
+        draw, S = (make(np.random.default_rng(seed)) for make in (sketch.draw, sketch.sample))
+        numbers = draw.encode(X)
+        assert numbers.shape == (3, draw.size)
+        # The factor of S that a FiniteSketch sends by comes from an eigendecomposition.
+        assert_allclose(draw.decode(numbers), X @ S, rtol=1e-12, atol=1e-12 * np.abs(S).max())
+        summed = draw.decode(numbers.sum(axis=0))
+        assert_allclose(summed, X.sum(axis=0) @ S, rtol=1e-12, atol=1e-11 * np.abs(S).max())
+        sizes.append(draw.size)
+    assert max(sizes) <= sketch.d
+    if isinstance(sketch, RandK | Gaussian):
+        assert set(sizes) == {sketch.k}
+
+
+@every_sketch
 def test_empty_batch(sketch: Sketch) -> None:
     assert sketch.apply(np.empty((0, sketch.d)), np.random.default_rng(0)).shape == (0, sketch.d)
 

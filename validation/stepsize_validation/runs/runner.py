@@ -36,7 +36,7 @@ _VALUE_STEPS = 60
 _DIVERGED = 2e9
 # Of the checkpoints: to be changed with what they hold, and with what the numbers of a run depend on besides its
 # arguments (such as the chunks of draws).
-_FORMAT = 3
+_FORMAT = 4
 # Numbers recorded at every step and for every seed.
 _PER_STEP = ("norms", "euclidean", "descent", "sent")
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsize_opt.inputs import digest, whole_number
-from stepsize_opt.sketches import RandK, Sketch
+from stepsize_opt.sketches import RandK, Sketch, generators
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 # Numbers drawn for a seed in one chunk: enough that the calls cost little beside the steps, little enough for the
@@ -147,8 +147,7 @@ class SketchStream:
     def __init__(self, sketches: Sequence[Sketch], seeds: int, seed: int) -> None:
         self.sketches = tuple(sketches)
         self.d = self.sketches[0].d
-        children = np.random.SeedSequence(seed).spawn(whole_number("seeds", seeds))
-        self._rngs = tuple(np.random.Generator(np.random.PCG64(child)) for child in children)
+        self._rngs = generators(seed, whole_number("seeds", seeds))
         self._single = all(isinstance(sketch, RandK) and sketch.k == 1 for sketch in self.sketches)
         self._equal = all(sketch == self.sketches[0] for sketch in self.sketches)
         self._diagonal = all(sketch.is_diagonal for sketch in self.sketches)
