@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.inputs import (
-    Shown,
-    broken_is_value_error,
-    check_status,
-    check_symmetric_finite,
-    from_fields,
-    load_result,
-    result_path,
-    save_result,
-)
-from stepsize_solvers.programs import Matrix, SolverStats
+from stepsize_opt.inputs import Result, check_symmetric_finite, from_fields
+from stepsize_solvers.programs import Matrix
 
 
 @dataclass(frozen=True)
@@ -48,6 +37,10 @@ class DistributedCertificate:
             return math.inf
         return math.expm1(max(0.0, self.upper_bound - self.log_rate))
 
+    def is_optimal(self, tol: float) -> bool:
+        """Whether (D, K) is proved feasible and within ``tol`` of the best possible."""
+        return self.gap <= tol
+
 
 @dataclass(frozen=True, eq=False)
 class TightResult:
@@ -70,8 +63,8 @@ class TightResult:
         return math.inf if self.smallest_K is None else self.K / self.smallest_K - 1.0
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class DistributedResult(Shown):
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class DistributedResult(Result):
     """A stepsize matrix D and a number of iterations K for n clients, with their proof.
 
     status: ``optimal`` only with a proved feasible (D, K) whose certified gap is within ``tol``; ``infeasible`` when
@@ -82,23 +75,15 @@ class DistributedResult(Shown):
     tight: the answer under Theorem 3 itself, when asked for.
     """
 
-    status: str
+    certificate: DistributedCertificate
     D: Matrix
     K: int
     lambda_D: float
     rate: float
     binding: tuple[str, ...]
-    certificate: DistributedCertificate
     targets: Targets
     numbers_per_client: tuple[float, ...]
-    solver_stats: SolverStats
-    reductions: tuple[str, ...]
-    algorithm: str
-    sketch: str
-    structure: str
-    tol: float
     iterations_requested: int | None = None
-    message: str = ""
     tight: TightResult | None = None
 
     @property
@@ -111,11 +96,6 @@ class DistributedResult(Shown):
         return self.targets.clients
 
     @property
-    def gap(self) -> float:
-        """The certified gap, see ``DistributedCertificate``."""
-        return self.certificate.gap
-
-    @property
     def neighbourhood(self) -> float:
         """2λ_DΔ^inf/(det(D)^{1/d} n), the part of the bound that more iterations do not reduce."""
         return self.targets.neighbourhood(self.lambda_D, self.rate)
@@ -125,16 +105,9 @@ class DistributedResult(Shown):
         """Numbers sent by all clients in all K rounds, in expectation."""
         return math.fsum(self.numbers_per_client)
 
-    def summary(self) -> dict[str, Any]:
-        """Everything but the matrices, as plain numbers and strings (what ``--json`` prints)."""
+    def _numbers(self) -> dict[str, Any]:
         out = {
-            "status": self.status,
-            "message": self.message,
-            "d": self.d,
             "clients": self.clients,
-            "algorithm": self.algorithm,
-            "sketch": self.sketch,
-            "structure": self.structure,
             "K": self.K,
             "iterations_requested": self.iterations_requested,
             "lambda_D": self.lambda_D,
@@ -143,69 +116,49 @@ class DistributedResult(Shown):
             "neighbourhood": self.neighbourhood,
             "numbers_per_client": list(self.numbers_per_client),
             "communication": self.communication,
-            "tol": self.tol,
             "targets": asdict(self.targets),
-            "certificate": {**asdict(self.certificate), "gap": self.gap},
-            "solver_stats": asdict(self.solver_stats),
-            "reductions": list(self.reductions),
         }
         if self.tight is not None:
             t = self.tight
             out["tight"] = {"K": t.K, "bound": t.bound, "saving": t.saving, "smallest_K": t.smallest_K}
         return out
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Names and values for people to read."""
-        s = self.solver_stats
-        seconds = "" if s.solve_time is None else f", {s.solve_time:.3g} s"
-        steps = "" if s.num_iters is None else f", {s.num_iters} iterations"
-        rows = [
-            ("status", self.status + (f" ({self.message})" if self.message else "")),
+    def _rows(self) -> list[tuple[str, str]]:
+        tight = []
+        if self.tight is not None:
+            proved = "" if self.tight.smallest_K is None else f", proved: at least {self.tight.smallest_K}"
+            tight.append(("K by Theorem 3", f"{self.tight.K} ({self.tight.saving:.3f}x fewer{proved})"))
+        most = max(self.numbers_per_client)
+        return [
             ("method", f"distributed {self.algorithm}, sketch {self.sketch}, {self.structure} D"),
             ("size", f"d = {self.d}, n = {self.clients} clients"),
             ("K", f"{self.K} (proved: at least {self.certificate.smallest_K})"),
+            *tight,
             ("rate det(D)^(1/d)", f"{self.rate:.9g}"),
             ("λ_D", f"{self.lambda_D:.9g}"),
             ("binding", "; ".join(self.binding) or "none"),
             ("neighbourhood", f"{self.neighbourhood:.3g}"),
-            ("certified gap", f"{self.gap:.2e} (tolerance {self.tol:.0e})"),
-            (
-                "numbers sent",
-                f"{self.communication:.6g} in all, {max(self.numbers_per_client):.6g} by one client at most",
-            ),
-            ("solver", f"{s.solver_name}{seconds}{steps}"),
+            ("numbers sent", f"{self.communication:.6g} in all, {most:.6g} by one client at most"),
         ]
-        if self.tight is not None:
-            proved = "" if self.tight.smallest_K is None else f", proved: at least {self.tight.smallest_K}"
-            rows.insert(4, ("K by Theorem 3", f"{self.tight.K} ({self.tight.saving:.3f}x fewer{proved})"))
-        if self.reductions:
-            rows.append(("reductions", "; ".join(self.reductions)))
-        return rows
 
-    def save(self, path: str | PathLike[str]) -> Path:
-        """Write everything to an npz file as ``StepsizeResult.save`` does, with D as the array ``D``."""
+    def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays = {"D": self.D}
         meta = asdict(self)
         del meta["D"]
         if self.tight is not None:
             arrays["tight_D"] = self.tight.D
             del meta["tight"]["D"]
-        return save_result(path, type(self).__name__, meta, arrays)
+        return meta, arrays
 
-    @staticmethod
-    def load(path: str | PathLike[str]) -> DistributedResult:
-        """Read what ``save`` wrote; what is checked, and what is not, is as in ``StepsizeResult.load``."""
-        file = result_path(path)
-        with broken_is_value_error(file, "a DistributedResult"):
-            meta, arrays = load_result(file, "DistributedResult")
-            tight = None
-            if meta["tight"] is not None:
-                tight = from_fields(TightResult, meta["tight"], D=arrays["tight_D"])
-            result = from_fields(DistributedResult, meta, D=arrays["D"], tight=tight)
-            for M in arrays.values():
-                if M.ndim != 2 or M.shape != result.D.shape:
-                    msg = f"it holds a matrix of shape {M.shape}"
-                    raise ValueError(msg)
-                check_symmetric_finite(M)
-            check_status(result.status, result.gap <= result.tol)
-            return result
+    @classmethod
+    def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> DistributedResult:
+        tight = meta["tight"]
+        if tight is not None:
+            tight = from_fields(TightResult, tight, D=arrays["tight_D"])
+        result = from_fields(DistributedResult, meta, D=arrays["D"], tight=tight)
+        for M in arrays.values():
+            if M.ndim != 2 or M.shape != result.D.shape:
+                msg = f"it holds a matrix of shape {M.shape}"
+                raise ValueError(msg)
+            check_symmetric_finite(M)
+        return result

@@ -22,15 +22,8 @@ from stepsize_opt.inputs.files import atomic_write, broken_is_value_error, json_
 from stepsize_opt.inputs.matrices import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, dense, read_matrix
 from stepsize_opt.inputs.memory import check_dense, check_memory
 from stepsize_opt.inputs.registries import enter_class
-from stepsize_opt.inputs.saved import (
-    check_status,
-    check_symmetric_finite,
-    from_fields,
-    load_result,
-    result_path,
-    save_result,
-)
-from stepsize_opt.inputs.shown import Shown
+from stepsize_opt.inputs.results import Result
+from stepsize_opt.inputs.saved import check_symmetric_finite, from_fields
 from stepsize_opt.inputs.structures import BlockDiagonal, Direction, Structure, pattern_of, pattern_with
 
 __all__ = [
@@ -39,7 +32,7 @@ __all__ = [
     "Array",
     "BlockDiagonal",
     "Direction",
-    "Shown",
+    "Result",
     "Structure",
     "Symmetric",
     "atomic_write",
@@ -47,7 +40,6 @@ __all__ = [
     "check_dense",
     "check_memory",
     "check_positive_definite",
-    "check_status",
     "check_symmetric_finite",
     "check_unbiased",
     "dense",
@@ -60,7 +52,6 @@ __all__ = [
     "json_text",
     "layer_sizes",
     "load_matrix",
-    "load_result",
     "pattern_of",
     "pattern_with",
     "positive_number",
@@ -69,8 +60,6 @@ __all__ = [
     "read_only",
     "real_array",
     "real_number",
-    "result_path",
-    "save_result",
     "solve_settings",
     "symmetric_part",
     "whole_number",

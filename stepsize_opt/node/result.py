@@ -6,26 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import (
-    Shown,
-    broken_is_value_error,
-    check_memory,
-    check_status,
-    check_symmetric_finite,
-    from_fields,
-    load_result,
-    result_path,
-    save_result,
-)
+from stepsize_opt.inputs import Result, check_memory, check_symmetric_finite, from_fields
 from stepsize_opt.node.complexity import coordinates_sent, iterations_needed, linear_iterations
 from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down
-from stepsize_solvers.programs import Indices, Matrix, SolverStats, Status
+from stepsize_solvers.programs import Indices, Matrix, Status
 
 _MEANINGS = {"euclidean": "t with H ⪰ tI", "linear": "t with H ⪰ tM⁻¹"}
 _DENSE_UP_TO = 4096  # larger D are saved by blocks only: a dense one would take more than 128 MiB
@@ -40,8 +28,8 @@ class Block:
     Z: Matrix
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class StepsizeResult(Shown):
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class StepsizeResult(Result):
     """A stepsize matrix with its proof.
 
     status: ``optimal`` only with a proved feasible D whose certified gap is within ``tol``.
@@ -57,21 +45,13 @@ class StepsizeResult(Shown):
     satisfies_condition: whether T(D) ⪯ D is proved, which ``guarantee="descent"`` does not need.
     """
 
-    status: str
     certificate: Certificate
     descent_log_det: float
     blocks: tuple[Block, ...]
-    solver_stats: SolverStats
-    reductions: tuple[str, ...]
-    algorithm: str
-    sketch: str
-    structure: str
     expected_nonzeros: float
-    tol: float
     guarantee: str
     criterion: str
     satisfies_condition: bool
-    message: str = ""
 
     def __post_init__(self) -> None:
         # The last gate: no matrix leaves that float64 does not hold, no status that the certificate does not prove.
@@ -142,11 +122,6 @@ class StepsizeResult(Shown):
         return max(self.rate, self.descent_rate) if self.criterion == "det" else self.rate
 
     @property
-    def gap(self) -> float:
-        """The certified gap, see ``Certificate``."""
-        return self.certificate.gap
-
-    @property
     def guarantee_used(self) -> str:
         """What ``guaranteed_rate`` bounds, in words."""
         if self.criterion != "det":
@@ -183,17 +158,9 @@ class StepsizeResult(Shown):
         """Expected number of coordinates sent until ε² is guaranteed: iterations × expected_nonzeros."""
         return coordinates_sent(self.iterations(epsilon2, initial_gap, accuracy=accuracy), self.expected_nonzeros)
 
-    def summary(self) -> dict[str, Any]:
-        """Everything but the matrices, as plain numbers and strings (what ``--json`` prints)."""
+    def _numbers(self) -> dict[str, Any]:
         return {
-            "status": self.status,
-            "message": self.message,
-            "d": self.d,
-            "algorithm": self.algorithm,
-            "sketch": self.sketch,
-            "structure": self.structure,
             "expected_nonzeros": self.expected_nonzeros,
-            "tol": self.tol,
             "guarantee": self.guarantee,
             "criterion": self.criterion,
             "satisfies_condition": self.satisfies_condition,
@@ -201,30 +168,18 @@ class StepsizeResult(Shown):
             "rate": self.rate,
             "descent_rate": self.descent_rate,
             "guarantee_used": self.guarantee_used,
-            "certificate": {**asdict(self.certificate), "gap": self.gap},
-            "solver_stats": asdict(self.solver_stats),
-            "reductions": list(self.reductions),
         }
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Names and values for people to read."""
-        c, s = self.certificate, self.solver_stats
-        seconds = "" if s.solve_time is None else f", {s.solve_time:.3g} s"
-        iterations = "" if s.num_iters is None else f", {s.num_iters} iterations"
-        rows = [
-            ("status", self.status + (f" ({self.message})" if self.message else "")),
+    def _rows(self) -> list[tuple[str, str]]:
+        feasible = "proved" if self.certificate.feasible else "not proved"
+        return [
             ("method", f"{self.algorithm}, sketch {self.sketch}, {self.structure} D, d = {self.d}"),
             *self._rates(),
-            ("certified gap", f"{self.gap:.2e} (tolerance {self.tol:.0e})"),
             (
                 "feasible" if self.guarantee == "condition" else "H positive definite",
-                f"{'proved' if c.feasible else 'not proved'}, margin {c.margin:.1e}",
+                f"{feasible}, margin {self.certificate.margin:.1e}",
             ),
-            ("solver", f"{s.solver_name}{seconds}{iterations}"),
         ]
-        if self.reductions:
-            rows.append(("reductions", "; ".join(self.reductions)))
-        return rows
 
     def _rates(self) -> list[tuple[str, str]]:
         mean = f"{self.log_det / self.d:.9f}"
@@ -238,40 +193,20 @@ class StepsizeResult(Shown):
         first = [("rate t", f"{self.rate:.9g}"), ("descent rate det(H)^(1/d)", metric)]
         return [*first, used, condition]
 
-    def save(self, path: str | PathLike[str]) -> Path:
-        """Write D, Z and everything else to an npz file (arrays and JSON text, nothing pickled); returns its path.
-
-        ``.npz`` is added to a path that does not end in it.  A file that is there is replaced once the new one is
-        complete.  Up to d = 4096 the file also holds ``D`` as one array.
-        """
+    def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
         for i, block in enumerate(self.blocks):
             arrays[f"indices_{i}"], arrays[f"D_{i}"], arrays[f"Z_{i}"] = block.indices, block.D, block.Z
         if self.d <= _DENSE_UP_TO:
             arrays["D"] = self.D
-        meta = {**asdict(replace(self, blocks=())), "blocks": len(self.blocks)}
-        return save_result(path, type(self).__name__, meta, arrays)
+        return {**asdict(replace(self, blocks=())), "blocks": len(self.blocks)}, arrays
 
-    @staticmethod
-    def load(path: str | PathLike[str]) -> StepsizeResult:
-        """Read what ``save`` wrote; ``.npz`` may be left out as there.
-
-        Raises FileNotFoundError when there is no such file, ValueError for a file that is broken, of another kind, or
-        was changed after it was written.  A digest ties D to its certificate and to the names of sketch and structure;
-        it guards against accidents, not against someone who writes a false file on purpose.  Nothing is proved again,
-        because the file holds neither L nor the law of the sketch:
-        ``certify(result.D, L, sketch, algorithm=result.algorithm, dual=result.dual)`` proves it for yours.
-        """
-        file = result_path(path)
-        with broken_is_value_error(file, "a StepsizeResult"):
-            meta, arrays = load_result(file, "StepsizeResult")
-            blocks = tuple(
-                Block(arrays[f"indices_{i}"], arrays[f"D_{i}"], arrays[f"Z_{i}"]) for i in range(meta["blocks"])
-            )
-            result = from_fields(StepsizeResult, meta, blocks=blocks)
-            _check_blocks(blocks, result.d)
-            check_status(result.status, result.certificate.is_optimal(result.tol))
-            return result
+    @classmethod
+    def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> StepsizeResult:
+        blocks = tuple(Block(arrays[f"indices_{i}"], arrays[f"D_{i}"], arrays[f"Z_{i}"]) for i in range(meta["blocks"]))
+        result = from_fields(StepsizeResult, meta, blocks=blocks)
+        _check_blocks(blocks, result.d)
+        return result
 
 
 def _check_blocks(blocks: Sequence[Block], d: int) -> None:
