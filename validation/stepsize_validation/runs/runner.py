@@ -36,7 +36,7 @@ _VALUE_STEPS = 60
 _DIVERGED = 2e9
 # Of the checkpoints: to be changed with what they hold, and with what the numbers of a run depend on besides its
 # arguments (such as the chunks of draws).
-_FORMAT = 4
+_FORMAT = 5
 # Numbers recorded at every step and for every seed.
 _PER_STEP = ("norms", "euclidean", "descent", "sent")
 
@@ -54,6 +54,7 @@ def run(
     iterations: int = 1000,
     seeds: int = 8,
     seed: int = 0,
+    client_seeds: str = "independent",
     start: Vector | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
@@ -74,6 +75,9 @@ def run(
         ``"det-CGD1"``, ``"det-CGD2"``, ``"CGD"``, ``"DCGD"``, ``"GD"``, or what ``get_method`` takes.
     iterations, seeds, seed
         K, the number of independent runs, and what determines them: same seed, same numbers.
+    client_seeds
+        ``"independent"``: every client draws its own sketch.  ``"shared"``: all clients draw the same S in each round,
+        so that (1/n)ΣS∇fᵢ = S∇f and the run obeys the guarantee of one node with f, for ``check_rate``.
     checkpoint
         A file to continue from when it exists, rewritten every ``checkpoint_every`` steps.  A run that is
         killed and started again with the same arguments (and the same number of threads, by which products round
@@ -96,6 +100,7 @@ def run(
         See ``on_divergence``.
     """
     sketches = _read_sketches(objective, sketch)
+    senders = _senders(client_seeds, sketches)
     D = _read_stepsize(D, objective.d)
     method = get_method(algorithm)
     method.check(sketches, scalar=is_scalar(D), clients=isinstance(objective, Federated))
@@ -112,7 +117,7 @@ def run(
     factors = method.factors(D, objective.smoothness)
     if SingleSteps.pays(objective, sketches):
         state.single = SingleSteps.of(objective, factors, seeds)
-    stream = SketchStream(sketches, seeds, int(seed))
+    stream = SketchStream(sketches[:1] if senders > 1 else sketches, seeds, int(seed))
     saved = None
     if checkpoint is not None:
         # All that the numbers of a run depend on; the names are those that a refusal mentions.
@@ -125,13 +130,14 @@ def run(
             "iterations": iterations,
             "seeds": seeds,
             "seed": int(seed),
+            "client_seeds": client_seeds,
             "start": digest(x0),
             "steps": "updated margins" if state.single is not None else "products",
         }
         saved = _Saved(Path(checkpoint), checkpoint_every, key)
         saved.load(state, stream)
     with _bar(progress, f"{method}, {seeds} seeds", state.k, iterations) as advance:
-        stopped = _loop(objective, D, partial(_step, method, factors), state, stream, saved, advance)
+        stopped = _loop(objective, D, partial(_step, method, factors), state, stream, senders, saved, advance)
     if stopped is not None and on_divergence == "raise":
         msg = (
             f"{method} diverged at iteration {stopped}: D is outside its stepsize condition, or L is not a "
@@ -251,10 +257,11 @@ def _loop(
     step_of: Callable[[Matrix, Draws, int], Matrix],
     state: _State,
     stream: SketchStream,
+    senders: int,
     saved: _Saved | None,
     advance: Any,
 ) -> int | None:
-    """Run until the end or until divergence, whose step is returned."""
+    """Run until the end or until divergence, whose step is returned; ``senders`` clients share each draw."""
     iterations, rate = state.norms.shape[1], _rate(D)
     if state.k == 0:
         state.values[:, 0] = objective.value(state.X)
@@ -270,14 +277,16 @@ def _loop(
                 gradient, step = state.single.step(state.X, draws, t, k)
             else:
                 parts = _gradients(objective, state.X)
-                gradient, step = parts.mean(axis=1), step_of(parts, draws, t)
+                gradient = parts.mean(axis=1)
+                # The mean of the clients' messages is the message of the mean when they share their draw.
+                step = step_of(gradient[:, None] if senders > 1 else parts, draws, t)
             state.norms[:, k] = np.einsum("sd,sd->s", gradient, gradient @ D) / rate
             state.euclidean[:, k] = np.einsum("sd,sd->s", gradient, gradient)
             # Written so that NaN is a divergence, and an infinite norm is one whatever the limit.
             if not (np.all(state.norms[:, k] <= limit) and np.all(np.isfinite(state.norms[:, k]))):
                 return k
             state.descent[:, k] = np.einsum("sd,sd->s", gradient, step) / rate
-            state.sent[:, k] = draws.sent(t)
+            state.sent[:, k] = senders * draws.sent(t)
             state.X -= step
             state.k = k + 1
             if state.k in record_at:
@@ -349,6 +358,19 @@ def _read_sketches(objective: Objective | Federated, sketch: Sketch | Sequence[S
             msg = f"sketch is for d={one.d} but the objective has d={objective.d}"
             raise ValueError(msg)
     return sketches
+
+
+def _senders(client_seeds: str, sketches: Sequence[Sketch]) -> int:
+    """How many clients send with one and the same draw."""
+    if client_seeds not in ("independent", "shared"):
+        msg = f"client_seeds must be 'independent' or 'shared', got {client_seeds!r}"
+        raise ValueError(msg)
+    if client_seeds == "independent":
+        return 1
+    if any(one != sketches[0] for one in sketches):
+        msg = "client_seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
+        raise ValueError(msg)
+    return len(sketches)
 
 
 @contextmanager
