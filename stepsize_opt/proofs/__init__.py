@@ -3,7 +3,7 @@
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain
 from stepsize_opt.proofs.basis import InBasis
 from stepsize_opt.proofs.certificate import Certificate, certify_point
-from stepsize_opt.proofs.cholesky import proved_cholesky
+from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.conditions import (
     CentredMap,
     ClientGroup,
@@ -15,6 +15,7 @@ from stepsize_opt.proofs.conditions import (
 )
 from stepsize_opt.proofs.descent import Descent, DescentBounds, certify_descent, certify_floor, descent_of
 from stepsize_opt.proofs.evaluation import Evaluation
+from stepsize_opt.proofs.floors import largest_floor, weight_from_below
 from stepsize_opt.proofs.maps import (
     adjoint_below,
     centred_above,
@@ -61,10 +62,13 @@ __all__ = [
     "gamma",
     "image",
     "image_above",
+    "largest_floor",
+    "log_det_from_below",
     "lowers_to_positive",
     "power_of_two_scaling",
     "proved_cholesky",
     "rate_bound",
     "repair",
     "repair_in_basis",
+    "weight_from_below",
 ]

@@ -3,7 +3,7 @@
 E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H holds for every D (no condition), so what counts is log det H, or the largest t with
 H ⪰ tM⁻¹ for a given M ≻ 0.
 
-*From below.*  log det of the enclosure of H; H ⪰ tM⁻¹ by a Cholesky factorisation of [ M  √t I ; √t I  H ].
+*From below.*  log det of the enclosure of H; H ⪰ tM⁻¹ as in ``.floors``.
 
 *From above.*  For every Y ≻ 0, log det H ≤ ⟨Y, H⟩ − d − log det Y, and t ≤ ⟨Y, H⟩/⟨Y, M⁻¹⟩.  With R = 𝒬*(Y),
 
@@ -19,8 +19,7 @@ and A_ij = ⟨R_ij, WᵢB_ijW_j⟩.  With q the bound on ⟨Y, H⟩, over all mu
 
     log det H* ≤ d log(q/d) − log det Y.
 
-Y is any matrix near H⁻¹ (or a multiple of it): a poor one makes the bound weak, never wrong.  ⟨Y, M⁻¹⟩ is bounded from
-below by ⟨Y, 2V − VMV⟩ for any symmetric V, because M⁻¹ − 2V + VMV = (M⁻¹ − V)M(M⁻¹ − V) ⪰ 0.
+Y is any matrix near H⁻¹ (or a multiple of it): a poor one makes the bound weak, never wrong.
 """
 
 from __future__ import annotations
@@ -36,16 +35,14 @@ from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, inner_fr
 from stepsize_opt.proofs.certificate import Certificate, Multiplier, inverse_bound
 from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
+from stepsize_opt.proofs.floors import exceeds_inverse, largest_floor, weight_from_below
 from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT, gamma
 from stepsize_solvers.programs import Matrix, Pattern, Program, Vector
 
 # How far CᵀBC and CᵀRC may be from what they should be: the second is for an ill-conditioned B or R.
 _SLACKS = (2.0**-20, 2.0**-3)
-# A number t found by plain arithmetic is lowered by this much of itself, then by 16 times as much, until it is proved.
-_FIRST_LOSS = 1e-14
 # How much of H⁻¹ a multiplier of H ⪰ tM⁻¹ gets when it proves too little alone, in units of the tolerance.
 _SHARES = (0.25, 4.0, 64.0, 1024.0)
-_LARGEST_LOSS = 1e-2
 
 
 @dataclass(frozen=True)
@@ -162,32 +159,11 @@ class Descent:
 
     def exceeds(self, t: float, M: Matrix | float) -> bool:
         """Whether H ⪰ tM⁻¹ is proved, for a t > 0 and a matrix M ≻ 0 or a number M = μ standing for μI."""
-        if not self.belongs:
-            return False
-        d, H = len(self.value.value), self.value
-        if isinstance(M, float | int):
-            shifted = H.value.copy()
-            np.einsum("ii->i", shifted)[:] -= math.nextafter(t / M, math.inf)
-            return proved_cholesky(Enclosed(shifted, H.error + UNIT * np.abs(shifted))) is not None
-        s = math.sqrt(t) * (1.0 + 4.0 * UNIT)  # s² ≥ t
-        zero = np.zeros((d, d))
-        value = np.block([[M, s * np.eye(d)], [s * np.eye(d), H.value]])
-        return proved_cholesky(Enclosed(value, np.block([[zero, zero], [zero, H.error]]))) is not None
+        return self.belongs and exceeds_inverse(self.value, t, M)
 
     def largest(self, M: Matrix | float) -> float:
         """A t with H ⪰ tM⁻¹ proved, within a few roundings of the largest; 0 when there is no proof for a t > 0."""
-        H = self.value.value
-        if isinstance(M, float | int):
-            t = float(np.linalg.eigvalsh(H)[0]) * M
-        else:
-            K, info = lapack.dpotrf(M, 1, 1)
-            t = float(np.linalg.eigvalsh(K.T @ H @ K)[0]) if info == 0 else math.nan
-        loss = _FIRST_LOSS * len(H)
-        while t > 0.0 and loss <= _LARGEST_LOSS:
-            if self.exceeds(t * (1.0 - loss), M):
-                return t * (1.0 - loss)
-            loss *= 16.0
-        return 0.0
+        return largest_floor(self.value, M) if self.belongs else 0.0
 
     # ---------------------------------------------------------------- from above
 
@@ -208,7 +184,7 @@ class Descent:
         found = Multiplier.near(self.at.condition.Q, Y, self.at.arithmetic)
         if found is None:
             return math.inf
-        weight, q = _weight_from_below(found.Z.rounded(), M), self._energy(found)
+        weight, q = weight_from_below(found.Z.rounded(), M), self._energy(found)
         if not (weight > 0.0 and 0.0 < q < math.inf):
             return math.inf
         return q / weight * (1.0 + 4.0 * UNIT)
@@ -314,20 +290,6 @@ def _block_sums(A: Enclosed, B: Enclosed, pattern: Pattern) -> Enclosed:
     error += gamma(2 * len(products) + 2) * np.abs(products)  # sums of rows, then of columns
     value, bound = (np.add.reduceat(np.add.reduceat(M, starts, 0), starts, 1) for M in (products, error))
     return Enclosed(value, 2.0 * bound)
-
-
-def _weight_from_below(Y: Enclosed, M: Matrix | float) -> float:
-    """A proved lower bound on ⟨Y, M⁻¹⟩ for Y ⪰ 0."""
-    if isinstance(M, float | int):
-        return math.fsum(Y.value.diagonal() - 2.0 * Y.error.diagonal()) / M * (1.0 - 4.0 * UNIT)
-    try:
-        V = np.linalg.inv(M)
-    except np.linalg.LinAlgError:
-        return -math.inf
-    V = 0.5 * (V + V.T)
-    exact = Pair.exact
-    below = (exact(2.0 * V) + -(exact(V) @ (exact(M) @ exact(V)))).rounded()
-    return -inner_from_above(Enclosed(-below.value, below.error), Y)
 
 
 def certify_descent(

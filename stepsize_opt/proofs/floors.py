@@ -1,0 +1,64 @@
+"""Bounds by the inverse of a matrix that is given: H ⪰ tM⁻¹, and ⟨Y, M⁻¹⟩ from below, proved for floats.
+
+H ⪰ tM⁻¹ holds if and only if [ M  √t I ; √t I  H ] ⪰ 0, which a Cholesky factorisation proves.  ⟨Y, M⁻¹⟩ is at least
+⟨Y, 2V − VMV⟩ for Y ⪰ 0 and any symmetric V, because M⁻¹ − 2V + VMV = (M⁻¹ − V)M(M⁻¹ − V) ⪰ 0.
+M is a matrix, or a number μ that stands for μI.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.linalg import lapack
+
+from stepsize_opt.proofs.arithmetic import Enclosed, Pair, inner_from_above
+from stepsize_opt.proofs.cholesky import proved_cholesky
+from stepsize_opt.proofs.roundings import UNIT
+from stepsize_solvers.programs import Matrix
+
+# A number t found by plain arithmetic is lowered by this much of itself, then by 16 times as much, until it is proved.
+_FIRST_LOSS = 1e-14
+_LARGEST_LOSS = 1e-2
+
+
+def exceeds_inverse(H: Enclosed, t: float, M: Matrix | float) -> bool:
+    """Whether H ⪰ tM⁻¹ is proved for every matrix in the enclosure, for a t > 0 and M ≻ 0."""
+    d = len(H.value)
+    if isinstance(M, float | int):
+        shifted = H.value.copy()
+        np.einsum("ii->i", shifted)[:] -= math.nextafter(t / M, math.inf)
+        return proved_cholesky(Enclosed(shifted, H.error + UNIT * np.abs(shifted))) is not None
+    s = math.sqrt(t) * (1.0 + 4.0 * UNIT)  # s² ≥ t
+    zero = np.zeros((d, d))
+    value = np.block([[M, s * np.eye(d)], [s * np.eye(d), H.value]])
+    return proved_cholesky(Enclosed(value, np.block([[zero, zero], [zero, H.error]]))) is not None
+
+
+def largest_floor(H: Enclosed, M: Matrix | float) -> float:
+    """A t with H ⪰ tM⁻¹ proved, within a few roundings of the largest; 0 when there is no proof for a t > 0."""
+    if isinstance(M, float | int):
+        t = float(np.linalg.eigvalsh(H.value)[0]) * M
+    else:
+        K, info = lapack.dpotrf(M, 1, 1)
+        t = float(np.linalg.eigvalsh(K.T @ H.value @ K)[0]) if info == 0 else math.nan
+    loss = _FIRST_LOSS * len(H.value)
+    while t > 0.0 and loss <= _LARGEST_LOSS:
+        if exceeds_inverse(H, t * (1.0 - loss), M):
+            return t * (1.0 - loss)
+        loss *= 16.0
+    return 0.0
+
+
+def weight_from_below(Y: Enclosed, M: Matrix | float) -> float:
+    """A proved lower bound on ⟨Y, M⁻¹⟩ for Y ⪰ 0; −inf without a proof."""
+    if isinstance(M, float | int):
+        return math.fsum(Y.value.diagonal() - 2.0 * Y.error.diagonal()) / M * (1.0 - 4.0 * UNIT)
+    try:
+        V = np.linalg.inv(M)
+    except np.linalg.LinAlgError:
+        return -math.inf
+    V = 0.5 * (V + V.T)
+    exact = Pair.exact
+    below = (exact(2.0 * V) + -(exact(V) @ (exact(M) @ exact(V)))).rounded()
+    return -inner_from_above(Enclosed(-below.value, below.error), Y)
