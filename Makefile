@@ -50,7 +50,7 @@ bench-native: $(STAMP)  ## measure the native solver against its targets (slow)
 	$(BIN)/python -m stepsize_validation.bench --only native call --record results/targets-native.json
 
 docs: $(STAMP)  ## build the documentation in site/, warnings are errors
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs site
 
 build: $(STAMP)  ## wheel and sdist in dist/
 	$(BIN)/python -m build

@@ -7,7 +7,14 @@
 'optimal'
 """
 
-from stepsize_opt.clients import DistributedResult, compare_distributed, optimal_distributed_stepsize
+from stepsize_opt.clients import (
+    DistributedCertificate,
+    DistributedComparison,
+    DistributedResult,
+    TightResult,
+    compare_distributed,
+    optimal_distributed_stepsize,
+)
 from stepsize_opt.inputs import BlockDiagonal, Direction
 from stepsize_opt.methods import CGD, DCGD, CompressedStep, DetCGD1, DetCGD2, GradientDescent, Method, get_method
 from stepsize_opt.node import (
@@ -34,7 +41,7 @@ from stepsize_opt.sketches import (
     Sketch,
     parse_sketch,
 )
-from stepsize_solvers import available_solvers
+from stepsize_solvers import Availability, available_solvers
 from stepsize_solvers.programs import SolverUnavailable
 
 __version__ = "0.1.0"
@@ -42,6 +49,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CGD",
     "DCGD",
+    "Availability",
     "BernQ",
     "BlockDiagonal",
     "Certificate",
@@ -52,6 +60,8 @@ __all__ = [
     "DetCGD2",
     "DiagonalSketch",
     "Direction",
+    "DistributedCertificate",
+    "DistributedComparison",
     "DistributedResult",
     "FiniteSketch",
     "Gaussian",
@@ -65,6 +75,7 @@ __all__ = [
     "SolverUnavailable",
     "StepsizeCheck",
     "StepsizeResult",
+    "TightResult",
     "available_solvers",
     "certify",
     "communication_table",

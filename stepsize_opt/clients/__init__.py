@@ -2,12 +2,14 @@
 
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.comparison import DistributedComparison, ScalarStepsize, compare_distributed, dcgd_stepsize
-from stepsize_opt.clients.result import DistributedResult
+from stepsize_opt.clients.result import DistributedCertificate, DistributedResult, TightResult
 
 __all__ = [
+    "DistributedCertificate",
     "DistributedComparison",
     "DistributedResult",
     "ScalarStepsize",
+    "TightResult",
     "compare_distributed",
     "dcgd_stepsize",
     "optimal_distributed_stepsize",

@@ -15,10 +15,16 @@ from stepsize_solvers.programs import Matrix
 class DistributedCertificate:
     """What is proved about (D, K), in exact arithmetic for the floats returned.
 
-    feasible: D ⪯ L⁻¹, λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} and K ≥ 12Δ⁰/(τε²) with τ = det(D)^{1/d}.
-    log_rate: a lower bound on log τ of the stepsize before K was rounded up to a whole number.
-    upper_bound: no feasible D has a larger log τ.
-    smallest_K: no feasible pair (D, K) has a smaller whole K; 1, which says nothing, when K was given.
+    Attributes
+    ----------
+    feasible
+        D ⪯ L⁻¹, λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} and K ≥ 12Δ⁰/(τε²) with τ = det(D)^{1/d}.
+    log_rate
+        A lower bound on log τ of the stepsize before K was rounded up to a whole number.
+    upper_bound
+        No feasible D has a larger log τ.
+    smallest_K
+        No feasible pair (D, K) has a smaller whole K; 1, which says nothing, when K was given.
     """
 
     feasible: bool
@@ -46,9 +52,18 @@ class DistributedCertificate:
 class TightResult:
     """The smallest K under the bound of Theorem 3 itself, over the multiples of the direction found.
 
-    D, K: the stepsize and the number of iterations; bound: the right-hand side of Theorem 3 for them, at most ε²;
-    saving: K of Corollary 1 divided by this K; smallest_K: no D whatever has a smaller one, None when nothing is
-    proved (the direction is then a heuristic).
+    Attributes
+    ----------
+    D
+        The stepsize matrix, d×d.
+    K
+        The number of iterations.
+    bound
+        The right-hand side of Theorem 3 for them, at most ε².
+    saving
+        K of Corollary 1 divided by this K.
+    smallest_K
+        No D whatever has a smaller one; None when nothing is proved (the direction is then a heuristic).
     """
 
     D: Matrix
@@ -67,12 +82,45 @@ class TightResult:
 class DistributedResult(Result):
     """A stepsize matrix D and a number of iterations K for n clients, with their proof.
 
-    status: ``optimal`` only with a proved feasible (D, K) whose certified gap is within ``tol``; ``infeasible`` when
+    Attributes
+    ----------
+    status
+        ``optimal`` only with a proved feasible (D, K) whose certified gap is within ``tol``; ``infeasible`` when
         the K asked for is proved too small, and then K is the smallest that works, with its D.
-    lambda_D: a proved upper bound on λ_D, tight to rounding; rate: det(D)^{1/d}, a lower bound;
-    binding: the conditions that hold with equality; neighbourhood: 2λ_DΔ^inf/(rate·n).
-    numbers_per_client: numbers that each client sends in all K rounds, in expectation.
-    tight: the answer under Theorem 3 itself, when asked for.
+    D
+        The stepsize matrix, d×d, read-only.
+    K
+        The number of iterations.
+    lambda_D
+        A proved upper bound on λ_D, tight to rounding.
+    rate
+        A proved lower bound on det(D)^{1/d}, tight to rounding.
+    binding
+        The conditions that hold with equality.
+    certificate
+        What is proved about (D, K).
+    targets
+        ε², Δ⁰, Δ^inf and n, as they were given.
+    numbers_per_client
+        Numbers that each client sends in all K rounds, in expectation.
+    solver_stats
+        Names as in cvxpy; ``solver_name`` lists what ran.
+    reductions
+        The exact reductions that were used, in words.
+    algorithm
+        The name of the method.
+    sketch
+        The sketches in their text form.
+    structure
+        The structure asked for.
+    tol
+        The certified relative excess of K that was asked for.
+    iterations_requested
+        The K asked for, None for the smallest.
+    message
+        What keeps the answer from being optimal, and a remedy; empty for an optimal one.
+    tight
+        The answer under Theorem 3 itself, when asked for.
     """
 
     certificate: DistributedCertificate

@@ -206,11 +206,17 @@ def _read_problem(L: Any, sketch: Sketch) -> Symmetric:
 class StepsizeCheck:
     """What ``certify`` found out about a given D.
 
-    certificate: of D as given, for the condition T(D) ⪯ D; its gap is infinite when D is infeasible.
-    descent: the same for the descent metric H = 2D − T(D): ``feasible`` means H ≻ 0, ``log_det`` is that of H, and
+    Attributes
+    ----------
+    certificate
+        Of D as given, for the condition T(D) ⪯ D; its gap is infinite when D is infeasible.
+    descent
+        The same for the descent metric H = 2D − T(D): ``feasible`` means H ≻ 0, ``log_det`` is that of H, and
         ``upper_bound`` that of the best H.
-    largest_scale: the largest t for which tD is feasible (rounded down until proved).
-    gap_when_scaled: the certified gap of that tD, so how many iterations D's direction costs.
+    largest_scale
+        The largest t for which tD is feasible (rounded down until proved).
+    gap_when_scaled
+        The certified gap of that tD, so how many iterations D's direction costs.
     """
 
     certificate: Certificate
@@ -220,14 +226,17 @@ class StepsizeCheck:
 
     @property
     def feasible(self) -> bool:
+        """Whether T(D) ⪯ D is proved."""
         return self.certificate.feasible
 
     @property
     def margin(self) -> float:
+        """1 − λmax(D^{−½} T(D) D^{−½}), negative for an infeasible D."""
         return self.certificate.margin
 
     @property
     def gap(self) -> float:
+        """How far D is from optimal; infinite when D is infeasible."""
         return self.certificate.gap
 
     @property

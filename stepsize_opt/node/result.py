@@ -32,17 +32,42 @@ class Block:
 class StepsizeResult(Result):
     """A stepsize matrix with its proof.
 
-    status: ``optimal`` only with a proved feasible D whose certified gap is within ``tol``.
-    certificate: feasible, margin, log_det, upper_bound, gap, all holding in exact arithmetic.
+    Attributes
+    ----------
+    status
+        ``optimal`` only with a proved feasible D whose certified gap is within ``tol``; otherwise ``message`` says
+        why not.
+    certificate
+        Feasible, margin, log_det, upper_bound and gap, all holding in exact arithmetic.
         Under ``guarantee="descent"`` they are about H in place of D: ``feasible`` means H ≻ 0, ``log_det`` and
         ``upper_bound`` are the ends of log det H, or of d log t for the criteria ``euclidean`` and ``linear``.
-    descent_log_det: a proved lower bound on log det H of the descent metric H = 2D − T(D), T(D) the left-hand side of
+    descent_log_det
+        A proved lower bound on log det H of the descent metric H = 2D − T(D), T(D) the left-hand side of
         the condition; T(D) ⪯ D makes H ⪰ D.
-    solver_stats: cvxpy's field names; ``solver_name`` lists what ran.
-    reductions: the exact reductions that were used, in words.
-    blocks: the diagonal blocks of D that are not zero by proof.
-    guarantee, criterion: what was asked for, see ``stepsize_opt.optimal_stepsize``.
-    satisfies_condition: whether T(D) ⪯ D is proved, which ``guarantee="descent"`` does not need.
+    blocks
+        The diagonal blocks of D that are not zero by proof.
+    solver_stats
+        Names as in cvxpy; ``solver_name`` lists what ran.
+    reductions
+        The exact reductions that were used, in words.
+    algorithm
+        The name of the method.
+    sketch
+        The sketch in its text form.
+    structure
+        The structure asked for.
+    expected_nonzeros
+        Numbers sent in one round, in expectation.
+    tol
+        The certified gap asked for.
+    guarantee
+        ``"condition"`` or ``"descent"``, see ``optimal_stepsize``.
+    criterion
+        What was maximised under it.
+    satisfies_condition
+        Whether T(D) ⪯ D is proved, which ``guarantee="descent"`` does not need.
+    message
+        What keeps the answer from being optimal, and a remedy; empty for an optimal one.
     """
 
     certificate: Certificate

@@ -42,11 +42,18 @@ from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Vector
 class Certificate:
     """What is proved about a stepsize matrix; one that contradicts itself is not made (ArithmeticError).
 
-    feasible: D satisfies every constraint, in exact arithmetic.
-    margin: smallest eigenvalue of D^{−½} G(D) D^{−½}; for condition (3), 1 − λmax(D^{−½} E[SDLDS] D^{−½}).
-    log_det: a lower bound on log det D, tight to rounding.
-    upper_bound: no feasible D has a larger log det.
-    d: size of D.
+    Attributes
+    ----------
+    feasible
+        D satisfies every constraint, in exact arithmetic.
+    margin
+        Smallest eigenvalue of D^{−½} G(D) D^{−½}; for condition (3), 1 − λmax(D^{−½} E[SDLDS] D^{−½}).
+    log_det
+        A lower bound on log det D, tight to rounding.
+    upper_bound
+        No feasible D has a larger log det.
+    d
+        Size of D.
     """
 
     feasible: bool

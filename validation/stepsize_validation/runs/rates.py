@@ -49,16 +49,21 @@ class RateCheck:
         The low-variance estimate of the left side.
     plain : float
         The average of the squared norms themselves.
-    lower, upper : float
-        One-sided confidence bounds around ``observed``, each at ``level``.
+    lower : float
+        A lower confidence bound on the left side, at ``level``.
+    upper : float
+        An upper confidence bound on the left side, at ``level``.
     bound : float
         The right side with the smallest value found for f^inf.
     loose_bound : float
         The right side with the proved lower bound on f^inf, at least ``bound``.
-    iterations, seeds : int
-        Of the run.
+    iterations : int
+        Steps of the run.
+    seeds : int
+        Independent runs.
     level : float
         Confidence of each of the two bounds.
+
     Raises ValueError for a NaN among the numbers: no comparison with it means anything.
     """
 

@@ -1,0 +1,91 @@
+"""Settings of Sphinx, which builds the site from the Markdown pages and the docstrings (``make docs``)."""
+
+import importlib
+import re
+from importlib.metadata import version as installed_version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from sphinx.domains.python import PyObject
+
+project = "stepsize-opt"
+release = version = installed_version("stepsize-opt")
+copyright = "The stepsize-opt developers, MIT licence"
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "sphinx_copybutton",
+]
+source_suffix = {".md": "markdown"}
+default_role = "code"
+
+# Pages: Markdown with $…$ and $$…$$ for formulas.
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
+myst_heading_anchors = 3
+
+# Docstrings: numpy style; types and defaults come from the signatures.
+autodoc_default_options = {"members": True}
+autodoc_member_order = "bysource"
+autodoc_inherit_docstrings = False  # what a class inherits stands at its base
+autodoc_typehints = "description"
+autodoc_typehints_format = "short"
+autodoc_type_aliases = dict.fromkeys(("Matrix", "Vector", "Stack", "Array", "Indices"), "numpy.ndarray")
+autodoc_typehints_description_target = "documented_params"
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+napoleon_attr_annotations = True
+
+# Nothing from other hosts: the pages read the same without a network.  MathJax is one file, its fonts inside.
+_mathjax = find_spec("sphinx-mathjax-offline")
+assert _mathjax is not None and _mathjax.origin is not None
+html_static_path = [str(Path(_mathjax.origin).parent / "static" / "mathjax" / "tex-svg.js"), "site.css"]
+html_css_files = ["site.css"]
+mathjax_path = "tex-svg.js"
+mathjax3_config = {"options": {"enableMenu": False}}
+
+html_theme = "furo"
+html_title = f"stepsize-opt {release}"
+html_show_sphinx = False
+html_copy_source = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+
+_doors = [importlib.import_module(name) for name in ("stepsize_opt", "stepsize_opt.problems", "stepsize_validation")]
+_public = {name: f"{door.__name__}.{name}" for door in _doors for name in door.__all__}
+
+
+_COLON = "\ue000"
+
+
+def _before_napoleon(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Link public names that a docstring mentions; hide a colon that napoleon would take for the end of a type."""
+
+    def link(found: re.Match[str]) -> str:
+        target = _public.get(found[1])
+        return found[0] if target in (None, name) else f":py:obj:`{found[1]} <{target}>`"
+
+    if what in ("property", "attribute") and lines:
+        lines[0] = lines[0].replace(":", _COLON)
+    lines[:] = [re.sub(r"``(?:stepsize_opt\.)?(\w+)``", link, line) for line in lines]
+
+
+def _after_napoleon(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Bring the colon back; name the types of attributes without their modules."""
+    lines[:] = [
+        re.sub(r"\b(?=stepsize_\w+\.\w)", "~", line) if line.startswith(":vartype ") else line.replace(_COLON, ":")
+        for line in lines
+    ]
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", _before_napoleon, priority=100)
+    app.connect("autodoc-process-docstring", _after_napoleon, priority=900)
+    for field in PyObject.doc_field_types:
+        if field.name == "variable":
+            field.label = "Attributes"
