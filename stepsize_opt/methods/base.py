@@ -160,6 +160,10 @@ class Method(ABC):
         """T(D) = E[GᵀLG] in floating point; D and L symmetric, d×d."""
         return np.asarray(self.moment(D, L, sketch.second_moment))
 
+    def descent_metric(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
+        """H = 2D − T(D) in floating point: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H; D and L symmetric, d×d."""
+        return np.asarray(2.0 * D - self.second_moment(D, L, sketch))
+
     def variance(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
         """V(D) = E[(G − D)ᵀL(G − D)] in floating point; D and L symmetric, d×d."""
         return np.asarray(self.moment(D, L, sketch.centered_second_moment))

@@ -12,7 +12,8 @@ from scipy import sparse
 from scipy.special import expit
 
 from stepsize_opt.problems.data import Dataset
-from stepsize_opt.problems.objectives import LogisticRegression, Objective, penalty_gradient
+from stepsize_opt.problems.objectives import LogisticRegression, Objective
+from stepsize_opt.problems.penalties import PENALTIES
 from stepsize_solvers.programs import Matrix, Vector
 
 
@@ -68,6 +69,11 @@ class Federated:
         """L = (1/n) Σ Lᵢ."""
         return np.asarray(np.mean(self.client_smoothness(), axis=0))
 
+    def hessian_lower_bound(self) -> Matrix:
+        """M = (1/n) Σ Mᵢ; raises AttributeError when a client has none."""
+        clients: Any = self.clients
+        return np.asarray(np.mean([client.hessian_lower_bound() for client in clients], axis=0))
+
     def value(self, X: Matrix) -> Vector:
         return np.asarray(np.mean([client.value(X) for client in self.clients], axis=0))
 
@@ -83,14 +89,14 @@ class Federated:
     @cached_property
     def _stack(self) -> _LogisticStack | None:
         logistic = [client for client in self.clients if isinstance(client, LogisticRegression)]
-        if len(logistic) < self.n or len({client.reg for client in logistic}) > 1:
+        if len(logistic) < self.n or len({(client.reg, client.penalty) for client in logistic}) > 1:
             return None
         return _LogisticStack.of(logistic)
 
 
 @dataclass(frozen=True, eq=False)
 class _LogisticStack:
-    """Logistic clients with one λ as two sparse products for all clients and seeds.
+    """Logistic clients with one regulariser as two sparse products for all clients and seeds.
 
     rows: the signed rows of all clients, M×d; spread: the nd×M matrix whose block of rows i holds (1/mᵢ) of client i's
     signed rows, transposed, in that client's columns.  Then spread @ expit(rows @ Xᵀ) lists every client's data term.
@@ -101,18 +107,20 @@ class _LogisticStack:
     n: int
     d: int
     reg: float
+    penalty: str
 
     @staticmethod
     def of(clients: Sequence[LogisticRegression]) -> _LogisticStack:
         rows = [sparse.csr_array(client.signed_rows) for client in clients]
         spread = sparse.block_diag([part.T / client.m for part, client in zip(rows, clients, strict=True)])
         stacked = sparse.csr_array(sparse.vstack(rows))
-        return _LogisticStack(stacked, sparse.csr_array(spread), len(clients), clients[0].d, clients[0].reg)
+        one = clients[0]
+        return _LogisticStack(stacked, sparse.csr_array(spread), len(clients), one.d, one.reg, one.penalty)
 
     def gradients(self, X: Matrix) -> Matrix:
         weights = self.rows @ X.T
         expit(weights, out=weights)
         # (nd, s) → (s, n, d)
         out = np.ascontiguousarray((self.spread @ weights).T).reshape(len(X), self.n, self.d)
-        out += penalty_gradient(X, self.reg)[:, None, :]
+        out += self.reg * PENALTIES[self.penalty].gradient(X)[:, None, :]
         return out

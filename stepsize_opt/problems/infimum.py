@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,25 +12,34 @@ from stepsize_opt.problems.objectives import Objective
 from stepsize_solvers.programs import Vector
 
 
+def _rounding(value: float) -> float:
+    """Of a value of f: a mean of m terms near 1."""
+    return 1e-12 * (1.0 + abs(value))
+
+
 @dataclass(frozen=True)
 class Infimum:
     """proved ≤ f^inf ≤ found: a proved lower bound, and the smallest value that a long run has reached.
 
-    ``found`` is what the paper takes for f^inf; for a non-convex f it is an estimate, and always one from above.
+    ``found`` is what the paper takes for f^inf; for a non-convex f it is an estimate, and always one from above.  For a
+    strongly convex f both agree to rounding.
     """
 
     proved: float
     found: float
 
     def __post_init__(self) -> None:
-        # A value reached cannot lie below a proved bound by more than the rounding of a mean of m terms near 1.
-        if not (np.isfinite(self.found) and self.found >= self.proved - 1e-12 * (1.0 + abs(self.found))):
+        # A value reached cannot lie below a proved bound by more than its rounding.
+        if not (np.isfinite(self.found) and self.found >= self.proved - _rounding(self.found)):
             msg = f"found must be finite and not lie below proved, got found={self.found!r}, proved={self.proved!r}"
             raise ValueError(msg)
 
 
 def find_infimum(objective: Objective, start: Vector | None = None, iterations: int = 2000) -> Infimum:
-    """Bounds on f^inf: the proved one of the objective, and the value that L-BFGS reaches.
+    """Bounds on f^inf: the proved one, and the value that L-BFGS reaches.
+
+    Proved is the objective's own ``lower_bound``; where its ``hessian_lower_bound`` M is positive definite, also
+    f(x) − ½‖∇f(x)‖²_{M⁻¹} at the point x reached, lowered by the rounding of f.
 
     Parameters
     ----------
@@ -51,7 +61,17 @@ def find_infimum(objective: Objective, start: Vector | None = None, iterations: 
     # Tolerances at rounding level: the run stops when the value no longer moves.
     options = {"maxiter": iterations, "maxfun": 10 * iterations, "ftol": 1e-15, "gtol": 1e-10}
     answer = minimize(value_and_gradient, x0, jac=True, method="L-BFGS-B", options=options)
-    return Infimum(objective.lower_bound, float(answer.fun))
+    found = float(answer.fun)
+    return Infimum(max(objective.lower_bound, found - _distance(objective, answer.x) - _rounding(found)), found)
+
+
+def _distance(objective: Any, x: Vector) -> float:
+    """½‖∇f(x)‖²_{M⁻¹} ≥ f(x) − f^inf for ∇²f ⪰ M ≻ 0; infinite without such an M."""
+    try:
+        factor = np.linalg.cholesky(objective.hessian_lower_bound())
+    except (AttributeError, np.linalg.LinAlgError):  # an objective of somebody else's, or one without such an M
+        return float("inf")
+    return float(0.5 * np.sum(np.linalg.solve(factor, objective.gradient(x[None])[0]) ** 2))
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,12 @@ def objectives() -> dict[str, Any]:
     return {
         "logistic, dense": LogisticRegression.from_dataset(data, 0.1),
         "logistic, sparse": LogisticRegression.from_dataset(small_data(sparse_rows=True), 0.1),
+        "logistic, ridge": LogisticRegression.from_dataset(small_data(sparse_rows=True), 0.1, "ridge"),
         "quadratic": Quadratic.with_spectrum([0.1, 1.0, 5.0, 20.0], rng),
         "least squares": LeastSquares(data.A, data.b, 0.05),
         "layers": Layered.logistic(data, 0.1, 3),
         "federated, stacked": Federated.logistic(parts, 0.1),
+        "federated, ridge": Federated(tuple(LogisticRegression.from_dataset(p, 0.1, "ridge") for p in parts)),
         "federated, mixed": Federated((LeastSquares(data.A, data.b), LogisticRegression.from_dataset(data, 0.1))),
     }
 
@@ -54,6 +56,30 @@ def test_smoothness_matrix_bounds_the_function(name: str) -> None:
     model = f.value(X) + np.sum(f.gradient(X) * step, axis=1) + 0.5 * np.sum(step @ L * step, axis=1)
     assert np.all(f.value(X + step) <= model + 1e-12 * (1.0 + np.abs(model)))
     assert np.all(f.value(X) >= f.lower_bound)
+
+
+@pytest.mark.parametrize("name", objectives())
+def test_the_lower_bound_on_the_hessian_bounds_the_function(name: str) -> None:
+    """f(y) ≥ f(x) + ⟨∇f(x), y − x⟩ + ½‖y − x‖²_M, near and far, and 0.9 M + 0.1 L is too much for some of them."""
+    f = objectives()[name]
+    M = f.hessian_lower_bound()
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((400, f.d)) * np.exp(rng.uniform(-1.0, 4.0, (400, 1)))
+    step = rng.standard_normal((400, f.d)) * np.exp(rng.uniform(-6.0, 2.0, (400, 1)))
+    model = f.value(X) + np.sum(f.gradient(X) * step, axis=1) + 0.5 * np.sum(step @ M * step, axis=1)
+    rounding = 1e-12 * (1.0 + np.abs(model) + np.abs(f.value(X)))
+    assert np.all(f.value(X + step) >= model - rounding)
+    assert np.linalg.eigvalsh(f.smoothness() - M)[0] >= -1e-12
+    if name.endswith("ridge"):
+        more = model + 0.05 * np.sum(step @ (f.smoothness() - M) * step, axis=1)
+        assert np.any(f.value(X + step) < more - rounding)
+
+
+def test_the_infimum_of_a_strongly_convex_function_is_proved_to_rounding() -> None:
+    for name in ("logistic, ridge", "quadratic", "least squares", "federated, ridge"):
+        found = find_infimum(objectives()[name])
+        assert found.found - 1e-8 <= found.proved <= found.found
+    assert find_infimum(objectives()["logistic, dense"]).proved == 0.0
 
 
 def test_logistic_smoothness_is_the_paper_formula_and_data_stay_sparse() -> None:
@@ -141,6 +167,7 @@ def test_infimum_brackets_a_known_minimum() -> None:
     [
         (lambda: LogisticRegression(np.eye(3), np.ones(2), 0.1), "b must have one entry for each"),
         (lambda: LogisticRegression(np.eye(3), np.ones(3), 0.0), "reg must be a finite positive number"),
+        (lambda: LogisticRegression(np.eye(3), np.ones(3), 0.1, "lasso"), "penalty must be one of 'nonconvex'"),
         (lambda: LogisticRegression(np.diag([1.0, np.nan]), np.ones(2), 0.1), "A must hold finite numbers"),
         (lambda: LeastSquares(sparse.csr_array(np.diag([1.0, np.inf])), np.ones(2)), "A must hold finite numbers"),
         (lambda: LeastSquares(np.eye(2), np.array([1.0, np.nan])), "b must hold finite numbers"),

@@ -28,7 +28,7 @@ def test_clients_that_share_their_draws_are_one_node(kind: str, algorithm: str) 
     D = 0.05 * np.linalg.inv(NODE.smoothness())
     shared = run(CLIENTS, D, KINDS[kind], client_seeds="shared", **arguments)
     node = run(NODE, D, KINDS[kind], **arguments)
-    for field in ("squared_norms", "descent", "final_points"):
+    for field in ("squared_norms", "descent", "metric_norms", "decrease", "final_points"):
         np.testing.assert_allclose(getattr(shared, field), getattr(node, field), rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(shared.sent, 3 * node.sent)  # every client sends its numbers
 

@@ -218,7 +218,8 @@ def without(name: str) -> Callable[[dict[str, Any], dict[str, Any]], None]:
     return change
 
 
-ARRAYS = ("norms", "euclidean", "descent", "sent", "X", "values", "margins", "generators")
+PER_STEP = ("norms", "euclidean", "descent", "metric_norms", "decrease", "sent")
+ARRAYS = (*PER_STEP, "X", "values", "margins", "generators")
 DAMAGE: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
     **{f"{name} missing": without(name) for name in (*ARRAYS, "k", "drawn", "format", "objective", "sketch")},
     **{f"{name} broadcastable": changed(name, lambda x: x[:1]) for name in ARRAYS},

@@ -96,7 +96,7 @@ def test_updated_margins_agree_with_products(algorithm: str, monkeypatch: pytest
     updated = run(f, D, sketch, **arguments)
     monkeypatch.setattr(SingleSteps, "pays", staticmethod(lambda *_: False))
     products = run(f, D, sketch, **arguments)
-    for field in ("squared_norms", "euclidean", "descent", "values", "final_points"):
+    for field in ("squared_norms", "euclidean", "descent", "metric_norms", "decrease", "values", "final_points"):
         np.testing.assert_allclose(getattr(updated, field), getattr(products, field), rtol=1e-11, atol=1e-13)
     np.testing.assert_array_equal(updated.sent, products.sent)
 

@@ -23,12 +23,26 @@ class OneStepCheck:
     def holds(self) -> bool:
         return bool(np.all(self.excess <= self.rounding))
 
+    @property
+    def is_equality(self) -> bool:
+        return bool(np.all(np.abs(self.excess) <= self.rounding))
 
-def one_step(objective: Objective, D: Matrix, sketch: Sketch, X: Matrix, algorithm: str = "det-CGD1") -> OneStepCheck:
+
+def one_step(
+    objective: Objective,
+    D: Matrix,
+    sketch: Sketch,
+    X: Matrix,
+    algorithm: str = "det-CGD1",
+    *,
+    metric: Matrix | None = None,
+    contraction: tuple[float, float] | None = None,
+) -> OneStepCheck:
     """E[f(x⁺)] ≤ f(x) − ½‖∇f(x)‖²_D at each row x of X, with the expectation over the listed law of the sketch.
 
-    This is the inequality that the proof of Theorem 1 sums; no statistics are involved.  Raises ValueError for a
-    sketch whose law cannot be listed.
+    This is the inequality that the proof of Theorem 1 sums; no statistics are involved.  ``metric``: a matrix in place
+    of D.  ``contraction`` = (t, f*): the right side is f* + (1 − t)(f(x) − f*) instead.  Raises ValueError for a sketch
+    whose law cannot be listed.
     """
     weights, outcomes = _law(sketch)
     gradient = objective.gradient(X)
@@ -37,8 +51,12 @@ def one_step(objective: Objective, D: Matrix, sketch: Sketch, X: Matrix, algorit
     else:
         steps = np.einsum("rij,sj->rsi", outcomes, gradient) @ D
     values = objective.value((X - steps).reshape(-1, objective.d)).reshape(len(weights), len(X))
-    decrease = 0.5 * np.einsum("sd,sd->s", gradient, gradient @ D)
-    return _one_step_check(weights @ values, objective.value(X) - decrease, values)
+    before = objective.value(X)
+    if contraction is not None:
+        t, least = contraction
+        return _one_step_check(weights @ values, least + (1.0 - t) * (before - least), values)
+    decrease = 0.5 * np.einsum("sd,sd->s", gradient, gradient @ (D if metric is None else metric))
+    return _one_step_check(weights @ values, before - decrease, values)
 
 
 def distributed_one_step(

@@ -41,7 +41,7 @@ from stepsize_validation.runs.runner import run
 
 # More than a chunk of diagonal draws, which is 256 steps.
 STEPS = 290
-FIELDS = ("squared_norms", "euclidean", "descent", "sent", "values", "final_points")
+FIELDS = ("squared_norms", "euclidean", "descent", "metric_norms", "decrease", "sent", "values", "final_points")
 
 
 def finite(d: int, angle: float) -> FiniteSketch:

@@ -11,6 +11,7 @@ from stepsize_validation.runs import (
     check_rate,
     distributed_lambda,
     first_below,
+    observed_contraction,
     run,
 )
 
@@ -22,5 +23,6 @@ __all__ = [
     "check_rate",
     "distributed_lambda",
     "first_below",
+    "observed_contraction",
     "run",
 ]

@@ -24,6 +24,12 @@ class Run:
         ‖∇f(xᵏ)‖², shape (s, K).
     descent : numpy.ndarray
         ⟨∇f(xᵏ), xᵏ − xᵏ⁺¹⟩/det(D)^{1/d}, shape (s, K); E[S] = I makes its mean that of ``squared_norms``.
+    metric_norms : numpy.ndarray
+        ‖∇f(xᵏ)‖²_H in the descent metric H of the run, shape (s, K): 2D − T(D) on one node, 2D − DLD with clients,
+        whose variance Theorem 3 counts apart.
+    decrease : numpy.ndarray
+        2⟨∇f(xᵏ), xᵏ − xᵏ⁺¹⟩ − ‖v‖²_L, shape (s, K), v = xᵏ − xᵏ⁺¹ on one node and D∇f(xᵏ) with clients; its mean is
+        that of ``metric_norms``.  On one node L-smoothness keeps it below 2(f(xᵏ) − f(xᵏ⁺¹)).
     sent : numpy.ndarray
         Numbers sent in each round by all clients together, shape (s, K).
     values : numpy.ndarray
@@ -38,6 +44,10 @@ class Run:
         A proved bound on f^inf.
     rate : float
         det(D)^{1/d}.
+    descent_rate : float
+        det(H)^{1/d}; 0 when H is not positive definite.
+    smallest_eigenvalue : float
+        Of H.
     diverged_at : int or None
         The step at which the run was stopped because it diverged; K is then the number of steps recorded.
     """
@@ -46,6 +56,8 @@ class Run:
     squared_norms: Matrix
     euclidean: Matrix
     descent: Matrix
+    metric_norms: Matrix
+    decrease: Matrix
     sent: Matrix
     values: Matrix
     value_steps: Indices
@@ -53,6 +65,8 @@ class Run:
     start_value: float
     lower_bound: float
     rate: float
+    descent_rate: float
+    smallest_eigenvalue: float
     diverged_at: int | None = None
 
     @property
@@ -66,6 +80,13 @@ class Run:
     def weighted_means(self) -> Matrix:
         """G_k = (1/k) Σ_{j<k} ‖∇f(xʲ)‖²_{D/det(D)^{1/d}} for k = 1 … K and each seed, shape (s, K)."""
         return _running_means(self.squared_norms)
+
+    def metric_means(self) -> Matrix:
+        """(1/k) Σ_{j<k} ‖∇f(xʲ)‖²_{H/det(H)^{1/d}}, shape (s, K); raises ValueError unless H is positive definite."""
+        if self.descent_rate == 0.0:
+            msg = "H = 2D − T(D) is not positive definite: the run has no descent metric"
+            raise ValueError(msg)
+        return _running_means(self.metric_norms / self.descent_rate)
 
     def euclidean_means(self) -> Matrix:
         """E_k = (1/k) Σ_{j<k} ‖∇f(xʲ)‖², shape (s, K)."""

@@ -4,7 +4,9 @@ A method moves by x⁺ = x − (1/n) Σ Gᵢ∇fᵢ(x) with n clients, one node 
 what G is.
 Theorem 1 of the paper bounds, for a D that satisfies the condition of its method on one node,
 
-    G_K = (1/K) Σ_{k<K} E‖∇f(xᵏ)‖²_{D/det(D)^{1/d}} ≤ 2(f(x⁰) − f^inf)/(det(D)^{1/d} K).
+    G_K = (1/K) Σ_{k<K} E‖∇f(xᵏ)‖²_{D/det(D)^{1/d}} ≤ 2(f(x⁰) − f^inf)/(det(D)^{1/d} K),
+
+and every D with H = 2D − T(D) ≻ 0 has the same with H in place of D (docs/theory.md).  Both norms are recorded.
 """
 
 from __future__ import annotations
@@ -26,19 +28,20 @@ from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Indices, Matrix, Vector
 from stepsize_validation.runs.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from stepsize_validation.runs.margins import SingleSteps
+from stepsize_validation.runs.metric import DescentMetric
 from stepsize_validation.runs.record import Run, log_steps
 from stepsize_validation.runs.sampling import Draws, Position, SingleCoordinates, SketchStream
 
 # Steps at which f itself is recorded; gradients give the norms at every step, values cost extra.
 _VALUE_STEPS = 60
-# A feasible D has E f(xᵏ) ≤ f(x⁰) and D ⪯ L⁻¹, so E‖∇f(xᵏ)‖²_D ≤ 2 E[f(xᵏ) − f^inf] ≤ 2Δ⁰.  By Markov's inequality a
-# value 10⁹ times as large has probability below 10⁻⁹: the run has diverged.
-_DIVERGED = 2e9
+# H ≻ 0 makes E f(xᵏ) ≤ f(x⁰) and D ≺ 2L⁻¹, so E‖∇f(xᵏ)‖²_D ≤ 4 E[f(xᵏ) − f^inf] ≤ 4Δ⁰.  By Markov's inequality a value
+# 10⁹ times as large has probability below 10⁻⁹: the run has diverged.
+_DIVERGED = 4e9
 # Of the checkpoints: to be changed with what they hold, and with what the numbers of a run depend on besides its
 # arguments (such as the chunks of draws).
-_FORMAT = 5
+_FORMAT = 6
 # Numbers recorded at every step and for every seed.
-_PER_STEP = ("norms", "euclidean", "descent", "sent")
+_PER_STEP = ("norms", "euclidean", "descent", "metric_norms", "decrease", "sent")
 
 
 class Divergence(FloatingPointError):
@@ -137,14 +140,16 @@ def run(
         saved = _Saved(Path(checkpoint), checkpoint_every, key)
         saved.load(state, stream)
     with _bar(progress, f"{method}, {seeds} seeds", state.k, iterations) as advance:
-        stopped = _loop(objective, D, partial(_step, method, factors), state, stream, senders, saved, advance)
+        one_node = not isinstance(objective, Federated) or client_seeds == "shared"
+        metric = DescentMetric.of(objective, D, sketches[0], method, one_node=one_node)
+        stopped = _loop(objective, D, metric, partial(_step, method, factors), state, stream, senders, saved, advance)
     if stopped is not None and on_divergence == "raise":
         msg = (
             f"{method} diverged at iteration {stopped}: D is outside its stepsize condition, or L is not a "
             "smoothness matrix of the objective"
         )
         raise Divergence(msg)
-    return state.record(method.name, objective, D, stopped)
+    return state.record(method.name, objective, D, metric, stopped)
 
 
 @dataclass
@@ -156,6 +161,8 @@ class _State:
     norms: Matrix
     euclidean: Matrix
     descent: Matrix
+    metric_norms: Matrix
+    decrease: Matrix
     sent: Matrix
     values: Matrix
     value_steps: Indices
@@ -184,20 +191,22 @@ class _State:
             **({"margins": self.single.margins} if self.single is not None else {}),
         }
 
-    def record(self, algorithm: str, objective: Objective | Federated, D: Matrix, stopped: int | None) -> Run:
+    def record(
+        self, algorithm: str, objective: Objective | Federated, D: Matrix, metric: DescentMetric, stopped: int | None
+    ) -> Run:
         done, kept = slice(0, self.k), self.value_steps <= self.k
         return Run(
             algorithm=algorithm,
             squared_norms=self.norms[:, done],
-            euclidean=self.euclidean[:, done],
-            descent=self.descent[:, done],
-            sent=self.sent[:, done],
+            **{name: getattr(self, name)[:, done] for name in _PER_STEP if name != "norms"},
             values=self.values[:, kept],
             value_steps=self.value_steps[kept],
             final_points=self.X,
             start_value=float(self.values[0, 0]),
             lower_bound=objective.lower_bound,
             rate=_rate(D),
+            descent_rate=metric.rate,
+            smallest_eigenvalue=float(metric.eigenvalues[0]),
             diverged_at=stopped,
         )
 
@@ -254,6 +263,7 @@ def _restore(state: _State, stream: SketchStream, meta: dict[str, Any], arrays: 
 def _loop(
     objective: Objective | Federated,
     D: Matrix,
+    metric: DescentMetric,
     step_of: Callable[[Matrix, Draws, int], Matrix],
     state: _State,
     stream: SketchStream,
@@ -280,12 +290,15 @@ def _loop(
                 gradient = parts.mean(axis=1)
                 # The mean of the clients' messages is the message of the mean when they share their draw.
                 step = step_of(gradient[:, None] if senders > 1 else parts, draws, t)
-            state.norms[:, k] = np.einsum("sd,sd->s", gradient, gradient @ D) / rate
+            along = gradient @ D
+            state.norms[:, k] = np.einsum("sd,sd->s", gradient, along) / rate
+            state.metric_norms[:, k] = np.einsum("sd,sd->s", gradient, gradient @ metric.H)
             state.euclidean[:, k] = np.einsum("sd,sd->s", gradient, gradient)
             # Written so that NaN is a divergence, and an infinite norm is one whatever the limit.
             if not (np.all(state.norms[:, k] <= limit) and np.all(np.isfinite(state.norms[:, k]))):
                 return k
             state.descent[:, k] = np.einsum("sd,sd->s", gradient, step) / rate
+            state.decrease[:, k] = metric.decrease(gradient, along, step)
             state.sent[:, k] = senders * draws.sent(t)
             state.X -= step
             state.k = k + 1

@@ -1,0 +1,261 @@
+"""The guarantees of the descent metric on runs and step by step: equalities by enumeration, verdicts that can fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.one_step import one_step
+from shared.small_data import small_data
+from shared.strategies import problems
+from stepsize_opt import BernQ, RandK, Sketch, StepsizeResult, get_method, optimal_stepsize
+from stepsize_opt.problems import (
+    Federated,
+    FederatedInfimum,
+    Infimum,
+    LeastSquares,
+    LogisticRegression,
+    Quadratic,
+    find_infimum,
+)
+from stepsize_validation.runs.confidence import mean_bounds
+from stepsize_validation.runs.rates import check_distributed_rate, check_rate, distributed_lambda, observed_contraction
+from stepsize_validation.runs.runner import run
+
+METHODS = ("det-CGD1", "det-CGD2")
+
+
+def quadratic(d: int, condition: float = 100.0, seed: int = 0) -> Quadratic:
+    return Quadratic.with_spectrum(np.geomspace(1.0 / condition, 1.0, d), np.random.default_rng(seed))
+
+
+def ridge(d: int = 6, reg: float = 0.1) -> LogisticRegression:
+    return LogisticRegression.from_dataset(small_data(d=d), reg, "ridge")
+
+
+def best(f: Any, sketch: Sketch, **goal: Any) -> StepsizeResult:
+    return optimal_stepsize(f.smoothness(), sketch, guarantee="descent", **goal)
+
+
+# ---------------------------------------------------------------- one step, by enumeration
+
+
+@settings(max_examples=40)
+@given(problems(max_d=4), st.sampled_from(METHODS), st.floats(0.2, 3.0), st.integers(0, 2**32 - 1))
+def test_on_a_quadratic_one_step_is_an_equality_for_every_stepsize(
+    problem: tuple[Any, Sketch], algorithm: str, scale: float, seed: int
+) -> None:
+    """E f(x⁺) = f(x) − ½‖∇f(x)‖²_H, whether or not the condition holds or H is positive definite."""
+    L, sketch = problem
+    rng = np.random.default_rng(seed)
+    d = len(L)
+    root = rng.standard_normal((d, d))
+    D = scale * (root @ root.T + 0.1 * np.eye(d)) / np.trace(L)
+    H = get_method(algorithm).descent_metric(D, L, sketch)
+    f = Quadratic(L, rng.standard_normal(d))
+    try:
+        check = one_step(f, D, sketch, rng.standard_normal((5, d)), algorithm, metric=H)
+    except ValueError:  # the Gaussian sketch has no law that can be listed
+        return
+    assert check.is_equality, (check.excess, check.rounding)
+
+
+@pytest.mark.parametrize("algorithm", METHODS)
+@pytest.mark.parametrize("criterion", ["det", "euclidean", "linear"])
+def test_one_step_at_random_points_for_the_optimum_of_each_criterion(criterion: str, algorithm: str) -> None:
+    f, sketch = ridge(4), RandK(4, 2)
+    goal: dict[str, Any] = {"criterion": criterion, "algorithm": algorithm}
+    if criterion == "linear":
+        goal["lower"] = f.hessian_lower_bound()
+    result = best(f, sketch, **goal)
+    H = get_method(algorithm).descent_metric(result.D, f.smoothness(), sketch)
+    X = np.random.default_rng(1).standard_normal((100, 4)) * 4.0
+    assert one_step(f, result.D, sketch, X, algorithm, metric=H).holds
+    if criterion == "linear":
+        t, least = result.rate, find_infimum(f).found
+        assert one_step(f, result.D, sketch, X, algorithm, contraction=(t, least)).holds
+        # f is far from its bounds on the curvature, but not so far.
+        assert not one_step(f, result.D, sketch, X, algorithm, contraction=(1.0, least)).holds
+
+
+@pytest.mark.parametrize("algorithm", METHODS)
+def test_the_contraction_of_a_quadratic_is_reached(algorithm: str) -> None:
+    """M = L is the Hessian: at the worst point E f(x⁺) = (1 − t) f(x), so that no larger t is true."""
+    f, sketch = quadratic(4), RandK(4, 2)
+    result = best(f, sketch, criterion="linear", lower=f.hessian_lower_bound(), algorithm=algorithm)
+    H, t = get_method(algorithm).descent_metric(result.D, f.H, sketch), result.rate
+    # f(x) = ½‖g‖²_{L⁻¹}, so the worst gradient is the one with the smallest ‖g‖²_H/‖g‖²_{L⁻¹}.
+    root = np.linalg.cholesky(f.H)
+    g = root @ np.linalg.eigh(root.T @ H @ root)[1][:, 0]
+    X = np.vstack([f.minimiser + np.linalg.solve(f.H, g), np.random.default_rng(0).standard_normal((50, 4))])
+    assert one_step(f, result.D, sketch, X, algorithm, contraction=(t * (1 - 1e-9), 0.0)).holds
+    assert not one_step(f, result.D, sketch, X, algorithm, contraction=(t * (1 + 1e-4), 0.0)).holds
+
+
+# ---------------------------------------------------------------- runs
+
+
+@pytest.mark.parametrize("algorithm", METHODS)
+def test_a_rate_that_is_too_large_is_found_out(algorithm: str) -> None:
+    """On a quadratic the sum of E‖∇f‖²_H is 2(f(x⁰) − E f(x^K)): no rate beyond 1/(1 − E f(x^K)/f(x⁰)) is true."""
+    f, sketch = quadratic(5, condition=10.0), RandK(5, 2)
+    result = best(f, sketch, algorithm=algorithm)
+    record = run(f, result.D, sketch, algorithm=algorithm, iterations=400, seeds=16)
+    assert record.descent_rate == pytest.approx(result.rate, rel=1e-9)
+    infimum = Infimum(0.0, 0.0)
+    claimed = check_rate(record, infimum, guarantee="descent", rate=0.99 * result.rate)
+    assert claimed.theorem == "descent, det" and claimed.verdict == "holds", claimed
+    for factor in (1.05, 2.0):
+        false = check_rate(record, infimum, guarantee="descent", rate=factor * result.rate)
+        assert false.verdict == "violated", false
+        assert str(false).startswith("descent, det: violated")
+
+
+def test_theorem_1_and_the_descent_metric_of_one_run() -> None:
+    """The optimum of the descent metric is outside condition (3); its own bound holds, and is the better one."""
+    f, sketch = LogisticRegression.from_dataset(small_data(), 0.1), RandK(6, 2)
+    inside, free = optimal_stepsize(f.smoothness(), sketch), best(f, sketch)
+    assert not free.satisfies_condition
+    infimum = find_infimum(f)
+    first = run(f, inside.D, sketch, iterations=300, seeds=24)
+    second = run(f, free.D, sketch, iterations=300, seeds=24)
+    checks = [
+        check_rate(first, infimum),
+        check_rate(first, infimum, guarantee="descent"),
+        check_rate(second, infimum, guarantee="descent"),
+        check_rate(second, infimum, criterion="euclidean"),
+    ]
+    assert [check.verdict for check in checks] == ["holds"] * 4, checks
+    assert checks[0].bound > checks[1].bound > checks[2].bound
+    # Both estimates of one left side agree within their bounds.
+    for check in checks:
+        assert check.lower <= check.plain_upper and check.plain_lower <= check.upper
+    np.testing.assert_allclose(second.metric_means()[:, -1].mean(), checks[2].plain, rtol=1e-12)
+
+
+def test_euclidean_holds_and_fails() -> None:
+    f, sketch = quadratic(4, condition=3.0), RandK(4, 3)
+    result = best(f, sketch, criterion="euclidean")
+    record = run(f, result.D, sketch, iterations=200, seeds=200)
+    assert record.smallest_eigenvalue == pytest.approx(result.rate, rel=1e-6)
+    # The best H is nearly λmin(H) I, and on a quadratic the bound is reached: no number of seeds decides an equality.
+    assert check_rate(record, Infimum(0.0, 0.0), criterion="euclidean").verdict != "violated"
+    true = check_rate(record, Infimum(0.0, 0.0), criterion="euclidean", rate=0.9 * result.rate)
+    assert true.verdict == "holds" and true.theorem == "descent, euclidean", true
+    assert check_rate(record, Infimum(0.0, 0.0), criterion="euclidean", rate=1.2 * result.rate).verdict == "violated"
+
+
+@pytest.mark.parametrize(
+    "f", [ridge(), LeastSquares(small_data().A, small_data().b, 0.05)], ids=["ridge", "least squares"]
+)
+@pytest.mark.parametrize("algorithm", METHODS)
+def test_linear_holds_and_fails(f: Any, algorithm: str) -> None:
+    sketch = RandK(6, 3)
+    result = best(f, sketch, criterion="linear", lower=f.hessian_lower_bound(), algorithm=algorithm)
+    infimum = find_infimum(f)
+    steps = 4  # after many more the mean of (f(x^K) − f*)/(1 − t)^K rests on few seeds
+    record = run(f, result.D, sketch, algorithm=algorithm, iterations=steps, seeds=600)
+    assert check_rate(record, infimum, criterion="linear", rate=result.rate).verdict != "violated"
+    # Least squares are nearly an equality, which no number of seeds decides.
+    check = check_rate(record, infimum, criterion="linear", rate=0.9 * result.rate)
+    assert check.verdict == "holds" and check.theorem == "descent, linear", check
+    observed = observed_contraction(record, infimum)
+    assert 0.0 < observed <= 1.0 - result.rate
+    # A rate whose bound is half of what is observed after these steps is found out.
+    false = 1.0 - observed * 0.5 ** (1.0 / steps)
+    assert check_rate(record, infimum, criterion="linear", rate=false).verdict == "violated"
+
+
+def test_a_law_that_is_not_the_one_declared_shows_in_the_plain_norms() -> None:
+    """Bern-q drawn with a smaller q than declared: unbiased, but of a larger second moment.  The low-variance estimate
+    is below 2Δ⁰ in every run; the squared norms are not."""
+    f = quadratic(3, condition=2.0)
+    declared, drawn = BernQ(0.5, 3), BernQ(0.3, 3)
+    D = optimal_stepsize(f.H, declared, guarantee="descent").D
+    record = run(f, D, drawn, iterations=100, seeds=400)
+    # The metric that is claimed is the one of the law declared.
+    H = get_method("det-CGD1").descent_metric(D, f.H, declared)
+    true = record.metric_norms.sum(axis=1) / record.descent_rate
+    assert np.all(record.decrease.sum(axis=1) <= 2.0 * record.start_value * (1.0 + 1e-12))
+    scale = np.linalg.eigvalsh(np.linalg.solve(get_method("det-CGD1").descent_metric(D, f.H, drawn), H))[0]
+    assert scale > 1.2  # H ⪰ 1.2 × the metric of the law drawn
+    claimed = replace(record, metric_norms=scale * record.metric_norms)
+    assert true.min() > 0.0
+    check = check_rate(claimed, Infimum(0.0, 0.0), guarantee="descent")
+    assert check.verdict == "violated" and check.lower < check.loose_bound < check.plain_lower, check
+
+
+def test_six_runs_of_a_skewed_sum_say_nothing_false() -> None:
+    """One coordinate carries f and waits for its turn: the sum of squared norms is nearly exponential, and the mean of
+    six of them exceeds the bound in many samples.  The bound is true, and no sample calls it violated."""
+    d = 20
+    f, sketch = Quadratic(np.eye(d), np.eye(d)[0]), RandK(d, 1)
+    D = 1.0 / d * np.eye(d)
+    infimum = Infimum(0.0, 0.0)
+    checks = [
+        check_rate(run(f, D, sketch, iterations=100, seeds=6, seed=seed), infimum, guarantee="descent", rate=1.0 / d)
+        for seed in range(60)
+    ]
+    assert sum(check.plain > check.bound for check in checks) >= 10
+    assert not any(check.verdict == "violated" for check in checks)
+
+
+def test_clients_in_the_descent_metric() -> None:
+    f, sketch = Federated((quadratic(3, 10.0, 1), quadratic(3, 10.0, 2))), RandK(3, 1)
+    L = f.smoothness()
+    D = 0.3 * np.linalg.inv(L)
+    D = 0.5 * (D + D.T)
+    lam = distributed_lambda(D, L, f.client_smoothness(), sketch, "det-CGD1")
+    record = run(f, D, sketch, iterations=40, seeds=200)
+    assert record.descent_rate == pytest.approx(np.linalg.det(2 * D - D @ L @ D) ** (1 / 3), rel=1e-9)
+    infimum = FederatedInfimum(find_infimum(f), Infimum(0.0, 0.0))
+    check = check_distributed_rate(record, 2, lam, infimum, guarantee="descent")
+    assert check.verdict == "holds", check
+    assert check.bound < check_distributed_rate(record, 2, lam, infimum).bound
+    assert check.lower <= check.plain_upper and check.plain_lower <= check.upper
+
+
+def test_wrong_words_are_refused() -> None:
+    f = quadratic(3)
+    record = run(f, 0.01 * np.eye(3), RandK(3, 1), iterations=10, seeds=3)
+    for options, words in (
+        ({"guarantee": "descend"}, "guarantee must be"),
+        ({"criterion": "trace"}, "criterion must be"),
+        ({"criterion": "linear"}, "needs rate"),
+        ({"rate": -1.0}, "rate must be a finite positive number"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            check_rate(record, Infimum(0.0, 0.0), **options)
+    wild = run(f, 0.9 * np.eye(3), RandK(3, 1), iterations=3, seeds=3)
+    assert wild.descent_rate == 0.0 > wild.smallest_eigenvalue
+    for options in ({"guarantee": "descent"}, {"criterion": "euclidean"}):
+        with pytest.raises(ValueError, match="promises nothing"):
+            check_rate(wild, Infimum(0.0, 0.0), **options)
+    with pytest.raises(ValueError, match="not positive definite"):
+        wild.metric_means()
+
+
+# ---------------------------------------------------------------- confidence
+
+
+def test_bounds_of_a_skewed_mean_cover_it() -> None:
+    """Exponential numbers at 99.9 %: Student's upper bound misses in 1.8 % of the samples of 16, this one in 0.5 %."""
+    rng = np.random.default_rng(0)
+    for n, most in ((16, 0.008), (256, 0.003)):
+        samples = rng.exponential(size=(4000, n))
+        found = [mean_bounds(row, 0.999) for row in samples]
+        assert np.mean([bounds.upper < 1.0 for bounds in found]) <= most
+        assert np.mean([bounds.lower > 1.0 for bounds in found]) <= 0.002
+
+
+def test_bounds_of_few_or_equal_numbers() -> None:
+    assert mean_bounds(np.array([1.0, 2.0]), 0.999) == (-np.inf, np.inf)
+    assert mean_bounds(np.ones(5), 0.999) == (1.0, 1.0)
+    mirrored = mean_bounds(-np.array([1.0, 2.0, 9.0, 4.0]), 0.99)
+    straight = mean_bounds(np.array([1.0, 2.0, 9.0, 4.0]), 0.99)
+    np.testing.assert_allclose((mirrored.lower, mirrored.upper), (-straight.upper, -straight.lower), rtol=1e-12)
