@@ -113,25 +113,32 @@ def _check_symmetry(name: str, difference: float, d: int, unit: float) -> None:
         raise ValueError(msg)
 
 
+_TINY = 2.0**-400  # a diagonal between this and its inverse leaves room for every product of a Cholesky factorisation
+
+
 def check_positive_definite(name: str, M: Matrix, remedy: str) -> None:
     """Raise ValueError unless M is proved positive definite in float64, saying whether it is indefinite or singular."""
     diagonal = M.diagonal()
-    if not diagonal.min() > 0.0:
+    low = diagonal.min()
+    if not low > 0.0:
         j = int(np.argmin(diagonal))
         kind = "singular" if diagonal[j] == 0.0 and not np.any(M[j]) else "indefinite"
         msg = f"{name} is {kind}: a diagonal entry is {diagonal[j]:.6g}; {remedy}"
         raise ValueError(msg)
+    # Scaling changes no digit of the factor: it keeps products within the range of float64.
+    if low > _TINY and diagonal.max() < 1.0 / _TINY and proved_cholesky(M) is not None:
+        return
     scale = power_of_two_scaling(diagonal)
     scaled = scale[:, None] * M * scale
     if proved_cholesky(scaled) is not None:
         return
     spectrum = eigvalsh(scaled)
-    low, high = float(spectrum[0]), float(spectrum[-1])
+    least, most = float(spectrum[0]), float(spectrum[-1])
     # eigvalsh is backward stable: eigenvalues are right to about d rounding errors of the largest.
-    if low < -4.0 * len(M) * np.finfo(float).eps * high:
-        msg = f"{name} is indefinite: after diagonal scaling its smallest eigenvalue is {low:.3g}; {remedy}"
+    if least < -4.0 * len(M) * np.finfo(float).eps * most:
+        msg = f"{name} is indefinite: after diagonal scaling its smallest eigenvalue is {least:.3g}; {remedy}"
         raise ValueError(msg)
-    condition = math.inf if low <= 0.0 else high / low
+    condition = math.inf if least <= 0.0 else most / least
     msg = f"{name} is singular to working precision (condition number {condition:.2g} after diagonal scaling); {remedy}"
     raise ValueError(msg)
 

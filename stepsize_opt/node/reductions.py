@@ -34,7 +34,7 @@ D = 1/(q B).  Theorems A and B (``docs/native_solver.md``) extend this to many p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -408,14 +408,14 @@ def _scaled_direction(pattern: Pattern, scale: Vector) -> Matrix:
     return out
 
 
-def _maps(law: PositiveMap, method: Method) -> list[PositiveMap]:
+def _maps(law: PositiveMap, method: Method) -> Iterator[PositiveMap]:
     """What may connect coordinates: the law of the sketch and the maps that the method makes of it."""
     condition = method.condition(law)
-    return [law, condition.outer, condition.inner]
+    yield from (law, condition.outer, condition.inner)
 
 
 def _groups(
-    B: Symmetric, maps: Sequence[PositiveMap], pattern: Pattern, other: Symmetric | None = None
+    B: Symmetric, maps: Iterable[PositiveMap], pattern: Pattern, other: Symmetric | None = None
 ) -> Iterator[Indices]:
     """The finest groups of coordinates that B, another matrix, the maps and the ties of the pattern leave unconnected.
 
@@ -425,14 +425,17 @@ def _groups(
     if isinstance(B, np.ndarray) and B.all():
         yield np.arange(d)
         return
-    edges = [sparse.coo_array(M != 0) for M in (B, other) if M is not None]
-    for labels in [Q.groups for Q in maps] + ([] if pattern.W is None else [pattern.labels]):
+    edges = [np.nonzero(M) if isinstance(M, np.ndarray) else M.nonzero() for M in (B, other) if M is not None]
+    ties = [Q.groups for Q in maps if not Q.is_entrywise] + ([] if pattern.W is None else [pattern.labels])
+    for labels in ties:
         first = np.full(int(labels.max()) + 1, -1, dtype=np.intp)
         order = np.arange(d)[::-1]
         first[labels[order]] = order  # the first coordinate of each label
-        edges.append(sparse.coo_array((np.ones(d, dtype=bool), (order, first[labels[order]])), shape=(d, d)))
-    rows = np.concatenate([edge.coords[0] for edge in edges])
-    cols = np.concatenate([edge.coords[1] for edge in edges])
+        edges.append((order, first[labels[order]]))
+    rows, cols = (np.concatenate(ends) for ends in zip(*edges, strict=True))
+    if (rows == cols).all():
+        yield from np.arange(d)[:, None]
+        return
     graph = sparse.csr_array((np.ones(rows.size), (rows, cols)), shape=(d, d))
     count, labels = connected_components(graph, directed=False)
     order = np.argsort(labels, kind="stable")

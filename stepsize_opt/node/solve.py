@@ -24,6 +24,7 @@ from stepsize_opt.proofs import (
     Plain,
     certify_point,
     descent_of,
+    log_det_power,
     repair,
     repair_in_basis,
 )
@@ -206,7 +207,8 @@ class _Answer:
 def _certified(component: Component, outcome: Outcome, tol: float, note: str | None) -> Piece:
     """Certify the raw point, and let the certificate decide the status."""
     raw, dual = np.asarray(outcome.X), outcome.duals[0][0] if outcome.duals else None
-    prove = _under_condition if component.program.objective is None else _under_descent
+    program = component.program
+    prove = _under_condition if program.objective is None else _under_descent
     answer = prove(component, outcome, raw, dual, tol)
     certificate = answer.certificate
     if certificate.is_optimal(tol):
@@ -216,14 +218,10 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     else:
         status = Status.INACCURATE
     Z = np.zeros_like(raw) if dual is None else component.lift_dual(dual)
-    block, scale = Block(component.indices, answer.D, Z), component.scale
-    if component.floor is None:
-        certificate = certificate.rescaled(scale)
-    else:
-        certificate = certificate.moved(-component.floor.shift * len(scale))
-    return Piece(
-        block, certificate, answer.descent.rescaled(scale), answer.satisfies_condition, outcome.stats, status, note
-    )
+    power = log_det_power(component.scale)
+    certificate = certificate.moved(power if component.floor is None else -component.floor.shift * program.d)
+    block, descent = Block(component.indices, answer.D, Z), answer.descent.moved(power)
+    return Piece(block, certificate, descent, answer.satisfies_condition, outcome.stats, status, note)
 
 
 def _stopped(outcome: Outcome) -> bool:

@@ -2,7 +2,7 @@
 
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain
 from stepsize_opt.proofs.basis import InBasis
-from stepsize_opt.proofs.certificate import Certificate, certify_point
+from stepsize_opt.proofs.certificate import Certificate, certify_point, log_det_power
 from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.conditions import (
     CentredMap,
@@ -64,6 +64,7 @@ __all__ = [
     "image_above",
     "largest_floor",
     "log_det_from_below",
+    "log_det_power",
     "lowers_to_positive",
     "power_of_two_scaling",
     "proved_cholesky",

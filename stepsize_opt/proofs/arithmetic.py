@@ -265,22 +265,24 @@ class Pair(Approximate):
         return Enclosed(value, error)
 
     def inner_from_above(self, other: Pair) -> float:
-        high, rest = two_product(self.hi, other.hi)
-        sums = [high, rest]
-        # Rounded: the products with a low part.  Left out: the errors and the product of the low parts.
-        slack = np.zeros_like(high)
+        high, low = two_product(self.hi, other.hi)
+        size = np.abs(low)
         for a, b in ((self.hi, other.lo), (self.lo, other.hi)):
             if a is not None and b is not None:
-                sums.append(a * b)
-                slack += UNIT * np.abs(sums[-1])
+                product = a * b
+                low += product
+                size += np.abs(product)
+        # Rounded: the products with a low part and every sum of the low parts.  Left out: the errors, and the product
+        # of the low parts.
+        slack = size * gamma(size.size + 4)
         if self.lo is not None and other.lo is not None:
             slack += np.abs(self.lo * other.lo)
         if self.error is not None:
             slack += self.error * other.magnitude
         if other.error is not None:
             slack += self.magnitude * other.error
-        total = math.fsum(np.array(sums).ravel().tolist())
-        return total + 2.0 * float(slack.sum()) + 2.0 * UNIT * abs(total)
+        total = math.fsum(high.ravel().tolist()) + float(low.sum())
+        return total + 2.0 * float(slack.sum()) + 4.0 * UNIT * abs(total)
 
 
 @dataclass(frozen=True, eq=False)

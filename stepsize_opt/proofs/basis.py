@@ -88,8 +88,8 @@ class Basis:
         diagonal = np.abs(self.G.diagonal())
         if not diagonal.min() > 0.0:
             return None
-        logs = np.log(diagonal)
-        middle = [*self.deviation.diagonal().tolist(), *(-2.0 * logs).tolist()]
+        logs = np.log(diagonal).tolist()
+        middle = [*self.deviation.diagonal().tolist(), *(-2.0 * x for x in logs)]
         slack = math.fsum(self.gram.error.diagonal().tolist()) + 2.0 * log_slack(logs)
         total = math.fsum(middle)
         slack = (slack + 2.0 * UNIT * abs(total)) * (1.0 + 8.0 * UNIT)
@@ -201,8 +201,8 @@ class InBasis(Evaluation):
         bounds = log_det_bounds(Q.exact(K.T) @ (Q @ Q.exact(K))) if info == 0 else None
         if bounds is None:
             return None
-        logs = np.log(K.diagonal())
-        return bounds.below - 2.0 * (math.fsum(logs.tolist()) + log_slack(logs)) - 4.0 * UNIT * abs(bounds.below)
+        logs = np.log(K.diagonal()).tolist()
+        return bounds.below - 2.0 * (math.fsum(logs) + log_slack(logs)) - 4.0 * UNIT * abs(bounds.below)
 
     def log_det_below(self, A: Matrix) -> float | None:
         bounds = log_det_bounds(Pair.exact(A))

@@ -82,7 +82,7 @@ class Certificate:
 
     def rescaled(self, scale: Vector) -> Certificate:
         """The certificate of ΛDΛ for a diagonal Λ of powers of two: log det and its bound move by 2 Σ log Λ_j."""
-        return self.moved(2 * (int(np.frexp(scale)[1].sum()) - len(scale)))
+        return self.moved(log_det_power(scale))
 
     def moved(self, power: int) -> Certificate:
         """The same certificate for a log det that is larger by power·log 2, and so is its bound."""
@@ -107,9 +107,11 @@ class Certificate:
     @staticmethod
     def combine(parts: Sequence[Certificate]) -> Certificate:
         """The certificate of Diag(D₁, …, D_m) for a problem that separates into the parts."""
+        if len(parts) == 1:
+            return parts[0]
         lower, upper = math.fsum(part.log_det for part in parts), math.fsum(part.upper_bound for part in parts)
-        if len(parts) > 1:  # each sum is rounded once
-            lower, upper = math.nextafter(lower, -math.inf), math.nextafter(upper, math.inf)
+        # Each sum is rounded once.
+        lower, upper = math.nextafter(lower, -math.inf), math.nextafter(upper, math.inf)
         return Certificate(
             feasible=all(part.feasible for part in parts),
             margin=min(part.margin for part in parts),
@@ -117,6 +119,11 @@ class Certificate:
             upper_bound=upper,
             d=sum(part.d for part in parts),
         )
+
+
+def log_det_power(scale: Vector) -> int:
+    """n with det(ΛDΛ) = 2ⁿ det D, Λ = Diag(scale) of powers of two."""
+    return 2 * (sum(np.frexp(scale)[1].tolist()) - len(scale))
 
 
 def semidefinite(Z: Matrix, arithmetic: type[Approximate] = Pair) -> Approximate | None:
@@ -238,33 +245,26 @@ def certify_point(at: Evaluation, dual: Matrix | None, others: Sequence[Matrix] 
     """The certificate of a stepsize: feasible or not, margin, log det, and an upper bound from a multiplier.
 
     The bound holds for a set that contains D: for D = Diag(γᵢWᵢ), whose entries are rounded, also over all multiples
-    of the blocks of D.  It is taken with D itself as reference.  While it leaves a gap above ``tol``, it is taken again
+    of the blocks of D.  It is taken with D itself as reference and, while the bounds leave a gap above ``tol``, again
     in twice the precision, and with the other reference points (a solver's multiplier fits its raw point better than
     the repaired one).
     """
     pattern = at.program.pattern
     patterns = [pattern] if pattern.W is None else [pattern, replace(pattern, W=at.D)]
 
-    def bound_at(reference: Evaluation) -> float:
-        if dual is None:
-            return math.inf
+    def bound_at(reference: Evaluation, dual: Matrix) -> float:
         if pattern.direction is not None:
             return direction_bound(reference, dual, (pattern.direction, at.D))
         return upper_bound(reference, dual, patterns)
 
-    certificate = Certificate(
-        feasible=at.feasible,
-        margin=at.margin,
-        log_det=-math.inf if at.log_det is None else at.log_det,
-        upper_bound=min(inverse_bound(at), bound_at(at)),
-        d=at.program.d,
-    )
-    again = [at.D] if at.arithmetic is not Pair else []
-    for other in (*again, *others) if dual is not None else ():
-        if certificate.is_optimal(tol):
+    upper = inverse_bound(at)
+    d, log_det = at.program.d, -math.inf if at.log_det is None else at.log_det
+    again = () if at.arithmetic is Pair else (at.D,)
+    for other in (None, *again, *others) if dual is not None else ():
+        if at.feasible and (upper - log_det) / d <= tol:
             break
-        if not np.isfinite(other).all():
-            continue
-        bound = bound_at(at.elsewhere(0.5 * (other + other.T)))
-        certificate = replace(certificate, upper_bound=min(certificate.upper_bound, bound))
-    return certificate
+        if other is None:
+            upper = min(upper, bound_at(at, dual))
+        elif np.isfinite(other).all():
+            upper = min(upper, bound_at(at.elsewhere(0.5 * (other + other.T)), dual))
+    return Certificate(at.feasible, at.margin, log_det, upper, d)

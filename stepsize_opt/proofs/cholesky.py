@@ -17,6 +17,7 @@ from scipy.linalg import lapack
 
 from stepsize_opt.proofs.arithmetic import Enclosed
 from stepsize_opt.proofs.roundings import UNIT, gamma
+from stepsize_solvers.numerics import add_to_diagonal
 from stepsize_solvers.programs import Matrix, Vector
 
 
@@ -38,11 +39,10 @@ def proved_cholesky(A: Enclosed | Matrix) -> Matrix | None:
     """
     # In the order of columns that LAPACK takes without a copy; the transpose has the same lower triangle.
     shifted = np.array((A.value if isinstance(A, Enclosed) else A).T, order="F")
-    shifted.ravel("K")[:: len(shifted) + 1] -= cholesky_shift(A)
-    if not np.isfinite(shifted).all():
-        return None
+    add_to_diagonal(shifted, -cholesky_shift(A))
     factor, info = lapack.dpotrf(shifted, 1, 1, 1)  # lower, clean, overwrite_a
-    return factor if info == 0 else None
+    # LAPACK need not stop at NaN or infinity, but a diagonal entry of the factor takes them on.
+    return factor if info == 0 and math.isfinite(sum(factor.diagonal().tolist())) else None
 
 
 def log_det_from_below(A: Enclosed | Matrix) -> float | None:
@@ -50,7 +50,7 @@ def log_det_from_below(A: Enclosed | Matrix) -> float | None:
     factor = proved_cholesky(A)
     if factor is None:
         return None
-    logs = np.log(factor.diagonal())
+    logs = np.log(factor.diagonal()).tolist()
     return 2.0 * math.fsum(logs) - log_slack(logs)
 
 
@@ -61,14 +61,14 @@ def log_det_from_above(A: Matrix) -> float | None:
     """
     n = A.shape[0]
     raised = A.copy()
-    np.einsum("ii->i", raised)[:] += 2.0 * n * gamma(n + 2) * np.abs(np.diagonal(A))
+    add_to_diagonal(raised, 2.0 * n * gamma(n + 2) * np.abs(A.diagonal()))
     factor, info = lapack.dpotrf(raised, lower=1)
     if info != 0:
         return None
-    logs = np.log(np.diagonal(factor))
+    logs = np.log(factor.diagonal()).tolist()
     return 2.0 * math.fsum(logs) + log_slack(logs)
 
 
-def log_slack(logs: Vector) -> float:
+def log_slack(logs: list[float]) -> float:
     """Rounding of the logarithms (one ulp each) and of their exact sum."""
-    return 8.0 * UNIT * (float(np.abs(logs).sum()) + logs.size)
+    return 8.0 * UNIT * (math.fsum(map(abs, logs)) + len(logs))

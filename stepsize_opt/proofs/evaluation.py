@@ -15,9 +15,16 @@ import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
-from stepsize_opt.proofs.cholesky import cholesky_shift, log_det_from_above, log_det_from_below, proved_cholesky
+from stepsize_opt.proofs.cholesky import (
+    cholesky_shift,
+    log_det_from_above,
+    log_det_from_below,
+    log_slack,
+    proved_cholesky,
+)
 from stepsize_opt.proofs.maps import image
 from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT
+from stepsize_solvers.numerics import add_to_diagonal
 from stepsize_solvers.programs import Family, Matrix, Pattern, Program, Vector
 
 
@@ -26,16 +33,19 @@ class Evaluation:
 
     A rounded B is taken at its upper end, so that what is proved of F(D) holds for every matrix it may stand for.
     ``arithmetic`` is the precision of the products: enclosures by ``Plain`` are wider, and cheaper.
-    half: D B; square: D B D, and quadratic the same rounded; value: F(D).
+    B: its upper end; half: D B; square: D B D, and quadratic the same rounded; value: F(D).
     """
 
-    def __init__(self, program: Program, D: Matrix, arithmetic: type[Approximate] = Pair) -> None:
+    def __init__(
+        self, program: Program, D: Matrix, arithmetic: type[Approximate] = Pair, B: Approximate | None = None
+    ) -> None:
         self.program = program
         self.condition = condition_of(program)
         self.D = D
         self.arithmetic = arithmetic
         self.exact = arithmetic.exact(D)
-        self.half = self.times(shifted_matrix(self.condition, 1.0))
+        self.B = arithmetic.exact(shifted_matrix(self.condition, 1.0)) if B is None else B
+        self.half = self.exact @ self.B
         self.square = self.half @ self.exact
 
     @cached_property
@@ -75,6 +85,10 @@ class Evaluation:
         least = float(whitened_spectrum(self.value.value, root)[0])
         return -math.inf if math.isnan(least) else least
 
+    def multiple(self, t: float) -> Evaluation:
+        """tD of the same program, in the same precision."""
+        return Evaluation(self.program, np.asarray(t * self.D), self.arithmetic, self.B)
+
     def elsewhere(self, D: Matrix) -> Evaluation:
         """Another matrix of the same program, in twice the working precision."""
         return Evaluation(self.program, D)
@@ -109,6 +123,8 @@ def log_det_conjugate(
 
     ``below`` bounds log det of a diagonal block of Q, ``above`` that of a matrix of floats.
     """
+    if pattern.is_diagonal:
+        return _diagonal_conjugate(Q.rounded())
     total: list[float] = []
     for s in pattern.slices:
         block = Q.block(s)
@@ -129,6 +145,16 @@ def log_det_conjugate(
     return math.fsum(total)
 
 
+def _diagonal_conjugate(Q: Enclosed) -> float | None:
+    """−Σ log Q_jj from above, or None unless every Q_jj is proved positive."""
+    value, error = Q.value.diagonal(), Q.error.diagonal()
+    least = value - error - 2.0 * UNIT * (np.abs(value) + error)  # the rounding of the differences, too
+    if not least.min() > 0.0:
+        return None
+    logs = np.log(least).tolist()
+    return log_slack(logs) - math.fsum(logs)
+
+
 def condition_of(program: Program) -> Family:
     """The condition 𝒬(D B D) ⪯ D of a program that has no other."""
     condition = program.condition
@@ -145,7 +171,7 @@ def shifted_matrix(condition: Family, sign: float) -> Matrix:
         return condition.B
     out = condition.B.copy()
     # Twice the slack, so that the rounding of this sum is covered too.
-    np.einsum("ii->i", out)[:] += sign * 2.0 * condition.B_slack
+    add_to_diagonal(out, sign * 2.0 * condition.B_slack)
     return out
 
 

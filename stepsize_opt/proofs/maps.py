@@ -18,6 +18,7 @@ import numpy as np
 
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, sandwich
 from stepsize_opt.proofs.roundings import UNIT, gamma
+from stepsize_solvers.numerics import add_to_diagonal
 from stepsize_solvers.programs import (
     CongruenceSum,
     DiagonalPlusScaled,
@@ -27,6 +28,7 @@ from stepsize_solvers.programs import (
     PositiveMap,
     ScaledPlusTrace,
     block_slices,
+    is_identity,
 )
 
 
@@ -72,6 +74,8 @@ def centred_above(Q: PositiveMap, M: Approximate) -> Approximate:
 @singledispatch
 def adjoint_below(Q: PositiveMap, Z: Approximate) -> Approximate:
     """𝒬̲*(Z) for a linear map 𝒬̲ with 𝒬̲(M) ⪯ 𝒬(M) for every M ⪰ 0, in the precision of Z."""
+    if is_identity(Q):
+        return Z
     return Z.scaled(_moved_coefficients("adjoint_below", Q, -1.0))
 
 
@@ -107,11 +111,12 @@ def _moved_coefficients(function: str, Q: PositiveMap, sign: float) -> Matrix:
     P = Q.hadamard_matrix
     if P is None:
         raise _unknown(Q, function)
-    if coefficient_roundings(Q) == 0:  # the identity: exact floats, whose sums are exact, too
+    roundings = coefficient_roundings(Q)
+    if roundings == 0:  # exact floats: the identity, or a P that the caller gave
         return P
     P = P.copy()
     # One more rounding for the sum α + β of a diagonal entry, one for the subtraction.
-    np.einsum("ii->i", P)[:] += sign * gamma(coefficient_roundings(Q) + 2) * np.abs(P).sum(axis=1)
+    add_to_diagonal(P, (sign * gamma(roundings + 2)) * np.add.reduce(np.abs(P), 1))
     return P
 
 
@@ -136,7 +141,7 @@ def _(Q: ScaledPlusTrace) -> int:
 def _(Q: ScaledPlusTrace, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
     found = _entrywise(Q, M)
     # The trace is a sum of d numbers.
-    np.einsum("ii->i", found.error)[:] += Q.b * gamma(Q.d) * float(np.sum(np.abs(np.diagonal(M.value))))
+    add_to_diagonal(found.error, Q.b * gamma(Q.d) * float(np.sum(np.abs(np.diagonal(M.value)))))
     return found
 
 

@@ -16,6 +16,7 @@ from stepsize_opt.proofs.evaluation import Evaluation, inverse_root, whitened_sp
 from stepsize_opt.proofs.roundings import UNIT
 from stepsize_solvers.programs import Matrix, Program
 
+_TINY = 2.0**-200  # D B D of a smaller D, or of a larger one than the inverse, may have no floats
 _FAILURE = 0.1  # a proof that takes a larger share of D has failed
 
 
@@ -27,17 +28,17 @@ def repair(program: Program, D: Matrix, loss: float = 0.0) -> Evaluation | None:
     Returns None when D is not positive definite or no feasible scale is found.
     """
     D = program.pattern.nearest(D)
-    if loss > 0.0 and np.isfinite(D).all():
-        # An answer on the boundary needs no search for it.
-        near = Evaluation(program, (1.0 - 0.5 * loss) * D, Plain)
-        if near.feasible and near.margin <= loss:
-            return near
-    if np.isfinite(D).all():
-        D = np.ldexp(D, -int(np.frexp(np.abs(D).max())[1]))  # D B D of a tiny or huge D has no floats
-    root = inverse_root(D)
+    top = float(np.abs(D).max())
+    if not 0.0 < top < math.inf:
+        return None
+    if not _TINY < top < 1.0 / _TINY:
+        D = np.ldexp(D, -math.frexp(top)[1])
+    at = Evaluation(program, (1.0 - 0.5 * loss) * D, Plain)
+    if loss > 0.0 and at.feasible and at.margin <= loss:
+        return at  # an answer on the boundary needs no search for it
+    root = inverse_root(at.D)
     if root is None:
         return None
-    at = Evaluation(program, D, Plain)
     scale = _boundary(at, root)
     if not (0.0 < scale < math.inf):
         return None
@@ -50,7 +51,7 @@ def repair(program: Program, D: Matrix, loss: float = 0.0) -> Evaluation | None:
     found = _proved(at, root, scale, loss)
     if found is None:
         finer = Evaluation(program, at.D)
-        found = _proved(finer, root, _boundary(finer, root), _FAILURE)
+        found = _proved(finer, root, _boundary(finer, root), _FAILURE, loss)
     # Errors of the higher precision are relative to whole rows; where rows are graded, plain arithmetic may prove more.
     return found or _proved(at, root, scale, _FAILURE)
 
@@ -81,15 +82,20 @@ def _boundary(at: Evaluation, root: Matrix) -> float:
     return 1.0 / top if top > 0.0 else math.inf
 
 
-def _proved(at: Evaluation, root: Matrix, scale: float, loss: float) -> Evaluation | None:
-    """A multiple of D that is proved feasible, within the relative distance ``loss`` of the boundary; None if not."""
+def _proved(at: Evaluation, root: Matrix, scale: float, loss: float, near: float = 0.0) -> Evaluation | None:
+    """A multiple of D that is proved feasible, within the relative distance ``loss`` of the boundary; None if not.
+
+    D itself is good enough within the relative distance ``near``.
+    """
     if not (0.0 < scale < math.inf):
         return None
     # Retreat by what the proof needs, or by the rounding of the eigenvalue behind the scale if that is more; give way
     # further until the proof goes through.
     retreat = max(1.25 * at.margin_needed(root), 2.0 * at.program.d * UNIT)
+    if 1.0 + retreat <= scale <= 1.0 + near and at.feasible:
+        return at
     while retreat <= loss:
-        candidate = Evaluation(at.program, np.asarray((scale * (1.0 - retreat)) * at.D), at.arithmetic)
+        candidate = at.multiple(scale * (1.0 - retreat))
         if candidate.feasible:
             return candidate
         retreat *= 2.0

@@ -6,6 +6,7 @@ where the docstring says so; they carry one matrix for each constraint of a prog
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
@@ -31,29 +32,31 @@ SIZE_FOR_LANCZOS = 120
 
 
 @lru_cache(maxsize=1)
-def _controller() -> ThreadpoolController:
-    # Finding the BLAS libraries takes milliseconds, using the handle microseconds.
-    return ThreadpoolController()
+def _blas_libraries() -> list[Any]:
+    # Finding the libraries takes milliseconds, asking one for its threads a microsecond.
+    return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    limiter = _controller().limit(limits=1, user_api="blas")
+    limited = [(library, library.num_threads) for library in _blas_libraries() if (library.num_threads or 1) > 1]
+    for library, _ in limited:
+        library.set_num_threads(1)
     try:
         yield
     finally:
-        # Newer versions of threadpoolctl let only the thread that set a limit change it, until it is released; the last
-        # thread to leave may be another one.
-        _release()
-        limiter.restore_original_limits()
-        _release()
+        for library, threads in limited:
+            # Newer versions of threadpoolctl let only the thread that set a limit change it, until it is released; the
+            # last thread to leave may be another one.
+            _release(library)
+            library.set_num_threads(threads)
+            _release(library)
 
 
-def _release() -> None:
-    for library in _controller().lib_controllers:
-        release = getattr(library, "clear_controlling_thread", None)
-        if release is not None:
-            release(force=True)
+def _release(library: Any) -> None:
+    release = getattr(library, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
 
 
 _ONE_THREAD = Shared(_one_thread)
@@ -76,7 +79,9 @@ def _trmm(A: Array) -> Callable[..., Array]:
 
 def add_to_diagonal(M: Array, values: Array | float) -> None:
     """diag(M) += values, in place."""
-    np.einsum("ii->i", M)[:] += values
+    diagonal = M.diagonal()
+    diagonal.setflags(write=True)  # a view of M, which numpy hands out read-only
+    diagonal += values
 
 
 def cholesky(M: Array) -> Array | None:
@@ -84,7 +89,7 @@ def cholesky(M: Array) -> Array | None:
     if M.ndim == 2:
         # LAPACK wants columns: Mᵀ is the same matrix in that order, and a lower factor of it comes back as one.
         potrf = lapack.spotrf if M.dtype == np.float32 else lapack.dpotrf
-        K, info = potrf(M.T, lower=1, clean=1)
+        K, info = potrf(M.T, 1, 1)  # lower, clean: keywords take as long as a small factorisation
         return None if info != 0 else K
     try:
         return np.asarray(np.linalg.cholesky(M))
@@ -96,7 +101,7 @@ def eigh(M: Array) -> tuple[Array, Array]:
     """Eigenvalues ascending and eigenvectors as columns (one matrix or a stack)."""
     if M.ndim == 2:
         syevd = lapack.ssyevd if M.dtype == np.float32 else lapack.dsyevd
-        w, V, info = syevd(M.T, compute_v=1, lower=1)
+        w, V, info = syevd(M.T, 1, 1)  # compute_v, lower
         if info == 0:
             return w, V
     values, vectors = np.linalg.eigh(M)
@@ -106,13 +111,13 @@ def eigh(M: Array) -> tuple[Array, Array]:
 def smallest_eigenvalue(M: Array) -> float:
     """λmin(M) of one matrix, by reduction to tridiagonal form."""
     syevd = lapack.ssyevd if M.dtype == np.float32 else lapack.dsyevd
-    w, _, info = syevd(M.T, 0, 1)  # compute_v, lower: keywords take as long as a small reduction
+    w, _, info = syevd(M.T, 0, 1)  # compute_v, lower
     return float(w[0]) if info == 0 else float(np.linalg.eigvalsh(M)[0])
 
 
 def triangular_inverse(K: Matrix) -> Matrix:
     """K⁻¹ of a lower triangular K."""
-    inverse, _ = lapack.dtrtri(K, lower=1)
+    inverse, _ = lapack.dtrtri(K, 1)  # lower
     return np.asarray(inverse)
 
 
@@ -204,7 +209,7 @@ def dominant_vector(M: Matrix, steps: int) -> Vector:
     v: Vector = M[int(np.einsum("ij,ij->i", M, M).argmax())]
     for _ in range(steps):
         v = M @ v
-        v /= np.linalg.norm(v)
+        v /= math.sqrt(float(v.dot(v)))
     return v
 
 

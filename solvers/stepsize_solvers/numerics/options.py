@@ -21,6 +21,8 @@ class NativeOptions:
     @staticmethod
     def from_extra(extra: Mapping[str, Any]) -> NativeOptions:
         """Options with the given overrides; an unknown name is an error that lists the known ones."""
+        if not extra:
+            return NativeOptions()
         known = [f.name for f in fields(NativeOptions)]
         unknown = sorted(set(extra) - set(known))
         if unknown:

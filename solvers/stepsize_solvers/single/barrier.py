@@ -6,6 +6,7 @@ the path maximise Σ_j w_j log x_j + ν log det F(x).  Steps are relative change
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,8 +42,8 @@ class Newton:
         K = cholesky(hessian)
         if K is None:
             return None
-        h = np.asarray(lapack.dpotrs(K, gradient, lower=1)[0])
-        return Newton(h, float(np.sqrt(max(gradient @ h, 0.0) / nu)))
+        h = np.asarray(lapack.dpotrs(K, gradient, 1)[0])
+        return Newton(h, math.sqrt(max(float(gradient.dot(h)), 0.0) / nu))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,9 @@ def _follow(inside: Callable[[Vector], Inside | None], start: Vector, nu: float,
     p = inside(start)
     length, decrement = 0.0, np.inf
     while p is not None:
-        details = {"nu": f"{nu:.2e}", "decrement": f"{decrement:.2e}", "step": f"{length:.3f}"}
+        details = None
+        if progress.limits.log is not None:
+            details = {"nu": f"{nu:.2e}", "decrement": f"{decrement:.2e}", "step": f"{length:.3f}"}
         status = progress.examine(p, p.bounds, details)
         if status is not None:
             return status
@@ -106,7 +109,7 @@ def _follow(inside: Callable[[Vector], Inside | None], start: Vector, nu: float,
 
 def _moved(inside: Callable[[Vector], Inside | None], x: Vector, h: Vector) -> tuple[Inside | None, float]:
     """The point at x(1 + length·h) for the longest length tried that is inside, and that length."""
-    lowest = float(np.min(h))
+    lowest = float(h.min())
     length = 1.0 if lowest > -0.9 else 0.9 / -lowest
     cut = False
     while True:

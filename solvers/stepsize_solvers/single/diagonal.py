@@ -16,6 +16,7 @@ and x/λmax(N) is feasible.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,6 +35,8 @@ from stepsize_solvers.numerics import (
 )
 from stepsize_solvers.programs import Matrix, Status, Vector
 from stepsize_solvers.single.barrier import InsidePoint, Newton, follow
+
+_SMALLEST = float(np.finfo(float).tiny)
 
 
 def _scaled(M: Matrix, x: Vector) -> Matrix:
@@ -59,29 +62,27 @@ class DiagonalPoint(InsidePoint):
 
     @cached_property
     def V(self) -> Matrix:
-        lower, _ = lapack.dpotri(self.K, lower=1)
-        full = np.tril(lower)
-        full += np.tril(lower, -1).T
-        add_to_diagonal(full, -1.0)
-        return np.asarray(full)
+        lower, _ = lapack.dpotri(self.K, 1)  # lower; above the diagonal the zeros of K stay
+        full = np.asarray(lower + lower.T)
+        add_to_diagonal(full, -1.0 - lower.diagonal())
+        return full
 
     @cached_property
     def bounds(self) -> Bounds:
         d = len(self.x)
-        v, n = np.diagonal(self.V), np.diagonal(self.N)
+        v, n = self.V.diagonal(), self.N.diagonal()
         large = d > SIZE_FOR_LANCZOS
-        smallest = smallest_eigenvalue_from_factor(self.K) if large else smallest_eigenvalue(np.eye(d) - self.N)
-        scale = 1.0 / (1.0 - smallest)
-        log_det = float(np.sum(np.log(self.x)))
-        upper = np.inf
-        if np.all(v > 2.0 * n):
-            upper = d * float(np.log(np.sum(v - n) / d)) - float(np.sum(np.log(v - 2.0 * n))) + log_det
-        return Bounds(log_det + d * float(np.log(scale)), upper, scale, d / max(float(np.sum(v)), np.finfo(float).tiny))
+        top = 1.0 - smallest_eigenvalue_from_factor(self.K) if large else -smallest_eigenvalue(-self.N)
+        log_det = float(np.log(self.x).sum())
+        upper, slope = math.inf, v - 2.0 * n
+        if slope.min() > 0.0:
+            upper = d * math.log(float((v - n).sum()) / d) - float(np.log(slope).sum()) + log_det
+        return Bounds(log_det - d * math.log(top), upper, 1.0 / top, d / max(float(v.sum()), _SMALLEST))
 
     def newton(self, nu: float) -> Newton | None:
         H = nu * (self.V * self.V)
         add_to_diagonal(H, 1.0)
-        return Newton.of(1.0 - nu * np.diagonal(self.V), H, nu)
+        return Newton.of(1.0 - nu * self.V.diagonal(), H, nu)
 
     @property
     def D(self) -> Matrix:
