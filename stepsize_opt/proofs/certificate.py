@@ -252,19 +252,21 @@ def certify_point(at: Evaluation, dual: Matrix | None, others: Sequence[Matrix] 
     pattern = at.program.pattern
     patterns = [pattern] if pattern.W is None else [pattern, replace(pattern, W=at.D)]
 
-    def bound_at(reference: Evaluation, dual: Matrix) -> float:
+    def bound_at(reference: Evaluation) -> float:
+        if dual is None:
+            return math.inf
         if pattern.direction is not None:
             return direction_bound(reference, dual, (pattern.direction, at.D))
         return upper_bound(reference, dual, patterns)
 
     upper = inverse_bound(at)
     d, log_det = at.program.d, -math.inf if at.log_det is None else at.log_det
-    again = () if at.arithmetic is Pair else (at.D,)
-    for other in (None, *again, *others) if dual is not None else ():
+    references: list[Matrix | None] = [None, *others] if at.arithmetic is Pair else [None, at.D, *others]
+    for other in references:  # None stands for ``at`` itself
         if at.feasible and (upper - log_det) / d <= tol:
             break
         if other is None:
-            upper = min(upper, bound_at(at, dual))
-        elif np.isfinite(other).all():
-            upper = min(upper, bound_at(at.elsewhere(0.5 * (other + other.T)), dual))
+            upper = min(upper, bound_at(at))
+        elif dual is not None and np.isfinite(other).all():
+            upper = min(upper, bound_at(at.elsewhere(0.5 * (other + other.T))))
     return Certificate(at.feasible, at.margin, log_det, upper, d)
