@@ -123,7 +123,7 @@ class Certificate:
 
 def log_det_power(scale: Vector) -> int:
     """n with det(ΛDΛ) = 2ⁿ det D, Λ = Diag(scale) of powers of two."""
-    return 2 * (sum(np.frexp(scale)[1].tolist()) - len(scale))
+    return 2 * (sum(map(int, np.frexp(scale)[1])) - len(scale))
 
 
 def semidefinite(Z: Matrix, arithmetic: type[Approximate] = Pair) -> Approximate | None:
