@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+EXTRAS := .venv-integrations
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs study bench bench-native bench-distributed reproduce build clean
+.PHONY: help demo test test-integrations lint format docs study bench bench-native bench-distributed reproduce build clean
 
 help:  ## list the commands
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 # python3 -m venv fails on systems without ensurepip; say what to install.
 $(STAMP): pyproject.toml
@@ -21,8 +22,19 @@ demo: $(STAMP)  ## solve on embedded data, print the certificate, predicted and 
 	@mkdir -p results
 	$(BIN)/stepsize-opt demo --figure results/demo.png
 
-test: $(STAMP)  ## run all tests
+test: $(STAMP)  ## run all tests but those of the extras torch and flower
 	$(BIN)/python -m pytest -n 2
+
+# PyTorch and Flower in the versions that the tests were written with; torch==2.13.0 where a CPU build of it is at hand.
+$(EXTRAS)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(EXTRAS) || { echo "install the venv module of Python (Debian: apt install python3-venv)"; exit 1; }
+	$(EXTRAS)/bin/python -m pip install --quiet --upgrade pip
+	$(EXTRAS)/bin/python -m pip install --quiet --editable '.[torch,flower,test]' torch==2.13.0 'flwr[simulation]==1.41.0' 'mypy>=1.10'
+	@touch $@
+
+test-integrations: $(EXTRAS)/.installed  ## run the tests of the extras torch and flower, with real processes
+	$(EXTRAS)/bin/mypy
+	$(EXTRAS)/bin/python -m pytest tests/integrations
 
 lint: $(STAMP)  ## ruff, mypy strict, basedpyright
 	$(BIN)/ruff check .
@@ -56,4 +68,4 @@ build: $(STAMP)  ## wheel and sdist in dist/
 	$(BIN)/python -m build
 
 clean:  ## remove the environment and what tools leave behind
-	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(EXTRAS) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

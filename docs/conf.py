@@ -29,6 +29,7 @@ myst_heading_anchors = 3
 # Docstrings: numpy style; types and defaults come from the signatures.
 autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
+autodoc_mock_imports = ["torch", "flwr"]  # extras that the environment of the site does not have
 autodoc_inherit_docstrings = False  # what a class inherits stands at its base
 autodoc_typehints = "description"
 autodoc_typehints_format = "short"

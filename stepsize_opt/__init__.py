@@ -15,7 +15,7 @@ from stepsize_opt.clients import (
     compare_distributed,
     optimal_distributed_stepsize,
 )
-from stepsize_opt.inputs import BlockDiagonal, Direction
+from stepsize_opt.inputs import BlockDiagonal, Direction, EstimatedSmoothness
 from stepsize_opt.methods import CGD, DCGD, CompressedStep, DetCGD1, DetCGD2, GradientDescent, Method, get_method
 from stepsize_opt.node import (
     CommunicationTable,
@@ -63,6 +63,7 @@ __all__ = [
     "DistributedCertificate",
     "DistributedComparison",
     "DistributedResult",
+    "EstimatedSmoothness",
     "FiniteSketch",
     "Gaussian",
     "GradientDescent",

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+INTEGRATIONS = Path(__file__).parent / "integrations"
 
 # A shared machine makes single examples slow at random, so no deadline; derandomised, so that CI repeats itself.
 # Examples call solvers: shrinking a failure would take minutes, so a failure is shown as it was found.
@@ -15,3 +20,9 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("project")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The tests of the extras run where they are named: make test-integrations, in an environment of its own."""
+    named = any(Path(argument).resolve().is_relative_to(INTEGRATIONS) for argument in config.args)
+    return True if collection_path == INTEGRATIONS and not named else None

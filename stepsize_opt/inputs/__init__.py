@@ -18,6 +18,7 @@ from stepsize_opt.inputs.checks import (
     whole_number,
 )
 from stepsize_opt.inputs.digests import digest
+from stepsize_opt.inputs.estimated import EstimatedSmoothness
 from stepsize_opt.inputs.files import atomic_write, broken_is_value_error, json_text, load_matrix, write_text
 from stepsize_opt.inputs.matrices import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, dense, read_matrix
 from stepsize_opt.inputs.memory import check_dense, check_memory
@@ -32,6 +33,7 @@ __all__ = [
     "Array",
     "BlockDiagonal",
     "Direction",
+    "EstimatedSmoothness",
     "Result",
     "Structure",
     "Symmetric",

@@ -14,6 +14,7 @@ from scipy import sparse
 from scipy.linalg import eigvalsh
 
 from stepsize_opt.inputs.checks import asymmetry, refuse_masked
+from stepsize_opt.inputs.estimated import EstimatedSmoothness
 from stepsize_opt.inputs.memory import check_dense
 from stepsize_opt.proofs import power_of_two_scaling, proved_cholesky
 from stepsize_solvers.programs import Matrix
@@ -25,12 +26,31 @@ SparseMatrix: TypeAlias = Any  # scipy.sparse's csr_array; its generic type diff
 Symmetric: TypeAlias = "Matrix | SparseMatrix"
 
 
+def _refuse_other_kinds(name: str, value: Any) -> None:
+    """Raise TypeError or ValueError, with the remedy, for objects whose numbers are not simply those of a matrix."""
+    if isinstance(value, EstimatedSmoothness):
+        msg = f"{name} is estimated, and this function has no label for that; {name}.matrix hands the numbers over"
+        raise TypeError(msg)
+    if getattr(value, "requires_grad", False):
+        msg = f"{name} is a tensor that requires a gradient, which ends here; pass {name}.detach()"
+        raise TypeError(msg)
+    if hasattr(value, "matvec") and not hasattr(value, "__array__"):
+        msg = f"{name} is an operator, whose entries are needed here; pass {name} @ np.eye({name}.shape[0])"
+        raise TypeError(msg)
+    if hasattr(value, "columns") and hasattr(value, "index"):
+        rows, columns = list(value.index), list(value.columns)
+        if rows != columns and set(rows) == set(columns):
+            msg = f"{name} has the same labels in rows and columns, in another order; pass {name}.loc[{name}.columns]"
+            raise ValueError(msg)
+
+
 def read_matrix(name: str, value: Any) -> Symmetric:
     """``value`` as a new square symmetric float64 array, or as a csr_array when it came as a scipy sparse matrix.
 
     Takes arrays of any real dtype, nested lists, pandas frames, sparse matrices and read-only arrays, and never
     changes them.  Raises TypeError for what is not a matrix of real numbers, ValueError for a wrong shape, a NaN or
-    infinite entry, masked entries, or an asymmetry beyond rounding.
+    infinite entry, masked entries, an asymmetry beyond rounding, or a frame whose rows and columns have the same labels
+    in another order.  Tensors that require a gradient, operators and estimated matrices are refused with the remedy.
     """
     if sparse.issparse(value):
         if value.dtype.kind not in "fiub":
@@ -55,6 +75,7 @@ def read_matrix(name: str, value: Any) -> Symmetric:
         S = 0.5 * S + 0.5 * S.T
         S.eliminate_zeros()
         return S
+    _refuse_other_kinds(name, value)
     refuse_masked(name, value)
     try:
         raw = np.asarray(value)

@@ -40,6 +40,12 @@ class Result(ABC):
     structure: str
     tol: float
     message: str = ""
+    estimated: str = ""
+
+    @property
+    def certified(self) -> bool:
+        """Whether L came as a proved smoothness matrix; if not, ``estimated`` and the table say what it is."""
+        return not self.estimated
 
     @property
     @abstractmethod
@@ -65,6 +71,8 @@ class Result(ABC):
             "sketch": self.sketch,
             "structure": self.structure,
             "tol": self.tol,
+            "certified": self.certified,
+            "estimated": self.estimated,
             **self._numbers(),
             "certificate": {**asdict(self.certificate), "gap": self.gap},  # type: ignore[call-overload]
             "solver_stats": asdict(self.solver_stats),
@@ -82,6 +90,7 @@ class Result(ABC):
         iterations = "" if s.num_iters is None else f", {s.num_iters} iterations"
         rows = [
             ("status", self.status + (f" ({self.message})" if self.message else "")),
+            *([("smoothness", self.estimated)] if self.estimated else []),
             *self._rows(),
             ("certified gap", f"{self.gap:.2e} (tolerance {self.tol:.0e})"),
             ("solver", f"{s.solver_name}{seconds}{iterations}"),

@@ -11,6 +11,7 @@ import numpy as np
 
 from stepsize_opt.inputs import (
     Direction,
+    EstimatedSmoothness,
     Structure,
     Symmetric,
     dense,
@@ -76,6 +77,7 @@ def optimal_stepsize(
     ----------
     L
         Smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame or scipy sparse matrix.
+        From an ``EstimatedSmoothness`` the result is labelled ``certified=False``: its proofs are about the estimate.
     sketch
         The law of S (or T), for example ``RandK(d, k)``.
     algorithm
@@ -148,14 +150,16 @@ def optimal_stepsize(
         msg = f"warm_start must be a StepsizeResult or None, got {warm_start!r}"
         raise TypeError(msg)
     attempts = solver_attempts(solver, solver_path, settings)
-    smoothness = _read_problem(L, sketch)
+    matrix, estimated = (L.matrix, L.note) if isinstance(L, EstimatedSmoothness) else (L, "")
+    smoothness = _read_problem(matrix, sketch)
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
     with blas_threads(sketch.d):
         reduction = reduce_problem(smoothness, sketch.map, pattern, method, goal=goal, split=reduce)
         starts = [start_of(component, warm_start) for component in reduction.components]
         pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, workers)
-        return assemble(reduction, pieces, sketch, method, structure, goal, settings.tol)
+        result = assemble(reduction, pieces, sketch, method, structure, goal, settings.tol)
+    return replace(result, estimated=estimated)
 
 
 def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options: Any) -> list[StepsizeResult]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import Direction, Structure, dense, read_matrix
+from stepsize_opt.inputs import Direction, EstimatedSmoothness, Structure, dense, read_matrix
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node.api import optimal_stepsize
 from stepsize_opt.node.result import StepsizeResult
@@ -73,6 +73,7 @@ class Comparison:
                 "communication": row.communication,
                 "status": row.result.status,
                 "gap": row.result.gap,
+                "certified": row.result.certified,
             }
             for row in self.rows
         ]
@@ -88,7 +89,7 @@ class Comparison:
             f"{self.relative_iterations(row):>10.3f}x {row.communication:>14.6g} {row.result.gap:>8.0e}"
             for row in self.rows
         ]
-        return "\n".join(lines)
+        return "\n".join(lines + list(dict.fromkeys(row.result.estimated for row in self.rows if row.result.estimated)))
 
 
 def compare(L: Any, sketch: Sketch, **options: Any) -> Comparison:
@@ -99,7 +100,9 @@ def compare(L: Any, sketch: Sketch, **options: Any) -> Comparison:
     ``options`` go to ``optimal_stepsize``, limits for each row.
     Rates of rows are comparable: each bounds a mean of ‖∇f‖² in a metric of determinant 1.
     """
-    smoothness = read_matrix("L", L)
+    estimated = isinstance(L, EstimatedSmoothness)
+    smoothness = read_matrix("L", L.matrix if estimated else L)
+    given = L if estimated else smoothness
     with blas_threads(smoothness.shape[0]):
         directions = _directions(dense(smoothness))
     first, second = DetCGD1(), DetCGD2()
@@ -111,9 +114,7 @@ def compare(L: Any, sketch: Sketch, **options: Any) -> Comparison:
     cases += [(first, name, structure, "condition") for name, structure in directions]
     rows = []
     for method, name, structure, guarantee in cases:
-        result = optimal_stepsize(
-            smoothness, sketch, algorithm=method, structure=structure, guarantee=guarantee, **options
-        )
+        result = optimal_stepsize(given, sketch, algorithm=method, structure=structure, guarantee=guarantee, **options)
         rows.append(ComparisonRow(method.name, name, result))
     return Comparison(tuple(rows))
 

@@ -13,6 +13,7 @@ from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.infimum import Infimum, find_federated_infimum, find_infimum
 from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Quadratic
 from stepsize_opt.problems.shared_rows import Rows
+from stepsize_opt.problems.softmax import SoftmaxRegression
 from stepsize_opt.problems.splits import split
 
 
@@ -22,6 +23,7 @@ def objectives() -> dict[str, Any]:
     parts = split(small_data(m=31), 4, rng, "dirichlet")
     return {
         "logistic, dense": LogisticRegression.from_dataset(data, 0.1),
+        "softmax": SoftmaxRegression(small_data().A, np.arange(len(small_data().b)) % 3, 3, 0.1),
         "logistic, sparse": LogisticRegression.from_dataset(small_data(sparse_rows=True), 0.1),
         "logistic, ridge": LogisticRegression.from_dataset(small_data(sparse_rows=True), 0.1, "ridge"),
         "quadratic": Quadratic.with_spectrum([0.1, 1.0, 5.0, 20.0], rng),
@@ -172,6 +174,8 @@ def test_infimum_brackets_a_known_minimum() -> None:
         (lambda: LeastSquares(sparse.csr_array(np.diag([1.0, np.inf])), np.ones(2)), "A must hold finite numbers"),
         (lambda: LeastSquares(np.eye(2), np.array([1.0, np.nan])), "b must hold finite numbers"),
         (lambda: Quadratic(np.eye(3), np.zeros(2)), "minimiser must have shape"),
+        (lambda: SoftmaxRegression(np.eye(3), np.array([0, 1, 3]), 3, 0.1), "labels must be 3 whole numbers from 0 to"),
+        (lambda: SoftmaxRegression(np.full((2, 2), np.inf), np.array([0, 1]), 2, 0.1), "A must be a matrix of finite"),
         (lambda: Layered(()), "at least one objective"),
         (lambda: Layered.logistic(small_data(), 0.1, 7), "layers must be from 1"),
         (lambda: Federated(()), "at least one objective"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import doctest
 import importlib
@@ -125,6 +126,15 @@ def test_the_api_reference_shows_what_a_door_offers(door: str, site: Path) -> No
     pages = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
     shown = set(re.findall(rf'<dt [^>]*id="{re.escape(door)}\.(\w+)"', pages))
     assert shown == set(importlib.import_module(door).__all__)
+
+
+@pytest.mark.parametrize("room", ["torch"])
+def test_the_api_reference_shows_what_the_extras_offer(room: str, site: Path) -> None:
+    """Read from the door's text: the packages that the extras need are not installed here."""
+    door = (ROOT / "stepsize_opt" / room / "__init__.py").read_text(encoding="utf-8")
+    offered = set(ast.literal_eval(door.partition("__all__ = ")[2]))
+    page = (site / "api" / "training.html").read_text(encoding="utf-8")
+    assert set(re.findall(rf'<dt [^>]*id="stepsize_opt\.{room}\.(\w+)"', page)) == offered
 
 
 def test_the_site_needs_no_network(site: Path) -> None:

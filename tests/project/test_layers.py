@@ -87,7 +87,7 @@ def test_type_information_ships(package: str) -> None:
 
 
 def test_importing_the_library_loads_nothing_heavy() -> None:
-    heavy = ("cvxpy", "matplotlib", "sklearn", "pandas", "joblib", "stepsize_validation", "rich")
+    heavy = ("cvxpy", "matplotlib", "sklearn", "pandas", "joblib", "stepsize_validation", "rich", "torch", "flwr")
     code = f"import sys, stepsize_opt; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

@@ -1,0 +1,167 @@
+"""Compressed gradients in DistributedDataParallel: every process draws the same sketch and sends k numbers."""
+
+# pyright: reportMissingImports=false
+# Without "from __future__ import annotations": DDP looks at the annotations of the hook, which must not be strings.
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from stepsize_opt.methods import CompressedStep, Compressor
+from stepsize_opt.sketches import Sketch, generators
+
+
+class SketchState:
+    """What the processes of a run share: the compressor of each parameter, and the random numbers of its draws.
+
+    A *sketch* S for a parameter makes its gradient S∇f, the mean over the processes included: with ``MatrixSGD`` and D
+    it is det-CGD1.  A *compressor* makes it the whole step, as ``CompressedStep.of(D, T, "det-CGD2")`` with D before
+    the sketch, or the subspace method; then the optimizer is ``MatrixSGD(params, 1.0)``.
+
+    All processes draw from equal generators, so n processes are one node with the mean gradient, and the certificate
+    of one node holds: for full gradients, and for the mean of the losses of the processes.  The draws of all parameters
+    are made together, in the order of ``model.named_parameters()``: they are those of ``LayerWise`` in
+    ``stepsize_validation.run`` with the same seed, and do not depend on how DDP fills its buckets.
+
+    Parameters
+    ----------
+    model
+        The model, before or after it is wrapped.
+    compressors
+        A ``Sketch`` or a ``Compressor`` for the name of each parameter that needs a gradient; ``Identity(d)`` sends
+        all of it.
+    seed
+        Equal on all processes.
+    process_group
+        As in DDP; None is the default group.
+
+    Attributes
+    ----------
+    rounds : int
+        Backward passes so far.
+    numbers_sent, bytes_sent : int
+        What this process handed to all-reduce, all rounds together.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For names or sizes that do not match the parameters, or something that is neither a sketch nor a compressor.
+
+    Examples
+    --------
+    ::
+
+        state = SketchState(model, {"weight": RandK(640, 32)}, seed=0)
+        ddp = DistributedDataParallel(model)
+        ddp.register_comm_hook(state, sketch_hook)
+        optimizer = MatrixSGD(model.parameters(), D)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        compressors: Mapping[str, Sketch | Compressor],
+        seed: int = 0,
+        process_group: Any = None,
+    ) -> None:
+        named = {_bare(name): p for name, p in model.named_parameters() if p.requires_grad}
+        if set(named) != set(compressors):
+            absent, unknown = sorted(set(named) - set(compressors)), sorted(set(compressors) - set(named))
+            msg = f"compressors must name every parameter that needs a gradient: missing {absent}, unknown {unknown}"
+            raise ValueError(msg)
+        self._compressors: dict[str, Compressor] = {}
+        for name, p in named.items():
+            self._compressors[name] = _compressor(name, compressors[name], p.numel())
+        self._names: dict[Tensor, str] = {p: name for name, p in named.items()}
+        self._rng = generators(seed, 1)[0]
+        self._pending: dict[str, Any] = {}
+        self.process_group = process_group
+        self.rounds = self.numbers_sent = self.bytes_sent = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain numbers: the state of the generator and the counts.  Between two backward passes."""
+        if self._pending:
+            msg = f"a backward pass is not complete: {sorted(self._pending)} did not get their gradients"
+            raise RuntimeError(msg)
+        counts = {name: getattr(self, name) for name in ("rounds", "numbers_sent", "bytes_sent")}
+        return {"generator": self._rng.bit_generator.state, **counts}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state_dict`` was called; the next draws have the same bits."""
+        self._rng.bit_generator.state = state["generator"]
+        self.rounds, self.numbers_sent, self.bytes_sent = (
+            int(state[name]) for name in ("rounds", "numbers_sent", "bytes_sent")
+        )
+        self._pending = {}
+
+    def take(self, parameter: Tensor) -> tuple[Compressor, Any]:
+        """The compressor of a parameter and its draw in this round; the first call of a round draws for all of them."""
+        name = self._names.get(parameter)
+        if name is None:
+            msg = "DDP hands over a parameter that the model of this SketchState does not have"
+            raise RuntimeError(msg)
+        if not self._pending:
+            self._pending = {name: one.draw(self._rng) for name, one in self._compressors.items()}
+            self.rounds += 1
+        if name not in self._pending:
+            msg = f"{name} got a second gradient before {sorted(self._pending)} got one: all must be used in each round"
+            raise RuntimeError(msg)
+        return self._compressors[name], self._pending.pop(name)
+
+    def count(self, message: Tensor) -> None:
+        self.numbers_sent += message.numel()
+        self.bytes_sent += message.numel() * message.element_size()
+
+
+def sketch_hook(
+    state: SketchState,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]  # exists where torch is built with distributed
+) -> torch.futures.Future[Tensor]:
+    """The communication hook: ``ddp.register_comm_hook(state, sketch_hook)``.
+
+    The gradients of a bucket become the means over the processes of what the compressors make of them; only the
+    compressors' numbers go through all-reduce.  One call for each parameter: the sums, to the last bit, do not depend
+    on which parameters share a bucket, which DDP changes after the first step.
+    """
+    group = state.process_group if state.process_group is not None else dist.group.WORLD
+    size = dist.get_world_size(group)
+    parts, works = [], []
+    for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+        compressor, draw = state.take(parameter)
+        numbers = compressor.encode(gradient.detach().reshape(-1).cpu().numpy(), draw)
+        message = torch.from_numpy(np.ascontiguousarray(numbers)).to(gradient)
+        state.count(message)
+        parts.append((compressor, draw, gradient, message))
+        if message.numel():  # the same on all processes
+            works.append(dist.all_reduce(message, group=group, async_op=True).get_future())
+
+    def write_back(done: Any) -> Tensor:
+        done.value()  # raises what all-reduce raised
+        for compressor, draw, gradient, message in parts:
+            # DDP leaves the mean to the hook.
+            step = compressor.decode((message / size).cpu().numpy(), draw)
+            gradient.copy_(torch.from_numpy(np.asarray(step)).view_as(gradient))
+        return bucket.buffer()
+
+    return torch.futures.collect_all(works).then(write_back)
+
+
+def _bare(name: str) -> str:
+    """The name without what DDP puts before it."""
+    return name.removeprefix("module.")
+
+
+def _compressor(name: str, value: Any, size: int) -> Compressor:
+    compressor = CompressedStep(value) if isinstance(value, Sketch) else value
+    if not all(callable(getattr(compressor, method, None)) for method in ("draw", "encode", "decode")):
+        msg = (
+            f"{name} needs a Sketch such as RandK({size}, k), or an object with draw, encode and decode; got {value!r}"
+        )
+        raise TypeError(msg)
+    if compressor.d != size:
+        msg = f"the compressor of {name} is for d={compressor.d}, but the parameter has {size} entries"
+        raise ValueError(msg)
+    return compressor  # type: ignore[no-any-return]

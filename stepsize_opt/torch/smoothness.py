@@ -1,0 +1,192 @@
+"""Where L comes from: proved for linear heads, estimated for other models."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.linalg import block_diag, eigvalsh
+from torch import Tensor, nn
+from torch.func import grad, jvp, vmap
+
+from stepsize_opt.inputs import EstimatedSmoothness, check_dense, whole_number
+from stepsize_opt.problems import softmax_curvature
+from stepsize_solvers.programs import Matrix
+
+# Directions whose Hessian products are computed together.
+_COLUMNS = 64
+# Of the largest eigenvalue: curvature of an estimate below it is replaced by it, so that L̂ is positive definite.  A
+# larger floor shortens the steps along flat directions, where an estimate is least reliable.
+_FLOOR = 1e-3
+
+Parameters = Mapping[str, Tensor]
+
+
+def head_smoothness(
+    features: Tensor, loss: nn.Module, outputs: int, *, bias: bool = False, ridge: float = 0.0
+) -> Matrix:
+    """L of ``loss(head(features), targets) + ridge/2 ‖x‖²`` for a linear head on frozen features, by proof.
+
+    With z = head(a) for a row a of features, the Hessian of the loss in z is at most K for every target, so
+    L = K ⊗ FᵀF/n + ridge·I.  K is ½(I − 11ᵀ/C) for softmax and cross-entropy (Böhning, 1992), and for the means over
+    the C outputs that PyTorch's losses take ¼I/C for logistic, 2I/C for squared, I/C for Huber and smooth-L1 losses
+    (divided by ``beta`` for the latter).
+
+    Parameters
+    ----------
+    features
+        F, shape (n, p); all the rows that the loss is a mean over.
+    loss
+        ``nn.CrossEntropyLoss``, ``BCEWithLogitsLoss``, ``MSELoss``, ``HuberLoss`` or ``SmoothL1Loss`` with
+        ``reduction="mean"`` and without weights.
+    outputs
+        C.
+    bias
+        Whether the head has one.
+    ridge
+        The weight decay of the loss, 0 or more.
+
+    Returns
+    -------
+    L in the order of ``nn.Linear.parameters()``: the weight (C×p) row by row, then the bias.  Float64.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For another loss, features that are not a finite matrix, or a negative ridge.
+    """
+    F = features.detach().to(torch.float64).cpu().numpy()
+    if F.ndim != 2 or not F.size or not np.isfinite(F).all():
+        msg = f"features must be a matrix of finite numbers, one row for each example, got shape {tuple(F.shape)}"
+        raise ValueError(msg)
+    if not ridge >= 0.0:
+        msg = f"ridge must be a number of at least 0, got {ridge!r}"
+        raise ValueError(msg)
+    C, p = whole_number("outputs", outputs), F.shape[1]
+    if bias:
+        F = np.hstack([F, np.ones((len(F), 1))])
+    check_dense("L of the head", C * F.shape[1])
+    L = np.kron(_curvature(loss, C), F.T @ F / len(F))
+    if bias:
+        places = np.arange(C * (p + 1)).reshape(C, p + 1)
+        order = np.concatenate([places[:, :p].ravel(), places[:, p]])
+        L = L[np.ix_(order, order)]
+    return np.asarray(L + ridge * np.eye(len(L)))
+
+
+def _curvature(loss: nn.Module, C: int) -> Matrix:
+    """K, an upper bound on the Hessian of the loss in its C arguments."""
+    if getattr(loss, "reduction", None) != "mean" or any(
+        getattr(loss, name, None) is not None for name in ("weight", "pos_weight")
+    ):
+        msg = f"the curvature is known for reduction='mean' and no weights, got {loss!r}"
+        raise ValueError(msg)
+    identity = np.eye(C)
+    if isinstance(loss, nn.CrossEntropyLoss):
+        return softmax_curvature(C)
+    if isinstance(loss, nn.BCEWithLogitsLoss):
+        return np.asarray(0.25 / C * identity)
+    if isinstance(loss, nn.MSELoss):
+        return np.asarray(2.0 / C * identity)
+    if isinstance(loss, nn.HuberLoss):
+        return np.asarray(1.0 / C * identity)
+    if isinstance(loss, nn.SmoothL1Loss) and loss.beta > 0.0:
+        return np.asarray(1.0 / (C * loss.beta) * identity)
+    msg = f"no proved bound on the curvature of {loss!r}; estimate_smoothness measures one that is not proved"
+    raise TypeError(msg)
+
+
+def estimate_smoothness(
+    objective: Callable[[Parameters], Tensor],
+    points: Sequence[Parameters],
+    held_out: Sequence[Parameters],
+    *,
+    blocks: Sequence[Sequence[str]] | None = None,
+    floor: float = _FLOOR,
+) -> EstimatedSmoothness:
+    """An L̂ of any twice differentiable loss from Hessian-vector products; not proved, and labelled so everywhere.
+
+    The Hessians at ``points`` are measured exactly, their negative curvature is dropped, and L̂ is their mean times a
+    margin.  The margin is the smallest number of at least 1 that makes L̂ bound all the Hessians at the points
+    ``held_out``, which the mean has not seen.  Between and beyond all these points nothing is known.
+
+    Parameters
+    ----------
+    objective
+        The loss as a function of the parameters by name, such as
+        ``lambda x: loss(torch.func.functional_call(model, x, (inputs,)), targets)``.
+    points, held_out
+        Parameters to measure at, each as ``dict(model.named_parameters())``: along a short run, say.
+    blocks
+        Names of the parameters of each layer: L̂ is then block-diagonal, and its m blocks are those of the Hessian times
+        m, because a positive semidefinite H is at most m times its block diagonal.  None is one block.
+    floor
+        Curvature below this part of the largest eigenvalue is replaced by it.
+
+    Returns
+    -------
+    EstimatedSmoothness, in the order of the blocks, or of ``points[0]``, each parameter row by row.
+
+    Raises
+    ------
+    ValueError
+        Without points, for blocks that are not a partition of the parameters, or where a Hessian is not finite.
+    """
+    if not points or not held_out:
+        msg = "points and held_out must each hold the parameters of at least one point"
+        raise ValueError(msg)
+    names = list(points[0])
+    groups = [names] if blocks is None else [list(block) for block in blocks]
+    if sorted(name for group in groups for name in group) != sorted(names):
+        msg = f"blocks must name each parameter once: {names}, got {groups}"
+        raise ValueError(msg)
+    m = len(groups)
+    measured, seen = [], [[_hessian(objective, point, group) for group in groups] for point in points]
+    for b in range(m):
+        mean = np.mean([_positive_part(hessians[b]) for hessians in seen], axis=0)
+        measured.append(m * _floored(mean, floor))
+    margin = 1.0
+    curvature, order = np.asarray(block_diag(*measured)), [name for group in groups for name in group]
+    for point in held_out:
+        margin = max(margin, float(eigvalsh(_hessian(objective, point, order), curvature)[-1]))
+    words = f"{len(points)} Hessians, {m} block{'s' if m > 1 else ''}, held-out check at {len(held_out)} points"
+    return EstimatedSmoothness(curvature, margin, words)
+
+
+def _hessian(objective: Callable[[Parameters], Tensor], point: Parameters, names: Sequence[str]) -> Matrix:
+    """The Hessian in the parameters ``names``, the others fixed, by products with unit vectors; float64."""
+    fixed = {name: value.detach() for name, value in point.items()}
+    shapes = {name: fixed[name].shape for name in names}
+    sizes = [fixed[name].numel() for name in names]
+    x = torch.cat([fixed[name].reshape(-1) for name in names])
+    check_dense("the Hessian", x.numel())
+
+    def flat(vector: Tensor) -> Tensor:
+        parts = {n: v.view(shapes[n]) for n, v in zip(names, torch.split(vector, sizes), strict=True)}
+        return objective({**fixed, **parts})
+
+    def product(direction: Tensor) -> Any:
+        return jvp(grad(flat), (x,), (direction,))[1]
+
+    unit = torch.eye(x.numel(), dtype=x.dtype, device=x.device)
+    rows = torch.cat([vmap(product)(part) for part in torch.split(unit, _COLUMNS)])
+    H = rows.detach().to(torch.float64).cpu().numpy()
+    if not np.isfinite(H).all():
+        msg = "a Hessian has NaN or infinite entries; measure at other points"
+        raise ValueError(msg)
+    return np.asarray(0.5 * (H + H.T))
+
+
+def _positive_part(H: Matrix) -> Matrix:
+    """The smallest positive semidefinite matrix with the same eigenvectors above H."""
+    w, V = np.linalg.eigh(H)
+    return np.asarray((V * np.maximum(w, 0.0)) @ V.T)
+
+
+def _floored(H: Matrix, floor: float) -> Matrix:
+    w, V = np.linalg.eigh(H)
+    out = (V * np.maximum(w, floor * w[-1])) @ V.T
+    return np.asarray(0.5 * (out + out.T))

@@ -1,0 +1,66 @@
+"""What is handed over as L: numbers are read, other kinds of objects get an answer that names the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
+
+from stepsize_opt import EstimatedSmoothness, RandK, StepsizeResult, certify, compare, optimal_stepsize
+from stepsize_opt.inputs import read_matrix
+
+L = np.array([[2.0, 1.0], [1.0, 3.0]])
+LABELS = ["slope", "offset"]
+ESTIMATE = EstimatedSmoothness(L, 1.5, "two Hessians")
+
+
+def test_labels_of_a_frame_must_agree() -> None:
+    frame = pd.DataFrame(L, index=LABELS, columns=LABELS)
+    np.testing.assert_array_equal(read_matrix("L", frame), L)
+    np.testing.assert_array_equal(read_matrix("L", pd.DataFrame(L, columns=LABELS)), L)
+    with pytest.raises(
+        ValueError, match=r"same labels in rows and columns, in another order; pass L\.loc\[L\.columns\]"
+    ):
+        read_matrix("L", frame.loc[LABELS[::-1]])
+    np.testing.assert_array_equal(read_matrix("L", frame.loc[LABELS[::-1]].loc[LABELS]), L)
+
+
+@pytest.mark.parametrize("operator", [aslinearoperator(L), LinearOperator((2, 2), matvec=lambda x: L @ x)])
+def test_an_operator_is_refused_with_the_remedy(operator: Any) -> None:
+    with pytest.raises(TypeError, match=r"L is an operator, whose entries are needed here; pass L @ np\.eye"):
+        optimal_stepsize(operator, RandK(2, 1))
+    np.testing.assert_array_equal(read_matrix("L", operator @ np.eye(operator.shape[0])), L)
+
+
+class Tensor:
+    """What a tensor with a gradient looks like to those who do not import its package."""
+
+    requires_grad = True
+
+
+def test_a_tensor_with_a_gradient_is_refused_with_the_remedy() -> None:
+    with pytest.raises(TypeError, match=r"requires a gradient, which ends here; pass L\.detach\(\)"):
+        optimal_stepsize(Tensor(), RandK(2, 1))
+
+
+def test_what_rests_on_an_estimate_says_so(tmp_path: Path) -> None:
+    result = optimal_stepsize(ESTIMATE, RandK(2, 1))
+    proved = optimal_stepsize(1.5 * L, RandK(2, 1))
+    np.testing.assert_array_equal(result.D, proved.D)
+    assert proved.certified and not result.certified and not ESTIMATE.certified
+    assert "certified=False" not in repr(proved)
+    for shown in (repr(result), result._repr_html_(), repr(compare(ESTIMATE, RandK(2, 1))), repr(ESTIMATE)):
+        assert "certified=False" in shown
+    assert "two Hessians, margin 1.5" in result.summary()["estimated"]
+    loaded = StepsizeResult.load(result.save(tmp_path / "D"))
+    assert loaded.estimated == result.estimated
+    with pytest.raises(TypeError, match=r"L is estimated, and this function has no label for that; L\.matrix"):
+        certify(result.D, ESTIMATE, RandK(2, 1))
+    assert certify(result.D, ESTIMATE.matrix, RandK(2, 1)).feasible
+    np.testing.assert_array_equal(ESTIMATE.with_margin(2.0).matrix, 2.0 * L)
+    with pytest.raises(ValueError, match="margin must be a finite positive number"):
+        ESTIMATE.with_margin(0.0)

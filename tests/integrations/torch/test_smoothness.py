@@ -1,0 +1,131 @@
+"""L of models: proved for heads, labelled where it is estimated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from stepsize_opt import RandK, compare, optimal_stepsize
+from stepsize_opt.problems import SoftmaxRegression
+from stepsize_opt.torch import estimate_smoothness, head_smoothness
+
+RNG = np.random.default_rng(0)
+FEATURES = torch.tensor(RNG.standard_normal((30, 4)) * [1.0, 3.0, 0.2, 1.0])
+LOSSES = {
+    "softmax": nn.CrossEntropyLoss(),
+    "smoothed": nn.CrossEntropyLoss(label_smoothing=0.1),
+    "logistic": nn.BCEWithLogitsLoss(),
+    "squared": nn.MSELoss(),
+    "huber": nn.HuberLoss(delta=0.5),
+    "smooth l1": nn.SmoothL1Loss(beta=0.3),
+}
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_heads_have_curvature_at_most_L(name: str, bias: bool) -> None:
+    """Hessians at random points, and the largest attained curvature is not far below."""
+    loss, ridge = LOSSES[name], 0.01
+    classes, values = torch.tensor(RNG.integers(0, 3, 30)), torch.tensor(RNG.random((30, 3)))
+    targets = classes if isinstance(loss, nn.CrossEntropyLoss) else values
+    L = head_smoothness(FEATURES, loss, 3, bias=bias, ridge=ridge)
+    assert L.shape == (12 + 3 * bias,) * 2
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        z = FEATURES @ x[:12].view(3, 4).T + (x[12:] if bias else 0.0)
+        return loss(z, targets) + 0.5 * ridge * x @ x
+
+    attained = 0.0
+    for scale in (0.0, 1e-3, 1.0, 10.0):
+        x = torch.tensor(scale * RNG.standard_normal(len(L)))
+        H = torch.func.hessian(f)(x).numpy()
+        w = np.linalg.eigvalsh(np.linalg.solve(np.linalg.cholesky(L), np.linalg.solve(np.linalg.cholesky(L), H).T))
+        attained = max(attained, w[-1])
+    # Huber and smooth-L1 losses are linear far out, softmax with three classes reaches two thirds.
+    assert 0.3 < attained <= 1.0 + 1e-12
+
+
+def test_the_softmax_head_is_the_objective_of_the_runner() -> None:
+    labels = RNG.integers(0, 3, 30)
+    f = SoftmaxRegression(FEATURES.numpy(), labels, 3, 0.01)
+    np.testing.assert_allclose(
+        head_smoothness(FEATURES, nn.CrossEntropyLoss(), 3, ridge=0.01), f.smoothness(), rtol=1e-14
+    )
+    x = torch.tensor(RNG.standard_normal(12), requires_grad=True)
+    value = nn.functional.cross_entropy(FEATURES @ x.view(3, 4).T, torch.tensor(labels)) + 0.005 * x @ x
+    value.backward()
+    point = x.detach().numpy()[None]
+    np.testing.assert_allclose(f.value(point)[0], value.item(), rtol=1e-14)
+    np.testing.assert_allclose(f.gradient(point)[0], x.grad.numpy(), rtol=1e-12)
+
+
+def test_a_tensor_with_a_gradient_is_refused_as_L() -> None:
+    L = torch.eye(3, dtype=torch.float64)
+    assert optimal_stepsize(L, RandK(3, 1)).status == "optimal"
+    with pytest.raises(TypeError, match=r"pass L\.detach\(\)"):
+        optimal_stepsize(L.requires_grad_(), RandK(3, 1))
+
+
+def test_a_loss_without_a_proof_is_refused() -> None:
+    with pytest.raises(TypeError, match="no proved bound on the curvature of PoissonNLLLoss"):
+        head_smoothness(FEATURES, nn.PoissonNLLLoss(), 1)
+    with pytest.raises(ValueError, match="no weights"):
+        head_smoothness(FEATURES, nn.CrossEntropyLoss(weight=torch.ones(3)), 3)
+    with pytest.raises(ValueError, match="reduction='mean'"):
+        head_smoothness(FEATURES, nn.MSELoss(reduction="sum"), 1)
+    with pytest.raises(ValueError, match="finite"):
+        head_smoothness(torch.full((2, 2), torch.nan), nn.MSELoss(), 1)
+
+
+def small_network() -> tuple[nn.Module, list[dict[str, torch.Tensor]]]:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)).double()
+    points = [{n: p.detach() + 0.1 * i * torch.randn_like(p) for n, p in net.named_parameters()} for i in range(5)]
+    return net, points
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_an_estimate_bounds_the_held_out_hessians(layers: int) -> None:
+    net, points = small_network()
+    targets = torch.tensor(RNG.integers(0, 2, 30))
+
+    def objective(x):
+        return nn.functional.cross_entropy(functional_call(net, x, (FEATURES,)), targets)
+
+    names = list(points[0])
+    blocks = None if layers == 1 else [names[:2], names[2:]]
+    estimate = estimate_smoothness(objective, points[:2], points[2:], blocks=blocks)
+    L = estimate.matrix
+    largest = []
+    for point in points[2:]:
+        flat = torch.cat([point[name].reshape(-1) for name in names])
+        sizes = [point[name].numel() for name in names]
+        H = torch.func.hessian(
+            lambda x, sizes=sizes, point=point: objective(
+                {n: part.view_as(point[n]) for n, part in zip(names, x.split(sizes), strict=True)}
+            )
+        )(flat).numpy()
+        largest.append(np.linalg.eigvals(np.linalg.solve(L, H)).real.max())
+    assert max(largest) <= 1.0 + 1e-9
+    assert estimate.margin == 1.0 or max(largest) == pytest.approx(1.0, rel=1e-9)
+    if layers == 2:
+        assert not np.any(L[:15, 15:])
+
+
+def test_estimates_are_labelled_down_to_the_table() -> None:
+    net, points = small_network()
+    targets = torch.tensor(RNG.integers(0, 2, 30))
+    estimate = estimate_smoothness(
+        lambda x: nn.functional.cross_entropy(functional_call(net, x, (FEATURES,)), targets), points[:1], points[1:2]
+    )
+    assert "certified=False" in repr(estimate)
+    result = optimal_stepsize(estimate, RandK(23, 5), structure="diagonal")
+    assert not result.certified
+    assert result.summary()["certified"] is False
+    assert "L is estimated, certified=False (1 Hessians, 1 block" in repr(result)
+    table = compare(estimate, RandK(23, 5))
+    assert "certified=False" in repr(table)
+    assert not any(record["certified"] for record in table.to_records())

@@ -1,0 +1,36 @@
+"""The problems that processes and the numpy runner both solve."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepsize_opt import Gaussian, Identity, IndependentSampling, RandK, Sketch
+from stepsize_opt.problems import Federated, Quadratic, SoftmaxRegression
+
+ITERATIONS, SEED = 60, 3
+# The sketch and the method of each case.
+SOFTMAX: dict[str, tuple[Sketch, str]] = {
+    "rand-4": (RandK(18, 4), "det-CGD1"),
+    "rand-1": (RandK(18, 1), "det-CGD1"),
+    "independent": (IndependentSampling(np.linspace(0.05, 0.4, 18)), "det-CGD1"),
+    "det-CGD2": (RandK(18, 4), "det-CGD2"),
+    "det-CGD2, gaussian": (Gaussian(18, 4), "det-CGD2"),
+}
+SHAPES = {"first": (3, 2), "second": (4,), "third": (1,)}
+LAYERED: dict[str, Sketch] = {
+    "first": RandK(6, 2),
+    "second": IndependentSampling(np.full(4, 0.3)),
+    "third": Identity(1),
+}
+
+
+def softmax_problem(n: int) -> Federated:
+    rng = np.random.default_rng(0)
+    return Federated(
+        tuple(SoftmaxRegression(rng.standard_normal((40, 6)) + i, rng.integers(0, 3, 40), 3, 0.1) for i in range(n))
+    )
+
+
+def layered_problem(n: int) -> Federated:
+    rng = np.random.default_rng(1)
+    return Federated(tuple(Quadratic.with_spectrum(np.geomspace(0.1, 2.0, 11), rng) for _ in range(n)))
