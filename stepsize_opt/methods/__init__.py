@@ -2,7 +2,7 @@
 
 from stepsize_opt.methods.base import Compress, Condition, Factors, Method, get_method, is_scalar, method_names
 from stepsize_opt.methods.compressed import CompressedStep, Compressor
-from stepsize_opt.methods.det_cgd import DetCGD1, DetCGD2
+from stepsize_opt.methods.det_cgd import DetCGD1, DetCGD2, SketchedGradient
 from stepsize_opt.methods.scalar import CGD, DCGD, GradientDescent
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Factors",
     "GradientDescent",
     "Method",
+    "SketchedGradient",
     "get_method",
     "is_scalar",
     "method_names",

@@ -21,7 +21,7 @@ from stepsize_opt.inputs import (
     solve_settings,
 )
 from stepsize_opt.methods import Method, get_method
-from stepsize_opt.node.goals import Goal
+from stepsize_opt.node.goals import Criterion, Goal, Guarantee
 from stepsize_opt.node.reductions import Component, descent_program, reduce_problem, separate
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
@@ -47,8 +47,8 @@ def optimal_stepsize(
     *,
     algorithm: str | Method = "det-CGD1",
     structure: Structure = "full",
-    guarantee: str = "condition",
-    criterion: str = "det",
+    guarantee: Guarantee = "condition",
+    criterion: Criterion = "det",
     lower: Any = None,
     solver: str | Solver = "auto",
     solver_path: SolverPath | None = None,
@@ -88,9 +88,12 @@ def optimal_stepsize(
         ``"condition"``, the paper's, or ``"descent"``; then ``certificate.feasible`` means that H ≻ 0 is
         proved, and ``satisfies_condition`` tells whether T(D) ⪯ D is proved, too.
     criterion
-        Of the guarantee ``"descent"``: ``"det"``, log det H, for the weighted mean of E‖∇f‖²;
-        ``"euclidean"``, the largest t with H ⪰ tI, for the plain mean of E‖∇f‖²; ``"linear"``, the largest t with
-        H ⪰ tM⁻¹, for E f(x^K) − f* ≤ (1 − t)^K Δ⁰.  The guarantee ``"condition"`` has ``"det"`` only.
+        Of the matrix of the guarantee, D under the condition and H for ``"descent"``: ``"det"``, its log det, for the
+        weighted mean of E‖∇f‖²; ``"euclidean"``, the largest t with D ⪰ tI or H ⪰ tI, for the plain mean of E‖∇f‖²;
+        ``"linear"``, the largest t with D ⪰ tM⁻¹ or H ⪰ tM⁻¹, for E f(x^K) − f* ≤ (1 − t)^K Δ⁰.
+        ``"convex"``, for convex f, replaces the condition by 𝒫(D) ⪯ L⁻¹ and maximises log det D: the mean of
+        E f(xᵏ) − f* over K iterates is at most ‖x⁰ − x*‖²_{D⁻¹}/(2K).  It goes with x⁺ = x − D S ∇f(x), and with
+        det-CGD2 where sketch and D commute.
     lower
         M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
     solver
@@ -154,8 +157,9 @@ def optimal_stepsize(
     smoothness = _read_problem(matrix, sketch)
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
+    seen = goal.method(method, pattern, sketch.map)
     with blas_threads(sketch.d):
-        reduction = reduce_problem(smoothness, sketch.map, pattern, method, goal=goal, split=reduce)
+        reduction = reduce_problem(smoothness, sketch.map, pattern, seen, goal=goal, split=reduce)
         starts = [start_of(component, warm_start) for component in reduction.components]
         pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, workers)
         result = assemble(reduction, pieces, sketch, method, structure, goal, settings.tol)

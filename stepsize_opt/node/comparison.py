@@ -7,6 +7,7 @@ up to the common factor 2Δ⁰/ε².
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +16,13 @@ import numpy as np
 from stepsize_opt.inputs import Direction, EstimatedSmoothness, Structure, dense, read_matrix
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node.api import optimal_stepsize
+from stepsize_opt.node.goals import Criterion, Guarantee
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.numerics import blas_threads
+
+# t = 1 solves in one step; the largest float below it keeps the logarithm finite.
+_ALMOST_ONE = math.nextafter(1.0, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +46,15 @@ class ComparisonRow:
         return self.result.descent_rate
 
     @property
+    def rounds(self) -> float:
+        """Iterations in units of 2Δ⁰/ε², of log(Δ⁰/accuracy) for the criterion ``linear``: 1/−log(1 − t)."""
+        rate = self.result.guaranteed_rate
+        return 1.0 / (rate if self.result.criterion != "linear" else -math.log1p(-min(rate, _ALMOST_ONE)))
+
+    @property
     def communication(self) -> float:
-        """Numbers sent in expectation, in units of 2Δ⁰/ε²."""
-        return self.result.expected_nonzeros / self.result.guaranteed_rate
+        """Numbers sent in expectation, in the units of ``rounds``."""
+        return self.result.expected_nonzeros * self.rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +70,7 @@ class Comparison:
 
     def relative_iterations(self, row: ComparisonRow) -> float:
         """How many times the iterations of the best row this row needs."""
-        return self.best.result.guaranteed_rate / row.result.guaranteed_rate
+        return row.rounds / self.best.rounds
 
     def to_records(self) -> list[dict[str, Any]]:
         """Plain dictionaries, ready for pandas or JSON."""
@@ -92,13 +103,16 @@ class Comparison:
         return "\n".join(lines + list(dict.fromkeys(row.result.estimated for row in self.rows if row.result.estimated)))
 
 
-def compare(L: Any, sketch: Sketch, **options: Any) -> Comparison:
+def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any = None, **options: Any) -> Comparison:
     """The optima and the paper's directions γI, γ diag⁻¹(L), γL⁻¹, γL^{−½}, each with its rates and communication.
 
     ``rate`` is det(D)^{1/d} under the condition, in the row "optimal, descent" det(H)^{1/d} of the best descent metric
     H = 2D − T(D) of det-CGD1; ``descent`` is det(H)^{1/d} of each row.  For det-CGD2 both optima are the same.
+    With ``criterion`` and ``lower`` as in ``optimal_stepsize`` the rates are t of D ⪰ tM⁻¹ and of H ⪰ tM⁻¹, or for
+    ``"convex"``, which has rows for det-CGD1 under its condition only, det(D)^{1/d}.
     ``options`` go to ``optimal_stepsize``, limits for each row.
-    Rates of rows are comparable: each bounds a mean of ‖∇f‖² in a metric of determinant 1.
+    Rates of rows are comparable: each bounds the same criterion, for ``"det"`` a mean of ‖∇f‖² in a metric of
+    determinant 1.
     """
     estimated = isinstance(L, EstimatedSmoothness)
     smoothness = read_matrix("L", L.matrix if estimated else L)
@@ -106,15 +120,24 @@ def compare(L: Any, sketch: Sketch, **options: Any) -> Comparison:
     with blas_threads(smoothness.shape[0]):
         directions = _directions(dense(smoothness))
     first, second = DetCGD1(), DetCGD2()
-    cases: list[tuple[Method, str, Structure, str]] = [
-        (first, "optimal", "full", "condition"),
-        (second, "optimal", "full", "condition"),
-        (first, "optimal, descent", "full", "descent"),
-    ]
-    cases += [(first, name, structure, "condition") for name, structure in directions]
+    cases: list[tuple[Method, str, Structure, Guarantee]] = [(first, "optimal", "full", "condition")]
+    if criterion != "convex":
+        cases.append((second, "optimal", "full", "condition"))
+        cases.append((first, "optimal, descent", "full", "descent"))
+    for name, structure in directions:
+        cases.append((first, name, structure, "condition"))
     rows = []
     for method, name, structure, guarantee in cases:
-        result = optimal_stepsize(given, sketch, algorithm=method, structure=structure, guarantee=guarantee, **options)
+        result = optimal_stepsize(
+            given,
+            sketch,
+            algorithm=method,
+            structure=structure,
+            guarantee=guarantee,
+            criterion=criterion,
+            lower=lower,
+            **options,
+        )
         rows.append(ComparisonRow(method.name, name, result))
     return Comparison(tuple(rows))
 

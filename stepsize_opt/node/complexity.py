@@ -2,16 +2,21 @@
 
 Theorem 1 of the paper: (1/K) Σ_{k<K} E‖∇f(xᵏ)‖²_{D/det(D)^{1/d}} ≤ 2Δ⁰/(det(D)^{1/d} K) with Δ⁰ = f(x⁰) − f^inf.  The
 descent metric H has the same in place of D, λmin(H) bounds the plain mean of E‖∇f‖², and H ⪰ tM⁻¹ for M ⪯ ∇²f gives
-E f(x^K) − f* ≤ (1 − t)^K Δ⁰.
+E f(x^K) − f* ≤ (1 − t)^K Δ⁰.  For convex f, 𝒫(D) ⪯ L⁻¹ bounds the mean of E f(xᵏ) − f* by ‖x⁰ − x*‖²_{D⁻¹}/(2K).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
+import numpy as np
+
 from stepsize_opt.inputs import positive_number
+from stepsize_opt.proofs import UNIT, Enclosed, gamma, largest_floor, norm_from_above
+from stepsize_solvers.programs import Matrix, Vector
 
 
 def iterations_needed(rate: float, epsilon2: float, initial_gap: float) -> int:
@@ -46,6 +51,39 @@ def linear_iterations(t: float, accuracy: float, initial_gap: float) -> int:
 
 
 _DECIDED = 10**4
+
+
+def convex_iterations(squared: float, accuracy: float) -> int:
+    """The smallest K with ‖x⁰ − x*‖²_{D⁻¹}/(2K) ≤ accuracy, where ``squared`` is that norm, squared; at least 1."""
+    target = Fraction(positive_number("accuracy", accuracy))
+    if not math.isfinite(squared):
+        msg = "‖x⁰ − x*‖² in the norm of D⁻¹ exceeds float64; choose other units of x"
+        raise OverflowError(msg)
+    return max(1, math.ceil(Fraction(squared) / (2 * target)))
+
+
+def squared_norm(blocks: Sequence[Matrix], distance: float | Sequence[Vector]) -> float:
+    """An upper bound on ‖v‖²_{D⁻¹} for D = Diag(blocks), a block being a matrix or a diagonal.
+
+    distance: the part of v in each block, or a number r, then for every v with ‖v‖ ≤ r.
+    """
+    parts: list[float] = []
+    least = math.inf
+    for i, D in enumerate(blocks):
+        e = int(np.frexp(D.max())[1])
+        near = np.ldexp(D, -e)
+        below = near.min() if D.ndim == 1 else largest_floor(Enclosed(near, np.zeros_like(near)), 1.0)
+        if not below > 0.0:
+            msg = "the smallest eigenvalue of D is lost to rounding; no bound on the norm of D⁻¹ is proved"
+            raise ValueError(msg)
+        least = min(least, math.ldexp(below, e))
+        if isinstance(distance, Sequence):
+            v = distance[i]
+            alone = float(np.sum(v * v / near)) * (1.0 + gamma(len(v) + 4)) if D.ndim == 1 else None
+            parts.append(math.ldexp(norm_from_above(near, v, below) if alone is None else alone, -e))
+    if not isinstance(distance, Sequence):
+        return distance * distance / least * (1.0 + 8.0 * UNIT)
+    return math.fsum(parts) * (1.0 + 4.0 * UNIT)
 
 
 def coordinates_sent(iterations: int, expected_nonzeros: float) -> float:

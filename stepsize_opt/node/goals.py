@@ -1,24 +1,28 @@
 """What a stepsize is best for: the guarantee that is asked for, and the criterion by which it is judged.
 
-guarantee ``condition``: the paper's T(D) ⪯ D, judged by det D.  guarantee ``descent``: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H
-with H = 2D − T(D), which needs no condition (docs/theory.md), judged by det H, or by the largest t with H ⪰ tM⁻¹:
-M = I for ``euclidean``, a given M ⪯ ∇²f for ``linear``.
+guarantee ``condition``: the paper's T(D) ⪯ D, which makes E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D.  guarantee ``descent``: the
+same with H = 2D − T(D) in place of D, which needs no condition (docs/theory.md).  Either matrix is judged by its
+determinant, or by the largest t with D ⪰ tM⁻¹ or H ⪰ tM⁻¹: M = I for ``euclidean``, a given M ⪯ ∇²f for ``linear``.
+criterion ``convex`` has a condition of its own, 𝒫(D) ⪯ L⁻¹, judged by det D.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import eigvalsh
 
 from stepsize_opt.inputs import Symmetric, check_positive_definite, dense, positive_number, read_matrix
-from stepsize_solvers.programs import Indices, Matrix, Vector
+from stepsize_opt.methods import DetCGD1, DetCGD2, Method, SketchedGradient
+from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Vector
 
-GUARANTEES = ("condition", "descent")
-CRITERIA = ("det", "euclidean", "linear")
+Guarantee: TypeAlias = Literal["condition", "descent"]
+Criterion: TypeAlias = Literal["det", "euclidean", "linear", "convex"]
+GUARANTEES: tuple[str, ...] = get_args(Guarantee)
+CRITERIA: tuple[str, ...] = get_args(Criterion)
 
 # M ⪯ L is asked for up to this relative excess: M and L computed in two ways differ by the rounding of both.
 _EXCESS = 1e-6
@@ -30,11 +34,12 @@ class Floor:
 
     M: Matrix | float
     shift: int
+    d: int
 
     @property
-    def inverse(self) -> Matrix | None:
-        """M̃⁻¹ in floating point, the floor of the program; None for M̃ = I."""
-        return None if isinstance(self.M, float) else np.asarray(np.linalg.inv(self.M), dtype=np.float64)
+    def matrix(self) -> Matrix:
+        """M̃⁻¹ in floating point, the floor of the program."""
+        return np.eye(self.d) if isinstance(self.M, float) else np.asarray(np.linalg.inv(self.M), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +57,8 @@ class Goal:
             if value not in known:
                 msg = f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}"
                 raise ValueError(msg)
-        if guarantee == "condition" and criterion != "det":
-            msg = f"criterion={criterion!r} judges the descent metric: ask for it with guarantee='descent'"
+        if guarantee == "descent" and criterion == "convex":
+            msg = "criterion='convex' has a condition of its own, E[SDS] ⪯ L⁻¹: ask for it with guarantee='condition'"
             raise ValueError(msg)
         if (lower is None) == (criterion == "linear"):
             msg = "lower is the M ⪯ ∇²f of criterion='linear': a matrix or a number μ > 0, "
@@ -68,6 +73,10 @@ class Goal:
             msg = f"lower is {M.shape[0]}×{M.shape[0]} but L is {d}×{d}"
             raise ValueError(msg)
         return Goal(*names, M)
+
+    @property
+    def is_convex(self) -> bool:
+        return self.criterion == "convex"
 
     @property
     def edges(self) -> Symmetric | None:
@@ -101,6 +110,18 @@ class Goal:
             msg = f"lower must satisfy M ⪯ L, because ∇²f lies between both, but M exceeds L by a factor of {top:.6g}"
             raise ValueError(msg)
 
+    def method(self, method: Method, pattern: Pattern, law: PositiveMap) -> Method:
+        """The method as the goal sees it: ``convex`` is proved for G = DS.  Raises ValueError for another G."""
+        if not self.is_convex or isinstance(method, SketchedGradient):
+            return method
+        if not (isinstance(method, DetCGD2) and pattern.commutes_with(law)):
+            msg = (
+                f"criterion='convex' is proved for x⁺ = x − D S ∇f(x), not for {method.name}: use det-CGD1, or a "
+                "structure that commutes with the sketch for det-CGD2"
+            )
+            raise ValueError(msg)
+        return DetCGD1()  # SD = DS
+
     def floor(self, indices: Indices, scale: Vector) -> Floor | None:
         """M in the coordinates of a piece, D = ΛD̃Λ; None without M.  Raises ValueError if float64 does not hold it."""
         if self.M is None:
@@ -113,7 +134,7 @@ class Goal:
             msg = "M and the best stepsize lie so far apart that float64 does not hold their product; rescale variables"
             raise ValueError(msg)
         number = near[0, 0] == 1.0 and np.array_equal(near, np.eye(len(near)))
-        return Floor(1.0 if number else near, shift)
+        return Floor(1.0 if number else near, shift, len(near))
 
 
 PAPER = Goal()

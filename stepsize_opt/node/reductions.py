@@ -26,6 +26,10 @@ monotone and concave: log det H(D̄) ≥ log det H(D).  If M, too, has no entry 
 metric of Λ⁻¹DΛ⁻¹ is Λ⁻¹H(D)Λ⁻¹, and H ⪰ tM⁻¹ becomes Λ⁻¹HΛ⁻¹ ⪰ t(ΛMΛ)⁻¹.  𝒬 = identity and D full: H ⪯ B⁻¹ with
 equality for D = B⁻¹, the best by every criterion.  A coordinate alone: H = D(2 − qBD) ≤ 1/(qB), at the same D.
 
+*Other criteria of the condition.*  The largest t with D ⪰ tM⁻¹ and 𝒬(DBD) ⪯ D: the average D̄ of ΩDΩ is feasible, and
+D̄ ⪰ tM⁻¹ if M has no entry between groups; scaling as above.  For convex f the condition is 𝒫(D) ⪯ L⁻¹, linear in D:
+components and scaling as for (3), but commuting is of no use.
+
 *Closed forms.*  𝒬 = identity and D full: D = B⁻¹, with multiplier Z = B.  D = γW: γ = 1/λmax(W^{−½} 𝒬(WBW) W^{−½}),
 with Z = zzᵀ for the eigenvector z = W^{−½}u (Theorem 2 of the paper is this for each layer).  A coordinate alone:
 D = 1/(q B).  Theorems A and B (``docs/native_solver.md``) extend this to many problems of rand-1 and rand-k.
@@ -50,6 +54,7 @@ from stepsize_opt.proofs import (
     SMALLEST_NORMAL,
     UNIT,
     Certificate,
+    ConvexStep,
     Descent,
     Enclosed,
     Evaluation,
@@ -67,7 +72,7 @@ from stepsize_solvers.programs import (
     is_identity,
 )
 
-Proved = TypeVar("Proved", Evaluation, Descent)
+Proved = TypeVar("Proved", Evaluation, Descent, ConvexStep)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +127,9 @@ class Component:
     indices: Indices
     scale: Vector
     program: Program
+    single: Program  # of the condition 𝒬(DBD) ⪯ D alone, by which D is proved
     floor: Floor | None = None
+    is_convex: bool = False
 
     def lower(self, D: Matrix) -> Matrix:
         """A stepsize of the original coordinates in the scaled ones (exact within the range of float64)."""
@@ -227,7 +234,7 @@ def separate(L: Matrix, Q: PositiveMap, pattern: Pattern, method: Method, D: Mat
         check_positive_definite("L", block, SMOOTHNESS_REMEDY)
         condition = method.condition(part, commutes=sub.commutes_with(part))
         program, scale = _scaled_program(_rounded_image(condition.inner, block), condition.outer, sub)
-        pieces.append(Component(indices, scale, program))
+        pieces.append(Component(indices, scale, program, program))
     return pieces
 
 
@@ -241,7 +248,7 @@ def _reduce_block(
     split: bool,
     out: Reduction,
 ) -> None:
-    condition = method.condition(law, commutes=split and pattern.commutes_with(law))
+    condition = method.condition(law, commutes=split and not goal.is_convex and pattern.commutes_with(law))
     quadratic, Q = _rounded_image(condition.inner, L), condition.outer
     B = quadratic.B
     if condition.words:
@@ -275,19 +282,25 @@ def _reduce_block(
 
 def _component(indices: Indices, scale: Vector, program: Program, goal: Goal) -> Component:
     """The piece with the objective that the goal asks for."""
-    if goal.guarantee == PAPER.guarantee:
-        return Component(indices, scale, program)
-    floor = goal.floor(indices, scale)
-    return Component(indices, scale, descent_program(program, floor), floor)
+    floor, condition = goal.floor(indices, scale), program.condition
+    assert condition is not None and condition.B is not None
+    if goal.is_convex:
+        H = np.asarray(np.linalg.cholesky(condition.B), dtype=np.float64)
+        convex = Program.convex(H, condition.Q, program.pattern)
+        return Component(indices, scale, convex, program, is_convex=True)
+    if goal.guarantee != PAPER.guarantee:
+        return Component(indices, scale, descent_program(program, floor), program, floor)
+    if floor is None:
+        return Component(indices, scale, program, program)
+    floored = Program.single(condition.B, condition.Q, program.pattern, condition.B_slack, floor.matrix)
+    return Component(indices, scale, floored, program, floor)
 
 
 def descent_program(program: Program, floor: Floor | None = None) -> Program:
     """The program of the descent metric that belongs to the condition of a program."""
     condition = program.condition
     assert condition is not None and condition.B is not None
-    E = None if floor is None else floor.inverse
-    if floor is not None and E is None:
-        E = np.eye(program.d)
+    E = None if floor is None else floor.matrix
     return Program.descent(condition.B, condition.Q, program.pattern, E, condition.B_slack)
 
 

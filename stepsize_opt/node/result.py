@@ -10,12 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import Result, check_memory, check_symmetric_finite, from_fields
-from stepsize_opt.node.complexity import coordinates_sent, iterations_needed, linear_iterations
+from stepsize_opt.inputs import Result, check_memory, check_symmetric_finite, from_fields, positive_number
+from stepsize_opt.node.complexity import (
+    convex_iterations,
+    coordinates_sent,
+    iterations_needed,
+    linear_iterations,
+    squared_norm,
+)
 from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down
-from stepsize_solvers.programs import Indices, Matrix, Status
+from stepsize_solvers.programs import Indices, Matrix, Status, Vector
 
-_MEANINGS = {"euclidean": "t with H ⪰ tI", "linear": "t with H ⪰ tM⁻¹"}
+_FLOORS = {"euclidean": "tI", "linear": "tM⁻¹"}
+# What iterations takes, where it is not ε² and Δ⁰.
+_ARGUMENTS = {"linear": ("accuracy", "initial_gap"), "convex": ("accuracy", "initial_distance")}
 _DENSE_UP_TO = 4096  # larger D are saved by blocks only: a dense one would take more than 128 MiB
 
 
@@ -40,10 +48,13 @@ class StepsizeResult(Result):
     certificate
         Feasible, margin, log_det, upper_bound and gap, all holding in exact arithmetic.
         Under ``guarantee="descent"`` they are about H in place of D: ``feasible`` means H ≻ 0, ``log_det`` and
-        ``upper_bound`` are the ends of log det H, or of d log t for the criteria ``euclidean`` and ``linear``.
+        ``upper_bound`` are the ends of log det H.  For the criteria ``euclidean`` and ``linear`` they are the ends of
+        d log t.  For ``convex``, ``feasible`` means 𝒫(D) ⪯ L⁻¹.
     descent_log_det
         A proved lower bound on log det H of the descent metric H = 2D − T(D), T(D) the left-hand side of
         the condition; T(D) ⪯ D makes H ⪰ D.
+    descent_t
+        For the criteria ``euclidean`` and ``linear`` a t with H ⪰ tM⁻¹ proved for this D; None for the others.
     blocks
         The diagonal blocks of D that are not zero by proof.
     solver_stats
@@ -65,13 +76,14 @@ class StepsizeResult(Result):
     criterion
         What was maximised under it.
     satisfies_condition
-        Whether T(D) ⪯ D is proved, which ``guarantee="descent"`` does not need.
+        Whether T(D) ⪯ D is proved, which ``guarantee="descent"`` and ``criterion="convex"`` do not need.
     message
         What keeps the answer from being optimal, and a remedy; empty for an optimal one.
     """
 
     certificate: Certificate
     descent_log_det: float
+    descent_t: float | None
     blocks: tuple[Block, ...]
     expected_nonzeros: float
     guarantee: str
@@ -107,7 +119,7 @@ class StepsizeResult(Result):
         """The multiplier Z ⪰ 0 of the condition, d×d, read-only: with D it proves the upper bound.
 
         Under ``guarantee="descent"`` it is Y, near H⁻¹ for ``det``, the multiplier of H ⪰ tM⁻¹ for ``euclidean`` and
-        ``linear`` (of each component alone).
+        ``linear`` (of each component alone).  For ``convex`` it is U of 𝒫(D) ⪯ L⁻¹.
         """
         return self._assemble([block.Z for block in self.blocks])
 
@@ -124,17 +136,18 @@ class StepsizeResult(Result):
 
     @property
     def log_det(self) -> float:
-        """log det D from below, tight to rounding; under the guarantee descent it is log det H or d log t."""
+        """log det D from below, tight to rounding; log det H under the guarantee descent, d log t where t is sought."""
         return self.certificate.log_det
 
     @property
     def rate(self) -> float:
         """det(D)^{1/d}: after K steps the weighted mean of E‖∇f‖² is at most 2Δ⁰/(rate·K).
 
-        Under ``guarantee="descent"`` it is det(H)^{1/d}, proved from below, or the proved t of H ⪰ tM⁻¹.
+        Under ``guarantee="descent"`` it is det(H)^{1/d}, proved from below.  For the criteria ``euclidean`` and
+        ``linear`` it is the proved t of D ⪰ tM⁻¹, or of H ⪰ tM⁻¹ under ``guarantee="descent"``.
         """
         mean = self.log_det / self.d
-        return math.exp(mean) if self.guarantee == "condition" else exp_down(mean)
+        return math.exp(mean) if (self.guarantee, self.criterion) == ("condition", "det") else exp_down(mean)
 
     @property
     def descent_rate(self) -> float:
@@ -143,45 +156,84 @@ class StepsizeResult(Result):
 
     @property
     def guaranteed_rate(self) -> float:
-        """The rate that ``iterations`` uses: for ``det`` the better of the two proved ones, otherwise t."""
-        return max(self.rate, self.descent_rate) if self.criterion == "det" else self.rate
+        """The rate that ``iterations`` uses: the better proved one of D and of H, for ``convex`` det(D)^{1/d}."""
+        if self.criterion == "convex":
+            return self.rate
+        return max(self.rate, self.descent_rate if self.descent_t is None else self.descent_t)
 
     @property
     def guarantee_used(self) -> str:
         """What ``guaranteed_rate`` bounds, in words."""
-        if self.criterion != "det":
-            return f"descent, {_MEANINGS[self.criterion]}"
-        by_condition = self.guarantee == "condition" and self.rate >= self.descent_rate
-        return "condition, det(D)^(1/d)" if by_condition else "descent, det(H)^(1/d)"
+        if self.criterion == "convex":
+            return "convex f, mean of E f − f* ≤ ‖x⁰ − x*‖²/(2K) in the norm of D⁻¹"
+        by_condition = self.guarantee == "condition" and self.rate >= self.guaranteed_rate
+        if self.criterion == "det":
+            return "condition, det(D)^(1/d)" if by_condition else "descent, det(H)^(1/d)"
+        floor = _FLOORS[self.criterion]
+        return f"condition, t with D ⪰ {floor}" if by_condition else f"descent, t with H ⪰ {floor}"
 
     def iterations(
-        self, epsilon2: float | None = None, initial_gap: float | None = None, *, accuracy: float | None = None
+        self,
+        epsilon2: float | None = None,
+        initial_gap: float | None = None,
+        *,
+        accuracy: float | None = None,
+        initial_distance: Any = None,
     ) -> int:
         """Iterations K that guarantee a weighted mean squared gradient norm of at most ε², from f(x⁰) − f^inf.
 
-        K = ⌈2Δ⁰/(rate ε²)⌉ with the better of ``rate`` and ``descent_rate``; the weights are those of its matrix, D or
-        H, divided by its det^{1/d}.  ``guarantee used`` among ``rows`` says which it is.  For the criterion
-        ``euclidean`` the mean is the plain one and the rate is t.  For ``linear`` it is the smallest K with
+        K = ⌈2Δ⁰/(rate ε²)⌉ with ``guaranteed_rate``, the better of the proved rates of D and of H; the weights are
+        those of its matrix, divided by its det^{1/d}.  ``guarantee used`` among ``rows`` says which it is.  For the
+        criterion ``euclidean`` the mean is the plain one and the rate is t.  For ``linear`` it is the smallest K with
         (1 − t)^K Δ⁰ ≤ accuracy, and ``accuracy`` is given in place of ``epsilon2``.
+
+        For ``convex`` it is the smallest K with ‖x⁰ − x*‖²_{D⁻¹}/(2K) ≤ accuracy, by which the mean of E f(xᵏ) − f*
+        over the first K iterates is at most ``accuracy``, and so is E f − f* at their mean.  ``initial_distance`` is
+        then x⁰ − x*, a vector, whose norm is taken; a number is the plain distance ‖x⁰ − x*‖, of which only
+        ‖x⁰ − x*‖²_{D⁻¹} ≤ ‖x⁰ − x*‖²/λmin(D) is known.
         """
-        linear = self.criterion == "linear"
-        wanted, other = ("accuracy", "epsilon2") if linear else ("epsilon2", "accuracy")
-        if (epsilon2 if linear else accuracy) is not None:
-            msg = f"iterations of the criterion {self.criterion!r} takes {wanted}, not {other}"
-            raise ValueError(msg)
-        for name, value in ((wanted, accuracy if linear else epsilon2), ("initial_gap", initial_gap)):
-            if value is None:
+        given = {
+            "epsilon2": epsilon2,
+            "initial_gap": initial_gap,
+            "accuracy": accuracy,
+            "initial_distance": initial_distance,
+        }
+        wanted = _ARGUMENTS.get(self.criterion, ("epsilon2", "initial_gap"))
+        for name, value in given.items():
+            if value is not None and name not in wanted:
+                msg = f"iterations of the criterion {self.criterion!r} takes {' and '.join(wanted)}, not {name}"
+                raise ValueError(msg)
+        for name in wanted:
+            if given[name] is None:
                 msg = f"iterations needs {name}"
                 raise TypeError(msg)
-        if linear:
-            return linear_iterations(self.rate, accuracy, initial_gap)  # type: ignore[arg-type]
+        if self.criterion == "linear":
+            return linear_iterations(self.guaranteed_rate, accuracy, initial_gap)  # type: ignore[arg-type]
+        if self.criterion == "convex":
+            return convex_iterations(squared_norm([b.D for b in self.blocks], self._parts(initial_distance)), accuracy)  # type: ignore[arg-type]
         return iterations_needed(self.guaranteed_rate, epsilon2, initial_gap)  # type: ignore[arg-type]
 
+    def _parts(self, distance: Any) -> float | list[Vector]:
+        """x⁰ − x* in the coordinates of each block, or the plain distance."""
+        if np.ndim(distance) == 0:
+            return positive_number("initial_distance", distance)
+        vector = np.asarray(distance, dtype=np.float64)
+        if vector.shape != (self.d,) or not np.isfinite(vector).all():
+            msg = f"initial_distance must be a number or x⁰ − x*, {self.d} finite numbers"
+            raise ValueError(msg)
+        return [vector[block.indices] for block in self.blocks]
+
     def communication(
-        self, epsilon2: float | None = None, initial_gap: float | None = None, *, accuracy: float | None = None
+        self,
+        epsilon2: float | None = None,
+        initial_gap: float | None = None,
+        *,
+        accuracy: float | None = None,
+        initial_distance: Any = None,
     ) -> float:
-        """Expected number of coordinates sent until ε² is guaranteed: iterations × expected_nonzeros."""
-        return coordinates_sent(self.iterations(epsilon2, initial_gap, accuracy=accuracy), self.expected_nonzeros)
+        """Expected number of coordinates sent until it is guaranteed: iterations × expected_nonzeros."""
+        K = self.iterations(epsilon2, initial_gap, accuracy=accuracy, initial_distance=initial_distance)
+        return coordinates_sent(K, self.expected_nonzeros)
 
     def _numbers(self) -> dict[str, Any]:
         return {
@@ -192,6 +244,7 @@ class StepsizeResult(Result):
             "log_det": self.log_det,
             "rate": self.rate,
             "descent_rate": self.descent_rate,
+            "descent_t": self.descent_t,
             "guarantee_used": self.guarantee_used,
         }
 
@@ -201,7 +254,7 @@ class StepsizeResult(Result):
             ("method", f"{self.algorithm}, sketch {self.sketch}, {self.structure} D, d = {self.d}"),
             *self._rates(),
             (
-                "feasible" if self.guarantee == "condition" else "H positive definite",
+                _feasible(self.guarantee, self.criterion),
                 f"{feasible}, margin {self.certificate.margin:.1e}",
             ),
         ]
@@ -209,14 +262,20 @@ class StepsizeResult(Result):
     def _rates(self) -> list[tuple[str, str]]:
         mean = f"{self.log_det / self.d:.9f}"
         metric, used = f"{self.descent_rate:.9g}, H = 2D − T(D)", ("guarantee used", self.guarantee_used)
-        if self.guarantee == "condition":
-            first = [("rate det(D)^(1/d)", f"{self.rate:.9g}"), ("descent rate det(H)^(1/d)", metric)]
-            return [*first, used, ("log det D / d", mean)]
-        condition = ("condition T(D) ⪯ D", "proved" if self.satisfies_condition else "not proved, not needed")
-        if self.criterion == "det":
-            return [("rate det(H)^(1/d)", metric), used, ("log det H / d", mean), condition]
-        first = [("rate t", f"{self.rate:.9g}"), ("descent rate det(H)^(1/d)", metric)]
-        return [*first, used, condition]
+        inside, letter = self.guarantee == "condition", "D" if self.guarantee == "condition" else "H"
+        first = [(f"rate det({letter})^(1/d)", f"{self.rate:.9g}" if inside else metric)]
+        if self.descent_t is not None:
+            first = [("rate t", f"{self.rate:.9g}, {letter} ⪰ {_FLOORS[self.criterion]}")]
+        if inside and self.descent_t is not None:
+            first.append((f"t with H ⪰ {_FLOORS[self.criterion]}", f"{self.descent_t:.9g}"))
+        if inside or self.descent_t is not None:
+            first.append(("descent rate det(H)^(1/d)", metric))
+        first.append(used)
+        if self.descent_t is None:
+            first.append((f"log det {letter} / d", mean))
+        if not inside or self.criterion == "convex":
+            first.append(("condition T(D) ⪯ D", "proved" if self.satisfies_condition else "not proved, not needed"))
+        return first
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
@@ -232,6 +291,13 @@ class StepsizeResult(Result):
         result = from_fields(StepsizeResult, meta, blocks=blocks)
         _check_blocks(blocks, result.d)
         return result
+
+
+def _feasible(guarantee: str, criterion: str) -> str:
+    """What ``feasible`` means, in words."""
+    if criterion == "convex":
+        return "𝒫(D) ⪯ L⁻¹"
+    return "feasible" if guarantee == "condition" else "H positive definite"
 
 
 def _check_blocks(blocks: Sequence[Block], d: int) -> None:

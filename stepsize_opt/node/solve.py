@@ -13,25 +13,15 @@ import numpy as np
 
 from stepsize_opt.inputs import Structure, whole_number
 from stepsize_opt.methods import Method
+from stepsize_opt.node.answers import prove, stopped
 from stepsize_opt.node.goals import Goal
 from stepsize_opt.node.reductions import Component, Reduction
 from stepsize_opt.node.result import Block, StepsizeResult
-from stepsize_opt.proofs import (
-    UNIT,
-    Certificate,
-    Descent,
-    Pair,
-    Plain,
-    certify_point,
-    descent_of,
-    log_det_power,
-    repair,
-    repair_in_basis,
-)
+from stepsize_opt.proofs import UNIT, Certificate, exp_down, log_det_power
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import choose_solver, get_solver
 from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import Matrix, Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
+from stepsize_solvers.programs import Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
 from stepsize_solvers.single import Report, closed_form
 
 SolverPath = Sequence["str | tuple[str, Mapping[str, Any]]"]
@@ -44,6 +34,7 @@ class Piece:
     block: Block
     certificate: Certificate
     descent: Certificate  # of H = 2D − T(D): proved positive definite or not, and its log det from below
+    descent_t: float  # with H ⪰ descent_t·M⁻¹ proved, where there is an M
     satisfies_condition: bool
     stats: SolverStats
     status: Status
@@ -71,8 +62,8 @@ def solver_attempts(
     return attempts
 
 
-# What a closed form may lose to the rounding of the proof, relative to D: no more than its own rounding.
-_EXACT_LOSS = 1e-12
+# A t that is moved by fewer powers of two than this keeps all its digits.
+_NO_UNDERFLOW = 900
 # Fewer components than this for each process are not worth starting processes for.
 _COMPONENTS_PER_PROCESS = 8
 
@@ -194,103 +185,26 @@ def _outcome(solver: Solver, program: Program, settings: Settings, why: str) -> 
     return outcome
 
 
-@dataclass(frozen=True, eq=False)
-class _Answer:
-    """What is proved of one D of a component, in scaled coordinates; D itself in the original ones."""
-
-    D: Matrix
-    certificate: Certificate
-    descent: Certificate
-    satisfies_condition: bool
-
-
 def _certified(component: Component, outcome: Outcome, tol: float, note: str | None) -> Piece:
     """Certify the raw point, and let the certificate decide the status."""
-    raw, dual = np.asarray(outcome.X), outcome.duals[0][0] if outcome.duals else None
-    program = component.program
-    prove = _under_condition if program.objective is None else _under_descent
-    answer = prove(component, outcome, raw, dual, tol)
+    answer = prove(component, outcome, tol)
     certificate = answer.certificate
     if certificate.is_optimal(tol):
         status = Status.OPTIMAL
-    elif _stopped(outcome):
+    elif stopped(outcome):
         status = outcome.status
     else:
         status = Status.INACCURATE
-    Z = np.zeros_like(raw) if dual is None else component.lift_dual(dual)
-    power = log_det_power(component.scale)
-    certificate = certificate.moved(power if component.floor is None else -component.floor.shift * program.d)
-    block, descent = Block(component.indices, answer.D, Z), answer.descent.moved(power)
-    return Piece(block, certificate, descent, answer.satisfies_condition, outcome.stats, status, note)
-
-
-def _stopped(outcome: Outcome) -> bool:
-    return outcome.status in (Status.USER_LIMIT, Status.INTERRUPTED)
-
-
-def _under_condition(component: Component, outcome: Outcome, raw: Matrix, dual: Matrix | None, tol: float) -> _Answer:
-    """Repair the raw point to one that satisfies the condition, and certify log det D."""
-    program = component.program
-    # A thousandth of the tolerance is no loss worth a second round of verified arithmetic; a closed form is exact.
-    repaired = repair(program, raw, 1e-3 * tol if outcome.stats.num_iters != 0 else _EXACT_LOSS)
-    if repaired is None:
-        # Not even a multiple of the raw point is feasible: take the best multiple of a plain matrix, a poor answer but
-        # a proved one, and let the gap say so.
-        repaired = repair(program, program.pattern.member)
-    if repaired is None:
-        raise _no_stepsize(outcome)
-    repaired, D = component.held(repaired)
-    certificate = certify_point(repaired, dual, (raw,), tol)
-    stopped = _stopped(outcome) or dual is None or certificate.is_optimal(tol)
-    finer = None if stopped else repair_in_basis(program, raw)
-    if finer is not None:
-        # Rounding may be all that is left of the gap: in the basis of D it counts least.
-        point, held = component.held(finer)
-        again = certify_point(point, dual, (raw,), tol)
-        if again.gap < certificate.gap:
-            repaired, D, certificate = point, held, again
-    return _Answer(D, certificate, descent_of(repaired), certificate.feasible)
-
-
-def _no_stepsize(outcome: Outcome) -> RuntimeError:
-    return RuntimeError(f"the answer of {outcome.stats.solver_name} could not be repaired to a feasible stepsize")
-
-
-def _under_descent(component: Component, outcome: Outcome, raw: Matrix, dual: Matrix | None, tol: float) -> _Answer:
-    """Certify log det H or t of the raw point, with H ≻ 0 proved, in twice the precision where plain is not enough."""
-    program = component.program
-    found: list[tuple[Descent, Matrix, Certificate]] = []
-    for arithmetic in (Plain, Pair):
-        at = Descent(program, program.pattern.nearest(raw), arithmetic)
-        if at.feasible:
-            at, D = component.held(at)
-            found.append((at, D, _judged(at, component, dual, tol)))
-            if found[-1][2].is_optimal(tol):
-                break
-    if not found:
-        # The condition makes H ⪰ D ≻ 0: take the best multiple of the raw point, or of a plain matrix, that has it.
-        single = Descent(program, program.pattern.member).at.program
-        repaired = repair(single, raw) or repair(single, program.pattern.member)
-        if repaired is None:
-            raise _no_stepsize(outcome)
-        at, D = component.held(Descent(program, repaired.D))
-        found.append((at, D, _judged(at, component, dual, tol)))
-    at, D, certificate = min(found, key=lambda entry: entry[2].gap)
-    descent = replace(certificate, upper_bound=math.inf) if component.floor is None else descent_of(at.at)
-    return _Answer(D, certificate, descent, at.at.feasible)
-
-
-def _judged(at: Descent, component: Component, dual: Matrix | None, tol: float) -> Certificate:
-    """The certificate of log det H, or with log t = log det(tI)/d of t, in scaled coordinates."""
-    d, margin = at.program.d, 1.0 + at.at.margin
+    Z = np.zeros_like(answer.D) if answer.dual is None else component.lift_dual(answer.dual)
+    block, descent_t, power = Block(component.indices, answer.D, Z), answer.descent_t, log_det_power(component.scale)
     if component.floor is None:
-        bounds = at.bounds(dual, tol)
-        return Certificate(at.feasible, margin, bounds.lower, bounds.upper, d)
-    bounds = at.floor_bounds(dual, component.floor.M, tol)
-    lower, upper = (d * math.log(t) if t > 0.0 else -math.inf for t in (bounds.lower, bounds.upper))
-    # The logarithms and products are each rounded once.
-    lower, upper = lower - 4.0 * UNIT * (d + abs(lower)), upper + 4.0 * UNIT * (d + abs(upper))
-    return Certificate(lower > -math.inf, margin, lower, upper, d)
+        certificate = certificate.moved(power)
+    else:
+        shift = -component.floor.shift
+        certificate = certificate.moved(shift * certificate.d)
+        descent_t = math.ldexp(descent_t, shift) if abs(shift) < _NO_UNDERFLOW else 0.0
+    descent = answer.descent.moved(power)
+    return Piece(block, certificate, descent, descent_t, answer.satisfies_condition, outcome.stats, status, note)
 
 
 def _weakest(parts: Sequence[Certificate]) -> Certificate:
@@ -316,11 +230,14 @@ def assemble(
     blocks = [piece.block for piece in pieces]
     certificates = [piece.certificate for piece in pieces]
     descents = [piece.descent for piece in pieces]
+    floors = [piece.descent_t for piece in pieces]
     for single in reduction.singletons:
         D, Z, certificate, reached = single.solve()
         blocks.append(Block(single.indices, D, Z))
         certificates.append(certificate if reached is None else reached)
         descents.append(certificate)  # w̄D ≤ 1 makes H = D(2 − w̄D) ≥ D, and H ≤ 1/w̄
+        if reached is not None:
+            floors.append(exp_down(reached.log_det / reached.d))
     certificate = Certificate.combine(certificates) if goal.M is None else _weakest(certificates)
     for piece in pieces:
         if piece.note:
@@ -336,6 +253,7 @@ def assemble(
         status=status.value,
         certificate=certificate,
         descent_log_det=Certificate.combine(descents).log_det,
+        descent_t=None if goal.M is None else min(floors),
         blocks=tuple(blocks),
         solver_stats=_combined_stats([piece.stats for piece in pieces]),
         reductions=tuple(reduction.notes),

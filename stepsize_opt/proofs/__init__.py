@@ -4,6 +4,7 @@ from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain
 from stepsize_opt.proofs.basis import InBasis
 from stepsize_opt.proofs.certificate import Certificate, certify_point, log_det_power
 from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
+from stepsize_opt.proofs.conditioned import certify_conditioned
 from stepsize_opt.proofs.conditions import (
     CentredMap,
     ClientGroup,
@@ -13,7 +14,8 @@ from stepsize_opt.proofs.conditions import (
     exp_up,
     exponent_above,
 )
-from stepsize_opt.proofs.descent import Descent, DescentBounds, certify_descent, certify_floor, descent_of
+from stepsize_opt.proofs.convex import ConvexStep, norm_from_above
+from stepsize_opt.proofs.descent import Descent, DescentBounds, certify_descent, certify_floor, descent_of, metric_at
 from stepsize_opt.proofs.evaluation import Evaluation
 from stepsize_opt.proofs.floors import largest_floor, weight_from_below
 from stepsize_opt.proofs.maps import (
@@ -39,6 +41,7 @@ __all__ = [
     "Certificate",
     "ClientGroup",
     "Conditions",
+    "ConvexStep",
     "Descent",
     "DescentBounds",
     "Enclosed",
@@ -50,6 +53,7 @@ __all__ = [
     "adjoint_below",
     "centred_above",
     "centred_image",
+    "certify_conditioned",
     "certify_descent",
     "certify_floor",
     "certify_point",
@@ -66,6 +70,8 @@ __all__ = [
     "log_det_from_below",
     "log_det_power",
     "lowers_to_positive",
+    "metric_at",
+    "norm_from_above",
     "power_of_two_scaling",
     "proved_cholesky",
     "rate_bound",

@@ -5,17 +5,8 @@ H ⪰ tM⁻¹ for a given M ≻ 0.
 
 *From below.*  log det of the enclosure of H; H ⪰ tM⁻¹ as in ``.floors``.
 
-*From above.*  For every Y ≻ 0, log det H ≤ ⟨Y, H⟩ − d − log det Y, and t ≤ ⟨Y, H⟩/⟨Y, M⁻¹⟩.  With R = 𝒬*(Y),
-
-    ⟨Y, H(D)⟩ = 2⟨Y, D⟩ − ⟨R, DBD⟩ ≤ 2⟨Y, D̂⟩ − ⟨R, D̂BD̂⟩ + max_X { ⟨g, X⟩ − ⟨R, XBX⟩ },    g = 2Y − (R D̂ B + B D̂ R),
-
-for any reference D̂, with equality at the largest D: no eigenproblem has to be trusted.  Any matrix C with
-CᵀBC ⪰ (1 − ε)I and CᵀRC ⪰ (1 − ε)Diag(ρ), both proved, bounds the last maximum by
-
-    Σ_ij g̃_ij² / (2(1 − ε)²(ρᵢ + ρⱼ)),      g̃ = CᵀgC.
-
-For block-diagonal D only the blocks of g count.  For D = Diag(γᵢWᵢ) the quadratic is 2bᵀγ − γᵀAγ with bᵢ = ⟨Yᵢᵢ, Wᵢ⟩
-and A_ij = ⟨R_ij, WᵢB_ijW_j⟩.  With q the bound on ⟨Y, H⟩, over all multiples of Y,
+*From above.*  For every Y ≻ 0, log det H ≤ ⟨Y, H⟩ − d − log det Y, and t ≤ ⟨Y, H⟩/⟨Y, M⁻¹⟩.  ⟨Y, H(D)⟩ =
+⟨2Y, D⟩ − ⟨𝒬*(Y), DBD⟩ is bounded over the pattern as in ``.quadratics``.  With q this bound, over all multiples of Y,
 
     log det H* ≤ d log(q/d) − log det Y.
 
@@ -31,18 +22,14 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, inner_from_above
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
 from stepsize_opt.proofs.certificate import Certificate, Multiplier, inverse_bound
-from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
-from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
-from stepsize_opt.proofs.floors import exceeds_inverse, largest_floor, weight_from_below
-from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT, gamma
-from stepsize_solvers.programs import Matrix, Pattern, Program, Vector
-
-# How far CᵀBC and CᵀRC may be from what they should be: the second is for an ill-conditioned B or R.
-_SLACKS = (2.0**-20, 2.0**-3)
-# How much of H⁻¹ a multiplier of H ⪰ tM⁻¹ gets when it proves too little alone, in units of the tolerance.
-_SHARES = (0.25, 4.0, 64.0, 1024.0)
+from stepsize_opt.proofs.cholesky import log_det_from_below
+from stepsize_opt.proofs.evaluation import Evaluation
+from stepsize_opt.proofs.floors import SHARES, exceeds_inverse, largest_floor, weight_from_below
+from stepsize_opt.proofs.quadratics import largest_quadratic
+from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT
+from stepsize_solvers.programs import Matrix, Program
 
 
 @dataclass(frozen=True)
@@ -141,7 +128,7 @@ class Descent:
         energy = float(np.vdot(Y, self.value.value))
         # A multiplier of low rank makes 𝒬*(Y) nearly singular, which costs much where the pattern is not full.  With
         # ⟨Y, H⟩ = t, a share δt/d of H⁻¹ costs at most δ.
-        for share in _SHARES if 0.0 < energy < math.inf else ():
+        for share in SHARES if 0.0 < energy < math.inf else ():
             if upper <= lower * (1.0 + tol):
                 break
             mixed = Y + (share * tol * energy / self.program.d) * inverse
@@ -173,7 +160,7 @@ class Descent:
         below = None if found is None else log_det_from_below(found.Z.rounded().symmetric())
         if found is None or below is None:
             return math.inf
-        d, q = self.program.d, self._energy(found)
+        d, q = self.program.d, largest_quadratic(self.at, found.Z.scaled(2.0), found.R)
         if not 0.0 < q < math.inf:
             return math.inf
         term = d * math.log(q / d)
@@ -184,112 +171,11 @@ class Descent:
         found = Multiplier.near(self.at.condition.Q, Y, self.at.arithmetic)
         if found is None:
             return math.inf
-        weight, q = weight_from_below(found.Z.rounded(), M), self._energy(found)
+        weight = weight_from_below(found.Z.rounded(), M)
+        q = largest_quadratic(self.at, found.Z.scaled(2.0), found.R)
         if not (weight > 0.0 and 0.0 < q < math.inf):
             return math.inf
         return q / weight * (1.0 + 4.0 * UNIT)
-
-    def _energy(self, found: Multiplier) -> float:
-        """An upper bound q on ⟨Y, H(D)⟩ over the pattern; for a given direction, over multiples of D's blocks, too."""
-        pattern = self.program.pattern
-        if pattern.W is None:
-            return self._free_energy(found, pattern)
-        B = shifted_matrix(self.at.condition, -1.0)
-        return max(_multiples_energy(found, W, B, pattern, self.at.arithmetic) for W in (pattern.W, self.at.D))
-
-    def _free_energy(self, found: Multiplier, pattern: Pattern) -> float:
-        at = self.at
-        half, quadratic, B = at.half, at.quadratic, shifted_matrix(at.condition, -1.0)
-        if at.condition.B_slack is not None:
-            half = at.times(B)
-            quadratic = (half @ at.exact).rounded()
-        R = found.R.rounded().symmetric()
-        tangent = found.R @ half
-        g = (found.Z.scaled(2.0) + -tangent + -tangent.T).rounded().symmetric()
-        g = Enclosed(pattern.blocks(g.value), pattern.blocks(g.error))
-        linear = 2.0 * found.Z.inner_from_above(at.exact)
-        terms = (linear, inner_from_above(Enclosed(-R.value, R.error), quadratic), _loss(found.R, B, g, at.arithmetic))
-        return math.fsum(terms) + 4.0 * UNIT * math.fsum(map(abs, terms))
-
-
-def _loss(R: Approximate, B: Matrix, g: Enclosed, arithmetic: type[Approximate]) -> float:
-    """An upper bound on max_X ⟨g, X⟩ − ⟨R, XBX⟩; +inf when B or R is not proved positive definite."""
-    basis = _common_basis(B, R.rounded().value)
-    if basis is None:
-        return math.inf
-    C, rho = basis
-    exact = arithmetic.exact(C)
-    B_turned, R_turned = ((exact.T @ (M @ exact)).rounded().symmetric() for M in (arithmetic.exact(B), R))
-    for slack in _SLACKS:
-        kept = 1.0 - slack
-        if _above_diagonal(B_turned, np.full(len(B), kept)) and _above_diagonal(R_turned, kept * rho):
-            turned = (exact.T @ (arithmetic.enclosing(g.value, g.error) @ exact)).rounded()
-            size = np.abs(turned.value) + turned.error
-            total = float(np.sum(size * size / (2.0 * (rho[:, None] + rho)))) / kept**2
-            return total * (1.0 + gamma(len(B) ** 2 + 8))
-    return math.inf
-
-
-def _common_basis(B: Matrix, R: Matrix) -> tuple[Matrix, Vector] | None:
-    """C and ρ > 0 with CᵀBC ≈ I and CᵀRC ≈ Diag(ρ), in plain floating point; None when there are none."""
-    K, info = lapack.dpotrf(B, 1, 1)
-    if info != 0:
-        return None
-    root = lapack.dtrtri(K, 1)[0]
-    S = root @ R @ root.T
-    rho, U, info = lapack.dsyevd(0.5 * (S + S.T), 1, 1)
-    if info != 0 or not rho[0] > 0.0:
-        return None
-    return root.T @ U, rho
-
-
-def _above_diagonal(M: Enclosed, w: Vector) -> bool:
-    """Whether M ⪰ Diag(w) is proved."""
-    value = M.value.copy()
-    np.einsum("ii->i", value)[:] -= w
-    error = M.error.copy()
-    np.einsum("ii->i", error)[:] += UNIT * np.abs(value.diagonal())
-    return proved_cholesky(Enclosed(value, error)) is not None
-
-
-def _multiples_energy(
-    found: Multiplier, W: Matrix, B: Matrix, pattern: Pattern, arithmetic: type[Approximate]
-) -> float:
-    """An upper bound on max_γ 2bᵀγ − γᵀAγ for D = Diag(γᵢWᵢ): at γ̂ ≈ A⁻¹b it is exceeded by r A⁻¹r, r = b − Aγ̂.
-
-    With A ⪰ μ Diag(A_ii) that is at most Σ rᵢ²/(μA_ii).
-    """
-    exact = arithmetic.exact
-    R, quadratic = found.R.rounded(), (exact(W) @ (exact(B) @ exact(W))).rounded()
-    b = _block_sums(found.Z.rounded(), Enclosed(W, np.zeros_like(W)), pattern)
-    b = Enclosed(np.diagonal(b.value), np.diagonal(b.error))
-    A = _block_sums(R, quadratic, pattern).symmetric()
-    diagonal = A.value.diagonal() - A.error.diagonal()
-    if not diagonal.min() > 0.0:
-        return math.inf
-    scale = 1.0 / np.sqrt(diagonal)
-    scaled = A.value * np.multiply.outer(scale, scale)
-    least = 0.5 * float(np.linalg.eigvalsh(scaled)[0])
-    if not (least > 0.0 and _above_diagonal(A, least * diagonal)):
-        return math.inf
-    at = np.linalg.solve(scaled, scale * b.value) * scale
-    m = len(at)
-    image, size = A.value @ at, np.abs(A.value) @ np.abs(at)
-    r = np.abs(b.value - image) + b.error + A.error @ np.abs(at) + gamma(m + 3) * (np.abs(b.value) + size)
-    loss = float(np.sum(r * r / (least * diagonal))) * (1.0 + gamma(m + 8))
-    slack = float(np.abs(at) @ (2.0 * b.error + A.error @ np.abs(at)))
-    slack += gamma(2 * m + 6) * float(2.0 * np.abs(at) @ np.abs(b.value) + np.abs(at) @ size)
-    return float(2.0 * at @ b.value - at @ image) + 2.0 * slack + loss
-
-
-def _block_sums(A: Enclosed, B: Enclosed, pattern: Pattern) -> Enclosed:
-    """The inner products ⟨A_ij, B_ij⟩ of the blocks of two matrices, an m×m matrix."""
-    starts = [s.start for s in pattern.slices]
-    products = A.value * B.value
-    error = np.abs(A.value) * B.error + A.error * np.abs(B.value) + A.error * B.error
-    error += gamma(2 * len(products) + 2) * np.abs(products)  # sums of rows, then of columns
-    value, bound = (np.add.reduceat(np.add.reduceat(M, starts, 0), starts, 1) for M in (products, error))
-    return Enclosed(value, 2.0 * bound)
 
 
 def certify_descent(

@@ -20,6 +20,8 @@ from stepsize_solvers.programs import Matrix
 # A number t found by plain arithmetic is lowered by this much of itself, then by 16 times as much, until it is proved.
 _FIRST_LOSS = 1e-14
 _LARGEST_LOSS = 1e-2
+# How much of a definite matrix a multiplier of low rank gets when it proves too little, in units of the tolerance.
+SHARES = (0.25, 4.0, 64.0, 1024.0)
 
 
 def exceeds_inverse(H: Enclosed, t: float, M: Matrix | float) -> bool:

@@ -177,8 +177,17 @@ def test_solve_for_the_descent_metric(matrix: str, tmp_path, capsys) -> None:
     assert summaries["number"]["rate"] < summaries["matrix"]["rate"] < 1.0
     assert main([*words, "--criterion", "linear"]) == 2
     assert "which it needs" in capsys.readouterr().err
-    assert main([*words[:-2], "--criterion", "euclidean"]) == 2
-    assert "guarantee='descent'" in capsys.readouterr().err
+    assert main([*words, "--criterion", "convex"]) == 2
+    assert "guarantee='condition'" in capsys.readouterr().err
+    for criterion in ("euclidean", "convex"):
+        assert main([*words[:-2], "--criterion", criterion, "--json"]) == 0
+        summary = json.loads(capsys.readouterr().out)
+        assert (summary["guarantee"], summary["criterion"]) == ("condition", criterion)
+        assert summary["status"] == "optimal"
+    assert (
+        main(["compare", words[1], "--sketch", "randk:2", "--criterion", "linear", "--lower", "0.001", "--json"]) == 0
+    )
+    assert all(row["rate"] < 1.0 for row in json.loads(capsys.readouterr().out))
 
 
 def test_compare(matrix: str, capsys) -> None:

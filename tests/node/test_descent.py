@@ -233,7 +233,7 @@ class TestIterations:
         kept = 1 - Fraction(r.rate)
         assert kept**K * 2 <= Fraction(1e-3) < kept ** (K - 1) * 2
         assert r.communication(accuracy=1e-3, initial_gap=2.0) == 2.0 * K
-        with pytest.raises(ValueError, match="takes accuracy, not epsilon2"):
+        with pytest.raises(ValueError, match="takes accuracy and initial_gap, not epsilon2"):
             r.iterations(1e-3, 2.0)
         with pytest.raises(TypeError, match="needs initial_gap"):
             r.iterations(accuracy=1e-3)
@@ -241,7 +241,7 @@ class TestIterations:
     def test_euclidean(self) -> None:
         r = best(L, SKETCH, criterion="euclidean")
         assert r.iterations(1e-3, 2.0) == math.ceil(4 / (Fraction(r.rate) * Fraction(1e-3)))
-        with pytest.raises(ValueError, match="takes epsilon2, not accuracy"):
+        with pytest.raises(ValueError, match="takes epsilon2 and initial_gap, not accuracy"):
             r.iterations(accuracy=1e-3, initial_gap=1.0)
 
     def test_smallest_K(self) -> None:
@@ -258,8 +258,10 @@ class TestRefused:
         [
             ({"guarantee": "descend"}, "guarantee must be one of 'condition', 'descent', got 'descend'"),
             ({"guarantee": "descent", "criterion": "trace"}, "criterion must be one of"),
-            ({"criterion": "euclidean"}, "guarantee='descent'"),
-            ({"criterion": "linear", "lower": 0.1}, "guarantee='descent'"),
+            ({"guarantee": "descent", "criterion": "convex"}, "guarantee='condition'"),
+            ({"criterion": "convex", "lower": 1.0}, "takes none"),
+            ({"criterion": "convex", "algorithm": "det-CGD2"}, "is proved for x⁺ = x − D S ∇f"),
+            ({"criterion": "linear"}, "which it needs"),
             ({"guarantee": "descent", "criterion": "linear"}, "which it needs"),
             ({"guarantee": "descent", "lower": 1.0}, "criterion='det' takes none"),
             ({"guarantee": "descent", "criterion": "euclidean", "lower": 1.0}, "takes none"),

@@ -21,6 +21,7 @@ D ⪯ L⁻¹, full D                 A           identity   –           L     
 (12), D with a pattern          D           𝒫ᵢ − id    L           Lᵢ         0, c, e
 (12′)                           D           identity   𝒫ᵢ(L) − L   Lᵢ         0, c, e
 D ⪯ L⁻¹, any pattern            D           identity   –           L          0, 1, 0
+E[S D S] ⪯ L⁻¹, convex f        D           𝒫          –           L          0, 1, 0
 ==============================  ==========  =========  ==========  =========  ==========
 
 The descent metric of det-CGD is G(D) = 2D − 𝒫(DLD): E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_G without any condition on D.
@@ -34,7 +35,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsize_solvers.programs.maps import PositiveMap, is_identity
+from stepsize_solvers.programs.maps import DiagonalPlusScaled, PositiveMap, is_identity
 from stepsize_solvers.programs.patterns import Pattern
 from stepsize_solvers.programs.types import Matrix, Stack, Vector
 
@@ -155,9 +156,22 @@ class Program:
             raise ValueError(msg)
 
     @staticmethod
-    def single(B: Matrix, Q: PositiveMap, pattern: Pattern | None = None, B_slack: Vector | None = None) -> Program:
-        """maximise log det X subject to 𝒬(X B X) ⪯ X: conditions (3) and (4)."""
-        return Program((Family(Q, B, a=1.0, B_slack=B_slack),), pattern or Pattern.full(len(B)))
+    def single(
+        B: Matrix,
+        Q: PositiveMap,
+        pattern: Pattern | None = None,
+        B_slack: Vector | None = None,
+        floor: Matrix | None = None,
+    ) -> Program:
+        """maximise log det X, or the largest t with X ⪰ t·floor, subject to 𝒬(X B X) ⪯ X: conditions (3) and (4)."""
+        itself = None if floor is None else Metric(Family(DiagonalPlusScaled.identity(len(B)), a=2.0), floor)
+        condition = Family(Q, B, a=1.0, B_slack=B_slack)
+        return Program((condition,), pattern or Pattern.full(len(B)), objective=itself)
+
+    @staticmethod
+    def convex(factor: Matrix, Q: PositiveMap, pattern: Pattern | None = None) -> Program:
+        """maximise log det X subject to Hᵀ𝒬(X)H ⪯ I for the factor H, that is 𝒬(X) ⪯ (HHᵀ)⁻¹."""
+        return Program((Family(Q, factors=factor[None], c=1.0),), pattern or Pattern.full(len(factor)))
 
     @staticmethod
     def descent(
@@ -177,7 +191,7 @@ class Program:
 
     @property
     def condition(self) -> Family | None:
-        """The one family of a program made by ``single``; None for any other program."""
+        """The one family of a program made by ``single`` that maximises log det X; None for any other program."""
         if len(self.families) != 1 or self.objective is not None:
             return None
         family = self.families[0]

@@ -48,6 +48,7 @@ _SOLVE_EXAMPLES = f"""examples:
   stepsize-opt solve L.npy --sketch gaussian:4 --algorithm det-CGD2 -q -o D.csv
   stepsize-opt solve L.npy --sketch randk:8 --guarantee descent
   stepsize-opt solve L.npy --sketch randk:8 --guarantee descent --criterion linear --lower 0.01
+  stepsize-opt solve L.npy --sketch randk:8 --criterion convex
 
 sketches: {sketch_forms()}
 exit codes: 0 optimal, 1 certified gap above --tol, 2 mistake in the input, 3 solver cannot run, 130 interrupted
@@ -63,6 +64,7 @@ exit codes: 0 feasible and within --tol of optimal, 1 not, 2 mistake in the inpu
 _COMPARE_EXAMPLES = """examples:
   stepsize-opt compare L.npy --sketch randk:8
   stepsize-opt compare --data digits --reg 0.01 --sketch randk:4 --json
+  stepsize-opt compare --data digits --reg 0.01 --sketch randk:4 --criterion linear --lower 0.01
 """
 
 
@@ -83,13 +85,7 @@ def add_parsers(commands: Any) -> None:
         default=GUARANTEES[0],
         help="the paper's condition, or the descent metric H = 2D - T(D) without it (default: %(default)s)",
     )
-    solve.add_argument(
-        "--criterion",
-        choices=CRITERIA,
-        default=CRITERIA[0],
-        help="of --guarantee descent: det H, its smallest eigenvalue, or linear convergence (default: %(default)s)",
-    )
-    solve.add_argument("--lower", help="for --criterion linear: a number mu > 0 or a file with M, M below the Hessian")
+    add_criterion(solve)
     add_solver(solve)
     solve.add_argument("--jobs", type=int, default=1, help="processes for many components, -1 for all cores")
     solve.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz, .json) or alone (.npy, .csv)")
@@ -110,9 +106,22 @@ def add_parsers(commands: Any) -> None:
         "compare", help="both optima beside the paper's choices of D", epilog=_COMPARE_EXAMPLES, formatter_class=raw
     )
     add_problem(comparing)
+    add_criterion(comparing)
     add_solver(comparing)
     add_volume(comparing)
     comparing.set_defaults(run=_compare)
+
+
+def add_criterion(parser: argparse.ArgumentParser) -> None:
+    """--criterion and --lower."""
+    parser.add_argument(
+        "--criterion",
+        choices=CRITERIA,
+        default=CRITERIA[0],
+        help="what the guarantee is judged by: the determinant of D (or H), its least eigenvalue, linear convergence; "
+        "convex: a condition of its own for convex f (default: %(default)s)",
+    )
+    parser.add_argument("--lower", help="for --criterion linear: a number mu > 0 or a file with M, M below the Hessian")
 
 
 def read_structure(text: str) -> Structure:
@@ -222,7 +231,16 @@ def _compare(args: argparse.Namespace) -> int:
     L = load_problem(args)
     sketch = parse_sketch(args.sketch, L.shape[0])
     with progress(f"comparing stepsizes for d = {sketch.d}", quiet=args.quiet or args.verbose):
-        table = compare(L, sketch, solver=args.solver, tol=args.tol, verbose=args.verbose, time_limit=args.time_limit)
+        table = compare(
+            L,
+            sketch,
+            criterion=args.criterion,
+            lower=read_lower(args.lower),
+            solver=args.solver,
+            tol=args.tol,
+            verbose=args.verbose,
+            time_limit=args.time_limit,
+        )
     if args.json:
         print_json(table.to_records())
     elif not args.quiet:

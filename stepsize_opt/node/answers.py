@@ -1,0 +1,167 @@
+"""What is proved of the answer of a solver, for each goal: a D with its certificate, in scaled coordinates."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stepsize_opt.node.reductions import Component
+from stepsize_opt.proofs import (
+    UNIT,
+    Certificate,
+    ConvexStep,
+    Descent,
+    DescentBounds,
+    Evaluation,
+    Pair,
+    Plain,
+    certify_conditioned,
+    certify_point,
+    descent_of,
+    largest_floor,
+    metric_at,
+    repair,
+    repair_in_basis,
+)
+from stepsize_solvers.programs import Matrix, Outcome, Status
+
+# What a closed form may lose to the rounding of the proof, relative to D: no more than its own rounding.
+_EXACT_LOSS = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What is proved of one D of a component, in scaled coordinates; D itself in the original ones.
+
+    dual: the multiplier that a result carries; descent: of H = 2D − T(D), without an upper bound; descent_t: with
+    H ⪰ descent_t·M⁻¹ proved, 0 without an M.
+    """
+
+    D: Matrix
+    dual: Matrix | None
+    certificate: Certificate
+    descent: Certificate
+    satisfies_condition: bool
+    descent_t: float = 0.0
+
+
+def prove(component: Component, outcome: Outcome, tol: float) -> Answer:
+    """The proved answer next to the raw one, under the goal of the component."""
+    if component.is_convex:
+        return _convex(component, outcome)
+    if component.program.objective is None:
+        return _under_condition(component, outcome, tol)
+    return (_under_descent if not component.program.families else _conditioned)(component, outcome, tol)
+
+
+def stopped(outcome: Outcome) -> bool:
+    """Whether a limit of the user's ended the solve."""
+    return outcome.status in (Status.USER_LIMIT, Status.INTERRUPTED)
+
+
+def _dual(outcome: Outcome, place: int = 0) -> Matrix | None:
+    return outcome.duals[place][0] if len(outcome.duals) > place else None
+
+
+def _no_stepsize(outcome: Outcome) -> RuntimeError:
+    return RuntimeError(f"the answer of {outcome.stats.solver_name} could not be repaired to a feasible stepsize")
+
+
+def _repaired(component: Component, outcome: Outcome, tol: float) -> Evaluation:
+    """The point next to the raw one that satisfies the condition."""
+    single = component.single
+    # A thousandth of the tolerance is no loss worth a second round of verified arithmetic; a closed form is exact.
+    loss = 1e-3 * tol if outcome.stats.num_iters != 0 else _EXACT_LOSS
+    # Where not even a multiple of the raw point is feasible: the best multiple of a plain matrix, a poor answer but
+    # a proved one, and the gap says so.
+    repaired = repair(single, np.asarray(outcome.X), loss) or repair(single, single.pattern.member)
+    if repaired is None:
+        raise _no_stepsize(outcome)
+    return repaired
+
+
+def _under_condition(component: Component, outcome: Outcome, tol: float) -> Answer:
+    """Repair the raw point to one that satisfies the condition, and certify log det D."""
+    raw, dual = np.asarray(outcome.X), _dual(outcome)
+    repaired, D = component.held(_repaired(component, outcome, tol))
+    certificate = certify_point(repaired, dual, (raw,), tol)
+    done = stopped(outcome) or dual is None or certificate.is_optimal(tol)
+    finer = None if done else repair_in_basis(component.single, raw)
+    if finer is not None:
+        # Rounding may be all that is left of the gap: in the basis of D it counts least.
+        point, held = component.held(finer)
+        again = certify_point(point, dual, (raw,), tol)
+        if again.gap < certificate.gap:
+            repaired, D, certificate = point, held, again
+    return Answer(D, dual, certificate, descent_of(repaired), certificate.feasible)
+
+
+def _conditioned(component: Component, outcome: Outcome, tol: float) -> Answer:
+    """Repair the raw point to one that satisfies the condition, and certify the largest t with D ⪰ tM⁻¹."""
+    assert component.floor is not None
+    M, Z, Y = component.floor.M, _dual(outcome, 0), _dual(outcome, 1)
+    found: list[tuple[Evaluation, Matrix, Certificate]] = []
+    for arithmetic in (Plain, Pair):
+        at = _repaired(component, outcome, tol)
+        at, D = component.held(at if arithmetic is Plain else Evaluation(component.single, at.D))
+        if at.feasible or not found:
+            found.append((at, D, _of_t(at, certify_conditioned(at, Y, Z, M, tol))))
+        if found[-1][2].is_optimal(tol):
+            break
+    at, D, certificate = min(found, key=lambda entry: entry[2].gap)
+    return Answer(D, Z, certificate, descent_of(at), at.feasible, largest_floor(metric_at(at), M))
+
+
+def _convex(component: Component, outcome: Outcome) -> Answer:
+    """Repair the raw point to one with 𝒬(D) ⪯ L⁻¹, and certify log det D."""
+    H, Z, single = component.program.families[0].H[0], _dual(outcome), component.single
+    U = None if Z is None else H @ Z @ H.T
+    found = ConvexStep(single, np.asarray(outcome.X)).repaired() or ConvexStep(single, single.pattern.member).repaired()
+    if found is None:
+        raise _no_stepsize(outcome)
+    found, D = component.held(found)
+    at = Evaluation(single, found.D)
+    return Answer(D, U, found.certificate(U), descent_of(at), at.feasible)
+
+
+def _under_descent(component: Component, outcome: Outcome, tol: float) -> Answer:
+    """Certify log det H or t of the raw point, with H ≻ 0 proved, in twice the precision where plain is not enough."""
+    program, raw, dual = component.program, np.asarray(outcome.X), _dual(outcome)
+    found: list[tuple[Descent, Matrix, Certificate]] = []
+    for arithmetic in (Plain, Pair):
+        at = Descent(program, program.pattern.nearest(raw), arithmetic)
+        if at.feasible:
+            at, D = component.held(at)
+            found.append((at, D, _judged(at, component, dual, tol)))
+            if found[-1][2].is_optimal(tol):
+                break
+    if not found:
+        # The condition makes H ⪰ D ≻ 0: take the best multiple of the raw point, or of a plain matrix, that has it.
+        repaired = repair(component.single, raw) or repair(component.single, program.pattern.member)
+        if repaired is None:
+            raise _no_stepsize(outcome)
+        at, D = component.held(Descent(program, repaired.D))
+        found.append((at, D, _judged(at, component, dual, tol)))
+    at, D, certificate = min(found, key=lambda entry: entry[2].gap)
+    descent = replace(certificate, upper_bound=math.inf) if component.floor is None else descent_of(at.at)
+    descent_t = 0.0 if component.floor is None else at.largest(component.floor.M)
+    return Answer(D, dual, certificate, descent, at.at.feasible, descent_t)
+
+
+def _judged(at: Descent, component: Component, dual: Matrix | None, tol: float) -> Certificate:
+    """The certificate of log det H, or of t, in scaled coordinates."""
+    if component.floor is None:
+        bounds = at.bounds(dual, tol)
+        return Certificate(at.feasible, 1.0 + at.at.margin, bounds.lower, bounds.upper, at.program.d)
+    return _of_t(at.at, at.floor_bounds(dual, component.floor.M, tol), 1.0)
+
+
+def _of_t(at: Evaluation, bounds: DescentBounds, shift: float = 0.0) -> Certificate:
+    """The certificate of a t, with log t = log det(tI)/d; the margin of D moved by ``shift``."""
+    d = at.program.d
+    lower, upper = (d * math.log(t) if t > 0.0 else -math.inf for t in (bounds.lower, bounds.upper))
+    # The logarithms and products are each rounded once.
+    lower, upper = lower - 4.0 * UNIT * (d + abs(lower)), upper + 4.0 * UNIT * (d + abs(upper))
+    return Certificate(lower > -math.inf, shift + at.margin, lower, upper, d)

@@ -1,0 +1,136 @@
+"""The largest value of ⟨A, D⟩ − ⟨R, DBD⟩ over the matrices D of a pattern, bounded from above with a proof.
+
+The quadratic is concave for R ⪰ 0 and B ⪰ 0.  For any reference D̂,
+
+    ⟨A, D⟩ − ⟨R, DBD⟩ ≤ ⟨A, D̂⟩ − ⟨R, D̂BD̂⟩ + max_X { ⟨g, X⟩ − ⟨R, XBX⟩ },    g = A − (R D̂ B + B D̂ R),
+
+with equality at the largest D: no eigenproblem has to be trusted.  Any matrix C with CᵀBC ⪰ (1 − ε)I and
+CᵀRC ⪰ (1 − ε)Diag(ρ), both proved, bounds the last maximum by
+
+    Σ_ij g̃_ij² / (2(1 − ε)²(ρᵢ + ρⱼ)),      g̃ = CᵀgC.
+
+For block-diagonal D only the blocks of g count.  For D = Diag(γᵢWᵢ) the quadratic is 2bᵀγ − γᵀMγ with 2bᵢ = ⟨Aᵢᵢ, Wᵢ⟩
+and M_ij = ⟨R_ij, WᵢB_ijW_j⟩.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.linalg import lapack
+
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, inner_from_above
+from stepsize_opt.proofs.cholesky import proved_cholesky
+from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
+from stepsize_opt.proofs.roundings import UNIT, gamma
+from stepsize_solvers.programs import Matrix, Pattern, Vector
+
+# How far CᵀBC and CᵀRC may be from what they should be: the second is for an ill-conditioned B or R.
+_SLACKS = (2.0**-20, 2.0**-3)
+
+
+def largest_quadratic(at: Evaluation, A: Approximate, R: Approximate) -> float:
+    """An upper bound on ⟨A, D⟩ − ⟨R, DBD⟩ over the pattern; for a given direction, over multiples of D̂'s blocks, too.
+
+    ``at`` is the reference D̂.  A rounded B is taken at its lower end.  Infinite without a proof.
+    """
+    pattern = at.program.pattern
+    if pattern.W is None:
+        return _over_blocks(at, A, R, pattern)
+    B, half = shifted_matrix(at.condition, -1.0), A.scaled(0.5)
+    return max(_over_multiples(half, R, W, B, pattern, at.arithmetic) for W in (pattern.W, at.D))
+
+
+def _over_blocks(at: Evaluation, A: Approximate, R: Approximate, pattern: Pattern) -> float:
+    half, quadratic, B = at.half, at.quadratic, shifted_matrix(at.condition, -1.0)
+    if at.condition.B_slack is not None:
+        half = at.times(B)
+        quadratic = (half @ at.exact).rounded()
+    rounded = R.rounded().symmetric()
+    tangent = R @ half
+    g = (A + -tangent + -tangent.T).rounded().symmetric()
+    g = Enclosed(pattern.blocks(g.value), pattern.blocks(g.error))
+    minus = Enclosed(-rounded.value, rounded.error)
+    terms = (A.inner_from_above(at.exact), inner_from_above(minus, quadratic), _loss(R, B, g, at.arithmetic))
+    return math.fsum(terms) + 4.0 * UNIT * math.fsum(map(abs, terms))
+
+
+def _loss(R: Approximate, B: Matrix, g: Enclosed, arithmetic: type[Approximate]) -> float:
+    """An upper bound on max_X ⟨g, X⟩ − ⟨R, XBX⟩; +inf when B or R is not proved positive definite."""
+    basis = _common_basis(B, R.rounded().value)
+    if basis is None:
+        return math.inf
+    C, rho = basis
+    exact = arithmetic.exact(C)
+    B_turned, R_turned = ((exact.T @ (M @ exact)).rounded().symmetric() for M in (arithmetic.exact(B), R))
+    for slack in _SLACKS:
+        kept = 1.0 - slack
+        if _above_diagonal(B_turned, np.full(len(B), kept)) and _above_diagonal(R_turned, kept * rho):
+            turned = (exact.T @ (arithmetic.enclosing(g.value, g.error) @ exact)).rounded()
+            size = np.abs(turned.value) + turned.error
+            total = float(np.sum(size * size / (2.0 * (rho[:, None] + rho)))) / kept**2
+            return total * (1.0 + gamma(len(B) ** 2 + 8))
+    return math.inf
+
+
+def _common_basis(B: Matrix, R: Matrix) -> tuple[Matrix, Vector] | None:
+    """C and ρ > 0 with CᵀBC ≈ I and CᵀRC ≈ Diag(ρ), in plain floating point; None when there are none."""
+    K, info = lapack.dpotrf(B, 1, 1)
+    if info != 0:
+        return None
+    root = lapack.dtrtri(K, 1)[0]
+    S = root @ R @ root.T
+    rho, U, info = lapack.dsyevd(0.5 * (S + S.T), 1, 1)
+    if info != 0 or not rho[0] > 0.0:
+        return None
+    return root.T @ U, rho
+
+
+def _above_diagonal(M: Enclosed, w: Vector) -> bool:
+    """Whether M ⪰ Diag(w) is proved."""
+    value = M.value.copy()
+    np.einsum("ii->i", value)[:] -= w
+    error = M.error.copy()
+    np.einsum("ii->i", error)[:] += UNIT * np.abs(value.diagonal())
+    return proved_cholesky(Enclosed(value, error)) is not None
+
+
+def _over_multiples(
+    half: Approximate, R: Approximate, W: Matrix, B: Matrix, pattern: Pattern, arithmetic: type[Approximate]
+) -> float:
+    """An upper bound on max_γ 2bᵀγ − γᵀAγ for D = Diag(γᵢWᵢ), bᵢ = ⟨half_ii, Wᵢ⟩, A_ij = ⟨R_ij, WᵢB_ijW_j⟩.
+
+    At γ̂ ≈ A⁻¹b it is exceeded by rᵀA⁻¹r, r = b − Aγ̂; with A ⪰ μ Diag(A_ii) that is at most Σ rᵢ²/(μA_ii).
+    """
+    exact = arithmetic.exact
+    quadratic = (exact(W) @ (exact(B) @ exact(W))).rounded()
+    b = _block_sums(half.rounded(), Enclosed(W, np.zeros_like(W)), pattern)
+    b = Enclosed(np.diagonal(b.value), np.diagonal(b.error))
+    A = _block_sums(R.rounded(), quadratic, pattern).symmetric()
+    diagonal = A.value.diagonal() - A.error.diagonal()
+    if not diagonal.min() > 0.0:
+        return math.inf
+    scale = 1.0 / np.sqrt(diagonal)
+    scaled = A.value * np.multiply.outer(scale, scale)
+    least = 0.5 * float(np.linalg.eigvalsh(scaled)[0])
+    if not (least > 0.0 and _above_diagonal(A, least * diagonal)):
+        return math.inf
+    at = np.linalg.solve(scaled, scale * b.value) * scale
+    m = len(at)
+    image, size = A.value @ at, np.abs(A.value) @ np.abs(at)
+    r = np.abs(b.value - image) + b.error + A.error @ np.abs(at) + gamma(m + 3) * (np.abs(b.value) + size)
+    loss = float(np.sum(r * r / (least * diagonal))) * (1.0 + gamma(m + 8))
+    slack = float(np.abs(at) @ (2.0 * b.error + A.error @ np.abs(at)))
+    slack += gamma(2 * m + 6) * float(2.0 * np.abs(at) @ np.abs(b.value) + np.abs(at) @ size)
+    return float(2.0 * at @ b.value - at @ image) + 2.0 * slack + loss
+
+
+def _block_sums(A: Enclosed, B: Enclosed, pattern: Pattern) -> Enclosed:
+    """The inner products ⟨A_ij, B_ij⟩ of the blocks of two matrices, an m×m matrix."""
+    starts = [s.start for s in pattern.slices]
+    products = A.value * B.value
+    error = np.abs(A.value) * B.error + A.error * np.abs(B.value) + A.error * B.error
+    error += gamma(2 * len(products) + 2) * np.abs(products)  # sums of rows, then of columns
+    value, bound = (np.add.reduceat(np.add.reduceat(M, starts, 0), starts, 1) for M in (products, error))
+    return Enclosed(value, 2.0 * bound)

@@ -1,0 +1,298 @@
+"""The criteria euclidean and linear under the condition, and convex: both ends in rational arithmetic, laws, runs."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from shared.strategies import problems, smoothness_matrices
+from stepsize_opt import (
+    BlockDiagonal,
+    Direction,
+    Identity,
+    RandK,
+    Sketch,
+    StepsizeResult,
+    compare,
+    optimal_stepsize,
+)
+from stepsize_opt.problems import LeastSquares, Objective, load_dataset, random_smoothness
+from stepsize_validation.referee import (
+    combine,
+    is_positive_semidefinite,
+    log_det,
+    product,
+    random_problem,
+    rational,
+    second_moment,
+)
+
+Matrix = NDArray[np.float64]
+L = random_smoothness(np.random.default_rng(3), 6, 1e3)
+SKETCH = RandK(6, 2)
+
+
+A = np.asarray(load_dataset("breast_cancer").A)[:, :8]
+B = np.asarray(load_dataset("breast_cancer").b)
+
+
+class RidgeLogistic:
+    """(1/m) Σᵢ log(1 + exp(−bᵢ aᵢᵀx)) + (λ/2)‖x‖², convex, unlike the paper's regulariser."""
+
+    reg, lower_bound = 1e-3, 0.0
+
+    @property
+    def d(self) -> int:
+        return A.shape[1]
+
+    def smoothness(self) -> Matrix:
+        return np.asarray(A.T @ A / (4 * len(A)) + self.reg * np.eye(self.d))
+
+    def value(self, X: Matrix) -> Matrix:
+        margins = B * (X @ A.T)
+        return np.asarray(np.logaddexp(0.0, -margins).mean(axis=1) + 0.5 * self.reg * np.sum(X * X, axis=1))
+
+    def gradient(self, X: Matrix) -> Matrix:
+        factors = -B / (1.0 + np.exp(B * (X @ A.T)))
+        return np.asarray(factors @ A / len(A) + self.reg * X)
+
+
+def minimiser(objective: Objective) -> Matrix:
+    """x* by steps with L⁻¹, until the gradient is zero to rounding."""
+    x, inverted = np.zeros(objective.d), np.linalg.inv(objective.smoothness())
+    for _ in range(5000):
+        x = x - inverted @ objective.gradient(x[None])[0]
+    assert np.abs(objective.gradient(x[None])).max() < 1e-9
+    return np.asarray(x)
+
+
+def structures(L: Matrix) -> list[Any]:
+    inverse = np.linalg.inv(L)
+    d = len(L)
+    blocks = [BlockDiagonal((1, d - 1))] if d > 1 else []
+    return ["full", "diagonal", *blocks, "scalar", Direction(0.5 * (inverse + inverse.T))]
+
+
+def inverse(A: Any) -> Any:
+    """A⁻¹ by elimination, for a rational A ≻ 0."""
+    n = len(A)
+    rows = [list(A[i]) + [Fraction(int(i == j)) for j in range(n)] for i in range(n)]
+    for k in range(n):
+        rows[k] = [x / rows[k][k] for x in rows[k]]
+        for i in range(n):
+            if i != k:
+                rows[i] = [x - rows[i][k] * y for x, y in zip(rows[i], rows[k], strict=True)]
+    return [row[n:] for row in rows]
+
+
+def moment(D: Any, exact_L: Any, sketch: Sketch, algorithm: str) -> Any:
+    if algorithm == "det-CGD2":
+        return product(product(D, second_moment(sketch, exact_L)), D)
+    return second_moment(sketch, product(product(D, exact_L), D))
+
+
+def goals(L: Matrix) -> list[dict[str, Any]]:
+    mu = 0.5 * float(np.linalg.eigvalsh(L)[0])
+    return [{"criterion": "euclidean"}, {"criterion": "linear", "lower": L}, {"criterion": "linear", "lower": mu}]
+
+
+class TestUnderTheCondition:
+    @pytest.mark.parametrize("seed", range(4))
+    def test_both_ends_of_t_hold_in_rational_arithmetic(self, seed: int) -> None:
+        rng = np.random.default_rng(70 + seed)
+        for _ in range(2):
+            problem = random_problem(rng, 4, 1e4)
+            L, sketch, d = problem.L, problem.sketch, len(problem.L)
+            exact = rational(L)
+            algorithm = str(rng.choice(["det-CGD1", "det-CGD2"]))
+            for structure in structures(L):
+                for goal in goals(L):
+                    r = optimal_stepsize(L, sketch, algorithm=algorithm, structure=structure, **goal)
+                    D, lower = rational(r.D), goal.get("lower", 1.0)
+                    T = moment(D, exact, sketch, algorithm)
+                    assert r.certificate.feasible and is_positive_semidefinite(combine((1, D), (-1, T)))
+                    M = rational(lower if isinstance(lower, np.ndarray) else lower * np.eye(d))
+                    for A, t in ((D, r.rate), (combine((2, D), (-1, T)), r.descent_t)):
+                        raised = product(product(M, A), M)  # A ⪰ tM⁻¹ if and only if MAM ⪰ tM
+                        assert is_positive_semidefinite(combine((1, raised), (-Fraction(t), M)))
+                    assert r.gap <= 1e-3
+                    finer = optimal_stepsize(L, sketch, algorithm=algorithm, structure=structure, tol=1e-8, **goal)
+                    assert Fraction(finer.rate) <= Fraction(math.exp(r.certificate.upper_bound / d) * (1 + 1e-14))
+
+    def test_the_table_of_the_design(self) -> None:
+        """breast_cancer, the first ten columns, k = 3, M = L: t through (3) is .0359, t of the descent metric .1123."""
+        A = np.asarray(load_dataset("breast_cancer").A)[:, :10]
+        L = A.T @ A / (4 * len(A)) + 0.01 * np.eye(10)
+        goal: dict[str, Any] = {"criterion": "linear", "lower": L}
+        assert optimal_stepsize(L, RandK(10, 3), **goal).rate == pytest.approx(0.0359, abs=5e-5)
+        assert optimal_stepsize(L, RandK(10, 3), guarantee="descent", **goal).rate == pytest.approx(0.1123, abs=5e-5)
+        second = optimal_stepsize(L, RandK(10, 3), algorithm="det-CGD2", **goal)
+        assert second.rate == pytest.approx(0.0148, abs=5e-5)
+
+    @pytest.mark.parametrize("solver", ["clarabel"])
+    def test_solvers_agree(self, solver: str) -> None:
+        for structure in structures(L):
+            for goal in goals(L)[:2]:
+                first = optimal_stepsize(L, SKETCH, structure=structure, **goal)
+                other = optimal_stepsize(L, SKETCH, structure=structure, solver=solver, **goal)
+                assert other.certificate.log_det <= first.certificate.upper_bound
+                assert first.certificate.log_det <= other.certificate.upper_bound
+
+    def test_the_best_of_det_CGD2_and_of_a_direction_is_known(self) -> None:
+        N = SKETCH.map.apply(L)
+        for goal in goals(L):
+            M = goal.get("lower", 1.0)
+            M = M if isinstance(M, np.ndarray) else M * np.eye(6)
+            top = float(np.linalg.eigvals(np.linalg.solve(M, N)).real.max())
+            second = optimal_stepsize(L, SKETCH, algorithm="det-CGD2", **goal)
+            assert second.rate == pytest.approx(1 / top, rel=1e-6)
+            W = np.diag(1.0 / np.diagonal(L))
+            det, t = (optimal_stepsize(L, SKETCH, structure=Direction(W), **g) for g in ({}, goal))
+            np.testing.assert_allclose(t.D, det.D, rtol=1e-6)
+
+    def test_texts_and_files(self, tmp_path) -> None:
+        r = optimal_stepsize(L, SKETCH, criterion="linear", lower=L)
+        assert r.satisfies_condition and r.descent_t is not None and r.descent_t > r.rate
+        rows = dict(r.rows())
+        assert "D ⪰ tM⁻¹" in rows["rate t"]
+        assert rows["guarantee used"] == "descent, t with H ⪰ tM⁻¹"
+        assert StepsizeResult.load(r.save(tmp_path / "r")).summary()["descent_t"] == r.descent_t
+        kept, K = 1 - Fraction(r.descent_t), r.iterations(accuracy=1e-3, initial_gap=2.0)
+        assert kept**K * 2 <= Fraction(1e-3) < kept ** (K - 1) * 2
+        table = compare(L, SKETCH, criterion="linear", lower=L)
+        assert table.best.stepsize == "optimal, descent"
+        assert all(table.relative_iterations(row) >= 1.0 for row in table.rows)
+
+
+@settings(max_examples=8)
+@given(problems(max_d=4), st.sampled_from(["det-CGD1", "det-CGD2"]))
+def test_t_of_the_condition_lies_between_every_direction_and_the_descent_metric(
+    problem: tuple[Matrix, Sketch], algorithm: str
+) -> None:
+    L, sketch = problem
+    for goal in goals(L)[:2]:
+        inside = optimal_stepsize(L, sketch, algorithm=algorithm, **goal)
+        free = optimal_stepsize(L, sketch, algorithm=algorithm, guarantee="descent", **goal)
+        assert inside.rate <= math.exp(free.certificate.upper_bound / len(L)) * (1 + 1e-14)
+        assert inside.descent_t is not None and inside.rate <= inside.descent_t * (1 + 1e-9)
+        upper = math.exp(inside.certificate.upper_bound / len(L)) * (1 + 1e-14)
+        for structure in structures(L)[1:]:
+            assert optimal_stepsize(L, sketch, algorithm=algorithm, structure=structure, **goal).rate <= upper
+        if goal["criterion"] == "linear":
+            assert inside.rate <= 1 + 1e-12
+
+
+@settings(max_examples=6)
+@given(smoothness_matrices(min_d=2, max_d=4, max_condition=1e4), st.sampled_from([-60, 60]))
+def test_laws_of_t(L: Matrix, power: int) -> None:
+    d = len(L)
+    assert optimal_stepsize(L, Identity(d), criterion="linear", lower=L).rate == pytest.approx(1.0, abs=2e-6)
+    for goal in goals(L)[:2]:
+        rates = [optimal_stepsize(L, RandK(d, k), **goal).rate for k in range(1, d + 1)]
+        assert all(a <= b * (1 + 2e-6) for a, b in pairwise(rates))
+        scaled = {**goal, "lower": 2.0**power * L} if "lower" in goal else goal
+        factor = 1.0 if "lower" in goal else 2.0**power
+        again = optimal_stepsize(2.0**power * L, RandK(d, 1), **scaled)
+        assert again.rate * factor == pytest.approx(rates[0], rel=3e-6)
+
+
+class TestConvex:
+    @pytest.mark.parametrize("seed", range(4))
+    def test_both_ends_hold_in_rational_arithmetic(self, seed: int) -> None:
+        rng = np.random.default_rng(90 + seed)
+        for _ in range(4):
+            problem = random_problem(rng, 5, 1e4)
+            L, sketch = problem.L, problem.sketch
+            for structure in structures(L):
+                r = optimal_stepsize(L, sketch, structure=structure, criterion="convex")
+                D = rational(r.D)
+                rest = combine((1, inverse(rational(L))), (-1, second_moment(sketch, D)))
+                assert is_positive_semidefinite(rest)
+                assert r.status == "optimal"
+                assert r.certificate.log_det <= log_det(D) <= r.certificate.upper_bound
+                finer = optimal_stepsize(L, sketch, structure=structure, criterion="convex", tol=1e-8)
+                assert log_det(rational(finer.D)) <= r.certificate.upper_bound
+
+    def test_solvers_and_reductions_agree(self) -> None:
+        for structure in ("full", "diagonal"):
+            first = optimal_stepsize(L, SKETCH, structure=structure, criterion="convex")
+            other = optimal_stepsize(L, SKETCH, structure=structure, criterion="convex", solver="clarabel")
+            whole = optimal_stepsize(L, SKETCH, structure=structure, criterion="convex", reduce=False)
+            for r in (other, whole):
+                assert r.certificate.log_det <= first.certificate.upper_bound
+                assert first.certificate.log_det <= r.certificate.upper_bound
+            assert other.gap <= 1e-5
+        parts = np.zeros((6, 6))
+        parts[:3, :3], parts[3:5, 3:5], parts[5, 5] = L[:3, :3], L[3:5, 3:5], 2.0
+        split = optimal_stepsize(parts, SKETCH, criterion="convex")
+        assert len(split.blocks) == 3
+        assert split.rate == pytest.approx(
+            optimal_stepsize(parts, SKETCH, criterion="convex", reduce=False).rate, rel=3e-6
+        )
+
+    def test_commuting_methods_are_the_same(self) -> None:
+        first, second = (
+            optimal_stepsize(L, SKETCH, structure="diagonal", criterion="convex", algorithm=name)
+            for name in ("det-CGD1", "det-CGD2")
+        )
+        np.testing.assert_allclose(first.D, second.D, rtol=1e-12)
+
+    def test_no_compression_gives_the_inverse(self) -> None:
+        r = optimal_stepsize(L, Identity(6), criterion="convex")
+        np.testing.assert_allclose(r.D @ L, np.eye(6), atol=1e-5)
+
+    def test_iterations_are_honest_about_the_norm(self) -> None:
+        r = optimal_stepsize(L, SKETCH, criterion="convex")
+        v = np.arange(1.0, 7.0)
+        squared = Fraction(0)
+        exact, inverted = [Fraction(x) for x in v.tolist()], inverse(rational(r.D))
+        squared = sum(exact[i] * inverted[i][j] * exact[j] for i in range(6) for j in range(6))
+        K = r.iterations(accuracy=1e-3, initial_distance=v)
+        assert squared / (2 * Fraction(1e-3)) <= K <= squared / (2 * Fraction(1e-3)) * Fraction(1 + 1e-9) + 1
+        assert r.iterations(accuracy=1e-3, initial_distance=float(np.linalg.norm(v))) >= K
+        assert r.communication(accuracy=1e-3, initial_distance=v) == 2.0 * K
+        with pytest.raises(ValueError, match="takes accuracy and initial_distance, not initial_gap"):
+            r.iterations(accuracy=1e-3, initial_gap=1.0)
+        with pytest.raises(ValueError, match="6 finite numbers"):
+            r.iterations(accuracy=1e-3, initial_distance=np.ones(5))
+        assert "in the norm of D⁻¹" in repr(r)
+
+    @pytest.mark.parametrize("objective", [RidgeLogistic(), LeastSquares(A, B)], ids=["logistic", "squares"])
+    def test_the_bound_holds_step_by_step_and_in_runs(self, objective: Objective) -> None:
+        """Each step by enumeration of the sketch, then the mean of f(xᵏ) − f* over K steps of 300 runs."""
+        d, sketch, rng = objective.d, RandK(objective.d, 2), np.random.default_rng(5)
+        r = optimal_stepsize(objective.smoothness(), sketch, criterion="convex")
+        start = 3.0 * rng.standard_normal(d)
+        solution = minimiser(objective)
+        least = float(objective.value(solution[None])[0])
+        weights, diagonals = sketch.support()
+        outcomes = diagonals[:, None, :] * np.eye(d)
+
+        def distance(X: Matrix) -> Matrix:
+            return np.einsum("...i,...i->...", X - solution, np.linalg.solve(r.D, (X - solution)[..., None])[..., 0])
+
+        X = solution + rng.standard_normal((50, d)) * rng.choice([0.1, 1.0, 10.0], (50, 1))
+        after = X - np.einsum("rij,sj->rsi", outcomes, objective.gradient(X)) @ r.D
+        excess = weights @ distance(after) - distance(X) + 2.0 * (objective.value(X) - least)
+        # The gradient at the minimiser is zero to 1e-9, and the distances are computed to rounding.
+        assert np.all(excess <= 1e-7 * (1.0 + distance(X)))
+
+        X, sums = np.tile(start, (300, 1)), np.zeros(300)
+        first = float(distance(start))
+        for k in range(1, 201):
+            sums += objective.value(X) - least
+            if k in (1, 10, 50, 200):
+                error = 4.0 * float(np.std(sums / k)) / math.sqrt(300)
+                assert float(np.mean(sums / k)) <= first / (2 * k) + error
+            chosen = outcomes[rng.choice(len(weights), 300, p=weights)]
+            X = X - np.einsum("sij,sj->si", chosen, objective.gradient(X)) @ r.D
+        K = r.iterations(accuracy=float(np.mean(sums / 200)), initial_distance=start - solution)
+        assert K >= 200 * (1 - 1e-9)
