@@ -42,7 +42,7 @@ from stepsize_validation.bench.records import (
     default_configuration,
 )
 from stepsize_validation.bench.report import PAGE, page, write_report
-from stepsize_validation.bench.solvers import Plan, expected_seconds, run_benchmark
+from stepsize_validation.bench.solvers import Plan, run_benchmark
 from stepsize_validation.bench.store import RESULTS_FILE, Results, open_results, write_csv
 from stepsize_validation.bench.worker import climb, unavailable_status
 
@@ -334,7 +334,7 @@ class TestRunning:
         folder = tmp_path / "out"
         seen = []
 
-        def stop_at_the_third(step) -> None:
+        def stop_at_the_third(*step) -> None:
             seen.append(step)
             if len(seen) == 3:
                 raise KeyboardInterrupt
@@ -344,15 +344,14 @@ class TestRunning:
         kept = Results.load(folder)
         assert len(kept.runs) == 2
         again = []
-        results = run_benchmark(PLAN, folder, say=again.append)
+        results = run_benchmark(PLAN, folder, say=lambda *step: again.append(step))
         assert len(again) == len(PLAN.tasks()) - 2
         assert [run.task for run in results.runs] == PLAN.tasks()
         # The runs of before were read back, not made again.
         assert [run.elapsed for run in results.runs[:2]] == [run.elapsed for run in kept.runs]
-        assert (again[0].done, again[0].total) == (2, len(PLAN.tasks()))
-        assert all(step.remaining > 0.0 for step in again)
+        assert again[0] == (PLAN.tasks()[2], 2, len(PLAN.tasks()))
         nothing_left: list[object] = []
-        run_benchmark(PLAN, folder, say=nothing_left.append)
+        run_benchmark(PLAN, folder, say=lambda *step: nothing_left.append(step))
         assert nothing_left == []
         assert len(Results.load(folder).runs) == len(PLAN.tasks())
 
@@ -396,15 +395,6 @@ class TestRunning:
         results = run_benchmark(plan, tmp_path)
         statuses = {run.task.problem.d: run.status for run in results.runs if run.task.configuration == slow}
         assert statuses == {3: TIME_LIMIT, 4: SKIPPED, 5: SKIPPED}
-        larger = next(run.task for run in results.runs if run.status == SKIPPED)
-        assert expected_seconds(larger, results) == 0.0
-
-    def test_expected_seconds(self) -> None:
-        task = Task(replace(TINY, d=20), Configuration("native"))
-        run = BenchRun(replace(task, problem=replace(TINY, d=10)), DONE, "", (), 5.0)
-        assert expected_seconds(task, Results(FAST)) == pytest.approx(3.0)
-        # Two seconds of work at d = 10 grow by 2⁴, but not beyond what the limits allow.
-        assert expected_seconds(task, Results(FAST, runs=(run,))) == pytest.approx(3.0 + min(32.0, 15.0))
 
     @pytest.mark.parametrize(
         ("change", "message"), [({"solvers": ("simplex",)}, "unknown solver simplex"), ({"sizes": (1,)}, "at least 2")]

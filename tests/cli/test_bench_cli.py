@@ -35,7 +35,7 @@ print(json.dumps({"event": "end", "status": "done", "message": ""}), flush=True)
 def bench(*arguments: str) -> int:
     """The command as the command line calls it."""
     parser = argparse.ArgumentParser()
-    cli_bench.add_parser(parser.add_subparsers(required=True))
+    cli_bench.add_parsers(parser.add_subparsers(required=True))
     args = parser.parse_args(["bench", *arguments])
     return int(args.run(args))
 

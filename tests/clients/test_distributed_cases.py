@@ -219,7 +219,7 @@ def test_a_comparison_says_what_a_bit_is() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
-    cli_distributed.add_parser(parser.add_subparsers())
+    cli_distributed.add_parsers(parser.add_subparsers())
     return parser
 
 

@@ -7,8 +7,6 @@ all targets hold, 1 when one is missed, 2 for a mistake in the arguments.
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
+from stepsize_opt.inputs import json_text, write_text
 from stepsize_validation.bench.records import environment
 from stepsize_validation.bench.tables import TextTable
 from stepsize_validation.bench.targets import STUDIES, Measurement, chosen, worst
@@ -51,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Console().print(verdict_table(found, remarks).rich())
     if args.record is not None:
         args.record.parent.mkdir(parents=True, exist_ok=True)
-        args.record.write_text(json.dumps(_record(found, remarks), indent=1, ensure_ascii=False) + "\n", "utf-8")
+        write_text(args.record, json_text(_record(found, remarks), indent=1) + "\n")
     return 0 if all(one.holds for one in found) else 1
 
 
@@ -71,15 +70,9 @@ def _verdict(one: Measurement) -> str:
 
 
 def _record(found: Sequence[Measurement], remarks: Sequence[str]) -> dict[str, Any]:
-    """Everything that was measured; JSON has no infinity, so a number that is not finite is null."""
-    rows = [{**_finite(asdict(one)), "holds": one.holds} for one in found]
+    """Everything that was measured."""
+    rows = [{**asdict(one), "holds": one.holds} for one in found]
     return {"environment": environment(), "measurements": rows, "remarks": list(remarks)}
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 if __name__ == "__main__":

@@ -32,11 +32,6 @@ from stepsize_validation.bench.records import (
 from stepsize_validation.bench.store import Results, open_results
 from stepsize_validation.bench.worker import unavailable_status
 
-# Times behind cvxpy grow like d⁴ to d⁶; only used to guess how long the rest will take.
-_GUESSED_GROWTH = 4.0
-# What a process takes to load its libraries, before anything is known.
-_GUESSED_START = 3.0
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -109,25 +104,16 @@ class Plan:
         return [first]
 
 
-@dataclass(frozen=True)
-class Step:
-    """Where the benchmark stands before a task: how many tasks are done, of how many, and seconds left (a guess)."""
-
-    task: Task
-    done: int
-    total: int
-    remaining: float
-
-
 def run_benchmark(
     plan: Plan,
     folder: Path,
     *,
     resume: bool = True,
-    say: Callable[[Step], None] | None = None,
+    say: Callable[[Task, int, int], None] = lambda task, done, total: None,
 ) -> Results:
     """Make the runs of the plan that the folder does not hold yet, and return all runs that it then holds.
 
+    ``say`` gets each task before its run, how many of all tasks are done, and how many there are.
     The folder holds a usable ``results.json`` after every run, also when this is interrupted.  Raises ValueError when
     it holds results of another environment or other settings.
     """
@@ -136,9 +122,7 @@ def run_benchmark(
     tasks = plan.tasks()
     waiting = [task for task in tasks if results.find(task) is None]
     for i, task in enumerate(waiting):
-        if say is not None:
-            rest = sum(expected_seconds(other, results) for other in waiting[i:])
-            say(Step(task, len(tasks) - len(waiting) + i, len(tasks), rest))
+        say(task, len(tasks) - len(waiting) + i, len(tasks))
         reason = reasons.get(task.configuration.solver)
         smaller = _stopped_at(task, results)
         if reason is not None:
@@ -162,18 +146,3 @@ def _stopped_at(task: Task, results: Results) -> BenchRun | None:
         if smaller and same and not run.rungs and run.status in (TIME_LIMIT, MEMORY_LIMIT):
             return run
     return None
-
-
-def expected_seconds(task: Task, results: Results) -> float:
-    """A guess from the largest run of the same solver that was not larger; what limits allow is the cap."""
-    if _stopped_at(task, results) is not None:
-        return 0.0
-    solver, d = task.configuration.solver, task.problem.d
-    known = [run for run in results.runs if run.task.configuration.solver == solver and run.task.problem.d <= d]
-    if not known:
-        return _GUESSED_START
-    nearest = max(known, key=lambda run: run.task.problem.d)
-    growth = float((d / nearest.task.problem.d) ** _GUESSED_GROWTH)
-    work = max(0.0, nearest.elapsed - _GUESSED_START) * growth
-    cap = results.settings.time_limit * len(results.settings.targets)
-    return min(nearest.elapsed, _GUESSED_START) + min(work, cap)

@@ -58,11 +58,11 @@ class Comparison:
         return "yes" if self.holds else "NO"
 
 
-def check(stored: Results, say: Callable[[str, int, int], None] | None = None) -> list[Comparison]:
+def check(stored: Results, say: Callable[[Task, int, int], None] = lambda task, done, total: None) -> list[Comparison]:
     """Run the largest small sizes of the stored benchmark again with every solver of it.
 
-    ``say`` gets the name of a run, its number and how many there are.  Raises ValueError when the stored results hold
-    no problem to compare.
+    ``say`` gets each task before its run, its number and how many there are.  Raises ValueError when the stored results
+    hold no problem to compare.
     """
     gap = stored.settings.main_target
     problems = _chosen(stored)
@@ -75,8 +75,7 @@ def check(stored: Results, say: Callable[[str, int, int], None] | None = None) -
     tasks = [Task(problem, default_configuration(name, problem)) for problem in problems for name in names]
     again = Results(stored.settings)
     for i, task in enumerate(tasks):
-        if say is not None:
-            say(f"{task.configuration.solver}, {task.problem.name}", i, len(tasks))
+        say(task, i, len(tasks))
         again = again.with_run(run_task(task, stored.settings))
     rows = [
         _compare(name, problems, stored, again, gap)

@@ -15,10 +15,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsize_validation.cli.common import EXIT_INACCURATE, EXIT_OPTIMAL, check_folder, positive_whole, print_json
+from stepsize_validation.cli.common import (
+    EXIT_INACCURATE,
+    EXIT_OPTIMAL,
+    check_folder,
+    names,
+    positive_whole,
+    print_json,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
-    from stepsize_validation.bench import Results
+    from stepsize_validation.bench import Results, Task
 
 _EXAMPLES = """examples:
   stepsize-opt bench                                   everything, at most 30 minutes on two cores
@@ -29,10 +37,9 @@ _EXAMPLES = """examples:
 Results are written after every run: after Ctrl-C the same command continues where it stopped, and runs of earlier
 calls stay in the report.  Real data beyond the embedded sets is taken from the folder that STEPSIZE_OPT_DATA names.
 """
-Say = Callable[[str, int, int, float | None], None]
 
 
-def add_parser(commands: Any) -> None:
+def add_parsers(commands: Any) -> None:
     """Register the command."""
     parser = commands.add_parser(
         "bench",
@@ -47,8 +54,13 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--output", "-o", type=Path, default=Path("results/bench"), help="folder for results (default: %(default)s)"
     )
-    parser.add_argument("--solvers", type=_names, default=(), help="names with commas between them (default: all)")
-    parser.add_argument("--sizes", type=_sizes, help="d of the scaling problems, such as 10,20,40")
+    parser.add_argument(
+        "--solvers",
+        type=names,
+        default=(),
+        help="names with commas between them (default: all)",
+    )
+    parser.add_argument("--sizes", type=whole_numbers, help="d of the scaling problems, such as 10,20,40")
     parser.add_argument("--time-limit", type=_positive, help="processor seconds for one solve with its certificate")
     parser.add_argument("--memory-limit", type=positive_whole, help="megabytes for one run beyond its libraries")
     parser.add_argument(
@@ -67,14 +79,14 @@ def _bench(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from stepsize_validation.bench import Plan, Step, run_benchmark, write_report
+    from stepsize_validation.bench import Plan, run_benchmark, write_report
     from stepsize_validation.experiments import pyplot
 
     if args.stored is not None:
         msg = "--stored goes with --check"
         raise ValueError(msg)
     plan = Plan.quick() if args.quick else Plan()
-    plan = replace(plan, solvers=args.solvers)
+    plan = replace(plan, solvers=tuple(name.lower() for name in args.solvers))
     if args.sizes is not None:
         plan = plan.with_sizes(args.sizes)
     limits = {"time_limit": args.time_limit, "memory_mb": args.memory_limit}
@@ -84,13 +96,7 @@ def _run(args: argparse.Namespace) -> int:
     pyplot()  # a missing matplotlib is found before the runs rather than after them
     try:
         with _progress(args.quiet or args.json) as say:
-
-            def report(step: Step) -> None:
-                # The name of the solver without its formulation, so that the line fits 80 columns.
-                name = f"{step.task.configuration.solver}, {step.task.problem.name}"
-                say(name, step.done, step.total, step.remaining)
-
-            results = run_benchmark(plan, args.output, resume=args.resume, say=report)
+            results = run_benchmark(plan, args.output, resume=args.resume, say=say)
     except KeyboardInterrupt:
         print(f"finished runs are kept in {args.output}; the same command continues", file=sys.stderr)
         raise
@@ -134,7 +140,7 @@ def _check(args: argparse.Namespace) -> int:
         raise FileNotFoundError(msg)
     stored = Results.load(path)
     with _progress(args.quiet or args.json) as say:
-        rows = check(stored, lambda name, done, total: say(name, done, total, None))
+        rows = check(stored, say)
     holds = all(row.holds for row in rows)
     if args.json:
         records = [
@@ -151,36 +157,25 @@ def _check(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _progress(silent: bool) -> Iterator[Say]:
-    """Something to call before each run: a bar with the remaining time on standard error, when that is a terminal."""
+def _progress(silent: bool) -> Iterator[Callable[[Task, int, int], None]]:
+    """Something to call before each run: a bar on standard error, when that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     if silent or not console.is_terminal:
-        yield lambda name, done, total, remaining: None
+        yield lambda task, done, total: None
         return
     columns = (MofNCompleteColumn(), BarColumn(8), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True) as bar:
         line = bar.add_task("starting", total=None)
 
-        def say(name: str, done: int, total: int, remaining: float | None) -> None:
-            left = "" if remaining is None else f"{max(1, round(remaining / 60.0))} min left, "
-            bar.update(line, completed=done, total=total, description=f"{left}{name}")
+        def say(task: Task, done: int, total: int) -> None:
+            # The name of the solver without its formulation, so that the line fits 80 columns.
+            name = f"{task.configuration.solver}, {task.problem.name}"
+            bar.update(line, completed=done, total=total, description=name)
 
         yield say
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip().lower() for part in text.split(",") if part.strip())
-    if not names:
-        msg = f"expected names with commas between them, got {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return names
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(positive_whole(part) for part in text.split(","))
 
 
 def _positive(text: str) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -21,6 +22,7 @@ from stepsize_opt.methods import get_method, method_names
 from stepsize_opt.node import Comparison, StepsizeResult
 from stepsize_solvers.programs import Matrix, Status
 
+T = TypeVar("T")
 EXIT_OPTIMAL, EXIT_INACCURATE, EXIT_INPUT, EXIT_SOLVER, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
 
@@ -43,19 +45,55 @@ def positive_whole(text: str) -> int:
     return value
 
 
-def add_problem(parser: argparse.ArgumentParser) -> None:
-    """The arguments that name L and the sketch."""
+def _listed(item: Callable[[str], T], what: str) -> Callable[[str], tuple[T, ...]]:
+    """One or more of ``what`` with commas between them, as an argparse type."""
+
+    def read(text: str) -> tuple[T, ...]:
+        try:
+            return tuple(item(part.strip()) for part in text.split(","))
+        except (ValueError, argparse.ArgumentTypeError):
+            msg = f"expected {what} with commas between them, got {text!r}"
+            raise argparse.ArgumentTypeError(msg) from None
+
+    return read
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+names = _listed(_name, "names")
+numbers = _listed(_finite, "numbers")
+whole_numbers = _listed(positive_whole, "positive whole numbers")
+
+
+def add_matrix(parser: argparse.ArgumentParser) -> None:
+    """The arguments that name L."""
     parser.add_argument("matrix", nargs="?", type=Path, help="smoothness matrix L: .npy, .npz, .csv or .mtx")
     parser.add_argument("--data", help="take L = AᵀA/(4m) + 2λI of logistic regression on this data set instead")
     parser.add_argument("--reg", type=float, default=0.1, help="λ for --data (default: %(default)s)")
+
+
+def add_problem(parser: argparse.ArgumentParser) -> None:
+    """The arguments that name L and the sketch."""
+    add_matrix(parser)
     parser.add_argument("--sketch", required=True, help="for example randk:8, bernq:0.5, independent:0.2")
 
 
 def add_algorithm(parser: argparse.ArgumentParser) -> None:
     """``--algorithm``, the name of a method in any case."""
-    names = method_names()
+    known = method_names()
     parser.add_argument(
-        "--algorithm", type=_method, default=names[0], help=f"{', '.join(names)} (default: %(default)s)"
+        "--algorithm", type=_method, default=known[0], help=f"{', '.join(known)} (default: %(default)s)"
     )
 
 
@@ -164,13 +202,23 @@ def print_json(value: Any) -> None:
     print(json_text(value, indent=2))
 
 
+def empty_table(title: str, words: Sequence[str], figures: Sequence[str] = (), caption: str | None = None) -> Table:
+    """A table with columns of words, which may wrap, and then of figures, which are not cut at 80 columns."""
+    table = Table(title=title, caption=caption)
+    for column in words:
+        table.add_column(column, overflow="fold")
+    for column in figures:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
 def key_value_table(title: str, rows: list[tuple[str, str]]) -> Table:
     """Names on the left, values on the right."""
     table = Table(title=title, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(name, escape(value))
+    for left, right in rows:
+        table.add_row(left, escape(right))
     return table
 
 
@@ -182,12 +230,8 @@ def result_table(result: StepsizeResult) -> Table:
 def comparison_table(comparison: Comparison, sketch: str) -> Table:
     """The rows of a comparison, the best in bold."""
     caption = "steps: times those of the best row; sent: numbers sent, in units of 2Δ⁰/ε²"
-    table = Table(title=f"stepsizes for {sketch}", caption=caption)
-    # Short names, and words that may wrap: at 80 columns no number is cut.
-    for name in ("method", "stepsize"):
-        table.add_column(name)
-    for name in ("rate", "descent", "steps", "sent", "gap"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ("method", "stepsize"), ("rate", "descent", "steps", "sent", "gap")
+    table = empty_table(f"stepsizes for {sketch}", *columns, caption)
     for row in comparison.rows:
         table.add_row(
             row.method,

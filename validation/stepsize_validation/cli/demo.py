@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from stepsize_opt.node import Comparison, compare
 from stepsize_opt.sketches import parse_sketch
@@ -17,6 +16,7 @@ from stepsize_validation.cli.common import (
     EXIT_OPTIMAL,
     check_output,
     comparison_table,
+    empty_table,
     positive_whole,
     print_json,
     progress,
@@ -25,7 +25,7 @@ from stepsize_validation.cli.common import (
 )
 
 
-def add_parser(commands: Any) -> None:
+def add_parsers(commands: Any) -> None:
     """Register the command."""
     demo = commands.add_parser("demo", help="solve on embedded data, run det-CGD, compare with the predicted rate")
     demo.add_argument("--data", default="breast_cancer", help="data set (default: %(default)s)")
@@ -86,23 +86,15 @@ def _demo(args: argparse.Namespace) -> int:
     )
     console.print(result_table(comparison.rows[0].result))
     console.print(comparison_table(comparison, str(sketch)))
-    table = Table(
-        title=f"Theorem 1 after K = {args.iterations} steps, {args.seeds} seeds",
-        caption="mean over the steps of ‖∇f‖² in the norm of D/det(D)^(1/d); observed with its upper confidence bound",
+    table = empty_table(
+        f"Theorem 1 after K = {args.iterations} steps, {args.seeds} seeds",
+        ("method", "stepsize"),
+        ("predicted ≤", "observed", "upper bound", "verdict"),
+        "mean over the steps of ‖∇f‖² in the norm of D/det(D)^(1/d); observed with its upper confidence bound",
     )
-    for name in ("method", "stepsize"):
-        table.add_column(name)
-    for name in ("predicted ≤", "observed", "upper bound", "verdict"):
-        table.add_column(name, justify="right")
     for row, check in zip(tested.rows, checks, strict=True):
-        table.add_row(
-            row.method,
-            row.stepsize,
-            f"{check.bound:.4e}",
-            f"{check.observed:.4e}",
-            f"{check.upper:.4e}",
-            check.verdict,
-        )
+        numbers = (f"{value:.4e}" for value in (check.bound, check.observed, check.upper))
+        table.add_row(row.method, row.stepsize, *numbers, check.verdict)
     console.print(table)
     if args.figure is not None:
         console.print(f"gradient norms of every method under rand-1: {args.figure}")

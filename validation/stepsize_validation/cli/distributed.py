@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from stepsize_opt.clients import DistributedComparison, compare_distributed, optimal_distributed_stepsize
 from stepsize_opt.sketches import BITS_NOTE, parse_sketch
@@ -21,6 +20,7 @@ from stepsize_validation.cli.common import (
     add_solver,
     add_volume,
     check_output,
+    empty_table,
     exit_code,
     key_value_table,
     positive_whole,
@@ -41,7 +41,7 @@ exit codes: 0 optimal, 1 certified gap above --tol or K too small, 2 mistake in 
 """
 
 
-def add_parser(commands: Any) -> None:
+def add_parsers(commands: Any) -> None:
     """Register ``solve-distributed``."""
     parser = commands.add_parser(
         "solve-distributed",
@@ -138,21 +138,12 @@ def _print_comparison(comparison: DistributedComparison, args: argparse.Namespac
     if args.json:
         print_json(comparison.to_records())
     elif not args.quiet:
-        table = Table(title=f"K and bits for {args.clients} clients", caption=BITS_NOTE)
-        table.add_column("method")
-        table.add_column("stepsize")
-        for name in ("K", "relative", "bits", "gap"):
-            table.add_column(name, justify="right")
+        columns = ("method", "stepsize"), ("K", "relative", "bits", "gap")
+        table = empty_table(f"K and bits for {args.clients} clients", *columns, BITS_NOTE)
         for record in comparison.to_records():
             gap = "" if record["gap"] is None else f"{record['gap']:.0e}"
-            table.add_row(
-                record["method"],
-                record["stepsize"],
-                str(record["K"]),
-                f"{record['relative_K']:.3f}x",
-                f"{record['bits']:.4g}",
-                gap,
-            )
+            numbers = (str(record["K"]), f"{record['relative_K']:.3f}x", f"{record['bits']:.4g}", gap)
+            table.add_row(record["method"], record["stepsize"], *numbers)
         Console().print(table)
     results = [row.result for row in comparison.rows if row.result is not None]
     return EXIT_OPTIMAL if all(exit_code(r.status) == EXIT_OPTIMAL for r in results) else EXIT_INACCURATE

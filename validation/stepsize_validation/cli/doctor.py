@@ -11,11 +11,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from stepsize_opt import __version__
 from stepsize_solvers import available_solvers
-from stepsize_validation.cli.common import EXIT_OPTIMAL, print_json
+from stepsize_validation.cli.common import EXIT_OPTIMAL, empty_table, print_json
 
 PACKAGES = (
     "numpy",
@@ -35,7 +34,7 @@ PACKAGES = (
 )
 
 
-def add_parser(commands: Any) -> None:
+def add_parsers(commands: Any) -> None:
     """Register the command."""
     parser = commands.add_parser("doctor", help="what is installed, licences, BLAS, threads, versions")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -86,16 +85,11 @@ def _doctor(args: argparse.Namespace) -> int:
     console.print(f"cores: {report['cores']}; data folder: {report['data folder']}", soft_wrap=True)
     for pool in report["blas"]:
         console.print(f"BLAS: {pool['internal_api']} {pool['version']}, {pool['num_threads']} threads")
-    table = Table(title="solvers")
-    table.add_column("name")
-    table.add_column("runs")
-    table.add_column("why not", overflow="fold")
+    table = empty_table("solvers", ("name", "runs", "why not"))
     for entry in report["solvers"]:
         table.add_row(entry["name"], "yes" if entry["available"] else "no", escape(entry["reason"] or ""))
     console.print(table)
-    table = Table(title="packages")
-    table.add_column("name")
-    table.add_column("version")
+    table = empty_table("packages", ("name", "version"))
     for name, version in report["packages"].items():
         table.add_row(name, version or "not installed")
     console.print(table)

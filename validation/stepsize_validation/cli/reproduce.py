@@ -13,11 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from rich.console import Console
 
-from stepsize_opt.inputs import load_matrix, read_matrix
 from stepsize_opt.node import CommunicationTable, communication_table
-from stepsize_validation.cli.common import check_folder, print_json
+from stepsize_validation.cli.common import (
+    add_matrix,
+    add_volume,
+    check_folder,
+    empty_table,
+    load_problem,
+    names,
+    numbers,
+    positive_whole,
+    print_json,
+    whole_numbers,
+)
 
 _REPRODUCE = """examples:
   stepsize-opt reproduce all                      every experiment, at most an hour on two cores, resumable
@@ -48,12 +58,12 @@ def add_parsers(commands: Any) -> None:
     again.add_argument(
         "--output", "-o", type=Path, default=Path("results/reproduce"), help="folder (default: %(default)s)"
     )
-    again.add_argument("--datasets", type=_names, help="names with commas between them (default: those of the paper)")
+    again.add_argument("--datasets", type=names, help="names with commas between them (default: those of the paper)")
     again.add_argument("--quick", action="store_true", help="small sizes, embedded data unless --datasets is given")
-    again.add_argument("--seeds", type=_positive, help="independent runs of each method")
+    again.add_argument("--seeds", type=positive_whole, help="independent runs of each method")
     again.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
-    again.add_argument("--workers", type=_positive, default=2, help="processes (default: %(default)s)")
-    _add_volume(again)
+    again.add_argument("--workers", type=positive_whole, default=2, help="processes (default: %(default)s)")
+    add_volume(again, verbose=False)
     again.set_defaults(run=_reproduce)
 
     table = commands.add_parser(
@@ -63,25 +73,18 @@ def add_parsers(commands: Any) -> None:
         epilog=_TABLE,
         formatter_class=formatter,
     )
-    table.add_argument("matrix", nargs="?", type=Path, help="smoothness matrix L: .npy, .npz, .csv or .mtx")
-    table.add_argument("--data", help="take L = AᵀA/(4m) + 2λI of logistic regression on this data set instead")
-    table.add_argument("--reg", type=float, default=0.1, help="λ for --data (default: %(default)s)")
-    table.add_argument("--layers", type=_whole_numbers, help="layer sizes such as 10,20 (default: one layer)")
-    table.add_argument("-k", type=_whole_numbers, help="numbers sent by rand-k, one or one for each layer")
+    add_matrix(table)
+    table.add_argument("--layers", type=whole_numbers, help="layer sizes such as 10,20 (default: one layer)")
+    table.add_argument("-k", type=whole_numbers, help="numbers sent by rand-k, one or one for each layer")
     table.add_argument(
         "--bern",
-        type=_numbers,
-        default=[0.5],
+        type=numbers,
+        default=(0.5,),
         help="probabilities q of Bern-q, one or one for each layer (default: 0.5)",
     )
     table.add_argument("--tol", type=float, default=1e-6, help="certified gap asked for (default: %(default)s)")
-    _add_volume(table)
+    add_volume(table, verbose=False)
     table.set_defaults(run=_table)
-
-
-def _add_volume(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
 
 
 def _reproduce(args: argparse.Namespace) -> int:
@@ -115,15 +118,7 @@ def _nothing(line: str) -> None:
 
 
 def _table(args: argparse.Namespace) -> int:
-    if (args.matrix is None) == (args.data is None):
-        msg = "give either a matrix file or --data NAME"
-        raise ValueError(msg)
-    if args.matrix is not None:
-        L = read_matrix("L", load_matrix(args.matrix))
-    else:
-        from stepsize_opt.problems import LogisticRegression, load_dataset
-
-        L = LogisticRegression.from_dataset(load_dataset(args.data), args.reg).smoothness()
+    L = load_problem(args)
     table = communication_table(L, args.layers, k=_one_or_all(args.k), q=_one_or_all(args.bern), tol=args.tol)
     if args.json:
         print_json(table.to_records())
@@ -133,19 +128,13 @@ def _table(args: argparse.Namespace) -> int:
 
 
 def _print_table(table: CommunicationTable) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    out = Table(
-        title=f"Table 1 for layers {','.join(map(str, table.layers))}, k = {','.join(map(str, table.k))}, "
+    out = empty_table(
+        f"Table 1 for layers {','.join(map(str, table.layers))}, k = {','.join(map(str, table.k))}, "
         f"q = {','.join(f'{q:g}' for q in table.q)}",
-        caption="communication in units of 2Δ⁰/ε²",
+        ("row", "method", "sketch", "stepsize"),
+        ("computed", "printed", ""),
+        "communication in units of 2Δ⁰/ε²",
     )
-    for name in ("row", "method", "sketch", "stepsize"):
-        out.add_column(name)
-    for name in ("computed", "printed"):
-        out.add_column(name, justify="right")
-    out.add_column("")
     for row in table.rows:
         printed = "" if row.printed is None else f"{row.printed:.6g}"
         number = "*" if row.number is None else str(row.number)
@@ -161,38 +150,3 @@ def _print_table(table: CommunicationTable) -> None:
 
 def _one_or_all(values: Sequence[Any] | None) -> Any:
     return values[0] if values is not None and len(values) == 1 else values
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not names:
-        msg = f"expected names with commas between them, got {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return names
-
-
-def _positive(text: str) -> int:
-    return _whole_numbers(text, count=1)[0]
-
-
-def _whole_numbers(text: str, count: int | None = None) -> list[int]:
-    try:
-        values = [int(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    if not values or min(values) < 1 or (count is not None and len(values) != count):
-        what = "a positive whole number" if count == 1 else "positive whole numbers with commas between them"
-        msg = f"expected {what}, got {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return values
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        values = [np.nan]
-    if not np.all(np.isfinite(values)):
-        msg = f"expected numbers with commas between them, got {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return values

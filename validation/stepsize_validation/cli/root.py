@@ -13,24 +13,7 @@ from collections.abc import Sequence
 
 from stepsize_opt import __version__
 from stepsize_solvers.programs import SolverUnavailable, UnsupportedProgram
-from stepsize_validation.cli import (
-    bench as cli_bench,
-)
-from stepsize_validation.cli import (
-    demo as cli_demo,
-)
-from stepsize_validation.cli import (
-    distributed as cli_distributed,
-)
-from stepsize_validation.cli import (
-    doctor as cli_doctor,
-)
-from stepsize_validation.cli import (
-    reproduce as cli_validation,
-)
-from stepsize_validation.cli import (
-    solve as cli_solve,
-)
+from stepsize_validation.cli import bench, demo, distributed, doctor, reproduce, solve
 from stepsize_validation.cli.common import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OPTIMAL, EXIT_SOLVER
 
 _EXAMPLES = """examples:
@@ -56,12 +39,8 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"stepsize-opt {__version__}")
     shtab.add_argument_to(root, help="print a completion script for the shell and exit")
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    cli_solve.add_parsers(commands)
-    cli_distributed.add_parser(commands)
-    cli_validation.add_parsers(commands)
-    cli_bench.add_parser(commands)
-    cli_demo.add_parser(commands)
-    cli_doctor.add_parser(commands)
+    for command in (solve, distributed, reproduce, bench, demo, doctor):
+        command.add_parsers(commands)
     return root
 
 
