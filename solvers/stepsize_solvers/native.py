@@ -47,4 +47,4 @@ class NativeSolver(Solver):
         extra = {"steps": report.steps, "closed_form": report.closed_form, **report.statistics}
         stats = SolverStats(self.name, total - setup, setup, report.steps, extra)
         duals = () if report.Z is None else (report.Z[None],)
-        return Outcome(report.status, report.D, duals, stats, report.message)
+        return Outcome(report.status, report.D, duals, stats, report.message, report.thin)

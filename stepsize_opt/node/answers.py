@@ -17,11 +17,13 @@ from stepsize_opt.proofs import (
     Evaluation,
     Pair,
     Plain,
+    ProvedDiagonal,
     certify_conditioned,
     certify_point,
     descent_of,
     largest_floor,
     metric_at,
+    prove_diagonal,
     repair,
     repair_in_basis,
 )
@@ -29,6 +31,7 @@ from stepsize_solvers.programs import Matrix, Outcome, Status
 
 # What a closed form may lose to the rounding of the proof, relative to D: no more than its own rounding.
 _EXACT_LOSS = 1e-12
+_NO_UNDERFLOW = 2.0**-1000  # far above the smallest normal number
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +88,10 @@ def _repaired(component: Component, outcome: Outcome, tol: float) -> Evaluation:
 def _under_condition(component: Component, outcome: Outcome, tol: float) -> Answer:
     """Repair the raw point to one that satisfies the condition, and certify log det D."""
     raw, dual = np.asarray(outcome.X), _dual(outcome)
+    thin = None if outcome.thin is None else prove_diagonal(component.single, raw.diagonal(), outcome.thin)
+    answer = None if thin is None or not thin.certificate.is_optimal(tol) else _thin(component, thin, dual)
+    if answer is not None:
+        return answer
     repaired, D = component.held(_repaired(component, outcome, tol))
     certificate = certify_point(repaired, dual, (raw,), tol)
     done = stopped(outcome) or dual is None or certificate.is_optimal(tol)
@@ -96,6 +103,15 @@ def _under_condition(component: Component, outcome: Outcome, tol: float) -> Answ
         if again.gap < certificate.gap:
             repaired, D, certificate = point, held, again
     return Answer(D, dual, certificate, descent_of(repaired), certificate.feasible)
+
+
+def _thin(component: Component, thin: ProvedDiagonal, dual: Matrix | None) -> Answer | None:
+    """What is proved of a diagonal stepsize with a thin multiplier; None where float64 may not hold it."""
+    D = component.scale * thin.x * component.scale
+    if not (D.min() > _NO_UNDERFLOW and D.max() < 1.0 / _NO_UNDERFLOW):
+        return None
+    descent = Certificate(True, 1.0 + thin.certificate.margin, thin.descent_log_det, math.inf, len(D))
+    return Answer(np.diag(D), dual, thin.certificate, descent, satisfies_condition=True)
 
 
 def _conditioned(component: Component, outcome: Outcome, tol: float) -> Answer:

@@ -16,6 +16,14 @@ from stepsize_opt.proofs.conditions import (
 )
 from stepsize_opt.proofs.convex import ConvexStep, norm_from_above
 from stepsize_opt.proofs.descent import Descent, DescentBounds, certify_descent, certify_floor, descent_of, metric_at
+from stepsize_opt.proofs.diagonal import (
+    LowRankCondition,
+    NonnegativeCondition,
+    ProvedDiagonal,
+    chunks,
+    prove_diagonal,
+    sum_of_logs,
+)
 from stepsize_opt.proofs.evaluation import Evaluation
 from stepsize_opt.proofs.floors import largest_floor, weight_from_below
 from stepsize_opt.proofs.maps import (
@@ -47,9 +55,12 @@ __all__ = [
     "Enclosed",
     "Evaluation",
     "InBasis",
+    "LowRankCondition",
     "Multipliers",
+    "NonnegativeCondition",
     "Pair",
     "Plain",
+    "ProvedDiagonal",
     "adjoint_below",
     "centred_above",
     "centred_image",
@@ -57,6 +68,7 @@ __all__ = [
     "certify_descent",
     "certify_floor",
     "certify_point",
+    "chunks",
     "coefficient_roundings",
     "descent_of",
     "dominating_factor",
@@ -73,9 +85,11 @@ __all__ = [
     "metric_at",
     "norm_from_above",
     "power_of_two_scaling",
+    "prove_diagonal",
     "proved_cholesky",
     "rate_bound",
     "repair",
     "repair_in_basis",
+    "sum_of_logs",
     "weight_from_below",
 ]

@@ -11,7 +11,7 @@ from stepsize_solvers.programs.maps import (
     hadamard,
     is_identity,
 )
-from stepsize_solvers.programs.outcome import Outcome, SolverStats, Status
+from stepsize_solvers.programs.outcome import LowRankModel, Outcome, SolverStats, Status, ThinMultiplier
 from stepsize_solvers.programs.patterns import Pattern
 from stepsize_solvers.programs.program import Family, Metric, Program
 from stepsize_solvers.programs.types import Indices, Matrix, Stack, Vector, block_slices, connected_labels
@@ -23,6 +23,7 @@ __all__ = [
     "Hadamard",
     "Indices",
     "Layered",
+    "LowRankModel",
     "Matrix",
     "Metric",
     "Outcome",
@@ -36,6 +37,7 @@ __all__ = [
     "SolverUnavailable",
     "Stack",
     "Status",
+    "ThinMultiplier",
     "UnsupportedProgram",
     "Vector",
     "WarmStart",

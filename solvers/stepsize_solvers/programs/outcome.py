@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
-from stepsize_solvers.programs.types import Matrix, Stack
+from stepsize_solvers.programs.types import Matrix, Stack, Vector
 
 
 class Status(Enum):
@@ -67,6 +67,19 @@ class SolverStats:
 
 
 @dataclass(frozen=True, eq=False)
+class LowRankModel:
+    """Diag(a) + VVᵀ, a model of B, and K (r×r): Y = KKᵀ is the multiplier of Σ w_j v_jv_jᵀ ⪯ I with 1/x = a + 1/w."""
+
+    a: Vector
+    V: Matrix
+    K: Matrix
+
+
+# For DBD ⪯ D with a diagonal D: a vector y > 0 with the multiplier Z = (y/x)(y/x)ᵀ, or what a model of B has.
+ThinMultiplier: TypeAlias = "Vector | LowRankModel"
+
+
+@dataclass(frozen=True, eq=False)
 class Outcome:
     """A solver's raw answer: X, and for each family the multipliers Z_j ⪰ 0 of its inequalities, shape (n, r, r).
 
@@ -74,6 +87,7 @@ class Outcome:
     multiplier of G(X) ⪰ t·E for t.
 
     Both may be inexact; the certificate repairs X and stays valid whatever the multipliers are.
+    thin: what is left of the multiplier where it is determined by a vector or by a small matrix.
     """
 
     status: Status
@@ -81,3 +95,4 @@ class Outcome:
     duals: tuple[Stack, ...]
     stats: SolverStats
     message: str = ""
+    thin: ThinMultiplier | None = None

@@ -12,7 +12,7 @@ from scipy.linalg import LinAlgError
 from scipy.linalg import eigh as generalised_eigh
 
 from stepsize_solvers.numerics import Limits, NativeOptions, Progress, cholesky, sym
-from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, Settings, Status
+from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, Settings, Status, ThinMultiplier
 from stepsize_solvers.single import small
 from stepsize_solvers.single.barrier import MOST_STEPS as MOST_BARRIER_STEPS
 from stepsize_solvers.single.barrier import Inside
@@ -25,6 +25,7 @@ from stepsize_solvers.single.layers import LayeredProblem, solve_layers
 from stepsize_solvers.single.model import Model, PointType
 from stepsize_solvers.single.point import Point
 from stepsize_solvers.single.starts import Start, boundary_start, full_start, inside, warm_block_start, warm_full_start
+from stepsize_solvers.thin import BalancedPoint, LowRankPoint, find_low_rank, solve_balanced, solve_low_rank
 
 # Above this multiple of the tolerance a breakdown is not a matter of rounding, and a second attempt is worth it.
 _FAR = 100.0
@@ -39,6 +40,7 @@ class Report:
     """What a method hands back: D and Z up to rounding, and what it did.
 
     closed_form: the theorem that gave the answer, empty when a method iterated.
+    thin: as in ``Outcome``.
     """
 
     status: Status
@@ -48,6 +50,7 @@ class Report:
     statistics: dict[str, Any]
     message: str = ""
     closed_form: str = ""
+    thin: ThinMultiplier | None = None
 
 
 def solve_condition(condition: Family, pattern: Pattern, settings: Settings, options: NativeOptions) -> Report:
@@ -69,8 +72,35 @@ def solve_condition(condition: Family, pattern: Pattern, settings: Settings, opt
         return _full(B, Q, pattern, settings, options)
     P = Q.hadamard_matrix if pattern.is_diagonal else None
     if P is not None:
-        return _path(*solve_diagonal(P * B, _barrier_limits(settings), None if warm is None else np.diagonal(warm.X)))
+        return _diagonal(P * B, settings)
     return _blocks(B, Q, pattern, settings)
+
+
+def _diagonal(M: Matrix, settings: Settings) -> Report:
+    """Balancing for an M without negative entries, the path of an r×r matrix for low rank, otherwise that of x."""
+    limits, warm = _barrier_limits(settings), settings.warm_start
+    thin = _thin(M, limits)
+    if thin is not None and thin.status is not Status.INACCURATE:
+        return thin
+    known = thin.D if thin is not None and thin.D is not None else None if warm is None else warm.X
+    return _path(*solve_diagonal(M, limits, None if known is None else np.diagonal(known)))
+
+
+def _thin(M: Matrix, limits: Limits) -> Report | None:
+    """The answer with a thin multiplier for an M that has one of the two forms; None for any other."""
+    if M.min() >= 0.0:
+        return _thin_report(*solve_balanced(lambda y: M @ y, M.diagonal(), limits))
+    parts = find_low_rank(M)
+    return None if parts is None else _thin_report(*solve_low_rank(*parts, limits))
+
+
+def _thin_report(status: Status, progress: Progress[BalancedPoint] | Progress[LowRankPoint]) -> Report | None:
+    best = progress.best
+    if best is None:
+        return None
+    x = best.point.x
+    F = best.point.Q / x[:, None]
+    return Report(status, np.diag(x), F @ F.T, progress.steps, progress.statistics, thin=best.point.multiplier)
 
 
 def _barrier_limits(settings: Settings) -> Limits:

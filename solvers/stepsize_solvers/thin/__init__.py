@@ -1,0 +1,15 @@
+"""Diagonal stepsizes with a thin multiplier, for an M of which products or a thin factor are enough.
+
+For Diag(x) M Diag(x) ⪯ Diag(x), that is M^½ Diag(x) M^½ ⪯ I, and any matrix Q with d rows
+
+    Σ_j x_j ‖(MQ)_j‖² = ⟨Q, M Diag(x) M Q⟩ ≤ tr(QᵀMQ),
+
+and the inequality between the means makes of it  Σ log x_j ≤ d log(tr(QᵀMQ)/d) − Σ log ‖(MQ)_j‖².  It is an equality at
+the best x for MQ = Diag(x)⁻¹Q with rows of Q of the norms √x_j.  Each method returns points with such x and Q.
+"""
+
+from stepsize_solvers.thin.balancing import BalancedPoint, solve_balanced
+from stepsize_solvers.thin.factors import find_low_rank
+from stepsize_solvers.thin.low_rank import LowRankPoint, solve_low_rank
+
+__all__ = ["BalancedPoint", "LowRankPoint", "find_low_rank", "solve_balanced", "solve_low_rank"]

@@ -1,0 +1,104 @@
+"""Diagonal stepsizes proved by products: what is proved must hold, whatever the multiplier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from stepsize_opt import RandK, optimal_stepsize
+from stepsize_opt.proofs import LowRankCondition, NonnegativeCondition, ProvedDiagonal
+from stepsize_solvers.numerics import Limits
+from stepsize_solvers.programs import LowRankModel, Matrix, Vector
+from stepsize_solvers.thin import solve_balanced, solve_low_rank
+
+LIMITS = Limits(1e-7, 200)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A condition, its dense M, the best x and its multiplier."""
+
+    condition: NonnegativeCondition | LowRankCondition
+    M: Matrix
+    x: Vector
+    multiplier: Matrix
+
+    def prove(self, x: Vector, multiplier: Matrix) -> ProvedDiagonal | None:
+        return self.condition.prove(x, multiplier)
+
+
+def cases(seed: int, d: int) -> list[Case]:
+    rng = np.random.default_rng(seed)
+    a, U = rng.uniform(0.1, 2.0, d), rng.standard_normal((d, 3)) * np.logspace(0.0, -1.0, 3)
+    best = solve_low_rank(a, U, LIMITS)[1].best
+    assert best is not None
+    M, K = np.diag(a) + U @ U.T, best.point.K
+    P = np.abs(M)
+    P += np.diag(P.sum(axis=1))  # positive definite
+    balanced = solve_balanced(lambda y: P @ y, P.diagonal(), LIMITS)[1].best
+    assert balanced is not None
+    x, y = balanced.point.x, balanced.point.y
+    around = LowRankCondition.around(M, np.zeros(d), LowRankModel(a, U, K))
+    return [
+        Case(LowRankCondition(a, a, 1.0, U, 1e-15), M, best.point.x, K),
+        Case(around, M, best.point.x, K),
+        Case(NonnegativeCondition(P), P, x, y),
+        Case(NonnegativeCondition(sparse.csr_array(P), 1e-15), P, x, y),
+    ]
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6), d=st.integers(3, 30), wrong=st.floats(0.0, 1.0))
+def test_bounds_hold_for_any_multiplier_and_are_tight_for_the_best(seed: int, d: int, wrong: float) -> None:
+    rng = np.random.default_rng(seed)
+    for case in cases(seed, d):
+        proved = case.prove(case.x, case.multiplier)
+        assert proved is not None and proved.certificate.is_optimal(1e-6)
+        # The definition of feasible, and the descent metric, in plain floating point.
+        F = np.diag(proved.x) - proved.x[:, None] * case.M * proved.x
+        assert np.linalg.eigvalsh(F)[0] >= -1e-12
+        metric = np.linalg.slogdet(np.diag(proved.x) + F)[1]
+        assert proved.certificate.log_det <= proved.descent_log_det <= metric + 1e-9 * d
+        other = case.prove(case.x, case.multiplier * (1.0 + wrong * rng.random(case.multiplier.shape)))
+        assert other is None or other.certificate.upper_bound >= proved.certificate.log_det
+
+
+@pytest.mark.parametrize("kind", range(4))
+def test_what_is_infeasible_is_moved_inside_or_not_proved(kind: int) -> None:
+    case = cases(11, 12)[kind]
+    far = case.x.copy()
+    far[0] *= 1.5
+    for start in (far, 1.001 * case.x):
+        proved = case.prove(start, case.multiplier)
+        if proved is not None:
+            assert np.linalg.eigvalsh(case.M * np.sqrt(np.multiply.outer(proved.x, proved.x)))[-1] <= 1.0
+    assert case.prove(case.x, np.full_like(case.multiplier, np.nan)) is None
+
+
+def test_dense_problems_of_both_forms_are_answered_quickly_and_certified() -> None:
+    rng = np.random.default_rng(0)
+    d = 300
+    U = rng.standard_normal((d, 6))
+    X = rng.random((2 * d, d)) * (rng.random((2 * d, d)) < 0.01)
+    for L in (U @ U.T + 0.1 * np.eye(d), X.T @ X + 0.01 * np.eye(d)):
+        result = optimal_stepsize(L, RandK(d, 30), structure="diagonal")
+        reference = optimal_stepsize(L, RandK(d, 30), structure="diagonal", reduce=False)
+        assert result.status == reference.status == "optimal"
+        assert abs(result.log_det - reference.log_det) <= 2e-6 * d
+        # The multiplier is one of the general certificate, too.
+        assert result.descent_log_det == pytest.approx(reference.descent_log_det, abs=1e-4 * d)
+
+
+def test_numbers_near_the_ends_of_float64_take_the_general_proof() -> None:
+    L = np.array([[2.0, 1.0], [1.0, 3.0]])
+    for scale in (1e-290, 1e290):
+        result = optimal_stepsize(scale * L, RandK(2, 1), structure="diagonal")
+        assert result.status == "optimal"
+        assert result.log_det + 2 * np.log(scale) == pytest.approx(
+            optimal_stepsize(L, RandK(2, 1), structure="diagonal").log_det, abs=1e-5
+        )
