@@ -16,6 +16,7 @@ from stepsize_opt.clients import (
     optimal_distributed_stepsize,
 )
 from stepsize_opt.inputs import BlockDiagonal, Direction, EstimatedSmoothness
+from stepsize_opt.limit import CompressionLimit, compression_limit
 from stepsize_opt.methods import CGD, DCGD, CompressedStep, DetCGD1, DetCGD2, GradientDescent, Method, get_method
 from stepsize_opt.node import (
     CommunicationTable,
@@ -39,6 +40,7 @@ from stepsize_opt.sketches import (
     LayerWise,
     RandK,
     Sketch,
+    SystematicSampling,
     parse_sketch,
 )
 from stepsize_solvers import Availability, available_solvers
@@ -56,6 +58,7 @@ __all__ = [
     "CommunicationTable",
     "Comparison",
     "CompressedStep",
+    "CompressionLimit",
     "DetCGD1",
     "DetCGD2",
     "DiagonalSketch",
@@ -76,12 +79,14 @@ __all__ = [
     "SolverUnavailable",
     "StepsizeCheck",
     "StepsizeResult",
+    "SystematicSampling",
     "TightResult",
     "available_solvers",
     "certify",
     "communication_table",
     "compare",
     "compare_distributed",
+    "compression_limit",
     "get_method",
     "optimal_distributed_stepsize",
     "optimal_stepsize",

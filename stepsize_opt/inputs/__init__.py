@@ -23,7 +23,7 @@ from stepsize_opt.inputs.files import atomic_write, broken_is_value_error, json_
 from stepsize_opt.inputs.matrices import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, dense, read_matrix
 from stepsize_opt.inputs.memory import check_dense, check_memory
 from stepsize_opt.inputs.registries import enter_class
-from stepsize_opt.inputs.results import Result
+from stepsize_opt.inputs.results import Result, Saved, Shown
 from stepsize_opt.inputs.saved import check_symmetric_finite, from_fields
 from stepsize_opt.inputs.structures import BlockDiagonal, Direction, Structure, pattern_of, pattern_with
 
@@ -35,6 +35,8 @@ __all__ = [
     "Direction",
     "EstimatedSmoothness",
     "Result",
+    "Saved",
+    "Shown",
     "Structure",
     "Symmetric",
     "atomic_write",

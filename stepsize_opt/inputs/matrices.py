@@ -16,7 +16,7 @@ from scipy.linalg import eigvalsh
 from stepsize_opt.inputs.checks import asymmetry, refuse_masked
 from stepsize_opt.inputs.estimated import EstimatedSmoothness
 from stepsize_opt.inputs.memory import check_dense
-from stepsize_opt.proofs import power_of_two_scaling, proved_cholesky
+from stepsize_opt.proofs import UNIT, log_det_from_below, power_of_two_scaling
 from stepsize_solvers.programs import Matrix
 
 # A sparse matrix with fewer rows is read whatever it holds; beyond, its row pointers alone would fill the memory of a
@@ -137,8 +137,11 @@ def _check_symmetry(name: str, difference: float, d: int, unit: float) -> None:
 _TINY = 2.0**-400  # a diagonal between this and its inverse leaves room for every product of a Cholesky factorisation
 
 
-def check_positive_definite(name: str, M: Matrix, remedy: str) -> None:
-    """Raise ValueError unless M is proved positive definite in float64, saying whether it is indefinite or singular."""
+def check_positive_definite(name: str, M: Matrix, remedy: str) -> float:
+    """A proved lower bound on log det M.
+
+    Raises ValueError unless M is proved positive definite in float64, saying whether it is indefinite or singular.
+    """
     diagonal = M.diagonal()
     low = diagonal.min()
     if not low > 0.0:
@@ -147,12 +150,16 @@ def check_positive_definite(name: str, M: Matrix, remedy: str) -> None:
         msg = f"{name} is {kind}: a diagonal entry is {diagonal[j]:.6g}; {remedy}"
         raise ValueError(msg)
     # Scaling changes no digit of the factor: it keeps products within the range of float64.
-    if low > _TINY and diagonal.max() < 1.0 / _TINY and proved_cholesky(M) is not None:
-        return
+    below = log_det_from_below(M) if low > _TINY and diagonal.max() < 1.0 / _TINY else None
+    if below is not None:
+        return below
     scale = power_of_two_scaling(diagonal)
     scaled = scale[:, None] * M * scale
-    if proved_cholesky(scaled) is not None:
-        return
+    below = log_det_from_below(scaled)
+    if below is not None:
+        # log det(ΛMΛ) − 2 Σ log Λ_j; log 2, the product and the sum are each rounded once.
+        shift = 2.0 * math.log(2.0) * float(np.frexp(scale)[1].sum() - len(scale))
+        return below - shift - 4.0 * UNIT * (abs(below) + abs(shift))
     spectrum = eigvalsh(scaled)
     least, most = float(spectrum[0]), float(spectrum[-1])
     # eigvalsh is backward stable: eigenvalues are right to about d rounding errors of the largest.

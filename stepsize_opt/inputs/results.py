@@ -13,7 +13,7 @@ from stepsize_opt.inputs.files import broken_is_value_error
 from stepsize_opt.inputs.saved import check_status, load_result, result_path, save_result
 from stepsize_solvers.programs import SolverStats
 
-R = TypeVar("R", bound="Result")
+S = TypeVar("S", bound="Saved")
 
 
 class Proof(Protocol):
@@ -27,8 +27,69 @@ class Proof(Protocol):
         ...
 
 
+class Shown(ABC):
+    """Text and HTML made of the names and values in ``rows``, under the name of the class."""
+
+    @abstractmethod
+    def rows(self) -> list[tuple[str, str]]:
+        """Names and values for people to read."""
+
+    def __repr__(self) -> str:
+        rows = self.rows()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join([type(self).__name__, *(f"  {name:<{width}}  {value}" for name, value in rows)])
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self.rows()
+        )
+        return f"<table><caption>{type(self).__name__}</caption>{cells}</table>"
+
+
+class Saved(ABC):
+    """An answer that is kept in a file."""
+
+    @abstractmethod
+    def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What is saved: fields that JSON holds, and arrays, by name."""
+
+    @classmethod
+    @abstractmethod
+    def _of_contents(cls: type[S], meta: dict[str, Any], arrays: dict[str, Any]) -> S:
+        """The result whose ``_contents`` were read; raises whatever exception a wrong file leads to."""
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write everything to an npz file (arrays and JSON text, nothing pickled); returns its path.
+
+        ``.npz`` is added to a path that does not end in it.  A file that is there is replaced once the new one is
+        complete.  ``D`` is one of its arrays (on a single node up to d = 4096; larger ones are saved by blocks only).
+        """
+        return save_result(path, type(self).__name__, *self._contents())
+
+    @classmethod
+    def load(cls: type[S], path: str | PathLike[str]) -> S:
+        """Read what ``save`` wrote; ``.npz`` may be left out as there.
+
+        Raises FileNotFoundError when there is no such file, ValueError for a file that is broken, of another kind, or
+        was changed after it was written.  A digest ties D to its certificate and to the names of sketch and structure;
+        it guards against accidents, not against someone who writes a false file on purpose.  Nothing is proved again,
+        because the file holds neither L nor the law of the sketch; for a single node,
+        ``certify(result.D, L, sketch, algorithm=result.algorithm, dual=result.dual)`` proves it for yours.
+        """
+        file = result_path(path)
+        with broken_is_value_error(file, f"a {cls.__name__}"):
+            result = cls._of_contents(*load_result(file, cls.__name__))
+            result._check_read()
+            return result
+
+    def _check_read(self) -> None:  # noqa: B027
+        """Raise ValueError if what was read contradicts itself."""
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Result(ABC):
+class Result(Shown, Saved):
     """An answer with its proof; a subclass adds the answer itself and what it predicts."""
 
     status: str
@@ -99,48 +160,5 @@ class Result(ABC):
             rows.append(("reductions", "; ".join(self.reductions)))
         return rows
 
-    def __repr__(self) -> str:
-        rows = self.rows()
-        width = max(len(name) for name, _ in rows)
-        return "\n".join([type(self).__name__, *(f"  {name:<{width}}  {value}" for name, value in rows)])
-
-    def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self.rows()
-        )
-        return f"<table><caption>{type(self).__name__}</caption>{cells}</table>"
-
-    @abstractmethod
-    def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What is saved: fields that JSON holds, and arrays, by name."""
-
-    @classmethod
-    @abstractmethod
-    def _of_contents(cls: type[R], meta: dict[str, Any], arrays: dict[str, Any]) -> R:
-        """The result whose ``_contents`` were read; raises whatever exception a wrong file leads to."""
-
-    def save(self, path: str | PathLike[str]) -> Path:
-        """Write everything to an npz file (arrays and JSON text, nothing pickled); returns its path.
-
-        ``.npz`` is added to a path that does not end in it.  A file that is there is replaced once the new one is
-        complete.  ``D`` is one of its arrays (on a single node up to d = 4096; larger ones are saved by blocks only).
-        """
-        return save_result(path, type(self).__name__, *self._contents())
-
-    @classmethod
-    def load(cls: type[R], path: str | PathLike[str]) -> R:
-        """Read what ``save`` wrote; ``.npz`` may be left out as there.
-
-        Raises FileNotFoundError when there is no such file, ValueError for a file that is broken, of another kind, or
-        was changed after it was written.  A digest ties D to its certificate and to the names of sketch and structure;
-        it guards against accidents, not against someone who writes a false file on purpose.  Nothing is proved again,
-        because the file holds neither L nor the law of the sketch; for a single node,
-        ``certify(result.D, L, sketch, algorithm=result.algorithm, dual=result.dual)`` proves it for yours.
-        """
-        file = result_path(path)
-        with broken_is_value_error(file, f"a {cls.__name__}"):
-            result = cls._of_contents(*load_result(file, cls.__name__))
-            check_status(result.status, result.certificate.is_optimal(result.tol))
-            return result
+    def _check_read(self) -> None:
+        check_status(self.status, self.certificate.is_optimal(self.tol))

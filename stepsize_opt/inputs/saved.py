@@ -22,7 +22,7 @@ import numpy as np
 from stepsize_opt.inputs.files import atomic_write, json_text, read_npz
 from stepsize_solvers.programs import Status
 
-_FORMAT = 3
+_FORMAT = 4
 T = TypeVar("T")
 
 

@@ -20,6 +20,7 @@ from stepsize_opt.inputs import (
     read_matrix,
     solve_settings,
 )
+from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Method, get_method
 from stepsize_opt.node.goals import Criterion, Goal, Guarantee
 from stepsize_opt.node.reductions import Component, descent_program, reduce_problem, separate
@@ -316,10 +317,13 @@ def certify(
     pattern = pattern_with(structure, stepsize)
     method.check([sketch], scalar=pattern_of(structure, sketch.d).is_scalar, clients=False)
     with blas_threads(sketch.d):
-        pieces = separate(dense(smoothness), sketch.map, pattern, method, stepsize)
-        found = [_check_piece(piece, stepsize, Z) for piece in pieces]
+        reduction = separate(dense(smoothness), sketch.map, pattern, method, stepsize)
+        found = [_check_piece(piece, stepsize, Z) for piece in reduction.components]
     certificate = Certificate.combine([piece.certificate for piece in found])
     descent = Certificate.combine([piece.descent for piece in found])
+    if sketch.is_exactly_unbiased:
+        limit = LimitBounds.combine(reduction.limits).log_bound(sketch.expected_rank)
+        certificate, descent = certificate.bounded(limit), descent.bounded(limit)
     scale = min(piece.largest_scale for piece in found)
     if Z is None:
         # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.

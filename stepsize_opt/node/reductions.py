@@ -47,6 +47,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, dense
+from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Method
 from stepsize_opt.node.goals import PAPER, Floor, Goal
 from stepsize_opt.proofs import (
@@ -195,11 +196,12 @@ def out_of_range(coordinate: int) -> ValueError:
 
 @dataclass
 class Reduction:
-    """The pieces of a problem and the names of the reductions that made them."""
+    """The pieces of a problem, the names of the reductions that made them, and what the limit takes from L."""
 
     components: list[Component] = field(default_factory=list)
     singletons: list[Singletons] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    limits: list[LimitBounds] = field(default_factory=list)
 
     def note(self, text: str) -> None:
         if text not in self.notes:
@@ -218,24 +220,25 @@ def reduce_problem(
     for indices in _groups(L, _maps(Q, method), pattern, goal.edges) if split else [np.arange(L.shape[0])]:
         block = _block(L, indices)
         total += 1
-        check_positive_definite("L", block, SMOOTHNESS_REMEDY)
+        log_det = check_positive_definite("L", block, SMOOTHNESS_REMEDY)
         goal.check(block, indices)
+        out.limits.append(LimitBounds.of(block, log_det, goal.restricted(indices)))
         _reduce_block(block, _restricted(Q, indices), pattern.restrict(indices), method, indices, goal, split, out)
     if total > 1:
         out.notes.insert(0, f"L splits into {total} connected components")
     return out
 
 
-def separate(L: Matrix, Q: PositiveMap, pattern: Pattern, method: Method, D: Matrix) -> list[Component]:
+def separate(L: Matrix, Q: PositiveMap, pattern: Pattern, method: Method, D: Matrix) -> Reduction:
     """The pieces into which the *check* of a given D falls: nothing in L, the sketch, the pattern or D connects two."""
-    pieces: list[Component] = []
+    out = Reduction()
     for indices in _groups(L, _maps(Q, method), pattern, D):
         block, part, sub = _block(L, indices), _restricted(Q, indices), pattern.restrict(indices)
-        check_positive_definite("L", block, SMOOTHNESS_REMEDY)
+        out.limits.append(LimitBounds.of(block, check_positive_definite("L", block, SMOOTHNESS_REMEDY)))
         condition = method.condition(part, commutes=sub.commutes_with(part))
         program, scale = _scaled_program(_rounded_image(condition.inner, block), condition.outer, sub)
-        pieces.append(Component(indices, scale, program, program))
-    return pieces
+        out.components.append(Component(indices, scale, program, program))
+    return out
 
 
 def _reduce_block(

@@ -69,6 +69,11 @@ class StepsizeResult(Result):
         The structure asked for.
     expected_nonzeros
         Numbers sent in one round, in expectation.
+    expected_rank
+        E[rank S], or a bound from above.
+    limit
+        The largest rate under the same criterion of any method x⁺ = x − G∇f(x) with E[rank G] = expected_rank, whatever
+        its sketch, basis and stepsize, proved from above (``compression_limit``).
     tol
         The certified gap asked for.
     guarantee
@@ -86,6 +91,8 @@ class StepsizeResult(Result):
     descent_t: float | None
     blocks: tuple[Block, ...]
     expected_nonzeros: float
+    expected_rank: float
+    limit: float
     guarantee: str
     criterion: str
     satisfies_condition: bool
@@ -160,6 +167,14 @@ class StepsizeResult(Result):
         if self.criterion == "convex":
             return self.rate
         return max(self.rate, self.descent_rate if self.descent_t is None else self.descent_t)
+
+    @property
+    def efficiency(self) -> float:
+        """``guaranteed_rate``/``limit``: the share of the best possible rate for the same expected rank, at most 1.
+
+        The method of ``stepsize_opt.optimal_method``, which attains the limit, needs so many times the iterations.
+        """
+        return self.guaranteed_rate / self.limit
 
     @property
     def guarantee_used(self) -> str:
@@ -246,6 +261,8 @@ class StepsizeResult(Result):
             "descent_rate": self.descent_rate,
             "descent_t": self.descent_t,
             "guarantee_used": self.guarantee_used,
+            "limit": self.limit,
+            "efficiency": self.efficiency,
         }
 
     def _rows(self) -> list[tuple[str, str]]:
@@ -253,6 +270,10 @@ class StepsizeResult(Result):
         return [
             ("method", f"{self.algorithm}, sketch {self.sketch}, {self.structure} D, d = {self.d}"),
             *self._rates(),
+            (
+                "limit",
+                f"{self.limit:.9g} for any method of rank {self.expected_rank:g}, efficiency {self.efficiency:.3f}",
+            ),
             (
                 _feasible(self.guarantee, self.criterion),
                 f"{feasible}, margin {self.certificate.margin:.1e}",

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.inputs import Structure, whole_number
+from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Method
 from stepsize_opt.node.answers import prove, stopped
 from stepsize_opt.node.goals import Goal
 from stepsize_opt.node.reductions import Component, Reduction
 from stepsize_opt.node.result import Block, StepsizeResult
-from stepsize_opt.proofs import UNIT, Certificate, exp_down, log_det_power
+from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up, log_det_power
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import choose_solver, get_solver
 from stepsize_solvers.numerics import blas_threads
@@ -239,6 +240,9 @@ def assemble(
         if reached is not None:
             floors.append(exp_down(reached.log_det / reached.d))
     certificate = Certificate.combine(certificates) if goal.M is None else _weakest(certificates)
+    limit = LimitBounds.combine(reduction.limits).log_bound(sketch.expected_rank)
+    if sketch.is_exactly_unbiased and not certificate.is_optimal(tol):
+        certificate = certificate.bounded(limit)
     for piece in pieces:
         if piece.note:
             reduction.note(piece.note)
@@ -261,6 +265,8 @@ def assemble(
         sketch=str(sketch),
         structure=str(structure),
         expected_nonzeros=sketch.expected_nonzeros,
+        expected_rank=sketch.expected_rank,
+        limit=exp_up(limit / certificate.d),
         tol=tol,
         guarantee=goal.guarantee,
         criterion=goal.criterion,

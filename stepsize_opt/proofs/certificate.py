@@ -96,6 +96,10 @@ class Certificate:
         upper += slack + 2.0 * UNIT * abs(upper)
         return Certificate(self.feasible, self.margin, lower, upper, self.d)
 
+    def bounded(self, upper_bound: float) -> Certificate:
+        """The certificate with one more upper bound."""
+        return replace(self, upper_bound=min(self.upper_bound, upper_bound))
+
     def multiplied(self, power: int) -> Certificate:
         """The certificate of 2^power D, when it is known to be feasible just as D is; the bound stays."""
         if power == 0:

@@ -5,6 +5,7 @@ from stepsize_opt.sketches.bits import BITS_NOTE, BITS_PER_NUMBER
 from stepsize_opt.sketches.diagonal import BernQ, DiagonalSketch, Identity, IndependentSampling, RandK
 from stepsize_opt.sketches.draws import Draw, generators
 from stepsize_opt.sketches.general import FiniteSketch, Gaussian, LayerWise
+from stepsize_opt.sketches.systematic import SystematicSampling, rounded_to_budget
 from stepsize_opt.sketches.text import parse_sketch, sketch_forms
 
 __all__ = [
@@ -21,7 +22,9 @@ __all__ = [
     "LayerWise",
     "RandK",
     "Sketch",
+    "SystematicSampling",
     "generators",
     "parse_sketch",
+    "rounded_to_budget",
     "sketch_forms",
 ]

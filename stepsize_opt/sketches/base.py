@@ -56,6 +56,7 @@ class Sketch(ABC):
     """
 
     form: ClassVar[str] = ""
+    unbiased_by_formula: ClassVar[bool] = False
     d: int
 
     def __init_subclass__(cls) -> None:
@@ -116,6 +117,22 @@ class Sketch(ABC):
     @abstractmethod
     def expected_nonzeros(self) -> float:
         """Numbers sent per round, on average: for a diagonal sketch the expected nonzeros of S x."""
+
+    @property
+    def expected_rank(self) -> float:
+        """E[rank S], or a bound from above: what the limit for compressed methods counts (docs/limit.md).
+
+        A class that does not know better says d.
+        """
+        return float(self.d)
+
+    @property
+    def is_exactly_unbiased(self) -> bool:
+        """Whether E[S] = I holds without rounding for the law that the numbers of the sketch say.
+
+        A class says so (``unbiased_by_formula``); laws given by lists of numbers have the mean I up to rounding only.
+        """
+        return self.unbiased_by_formula
 
     @property
     def omega(self) -> float:
@@ -213,6 +230,10 @@ class DiagonalBase(Sketch):
     @property
     def is_diagonal(self) -> bool:
         return True
+
+    @property
+    def expected_rank(self) -> float:
+        return self.expected_nonzeros
 
     def _sample(self, rng: np.random.Generator) -> Matrix:
         return np.diag(self._diagonals(rng, 1)[0])

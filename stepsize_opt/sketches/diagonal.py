@@ -45,6 +45,7 @@ class Identity(DiagonalBase):
     """No compression, S = I: 𝒫(M) = M.  Raises ValueError unless d is a whole number of at least 1."""
 
     form: ClassVar[str] = "identity"
+    unbiased_by_formula: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._set(d=whole_number("d", self.d))
@@ -84,6 +85,7 @@ class RandK(DiagonalBase):
     """
 
     form: ClassVar[str] = "randk:8 or randk:25%"
+    unbiased_by_formula: ClassVar[bool] = True
     k: int
 
     def __post_init__(self) -> None:
@@ -135,6 +137,8 @@ class RandK(DiagonalBase):
 
 class _Coins(DiagonalBase):
     """Independent coins: layer i, of sizes[i] coordinates, is kept with probability q[i] and then divided by it."""
+
+    unbiased_by_formula: ClassVar[bool] = True
 
     @abstractmethod
     def _coins(self) -> tuple[Vector, tuple[int, ...]]:
@@ -368,6 +372,10 @@ class _MomentDiagonal(DiagonalSketch):
     @property
     def expected_nonzeros(self) -> float:
         return self.nonzeros
+
+    @property
+    def expected_rank(self) -> float:
+        return float(self.d)  # P says nothing of zeros, and the caller's number is not used in proofs
 
     @property
     def text(self) -> str:

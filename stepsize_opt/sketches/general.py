@@ -82,6 +82,14 @@ class LayerWise(Sketch):
         return sum(layer.expected_nonzeros for layer in self.layers)
 
     @property
+    def expected_rank(self) -> float:
+        return sum(layer.expected_rank for layer in self.layers)
+
+    @property
+    def is_exactly_unbiased(self) -> bool:
+        return all(layer.is_exactly_unbiased for layer in self.layers)
+
+    @property
     def text(self) -> str:
         return "layers:" + ";".join(f"{layer.d}={layer.text}" for layer in self.layers)
 
@@ -160,6 +168,10 @@ class FiniteSketch(Sketch):
         return float(self.weights @ ranks)
 
     @property
+    def expected_rank(self) -> float:
+        return self.expected_nonzeros
+
+    @property
     def text(self) -> str:
         return f"finite(d={self.d}, {counted(self.weights.size, 'matrix', 'matrices')})"
 
@@ -178,6 +190,7 @@ class Gaussian(Sketch):
     """
 
     form: ClassVar[str] = "gaussian:4"
+    unbiased_by_formula: ClassVar[bool] = True
     k: int
 
     def __post_init__(self) -> None:
@@ -203,6 +216,10 @@ class Gaussian(Sketch):
 
     @property
     def expected_nonzeros(self) -> float:
+        return float(self.k)
+
+    @property
+    def expected_rank(self) -> float:
         return float(self.k)
 
     @property

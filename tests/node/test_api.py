@@ -259,7 +259,7 @@ class TestResult:
         with pytest.raises(ValueError, match=r"was not written by StepsizeResult\.save"):
             StepsizeResult.load(tmp_path / "other.npz")
         np.savez(tmp_path / "old.npz", meta=np.array(json.dumps({"format": 0})))
-        with pytest.raises(ValueError, match="has format 0; this version reads format 3"):
+        with pytest.raises(ValueError, match="has format 0; this version reads format 4"):
             StepsizeResult.load(tmp_path / "old.npz")
 
     def test_printing(self) -> None:

@@ -35,6 +35,7 @@ from stepsize_opt.sketches import (
     LayerWise,
     RandK,
     Sketch,
+    SystematicSampling,
 )
 from stepsize_validation.runs.record import Run
 from stepsize_validation.runs.runner import run
@@ -60,6 +61,7 @@ KINDS: dict[str, Sketch] = {
     "rand-2": RandK(6, 2),
     "BernQ": COINS,
     "IndependentSampling": IndependentSampling([0.3, 0.5, 0.7, 0.9, 1.0, 0.4]),
+    "SystematicSampling": SystematicSampling([0.3, 0.5, 0.7, 0.9, 1.0, 0.4]),
     "from_support": DiagonalSketch.from_support([[2.0, 0, 2, 0, 2, 0], [0.0, 2, 0, 2, 0, 2]], [0.5, 0.5]),
     "from_moments": DiagonalSketch.from_moments(COINS.second_moment_matrix, LayeredCoins(COINS)),
     "FiniteSketch": finite(6, 0.3),

@@ -20,6 +20,7 @@ from stepsize_opt.sketches import (
     LayerWise,
     RandK,
     Sketch,
+    SystematicSampling,
 )
 
 Matrix = NDArray[np.float64]
@@ -117,6 +118,7 @@ SKETCHES: dict[str, Callable[[int], st.SearchStrategy[Sketch]]] = {
     "RandK": lambda d: st.integers(1, d).map(lambda k: RandK(d, k)),
     "BernQ": _bernq,
     "IndependentSampling": lambda d: st.lists(probabilities, min_size=d, max_size=d).map(IndependentSampling),
+    "SystematicSampling": lambda d: st.lists(probabilities, min_size=d, max_size=d).map(SystematicSampling),
     "DiagonalSketch.from_support": _from_support,
     "DiagonalSketch.from_moments": _from_moments,
     "FiniteSketch": _finite,

@@ -26,6 +26,7 @@ from stepsize_opt.sketches import (
     LayerWise,
     RandK,
     Sketch,
+    SystematicSampling,
     parse_sketch,
     sketch_forms,
 )
@@ -36,6 +37,7 @@ FINITE = (
     "RandK",
     "BernQ",
     "IndependentSampling",
+    "SystematicSampling",
     "DiagonalSketch.from_support",
     "FiniteSketch",
 )
@@ -55,6 +57,7 @@ EXAMPLES: dict[str, Sketch] = {
     "bernq": BernQ(0.4, 3),
     "bernq, layers": BernQ([0.5, 0.25], [2, 3]),
     "independent": IndependentSampling([0.2, 0.5, 1.0]),
+    "systematic": SystematicSampling([0.2, 0.5, 1.0, 0.75]),
     "support": DiagonalSketch.from_support(VECTORS, WEIGHTS),
     "moments": MOMENTS,
     "finite": FiniteSketch(PROJECTIONS, [0.5, 0.5]),
@@ -485,6 +488,8 @@ TEXTS: list[tuple[str, int, Sketch]] = [
     ("bernq:0.5@3,4", 7, BernQ(0.5, [3, 4])),
     ("bernq:0.5,0.25@3,4", 7, BernQ([0.5, 0.25], [3, 4])),
     ("independent:0.2", 3, IndependentSampling([0.2, 0.2, 0.2])),
+    ("systematic:0.25", 3, SystematicSampling([0.25] * 3)),
+    ("systematic:0.5,0.75,1", 3, SystematicSampling([0.5, 0.75, 1.0])),
     ("independent:0.1,0.2,1e-05", 3, IndependentSampling([0.1, 0.2, 1e-5])),
     ("gaussian:4", 5, Gaussian(5, 4)),
     ("layers:3=randk:1;4=bernq:0.5", 7, LayerWise([RandK(3, 1), BernQ(0.5, 4)])),
@@ -499,7 +504,10 @@ def test_text_reads_and_prints(text: str, d: int, sketch: Sketch) -> None:
     assert sketch.text == str(sketch) == text
 
 
-@given(sketch=sketches_up_to(6, "Identity", "RandK", "BernQ", "IndependentSampling", "Gaussian"), data=st.data())
+@given(
+    sketch=sketches_up_to(6, "Identity", "RandK", "BernQ", "IndependentSampling", "SystematicSampling", "Gaussian"),
+    data=st.data(),
+)
 @settings(max_examples=150, deadline=None)
 def test_text_round_trip(sketch: Sketch, data: st.DataObject) -> None:
     other = data.draw(sketches_up_to(4, "RandK", "BernQ", "IndependentSampling", "Gaussian"))
@@ -610,6 +618,7 @@ VALUE_ERRORS: list[tuple[Callable[[], object], str]] = [
     (lambda: BernQ(0.5, []), "sizes must not be empty"),
     (lambda: IndependentSampling([0.5, 0.0]), r"p\[1\] must be in \(0, 1\], got 0"),
     (lambda: IndependentSampling([0.5, -0.1]), r"p\[1\] must be in \(0, 1\], got -0.1"),
+    (lambda: SystematicSampling([0.5, 0.0]), r"p\[1\] must be in \(0, 1\], got 0"),
     (lambda: IndependentSampling(0.5), r"p must be a list of numbers in \(0, 1\], got shape \(\)"),
     (lambda: IndependentSampling([]), r"p must be a list of numbers in \(0, 1\], got shape \(0,\)"),
     (lambda: IndependentSampling([0.5, np.inf]), "p must be finite"),

@@ -18,6 +18,7 @@ from stepsize_opt import (
     IndependentSampling,
     LayerWise,
     RandK,
+    SystematicSampling,
     certify,
     optimal_distributed_stepsize,
     optimal_stepsize,
@@ -135,6 +136,7 @@ TARGETS = (
     Target(Gaussian, lambda rng, d: {"d": d, "k": 1}, {"d": (*NUMBERS, 0), "k": (*NUMBERS, 0, 99)}),
     Target(BernQ, lambda rng, d: {"q": 0.5, "sizes": d}, {"q": (*NUMBERS, 0.0, 1.1), "sizes": (*NUMBERS, 0, [1, 0])}),
     Target(IndependentSampling, lambda rng, d: {"p": [0.5] * d}, {"p": (*NUMBERS, [0.0], [1.1], [math.nan], [])}),
+    Target(SystematicSampling, lambda rng, d: {"p": [0.5] * d}, {"p": (*NUMBERS, [0.0], [1.1], [math.nan], [])}),
     Target(LayerWise, lambda rng, d: {"layers": [RandK(d, 1)]}, {"layers": ([], None, [3], "x")}),
     Target(
         DiagonalSketch.from_support,

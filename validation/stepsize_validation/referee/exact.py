@@ -28,6 +28,7 @@ from stepsize_opt import (
     Method,
     RandK,
     Sketch,
+    SystematicSampling,
     get_method,
 )
 from stepsize_solvers.programs import Matrix, Vector, block_slices
@@ -203,6 +204,15 @@ def _(sketch: Identity, M: Rational) -> Rational:
 @second_moment.register
 def _(sketch: IndependentSampling, M: Rational) -> Rational:
     return _coins(range(sketch.d), sketch.p, M)
+
+
+@second_moment.register
+def _(sketch: SystematicSampling, M: Rational) -> Rational:
+    weights, outcomes = sketch.support()
+    (w, unit), taken = _whole_floats(weights), (outcomes > 0.0).astype(object)
+    both = _fractions((taken * w[:, None]).T @ taken, unit)  # P(i and j are sent)
+    p = [Fraction(float(x)) for x in sketch.p]
+    return _entrywise([[x / (p[i] * p[j]) for j, x in enumerate(row)] for i, row in enumerate(both)], M)
 
 
 @second_moment.register

@@ -17,6 +17,7 @@ from stepsize_opt import (
     LayerWise,
     RandK,
     Sketch,
+    SystematicSampling,
 )
 from stepsize_opt.problems import random_smoothness
 from stepsize_solvers.programs import Matrix
@@ -85,6 +86,7 @@ _KINDS: dict[str, Callable[[np.random.Generator, int], Sketch]] = {
     "rand-k": lambda rng, d: RandK(d, int(rng.integers(1, d + 1))),
     "bern-q": _bern_q,
     "independent": lambda rng, d: IndependentSampling(rng.uniform(0.1, 1.0, d)),
+    "systematic": lambda rng, d: SystematicSampling(rng.uniform(0.1, 1.0, d)),
     "diagonal": _diagonal,
     "finite": _finite,
     "gaussian": lambda rng, d: Gaussian(d, int(rng.integers(1, d + 1))),

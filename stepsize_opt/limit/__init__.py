@@ -1,0 +1,18 @@
+"""The limit: what k numbers a round can buy, whatever the sketch, the basis and the stepsize."""
+
+from stepsize_opt.limit.bounds import LimitBounds
+from stepsize_opt.limit.criteria import CRITERIA, check_lower, read_floor
+from stepsize_opt.limit.limit import CompressionLimit, compression_limit
+from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_probabilities
+
+__all__ = [
+    "CRITERIA",
+    "CompressionLimit",
+    "LimitBounds",
+    "Spectrum",
+    "check_lower",
+    "compression_limit",
+    "equal_probabilities",
+    "floor_probabilities",
+    "read_floor",
+]

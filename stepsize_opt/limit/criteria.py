@@ -1,0 +1,48 @@
+"""By what a metric H is judged: det(H)^{1/d}, or the largest t with H ⪰ tM⁻¹ (M = I for ``euclidean``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import eigvalsh
+
+from stepsize_opt.inputs import Symmetric, check_positive_definite, positive_number, read_matrix
+from stepsize_solvers.programs import Matrix
+
+CRITERIA = ("det", "euclidean", "linear")
+
+# M ⪯ L is asked for up to this relative excess: M and L computed in two ways differ by the rounding of both.
+_EXCESS = 1e-6
+
+
+def read_floor(criterion: object, lower: Any, d: int) -> Symmetric | float | None:
+    """M of the criterion, a d×d matrix or a number μ that stands for μI; None for one that judges det H.
+
+    Raises ValueError or TypeError for a ``lower`` that does not go with the criterion.
+    """
+    if (lower is None) == (criterion == "linear"):
+        msg = "lower is the M ⪯ ∇²f of criterion='linear': a matrix or a number μ > 0, "
+        raise ValueError(msg + ("which it needs" if lower is None else f"and criterion={criterion!r} takes none"))
+    if lower is None:
+        return 1.0 if criterion == "euclidean" else None
+    if np.ndim(lower) == 0 and not sparse.issparse(lower):
+        return positive_number("lower", lower)
+    M = read_matrix("lower", lower)
+    if M.shape[0] != d:
+        msg = f"lower is {M.shape[0]}×{M.shape[0]} but L is {d}×{d}"
+        raise ValueError(msg)
+    return M
+
+
+def check_lower(M: Matrix | float, L: Matrix) -> None:
+    """Raise ValueError unless 0 ≺ M ⪯ L for the M of ``linear``."""
+    floor = M * np.eye(len(L)) if isinstance(M, float | int) else M
+    if not isinstance(M, float | int):
+        check_positive_definite("lower", floor, "criterion='linear' needs M ≻ 0")
+    scale = 1.0 / np.sqrt(L.diagonal())
+    top = float(eigvalsh(scale[:, None] * floor * scale, scale[:, None] * L * scale)[-1])
+    if not top <= 1.0 + _EXCESS:
+        msg = f"lower must satisfy M ⪯ L, because ∇²f lies between both, but M exceeds L by a factor of {top:.6g}"
+        raise ValueError(msg)

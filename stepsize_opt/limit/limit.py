@@ -1,0 +1,269 @@
+"""What k numbers a round can buy: the best metric of all compressed methods, in closed form and with a proof."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import lapack
+
+from stepsize_opt.inputs import (
+    SMOOTHNESS_REMEDY,
+    Saved,
+    Shown,
+    check_positive_definite,
+    check_symmetric_finite,
+    dense,
+    from_fields,
+    positive_number,
+    read_matrix,
+    read_only,
+)
+from stepsize_opt.limit.bounds import LimitBounds
+from stepsize_opt.limit.criteria import CRITERIA, check_lower, read_floor
+from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_probabilities
+from stepsize_opt.proofs import (
+    UNIT,
+    Certificate,
+    Enclosed,
+    Evaluation,
+    Pair,
+    exp_down,
+    exp_up,
+    largest_floor,
+    log_det_from_below,
+    power_of_two_scaling,
+    repair,
+    repair_in_basis,
+)
+from stepsize_solvers.numerics import blas_threads
+from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, Pattern, Program, Vector
+
+# Of each criterion: what its value is, and what a rate of it bounds.
+_VALUES = {"det": "det(D)^(1/d)", "euclidean": "t with D ⪰ tI", "linear": "t with D ⪰ tM⁻¹"}
+_UNITS = {"det": "2Δ⁰/ε²", "euclidean": "2Δ⁰/ε²", "linear": "log(Δ⁰/accuracy)"}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A checked problem: L and M (a matrix, a number μ for μI, or None for ``det``), the budget, the upper bound."""
+
+    L: Matrix
+    M: Matrix | float | None
+    k: float
+    criterion: str
+    upper_bound: float
+
+    @staticmethod
+    def read(L: Any, k: object, criterion: object, lower: Any) -> Problem:
+        """Raises ValueError or TypeError for arguments that are not as ``compression_limit`` describes."""
+        matrix = dense(read_matrix("L", L))
+        d = len(matrix)
+        budget = positive_number("k", k)
+        if budget > d:
+            msg = f"k must be at most d={d}, got {k}: with d numbers a round the step L⁻¹∇f itself can be sent"
+            raise ValueError(msg)
+        if criterion not in CRITERIA:
+            msg = f"criterion must be one of {', '.join(map(repr, CRITERIA))}, got {criterion!r}"
+            raise ValueError(msg)
+        floor = read_floor(criterion, lower, d)
+        M = floor if floor is None or isinstance(floor, float) else dense(floor)
+        log_det = check_positive_definite("L", matrix, SMOOTHNESS_REMEDY)
+        if criterion == "linear" and M is not None:
+            check_lower(M, matrix)
+        bound = LimitBounds.of(matrix, log_det, M).log_bound(budget)
+        return Problem(matrix, M, budget, str(criterion), bound)
+
+    def certificate(self, D: Matrix) -> Certificate:
+        """Of a D that is known to be attainable: log det D or d log t from below, and the limit from above."""
+        scale = power_of_two_scaling(self.L.diagonal())
+        scaled = D / scale[:, None] / scale
+        d = len(D)
+        if self.M is None:
+            below = log_det_from_below(scaled)
+            lower = -math.inf if below is None else below
+            return Certificate(below is not None, 0.0, lower, math.inf, d).rescaled(scale).bounded(self.upper_bound)
+        M = np.diag(self.M * scale * scale) if isinstance(self.M, float) else scale[:, None] * self.M * scale
+        t = largest_floor(Enclosed(scaled, np.zeros_like(scaled)), M)
+        if t <= 0.0:
+            return Certificate(False, 0.0, -math.inf, self.upper_bound, d)
+        lower = d * math.log(t)
+        return Certificate(True, 0.0, lower - 4.0 * UNIT * (d + abs(lower)), self.upper_bound, d)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CompressionLimit(Shown, Saved):
+    """The best that any compressed method can do with k numbers a round, and a D that does it.
+
+    Attributes
+    ----------
+    k : float
+        Numbers a round, on average.
+    criterion : str
+        ``"det"``, ``"euclidean"`` or ``"linear"``.
+    D : numpy.ndarray
+        d×d, read-only, with D ⪯ L⁻¹ and tr(LD) ≤ k proved, so that a method attains it (``optimal_method``).
+    probabilities : numpy.ndarray
+        h, the inclusion probabilities of the directions of that method, in the order of ascending eigenvalues of L
+        (of LM⁻¹ for ``linear``); they add up to k.
+    certificate : Certificate
+        ``log_det`` and ``upper_bound`` are the proved ends of d log of the limit.
+    """
+
+    k: float
+    criterion: str
+    D: Matrix
+    probabilities: Vector
+    certificate: Certificate
+
+    @property
+    def d(self) -> int:
+        """Size of L."""
+        return self.certificate.d
+
+    @property
+    def value(self) -> float:
+        """The limit, from below: det(D)^{1/d}, λmin(D), or the largest t with D ⪰ tM⁻¹, proved for the floats of D."""
+        return exp_down(self.certificate.log_det / self.d)
+
+    @property
+    def upper(self) -> float:
+        """The limit, from above: no method with draws of expected rank k has a larger value."""
+        return exp_up(self.certificate.upper_bound / self.d)
+
+    @property
+    def gap(self) -> float:
+        """log(upper/value), which rounding alone makes."""
+        return self.certificate.gap
+
+    @property
+    def numbers_sent(self) -> float:
+        """Numbers sent in all per unit of 2Δ⁰/ε², or of log(Δ⁰/accuracy) for ``linear``: k/value."""
+        return self.k / self.value
+
+    def summary(self) -> dict[str, Any]:
+        """Everything but the matrix, as plain numbers and strings."""
+        return {
+            "d": self.d,
+            "k": self.k,
+            "criterion": self.criterion,
+            "value": self.value,
+            "upper": self.upper,
+            "numbers_sent": self.numbers_sent,
+            "probabilities": self.probabilities.tolist(),
+            "certificate": {**asdict(self.certificate), "gap": self.gap},
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        h = self.probabilities
+        spread = f"{h[0]:.6g} each" if h.min() == h.max() else f"from {h.min():.4g} to {h.max():.4g}"
+        return [
+            ("budget", f"{self.k:g} of d = {self.d} numbers a round"),
+            (f"limit, {_VALUES[self.criterion]}", f"{self.value:.9g}"),
+            ("proved interval", f"[{self.value:.9g}, {self.upper:.9g}], gap {self.gap:.1e}"),
+            ("numbers sent", f"{self.numbers_sent:.6g} for each unit of {_UNITS[self.criterion]}"),
+            ("probabilities", spread),
+        ]
+
+    def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        meta = {"k": self.k, "criterion": self.criterion, "certificate": asdict(self.certificate)}
+        return meta, {"D": self.D, "probabilities": self.probabilities}
+
+    @classmethod
+    def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> CompressionLimit:
+        check_symmetric_finite(arrays["D"])
+        return from_fields(cls, meta, **arrays)
+
+
+def compression_limit(L: Any, k: float, criterion: str = "det", *, lower: Any = None) -> CompressionLimit:
+    """The limit of compressed gradient descent with k numbers a round, for every sketch, basis and stepsize at once.
+
+    Of all methods x⁺ = x − G∇f(x) with a random G of expected rank at most k, the best metric D in
+    E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D solves
+
+        maximise a criterion of D   subject to   D ⪯ L⁻¹,  tr(LD) ≤ k,
+
+    which has a closed form (docs/limit.md): (k/d)L⁻¹ for ``det``, tM⁻¹ with t = min(k/tr(LM⁻¹), 1/λmax(LM⁻¹)) for
+    ``euclidean`` (M = I) and ``linear``; budget that is left in the second case goes where det D gains most.
+
+    Parameters
+    ----------
+    L
+        Smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame or scipy sparse matrix.
+    k
+        Numbers sent a round on average, 0 < k ≤ d; it need not be whole.
+    criterion
+        ``"det"``, det(D)^{1/d}, for the weighted mean of E‖∇f‖²; ``"euclidean"``, the largest t with D ⪰ tI, for the
+        plain mean; ``"linear"``, the largest t with D ⪰ tM⁻¹, for E f(x^K) − f* ≤ (1 − t)^K Δ⁰.
+    lower
+        M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
+
+    Returns
+    -------
+    CompressionLimit with ``value``, its proved upper end ``upper``, ``D``, ``probabilities`` and ``numbers_sent``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For input that is not as described, a singular L, or k > d; the message names the argument and the remedy.
+
+    Examples
+    --------
+    >>> from stepsize_opt import compression_limit
+    >>> limit = compression_limit([[1.0, 0.0], [0.0, 4.0]], 1)
+    >>> round(limit.value, 6), round(limit.numbers_sent, 6)
+    (0.25, 4.0)
+    """
+    problem = Problem.read(L, k, criterion, lower)
+    with blas_threads(len(problem.L)):
+        h, D = _best(problem)
+        D = _attainable(problem.L, D, problem.k)
+        return CompressionLimit(problem.k, problem.criterion, read_only(D), read_only(h), problem.certificate(D))
+
+
+def _best(problem: Problem) -> tuple[Vector, Matrix]:
+    """h and D in plain floating point."""
+    L, M, k, d = problem.L, problem.M, problem.k, len(problem.L)
+    if M is None:
+        return equal_probabilities(d, k), (k / d) * _inverse(L)
+    spectrum = Spectrum.of(L, M)
+    h = floor_probabilities(spectrum.values, k)
+    t = k / float(spectrum.values.sum())
+    if t * float(spectrum.values.max()) > 1.0:
+        return h, spectrum.matrix(h)
+    return h, (t / M) * np.eye(d) if isinstance(M, float | int) else t * _inverse(M)
+
+
+def _inverse(A: Matrix) -> Matrix:
+    """A⁻¹ of a positive definite A, symmetric, in plain floating point; scaled first, so that no entry overflows."""
+    scale = power_of_two_scaling(A.diagonal())
+    factor, _ = lapack.dpotrf(scale[:, None] * A * scale, 1, 1)  # lower, clean
+    root = lapack.dtrtri(factor, 1)[0]
+    return np.asarray(scale[:, None] * (root.T @ root) * scale)
+
+
+def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix:
+    """D, or the nearest multiple of it, with D ⪯ L⁻¹ and tr(LD) ≤ k proved for its floats."""
+    scale = power_of_two_scaling(L.diagonal())
+    B, X = scale[:, None] * L * scale, D / scale[:, None] / scale
+    program = Program.single(B, DiagonalPlusScaled.identity(len(B)), Pattern.full(len(B)))
+    X = _within_budget(B, 0.5 * (X + X.T), k)
+    if Evaluation(program, X).feasible:
+        return np.asarray(scale[:, None] * X * scale)
+    found = repair_in_basis(program, X) or repair(program, X)
+    X = X if found is None else _within_budget(B, found.D, k)
+    if found is None or not (X is found.D or Evaluation(program, X).feasible):
+        msg = (
+            "L is too close to singular for a stepsize of this criterion to be proved in float64; " + SMOOTHNESS_REMEDY
+        )
+        raise ValueError(msg)
+    return np.asarray(scale[:, None] * X * scale)
+
+
+def _within_budget(L: Matrix, D: Matrix, k: float) -> Matrix:
+    """D, lowered until tr(LD) ≤ k is proved."""
+    while (used := Pair.exact(L).inner_from_above(Pair.exact(D))) > k:
+        D = D * (k / used * (1.0 - 4.0 * UNIT))
+    return D
