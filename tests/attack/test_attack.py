@@ -22,6 +22,7 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_validation.attack.command import main, plan
+from stepsize_validation.attack.goals import GOALS, Goal
 from stepsize_validation.attack.killed import start
 from stepsize_validation.attack.kinds import KINDS
 from stepsize_validation.attack.protocol import Kind, Refused, Verdict, Wrong, ask, examine
@@ -35,6 +36,7 @@ from stepsize_validation.referee.random_problems import random_problem, random_s
 SAMPLE = {
     "laws": 180,
     "structures": 200,
+    "goals": 60,
     "scales": 250,
     "large": 4,
     "solvers": 2,
@@ -294,3 +296,55 @@ def test_every_sketch_is_drawn() -> None:
     assert {random_problem(rng, 4, 10.0).kind for _ in range(200)} == set(SKETCHES)
     with pytest.raises(ValueError, match="unknown kind 'top-k'"):
         random_sketch(rng, "top-k", 3)
+
+
+class TestGoals:
+    """The referee of the descent metric and of every criterion: true answers pass, changed ones are found out."""
+
+    L = random_smoothness(np.random.default_rng(0), 3, 100.0)
+
+    def _answer(self, guarantee: str, criterion: str, **node):
+        lower = {"lower": self.L} if criterion == "linear" else {}
+        M = {"linear": self.L, "euclidean": np.eye(3)}.get(criterion)
+        options = {"guarantee": guarantee, "criterion": criterion, **lower}
+        goal = Goal(Node(self.L, RandK(3, 1), **node), options=options, M=M)
+        return goal, goal.solve()
+
+    @pytest.mark.parametrize(("guarantee", "criterion"), GOALS)
+    def test_true_answers_pass_and_false_ones_do_not(self, guarantee: str, criterion: str) -> None:
+        goal, result = self._answer(guarantee, criterion)
+        assert goal.judge(result, goal.rivals(result)) is Verdict.OK
+        certificate = result.certificate
+        for words, changed in (
+            ("log_det .* is too large", tampered(certificate, log_det=certificate.log_det + 1e-4)),
+            ("not tight", tampered(certificate, log_det=certificate.log_det - 1.0)),
+            ("upper bound .* is below", tampered(certificate, upper_bound=certificate.log_det - 1e-4)),
+            ("not a number", tampered(certificate, upper_bound=np.nan)),
+            ("optimal with a gap", tampered(certificate, upper_bound=certificate.upper_bound + 1.0)),
+            ("not said to be", tampered(certificate, feasible=False)),
+        ):
+            with pytest.raises(Wrong, match=words):
+                goal.judge(tampered(result, certificate=changed))
+        scaled = tuple(tampered(block, D=block.D * 4.0) for block in result.blocks)
+        with pytest.raises(Wrong, match="D is not feasible in exact arithmetic"):
+            goal.judge(tampered(result, blocks=scaled))
+        with pytest.raises(Wrong, match="descent_log_det"):
+            goal.judge(tampered(result, descent_log_det=result.descent_log_det + 1.0))
+        if guarantee == "descent":
+            with pytest.raises(Wrong, match="satisfies_condition is false"):
+                goal.judge(tampered(result, satisfies_condition=True))
+        if result.descent_t is not None:
+            with pytest.raises(Wrong, match="descent_t"):
+                goal.judge(tampered(result, descent_t=1.1 * result.descent_t))
+
+    def test_a_bound_below_a_rival(self) -> None:
+        """A poor D with a bound just above it: the finer solve of the same goal shows that the bound is false."""
+        goal, result = self._answer("descent", "det")
+        small = tuple(tampered(block, D=block.D * 0.5) for block in result.blocks)
+        H = 2 * (D := 0.5 * np.array(result.D)) - 3 * np.diag(np.diag(D @ self.L @ D))
+        value = float(np.linalg.slogdet(H)[1])
+        certificate = tampered(result.certificate, log_det=value - 1e-9, upper_bound=value + 1e-6)
+        poor = tampered(result, blocks=small, certificate=certificate, descent_log_det=value - 1e-9)
+        goal.judge(poor)
+        with pytest.raises(Wrong, match="below the value of a feasible D"):
+            goal.judge(poor, goal.rivals(result))

@@ -8,6 +8,7 @@ from stepsize_validation.attack import (
     checkpoints,
     clients,
     files,
+    goals,
     inputs,
     large,
     laws,
@@ -24,6 +25,7 @@ KINDS: dict[str, Kind] = {
     for module in (
         laws,
         structures,
+        goals,
         scales,
         large,
         solvers,
