@@ -56,10 +56,12 @@ def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_choices_of_the_single_node_experiments() -> None:
     data = small_data()
     a = {choice.label: choice for choice in rand_one.panel(data, Plan()).choices}
-    assert len(a) == 7 and all(choice.feasible for choice in a.values())
+    assert len(a) == 8 and all(choice.feasible for choice in a.values())
     ours = a["det-CGD1, optimal"]
     assert ours.ours and ours.gap is not None and ours.gap <= 1e-6
-    assert all(ours.rate >= choice.rate * (1.0 - 1e-9) for choice in a.values())
+    assert all(ours.rate >= choice.rate * (1.0 - 1e-9) for choice in a.values() if choice.guarantee == "condition")
+    free = a["det-CGD1, optimal, descent"]
+    assert free.ours and free.guarantee == "descent" and free.rate > ours.rate
     # Rand-1: the optimum of det-CGD2 is the diagonal stepsize.
     assert a["det-CGD2, optimal"].rate == pytest.approx(a["det-CGD1, γ₁ diag⁻¹(L)"].rate, rel=1e-9)
     assert a["CGD"].rate <= a["CGD-mat"].rate
@@ -103,6 +105,9 @@ def test_distributed_panel() -> None:
 
 def test_every_bound_is_checked_and_none_violated(reproduction: Any) -> None:
     counts = verdicts(reproduction.curves)
+    for name in ("a", "b", "c", "d"):
+        assert set(counts[f"({name}) descent metric"]) <= {"holds", "undecided"}
+    assert counts["(a) descent metric"]["holds"] == 8
     assert {"(a)", "(b)", "(c)", "(d)"} <= set(counts)
     assert all("violated" not in counts[name] and "diverged" not in counts[name] for name in "(a) (b) (c) (d)".split())
     assert reproduction.all_hold
@@ -112,10 +117,16 @@ def test_every_bound_is_checked_and_none_violated(reproduction: Any) -> None:
 def test_tables(reproduction: Any) -> None:
     curves = list(reproduction.curves)
     records = curve_records(curves)
-    assert len(records) == len(curves) == 7 + 3 * 5 + 6 + 5
-    saved = {(record["experiment"], record["variant"]): record for record in savings(curves)}
-    first = saved["a", "rand-1"]
+    assert len(records) == len(curves) == 8 + 3 * 6 + 6 + 6
+    saved = {(record["experiment"], record["variant"], record["guarantee"]): record for record in savings(curves)}
+    first, free = saved["a", "rand-1", "condition"], saved["a", "rand-1", "descent"]
     assert first["predicted"] > 1.5 and first["observed"] > 1.2  # breast_cancer: a strong correlation
+    assert free["predicted"] > first["predicted"]  # the best of the paper is diagonal, with H = D
+    assert all(record["final f"] > 0.0 for record in saved.values())
+    for record in records:
+        descent = record["method"].endswith("descent")
+        assert (record["rate"] is None) == (descent or record["condition"] == "not satisfied")
+        assert record["experiment"] == "c" or record["rate"] is None or record["descent rate"] > 0.999 * record["rate"]
     assert all(record["predicted, det-CGD1 only"] > 0.999 for record in saved.values() if record["experiment"] != "c")
     for share, record in zip(saved_iterations(savings(curves)), savings(curves), strict=True):
         assert share["data"] == record["data"] == "breast_cancer"
@@ -134,7 +145,7 @@ def test_report_is_self_contained(reproduction: Any) -> None:
     assert "Iterations saved by the optimal D over the best of the paper's choices" in page
     for record in saved_iterations(savings(reproduction.curves)):
         assert record["predicted"] in page and (record["observed"] is None or record["observed"] in page)
-    assert page.count("data:image/png;base64,") == 2 + 2 + 3 + 2 + 1
+    assert page.count("data:image/png;base64,") == 3 + 3 + 4 + 3 + 1
     assert "http" not in page
     tables = json.loads((reproduction.output / "tables.json").read_text(encoding="utf-8"))
     assert tables["settings"]["seeds"] == 4 and "numpy" in tables["versions"]
@@ -152,7 +163,7 @@ def test_results_are_cached_and_settings_are_part_of_the_key(
 
     monkeypatch.setattr(running, "curve_of", counted)
     again = run_plan(PLAN, ["a", "d"], reproduction.output, workers=1, say=lambda line: None)
-    assert not calls and len(again) == 12
+    assert not calls and len(again) == 14
     with pytest.raises(KeyboardInterrupt):
         run_plan(replace(PLAN, seed=1), ["a"], reproduction.output, workers=1, say=lambda line: None)
     assert calls == ["CGD"]
@@ -173,8 +184,8 @@ def test_a_stopped_study_continues_where_it_stopped(tmp_path: Path, monkeypatch:
         run_plan(plan, ["a"], tmp_path, workers=1, say=lambda line: None)
     done.clear()
     monkeypatch.setattr(running, "curve_of", lambda p, c, *rest: (done.append(c.label), true(p, c, *rest))[1])
-    assert len(run_plan(plan, ["a"], tmp_path, workers=1, say=lambda line: None)) == 7
-    assert len(done) == 4
+    assert len(run_plan(plan, ["a"], tmp_path, workers=1, say=lambda line: None)) == 8
+    assert len(done) == 5
 
 
 def test_an_experiment_is_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +202,7 @@ def test_an_experiment_is_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert jobs_of(replace(PLAN, short=False), ["e"]) == [Job("e", "breast_cancer", 1), Job("e", "breast_cancer", 2)]
     done = reproduce(["e"], tmp_path, replace(PLAN, short=False), workers=1, say=lambda line: None)
     assert {curve.meta["iterations"] for curve in done.curves} == {7}
-    assert [record["variant"] for record in done.tables["savings"]] == ["1", "2"]
+    assert [record["variant"] for record in done.tables["savings"]] == ["1", "1", "2", "2"]
     page = done.report.read_text(encoding="utf-8")
     assert "(e) A toy" in page and page.count("data:image/png") == len(toy.figures) + 1
 

@@ -12,6 +12,9 @@ import numpy as np
 from stepsize_opt import __version__
 from stepsize_validation.runs import read_checkpoint, write_checkpoint
 
+# Of what is kept: to be changed with the contents of a curve or a table.
+_FORMAT = 2
+
 
 def kept(
     path: Path, key: dict[str, Any], make: Callable[[], Any], good: Callable[[Any], bool] = lambda value: True
@@ -29,7 +32,7 @@ def kept(
 
 def with_version(key: dict[str, Any]) -> dict[str, Any]:
     """A key as JSON gives it back, with the version of the library."""
-    return {**plain(key), "version": __version__}
+    return {**plain(key), "version": __version__, "format": _FORMAT}
 
 
 def file_name(text: str) -> str:

@@ -17,7 +17,9 @@ class Choice:
     """A method with its stepsize, ready to run.
 
     label: as in the figures' legend; ours: not among the paper's choices.
-    rate: det(D)^{1/d}; feasible: whether D is proved to satisfy the method's condition, so that the theorem speaks.
+    guarantee: what D was chosen for and its curve is drawn in: the method's condition, weighted by D, or the descent
+    metric, weighted by H = 2D − T(D).  rate: det(D)^{1/d} or det(H)^{1/d}; feasible: whether D is proved to satisfy its
+    guarantee (the condition, or H ≻ 0), so that the theorem speaks.  The descent metric of every choice is checked.
     gap: certified distance from the optimum of its structure, None for a stepsize that is not an optimum.
     theory_iterations: iterations that the theory asks for, where they are not 2Δ⁰/(rate ε²) (distributed methods).
     lambda_D: of the distributed methods.
@@ -34,14 +36,25 @@ class Choice:
     theorem: int = 1
     theory_iterations: float | None = None
     lambda_D: float | None = None
+    guarantee: str = "condition"
 
     @staticmethod
     def of(label: str, result: StepsizeResult, sketch: Sketch, *, ours: bool = False, theorem: int = 1) -> Choice:
         """A result as a choice; a label that says optimal keeps the word only with the certificate for it."""
         if result.status != "optimal":
             label = label.replace("optimal", "not certified")
-        feasible = result.certificate.feasible
-        return Choice(label, result.algorithm, result.D, sketch, result.rate, feasible, ours, result.gap, theorem)
+        return Choice(
+            label,
+            result.algorithm,
+            result.D,
+            sketch,
+            result.rate,
+            result.certificate.feasible,
+            ours,
+            result.gap,
+            theorem,
+            guarantee=result.guarantee,
+        )
 
     @property
     def cost(self) -> float:

@@ -21,7 +21,7 @@ from stepsize_opt.clients import ScalarStepsize, compare_distributed, dcgd_steps
 from stepsize_opt.problems import Dataset, Federated, FederatedInfimum, find_federated_infimum, split
 from stepsize_opt.sketches import RandK
 from stepsize_solvers.programs import Matrix
-from stepsize_validation.experiments.axes import BITS, EUCLIDEAN, ITERATIONS, WEIGHTED, Axes
+from stepsize_validation.experiments.axes import BITS, EUCLIDEAN, ITERATIONS, VALUES, WEIGHTED, Axes
 from stepsize_validation.experiments.choices import Choice, Panel
 from stepsize_validation.experiments.experiment import Experiment
 from stepsize_validation.experiments.plan import Plan
@@ -136,7 +136,7 @@ EXPERIMENT = Experiment(
     iterations=1000,
     quick_iterations=200,
     settings=("reg_distributed", "epsilon2_distributed", "time_limit"),
-    figures=(Axes(ITERATIONS, WEIGHTED), Axes(ITERATIONS, EUCLIDEAN), Axes(BITS, WEIGHTED)),
+    figures=(Axes(ITERATIONS, WEIGHTED), Axes(ITERATIONS, EUCLIDEAN), Axes(BITS, WEIGHTED), VALUES),
     # No curve comes near ε² = 10⁻⁴ in the steps that were run.
     level_reached=True,
 )

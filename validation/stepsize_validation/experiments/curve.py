@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from stepsize_solvers.programs import Indices, Matrix, Vector
 from stepsize_validation.runs import Run, log_steps, read_checkpoint, write_checkpoint
 
@@ -27,7 +29,9 @@ class Curve:
     """One stored curve: ``meta`` says what it is and what was found, the arrays hold the numbers.
 
     steps: log-spread steps k; weighted, euclidean: G_k and E_k for each seed there, shape (s, steps); bits: at these
-    steps, on average; mean_weighted, mean_euclidean: averages over seeds at every k = 1 … K; values, value_steps: f.
+    steps, on average; mean_weighted, mean_euclidean, mean_metric: averages over seeds at every k = 1 … K; values,
+    value_steps: f.  weighted is in the norm of the choice's guarantee, metric in that of H whatever it is (NaN when H
+    is not positive definite).
     """
 
     meta: dict[str, Any]
@@ -37,15 +41,28 @@ class Curve:
     bits: Vector
     mean_weighted: Vector
     mean_euclidean: Vector
+    mean_metric: Vector
     values: Matrix
     value_steps: Indices
 
-    _ARRAYS = ("steps", "weighted", "euclidean", "bits", "mean_weighted", "mean_euclidean", "values", "value_steps")
+    _ARRAYS = (
+        "steps",
+        "weighted",
+        "euclidean",
+        "bits",
+        "mean_weighted",
+        "mean_euclidean",
+        "mean_metric",
+        "values",
+        "value_steps",
+    )
 
     @staticmethod
     def of(meta: dict[str, Any], record: Run) -> Curve:
         steps = log_steps(record.iterations, _POINTS)
-        weighted, euclidean = record.weighted_means(), record.euclidean_means()
+        metric = record.metric_means() if record.descent_rate > 0.0 else np.full_like(record.metric_norms, np.nan)
+        weighted = metric if meta["guarantee"] == "descent" else record.weighted_means()
+        euclidean = record.euclidean_means()
         return Curve(
             meta,
             steps,
@@ -54,6 +71,7 @@ class Curve:
             record.bits()[steps - 1],
             weighted.mean(axis=0),
             euclidean.mean(axis=0),
+            metric.mean(axis=0),
             record.values,
             record.value_steps,
         )

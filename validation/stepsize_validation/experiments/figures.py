@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,9 @@ _STYLES = (
     Style("#E69F00", (0, (1, 1)), "P"),
     Style("#56B4E9", (0, (7, 2)), "X"),
 )
+
+# Of the bars: what is drawn, and its colour.
+_BARS = {"predicted": "#0072B2", "observed": "#E69F00"}
 
 
 def draw(curves: Sequence[Curve], shown: Axes, title: str, path: Path, columns: int = 3) -> Path:
@@ -109,25 +113,28 @@ def _line(axis: Any, x: Vector, y: Matrix, curve: Curve, styles: dict[str, Style
 
 def _assign_styles(curves: Sequence[Curve]) -> dict[str, Style]:
     labels = dict.fromkeys((curve.meta["label"], curve.meta["ours"]) for curve in curves)
-    ours, others = iter(_OURS), iter(_STYLES)
+    ours, others = cycle(_OURS), cycle(_STYLES)
     return {label: next(ours if mine else others) for label, mine in labels}
 
 
 def bar_savings(records: Sequence[dict[str, Any]], path: Path) -> Path:
-    """Predicted and observed saving of the optimal D for each data set."""
+    """Predicted and observed saving of the optimal D for each data set, under each guarantee."""
     plt = pyplot()
-    names = [record["data"] for record in records]
+    names = list(dict.fromkeys(record["data"] for record in records))
+    series = [(g, key) for g in dict.fromkeys(record["guarantee"] for record in records) for key in _BARS]
+    wide = 0.8 / len(series)
     # At least as wide as the legend and the label of the axis are.
-    figure, axis = plt.subplots(figsize=(max(4.0, 1.5 + 1.15 * len(names)), 3.6))
-    for shift, key, colour, hatch in ((-0.2, "predicted", "#0072B2", ""), (0.2, "observed", "#E69F00", "//")):
-        heights = [record[key] or 0.0 for record in records]
+    figure, axis = plt.subplots(figsize=(max(4.0, 1.5 + 0.6 * len(names) * len(series)), 3.6))
+    for i, (guarantee, key) in enumerate(series):
+        found = {record["data"]: record[key] or 0.0 for record in records if record["guarantee"] == guarantee}
+        heights = [found.get(name, 0.0) for name in names]
         bars = axis.bar(
-            [i + shift for i in range(len(names))],
+            [place + wide * (i - 0.5 * (len(series) - 1)) for place in range(len(names))],
             heights,
-            0.38,
-            label=key,
-            color=colour,
-            hatch=hatch,
+            0.95 * wide,
+            label=f"{guarantee}, {key}",
+            color=_BARS[key],
+            hatch="" if guarantee == "condition" else "//",
             edgecolor="black",
             linewidth=0.5,
         )

@@ -77,7 +77,7 @@ def run_job(job: Job, plan: Plan, output: Path) -> list[Path]:
 def _run_choice(panel: Panel, choice: Choice, plan: Plan, settings: dict[str, Any], folder: Path) -> Path:
     key = with_version(settings)
     path = folder / f"{file_name(choice.label)}.npz"
-    if path.exists() and Curve.load(path).meta["settings"] == key:
+    if path.exists() and _settings(path) == key:
         return path
     checkpoint = path.with_suffix(".checkpoint")
     try:
@@ -90,6 +90,14 @@ def _run_choice(panel: Panel, choice: Choice, plan: Plan, settings: dict[str, An
     curve.save(path)
     checkpoint.unlink(missing_ok=True)
     return path
+
+
+def _settings(path: Path) -> Any:
+    """Those of a curve that is kept; None for a file that is damaged or of another version."""
+    try:
+        return Curve.load(path).meta["settings"]
+    except CheckpointError:
+        return None
 
 
 def run_plan(

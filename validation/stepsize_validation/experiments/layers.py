@@ -10,7 +10,7 @@ from stepsize_opt.inputs import Direction
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.problems import Dataset, Layered, find_infimum
 from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
-from stepsize_validation.experiments.axes import BITS, ITERATIONS, WEIGHTED, Axes
+from stepsize_validation.experiments.axes import BITS, ITERATIONS, VALUES, WEIGHTED, Axes
 from stepsize_validation.experiments.choices import Choice, Panel
 from stepsize_validation.experiments.experiment import Experiment
 from stepsize_validation.experiments.plan import Plan
@@ -34,6 +34,9 @@ def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
         Choice.of("det-CGD2, rand-k", optimal_stepsize(L, rand, algorithm="det-CGD2"), rand),
         Choice.of("det-CGD1, rand-k, γᵢ diag⁻¹(Lᵢ)", optimal_stepsize(L, rand, structure=diagonal), rand, theorem=2),
         Choice.of("det-CGD1, rand-k, optimal", optimal_stepsize(L, rand), rand, ours=True),
+        Choice.of(
+            "det-CGD1, rand-k, optimal, descent", optimal_stepsize(L, rand, guarantee="descent"), rand, ours=True
+        ),
     )
     variant = f"{layers} layers, q = {sum(k) / sum(sizes):.3g}"
     return Panel("d", data.name, variant, objective, choices, find_infimum(objective), plan.epsilon2)
@@ -48,7 +51,7 @@ EXPERIMENT = Experiment(
     iterations=1000,
     quick_iterations=400,
     settings=("reg", "epsilon2", "layers", "fraction"),
-    figures=(Axes(BITS, WEIGHTED), Axes(ITERATIONS, WEIGHTED)),
+    figures=(Axes(BITS, WEIGHTED), Axes(ITERATIONS, WEIGHTED), VALUES),
     # Among the choices that compress alike.
     comparable=lambda curve: "rand-k" in curve.meta["label"],
 )

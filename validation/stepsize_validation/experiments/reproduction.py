@@ -46,9 +46,10 @@ class Reproduction:
 
     @property
     def all_hold(self) -> bool:
-        """Whether no choice that satisfies its condition violated its bound."""
+        """Whether no choice violated the bound of its guarantee, if it satisfies that, or of its descent metric."""
         return not any(
-            curve.meta["feasible"] and (curve.meta["diverged_at"] is not None or curve.meta["verdict"] == "violated")
+            curve.meta["descent_verdict"] == "violated"
+            or (curve.meta["feasible"] and (curve.meta["diverged_at"] or curve.meta["verdict"] == "violated"))
             for curve in self.curves
         )
 

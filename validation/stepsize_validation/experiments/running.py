@@ -40,19 +40,20 @@ def _whole(infimum: Infimum | FederatedInfimum) -> Infimum:
     return infimum.whole if isinstance(infimum, FederatedInfimum) else infimum
 
 
-def _check(panel: Panel, choice: Choice, record: Run) -> RateCheck:
+def _check(panel: Panel, choice: Choice, record: Run, guarantee: str) -> RateCheck:
     if isinstance(panel.infimum, FederatedInfimum):
         assert isinstance(panel.objective, Federated) and choice.lambda_D is not None
-        return check_distributed_rate(record, panel.objective.n, choice.lambda_D, panel.infimum)
-    return check_rate(record, panel.infimum, theorem=choice.theorem)
+        return check_distributed_rate(record, panel.objective.n, choice.lambda_D, panel.infimum, guarantee=guarantee)
+    return check_rate(record, panel.infimum, theorem=choice.theorem, guarantee=guarantee)
 
 
 def _describe(panel: Panel, choice: Choice, record: Run) -> dict[str, Any]:
-    check, whole = _check(panel, choice, record), _whole(panel.infimum)
+    check, whole = _check(panel, choice, record, choice.guarantee), _whole(panel.infimum)
+    descent = _check(panel, choice, record, "descent") if record.descent_rate > 0.0 else None
     theory = choice.theory_iterations
     if theory is None:
         theory = float(iterations_needed(choice.rate, panel.epsilon2, record.start_value - whole.found))
-    named = ("label", "algorithm", "ours", "feasible", "rate", "cost", "gap", "lambda_D")
+    named = ("label", "algorithm", "ours", "guarantee", "feasible", "rate", "cost", "gap", "lambda_D")
     found: dict[str, Any] = plain(
         {
             **asdict(check),
@@ -67,6 +68,10 @@ def _describe(panel: Panel, choice: Choice, record: Run) -> dict[str, Any]:
             "f_inf_proved": whole.proved,
             "delta_inf": getattr(panel.infimum, "delta_inf", None),
             "verdict": check.verdict if choice.feasible else f"{check.verdict} (no guarantee)",
+            "descent_rate": record.descent_rate,
+            "descent_cost": 1.0 / record.descent_rate if descent and choice.theory_iterations is None else None,
+            "descent_verdict": descent and descent.verdict,
+            "final_gap": float(record.values[:, -1].mean()) - whole.found,
         }
     )
     return found

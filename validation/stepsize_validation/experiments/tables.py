@@ -5,9 +5,11 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from stepsize_opt.methods import DetCGD2, get_method
+from stepsize_solvers.programs import Vector
 from stepsize_validation.experiments.catalogue import EXPERIMENTS
 from stepsize_validation.experiments.curve import Curve, by_panel
 from stepsize_validation.runs import first_below
@@ -17,42 +19,68 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Rivals:
-    """The best of the paper's choices that satisfy their condition, and the best of this project, by the theory."""
+    """The best of the paper's choices and the best of this project's, by the theory, under one guarantee.
+
+    Under the condition the paper's choices have to satisfy it; in the descent metric every D with H ≻ 0 competes, with
+    the rate of its H.
+    """
 
     paper: Curve
     ours: Curve
+    guarantee: str
 
     @staticmethod
-    def of(group: Sequence[Curve]) -> Rivals:
-        ours = (curve for curve in group if curve.meta["ours"])
-        return Rivals(min(_papers(group), key=_cost), min(ours, key=_cost))
+    def of(group: Sequence[Curve], guarantee: str) -> Rivals:
+        cost = partial(_cost, guarantee=guarantee)
+        ours = (curve for curve in group if curve.meta["ours"] and curve.meta["guarantee"] == guarantee)
+        return Rivals(min(_papers(group, guarantee), key=cost), min(ours, key=cost), guarantee)
+
+    @property
+    def means(self) -> list[Vector]:
+        """The weighted means of both, in the norms of the guarantee, at every step."""
+        descent = self.guarantee == "descent"
+        return [curve.mean_metric if descent else curve.mean_weighted for curve in (self.paper, self.ours)]
+
+    @property
+    def level(self) -> float:
+        """The ε² at which both are compared: the panel's own; where its experiment says so, or a curve starts below it,
+        the smallest level that both have reached."""
+        own = float(self.ours.meta["epsilon2"])
+        reached = max(float(mean[-1]) for mean in self.means)
+        if EXPERIMENTS[self.ours.meta["experiment"]].level_reached:
+            return max(own, reached)
+        return min(own, reached) if min(float(mean[0]) for mean in self.means) <= own else own
 
 
-def level_of(group: Sequence[Curve]) -> float:
-    """The ε² at which the curves of a panel are compared: the panel's own, or where its experiment says so the smallest
-    level that both rivals have reached."""
-    own = float(group[0].meta["epsilon2"])
-    if not EXPERIMENTS[group[0].meta["experiment"]].level_reached:
-        return own
-    rivals = Rivals.of(group)
-    return max(own, *(float(curve.mean_weighted[-1]) for curve in (rivals.paper, rivals.ours)))
+def rivals_of(group: Sequence[Curve]) -> list[Rivals]:
+    """For each guarantee that one of this project's choices was made for."""
+    guarantees = dict.fromkeys(str(curve.meta["guarantee"]) for curve in group if curve.meta["ours"])
+    return [Rivals.of(group, guarantee) for guarantee in guarantees]
 
 
-def _papers(group: Sequence[Curve]) -> list[Curve]:
+def _papers(group: Sequence[Curve], guarantee: str) -> list[Curve]:
     comparable = EXPERIMENTS[group[0].meta["experiment"]].comparable
-    return [curve for curve in group if not curve.meta["ours"] and curve.meta["feasible"] and comparable(curve)]
+    return [
+        curve
+        for curve in group
+        if not curve.meta["ours"]
+        and comparable(curve)
+        and (curve.meta["feasible"] or (guarantee == "descent" and curve.meta["descent_cost"]))
+    ]
 
 
-def _cost(curve: Curve) -> float:
+def _cost(curve: Curve, guarantee: str) -> float:
     """Iterations that the theory asks for, not rounded."""
-    return float(curve.meta["cost"])
+    descent = curve.meta["descent_cost"] if guarantee == "descent" else None
+    return float(curve.meta["cost"] if descent is None else descent)
 
 
 def curve_records(curves: Sequence[Curve]) -> list[Record]:
     """One record for each curve: rate, verdict, K and bits to ε² (None when not reached in the steps run)."""
     records = []
     for group in by_panel(curves).values():
-        level = level_of(group)
+        # One level for all curves, though one of them may start below it.
+        level = max(float(group[0].meta["epsilon2"]), *(rivals.level for rivals in rivals_of(group)))
         for curve in group:
             meta = curve.meta
             k = first_below(curve.mean_weighted, level)
@@ -63,9 +91,10 @@ def curve_records(curves: Sequence[Curve]) -> list[Record]:
                     "data": meta["dataset"],
                     "variant": meta["variant"],
                     "method": meta["label"],
-                    "rate": meta["rate"],
+                    "rate": meta["rate"] if meta["guarantee"] == "condition" and meta["feasible"] else None,
+                    "descent rate": meta["descent_rate"] or None,
                     "gap": meta["gap"],
-                    "condition": "proved" if meta["feasible"] else "not satisfied",
+                    "condition": _condition(meta),
                     "theory K": meta["theory_iterations"],
                     "level": level,
                     "K": k,
@@ -75,43 +104,55 @@ def curve_records(curves: Sequence[Curve]) -> list[Record]:
                     "upper": meta["upper"],
                     "bound": meta["bound"],
                     "verdict": meta["verdict"] if meta["diverged_at"] is None else "diverged",
+                    "verdict, descent": meta["descent_verdict"],
+                    "f(x^K) − f^inf": meta["final_gap"],
                     "ours": meta["ours"],
                 }
             )
     return records
 
 
+def _condition(meta: Mapping[str, Any]) -> str:
+    """Whether the D of a curve satisfies the condition of its method."""
+    if meta["guarantee"] == "descent":
+        return "not needed"
+    return "proved" if meta["feasible"] else "not satisfied"
+
+
 def savings(curves: Sequence[Curve]) -> list[Record]:
-    """For each panel: iterations of the best of the paper's choices over those of the optimal D.
+    """For each panel and guarantee: iterations of the best of the paper's choices over those of the optimal D.
 
     ``predicted`` compares the iterations that the theory guarantees, ``observed`` the steps of the same two choices to
     the level.  (Not of the fastest: G_K is in the norm of each D, and a poor D may start below any level.)  Only
-    choices that satisfy their condition count; ``det-CGD1 only`` leaves det-CGD2 out of the paper's.  Above 1 the
+    choices that satisfy their guarantee count; ``det-CGD1 only`` leaves det-CGD2 out of the paper's.  Above 1 the
     optimal D saves; below 1 the paper's best is det-CGD2, whose condition allows more than det-CGD1's there.  The gaps
     are certified: the saving against the true optima is at least predicted/(1 + gap of the paper's choice) and at most
-    predicted·(1 + gap of ours).
+    predicted·(1 + gap of ours).  ``final f`` is f(x^K) − f^inf of the paper's choice over that of ours: a better
+    guarantee need not be a better run.
     """
     out = []
     for panel, group in by_panel(curves).items():
-        level = level_of(group)
-        rivals = Rivals.of(group)
-        best, mine = rivals.paper, rivals.ours
-        first = [curve for curve in _papers(group) if get_method(curve.meta["algorithm"]) != DetCGD2()]
-        out.append(
-            {
-                "experiment": panel.experiment,
-                "data": panel.dataset,
-                "variant": panel.variant,
-                "best of the paper": best.meta["label"],
-                "ours": mine.meta["label"],
-                "predicted": _cost(best) / _cost(mine),
-                "predicted, det-CGD1 only": min(map(_cost, first)) / _cost(mine),
-                "observed": _ratio(first_below(best.mean_weighted, level), first_below(mine.mean_weighted, level)),
-                "level": level,
-                "gap, paper": best.meta["gap"],
-                "gap, ours": mine.meta["gap"],
-            }
-        )
+        for rivals in rivals_of(group):
+            best, mine, cost = rivals.paper, rivals.ours, partial(_cost, guarantee=rivals.guarantee)
+            first = [c for c in _papers(group, rivals.guarantee) if get_method(c.meta["algorithm"]) != DetCGD2()]
+            theirs, own = (first_below(mean, rivals.level) for mean in rivals.means)
+            out.append(
+                {
+                    "experiment": panel.experiment,
+                    "data": panel.dataset,
+                    "variant": panel.variant,
+                    "guarantee": rivals.guarantee,
+                    "best of the paper": best.meta["label"],
+                    "ours": mine.meta["label"],
+                    "predicted": cost(best) / cost(mine),
+                    "predicted, det-CGD1 only": min(map(cost, first)) / cost(mine),
+                    "observed": _ratio(theirs, own),
+                    "final f": _ratio(best.meta["final_gap"], mine.meta["final_gap"]),
+                    "level": rivals.level,
+                    "gap, paper": best.meta["gap"],
+                    "gap, ours": mine.meta["gap"],
+                }
+            )
     return out
 
 
@@ -122,6 +163,7 @@ def saved_iterations(records: Sequence[Mapping[str, Any]]) -> list[Record]:
             "experiment": record["experiment"],
             "data": record["data"],
             "variant": record["variant"],
+            "guarantee": record["guarantee"],
             "instead of": record["best of the paper"],
             "predicted": _share(record["predicted"]),
             "observed": _share(record["observed"]),
@@ -135,20 +177,25 @@ def _share(ratio: float | None) -> str | None:
     return None if ratio is None else f"{100.0 * (1.0 - 1.0 / ratio):.1f} %"
 
 
-def _ratio(a: int | None, b: int | None) -> float | None:
-    return None if a is None or b is None else a / b
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return None if a is None or not b else a / b
 
 
 def verdicts(curves: Iterable[Curve]) -> dict[str, dict[str, int]]:
-    """Counts of verdicts by experiment, for choices that satisfy their condition and for those that do not."""
+    """Counts of verdicts by experiment: on the condition's theorem, for choices that satisfy it and for those that do
+    not, and on the descent metric, for every choice that has one."""
     out: dict[str, dict[str, int]] = {}
     for curve in curves:
         meta = curve.meta
-        kind = f"({meta['experiment']}) {'' if meta['feasible'] else 'condition not satisfied'}".strip()
-        verdict = str(meta["verdict"]).split(" ")[0] if meta["diverged_at"] is None else "diverged"
-        counts = out.setdefault(kind, {})
-        counts[verdict] = counts.get(verdict, 0) + 1
-    return out
+        found = {"descent metric": meta["descent_verdict"]}
+        if meta["guarantee"] == "condition":
+            verdict = str(meta["verdict"]).split(" ")[0] if meta["diverged_at"] is None else "diverged"
+            found["" if meta["feasible"] else "condition not satisfied"] = verdict
+        for kind, verdict in found.items():
+            if verdict is not None:
+                counts = out.setdefault(f"({meta['experiment']}) {kind}".strip(), {})
+                counts[verdict] = counts.get(verdict, 0) + 1
+    return dict(sorted(out.items()))
 
 
 def as_html(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
