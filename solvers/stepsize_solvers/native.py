@@ -22,9 +22,15 @@ class NativeSolver(Solver):
 
     def unsupported(self, program: Program) -> str | None:
         if program.objective is not None:
-            if program.families or program.objective.left.B is None:
-                return "the native solver takes a metric with a quadratic term and no inequalities beside it"
-            return None
+            left = program.objective.left
+            if left.B is None:
+                return "the native solver takes a metric with a quadratic term"
+            if not program.families:
+                return None
+            if program.objective.floor is not None or not left.is_plain or any(f.e for f in program.families):
+                return (
+                    "beside inequalities (without determinant) the native solver takes the metric aX − XBX, for log det"
+                )
         if program.condition is None and any(family.factors is None for family in program.families):
             return "beside other inequalities the native solver takes families with factors only"
         return None
@@ -36,7 +42,7 @@ class NativeSolver(Solver):
         options = NativeOptions.from_extra(settings.extra)
         condition = program.condition
         with blas_threads(max([program.d, *(family.rows for family in program.families)])):
-            if program.objective is not None:
+            if program.objective is not None and not program.families:
                 return solve_metric(program, settings, options)
             if condition is None:
                 return solve_families(program, settings)

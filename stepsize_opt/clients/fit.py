@@ -2,6 +2,10 @@
 
 For D = sW all conditions are scalar: s ≤ 1/λmax(L^½WL^½), s²λ_W ≤ n/K, sλ_W ≤ nε²τ_W/(4Δ^inf), and sτ_W ≥ 12Δ⁰/(Kε²).
 If (s, K) satisfies them, so does (s√(K/K′), K′) for every K′ > K: the feasible K have no gaps.
+
+For the descent metric, with the eigenvalues ν of L^½WL^½, det(2sW − s²WLW)^{1/d} = sτ_W exp(mean log(2 − sν)) stands
+for sτ_W.  Its logarithm is concave in log s and largest where the mean of sν/(2 − sν) is one, that is where the mean
+of 1/(2 − sν) is one; up to there 0 ≤ mean log(2 − sν) ≤ log 2, by Jensen's inequality.
 """
 
 from __future__ import annotations
@@ -16,8 +20,10 @@ from scipy.linalg import LinAlgError, cholesky, eigh
 
 from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.proofs import UNIT, Approximate, Conditions, Pair, Plain, exp_down
-from stepsize_solvers.programs import Matrix
+from stepsize_solvers.programs import Matrix, Vector
 
+# Halvings of an interval of length one, down to rounding.
+_HALVINGS = 53
 # A condition counts as binding when its two sides agree to this fraction; rounding K to a whole number moves n/K more.
 _BINDS = 1e-4
 # An entry of D below this share of the geometric mean of its diagonal entries changes nothing that is computed.
@@ -30,15 +36,18 @@ _LARGEST_LOG = 680.0
 
 @dataclass(frozen=True, eq=False)
 class Direction:
-    """W with log λ_W, log τ_W (user's coordinates) and its largest scale under D ⪯ L⁻¹, in plain floating point.
+    """W with log λ_W, log τ_W (user's coordinates) and the eigenvalues of L^½WL^½, in plain floating point.
 
+    log_largest: of the scale beyond which nothing is gained: the largest under D ⪯ L⁻¹, or the best for the metric.
     Logarithms, because the scale that the targets ask for may be far outside the floats.
     """
 
     W: Matrix
     log_lambda: float
-    log_rate: float
-    log_descent_scale: float
+    log_det_rate: float
+    spectrum: Vector
+    metric: bool
+    log_largest: float
 
     @staticmethod
     def of(conditions: Conditions, D: Matrix) -> Direction | None:
@@ -49,27 +58,67 @@ class Direction:
         root = np.sqrt(np.diagonal(D))
         # Entries far below rounding would lose their bits when D is scaled.
         D = np.where(np.abs(D) < _NOTHING * root[:, None] * root, 0.0, D)
-        log_rate = conditions.log_rate(D)
+        log_rate = conditions.det_log_rate(D)
         if log_rate is None:
             return None
         try:
             K = cholesky(D, lower=True)
         except LinAlgError:
             return None
-        top = float(eigh(K.T @ conditions.L.hi @ K, eigvals_only=True, driver="evd")[-1])
-        return Direction(D, conditions.at(D, Pair).estimate.log, log_rate, -math.log(top))
+        # Rows of very different sizes leave eigenvalues that round to less than nothing.
+        spectrum = np.maximum(eigh(K.T @ conditions.L.hi @ K, eigvals_only=True, driver="evd"), 0.0)
+        largest = _log_best_scale(spectrum) if conditions.metric else -math.log(spectrum[-1])
+        log_lambda = conditions.at(D, Pair).estimate.log
+        return Direction(D, log_lambda, log_rate, spectrum, conditions.metric, largest)
+
+    def log_rate_at(self, log_s: float) -> float:
+        """The logarithm of the rate of sW, s up to the largest scale: of det(sW)^{1/d}, or that of the metric."""
+        if not self.metric:
+            return self.log_det_rate + log_s
+        top = float(self.spectrum[-1])
+        shares = math.exp(log_s + math.log(top)) * (self.spectrum / top)
+        return self.log_det_rate + log_s + float(np.mean(np.log(2.0 - shares)))
 
     def log_scale(self, log_c: float, log_factor: float) -> float:
-        """log of the largest s with sW ⪯ L⁻¹, λ ≤ c and λ ≤ factor·τ; both bounds are infinite when there is none."""
-        s = self.log_descent_scale
-        if math.isfinite(self.log_lambda):
-            s = min(s, 0.5 * (log_c - self.log_lambda), log_factor + self.log_rate - self.log_lambda)
-        return s
+        """log of the best s with λ ≤ c and λ ≤ factor·rate; both bounds are infinite when there is none."""
+        s = self.log_largest
+        if not math.isfinite(self.log_lambda):
+            return s
+        s = min(s, 0.5 * (log_c - self.log_lambda))
+        ratio = log_factor + self.log_det_rate - self.log_lambda
+        if not self.metric:
+            return min(s, ratio)
+        if self.log_lambda + 2.0 * s <= log_factor + self.log_rate_at(s):
+            return s
+        low, high = ratio, min(s, ratio + math.log(2.0))
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            if self.log_lambda + 2.0 * middle <= log_factor + self.log_rate_at(middle):
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+def _log_best_scale(spectrum: Vector) -> float:
+    """log of the s for which the mean of 1/(2 − sν) is one: it lies between 1/ν_max and 2/ν_max."""
+    shares = spectrum / spectrum[-1]
+    low, high = 1.0, 2.0
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if float(np.mean(1.0 / (2.0 - middle * shares))) <= 1.0:
+            low = middle
+        else:
+            high = middle
+    return math.log(low / float(spectrum[-1]))
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A proved stepsize in scaled coordinates: D ⪯ L⁻¹ and λ_D ≤ ``lambda_D``; τ is a lower bound of det(D)^{1/d}."""
+    """A proved stepsize in scaled coordinates: D ⪯ L⁻¹ and λ_D ≤ ``lambda_D``; τ is a lower bound of det(D)^{1/d}.
+
+    For the descent metric H = 2D − DLD: H ≻ 0 in the place of D ⪯ L⁻¹, and det(H)^{1/d}.
+    """
 
     D: Matrix
     lambda_D: float
@@ -86,7 +135,7 @@ def _proved(
     # λ_D falls with the square of the scale, the rate only linearly: four retreats in D pay for one in λ_D.
     D = np.asarray((scale * (1.0 - 4.0 * retreat)) * W)
     log_rate = conditions.log_rate(D)
-    if log_rate is None or not conditions.proves_descent(D):
+    if log_rate is None or not conditions.allows(D):
         return None
     arithmetics: tuple[type[Approximate], ...] = (Plain, Pair) if retreat > _CHEAP else (Plain,)
     for arithmetic in arithmetics:
@@ -138,7 +187,7 @@ def fit_multiple(
 
     Raises ValueError when its numbers are outside the range of floats.
     """
-    check_range("det(D)^(1/d)", direction.log_rate + log_scale)
+    check_range("the rate", direction.log_rate_at(log_scale))
     check_range("λ_D", min(0.0, direction.log_lambda + 2.0 * log_scale))
     check_range("an entry of D in scaled coordinates", math.log(np.diagonal(direction.W).min()) + log_scale)
     # Start at the rounding error of the eigenvalues and give way until the proof goes through; 8 % is a failure.
@@ -196,7 +245,7 @@ def binding_conditions(conditions: Conditions, targets: Targets, fitted: Fitted,
     """The names of the conditions whose two sides agree to one part in 10⁴."""
     direction = Direction.of(conditions, fitted.D)
     names = []
-    if direction is not None and direction.log_descent_scale <= _BINDS:
+    if direction is not None and not conditions.metric and direction.log_largest <= _BINDS:
         names.append("D ⪯ L⁻¹")
     # K was rounded up, which moves n/K by one part in K.
     slack = 1.0 - min(0.5, max(_BINDS, 2.0 / K))
@@ -204,5 +253,5 @@ def binding_conditions(conditions: Conditions, targets: Targets, fitted: Fitted,
     if log_lambda >= targets.log_share(K) + math.log(slack):
         names.append("λ_D ≤ n/K")
     if log_lambda >= targets.log_det_factor + fitted.log_rate + math.log(slack):
-        names.append("λ_D ≤ nε² det(D)^(1/d)/(4Δ^inf)")
+        names.append(f"λ_D ≤ nε² det({'H' if conditions.metric else 'D'})^(1/d)/(4Δ^inf)")
     return tuple(names)

@@ -6,6 +6,9 @@ M = D𝒞(L)D, namely M ⪯ cLᵢ⁻¹, and D = 𝒞(L)⁻¹ # M; D ⪯ L⁻¹ i
 variable is D itself.  If every sketch commutes with the pattern (diagonal D
 and diagonal sketches) then 𝒞ᵢ(DLD) = D𝒞ᵢ(L)D, and det-CGD1 has the conditions of det-CGD2.
 
+*The descent metric* log det(2D − DLD) is an objective in D, which is the variable there; λ_D ≤ κη, η of the metric, is
+left to a search for c = κη among the programs with λ_D ≤ c.
+
 *Numbers near one.*  λ_D ≤ c enters as Hᵀ V H ⪯ I with H Hᵀ = Lᵢ/c, and λ_D ≤ κτ as Hᵀ V H ⪯ τI with H Hᵀ = Lᵢ/κ.
 """
 
@@ -15,10 +18,20 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cholesky, eigh, solve_triangular
+from scipy.linalg import cholesky, eigh, lapack, solve_triangular
 
 from stepsize_opt.proofs import Bound, Conditions, Multipliers, Pair, Plain, rate_bound
-from stepsize_solvers.programs import DiagonalPlusScaled, Family, Indices, Matrix, Outcome, Pattern, Program, Stack
+from stepsize_solvers.programs import (
+    DiagonalPlusScaled,
+    Family,
+    Indices,
+    Matrix,
+    Metric,
+    Outcome,
+    Pattern,
+    Program,
+    Stack,
+)
 
 # Eigenvalues of Lᵢ below this fraction of the largest are left to the repair: they move λ_D by less than it.
 _RANK_CUT = 1e-13
@@ -70,16 +83,21 @@ class Translation:
             inverses.append(_padded([factor.inverse for factor in found]))
         return Translation(conditions, linear, tuple(factors), tuple(inverses))
 
-    def program(self, *, with_descent: bool, c: float | None = None, kappa: float | None = None) -> Program:
-        """maximise log det D subject to λ_D ≤ c or λ_D ≤ κτ (both in scaled coordinates), and D ⪯ L⁻¹ if asked for."""
+    def program(self, *, with_inverse: bool, c: float | None = None, kappa: float | None = None) -> Program:
+        """maximise log det D subject to λ_D ≤ c or λ_D ≤ κτ (both in scaled coordinates), and D ⪯ L⁻¹ if asked for.
+
+        For the descent metric log det(2D − DLD) is maximised in the place of D ⪯ L⁻¹, and there is no κ.
+        """
         d = self.conditions.d
-        squared = self.linear or (self._has_common_variance and not with_descent)
+        metric = with_inverse and self.conditions.metric
+        linear = self.linear and not metric
+        squared = linear or (self._has_common_variance and not with_inverse)
         bound = c if c is not None else kappa
         families = []
         if bound is not None and math.isfinite(bound):
             for group, H in zip(self.conditions.groups, self.factors[:-1], strict=True):
                 Q, B = group.map.centred, None
-                if not self.linear:
+                if not linear:
                     B = self.conditions.L.hi
                     if not self.conditions.sketch_outside:
                         Q = DiagonalPlusScaled.identity(d)
@@ -91,7 +109,10 @@ class Translation:
                     Q, size = DiagonalPlusScaled.identity(d), split.beta
                 scaled = H * math.sqrt(size / bound)
                 families.append(Family(Q, B, scaled, c=float(c is not None), e=float(c is None)))
-        if with_descent:
+        if metric:
+            left = Family(DiagonalPlusScaled.identity(d), self.conditions.L.hi, a=2.0)
+            return Program(tuple(families), self.conditions.pattern, objective=Metric(left))
+        if with_inverse:
             families.append(Family(DiagonalPlusScaled.identity(d), None, self.factors[-1], c=1.0))
         if squared:
             log_det = 2.0 * float(np.sum(np.log(np.diagonal(cholesky(self._middle, lower=True)))))
@@ -128,28 +149,45 @@ class Translation:
         half = solve_triangular(K.T, V, lower=False)
         return np.asarray((half * roots) @ half.T)
 
-    def multipliers(self, outcome: Outcome, program: Program, scale: float) -> Multipliers:
+    def unit(self, outcome: Outcome, program: Program, D: Matrix) -> float:
+        """By what a solver has scaled the multipliers: its Y of the metric is near unit·H⁻¹; 1 where it has none."""
+        if program.objective is None or len(outcome.duals) == len(program.families):
+            return 1.0
+        found = float(np.vdot(outcome.duals[-1][0], 2.0 * D - D @ self.conditions.L.hi @ D)) / self.conditions.d
+        return found if found > 0.0 else 1.0
+
+    def multipliers(self, outcome: Outcome, program: Program, scale: float, D: Matrix) -> Multipliers | None:
         """The multipliers of the outcome; ``scale`` is the c or κ that divided the factors.
 
         The multiplier of Hᵀ𝒬(φ(X))H ⪯ scale·I is Z/scale, and H Z Hᵀ = L U Uᵀ L for U = L⁺ H Z^½, that is the inverse
-        factor times Z^½.
+        factor times Z^½.  That of the metric is a root of (2L − LDL)⁻¹ for the D found; None when it has none.
         """
-        with_descent = program.families[-1].factors is self.factors[-1]
-        has_clients = len(program.families) > int(with_descent)
+        metric = program.objective is not None
+        with_inverse = not metric and program.families[-1].factors is self.factors[-1]
+        has_clients = len(program.families) > int(with_inverse)
         clients = []
-        for i, inverse in enumerate(self.inverses[:-1]):
+        scale *= self.unit(outcome, program, D)
+        for i, factor in enumerate(self.inverses[:-1]):
             if has_clients:
-                clients.append(inverse @ _roots(outcome.duals[i]) / math.sqrt(scale))
+                clients.append(factor @ _roots(outcome.duals[i]) / math.sqrt(scale))
             else:
-                clients.append(np.zeros((len(inverse), self.conditions.d, 1)))
-        descent = (self.inverses[-1] @ _roots(outcome.duals[-1]))[0] if with_descent else None
-        return Multipliers(tuple(clients), descent)
+                clients.append(np.zeros((len(factor), self.conditions.d, 1)))
+        inverse = (self.inverses[-1] @ _roots(outcome.duals[-1]))[0] if with_inverse else None
+        if metric:
+            L = self.conditions.L.hi
+            half = L @ D @ L
+            K, info = lapack.dpotrf(2.0 * L - 0.5 * (half + half.T), 1, 1)  # lower, clean
+            if info != 0:
+                return None
+            inverse = lapack.dtrtri(K, 1)[0].T
+        return Multipliers(tuple(clients), inverse)
 
     def bounds(self, multipliers: Multipliers, reference: Matrix, rows: Indices | None = None) -> list[Bound]:
         """What the multipliers prove with the reference D̂, and in the given rows of D alone."""
-        forms = [None] if rows is None or self.linear else [None, rows]
+        linear = self.linear and not (self.conditions.metric and multipliers.inverse is not None)
+        forms = [None] if rows is None or linear else [None, rows]
         found = [
-            rate_bound(self.conditions, multipliers, reference, self.linear, form, arithmetic)
+            rate_bound(self.conditions, multipliers, reference, linear, form, arithmetic)
             for form in forms
             for arithmetic in (Plain, Pair)
         ]

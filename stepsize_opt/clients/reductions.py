@@ -101,8 +101,11 @@ def _dense(name: str, value: Any) -> Matrix:
     return dense(read_matrix(name, value))
 
 
-def reduce_clients(clients: Clients, pattern: Pattern, method: Method) -> Reduced:
-    """Scale the problem and drop what does not count; raises ValueError where L is singular or float64 ends."""
+def reduce_clients(clients: Clients, pattern: Pattern, method: Method, *, metric: bool = False) -> Reduced:
+    """Scale the problem and drop what does not count; raises ValueError where L is singular or float64 ends.
+
+    metric: the rate is that of 2D − DLD.
+    """
     matrices, sketches, mean = clients.matrices, clients.sketches, clients.mean
     notes: list[str] = []
     scale = _common_scaling(_diagonal(matrices, mean), sketches)
@@ -130,11 +133,11 @@ def reduce_clients(clients: Clients, pattern: Pattern, method: Method) -> Reduce
     sketch_outside = is_identity(method.condition(law, commutes=commutes).inner)
     if is_identity(method.condition(law).inner) and not sketch_outside:
         notes.append("the sketches commute with D: (12) is (12′)")
-    conditions = Conditions(L, tuple(groups), sketch_outside, pattern, scale, exponent)
+    conditions = Conditions(L, tuple(groups), sketch_outside, pattern, scale, exponent, metric)
     conditions = replace(conditions, groups=tuple(g for g in groups if conditions.noisy(g).size))
     conditions = _without_redundant_clients(conditions, notes)
     linear = sketch_outside and pattern.is_full
-    if linear:
+    if linear and not metric:
         notes.append("(12) is linear in A = DLD")
     return Reduced(conditions, linear, tuple(notes))
 

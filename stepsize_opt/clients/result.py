@@ -18,7 +18,8 @@ class DistributedCertificate:
     Attributes
     ----------
     feasible
-        D ⪯ L⁻¹, λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} and K ≥ 12Δ⁰/(τε²) with τ = det(D)^{1/d}.
+        D ⪯ L⁻¹, λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} and K ≥ 12Δ⁰/(τε²) with τ = det(D)^{1/d}; under the guarantee
+        ``descent`` H = 2D − DLD ≻ 0 in the place of D ⪯ L⁻¹, and τ = det(H)^{1/d}.
     log_rate
         A lower bound on log τ of the stepsize before K was rounded up to a whole number.
     upper_bound
@@ -94,7 +95,11 @@ class DistributedResult(Result):
     lambda_D
         A proved upper bound on λ_D, tight to rounding.
     rate
-        A proved lower bound on det(D)^{1/d}, tight to rounding.
+        A proved lower bound on det(D)^{1/d}, tight to rounding; on det(H)^{1/d} under the guarantee ``descent``.
+    descent_rate
+        A proved lower bound on det(H)^{1/d} of this D, H = 2D − DLD; D ⪯ L⁻¹ makes H ⪰ D.
+    guarantee
+        What was asked for, ``condition`` or ``descent``.
     binding
         The conditions that hold with equality.
     certificate
@@ -131,6 +136,8 @@ class DistributedResult(Result):
     binding: tuple[str, ...]
     targets: Targets
     numbers_per_client: tuple[float, ...]
+    descent_rate: float
+    guarantee: str
     iterations_requested: int | None = None
     tight: TightResult | None = None
 
@@ -144,8 +151,22 @@ class DistributedResult(Result):
         return self.targets.clients
 
     @property
+    def iterations(self) -> int:
+        """The rounds that the better proved guarantee needs with this D: K, or fewer by ``descent_rate``.
+
+        λ_D ≤ min{n/K, nε² rate/(4Δ^inf)} holds for fewer rounds and a larger rate, too.
+        """
+        return min(self.K, self.targets.least_iterations(self.descent_rate))
+
+    @property
+    def guarantee_used(self) -> str:
+        """Which guarantee ``iterations`` rests on, in words."""
+        descent = self.guarantee == "descent" or self.iterations < self.K
+        return "descent, det(H)^(1/d)" if descent else "condition, det(D)^(1/d)"
+
+    @property
     def neighbourhood(self) -> float:
-        """2λ_DΔ^inf/(det(D)^{1/d} n), the part of the bound that more iterations do not reduce."""
+        """2λ_DΔ^inf/(rate·n), the part of the bound that more iterations do not reduce."""
         return self.targets.neighbourhood(self.lambda_D, self.rate)
 
     @property
@@ -159,7 +180,11 @@ class DistributedResult(Result):
             "K": self.K,
             "iterations_requested": self.iterations_requested,
             "lambda_D": self.lambda_D,
+            "iterations": self.iterations,
             "rate": self.rate,
+            "descent_rate": self.descent_rate,
+            "guarantee": self.guarantee,
+            "guarantee_used": self.guarantee_used,
             "binding": list(self.binding),
             "neighbourhood": self.neighbourhood,
             "numbers_per_client": list(self.numbers_per_client),
@@ -182,12 +207,21 @@ class DistributedResult(Result):
             ("size", f"d = {self.d}, n = {self.clients} clients"),
             ("K", f"{self.K} (proved: at least {self.certificate.smallest_K})"),
             *tight,
-            ("rate det(D)^(1/d)", f"{self.rate:.9g}"),
+            *self._rates(),
             ("λ_D", f"{self.lambda_D:.9g}"),
             ("binding", "; ".join(self.binding) or "none"),
             ("neighbourhood", f"{self.neighbourhood:.3g}"),
             ("numbers sent", f"{self.communication:.6g} in all, {most:.6g} by one client at most"),
         ]
+
+    def _rates(self) -> list[tuple[str, str]]:
+        metric = ("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}, H = 2D − DLD")
+        if self.guarantee == "descent":
+            return [(f"rate {metric[0].removeprefix('descent rate ')}", metric[1])]
+        rows = [("rate det(D)^(1/d)", f"{self.rate:.9g}"), metric]
+        if self.iterations < self.K:
+            rows.append(("K of this D", f"{self.iterations} by the guarantee {self.guarantee_used}"))
+        return rows
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays = {"D": self.D}

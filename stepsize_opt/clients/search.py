@@ -8,6 +8,10 @@ With τ(c) = max{ det(D)^{1/d} : D ⪯ L⁻¹, λ_D ≤ c } (concave and nondecr
 
 Without D ⪯ L⁻¹ the scale separates, τ(c) = √c τ(1).  So the homogeneous program (λ_D ≤ 1 alone) is solved first; if its
 direction, scaled, satisfies D ⪯ L⁻¹, it is the answer, and no small number ever entered a solver.
+
+*Descent metric.*  η(c) = max{ det(2D − DLD)^{1/d} : λ_D ≤ c } is concave, too.  The homogeneous direction is the answer
+where that is proved: H ≈ 2D for small steps.  Otherwise c = κη(c) is found by Newton's method in log c, with
+the slope of log η from the multipliers; as c gets right to first order, answer and bound get right to second order.
 """
 
 from __future__ import annotations
@@ -22,7 +26,16 @@ from stepsize_opt.clients.fit import Direction
 from stepsize_opt.clients.programs import Translation, homogeneous_program_is_bounded, noisy_coordinates
 from stepsize_opt.proofs import Bound, Conditions, Multipliers
 from stepsize_solvers import choose_solver, get_solver
-from stepsize_solvers.programs import Matrix, Outcome, Program, Settings, SolverStats, Status, UnsupportedProgram
+from stepsize_solvers.programs import (
+    Matrix,
+    Outcome,
+    Program,
+    Settings,
+    SolverStats,
+    Stack,
+    Status,
+    UnsupportedProgram,
+)
 
 # Rows of D of this size, beside entries of L near one, are limited by D ⪯ L⁻¹ by less than the tolerance; the smaller
 # ones that a small c or κ asks for come from them.  In A = DLD, exact with any small size, small ones cost digits.
@@ -31,6 +44,8 @@ _SMALL_ROWS_LINEAR = 1e-5
 # Above this c or κ (in scaled coordinates) λ_D decides nothing: D ⪯ L⁻¹ bounds it by the condition number of L times
 # the variance of a sketch.
 _LOG_MOST = math.log(1e25)
+# Newton steps for c = κη: each squares the error, which the first guess leaves below one.
+_NEWTON_STEPS = 8
 # Rows smaller by more than e to this are outside the range of floats, which the fit finds out.
 _LOG_SMALLEST = 650.0
 
@@ -65,6 +80,7 @@ class Search:
     statuses: list[Status] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    weight: float = 0.0  # tr Z of the last answer: what log det gains for each unit of log c, at c = 1
 
     @property
     def solver_names(self) -> str:
@@ -88,34 +104,40 @@ class Search:
     def best_direction(self, log_c: float, log_kappa: float) -> Direction | None:
         """The direction whose best multiple is optimal, up to the gap, under λ_D ≤ min{c, κτ} and D ⪯ L⁻¹."""
         candidates: list[Candidate] = []
-        plain = self._descent_only(log_c, log_kappa)
+        plain = self._inverse_only(log_c, log_kappa)
         if plain is not None:
             return plain
         separate = self._homogeneous()
         if separate is not None:
             log_scale = separate.log_scale(log_c, log_kappa)
-            candidates.append(Candidate(separate, separate.log_rate + log_scale))
-            gap = self.upper_bound(log_c, log_kappa) - (separate.log_rate + log_scale)
+            candidates.append(Candidate(separate, separate.log_rate_at(log_scale)))
+            gap = self.upper_bound(log_c, log_kappa) - candidates[-1].log_rate
+            if self.conditions.metric:
+                if gap <= self.settings.tol:
+                    self._note("the steps are small: the scale separates from the direction")
+                    return separate
             # A solve that got stuck is not the last word while the program with D ⪯ L⁻¹ has the same answer.
-            stuck = self.statuses[-1] is Status.INACCURATE and gap > 4.0 * self.settings.tol
-            if log_scale < separate.log_descent_scale and not stuck:
+            elif log_scale < separate.log_largest and not (
+                self.statuses[-1] is Status.INACCURATE and gap > 4.0 * self.settings.tol
+            ):
                 self._note("D ⪯ L⁻¹ is slack: the scale separates from the direction")
                 return separate
         for limits in ((log_c, math.inf), (math.inf, log_kappa)):
             if not math.isfinite(min(limits)):
                 continue
-            found = self._joint(*limits)
+            best = max(candidates, key=lambda candidate: candidate.log_rate, default=None)
+            found = self._balanced(log_kappa, best) if self._searches(*limits) else self._joint(*limits)
             if found is None:
                 continue
             log_scale = found.log_scale(log_c, log_kappa)
-            candidates.append(Candidate(found, found.log_rate + log_scale))
+            candidates.append(Candidate(found, found.log_rate_at(log_scale)))
             # The other bound is slack (to rounding): this program alone has decided.
             if log_scale >= found.log_scale(*limits) - 1e-9:
                 break
         if not math.isfinite(min(log_c, log_kappa)):
             found = self._joint(math.inf, math.inf)
             if found is not None:
-                candidates.append(Candidate(found, found.log_rate + found.log_scale(log_c, log_kappa)))
+                candidates.append(Candidate(found, found.log_rate_at(found.log_scale(log_c, log_kappa))))
         if not candidates and Status.USER_LIMIT in self.statuses:
             # A limit of the user's is no error: a plain direction has a feasible multiple, and the gap says the rest.
             return Direction.of(self.conditions, self.conditions.pattern.member)
@@ -123,18 +145,18 @@ class Search:
 
     # ---------------------------------------------------------------- the programs
 
-    def _descent_only(self, log_c: float, log_kappa: float) -> Direction | None:
-        """D = L⁻¹ when that satisfies the bounds on λ_D: no full D is larger."""
+    def _inverse_only(self, log_c: float, log_kappa: float) -> Direction | None:
+        """D = L⁻¹ when that satisfies the bounds on λ_D: no full D is larger, and no 2D − DLD ⪯ L⁻¹ either."""
         if not self.conditions.pattern.is_full:
             return None
         inverse: Matrix = np.asarray(np.linalg.inv(self.conditions.L.hi), dtype=np.float64)
         direction = Direction.of(self.conditions, inverse)
-        if direction is None or direction.log_scale(log_c, log_kappa) < direction.log_descent_scale:
+        if direction is None or direction.log_scale(log_c, log_kappa) < direction.log_largest:
             return None
-        program = self.translation.program(with_descent=True)
-        dual = np.eye(program.families[0].rows)[None]
+        program = self.translation.program(with_inverse=True)
+        duals = tuple(np.eye(family.rows)[None] for family in program.families)
         stats = SolverStats("closed form", 0.0, 0.0, 0)
-        self._record(Outcome(Status.OPTIMAL, inverse, (dual,), stats), program, direction.W, 1.0)
+        self._record(Outcome(Status.OPTIMAL, inverse, duals, stats), program, direction.W, 1.0)
         self._note("closed form D = L⁻¹")
         return direction
 
@@ -144,7 +166,7 @@ class Search:
             fixed = self.conditions.pattern.direction is not None and bool(self.conditions.groups)
             if not (fixed or homogeneous_program_is_bounded(self.conditions)):
                 return None
-            program = self.translation.program(with_descent=False, c=1.0)
+            program = self.translation.program(with_inverse=False, c=1.0)
             closed = self._closed_form(program)
             if closed is None and fixed:
                 return None
@@ -157,16 +179,48 @@ class Search:
             self.homogeneous = Homogeneous(found, bound)
         return self.homogeneous.direction
 
+    def _searches(self, log_c: float, log_kappa: float) -> bool:
+        """Whether c = κη has to be searched for: λ_D ≤ κη limits the metric, and D is more than a multiple."""
+        limited = not math.isfinite(log_c) and math.isfinite(log_kappa) and bool(self.conditions.groups)
+        return self.conditions.metric and limited and self.conditions.pattern.direction is None
+
+    def _balanced(self, log_kappa: float, start: Candidate | None) -> Direction | None:
+        """The best direction with λ_D ≤ κη: c = κη(c), from a direction that is known or a plain one."""
+        if start is None:
+            plain = Direction.of(self.conditions, self.conditions.pattern.member)
+            if plain is None:
+                return None
+            start = Candidate(plain, plain.log_rate_at(plain.log_scale(math.inf, log_kappa)))
+        log_c = log_kappa + start.log_rate
+        best: Candidate | None = None
+        for _ in range(_NEWTON_STEPS):
+            found = self._joint(log_c, math.inf)
+            if found is None:
+                break
+            fits = Candidate(found, found.log_rate_at(found.log_scale(math.inf, log_kappa)))
+            if best is None or fits.log_rate > best.log_rate:
+                best = fits
+            if self.upper_bound(math.inf, log_kappa) - best.log_rate <= self.settings.tol:
+                break
+            # log η is concave in log c with a slope of at most ½, because η(c)/√c does not grow.
+            slope = min(max(self.weight / self.conditions.d, 0.0), 0.5)
+            reached = found.log_rate_at(found.log_scale(log_c, math.inf))
+            step = (log_kappa + reached - log_c) / (1.0 - slope)
+            if abs(step) <= self.settings.tol:
+                break
+            log_c += step
+        return None if best is None else best.direction
+
     def _joint(self, log_c: float, log_kappa: float) -> Direction | None:
         """The program with D ⪯ L⁻¹ and λ_D ≤ c or λ_D ≤ κτ, whichever is finite."""
         direction = self.conditions.pattern.direction
         if direction is not None:
-            return self._largest_multiple(direction)
+            return self._best_multiple(direction, log_c, log_kappa)
         # In scaled coordinates, and no closer to zero than a solver takes.
         shift = -self.conditions.log_clients + (0.0 if math.isfinite(log_c) else self.conditions.log_scale)
         asked = min(log_c, log_kappa) + shift
         if asked > _LOG_MOST or not self.conditions.groups:
-            program = self.translation.program(with_descent=True)
+            program = self.translation.program(with_inverse=True)
             return self._read(self._run(program), program, 1.0)
         rows = noisy_coordinates(self.conditions)
         size = _SMALL_ROWS_LINEAR if self.translation.linear else _SMALL_ROWS
@@ -177,15 +231,16 @@ class Search:
         while True:
             scale = math.exp(max(asked, least))
             limits = {"c": scale} if math.isfinite(log_c) else {"kappa": scale}
-            program = self.translation.program(with_descent=True, **limits)
+            program = self.translation.program(with_inverse=True, **limits)
             outcome = self._run(program)
             found = self._read(outcome, program, scale)
             if found is None or asked >= least:
                 return found
             # The factor that the powers leave out is known now.
             excess = math.log(np.diagonal(found.W)[rows].max() / size)
-            if excess < 1.0 or not first:
-                return self._shrunk(found, self.translation.multipliers(outcome, program, scale), log_c, log_kappa)
+            multipliers = self.translation.multipliers(outcome, program, scale, found.W)
+            if multipliers is not None and (excess < 1.0 or not first):
+                return self._shrunk(found, multipliers, log_c, log_kappa)
             least, first = least - power * excess, False
 
     def _shrunk(self, found: Direction, multipliers: Multipliers, log_c: float, log_kappa: float) -> Direction | None:
@@ -200,7 +255,7 @@ class Search:
         log_s = min(
             0.0,
             0.5 * (log_c - found.log_lambda),
-            (log_kappa + found.log_rate - found.log_lambda) / (2.0 - share),
+            (log_kappa + found.log_rate_at(0.0) - found.log_lambda) / (2.0 - share),
         )
         s = math.exp(max(log_s, -_LOG_SMALLEST))
         others = np.setdiff1d(np.arange(self.conditions.d), rows)
@@ -216,7 +271,7 @@ class Search:
             return found
         self._note("the scale separates for the coordinates that λ_D sees")
         clients = tuple(U / s for U in multipliers.clients)
-        self.bounds += self.translation.bounds(Multipliers(clients, multipliers.descent), smaller.W, rows)
+        self.bounds += self.translation.bounds(Multipliers(clients, multipliers.inverse), smaller.W, rows)
         return smaller
 
     def _closed_form(self, program: Program) -> Outcome | None:
@@ -236,6 +291,16 @@ class Search:
         return Outcome(Status.OPTIMAL, inverse @ inverse.T, (np.eye(self.conditions.d)[None],), stats)
 
     def _closed_direction(self, program: Program, W: Matrix, stats: SolverStats) -> Outcome | None:
+        top, duals = self._top_of(program, W)
+        if top <= 0.0:
+            return None
+        self._note("closed form for a fixed direction")
+        return Outcome(
+            Status.OPTIMAL, W / math.sqrt(top), tuple(self.conditions.d / 2.0 * dual for dual in duals), stats
+        )
+
+    def _top_of(self, program: Program, W: Matrix) -> tuple[float, list[Stack]]:
+        """The largest eigenvalue of all Hᵀ𝒬(φ(W))H, and vvᵀ of its eigenvector in the place of its multiplier."""
         top, duals = 0.0, [np.zeros((f.count, f.rows, f.rows)) for f in program.families]
         for i, family in enumerate(program.families):
             M = family.Q.apply(W if family.B is None else W @ family.B @ W)
@@ -246,21 +311,36 @@ class Search:
                 top = float(values[j, -1])
                 for dual in duals:
                     dual[:] = 0.0
-                duals[i][j] = np.outer(vectors[j, :, -1], vectors[j, :, -1]) * (self.conditions.d / 2.0)
-        if top <= 0.0:
-            return None
-        self._note("closed form for a fixed direction")
-        return Outcome(Status.OPTIMAL, W / math.sqrt(top), tuple(duals), stats)
+                duals[i][j] = np.outer(vectors[j, :, -1], vectors[j, :, -1])
+        return top, duals
 
-    def _largest_multiple(self, W: Matrix) -> Direction | None:
-        """D = γW with D ⪯ L⁻¹ active: the multiplier is the top eigenvector of L^½WL^½."""
-        program = self.translation.program(with_descent=True)
-        H = program.families[0].H[0]
-        values, vectors = np.linalg.eigh(H.T @ W @ H)
-        v = vectors[:, -1]
+    def _best_multiple(self, W: Matrix, log_c: float, log_kappa: float) -> Direction | None:
+        """D = γW with D ⪯ L⁻¹ active: the multiplier is the top eigenvector of L^½WL^½.
+
+        For the metric: λ_D has the multiplier that makes log det(2γW − γ²WLW) stationary in γ, or none where γ is best.
+        """
         stats = SolverStats("closed form", 0.0, 0.0, 0)
         self._note("closed form for a fixed direction")
-        outcome = Outcome(Status.OPTIMAL, W / float(values[-1]), (np.outer(v, v)[None],), stats)
+        if not self.conditions.metric:
+            program = self.translation.program(with_inverse=True)
+            H = program.families[0].H[0]
+            values, vectors = np.linalg.eigh(H.T @ W @ H)
+            v = vectors[:, -1]
+            outcome = Outcome(Status.OPTIMAL, W / float(values[-1]), (np.outer(v, v)[None],), stats)
+            return self._read(outcome, program, 1.0)
+        direction = Direction.of(self.conditions, W)
+        if direction is None:
+            return None
+        log_gamma = direction.log_scale(log_c, log_kappa)
+        gamma = math.exp(log_gamma)
+        shares = gamma * direction.spectrum
+        slope = float(np.sum((2.0 - 2.0 * shares) / (2.0 - shares)))  # of log det(2γW − γ²WLW) in log γ
+        program = self.translation.program(with_inverse=True, c=1.0 if self.conditions.groups else None)
+        top, duals = self._top_of(program, W)
+        # ⟨Z, Hᵀ𝒬(φ(γW))H⟩ grows by twice itself in log γ.
+        limited = log_gamma < direction.log_largest and top > 0.0
+        weight = max(slope, 0.0) / (2.0 * gamma**2 * top) if limited else 0.0
+        outcome = Outcome(Status.OPTIMAL, gamma * W, tuple(weight * dual for dual in duals), stats)
         return self._read(outcome, program, 1.0)
 
     # ---------------------------------------------------------------- running and recording
@@ -290,7 +370,11 @@ class Search:
         if D is None:
             return
         begin = time.perf_counter()
-        self.bounds += self.translation.bounds(self.translation.multipliers(outcome, program, scale), D)
+        multipliers = self.translation.multipliers(outcome, program, scale, D)
+        if multipliers is not None:
+            self.bounds += self.translation.bounds(multipliers, D)
+        weight = sum(float(np.einsum("nii->", Z)) for Z in outcome.duals[: len(program.families)])
+        self.weight = weight / self.translation.unit(outcome, program, D)
         outcome.stats.extra_stats["certificate_time"] = time.perf_counter() - begin
 
     def _note(self, text: str) -> None:

@@ -3,7 +3,8 @@
     λ_D = maxᵢ λmax( Lᵢ^½ Vᵢ(D) Lᵢ^½ ),     Vᵢ(D) = E[(Sᵢ−I) D L D (Sᵢ−I)]  for distributed det-CGD1  (paper, Theorem 3)
                                            Vᵢ(D) = D E[(Tᵢ−I) L (Tᵢ−I)] D  for distributed det-CGD2,
 
-and D L D ⪯ D, that is D ⪯ L⁻¹.
+and D L D ⪯ D, that is D ⪯ L⁻¹.  The guarantee ``descent`` asks for H = 2D − DLD ≻ 0 instead, and has the rate
+det(H)^{1/d}.
 
 *A factor that dominates.*  Floating-point Cholesky of Lᵢ with its diagonal raised by a few rounding errors gives H with
 H Hᵀ ⪰ Lᵢ in exact arithmetic (``.arithmetic``), for singular Lᵢ too.  Vᵢ ⪰ 0, so Hᵀ Vᵢ H ⪯ cI proves
@@ -137,7 +138,8 @@ class Conditions:
 
     ``sketch_outside`` is True for Vᵢ = 𝒞ᵢ(DLD) and False for Vᵢ = D𝒞ᵢ(L)D.  D of the user is
     Diag(scale) D Diag(scale), and the user's Lᵢ, scaled likewise, are 2^client_exponent times those of the groups.
-    c stands for a bound on λ_D in the user's units throughout.
+    c stands for a bound on λ_D in the user's units throughout.  metric: whether the rate is det(2D − DLD)^{1/d} and
+    D ⪯ L⁻¹ is not asked for.
     """
 
     L: Pair
@@ -146,6 +148,7 @@ class Conditions:
     pattern: Pattern
     scale: Vector
     client_exponent: int = 0
+    metric: bool = False
 
     @property
     def d(self) -> int:
@@ -202,17 +205,35 @@ class Conditions:
         """λ_D of one stepsize; ``arithmetic`` is the precision of Hᵀ V(D) H."""
         return AtStepsize(self, [variance(D) for variance in self.variances], arithmetic)
 
-    def proves_descent(self, D: Matrix) -> bool:
+    def proves_below_inverse(self, D: Matrix) -> bool:
         """Whether D ≻ 0 and D L D ⪯ D are proved."""
         if proved_cholesky(D) is None:
             return False
         exact = Pair.exact(D)
-        quadratic = exact @ (self.L @ exact)
-        return proved_cholesky((exact + -quadratic).rounded().symmetric()) is not None
+        return proved_cholesky((exact + -self._quadratic(exact)).rounded().symmetric()) is not None
+
+    def _quadratic(self, D: Pair) -> Pair:
+        """D L D."""
+        return D @ (self.L @ D)
+
+    def allows(self, D: Matrix) -> bool:
+        """Whether D ≻ 0 and what is asked of D beside λ_D are proved: D ⪯ L⁻¹, or 2D − DLD ≻ 0."""
+        return self.metric_log_rate(D) is not None if self.metric else self.proves_below_inverse(D)
 
     def log_rate(self, D: Matrix) -> float | None:
-        """A proved lower bound on log det(D)^{1/d} in the user's coordinates."""
-        below = log_det_from_below(D)
+        """A proved lower bound on the logarithm of the rate: det(D)^{1/d}, or det(2D − DLD)^{1/d} for the metric."""
+        return self.metric_log_rate(D) if self.metric else self.det_log_rate(D)
+
+    def det_log_rate(self, D: Matrix) -> float | None:
+        """A proved lower bound on log det(D)^{1/d} in the user's coordinates; None unless D ≻ 0 is proved."""
+        return self._log_root(log_det_from_below(D))
+
+    def metric_log_rate(self, D: Matrix) -> float | None:
+        """A proved lower bound on log det(H)^{1/d}, H = 2D − DLD; None unless H ≻ 0, which makes D ≻ 0, is proved."""
+        exact = Pair.exact(D)
+        return self._log_root(log_det_from_below((exact.scaled(2.0) + -self._quadratic(exact)).rounded().symmetric()))
+
+    def _log_root(self, below: float | None) -> float | None:
         if below is None:
             return None
         value = below / self.d + self.log_scale

@@ -21,8 +21,18 @@ Q = Σ (Rᵢ D̂ Bᵢ + Bᵢ D̂ Rᵢ) + Y₀ and S = Σ ⟨Rᵢ, D̂ Bᵢ D̂�
 b = gκT/d and a = gT₀/d; τ ≤ bτ + a has τ ≤ a/(1 − b) with a = g(T₀ + S)/d when b < 1.  Either is tight at the optimum:
 there the multipliers make the inequality an equality at the optimal τ, and it has only one positive root.
 
+*The descent metric.*  Without D ⪯ L⁻¹, and η = det(H)^{1/d}, H = 2D − DLD, in the place of τ: det H = det D det P,
+P = 2I − L^½DL^½, and log det P ≤ ⟨Z, P⟩ − d − log det Z for every Z ≻ 0.  Z = L^½U₀U₀ᵀL^½ makes that
+2T₀ − ⟨Y₀, D⟩ − d − log det L − log det(U₀U₀ᵀ), and the same steps give
+
+    √η ≤ g (cT + 2T₀ + S)/(2d),      g = exp(−(log det Q + log det L + log det(U₀U₀ᵀ))/2d).
+
+For c = κη it reads u ≤ bu² + a, u = √η, which holds below the smaller root and above the larger one.  The latter cannot
+be: λ_{sD} = s²λ_D and H(sD) ⪰ sH(D) for s ≤ 1, so the best η at c is at most √(c/c̃) times that at c̃ ≤ c; where the
+inequality is violated at c̃ = κη̃, a feasible D with κη = c > c̃ would have η < √(c/c̃) c̃/κ ≤ c/κ = η.
+
 *Homogeneous bounds.*  Without D ⪯ L⁻¹ (T₀ = 0), λ_{sD} = s²λ_D: if τ ≤ τ₁ for c = 1 then τ ≤ √c τ₁, and c = κτ gives
-τ ≤ κτ₁².
+τ ≤ κτ₁².  H ⪯ 2D makes η ≤ 2τ: η ≤ 2√c τ₁ and, with c = κη, η ≤ 4κτ₁².
 """
 
 from __future__ import annotations
@@ -52,25 +62,27 @@ def _log(x: float) -> float:
 class Bound:
     """An upper bound on τ as a function of c or κ, in the user's coordinates.
 
-    linear: the inequality is in τ² (variable A) rather than in τ; g, T, rest = T₀ + S: see the module's text;
-    homogeneous: the bound comes from the program without D ⪯ L⁻¹ and c = 1; log_scale: of D; log_clients: of the Lᵢ.
+    power: τ^{1/power} ≤ g(cT + rest)/terms, ½ for the variable A, 1 for D, and 2 for the metric, where τ stands for η;
+    g, T, rest = T₀ + S (2T₀ + S for the metric): see the module's text; homogeneous: the bound comes from the program
+    without D ⪯ L⁻¹ and c = 1; doubled: it is one on τ where η is asked for; log_scale: of D; log_clients: of the Lᵢ.
     Everything is a logarithm, so that c and κ of any size may be asked for.
     """
 
-    linear: bool
+    power: float
     homogeneous: bool
+    doubled: bool
     log_g: float
     T: float
     rest: float
-    d: int
+    terms: int
     log_scale: float
     log_clients: float = 0.0
 
     def _plain(self, log_c: float) -> float:
         """log τ at a given c, in scaled coordinates."""
         energy = float(np.logaddexp(log_c + _log(self.T), _log(self.rest)))
-        value = energy - math.log(self.d) + self.log_g
-        return value / 2.0 if self.linear else value
+        doubled = math.log(2.0) if self.doubled else 0.0
+        return self.power * (energy - math.log(self.terms) + self.log_g) + doubled
 
     def _finish(self, log_rate: float, log_bound: float) -> float:
         """In the user's coordinates, with the rounding of the few logarithms that were added; infinite if none."""
@@ -95,25 +107,33 @@ class Bound:
         scaled = log_kappa + self.log_scale - self.log_clients
         if self.homogeneous:
             return self._finish(2.0 * self._plain(0.0) + scaled, log_kappa)
-        b = self.log_g + scaled + _log(self.T) - math.log(self.d)
-        a = self.log_g + _log(self.rest) - math.log(self.d)
-        if self.linear:
+        b = self.log_g + scaled + _log(self.T) - math.log(self.terms)
+        a = self.log_g + _log(self.rest) - math.log(self.terms)
+        if self.power < 1.0:
             # (b + √(b² + 4a))/2 = b(1 + √(1 + r))/2 with r = 4a/b², and at most b + √a, which is as good for a large r.
             ratio = math.log(4.0) + a - 2.0 * b if b > -math.inf else math.inf
             if ratio < 60.0:
                 return self._finish(b + math.log(0.5 + 0.5 * math.sqrt(1.0 + math.exp(ratio))), log_kappa)
             return self._finish(float(np.logaddexp(b, 0.5 * a)), log_kappa)
-        # a/(1 − b), where the rounding of the exponent of b counts 1/(1 − b) times.
-        share = math.exp(min(b, 1.0)) * (1.0 + 32.0 * UNIT * (8.0 + abs(b) + abs(self.log_g) + abs(scaled)))
+        # a/(1 − b), or 2a/(1 + √(1 − 4ab)), where the rounding of the exponent of b or 4ab counts 1/(1 − b) times.
+        exponent = b if self.power == 1.0 else math.log(4.0) + a + b
+        sizes = 8.0 + abs(exponent) + abs(self.log_g) + abs(scaled)
+        share = math.exp(min(exponent, 1.0)) * (1.0 + 64.0 * UNIT * sizes)
+        if self.power > 1.0:
+            root = math.log(2.0) - math.log1p(math.sqrt(1.0 - share)) if share < 1.0 else math.inf
+            return self._finish(2.0 * (a + root), log_kappa)
         return self._finish(a - math.log1p(-share), log_kappa) if share < 1.0 else math.inf
 
 
 @dataclass(frozen=True, eq=False)
 class Multipliers:
-    """U₀ (d, r) and, for each group of clients, the Uᵢ stacked as (m, d, r)."""
+    """U₀ (d, r) and, for each group of clients, the Uᵢ stacked as (m, d, r).
+
+    inverse: U₀, of D ⪯ L⁻¹ or of the metric, where it is triangular and near a root of (2L − LD̂L)⁻¹; None without.
+    """
 
     clients: tuple[Stack, ...]
-    descent: Matrix | None
+    inverse: Matrix | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +166,7 @@ def rate_bound(
     whole rows; where the rows of D are graded, plain arithmetic may prove more.
     """
     d, exact, L = conditions.d, arithmetic.exact, conditions.L.to(arithmetic)
+    metric = conditions.metric and multipliers.inverse is not None
     Q = exact(np.zeros((d, d)))
     T, rest = 0.0, 0.0
 
@@ -166,23 +187,44 @@ def rate_bound(
             tangent = middle @ half
             Q = Q + tangent + tangent.T
             rest += middle.inner_from_above(half @ exact(reference))
-    homogeneous = multipliers.descent is None
-    if multipliers.descent is not None:
-        gram = Gram.of([L], multipliers.descent[None])
+    homogeneous = multipliers.inverse is None
+    if multipliers.inverse is not None:
+        gram = Gram.of([L], multipliers.inverse[None])
         Q = Q + gram.Y
-        rest += gram.energy
+        rest += 2.0 * gram.energy if metric else gram.energy
     conjugate = _conjugate(conditions.pattern, Q.rounded().symmetric())
     if conjugate is None or not math.isfinite(conjugate + T + rest):
         return None
-    log_g = conjugate
-    if linear:
+    log_g, terms = conjugate, 2 * d if metric else d
+    if linear or metric:
         below = log_det_from_below(conditions.L.rounded())
-        if below is None:
+        own = _triangular_log_det(multipliers.inverse) if metric and multipliers.inverse is not None else 0.0
+        if below is None or not math.isfinite(own):
             return None
-        log_g = conjugate - below
-        log_g += 4.0 * UNIT * (abs(conjugate) + abs(below))
-    log_g = log_g / d + 4.0 * UNIT * abs(log_g / d)
-    return Bound(linear, homogeneous, log_g, T * _UP, rest * _UP, d, conditions.log_scale, conditions.log_clients)
+        log_g = conjugate - below - own
+        log_g += 4.0 * UNIT * (abs(conjugate) + abs(below) + abs(own))
+    log_g = log_g / terms + 4.0 * UNIT * abs(log_g / terms)
+    return Bound(
+        power=2.0 if metric else 0.5 if linear else 1.0,
+        homogeneous=homogeneous,
+        doubled=conditions.metric and not metric,
+        log_g=log_g,
+        T=T * _UP,
+        rest=rest * _UP,
+        terms=terms,
+        log_scale=conditions.log_scale,
+        log_clients=conditions.log_clients,
+    )
+
+
+def _triangular_log_det(U: Matrix) -> float:
+    """A lower bound on log det(U Uᵀ) of a triangular U: its diagonal decides; −inf when U is singular or not that."""
+    diagonal = np.abs(np.diagonal(U))
+    triangular = not np.any(np.tril(U, -1)) or not np.any(np.triu(U, 1))
+    if U.shape[0] != U.shape[1] or not triangular or not np.all((diagonal > 0.0) & np.isfinite(diagonal)):
+        return -math.inf
+    logs = np.log(diagonal)
+    return 2.0 * math.fsum(logs) - 8.0 * UNIT * (math.fsum(np.abs(logs)) + 1.0)
 
 
 def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:

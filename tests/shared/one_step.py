@@ -67,8 +67,11 @@ def distributed_one_step(
     client_infimum: float,
     lambda_D: float,
     algorithm: str = "det-CGD1",
+    metric: Matrix | None = None,
 ) -> OneStepCheck:
     """E[f(x⁺)] ≤ f(x) − ½‖∇f(x)‖²_D + (λ_D/n)(f(x) − (1/n) Σ fᵢ^inf), the step of the proof of Theorem 3.
+
+    ``metric`` takes the place of D in the norm.
 
     All combinations of the n clients' outcomes are listed, so n and d must be small; ``client_infimum`` is a number
     that (1/n) Σ fᵢ^inf does not exceed.
@@ -87,7 +90,7 @@ def distributed_one_step(
         expected += float(np.prod(weights[list(choice)])) * value
         seen = np.maximum(seen, np.abs(value))
     gradient, value = parts.mean(axis=1), objective.value(X)
-    decrease = 0.5 * np.einsum("sd,sd->s", gradient, gradient @ D)
+    decrease = 0.5 * np.einsum("sd,sd->s", gradient, gradient @ (D if metric is None else metric))
     right = value - decrease + lambda_D / objective.n * (value - client_infimum)
     return _one_step_check(expected, right, seen[None])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from stepsize_solvers.programs.contract import Settings
 from stepsize_solvers.programs.maps import DiagonalPlusScaled, Matrix
 from stepsize_solvers.programs.outcome import Status
 from stepsize_solvers.programs.patterns import Pattern
-from stepsize_solvers.programs.program import Family, Program
+from stepsize_solvers.programs.program import Family, Metric, Program
 from stepsize_solvers.registry import get_solver
 
 
@@ -115,6 +116,43 @@ def test_the_system_is_the_hessian(kind: str, sketch: Sketch, c: float, e: float
         for f, s in zip(program.families, p.states, strict=True)
     )
     assert gradient == pytest.approx(exact, rel=1e-4, abs=1e-6)
+
+
+METRIC_CASES = [
+    ("outer", RandK(5, 2), 2.0, Pattern.full(5)),
+    ("outer", Gaussian(5, 3), 0.3, Pattern((2, 3))),
+    ("plain", RandK(5, 1), 0.3, None),
+    ("plain", RandK(5, 1), 50.0, Pattern((1,) * 5)),
+    ("plain", RandK(5, 2), 0.3, Pattern((2, 3), np.diag([1.0, 2.0, 1.0, 3.0, 1.0]))),
+]
+
+
+@pytest.mark.parametrize("n", [3, 14])
+@pytest.mark.parametrize(("kind", "sketch", "c", "pattern"), METRIC_CASES)
+def test_a_metric_beside_families(kind: str, sketch: Sketch, c: float, pattern: Pattern | None, n: int) -> None:
+    """log det(2X − XBX) under inequalities, whole (n = 3) and by cuts: against cvxpy, and its own bound."""
+    clients = _clients(5, n)
+    L = np.mean(clients, axis=0)
+    base = _program(kind, sketch, clients, c, 0.0, pattern)
+    program = replace(base, objective=Metric(Family(DiagonalPlusScaled.identity(5), L, a=2.0)))
+    native = get_solver("native").solve(program, Settings(tol=1e-8))
+    reference = get_solver("clarabel").solve(program, Settings(tol=1e-8))
+    assert native.status is Status.OPTIMAL and native.X is not None and reference.X is not None
+    H = 2.0 * native.X - native.X @ L @ native.X
+    value = float(np.linalg.slogdet(H)[1])
+    other = 2.0 * reference.X - reference.X @ L @ reference.X
+    assert value == pytest.approx(float(np.linalg.slogdet(other)[1]), abs=1e-4)  # Clarabel's own accuracy
+    np.testing.assert_allclose(native.duals[-1][0] @ H, np.eye(5), atol=1e-8)
+    model = Model.of(program)
+    # Cuts leave multipliers of low rank, which no interior point has.
+    regular = tuple(Z + 1e-10 * np.eye(Z.shape[1]) for Z in native.duals[:-1])
+    point = model.point(native.X, (np.zeros((1, 5, 5)), *regular))
+    assert point is not None and point.value == pytest.approx(value, abs=1e-9)
+    assert value - 1e-9 <= model.upper_bound(point) <= value + 1e-6
+    # Other multipliers prove less.
+    moved = tuple(Z + 0.1 * float(np.trace(Z.sum(axis=0))) * np.eye(Z.shape[1]) + 1e-3 for Z in native.duals[:-1])
+    away = model.point(native.X, (np.zeros((1, 5, 5)), *moved))
+    assert away is None or model.upper_bound(away) > value + 1e-5
 
 
 def _direction(d: int) -> Matrix:

@@ -55,6 +55,7 @@ def agreement(program: Program) -> Agreement | None:
     n, d, _ = family.H.shape
     if (
         len(program.families) > 1
+        or program.objective is not None
         or not program.pattern.is_full
         or family.B is not None
         or not family.is_plain

@@ -73,7 +73,7 @@ class RelaxationSolver(Protocol):
     """
 
     def __call__(
-        self, program: Program, settings: Settings, X: Matrix, duals: tuple[Stack, ...] | None, fraction: float
+        self, model: Model, settings: Settings, X: Matrix, duals: tuple[Stack, ...] | None, fraction: float
     ) -> Relaxed: ...
 
 
@@ -104,11 +104,9 @@ def _is_cut(family: Family) -> bool:
     return n * r > _WORTH * d and n > 1 and not (family.is_plain and family.B is None)
 
 
-def solve_by_cuts(
-    program: Program, settings: Settings, start: Matrix, solve: RelaxationSolver
-) -> tuple[Status, CutState]:
+def solve_by_cuts(model: Model, settings: Settings, start: Matrix, solve: RelaxationSolver) -> tuple[Status, CutState]:
     """Solve from a direction X ≻ 0; ``solve`` solves a relaxation from a strictly feasible point of it."""
-    model = Model(program)
+    program = model.program
     d = program.d
     examined = _examine(model, start)
     state = CutState(examined.scale * start, examined.lower)
@@ -124,7 +122,7 @@ def solve_by_cuts(
         steps_left = None if settings.max_iters is None else settings.max_iters - state.iterations
         limits = replace(settings, tol=tol, max_iters=steps_left, verbose=False)
         relaxed = _relaxation(program, bases, with_mean=not gap < _MEAN_GAP)
-        answer = solve(relaxed, limits, X, warm, fraction)
+        answer = solve(replace(model, program=relaxed), limits, X, warm, fraction)
         status, point = answer.status, answer.point
         state.rounds += 1
         state.iterations += answer.steps
@@ -133,7 +131,7 @@ def solve_by_cuts(
             return Status.INACCURATE, state
         X = point.X
         duals = point.duals[: len(bases)]
-        bound = _bound(relaxed, X, duals)
+        bound = _bound(replace(model, program=relaxed), X, duals)
         lifted = _lifted(program, bases, duals)
         if bound < state.upper:
             state.upper, state.duals = bound, lifted
@@ -193,7 +191,10 @@ class _Basis:
 
 @dataclass(frozen=True, eq=False)
 class _Examined:
-    """X in the whole program: its largest feasible multiple, log det of that, and the spectra of cut F_j/(c + eτ)."""
+    """X in the whole program: its best feasible multiple, the value of that, and the spectra of cut F_j/(c + eτ).
+
+    For log det X the largest feasible multiple is the best one.
+    """
 
     scale: float
     lower: float
@@ -221,7 +222,14 @@ def _examine(model: Model, X: Matrix) -> _Examined:
             tops.append(float(np.linalg.eigvalsh(images)[:, -1].max()))
     # Strictly inside: eigenvalues of images of size one are right to about 10⁻¹⁴.
     scale = program.largest_scale(log_det, tops) * (1.0 - 1e-12)
-    return _Examined(scale, log_det + program.d * math.log(scale), spectra)
+    if not model.metric:
+        return _Examined(scale, log_det + program.d * math.log(scale), spectra)
+    # A metric grows along X up to half of the way to where F₀ is singular; X itself is the maximum of a relaxation.
+    first = program.families[0]
+    end = first.c / tops[0]
+    scale = min(scale, max(0.5 * end, 1.0) if end > 1.0 else 0.5 * end)
+    value = np.linalg.slogdet(first.c * np.eye(first.rows) - scale * congruence(first.H, X)[0])[1]
+    return _Examined(scale, log_det + program.d * math.log(scale) + float(value), spectra)
 
 
 def _first_basis(family: Family, spectrum: tuple[Matrix, Stack] | None) -> _Basis | None:
@@ -280,9 +288,10 @@ def _relaxation(program: Program, bases: list[_Basis | None], with_mean: bool) -
     return replace(program, families=tuple(families + means))
 
 
-def _bound(relaxed: Program, X: Matrix, duals: tuple[Stack, ...]) -> float:
-    """The bound on log det X without the constraints of the means."""
-    model = Model(replace(relaxed, families=relaxed.families[: len(duals)]))
+def _bound(relaxed: Model, X: Matrix, duals: tuple[Stack, ...]) -> float:
+    """The bound on the objective without the constraints of the means."""
+    program = relaxed.program
+    model = replace(relaxed, program=replace(program, families=program.families[: len(duals)]))
     point = model.point(X, duals)
     return math.inf if point is None else model.upper_bound(point)
 

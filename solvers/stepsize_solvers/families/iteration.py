@@ -7,7 +7,7 @@ X stays strictly feasible, so every iterate is an answer; the multipliers prove 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,7 +63,7 @@ def _iterate(model: Model, p: Point, work: Work) -> Status:
     length = 0.0
     while True:
         details = {"mu": f"{_mu(model, p):.2e}", "step": f"{length:.3f}"}
-        status = work.progress.examine(p, Bounds(p.log_det, model.upper_bound(p)), details)
+        status = work.progress.examine(p, Bounds(p.value, model.upper_bound(p)), details)
         if status is not None:
             return status
         try:
@@ -77,35 +77,35 @@ def _iterate(model: Model, p: Point, work: Work) -> Status:
 
 
 def _mu(model: Model, p: Point) -> float:
-    return sum(float(np.sum(state.s)) for state in p.states) / model.program.total_size
+    return sum(float(np.sum(state.s)) for state in model.bounded(p)) / model.size
 
 
 def _step(model: Model, p: Point, work: Work) -> tuple[Point, float] | None:
     """One predictor-corrector step (Mehrotra); the new point and the shorter of its two lengths."""
     d = model.program.d
-    families = model.program.families
+    families = model.program.families[int(model.metric) :]
+    states = model.bounded(p)
     mu = _mu(model, p)
     solve = _linear_solver(model, p, work)
-    plain = _FamilyStep.of(model, p, solve(np.eye(d)), 0.0, None)
-    primal, dual = plain.lengths(p, 1.0)
+    rhs = model.gradient(p)
+    plain = _FamilyStep.of(model, p, solve(rhs), 0.0, None)
+    primal, dual = plain.lengths(states, 1.0)
     # The complementarity that the plain step would leave, cubed: Mehrotra's choice of the centring.
     left = sum(
-        float(np.sum((s.F + primal * x) * (s.Z + dual * z)))
-        for s, x, z in zip(p.states, plain.dF, plain.dZ, strict=True)
+        float(np.sum((s.F + primal * x) * (s.Z + dual * z))) for s, x, z in zip(states, plain.dF, plain.dZ, strict=True)
     )
-    sigma = min(1.0, max(left / (mu * model.program.total_size), _CENTRING_FLOOR)) ** 3
+    sigma = min(1.0, max(left / (mu * model.size), _CENTRING_FLOOR)) ** 3
     corrections = [
         _correction(model, f, s, p.C, plain.Y, x, z)
-        for f, s, x, z in zip(families, p.states, plain.dF, plain.dZ, strict=True)
+        for f, s, x, z in zip(families, states, plain.dF, plain.dZ, strict=True)
     ]
-    rhs = np.eye(d)
-    for family, state, correction in zip(families, p.states, corrections, strict=True):
+    for family, state, correction in zip(families, states, corrections, strict=True):
         inverse = state.V @ state.V.transpose(0, 2, 1)
-        rhs -= model.minus_adjoint(family, state, p.C, sigma * mu * inverse - correction)
+        rhs = rhs - model.minus_adjoint(family, state, p.C, sigma * mu * inverse - correction)
     step = _FamilyStep.of(model, p, solve(model.project(rhs)), sigma * mu, corrections)
-    primal, dual = step.lengths(p, _STEP_FRACTION)
+    primal, dual = step.lengths(states, _STEP_FRACTION)
     for _ in range(30):
-        Z = tuple(sym(s.Z + dual * z) for s, z in zip(p.states, step.dZ, strict=True))
+        Z = (*p.duals[: int(model.metric)], *(sym(s.Z + dual * z) for s, z in zip(states, step.dZ, strict=True)))
         X = sym(p.C @ (np.eye(d) + primal * step.Y) @ p.C.T)
         new = model.point(X, Z)
         if new is not None and _centred(model, new):
@@ -138,27 +138,30 @@ def _linear_solver(model: Model, p: Point, work: Work) -> Callable[[Matrix], Mat
 
 @dataclass(frozen=True, eq=False)
 class _FamilyStep:
-    """Y with the changes of all F_j and Z_j that belong to it."""
+    """Y with the changes of all F_j and Z_j that belong to it; longest: the largest step that keeps all F_j ⪰ 0."""
 
     Y: Matrix
     dF: list[Stack]
     dZ: list[Stack]
+    longest: float
 
     @staticmethod
     def of(model: Model, p: Point, Y: Matrix, target: float, corrections: list[Stack] | None) -> _FamilyStep:
         """dZ = target·F⁻¹ − Z − G F′(Y) G − correction."""
-        dF, dZ = [], []
-        for i, (family, state) in enumerate(zip(model.program.families, p.states, strict=True)):
-            change = model.derivative(family, state, p.C, Y)
+        changes = [
+            model.derivative(family, state, p.C, Y)
+            for family, state in zip(model.program.families, p.states, strict=True)
+        ]
+        longest = min(_longest_whitened(p.states, changes), _longest_single(Y))
+        dF, dZ = changes[int(model.metric) :], []
+        for i, (state, change) in enumerate(zip(model.bounded(p), dF, strict=True)):
             dual = target * (state.V @ state.V.transpose(0, 2, 1)) - state.Z - state.G @ change @ state.G
-            dF.append(change)
             dZ.append(sym(dual if corrections is None else dual - corrections[i]))
-        return _FamilyStep(Y, dF, dZ)
+        return _FamilyStep(Y, dF, dZ, longest)
 
-    def lengths(self, p: Point, fraction: float) -> tuple[float, float]:
+    def lengths(self, states: Sequence[FamilyState], fraction: float) -> tuple[float, float]:
         """Primal and dual step lengths: the fraction of the way to the boundary, at most 1."""
-        primal = min(_longest_whitened(p, self.dF), _longest_single(self.Y))
-        return min(fraction * primal, 1.0), min(fraction * _longest_dual(p, self.dZ), 1.0)
+        return min(fraction * self.longest, 1.0), min(fraction * _longest_dual(states, self.dZ), 1.0)
 
 
 def _correction(model: Model, family: Family, state: FamilyState, C: Matrix, Y: Matrix, dF: Stack, dZ: Stack) -> Stack:
@@ -186,7 +189,7 @@ def _correction(model: Model, family: Family, state: FamilyState, C: Matrix, Y: 
 
 
 def _centred(model: Model, p: Point) -> bool:
-    smallest = min(float(np.min(state.s)) for state in p.states)
+    smallest = min(float(np.min(state.s)) for state in model.bounded(p))
     return smallest > _NEIGHBOURHOOD * _mu(model, p)
 
 
@@ -196,16 +199,16 @@ def _longest_single(Y: Matrix) -> float:
     return math.inf if low >= 0.0 else -1.0 / low
 
 
-def _longest_whitened(p: Point, dF: list[Stack]) -> float:
+def _longest_whitened(states: Sequence[FamilyState], dF: list[Stack]) -> float:
     """The largest a with F_j + a dF_j ⪰ 0 for all j: F_j⁻¹ = V Vᵀ."""
-    low = min(float(np.linalg.eigvalsh(congruence_each(s.V, x)).min()) for s, x in zip(p.states, dF, strict=True))
+    low = min(float(np.linalg.eigvalsh(congruence_each(s.V, x)).min()) for s, x in zip(states, dF, strict=True))
     return math.inf if low >= 0.0 else -1.0 / low
 
 
-def _longest_dual(p: Point, dZ: list[Stack]) -> float:
+def _longest_dual(states: Sequence[FamilyState], dZ: list[Stack]) -> float:
     """The largest a with Z_j + a dZ_j ⪰ 0: with V⁻¹ = VᵀF, Z_j = V Diag(s) Vᵀ whitens to I."""
     low = math.inf
-    for s, z in zip(p.states, dZ, strict=True):
+    for s, z in zip(states, dZ, strict=True):
         back = s.F @ s.V / np.sqrt(s.s)[:, None, :]
         low = min(low, float(np.linalg.eigvalsh(congruence_each(back, z)).min()))
     return math.inf if low >= 0.0 else -1.0 / low

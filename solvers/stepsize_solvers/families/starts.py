@@ -12,6 +12,8 @@ from stepsize_solvers.programs import Family, Matrix, Program, Stack
 
 # A warm start adds this share of the multipliers on the central path to the given ones.
 _CENTRED = 0.3
+# Least slope of the objective, for each dimension, by which a start's multipliers are sized.
+_LEAST_SLOPE = 0.1
 # The rows of X that all constraints bound start at up to so many powers of ten below the others.
 _POWERS = 14
 
@@ -27,10 +29,12 @@ def start_point(model: Model, fraction: float, candidates: list[Matrix]) -> Poin
             continue
         Q = sum(
             float(np.trace(model.project(model.minus_adjoint(f, s, p.C, s.Z, s.Rt))))
-            for f, s in zip(model.program.families, p.states, strict=True)
+            for f, s in zip(model.program.families[int(model.metric) :], model.bounded(p), strict=True)
         )
-        # With Z_j = μF_j⁻¹ the dual residual I − μQ is smallest in trace for μ = d/tr Q.
-        return model.point(p.X, None, model.program.d / Q if Q > 0.0 else 1.0)
+        # With Z_j = μF_j⁻¹ the dual residual, the objective's gradient less μQ, is smallest in trace for tr/tr Q; a
+        # start beyond the maximum of a metric still needs a μ > 0.
+        slope = max(float(np.trace(model.gradient(p))), _LEAST_SLOPE * model.program.d)
+        return model.point(p.X, None, slope / Q if Q > 0.0 else 1.0)
     return None
 
 
@@ -38,7 +42,8 @@ def with_duals(model: Model, p: Point, duals: tuple[Stack, ...]) -> Point | None
     """The point with the given multipliers of the first families, made regular by a share of Z_j = μF_j⁻¹."""
     warm = [*duals, *(0.0 * Z for Z in p.duals[len(duals) :])]
     # μ of the given multipliers at this point; the share of the centred ones is small where they are well inside.
-    mu = sum(float(np.sum(Z * s.F)) for Z, s in zip(warm, p.states, strict=True)) / model.program.total_size
+    pairs = list(zip(warm, p.states, strict=True))[int(model.metric) :]
+    mu = sum(float(np.sum(Z * s.F)) for Z, s in pairs) / model.size
     return model.point(
         p.X, tuple(Z + (_CENTRED * mu) * (s.V @ s.V.transpose(0, 2, 1)) for Z, s in zip(warm, p.states, strict=True))
     )

@@ -67,6 +67,7 @@ def draw(rng: np.random.Generator) -> Distributed:
         draws.structure(rng, d, 1e3) if rng.random() < 0.5 else "full",
         mean,
         int(10.0 ** rng.uniform(0.0, 17.0)) if rng.random() < 0.3 else None,
+        str(rng.choice(["condition", "descent"])),
     )
     return Distributed(problem, may_refuse=bool(np.abs(exponents).max() > MUST_SOLVE))
 
@@ -95,4 +96,4 @@ def _law(rng: np.random.Generator, d: int) -> Sketch:
     return draws.sketch(rng, d, 12)
 
 
-KIND = Kind("clients", "mixed sketches, singular and zero clients, any targets, K given or not", 2.0, draw)
+KIND = Kind("clients", "mixed sketches, singular and zero clients, any targets, both guarantees", 2.0, draw)

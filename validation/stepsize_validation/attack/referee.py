@@ -3,7 +3,8 @@
 Claims of one node: D is finite, has the structure asked for and satisfies E[SDLDS] ⪯ D (or D E[TLT] D ⪯ D);
 ``log_det`` ≤ log det D; no feasible D has a larger log det than ``upper_bound``; ``optimal`` means feasible with a gap
 of at most ``tol``.  Claims of n clients: the three conditions of (12) for the exact mean of the clients' matrices,
-``rate``, ``lambda_D``, and that no feasible pair has a smaller K or a larger rate than the bounds say.
+``rate``, ``descent_rate``, ``lambda_D``, and that no feasible pair has a smaller K or a larger rate than the bounds
+say; for the guarantee ``descent``, H = 2D − DLD ≻ 0 and (12) with det H in the place of det D.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -177,11 +178,13 @@ class Clients:
     structure: Any = "full"
     mean: Floats | None = None
     iterations: int | None = None
+    guarantee: str = "condition"
 
     def __str__(self) -> str:
         laws = ", ".join(dict.fromkeys(map(str, self.sketches)))
         return (
             f"n = {len(self.matrices)}, d = {len(self.matrices[0])}, {laws}, {self.algorithm}, {self.structure}, "
+            f"{self.guarantee}, "
             f"ε² = {self.epsilon2:g}, Δ⁰ = {self.initial_gap:g}, Δ^inf = {self.delta_inf:g}, K = {self.iterations}"
         )
 
@@ -198,6 +201,7 @@ class Clients:
             "algorithm": self.algorithm,
             "structure": self.structure,
             "iterations": self.iterations,
+            "guarantee": self.guarantee,
         }
 
     def smoothness(self) -> Rational:
@@ -215,11 +219,23 @@ class DistributedPoint:
     problem: Clients
     D: Rational
 
+    def _minus_quadratic(self, a: int) -> Rational:
+        """aD − DLD."""
+        return combine((a, self.D), (-1, product(product(self.D, self.problem.smoothness()), self.D)))
+
     def descends(self) -> bool:
         """D ≻ 0 and D L D ⪯ D."""
-        L = self.problem.smoothness()
-        slack = combine((1, self.D), (-1, product(product(self.D, L), self.D)))
-        return definiteness(self.D).det > 0 and is_positive_semidefinite(slack)
+        return definiteness(self.D).det > 0 and is_positive_semidefinite(self._minus_quadratic(1))
+
+    @cached_property
+    def metric_det(self) -> Fraction:
+        """det(2D − DLD); 0 unless 2D − DLD ≻ 0."""
+        return definiteness(self._minus_quadratic(2)).det
+
+    @property
+    def det(self) -> Fraction:
+        """The determinant whose root is the rate of the guarantee asked for."""
+        return self.metric_det if self.problem.guarantee == "descent" else definiteness(self.D).det
 
     def variance_at_most(self, c: Fraction) -> bool:
         """λ_D ≤ c: for Lᵢ ⪰ 0 this is cLᵢ − Lᵢ Vᵢ Lᵢ ⪰ 0, because Lᵢ^½VᵢLᵢ^½ vanishes on the null space of Lᵢ."""
@@ -248,14 +264,21 @@ def judge_distributed(problem: Clients, result: DistributedResult, rivals: Seque
     claim(isinstance(K, int) and K >= 1, f"K = {K!r} is not a whole number of at least 1")
     certificate = result.certificate
     claim(certificate.feasible, "the pair (D, K) is not claimed to be feasible")
-    claim(point.descends(), "D L D ⪯ D is false for the exact mean of the clients' matrices")
-    claim(Fraction(result.rate) ** d <= definiteness(point.D).det, f"rate {result.rate!r} is above det(D)^(1/d)")
+    if problem.guarantee == "condition":
+        claim(point.descends(), "D L D ⪯ D is false for the exact mean of the clients' matrices")
+    claim(0 < Fraction(result.rate) ** d <= point.det, f"rate {result.rate!r} is above that of D")
+    metric = Fraction(result.descent_rate)
+    claim(metric**d <= point.metric_det, f"descent_rate {result.descent_rate!r} is above det(2D − DLD)^(1/d)")
     claim(point.variance_at_most(Fraction(result.lambda_D)), f"lambda_D = {result.lambda_D!r} is below the true λ_D")
     # Both are bounds on the true numbers, proved above: what holds for them holds for D.
     variance, rate = Fraction(result.lambda_D), Fraction(result.rate)
     claim(variance * K <= n, "λ_D ≤ n/K is false")
     claim(4 * variance * delta_inf <= n * epsilon2 * rate, "λ_D ≤ nε² det(D)^{1/d}/(4Δ^inf) is false")
     claim(K * rate * epsilon2 >= 12 * initial_gap, f"K = {K} is below 12Δ⁰/(det(D)^(1/d) ε²)")
+    fewer = result.iterations
+    claim(
+        1 <= fewer <= K and fewer * max(metric, rate) * epsilon2 >= 12 * initial_gap, f"{fewer} iterations are too few"
+    )
     claim(certificate.smallest_K <= K, f"smallest_K = {certificate.smallest_K} is above the K returned, {K}")
     if problem.iterations is not None and result.status == "infeasible":
         claim(problem.iterations < certificate.smallest_K, "infeasible is claimed without a proof that K is too small")
@@ -276,7 +299,5 @@ def _judge_bounds(problem: Clients, result: DistributedResult, rivals: Sequence[
     claim(not math.isnan(upper), "the upper bound is not a number")
     for rival in rivals:
         claim(rival.K >= smallest, f"smallest_K = {smallest} is above the feasible K = {rival.K}")
-        value = log(definiteness(rational(np.array(rival.D))).det) / len(rival.D)
-        claim(
-            value <= Decimal(upper), f"upper bound {upper!r} is below log det(D)^(1/d) = {value:.20g} of a feasible D"
-        )
+        value = log(DistributedPoint(problem, rational(np.array(rival.D))).det) / len(rival.D)
+        claim(value <= Decimal(upper), f"upper bound {upper!r} is below the log rate {value:.20g} of a feasible D")
