@@ -11,12 +11,16 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stepsize_opt.inputs import positive_number, whole_number
+from stepsize_opt.inputs import positive_number, real_number, whole_number
 
 
 def nonnegative_number(name: str, value: float) -> float:
     """``value`` as a float; raises TypeError or ValueError unless it is a finite number of at least zero."""
-    return 0.0 if value == 0 and not isinstance(value, bool) else positive_number(name, value)
+    number = real_number(name, value)
+    if not 0.0 <= number < math.inf:
+        msg = f"{name} must be a finite number of at least 0, got {value!r}; round what is below 0 by an error up to 0"
+        raise ValueError(msg)
+    return number + 0.0  # no −0
 
 
 def rounded_down(x: Fraction) -> float:

@@ -24,7 +24,7 @@ from stepsize_opt.inputs.matrices import SMOOTHNESS_REMEDY, Symmetric, check_pos
 from stepsize_opt.inputs.memory import check_dense, check_memory
 from stepsize_opt.inputs.registries import enter_class
 from stepsize_opt.inputs.results import Result, Saved, Shown
-from stepsize_opt.inputs.saved import check_symmetric_finite, from_fields
+from stepsize_opt.inputs.saved import check_symmetric_finite, from_fields, is_result
 from stepsize_opt.inputs.structures import BlockDiagonal, Direction, Structure, pattern_of, pattern_with
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "enter_class",
     "from_fields",
     "generator",
+    "is_result",
     "items",
     "json_text",
     "layer_sizes",

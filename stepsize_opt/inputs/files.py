@@ -183,7 +183,11 @@ def _load_csv(file: Path) -> Any:
     if not any(line.split("#", 1)[0].strip() for line in text.splitlines()):
         msg = "it holds no numbers"
         raise ValueError(msg)
-    return np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2)
+    try:
+        return np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2)
+    except ValueError as error:
+        msg = f"{str(error).rstrip('.')}; write numbers with commas between them, no line of names"
+        raise ValueError(msg) from None
 
 
 def _load_mtx(file: Path) -> Any:

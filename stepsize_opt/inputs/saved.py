@@ -32,6 +32,11 @@ def result_path(path: str | PathLike[str]) -> Path:
     return target if target.suffix.lower() == ".npz" else target.with_name(target.name + ".npz")
 
 
+def is_result(path: Path) -> bool:
+    """Whether a file is one that ``save_result`` wrote, of whatever kind."""
+    return path.suffix.lower() == ".npz" and "meta" in read_npz(path)
+
+
 def save_result(path: str | PathLike[str], kind: str, meta: dict[str, Any], arrays: dict[str, Any]) -> Path:
     """Write a result of the class named ``kind``; the old file stays until the new one is complete."""
     target = result_path(path)

@@ -74,6 +74,12 @@ def pattern_of(structure: Structure, d: int) -> Pattern:
         W: Matrix = structure.W
         _check_size("the direction W", len(W), d)
         return Pattern(structure.sizes or (d,), W)
+    if not isinstance(structure, str):
+        msg = (
+            f"structure must be 'full', 'diagonal', 'scalar', BlockDiagonal(sizes) or Direction(W), "
+            f"got {type(structure).__name__}; Direction(W) stands for the multiples of a matrix W"
+        )
+        raise TypeError(msg)
     if structure == "full":
         return Pattern.full(d)
     if structure == "diagonal":

@@ -151,7 +151,7 @@ def optimal_stepsize(
     workers = processes(n_jobs)
     goal = Goal.read(guarantee, criterion, lower, getattr(sketch, "d", 0))
     if warm_start is not None and not isinstance(warm_start, StepsizeResult):
-        msg = f"warm_start must be a StepsizeResult or None, got {warm_start!r}"
+        msg = f"warm_start must be a StepsizeResult of an earlier call or None, got {type(warm_start).__name__}"
         raise TypeError(msg)
     attempts = solver_attempts(solver, solver_path, settings)
     matrix, estimated = (L.matrix, L.note) if isinstance(L, EstimatedSmoothness) else (L, "")
@@ -164,6 +164,8 @@ def optimal_stepsize(
         starts = [start_of(component, warm_start) for component in reduction.components]
         pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, workers)
         result = assemble(reduction, pieces, sketch, method, structure, goal, settings.tol)
+    if settings.verbose:
+        print(f"proved {result.log_det / result.d:14.9f} {result.gap:9.2e}")
     return replace(result, estimated=estimated)
 
 

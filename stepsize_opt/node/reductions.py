@@ -62,6 +62,7 @@ from stepsize_opt.proofs import (
     coefficient_roundings,
     gamma,
     image,
+    log_det_power,
 )
 from stepsize_solvers.programs import (
     Indices,
@@ -131,6 +132,12 @@ class Component:
     single: Program  # of the condition 𝒬(DBD) ⪯ D alone, by which D is proved
     floor: Floor | None = None
     is_convex: bool = False
+
+    @property
+    def log_shift(self) -> float:
+        """What log det D / d, or log t where there is a floor, exceeds that of the scaled program by."""
+        power = log_det_power(self.scale) / len(self.scale) if self.floor is None else -self.floor.shift
+        return power * math.log(2.0)
 
     def lower(self, D: Matrix) -> Matrix:
         """A stepsize of the original coordinates in the scaled ones (exact within the range of float64)."""

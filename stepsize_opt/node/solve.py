@@ -22,6 +22,7 @@ from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up, log_det_pow
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import choose_solver, get_solver
 from stepsize_solvers.numerics import blas_threads
+from stepsize_solvers.process import interrupts_held
 from stepsize_solvers.programs import Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
 from stepsize_solvers.single import Report, closed_form
 
@@ -114,7 +115,9 @@ def solve_all(
 
     chunks = [tasks[i::workers] for i in range(workers)]
     jobs = (delayed(solve_all)(chunk, attempts, closed_forms, 1) for chunk in chunks)
-    done: Any = Parallel(n_jobs=workers)(jobs)
+    with interrupts_held():
+        running: Any = Parallel(n_jobs=workers, return_as="generator")(jobs)
+    done = list(running)
     return [done[i % workers][i // workers] for i in range(len(tasks))]
 
 
@@ -140,7 +143,8 @@ def _solve_component(
         if reason is not None:
             failures.append(f"{solver.name}: {reason}")
             continue
-        outcome = _outcome(solver, program, settings if start is None else replace(settings, warm_start=start), why)
+        settings = replace(settings, warm_start=start, log_shift=component.log_shift)
+        outcome = _outcome(solver, program, settings, why)
         if outcome.X is None:
             failures.append(f"{solver.name}: {outcome.message or outcome.status.value}")
             stopped = outcome if outcome.status is Status.USER_LIMIT else stopped

@@ -125,15 +125,26 @@ def signs(labels: Any) -> Vector:
 
 
 def available_datasets() -> list[str]:
-    """Names that ``load_dataset`` knows here: embedded sets, then the files of the data folder."""
-    folder = os.environ.get(DATA_VARIABLE)
-    files = sorted(p.name for p in Path(folder).iterdir() if p.is_file() and not p.suffix) if folder else []
+    """Names that ``load_dataset`` knows here: embedded sets, then the files of the data folder.
+
+    Raises FileNotFoundError when the environment variable names a folder that does not exist.
+    """
+    folder = _data_folder()
+    files = sorted(p.name for p in folder.iterdir() if p.is_file() and not p.suffix) if folder else []
     return [*EMBEDDED, *files]
 
 
+def _data_folder() -> Path | None:
+    name = os.environ.get(DATA_VARIABLE)
+    if name and not Path(name).is_dir():
+        msg = f"{DATA_VARIABLE} names the folder {name}, which does not exist; set it to a folder with svmlight files"
+        raise FileNotFoundError(msg)
+    return Path(name) if name else None
+
+
 def _find(name: str) -> Path:
-    folder = os.environ.get(DATA_VARIABLE)
-    candidates = [Path(name)] + ([Path(folder) / name] if folder else [])
+    folder = _data_folder()
+    candidates = [Path(name)] + ([folder / name] if folder else [])
     for candidate in candidates:
         if candidate.is_file():
             return candidate

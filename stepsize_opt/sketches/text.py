@@ -28,9 +28,14 @@ def parse_sketch(text: str, d: int) -> Sketch:
     size = whole_number("d", d)
     name, _, argument = text.strip().lower().partition(":")
     try:
-        return _class_of(name.strip()).parse(argument.strip(), size)
+        kind = _class_of(name.strip())
     except ValueError as error:
         msg = f"sketch {text!r}: {error}"
+        raise ValueError(msg) from None
+    try:
+        return kind.parse(argument.strip(), size)
+    except ValueError as error:
+        msg = f"sketch {text!r}: {error}" + ("" if argument.strip() else f"; write it like {kind.form}")
         raise ValueError(msg) from None
 
 

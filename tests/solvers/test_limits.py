@@ -71,7 +71,7 @@ class TestAcceptedValues:
         np.save(tmp_path / "L.npy", L)
         for command in ("solve", "compare"):
             assert main([command, str(tmp_path / "L.npy"), "--sketch", "randk:2", f"--time-limit={value}"]) == 2
-            assert "time_limit" in capsys.readouterr().err
+            assert "--time-limit" in capsys.readouterr().err
 
     def test_jobs_as_in_joblib(self) -> None:
         cores = processes(-1)

@@ -3,17 +3,22 @@
 Objectives, data sets and splits over clients are in ``stepsize_opt.problems``.
 """
 
-from stepsize_validation.runs import (
-    Divergence,
-    RateCheck,
-    Run,
-    check_distributed_rate,
-    check_rate,
-    distributed_lambda,
-    first_below,
-    observed_contraction,
-    run,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepsize_validation.runs import (
+        Divergence,
+        RateCheck,
+        Run,
+        check_distributed_rate,
+        check_rate,
+        distributed_lambda,
+        first_below,
+        observed_contraction,
+        run,
+    )
 
 __all__ = [
     "Divergence",
@@ -26,3 +31,13 @@ __all__ = [
     "observed_contraction",
     "run",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when they are first used, so that the command line can answer Ctrl-C while it loads the rest."""
+    if name not in __all__:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    from stepsize_validation import runs
+
+    return getattr(runs, name)

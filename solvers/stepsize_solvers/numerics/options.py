@@ -26,6 +26,7 @@ class NativeOptions:
         known = [f.name for f in fields(NativeOptions)]
         unknown = sorted(set(extra) - set(known))
         if unknown:
-            msg = f"unknown native option {', '.join(unknown)}; known: {', '.join(known)}"
+            limits = "tol, time_limit and max_iters are arguments of the call"
+            msg = f"unknown native option {', '.join(unknown)}; known: {', '.join(known)}; {limits}"
             raise ValueError(msg)
         return NativeOptions(**dict(extra))

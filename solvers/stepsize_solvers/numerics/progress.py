@@ -31,19 +31,20 @@ class Limits:
     """When to stop, and where progress lines go.
 
     tol: the gap asked for, for each of the d dimensions; max_iters: steps; deadline: the moment to stop, on the clock
-    of ``time.perf_counter``; log: None for silence.
+    of ``time.perf_counter``; log: None for silence; log_shift: added to log det / d there.
     """
 
     tol: float
     max_iters: int
     deadline: float = math.inf
     log: Callable[[str], None] | None = None
+    log_shift: float = 0.0
 
     @staticmethod
     def of(settings: Settings, default_steps: int) -> Limits:
         """The limits of a user's settings."""
         steps = default_steps if settings.max_iters is None else settings.max_iters
-        return Limits(settings.tol, steps, settings.deadline, print if settings.verbose else None)
+        return Limits(settings.tol, steps, settings.deadline, print if settings.verbose else None, settings.log_shift)
 
 
 @dataclass
@@ -124,7 +125,8 @@ class Progress(Generic[Point]):
         if len(self.history) == 1:
             log(f"{'iter':>4} {'log det / d':>16} {'gap':>9} " + " ".join(f"{name:>9}" for name in details))
         values = " ".join(f"{value:>9}" for value in details.values())
-        log(f"{self.steps:4d} {bounds.lower / self.d:16.9f} {bounds.width / self.d:9.2e} {values}")
+        log_det = bounds.lower / self.d + self.limits.log_shift
+        log(f"{self.steps:4d} {log_det:16.9f} {bounds.width / self.d:9.2e} {values}")
 
     def run(self, method: Callable[[], Status]) -> Status:
         """The status of a method that records its points here; Ctrl-C ends it with the best pair so far."""

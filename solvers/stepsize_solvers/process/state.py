@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from threading import Lock
+from threading import Lock, current_thread, main_thread
 from typing import Any
 
 
@@ -65,3 +66,16 @@ def _warnings_ignored() -> Iterator[None]:
 # Send what native code prints to standard output and error into the void, below Python's own streams.
 silenced = Shared(_streams_in_the_void)
 without_warnings = Shared(_warnings_ignored)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Processes that are started inside ignore Ctrl-C, which a terminal sends to all: this one ends them."""
+    if current_thread() is not main_thread():  # signals are the main thread's
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

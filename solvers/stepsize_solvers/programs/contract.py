@@ -40,6 +40,7 @@ class Settings:
     max_iters: iterations of each solve, or None for the solver's default.
     warm_start: the answer of a nearby problem; a solver may ignore it.
     extra: options handed to the solver untouched, under its own names.
+    log_shift: added to log det / d where progress is printed, so that it is that of the caller's coordinates.
     started: the moment from which the time counts, on the clock of ``time.perf_counter`` (one for all processes).
     """
 
@@ -49,6 +50,7 @@ class Settings:
     max_iters: int | None = None
     warm_start: WarmStart | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    log_shift: float = 0.0
     started: float = field(default_factory=time.perf_counter)
 
     @property

@@ -15,15 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsize_validation.cli.common import (
-    EXIT_INACCURATE,
-    EXIT_OPTIMAL,
-    check_folder,
-    names,
-    positive_whole,
-    print_json,
-    whole_numbers,
-)
+from stepsize_solvers import get_solver
+from stepsize_validation.cli.common import EXIT_INACCURATE, EXIT_OPTIMAL, Terminal, check_folder, print_json, show
+from stepsize_validation.cli.values import names, seconds, whole, wholes
 
 if TYPE_CHECKING:
     from stepsize_validation.bench import Results, Task
@@ -60,9 +54,9 @@ def add_parsers(commands: Any) -> None:
         default=(),
         help="names with commas between them (default: all)",
     )
-    parser.add_argument("--sizes", type=whole_numbers, help="d of the scaling problems, such as 10,20,40")
-    parser.add_argument("--time-limit", type=_positive, help="processor seconds for one solve with its certificate")
-    parser.add_argument("--memory-limit", type=positive_whole, help="megabytes for one run beyond its libraries")
+    parser.add_argument("--sizes", type=wholes, help="d of the scaling problems, such as 10,20,40")
+    parser.add_argument("--time-limit", type=seconds, help="processor seconds for one solve with its certificate")
+    parser.add_argument("--memory-limit", type=whole, help="megabytes for one run beyond its libraries")
     parser.add_argument(
         "--resume",
         action=argparse.BooleanOptionalAction,
@@ -87,6 +81,8 @@ def _run(args: argparse.Namespace) -> int:
         raise ValueError(msg)
     plan = Plan.quick() if args.quick else Plan()
     plan = replace(plan, solvers=tuple(name.lower() for name in args.solvers))
+    for name in plan.solvers:
+        get_solver(name)  # raises for one that cannot run here: a name that was asked for is not left out
     if args.sizes is not None:
         plan = plan.with_sizes(args.sizes)
     limits = {"time_limit": args.time_limit, "memory_mb": args.memory_limit}
@@ -120,11 +116,9 @@ def _as_json(results: Results) -> dict[str, Any]:
 
 
 def _show(results: Results) -> None:
-    from rich.console import Console
-
     from stepsize_validation.bench import all_tables, summary
 
-    console = Console()
+    console = Terminal()
     for table in all_tables(results):
         console.print(table.rich())
     for sentence in summary(results):
@@ -149,9 +143,7 @@ def _check(args: argparse.Namespace) -> int:
         ]
         print_json({"holds": holds, "ratios": records})
     elif not args.quiet:
-        from rich.console import Console
-
-        Console().print(check_table(rows, stored).rich())
+        show(check_table(rows, stored).rich())
         print("the stored ratios hold on this machine" if holds else "the stored ratios do not hold on this machine")
     return EXIT_OPTIMAL if holds else EXIT_INACCURATE
 
@@ -176,14 +168,3 @@ def _progress(silent: bool) -> Iterator[Callable[[Task, int, int], None]]:
             bar.update(line, completed=done, total=total, description=name)
 
         yield say
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.0 < value < float("inf"):
-        msg = f"expected a positive number of seconds, got {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return value

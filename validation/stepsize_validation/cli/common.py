@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import math
+import os
+import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 from rich.console import Console
@@ -18,11 +19,11 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from stepsize_opt.inputs import atomic_write, json_text, load_matrix, read_matrix
-from stepsize_opt.methods import get_method, method_names
+from stepsize_opt.methods import method_names
 from stepsize_opt.node import Comparison, StepsizeResult
 from stepsize_solvers.programs import Matrix, Status
+from stepsize_validation.cli.values import STRUCTURES, method, positive, seconds, structure
 
-T = TypeVar("T")
 EXIT_OPTIMAL, EXIT_INACCURATE, EXIT_INPUT, EXIT_SOLVER, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
 
@@ -33,76 +34,68 @@ def exit_code(status: str) -> int:
     return EXIT_OPTIMAL if status == Status.OPTIMAL.value else EXIT_INACCURATE
 
 
-def positive_whole(text: str) -> int:
-    """A positive whole number, as an argparse type."""
+class Parser(argparse.ArgumentParser):
+    """Mistakes are one line, as those found later are; numbers such as -1e-9 are values, not options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$", re.I)
+
+    def error(self, message: str) -> NoReturn:
+        msg = f"{message.removeprefix('argument ')}; see '{self.prog} --help'"
+        raise ValueError(msg)
+
+
+class Terminal(Console):
+    """Standard output; a reader that went away ends the command as it ends any other."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def show(table: Any) -> None:
+    """Print a table on standard output."""
+    Terminal().print(table)
+
+
+@contextmanager
+def log_on_stderr(wanted: bool) -> Iterator[None]:
+    """What solvers print, in Python or below it, goes to standard error: the result alone goes to output."""
+    if not wanted:
+        yield
+        return
+    sys.stdout.flush()
+    output = os.dup(1)
     try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        msg = f"expected a positive whole number, got {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return value
-
-
-def _listed(item: Callable[[str], T], what: str) -> Callable[[str], tuple[T, ...]]:
-    """One or more of ``what`` with commas between them, as an argparse type."""
-
-    def read(text: str) -> tuple[T, ...]:
-        try:
-            return tuple(item(part.strip()) for part in text.split(","))
-        except (ValueError, argparse.ArgumentTypeError):
-            msg = f"expected {what} with commas between them, got {text!r}"
-            raise argparse.ArgumentTypeError(msg) from None
-
-    return read
-
-
-def _name(text: str) -> str:
-    if not text:
-        raise ValueError
-    return text
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError
-    return value
-
-
-names = _listed(_name, "names")
-numbers = _listed(_finite, "numbers")
-whole_numbers = _listed(positive_whole, "positive whole numbers")
+        os.dup2(2, 1)
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(output, 1)
+        os.close(output)
 
 
 def add_matrix(parser: argparse.ArgumentParser) -> None:
     """The arguments that name L."""
     parser.add_argument("matrix", nargs="?", type=Path, help="smoothness matrix L: .npy, .npz, .csv or .mtx")
     parser.add_argument("--data", help="take L = AᵀA/(4m) + 2λI of logistic regression on this data set instead")
-    parser.add_argument("--reg", type=float, default=0.1, help="λ for --data (default: %(default)s)")
+    parser.add_argument("--reg", type=positive, default=0.1, help="λ for --data (default: %(default)s)")
 
 
-def add_problem(parser: argparse.ArgumentParser) -> None:
-    """The arguments that name L and the sketch."""
-    add_matrix(parser)
-    parser.add_argument("--sketch", required=True, help="for example randk:8, bernq:0.5, independent:0.2")
+def add_sketch(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
+    """``--sketch``."""
+    parser.add_argument("--sketch", help="for example randk:8, bernq:0.5, independent:0.2", **kwargs)
 
 
-def add_algorithm(parser: argparse.ArgumentParser) -> None:
+def add_structure(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
+    """``--structure``."""
+    parser.add_argument("--structure", type=structure, help=STRUCTURES, **kwargs)
+
+
+def add_algorithm(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
     """``--algorithm``, the name of a method in any case."""
-    known = method_names()
-    parser.add_argument(
-        "--algorithm", type=_method, default=known[0], help=f"{', '.join(known)} (default: %(default)s)"
-    )
-
-
-def _method(text: str) -> str:
-    """The name of a method as results carry it, as an argparse type."""
-    try:
-        return get_method(text).name
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    parser.add_argument("--algorithm", type=method, help=", ".join(method_names()), **kwargs)
 
 
 def check_output(option: str, path: Path, endings: Sequence[str]) -> None:
@@ -159,8 +152,8 @@ def write_matrix(D: Matrix, path: Path) -> None:
 def add_solver(parser: argparse.ArgumentParser) -> None:
     """The arguments that say how to solve."""
     parser.add_argument("--solver", default="auto", help="auto, or a name from 'stepsize-opt doctor'")
-    parser.add_argument("--tol", type=float, default=1e-6, help="certified gap asked for (default: %(default)s)")
-    parser.add_argument("--time-limit", type=float, help="seconds for building, compiling and solving")
+    parser.add_argument("--tol", type=positive, default=1e-6, help="certified gap asked for (default: %(default)s)")
+    parser.add_argument("--time-limit", type=seconds, help="seconds for building, compiling and solving")
 
 
 def add_volume(parser: argparse.ArgumentParser, *, verbose: bool = True) -> None:
@@ -168,7 +161,9 @@ def add_volume(parser: argparse.ArgumentParser, *, verbose: bool = True) -> None
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     volume = parser.add_mutually_exclusive_group()
     if verbose:
-        volume.add_argument("-v", "--verbose", action="store_true", help="print the solver's progress")
+        volume.add_argument(
+            "-v", "--verbose", action="store_true", help="print the solver's progress on standard error"
+        )
     volume.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -185,11 +180,12 @@ def load_problem(args: argparse.Namespace) -> Any:
 
 
 @contextmanager
-def progress(text: str, *, quiet: bool = False) -> Iterator[None]:
-    """A spinner with the elapsed time on standard error, when that is a terminal."""
+def progress(text: str, *, quiet: bool = False, verbose: bool = False) -> Iterator[None]:
+    """A spinner with the elapsed time on standard error, when that is a terminal; or what the solver prints."""
     console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield
+    if quiet or verbose or not console.is_terminal:
+        with log_on_stderr(verbose):
+            yield
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:

@@ -7,32 +7,31 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from stepsize_opt.node import Comparison, compare
 from stepsize_opt.sketches import parse_sketch
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
+    Terminal,
     check_output,
     comparison_table,
     empty_table,
-    positive_whole,
     print_json,
     progress,
     result_table,
     said,
 )
+from stepsize_validation.cli.values import positive, whole
 
 
 def add_parsers(commands: Any) -> None:
     """Register the command."""
     demo = commands.add_parser("demo", help="solve on embedded data, run det-CGD, compare with the predicted rate")
     demo.add_argument("--data", default="breast_cancer", help="data set (default: %(default)s)")
-    demo.add_argument("--reg", type=float, default=0.01, help="regularisation λ (default: %(default)s)")
+    demo.add_argument("--reg", type=positive, default=0.01, help="regularisation λ (default: %(default)s)")
     demo.add_argument("--sketch", default="randk:25%", help="sketch (default: randk:25%%)")
-    demo.add_argument("--iterations", type=positive_whole, default=2000, help="steps (default: %(default)s)")
-    demo.add_argument("--seeds", type=positive_whole, default=16, help="independent runs (default: %(default)s)")
+    demo.add_argument("--iterations", type=whole, default=2000, help="steps (default: %(default)s)")
+    demo.add_argument("--seeds", type=whole, default=16, help="independent runs (default: %(default)s)")
     demo.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     demo.add_argument("--figure", type=Path, help="also draw experiment (a) of the paper on the data as PNG or SVG")
     demo.add_argument("--json", action="store_true", help="print JSON instead of tables")
@@ -79,7 +78,7 @@ def _demo(args: argparse.Namespace) -> int:
         ]
         print_json({"data": data.name, "result": comparison.rows[0].result.summary(), "rows": rows})
         return code
-    console = Console()
+    console = Terminal()
     console.print(
         f"Logistic regression with a non-convex regulariser on [bold]{data.name}[/bold]: "
         f"m = {data.m}, d = {data.d}, λ = {args.reg:g}, sketch {sketch}"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from stepsize_opt.clients import DistributedComparison, compare_distributed, optimal_distributed_stepsize
 from stepsize_opt.sketches import BITS_NOTE, parse_sketch
@@ -17,19 +16,21 @@ from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
     add_algorithm,
+    add_sketch,
     add_solver,
+    add_structure,
     add_volume,
     check_output,
     empty_table,
     exit_code,
     key_value_table,
-    positive_whole,
     print_json,
     progress,
     said,
+    show,
     write_matrix,
 )
-from stepsize_validation.cli.solve import read_structure
+from stepsize_validation.cli.values import nonnegative, positive, whole
 
 _EXAMPLES = """examples:
   stepsize-opt solve-distributed --data breast_cancer --clients 10 --sketch randk:1 --structure diagonal
@@ -50,16 +51,18 @@ def add_parsers(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--data", required=True, help="data set whose rows the clients share, shuffled, in equal parts")
-    parser.add_argument("--clients", type=positive_whole, required=True, help="number of clients n")
-    parser.add_argument("--reg", type=float, default=0.1, help="λ of the regulariser (default: %(default)s)")
+    parser.add_argument("--clients", type=whole, required=True, help="number of clients n")
+    parser.add_argument("--reg", type=positive, default=0.1, help="λ of the regulariser (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the shuffle (default: %(default)s)")
-    parser.add_argument("--sketch", required=True, help="for example randk:1, bernq:0.5, independent:0.2")
-    parser.add_argument("--epsilon2", type=float, default=1e-4, help="ε², the goal for E‖∇f‖² (default: %(default)s)")
-    parser.add_argument("--initial-gap", type=float, help="Δ⁰ = f(x⁰) − f^inf; found from x⁰ = 0 when not given")
-    parser.add_argument("--delta-inf", type=float, help="Δ^inf = f^inf − (1/n)Σfᵢ^inf; found when not given")
-    parser.add_argument("--iterations", type=positive_whole, help="K, if fixed; otherwise the smallest is found")
-    add_algorithm(parser)
-    parser.add_argument("--structure", default="full", help="full, diagonal, scalar or block:SIZES (default: full)")
+    add_sketch(parser, required=True)
+    parser.add_argument(
+        "--epsilon2", type=positive, default=1e-4, help="ε², the goal for E‖∇f‖² (default: 1e-4)"
+    )
+    parser.add_argument("--initial-gap", type=nonnegative, help="Δ⁰ = f(x⁰) − f^inf; found from x⁰ = 0 when not given")
+    parser.add_argument("--delta-inf", type=nonnegative, help="Δ^inf = f^inf − (1/n)Σfᵢ^inf; found when not given")
+    parser.add_argument("--iterations", type=whole, help="K, if fixed; otherwise the smallest is found")
+    add_algorithm(parser, default="det-CGD1")
+    add_structure(parser, default="full")
     parser.add_argument("--tight", action="store_true", help="also minimise K under Theorem 3 itself")
     parser.add_argument("--compare", action="store_true", help="a table of DCGD, DCGD-mat, D-det-CGD1 and D-det-CGD2")
     add_solver(parser)
@@ -108,16 +111,18 @@ def _solve_distributed(args: argparse.Namespace) -> int:
         "verbose": args.verbose,
         "time_limit": args.time_limit,
     }
-    with progress(f"solving d = {sketch.d}, n = {args.clients}", quiet=args.quiet or args.verbose):
-        if args.compare:
+    waiting = progress(f"solving d = {sketch.d}, n = {args.clients}", quiet=args.quiet, verbose=args.verbose)
+    if args.compare:
+        with waiting:
             comparison = compare_distributed(clients.matrices, sketch, **problem)
-            return _print_comparison(comparison, args)
+        return _print_comparison(comparison, args)
+    with waiting:
         result = optimal_distributed_stepsize(
             clients.matrices,
             sketch,
             iterations=args.iterations,
             algorithm=args.algorithm,
-            structure=read_structure(args.structure),
+            structure=args.structure,
             tight=args.tight,
             **problem,
         )
@@ -130,7 +135,7 @@ def _solve_distributed(args: argparse.Namespace) -> int:
     if args.json:
         print_json(result.summary())
     elif not args.quiet:
-        Console().print(key_value_table("optimal distributed stepsize", result.rows()))
+        show(key_value_table("optimal distributed stepsize", result.rows()))
     return exit_code(result.status)
 
 
@@ -144,6 +149,6 @@ def _print_comparison(comparison: DistributedComparison, args: argparse.Namespac
             gap = "" if record["gap"] is None else f"{record['gap']:.0e}"
             numbers = (str(record["K"]), f"{record['relative_K']:.3f}x", f"{record['bits']:.4g}", gap)
             table.add_row(record["method"], record["stepsize"], *numbers)
-        Console().print(table)
+        show(table)
     results = [row.result for row in comparison.rows if row.result is not None]
     return EXIT_OPTIMAL if all(exit_code(r.status) == EXIT_OPTIMAL for r in results) else EXIT_INACCURATE

@@ -7,14 +7,15 @@ import os
 import platform
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from stepsize_opt import __version__
+from stepsize_opt.problems import DATA_VARIABLE
 from stepsize_solvers import available_solvers
-from stepsize_validation.cli.common import EXIT_OPTIMAL, empty_table, print_json
+from stepsize_validation.cli.common import EXIT_OPTIMAL, Terminal, empty_table, print_json
 
 PACKAGES = (
     "numpy",
@@ -58,13 +59,16 @@ def _report() -> dict[str, Any]:
     from threadpoolctl import threadpool_info
 
     np.linalg.inv(np.eye(2))  # BLAS is listed once it is loaded
-    data = os.environ.get("STEPSIZE_OPT_DATA")
+    data = os.environ.get(DATA_VARIABLE)
+    folder = data or f"not set ({DATA_VARIABLE})"
+    if data and not Path(data).is_dir():
+        folder = f"{data} does not exist; set {DATA_VARIABLE} to a folder with svmlight files"
     return {
         "stepsize-opt": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cores": os.cpu_count(),
-        "data folder": data or "not set (STEPSIZE_OPT_DATA)",
+        "data folder": folder,
         "blas": [
             {key: _known(pool.get(key)) for key in ("internal_api", "version", "num_threads", "architecture")}
             for pool in threadpool_info()
@@ -79,7 +83,7 @@ def _doctor(args: argparse.Namespace) -> int:
     if args.json:
         print_json(report)
         return EXIT_OPTIMAL
-    console = Console()
+    console = Terminal()
     console.print(f"stepsize-opt {__version__}, Python {report['python']} on {report['platform']}")
     console.print(f"executable: {sys.executable}", soft_wrap=True)
     console.print(f"cores: {report['cores']}; data folder: {report['data folder']}", soft_wrap=True)

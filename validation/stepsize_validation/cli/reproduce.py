@@ -13,21 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from stepsize_opt.node import CommunicationTable, communication_table
 from stepsize_validation.cli.common import (
+    Terminal,
     add_matrix,
     add_volume,
     check_folder,
     empty_table,
     load_problem,
-    names,
-    numbers,
-    positive_whole,
     print_json,
-    whole_numbers,
 )
+from stepsize_validation.cli.values import names, numbers, positive, whole, wholes
 
 _REPRODUCE = """examples:
   stepsize-opt reproduce all                      every experiment, at most an hour on two cores, resumable
@@ -60,9 +56,9 @@ def add_parsers(commands: Any) -> None:
     )
     again.add_argument("--datasets", type=names, help="names with commas between them (default: those of the paper)")
     again.add_argument("--quick", action="store_true", help="small sizes, embedded data unless --datasets is given")
-    again.add_argument("--seeds", type=positive_whole, help="independent runs of each method")
+    again.add_argument("--seeds", type=whole, help="independent runs of each method")
     again.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
-    again.add_argument("--workers", type=positive_whole, default=2, help="processes (default: %(default)s)")
+    again.add_argument("--workers", type=whole, default=2, help="processes (default: %(default)s)")
     add_volume(again, verbose=False)
     again.set_defaults(run=_reproduce)
 
@@ -74,15 +70,15 @@ def add_parsers(commands: Any) -> None:
         formatter_class=formatter,
     )
     add_matrix(table)
-    table.add_argument("--layers", type=whole_numbers, help="layer sizes such as 10,20 (default: one layer)")
-    table.add_argument("-k", type=whole_numbers, help="numbers sent by rand-k, one or one for each layer")
+    table.add_argument("--layers", type=wholes, help="layer sizes such as 10,20 (default: one layer)")
+    table.add_argument("-k", type=wholes, help="numbers sent by rand-k, one or one for each layer")
     table.add_argument(
         "--bern",
         type=numbers,
         default=(0.5,),
         help="probabilities q of Bern-q, one or one for each layer (default: 0.5)",
     )
-    table.add_argument("--tol", type=float, default=1e-6, help="certified gap asked for (default: %(default)s)")
+    table.add_argument("--tol", type=positive, default=1e-6, help="certified gap asked for (default: %(default)s)")
     add_volume(table, verbose=False)
     table.set_defaults(run=_table)
 
@@ -141,7 +137,7 @@ def _print_table(table: CommunicationTable) -> None:
         style = "bold" if row.number is None else None
         cells = (number, row.method, row.sketch, row.stepsize, f"{row.computed:.6g}", printed)
         out.add_row(*cells, "≠" if row.differs else "", style=style)
-    console = Console()
+    console = Terminal()
     console.print(out)
     for row in table.rows:
         if row.differs:

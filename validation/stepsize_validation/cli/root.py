@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from stepsize_opt import __version__
 from stepsize_solvers.programs import SolverUnavailable, UnsupportedProgram
 from stepsize_validation.cli import bench, demo, distributed, doctor, reproduce, solve
-from stepsize_validation.cli.common import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OPTIMAL, EXIT_SOLVER
+from stepsize_validation.cli.common import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OPTIMAL, EXIT_SOLVER, Parser
 
 _EXAMPLES = """examples:
   stepsize-opt demo
@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     import shtab
 
-    root = argparse.ArgumentParser(
+    root = Parser(
         prog="stepsize-opt",
         description="Globally optimal, certified matrix stepsizes for compressed gradient descent.",
         epilog=_EXAMPLES,
@@ -46,10 +46,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    args = parser().parse_args(argv)
     try:
-        code = int(args.run(args))
-        sys.stdout.flush()
+        try:
+            args = parser().parse_args(argv)
+            code = int(args.run(args))
+        finally:
+            sys.stdout.flush()  # --help leaves by SystemExit
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

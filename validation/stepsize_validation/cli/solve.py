@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from stepsize_opt.inputs import BlockDiagonal, Structure, check_dense, json_text, load_matrix, write_text
+from stepsize_opt.inputs import check_dense, is_result, json_text, load_matrix, write_text
 from stepsize_opt.node import (
     CRITERIA,
     GUARANTEES,
@@ -24,8 +23,10 @@ from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
     add_algorithm,
-    add_problem,
+    add_matrix,
+    add_sketch,
     add_solver,
+    add_structure,
     add_volume,
     check_output,
     comparison_table,
@@ -36,8 +37,10 @@ from stepsize_validation.cli.common import (
     progress,
     result_table,
     said,
+    show,
     write_matrix,
 )
+from stepsize_validation.cli.values import processes, structure
 
 OUTPUTS = (".npz", ".json", ".npy", ".csv")
 
@@ -56,8 +59,9 @@ exit codes: 0 optimal, 1 certified gap above --tol, 2 mistake in the input, 3 so
 
 _CERTIFY_EXAMPLES = """examples:
   stepsize-opt certify D.npy L.npy --sketch randk:8
-  stepsize-opt certify D.npz --data breast_cancer --reg 0.1 --sketch randk:25% --json
+  stepsize-opt certify D.npz --data breast_cancer --reg 0.1 --json
 
+A file that 'solve' wrote (.npz) says which sketch, algorithm and structure it is for; options overrule it.
 exit codes: 0 feasible and within --tol of optimal, 1 not, 2 mistake in the input
 """
 
@@ -74,11 +78,10 @@ def add_parsers(commands: Any) -> None:
     solve = commands.add_parser(
         "solve", help="compute the optimal stepsize for L and a sketch", epilog=_SOLVE_EXAMPLES, formatter_class=raw
     )
-    add_problem(solve)
-    add_algorithm(solve)
-    solve.add_argument(
-        "--structure", default="full", help="full, diagonal, scalar or block:SIZES such as block:10,20 (default: full)"
-    )
+    add_matrix(solve)
+    add_sketch(solve, required=True)
+    add_algorithm(solve, default="det-CGD1")
+    add_structure(solve, default="full")
     solve.add_argument(
         "--guarantee",
         choices=GUARANTEES,
@@ -87,7 +90,7 @@ def add_parsers(commands: Any) -> None:
     )
     add_criterion(solve)
     add_solver(solve)
-    solve.add_argument("--jobs", type=int, default=1, help="processes for many components, -1 for all cores")
+    solve.add_argument("--jobs", type=processes, default=1, help="processes for many components, -1 for all cores")
     solve.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz, .json) or alone (.npy, .csv)")
     add_volume(solve)
     solve.set_defaults(run=_solve)
@@ -96,8 +99,10 @@ def add_parsers(commands: Any) -> None:
         "certify", help="check a stepsize matrix of your own", epilog=_CERTIFY_EXAMPLES, formatter_class=raw
     )
     checking.add_argument("stepsize", type=Path, help="the matrix D: .npy, .npz, .csv or .mtx")
-    add_problem(checking)
+    add_matrix(checking)
+    add_sketch(checking)
     add_algorithm(checking)
+    add_structure(checking)
     add_solver(checking)
     add_volume(checking)
     checking.set_defaults(run=_certify)
@@ -105,7 +110,8 @@ def add_parsers(commands: Any) -> None:
     comparing = commands.add_parser(
         "compare", help="both optima beside the paper's choices of D", epilog=_COMPARE_EXAMPLES, formatter_class=raw
     )
-    add_problem(comparing)
+    add_matrix(comparing)
+    add_sketch(comparing, required=True)
     add_criterion(comparing)
     add_solver(comparing)
     add_volume(comparing)
@@ -124,18 +130,6 @@ def add_criterion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lower", help="for --criterion linear: a number mu > 0 or a file with M, M below the Hessian")
 
 
-def read_structure(text: str) -> Structure:
-    """The structure that ``--structure`` names."""
-    if not text.startswith("block:"):
-        return text
-    try:
-        sizes = tuple(int(part) for part in text.removeprefix("block:").split(","))
-    except ValueError as error:
-        msg = f"--structure {text!r}: expected block:SIZES with whole numbers, such as block:10,20"
-        raise ValueError(msg) from error
-    return BlockDiagonal(sizes)
-
-
 def read_lower(text: str | None) -> Any:
     """The number or the matrix that ``--lower`` names."""
     if text is None:
@@ -151,15 +145,14 @@ def _solve(args: argparse.Namespace) -> int:
         check_output("--output", args.output, OUTPUTS)
     L = load_problem(args)
     sketch = parse_sketch(args.sketch, L.shape[0])
-    structure = read_structure(args.structure)
     if args.output is not None and args.output.suffix.lower() != ".npz":
         check_dense(f"--output {args.output}: D", sketch.d)  # only .npz holds D by blocks
-    with progress(f"solving d = {sketch.d}", quiet=args.quiet or args.verbose):
+    with progress(f"solving d = {sketch.d}", quiet=args.quiet, verbose=args.verbose):
         result = optimal_stepsize(
             L,
             sketch,
             algorithm=args.algorithm,
-            structure=structure,
+            structure=args.structure,
             guarantee=args.guarantee,
             criterion=args.criterion,
             lower=read_lower(args.lower),
@@ -175,7 +168,7 @@ def _solve(args: argparse.Namespace) -> int:
     if args.json:
         print_json(result.summary())
     elif not args.quiet:
-        Console().print(result_table(result))
+        show(result_table(result))
     return exit_code(result.status)
 
 
@@ -191,14 +184,16 @@ def _write(result: StepsizeResult, path: Path) -> None:
 
 def _certify(args: argparse.Namespace) -> int:
     L = load_problem(args)
-    sketch = parse_sketch(args.sketch, L.shape[0])
     D = load_matrix(args.stepsize, "D")
-    with progress("certifying", quiet=args.quiet or args.verbose):
+    _take_from_file(args)
+    sketch = parse_sketch(args.sketch, L.shape[0])
+    with progress("certifying", quiet=args.quiet, verbose=args.verbose):
         check = certify(
             D,
             L,
             sketch,
             algorithm=args.algorithm,
+            structure=args.structure,
             solver=args.solver,
             tol=args.tol,
             verbose=args.verbose,
@@ -208,14 +203,32 @@ def _certify(args: argparse.Namespace) -> int:
         rates = {"rate": check.rate, "descent_rate": check.descent_rate, "descent_gap": check.descent.gap}
         print_json({**asdict(check), "feasible": check.feasible, "gap": check.gap, **rates})
     elif not args.quiet:
-        Console().print(key_value_table("certificate of the given D", _check_rows(check)))
+        show(key_value_table("certificate of the given D", _check_rows(check)))
     return EXIT_OPTIMAL if check.certificate.is_optimal(args.tol) else EXIT_INACCURATE
+
+
+def _take_from_file(args: argparse.Namespace) -> None:
+    """Fill in what the options leave open from what the file itself says, if ``solve`` wrote it."""
+    saved = StepsizeResult.load(args.stepsize) if is_result(args.stepsize) else None
+    if args.sketch is None and saved is None:
+        msg = f"{args.stepsize} does not say which sketch D is for: name it with --sketch, such as --sketch randk:8"
+        raise ValueError(msg)
+    if saved is not None and args.structure is None:
+        try:
+            args.structure = structure(saved.structure)
+        except argparse.ArgumentTypeError:
+            msg = f"{args.stepsize} does not hold its structure, {saved.structure}; name one with --structure"
+            raise ValueError(msg) from None
+    args.sketch = args.sketch or (saved and saved.sketch)
+    args.algorithm = args.algorithm or (saved.algorithm if saved else "det-CGD1")
+    args.structure = args.structure or "full"
 
 
 def _check_rows(check: StepsizeCheck) -> list[tuple[str, str]]:
     c = check.certificate
+    margin = f"margin {c.margin:.3e}" if isfinite(c.margin) else "D is not positive definite"
     return [
-        ("feasible", f"{'yes, proved' if c.feasible else 'no'} (margin {c.margin:.3e})"),
+        ("feasible", f"{'yes, proved' if c.feasible else 'no'} ({margin})"),
         ("log det D / d", f"{c.log_det / c.d:.9f}"),
         ("upper bound / d", f"{c.upper_bound / c.d:.9f}"),
         ("gap of D", f"{c.gap:.3e}"),
@@ -230,7 +243,7 @@ def _check_rows(check: StepsizeCheck) -> list[tuple[str, str]]:
 def _compare(args: argparse.Namespace) -> int:
     L = load_problem(args)
     sketch = parse_sketch(args.sketch, L.shape[0])
-    with progress(f"comparing stepsizes for d = {sketch.d}", quiet=args.quiet or args.verbose):
+    with progress(f"comparing stepsizes for d = {sketch.d}", quiet=args.quiet, verbose=args.verbose):
         table = compare(
             L,
             sketch,
@@ -244,5 +257,5 @@ def _compare(args: argparse.Namespace) -> int:
     if args.json:
         print_json(table.to_records())
     elif not args.quiet:
-        Console().print(comparison_table(table, str(sketch)))
+        show(comparison_table(table, str(sketch)))
     return max(exit_code(row.result.status) for row in table.rows)

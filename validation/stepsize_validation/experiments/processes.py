@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import TypeVar
 
 from stepsize_opt.inputs import whole_number
+from stepsize_solvers.process import interrupts_held
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -22,10 +23,19 @@ def in_processes(work: Callable[[Item], Answer], items: Sequence[Item], workers:
         yield from ((item, _in_one_thread(work, item)) for item in items)
         return
     # Spawned, because a fork after numerical libraries have started their threads can hang.
+    others = set(active_children())
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(_in_one_thread, work, item): item for item in items}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+        with interrupts_held():
+            futures = {pool.submit(_in_one_thread, work, item): item for item in items}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            # What is not done will not be asked for: do not wait for it.
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(active_children()) - others:
+                process.terminate()
+            raise
 
 
 def _in_one_thread(work: Callable[[Item], Answer], item: Item) -> Answer:

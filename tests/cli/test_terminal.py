@@ -1,0 +1,120 @@
+"""The command as a process: Ctrl-C at any moment, pipes that close, progress on a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from shared.reference_problems import random_smoothness
+from stepsize_validation.cli.root import main
+
+COMMAND = [sys.executable, "-m", "stepsize_validation.cli"]
+
+
+@pytest.fixture
+def matrix(tmp_path) -> str:
+    np.save(tmp_path / "L.npy", random_smoothness(4, 20.0, 0))
+    return str(tmp_path / "L.npy")
+
+
+def test_interrupt(matrix: str, capsys, monkeypatch) -> None:
+    def stop(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stepsize_validation.cli.solve.optimal_stepsize", stop)
+    assert main(["solve", matrix, "--sketch", "randk:2"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize("module", ["numpy", "rich.console", "stepsize_opt.node", "shtab"])
+def test_interrupt_while_libraries_are_loaded(module: str) -> None:
+    code = f"""
+import os, signal, sys
+class Stop:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Stop())
+from stepsize_validation.cli import main
+sys.exit(main(["doctor"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def _workers(pid: int) -> int:
+    """Processes that have been started from this one, but for the tracker of shared resources."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    lines = [Path(f"/proc/{child}/cmdline").read_text() for child in children if Path(f"/proc/{child}").exists()]
+    return sum("resource_tracker" not in line for line in lines)
+
+
+@pytest.mark.parametrize("command", ["solve", "reproduce"])
+def test_interrupt_while_other_processes_work(command: str, tmp_path) -> None:
+    """A terminal sends Ctrl-C to all processes of the command; only the first says something, and none stays."""
+    blocks = [random_smoothness(40, 20.0, seed) for seed in range(120)]
+    sparse.save_npz(tmp_path / "L.npz", sparse.csr_array(sparse.block_diag(blocks)))
+    solve = ["solve", str(tmp_path / "L.npz"), "--sketch", "randk:10%", "--jobs", "2"]
+    arguments = solve if command == "solve" else ["reproduce", "a", "--quick", "-q", "-o", str(tmp_path / "out")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*COMMAND, *arguments], start_new_session=True, **pipes) as process:
+        while process.poll() is None and _workers(process.pid) < 2:
+            time.sleep(0.05)
+        time.sleep(0.3)  # some way into what they import
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out, err) == (130, "", "interrupted\n")
+        with pytest.raises(ProcessLookupError):
+            for _ in range(100):  # the last of them may take a moment
+                os.killpg(process.pid, 0)
+                time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["doctor"], ["doctor", "--json"], ["compare", "{L}", "--sketch", "randk:2"]]
+)
+def test_a_closed_pipe_is_no_error(arguments: list[str], matrix: str) -> None:
+    command = " ".join([*COMMAND, *(matrix if part == "{L}" else part for part in arguments)])
+    # The reader is gone before the first line is written.
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{command} | true"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def on_terminal(arguments: list[str]) -> str:
+    """What a terminal of 80 columns shows of a command."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdout=follower, stderr=follower, stdin=follower, env=environment
+    )
+    os.close(follower)
+    shown = b""
+    try:
+        while part := os.read(leader, 65536):
+            shown += part
+    except OSError:  # the other end is closed
+        pass
+    os.close(leader)
+    assert process.wait() == 0
+    return shown.decode()
+
+
+def test_the_spinner_leaves_nothing_behind() -> None:
+    """The last thing that happens to the spinner's line is that it is erased, before the table is printed."""
+    words = ["solve-distributed", "--data", "breast_cancer", "--clients", "2", "--sketch", "randk:1"]
+    shown = on_terminal([*words, "--initial-gap", "1", "--delta-inf", "0", "--compare"])
+    spinner, _, table = shown.rpartition("solving d = 30")
+    assert spinner, "there was a spinner"
+    assert "\x1b[2K" in table.partition("┏")[0], "its line is erased before the table begins"
+    assert all(len(line) <= 80 for line in table.partition("┏")[2].splitlines() if "\x1b" not in line)

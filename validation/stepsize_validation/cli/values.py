@@ -1,0 +1,100 @@
+"""Values of options, as types of argparse: each says what it expects, and argparse names the option."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import NoReturn
+
+from stepsize_opt.inputs import BlockDiagonal, Structure
+from stepsize_opt.methods import get_method
+
+STRUCTURES = "full, diagonal, scalar or block:SIZES such as block:10,20"
+
+
+def _expected(what: str, text: str) -> NoReturn:
+    msg = f"expected {what}, got {text!r}"
+    raise argparse.ArgumentTypeError(msg)
+
+
+def _number(text: str) -> float:
+    """The number, or NaN, which no range contains."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def positive(text: str) -> float:
+    """A finite positive number."""
+    value = _number(text)
+    return value if 0.0 < value < math.inf else _expected("a finite positive number", text)
+
+
+def nonnegative(text: str) -> float:
+    """A finite number of at least 0."""
+    value = _number(text)
+    return value if 0.0 <= value < math.inf else _expected("a finite number of at least 0", text)
+
+
+def seconds(text: str) -> float:
+    """A positive number of seconds."""
+    value = _number(text)
+    what = "a positive number of seconds (leave the option out for no limit)"
+    return value if 0.0 < value < math.inf else _expected(what, text)
+
+
+def numbers(text: str) -> list[float]:
+    """Finite numbers with commas between them."""
+    values = [_number(part) for part in text.split(",")]
+    return values if all(map(math.isfinite, values)) else _expected("numbers with commas between them", text)
+
+
+def whole(text: str) -> int:
+    """A positive whole number."""
+    return _whole(text) or _expected("a positive whole number", text)
+
+
+def wholes(text: str) -> list[int]:
+    """Positive whole numbers with commas between them."""
+    values = [_whole(part) for part in text.split(",")]
+    return values if all(values) else _expected("positive whole numbers with commas between them", text)
+
+
+def processes(text: str) -> int:
+    """A number of processes, as joblib counts them."""
+    number = _number(text)
+    if not number.is_integer() or number == 0.0:
+        _expected("a number of processes: 1 or more, or -1 for all cores", text)
+    return int(number)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    return found or _expected("names with commas between them", text)
+
+
+def method(text: str) -> str:
+    """The name of a method as results carry it."""
+    try:
+        return get_method(text).name
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def structure(text: str) -> Structure:
+    """The structure that a text names."""
+    if text in ("full", "diagonal", "scalar"):
+        return text
+    name, _, sizes = text.replace("(", ":").removesuffix(")").partition(":")  # results write block(10,20)
+    values = [_whole(part) for part in sizes.split(",")]
+    return BlockDiagonal(tuple(values)) if name == "block" and all(values) else _expected(STRUCTURES, text)
+
+
+def _whole(text: str) -> int:
+    """The positive whole number, or 0."""
+    try:
+        return max(0, int(text))
+    except ValueError:
+        return 0
