@@ -17,7 +17,18 @@ from stepsize_opt.clients import (
 )
 from stepsize_opt.inputs import BlockDiagonal, Direction, EstimatedSmoothness
 from stepsize_opt.limit import CompressionLimit, compression_limit
-from stepsize_opt.methods import CGD, DCGD, CompressedStep, DetCGD1, DetCGD2, GradientDescent, Method, get_method
+from stepsize_opt.methods import (
+    CGD,
+    DCGD,
+    CompressedStep,
+    DetCGD1,
+    DetCGD2,
+    GradientDescent,
+    Method,
+    SubspaceMethod,
+    get_method,
+    optimal_method,
+)
 from stepsize_opt.node import (
     CommunicationTable,
     Comparison,
@@ -79,6 +90,7 @@ __all__ = [
     "SolverUnavailable",
     "StepsizeCheck",
     "StepsizeResult",
+    "SubspaceMethod",
     "SystematicSampling",
     "TightResult",
     "available_solvers",
@@ -89,6 +101,7 @@ __all__ = [
     "compression_limit",
     "get_method",
     "optimal_distributed_stepsize",
+    "optimal_method",
     "optimal_stepsize",
     "optimal_stepsize_path",
     "parse_sketch",

@@ -2,13 +2,14 @@
 
 from stepsize_opt.limit.bounds import LimitBounds
 from stepsize_opt.limit.criteria import CRITERIA, check_lower, read_floor
-from stepsize_opt.limit.limit import CompressionLimit, compression_limit
+from stepsize_opt.limit.limit import CompressionLimit, LimitProblem, compression_limit
 from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_probabilities
 
 __all__ = [
     "CRITERIA",
     "CompressionLimit",
     "LimitBounds",
+    "LimitProblem",
     "Spectrum",
     "check_lower",
     "compression_limit",

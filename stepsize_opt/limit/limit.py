@@ -47,7 +47,7 @@ _UNITS = {"det": "2Δ⁰/ε²", "euclidean": "2Δ⁰/ε²", "linear": "log(Δ⁰
 
 
 @dataclass(frozen=True)
-class Problem:
+class LimitProblem:
     """A checked problem: L and M (a matrix, a number μ for μI, or None for ``det``), the budget, the upper bound."""
 
     L: Matrix
@@ -57,7 +57,7 @@ class Problem:
     upper_bound: float
 
     @staticmethod
-    def read(L: Any, k: object, criterion: object, lower: Any) -> Problem:
+    def read(L: Any, k: object, criterion: object, lower: Any) -> LimitProblem:
         """Raises ValueError or TypeError for arguments that are not as ``compression_limit`` describes."""
         matrix = dense(read_matrix("L", L))
         d = len(matrix)
@@ -74,7 +74,7 @@ class Problem:
         if criterion == "linear" and M is not None:
             check_lower(M, matrix)
         bound = LimitBounds.of(matrix, log_det, M).log_bound(budget)
-        return Problem(matrix, M, budget, str(criterion), bound)
+        return LimitProblem(matrix, M, budget, str(criterion), bound)
 
     def certificate(self, D: Matrix) -> Certificate:
         """Of a D that is known to be attainable: log det D or d log t from below, and the limit from above."""
@@ -216,14 +216,14 @@ def compression_limit(L: Any, k: float, criterion: str = "det", *, lower: Any = 
     >>> round(limit.value, 6), round(limit.numbers_sent, 6)
     (0.25, 4.0)
     """
-    problem = Problem.read(L, k, criterion, lower)
+    problem = LimitProblem.read(L, k, criterion, lower)
     with blas_threads(len(problem.L)):
         h, D = _best(problem)
         D = _attainable(problem.L, D, problem.k)
         return CompressionLimit(problem.k, problem.criterion, read_only(D), read_only(h), problem.certificate(D))
 
 
-def _best(problem: Problem) -> tuple[Vector, Matrix]:
+def _best(problem: LimitProblem) -> tuple[Vector, Matrix]:
     """h and D in plain floating point."""
     L, M, k, d = problem.L, problem.M, problem.k, len(problem.L)
     if M is None:

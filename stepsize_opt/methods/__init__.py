@@ -4,6 +4,7 @@ from stepsize_opt.methods.base import Compress, Condition, Factors, Method, get_
 from stepsize_opt.methods.compressed import CompressedStep, Compressor
 from stepsize_opt.methods.det_cgd import DetCGD1, DetCGD2, SketchedGradient
 from stepsize_opt.methods.scalar import CGD, DCGD, GradientDescent
+from stepsize_opt.methods.subspace import SubspaceMethod, optimal_method
 
 __all__ = [
     "CGD",
@@ -18,7 +19,9 @@ __all__ = [
     "GradientDescent",
     "Method",
     "SketchedGradient",
+    "SubspaceMethod",
     "get_method",
     "is_scalar",
     "method_names",
+    "optimal_method",
 ]

@@ -66,8 +66,9 @@ class Method(ABC):
     """A method x⁺ = x − G∇f(x), G = A S B: its update, its second moment and its stepsize condition.
 
     A class with a ``name`` is found under this name as soon as it is defined: ``algorithm="det-CGD1"`` (in any case)
-    means ``DetCGD1()``.  A subclass states ``name``, ``update`` and the three abstract methods; the table at the top of
-    ``stepsize_opt.methods.base`` has those of the library.
+    means ``DetCGD1()``.  One that is not made without arguments says
+    ``class Own(Method, by_name=False)``.  A subclass states ``name``, ``update`` and the three abstract methods; the
+    table at the top of ``stepsize_opt.methods.base`` has those of the library.
 
     Attributes
     ----------
@@ -86,9 +87,9 @@ class Method(ABC):
     name: ClassVar[str]
     update: ClassVar[str]
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, by_name: bool = True) -> None:
         super().__init_subclass__()
-        if "name" in cls.__dict__:
+        if by_name and "name" in cls.__dict__:
             enter_class(_METHODS, cls.name, cls)
 
     @abstractmethod
