@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from stepsize_solvers.conic import BACKENDS
 from stepsize_solvers.native import NativeSolver
 from stepsize_solvers.programs import Program, Solver, SolverUnavailable
 
+# A solver by its name, or as an object; "auto" leaves the choice to ``choose_solver``.
+SolverChoice: TypeAlias = (
+    "Literal['auto', 'native', 'clarabel', 'mosek', 'copt', 'cvxopt', 'sdpa', 'scs'] | str | Solver"
+)
 _SOLVERS: dict[str, Solver] = {solver.name: solver for solver in (NativeSolver(), *BACKENDS)}
 
 # Fast first: the project's own solver, then interior points, then the first-order method.

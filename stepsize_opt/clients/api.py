@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from stepsize_opt.clients.search import Search
 from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.clients.theorem3 import tighten
 from stepsize_opt.inputs import Structure, pattern_of, solve_settings, whole_number
-from stepsize_opt.methods import Method, get_method
+from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node import GUARANTEES
 from stepsize_opt.proofs import UNIT, exp_down, exp_up
 from stepsize_opt.sketches import Sketch
@@ -46,9 +46,9 @@ def optimal_distributed_stepsize(
     delta_inf: float,
     iterations: int | None = None,
     mean_smoothness: Any = None,
-    algorithm: str | Method = "det-CGD1",
+    algorithm: Algorithm = "det-CGD1",
     structure: Structure = "full",
-    guarantee: str = "condition",
+    guarantee: Literal["condition", "descent"] = "condition",
     solver: str = "auto",
     tol: float = 1e-6,
     tight: bool = False,

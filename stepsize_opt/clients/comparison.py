@@ -21,7 +21,7 @@ import numpy as np
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets, log_fraction, nearest_float
-from stepsize_opt.inputs import dense, read_matrix
+from stepsize_opt.inputs import NAMED_STRUCTURES, dense, read_matrix
 from stepsize_opt.sketches import BITS_NOTE, BITS_PER_NUMBER, Sketch
 from stepsize_solvers.programs import Matrix
 
@@ -147,7 +147,7 @@ def compare_distributed(
             sketches,
             mean_smoothness=mean_smoothness,
             algorithm=algorithm,
-            structure=structure,
+            structure=NAMED_STRUCTURES[structure],
             **numbers,
             **options,
         )

@@ -49,7 +49,7 @@ class DistributedCertificate:
         return self.gap <= tol
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TightResult:
     """The smallest K under the bound of Theorem 3 itself, over the multiples of the direction found.
 
@@ -72,6 +72,11 @@ class TightResult:
     bound: float
     saving: float
     smallest_K: int | None
+
+    def __repr__(self) -> str:
+        proved = "nothing proved" if self.smallest_K is None else f"at least {self.smallest_K} proved"
+        d = len(self.D)
+        return f"TightResult(K = {self.K}, {proved}, {self.saving:.4g} times fewer than by (12), D {d}×{d})"
 
     @property
     def gap(self) -> float:

@@ -25,9 +25,17 @@ from stepsize_opt.inputs.memory import check_dense, check_memory
 from stepsize_opt.inputs.registries import enter_class
 from stepsize_opt.inputs.results import Result, Saved, Shown
 from stepsize_opt.inputs.saved import check_symmetric_finite, from_fields, is_result
-from stepsize_opt.inputs.structures import BlockDiagonal, Direction, Structure, pattern_of, pattern_with
+from stepsize_opt.inputs.structures import (
+    NAMED_STRUCTURES,
+    BlockDiagonal,
+    Direction,
+    Structure,
+    pattern_of,
+    pattern_with,
+)
 
 __all__ = [
+    "NAMED_STRUCTURES",
     "SLACK",
     "SMOOTHNESS_REMEDY",
     "Array",

@@ -6,7 +6,7 @@ A structure is what the user asks for; ``pattern_of`` turns it into the pattern 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -62,7 +62,8 @@ class Direction:
         return "direction" if layers == 1 else f"direction({layers} layers)"
 
 
-Structure: TypeAlias = "str | BlockDiagonal | Direction"
+Structure: TypeAlias = "Literal['full', 'diagonal', 'scalar'] | BlockDiagonal | Direction"
+NAMED_STRUCTURES: dict[str, Structure] = {"full": "full", "diagonal": "diagonal", "scalar": "scalar"}
 
 
 def pattern_of(structure: Structure, d: int) -> Pattern:

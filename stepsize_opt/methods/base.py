@@ -27,13 +27,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from stepsize_opt.inputs import enter_class
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix, PositiveMap
+
+# A method by its name, that of a class of one's own among them, or as an object.
+Algorithm: TypeAlias = "Literal['det-CGD1', 'det-CGD2', 'CGD', 'DCGD', 'GD'] | str | Method"
 
 # (V, B) ↦ (1/n) Σᵢ Sᵢ B vᵢ with fresh draws Sᵢ, for vectors vᵢ of s runs: V (s, n, d), answer (s, d); None for B = I.
 Compress: TypeAlias = Callable[[Matrix, Matrix | None], Matrix]

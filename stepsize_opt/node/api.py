@@ -21,7 +21,7 @@ from stepsize_opt.inputs import (
     solve_settings,
 )
 from stepsize_opt.limit import LimitBounds
-from stepsize_opt.methods import Method, get_method
+from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node.goals import Criterion, Goal, Guarantee
 from stepsize_opt.node.reductions import Component, descent_program, reduce_problem, separate
 from stepsize_opt.node.result import StepsizeResult
@@ -38,20 +38,21 @@ from stepsize_opt.proofs import (
     repair_in_basis,
 )
 from stepsize_opt.sketches import Sketch
+from stepsize_solvers import SolverChoice
 from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import Matrix, Solver
+from stepsize_solvers.programs import Matrix
 
 
 def optimal_stepsize(
     L: Any,
     sketch: Sketch,
     *,
-    algorithm: str | Method = "det-CGD1",
+    algorithm: Algorithm = "det-CGD1",
     structure: Structure = "full",
     guarantee: Guarantee = "condition",
     criterion: Criterion = "det",
     lower: Any = None,
-    solver: str | Solver = "auto",
+    solver: SolverChoice = "auto",
     solver_path: SolverPath | None = None,
     tol: float = 1e-6,
     verbose: bool = False,
@@ -274,7 +275,7 @@ def certify(
     L: Any,
     sketch: Sketch,
     *,
-    algorithm: str | Method = "det-CGD1",
+    algorithm: Algorithm = "det-CGD1",
     structure: Structure = "full",
     dual: Any = None,
     **options: Any,

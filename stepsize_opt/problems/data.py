@@ -25,7 +25,7 @@ _OPENML = "openml:"
 _FEATURES = {"a1a": 123, "a9a": 123}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Rows with labels ±1.
 
@@ -59,12 +59,19 @@ class Dataset:
             msg = f"b must hold the labels −1 and +1, got {np.unique(self.b)[:5]}; signs(labels) maps two-valued labels"
             raise ValueError(msg)
 
+    def __repr__(self) -> str:
+        kind = "sparse, " if sparse.issparse(self.A) else ""
+        labels = f"{np.mean(self.b > 0):.0%} labels +1"
+        return f"Dataset({self.name!r}, m = {self.m} rows, d = {self.d} features, {kind}{labels})"
+
     @property
     def m(self) -> int:
+        """Number of rows."""
         return int(self.A.shape[0])
 
     @property
     def d(self) -> int:
+        """Number of features."""
         return int(self.A.shape[1])
 
     def rows(self, indices: Indices) -> Dataset:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from stepsize_opt import RandK, optimal_distributed_stepsize, optimal_stepsize
+from stepsize_opt.problems import Federated, LogisticRegression, load_dataset, split
+from stepsize_validation import check_rate, run
 
 L = np.array([[2.0, 1.0], [1.0, 3.0]])
 
@@ -40,3 +42,23 @@ def test_clients(arguments: dict[str, Any], error: type[Exception], message: str
     goal = {"epsilon2": 1.0, "initial_gap": 1.0, "delta_inf": 0.5}
     with pytest.raises(error, match=message):
         optimal_distributed_stepsize([L, L], RandK(2, 1), **{**goal, **arguments})
+
+
+def test_a_run_with_clients_is_no_run_of_one_node() -> None:
+    clients = Federated.logistic(split(load_dataset("breast_cancer"), 2, np.random.default_rng(0)), 0.1)
+    record = run(clients, 1e-3 * np.eye(30), RandK(30, 3), iterations=4, seeds=2)
+    assert record.clients == 2
+    with pytest.raises(ValueError, match="2 clients that draw sketches of their own: check_distributed_rate"):
+        check_rate(record)
+    shared = run(clients, 1e-3 * np.eye(30), RandK(30, 3), iterations=4, seeds=2, client_seeds="shared")
+    assert check_rate(shared).seeds == 2
+
+
+def test_objects_show_themselves_in_a_line() -> None:
+    data = load_dataset("breast_cancer")
+    record = run(LogisticRegression.from_dataset(data, 0.1), 1e-3 * np.eye(30), RandK(30, 3), iterations=4, seeds=2)
+    goal = {"epsilon2": 1.0, "initial_gap": 1.0, "delta_inf": 0.5}
+    tight = optimal_distributed_stepsize([L, L], RandK(2, 1), tight=True, **goal).tight
+    assert repr(data) == "Dataset('breast_cancer', m = 569 rows, d = 30 features, 63% labels +1)"
+    assert repr(record).startswith("Run(det-CGD1, K = 4 steps, 2 seeds, rate = 0.001, mean G_K = ")
+    assert repr(tight).startswith("TightResult(K = 72, at least 72 proved, 5.014 times fewer than by (12), D 2×2")

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients import DistributedResult, optimal_distributed_stepsize
-from stepsize_opt.inputs import BlockDiagonal, Structure, pattern_of
+from stepsize_opt.inputs import NAMED_STRUCTURES, BlockDiagonal, Structure, pattern_of
 from stepsize_opt.methods import DetCGD1
 from stepsize_opt.node import reduce_problem
 from stepsize_opt.problems import (
@@ -166,7 +166,7 @@ class ProblemSpec:
     def _structure(self) -> Structure:
         if self.structure == "blocks":
             return BlockDiagonal((self.d // 2, self.d - self.d // 2))
-        return self.structure
+        return NAMED_STRUCTURES[self.structure]
 
 
 def _client_matrices(rng: np.random.Generator, L: Matrix, clients: int) -> tuple[Matrix, ...]:

@@ -55,9 +55,7 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument("--reg", type=positive, default=0.1, help="λ of the regulariser (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the shuffle (default: %(default)s)")
     add_sketch(parser, required=True)
-    parser.add_argument(
-        "--epsilon2", type=positive, default=1e-4, help="ε², the goal for E‖∇f‖² (default: 1e-4)"
-    )
+    parser.add_argument("--epsilon2", type=positive, default=1e-4, help="ε², the goal for E‖∇f‖² (default: 1e-4)")
     parser.add_argument("--initial-gap", type=nonnegative, help="Δ⁰ = f(x⁰) − f^inf; found from x⁰ = 0 when not given")
     parser.add_argument("--delta-inf", type=nonnegative, help="Δ^inf = f^inf − (1/n)Σfᵢ^inf; found when not given")
     parser.add_argument("--iterations", type=whole, help="K, if fixed; otherwise the smallest is found")

@@ -6,7 +6,7 @@ import argparse
 import math
 from typing import NoReturn
 
-from stepsize_opt.inputs import BlockDiagonal, Structure
+from stepsize_opt.inputs import NAMED_STRUCTURES, BlockDiagonal, Structure
 from stepsize_opt.methods import get_method
 
 STRUCTURES = "full, diagonal, scalar or block:SIZES such as block:10,20"
@@ -85,8 +85,8 @@ def method(text: str) -> str:
 
 def structure(text: str) -> Structure:
     """The structure that a text names."""
-    if text in ("full", "diagonal", "scalar"):
-        return text
+    if text in NAMED_STRUCTURES:
+        return NAMED_STRUCTURES[text]
     name, _, sizes = text.replace("(", ":").removesuffix(")").partition(":")  # results write block(10,20)
     values = [_whole(part) for part in sizes.split(",")]
     return BlockDiagonal(tuple(values)) if name == "block" and all(values) else _expected(STRUCTURES, text)

@@ -150,11 +150,17 @@ def check_rate(
     Raises
     ------
     ValueError
-        For a run without steps, another theorem, guarantee or criterion, a level outside (0.5, 1), or an H that is not
-        positive definite.
+        For a run with clients that draw sketches of their own or without steps, another theorem, guarantee or
+        criterion, a level outside (0.5, 1), or an H that is not positive definite.
     """
     if theorem not in (1, 2):
         msg = f"theorem must be 1 or 2, got {theorem!r}; check_distributed_rate is for Theorem 3"
+        raise ValueError(msg)
+    if run.clients > 1:
+        msg = (
+            f"check_rate is for one node, and this run has {run.clients} clients that draw sketches of their own: "
+            "check_distributed_rate checks Theorem 3"
+        )
         raise ValueError(msg)
     bounds = infimum or Infimum(run.lower_bound, float(np.min(run.values)))
     K = _steps(run)

@@ -10,7 +10,7 @@ from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run:
     """The record of a run of K steps for s seeds.
 
@@ -50,6 +50,8 @@ class Run:
         Of H.
     diverged_at : int or None
         The step at which the run was stopped because it diverged; K is then the number of steps recorded.
+    clients : int
+        Clients that draw sketches of their own; 1 on one node and with shared seeds, which is the same method.
     """
 
     algorithm: str
@@ -68,13 +70,23 @@ class Run:
     descent_rate: float
     smallest_eigenvalue: float
     diverged_at: int | None = None
+    clients: int = 1
+
+    def __repr__(self) -> str:
+        clients = f", {self.clients} clients" if self.clients > 1 else ""
+        mean = f", mean G_K = {self.weighted_means()[:, -1].mean():.4g}" if self.iterations else ""
+        diverged = "" if self.diverged_at is None else f", diverged at step {self.diverged_at}"
+        steps = f"K = {self.iterations} steps, {self.seeds} seeds"
+        return f"Run({self.algorithm}{clients}, {steps}, rate = {self.rate:.6g}{mean}{diverged})"
 
     @property
     def iterations(self) -> int:
+        """K, the steps that were made."""
         return int(self.squared_norms.shape[1])
 
     @property
     def seeds(self) -> int:
+        """s, the independent runs."""
         return int(self.squared_norms.shape[0])
 
     def weighted_means(self) -> Matrix:

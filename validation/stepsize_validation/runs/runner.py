@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,8 @@ def run(
             "smoothness matrix of the objective"
         )
         raise Divergence(msg)
-    return state.record(method.name, objective, D, metric, stopped)
+    record = state.record(method.name, objective, D, metric, stopped)
+    return replace(record, clients=1 if senders > 1 else len(sketches))
 
 
 @dataclass
