@@ -78,7 +78,7 @@ def _top_from_below(L: Matrix, M: Matrix | float) -> float:
     """A proved lower bound on λmax(LM⁻¹): the quotient vᵀLv/vᵀMv of a vector near the eigenvector."""
     n = len(L)
     whole = M * np.eye(n) if isinstance(M, float) else M
-    v = eigh(L, None if isinstance(M, float) else M)[1][:, -1]  # LAPACK's methods for a part break down on clusters
+    v = (np.linalg.eigh(L) if isinstance(M, float) else eigh(L, M))[1][:, -1]
     size = np.abs(v)
     (high, high_error), (low, low_error) = (
         (float(v @ (A @ v)), gamma(2 * n + 2) * float(size @ (np.abs(A) @ size))) for A in (L, whole)

@@ -70,10 +70,11 @@ class LimitProblem:
             raise ValueError(msg)
         floor = read_floor(criterion, lower, d)
         M = floor if floor is None or isinstance(floor, float) else dense(floor)
-        log_det = check_positive_definite("L", matrix, SMOOTHNESS_REMEDY)
-        if criterion == "linear" and M is not None:
-            check_lower(M, matrix)
-        bound = LimitBounds.of(matrix, log_det, M).log_bound(budget)
+        with blas_threads(d):
+            log_det = check_positive_definite("L", matrix, SMOOTHNESS_REMEDY)
+            if criterion == "linear" and M is not None:
+                check_lower(M, matrix)
+            bound = LimitBounds.of(matrix, log_det, M).log_bound(budget)
         return LimitProblem(matrix, M, budget, str(criterion), bound)
 
     def certificate(self, D: Matrix) -> Certificate:

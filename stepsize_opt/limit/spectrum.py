@@ -25,7 +25,7 @@ class Spectrum:
     def of(L: Matrix, M: Matrix | float = 1.0) -> Spectrum:
         """By the symmetric eigenproblem in plain floating point; what it gives is proved later."""
         if isinstance(M, float):
-            values, vectors = eigh(L)
+            values, vectors = np.linalg.eigh(L)
             return Spectrum(_positive(values) / M, vectors / np.sqrt(M))
         values, vectors = eigh(L, M)
         return Spectrum(_positive(values), vectors)

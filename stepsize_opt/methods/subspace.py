@@ -2,8 +2,8 @@
 
 The directions a_j are L-orthonormal, AᵀLA = I, and J is a random set of them with P(j ∈ J) = h_j.  Then G = A_J A_Jᵀ
 has GᵀLG = A_J(A_JᵀLA_J)A_Jᵀ = G, hence E[G] = E[GᵀLG] = A Diag(h) Aᵀ = D: each step minimises the quadratic upper model
-of f over the span of the directions drawn, and |J| numbers, A_Jᵀ∇f, are all that is sent.  With the sketch
-S = Diag(1_J/h) this is G = C S Cᵀ, C = A Diag(h)^½.
+of f over the span of the directions drawn, and the numbers A_Jᵀ∇f, one for each of them, are all that is sent.  With
+the sketch S = Diag(1_J/h) this is G = C S Cᵀ, C = A Diag(h)^½.
 
 *What is proved of floats.*  AᵀLA ⪯ I, so that A_JᵀLA_J ⪯ I and GᵀLG ⪯ G for every J, and D ⪯ E[G] = A Diag(h) Aᵀ with
 the probabilities h of the draws: so E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D for the floats A, h and D that are returned.
@@ -126,11 +126,14 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         return np.flatnonzero(self.sketch.sample_diagonal(rng, 1)[0])
 
     def encode(self, gradient: Array, draw: Indices) -> Array:
-        """A_Jᵀg, the numbers that are sent, shape (…, d) → (…, |J|)."""
+        """A_Jᵀg, the numbers that are sent, shape (…, d) → (…, size of J)."""
         return np.asarray(self._vectors("gradient", gradient, self.d) @ self.directions[:, draw])
 
     def decode(self, numbers: Array, draw: Indices) -> Array:
-        """A_J z, what is subtracted from x, for the numbers z or their mean over clients, shape (…, |J|) → (…, d)."""
+        """A_J z, what is subtracted from x, for the numbers z or their mean over clients.
+
+        Shape (…, size of J) → (…, d).
+        """
         return np.asarray(self._vectors("numbers", numbers, len(draw)) @ self.directions[:, draw].T)
 
     def _vectors(self, name: str, value: Array, size: int) -> Array:
