@@ -32,6 +32,7 @@ from stepsize_opt.methods import (
 from stepsize_opt.node import (
     CommunicationTable,
     Comparison,
+    CvxpyForm,
     StepsizeCheck,
     StepsizeResult,
     certify,
@@ -39,6 +40,7 @@ from stepsize_opt.node import (
     compare,
     optimal_stepsize,
     optimal_stepsize_path,
+    to_cvxpy,
 )
 from stepsize_opt.proofs import Certificate
 from stepsize_opt.sketches import (
@@ -70,6 +72,7 @@ __all__ = [
     "Comparison",
     "CompressedStep",
     "CompressionLimit",
+    "CvxpyForm",
     "DetCGD1",
     "DetCGD2",
     "DiagonalSketch",
@@ -105,4 +108,5 @@ __all__ = [
     "optimal_stepsize",
     "optimal_stepsize_path",
     "parse_sketch",
+    "to_cvxpy",
 ]

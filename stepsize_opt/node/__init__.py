@@ -3,6 +3,7 @@
 from stepsize_opt.node.api import StepsizeCheck, certify, optimal_stepsize, optimal_stepsize_path
 from stepsize_opt.node.comparison import Comparison, compare
 from stepsize_opt.node.complexity import iterations_needed
+from stepsize_opt.node.conic_form import CvxpyForm, to_cvxpy
 from stepsize_opt.node.goals import CRITERIA, GUARANTEES
 from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.result import StepsizeResult
@@ -13,6 +14,7 @@ __all__ = [
     "GUARANTEES",
     "CommunicationTable",
     "Comparison",
+    "CvxpyForm",
     "StepsizeCheck",
     "StepsizeResult",
     "certify",
@@ -22,4 +24,5 @@ __all__ = [
     "optimal_stepsize",
     "optimal_stepsize_path",
     "reduce_problem",
+    "to_cvxpy",
 ]

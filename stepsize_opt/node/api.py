@@ -156,7 +156,7 @@ def optimal_stepsize(
         raise TypeError(msg)
     attempts = solver_attempts(solver, solver_path, settings)
     matrix, estimated = (L.matrix, L.note) if isinstance(L, EstimatedSmoothness) else (L, "")
-    smoothness = _read_problem(matrix, sketch)
+    smoothness = read_problem(matrix, sketch)
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
     seen = goal.method(method, pattern, sketch.map)
@@ -203,7 +203,8 @@ def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options
     return results
 
 
-def _read_problem(L: Any, sketch: Sketch) -> Symmetric:
+def read_problem(L: Any, sketch: Sketch) -> Symmetric:
+    """L as a checked matrix of the sketch's size; raises TypeError or ValueError for what does not fit."""
     if not isinstance(sketch, Sketch):
         msg = f"sketch must be a Sketch such as RandK(d, k), got {type(sketch).__name__}; parse_sketch reads text"
         raise TypeError(msg)
@@ -306,7 +307,7 @@ def certify(
         As ``optimal_stepsize``, and for a D that does not have the structure.
     """
     method = get_method(algorithm)
-    smoothness = _read_problem(L, sketch)
+    smoothness = read_problem(L, sketch)
     stepsize = dense(read_matrix("D", D))
     if len(stepsize) != sketch.d:
         msg = f"D is {len(stepsize)}×{len(stepsize)} but L is {sketch.d}×{sketch.d}"

@@ -75,6 +75,7 @@ def test_example_is_short() -> None:
     [
         "stepsize_opt",
         "stepsize_opt.node.api",
+        "stepsize_opt.node.conic_form",
         "stepsize_opt.clients.api",
         "stepsize_opt.methods.base",
         "stepsize_opt.methods.compressed",
@@ -128,7 +129,7 @@ def test_the_api_reference_shows_what_a_door_offers(door: str, site: Path) -> No
     assert shown == set(importlib.import_module(door).__all__)
 
 
-@pytest.mark.parametrize("room", ["torch"])
+@pytest.mark.parametrize("room", ["torch", "flower"])
 def test_the_api_reference_shows_what_the_extras_offer(room: str, site: Path) -> None:
     """Read from the door's text: the packages that the extras need are not installed here."""
     door = (ROOT / "stepsize_opt" / room / "__init__.py").read_text(encoding="utf-8")

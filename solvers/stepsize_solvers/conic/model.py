@@ -182,6 +182,12 @@ def conic_model(program: Program, lift: Lift, objective: Objective) -> tuple[Con
     return model, known
 
 
+def fresh_model(program: Program, lift: str = "auto") -> ConicModel:
+    """A model of this program alone, whose numbers are constants: nobody else's solve changes it."""
+    with COMPILING:
+        return _build(program, choose_lift(program, lift), Objective.LOG_DET, reusable=False)
+
+
 def forget_models() -> None:
     """Drop this thread's compiled models, so that its next solve compiles again."""
     _MODELS.kept.clear()

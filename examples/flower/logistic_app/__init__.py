@@ -1,0 +1,1 @@
+"""Logistic regression over clients that send k numbers a round."""

@@ -1,0 +1,24 @@
+"""The problem, and the plan that server and clients share."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from stepsize_opt import CompressedStep, StepsizeResult, parse_sketch
+from stepsize_opt.methods import Compressor
+from stepsize_opt.problems import Federated, load_dataset, split
+
+REG = 0.1
+
+
+@lru_cache
+def problem(clients: int) -> Federated:
+    """One logistic regression for each client.  A client of its own would load its own data and nothing else."""
+    return Federated.logistic(split(load_dataset("breast_cancer"), clients, np.random.default_rng(0)), REG)
+
+
+@lru_cache
+def compressor(plan: str) -> Compressor:
+    """What a plan says: det-CGD1 or det-CGD2 with the stepsize and the sketch of a saved result."""
+    result = StepsizeResult.load(plan)
+    return CompressedStep.of(result.D, parse_sketch(result.sketch, result.d), result.algorithm)
