@@ -68,6 +68,15 @@ class Comparison:
         """The row with the largest proved rate, so the fewest iterations and numbers sent."""
         return max(self.rows, key=lambda row: row.result.guaranteed_rate)
 
+    @property
+    def advice(self) -> str:
+        """Which method with which D has the best proved guarantee for this L, and which guarantee that is."""
+        best = self.best
+        return (
+            f"best guarantee for this L: {best.method}, {best.stepsize}, by {best.result.guarantee_used} = "
+            f"{best.result.guaranteed_rate:.6g}; a guarantee is an upper bound, and a run may rank the rows otherwise"
+        )
+
     def relative_iterations(self, row: ComparisonRow) -> float:
         """How many times the iterations of the best row this row needs."""
         return row.rounds / self.best.rounds
@@ -80,6 +89,7 @@ class Comparison:
                 "stepsize": row.stepsize,
                 "rate": row.rate,
                 "descent": row.descent,
+                "guarantee_used": row.result.guarantee_used,
                 "relative_iterations": self.relative_iterations(row),
                 "communication": row.communication,
                 "status": row.result.status,
@@ -100,6 +110,7 @@ class Comparison:
             f"{self.relative_iterations(row):>10.3f}x {row.communication:>14.6g} {row.result.gap:>8.0e}"
             for row in self.rows
         ]
+        lines.append(self.advice)
         return "\n".join(lines + list(dict.fromkeys(row.result.estimated for row in self.rows if row.result.estimated)))
 
 

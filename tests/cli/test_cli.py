@@ -362,5 +362,9 @@ def test_demo_figure(tmp_path, capsys) -> None:
 def test_demo_json(capsys) -> None:
     assert main(["demo", "--iterations", "100", "--seeds", "4", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert len(report["rows"]) == 6
-    assert all(row["verdict"] in ("holds", "undecided") for row in report["rows"])
+    assert len(report["rows"]) == 7
+    for row in report["rows"]:
+        checks = [row["theorem_1"], row["descent_metric"]]
+        assert (checks[0] is None) == (row["stepsize"] == "optimal, descent")
+        assert all(check is None or check["verdict"] in ("holds", "undecided") for check in checks)
+        assert row["final_gap"] > 0.0

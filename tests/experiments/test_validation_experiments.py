@@ -297,7 +297,7 @@ def test_table_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "≠ row 2" in text and "15.8" in text
     assert command("table", str(path), "-k", "2", "--bern", "0.25", "--json") == 0
     rows = json.loads(capsys.readouterr().out)
-    assert len(rows) == 16 and rows[0]["row"] == 1
+    assert len(rows) == 19 and rows[0]["row"] == 1
     assert command("table", str(path), "-q") == 0
     assert capsys.readouterr().out == ""
     with pytest.raises(ValueError, match="either a matrix file or --data"):

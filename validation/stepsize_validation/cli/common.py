@@ -225,7 +225,7 @@ def result_table(result: StepsizeResult) -> Table:
 
 def comparison_table(comparison: Comparison, sketch: str) -> Table:
     """The rows of a comparison, the best in bold."""
-    caption = "steps: times those of the best row; sent: numbers sent, in units of 2Δ⁰/ε²"
+    caption = f"steps: times those of the best row; sent: numbers sent, in units of 2Δ⁰/ε²\n{comparison.advice}"
     columns = ("method", "stepsize"), ("rate", "descent", "steps", "sent", "gap")
     table = empty_table(f"stepsizes for {sketch}", *columns, caption)
     for row in comparison.rows:

@@ -128,14 +128,14 @@ def _print_table(table: CommunicationTable) -> None:
         f"Table 1 for layers {','.join(map(str, table.layers))}, k = {','.join(map(str, table.k))}, "
         f"q = {','.join(f'{q:g}' for q in table.q)}",
         ("row", "method", "sketch", "stepsize"),
-        ("computed", "printed", ""),
-        "communication in units of 2Δ⁰/ε²",
+        ("computed", "descent", "printed", ""),
+        "communication in units of 2Δ⁰/ε²; descent: what the descent metric guarantees for the same D",
     )
     for row in table.rows:
         printed = "" if row.printed is None else f"{row.printed:.6g}"
         number = "*" if row.number is None else str(row.number)
         style = "bold" if row.number is None else None
-        cells = (number, row.method, row.sketch, row.stepsize, f"{row.computed:.6g}", printed)
+        cells = (number, row.method, row.sketch, row.stepsize, f"{row.computed:.6g}", f"{row.descent:.6g}", printed)
         out.add_row(*cells, "≠" if row.differs else "", style=style)
     console = Terminal()
     console.print(out)

@@ -94,7 +94,7 @@ def _page(letters: Sequence[str], tables: dict[str, Any], figures: Mapping[str, 
             f"<h2>Table 1 of the paper for {html.escape(str(tables['table 1']['data']))}, computed and as printed</h2>",
             as_html(
                 tables["table 1"]["rows"],
-                ["row", "method", "sketch", "stepsize", "computed", "printed", "differs", "note"],
+                ["row", "method", "sketch", "stepsize", "computed", "descent", "printed", "differs", "note"],
             ),
         ]
     settings = html.escape(json_text({"plan": tables["settings"], "versions": tables["versions"]}, indent=1))
