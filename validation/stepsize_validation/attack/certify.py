@@ -91,4 +91,4 @@ def draw(rng: np.random.Generator) -> Certify:
     return Certify(node, kind, factor, G, multiplier)
 
 
-KIND = Kind("certify", "stepsizes next to the boundary, multipliers of any quality, in every structure", 3.0, draw)
+KINDS = (Kind("certify", "stepsizes next to the boundary, multipliers of any quality, in every structure", 3.0, draw),)

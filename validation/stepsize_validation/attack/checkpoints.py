@@ -1,4 +1,4 @@
-"""A checkpoint of another run, or a broken one, is refused; it never gives other numbers."""
+"""Killed runs end with the bits of a run that was not; a checkpoint of another run, or a broken one, is refused."""
 
 from __future__ import annotations
 
@@ -64,11 +64,16 @@ class Broken:
 
 def _interrupted(plan: RunPlan, parent: Path) -> Path:
     """The checkpoint of a run that was killed when it had written one and touched the next."""
+    path = _place(parent)
+    start(lambda: plan.run(path), path.parent, dies_at=4).join()
+    return path
+
+
+def _place(parent: Path) -> Path:
+    """Where a checkpoint goes, in a folder of its own."""
     folder = parent / "runs"
     folder.mkdir()
-    path = folder / "run.npz"
-    start(lambda: plan.run(path), folder, dies_at=4).join()
-    return path
+    return folder / "run.npz"
 
 
 def damage(path: Path, kind: str, where: float) -> None:
@@ -106,7 +111,7 @@ def _make_negative(arrays: dict[str, Any], where: float) -> None:
                 arrays[name] = np.array(json.dumps(meta))
 
 
-def draw(rng: np.random.Generator) -> Foreign | Broken:
+def draw_checkpoints(rng: np.random.Generator) -> Foreign | Broken:
     plan = draw_plan(rng)
     if rng.random() < 0.5:
         return Broken(plan, str(rng.choice(DAMAGES)), float(rng.random()))
@@ -142,4 +147,43 @@ def _law(rng: np.random.Generator, d: int) -> Any:
     )
 
 
-KIND = Kind("checkpoints", "checkpoints of another run and damaged ones are refused", 1.0, draw)
+@dataclass(frozen=True, eq=False)
+class Resume:
+    """A run, the moments at which it is killed, and whether two processes use one checkpoint at the same time."""
+
+    plan: RunPlan
+    deaths: tuple[int, ...]
+    together: bool
+
+    def __str__(self) -> str:
+        return f"{self.plan}, killed at touches {self.deaths}{', two at once' if self.together else ''}"
+
+    def attack(self) -> Verdict:
+        whole = self.plan.run()
+        with tempfile.TemporaryDirectory() as name:
+            path = _place(Path(name))
+            folder = path.parent
+            for moment in self.deaths:
+                error = start(lambda: self.plan.run(path), folder, moment).join()
+                claim(not error, f"the run could not be resumed: {error}")
+            if self.together:
+                children = [start(lambda: self.plan.run(path), folder) for _ in range(2)]
+                for error in [child.join() for child in children]:
+                    claim(error == "" or error.startswith("ValueError"), f"two runs with one checkpoint: {error}")
+            for attempt in ("resumed", "repeated"):
+                found = differences(self.plan.run(path), whole)
+                claim(not found, f"the {attempt} run differs in {', '.join(found)}")
+            stray = sorted(file.name for file in folder.iterdir() if file != path)
+            claim(len(stray) <= 1, f"{len(self.deaths)} kills left {len(stray)} files: {', '.join(stray)}")
+        return Verdict.OK
+
+
+def draw_resumes(rng: np.random.Generator) -> Resume:
+    deaths = rng.integers(1, 12, int(rng.integers(1, 11)))
+    return Resume(draw_plan(rng), tuple(int(m) for m in deaths), bool(rng.random() < 0.2))
+
+
+KINDS = (
+    Kind("resumes", "runs killed up to ten times end with the bits of an undisturbed run", 0.5, draw_resumes),
+    Kind("checkpoints", "checkpoints of another run and damaged ones are refused", 1.0, draw_checkpoints),
+)

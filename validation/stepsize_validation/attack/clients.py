@@ -9,9 +9,9 @@ import numpy as np
 
 from stepsize_opt import DistributedResult, Identity, IndependentSampling, RandK, Sketch, optimal_distributed_stepsize
 from stepsize_validation.attack import draws
+from stepsize_validation.attack.nodes import RIVAL_TOL
 from stepsize_validation.attack.protocol import Kind, Verdict, ask
 from stepsize_validation.attack.referee import Clients, judge_distributed
-from stepsize_validation.attack.single import RIVAL_TOL
 
 # ε², Δ⁰ and Δ^inf within 10^±12 must be solved; beyond, a clear error will do.
 MUST_SOLVE = 12.0
@@ -96,4 +96,4 @@ def _law(rng: np.random.Generator, d: int) -> Sketch:
     return draws.sketch(rng, d, 12)
 
 
-KIND = Kind("clients", "mixed sketches, singular and zero clients, any targets, both guarantees", 2.0, draw)
+KINDS = (Kind("clients", "mixed sketches, singular and zero clients, any targets, both guarantees", 2.0, draw),)

@@ -78,10 +78,15 @@ def structure(rng: Generator, d: int, max_condition: float = 1e6) -> Any:
     return kind
 
 
+def named_sketch(rng: Generator, d: int) -> Sketch:
+    """One of the laws of ``stepsize_validation.referee.random_problems``."""
+    return random_sketch(rng, str(rng.choice(KINDS)), d)
+
+
 def sketch(rng: Generator, d: int, max_terms: int = 40) -> Sketch:
     """Any law: those of ``stepsize_validation.referee.random_problems``, and the harder ones below."""
     if rng.random() < 0.5:
-        return random_sketch(rng, str(rng.choice(KINDS)), d)
+        return named_sketch(rng, d)
     return _LAWS[str(rng.choice(list(_LAWS)))](rng, d, max_terms)
 
 

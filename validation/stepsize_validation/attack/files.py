@@ -66,4 +66,4 @@ def draw(rng: np.random.Generator) -> Saved:
     return Saved(node, str(rng.choice(DAMAGES)), float(rng.random()))
 
 
-KIND = Kind("files", "saved results read back, damaged and forged ones refused", 1.0, draw)
+KINDS = (Kind("files", "saved results read back, damaged and forged ones refused", 1.0, draw),)

@@ -22,9 +22,9 @@ from scipy.linalg import eigh
 from stepsize_opt import StepsizeResult, optimal_stepsize
 from stepsize_opt.problems import random_smoothness
 from stepsize_validation.attack import draws
+from stepsize_validation.attack.nodes import RIVAL_TOL, Solve
 from stepsize_validation.attack.protocol import Kind, Verdict, claim
 from stepsize_validation.attack.referee import TIGHT, Node, has_structure
-from stepsize_validation.attack.single import RIVAL_TOL, Solve
 from stepsize_validation.referee import (
     Rational,
     combine,
@@ -197,4 +197,4 @@ def _floor(rng: np.random.Generator, L: Any) -> tuple[Any, Any, str]:
     return M, M, ", M below L"
 
 
-KIND = Kind("goals", "the descent metric and every criterion, with every law, structure and algorithm", 3.0, draw)
+KINDS = (Kind("goals", "the descent metric and every criterion, with every law, structure and algorithm", 3.0, draw),)

@@ -193,4 +193,4 @@ def draw(rng: np.random.Generator) -> BadCall:
     return BadCall(target, {**arguments, name: value}, name, what)
 
 
-KIND = Kind("inputs", "one bad argument in a valid call: an error that names it", 1.0, draw)
+KINDS = (Kind("inputs", "one bad argument in a valid call: an error that names it", 1.0, draw),)

@@ -1,41 +1,9 @@
-"""The kinds of attack, in the order in which the summary lists them.  A new kind is one module and one row."""
+"""The kinds of attack, in the order in which the summary lists them.  A module says its own in ``KINDS``."""
 
 from __future__ import annotations
 
-from stepsize_validation.attack import (
-    budgets,
-    certify,
-    checkpoints,
-    clients,
-    files,
-    goals,
-    inputs,
-    large,
-    laws,
-    resumes,
-    scales,
-    solvers,
-    structures,
-    threads,
-)
+from stepsize_validation.attack import certify, checkpoints, clients, files, goals, inputs, nodes, threads
 from stepsize_validation.attack.protocol import Kind
 
-KINDS: dict[str, Kind] = {
-    module.KIND.name: module.KIND
-    for module in (
-        laws,
-        structures,
-        goals,
-        scales,
-        large,
-        solvers,
-        certify,
-        clients,
-        resumes,
-        checkpoints,
-        files,
-        inputs,
-        budgets,
-        threads,
-    )
-}
+_MODULES = (nodes, goals, certify, clients, checkpoints, files, inputs, threads)
+KINDS: dict[str, Kind] = {kind.name: kind for module in _MODULES for kind in module.KINDS}

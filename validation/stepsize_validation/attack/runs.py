@@ -11,7 +11,6 @@ import numpy as np
 from stepsize_opt import Sketch
 from stepsize_opt.problems import Federated, LogisticRegression, Quadratic
 from stepsize_validation.attack import draws
-from stepsize_validation.referee import KINDS, random_sketch
 from stepsize_validation.runs import Run, run
 
 
@@ -66,7 +65,7 @@ def draw_plan(rng: np.random.Generator) -> RunPlan:
     d, n = int(rng.integers(1, 7)), int(rng.integers(1, 5))
     parts = [_objective(rng, d) for _ in range(n)]
     objective = Federated(tuple(parts)) if n > 1 else parts[0]
-    laws = [random_sketch(rng, str(rng.choice(KINDS)), d) for _ in range(int(rng.integers(1, 4)))]
+    laws = [draws.named_sketch(rng, d) for _ in range(int(rng.integers(1, 4)))]
     G = rng.standard_normal((d, d))
     # Small enough for most runs to converge; one that diverges must be resumed to the same step as well.
     D = np.eye(d) + 0.1 * (G @ G.T) / d

@@ -74,4 +74,4 @@ def draw(rng: np.random.Generator) -> Together:
     return Together(tuple(nodes), str(rng.choice(names)))
 
 
-KIND = Kind("threads", "several solves at once in threads: the same answers, an unchanged process", 0.2, draw)
+KINDS = (Kind("threads", "several solves at once in threads: the same answers, an unchanged process", 0.2, draw),)
