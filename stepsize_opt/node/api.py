@@ -167,7 +167,7 @@ def optimal_stepsize(
         result = assemble(reduction, pieces, sketch, method, structure, goal, settings.tol)
     if settings.verbose:
         print(f"proved {result.log_det / result.d:14.9f} {result.gap:9.2e}")
-    return replace(result, estimated=estimated)
+    return replace(result, estimated=estimated) if estimated else result
 
 
 def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options: Any) -> list[StepsizeResult]:

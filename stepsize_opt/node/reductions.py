@@ -14,9 +14,9 @@ average over all Ω deletes the entries of D between groups; it is feasible beca
 log det is no smaller because log det is concave.  So an optimal D has no entry between groups, and each group can be
 solved alone.
 
-*Scaling.*  For a positive diagonal Λ that commutes with 𝒬, D is feasible for B just when Λ⁻¹DΛ⁻¹ is feasible for
-ΛBΛ.  Powers of two make the scaled problem the same problem bit for bit.  Λ evens out D rather than B: a coordinate
-alone has D_jj = 1/(q_j B_jj), and D = γW has D_jj ∝ W_jj.  D becomes about 1/min q.
+*Scaling.*  For a positive diagonal Λ that commutes with 𝒬, D is feasible for B if and only if Λ⁻¹DΛ⁻¹ is for ΛBΛ.
+Powers of two make the scaled problem the same problem bit for bit.  Λ evens out D rather than B: a coordinate alone has
+D_jj = 1/(q_j B_jj), and D = γW has D_jj ∝ W_jj.  D becomes about 1/min q.
 
 *The descent metric.*  H(D) = 2D − 𝒬(DBD) is maximised instead under ``guarantee="descent"``, by log det H or by the
 largest t with H ⪰ tM⁻¹, and each reduction holds for it.  Commuting is an identity of T(D) = 𝒬(DBD).  Components:
@@ -81,32 +81,32 @@ Proved = TypeVar("Proved", Evaluation, Descent, ConvexStep)
 class Singletons:
     """Coordinates that stand alone: maximise Σ log D_j subject to w̄_j D_j ≤ 1, solved by D_j = 1/w̄_j.
 
-    weights: w_j = q_j B_jj in scaled coordinates; doubt: |w̄_j − w_j| ≤ doubt_j w_j for the w̄_j that is meant.
+    weights: w_j = q_j B_jj in scaled coordinates, rounded; error: |w̄_j − w_j| ≤ error_j w_j for w̄_j without rounding.
     scale: the stepsize of the original coordinates is scale_j² D_j.
     """
 
     indices: Indices
     weights: Vector
-    doubt: Vector
+    error: Vector
     scale: Vector
     lower: Vector | None = None  # M_jj, for the largest t with D_j ≥ t/M_jj
 
-    def solve(self) -> tuple[Vector, Vector, Certificate, Certificate | None]:
-        """The stepsizes and multipliers Z_j = w_j of the original coordinates, their certificate, and that of t.
+    def solve(self) -> SolvedAlone:
+        """The answer in the original coordinates.
 
         Raises ValueError for a stepsize that float64 does not hold.
         """
-        inside = (self.weights >= SMALLEST_NORMAL) & (self.weights <= 1.0 / SMALLEST_NORMAL) & (self.doubt < 0.25)
+        inside = (self.weights >= SMALLEST_NORMAL) & (self.weights <= 1.0 / SMALLEST_NORMAL) & (self.error < 0.25)
         weights = np.where(inside, self.weights, 1.0)
         # The quotient and the products round by a few units; the rest lets the general check of the condition, whose
         # error bounds are wider, see it too.
-        scaled = (1.0 - 2.0 * self.doubt - 40.0 * UNIT) / weights
+        scaled = (1.0 - 2.0 * self.error - 40.0 * UNIT) / weights
         with np.errstate(over="ignore"):
             D = self.scale * scaled * self.scale
         inside &= (D >= SMALLEST_NORMAL) & np.isfinite(D)
         if not inside.all():
             raise out_of_range(int(self.indices[~inside][0]))
-        lower, upper = np.log(scaled), -np.log(weights * (1.0 - 2.0 * self.doubt))
+        lower, upper = np.log(scaled), -np.log(weights * (1.0 - 2.0 * self.error))
         margin = float(np.min(1.0 - weights * scaled))
         # Rounding of the logarithms (one ulp each), of their arguments and of the exact sums.
         slack = UNIT * (8.0 * len(D) + 4.0 * float(np.abs(lower).sum()))
@@ -119,7 +119,17 @@ class Singletons:
             loss = 16.0 * UNIT * (1.0 + np.abs(np.log(self.lower)) + np.abs(2.0 * np.log(self.scale)) + np.abs(lower))
             low, high = (len(D) * float((end + shift).min()) for end in (lower - loss, upper + loss))
             reached = Certificate(True, margin, low, high, len(D))
-        return D, weights / self.scale / self.scale, certificate, reached
+        return SolvedAlone(D, weights / self.scale / self.scale, certificate, reached)
+
+
+@dataclass(frozen=True, eq=False)
+class SolvedAlone:
+    """D_j and multipliers Z_j = w_j of coordinates that stand alone, the certificate of log det D, and that of t."""
+
+    D: Vector
+    Z: Vector
+    certificate: Certificate
+    reached: Certificate | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,13 +283,13 @@ def _reduce_block(
         diagonal = np.diagonal(B)[single]
         with np.errstate(over="ignore"):  # an infinite weight is refused
             weights = Q.diagonal_action[single] * diagonal
-        doubt = np.full(len(single), gamma(coefficient_roundings(Q) + 2))
+        error = np.full(len(single), gamma(coefficient_roundings(Q) + 2))
         if quadratic.slack is not None:
-            doubt += quadratic.slack[single] / diagonal
+            error += quadratic.slack[single] / diagonal
         if pattern.W is not None:
             out.note("closed form for a fixed direction")
         alone_in = indices[single]
-        out.singletons.append(Singletons(alone_in, weights, doubt, quadratic.scale[single], goal.diagonal(alone_in)))
+        out.singletons.append(Singletons(alone_in, weights, error, quadratic.scale[single], goal.diagonal(alone_in)))
         out.note("closed form for coordinates that stand alone")
     for piece in pieces:
         if piece.size == 1 and split:

@@ -237,10 +237,11 @@ def assemble(
     descents = [piece.descent for piece in pieces]
     floors = [piece.descent_t for piece in pieces]
     for single in reduction.singletons:
-        D, Z, certificate, reached = single.solve()
-        blocks.append(Block(single.indices, D, Z))
-        certificates.append(certificate if reached is None else reached)
-        descents.append(certificate)  # w̄D ≤ 1 makes H = D(2 − w̄D) ≥ D, and H ≤ 1/w̄
+        alone = single.solve()
+        reached = alone.reached
+        blocks.append(Block(single.indices, alone.D, alone.Z))
+        certificates.append(alone.certificate if reached is None else reached)
+        descents.append(alone.certificate)  # w̄D ≤ 1 makes H = D(2 − w̄D) ≥ D, and H ≤ 1/w̄
         if reached is not None:
             floors.append(exp_down(reached.log_det / reached.d))
     certificate = Certificate.combine(certificates) if goal.M is None else _weakest(certificates)

@@ -244,9 +244,9 @@ class Pair(Approximate):
         terms = [x for part in (self.hi, self.lo) if part is not None for x in part.diagonal().tolist()]
         trace = math.fsum(terms)  # rounded once, and so is what is left of the sum
         rest = math.fsum([*terms, -trace])
-        doubt = 0.0 if self.error is None else math.fsum(self.error.diagonal().tolist())
+        error = 0.0 if self.error is None else math.fsum(self.error.diagonal().tolist())
         identity = np.eye(len(self.hi))
-        return Pair(trace * identity, rest * identity, (UNIT * abs(rest) + doubt * (1.0 + gamma(2))) * identity)
+        return Pair(trace * identity, rest * identity, (UNIT * abs(rest) + error * (1.0 + gamma(2))) * identity)
 
     def divided(self, n: int) -> Pair:
         """A/n for a whole number n below 2⁵³."""
@@ -353,9 +353,9 @@ class Plain(Approximate):
 
     def trace_times_identity(self) -> Plain:
         trace = math.fsum(self.value.diagonal().tolist())
-        doubt = 0.0 if self.error is None else math.fsum(self.error.diagonal().tolist())
+        error = 0.0 if self.error is None else math.fsum(self.error.diagonal().tolist())
         identity = np.eye(len(self.value))
-        return Plain(trace * identity, (UNIT * abs(trace) + doubt) * (1.0 + gamma(2)) * identity)
+        return Plain(trace * identity, (UNIT * abs(trace) + error) * (1.0 + gamma(2)) * identity)
 
     def rounded(self) -> Enclosed:
         return Enclosed(self.value, np.zeros_like(self.value) if self.error is None else self.error)

@@ -195,4 +195,4 @@ def whitened_spectrum(A: Matrix, root: Matrix) -> Vector:
 def diagonal_norm(h: Vector, root: Matrix) -> float:
     """‖D^{−½} Diag(h) D^{−½}‖ for h ≥ 0, from an inverse root of D."""
     half = root * np.sqrt(h)
-    return float(lapack.dsyevd(half.dot(half.T), compute_v=0, lower=1)[0][-1])
+    return float(lapack.dsyevd(half.dot(half.T), 0, 1)[0][-1])

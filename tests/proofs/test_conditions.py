@@ -92,7 +92,7 @@ def test_a_mean_in_twice_the_precision(n: int) -> None:
 
 
 def _lambda_holds(sketch: Sketch, L: Matrix, client: Matrix, D: Matrix, c: float, algorithm: str) -> bool:
-    """λmax(Lᵢ^½ V Lᵢ^½) ≤ c just when cV − V Lᵢ V ⪰ 0, without rounding."""
+    """λmax(Lᵢ^½ V Lᵢ^½) ≤ c if and only if cV − V Lᵢ V ⪰ 0, without rounding."""
     D_, L_ = rational(D), rational(L)
     V: Rational
     if algorithm == "det-CGD1":

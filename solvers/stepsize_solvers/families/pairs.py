@@ -87,7 +87,7 @@ def active_pairs(model: Model, p: Point, slow: bool = False) -> ActivePairs | No
     X = p.X
     squares = X * X
     alpha = 1.0
-    parts: list[tuple[Matrix, Indices, Indices, Vector, Vector, Matrix, Vector]] = []
+    parts = []
     offset = 0
     for family, state in zip(model.program.families, p.states, strict=True):
         split = family.Q.diagonal_plus_scaled
@@ -106,27 +106,15 @@ def active_pairs(model: Model, p: Point, slow: bool = False) -> ActivePairs | No
         strength = np.sqrt(np.maximum(size, 0.0)).reshape(n, k)
         products = strength[:, :, None] * strength[:, None, :]
         j, a, b = np.nonzero(np.triu(products > _ACTIVE))
-        parts.append(
-            (
-                columns,
-                offset + j * k + a,
-                offset + j * k + b,
-                np.full(j.size, split.beta),
-                state.slope * np.einsum("nr,nr->n", state.frame[j, :, a], state.frame[j, :, b])
-                if state.slope
-                else np.zeros(j.size),
-                np.asarray(split.alpha, dtype=np.float64),
-                products[j, a, b],
-            )
-        )
+        first, second = j * k + a, j * k + b
+        sigma = np.zeros(j.size)
+        if state.slope:
+            sigma = state.slope * np.einsum("nr,nr->n", state.frame[j, :, a], state.frame[j, :, b])
+        B = split.alpha * columns[first] * columns[second]
+        beta = np.full(j.size, split.beta)
+        parts.append((columns, offset + first, offset + second, beta, sigma, B, products[j, a, b]))
         offset += n * k
-    columns = np.concatenate([part[0] for part in parts])
-    first = np.concatenate([part[1] for part in parts])
-    second = np.concatenate([part[2] for part in parts])
-    beta = np.concatenate([part[3] for part in parts])
-    sigma = np.concatenate([part[4] for part in parts])
-    B = np.concatenate([part[5] * columns[part[1]] * columns[part[2]] for part in parts])
-    heaviness = np.concatenate([part[6] for part in parts])
+    columns, first, second, beta, sigma, B, heaviness = (np.concatenate(same) for same in zip(*parts, strict=True))
     most = _most_pairs(p, _SLOW_PRODUCTS if slow else _PRODUCTS)
     if first.size > most:
         keep = np.argpartition(heaviness, first.size - most)[first.size - most :]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -116,8 +116,12 @@ class DiagonalPlusScaled(PositiveMap):
     roundings: int = 2
 
     @staticmethod
+    @lru_cache(maxsize=16)
     def identity(d: int) -> DiagonalPlusScaled:
-        return DiagonalPlusScaled(np.zeros(d), 1.0, 0)
+        """M ↦ M."""
+        alpha = np.zeros(d)
+        alpha.setflags(write=False)
+        return DiagonalPlusScaled(alpha, 1.0, 0)
 
     @property
     def d(self) -> int:

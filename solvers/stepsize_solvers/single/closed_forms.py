@@ -121,10 +121,10 @@ def balanced_vector(B: Matrix, weights: Vector, start: Vector | None = None) -> 
         H = M * u
         H *= u[:, None]
         H.ravel()[:: w.size + 1] += w
-        K, info = lapack.dpotrf(H.T, lower=1, overwrite_a=1)
+        K, info = lapack.dpotrf(H.T, 1, 1, 1)  # lower, clean, overwrite_a
         if info != 0:
             break
-        step = np.asarray(lapack.dpotrs(K, gradient, lower=1)[0])
+        step = np.asarray(lapack.dpotrs(K, gradient, 1)[0])
         decrement = math.sqrt(max(float(gradient.dot(step)), 0.0))
         if decrement < 0.25:
             u = u * (1.0 - step)
@@ -170,7 +170,7 @@ def _sampling(P: Matrix) -> _Sampling | None:
     if K is None:
         return None
     ones = np.ones(d)
-    solution = np.asarray(lapack.dpotrs(K, ones, lower=1)[0])
+    solution = np.asarray(lapack.dpotrs(K, ones, 1)[0])
     # Entries at rounding level would ask for a y of arbitrary size.
     if not solution.min() > 1e-10 * solution.max():
         return None

@@ -12,12 +12,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepsize_solvers.numerics import Array, sym
 from stepsize_solvers.programs import Matrix
+
+
+class Basis(NamedTuple):
+    """C with CCᵀ = D and CᵀBC = Diag(λ), its inverse, and λ."""
+
+    C: Array
+    C_inverse: Array
+    lam: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +45,12 @@ class Point:
         return int(self.C.shape[0])
 
     @cached_property
-    def _single(self) -> tuple[Array, Array, Array]:
-        C, C_inverse, lam = (M.astype(np.float32, copy=False) for M in (self.C, self.C_inverse, self.lam))
-        return C, C_inverse, lam
+    def _single(self) -> Basis:
+        return Basis(*(M.astype(np.float32, copy=False) for M in (self.C, self.C_inverse, self.lam)))
 
-    def basis(self, dtype: Any) -> tuple[Array, Array, Array]:
-        """C, C⁻¹ and λ in the given precision."""
-        return self._single if dtype == np.float32 else (self.C, self.C_inverse, self.lam)
+    def basis(self, dtype: Any) -> Basis:
+        """The working basis in the given precision."""
+        return self._single if dtype == np.float32 else Basis(self.C, self.C_inverse, self.lam)
 
     def single(self) -> Point:
         """The point rounded to single precision."""

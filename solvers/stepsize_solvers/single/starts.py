@@ -26,7 +26,7 @@ from stepsize_solvers.programs import Matrix, PositiveMap, Vector, WarmStart
 from stepsize_solvers.single.blocks import BlockModel, BlockPoint, largest_multiple
 from stepsize_solvers.single.closed_forms import ClosedForm
 from stepsize_solvers.single.full import FullModel
-from stepsize_solvers.single.point import Point
+from stepsize_solvers.single.point import Basis, Point
 
 # Eigenvalues of B below this fraction of the largest are raised to it: powers of them would only be rounding.
 _EIGENVALUE_FLOOR = 1e-14
@@ -45,12 +45,12 @@ _WARM_MIX = 0.05
 class Start:
     """A stepsize D on the boundary of the feasible set and its log det.
 
-    basis: C, C⁻¹ and λ with CCᵀ = D and CᵀBC = Diag(λ), where they are known.
+    basis: that of D, where it is known.
     """
 
     D: Matrix
     log_det: float
-    basis: tuple[Matrix, Matrix, Vector] | None = None
+    basis: Basis | None = None
 
 
 def _map_in_basis(Q: PositiveMap, U: Matrix, M: Matrix) -> Matrix:
@@ -96,7 +96,7 @@ def _power_one_by_one(B: Matrix, Q: PositiveMap) -> Start:
     log_det, U, f, spectrum = best
     root = np.sqrt(f)
     C = U * root
-    return Start(C @ C.T, log_det, None if spectrum is None else (C, (U / root).T, spectrum * f))
+    return Start(C @ C.T, log_det, None if spectrum is None else Basis(C, (U / root).T, spectrum * f))
 
 
 def _power_in_stacks(B: Matrix, P: Matrix) -> Start:
