@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs, and the README shows what the code prints."""
+"""Every Python block of the README and the docs runs and prints what is shown; the site is complete."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import doctest
 import importlib
 import io
+import math
 import os
 import re
 import subprocess
@@ -34,29 +35,44 @@ def test_documents_hold_python() -> None:
     assert fences == sum(len(_blocks(path, "python")) for path in WITH_PYTHON)
 
 
+def _alike(printed: str, shown: str) -> bool:
+    """The same words; numbers may differ in the last digits from one machine to the next."""
+    words, expected = ([word.strip("(),;:x") for word in text.split()] for text in (printed, shown))
+    return len(words) == len(expected) and all(map(_same, words, expected))
+
+
+def _same(word: str, expected: str) -> bool:
+    try:
+        return math.isclose(float(word), float(expected), rel_tol=1e-3, abs_tol=1e-5)
+    except ValueError:
+        return word == expected
+
+
 @pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda path: path.name)
-def test_python_blocks_run(path: Path, tmp_path, monkeypatch) -> None:
+def test_python_blocks_run_and_print_what_is_shown(path: Path, tmp_path, monkeypatch) -> None:
     """The blocks of one document share their names, as a reader would type them one after the other."""
     matplotlib.use("Agg")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "document"}
-    for block in _blocks(path, "python"):
-        with contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(block, str(path), "exec"), names)
+    blocks = r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?"
+    for code, shown in re.findall(blocks, path.read_text(encoding="utf-8"), re.S | re.M):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(code, str(path), "exec"), names)
+        assert not shown or _alike(out.getvalue(), shown), f"{path.name} shows\n{shown}\nbut prints\n{out.getvalue()}"
 
 
-def test_readme_shows_what_is_printed() -> None:
-    """Apart from times and digits that depend on the machine."""
-    code, shown = _blocks(ROOT / "README.md", "python")[0], _blocks(ROOT / "README.md", "text")[0]
+def test_readme_shows_exactly_what_is_printed() -> None:
+    (code,), (shown,) = (_blocks(ROOT / "README.md", language) for language in ("python", "text"))
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(code, "README.md", "exec"), {})
+    assert out.getvalue() == shown
 
-    def stable(text: str) -> list[str]:
-        lines = [line for line in text.strip().splitlines() if not re.search("gap|feasible|solver", line)]
-        return [re.sub(r"(\d\.\d{5})\d+", r"\1", line) for line in lines]
 
-    assert stable(out.getvalue()) == stable(shown)
+def test_readme_is_short() -> None:
+    """One screen for the first impression, two in all."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 80
 
 
 def test_readme_opens_with_the_two_commands() -> None:
@@ -99,7 +115,7 @@ def test_examples_run(script: Path, tmp_path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert _alike(done.stdout, script.with_suffix(".txt").read_text(encoding="utf-8")), done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -143,14 +159,3 @@ def test_the_site_needs_no_network(site: Path) -> None:
     for page in site.rglob("*.html"):
         assert not re.search(r'(src|<link[^>]* href)="(https?:)?//', page.read_text(encoding="utf-8")), page
     assert (site / "_static" / "tex-svg.js").stat().st_size > 1_000_000
-
-
-def test_the_benchmark_table_of_the_readme_is_the_stored_one() -> None:
-    """Every row of the README's table stands in the page that the stored run wrote."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    stored = (ROOT / "docs" / "benchmark" / "benchmark.md").read_text(encoding="utf-8")
-    section = readme.split("## Benchmark")[1].split("##")[0]
-    rows = [line for line in section.splitlines() if line.startswith("|")]
-    assert len(rows) >= 5
-    for row in rows:
-        assert row in stored
