@@ -33,6 +33,7 @@ from stepsize_opt.node import (
     CommunicationTable,
     Comparison,
     CvxpyForm,
+    LargeStepsizeResult,
     StepsizeCheck,
     StepsizeResult,
     certify,
@@ -42,6 +43,7 @@ from stepsize_opt.node import (
     optimal_stepsize_path,
     to_cvxpy,
 )
+from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.proofs import Certificate
 from stepsize_opt.sketches import (
     BernQ,
@@ -86,7 +88,9 @@ __all__ = [
     "GradientDescent",
     "Identity",
     "IndependentSampling",
+    "LargeStepsizeResult",
     "LayerWise",
+    "LowRankPlusDiagonal",
     "Method",
     "RandK",
     "Sketch",

@@ -5,6 +5,7 @@ from stepsize_opt.node.comparison import Comparison, compare
 from stepsize_opt.node.complexity import iterations_needed
 from stepsize_opt.node.conic_form import CvxpyForm, to_cvxpy
 from stepsize_opt.node.goals import CRITERIA, GUARANTEES
+from stepsize_opt.node.large import LargeStepsizeResult
 from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.table1 import CommunicationTable, communication_table
@@ -15,6 +16,7 @@ __all__ = [
     "CommunicationTable",
     "Comparison",
     "CvxpyForm",
+    "LargeStepsizeResult",
     "StepsizeCheck",
     "StepsizeResult",
     "certify",

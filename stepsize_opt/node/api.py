@@ -23,9 +23,11 @@ from stepsize_opt.inputs import (
 from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node.goals import Criterion, Goal, Guarantee
+from stepsize_opt.node.large import large_stepsize, refuse_operator
 from stepsize_opt.node.reductions import Component, descent_program, reduce_problem, separate
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
+from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.proofs import (
     Certificate,
     Descent,
@@ -78,7 +80,8 @@ def optimal_stepsize(
     Parameters
     ----------
     L
-        Smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame or scipy sparse matrix.
+        Smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame or scipy sparse matrix;
+        or a ``LowRankPlusDiagonal``, for which ``result.D`` is an operator and nothing of size d×d is formed.
         From an ``EstimatedSmoothness`` the result is labelled ``certified=False``: its proofs are about the estimate.
     sketch
         The law of S (or T), for example ``RandK(d, k)``.
@@ -156,7 +159,10 @@ def optimal_stepsize(
         raise TypeError(msg)
     attempts = solver_attempts(solver, solver_path, settings)
     matrix, estimated = (L.matrix, L.note) if isinstance(L, EstimatedSmoothness) else (L, "")
-    smoothness = read_problem(matrix, sketch)
+    smoothness = read_problem(matrix, sketch, dense_only=False)
+    large = large_stepsize(smoothness, sketch, method, structure, goal, settings)
+    if large is not None:
+        return large
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
     seen = goal.method(method, pattern, sketch.map)
@@ -203,12 +209,13 @@ def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options
     return results
 
 
-def read_problem(L: Any, sketch: Sketch) -> Symmetric:
+def read_problem(L: Any, sketch: Sketch, *, dense_only: bool = True) -> Symmetric:
     """L as a checked matrix of the sketch's size; raises TypeError or ValueError for what does not fit."""
     if not isinstance(sketch, Sketch):
         msg = f"sketch must be a Sketch such as RandK(d, k), got {type(sketch).__name__}; parse_sketch reads text"
         raise TypeError(msg)
-    smoothness = read_matrix("L", L)
+    refuse_operator(L, dense_only)
+    smoothness = L if isinstance(L, LowRankPlusDiagonal) else read_matrix("L", L)
     if smoothness.shape[0] != sketch.d:
         msg = f"sketch is for d={sketch.d} but L is {smoothness.shape[0]}×{smoothness.shape[0]}"
         raise ValueError(msg)

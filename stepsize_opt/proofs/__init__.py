@@ -16,16 +16,10 @@ from stepsize_opt.proofs.conditions import (
 )
 from stepsize_opt.proofs.convex import ConvexStep, norm_from_above
 from stepsize_opt.proofs.descent import Descent, DescentBounds, certify_descent, certify_floor, descent_of, metric_at
-from stepsize_opt.proofs.diagonal import (
-    LowRankCondition,
-    NonnegativeCondition,
-    ProvedDiagonal,
-    chunks,
-    prove_diagonal,
-    sum_of_logs,
-)
+from stepsize_opt.proofs.diagonal import prove_diagonal
 from stepsize_opt.proofs.evaluation import Evaluation
 from stepsize_opt.proofs.floors import largest_floor, weight_from_below
+from stepsize_opt.proofs.low_rank import LowRankCondition, ProvedInverse
 from stepsize_opt.proofs.maps import (
     adjoint_below,
     centred_above,
@@ -36,8 +30,10 @@ from stepsize_opt.proofs.maps import (
     lowers_to_positive,
 )
 from stepsize_opt.proofs.multipliers import Bound, Multipliers, rate_bound
+from stepsize_opt.proofs.nonnegative import NonnegativeCondition
 from stepsize_opt.proofs.repairs import repair, repair_in_basis
 from stepsize_opt.proofs.roundings import LARGEST_COEFFICIENT, SMALLEST_NORMAL, UNIT, gamma, power_of_two_scaling
+from stepsize_opt.proofs.thin import ProvedDiagonal, chunks, sum_of_logs
 
 __all__ = [
     "LARGEST_COEFFICIENT",
@@ -61,6 +57,7 @@ __all__ = [
     "Pair",
     "Plain",
     "ProvedDiagonal",
+    "ProvedInverse",
     "adjoint_below",
     "centred_above",
     "centred_image",

@@ -30,9 +30,9 @@ from stepsize_solvers.programs import LowRankModel, Matrix, Status, Vector
 MOST_STEPS = 200
 _PATIENCE = 30  # the first damped steps may widen the interval
 _MARGIN = 0.3  # of the tolerance: what the proof loses by rounding needs room
-_SHRINK = 0.03
+_SHRINK = 0.1
 # A decrement √(gradient · step/ν) below this is close to the path.
-_CLOSE = 2.0
+_CLOSE = 0.5
 _ROWS_AT_ONCE = 2**15  # rows of Ṽ that are held at a time
 # Rows that stand for all of them in the Hessian, for each of its r(r + 1)/2 unknowns: the average is right to a fifth.
 _ROWS_FOR_UNKNOWN = 25

@@ -1,0 +1,129 @@
+"""The single-node problem with an L that is never made dense: its answer is a StepsizeResult whose D is an operator."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator
+
+from stepsize_opt.inputs import Structure, from_fields
+from stepsize_opt.limit import LimitBounds
+from stepsize_opt.methods import Method
+from stepsize_opt.node.goals import Goal
+from stepsize_opt.node.result import StepsizeResult
+from stepsize_opt.operators import (
+    ANSWERS,
+    DiagonalStepsize,
+    LowRankPlusDiagonal,
+    StepsizeOperator,
+    large_problem,
+    solve_structured,
+    stepsize_from_arrays,
+)
+from stepsize_opt.proofs import exp_up
+from stepsize_opt.sketches import Sketch
+from stepsize_solvers.programs import Settings, Status, is_identity
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LargeStepsizeResult(StepsizeResult):
+    """A StepsizeResult whose D is never formed: rate, log det, certificate, iterations and files work alike.
+
+    Attributes
+    ----------
+    operator
+        D by its products, see ``D``.  ``blocks`` is empty.
+    """
+
+    operator: StepsizeOperator
+
+    @property
+    def D(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The stepsize as a scipy LinearOperator: ``D @ g``, ``D.diagonal()``, and ``D.todense()`` when asked."""
+        return self.operator
+
+    @property
+    def dual(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Raises ValueError: the multiplier of a large problem is used by its proof and not kept."""
+        msg = "the multiplier of a problem whose L is not dense is not kept; solve for L.todense() to have one"
+        raise ValueError(msg)
+
+    def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        meta = asdict(replace(self, operator=DiagonalStepsize(np.ones(1))))
+        del meta["operator"], meta["blocks"]
+        return meta, self.operator.arrays()
+
+    @classmethod
+    def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> LargeStepsizeResult:
+        operator = stepsize_from_arrays(arrays)
+        result = from_fields(LargeStepsizeResult, meta, blocks=(), operator=operator)
+        if operator.shape[0] != result.d:
+            msg = f"its stepsize has the size {operator.shape[0]}, its certificate is for d = {result.d}"
+            raise ValueError(msg)
+        return result
+
+
+def refuse_operator(L: object, dense_only: bool) -> None:
+    """Raise TypeError for a LinearOperator of which nothing but products is known, or for any where L must be dense."""
+    if dense_only and isinstance(L, LowRankPlusDiagonal):
+        msg = "this function takes a dense L: give it L.todense(); optimal_stepsize takes a LowRankPlusDiagonal"
+        raise TypeError(msg)
+    if isinstance(L, LinearOperator) and not isinstance(L, LowRankPlusDiagonal):
+        msg = (
+            "L is a LinearOperator: products alone bound no eigenvalue from above, so nothing can be proved from them. "
+            "Write L as LowRankPlusDiagonal(U, diagonal), which may be larger than your L, or give a scipy sparse "
+            f"matrix; {ANSWERS}"
+        )
+        raise TypeError(msg)
+
+
+def large_stepsize(
+    L: Any, sketch: Sketch, method: Method, structure: Structure, goal: Goal, settings: Settings
+) -> LargeStepsizeResult | None:
+    """The answer for an L that is not to be made dense; None for any other.
+
+    Raises ValueError for what has no answer without a dense matrix.
+    """
+    problem = large_problem(L, sketch.map)
+    if problem is None:
+        return None
+    if (goal.guarantee, goal.criterion) != ("condition", "det"):
+        msg = f"guarantee={goal.guarantee!r} with criterion={goal.criterion!r} takes a dense L only; {ANSWERS}"
+        raise ValueError(msg)
+    split = sketch.map.diagonal_plus_scaled
+    commutes = structure in ("diagonal", "scalar") or (split is not None and not split.alpha.any())
+    condition = method.condition(sketch.map, commutes=commutes)
+    if structure not in ("full", "diagonal", "scalar") or not is_identity(condition.outer):
+        msg = f"structure={structure!r} with {method.name} takes a dense L only; {ANSWERS}"
+        raise ValueError(msg)
+    method.check([sketch], scalar=structure == "scalar", clients=False)
+    answer = solve_structured(problem, str(structure), settings)
+    status, message = answer.status, ""
+    if status is not Status.OPTIMAL:
+        message = problem.remark or f"{status.meaning}; {status.remedy}"
+    known = math.isfinite(problem.log_det)
+    limit = LimitBounds(sketch.d, problem.log_det).log_bound(sketch.expected_rank) if known else math.inf
+    return LargeStepsizeResult(
+        status=status.value,
+        certificate=answer.certificate,
+        descent_log_det=answer.descent_log_det,
+        descent_t=None,
+        blocks=(),
+        solver_stats=answer.stats,
+        reductions=tuple(words for words in (condition.words, problem.words) if words),
+        algorithm=method.name,
+        sketch=str(sketch),
+        structure=str(structure),
+        expected_nonzeros=sketch.expected_nonzeros,
+        expected_rank=sketch.expected_rank,
+        limit=exp_up(limit / sketch.d),
+        tol=settings.tol,
+        guarantee=goal.guarantee,
+        criterion=goal.criterion,
+        satisfies_condition=True,
+        message=message,
+        operator=answer.D,
+    )

@@ -1,0 +1,116 @@
+"""L = UUᵀ + Diag(diagonal) with a thin or sparse U: the smoothness matrix of a large model, at the cost of U."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+from scipy.sparse.linalg import LinearOperator
+
+from stepsize_opt.inputs import check_dense, positive_number, read_only, real_array
+from stepsize_solvers.programs import Matrix, Vector
+
+
+class LowRankPlusDiagonal(LinearOperator):  # type: ignore[misc]
+    """L = UUᵀ + Diag(diagonal), a d×d smoothness matrix that is never formed.
+
+    Parameters
+    ----------
+    U
+        Factor of the other part, shape (d, r): an array with few columns, or a scipy sparse matrix (Xᵀ of data X, say).
+    diagonal
+        The other part, all entries positive: a number, or one for each of the d coordinates.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For shapes that do not fit, entries that are not finite real numbers, or a diagonal entry that is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import LowRankPlusDiagonal, RandK, optimal_stepsize
+    >>> L = LowRankPlusDiagonal(np.ones((1000, 1)), 0.5)
+    >>> result = optimal_stepsize(L, RandK(1000, 10), algorithm="det-CGD2")
+    >>> result.status, result.D.shape, (result.D @ np.ones(1000)).shape
+    ('optimal', (1000, 1000), (1000,))
+    """
+
+    def __init__(self, U: Any, diagonal: ArrayLike) -> None:
+        factor: Any = _sparse_factor(U) if sparse.issparse(U) else read_only(real_array("U", U))
+        if factor.ndim != 2 or 0 in factor.shape:
+            msg = f"U must have the shape (d, r) with d ≥ 1 and r ≥ 1, got {factor.shape}"
+            raise ValueError(msg)
+        d = int(factor.shape[0])
+        if np.ndim(diagonal) == 0:
+            values = np.full(d, positive_number("diagonal", diagonal))
+        else:
+            values = real_array("diagonal", diagonal)
+            if values.shape != (d,):
+                msg = f"diagonal must be a number or have one entry for each of the {d} rows of U, got {values.shape}"
+                raise ValueError(msg)
+            if not values.min() > 0.0:
+                msg = f"diagonal must be positive, got {values.min():g}; a singular L leaves log det D unbounded"
+                raise ValueError(msg)
+        super().__init__(np.float64, (d, d))
+        self.U: Any = factor
+        self.own: Vector = read_only(values)
+
+    @property
+    def d(self) -> int:
+        """Size of L."""
+        return int(self.shape[0])
+
+    @property
+    def rank(self) -> int:
+        """Columns of U."""
+        return int(self.U.shape[1])
+
+    @property
+    def longest_row(self) -> int:
+        """The most entries in a row of U."""
+        return int(np.diff(self.U.indptr).max(initial=0)) if sparse.issparse(self.U) else self.rank
+
+    def _matvec(self, x: Any) -> Any:
+        v = np.asarray(x, dtype=np.float64).reshape(self.d)
+        return self.U @ (self.U.T @ v) + self.own * v
+
+    def _matmat(self, X: Any) -> Any:
+        return self.U @ (self.U.T @ X) + self.own[:, None] * X
+
+    _rmatvec, _rmatmat = _matvec, _matmat  # L is symmetric
+
+    def diagonal(self) -> Vector:
+        """The diagonal of L, shape (d,)."""
+        U = self.U
+        squares = U.multiply(U).sum(axis=1) if sparse.issparse(U) else np.einsum("ij,ij->i", U, U)
+        return np.asarray(squares + self.own)
+
+    def trace(self) -> float:
+        """tr L."""
+        return float(self.diagonal().sum())
+
+    def todense(self) -> Matrix:
+        """L as an array; raises ValueError when there is no memory for it."""
+        check_dense("L", self.d)
+        L = self.U @ self.U.T
+        L = L.toarray() if sparse.issparse(L) else L
+        L[np.diag_indices(self.d)] += self.own
+        return np.asarray(0.5 * (L + L.T))
+
+    def __repr__(self) -> str:
+        return f"LowRankPlusDiagonal(d={self.d}, rank={self.rank})"
+
+
+def _sparse_factor(U: Any) -> Any:
+    if U.dtype.kind not in "fiub":
+        msg = f"U must hold real numbers, got dtype {U.dtype}"
+        raise TypeError(msg)
+    out: Any = sparse.csr_array(U, dtype=np.float64, copy=True)
+    out.sum_duplicates()
+    if not np.isfinite(out.data).all():
+        msg = "U must be finite, got NaN or infinity"
+        raise ValueError(msg)
+    return out

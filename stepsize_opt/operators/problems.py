@@ -1,0 +1,112 @@
+"""From an L that is not dense and a law with 𝒫(M) = Diag(α∘diag M) + βM to the M = 𝒫(L) of the condition DMD ⪯ D."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from stepsize_opt.operators.matrices import LowRankPlusDiagonal
+from stepsize_opt.proofs import LowRankCondition, NonnegativeCondition, coefficient_roundings, gamma, sum_of_logs
+from stepsize_solvers.programs import DiagonalPlusScaled, PositiveMap, Vector
+
+# A sparse L with a larger connected component is not made dense where a sparse answer exists.
+_DENSE_UP_TO = 4096
+ANSWERS = (
+    "answers without a dense matrix: for LowRankPlusDiagonal structure='diagonal' and 'scalar' with det-CGD1 and "
+    "det-CGD2, and for a dense U the full D of det-CGD2; for a sparse U or L without negative entries 'diagonal' and "
+    "'scalar'; with the sketches RandK, IndependentSampling, BernQ and Identity"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LargeProblem:
+    """DMD ⪯ D with M = 𝒫(L) in one of the two forms; words: how it came.
+
+    log_det: of L, from below; remark: what is not proved and why.
+    """
+
+    condition: LowRankCondition | NonnegativeCondition
+    words: str
+    log_det: float
+    remark: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class _GramProducts:
+    """M = Diag(a) + βUUᵀ with a sparse U without negative entries, by its products with vectors."""
+
+    a: Vector
+    beta: float
+    U: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.a), len(self.a)
+
+    @property
+    def terms(self) -> int:
+        """The most numbers that are added up for an entry of a product."""
+        return int(np.diff(self.U.indptr).max(initial=0) + np.diff(self.U.tocsc().indptr).max(initial=0)) + 2
+
+    def diagonal(self) -> Vector:
+        return np.asarray(self.a + self.beta * self.U.multiply(self.U).sum(axis=1))
+
+    def __matmul__(self, v: Vector) -> Vector:
+        return np.asarray(self.a * v + self.beta * (self.U @ (self.U.T @ v)))
+
+
+def large_problem(L: Any, law: PositiveMap) -> LargeProblem | None:
+    """The problem of an L that is not to be made dense; None for an L that is.
+
+    Raises ValueError for a LowRankPlusDiagonal with a law or a sign that has no such form.
+    """
+    split = law.diagonal_plus_scaled
+    if isinstance(L, LowRankPlusDiagonal):
+        if split is None or split.alpha.min() < 0.0 or split.beta < 0.0:
+            msg = f"this sketch takes a dense L only (L.todense() gives it); {ANSWERS}"
+            raise ValueError(msg)
+        return _factored(L, split)
+    if not sparse.issparse(L) or L.shape[0] <= _DENSE_UP_TO or split is None or split.beta < 0.0:
+        return None
+    S: Any = L
+    if S.data.min(initial=0.0) < 0.0 or _largest_component(S) <= _DENSE_UP_TO:
+        return None
+    # Entries of 𝒫(L) are products and one sum of nonnegative numbers.
+    M = sparse.csr_array(split.beta * S + sparse.diags_array(split.alpha * S.diagonal()))
+    condition = NonnegativeCondition(M, gamma(coefficient_roundings(split) + 3), positive=False)
+    words = "L is sparse without negative entries: no dense matrix is formed"
+    remark = (
+        f"D is feasible by proof, and the best if L ⪰ 0, which is not proved for a sparse L of size {S.shape[0]}; "
+        "LowRankPlusDiagonal(X.T, diagonal) with the X of L = XᵀX + Diag(diagonal) needs no such proof"
+    )
+    return LargeProblem(condition, words, -math.inf, remark)
+
+
+def _factored(L: LowRankPlusDiagonal, split: DiagonalPlusScaled) -> LargeProblem:
+    """𝒫(L) = Diag(α∘diag L + β·diagonal) + βUUᵀ."""
+    a = split.alpha * L.diagonal() + split.beta * L.own
+    rounding = coefficient_roundings(split) + 4
+    if sparse.issparse(L.U):
+        if L.U.data.min(initial=0.0) < 0.0:
+            msg = f"a sparse U must not have negative entries, U.toarray() may have them; {ANSWERS}"
+            raise ValueError(msg)
+        products = _GramProducts(a, split.beta, L.U)
+        words = f"L = UUᵀ + Diag with a sparse U of {L.U.nnz} entries, none negative: UUᵀ is not formed"
+        # L ⪰ Diag(diagonal)
+        condition = NonnegativeCondition(products, gamma(L.longest_row + rounding))
+        return LargeProblem(condition, words, sum_of_logs(L.own)[0])
+    error = gamma(L.rank + rounding) * a
+    low_rank = LowRankCondition(a - error, a + error, split.beta, L.U, gamma(rounding))
+    log_det = LowRankCondition(L.own, L.own, 1.0, L.U, 0.0).log_det_from_below()
+    words = f"L is diagonal plus rank {L.rank}: nothing of size d×d is formed"
+    return LargeProblem(low_rank, words, -math.inf if log_det is None else log_det)
+
+
+def _largest_component(L: Any) -> int:
+    labels = connected_components(L, directed=False)[1]
+    return int(np.bincount(labels).max())

@@ -1,0 +1,105 @@
+"""Stepsize matrices that are applied, not formed: scipy's LinearOperator with a diagonal, dense only when asked."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.sparse.linalg import LinearOperator
+
+from stepsize_opt.inputs import check_dense, read_only
+from stepsize_solvers.programs import Matrix, Vector
+
+
+class StepsizeOperator(LinearOperator):  # type: ignore[misc]
+    """A symmetric stepsize matrix D by its products: ``D @ g``, ``D.diagonal()``, ``D.todense()`` when asked."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__(np.float64, (d, d))
+
+    @abstractmethod
+    def diagonal(self) -> Vector:
+        """The diagonal of D, shape (d,)."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, Matrix]:
+        """The numbers that determine D, by name, for a file."""
+
+    @abstractmethod
+    def _matmat(self, X: Any) -> Any: ...
+
+    def _matvec(self, x: Any) -> Any:
+        return self._matmat(np.asarray(x, dtype=np.float64).reshape(-1, 1))[:, 0]
+
+    def _rmatvec(self, x: Any) -> Any:
+        return self._matvec(x)
+
+    def _rmatmat(self, X: Any) -> Any:
+        return self._matmat(X)
+
+    def todense(self) -> Matrix:
+        """D as an array; raises ValueError when there is no memory for it."""
+        d = int(self.shape[0])
+        check_dense("D", d)
+        D = np.asarray(self._matmat(np.eye(d)))
+        return np.asarray(0.5 * (D + D.T))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(d={self.shape[0]})"
+
+
+class DiagonalStepsize(StepsizeOperator):
+    """D = Diag(x)."""
+
+    def __init__(self, x: Vector) -> None:
+        super().__init__(len(x))
+        self.x = read_only(x)
+
+    def diagonal(self) -> Vector:
+        return self.x
+
+    def arrays(self) -> dict[str, Matrix]:
+        return {"x": self.x}
+
+    def _matmat(self, X: Any) -> Any:
+        return self.x[:, None] * X
+
+
+class InverseStepsize(StepsizeOperator):
+    """D = P − PU(CCᵀ)⁻¹UᵀP with P = Diag(p), U (d×r) and a lower triangular C (r×r): Woodbury's form of an inverse.
+
+    For CCᵀ = I/β + UᵀPU it is (P⁻¹ + βUUᵀ)⁻¹.
+    """
+
+    def __init__(self, p: Vector, U: Matrix, C: Matrix) -> None:
+        super().__init__(len(p))
+        self.p, self.U, self.C = read_only(p), U, read_only(C)
+
+    def diagonal(self) -> Vector:
+        half = solve_triangular(self.C, self.U.T, lower=True)
+        return np.asarray(self.p - self.p * np.einsum("ij,ij->j", half, half) * self.p)
+
+    def arrays(self) -> dict[str, Matrix]:
+        return {"p": self.p, "U": self.U, "C": self.C}
+
+    def _matmat(self, X: Any) -> Any:
+        Y = self.p[:, None] * X
+        inner = solve_triangular(self.C, self.U.T @ Y, lower=True)
+        return Y - self.p[:, None] * (self.U @ solve_triangular(self.C, inner, lower=True, trans=1))
+
+
+def stepsize_from_arrays(arrays: dict[str, Matrix]) -> StepsizeOperator:
+    """The stepsize of ``StepsizeOperator.arrays``; raises ValueError for arrays that are none."""
+    if not all(A.dtype == np.float64 and np.isfinite(A).all() for A in arrays.values()):
+        msg = "an array of the stepsize does not hold finite numbers"
+        raise ValueError(msg)
+    if set(arrays) == {"x"} and arrays["x"].ndim == 1:
+        return DiagonalStepsize(arrays["x"])
+    if set(arrays) == {"p", "U", "C"}:
+        p, U, C = arrays["p"], arrays["U"], arrays["C"]
+        if p.ndim == 1 and U.shape == (len(p), len(C)) and C.shape == (len(C), len(C)):
+            return InverseStepsize(p, U, C)
+    msg = f"the arrays {', '.join(sorted(arrays))} are no stepsize"
+    raise ValueError(msg)
