@@ -1,4 +1,4 @@
-"""The project's own method for a metric aD − 𝒬(DBD): the largest log det, or the largest t above a floor."""
+"""The project's own method for a metric aD − 𝒬(DBD): the largest log det, or t of G(D) ⪰ tE or D ⪰ tE."""
 
 from stepsize_solvers.metric.solve import solve_metric
 

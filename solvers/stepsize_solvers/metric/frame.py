@@ -1,8 +1,8 @@
-"""The metric G(D) = aD − tE − 𝒬(DBD) around one D, written in a basis C with CCᵀ = D that has the pattern of D.
+"""The metric G(D) = aD − 𝒬(DBD) around one D, written in a basis C with CCᵀ = D that has the pattern of D.
 
 A change of D is CXCᵀ; what comes from G is multiplied by C⁻¹ from both sides, what comes from its inverse by C:
 
-    G̃ = aI − tẼ − C⁻¹𝒬(CB̃Cᵀ)C⁻ᵀ,   B̃ = CᵀBC,   Ỹ = G̃⁻¹,   R̃ = Cᵀ𝒬*(Y)C,
+    G̃ = aI − C⁻¹𝒬(CB̃Cᵀ)C⁻ᵀ,   B̃ = CᵀBC,   Ỹ = G̃⁻¹,   R̃ = Cᵀ𝒬*(Y)C,
     G′[X] = aX − C⁻¹𝒬(C(XB̃ + B̃X)Cᵀ)C⁻ᵀ,      G′*[Z] = Π(aZ − (B̃N + NB̃)),  N = Cᵀ𝒬*(C⁻ᵀZC⁻¹)C,
     G̃(I + X) = G̃ + G′[X] − C⁻¹𝒬(CXB̃XCᵀ)C⁻ᵀ      (exact: the metric is quadratic),
 
@@ -27,7 +27,7 @@ from stepsize_solvers.numerics import (
     sym,
     triangular_inverse,
 )
-from stepsize_solvers.programs import Matrix, Metric, Pattern, PositiveMap
+from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap
 from stepsize_solvers.single import Gram
 
 
@@ -47,9 +47,8 @@ class Frame:
     log_det: float
 
     @staticmethod
-    def of(metric: Metric, pattern: Pattern, D: Matrix, rotated: bool = True) -> Frame | None:
+    def of(left: Family, pattern: Pattern, D: Matrix, rotated: bool = True) -> Frame | None:
         """The frame of D, or None when D is not numerically positive definite; ``rotated`` as said above."""
-        left = metric.left
         K = cholesky(D)
         if K is None or left.B is None:
             return None
@@ -120,11 +119,12 @@ class Frame:
             return _plus(self.C((split.alpha * congruence_diagonal(E, Z)).astype(Z.dtype)), split.beta, Z)
         return sym(C.T @ self.Q.adjoint(E @ Z @ E.T).astype(Z.dtype) @ C)
 
-    def value(self, Et: Array | None, t: float) -> Array:
+    @property
+    def value(self) -> Array:
         """G̃."""
         G = -self.image(np.diag(self.Bt) if self.Bt.ndim == 1 else self.Bt)
         add_to_diagonal(G, self.a)
-        return G if Et is None else G - t * Et
+        return G
 
     def slope(self, X: Array) -> Array:
         """G′[X]."""

@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 from scipy.linalg import lapack
 
+from stepsize_solvers.metric.frame import Frame
 from stepsize_solvers.metric.point import MetricPoint
 from stepsize_solvers.numerics import Array, Counters, add_to_diagonal, cholesky, sym
 from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Stack, Vector
@@ -36,10 +37,24 @@ class System(Protocol):
     def solve(self, rhs: Matrix) -> Matrix: ...
 
 
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """What A is made of: the frame, R̃, and Ỹ with a root N of it, NᵀN = Ỹ."""
+
+    frame: Frame
+    root: Matrix
+    Yt: Matrix
+    Rt: Matrix
+
+
 class Unknowns(Protocol):
     """The numbers in which a pattern is written, and A in them."""
 
-    def system(self, p: MetricPoint) -> Matrix: ...
+    def system(self, p: Curvature) -> Matrix: ...
+    def congruences(self, root: Matrix) -> Matrix:
+        """The matrix of X ↦ ỸXỸ, Ỹ = rootᵀ·root."""
+        ...
+
     def vector(self, X: Matrix) -> Vector: ...
     def matrix(self, x: Vector) -> Matrix: ...
 
@@ -53,12 +68,15 @@ class DiagonalUnknowns:
 
     P: Matrix
 
-    def system(self, p: MetricPoint) -> Matrix:
+    def system(self, p: Curvature) -> Matrix:
         """A, of size d."""
         U = -self.P * p.frame.Bt
         add_to_diagonal(U, 0.5 * p.frame.a)
         YU = p.Yt @ U
         return np.asarray(2.0 * sym(p.Yt * (U.T @ YU) + YU * YU.T + p.frame.Bt * p.Rt))
+
+    def congruences(self, root: Matrix) -> Matrix:
+        return np.asarray((root.T @ root) ** 2)
 
     def vector(self, X: Matrix) -> Vector:
         return np.diagonal(X)
@@ -86,7 +104,7 @@ class ListedUnknowns:
         stack = None if pattern.is_full else _spanning(pattern.sizes, pattern.W is not None)
         return ListedUnknowns(Q, at, stack, None if at is None else map_matrix(Q, at))
 
-    def system(self, p: MetricPoint) -> Matrix:
+    def system(self, p: Curvature) -> Matrix:
         """The n×n matrix of A."""
         at, T, frame, root = self.at, self.T, p.frame, p.root @ p.frame.E.A.T
         if self.stack is None:
@@ -103,6 +121,14 @@ class ListedUnknowns:
         N = _congruence(N, root).reshape(n, d * d)
         XR = (flat @ p.Rt).reshape(n, d, d).swapaxes(1, 2).reshape(n, d * d)
         return np.asarray(N @ N.T + 2.0 * sym(XB.reshape(n, d * d) @ XR.T))
+
+    def congruences(self, root: Matrix) -> Matrix:
+        if self.stack is None:
+            assert self.at is not None
+            N = self.at.congruence(root)
+            return np.asarray(N.T @ N)
+        N = _congruence(self.stack, root).reshape(len(self.stack), -1)
+        return np.asarray(N @ N.T)
 
     def apply(self, M: Stack) -> Stack:
         """𝒬 of each matrix of a stack."""
@@ -136,9 +162,12 @@ def _spanning(sizes: tuple[int, ...], given: bool) -> Stack:
     labels = np.repeat(np.arange(len(sizes)), sizes)
     if given:
         return np.stack([np.diag((labels == i).astype(float)) for i in range(len(sizes))])
-    at = coordinates(d)
-    inside = np.flatnonzero(labels[at.rows] == labels[at.columns])
-    return np.stack([at.smat(x) for x in np.eye(at.n)[inside]])
+    rows, columns = np.tril_indices(d)
+    inside = labels[rows] == labels[columns]
+    rows, columns = rows[inside], columns[inside]
+    out, k = np.zeros((len(rows), d, d)), np.arange(len(rows))
+    out[k, rows, columns] = out[k, columns, rows] = np.where(rows == columns, 1.0, np.sqrt(0.5))
+    return out
 
 
 def listed(Q: PositiveMap, pattern: Pattern, most: int) -> Unknowns | None:
@@ -147,9 +176,8 @@ def listed(Q: PositiveMap, pattern: Pattern, most: int) -> Unknowns | None:
     if pattern.is_diagonal and P is not None:
         return DiagonalUnknowns(P)
     count = len(pattern.sizes) if pattern.W is not None else sum(n * (n + 1) // 2 for n in pattern.sizes)
-    few = count <= most and (pattern.is_full or count * pattern.d**2 <= _MOST_NUMBERS)
-    fits = pattern.W is not None or pattern.d**4 <= _MOST_NUMBERS
-    return ListedUnknowns.of(Q, pattern) if few and fits else None
+    fits = pattern.d**4 <= _MOST_NUMBERS if pattern.is_full else count * pattern.d**2 <= _MOST_NUMBERS
+    return ListedUnknowns.of(Q, pattern) if count <= most and fits else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +190,7 @@ class DenseSystem:
     @staticmethod
     def of(p: MetricPoint, over: Unknowns) -> DenseSystem | None:
         """None when rounding has made A indefinite."""
-        factor = cholesky(over.system(p))
+        factor = cholesky(over.system(Curvature(p.frame, p.root, p.Yt, p.Rt)))
         return None if factor is None else DenseSystem(over, factor)
 
     def solve(self, rhs: Matrix) -> Matrix:

@@ -1,14 +1,21 @@
-"""The largest t with F = aD − 𝒬(DBD) − tE ⪰ 0 for a full D: a primal-dual path with conjugate gradients.
+"""The largest t with D ⪰ tE or G(D) = aD − 𝒬(DBD) ⪰ tE: a primal-dual path of predictor-corrector steps.
 
-KKT: G′*[Z] = 0, ⟨Z, E⟩ = 1, ZF = 0, F ⪰ 0, Z ⪰ 0.  In the basis C with CᵀBC = I and CᵀRC = Diag(ρ), R = 𝒬*(Z), the
-curvature K[X] = BXR + RXB multiplies entry (i, j) by ρᵢ + ρⱼ, so it is inverted exactly; G′ is that of ``Frame``
-with D̃ = C⁻¹DC⁻ᵀ in the place of B̃.  Newton's equations with the Nesterov–Todd scaling W of (F, Z),
+There are one or two inequalities, F_i = G_i(D) − tE_i ⪰ 0 with multipliers Z_i:
 
-    K dD − G′*[dZ] = r₁ = G′*[Z],      G′[dD] − E dt + W dZ W = r₂,      ⟨E, dZ⟩ = 1 − ⟨E, Z⟩,
+    G(D) ⪰ tE alone,      or      F = D − 𝒬(DBD) ⪰ 0 and D ⪰ tE.
 
-leave (G′K⁻¹G′* + W·W) dZ = r₂ − G′K⁻¹r₁ + E dt: two solves with one map.  Each takes 5 to 20 iterations at first and
-about a hundred when the gap is 10⁻⁶ (d = 24 to 100, rand-k).  The bound of ``.point`` holds for every Z:
-t* ≤ t + (⟨Z, F⟩ + ½⟨r₁, K⁻¹r₁⟩)/⟨Z, E⟩.
+KKT: Σ G_i′*[Z_i] = 0, ⟨Z, E⟩ = 1 (Z of the inequality with the floor E), Z_iF_i = 0.  With the curvature
+K[X] = BXR + RXB, R = 𝒬*(Z) of the quadratic inequality, and the Nesterov–Todd scalings W_i of (F_i, Z_i) a step solves
+
+    K X − Σ G_i′*[dZ_i] = r,      G_i′[X] − E_i dt + W_i dZ_i W_i = c_i,      ⟨E, dZ⟩ = 1 − ⟨E, Z⟩,
+
+where r = Σ G_i′*[Z_i] and c_i the distance from the centre: one system, three right-hand sides (predictor, corrector
+and the column of dt).  The corrector takes the second-order terms of all equations: of the products Z_iF_i, of −𝒬(XBX)
+in F and of −(B X dR + dR X B) in r.  For every Z_i ⪰ 0 the optimum is bounded by
+
+    t* ≤ t + (Σ⟨Z_i, F_i⟩ + ½⟨r, K⁻¹r⟩)/⟨Z, E⟩,
+
+because Σ⟨Z_i, G_i(D)⟩ is a concave quadratic in D with gradient r and curvature −K.
 """
 
 from __future__ import annotations
@@ -16,6 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -23,131 +31,161 @@ from stepsize_solvers.metric.frame import Frame
 from stepsize_solvers.numerics import (
     Array,
     Bounds,
+    Counters,
     Progress,
     Scaling,
-    cholesky,
-    conjugate_gradients,
-    eigh,
     largest_step,
     nesterov_todd,
     sym,
-    triangular_inverse,
-    within_scaled_tolerance,
 )
-from stepsize_solvers.programs import Matrix, Metric, Pattern, Status, Vector
-from stepsize_solvers.single import Gram, effective_beta
+from stepsize_solvers.programs import Family, Matrix, Stack, Status
 
 # Fraction of the way to the boundary, and the least v² relative to the mean that a new point may have.
 _STEP_FRACTION = 0.95
-_NEIGHBOURHOOD = 1e-3
+_NEIGHBOURHOOD = 1e-4
 _SHORTEST = 1e-4
-# Accuracy of the conjugate gradients relative to the target, as in the iteration for one condition.
-_ACCURACY = 0.3
-_MOST_ITERATIONS = 300
-# Centring: less after long steps, more after short ones.
-_FIRST_SIGMA = 0.3
-_LEAST_SIGMA = 0.15
+# Accuracy of the systems relative to what they aim at: the predictor's only says how much to centre.
+_ACCURACY = 0.6
+_PREDICTOR_ACCURACY = 0.5
+# Centring: the cube of the complementarity that the predictor leaves, between these.
+_LEAST_SIGMA = 0.05
+_LARGEST_SIGMA = 0.9
+
+
+class Basis(Protocol):
+    """Coordinates of D around one point, and the system of a step in them.  ``frame`` has G′ of the quadratic part."""
+
+    @property
+    def frame(self) -> Frame: ...
+    def bend(self, X: Array) -> Array:
+        """−𝒬(XBX)."""
+        ...
+
+    def cross(self, X: Array, N: Array) -> Array:
+        """BXN + NXB."""
+        ...
+
+    def loss(self, g: Array) -> float:
+        """½⟨g, K⁻¹g⟩; infinite when K is not positive definite."""
+        ...
+
+    def system(self, scaling: Scaling, counters: Counters) -> System: ...
+
+
+class System(Protocol):
+    """The equations of a step without dt."""
+
+    def solve(self, r: Array, c: Stack, tolerance: float) -> tuple[Array, Stack]:
+        """X and dZ with K X − Σ G_i′*[dZ_i] = r and G_i′[X] + W_i dZ_i W_i = c_i.
+
+        The residual of c, as a change of v, is within the tolerance.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """quadratic: aD − 𝒬(DBD), the first inequality; E: the floor of the last; alone: there is no second, D ⪰ tE."""
+
+    quadratic: Family
+    E: Matrix
+    alone: bool
+
+    @property
+    def count(self) -> int:
+        return 1 if self.alone else 2
+
+    def slope(self, frame: Frame, X: Array) -> Stack:
+        """G_i′[X]."""
+        first = frame.slope(X)
+        return first[None] if self.alone else np.stack([first, X])
+
+    def coslope(self, frame: Frame, Z: Stack) -> Array:
+        """Σ G_i′*[Z_i]."""
+        first = frame.coslope(Z[0])
+        return first if self.alone else first + frame.project(Z[1])
+
+    def values(self, D: Matrix) -> Stack:
+        """G_i(D)."""
+        q = self.quadratic
+        assert q.B is not None
+        first = q.a * D - q.Q.apply(sym(D @ q.B @ D))
+        return first[None] if self.alone else np.stack([first, D])
 
 
 @dataclass(frozen=True, eq=False)
 class PathPoint:
-    """(D, t, Z) in the basis above; ``frame.Bt`` is D̃."""
+    """(D, t, Z), and in the basis: Z̃, F̃ and Ẽ."""
 
+    problem: Problem
     D: Matrix
     t: float
-    Z: Matrix
-    frame: Frame
-    rho: Vector
-    Zt: Matrix
-    Ft: Matrix
+    Z: Stack
+    basis: Basis
+    Zt: Stack
+    Ft: Stack
     Et: Matrix
 
-    @property
-    def Y(self) -> Matrix:
-        return self.Z
-
-    @cached_property
-    def r1(self) -> Matrix:
-        """G′*[Z̃]."""
-        return self.frame.coslope(self.Zt)
-
-    @cached_property
-    def sums(self) -> Matrix:
-        """ρᵢ + ρⱼ."""
-        return np.asarray(self.rho[:, None] + self.rho)
+    @staticmethod
+    def of(problem: Problem, basis: Basis | None, D: Matrix, t: float, Z: Stack) -> PathPoint | None:
+        if basis is None:
+            return None
+        frame = basis.frame
+        F = problem.values(D)
+        F[-1] -= t * problem.E
+        C = frame.C.A
+        Zt, Ft = sym(C.T @ Z @ C), np.stack([frame.stretched(part) for part in F])
+        return PathPoint(problem, D, t, Z, basis, Zt, Ft, frame.stretched(problem.E))
 
     @property
+    def d(self) -> int:
+        return len(self.D)
+
+    @cached_property
+    def r(self) -> Matrix:
+        return self.problem.coslope(self.basis.frame, self.Zt)
+
+    @cached_property
     def loss(self) -> float:
-        """½⟨r₁, K⁻¹r₁⟩."""
-        return 0.5 * float(np.sum(self.r1**2 / self.sums))
+        return self.basis.loss(self.r)
+
+    @cached_property
+    def energy(self) -> float:
+        """Σ⟨Z_i, F_i⟩."""
+        return float(np.vdot(self.Zt, self.Ft))
+
+    @cached_property
+    def weight(self) -> float:
+        """⟨Z, E⟩."""
+        return float(np.vdot(self.Zt[-1], self.Et))
 
     @property
     def bounds(self) -> Bounds:
         """The interval of d·log t."""
-        d = len(self.D)
-        upper = self.t + (float(np.vdot(self.Zt, self.Ft)) + self.loss) / float(np.vdot(self.Zt, self.Et))
-        lower = d * math.log(self.t) if self.t > 0.0 else -math.inf
-        return Bounds(lower, d * math.log(upper) if upper > 0.0 else math.inf)
+        upper = self.t + (self.energy + self.loss) / self.weight
+        lower = self.d * math.log(self.t) if self.t > 0.0 else -math.inf
+        return Bounds(lower, self.d * math.log(upper) if upper > 0.0 else math.inf)
 
 
-@dataclass(frozen=True, eq=False)
-class Complement:
-    """Y ↦ Vᵀ G′K⁻¹G′*[VYVᵀ] V + T∘Y, W = V Diag(t) Vᵀ, T_ij = tᵢtⱼ, and its diagonal with 𝒬 replaced by β."""
-
-    p: PathPoint
-    V: Matrix
-    T: Array
-    preconditioner: Array
-
-    @staticmethod
-    def of(p: PathPoint, scaling: Scaling, beta: float) -> Complement:
-        T, V2, delta = np.multiply.outer(scaling.t, scaling.t), scaling.V**2, p.frame.diagonal
-        h = (p.frame.a - beta * (delta[:, None] + delta)) ** 2 / p.sums
-        return Complement(p, scaling.V, T, 1.0 / (V2.T @ h @ V2 + T))
-
-    def precondition(self, Y: Array) -> Array:
-        return self.preconditioner * Y
-
-    def __call__(self, Y: Array) -> Array:
-        X = self.p.frame.coslope(sym(self.V @ Y @ self.V.T)) / self.p.sums
-        return np.asarray(self.V.T @ self.p.frame.slope(X) @ self.V + self.T * Y)
-
-    def inner(self, Y: Array, Y2: Array) -> float:
-        return float(np.vdot(Y, Y2))
+class BasisMaker(Protocol):
+    def __call__(self, D: Matrix, Z: Matrix) -> Basis | None:
+        """The basis at D for the multiplier Z of the quadratic inequality; None when there is none numerically."""
+        ...
 
 
 class Path:
     """One solve."""
 
-    def __init__(self, metric: Metric, progress: Progress[PathPoint]) -> None:
-        self.metric, self.progress = metric, progress
-        self.beta = effective_beta(metric.left.Q)
-        self.sigma = _FIRST_SIGMA
-        K = cholesky(np.asarray(metric.left.B))
-        self.root = None if K is None else triangular_inverse(K)  # K⁻¹, B = KKᵀ
-        self.K = K
+    def __init__(self, problem: Problem, basis: BasisMaker, progress: Progress[PathPoint]) -> None:
+        self.problem, self.basis, self.progress = problem, basis, progress
 
-    def point(self, D: Matrix, t: float, Z: Matrix) -> PathPoint | None:
-        """The point, or None when 𝒬*(Z) is not numerically positive definite."""
-        left, floor = self.metric.left, self.metric.floor
-        if self.root is None or self.K is None or floor is None:
-            return None
-        rho, U = eigh(sym(self.root @ left.Q.adjoint(Z) @ self.root.T))
-        if not rho[0] > 0.0:
-            return None
-        C, E = self.root.T @ U, self.K @ U
-        Dt = sym(E.T @ D @ E)
-        frame = Frame(left.Q, left.a, Pattern.full(len(D)), Gram(C), Gram(E), Dt, math.nan)
-        Et = frame.stretched(floor)
-        Ft = left.a * Dt - frame.image(Dt @ Dt.T) - t * Et
-        return PathPoint(D, t, Z, frame, rho, sym(C.T @ Z @ C), sym(Ft), Et)
+    def point(self, D: Matrix, t: float, Z: Stack) -> PathPoint | None:
+        return PathPoint.of(self.problem, self.basis(D, Z[0]), D, t, Z)
 
     def run(self, D: Matrix) -> Status:
-        """From a D with G(D) ≻ 0, t = 0 and the central Z; INACCURATE after a breakdown."""
-        left, floor = self.metric.left, self.metric.floor
-        assert left.B is not None and floor is not None
-        Z = sym(np.linalg.inv(left.a * D - left.Q.apply(D @ left.B @ D)))
-        p = self.point(D, 0.0, Z / float(np.vdot(Z, floor)))
+        """From a D with G_i(D) ≻ 0, t = 0 and the central Z; INACCURATE after a breakdown."""
+        Z = sym(np.linalg.inv(self.problem.values(D)))
+        p = self.point(D, 0.0, Z / float(np.vdot(Z[-1], self.problem.E)))
         length, iterations = 0.0, 0
         while p is not None:
             details = {"loss": f"{p.loss:.2e}", "step": f"{length:.3f}", "cg": str(iterations)}
@@ -162,54 +200,69 @@ class Path:
 
     def step(self, p: PathPoint) -> tuple[PathPoint | None, float]:
         """The next point and the length of the step; None when every length fails."""
-        d, scaling = len(p.D), nesterov_todd(p.Ft, p.Zt)
-        if scaling is None or not scaling.t[0] > 0.0:
+        scaling = nesterov_todd(p.Ft, p.Zt)
+        if scaling is None:
             return None, 0.0
-        mu = float(np.vdot(p.Zt, p.Ft)) / d
+        m, frame = p.d * p.problem.count, p.basis.frame
+        mu = p.energy / m
+        system = p.basis.system(scaling, self.progress.counters)
+        G, v = scaling.G, scaling.v
+        E = np.zeros_like(p.Zt)
+        E[-1] = p.Et
+        root = math.sqrt(mu)
+        # The column of dt enters times dt, which is about the gap.
+        column = system.solve(np.zeros_like(p.r), E, _ACCURACY * _LEAST_SIGMA * root / (mu * m))
+        plain = _Direction.of(p, system.solve(p.r, -p.Ft, _PREDICTOR_ACCURACY * root), column)
+        a = plain.longest(p)
+        left = float(np.vdot(p.Zt + a * plain.dZ, p.Ft + a * plain.first + (a * a) * plain.second)) / (mu * m)
+        sigma = min(max(left, 0.0) ** 3, _LARGEST_SIGMA)
         # A target below a fifth of the tolerance would be wasted work, and μ must not outrun the dual residual.
-        s = max(self.sigma * mu, min(mu, p.loss / d), 0.2 * self.progress.limits.tol * max(p.t, 0.0) / d)
-        system = Complement.of(p, scaling, self.beta)
-        V, v = scaling.V, scaling.v
-        GV = V.T @ scaling.G
-        tolerance = _ACCURACY * s / math.sqrt(mu)
-        r2 = (GV * (s / v - v)) @ GV.T - V.T @ p.frame.slope(p.r1 / p.sums) @ V
-        u = self.solve(system, r2, tolerance)
-        Et = V.T @ p.Et @ V
-        # It enters times dt, which is about the gap μd.
-        w = self.solve(system, Et, tolerance / (mu * d))
-        dt = (1.0 - float(np.vdot(p.Et, p.Zt)) - float(np.vdot(Et, u))) / float(np.vdot(Et, w))
-        dZ = sym(V @ (u + dt * w) @ V.T)
-        X = (p.r1 + p.frame.coslope(dZ)) / p.sums
-        first, second = p.frame.slope(X) - dt * p.Et, -p.frame.image(X @ X.T)
-        longest = largest_step([[p.Zt, dZ], [p.Ft, first, second]])
+        least = 0.2 * self.progress.limits.tol * max(p.t, 0.0) / m
+        s = max(max(sigma, _LEAST_SIGMA) * mu, min(mu, 0.1 * p.loss / m), least)
+        # Second-order terms of the predictor: of the products in the frame where F and Z are Diag(v), of F and of r.
+        back = (G.swapaxes(-1, -2) @ p.Zt) / v[..., :, None]
+        product = (back @ plain.first @ back.swapaxes(-1, -2)) @ (G.swapaxes(-1, -2) @ plain.dZ @ G)
+        product = (product + product.swapaxes(-1, -2)) / (v[..., :, None] + v[..., None, :])
+        c = (G * (s / v - v)[..., None, :]) @ G.swapaxes(-1, -2) - G @ product @ G.swapaxes(-1, -2)
+        c = c - plain.second
+        r = p.r - frame.project(p.basis.cross(plain.X, frame.coimage(plain.dZ[0])))
+        step = _Direction.of(p, system.solve(r, c, _ACCURACY * s / root), column)
+        longest = step.longest(p)
         a = longest if longest == 1.0 else _STEP_FRACTION * longest
         while a > _SHORTEST:
-            new = self.point(p.D + p.frame.change(a * X), p.t + a * dt, p.Z + p.frame.dual(a * dZ))
+            new = self.point(p.D + frame.change(a * step.X), p.t + a * step.dt, p.Z + step.lifted(frame, a))
             after = None if new is None else nesterov_todd(new.Ft, new.Zt)
-            central = after is not None and float(after.v[0]) ** 2 > _NEIGHBOURHOOD * float(after.v @ after.v) / d
+            central = after is not None and float(after.v.min()) ** 2 > _NEIGHBOURHOOD * float(np.mean(after.v**2))
             if new is not None and after is not None and (central or a < 0.05):
-                self._centre(a)
                 return new, a
             a *= 0.8
         return None, 0.0
 
-    def solve(self, system: Complement, rhs: Matrix, tolerance: float) -> Matrix:
-        solution = np.zeros_like(rhs)
 
-        def add(step: float, direction: Array) -> None:
-            nonlocal solution
-            solution += step * direction
+@dataclass(frozen=True, eq=False)
+class _Direction:
+    """X, dt, dZ, and the changes of F: of first order, −𝒬(XBX) of second."""
 
-        count = conjugate_gradients(
-            system, rhs, within_scaled_tolerance(system, system.T, tolerance), _MOST_ITERATIONS, add
-        )
-        self.progress.counters.cg_iterations += count
-        return solution
+    X: Array
+    dt: float
+    dZ: Stack
+    first: Stack
+    second: Stack
 
-    def _centre(self, length: float) -> None:
-        if length > 0.8:
-            self.sigma = max(0.3 * self.sigma, _LEAST_SIGMA)
-        elif length > 0.5:
-            self.sigma = max(0.6 * self.sigma, _LEAST_SIGMA)
-        elif length < 0.3:
-            self.sigma = min(2.0 * self.sigma, 0.8)
+    @staticmethod
+    def of(p: PathPoint, plain: tuple[Array, Stack], column: tuple[Array, Stack]) -> _Direction:
+        """The step without dt plus dt times its column, so that ⟨E, Z⟩ becomes 1."""
+        (X, dZ), (X1, dZ1) = plain, column
+        dt = (1.0 - p.weight - float(np.vdot(p.Et, dZ[-1]))) / float(np.vdot(p.Et, dZ1[-1]))
+        X, dZ = X + dt * X1, sym(dZ + dt * dZ1)
+        first = p.problem.slope(p.basis.frame, X)
+        first[-1] -= dt * p.Et
+        second = np.zeros_like(first)
+        second[0] = p.basis.bend(X)
+        return _Direction(X, dt, dZ, first, second)
+
+    def longest(self, p: PathPoint) -> float:
+        return largest_step([[p.Zt, self.dZ], [p.Ft, self.first, self.second]])
+
+    def lifted(self, frame: Frame, a: float) -> Stack:
+        return np.stack([frame.dual(a * part) for part in self.dZ])

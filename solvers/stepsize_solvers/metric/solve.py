@@ -1,7 +1,7 @@
-"""maximise log det G(D), or t with G(D) ⪰ tE, over a pattern: damped Newton steps until the certified gap is reached.
+"""maximise log det G(D), or t with G(D) ⪰ tE or D ⪰ tE, over a pattern, until the certified gap is reached.
 
-log det G(D) has no constraint: its maximiser is the analytic centre of {G ⪰ 0}.  The largest t is the end of the path
-of maximisers of t/ν + log det(G(D) − tE), ν → 0, along which the bound of ``.point`` exceeds t by νd.
+log det G(D) has no constraint: its maximiser is the analytic centre of {G ⪰ 0}, found by damped Newton steps.  The
+largest t is the end of a path (``.path``).
 """
 
 from __future__ import annotations
@@ -9,17 +9,30 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from stepsize_solvers.metric.newton import DenseSystem, KrylovSystem, System, listed
-from stepsize_solvers.metric.path import Path, PathPoint
+from stepsize_solvers.metric.path import BasisMaker, Path, PathPoint, Problem
+from stepsize_solvers.metric.patterned import Patterned
 from stepsize_solvers.metric.point import MetricPoint
 from stepsize_solvers.metric.starts import start
+from stepsize_solvers.metric.whitened import Whitening
 from stepsize_solvers.numerics import Limits, NativeOptions, Progress, cholesky, eigh, lower_solve, sym
-from stepsize_solvers.programs import Hadamard, Matrix, Metric, Outcome, Pattern, Program, Settings, SolverStats, Status
-from stepsize_solvers.single import effective_beta
+from stepsize_solvers.programs import (
+    Family,
+    Hadamard,
+    Matrix,
+    Metric,
+    Outcome,
+    Pattern,
+    Program,
+    Settings,
+    SolverStats,
+    Status,
+)
+from stepsize_solvers.single import closed_form, effective_beta
 
 MOST_STEPS = 200
 # An independent check of the pair adds rounding: stop at this fraction of the tolerance.
@@ -27,10 +40,8 @@ _MARGIN = 0.5
 _PATIENCE = 40
 # Up to so many unknowns the dense system is the faster one.
 _MOST_UNKNOWNS = 80
-# Along the path to the largest t the condition of the system grows like 1/ν, which only a factorisation bears.
-_MOST_UNKNOWNS_OF_PATH = 1000
-# For a full D the primal-dual path is faster than the dense systems beyond this size (0.1 s and 0.2 s at d = 16);
-# should it break down, those get a try up to the second.
+# For a full D the path with conjugate gradients is the faster one beyond this size; should it break down, the dense
+# systems get a try up to the second.
 _LARGEST_DENSE_PATH = 12
 _LARGEST_SECOND_PATH = 44
 # While the loss is this many times what is asked for, nobody needs it exactly.
@@ -42,118 +53,124 @@ _FLAT = 0.2
 _TRIALS = 40  # of a step length; two or three are usual
 # Up to this size the number of calls counts, beyond it the number of operations.
 _SIZE_FOR_CALLS = 30
-# Reduction of ν from a central point: 556 steps on 24 problems of d ≤ 10 where 0.1 takes 483, but 36 at d = 64 where
-# 0.1 does not come back to the path in 40.
-_SHRINK = 0.3
-
-
-class MetricStep(NamedTuple):
-    """The Newton step: X of the frame, the change τ of t, and the decrement."""
-
-    X: Matrix
-    tau: float
-    decrement: float
 
 
 def solve_metric(program: Program, settings: Settings, options: NativeOptions) -> Outcome:
-    """The answer for a program that has a metric with a quadratic term as its objective and no inequality."""
+    """The answer for a program made by ``Program.descent``, or by ``Program.single`` with a floor."""
     began = time.perf_counter()
-    metric = program.objective
-    assert metric is not None and metric.left.B is not None  # the caller has looked
-    exact = _multiple_of_inverse(metric, program.pattern)
-    if exact is not None:
-        outcome = _outcome(Status.OPTIMAL, exact, began, began, None)
-        return (
-            outcome if metric.floor is None else replace(outcome, duals=(_lowest(exact, metric, settings.tol)[None],))
-        )
+    metric, condition, d = program.objective, program.conditioned, program.d
+    assert metric is not None
+    left, floor = condition or metric.left, metric.floor
+    known = _known(left, program.pattern, floor, settings.tol, alone=condition is None)
+    if known is not None:
+        return _outcome(Status.OPTIMAL, known, began, began, None)
+    P = left.Q.hadamard_matrix
+    if d <= _SIZE_FOR_CALLS and P is not None:
+        left = replace(left, Q=Hadamard(P))  # one product, cheaper in calls than the structured maps
     warm = None if settings.warm_start is None else settings.warm_start.X
-    D = start(metric, program.pattern, warm if warm is None or warm.shape == (program.d, program.d) else None)
+    D = start(Metric(left), program.pattern, warm if warm is None or warm.shape == (d, d) else None)
     setup = time.perf_counter()
     if D is None:
         return _outcome(Status.SOLVER_ERROR, None, began, setup, None)
     limits = Limits.of(settings, MOST_STEPS)
-    if metric.floor is not None and program.pattern.is_full and program.d > _LARGEST_DENSE_PATH:
-        path: Progress[PathPoint] = Progress(program.d, limits, _MARGIN, _PATIENCE)
-        follower = Path(metric, path)
-        status = path.run(lambda: follower.run(D))
-        if status is not Status.INACCURATE or program.d > _LARGEST_SECOND_PATH:
-            return _outcome(status, None if path.best is None else path.best.point, began, setup, path)
-    progress: Progress[MetricPoint] = Progress(program.d, limits, _MARGIN, _PATIENCE)
-    method = Method(metric, program.pattern, progress, options)
-    status = progress.run(lambda: method.run(D))
-    return _outcome(status, None if progress.best is None else progress.best.point, began, setup, progress)
+    if floor is None:
+        progress: Progress[MetricPoint] = Progress(d, limits, _MARGIN, _PATIENCE)
+        method = Method(left, program.pattern, progress, options)
+        status = progress.run(lambda: method.run(D))
+        best = None if progress.best is None else progress.best.point
+        return _outcome(status, None if best is None else (best.D, best.Y), began, setup, progress)
+    problem = Problem(left, floor, alone=condition is None)
+    bases: list[BasisMaker] = [Patterned(problem, program.pattern)]
+    if program.pattern.is_full and d > _LARGEST_DENSE_PATH:
+        bases = [Whitening(problem), *bases][: 2 if d <= _LARGEST_SECOND_PATH else 1]
+    path: Progress[PathPoint] = Progress(d, limits, _MARGIN, _PATIENCE)
+    status = Status.INACCURATE
+    for basis in bases:
+        path.stalled = 0
+        follower = Path(problem, basis, path)
+        status = path.run(lambda follower=follower: follower.run(D))  # type: ignore[misc]
+        if status is not Status.INACCURATE:
+            break
+    point = None if path.best is None else path.best.point
+    return _outcome(status, None if point is None else (point.D, *point.Z), began, setup, path)
 
 
 def _outcome(
-    status: Status, point: MetricPoint | PathPoint | None, began: float, setup: float, progress: Progress[Any] | None
+    status: Status, answer: tuple[Matrix, ...] | None, began: float, setup: float, progress: Progress[Any] | None
 ) -> Outcome:
+    """The outcome of D and its multipliers."""
     steps = 0 if progress is None else progress.steps
     extra = {} if progress is None else progress.statistics
-    name = "the inverse" if progress is None and point is not None else ""
+    name = "closed form" if progress is None and answer is not None else ""
     stats = SolverStats(
         "native", time.perf_counter() - setup, setup - began, steps, {"steps": steps, "closed_form": name, **extra}
     )
-    if point is None:
+    if answer is None:
         return Outcome(Status.SOLVER_ERROR, None, (), stats, "no start with a positive definite metric was found")
-    return Outcome(status, point.D, (point.Y[None],), stats)
+    return Outcome(status, answer[0], tuple(Z[None] for Z in answer[1:]), stats)
 
 
-def _multiple_of_inverse(metric: Metric, pattern: Pattern) -> MetricPoint | None:
-    """𝒬 = β·identity and D full: G(D) is largest in the Loewner order at D = (a/2β)B⁻¹, for every criterion."""
-    left, split = metric.left, metric.left.Q.diagonal_plus_scaled
-    if split is None or split.alpha.any() or not split.beta > 0.0 or not pattern.is_full:
-        return None
+def _known(left: Family, pattern: Pattern, floor: Matrix | None, tol: float, alone: bool) -> tuple[Matrix, ...] | None:
+    """D with its multipliers where there is a closed form.
+
+    𝒬 = β·identity and D full: aD − βDBD is largest in the Loewner order at D = (a/2β)B⁻¹, and so is D under βDBD ⪯ D at
+    D = B⁻¹/β, for every criterion.  D = γW under the condition: the largest γ is best for every criterion.
+    """
+    split = left.Q.diagonal_plus_scaled
     assert left.B is not None
-    if cholesky(left.B) is None:
+    if split is not None and not split.alpha.any() and split.beta > 0.0 and pattern.is_full:
+        if cholesky(left.B) is None:
+            return None
+        D = sym(np.linalg.inv(left.B)) * ((0.5 * left.a if alone else 1.0) / split.beta)
+        inverse = left.B * (split.beta / (0.5 * left.a if alone else 1.0))
+        Y = inverse * (2.0 / left.a if alone else 1.0) if floor is None else _lowest(D, inverse, floor, tol)
+        return None if Y is None else ((D, Y) if alone else (D, Y, Y))
+    if alone or pattern.direction is None or floor is None:
         return None
-    D = sym(np.linalg.inv(left.B)) * (0.5 * left.a / split.beta)
-    return MetricPoint.of(Metric(left), pattern, D)
+    known = closed_form(left, pattern)
+    if known is None or known.D is None or known.Z is None:
+        return None
+    Y = _lowest(known.D, sym(np.linalg.inv(known.D)), floor, tol)
+    if Y is None:
+        return None
+    return known.D, known.Z * (float(np.vdot(Y, known.D)) / float(np.vdot(known.Z, known.D))), Y
 
 
-def _lowest(p: MetricPoint, metric: Metric, tol: float) -> Matrix:
-    """The multiplier of G(D) ⪰ tE where D is largest in the Loewner order: the lowest direction, and a little of G⁻¹.
+def _lowest(G: Matrix, inverse: Matrix, floor: Matrix, tol: float) -> Matrix | None:
+    """The multiplier of G ⪰ tE where G is the largest in the Loewner order: the lowest direction, and a little of G⁻¹.
 
     vvᵀ alone has a singular image 𝒬*(vvᵀ); with δG⁻¹ the bound exceeds t by at most δd.
     """
-    assert metric.floor is not None
-    K = cholesky(metric.floor)
+    K = cholesky(floor)
     if K is None:
-        return p.Y
-    w, U = eigh(sym(lower_solve(K, lower_solve(K, p.frame.change(p.Gt)).T)))
+        return None
+    w, U = eigh(sym(lower_solve(K, lower_solve(K, G).T)))
     v = np.linalg.solve(K.T, U[:, 0])
-    return np.asarray(np.multiply.outer(v, v) + (0.1 * tol * w[0] / p.d) * p.Y)
+    return np.asarray(np.multiply.outer(v, v) + (0.1 * tol * w[0] / len(G)) * inverse)
 
 
 class Method:
     """One solve."""
 
-    def __init__(self, metric: Metric, pattern: Pattern, progress: Progress[MetricPoint], options: NativeOptions):
-        self.pattern, self.progress = pattern, progress
-        Q, P = metric.left.Q, metric.left.Q.hadamard_matrix
-        if progress.d <= _SIZE_FOR_CALLS and P is not None:
-            # One product, cheaper in calls than the structured maps.
-            Q = Hadamard(P)
-            metric = replace(metric, left=replace(metric.left, Q=Q))
-        self.metric = metric
-        self.over = listed(Q, pattern, _MOST_UNKNOWNS if metric.floor is None else _MOST_UNKNOWNS_OF_PATH)
-        self.beta = effective_beta(Q)
+    def __init__(self, left: Family, pattern: Pattern, progress: Progress[MetricPoint], options: NativeOptions):
+        self.left, self.pattern, self.progress = left, pattern, progress
+        self.over = listed(left.Q, pattern, _MOST_UNKNOWNS)
+        self.beta = effective_beta(left.Q)
         self.single = progress.d >= options.single_precision_from
-        self.nu = math.inf
 
-    def point(self, D: Matrix, t: float) -> MetricPoint | None:
-        rotated = self.over is None or self.pattern.is_full
-        return MetricPoint.of(self.metric, self.pattern, D, t, rotated)
+    def point(self, D: Matrix) -> MetricPoint | None:
+        return MetricPoint.of(self.left, self.pattern, D, self.over is None or self.pattern.is_full)
 
     def system(self, p: MetricPoint, single: bool) -> System | None:
         if self.over is None:
             # The loss after the step is about half of this, or a few times as much.
-            floor = 0.1 * self.progress.limits.tol * p.d if p.Et is None else 0.0
+            floor = 0.1 * self.progress.limits.tol * p.d
             return KrylovSystem(p, self.beta, single, floor, self.progress.counters)
         return DenseSystem.of(p, self.over)
 
     def run(self, D: Matrix) -> Status:
         """Newton steps from D until the gap is certified or a limit is reached; INACCURATE after a breakdown."""
-        progress, p, decrement, length = self.progress, self.point(D, 0.0), math.inf, 0.0
+        progress, p, decrement, length = self.progress, self.point(D), math.inf, 0.0
         single = self.single
         while p is not None:
             details = {"decrement": f"{decrement:.2e}", "step": f"{length:.3f}"}
@@ -163,61 +180,35 @@ class Method:
             system = self.system(p, single)
             if system is None:
                 break
-            step = self.direction(p, system)
-            decrement, length = step.decrement, self.length(p, step)
+            X = system.solve(p.gradient)
+            decrement = math.sqrt(max(float(np.vdot(p.gradient, X)), 0.0))
+            length = self.length(p, X, decrement)
             if length == 0.0 and single:
                 single = False  # single precision does not reach further
                 continue
             if length == 0.0:
                 break
-            p = self.point(p.D + p.frame.change(length * step.X), p.t + length * step.tau)
+            p = self.point(p.D + p.frame.change(length * X))
             progress.steps += 1
         return Status.INACCURATE
 
     def loss(self, p: MetricPoint) -> float:
         """The loss of the bound, or infinity while it is far above what is asked for."""
-        wanted = self.progress.limits.tol * p.d if p.Et is None else p.d
-        return math.inf if p.rough_loss > _FAR * wanted else p.loss
+        return math.inf if p.rough_loss > _FAR * self.progress.limits.tol * p.d else p.loss
 
-    def direction(self, p: MetricPoint, system: System) -> MetricStep:
-        """The Newton step; ν is reduced from central points."""
-        X = system.solve(p.gradient)
-        if p.Et is None:
-            return MetricStep(X, 0.0, math.sqrt(max(float(np.vdot(p.gradient, X)), 0.0)))
-        YEY = sym(p.Yt @ p.Et @ p.Yt)
-        cross = -p.frame.coslope(YEY)
-        answer = system.solve(cross)
-        pivot = float(np.vdot(p.Et, YEY)) - float(np.vdot(cross, answer))
-        if not math.isfinite(self.nu):
-            self.nu = 1.0 / p.weight
-        while True:
-            slope = 1.0 / self.nu - p.weight
-            tau = (slope - float(np.vdot(cross, X))) / pivot
-            step = X - tau * answer
-            decrement = math.sqrt(max(float(np.vdot(p.gradient, step)) + slope * tau, 0.0))
-            least = 0.1 * self.progress.limits.tol * max(p.t, 1e-300) / p.d
-            if decrement >= _CLOSE or self.nu <= least:
-                return MetricStep(step, tau, decrement)
-            self.nu = max(_SHRINK * self.nu, least)
-
-    def length(self, p: MetricPoint, step: MetricStep) -> float:
+    def length(self, p: MetricPoint, X: Matrix, decrement: float) -> float:
         """The maximiser of the objective along the step, roughly; 0 when no step goes up."""
-        X, tau, decrement = step
         if decrement < _CLOSE:
             return 1.0
         first, second = p.frame.slope(X), p.frame.bend(X)
-        if p.Et is not None:
-            first = first - tau * p.Et
-        gain = 0.0 if p.Et is None else tau / self.nu
-        # Along the path to the largest t, steps end close to the boundary; 1/(1 + decrement) is inside by theory.
-        a, low, high = 1.0 if p.Et is None else 1.0 / (1.0 + decrement), 0.0, math.inf
+        a, low, high = 1.0, 0.0, math.inf
         for _ in range(_TRIALS):
             K = cholesky(p.Gt + a * first + (a * a) * second)
             if K is None:
                 high, a = a, 0.5 * (low + a)
                 continue
             along = lower_solve(K, lower_solve(K, first + (2.0 * a) * second).T)
-            slope = float(np.trace(along)) + gain
+            slope = float(np.trace(along))
             if abs(slope) <= _FLAT * decrement**2:  # which is the slope at 0
                 return a
             low, high = (a, high) if slope > 0.0 else (low, a)

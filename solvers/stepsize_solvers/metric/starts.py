@@ -50,7 +50,7 @@ def start(metric: Metric, pattern: Pattern, warm: Matrix | None) -> Matrix | Non
     """A D with G(D) ≻ 0: the best multiple of a warm start, of W, or of the best power; None when there is none."""
     given = pattern.W if warm is None else pattern.nearest(warm)
     if given is not None:
-        frame = Frame.of(metric, pattern, given, rotated=False)
+        frame = Frame.of(metric.left, pattern, given, rotated=False)
         m = None if frame is None else _spectrum(frame)
         if m is not None:
             return best_multiple(m, metric.left.a) * given

@@ -199,6 +199,17 @@ class Program:
         return family if alone and (family.a, family.c, family.e) == (1.0, 0.0, 0.0) else None
 
     @property
+    def conditioned(self) -> Family | None:
+        """The condition of a program made by ``single`` with a floor; None for any other program."""
+        metric = self.objective
+        if metric is None or metric.floor is None or len(self.families) != 1:
+            return None
+        left, (family,) = metric.left, self.families
+        itself = left.B is None and left.is_plain and left.a == 2.0
+        alone = family.factors is None and family.B is not None
+        return family if itself and alone and (family.a, family.c, family.e) == (1.0, 0.0, 0.0) else None
+
+    @property
     def total_size(self) -> int:
         """The sizes of all matrix inequalities together, that of a metric among them."""
         metric = 0 if self.objective is None else self.d
