@@ -30,7 +30,7 @@ from stepsize_opt.proofs.cholesky import log_slack, proved_cholesky
 from stepsize_opt.proofs.evaluation import Evaluation, inverse_root
 from stepsize_opt.proofs.maps import image_above
 from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT, gamma
-from stepsize_solvers.programs import Matrix, Program, Vector
+from stepsize_solvers.programs import Matrix, Program, Vector, add_to_diagonal
 
 # ‖E‖_F above which the basis is improved: the square of it is far below rounding.
 _NEAR_IDENTITY = 2.0**-30
@@ -69,7 +69,7 @@ class Basis:
     def deviation(self) -> Matrix:
         """The middle of E = G A Gᵀ − I (exact: the diagonal is near one, or the basis is of no use)."""
         out = self.gram.value.copy()
-        out.ravel()[:: len(out) + 1] -= 1.0
+        add_to_diagonal(out, -1.0)
         return out
 
     @cached_property
@@ -134,7 +134,7 @@ def proved_definite(A: Enclosed) -> bool:
 def _rotated(A: Enclosed) -> Enclosed | None:
     """Uᵀ(A − Diag(h))U for the eigenvectors U of A, where h ≥ 0 covers the error of A: A ⪰ A − Diag(h)."""
     lowered = A.value.copy()
-    np.einsum("ii->i", lowered)[:] -= 2.0 * A.error.sum(axis=1) + 2.0 * UNIT * np.abs(A.value.diagonal())
+    add_to_diagonal(lowered, -(2.0 * A.error.sum(axis=1) + 2.0 * UNIT * np.abs(A.value.diagonal())))
     _, U, info = lapack.dsyevd(lowered.T, compute_v=1, lower=1)
     return congruence(np.ascontiguousarray(U.T), Pair.exact(lowered)) if info == 0 else None
 

@@ -17,8 +17,7 @@ from scipy.linalg import lapack
 
 from stepsize_opt.proofs.arithmetic import Enclosed
 from stepsize_opt.proofs.roundings import UNIT, gamma
-from stepsize_solvers.numerics import add_to_diagonal
-from stepsize_solvers.programs import Matrix, Vector
+from stepsize_solvers.programs import Matrix, Vector, add_to_diagonal
 
 
 def cholesky_shift(A: Enclosed | Matrix) -> Vector:

@@ -36,7 +36,7 @@ from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain
 from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.maps import centred_above, centred_image
 from stepsize_opt.proofs.roundings import UNIT, gamma
-from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Stack, Vector
+from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Stack, Vector, add_to_diagonal
 
 # Beside entries near one, a number of this size is far below rounding and its square is still far from underflow.
 _TINY = 2.0**-400
@@ -87,7 +87,7 @@ def dominating_factor(L: Matrix) -> Matrix | None:
         return out
     raised = L[np.ix_(keep, keep)].copy()
     # An entry so small that the scaling lost some of its bits is far below the second term, which no λ_D notices.
-    np.einsum("ii->i", raised)[:] += 2.0 * n * gamma(n + 2) * diagonal[keep] + _TINY * float(diagonal.max())
+    add_to_diagonal(raised, 2.0 * n * gamma(n + 2) * diagonal[keep] + _TINY * float(diagonal.max()))
     factor, info = lapack.dpotrf(raised, lower=1, clean=1)
     if info != 0:
         return None

@@ -24,8 +24,7 @@ from stepsize_opt.proofs.cholesky import (
 )
 from stepsize_opt.proofs.maps import image
 from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT
-from stepsize_solvers.numerics import add_to_diagonal
-from stepsize_solvers.programs import Family, Matrix, Pattern, Program, Vector
+from stepsize_solvers.programs import Family, Matrix, Pattern, Program, Vector, add_to_diagonal
 
 
 class Evaluation:

@@ -15,7 +15,7 @@ from scipy.linalg import lapack
 from stepsize_opt.proofs.arithmetic import Enclosed, Pair, inner_from_above
 from stepsize_opt.proofs.cholesky import proved_cholesky
 from stepsize_opt.proofs.roundings import UNIT
-from stepsize_solvers.programs import Matrix
+from stepsize_solvers.programs import Matrix, add_to_diagonal
 
 # A number t found by plain arithmetic is lowered by this much of itself, then by 16 times as much, until it is proved.
 _FIRST_LOSS = 1e-14
@@ -29,7 +29,7 @@ def exceeds_inverse(H: Enclosed, t: float, M: Matrix | float) -> bool:
     d = len(H.value)
     if isinstance(M, float | int):
         shifted = H.value.copy()
-        np.einsum("ii->i", shifted)[:] -= math.nextafter(t / M, math.inf)
+        add_to_diagonal(shifted, -math.nextafter(t / M, math.inf))
         return proved_cholesky(Enclosed(shifted, H.error + UNIT * np.abs(shifted))) is not None
     s = math.sqrt(t) * (1.0 + 4.0 * UNIT)  # s² ≥ t
     zero = np.zeros((d, d))

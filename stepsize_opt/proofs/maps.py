@@ -18,7 +18,6 @@ import numpy as np
 
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, sandwich
 from stepsize_opt.proofs.roundings import UNIT, gamma
-from stepsize_solvers.numerics import add_to_diagonal
 from stepsize_solvers.programs import (
     CongruenceSum,
     DiagonalPlusScaled,
@@ -27,6 +26,7 @@ from stepsize_solvers.programs import (
     Matrix,
     PositiveMap,
     ScaledPlusTrace,
+    add_to_diagonal,
     block_slices,
     is_identity,
 )

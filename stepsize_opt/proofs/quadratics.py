@@ -24,7 +24,7 @@ from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, inner_from_abo
 from stepsize_opt.proofs.cholesky import proved_cholesky
 from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
 from stepsize_opt.proofs.roundings import UNIT, gamma
-from stepsize_solvers.programs import Matrix, Pattern, Vector
+from stepsize_solvers.programs import Matrix, Pattern, Vector, add_to_diagonal
 
 # How far CᵀBC and CᵀRC may be from what they should be: the second is for an ill-conditioned B or R.
 _SLACKS = (2.0**-20, 2.0**-3)
@@ -90,9 +90,9 @@ def _common_basis(B: Matrix, R: Matrix) -> tuple[Matrix, Vector] | None:
 def _above_diagonal(M: Enclosed, w: Vector) -> bool:
     """Whether M ⪰ Diag(w) is proved."""
     value = M.value.copy()
-    np.einsum("ii->i", value)[:] -= w
+    add_to_diagonal(value, -w)
     error = M.error.copy()
-    np.einsum("ii->i", error)[:] += UNIT * np.abs(value.diagonal())
+    add_to_diagonal(error, UNIT * np.abs(value.diagonal()))
     return proved_cholesky(Enclosed(value, error)) is not None
 
 

@@ -27,7 +27,7 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.proofs import coefficient_roundings
 from stepsize_opt.sketches.base import DiagonalBase, Law, check_listable, independent_law
-from stepsize_opt.sketches.text import check_sizes, counted, join, number, numbers, shortest
+from stepsize_opt.sketches.text import check_sizes, counted, join, number, numbers, one_or_each, shortest
 from stepsize_solvers.programs import DiagonalPlusScaled, Layered, Matrix, PositiveMap, Vector, hadamard
 
 # Products of weights and values from here on keep all their digits; above the smallest normal number, 2.2e-308, because
@@ -240,11 +240,7 @@ class IndependentSampling(_Coins):
 
     @classmethod
     def parse(cls, argument: str, d: int) -> IndependentSampling:
-        p = numbers("p", argument)
-        if len(p) not in (1, d):
-            msg = f"p must be one number or d={d} numbers, got {len(p)}"
-            raise ValueError(msg)
-        return cls(p * d if len(p) == 1 else p)
+        return cls(one_or_each("p", argument, d))
 
 
 class DiagonalSketch(DiagonalBase):

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepsize_opt.inputs import probability_array, read_only
 from stepsize_opt.sketches.base import DiagonalBase, Law, check_listable
-from stepsize_opt.sketches.text import join, numbers, shortest
+from stepsize_opt.sketches.text import join, one_or_each, shortest
 from stepsize_solvers.programs import Matrix, PositiveMap, Vector, hadamard
 
 
@@ -111,11 +111,7 @@ class SystematicSampling(DiagonalBase):
 
     @classmethod
     def parse(cls, argument: str, d: int) -> SystematicSampling:
-        p = numbers("p", argument)
-        if len(p) not in (1, d):
-            msg = f"p must be one number or d={d} numbers, got {len(p)}"
-            raise ValueError(msg)
-        return cls(p * d if len(p) == 1 else p)
+        return cls(one_or_each("p", argument, d))
 
     def support(self) -> Law:
         N = grid_points(self.d)

@@ -69,6 +69,15 @@ def numbers(what: str, text: str) -> list[float]:
     return [number(what, part) for part in text.split(",")]
 
 
+def one_or_each(what: str, text: str, d: int) -> list[float]:
+    """d numbers with commas between them, or one that stands for all."""
+    values = numbers(what, text)
+    if len(values) not in (1, d):
+        msg = f"{what} must be one number or d={d} numbers, got {len(values)}"
+        raise ValueError(msg)
+    return values * d if len(values) == 1 else values
+
+
 def check_sizes(sizes: list[int], d: int) -> None:
     """Raise ValueError unless the layer sizes add up to d."""
     if sum(sizes) != d:

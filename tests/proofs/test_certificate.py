@@ -16,7 +16,7 @@ from shared.strategies import problems, seeds, sketches, smoothness_matrices
 from stepsize_opt import BlockDiagonal, Direction, Gaussian, Identity, RandK, certify, optimal_stepsize
 from stepsize_opt.proofs.arithmetic import Pair, Plain
 from stepsize_opt.proofs.certificate import Certificate, certify_point, upper_bound
-from stepsize_opt.proofs.evaluation import Evaluation
+from stepsize_opt.proofs.evaluation import Evaluation, log_det_conjugate
 from stepsize_opt.proofs.repairs import repair
 from stepsize_solvers.programs.maps import DiagonalPlusScaled
 from stepsize_solvers.programs.patterns import Pattern
@@ -68,6 +68,22 @@ def test_feasible_is_never_claimed_wrongly(problem, seed: int, exponent: float, 
             assert satisfies_condition(D, L, sketch, "det-CGD1")
         if outside and exponent > -9:
             assert not Evaluation(program, D, arithmetic).feasible
+
+
+@given(st.integers(1, 12), st.floats(0.0, 12.0), seeds)
+def test_conjugate_of_a_diagonal_pattern(d: int, spread: float, seed: int) -> None:
+    """−Σ log Q_jj, from above and tight to rounding; nothing is said where a Q_jj is not proved positive."""
+    rng = np.random.default_rng(seed)
+    Q = random_smoothness(d, 10.0, seed) * np.outer(*[10.0 ** rng.uniform(-spread, spread, d)] * 2)
+    Q = 0.5 * (Q + Q.T)
+    pattern = Pattern((1,) * d)
+    exact = -sum(log(Fraction(float(x))) for x in Q.diagonal())
+    for arithmetic in (Plain, Pair):
+        bound = log_det_conjugate(pattern, arithmetic.exact(Q), lambda block, s: None)
+        assert bound is not None
+        assert exact <= Decimal(bound) <= exact + Decimal("1e-13") * (d + abs(exact))
+    Q[0, 0] = 0.0
+    assert log_det_conjugate(pattern, Plain.exact(Q), lambda block, s: None) is None
 
 
 def _exact_bound(L, sketch, D, Z) -> Decimal:

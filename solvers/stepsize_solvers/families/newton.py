@@ -24,7 +24,7 @@ import numpy as np
 from stepsize_solvers.families.pairs import ActivePairs, active_pairs, applies_to
 from stepsize_solvers.families.point import FamilyState, Model, Point, twice_symmetric
 from stepsize_solvers.numerics import conjugate_gradients, sym
-from stepsize_solvers.programs import Matrix, Vector
+from stepsize_solvers.programs import Matrix, Vector, add_to_diagonal
 
 # A pair counts as active when it outweighs the entrywise part of the system by this factor.
 _ACTIVE = 20.0
@@ -64,7 +64,7 @@ class NewtonSystem:
                 weight += state.slope * float(np.einsum("nii->", state.Z)) * (-t / model.program.root)
                 N = N - e * state.P2
                 out += state.slope * float(np.einsum("nii->", state.Z)) * Y
-                np.einsum("ii->i", out)[:] += weight
+                add_to_diagonal(out, weight)
             image = sym(p.C.T @ family.Q.adjoint(sym(N)) @ p.C)
             out += twice_symmetric(state.Lam, image)
             if state.Lam is not None:
@@ -146,7 +146,7 @@ def _active_pairs(model: Model, p: Point, J_inverse: Matrix) -> tuple[Matrix, Ve
             S = 0.5 * (np.outer(h, g) + np.outer(g, h))
             u = -twice_symmetric(state.Lam, sym(p.C.T @ family.Q.adjoint(S) @ p.C))
             if state.slope:
-                np.einsum("ii->i", u)[:] += state.slope * float(state.V[j, :, a] @ state.V[j, :, b])
+                add_to_diagonal(u, state.slope * float(state.V[j, :, a] @ state.V[j, :, b]))
             u = model.project(u)
             if weight * float(np.sum(J_inverse * u * u)) > _ACTIVE:
                 rows.append(u.ravel())

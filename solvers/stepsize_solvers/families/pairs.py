@@ -23,7 +23,7 @@ from scipy.linalg import lapack
 
 from stepsize_solvers.families.point import Model, Point
 from stepsize_solvers.numerics import sym
-from stepsize_solvers.programs import Indices, Matrix, Vector
+from stepsize_solvers.programs import Indices, Matrix, Vector, add_to_diagonal
 
 # A pair is taken when it outweighs the identity by this factor: lighter ones cost an iteration each at most.
 _ACTIVE = 20.0
@@ -76,9 +76,9 @@ class ActivePairs:
         """Tᵀ c."""
         c = self.weight * coefficients
         S = sym(self.left.T @ ((self.beta * c)[:, None] * self.right))
-        np.einsum("ii->i", S)[:] += c @ self.B
+        add_to_diagonal(S, c @ self.B)
         out = -sym(self.C.T @ S @ self.C)
-        np.einsum("ii->i", out)[:] += float(c @ self.sigma)
+        add_to_diagonal(out, float(c @ self.sigma))
         return out
 
 
@@ -128,7 +128,7 @@ def active_pairs(model: Model, p: Point, slow: bool = False) -> ActivePairs | No
         return ActivePairs(p.C, alpha, columns, columns, beta, sigma, weight, B, empty)
     gram = _gram(X, squares, columns, first, second, beta, sigma, B)
     gram *= weight[:, None] * weight
-    np.einsum("ii->i", gram)[:] += alpha
+    add_to_diagonal(gram, alpha)
     factor, info = lapack.dpotrf(gram.T, lower=1, overwrite_a=1)
     if info != 0:
         return None

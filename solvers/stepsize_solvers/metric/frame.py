@@ -19,7 +19,6 @@ import numpy as np
 
 from stepsize_solvers.numerics import (
     Array,
-    add_to_diagonal,
     cholesky,
     congruence_diagonal,
     eigh,
@@ -27,7 +26,7 @@ from stepsize_solvers.numerics import (
     sym,
     triangular_inverse,
 )
-from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap
+from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, add_to_diagonal
 from stepsize_solvers.single import Gram
 
 

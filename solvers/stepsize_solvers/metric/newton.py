@@ -19,8 +19,8 @@ from scipy.linalg import lapack
 
 from stepsize_solvers.metric.frame import Frame
 from stepsize_solvers.metric.point import MetricPoint
-from stepsize_solvers.numerics import Array, Counters, add_to_diagonal, cholesky, sym
-from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Stack, Vector
+from stepsize_solvers.numerics import Array, Counters, cholesky, sym
+from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Stack, Vector, add_to_diagonal
 from stepsize_solvers.single import Coordinates, coordinates, map_matrix
 
 # What a step leaves of the gradient, in the norm of the preconditioner: with a tenth, 4 to 9 steps and 10 to 30

@@ -4,7 +4,6 @@ from stepsize_solvers.numerics.cg import conjugate_gradients, within_scaled_tole
 from stepsize_solvers.numerics.linalg import (
     SIZE_FOR_LANCZOS,
     Array,
-    add_to_diagonal,
     blas_threads,
     cholesky,
     congruence_diagonal,
@@ -37,7 +36,6 @@ __all__ = [
     "NativeOptions",
     "Progress",
     "Scaling",
-    "add_to_diagonal",
     "blas_threads",
     "cholesky",
     "congruence_diagonal",

@@ -77,13 +77,6 @@ def _trmm(A: Array) -> Callable[..., Array]:
     return blas.strmm if A.dtype == np.float32 else blas.dtrmm  # type: ignore[no-any-return]
 
 
-def add_to_diagonal(M: Array, values: Array | float) -> None:
-    """diag(M) += values, in place."""
-    diagonal = M.diagonal()
-    diagonal.setflags(write=True)  # a view of M, which numpy hands out read-only
-    diagonal += values
-
-
 def cholesky(M: Array) -> Array | None:
     """Lower triangular K with KKᵀ = M, or None when M is not numerically positive definite (one matrix or a stack)."""
     if M.ndim == 2:

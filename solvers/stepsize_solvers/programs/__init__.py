@@ -14,7 +14,15 @@ from stepsize_solvers.programs.maps import (
 from stepsize_solvers.programs.outcome import LowRankModel, Outcome, SolverStats, Status, ThinMultiplier
 from stepsize_solvers.programs.patterns import Pattern
 from stepsize_solvers.programs.program import Family, Metric, Program
-from stepsize_solvers.programs.types import Indices, Matrix, Stack, Vector, block_slices, connected_labels
+from stepsize_solvers.programs.types import (
+    Indices,
+    Matrix,
+    Stack,
+    Vector,
+    add_to_diagonal,
+    block_slices,
+    connected_labels,
+)
 
 __all__ = [
     "CongruenceSum",
@@ -41,6 +49,7 @@ __all__ = [
     "UnsupportedProgram",
     "Vector",
     "WarmStart",
+    "add_to_diagonal",
     "block_slices",
     "connected_labels",
     "hadamard",

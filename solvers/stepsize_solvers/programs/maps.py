@@ -25,7 +25,15 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_solvers.programs.types import Indices, Matrix, Stack, Vector, block_slices, connected_labels
+from stepsize_solvers.programs.types import (
+    Indices,
+    Matrix,
+    Stack,
+    Vector,
+    add_to_diagonal,
+    block_slices,
+    connected_labels,
+)
 
 
 class PositiveMap(ABC):
@@ -154,7 +162,7 @@ class DiagonalPlusScaled(PositiveMap):
     @property
     def hadamard_matrix(self) -> Matrix:
         P = np.full((self.d, self.d), self.beta)
-        P.reshape(-1)[:: self.d + 1] += self.alpha
+        add_to_diagonal(P, self.alpha)
         return P
 
     @property
@@ -165,7 +173,7 @@ class DiagonalPlusScaled(PositiveMap):
 def _diagonal_plus_scaled(alpha: Vector, beta: float, M: Matrix) -> Matrix:
     """Diag(α ∘ diag M) + β M."""
     out = np.multiply(beta, M, order="C")
-    out.reshape(-1)[:: len(out) + 1] += alpha * M.diagonal()
+    add_to_diagonal(out, alpha * M.diagonal())
     return out
 
 
@@ -277,7 +285,7 @@ class ScaledPlusTrace(PositiveMap):
 
     def apply(self, M: Matrix) -> Matrix:
         out = self.a * M
-        np.einsum("ii->i", out)[:] += self.b * np.trace(M)
+        add_to_diagonal(out, self.b * np.trace(M))
         return out
 
     def magnitude(self, M: Matrix) -> Matrix:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,13 @@ Indices: TypeAlias = NDArray[np.intp]
 def block_slices(sizes: Sequence[int]) -> list[slice]:
     """Slices of consecutive blocks of the given sizes."""
     return [slice(a, b) for a, b in pairwise(accumulate(sizes, initial=0))]
+
+
+def add_to_diagonal(M: NDArray[Any], values: NDArray[Any] | float) -> None:
+    """diag(M) += values, in place."""
+    diagonal = M.diagonal()
+    diagonal.setflags(write=True)  # a view of M, which numpy hands out read-only
+    diagonal += values
 
 
 def connected_labels(pattern: NDArray[np.bool_]) -> Indices:

@@ -36,7 +36,7 @@ from stepsize_solvers.numerics import (
     smallest_eigenvalue,
     triangular_inverse,
 )
-from stepsize_solvers.programs import Matrix, PositiveMap, Vector
+from stepsize_solvers.programs import Matrix, PositiveMap, Vector, add_to_diagonal
 
 # Relative violation of F(D) ⪰ 0, or negative part of Z, that rounding explains: exactness is claimed below it.
 _EXACT = 1e-9
@@ -120,7 +120,7 @@ def balanced_vector(B: Matrix, weights: Vector, start: Vector | None = None) -> 
         gradient = u * image - w  # in the variables log u
         H = M * u
         H *= u[:, None]
-        H.ravel()[:: w.size + 1] += w
+        add_to_diagonal(H, w)
         K, info = lapack.dpotrf(H.T, 1, 1, 1)  # lower, clean, overwrite_a
         if info != 0:
             break

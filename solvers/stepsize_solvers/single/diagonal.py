@@ -28,12 +28,11 @@ from stepsize_solvers.numerics import (
     Bounds,
     Limits,
     Progress,
-    add_to_diagonal,
     cholesky,
     smallest_eigenvalue,
     smallest_eigenvalue_from_factor,
 )
-from stepsize_solvers.programs import Matrix, Status, Vector
+from stepsize_solvers.programs import Matrix, Status, Vector, add_to_diagonal
 from stepsize_solvers.single.barrier import InsidePoint, Newton, follow
 
 _SMALLEST = float(np.finfo(float).tiny)

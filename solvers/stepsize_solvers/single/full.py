@@ -20,7 +20,6 @@ from stepsize_solvers.numerics import (
     Bounds,
     Counters,
     Scaling,
-    add_to_diagonal,
     cholesky,
     congruence_diagonal,
     eigh,
@@ -33,7 +32,7 @@ from stepsize_solvers.numerics import (
     sym,
     triangular_inverse,
 )
-from stepsize_solvers.programs import Matrix, PositiveMap
+from stepsize_solvers.programs import Matrix, PositiveMap, add_to_diagonal
 from stepsize_solvers.single.inverse import Interval
 from stepsize_solvers.single.newton import NewtonSystem, newton_system
 from stepsize_solvers.single.point import Point

@@ -25,7 +25,6 @@ from stepsize_solvers.numerics import (
     Bounds,
     Limits,
     Progress,
-    add_to_diagonal,
     cholesky,
     largest_eigenvalue,
     log_det_from_cholesky,
@@ -33,7 +32,7 @@ from stepsize_solvers.numerics import (
     sym,
     triangular_inverse,
 )
-from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Status, Vector
+from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Status, Vector, add_to_diagonal
 from stepsize_solvers.single.barrier import InsidePoint, Newton, follow
 
 

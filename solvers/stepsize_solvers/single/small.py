@@ -38,6 +38,7 @@ from stepsize_solvers.programs import (
     ScaledPlusTrace,
     Status,
     Vector,
+    add_to_diagonal,
 )
 from stepsize_solvers.single.iteration import NEAR, Tuning
 
@@ -362,7 +363,7 @@ class SmallIteration:
         """The Cholesky factor of K + NᵀN, or None when rounding has made it indefinite."""
         H = N.T.dot(N)
         H += self.at.curvature(p.lam, p.Rt)
-        H.ravel()[:: self.at.n + 1] += 1.0
+        add_to_diagonal(H, 1.0)
         K, info = _cholesky(H.T, 1, 0, 1)
         return None if info != 0 else np.asarray(K)
 

@@ -24,8 +24,8 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.numerics import Bounds, Limits, Progress, add_to_diagonal, eigh, sym
-from stepsize_solvers.programs import LowRankModel, Matrix, Status, Vector
+from stepsize_solvers.numerics import Bounds, Limits, Progress, eigh, sym
+from stepsize_solvers.programs import LowRankModel, Matrix, Status, Vector, add_to_diagonal
 
 MOST_STEPS = 200
 _PATIENCE = 30  # the first damped steps may widen the interval
