@@ -5,8 +5,14 @@ from flwr.clientapp import ClientApp
 
 from logistic_app.task import compressor, problem
 from stepsize_opt.flower import compress_mod
+from stepsize_opt.methods import Compressor
 
-app = ClientApp(mods=[compress_mod(lambda context: compressor(str(context.run_config["plan"])))])
+
+def shared(context: Context) -> Compressor:
+    return compressor(str(context.run_config["method"]), str(context.run_config["plan"]))
+
+
+app = ClientApp(mods=[compress_mod(shared)])
 
 
 @app.train()

@@ -13,7 +13,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
-    step = compressor(str(config["plan"]))
+    step = compressor(str(config["method"]), str(config["plan"]))
     strategy = SharedSeedStrategy(
         step, int(config["clients"]), seed=int(config["seed"]), missing=str(config["missing"])
     )

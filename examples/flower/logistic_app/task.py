@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from stepsize_opt import CompressedStep, StepsizeResult, parse_sketch
+from stepsize_opt import CompressedStep, StepsizeResult, SubspaceMethod, parse_sketch
 from stepsize_opt.methods import Compressor
 from stepsize_opt.problems import Federated, load_dataset, split
 
@@ -18,7 +18,9 @@ def problem(clients: int) -> Federated:
 
 
 @lru_cache
-def compressor(plan: str) -> Compressor:
-    """What a plan says: det-CGD1 or det-CGD2 with the stepsize and the sketch of a saved result."""
+def compressor(method: str, plan: str) -> Compressor:
+    """What a plan says: the subspace method, or det-CGD1 or det-CGD2 with the stepsize and sketch of a saved result."""
+    if method == "subspace":
+        return SubspaceMethod.load(plan)
     result = StepsizeResult.load(plan)
     return CompressedStep.of(result.D, parse_sketch(result.sketch, result.d), result.algorithm)

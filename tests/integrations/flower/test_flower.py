@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepsize_opt import CompressedStep, RandK, StepsizeResult, parse_sketch
+from stepsize_opt import CompressedStep, RandK, StepsizeResult, SubspaceMethod, parse_sketch
 from stepsize_opt.flower import SharedSeedStrategy
 from stepsize_opt.flower.wire import pack, unpack
 from stepsize_opt.sketches import generators
@@ -112,11 +112,15 @@ def app_problem(clients: int, monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("logistic_app.task").problem(clients)
 
 
-def check(out: dict[str, Any], f: Any, plan: str, rounds: int) -> None:
+def check(out: dict[str, Any], f: Any, plan: str, rounds: int, method: str = "sketch") -> None:
     """The final x of the numpy runner, k numbers from each client in each round."""
-    result = StepsizeResult.load(plan)
-    sketch, options = parse_sketch(result.sketch, f.d), {"seeds": 1, "seed": 0, "client_seeds": "shared"}
-    record = run(f, result.D, sketch, algorithm=result.algorithm, iterations=rounds, **options)
+    options: dict[str, Any] = {"seeds": 1, "seed": 0, "client_seeds": "shared", "iterations": rounds}
+    if method == "subspace":
+        best = SubspaceMethod.load(plan)
+        record = run(f, best.D, best.sketch, algorithm=best, **options)
+    else:
+        result = StepsizeResult.load(plan)
+        record = run(f, result.D, parse_sketch(result.sketch, f.d), algorithm=result.algorithm, **options)
     # The gradients are the same numbers; only the order of the sums differs.
     np.testing.assert_allclose(out["x"], record.final_points[0], rtol=1e-12, atol=1e-14)
     assert np.abs(out["x"]).max() > 0.01
@@ -126,12 +130,14 @@ def check(out: dict[str, Any], f: Any, plan: str, rounds: int) -> None:
     assert np.all((8 * out["numbers"] < each) & (each < 8 * out["numbers"] + 200))
 
 
-@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
-def test_simulation(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = write_plan(tmp_path, "--clients", "4", "--sketch", "randk:8", "--algorithm", algorithm)
+@pytest.mark.parametrize("method", ["sketch", "subspace"], ids=["det-CGD1", "subspace"])
+def test_simulation(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    law = ("--subspace", "8") if method == "subspace" else ("--sketch", "randk:8")
+    plan = write_plan(tmp_path, "--clients", "4", *law)
     with superlink(tmp_path, "--simulation") as port:
-        out = run_app(tmp_path, port, "--federation-config", "num-supernodes=4", plan=plan, clients=4, rounds=8)
-    check(out, app_problem(4, monkeypatch), plan, rounds=8)
+        config = {"plan": plan, "method": method, "clients": 4, "rounds": 8}
+        out = run_app(tmp_path, port, "--federation-config", "num-supernodes=4", **config)
+    check(out, app_problem(4, monkeypatch), plan, 8, method)
 
 
 def test_deployment_on_loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from shared.trained import ITERATIONS, LAYERED, SEED, SHAPES, SOFTMAX, layered_problem, softmax_problem
-from stepsize_opt import CompressedStep, LayerWise, optimal_stepsize
+from stepsize_opt import CompressedStep, LayerWise, optimal_method, optimal_stepsize
 from stepsize_opt.torch import MatrixSGD, SketchState, certified_cast, sketch_hook
 
 
@@ -94,6 +94,10 @@ def softmax_cases(rank: int, n: int) -> dict[str, Any]:
             training = Training(Head(f.clients[rank], torch.float32), {"linear.weight": sketch}, small)
             training.train(ITERATIONS)
             out[f"{name}, float32"], out[f"{name}, float32 bytes"] = training.x, training.state.bytes_sent
+    best = optimal_method(L, 4)
+    training = Training(Head(f.clients[rank], torch.float64), {"linear.weight": best}, 1.0)
+    training.train(ITERATIONS)
+    out["subspace"], out["subspace, bytes"] = training.x, training.state.bytes_sent
     return out
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from shared.trained import ITERATIONS, LAYERED, SEED, SOFTMAX, layered_problem, softmax_problem
-from stepsize_opt import Identity, LayerWise, RandK, certify, optimal_stepsize
+from stepsize_opt import Identity, LayerWise, RandK, certify, optimal_method, optimal_stepsize
 from stepsize_opt.problems import random_smoothness
 from stepsize_opt.torch import SketchState, certified_cast
 from stepsize_validation import run
@@ -56,6 +56,16 @@ def test_iterates_are_those_of_the_runner(trained: Any, name: str) -> None:
     assert np.abs(out[name]).max() > 0.01
     assert out[f"{name}, bytes"] == 8 * record.sent.sum() / n
     assert out["equal"], "the processes must hold the same bits"
+
+
+def test_the_subspace_method_is_that_of_the_runner(trained: Any) -> None:
+    n, out = trained
+    f = softmax_problem(n)
+    best = optimal_method(f.smoothness(), 4)
+    options: dict[str, Any] = {"iterations": ITERATIONS, "seeds": 1, "seed": SEED, "client_seeds": "shared"}
+    record = run(f, best.D, best.sketch, algorithm=best, **options)
+    np.testing.assert_allclose(out["subspace"], record.final_points[0], rtol=1e-11, atol=1e-13)
+    assert out["subspace, bytes"] == 8 * record.sent.sum() / n == 8 * 4 * ITERATIONS
 
 
 @pytest.mark.parametrize("name", [name for name, (_, algorithm) in SOFTMAX.items() if algorithm == "det-CGD1"])
