@@ -20,6 +20,7 @@ from stepsize_opt.methods import Compressor
 from stepsize_opt.sketches import generators
 
 _SECONDS_BETWEEN_LOOKS = 1.0
+_REASON = 200  # letters of an error that a client sends; a traceback would hide who failed
 
 
 class MissingReplies(RuntimeError):
@@ -103,7 +104,9 @@ class SharedSeedStrategy(Strategy):
         answers = {reply.metadata.src_node_id: reply for reply in replies}
         good = {node: reply for node, reply in answers.items() if not reply.has_error()}
         if len(good) < self.clients:
-            reasons = [f"{node}: {reply.error.reason}" for node, reply in answers.items() if reply.has_error()]
+            reasons = [
+                f"{node}: {str(reply.error.reason)[:_REASON]}" for node, reply in answers.items() if reply.has_error()
+            ]
             reasons += [f"{node}: no reply" for node in self._nodes if node not in answers]
             text = f"round {server_round}: {len(good)} of {self.clients} clients replied ({'; '.join(reasons)})"
             if self.missing == "raise" or not good:

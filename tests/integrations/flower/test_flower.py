@@ -33,6 +33,7 @@ ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
+    "RAY_memory_monitor_refresh_ms": "0",  # Ray would end its own workers when others fill the memory
 }
 START, RUN = 60.0, 300.0  # seconds to wait for a server to listen, and for a run
 

@@ -1,0 +1,78 @@
+"""Every block of docs/training.md runs, scripts with the command that the page names, and so do the examples."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(?:py|python)\n(.*?)^```", PAGE, re.S | re.M)
+FILES = {match[1]: block for block in BLOCKS if (match := re.match(r"# file: (\S+)\n", block))}
+ENVIRONMENT = {
+    **os.environ,
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "RAY_memory_monitor_refresh_ms": "0",  # Ray would end its own workers when others fill the memory
+}
+
+
+def shell(folder: Path, *command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_blocks_run_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {"__name__": "document"}
+    rest = [block for block in BLOCKS if block not in FILES.values()]
+    assert len(rest) >= 4
+    for block in rest:
+        exec(compile(block, "training.md", "exec"), names)
+    assert "certified=False" in capsys.readouterr().out
+
+
+def test_the_script_for_ddp(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FILES["train.py"])
+    out = shell(tmp_path, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
+    assert "50 rounds, 2400 bytes from each process" in out
+
+
+def test_the_script_for_flower(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(FILES["app.py"])
+    assert float(re.search(r"f = (\S+)", shell(tmp_path, "app.py"))[1]) < np.log(2.0)
+
+
+def test_the_digits_example(tmp_path: Path) -> None:
+    out = shell(tmp_path, str(ROOT / "examples" / "torch" / "digits_head.py"), "--rounds", "3")
+    for method in ("dense SGD", "PowerSGD", "rand-k", "subspace"):
+        assert re.search(rf"^{method} +\d+ rounds, \d+ kB: loss", out, re.M)
+    assert (tmp_path / "digits_head.png").stat().st_size > 10_000
+    curves = np.load(tmp_path / "digits_head.npz")
+    for method, sent in (("rand-k", 16), ("subspace", 16), ("dense SGD", 320)):
+        rounds = int(curves[f"{method}, rounds"])
+        assert curves[f"{method}, bytes"][-1] == 8 * sent * rounds
+        assert curves[f"{method}, loss"][-1] < curves[f"{method}, loss"][0]
+    # Rank 1 of a 10×32 matrix is 42 numbers, after two dense rounds.
+    assert curves["PowerSGD, bytes"][-1] == 8 * (2 * 320 + 42 * (int(curves["PowerSGD, rounds"]) - 2))
+
+
+def test_the_network_example(tmp_path: Path) -> None:
+    out = shell(tmp_path, str(ROOT / "examples" / "torch" / "network_margin.py"), "--rounds", "5")
+    assert out.count("certified=False") >= 7
+    assert "dense SGD, γ =" in out
