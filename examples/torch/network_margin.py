@@ -97,9 +97,9 @@ def main() -> None:
     dense = {g: last_loss(network, g * np.eye(d), Identity(d), given.rounds)[0] for g in SCALARS}
     best = min(dense, key=lambda g: dense[g])
     print(f"dense SGD, γ = {best:g} of {SCALARS}: loss {dense[best]:.4f} after {given.rounds} rounds of {d} numbers")
-    sparse = {g: last_loss(network, 0.1 * g * np.eye(d), sketch, rounds)[0] for g in SCALARS}
+    sparse = {g: last_loss(network, g * np.eye(d), sketch, rounds)[0] for g in SCALARS}
     best = min(sparse, key=lambda g: sparse[g])
-    print(f"rand-{k}, γ = {0.1 * best:g}: loss {sparse[best]:.4f} after {rounds} rounds of {k} numbers")
+    print(f"rand-{k}, γ = {best:g} of {SCALARS}: loss {sparse[best]:.4f} after {rounds} rounds of {k} numbers")
     for factor in FACTORS:
         # The best D for cL is D/c.
         loss, diverged = last_loss(network, result.D / factor, sketch, rounds)
