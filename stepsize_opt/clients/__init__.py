@@ -3,8 +3,10 @@
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.comparison import DistributedComparison, ScalarStepsize, compare_distributed, dcgd_stepsize
 from stepsize_opt.clients.result import DistributedCertificate, DistributedResult, TightResult
+from stepsize_opt.clients.shared import SEEDS
 
 __all__ = [
+    "SEEDS",
     "DistributedCertificate",
     "DistributedComparison",
     "DistributedResult",

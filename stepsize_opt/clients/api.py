@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +23,12 @@ from stepsize_opt.clients.programs import Translation
 from stepsize_opt.clients.reductions import read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedCertificate, DistributedResult, TightResult
 from stepsize_opt.clients.search import Search
+from stepsize_opt.clients.shared import SEEDS, Seeds, rounds_with_shared_seeds, shared_seeds
 from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.clients.theorem3 import tighten
 from stepsize_opt.inputs import Structure, pattern_of, solve_settings, whole_number
 from stepsize_opt.methods import Algorithm, get_method
-from stepsize_opt.node import GUARANTEES
+from stepsize_opt.node import GUARANTEES, Guarantee
 from stepsize_opt.proofs import UNIT, exp_down, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import get_solver
@@ -48,7 +49,8 @@ def optimal_distributed_stepsize(
     mean_smoothness: Any = None,
     algorithm: Algorithm = "det-CGD1",
     structure: Structure = "full",
-    guarantee: Literal["condition", "descent"] = "condition",
+    guarantee: Guarantee = "condition",
+    seeds: Seeds = "independent",
     solver: str = "auto",
     tol: float = 1e-6,
     tight: bool = False,
@@ -87,6 +89,10 @@ def optimal_distributed_stepsize(
         ``"condition"``, the paper's.  ``"descent"`` drops D ⪯ L⁻¹ and has det(H)^{1/d}, H = 2D − DLD, in the place of
         det(D)^{1/d} throughout: the proof of Theorem 3 gives it without another word (docs/distributed.md), for up to
         four times fewer iterations.
+    seeds
+        ``"independent"``: every client draws its own sketch, as in the paper.  ``"shared"``: all clients draw the same,
+        which takes one sketch for all and makes the problem that of one node with L: no λ_D, no Δ^inf, and usually
+        orders of magnitude fewer rounds.  A result for independent seeds says so in ``shared_seeds_K``.
     solver
         ``"auto"`` (the project's own), or a name from ``available_solvers``.
     tol
@@ -124,6 +130,12 @@ def optimal_distributed_stepsize(
     if guarantee not in GUARANTEES:
         msg = f"guarantee must be one of {', '.join(map(repr, GUARANTEES))}, got {guarantee!r}"
         raise ValueError(msg)
+    if seeds not in SEEDS:
+        msg = f"seeds must be one of {', '.join(map(repr, SEEDS))}, got {seeds!r}"
+        raise ValueError(msg)
+    if seeds == "shared" and tight:
+        msg = "tight=True is for Theorem 3, which is about independent seeds; leave it out with seeds='shared'"
+        raise ValueError(msg)
     requested = None if iterations is None else whole_number("iterations", iterations)
     if requested is not None:
         check_range("iterations", log_fraction(Fraction(requested)))
@@ -133,6 +145,15 @@ def optimal_distributed_stepsize(
     method.check(clients.sketches, scalar=pattern.is_scalar, clients=True)
     if solver not in ("auto", "native"):
         get_solver(solver)  # raises for an unknown or absent solver before any work
+    single: dict[str, Any] = {"algorithm": method, "structure": structure, "guarantee": guarantee}
+    if seeds == "shared":
+        limits: dict[str, Any] = {
+            "verbose": verbose,
+            "time_limit": time_limit,
+            "max_iters": max_iters,
+            "solver": solver,
+        }
+        return shared_seeds(clients, targets, requested, tol, **single, **limits, **options)
     # det(D)^{1/d} enters K once directly and once through λ_D, so the program must be twice as exact as K.
     settings = replace(settings, tol=settings.tol / 4.0)
     K = requested if requested is not None else (1 if targets.initial_gap == 0.0 else None)
@@ -145,6 +166,7 @@ def optimal_distributed_stepsize(
         tightened = tighten(reduced.conditions, targets, answer.fitted, answer.K, log_rate) if tight else None
         binding = binding_conditions(reduced.conditions, targets, answer.fitted, answer.K)
         metric = reduced.conditions.metric_log_rate(answer.fitted.D)
+    shared = rounds_with_shared_seeds(clients, targets, settings.seconds_left, **single) if answer.K > 1 else None
     message = answer.message
     if not message and answer.status is not Status.OPTIMAL:
         message = "; ".join([answer.status.meaning, answer.status.remedy, *dict.fromkeys(search.failures)])
@@ -159,6 +181,7 @@ def optimal_distributed_stepsize(
         # D ⪯ L⁻¹ makes H ⪰ D, also where the proof for H itself fails.
         descent_rate=answer.fitted.rate if metric is None else max(exp_down(metric), answer.fitted.rate),
         guarantee=guarantee,
+        shared_seeds_K=shared,
         binding=binding,
         certificate=answer.certificate,
         targets=targets,

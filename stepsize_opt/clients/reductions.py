@@ -112,7 +112,7 @@ def reduce_clients(clients: Clients, pattern: Pattern, method: Method, *, metric
     if np.any(scale != 1.0):
         notes.append("diagonal scaling")
     scaled = [scale[:, None] * M * scale for M in matrices]
-    L = _mean(scaled) if mean is None else Pair.exact(scale[:, None] * mean * scale)
+    L = mean_of(scaled) if mean is None else Pair.exact(scale[:, None] * mean * scale)
     _check_scaled(L.hi, scaled)
     if mean is None:
         check_positive_definite("the mean of the clients' matrices", L.hi, SMOOTHNESS_REMEDY)
@@ -157,7 +157,7 @@ def _diagonal(matrices: list[Matrix], mean: Matrix | None) -> Vector:
     return np.asarray(top * np.mean(diagonals / top, axis=0))  # a sum might overflow
 
 
-def _mean(matrices: list[Matrix]) -> Pair:
+def mean_of(matrices: list[Matrix]) -> Pair:
     """(1/n)ΣLᵢ in twice the working precision."""
     return sum((Pair.exact(M) for M in matrices[1:]), Pair.exact(matrices[0])).divided(len(matrices))
 

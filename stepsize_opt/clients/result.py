@@ -105,6 +105,11 @@ class DistributedResult(Result):
         A proved lower bound on det(H)^{1/d} of this D, H = 2D − DLD; D ⪯ L⁻¹ makes H ⪰ D.
     guarantee
         What was asked for, ``condition`` or ``descent``.
+    seeds
+        ``independent``, or ``shared``: all clients draw the same sketch, the answer is that of one node, and λ_D = 0.
+    shared_seeds_K
+        For independent seeds: the rounds that shared ones are proved to need; None where they cannot be had (different
+        sketches), or no time was left to find out.
     binding
         The conditions that hold with equality.
     certificate
@@ -143,6 +148,8 @@ class DistributedResult(Result):
     numbers_per_client: tuple[float, ...]
     descent_rate: float
     guarantee: str
+    seeds: str = "independent"
+    shared_seeds_K: int | None = None
     iterations_requested: int | None = None
     tight: TightResult | None = None
 
@@ -161,13 +168,18 @@ class DistributedResult(Result):
 
         λ_D ≤ min{n/K, nε² rate/(4Δ^inf)} holds for fewer rounds and a larger rate, too.
         """
-        return min(self.K, self.targets.least_iterations(self.descent_rate))
+        needed = self.targets.single_iterations if self.seeds == "shared" else self.targets.least_iterations
+        return min(self.K, needed(self.descent_rate))
 
     @property
     def guarantee_used(self) -> str:
         """Which guarantee ``iterations`` rests on, in words."""
         descent = self.guarantee == "descent" or self.iterations < self.K
         return "descent, det(H)^(1/d)" if descent else "condition, det(D)^(1/d)"
+
+    @property
+    def _second_moment(self) -> str:
+        return "T(D)" if self.seeds == "shared" else "DLD"
 
     @property
     def neighbourhood(self) -> float:
@@ -190,6 +202,8 @@ class DistributedResult(Result):
             "descent_rate": self.descent_rate,
             "guarantee": self.guarantee,
             "guarantee_used": self.guarantee_used,
+            "seeds": self.seeds,
+            "shared_seeds_K": self.shared_seeds_K,
             "binding": list(self.binding),
             "neighbourhood": self.neighbourhood,
             "numbers_per_client": list(self.numbers_per_client),
@@ -209,18 +223,28 @@ class DistributedResult(Result):
         most = max(self.numbers_per_client)
         return [
             ("method", f"distributed {self.algorithm}, sketch {self.sketch}, {self.structure} D"),
-            ("size", f"d = {self.d}, n = {self.clients} clients"),
+            ("size", f"d = {self.d}, n = {self.clients} clients, {self.seeds} seeds"),
             ("K", f"{self.K} (proved: at least {self.certificate.smallest_K})"),
             *tight,
             *self._rates(),
-            ("λ_D", f"{self.lambda_D:.9g}"),
-            ("binding", "; ".join(self.binding) or "none"),
-            ("neighbourhood", f"{self.neighbourhood:.3g}"),
+            *self._seeds(),
             ("numbers sent", f"{self.communication:.6g} in all, {most:.6g} by one client at most"),
         ]
 
+    def _seeds(self) -> list[tuple[str, str]]:
+        if self.seeds == "shared":
+            return [("one node", "all clients draw the same sketch: no λ_D, no Δ^inf, no neighbourhood")]
+        rows = [
+            ("λ_D", f"{self.lambda_D:.9g}"),
+            ("binding", "; ".join(self.binding) or "none"),
+            ("neighbourhood", f"{self.neighbourhood:.3g}"),
+        ]
+        if self.shared_seeds_K is not None and self.shared_seeds_K < self.iterations:
+            rows.insert(0, ("shared seeds", f"{self.shared_seeds_K} rounds; ask for them with seeds='shared'"))
+        return rows
+
     def _rates(self) -> list[tuple[str, str]]:
-        metric = ("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}, H = 2D − DLD")
+        metric = ("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}, H = 2D − {self._second_moment}")
         if self.guarantee == "descent":
             return [(f"rate {metric[0].removeprefix('descent rate ')}", metric[1])]
         rows = [("rate det(D)^(1/d)", f"{self.rate:.9g}"), metric]

@@ -106,6 +106,12 @@ class Targets:
             return 1
         return max(1, math.ceil(12 * Fraction(self.initial_gap) / (Fraction(rate) * Fraction(self.epsilon2))))
 
+    def single_iterations(self, rate: float | Fraction) -> int:
+        """The smallest whole K ≥ 1 with K ≥ 2Δ⁰/(τε²), exactly: what one node needs."""
+        if not math.isfinite(rate):
+            return 1
+        return max(1, math.ceil(2 * Fraction(self.initial_gap) / (Fraction(rate) * Fraction(self.epsilon2))))
+
     def neighbourhood(self, lambda_D: float, rate: float) -> float:
         """2λ_DΔ^inf/(τ n), the part of the bound of Theorem 3 that does not vanish with K."""
         exact = 2 * Fraction(lambda_D) * Fraction(self.delta_inf) / (Fraction(rate) * self.clients)

@@ -4,7 +4,7 @@ from stepsize_opt.node.api import StepsizeCheck, certify, optimal_stepsize, opti
 from stepsize_opt.node.comparison import Comparison, compare
 from stepsize_opt.node.complexity import iterations_needed
 from stepsize_opt.node.conic_form import CvxpyForm, to_cvxpy
-from stepsize_opt.node.goals import CRITERIA, GUARANTEES
+from stepsize_opt.node.goals import CRITERIA, GUARANTEES, Guarantee
 from stepsize_opt.node.large import LargeStepsizeResult
 from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.result import StepsizeResult
@@ -16,6 +16,7 @@ __all__ = [
     "CommunicationTable",
     "Comparison",
     "CvxpyForm",
+    "Guarantee",
     "LargeStepsizeResult",
     "StepsizeCheck",
     "StepsizeResult",

@@ -272,7 +272,7 @@ def test_input_errors_name_the_argument() -> None:
         solve(good, sketch, mean_smoothness=np.diag([1.0, 1.0, 0.0]))
     with pytest.raises(ValueError, match="epsilon2 must be a finite positive number"):
         solve(good, sketch, epsilon2=0.0)
-    with pytest.raises(ValueError, match="delta_inf must be a finite positive number"):
+    with pytest.raises(ValueError, match="delta_inf must be a finite number of at least 0"):
         solve(good, sketch, delta_inf=-1.0)
     with pytest.raises(ValueError, match="algorithm must be one of"):
         solve(good, sketch, algorithm="det-CGD3")

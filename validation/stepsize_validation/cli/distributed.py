@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.clients import DistributedComparison, compare_distributed, optimal_distributed_stepsize
+from stepsize_opt.clients import SEEDS, DistributedComparison, compare_distributed, optimal_distributed_stepsize
+from stepsize_opt.node import GUARANTEES
 from stepsize_opt.sketches import BITS_NOTE, parse_sketch
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.cli.common import (
@@ -36,6 +37,7 @@ _EXAMPLES = """examples:
   stepsize-opt solve-distributed --data breast_cancer --clients 10 --sketch randk:1 --structure diagonal
   stepsize-opt solve-distributed --data digits --clients 20 --sketch randk:10% --epsilon2 1e-3 --json
   stepsize-opt solve-distributed --data breast_cancer --clients 5 --sketch randk:1 --compare
+  stepsize-opt solve-distributed --data breast_cancer --clients 5 --sketch randk:1 --seeds shared --guarantee descent
 
 f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising the functions, unless given.
 exit codes: 0 optimal, 1 certified gap above --tol or K too small, 2 mistake in the input, 3 solver cannot run
@@ -61,8 +63,20 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument("--iterations", type=whole, help="K, if fixed; otherwise the smallest is found")
     add_algorithm(parser, default="det-CGD1")
     add_structure(parser, default="full")
+    parser.add_argument(
+        "--seeds",
+        choices=SEEDS,
+        default=SEEDS[0],
+        help="whether every client draws its own sketch, or all the same one: one node then (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--guarantee",
+        choices=GUARANTEES,
+        default=GUARANTEES[0],
+        help="(12) as in the paper, or the descent metric 2D − DLD in the place of D (default: %(default)s)",
+    )
     parser.add_argument("--tight", action="store_true", help="also minimise K under Theorem 3 itself")
-    parser.add_argument("--compare", action="store_true", help="a table of DCGD, DCGD-mat, D-det-CGD1 and D-det-CGD2")
+    parser.add_argument("--compare", action="store_true", help="a table of shared seeds, DCGD, DCGD-mat and det-CGD")
     add_solver(parser)
     parser.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz) or alone (.npy, .csv)")
     add_volume(parser)
@@ -121,6 +135,8 @@ def _solve_distributed(args: argparse.Namespace) -> int:
             iterations=args.iterations,
             algorithm=args.algorithm,
             structure=args.structure,
+            seeds=args.seeds,
+            guarantee=args.guarantee,
             tight=args.tight,
             **problem,
         )
@@ -141,12 +157,12 @@ def _print_comparison(comparison: DistributedComparison, args: argparse.Namespac
     if args.json:
         print_json(comparison.to_records())
     elif not args.quiet:
-        columns = ("method", "stepsize"), ("K", "relative", "bits", "gap")
+        columns = ("method", "stepsize", "seeds", "guarantee"), ("K", "bits", "gap")
         table = empty_table(f"K and bits for {args.clients} clients", *columns, BITS_NOTE)
         for record in comparison.to_records():
             gap = "" if record["gap"] is None else f"{record['gap']:.0e}"
-            numbers = (str(record["K"]), f"{record['relative_K']:.3f}x", f"{record['bits']:.4g}", gap)
-            table.add_row(record["method"], record["stepsize"], *numbers)
+            names = (record[name] for name in columns[0])
+            table.add_row(*names, str(record["K"]), f"{record['bits']:.4g}", gap)
         show(table)
     results = [row.result for row in comparison.rows if row.result is not None]
     return EXIT_OPTIMAL if all(exit_code(r.status) == EXIT_OPTIMAL for r in results) else EXIT_INACCURATE

@@ -93,7 +93,8 @@ def panel(data: Dataset, plan: Plan, parameter: int) -> Panel:
         setting.client_L, sketch, mean_smoothness=setting.L, time_limit=plan.time_limit, **setting.goal(epsilon2)
     )
     for row in table.rows:
-        if (result := row.result) is None:  # DCGD itself, whose γ the table does not keep
+        # DCGD itself, whose γ the table does not keep; and what is not (12).
+        if (result := row.result) is None or row.seeds == "shared" or row.guarantee == "descent":
             continue
         choices.append(
             Choice(

@@ -1,0 +1,118 @@
+"""Shared seeds: all clients draw the same sketch, so that n clients are one node.
+
+(1/n)ΣS∇fᵢ = S∇f, and the same for T: with one draw for all clients the update is that of a single node with
+f = (1/n)Σfᵢ and its smoothness matrix L.  There is no λ_D, no Δ^inf and no neighbourhood, and Theorem 1 of the paper
+(or the descent metric) gives K ≥ 2Δ⁰/(rate·ε²).  The server knows the seed, so that no indices travel.
+
+L = (1/n)ΣLᵢ is no matrix of floats.  It is rounded *up*: f is smooth with every matrix above L, so that what is proved
+for the matrix of floats holds for f; it exceeds L by a few roundings.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from stepsize_opt.clients.reductions import Clients, mean_of
+from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
+from stepsize_opt.clients.targets import Targets
+from stepsize_opt.node import Guarantee, StepsizeResult, optimal_stepsize
+from stepsize_opt.proofs import exp_down, exp_up, exponent_above
+from stepsize_solvers.programs import Matrix, Status
+
+Seeds: TypeAlias = Literal["independent", "shared"]
+SEEDS: tuple[str, ...] = get_args(Seeds)
+
+# The rounds with shared seeds that a result for independent ones mentions need no more digits than this.
+_MENTIONED = 1e-3
+
+
+def mean_above(clients: Clients) -> Matrix:
+    """A matrix of floats with L̂ ⪰ L: L as given, or (1/n)ΣLᵢ rounded up."""
+    if clients.mean is not None:
+        return clients.mean
+    if len(clients.matrices) == 1:
+        return clients.matrices[0]
+    exponent = max(exponent_above(M) for M in clients.matrices)
+    found = mean_of([np.ldexp(M, -exponent) for M in clients.matrices]).rounded().symmetric()
+    out = found.value.copy()
+    # Diagonal dominance: a symmetric error of these rows is at most the diagonal matrix of its row sums.  The last
+    # term covers the rounding of this sum, and bits that were lost below the normal floats.
+    diagonal = np.einsum("ii->i", out)
+    diagonal += 2.0 * found.error.sum(axis=1) + np.spacing(diagonal) + 2.0**-1000
+    return np.ldexp(out, exponent)
+
+
+def shared_seeds(
+    clients: Clients, targets: Targets, requested: int | None, tol: float, guarantee: Guarantee, **options: Any
+) -> DistributedResult:
+    """The answer of one node for clients that draw the same sketch; ``options`` go to ``optimal_stepsize``.
+
+    Raises ValueError for clients with different sketches.
+    """
+    if not _have_one_law(clients):
+        msg = "seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
+        raise ValueError(msg)
+    sketch, n = clients.sketches[0], len(clients.matrices)
+    # The certified gap of n clients is e^x − 1 for an interval of width x.
+    node = optimal_stepsize(mean_above(clients), sketch, guarantee=guarantee, tol=math.log1p(tol), **options)
+    log_rate, upper = node.log_det / node.d, node.certificate.upper_bound / node.d
+    rate = exp_down(log_rate)
+    needed = targets.single_iterations(rate)
+    smallest = targets.single_iterations(exp_up(upper)) if math.isfinite(upper) else 1
+    certificate = DistributedCertificate(node.certificate.feasible, log_rate, upper, smallest)
+    status, message, K = node.status, node.message, needed
+    if requested is not None:
+        if requested >= needed:
+            K, certificate = requested, replace(certificate, smallest_K=1)
+        elif requested < smallest:
+            status = Status.INFEASIBLE.value
+            message = f"K = {requested} is proved too small; the smallest K that works is {needed}"
+        else:
+            status = Status.INACCURATE.value
+            message = f"K = {requested} could not be decided: {needed} works, below {smallest} nothing does"
+    if status == Status.OPTIMAL.value and not certificate.is_optimal(tol):
+        status = Status.INACCURATE.value
+    return DistributedResult(
+        status=status,
+        D=node.D,
+        K=K,
+        lambda_D=0.0,
+        rate=rate,
+        descent_rate=max(node.descent_rate, rate),
+        guarantee=guarantee,
+        binding=("T(D) ⪯ D",) if guarantee == "condition" else (),
+        certificate=certificate,
+        targets=targets,
+        numbers_per_client=(K * sketch.expected_nonzeros,) * n,
+        solver_stats=node.solver_stats,
+        reductions=("shared seeds: the clients are one node with L", *node.reductions),
+        algorithm=node.algorithm,
+        sketch=node.sketch,
+        structure=node.structure,
+        tol=tol,
+        seeds="shared",
+        iterations_requested=requested,
+        message=message,
+    )
+
+
+def rounds_with_shared_seeds(clients: Clients, targets: Targets, seconds_left: float, **options: Any) -> int | None:
+    """Rounds that shared seeds are proved to need, at most a thousandth above the best; None without an answer."""
+    if not _have_one_law(clients) or not seconds_left > 0.0:
+        return None
+    limit = None if math.isinf(seconds_left) else seconds_left
+    try:
+        node: StepsizeResult = optimal_stepsize(
+            mean_above(clients), clients.sketches[0], tol=_MENTIONED, time_limit=limit, **options
+        )
+    except (ValueError, ArithmeticError, RuntimeError):  # it is told beside the answer, which must not fail with it
+        return None
+    return targets.single_iterations(max(exp_down(node.log_det / node.d), node.descent_rate))
+
+
+def _have_one_law(clients: Clients) -> bool:
+    return all(sketch == clients.sketches[0] for sketch in clients.sketches)
