@@ -1,6 +1,7 @@
 """One node: the optimal stepsize, its certificate and what it predicts."""
 
-from stepsize_opt.node.api import StepsizeCheck, certify, optimal_stepsize, optimal_stepsize_path
+from stepsize_opt.node.api import optimal_stepsize, optimal_stepsize_path
+from stepsize_opt.node.checks import StepsizeCheck, certify
 from stepsize_opt.node.comparison import Comparison, compare
 from stepsize_opt.node.complexity import iterations_needed
 from stepsize_opt.node.conic_form import CvxpyForm, to_cvxpy

@@ -123,7 +123,7 @@ def _conditioned(component: Component, outcome: Outcome, tol: float) -> Answer:
         at = _repaired(component, outcome, tol)
         at, D = component.held(at if arithmetic is Plain else Evaluation(component.single, at.D))
         if at.feasible or not found:
-            found.append((at, D, _of_t(at, certify_conditioned(at, Y, Z, M, tol))))
+            found.append((at, D, certificate_of_t(at, certify_conditioned(at, Y, Z, M, tol))))
         if found[-1][2].is_optimal(tol):
             break
     at, D, certificate = min(found, key=lambda entry: entry[2].gap)
@@ -171,10 +171,10 @@ def _judged(at: Descent, component: Component, dual: Matrix | None, tol: float) 
     if component.floor is None:
         bounds = at.bounds(dual, tol)
         return Certificate(at.feasible, 1.0 + at.at.margin, bounds.lower, bounds.upper, at.program.d)
-    return _of_t(at.at, at.floor_bounds(dual, component.floor.M, tol), 1.0)
+    return certificate_of_t(at.at, at.floor_bounds(dual, component.floor.M, tol), 1.0)
 
 
-def _of_t(at: Evaluation, bounds: DescentBounds, shift: float = 0.0) -> Certificate:
+def certificate_of_t(at: Evaluation, bounds: DescentBounds, shift: float = 0.0) -> Certificate:
     """The certificate of a t, with log t = log det(tI)/d; the margin of D moved by ``shift``."""
     d = at.program.d
     lower, upper = (d * math.log(t) if t > 0.0 else -math.inf for t in (bounds.lower, bounds.upper))

@@ -1,48 +1,31 @@
-"""The public functions of the single-node problem: solve it, certify a given D, compare the choices."""
+"""The public functions that solve the single-node problem."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from stepsize_opt.inputs import (
-    Direction,
     EstimatedSmoothness,
     Structure,
     Symmetric,
-    dense,
     pattern_of,
-    pattern_with,
     read_matrix,
     solve_settings,
 )
-from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node.goals import Criterion, Goal, Guarantee
 from stepsize_opt.node.large import large_stepsize, refuse_operator
-from stepsize_opt.node.reductions import Component, descent_program, reduce_problem, separate
+from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
 from stepsize_opt.operators import LowRankPlusDiagonal
-from stepsize_opt.proofs import (
-    Certificate,
-    Descent,
-    Evaluation,
-    InBasis,
-    Plain,
-    certify_point,
-    exp_down,
-    repair,
-    repair_in_basis,
-)
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import SolverChoice
 from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import Matrix
 
 
 def optimal_stepsize(
@@ -220,179 +203,3 @@ def read_problem(L: Any, sketch: Sketch, *, dense_only: bool = True) -> Symmetri
         msg = f"sketch is for d={sketch.d} but L is {smoothness.shape[0]}×{smoothness.shape[0]}"
         raise ValueError(msg)
     return smoothness
-
-
-@dataclass(frozen=True)
-class StepsizeCheck:
-    """What ``certify`` found out about a given D.
-
-    Attributes
-    ----------
-    certificate
-        Of D as given, for the condition T(D) ⪯ D; its gap is infinite when D is infeasible.
-    descent
-        The same for the descent metric H = 2D − T(D): ``feasible`` means H ≻ 0, ``log_det`` is that of H, and
-        ``upper_bound`` that of the best H.
-    largest_scale
-        The largest t for which tD is feasible (rounded down until proved).
-    gap_when_scaled
-        The certified gap of that tD, so how many iterations D's direction costs.
-    """
-
-    certificate: Certificate
-    descent: Certificate
-    largest_scale: float
-    gap_when_scaled: float
-
-    @property
-    def feasible(self) -> bool:
-        """Whether T(D) ⪯ D is proved."""
-        return self.certificate.feasible
-
-    @property
-    def margin(self) -> float:
-        """1 − λmax(D^{−½} T(D) D^{−½}), negative for an infeasible D."""
-        return self.certificate.margin
-
-    @property
-    def gap(self) -> float:
-        """How far D is from optimal; infinite when D is infeasible."""
-        return self.certificate.gap
-
-    @property
-    def rate(self) -> float:
-        """det(D)^{1/d} from below if D is proved feasible, otherwise 0: the condition guarantees nothing then."""
-        return exp_down(self.certificate.log_det / self.certificate.d) if self.feasible else 0.0
-
-    @property
-    def descent_rate(self) -> float:
-        """det(H)^{1/d} from below if H ≻ 0 is proved, otherwise 0."""
-        return exp_down(self.descent.log_det / self.descent.d)
-
-    def __repr__(self) -> str:
-        c = self.certificate
-        return (
-            f"StepsizeCheck(feasible={c.feasible}, margin={c.margin:.3e}, gap={c.gap:.3e}, rate={self.rate:.9g}, "
-            f"descent_rate={self.descent_rate:.9g}, descent_gap={self.descent.gap:.3e}, "
-            f"largest_scale={self.largest_scale:.9g}, gap_when_scaled={self.gap_when_scaled:.3e})"
-        )
-
-
-def certify(
-    D: Any,
-    L: Any,
-    sketch: Sketch,
-    *,
-    algorithm: Algorithm = "det-CGD1",
-    structure: Structure = "full",
-    dual: Any = None,
-    **options: Any,
-) -> StepsizeCheck:
-    """Check a stepsize matrix of your own under both guarantees: is it feasible, and how far from optimal?
-
-    Parameters
-    ----------
-    D
-        The stepsize matrix, d×d symmetric.
-    L, sketch, algorithm
-        The problem, as in ``optimal_stepsize``.
-    structure
-        The set in which D is compared with the best, as in ``optimal_stepsize``; D must lie in it.
-    dual
-        A multiplier Z ⪰ 0 of the condition (for example ``result.dual``), d×d.  Any matrix gives a valid bound, a
-        good one a tight bound.  None solves the problem to get one; ``options`` then go to ``optimal_stepsize``.
-        The descent metric is compared with its optimum, too, which the solver ``auto`` finds under the same limits;
-        with a dual given, its bound comes from H⁻¹ of this D alone.
-
-    Returns
-    -------
-    StepsizeCheck.  ``feasible`` is True only when it is proved in exact arithmetic for the floats given.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As ``optimal_stepsize``, and for a D that does not have the structure.
-    """
-    method = get_method(algorithm)
-    smoothness = read_problem(L, sketch)
-    stepsize = dense(read_matrix("D", D))
-    if len(stepsize) != sketch.d:
-        msg = f"D is {len(stepsize)}×{len(stepsize)} but L is {sketch.d}×{sketch.d}"
-        raise ValueError(msg)
-    Z: Matrix | None = None
-    if dual is not None:
-        Z = dense(read_matrix("dual", dual))
-        if len(Z) != sketch.d:
-            msg = f"dual is {len(Z)}×{len(Z)} but L is {sketch.d}×{sketch.d}"
-            raise ValueError(msg)
-    pattern = pattern_with(structure, stepsize)
-    method.check([sketch], scalar=pattern_of(structure, sketch.d).is_scalar, clients=False)
-    with blas_threads(sketch.d):
-        reduction = separate(dense(smoothness), sketch.map, pattern, method, stepsize)
-        found = [_check_piece(piece, stepsize, Z) for piece in reduction.components]
-    certificate = Certificate.combine([piece.certificate for piece in found])
-    descent = Certificate.combine([piece.descent for piece in found])
-    if sketch.is_exactly_unbiased:
-        limit = LimitBounds.combine(reduction.limits).log_bound(sketch.expected_rank)
-        certificate, descent = certificate.bounded(limit), descent.bounded(limit)
-    scale = min(piece.largest_scale for piece in found)
-    if Z is None:
-        # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
-        own = structure if pattern.W is None or not scale > 0.0 else Direction(stepsize, pattern.sizes)
-        solved = optimal_stepsize(smoothness, sketch, algorithm=method, structure=own, **options)
-        upper = min(solved.certificate.upper_bound, certificate.upper_bound)
-        certificate = replace(certificate, upper_bound=upper)
-        limits = {name: options[name] for name in _LIMITS if name in options}
-        best = optimal_stepsize(
-            smoothness, sketch, algorithm=method, structure=own, guarantee="descent", **limits
-        ).certificate.upper_bound
-        descent = replace(descent, upper_bound=min(best, descent.upper_bound))
-    if scale == 0.0:
-        return StepsizeCheck(certificate, descent, 0.0, math.inf)
-    if not math.isfinite(scale):
-        msg = "D is so small that the largest feasible multiple of it is beyond what float64 holds; scale D up"
-        raise ValueError(msg)
-    # log det(tD) = log det D + d log t
-    gap = max(0.0, certificate.upper_bound - certificate.log_det - sketch.d * math.log(scale)) / sketch.d
-    return StepsizeCheck(certificate, descent, scale, gap)
-
-
-# Multiples of the scaled stepsize further from one than this are judged by a multiple that is nearer.
-_NEAR_ONE = 300
-# What the solve of the descent metric takes over from the options of certify.
-_LIMITS = ("tol", "time_limit", "max_iters", "verbose")
-
-
-def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None) -> StepsizeCheck:
-    """The check of the part D of a given stepsize that belongs to a piece, with the largest t with tD feasible.
-
-    With X near one and D = 2ⁿX in scaled coordinates, the feasible multiples of X form an interval that starts at 0:
-    a D that is far from one is feasible if 2ᵐX is for an m > n, and infeasible if 2ᵐX is for an m < n.
-    """
-    part, program = np.ix_(piece.indices, piece.indices), piece.program
-    nothing = Certificate(False, -math.inf, -math.inf, math.inf, program.d)
-    dual = None if Z is None else piece.dual_near_one(Z[part])
-    X, n = piece.near_one(stepsize[part])
-    inside = None if X is None else repair_in_basis(program, X) or repair(program, X)
-    if X is None or inside is None:
-        return StepsizeCheck(nothing, nothing, 0.0, math.inf)
-    t = float(np.trace(inside.D) / np.trace(X))
-    edge = math.floor(math.log2(t))
-    m = n if abs(n) <= _NEAR_ONE else min(max(n, edge - 1), edge + 2)
-    D = np.ldexp(X, m)
-    # The finest proof first; where rows are graded, plain arithmetic may prove more, see repair.
-    proofs = (InBasis(program, D), Evaluation(program, D), Evaluation(program, D, Plain))
-    found = certify_point(next((at for at in proofs if at.feasible), proofs[1]), dual, (inside.D,))
-    certificate = found.multiplied(n - m).rescaled(piece.scale)
-    descent = nothing
-    if m == n:
-        metric = Descent(descent_program(program), D)
-        bounds = metric.bounds(None)
-        descent = Certificate(metric.feasible, 1.0 + metric.at.margin, bounds.lower, bounds.upper, program.d)
-        descent = descent.rescaled(piece.scale)
-    if not descent.feasible and certificate.feasible:
-        descent = replace(certificate, upper_bound=math.inf)  # T(D) ⪯ D makes H ⪰ D
-    # A scale beyond the range of float64 is rounded towards zero, and so stays feasible.
-    with np.errstate(over="ignore"):
-        largest = float(np.nextafter(np.ldexp(t, -n), 0.0)) if abs(n) > _NEAR_ONE else math.ldexp(t, -n)
-    return StepsizeCheck(certificate, descent, largest, math.inf)

@@ -246,15 +246,19 @@ def reduce_problem(
     return out
 
 
-def separate(L: Matrix, Q: PositiveMap, pattern: Pattern, method: Method, D: Matrix) -> Reduction:
-    """The pieces into which the *check* of a given D falls: nothing in L, the sketch, the pattern or D connects two."""
+def separate(L: Matrix, Q: PositiveMap, pattern: Pattern, method: Method, D: Matrix, goal: Goal = PAPER) -> Reduction:
+    """The pieces of the *check* of a given D: nothing in L, the sketch, the pattern, D or M connects two."""
     out = Reduction()
-    for indices in _groups(L, _maps(Q, method), pattern, D):
+    edges = D if goal.edges is None else np.abs(D) + np.abs(dense(goal.edges))
+    for indices in _groups(L, _maps(Q, method), pattern, edges):
         block, part, sub = _block(L, indices), _restricted(Q, indices), pattern.restrict(indices)
-        out.limits.append(LimitBounds.of(block, check_positive_definite("L", block, SMOOTHNESS_REMEDY)))
-        condition = method.condition(part, commutes=sub.commutes_with(part))
+        log_det = check_positive_definite("L", block, SMOOTHNESS_REMEDY)
+        goal.check(block, indices)
+        out.limits.append(LimitBounds.of(block, log_det, goal.restricted(indices)))
+        condition = method.condition(part, commutes=not goal.is_convex and sub.commutes_with(part))
         program, scale = _scaled_program(_rounded_image(condition.inner, block), condition.outer, sub)
-        out.components.append(Component(indices, scale, program, program))
+        floor = goal.floor(indices, scale)
+        out.components.append(Component(indices, scale, program, program, floor, goal.is_convex))
     return out
 
 

@@ -212,7 +212,7 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     return Piece(block, certificate, descent, descent_t, answer.satisfies_condition, outcome.stats, status, note)
 
 
-def _weakest(parts: Sequence[Certificate]) -> Certificate:
+def weakest(parts: Sequence[Certificate]) -> Certificate:
     """The certificate of t, the smallest of those of the parts, as d log t."""
     d = sum(part.d for part in parts)
     lower, upper = (
@@ -244,7 +244,7 @@ def assemble(
         descents.append(alone.certificate)  # w̄D ≤ 1 makes H = D(2 − w̄D) ≥ D, and H ≤ 1/w̄
         if reached is not None:
             floors.append(exp_down(reached.log_det / reached.d))
-    certificate = Certificate.combine(certificates) if goal.M is None else _weakest(certificates)
+    certificate = Certificate.combine(certificates) if goal.M is None else weakest(certificates)
     limit = LimitBounds.combine(reduction.limits).log_bound(sketch.expected_rank)
     if sketch.is_exactly_unbiased and not certificate.is_optimal(tol):
         certificate = certificate.bounded(limit)

@@ -21,6 +21,7 @@ from stepsize_opt import (
     RandK,
     Sketch,
     StepsizeResult,
+    certify,
     compare,
     optimal_stepsize,
 )
@@ -170,6 +171,30 @@ class TestUnderTheCondition:
         table = compare(L, SKETCH, criterion="linear", lower=L)
         assert table.best.stepsize == "optimal, descent"
         assert all(table.relative_iterations(row) >= 1.0 for row in table.rows)
+
+
+def test_certify_judges_by_every_criterion() -> None:
+    """The optima are optimal, others are not, and no number of one criterion is compared with another's."""
+    for goal in [*goals(L), {"criterion": "convex"}]:
+        r = optimal_stepsize(L, SKETCH, **goal)
+        check = certify(r.D, L, SKETCH, **goal)
+        assert check.feasible and check.gap <= 1.5e-6
+        assert check.rate == pytest.approx(r.rate, rel=1e-9)
+        expected = r.descent_rate if r.descent_t is None else r.descent_t
+        assert check.descent_rate == pytest.approx(expected, rel=1e-9)
+        assert check.largest_scale == pytest.approx(1.0, rel=1e-6)
+        half = certify(0.5 * r.D, L, SKETCH, **goal)
+        assert half.gap == pytest.approx(math.log(2.0), abs=1e-5)
+        assert half.gap_when_scaled <= 1.5e-6
+        over = certify(2.5 * r.D, L, SKETCH, **goal)
+        assert not over.feasible and over.rate == 0.0
+        if goal["criterion"] != "convex":
+            free = optimal_stepsize(L, SKETCH, guarantee="descent", **goal)
+            check = certify(free.D, L, SKETCH, **goal)
+            assert check.descent.gap <= 1.5e-6
+            assert check.descent_rate == pytest.approx(free.rate, rel=1e-9)
+            with pytest.raises(ValueError, match="dual goes with criterion='det'"):
+                certify(r.D, L, SKETCH, dual=r.dual, **goal)
 
 
 @settings(max_examples=8)

@@ -103,6 +103,7 @@ def add_parsers(commands: Any) -> None:
     add_sketch(checking)
     add_algorithm(checking)
     add_structure(checking)
+    add_criterion(checking)
     add_solver(checking)
     add_volume(checking)
     checking.set_defaults(run=_certify)
@@ -194,6 +195,8 @@ def _certify(args: argparse.Namespace) -> int:
             sketch,
             algorithm=args.algorithm,
             structure=args.structure,
+            criterion=args.criterion,
+            lower=read_lower(args.lower),
             solver=args.solver,
             tol=args.tol,
             verbose=args.verbose,
@@ -203,7 +206,7 @@ def _certify(args: argparse.Namespace) -> int:
         rates = {"rate": check.rate, "descent_rate": check.descent_rate, "descent_gap": check.descent.gap}
         print_json({**asdict(check), "feasible": check.feasible, "gap": check.gap, **rates})
     elif not args.quiet:
-        show(key_value_table("certificate of the given D", _check_rows(check)))
+        show(key_value_table("certificate of the given D", _check_rows(check, args.criterion)))
     return EXIT_OPTIMAL if check.certificate.is_optimal(args.tol) else EXIT_INACCURATE
 
 
@@ -224,19 +227,21 @@ def _take_from_file(args: argparse.Namespace) -> None:
     args.structure = args.structure or "full"
 
 
-def _check_rows(check: StepsizeCheck) -> list[tuple[str, str]]:
+def _check_rows(check: StepsizeCheck, criterion: str) -> list[tuple[str, str]]:
     c = check.certificate
     margin = f"margin {c.margin:.3e}" if isfinite(c.margin) else "D is not positive definite"
+    of_t = criterion in ("euclidean", "linear")
+    rate, descent = ("t, D ⪰ tM⁻¹", "t, H ⪰ tM⁻¹") if of_t else ("det(D)^(1/d)", "det(H)^(1/d)")
     return [
         ("feasible", f"{'yes, proved' if c.feasible else 'no'} ({margin})"),
-        ("log det D / d", f"{c.log_det / c.d:.9f}"),
+        ("log t" if of_t else "log det D / d", f"{c.log_det / c.d:.9f}"),
         ("upper bound / d", f"{c.upper_bound / c.d:.9f}"),
         ("gap of D", f"{c.gap:.3e}"),
         ("largest feasible scale", f"{check.largest_scale:.9g}"),
         ("gap of D at that scale", f"{check.gap_when_scaled:.3e}"),
         ("H = 2D − T(D) positive definite", "yes, proved" if check.descent.feasible else "no"),
-        ("rate det(D)^(1/d)", f"{check.rate:.9g}" if c.feasible else "none: the condition is not proved"),
-        ("descent rate det(H)^(1/d)", f"{check.descent_rate:.9g} (gap {check.descent.gap:.3e})"),
+        (f"rate {rate}", f"{check.rate:.9g}" if c.feasible else "none: the condition is not proved"),
+        (f"descent rate {descent}", f"{check.descent_rate:.9g} (gap {check.descent.gap:.3e})"),
     ]
 
 
