@@ -44,6 +44,7 @@ from stepsize_opt.node import (
     to_cvxpy,
 )
 from stepsize_opt.operators import LowRankPlusDiagonal
+from stepsize_opt.planning import Budget, Plan, PlanRow, plan
 from stepsize_opt.proofs import Certificate
 from stepsize_opt.sketches import (
     BernQ,
@@ -69,6 +70,7 @@ __all__ = [
     "Availability",
     "BernQ",
     "BlockDiagonal",
+    "Budget",
     "Certificate",
     "CommunicationTable",
     "Comparison",
@@ -92,6 +94,8 @@ __all__ = [
     "LayerWise",
     "LowRankPlusDiagonal",
     "Method",
+    "Plan",
+    "PlanRow",
     "RandK",
     "Sketch",
     "SolverUnavailable",
@@ -112,5 +116,6 @@ __all__ = [
     "optimal_stepsize",
     "optimal_stepsize_path",
     "parse_sketch",
+    "plan",
     "to_cvxpy",
 ]

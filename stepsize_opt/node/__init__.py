@@ -3,7 +3,7 @@
 from stepsize_opt.node.api import optimal_stepsize, optimal_stepsize_path
 from stepsize_opt.node.checks import StepsizeCheck, certify
 from stepsize_opt.node.comparison import Comparison, compare
-from stepsize_opt.node.complexity import iterations_needed
+from stepsize_opt.node.complexity import coordinates_sent, iterations_needed, linear_iterations
 from stepsize_opt.node.conic_form import CvxpyForm, to_cvxpy
 from stepsize_opt.node.goals import CRITERIA, GUARANTEES, Guarantee
 from stepsize_opt.node.large import LargeStepsizeResult
@@ -24,7 +24,9 @@ __all__ = [
     "certify",
     "communication_table",
     "compare",
+    "coordinates_sent",
     "iterations_needed",
+    "linear_iterations",
     "optimal_stepsize",
     "optimal_stepsize_path",
     "reduce_problem",

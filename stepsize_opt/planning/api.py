@@ -1,0 +1,333 @@
+"""``plan``: every method for a problem, a budget and an accuracy, with its rounds, its numbers and its work."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from stepsize_opt.clients import optimal_distributed_stepsize
+from stepsize_opt.inputs import items, positive_number, whole_number
+from stepsize_opt.limit import CRITERIA, compression_limit
+from stepsize_opt.methods import (
+    CompressedStep,
+    Compressor,
+    DetCGD1,
+    DetCGD2,
+    GradientDescent,
+    Method,
+    optimal_method,
+)
+from stepsize_opt.node import Guarantee, coordinates_sent, iterations_needed, linear_iterations, optimal_stepsize
+from stepsize_opt.planning.problem import Problem
+from stepsize_opt.planning.table import Budget, Plan, PlanRow
+from stepsize_opt.sketches import Identity, RandK, Sketch
+
+_SHARES = (0.25, 0.5, 1.0)  # of the numbers a round that are allowed: the k of the table, beside k = 1
+Shape: TypeAlias = Literal["full", "diagonal", "scalar"]
+_INDEPENDENT: tuple[tuple[Method, Shape], ...] = (
+    (DetCGD1(), "diagonal"),
+    (DetCGD2(), "full"),
+)  # the cheapest, and the best of what (12) allows
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row to be made: what is solved when, in words."""
+
+    name: str
+    make: Callable[[], PlanRow]
+
+
+@dataclass(frozen=True)
+class Named:
+    """The words of a row."""
+
+    method: str
+    stepsize: str
+    seeds: str
+    sketch: str
+
+    def filled(
+        self,
+        given: Problem,
+        goal: Goal,
+        k: float,
+        rounds: int,
+        efficiency: float | None,
+        result: Any,
+        compressor: Compressor,
+    ) -> PlanRow:
+        """The row with its numbers."""
+        client, server = _work(self.method, self.stepsize, given.d, k)
+        return PlanRow(
+            criterion=goal.criterion,
+            **vars(self),
+            k=k,
+            rounds=rounds,
+            numbers=coordinates_sent(rounds, given.senders * k),
+            client_work=client,
+            server_work=server,
+            efficiency=efficiency,
+            status=getattr(result, "status", "optimal"),
+            result=result,
+            compressor=compressor,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """A criterion with the accuracy it is asked for: ε² of the gradient, or of f − f* for ``linear``."""
+
+    criterion: str
+    target: float
+    initial_gap: float
+    lower: Any
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """For functions that take criterion and lower."""
+        return {"criterion": self.criterion, "lower": self.lower if self.criterion == "linear" else None}
+
+    def rounds(self, rate: float) -> int:
+        """The smallest K that a rate guarantees."""
+        needed = linear_iterations if self.criterion == "linear" else iterations_needed
+        return needed(rate, self.target, self.initial_gap)
+
+
+def plan(
+    problem: Any,
+    budget: float | None = None,
+    *,
+    epsilon2: float | None = None,
+    accuracy: float | None = None,
+    criterion: str | Sequence[str] = "det",
+    initial_gap: float | None = None,
+    delta_inf: float | None = None,
+    lower: Any = None,
+    total: float | None = None,
+    rounds: int | None = None,
+    sketches: Sequence[Sketch] | None = None,
+    on_progress: Callable[[int, int, str], None] | None = None,
+    **options: Any,
+) -> Plan:
+    """Which method to run: rounds, numbers sent, work and efficiency of each, and the best within a budget.
+
+    Gradient descent, det-CGD1 (with the best descent metric, and for ``"det"`` under the paper's condition), det-CGD2
+    and the subspace method, with k = 1, and with a quarter, half and all of the numbers allowed a round.  With clients
+    the rows with shared seeds are those of one node; det-CGD1 and det-CGD2 with independent draws and the largest k
+    stand beside them.
+
+    Parameters
+    ----------
+    problem
+        The smoothness matrix L, a sequence of the clients' matrices, or an objective of ``stepsize_opt.problems``.
+    budget
+        Numbers that a client may send a round on average, at most d; d by default.
+    epsilon2
+        ε², the goal for the mean of E‖∇f‖² (weighted for ``"det"``, plain for ``"euclidean"``).
+    accuracy
+        The goal for E f(x) − f* of ``"linear"``.
+    criterion
+        One of ``"det"``, ``"euclidean"``, ``"linear"``, or several of them.
+    initial_gap
+        Δ⁰ = f(x⁰) − f^inf; found from x⁰ = 0 when the problem is an objective.
+    delta_inf
+        Δ^inf of the clients; without it there are no rows with independent draws.  Found for a federated objective.
+    lower
+        M ⪯ ∇²f of ``"linear"``: a matrix or a number; taken from an objective that knows one.
+    total, rounds
+        Numbers that all senders may send in all, and rounds: further limits.
+    sketches
+        Sketches to take in place of rand-k.
+    on_progress
+        Called with the number of rows done, of all rows, and the name of the next before each is solved.
+    options
+        Of ``optimal_stepsize`` and ``optimal_distributed_stepsize`` for each row: ``time_limit``, ``tol``, ``solver``.
+
+    Returns
+    -------
+    Plan, whose ``best`` is the row to take: ``best.compressor`` runs it, ``best.result`` holds D and its proof.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For arguments that are not as described, or missing.
+
+    Examples
+    --------
+    >>> from stepsize_opt import plan
+    >>> answer = plan([[2.0, 1.0], [1.0, 3.0]], 1, epsilon2=1e-3, initial_gap=1.0)
+    >>> answer.best.method, answer.best.rounds
+    ('subspace', 8945)
+    """
+    given = Problem.read(problem, initial_gap, delta_inf, lower)
+    limits = _budget(budget, total, rounds, given.d)
+    goals = [_goal(name, given, epsilon2, accuracy) for name in _criteria(criterion)]
+    ks = _ks(min(given.d, given.d if limits.numbers is None else limits.numbers))
+    laws = _read_sketches(sketches, given.d, ks)
+    ks = sorted({*ks, *(law.expected_rank for law in laws)})
+    cases = [case for goal in goals for case in _cases(given, goal, laws, ks, rounds, options)]
+    rows = []
+    for done, case in enumerate(cases):
+        if on_progress is not None:
+            on_progress(done, len(cases), case.name)
+        rows.append(case.make())
+    if on_progress is not None:
+        on_progress(len(cases), len(cases), "")
+    notes = []
+    if given.clients and given.delta_inf is None:
+        notes.append("independent draws are left out: their condition needs delta_inf")
+    if given.clients and "det" not in {goal.criterion for goal in goals}:
+        notes.append("independent draws are left out: their condition is one of the criterion det")
+    reached = {goal.criterion: tuple((k, _limit_rounds(given, goal, k)) for k in ks) for goal in goals}
+    return Plan(tuple(rows), limits, given.d, given.senders, reached, tuple(notes))
+
+
+def _cases(
+    given: Problem, goal: Goal, laws: Sequence[Sketch], ks: Sequence[float], rounds: int | None, options: dict[str, Any]
+) -> Iterator[Case]:
+    """The rows of one criterion."""
+    d = given.d
+
+    def node(method: Method, label: str, sketch: Sketch, guarantee: Guarantee, structure: Shape = "full") -> Case:
+        def make() -> PlanRow:
+            result = optimal_stepsize(
+                given.L, sketch, algorithm=method, structure=structure, guarantee=guarantee, **goal.arguments, **options
+            )
+            K = goal.rounds(result.guaranteed_rate)
+            step = CompressedStep.of(result.D, sketch, method)
+            row = Named(method.name, label, given.sharing, str(sketch))
+            return row.filled(given, goal, sketch.expected_nonzeros, K, result.efficiency, result, step)
+
+        return Case(f"{method.name}, {label}, {sketch}", make)
+
+    yield node(GradientDescent(), "γI", Identity(d), "condition", "scalar")
+    for sketch in laws:
+        if goal.criterion == "det":  # the paper's; for the others, too, the descent metric is never worse
+            yield node(DetCGD1(), "condition", sketch, "condition")
+        yield node(DetCGD1(), "descent", sketch, "descent")
+        yield node(DetCGD2(), "optimal", sketch, "descent")
+    exact = [] if rounds is None else [k for k in [_enough(given, goal, rounds)] if k is not None]
+    for k in sorted({*ks, *exact}):
+        yield _subspace(given, goal, k)
+    if given.clients and goal.criterion == "det" and given.delta_inf is not None:
+        # They need orders of magnitude more in all, and most with small k: one k shows it, and a solve takes seconds.
+        largest = max(laws, key=lambda sketch: sketch.expected_nonzeros)
+        for method, structure in _INDEPENDENT:
+            yield _independent(given, goal, given.delta_inf, method, structure, largest, options)
+
+
+def _subspace(given: Problem, goal: Goal, k: float) -> Case:
+    def make() -> PlanRow:
+        method = optimal_method(given.L, k, **goal.arguments)
+        row = Named(method.name, "optimal", given.sharing, f"k = {k:g}")
+        return row.filled(given, goal, k, goal.rounds(method.rate), method.efficiency, method, method)
+
+    return Case(f"subspace method, k = {k:g}", make)
+
+
+def _independent(
+    given: Problem,
+    goal: Goal,
+    delta_inf: float,
+    method: Method,
+    structure: Shape,
+    sketch: Sketch,
+    options: dict[str, Any],
+) -> Case:
+    def make() -> PlanRow:
+        result = optimal_distributed_stepsize(
+            given.clients,
+            sketch,
+            epsilon2=goal.target,
+            initial_gap=goal.initial_gap,
+            delta_inf=delta_inf,
+            algorithm=method,
+            structure=structure,
+            **options,
+        )
+        step = CompressedStep.of(result.D, sketch, method)
+        row = Named(method.name, structure, "independent", str(sketch))
+        return row.filled(given, goal, sketch.expected_nonzeros, result.K, None, result, step)
+
+    return Case(f"independent {method.name}, {structure}, {sketch}", make)
+
+
+def _work(method: str, stepsize: str, d: int, k: float) -> tuple[float, float]:
+    """Multiplications a round of a client and of the server beyond the gradient.
+
+    det-CGD1: the server multiplies D, of which it needs k columns.  det-CGD2: a client needs k rows of D∇f.  Subspace:
+    k directions on both sides.  A diagonal D or γI has one number a coordinate.
+    """
+    if stepsize in ("γI", "diagonal"):
+        return (k, 0.0) if method == DetCGD2.name else (0.0, k)
+    if method == DetCGD1.name:
+        return 0.0, k * d
+    return k * d, 0.0 if method == DetCGD2.name else k * d
+
+
+def _criteria(criterion: str | Sequence[str]) -> list[str]:
+    names = [criterion] if isinstance(criterion, str) else [str(name) for name in items("criterion", criterion)]
+    unknown = [name for name in names if name not in CRITERIA]
+    if unknown or not names or len(set(names)) < len(names):
+        msg = f"criterion must be one or several of {', '.join(map(repr, CRITERIA))}, each once, got {criterion!r}"
+        raise ValueError(msg)
+    return names
+
+
+def _goal(criterion: str, given: Problem, epsilon2: float | None, accuracy: float | None) -> Goal:
+    name, value = ("accuracy", accuracy) if criterion == "linear" else ("epsilon2", epsilon2)
+    if value is None:
+        msg = f"criterion={criterion!r} needs {name}"
+        raise ValueError(msg)
+    if criterion == "linear" and given.lower is None:
+        msg = "criterion='linear' needs lower: an M ⪯ ∇²f, a matrix or a number μ > 0"
+        raise ValueError(msg)
+    return Goal(criterion, positive_number(name, value), given.initial_gap, given.lower)
+
+
+def _budget(numbers: float | None, total: float | None, rounds: int | None, d: int) -> Budget:
+    if numbers is not None and positive_number("budget", numbers) > d:
+        msg = f"budget is numbers a round and at most d={d}, got {numbers}; a budget of numbers in all is total="
+        raise ValueError(msg)
+    return Budget(
+        None if numbers is None else float(numbers),
+        None if total is None else positive_number("total", total),
+        None if rounds is None else whole_number("rounds", rounds),
+    )
+
+
+def _ks(most: float) -> list[float]:
+    """The numbers a round of the table: one, and a quarter, half and all of what is allowed."""
+    shares = {float(max(1, round(share * most))) for share in _SHARES[:-1]} if most >= 1.0 else set()
+    return sorted({most, *(k for k in shares | {1.0} if k <= most)})
+
+
+def _read_sketches(sketches: Sequence[Sketch] | None, d: int, ks: Sequence[float]) -> list[Sketch]:
+    """The sketches given, or rand-k for each whole k."""
+    if sketches is None:
+        return [RandK(d, k) for k in sorted({int(k) for k in ks if k >= 1.0})]
+    out: list[Sketch] = []
+    for i, sketch in enumerate(items("sketches", sketches)):
+        if not isinstance(sketch, Sketch) or sketch.d != d:
+            msg = f"sketches[{i}] must be a sketch of d={d} coordinates, got {sketch!r}"
+            raise ValueError(msg)
+        out.append(sketch)
+    return out
+
+
+def _enough(given: Problem, goal: Goal, rounds: int) -> float | None:
+    """The smallest whole k with which the subspace method needs at most so many rounds; None without one."""
+
+    def reached(k: int) -> bool:
+        return goal.rounds(compression_limit(given.L, k, **goal.arguments).value) <= rounds
+
+    k = bisect_left(range(1, given.d + 1), True, key=reached) + 1
+    return float(k) if k <= given.d else None
+
+
+def _limit_rounds(given: Problem, goal: Goal, k: float) -> int:
+    """The rounds that the limit allows: no method with k numbers a round is guaranteed to need fewer."""
+    return goal.rounds(compression_limit(given.L, k, **goal.arguments).upper)

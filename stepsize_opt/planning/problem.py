@@ -1,0 +1,97 @@
+"""What is planned for: a smoothness matrix, the matrices of clients, or an objective that knows its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from stepsize_opt.inputs import dense, positive_number, read_matrix, real_number
+from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum
+from stepsize_solvers.programs import Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """L of f, the matrices of the clients (none for one node), Δ⁰, Δ^inf, and M ⪯ ∇²f, where they are known."""
+
+    L: Matrix
+    clients: tuple[Matrix, ...]
+    initial_gap: float
+    delta_inf: float | None
+    lower: Any
+
+    @property
+    def d(self) -> int:
+        return len(self.L)
+
+    @property
+    def senders(self) -> int:
+        """How many send numbers each round."""
+        return max(1, len(self.clients))
+
+    @property
+    def sharing(self) -> str:
+        """How the draws of a method that sees the whole gradient are called."""
+        return "shared" if self.clients else "one node"
+
+    @staticmethod
+    def read(problem: Any, initial_gap: float | None, delta_inf: float | None, lower: Any) -> Problem:
+        """Raises ValueError or TypeError for what is no problem, or for a missing or impossible number."""
+        if hasattr(problem, "smoothness"):
+            return _of_objective(problem, initial_gap, delta_inf, lower)
+        if initial_gap is None:
+            msg = "plan needs initial_gap = f(x⁰) − f^inf when the problem is given by matrices"
+            raise ValueError(msg)
+        if _is_sequence_of_matrices(problem):
+            clients = tuple(dense(read_matrix(f"problem[{i}]", one)) for i, one in enumerate(problem))
+            shapes = sorted({one.shape for one in clients})
+            if len(shapes) != 1:
+                msg = f"the clients' matrices must have one shape, got {shapes}"
+                raise ValueError(msg)
+            L = np.asarray(np.mean(clients, axis=0))
+        else:
+            clients, L = (), dense(read_matrix("problem", problem))
+        return Problem(L, clients, _gap(initial_gap), _delta(delta_inf), lower)
+
+
+def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | None, lower: Any) -> Problem:
+    """Of an objective: what is not given is found, Δ⁰ from x⁰ = 0."""
+    clients: tuple[Matrix, ...] = ()
+    if isinstance(objective, Federated):
+        clients = tuple(objective.client_smoothness())
+    if initial_gap is None or (clients and delta_inf is None):
+        if isinstance(objective, Federated):
+            both = find_federated_infimum(objective)
+            infimum, delta_inf = both.whole, both.delta_inf if delta_inf is None else delta_inf
+        else:
+            infimum = find_infimum(objective)
+        if initial_gap is None:
+            initial_gap = float(objective.value(np.zeros((1, objective.d)))[0]) - infimum.found
+    if lower is None and hasattr(objective, "hessian_lower_bound"):
+        M = objective.hessian_lower_bound()
+        lower = M if float(np.linalg.eigvalsh(M)[0]) > 0.0 else None
+    return Problem(objective.smoothness(), clients, _gap(initial_gap), _delta(delta_inf), lower)
+
+
+def _gap(value: float) -> float:
+    return positive_number("initial_gap", value)
+
+
+def _delta(value: float | None) -> float | None:
+    if value is None:
+        return None
+    number = real_number("delta_inf", value, "a number Δ^inf ≥ 0")
+    if not 0.0 <= number < np.inf:
+        msg = f"delta_inf must be a number Δ^inf ≥ 0, got {value}"
+        raise ValueError(msg)
+    return number
+
+
+def _is_sequence_of_matrices(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim == 3
+    return isinstance(value, Sequence) and len(value) > 0 and (sparse.issparse(value[0]) or np.ndim(value[0]) == 2)

@@ -1,0 +1,188 @@
+"""The planner: its rows are those of the functions behind it, its budget holds, its advice is the cheapest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepsize_opt import (
+    IndependentSampling,
+    Plan,
+    RandK,
+    compression_limit,
+    optimal_distributed_stepsize,
+    optimal_method,
+    optimal_stepsize,
+    plan,
+)
+from stepsize_opt.problems import Federated, LogisticRegression, load_dataset, split
+from stepsize_validation import run
+
+L = np.array([[2.0, 1.0, 0.3], [1.0, 3.0, -0.5], [0.3, -0.5, 1.0]])
+ASKED: dict[str, Any] = {"epsilon2": 1e-2, "initial_gap": 1.0}
+
+
+def _row(answer: Plan, method: str, stepsize: str, k: float = 1.0) -> Any:
+    (row,) = [r for r in answer.rows if (r.method, r.stepsize, r.k) == (method, stepsize, k)]
+    return row
+
+
+def test_rows_are_those_of_the_functions_behind_them() -> None:
+    answer = plan(L, 1, **ASKED)
+    sketch = RandK(3, 1)
+    condition = optimal_stepsize(L, sketch)
+    descent = optimal_stepsize(L, sketch, guarantee="descent")
+    second = optimal_stepsize(L, sketch, algorithm="det-CGD2")
+    method = optimal_method(L, 1)
+    assert _row(answer, "det-CGD1", "condition").rounds == condition.iterations(1e-2, 1.0)
+    assert _row(answer, "det-CGD1", "descent").rounds == descent.iterations(1e-2, 1.0)
+    assert _row(answer, "det-CGD2", "optimal").rounds == second.iterations(1e-2, 1.0)
+    assert _row(answer, "subspace", "optimal").rounds == int(np.ceil(2.0 / (method.rate * 1e-2)))
+    assert answer.best is _row(answer, "subspace", "optimal")
+
+
+def test_work_is_counted_for_each_side() -> None:
+    answer = plan(L, 2, **ASKED)
+    sides = {r.method: (r.client_work, r.server_work) for r in answer.rows if r.k == 2 and r.stepsize != "condition"}
+    assert sides == {"det-CGD1": (0, 6), "det-CGD2": (6, 0), "subspace": (6, 6)}
+
+
+@pytest.mark.parametrize("criterion", ["det", "euclidean", "linear"])
+def test_no_row_needs_fewer_rounds_than_the_limit(criterion: str) -> None:
+    answer = plan(L, criterion=criterion, lower=0.1 if criterion == "linear" else None, accuracy=1e-3, **ASKED)
+    rounds = dict(answer.limits[criterion])
+    assert len(answer.rows) >= 8
+    for row in answer.rows:
+        assert row.rounds >= rounds[row.k]
+        assert row.efficiency is not None and 0.0 < row.efficiency <= 1.0
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), budget=st.sampled_from([0.5, 1.0, 1.7, 3.0]))
+def test_advice_is_the_cheapest_within_the_budget(seed: int, budget: float) -> None:
+    A = np.random.default_rng(seed).standard_normal((3, 5))
+    answer = plan(A @ A.T + 0.1 * np.eye(3), budget, **ASKED)
+    inside = [row for row in answer.rows if row.k <= budget]
+    fewest = min(row.numbers for row in inside)
+    assert answer.best in inside
+    # Equal up to its last round, which is a whole one.
+    assert answer.best.numbers - answer.best.k <= fewest
+    assert all(row.rounds >= answer.best.rounds for row in inside if row.numbers == fewest)
+
+
+def test_a_limit_of_rounds_gives_the_smallest_k_that_keeps_it() -> None:
+    A = np.random.default_rng(0).standard_normal((9, 20))
+    matrix = A @ A.T
+    needed = int(np.ceil(2.0 / (compression_limit(matrix, 7).value * 1e-2))) + 1
+    answer = plan(matrix, rounds=needed, **ASKED)
+    kept = [row.k for row in answer.rows if row.method == "subspace" and row.rounds <= needed]
+    assert min(kept) == 7.0  # which is none of 1, d/4, d/2, d
+    assert answer.best.rounds <= needed
+
+
+def test_a_budget_that_nothing_keeps_is_said() -> None:
+    answer = plan(L, total=1.0, **ASKED)
+    assert answer.best_for("det") is None
+    with pytest.raises(ValueError, match="no method stays within at most 1 numbers in all: subspace"):
+        _ = answer.best
+
+
+def test_sketches_of_ones_own() -> None:
+    answer = plan(L, sketches=[IndependentSampling([0.5, 0.2, 0.9])], **ASKED)
+    assert {row.sketch for row in answer.rows if row.method.startswith("det")} == {
+        str(IndependentSampling([0.5, 0.2, 0.9]))
+    }
+
+
+def test_clients_with_shared_seeds_are_one_node_and_independent_ones_stand_beside() -> None:
+    clients = [L, np.diag([1.0, 2.0, 3.0])]
+    answer = plan(clients, 1, delta_inf=0.1, **ASKED)
+    mean = 0.5 * (clients[0] + clients[1])
+    alone = plan(mean, 1, **ASKED)
+    assert answer.best.seeds == "shared"
+    assert answer.best.rounds == alone.best.rounds
+    assert answer.best.numbers == 2 * alone.best.numbers
+    full = [row for row in answer.rows if row.seeds == "independent" and row.stepsize == "full"]
+    expected = optimal_distributed_stepsize(
+        clients, RandK(3, 1), delta_inf=0.1, algorithm="det-CGD2", epsilon2=1e-2, initial_gap=1.0
+    )
+    assert [row.rounds for row in full] == [expected.K]
+    assert "need" in plan(clients, 1, **ASKED).notes[0]
+
+
+def test_an_objective_knows_the_rest_and_the_advice_runs() -> None:
+    """The recommended method keeps its promise, and its messages are those that the runner sends."""
+    parts = split(load_dataset("breast_cancer"), 3, np.random.default_rng(0))
+    objective = Federated.logistic(parts, 0.1)
+    answer = plan(objective, 5, epsilon2=1e-2, criterion="euclidean")
+    best = answer.best
+    record = run(
+        objective,
+        best.result.D,
+        best.result.sketch,
+        algorithm=best.result,
+        iterations=best.rounds,
+        seeds=8,
+        client_seeds="shared",
+    )
+    assert record.euclidean.mean() <= 1e-2
+    assert record.sent.sum(axis=1).mean() == pytest.approx(best.numbers, rel=1e-3)
+    draw = best.compressor.draw(np.random.default_rng(0))
+    numbers = best.compressor.encode(np.ones(objective.d), draw)
+    assert abs(numbers.size - best.k) < 1.0
+    assert best.compressor.decode(numbers, draw).shape == (objective.d,)
+
+
+def test_linear_takes_its_lower_bound_from_the_objective() -> None:
+    data = load_dataset("breast_cancer")
+    ridge = LogisticRegression.from_dataset(data, 0.1, "ridge")
+    answer = plan(ridge, 3, accuracy=1e-3, criterion="linear")
+    assert answer.best.method == "subspace"
+    with pytest.raises(ValueError, match="criterion='linear' needs lower"):
+        plan(LogisticRegression.from_dataset(data, 0.1), 3, accuracy=1e-3, criterion="linear")
+
+
+def test_progress_and_records() -> None:
+    seen: list[tuple[int, int, str]] = []
+    answer = plan(L, 1, on_progress=lambda *now: seen.append(now), criterion=("det", "euclidean"), **ASKED)
+    assert [done for done, _, _ in seen] == list(range(len(answer.rows) + 1))
+    assert all(total == len(answer.rows) for _, total, _ in seen)
+    records = answer.to_records()
+    assert [record["criterion"] for record in records if record["best"]] == ["det", "euclidean"]
+    assert not any({"result", "compressor"} & set(record) for record in records)
+
+
+def test_text_fits_into_eighty_columns() -> None:
+    parts = split(load_dataset("breast_cancer"), 2, np.random.default_rng(0))
+    matrices = Federated.logistic(parts, 0.1).client_smoothness()
+    text = repr(plan(matrices, 8, epsilon2=1e-9, initial_gap=1.0, delta_inf=0.1))
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("*") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"budget": 4}, "budget is numbers a round and at most d=3, got 4"),
+        ({"budget": 0}, "budget must be"),
+        ({"criterion": "trace"}, "criterion must be one or several of 'det'"),
+        ({"criterion": ()}, "criterion must"),
+        ({"epsilon2": None}, "criterion='det' needs epsilon2"),
+        ({"initial_gap": None}, "plan needs initial_gap"),
+        ({"rounds": 0}, "rounds must be"),
+        ({"sketches": [RandK(4, 1)]}, r"sketches\[0\] must be a sketch of d=3"),
+        ({"delta_inf": -1.0}, "delta_inf must be"),
+    ],
+)
+def test_mistakes_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan(L, **{**ASKED, **arguments})
+
+
+def test_clients_of_different_sizes_are_refused() -> None:
+    with pytest.raises(ValueError, match="one shape"):
+        plan([L, np.eye(2)], 1, **ASKED)
