@@ -101,7 +101,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         header = (
-            f"{'method':<9} {'stepsize':<18} {'rate':>12} {'descent':>12} {'iterations':>11} {'communication':>14} "
+            f"{'method':<9} {'stepsize':<18} {'rate':>12} {'descent':>12} {'steps ratio':>11} {'communication':>14} "
             f"{'gap':>8}"
         )
         lines = [header, "-" * len(header)]

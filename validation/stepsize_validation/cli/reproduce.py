@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from stepsize_validation.cli.common import (
     empty_table,
     load_problem,
     print_json,
+    show,
 )
 from stepsize_validation.cli.values import names, numbers, positive, whole, wholes
 
@@ -84,7 +85,7 @@ def add_parsers(commands: Any) -> None:
 
 
 def _reproduce(args: argparse.Namespace) -> int:
-    from stepsize_validation.experiments import Plan, as_text, reproduce
+    from stepsize_validation.experiments import Plan, reproduce
 
     if args.quick:
         plan = Plan.quick(args.datasets) if args.datasets else Plan.quick()
@@ -97,12 +98,25 @@ def _reproduce(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"report": str(done.report), **done.tables})
     elif not args.quiet:
-        saved = done.tables["savings"]
-        print(as_text(saved, list(saved[0])))
+        _print_savings(done.tables["savings"])
         for name, counts in done.tables["verdicts"].items():
             print(f"bounds {name}: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
         print(f"report: {done.report}")
     return 0 if done.all_hold else 1
+
+
+def _print_savings(records: Sequence[Mapping[str, Any]]) -> None:
+    """What the optimal D saves, and against what: two tables, so that 80 columns hold them."""
+    title = "iterations, the paper's best over the optimal D"
+    saved = empty_table(title, ("", "data", "variant", "guarantee"), ("predicted", "observed"))
+    rivals = empty_table("what was compared", ("", "data", "variant", "paper's best", "why not observed"))
+    for record in records:
+        panel = [f"({record['experiment']})", record["data"], record["variant"]]
+        observed = "–" if record["observed"] is None else f"{record['observed']:.3f}"
+        saved.add_row(*panel, record["guarantee"], f"{record['predicted']:.3f}", observed)
+        rivals.add_row(*panel, record["best of the paper"], record["why not observed"])
+    show(saved)
+    show(rivals)
 
 
 def _progress(line: str) -> None:

@@ -118,15 +118,37 @@ def _assign_styles(curves: Sequence[Curve]) -> dict[str, Style]:
 
 
 def bar_savings(records: Sequence[dict[str, Any]], path: Path) -> Path:
-    """Predicted and observed saving of the optimal D for each data set, under each guarantee."""
+    """Predicted and observed savings of the optimal D, a row for each experiment, under each guarantee."""
     plt = pyplot()
-    names = list(dict.fromkeys(record["data"] for record in records))
+    letters = list(dict.fromkeys(record["experiment"] for record in records))
     series = [(g, key) for g in dict.fromkeys(record["guarantee"] for record in records) for key in _BARS]
-    wide = 0.8 / len(series)
+    groups = {letter: [record for record in records if record["experiment"] == letter] for letter in letters}
+    panels = {letter: list(dict.fromkeys(map(_panel_name, group))) for letter, group in groups.items()}
     # At least as wide as the legend and the label of the axis are.
-    figure, axis = plt.subplots(figsize=(max(4.0, 1.5 + 0.6 * len(names) * len(series)), 3.6))
+    inches = max(6.5, 1.5 + 0.3 * max(map(len, panels.values())) * len(series))
+    figure, axes = plt.subplots(len(letters), 1, figsize=(inches, 0.6 + 2.7 * len(letters)), squeeze=False)
+    for axis, letter in zip(axes[:, 0], letters, strict=True):
+        _bars(axis, groups[letter], panels[letter], series)
+        axis.set_title(f"({letter})", fontsize=10, loc="left")
+        axis.set_ylabel("paper's best / optimal D", fontsize=9)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=8, frameon=False, ncols=len(series), loc="upper center")
+    figure.tight_layout(rect=(0.0, 0.0, 1.0, 1.0 - 0.3 / (0.6 + 2.7 * len(letters))))
+    save_figure(figure, path, dpi=130)
+    plt.close(figure)
+    return path
+
+
+def _panel_name(record: dict[str, Any]) -> str:
+    return f"{record['data']}\n{record['variant']}"
+
+
+def _bars(
+    axis: Any, records: Sequence[dict[str, Any]], names: Sequence[str], series: Sequence[tuple[str, str]]
+) -> None:
+    wide = 0.8 / len(series)
     for i, (guarantee, key) in enumerate(series):
-        found = {record["data"]: record[key] or 0.0 for record in records if record["guarantee"] == guarantee}
+        found = {_panel_name(record): record[key] or 0.0 for record in records if record["guarantee"] == guarantee}
         heights = [found.get(name, 0.0) for name in names]
         bars = axis.bar(
             [place + wide * (i - 0.5 * (len(series) - 1)) for place in range(len(names))],
@@ -138,17 +160,13 @@ def bar_savings(records: Sequence[dict[str, Any]], path: Path) -> Path:
             edgecolor="black",
             linewidth=0.5,
         )
-        axis.bar_label(bars, labels=[f"{h:.2f}" if h else "" for h in heights], fontsize=8, padding=1)
+        axis.bar_label(bars, labels=[f"{h:.3g}" if h else "" for h in heights], fontsize=7, padding=1)
     axis.axhline(1.0, color="black", linewidth=0.8)
-    axis.set_xticks(range(len(names)), names)
-    axis.tick_params(which="both", labelsize=8)
-    axis.set_ylabel("iterations, paper's best / optimal D", fontsize=9)
-    axis.margins(y=0.1)
-    axis.legend(fontsize=8, frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    figure.tight_layout()
-    save_figure(figure, path, dpi=130)
-    plt.close(figure)
-    return path
+    crowded = len(names) > 8
+    axis.set_xticks(range(len(names)), names, rotation=60 if crowded else 0, ha="right" if crowded else "center")
+    axis.tick_params(which="both", labelsize=7)
+    axis.set_yscale("log")
+    axis.margins(y=0.15)
 
 
 def save_figure(figure: Any, path: Path, dpi: int) -> None:

@@ -83,5 +83,4 @@ EXPERIMENT = Experiment(
     quick_iterations=600,
     settings=("reg", "epsilon2"),
     figures=(Axes(ITERATIONS, WEIGHTED), Axes(BITS, WEIGHTED), VALUES),
-    savings_bars=True,
 )

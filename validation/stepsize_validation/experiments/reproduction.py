@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,8 +24,8 @@ from stepsize_validation.experiments.figures import draw
 from stepsize_validation.experiments.jobs import run_plan
 from stepsize_validation.experiments.plan import Plan
 from stepsize_validation.experiments.report import write_report
-from stepsize_validation.experiments.running import curve_of
 from stepsize_validation.experiments.tables import curve_records, savings, verdicts
+from stepsize_validation.runs import Run
 
 # A sensitivity study solves 160 problems for each data set: minutes up to this d, an hour at the 300 of w1a.
 _SENSITIVITY_D = 150
@@ -122,12 +122,12 @@ def versions() -> dict[str, str]:
     return out
 
 
-def demo_figure(
-    path: Path, data: str = "breast_cancer", reg: float = 1e-3, iterations: int = 1500, seeds: int = 8
-) -> Path:
-    """Experiment (a) on one data set as one figure; seconds on embedded data with the default sizes."""
-    experiment = rand_one.EXPERIMENT
-    plan = Plan((data,), reg=reg, seeds=seeds, iterations={experiment.letter: iterations})
-    panel = experiment.panel(load_dataset(data), plan, 0)
-    curves = [curve_of(panel, choice, plan) for choice in panel.choices]
-    return draw(curves, Axes(ITERATIONS, WEIGHTED), f"{experiment.title}: {data}, λ = {reg:g}", path)
+def demo_figure(path: Path, title: str, runs: Mapping[str, Run], data: str, sketch: str) -> Path:
+    """One panel with a curve of G_K for each run; labels that say optimal are drawn as this project's."""
+    curves = []
+    for label, record in runs.items():
+        guarantee = "descent" if label.endswith("descent") else "condition"
+        ours = "det-CGD1, optimal" in label
+        meta = {"label": label, "ours": ours, "experiment": "", "dataset": data, "variant": sketch}
+        curves.append(Curve.of({**meta, "guarantee": guarantee}, record))
+    return draw(curves, Axes(ITERATIONS, WEIGHTED), title, path)

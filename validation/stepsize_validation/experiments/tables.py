@@ -15,6 +15,8 @@ from stepsize_validation.experiments.curve import Curve, by_panel
 from stepsize_validation.runs import first_below
 
 Record = dict[str, Any]
+# A quotient of fewer steps than this says little: one step more or less changes it by more than a tenth.
+_ENOUGH_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -122,13 +124,14 @@ def _condition(meta: Mapping[str, Any]) -> str:
 def savings(curves: Sequence[Curve]) -> list[Record]:
     """For each panel and guarantee: iterations of the best of the paper's choices over those of the optimal D.
 
-    ``predicted`` compares the iterations that the theory guarantees, ``observed`` the steps of the same two choices to
-    the level.  (Not of the fastest: G_K is in the norm of each D, and a poor D may start below any level.)  Only
-    choices that satisfy their guarantee count; ``det-CGD1 only`` leaves det-CGD2 out of the paper's.  Above 1 the
-    optimal D saves; below 1 the paper's best is det-CGD2, whose condition allows more than det-CGD1's there.  The gaps
-    are certified: the saving against the true optima is at least predicted/(1 + gap of the paper's choice) and at most
-    predicted·(1 + gap of ours).  ``final f`` is f(x^K) − f^inf of the paper's choice over that of ours: a better
-    guarantee need not be a better run.
+    ``predicted`` compares the iterations that the theory guarantees, ``observed`` the steps of the same two choices
+    to the level, where both reach it after enough steps; otherwise ``why not observed`` says why not.  (Not of the
+    fastest: G_K is in the norm of each D, and a poor D may start below any level.)  Only choices that satisfy their
+    guarantee count; ``det-CGD1 only`` leaves det-CGD2 out of the paper's. Above 1 the optimal D saves; below 1 the
+    paper's best is det-CGD2, whose condition allows more than det-CGD1's there. The gaps are certified: the saving
+    against the true optima is at least predicted/(1 + gap of the paper's choice) and at most predicted·(1 + gap of
+    ours). ``final f`` is f(x^K) − f^inf of the paper's choice over that of ours: a better guarantee need not be a
+    better run.
     """
     out = []
     for panel, group in by_panel(curves).items():
@@ -136,6 +139,7 @@ def savings(curves: Sequence[Curve]) -> list[Record]:
             best, mine, cost = rivals.paper, rivals.ours, partial(_cost, guarantee=rivals.guarantee)
             first = [c for c in _papers(group, rivals.guarantee) if get_method(c.meta["algorithm"]) != DetCGD2()]
             theirs, own = (first_below(mean, rivals.level) for mean in rivals.means)
+            why = _not_comparable(theirs, own)
             out.append(
                 {
                     "experiment": panel.experiment,
@@ -146,7 +150,8 @@ def savings(curves: Sequence[Curve]) -> list[Record]:
                     "ours": mine.meta["label"],
                     "predicted": cost(best) / cost(mine),
                     "predicted, det-CGD1 only": min(map(cost, first)) / cost(mine),
-                    "observed": _ratio(theirs, own),
+                    "observed": None if why else _ratio(theirs, own),
+                    "why not observed": why,
                     "final f": _ratio(best.meta["final_gap"], mine.meta["final_gap"]),
                     "level": rivals.level,
                     "gap, paper": best.meta["gap"],
@@ -166,7 +171,7 @@ def saved_iterations(records: Sequence[Mapping[str, Any]]) -> list[Record]:
             "guarantee": record["guarantee"],
             "instead of": record["best of the paper"],
             "predicted": _share(record["predicted"]),
-            "observed": _share(record["observed"]),
+            "observed": _share(record["observed"]) or record["why not observed"],
         }
         for record in records
     ]
@@ -175,6 +180,16 @@ def saved_iterations(records: Sequence[Mapping[str, Any]]) -> list[Record]:
 def _share(ratio: float | None) -> str | None:
     """A ratio of iterations as what it saves; negative where more are needed."""
     return None if ratio is None else f"{100.0 * (1.0 - 1.0 / ratio):.1f} %"
+
+
+def _not_comparable(theirs: int | None, own: int | None) -> str:
+    """Why steps to the level are no measure of a saving; empty where they are."""
+    missing = [who for who, steps in (("the paper's", theirs), ("the optimal D", own)) if steps is None]
+    if missing:
+        return f"level not reached by {' and '.join(missing)}"
+    if min(theirs or 0, own or 0) < _ENOUGH_STEPS:
+        return f"{theirs} steps against {own}: too few to compare"
+    return ""
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:
@@ -200,25 +215,24 @@ def verdicts(curves: Iterable[Curve]) -> dict[str, dict[str, int]]:
 
 def as_html(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     """An HTML table of the given columns; rows marked ``ours`` are bold."""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+    head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in columns)
     lines = []
     for record in records:
         style = ' class="ours"' if record.get("ours") is True else ""
         cells = "".join(f"<td>{html.escape(_cell(record.get(name)))}</td>" for name in columns)
         lines.append(f"<tr{style}>{cells}</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-
-
-def as_text(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """The same as plain text with aligned columns."""
-    rows = [list(columns), *([_cell(record.get(name)) for name in columns] for record in records)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
 def _cell(value: Any) -> str:
-    if value is None:
+    if value is None or value == "":
         return "–"
-    if isinstance(value, bool) or not isinstance(value, float):
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_cell(one)}" for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_cell, value))
+    if not isinstance(value, float):
         return str(value)
     return f"{value:.4g}"

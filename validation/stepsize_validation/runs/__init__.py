@@ -2,6 +2,7 @@
 
 from stepsize_validation.runs.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from stepsize_validation.runs.rates import (
+    LEVEL,
     RateCheck,
     check_distributed_rate,
     check_rate,
@@ -12,6 +13,7 @@ from stepsize_validation.runs.record import Run, first_below, log_steps
 from stepsize_validation.runs.runner import Divergence, run
 
 __all__ = [
+    "LEVEL",
     "CheckpointError",
     "Divergence",
     "RateCheck",
