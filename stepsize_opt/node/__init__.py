@@ -1,15 +1,9 @@
 """One node: the optimal stepsize, its certificate and what it predicts."""
 
-<<<<<<< HEAD
 from stepsize_opt.node.api import optimal_stepsize, optimal_stepsize_path
 from stepsize_opt.node.checks import StepsizeCheck, certify
-from stepsize_opt.node.comparison import Comparison, compare
-from stepsize_opt.node.complexity import coordinates_sent, iterations_needed, linear_iterations
-=======
-from stepsize_opt.node.api import StepsizeCheck, certify, optimal_stepsize, optimal_stepsize_path
 from stepsize_opt.node.comparison import Comparison, ComparisonRow, compare
-from stepsize_opt.node.complexity import iterations_needed
->>>>>>> a3aca3b (Report and demo: no saving from a handful of steps, all experiments in the chart, definitions, captions and settings in words; the demo draws the sketch that it solves and says why rows agree)
+from stepsize_opt.node.complexity import coordinates_sent, iterations_needed, linear_iterations
 from stepsize_opt.node.conic_form import CvxpyForm, to_cvxpy
 from stepsize_opt.node.goals import CRITERIA, GUARANTEES, Guarantee
 from stepsize_opt.node.large import LargeStepsizeResult
