@@ -239,6 +239,16 @@ def test_solve_for_the_descent_metric(matrix: str, tmp_path, capsys) -> None:
     assert all(row["rate"] < 1.0 for row in json.loads(capsys.readouterr().out))
 
 
+def test_certify_by_another_criterion(matrix: str, tmp_path, capsys) -> None:
+    words = [matrix, "--sketch", "randk:2", "--criterion", "euclidean"]
+    assert main(["solve", *words, "-q", "-o", str(tmp_path / "D.npy")]) == 0
+    assert main(["certify", str(tmp_path / "D.npy"), *words, "--json"]) == 0
+    check = json.loads(capsys.readouterr().out)
+    assert check["feasible"] and check["gap"] <= 1e-6 and check["rate"] <= check["descent_rate"]
+    assert main(["certify", str(tmp_path / "D.npy"), *words]) == 0
+    assert "D ⪰ tM⁻¹" in capsys.readouterr().out
+
+
 def test_compare(matrix: str, capsys) -> None:
     assert main(["compare", matrix, "--sketch", "randk:2"]) == 0
     assert "γ L⁻¹" in capsys.readouterr().out
