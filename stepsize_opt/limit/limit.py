@@ -29,14 +29,13 @@ from stepsize_opt.proofs import (
     Certificate,
     Enclosed,
     Evaluation,
+    InBasis,
     Pair,
     exp_down,
     exp_up,
     largest_floor,
     log_det_from_below,
     power_of_two_scaling,
-    repair,
-    repair_in_basis,
 )
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, Pattern, Program, Vector
@@ -245,26 +244,32 @@ def _inverse(A: Matrix) -> Matrix:
     return np.asarray(scale[:, None] * (root.T @ root) * scale)
 
 
+# A proof that takes a larger share of D has failed.
+_LARGEST_LOSS = 0.1
+
+
 def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix:
     """D, or the nearest multiple of it, with D ⪯ L⁻¹ and tr(LD) ≤ k proved for its floats."""
     scale = power_of_two_scaling(L.diagonal())
     B, X = scale[:, None] * L * scale, D / scale[:, None] / scale
     program = Program.single(B, DiagonalPlusScaled.identity(len(B)), Pattern.full(len(B)))
     X = _within_budget(B, 0.5 * (X + X.T), k)
-    if Evaluation(program, X).feasible:
-        return np.asarray(scale[:, None] * X * scale)
-    found = repair_in_basis(program, X) or repair(program, X)
-    X = X if found is None else _within_budget(B, found.D, k)
-    if found is None or not (X is found.D or Evaluation(program, X).feasible):
-        msg = (
-            "L is too close to singular for a stepsize of this criterion to be proved in float64; " + SMOOTHNESS_REMEDY
-        )
-        raise ValueError(msg)
-    return np.asarray(scale[:, None] * X * scale)
+    loss = 0.0
+    while loss <= _LARGEST_LOSS:
+        candidate = np.asarray((1.0 - loss) * X)
+        # In the basis of D rounding counts least, but the plain proof is the cheaper one.
+        if Evaluation(program, candidate).feasible or InBasis(program, candidate).feasible:
+            return np.asarray(scale[:, None] * candidate * scale)
+        loss = max(4.0 * loss, len(B) * UNIT)
+    msg = f"L is too close to singular for a stepsize of this criterion to be proved in float64; {SMOOTHNESS_REMEDY}"
+    raise ValueError(msg)
 
 
 def _within_budget(L: Matrix, D: Matrix, k: float) -> Matrix:
     """D, lowered until tr(LD) ≤ k is proved."""
+    loss = 2.0 * UNIT
+    # The rounding of the entries of D may count more than what is taken off, so take off more each time.
     while (used := Pair.exact(L).inner_from_above(Pair.exact(D))) > k:
-        D = D * (k / used * (1.0 - 4.0 * UNIT))
+        loss *= 2.0
+        D = D * (k / used * (1.0 - loss))
     return D

@@ -320,7 +320,7 @@ def _proved_directions(L: Matrix, A: Matrix) -> tuple[Matrix, float]:
     identity = np.eye(len(L))
     for _ in range(_REFINEMENTS):
         A = A @ (1.5 * identity - 0.5 * _gram(L, A).value)
-    rounding = 1.0 + gamma(len(L) + 2)
+    rounding, loss = 1.0 + gamma(len(L) + 2), UNIT
     while True:
         gram = _gram(L, A)
         # The largest row sum bounds the largest eigenvalue.
@@ -331,7 +331,8 @@ def _proved_directions(L: Matrix, A: Matrix) -> tuple[Matrix, float]:
         if not top < 2.0:
             msg = "L is too close to singular for L-orthonormal directions in float64; add a regulariser (L + 2λI)"
             raise ValueError(msg)
-        A = A * ((1.0 - 2.0 * UNIT) / np.sqrt(top))
+        loss *= 2.0  # the rounding of A may count more than what is taken off
+        A = A * ((1.0 - loss) / np.sqrt(top))
 
 
 def _proved_mean(A: Matrix, h: Vector) -> Matrix:

@@ -92,6 +92,7 @@ class Comparison:
                 "guarantee_used": row.result.guarantee_used,
                 "relative_iterations": self.relative_iterations(row),
                 "communication": row.communication,
+                "efficiency": row.result.efficiency,
                 "status": row.result.status,
                 "gap": row.result.gap,
                 "certified": row.result.certified,
@@ -101,13 +102,14 @@ class Comparison:
 
     def __repr__(self) -> str:
         header = (
-            f"{'method':<9} {'stepsize':<18} {'rate':>12} {'descent':>12} {'steps ratio':>11} {'communication':>14} "
-            f"{'gap':>8}"
+            f"{'method':<8} {'stepsize':<16} {'rate':>11} {'descent':>11} {'steps ratio':>11} {'communication':>13} "
+            f"{'of limit':>8} {'gap':>6}"
         )
         lines = [header, "-" * len(header)]
         lines += [
-            f"{row.method:<9} {row.stepsize:<18} {row.rate:>12.6g} {row.descent:>12.6g} "
-            f"{self.relative_iterations(row):>10.3f}x {row.communication:>14.6g} {row.result.gap:>8.0e}"
+            f"{row.method:<8} {row.stepsize:<16} {row.rate:>11.6g} {row.descent:>11.6g} "
+            f"{self.relative_iterations(row):>10.3f}x {row.communication:>13.6g} {row.result.efficiency:>8.3f} "
+            f"{row.result.gap:>6.0e}"
             for row in self.rows
         ]
         lines.append(self.advice)
@@ -122,6 +124,8 @@ def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any 
     With ``criterion`` and ``lower`` as in ``optimal_stepsize`` the rates are t of D ⪰ tM⁻¹ and of H ⪰ tM⁻¹, or for
     ``"convex"``, which has rows for det-CGD1 under its condition only, det(D)^{1/d}.
     ``options`` go to ``optimal_stepsize``, limits for each row.
+    "of limit" is the ``efficiency`` of a row, its share of the best rate that any method with draws of the same
+    expected rank can have.
     Rates of rows are comparable: each bounds the same criterion, for ``"det"`` a mean of ‖∇f‖² in a metric of
     determinant 1.
     """

@@ -117,6 +117,7 @@ class CommunicationTable:
                 "computed": row.computed,
                 "descent": row.descent,
                 "printed": row.printed,
+                "efficiency": row.result.efficiency,
                 "differs": row.differs,
                 "note": row.note,
                 "status": row.result.status,
@@ -127,15 +128,17 @@ class CommunicationTable:
 
     def __repr__(self) -> str:
         header = (
-            f"{'row':>3} {'method':<9} {'sketch':<9} {'stepsize':<16} {'computed':>13} {'descent':>13} {'printed':>13}"
+            f"{'row':>3} {'method':<8} {'sketch':<8} {'stepsize':<11} {'computed':>11} {'descent':>11} {'printed':>11} "
+            f"{'of limit':>8}"
         )
         lines = [f"communication in units of 2Δ⁰/ε², layers {self.layers}, k = {self.k}, q = {self.q}", header]
         lines.append("-" * len(header))
         for row in self.rows:
             printed = "" if row.printed is None else f"{row.printed:.6g}"
             lines.append(
-                f"{row.number or '*':>3} {row.method:<9} {row.sketch:<9} {row.stepsize:<16} {row.computed:>13.6g} "
-                f"{row.descent:>13.6g} {printed:>13}" + (f"  ≠ {row.note}" if row.differs else "")
+                f"{row.number or '*':>3} {row.method:<8} {row.sketch:<8} {row.stepsize:<11} {row.computed:>11.6g} "
+                f"{row.descent:>11.6g} {printed:>11} {row.result.efficiency:>8.3f}"
+                + (f"  ≠ {row.note}" if row.differs else "")
             )
         return "\n".join(lines)
 

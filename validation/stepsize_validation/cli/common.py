@@ -225,17 +225,20 @@ def result_table(result: StepsizeResult) -> Table:
 
 def comparison_table(comparison: Comparison, sketch: str) -> Table:
     """The rows of a comparison, the best in bold."""
-    caption = f"steps: times those of the best row; sent: numbers sent, in units of 2Δ⁰/ε²\n{comparison.advice}"
-    columns = ("method", "stepsize"), ("rate", "descent", "steps", "sent", "gap")
+    caption = (
+        "sent: numbers, in units of 2Δ⁰/ε²; limit: share of the best rate of any method of this rank\n"
+        f"{comparison.advice}"
+    )
+    columns = ("method", "stepsize"), ("rate", "descent", "sent", "limit", "gap")
     table = empty_table(f"stepsizes for {sketch}", *columns, caption)
     for row in comparison.rows:
         table.add_row(
             row.method,
             row.stepsize,
-            f"{row.rate:.6g}",
-            f"{row.descent:.6g}",
-            f"{comparison.relative_iterations(row):.3f}x",
-            f"{row.communication:.6g}",
+            f"{row.rate:.4g}",
+            f"{row.descent:.4g}",
+            f"{row.communication:.4g}",
+            f"{row.result.efficiency:.3f}",
             f"{row.result.gap:.0e}",
             style="bold" if row is comparison.best else None,
         )

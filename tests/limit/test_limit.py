@@ -1,0 +1,282 @@
+"""The limit: closed forms, proved intervals, and that nothing is above it."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.strategies import Matrix, problems, seeds, smoothness_matrices
+from stepsize_opt import (
+    BernQ,
+    CompressionLimit,
+    DiagonalSketch,
+    FiniteSketch,
+    Gaussian,
+    LayerWise,
+    RandK,
+    Sketch,
+    certify,
+    compression_limit,
+    optimal_stepsize,
+)
+from stepsize_opt.limit import LimitBounds, floor_probabilities
+from stepsize_opt.problems import random_smoothness
+from stepsize_validation.referee.exact import (
+    combine,
+    inner,
+    is_positive_semidefinite,
+    log,
+    log_det,
+    moment,
+    product,
+    rational,
+    second_moment,
+)
+
+CRITERIA = ("det", "euclidean", "linear")
+
+
+def _lower_of(criterion: str, L: Matrix) -> Matrix | None:
+    """A matrix M between 0 and L that does not commute with L."""
+    if criterion != "linear":
+        return None
+    scale = np.linspace(0.2, 1.0, len(L))
+    M = scale[:, None] * L * scale
+    M = M / max(1.0, float(np.linalg.eigvals(np.linalg.solve(L, M)).real.max()))
+    return np.asarray(0.5 * (M + M.T))
+
+
+def _is_attained(limit: CompressionLimit, L: Matrix) -> bool:
+    """D ⪯ L⁻¹ and tr(LD) ≤ k, decided in rational arithmetic."""
+    D, exact = rational(limit.D), rational(L)
+    inside = is_positive_semidefinite(combine((1, D), (-1, product(product(D, exact), D))))
+    return inside and inner(exact, D) <= Fraction(limit.k)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@given(L=smoothness_matrices(max_d=5, rescaled=True), share=st.floats(0.02, 1.0))
+@settings(max_examples=40, deadline=None)
+def test_the_interval_is_proved_and_D_is_attained(criterion: str, L: Matrix, share: float) -> None:
+    M = _lower_of(criterion, L)
+    limit = compression_limit(L, share * len(L), criterion, lower=M)
+    assert _is_attained(limit, L)
+    assert 0.0 < limit.value <= limit.upper
+    # Rounding of D counts relative to its smallest eigenvalue: 2⁻⁵³ times a condition number of at most 10⁶, times what
+    # the proof of D ⪰ tM⁻¹ steps by.
+    assert limit.gap <= 1e-6
+    D = rational(limit.D)
+    if criterion == "det":
+        d = len(L)
+        truth = d * log(Fraction(limit.k) / d) - log_det(rational(L))
+        assert Decimal(limit.certificate.log_det) <= log_det(D) <= truth + Decimal("1e-40")
+        assert truth <= Decimal(limit.certificate.upper_bound)
+    else:
+        floor = rational(np.eye(len(L)) if M is None else M)
+        t = Fraction(limit.value)  # D ⪰ tM⁻¹ if and only if MDM ⪰ tM
+        assert is_positive_semidefinite(combine((1, product(product(floor, D), floor)), (-t, floor)))
+    assert limit.probabilities.sum() == pytest.approx(limit.k)
+    assert limit.probabilities.max() <= 1.0
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@given(L=smoothness_matrices(min_d=2, max_d=6, max_condition=1e3), data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_grows_with_k_and_ends_at_the_inverse(criterion: str, L: Matrix, data: st.DataObject) -> None:
+    d, M = len(L), _lower_of(criterion, L)
+    low, high = sorted(data.draw(st.tuples(*[st.floats(0.05, 1.0)] * 2)))
+    smaller, larger, all_of_it = (compression_limit(L, share * d, criterion, lower=M) for share in (low, high, 1.0))
+    assert smaller.value <= larger.upper and larger.value <= all_of_it.upper
+    np.testing.assert_allclose(all_of_it.D, np.linalg.inv(L), rtol=1e-9, atol=1e-9 / np.linalg.eigvalsh(L)[0])
+
+
+@given(L=smoothness_matrices(min_d=1, max_d=5, max_condition=1e3), share=st.floats(0.05, 1.0), seed=seeds)
+@settings(max_examples=25, deadline=None)
+def test_a_congruence_moves_the_limit_with_it(L: Matrix, share: float, seed: int) -> None:
+    """x = By: L becomes BᵀLB, D becomes B⁻¹DB⁻ᵀ; det changes by det(B)^{−2/d}, t of ``linear`` with BᵀMB not at all."""
+    d, rng = len(L), np.random.default_rng(seed)
+    B = rng.standard_normal((d, d)) + 3.0 * np.eye(d)
+    moved = B.T @ L @ B
+    moved = 0.5 * (moved + moved.T)
+    k, M = share * d, 0.5 * L
+    shift = -2.0 * np.linalg.slogdet(B)[1] / d
+    values = [compression_limit(A, k).value for A in (L, moved)]
+    assert math.log(values[1]) == pytest.approx(math.log(values[0]) + shift, abs=1e-7)
+    floor = B.T @ M @ B
+    ts = [compression_limit(A, k, "linear", lower=N).value for A, N in ((L, M), (moved, 0.5 * (floor + floor.T)))]
+    assert ts[1] == pytest.approx(ts[0], rel=1e-6)
+
+
+def test_closed_forms() -> None:
+    L = np.diag([1.0, 2.0, 4.0, 8.0])
+    det = compression_limit(L, 2)
+    assert det.value == pytest.approx(0.5 * 64 ** (-1 / 4), rel=1e-12)
+    assert det.numbers_sent == pytest.approx(4 * 64 ** (1 / 4), rel=1e-12)  # whatever k is
+    np.testing.assert_allclose(det.D, 0.5 * np.linalg.inv(L), rtol=1e-12)
+    # tr L/λmax = 15/8: up to this k the plain mean costs tr L numbers in all, and the probabilities are tℓ.
+    euclidean = compression_limit(L, 1.5, "euclidean")
+    assert euclidean.value == pytest.approx(1.5 / 15, rel=1e-12)
+    assert euclidean.numbers_sent == pytest.approx(15.0, rel=1e-12)
+    np.testing.assert_allclose(euclidean.probabilities, 0.1 * np.array([1.0, 2, 4, 8]), rtol=1e-12)
+    linear = compression_limit(L, 1.0, "linear", lower=np.diag([1.0, 1.0, 1.0, 2.0]))
+    assert linear.value == pytest.approx(1 / (1 + 2 + 4 + 4), rel=1e-12)
+    assert compression_limit(L, 1.0, "linear", lower=0.5).value == pytest.approx(0.5 / 15, rel=1e-12)
+
+
+def test_the_effective_rank_is_enough_for_the_rate_of_gradient_descent() -> None:
+    """k = tr L/λmax(L): t = 1/λmax(L), and more numbers do not help the smallest eigenvalue."""
+    L = random_smoothness(np.random.default_rng(0), 6, 50.0)
+    top = float(np.linalg.eigvalsh(L)[-1])
+    rank = float(np.trace(L)) / top
+    assert rank < 4.0
+    for k in (rank, 4.0, 6.0):
+        assert compression_limit(L, k, "euclidean").value == pytest.approx(1.0 / top, rel=1e-10)
+    assert compression_limit(L, 0.5 * rank, "euclidean").value == pytest.approx(0.5 / top, rel=1e-10)
+
+
+@given(
+    values=st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=8).map(np.array),
+    share=st.floats(0.01, 1.0),
+)
+def test_left_budget_is_filled_like_water(values: Matrix, share: float) -> None:
+    """h = clip(c, tℓ, 1) with Σh = k: KKT conditions of max Σ log h."""
+    k = share * len(values)
+    h = floor_probabilities(values, k)
+    t = min(k / values.sum(), 1.0 / values.max())
+    assert h.sum() == pytest.approx(k, rel=1e-12) and h.max() <= 1.0
+    assert np.all(h >= t * values * (1.0 - 1e-12))
+    above = h > t * values * (1.0 + 1e-9)  # not held up by its floor: all of one level
+    if above.any():
+        level = h[above].min()
+        assert h[above].max() <= level * (1.0 + 1e-9)
+        assert np.all(h[~above] >= level * (1.0 - 1e-9))
+
+
+@given(problem=problems(max_d=4, max_condition=1e3), algorithm=st.sampled_from(["det-CGD1", "det-CGD2"]))
+@settings(max_examples=40, deadline=None)
+def test_no_optimum_is_above_the_limit(problem: tuple[Matrix, Sketch], algorithm: str) -> None:
+    """H ⪯ L⁻¹ and tr(LH) ≤ E[rank S] for the metric H ⪰ D of the optimum of every sketch, in rational arithmetic."""
+    L, sketch = problem
+    result = optimal_stepsize(L, sketch, algorithm=algorithm)
+    assert 0.0 < result.efficiency <= 1.0
+    if not sketch.is_exactly_unbiased:
+        return
+    D, exact = rational(result.D), rational(L)
+    H = combine((2, D), (-1, moment(algorithm, D, exact, lambda M: second_moment(sketch, M))))
+    rank = Fraction(sketch.expected_rank) * (1 + Fraction(1, 2**50))  # a sum of floats, rounded
+    for metric in (D, H):
+        assert inner(exact, metric) <= rank
+        LHL = product(product(exact, metric), exact)
+        assert is_positive_semidefinite(combine((1, exact), (-1, LHL)))
+
+
+@pytest.mark.parametrize("criterion", ["euclidean", "linear"])
+def test_no_floor_is_above_the_limit(criterion: str) -> None:
+    L = random_smoothness(np.random.default_rng(1), 5, 100.0)
+    lower = _lower_of(criterion, L)
+    for sketch in (RandK(5, 2), Gaussian(5, 2), BernQ(0.4, [2, 3])):
+        for guarantee in ("condition", "descent"):
+            result = optimal_stepsize(L, sketch, guarantee=guarantee, criterion=criterion, lower=lower)
+            limit = compression_limit(L, sketch.expected_rank, criterion, lower=lower)
+            assert result.limit == pytest.approx(limit.upper, rel=1e-9)
+            assert result.efficiency < 1.0
+
+
+def test_one_coin_reaches_the_limit_and_the_limit_closes_the_gap() -> None:
+    """Bern-q: D = qL⁻¹ is the limit itself, so that a multiplier that proves nothing leaves no gap."""
+    L, sketch = random_smoothness(np.random.default_rng(2), 5, 30.0), BernQ(0.3, 5)
+    result = optimal_stepsize(L, sketch)
+    assert result.efficiency == pytest.approx(1.0, rel=1e-9) and result.efficiency <= 1.0
+    assert certify(0.999 * result.D, L, sketch, dual=np.eye(5)).gap == pytest.approx(-math.log(0.999), rel=1e-6)
+    # A solver that stops at once is judged by the limit: for rand-k it is far, yet no longer infinite.
+    stopped = optimal_stepsize(L, RandK(5, 2), max_iters=1)
+    assert stopped.certificate.gap < 2.0
+    assert stopped.certificate.upper_bound <= 5.0 * math.log(stopped.limit) + 1e-9
+
+
+def test_components_and_layers_have_the_limit_of_the_whole() -> None:
+    blocks = [random_smoothness(np.random.default_rng(i), n, 10.0) for i, n in enumerate((2, 3, 1))]
+    L = np.zeros((6, 6))
+    for block, start in zip(blocks, (0, 2, 5), strict=True):
+        L[start : start + len(block), start : start + len(block)] = block
+    sketch = LayerWise([RandK(2, 1), RandK(3, 2), RandK(1, 1)])
+    result = optimal_stepsize(L, sketch)
+    assert result.expected_rank == 4.0
+    assert result.limit == pytest.approx(compression_limit(L, 4.0).value, rel=1e-9)
+    euclidean = optimal_stepsize(L, sketch, guarantee="descent", criterion="euclidean")
+    assert euclidean.limit == pytest.approx(compression_limit(L, 4.0, "euclidean").value, rel=1e-9)
+
+
+def test_expected_ranks() -> None:
+    projections = 2.0 * np.array([np.diag([1.0, 0.0]), np.diag([0.0, 1.0])])
+    finite = FiniteSketch(projections, [0.5, 0.5])
+    assert finite.expected_rank == 1.0 and not finite.is_exactly_unbiased
+    moments = DiagonalSketch.from_moments(2.0 * np.eye(2) + 0.0, lambda rng, size: np.ones((size, 2)), 1.0)
+    assert moments.expected_rank == 2.0  # nothing is known of its zeros
+    assert LayerWise([Gaussian(3, 2), finite]).expected_rank == 3.0
+    assert LayerWise([Gaussian(3, 2), RandK(2, 1)]).is_exactly_unbiased
+    assert not LayerWise([Gaussian(3, 2), finite]).is_exactly_unbiased
+
+
+def test_bounds_are_from_above() -> None:
+    """Poor numbers make the bound weak, never wrong."""
+    assert LimitBounds(2, -1.0).log_bound(2.0) >= 1.0
+    assert LimitBounds(2, 0.0, trace=0.0, top=0.0).log_bound(1.0) == math.inf
+    assert LimitBounds(2, 0.0, trace=4.0, top=1.0).log_bound(1.0) == pytest.approx(2.0 * math.log(0.25))
+    assert LimitBounds(2, 0.0).log_bound(5.0) == LimitBounds(2, 0.0).log_bound(2.0)  # no more than d
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([[1.0, 1.0], [1.0, 1.0]], 1), "L is singular"),
+        (([[1.0, 2.0], [2.0, 1.0]], 1), "L is indefinite"),
+        ((np.eye(2), 2.5), r"k must be at most d=2, got 2.5: with d numbers a round"),
+        ((np.eye(2), 0), "k must be a finite positive number, got 0"),
+        ((np.eye(2), math.nan), "k must be a finite positive number, got nan"),
+        ((np.eye(2), 1, "mean"), "criterion must be one of 'det', 'euclidean', 'linear', got 'mean'"),
+        ((np.eye(2), 1, "linear"), "which it needs"),
+    ],
+)
+def test_refusals(arguments: tuple[object, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        compression_limit(*arguments)  # type: ignore[arg-type]
+
+
+def test_refusals_of_lower() -> None:
+    with pytest.raises(ValueError, match="takes none"):
+        compression_limit(np.eye(2), 1, lower=1.0)
+    with pytest.raises(ValueError, match="M exceeds L by a factor of 3"):
+        compression_limit(np.eye(2), 1, "linear", lower=3.0)
+    with pytest.raises(TypeError, match="k must be a number"):
+        compression_limit(np.eye(2), "1")  # type: ignore[arg-type]
+
+
+def test_scales_of_L_do_not_matter() -> None:
+    """Units of single coordinates leave det as it is, and D follows them, to the ends of float64."""
+    L = random_smoothness(np.random.default_rng(3), 3, 10.0)
+    scale = np.array([2.0**-200, 1.0, 2.0**200])
+    plain, scaled = compression_limit(L, 2), compression_limit(scale[:, None] * L * scale, 2)
+    np.testing.assert_array_equal(scale[:, None] * scaled.D * scale, plain.D)
+    assert scaled.value == pytest.approx(plain.value, rel=1e-9)
+
+
+def test_shows_itself_and_is_saved(tmp_path: Path) -> None:
+    given = np.array([[2.0, 1.0], [1.0, 3.0]])
+    kept = given.copy()
+    limit = compression_limit(given, 1.5, "euclidean")
+    np.testing.assert_array_equal(given, kept)
+    text = repr(limit)
+    assert "1.5 of d = 2 numbers a round" in text and "t with D ⪰ tI" in text and "2Δ⁰/ε²" in text
+    assert "<table>" in limit._repr_html_()
+    assert limit.summary()["value"] == limit.value
+    again = CompressionLimit.load(limit.save(tmp_path / "limit"))
+    np.testing.assert_array_equal(again.D, limit.D)
+    assert again.summary() == limit.summary()
+    assert not limit.D.flags.writeable
