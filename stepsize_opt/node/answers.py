@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stepsize_opt.node.reductions import Component
+from stepsize_opt.node.pieces import Component
 from stepsize_opt.proofs import (
     UNIT,
     Certificate,

@@ -21,7 +21,8 @@ from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node.answers import certificate_of_t
 from stepsize_opt.node.api import optimal_stepsize, read_problem
 from stepsize_opt.node.goals import Criterion, Goal
-from stepsize_opt.node.reductions import Component, descent_program, separate
+from stepsize_opt.node.pieces import Component
+from stepsize_opt.node.reductions import descent_program, separate
 from stepsize_opt.node.solve import weakest
 from stepsize_opt.proofs import (
     Certificate,

@@ -16,7 +16,7 @@ from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Method
 from stepsize_opt.node.answers import prove, stopped
 from stepsize_opt.node.goals import Goal
-from stepsize_opt.node.reductions import Component, Reduction
+from stepsize_opt.node.pieces import Component, Reduction
 from stepsize_opt.node.result import Block, StepsizeResult
 from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up, log_det_power
 from stepsize_opt.sketches import Sketch
