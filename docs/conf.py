@@ -21,6 +21,8 @@ extensions = [
 ]
 source_suffix = {".md": "markdown"}
 default_role = "code"
+# A word in the place of a type, such as d, is the name of several attributes: no link is made.
+suppress_warnings = ["ref.python"]
 
 # Pages: Markdown with $…$ and $$…$$ for formulas.
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
