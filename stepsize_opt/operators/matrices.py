@@ -22,6 +22,8 @@ class LowRankPlusDiagonal(LinearOperator):  # type: ignore[misc]
         Factor of the other part, shape (d, r): an array with few columns, or a scipy sparse matrix (Xᵀ of data X, say).
     diagonal
         The other part, all entries positive: a number, or one for each of the d coordinates.
+    cut
+        How much of ``diagonal`` covers a part of the matrix that was meant and cut off (``stepsize_opt.smoothness``).
 
     Raises
     ------
@@ -38,7 +40,7 @@ class LowRankPlusDiagonal(LinearOperator):  # type: ignore[misc]
     ('optimal', (1000, 1000), (1000,))
     """
 
-    def __init__(self, U: Any, diagonal: ArrayLike) -> None:
+    def __init__(self, U: Any, diagonal: ArrayLike, *, cut: float = 0.0) -> None:
         factor: Any = _sparse_factor(U) if sparse.issparse(U) else read_only(real_array("U", U))
         if factor.ndim != 2 or 0 in factor.shape:
             msg = f"U must have the shape (d, r) with d ≥ 1 and r ≥ 1, got {factor.shape}"
@@ -57,6 +59,7 @@ class LowRankPlusDiagonal(LinearOperator):  # type: ignore[misc]
         super().__init__(np.float64, (d, d))
         self.U: Any = factor
         self.own: Vector = read_only(values)
+        self.cut = cut
 
     @property
     def d(self) -> int:
@@ -67,6 +70,11 @@ class LowRankPlusDiagonal(LinearOperator):  # type: ignore[misc]
     def rank(self) -> int:
         """Columns of U."""
         return int(self.U.shape[1])
+
+    @property
+    def loss(self) -> float:
+        """The factor that a guarantee loses at most by what was cut off: L ⪯ loss·(the matrix that was meant)."""
+        return 1.0 + 2.0 * self.cut / float(self.own.min() - self.cut) * (1.0 + 1e-12)
 
     @property
     def longest_row(self) -> int:

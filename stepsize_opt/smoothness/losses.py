@@ -1,0 +1,82 @@
+"""One function for each loss: the mean of ℓ(aᵢᵀx) over the rows aᵢ of X, plus a regulariser, with ℓ″ bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from stepsize_opt.inputs import check_memory, positive_number, whole_number
+from stepsize_opt.operators import LowRankPlusDiagonal
+from stepsize_opt.problems import read_penalty
+from stepsize_opt.smoothness.truncation import gram_plus_diagonal
+
+
+def logistic(X: Any, reg: float, penalty: str = "nonconvex", **cut: Any) -> LowRankPlusDiagonal:
+    """L of logistic regression (``LogisticRegression``): XᵀX/(4m) + 2λI, with the ridge XᵀX/(4m) + λI.
+
+    Parameters
+    ----------
+    X
+        Rows aᵢ, shape (m, d), dense or sparse.
+    reg
+        λ > 0.
+    penalty
+        ``"nonconvex"`` or ``"ridge"``.
+    cut
+        ``rank`` or ``memory``, as in ``gram_plus_diagonal``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import smoothness
+    >>> smoothness.logistic(np.ones((3, 5)), 0.1)
+    LowRankPlusDiagonal(d=5, rank=3)
+    """
+    return gram_plus_diagonal(X, 0.25, read_penalty(penalty).most * positive_number("reg", reg), **cut)
+
+
+def least_squares(X: Any, reg: float, **cut: Any) -> LowRankPlusDiagonal:
+    """L = XᵀX/m + λI of (1/2m)‖Xx − b‖² + (λ/2)‖x‖²; arguments as in ``logistic``."""
+    return gram_plus_diagonal(X, 1.0, positive_number("reg", reg), **cut)
+
+
+def huber(X: Any, reg: float, **cut: Any) -> LowRankPlusDiagonal:
+    """L = XᵀX/m + λI of the mean Huber loss, whose second derivative is at most one, plus (λ/2)‖x‖²."""
+    return least_squares(X, reg, **cut)
+
+
+def poisson(X: Any, reg: float, largest_rate: float, **cut: Any) -> LowRankPlusDiagonal:
+    """L = (largest_rate/m) XᵀX + λI of Poisson regression, exp(aᵢᵀx) − bᵢaᵢᵀx, plus (λ/2)‖x‖².
+
+    Parameters
+    ----------
+    X, reg, cut
+        As in ``logistic``.
+    largest_rate
+        A bound on exp(aᵢᵀx), the second derivative, for all x that the method visits: outside of it f is not L-smooth.
+    """
+    return gram_plus_diagonal(X, positive_number("largest_rate", largest_rate), positive_number("reg", reg), **cut)
+
+
+def softmax(X: Any, classes: int, reg: float, **cut: Any) -> LowRankPlusDiagonal:
+    """L of a softmax head on features: ½ I ⊗ XᵀX/m + λI, of size classes·d, class by class.
+
+    The Hessian of the loss of a row is (Diag(p) − ppᵀ) ⊗ aaᵀ, and Diag(p) − ppᵀ ⪯ ½I for every distribution p.
+
+    Parameters
+    ----------
+    X, reg, cut
+        As in ``logistic``; ``rank`` and ``memory`` are for the factor of one class.
+    classes
+        Number of classes, at least 2.
+    """
+    number = whole_number("classes", classes, low=2)
+    one = gram_plus_diagonal(X, 0.5, positive_number("reg", reg), **cut)
+    if sparse.issparse(one.U):
+        factor: Any = sparse.kron(sparse.eye_array(number), one.U, format="csr")
+    else:
+        check_memory("the factor of all classes", 8 * one.U.size * number**2)
+        factor = np.kron(np.eye(number), one.U)
+    return LowRankPlusDiagonal(factor, float(one.own[0]), cut=one.cut)

@@ -1,0 +1,149 @@
+"""cXᵀX + δI by its factor, or by a shorter one with a proved bound on what is cut off.
+
+Let A = √c X and AᵀA ⪯ UUᵀ + τI for a U with r columns.  L̂ = UUᵀ + (δ + τ)I ⪰ L is a smoothness matrix, too.  Below also
+−τI ⪯ AᵀA − UUᵀ, so that L̂ − L ⪯ 2τI ⪯ (2τ/δ)L: a stepsize for L̂ loses at most the factor 1 + 2τ/δ of the guarantee.
+
+*Dense X.*  For any V (d×r) and B (m×r) let A = BVᵀ + R.  Then AᵀA − VBᵀBVᵀ = RᵀR + VBᵀR + RᵀBVᵀ, and for U = VG with
+GGᵀ near BᵀB
+
+    τ = ‖RRᵀ‖_F + 2‖V‖_F‖BᵀR‖_F + rounding.
+
+The leading singular vectors V with B = AV make BᵀR = 0 and ‖RRᵀ‖_F² = Σ λ_i² over the eigenvalues that are cut off.
+
+*Sparse X.*  R would be dense: τ² = ‖AᵀA − UUᵀ‖_F² = ‖AAᵀ‖_F² − 2‖AU‖_F² + ‖UᵀU‖_F² instead, which cancels; its rounding
+is bounded by γ(‖A‖_F² + ‖U‖_F²)², so that τ is at least about 10⁻⁶‖A‖_F².
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import svds
+
+from stepsize_opt.inputs import positive_number, real_array, whole_number
+from stepsize_opt.operators import LowRankPlusDiagonal
+from stepsize_opt.proofs import chunks, gamma
+from stepsize_solvers.programs import Matrix, Vector
+
+
+def gram_plus_diagonal(
+    X: Any, curvature: float, diagonal: float, *, rank: int | None = None, memory: float | None = None
+) -> LowRankPlusDiagonal:
+    """L = (curvature/m) XᵀX + diagonal·I for the m rows of X, or a larger matrix of a given rank.
+
+    Parameters
+    ----------
+    X
+        Data, shape (m, d): an array or a scipy sparse matrix.
+    curvature
+        An upper bound on the second derivative of the loss of one row.
+    diagonal
+        What the regulariser adds to the Hessian at most, > 0.
+    rank
+        Columns of the factor; None keeps all m rows of X, and nothing is cut off.
+    memory
+        Bytes for the factor, in place of ``rank``: it gets as many columns as fit.
+
+    Returns
+    -------
+    LowRankPlusDiagonal; ``cut`` is what was added to the diagonal for the part that was cut off, and ``loss`` the
+    factor that the guarantee loses by it at most.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For arguments that are not as described.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.smoothness import gram_plus_diagonal
+    >>> X = np.outer(np.ones(4), np.arange(6.0))
+    >>> L = gram_plus_diagonal(X, 0.25, 0.1, rank=1)
+    >>> L.rank, L.loss < 1.001
+    (1, True)
+    """
+    positive_number("curvature", curvature)
+    positive_number("diagonal", diagonal)
+    A, m, d = _scaled(X, curvature)
+    most = _columns(rank, memory, d)
+    # The entries of A are rounded, by three units each: AᵀA is off by less than this.
+    own = (diagonal + gamma(8) * _squares(A)) * (1.0 + gamma(2))
+    if most is None or most >= m:
+        return LowRankPlusDiagonal(A.T, own)
+    if most >= min(m, d):
+        msg = f"rank={most} must be below min(m, d) = {min(m, d)} to cut anything off; leave it out to keep {m} rows"
+        raise ValueError(msg)
+    U, cut = (_sparse_cut if sparse.issparse(A) else _dense_cut)(A, most)
+    return LowRankPlusDiagonal(U, (own + cut) * (1.0 + gamma(2)), cut=cut)
+
+
+def _scaled(X: Any, curvature: float) -> tuple[Any, int, int]:
+    """√(curvature/m)·X and the shape of X."""
+    A: Any = sparse.csr_array(X, dtype=np.float64, copy=True) if sparse.issparse(X) else real_array("X", X)
+    if A.ndim != 2 or 0 in A.shape:
+        msg = f"X must have the shape (m, d) with m ≥ 1 rows and d ≥ 1 columns, got {A.shape}"
+        raise ValueError(msg)
+    if sparse.issparse(A) and not np.isfinite(A.data).all():
+        msg = "X must be finite, got NaN or infinity"
+        raise ValueError(msg)
+    m, d = (int(n) for n in A.shape)
+    return A * math.sqrt(curvature / m), m, d
+
+
+def _columns(rank: int | None, memory: float | None, d: int) -> int | None:
+    if rank is not None and memory is not None:
+        msg = "give rank or memory, not both"
+        raise ValueError(msg)
+    if rank is not None:
+        return whole_number("rank", rank)
+    if memory is None:
+        return None
+    columns = int(positive_number("memory", memory) // (8 * d))
+    if columns < 1:
+        msg = f"memory={memory:g} bytes hold no column of {d} numbers; give at least {8 * d}"
+        raise ValueError(msg)
+    return columns
+
+
+def _leading(A: Any, rank: int) -> tuple[Vector, Matrix]:
+    """The leading singular values and right singular vectors, in plain floating point."""
+    found: Any = svds(A, k=rank, v0=np.ones(min(A.shape)))
+    return found[1], np.asarray(found[2].T)
+
+
+def _dense_cut(A: Matrix, rank: int) -> tuple[Matrix, float]:
+    """U and a proved τ with −τI ⪯ AᵀA − UUᵀ ⪯ τI, for a dense A."""
+    (m, d), V = A.shape, _leading(A, rank)[1]
+    B = A @ V
+    values, vectors = np.linalg.eigh(B.T @ B)
+    G = vectors * np.sqrt(np.maximum(values, 0.0))
+    U = V @ G
+    R = A - B @ V.T
+    v, b, g, u, r = (math.sqrt(_squares(M)) for M in (V, B, G, U, R))
+    lost = gamma(rank + 2) * (b * v + math.sqrt(_squares(A)))  # of R, by rounding
+    rest = math.sqrt(_squares(R @ R.T)) * (1.0 + gamma(m * m + d)) + gamma(d) * r * r + 2.0 * r * lost + lost * lost
+    cross = 2.0 * v * (math.sqrt(_squares(B.T @ R)) * (1.0 + gamma(rank * d)) + gamma(m) * b * r + b * lost)
+    # BᵀB − GGᵀ as computed, with the rounding of both, and UUᵀ for the rounded U.
+    apart = math.sqrt(_squares(B.T @ B - G @ G.T)) * (1.0 + gamma(rank * rank)) + gamma(m + rank + 4) * (b * b + g * g)
+    inner = v * v * apart + gamma(rank + 2) * v * g * (u + v * g)
+    return U, (rest + cross + inner) * (1.0 + gamma(2 * m * d + 16))
+
+
+def _sparse_cut(A: Any, rank: int) -> tuple[Matrix, float]:
+    """U and a proved τ with −τI ⪯ AᵀA − UUᵀ ⪯ τI, for a sparse A."""
+    values, V = _leading(A, rank)
+    U, m = np.asarray(V * values), int(A.shape[0])
+    inner = math.fsum(_squares(A[s] @ A.T) for s in chunks(m))
+    square = inner - 2.0 * _squares(A @ U) + _squares(U.T @ U)
+    # Sums of up to m², mr and r² products of sums of up to d numbers, rounded in any order.
+    terms = m * m + m * rank + int(A.shape[1]) + 16
+    return U, math.sqrt(max(square, 0.0) + 4.0 * gamma(terms) * (_squares(A) + _squares(U)) ** 2) * (1.0 + gamma(4))
+
+
+def _squares(A: Any) -> float:
+    """‖A‖_F²."""
+    return float(A.multiply(A).sum()) if sparse.issparse(A) else float(np.vdot(A, A))
