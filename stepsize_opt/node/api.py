@@ -44,7 +44,7 @@ def optimal_stepsize(
     time_limit: float | None = None,
     max_iters: int | None = None,
     warm_start: StepsizeResult | None = None,
-    n_jobs: int = 1,
+    n_jobs: int | None = None,
     reduce: bool = True,
     **options: Any,
 ) -> StepsizeResult:
@@ -106,7 +106,8 @@ def optimal_stepsize(
         The StepsizeResult of a nearby problem of the same size; the native solver starts from it.
     n_jobs
         Processes for problems that fall into many components, as in joblib: −1 for one on each core, −2 for one
-        less, and so on, but at least one.
+        less, and so on, but at least one.  None, the default, is one unless ``joblib.parallel_config`` says otherwise:
+        ``with parallel_config(backend="dask"):`` solves the components on a Dask cluster.
     reduce
         Use the exact reductions (connected components, commuting sketches, closed forms) before any solver.
     options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import sys
 import time
@@ -68,6 +69,8 @@ def solver_attempts(
 _NO_UNDERFLOW = 900
 # Fewer components than this for each process are not worth starting processes for.
 _COMPONENTS_PER_PROCESS = 8
+_PARTS_PER_PROCESS = 4
+_SMALLEST = 10  # up to about this size the calls of Python are the cost
 
 
 def start_of(component: Component, warm_start: StepsizeResult | None) -> WarmStart | None:
@@ -85,16 +88,36 @@ def start_of(component: Component, warm_start: StepsizeResult | None) -> WarmSta
 
 
 def processes(n_jobs: object) -> int:
-    """The number of processes that ``n_jobs`` means: itself, or if negative cores + 1 + n_jobs, but at least one."""
-    number = whole_number("n_jobs", n_jobs, low=-sys.maxsize)
+    """The number of processes that ``n_jobs`` means, as joblib counts them; None obeys ``joblib.parallel_config``.
+
+    Raises ValueError or TypeError for what is no such number.
+    """
+    number = None if n_jobs is None else whole_number("n_jobs", n_jobs, low=-sys.maxsize)
     if number == 0:
         msg = "n_jobs must not be 0; use 1 for no extra process, -1 for one for each core"
         raise ValueError(msg)
-    if number > 0:
-        return number
-    from joblib import cpu_count
+    if number == 1 or (number is None and "joblib" not in sys.modules):  # who has not loaded joblib has set nothing
+        return 1
+    import joblib
 
-    return max(1, int(cpu_count()) + 1 + number)
+    count: Any = joblib.effective_n_jobs  # takes None, though its stub does not
+    return int(count(number))
+
+
+def _chunks(sizes: Sequence[int], workers: int) -> list[list[int]]:
+    """The places of the tasks in parts of similar cost, which grows with the cube of the size.
+
+    Several parts for each process: who has finished one takes the next, and what a process that died has to do again is
+    little.  The largest tasks come first.
+    """
+    parts = min(_PARTS_PER_PROCESS * workers, max(workers, len(sizes) // _COMPONENTS_PER_PROCESS))
+    heap = [(0.0, part) for part in range(parts)]
+    chunks: list[list[int]] = [[] for _ in heap]
+    for place in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        cost, part = heapq.heappop(heap)
+        chunks[part].append(place)
+        heapq.heappush(heap, (cost + float(sizes[place] + _SMALLEST) ** 3, part))
+    return [chunk for chunk in chunks if chunk]
 
 
 def solve_all(
@@ -113,12 +136,13 @@ def solve_all(
         return pieces
     from joblib import Parallel, delayed
 
-    chunks = [tasks[i::workers] for i in range(workers)]
-    jobs = (delayed(solve_all)(chunk, attempts, closed_forms, 1) for chunk in chunks)
+    chunks = _chunks([component.program.d for component, _ in tasks], workers)
+    jobs = [delayed(solve_all)([tasks[i] for i in chunk], attempts, closed_forms, 1) for chunk in chunks]
     with interrupts_held():
         running: Any = Parallel(n_jobs=workers, return_as="generator")(jobs)
-    done = list(running)
-    return [done[i % workers][i // workers] for i in range(len(tasks))]
+    parts = zip(chunks, running, strict=True)
+    found = dict(pair for chunk, pieces in parts for pair in zip(chunk, pieces, strict=True))
+    return [found[place] for place in range(len(tasks))]
 
 
 def _solve_component(

@@ -1,0 +1,75 @@
+"""Many components on several processes: joblib's conventions, and a cluster that loses a worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from joblib import parallel_config
+from scipy import sparse
+
+from stepsize_opt import RandK, optimal_stepsize
+from stepsize_opt.node.solve import _chunks, processes
+
+
+def blocks(number: int) -> Any:
+    rng = np.random.default_rng(0)
+    roots = [rng.standard_normal((n, n)) for n in rng.integers(4, 20, number)]
+    return sparse.block_diag([A @ A.T + np.eye(len(A)) for A in roots], format="csr")
+
+
+def test_a_cluster_that_loses_a_worker_gives_the_answer_of_one_process() -> None:
+    L = blocks(80)
+    sketch = RandK(L.shape[0], L.shape[0] // 4)
+    killed = []
+    with (
+        LocalCluster(n_workers=4, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        pids = client.run(os.getpid)
+
+        def kill_one_that_works() -> None:
+            while not killed:
+                busy = [worker for worker, tasks in client.processing().items() if tasks]
+                if busy:
+                    os.kill(pids[busy[0]], signal.SIGKILL)
+                    killed.append(busy[0])
+                time.sleep(0.01)
+
+        killer = threading.Thread(target=kill_one_that_works, daemon=True)
+        killer.start()
+        with parallel_config(backend="dask"):
+            result = optimal_stepsize(L, sketch)
+        killer.join(timeout=30.0)
+    assert killed
+    alone = optimal_stepsize(L, sketch, n_jobs=1)
+    assert result.status == alone.status == "optimal"
+    for ours, theirs in zip(result.blocks, alone.blocks, strict=True):
+        np.testing.assert_array_equal(ours.indices, theirs.indices)
+        np.testing.assert_allclose(ours.D, theirs.D, rtol=1e-9)
+
+
+def test_none_obeys_the_configuration() -> None:
+    assert processes(None) == 1
+    with parallel_config(backend="loky", n_jobs=2):
+        assert processes(None) == 2
+        assert processes(1) == 1
+    assert processes(3) == 3
+    assert processes(-1) >= 1
+    with pytest.raises(ValueError, match="n_jobs must not be 0"):
+        processes(0)
+
+
+def test_chunks_have_similar_cost_and_hold_every_task_once() -> None:
+    sizes = [200, *([20] * 400)]
+    chunks = _chunks(sizes, 2)
+    assert sorted(place for chunk in chunks for place in chunk) == list(range(401))
+    cost = [sum((sizes[i] + 10) ** 3 for i in chunk) for chunk in chunks]
+    largest = 210**3
+    assert max(cost) == largest and max(cost[1:]) <= 1.2 * min(cost[1:])
