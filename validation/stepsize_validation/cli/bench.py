@@ -120,7 +120,7 @@ def _show(results: Results) -> None:
 
     console = Terminal()
     for table in all_tables(results):
-        console.print(table.rich())
+        console.print(table.rich(console.width))
     for sentence in summary(results):
         console.print(f"• {sentence}", highlight=False)
 
