@@ -123,7 +123,7 @@ def test_tables(reproduction: Any) -> None:
     first, free = saved["a", "rand-1", "condition"], saved["a", "rand-1", "descent"]
     assert first["predicted"] > 1.5 and first["observed"] > 1.2  # breast_cancer: a strong correlation
     assert free["predicted"] > first["predicted"]  # the best of the paper is diagonal, with H = D
-    assert all(record["final f"] > 0.0 for record in saved.values())
+    assert all(record["final f, paper"] > 0.0 and record["final f, ours"] > 0.0 for record in saved.values())
     for record in records:
         descent = record["method"].endswith("descent")
         assert (record["rate"] is None) == (descent or record["condition"] == "not satisfied")

@@ -130,8 +130,8 @@ def savings(curves: Sequence[Curve]) -> list[Record]:
     guarantee count; ``det-CGD1 only`` leaves det-CGD2 out of the paper's. Above 1 the optimal D saves; below 1 the
     paper's best is det-CGD2, whose condition allows more than det-CGD1's there. The gaps are certified: the saving
     against the true optima is at least predicted/(1 + gap of the paper's choice) and at most predicted·(1 + gap of
-    ours). ``final f`` is f(x^K) − f^inf of the paper's choice over that of ours: a better guarantee need not be a
-    better run.
+    ours). ``final f`` is f(x^K) minus the f^inf found, on average (negative where a run went below it): a better
+    guarantee need not be a better run.
     """
     out = []
     for panel, group in by_panel(curves).items():
@@ -152,7 +152,8 @@ def savings(curves: Sequence[Curve]) -> list[Record]:
                     "predicted, det-CGD1 only": min(map(cost, first)) / cost(mine),
                     "observed": None if why else _ratio(theirs, own),
                     "why not observed": why,
-                    "final f": _ratio(best.meta["final_gap"], mine.meta["final_gap"]),
+                    "final f, paper": best.meta["final_gap"],
+                    "final f, ours": mine.meta["final_gap"],
                     "level": rivals.level,
                     "gap, paper": best.meta["gap"],
                     "gap, ours": mine.meta["gap"],
@@ -192,8 +193,8 @@ def _not_comparable(theirs: int | None, own: int | None) -> str:
     return ""
 
 
-def _ratio(a: float | None, b: float | None) -> float | None:
-    return None if a is None or not b else a / b
+def _ratio(a: int | None, b: int | None) -> float | None:
+    return None if a is None or b is None else a / b
 
 
 def verdicts(curves: Iterable[Curve]) -> dict[str, dict[str, int]]:
