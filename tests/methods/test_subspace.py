@@ -1,0 +1,191 @@
+"""The subspace method: exact draws, exact means, proved directions, messages and files."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.strategies import Matrix, probabilities, smoothness_matrices
+from stepsize_opt import (
+    CompressedStep,
+    RandK,
+    SubspaceMethod,
+    SystematicSampling,
+    compression_limit,
+    get_method,
+    optimal_method,
+    optimal_stepsize,
+)
+from stepsize_opt.problems import random_smoothness
+from stepsize_opt.sketches import rounded_to_budget
+from stepsize_validation.referee.exact import (
+    combine,
+    is_positive_semidefinite,
+    product,
+    rational,
+    transpose,
+)
+
+CASES = [("det", basis) for basis in ("eigenvectors", "cholesky", "root", "rotation")]
+CASES += [("euclidean", "eigenvectors"), ("linear", "eigenvectors")]
+every_case = pytest.mark.parametrize(("criterion", "basis"), CASES)
+
+
+def _lower(criterion: str, L: Matrix) -> Matrix | None:
+    return 0.5 * L + 0.1 * np.linalg.eigvalsh(L)[0] * np.eye(len(L)) if criterion == "linear" else None
+
+
+def _outcomes(method: SubspaceMethod) -> list[tuple[Fraction, list[list[Fraction]]]]:
+    """Every J with its probability, as the rational matrix G = A_J A_Jᵀ."""
+    weights, diagonals = method.sketch.support()
+    A = rational(method.directions)
+    out = []
+    for w, s in zip(weights, diagonals, strict=True):
+        part = [[x if taken else Fraction(0) for x, taken in zip(row, s > 0.0, strict=True)] for row in A]
+        out.append((Fraction(float(w)), product(part, transpose(part))))
+    return out
+
+
+@every_case
+@given(L=smoothness_matrices(max_d=5, max_condition=1e4), share=st.floats(0.02, 1.0))
+@settings(max_examples=12, deadline=None)
+def test_mean_and_second_moment_by_enumeration(criterion: str, basis: str, L: Matrix, share: float) -> None:
+    """GᵀLG ⪯ G for every draw and D ⪯ E[G], in rational arithmetic for the floats returned; D is E[G] to rounding."""
+    method = optimal_method(L, share * len(L), criterion, lower=_lower(criterion, L), basis=basis)
+    outcomes, exact = _outcomes(method), rational(L)
+    assert sum(w for w, _ in outcomes) == 1
+    for _, G in outcomes:
+        assert is_positive_semidefinite(combine((1, G), (-1, product(product(G, exact), G))))
+    mean = combine(*outcomes)
+    assert is_positive_semidefinite(combine((1, mean), (-1, rational(method.D))))
+    moment = combine(*[(w, product(product(G, exact), G)) for w, G in outcomes])
+    for matrix in (mean, moment):
+        floats = np.array([[float(x) for x in row] for row in matrix])
+        np.testing.assert_allclose(floats, method.D, rtol=0, atol=1e-9 * np.abs(method.D).max())
+    np.testing.assert_allclose(method.second_moment(method.D, L, method.sketch), method.D, atol=1e-9 * method.D.max())
+    assert 0.0 <= 1.0 - method.efficiency <= 1e-7
+    assert method.rate <= compression_limit(L, method.k, criterion, lower=_lower(criterion, L)).upper
+
+
+@given(p=st.lists(probabilities, min_size=1, max_size=9))
+@settings(max_examples=60, deadline=None)
+def test_systematic_sampling_is_exact(p: list[float]) -> None:
+    """Inclusion probabilities and sizes, in rational arithmetic; P is that of the law."""
+    sketch = SystematicSampling(p)
+    weights, outcomes = sketch.support()
+    taken = outcomes > 0.0
+    exact = [Fraction(float(w)) for w in weights]
+    for j in range(sketch.d):
+        assert sum(w for w, row in zip(exact, taken, strict=True) if row[j]) == Fraction(float(sketch.p[j]))
+    total = sum(Fraction(float(x)) for x in sketch.p)
+    assert set(taken.sum(axis=1).tolist()) <= {math.floor(total), math.ceil(total)}
+    P = (outcomes * weights[:, None]).T @ outcomes
+    np.testing.assert_allclose(sketch.second_moment_matrix, P, rtol=1e-13)
+    assert np.all(sketch.p >= np.array(p)) and np.all(sketch.p <= np.array(p) + 2.0**-53)
+
+
+@given(
+    h=st.lists(st.floats(1e-12, 1.0), min_size=1, max_size=12).map(np.array),
+    k=st.floats(0.01, 1.0) | st.integers(1, 12).map(float),
+)
+def test_probabilities_add_up_to_the_budget(h: Matrix, k: float) -> None:
+    k = min(k, float(len(h)))
+    wanted = np.minimum(h * (k / h.sum()), 1.0)
+    p = rounded_to_budget(wanted, k)
+    assert 0 <= Fraction(k) - sum(Fraction(float(x)) for x in p) < Fraction(1, 2**50)
+    if k == int(k):
+        assert sum(Fraction(float(x)) for x in p) == k  # so that every draw has exactly k directions
+    assert p.min() > 0.0 and p.max() <= 1.0
+    if wanted.sum() >= k * (1.0 - 1e-12):
+        np.testing.assert_allclose(p, wanted, rtol=0, atol=1e-12)
+
+
+@every_case
+@pytest.mark.parametrize("k", [0.4, 1, 2.5, 5])
+def test_numbers_a_round(criterion: str, basis: str, k: float) -> None:
+    L = random_smoothness(np.random.default_rng(4), 5, 100.0)
+    method = optimal_method(L, k, criterion, lower=_lower(criterion, L), basis=basis)
+    rng = np.random.default_rng(0)
+    draws = [method.draw(rng) for _ in range(200)]
+    assert {draw.size for draw in draws} == ({int(k)} if k == int(k) else {math.floor(k), math.ceil(k)})
+    if k == 5:  # no compression: the step L⁻¹∇f
+        g = np.arange(5.0)
+        np.testing.assert_allclose(method.decode(method.encode(g, draws[0]), draws[0]), np.linalg.solve(L, g))
+
+
+def test_messages() -> None:
+    """Rows of a batch, sums of clients' messages, and the same step by CompressedStep."""
+    L, rng = random_smoothness(np.random.default_rng(5), 6, 30.0), np.random.default_rng(0)
+    method = optimal_method(L, 2.5)
+    gradients = rng.standard_normal((3, 6))
+    draw = method.draw(np.random.default_rng(7))
+    numbers = method.encode(gradients, draw)
+    assert numbers.shape == (3, draw.size)
+    A = method.directions[:, draw]
+    np.testing.assert_allclose(method.decode(numbers, draw), gradients @ A @ A.T)
+    step = method.decode(numbers.mean(axis=0), draw)
+    np.testing.assert_allclose(step, A @ (A.T @ gradients.mean(axis=0)))
+    other = CompressedStep.of(method.D, method.sketch, method)
+    same = other.draw(np.random.default_rng(7))
+    np.testing.assert_allclose(other.decode(other.encode(gradients.mean(axis=0), same), same), step, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"gradient must have shape \(…, 6\), got \(5,\)"):
+        method.encode(np.zeros(5), draw)
+
+
+def test_independent_draws() -> None:
+    L = random_smoothness(np.random.default_rng(6), 4, 10.0)
+    method = optimal_method(L, 2, "euclidean", sampling="independent")
+    rng = np.random.default_rng(0)
+    sizes = {method.draw(rng).size for _ in range(200)}
+    assert len(sizes) > 2
+    np.testing.assert_allclose(method.second_moment(method.D, L, method.sketch), method.D, rtol=1e-9, atol=1e-12)
+
+
+def test_is_a_method_with_a_stepsize_and_a_sketch_of_its_own() -> None:
+    L = random_smoothness(np.random.default_rng(7), 4, 10.0)
+    method = optimal_method(L, 2)
+    assert get_method(method) is method and str(method) == "subspace"
+    with pytest.raises(ValueError, match="algorithm must be one of"):
+        get_method("subspace")
+    with pytest.raises(ValueError, match="optimal_method"):
+        optimal_stepsize(L, method.sketch, algorithm=method)
+    with pytest.raises(ValueError, match="a sketch of its own"):
+        CompressedStep.of(method.D, RandK(4, 2), method)
+    with pytest.raises(ValueError, match="a stepsize of its own"):
+        CompressedStep.of(2.0 * method.D, method.sketch, method)
+    variance = method.variance(method.D, L, method.sketch)
+    np.testing.assert_allclose(variance, method.D - method.D @ L @ method.D, atol=1e-12)
+
+
+def test_shows_itself_and_is_saved(tmp_path: Path) -> None:
+    L = random_smoothness(np.random.default_rng(8), 4, 10.0)
+    for sampling in ("systematic", "independent"):
+        method = optimal_method(L, 1.5, "euclidean", sampling=sampling)
+        assert f"{sampling} sampling" in repr(method) and "1.5 of d = 4 numbers a round" in repr(method)
+        assert "<table>" in method._repr_html_()
+        again = SubspaceMethod.load(method.save(tmp_path / sampling))
+        assert again.summary() == method.summary()
+        for name in ("D", "directions", "probabilities"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(method, name))
+        np.testing.assert_array_equal(*(one.draw(np.random.default_rng(3)) for one in (method, again)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"basis": "svd"}, "basis must be one of 'cholesky', 'eigenvectors', 'root', 'rotation', got 'svd'"),
+        ({"sampling": "poisson"}, "sampling must be one of 'systematic', 'independent', got 'poisson'"),
+        ({"criterion": "euclidean", "basis": "root"}, "needs basis='eigenvectors'"),
+        ({"k": 3}, "k must be at most d=2"),
+        ({"L": [[1.0, 1.0], [1.0, 1.0]]}, "L is singular"),
+    ],
+)
+def test_refusals(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        optimal_method(**{"L": np.eye(2), "k": 1, **options})  # type: ignore[arg-type]

@@ -1,0 +1,87 @@
+"""The subspace method runs: on a node, on clients with shared seeds, continued, and as its guarantees say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shared.small_data import small_data
+from stepsize_opt import optimal_method
+from stepsize_opt.problems import Federated, LogisticRegression, Quadratic, find_infimum, split
+from stepsize_opt.sketches import BITS_PER_NUMBER
+from stepsize_validation import check_rate, run
+
+NODE = LogisticRegression.from_dataset(small_data(), 0.1)
+START = np.ones(NODE.d)
+
+
+@pytest.mark.parametrize("basis", ["eigenvectors", "cholesky", "root", "rotation"])
+def test_det_holds_in_every_basis(basis: str) -> None:
+    method = optimal_method(NODE.smoothness(), NODE.d / 4, basis=basis)
+    record = run(NODE, method.D, method.sketch, algorithm=method, iterations=300, start=START)
+    assert record.algorithm == "subspace"
+    assert check_rate(record, find_infimum(NODE), rate=method.rate).verdict == "holds"
+
+
+def test_euclidean_holds_and_counts_its_numbers() -> None:
+    method = optimal_method(NODE.smoothness(), 1.5, "euclidean")
+    record = run(NODE, method.D, method.sketch, algorithm=method, iterations=300, start=START)
+    check = check_rate(record, find_infimum(NODE), criterion="euclidean", rate=method.rate)
+    assert check.verdict == "holds"
+    assert set(np.unique(record.sent)) == {1.0, 2.0}
+    assert record.sent.mean() == pytest.approx(1.5, abs=0.1)
+    assert record.bits()[0] == record.sent[:, 0].mean() * BITS_PER_NUMBER
+
+
+def test_linear_holds() -> None:
+    f = Quadratic.with_spectrum([1.0, 2.0, 5.0, 10.0], np.random.default_rng(0))
+    method = optimal_method(f.smoothness(), 2, "linear", lower=f.smoothness())
+    assert method.rate == pytest.approx(0.5, rel=1e-9)  # k/tr(LL⁻¹)
+    record = run(f, method.D, method.sketch, algorithm=method, iterations=5, seeds=400, start=np.ones(4))
+    check = check_rate(record, criterion="linear", rate=method.rate)
+    assert check.verdict != "violated"
+    # On a quadratic with Hessian L = M a step has E f(x⁺) = (1 − t) f(x) exactly.
+    drop = record.values[:, -1].mean() / record.start_value
+    assert drop == pytest.approx(0.5**5, rel=0.5)
+
+
+@pytest.mark.parametrize("d", [1, 3, 6])
+@pytest.mark.parametrize("k", [0.5, 1.0, 2.5])
+def test_one_step_is_exact_on_a_quadratic(d: int, k: float) -> None:
+    """Enumerated: E f(x⁺) = f(x) − ½‖∇f(x)‖²_D for Hessian L, every criterion; no step makes f larger."""
+    rng, k = np.random.default_rng(d), min(k, float(d))
+    f = Quadratic.with_spectrum(np.geomspace(1.0, 20.0, d), rng)
+    L, x = f.smoothness(), rng.standard_normal(d)
+    for criterion, lower in (("det", None), ("euclidean", None), ("linear", 0.5 * L)):
+        method = optimal_method(L, k, criterion, lower=lower)
+        gradient = f.gradient(x[None])[0]
+        weights, outcomes = method.sketch.support()
+        after = []
+        for s in outcomes:
+            draw = np.flatnonzero(s)
+            step = method.decode(method.encode(gradient, draw), draw)
+            after.append(float(f.value((x - step)[None])[0]))
+        before = float(f.value(x[None])[0])
+        assert max(after) <= before * (1.0 + 1e-12)
+        assert weights @ after == pytest.approx(before - 0.5 * gradient @ method.D @ gradient, rel=1e-9)
+
+
+def test_clients_with_shared_seeds_are_one_node() -> None:
+    clients = Federated.logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
+    method = optimal_method(clients.smoothness(), 2)
+    record = run(clients, method.D, method.sketch, algorithm=method, iterations=200, client_seeds="shared", start=START)
+    assert np.all(record.sent == 3 * 2)
+    assert check_rate(record, rate=method.rate).verdict != "violated"
+    assert record.values[:, -1].mean() < record.start_value
+
+
+def test_a_continued_run_is_the_same_and_another_method_is_refused(tmp_path: Path) -> None:
+    method = optimal_method(NODE.smoothness(), 2.5)
+    options = {"iterations": 40, "checkpoint": tmp_path / "run", "checkpoint_every": 15}
+    records = [run(NODE, method.D, method.sketch, algorithm=method, **options) for _ in range(2)]
+    np.testing.assert_array_equal(records[0].values, records[1].values)
+    other = optimal_method(NODE.smoothness(), 2.5, basis="root")
+    with pytest.raises(ValueError, match="belongs to another run"):
+        run(NODE, other.D, other.sketch, algorithm=other, **options)
