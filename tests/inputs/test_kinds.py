@@ -31,8 +31,10 @@ def test_labels_of_a_frame_must_agree() -> None:
 
 @pytest.mark.parametrize("operator", [aslinearoperator(L), LinearOperator((2, 2), matvec=lambda x: L @ x)])
 def test_an_operator_is_refused_with_the_remedy(operator: Any) -> None:
-    with pytest.raises(TypeError, match=r"L is an operator, whose entries are needed here; pass L @ np\.eye"):
+    with pytest.raises(TypeError, match="Write L as LowRankPlusDiagonal"):
         optimal_stepsize(operator, RandK(2, 1))
+    with pytest.raises(TypeError, match=r"H is an operator, whose entries are needed here; pass H @ np\.eye"):
+        read_matrix("H", operator)
     np.testing.assert_array_equal(read_matrix("L", operator @ np.eye(operator.shape[0])), L)
 
 
