@@ -8,10 +8,13 @@
 """
 
 from stepsize_opt.clients import (
+    ClientDraw,
+    ClientDraws,
     DistributedCertificate,
     DistributedComparison,
     DistributedResult,
     TightResult,
+    best_client_draws,
     compare_distributed,
     optimal_distributed_stepsize,
 )
@@ -72,6 +75,8 @@ __all__ = [
     "BlockDiagonal",
     "Budget",
     "Certificate",
+    "ClientDraw",
+    "ClientDraws",
     "CommunicationTable",
     "Comparison",
     "CompressedStep",
@@ -105,6 +110,7 @@ __all__ = [
     "SystematicSampling",
     "TightResult",
     "available_solvers",
+    "best_client_draws",
     "certify",
     "communication_table",
     "compare",

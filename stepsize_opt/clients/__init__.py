@@ -2,16 +2,20 @@
 
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.comparison import DistributedComparison, ScalarStepsize, compare_distributed, dcgd_stepsize
+from stepsize_opt.clients.draws import ClientDraw, ClientDraws, best_client_draws
 from stepsize_opt.clients.result import DistributedCertificate, DistributedResult, TightResult
 from stepsize_opt.clients.shared import SEEDS
 
 __all__ = [
     "SEEDS",
+    "ClientDraw",
+    "ClientDraws",
     "DistributedCertificate",
     "DistributedComparison",
     "DistributedResult",
     "ScalarStepsize",
     "TightResult",
+    "best_client_draws",
     "compare_distributed",
     "dcgd_stepsize",
     "optimal_distributed_stepsize",

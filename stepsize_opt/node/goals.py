@@ -20,7 +20,7 @@ from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Vec
 
 Guarantee: TypeAlias = Literal["condition", "descent"]
 Criterion: TypeAlias = Literal["det", "euclidean", "linear", "convex"]
-GUARANTEES: tuple[str, ...] = get_args(Guarantee)
+GUARANTEES: tuple[Guarantee, ...] = get_args(Guarantee)
 CRITERIA: tuple[str, ...] = get_args(Criterion)
 
 
