@@ -172,6 +172,8 @@ def optimal_distributed_stepsize(
         message = "; ".join([answer.status.meaning, answer.status.remedy, *dict.fromkeys(search.failures)])
     D = reduced.conditions.lift(answer.fitted.D)
     D.setflags(write=False)
+    if settings.verbose:
+        print(f"proved K = {answer.K}, gap {answer.certificate.gap:.2e}")
     return DistributedResult(
         status=answer.status.value,
         D=D,

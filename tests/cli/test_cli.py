@@ -249,6 +249,13 @@ def test_certify_by_another_criterion(matrix: str, tmp_path, capsys) -> None:
     assert "D ⪰ tM⁻¹" in capsys.readouterr().out
 
 
+def test_the_log_of_clients_ends_at_the_number_of_the_result(capfd) -> None:
+    words = [*CLIENTS, "--structure", "diagonal", "--initial-gap", "1", "--delta-inf", "0", "-v", "--json"]
+    assert main(words) == 0
+    shown = capfd.readouterr()
+    assert f"proved K = {json.loads(shown.out)['K']}, gap" in shown.err.splitlines()[-1]
+
+
 def test_compare(matrix: str, capsys) -> None:
     assert main(["compare", matrix, "--sketch", "randk:2"]) == 0
     assert "γ L⁻¹" in capsys.readouterr().out
