@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := .venv-integrations
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-integrations lint format docs study bench bench-native bench-distributed reproduce build clean
+.PHONY: help demo test test-integrations lint format docs study bench bench-native bench-distributed bench-scale reproduce build clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -57,6 +57,9 @@ reproduce: $(STAMP)  ## the paper's experiments with the optimal D beside them (
 
 bench-distributed: $(STAMP)  ## measure the distributed conditions on real data (slow)
 	$(BIN)/python -m stepsize_validation.bench --only clients --record results/targets-clients.json
+
+bench-scale: $(STAMP)  ## measure large models, d = 10³ … 10⁶ (slow)
+	$(BIN)/python -m stepsize_validation.bench --only scale --record results/targets-scale.json
 
 bench-native: $(STAMP)  ## measure the native solver against its targets (slow)
 	$(BIN)/python -m stepsize_validation.bench --only native call --record results/targets-native.json

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, final, overload
 
 import numpy as np
 from scipy.linalg import lapack
@@ -29,6 +29,8 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.limit import LimitProblem, Spectrum, equal_probabilities, floor_probabilities
 from stepsize_opt.methods.base import Condition, Factors, Method
+from stepsize_opt.methods.large_subspace import LargeSubspaceMethod, large_subspace_method
+from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.proofs import (
     UNIT,
     Certificate,
@@ -216,6 +218,20 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         return from_fields(cls, meta, D=D, directions=A, sketch=sketch)
 
 
+@overload
+def optimal_method(  # pyright: ignore[reportOverlappingOverload]
+    L: LowRankPlusDiagonal,
+    k: float,
+    criterion: str = "det",
+    *,
+    lower: Any = None,
+    basis: str | None = None,
+    sampling: str = "systematic",
+    rng: np.random.Generator | None = None,
+) -> LargeSubspaceMethod: ...
+
+
+@overload
 def optimal_method(
     L: Any,
     k: float,
@@ -225,7 +241,19 @@ def optimal_method(
     basis: str | None = None,
     sampling: str = "systematic",
     rng: np.random.Generator | None = None,
-) -> SubspaceMethod:
+) -> SubspaceMethod: ...
+
+
+def optimal_method(
+    L: Any,
+    k: float,
+    criterion: str = "det",
+    *,
+    lower: Any = None,
+    basis: str | None = None,
+    sampling: str = "systematic",
+    rng: np.random.Generator | None = None,
+) -> SubspaceMethod | LargeSubspaceMethod:
     """The method that reaches the limit of k numbers a round: the best of all compressed methods for the criterion.
 
     Parameters
@@ -243,7 +271,8 @@ def optimal_method(
 
     Returns
     -------
-    SubspaceMethod with ``directions``, ``probabilities``, ``D``, ``rate``, ``draw``, ``encode`` and ``decode``.
+    SubspaceMethod with ``directions``, ``probabilities``, ``D``, ``rate``, ``draw``, ``encode`` and ``decode``; for a
+    LowRankPlusDiagonal a LargeSubspaceMethod, whose directions are applied and not formed.
 
     Raises
     ------
@@ -260,6 +289,8 @@ def optimal_method(
     >>> numbers.size, method.decode(numbers, draw).size, round(method.rate, 6)
     (1, 2, 0.223607)
     """
+    if isinstance(L, LowRankPlusDiagonal):
+        return large_subspace_method(L, k, criterion)
     problem = LimitProblem.read(L, k, criterion, lower)
     wanted = "eigenvectors" if basis is None else basis
     for name, value, known in (("basis", wanted, BASES), ("sampling", sampling, tuple(SAMPLINGS))):

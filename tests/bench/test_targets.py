@@ -101,7 +101,7 @@ def test_the_list_and_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_study_in_small(capsys: pytest.CaptureFixture[str]) -> None:
-    command.main(["--quick", "--only", "native.closed-form", "native.diagonal", "clients.forms", "runner"])
+    command.main(["--quick", "--only", "native.closed-form", "native.diagonal", "clients.forms", "runner", "scale"])
     out = capsys.readouterr().out
     for name in ("theorem B: cost", "diagonal D: gap", "lift: distance", "runner: times faster than plain numpy"):
         assert name in out
