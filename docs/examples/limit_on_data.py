@@ -1,7 +1,7 @@
 """How far from the limit are det-CGD1 and det-CGD2 on data, and in which basis does the subspace method run best?
 
-    python docs/examples/limit_on_data.py                                    the data set in the package
-    python docs/examples/limit_on_data.py a1a mushrooms phishing australian_scale files in the folder STEPSIZE_OPT_DATA
+    python docs/examples/limit_on_data.py        the data set in the package
+    python docs/examples/limit_on_data.py a1a    files in the folder STEPSIZE_OPT_DATA, all of them in one call
 
 Prints two tables in Markdown: limit/rate of the certified optima, so how many times the iterations of the limit they
 need, under the paper's condition and by the descent metric of the same D; and the end of runs.
