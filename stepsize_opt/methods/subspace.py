@@ -263,7 +263,7 @@ def optimal_method(
     basis
         Where the directions come from.  ``"eigenvectors"`` of L (of LM⁻¹ for ``linear``), which ``euclidean`` and
         ``linear`` need.  For ``det`` every L-orthonormal basis has the same guarantee: ``"cholesky"``, R^{−ᵀ} of
-        L = RRᵀ; ``"root"``, L^{−½}; ``"rotation"``, L^{−½} times a random rotation.  Default: ``"eigenvectors"``.
+        L = RRᵀ; ``"root"``, L^{−½}; ``"rotation"``, L^{−½} times a random rotation.  Default: ``"root"``.
     sampling
         ``"systematic"``: ⌊k⌋ or ⌈k⌉ directions in every round.  ``"independent"``: each direction by a coin of its own.
     rng
@@ -292,7 +292,9 @@ def optimal_method(
     if isinstance(L, LowRankPlusDiagonal):
         return large_subspace_method(L, k, criterion)
     problem = LimitProblem.read(L, k, criterion, lower)
-    wanted = "eigenvectors" if basis is None else basis
+    # Of the bases for det, the root had the smallest gradient norms in most runs on data (docs/limit.md).
+    default = "root" if problem.M is None else "eigenvectors"
+    wanted = default if basis is None else basis
     for name, value, known in (("basis", wanted, BASES), ("sampling", sampling, tuple(SAMPLINGS))):
         if value not in known:
             msg = f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}"

@@ -82,6 +82,6 @@ def test_a_continued_run_is_the_same_and_another_method_is_refused(tmp_path: Pat
     options = {"iterations": 40, "checkpoint": tmp_path / "run", "checkpoint_every": 15}
     records = [run(NODE, method.D, method.sketch, algorithm=method, **options) for _ in range(2)]
     np.testing.assert_array_equal(records[0].values, records[1].values)
-    other = optimal_method(NODE.smoothness(), 2.5, basis="root")
+    other = optimal_method(NODE.smoothness(), 2.5, basis="cholesky")
     with pytest.raises(ValueError, match="belongs to another run"):
         run(NODE, other.D, other.sketch, algorithm=other, **options)
