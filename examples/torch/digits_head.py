@@ -110,7 +110,7 @@ def work(rank: int, folder: str, rounds: int) -> None:
     given = np.load(f"{folder}/stepsizes.npz")
     curves = {
         "rand-k": train(f, rank, budget, "rand-k", given["D"]),
-        "subspace": train(f, rank, budget, "subspace", optimal_method(given["L"], K)),
+        "subspace": train(f, rank, budget, "subspace", optimal_method(given["L"], K, basis="eigenvectors")),
     }
     for method in ("dense SGD", "PowerSGD"):
         tried = {factor: train(f, rank, budget, method, factor / float(given["top"])) for factor in GRID}
