@@ -43,7 +43,7 @@ from stepsize_validation.experiments.tables import curve_records, saved_iteratio
 PLAN = replace(
     Plan.quick(),
     seeds=4,
-    iterations={"a": 120, "b": 40, "c": 30, "d": 60},
+    iterations={"a": 120, "b": 40, "c": 30, "d": 60, "e": 60},
     epsilon2=0.05,
     draws=1,
 )
@@ -106,7 +106,7 @@ def test_distributed_panel() -> None:
 
 def test_every_bound_is_checked_and_none_violated(reproduction: Any) -> None:
     counts = verdicts(reproduction.curves)
-    for name in ("a", "b", "c", "d"):
+    for name in ("a", "b", "c", "d", "e"):
         assert set(counts[f"({name}) descent metric"]) <= {"holds", "undecided"}
     assert counts["(a) descent metric"]["holds"] == 8
     assert {"(a)", "(b)", "(c)", "(d)"} <= set(counts)
@@ -143,12 +143,12 @@ def test_tables(reproduction: Any) -> None:
 
 def test_report_is_self_contained(reproduction: Any) -> None:
     page = reproduction.report.read_text(encoding="utf-8")
-    for title in ("(a) One node", "(b) One node", "(c) Distributed", "(d) Layers", "Sensitivity", "Table 1"):
+    for title in ("(a) One node", "(b) One node", "(c) Distributed", "(d) Layers", "(e) One node", "Sensitivity", "Table 1"):
         assert title in page
     assert "Iterations saved by the optimal D over the best of the paper's choices" in page
     for record in saved_iterations(savings(reproduction.curves)):
         assert record["predicted"] in page and (record["observed"] is None or record["observed"] in page)
-    assert page.count("data:image/png;base64,") == page.count("<figcaption>") == 3 + 3 + 4 + 3 + 1
+    assert page.count("data:image/png;base64,") == page.count("<figcaption>") == 3 + 3 + 4 + 3 + 4 + 1
     assert re.findall(r'="(https?://[^"]*)"', page) == ["https://arxiv.org/abs/2305.12568"]  # a link, nothing loaded
     assert "99.9% upper confidence bound" in page and "confidence level of a verdict" in page
     headings = re.findall("<th>(.*?)</th>", page)

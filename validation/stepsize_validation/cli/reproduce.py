@@ -51,7 +51,7 @@ def add_parsers(commands: Any) -> None:
         epilog=_REPRODUCE,
         formatter_class=formatter,
     )
-    again.add_argument("experiments", nargs="*", default=["all"], metavar="a|b|c|d|all", help="default: all")
+    again.add_argument("experiments", nargs="*", default=["all"], metavar="a|b|c|d|e|all", help="default: all")
     again.add_argument(
         "--output", "-o", type=Path, default=Path("results/reproduce"), help="folder (default: %(default)s)"
     )

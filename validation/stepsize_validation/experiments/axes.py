@@ -29,10 +29,15 @@ class Axes:
 
 ITERATIONS = Axis("iterations", "iterations K", lambda curve: curve.steps)
 BITS = Axis("bits", f"bits sent, {BITS_PER_NUMBER} a number", lambda curve: curve.bits)
+NUMBERS = Axis("numbers", "numbers sent", lambda curve: curve.bits / BITS_PER_NUMBER)
 WEIGHTED = Axis("weighted", "$G_K$, weighted by $D$ (descent: $H$)", lambda curve: curve.weighted)
 EUCLIDEAN = Axis("euclidean", "$E_K$, Euclidean", lambda curve: curve.euclidean)
 # f itself is known at fewer steps than its gradients; step 0 has no place on a log axis.
 VALUES = Axes(
     Axis("steps", ITERATIONS.label, lambda curve: curve.value_steps[1:]),
     Axis("values", "$f(x^K) - f^{inf}$", lambda curve: curve.values[:, 1:] - curve.meta["f_inf_found"]),
+)
+VALUES_SENT = Axes(
+    Axis("numbers", NUMBERS.label, lambda curve: curve.value_steps[1:] * curve.bits_per_round / BITS_PER_NUMBER),
+    VALUES.y,
 )

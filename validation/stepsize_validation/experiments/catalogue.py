@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepsize_validation.experiments import clients, layers, rand_one, rand_tau
+from stepsize_validation.experiments import clients, layers, limit, rand_one, rand_tau
 from stepsize_validation.experiments.experiment import Experiment
 
-_ALL: tuple[Experiment, ...] = (rand_one.EXPERIMENT, rand_tau.EXPERIMENT, clients.EXPERIMENT, layers.EXPERIMENT)
+_ALL: tuple[Experiment, ...] = (
+    rand_one.EXPERIMENT,
+    rand_tau.EXPERIMENT,
+    clients.EXPERIMENT,
+    layers.EXPERIMENT,
+    limit.EXPERIMENT,
+)
 EXPERIMENTS = {experiment.letter: experiment for experiment in _ALL}
 
 

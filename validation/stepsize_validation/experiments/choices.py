@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stepsize_opt.limit import compression_limit
+from stepsize_opt.methods import Method, SubspaceMethod
 from stepsize_opt.node import StepsizeResult
 from stepsize_opt.problems import Federated, FederatedInfimum, Infimum, Objective
 from stepsize_opt.sketches import Sketch
@@ -21,12 +23,14 @@ class Choice:
     metric, weighted by H = 2D − T(D).  rate: det(D)^{1/d} or det(H)^{1/d}; feasible: whether D is proved to satisfy its
     guarantee (the condition, or H ≻ 0), so that the theorem speaks.  The descent metric of every choice is checked.
     gap: certified distance from the optimum of its structure, None for a stepsize that is not an optimum.
+    criterion: by which D was chosen; the curve of one other than ``det`` is the plain mean of ‖∇f‖².
+    efficiency: its rate over the limit for as many numbers a round, None where there is no such limit.
     theory_iterations: iterations that the theory asks for, where they are not 2Δ⁰/(rate ε²) (distributed methods).
     lambda_D: of the distributed methods.
     """
 
     label: str
-    algorithm: str
+    algorithm: str | Method
     D: Matrix
     sketch: Sketch
     rate: float
@@ -37,6 +41,8 @@ class Choice:
     theory_iterations: float | None = None
     lambda_D: float | None = None
     guarantee: str = "condition"
+    criterion: str = "det"
+    efficiency: float | None = None
 
     @staticmethod
     def of(label: str, result: StepsizeResult, sketch: Sketch, *, ours: bool = False, theorem: int = 1) -> Choice:
@@ -54,6 +60,25 @@ class Choice:
             result.gap,
             theorem,
             guarantee=result.guarantee,
+            criterion=result.criterion,
+            efficiency=result.efficiency,
+        )
+
+    @staticmethod
+    def subspace(method: SubspaceMethod) -> Choice:
+        """The subspace method, whose D satisfies E[GᵀLG] ⪯ D by its proof."""
+        return Choice(
+            f"subspace, {method.criterion}",
+            method,
+            method.D,
+            method.sketch,
+            method.rate,
+            feasible=True,
+            ours=True,
+            gap=method.certificate.gap,
+            guarantee="condition" if method.criterion == "det" else "descent",
+            criterion=method.criterion,
+            efficiency=method.efficiency,
         )
 
     @property
@@ -83,4 +108,5 @@ def cgd(L: Matrix, sketch: Sketch) -> Choice:
     """CGD with a scalar smoothness constant: γ = 1/((1 + ω) λmax(L)) (Khirirat et al., as in the paper)."""
     # E[S D L D S] ⪯ γ²λmax(L) E[S²] ⪯ γ²λmax(L)(1 + ω) I = γI; two ulp down, so that rounding cannot lift it.
     gamma = (1.0 - 2.0 * np.finfo(float).eps) / ((1.0 + sketch.omega) * float(np.linalg.eigvalsh(L)[-1]))
-    return Choice("CGD", "CGD", gamma * np.eye(len(L)), sketch, gamma, feasible=True)
+    efficiency = gamma / compression_limit(L, sketch.expected_rank).upper
+    return Choice("CGD", "CGD", gamma * np.eye(len(L)), sketch, gamma, feasible=True, efficiency=efficiency)

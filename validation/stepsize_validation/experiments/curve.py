@@ -30,8 +30,8 @@ class Curve:
 
     steps: log-spread steps k; weighted, euclidean: G_k and E_k for each seed there, shape (s, steps); bits: at these
     steps, on average; mean_weighted, mean_euclidean, mean_metric: averages over seeds at every k = 1 … K; values,
-    value_steps: f.  weighted is in the norm of the choice's guarantee, metric in that of H whatever it is (NaN when H
-    is not positive definite).
+    value_steps: f.  weighted is in the norm of the choice's guarantee (the plain one for a criterion other than det),
+    metric in that of H whatever it is (NaN when H is not positive definite).
     """
 
     meta: dict[str, Any]
@@ -61,8 +61,10 @@ class Curve:
     def of(meta: dict[str, Any], record: Run) -> Curve:
         steps = log_steps(record.iterations, _POINTS)
         metric = record.metric_means() if record.descent_rate > 0.0 else np.full_like(record.metric_norms, np.nan)
-        weighted = metric if meta["guarantee"] == "descent" else record.weighted_means()
         euclidean = record.euclidean_means()
+        weighted = metric if meta["guarantee"] == "descent" else record.weighted_means()
+        if meta["criterion"] != "det":
+            weighted = euclidean
         return Curve(
             meta,
             steps,

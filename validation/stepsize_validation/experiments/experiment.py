@@ -20,7 +20,7 @@ class Experiment:
     panel: the panel of a data set, a plan and a parameter; parameters: the parameters that a data set gets.
     iterations, quick_iterations: steps of each run, unless the plan says otherwise.
     settings: fields of the plan that the curves depend on, beside the seeds and the number of steps.
-    figures: what is drawn.
+    figures: what is drawn; efficiency_bars: whether the shares of the limit are drawn as bars, too.
     comparable: which of the paper's curves, among those that satisfy their condition, compete with the optimal D.
     level_reached: compare at the smallest level that both rivals reach rather than at the ε² of the panel.
     """
@@ -36,6 +36,7 @@ class Experiment:
     parameters: Callable[[Dataset, Plan], Sequence[int]] = lambda data, plan: (0,)
     comparable: Callable[[Curve], bool] = lambda curve: True
     level_reached: bool = False
+    efficiency_bars: bool = False
 
     def steps(self, plan: Plan) -> int:
         """K of its runs under a plan."""

@@ -28,7 +28,13 @@ class Style:
 
 
 # In order of first appearance; the optimal D of this project has styles of its own.
-_OURS = (Style("#D55E00", "-", "o"), Style("#7A3B00", (0, (8, 1)), "*"))
+_OURS = (
+    Style("#D55E00", "-", "o"),
+    Style("#7A3B00", (0, (8, 1)), "*"),
+    Style("#882255", (0, (4, 1, 1, 1)), "h"),
+    Style("#332288", (0, (2, 1)), "<"),
+    Style("#999933", (0, (6, 1, 1, 1)), ">"),
+)
 _STYLES = (
     Style("#000000", ":", "s"),
     Style("#0072B2", "--", "^"),
@@ -167,6 +173,28 @@ def _bars(
     axis.tick_params(which="both", labelsize=7)
     axis.set_yscale("log")
     axis.margins(y=0.15)
+
+
+def bar_efficiency(curves: Sequence[Curve], path: Path) -> Path:
+    """For each data set, the rate that each method guarantees over the limit for as many numbers a round."""
+    plt = pyplot()
+    sets = list(dict.fromkeys(curve.meta["dataset"] for curve in curves))
+    styles = _assign_styles(curves)
+    figure, axis = plt.subplots(figsize=(max(6.5, 1.0 + 1.6 * len(sets)), 4.0))
+    width = 0.8 / len(styles)
+    for i, (label, style) in enumerate(styles.items()):
+        shares = {c.meta["dataset"]: c.meta["efficiency"] or 0.0 for c in curves if c.meta["label"] == label}
+        places = [at + (i - (len(styles) - 1) / 2.0) * width for at, name in enumerate(sets) if name in shares]
+        axis.bar(places, [shares[name] for name in sets if name in shares], width, label=label, color=style.colour)
+    axis.axhline(1.0, color="black", linewidth=0.8)
+    axis.set_xticks(range(len(sets)), sets)
+    axis.tick_params(which="both", labelsize=8)
+    axis.set_ylabel("guaranteed rate / limit", fontsize=9)
+    axis.legend(fontsize=8, frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    figure.tight_layout()
+    save_figure(figure, path, dpi=130)
+    plt.close(figure)
+    return path
 
 
 def save_figure(figure: Any, path: Path, dpi: int) -> None:

@@ -14,7 +14,7 @@ from stepsize_opt.sketches import BITS_NOTE
 from stepsize_validation.experiments.axes import Axes
 from stepsize_validation.experiments.catalogue import EXPERIMENTS
 from stepsize_validation.experiments.curve import Curve
-from stepsize_validation.experiments.figures import bar_savings, draw
+from stepsize_validation.experiments.figures import bar_efficiency, bar_savings, draw
 from stepsize_validation.experiments.tables import as_html, saved_iterations
 from stepsize_validation.runs import LEVEL
 
@@ -98,6 +98,8 @@ def _draw_all(
             draw(group, shown, experiment.title, folder / f"{letter}_{shown.y.name}_{shown.x.name}.png")
             for shown in experiment.figures
         ]
+        if experiment.efficiency_bars:
+            out[letter].append(bar_efficiency(group, folder / f"{letter}_efficiency.png"))
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,21 +44,26 @@ def _check(panel: Panel, choice: Choice, record: Run, guarantee: str) -> RateChe
     if isinstance(panel.infimum, FederatedInfimum):
         assert isinstance(panel.objective, Federated) and choice.lambda_D is not None
         return check_distributed_rate(record, panel.objective.n, choice.lambda_D, panel.infimum, guarantee=guarantee)
-    return check_rate(record, panel.infimum, theorem=choice.theorem, guarantee=guarantee)
+    if guarantee != choice.guarantee or choice.criterion == "det":
+        return check_rate(record, panel.infimum, theorem=choice.theorem, guarantee=guarantee)
+    return check_rate(record, panel.infimum, guarantee=guarantee, criterion=choice.criterion, rate=choice.rate)
 
 
 def _describe(panel: Panel, choice: Choice, record: Run) -> dict[str, Any]:
     check, whole = _check(panel, choice, record, choice.guarantee), _whole(panel.infimum)
-    descent = _check(panel, choice, record, "descent") if record.descent_rate > 0.0 else None
+    descent = None
+    if record.descent_rate > 0.0:
+        descent = _check(panel, replace(choice, criterion="det"), record, "descent")
     theory = choice.theory_iterations
     if theory is None:
         theory = float(iterations_needed(choice.rate, panel.epsilon2, record.start_value - whole.found))
-    named = ("label", "algorithm", "ours", "guarantee", "feasible", "rate", "cost", "gap", "lambda_D")
+    named = ("label", "ours", "guarantee", "criterion", "feasible", "rate", "cost", "gap", "lambda_D", "efficiency")
     found: dict[str, Any] = plain(
         {
             **asdict(check),
             **{name: getattr(choice, name) for name in named},
             **{name: getattr(panel, name) for name in ("experiment", "dataset", "variant", "epsilon2")},
+            "algorithm": str(choice.algorithm),
             "sketch": str(choice.sketch),
             "d": panel.objective.d,
             "theory_iterations": theory,

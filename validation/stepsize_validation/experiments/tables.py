@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from stepsize_opt.methods import DetCGD2, get_method
+from stepsize_opt.methods import DetCGD2
 from stepsize_solvers.programs import Vector
 from stepsize_validation.experiments.catalogue import EXPERIMENTS
 from stepsize_validation.experiments.curve import Curve, by_panel
@@ -56,6 +56,7 @@ class Rivals:
 
 def rivals_of(group: Sequence[Curve]) -> list[Rivals]:
     """For each guarantee that one of this project's choices was made for."""
+    group = [curve for curve in group if curve.meta["criterion"] == "det"]
     guarantees = dict.fromkeys(str(curve.meta["guarantee"]) for curve in group if curve.meta["ours"])
     return [Rivals.of(group, guarantee) for guarantee in guarantees]
 
@@ -95,6 +96,7 @@ def curve_records(curves: Sequence[Curve]) -> list[Record]:
                     "method": meta["label"],
                     "rate": meta["rate"] if meta["guarantee"] == "condition" and meta["feasible"] else None,
                     "descent rate": meta["descent_rate"] or None,
+                    "efficiency": meta["efficiency"],
                     "gap": meta["gap"],
                     "condition": _condition(meta),
                     "theory K": meta["theory_iterations"],
@@ -137,7 +139,7 @@ def savings(curves: Sequence[Curve]) -> list[Record]:
     for panel, group in by_panel(curves).items():
         for rivals in rivals_of(group):
             best, mine, cost = rivals.paper, rivals.ours, partial(_cost, guarantee=rivals.guarantee)
-            first = [c for c in _papers(group, rivals.guarantee) if get_method(c.meta["algorithm"]) != DetCGD2()]
+            first = [c for c in _papers(group, rivals.guarantee) if c.meta["algorithm"] != DetCGD2.name]
             theirs, own = (first_below(mean, rivals.level) for mean in rivals.means)
             why = _not_comparable(theirs, own)
             out.append(
@@ -207,6 +209,8 @@ def verdicts(curves: Iterable[Curve]) -> dict[str, dict[str, int]]:
         if meta["guarantee"] == "condition":
             verdict = str(meta["verdict"]).split(" ")[0] if meta["diverged_at"] is None else "diverged"
             found["" if meta["feasible"] else "condition not satisfied"] = verdict
+        elif meta["criterion"] != "det":
+            found[f"criterion {meta['criterion']}"] = str(meta["verdict"])
         for kind, verdict in found.items():
             if verdict is not None:
                 counts = out.setdefault(f"({meta['experiment']}) {kind}".strip(), {})
