@@ -118,7 +118,7 @@ def test_every_bound_is_checked_and_none_violated(reproduction: Any) -> None:
 def test_tables(reproduction: Any) -> None:
     curves = list(reproduction.curves)
     records = curve_records(curves)
-    assert len(records) == len(curves) == 8 + 3 * 6 + 6 + 6
+    assert len(records) == len(curves) == 8 + 3 * 6 + 6 + 6 + 8
     saved = {(record["experiment"], record["variant"], record["guarantee"]): record for record in savings(curves)}
     first, free = saved["a", "rand-1", "condition"], saved["a", "rand-1", "descent"]
     assert first["predicted"] > 1.5 and first["observed"] > 1.2  # breast_cancer: a strong correlation
@@ -143,7 +143,7 @@ def test_tables(reproduction: Any) -> None:
 
 def test_report_is_self_contained(reproduction: Any) -> None:
     page = reproduction.report.read_text(encoding="utf-8")
-    for title in ("(a) One node", "(b) One node", "(c) Distributed", "(d) Layers", "(e) One node", "Sensitivity", "Table 1"):
+    for title in ("(a) One node", "(b) One node", "(c) Distributed", "(d) Layers", "(e) One", "Sensitivity", "Table 1"):
         assert title in page
     assert "Iterations saved by the optimal D over the best of the paper's choices" in page
     for record in saved_iterations(savings(reproduction.curves)):
@@ -199,19 +199,19 @@ def test_an_experiment_is_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A new experiment is one entry: jobs, cache, tables, figures and report follow."""
     toy = replace(
         rand_one.EXPERIMENT,
-        letter="e",
-        title="(e) A toy",
-        panel=lambda data, plan, parameter: replace(rand_one.panel(data, plan), experiment="e", variant=f"{parameter}"),
+        letter="f",
+        title="(f) A toy",
+        panel=lambda data, plan, parameter: replace(rand_one.panel(data, plan), experiment="f", variant=f"{parameter}"),
         parameters=lambda data, plan: (1, 2),
         iterations=7,
     )
-    monkeypatch.setitem(EXPERIMENTS, "e", toy)
-    assert jobs_of(replace(PLAN, short=False), ["e"]) == [Job("e", "breast_cancer", 1), Job("e", "breast_cancer", 2)]
-    done = reproduce(["e"], tmp_path, replace(PLAN, short=False), workers=1, say=lambda line: None)
+    monkeypatch.setitem(EXPERIMENTS, "f", toy)
+    assert jobs_of(replace(PLAN, short=False), ["f"]) == [Job("f", "breast_cancer", 1), Job("f", "breast_cancer", 2)]
+    done = reproduce(["f"], tmp_path, replace(PLAN, short=False), workers=1, say=lambda line: None)
     assert {curve.meta["iterations"] for curve in done.curves} == {7}
     assert [record["variant"] for record in done.tables["savings"]] == ["1", "1", "2", "2"]
     page = done.report.read_text(encoding="utf-8")
-    assert "(e) A toy" in page and page.count("data:image/png") == len(toy.figures) + 1
+    assert "(f) A toy" in page and page.count("data:image/png") == len(toy.figures) + 1
 
 
 def test_plans_are_checked() -> None:
@@ -219,10 +219,10 @@ def test_plans_are_checked() -> None:
         Plan(iterations={"a": 0})
     with pytest.raises(ValueError, match="fraction"):
         Plan(fraction=0.0)
-    with pytest.raises(ValueError, match="unknown experiment e"):
-        jobs_of(PLAN, ["e"])
+    with pytest.raises(ValueError, match="unknown experiment f"):
+        jobs_of(PLAN, ["f"])
     with pytest.raises(ValueError, match="unknown experiment"):
-        reproduce(["e"], Path("unused"), PLAN)
+        reproduce(["f"], Path("unused"), PLAN)
 
 
 def test_sensitivity_to_a_factor() -> None:

@@ -133,9 +133,10 @@ def _page(letters: Sequence[str], tables: dict[str, Any], figures: Mapping[str, 
     for letter in letters:
         experiment = EXPERIMENTS[letter]
         parts += [f"<h2>{html.escape(experiment.title)}</h2>", f"<p>{html.escape(experiment.text)}</p>"]
-        parts += [
-            _image(path, _caption(shown)) for path, shown in zip(figures[letter], experiment.figures, strict=True)
-        ]
+        captions = [_caption(shown) for shown in experiment.figures]
+        if experiment.efficiency_bars:
+            captions.append("The rate that each method guarantees, over the limit for as many numbers a round.")
+        parts += [_image(path, caption) for path, caption in zip(figures[letter], captions, strict=True)]
         records = [record for record in tables["curves"] if record["experiment"] == letter]
         parts.append(
             f"<details><summary>K and bits to the level, verdicts</summary>{as_html(records, columns)}"

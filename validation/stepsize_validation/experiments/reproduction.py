@@ -129,5 +129,5 @@ def demo_figure(path: Path, title: str, runs: Mapping[str, Run], data: str, sket
         guarantee = "descent" if label.endswith("descent") else "condition"
         ours = "det-CGD1, optimal" in label
         meta = {"label": label, "ours": ours, "experiment": "", "dataset": data, "variant": sketch}
-        curves.append(Curve.of({**meta, "guarantee": guarantee}, record))
+        curves.append(Curve.of({**meta, "guarantee": guarantee, "criterion": "det"}, record))
     return draw(curves, Axes(ITERATIONS, WEIGHTED), title, path)
