@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.clients import random_clients, root, variance
+from shared.clients import judged, random_clients, root, variance
 from shared.one_step import distributed_one_step
 from shared.strategies import seeds, sketches
 from stepsize_opt.clients.api import optimal_distributed_stepsize
@@ -23,23 +24,11 @@ from stepsize_opt.proofs import CentredMap, ClientGroup, Conditions, Multipliers
 from stepsize_opt.sketches import BernQ, Gaussian, Identity, IndependentSampling, LayerWise, RandK, Sketch
 from stepsize_solvers.programs import Pattern
 from stepsize_solvers.registry import available_solvers
-from stepsize_validation.attack.referee import Clients, judge_distributed
 from stepsize_validation.runs.rates import distributed_lambda
 
 BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
 TARGETS: dict[str, Any] = {"initial_gap": 1.0, "delta_inf": 0.4}
-
-
-def checked(
-    clients: list[Any], sketch: Sketch | list[Sketch], tight: bool = False, **options: Any
-) -> DistributedResult:
-    """A result of the guarantee ``descent`` whose every statement holds in exact arithmetic."""
-    laws = [sketch] * len(clients) if isinstance(sketch, Sketch) else sketch
-    options = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.1, "guarantee": "descent", **options}
-    problem = Clients(tuple(clients), tuple(laws), **options)
-    result = optimal_distributed_stepsize(**problem.arguments, tight=tight)
-    judge_distributed(problem, result)
-    return result
+checked = partial(judged, guarantee="descent")
 
 
 @BOTH

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
+from shared.clients import judged as checked
 from shared.clients import random_clients
 from stepsize_opt import certify
-from stepsize_opt.clients.api import optimal_distributed_stepsize
-from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.clients.theorem3 import Ray, smallest_K
 from stepsize_opt.sketches import (
@@ -24,22 +21,9 @@ from stepsize_opt.sketches import (
     RandK,
     Sketch,
 )
-from stepsize_solvers.programs.maps import Matrix
-from stepsize_validation.attack.referee import Clients, judge_distributed
 
 BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
 SHAPES = pytest.mark.parametrize("structure", ["full", "diagonal"])
-
-
-def checked(clients: list[Matrix], sketch: Sketch | list[Sketch], **options: Any) -> DistributedResult:
-    """A result whose every statement holds in exact arithmetic."""
-    tight = options.pop("tight", False)
-    laws = [sketch] * len(clients) if isinstance(sketch, Sketch) else sketch
-    targets = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.1, **options}
-    problem = Clients(tuple(clients), tuple(laws), **targets)
-    result = optimal_distributed_stepsize(**problem.arguments, tight=tight)
-    judge_distributed(problem, result)
-    return result
 
 
 @BOTH

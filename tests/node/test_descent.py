@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from fractions import Fraction
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +21,6 @@ from stepsize_opt import (
     BlockDiagonal,
     Direction,
     Identity,
-    Method,
     RandK,
     Sketch,
     StepsizeResult,
@@ -33,26 +31,18 @@ from stepsize_opt import (
 from stepsize_opt.node.complexity import linear_iterations
 from stepsize_opt.problems import random_smoothness
 from stepsize_validation.referee import (
-    Rational,
     combine,
+    descent_metric,
     is_positive_semidefinite,
     log_det,
-    moment,
     product,
     random_problem,
     rational,
-    second_moment,
 )
 
 Matrix = NDArray[np.float64]
 L = random_smoothness(np.random.default_rng(3), 6, 1e3)
 SKETCH = RandK(6, 2)
-
-
-def exact_metric(D: Matrix, L: Matrix, sketch: Sketch, algorithm: str | Method = "det-CGD1") -> Rational:
-    """2D − T(D) without rounding."""
-    exact = rational(D)
-    return combine((2, exact), (-1, moment(algorithm, exact, rational(L), partial(second_moment, sketch))))
 
 
 def structures(L: Matrix) -> list[Any]:
@@ -74,7 +64,7 @@ class TestRate:
             algorithm = str(rng.choice(["det-CGD1", "det-CGD2"]))
             for structure in structures(problem.L):
                 r = optimal_stepsize(problem.L, problem.sketch, structure=structure, algorithm=algorithm)
-                exact = log_det(exact_metric(r.D, problem.L, problem.sketch, algorithm))
+                exact = log_det(descent_metric(rational(r.D), rational(problem.L), problem.sketch, algorithm))
                 assert r.descent_log_det <= exact
                 assert r.descent_log_det == pytest.approx(float(exact), abs=1e-7 * r.d)
                 assert Fraction(r.descent_rate) ** r.d <= Fraction(math.exp(float(exact))) * (1 + Fraction(1, 10**12))
@@ -86,7 +76,7 @@ class TestRate:
         whole[6:, 6:] = np.diag([1.0, 1e-30, 1e30])
         r = optimal_stepsize(whole, RandK(9, 3))
         assert len(r.blocks) == 5
-        exact = log_det(exact_metric(r.D, whole, RandK(9, 3)))
+        exact = log_det(descent_metric(rational(r.D), rational(whole), RandK(9, 3)))
         assert r.descent_log_det <= exact
         assert r.descent_log_det == pytest.approx(float(exact), abs=1e-8)
 
@@ -120,11 +110,14 @@ class TestOptimum:
             for structure in structures(L):
                 r = best(L, sketch, algorithm=algorithm, structure=structure)
                 assert r.status == "optimal"
-                value = log_det(exact_metric(r.D, L, sketch, algorithm))
+                value = log_det(descent_metric(rational(r.D), rational(L), sketch, algorithm))
                 assert r.certificate.log_det <= value <= r.certificate.upper_bound
                 assert Fraction(r.rate) ** r.d <= Fraction(math.exp(float(value))) * (1 + Fraction(1, 10**12))
                 finer = best(L, sketch, algorithm=algorithm, structure=structure, tol=1e-9)
-                assert log_det(exact_metric(finer.D, L, sketch, algorithm)) <= r.certificate.upper_bound
+                assert (
+                    log_det(descent_metric(rational(finer.D), rational(L), sketch, algorithm))
+                    <= r.certificate.upper_bound
+                )
                 assert r.rate == r.descent_rate
 
     @pytest.mark.parametrize("seed", range(5))
@@ -141,7 +134,7 @@ class TestOptimum:
                     r = best(L, sketch, algorithm=algorithm, structure=structure, **goal)
                     assert r.status == "optimal"
                     M = rational(lower if isinstance(lower, np.ndarray) else (lower or 1.0) * np.eye(d))
-                    H = exact_metric(r.D, L, sketch, algorithm)
+                    H = descent_metric(rational(r.D), rational(L), sketch, algorithm)
                     raised = product(product(M, H), M)  # H ⪰ tM⁻¹ if and only if MHM ⪰ tM
                     assert is_positive_semidefinite(combine((1, raised), (-Fraction(r.rate), M)))
                     upper = Fraction(math.exp(r.certificate.upper_bound / d) * (1 + 1e-14))
@@ -184,7 +177,7 @@ class TestOptimum:
         M[0, 1] = M[1, 0] = 0.2
         r = best(diagonal, RandK(3, 1), criterion="linear", lower=M)
         assert sorted(block.indices.size for block in r.blocks) == [1, 2]
-        H = exact_metric(r.D, diagonal, RandK(3, 1))
+        H = descent_metric(rational(r.D), rational(diagonal), RandK(3, 1))
         exact = rational(M)
         assert is_positive_semidefinite(combine((1, product(product(exact, H), exact)), (-Fraction(r.rate), exact)))
 

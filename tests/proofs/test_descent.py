@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from shared.rational import inverse
 from shared.strategies import problems, seeds
 from stepsize_opt.problems import random_smoothness
 from stepsize_opt.proofs import Descent, DescentBounds, certify_descent, certify_floor
@@ -20,15 +21,14 @@ from stepsize_opt.sketches import Identity, RandK, Sketch
 from stepsize_solvers import get_solver
 from stepsize_solvers.programs import Pattern, Program, Settings, Status
 from stepsize_validation.referee import (
-    Rational,
     combine,
+    descent_metric,
     is_positive_semidefinite,
     log,
     log_det,
     product,
     random_problem,
     rational,
-    second_moment,
 )
 from stepsize_validation.referee.exact import inner
 
@@ -36,31 +36,14 @@ Matrix = NDArray[np.float64]
 NATIVE = get_solver("native")
 
 
-def exact_metric(D: Rational, L: Rational, sketch: Sketch) -> Rational:
-    """2D − E[SDLDS]."""
-    return combine((2, D), (-1, second_moment(sketch, product(product(D, L), D))))
-
-
 def metric(D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
-    """The same in floats."""
+    """2D − E[SDLDS] in floats."""
     H = 2.0 * D - sketch.map.apply(D @ L @ D)
     return np.asarray(0.5 * (H + H.T))
 
 
 def symmetric(M: Matrix) -> Matrix:
     return np.asarray(0.5 * (M + M.T))
-
-
-def inverse(A: Rational) -> Rational:
-    """A⁻¹ by elimination, for A ≻ 0."""
-    n = len(A)
-    rows = [list(row) + [Fraction(int(i == j)) for j in range(n)] for i, row in enumerate(A)]
-    for k in range(n):
-        rows[k] = [x / rows[k][k] for x in rows[k]]
-        for i in range(n):
-            if i != k:
-                rows[i] = [x - rows[i][k] * y for x, y in zip(rows[i], rows[k], strict=True)]
-    return [row[n:] for row in rows]
 
 
 def patterns(rng: np.random.Generator, L: Matrix) -> Iterator[Pattern]:
@@ -117,7 +100,7 @@ def test_both_ends_of_log_det_hold_in_rational_arithmetic(seed: int, arithmetic:
             assert outcome.X is not None
             best = pattern.nearest(outcome.X)
             certificate = certify_descent(program, best, outcome.duals[-1][0], arithmetic=arithmetic)
-            value = log_det(exact_metric(rational(best), exact_L, sketch))
+            value = log_det(descent_metric(rational(best), exact_L, sketch))
             assert certificate.lower <= value <= certificate.upper
             if arithmetic is Pair:
                 assert certificate.upper - certificate.lower <= 1e-8 * d
@@ -131,13 +114,13 @@ def test_both_ends_of_log_det_hold_in_rational_arithmetic(seed: int, arithmetic:
             bound = at.log_det_bound(Y)
             assert value <= bound
             if at.log_det > -np.inf:
-                assert at.log_det <= log_det(exact_metric(rational(poor), exact_L, sketch))
+                assert at.log_det <= log_det(descent_metric(rational(poor), exact_L, sketch))
             found = Multiplier.near(sketch.map, Y, arithmetic)
             assert found is not None
             used = found.Z.rounded().value  # this Y ≻ 0 itself, so not rounded
             Z = rational(used)
             reached = best_of_quadratic(used, L, sketch, pattern)
-            energy = inner(Z, exact_metric(rational(reached), exact_L, sketch))
+            energy = inner(Z, descent_metric(rational(reached), exact_L, sketch))
             if energy > 0:
                 # The bound of this Z is at least what is reached, and not much more where it is the exact maximum.
                 weakest = d * log(energy / d) - log_det(Z)
@@ -163,7 +146,7 @@ def test_both_ends_of_t_hold_in_rational_arithmetic(seed: int) -> None:
                 X, Y = pattern.nearest(outcome.X), outcome.duals[-1][0]
                 certificate = certify_floor(program, X, Y, M)
                 assert 0.0 < certificate.lower <= certificate.upper <= certificate.lower * (1.0 + 2e-6)
-                H = exact_metric(rational(X), exact_L, sketch)
+                H = descent_metric(rational(X), exact_L, sketch)
                 raised = product(product(exact_M, H), exact_M)
                 assert is_positive_semidefinite(combine((1, raised), (-Fraction(certificate.lower), exact_M)))
                 # Any Y ⪰ 0 bounds t by ⟨Y, H⟩/⟨Y, M⁻¹⟩ at the D that makes it largest.
@@ -175,7 +158,7 @@ def test_both_ends_of_t_hold_in_rational_arithmetic(seed: int) -> None:
                 used = found.Z.rounded().value  # this Y ≻ 0 itself, so not rounded
                 Z = rational(used)
                 reached = best_of_quadratic(used, L, sketch, pattern)
-                energy = inner(Z, exact_metric(rational(reached), exact_L, sketch))
+                energy = inner(Z, descent_metric(rational(reached), exact_L, sketch))
                 weakest = energy / inner(Z, inverse(exact_M))
                 assert weakest <= Fraction(bound)
                 assert certificate.lower <= bound
@@ -195,8 +178,8 @@ def test_a_matrix_that_may_be_rounded_is_proved_for_all_it_may_be() -> None:
         moved = combine((1, rational(L)), (sign, rational(np.diag(slack))))
         best = NATIVE.solve(Program.descent(L + sign * np.diag(slack), sketch.map), Settings(tol=1e-9)).X
         assert best is not None
-        assert certificate.lower <= log_det(exact_metric(rational(outcome.X), moved, sketch))
-        assert log_det(exact_metric(rational(best), moved, sketch)) <= certificate.upper
+        assert certificate.lower <= log_det(descent_metric(rational(outcome.X), moved, sketch))
+        assert log_det(descent_metric(rational(best), moved, sketch)) <= certificate.upper
 
 
 def test_what_is_not_proved_is_not_said() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
-from stepsize_opt import DistributedResult, Sketch
+from stepsize_opt import DistributedResult, Sketch, optimal_distributed_stepsize
 from stepsize_solvers.programs.maps import Matrix
+from stepsize_validation.attack.referee import Clients, judge_distributed
 
 
 def random_clients(d: int, n: int, seed: int, reg: float = 0.05) -> list[Matrix]:
@@ -19,6 +21,18 @@ def random_clients(d: int, n: int, seed: int, reg: float = 0.05) -> list[Matrix]
         A = rng.standard_normal((max(1, d - 1), d)) * rng.uniform(0.3, 2.0, size=d)
         out.append(A.T @ A / (4.0 * len(A)) + reg * np.eye(d))
     return out
+
+
+def judged(
+    clients: Sequence[Matrix], sketch: Sketch | Sequence[Sketch], tight: bool = False, **options: Any
+) -> DistributedResult:
+    """A result whose every statement holds in exact arithmetic."""
+    laws = [sketch] * len(clients) if isinstance(sketch, Sketch) else sketch
+    options = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.1, **options}
+    problem = Clients(tuple(clients), tuple(laws), **options)
+    result = optimal_distributed_stepsize(**problem.arguments, tight=tight)
+    judge_distributed(problem, result)
+    return result
 
 
 def root(M: Matrix) -> Matrix:

@@ -257,6 +257,11 @@ def condition_slack(D: Rational, L: Rational, sketch: Sketch, algorithm: str | M
     return combine((1, D), (-1, moment(algorithm, D, L, partial(second_moment, sketch))))
 
 
+def descent_metric(D: Rational, L: Rational, sketch: Sketch, algorithm: str | Method = "det-CGD1") -> Rational:
+    """H = 2D − T(D)."""
+    return combine((1, D), (1, condition_slack(D, L, sketch, algorithm)))
+
+
 def satisfies_condition(D: Matrix, L: Matrix, sketch: Sketch, algorithm: str | Method) -> bool:
     """Whether T(D) ≺ D, decided without rounding."""
     D_ = rational(D)

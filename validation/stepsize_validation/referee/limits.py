@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import partial
 
 from stepsize_opt import Method, Sketch
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.referee.exact import (
     combine,
+    descent_metric,
     inner,
     is_positive_semidefinite,
-    moment,
     product,
     rational,
-    second_moment,
 )
 
 # E[rank S] is a sum of at most d floats, rounded.
@@ -27,7 +25,7 @@ def within_limit(D: Matrix, L: Matrix, sketch: Sketch, algorithm: str | Method) 
     The theorem says so for every D that satisfies its condition, and for H of every D, if E[S] = I without rounding.
     """
     stepsize, exact = rational(D), rational(L)
-    metric = combine((2, stepsize), (-1, moment(algorithm, stepsize, exact, partial(second_moment, sketch))))
+    metric = descent_metric(stepsize, exact, sketch, algorithm)
     rank = Fraction(sketch.expected_rank) * _ROUNDING
     return all(
         inner(exact, H) <= rank
