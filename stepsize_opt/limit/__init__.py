@@ -1,7 +1,8 @@
 """The limit: what k numbers a round can buy, whatever the sketch, the basis and the stepsize."""
 
 from stepsize_opt.limit.bounds import LimitBounds
-from stepsize_opt.limit.criteria import CRITERIA, check_lower, read_floor
+from stepsize_opt.limit.criteria import CRITERIA, check_lower, read_budget, read_floor
+from stepsize_opt.limit.large import share_of_inverse
 from stepsize_opt.limit.limit import CompressionLimit, LimitProblem, compression_limit
 from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_probabilities
 
@@ -15,5 +16,7 @@ __all__ = [
     "compression_limit",
     "equal_probabilities",
     "floor_probabilities",
+    "read_budget",
     "read_floor",
+    "share_of_inverse",
 ]

@@ -17,6 +17,22 @@ CRITERIA = ("det", "euclidean", "linear")
 _EXCESS = 1e-6
 
 
+def read_budget(k: object, d: int) -> float:
+    """k, a number of at most d; raises ValueError or TypeError for any other."""
+    budget = positive_number("k", k)
+    if budget > d:
+        msg = f"k must be at most d={d}, got {k}: with d numbers a round the step L⁻¹∇f itself can be sent"
+        raise ValueError(msg)
+    return budget
+
+
+def check_criterion(criterion: object) -> None:
+    """Raise ValueError for the name of no criterion."""
+    if criterion not in CRITERIA:
+        msg = f"criterion must be one of {', '.join(map(repr, CRITERIA))}, got {criterion!r}"
+        raise ValueError(msg)
+
+
 def read_floor(criterion: object, lower: Any, d: int) -> Symmetric | float | None:
     """M of the criterion, a d×d matrix or a number μ that stands for μI; None for one that judges det H.
 

@@ -17,13 +17,14 @@ from stepsize_opt.inputs import (
     check_symmetric_finite,
     dense,
     from_fields,
-    positive_number,
     read_matrix,
     read_only,
 )
 from stepsize_opt.limit.bounds import LimitBounds
-from stepsize_opt.limit.criteria import CRITERIA, check_lower, read_floor
+from stepsize_opt.limit.criteria import check_criterion, check_lower, read_budget, read_floor
+from stepsize_opt.limit.large import large_limit
 from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_probabilities
+from stepsize_opt.operators import LowRankPlusDiagonal, stepsize_from_arrays
 from stepsize_opt.proofs import (
     UNIT,
     Certificate,
@@ -60,13 +61,8 @@ class LimitProblem:
         """Raises ValueError or TypeError for arguments that are not as ``compression_limit`` describes."""
         matrix = dense(read_matrix("L", L))
         d = len(matrix)
-        budget = positive_number("k", k)
-        if budget > d:
-            msg = f"k must be at most d={d}, got {k}: with d numbers a round the step L⁻¹∇f itself can be sent"
-            raise ValueError(msg)
-        if criterion not in CRITERIA:
-            msg = f"criterion must be one of {', '.join(map(repr, CRITERIA))}, got {criterion!r}"
-            raise ValueError(msg)
+        budget = read_budget(k, d)
+        check_criterion(criterion)
         floor = read_floor(criterion, lower, d)
         M = floor if floor is None or isinstance(floor, float) else dense(floor)
         with blas_threads(d):
@@ -104,17 +100,19 @@ class CompressionLimit(Shown, Saved):
     criterion : str
         ``"det"``, ``"euclidean"`` or ``"linear"``.
     D : numpy.ndarray
-        d×d, read-only, with D ⪯ L⁻¹ and tr(LD) ≤ k proved, so that a method attains it (``optimal_method``).
+        d×d, read-only, with D ⪯ L⁻¹ and tr(LD) ≤ k proved, so that a method attains it (``optimal_method``).  For a
+        LowRankPlusDiagonal an operator with ``D @ g``, ``D.diagonal()`` and, when asked, ``D.todense()``.
     probabilities : numpy.ndarray
         h, the inclusion probabilities of the directions of that method, in the order of ascending eigenvalues of L
-        (of LM⁻¹ for ``linear``); they add up to k.
+        (of LM⁻¹ for ``linear``); they add up to k.  For ``euclidean`` and a LowRankPlusDiagonal D = tI, they add up to
+        t tr L, and there are none unless U is dense and the diagonal constant.
     certificate : Certificate
         ``log_det`` and ``upper_bound`` are the proved ends of d log of the limit.
     """
 
     k: float
     criterion: str
-    D: Matrix
+    D: Any
     probabilities: Vector
     certificate: Certificate
 
@@ -158,7 +156,9 @@ class CompressionLimit(Shown, Saved):
 
     def rows(self) -> list[tuple[str, str]]:
         h = self.probabilities
-        spread = f"{h[0]:.6g} each" if h.min() == h.max() else f"from {h.min():.4g} to {h.max():.4g}"
+        spread = f"{h[0]:.6g} each" if h.size else "not computed"
+        if h.size and h.min() < h.max():
+            spread = f"from {h.min():.4g} to {h.max():.4g}"
         return [
             ("budget", f"{self.k:g} of d = {self.d} numbers a round"),
             (f"limit, {_VALUES[self.criterion]}", f"{self.value:.9g}"),
@@ -169,12 +169,17 @@ class CompressionLimit(Shown, Saved):
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
         meta = {"k": self.k, "criterion": self.criterion, "certificate": asdict(self.certificate)}
-        return meta, {"D": self.D, "probabilities": self.probabilities}
+        stepsize = {"D": self.D} if isinstance(self.D, np.ndarray) else self.D.arrays()
+        return meta, {**stepsize, "probabilities": self.probabilities}
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> CompressionLimit:
-        check_symmetric_finite(arrays["D"])
-        return from_fields(cls, meta, **arrays)
+        stepsize = {name: array for name, array in arrays.items() if name != "probabilities"}
+        if "D" in stepsize:
+            check_symmetric_finite(stepsize["D"])
+            return from_fields(cls, meta, **arrays)
+        D = stepsize_from_arrays(stepsize)
+        return from_fields(cls, meta, D=D, probabilities=arrays["probabilities"])
 
 
 def compression_limit(L: Any, k: float, criterion: str = "det", *, lower: Any = None) -> CompressionLimit:
@@ -191,7 +196,9 @@ def compression_limit(L: Any, k: float, criterion: str = "det", *, lower: Any = 
     Parameters
     ----------
     L
-        Smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame or scipy sparse matrix.
+        Smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame, scipy sparse matrix, or a
+        LowRankPlusDiagonal, which is not made dense: ``det`` needs a dense U, ``euclidean`` one that is dense or
+        without negative entries.
     k
         Numbers sent a round on average, 0 < k ≤ d; it need not be whole.
     criterion
@@ -216,6 +223,12 @@ def compression_limit(L: Any, k: float, criterion: str = "det", *, lower: Any = 
     >>> round(limit.value, 6), round(limit.numbers_sent, 6)
     (0.25, 4.0)
     """
+    if isinstance(L, LowRankPlusDiagonal):
+        check_criterion(criterion)
+        read_floor(criterion, lower, L.d)
+        budget = read_budget(k, L.d)
+        operator, h, certificate = large_limit(L, budget, criterion)
+        return CompressionLimit(budget, criterion, operator, read_only(h), certificate)
     problem = LimitProblem.read(L, k, criterion, lower)
     with blas_threads(len(problem.L)):
         h, D = _best(problem)

@@ -30,10 +30,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import aslinearoperator
 
 from stepsize_opt.inputs import enter_class
-from stepsize_opt.sketches import Sketch
-from stepsize_solvers.programs import Matrix, PositiveMap
+from stepsize_opt.operators import DiagonalStepsize, StepsizeOperator
+from stepsize_opt.sketches import BernQ, Identity, IndependentSampling, RandK, Sketch
+from stepsize_solvers.programs import Matrix, PositiveMap, is_identity
 
 # A method by its name, that of a class of one's own among them, or as an object.
 Algorithm: TypeAlias = "Literal['det-CGD1', 'det-CGD2', 'CGD', 'DCGD', 'GD'] | str | Method"
@@ -46,10 +49,10 @@ _METHODS: dict[str, type[Method]] = {}
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """A and B of G = A S B, d×d; None stands for the identity."""
+    """A and B of G = A S B, d×d: arrays, or operators of large models; None stands for the identity."""
 
-    left: Matrix | None
-    right: Matrix | None
+    left: Any
+    right: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +104,7 @@ class Method(ABC):
 
         Parameters
         ----------
-        D : numpy.ndarray
+        D : numpy.ndarray or StepsizeOperator
             Stepsize matrix, shape (d, d).
         smoothness : callable
             Returns L, for methods whose factors depend on it.
@@ -168,6 +171,23 @@ class Method(ABC):
         """H = 2D − T(D) in floating point: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H; D and L symmetric, d×d."""
         return np.asarray(2.0 * D - self.second_moment(D, L, sketch))
 
+    def moment_operator(self, D: StepsizeOperator, L: Any, sketch: Sketch) -> Any:
+        """T(D) by its products, for a D and an L (array or operator) that are not formed.
+
+        None where it has no such form: it is D𝒫(L)D with 𝒫(L) = Diag(α∘diag L) + βL for det-CGD2, and for det-CGD1
+        with a sketch that commutes with D.
+        """
+        if not isinstance(sketch, RandK | IndependentSampling | BernQ | Identity):
+            return None  # the map of another law may itself be d×d
+        split = sketch.map.diagonal_plus_scaled
+        if split is None:
+            return None
+        commutes = isinstance(D, DiagonalStepsize) or not split.alpha.any()
+        if not is_identity(self.condition(sketch.map, commutes=commutes).outer):
+            return None
+        own: Any = aslinearoperator(sparse.diags_array(split.alpha * L.diagonal()))
+        return D @ (own + split.beta * aslinearoperator(L)) @ D
+
     def variance(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
         """V(D) = E[(G − D)ᵀL(G − D)] in floating point; D and L symmetric, d×d."""
         return np.asarray(self.moment(D, L, sketch.centered_second_moment))
@@ -206,6 +226,8 @@ def get_method(algorithm: str | Method) -> Method:
     return known()
 
 
-def is_scalar(D: Matrix) -> bool:
+def is_scalar(D: Matrix | StepsizeOperator) -> bool:
     """Whether D is a multiple of the identity, exactly."""
+    if isinstance(D, StepsizeOperator):
+        return isinstance(D, DiagonalStepsize) and bool(np.all(D.x == D.x[0]))
     return bool(np.array_equal(D, D[0, 0] * np.eye(len(D))))

@@ -29,7 +29,13 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.limit import LimitProblem, Spectrum, equal_probabilities, floor_probabilities
 from stepsize_opt.methods.base import Condition, Factors, Method
-from stepsize_opt.methods.large_subspace import LargeSubspaceMethod, large_subspace_method
+from stepsize_opt.methods.large_subspace import (
+    NO_CONDITION,
+    OWN_STEPSIZE,
+    LargeSubspaceMethod,
+    check_own_sketch,
+    large_subspace_method,
+)
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.proofs import (
     UNIT,
@@ -148,15 +154,11 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     # ---------------------------------------------------------------- as a method
 
     def check(self, sketches: Sequence[Sketch], *, scalar: bool, clients: bool) -> None:
-        for sketch in sketches:
-            if sketch != self.sketch:
-                msg = f"the subspace method has a sketch of its own, method.sketch: got {sketch}"
-                raise ValueError(msg)
+        check_own_sketch(sketches, self.sketch)
 
     def factors(self, D: Matrix, smoothness: Callable[[], Matrix]) -> Factors:
         if not np.array_equal(D, self.D):
-            msg = "the subspace method has a stepsize of its own: use method.D"
-            raise ValueError(msg)
+            raise ValueError(OWN_STEPSIZE)
         C = self.directions * np.sqrt(self.probabilities)
         return Factors(C, C.T)
 
@@ -165,8 +167,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         return C @ law(C.T @ L @ C) @ C.T
 
     def condition(self, law: PositiveMap, *, commutes: bool = False) -> Condition:
-        msg = "the subspace method has a stepsize of its own: optimal_method(L, k) finds it, optimal_stepsize does not"
-        raise ValueError(msg)
+        raise ValueError(NO_CONDITION)
 
     # ---------------------------------------------------------------- shown and saved
 

@@ -24,6 +24,10 @@ class StepsizeOperator(LinearOperator):  # type: ignore[misc]
         """The diagonal of D, shape (d,)."""
 
     @abstractmethod
+    def log_det(self) -> float:
+        """log det D in plain floating point; −∞ unless D is positive definite."""
+
+    @abstractmethod
     def arrays(self) -> dict[str, Matrix]:
         """The numbers that determine D, by name, for a file."""
 
@@ -46,6 +50,10 @@ class StepsizeOperator(LinearOperator):  # type: ignore[misc]
         D = np.asarray(self._matmat(np.eye(d)))
         return np.asarray(0.5 * (D + D.T))
 
+    def digest_parts(self) -> list[Any]:
+        """What tells D from another stepsize."""
+        return [list(part) for part in sorted(self.arrays().items())]
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(d={self.shape[0]})"
 
@@ -59,6 +67,9 @@ class DiagonalStepsize(StepsizeOperator):
 
     def diagonal(self) -> Vector:
         return self.x
+
+    def log_det(self) -> float:
+        return float(np.log(self.x).sum()) if self.x.min() > 0.0 else -np.inf
 
     def arrays(self) -> dict[str, Matrix]:
         return {"x": self.x}
@@ -80,6 +91,14 @@ class InverseStepsize(StepsizeOperator):
     def diagonal(self) -> Vector:
         half = solve_triangular(self.C, self.U.T, lower=True)
         return np.asarray(self.p - self.p * np.einsum("ij,ij->j", half, half) * self.p)
+
+    def log_det(self) -> float:
+        """Σ log p + log det(I − C⁻¹GC⁻ᵀ) with G = UᵀPU."""
+        half = solve_triangular(self.C, self.U.T @ (self.p[:, None] * self.U), lower=True)
+        inner = np.linalg.eigvalsh(np.eye(len(half)) - solve_triangular(self.C, half.T, lower=True))
+        if not min(self.p.min(), inner[0]) > 0.0:
+            return -np.inf
+        return float(np.log(self.p).sum() + np.log(inner).sum())
 
     def arrays(self) -> dict[str, Matrix]:
         return {"p": self.p, "U": self.U, "C": self.C}

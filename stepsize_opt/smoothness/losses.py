@@ -9,7 +9,7 @@ from scipy import sparse
 
 from stepsize_opt.inputs import check_memory, positive_number, whole_number
 from stepsize_opt.operators import LowRankPlusDiagonal
-from stepsize_opt.problems import read_penalty
+from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, Objective, read_penalty
 from stepsize_opt.smoothness.truncation import gram_plus_diagonal
 
 
@@ -80,3 +80,41 @@ def softmax(X: Any, classes: int, reg: float, **cut: Any) -> LowRankPlusDiagonal
         check_memory("the factor of all classes", 8 * one.U.size * number**2)
         factor = np.kron(np.eye(number), one.U)
     return LowRankPlusDiagonal(factor, float(one.own[0]), cut=one.cut)
+
+
+def of(objective: Objective | Federated) -> Any:
+    """L of an objective by its factor, where it has one: logistic regression, least squares with a ridge, their mean.
+
+    Parameters
+    ----------
+    objective
+        One node, or clients f = (1/n) Σ fᵢ with L = (1/n) Σ Lᵢ.
+
+    Returns
+    -------
+    LowRankPlusDiagonal; for any other objective what its ``smoothness()`` returns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import smoothness
+    >>> from stepsize_opt.problems import LeastSquares
+    >>> smoothness.of(LeastSquares(np.ones((3, 5)), np.ones(3), 0.1))
+    LowRankPlusDiagonal(d=5, rank=3)
+    """
+    if isinstance(objective, LogisticRegression):
+        return logistic(objective.A, objective.reg, objective.penalty)
+    if isinstance(objective, LeastSquares) and objective.reg > 0.0:
+        return least_squares(objective.A, objective.reg)
+    if isinstance(objective, Federated):
+        parts = [of(client) for client in objective.clients]
+        if all(isinstance(part, LowRankPlusDiagonal) for part in parts):
+            return _mean(parts)
+    return objective.smoothness()
+
+
+def _mean(parts: list[LowRankPlusDiagonal]) -> LowRankPlusDiagonal:
+    """(1/n) Σ Lᵢ, with the columns Uᵢ/√n side by side."""
+    n, factors = len(parts), [part.U for part in parts]
+    joined: Any = sparse.hstack(factors) if any(map(sparse.issparse, factors)) else np.hstack(factors)
+    return LowRankPlusDiagonal(joined / np.sqrt(n), np.mean([part.own for part in parts], axis=0))

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from scipy.sparse.linalg import aslinearoperator
 
+from stepsize_opt import smoothness
 from stepsize_opt.methods import Method
+from stepsize_opt.operators import StepsizeOperator
 from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix, Vector
@@ -18,19 +22,35 @@ from stepsize_solvers.programs import Matrix, Vector
 class DescentMetric:
     """The descent metric H of a run: 2D − T(D) on one node; Theorem 3 has 2D − DLD and counts the variance apart.
 
-    Clients that share their draws are one node.
+    Clients that share their draws are one node.  For a D that is an operator H and L are operators, too; H is then None
+    where T(D) has no such form, and its eigenvalues are not computed.
     """
 
-    H: Matrix
-    L: Matrix
+    H: Any
+    L: Any
     one_node: bool
 
     @staticmethod
     def of(
-        objective: Objective | Federated, D: Matrix, sketch: Sketch, method: Method, *, one_node: bool
+        objective: Objective | Federated,
+        D: Matrix | StepsizeOperator,
+        sketch: Sketch,
+        method: Method,
+        *,
+        one_node: bool,
     ) -> DescentMetric:
+        if isinstance(D, StepsizeOperator):
+            L = smoothness.of(objective)
+            moment = method.moment_operator(D, L, sketch) if one_node else D @ aslinearoperator(L) @ D
+            return DescentMetric(None if moment is None else 2.0 * D - moment, L, one_node)
         L = objective.smoothness()
         return DescentMetric(method.descent_metric(D, L, sketch) if one_node else 2.0 * D - D @ L @ D, L, one_node)
+
+    def norms(self, gradient: Matrix) -> Vector | float:
+        """‖g‖²_H for each seed; NaN where there is no H."""
+        if self.H is None:
+            return math.nan
+        return np.asarray(np.einsum("sd,sd->s", gradient, gradient @ self.H))
 
     def decrease(self, gradient: Matrix, along: Matrix, step: Matrix) -> Vector:
         """2⟨g, step⟩ − ‖v‖²_L for each seed: v is the step on one node, Dg (``along``) with clients."""
@@ -39,10 +59,12 @@ class DescentMetric:
 
     @cached_property
     def eigenvalues(self) -> Vector:
-        """Of H, ascending."""
+        """Of H, ascending; one NaN for an H that is not an array."""
+        if not isinstance(self.H, np.ndarray):
+            return np.array([math.nan])
         return np.asarray(np.linalg.eigvalsh(self.H), dtype=np.float64)
 
     @property
     def rate(self) -> float:
-        """det(H)^{1/d}; 0 when H is not positive definite."""
-        return math.exp(float(np.log(self.eigenvalues).mean())) if self.eigenvalues[0] > 0.0 else 0.0
+        """det(H)^{1/d}; 0 when H is not positive definite, NaN when its eigenvalues are not computed."""
+        return math.exp(float(np.log(self.eigenvalues).mean())) if not self.eigenvalues[0] <= 0.0 else 0.0

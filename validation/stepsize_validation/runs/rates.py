@@ -218,8 +218,7 @@ def _left_sides(run: Run, guarantee: str, criterion: str = "det") -> _LeftSides:
     if (guarantee, criterion) == ("condition", "det"):
         return _LeftSides(run.descent, run.squared_norms, run.rate)
     if not run.descent_rate > 0.0:
-        msg = "the descent metric H of this D is not positive definite and promises nothing"
-        raise ValueError(msg)
+        raise ValueError(run.without_metric)
     if criterion == "euclidean":
         return _LeftSides(run.euclidean, run.euclidean, run.smallest_eigenvalue)
     return _LeftSides(run.decrease / run.descent_rate, run.metric_norms / run.descent_rate, run.descent_rate)

@@ -26,7 +26,7 @@ class Run:
         ⟨∇f(xᵏ), xᵏ − xᵏ⁺¹⟩/det(D)^{1/d}, shape (s, K); E[S] = I makes its mean that of ``squared_norms``.
     metric_norms : numpy.ndarray
         ‖∇f(xᵏ)‖²_H in the descent metric H of the run, shape (s, K): 2D − T(D) on one node, 2D − DLD with clients,
-        whose variance Theorem 3 counts apart.
+        whose variance Theorem 3 counts apart.  NaN when D is an operator and T(D) has no form without a d×d matrix.
     decrease : numpy.ndarray
         2⟨∇f(xᵏ), xᵏ − xᵏ⁺¹⟩ − ‖v‖²_L, shape (s, K), v = xᵏ − xᵏ⁺¹ on one node and D∇f(xᵏ) with clients; its mean is
         that of ``metric_norms``.  On one node L-smoothness keeps it below 2(f(xᵏ) − f(xᵏ⁺¹)).
@@ -45,9 +45,9 @@ class Run:
     rate : float
         det(D)^{1/d}.
     descent_rate : float
-        det(H)^{1/d}; 0 when H is not positive definite.
+        det(H)^{1/d}; 0 when H is not positive definite, NaN when D is an operator: it takes the eigenvalues of H.
     smallest_eigenvalue : float
-        Of H.
+        Of H; NaN when D is an operator.
     diverged_at : int or None
         The step at which the run was stopped because it diverged; K is then the number of steps recorded.
     clients : int
@@ -95,10 +95,16 @@ class Run:
 
     def metric_means(self) -> Matrix:
         """(1/k) Σ_{j<k} ‖∇f(xʲ)‖²_{H/det(H)^{1/d}}, shape (s, K); raises ValueError unless H is positive definite."""
-        if self.descent_rate == 0.0:
-            msg = "H = 2D − T(D) is not positive definite: the run has no descent metric"
-            raise ValueError(msg)
+        if not self.descent_rate > 0.0:
+            raise ValueError(self.without_metric)
         return _running_means(self.metric_norms / self.descent_rate)
+
+    @property
+    def without_metric(self) -> str:
+        """Why there is no rate in the descent metric."""
+        if np.isnan(self.descent_rate):
+            return "the eigenvalues of H = 2D − T(D) are not computed for a D that is an operator: run with D.todense()"
+        return "H = 2D − T(D) is not positive definite: the descent metric of this D promises nothing"
 
     def euclidean_means(self) -> Matrix:
         """E_k = (1/k) Σ_{j<k} ‖∇f(xʲ)‖², shape (s, K)."""

@@ -21,11 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import dense, digest, read_matrix, real_array, whole_number
+from stepsize_opt.inputs import digest, real_array, whole_number
 from stepsize_opt.methods import Factors, Method, get_method, is_scalar
+from stepsize_opt.operators import StepsizeOperator
 from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Indices, Matrix, Vector
+from stepsize_validation.runs.arguments import count_senders, rate_of, read_sketches, read_stepsize
 from stepsize_validation.runs.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from stepsize_validation.runs.margins import SingleSteps
 from stepsize_validation.runs.metric import DescentMetric
@@ -50,7 +52,7 @@ class Divergence(FloatingPointError):
 
 def run(
     objective: Objective | Federated,
-    D: Matrix,
+    D: Any,
     sketch: Sketch | Sequence[Sketch],
     *,
     algorithm: str | Method = "det-CGD1",
@@ -71,7 +73,9 @@ def run(
     objective
         One node, or a ``Federated`` objective for the distributed methods.
     D
-        Stepsize matrix, d×d, symmetric (as ``stepsize_opt.certify`` judges it) and positive definite.
+        Stepsize matrix, d×d, symmetric (as ``stepsize_opt.certify`` judges it) and positive definite; or the operator
+        of a large model (``result.D``, ``method.D``), or a vector x for Diag(x).  For these two nothing of size d×d
+        is formed, and what takes the eigenvalues of H is NaN in the record (``Run``).
     sketch
         The sketch, or one for each client.
     algorithm
@@ -102,9 +106,9 @@ def run(
     Divergence
         See ``on_divergence``.
     """
-    sketches = _read_sketches(objective, sketch)
-    senders = _senders(client_seeds, sketches)
-    D = _read_stepsize(D, objective.d)
+    sketches = read_sketches(objective, sketch)
+    senders = count_senders(client_seeds, sketches)
+    D = read_stepsize(D, objective.d)
     method = get_method(algorithm)
     method.check(sketches, scalar=is_scalar(D), clients=isinstance(objective, Federated))
     if on_divergence not in ("raise", "stop"):
@@ -118,8 +122,12 @@ def run(
     x0 = np.zeros(objective.d) if start is None else real_array("start", start)
     state = _State.fresh(objective, x0, iterations, seeds)
     factors = method.factors(D, objective.smoothness)
-    if SingleSteps.pays(objective, sketches):
+    if isinstance(D, np.ndarray) and SingleSteps.pays(objective, sketches):
         state.single = SingleSteps.of(objective, factors, seeds)
+    one_node = not isinstance(objective, Federated) or client_seeds == "shared"
+    metric = DescentMetric.of(objective, D, sketches[0], method, one_node=one_node)
+    if metric.H is None:
+        state.unknown = ("metric_norms",)
     stream = SketchStream(sketches[:1] if senders > 1 else sketches, seeds, int(seed))
     saved = None
     if checkpoint is not None:
@@ -140,8 +148,6 @@ def run(
         saved = _Saved(Path(checkpoint), checkpoint_every, key)
         saved.load(state, stream)
     with _bar(progress, f"{method}, {seeds} seeds", state.k, iterations) as advance:
-        one_node = not isinstance(objective, Federated) or client_seeds == "shared"
-        metric = DescentMetric.of(objective, D, sketches[0], method, one_node=one_node)
         stopped = _loop(objective, D, metric, partial(_step, method, factors), state, stream, senders, saved, advance)
     if stopped is not None and on_divergence == "raise":
         msg = (
@@ -155,7 +161,10 @@ def run(
 
 @dataclass
 class _State:
-    """The iterates and the records so far.  single: with rand-1 on a logistic node."""
+    """The iterates and the records so far.
+
+    single: with rand-1 on a logistic node; unknown: what is NaN at every step.
+    """
 
     X: Matrix
     k: int
@@ -168,6 +177,7 @@ class _State:
     values: Matrix
     value_steps: Indices
     single: SingleSteps | None = field(default=None, init=False)
+    unknown: tuple[str, ...] = field(default=(), init=False)
 
     @staticmethod
     def fresh(objective: Objective | Federated, x0: Vector, iterations: int, seeds: int) -> _State:
@@ -180,20 +190,20 @@ class _State:
             k=0,
             values=np.empty((seeds, steps.size)),
             value_steps=steps,
-            **{name: np.empty((seeds, iterations)) for name in _PER_STEP},
+            **{name: np.full((seeds, iterations), math.nan) for name in _PER_STEP},
         )
 
     def arrays(self, k: int) -> dict[str, Matrix]:
         """What there is of the state after k steps, by name: parts of the state's own arrays."""
         return {
-            **{name: getattr(self, name)[:, :k] for name in _PER_STEP},
+            **{name: getattr(self, name)[:, :k] for name in _PER_STEP if name not in self.unknown},
             "X": self.X,
             "values": self.values[:, : np.count_nonzero(self.value_steps <= k)],
             **({"margins": self.single.margins} if self.single is not None else {}),
         }
 
     def record(
-        self, algorithm: str, objective: Objective | Federated, D: Matrix, metric: DescentMetric, stopped: int | None
+        self, algorithm: str, objective: Objective | Federated, D: Any, metric: DescentMetric, stopped: int | None
     ) -> Run:
         done, kept = slice(0, self.k), self.value_steps <= self.k
         return Run(
@@ -205,7 +215,7 @@ class _State:
             final_points=self.X,
             start_value=float(self.values[0, 0]),
             lower_bound=objective.lower_bound,
-            rate=_rate(D),
+            rate=rate_of(D),
             descent_rate=metric.rate,
             smallest_eigenvalue=float(metric.eigenvalues[0]),
             diverged_at=stopped,
@@ -263,7 +273,7 @@ def _restore(state: _State, stream: SketchStream, meta: dict[str, Any], arrays: 
 
 def _loop(
     objective: Objective | Federated,
-    D: Matrix,
+    D: Matrix | StepsizeOperator,
     metric: DescentMetric,
     step_of: Callable[[Matrix, Draws, int], Matrix],
     state: _State,
@@ -273,7 +283,8 @@ def _loop(
     advance: Any,
 ) -> int | None:
     """Run until the end or until divergence, whose step is returned; ``senders`` clients share each draw."""
-    iterations, rate = state.norms.shape[1], _rate(D)
+    iterations, rate = state.norms.shape[1], rate_of(D)
+    stepsize: Any = D  # scipy's operators take products from the right, too
     if state.k == 0:
         state.values[:, 0] = objective.value(state.X)
     limit = _DIVERGED * _initial_gap(float(state.values[0, 0]), objective.lower_bound) / rate
@@ -291,9 +302,9 @@ def _loop(
                 gradient = parts.mean(axis=1)
                 # The mean of the clients' messages is the message of the mean when they share their draw.
                 step = step_of(gradient[:, None] if senders > 1 else parts, draws, t)
-            along = gradient @ D
+            along: Matrix = gradient @ stepsize
             state.norms[:, k] = np.einsum("sd,sd->s", gradient, along) / rate
-            state.metric_norms[:, k] = np.einsum("sd,sd->s", gradient, gradient @ metric.H)
+            state.metric_norms[:, k] = metric.norms(gradient)
             state.euclidean[:, k] = np.einsum("sd,sd->s", gradient, gradient)
             # Written so that NaN is a divergence, and an infinite norm is one whatever the limit.
             if not (np.all(state.norms[:, k] <= limit) and np.all(np.isfinite(state.norms[:, k]))):
@@ -341,50 +352,6 @@ def _initial_gap(value: float, lower_bound: float) -> float:
         )
         raise ValueError(msg)
     return max(value - lower_bound, rounding)
-
-
-def _rate(D: Matrix) -> float:
-    """det(D)^{1/d}."""
-    return math.exp(float(np.linalg.slogdet(D)[1]) / len(D))
-
-
-def _read_stepsize(D: Matrix, d: int) -> Matrix:
-    out = dense(read_matrix("D", D))
-    if out.shape != (d, d):
-        msg = f"D must have shape ({d}, {d}) as the objective has d={d}, got {out.shape}"
-        raise ValueError(msg)
-    try:
-        np.linalg.cholesky(out)
-    except np.linalg.LinAlgError as error:
-        msg = "D must be symmetric positive definite"
-        raise ValueError(msg) from error
-    return out
-
-
-def _read_sketches(objective: Objective | Federated, sketch: Sketch | Sequence[Sketch]) -> tuple[Sketch, ...]:
-    n = objective.n if isinstance(objective, Federated) else 1
-    sketches = (sketch,) * n if isinstance(sketch, Sketch) else tuple(sketch)
-    if len(sketches) != n:
-        msg = f"sketch must be one sketch or one for each of the {n} clients, got {len(sketches)}"
-        raise ValueError(msg)
-    for one in sketches:
-        if one.d != objective.d:
-            msg = f"sketch is for d={one.d} but the objective has d={objective.d}"
-            raise ValueError(msg)
-    return sketches
-
-
-def _senders(client_seeds: str, sketches: Sequence[Sketch]) -> int:
-    """How many clients send with one and the same draw."""
-    if client_seeds not in ("independent", "shared"):
-        msg = f"client_seeds must be 'independent' or 'shared', got {client_seeds!r}"
-        raise ValueError(msg)
-    if client_seeds == "independent":
-        return 1
-    if any(one != sketches[0] for one in sketches):
-        msg = "client_seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
-        raise ValueError(msg)
-    return len(sketches)
 
 
 @contextmanager

@@ -34,8 +34,8 @@ class Draws(Protocol):
     @property
     def steps(self) -> int: ...
 
-    def mean(self, t: int, V: Matrix, B: Matrix | None = None) -> Matrix:
-        """(1/n) Σᵢ Sᵢ B Vᵢ at step t for a d×d matrix B (None: the identity), shape (s, d)."""
+    def mean(self, t: int, V: Matrix, B: Any = None) -> Matrix:
+        """(1/n) Σᵢ Sᵢ B Vᵢ at step t for a d×d array or operator B (None: the identity), shape (s, d)."""
         ...
 
     def sent(self, t: int) -> Vector:
@@ -43,9 +43,13 @@ class Draws(Protocol):
         ...
 
 
-def _times(V: Matrix, B: Matrix | None) -> Matrix:
-    """B v for the vectors v of V."""
-    return V if B is None else V @ B.T
+def _times(V: Matrix, B: Any) -> Matrix:
+    """B v for the vectors v of V; B is an array, an operator, or None for the identity."""
+    if B is None:
+        return V
+    if isinstance(B, np.ndarray):
+        return np.asarray(V @ B.T)
+    return np.asarray(B @ V.reshape(-1, V.shape[-1]).T).T.reshape(V.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +62,7 @@ class Diagonals:
     def steps(self) -> int:
         return len(self.diagonals)
 
-    def mean(self, t: int, V: Matrix, B: Matrix | None = None) -> Matrix:
+    def mean(self, t: int, V: Matrix, B: Any = None) -> Matrix:
         return np.asarray(np.einsum("snd,snd->sd", self.diagonals[t], _times(V, B)) / V.shape[1])
 
     def sent(self, t: int) -> Vector:
@@ -83,18 +87,18 @@ class SingleCoordinates:
         np.put_along_axis(out, self.chosen[..., None], float(self.d), axis=-1)
         return out
 
-    def mean(self, t: int, V: Matrix, B: Matrix | None = None) -> Matrix:
+    def mean(self, t: int, V: Matrix, B: Any = None) -> Matrix:
         entries = self.entries(t, V, B)
         s, n = entries.shape
         places = self.chosen[t] + self.d * np.arange(s)[:, None]
         sums = np.bincount(places.ravel(), weights=entries.ravel(), minlength=s * self.d)
         return np.asarray(sums.reshape(s, self.d) * (self.d / n))
 
-    def entries(self, t: int, V: Matrix, B: Matrix | None) -> Matrix:
+    def entries(self, t: int, V: Matrix, B: Any) -> Matrix:
         """The entry of B Vᵢ that each client sends, row j of B times Vᵢ, shape (s, n)."""
-        if B is None:
-            return np.asarray(np.take_along_axis(V, self.chosen[t][..., None], axis=2)[..., 0])
-        return np.asarray(np.einsum("snd,snd->sn", B[self.chosen[t]], V))
+        if isinstance(B, np.ndarray):
+            return np.asarray(np.einsum("snd,snd->sn", B[self.chosen[t]], V))
+        return np.asarray(np.take_along_axis(_times(V, B), self.chosen[t][..., None], axis=2)[..., 0])
 
     def sent(self, t: int) -> Vector:
         _, s, n = self.chosen.shape
@@ -115,7 +119,7 @@ class Applied:
     def steps(self) -> int:
         return 1
 
-    def mean(self, t: int, V: Matrix, B: Matrix | None = None) -> Matrix:
+    def mean(self, t: int, V: Matrix, B: Any = None) -> Matrix:
         out = [
             np.mean([sketch.apply(v, rng) for sketch, v in zip(self.sketches, row, strict=True)], axis=0)
             for row, rng in zip(_times(V, B), self.rngs, strict=True)

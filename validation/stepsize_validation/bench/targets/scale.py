@@ -48,7 +48,7 @@ def _case(kind: str, d: int, size: int) -> Seen:
     else:
         L = LowRankPlusDiagonal(rng.standard_normal((d, size)) * np.logspace(0.0, -1.0, size) / np.sqrt(d), 1e-3)
     sketch = RandK(d, max(1, d // 100))
-    call: dict[str, Any] = {"algorithm": "det-CGD2"} if kind == "det-CGD2" else {"structure": "diagonal"}
+    call: dict[str, Any] = {"algorithm": "det-CGD2"} if kind.startswith("det-") else {"structure": "diagonal"}
     began = time.process_time()
     result = optimal_stepsize(L, sketch, **call)
     seconds = time.process_time() - began

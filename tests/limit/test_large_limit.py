@@ -1,0 +1,77 @@
+"""The limit of a LowRankPlusDiagonal: that of the dense matrix, within both proved intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from stepsize_opt import CompressionLimit, LowRankPlusDiagonal, compression_limit
+from stepsize_opt.inputs import dense
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    d=st.integers(1, 9),
+    r=st.integers(1, 4),
+    share=st.floats(0.05, 1.0),
+    criterion=st.sampled_from(["det", "euclidean"]),
+    constant=st.booleans(),
+    seed=st.integers(0, 10**6),
+)
+def test_equal_to_the_dense_limit(d: int, r: int, share: float, criterion: str, constant: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    U = rng.standard_normal((d, r)) * 10.0 ** rng.uniform(-2, 2)
+    L = LowRankPlusDiagonal(U, 0.3 if constant else rng.uniform(0.1, 2.0, d))
+    large, known = compression_limit(L, share * d, criterion), compression_limit(L.todense(), share * d, criterion)
+    # L.todense() is rounded, so the intervals meet up to that.
+    assert large.value <= known.upper * (1.0 + 1e-9)
+    assert known.value <= large.upper * (1.0 + 1e-9)
+    assert large.gap < 1e-7
+    assert large.certificate.feasible
+    D, whole = large.D.todense(), dense(L.todense())
+    eigenvalues = np.linalg.eigvals(whole @ D).real
+    assert eigenvalues.max() <= 1.0 + 1e-9
+    assert eigenvalues.sum() <= share * d * (1.0 + 1e-9)
+    if criterion == "euclidean":
+        assert large.probabilities.size == (d if constant or d == 1 else 0)
+        if large.probabilities.size:
+            np.testing.assert_allclose(np.sort(eigenvalues), large.probabilities, rtol=1e-6, atol=1e-9)
+
+
+def test_one_hot_data_have_the_euclidean_limit() -> None:
+    U = sparse.csr_array(np.eye(6)[:, [0, 0, 1, 4]])
+    L = LowRankPlusDiagonal(U, 0.5)
+    for k in (1, 5):  # the trace decides, then the largest eigenvalue
+        large, known = compression_limit(L, k, "euclidean"), compression_limit(L.todense(), k, "euclidean")
+        assert large.value == pytest.approx(known.value, rel=1e-6)
+        assert large.upper >= known.value
+    assert "not computed" in repr(large)
+    with pytest.raises(ValueError, match="det of an L with a sparse U"):
+        compression_limit(L, 2)
+
+
+def test_a_million_coordinates_and_files(tmp_path: Path) -> None:
+    d = 10**6
+    limit = compression_limit(LowRankPlusDiagonal(np.ones((d, 1)), 1.0), d // 10)
+    assert limit.value == pytest.approx(0.1 * (1.0 + d) ** (-1.0 / d), rel=1e-9)
+    assert limit.gap < 1e-9
+    small = compression_limit(LowRankPlusDiagonal(np.ones((5, 1)), 1.0), 2)
+    small.save(tmp_path / "limit.npz")
+    loaded = CompressionLimit.load(tmp_path / "limit.npz")
+    np.testing.assert_array_equal(loaded.D.todense(), small.D.todense())
+    assert loaded.summary() == small.summary()
+
+
+def test_bad_arguments_are_named() -> None:
+    L = LowRankPlusDiagonal(np.ones((4, 1)), 1.0)
+    with pytest.raises(ValueError, match="k must be at most d=4"):
+        compression_limit(L, 5)
+    with pytest.raises(ValueError, match="criterion must be one of"):
+        compression_limit(L, 1, "trace")
+    with pytest.raises(ValueError, match="takes a dense L"):
+        compression_limit(L, 1, "linear", lower=0.5)

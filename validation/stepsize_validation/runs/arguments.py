@@ -1,0 +1,69 @@
+"""What a run is given: its stepsize, its sketches, and whether clients share their draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stepsize_opt.inputs import dense, read_matrix, real_array
+from stepsize_opt.operators import DiagonalStepsize, StepsizeOperator
+from stepsize_opt.problems import Federated, Objective
+from stepsize_opt.sketches import Sketch
+from stepsize_solvers.programs import Matrix
+
+
+def rate_of(D: Matrix | StepsizeOperator) -> float:
+    """det(D)^{1/d}."""
+    log_det = D.log_det() if isinstance(D, StepsizeOperator) else float(np.linalg.slogdet(D)[1])
+    return math.exp(log_det / D.shape[0])
+
+
+def read_stepsize(D: Any, d: int) -> Matrix | StepsizeOperator:
+    """D as an array or an operator, positive definite; raises ValueError or TypeError for any other."""
+    if np.ndim(D) == 1 and not isinstance(D, StepsizeOperator):
+        D = DiagonalStepsize(real_array("D", D).copy())
+    out = D if isinstance(D, StepsizeOperator) else dense(read_matrix("D", D))
+    if out.shape != (d, d):
+        msg = f"D must have shape ({d}, {d}) as the objective has d={d}, got {out.shape}"
+        raise ValueError(msg)
+    if isinstance(out, StepsizeOperator):
+        if not math.isfinite(out.log_det()):
+            msg = "D must be positive definite"
+            raise ValueError(msg)
+        return out
+    try:
+        np.linalg.cholesky(out)
+    except np.linalg.LinAlgError as error:
+        msg = "D must be symmetric positive definite"
+        raise ValueError(msg) from error
+    return out
+
+
+def read_sketches(objective: Objective | Federated, sketch: Sketch | Sequence[Sketch]) -> tuple[Sketch, ...]:
+    """One sketch for each client; raises ValueError for a number or a size that does not fit."""
+    n = objective.n if isinstance(objective, Federated) else 1
+    sketches = (sketch,) * n if isinstance(sketch, Sketch) else tuple(sketch)
+    if len(sketches) != n:
+        msg = f"sketch must be one sketch or one for each of the {n} clients, got {len(sketches)}"
+        raise ValueError(msg)
+    for one in sketches:
+        if one.d != objective.d:
+            msg = f"sketch is for d={one.d} but the objective has d={objective.d}"
+            raise ValueError(msg)
+    return sketches
+
+
+def count_senders(client_seeds: str, sketches: Sequence[Sketch]) -> int:
+    """How many clients send with one and the same draw."""
+    if client_seeds not in ("independent", "shared"):
+        msg = f"client_seeds must be 'independent' or 'shared', got {client_seeds!r}"
+        raise ValueError(msg)
+    if client_seeds == "independent":
+        return 1
+    if any(one != sketches[0] for one in sketches):
+        msg = "client_seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
+        raise ValueError(msg)
+    return len(sketches)
