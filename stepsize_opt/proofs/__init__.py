@@ -31,6 +31,7 @@ from stepsize_opt.proofs.maps import (
 )
 from stepsize_opt.proofs.multipliers import Bound, Multipliers, rate_bound
 from stepsize_opt.proofs.nonnegative import NonnegativeCondition
+from stepsize_opt.proofs.refutations import lambda_from_below, log_rate_from_above, refutes
 from stepsize_opt.proofs.repairs import repair, repair_in_basis
 from stepsize_opt.proofs.roundings import LARGEST_COEFFICIENT, SMALLEST_NORMAL, UNIT, gamma, power_of_two_scaling
 from stepsize_opt.proofs.thin import ProvedDiagonal, chunks, sum_of_logs
@@ -75,9 +76,11 @@ __all__ = [
     "gamma",
     "image",
     "image_above",
+    "lambda_from_below",
     "largest_floor",
     "log_det_from_below",
     "log_det_power",
+    "log_rate_from_above",
     "lowers_to_positive",
     "metric_at",
     "norm_from_above",
@@ -85,6 +88,7 @@ __all__ = [
     "prove_diagonal",
     "proved_cholesky",
     "rate_bound",
+    "refutes",
     "repair",
     "repair_in_basis",
     "sum_of_logs",

@@ -209,12 +209,12 @@ class Conditions:
         """Whether D ≻ 0 and D L D ⪯ D are proved."""
         if proved_cholesky(D) is None:
             return False
-        exact = Pair.exact(D)
-        return proved_cholesky((exact + -self._quadratic(exact)).rounded().symmetric()) is not None
+        return proved_cholesky(self.minus_quadratic(D, 1.0).rounded().symmetric()) is not None
 
-    def _quadratic(self, D: Pair) -> Pair:
-        """D L D."""
-        return D @ (self.L @ D)
+    def minus_quadratic(self, D: Matrix, a: float) -> Pair:
+        """aD − DLD, a power of two a."""
+        exact = Pair.exact(D)
+        return exact.scaled(a) + -(exact @ (self.L @ exact))
 
     def allows(self, D: Matrix) -> bool:
         """Whether D ≻ 0 and what is asked of D beside λ_D are proved: D ⪯ L⁻¹, or 2D − DLD ≻ 0."""
@@ -230,8 +230,7 @@ class Conditions:
 
     def metric_log_rate(self, D: Matrix) -> float | None:
         """A proved lower bound on log det(H)^{1/d}, H = 2D − DLD; None unless H ≻ 0, which makes D ≻ 0, is proved."""
-        exact = Pair.exact(D)
-        return self._log_root(log_det_from_below((exact.scaled(2.0) + -self._quadratic(exact)).rounded().symmetric()))
+        return self._log_root(log_det_from_below(self.minus_quadratic(D, 2.0).rounded().symmetric()))
 
     def _log_root(self, below: float | None) -> float | None:
         if below is None:

@@ -1,0 +1,353 @@
+"""``certify_distributed``: what is proved of a stepsize matrix of the user's own for n clients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from stepsize_opt.clients import fit
+from stepsize_opt.clients.api import optimal_distributed_stepsize
+from stepsize_opt.clients.reductions import read_clients, reduce_clients
+from stepsize_opt.clients.result import DistributedResult
+from stepsize_opt.clients.targets import Targets
+from stepsize_opt.clients.theorem3 import theorem3
+from stepsize_opt.inputs import Direction, Structure, dense, pattern_of, pattern_with, read_matrix, whole_number
+from stepsize_opt.methods import Algorithm, get_method
+from stepsize_opt.node import GUARANTEES, Guarantee
+from stepsize_opt.proofs import (
+    UNIT,
+    Conditions,
+    Pair,
+    exp_down,
+    exp_up,
+    lambda_from_below,
+    log_rate_from_above,
+    refutes,
+)
+from stepsize_opt.sketches import Sketch
+from stepsize_solvers.numerics import blas_threads
+from stepsize_solvers.programs import Matrix
+
+# D in scaled coordinates, where L is near one: DLD is then a float, and D keeps the bits of its roundings.
+_LEAST, _MOST = 2.0**-900, 2.0**500
+# The bound on λ_D is tried at its estimate and this many times as far above it, each time four times further.
+_TRIALS = 24
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DistributedCheck:
+    """What ``certify_distributed`` found out about a given D.
+
+    Attributes
+    ----------
+    conditions
+        Each condition of (12) or (12′) in words with True where it is proved, False where its opposite is proved, and
+        None where rounding leaves it open (or where it depends on a K or a rate that D does not have).
+    K
+        The number of iterations for which D is judged: the one asked for, otherwise the smallest whole number that is
+        proved to be at least 12Δ⁰/(τε²); None when no τ > 0 is proved.  ``smallest_K`` is the other end.
+    lambda_below, lambda_D
+        λ_D lies between these.
+    rate, rate_above
+        τ = det(D)^{1/d}, or det(H)^{1/d} with H = 2D − DLD for the guarantee ``descent``, lies between these; ``rate``
+        is 0 when D ≻ 0 (H ≻ 0) is not proved.
+    descent_rate
+        A proved lower bound on det(H)^{1/d}, 0 when H ≻ 0 is not proved.
+    guarantee
+        What was asked for, ``condition`` or ``descent``.
+    targets
+        ε², Δ⁰, Δ^inf and n, as they were given.
+    best_multiple
+        The multiple of D with the smallest K (for a given K: the largest that the conditions on λ_D and D ⪯ L⁻¹ allow),
+        proved; None when D ≻ 0 is not proved.
+    best_multiple_K
+        The iterations that it needs; None where no multiple of D satisfies the conditions for the K asked for.
+    best_multiple_log_rate
+        A proved lower bound on log τ of the best multiple, before K was rounded up to a whole number.
+    optimum
+        The answer of ``optimal_distributed_stepsize`` to the same question, when it was asked for.
+    """
+
+    conditions: Mapping[str, bool | None]
+    K: int | None
+    lambda_below: float
+    lambda_D: float
+    rate: float
+    rate_above: float
+    descent_rate: float
+    guarantee: str
+    targets: Targets
+    best_multiple: Matrix | None
+    best_multiple_K: int | None
+    best_multiple_log_rate: float
+    optimum: DistributedResult | None
+
+    @property
+    def feasible(self) -> bool:
+        """Whether all conditions are proved for (D, K)."""
+        return all(holds is True for holds in self.conditions.values())
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether a condition is proved to be violated; neither this nor ``feasible`` where rounding decides."""
+        return any(holds is False for holds in self.conditions.values())
+
+    @property
+    def smallest_K(self) -> int:
+        """Fewer iterations are proved to be too few for D."""
+        return self.targets.least_iterations(self.rate_above)
+
+    @property
+    def largest_K(self) -> float:
+        """λ_D ≤ n/K is proved up to this whole number; infinite without variance, 0 where it holds for no K."""
+        if self.lambda_D == 0.0:
+            return math.inf
+        return 0 if math.isinf(self.lambda_D) else math.floor(Fraction(self.targets.clients) / Fraction(self.lambda_D))
+
+    @property
+    def bound(self) -> float:
+        """What Theorem 3 proves of the mean squared gradient norm after K iterations; at most ε² if ``feasible``.
+
+        Infinite where the condition on D alone (D ⪯ L⁻¹, or H ≻ 0) is not proved.  λ_D may be larger than (12) allows.
+        """
+        alone = next(iter(self.conditions.values()))
+        if alone is not True or self.K is None or not self.rate > 0.0 or math.isinf(self.lambda_D):
+            return math.inf
+        return theorem3(self.targets, self.K, self.lambda_D, self.rate)
+
+    @property
+    def gap(self) -> float:
+        """How much larger τ could be, as a fraction: the excess of 12Δ⁰/(τε²); infinite if infeasible or not solved."""
+        return self._gap(math.log(self.rate) if self.feasible else -math.inf)
+
+    @property
+    def gap_of_best_multiple(self) -> float:
+        """The same for the best multiple of D: what its direction costs."""
+        return self._gap(self.best_multiple_log_rate if self.best_multiple_K is not None else -math.inf)
+
+    def _gap(self, log_rate: float) -> float:
+        upper = math.inf if self.optimum is None else self.optimum.certificate.upper_bound
+        return math.expm1(max(0.0, upper - log_rate)) if upper - log_rate < 700.0 else math.inf
+
+    def __repr__(self) -> str:
+        words = {True: "proved", False: "violated", None: "open"}
+        lines = [f"{name}: {words[holds]}" for name, holds in self.conditions.items()]
+        lines += [
+            f"K = {self.K}, λ_D in [{self.lambda_below:.9g}, {self.lambda_D:.9g}], rate {self.rate:.9g}, "
+            f"descent rate {self.descent_rate:.9g}",
+            f"best multiple of D: K = {self.best_multiple_K}",
+        ]
+        if self.optimum is not None:
+            gaps = f"{self.gap:.3g}, {self.gap_of_best_multiple:.3g} if scaled"
+            lines.append(f"optimum: K = {self.optimum.K}; gap {gaps}")
+        return "DistributedCheck(\n  " + "\n  ".join(lines) + "\n)"
+
+
+def certify_distributed(
+    D: Any,
+    smoothness: Sequence[Any],
+    sketch: Sketch | Sequence[Sketch],
+    *,
+    epsilon2: float,
+    initial_gap: float,
+    delta_inf: float,
+    iterations: int | None = None,
+    mean_smoothness: Any = None,
+    algorithm: Algorithm = "det-CGD1",
+    structure: Structure = "full",
+    guarantee: Guarantee = "condition",
+    solve: bool = False,
+    **options: Any,
+) -> DistributedCheck:
+    """Check a stepsize matrix of your own for n clients: does it satisfy (12) or (12′), and what does it reach?
+
+    Parameters
+    ----------
+    D
+        The stepsize matrix, d×d symmetric.
+    smoothness, sketch, epsilon2, initial_gap, delta_inf, mean_smoothness, algorithm, guarantee
+        The problem, as in ``optimal_distributed_stepsize``, with independent seeds.  With shared seeds n clients are
+        one node, whose stepsize ``certify`` checks.
+    iterations
+        K; None judges D for the smallest K that its rate allows.
+    structure
+        The set in which D is compared with the best; D must lie in it.
+    solve
+        Whether to solve for the optimum and compare D with it; ``options`` then go to ``optimal_distributed_stepsize``.
+
+    Returns
+    -------
+    DistributedCheck.  What it says holds in exact arithmetic for the floats given.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As ``optimal_distributed_stepsize``, and for a D that does not have the structure or is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import RandK, certify_distributed
+    >>> clients = [np.diag([1.0, 2.0]), np.diag([3.0, 1.0])]
+    >>> check = certify_distributed(
+    ...     0.02 * np.eye(2), clients, RandK(2, 1), epsilon2=1.0, initial_gap=1.0, delta_inf=0.5
+    ... )
+    >>> check.feasible, check.K, check.best_multiple_K
+    (True, 601, 433)
+    """
+    if options and not solve:
+        msg = f"{', '.join(options)} go with solve=True, which compares D with the optimum"
+        raise ValueError(msg)
+    if guarantee not in GUARANTEES:
+        msg = f"guarantee must be one of {', '.join(map(repr, GUARANTEES))}, got {guarantee!r}"
+        raise ValueError(msg)
+    method = get_method(algorithm)
+    clients = read_clients(smoothness, sketch, mean_smoothness)
+    targets = Targets(epsilon2, initial_gap, delta_inf, len(clients.matrices))
+    requested = None if iterations is None else whole_number("iterations", iterations)
+    stepsize = dense(read_matrix("D", D))
+    if len(stepsize) != clients.d:
+        msg = f"D is {len(stepsize)}×{len(stepsize)} but the clients' matrices are {clients.d}×{clients.d}"
+        raise ValueError(msg)
+    pattern = pattern_with(structure, stepsize)
+    method.check(clients.sketches, scalar=pattern_of(structure, clients.d).is_scalar, clients=True)
+    optimum = None
+    if solve:
+        positive = pattern.W is not None and bool(np.linalg.eigvalsh(stepsize)[0] > 0.0)
+        # The multiples of D's own blocks contain D, whose entries may be rounded ones of γW.
+        own = Direction(stepsize, pattern.sizes) if positive else structure
+        optimum = optimal_distributed_stepsize(
+            clients.matrices,
+            clients.sketches,
+            epsilon2=epsilon2,
+            initial_gap=initial_gap,
+            delta_inf=delta_inf,
+            iterations=iterations,
+            mean_smoothness=clients.mean,
+            algorithm=method,
+            structure=own,
+            guarantee=guarantee,
+            **options,
+        )
+    with blas_threads(clients.d):
+        conditions = reduce_clients(clients, pattern, method, metric=guarantee == "descent").conditions
+        point = _Point(conditions, targets, _scaled(conditions, stepsize))
+        return point.check(requested, guarantee, optimum)
+
+
+def _scaled(conditions: Conditions, D: Matrix) -> Matrix:
+    """D in the coordinates of the conditions; raises ValueError where they have no floats for it."""
+    with np.errstate(over="ignore", under="ignore"):
+        scaled = np.asarray(D / conditions.scale[:, None] / conditions.scale)
+        same = np.array_equal(scaled * conditions.scale[:, None] * conditions.scale, D)
+    diagonal = np.abs(np.diagonal(scaled))
+    if not (same and np.abs(scaled).max() < _MOST and np.all((diagonal == 0.0) | (diagonal > _LEAST))):
+        smallest, largest = np.abs(np.diagonal(D)).min(), np.abs(D).max()
+        msg = (
+            f"D has entries up to {largest:.3g} and diagonal entries down to {smallest:.3g}, "
+            "too far from the inverse of the smoothness matrices for proofs in float64; scale D towards it"
+        )
+        raise ValueError(msg)
+    return scaled
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """A stepsize in the coordinates of the conditions."""
+
+    conditions: Conditions
+    targets: Targets
+    D: Matrix
+
+    def check(self, requested: int | None, guarantee: str, optimum: DistributedResult | None) -> DistributedCheck:
+        conditions, targets, D = self.conditions, self.targets, self.D
+        log_rate, metric = conditions.log_rate(D), conditions.metric_log_rate(D)
+        rate = 0.0 if log_rate is None else exp_down(log_rate)
+        above = exp_up(log_rate_from_above(conditions, D))
+        below, lambda_D = lambda_from_below(conditions, D), self._lambda_from_above()
+        K = requested
+        if K is None and rate > 0.0:
+            K = targets.least_iterations(rate)
+        root = "det(H)^(1/d)" if conditions.metric else "det(D)^(1/d)"
+        proved = {
+            "2D − DLD ≻ 0" if conditions.metric else "D ⪯ L⁻¹": _verdict(conditions.allows(D), refutes(conditions, D)),
+            "λ_D ≤ n/K": None if K is None else self._below_share(below, lambda_D, K),
+            f"λ_D ≤ nε² {root}/(4Δ^inf)": self._below_factor(below, lambda_D, rate, above),
+            f"K ≥ 12Δ⁰/({root} ε²)": None if K is None else self._enough(K, rate, above),
+        }
+        multiple, multiple_K, multiple_log_rate = self._best_multiple(requested)
+        if multiple is not None:
+            multiple.setflags(write=False)
+        return DistributedCheck(
+            conditions=MappingProxyType(proved),
+            K=K,
+            lambda_below=below,
+            lambda_D=lambda_D,
+            rate=rate,
+            rate_above=above,
+            descent_rate=0.0 if metric is None else exp_down(metric),
+            guarantee=guarantee,
+            targets=targets,
+            best_multiple=multiple,
+            best_multiple_K=multiple_K,
+            best_multiple_log_rate=multiple_log_rate,
+            optimum=optimum,
+        )
+
+    def _lambda_from_above(self) -> float:
+        """A proved upper bound on λ_D, next to its estimate; infinite without a proof."""
+        at = self.conditions.at(self.D, Pair)
+        estimate, doubt = at.estimate.value, at.doubt.value
+        if not any(image.value.any() or image.error.any() for images in at.images for image in images):
+            return 0.0
+        for trial in range(_TRIALS):
+            retreat = 4.0 * self.conditions.d * UNIT * 4.0**trial
+            for more in (0.0, 8.0 * doubt):
+                c = (estimate + more) * (1.0 + retreat)
+                if math.isfinite(c) and at.proves(c):
+                    return c
+        return math.inf
+
+    def _below_share(self, below: float, lambda_D: float, K: int) -> bool | None:
+        n = self.targets.clients
+        holds = math.isfinite(lambda_D) and Fraction(lambda_D) * K <= n
+        return _verdict(holds, Fraction(below) * K > n)
+
+    def _below_factor(self, below: float, lambda_D: float, rate: float, above: float) -> bool | None:
+        factor = self.targets.det_factor
+        if factor is None:
+            return True
+        holds = rate > 0.0 and math.isfinite(lambda_D) and Fraction(lambda_D) <= factor * Fraction(rate)
+        return _verdict(holds, math.isfinite(above) and Fraction(below) > factor * Fraction(above))
+
+    def _enough(self, K: int, rate: float, above: float) -> bool | None:
+        return _verdict(self.targets.enough(K, rate), math.isfinite(above) and not self.targets.enough(K, above))
+
+    def _best_multiple(self, requested: int | None) -> tuple[Matrix | None, int | None, float]:
+        """The best multiple of D in the user's coordinates, its K, and log τ before K is rounded up."""
+        conditions, targets = self.conditions, self.targets
+        direction = fit.Direction.of(conditions, self.D)
+        nothing = None, None, -math.inf
+        if direction is None:
+            return nothing
+        K = 1 if requested is None and targets.initial_gap == 0.0 else requested
+        if K is not None:
+            fitted = fit.fit_K(conditions, targets, direction, K)
+            if fitted is None:
+                return nothing
+            return conditions.lift(fitted.D), K if targets.enough(K, fitted.rate) else None, fitted.log_rate
+        free = fit.fit_some_K(conditions, targets, direction)
+        whole = None if free is None else fit.fit_whole(conditions, targets, direction, free)
+        if free is None or whole is None:
+            return nothing
+        return conditions.lift(whole.fitted.D), whole.K, free.log_rate
+
+
+def _verdict(proved: bool, refuted: bool) -> bool | None:
+    return True if proved else False if refuted else None
