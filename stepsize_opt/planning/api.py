@@ -137,8 +137,10 @@ def plan(
         Δ^inf of the clients; without it there are no rows with independent draws.  Found for a federated objective.
     lower
         M ⪯ ∇²f of ``"linear"``: a matrix or a number; taken from an objective that knows one.
-    total, rounds
-        Numbers that all senders may send in all, and rounds: further limits.
+    total
+        Numbers that all senders together may send in all rounds.
+    rounds
+        The most rounds allowed.
     sketches
         Sketches to take in place of rand-k.
     on_progress
@@ -148,7 +150,8 @@ def plan(
 
     Returns
     -------
-    Plan, whose ``best`` is the row to take: ``best.compressor`` runs it, ``best.result`` holds D and its proof.
+    Plan
+        Its ``best`` is the row to take: ``best.compressor`` runs it, ``best.result`` holds D and its proof.
 
     Raises
     ------

@@ -59,8 +59,10 @@ class PlanRow:
     ----------
     criterion
         What is guaranteed: ``"det"``, ``"euclidean"`` or ``"linear"``.
-    method, stepsize
-        The method, and which of its stepsizes.
+    method
+        The name of the method.
+    stepsize
+        Which of its stepsizes.
     seeds
         ``"one node"``; with clients ``"shared"``, all draw the same, or ``"independent"``.
     sketch
@@ -71,8 +73,10 @@ class PlanRow:
         K that the guarantee needs.
     numbers
         Numbers sent by all in all rounds, on average.
-    client_work, server_work
-        Multiplications a round beyond the gradient.
+    client_work
+        Multiplications a round on each sender, beyond the gradient.
+    server_work
+        Multiplications a round on the server.
     efficiency
         The rate over the limit's for the same k, at most 1; None under conditions that have no such limit.
     status
@@ -121,8 +125,10 @@ class Plan:
         All methods that were looked at, those outside the budget, too.
     budget
         The limits.
-    d, clients
-        Size of the problem, and number of senders.
+    d
+        Size of the problem.
+    clients
+        Number of senders.
     limits
         For each criterion and each k of the table, the rounds that the limit allows: no method needs fewer.
     notes
