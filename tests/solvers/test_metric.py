@@ -10,7 +10,9 @@ from scipy.linalg import eigvalsh
 from shared.native_problems import all_maps, rand_k, spectrum
 from stepsize_solvers import available_solvers, get_solver
 from stepsize_solvers.metric.newton import Curvature, DenseSystem, KrylovSystem, ListedUnknowns, listed
-from stepsize_solvers.metric.point import MetricPoint
+from stepsize_solvers.metric.path import Problem
+from stepsize_solvers.metric.patterned import Patterned
+from stepsize_solvers.metric.point import MetricPoint, curvature_loss
 from stepsize_solvers.metric.starts import best_multiple, start
 from stepsize_solvers.numerics import Counters
 from stepsize_solvers.programs import (
@@ -98,6 +100,30 @@ def test_a_program_needs_inequalities_or_a_metric_of_its_size() -> None:
 
 
 # ---------------------------------------------------------------- derivatives
+
+
+@every_map
+@every_pattern
+def test_the_loss_of_the_bound_is_that_over_the_pattern(shape: str, name: str) -> None:
+    """½⟨g, K⁻¹g⟩ is the largest ⟨g, X⟩ − ½⟨X, BXR + RXB⟩ over the X of the pattern, at most that over all matrices."""
+    p, pattern, rng = point(shape, name), PATTERNS[shape], np.random.default_rng(3)
+    basis = Patterned(Problem(Family(MAPS[name], B, a=2.0), np.eye(D), alone=True), pattern)(p.D, p.Y)
+    assert basis is not None and basis.over is not None
+    frame, over = basis.frame, basis.over
+
+    def random_member() -> Matrix:
+        A = rng.standard_normal((D, D))
+        return np.asarray(frame.project(A + A.T))
+
+    def gain(X: Matrix) -> float:
+        return float(np.vdot(g, X)) - float(np.vdot(X, frame.left(X) @ basis.Rt))
+
+    g = random_member()
+    loss = basis.loss(g)
+    best = over.matrix(np.linalg.solve(over.curvature(frame, basis.Rt), over.vector(g)))
+    assert gain(best) == pytest.approx(loss, rel=1e-9)
+    assert all(gain(best + t * random_member()) < loss for t in (1e-3, 1e-1, 1.0))
+    assert loss <= curvature_loss(frame, basis.Rt, g) * (1.0 + 1e-9)
 
 
 @every_map

@@ -51,6 +51,10 @@ class Unknowns(Protocol):
     """The numbers in which a pattern is written, and A in them."""
 
     def system(self, p: Curvature) -> Matrix: ...
+    def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
+        """K alone."""
+        ...
+
     def congruences(self, root: Matrix) -> Matrix:
         """The matrix of X ↦ ỸXỸ, Ỹ = rootᵀ·root."""
         ...
@@ -73,7 +77,10 @@ class DiagonalUnknowns:
         U = -self.P * p.frame.Bt
         add_to_diagonal(U, 0.5 * p.frame.a)
         YU = p.Yt @ U
-        return np.asarray(2.0 * sym(p.Yt * (U.T @ YU) + YU * YU.T + p.frame.Bt * p.Rt))
+        return np.asarray(2.0 * sym(p.Yt * (U.T @ YU) + YU * YU.T)) + self.curvature(p.frame, p.Rt)
+
+    def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
+        return np.asarray(2.0 * sym(frame.Bt * Rt))
 
     def congruences(self, root: Matrix) -> Matrix:
         return np.asarray((root.T @ root) ** 2)
@@ -112,15 +119,23 @@ class ListedUnknowns:
             J, lam2 = at.congruence(frame.C.A), frame.sums.ravel().take(at.flat)
             J = J * (frame.a - T[:, None] * lam2) if T.ndim == 1 else frame.a * J - T @ (J * lam2)
             N = at.congruence(root) @ J
-            return np.asarray(N.T @ N + at.curvature(frame.Bt, p.Rt))
+            return np.asarray(N.T @ N + self.curvature(frame, p.Rt))
         n, d, _ = self.stack.shape
         flat = self.stack.reshape(n * d, d)
         XB = (flat @ frame.Bt).reshape(n, d, d)
         N = frame.a * _congruence(self.stack, frame.C.A)
         N -= self.apply(_congruence(XB + XB.swapaxes(1, 2), frame.C.A))
         N = _congruence(N, root).reshape(n, d * d)
-        XR = (flat @ p.Rt).reshape(n, d, d).swapaxes(1, 2).reshape(n, d * d)
-        return np.asarray(N @ N.T + 2.0 * sym(XB.reshape(n, d * d) @ XR.T))
+        return np.asarray(N @ N.T + self.curvature(frame, p.Rt))
+
+    def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
+        if self.stack is None:
+            assert self.at is not None
+            return self.at.curvature(frame.Bt, Rt)
+        n, d, _ = self.stack.shape
+        flat = self.stack.reshape(n * d, d)
+        XR = (flat @ Rt).reshape(n, d, d).swapaxes(1, 2).reshape(n, d * d)
+        return np.asarray(2.0 * sym((flat @ frame.Bt).reshape(n, d * d) @ XR.T))
 
     def congruences(self, root: Matrix) -> Matrix:
         if self.stack is None:

@@ -9,6 +9,7 @@ which is factorised for few unknowns.  Its condition grows like 1/μ, so conjuga
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +46,12 @@ class PatternBasis:
         return np.asarray(M + M.T)
 
     def loss(self, g: Array) -> float:
-        return curvature_loss(self.frame, self.Rt, g)
+        over = self.over
+        if over is None or self.frame.pattern.is_full:
+            return curvature_loss(self.frame, self.Rt, g)
+        # Over the pattern alone; over all matrices it is larger, by orders of magnitude where R is nearly singular.
+        factor, x = cholesky(over.curvature(self.frame, self.Rt)), over.vector(g)
+        return math.inf if factor is None else 0.5 * float(x @ lapack.dpotrs(factor, x, lower=1)[0])
 
     def system(self, scaling: Scaling, counters: Counters) -> PatternSystem:
         # G⁻¹ of W = GGᵀ, from G⁻¹FG⁻ᵀ = Diag(v) and the Cholesky factor of F.
