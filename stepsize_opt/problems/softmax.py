@@ -74,6 +74,11 @@ class SoftmaxRegression:
         L = np.kron(softmax_curvature(self.classes), gram(self.A) / len(self.A))
         return np.asarray(L + self.reg * np.eye(self.d))
 
+    def hessian_lower_bound(self) -> Matrix:
+        """M = λI, d×d: the cross-entropy is convex and flat along a vector that is added to all w_c."""
+        check_dense("M", self.d)
+        return np.asarray(self.reg * np.eye(self.d))
+
     def value(self, X: Matrix) -> Vector:
         """f at each row of X, shape (s, d) → (s,)."""
         scores = self._scores(X)

@@ -412,10 +412,8 @@ class TestTooLarge:
     @pytest.mark.parametrize(
         "arguments",
         [
-            ["solve", "{L}", "--sketch", "randk:5"],
             ["solve", "{L}", "--sketch", "gaussian:5"],
             ["solve", "{L}", "--sketch", "bernq:0.5@50000,50000"],
-            ["solve", "{L}", "--sketch", "randk:5", "--structure", "scalar"],
             ["solve", "{L}", "--sketch", "randk:5", "-o", "{out}"],
             ["certify", "{L}", "{L}", "--sketch", "randk:5"],
             ["compare", "{L}", "--sketch", "randk:5"],
@@ -429,6 +427,17 @@ class TestTooLarge:
         assert "dense 100000×100000" in error
         assert error.count("\n") == 1
         assert [p.name for p in tmp_path.iterdir()] == ["chain.npz"]
+
+    def test_a_full_matrix_is_refused_with_what_can_be_had(self, chain: Path, capsys) -> None:
+        assert main(["solve", str(chain), "--sketch", "randk:5"]) == 2
+        error = capsys.readouterr().err
+        assert "'full'" in error and "'diagonal' and 'scalar'" in error and error.count("\n") == 1
+
+    @pytest.mark.parametrize(("structure", "code"), [("scalar", 0), ("diagonal", 1)])
+    def test_a_thin_one_is_found_without_a_dense_matrix(self, structure, code, chain: Path, capsys) -> None:
+        """For the diagonal one L ⪰ 0 is not proved, so that there is no bound: feasible, and not called optimal."""
+        assert main(["solve", str(chain), "--sketch", "randk:5", "--structure", structure]) == code
+        assert "proved, margin" in capsys.readouterr().out
 
     def test_python(self) -> None:
         with pytest.raises(ValueError, match="GB of memory"):
