@@ -17,6 +17,8 @@ _SOLVERS: dict[str, Solver] = {solver.name: solver for solver in (NativeSolver()
 
 # Fast first: the project's own solver, then interior points, then the first-order method.
 _PREFERENCE = ("native", "mosek", "clarabel", "scs")
+# The form of cvxpy has a row for each entry of a matrix that it lifts: beyond this size it takes gigabytes.
+_LARGEST_LIFTED = 60
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ def choose_solver(program: Program) -> tuple[Solver, str]:
     for name in _PREFERENCE:
         solver = _SOLVERS[name]
         reason = solver.unavailable() or solver.unsupported(program)
+        if reason is None and name != "native" and program.d > _LARGEST_LIFTED:
+            reason = f"its form for d = {program.d} may take gigabytes; solver={name!r} asks for it all the same"
         if reason is None:
             why = f"first choice for this program ({'; '.join(passed)})" if passed else "first choice"
             return solver, why

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -286,3 +287,34 @@ class TestConvex:
             X = X - np.einsum("sij,sj->si", chosen, objective.gradient(X)) @ r.D
         K = r.iterations(accuracy=float(np.mean(sums / 200)), initial_distance=start - solution)
         assert K >= 200 * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("structure", "criterion", "guarantee"),
+    [
+        ("full", "euclidean", "condition"),
+        ("full", "convex", "condition"),
+        *(
+            (structure, *goal)
+            for structure in ("diagonal", "scalar")
+            for goal in (("euclidean", "condition"), ("linear", "condition"), ("euclidean", "descent"))
+        ),
+    ],
+)
+def test_no_default_forms_matrices_of_all_pairs_of_entries(structure: str, criterion: str, guarantee: str) -> None:
+    """d = 123: a matrix with a row and a column for every entry of D would take 1.8 GB, whatever the tolerance."""
+    d = 123
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((2 * d, d)) * np.linspace(0.3, 3.0, d)
+    L = A.T @ A / (2 * d) + 0.01 * np.eye(d)
+    goal: dict[str, Any] = {"criterion": criterion, "guarantee": guarantee}
+    if criterion == "linear":
+        goal["lower"] = 0.5 * L
+    tracemalloc.start()
+    try:
+        result = optimal_stepsize(L, RandK(d, 30), structure=structure, tol=1e-2, **goal)  # type: ignore[arg-type]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert result.status == "optimal" and result.solver_stats.solver_name == "native"
+    assert peak < 8 * d**4 / 16

@@ -280,6 +280,19 @@ class TestRegistry:
         result = optimal_stepsize(L, RandK(5, 2))
         assert result.solver_stats.extra_stats["why"] == "first choice"
 
+    def test_cvxpy_is_no_silent_choice_for_large_programs(self) -> None:
+        """What the own methods do not take goes to cvxpy while its form is small; then the error names the remedy."""
+
+        def beside(d: int) -> Program:
+            law = RandK(d, 2).map
+            families = Program.single(np.eye(d), law).families
+            return Program((*families, Family(law, None, np.eye(d)[None], c=1.0)), Pattern.full(d))
+
+        solver, why = choose_solver(beside(5))
+        assert solver in BACKENDS and "native: beside other inequalities" in why
+        with pytest.raises(SolverUnavailable, match=r"d = 61 may take gigabytes; solver='clarabel' asks for it"):
+            choose_solver(beside(61))
+
 
 def test_a_solver_that_fails_is_a_status_not_an_exception() -> None:
     program = Program.single(L, RandK(5, 2).map)
