@@ -94,7 +94,7 @@ def large_stepsize(
         msg = f"guarantee={goal.guarantee!r} with criterion={goal.criterion!r} takes a dense L only; {ANSWERS}"
         raise ValueError(msg)
     split = sketch.map.diagonal_plus_scaled
-    commutes = structure in ("diagonal", "scalar") or (split is not None and not split.alpha.any())
+    commutes = structure in ("diagonal", "scalar") or (split is not None and split.is_multiple)
     condition = method.condition(sketch.map, commutes=commutes)
     if structure not in ("full", "diagonal", "scalar") or not is_identity(condition.outer):
         msg = f"structure={structure!r} with {method.name} takes a dense L only; {ANSWERS}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -96,10 +97,15 @@ class Component:
     floor: Floor | None = None
     is_convex: bool = False
 
+    @cached_property
+    def power(self) -> int:
+        """n with det D = 2ⁿ det D̃."""
+        return log_det_power(self.scale)
+
     @property
     def log_shift(self) -> float:
         """What log det D / d, or log t where there is a floor, exceeds that of the scaled program by."""
-        power = log_det_power(self.scale) / len(self.scale) if self.floor is None else -self.floor.shift
+        power = self.power / len(self.scale) if self.floor is None else -self.floor.shift
         return power * math.log(2.0)
 
     def lower(self, D: Matrix) -> Matrix:

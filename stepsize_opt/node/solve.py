@@ -19,7 +19,7 @@ from stepsize_opt.node.answers import prove, stopped
 from stepsize_opt.node.goals import Goal
 from stepsize_opt.node.pieces import Component, Reduction
 from stepsize_opt.node.result import Block, StepsizeResult
-from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up, log_det_power
+from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import choose_solver, get_solver
 from stepsize_solvers.numerics import blas_threads
@@ -225,14 +225,14 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     else:
         status = Status.INACCURATE
     Z = np.zeros_like(answer.D) if answer.dual is None else component.lift_dual(answer.dual)
-    block, descent_t, power = Block(component.indices, answer.D, Z), answer.descent_t, log_det_power(component.scale)
+    block, descent_t = Block(component.indices, answer.D, Z), answer.descent_t
     if component.floor is None:
-        certificate = certificate.moved(power)
+        certificate = certificate.moved(component.power)
     else:
         shift = -component.floor.shift
         certificate = certificate.moved(shift * certificate.d)
         descent_t = math.ldexp(descent_t, shift) if abs(shift) < _NO_UNDERFLOW else 0.0
-    descent = answer.descent.moved(power)
+    descent = answer.descent.moved(component.power)
     return Piece(block, certificate, descent, descent_t, answer.satisfies_condition, outcome.stats, status, note)
 
 

@@ -127,7 +127,8 @@ class Certificate:
 
 def log_det_power(scale: Vector) -> int:
     """n with det(ΛDΛ) = 2ⁿ det D, Λ = Diag(scale) of powers of two."""
-    return 2 * (sum(map(int, np.frexp(scale)[1])) - len(scale))
+    exponents: list[int] = np.frexp(scale)[1].tolist()
+    return 2 * (sum(exponents) - len(scale))
 
 
 def semidefinite(Z: Matrix, arithmetic: type[Approximate] = Pair) -> Approximate | None:

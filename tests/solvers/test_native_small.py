@@ -67,8 +67,8 @@ def excess(B: Matrix, Q: PositiveMap, outcome: Outcome) -> float:
     d = D.shape[0]
     root = np.linalg.cholesky(D)
     inside = np.linalg.solve(root, np.linalg.solve(root, Q.apply(D @ B @ D)).T)
-    # D B D is evaluated with an error of up to 10⁻¹⁴ cond(D) relative to D.
-    assert np.linalg.eigvalsh(inside)[-1] < 1.0 + 1e-12 + 1e-14 * np.linalg.cond(D)
+    # D and D B D are rounded, relative to D by up to 6·10⁻¹⁴ cond(D) in 1500 random problems of these sizes.
+    assert np.linalg.eigvalsh(inside)[-1] < 1.0 + 1e-12 + 1e-13 * np.linalg.cond(D)
     assert np.linalg.eigvalsh(Z)[0] > -1e-12 * np.abs(Z).max()
     R = Q.adjoint(Z)
     half = R @ D @ B

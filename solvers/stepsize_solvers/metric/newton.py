@@ -151,9 +151,9 @@ class ListedUnknowns:
         if at is None or T is None:
             return np.stack([self.Q.apply(part) for part in M])
         if T.ndim == 1:
-            return np.asarray(M * T.take(at.position).reshape(d, d))
+            return np.asarray(M * T.take(at.position))
         x = (M.reshape(-1, d * d).take(at.flat, axis=1) * at.weights) @ T.T
-        return np.asarray((x * at.inverse_weights).take(at.position, axis=1).reshape(-1, d, d))
+        return np.asarray((x * at.inverse_weights).take(at.position, axis=1))
 
     def vector(self, X: Matrix) -> Vector:
         """⟨X_k, X⟩."""

@@ -118,7 +118,7 @@ def _known(left: Family, pattern: Pattern, floor: Matrix | None, tol: float, alo
     """
     split = left.Q.diagonal_plus_scaled
     assert left.B is not None
-    if split is not None and not split.alpha.any() and split.beta > 0.0 and pattern.is_full:
+    if split is not None and split.is_multiple and split.beta > 0.0 and pattern.is_full:
         if cholesky(left.B) is None:
             return None
         D = sym(np.linalg.inv(left.B)) * ((0.5 * left.a if alone else 1.0) / split.beta)

@@ -135,6 +135,11 @@ class DiagonalPlusScaled(PositiveMap):
     def d(self) -> int:
         return int(self.alpha.size)
 
+    @cached_property
+    def is_multiple(self) -> bool:
+        """Whether 𝒬(M) = β M."""
+        return not self.alpha.any()
+
     def apply(self, M: Matrix) -> Matrix:
         return _diagonal_plus_scaled(self.alpha, self.beta, M)
 
@@ -401,4 +406,4 @@ class Layered(PositiveMap):
 
 def is_identity(Q: PositiveMap) -> bool:
     """Whether 𝒬(M) = M, exactly: coefficients that are 1 and 0 by rounding do not count."""
-    return isinstance(Q, DiagonalPlusScaled) and Q.roundings == 0 and Q.beta == 1.0 and not Q.alpha.any()
+    return isinstance(Q, DiagonalPlusScaled) and Q.roundings == 0 and Q.beta == 1.0 and Q.is_multiple

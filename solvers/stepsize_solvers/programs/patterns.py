@@ -141,6 +141,8 @@ class Pattern:
         E(s_i − s_j)² = P_ii − 2P_ij + P_jj = 0, so s_i = s_j; for P = Diag(α) + β11ᵀ this is α_i + α_j = 0.
         """
         split = Q.diagonal_plus_scaled
+        if split is not None and self.is_full:
+            return split.is_multiple or self.d == 1
         if split is not None and self.W is None:
             return all(n == 1 or not split.alpha[s].any() for n, s in zip(self.sizes, self.slices, strict=True))
         P = Q.hadamard_matrix

@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -189,7 +190,7 @@ class Program:
     def d(self) -> int:
         return self.pattern.d
 
-    @property
+    @cached_property
     def condition(self) -> Family | None:
         """The one family of a program made by ``single`` that maximises log det X; None for any other program."""
         if len(self.families) != 1 or self.objective is not None:

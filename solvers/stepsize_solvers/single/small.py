@@ -74,7 +74,7 @@ class Coordinates:
     """Index arrays of svec for one size d.
 
     rows, columns: the pair (i, j), i ≤ j, of each coordinate, and flat = i·d + j; diagonal: the coordinates with i = j.
-    weights: 1 or √2, and their inverses.  position: the coordinate of each of the d² entries.
+    weights: 1 or √2, and their inverses.  position: the coordinate of each entry, d×d.
     pairs: 2uuᵀ, u = ½ on the diagonal and √½ off it, the factor of A_ik A_jl + A_il A_jk in A⊗A.
     The matrix of X ↦ ΛXR + RXΛ is the sum of factors · λ[lam_index] · R.ravel()[R_index] over equal ``places``.
     """
@@ -103,7 +103,7 @@ class Coordinates:
 
     def smat(self, x: Vector) -> Matrix:
         """The symmetric matrix with the given coordinates."""
-        return (x * self.inverse_weights).take(self.position).reshape(self.d, self.d)
+        return (x * self.inverse_weights).take(self.position)
 
     def congruence(self, A: Matrix) -> Matrix:
         """A⊗A: the n×n matrix of X ↦ AXAᵀ."""
@@ -152,7 +152,7 @@ def coordinates(d: int) -> Coordinates:
         diagonal=np.flatnonzero(~off),
         weights=np.where(off, 2.0**0.5, 1.0),
         inverse_weights=np.where(off, 0.5**0.5, 1.0),
-        position=position.ravel(),
+        position=position,
         pairs=pairs,
         places=places,
         factors=factors,

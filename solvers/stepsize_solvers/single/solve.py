@@ -246,7 +246,7 @@ def closed_form(condition: Family, pattern: Pattern) -> Report | None:
     """
     assert condition.B is not None  # by the definition of Program.condition
     B, split = condition.B, condition.Q.diagonal_plus_scaled
-    if pattern.is_full and split is not None and not split.alpha.any() and split.beta > 0.0:
+    if pattern.is_full and split is not None and split.is_multiple and split.beta > 0.0:
         if cholesky(B) is None:
             return None
         return _exact(sym(np.linalg.inv(B)) / split.beta, split.beta * B, "closed form D = (E[SLS])⁻¹")

@@ -101,13 +101,15 @@ def _power_one_by_one(B: Matrix, Q: PositiveMap) -> Start:
 
 def _power_in_stacks(B: Matrix, P: Matrix) -> Start:
     """All six at once, for 𝒬(M) = P∘M: more operations in fewer calls.  Arrays have the shape (2, 3, d, d)."""
-    w, U = np.linalg.eigh(np.array((B, P * B)))
+    # Eigenvalues one by one: numpy's functions for stacks take 4 to 10 µs more of about 100 up to d = 14.
+    w, U = (np.array(parts) for parts in zip(*(eigh(M) for M in (B, P * B)), strict=True))
     w = np.maximum(w, _EIGENVALUE_FLOOR * w[:, -1:])
     half = w[:, None, :] ** (-0.5 * _EXPONENTS[:, :, None])  # of the eigenvalues of W
     root = U[:, None] * half[:, :, None, :]
     inverse_root = U[:, None] / half[:, :, None, :]
     W = root @ root.swapaxes(-1, -2)
-    tops = np.linalg.eigvalsh(inverse_root.swapaxes(-1, -2) @ (P * (W @ B @ W)) @ inverse_root)[..., -1]
+    whitened = inverse_root.swapaxes(-1, -2) @ (P * (W @ B @ W)) @ inverse_root
+    tops = np.array([[largest_eigenvalue(M) for M in of_one_matrix] for of_one_matrix in whitened])
     log_dets = 2.0 * np.log(half).sum(axis=-1) - len(B) * np.log(tops)
     i, j = divmod(int(log_dets.argmax()), 3)
     return Start(W[i, j] / tops[i, j], float(log_dets[i, j]))
