@@ -4,33 +4,43 @@ from __future__ import annotations
 
 import multiprocessing
 import resource
-import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt import LowRankPlusDiagonal, RandK, optimal_stepsize
-from stepsize_validation.bench.targets.harness import GAP, Found, Study, Target
+from stepsize_opt import (
+    IndependentSampling,
+    LowRankPlusDiagonal,
+    RandK,
+    compression_limit,
+    optimal_method,
+    optimal_stepsize,
+)
+from stepsize_validation.bench.targets.harness import GAP, Found, Study, Target, by_the_clock, shortest, timed
 
 CERTIFIED = Target("scale: certified gap", at_most=GAP)
 MEMORY = Target("scale: peak memory", "GiB", at_most=4.0)
 SECONDS = Target("scale: processor time", "s")
 # Time ∝ d^growth between the two largest sizes.
 GROWTH = Target("scale: growth of the time in d", at_most=1.1)
-APPLY = Target("scale: one product D @ g", "s")
+ONE_ROUND = Target("scale: one round", "s")
+FASTER = Target("scale: times faster than with a dense L")
+BLOCKS = Target("scale: many blocks, by the clock", "s")
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What one case took."""
+    """What one case took; rounds: seconds of what a round does, by name.  gap: None where nothing is proved."""
 
     seconds: float
-    product: float
+    rounds: dict[str, float]
     gibibytes: float
-    gap: float
+    gap: float | None
     status: str
 
 
@@ -40,51 +50,106 @@ def one_hot(m: int, d: int, ones: int, rng: np.random.Generator) -> Any:
     return sparse.csr_array((np.ones(m * ones), (np.repeat(np.arange(m), ones), columns)), shape=(m, d))
 
 
-def _case(kind: str, d: int, size: int) -> Seen:
-    """One answer, with ``size`` the rank of U, or the entries of sparse data."""
+def _low_rank(d: int, rank: int) -> LowRankPlusDiagonal:
     rng = np.random.default_rng(0)
-    if kind == "one-hot":
-        L = LowRankPlusDiagonal(one_hot(size // 10, d, 10, rng).T * np.sqrt(2.5 / size), 1e-4)
-    else:
-        L = LowRankPlusDiagonal(rng.standard_normal((d, size)) * np.logspace(0.0, -1.0, size) / np.sqrt(d), 1e-3)
-    sketch = RandK(d, max(1, d // 100))
-    call: dict[str, Any] = {"algorithm": "det-CGD2"} if kind.startswith("det-") else {"structure": "diagonal"}
-    began = time.process_time()
-    result = optimal_stepsize(L, sketch, **call)
-    seconds = time.process_time() - began
-    g = rng.standard_normal(d)
-    began = time.process_time()
-    _ = result.D @ g
-    product = time.process_time() - began
+    return LowRankPlusDiagonal(rng.standard_normal((d, rank)) * np.logspace(0.0, -1.0, rank) / np.sqrt(d), 1e-3)
+
+
+def _sparse(d: int, _: int) -> LowRankPlusDiagonal:
+    """Ten entries for each feature, 10⁷ at d = 10⁶."""
+    return LowRankPlusDiagonal(one_hot(d, d, 10, np.random.default_rng(0)).T * np.sqrt(0.25 / d), 1e-4)
+
+
+def _budget(L: Any) -> int:
+    return max(1, int(L.shape[0]) // 100)
+
+
+# The answers, for an L that is dense or not.
+ANSWERS: dict[str, Callable[[Any], Any]] = {
+    "det-CGD2": lambda L: optimal_stepsize(L, RandK(L.shape[0], _budget(L)), algorithm="det-CGD2"),
+    "diagonal": lambda L: optimal_stepsize(L, RandK(L.shape[0], _budget(L)), structure="diagonal"),
+    "limit": lambda L: compression_limit(L, _budget(L)),
+    "subspace": lambda L: optimal_method(L, _budget(L)),
+}
+
+
+def _rounds(answer: Any, d: int) -> dict[str, float]:
+    """What a round does: encode and decode of a method, or a product D @ g."""
+    g = np.random.default_rng(1).standard_normal(d)
+    if not hasattr(answer, "encode"):
+        return {"D @ g": timed(lambda: answer.D @ g).seconds}
+    draw = answer.draw(np.random.default_rng(2))
+    encoded = timed(lambda: answer.encode(g, draw))
+    return {"encode": encoded.seconds, "decode": timed(lambda: answer.decode(encoded.answer, draw)).seconds}
+
+
+def _case(kind: str, d: int, rank: int) -> Seen:
+    """One answer; rank 0 stands for sparse data."""
+    L = (_low_rank if rank else _sparse)(d, rank)
+    solved = timed(lambda: ANSWERS[kind](L))
+    rounds = _rounds(solved.answer, d)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # kibibytes on Linux
-    return Seen(seconds, product, peak, result.gap, result.status)
+    gap, status = getattr(solved.answer, "gap", None), getattr(solved.answer, "status", "")
+    return Seen(solved.seconds, rounds, peak, gap, status)
 
 
-def _alone(kind: str, d: int, size: int) -> Seen:
+def _alone(kind: str, d: int, rank: int) -> Seen:
     """The case in a new process, whose peak memory is its own."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_case, kind, d, size).result()
+        return pool.submit(_case, kind, d, rank).result()
+
+
+def _name(kind: str, rank: int) -> str:
+    return f"{kind}, r = {rank}" if rank else f"{kind}, one-hot data"
 
 
 def large(quick: bool) -> Found:
-    """det-CGD2 and diagonal D for diagonal plus rank r, diagonal D for one-hot data of up to 10⁷ ones, d = 10³…10⁶."""
-    sizes = (10**3, 10**4) if quick else (10**3, 10**4, 10**5, 10**6)
-    kinds = [("det-CGD2", 16), ("diagonal", 16), ("one-hot", 0)]
+    """det-CGD2, diagonal D, limit and subspace method for diagonal plus rank r, diagonal D for one-hot data."""
+    sizes: Sequence[int] = (10**3, 10**4) if quick else (10**3, 10**4, 10**5, 10**6)
+    kinds = [(kind, 16) for kind in ANSWERS] + [("diagonal", 0)]
     if not quick:
-        kinds += [("det-CGD2", 64), ("det-CGD2", 128), ("diagonal", 64)]
+        kinds += [("det-CGD2", 64), ("det-CGD2", 128), ("diagonal", 64), ("limit", 128), ("subspace", 128)]
     for kind, rank in kinds:
         seen: list[Seen] = []
         for d in sizes:
-            size = rank or 10 * d  # one-hot: ten entries for each feature, 10⁷ at d = 10⁶
-            case = f"{kind}, d = {d}, " + (f"r = {rank}" if rank else f"{size} entries")
-            one = _alone(kind, d, size)
+            case = f"{_name(kind, rank)}, d = {d}"
+            one = _alone(kind, d, rank)
             seen.append(one)
             yield SECONDS.of(case, one.seconds)
-            yield APPLY.of(case, one.product)
-            yield CERTIFIED.of(case, one.gap, status=one.status)
+            for what, seconds in one.rounds.items():
+                yield ONE_ROUND.of(f"{case}, {what}", seconds)
+            if one.gap is not None:
+                yield CERTIFIED.of(case, one.gap, status=one.status)
             yield MEMORY.of(case, one.gibibytes)
         if not quick:
-            yield GROWTH.of(f"{kind}, r = {rank}", float(np.log10(seen[-1].seconds / seen[-2].seconds)))
+            yield GROWTH.of(_name(kind, rank), float(np.log10(seen[-1].seconds / seen[-2].seconds)))
 
 
-STUDIES = (Study("scale.large", large),)
+def against_dense(quick: bool) -> Found:
+    """The same answers with L as an array, r = 16, where that can run."""
+    for d in (100,) if quick else (1000, 2000):
+        L = _low_rank(d, 16)
+        array = L.todense()
+        for kind, answer in ANSWERS.items():
+            mine = shortest([partial(answer, L)])[0].seconds
+            other = timed(partial(answer, array)).seconds
+            yield FASTER.of(f"{kind}, d = {d}", other / mine, seconds=mine, dense=other)
+
+
+def blocks(quick: bool) -> Found:
+    """Blocks of 20 on two processes: the full D of det-CGD1, each block certified."""
+    count = 20 if quick else 5000
+    rows = np.random.default_rng(0).standard_normal((count, 20, 40)) / np.sqrt(40)
+    L: Any = sparse.block_diag(list(rows @ rows.transpose(0, 2, 1) + 0.1 * np.eye(20)), format="csr")
+    sketch = IndependentSampling(np.full(20 * count, 0.1))
+    solved = by_the_clock(lambda: optimal_stepsize(L, sketch, n_jobs=2))
+    case = f"{count} blocks of 20, 2 processes"
+    yield BLOCKS.of(case, solved.seconds, each=solved.seconds / count)
+    yield CERTIFIED.of(case, solved.answer.gap, status=solved.answer.status)
+
+
+STUDIES = (
+    Study("scale.large", large),
+    Study("scale.dense", against_dense),
+    Study("scale.blocks", blocks),
+)
