@@ -26,7 +26,7 @@ from stepsize_opt.clients.search import Search
 from stepsize_opt.clients.shared import SEEDS, Seeds, rounds_with_shared_seeds, shared_seeds
 from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.clients.theorem3 import tighten
-from stepsize_opt.inputs import Structure, pattern_of, solve_settings, whole_number
+from stepsize_opt.inputs import Structure, check_one_of, pattern_of, solve_settings, whole_number
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node import GUARANTEES, Guarantee
 from stepsize_opt.proofs import UNIT, exp_down, exp_up
@@ -127,12 +127,8 @@ def optimal_distributed_stepsize(
     """
     settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
     method = get_method(algorithm)
-    if guarantee not in GUARANTEES:
-        msg = f"guarantee must be one of {', '.join(map(repr, GUARANTEES))}, got {guarantee!r}"
-        raise ValueError(msg)
-    if seeds not in SEEDS:
-        msg = f"seeds must be one of {', '.join(map(repr, SEEDS))}, got {seeds!r}"
-        raise ValueError(msg)
+    check_one_of("guarantee", guarantee, GUARANTEES)
+    check_one_of("seeds", seeds, SEEDS)
     if seeds == "shared" and tight:
         msg = "tight=True is for Theorem 3, which is about independent seeds; leave it out with seeds='shared'"
         raise ValueError(msg)

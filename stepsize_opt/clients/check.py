@@ -17,7 +17,16 @@ from stepsize_opt.clients.reductions import read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.clients.theorem3 import theorem3
-from stepsize_opt.inputs import Direction, Structure, dense, pattern_of, pattern_with, read_matrix, whole_number
+from stepsize_opt.inputs import (
+    Direction,
+    Structure,
+    check_one_of,
+    dense,
+    pattern_of,
+    pattern_with,
+    read_matrix,
+    whole_number,
+)
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node import GUARANTEES, Guarantee
 from stepsize_opt.proofs import (
@@ -204,9 +213,7 @@ def certify_distributed(
     if options and not solve:
         msg = f"{', '.join(options)} go with solve=True, which compares D with the optimum"
         raise ValueError(msg)
-    if guarantee not in GUARANTEES:
-        msg = f"guarantee must be one of {', '.join(map(repr, GUARANTEES))}, got {guarantee!r}"
-        raise ValueError(msg)
+    check_one_of("guarantee", guarantee, GUARANTEES)
     method = get_method(algorithm)
     clients = read_clients(smoothness, sketch, mean_smoothness)
     targets = Targets(epsilon2, initial_gap, delta_inf, len(clients.matrices))

@@ -32,7 +32,7 @@ from scipy.linalg import eigh, solve_triangular
 
 from stepsize_opt.clients.reductions import mean_of
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.inputs import check_positive_definite, dense, positive_number, read_matrix
+from stepsize_opt.inputs import check_one_of, check_positive_definite, dense, positive_number, read_matrix
 from stepsize_opt.node import GUARANTEES, Guarantee
 from stepsize_opt.proofs import Conditions, Pair, dominating_factor, exp_down
 from stepsize_opt.sketches import SystematicSampling
@@ -160,9 +160,7 @@ def best_client_draws(
     >>> best_client_draws(clients, 1, epsilon2=1.0, initial_gap=1.0, delta_inf=0.5).K <= 306
     True
     """
-    if guarantee not in GUARANTEES:
-        msg = f"guarantee must be one of {', '.join(map(repr, GUARANTEES))}, got {guarantee!r}"
-        raise ValueError(msg)
+    check_one_of("guarantee", guarantee, GUARANTEES)
     matrices = [dense(read_matrix(f"smoothness[{i}]", M)) for i, M in enumerate(smoothness)]
     if not matrices or any(M.shape != matrices[0].shape for M in matrices):
         msg = "smoothness must hold at least one matrix, all of one size"

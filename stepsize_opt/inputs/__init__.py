@@ -3,6 +3,7 @@
 from stepsize_opt.inputs.checks import (
     SLACK,
     Array,
+    check_one_of,
     check_unbiased,
     distribution,
     generator,
@@ -51,6 +52,7 @@ __all__ = [
     "broken_is_value_error",
     "check_dense",
     "check_memory",
+    "check_one_of",
     "check_positive_definite",
     "check_symmetric_finite",
     "check_unbiased",

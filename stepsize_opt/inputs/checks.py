@@ -39,6 +39,14 @@ def real_number(name: str, value: object, expected: str = "a number") -> float:
     return float(value)
 
 
+def check_one_of(name: str, value: object, known: Iterable[object]) -> None:
+    """Raise ValueError unless ``value`` is one of the ``known`` ones, which the message lists."""
+    choices = tuple(known)
+    if value not in choices:
+        msg = f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
+        raise ValueError(msg)
+
+
 def positive_number(name: str, value: object) -> float:
     """``value`` as a float; raises TypeError or ValueError unless it is a finite positive number."""
     number = real_number(name, value)

@@ -26,13 +26,6 @@ def read_budget(k: object, d: int) -> float:
     return budget
 
 
-def check_criterion(criterion: object) -> None:
-    """Raise ValueError for the name of no criterion."""
-    if criterion not in CRITERIA:
-        msg = f"criterion must be one of {', '.join(map(repr, CRITERIA))}, got {criterion!r}"
-        raise ValueError(msg)
-
-
 def read_floor(criterion: object, lower: Any, d: int) -> Symmetric | float | None:
     """M of the criterion, a d×d matrix or a number μ that stands for μI; None for one that judges det H.
 

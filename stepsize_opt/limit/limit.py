@@ -13,6 +13,7 @@ from stepsize_opt.inputs import (
     SMOOTHNESS_REMEDY,
     Saved,
     Shown,
+    check_one_of,
     check_positive_definite,
     check_symmetric_finite,
     dense,
@@ -21,7 +22,7 @@ from stepsize_opt.inputs import (
     read_only,
 )
 from stepsize_opt.limit.bounds import LimitBounds
-from stepsize_opt.limit.criteria import check_criterion, check_lower, read_budget, read_floor
+from stepsize_opt.limit.criteria import CRITERIA, check_lower, read_budget, read_floor
 from stepsize_opt.limit.large import large_limit
 from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_probabilities
 from stepsize_opt.operators import LowRankPlusDiagonal, stepsize_from_arrays
@@ -62,7 +63,7 @@ class LimitProblem:
         matrix = dense(read_matrix("L", L))
         d = len(matrix)
         budget = read_budget(k, d)
-        check_criterion(criterion)
+        check_one_of("criterion", criterion, CRITERIA)
         floor = read_floor(criterion, lower, d)
         M = floor if floor is None or isinstance(floor, float) else dense(floor)
         with blas_threads(d):
@@ -224,7 +225,7 @@ def compression_limit(L: Any, k: float, criterion: str = "det", *, lower: Any = 
     (0.25, 4.0)
     """
     if isinstance(L, LowRankPlusDiagonal):
-        check_criterion(criterion)
+        check_one_of("criterion", criterion, CRITERIA)
         read_floor(criterion, lower, L.d)
         budget = read_budget(k, L.d)
         operator, h, certificate = large_limit(L, budget, criterion)

@@ -22,6 +22,7 @@ from stepsize_opt.inputs import (
     Array,
     Saved,
     Shown,
+    check_one_of,
     check_symmetric_finite,
     from_fields,
     read_only,
@@ -296,10 +297,8 @@ def optimal_method(
     # Of the bases for det, the root had the smallest gradient norms in most runs on data (docs/limit.md).
     default = "root" if problem.M is None else "eigenvectors"
     wanted = default if basis is None else basis
-    for name, value, known in (("basis", wanted, BASES), ("sampling", sampling, tuple(SAMPLINGS))):
-        if value not in known:
-            msg = f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}"
-            raise ValueError(msg)
+    check_one_of("basis", wanted, BASES)
+    check_one_of("sampling", sampling, SAMPLINGS)
     d = len(problem.L)
     with blas_threads(d):
         if problem.M is None:

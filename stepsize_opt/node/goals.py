@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from stepsize_opt.inputs import Symmetric, dense
+from stepsize_opt.inputs import Symmetric, check_one_of, dense
 from stepsize_opt.limit import check_lower, read_floor
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method, SketchedGradient
 from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Vector
@@ -49,10 +49,8 @@ class Goal:
     @staticmethod
     def read(guarantee: object, criterion: object, lower: Any, d: int) -> Goal:
         """Raises ValueError or TypeError for names that are unknown or do not go together, or an M of no use."""
-        for name, value, known in (("guarantee", guarantee, GUARANTEES), ("criterion", criterion, CRITERIA)):
-            if value not in known:
-                msg = f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}"
-                raise ValueError(msg)
+        check_one_of("guarantee", guarantee, GUARANTEES)
+        check_one_of("criterion", criterion, CRITERIA)
         if guarantee == "descent" and criterion == "convex":
             msg = "criterion='convex' has a condition of its own, E[SDS] ⪯ L⁻¹: ask for it with guarantee='condition'"
             raise ValueError(msg)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stepsize_opt.inputs import check_one_of
 from stepsize_solvers.programs import Matrix, Vector
 
 
@@ -35,7 +36,5 @@ PENALTIES = {
 
 def read_penalty(name: str) -> Penalty:
     """The regulariser of a name; raises ValueError for an unknown one."""
-    if name not in PENALTIES:
-        msg = f"penalty must be one of {', '.join(map(repr, PENALTIES))}, got {name!r}"
-        raise ValueError(msg)
+    check_one_of("penalty", name, PENALTIES)
     return PENALTIES[name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepsize_opt.inputs import positive_number, whole_number
+from stepsize_opt.inputs import check_one_of, positive_number, whole_number
 from stepsize_opt.problems.data import Dataset
 from stepsize_solvers.programs import Indices
 
@@ -45,15 +45,13 @@ def split(
     ValueError
         For an unknown kind, or fewer rows than clients.
     """
+    check_one_of("kind", kind, SPLITS)
     if kind == "shuffled":
         parts = shuffled_equal(data.m, clients, rng)
     elif kind == "label":
         parts = by_label(data, clients, rng)
-    elif kind == "dirichlet":
-        parts = dirichlet(data, clients, rng, concentration)
     else:
-        msg = f"kind must be one of {', '.join(map(repr, SPLITS))}, got {kind!r}"
-        raise ValueError(msg)
+        parts = dirichlet(data, clients, rng, concentration)
     return tuple(data.rows(part) for part in parts)
 
 
