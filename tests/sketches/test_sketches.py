@@ -1,11 +1,10 @@
-"""Sketches: their laws by enumeration and by sampling, their formulas, their text and their errors."""
+"""Sketches: their laws by enumeration and by sampling, their formulas, their values."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 import pickle
-from collections.abc import Callable
 from itertools import combinations
 from math import comb
 
@@ -15,7 +14,8 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from shared.strategies import SKETCHES, LayeredCoins, problems, seeds, sketches_up_to
+from shared.sketch_examples import EXAMPLES, MOMENTS, PROJECTIONS, VECTORS, WEIGHTS, symmetric
+from shared.strategies import SKETCHES, problems, seeds, sketches_up_to
 from stepsize_opt.sketches import (
     BernQ,
     DiagonalSketch,
@@ -26,7 +26,6 @@ from stepsize_opt.sketches import (
     LayerWise,
     RandK,
     Sketch,
-    SystematicSampling,
     parse_sketch,
     sketch_forms,
 )
@@ -42,31 +41,6 @@ FINITE = (
     "FiniteSketch",
 )
 
-VECTORS = np.array([[2.0, 0.0, 1.0], [0.0, 2.0, 1.0], [1.0, 1.0, 1.0]])
-WEIGHTS = np.array([0.25, 0.25, 0.5])
-# The two projections on orthogonal lines, doubled: each sends one number.
-LINE = np.array([0.6, 0.8])
-PROJECTIONS = 2.0 * np.array([np.outer(LINE, LINE), np.eye(2) - np.outer(LINE, LINE)])
-COINS = BernQ([0.5, 0.8], [1, 2])
-MOMENTS = DiagonalSketch.from_moments(COINS.second_moment_matrix, LayeredCoins(COINS), COINS.expected_nonzeros)
-
-EXAMPLES: dict[str, Sketch] = {
-    "identity": Identity(3),
-    "randk": RandK(5, 2),
-    "randk, all": RandK(3, 3),
-    "bernq": BernQ(0.4, 3),
-    "bernq, layers": BernQ([0.5, 0.25], [2, 3]),
-    "independent": IndependentSampling([0.2, 0.5, 1.0]),
-    "systematic": SystematicSampling([0.2, 0.5, 1.0, 0.75]),
-    "support": DiagonalSketch.from_support(VECTORS, WEIGHTS),
-    "moments": MOMENTS,
-    "finite": FiniteSketch(PROJECTIONS, [0.5, 0.5]),
-    "gaussian": Gaussian(4, 2),
-    "layers, diagonal": LayerWise([RandK(3, 1), BernQ(0.5, 2)]),
-    "layers, mixed": LayerWise([FiniteSketch(PROJECTIONS, [0.5, 0.5]), RandK(2, 1)]),
-    "layers, gaussian": LayerWise([Gaussian(2, 1), IndependentSampling([0.3])]),
-    "one coordinate": RandK(1, 1),
-}
 WITHOUT_SUPPORT = ("moments", "gaussian", "layers, gaussian")
 every_sketch = pytest.mark.parametrize("sketch", EXAMPLES.values(), ids=EXAMPLES.keys())
 every_listable = pytest.mark.parametrize(
@@ -83,11 +57,6 @@ def law(sketch: Sketch) -> tuple[np.ndarray, np.ndarray]:
     """Weights and matrices of the support."""
     weights, values = sketch.support()
     return weights, values if values.ndim == 3 else values[:, :, None] * np.eye(sketch.d)
-
-
-def symmetric(d: int, seed: int = 0) -> np.ndarray:
-    A = np.random.default_rng(seed).standard_normal((d, d))
-    return A + A.T
 
 
 def assert_mean(draws: np.ndarray, expected: np.ndarray) -> None:
@@ -476,243 +445,3 @@ def test_every_sketch_of_the_library_is_drawn_and_one_with_a_text_form_reads_its
         if sketch.form:
             assert parse_sketch(sketch.text, sketch.d) == sketch
             assert sketch.form in sketch_forms()
-
-
-# ---------------------------------------------------------------- text
-
-TEXTS: list[tuple[str, int, Sketch]] = [
-    ("identity", 4, Identity(4)),
-    ("randk:8", 20, RandK(20, 8)),
-    ("bernq:0.5", 7, BernQ(0.5, 7)),
-    ("bernq:1", 2, BernQ(1.0, 2)),
-    ("bernq:0.5@3,4", 7, BernQ(0.5, [3, 4])),
-    ("bernq:0.5,0.25@3,4", 7, BernQ([0.5, 0.25], [3, 4])),
-    ("independent:0.2", 3, IndependentSampling([0.2, 0.2, 0.2])),
-    ("systematic:0.25", 3, SystematicSampling([0.25] * 3)),
-    ("systematic:0.5,0.75,1", 3, SystematicSampling([0.5, 0.75, 1.0])),
-    ("independent:0.1,0.2,1e-05", 3, IndependentSampling([0.1, 0.2, 1e-5])),
-    ("gaussian:4", 5, Gaussian(5, 4)),
-    ("layers:3=randk:1;4=bernq:0.5", 7, LayerWise([RandK(3, 1), BernQ(0.5, 4)])),
-    ("layers:3=bernq:0.5,0.1@1,2;2=independent:0.1,0.3", 5,
-     LayerWise([BernQ([0.5, 0.1], [1, 2]), IndependentSampling([0.1, 0.3])])),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("text", "d", "sketch"), TEXTS, ids=[t for t, _, _ in TEXTS])
-def test_text_reads_and_prints(text: str, d: int, sketch: Sketch) -> None:
-    assert parse_sketch(text, d) == sketch
-    assert sketch.text == str(sketch) == text
-
-
-@given(
-    sketch=sketches_up_to(6, "Identity", "RandK", "BernQ", "IndependentSampling", "SystematicSampling", "Gaussian"),
-    data=st.data(),
-)
-@settings(max_examples=150, deadline=None)
-def test_text_round_trip(sketch: Sketch, data: st.DataObject) -> None:
-    other = data.draw(sketches_up_to(4, "RandK", "BernQ", "IndependentSampling", "Gaussian"))
-    for original in (sketch, LayerWise([sketch, other])):
-        again = parse_sketch(original.text, original.d)
-        assert again == original
-        assert type(again.map) is type(original.map)
-        M = symmetric(original.d)
-        assert_array_equal(again.second_moment(M), original.second_moment(M))
-
-
-def test_text_is_forgiving_about_blanks_and_case() -> None:
-    assert parse_sketch(" RandK: 2 ", 5) == RandK(5, 2)
-    assert parse_sketch("layers: 3 = randk:1 ; 4 = bernq:0.5 , 0.1 @ 1, 3", 7) == LayerWise(
-        [RandK(3, 1), BernQ([0.5, 0.1], [1, 3])]
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "d", "k"),
-    [("randk:25%", 10, 2), ("randk:25%", 8, 2), ("randk:1%", 10, 1), ("randk:100%", 7, 7), ("randk:12.5%", 40, 5)],
-)
-def test_percentages(text: str, d: int, k: int) -> None:
-    assert parse_sketch(text, d) == RandK(d, k)
-
-
-def test_descriptions_of_sketches_without_a_text_form() -> None:
-    assert EXAMPLES["finite"].text == "finite(d=2, 2 matrices)"
-    assert FiniteSketch([np.eye(2)], [1.0]).text == "finite(d=2, 1 matrix)"
-    assert EXAMPLES["support"].text == "diagonal(d=3, 3 vectors)"
-    assert MOMENTS.text == "diagonal(d=3, given moments)"
-    for sketch in (EXAMPLES["finite"], EXAMPLES["support"], MOMENTS, LayerWise([EXAMPLES["finite"], Identity(1)])):
-        with pytest.raises(ValueError, match="cannot be parsed"):
-            parse_sketch(sketch.text, sketch.d)
-
-
-@pytest.mark.parametrize(
-    ("text", "d", "message"),
-    [
-        ("top:3", 5, r"sketch 'top:3': unknown name 'top'; the known forms are identity, randk:8 or randk:25%, bernq"),
-        ("", 5, "unknown name ''"),
-        ("identity:3", 5, "identity takes nothing after it, got '3'"),
-        ("randk", 5, "k must be a number, got ''"),
-        ("randk:x", 5, "sketch 'randk:x': k must be a number, got 'x'"),
-        ("randk:11", 10, "sketch 'randk:11': k must be a whole number from 1 to d=10, got 11"),
-        ("randk:2.5", 10, "k must be a whole number from 1 to d=10, got 2.5"),
-        ("randk:nan", 10, "k must be a whole number from 1 to d=10, got nan"),
-        ("randk:0%", 10, r"the percentage must be in \(0, 100\], got 0"),
-        ("randk:101%", 10, r"the percentage must be in \(0, 100\], got 101"),
-        ("randk:x%", 10, "the percentage must be a number, got 'x'"),
-        ("bernq:1.5", 4, r"q\[0\] must be in \(0, 1\], got 1.5"),
-        ("bernq:0.5,0.5", 4, "q must be one number or one for each of the 1 layers, got 2 numbers"),
-        ("bernq:0.5@3,4", 10, "the layer sizes 3, 4 add up to 7, but d=10"),
-        ("bernq:0.5@3,x", 10, "a layer size must be a number, got 'x'"),
-        ("bernq:0.5@0,4", 4, "a layer size must be a whole number of at least 1, got 0"),
-        ("independent:0.1,0.2", 3, "p must be one number or d=3 numbers, got 2"),
-        ("independent:", 3, "p must be a number, got ''"),
-        ("gaussian:0", 3, "k must be a whole number from 1 to d=3, got 0"),
-        ("layers:3", 3, "each layer must read size=sketch, got '3'"),
-        ("layers:3=randk:4", 3, "sketch 'layers:3=randk:4': sketch 'randk:4': k must be a whole number from 1 to d=3"),
-        ("layers:3=randk:1;x=identity", 3, "a layer size must be a number, got 'x'"),
-        ("layers:3=randk:1;2=identity", 4, "the layer sizes 3, 2 add up to 5, but d=4"),
-        ("finite(d=4, 3 matrices)", 4, "this only describes a sketch and cannot be parsed"),
-        ("randk:1", 0, "d must be a whole number of at least 1, got 0"),
-    ],
-)
-def test_text_errors(text: str, d: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        parse_sketch(text, d)
-
-
-def test_text_must_be_a_string() -> None:
-    with pytest.raises(TypeError, match="text must be a string such as 'randk:8', got 8"):
-        parse_sketch(8, 10)  # type: ignore[arg-type]
-
-
-# ---------------------------------------------------------------- errors
-
-GENERATOR = np.random.default_rng(0)
-NO_COVARIANCE = [[0.9, 0.5], [0.5, 0.9]]  # P ⪰ 0, but P − 11ᵀ has the eigenvalue −0.6
-
-
-def from_moments(P: object, sampler: object = lambda rng, n: np.ones((n, 2)), sent: object = None) -> Sketch:
-    return DiagonalSketch.from_moments(P, sampler, sent)  # type: ignore[arg-type]
-
-
-def from_support(vectors: object, weights: object) -> Sketch:
-    return DiagonalSketch.from_support(vectors, weights)  # type: ignore[arg-type]
-
-
-VALUE_ERRORS: list[tuple[Callable[[], object], str]] = [
-    (lambda: Identity(0), "d must be a whole number of at least 1, got 0"),
-    (lambda: Identity(2.5), "d must be a whole number of at least 1, got 2.5"),
-    (lambda: RandK(10, 11), "k must be a whole number from 1 to d=10, got 11"),
-    (lambda: RandK(10, 0), "k must be a whole number from 1 to d=10, got 0"),
-    (lambda: RandK(10, 2.5), "k must be a whole number from 1 to d=10, got 2.5"),
-    (lambda: RandK(10, float("nan")), "k must be a whole number from 1 to d=10, got nan"),
-    (lambda: RandK(10, float("inf")), "k must be a whole number from 1 to d=10, got inf"),
-    (lambda: Gaussian(3, 4), "k must be a whole number from 1 to d=3, got 4"),
-    (lambda: BernQ(0.0, 3), r"q must be in \(0, 1\], got 0"),
-    (lambda: BernQ([0.5, 1.5], [1, 2]), r"q\[1\] must be in \(0, 1\], got 1.5"),
-    (lambda: BernQ(float("nan"), 3), "q must be finite, got NaN or infinity"),
-    (lambda: BernQ([0.5, 0.5], [1, 2, 3]), "q must be one number or one for each of the 3 layers, got 2 numbers"),
-    (lambda: BernQ([], 3), r"q must be a number or a list of numbers in \(0, 1\], got shape \(0,\)"),
-    (lambda: BernQ(0.5, 0), "sizes must be a whole number of at least 1, got 0"),
-    (lambda: BernQ(0.5, [2, 0]), r"sizes\[1\] must be a whole number of at least 1, got 0"),
-    (lambda: BernQ(0.5, [2, 1.5]), r"sizes\[1\] must be a whole number of at least 1, got 1.5"),
-    (lambda: BernQ(0.5, []), "sizes must not be empty"),
-    (lambda: IndependentSampling([0.5, 0.0]), r"p\[1\] must be in \(0, 1\], got 0"),
-    (lambda: IndependentSampling([0.5, -0.1]), r"p\[1\] must be in \(0, 1\], got -0.1"),
-    (lambda: SystematicSampling([0.5, 0.0]), r"p\[1\] must be in \(0, 1\], got 0"),
-    (lambda: IndependentSampling(0.5), r"p must be a list of numbers in \(0, 1\], got shape \(\)"),
-    (lambda: IndependentSampling([]), r"p must be a list of numbers in \(0, 1\], got shape \(0,\)"),
-    (lambda: IndependentSampling([0.5, np.inf]), "p must be finite"),
-    (lambda: from_support([1.0, 1.0], [1.0]), r"vectors must have shape \(R, d\) with R and d at least 1, got \(2,\)"),
-    (lambda: from_support([[1.0, 2.0], [1.0]], [0.5, 0.5]), "vectors must be an array of numbers: .*inhomogeneous"),
-    (lambda: from_support([[3.0], [-1.0]], [0.5, 0.5]), "vectors must be nonnegative, .* got an entry -1"),
-    (lambda: from_support([[np.nan]], [1.0]), "vectors must be finite"),
-    (lambda: from_support([[2.0], [0.5]], [0.5, 0.5]), r"vectors must average to the identity \(E.* off by 0.25"),
-    (lambda: from_support([[1.0], [1.0]], [1.0]), r"weights must have one .* of the 2 vectors, got shape \(1,\)"),
-    (lambda: from_support([[1.0], [1.0]], [1.5, -0.5]), "weights must be nonnegative, got -0.5"),
-    (lambda: from_support([[1.0], [1.0]], [0.5, 0.4]), "weights must add up to 1, got 0.9"),
-    (lambda: from_support([[1.0], [1.0]], [0.5, np.nan]), "weights must be finite"),
-    (lambda: from_moments([[1.0, 1.0]]), r"P must be a square matrix, got shape \(1, 2\)"),
-    (lambda: from_moments([[2.0, 1.0], [0.5, 2.0]]), "P must be symmetric, .* differ from their mirror images by 0.5"),
-    (lambda: from_moments([[3.0, -1.0], [-1.0, 3.0]]), "P must have nonnegative entries, .* got an entry -1"),
-    (lambda: from_moments(NO_COVARIANCE), "P − 11ᵀ must be positive semidefinite, .* got an eigenvalue -0.6"),
-    (lambda: from_moments([[np.inf]]), "P must be finite"),
-    (lambda: from_moments(np.ones((2, 2)), sent=3.0), r"expected_nonzeros must be in \(0, d=2\], got 3.0"),
-    (
-        lambda: from_moments(np.ones((2, 2)), lambda rng, n: np.ones(2)).sample(GENERATOR),
-        r"sampler\(rng, size\) must return nonnegative numbers of shape \(1, 2\), got shape \(2,\)",
-    ),
-    (
-        lambda: from_moments(np.ones((2, 2)), lambda rng, n: -np.ones((n, 2))).sample(GENERATOR),
-        "must return nonnegative numbers .* got an entry -1",
-    ),
-    (lambda: FiniteSketch(np.eye(2), [1.0]), r"matrices must have shape \(R, d, d\) with .* got \(2, 2\)"),
-    (lambda: FiniteSketch(np.empty((0, 2, 2)), []), r"matrices must have shape .* got \(0, 2, 2\)"),
-    (lambda: FiniteSketch([[[1.0, 0.1], [0.0, 1.0]]], [1.0]), r"matrices\[0\] must be symmetric, .* by 0.1"),
-    (
-        lambda: FiniteSketch([np.eye(2), [[1.0, 2.0], [2.0, 1.0]]], [0.5, 0.5]),
-        r"matrices\[1\] must be positive semidefinite, got an eigenvalue -1",
-    ),
-    (lambda: FiniteSketch([2.0 * np.eye(2)], [1.0]), "matrices must average to the identity .* off by 1"),
-    (lambda: FiniteSketch([np.eye(2)], [0.5, 0.5]), "weights must have one entry for each of the 1 matrices"),
-    (lambda: LayerWise([]), "layers must not be empty"),
-    (lambda: RandK(30, 15).support(), "the law of randk:15 with d=30 has more than the 100000 outcomes"),
-    (lambda: BernQ(0.5, [1] * 2000).support(), "more than the 100000 outcomes"),
-    (lambda: IndependentSampling([0.5] * 17).support(), "independent:0.5 with d=17 has more than the 100000"),
-    (lambda: LayerWise([RandK(10, 5)] * 3).support(), "more than the 100000 outcomes"),
-    (lambda: Gaussian(3, 1).support(), "gaussian:1 has no finite support to list"),
-    (lambda: MOMENTS.support(), "has no finite support to list"),
-    (lambda: LayerWise([Identity(1), Gaussian(3, 1)]).support(), "gaussian:1 has no finite support to list"),
-    (lambda: Gaussian(3, 1).second_moment_matrix, "gaussian:1 is not diagonal"),
-    (lambda: LayerWise([Identity(1), Gaussian(3, 1)]).sample_diagonal(GENERATOR, 2), "gaussian:1 is not diagonal"),
-    (lambda: RandK(3, 1).sample_diagonal(GENERATOR, -1), "size must be a whole number of at least 0, got -1"),
-    (lambda: RandK(3, 1).apply(np.ones(4), GENERATOR), r"x must have shape \(3,\) or \(m, 3\), got \(4,\)"),
-    (lambda: RandK(3, 1).apply(1.0, GENERATOR), r"x must have shape \(3,\) or \(m, 3\), got \(\)"),
-    (lambda: RandK(3, 1).apply(np.ones((1, 1, 3)), GENERATOR), r"x must have shape .* got \(1, 1, 3\)"),
-    (lambda: RandK(3, 1).second_moment(np.eye(4)), r"M must have shape \(3, 3\), as randk:1 has d=3; got \(4, 4\)"),
-    (lambda: RandK(2, 1).second_moment([[1, 2], [3, 4]]), "M must be symmetric"),
-    (lambda: RandK(2, 1).centered_second_moment([[1, np.nan], [np.nan, 4]]), "M must be finite"),
-    (lambda: RandK(3, 1).adjoint(np.ones(3)), r"Z must have shape \(3, 3\)"),
-]  # fmt: skip
-
-TYPE_ERRORS: list[tuple[Callable[[], object], str]] = [
-    (lambda: Identity("3"), "d must be a whole number of at least 1, got '3'"),
-    (lambda: Identity(True), "d must be a whole number of at least 1, got True"),
-    (lambda: RandK(10, None), "k must be a whole number from 1 to d=10, got None"),
-    (lambda: RandK(10, True), "k must be a whole number from 1 to d=10, got True"),
-    (lambda: RandK(10, np.True_), "k must be a whole number from 1 to d=10, got np.True_"),
-    (lambda: Gaussian(3, 1j), "k must be a whole number from 1 to d=3, got 1j"),
-    (lambda: BernQ("half", 3), "q must hold real numbers, got an array of <U4"),
-    (lambda: BernQ(True, 3), "q must hold real numbers, got an array of bool"),
-    (lambda: BernQ(0.5, "abc"), "sizes must be a whole number of at least 1, got 'abc'"),
-    (lambda: BernQ(0.5, [True]), r"sizes\[0\] must be a whole number of at least 1, got True"),
-    (lambda: IndependentSampling([0.5, None]), "p must hold real numbers, got an array of object"),
-    (lambda: IndependentSampling([0.5j]), "p must hold real numbers, got an array of complex128"),
-    (lambda: from_support([["a"]], [1.0]), "vectors must hold real numbers"),
-    (lambda: from_support([[1.0]], ["a"]), "weights must hold real numbers"),
-    (lambda: from_moments(np.ones((2, 2)), 3), r"sampler must be a function \(rng, size\) -> array .* got 3"),
-    (lambda: from_moments(np.ones((2, 2)), sent="1"), "expected_nonzeros must be a number, got '1'"),
-    (lambda: FiniteSketch("abc", [1.0]), "matrices must hold real numbers"),
-    (lambda: LayerWise([RandK(3, 1), 4]), r"layers\[1\] must be a Sketch, got 4"),
-    (lambda: LayerWise(RandK(3, 1)), r"layers must be a list, got RandK\(d=3, k=1\)"),
-    (lambda: RandK(3, 1).apply(np.ones(3), 0), "rng must be a numpy Generator, .* got 0"),
-    (lambda: RandK(3, 1).sample(None), "rng must be a numpy Generator, .* got None"),
-    (lambda: RandK(3, 1).apply([1j, 0, 0], GENERATOR), "x must hold real numbers"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("build", "message"), VALUE_ERRORS, ids=[m for _, m in VALUE_ERRORS])
-def test_value_errors(build: Callable[[], object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build()
-
-
-@pytest.mark.parametrize(("build", "message"), TYPE_ERRORS, ids=[m for _, m in TYPE_ERRORS])
-def test_type_errors(build: Callable[[], object], message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        build()
-
-
-def test_the_general_classes_cannot_be_built_directly() -> None:
-    for kind in (Sketch, DiagonalSketch):
-        with pytest.raises(TypeError, match="abstract"):
-            kind(3)  # type: ignore[abstract]
