@@ -53,7 +53,7 @@ SAMPLE = {
 MOST_REFUSED = {
     "inputs": 1.0,
     "checkpoints": 0.95,
-    "files": 0.8,
+    "files": 0.9,
     "scales": 0.5,
     "large": 0.1,
     "clients": 0.1,

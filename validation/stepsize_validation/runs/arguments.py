@@ -23,7 +23,7 @@ def rate_of(D: Matrix | StepsizeOperator) -> float:
 
 def read_stepsize(D: Any, d: int) -> Matrix | StepsizeOperator:
     """D as an array or an operator, positive definite; raises ValueError or TypeError for any other."""
-    if np.ndim(D) == 1 and not isinstance(D, StepsizeOperator):
+    if _is_vector(D):
         D = DiagonalStepsize(real_array("D", D).copy())
     out = D if isinstance(D, StepsizeOperator) else dense(read_matrix("D", D))
     if out.shape != (d, d):
@@ -67,3 +67,10 @@ def count_senders(client_seeds: str, sketches: Sequence[Sketch]) -> int:
         msg = "client_seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
         raise ValueError(msg)
     return len(sketches)
+
+
+def _is_vector(D: Any) -> bool:
+    """Whether D is the diagonal of a stepsize; rows of different lengths are none, and are refused as a matrix."""
+    if isinstance(D, list | tuple):
+        return all(np.ndim(entry) == 0 for entry in D)
+    return getattr(D, "ndim", 0) == 1 and not isinstance(D, StepsizeOperator)
