@@ -3,11 +3,12 @@
 from stepsize_opt.limit.bounds import LimitBounds
 from stepsize_opt.limit.criteria import CRITERIA, check_lower, read_budget, read_floor
 from stepsize_opt.limit.large import share_of_inverse
-from stepsize_opt.limit.limit import CompressionLimit, LimitProblem, compression_limit
+from stepsize_opt.limit.limit import LARGEST_LOSS, CompressionLimit, LimitProblem, compression_limit
 from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_probabilities
 
 __all__ = [
     "CRITERIA",
+    "LARGEST_LOSS",
     "CompressionLimit",
     "LimitBounds",
     "LimitProblem",

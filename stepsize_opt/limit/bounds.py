@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eigh
 
-from stepsize_opt.proofs import UNIT, Enclosed, gamma, weight_from_below
+from stepsize_opt.proofs import UNIT, Enclosed, gamma, power_of_two_scaling, weight_from_below
 from stepsize_solvers.programs import Matrix
 
 
@@ -42,6 +42,12 @@ class LimitBounds:
         """For the floats of L ≻ 0 with a proved lower bound on log det L; M is a matrix, or a number μ for μI."""
         if M is None:
             return LimitBounds(len(L), log_det)
+        if not isinstance(M, float):
+            # LM⁻¹ does not change, and M⁻¹ is best computed where the units of the coordinates do not matter.
+            scale = power_of_two_scaling(M.diagonal())
+            B, N = scale[:, None] * L * scale, scale[:, None] * M * scale
+            if all(np.array_equal(X / scale[:, None] / scale, Y) for X, Y in ((B, L), (N, M))):
+                L, M = B, N
         trace = weight_from_below(Enclosed(L, np.zeros_like(L)), M)
         return LimitBounds(len(L), log_det, max(trace, 0.0), _top_from_below(L, M))
 

@@ -45,6 +45,7 @@ from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, Pattern, Progr
 # Of each criterion: what its value is, and what a rate of it bounds.
 _VALUES = {"det": "det(D)^(1/d)", "euclidean": "t with D ⪰ tI", "linear": "t with D ⪰ tM⁻¹"}
 _UNITS = {"det": "2Δ⁰/ε²", "euclidean": "2Δ⁰/ε²", "linear": "log(Δ⁰/accuracy)"}
+LARGEST_LOSS = 0.1  # a proof that takes a larger share of D has failed
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,21 @@ class LimitProblem:
         return LimitProblem(matrix, M, budget, str(criterion), bound)
 
     def certificate(self, D: Matrix) -> Certificate:
-        """Of a D that is known to be attainable: log det D or d log t from below, and the limit from above."""
+        """Of a D that is known to be attainable: log det D or d log t from below, and the limit from above.
+
+        Raises ValueError where the floats of D are too coarse to come near the limit.
+        """
+        certificate = self._certificate(D)
+        if not certificate.gap <= LARGEST_LOSS:
+            share = f"{math.exp(-certificate.gap):.1%}"
+            msg = (
+                f"the eigenvalues of L lie too far apart for criterion={self.criterion!r} in float64: what is "
+                f"proved of D is {share} of the limit; rescale the variables, or use 'det'"
+            )
+            raise ValueError(msg)
+        return certificate
+
+    def _certificate(self, D: Matrix) -> Certificate:
         scale = power_of_two_scaling(self.L.diagonal())
         scaled = D / scale[:, None] / scale
         d = len(D)
@@ -258,10 +273,6 @@ def _inverse(A: Matrix) -> Matrix:
     return np.asarray(scale[:, None] * (root.T @ root) * scale)
 
 
-# A proof that takes a larger share of D has failed.
-_LARGEST_LOSS = 0.1
-
-
 def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix:
     """D, or the nearest multiple of it, with D ⪯ L⁻¹ and tr(LD) ≤ k proved for its floats."""
     scale = power_of_two_scaling(L.diagonal())
@@ -269,7 +280,7 @@ def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix:
     program = Program.single(B, DiagonalPlusScaled.identity(len(B)), Pattern.full(len(B)))
     X = _within_budget(B, 0.5 * (X + X.T), k)
     loss = 0.0
-    while loss <= _LARGEST_LOSS:
+    while loss <= LARGEST_LOSS:
         candidate = np.asarray((1.0 - loss) * X)
         # In the basis of D rounding counts least, but the plain proof is the cheaper one.
         if Evaluation(program, candidate).feasible or InBasis(program, candidate).feasible:

@@ -7,11 +7,17 @@ L-orthonormal, and D = A Diag(h) Aᵀ = V Diag(h/ℓ) Vᵀ has tr(LD) = Σh and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh
+from scipy.linalg import eigh, lapack
 
+from stepsize_opt.inputs import SMOOTHNESS_REMEDY
+from stepsize_opt.proofs import power_of_two_scaling
 from stepsize_solvers.programs import Matrix, Vector
+
+# eigh is wrong by roundings of the largest eigenvalue, so the smallest keeps half of its digits down to this share.
+_TRUSTED = 2.0**-26
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +32,17 @@ class Spectrum:
         """By the symmetric eigenproblem in plain floating point; what it gives is proved later."""
         if isinstance(M, float):
             values, vectors = np.linalg.eigh(L)
-            return Spectrum(_positive(values) / M, vectors / np.sqrt(M))
-        values, vectors = eigh(L, M)
-        return Spectrum(_positive(values), vectors)
+            if not values[0] > _TRUSTED * values[-1]:
+                values, vectors = _jacobi(np.linalg.cholesky(L))
+            return Spectrum(values / M, vectors / np.sqrt(M))
+        scale = power_of_two_scaling(L.diagonal())
+        B, N = scale[:, None] * L * scale, scale[:, None] * M * scale
+        values, vectors = eigh(B, N)
+        if not values[0] > _TRUSTED * values[-1]:
+            root = np.linalg.cholesky(N)
+            values, inner = _jacobi(np.linalg.solve(root, np.linalg.cholesky(B)))
+            vectors = np.linalg.solve(root.T, inner)
+        return Spectrum(values, scale[:, None] * vectors)
 
     @property
     def directions(self) -> Matrix:
@@ -41,9 +55,18 @@ class Spectrum:
         return np.asarray(half @ half.T)
 
 
-def _positive(values: Vector) -> Vector:
-    """Eigenvalues of a positive definite matrix; those below its rounding errors count as these."""
-    return np.asarray(np.maximum(values, len(values) * np.finfo(float).eps * values[-1]))
+def _jacobi(R: Any) -> tuple[Vector, Matrix]:
+    """Eigenvalues and eigenvectors of RRᵀ by Jacobi rotations of Rᵀ, whose small singular values keep their digits.
+
+    So they do whatever the units of the coordinates are, the rows of R; eigh loses what is below the rounding of the
+    largest.  It takes several times as long.
+    """
+    sigma, _, vectors, work, _, info = lapack.dgejsv(R.T, joba=0, jobu=3, jobr=0)  # 0: for columns of any size
+    values = (sigma * (work[0] / work[1]))[::-1] ** 2
+    if info != 0 or not values[0] > 0.0:
+        msg = f"L is too close to singular for its eigenvectors in float64; {SMOOTHNESS_REMEDY}"
+        raise ValueError(msg)
+    return np.asarray(values), np.asarray(vectors[:, ::-1])
 
 
 def equal_probabilities(d: int, k: float) -> Vector:

@@ -25,10 +25,11 @@ from stepsize_opt.inputs import (
     check_one_of,
     check_symmetric_finite,
     from_fields,
+    generator,
     read_only,
     real_array,
 )
-from stepsize_opt.limit import LimitProblem, Spectrum, equal_probabilities, floor_probabilities
+from stepsize_opt.limit import LARGEST_LOSS, LimitProblem, Spectrum, equal_probabilities, floor_probabilities
 from stepsize_opt.methods.base import Condition, Factors, Method
 from stepsize_opt.methods.large_subspace import (
     NO_CONDITION,
@@ -60,8 +61,6 @@ SAMPLINGS: dict[str, type[SystematicSampling | IndependentSampling]] = {
 }
 # Newton steps A ← A(3I − AᵀLA)/2: each squares the defect of AᵀLA, and rounding of A leaves what the second would gain.
 _REFINEMENTS = 2
-# A proof that takes a larger share of D has failed.
-_LARGEST_LOSS = 0.1
 
 
 @final
@@ -338,8 +337,7 @@ def _directions(L: Matrix, basis: str, rng: np.random.Generator | None) -> Matri
     root = spectrum.directions @ spectrum.vectors.T
     if basis == "root":
         return np.asarray(root)
-    generator = np.random.default_rng(0) if rng is None else rng
-    Q, R = np.linalg.qr(generator.standard_normal(L.shape))
+    Q, R = np.linalg.qr(generator(np.random.default_rng(0) if rng is None else rng).standard_normal(L.shape))
     return np.asarray(root @ (Q * np.sign(np.diagonal(R))))  # the signs make Q uniform
 
 
@@ -373,7 +371,7 @@ def _proved_mean(A: Matrix, h: Vector) -> Matrix:
     exact = Pair.exact(A)
     mean = (exact.scaled(h[None, :]) @ exact.T).rounded().symmetric()
     loss = 4.0 * len(A) * UNIT
-    while loss <= _LARGEST_LOSS:
+    while loss <= LARGEST_LOSS:
         D = (1.0 - loss) * mean.value
         rest = mean.value - D
         if proved_cholesky(Enclosed(rest, mean.error + UNIT * np.abs(rest))) is not None:

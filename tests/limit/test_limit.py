@@ -24,6 +24,7 @@ from stepsize_opt import (
     Sketch,
     certify,
     compression_limit,
+    optimal_method,
     optimal_stepsize,
 )
 from stepsize_opt.limit import LimitBounds, floor_probabilities
@@ -260,6 +261,27 @@ def test_scales_of_L_do_not_matter() -> None:
     plain, scaled = compression_limit(L, 2), compression_limit(scale[:, None] * L * scale, 2)
     np.testing.assert_array_equal(scale[:, None] * scaled.D * scale, plain.D)
     assert scaled.value == pytest.approx(plain.value, rel=1e-9)
+
+
+@pytest.mark.parametrize("power", [20, 200])
+def test_units_of_coordinates_do_not_matter_to_linear(power: int) -> None:
+    L = random_smoothness(np.random.default_rng(4), 4, 10.0)
+    scale = np.ldexp(1.0, power * np.array([-1, 0, 1, 0]))
+    plain = compression_limit(L, 3, "linear", lower=0.3 * L)
+    moved = compression_limit(scale[:, None] * L * scale, 3, "linear", lower=scale[:, None] * (0.3 * L) * scale)
+    assert moved.value == pytest.approx(plain.value, rel=1e-9)
+    assert moved.gap <= 1e-9
+
+
+def test_what_float64_cannot_hold_is_refused() -> None:
+    """A D that fills the budget has entries whose rounding is above t: no limit of 0 is returned."""
+    scale = np.array([1e8, 1e8, 1e8, 1e-8])
+    L = scale[:, None] * random_smoothness(np.random.default_rng(2), 4, 1e3) * scale
+    L = (L + L.T) / 2.0
+    for refused in (compression_limit, optimal_method):
+        with pytest.raises(ValueError, match="eigenvalues of L lie too far apart for criterion='euclidean'"):
+            refused(L, 3.9, "euclidean")
+    assert compression_limit(L, 1, "euclidean").gap <= 1e-9
 
 
 def test_shows_itself_and_is_saved(tmp_path: Path) -> None:

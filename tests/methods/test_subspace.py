@@ -106,6 +106,15 @@ def test_probabilities_add_up_to_the_budget(h: Matrix, k: float) -> None:
         np.testing.assert_allclose(p, wanted, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("basis", ["eigenvectors", "cholesky", "root", "rotation"])
+@pytest.mark.parametrize("power", [4, 6, 20])
+def test_every_basis_reaches_the_limit_whatever_the_units(basis: str, power: int) -> None:
+    rng = np.random.default_rng(power)
+    scale = 10.0 ** rng.uniform(-power, power, 5)
+    L = scale[:, None] * random_smoothness(rng, 5, 1e3) * scale
+    assert optimal_method((L + L.T) / 2.0, 2.5, basis=basis).efficiency >= 1.0 - 1e-9
+
+
 @every_case
 @pytest.mark.parametrize("k", [0.4, 1, 2.5, 5])
 def test_numbers_a_round(criterion: str, basis: str, k: float) -> None:
@@ -189,3 +198,8 @@ def test_shows_itself_and_is_saved(tmp_path: Path) -> None:
 def test_refusals(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         optimal_method(**{"L": np.eye(2), "k": 1, **options})  # type: ignore[arg-type]
+
+
+def test_a_seed_is_no_generator() -> None:
+    with pytest.raises(TypeError, match="rng must be a numpy Generator"):
+        optimal_method(np.eye(2), 1, basis="rotation", rng=0)  # type: ignore[call-overload]
