@@ -119,8 +119,10 @@ def _reduce_block(
     B = quadratic.B
     if condition.words:
         out.note(condition.words)
-    edges = None if goal.edges is None else goal.block(indices)
-    pieces = list(_groups(B, [Q], pattern, edges)) if split else [np.arange(len(B))]
+    pieces = [np.arange(len(B))]
+    if split and not (B is L and Q is law):  # what L and the law connect has been found
+        edges = None if goal.edges is None else goal.block(indices)
+        pieces = list(_groups(B, [Q], pattern, edges))
     if len(pieces) > 1:
         out.note("E[SLS] splits into more components than L")
     alone = [piece for piece in pieces if piece.size == 1 and split]

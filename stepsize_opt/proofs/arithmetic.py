@@ -25,7 +25,8 @@ from stepsize_opt.proofs.roundings import UNIT, Slices, gamma, sliced_product, t
 from stepsize_solvers.programs import Indices, Matrix
 
 
-@dataclass(frozen=True, eq=False)
+# Neither this class nor ``Plain`` is frozen: a proof makes dozens, and to make a frozen one takes twice as long.
+@dataclass(eq=False, slots=True)
 class Enclosed:
     """A matrix known to lie within ``error`` (entrywise, nonnegative) of ``value``."""
 
@@ -285,7 +286,7 @@ class Pair(Approximate):
         return total + 2.0 * float(slack.sum()) + 4.0 * UNIT * abs(total)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Plain(Approximate):
     """A matrix in working precision: within ``error`` (entrywise) of ``value``; None stands for no error."""
 

@@ -176,10 +176,10 @@ def shifted_matrix(condition: Family, sign: float) -> Matrix:
 
 def inverse_root(D: Matrix) -> Matrix | None:
     """K⁻¹ of the Cholesky factorisation D = KKᵀ, in plain floating point; None when D is not positive definite."""
-    if not np.isfinite(D).all():
-        return None
     K, info = lapack.dpotrf(D.T, 1, 1)  # lower, clean
-    return None if info != 0 else np.asarray(lapack.dtrtri(K, 1)[0])
+    # LAPACK need not stop at NaN or infinity, but a diagonal entry of the factor takes them on.
+    definite = info == 0 and math.isfinite(sum(K.diagonal().tolist()))
+    return np.asarray(lapack.dtrtri(K, 1)[0]) if definite else None
 
 
 def whitened_spectrum(A: Matrix, root: Matrix) -> Vector:

@@ -60,11 +60,12 @@ def _release(library: Any) -> None:
 
 
 _ONE_THREAD = Shared(_one_thread)
+_AS_IT_IS = nullcontext()
 
 
 def blas_threads(d: int) -> Any:
     """A context in which BLAS uses one thread for small matrices and the process's own number for large ones."""
-    return _ONE_THREAD if _SIZE_WITHOUT_LIMIT < d < _SIZE_FOR_THREADS else nullcontext()
+    return _ONE_THREAD if _SIZE_WITHOUT_LIMIT < d < _SIZE_FOR_THREADS else _AS_IT_IS
 
 
 def sym(M: Array) -> Array:
@@ -163,7 +164,7 @@ def upper_product(T: Array, A: Array, right: bool = False) -> Array:
 
 def log_det_from_cholesky(K: Array) -> float:
     """log det(KKᵀ) = 2 Σ log K_ii, summed over a stack."""
-    return 2.0 * float(np.log(K.diagonal(0, -2, -1)).sum(dtype=np.float64))
+    return 2.0 * float(np.add.reduce(np.log(K.diagonal(0, -2, -1)), axis=None, dtype=np.float64))
 
 
 def _top_of_spectrum(apply: Callable[[Vector], Vector], d: int, steps: int) -> float:

@@ -41,6 +41,7 @@ from stepsize_solvers.programs import Matrix, PositiveMap, Vector, add_to_diagon
 # Relative violation of F(D) ⪰ 0, or negative part of Z, that rounding explains: exactness is claimed below it.
 _EXACT = 1e-9
 _NEWTON_STEPS = 60
+_TINY = 2.0**-1022  # the smallest normal number
 # With four scaling steps before them 3.8 Newton steps are enough on average instead of 5.3, with six 3.3.
 _SCALING_STEPS = 4
 # A factor of two between the first two eigenvalues leaves a 4000th of the second vector; up to the size below an
@@ -105,14 +106,14 @@ def balanced_vector(B: Matrix, weights: Vector, start: Vector | None = None) -> 
     smallest weight the function is self-concordant, so the damped step 1/(1 + δ), δ the Newton decrement, always
     descends; the line search on the same function only lengthens it.
     """
-    scale = float(weights.min())
+    scale = float(np.minimum.reduce(weights))
     w = weights / scale
     M = B / scale
-    u = start if start is not None else np.sqrt(w / np.maximum(M.diagonal(), np.finfo(float).tiny))
-    u = u * math.sqrt(float(w.sum()) / float(u.dot(M).dot(u)))  # uᵀBu = Σw holds at the solution
+    u = start if start is not None else np.sqrt(w / np.maximum(M.diagonal(), _TINY))
+    u = u * math.sqrt(float(np.add.reduce(w)) / float(u.dot(M).dot(u)))  # uᵀBu = Σw holds at the solution
     for _ in range(_SCALING_STEPS):
         image = M.dot(u)
-        if not image.min() > 0.0:
+        if not np.minimum.reduce(image) > 0.0:
             break
         u = np.sqrt(u * w / image)
     for _ in range(_NEWTON_STEPS):
@@ -174,7 +175,7 @@ def _sampling(P: Matrix) -> _Sampling | None:
     # Entries at rounding level would ask for a y of arbitrary size.
     if not solution.min() > 1e-10 * solution.max():
         return None
-    total = float(solution.sum())
+    total = float(np.add.reduce(solution))
     c = d / ((d + 1.0) * total)
     N = P - c
     N_factor = cholesky(N)
@@ -205,7 +206,7 @@ def _balanced_signs(B: Matrix, sampling: _Sampling) -> tuple[Vector, bool]:
     weights = sampling.q / (2.0 * sampling.c)
     s = sign_pattern(B)
     u = balanced_vector(B * (s[:, None] * s), weights)
-    best = float(np.log(u).sum())
+    best = float(np.add.reduce(np.log(u)))
     for _ in range(_FLIP_ROUNDS):
         excess = B.diagonal() * u * u / weights
         frustrated = excess > 1.0 + 1e-9
