@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from sphinx.domains.python import PyObject
 
 project = "stepsize-opt"
@@ -85,8 +86,25 @@ def _after_napoleon(app: Any, what: str, name: str, value: Any, options: Any, li
     ]
 
 
+def _keep_punctuation_with_formulas(app: Any, page: nodes.document, name: str) -> None:
+    """Browsers break lines between a formula and the full stop after it, or the bracket before it: one box for both."""
+    for formula in list(page.findall(nodes.math)):
+        parent, place = formula.parent, formula.parent.index(formula)
+        before, after = (parent[i] if 0 <= i < len(parent) else None for i in (place - 1, place + 1))
+        opening = re.search(r"[(\[“]*$", before)[0] if isinstance(before, nodes.Text) else ""
+        closing = re.match(r"[^\s\w]*", after)[0] if isinstance(after, nodes.Text) else ""
+        if opening:
+            parent[place - 1] = nodes.Text(before.removesuffix(opening))
+        if closing:
+            parent[place + 1] = nodes.Text(after.removeprefix(closing))
+        if opening or closing:
+            formula.replace_self(box := nodes.inline(classes=["unbroken"]))
+            box += [nodes.Text(opening), formula, nodes.Text(closing)]
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("doctree-resolved", _keep_punctuation_with_formulas)
     app.connect("autodoc-process-docstring", _before_napoleon, priority=100)
     app.connect("autodoc-process-docstring", _after_napoleon, priority=900)
     for field in PyObject.doc_field_types:
