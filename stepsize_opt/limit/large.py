@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy import sparse
@@ -26,15 +27,17 @@ from stepsize_opt.proofs import UNIT, Certificate, LowRankCondition, exp_down, g
 from stepsize_solvers.programs import DiagonalPlusScaled, Settings, Vector
 
 
-def share_of_inverse(L: LowRankPlusDiagonal, k: float) -> tuple[InverseStepsize, Certificate]:
-    """D next to (k/d)L⁻¹ with D ⪯ (k/d)L⁻¹ proved; its log det from below, and the limit from above.
+def share_of_inverse(
+    L: LowRankPlusDiagonal, k: float, share: float | None = None
+) -> tuple[InverseStepsize, Certificate]:
+    """D next to (k/d)L⁻¹ with D ⪯ (k/d)L⁻¹ proved, or share·L⁻¹; its log det from below, and the limit from above.
 
     Raises ValueError for a sparse U, and where float64 does not suffice for the proof.
     """
     if sparse.issparse(L.U):
         msg = "det of an L with a sparse U has no answer without a dense matrix: use U.toarray(), or rank=r"
         raise ValueError(msg)
-    q = L.d / k
+    q = L.d / k if share is None else 1.0 / share
     scaled = q * L.own  # two roundings
     condition = LowRankCondition(scaled * (1.0 - gamma(4)), scaled * (1.0 + gamma(4)), q, L.U, gamma(2))
     log_det = LowRankCondition(L.own, L.own, 1.0, L.U, 0.0).log_det_from_below()
@@ -43,7 +46,8 @@ def share_of_inverse(L: LowRankPlusDiagonal, k: float) -> tuple[InverseStepsize,
         msg = "L is too close to singular, or its numbers lie too far apart, for a proof in float64; add a regulariser"
         raise ValueError(msg)
     bound = LimitBounds(L.d, log_det).log_bound(k)
-    return InverseStepsize(found.p, L.U, found.C), found.certificate.bounded(bound)
+    # The bound of found is one of this share of L⁻¹, and not of the limit.
+    return InverseStepsize(found.p, L.U, found.C), replace(found.certificate, upper_bound=bound)
 
 
 def multiple_of_identity(L: LowRankPlusDiagonal, k: float) -> tuple[DiagonalStepsize, Certificate]:

@@ -12,7 +12,6 @@ from stepsize_opt.methods.base import (
 )
 from stepsize_opt.methods.compressed import CompressedStep, Compressor
 from stepsize_opt.methods.det_cgd import DetCGD1, DetCGD2, SketchedGradient
-from stepsize_opt.methods.large_subspace import LargeSubspaceMethod
 from stepsize_opt.methods.scalar import CGD, DCGD, GradientDescent
 from stepsize_opt.methods.subspace import SubspaceMethod, optimal_method
 
@@ -28,7 +27,6 @@ __all__ = [
     "DetCGD2",
     "Factors",
     "GradientDescent",
-    "LargeSubspaceMethod",
     "Method",
     "SketchedGradient",
     "SubspaceMethod",

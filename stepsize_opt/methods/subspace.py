@@ -6,17 +6,19 @@ of f over the span of the directions drawn, and the numbers A_Jᵀ∇f, one for 
 the sketch S = Diag(1_J/h) this is G = C S Cᵀ, C = A Diag(h)^½.
 
 *What is proved of floats.*  AᵀLA ⪯ I, so that A_JᵀLA_J ⪯ I and GᵀLG ⪯ G for every J, and D ⪯ E[G] = A Diag(h) Aᵀ with
-the probabilities h of the draws: so E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D for the floats A, h and D that are returned.
+the probabilities h of the draws: so E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D for the floats A, h and D that are returned.  For a
+LowRankPlusDiagonal neither A nor D is formed, and the floats are those that determine them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, final, overload
+from typing import Any, ClassVar, final
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy import sparse
+from scipy.sparse.linalg import aslinearoperator
 
 from stepsize_opt.inputs import (
     Array,
@@ -25,42 +27,36 @@ from stepsize_opt.inputs import (
     check_one_of,
     check_symmetric_finite,
     from_fields,
-    generator,
     read_only,
     real_array,
 )
-from stepsize_opt.limit import LARGEST_LOSS, LimitProblem, Spectrum, equal_probabilities, floor_probabilities
+from stepsize_opt.limit import (
+    LimitProblem,
+    Spectrum,
+    equal_probabilities,
+    floor_probabilities,
+    read_budget,
+    share_of_inverse,
+)
 from stepsize_opt.methods.base import Condition, Factors, Method
-from stepsize_opt.methods.large_subspace import (
-    NO_CONDITION,
-    OWN_STEPSIZE,
-    LargeSubspaceMethod,
-    check_own_sketch,
-    large_subspace_method,
+from stepsize_opt.methods.directions import (
+    BASES,
+    ThinDirections,
+    dense_basis,
+    proved_directions,
+    proved_mean,
+    thin_directions,
 )
-from stepsize_opt.operators import LowRankPlusDiagonal
-from stepsize_opt.proofs import (
-    UNIT,
-    Certificate,
-    Enclosed,
-    Pair,
-    exp_down,
-    exp_up,
-    gamma,
-    power_of_two_scaling,
-    proved_cholesky,
-)
+from stepsize_opt.operators import LowRankPlusDiagonal, StepsizeOperator, stepsize_from_arrays
+from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up, power_of_two_scaling
 from stepsize_opt.sketches import IndependentSampling, Sketch, SystematicSampling, rounded_to_budget
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Indices, Matrix, PositiveMap, Vector
 
-BASES = ("cholesky", "eigenvectors", "root", "rotation")
 SAMPLINGS: dict[str, type[SystematicSampling | IndependentSampling]] = {
     "systematic": SystematicSampling,
     "independent": IndependentSampling,
 }
-# Newton steps A ← A(3I − AᵀLA)/2: each squares the defect of AᵀLA, and rounding of A leaves what the second would gain.
-_REFINEMENTS = 2
 
 
 @final
@@ -73,11 +69,11 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
 
     Attributes
     ----------
-    directions : numpy.ndarray
-        A, d×d, the directions are its columns; AᵀLA ⪯ I is proved.
+    directions : numpy.ndarray or ThinDirections
+        A, d×d, the directions are its columns; AᵀLA ⪯ I is proved.  For a LowRankPlusDiagonal an operator.
     sketch : SystematicSampling or IndependentSampling
         The law of J, as S = Diag(1_J/h).
-    D : numpy.ndarray
+    D : numpy.ndarray or StepsizeOperator
         d×d, with D ⪯ E[A_J A_Jᵀ] proved: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D.
     certificate : Certificate
         ``log_det``, the criterion of D from below, and ``upper_bound``, the limit: ends of log det D, or of d log t.
@@ -92,9 +88,9 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     name: ClassVar[str] = "subspace"
     update: ClassVar[str] = "x⁺ = x − A_J A_Jᵀ ∇f(x), AᵀLA = I"
 
-    directions: Matrix
+    directions: Any
     sketch: SystematicSampling | IndependentSampling
-    D: Matrix
+    D: Any
     certificate: Certificate
     defect: float
     k: float
@@ -110,7 +106,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     @property
     def d(self) -> int:
         """Size of D."""
-        return len(self.D)
+        return self.sketch.d
 
     @property
     def probabilities(self) -> Vector:
@@ -135,14 +131,16 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
 
     def encode(self, gradient: Array, draw: Indices) -> Array:
         """A_Jᵀg, the numbers that are sent, shape (…, d) → (…, size of J)."""
-        return np.asarray(self._vectors("gradient", gradient, self.d) @ self.directions[:, draw])
+        g, A = self._vectors("gradient", gradient, self.d), self.directions
+        return A.sent(g, draw) if isinstance(A, ThinDirections) else np.asarray(g @ A[:, draw])
 
     def decode(self, numbers: Array, draw: Indices) -> Array:
         """A_J z, what is subtracted from x, for the numbers z or their mean over clients.
 
         Shape (…, size of J) → (…, d).
         """
-        return np.asarray(self._vectors("numbers", numbers, len(draw)) @ self.directions[:, draw].T)
+        z, A = self._vectors("numbers", numbers, len(draw)), self.directions
+        return A.received(z, draw) if isinstance(A, ThinDirections) else np.asarray(z @ A[:, draw].T)
 
     def _vectors(self, name: str, value: Array, size: int) -> Array:
         out = real_array(name, value, finite=False)
@@ -154,20 +152,30 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     # ---------------------------------------------------------------- as a method
 
     def check(self, sketches: Sequence[Sketch], *, scalar: bool, clients: bool) -> None:
-        check_own_sketch(sketches, self.sketch)
+        for sketch in sketches:
+            if sketch != self.sketch:
+                msg = f"the subspace method has a sketch of its own, method.sketch: got {sketch}"
+                raise ValueError(msg)
 
-    def factors(self, D: Matrix, smoothness: Callable[[], Matrix]) -> Factors:
-        if not np.array_equal(D, self.D):
-            raise ValueError(OWN_STEPSIZE)
-        C = self.directions * np.sqrt(self.probabilities)
+    def factors(self, D: Any, smoothness: Callable[[], Matrix]) -> Factors:
+        if D is not self.D and (isinstance(D, StepsizeOperator) or not np.array_equal(D, self.D)):
+            msg = "the subspace method has a stepsize of its own: use method.D"
+            raise ValueError(msg)
+        A, roots = self.directions, np.sqrt(self.probabilities)
+        C = A @ aslinearoperator(sparse.diags_array(roots)) if isinstance(A, ThinDirections) else A * roots
         return Factors(C, C.T)
 
     def moment(self, D: Any, L: Any, law: Callable[[Any], Any]) -> Any:
-        C = self.directions * np.sqrt(self.probabilities)
+        C = (self.directions @ np.eye(self.d)) * np.sqrt(self.probabilities)
         return C @ law(C.T @ L @ C) @ C.T
 
+    def moment_operator(self, D: StepsizeOperator, L: Any, sketch: Sketch) -> Any:
+        """D itself: AᵀLA = I, for the L of the method, makes GᵀLG = G."""
+        return D
+
     def condition(self, law: PositiveMap, *, commutes: bool = False) -> Condition:
-        raise ValueError(NO_CONDITION)
+        msg = "the subspace method has a stepsize of its own: optimal_method(L, k) finds it, optimal_stepsize does not"
+        raise ValueError(msg)
 
     # ---------------------------------------------------------------- shown and saved
 
@@ -206,33 +214,35 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         names = ("defect", "k", "criterion", "basis")
         meta = {name: getattr(self, name) for name in names}
         meta |= {"sampling": self._sampling, "certificate": asdict(self.certificate)}
-        return meta, {"directions": self.directions, "D": self.D, "probabilities": self.probabilities}
+        return meta, {"probabilities": self.probabilities, **self._matrices()}
+
+    def _matrices(self) -> dict[str, Any]:
+        A = self.directions
+        if isinstance(A, ThinDirections):
+            return {"c": np.array(A.c), "t": A.t, "W": A.W, **self.D.arrays()}  # U is one of the arrays of D
+        return {"directions": A, "D": self.D}
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> SubspaceMethod:
-        D, A = arrays["D"], arrays["directions"]
-        check_symmetric_finite(D)
         sketch = SAMPLINGS[meta["sampling"]](arrays["probabilities"])
-        if A.shape != D.shape or A.dtype != np.float64 or not np.isfinite(A).all() or sketch.d != len(D):
+        if not all(part.dtype == np.float64 and np.isfinite(part).all() for part in arrays.values()):
+            msg = "an array does not hold finite numbers"
+            raise ValueError(msg)
+        if "t" in arrays:
+            c, t, U, W = (arrays[name] for name in "ctUW")
+            D: Any = stepsize_from_arrays({name: arrays[name] for name in "pUC"})
+            fits = (t.shape, W.shape, c.shape) == ((len(U),), (U.shape[1], U.shape[1]), ())
+            A: Any = ThinDirections(float(c), t, U, W)
+        else:
+            D, A = arrays["D"], arrays["directions"]
+            check_symmetric_finite(D)
+            fits = A.shape == D.shape
+        if not fits or sketch.d != D.shape[0]:
             msg = "its directions, probabilities and D do not fit together"
             raise ValueError(msg)
         return from_fields(cls, meta, D=D, directions=A, sketch=sketch)
 
 
-@overload
-def optimal_method(  # pyright: ignore[reportOverlappingOverload]
-    L: LowRankPlusDiagonal,
-    k: float,
-    criterion: str = "det",
-    *,
-    lower: Any = None,
-    basis: str | None = None,
-    sampling: str = "systematic",
-    rng: np.random.Generator | None = None,
-) -> LargeSubspaceMethod: ...
-
-
-@overload
 def optimal_method(
     L: Any,
     k: float,
@@ -242,19 +252,7 @@ def optimal_method(
     basis: str | None = None,
     sampling: str = "systematic",
     rng: np.random.Generator | None = None,
-) -> SubspaceMethod: ...
-
-
-def optimal_method(
-    L: Any,
-    k: float,
-    criterion: str = "det",
-    *,
-    lower: Any = None,
-    basis: str | None = None,
-    sampling: str = "systematic",
-    rng: np.random.Generator | None = None,
-) -> SubspaceMethod | LargeSubspaceMethod:
+) -> SubspaceMethod:
     """The method that reaches the limit of k numbers a round: the best of all compressed methods for the criterion.
 
     Parameters
@@ -264,7 +262,8 @@ def optimal_method(
     basis
         Where the directions come from.  ``"eigenvectors"`` of L (of LM⁻¹ for ``linear``), which ``euclidean`` and
         ``linear`` need.  For ``det`` every L-orthonormal basis has the same guarantee: ``"cholesky"``, R^{−ᵀ} of
-        L = RRᵀ; ``"root"``, L^{−½}; ``"rotation"``, L^{−½} times a random rotation.  Default: ``"root"``.
+        L = RRᵀ; ``"root"``, L^{−½}; ``"rotation"``, L^{−½} times a random rotation.  Default: ``"root"``.  A
+        LowRankPlusDiagonal has ``det`` with the root of L with unit diagonal part.
     sampling
         ``"systematic"``: ⌊k⌋ or ⌈k⌉ directions in every round.  ``"independent"``: each direction by a coin of its own.
     rng
@@ -273,7 +272,7 @@ def optimal_method(
     Returns
     -------
     SubspaceMethod with ``directions``, ``probabilities``, ``D``, ``rate``, ``draw``, ``encode`` and ``decode``; for a
-    LowRankPlusDiagonal a LargeSubspaceMethod, whose directions are applied and not formed.
+    LowRankPlusDiagonal ``directions`` and ``D`` are operators, and nothing of size d×d is formed.
 
     Raises
     ------
@@ -290,18 +289,18 @@ def optimal_method(
     >>> numbers.size, method.decode(numbers, draw).size, round(method.rate, 6)
     (1, 2, 0.223607)
     """
+    check_one_of("sampling", sampling, SAMPLINGS)
     if isinstance(L, LowRankPlusDiagonal):
-        return large_subspace_method(L, k, criterion)
+        return _thin_method(L, k, criterion, basis, sampling)
     problem = LimitProblem.read(L, k, criterion, lower)
     # Of the bases for det, the root had the smallest gradient norms in most runs on data (docs/limit.md).
     default = "root" if problem.M is None else "eigenvectors"
     wanted = default if basis is None else basis
     check_one_of("basis", wanted, BASES)
-    check_one_of("sampling", sampling, SAMPLINGS)
     d = len(problem.L)
     with blas_threads(d):
         if problem.M is None:
-            h, A = equal_probabilities(d, problem.k), _directions(problem.L, wanted, rng)
+            h, A = equal_probabilities(d, problem.k), dense_basis(problem.L, wanted, rng)
         else:
             if wanted != "eigenvectors":
                 msg = f"criterion={criterion!r} needs basis='eigenvectors', the only one that reaches its limit"
@@ -310,8 +309,8 @@ def optimal_method(
             h, A = floor_probabilities(spectrum.values, problem.k), spectrum.directions
         sketch = SAMPLINGS[sampling](rounded_to_budget(h, problem.k))
         scale = power_of_two_scaling(problem.L.diagonal())
-        X, defect = _proved_directions(scale[:, None] * problem.L * scale, A / scale[:, None])
-        D = _proved_mean(X, sketch.p)
+        X, defect = proved_directions(scale[:, None] * problem.L * scale, A / scale[:, None])
+        D = proved_mean(X, sketch.p)
         A, D = scale[:, None] * X, scale[:, None] * D * scale
         return SubspaceMethod(
             directions=read_only(A),
@@ -325,57 +324,14 @@ def optimal_method(
         )
 
 
-def _directions(L: Matrix, basis: str, rng: np.random.Generator | None) -> Matrix:
-    """An L-orthonormal basis in plain floating point."""
-    if basis == "cholesky":
-        scale = power_of_two_scaling(L.diagonal())
-        R, _ = lapack.dpotrf(scale[:, None] * L * scale, 1, 1)  # lower, clean
-        return np.asarray(scale[:, None] * lapack.dtrtri(R, 1)[0].T)
-    spectrum = Spectrum.of(L)
-    if basis == "eigenvectors":
-        return spectrum.directions
-    root = spectrum.directions @ spectrum.vectors.T
-    if basis == "root":
-        return np.asarray(root)
-    Q, R = np.linalg.qr(generator(np.random.default_rng(0) if rng is None else rng).standard_normal(L.shape))
-    return np.asarray(root @ (Q * np.sign(np.diagonal(R))))  # the signs make Q uniform
-
-
-def _gram(L: Matrix, A: Matrix) -> Enclosed:
-    exact = Pair.exact
-    return (exact(A).T @ (exact(L) @ exact(A))).rounded().symmetric()
-
-
-def _proved_directions(L: Matrix, A: Matrix) -> tuple[Matrix, float]:
-    """A, refined and scaled until AᵀLA ⪯ I is proved, and a bound on ‖AᵀLA − I‖."""
-    identity = np.eye(len(L))
-    for _ in range(_REFINEMENTS):
-        A = A @ (1.5 * identity - 0.5 * _gram(L, A).value)
-    rounding, loss = 1.0 + gamma(len(L) + 2), UNIT
-    while True:
-        gram = _gram(L, A)
-        # The largest row sum bounds the largest eigenvalue.
-        top = float((np.abs(gram.value) + gram.error).sum(axis=1).max()) * rounding
-        if top <= 1.0:
-            away = np.abs(gram.value - identity) + gram.error
-            return A, float(away.sum(axis=1).max()) * rounding
-        if not top < 2.0:
-            msg = "L is too close to singular for L-orthonormal directions in float64; add a regulariser (L + 2λI)"
-            raise ValueError(msg)
-        loss *= 2.0  # the rounding of A may count more than what is taken off
-        A = A * ((1.0 - loss) / np.sqrt(top))
-
-
-def _proved_mean(A: Matrix, h: Vector) -> Matrix:
-    """D next to A Diag(h) Aᵀ, below it by proof."""
-    exact = Pair.exact(A)
-    mean = (exact.scaled(h[None, :]) @ exact.T).rounded().symmetric()
-    loss = 4.0 * len(A) * UNIT
-    while loss <= LARGEST_LOSS:
-        D = (1.0 - loss) * mean.value
-        rest = mean.value - D
-        if proved_cholesky(Enclosed(rest, mean.error + UNIT * np.abs(rest))) is not None:
-            return np.asarray(D)
-        loss *= 2.0
-    msg = "L is too close to singular for the mean of the steps to be proved in float64; add a regulariser (L + 2λI)"
-    raise ValueError(msg)
+def _thin_method(L: LowRankPlusDiagonal, k: object, criterion: str, basis: str | None, sampling: str) -> SubspaceMethod:
+    """The method of an L that is never formed; raises ValueError for what has no such method."""
+    budget = read_budget(k, L.d)
+    if criterion != "det" or basis not in (None, "root") or sparse.issparse(L.U):
+        msg = "a LowRankPlusDiagonal has directions for criterion='det', basis='root' and a dense U; use L.todense()"
+        raise ValueError(msg)
+    sketch = SAMPLINGS[sampling](rounded_to_budget(equal_probabilities(L.d, budget), budget))
+    A, defect, least = thin_directions(L)
+    # AᵀLA ⪰ least·I is AAᵀ ⪰ least·L⁻¹, so that E[G] ⪰ min h·least·L⁻¹.
+    D, certificate = share_of_inverse(L, budget, float(sketch.p.min()) * least * (1.0 - 2.0 * UNIT))
+    return SubspaceMethod(A, sketch, D, certificate, defect, budget, criterion, "root")

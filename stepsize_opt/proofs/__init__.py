@@ -33,6 +33,7 @@ from stepsize_opt.proofs.multipliers import Bound, Multipliers, rate_bound
 from stepsize_opt.proofs.nonnegative import NonnegativeCondition
 from stepsize_opt.proofs.refutations import lambda_from_below, log_rate_from_above, refutes
 from stepsize_opt.proofs.repairs import repair, repair_in_basis
+from stepsize_opt.proofs.roots import proved_root
 from stepsize_opt.proofs.roundings import LARGEST_COEFFICIENT, SMALLEST_NORMAL, UNIT, gamma, power_of_two_scaling
 from stepsize_opt.proofs.thin import ProvedDiagonal, chunks, sum_of_logs
 
@@ -87,6 +88,7 @@ __all__ = [
     "power_of_two_scaling",
     "prove_diagonal",
     "proved_cholesky",
+    "proved_root",
     "rate_bound",
     "refutes",
     "repair",

@@ -30,7 +30,6 @@ from stepsize_opt.proofs.roundings import UNIT, gamma
 from stepsize_opt.proofs.thin import (
     FAILURE,
     RANGE,
-    ROWS_AT_ONCE,
     ProvedDiagonal,
     bound_of_multiples,
     chunks,
@@ -39,6 +38,7 @@ from stepsize_opt.proofs.thin import (
     log_det_from_factor,
     sum_below,
     sum_of_logs,
+    weighted_gram,
 )
 from stepsize_solvers.programs import LowRankModel, Matrix, Vector
 
@@ -85,22 +85,6 @@ class LowRankCondition:
         near, margin = found
         return ProvedDiagonal.of(near, margin, self._bound(K), self._descent_log_det(near))
 
-    def _gram(self, g: Vector, inverse: Vector | None = None) -> Enclosed:
-        """Uᵀ Diag(1/g) U, or Uᵀ Diag(inverse) U.
-
-        Entries of a product WᵀW of chunks are off by at most γ√(G_ii G_jj), and the chunks are added up.
-        """
-        r = self.U.shape[1]
-        G = np.zeros((r, r))
-        parts = 0
-        for s in chunks(len(g)):
-            root = np.sqrt(1.0 / g[s] if inverse is None else inverse[s])
-            W = self.U[s] * root[:, None]
-            G += W.T @ W
-            parts += 1
-        root = np.sqrt(G.diagonal())
-        return Enclosed(G, gamma(min(len(g), ROWS_AT_ONCE) + parts + 8) * np.multiply.outer(root, root)).symmetric()
-
     def _largest(self, gram: Enclosed) -> float:
         """λmax(β UᵀDiag(1/g)U) in plain floating point."""
         return self.beta * float(np.linalg.eigvalsh(gram.value)[-1])
@@ -121,12 +105,12 @@ class LowRankCondition:
         g = self._room(inverse_from_below(x))
         if not g.min() > 0.0:
             g = np.maximum(g, 1e-9 / x)  # the diagonal alone is at its limit
-        largest = max(self._largest(self._gram(g)), 1.0)
+        largest = max(self._largest(weighted_gram(self.U, 1.0 / g)), 1.0)
         retreat = 64.0 * UNIT * self.U.shape[1] + 4.0 * self.doubt
         while retreat <= FAILURE:
             near = 1.0 / (self.high + g * (largest * (1.0 + retreat)))
             room = self._room(inverse_from_below(near))
-            gram = self._gram(room) if room.min() > 0.0 else None
+            gram = weighted_gram(self.U, 1.0 / room) if room.min() > 0.0 else None
             if gram is not None and self._factor(gram) is not None:
                 # g − t/x ≥ g·λ for t = (1 − λ) min gx: at least so much of x is left.
                 return near, max(0.0, 1.0 - self._largest(gram)) * float((room * near).min())
@@ -161,7 +145,7 @@ class LowRankCondition:
     def _descent_log_det(self, x: Vector) -> float:
         """2 Σ log x + log det(Diag(2/x − a) − βUUᵀ) from below."""
         room = self._room(2.0 * inverse_from_below(x))
-        factor = self._factor(self._gram(room)) if room.min() > 0.0 else None
+        factor = self._factor(weighted_gram(self.U, 1.0 / room)) if room.min() > 0.0 else None
         if factor is None:
             return -math.inf
         return sum_below(2.0 * sum_of_logs(x)[0], sum_of_logs(room)[0], log_det_from_factor(factor))
@@ -184,7 +168,7 @@ class LowRankCondition:
         while retreat <= FAILURE:
             x = np.full(len(z), factor * (1.0 - retreat))
             room = self._room(inverse_from_below(x))
-            if room.min() > 0.0 and self._factor(self._gram(room)) is not None:
+            if room.min() > 0.0 and self._factor(weighted_gram(self.U, 1.0 / room)) is not None:
                 bound = bound_of_multiples(len(z), quotient)
                 return ProvedDiagonal.of(x, retreat, bound, self._descent_log_det(x))
             retreat *= 4.0
@@ -196,7 +180,7 @@ class LowRankCondition:
         r, beta = self.U.shape[1], self.beta * (1.0 + 2.0 * self.doubt)
         if not (in_range(p, self.U) and p.min() > 1.0 / RANGE):
             return None
-        gram = self._gram(p, p)
+        gram = weighted_gram(self.U, p)
         upper = 1.0 / beta * (1.0 - 2.0 * UNIT)  # I/β from below
         bound = self.log_det_from_below()
         # What rounding may take: of the products, and of the Cholesky factor itself.
@@ -229,7 +213,7 @@ class LowRankCondition:
     def log_det_from_below(self) -> float | None:
         """log det M = Σ log a + log det(I + βUᵀDiag(1/a)U) from below."""
         beta = self.beta * (1.0 - 2.0 * self.doubt)
-        gram = self._gram(self.low)
+        gram = weighted_gram(self.U, 1.0 / self.low)
         value = np.eye(len(gram.value)) + beta * gram.value
         error = beta * gram.error * (1.0 + gamma(4)) + 4.0 * UNIT * np.abs(value)
         factor = proved_cholesky(Enclosed(value, error))

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stepsize_opt.proofs.arithmetic import Enclosed
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.proofs.cholesky import log_slack
-from stepsize_opt.proofs.roundings import UNIT
+from stepsize_opt.proofs.roundings import UNIT, gamma
 from stepsize_solvers.programs import Matrix, Vector
 
 ROWS_AT_ONCE = 2**15
+# The bound on the rounding of a sum grows with its terms: √d of them, √d times, is the least for d = 10⁶.
+_ROWS_OF_A_SUM = 2**10
 # A proof that takes a larger share of x has failed.
 FAILURE = 0.01
 # Stepsizes and multipliers outside of this range would need bounds on underflow.
@@ -45,6 +48,23 @@ def chunks(d: int) -> Iterator[slice]:
     """Slices that cover d rows, so few at a time that a product with them needs little memory."""
     for start in range(0, d, ROWS_AT_ONCE):
         yield slice(start, min(d, start + ROWS_AT_ONCE))
+
+
+def weighted_gram(U: Matrix, weights: Vector) -> Enclosed:
+    """Uᵀ Diag(w) U for weights w that are right to a rounding or two.
+
+    Entries of a product WᵀW of a chunk are off by at most γ√(G_ii G_jj), and the chunks are added up.
+    """
+    r, parts = U.shape[1], 0
+    G = np.zeros((r, r))
+    for start in range(0, len(weights), _ROWS_OF_A_SUM):
+        s = slice(start, start + _ROWS_OF_A_SUM)
+        W = U[s] * np.sqrt(weights[s])[:, None]
+        G += W.T @ W
+        parts += 1
+    root = np.sqrt(G.diagonal())
+    terms = min(len(weights), _ROWS_OF_A_SUM) + parts + 8
+    return Enclosed(G, gamma(terms) * np.multiply.outer(root, root)).symmetric()
 
 
 def in_range(*arrays: Matrix) -> bool:

@@ -2,44 +2,120 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from stepsize_opt import LowRankPlusDiagonal, optimal_method
-from stepsize_opt.methods import LargeSubspaceMethod
+from stepsize_opt import LowRankPlusDiagonal, SubspaceMethod, optimal_method
+from stepsize_validation.referee import (
+    Rational,
+    combine,
+    is_positive_semidefinite,
+    log,
+    log_det,
+    product,
+    rational,
+    transpose,
+)
+from tests.shared.rational import inverse
 
 
-def large(d: int, r: int) -> LowRankPlusDiagonal:
+def large(d: int, r: int, spread: float = 1.0) -> LowRankPlusDiagonal:
+    """Columns and diagonal of sizes from 10^−spread to 1."""
     rng = np.random.default_rng(d)
-    return LowRankPlusDiagonal(rng.standard_normal((d, r)), rng.uniform(0.1, 1.0, d))
+    U = rng.standard_normal((d, r)) * 10.0 ** rng.uniform(-spread, 0.0, r)
+    return LowRankPlusDiagonal(U, 10.0 ** rng.uniform(-spread, 0.0, d))
 
 
-@pytest.mark.parametrize(("d", "r", "k"), [(1, 1, 1), (7, 1, 2), (12, 5, 3.5), (9, 9, 9)])
-def test_directions_are_orthonormal_in_the_norm_of_l_and_the_rate_is_the_limit(d: int, r: int, k: float) -> None:
+def diagonal(x: np.ndarray) -> Rational:
+    return rational(np.diag(x))
+
+
+def exact_directions(method: SubspaceMethod) -> Rational:
+    """A = c Diag(t)(I − BWBᵀ), B = Diag(t)U, for the floats."""
+    A = method.directions
+    t, identity = diagonal(A.t), rational(np.eye(method.d))
+    B = product(t, rational(A.U))
+    inner = combine((1, identity), (-1, product(B, product(rational(A.W), transpose(B)))))
+    return product(rational(A.c * np.eye(method.d)), product(t, inner))
+
+
+def exact_stepsize(method: SubspaceMethod) -> Rational:
+    """D = P − PU(CCᵀ)⁻¹UᵀP for the floats."""
+    P, C = diagonal(method.D.p), rational(method.D.C)
+    PU = product(P, rational(method.D.U))
+    middle = inverse(product(C, transpose(C)))
+    return combine((1, P), (-1, product(PU, product(middle, transpose(PU)))))
+
+
+@settings(max_examples=15)
+@given(st.integers(1, 5), st.integers(1, 3), st.floats(0.0, 4.0), st.floats(0.2, 1.0))
+def test_what_is_proved_holds_in_exact_arithmetic(d: int, r: int, spread: float, share: float) -> None:
+    L = large(d, r, spread)
+    method = optimal_method(L, share * d)
+    exact = combine((1, product(rational(L.U), transpose(rational(L.U)))), (1, diagonal(L.own)))
+    A, D, identity = exact_directions(method), exact_stepsize(method), rational(np.eye(d))
+    gram = product(transpose(A), product(exact, A))
+    assert is_positive_semidefinite(combine((1, identity), (-1, gram)))
+    assert is_positive_semidefinite(combine((-1, rational((1.0 - method.defect) * np.eye(d))), (1, gram)))
+    mean = product(A, product(diagonal(method.sketch.p), transpose(A)))
+    assert is_positive_semidefinite(combine((1, mean), (-1, D)))
+    limit = -log_det(exact) + d * log(Fraction(share * d) / d)
+    assert Decimal(method.certificate.log_det) <= log_det(D)
+    assert limit <= Decimal(method.certificate.upper_bound)
+    assert method.efficiency > 1.0 - 1e-9
+
+
+@pytest.mark.parametrize(("d", "r", "k"), [(1, 1, 1), (7, 1, 2), (12, 5, 3.5), (9, 9, 9), (4, 6, 2)])
+def test_the_round_and_the_rate_are_those_of_the_dense_method(d: int, r: int, k: float) -> None:
     L = large(d, r)
     method = optimal_method(L, k)
-    assert isinstance(method, LargeSubspaceMethod)
     everything = np.arange(d)
-    A = np.column_stack([method.decode(row, everything) for row in np.eye(d)])
+    A = method.decode(np.eye(d), everything).T
     np.testing.assert_allclose(A.T @ L.todense() @ A, np.eye(d), atol=1e-12)
-    np.testing.assert_allclose(np.array([method.encode(row, everything) for row in np.eye(d)]), A, atol=1e-13)
+    np.testing.assert_allclose(method.encode(np.eye(d), everything), A, atol=1e-13)
+    np.testing.assert_allclose(method.directions @ np.eye(d), A, atol=1e-13)
+    np.testing.assert_allclose(method.directions.T @ np.eye(d), A.T, atol=1e-13)
     assert method.rate == pytest.approx(optimal_method(L.todense(), k).rate, rel=1e-9)
     draw = method.draw(np.random.default_rng(0))
     assert len(draw) in (int(np.floor(k)), int(np.ceil(k)))
-    g = np.linspace(-1.0, 1.0, d)
-    np.testing.assert_allclose(method.encode(g, draw), A[:, draw].T @ g, atol=1e-12)
-    assert "not proved" in repr(method)
+    g = np.linspace(-1.0, 1.0, 2 * d).reshape(2, d)
+    np.testing.assert_allclose(method.encode(g, draw), g @ A[:, draw], atol=1e-12)
+    np.testing.assert_allclose(method.decode(g[:, draw], draw), g[:, draw] @ A[:, draw].T, atol=1e-12)
 
 
 def test_a_round_lowers_a_quadratic_by_what_the_metric_says() -> None:
     L = large(2000, 8)
     method, rng = optimal_method(L, 500), np.random.default_rng(1)
-    assert isinstance(method, LargeSubspaceMethod)
     x = method.decode(np.ones(2000), np.arange(2000))
     draw = method.draw(rng)
     moved = x - method.decode(method.encode(L @ x, draw), draw)
     # f = ½‖y‖² for x = Ay: a round deletes the coordinates of y that were drawn.
     assert moved @ (L @ moved) == pytest.approx(0.75 * (x @ (L @ x)))
+
+
+def test_it_is_proved_for_condition_numbers_far_from_one() -> None:
+    rng = np.random.default_rng(0)
+    L = LowRankPlusDiagonal(rng.standard_normal((20_000, 16)), np.full(20_000, 1e-3))  # condition 2·10⁷
+    method = optimal_method(L, 200)
+    assert method.defect < 1e-5
+    assert 1.0 - 1e-5 < method.efficiency <= 1.0
+
+
+@pytest.mark.parametrize("sampling", ["systematic", "independent"])
+def test_it_is_saved_and_loaded(tmp_path: Path, sampling: str) -> None:
+    method = optimal_method(large(30, 3), 7, sampling=sampling)
+    again = SubspaceMethod.load(method.save(tmp_path / "method"))
+    assert repr(again) == repr(method)
+    assert again.certificate == method.certificate
+    g, draw = np.linspace(0.0, 1.0, 30), method.draw(np.random.default_rng(0))
+    np.testing.assert_array_equal(again.encode(g, draw), method.encode(g, draw))
+    np.testing.assert_array_equal(again.D @ g, method.D @ g)
 
 
 def test_bad_arguments_are_named() -> None:
@@ -48,6 +124,8 @@ def test_bad_arguments_are_named() -> None:
         optimal_method(L, 7)
     with pytest.raises(ValueError, match="criterion='det'"):
         optimal_method(L, 2, "euclidean")
+    with pytest.raises(ValueError, match="basis='root'"):
+        optimal_method(L, 2, basis="cholesky")
     method = optimal_method(L, 2)
     with pytest.raises(ValueError, match="gradient must have shape"):
         method.encode(np.ones(5), np.arange(2))

@@ -14,6 +14,7 @@ from stepsize_validation.referee.exact import (
     product,
     rational,
     second_moment,
+    transpose,
 )
 from stepsize_validation.referee.random_problems import KINDS, random_problem, random_sketch
 
@@ -34,4 +35,5 @@ __all__ = [
     "random_sketch",
     "rational",
     "second_moment",
+    "transpose",
 ]
