@@ -6,6 +6,8 @@ import os
 
 # Every check, factorisation or solve here holds at least so many matrices of the size of D at once.
 _AT_ONCE = 3
+# Above this d a d×d matrix takes more than 128 MiB, and none is formed where there is another way.
+LARGE = 4096
 
 
 def memory_size() -> int | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import Result, check_memory, check_symmetric_finite, from_fields, positive_number
+from stepsize_opt.inputs import LARGE, Result, check_memory, check_symmetric_finite, from_fields, positive_number
 from stepsize_opt.node.complexity import (
     convex_iterations,
     coordinates_sent,
@@ -24,7 +24,6 @@ from stepsize_solvers.programs import Indices, Matrix, Status, Vector
 _FLOORS = {"euclidean": "tI", "linear": "tM⁻¹"}
 # What iterations takes, where it is not ε² and Δ⁰.
 _ARGUMENTS = {"linear": ("accuracy", "initial_gap"), "convex": ("accuracy", "initial_distance")}
-_DENSE_UP_TO = 4096  # larger D are saved by blocks only: a dense one would take more than 128 MiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,7 +301,7 @@ class StepsizeResult(Result):
         arrays: dict[str, Any] = {}
         for i, block in enumerate(self.blocks):
             arrays[f"indices_{i}"], arrays[f"D_{i}"], arrays[f"Z_{i}"] = block.indices, block.D, block.Z
-        if self.d <= _DENSE_UP_TO:
+        if self.d <= LARGE:  # a larger D is saved by its blocks only
             arrays["D"] = self.D
         return {**asdict(replace(self, blocks=())), "blocks": len(self.blocks)}, arrays
 

@@ -10,12 +10,11 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from stepsize_opt.inputs import LARGE
 from stepsize_opt.operators.matrices import LowRankPlusDiagonal
 from stepsize_opt.proofs import LowRankCondition, NonnegativeCondition, coefficient_roundings, gamma, sum_of_logs
 from stepsize_solvers.programs import DiagonalPlusScaled, PositiveMap, Vector
 
-# A sparse L with a larger connected component is not made dense where a sparse answer exists.
-_DENSE_UP_TO = 4096
 ANSWERS = (
     "answers without a dense matrix: for LowRankPlusDiagonal structure='diagonal' and 'scalar' with det-CGD1 and "
     "det-CGD2, and for a dense U the full D of det-CGD2; for a sparse U or L without negative entries 'diagonal' and "
@@ -71,10 +70,10 @@ def large_problem(L: Any, law: PositiveMap) -> LargeProblem | None:
             msg = f"this sketch takes a dense L only (L.todense() gives it); {ANSWERS}"
             raise ValueError(msg)
         return _factored(L, split)
-    if not sparse.issparse(L) or L.shape[0] <= _DENSE_UP_TO or split is None or split.beta < 0.0:
+    if not sparse.issparse(L) or L.shape[0] <= LARGE or split is None or split.beta < 0.0:
         return None
     S: Any = L
-    if S.data.min(initial=0.0) < 0.0 or _largest_component(S) <= _DENSE_UP_TO:
+    if S.data.min(initial=0.0) < 0.0 or _largest_component(S) <= LARGE:
         return None
     # Entries of 𝒫(L) are products and one sum of nonnegative numbers.
     M = sparse.csr_array(split.beta * S + sparse.diags_array(split.alpha * S.diagonal()))

@@ -69,6 +69,12 @@ class Federated:
         """L = (1/n) Σ Lᵢ."""
         return np.asarray(np.mean(self.client_smoothness(), axis=0))
 
+    @property
+    def curvature_from_below(self) -> float:
+        """μ = (1/n) Σ μᵢ with ∇²f ⪰ μI; raises AttributeError when a client knows none."""
+        clients: Any = self.clients
+        return float(np.mean([client.curvature_from_below for client in clients]))
+
     def hessian_lower_bound(self) -> Matrix:
         """M = (1/n) Σ Mᵢ; raises AttributeError when a client has none."""
         clients: Any = self.clients

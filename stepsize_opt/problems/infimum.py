@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt.inputs import LARGE
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.objectives import Objective
 from stepsize_solvers.programs import Vector
@@ -66,7 +67,10 @@ def find_infimum(objective: Objective, start: Vector | None = None, iterations: 
 
 
 def _distance(objective: Any, x: Vector) -> float:
-    """½‖∇f(x)‖²_{M⁻¹} ≥ f(x) − f^inf for ∇²f ⪰ M ≻ 0; infinite without such an M."""
+    """½‖∇f(x)‖²_{M⁻¹} ≥ f(x) − f^inf for ∇²f ⪰ M ≻ 0; infinite without such an M.  For a large d M = μI."""
+    if objective.d > LARGE:
+        mu = getattr(objective, "curvature_from_below", 0.0)
+        return float(np.sum(objective.gradient(x[None]) ** 2)) / (2.0 * mu) if mu > 0.0 else float("inf")
     try:
         factor = np.linalg.cholesky(objective.hessian_lower_bound())
     except (AttributeError, np.linalg.LinAlgError):  # an objective of somebody else's, or one without such an M

@@ -146,9 +146,15 @@ class LogisticRegression(_OnRows):
         """L = AᵀA/(4m) + 2λI, with the ridge AᵀA/(4m) + λI."""
         return gram(self.A) / (4.0 * self.m) + PENALTIES[self.penalty].most * self.reg * np.eye(self.d)
 
+    @property
+    def curvature_from_below(self) -> float:
+        """μ with ∇²f ⪰ μI: −λ/2, with the ridge λ."""
+        return PENALTIES[self.penalty].least * self.reg
+
     def hessian_lower_bound(self) -> Matrix:
         """M = −(λ/2)I, with the ridge λI: the loss is convex, but its second derivative has no positive bound."""
-        return PENALTIES[self.penalty].least * self.reg * np.eye(self.d)
+        check_dense("M", self.d)
+        return np.asarray(self.curvature_from_below * np.eye(self.d))
 
     def margins(self, X: Matrix) -> Matrix:
         """bᵢaᵢᵀx of the distinct signed rows at each row of X, shape (s, d) → (m', s)."""
@@ -273,6 +279,11 @@ class LeastSquares(_OnRows):
 
     def smoothness(self) -> Matrix:
         return np.asarray(gram(self.A) / self.m + self.reg * np.eye(self.d))
+
+    @property
+    def curvature_from_below(self) -> float:
+        """μ = λ with ∇²f ⪰ μI."""
+        return self.reg
 
     def hessian_lower_bound(self) -> Matrix:
         """M = AᵀA/m + λI, the Hessian itself."""

@@ -74,6 +74,11 @@ class SoftmaxRegression:
         L = np.kron(softmax_curvature(self.classes), gram(self.A) / len(self.A))
         return np.asarray(L + self.reg * np.eye(self.d))
 
+    @property
+    def curvature_from_below(self) -> float:
+        """μ = λ with ∇²f ⪰ μI."""
+        return self.reg
+
     def hessian_lower_bound(self) -> Matrix:
         """M = λI, d×d: the cross-entropy is convex and flat along a vector that is added to all w_c."""
         check_dense("M", self.d)
