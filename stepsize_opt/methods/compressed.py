@@ -9,6 +9,7 @@ import numpy as np
 
 from stepsize_opt.inputs import Array, dense, read_matrix
 from stepsize_opt.methods.base import Factors, Method, get_method, is_scalar
+from stepsize_opt.operators import StepsizeOperator
 from stepsize_opt.sketches import Draw, Sketch
 from stepsize_solvers.programs import Matrix
 
@@ -58,7 +59,7 @@ class CompressedStep:
 
     @staticmethod
     def of(D: Any, sketch: Sketch, algorithm: str | Method = "det-CGD1", *, L: Any = None) -> CompressedStep:
-        """The step of a method with stepsize matrix D, d×d; ``L`` for methods whose factors depend on it.
+        """The step of a method with stepsize matrix D, d×d or an operator; ``L`` if the method's factors depend on it.
 
         Raises ValueError or TypeError for a D that is not a symmetric d×d matrix, a method that does not go with them,
         or a missing L.
@@ -71,7 +72,7 @@ class CompressedStep:
             if L is None:
                 msg = f"{method} needs the smoothness matrix: CompressedStep.of(D, sketch, {method.name!r}, L=L)"
                 raise ValueError(msg)
-            return _square("L", L, sketch.d)
+            return np.asarray(_square("L", L, sketch.d))
 
         return CompressedStep(sketch, method.factors(stepsize, smoothness))
 
@@ -95,9 +96,10 @@ class CompressedStep:
         return sketched if A is None else sketched @ A.T
 
 
-def _square(name: str, value: Any, d: int) -> Matrix:
-    out = dense(read_matrix(name, value))
-    if len(out) != d:
-        msg = f"{name} is {len(out)}×{len(out)} but the sketch is for d={d}"
+def _square(name: str, value: Any, d: int) -> Any:
+    out = value if isinstance(value, StepsizeOperator) else dense(read_matrix(name, value))
+    size = int(out.shape[0])
+    if size != d:
+        msg = f"{name} is {size}×{size} but the sketch is for d={d}"
         raise ValueError(msg)
     return out

@@ -17,6 +17,7 @@ from stepsize_opt.inputs import Direction, EstimatedSmoothness, Structure, dense
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node.api import optimal_stepsize
 from stepsize_opt.node.goals import Criterion, Guarantee
+from stepsize_opt.node.large import refuse_operator
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.numerics import blas_threads
@@ -130,6 +131,7 @@ def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any 
     determinant 1.
     """
     estimated = isinstance(L, EstimatedSmoothness)
+    refuse_operator(L, dense_only=True)
     smoothness = read_matrix("L", L.matrix if estimated else L)
     given = L if estimated else smoothness
     with blas_threads(smoothness.shape[0]):

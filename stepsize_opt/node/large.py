@@ -69,7 +69,7 @@ class LargeStepsizeResult(StepsizeResult):
 def refuse_operator(L: object, dense_only: bool) -> None:
     """Raise TypeError for a LinearOperator of which nothing but products is known, or for any where L must be dense."""
     if dense_only and isinstance(L, LowRankPlusDiagonal):
-        msg = "this function takes a dense L: give it L.todense(); optimal_stepsize takes a LowRankPlusDiagonal"
+        msg = "this function takes a dense L: give it L.todense(); optimal_stepsize and plan take a LowRankPlusDiagonal"
         raise TypeError(msg)
     if isinstance(L, LinearOperator) and not isinstance(L, LowRankPlusDiagonal):
         msg = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from stepsize_opt.clients import optimal_distributed_stepsize
-from stepsize_opt.inputs import items, positive_number, whole_number
+from stepsize_opt.inputs import LARGE, items, positive_number, whole_number
 from stepsize_opt.limit import CRITERIA, compression_limit
 from stepsize_opt.methods import (
     CompressedStep,
@@ -20,6 +20,7 @@ from stepsize_opt.methods import (
     optimal_method,
 )
 from stepsize_opt.node import Guarantee, coordinates_sent, iterations_needed, linear_iterations, optimal_stepsize
+from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.planning.problem import Problem
 from stepsize_opt.planning.table import Budget, Plan, PlanRow
 from stepsize_opt.sketches import Identity, RandK, Sketch
@@ -60,7 +61,7 @@ class Named:
         compressor: Compressor,
     ) -> PlanRow:
         """The row with its numbers."""
-        client, server = _work(self.method, self.stepsize, given.d, k)
+        client, server = _work(self, given, k)
         return PlanRow(
             criterion=goal.criterion,
             **vars(self),
@@ -117,12 +118,14 @@ def plan(
     Gradient descent, det-CGD1 (with the best descent metric, and for ``"det"`` under the paper's condition), det-CGD2
     and the subspace method, with k = 1, and with a quarter, half and all of the numbers allowed a round.  With clients
     the rows with shared seeds are those of one node; det-CGD1 and det-CGD2 with independent draws and the largest k
-    stand beside them.
+    stand beside them.  For a large L that is not formed, the rows are those that need no d×d matrix: gradient descent,
+    det-CGD1 with a diagonal D, and for a dense factor det-CGD2 and the subspace method.
 
     Parameters
     ----------
     problem
-        The smoothness matrix L, a sequence of the clients' matrices, or an objective of ``stepsize_opt.problems``.
+        The smoothness matrix L, dense or a LowRankPlusDiagonal, a sequence of the clients' matrices, or an objective of
+        ``stepsize_opt.problems``, whose L is not formed when d is above 4096.
     budget
         Numbers that a client may send a round on average, at most d; d by default.
     epsilon2
@@ -180,11 +183,17 @@ def plan(
     if on_progress is not None:
         on_progress(len(cases), len(cases), "")
     notes = []
+    if given.is_large and given.senders > 1:
+        notes.append("independent draws are left out: their condition takes dense matrices")
     if given.clients and given.delta_inf is None:
         notes.append("independent draws are left out: their condition needs delta_inf")
     if given.clients and "det" not in {goal.criterion for goal in goals}:
         notes.append("independent draws are left out: their condition is one of the criterion det")
-    reached = {goal.criterion: tuple((k, _limit_rounds(given, goal, k)) for k in ks) for goal in goals}
+    if given.has_limit:
+        reached = {goal.criterion: tuple((k, _limit_rounds(given, goal, k)) for k in ks) for goal in goals}
+    else:
+        reached = {goal.criterion: () for goal in goals}
+        notes.append("the limit is left out: with a sparse factor of L it is not known without a dense matrix")
     return Plan(tuple(rows), limits, given.d, given.senders, reached, tuple(notes))
 
 
@@ -210,13 +219,19 @@ def _cases(
     paper: Guarantee = "condition" if goal.criterion == "det" else "descent"
     yield node(GradientDescent(), "γI", Identity(d), paper, "scalar")
     for sketch in laws:
+        if given.is_large:
+            yield node(DetCGD1(), "diagonal", sketch, "condition", "diagonal")
+            if given.has_limit:
+                yield node(DetCGD2(), "optimal", sketch, "condition")
+            continue
         if goal.criterion == "det":
             yield node(DetCGD1(), "condition", sketch, "condition")
         yield node(DetCGD1(), "descent", sketch, "descent")
         yield node(DetCGD2(), "optimal", sketch, "descent")
-    exact = [] if rounds is None else [k for k in [_enough(given, goal, rounds)] if k is not None]
-    for k in sorted({*ks, *exact}):
-        yield _subspace(given, goal, k)
+    if given.has_limit:
+        exact = [] if rounds is None else [k for k in [_enough(given, goal, rounds)] if k is not None]
+        for k in sorted({*ks, *exact}):
+            yield _subspace(given, goal, k)
     if given.clients and goal.criterion == "det" and given.delta_inf is not None:
         # They need orders of magnitude more in all, and most with small k: one k shows it, and a solve takes seconds.
         largest = max(laws, key=lambda sketch: sketch.expected_nonzeros)
@@ -260,17 +275,19 @@ def _independent(
     return Case(f"independent {method.name}, {structure}, {sketch}", make)
 
 
-def _work(method: str, stepsize: str, d: int, k: float) -> tuple[float, float]:
+def _work(row: Named, given: Problem, k: float) -> tuple[float, float]:
     """Multiplications a round of a client and of the server beyond the gradient.
 
     det-CGD1: the server multiplies D, of which it needs k columns.  det-CGD2: a client needs k rows of D∇f.  Subspace:
-    k directions on both sides.  A diagonal D or γI has one number a coordinate.
+    k directions on both sides.  A diagonal D or γI has one number a coordinate.  The D and the directions of a large L
+    are applied as a whole, by two products with a factor of r columns.
     """
-    if stepsize in ("γI", "diagonal"):
-        return (k, 0.0) if method == DetCGD2.name else (0.0, k)
-    if method == DetCGD1.name:
-        return 0.0, k * d
-    return k * d, 0.0 if method == DetCGD2.name else k * d
+    if row.stepsize in ("γI", "diagonal"):
+        return (k, 0.0) if row.method == DetCGD2.name else (0.0, k)
+    product = given.d * (2.0 * given.L.rank if isinstance(given.L, LowRankPlusDiagonal) else k)
+    if row.method == DetCGD1.name:
+        return 0.0, product
+    return product, 0.0 if row.method == DetCGD2.name else product
 
 
 def _criteria(criterion: str | Sequence[str]) -> list[str]:
@@ -286,6 +303,9 @@ def _goal(criterion: str, given: Problem, epsilon2: float | None, accuracy: floa
     name, value = ("accuracy", accuracy) if criterion == "linear" else ("epsilon2", epsilon2)
     if value is None:
         msg = f"criterion={criterion!r} needs {name}"
+        raise ValueError(msg)
+    if criterion != "det" and given.is_large:
+        msg = f"criterion={criterion!r} takes a dense L; a LowRankPlusDiagonal or an f of d > {LARGE} has 'det'"
         raise ValueError(msg)
     if criterion == "linear" and given.lower is None:
         msg = "criterion='linear' needs lower: an M ⪯ ∇²f, a matrix or a number μ > 0"

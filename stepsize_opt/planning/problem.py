@@ -9,34 +9,45 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt.inputs import dense, positive_number, read_matrix, real_number
+from stepsize_opt import smoothness
+from stepsize_opt.inputs import LARGE, dense, positive_number, read_matrix, real_number
+from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum
 from stepsize_solvers.programs import Matrix
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """L of f, the matrices of the clients (none for one node), Δ⁰, Δ^inf, and M ⪯ ∇²f, where they are known."""
+    """L of f, the matrices of the clients (none for one node), Δ⁰, Δ^inf, and M ⪯ ∇²f, where they are known.
 
-    L: Matrix
+    A large L is not formed, and then neither are those of its clients; senders: how many send numbers each round.
+    """
+
+    L: Matrix | LowRankPlusDiagonal
     clients: tuple[Matrix, ...]
+    senders: int
     initial_gap: float
     delta_inf: float | None
     lower: Any
 
     @property
     def d(self) -> int:
-        return len(self.L)
+        return int(self.L.shape[0])
 
     @property
-    def senders(self) -> int:
-        """How many send numbers each round."""
-        return max(1, len(self.clients))
+    def is_large(self) -> bool:
+        """Whether L is not formed: few methods have a stepsize for it, all of them for the criterion det."""
+        return isinstance(self.L, LowRankPlusDiagonal)
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether the limit, and with it the subspace method, is known: not for a large L with a sparse factor."""
+        return not isinstance(self.L, LowRankPlusDiagonal) or not sparse.issparse(self.L.U)
 
     @property
     def sharing(self) -> str:
         """How the draws of a method that sees the whole gradient are called."""
-        return "shared" if self.clients else "one node"
+        return "one node" if self.senders == 1 and not self.clients else "shared"
 
     @staticmethod
     def read(problem: Any, initial_gap: float | None, delta_inf: float | None, lower: Any) -> Problem:
@@ -46,7 +57,11 @@ class Problem:
         if initial_gap is None:
             msg = "plan needs initial_gap = f(x⁰) − f^inf when the problem is given by matrices"
             raise ValueError(msg)
-        if _is_sequence_of_matrices(problem):
+        clients: tuple[Matrix, ...] = ()
+        L: Matrix | LowRankPlusDiagonal
+        if isinstance(problem, LowRankPlusDiagonal):
+            L = problem
+        elif _is_sequence_of_matrices(problem):
             clients = tuple(dense(read_matrix(f"problem[{i}]", one)) for i, one in enumerate(problem))
             shapes = sorted({one.shape for one in clients})
             if len(shapes) != 1:
@@ -54,27 +69,29 @@ class Problem:
                 raise ValueError(msg)
             L = np.asarray(np.mean(clients, axis=0))
         else:
-            clients, L = (), dense(read_matrix("problem", problem))
-        return Problem(L, clients, _gap(initial_gap), _delta(delta_inf), lower)
+            L = dense(read_matrix("problem", problem))
+        return Problem(L, clients, max(1, len(clients)), _gap(initial_gap), _delta(delta_inf), lower)
 
 
 def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | None, lower: Any) -> Problem:
     """Of an objective: what is not given is found, Δ⁰ from x⁰ = 0."""
+    large = objective.d > LARGE
     clients: tuple[Matrix, ...] = ()
-    if isinstance(objective, Federated):
+    if isinstance(objective, Federated) and not large:
         clients = tuple(objective.client_smoothness())
     if initial_gap is None or (clients and delta_inf is None):
-        if isinstance(objective, Federated):
+        if isinstance(objective, Federated) and clients:
             both = find_federated_infimum(objective)
             infimum, delta_inf = both.whole, both.delta_inf if delta_inf is None else delta_inf
         else:
             infimum = find_infimum(objective)
         if initial_gap is None:
             initial_gap = float(objective.value(np.zeros((1, objective.d)))[0]) - infimum.found
-    if lower is None and hasattr(objective, "hessian_lower_bound"):
+    if lower is None and not large and hasattr(objective, "hessian_lower_bound"):
         M = objective.hessian_lower_bound()
         lower = M if float(np.linalg.eigvalsh(M)[0]) > 0.0 else None
-    return Problem(objective.smoothness(), clients, _gap(initial_gap), _delta(delta_inf), lower)
+    L = smoothness.of(objective) if large else objective.smoothness()
+    return Problem(L, clients, getattr(objective, "n", 1), _gap(initial_gap), _delta(delta_inf), lower)
 
 
 def _gap(value: float) -> float:

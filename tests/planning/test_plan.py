@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from stepsize_opt import (
     IndependentSampling,
+    LowRankPlusDiagonal,
     Plan,
     RandK,
     compression_limit,
@@ -186,3 +189,64 @@ def test_mistakes_are_named(arguments: dict[str, Any], message: str) -> None:
 def test_clients_of_different_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="one shape"):
         plan([L, np.eye(2)], 1, **ASKED)
+
+
+def _thin(d: int = 40, r: int = 3) -> LowRankPlusDiagonal:
+    rng = np.random.default_rng(0)
+    return LowRankPlusDiagonal(rng.standard_normal((d, r)), rng.uniform(0.1, 1.0, d))
+
+
+def test_an_l_that_is_not_formed_has_the_rows_of_the_dense_one() -> None:
+    thin = _thin()
+    large, small = plan(thin, 10, **ASKED), plan(thin.todense(), 10, **ASKED)
+    assert {(r.method, r.stepsize) for r in large.rows} == {
+        ("GD", "γI"),
+        ("det-CGD1", "diagonal"),
+        ("det-CGD2", "optimal"),
+        ("subspace", "optimal"),
+    }
+    for row in large.rows:
+        if row.stepsize != "diagonal":
+            assert row.rounds == pytest.approx(_row(small, row.method, row.stepsize, row.k).rounds, rel=1e-5)
+    assert dict(large.limits["det"]) == pytest.approx(dict(small.limits["det"]), rel=1e-6)
+    assert large.best.method == "subspace"
+    # The two products with a factor of rank 3, and a diagonal.
+    assert {(r.client_work, r.server_work) for r in large.rows if r.method == "subspace"} == {(240.0, 240.0)}
+
+
+def test_every_row_of_a_large_plan_runs() -> None:
+    answer, rng = plan(_thin(), 10, **ASKED), np.random.default_rng(0)
+    g = rng.standard_normal(40)
+    for row in answer.rows:
+        compressor, total = row.compressor, np.zeros(40)
+        for _ in range(1000):
+            draw = compressor.draw(rng)
+            total += compressor.decode(compressor.encode(g, draw), draw)
+        if row.k == 10:
+            D = row.result.D
+            # The mean of 1000 draws, whose deviation is about √((d/k − 1)/1000) of each coordinate.
+            assert np.linalg.norm(total / 1000 - D @ g) < 0.5 * np.linalg.norm(D @ g)
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+def test_a_large_objective_is_planned_without_a_dense_matrix(clients: int) -> None:
+    rng = np.random.default_rng(0)
+    m, d = 300, 6000
+    X = sparse.csr_array((np.ones(5 * m), (np.repeat(np.arange(m), 5), rng.integers(0, d, 5 * m))), shape=(m, d))
+    b = np.where(rng.random(m) < 0.5, 1.0, -1.0)
+    parts = tuple(LogisticRegression(X[i::clients], b[i::clients], 1e-2, "ridge") for i in range(clients))
+    tracemalloc.start()
+    answer = plan(parts[0] if clients == 1 else Federated(parts), 100, epsilon2=1e-4)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * d * d / 4
+    assert {r.method for r in answer.rows} == {"GD", "det-CGD1"}
+    assert answer.limits == {"det": ()}
+    assert answer.clients == clients
+    assert {r.seeds for r in answer.rows} == {"one node" if clients == 1 else "shared"}
+    assert any("sparse factor" in note for note in answer.notes)
+
+
+def test_criteria_of_a_large_plan_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="criterion='euclidean' takes a dense L"):
+        plan(_thin(), 10, criterion="euclidean", **ASKED)
