@@ -23,6 +23,7 @@ from stepsize_opt.inputs.files import atomic_write, json_text, read_npz
 from stepsize_solvers.programs import Status
 
 _FORMAT = 4
+_NOT_FINITE = ("inf", "-inf", "nan")  # which JSON does not know, as json_text writes them
 T = TypeVar("T")
 
 
@@ -97,12 +98,21 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
         return from_fields(hint, value)
     if origin is tuple and isinstance(value, list):
         return tuple(_typed(name, item, get_args(hint)[0]) for item in value)
-    if hint is float and (type(value) in (int, float) or value in ("inf", "-inf", "nan")):
+    if hint is float and (type(value) in (int, float) or value in _NOT_FINITE):
         return float(value)
     if type(value) is not (origin or hint):
         msg = f"{name} is {value!r}"
         raise ValueError(msg)
-    return value
+    return _numbers(value) if origin is dict else value
+
+
+def _numbers(value: Any) -> Any:
+    """Statistics as JSON gave them, with the infinite numbers that it held as text."""
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return float(value) if isinstance(value, str) and value in _NOT_FINITE else value
 
 
 def check_symmetric_finite(M: Any) -> None:

@@ -133,7 +133,8 @@ def _conditioned(component: Component, outcome: Outcome, tol: float) -> Answer:
 def _convex(component: Component, outcome: Outcome) -> Answer:
     """Repair the raw point to one with 𝒬(D) ⪯ L⁻¹, and certify log det D."""
     H, Z, single = component.program.families[0].H[0], _dual(outcome), component.single
-    U = None if Z is None else H @ Z @ H.T
+    product = None if Z is None else H @ Z @ H.T
+    U = None if product is None else 0.5 * (product + product.T)
     found = ConvexStep(single, np.asarray(outcome.X)).repaired() or ConvexStep(single, single.pattern.member).repaired()
     if found is None:
         raise _no_stepsize(outcome)

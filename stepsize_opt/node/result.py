@@ -221,6 +221,9 @@ class StepsizeResult(Result):
             if given[name] is None:
                 msg = f"iterations needs {name}"
                 raise TypeError(msg)
+        if not self.guaranteed_rate > 0.0:
+            msg = f"no rate above 0 is proved for this D, so no number of iterations: its status is {self.status}"
+            raise ValueError(msg)
         if self.criterion == "linear":
             return linear_iterations(self.guaranteed_rate, accuracy, initial_gap)  # type: ignore[arg-type]
         if self.criterion == "convex":

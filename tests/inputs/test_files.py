@@ -115,13 +115,14 @@ def test_json_has_no_infinities() -> None:
 def test_an_infinite_bound_is_printed_saved_and_read(tmp_path, capsys) -> None:
     """One step leaves no bound: JSON of the command and the file of the result say so without Infinity."""
     unproved = replace(RESULT.certificate, upper_bound=math.inf)
-    result = replace(RESULT, certificate=unproved, status="optimal_inaccurate")
+    stats = replace(RESULT.solver_stats, extra_stats={"history": [[-math.inf, 1.0]]})
+    result = replace(RESULT, certificate=unproved, status="optimal_inaccurate", solver_stats=stats)
     path = result.save(tmp_path / "r")
     with np.load(path) as data:
         meta = json.loads(str(data["meta"]), parse_constant=pytest.fail)
     assert meta["certificate"]["upper_bound"] == "inf"
     again = StepsizeResult.load(path)
-    assert again.certificate == unproved
+    assert again.certificate == unproved and again.solver_stats == stats
     assert again.gap == math.inf
     np.save(tmp_path / "L.npy", L)
     np.save(tmp_path / "D.npy", 9.0 * RESULT.D)

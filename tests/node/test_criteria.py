@@ -6,6 +6,7 @@ import math
 import tracemalloc
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -233,6 +234,12 @@ class TestConvex:
             for name in ("det-CGD1", "det-CGD2")
         )
         np.testing.assert_allclose(first.D, second.D, rtol=1e-12)
+
+    def test_saved_and_read(self, tmp_path: Path) -> None:
+        for given in ([[3.0, -0.25], [-0.25, 2.0]], [[7.25, -0.75], [-0.75, 2.25]]):
+            r = optimal_stepsize(given, RandK(2, 1), criterion="convex")
+            again = StepsizeResult.load(r.save(tmp_path / "r"))
+            np.testing.assert_array_equal(again.dual, r.dual)
 
     def test_no_compression_gives_the_inverse(self) -> None:
         r = optimal_stepsize(L, Identity(6), criterion="convex")

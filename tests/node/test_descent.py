@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -243,6 +245,21 @@ class TestIterations:
         assert linear_iterations(1.0, 1e-9, 1.0) == 1
         assert linear_iterations(0.1, 1.0, 1.0) == 0
         assert linear_iterations(1e-12, 1e-3, 1.0) == 6907755278979
+
+    def test_no_K_without_a_rate(self) -> None:
+        r = best(L, SKETCH, criterion="euclidean")
+        nothing = replace(r.certificate, feasible=False, log_det=-math.inf)
+        poor = replace(r, certificate=nothing, descent_t=0.0, status="optimal_inaccurate")
+        with pytest.raises(ValueError, match="no rate above 0 is proved for this D"):
+            poor.iterations(1e-3, 2.0)
+
+    @pytest.mark.parametrize("t", [2.0**-150, 2.0**-250, 5e-324])
+    def test_K_of_a_tiny_t(self, t: float) -> None:
+        """1/t > −1/log(1 − t) > 1/t − 1, so with Δ⁰/accuracy = 2 K is next to log 2/t."""
+        with localcontext(Context(prec=700)):
+            log2 = Fraction(Decimal(2).ln())
+        below = log2 * (1 / Fraction(t) - 1)
+        assert below < linear_iterations(t, 0.5, 1.0) < below + 3
 
 
 class TestRefused:
