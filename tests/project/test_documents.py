@@ -37,7 +37,7 @@ def test_documents_hold_python() -> None:
 
 def _alike(printed: str, shown: str) -> bool:
     """The same words; numbers may differ in the last digits from one machine to the next."""
-    words, expected = ([word.strip("(),;:x") for word in text.split()] for text in (printed, shown))
+    words, expected = ([word.strip("()[],;:x") for word in text.split()] for text in (printed, shown))
     return len(words) == len(expected) and all(map(_same, words, expected))
 
 
