@@ -31,8 +31,7 @@ def iterations_needed(rate: float, epsilon2: float, initial_gap: float) -> int:
 def linear_iterations(t: float, accuracy: float, initial_gap: float) -> int:
     """The smallest K with (1 − t)^K Δ⁰ ≤ accuracy, where ``initial_gap`` is Δ⁰ = f(x⁰) − f*.
 
-    Found to more than 50 digits behind the point; where these leave a doubt, K is decided exactly up to 10⁴, and rounded
-    up beyond.
+    Found to 50 digits behind the point; where these leave a doubt, K is decided exactly up to 10⁴, rounded up beyond.
     """
     gap, target = Fraction(positive_number("initial_gap", initial_gap)), Fraction(positive_number("accuracy", accuracy))
     kept = 1 - Fraction(positive_number("rate", t))

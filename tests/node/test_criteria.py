@@ -236,8 +236,8 @@ class TestConvex:
         np.testing.assert_allclose(first.D, second.D, rtol=1e-12)
 
     def test_saved_and_read(self, tmp_path: Path) -> None:
-        for given in ([[3.0, -0.25], [-0.25, 2.0]], [[7.25, -0.75], [-0.75, 2.25]]):
-            r = optimal_stepsize(given, RandK(2, 1), criterion="convex")
+        for matrix in ([[3.0, -0.25], [-0.25, 2.0]], [[7.25, -0.75], [-0.75, 2.25]]):
+            r = optimal_stepsize(matrix, RandK(2, 1), criterion="convex")
             again = StepsizeResult.load(r.save(tmp_path / "r"))
             np.testing.assert_array_equal(again.dual, r.dual)
 
