@@ -34,7 +34,7 @@ from scipy import sparse
 from scipy.sparse.linalg import aslinearoperator
 
 from stepsize_opt.inputs import enter_class
-from stepsize_opt.operators import DiagonalStepsize, StepsizeOperator
+from stepsize_opt.operators import DiagonalStepsize, LowRankStepsize, StepsizeOperator
 from stepsize_opt.sketches import BernQ, Identity, IndependentSampling, RandK, Sketch
 from stepsize_solvers.programs import Matrix, PositiveMap, is_identity
 
@@ -175,7 +175,8 @@ class Method(ABC):
         """T(D) by its products, for a D and an L (array or operator) that are not formed.
 
         None where it has no such form: it is D𝒫(L)D with 𝒫(L) = Diag(α∘diag L) + βL for det-CGD2, and for det-CGD1
-        with a sketch that commutes with D.
+        with a sketch that commutes with D; for det-CGD1 with a D and an L that are diagonal plus low rank it is
+        Diag(α∘diag DLD) + βDLD.
         """
         if not isinstance(sketch, RandK | IndependentSampling | BernQ | Identity):
             return None  # the map of another law may itself be d×d
@@ -184,7 +185,11 @@ class Method(ABC):
             return None
         commutes = isinstance(D, DiagonalStepsize) or not split.alpha.any()
         if not is_identity(self.condition(sketch.map, commutes=commutes).outer):
-            return None
+            energies = D.energies(L) if isinstance(D, LowRankStepsize) else None
+            if energies is None:
+                return None
+            inside: Any = D @ aslinearoperator(L) @ D
+            return aslinearoperator(sparse.diags_array(split.alpha * energies)) + split.beta * inside
         own: Any = aslinearoperator(sparse.diags_array(split.alpha * L.diagonal()))
         return D @ (own + split.beta * aslinearoperator(L)) @ D
 

@@ -11,7 +11,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from stepsize_opt.inputs import Structure, from_fields
 from stepsize_opt.limit import LimitBounds
-from stepsize_opt.methods import Method
+from stepsize_opt.methods import Method, SketchedGradient
 from stepsize_opt.node.goals import Goal
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.operators import (
@@ -20,12 +20,16 @@ from stepsize_opt.operators import (
     LowRankPlusDiagonal,
     StepsizeOperator,
     large_problem,
+    solve_descent,
     solve_structured,
     stepsize_from_arrays,
 )
 from stepsize_opt.proofs import exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Settings, Status, is_identity
+
+# What has an answer under the condition (False) and under the descent metric (True).
+_STRUCTURES: dict[bool, tuple[object, ...]] = {False: ("full", "diagonal", "scalar"), True: ("full",)}
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -90,22 +94,31 @@ def large_stepsize(
     problem = large_problem(L, sketch.map)
     if problem is None:
         return None
-    if (goal.guarantee, goal.criterion) != ("condition", "det"):
-        msg = f"guarantee={goal.guarantee!r} with criterion={goal.criterion!r} takes a dense L only; {ANSWERS}"
+    if goal.criterion != "det":
+        msg = f"criterion={goal.criterion!r} takes a dense L only; {ANSWERS}"
         raise ValueError(msg)
     split = sketch.map.diagonal_plus_scaled
     commutes = structure in ("diagonal", "scalar") or (split is not None and split.is_multiple)
     condition = method.condition(sketch.map, commutes=commutes)
-    if structure not in ("full", "diagonal", "scalar") or not is_identity(condition.outer):
-        msg = f"structure={structure!r} with {method.name} takes a dense L only; {ANSWERS}"
+    inverse = structure == "full" and is_identity(condition.outer)  # D ⪯ 𝒫(L)⁻¹, and H ⪯ 𝒫(L)⁻¹ for every D
+    descent = goal.guarantee == "descent" and not inverse
+    if structure not in _STRUCTURES[descent] or not (descent or is_identity(condition.outer)):
+        asked = f"structure={structure!r} with {method.name} and guarantee={goal.guarantee!r}"
+        msg = f"{asked} takes a dense L only; {ANSWERS}"
         raise ValueError(msg)
     method.check([sketch], scalar=structure == "scalar", clients=False)
-    answer = solve_structured(problem, str(structure), settings)
-    status, message = answer.status, ""
-    if status is not Status.OPTIMAL:
-        message = problem.remark or f"{status.meaning}; {status.remedy}"
     known = math.isfinite(problem.log_det)
     limit = LimitBounds(sketch.d, problem.log_det).log_bound(sketch.expected_rank) if known else math.inf
+    if descent:
+        if not isinstance(L, LowRankPlusDiagonal) or split is None or not isinstance(method, SketchedGradient):
+            msg = f"the descent metric of {method.name} takes a dense L or a LowRankPlusDiagonal; {ANSWERS}"
+            raise ValueError(msg)
+        answer = solve_descent(L, split, limit, settings)
+    else:
+        answer = solve_structured(problem, str(structure), settings)
+    status, message = answer.status, ""
+    if status is not Status.OPTIMAL:
+        message = answer.remark or problem.remark or f"{status.meaning}; {status.remedy}"
     return LargeStepsizeResult(
         status=status.value,
         certificate=answer.certificate,
@@ -123,7 +136,7 @@ def large_stepsize(
         tol=settings.tol,
         guarantee=goal.guarantee,
         criterion=goal.criterion,
-        satisfies_condition=True,
+        satisfies_condition=answer.satisfied,
         message=message,
         operator=answer.D,
     )

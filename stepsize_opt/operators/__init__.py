@@ -1,9 +1,16 @@
 """Smoothness matrices and stepsizes that are never formed: diagonal plus low rank, sparse without negative entries."""
 
+from stepsize_opt.operators.descent import solve_descent, thin_metric
 from stepsize_opt.operators.matrices import LowRankPlusDiagonal
 from stepsize_opt.operators.problems import ANSWERS, LargeProblem, large_problem
 from stepsize_opt.operators.solve import StructuredAnswer, solve_structured
-from stepsize_opt.operators.stepsizes import DiagonalStepsize, InverseStepsize, StepsizeOperator, stepsize_from_arrays
+from stepsize_opt.operators.stepsizes import (
+    DiagonalStepsize,
+    InverseStepsize,
+    LowRankStepsize,
+    StepsizeOperator,
+    stepsize_from_arrays,
+)
 
 __all__ = [
     "ANSWERS",
@@ -11,9 +18,12 @@ __all__ = [
     "InverseStepsize",
     "LargeProblem",
     "LowRankPlusDiagonal",
+    "LowRankStepsize",
     "StepsizeOperator",
     "StructuredAnswer",
     "large_problem",
+    "solve_descent",
     "solve_structured",
     "stepsize_from_arrays",
+    "thin_metric",
 ]

@@ -33,13 +33,18 @@ _ABOVE = 2e-7  # what D = γI may lose of γ, for a linear system that conjugate
 
 @dataclass(frozen=True, eq=False)
 class StructuredAnswer:
-    """D with its certificate, log det H of the descent metric from below, and what was done."""
+    """D with its certificate, log det H of the descent metric from below, and what was done.
+
+    satisfied: T(D) ⪯ D is proved; remark: what keeps the answer from being the best, beyond its status.
+    """
 
     D: StepsizeOperator
     certificate: Certificate
     descent_log_det: float
     stats: SolverStats
     status: Status
+    satisfied: bool = True
+    remark: str = ""
 
 
 def solve_structured(problem: LargeProblem, structure: str, settings: Settings) -> StructuredAnswer:
@@ -56,7 +61,7 @@ def solve_structured(problem: LargeProblem, structure: str, settings: Settings) 
             raise ValueError(msg)
         inverse = condition.inverse()
         if inverse is None:
-            raise _not_proved()
+            raise not_proved()
         D: StepsizeOperator = InverseStepsize(inverse.p, condition.U, inverse.C)
         stats = SolverStats("closed form", time.perf_counter() - began, 0.0, 0)
         return StructuredAnswer(D, inverse.certificate, inverse.certificate.log_det, stats, Status.OPTIMAL)
@@ -65,14 +70,15 @@ def solve_structured(problem: LargeProblem, structure: str, settings: Settings) 
     else:
         found, stats, status = _diagonal(condition, settings)
     if found is None:
-        raise _not_proved()
+        raise not_proved()
     stats = SolverStats(stats.solver_name, time.perf_counter() - began, 0.0, stats.num_iters, stats.extra_stats)
     if status is not Status.USER_LIMIT:
         status = Status.OPTIMAL if found.certificate.is_optimal(settings.tol) else Status.INACCURATE
     return StructuredAnswer(DiagonalStepsize(found.x), found.certificate, found.descent_log_det, stats, status)
 
 
-def _not_proved() -> RuntimeError:
+def not_proved() -> RuntimeError:
+    """What to raise where no proof succeeded."""
     return RuntimeError(
         "no stepsize of this size could be proved feasible: its numbers lie too far apart for float64; rescale "
         "the variables so that the diagonal entries of L are of similar size"

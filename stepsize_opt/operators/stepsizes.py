@@ -6,10 +6,12 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import solve_triangular
 from scipy.sparse.linalg import LinearOperator
 
 from stepsize_opt.inputs import check_dense, read_only
+from stepsize_opt.operators.matrices import LowRankPlusDiagonal
 from stepsize_solvers.programs import Matrix, Vector
 
 
@@ -109,6 +111,40 @@ class InverseStepsize(StepsizeOperator):
         return Y - self.p[:, None] * (self.U @ solve_triangular(self.C, inner, lower=True, trans=1))
 
 
+class LowRankStepsize(StepsizeOperator):
+    """D = Diag(a) + sign·VVᵀ with a thin V (d×m) and a sign of ±1."""
+
+    def __init__(self, a: Vector, V: Matrix, sign: float) -> None:
+        super().__init__(len(a))
+        self.a, self.V, self.sign = read_only(a), read_only(V), sign
+
+    def diagonal(self) -> Vector:
+        return np.asarray(self.a + self.sign * np.einsum("ij,ij->i", self.V, self.V))
+
+    def log_det(self) -> float:
+        """Σ log a + log det(I ± VᵀDiag(1/a)V)."""
+        G = self.V.T @ (self.V / self.a[:, None])
+        inner = np.linalg.eigvalsh(np.eye(len(G)) + self.sign * G)
+        if not min(self.a.min(), inner[0]) > 0.0:
+            return -np.inf
+        return float(np.log(self.a).sum() + np.log(inner).sum())
+
+    def arrays(self) -> dict[str, Matrix]:
+        return {"a": self.a, "V": self.V, "sign": np.array([self.sign])}
+
+    def energies(self, L: Any) -> Vector | None:
+        """The diagonal of DLD, shape (d,), for a LowRankPlusDiagonal with a dense U; None for another L."""
+        if not isinstance(L, LowRankPlusDiagonal) or sparse.issparse(L.U):
+            return None
+        V, a, s = self.V, self.a, L.own
+        image = self._matmat(L.U)
+        inside = np.einsum("ij,ij->i", V @ (V.T @ (s[:, None] * V)), V) + np.einsum("ij,ij->i", image, image)
+        return np.asarray(a * a * s + 2.0 * self.sign * a * s * np.einsum("ij,ij->i", V, V) + inside)
+
+    def _matmat(self, X: Any) -> Any:
+        return self.a[:, None] * X + self.sign * (self.V @ (self.V.T @ X))
+
+
 def stepsize_from_arrays(arrays: dict[str, Matrix]) -> StepsizeOperator:
     """The stepsize of ``StepsizeOperator.arrays``; raises ValueError for arrays that are none."""
     if not all(A.dtype == np.float64 and np.isfinite(A).all() for A in arrays.values()):
@@ -120,5 +156,9 @@ def stepsize_from_arrays(arrays: dict[str, Matrix]) -> StepsizeOperator:
         p, U, C = arrays["p"], arrays["U"], arrays["C"]
         if p.ndim == 1 and U.shape == (len(p), len(C)) and C.shape == (len(C), len(C)):
             return InverseStepsize(p, U, C)
+    if set(arrays) == {"a", "V", "sign"}:
+        a, V, sign = arrays["a"], arrays["V"], arrays["sign"]
+        if a.ndim == 1 and V.ndim == 2 and len(V) == len(a) and sign.tolist() in ([1.0], [-1.0]):
+            return LowRankStepsize(a, V, float(sign[0]))
     msg = f"the arrays {', '.join(sorted(arrays))} are no stepsize"
     raise ValueError(msg)

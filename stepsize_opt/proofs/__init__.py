@@ -36,6 +36,7 @@ from stepsize_opt.proofs.repairs import repair, repair_in_basis
 from stepsize_opt.proofs.roots import proved_root
 from stepsize_opt.proofs.roundings import LARGEST_COEFFICIENT, SMALLEST_NORMAL, UNIT, gamma, power_of_two_scaling
 from stepsize_opt.proofs.thin import ProvedDiagonal, chunks, sum_of_logs
+from stepsize_opt.proofs.thin_metric import ThinMetric, ThinStepsize
 
 __all__ = [
     "LARGEST_COEFFICIENT",
@@ -60,6 +61,8 @@ __all__ = [
     "Plain",
     "ProvedDiagonal",
     "ProvedInverse",
+    "ThinMetric",
+    "ThinStepsize",
     "adjoint_below",
     "centred_above",
     "centred_image",

@@ -50,21 +50,30 @@ def chunks(d: int) -> Iterator[slice]:
         yield slice(start, min(d, start + ROWS_AT_ONCE))
 
 
-def weighted_gram(U: Matrix, weights: Vector) -> Enclosed:
-    """Uᵀ Diag(w) U for weights w that are right to a rounding or two.
+def weighted_gram(U: Matrix, weights: Vector | None, B: Matrix | None = None) -> Enclosed:
+    """UᵀDiag(w)B for weights w ≥ 0 that are right to a few roundings (None: all one); without B UᵀDiag(w)U.
 
-    Entries of a product WᵀW of a chunk are off by at most γ√(G_ii G_jj), and the chunks are added up.
+    Entries of the product of a chunk are off by at most γ√(u_ii b_jj), with the diagonals u and b of UᵀDiag(w)U and
+    BᵀDiag(w)B, and the chunks are added up.
     """
-    r, parts = U.shape[1], 0
-    G = np.zeros((r, r))
-    for start in range(0, len(weights), _ROWS_OF_A_SUM):
+    other, parts = U if B is None else B, 0
+    G = np.zeros((U.shape[1], other.shape[1]))
+    rows, columns = np.zeros(U.shape[1]), np.zeros(other.shape[1])
+    for start in range(0, len(U), _ROWS_OF_A_SUM):
         s = slice(start, start + _ROWS_OF_A_SUM)
-        W = U[s] * np.sqrt(weights[s])[:, None]
-        G += W.T @ W
+        root = 1.0 if weights is None else np.sqrt(weights[s])[:, None]
+        left = U[s] * root
+        right = left if B is None else B[s] * root
+        G += left.T @ right
+        if B is not None:
+            rows += np.einsum("ij,ij->j", left, left)
+            columns += np.einsum("ij,ij->j", right, right)
         parts += 1
-    root = np.sqrt(G.diagonal())
-    terms = min(len(weights), _ROWS_OF_A_SUM) + parts + 8
-    return Enclosed(G, gamma(terms) * np.multiply.outer(root, root)).symmetric()
+    if B is None:
+        rows = columns = G.diagonal()
+    terms = min(len(U), _ROWS_OF_A_SUM) + parts + 12
+    found = Enclosed(G, gamma(terms) * np.multiply.outer(np.sqrt(rows), np.sqrt(columns)))
+    return found.symmetric() if B is None else found
 
 
 def in_range(*arrays: Matrix) -> bool:
