@@ -161,6 +161,21 @@ def _direction(d: int) -> Matrix:
     return 0.1 * Y / np.linalg.norm(Y, 2)
 
 
+def test_diagonals_below_zero_by_rounding_leave_a_preconditioner() -> None:
+    """Where matrices of clients lie far apart, a diagonal entry of R̃ ⪰ 0 may come out negative."""
+    program = _program("outer", RandK(5, 2), _clients(5, 3), 2.0, 0.0)
+    model = Model(program)
+    solved = solve_families(program, Settings(tol=1e-3))
+    assert solved.X is not None
+    p = model.point(solved.X, solved.duals)
+    assert p is not None
+    state = p.states[0]
+    assert state.Lam is not None
+    rounded = replace(state, Rt=state.Rt - np.diag([2.0 * state.Rt[0, 0] + 1e3, 0.0, 0.0, 0.0, 0.0]))
+    system = newton_system(model, replace(p, states=[rounded, *p.states[1:]]), slow=True)
+    assert np.isfinite(system.precondition(_direction(5))).all()
+
+
 @pytest.mark.parametrize(("kind", "sketch", "c", "e", "pattern"), CASES[:5])
 def test_factorisation_and_conjugate_gradients_agree(
     kind: str, sketch: Sketch, c: float, e: float, pattern: Pattern | None

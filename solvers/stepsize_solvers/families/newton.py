@@ -109,7 +109,8 @@ def newton_system(model: Model, p: Point, slow: bool = False) -> NewtonSystem:
     J = np.ones((d, d))
     for state in p.states:
         if state.Lam is not None:
-            lam, r = np.diagonal(state.Lam), np.diagonal(state.Rt)
+            # Of semidefinite matrices, below 0 by rounding alone.
+            lam, r = (np.maximum(np.diagonal(M), 0.0) for M in (state.Lam, state.Rt))
             J += np.outer(lam, r) + np.outer(r, lam)
         if state.slope:
             J += state.slope * float(np.einsum("nii->", state.Z))
