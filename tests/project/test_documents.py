@@ -7,7 +7,6 @@ import contextlib
 import doctest
 import importlib
 import io
-import math
 import os
 import re
 import subprocess
@@ -17,35 +16,20 @@ from pathlib import Path
 import matplotlib
 import pytest
 
+from shared.pages import alike, blocks, examples
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 
-def _blocks(path: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(encoding="utf-8"), re.S | re.M)
-
-
-WITH_PYTHON = [path for path in DOCUMENTS if _blocks(path, "python")]
+WITH_PYTHON = [path for path in DOCUMENTS if blocks(path, "python")]
 
 
 def test_documents_hold_python() -> None:
     """Every block that a document says is Python is among those that are run."""
     assert ROOT / "README.md" in WITH_PYTHON and len(WITH_PYTHON) > 1
     fences = sum(len(re.findall(r"^\s*```\s*python\b", path.read_text("utf-8"), re.M)) for path in DOCUMENTS)
-    assert fences == sum(len(_blocks(path, "python")) for path in WITH_PYTHON)
-
-
-def _alike(printed: str, shown: str) -> bool:
-    """The same words; numbers may differ in the last digits from one machine to the next."""
-    words, expected = ([word.strip("()[],;:x") for word in text.split()] for text in (printed, shown))
-    return len(words) == len(expected) and all(map(_same, words, expected))
-
-
-def _same(word: str, expected: str) -> bool:
-    try:
-        return math.isclose(float(word), float(expected), rel_tol=1e-3, abs_tol=1e-5)
-    except ValueError:
-        return word == expected
+    assert fences == sum(len(blocks(path, "python")) for path in WITH_PYTHON)
 
 
 @pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda path: path.name)
@@ -54,16 +38,15 @@ def test_python_blocks_run_and_print_what_is_shown(path: Path, tmp_path, monkeyp
     matplotlib.use("Agg")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "document"}
-    blocks = r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?"
-    for code, shown in re.findall(blocks, path.read_text(encoding="utf-8"), re.S | re.M):
+    for code, shown in examples(path):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(compile(code, str(path), "exec"), names)
-        assert not shown or _alike(out.getvalue(), shown), f"{path.name} shows\n{shown}\nbut prints\n{out.getvalue()}"
+        assert not shown or alike(out.getvalue(), shown), f"{path.name} shows\n{shown}\nbut prints\n{out.getvalue()}"
 
 
 def test_readme_shows_exactly_what_is_printed() -> None:
-    (code,), (shown,) = (_blocks(ROOT / "README.md", language) for language in ("python", "text"))
+    (code,), (shown,) = (blocks(ROOT / "README.md", language) for language in ("python", "text"))
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(code, "README.md", "exec"), {})
@@ -83,7 +66,7 @@ def test_readme_opens_with_the_two_commands() -> None:
 
 
 def test_example_is_short() -> None:
-    assert len(_blocks(ROOT / "README.md", "python")[0].strip().splitlines()) <= 10
+    assert len(blocks(ROOT / "README.md", "python")[0].strip().splitlines()) <= 10
 
 
 @pytest.mark.parametrize(
@@ -115,7 +98,7 @@ def test_examples_run(script: Path, tmp_path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert _alike(done.stdout, script.with_suffix(".txt").read_text(encoding="utf-8")), done.stdout
+    assert alike(done.stdout, script.with_suffix(".txt").read_text(encoding="utf-8")), done.stdout
 
 
 @pytest.fixture(scope="module")
