@@ -71,6 +71,12 @@ _NO_UNDERFLOW = 900
 _COMPONENTS_PER_PROCESS = 8
 _PARTS_PER_PROCESS = 4
 _SMALLEST = 10  # up to about this size the calls of Python are the cost
+# So many components of one size are solved together, at most and at least: more gain little, and fewer nothing.
+_STACK = 64
+_SMALLEST_STACK = 8
+
+Task = tuple[Component, "WarmStart | None"]
+Attempt = tuple["Solver | None", Settings]
 
 
 def start_of(component: Component, warm_start: StepsizeResult | None) -> WarmStart | None:
@@ -104,45 +110,95 @@ def processes(n_jobs: object) -> int:
     return int(count(number))
 
 
-def _chunks(sizes: Sequence[int], workers: int) -> list[list[int]]:
-    """The places of the tasks in parts of similar cost, which grows with the cube of the size.
+def _chunks(sizes: Sequence[Sequence[int]], workers: int) -> list[list[int]]:
+    """The places of the groups of tasks in parts of similar cost, which grows with the cube of the sizes.
 
     Several parts for each process: who has finished one takes the next, and what a process that died has to do again is
-    little.  The largest tasks come first.
+    little.  The largest groups come first.
     """
-    parts = min(_PARTS_PER_PROCESS * workers, max(workers, len(sizes) // _COMPONENTS_PER_PROCESS))
+    parts = min(_PARTS_PER_PROCESS * workers, max(workers, sum(map(len, sizes)) // _COMPONENTS_PER_PROCESS))
+    costs = [sum(float(size + _SMALLEST) ** 3 for size in group) for group in sizes]
     heap = [(0.0, part) for part in range(parts)]
     chunks: list[list[int]] = [[] for _ in heap]
-    for place in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+    for place in sorted(range(len(sizes)), key=lambda i: -costs[i]):
         cost, part = heapq.heappop(heap)
         chunks[part].append(place)
-        heapq.heappush(heap, (cost + float(sizes[place] + _SMALLEST) ** 3, part))
+        heapq.heappush(heap, (cost + costs[place], part))
     return [chunk for chunk in chunks if chunk]
 
 
-def solve_all(
-    tasks: list[tuple[Component, WarmStart | None]],
-    attempts: Sequence[tuple[Solver | None, Settings]],
-    closed_forms: bool,
-    workers: int,
-) -> list[Piece]:
-    """The pieces of the tasks in order, solved in at most so many processes."""
-    workers = min(workers, len(tasks) // _COMPONENTS_PER_PROCESS)
-    if workers < 2:
-        pieces = []
-        for component, start in tasks:
-            with blas_threads(component.program.d):
-                pieces.append(_solve_component(component, start, attempts, closed_forms))
-        return pieces
-    from joblib import Parallel, delayed
+def _stacks(tasks: Sequence[Task], attempts: Sequence[Attempt]) -> list[list[int]]:
+    """The places of the tasks in groups: those of one size that a solver takes in stacks, and each of the others alone.
 
-    chunks = _chunks([component.program.d for component, _ in tasks], workers)
-    jobs = [delayed(solve_all)([tasks[i] for i in chunk], attempts, closed_forms, 1) for chunk in chunks]
-    with interrupts_held():
-        running: Any = Parallel(n_jobs=workers, return_as="generator")(jobs)
-    parts = zip(chunks, running, strict=True)
-    found = dict(pair for chunk, pieces in parts for pair in zip(chunk, pieces, strict=True))
+    They do not depend on the number of processes, and so neither does the answer.
+    """
+    chosen, settings = attempts[0]
+    alone: list[list[int]] = []
+    by_size: dict[int, list[int]] = {}
+    for place, (component, start) in enumerate(tasks):
+        program = component.program
+        solver = choose_solver(program)[0] if chosen is None else chosen
+        together = start is None and not settings.verbose and component.floor is None and program is component.single
+        if together and solver.unsupported(program) is None and solver.stacks(program):
+            by_size.setdefault(program.d, []).append(place)
+        else:
+            alone.append([place])
+    stacks = [group[i : i + _STACK] for group in by_size.values() for i in range(0, len(group), _STACK)]
+    return alone + stacks
+
+
+def solve_all(tasks: Sequence[Task], attempts: Sequence[Attempt], closed_forms: bool, workers: int) -> list[Piece]:
+    """The pieces of the tasks in order, solved in at most so many processes."""
+    groups = _stacks(tasks, attempts)
+    workers = min(workers, len(tasks) // _COMPONENTS_PER_PROCESS, len(groups))
+    chunks = (
+        [list(range(len(groups)))]
+        if workers < 2
+        else _chunks([[tasks[i][0].program.d for i in group] for group in groups], workers)
+    )
+    chosen = [[groups[i] for i in chunk] for chunk in chunks]
+    work = ([[tasks[i] for i in group] for group in part] for part in chosen)
+    if workers < 2:
+        running: Any = [_solve_groups(part, attempts, closed_forms) for part in work]
+    else:
+        from joblib import Parallel, delayed
+
+        with interrupts_held():
+            running = Parallel(n_jobs=workers, return_as="generator")(
+                delayed(_solve_groups)(part, attempts, closed_forms) for part in work
+            )
+    places = (place for part in chosen for group in part for place in group)
+    found = dict(zip(places, (piece for pieces in running for piece in pieces), strict=True))
     return [found[place] for place in range(len(tasks))]
+
+
+def _solve_groups(groups: Sequence[Sequence[Task]], attempts: Sequence[Attempt], closed_forms: bool) -> list[Piece]:
+    """The pieces of groups of tasks, one after the other."""
+    pieces: list[Piece] = []
+    for group in groups:
+        with blas_threads(group[0][0].program.d):
+            if len(group) < _SMALLEST_STACK:
+                pieces += [_solve_component(*task, attempts, closed_forms) for task in group]
+            else:
+                pieces += _solve_stack([component for component, _ in group], attempts, closed_forms)
+    return pieces
+
+
+def _solve_stack(components: Sequence[Component], attempts: Sequence[Attempt], closed_forms: bool) -> list[Piece]:
+    """The pieces of components of one size that are solved together; alone what is not proved optimal then."""
+    chosen, settings = attempts[0]
+    solver, why = (chosen, "asked for") if chosen is not None else choose_solver(components[0].program)
+    outcomes = solver.solve_stack([component.program for component in components], settings)
+    pieces: list[Piece] = []
+    for component, outcome in zip(components, outcomes, strict=True):
+        outcome.stats.extra_stats["why"] = why
+        piece = None
+        if outcome.X is not None:
+            piece = _certified(component, outcome, settings.tol, outcome.stats.extra_stats.get("closed_form"))
+        if piece is None or not (piece.status is Status.OPTIMAL or stopped(outcome)):
+            piece = _solve_component(component, None, attempts, closed_forms)
+        pieces.append(piece)
+    return pieces
 
 
 def _solve_component(

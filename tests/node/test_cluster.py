@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 from joblib import parallel_config
 from scipy import sparse
 
-from stepsize_opt import RandK, optimal_stepsize
+from stepsize_opt import IndependentSampling, RandK, certify, optimal_stepsize
 from stepsize_opt.node.solve import _chunks, processes
 
 
@@ -66,10 +66,28 @@ def test_none_obeys_the_configuration() -> None:
         processes(0)
 
 
+def test_equal_blocks_in_stacks_give_the_answer_of_two_processes_and_of_each_alone() -> None:
+    rng = np.random.default_rng(0)
+    roots = rng.standard_normal((150, 4, 6))
+    L = sparse.block_diag([*(roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(4)), np.eye(3)], format="csr")
+    sketch = IndependentSampling(np.linspace(0.1, 0.9, L.shape[0]))
+    result = optimal_stepsize(L, sketch, n_jobs=1)
+    assert result.status == "optimal"
+    several = optimal_stepsize(L, sketch, n_jobs=2)
+    for ours, theirs in zip(result.blocks, several.blocks, strict=True):
+        np.testing.assert_array_equal(ours.D, theirs.D)
+    for block in result.blocks[:150:25]:
+        part = L[block.indices][:, block.indices].toarray()
+        alone = optimal_stepsize(part, IndependentSampling(sketch.p[block.indices]))
+        proved = certify(block.D, part, IndependentSampling(sketch.p[block.indices]), dual=block.Z)
+        assert proved.feasible and proved.gap <= 1e-6
+        assert np.linalg.slogdet(block.D)[1] == pytest.approx(np.linalg.slogdet(alone.D)[1], abs=8e-6)
+
+
 def test_chunks_have_similar_cost_and_hold_every_task_once() -> None:
-    sizes = [200, *([20] * 400)]
+    sizes = [[200], *([[20]] * 400)]
     chunks = _chunks(sizes, 2)
     assert sorted(place for chunk in chunks for place in chunk) == list(range(401))
-    cost = [sum((sizes[i] + 10) ** 3 for i in chunk) for chunk in chunks]
+    cost = [sum((sizes[i][0] + 10) ** 3 for i in chunk) for chunk in chunks]
     largest = 210**3
     assert max(cost) == largest and max(cost[1:]) <= 1.2 * min(cost[1:])

@@ -1,9 +1,15 @@
-"""Preconditioned conjugate gradients, stopped in the norm that matters to the caller."""
+"""Preconditioned conjugate gradients, stopped in the norm that matters to the caller; for one system or a stack.
+
+The numbers of a stack, inner products and step lengths, are arrays that multiply it; those members that are finished
+stay where they are.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from stepsize_solvers.numerics.linalg import Array
 
@@ -13,15 +19,20 @@ class Operator(Protocol):
 
     def __call__(self, Y: Array) -> Array: ...
     def precondition(self, Y: Array) -> Array: ...
-    def inner(self, Y: Array, Y2: Array) -> float: ...
+    def inner(self, Y: Array, Y2: Array) -> Any: ...
+
+
+def _quotient(a: Any, b: Any, done: Any) -> Any:
+    """a/b, and 0 for those members of a stack that are done."""
+    return a / b if isinstance(a, float) else np.divide(a, b, out=np.zeros_like(a), where=~done)
 
 
 def conjugate_gradients(
     A: Operator,
     b: Array,
-    finished: Callable[[Array], bool],
+    finished: Callable[[Array], Any],
     max_iterations: int,
-    add_step: Callable[[float, Array], None],
+    add_step: Callable[[Any, Array], None],
 ) -> int:
     """Solve A y = b until ``finished(b − Ay)``; returns the number of iterations.
 
@@ -32,25 +43,28 @@ def conjugate_gradients(
     z = A.precondition(residual)
     rho = A.inner(residual, z)
     direction = z.copy()
+    done = finished(residual)
     k = 0
-    while k < max_iterations and not finished(residual):
+    while k < max_iterations and not np.all(done):
         image = A(direction)
         curvature = A.inner(direction, image)
-        if not curvature > 0.0:  # by rounding only; the sum so far is as good as it gets
+        done = done | np.logical_not(curvature > 0.0)  # by rounding only; the sum so far is as good as it gets
+        if np.all(done):
             break
-        step = rho / curvature
+        step = _quotient(rho, curvature, done)
         add_step(step, direction)
         residual -= step * image
         z = A.precondition(residual)
         rho_next = A.inner(residual, z)
-        direction *= rho_next / rho
+        direction *= _quotient(rho_next, rho, done)
         direction += z
         rho = rho_next
+        done = done | finished(residual)
         k += 1
     return k
 
 
-def within_scaled_tolerance(A: Operator, T: Array, tolerance: float) -> Callable[[Array], bool]:
+def within_scaled_tolerance(A: Operator, T: Array, tolerance: Any) -> Callable[[Array], Any]:
     """Whether ‖r_ij/√T_ij‖ ≤ tolerance for a residual r.
 
     Dividing by √T_ij = √(tᵢtⱼ) is the Nesterov–Todd scaling of a residual of F, so the tolerance bounds the error of
@@ -58,4 +72,4 @@ def within_scaled_tolerance(A: Operator, T: Array, tolerance: float) -> Callable
     """
     inverse_T = 1.0 / T
     squared = tolerance * tolerance
-    return lambda residual: not A.inner(residual, inverse_T * residual) > squared
+    return lambda residual: np.logical_not(A.inner(residual, inverse_T * residual) > squared)

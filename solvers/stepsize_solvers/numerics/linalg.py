@@ -73,6 +73,16 @@ def sym(M: Array) -> Array:
     return np.asarray(0.5 * (M + M.swapaxes(-1, -2)))
 
 
+def transposed(M: Array) -> Array:
+    """Mᵀ, for one matrix or a stack."""
+    return M.swapaxes(-1, -2)
+
+
+def inner(A: Array, B: Array) -> Any:
+    """⟨A, B⟩ of two matrices; of two stacks the numbers of their members, of a shape that multiplies the stacks."""
+    return float(np.vdot(A, B)) if A.ndim == 2 else np.einsum("...ij,...ij->...", A, B)[..., None, None]
+
+
 def _trmm(A: Array) -> Callable[..., Array]:
     """The triangular product of BLAS in the precision of A."""
     return blas.strmm if A.dtype == np.float32 else blas.dtrmm  # type: ignore[no-any-return]
@@ -91,6 +101,17 @@ def cholesky(M: Array) -> Array | None:
         return None
 
 
+def cholesky_of_each(M: Array) -> tuple[Array, Array]:
+    """The factor of each matrix of a stack, and which have one."""
+    K = cholesky(M)
+    if K is None:
+        # numpy's factorisation of a stack says no more than that one failed.
+        factors = [cholesky(one) for one in M]
+        K = np.array([np.full(M.shape[-2:], np.nan) if one is None else one for one in factors])
+    # LAPACK need not stop at NaN, but a diagonal entry of the factor takes it on.
+    return K, np.isfinite(K.diagonal(0, -2, -1)).all(axis=-1)
+
+
 def eigh(M: Array) -> tuple[Array, Array]:
     """Eigenvalues ascending and eigenvectors as columns (one matrix or a stack)."""
     if M.ndim == 2:
@@ -102,15 +123,19 @@ def eigh(M: Array) -> tuple[Array, Array]:
     return values, vectors
 
 
-def smallest_eigenvalue(M: Array) -> float:
-    """λmin(M) of one matrix, by reduction to tridiagonal form."""
+def smallest_eigenvalue(M: Array) -> Any:
+    """λmin(M), by reduction to tridiagonal form: a number for one matrix, an array for a stack."""
+    if M.ndim > 2:
+        return np.linalg.eigvalsh(M)[..., 0]
     syevd = lapack.ssyevd if M.dtype == np.float32 else lapack.dsyevd
     w, _, info = syevd(M.T, 0, 1)  # compute_v, lower
     return float(w[0]) if info == 0 else float(np.linalg.eigvalsh(M)[0])
 
 
 def triangular_inverse(K: Matrix) -> Matrix:
-    """K⁻¹ of a lower triangular K."""
+    """K⁻¹ of a lower triangular K (one matrix or a stack)."""
+    if K.ndim > 2:
+        return np.asarray(np.linalg.inv(K))
     inverse, _ = lapack.dtrtri(K, 1)  # lower
     return np.asarray(inverse)
 
@@ -167,6 +192,11 @@ def log_det_from_cholesky(K: Array) -> float:
     return 2.0 * float(np.add.reduce(np.log(K.diagonal(0, -2, -1)), axis=None, dtype=np.float64))
 
 
+def log_dets_from_cholesky(K: Array) -> Any:
+    """log det(KKᵀ) = 2 Σ log K_ii: a number for one matrix, an array for a stack."""
+    return 2.0 * np.log(K.diagonal(0, -2, -1)).sum(axis=-1, dtype=np.float64)
+
+
 def _top_of_spectrum(apply: Callable[[Vector], Vector], d: int, steps: int) -> float:
     """An upper estimate of the largest eigenvalue: the top Ritz value of a few Lanczos steps plus its residual norm."""
     basis = np.empty((steps, d))
@@ -211,5 +241,5 @@ def largest_eigenvalue(M: Matrix, steps: int = 25) -> float:
     """λmax(M) of one symmetric matrix: exact for small ones, an upper estimate by Lanczos for large ones."""
     d = M.shape[0]
     if d <= SIZE_FOR_LANCZOS:
-        return -smallest_eigenvalue(-M)
+        return -float(smallest_eigenvalue(-M))
     return _top_of_spectrum(lambda q: np.asarray(M @ q), d, steps)

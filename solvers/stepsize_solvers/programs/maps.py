@@ -186,6 +186,7 @@ def _diagonal_plus_scaled(alpha: Vector, beta: float, M: Matrix) -> Matrix:
 class Hadamard(PositiveMap):
     """𝒬(M) = P ∘ M with P ⪰ 0 (Schur's product theorem makes it positive).
 
+    A stack of matrices P, of shape (m, d, d), is the map of each member of such a stack; it can be applied and bounded.
     Use ``hadamard`` to get the cheaper ``DiagonalPlusScaled`` where P allows it.
     ``roundings`` is how many roundings each entry of P went through: it is within (1 ± 2⁻⁵³)^roundings of the
     exact coefficient.
@@ -196,7 +197,7 @@ class Hadamard(PositiveMap):
 
     @property
     def d(self) -> int:
-        return int(self.P.shape[0])
+        return int(self.P.shape[-1])
 
     def apply(self, M: Matrix) -> Matrix:
         return self.P * M

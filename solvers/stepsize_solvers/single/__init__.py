@@ -2,7 +2,7 @@
 
 from stepsize_solvers.single.schur import Gram, effective_beta
 from stepsize_solvers.single.small import Coordinates, coordinates, map_matrix
-from stepsize_solvers.single.solve import Report, closed_form, solve_condition
+from stepsize_solvers.single.solve import Report, closed_form, goes_in_stacks, solve_condition, solve_stack
 
 __all__ = [
     "Coordinates",
@@ -11,6 +11,8 @@ __all__ = [
     "closed_form",
     "coordinates",
     "effective_beta",
+    "goes_in_stacks",
     "map_matrix",
     "solve_condition",
+    "solve_stack",
 ]

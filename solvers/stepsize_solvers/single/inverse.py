@@ -4,20 +4,22 @@ K[X] = X + ΛXR̃ + R̃XΛ costs one product.  Division by its diagonal J_ij = 1
 number below about ten, so a Chebyshev polynomial p of low degree in J⁻¹K gives p(K) ≈ K⁻¹.  The polynomial is
 chosen once for each Newton step: p(K) is then a fixed, symmetric, positive definite map, the outer conjugate
 gradients stay exact for it, and the error of p only leaves a fraction of the dual residual behind.
+
+All of it works on stacks of matrices, too; the two ends of the spectra are then arrays that multiply the stack.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from stepsize_solvers.numerics import Array
+from stepsize_solvers.numerics import Array, inner
 
-Interval = tuple[float, float]
+Interval = tuple[Any, Any]  # of numbers, or of arrays for a stack
 
 # The Chebyshev error that is left of the dual residual by one Newton step, and the largest degree spent on it.
 _POLYNOMIAL_ERROR = 0.4
@@ -56,8 +58,23 @@ def _random_symmetric(d: int) -> Array:
     return np.asarray(X + X.T)
 
 
-def _norm(X: Array) -> float:
-    return math.sqrt(float(np.vdot(X, X)))
+def _norm(X: Array) -> Any:
+    return inner(X, X) ** 0.5
+
+
+def _ritz(alphas: Sequence[Any], betas: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """The ends of the spectrum of the tridiagonal matrix of Lanczos steps, and the residual of the upper one."""
+    m, stacked = len(alphas), not isinstance(alphas[0], float)
+    T = np.zeros((len(alphas[0]) if stacked else 1, m, m))
+    for i, (alpha, beta) in enumerate(zip(alphas, betas, strict=True)):
+        T[:, i, i] = np.ravel(alpha)
+        if i + 1 < m:
+            T[:, i, i + 1] = T[:, i + 1, i] = np.ravel(beta)
+    ritz, vectors = np.linalg.eigh(T)
+    residual = np.abs(np.ravel(betas[-1]) * vectors[:, -1, -1])
+    ends = (ritz[:, 0], ritz[:, -1], residual)
+    low, high, residual = (end[:, None, None] if stacked else float(end[0]) for end in ends)
+    return low, high, residual
 
 
 def spectrum_bounds(
@@ -66,26 +83,28 @@ def spectrum_bounds(
     mask: Array | None = None,
     steps: int = _LANCZOS_STEPS,
     max_steps: int = _MAX_LANCZOS_STEPS,
-) -> tuple[float, float]:
+) -> Interval:
     """Estimates of the extreme eigenvalues of J^{-1/2} K J^{-1/2}, by a few Lanczos steps from a fixed random start.
 
     The lower one is a Ritz value, above the true end.  The upper one is a Ritz value plus its residual norm, and steps
     are added until that residual is small: beyond the upper end of its interval a Chebyshev polynomial explodes, below
     the lower end it is only less accurate.  ``mask`` holds ones on the pattern that K acts on, all of it if None.
     """
-    d = J.shape[0]
     root = 1.0 / np.sqrt(J)
-    X = _random_symmetric(d).astype(J.dtype)
+    X = np.empty_like(J)
+    X[...] = _random_symmetric(J.shape[-1])
     if mask is not None:
         X *= mask
     X /= _norm(X)
     previous = np.zeros_like(X)
-    alphas: list[float] = []
-    betas: list[float] = []
-    beta = 0.0
+    alphas: list[Any] = []
+    betas: list[Any] = []
+    beta: Any = 0.0
+    found: Interval = (0.0, 0.0)
+    done: Any = False
     while True:
         Y = K(X * root) * root
-        alpha = float(np.vdot(X, Y))
+        alpha = inner(X, Y)
         Y -= alpha * X
         Y -= beta * previous
         alphas.append(alpha)
@@ -93,13 +112,14 @@ def spectrum_bounds(
         betas.append(beta)
         m = len(alphas)
         invariant = beta < 1e-6 * abs(alpha)  # single precision sees nothing below that
-        if m >= steps or invariant:
-            ritz, vectors = np.linalg.eigh(np.diag(alphas) + np.diag(betas[:-1], 1) + np.diag(betas[:-1], -1))
-            low, high = float(ritz[0]), float(ritz[-1])
-            residual = abs(beta * float(vectors[-1, -1]))
-            if invariant or residual <= _RESIDUAL * high or m >= max_steps:
-                return low, high + residual
-        previous, X = X, Y / beta
+        if m >= steps or np.any(invariant):
+            low, high, residual = _ritz(alphas, betas)
+            ends = (low, high + residual)
+            found = (np.where(done, found[0], ends[0]), np.where(done, found[1], ends[1])) if np.any(done) else ends
+            done = done | invariant | (residual <= _RESIDUAL * high) | (m >= max_steps)
+            if np.all(done):
+                return found
+        previous, X = X, Y / (beta + (beta == 0.0))  # a member that is done may have no direction left
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +128,8 @@ class ChebyshevInverse:
 
     K: Callable[[Array], Array]
     J: Array
-    lower: float
-    upper: float
+    lower: Any
+    upper: Any
     degree: int
 
     @property
@@ -150,12 +170,12 @@ def chebyshev_inverse(
         low, high = spectrum_bounds(K, J, mask)
         # The smallest Ritz value lies above the end of the spectrum, by a few per cent as a rule.
         low, high = 0.8 * low, 1.05 * high
-        if not low > 0.0:
-            low = 0.05 * high
+        if not np.all(low > 0.0):
+            low = np.where(low > 0.0, low, 0.05 * high) if isinstance(low, np.ndarray) else 0.05 * high
     else:
         low, high = known
     gamma = (np.sqrt(high) - np.sqrt(low)) / (np.sqrt(high) + np.sqrt(low))
     degree = 1
-    while degree < _MAX_DEGREE and 2.0 * gamma**degree / (1.0 + gamma ** (2 * degree)) > error:
+    while degree < _MAX_DEGREE and np.any(2.0 * gamma**degree / (1.0 + gamma ** (2 * degree)) > error):
         degree += 1
     return ChebyshevInverse(K, J, low, high, degree)

@@ -102,6 +102,24 @@ def residual_floor(norm: float) -> float:
     return min(1.0, norm) * min(1.0, 3.0 * norm)
 
 
+FIRST_CENTRING = 0.3
+
+
+def next_centring(sigma: float, length: float, iterations: int, tuning: Tuning) -> float:
+    """σ after a step: ask for more after long steps, for less after short ones."""
+    floor = tuning.centring_floor if iterations > tuning.cheap_iterations else tuning.centring_floor_cheap
+    if length > 0.8:
+        return max(0.3 * sigma, floor)
+    if length > 0.5:
+        return max(0.6 * sigma, tuning.centring_floor)
+    return min(2.0 * sigma, 0.8) if length < 0.3 else sigma
+
+
+def target(mu: float, norm: float, sigma: float, tol: float) -> float:
+    """s, the μ to aim at.  The gap at a central point is μ: less than a fifth of the tolerance would be wasted work."""
+    return max(sigma * mu, 0.2 * tol, min(mu, residual_floor(norm)))
+
+
 class Iteration(Generic[PointType]):
     """State of one solve: model, options and the current centring factor."""
 
@@ -110,7 +128,7 @@ class Iteration(Generic[PointType]):
         self.tuning = tuning
         self.tol = progress.limits.tol
         self.progress = progress
-        self.sigma = 0.3
+        self.sigma = FIRST_CENTRING
         single = model.single_precision and model.d >= tuning.single_precision_from
         self.dtype: type[np.floating[Any]] = np.float32 if single else np.float64
         self.low = single  # the points themselves are in single precision, too
@@ -151,7 +169,7 @@ class Iteration(Generic[PointType]):
             if step is None:
                 return Status.INACCURATE
             self.progress.steps += 1
-            self._update_centring(step)
+            self.sigma = next_centring(self.sigma, step.length, step.iterations, self.tuning)
             p, scaling = step.point, step.scaling
 
     def _confirmed(self, p: PointType) -> Bounds | None:
@@ -166,8 +184,7 @@ class Iteration(Generic[PointType]):
         counters.eigendecompositions += 1
         if not np.all(scaling.t > 0.0):  # W is singular to rounding
             return None
-        # The gap at a central point is μ: a target below a fifth of the tolerance would be wasted work.
-        s = max(self.sigma * mu, 0.2 * self.tol, min(mu, residual_floor(norm)))
+        s = target(mu, norm, self.sigma, self.tol)
         system = model.system(p, scaling, self.dtype, counters, self.spectrum)
         self._keep_spectrum(system, norm)
         to_double = self.low and s < options.double_below
@@ -249,17 +266,6 @@ class Iteration(Generic[PointType]):
         fresh = self.spectrum is None
         self.spectrum_age = 0 if fresh else self.spectrum_age + 1
         self.spectrum = inverse.spectrum if settled and self.spectrum_age < _SPECTRUM_STEPS else None
-
-    def _update_centring(self, step: Step[PointType]) -> None:
-        """Ask for more after long steps, for less after short ones."""
-        options = self.tuning
-        floor = options.centring_floor if step.iterations > options.cheap_iterations else options.centring_floor_cheap
-        if step.length > 0.8:
-            self.sigma = max(0.3 * self.sigma, floor)
-        elif step.length > 0.5:
-            self.sigma = max(0.6 * self.sigma, options.centring_floor)
-        elif step.length < 0.3:
-            self.sigma = min(2.0 * self.sigma, 0.8)
 
 
 def _details(mu: float, norm: float, step: Step[PointType] | None) -> dict[str, str]:

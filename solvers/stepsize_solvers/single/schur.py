@@ -22,10 +22,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from stepsize_solvers.numerics import Array, congruence_diagonal, half_triangle, upper_product
+from stepsize_solvers.numerics import Array, congruence_diagonal, half_triangle, inner, upper_product
 from stepsize_solvers.programs import PositiveMap
 from stepsize_solvers.single.inverse import ChebyshevInverse
 
@@ -179,14 +180,20 @@ class SchurComplement:
         return 2.0 * float(np.vdot(Y, Y2)) - float(np.vdot(Y[:, :r], Y2[:, :r]))
 
 
-def effective_beta(Q: PositiveMap) -> float:
-    """A scalar β with 𝒬(M) ≈ βM on average over symmetric matrices: ⟨M, 𝒬(M)⟩/⟨M, M⟩ at a fixed random M."""
+def effective_beta(Q: PositiveMap) -> Any:
+    """A scalar β with 𝒬(M) ≈ βM on average: the mean of what an entrywise map multiplies by off the diagonal.
+
+    For other maps ⟨M, 𝒬(M)⟩/⟨M, M⟩ at a fixed random M; for the maps of a stack an array that multiplies it.
+    """
     split = Q.diagonal_plus_scaled
     if split is not None:
         return split.beta
-    M = np.random.default_rng(1).standard_normal((Q.d, Q.d))
+    P, d = Q.hadamard_matrix, Q.d
+    if P is not None and d > 1:
+        return (inner(P, np.ones_like(P)) - inner(P, np.zeros_like(P) + np.eye(d))) / (d * (d - 1))
+    M = np.random.default_rng(1).standard_normal((d, d))
     M += M.T
-    return float(np.vdot(M, Q.apply(M)) / np.vdot(M, M))
+    return inner(M, Q.apply(M)) / inner(M, M)
 
 
 def schur_diagonal(lam2: Array, J: Array, V: Array, r: int, beta: float) -> Array:

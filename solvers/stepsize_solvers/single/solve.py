@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from stepsize_solvers.single.iteration import MOST_STEPS, PATIENCE, TARGET_MARGI
 from stepsize_solvers.single.layers import LayeredProblem, solve_layers
 from stepsize_solvers.single.model import Model, PointType
 from stepsize_solvers.single.point import Point
+from stepsize_solvers.single.stacks import Member, iterate_stack
 from stepsize_solvers.single.starts import Start, boundary_start, full_start, inside, warm_block_start, warm_full_start
 from stepsize_solvers.thin import BalancedPoint, LowRankPoint, find_low_rank, solve_balanced, solve_low_rank
 
@@ -33,6 +35,10 @@ _FAR = 100.0
 # for D near one has the same ratio, and eigenvectors of the whole B, on which the methods for full matrices rest, lose
 # the small eigenvalues.  The method for blocks works with D alone.
 _GRADED = 1e10
+# Up to this size problems are iterated in stacks.  Measured in one run on one thread beside other work, independent
+# sampling, 64 problems, times faster than one by one: 2.2× at d = 5, 1.7× at 10 and 16 (against dense Newton systems),
+# 2.8× at 20, 2× at 24, 1.5× at 32, 1.1× at 40.
+_LARGEST_IN_STACK = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +116,7 @@ def _barrier_limits(settings: Settings) -> Limits:
 def _full(B: Matrix, Q: PositiveMap, pattern: Pattern, settings: Settings, options: NativeOptions) -> Report:
     began = time.perf_counter()
     form, upper = _closed_form(B, Q) if options.closed_forms else (None, math.inf)
-    # A closed form is exact or far away; an answer within a tenth of the tolerance needs no iteration.
-    if form is not None and (form.exact or form.gap <= 0.1 * settings.tol):
+    if form is not None and _suffices(form, settings):
         return _exact(form.D, form.Z, form.theorem, form.gap)
     if Q.action_range[1] > _GRADED * Q.action_range[0]:
         return _blocks(B, Q, pattern, settings)
@@ -137,6 +142,49 @@ def _full(B: Matrix, Q: PositiveMap, pattern: Pattern, settings: Settings, optio
             report, restarted = second, True
     report.statistics.update(setup_time=setup, restarted=restarted)
     return report
+
+
+def goes_in_stacks(condition: Family, pattern: Pattern) -> bool:
+    """Whether problems of this kind are solved in stacks: D full, an entrywise map, a small size."""
+    Q = condition.Q
+    lowest, highest = Q.action_range
+    return (
+        pattern.is_full
+        and Q.is_entrywise
+        and Q.d <= _LARGEST_IN_STACK
+        and not highest > _GRADED * lowest
+        and not (Q.diagonal_plus_scaled is not None and Q.diagonal_plus_scaled.is_multiple)
+    )
+
+
+def solve_stack(conditions: Sequence[Family], settings: Settings, options: NativeOptions) -> list[Report]:
+    """``solve_condition`` for full matrices of one size, iterated in a stack; alone what breaks down there."""
+    limits = Limits.of(settings, MOST_STEPS)
+    problems = [(sym(condition.B), condition.Q) for condition in conditions if condition.B is not None]
+    reports = [_known(*problem, settings, options) for problem in problems]
+    left = [i for i, report in enumerate(reports) if report is None]
+    progress: list[Progress[Member]] = [_progress(problems[i][0].shape[0], limits, math.inf) for i in left]
+    if left:
+        B = np.array([problems[i][0] for i in left])
+        P = np.array([problems[i][1].hadamard_matrix for i in left])
+        for i, status, run in zip(left, iterate_stack(B, P, progress), progress, strict=True):
+            reports[i] = _read(status, run)
+    pattern = Pattern.full(len(problems[0][0]))
+    return [
+        _full(*problem, pattern, settings, options) if report is None or report.status is Status.INACCURATE else report
+        for problem, report in zip(problems, reports, strict=True)
+    ]
+
+
+def _known(B: Matrix, Q: PositiveMap, settings: Settings, options: NativeOptions) -> Report | None:
+    """The answer of theorems A and B, if that is the optimum."""
+    form = _closed_form(B, Q)[0] if options.closed_forms else None
+    return _exact(form.D, form.Z, form.theorem, form.gap) if form is not None and _suffices(form, settings) else None
+
+
+def _suffices(form: ClosedForm, settings: Settings) -> bool:
+    """A closed form is exact or far away; an answer within a tenth of the tolerance needs no iteration."""
+    return form.exact or form.gap <= 0.1 * settings.tol
 
 
 def _blocks(B: Matrix, Q: PositiveMap, pattern: Pattern, settings: Settings) -> Report:
@@ -229,7 +277,7 @@ def _path(status: Status, progress: Progress[Inside]) -> Report:
     return Report(status, bounds.scale * best.D, best.Z, progress.steps, progress.statistics)
 
 
-def _read(status: Status, progress: Progress[PointType]) -> Report:
+def _read(status: Status, progress: Progress[Any]) -> Report:
     """The report of an iteration: the best pair, scaled as its bounds say."""
     if progress.best is None:
         return _failure("stopped before the first point was evaluated")
