@@ -107,7 +107,9 @@ def test_a_program_needs_inequalities_or_a_metric_of_its_size() -> None:
 def test_the_loss_of_the_bound_is_that_over_the_pattern(shape: str, name: str) -> None:
     """½⟨g, K⁻¹g⟩ is the largest ⟨g, X⟩ − ½⟨X, BXR + RXB⟩ over the X of the pattern, at most that over all matrices."""
     p, pattern, rng = point(shape, name), PATTERNS[shape], np.random.default_rng(3)
-    basis = Patterned(Problem(Family(MAPS[name], B, a=2.0), np.eye(D), alone=True), pattern)(p.D, p.Y)
+    over = listed(MAPS[name], pattern, 100)
+    assert over is not None
+    basis = Patterned(Problem(Family(MAPS[name], B, a=2.0), np.eye(D), alone=True), pattern, over)(p.D, p.Y)
     assert basis is not None and basis.over is not None
     frame, over = basis.frame, basis.over
 
@@ -266,17 +268,6 @@ def test_patterns_of_larger_matrices(shape: str, criterion: str) -> None:
     assert (outcome.status, outcome.stats.extra_stats["gap"] <= 1e-6) == (Status.OPTIMAL, True)
 
 
-@pytest.mark.parametrize("conditioned", [False, True])
-def test_blocks_with_too_many_unknowns_are_iterated(conditioned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Conjugate gradients in the place of a factorisation go as far as the condition of the system lets them."""
-    monkeypatch.setattr("stepsize_solvers.metric.patterned._MOST_UNKNOWNS", 1)
-    make = Program.single if conditioned else Program.descent
-    program = make(B, rand_k(D, 2), PATTERNS["blocks"], floor=np.eye(D))
-    outcome = NATIVE.solve(program, Settings(tol=1e-4))
-    assert outcome.stats.extra_stats["cg_iterations"] > 0
-    assert outcome.status is Status.OPTIMAL
-
-
 @every_pattern
 def test_a_warm_start_is_used(shape: str) -> None:
     program = Program.descent(B, rand_k(D, 2), PATTERNS[shape])
@@ -339,23 +330,21 @@ def test_few_steps_to_the_largest_t(conditioned: bool) -> None:
     assert outcome.stats.num_iters is not None and outcome.stats.num_iters <= 20
 
 
-@pytest.mark.parametrize("k", [1, 5])
-def test_both_paths_to_the_largest_t_agree(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    L, Q = spectrum(20, 1e3), rand_k(20, k)
-    found = []
-    for size in (20, 12):
-        monkeypatch.setattr("stepsize_solvers.metric.solve._LARGEST_DENSE_PATH", size)
-        outcome = NATIVE.solve(Program.descent(L, Q, floor=np.eye(20)), Settings())
+@pytest.mark.parametrize("conditioned", [False, True])
+@every_map
+@every_pattern
+def test_both_paths_to_the_largest_t_agree(
+    shape: str, name: str, conditioned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = Program.single if conditioned else Program.descent
+    program, found = make(B, MAPS[name], PATTERNS[shape], floor=np.eye(D)), []
+    for unknowns in (1000, 0):
+        monkeypatch.setattr("stepsize_solvers.metric.solve._MOST_UNKNOWNS_FIRST", unknowns)
+        monkeypatch.setattr("stepsize_solvers.metric.solve._MOST_UNKNOWNS_SECOND", unknowns)
+        outcome = NATIVE.solve(program, Settings())
         assert outcome.status is Status.OPTIMAL
-        found.append(np.linalg.eigvalsh(metric_of(answer(outcome), Q, L))[0])
+        found.append(value_of(answer(outcome), MAPS[name], conditioned, np.eye(D)))
     assert found[0] == pytest.approx(found[1], rel=1e-6)
-
-
-@pytest.mark.parametrize("name", MAPS)
-def test_the_path_of_a_full_matrix_takes_every_map(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepsize_solvers.metric.solve._LARGEST_DENSE_PATH", 1)
-    outcome = NATIVE.solve(Program.descent(B, MAPS[name], floor=np.eye(D)), Settings())
-    assert (outcome.status, outcome.stats.extra_stats["cg_iterations"] > 0) == (Status.OPTIMAL, True)
 
 
 def test_the_identity_and_M_equal_L_contract_at_once() -> None:

@@ -34,7 +34,8 @@ from stepsize_solvers.single import Gram
 class Frame:
     """The basis of one D and the maps in it, in the precision of its arrays.
 
-    C, E: C and C⁻ᵀ; Bt: the diagonal of B̃ for a full D, otherwise the matrix; log_det: of D.
+    C, E: C and C⁻ᵀ; Bt: the diagonal of B̃ for a full D, otherwise the matrix; log_det: of D.  Another basis, CCᵀ ≠ D,
+    has B̃ = CᵀBDC⁻ᵀ, which need not be symmetric; ``value``, ``left`` and ``bend`` are not for it.
     """
 
     Q: PositiveMap
@@ -98,7 +99,14 @@ class Frame:
         return np.asarray(self.Bt[:, None] * X if self.Bt.ndim == 1 else self.Bt @ X)
 
     def twice(self, X: Array) -> Array:
-        """B̃X + XB̃ for a symmetric X."""
+        """B̃ᵀX + XB̃ for a symmetric X."""
+        if self.Bt.ndim == 1:
+            return np.asarray(self.sums * X)
+        M = X @ self.Bt
+        return np.asarray(M + M.T)
+
+    def cotwice(self, X: Array) -> Array:
+        """B̃X + XB̃ᵀ for a symmetric X."""
         if self.Bt.ndim == 1:
             return np.asarray(self.sums * X)
         M = self.Bt @ X
@@ -131,7 +139,7 @@ class Frame:
 
     def coslope(self, Z: Array) -> Array:
         """G′*[Z]."""
-        return self.project(self.a * Z - self.twice(self.coimage(Z)))
+        return self.project(self.a * Z - self.cotwice(self.coimage(Z)))
 
     def bend(self, X: Array) -> Array:
         """−C⁻¹𝒬(CXB̃XCᵀ)C⁻ᵀ."""

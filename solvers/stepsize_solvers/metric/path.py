@@ -7,11 +7,11 @@ There are one or two inequalities, F_i = G_i(D) − tE_i ⪰ 0 with multipliers 
 KKT: Σ G_i′*[Z_i] = 0, ⟨Z, E⟩ = 1 (Z of the inequality with the floor E), Z_iF_i = 0.  With the curvature
 K[X] = BXR + RXB, R = 𝒬*(Z) of the quadratic inequality, and the Nesterov–Todd scalings W_i of (F_i, Z_i) a step solves
 
-    K X − Σ G_i′*[dZ_i] = r,      G_i′[X] − E_i dt + W_i dZ_i W_i = c_i,      ⟨E, dZ⟩ = 1 − ⟨E, Z⟩,
+    K X − Σ G_i′*[dZ_i] = r,      G_i′[X] − E_i dt + W_i dZ_i W_i = c_i,      ⟨E, dZ⟩ = 0,
 
-where r = Σ G_i′*[Z_i] and c_i the distance from the centre: one system, three right-hand sides (predictor, corrector
-and the column of dt).  The corrector takes the second-order terms of all equations: of the products Z_iF_i, of −𝒬(XBX)
-in F and of −(B X dR + dR X B) in r.  For every Z_i ⪰ 0 the optimum is bounded by
+where r = Σ G_i′*[Z_i] and c_i the distance from the centre: one system, two right-hand sides (predictor and
+corrector).  The corrector takes the second-order terms of all equations: of the products Z_iF_i, of −𝒬(XBX) in F and of
+−(B X dR + dR X B) in r.  For every Z_i ⪰ 0 the optimum is bounded by
 
     t* ≤ t + (Σ⟨Z_i, F_i⟩ + ½⟨r, K⁻¹r⟩)/⟨Z, E⟩,
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -69,14 +69,24 @@ class Basis(Protocol):
         """½⟨g, K⁻¹g⟩; infinite when K is not positive definite."""
         ...
 
-    def system(self, scaling: Scaling, counters: Counters) -> System: ...
+    def system(self, scaling: Scaling, E: Stack, counters: Counters) -> System | None:
+        """``E``: the E_i, in the basis.  None when rounding has made it indefinite."""
+        ...
+
+
+class Solution(NamedTuple):
+    """Of the equations of a step."""
+
+    X: Array
+    dZ: Stack
+    dt: float
 
 
 class System(Protocol):
-    """The equations of a step without dt."""
+    """The equations of a step."""
 
-    def solve(self, r: Array, c: Stack, tolerance: float) -> tuple[Array, Stack]:
-        """X and dZ with K X − Σ G_i′*[dZ_i] = r and G_i′[X] + W_i dZ_i W_i = c_i.
+    def solve(self, r: Array, c: Stack, tolerance: float) -> Solution:
+        """K X − Σ G_i′*[dZ_i] = r,  G_i′[X] − E_i dt + W_i dZ_i W_i = c_i  and  ⟨E, dZ⟩ = 0.
 
         The residual of c, as a change of v, is within the tolerance.
         """
@@ -183,9 +193,16 @@ class Path:
         return PathPoint.of(self.problem, self.basis(D, Z[0]), D, t, Z)
 
     def run(self, D: Matrix) -> Status:
-        """From a D with G_i(D) ≻ 0, t = 0 and the central Z; INACCURATE after a breakdown."""
-        Z = sym(np.linalg.inv(self.problem.values(D)))
-        p = self.point(D, 0.0, Z / float(np.vdot(Z[-1], self.problem.E)))
+        """From the best point so far, or from a D with G_i(D) ≻ 0, t = 0 and the central Z.
+
+        INACCURATE after a breakdown.
+        """
+        best = self.progress.best
+        if best is not None:
+            p = self.point(best.point.D, best.point.t, best.point.Z)
+        else:
+            Z = sym(np.linalg.inv(self.problem.values(D)))
+            p = self.point(D, 0.0, Z / float(np.vdot(Z[-1], self.problem.E)))
         length, iterations = 0.0, 0
         while p is not None:
             details = {"loss": f"{p.loss:.2e}", "step": f"{length:.3f}", "cg": str(iterations)}
@@ -205,14 +222,14 @@ class Path:
             return None, 0.0
         m, frame = p.d * p.problem.count, p.basis.frame
         mu = p.energy / m
-        system = p.basis.system(scaling, self.progress.counters)
         G, v = scaling.G, scaling.v
         E = np.zeros_like(p.Zt)
         E[-1] = p.Et
+        system = p.basis.system(scaling, E, self.progress.counters)
+        if system is None:
+            return None, 0.0
         root = math.sqrt(mu)
-        # The column of dt enters times dt, which is about the gap.
-        column = system.solve(np.zeros_like(p.r), E, _ACCURACY * _LEAST_SIGMA * root / (mu * m))
-        plain = _Direction.of(p, system.solve(p.r, -p.Ft, _PREDICTOR_ACCURACY * root), column)
+        plain = _Direction.of(p, system.solve(p.r, -p.Ft, _PREDICTOR_ACCURACY * root))
         a = plain.longest(p)
         left = float(np.vdot(p.Zt + a * plain.dZ, p.Ft + a * plain.first + (a * a) * plain.second)) / (mu * m)
         sigma = min(max(left, 0.0) ** 3, _LARGEST_SIGMA)
@@ -226,7 +243,7 @@ class Path:
         c = (G * (s / v - v)[..., None, :]) @ G.swapaxes(-1, -2) - G @ product @ G.swapaxes(-1, -2)
         c = c - plain.second
         r = p.r - frame.project(p.basis.cross(plain.X, frame.coimage(plain.dZ[0])))
-        step = _Direction.of(p, system.solve(r, c, _ACCURACY * s / root), column)
+        step = _Direction.of(p, system.solve(r, c, _ACCURACY * s / root))
         longest = step.longest(p)
         a = longest if longest == 1.0 else _STEP_FRACTION * longest
         while a > _SHORTEST:
@@ -250,11 +267,8 @@ class _Direction:
     second: Stack
 
     @staticmethod
-    def of(p: PathPoint, plain: tuple[Array, Stack], column: tuple[Array, Stack]) -> _Direction:
-        """The step without dt plus dt times its column, so that ⟨E, Z⟩ becomes 1."""
-        (X, dZ), (X1, dZ1) = plain, column
-        dt = (1.0 - p.weight - float(np.vdot(p.Et, dZ[-1]))) / float(np.vdot(p.Et, dZ1[-1]))
-        X, dZ = X + dt * X1, sym(dZ + dt * dZ1)
+    def of(p: PathPoint, found: Solution) -> _Direction:
+        X, dZ, dt = found
         first = p.problem.slope(p.basis.frame, X)
         first[-1] -= dt * p.Et
         second = np.zeros_like(first)

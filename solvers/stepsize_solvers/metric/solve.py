@@ -40,10 +40,10 @@ _MARGIN = 0.5
 _PATIENCE = 40
 # Up to so many unknowns the dense system is the faster one.
 _MOST_UNKNOWNS = 80
-# For a full D the path with conjugate gradients is the faster one beyond this size; should it break down, the dense
-# systems get a try up to the second.
-_LARGEST_DENSE_PATH = 12
-_LARGEST_SECOND_PATH = 44
+# The path with conjugate gradients is the faster one beyond so many unknowns; should it break down, the dense systems
+# get a try up to the second.
+_MOST_UNKNOWNS_FIRST = 80
+_MOST_UNKNOWNS_SECOND = 1000
 # While the loss is this many times what is asked for, nobody needs it exactly.
 _FAR = 30.0
 # Below this decrement Newton's full step stays inside and converges quadratically.
@@ -80,9 +80,12 @@ def solve_metric(program: Program, settings: Settings, options: NativeOptions) -
         best = None if progress.best is None else progress.best.point
         return _outcome(status, None if best is None else (best.D, best.Y), began, setup, progress)
     problem = Problem(left, floor, alone=condition is None)
-    bases: list[BasisMaker] = [Patterned(problem, program.pattern)]
-    if program.pattern.is_full and d > _LARGEST_DENSE_PATH:
-        bases = [Whitening(problem), *bases][: 2 if d <= _LARGEST_SECOND_PATH else 1]
+    over = listed(left.Q, program.pattern, _MOST_UNKNOWNS_SECOND)
+    bases: list[BasisMaker] = [Whitening(problem, program.pattern)]
+    if over is not None:
+        dense = Patterned(problem, program.pattern, over)
+        first = listed(left.Q, program.pattern, _MOST_UNKNOWNS_FIRST) is not None
+        bases = [dense, *bases] if first else [*bases, dense]
     path: Progress[PathPoint] = Progress(d, limits, _MARGIN, _PATIENCE)
     status = Status.INACCURATE
     for basis in bases:

@@ -1,6 +1,7 @@
 """Linear algebra that the project's own methods share."""
 
 from stepsize_solvers.numerics.cg import conjugate_gradients, within_scaled_tolerance
+from stepsize_solvers.numerics.curvature import Curvatures, PatternCurvature
 from stepsize_solvers.numerics.linalg import (
     SIZE_FOR_LANCZOS,
     Array,
@@ -36,8 +37,10 @@ __all__ = [
     "Best",
     "Bounds",
     "Counters",
+    "Curvatures",
     "Limits",
     "NativeOptions",
+    "PatternCurvature",
     "Progress",
     "Scaling",
     "blas_threads",
