@@ -2,7 +2,7 @@
 
 from stepsize_opt.limit.bounds import LimitBounds
 from stepsize_opt.limit.criteria import CRITERIA, check_lower, read_budget, read_floor
-from stepsize_opt.limit.large import share_of_inverse
+from stepsize_opt.limit.large import LargeLimit
 from stepsize_opt.limit.limit import LARGEST_LOSS, CompressionLimit, LimitProblem, compression_limit
 from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_probabilities
 
@@ -10,6 +10,7 @@ __all__ = [
     "CRITERIA",
     "LARGEST_LOSS",
     "CompressionLimit",
+    "LargeLimit",
     "LimitBounds",
     "LimitProblem",
     "Spectrum",
@@ -19,5 +20,4 @@ __all__ = [
     "floor_probabilities",
     "read_budget",
     "read_floor",
-    "share_of_inverse",
 ]

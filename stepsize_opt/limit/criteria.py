@@ -14,7 +14,7 @@ from stepsize_solvers.programs import Matrix
 CRITERIA = ("det", "euclidean", "linear")
 
 # M ⪯ L is asked for up to this relative excess: M and L computed in two ways differ by the rounding of both.
-_EXCESS = 1e-6
+EXCESS = 1e-6
 
 
 def read_budget(k: object, d: int) -> float:
@@ -52,6 +52,6 @@ def check_lower(M: Matrix | float, L: Matrix) -> None:
         check_positive_definite("lower", floor, "criterion='linear' needs M ≻ 0")
     scale = 1.0 / np.sqrt(L.diagonal())
     top = float(eigvalsh(scale[:, None] * floor * scale, scale[:, None] * L * scale)[-1])
-    if not top <= 1.0 + _EXCESS:
+    if not top <= 1.0 + EXCESS:
         msg = f"lower must satisfy M ⪯ L, because ∇²f lies between both, but M exceeds L by a factor of {top:.6g}"
         raise ValueError(msg)

@@ -2,18 +2,21 @@
 
 *det.*  D next to (k/d)L⁻¹ by Woodbury's formula, with D ⪯ (k/d)L⁻¹ proved: so tr(LD) ≤ k and, as k ≤ d, D ⪯ L⁻¹.
 *euclidean.*  D = tI with t next to min(k/tr L, 1/λmax(L)); λmax lies between a quotient zᵀLz/zᵀz and a γ⁻¹ for which
-γI ⪯ L⁻¹ is proved.
+γI ⪯ L⁻¹ is proved.  *linear* with M = μI is the same D, tI = (tμ)M⁻¹.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from stepsize_opt.inputs import check_one_of
 from stepsize_opt.limit.bounds import LimitBounds
+from stepsize_opt.limit.criteria import CRITERIA, EXCESS, read_budget, read_floor
 from stepsize_opt.limit.spectrum import equal_probabilities
 from stepsize_opt.operators import (
     DiagonalStepsize,
@@ -27,60 +30,85 @@ from stepsize_opt.proofs import UNIT, Certificate, LowRankCondition, exp_down, g
 from stepsize_solvers.programs import DiagonalPlusScaled, Settings, Vector
 
 
-def share_of_inverse(
-    L: LowRankPlusDiagonal, k: float, share: float | None = None
-) -> tuple[InverseStepsize, Certificate]:
-    """D next to (k/d)L⁻¹ with D ⪯ (k/d)L⁻¹ proved, or share·L⁻¹; its log det from below, and the limit from above.
+@dataclass(frozen=True, eq=False)
+class LargeLimit:
+    """A budget k and a criterion for an L that is never formed; mu: M = μI of ``linear``, 1 for the others."""
 
-    Raises ValueError for a sparse U, and where float64 does not suffice for the proof.
-    """
-    if sparse.issparse(L.U):
-        msg = "det of an L with a sparse U has no answer without a dense matrix: use U.toarray(), or rank=r"
-        raise ValueError(msg)
-    q = L.d / k if share is None else 1.0 / share
-    scaled = q * L.own  # two roundings
-    condition = LowRankCondition(scaled * (1.0 - gamma(4)), scaled * (1.0 + gamma(4)), q, L.U, gamma(2))
-    log_det = LowRankCondition(L.own, L.own, 1.0, L.U, 0.0).log_det_from_below()
-    found = condition.inverse()
-    if found is None or log_det is None:
-        msg = "L is too close to singular, or its numbers lie too far apart, for a proof in float64; add a regulariser"
-        raise ValueError(msg)
-    bound = LimitBounds(L.d, log_det).log_bound(k)
-    # The bound of found is one of this share of L⁻¹, and not of the limit.
-    return InverseStepsize(found.p, L.U, found.C), replace(found.certificate, upper_bound=bound)
+    L: LowRankPlusDiagonal
+    k: float
+    criterion: str
+    mu: float
+
+    @staticmethod
+    def read(L: LowRankPlusDiagonal, k: object, criterion: str, lower: Any) -> LargeLimit:
+        """Raises ValueError or TypeError for what is not as described, or has no answer without a dense matrix."""
+        check_one_of("criterion", criterion, CRITERIA)
+        mu = read_floor(criterion, lower, L.d)
+        if not isinstance(mu, float | int | None):
+            msg = "lower must be a number μ when L is a LowRankPlusDiagonal; a matrix M takes a dense L, L.todense()"
+            raise ValueError(msg)
+        if criterion == "linear" and mu is not None and mu > (1.0 + EXCESS) * float(L.own.min()):
+            msg = f"lower must satisfy μI ⪯ L, because ∇²f lies between both: at most {L.own.min():g}, got {mu:g}"
+            raise ValueError(msg)
+        return LargeLimit(L, read_budget(k, L.d), criterion, 1.0 if mu is None else float(mu))
+
+    def answer(self) -> tuple[StepsizeOperator, Vector, Certificate]:
+        """D, its probabilities (empty where the eigenvalues of L are not known) and its certificate."""
+        L = self.L
+        if self.criterion == "det":
+            inverse, certificate = self.share_of_inverse()
+            return inverse, equal_probabilities(L.d, self.k), certificate
+        multiple, certificate = self.multiple_of_identity()
+        if sparse.issparse(L.U) or not L.is_shifted:
+            return multiple, np.empty(0), certificate
+        # λI + UUᵀ has the eigenvalues of λI + UᵀU, and λ for all other directions.
+        low_rank = np.maximum(np.linalg.eigvalsh(L.U.T @ L.U)[-L.d :], 0.0)
+        values = L.own[0] + np.concatenate([np.zeros(L.d - len(low_rank)), low_rank])
+        return multiple, np.minimum(values * multiple.x[0], 1.0), certificate
+
+    def share_of_inverse(self, share: float | None = None) -> tuple[InverseStepsize, Certificate]:
+        """D next to share·L⁻¹, k/d by default, and below it by proof; its log det from below, the limit from above.
+
+        Raises ValueError for a sparse U, and where float64 does not suffice for the proof.
+        """
+        L = self.L
+        if sparse.issparse(L.U):
+            msg = "det of an L with a sparse U has no answer without a dense matrix: use U.toarray(), or rank=r"
+            raise ValueError(msg)
+        q = L.d / self.k if share is None else 1.0 / share
+        scaled = q * L.own  # two roundings
+        condition = LowRankCondition(scaled * (1.0 - gamma(4)), scaled * (1.0 + gamma(4)), q, L.U, gamma(2))
+        log_det = LowRankCondition(L.own, L.own, 1.0, L.U, 0.0).log_det_from_below()
+        found = condition.inverse()
+        if found is None or log_det is None:
+            raise _not_proved()
+        bound = LimitBounds(L.d, log_det).log_bound(self.k)
+        # The bound of found is one of this share of L⁻¹, and not of the limit.
+        return InverseStepsize(found.p, L.U, found.C), replace(found.certificate, upper_bound=bound)
+
+    def multiple_of_identity(self, t: float | None = None) -> tuple[DiagonalStepsize, Certificate]:
+        """tI with tI ⪯ L⁻¹ and t tr L ≤ k proved, or with a smaller t; d log(tμ) from below, the limit from above.
+
+        Raises ValueError where float64 does not suffice for the proof.
+        """
+        L, d = self.L, self.L.d
+        problem = large_problem(L, DiagonalPlusScaled.identity(d))
+        assert problem is not None  # a LowRankPlusDiagonal always has one, or raises
+        scalar = solve_structured(problem, "scalar", Settings())
+        trace, rounding = math.fsum(L.diagonal().tolist()), gamma(L.longest_row + 4)
+        most = min(float(scalar.D.diagonal()[0]), self.k / (trace * (1.0 + rounding)) * (1.0 - 4.0 * UNIT))
+        value = most if t is None else min(t, most)
+        if not value > 0.0:
+            raise _not_proved()
+        top = exp_down(-scalar.certificate.upper_bound / d)
+        shift = d * math.log(self.mu)
+        lower = d * math.log(value) + shift
+        upper = LimitBounds(d, -math.inf, trace * (1.0 - rounding), top).log_bound(self.k) + shift
+        slack = 4.0 * UNIT * (d + abs(lower) + 2.0 * abs(shift))
+        return DiagonalStepsize(np.full(d, value)), Certificate(True, 0.0, lower - slack, upper + slack, d)
 
 
-def multiple_of_identity(L: LowRankPlusDiagonal, k: float) -> tuple[DiagonalStepsize, Certificate]:
-    """tI with tI ⪯ L⁻¹ and t tr L ≤ k proved; d log t from below, and the limit from above."""
-    problem = large_problem(L, DiagonalPlusScaled.identity(L.d))
-    assert problem is not None  # a LowRankPlusDiagonal always has one, or raises
-    answer = solve_structured(problem, "scalar", Settings())
-    trace, rounding = math.fsum(L.diagonal().tolist()), gamma(L.longest_row + 4)
-    t = min(float(answer.D.diagonal()[0]), k / (trace * (1.0 + rounding)) * (1.0 - 4.0 * UNIT))
-    top = exp_down(-answer.certificate.upper_bound / L.d)
-    bound = LimitBounds(L.d, -math.inf, trace * (1.0 - rounding), top).log_bound(k)
-    lower = L.d * math.log(t)
-    return DiagonalStepsize(np.full(L.d, t)), Certificate(
-        True, 0.0, lower - 4.0 * UNIT * (L.d + abs(lower)), bound, L.d
+def _not_proved() -> ValueError:
+    return ValueError(
+        "L is too close to singular, or its numbers lie too far apart, for a proof in float64; add a regulariser"
     )
-
-
-def large_limit(L: LowRankPlusDiagonal, k: float, criterion: str) -> tuple[StepsizeOperator, Vector, Certificate]:
-    """D, its probabilities (empty where the eigenvalues of L are not known) and its certificate.
-
-    Raises ValueError for ``linear``.
-    """
-    if criterion == "det":
-        inverse, certificate = share_of_inverse(L, k)
-        return inverse, equal_probabilities(L.d, k), certificate
-    if criterion != "euclidean":
-        msg = f"criterion={criterion!r} takes a dense L, L.todense(); a LowRankPlusDiagonal has 'det' and 'euclidean'"
-        raise ValueError(msg)
-    multiple, certificate = multiple_of_identity(L, k)
-    own = float(L.own[0])
-    if sparse.issparse(L.U) or not np.all(L.own == own):
-        return multiple, np.empty(0), certificate
-    # λI + UUᵀ has the eigenvalues of λI + UᵀU, and λ for all other directions.
-    low_rank = np.maximum(np.linalg.eigvalsh(L.U.T @ L.U)[-L.d :], 0.0)
-    values = own + np.concatenate([np.zeros(L.d - len(low_rank)), low_rank])
-    return multiple, np.minimum(values * multiple.x[0], 1.0), certificate

@@ -23,7 +23,7 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.limit.bounds import LimitBounds
 from stepsize_opt.limit.criteria import CRITERIA, check_lower, read_budget, read_floor
-from stepsize_opt.limit.large import large_limit
+from stepsize_opt.limit.large import LargeLimit
 from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_probabilities
 from stepsize_opt.operators import LowRankPlusDiagonal, stepsize_from_arrays
 from stepsize_opt.proofs import (
@@ -213,8 +213,8 @@ def compression_limit(L: Any, k: float, criterion: str = "det", *, lower: Any = 
     ----------
     L
         Smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame, scipy sparse matrix, or a
-        LowRankPlusDiagonal, which is not made dense: ``det`` needs a dense U, ``euclidean`` one that is dense or
-        without negative entries.
+        LowRankPlusDiagonal, which is not made dense: ``det`` needs a dense U, ``euclidean`` and ``linear`` one that is
+        dense or without negative entries, ``linear`` a number for ``lower``.
     k
         Numbers sent a round on average, 0 < k ≤ d; it need not be whole.
     criterion
@@ -240,11 +240,9 @@ def compression_limit(L: Any, k: float, criterion: str = "det", *, lower: Any = 
     (0.25, 4.0)
     """
     if isinstance(L, LowRankPlusDiagonal):
-        check_one_of("criterion", criterion, CRITERIA)
-        read_floor(criterion, lower, L.d)
-        budget = read_budget(k, L.d)
-        operator, h, certificate = large_limit(L, budget, criterion)
-        return CompressionLimit(budget, criterion, operator, read_only(h), certificate)
+        large = LargeLimit.read(L, k, criterion, lower)
+        operator, h, certificate = large.answer()
+        return CompressionLimit(large.k, criterion, operator, read_only(h), certificate)
     problem = LimitProblem.read(L, k, criterion, lower)
     with blas_threads(len(problem.L)):
         h, D = _best(problem)

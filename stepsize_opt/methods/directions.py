@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,17 @@ from scipy.sparse.linalg import LinearOperator
 from stepsize_opt.inputs import Array, generator, read_only
 from stepsize_opt.limit import LARGEST_LOSS, Spectrum
 from stepsize_opt.operators import LowRankPlusDiagonal
-from stepsize_opt.proofs import UNIT, Enclosed, Pair, gamma, power_of_two_scaling, proved_cholesky, proved_root
+from stepsize_opt.proofs import (
+    UNIT,
+    Enclosed,
+    Pair,
+    ThinBasis,
+    eigenvector_basis,
+    gamma,
+    power_of_two_scaling,
+    proved_cholesky,
+    root_basis,
+)
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 BASES = ("cholesky", "eigenvectors", "root", "rotation")
@@ -20,33 +31,48 @@ _REFINEMENTS = 2
 
 
 class ThinDirections(LinearOperator):  # type: ignore[misc]
-    """A = c Diag(t)(I − BWBᵀ) with B = Diag(t)U, d×d, by its products at the cost of O(dr).
+    """A = c Diag(t)(I + BZBᵀ), d×d, with B = [Diag(t)U  E], E the first e columns of I; by its products, in O(dr).
 
-    For L = UUᵀ + Diag(a), t = a^{−½} and the right W this is c Diag(a)^{−½}(I + BBᵀ)^{−½} (``proofs.roots``).
+    ``proofs.roots`` has the Z that make A L-orthonormal for L = UUᵀ + Diag(a): a root (e = 0), or the eigenvectors.
     """
 
-    def __init__(self, c: float, t: Vector, U: Matrix, W: Matrix) -> None:
+    def __init__(self, c: float, t: Vector, U: Matrix, Z: Matrix) -> None:
         super().__init__(np.float64, (len(t), len(t)))
-        self.c, self.t, self.U, self.W = c, read_only(t), U, read_only(W)
+        self.c, self.t, self.U, self.Z = c, read_only(t), U, read_only(Z)
+        self.e = len(Z) - U.shape[1]
 
     def digest_parts(self) -> list[Any]:
         """What tells A from other directions."""
-        return [self.c, self.t, self.U, self.W]
+        return [self.c, self.t, self.U, self.Z]
 
     def sent(self, gradients: Array, draw: Indices | slice) -> Array:
         """Columns of A times gradients, shape (…, d) → (…, size of the draw)."""
         y = self.c * self.t * gradients
-        inner = ((y * self.t) @ self.U) @ self.W
-        return np.asarray(y[..., draw] - (inner @ self.U[draw].T) * self.t[draw])
+        inner = np.concatenate([(y * self.t) @ self.U, y[..., : self.e]], axis=-1) @ self.Z
+        out = y[..., draw] + (inner[..., : self.U.shape[1]] @ self.U[draw].T) * self.t[draw]
+        chosen, place = self._first(draw)
+        out[..., chosen] += inner[..., self.U.shape[1] :][..., place]
+        return np.asarray(out)
 
     def received(self, numbers: Array, draw: Indices | slice) -> Array:
         """The sum of columns of A with these coefficients, shape (…, size of the draw) → (…, d)."""
-        inner = ((numbers * self.t[draw]) @ self.U[draw]) @ self.W
-        y = inner @ self.U.T
-        y *= -self.t
+        chosen, place = self._first(draw)
+        first = np.zeros((*numbers.shape[:-1], self.e))
+        first[..., place] = numbers[..., chosen]
+        inner = np.concatenate([(numbers * self.t[draw]) @ self.U[draw], first], axis=-1) @ self.Z.T
+        y = inner[..., : self.U.shape[1]] @ self.U.T
+        y *= self.t
+        y[..., : self.e] += inner[..., self.U.shape[1] :]
         y[..., draw] += numbers
         y *= self.c * self.t
         return np.asarray(y)
+
+    def _first(self, draw: Indices | slice) -> tuple[Any, Any]:
+        """Which of the drawn are among the first e coordinates, and where."""
+        if isinstance(draw, slice):  # all of them
+            return slice(self.e), slice(self.e)
+        chosen = np.flatnonzero(np.asarray(draw) < self.e)
+        return chosen, np.asarray(draw)[chosen]
 
     def _matmat(self, X: Any) -> Any:
         return self.received(X.T, slice(None)).T
@@ -61,18 +87,40 @@ class ThinDirections(LinearOperator):  # type: ignore[misc]
         return self.sent(np.ravel(x), slice(None))
 
 
-def thin_directions(L: LowRankPlusDiagonal) -> tuple[ThinDirections, float, float]:
-    """A with AᵀLA ⪯ I, a bound on ‖AᵀLA − I‖, and a b with AᵀLA ⪰ bI, all proved for its floats.
+@dataclass(frozen=True, eq=False)
+class ProvedDirections:
+    """A with AᵀLA ⪯ I and AᵀLA ⪰ least·I, both proved for its floats; basis: what it is made of."""
 
-    Raises ValueError where float64 does not suffice.
-    """
-    found = proved_root(L.U, L.own)
-    if found is None:
-        msg = "L is too close to singular, or its numbers lie too far apart, for a proof in float64; add a regulariser"
-        raise ValueError(msg)
-    c = (1.0 - 4.0 * UNIT) / np.sqrt(1.0 + found.defect)  # three roundings: c²(1 + defect) ≤ 1
-    least = c * c * (1.0 - found.defect) * (1.0 - 8.0 * UNIT)
-    return ThinDirections(float(c), found.t, L.U, found.W), (1.0 - least) * (1.0 + 4.0 * UNIT), least
+    A: ThinDirections
+    least: float
+    basis: ThinBasis
+
+    @staticmethod
+    def of(L: LowRankPlusDiagonal, basis: str) -> ProvedDirections:
+        """The directions of ``"root"``, or of ``"eigenvectors"`` for an L whose diagonal part is a multiple of I.
+
+        Raises ValueError where float64 does not suffice.
+        """
+        eigenvectors = basis == "eigenvectors"
+        found = eigenvector_basis(L.U, float(L.own[0])) if eigenvectors else root_basis(L.U, L.own)
+        if found is None:
+            msg = "L is too close to singular for L-orthonormal directions in float64; add a regulariser (L + 2λI)"
+            raise ValueError(msg)
+        c = float((1.0 - 4.0 * UNIT) / np.sqrt(1.0 + found.defect))  # three roundings: c²(1 + defect) ≤ 1
+        least = c * c * (1.0 - found.defect) * (1.0 - 8.0 * UNIT)
+        return ProvedDirections(ThinDirections(c, found.t, L.U, found.Z), least, found)
+
+    @property
+    def defect(self) -> float:
+        """A bound on ‖AᵀLA − I‖."""
+        return (1.0 - self.least) * (1.0 + 4.0 * UNIT)
+
+    def mean_from_below(self, h: Vector, t: float) -> float:
+        """s with A Diag(h) Aᵀ ⪰ sI, for the eigenvectors of L and an h of at least about t times its eigenvalues."""
+        values, e = self.basis.values, len(self.basis.values)
+        rest = min(t, float(h[e:].min(initial=1.0)))
+        first = np.minimum(h[:e], t * (1.0 + values))
+        return self.A.c**2 * self.basis.mean_from_below(first, rest) * (1.0 - 4.0 * UNIT)
 
 
 def dense_basis(L: Matrix, basis: str, rng: np.random.Generator | None) -> Matrix:

@@ -31,21 +31,20 @@ from stepsize_opt.inputs import (
     real_array,
 )
 from stepsize_opt.limit import (
+    LargeLimit,
     LimitProblem,
     Spectrum,
     equal_probabilities,
     floor_probabilities,
-    read_budget,
-    share_of_inverse,
 )
 from stepsize_opt.methods.base import Condition, Factors, Method
 from stepsize_opt.methods.directions import (
     BASES,
+    ProvedDirections,
     ThinDirections,
     dense_basis,
     proved_directions,
     proved_mean,
-    thin_directions,
 )
 from stepsize_opt.operators import LowRankPlusDiagonal, StepsizeOperator, stepsize_from_arrays
 from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up, power_of_two_scaling
@@ -219,7 +218,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     def _matrices(self) -> dict[str, Any]:
         A = self.directions
         if isinstance(A, ThinDirections):
-            return {"c": np.array(A.c), "t": A.t, "W": A.W, **self.D.arrays()}  # U is one of the arrays of D
+            return {"c": np.array(A.c), "t": A.t, "U": A.U, "Z": A.Z, **self.D.arrays()}
         return {"directions": A, "D": self.D}
 
     @classmethod
@@ -229,10 +228,11 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
             msg = "an array does not hold finite numbers"
             raise ValueError(msg)
         if "t" in arrays:
-            c, t, U, W = (arrays[name] for name in "ctUW")
-            D: Any = stepsize_from_arrays({name: arrays[name] for name in "pUC"})
-            fits = (t.shape, W.shape, c.shape) == ((len(U),), (U.shape[1], U.shape[1]), ())
-            A: Any = ThinDirections(float(c), t, U, W)
+            c, t, U, Z = (arrays[name] for name in "ctUZ")
+            D: Any = stepsize_from_arrays({name: arrays[name] for name in ("x" if "x" in arrays else "pUC")})
+            fits = (t.shape, c.shape, Z.shape) == ((len(U),), (), (len(Z), len(Z)))
+            fits = fits and U.shape[1] <= len(Z) <= U.shape[1] + len(U)
+            A: Any = ThinDirections(float(c), t, U, Z)
         else:
             D, A = arrays["D"], arrays["directions"]
             check_symmetric_finite(D)
@@ -263,7 +263,8 @@ def optimal_method(
         Where the directions come from.  ``"eigenvectors"`` of L (of LM⁻¹ for ``linear``), which ``euclidean`` and
         ``linear`` need.  For ``det`` every L-orthonormal basis has the same guarantee: ``"cholesky"``, R^{−ᵀ} of
         L = RRᵀ; ``"root"``, L^{−½}; ``"rotation"``, L^{−½} times a random rotation.  Default: ``"root"``.  A
-        LowRankPlusDiagonal has ``det`` with the root of L with unit diagonal part.
+        LowRankPlusDiagonal has ``"root"`` for ``det`` and ``"eigenvectors"`` for the other criteria, which need a diagonal
+        with equal entries.
     sampling
         ``"systematic"``: ⌊k⌋ or ⌈k⌉ directions in every round.  ``"independent"``: each direction by a coin of its own.
     rng
@@ -291,7 +292,7 @@ def optimal_method(
     """
     check_one_of("sampling", sampling, SAMPLINGS)
     if isinstance(L, LowRankPlusDiagonal):
-        return _thin_method(L, k, criterion, basis, sampling)
+        return _thin_method(L, k, criterion, lower, basis, sampling)
     problem = LimitProblem.read(L, k, criterion, lower)
     # Of the bases for det, the root had the smallest gradient norms in most runs on data (docs/limit.md).
     default = "root" if problem.M is None else "eigenvectors"
@@ -324,14 +325,28 @@ def optimal_method(
         )
 
 
-def _thin_method(L: LowRankPlusDiagonal, k: object, criterion: str, basis: str | None, sampling: str) -> SubspaceMethod:
+def _thin_method(
+    L: LowRankPlusDiagonal, k: object, criterion: str, lower: Any, basis: str | None, sampling: str
+) -> SubspaceMethod:
     """The method of an L that is never formed; raises ValueError for what has no such method."""
-    budget = read_budget(k, L.d)
-    if criterion != "det" or basis not in (None, "root") or sparse.issparse(L.U):
-        msg = "a LowRankPlusDiagonal has directions for criterion='det', basis='root' and a dense U; use L.todense()"
+    problem = LargeLimit.read(L, k, criterion, lower)
+    wanted = "root" if criterion == "det" else "eigenvectors"
+    if basis not in (None, wanted) or sparse.issparse(L.U) or (criterion != "det" and not L.is_shifted):
+        msg = (
+            "a LowRankPlusDiagonal with a dense U has directions for criterion='det' with basis='root' and, if its "
+            "diagonal is a multiple of 1, for the other criteria with basis='eigenvectors'; use L.todense()"
+        )
         raise ValueError(msg)
-    sketch = SAMPLINGS[sampling](rounded_to_budget(equal_probabilities(L.d, budget), budget))
-    A, defect, least = thin_directions(L)
-    # AᵀLA ⪰ least·I is AAᵀ ⪰ least·L⁻¹, so that E[G] ⪰ min h·least·L⁻¹.
-    D, certificate = share_of_inverse(L, budget, float(sketch.p.min()) * least * (1.0 - 2.0 * UNIT))
-    return SubspaceMethod(A, sketch, D, certificate, defect, budget, criterion, "root")
+    found = ProvedDirections.of(L, wanted)
+    law = SAMPLINGS[sampling]
+    if criterion == "det":
+        sketch = law(rounded_to_budget(equal_probabilities(L.d, problem.k), problem.k))
+        # AᵀLA ⪰ least·I is AAᵀ ⪰ least·L⁻¹, so that E[G] ⪰ min h·least·L⁻¹.
+        D, certificate = problem.share_of_inverse(float(sketch.p.min()) * found.least * (1.0 - 2.0 * UNIT))
+    else:
+        values = np.ones(L.d)
+        values[: len(found.basis.values)] += found.basis.values
+        sketch = law(rounded_to_budget(floor_probabilities(values, problem.k), problem.k))
+        t = float(problem.multiple_of_identity()[0].x[0]) * float(L.own[0])
+        D, certificate = problem.multiple_of_identity(found.mean_from_below(sketch.p, t))
+    return SubspaceMethod(found.A, sketch, D, certificate, found.defect, problem.k, criterion, wanted)

@@ -77,6 +77,11 @@ class LowRankPlusDiagonal(LinearOperator):  # type: ignore[misc]
         return 1.0 + 2.0 * self.cut / float(self.own.min() - self.cut) * (1.0 + 1e-12)
 
     @property
+    def is_shifted(self) -> bool:
+        """Whether L = UUᵀ + aI: the eigenvectors of U are those of L."""
+        return bool(np.all(self.own == self.own[0]))
+
+    @property
     def longest_row(self) -> int:
         """The most entries in a row of U."""
         return int(np.diff(self.U.indptr).max(initial=0)) if sparse.issparse(self.U) else self.rank

@@ -33,7 +33,7 @@ from stepsize_opt.proofs.multipliers import Bound, Multipliers, rate_bound
 from stepsize_opt.proofs.nonnegative import NonnegativeCondition
 from stepsize_opt.proofs.refutations import lambda_from_below, log_rate_from_above, refutes
 from stepsize_opt.proofs.repairs import repair, repair_in_basis
-from stepsize_opt.proofs.roots import proved_root
+from stepsize_opt.proofs.roots import ThinBasis, eigenvector_basis, root_basis
 from stepsize_opt.proofs.roundings import LARGEST_COEFFICIENT, SMALLEST_NORMAL, UNIT, gamma, power_of_two_scaling
 from stepsize_opt.proofs.thin import ProvedDiagonal, chunks, sum_of_logs
 from stepsize_opt.proofs.thin_metric import ThinMetric, ThinStepsize
@@ -61,6 +61,7 @@ __all__ = [
     "Plain",
     "ProvedDiagonal",
     "ProvedInverse",
+    "ThinBasis",
     "ThinMetric",
     "ThinStepsize",
     "adjoint_below",
@@ -74,6 +75,7 @@ __all__ = [
     "coefficient_roundings",
     "descent_of",
     "dominating_factor",
+    "eigenvector_basis",
     "exp_down",
     "exp_up",
     "exponent_above",
@@ -91,11 +93,11 @@ __all__ = [
     "power_of_two_scaling",
     "prove_diagonal",
     "proved_cholesky",
-    "proved_root",
     "rate_bound",
     "refutes",
     "repair",
     "repair_in_basis",
+    "root_basis",
     "sum_of_logs",
     "weight_from_below",
 ]

@@ -1,11 +1,24 @@
 """Directions that are orthonormal in L = UUᵀ + Diag(a) with a thin U (d×r), nearly, and a bound on what is missing.
 
-With t ≤ a^{−½}, B = Diag(t)U and a symmetric W (r×r) let A = Diag(t)(I − BWBᵀ).  For G = BᵀB
+With t ≤ a^{−½} and B = [Diag(t)U  E], E the first e columns of the identity, let A = Diag(t)(I + BZBᵀ) for a matrix Z.
+For 𝒢 = BᵀB and the Π that leaves the part of U in B,
 
-    AᵀLA ⪯ (I − BWBᵀ)(I + BBᵀ)(I − BWBᵀ) = I + BEBᵀ,      E = XXᵀ − 2W + WGW,      X = I − WG,
+    AᵀLA ⪯ (I + BZᵀBᵀ)(I + BΠBᵀ)(I + BZBᵀ) = I + BEBᵀ,      E = Z + Zᵀ + Zᵀ𝒢Z + (I + Zᵀ𝒢)Π(I + 𝒢Z),
 
-with equality for t = a^{−½}; W = φ(G), φ(γ) = 1/(1 + γ + √(1 + γ)), makes E = 0: then I − BWBᵀ = (I + BBᵀ)^{−½}.  For
-every invertible T with G ⪯ TTᵀ the norm of BEBᵀ is at most that of TᵀET: statements about r×r matrices.
+with equality for t = a^{−½}.  For every invertible T with 𝒢 ⪯ TTᵀ the norm of BEBᵀ is at most that of TᵀET: statements
+about matrices of size r + e.  Two choices of Z make E = 0.
+
+*Root*, e = 0: Z = −φ(𝒢), φ(γ) = 1/(1 + γ + √(1 + γ)), so that I + BZBᵀ = (I + BBᵀ)^{−½}.
+
+*Eigenvectors*, a and t multiples of 1: let 𝒢 = PΓPᵀ with e positive eigenvalues, so that Q₁ = t₀UN₀, N₀ = PΓ^{−½}, has
+orthonormal columns, the eigenvectors of L for a(1 + γ).  With EᵀQ₁ = XΣYᵀ and R = −YXᵀ the block reflection
+H = I − (Q₁R − E)(I + XΣXᵀ)⁻¹(Q₁R − E)ᵀ has HE = Q₁R; so the columns of A = t₀H Diag(RᵀDiag(1 + γ)^{−½}, I) are
+eigenvectors, the first e of them Q₁, and L-orthonormal.  For h = (h₁, …, h_e, h₀, …, h₀) and V = J + Z𝒢J, J the part
+of E in B,
+
+    A Diag(h) Aᵀ = t₀²(h₀I + BFBᵀ),      F = h₀(Z + Zᵀ + Z𝒢Zᵀ) + V Diag(h_j − h₀) Vᵀ,
+
+and F = 0 for h proportional to the eigenvalues.
 """
 
 from __future__ import annotations
@@ -22,38 +35,104 @@ from stepsize_solvers.programs import Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)
-class ProvedRoot:
-    """t and W of A with (1 − defect)I ⪯ AᵀLA ⪯ (1 + defect)I for their floats."""
+class ThinBasis:
+    """t and Z of A with (1 − defect)I ⪯ AᵀLA ⪯ (1 + defect)I for their floats.
+
+    gram, T: 𝒢, and a T with 𝒢 ⪯ TTᵀ; values: the γ of the eigenvectors that come first, none for a root.
+    """
 
     t: Vector
-    W: Matrix
+    Z: Matrix
     defect: float
+    gram: Enclosed
+    T: Matrix
+    values: Vector
+
+    def mean_from_below(self, first: Vector, rest: float) -> float:
+        """s with A Diag(h) Aᵀ ⪰ sI for h = (first, rest, …, rest), for the eigenvectors of L."""
+        exact, size, e = Pair.exact, len(self.Z), len(self.values)
+        J = np.eye(size)[:, size - e :]
+        z, g = exact(self.Z), _pair(self.gram)
+        V = exact(J) + z @ (g @ exact(J))
+        # h_j − h₀ as exact floats: a smaller h gives a smaller mean.
+        share = np.asarray((first - rest) * (1.0 - np.sign(first - rest) * 2.0 * UNIT))
+        F = (z + z.T + z @ (g @ z.T)).scaled(rest) + V.scaled(share[None, :]) @ V.T
+        return float(self.t[0] ** 2 * (rest - _norm(F, self.T))) * (1.0 - 8.0 * UNIT)
 
 
-def proved_root(U: Matrix, a: Vector) -> ProvedRoot | None:
-    """The directions of UUᵀ + Diag(a), a > 0; None when they are not proved to be nearly orthonormal."""
-    t = (1.0 - 4.0 * UNIT) / np.sqrt(a)  # three roundings: 1 − 16u ≤ t²a ≤ 1
-    if not (in_range(t, U) and t.min() > 1.0 / RANGE):
+def root_basis(U: Matrix, a: Vector) -> ThinBasis | None:
+    """The root of UUᵀ + Diag(a), a > 0; None when its directions are not proved to be nearly orthonormal."""
+    t = _scales(a)
+    if not _fit(t, U):
         return None
     gram = weighted_gram(U, t * t)
     values, P = np.linalg.eigh(gram.value)
-    values = np.maximum(values, 0.0)
-    root = np.sqrt(1.0 + values)
-    W = (P / (root * (1.0 + root))) @ P.T
-    W = 0.5 * (W + W.T)
-    T = _dominating(gram, values, P)
+    root = np.sqrt(1.0 + np.maximum(values, 0.0))
+    Z = (P / (-root * (1.0 + root))) @ P.T
+    return _proved(t, 0.5 * (Z + Z.T), gram, np.empty(0))
+
+
+def eigenvector_basis(U: Matrix, a: float) -> ThinBasis | None:
+    """The eigenvectors of UUᵀ + aI, a > 0; None when they are not proved to be nearly orthonormal."""
+    t = _scales(np.full(len(U), a))
+    if not _fit(t, U):
+        return None
+    part = weighted_gram(U, t * t)
+    values, P = np.linalg.eigh(part.value)
+    # An eigenvector of γ is wrong by error/γ, and what is left out without it is γ.
+    kept = values > np.sqrt(float(part.error.max()))
+    values, N = values[kept], P[:, kept] / np.sqrt(values[kept])
+    r, e = len(part.value), len(values)
+    corner = t[0] * U[:e].T  # Diag(t)Uᵀ E, right to a rounding
+    gram = Enclosed(
+        np.block([[part.value, corner], [corner.T, np.eye(e)]]),
+        np.block([[part.error, UNIT * np.abs(corner)], [UNIT * np.abs(corner.T), np.zeros((e, e))]]),
+    )
+    X, sigma, Yt = np.linalg.svd(corner.T @ N)
+    R = -(X @ Yt).T
+    J = np.eye(r + e)[:, r:]
+    reflector = np.vstack([N @ R, -np.eye(e)])
+    H = -reflector @ ((X / (1.0 + sigma)) @ X.T) @ reflector.T
+    turn = J @ (R.T / np.sqrt(1.0 + values) - np.eye(e)) @ J.T
+    return _proved(t, H + turn + H @ gram.value @ turn, gram, values)
+
+
+def _scales(a: Vector) -> Vector:
+    """t next to a^{−½}, three roundings: 1 − 16u ≤ t²a ≤ 1."""
+    return np.asarray((1.0 - 4.0 * UNIT) / np.sqrt(a))
+
+
+def _fit(t: Vector, U: Matrix) -> bool:
+    return in_range(t, U) and bool(t.min() > 1.0 / RANGE)
+
+
+def _proved(t: Vector, Z: Matrix, gram: Enclosed, values: Vector) -> ThinBasis | None:
+    """The basis with its defect; None for one that is not small."""
+    T = _dominating(gram)
     if T is None:
         return None
-    defect = _defect(W, gram, T) + 16.0 * UNIT
-    return ProvedRoot(t, W, defect) if defect < FAILURE else None
+    exact, size = Pair.exact, len(Z)
+    z, g, identity = exact(Z), _pair(gram), np.eye(size)
+    left = exact(identity) + z.T @ g
+    U_part = exact(identity[:, : size - len(values)])
+    half = left @ U_part
+    defect = _norm(z + z.T + z.T @ (g @ z) + half @ half.T, T) + 16.0 * UNIT
+    return ThinBasis(t, Z, defect, gram, T, values) if defect < FAILURE else None
 
 
-def _dominating(gram: Enclosed, values: Vector, P: Matrix) -> Matrix | None:
-    """A factor T with G ⪯ TTᵀ."""
-    exact, r = Plain.exact, len(P)
+def _pair(gram: Enclosed) -> Pair:
+    return Pair.enclosing(gram.value, gram.error)
+
+
+def _dominating(gram: Enclosed) -> Matrix | None:
+    """A factor T with 𝒢 ⪯ TTᵀ."""
+    exact, size = Plain.exact, len(gram.value)
+    values, P = np.linalg.eigh(gram.value)
+    values = np.maximum(values, 0.0)
     G = Plain.enclosing(gram.value, gram.error)
-    # What rounding may take from TTᵀ − G; U = 0 has nothing to round.
-    more = max(float(values[-1]), 1.0) * gamma(4 * r * r) + 2.0 * float(gram.error.sum(axis=1).max())
+    # What rounding may take from TTᵀ − 𝒢; U = 0 has nothing to round.
+    more = max(float(values.max(initial=0.0)), 1.0) * gamma(4 * size * size)
+    more += 2.0 * float(gram.error.sum(axis=1).max(initial=0.0))
     for _ in range(20):
         T = P * np.sqrt(values + more)
         if proved_cholesky((exact(T) @ exact(T.T) + -G).rounded().symmetric()) is not None:
@@ -62,11 +141,7 @@ def _dominating(gram: Enclosed, values: Vector, P: Matrix) -> Matrix | None:
     return None
 
 
-def _defect(W: Matrix, gram: Enclosed, T: Matrix) -> float:
-    """‖TᵀET‖ from above: the largest row sum bounds the eigenvalues of a symmetric matrix."""
-    exact, r = Pair.exact, len(W)
-    w, g, left = exact(W), Pair.enclosing(gram.value, gram.error), exact(T.T)
-    half = left @ (exact(np.eye(r)) + -(w @ g))
-    rest = left @ (w + w + -(w @ (g @ w))) @ left.T
-    small = (half @ half.T + -rest).rounded().symmetric()
-    return float((np.abs(small.value) + small.error).sum(axis=1).max()) * (1.0 + gamma(r + 2))
+def _norm(E: Pair, T: Matrix) -> float:
+    """‖TᵀET‖ of a symmetric E from above: the largest row sum bounds the eigenvalues."""
+    small = (Pair.exact(T.T) @ (E @ Pair.exact(T))).rounded().symmetric()
+    return float((np.abs(small.value) + small.error).sum(axis=1).max()) * (1.0 + gamma(len(T) + 2))

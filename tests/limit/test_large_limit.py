@@ -74,4 +74,12 @@ def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="criterion must be one of"):
         compression_limit(L, 1, "trace")
     with pytest.raises(ValueError, match="takes a dense L"):
-        compression_limit(L, 1, "linear", lower=0.5)
+        compression_limit(L, 1, "linear", lower=np.eye(4))
+
+
+def test_a_number_below_the_hessian_scales_the_plain_limit() -> None:
+    L = LowRankPlusDiagonal(np.ones((4, 1)), 1.0)
+    linear, plain = compression_limit(L, 1, "linear", lower=0.5), compression_limit(L, 1, "euclidean")
+    assert linear.value == pytest.approx(0.5 * plain.value, rel=1e-14)
+    assert linear.value == pytest.approx(compression_limit(L.todense(), 1, "linear", lower=0.5).value, rel=1e-12)
+    assert linear.value <= 0.5 * plain.upper <= linear.upper

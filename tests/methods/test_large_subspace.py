@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepsize_opt import LowRankPlusDiagonal, SubspaceMethod, optimal_method
+from stepsize_opt import LowRankPlusDiagonal, SubspaceMethod, compression_limit, optimal_method
+from stepsize_opt.limit import CRITERIA
 from stepsize_validation.referee import (
     Rational,
     combine,
@@ -37,27 +38,32 @@ def diagonal(x: np.ndarray) -> Rational:
 
 
 def exact_directions(method: SubspaceMethod) -> Rational:
-    """A = c Diag(t)(I − BWBᵀ), B = Diag(t)U, for the floats."""
-    A = method.directions
-    t, identity = diagonal(A.t), rational(np.eye(method.d))
-    B = product(t, rational(A.U))
-    inner = combine((1, identity), (-1, product(B, product(rational(A.W), transpose(B)))))
-    return product(rational(A.c * np.eye(method.d)), product(t, inner))
+    """A = c Diag(t)(I + BZBᵀ), B = [Diag(t)U  E], for the floats."""
+    A, d = method.directions, method.d
+    t = diagonal(A.t)
+    B = [[*row, *first] for row, first in zip(product(t, rational(A.U)), rational(np.eye(d)[:, : A.e]), strict=True)]
+    inner = combine((1, rational(np.eye(d))), (1, product(B, product(rational(A.Z), transpose(B)))))
+    return product(rational(A.c * np.eye(d)), product(t, inner))
 
 
 def exact_stepsize(method: SubspaceMethod) -> Rational:
-    """D = P − PU(CCᵀ)⁻¹UᵀP for the floats."""
+    """D = P − PU(CCᵀ)⁻¹UᵀP for the floats, or Diag(x)."""
+    if method.criterion != "det":
+        return diagonal(method.D.diagonal())
     P, C = diagonal(method.D.p), rational(method.D.C)
     PU = product(P, rational(method.D.U))
     middle = inverse(product(C, transpose(C)))
     return combine((1, P), (-1, product(PU, product(middle, transpose(PU)))))
 
 
-@settings(max_examples=15)
-@given(st.integers(1, 5), st.integers(1, 3), st.floats(0.0, 4.0), st.floats(0.2, 1.0))
-def test_what_is_proved_holds_in_exact_arithmetic(d: int, r: int, spread: float, share: float) -> None:
+@settings(max_examples=40)
+@given(st.integers(1, 5), st.integers(1, 3), st.floats(0.0, 4.0), st.floats(0.2, 1.0), st.sampled_from(CRITERIA))
+def test_what_is_proved_holds_in_exact_arithmetic(d: int, r: int, spread: float, share: float, criterion: str) -> None:
     L = large(d, r, spread)
-    method = optimal_method(L, share * d)
+    if criterion != "det":
+        L = LowRankPlusDiagonal(L.U, float(L.own[0]))
+    mu = 0.5 * float(L.own[0]) if criterion == "linear" else None
+    method = optimal_method(L, share * d, criterion, lower=mu)
     exact = combine((1, product(rational(L.U), transpose(rational(L.U)))), (1, diagonal(L.own)))
     A, D, identity = exact_directions(method), exact_stepsize(method), rational(np.eye(d))
     gram = product(transpose(A), product(exact, A))
@@ -65,28 +71,39 @@ def test_what_is_proved_holds_in_exact_arithmetic(d: int, r: int, spread: float,
     assert is_positive_semidefinite(combine((-1, rational((1.0 - method.defect) * np.eye(d))), (1, gram)))
     mean = product(A, product(diagonal(method.sketch.p), transpose(A)))
     assert is_positive_semidefinite(combine((1, mean), (-1, D)))
-    limit = -log_det(exact) + d * log(Fraction(share * d) / d)
-    assert Decimal(method.certificate.log_det) <= log_det(D)
-    assert limit <= Decimal(method.certificate.upper_bound)
-    assert method.efficiency > 1.0 - 1e-9
+    floor = Fraction(mu or 1.0)
+    assert Decimal(method.certificate.log_det) <= log_det(D) + d * log(floor)
+    if criterion == "det":
+        limit = -log_det(exact) + d * log(Fraction(share * d) / d)
+        assert limit <= Decimal(method.certificate.upper_bound)
+    else:
+        dense = compression_limit(L.todense(), share * d, criterion, lower=mu)
+        assert method.certificate.upper_bound >= dense.certificate.log_det - 1e-12  # that of a rounded L
+    assert method.efficiency > 1.0 - 1e-7
 
 
-@pytest.mark.parametrize(("d", "r", "k"), [(1, 1, 1), (7, 1, 2), (12, 5, 3.5), (9, 9, 9), (4, 6, 2)])
-def test_the_round_and_the_rate_are_those_of_the_dense_method(d: int, r: int, k: float) -> None:
-    L = large(d, r)
-    method = optimal_method(L, k)
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize(("d", "r", "k"), [(1, 1, 1), (7, 1, 2), (12, 5, 3.5), (9, 9, 9), (4, 6, 2), (20, 2, 19)])
+def test_the_round_and_the_rate_are_those_of_the_dense_method(d: int, r: int, k: float, criterion: str) -> None:
+    L = LowRankPlusDiagonal(large(d, r).U, 0.3)
+    mu = 0.2 if criterion == "linear" else None
+    method = optimal_method(L, k, criterion, lower=mu)
     everything = np.arange(d)
     A = method.decode(np.eye(d), everything).T
-    np.testing.assert_allclose(A.T @ L.todense() @ A, np.eye(d), atol=1e-12)
-    np.testing.assert_allclose(method.encode(np.eye(d), everything), A, atol=1e-13)
-    np.testing.assert_allclose(method.directions @ np.eye(d), A, atol=1e-13)
-    np.testing.assert_allclose(method.directions.T @ np.eye(d), A.T, atol=1e-13)
-    assert method.rate == pytest.approx(optimal_method(L.todense(), k).rate, rel=1e-9)
+    np.testing.assert_allclose(A.T @ L.todense() @ A, np.eye(d), atol=1e-10)
+    np.testing.assert_allclose(method.encode(np.eye(d), everything), A, atol=1e-12)
+    np.testing.assert_allclose(method.directions @ np.eye(d), A, atol=1e-12)
+    np.testing.assert_allclose(method.directions.T @ np.eye(d), A.T, atol=1e-12)
+    dense = optimal_method(L.todense(), k, criterion, lower=mu)
+    assert method.rate == pytest.approx(dense.rate, rel=1e-8)
+    np.testing.assert_allclose(np.sort(method.probabilities), np.sort(dense.probabilities), atol=1e-8)
+    if criterion != "det":
+        mean = (A * method.probabilities) @ A.T
+        assert np.linalg.eigvalsh(mean)[0] * (mu or 1.0) == pytest.approx(method.rate, rel=1e-8)
     draw = method.draw(np.random.default_rng(0))
-    assert len(draw) in (int(np.floor(k)), int(np.ceil(k)))
     g = np.linspace(-1.0, 1.0, 2 * d).reshape(2, d)
-    np.testing.assert_allclose(method.encode(g, draw), g @ A[:, draw], atol=1e-12)
-    np.testing.assert_allclose(method.decode(g[:, draw], draw), g[:, draw] @ A[:, draw].T, atol=1e-12)
+    np.testing.assert_allclose(method.encode(g, draw), g @ A[:, draw], atol=1e-11)
+    np.testing.assert_allclose(method.decode(g[:, draw], draw), g[:, draw] @ A[:, draw].T, atol=1e-11)
 
 
 def test_a_round_lowers_a_quadratic_by_what_the_metric_says() -> None:
@@ -107,9 +124,10 @@ def test_it_is_proved_for_condition_numbers_far_from_one() -> None:
     assert 1.0 - 1e-5 < method.efficiency <= 1.0
 
 
+@pytest.mark.parametrize("criterion", ["det", "euclidean"])
 @pytest.mark.parametrize("sampling", ["systematic", "independent"])
-def test_it_is_saved_and_loaded(tmp_path: Path, sampling: str) -> None:
-    method = optimal_method(large(30, 3), 7, sampling=sampling)
+def test_it_is_saved_and_loaded(tmp_path: Path, sampling: str, criterion: str) -> None:
+    method = optimal_method(LowRankPlusDiagonal(large(30, 3).U, 0.1), 7, criterion, sampling=sampling)
     again = SubspaceMethod.load(method.save(tmp_path / "method"))
     assert repr(again) == repr(method)
     assert again.certificate == method.certificate
@@ -122,8 +140,12 @@ def test_bad_arguments_are_named() -> None:
     L = large(6, 2)
     with pytest.raises(ValueError, match="k must be at most d=6"):
         optimal_method(L, 7)
-    with pytest.raises(ValueError, match="criterion='det'"):
+    with pytest.raises(ValueError, match="its diagonal is a multiple of 1"):
         optimal_method(L, 2, "euclidean")
+    with pytest.raises(ValueError, match="lower must be a number"):
+        optimal_method(L, 2, "linear", lower=np.eye(6))
+    with pytest.raises(ValueError, match="lower must satisfy μI ⪯ L"):
+        optimal_method(L, 2, "linear", lower=10.0)
     with pytest.raises(ValueError, match="basis='root'"):
         optimal_method(L, 2, basis="cholesky")
     method = optimal_method(L, 2)
