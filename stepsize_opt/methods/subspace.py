@@ -263,8 +263,8 @@ def optimal_method(
         Where the directions come from.  ``"eigenvectors"`` of L (of LM⁻¹ for ``linear``), which ``euclidean`` and
         ``linear`` need.  For ``det`` every L-orthonormal basis has the same guarantee: ``"cholesky"``, R^{−ᵀ} of
         L = RRᵀ; ``"root"``, L^{−½}; ``"rotation"``, L^{−½} times a random rotation.  Default: ``"root"``.  A
-        LowRankPlusDiagonal has ``"root"`` for ``det`` and ``"eigenvectors"`` for the other criteria, which need a diagonal
-        with equal entries.
+        LowRankPlusDiagonal has ``"root"`` for ``det`` and ``"eigenvectors"`` for the other criteria, which need equal
+        entries of the diagonal.
     sampling
         ``"systematic"``: ⌊k⌋ or ⌈k⌉ directions in every round.  ``"independent"``: each direction by a coin of its own.
     rng
