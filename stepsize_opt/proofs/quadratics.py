@@ -9,7 +9,7 @@ CᵀRC ⪰ (1 − ε)Diag(ρ), both proved, bounds the last maximum by
 
     Σ_ij g̃_ij² / (2(1 − ε)²(ρᵢ + ρⱼ)),      g̃ = CᵀgC.
 
-For block-diagonal D only the blocks of g count.  For D = Diag(γᵢWᵢ) the quadratic is 2bᵀγ − γᵀMγ with 2bᵢ = ⟨Aᵢᵢ, Wᵢ⟩
+For block-diagonal D only the blocks of g count, and a D̂ nearer to the largest D of the pattern leaves less of them.  For D = Diag(γᵢWᵢ) the quadratic is 2bᵀγ − γᵀMγ with 2bᵢ = ⟨Aᵢᵢ, Wᵢ⟩
 and M_ij = ⟨R_ij, WᵢB_ijW_j⟩.
 """
 
@@ -23,11 +23,14 @@ from scipy.linalg import lapack
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, inner_from_above
 from stepsize_opt.proofs.cholesky import proved_cholesky
 from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
-from stepsize_opt.proofs.roundings import UNIT, gamma
+from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT, gamma
+from stepsize_solvers.numerics import Curvatures
 from stepsize_solvers.programs import Matrix, Pattern, Vector, add_to_diagonal
 
 # How far CᵀBC and CᵀRC may be from what they should be: the second is for an ill-conditioned B or R.
 _SLACKS = (2.0**-20, 2.0**-3)
+# A last term below this fraction of the bound is far below every gap that is asked for.
+_NEGLIGIBLE = 1e-10
 
 
 def largest_quadratic(at: Evaluation, A: Approximate, R: Approximate) -> float:
@@ -43,17 +46,35 @@ def largest_quadratic(at: Evaluation, A: Approximate, R: Approximate) -> float:
 
 
 def _over_blocks(at: Evaluation, A: Approximate, R: Approximate, pattern: Pattern) -> float:
-    half, quadratic, B = at.half, at.quadratic, shifted_matrix(at.condition, -1.0)
-    if at.condition.B_slack is not None:
-        half = at.times(B)
-        quadratic = (half @ at.exact).rounded()
+    B = shifted_matrix(at.condition, -1.0)
+    exact = at.arithmetic.exact(B)
+    given = at if at.condition.B_slack is None else Evaluation(at.program, at.D, at.arithmetic, exact)
+    bound, loss, g = _from_reference(given, A, R, B, pattern)
+    if pattern.is_full or loss <= _NEGLIGIBLE * abs(bound):
+        return bound
+    # The loss is that over all matrices, which may be many times that over the pattern.  At the largest D of the pattern
+    # both are nothing, and any D̂ may be the reference.
+    curvature = Curvatures(B, pattern)(R.rounded().value)
+    if curvature is None:
+        return bound
+    D = pattern.nearest(at.D + curvature.C @ curvature.solve(curvature.C.T @ g @ curvature.C) @ curvature.C.T)
+    if not D.diagonal().min() >= SMALLEST_STEPSIZE:  # nor is it for NaN
+        return bound
+    return min(bound, _from_reference(Evaluation(at.program, D, at.arithmetic, exact), A, R, B, pattern)[0])
+
+
+def _from_reference(
+    at: Evaluation, A: Approximate, R: Approximate, B: Matrix, pattern: Pattern
+) -> tuple[float, float, Matrix]:
+    """The bound with the D of ``at`` as reference; its last term; and the blocks of g in plain floating point."""
     rounded = R.rounded().symmetric()
-    tangent = R @ half
+    tangent = R @ at.half
     g = (A + -tangent + -tangent.T).rounded().symmetric()
     g = Enclosed(pattern.blocks(g.value), pattern.blocks(g.error))
     minus = Enclosed(-rounded.value, rounded.error)
-    terms = (A.inner_from_above(at.exact), inner_from_above(minus, quadratic), _loss(R, B, g, at.arithmetic))
-    return math.fsum(terms) + 4.0 * UNIT * math.fsum(map(abs, terms))
+    loss = _loss(R, B, g, at.arithmetic)
+    terms = (A.inner_from_above(at.exact), inner_from_above(minus, at.quadratic), loss)
+    return math.fsum(terms) + 4.0 * UNIT * math.fsum(map(abs, terms)), loss, g.value
 
 
 def _loss(R: Approximate, B: Matrix, g: Enclosed, arithmetic: type[Approximate]) -> float:

@@ -66,9 +66,7 @@ def test_both_ends_of_t_under_the_condition(seed: int, arithmetic: type[Pair | P
                 raised = product(product(exact_M, D), exact_M)
                 assert is_positive_semidefinite(combine((1, raised), (-Fraction(bounds.lower), exact_M)))
             if arithmetic is Pair:
-                # The solver bounds t over the blocks of D, the proof its last term over all matrices.
-                loose = 1e-6 if len(pattern.sizes) == 1 else 2e-5
-                assert 0.0 < bounds.lower <= bounds.upper <= bounds.lower * (1 + loose)
+                assert 0.0 < bounds.lower <= bounds.upper <= bounds.lower * (1 + 1e-6)
             # Poor multipliers prove less, and nothing wrong; without any there is no bound.
             assert certify_conditioned(at, disturbed(Y, rng), disturbed(Z, rng), M).upper >= bounds.lower
             assert certify_conditioned(at, None, None, M).upper == math.inf

@@ -145,9 +145,7 @@ def test_both_ends_of_t_hold_in_rational_arithmetic(seed: int) -> None:
                 assert outcome.X is not None
                 X, Y = pattern.nearest(outcome.X), outcome.duals[-1][0]
                 certificate = certify_floor(program, X, Y, M)
-                # The solver bounds t over the blocks of D, the proof its last term over all matrices.
-                loose = 2e-6 if len(pattern.sizes) == 1 else 2e-5
-                assert 0.0 < certificate.lower <= certificate.upper <= certificate.lower * (1.0 + loose)
+                assert 0.0 < certificate.lower <= certificate.upper <= certificate.lower * (1.0 + 2e-6)
                 H = descent_metric(rational(X), exact_L, sketch)
                 raised = product(product(exact_M, H), exact_M)
                 assert is_positive_semidefinite(combine((1, raised), (-Fraction(certificate.lower), exact_M)))
