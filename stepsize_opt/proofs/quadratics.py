@@ -9,8 +9,8 @@ CᵀRC ⪰ (1 − ε)Diag(ρ), both proved, bounds the last maximum by
 
     Σ_ij g̃_ij² / (2(1 − ε)²(ρᵢ + ρⱼ)),      g̃ = CᵀgC.
 
-For block-diagonal D only the blocks of g count, and a D̂ nearer to the largest D of the pattern leaves less of them.  For D = Diag(γᵢWᵢ) the quadratic is 2bᵀγ − γᵀMγ with 2bᵢ = ⟨Aᵢᵢ, Wᵢ⟩
-and M_ij = ⟨R_ij, WᵢB_ijW_j⟩.
+For block-diagonal D only the blocks of g count, and a D̂ nearer to the largest D of the pattern leaves less of them.
+For D = Diag(γᵢWᵢ) the quadratic is 2bᵀγ − γᵀMγ with 2bᵢ = ⟨Aᵢᵢ, Wᵢ⟩ and M_ij = ⟨R_ij, WᵢB_ijW_j⟩.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def _over_blocks(at: Evaluation, A: Approximate, R: Approximate, pattern: Patter
     bound, loss, g = _from_reference(given, A, R, B, pattern)
     if pattern.is_full or loss <= _NEGLIGIBLE * abs(bound):
         return bound
-    # The loss is that over all matrices, which may be many times that over the pattern.  At the largest D of the pattern
-    # both are nothing, and any D̂ may be the reference.
+    # The loss is that over all matrices, which may be many times that over the pattern.  At the largest D of the
+    # pattern both are nothing, and any D̂ may be the reference.
     curvature = Curvatures(B, pattern)(R.rounded().value)
     if curvature is None:
         return bound
