@@ -101,11 +101,10 @@ class LargeLimit:
         if not value > 0.0:
             raise _not_proved()
         top = exp_down(-scalar.certificate.upper_bound / d)
-        shift = d * math.log(self.mu)
-        lower = d * math.log(value) + shift
-        upper = LimitBounds(d, -math.inf, trace * (1.0 - rounding), top).log_bound(self.k) + shift
-        slack = 4.0 * UNIT * (d + abs(lower) + 2.0 * abs(shift))
-        return DiagonalStepsize(np.full(d, value)), Certificate(True, 0.0, lower - slack, upper + slack, d)
+        lower = d * math.log(value)
+        upper = LimitBounds(d, -math.inf, trace * (1.0 - rounding), top).log_bound(self.k)
+        certificate = Certificate(True, 0.0, lower - 4.0 * UNIT * (d + abs(lower)), upper, d)
+        return DiagonalStepsize(np.full(d, value)), certificate.shifted(d * math.log(self.mu))
 
 
 def _not_proved() -> ValueError:

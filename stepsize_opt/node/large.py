@@ -10,13 +10,14 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from stepsize_opt.inputs import Structure, from_fields
-from stepsize_opt.limit import LimitBounds
+from stepsize_opt.limit import LargeLimit, LimitBounds
 from stepsize_opt.methods import Method, SketchedGradient
 from stepsize_opt.node.goals import Goal
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.operators import (
     ANSWERS,
     DiagonalStepsize,
+    LargeProblem,
     LowRankPlusDiagonal,
     StepsizeOperator,
     large_problem,
@@ -24,7 +25,7 @@ from stepsize_opt.operators import (
     solve_structured,
     stepsize_from_arrays,
 )
-from stepsize_opt.proofs import exp_up
+from stepsize_opt.proofs import exp_down, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Settings, Status, is_identity
 
@@ -94,36 +95,43 @@ def large_stepsize(
     problem = large_problem(L, sketch.map)
     if problem is None:
         return None
-    if goal.criterion != "det":
-        msg = f"criterion={goal.criterion!r} takes a dense L only; {ANSWERS}"
+    if goal.criterion != "det" and not isinstance(goal.M, float):
+        msg = f"criterion={goal.criterion!r} takes a dense L only, but for a number as lower; {ANSWERS}"
         raise ValueError(msg)
     split = sketch.map.diagonal_plus_scaled
     commutes = structure in ("diagonal", "scalar") or (split is not None and split.is_multiple)
     condition = method.condition(sketch.map, commutes=commutes)
     inverse = structure == "full" and is_identity(condition.outer)  # D ⪯ 𝒫(L)⁻¹, and H ⪯ 𝒫(L)⁻¹ for every D
-    descent = goal.guarantee == "descent" and not inverse
-    if structure not in _STRUCTURES[descent] or not (descent or is_identity(condition.outer)):
-        asked = f"structure={structure!r} with {method.name} and guarantee={goal.guarantee!r}"
+    # With D = γI, too, H ⪰ D: the largest t is 1/λmax(𝒫(L)) under both guarantees.
+    multiple = goal.criterion != "det" and is_identity(condition.outer)
+    descent = goal.guarantee == "descent" and not inverse and not multiple
+    has_answer = is_identity(condition.outer) or (descent and goal.criterion == "det")
+    if structure not in _STRUCTURES[descent] or not has_answer:
+        asked = (
+            f"structure={structure!r} with {method.name}, guarantee={goal.guarantee!r}, criterion={goal.criterion!r}"
+        )
         msg = f"{asked} takes a dense L only; {ANSWERS}"
         raise ValueError(msg)
     method.check([sketch], scalar=structure == "scalar", clients=False)
-    known = math.isfinite(problem.log_det)
-    limit = LimitBounds(sketch.d, problem.log_det).log_bound(sketch.expected_rank) if known else math.inf
+    limit = _limit(L, problem, sketch.expected_rank, goal)
     if descent:
         if not isinstance(L, LowRankPlusDiagonal) or split is None or not isinstance(method, SketchedGradient):
             msg = f"the descent metric of {method.name} takes a dense L or a LowRankPlusDiagonal; {ANSWERS}"
             raise ValueError(msg)
         answer = solve_descent(L, split, limit, settings)
     else:
-        answer = solve_structured(problem, str(structure), settings)
+        answer = solve_structured(problem, "scalar" if multiple else str(structure), settings)
+    certificate = answer.certificate
+    if multiple and isinstance(goal.M, float):
+        certificate = certificate.shifted(sketch.d * math.log(goal.M))
     status, message = answer.status, ""
     if status is not Status.OPTIMAL:
         message = answer.remark or problem.remark or f"{status.meaning}; {status.remedy}"
     return LargeStepsizeResult(
         status=status.value,
-        certificate=answer.certificate,
+        certificate=certificate,
         descent_log_det=answer.descent_log_det,
-        descent_t=None,
+        descent_t=exp_down(certificate.log_det / sketch.d) if multiple else None,
         blocks=(),
         solver_stats=answer.stats,
         reductions=tuple(words for words in (condition.words, problem.words) if words),
@@ -140,3 +148,13 @@ def large_stepsize(
         message=message,
         operator=answer.D,
     )
+
+
+def _limit(L: Any, problem: LargeProblem, rank: float, goal: Goal) -> float:
+    """d log of the limit for draws of this expected rank, from above; +∞ where it is not known."""
+    if goal.criterion != "det":
+        if not isinstance(L, LowRankPlusDiagonal):
+            return math.inf
+        lower = goal.M if goal.criterion == "linear" else None
+        return LargeLimit.read(L, min(rank, L.d), goal.criterion, lower).multiple_of_identity()[1].upper_bound
+    return LimitBounds(L.shape[0], problem.log_det).log_bound(rank) if math.isfinite(problem.log_det) else math.inf

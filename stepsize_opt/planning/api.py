@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from stepsize_opt.clients import optimal_distributed_stepsize
-from stepsize_opt.inputs import LARGE, items, positive_number, whole_number
+from stepsize_opt.inputs import items, positive_number, whole_number
 from stepsize_opt.limit import CRITERIA, compression_limit
 from stepsize_opt.methods import (
     CompressedStep,
@@ -119,7 +119,8 @@ def plan(
     and the subspace method, with k = 1, and with a quarter, half and all of the numbers allowed a round.  With clients
     the rows with shared seeds are those of one node; det-CGD1 and det-CGD2 with independent draws and the largest k
     stand beside them.  For a large L that is not formed, the rows are those that need no d×d matrix: gradient descent,
-    det-CGD1 with a diagonal D, and for a dense factor det-CGD2 and the subspace method.
+    det-CGD1 with a diagonal D, and for a dense factor det-CGD1 and det-CGD2 with a full D (``det``) and the subspace
+    method; for ``euclidean`` and ``linear`` the best diagonal D is a multiple of I.
 
     Parameters
     ----------
@@ -189,11 +190,11 @@ def plan(
         notes.append("independent draws are left out: their condition needs delta_inf")
     if given.clients and "det" not in {goal.criterion for goal in goals}:
         notes.append("independent draws are left out: their condition is one of the criterion det")
-    if given.has_limit:
-        reached = {goal.criterion: tuple((k, _limit_rounds(given, goal, k)) for k in ks) for goal in goals}
-    else:
-        reached = {goal.criterion: () for goal in goals}
-        notes.append("the limit is left out: with a sparse factor of L it is not known without a dense matrix")
+    known = [goal for goal in goals if given.has_limit(goal.criterion)]
+    if len(known) < len(goals):
+        notes.append("the limit of det is left out: with a sparse factor of L it is not known without a dense matrix")
+    reached: dict[str, tuple[tuple[float, int], ...]] = {goal.criterion: () for goal in goals}
+    reached |= {goal.criterion: tuple((k, _limit_rounds(given, goal, k)) for k in ks) for goal in known}
     return Plan(tuple(rows), limits, given.d, given.senders, reached, tuple(notes))
 
 
@@ -221,14 +222,15 @@ def _cases(
     for sketch in laws:
         if given.is_large:
             yield node(DetCGD1(), "diagonal", sketch, "condition", "diagonal")
-            if given.has_limit:
+            if goal.criterion == "det" and given.has_limit("det"):
+                yield node(DetCGD1(), "descent", sketch, "descent")
                 yield node(DetCGD2(), "optimal", sketch, "condition")
             continue
         if goal.criterion == "det":
             yield node(DetCGD1(), "condition", sketch, "condition")
         yield node(DetCGD1(), "descent", sketch, "descent")
         yield node(DetCGD2(), "optimal", sketch, "descent")
-    if given.has_limit:
+    if given.has_directions(goal.criterion):
         exact = [] if rounds is None else [k for k in [_enough(given, goal, rounds)] if k is not None]
         for k in sorted({*ks, *exact}):
             yield _subspace(given, goal, k)
@@ -303,9 +305,6 @@ def _goal(criterion: str, given: Problem, epsilon2: float | None, accuracy: floa
     name, value = ("accuracy", accuracy) if criterion == "linear" else ("epsilon2", epsilon2)
     if value is None:
         msg = f"criterion={criterion!r} needs {name}"
-        raise ValueError(msg)
-    if criterion != "det" and given.is_large:
-        msg = f"criterion={criterion!r} takes a dense L; a LowRankPlusDiagonal or an f of d > {LARGE} has 'det'"
         raise ValueError(msg)
     if criterion == "linear" and given.lower is None:
         msg = "criterion='linear' needs lower: an M ⪯ ∇²f, a matrix or a number μ > 0"

@@ -36,13 +36,19 @@ class Problem:
 
     @property
     def is_large(self) -> bool:
-        """Whether L is not formed: few methods have a stepsize for it, all of them for the criterion det."""
+        """Whether L is not formed: fewer methods have a stepsize for it."""
         return isinstance(self.L, LowRankPlusDiagonal)
 
-    @property
-    def has_limit(self) -> bool:
-        """Whether the limit, and with it the subspace method, is known: not for a large L with a sparse factor."""
-        return not isinstance(self.L, LowRankPlusDiagonal) or not sparse.issparse(self.L.U)
+    def has_limit(self, criterion: str) -> bool:
+        """Whether the limit is known: for ``det`` not for a large L with a sparse factor."""
+        return criterion != "det" or not isinstance(self.L, LowRankPlusDiagonal) or not sparse.issparse(self.L.U)
+
+    def has_directions(self, criterion: str) -> bool:
+        """Whether there is a subspace method: of a large L for a dense factor, with known eigenvectors."""
+        L = self.L
+        return not isinstance(L, LowRankPlusDiagonal) or (
+            not sparse.issparse(L.U) and (criterion == "det" or L.is_shifted)
+        )
 
     @property
     def sharing(self) -> str:
@@ -87,7 +93,10 @@ def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | 
             infimum = find_infimum(objective)
         if initial_gap is None:
             initial_gap = float(objective.value(np.zeros((1, objective.d)))[0]) - infimum.found
-    if lower is None and not large and hasattr(objective, "hessian_lower_bound"):
+    if lower is None and large:
+        mu = getattr(objective, "curvature_from_below", 0.0)
+        lower = mu if mu > 0.0 else None
+    elif lower is None and hasattr(objective, "hessian_lower_bound"):
         M = objective.hessian_lower_bound()
         lower = M if float(np.linalg.eigvalsh(M)[0]) > 0.0 else None
     L = smoothness.of(objective) if large else objective.smoothness()

@@ -86,10 +86,13 @@ class Certificate:
 
     def moved(self, power: int) -> Certificate:
         """The same certificate for a log det that is larger by power·log 2, and so is its bound."""
-        shift = math.log(2.0) * power
+        return self.shifted(math.log(2.0) * power)
+
+    def shifted(self, shift: float) -> Certificate:
+        """The same certificate for a log det that is larger by a number, right to two roundings; so is its bound."""
         if shift == 0.0:
             return self
-        # log 2, the product and the sum are each rounded once.
+        # The sum is rounded once.
         lower, upper = self.log_det + shift, self.upper_bound + shift
         slack = 4.0 * UNIT * abs(shift)
         lower -= slack + 2.0 * UNIT * abs(lower)

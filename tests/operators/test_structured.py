@@ -172,3 +172,22 @@ def test_a_million_coordinates_need_no_dense_matrix() -> None:
     assert split is not None
     Dg = result.D @ g
     np.testing.assert_allclose(split.alpha * L.diagonal() * Dg + split.beta * (L @ Dg), g, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("guarantee", ["condition", "descent"])
+@pytest.mark.parametrize("criterion", ["euclidean", "linear"])
+@pytest.mark.parametrize(
+    ("structure", "algorithm"), [("diagonal", "det-CGD1"), ("scalar", "det-CGD1"), ("full", "det-CGD2")]
+)
+def test_the_largest_t_of_a_large_model_is_that_of_the_dense_one(
+    structure: str, algorithm: str, criterion: str, guarantee: str
+) -> None:
+    L = LowRankPlusDiagonal(np.random.default_rng(1).standard_normal((12, 2)), np.linspace(0.2, 1.0, 12))
+    asked: Any = {"structure": structure, "algorithm": algorithm, "criterion": criterion, "guarantee": guarantee}
+    asked["lower"] = 0.1 if criterion == "linear" else None
+    large, dense = optimal_stepsize(L, RandK(12, 4), **asked), optimal_stepsize(L.todense(), RandK(12, 4), **asked)
+    assert large.status == "optimal"
+    assert large.rate == pytest.approx(dense.rate, rel=1e-6)
+    assert large.guaranteed_rate == pytest.approx(dense.guaranteed_rate, rel=1e-6)
+    assert large.limit == pytest.approx(dense.limit, rel=1e-6)
+    assert large.certificate.log_det <= dense.certificate.upper_bound + 1e-12  # that of a rounded L

@@ -202,11 +202,12 @@ def test_an_l_that_is_not_formed_has_the_rows_of_the_dense_one() -> None:
     assert {(r.method, r.stepsize) for r in large.rows} == {
         ("GD", "γI"),
         ("det-CGD1", "diagonal"),
+        ("det-CGD1", "descent"),
         ("det-CGD2", "optimal"),
         ("subspace", "optimal"),
     }
     for row in large.rows:
-        if row.stepsize != "diagonal":
+        if row.stepsize not in ("diagonal", "descent"):
             assert row.rounds == pytest.approx(_row(small, row.method, row.stepsize, row.k).rounds, rel=1e-5)
     assert dict(large.limits["det"]) == pytest.approx(dict(small.limits["det"]), rel=1e-6)
     assert large.best.method == "subspace"
@@ -245,8 +246,25 @@ def test_a_large_objective_is_planned_without_a_dense_matrix(clients: int) -> No
     assert answer.clients == clients
     assert {r.seeds for r in answer.rows} == {"one node" if clients == 1 else "shared"}
     assert any("sparse factor" in note for note in answer.notes)
+    linear = plan(parts[0], 100, criterion=("euclidean", "linear"), epsilon2=1e-4, accuracy=1e-3, initial_gap=0.7)
+    for row in linear.rows:
+        assert row.rounds >= dict(linear.limits[row.criterion]).get(row.k, 0)
 
 
-def test_criteria_of_a_large_plan_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="criterion='euclidean' takes a dense L"):
-        plan(_thin(), 10, criterion="euclidean", **ASKED)
+@pytest.mark.parametrize("criterion", ["euclidean", "linear"])
+def test_other_criteria_of_a_large_plan_are_those_of_the_dense_one(criterion: str) -> None:
+    thin = LowRankPlusDiagonal(_thin().U, 0.2)
+    goal: dict[str, Any] = {"criterion": criterion, "accuracy": 1e-3, "lower": 0.1 if criterion == "linear" else None}
+    large, small = plan(thin, 10, **goal, **ASKED), plan(thin.todense(), 10, **goal, **ASKED)
+    assert {(r.method, r.stepsize) for r in large.rows} == {
+        ("GD", "γI"),
+        ("det-CGD1", "diagonal"),
+        ("subspace", "optimal"),
+    }
+    for row in large.rows:
+        if row.method != "det-CGD1":
+            assert row.rounds == pytest.approx(_row(small, row.method, row.stepsize, row.k).rounds, rel=1e-5)
+    sketch = RandK(40, 10)
+    dense = optimal_stepsize(thin.todense(), sketch, structure="diagonal", criterion=criterion, lower=goal["lower"])
+    assert _row(large, "det-CGD1", "diagonal", 10.0).result.rate == pytest.approx(dense.rate, rel=1e-6)
+    assert large.best.method == "subspace"
