@@ -18,8 +18,8 @@ from stepsize_solvers.programs import DiagonalPlusScaled, PositiveMap, Vector
 ANSWERS = (
     "answers without a dense matrix: for LowRankPlusDiagonal structure='diagonal' and 'scalar' with det-CGD1 and "
     "det-CGD2, and for a dense U the full D of det-CGD2, and of det-CGD1 with guarantee='descent'; for a sparse U or L "
-    "without negative entries 'diagonal' and 'scalar'; where 'diagonal' has one, criterion='euclidean' too, and 'linear' "
-    "with a number for lower; with the sketches RandK, IndependentSampling, BernQ and Identity"
+    "without negative entries 'diagonal' and 'scalar'; where 'diagonal' has one, criterion='euclidean' or 'linear' "
+    "(lower a number), too; with the sketches RandK, IndependentSampling, BernQ and Identity"
 )
 
 

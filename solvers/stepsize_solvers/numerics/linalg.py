@@ -109,7 +109,7 @@ def cholesky_of_each(M: Array) -> tuple[Array, Array]:
         factors = [cholesky(one) for one in M]
         K = np.array([np.full(M.shape[-2:], np.nan) if one is None else one for one in factors])
     # LAPACK need not stop at NaN, but a diagonal entry of the factor takes it on.
-    return K, np.isfinite(K.diagonal(0, -2, -1)).all(axis=-1)
+    return K, np.asarray(np.isfinite(K.diagonal(0, -2, -1)).all(axis=-1))
 
 
 def eigh(M: Array) -> tuple[Array, Array]:
