@@ -23,7 +23,12 @@ _LARGEST_LIFTED = 60
 
 @dataclass(frozen=True)
 class Availability:
-    """A solver's name and why it cannot run here (None when it can)."""
+    """A solver's name and why it cannot run here (None when it can).
+
+    Examples
+    --------
+    See ``available_solvers``.
+    """
 
     name: str
     reason: str | None
@@ -34,7 +39,14 @@ class Availability:
 
 
 def available_solvers() -> tuple[Availability, ...]:
-    """Every solver of the registry with the reason why it cannot run here, without importing any of them."""
+    """Every solver of the registry with the reason why it cannot run here, without importing any of them.
+
+    Examples
+    --------
+    >>> from stepsize_opt import available_solvers
+    >>> [solver.name for solver in available_solvers() if solver.name in ("native", "clarabel") and solver.available]
+    ['native', 'clarabel']
+    """
     return tuple(Availability(name, solver.unavailable()) for name, solver in _SOLVERS.items())
 
 

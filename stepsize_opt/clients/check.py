@@ -81,6 +81,10 @@ class DistributedCheck:
         A proved lower bound on log τ of the best multiple, before K was rounded up to a whole number.
     optimum
         The answer of ``optimal_distributed_stepsize`` to the same question, when it was asked for.
+
+    Examples
+    --------
+    See ``certify_distributed``.
     """
 
     conditions: Mapping[str, bool | None]

@@ -82,7 +82,12 @@ class DistributedRow:
 
 @dataclass(frozen=True, eq=False)
 class DistributedComparison:
-    """The rows of ``compare_distributed``."""
+    """The rows of ``compare_distributed``.
+
+    Examples
+    --------
+    See ``compare_distributed``.
+    """
 
     rows: tuple[DistributedRow, ...]
 
@@ -135,6 +140,15 @@ def compare_distributed(
     The best full D also stands with the guarantee ``descent``.  ``best draws`` are those of ``best_client_draws`` with
     as many numbers a round; their K is proved, and not claimed to be the smallest.  Arguments are as in
     ``optimal_distributed_stepsize``; ``options`` go to it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import RandK, compare_distributed
+    >>> clients = [np.diag([1.0, 2.0]), np.diag([3.0, 1.0])]
+    >>> rows = compare_distributed(clients, RandK(2, 1), epsilon2=1.0, initial_gap=1.0, delta_inf=0.5).rows
+    >>> [(row.method, row.seeds, row.K) for row in rows[:3]]
+    [('D-det-CGD1', 'shared', 7), ('D-det-CGD2', 'shared', 7), ('DCGD', 'independent', 432)]
     """
     numbers: dict[str, Any] = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": delta_inf}
     matrices = [_dense(f"smoothness[{i}]", value) for i, value in enumerate(smoothness)]

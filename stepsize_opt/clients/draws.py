@@ -65,6 +65,10 @@ class ClientDraw:
         Shape (d, r): the directions, L-orthonormal, along which the server adds the numbers.
     law : SystematicSampling
         Draws ⌊k⌋ or ⌈k⌉ of the r directions with the probabilities p.
+
+    Examples
+    --------
+    See ``best_client_draws``.
     """
 
     send: Matrix
@@ -98,6 +102,10 @@ class ClientDraws:
         One for each client, computed in floating point.
     targets : Targets
         ε², Δ⁰, Δ^inf and n.
+
+    Examples
+    --------
+    See ``best_client_draws``.
     """
 
     D: Matrix

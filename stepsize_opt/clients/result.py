@@ -26,6 +26,10 @@ class DistributedCertificate:
         No feasible D has a larger log τ.
     smallest_K
         No feasible pair (D, K) has a smaller whole K; 1, which says nothing, when K was given.
+
+    Examples
+    --------
+    See ``optimal_distributed_stepsize``.
     """
 
     feasible: bool
@@ -65,6 +69,10 @@ class TightResult:
         K of Corollary 1 divided by this K.
     smallest_K
         No D whatever has a smaller one; None when nothing is proved (the direction is then a heuristic).
+
+    Examples
+    --------
+    See ``optimal_distributed_stepsize``.
     """
 
     D: Matrix
@@ -136,6 +144,10 @@ class DistributedResult(Result):
         What keeps the answer from being optimal, and a remedy; empty for an optimal one.
     tight
         The answer under Theorem 3 itself, when asked for.
+
+    Examples
+    --------
+    See ``optimal_distributed_stepsize``.
     """
 
     certificate: DistributedCertificate

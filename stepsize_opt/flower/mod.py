@@ -28,6 +28,10 @@ def compress_mod(
     compressor
         Makes the compressor from the context, say from a file that ``context.run_config`` names: ``CompressedStep``
         or the subspace method, the same as the server's.
+
+    Examples
+    --------
+    See ``SharedSeedStrategy``.
     """
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:

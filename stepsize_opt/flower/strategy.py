@@ -24,7 +24,12 @@ _REASON = 200  # letters of an error that a client sends; a traceback would hide
 
 
 class MissingReplies(RuntimeError):
-    """Some clients sent no numbers in a round, and the strategy was not told to go on without them."""
+    """Some clients sent no numbers in a round, and the strategy was not told to go on without them.
+
+    Examples
+    --------
+    See ``SharedSeedStrategy``.
+    """
 
 
 class SharedSeedStrategy(Strategy):
@@ -60,6 +65,17 @@ class SharedSeedStrategy(Strategy):
     ------
     ValueError, TypeError
         For a number of clients below 1, or another word for ``missing``.
+
+    Examples
+    --------
+    The page "Use it in your training loop" of the documentation has a whole app.
+
+    >>> from stepsize_opt import optimal_method
+    >>> from stepsize_opt.flower import SharedSeedStrategy, compress_mod
+    >>> step = optimal_method([[2.0, 1.0], [1.0, 3.0]], 1)
+    >>> mod = compress_mod(lambda context: step)  # for ClientApp(mods=[mod])
+    >>> SharedSeedStrategy(step, clients=4, missing="reweight").clients
+    4
     """
 
     def __init__(self, compressor: Compressor, clients: int, *, seed: int = 0, missing: str = "raise") -> None:

@@ -26,6 +26,14 @@ class EstimatedSmoothness:
         The factor with which it is used, L̂ = margin · curvature.
     source : str
         How it was measured, in words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import EstimatedSmoothness, RandK, optimal_stepsize
+    >>> estimate = EstimatedSmoothness(np.eye(3), margin=1.5, source="Hessians at two points")
+    >>> optimal_stepsize(estimate, RandK(3, 1)).certified
+    False
     """
 
     certified: ClassVar[bool] = False

@@ -18,7 +18,15 @@ from stepsize_solvers.programs import Matrix, Pattern
 
 @dataclass(frozen=True)
 class BlockDiagonal:
-    """D = Diag(D₁, …, D_m) with free symmetric positive definite blocks of the given sizes (one for each layer)."""
+    """D = Diag(D₁, …, D_m) with free symmetric positive definite blocks of the given sizes (one for each layer).
+
+    Examples
+    --------
+    >>> from stepsize_opt import BlockDiagonal, RandK, optimal_stepsize
+    >>> L = [[2.0, 1.0, 0.5], [1.0, 3.0, 0.5], [0.5, 0.5, 1.0]]
+    >>> optimal_stepsize(L, RandK(3, 1), structure=BlockDiagonal((2, 1))).D[2].round(4).tolist()
+    [0.0, 0.0, 0.3333]
+    """
 
     sizes: tuple[int, ...]
 
@@ -38,6 +46,15 @@ class Direction:
 
     With L = Diag(L₁, …, L_m) of the same layers the best factors are those of the paper's Theorem 2,
     γᵢ = 1/λmax(Wᵢ^{−½} E[Sᵢ Wᵢ Lᵢ Wᵢ Sᵢ] Wᵢ^{−½}).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import Direction, RandK, optimal_stepsize
+    >>> L = np.array([[2.0, 1.0], [1.0, 3.0]])
+    >>> result = optimal_stepsize(L, RandK(2, 1), structure=Direction(np.diag(1.0 / np.diagonal(L))))
+    >>> np.diagonal(result.D).round(6).tolist()  # γ = ½
+    [0.25, 0.166667]
     """
 
     W: Any

@@ -124,6 +124,10 @@ class CompressionLimit(Shown, Saved):
         t tr L, and there are none unless U is dense and the diagonal constant.
     certificate : Certificate
         ``log_det`` and ``upper_bound`` are the proved ends of d log of the limit.
+
+    Examples
+    --------
+    See ``compression_limit``.
     """
 
     k: float

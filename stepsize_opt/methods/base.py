@@ -220,6 +220,12 @@ def get_method(algorithm: str | Method) -> Method:
         For a name that no method has; the message lists the names.
     TypeError
         For what is neither a name nor a method.
+
+    Examples
+    --------
+    >>> from stepsize_opt import get_method
+    >>> get_method("det-cgd2").name
+    'det-CGD2'
     """
     if isinstance(algorithm, Method):
         return algorithm

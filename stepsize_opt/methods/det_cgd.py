@@ -30,7 +30,14 @@ class SketchedGradient(Method):
 @final
 @dataclass(frozen=True)
 class DetCGD1(SketchedGradient):
-    """det-CGD1: the gradient is compressed, then multiplied by D.  Its condition is (3), E[S D L D S] ⪯ D."""
+    """det-CGD1: the gradient is compressed, then multiplied by D.  Its condition is (3), E[S D L D S] ⪯ D.
+
+    Examples
+    --------
+    >>> from stepsize_opt import DetCGD1
+    >>> DetCGD1().update
+    'x⁺ = x − D S ∇f(x)'
+    """
 
     name: ClassVar[str] = "det-CGD1"
     update: ClassVar[str] = "x⁺ = x − D S ∇f(x)"
@@ -42,6 +49,13 @@ class DetCGD2(Method):
     """det-CGD2: the gradient is multiplied by D, then compressed.  Its condition is (4), D E[TLT] D ⪯ D.
 
     D ≻ 0 makes (4) the same as D ⪯ (E[TLT])⁻¹, which is the largest of all D that satisfy it.
+
+    Examples
+    --------
+    >>> from stepsize_opt import RandK, optimal_stepsize
+    >>> result = optimal_stepsize([[2.0, 1.0], [1.0, 3.0]], RandK(2, 1), algorithm="det-CGD2")
+    >>> result.D.round(6).tolist()  # E[TLT]⁻¹, and E[TLT] = 2 diag(L)
+    [[0.25, 0.0], [0.0, 0.166667]]
     """
 
     name: ClassVar[str] = "det-CGD2"

@@ -21,7 +21,16 @@ class _Scalar(SketchedGradient):
 @final
 @dataclass(frozen=True)
 class CGD(_Scalar):
-    """Compressed gradient descent on one node: det-CGD1 with D = γI."""
+    """Compressed gradient descent on one node: det-CGD1 with D = γI.
+
+    Examples
+    --------
+    >>> from stepsize_opt import CGD, RandK, optimal_stepsize
+    >>> CGD().update
+    'x⁺ = x − γ S ∇f(x)'
+    >>> optimal_stepsize([[2.0, 1.0], [1.0, 3.0]], RandK(2, 1), algorithm="CGD", structure="scalar").status
+    'optimal'
+    """
 
     name: ClassVar[str] = "CGD"
     update: ClassVar[str] = "x⁺ = x − γ S ∇f(x)"
@@ -36,7 +45,14 @@ class CGD(_Scalar):
 @final
 @dataclass(frozen=True)
 class DCGD(_Scalar):
-    """Compressed gradient descent with n clients, each with a sketch of its own."""
+    """Compressed gradient descent with n clients, each with a sketch of its own.
+
+    Examples
+    --------
+    >>> from stepsize_opt import DCGD
+    >>> DCGD().update
+    'x⁺ = x − (γ/n) Σ Sᵢ∇fᵢ(x)'
+    """
 
     name: ClassVar[str] = "DCGD"
     update: ClassVar[str] = "x⁺ = x − (γ/n) Σ Sᵢ∇fᵢ(x)"
@@ -51,7 +67,17 @@ class DCGD(_Scalar):
 @final
 @dataclass(frozen=True)
 class GradientDescent(_Scalar):
-    """Gradient descent: D = γI and no compression, so T(D) = DLD."""
+    """Gradient descent: D = γI and no compression, so T(D) = DLD.
+
+    Examples
+    --------
+    >>> from stepsize_opt import GradientDescent, Identity, optimal_stepsize
+    >>> GradientDescent().update
+    'x⁺ = x − γ ∇f(x)'
+    >>> result = optimal_stepsize([[2.0, 0.0], [0.0, 4.0]], Identity(2), algorithm="GD", structure="scalar")
+    >>> round(result.rate, 6)  # 1/λmax(L)
+    0.25
+    """
 
     name: ClassVar[str] = "GD"
     update: ClassVar[str] = "x⁺ = x − γ ∇f(x)"

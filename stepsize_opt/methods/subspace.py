@@ -82,6 +82,10 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         Numbers a round, the budget that was given.
     criterion, basis : str
         What was asked for.
+
+    Examples
+    --------
+    See ``optimal_method``.
     """
 
     name: ClassVar[str] = "subspace"

@@ -177,6 +177,13 @@ def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options
     Returns
     -------
     One result for each problem, in order; ``solver_stats.num_iters`` shows what the warm start saves.
+
+    Examples
+    --------
+    >>> from stepsize_opt import RandK, optimal_stepsize_path
+    >>> path = optimal_stepsize_path([[2.0, 1.0], [1.0, 3.0]], [RandK(2, 1), RandK(2, 2)])
+    >>> [round(result.rate, 4) for result in path]
+    [0.2041, 0.4472]
     """
     several = isinstance(L, list | tuple) and len(L) > 0 and np.ndim(L[0]) == 2
     matrices = list(L) if several else [L]

@@ -62,6 +62,10 @@ class StepsizeCheck:
         The largest t for which tD is feasible (rounded down until proved).
     gap_when_scaled
         The certified gap of that tD, so how many iterations D's direction costs.
+
+    Examples
+    --------
+    See ``certify``.
     """
 
     certificate: Certificate
@@ -142,6 +146,16 @@ def certify(
     ------
     ValueError, TypeError
         As ``optimal_stepsize``, and for a D that does not have the structure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import RandK, certify
+    >>> check = certify(0.1 * np.eye(2), [[2.0, 1.0], [1.0, 3.0]], RandK(2, 1))
+    >>> check.feasible, round(check.margin, 6), round(check.largest_scale, 6)
+    (True, 0.4, 1.666667)
+    >>> round(check.certificate.gap, 4)
+    0.7136
     """
     method = get_method(algorithm)
     smoothness = read_problem(L, sketch)

@@ -60,7 +60,12 @@ class ComparisonRow:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The rows of ``compare``: the optima, then the directions of the paper."""
+    """The rows of ``compare``: the optima, then the directions of the paper.
+
+    Examples
+    --------
+    See ``compare``.
+    """
 
     rows: tuple[ComparisonRow, ...]
 
@@ -129,6 +134,15 @@ def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any 
     expected rank can have.
     Rates of rows are comparable: each bounds the same criterion, for ``"det"`` a mean of ‖∇f‖² in a metric of
     determinant 1.
+
+    Examples
+    --------
+    >>> from stepsize_opt import RandK, compare
+    >>> for row in compare([[2.0, 1.0], [1.0, 3.0]], RandK(2, 1)).rows[:3]:
+    ...     print(row.method, row.stepsize, round(row.rate, 4))
+    det-CGD1 optimal 0.2041
+    det-CGD2 optimal 0.2041
+    det-CGD1 optimal, descent 0.2168
     """
     estimated = isinstance(L, EstimatedSmoothness)
     refuse_operator(L, dense_only=True)

@@ -26,6 +26,10 @@ class CvxpyForm:
         Maximises log det D (log det H, or t, as the guarantee and the criterion say) under the condition.
     D : cvxpy.Expression
         The d×d stepsize matrix, with the structure asked for.
+
+    Examples
+    --------
+    See ``to_cvxpy``.
     """
 
     problem: Any

@@ -41,6 +41,10 @@ class LargeStepsizeResult(StepsizeResult):
     ----------
     operator
         D by its products, see ``D``.  ``blocks`` is empty.
+
+    Examples
+    --------
+    See ``LowRankPlusDiagonal``.
     """
 
     operator: StepsizeOperator

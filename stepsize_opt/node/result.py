@@ -83,6 +83,10 @@ class StepsizeResult(Result):
         Whether T(D) ⪯ D is proved, which ``guarantee="descent"`` and ``criterion="convex"`` do not need.
     message
         What keeps the answer from being optimal, and a remedy; empty for an optimal one.
+
+    Examples
+    --------
+    See ``optimal_stepsize``.
     """
 
     certificate: Certificate

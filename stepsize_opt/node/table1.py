@@ -82,7 +82,12 @@ class TableRow:
 
 @dataclass(frozen=True, eq=False)
 class CommunicationTable:
-    """The rows of ``communication_table``; prints as text, gives records for pandas or JSON."""
+    """The rows of ``communication_table``; prints as text, gives records for pandas or JSON.
+
+    Examples
+    --------
+    See ``communication_table``.
+    """
 
     rows: tuple[TableRow, ...]
     layers: tuple[int, ...]
@@ -170,6 +175,13 @@ def communication_table(
     ------
     ValueError
         For sizes that do not add up to d, an L with entries between layers, or k outside 1 … dᵢ.
+
+    Examples
+    --------
+    >>> from stepsize_opt import communication_table
+    >>> table = communication_table([[2.0, 0.0], [0.0, 4.0]], k=1)
+    >>> table.row(1).method, round(table.row(1).computed, 6)
+    ('det-CGD1', 5.656854)
     """
     smoothness = dense(read_matrix("L", L))
     d = len(smoothness)

@@ -29,6 +29,10 @@ class Budget:
         Numbers that all of them may send in all.
     rounds
         Rounds.
+
+    Examples
+    --------
+    See ``plan``.
     """
 
     numbers: float | None = None
@@ -86,6 +90,10 @@ class PlanRow:
         The answer behind the row, with D, rate and certificate.
     compressor
         The object that runs it: ``draw``, ``encode``, ``decode``.
+
+    Examples
+    --------
+    See ``plan``.
     """
 
     criterion: str
@@ -133,6 +141,10 @@ class Plan:
         For each criterion and each k of the table, the rounds that the limit allows: no method needs fewer.
     notes
         What the table leaves out, and why.
+
+    Examples
+    --------
+    See ``plan``.
     """
 
     rows: tuple[PlanRow, ...]

@@ -42,6 +42,13 @@ class Dataset:
     ------
     ValueError
         Unless A is a matrix with at least one row, b has one entry for each row, and every label is ±1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.problems import Dataset
+    >>> Dataset("two rows", np.eye(2), np.array([1.0, -1.0]))
+    Dataset('two rows', m = 2 rows, d = 2 features, 50% labels +1)
     """
 
     name: str
@@ -100,6 +107,12 @@ def load_dataset(name: str) -> Dataset:
         For a file of another kind, or labels that do not have two values.
     ConnectionError
         For a set of OpenML without a connection.
+
+    Examples
+    --------
+    >>> from stepsize_opt.problems import load_dataset
+    >>> load_dataset("breast_cancer")
+    Dataset('breast_cancer', m = 569 rows, d = 30 features, 63% labels +1)
     """
     if name in EMBEDDED:
         return _embedded(name)
@@ -135,6 +148,12 @@ def available_datasets() -> list[str]:
     """Names that ``load_dataset`` knows here: embedded sets, then the files of the data folder.
 
     Raises FileNotFoundError when the environment variable names a folder that does not exist.
+
+    Examples
+    --------
+    >>> from stepsize_opt.problems import available_datasets
+    >>> available_datasets()[:2]
+    ['breast_cancer', 'digits']
     """
     folder = _data_folder()
     files = sorted(p.name for p in folder.iterdir() if p.is_file() and not p.suffix) if folder else []

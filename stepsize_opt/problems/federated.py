@@ -30,6 +30,14 @@ class Federated:
     ------
     ValueError
         Without clients, or for clients of different dimensions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.problems import Federated, Quadratic
+    >>> f = Federated((Quadratic(np.eye(2), np.zeros(2)), Quadratic(3.0 * np.eye(2), np.ones(2))))
+    >>> f.d, f.smoothness().tolist()
+    (2, [[2.0, 0.0], [0.0, 2.0]])
     """
 
     clients: tuple[Objective, ...]

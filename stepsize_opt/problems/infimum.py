@@ -24,6 +24,10 @@ class Infimum:
 
     ``found`` is what the paper takes for f^inf; for a non-convex f it is an estimate, and always one from above.  For a
     strongly convex f both agree to rounding.
+
+    Examples
+    --------
+    See ``find_infimum``.
     """
 
     proved: float
@@ -50,6 +54,14 @@ def find_infimum(objective: Objective, start: Vector | None = None, iterations: 
         Where the run starts, shape (d,); 0 by default.
     iterations : int
         At most so many steps.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.problems import LeastSquares, find_infimum
+    >>> infimum = find_infimum(LeastSquares(np.eye(2), np.ones(2), reg=1.0))
+    >>> round(infimum.proved, 6), round(infimum.found, 6)
+    (0.333333, 0.333333)
     """
     from scipy.optimize import minimize  # here, because loading it takes 0.1 s that most programs need not spend
 
@@ -80,7 +92,12 @@ def _distance(objective: Any, x: Vector) -> float:
 
 @dataclass(frozen=True)
 class FederatedInfimum:
-    """Bounds on f^inf and on (1/n) Σ fᵢ^inf; Δ^inf = f^inf − (1/n) Σ fᵢ^inf is estimated from the values found."""
+    """Bounds on f^inf and on (1/n) Σ fᵢ^inf; Δ^inf = f^inf − (1/n) Σ fᵢ^inf is estimated from the values found.
+
+    Examples
+    --------
+    See ``find_federated_infimum``.
+    """
 
     whole: Infimum
     clients: Infimum
@@ -92,7 +109,16 @@ class FederatedInfimum:
 
 
 def find_federated_infimum(objective: Federated, iterations: int = 2000) -> FederatedInfimum:
-    """``find_infimum`` for f and for every client."""
+    """``find_infimum`` for f and for every client.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.problems import Federated, Quadratic, find_federated_infimum
+    >>> f = Federated((Quadratic(np.eye(1), np.zeros(1)), Quadratic(np.eye(1), np.ones(1))))
+    >>> round(find_federated_infimum(f).delta_inf, 6)
+    0.125
+    """
     parts = [find_infimum(client, iterations=iterations) for client in objective.clients]
     clients = Infimum(float(np.mean([p.proved for p in parts])), float(np.mean([p.found for p in parts])))
     return FederatedInfimum(find_infimum(objective, iterations=iterations), clients)

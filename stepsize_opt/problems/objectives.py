@@ -27,7 +27,12 @@ from stepsize_solvers.programs import Matrix, Vector, block_slices
 
 
 class Objective(Protocol):
-    """What a run and a rate check need of f: ℝᵈ → ℝ."""
+    """What a run and a rate check need of f: ℝᵈ → ℝ.
+
+    Examples
+    --------
+    See ``Quadratic``.
+    """
 
     @property
     def d(self) -> int: ...
@@ -215,6 +220,14 @@ class Quadratic(_Nonnegative):
     ------
     ValueError
         For other shapes or a negative eigenvalue.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.problems import Quadratic
+    >>> f = Quadratic(np.diag([1.0, 2.0]), np.zeros(2))
+    >>> f.value(np.ones((1, 2))).tolist(), f.gradient(np.ones((1, 2))).tolist()
+    ([1.5], [[1.0, 2.0]])
     """
 
     H: Matrix
@@ -268,6 +281,13 @@ class LeastSquares(_OnRows):
         Shape (m,).
     reg : float
         λ ≥ 0; it may be 0 when AᵀA is positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.problems import LeastSquares
+    >>> LeastSquares(np.eye(2), np.ones(2), reg=0.5).smoothness().tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
 
     reg: float = 0.0
@@ -307,6 +327,13 @@ class Layered:
     ----------
     layers : tuple of Objective
         fᵢ, in the order of their coordinates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.problems import Layered, Quadratic
+    >>> Layered((Quadratic(np.eye(2), np.zeros(2)), Quadratic(np.eye(1), np.zeros(1)))).d
+    3
     """
 
     layers: tuple[Objective, ...]

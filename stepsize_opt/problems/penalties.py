@@ -35,6 +35,13 @@ PENALTIES = {
 
 
 def read_penalty(name: str) -> Penalty:
-    """The regulariser of a name; raises ValueError for an unknown one."""
+    """The regulariser of a name; raises ValueError for an unknown one.
+
+    Examples
+    --------
+    >>> from stepsize_opt.problems import read_penalty
+    >>> read_penalty("ridge").most
+    1.0
+    """
     check_one_of("penalty", name, PENALTIES)
     return PENALTIES[name]

@@ -14,7 +14,14 @@ from stepsize_solvers.programs import Indices, Matrix, Vector
 
 
 def softmax_curvature(classes: int) -> Matrix:
-    """½(I − 11ᵀ/C), at least the Hessian of log Σ exp(z_c) at every z ∈ ℝᶜ (Böhning, 1992); C×C."""
+    """½(I − 11ᵀ/C), at least the Hessian of log Σ exp(z_c) at every z ∈ ℝᶜ (Böhning, 1992); C×C.
+
+    Examples
+    --------
+    >>> from stepsize_opt.problems import softmax_curvature
+    >>> softmax_curvature(2).tolist()
+    [[0.25, -0.25], [-0.25, 0.25]]
+    """
     return np.asarray(0.5 * (np.eye(classes) - 1.0 / classes))
 
 
@@ -40,6 +47,14 @@ class SoftmaxRegression:
     ------
     ValueError
         For features that are not a finite matrix, labels that are not such classes, or a λ that is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.problems import SoftmaxRegression
+    >>> f = SoftmaxRegression(np.eye(3), np.array([0, 1, 1]), classes=2, reg=0.1)
+    >>> f.d, round(float(f.value(np.zeros((1, 6)))[0]), 4)  # log 2
+    (6, 0.6931)
     """
 
     A: Any

@@ -17,6 +17,13 @@ def with_spectrum(rng: np.random.Generator, eigenvalues: ArrayLike) -> Matrix:
         Where Q comes from.
     eigenvalues : array_like
         λ, shape (d,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.problems import with_spectrum
+    >>> np.linalg.eigvalsh(with_spectrum(np.random.default_rng(0), [1.0, 2.0])).round(6).tolist()
+    [1.0, 2.0]
     """
     values = np.asarray(eigenvalues, dtype=float)
     Q = np.linalg.qr(rng.standard_normal((values.size, values.size)))[0]
@@ -35,5 +42,13 @@ def random_smoothness(rng: np.random.Generator, d: int, condition: float) -> Mat
         Size.
     condition : float
         Largest eigenvalue over the smallest, at least 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.problems import random_smoothness
+    >>> L = random_smoothness(np.random.default_rng(0), 3, condition=100.0)
+    >>> np.linalg.eigvalsh(L).round(6).tolist()
+    [0.01, 0.1, 1.0]
     """
     return with_spectrum(rng, np.logspace(0.0, -np.log10(condition), d))

@@ -44,6 +44,13 @@ def split(
     ------
     ValueError
         For an unknown kind, or fewer rows than clients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.problems import load_dataset, split
+    >>> [part.m for part in split(load_dataset("breast_cancer"), 4, np.random.default_rng(0))]
+    [142, 142, 142, 142]
     """
     check_one_of("kind", kind, SPLITS)
     if kind == "shuffled":

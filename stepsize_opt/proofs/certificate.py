@@ -54,6 +54,10 @@ class Certificate:
         No feasible D has a larger log det.
     d
         Size of D.
+
+    Examples
+    --------
+    See ``certify``.
     """
 
     feasible: bool

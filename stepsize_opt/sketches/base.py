@@ -53,6 +53,17 @@ class Sketch(ABC):
     A subclass is a frozen dataclass that defines ``_map``, ``expected_nonzeros``, ``text``, and ``_sample`` with
     ``_apply_rows`` or, if it derives from ``DiagonalBase``, ``_diagonals`` alone.  If it has a ``form``,
     ``parse_sketch`` reads it: what stands before the colon is the name, the rest goes to ``parse``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import RandK, Sketch
+    >>> sketch = RandK(4, 2)
+    >>> isinstance(sketch, Sketch), sketch.expected_nonzeros
+    (True, 2.0)
+    >>> rng = np.random.default_rng
+    >>> np.array_equal(sketch.apply(np.ones(4), rng(0)), sketch.sample(rng(0)) @ np.ones(4))
+    True
     """
 
     form: ClassVar[str] = ""

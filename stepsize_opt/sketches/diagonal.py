@@ -42,7 +42,14 @@ _SAMPLER_DRAWS = 256
 
 @dataclass(frozen=True, eq=False)
 class Identity(DiagonalBase):
-    """No compression, S = I: 𝒫(M) = M.  Raises ValueError unless d is a whole number of at least 1."""
+    """No compression, S = I: 𝒫(M) = M.  Raises ValueError unless d is a whole number of at least 1.
+
+    Examples
+    --------
+    >>> from stepsize_opt import Identity
+    >>> Identity(4).omega, str(Identity(4))
+    (0.0, 'identity')
+    """
 
     form: ClassVar[str] = "identity"
     unbiased_by_formula: ClassVar[bool] = True
@@ -82,6 +89,16 @@ class RandK(DiagonalBase):
     𝒫(M) = P ∘ M with P_jj = d/k and P_ij = (d/k)² · k(k−1)/(d(d−1)) = d(k−1)/(k(d−1)), and ω = d/k − 1.
     As text ``randk:8``, or ``randk:25%`` for k = max(1, round(d·25/100)).
     Raises ValueError unless k is a whole number from 1 to d.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import RandK
+    >>> sketch = RandK(4, 2)
+    >>> sketch.expected_nonzeros, round(sketch.omega, 6), str(sketch)
+    (2.0, 1.0, 'randk:2')
+    >>> int(np.count_nonzero(sketch.apply(np.ones(4), np.random.default_rng(0))))
+    2
     """
 
     form: ClassVar[str] = "randk:8 or randk:25%"
@@ -171,6 +188,13 @@ class BernQ(_Coins):
     or one for each.  𝒫(M) = P ∘ M with P = 1/qᵢ inside layer i and 1 between layers, and ω = 1/min q − 1.
     As text ``bernq:0.5``, ``bernq:0.5@3,4`` for two layers, ``bernq:0.5,0.25@3,4`` for a q of each.
     Raises ValueError unless every qᵢ is in (0, 1] and the sizes are positive whole numbers.
+
+    Examples
+    --------
+    >>> from stepsize_opt import BernQ
+    >>> sketch = BernQ([0.5, 0.25], [3, 4])
+    >>> sketch.expected_nonzeros, sketch.omega, str(sketch)
+    (2.5, 3.0, 'bernq:0.5,0.25@3,4')
     """
 
     form: ClassVar[str] = "bernq:0.5 or bernq:0.5,0.25@3,4"
@@ -218,6 +242,13 @@ class IndependentSampling(_Coins):
     ``p`` is the vector of the d probabilities.  𝒫(M) = P ∘ M with P = 11ᵀ + Diag(1/p − 1), and ω = 1/min p − 1.
     As text ``independent:0.2``, or ``independent:0.1,0.2,0.3`` with all d probabilities.
     Raises ValueError unless every p_j is in (0, 1].
+
+    Examples
+    --------
+    >>> from stepsize_opt import IndependentSampling
+    >>> sketch = IndependentSampling([0.5, 0.25, 1.0])
+    >>> sketch.expected_nonzeros, sketch.omega
+    (1.75, 3.0)
     """
 
     form: ClassVar[str] = "independent:0.2"
@@ -244,7 +275,15 @@ class IndependentSampling(_Coins):
 
 
 class DiagonalSketch(DiagonalBase):
-    """Any diagonal sketch S = Diag(s), 𝒫(M) = P ∘ M: from the law of s or from its second moments."""
+    """Any diagonal sketch S = Diag(s), 𝒫(M) = P ∘ M: from the law of s or from its second moments.
+
+    Examples
+    --------
+    >>> from stepsize_opt import DiagonalSketch
+    >>> sketch = DiagonalSketch.from_support([[2.0, 0.0], [0.0, 2.0]], [0.5, 0.5])  # one of two coordinates
+    >>> sketch.expected_nonzeros, sketch.omega
+    (1.0, 1.0)
+    """
 
     @staticmethod
     def from_support(vectors: ArrayLike, weights: ArrayLike) -> DiagonalSketch:

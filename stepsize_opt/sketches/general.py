@@ -36,6 +36,13 @@ class LayerWise(Sketch):
     A layer that is itself a LayerWise is replaced by its layers, which is the same law.
     As text ``layers:3=randk:1;4=bernq:0.5``.
     Raises ValueError for an empty list, TypeError for a layer that is not a Sketch.
+
+    Examples
+    --------
+    >>> from stepsize_opt import BernQ, LayerWise, RandK
+    >>> sketch = LayerWise([RandK(3, 1), BernQ(0.5, 4)])
+    >>> sketch.d, sketch.expected_nonzeros, str(sketch)
+    (7, 3.0, 'layers:3=randk:1;4=bernq:0.5')
     """
 
     form: ClassVar[str] = "layers:3=randk:1;4=bernq:0.5"
@@ -121,6 +128,15 @@ class FiniteSketch(Sketch):
     the range of S_r are all that has to be sent.
     Raises ValueError unless every S_r is symmetric positive semidefinite, the weights are a probability
     distribution, and Σ_r w_r S_r = I.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import FiniteSketch
+    >>> ones = np.ones((2, 2))
+    >>> sketch = FiniteSketch([ones, 2.0 * np.eye(2) - ones], [0.5, 0.5])  # the mean or the difference, twice
+    >>> sketch.expected_nonzeros, sketch.d
+    (1.0, 2)
     """
 
     matrices: Array
@@ -187,6 +203,12 @@ class Gaussian(Sketch):
     𝒫(M) = (1 + 1/k) M + (tr M / k) I (Isserlis' theorem) and ω = (d + 1)/k.  The k numbers of Gᵀx are sent, G comes
     from shared randomness.  As text ``gaussian:4``.
     Raises ValueError unless k is a whole number from 1 to d.
+
+    Examples
+    --------
+    >>> from stepsize_opt import Gaussian
+    >>> Gaussian(10, 4).omega, str(Gaussian(10, 4))
+    (2.75, 'gaussian:4')
     """
 
     form: ClassVar[str] = "gaussian:4"

@@ -21,6 +21,12 @@ def parse_sketch(text: str, d: int) -> Sketch:
     its text looks like; sketches that hold arrays (finite, general diagonal) have none, their ``text`` describes them.
     Raises ValueError, naming the text, for an unknown form, a wrong number or sizes that do not add up to d;
     TypeError if ``text`` is not a string or ``d`` not a number.
+
+    Examples
+    --------
+    >>> from stepsize_opt import parse_sketch
+    >>> parse_sketch("randk:25%", 8)
+    RandK(d=8, k=2)
     """
     if not isinstance(text, str):
         msg = f"a sketch's text must be a string such as 'randk:8', got {text!r}"

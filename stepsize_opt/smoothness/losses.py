@@ -38,12 +38,28 @@ def logistic(X: Any, reg: float, penalty: str = "nonconvex", **cut: Any) -> LowR
 
 
 def least_squares(X: Any, reg: float, **cut: Any) -> LowRankPlusDiagonal:
-    """L = XᵀX/m + λI of (1/2m)‖Xx − b‖² + (λ/2)‖x‖²; arguments as in ``logistic``."""
+    """L = XᵀX/m + λI of (1/2m)‖Xx − b‖² + (λ/2)‖x‖²; arguments as in ``logistic``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import smoothness
+    >>> smoothness.least_squares(np.ones((3, 5)), 0.1)
+    LowRankPlusDiagonal(d=5, rank=3)
+    """
     return gram_plus_diagonal(X, 1.0, positive_number("reg", reg), **cut)
 
 
 def huber(X: Any, reg: float, **cut: Any) -> LowRankPlusDiagonal:
-    """L = XᵀX/m + λI of the mean Huber loss, whose second derivative is at most one, plus (λ/2)‖x‖²."""
+    """L = XᵀX/m + λI of the mean Huber loss, whose second derivative is at most one, plus (λ/2)‖x‖².
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import smoothness
+    >>> smoothness.huber(np.ones((3, 5)), 0.1)
+    LowRankPlusDiagonal(d=5, rank=3)
+    """
     return least_squares(X, reg, **cut)
 
 
@@ -56,6 +72,13 @@ def poisson(X: Any, reg: float, largest_rate: float, **cut: Any) -> LowRankPlusD
         As in ``logistic``.
     largest_rate
         A bound on exp(aᵢᵀx), the second derivative, for all x that the method visits: outside of it f is not L-smooth.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import smoothness
+    >>> smoothness.poisson(np.ones((3, 5)), 0.1, largest_rate=2.0)
+    LowRankPlusDiagonal(d=5, rank=3)
     """
     return gram_plus_diagonal(X, positive_number("largest_rate", largest_rate), positive_number("reg", reg), **cut)
 
@@ -71,6 +94,13 @@ def softmax(X: Any, classes: int, reg: float, **cut: Any) -> LowRankPlusDiagonal
         As in ``logistic``; ``rank`` and ``memory`` are for the factor of one class.
     classes
         Number of classes, at least 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import smoothness
+    >>> smoothness.softmax(np.ones((3, 5)), 4, 0.1)
+    LowRankPlusDiagonal(d=20, rank=12)
     """
     number = whole_number("classes", classes, low=2)
     one = gram_plus_diagonal(X, 0.5, positive_number("reg", reg), **cut)

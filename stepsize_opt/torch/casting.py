@@ -43,6 +43,14 @@ def certified_cast(
     Notes
     -----
     The certificate is about the update in exact arithmetic.  That gradients and steps are rounded, too, is outside it.
+
+    Examples
+    --------
+    >>> from stepsize_opt import RandK, optimal_stepsize
+    >>> from stepsize_opt.torch import certified_cast
+    >>> L = [[2.0, 1.0], [1.0, 3.0]]
+    >>> certified_cast(optimal_stepsize(L, RandK(2, 1)).D, L, RandK(2, 1)).dtype
+    torch.float32
     """
     exact = np.array(D, dtype=np.float64)
     anything = np.eye(len(exact))  # a multiplier, which saves certify a solve; the bound is not used here

@@ -52,12 +52,24 @@ class SketchState:
 
     Examples
     --------
-    ::
+    In each process, with ``dist`` for ``torch.distributed``; here there is one process.
 
-        state = SketchState(model, {"weight": RandK(640, 32)}, seed=0)
-        ddp = DistributedDataParallel(model)
-        ddp.register_comm_hook(state, sketch_hook)
-        optimizer = MatrixSGD(model.parameters(), D)
+    >>> import tempfile, torch, torch.distributed as dist
+    >>> from stepsize_opt import RandK
+    >>> from stepsize_opt.torch import MatrixSGD, SketchState, sketch_hook
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> dist.init_process_group("gloo", init_method=f"file://{folder.name}/start", rank=0, world_size=1)
+    >>> model = torch.nn.Linear(6, 1, bias=False)
+    >>> state = SketchState(model, {"weight": RandK(6, 2)}, seed=0)
+    >>> ddp = torch.nn.parallel.DistributedDataParallel(model)
+    >>> ddp.register_comm_hook(state, sketch_hook)
+    >>> optimizer = MatrixSGD(model.parameters(), 0.1)
+    >>> ddp(torch.ones(1, 6)).sum().backward()
+    >>> optimizer.step()
+    >>> state.rounds, state.numbers_sent, int(model.weight.grad.count_nonzero())
+    (1, 2, 2)
+    >>> dist.destroy_process_group()
+    >>> folder.cleanup()
     """
 
     def __init__(
@@ -125,6 +137,10 @@ def sketch_hook(
     The gradients of a bucket become the means over the processes of what the compressors make of them; only the
     compressors' numbers go through all-reduce.  One call for each parameter: the sums, to the last bit, do not depend
     on which parameters share a bucket, which DDP changes after the first step.
+
+    Examples
+    --------
+    See ``SketchState``.
     """
     group = state.process_group if state.process_group is not None else dist.group.WORLD
     size = dist.get_world_size(group)

@@ -57,6 +57,13 @@ def head_smoothness(
     ------
     ValueError, TypeError
         For another loss, features that are not a finite matrix, or a negative ridge.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from stepsize_opt.torch import head_smoothness
+    >>> head_smoothness(torch.eye(2), torch.nn.MSELoss(), 1, ridge=0.5).tolist()
+    [[1.5, 0.0], [0.0, 1.5]]
     """
     F = features.detach().to(torch.float64).cpu().numpy()
     if F.ndim != 2 or not F.size or not np.isfinite(F).all():
@@ -134,6 +141,15 @@ def estimate_smoothness(
     ------
     ValueError
         Without points, for blocks that are not a partition of the parameters, or where a Hessian is not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from stepsize_opt.torch import estimate_smoothness
+    >>> points = [{"x": torch.full((2,), t, dtype=torch.float64)} for t in (0.0, 0.5)]
+    >>> estimate = estimate_smoothness(lambda point: torch.cosh(point["x"]).sum(), points[:1], points[1:])
+    >>> round(estimate.margin, 4), estimate.certified  # cosh(½), the larger of the two Hessians
+    (1.1276, False)
     """
     if not points or not held_out:
         msg = "points and held_out must each hold the parameters of at least one point"

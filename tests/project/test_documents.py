@@ -6,6 +6,7 @@ import ast
 import contextlib
 import doctest
 import importlib
+import inspect
 import io
 import os
 import re
@@ -69,21 +70,52 @@ def test_example_is_short() -> None:
     assert len(blocks(ROOT / "README.md", "python")[0].strip().splitlines()) <= 10
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "stepsize_opt",
-        "stepsize_opt.node.api",
-        "stepsize_opt.node.conic_form",
-        "stepsize_opt.clients.api",
-        "stepsize_opt.methods.base",
-        "stepsize_opt.methods.compressed",
-    ],
-)
+DOORS = ("stepsize_opt", "stepsize_opt.problems", "stepsize_opt.smoothness", "stepsize_validation")
+EXTRAS = ("torch", "flower")  # the packages that they need are not installed here: their text is read
+
+
+def _docstrings() -> dict[str, str]:
+    """Of every public class and function."""
+    found = {}
+    for door in map(importlib.import_module, DOORS):
+        offered = {name: getattr(door, name) for name in door.__all__}
+        found |= {name: inspect.getdoc(value) or "" for name, value in offered.items() if callable(value)}
+    for room in EXTRAS:
+        for path in (ROOT / "stepsize_opt" / room).glob("*.py"):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in _offered(room):
+                    found[node.name] = ast.get_docstring(node) or ""
+    return found
+
+
+def _offered(room: str) -> set[str]:
+    door = (ROOT / "stepsize_opt" / room / "__init__.py").read_text(encoding="utf-8")
+    return set(ast.literal_eval(door.partition("__all__ = ")[2]))
+
+
+def test_every_public_name_has_an_example() -> None:
+    """One of its own, or a line that names another public name that has one."""
+    examples_of = {name: text.partition("Examples\n--------\n")[2] for name, text in _docstrings().items()}
+    assert set().union(*map(_offered, EXTRAS)) < set(examples_of) and len(examples_of) > 90
+    for name, text in examples_of.items():
+        other = re.fullmatch(r"See ``(\w+)``\.", text)
+        assert ">>> " in (examples_of[other[1]] if other else text), name
+
+
+def _modules_with_examples() -> list[str]:
+    found = []
+    for folder in (ROOT, ROOT / "solvers", ROOT / "validation"):
+        for path in folder.glob("stepsize_*/**/*.py"):
+            parts = path.relative_to(folder).with_suffix("").parts
+            if ">>> " in path.read_text(encoding="utf-8") and parts[1] not in EXTRAS:
+                found.append(".".join(parts).removesuffix(".__init__"))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("module", _modules_with_examples())
 def test_docstring_examples(module: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(module))
-    assert tried
-    assert not failed
+    assert tried and not failed
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "docs" / "examples").glob("*.py")), ids=lambda path: path.stem)
@@ -120,7 +152,7 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("door", ["stepsize_opt", "stepsize_opt.problems", "stepsize_validation"])
+@pytest.mark.parametrize("door", DOORS)
 def test_the_api_reference_shows_what_a_door_offers(door: str, site: Path) -> None:
     """Every name in ``__all__`` has a place of its own on the rendered pages, and no other name of the door has."""
     pages = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
@@ -128,13 +160,10 @@ def test_the_api_reference_shows_what_a_door_offers(door: str, site: Path) -> No
     assert shown == set(importlib.import_module(door).__all__)
 
 
-@pytest.mark.parametrize("room", ["torch", "flower"])
+@pytest.mark.parametrize("room", EXTRAS)
 def test_the_api_reference_shows_what_the_extras_offer(room: str, site: Path) -> None:
-    """Read from the door's text: the packages that the extras need are not installed here."""
-    door = (ROOT / "stepsize_opt" / room / "__init__.py").read_text(encoding="utf-8")
-    offered = set(ast.literal_eval(door.partition("__all__ = ")[2]))
     page = (site / "api" / "training.html").read_text(encoding="utf-8")
-    assert set(re.findall(rf'<dt [^>]*id="stepsize_opt\.{room}\.(\w+)"', page)) == offered
+    assert set(re.findall(rf'<dt [^>]*id="stepsize_opt\.{room}\.(\w+)"', page)) == _offered(room)
 
 
 def test_the_site_needs_no_network(site: Path) -> None:

@@ -15,7 +15,12 @@ from stepsize_solvers.programs.types import Matrix, Stack
 
 
 class SolverUnavailable(RuntimeError):
-    """A solver that is not installed or has no licence was asked to solve."""
+    """A solver that is not installed or has no licence was asked to solve.
+
+    Examples
+    --------
+    See ``available_solvers``.
+    """
 
 
 class UnsupportedProgram(ValueError):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import doctest
-import importlib
 from typing import Any
 
 import numpy as np
@@ -162,8 +160,3 @@ def test_gradients_that_are_missing_or_sparse() -> None:
     embedding(torch.tensor([0])).sum().backward()
     with pytest.raises(RuntimeError, match="sparse=False"):
         MatrixSGD(embedding.parameters(), 1.0).step()
-
-
-def test_docstring_example() -> None:
-    failed, tried = doctest.testmod(importlib.import_module("stepsize_opt.torch.optimizer"))
-    assert tried and not failed

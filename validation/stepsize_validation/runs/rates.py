@@ -72,6 +72,10 @@ class RateCheck:
         The same bounds around ``plain``.
 
     Raises ValueError for a NaN among the numbers: no comparison with it means anything.
+
+    Examples
+    --------
+    See ``check_rate``.
     """
 
     theorem: int | str
@@ -152,6 +156,16 @@ def check_rate(
     ValueError
         For a run with clients that draw sketches of their own or without steps, another theorem, guarantee or
         criterion, a level outside (0.5, 1), or an H that is not positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import RandK
+    >>> from stepsize_opt.problems import Quadratic
+    >>> from stepsize_validation import check_rate, run
+    >>> f = Quadratic(np.diag([1.0, 4.0]), np.ones(2))
+    >>> check_rate(run(f, np.diag([0.4, 0.1]), RandK(2, 1), iterations=100, seeds=16)).verdict
+    'holds'
     """
     if theorem not in (1, 2):
         msg = f"theorem must be 1 or 2, got {theorem!r}; check_distributed_rate is for Theorem 3"
@@ -197,6 +211,17 @@ def observed_contraction(run: Run, infimum: Infimum) -> float:
         What ``run`` returned.
     infimum : Infimum
         Bounds on f*; the value found is taken for it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import Identity
+    >>> from stepsize_opt.problems import Quadratic, find_infimum
+    >>> from stepsize_validation import observed_contraction, run
+    >>> f = Quadratic(np.eye(2), np.ones(2))
+    >>> record = run(f, 0.5 * np.eye(2), Identity(2), algorithm="GD", iterations=5, seeds=2)
+    >>> round(observed_contraction(record, find_infimum(f)), 6)  # (1 − ½)²
+    0.25
     """
     ratio = float(np.mean(run.values[:, -1] - infimum.found)) / (run.start_value - infimum.found)
     return float(max(0.0, ratio) ** (1.0 / _steps(run)))
@@ -257,6 +282,19 @@ def check_distributed_rate(
     ------
     ValueError
         For a run without steps, a level outside (0.5, 1), or a λ_D that is negative or not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import RandK
+    >>> from stepsize_opt.problems import Federated, Quadratic, find_federated_infimum
+    >>> from stepsize_validation import check_distributed_rate, distributed_lambda, run
+    >>> f = Federated((Quadratic(np.eye(2), np.zeros(2)), Quadratic(np.eye(2), np.ones(2))))
+    >>> D, sketch = 0.01 * np.eye(2), RandK(2, 1)
+    >>> record = run(f, D, sketch, iterations=100, seeds=16)
+    >>> lambda_D = distributed_lambda(D, np.eye(2), [np.eye(2), np.eye(2)], sketch, "det-CGD1")
+    >>> check_distributed_rate(record, 2, lambda_D, find_federated_infimum(f)).verdict
+    'holds'
     """
     if not (math.isfinite(lambda_D) and lambda_D >= 0.0):
         msg = f"lambda_D must be a finite number of at least 0, got {lambda_D!r}"
@@ -329,6 +367,14 @@ def distributed_lambda(
     ------
     ValueError
         For a matrix that is not symmetric or not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import RandK
+    >>> from stepsize_validation import distributed_lambda
+    >>> round(distributed_lambda(0.1 * np.eye(2), np.eye(2), [np.eye(2)], RandK(2, 1), "det-CGD1"), 6)
+    0.01
     """
     method = get_method(algorithm)
     D, L = dense(read_matrix("D", D)), dense(read_matrix("L", L))

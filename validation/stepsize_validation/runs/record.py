@@ -52,6 +52,10 @@ class Run:
         The step at which the run was stopped because it diverged; K is then the number of steps recorded.
     clients : int
         Clients that draw sketches of their own; 1 on one node and with shared seeds, which is the same method.
+
+    Examples
+    --------
+    See ``run``.
     """
 
     algorithm: str
@@ -120,7 +124,15 @@ def _running_means(norms: Matrix) -> Matrix:
 
 
 def first_below(curve: Vector, level: float) -> int | None:
-    """The smallest k = 1 … K with curve[k−1] ≤ level, or None when the curve never gets there."""
+    """The smallest k = 1 … K with curve[k−1] ≤ level, or None when the curve never gets there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_validation import first_below
+    >>> first_below(np.array([4.0, 2.0, 1.0]), 2.0)
+    2
+    """
     below = np.flatnonzero(curve <= level)
     return int(below[0]) + 1 if below.size else None
 

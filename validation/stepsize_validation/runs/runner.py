@@ -47,7 +47,12 @@ _PER_STEP = ("norms", "euclidean", "descent", "metric_norms", "decrease", "sent"
 
 
 class Divergence(FloatingPointError):
-    """A run whose iterates left every region that its theorem allows."""
+    """A run whose iterates left every region that its theorem allows.
+
+    Examples
+    --------
+    See ``run``.
+    """
 
 
 def run(
@@ -105,6 +110,17 @@ def run(
         For a checkpoint of a run with a sketch that has no digest (``stepsize_opt.inputs.digests.digest``).
     Divergence
         See ``on_divergence``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import RandK
+    >>> from stepsize_opt.problems import Quadratic
+    >>> from stepsize_validation import run
+    >>> f = Quadratic(np.diag([1.0, 4.0]), np.ones(2))
+    >>> record = run(f, np.diag([0.5, 0.125]), RandK(2, 1), iterations=100, seeds=4)
+    >>> record.squared_norms.shape, float(record.bits()[-1])
+    ((4, 100), 6400.0)
     """
     sketches = read_sketches(objective, sketch)
     senders = count_senders(client_seeds, sketches)
