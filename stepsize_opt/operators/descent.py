@@ -49,7 +49,7 @@ def solve_descent(
     if lower is None or ends is None:
         raise not_proved()
     upper = min(limit, _best_bound(metric, 1.0 / point.delta, point.Z))
-    certificate = Certificate(True, 0.0, lower, max(lower, upper), L.d)
+    certificate = Certificate(True, 0.0, lower, upper, L.d)
     stats = SolverStats("quasi-Newton", time.perf_counter() - began, 0.0, progress.steps, progress.statistics)
     if status is not Status.USER_LIMIT:
         status = Status.OPTIMAL if certificate.is_optimal(settings.tol) else Status.INACCURATE

@@ -64,7 +64,8 @@ def solve_structured(problem: LargeProblem, structure: str, settings: Settings) 
             raise not_proved()
         D: StepsizeOperator = InverseStepsize(inverse.p, condition.U, inverse.C)
         stats = SolverStats("closed form", time.perf_counter() - began, 0.0, 0)
-        return StructuredAnswer(D, inverse.certificate, inverse.certificate.log_det, stats, Status.OPTIMAL)
+        proved = Status.OPTIMAL if inverse.certificate.is_optimal(settings.tol) else Status.INACCURATE
+        return StructuredAnswer(D, inverse.certificate, inverse.certificate.log_det, stats, proved)
     if structure == "scalar":
         found, stats, status = _scalar(condition), SolverStats("eigsh", None, 0.0, None), Status.OPTIMAL
     else:
@@ -95,7 +96,7 @@ def _diagonal(
         found = None if progress.best is None else condition.prove(progress.best.point.x, progress.best.point.y)
         return found, SolverStats("balancing", None, None, progress.steps, progress.statistics), status
     beta, middle = condition.beta, 0.5 * (condition.low + condition.high)
-    if beta == 0.0:
+    if beta == 0.0 or not condition.U.any():
         K = np.zeros((condition.U.shape[1],) * 2)
         return condition.prove(1.0 / middle, K), SolverStats("closed form", num_iters=0), Status.OPTIMAL
     # M/β = Diag(a/β) + UUᵀ has the stepsizes βx and the same Y, and U need not be copied.

@@ -184,7 +184,8 @@ class LowRankCondition:
         upper = 1.0 / beta * (1.0 - 2.0 * UNIT)  # I/β from below
         bound = self.log_det_from_below()
         # What rounding may take: of the products, and of the Cholesky factor itself.
-        retreat = gamma(r + 8) + 4.0 * float(gram.error.max() / gram.value.diagonal().max())
+        top = float(gram.value.diagonal().max())
+        retreat = gamma(r + 8) + (4.0 * float(gram.error.max()) / top if top > 0.0 else 0.0)
         while bound is not None and retreat <= FAILURE:
             lowered = gram.value.copy()
             lowered[np.diag_indices(r)] += upper * (1.0 - retreat)
@@ -208,7 +209,7 @@ class LowRankCondition:
         log_det = sum_below(sum_of_logs(p)[0], log_det_from_factor(inner), -2.0 * sum_of_logs(C.diagonal())[1])
         if not math.isfinite(log_det):
             return None
-        return ProvedInverse(p, C, Certificate(True, 0.0, log_det, max(log_det, bound), len(p)))
+        return ProvedInverse(p, C, Certificate(True, 0.0, log_det, bound, len(p)))
 
     def log_det_from_below(self) -> float | None:
         """log det M = Σ log a + log det(I + βUᵀDiag(1/a)U) from below."""

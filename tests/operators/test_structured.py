@@ -191,3 +191,19 @@ def test_the_largest_t_of_a_large_model_is_that_of_the_dense_one(
     assert large.guaranteed_rate == pytest.approx(dense.guaranteed_rate, rel=1e-6)
     assert large.limit == pytest.approx(dense.limit, rel=1e-6)
     assert large.certificate.log_det <= dense.certificate.upper_bound + 1e-12  # that of a rounded L
+
+
+@pytest.mark.parametrize("d", [1, 3, 30])
+def test_a_factor_of_zeros_leaves_the_diagonal(d: int) -> None:
+    L = LowRankPlusDiagonal(np.zeros((d, 2)), np.linspace(1.0, 2.0, d))
+    for sketch in (RandK(d, max(1, d // 2)), Identity(d)):
+        for call in CALLS:
+            agree(optimal_stepsize(L, sketch, **call), optimal_stepsize(L.todense(), sketch, **call), L, sketch)
+
+
+def test_an_inverse_that_rounding_keeps_from_the_tolerance_is_inaccurate() -> None:
+    U = np.array([[639.8424731730165, 316.8260635635773], [68.1321174793781, 47.33146961434452], [227.5, 118.4]])
+    L = LowRankPlusDiagonal(U, np.array([1.86268439e-04, 2.47076842, 2.33722474e-04]))
+    result = optimal_stepsize(L, Identity(3), algorithm="det-CGD2")
+    assert result.status == "optimal_inaccurate" and 1e-6 < result.gap < 1e-3
+    assert result.certificate.feasible
