@@ -135,7 +135,7 @@ def smallest_eigenvalue(M: Array) -> Any:
 def triangular_inverse(K: Matrix) -> Matrix:
     """K⁻¹ of a lower triangular K (one matrix or a stack)."""
     if K.ndim > 2:
-        return np.asarray(np.linalg.inv(K))
+        return np.asarray(np.linalg.inv(K), dtype=np.float64)
     inverse, _ = lapack.dtrtri(K, 1)  # lower
     return np.asarray(inverse)
 
