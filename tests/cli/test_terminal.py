@@ -35,14 +35,21 @@ def test_interrupt(matrix: str, capsys, monkeypatch) -> None:
     assert capsys.readouterr().err == "interrupted\n"
 
 
-@pytest.mark.parametrize("module", ["numpy", "rich.console", "stepsize_opt.node", "shtab"])
+def test_nothing_is_loaded_before_the_command_answers_to_ctrl_c() -> None:
+    code = "import sys; before = set(sys.modules); import stepsize_validation.cli; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"__future__", "stepsize_validation", "stepsize_validation.cli"}
+
+
+@pytest.mark.parametrize("module", ["signal", "numpy", "rich.console", "stepsize_opt.node", "shtab"])
 def test_interrupt_while_libraries_are_loaded(module: str) -> None:
     code = f"""
-import os, signal, sys
+import os, sys
 class Stop:
     def find_spec(self, name, *_):
         if name == {module!r}:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), {signal.SIGINT.value})
+sys.modules.pop("signal", None)
 sys.meta_path.insert(0, Stop())
 from stepsize_validation.cli import main
 sys.exit(main(["doctor"]))
@@ -89,6 +96,22 @@ def test_a_closed_pipe_is_no_error(arguments: list[str], matrix: str) -> None:
         ["bash", "-o", "pipefail", "-c", f"{command} | true"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("sketch", "closed", "code"), [("randk:2", "<&- >&- 2>&-", 0), ("randk:9", "2>&-", 2)])
+def test_streams_that_the_shell_closed(sketch: str, closed: str, code: int, matrix: str) -> None:
+    """What is written to them is lost; an error does not end up among the results."""
+    command = " ".join([*COMMAND, "solve", matrix, "--sketch", sketch, "-v", closed])
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+def test_letters_that_an_encoding_lacks_are_written_by_their_numbers(matrix: str) -> None:
+    command = [*COMMAND, "compare", matrix, "--sketch", "randk:2"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "\\u03b3 I" in done.stdout.decode("ascii")
 
 
 def on_terminal(arguments: list[str]) -> str:

@@ -5,9 +5,10 @@ Objectives, data sets and splits over clients are in ``stepsize_opt.problems``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # loading typing would come before the command line can answer Ctrl-C
 if TYPE_CHECKING:
+    from typing import Any
+
     from stepsize_validation.runs import (
         Divergence,
         RateCheck,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Sequence
-from typing import Any
+# Until main runs nothing answers Ctrl-C but Python, with a traceback: nothing is loaded before it, not even typing.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
 
 __all__ = ["main"]
 
@@ -16,16 +17,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     The commands load numerical libraries, which takes a while, and Python shows where Ctrl-C met it: so they are loaded
     here, under a handler that ends the process at once.
     """
-    python = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not so in the background or in a thread
-    if python:
-        signal.signal(signal.SIGINT, _interrupted)
-    from stepsize_validation.cli.root import main as run
+    try:
+        import signal
 
-    if python:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    return run(argv)
+        python = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not so in the background or a thread
+        if python:
+            signal.signal(signal.SIGINT, _interrupted)
+        from stepsize_validation.cli.root import main as run
+
+        if python:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return run(argv)
+    except KeyboardInterrupt:
+        _interrupted()
 
 
-def _interrupted(*_: Any) -> None:
+def _interrupted(*_: Any) -> NoReturn:
+    import os
+
     os.write(2, b"interrupted\n")
     os._exit(130)

@@ -7,6 +7,7 @@ solver that cannot run, 130 interrupted.  Results go to standard output, progres
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -46,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    _prepare_streams()
     try:
         try:
             args = parser().parse_args(argv)
@@ -68,6 +70,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RuntimeError as error:
         return _complain(error, EXIT_SOLVER)
     return code
+
+
+def _prepare_streams() -> None:
+    """A stream that the shell closed (``>&-``) takes what is written; letters that an encoding lacks become \\u2212."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)  # libraries in C write to the number
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))
+        elif isinstance(stream, io.TextIOWrapper) and number:
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _complain(error: Exception | str, code: int) -> int:
