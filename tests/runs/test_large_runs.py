@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from shared.large_run import EVERY, STEPS, large_run
 from shared.small_data import small_data
 from stepsize_opt import (
     BernQ,
@@ -23,6 +28,7 @@ from stepsize_opt import (
 )
 from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, find_infimum, split
 from stepsize_validation import Run, check_rate, run
+from stepsize_validation.runs.checkpoint import read_checkpoint
 
 DATA = small_data()
 NODE = LogisticRegression.from_dataset(DATA, 0.1)
@@ -85,6 +91,22 @@ def test_a_continued_run_has_the_same_bits(tmp_path: Path) -> None:
     np.testing.assert_array_equal(once.final_points, again.final_points)
     with pytest.raises(ValueError, match="different D"):
         run(NODE, optimal_stepsize(L, sketch, structure="diagonal").D, sketch, **how, checkpoint=tmp_path / "run.npz")
+
+
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+def test_a_process_that_is_killed_is_continued_to_the_same_record(algorithm: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.npz"
+    command = [sys.executable, "-m", "shared.large_run", algorithm, str(path)]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[1]) as process:
+        while process.poll() is None and not path.exists():
+            time.sleep(0.01)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL  # it had not come to its end
+    assert EVERY <= read_checkpoint(path)[0]["k"] < STEPS - EVERY
+    resumed, whole = large_run(algorithm, path), large_run(algorithm)
+    assert np.isfinite(whole.squared_norms).all()
+    for name in vars(whole):
+        np.testing.assert_array_equal(getattr(resumed, name), getattr(whole, name), err_msg=name)
 
 
 def test_what_is_not_recorded_is_said(tmp_path: Path) -> None:
