@@ -29,6 +29,8 @@ from stepsize_solvers.programs import Matrix, Pattern, Vector, add_to_diagonal
 
 # How far CᵀBC and CᵀRC may be from what they should be: the second is for an ill-conditioned B or R.
 _SLACKS = (2.0**-20, 2.0**-3)
+# Entries of ρ below this fraction of the largest share a basis that is made for them alone.
+_GRADED = 1e-8
 # A last term below this fraction of the bound is far below every gap that is asked for.
 _NEGLIGIBLE = 1e-10
 
@@ -79,12 +81,22 @@ def _from_reference(
 
 def _loss(R: Approximate, B: Matrix, g: Enclosed, arithmetic: type[Approximate]) -> float:
     """An upper bound on max_X ⟨g, X⟩ − ⟨R, XBX⟩; +inf when B or R is not proved positive definite."""
-    basis = _common_basis(B, R.rounded().value)
-    if basis is None:
+    C = _common_basis(B, R.rounded().value)
+    if C is None:
         return math.inf
-    C, rho = basis
     exact = arithmetic.exact(C)
-    B_turned, R_turned = ((exact.T @ (M @ exact)).rounded().symmetric() for M in (arithmetic.exact(B), R))
+    R_turned = (exact.T @ (R @ exact)).rounded().symmetric()
+    rho = R_turned.value.diagonal()
+    small = np.flatnonzero(rho <= _GRADED * rho.max())
+    if small.size:
+        # C was found in plain floating point, which does not tell apart what is small against the largest ρ.
+        C[:, small] = C[:, small] @ np.linalg.eigh(R_turned.value[np.ix_(small, small)])[1]
+        exact = arithmetic.exact(C)
+        R_turned = (exact.T @ (R @ exact)).rounded().symmetric()
+        rho = R_turned.value.diagonal()
+    if not rho.min() > 0.0:
+        return math.inf
+    B_turned = (exact.T @ (arithmetic.exact(B) @ exact)).rounded().symmetric()
     for slack in _SLACKS:
         kept = 1.0 - slack
         if _above_diagonal(B_turned, np.full(len(B), kept)) and _above_diagonal(R_turned, kept * rho):
@@ -95,17 +107,15 @@ def _loss(R: Approximate, B: Matrix, g: Enclosed, arithmetic: type[Approximate])
     return math.inf
 
 
-def _common_basis(B: Matrix, R: Matrix) -> tuple[Matrix, Vector] | None:
-    """C and ρ > 0 with CᵀBC ≈ I and CᵀRC ≈ Diag(ρ), in plain floating point; None when there are none."""
+def _common_basis(B: Matrix, R: Matrix) -> Matrix | None:
+    """C with CᵀBC ≈ I and CᵀRC nearly diagonal, in plain floating point; None when there is none."""
     K, info = lapack.dpotrf(B, 1, 1)
     if info != 0:
         return None
     root = lapack.dtrtri(K, 1)[0]
     S = root @ R @ root.T
-    rho, U, info = lapack.dsyevd(0.5 * (S + S.T), 1, 1)
-    if info != 0 or not rho[0] > 0.0:
-        return None
-    return root.T @ U, rho
+    _, U, info = lapack.dsyevd(0.5 * (S + S.T), 1, 1)
+    return None if info != 0 else root.T @ U
 
 
 def _above_diagonal(M: Enclosed, w: Vector) -> bool:

@@ -76,8 +76,9 @@ def test_sample(name: str) -> None:
 
 
 # Probabilities down to 10⁻⁸ under a criterion for t.  Some once ended without a stepsize; of those with given blocks,
-# some crept along for 200 steps, held back by a bound over all matrices in the place of the pattern.
-@pytest.mark.parametrize("seed", [626, 997, 1193, 1594, 1620, 2695, 2948, 700119])
+# some crept along for 200 steps, held back by a bound over all matrices in the place of the pattern; 1382 was solved,
+# and its proof lost the small curvatures among digits of the large ones.
+@pytest.mark.parametrize("seed", [626, 997, 1193, 1382, 1594, 1620, 2695, 2948, 700119])
 def test_goals_with_rare_coordinates_are_proved_optimal(seed: int) -> None:
     outcome = examine(KINDS["goals"], seed)
     assert outcome.verdict is Verdict.OK, str(outcome)
