@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import textwrap
 from importlib.metadata import version as installed_version
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,6 +65,40 @@ _public = {name: f"{door.__name__}.{name}" for door in _doors for name in door._
 
 
 _COLON = "\ue000"
+_RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ᵀᴷᵏʲ", "₀₁₂₃₄₅₆₇₈₉ᵢⱼ"
+_PLAIN = str.maketrans(_RAISED + _LOWERED, "0123456789+-⊤Kkj0123456789ij")
+_TEX = {
+    r"min\{([^{}]*)\}": r"min\\{\1\\}",
+    r"λ(max|min)": r"\\lambda_{\\\1}",
+    r"\b(log|det|exp|max|min)(?=[^}a-z])": r"\\\1 ",
+    r"\b(tr|diag|Diag)(?=[( ])": r"\\operatorname{\1}",
+    r"(maximise a criterion of|maximise|subject to)": r"\\text{\1 }",
+    r"\^½": "^{1/2}",
+    r"−½}": "-1/2}",
+    r"½": r"\\tfrac12 ",
+    r"\^inf": r"^{\\inf}",
+    f"[{_RAISED}]+": lambda found: f"^{{{found[0].translate(_PLAIN)}}}",
+    f"[{_LOWERED}]+": lambda found: f"_{{{found[0].translate(_PLAIN)}}}",
+    r"\(1/(\w+)\)": r"\\frac1{\1}",
+    r"Σ": r"\\sum ",
+    r"   +|(?<=,)  +": r"\\quad ",
+}
+
+
+def _typeset(lines: list[str]) -> list[str]:
+    """Formulas before the first section, on indented lines of their own, in Unicode for the terminal: LaTeX of them."""
+    end = next((i - 1 for i, line in enumerate(lines) if re.fullmatch("---+", line)), len(lines))
+    text = "\n".join(lines[:end])
+
+    def display(found: re.Match[str]) -> str:
+        formula = textwrap.dedent(found[1]).rstrip()
+        for pattern, tex in _TEX.items():
+            formula = re.sub(pattern, tex, formula)
+        rows = formula.replace(" = ", " &= ").splitlines() if "\n" in formula else [formula]
+        body = r" \\ ".join(rows)
+        return "\n\n.. math:: " + (rf"\begin{{aligned}} {body} \end{{aligned}}" if len(rows) > 1 else body) + "\n\n"
+
+    return [*re.sub(r"\n\n((?:    .+(?:\n|$))+)\n?", display, text).split("\n"), *lines[end:]]
 
 
 def _before_napoleon(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
@@ -75,6 +110,7 @@ def _before_napoleon(app: Any, what: str, name: str, value: Any, options: Any, l
 
     if what in ("property", "attribute") and lines:
         lines[0] = lines[0].replace(":", _COLON)
+    lines[:] = _typeset(lines)
     lines[:] = [re.sub(r"``(?:stepsize_opt\.)?(\w+)``", link, line) for line in lines]
 
 

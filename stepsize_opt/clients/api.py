@@ -75,8 +75,12 @@ def optimal_distributed_stepsize(
         The clients' matrices L₁, …, L_n, each d×d symmetric positive semidefinite.
     sketch
         The law of every Sᵢ (or Tᵢ), or one sketch for each client.
-    epsilon2, initial_gap, delta_inf
-        Ε² > 0, Δ⁰ = f(x⁰) − f^inf ≥ 0 and Δ^inf = f^inf − (1/n)Σfᵢ^inf ≥ 0.
+    epsilon2
+        The accuracy ε² > 0 asked for.
+    initial_gap
+        Δ⁰ = f(x⁰) − f^inf ≥ 0.
+    delta_inf
+        Δ^inf = f^inf − (1/n)Σfᵢ^inf ≥ 0, how much the clients disagree.
     iterations
         K, a whole number; None finds the smallest.
     mean_smoothness

@@ -61,11 +61,15 @@ class DistributedCheck:
     K
         The number of iterations for which D is judged: the one asked for, otherwise the smallest whole number that is
         proved to be at least 12Δ⁰/(τε²); None when no τ > 0 is proved.  ``smallest_K`` is the other end.
-    lambda_below, lambda_D
-        λ_D lies between these.
-    rate, rate_above
-        τ = det(D)^{1/d}, or det(H)^{1/d} with H = 2D − DLD for the guarantee ``descent``, lies between these; ``rate``
-        is 0 when D ≻ 0 (H ≻ 0) is not proved.
+    lambda_below
+        A proved lower bound on λ_D.
+    lambda_D
+        A proved upper bound on it.
+    rate
+        A proved lower bound on τ = det(D)^{1/d}, or det(H)^{1/d} with H = 2D − DLD for the guarantee ``descent``; 0 when
+        D ≻ 0 (H ≻ 0) is not proved.
+    rate_above
+        A proved upper bound on it.
     descent_rate
         A proved lower bound on det(H)^{1/d}, 0 when H ≻ 0 is not proved.
     guarantee

@@ -48,7 +48,7 @@ class SharedSeedStrategy(Strategy):
     compressor
         ``CompressedStep`` or the subspace method, the same as the clients'.
     clients
-        n.
+        Their number n.
     seed
         Of the draws.
     missing

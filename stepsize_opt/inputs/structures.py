@@ -45,7 +45,8 @@ class Direction:
     """D = γW for a given positive definite W, or D = Diag(γ₁W₁, …, γ_mW_m) when ``sizes`` names the layers.
 
     With L = Diag(L₁, …, L_m) of the same layers the best factors are those of the paper's Theorem 2,
-    γᵢ = 1/λmax(Wᵢ^{−½} E[Sᵢ Wᵢ Lᵢ Wᵢ Sᵢ] Wᵢ^{−½}).
+
+        γᵢ = 1/λmax(Wᵢ^{−½} E[Sᵢ Wᵢ Lᵢ Wᵢ Sᵢ] Wᵢ^{−½}).
 
     Examples
     --------

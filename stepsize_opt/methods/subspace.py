@@ -80,8 +80,10 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         A proved bound on ‖AᵀLA − I‖.
     k : float
         Numbers a round, the budget that was given.
-    criterion, basis : str
+    criterion : str
         What was asked for.
+    basis : str
+        How the directions were chosen.
 
     Examples
     --------

@@ -52,11 +52,9 @@ def optimal_stepsize(
 
     Solves, for det-CGD1 (x⁺ = x − D S ∇f(x)),
 
-    .. math:: \\max_{D \\succ 0}\\ \\log\\det D \\quad\\text{subject to}\\quad E[S D L D S] \\preceq D
+        maximise log det D   subject to   E[S D L D S] ⪯ D
 
-    (paper, condition (3) and Proposition 1)
-
-    and for det-CGD2 (x⁺ = x − T D ∇f(x)) the same under E[D T L T D] ⪯ D (condition (4)), whose full-matrix solution
+    (condition (3) of the paper), and for det-CGD2 (x⁺ = x − T D ∇f(x)) the same under E[D T L T D] ⪯ D (condition (4)), whose full-matrix solution
     is D = (E[TLT])⁻¹.  The best D minimises the iterations that Theorem 1 guarantees, 2Δ⁰/(det(D)^{1/d} ε²).
 
     With ``guarantee="descent"`` no condition is asked for: every D with H = 2D − T(D) ≻ 0, T(D) the left-hand side of

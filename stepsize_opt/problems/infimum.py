@@ -49,7 +49,7 @@ def find_infimum(objective: Objective, start: Vector | None = None, iterations: 
     Parameters
     ----------
     objective : Objective
-        f.
+        The function f.
     start : numpy.ndarray, optional
         Where the run starts, shape (d,); 0 by default.
     iterations : int

@@ -27,7 +27,9 @@ def softmax_curvature(classes: int) -> Matrix:
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxRegression:
-    """Cross-entropy of a linear classifier with a ridge, f(x) = (1/m) Σᵢ [log Σ_c exp(w_cᵀaᵢ) − w_{yᵢ}ᵀaᵢ] + (λ/2)‖x‖².
+    """Cross-entropy of a linear classifier with a ridge:
+
+        f(x) = (1/m) Σᵢ [log Σ_c exp(w_cᵀaᵢ) − w_{yᵢ}ᵀaᵢ] + (λ/2)‖x‖².
 
     x holds the rows w_c of the C×p weight one after the other, as ``nn.Linear`` does.  The Hessian in the C scores is
     at most ½(I − 11ᵀ/C), so f is L-smooth with L = ½(I − 11ᵀ/C) ⊗ AᵀA/m + λI.  Both terms are nonnegative.

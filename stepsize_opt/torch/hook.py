@@ -42,8 +42,10 @@ class SketchState:
     ----------
     rounds : int
         Backward passes so far.
-    numbers_sent, bytes_sent : int
-        What this process handed to all-reduce, all rounds together.
+    numbers_sent : int
+        Numbers that this process handed to all-reduce, all rounds together.
+    bytes_sent : int
+        Their bytes.
 
     Raises
     ------

@@ -43,7 +43,7 @@ def head_smoothness(
         ``nn.CrossEntropyLoss``, ``BCEWithLogitsLoss``, ``MSELoss``, ``HuberLoss`` or ``SmoothL1Loss`` with
         ``reduction="mean"`` and without weights.
     outputs
-        C.
+        Their number C.
     bias
         Whether the head has one.
     ridge

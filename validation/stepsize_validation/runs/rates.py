@@ -68,10 +68,15 @@ class RateCheck:
         Independent runs.
     level : float
         Confidence of each of the bounds.
-    plain_lower, plain_upper : float
-        The same bounds around ``plain``.
+    plain_lower : float
+        The lower bound around ``plain``.
+    plain_upper : float
+        The upper one.
 
-    Raises ValueError for a NaN among the numbers: no comparison with it means anything.
+    Raises
+    ------
+    ValueError
+        For a NaN among the numbers: no comparison with it means anything.
 
     Examples
     --------
@@ -260,15 +265,18 @@ def check_distributed_rate(
 ) -> RateCheck:
     """Does a run with clients obey Theorem 3?
 
-    min_k E r_k ≤ 2(1 + λ_D/n)^K Δ⁰/(det(D)^{1/d} K) + 2λ_D Δ^inf/(det(D)^{1/d} n).  The right side is decreasing in
-    f^inf, because (1 + x)^K ≥ Kx, and in every fᵢ^inf; it is infinite where the power leaves the range of floats.
+    With r_k = ‖∇f(xᵏ)‖² in the norm of D/det(D)^{1/d},
+
+        min_k E r_k ≤ 2(1 + λ_D/n)^K Δ⁰/(det(D)^{1/d} K) + 2λ_D Δ^inf/(det(D)^{1/d} n).
+
+    The right side is decreasing in f^inf, because (1 + x)^K ≥ Kx, and in every fᵢ^inf; it is infinite where the power leaves the range of floats.
 
     Parameters
     ----------
     run : Run
         What ``run`` returned.
     clients : int
-        n.
+        Their number n.
     lambda_D : float
         λ_D of the matrix that ran, from ``distributed_lambda``.
     infimum : FederatedInfimum
@@ -348,7 +356,8 @@ def distributed_lambda(
 ) -> float:
     """λ_D of Theorem 3, or λ′_D of its analogue for det-CGD2.
 
-    λ_D = maxᵢ λmax(Lᵢ^½ E[(Sᵢ−I) DLD (Sᵢ−I)] Lᵢ^½), λ′_D = maxᵢ λmax(Lᵢ^½ D E[(Tᵢ−I) L (Tᵢ−I)] D Lᵢ^½).
+        λ_D = maxᵢ λmax(Lᵢ^½ E[(Sᵢ−I) DLD (Sᵢ−I)] Lᵢ^½),
+        λ′_D = maxᵢ λmax(Lᵢ^½ D E[(Tᵢ−I) L (Tᵢ−I)] D Lᵢ^½).
 
     Parameters
     ----------
