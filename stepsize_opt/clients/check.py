@@ -66,8 +66,8 @@ class DistributedCheck:
     lambda_D
         A proved upper bound on it.
     rate
-        A proved lower bound on τ = det(D)^{1/d}, or det(H)^{1/d} with H = 2D − DLD for the guarantee ``descent``; 0 when
-        D ≻ 0 (H ≻ 0) is not proved.
+        A proved lower bound on τ = det(D)^{1/d}, or det(H)^{1/d} with H = 2D − DLD for the guarantee ``descent``; 0
+        when D ≻ 0 (H ≻ 0) is not proved.
     rate_above
         A proved upper bound on it.
     descent_rate

@@ -269,7 +269,8 @@ def check_distributed_rate(
 
         min_k E r_k ≤ 2(1 + λ_D/n)^K Δ⁰/(det(D)^{1/d} K) + 2λ_D Δ^inf/(det(D)^{1/d} n).
 
-    The right side is decreasing in f^inf, because (1 + x)^K ≥ Kx, and in every fᵢ^inf; it is infinite where the power leaves the range of floats.
+    The right side is decreasing in f^inf, because (1 + x)^K ≥ Kx, and in every fᵢ^inf; it is infinite where the power
+    leaves the range of floats.
 
     Parameters
     ----------
