@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.clients.fit import Direction, Fitted, binding_conditions, check_range, fit_K, fit_some_K, fit_whole
+from stepsize_opt.clients.fit import Fitted, Multiples, binding_conditions, check_range, fit_K, fit_some_K, fit_whole
 from stepsize_opt.clients.programs import Translation
 from stepsize_opt.clients.reductions import read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedCertificate, DistributedResult, TightResult
@@ -264,23 +264,23 @@ def _rounded_up(log_value: float) -> float:
     return log_value + 8.0 * UNIT * (1.0 + abs(log_value))
 
 
-def _needed(direction: Direction | None, search: Search) -> Direction:
+def _needed(direction: Multiples | None, search: Search) -> Multiples:
     if direction is None:
         msg = f"no solver returned a stepsize for d = {search.conditions.d}: {'; '.join(search.notes) or 'no point'}"
         raise RuntimeError(msg)
     return direction
 
 
-def _plain(search: Search) -> Direction:
+def _plain(search: Search) -> Multiples:
     """A direction that needs no solver, for when its answer is of no use: W, or the diagonal of L inverted."""
-    search.notes.append(f"the answer of {search.solver_names} was of no use, a plain direction took its place")
+    search.notes.append(f"the answer of {search.stats.solver_name} was of no use, a plain direction took its place")
     pattern = search.conditions.pattern
     W = np.diag(1.0 / np.diagonal(search.conditions.L.hi)) if pattern.W is None else pattern.W
-    return _needed(Direction.of(search.conditions, W), search)
+    return _needed(Multiples.of(search.conditions, W), search)
 
 
 def _not_repaired(search: Search) -> RuntimeError:
-    return RuntimeError(f"the answer of {search.solver_names} could not be repaired to a feasible stepsize")
+    return RuntimeError(f"the answer of {search.stats.solver_name} could not be repaired to a feasible stepsize")
 
 
 def _status(search: Search, certificate: DistributedCertificate, tol: float) -> Status:

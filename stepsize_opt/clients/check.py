@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.clients import fit
 from stepsize_opt.clients.api import optimal_distributed_stepsize
+from stepsize_opt.clients.fit import Multiples, fit_K, fit_some_K, fit_whole
 from stepsize_opt.clients.reductions import read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets
@@ -347,18 +347,18 @@ class _Point:
     def _best_multiple(self, requested: int | None) -> tuple[Matrix | None, int | None, float]:
         """The best multiple of D in the user's coordinates, its K, and log τ before K is rounded up."""
         conditions, targets = self.conditions, self.targets
-        direction = fit.Direction.of(conditions, self.D)
+        direction = Multiples.of(conditions, self.D)
         nothing = None, None, -math.inf
         if direction is None:
             return nothing
         K = 1 if requested is None and targets.initial_gap == 0.0 else requested
         if K is not None:
-            fitted = fit.fit_K(conditions, targets, direction, K)
+            fitted = fit_K(conditions, targets, direction, K)
             if fitted is None:
                 return nothing
             return conditions.lift(fitted.D), K if targets.enough(K, fitted.rate) else None, fitted.log_rate
-        free = fit.fit_some_K(conditions, targets, direction)
-        whole = None if free is None else fit.fit_whole(conditions, targets, direction, free)
+        free = fit_some_K(conditions, targets, direction)
+        whole = None if free is None else fit_whole(conditions, targets, direction, free)
         if free is None or whole is None:
             return nothing
         return conditions.lift(whole.fitted.D), whole.K, free.log_rate

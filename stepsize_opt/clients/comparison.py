@@ -20,12 +20,12 @@ import numpy as np
 
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.draws import best_client_draws
+from stepsize_opt.clients.reductions import read_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets, log_fraction, nearest_float
-from stepsize_opt.inputs import NAMED_STRUCTURES, dense, read_matrix
+from stepsize_opt.inputs import NAMED_STRUCTURES
 from stepsize_opt.node import GUARANTEES, Guarantee
 from stepsize_opt.sketches import BITS_NOTE, BITS_PER_NUMBER, Sketch
-from stepsize_solvers.programs import Matrix
 
 _METHODS = ("det-CGD1", "det-CGD2")
 
@@ -151,9 +151,9 @@ def compare_distributed(
     [('D-det-CGD1', 'shared', 7), ('D-det-CGD2', 'shared', 7), ('DCGD', 'independent', 432)]
     """
     numbers: dict[str, Any] = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": delta_inf}
-    matrices = [_dense(f"smoothness[{i}]", value) for i, value in enumerate(smoothness)]
-    sketches = [sketch] * len(matrices) if isinstance(sketch, Sketch) else list(sketch)
-    L = np.mean(np.array(matrices), axis=0) if mean_smoothness is None else _dense("mean_smoothness", mean_smoothness)
+    clients = read_clients(smoothness, sketch, mean_smoothness)
+    matrices, sketches = clients.matrices, clients.sketches
+    L = np.mean(np.array(matrices), axis=0) if clients.mean is None else clients.mean
     scalar = dcgd_stepsize(
         float(np.linalg.eigvalsh(L)[-1]),
         max(float(np.linalg.eigvalsh(M)[-1]) for M in matrices),
@@ -194,7 +194,3 @@ def compare_distributed(
         *(drawn(guarantee) for guarantee in GUARANTEES),
     ]
     return DistributedComparison(tuple(rows))
-
-
-def _dense(name: str, value: Any) -> Matrix:
-    return dense(read_matrix(name, value))

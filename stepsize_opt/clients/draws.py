@@ -4,9 +4,9 @@ x⁺ = x − (1/n)ΣGᵢ∇fᵢ(x) with independent Gᵢ, E[Gᵢ] = D, obeys The
 
 *The best draws for D.*  A pair D, T ⪰ DLD is E[G], E[GᵀLG] of draws of expected rank k if and only if tr(LDT⁻¹D) ≤ k.
 So client i reaches λ ≤ c with kᵢ numbers if and only if Σ_j α_ij/(α_ij + c) ≤ kᵢ, α_ij the eigenvalues of
-Lᵢ^½ A Lᵢ^½, A = DLD: an effective dimension.  With L = KKᵀ, Lᵢ = HHᵀ and the singular value decomposition
-KᵀDH = U Diag(√α) Wᵀ, direction a_j = K⁻ᵀu_j is drawn with probability h_j = α_j/(α_j + c), and client i sends
-u_jᵀKᵀD∇fᵢ/h_j for the j that were drawn.
+Lᵢ^½ A Lᵢ^½, A = DLD: an effective dimension.  With L = RRᵀ, Lᵢ = HHᵀ and the singular value decomposition
+RᵀDH = U Diag(√α) Wᵀ, direction a_j = R⁻ᵀu_j is drawn with probability h_j = α_j/(α_j + c), and client i sends
+u_jᵀRᵀD∇fᵢ/h_j for the j that were drawn.
 
 *A stepsize.*  The condition is not convex in A: Σα/(α + c) is concave.  Σα/(α + c) ≤ Σα/c gives the inner program
 max log det A subject to ⟨Lᵢ, A⟩ ≤ kᵢ (c = 1), whose solution is (Σyᵢ Lᵢ)⁻¹ with n weights, a D-optimal design.  Scaled
@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import eigh, solve_triangular
 
-from stepsize_opt.clients.reductions import mean_of
+from stepsize_opt.clients.reductions import mean_of, read_smoothness
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.inputs import check_one_of, check_positive_definite, dense, positive_number, read_matrix
+from stepsize_opt.inputs import SMOOTHNESS_REMEDY, check_one_of, check_positive_definite, positive_number
 from stepsize_opt.node import GUARANTEES, Guarantee
 from stepsize_opt.proofs import Conditions, Pair, dominating_factor, exp_down
 from stepsize_opt.sketches import SystematicSampling
@@ -169,27 +169,16 @@ def best_client_draws(
     True
     """
     check_one_of("guarantee", guarantee, GUARANTEES)
-    matrices = [dense(read_matrix(f"smoothness[{i}]", M)) for i, M in enumerate(smoothness)]
-    if not matrices or any(M.shape != matrices[0].shape for M in matrices):
-        msg = "smoothness must hold at least one matrix, all of one size"
-        raise ValueError(msg)
+    matrices, mean = read_smoothness(smoothness, mean_smoothness)
     budgets = [positive_number("k", x) for x in (k if isinstance(k, Sequence) else [k] * len(matrices))]
     if len(budgets) != len(matrices):
         msg = f"k must be one number or one for each of the {len(matrices)} clients, got {len(budgets)}"
         raise ValueError(msg)
     targets = Targets(epsilon2, initial_gap, delta_inf, len(matrices))
-    L = mean_of(matrices)
-    if mean_smoothness is not None:
-        L = Pair.exact(dense(read_matrix("mean_smoothness", mean_smoothness)))
-    if L.hi.shape != matrices[0].shape:
-        msg = f"mean_smoothness has shape {L.hi.shape} but the clients' matrices {matrices[0].shape}"
-        raise ValueError(msg)
-    check_positive_definite("the mean of the clients' matrices", L.hi, "add a regulariser")
+    L = mean_of(matrices) if mean is None else Pair.exact(mean)
+    if mean is None:
+        check_positive_definite("the mean of the clients' matrices", L.hi, SMOOTHNESS_REMEDY)
     factors = [dominating_factor(M) for M in matrices]
-    for i, factor in enumerate(factors):
-        if factor is None:
-            msg = f"smoothness[{i}] must be positive semidefinite"
-            raise ValueError(msg)
     d = len(L.hi)
     conditions = Conditions(L, (), True, Pattern.full(d), np.ones(d), metric=guarantee == "descent")
     plan = _Plan(conditions, targets, matrices, [H for H in factors if H is not None], budgets)
@@ -207,9 +196,9 @@ class _Plan:
     budgets: list[float]
 
     def answer(self, guarantee: str) -> ClientDraws:
-        K = np.linalg.cholesky(self.conditions.L.hi)
-        nu, Q = eigh(_sym(K.T @ self.shape() @ K))
-        ray = _Ray(solve_triangular(K.T, Q, lower=False), np.sqrt(np.maximum(nu, 0.0)), self)
+        R = np.linalg.cholesky(self.conditions.L.hi)
+        nu, Q = eigh(_sym(R.T @ self.shape() @ R))
+        ray = _Ray(solve_triangular(R.T, Q, lower=False), np.sqrt(np.maximum(nu, 0.0)), self)
         log_s = ray.balanced()
         for _ in range(8):  # a proof that gives way may ask for one more round, and so for a smaller scale
             found = self._proved(ray.stepsize(log_s), guarantee)
@@ -253,10 +242,10 @@ class _Plan:
 
     def draw(self, D: Matrix, i: int, c: float) -> ClientDraw:
         """The draws of client i for λ_D = c in floating point."""
-        K = np.linalg.cholesky(self.conditions.L.hi)
+        R = np.linalg.cholesky(self.conditions.L.hi)
         w, V = eigh(self.matrices[i])
         keep = w > _RANK_CUT * max(w[-1], 0.0)
-        U, sigma, _ = np.linalg.svd(K.T @ D @ (V[:, keep] * np.sqrt(w[keep])), full_matrices=False)
+        U, sigma, _ = np.linalg.svd(R.T @ D @ (V[:, keep] * np.sqrt(w[keep])), full_matrices=False)
         alpha = sigma**2
         U = U[:, alpha > 0.0]
         alpha = alpha[alpha > 0.0]
@@ -264,7 +253,7 @@ class _Plan:
             U, alpha = np.eye(len(D))[:, :1], np.ones(1)
         own = _root(alpha, self.budgets[i])
         law = SystematicSampling(np.minimum(1.0, alpha / (alpha + min(own, c))))
-        return ClientDraw(D @ K @ U, solve_triangular(K.T, U, lower=False), law)
+        return ClientDraw(D @ R @ U, solve_triangular(R.T, U, lower=False), law)
 
     # ---------------------------------------------------------------- a stepsize
 

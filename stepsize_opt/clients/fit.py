@@ -35,8 +35,8 @@ _LARGEST_LOG = 680.0
 
 
 @dataclass(frozen=True, eq=False)
-class Direction:
-    """W with log λ_W, log τ_W (user's coordinates) and the eigenvalues of L^½WL^½, in plain floating point.
+class Multiples:
+    """What multiples of W reach: log λ_W, log τ_W (user's coordinates), the eigenvalues of L^½WL^½, in plain floats.
 
     log_largest: of the scale beyond which nothing is gained: the largest under D ⪯ L⁻¹, or the best for the metric.
     Logarithms, because the scale that the targets ask for may be far outside the floats.
@@ -50,7 +50,7 @@ class Direction:
     log_largest: float
 
     @staticmethod
-    def of(conditions: Conditions, D: Matrix) -> Direction | None:
+    def of(conditions: Conditions, D: Matrix) -> Multiples | None:
         """Symmetrise, put into the pattern, measure; None when D is not positive definite."""
         D = conditions.pattern.nearest(D)
         if not np.all(np.isfinite(D)) or not np.all(np.diagonal(D) > 0.0):
@@ -62,14 +62,14 @@ class Direction:
         if log_rate is None:
             return None
         try:
-            K = cholesky(D, lower=True)
+            R = cholesky(D, lower=True)
         except LinAlgError:
             return None
         # Rows of very different sizes leave eigenvalues that round to less than nothing.
-        spectrum = np.maximum(eigh(K.T @ conditions.L.hi @ K, eigvals_only=True, driver="evd"), 0.0)
+        spectrum = np.maximum(eigh(R.T @ conditions.L.hi @ R, eigvals_only=True, driver="evd"), 0.0)
         largest = _log_best_scale(spectrum) if conditions.metric else -math.log(spectrum[-1])
         log_lambda = conditions.at(D, Pair).estimate.log
-        return Direction(D, log_lambda, log_rate, spectrum, conditions.metric, largest)
+        return Multiples(D, log_lambda, log_rate, spectrum, conditions.metric, largest)
 
     def log_rate_at(self, log_s: float) -> float:
         """The logarithm of the rate of sW, s up to the largest scale: of det(sW)^{1/d}, or that of the metric."""
@@ -148,7 +148,7 @@ def _proved(
     return None
 
 
-def fit_some_K(conditions: Conditions, targets: Targets, direction: Direction) -> Fitted | None:
+def fit_some_K(conditions: Conditions, targets: Targets, direction: Multiples) -> Fitted | None:
     """The best multiple for which (12) holds with the real number K = 12Δ⁰/(τε²): λ_D ≤ κτ and D ⪯ L⁻¹, proved."""
     return _fit(
         conditions,
@@ -158,7 +158,7 @@ def fit_some_K(conditions: Conditions, targets: Targets, direction: Direction) -
     )
 
 
-def fit_K(conditions: Conditions, targets: Targets, direction: Direction, K: int) -> Fitted | None:
+def fit_K(conditions: Conditions, targets: Targets, direction: Multiples, K: int) -> Fitted | None:
     """The largest multiple with D ⪯ L⁻¹ and λ_D ≤ min{n/K, nε²τ/(4Δ^inf)}, proved; K ≥ 12Δ⁰/(τε²) is left open."""
     return _fit(
         conditions,
@@ -169,7 +169,7 @@ def fit_K(conditions: Conditions, targets: Targets, direction: Direction, K: int
 
 
 def _fit(
-    conditions: Conditions, direction: Direction, bounds: tuple[float, float], holds: Callable[[Fitted], bool]
+    conditions: Conditions, direction: Multiples, bounds: tuple[float, float], holds: Callable[[Fitted], bool]
 ) -> Fitted | None:
     found = fit_multiple(conditions, direction, direction.log_scale(*bounds), holds)
     if found is None and direction.log_lambda > -math.inf:
@@ -181,7 +181,7 @@ def _fit(
 
 
 def fit_multiple(
-    conditions: Conditions, direction: Direction, log_scale: float, holds: Callable[[Fitted], bool]
+    conditions: Conditions, direction: Multiples, log_scale: float, holds: Callable[[Fitted], bool]
 ) -> Fitted | None:
     """The largest multiple of W up to the given scale that is proved to satisfy D ⪯ L⁻¹ and what ``holds`` asks for.
 
@@ -219,7 +219,7 @@ class FittedWhole:
     K: int
 
 
-def fit_whole(conditions: Conditions, targets: Targets, direction: Direction, free: Fitted) -> FittedWhole | None:
+def fit_whole(conditions: Conditions, targets: Targets, direction: Multiples, free: Fitted) -> FittedWhole | None:
     """A whole K and a multiple of the direction for which all of (12) is proved.
 
     K = ⌈12Δ⁰/(τε²)⌉ of the free answer works in exact arithmetic (see the module's text); when 12Δ⁰/(τε²) is a whole
@@ -243,7 +243,7 @@ def fit_whole(conditions: Conditions, targets: Targets, direction: Direction, fr
 
 def binding_conditions(conditions: Conditions, targets: Targets, fitted: Fitted, K: int) -> tuple[str, ...]:
     """The names of the conditions whose two sides agree to one part in 10⁴."""
-    direction = Direction.of(conditions, fitted.D)
+    direction = Multiples.of(conditions, fitted.D)
     names = []
     if direction is not None and not conditions.metric and direction.log_largest <= _BINDS:
         names.append("D ⪯ L⁻¹")

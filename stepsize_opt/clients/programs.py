@@ -1,7 +1,7 @@
 """From the distributed conditions to programs for a solver, and from a solver's answer to a stepsize and multipliers.
 
 *Variable.*  For a full D of det-CGD1 the variable is A = DLD, in which every condition is linear, and D = L⁻¹ # A comes
-back as K⁻ᵀ (KᵀAK)^½ K⁻¹ with L = KKᵀ.  For a full D of det-CGD2 with one sketch for all clients λ_D ≤ c is linear in
+back as R⁻ᵀ (RᵀAR)^½ R⁻¹ with L = RRᵀ.  For a full D of det-CGD2 with one sketch for all clients λ_D ≤ c is linear in
 M = D𝒞(L)D, namely M ⪯ cLᵢ⁻¹, and D = 𝒞(L)⁻¹ # M; D ⪯ L⁻¹ is not, so M serves while that is slack.  Otherwise the
 variable is D itself.  If every sketch commutes with the pattern (diagonal D
 and diagonal sketches) then 𝒞ᵢ(DLD) = D𝒞ᵢ(L)D, and det-CGD1 has the conditions of det-CGD2.
@@ -138,15 +138,15 @@ class Translation:
         """D from the variable: S⁻¹ # X for X = DSD, or D itself."""
         if not self.is_squared(program):
             return X
-        K = cholesky(self._middle, lower=True)
+        R = cholesky(self._middle, lower=True)
         try:
-            # KᵀXK = GGᵀ: the singular values of G are the roots wanted, and small ones keep twice as many digits as the
+            # RᵀXR = GGᵀ: the singular values of G are the roots wanted, and small ones keep twice as many digits as the
             # eigenvalues of GGᵀ.
-            V, roots, _ = np.linalg.svd(K.T @ cholesky(X, lower=True))
+            V, roots, _ = np.linalg.svd(R.T @ cholesky(X, lower=True))
         except np.linalg.LinAlgError:  # stopped early, or outside the cone by its tolerance
-            w, V = eigh(K.T @ (0.5 * (X + X.T)) @ K)
+            w, V = eigh(R.T @ (0.5 * (X + X.T)) @ R)
             roots = np.sqrt(np.maximum(w, _RANK_CUT * w[-1]))
-        half = solve_triangular(K.T, V, lower=False)
+        half = solve_triangular(R.T, V, lower=False)
         return np.asarray((half * roots) @ half.T)
 
     def unit(self, outcome: Outcome, program: Program, D: Matrix) -> float:
@@ -176,10 +176,10 @@ class Translation:
         if metric:
             L = self.conditions.L.hi
             half = L @ D @ L
-            K, info = lapack.dpotrf(2.0 * L - 0.5 * (half + half.T), 1, 1)  # lower, clean
+            R, info = lapack.dpotrf(2.0 * L - 0.5 * (half + half.T), 1, 1)  # lower, clean
             if info != 0:
                 return None
-            inverse = lapack.dtrtri(K, 1)[0].T
+            inverse = lapack.dtrtri(R, 1)[0].T
         return Multipliers(tuple(clients), inverse)
 
     def bounds(self, multipliers: Multipliers, reference: Matrix, rows: Indices | None = None) -> list[Bound]:

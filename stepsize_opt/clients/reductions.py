@@ -62,6 +62,24 @@ class Reduced:
 
 def read_clients(smoothness: Sequence[Any], sketch: Sketch | Sequence[Sketch], mean: Any) -> Clients:
     """The arguments checked; raises TypeError or ValueError with the name of the one that is wrong."""
+    matrices, L = read_smoothness(smoothness, mean)
+    d = len(matrices[0])
+    sketches = [sketch] * len(matrices) if isinstance(sketch, Sketch) else list(sketch)
+    if len(sketches) != len(matrices):
+        msg = f"sketch must be one sketch or one for each of the {len(matrices)} clients, got {len(sketches)}"
+        raise ValueError(msg)
+    for s in sketches:
+        if not isinstance(s, Sketch):
+            msg = f"sketch must hold Sketch objects such as RandK(d, k), got {type(s).__name__}"
+            raise TypeError(msg)
+        if s.d != d:
+            msg = f"sketch is for d={s.d} but the clients' matrices are {d}×{d}"
+            raise ValueError(msg)
+    return Clients(matrices, sketches, L)
+
+
+def read_smoothness(smoothness: Sequence[Any], mean: Any) -> tuple[list[Matrix], Matrix | None]:
+    """The clients' matrices, and L of their mean if it was given; raises TypeError or ValueError with a name."""
     if isinstance(smoothness, np.ndarray) and smoothness.ndim == 2:
         msg = "smoothness must be the list of the clients' matrices; for one client pass [L]"
         raise ValueError(msg)
@@ -70,19 +88,9 @@ def read_clients(smoothness: Sequence[Any], sketch: Sketch | Sequence[Sketch], m
         msg = "smoothness must hold at least one matrix"
         raise ValueError(msg)
     d = len(matrices[0])
-    sketches = [sketch] * len(matrices) if isinstance(sketch, Sketch) else list(sketch)
-    if len(sketches) != len(matrices):
-        msg = f"sketch must be one sketch or one for each of the {len(matrices)} clients, got {len(sketches)}"
-        raise ValueError(msg)
-    for i, (L, s) in enumerate(zip(matrices, sketches, strict=True)):
-        if not isinstance(s, Sketch):
-            msg = f"sketch must hold Sketch objects such as RandK(d, k), got {type(s).__name__}"
-            raise TypeError(msg)
+    for i, L in enumerate(matrices):
         if len(L) != d:
             msg = f"smoothness[{i}] is {len(L)}×{len(L)} but smoothness[0] is {d}×{d}"
-            raise ValueError(msg)
-        if s.d != d:
-            msg = f"sketch is for d={s.d} but the clients' matrices are {d}×{d}"
             raise ValueError(msg)
         if dominating_factor(L) is None:
             low = float(np.linalg.eigvalsh(L)[0])
@@ -94,7 +102,7 @@ def read_clients(smoothness: Sequence[Any], sketch: Sketch | Sequence[Sketch], m
             msg = f"mean_smoothness is {len(mean)}×{len(mean)} but the clients' matrices are {d}×{d}"
             raise ValueError(msg)
         check_positive_definite("mean_smoothness", mean, SMOOTHNESS_REMEDY)
-    return Clients(matrices, sketches, mean)
+    return matrices, mean
 
 
 def _dense(name: str, value: Any) -> Matrix:

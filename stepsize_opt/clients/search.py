@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stepsize_opt.clients.fit import Direction
+from stepsize_opt.clients.fit import Multiples
 from stepsize_opt.clients.programs import Translation, homogeneous_program_is_bounded, noisy_coordinates
 from stepsize_opt.proofs import Bound, Conditions, Multipliers
 from stepsize_solvers import choose_solver, get_solver
@@ -54,7 +54,7 @@ _LOG_SMALLEST = 650.0
 class Homogeneous:
     """The answer of the program without D ⪯ L⁻¹, and the bound that its multipliers prove."""
 
-    direction: Direction
+    direction: Multiples
     bound: Bound | None
 
 
@@ -62,7 +62,7 @@ class Homogeneous:
 class Candidate:
     """A direction and the logarithm of the rate of its best multiple."""
 
-    direction: Direction
+    direction: Multiples
     log_rate: float
 
 
@@ -83,25 +83,15 @@ class Search:
     weight: float = 0.0  # tr Z of the last answer: what log det gains for each unit of log c, at c = 1
 
     @property
-    def solver_names(self) -> str:
-        return " + ".join(dict.fromkeys(run.solver_name for run in self.runs)) or "no solver"
-
-    @property
     def stats(self) -> SolverStats:
         """The statistics of all runs together."""
-        return SolverStats(
-            solver_name=self.solver_names,
-            solve_time=math.fsum(run.solve_time or 0.0 for run in self.runs),
-            setup_time=math.fsum(run.setup_time or 0.0 for run in self.runs),
-            num_iters=sum(run.num_iters or 0 for run in self.runs),
-            extra_stats={"runs": [run.extra_stats for run in self.runs]},
-        )
+        return SolverStats.combined(self.runs, "runs")
 
     def upper_bound(self, log_c: float, log_kappa: float) -> float:
         """The best proved bound on log τ when λ_D ≤ min{c, κτ}."""
         return min((min(b.at_lambda(log_c), b.at_factor(log_kappa)) for b in self.bounds), default=math.inf)
 
-    def best_direction(self, log_c: float, log_kappa: float) -> Direction | None:
+    def best_direction(self, log_c: float, log_kappa: float) -> Multiples | None:
         """The direction whose best multiple is optimal, up to the gap, under λ_D ≤ min{c, κτ} and D ⪯ L⁻¹."""
         candidates: list[Candidate] = []
         plain = self._inverse_only(log_c, log_kappa)
@@ -140,17 +130,17 @@ class Search:
                 candidates.append(Candidate(found, found.log_rate_at(found.log_scale(log_c, log_kappa))))
         if not candidates and Status.USER_LIMIT in self.statuses:
             # A limit of the user's is no error: a plain direction has a feasible multiple, and the gap says the rest.
-            return Direction.of(self.conditions, self.conditions.pattern.member)
+            return Multiples.of(self.conditions, self.conditions.pattern.member)
         return max(candidates, key=lambda candidate: candidate.log_rate).direction if candidates else None
 
     # ---------------------------------------------------------------- the programs
 
-    def _inverse_only(self, log_c: float, log_kappa: float) -> Direction | None:
+    def _inverse_only(self, log_c: float, log_kappa: float) -> Multiples | None:
         """D = L⁻¹ when that satisfies the bounds on λ_D: no full D is larger, and no 2D − DLD ⪯ L⁻¹ either."""
         if not self.conditions.pattern.is_full:
             return None
         inverse: Matrix = np.asarray(np.linalg.inv(self.conditions.L.hi), dtype=np.float64)
-        direction = Direction.of(self.conditions, inverse)
+        direction = Multiples.of(self.conditions, inverse)
         if direction is None or direction.log_scale(log_c, log_kappa) < direction.log_largest:
             return None
         program = self.translation.program(with_inverse=True)
@@ -160,7 +150,7 @@ class Search:
         self._note("closed form D = L⁻¹")
         return direction
 
-    def _homogeneous(self) -> Direction | None:
+    def _homogeneous(self) -> Multiples | None:
         if self.homogeneous is None:
             # Along one direction λ_D ≤ 1 is enough unless λ vanishes, which the closed form finds out.
             fixed = self.conditions.pattern.direction is not None and bool(self.conditions.groups)
@@ -184,10 +174,10 @@ class Search:
         limited = not math.isfinite(log_c) and math.isfinite(log_kappa) and bool(self.conditions.groups)
         return self.conditions.metric and limited and self.conditions.pattern.direction is None
 
-    def _balanced(self, log_kappa: float, start: Candidate | None) -> Direction | None:
+    def _balanced(self, log_kappa: float, start: Candidate | None) -> Multiples | None:
         """The best direction with λ_D ≤ κη: c = κη(c), from a direction that is known or a plain one."""
         if start is None:
-            plain = Direction.of(self.conditions, self.conditions.pattern.member)
+            plain = Multiples.of(self.conditions, self.conditions.pattern.member)
             if plain is None:
                 return None
             start = Candidate(plain, plain.log_rate_at(plain.log_scale(math.inf, log_kappa)))
@@ -211,7 +201,7 @@ class Search:
             log_c += step
         return None if best is None else best.direction
 
-    def _joint(self, log_c: float, log_kappa: float) -> Direction | None:
+    def _joint(self, log_c: float, log_kappa: float) -> Multiples | None:
         """The program with D ⪯ L⁻¹ and λ_D ≤ c or λ_D ≤ κτ, whichever is finite."""
         direction = self.conditions.pattern.direction
         if direction is not None:
@@ -243,7 +233,7 @@ class Search:
                 return self._shrunk(found, multipliers, log_c, log_kappa)
             least, first = least - power * excess, False
 
-    def _shrunk(self, found: Direction, multipliers: Multipliers, log_c: float, log_kappa: float) -> Direction | None:
+    def _shrunk(self, found: Multiples, multipliers: Multipliers, log_c: float, log_kappa: float) -> Multiples | None:
         """The answer for a small c or κ from that for a larger one: only the rows R of D that λ_D sees become smaller.
 
         With the rows F that it does not see, D = [E + G D_R Gᵀ, G D_R; D_R Gᵀ, D_R].  D_R → sD_R multiplies λ_D by s²
@@ -266,7 +256,7 @@ class Search:
         D[R] *= s
         D[FR] *= s
         D[np.ix_(rows, others)] = D[FR].T
-        smaller = Direction.of(self.conditions, D)
+        smaller = Multiples.of(self.conditions, D)
         if smaller is None:
             return found
         self._note("the scale separates for the coordinates that λ_D sees")
@@ -314,7 +304,7 @@ class Search:
                 duals[i][j] = np.outer(vectors[j, :, -1], vectors[j, :, -1])
         return top, duals
 
-    def _best_multiple(self, W: Matrix, log_c: float, log_kappa: float) -> Direction | None:
+    def _best_multiple(self, W: Matrix, log_c: float, log_kappa: float) -> Multiples | None:
         """D = γW with D ⪯ L⁻¹ active: the multiplier is the top eigenvector of L^½WL^½.
 
         For the metric: λ_D has the multiplier that makes log det(2γW − γ²WLW) stationary in γ, or none where γ is best.
@@ -328,7 +318,7 @@ class Search:
             v = vectors[:, -1]
             outcome = Outcome(Status.OPTIMAL, W / float(values[-1]), (np.outer(v, v)[None],), stats)
             return self._read(outcome, program, 1.0)
-        direction = Direction.of(self.conditions, W)
+        direction = Multiples.of(self.conditions, W)
         if direction is None:
             return None
         log_gamma = direction.log_scale(log_c, log_kappa)
@@ -352,12 +342,12 @@ class Search:
             raise UnsupportedProgram(reason)
         return solver.solve(program, self.settings)
 
-    def _read(self, outcome: Outcome, program: Program, scale: float) -> Direction | None:
+    def _read(self, outcome: Outcome, program: Program, scale: float) -> Multiples | None:
         if outcome.X is None:
             self._record(outcome, program, None, scale)
             return None
         D = self.translation.stepsize(outcome.X, program)
-        direction = Direction.of(self.conditions, D)
+        direction = Multiples.of(self.conditions, D)
         self._record(outcome, program, None if direction is None else direction.W, scale)
         return direction
 

@@ -102,15 +102,16 @@ class Targets:
 
     def least_iterations(self, rate: float | Fraction) -> int:
         """The smallest whole K ≥ 1 with K ≥ 12Δ⁰/(τε²), exactly."""
-        if not math.isfinite(rate):
-            return 1
-        return max(1, math.ceil(12 * Fraction(self.initial_gap) / (Fraction(rate) * Fraction(self.epsilon2))))
+        return self._least(12, rate)
 
     def single_iterations(self, rate: float | Fraction) -> int:
         """The smallest whole K ≥ 1 with K ≥ 2Δ⁰/(τε²), exactly: what one node needs."""
+        return self._least(2, rate)
+
+    def _least(self, factor: int, rate: float | Fraction) -> int:
         if not math.isfinite(rate):
             return 1
-        return max(1, math.ceil(2 * Fraction(self.initial_gap) / (Fraction(rate) * Fraction(self.epsilon2))))
+        return max(1, math.ceil(factor * Fraction(self.initial_gap) / (Fraction(rate) * Fraction(self.epsilon2))))
 
     def neighbourhood(self, lambda_D: float, rate: float) -> float:
         """2λ_DΔ^inf/(τ n), the part of the bound of Theorem 3 that does not vanish with K."""

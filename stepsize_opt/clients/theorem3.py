@@ -24,7 +24,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stepsize_opt.clients.fit import Direction, Fitted, fit_multiple
+from stepsize_opt.clients.fit import Fitted, Multiples, fit_multiple
 from stepsize_opt.clients.result import TightResult
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.proofs import UNIT, Conditions
@@ -150,7 +150,7 @@ def tighten(
     if homogeneous_bound is not None and math.isfinite(homogeneous_bound):
         # A goal raised by the rounding that the bound contains keeps this a lower bound.
         lower = smallest_K(targets, Ray(1.0, lambda u: homogeneous_bound + u, math.inf), 1.0 + _SLACK, K)
-    direction = Direction.of(conditions, fitted.D)
+    direction = Multiples.of(conditions, fitted.D)
     if direction is None:
         return _tight(conditions, targets, fitted, K, K, lower)
     ray = Ray(fitted.lambda_D, direction.log_rate_at, direction.log_largest)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Generic
 
 import numpy as np
 
-from stepsize_opt.node.pieces import Component
+from stepsize_opt.node.pieces import Component, Proved
 from stepsize_opt.proofs import (
     UNIT,
     Certificate,
@@ -48,6 +49,15 @@ class Answer:
     descent: Certificate
     satisfies_condition: bool
     descent_t: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Judged(Generic[Proved]):
+    """A stepsize in scaled coordinates, D in the original ones, and the certificate of the goal."""
+
+    at: Proved
+    D: Matrix
+    certificate: Certificate
 
 
 def prove(component: Component, outcome: Outcome, tol: float) -> Answer:
@@ -118,16 +128,17 @@ def _conditioned(component: Component, outcome: Outcome, tol: float) -> Answer:
     """Repair the raw point to one that satisfies the condition, and certify the largest t with D ⪰ tM⁻¹."""
     assert component.floor is not None
     M, Z, Y = component.floor.M, _dual(outcome, 0), _dual(outcome, 1)
-    found: list[tuple[Evaluation, Matrix, Certificate]] = []
+    found: list[_Judged[Evaluation]] = []
     for arithmetic in (Plain, Pair):
         at = _repaired(component, outcome, tol)
         at, D = component.held(at if arithmetic is Plain else Evaluation(component.single, at.D))
         if at.feasible or not found:
-            found.append((at, D, certificate_of_t(at, certify_conditioned(at, Y, Z, M, tol))))
-        if found[-1][2].is_optimal(tol):
+            found.append(_Judged(at, D, certificate_of_t(at, certify_conditioned(at, Y, Z, M, tol))))
+        if found[-1].certificate.is_optimal(tol):
             break
-    at, D, certificate = min(found, key=lambda entry: entry[2].gap)
-    return Answer(D, Z, certificate, descent_of(at), at.feasible, largest_floor(metric_at(at), M))
+    best = min(found, key=lambda one: one.certificate.gap)
+    at = best.at
+    return Answer(best.D, Z, best.certificate, descent_of(at), at.feasible, largest_floor(metric_at(at), M))
 
 
 def _convex(component: Component, outcome: Outcome) -> Answer:
@@ -146,13 +157,13 @@ def _convex(component: Component, outcome: Outcome) -> Answer:
 def _under_descent(component: Component, outcome: Outcome, tol: float) -> Answer:
     """Certify log det H or t of the raw point, with H ≻ 0 proved, in twice the precision where plain is not enough."""
     program, raw, dual = component.program, np.asarray(outcome.X), _dual(outcome)
-    found: list[tuple[Descent, Matrix, Certificate]] = []
+    found: list[_Judged[Descent]] = []
     for arithmetic in (Plain, Pair):
         at = Descent(program, program.pattern.nearest(raw), arithmetic)
         if at.feasible:
             at, D = component.held(at)
-            found.append((at, D, _judged(at, component, dual, tol)))
-            if found[-1][2].is_optimal(tol):
+            found.append(_Judged(at, D, _judged(at, component, dual, tol)))
+            if found[-1].certificate.is_optimal(tol):
                 break
     if not found:
         # The condition makes H ⪰ D ≻ 0: take the best multiple of the raw point, or of a plain matrix, that has it.
@@ -160,11 +171,12 @@ def _under_descent(component: Component, outcome: Outcome, tol: float) -> Answer
         if repaired is None:
             raise _no_stepsize(outcome)
         at, D = component.held(Descent(program, repaired.D))
-        found.append((at, D, _judged(at, component, dual, tol)))
-    at, D, certificate = min(found, key=lambda entry: entry[2].gap)
-    descent = replace(certificate, upper_bound=math.inf) if component.floor is None else descent_of(at.at)
+        found.append(_Judged(at, D, _judged(at, component, dual, tol)))
+    best = min(found, key=lambda one: one.certificate.gap)
+    at = best.at
+    descent = replace(best.certificate, upper_bound=math.inf) if component.floor is None else descent_of(at.at)
     descent_t = 0.0 if component.floor is None else at.largest(component.floor.M)
-    return Answer(D, dual, certificate, descent, at.at.feasible, descent_t)
+    return Answer(best.D, dual, best.certificate, descent, at.at.feasible, descent_t)
 
 
 def _judged(at: Descent, component: Component, dual: Matrix | None, tol: float) -> Certificate:

@@ -363,12 +363,4 @@ def assemble(
 def _combined_stats(parts: Sequence[SolverStats]) -> SolverStats:
     if not parts:
         return SolverStats("closed form", solve_time=0.0, setup_time=0.0, num_iters=0)
-    if len(parts) == 1:
-        return parts[0]
-    return SolverStats(
-        solver_name=" + ".join(dict.fromkeys(part.solver_name for part in parts)),
-        solve_time=math.fsum(part.solve_time or 0.0 for part in parts),
-        setup_time=math.fsum(part.setup_time or 0.0 for part in parts),
-        num_iters=sum(part.num_iters or 0 for part in parts),
-        extra_stats={"components": [part.extra_stats for part in parts]},
-    )
+    return parts[0] if len(parts) == 1 else SolverStats.combined(parts, "components")

@@ -265,7 +265,7 @@ def test_directions_that_agree_are_solved_apart(c: float) -> None:
     family = Family(DiagonalPlusScaled.identity(9), None, _factors(matrices), c=c)
     program = Program((family,), Pattern.full(9), 18.0)
     split = agreement(program)
-    assert split is not None and split.K.shape[1] == 5
+    assert split is not None and split.U.shape[1] == 5
     outcome = solve_families(program, Settings(tol=1e-8))
     assert outcome.status is Status.OPTIMAL and outcome.X is not None
     assert Model(program).point(outcome.X, None) is not None

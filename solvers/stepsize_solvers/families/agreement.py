@@ -2,14 +2,14 @@
 
     maximise log det X   subject to   H_jᵀ X H_j ⪯ cI, that is X ⪯ cL_j⁻¹ where L_j = H_jH_jᵀ is regular.
 
-Let L̄ be the mean of the L_j and K the directions v with L_jv = L̄v for every j: one-hot data, and whatever no client has
-seen, leave many.  Take T = [K W] with KᵀL̄K = I, WᵀL̄W = I and WᵀL̄K = 0; then L_jK = L̄K gives TᵀL_jT = I ⊕ WᵀL_jW.
-With X = T X̃ Tᵀ the constraint is X̃ ⪯ c(I ⊕ WᵀL_jW)⁻¹; dropping the blocks between K and W of X̃ keeps it (average X̃
-with its image under the change of sign of K) and does not lower the determinant (Fischer).  So X̃ = cI ⊕ Y, where Y
+Let L̄ be the mean of the L_j and U the directions v with L_jv = L̄v for every j: one-hot data, and whatever no client has
+seen, leave many.  Take T = [U W] with UᵀL̄U = I, WᵀL̄W = I and WᵀL̄U = 0; then L_jU = L̄U gives TᵀL_jT = I ⊕ WᵀL_jW.
+With X = T X̃ Tᵀ the constraint is X̃ ⪯ c(I ⊕ WᵀL_jW)⁻¹; dropping the blocks between U and W of X̃ keeps it (average X̃
+with its image under the change of sign of U) and does not lower the determinant (Fischer).  So X̃ = cI ⊕ Y, where Y
 solves the program with the factors WᵀH_j.
 
 *Multipliers.*  H_jᵀK has orthonormal columns, orthogonal to the range of H_jᵀW.  Z_j + H_jᵀK KᵀH_j/(cn) has the images
-Σ H_jZ_jH_jᵀ in W and I/c in K, which is what the optimum of the whole program asks for.
+Σ H_jZ_jH_jᵀ in W and I/c in U, which is what the optimum of the whole program asks for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stepsize_solvers.programs import DiagonalPlusScaled, Family, Matrix, Patter
 _ZERO = 1e-13
 # What agrees only up to this fraction of L̄ makes X infeasible by as much, which whoever uses the answer repairs.
 _AGREE = 1e-7
-# X in K lies this close to its bound, so that it is still inside after rounding.
+# X in U lies this close to its bound, so that it is still inside after rounding.
 _INSIDE = 1e-11
 
 
@@ -36,16 +36,16 @@ class Agreement:
 
     program: Program
     family: Family
-    K: Matrix
+    U: Matrix
     W: Matrix
 
     def point(self, Y: Matrix) -> Matrix:
         """X = cKKᵀ + WYWᵀ."""
-        return sym((1.0 - _INSIDE) * self.family.c * self.K @ self.K.T + self.W @ Y @ self.W.T)
+        return sym((1.0 - _INSIDE) * self.family.c * self.U @ self.U.T + self.W @ Y @ self.W.T)
 
     def duals(self, Z: Stack) -> Stack:
         """The multipliers of the whole program."""
-        E = self.family.H.transpose(0, 2, 1) @ self.K
+        E = self.family.H.transpose(0, 2, 1) @ self.U
         return np.asarray(Z + (E @ E.transpose(0, 2, 1)) / (self.family.c * len(E)))
 
 
@@ -70,15 +70,15 @@ def agreement(program: Program) -> Agreement | None:
     differences = (matrices - mean).reshape(-1, d)
     w, V = np.linalg.eigh(differences.T @ differences)
     # Relative to L̄ too: identical constraints differ by rounding only.
-    K = V[:, w <= _ZERO * max(w[-1], float(np.sum(mean * mean)))]
-    if not 0 < K.shape[1] < d or np.linalg.norm((matrices - mean) @ K) > _AGREE * np.linalg.norm(mean):
+    U = V[:, w <= _ZERO * max(w[-1], float(np.sum(mean * mean)))]
+    if not 0 < U.shape[1] < d or np.linalg.norm((matrices - mean) @ U) > _AGREE * np.linalg.norm(mean):
         return None
-    W = null_space((mean @ K).T)
-    K, W = _orthonormal(K, mean), _orthonormal(W, mean)
+    W = null_space((mean @ U).T)
+    U, W = _orthonormal(U, mean), _orthonormal(W, mean)
     size = W.shape[1]
     reduced = replace(family, Q=DiagonalPlusScaled.identity(size), factors=np.asarray(W.T @ family.H))
     small = Program((reduced,), Pattern.full(size), 2.0 * size)
-    return Agreement(small, family, K, W)
+    return Agreement(small, family, U, W)
 
 
 def _orthonormal(V: Matrix, metric: Matrix) -> Matrix:

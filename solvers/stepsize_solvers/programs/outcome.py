@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
@@ -64,6 +66,17 @@ class SolverStats:
     setup_time: float | None = None
     num_iters: int | None = None
     extra_stats: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def combined(parts: Sequence[SolverStats], label: str) -> SolverStats:
+        """The statistics of several solves together, with the extra ones of each under ``label``."""
+        return SolverStats(
+            solver_name=" + ".join(dict.fromkeys(part.solver_name for part in parts)) or "no solver",
+            solve_time=math.fsum(part.solve_time or 0.0 for part in parts),
+            setup_time=math.fsum(part.setup_time or 0.0 for part in parts),
+            num_iters=sum(part.num_iters or 0 for part in parts),
+            extra_stats={label: [part.extra_stats for part in parts]},
+        )
 
 
 @dataclass(frozen=True, eq=False)

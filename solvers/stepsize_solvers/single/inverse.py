@@ -1,8 +1,8 @@
-"""An approximate inverse of the curvature K by a fixed polynomial.
+"""An approximate inverse of the curvature 𝒦 by a fixed polynomial.
 
-K[X] = X + ΛXR̃ + R̃XΛ costs one product.  Division by its diagonal J_ij = 1 + λᵢR̃ⱼⱼ + λⱼR̃ᵢᵢ brings its condition
-number below about ten, so a Chebyshev polynomial p of low degree in J⁻¹K gives p(K) ≈ K⁻¹.  The polynomial is
-chosen once for each Newton step: p(K) is then a fixed, symmetric, positive definite map, the outer conjugate
+𝒦[X] = X + ΛXR̃ + R̃XΛ costs one product.  Division by its diagonal J_ij = 1 + λᵢR̃ⱼⱼ + λⱼR̃ᵢᵢ brings its condition
+number below about ten, so a Chebyshev polynomial p of low degree in J⁻¹𝒦 gives p(𝒦) ≈ 𝒦⁻¹.  The polynomial is
+chosen once for each Newton step: p(𝒦) is then a fixed, symmetric, positive definite map, the outer conjugate
 gradients stay exact for it, and the error of p only leaves a fraction of the dual residual behind.
 
 All of it works on stacks of matrices, too; the two ends of the spectra are then arrays that multiply the stack.
@@ -32,7 +32,7 @@ _RESIDUAL = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Curvature:
-    """K[X] = X + ΛXR̃ + R̃XΛ."""
+    """𝒦[X] = X + ΛXR̃ + R̃XΛ."""
 
     lam: Array
     Rt: Array
@@ -78,17 +78,17 @@ def _ritz(alphas: Sequence[Any], betas: Sequence[Any]) -> tuple[Any, Any, Any]:
 
 
 def spectrum_bounds(
-    K: Callable[[Array], Array],
+    curvature: Callable[[Array], Array],
     J: Array,
     mask: Array | None = None,
     steps: int = _LANCZOS_STEPS,
     max_steps: int = _MAX_LANCZOS_STEPS,
 ) -> Interval:
-    """Estimates of the extreme eigenvalues of J^{-1/2} K J^{-1/2}, by a few Lanczos steps from a fixed random start.
+    """Estimates of the extreme eigenvalues of J^{-1/2} 𝒦 J^{-1/2}, by a few Lanczos steps from a fixed random start.
 
     The lower one is a Ritz value, above the true end.  The upper one is a Ritz value plus its residual norm, and steps
     are added until that residual is small: beyond the upper end of its interval a Chebyshev polynomial explodes, below
-    the lower end it is only less accurate.  ``mask`` holds ones on the pattern that K acts on, all of it if None.
+    the lower end it is only less accurate.  ``mask`` holds ones on the pattern that 𝒦 acts on, all of it if None.
     """
     root = 1.0 / np.sqrt(J)
     X = np.empty_like(J)
@@ -103,7 +103,7 @@ def spectrum_bounds(
     found: Interval = (0.0, 0.0)
     done: Any = False
     while True:
-        Y = K(X * root) * root
+        Y = curvature(X * root) * root
         alpha = inner(X, Y)
         Y -= alpha * X
         Y -= beta * previous
@@ -124,9 +124,9 @@ def spectrum_bounds(
 
 @dataclass(frozen=True, eq=False)
 class ChebyshevInverse:
-    """p(K) ≈ K⁻¹ with J-preconditioned Chebyshev iteration of fixed degree on the interval [lower, upper]."""
+    """p(𝒦) ≈ 𝒦⁻¹ with J-preconditioned Chebyshev iteration of fixed degree on the interval [lower, upper]."""
 
-    K: Callable[[Array], Array]
+    curvature: Callable[[Array], Array]
     J: Array
     lower: Any
     upper: Any
@@ -134,7 +134,7 @@ class ChebyshevInverse:
 
     @property
     def spectrum(self) -> Interval:
-        """The interval that holds the spectrum of the preconditioned K."""
+        """The interval that holds the spectrum of the preconditioned 𝒦."""
         return self.lower, self.upper
 
     def __call__(self, R: Array) -> Array:
@@ -149,7 +149,7 @@ class ChebyshevInverse:
         ratio = theta / delta
         rho = 1.0 / ratio
         for _ in range(self.degree - 1):
-            residual = residual - self.K(step)
+            residual = residual - self.curvature(step)
             rho_next = 1.0 / (2.0 * ratio - rho)
             step *= rho * rho_next
             step += residual * (2.0 * rho_next / delta) / self.J
@@ -159,7 +159,7 @@ class ChebyshevInverse:
 
 
 def chebyshev_inverse(
-    K: Callable[[Array], Array],
+    curvature: Callable[[Array], Array],
     J: Array,
     mask: Array | None = None,
     error: float = _POLYNOMIAL_ERROR,
@@ -167,7 +167,7 @@ def chebyshev_inverse(
 ) -> ChebyshevInverse:
     """The polynomial of the smallest degree whose error on the spectrum, estimated unless known, is below ``error``."""
     if known is None:
-        low, high = spectrum_bounds(K, J, mask)
+        low, high = spectrum_bounds(curvature, J, mask)
         # The smallest Ritz value lies above the end of the spectrum, by a few per cent as a rule.
         low, high = 0.8 * low, 1.05 * high
         if not np.all(low > 0.0):
@@ -178,4 +178,4 @@ def chebyshev_inverse(
     degree = 1
     while degree < _MAX_DEGREE and np.any(2.0 * gamma**degree / (1.0 + gamma ** (2 * degree)) > error):
         degree += 1
-    return ChebyshevInverse(K, J, low, high, degree)
+    return ChebyshevInverse(curvature, J, low, high, degree)

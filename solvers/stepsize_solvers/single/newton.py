@@ -1,9 +1,9 @@
 """The Newton system of a point: right-hand sides in, directions (X, dZ̃) out.
 
-    K X − F′*dZ = r₁,      F′X + W dZ W = r₂
+    𝒦 X − F′*dZ = r₁,      F′X + W dZ W = r₂
 
 is reduced to the dual Schur complement (``stepsize_solvers.single.schur``), solved by preconditioned conjugate
-gradients; X = p(K)(r₁ + F′*dZ) is summed along the way.  All of it is linear in small quantities, so single
+gradients; X = p(𝒦)(r₁ + F′*dZ) is summed along the way.  All of it is linear in small quantities, so single
 precision is enough: an error of 10⁻⁷ relative to the direction, while the points themselves are kept in double.
 """
 
@@ -24,7 +24,7 @@ from stepsize_solvers.single.schur import Gram, Images, Jacobian, SchurComplemen
 _SLACK = 3.0**0.5
 # Restricting to active rows only pays when it saves a fifth of the work.
 _WORTHWHILE = 0.8
-# Floor of the preconditioner's estimate of diag(F′K⁻¹F′*), which vanishes where 1 = β(λᵢ + λⱼ).
+# Floor of the preconditioner's estimate of diag(F′𝒦⁻¹F′*), which vanishes where 1 = β(λᵢ + λⱼ).
 DIAGONAL_FLOOR = 0.003
 
 
@@ -49,7 +49,7 @@ class NewtonSystem:
 
     @property
     def inverse(self) -> ChebyshevInverse:
-        """p(K)."""
+        """p(𝒦)."""
         return self.schur.inverse
 
     @property
@@ -100,15 +100,15 @@ def newton_system(
     basis, C_inverse, lam = p.basis(dtype)
     C, E = Gram(basis), Gram(C_inverse.T @ V)
     lam2 = lam[:, None] + lam
-    K = Curvature(lam, p.Rt.astype(dtype, copy=False))
-    J = K.diagonal()
-    inverse = chebyshev_inverse(K, J, known=known)
+    curvature = Curvature(lam, p.Rt.astype(dtype, copy=False))
+    J = curvature.diagonal()
+    inverse = chebyshev_inverse(curvature, J, known=known)
     T = np.multiply.outer(t[:r], t).astype(dtype)
     diagonal = schur_diagonal(lam2, J, V, r, beta) + dtype(DIAGONAL_FLOOR)
     full = Jacobian(Q, C, E, V, lam2, d)
     active = full if r == d else replace(full, r=r)
     schur = SchurComplement(active, inverse, T, 1.0 / (diagonal + T))
     slack = np.multiply.outer(t[r:], t[r:])
-    slack += 0.1  # a typical diagonal of F′K⁻¹F′*; T is above 3 here, so a guess is enough
+    slack += 0.1  # a typical diagonal of F′𝒦⁻¹F′*; T is above 3 here, so a guess is enough
     counters.products += 10.0
     return NewtonSystem(full, schur, slack.astype(dtype), dtype, counters)

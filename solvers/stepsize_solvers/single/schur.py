@@ -1,8 +1,8 @@
 """The dual Schur complement of the Newton system, in the eigenbasis of the Nesterov–Todd scaling.
 
-Eliminating dD from  K dD − F′*dZ = r₁,  F′dD + W dZ W = r₂  leaves
+Eliminating dD from  𝒦 dD − F′*dZ = r₁,  F′dD + W dZ W = r₂  leaves
 
-    (F′ K⁻¹ F′* + W·W) dZ = r₂ − F′K⁻¹r₁,
+    (F′ 𝒦⁻¹ F′* + W·W) dZ = r₂ − F′𝒦⁻¹r₁,
 
 whose condition number, after a diagonal preconditioner in the basis V of W = V Diag(t) Vᵀ, does not grow as
 μ → 0.  In that basis write Ẑ = VᵀdZ̃V.  Pairs (i, j) with tᵢ and tⱼ both large belong to slack directions: there
@@ -127,7 +127,7 @@ class Jacobian:
 
 
 class Images:
-    """X = X₀ + p(K)F′*[y] and Z̃ = Z̃₀ + Σ y, summed while conjugate gradients build y from their directions.
+    """X = X₀ + p(𝒦)F′*[y] and Z̃ = Z̃₀ + Σ y, summed while conjugate gradients build y from their directions.
 
     Both are linear in y and each direction's images are formed anyway to apply the Schur complement, so the Newton
     direction costs nothing once y is known.
@@ -152,7 +152,7 @@ class Images:
 
 @dataclass(frozen=True, eq=False)
 class SchurComplement:
-    """Y ↦ rows of F′ p(K) F′*[Y] + T ∘ Y, with its diagonal preconditioner and inner product."""
+    """Y ↦ rows of F′ p(𝒦) F′*[Y] + T ∘ Y, with its diagonal preconditioner and inner product."""
 
     jacobian: Jacobian
     inverse: ChebyshevInverse
@@ -197,7 +197,7 @@ def effective_beta(Q: PositiveMap) -> Any:
 
 
 def schur_diagonal(lam2: Array, J: Array, V: Array, r: int, beta: float) -> Array:
-    """Rows of diag(F′K⁻¹F′*) in the basis V with 𝒬 replaced by β: Σ_kl V_ki² V_lj² (1 − β(λ_k+λ_l))²/J_kl."""
+    """Rows of diag(F′𝒦⁻¹F′*) in the basis V with 𝒬 replaced by β: Σ_kl V_ki² V_lj² (1 − β(λ_k+λ_l))²/J_kl."""
     h = 1.0 - beta * lam2
     h *= h
     h /= J

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median_low
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -155,16 +155,25 @@ class Answer:
     closed_form: bool = False
 
 
+class _Measured(NamedTuple):
+    """Processor seconds, elapsed seconds and the answer of one solve."""
+
+    seconds: float
+    wall: float
+    answer: Answer
+
+
 def _rung(call: Callable[[float], Answer], settings: BenchSettings, tol: float) -> Rung:
-    measured: list[tuple[float, float, Answer]] = []
-    while len(measured) < settings.repeats and (not measured or measured[-1][1] < settings.repeat_below):
+    measured: list[_Measured] = []
+    while len(measured) < settings.repeats and (not measured or measured[-1].wall < settings.repeat_below):
         # Without this the second solve would find a compiled model, and SCS would start from the first answer.
         forget_models()
         processor, wall = time.process_time(), time.perf_counter()
         answer = call(tol)
-        measured.append((time.process_time() - processor, time.perf_counter() - wall, answer))
-    seconds = median_low([entry[0] for entry in measured])
-    _, wall, answer = next(entry for entry in measured if entry[0] == seconds)
+        measured.append(_Measured(time.process_time() - processor, time.perf_counter() - wall, answer))
+    seconds = median_low([one.seconds for one in measured])
+    median = next(one for one in measured if one.seconds == seconds)
+    wall, answer = median.wall, median.answer
     if "MemoryError" in answer.message:
         raise MemoryError(answer.message)
     began = time.perf_counter()
