@@ -47,8 +47,11 @@ def proved_cholesky(A: Enclosed | Matrix) -> Matrix | None:
 def log_det_from_below(A: Enclosed | Matrix) -> float | None:
     """A proved lower bound on log det of the floats or over the enclosure; None when not proved positive definite."""
     factor = proved_cholesky(A)
-    if factor is None:
-        return None
+    return None if factor is None else log_det_from_factor(factor)
+
+
+def log_det_from_factor(factor: Matrix) -> float:
+    """log det GGᵀ from below."""
     logs = np.log(factor.diagonal()).tolist()
     return 2.0 * math.fsum(logs) - log_slack(logs)
 

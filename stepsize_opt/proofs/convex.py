@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
+from stepsize_opt.proofs.arithmetic import Enclosed, Pair
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.conditions import dominating_factor
@@ -99,7 +99,7 @@ class ConvexStep:
         patterns = [self.pattern]
         if self.pattern.W is not None:  # whose multiples have rounded entries: over those of D's blocks, too
             patterns.append(Pattern(self.pattern.sizes, self.D))
-        found = [log_det_conjugate(pattern, adjoint, _block_log_det) for pattern in patterns]
+        found = [log_det_conjugate(pattern, adjoint) for pattern in patterns]
         if None in found or not 0.0 < gram.energy < math.inf:
             return math.inf
         d, conjugate = len(self.D), max(value for value in found if value is not None)
@@ -111,10 +111,6 @@ class ConvexStep:
         lower = -math.inf if self.log_det is None else self.log_det
         upper = math.inf if U is None else self.bound(U)
         return Certificate(self.feasible, 1.0 - self.top, lower, upper, len(self.D))
-
-
-def _block_log_det(Q: Approximate, s: slice) -> float | None:
-    return log_det_from_below(Q.rounded().symmetric())
 
 
 def norm_from_above(D: Matrix, v: Vector, below: float) -> float:

@@ -94,7 +94,7 @@ class Evaluation:
 
     def block_log_det(self, Q: Approximate, s: slice) -> float | None:
         """A proved lower bound on log det of a block of a matrix close to a multiple of D⁻¹; None without a proof."""
-        return log_det_from_below(Q.rounded().symmetric())
+        return block_log_det(Q, s)
 
     def log_det_below(self, A: Matrix) -> float | None:
         """A proved lower bound on log det of floats; None without a proof."""
@@ -112,10 +112,15 @@ class Evaluation:
         return diagonal_norm(cholesky_shift(self.value), root)
 
 
+def block_log_det(Q: Approximate, s: slice) -> float | None:
+    """A proved lower bound on log det of a diagonal block Q; None without a proof."""
+    return log_det_from_below(Q.rounded().symmetric())
+
+
 def log_det_conjugate(
     pattern: Pattern,
     Q: Approximate,
-    below: Callable[[Approximate, slice], float | None],
+    below: Callable[[Approximate, slice], float | None] = block_log_det,
     above: Callable[[Matrix], float | None] = log_det_from_above,
 ) -> float | None:
     """An upper bound on max { log det D − ⟨Q, D⟩ } + d over the pattern, or None when it is not proved finite.

@@ -25,7 +25,7 @@ from scipy.linalg import lapack
 
 from stepsize_opt.proofs.arithmetic import Enclosed, Plain
 from stepsize_opt.proofs.certificate import Certificate
-from stepsize_opt.proofs.cholesky import log_slack, proved_cholesky
+from stepsize_opt.proofs.cholesky import log_det_from_factor, log_slack, proved_cholesky
 from stepsize_opt.proofs.roundings import UNIT, gamma
 from stepsize_opt.proofs.thin import (
     FAILURE,
@@ -35,7 +35,6 @@ from stepsize_opt.proofs.thin import (
     chunks,
     in_range,
     inverse_from_below,
-    log_det_from_factor,
     sum_below,
     sum_of_logs,
     weighted_gram,

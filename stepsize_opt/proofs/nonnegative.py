@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt.proofs.cholesky import proved_cholesky
+from stepsize_opt.proofs.cholesky import log_det_from_factor, proved_cholesky
 from stepsize_opt.proofs.roundings import UNIT, gamma
 from stepsize_opt.proofs.thin import (
     FAILURE,
@@ -28,7 +28,6 @@ from stepsize_opt.proofs.thin import (
     bound_of_multiples,
     in_range,
     inverse_from_below,
-    log_det_from_factor,
     sum_below,
     sum_of_logs,
 )

@@ -84,12 +84,6 @@ def inverse_from_below(x: Vector) -> Vector:
     return np.asarray((1.0 - 2.0 * UNIT) / x)
 
 
-def log_det_from_factor(factor: Matrix) -> float:
-    """log det GGᵀ from below."""
-    logs = np.log(factor.diagonal()).tolist()
-    return 2.0 * math.fsum(logs) - log_slack(logs)
-
-
 def sum_below(*parts: float) -> float:
     return math.fsum(parts) - 4.0 * UNIT * math.fsum(map(abs, parts))
 

@@ -110,8 +110,20 @@ class PositiveMap(ABC):
         return cp.multiply(P, Y)
 
 
+class _Entrywise(PositiveMap):
+    """𝒬(M) = P ∘ M."""
+
+    @property
+    def groups(self) -> Indices:
+        return np.arange(self.d)
+
+    @property
+    def is_entrywise(self) -> bool:
+        return True
+
+
 @dataclass(frozen=True, eq=False)
-class DiagonalPlusScaled(PositiveMap):
+class DiagonalPlusScaled(_Entrywise):
     """𝒬(M) = Diag(α ∘ diag M) + β M, the Hadamard product with P = Diag(α) + β 11ᵀ at the cost of a sum.
 
     Rand-k has β = d(k−1)/(k(d−1)) and α = d/k − β in every coordinate; independent sampling with
@@ -157,14 +169,6 @@ class DiagonalPlusScaled(PositiveMap):
         return self.alpha + self.beta
 
     @property
-    def groups(self) -> Indices:
-        return np.arange(self.d)
-
-    @property
-    def is_entrywise(self) -> bool:
-        return True
-
-    @property
     def hadamard_matrix(self) -> Matrix:
         P = np.full((self.d, self.d), self.beta)
         add_to_diagonal(P, self.alpha)
@@ -183,7 +187,7 @@ def _diagonal_plus_scaled(alpha: Vector, beta: float, M: Matrix) -> Matrix:
 
 
 @dataclass(frozen=True, eq=False)
-class Hadamard(PositiveMap):
+class Hadamard(_Entrywise):
     """𝒬(M) = P ∘ M with P ⪰ 0 (Schur's product theorem makes it positive).
 
     A stack of matrices P, of shape (m, d, d), is the map of each member of such a stack; it can be applied and bounded.
@@ -214,14 +218,6 @@ class Hadamard(PositiveMap):
     @property
     def diagonal_action(self) -> Vector:
         return np.diagonal(self.P).copy()
-
-    @property
-    def groups(self) -> Indices:
-        return np.arange(self.d)
-
-    @property
-    def is_entrywise(self) -> bool:
-        return True
 
     @property
     def hadamard_matrix(self) -> Matrix:
