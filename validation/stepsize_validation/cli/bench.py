@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepsize_solvers import get_solver
-from stepsize_validation.cli.common import EXIT_INACCURATE, EXIT_OPTIMAL, Terminal, check_folder, print_json, show
+from stepsize_validation.cli.common import (
+    EXIT_INACCURATE,
+    EXIT_OPTIMAL,
+    Terminal,
+    check_folder,
+    counting,
+    print_json,
+    show,
+)
 from stepsize_validation.cli.values import names, seconds, whole, wholes
 
 if TYPE_CHECKING:
@@ -91,7 +99,7 @@ def _run(args: argparse.Namespace) -> int:
     check_folder("--output", args.output)
     pyplot()  # a missing matplotlib is found before the runs rather than after them
     try:
-        with _progress(args.quiet or args.json) as say:
+        with _progress(args) as say:
             results = run_benchmark(plan, args.output, resume=args.resume, say=say)
     except KeyboardInterrupt:
         print(f"finished runs are kept in {args.output}; the same command continues", file=sys.stderr)
@@ -133,7 +141,7 @@ def _check(args: argparse.Namespace) -> int:
         msg = "no stored benchmark beside this installation; name its results.json with --stored"
         raise FileNotFoundError(msg)
     stored = Results.load(path)
-    with _progress(args.quiet or args.json) as say:
+    with _progress(args) as say:
         rows = check(stored, say)
     holds = all(row.holds for row in rows)
     if args.json:
@@ -149,22 +157,8 @@ def _check(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _progress(silent: bool) -> Iterator[Callable[[Task, int, int], None]]:
-    """Something to call before each run: a bar on standard error, when that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    if silent or not console.is_terminal:
-        yield lambda task, done, total: None
-        return
-    columns = (MofNCompleteColumn(), BarColumn(8), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True) as bar:
-        line = bar.add_task("starting", total=None)
-
-        def say(task: Task, done: int, total: int) -> None:
-            # The name of the solver without its formulation, so that the line fits 80 columns.
-            name = f"{task.configuration.solver}, {task.problem.name}"
-            bar.update(line, completed=done, total=total, description=name)
-
-        yield say
+def _progress(args: argparse.Namespace) -> Iterator[Callable[[Task, int, int], None]]:
+    """Something to call before each run."""
+    with counting(silent=args.quiet or args.json) as bar:
+        # The name of the solver without its formulation, so that the line fits 80 columns.
+        yield lambda task, done, total: bar(done, total, f"{task.configuration.solver}, {task.problem.name}")

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from stepsize_opt.inputs import atomic_write, json_text, load_matrix, read_matrix
@@ -156,6 +156,11 @@ def add_solver(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time-limit", type=seconds, help="seconds for building, compiling and solving")
 
 
+def solving(args: argparse.Namespace) -> dict[str, Any]:
+    """What ``add_solver`` and ``add_volume`` read, as the library's functions take it."""
+    return {"solver": args.solver, "tol": args.tol, "verbose": args.verbose, "time_limit": args.time_limit}
+
+
 def add_volume(parser: argparse.ArgumentParser, *, verbose: bool = True) -> None:
     """--json, and -v or -q."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -169,14 +174,27 @@ def add_volume(parser: argparse.ArgumentParser, *, verbose: bool = True) -> None
 
 def load_problem(args: argparse.Namespace) -> Any:
     """L from the matrix file or the data set that the arguments name."""
-    if (args.matrix is None) == (args.data is None):
-        msg = "give either a matrix file or --data NAME"
-        raise ValueError(msg)
+    check_one_source(args)
     if args.matrix is not None:
         return read_matrix("L", load_matrix(args.matrix))
     from stepsize_opt.problems import LogisticRegression, load_dataset
 
     return LogisticRegression.from_dataset(load_dataset(args.data), args.reg).smoothness()
+
+
+def check_one_source(args: argparse.Namespace) -> None:
+    """Raise ValueError unless the arguments name either a matrix file or a data set."""
+    if (args.matrix is None) == (args.data is None):
+        msg = "give either a matrix file or --data NAME"
+        raise ValueError(msg)
+
+
+def load_clients(args: argparse.Namespace) -> Any:
+    """The objective of clients that share the rows of a data set, shuffled, in equal parts."""
+    from stepsize_opt.problems import Federated, load_dataset, split
+
+    parts = split(load_dataset(args.data), args.clients, np.random.default_rng(args.seed))
+    return Federated.logistic(parts, args.reg)
 
 
 @contextmanager
@@ -191,6 +209,27 @@ def progress(text: str, *, quiet: bool = False, verbose: bool = False) -> Iterat
     with Progress(*columns, console=console, transient=True) as bar:
         bar.add_task(text)
         yield
+
+
+@contextmanager
+def counting(*, silent: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """Something to call with how many are done, of how many, and the next: a bar on standard error, if a terminal."""
+    console = Console(stderr=True)
+    if silent or not console.is_terminal:
+        yield lambda done, total, text: None
+        return
+    columns = (MofNCompleteColumn(), BarColumn(8), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True) as bar:
+        line = bar.add_task("starting", total=None)
+        yield lambda done, total, text: bar.update(line, completed=done, total=total, description=text)
+
+
+def answer(args: argparse.Namespace, value: Callable[[], Any], show_it: Callable[[], None]) -> None:
+    """The answer on standard output, as JSON or for people to read, unless the command is to be quiet."""
+    if args.json:
+        print_json(value())
+    elif not args.quiet:
+        show_it()
 
 
 def print_json(value: Any) -> None:

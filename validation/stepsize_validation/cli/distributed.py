@@ -21,14 +21,16 @@ from stepsize_validation.cli.common import (
     add_solver,
     add_structure,
     add_volume,
+    answer,
     check_output,
     empty_table,
     exit_code,
     key_value_table,
-    print_json,
+    load_clients,
     progress,
     said,
     show,
+    solving,
     write_matrix,
 )
 from stepsize_validation.cli.values import nonnegative, positive, whole
@@ -92,14 +94,13 @@ class _Clients:
 
 
 def _load(args: argparse.Namespace) -> _Clients:
-    from stepsize_opt.problems import Federated, find_federated_infimum, load_dataset, split
+    from stepsize_opt.problems import find_federated_infimum
 
-    data = load_dataset(args.data)
-    objective = Federated.logistic(split(data, args.clients, np.random.default_rng(args.seed)), args.reg)
+    objective = load_clients(args)
     initial_gap, delta_inf = args.initial_gap, args.delta_inf
     if initial_gap is None or delta_inf is None:
         infimum = find_federated_infimum(objective)
-        start = float(objective.value(np.zeros((1, data.d)))[0])
+        start = float(objective.value(np.zeros((1, objective.d)))[0])
         initial_gap = start - infimum.whole.found if initial_gap is None else initial_gap
         delta_inf = max(0.0, infimum.delta_inf) if delta_inf is None else delta_inf
     return _Clients(list(objective.client_smoothness()), objective.smoothness(), initial_gap, delta_inf)
@@ -118,10 +119,7 @@ def _solve_distributed(args: argparse.Namespace) -> int:
         "initial_gap": clients.initial_gap,
         "delta_inf": clients.delta_inf,
         "mean_smoothness": clients.mean,
-        "solver": args.solver,
-        "tol": args.tol,
-        "verbose": args.verbose,
-        "time_limit": args.time_limit,
+        **solving(args),
     }
     waiting = progress(f"solving d = {sketch.d}, n = {args.clients}", quiet=args.quiet, verbose=args.verbose)
     if args.compare:
@@ -146,23 +144,17 @@ def _solve_distributed(args: argparse.Namespace) -> int:
                 result.save(args.output)
             else:
                 write_matrix(result.D, args.output)
-    if args.json:
-        print_json(result.summary())
-    elif not args.quiet:
-        show(key_value_table("optimal distributed stepsize", result.rows()))
+    answer(args, result.summary, lambda: show(key_value_table("optimal distributed stepsize", result.rows())))
     return exit_code(result.status)
 
 
 def _print_comparison(comparison: DistributedComparison, args: argparse.Namespace) -> int:
-    if args.json:
-        print_json(comparison.to_records())
-    elif not args.quiet:
-        columns = ("method", "stepsize", "seeds", "guarantee"), ("K", "bits", "gap")
-        table = empty_table(f"K and bits for {args.clients} clients", *columns, BITS_NOTE)
-        for record in comparison.to_records():
-            gap = "" if record["gap"] is None else f"{record['gap']:.0e}"
-            names = (record[name] for name in columns[0])
-            table.add_row(*names, str(record["K"]), f"{record['bits']:.4g}", gap)
-        show(table)
+    columns = ("method", "stepsize", "seeds", "guarantee"), ("K", "bits", "gap")
+    table = empty_table(f"K and bits for {args.clients} clients", *columns, BITS_NOTE)
+    for record in comparison.to_records():
+        gap = "" if record["gap"] is None else f"{record['gap']:.0e}"
+        names = (record[name] for name in columns[0])
+        table.add_row(*names, str(record["K"]), f"{record['bits']:.4g}", gap)
+    answer(args, comparison.to_records, lambda: show(table))
     results = [row.result for row in comparison.rows if row.result is not None]
     return EXIT_OPTIMAL if all(exit_code(r.status) == EXIT_OPTIMAL for r in results) else EXIT_INACCURATE

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from stepsize_opt.inputs import load_matrix
 from stepsize_opt.planning import plan
@@ -20,7 +14,10 @@ from stepsize_validation.cli.common import (
     add_matrix,
     add_solver,
     add_volume,
+    check_one_source,
     check_output,
+    counting,
+    load_clients,
     print_json,
     said,
 )
@@ -66,7 +63,7 @@ def add_parsers(commands: Any) -> None:
 def _plan(args: argparse.Namespace) -> int:
     if args.figure is not None:
         check_output("--figure", args.figure, (".png", ".pdf", ".svg"))
-    with _bar(quiet=args.quiet) as show:
+    with counting(silent=args.quiet) as show:
         answer = plan(
             _problem(args),
             args.budget,
@@ -101,30 +98,14 @@ def _plan(args: argparse.Namespace) -> int:
 
 def _problem(args: argparse.Namespace) -> Any:
     """L of the matrix file, or the objective on the data set."""
-    if (args.matrix is None) == (args.data is None):
-        msg = "give either a matrix file or --data NAME"
-        raise ValueError(msg)
+    check_one_source(args)
     if args.matrix is not None:
         if args.clients is not None:
             msg = "--clients shares the rows of --data and does not go with a matrix file"
             raise ValueError(msg)
         return load_matrix(args.matrix)
-    from stepsize_opt.problems import Federated, LogisticRegression, load_dataset, split
+    if args.clients is not None:
+        return load_clients(args)
+    from stepsize_opt.problems import LogisticRegression, load_dataset
 
-    data = load_dataset(args.data)
-    if args.clients is None:
-        return LogisticRegression.from_dataset(data, args.reg)
-    return Federated.logistic(split(data, args.clients, np.random.default_rng(args.seed)), args.reg)
-
-
-@contextmanager
-def _bar(*, quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
-    """What ``on_progress`` of ``plan`` is: a bar on standard error, when that is a terminal."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("reading", total=None)
-        yield lambda done, total, text: bar.update(task, completed=done, total=total, description=text)
+    return LogisticRegression.from_dataset(load_dataset(args.data), args.reg)

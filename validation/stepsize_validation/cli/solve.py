@@ -28,16 +28,17 @@ from stepsize_validation.cli.common import (
     add_solver,
     add_structure,
     add_volume,
+    answer,
     check_output,
     comparison_table,
     exit_code,
     key_value_table,
     load_problem,
-    print_json,
     progress,
     result_table,
     said,
     show,
+    solving,
     write_matrix,
 )
 from stepsize_validation.cli.values import processes, structure
@@ -157,19 +158,13 @@ def _solve(args: argparse.Namespace) -> int:
             guarantee=args.guarantee,
             criterion=args.criterion,
             lower=read_lower(args.lower),
-            solver=args.solver,
-            tol=args.tol,
-            verbose=args.verbose,
-            time_limit=args.time_limit,
             n_jobs=args.jobs,
+            **solving(args),
         )
     if args.output is not None:
         with said(args.output, quiet=args.quiet):
             _write(result, args.output)
-    if args.json:
-        print_json(result.summary())
-    elif not args.quiet:
-        show(result_table(result))
+    answer(args, result.summary, lambda: show(result_table(result)))
     return exit_code(result.status)
 
 
@@ -197,16 +192,14 @@ def _certify(args: argparse.Namespace) -> int:
             structure=args.structure,
             criterion=args.criterion,
             lower=read_lower(args.lower),
-            solver=args.solver,
-            tol=args.tol,
-            verbose=args.verbose,
-            time_limit=args.time_limit,
+            **solving(args),
         )
-    if args.json:
-        rates = {"rate": check.rate, "descent_rate": check.descent_rate, "descent_gap": check.descent.gap}
-        print_json({**asdict(check), "feasible": check.feasible, "gap": check.gap, **rates})
-    elif not args.quiet:
-        show(key_value_table("certificate of the given D", _check_rows(check, args.criterion)))
+    rates = {"rate": check.rate, "descent_rate": check.descent_rate, "descent_gap": check.descent.gap}
+    answer(
+        args,
+        lambda: {**asdict(check), "feasible": check.feasible, "gap": check.gap, **rates},
+        lambda: show(key_value_table("certificate of the given D", _check_rows(check, args.criterion))),
+    )
     return EXIT_OPTIMAL if check.certificate.is_optimal(args.tol) else EXIT_INACCURATE
 
 
@@ -249,18 +242,6 @@ def _compare(args: argparse.Namespace) -> int:
     L = load_problem(args)
     sketch = parse_sketch(args.sketch, L.shape[0])
     with progress(f"comparing stepsizes for d = {sketch.d}", quiet=args.quiet, verbose=args.verbose):
-        table = compare(
-            L,
-            sketch,
-            criterion=args.criterion,
-            lower=read_lower(args.lower),
-            solver=args.solver,
-            tol=args.tol,
-            verbose=args.verbose,
-            time_limit=args.time_limit,
-        )
-    if args.json:
-        print_json(table.to_records())
-    elif not args.quiet:
-        show(comparison_table(table, str(sketch)))
+        table = compare(L, sketch, criterion=args.criterion, lower=read_lower(args.lower), **solving(args))
+    answer(args, table.to_records, lambda: show(comparison_table(table, str(sketch))))
     return max(exit_code(row.result.status) for row in table.rows)
