@@ -33,13 +33,12 @@ import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_opt.proofs.arithmetic import Enclosed, Plain
-from stepsize_opt.proofs.cholesky import log_det_from_above, proved_cholesky
+from stepsize_opt.proofs.cholesky import log_det_from_above, log_det_from_factor, proved_cholesky
 from stepsize_opt.proofs.roundings import UNIT, gamma
 from stepsize_opt.proofs.thin import (
     ROWS_AT_ONCE,
     chunks,
     in_range,
-    log_det_from_factor,
     sum_below,
     sum_of_logs,
     weighted_gram,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from shared.one_step import one_step
@@ -60,8 +60,8 @@ def test_on_a_quadratic_one_step_is_an_equality_for_every_stepsize(
     f = Quadratic(L, rng.standard_normal(d))
     try:
         check = one_step(f, D, sketch, rng.standard_normal((5, d)), algorithm, metric=H)
-    except ValueError:  # the Gaussian sketch has no law that can be listed
-        return
+    except ValueError:  # the Gaussian sketch has no law that can be listed; Hypothesis fails if most have none
+        reject()
     assert check.is_equality, (check.excess, check.rounding)
 
 
