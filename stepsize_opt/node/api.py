@@ -55,7 +55,8 @@ def optimal_stepsize(
         maximise log det D   subject to   E[S D L D S] ⪯ D
 
     (condition (3) of the paper), and for det-CGD2 (x⁺ = x − T D ∇f(x)) the same under E[D T L T D] ⪯ D (condition
-    (4)), whose full-matrix solution is D = (E[TLT])⁻¹.  The best D minimises the iterations that Theorem 1 guarantees, 2Δ⁰/(det(D)^{1/d} ε²).
+    (4)), whose full-matrix solution is D = (E[TLT])⁻¹.  The best D minimises the iterations that Theorem 1
+    guarantees, 2Δ⁰/(det(D)^{1/d} ε²).
 
     With ``guarantee="descent"`` no condition is asked for: every D with H = 2D − T(D) ≻ 0, T(D) the left-hand side of
     the condition, has E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H, and the best D maximises a criterion of H (docs/theory.md).
