@@ -204,6 +204,16 @@ def test_entries_that_become_subnormal_are_proved_again() -> None:
     assert_proved(result, M, RandK(4, 2), "det-CGD1")
 
 
+def test_the_largest_t_of_coordinates_far_apart_that_a_sketch_couples() -> None:
+    """Squares overflow on the way of the solver: no warning, and what is proved stays proved."""
+    M = np.array([[1.7e-49, 5.8e-38, -1.4e-50], [5.8e-38, 4.6e-26, -4.5e-38], [-1.4e-50, -4.5e-38, 1.7e-49]])
+    B = np.array([[2.0, 1.0, 0.0], [-1.0, -1.0, -2.0], [-2.0, -2.0, -2.0]])
+    S = B @ B.T / 23.0
+    sketch = FiniteSketch(np.array([S, 2.0 * np.eye(3) - S]), [0.5, 0.5])
+    result = optimal_stepsize(M, sketch, criterion="euclidean")
+    assert result.satisfies_condition and satisfies_condition(result.D, M, sketch, "det-CGD1")
+
+
 class TestIterations:
     def test_large_numbers_are_exact(self) -> None:
         assert iterations_needed(1.0, 1e-300, 1e300) == math.ceil(2 * Fraction(1e300) / Fraction(1e-300))

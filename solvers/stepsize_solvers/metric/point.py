@@ -109,4 +109,5 @@ def curvature_loss(frame: Frame, Rt: Matrix, g: Matrix) -> float:
     if not rho[0] > 0.0:
         return math.inf
     g = U.T @ g @ U
-    return 0.5 * float(np.sum(g * g / (rho[:, None] + rho)))
+    with np.errstate(over="ignore"):  # infinite is what it is then
+        return 0.5 * float(np.sum(g * g / (rho[:, None] + rho)))
