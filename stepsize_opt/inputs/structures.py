@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs.checks import whole_number
+from stepsize_opt.inputs.checks import read_only, real_array, whole_number
 from stepsize_opt.inputs.matrices import check_positive_definite, dense, read_matrix
 from stepsize_opt.inputs.memory import check_dense
 from stepsize_solvers.programs import Matrix, Pattern
@@ -48,12 +50,15 @@ class Direction:
 
         γᵢ = 1/λmax(Wᵢ^{−½} E[Sᵢ Wᵢ Lᵢ Wᵢ Sᵢ] Wᵢ^{−½}).
 
+    W is a d×d matrix, a vector w for Diag(w), or an operator that is a diagonal plus low rank: a
+    ``LowRankPlusDiagonal``, or the D of a result for one.  Vectors and operators are made dense only for a dense L.
+
     Examples
     --------
     >>> import numpy as np
     >>> from stepsize_opt import Direction, RandK, optimal_stepsize
     >>> L = np.array([[2.0, 1.0], [1.0, 3.0]])
-    >>> result = optimal_stepsize(L, RandK(2, 1), structure=Direction(np.diag(1.0 / np.diagonal(L))))
+    >>> result = optimal_stepsize(L, RandK(2, 1), structure=Direction(1.0 / np.diagonal(L)))
     >>> np.diagonal(result.D).round(6).tolist()  # γ = ½
     [0.25, 0.166667]
     """
@@ -62,6 +67,9 @@ class Direction:
     sizes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.W, LinearOperator) or (not sparse.issparse(self.W) and np.ndim(self.W) == 1):
+            self._keep()
+            return
         W = dense(read_matrix("W", self.W))
         check_positive_definite("W", W, "a direction must be positive definite")
         sizes = (len(W),) if self.sizes is None else tuple(whole_number("sizes", s, low=1) for s in self.sizes)
@@ -74,6 +82,36 @@ class Direction:
         W.setflags(write=False)
         object.__setattr__(self, "W", W)
         object.__setattr__(self, "sizes", sizes)
+
+    def _keep(self) -> None:
+        """A W that is not to be made dense; raises ValueError or TypeError for one that is no direction."""
+        W: Any = self.W
+        if not isinstance(W, LinearOperator):
+            W = read_only(real_array("W", W))
+            if not (W.size > 0 and W.min() > 0.0):
+                msg = f"a direction must be positive definite: W has an entry {W.min(initial=np.inf):g}"
+                raise ValueError(msg)
+        elif not hasattr(W, "todense"):
+            msg = "the W of Direction(W) is an operator without todense(): nothing but its products is known"
+            raise TypeError(msg)
+        d = int(W.shape[0])
+        if self.sizes not in (None, (d,)):
+            msg = "sizes go with a W that is a matrix; layers of a vector or an operator are not told apart"
+            raise ValueError(msg)
+        object.__setattr__(self, "W", W)
+        object.__setattr__(self, "sizes", (d,))
+
+    def matrix(self) -> Matrix:
+        """W as a d×d array; raises ValueError when there is no memory for it."""
+        W: Any = self.W
+        if isinstance(W, np.ndarray) and W.ndim == 2:
+            return W
+        if isinstance(W, np.ndarray):
+            check_dense("the direction W", len(W))
+            return np.diag(W)
+        out = np.asarray(W.todense())
+        check_positive_definite("W", out, "a direction must be positive definite")
+        return out
 
     def __str__(self) -> str:
         layers = len(self.sizes or ())
@@ -90,9 +128,8 @@ def pattern_of(structure: Structure, d: int) -> Pattern:
         _check_size(f"structure {structure}", sum(structure.sizes), d)
         return Pattern(structure.sizes)
     if isinstance(structure, Direction):
-        W: Matrix = structure.W
-        _check_size("the direction W", len(W), d)
-        return Pattern(structure.sizes or (d,), W)
+        _check_size("the direction W", int(structure.W.shape[0]), d)
+        return Pattern(structure.sizes or (d,), structure.matrix())
     if not isinstance(structure, str):
         msg = (
             f"structure must be 'full', 'diagonal', 'scalar', BlockDiagonal(sizes) or Direction(W), "

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import Structure, from_fields
+from stepsize_opt.inputs import Direction, Structure, from_fields
 from stepsize_opt.limit import LargeLimit, LimitBounds
 from stepsize_opt.methods import Method, SketchedGradient
 from stepsize_opt.node.goals import Goal
@@ -19,18 +19,21 @@ from stepsize_opt.operators import (
     DiagonalStepsize,
     LargeProblem,
     LowRankPlusDiagonal,
+    LowRankStepsize,
     StepsizeOperator,
     large_problem,
+    metric_of_inverse,
+    read_direction,
     solve_descent,
+    solve_direction,
+    solve_gaussian,
     solve_structured,
     stepsize_from_arrays,
+    thin_metric,
 )
-from stepsize_opt.proofs import exp_down, exp_up
+from stepsize_opt.proofs import LowRankCondition, exp_down, exp_up
 from stepsize_opt.sketches import Sketch
-from stepsize_solvers.programs import Settings, Status, is_identity
-
-# What has an answer under the condition (False) and under the descent metric (True).
-_STRUCTURES: dict[bool, tuple[object, ...]] = {False: ("full", "diagonal", "scalar"), True: ("full",)}
+from stepsize_solvers.programs import ScaledPlusTrace, Settings, Status, is_identity
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -103,28 +106,48 @@ def large_stepsize(
         msg = f"criterion={goal.criterion!r} takes a dense L only, but for a number as lower; {ANSWERS}"
         raise ValueError(msg)
     split = sketch.map.diagonal_plus_scaled
-    commutes = structure in ("diagonal", "scalar") or (split is not None and split.is_multiple)
+    W = read_direction(structure.W) if isinstance(structure, Direction) else None
+    if W is not None and W.shape != L.shape:
+        msg = f"the direction W is for d={W.shape[0]} but L is {L.shape[0]}×{L.shape[0]}"
+        raise ValueError(msg)
+    diagonal = structure == "diagonal" or isinstance(W, DiagonalStepsize)
+    commutes = structure == "scalar" or (split is not None and (diagonal or split.is_multiple))
     condition = method.condition(sketch.map, commutes=commutes)
-    inverse = structure == "full" and is_identity(condition.outer)  # D ⪯ 𝒫(L)⁻¹, and H ⪯ 𝒫(L)⁻¹ for every D
+    plain = is_identity(condition.outer)  # T(D) = D𝒫(L)D
+    named = structure in ("full", "diagonal", "scalar")
     # With D = γI, too, H ⪰ D: the largest t is 1/λmax(𝒫(L)) under both guarantees.
-    multiple = goal.criterion != "det" and is_identity(condition.outer)
-    descent = goal.guarantee == "descent" and not inverse and not multiple
-    has_answer = is_identity(condition.outer) or (descent and goal.criterion == "det")
-    if structure not in _STRUCTURES[descent] or not has_answer:
-        asked = (
-            f"structure={structure!r} with {method.name}, guarantee={goal.guarantee!r}, criterion={goal.criterion!r}"
-        )
+    multiple = goal.criterion != "det" and plain and named
+    # D ⪯ 𝒫(L)⁻¹ has a largest D, and H ⪯ 𝒫(L)⁻¹ for every D.
+    descent = goal.guarantee == "descent" and not (structure == "full" and plain) and not multiple
+    sketched = isinstance(method, SketchedGradient) and split is not None and isinstance(L, LowRankPlusDiagonal)
+    spectral = isinstance(method, SketchedGradient) and isinstance(sketch.map, ScaledPlusTrace) and structure == "full"
+    thin = isinstance(W, LowRankStepsize) and isinstance(problem.condition, LowRankCondition) and (plain or sketched)
+    if goal.criterion != "det":
+        known = multiple
+    elif descent:
+        known = spectral or (structure == "full" and sketched)
+    else:
+        known = spectral or thin or (plain and (named or isinstance(W, DiagonalStepsize)))
+    if not known:
+        asked = f"structure={str(structure)!r} with {method.name}, guarantee={goal.guarantee!r}, criterion={goal.criterion!r}"
         msg = f"{asked} takes a dense L only; {ANSWERS}"
         raise ValueError(msg)
     method.check([sketch], scalar=structure == "scalar", clients=False)
     limit = _limit(L, problem, sketch.expected_rank, goal)
-    if descent:
-        if not isinstance(L, LowRankPlusDiagonal) or split is None or not isinstance(method, SketchedGradient):
-            msg = f"the descent metric of {method.name} takes a dense L or a LowRankPlusDiagonal; {ANSWERS}"
-            raise ValueError(msg)
+    if spectral:
+        assert isinstance(sketch.map, ScaledPlusTrace)
+        answer = solve_gaussian(L, sketch.map, settings, descent=descent)
+    elif descent:
+        assert split is not None
         answer = solve_descent(L, split, limit, settings)
+    elif isinstance(W, LowRankStepsize):
+        assert isinstance(problem.condition, LowRankCondition) and (plain or split is not None)
+        metric = metric_of_inverse(problem.condition) if split is None or plain else thin_metric(L, split)
+        answer = solve_direction(metric, W, settings)
     else:
-        answer = solve_structured(problem, "scalar" if multiple else str(structure), settings)
+        answer = solve_structured(
+            problem, "scalar" if multiple else str(structure), settings, None if W is None else W.x
+        )
     certificate = answer.certificate
     if multiple and isinstance(goal.M, float):
         certificate = certificate.shifted(sketch.d * math.log(goal.M))

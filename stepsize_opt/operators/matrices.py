@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -102,8 +103,8 @@ class LowRankPlusDiagonal(LinearOperator):  # type: ignore[misc]
         return np.asarray(squares + self.own)
 
     def trace(self) -> float:
-        """tr L."""
-        return float(self.diagonal().sum())
+        """tr L, of the rounded diagonal entries rounded once."""
+        return math.fsum(self.diagonal().tolist())
 
     def todense(self) -> Matrix:
         """L as an array; raises ValueError when there is no memory for it."""

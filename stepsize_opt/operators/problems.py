@@ -13,13 +13,15 @@ from scipy.sparse.csgraph import connected_components
 from stepsize_opt.inputs import LARGE
 from stepsize_opt.operators.matrices import LowRankPlusDiagonal
 from stepsize_opt.proofs import LowRankCondition, NonnegativeCondition, coefficient_roundings, gamma, sum_of_logs
-from stepsize_solvers.programs import DiagonalPlusScaled, PositiveMap, Vector
+from stepsize_solvers.programs import PositiveMap, ScaledPlusTrace, Vector
 
 ANSWERS = (
-    "answers without a dense matrix: for LowRankPlusDiagonal structure='diagonal' and 'scalar' with det-CGD1 and "
-    "det-CGD2, and for a dense U the full D of det-CGD2, and of det-CGD1 with guarantee='descent'; for a sparse U or L "
-    "without negative entries 'diagonal' and 'scalar'; where 'diagonal' has one, criterion='euclidean' or 'linear' "
-    "(lower a number), too; with the sketches RandK, IndependentSampling, BernQ and Identity"
+    "answers without a dense matrix: for LowRankPlusDiagonal structure='diagonal', 'scalar' and Direction(w), w a "
+    "vector, with det-CGD1 and det-CGD2; for a dense U also Direction(W), W a diagonal plus low rank, the full D of "
+    "det-CGD2, and of det-CGD1 with guarantee='descent'; for a sparse U or L without negative entries 'diagonal', "
+    "'scalar' and Direction(w); where 'diagonal' has one, criterion='euclidean' or 'linear' (lower a number), too; with "
+    "the sketches RandK, IndependentSampling, BernQ and Identity.  Gaussian: 'scalar'; all of det-CGD2; for a dense U "
+    "and a diagonal that is one number the full D of det-CGD1"
 )
 
 
@@ -67,10 +69,13 @@ def large_problem(L: Any, law: PositiveMap) -> LargeProblem | None:
     """
     split = law.diagonal_plus_scaled
     if isinstance(L, LowRankPlusDiagonal):
+        if isinstance(law, ScaledPlusTrace):
+            return _factored(L, law.a * L.own + law.b * L.trace(), law.a, coefficient_roundings(law))
         if split is None or split.alpha.min() < 0.0 or split.beta < 0.0:
             msg = f"this sketch takes a dense L only (L.todense() gives it); {ANSWERS}"
             raise ValueError(msg)
-        return _factored(L, split)
+        own = split.alpha * L.diagonal() + split.beta * L.own
+        return _factored(L, own, split.beta, coefficient_roundings(split))
     if not sparse.issparse(L) or L.shape[0] <= LARGE or split is None or split.beta < 0.0:
         return None
     S: Any = L
@@ -87,21 +92,20 @@ def large_problem(L: Any, law: PositiveMap) -> LargeProblem | None:
     return LargeProblem(condition, words, -math.inf, remark)
 
 
-def _factored(L: LowRankPlusDiagonal, split: DiagonalPlusScaled) -> LargeProblem:
-    """𝒫(L) = Diag(α∘diag L + β·diagonal) + βUUᵀ."""
-    a = split.alpha * L.diagonal() + split.beta * L.own
-    rounding = coefficient_roundings(split) + 4
+def _factored(L: LowRankPlusDiagonal, a: Vector, beta: float, roundings: int) -> LargeProblem:
+    """𝒫(L) = Diag(a) + βUUᵀ; a is a sum of two products, with coefficients that went through so many roundings."""
+    rounding = roundings + 4
     if sparse.issparse(L.U):
         if L.U.data.min(initial=0.0) < 0.0:
             msg = f"a sparse U must not have negative entries, U.toarray() may have them; {ANSWERS}"
             raise ValueError(msg)
-        products = _GramProducts(a, split.beta, L.U)
+        products = _GramProducts(a, beta, L.U)
         words = f"L = UUᵀ + Diag with a sparse U of {L.U.nnz} entries, none negative: UUᵀ is not formed"
         # L ⪰ Diag(diagonal)
         condition = NonnegativeCondition(products, gamma(L.longest_row + rounding))
         return LargeProblem(condition, words, sum_of_logs(L.own)[0])
     error = gamma(L.rank + rounding) * a
-    low_rank = LowRankCondition(a - error, a + error, split.beta, L.U, gamma(rounding))
+    low_rank = LowRankCondition(a - error, a + error, beta, L.U, gamma(rounding))
     log_det = LowRankCondition(L.own, L.own, 1.0, L.U, 0.0).log_det_from_below()
     words = f"L is diagonal plus rank {L.rank}: nothing of size d×d is formed"
     return LargeProblem(low_rank, words, -math.inf if log_det is None else log_det)

@@ -47,15 +47,17 @@ class StructuredAnswer:
     remark: str = ""
 
 
-def solve_structured(problem: LargeProblem, structure: str, settings: Settings) -> StructuredAnswer:
-    """The best D of a structure ``"full"``, ``"diagonal"`` or ``"scalar"``.
+def solve_structured(
+    problem: LargeProblem, structure: str, settings: Settings, w: Vector | None = None
+) -> StructuredAnswer:
+    """The best D of a structure ``"full"``, ``"diagonal"`` or ``"scalar"``, or with w the best multiple of Diag(w).
 
     Raises ValueError for a structure without such an answer, RuntimeError when nothing could be proved.
     """
     began = time.perf_counter()
     condition = problem.condition
     diagonal = isinstance(condition, LowRankCondition) and condition.beta == 0.0  # rand-1: 𝒫(L) is diagonal
-    if structure == "full" and not diagonal:
+    if w is None and structure == "full" and not diagonal:
         if not isinstance(condition, LowRankCondition):
             msg = f"structure='full' has no sparse answer for a sparse matrix; {ANSWERS}"
             raise ValueError(msg)
@@ -66,8 +68,9 @@ def solve_structured(problem: LargeProblem, structure: str, settings: Settings) 
         stats = SolverStats("closed form", time.perf_counter() - began, 0.0, 0)
         proved = Status.OPTIMAL if inverse.certificate.is_optimal(settings.tol) else Status.INACCURATE
         return StructuredAnswer(D, inverse.certificate, inverse.certificate.log_det, stats, proved)
-    if structure == "scalar":
-        found, stats, status = _scalar(condition), SolverStats("eigsh", None, 0.0, None), Status.OPTIMAL
+    if w is not None or structure == "scalar":
+        w = np.ones(condition.d) if w is None else w
+        found, stats, status = _multiple(condition, w), SolverStats("eigsh", None, 0.0, None), Status.OPTIMAL
     else:
         found, stats, status = _diagonal(condition, settings)
     if found is None:
@@ -106,18 +109,19 @@ def _diagonal(
     return found, SolverStats("low rank", None, None, path.steps, path.statistics), status
 
 
-def _scalar(condition: LowRankCondition | NonnegativeCondition) -> ProvedDiagonal | None:
-    """γ1 for the largest γ, with the bound of an eigenvector."""
+def _multiple(condition: LowRankCondition | NonnegativeCondition, w: Vector) -> ProvedDiagonal | None:
+    """γw for the largest γ, with the bound of an eigenvector of N = Diag(w)^½ M Diag(w)^½."""
+    root, d = np.sqrt(w), len(w)
     if isinstance(condition, NonnegativeCondition):
-        M, d = condition.M, int(condition.M.shape[0])
-        value, vector = _top(lambda v: M @ v, d)
-        # For t above λmax(M), u = (tI − M)⁻¹1 > 0 has Mu = tu − 1 < tu, also where M falls into parts.
-        shifted = _operator(lambda v: (1.0 + _ABOVE) * value * v - M @ v, d)
+        M = condition.M
+        value, vector = top_eigenpair(lambda v: root * (M @ (root * v)), d)
+        # For t above λmax(N), u = (tI − N)⁻¹1 > 0 has Nu = tu − 1 < tu, also where N falls into parts.
+        shifted = _operator(lambda v: (1.0 + _ABOVE) * value * v - root * (M @ (root * v)), d)
         near = vector * vector.sum() / (_ABOVE * value)
-        return condition.prove_multiple(cg(shifted, np.ones(d), x0=near, rtol=1e-6, maxiter=5000)[0])
+        return condition.prove_multiple(root * cg(shifted, np.ones(d), x0=near, rtol=1e-6, maxiter=5000)[0], w)
     a, beta, U = condition.high, condition.beta, condition.U
-    value, vector = _top(lambda v: a * v + beta * (U @ (U.T @ v)), len(a))
-    return condition.prove_multiple(1.0 / value, vector)
+    value, vector = top_eigenpair(lambda v: w * a * v + beta * root * (U @ (U.T @ (root * v))), d)
+    return condition.prove_multiple(1.0 / value, root * vector, w)
 
 
 def _operator(times: Callable[[Vector], Vector], d: int) -> Any:
@@ -125,7 +129,7 @@ def _operator(times: Callable[[Vector], Vector], d: int) -> Any:
     return make((d, d), matvec=lambda v: times(v.ravel()), dtype=np.float64)
 
 
-def _top(times: Callable[[Vector], Vector], d: int) -> tuple[float, Vector]:
+def top_eigenpair(times: Callable[[Vector], Vector], d: int) -> tuple[float, Vector]:
     """The largest eigenvalue of a matrix by its products, and its eigenvector."""
     if d < 3:  # what eigsh does not take
         values, vectors = np.linalg.eigh(np.column_stack([times(row) for row in np.eye(d)]))

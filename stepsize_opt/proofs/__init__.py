@@ -35,7 +35,8 @@ from stepsize_opt.proofs.refutations import lambda_from_below, log_rate_from_abo
 from stepsize_opt.proofs.repairs import repair, repair_in_basis
 from stepsize_opt.proofs.roots import ThinBasis, eigenvector_basis, root_basis
 from stepsize_opt.proofs.roundings import LARGEST_COEFFICIENT, SMALLEST_NORMAL, UNIT, gamma, power_of_two_scaling
-from stepsize_opt.proofs.thin import ProvedDiagonal, chunks, sum_of_logs
+from stepsize_opt.proofs.spectral import eigenvalues_from_below, spectral_condition_bound, spectral_metric_bound
+from stepsize_opt.proofs.thin import ProvedDiagonal, bound_of_multiples, chunks, sum_of_logs, weighted_gram
 from stepsize_opt.proofs.thin_metric import ThinMetric, ThinStepsize
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "ThinMetric",
     "ThinStepsize",
     "adjoint_below",
+    "bound_of_multiples",
     "centred_above",
     "centred_image",
     "certify_conditioned",
@@ -75,6 +77,7 @@ __all__ = [
     "coefficient_roundings",
     "descent_of",
     "dominating_factor",
+    "eigenvalues_from_below",
     "eigenvector_basis",
     "exp_down",
     "exp_up",
@@ -98,6 +101,9 @@ __all__ = [
     "repair",
     "repair_in_basis",
     "root_basis",
+    "spectral_condition_bound",
+    "spectral_metric_bound",
     "sum_of_logs",
     "weight_from_below",
+    "weighted_gram",
 ]

@@ -61,6 +61,11 @@ class LowRankCondition:
     U: Matrix
     doubt: float
 
+    @property
+    def d(self) -> int:
+        """Size of M."""
+        return len(self.low)
+
     @staticmethod
     def around(M: Matrix, slack: Vector, model: LowRankModel) -> LowRankCondition:
         """The two sides of a dense M, known up to ∓Diag(slack).
@@ -149,9 +154,9 @@ class LowRankCondition:
             return -math.inf
         return sum_below(2.0 * sum_of_logs(x)[0], sum_of_logs(room)[0], log_det_from_factor(factor))
 
-    def prove_multiple(self, factor: float, z: Vector) -> ProvedDiagonal | None:
-        """The certificate of γ1 for a γ near the given one, with the bound of an approximate eigenvector z."""
-        if not in_range(z):
+    def prove_multiple(self, factor: float, z: Vector, w: Vector) -> ProvedDiagonal | None:
+        """The certificate of γw for a γ near the given one; zᵀMz/zᵀDiag(1/w)z bounds 1/γ, best for an eigenvector z."""
+        if not in_range(z, w):
             return None
         size = np.abs(z)
         # zᵀMz = Σ a z² + β‖Uᵀz‖², from below
@@ -162,13 +167,14 @@ class LowRankCondition:
         below = np.maximum(np.abs(image) - gamma(len(z) + 2) * lost, 0.0)
         beta = self.beta * (1.0 - 2.0 * self.doubt)
         energy = math.fsum((self.low * z * z).tolist()) + beta * float(below @ below)
-        quotient = energy * (1.0 - gamma(len(image) + 8)) / math.fsum((z * z).tolist())
+        quotient = energy * (1.0 - gamma(len(image) + 10)) / math.fsum((z * z / w).tolist())
         retreat = 64.0 * UNIT * self.U.shape[1] + 4.0 * self.doubt
         while retreat <= FAILURE:
-            x = np.full(len(z), factor * (1.0 - retreat))
+            x = factor * (1.0 - retreat) * w
             room = self._room(inverse_from_below(x))
             if room.min() > 0.0 and self._factor(weighted_gram(self.U, 1.0 / room)) is not None:
-                bound = bound_of_multiples(len(z), quotient)
+                # x is γw up to a rounding
+                bound = bound_of_multiples(len(z), quotient, sum_of_logs(w)[1]) + 4.0 * UNIT * len(z)
                 return ProvedDiagonal.of(x, retreat, bound, self._descent_log_det(x))
             retreat *= 4.0
         return None

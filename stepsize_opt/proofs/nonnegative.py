@@ -47,6 +47,11 @@ class NonnegativeCondition:
     slack: Vector | None = None
     positive: bool = True
 
+    @property
+    def d(self) -> int:
+        """Size of M."""
+        return int(self.M.shape[0])
+
     @cached_property
     def _rounding(self) -> float:
         """The relative error of a product with a nonnegative vector: doubt, and a rounding for each term."""
@@ -69,16 +74,20 @@ class NonnegativeCondition:
         margin = max(0.0, 1.0 - float(u @ image) / float(np.sum(u * u / near)))
         return ProvedDiagonal.of(near, margin, self._bound(u, image, error), self._descent_log_det(near))
 
-    def prove_multiple(self, u: Vector) -> ProvedDiagonal | None:
-        """The certificate of γ1 with γ = 1/max((Mu)/u), for an u > 0 near the eigenvector; None without one."""
-        if not (in_range(u) and u.min() > 1.0 / RANGE):
+    def prove_multiple(self, u: Vector, w: Vector) -> ProvedDiagonal | None:
+        """The certificate of γw with γ = 1/max(w∘(Mu)/u), for an u > 0 near the eigenvector; None without one."""
+        if not (in_range(u, w) and min(u.min(), w.min()) > 1.0 / RANGE):
             return None
         image, error = self._product(u)
-        gamma_below = (1.0 - gamma(8)) / float(((image + error) / u).max())
-        quotient = math.fsum((u * (image - error)).tolist()) * (1.0 - gamma(6)) / math.fsum((u * u).tolist())
-        x = np.full(len(u), gamma_below)
-        margin = max(0.0, 1.0 - gamma_below * float(u @ image) / float(u @ u))
-        return ProvedDiagonal.of(x, margin, bound_of_multiples(len(u), quotient), self._descent_log_det(x))
+        gamma_below = (1.0 - gamma(10)) / float((w * (image + error) / u).max())
+        norm = math.fsum((u * u / w).tolist())
+        quotient = math.fsum((u * (image - error)).tolist()) * (1.0 - gamma(8)) / norm
+        x = gamma_below * w
+        margin = max(0.0, 1.0 - gamma_below * float(u @ image) / norm)
+        bound = bound_of_multiples(len(u), quotient, sum_of_logs(w)[1]) + 4.0 * UNIT * len(
+            u
+        )  # x is γw up to a rounding
+        return ProvedDiagonal.of(x, margin, bound, self._descent_log_det(x))
 
     def _product(self, u: Vector) -> tuple[Vector, Vector]:
         """Mu and a bound on its error, for u ≥ 0."""

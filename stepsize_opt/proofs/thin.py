@@ -88,9 +88,12 @@ def sum_below(*parts: float) -> float:
     return math.fsum(parts) - 4.0 * UNIT * math.fsum(map(abs, parts))
 
 
-def bound_of_multiples(d: int, quotient: float) -> float:
-    """d log γ from above for γ ≤ 1/quotient, a Rayleigh quotient from below; +inf for one that is not positive."""
+def bound_of_multiples(d: int, quotient: float, log_det: float = 0.0) -> float:
+    """log det γW from above for γ ≤ 1/quotient, a Rayleigh quotient from below, and log det W from above.
+
+    +inf for a quotient that is not positive.
+    """
     if not quotient > 0.0:
         return math.inf
     term = -d * math.log(quotient)
-    return term + 8.0 * UNIT * (d + abs(term))
+    return term + log_det + 8.0 * UNIT * (d + abs(term) + abs(log_det))

@@ -13,7 +13,8 @@ positive definite when I + CᵀKC is, and
 
 *Proof.*  Add rows F^½ to W and ones to δ.  What belongs to W then is CCᵀ, the determinant is Π δ_j det(I + CᵀKC), and
 the matrix in question is a principal block; the block next to it is I + F^½KF^½, and det of the whole is at most the
-product of the two (Fischer).  ∎
+product of the two (Fischer).  ∎  Rows with δ_j ≤ 0, of which a positive definite matrix has no more than W has columns,
+count as δ_j = θ_j > 0, with a column √(θ_j − δ_j) e_j of W more and −1 in K for it.
 
 *Bound for every D.*  For Y = Diag(η) + ZZᵀ, R = 𝒫*(Y) and any D, log det H ≤ ⟨Y, H⟩ − d − log det Y, and
 2⟨Y, D⟩ − ⟨R, DLD⟩ ≤ tr(YR⁻¹YL⁻¹) =: q because 2⟨Y, D⟩ = 2⟨R^{−½}YL^{−½}, R^½DL^½⟩.  Over multiples of Y
@@ -71,13 +72,14 @@ class ThinStepsize:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Some rows: V, DU with a bound on its error, and (DLD)_jj from above with the sum of its terms' sizes."""
+    """Some rows: V, DU with a bound on its error, (DLD)_jj from above and from below, the sum of its terms' sizes."""
 
     part: slice
     V: Matrix
     image: Matrix
     error: Matrix
     energy: Vector
+    least: Vector
     size: Vector
 
 
@@ -114,8 +116,10 @@ class ThinMetric:
             outer = np.abs(image) + error
             rest = np.einsum("ij,ij->i", outer, outer)
             total = own + square + np.abs(middle) + lost + rest
-            energy = own + D.sign * square + middle + lost + rest + gamma(2 * m + r + 8) * total
-            yield _Rows(part, V, image, error, energy, total)
+            inner = np.maximum(np.abs(image) - error, 0.0)
+            known, slack = own + D.sign * square + middle, lost + gamma(2 * m + r + 8) * total
+            least = np.maximum(known + np.einsum("ij,ij->i", inner, inner) - slack, 0.0)
+            yield _Rows(part, V, image, error, known + rest + slack, least, total)
 
     def log_det(self, D: ThinStepsize, c: float) -> float | None:
         """log det(cD − 𝒫(DLD)) from below; None when the matrix is not proved positive definite."""
@@ -129,14 +133,24 @@ class ThinMetric:
             shift = trace * math.fsum(energies) * (1.0 + gamma(8))
         m, r, parts = D.V.shape[1], self.U.shape[1], 0
         G, lost, logs = np.zeros((2 * m + r,) * 2), np.zeros(r), []
+        raised: list[Matrix] = []
+        blurred: list[Matrix] = []
         for rows in self._rows(D, T, cross):
             a, s = D.a[rows.part], self.s[rows.part]
             terms = (c * a, alpha[rows.part] * rows.energy, beta * a * a * s)
             room = alpha[rows.part] * rows.size + shift
             delta = terms[0] - terms[1] - terms[2] - shift - gamma(12) * (terms[0] + terms[2] + room)
-            if not delta.min() > 0.0:
-                return None
-            W = np.hstack([rows.V, (a * s)[:, None] * rows.V, rows.image]) / np.sqrt(delta)[:, None]
+            W = np.hstack([rows.V, (a * s)[:, None] * rows.V, rows.image])
+            low = np.flatnonzero(~(delta > 0.0))
+            if low.size > 0:
+                theta = c * a[low]
+                drop = np.sqrt((theta - delta[low]) * (1.0 + gamma(4)))
+                delta[low] = theta
+                raised.append(np.column_stack([W[low] * (drop / theta)[:, None], drop / np.sqrt(theta)]))
+                blurred.append(rows.error[low] * (drop / theta)[:, None])
+                if not sum(map(len, raised)) <= len(G):
+                    return None
+            W /= np.sqrt(delta)[:, None]
             G += W.T @ W
             lost += (rows.error * rows.error / delta[:, None]).sum(axis=0)
             logs.append(sum_of_logs(delta)[0])
@@ -146,8 +160,36 @@ class ThinMetric:
         error = gamma(min(len(D.a), ROWS_AT_ONCE) + parts + 12) * np.multiply.outer(norms, norms)
         mixed = np.multiply.outer(apart, norms) * (1.0 + gamma(4))
         error += mixed + mixed.T + np.multiply.outer(apart, apart)
-        small = _small_part(Enclosed(G, error).symmetric(), self._middle(T, D.sign, c, r))
+        K = self._middle(T, D.sign, c, r)
+        if raised:
+            G, error, K = _with_rows(G, error, K, np.vstack(raised), np.vstack(blurred))
+        small = _small_part(Enclosed(G, error).symmetric(), K)
         return None if small is None else sum_below(*logs, small)
+
+    def quotient(self, D: ThinStepsize, z: Vector) -> float:
+        """zᵀ𝒫(DLD)z/zᵀDz from below, for b = 0: γ𝒫(DLD) ⪯ D needs γ ≤ 1/quotient.  0 when nothing is proved."""
+        if not (in_range(D.a, D.V, self.U, self.s, z) and self.high[2] == 0.0):
+            return 0.0
+        (alpha, beta, _), m, r = self.low, D.V.shape[1], self.U.shape[1]
+        size = np.abs(z)
+        inner, lost = D.V.T @ z, gamma(len(z) + 2) * (np.abs(D.V).T @ size)
+        # zᵀDz = Σ a z² ± ‖Vᵀz‖² from above
+        plain = math.fsum((D.a * z * z).tolist()) * (1.0 + gamma(4))
+        outer = np.maximum(np.abs(inner) + D.sign * lost, 0.0)
+        square = float(outer @ outer) * (1.0 + D.sign * gamma(m + 4))
+        above = plain + D.sign * square + 4.0 * UNIT * (plain + square)
+        T, cross = weighted_gram(D.V, self.s), weighted_gram(D.V, None, self.U)
+        own = math.fsum(
+            math.fsum((alpha[rows.part] * rows.least * z[rows.part] ** 2).tolist()) for rows in self._rows(D, T, cross)
+        )
+        # y = Dz, and yᵀLy = Σ s y² + ‖Uᵀy‖²
+        y = D.a * z + D.sign * (D.V @ inner)
+        error = np.abs(D.V) @ (lost + gamma(m + 4) * np.abs(inner)) + gamma(4) * (D.a * size + np.abs(y))
+        least = np.maximum(np.abs(y) - error * (1.0 + gamma(m + 4)), 0.0)
+        image = np.abs(self.U.T @ y) - np.abs(self.U).T @ (error + gamma(len(z) + 4) * np.abs(y)) * (1.0 + gamma(4))
+        image = np.maximum(image * (1.0 - gamma(len(z) + 4)), 0.0)
+        energy = math.fsum((self.s * least * least).tolist()) + float(image @ image)
+        return (own + beta * energy) * (1.0 - gamma(r + 16)) / above if above > 0.0 else 0.0
 
     def _middle(self, T: Enclosed, sign: float, c: float, r: int) -> Enclosed:
         """K."""
@@ -199,6 +241,19 @@ class ThinMetric:
             return math.inf
         term, logs = d * math.log(energy / d), sum_below(sum_of_logs(eta)[0], log_det_from_factor(log_det))
         return term - logs + 8.0 * UNIT * (d + abs(term) + abs(logs))
+
+
+def _with_rows(G: Matrix, error: Matrix, K: Enclosed, rows: Matrix, blurred: Matrix) -> tuple[Matrix, Matrix, Enclosed]:
+    """G and K with the columns √(θ − δ)e_j of W; rows: √(θ − δ)w_j/θ and √((θ − δ)/θ), blurred: the error for DU."""
+    n, more = len(G), len(rows)
+    cross, own = rows[:, :n], rows[:, n] ** 2
+    doubt = gamma(12) * np.abs(cross)
+    doubt[:, n - blurred.shape[1] :] += blurred * (1.0 + gamma(12))
+    bigger = np.block([[G, cross.T], [cross, np.diag(own)]])
+    middle = np.zeros((n + more,) * 2)
+    middle[:n, :n], middle[n:, n:] = K.value, -np.eye(more)
+    apart = np.block([[error, doubt.T], [doubt, gamma(12) * np.diag(own)]])
+    return bigger, apart, Enclosed(middle, np.pad(K.error, (0, more)))
 
 
 def _small_part(G: Enclosed, K: Enclosed) -> float | None:

@@ -7,13 +7,15 @@ For Diag(x) M Diag(x) ⪯ Diag(x), that is M^½ Diag(x) M^½ ⪯ I, and any matr
 and the inequality between the means makes of it  Σ log x_j ≤ d log(tr(QᵀMQ)/d) − Σ log ‖(MQ)_j‖².  It is an equality at
 the best x for MQ = Diag(x)⁻¹Q with rows of Q of the norms √x_j.  Each method returns points with such x and Q.
 
-``descent`` is about another program, the descent metric of D that are a diagonal plus low rank.
+Two modules are about other D: ``descent`` about the descent metric of a diagonal plus low rank, ``spectral`` about D
+with the eigenvectors of L.
 """
 
 from stepsize_solvers.thin.balancing import BalancedPoint, solve_balanced
 from stepsize_solvers.thin.descent import MOST_METRIC_STEPS, MetricModel, MetricPoint, solve_metric
 from stepsize_solvers.thin.factors import find_low_rank
 from stepsize_solvers.thin.low_rank import LowRankPoint, solve_low_rank
+from stepsize_solvers.thin.spectral import Spectral
 
 __all__ = [
     "MOST_METRIC_STEPS",
@@ -21,6 +23,7 @@ __all__ = [
     "LowRankPoint",
     "MetricModel",
     "MetricPoint",
+    "Spectral",
     "find_low_rank",
     "solve_balanced",
     "solve_low_rank",
