@@ -109,6 +109,12 @@ def broken_is_value_error(path: Path, kind: str) -> Iterator[None]:
         msg = f"no file {path}"
         raise FileNotFoundError(msg)
     try:
+        if path.is_dir():
+            msg = "it is a folder; name a file"
+            raise ValueError(msg)
+        if path.is_file() and not path.stat().st_size:
+            msg = "it is empty"
+            raise ValueError(msg)
         yield
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -186,7 +192,8 @@ def _load_csv(file: Path) -> Any:
     try:
         return np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2)
     except ValueError as error:
-        msg = f"{str(error).rstrip('.')}; write numbers with commas between them, no line of names"
+        reason = str(error).split(";")[0].rstrip(".")  # what follows is advice for callers of numpy
+        msg = f"{reason}; write numbers with commas between them, no line of names"
         raise ValueError(msg) from None
 
 

@@ -82,6 +82,9 @@ def read_matrix(name: str, value: Any) -> Symmetric:
     except ValueError as error:
         msg = f"{name} must be a square matrix of real numbers; its rows have different lengths"
         raise ValueError(msg) from error
+    except (TypeError, RuntimeError) as error:  # tensors that are sparse, on a device, or of a type that numpy lacks
+        msg = f"{name} does not turn into an array ({error}); pass it as a dense matrix of float64"
+        raise TypeError(msg) from error
     if raw.dtype == object:
         try:
             raw = raw.astype(np.float64)

@@ -194,7 +194,11 @@ def communication_table(
         msg = f"L must be block-diagonal with blocks of sizes {sizes}; use layers=None for a general L"
         raise ValueError(msg)
     check_positive_definite("L", smoothness, SMOOTHNESS_REMEDY)
-    wanted = [-(-size // 2) for size in sizes] if k is None else np.broadcast_to(k, len(sizes)).tolist()
+    wanted = [-(-size // 2) for size in sizes] if k is None else np.ravel(k).tolist()
+    if len(wanted) not in (1, len(sizes)):
+        msg = f"k must be one number, or one for each of the {len(sizes)} layers, got {wanted}"
+        raise ValueError(msg)
+    wanted = wanted * len(sizes) if len(wanted) == 1 else wanted
     ks = tuple(whole_number("k", one, high=size) for one, size in zip(wanted, sizes, strict=True))
     bernoulli = BernQ(q, sizes)
     problem = _Problem(smoothness, blocks, sizes, ks, bernoulli.q)

@@ -152,7 +152,17 @@ class TestSolve:
             "such as block:10,20, got 'foo'",
         ),
         (["solve", "{names}", "--sketch", "randk:2"], 2, "no line of names"),
-        (["solve", "{empty}", "--sketch", "randk:2"], 2, "it holds no numbers"),
+        (["solve", "{empty}", "--sketch", "randk:2"], 2, "empty.csv cannot be read as a matrix: it is empty"),
+        (["solve", "{folder}", "--sketch", "randk:2"], 2, "it is a folder; name a file"),
+        (["solve", "{ragged}", "--sketch", "randk:2"], 2, "changed from 2 to 1 at row 2; write numbers"),
+        (["table", "{L}", "-k", "1,2"], 2, "k must be one number, or one for each of the 1 layers, got [1, 2]"),
+        ([*CLIENTS, "--seed", "-1"], 2, "--seed: expected a whole number of at least 0, got '-1'"),
+        (["demo", "--seed", "-1"], 2, "--seed: expected a whole number of at least 0, got '-1'"),
+        (
+            [*CLIENTS, "--compare", "--structure", "diagonal", "--tight"],
+            2,
+            "--compare shows a fixed set of methods and does not go with --tight, --structure",
+        ),
         (["table", "{L}", "--layers", "1,2"], 2, "layers (1, 2) add up to 3, but L is 4×4"),
         (["table", "{L}", "--layers", "x"], 2, "--layers: expected positive whole numbers"),
         ([*CLIENTS, "--delta-inf", "-1e-9"], 2, "--delta-inf: expected a finite number of at least 0, got '-1e-9'"),
@@ -168,7 +178,10 @@ def test_mistakes_get_one_line_and_no_traceback(
     (tmp_path / "L.txt").write_text("1\n")
     (tmp_path / "names.csv").write_text("x,y\n1,0\n0,1\n")
     (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "ragged.csv").write_text("1,2\n3\n")
+    (tmp_path / "folder.npy").mkdir()
     files = {"bad": "bad.csv", "text": "L.txt", "names": "names.csv", "empty": "empty.csv"}
+    files |= {"ragged": "ragged.csv", "folder": "folder.npy"}
     names = {"{L}": matrix} | {f"{{{name}}}": str(tmp_path / file) for name, file in files.items()}
     assert main([names.get(a, a) for a in arguments]) == code
     captured = capsys.readouterr()

@@ -114,10 +114,10 @@ def test_letters_that_an_encoding_lacks_are_written_by_their_numbers(matrix: str
     assert "\\u03b3 I" in done.stdout.decode("ascii")
 
 
-def on_terminal(arguments: list[str]) -> str:
+def on_terminal(arguments: list[str], kind: str = "xterm") -> str:
     """What a terminal of 80 columns shows of a command."""
     leader, follower = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
+    environment = {**os.environ, "COLUMNS": "80", "TERM": kind}
     process = subprocess.Popen(
         [*COMMAND, *arguments], stdout=follower, stderr=follower, stdin=follower, env=environment
     )
@@ -131,6 +131,11 @@ def on_terminal(arguments: list[str]) -> str:
     os.close(leader)
     assert process.wait() == 0
     return shown.decode()
+
+
+def test_no_spinner_where_a_line_cannot_be_drawn_again(matrix: str) -> None:
+    shown = on_terminal(["solve", matrix, "--sketch", "randk:2"], kind="dumb")
+    assert shown.lstrip(" ").startswith("optimal stepsize") and "\x1b" not in shown
 
 
 def test_the_spinner_leaves_nothing_behind() -> None:

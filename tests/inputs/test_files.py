@@ -362,6 +362,8 @@ LARGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "svm13": (lambda path: path.write_text(f"+1 1:1\n-1 {10**13}:2\n"), "cannot be read as an svmlight file"),
     "svm_nan": (lambda path: path.write_text("+1 1:1\n-1 2:nan\n"), "a feature is NaN or infinite"),
     "empty.csv": (lambda path: path.write_text("# a, b\n\n"), "it holds no numbers"),
+    "empty.npy": (lambda path: path.touch(), "cannot be read as a matrix: it is empty"),
+    "folder.npz": (lambda path: path.mkdir(), "it is a folder; name a file"),
     "words.npy": (lambda path: np.save(path, np.array([["a"]])), "not real numbers"),
     "objects.npy": (lambda path: np.save(path, np.array([{}]), allow_pickle=True), "holds Python objects"),
 }
@@ -519,7 +521,7 @@ class TestOutputs:
         assert captured.err == f"wrote {out}\n"
         assert DistributedResult.load(out).summary() == json.loads(captured.out)
         assert main([*command, "--compare", "-o", str(out)]) == 2
-        assert "does not go with --compare" in capsys.readouterr().err
+        assert "does not go with --output, --structure" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])

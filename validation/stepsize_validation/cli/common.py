@@ -197,11 +197,17 @@ def load_clients(args: argparse.Namespace) -> Any:
     return Federated.logistic(parts, args.reg)
 
 
+def live(*, quiet: bool) -> Console | None:
+    """Standard error, if it is a terminal on which a line can be drawn again."""
+    console = Console(stderr=True)
+    return None if quiet or not console.is_terminal or console.is_dumb_terminal else console
+
+
 @contextmanager
 def progress(text: str, *, quiet: bool = False, verbose: bool = False) -> Iterator[None]:
     """A spinner with the elapsed time on standard error, when that is a terminal; or what the solver prints."""
-    console = Console(stderr=True)
-    if quiet or verbose or not console.is_terminal:
+    console = live(quiet=quiet or verbose)
+    if console is None:
         with log_on_stderr(verbose):
             yield
         return
@@ -214,8 +220,8 @@ def progress(text: str, *, quiet: bool = False, verbose: bool = False) -> Iterat
 @contextmanager
 def counting(*, silent: bool) -> Iterator[Callable[[int, int, str], None]]:
     """Something to call with how many are done, of how many, and the next: a bar on standard error, if a terminal."""
-    console = Console(stderr=True)
-    if silent or not console.is_terminal:
+    console = live(quiet=silent)
+    if console is None:
         yield lambda done, total, text: None
         return
     columns = (MofNCompleteColumn(), BarColumn(8), TimeElapsedColumn(), TextColumn("{task.description}"))

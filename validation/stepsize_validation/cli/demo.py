@@ -24,7 +24,7 @@ from stepsize_validation.cli.common import (
     result_table,
     said,
 )
-from stepsize_validation.cli.values import positive, whole
+from stepsize_validation.cli.values import positive, seed, whole
 
 if TYPE_CHECKING:
     from stepsize_validation.runs import RateCheck, Run
@@ -38,7 +38,7 @@ def add_parsers(commands: Any) -> None:
     demo.add_argument("--sketch", default="randk:25%", help="sketch (default: randk:25%%)")
     demo.add_argument("--iterations", type=whole, default=2000, help="steps (default: %(default)s)")
     demo.add_argument("--seeds", type=whole, default=16, help="independent runs (default: %(default)s)")
-    demo.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
+    demo.add_argument("--seed", type=seed, default=0, help="random seed (default: %(default)s)")
     demo.add_argument("--figure", type=Path, help="also draw the runs as PNG or SVG")
     demo.add_argument("--json", action="store_true", help="print JSON instead of tables")
     demo.set_defaults(run=_demo)

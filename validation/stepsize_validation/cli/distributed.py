@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients import SEEDS, DistributedComparison, compare_distributed, optimal_distributed_stepsize
+from stepsize_opt.inputs import NAMED_STRUCTURES
 from stepsize_opt.node import GUARANTEES
 from stepsize_opt.sketches import BITS_NOTE, parse_sketch
 from stepsize_solvers.programs import Matrix
@@ -33,7 +34,7 @@ from stepsize_validation.cli.common import (
     solving,
     write_matrix,
 )
-from stepsize_validation.cli.values import nonnegative, positive, whole
+from stepsize_validation.cli.values import nonnegative, positive, seed, whole
 
 _EXAMPLES = """examples:
   stepsize-opt solve-distributed --data breast_cancer --clients 10 --sketch randk:1 --structure diagonal
@@ -57,7 +58,7 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument("--data", required=True, help="data set whose rows the clients share, shuffled, in equal parts")
     parser.add_argument("--clients", type=whole, required=True, help="number of clients n")
     parser.add_argument("--reg", type=positive, default=0.1, help="λ of the regulariser (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the shuffle (default: %(default)s)")
+    parser.add_argument("--seed", type=seed, default=0, help="seed of the shuffle (default: %(default)s)")
     add_sketch(parser, required=True)
     parser.add_argument("--epsilon2", type=positive, default=1e-4, help="ε², the goal for E‖∇f‖² (default: 1e-4)")
     parser.add_argument("--initial-gap", type=nonnegative, help="Δ⁰ = f(x⁰) − f^inf; found from x⁰ = 0 when not given")
@@ -107,9 +108,8 @@ def _load(args: argparse.Namespace) -> _Clients:
 
 
 def _solve_distributed(args: argparse.Namespace) -> int:
-    if args.output is not None and args.compare:
-        msg = "--output writes one D and does not go with --compare"
-        raise ValueError(msg)
+    if args.compare:
+        _refuse_what_compare_fixes(args)
     if args.output is not None:
         check_output("--output", args.output, (".npz", ".npy", ".csv"))
     clients = _load(args)
@@ -146,6 +146,16 @@ def _solve_distributed(args: argparse.Namespace) -> int:
                 write_matrix(result.D, args.output)
     answer(args, result.summary, lambda: show(key_value_table("optimal distributed stepsize", result.rows())))
     return exit_code(result.status)
+
+
+def _refuse_what_compare_fixes(args: argparse.Namespace) -> None:
+    """Raise ValueError for an option that the table of --compare would leave out of account."""
+    fixed: dict[str, Any] = {"output": None, "iterations": None, "tight": False, "algorithm": "det-CGD1"}
+    fixed |= {"structure": NAMED_STRUCTURES["full"], "seeds": SEEDS[0], "guarantee": GUARANTEES[0]}
+    given = [f"--{name}" for name, default in fixed.items() if getattr(args, name) != default]
+    if given:
+        msg = f"--compare shows a fixed set of methods and does not go with {', '.join(given)}"
+        raise ValueError(msg)
 
 
 def _print_comparison(comparison: DistributedComparison, args: argparse.Namespace) -> int:

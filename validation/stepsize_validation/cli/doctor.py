@@ -32,6 +32,8 @@ PACKAGES = (
     "threadpoolctl",
     "scikit-learn",
     "matplotlib",
+    "torch",
+    "flwr",
 )
 
 
@@ -88,7 +90,7 @@ def _doctor(args: argparse.Namespace) -> int:
     console.print(f"executable: {sys.executable}", soft_wrap=True)
     console.print(f"cores: {report['cores']}; data folder: {report['data folder']}", soft_wrap=True)
     for pool in report["blas"]:
-        console.print(f"BLAS: {pool['internal_api']} {pool['version']}, {pool['num_threads']} threads")
+        console.print(f"BLAS: {pool['internal_api']} {pool['version']}, threads: {pool['num_threads']}")
     table = empty_table("solvers", ("name", "runs", "why not"))
     for entry in report["solvers"]:
         table.add_row(entry["name"], "yes" if entry["available"] else "no", escape(entry["reason"] or ""))

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from stepsize_opt.inputs import load_matrix
+from stepsize_opt.inputs import load_matrix, read_matrix
 from stepsize_opt.planning import plan
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
@@ -22,7 +22,7 @@ from stepsize_validation.cli.common import (
     said,
 )
 from stepsize_validation.cli.solve import read_lower
-from stepsize_validation.cli.values import names, nonnegative, positive, whole
+from stepsize_validation.cli.values import names, nonnegative, positive, seed, whole
 
 _EXAMPLES = """examples:
   stepsize-opt plan L.npy --budget 10 --epsilon2 1e-4 --initial-gap 0.7
@@ -44,7 +44,7 @@ def add_parsers(commands: Any) -> None:
     )
     add_matrix(parser)
     parser.add_argument("--clients", type=whole, help="share the rows of --data over n clients")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the shuffle (default: %(default)s)")
+    parser.add_argument("--seed", type=seed, default=0, help="seed of the shuffle (default: %(default)s)")
     parser.add_argument("--budget", type=positive, help="numbers that a client may send a round (default: d)")
     parser.add_argument("--total", type=positive, help="numbers that all clients may send in all")
     parser.add_argument("--rounds", type=whole, help="rounds at most")
@@ -103,7 +103,10 @@ def _problem(args: argparse.Namespace) -> Any:
         if args.clients is not None:
             msg = "--clients shares the rows of --data and does not go with a matrix file"
             raise ValueError(msg)
-        return load_matrix(args.matrix)
+        if args.initial_gap is None:
+            msg = "--initial-gap is needed with a matrix file: f(x⁰) − f^inf, which L does not tell"
+            raise ValueError(msg)
+        return read_matrix("L", load_matrix(args.matrix))
     if args.clients is not None:
         return load_clients(args)
     from stepsize_opt.problems import LogisticRegression, load_dataset

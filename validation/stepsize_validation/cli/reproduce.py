@@ -24,7 +24,7 @@ from stepsize_validation.cli.common import (
     print_json,
     show,
 )
-from stepsize_validation.cli.values import names, numbers, positive, whole, wholes
+from stepsize_validation.cli.values import names, numbers, positive, seed, whole, wholes
 
 _REPRODUCE = """examples:
   stepsize-opt reproduce all                      every experiment, at most an hour on two cores, resumable
@@ -58,7 +58,7 @@ def add_parsers(commands: Any) -> None:
     again.add_argument("--datasets", type=names, help="names with commas between them (default: those of the paper)")
     again.add_argument("--quick", action="store_true", help="small sizes, embedded data unless --datasets is given")
     again.add_argument("--seeds", type=whole, help="independent runs of each method")
-    again.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
+    again.add_argument("--seed", type=seed, default=0, help="random seed (default: %(default)s)")
     again.add_argument("--workers", type=whole, default=2, help="processes (default: %(default)s)")
     add_volume(again, verbose=False)
     again.set_defaults(run=_reproduce)

@@ -61,6 +61,11 @@ def wholes(text: str) -> list[int]:
     return values if all(values) else _expected("positive whole numbers with commas between them", text)
 
 
+def seed(text: str) -> int:
+    """A whole number of at least 0, which a generator starts from."""
+    return int(text) if text.isdecimal() else _expected("a whole number of at least 0", text)
+
+
 def processes(text: str) -> int:
     """A number of processes, as joblib counts them."""
     number = _number(text)
