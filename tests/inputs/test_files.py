@@ -196,7 +196,7 @@ class TestResults:
     )
     def test_a_file_that_contradicts_itself(self, tmp_path, monkeypatch, changes: dict[str, Any], message: str) -> None:
         """Whole by its digest, but nothing that a solve returns."""
-        monkeypatch.setattr("stepsize_opt.node.result._DENSE_UP_TO", 0)
+        monkeypatch.setattr("stepsize_opt.node.result.LARGE", 0)
         path = RESULT.save(tmp_path / "r")
         meta, arrays = load_result(path, "StepsizeResult")
         for name, value in changes.items():

@@ -66,7 +66,7 @@ class TestManyBlocks:
             optimal_stepsize(L, sketch, n_jobs=0)
 
     def test_large_results_are_saved_by_blocks(self, tmp_path, monkeypatch) -> None:
-        monkeypatch.setattr("stepsize_opt.node.result._DENSE_UP_TO", 10)
+        monkeypatch.setattr("stepsize_opt.node.result.LARGE", 10)
         result = optimal_stepsize(sparse.block_diag(self.blocks[:2], format="csr"), RandK(12, 3))
         path = result.save(tmp_path / "D.npz")
         with np.load(path) as data:
