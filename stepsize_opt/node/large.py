@@ -129,8 +129,8 @@ def large_stepsize(
     else:
         known = spectral or thin or (plain and (named or isinstance(W, DiagonalStepsize)))
     if not known:
-        asked = f"structure={str(structure)!r} with {method.name}, guarantee={goal.guarantee!r}, criterion={goal.criterion!r}"
-        msg = f"{asked} takes a dense L only; {ANSWERS}"
+        asked = f"structure={str(structure)!r} with {method.name}, guarantee={goal.guarantee!r}"
+        msg = f"{asked}, criterion={goal.criterion!r} takes a dense L only; {ANSWERS}"
         raise ValueError(msg)
     method.check([sketch], scalar=structure == "scalar", clients=False)
     limit = _limit(L, problem, sketch.expected_rank, goal)
