@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import resource
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from joblib.externals.loky import get_reusable_executor
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from stepsize_opt import (
     IndependentSampling,
@@ -21,7 +27,10 @@ from stepsize_opt import (
     optimal_method,
     optimal_stepsize,
 )
+from stepsize_solvers import get_solver
+from stepsize_solvers.programs import Matrix, Outcome, Program, Settings
 from stepsize_validation.bench.targets.harness import GAP, Found, Study, Target, by_the_clock, shortest, timed
+from stepsize_validation.bench.targets.native import synthetic, unit_diagonal
 
 CERTIFIED = Target("scale: certified gap", at_most=GAP)
 MEMORY = Target("scale: peak memory", "GiB", at_most=4.0)
@@ -31,6 +40,8 @@ GROWTH = Target("scale: growth of the time in d", at_most=1.1)
 ONE_ROUND = Target("scale: one round", "s")
 FASTER = Target("scale: times faster than with a dense L")
 BLOCKS = Target("scale: many blocks, by the clock", "s")
+STACKS = Target("scale: times faster in stacks than one by one")
+FULL = Target("scale: full D beside a busy process, one thread", "eigh", at_most=200.0)
 
 
 @dataclass(frozen=True)
@@ -93,10 +104,10 @@ def _case(kind: str, d: int, rank: int) -> Seen:
     return Seen(solved.seconds, rounds, peak, gap, status)
 
 
-def _alone(kind: str, d: int, rank: int) -> Seen:
+def _alone(case: Callable[..., Seen], *arguments: str | int) -> Seen:
     """The case in a new process, whose peak memory is its own."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_case, kind, d, rank).result()
+        return pool.submit(case, *arguments).result()
 
 
 def _name(kind: str, rank: int) -> str:
@@ -113,7 +124,7 @@ def large(quick: bool) -> Found:
         seen: list[Seen] = []
         for d in sizes:
             case = f"{_name(kind, rank)}, d = {d}"
-            one = _alone(kind, d, rank)
+            one = _alone(_case, kind, d, rank)
             seen.append(one)
             yield SECONDS.of(case, one.seconds)
             for what, seconds in one.rounds.items():
@@ -136,20 +147,77 @@ def against_dense(quick: bool) -> Found:
             yield FASTER.of(f"{kind}, d = {d}", other / mine, seconds=mine, dense=other)
 
 
-def blocks(quick: bool) -> Found:
-    """Blocks of 20 on two processes: the full D of det-CGD1, each block certified."""
-    count = 20 if quick else 5000
-    rows = np.random.default_rng(0).standard_normal((count, 20, 40)) / np.sqrt(40)
-    L: Any = sparse.block_diag(list(rows @ rows.transpose(0, 2, 1) + 0.1 * np.eye(20)), format="csr")
+def _wishart(count: int, size: int) -> Matrix:
+    """Blocks AAᵀ + I/10 with A of twice as many columns."""
+    rows = np.random.default_rng(0).standard_normal((count, size, 2 * size)) / np.sqrt(2 * size)
+    return np.asarray(rows @ rows.transpose(0, 2, 1) + 0.1 * np.eye(size))
+
+
+def _blocks_case(count: int, processes: int) -> Seen:
+    """Blocks of 20, the full D of det-CGD1; the seconds are those of the clock."""
+    L: Any = sparse.bsr_array((_wishart(count, 20), np.arange(count), np.arange(count + 1))).tocsr()
     sketch = IndependentSampling(np.full(20 * count, 0.1))
-    solved = by_the_clock(lambda: optimal_stepsize(L, sketch, n_jobs=2))
+    solved = by_the_clock(lambda: optimal_stepsize(L, sketch, n_jobs=processes))
+    get_reusable_executor().shutdown(wait=True)  # processes count once they have ended
+    own, largest = (
+        resource.getrusage(who).ru_maxrss / 2**20 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return Seen(solved.seconds, {}, own + processes * largest, solved.answer.gap, solved.answer.status)
+
+
+def blocks(quick: bool) -> Found:
+    """Blocks of 20 on two processes: the full D of det-CGD1, each block certified; memory of all processes together."""
+    count = 20 if quick else 50_000
+    seen = _alone(_blocks_case, count, 2)
     case = f"{count} blocks of 20, 2 processes"
-    yield BLOCKS.of(case, solved.seconds, each=solved.seconds / count)
-    yield CERTIFIED.of(case, solved.answer.gap, status=solved.answer.status)
+    yield BLOCKS.of(case, seen.seconds, each=seen.seconds / count)
+    yield CERTIFIED.of(case, float(np.nan if seen.gap is None else seen.gap), status=seen.status)
+    yield MEMORY.of(case, seen.gibibytes)
+
+
+def in_stacks(quick: bool) -> Found:
+    """The native solver on equal blocks in stacks, against one by one."""
+    native = get_solver("native")
+    for size in (3,) if quick else (5, 10, 20, 30):
+        law = IndependentSampling(np.full(size, 0.1)).map
+        programs = [Program.single(unit_diagonal(B), law) for B in _wishart(64, size)]
+
+        def alone(programs: Sequence[Program] = programs) -> list[Outcome]:
+            return [native.solve(program, Settings()) for program in programs]
+
+        mine, other = shortest([partial(native.solve_stack, programs, Settings()), alone], 2)
+        seconds = {"each": mine.seconds / len(programs), "alone": other.seconds / len(programs)}
+        yield STACKS.of(f"64 blocks of {size}", other.seconds / mine.seconds, **seconds)
+
+
+@contextmanager
+def _busy() -> Iterator[None]:
+    """Another process that multiplies matrices on two threads all the time."""
+    program = "import numpy as np; A = np.eye(500)\nwhile True: A @ A"
+    threads = {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
+    with subprocess.Popen([sys.executable, "-c", program], env={**os.environ, **threads}) as other:
+        try:
+            yield
+        finally:
+            other.kill()
+
+
+def full_stepsize(quick: bool) -> Found:
+    """The full dense D on one thread, certificate included, beside a busy process, in units of one eigh."""
+    for d in (50,) if quick else (300, 1000, 2000):
+        L = synthetic(d, 1e3)
+        with _busy(), threadpool_limits(1, user_api="blas"):
+            unit = shortest([partial(np.linalg.eigh, L)])[0].seconds
+            solved = timed(partial(optimal_stepsize, L, RandK(d, d // 4)))
+        case, result = f"d = {d}, k = {d // 4}", solved.answer
+        yield FULL.of(case, solved.seconds / unit, seconds=solved.seconds, one=unit)
+        yield CERTIFIED.of(f"full D, {case}", result.gap, status=result.status)
 
 
 STUDIES = (
     Study("scale.large", large),
     Study("scale.dense", against_dense),
     Study("scale.blocks", blocks),
+    Study("scale.stacks", in_stacks),
+    Study("scale.full", full_stepsize),
 )
