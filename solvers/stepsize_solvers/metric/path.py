@@ -152,6 +152,11 @@ class PathPoint:
         return len(self.D)
 
     @cached_property
+    def scaling(self) -> Scaling | None:
+        """That of F̃ and Z̃; None when one of them is not numerically positive definite."""
+        return nesterov_todd(self.Ft, self.Zt)
+
+    @cached_property
     def r(self) -> Matrix:
         return self.problem.coslope(self.basis.frame, self.Zt)
 
@@ -217,7 +222,7 @@ class Path:
 
     def step(self, p: PathPoint) -> tuple[PathPoint | None, float]:
         """The next point and the length of the step; None when every length fails."""
-        scaling = nesterov_todd(p.Ft, p.Zt)
+        scaling = p.scaling
         if scaling is None:
             return None, 0.0
         m, frame = p.d * p.problem.count, p.basis.frame
@@ -248,7 +253,7 @@ class Path:
         a = longest if longest == 1.0 else _STEP_FRACTION * longest
         while a > _SHORTEST:
             new = self.point(p.D + frame.change(a * step.X), p.t + a * step.dt, p.Z + step.lifted(frame, a))
-            after = None if new is None else nesterov_todd(new.Ft, new.Zt)
+            after = None if new is None else new.scaling
             central = after is not None and float(after.v.min()) ** 2 > _NEIGHBOURHOOD * float(np.mean(after.v**2))
             if new is not None and after is not None and (central or a < 0.05):
                 return new, a

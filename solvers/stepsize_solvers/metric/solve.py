@@ -38,6 +38,8 @@ MOST_STEPS = 200
 # An independent check of the pair adds rounding: stop at this fraction of the tolerance.
 _MARGIN = 0.5
 _PATIENCE = 40
+# A path takes 7 to 20 steps, most of which narrow the interval; beyond this it is the next basis's turn.
+_PATIENCE_ON_A_PATH = 20
 # Up to so many unknowns the dense system is the faster one.
 _MOST_UNKNOWNS = 80
 # The path with conjugate gradients is the faster one beyond so many unknowns; should it break down, the dense systems
@@ -81,12 +83,14 @@ def solve_metric(program: Program, settings: Settings, options: NativeOptions) -
         return _outcome(status, None if best is None else (best.D, best.Y), began, setup, progress)
     problem = Problem(left, floor, alone=condition is None)
     over = listed(left.Q, program.pattern, _MOST_UNKNOWNS_SECOND)
-    bases: list[BasisMaker] = [Whitening(problem, program.pattern)]
+    bases: list[BasisMaker] = [Whitening(problem, program.pattern, single=False)]
+    if d >= options.single_precision_from:
+        bases = [Whitening(problem, program.pattern, single=True), *bases]
     if over is not None:
         dense = Patterned(problem, program.pattern, over)
         first = listed(left.Q, program.pattern, _MOST_UNKNOWNS_FIRST) is not None
         bases = [dense, *bases] if first else [*bases, dense]
-    path: Progress[PathPoint] = Progress(d, limits, _MARGIN, _PATIENCE)
+    path: Progress[PathPoint] = Progress(d, limits, _MARGIN, _PATIENCE_ON_A_PATH)
     status = Status.INACCURATE
     for basis in bases:
         path.stalled = 0

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -39,12 +40,13 @@ _EXPONENT = 0.35
 
 @dataclass(frozen=True, eq=False)
 class WhitenedBasis:
-    """``frame.Bt`` is M = CᵀBDC⁻ᵀ; K: the curvature."""
+    """``frame.Bt`` is M = CᵀBDC⁻ᵀ; K: the curvature; single: whether conjugate gradients run in single precision."""
 
     problem: Problem
     beta: float
     frame: Frame
     K: PatternCurvature
+    single: bool
 
     def bend(self, X: Array) -> Array:
         return -self.frame.image(X @ X.T if self.frame.pattern.is_full else sym(X @ self.K.Bt @ X))
@@ -74,36 +76,35 @@ class Complement:
     """Y ↦ Pᵀ G′K⁻¹G′*[PYPᵀ] P + Y, preconditioned by its diagonal with 𝒬 replaced by β, in the plane ⟨E, PYPᵀ⟩ = 0."""
 
     def __init__(self, basis: WhitenedBasis, P: Stack, preconditioner: Stack, E: Stack, counters: Counters) -> None:
-        self.basis, self.P, self.preconditioner, self.counters = basis, P, preconditioner, counters
-        self.E = self.inside(E)
-        self.normal = preconditioner * self.E
-        self.normal /= float(np.vdot(self.normal, self.E))
+        self.basis, self.root, self.counters = basis, P, counters
+        dtype: Any = np.float32 if basis.single else np.float64
+        self.frame = basis.frame.lowered() if basis.single else basis.frame
+        # Of K⁻¹: more digits than conjugate gradients have to gain, and no more than there are.
+        self.accuracy = 1e-6 if basis.single else 1e-8
+        E = _congruence(P.swapaxes(1, 2), E)
+        normal = preconditioner * E
+        normal /= float(np.vdot(normal, E))
+        self.P, self.preconditioner, self.E, self.normal = (M.astype(dtype) for M in (P, preconditioner, E, normal))
 
     def precondition(self, Y: Array) -> Array:
-        return self.preconditioner * self.residual(Y)
+        return np.asarray(self.preconditioner * self.residual(Y))
 
     def residual(self, Y: Array) -> Array:
         """What the best dt leaves of Y."""
-        return np.asarray(Y - float(np.vdot(self.normal, Y)) * self.E)
-
-    def __call__(self, Y: Array) -> Array:
-        problem, frame = self.basis.problem, self.basis.frame
-        X = self.basis.K.solve(problem.coslope(frame, self.outside(Y)))
-        return self.inside(problem.slope(frame, X)) + Y
+        return np.asarray(Y - self.inner(self.normal, Y) * self.E)
 
     def inner(self, Y: Array, Y2: Array) -> float:
         return float(np.vdot(Y, Y2))
 
-    def inside(self, M: Stack) -> Stack:
-        return np.asarray(self.P.swapaxes(1, 2) @ M @ self.P)
-
-    def outside(self, Y: Stack) -> Stack:
-        return sym(self.P @ Y @ self.P.swapaxes(1, 2))
+    def __call__(self, Y: Array) -> Array:
+        problem, frame = self.basis.problem, self.frame
+        X = self.basis.K.solve(problem.coslope(frame, sym(_congruence(self.P, Y))), self.accuracy)
+        return _congruence(self.P.swapaxes(1, 2), problem.slope(frame, X.astype(Y.dtype))) + Y
 
     def solve(self, r: Array, c: Stack, tolerance: float) -> Solution:
         problem, frame, K = self.basis.problem, self.basis.frame, self.basis.K
         first = K.solve(r)
-        residual = self.inside(c - problem.slope(frame, first))
+        residual = _congruence(self.root.swapaxes(1, 2), c - problem.slope(frame, first)).astype(self.P.dtype)
         Y = np.zeros_like(residual)
 
         def add(step: float, direction: Array) -> None:
@@ -116,15 +117,21 @@ class Complement:
             return not float(np.linalg.norm(self.residual(left))) > tolerance
 
         self.counters.cg_iterations += conjugate_gradients(self, residual, finished, _MOST_ITERATIONS, add)
-        dZ = self.outside(Y)
-        return Solution(first + K.solve(problem.coslope(frame, dZ)), dZ, -float(np.vdot(self.normal, residual)))
+        dZ = sym(_congruence(self.root, Y))
+        return Solution(first + K.solve(problem.coslope(frame, dZ)), dZ, -self.inner(self.normal, residual))
+
+
+def _congruence(A: Array, M: Array) -> Array:
+    """A M Aᵀ for each matrix of the stacks."""
+    return np.asarray(A @ M @ A.swapaxes(1, 2))
 
 
 class Whitening:
     """D and Z to their basis."""
 
-    def __init__(self, problem: Problem, pattern: Pattern) -> None:
-        self.problem, self.pattern, self.beta = problem, pattern, effective_beta(problem.quadratic.Q)
+    def __init__(self, problem: Problem, pattern: Pattern, single: bool) -> None:
+        self.problem, self.pattern, self.single = problem, pattern, single
+        self.beta = effective_beta(problem.quadratic.Q)
         self.curvatures = Curvatures(np.asarray(problem.quadratic.B), pattern)
 
     def __call__(self, D: Matrix, Z: Matrix) -> WhitenedBasis | None:
@@ -136,4 +143,4 @@ class Whitening:
         M = sym(K.E.T @ D @ K.E)
         M = M if self.pattern.is_full else K.Bt @ M
         frame = Frame(q.Q, q.a, self.pattern, Gram(K.C), Gram(K.E), M, math.nan)
-        return WhitenedBasis(self.problem, self.beta, frame, K)
+        return WhitenedBasis(self.problem, self.beta, frame, K, self.single)

@@ -18,8 +18,6 @@ from stepsize_solvers.numerics.cg import conjugate_gradients
 from stepsize_solvers.numerics.linalg import Array, cholesky, eigh, sym, triangular_inverse
 from stepsize_solvers.programs import Matrix, Pattern, Vector
 
-# Within conjugate gradients of a larger system an inverse must be exact to more digits than they have to gain.
-_ACCURACY = 1e-8
 _MOST_ITERATIONS = 200
 
 
@@ -58,9 +56,9 @@ class PatternCurvature:
         """Whether K is numerically positive definite, as far as that is known before it is inverted."""
         return self.rho.min() > 0.0 and not (self._one_number_each and self._factor is None)
 
-    def solve(self, M: Matrix) -> Matrix:
-        """X̃ of the pattern with K[X̃] = Π(M)."""
-        pattern = self.pattern
+    def solve(self, M: Matrix, accuracy: float = 1e-8) -> Matrix:
+        """X of the pattern with K[X] = Π(M), in double precision; of several free blocks up to a relative accuracy."""
+        pattern, M = self.pattern, np.asarray(M, dtype=np.float64)
         if pattern.is_full:
             return np.asarray(self.inverse_sums * M)
         if self._one_number_each:
@@ -73,7 +71,7 @@ class PatternCurvature:
             X += step * direction
 
         M = pattern.blocks(M)
-        enough = _ACCURACY**2 * self.inner(M, self.precondition(M))
+        enough = accuracy**2 * self.inner(M, self.precondition(M))
         conjugate_gradients(
             self, M, lambda left: self.inner(left, self.precondition(left)) <= enough, _MOST_ITERATIONS, add
         )
