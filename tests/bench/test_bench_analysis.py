@@ -48,6 +48,7 @@ from stepsize_validation.bench.tables import (
     time_cell,
     time_table,
 )
+from stepsize_validation.terminal import folded
 
 SIZES = (10, 20, 40)
 
@@ -188,7 +189,7 @@ class TestWords:
         console = Console(width=80, record=True, file=Path("/dev/null").open("w"))
         short: list[str] = []
         for table in all_tables(made_up()):
-            console.print(table.rich(80))
+            console.print(*folded(table.rich(), console), sep="\n")
             short += [cell for row in table.rows for cell in row if len(cell) <= 24]
             assert table.markdown().count("\n| ") == len(table.rows)
         console.file.close()

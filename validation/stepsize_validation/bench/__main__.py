@@ -13,12 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from stepsize_opt.inputs import json_text, write_text
 from stepsize_validation.bench.records import environment
 from stepsize_validation.bench.tables import TextTable
 from stepsize_validation.bench.targets import STUDIES, Measurement, chosen, worst
+from stepsize_validation.terminal import show
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 remarks.append(f"{study.name}: {one}")
             else:
                 found.append(one)
-    Console().print(verdict_table(found, remarks).rich())
+    show(verdict_table(found, remarks).rich())
     if args.record is not None:
         args.record.parent.mkdir(parents=True, exist_ok=True)
         write_text(args.record, json_text(_record(found, remarks), indent=1) + "\n")

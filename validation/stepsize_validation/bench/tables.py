@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
@@ -32,24 +31,14 @@ class TextTable:
                 msg = f"row {row} has {len(row)} cells, expected {len(self.columns)}"
                 raise ValueError(msg)
 
-    def rich(self, width: int = 80) -> Group:
-        """For a terminal of so many columns: what is too wide becomes two or more tables with the same first column."""
-        # A cell has a blank on either side and a line; reasons in words may take several lines of this length.
-        needs = [3 + min(_WORDS, max(map(len, cells))) for cells in zip(self.columns, *self.rows, strict=True)]
-        parts: list[list[int]] = [[]]
-        for i in range(1, len(self.columns)):
-            if parts[-1] and 1 + needs[0] + sum(needs[j] for j in parts[-1]) + needs[i] > width:
-                parts.append([])
-            parts[-1].append(i)
-        return Group(*(self._part([0, *part], last=part is parts[-1]) for part in parts))
-
-    def _part(self, chosen: Sequence[int], *, last: bool) -> Table:
-        table = Table(title=self.title, caption=(escape(self.note) or None) if last else None)
-        for i in chosen:
+    def rich(self) -> Table:
+        """For a terminal; ``show`` makes several tables of it where it is too wide."""
+        table = Table(title=self.title, caption=escape(self.note) or None)
+        for i, name in enumerate(self.columns):
             words = any(len(row[i]) > _WORDS for row in self.rows)
-            table.add_column(self.columns[i], justify="right" if i else "left", no_wrap=not words, overflow="fold")
+            table.add_column(name, justify="right" if i else "left", no_wrap=not words, overflow="fold")
         for row in self.rows:
-            table.add_row(*(escape(row[i]) for i in chosen))
+            table.add_row(*map(escape, row))
         return table
 
     def markdown(self) -> str:

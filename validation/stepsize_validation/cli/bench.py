@@ -15,17 +15,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
+
 from stepsize_solvers import get_solver
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
-    Terminal,
     check_folder,
     counting,
     print_json,
-    show,
 )
 from stepsize_validation.cli.values import names, seconds, whole, wholes
+from stepsize_validation.terminal import show
 
 if TYPE_CHECKING:
     from stepsize_validation.bench import Results, Task
@@ -126,11 +127,9 @@ def _as_json(results: Results) -> dict[str, Any]:
 def _show(results: Results) -> None:
     from stepsize_validation.bench import all_tables, summary
 
-    console = Terminal()
-    for table in all_tables(results):
-        console.print(table.rich(console.width))
+    show(*(table.rich() for table in all_tables(results)))
     for sentence in summary(results):
-        console.print(f"• {sentence}", highlight=False)
+        show(escape(f"• {sentence}"))
 
 
 def _check(args: argparse.Namespace) -> int:

@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -23,6 +22,7 @@ from stepsize_opt.methods import method_names
 from stepsize_opt.node import Comparison, StepsizeResult
 from stepsize_solvers.programs import Matrix, Status
 from stepsize_validation.cli.values import STRUCTURES, method, positive, seconds, structure
+from stepsize_validation.terminal import empty_table, key_value_table
 
 EXIT_OPTIMAL, EXIT_INACCURATE, EXIT_INPUT, EXIT_SOLVER, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -44,18 +44,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         msg = f"{message.removeprefix('argument ')}; see '{self.prog} --help'"
         raise ValueError(msg)
-
-
-class Terminal(Console):
-    """Standard output; a reader that went away ends the command as it ends any other."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
-def show(table: Any) -> None:
-    """Print a table on standard output."""
-    Terminal().print(table)
 
 
 @contextmanager
@@ -241,26 +229,6 @@ def answer(args: argparse.Namespace, value: Callable[[], Any], show_it: Callable
 def print_json(value: Any) -> None:
     """JSON on standard output, as ``stepsize_opt.inputs.files.json_text`` writes it."""
     print(json_text(value, indent=2))
-
-
-def empty_table(title: str, words: Sequence[str], figures: Sequence[str] = (), caption: str | None = None) -> Table:
-    """A table with columns of words, which may wrap, and then of figures, which are not cut at 80 columns."""
-    table = Table(title=title, caption=caption)
-    for column in words:
-        table.add_column(column, overflow="fold")
-    for column in figures:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
-
-
-def key_value_table(title: str, rows: list[tuple[str, str]]) -> Table:
-    """Names on the left, values on the right."""
-    table = Table(title=title, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for left, right in rows:
-        table.add_row(left, escape(right))
-    return table
 
 
 def result_table(result: StepsizeResult) -> Table:

@@ -15,16 +15,15 @@ from stepsize_solvers.programs import Matrix
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
-    Terminal,
     check_output,
     comparison_table,
-    empty_table,
     print_json,
     progress,
     result_table,
     said,
 )
 from stepsize_validation.cli.values import positive, seed, whole
+from stepsize_validation.terminal import empty_table, show
 
 if TYPE_CHECKING:
     from stepsize_validation.runs import RateCheck, Run
@@ -93,13 +92,12 @@ def _demo(args: argparse.Namespace) -> int:
         ]
         print_json({"data": data.name, "result": comparison.rows[0].result.summary(), "rows": rows})
         return code
-    console = Terminal()
-    console.print(
+    show(
         f"Logistic regression with a non-convex regulariser on [bold]{data.name}[/bold]: "
-        f"m = {data.m}, d = {data.d}, λ = {args.reg:g}, sketch {sketch}"
+        f"m = {data.m}, d = {data.d}, λ = {args.reg:g}, sketch {sketch}",
+        result_table(comparison.rows[0].result),
+        comparison_table(comparison, str(sketch)),
     )
-    console.print(result_table(comparison.rows[0].result))
-    console.print(comparison_table(comparison, str(sketch)))
     table = empty_table(
         f"both guarantees beside what happened: K = {args.iterations} steps, {args.seeds} seeds",
         ("method", "stepsize"),
@@ -112,9 +110,7 @@ def _demo(args: argparse.Namespace) -> int:
         pairs = zip(*(_cells(check) for check in (first, second)), strict=True)
         table.add_row(row.method, row.stepsize, *("\n".join(pair) for pair in pairs), f"{gap:.3e}")
         table.add_section()
-    console.print(table)
-    for sentence in _conclusions(comparison, min(results, key=lambda result: result[3])[0], objective.smoothness()):
-        console.print(sentence, highlight=False)
+    show(table, *_conclusions(comparison, min(results, key=lambda result: result[3])[0], objective.smoothness()))
     return code
 
 

@@ -24,17 +24,15 @@ from stepsize_validation.cli.common import (
     add_volume,
     answer,
     check_output,
-    empty_table,
     exit_code,
-    key_value_table,
     load_clients,
     progress,
     said,
-    show,
     solving,
     write_matrix,
 )
 from stepsize_validation.cli.values import nonnegative, positive, seed, whole
+from stepsize_validation.terminal import empty_table, key_value_table, show
 
 _EXAMPLES = """examples:
   stepsize-opt solve-distributed --data breast_cancer --clients 10 --sketch randk:1 --structure diagonal

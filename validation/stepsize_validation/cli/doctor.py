@@ -15,7 +15,8 @@ from rich.markup import escape
 from stepsize_opt import __version__
 from stepsize_opt.problems import DATA_VARIABLE
 from stepsize_solvers import available_solvers
-from stepsize_validation.cli.common import EXIT_OPTIMAL, Terminal, empty_table, print_json
+from stepsize_validation.cli.common import EXIT_OPTIMAL, print_json
+from stepsize_validation.terminal import Terminal, empty_table, show
 
 PACKAGES = (
     "numpy",
@@ -94,9 +95,9 @@ def _doctor(args: argparse.Namespace) -> int:
     table = empty_table("solvers", ("name", "runs", "why not"))
     for entry in report["solvers"]:
         table.add_row(entry["name"], "yes" if entry["available"] else "no", escape(entry["reason"] or ""))
-    console.print(table)
+    show(table)
     table = empty_table("packages", ("name", "version"))
     for name, version in report["packages"].items():
         table.add_row(name, version or "not installed")
-    console.print(table)
+    show(table)
     return EXIT_OPTIMAL

@@ -15,16 +15,14 @@ from typing import Any
 
 from stepsize_opt.node import CommunicationTable, communication_table
 from stepsize_validation.cli.common import (
-    Terminal,
     add_matrix,
     add_volume,
     check_folder,
-    empty_table,
     load_problem,
     print_json,
-    show,
 )
 from stepsize_validation.cli.values import names, numbers, positive, seed, whole, wholes
+from stepsize_validation.terminal import empty_table, show
 
 _REPRODUCE = """examples:
   stepsize-opt reproduce all                      every experiment, at most an hour on two cores, resumable
@@ -115,8 +113,7 @@ def _print_savings(records: Sequence[Mapping[str, Any]]) -> None:
         observed = "–" if record["observed"] is None else f"{record['observed']:.3f}"
         saved.add_row(*panel, record["guarantee"], f"{record['predicted']:.3f}", observed)
         rivals.add_row(*panel, record["best of the paper"], record["why not observed"])
-    show(saved)
-    show(rivals)
+    show(saved, rivals)
 
 
 def _progress(line: str) -> None:
@@ -146,18 +143,16 @@ def _print_table(table: CommunicationTable) -> None:
         "communication in units of 2Δ⁰/ε²; descent: what the descent metric guarantees for the same D\n"
         "limit: share of the best rate of any method of the same rank",
     )
-    out.padding = (0, 1, 0, 0)  # on the right only: eight columns have to go into 80
     for row in table.rows:
         printed = "" if row.printed is None else f"{row.printed:.4g}"
         number = "*" if row.number is None else str(row.number)
         style = "bold" if row.number is None else None
         cells = (number, row.method, row.sketch, row.stepsize, f"{row.computed:.5g}", f"{row.descent:.5g}")
         out.add_row(*cells, "≠ " * row.differs + printed, f"{row.result.efficiency:.3f}", style=style)
-    console = Terminal()
-    console.print(out)
+    show(out)
     for row in table.rows:
         if row.differs:
-            console.print(f"≠ row {row.number}: {row.note or 'the printed form is not what the condition gives'}")
+            show(f"≠ row {row.number}: {row.note or 'the printed form is not what the condition gives'}")
 
 
 def _one_or_all(values: Sequence[Any] | None) -> Any:

@@ -32,16 +32,15 @@ from stepsize_validation.cli.common import (
     check_output,
     comparison_table,
     exit_code,
-    key_value_table,
     load_problem,
     progress,
     result_table,
     said,
-    show,
     solving,
     write_matrix,
 )
 from stepsize_validation.cli.values import processes, structure
+from stepsize_validation.terminal import key_value_table, show
 
 OUTPUTS = (".npz", ".json", ".npy", ".csv")
 
