@@ -86,14 +86,22 @@ class CompressedStep:
 
     def encode(self, gradient: Array, draw: Draw) -> Array:
         """The numbers to send, shape (…, d) → (…, draw.size)."""
-        B = self.factors.right
-        return draw.encode(gradient if B is None else gradient @ B.T)
+        B, rows = self.factors.right, _rows("gradient", gradient, self.d)
+        return draw.encode(rows if B is None else rows @ B.T)
 
     def decode(self, numbers: Array, draw: Draw) -> Array:
         """G∇f, what is subtracted from x, shape (…, draw.size) → (…, d)."""
         A = self.factors.left
-        sketched = draw.decode(numbers)
+        sketched = draw.decode(_rows("numbers", numbers, draw.size))
         return sketched if A is None else sketched @ A.T
+
+
+def _rows(name: str, value: Array, size: int) -> Array:
+    out = np.asarray(value)
+    if out.ndim < 1 or out.shape[-1] != size:
+        msg = f"{name} must have shape (…, {size}), got {out.shape}"
+        raise ValueError(msg)
+    return out
 
 
 def _square(name: str, value: Any, d: int) -> Any:

@@ -145,6 +145,9 @@ def optimal_stepsize(
     attempts = solver_attempts(solver, solver_path, settings)
     matrix, estimated = (L.matrix, L.note) if isinstance(L, EstimatedSmoothness) else (L, "")
     smoothness = read_problem(matrix, sketch, dense_only=False)
+    if warm_start is not None and warm_start.d != sketch.d:
+        msg = f"warm_start is for d={warm_start.d} but L is {sketch.d}×{sketch.d}"
+        raise ValueError(msg)
     large = large_stepsize(smoothness, sketch, method, structure, goal, settings)
     if large is not None:
         return large

@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import LARGE, Result, check_memory, check_symmetric_finite, from_fields, positive_number
+from stepsize_opt.inputs import (
+    LARGE,
+    Result,
+    check_memory,
+    check_symmetric_finite,
+    from_fields,
+    positive_number,
+    real_array,
+)
 from stepsize_opt.node.complexity import (
     convex_iterations,
     coordinates_sent,
@@ -238,8 +246,8 @@ class StepsizeResult(Result):
         """x⁰ − x* in the coordinates of each block, or the plain distance."""
         if np.ndim(distance) == 0:
             return positive_number("initial_distance", distance)
-        vector = np.asarray(distance, dtype=np.float64)
-        if vector.shape != (self.d,) or not np.isfinite(vector).all():
+        vector = real_array("initial_distance", distance)
+        if vector.shape != (self.d,):
             msg = f"initial_distance must be a number or x⁰ − x*, {self.d} finite numbers"
             raise ValueError(msg)
         return [vector[block.indices] for block in self.blocks]

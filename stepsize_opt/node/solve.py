@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import Structure, whole_number
+from stepsize_opt.inputs import Structure, items, whole_number
 from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Method
 from stepsize_opt.node.answers import prove, stopped
@@ -54,12 +54,10 @@ def solver_attempts(
     if solver != "auto":
         msg = "give either solver or solver_path, not both"
         raise ValueError(msg)
-    if not path:
-        msg = "solver_path must name at least one solver"
-        raise ValueError(msg)
     attempts: list[tuple[Solver | None, Settings]] = []
-    for entry in path:
-        name, extra = entry if isinstance(entry, tuple | list) else (entry, {})
+    for entry in items("solver_path", path):
+        named: Any = entry if isinstance(entry, tuple | list) else (entry, {})
+        name, extra = named
         chosen = None if name == "auto" else get_solver(name)
         attempts.append((chosen, replace(settings, extra={**settings.extra, **extra})))
     return attempts
@@ -83,9 +81,6 @@ def start_of(component: Component, warm_start: StepsizeResult | None) -> WarmSta
     """The part of an earlier result that belongs to a component, in its scaled coordinates."""
     if warm_start is None:
         return None
-    if warm_start.d <= component.indices.max():
-        msg = f"warm_start is for d={warm_start.d}, but the problem has coordinate {component.indices.max()}"
-        raise ValueError(msg)
     part = np.ix_(component.indices, component.indices)
     with np.errstate(over="ignore"):
         D, Z = component.lower(warm_start.D[part]), component.lower_dual(warm_start.dual[part])

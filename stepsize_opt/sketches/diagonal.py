@@ -349,7 +349,8 @@ class _SupportDiagonal(DiagonalSketch):
 
     @property
     def expected_nonzeros(self) -> float:
-        return float(self.weights @ np.count_nonzero(self.vectors, axis=1))
+        mean = float(self.weights @ np.count_nonzero(self.vectors, axis=1))
+        return min(mean, float(self.d))  # the weights are rounded
 
     @property
     def text(self) -> str:

@@ -179,13 +179,17 @@ class FiniteSketch(Sketch):
 
     @property
     def expected_nonzeros(self) -> float:
-        eigenvalues = np.linalg.eigvalsh(self.matrices)
-        ranks = np.count_nonzero(eigenvalues > SLACK * eigenvalues[:, -1:], axis=1)
-        return float(self.weights @ ranks)
+        return self._mean_rank(SLACK)  # what is smaller is not sent
 
     @property
     def expected_rank(self) -> float:
-        return self.expected_nonzeros
+        return self._mean_rank(self.d * float(np.finfo(float).eps))  # what is smaller is the rounding of the matrices
+
+    def _mean_rank(self, share: float) -> float:
+        """The mean number of eigenvalues above a share of the largest one."""
+        eigenvalues = np.linalg.eigvalsh(self.matrices)
+        ranks = np.count_nonzero(eigenvalues > share * eigenvalues[:, -1:], axis=1)
+        return min(float(self.weights @ ranks), float(self.d))  # the weights are rounded
 
     @property
     def text(self) -> str:

@@ -158,6 +158,8 @@ def test_errors_name_the_argument() -> None:
     clients = random_clients(3, 2, 0)
     with pytest.raises(ValueError, match="k must be one number or one for each of the 2 clients, got 3"):
         best_client_draws(clients, [1, 1, 1], **TARGETS)
+    with pytest.raises(ValueError, match="k must be at most d=3, got 4"):
+        best_client_draws(clients, [1, 4], **TARGETS)
     with pytest.raises(ValueError, match="guarantee must be one of"):
         best_client_draws(clients, 1, guarantee="rate", **TARGETS)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"smoothness\[1\] must be positive semidefinite"):

@@ -232,6 +232,20 @@ def test_expected_ranks() -> None:
     assert not LayerWise([Gaussian(3, 2), finite]).is_exactly_unbiased
 
 
+def test_ranks_are_no_smaller_than_what_is_drawn_and_no_larger_than_d() -> None:
+    """Eigenvalues of 10⁻¹⁰ count, because a rate may gain by them; rounded weights do not add up to more than d."""
+    small = 5e-10
+    sketch = FiniteSketch(np.array([np.diag([2.0 - small, small]), np.diag([small, 2.0 - small])]), [0.5, 0.5])
+    assert sketch.expected_rank == 2.0
+    assert optimal_stepsize(np.eye(2), sketch).efficiency <= 1.0
+    weights = np.full(5, 0.2) / np.full(5, 0.2).sum()
+    for law in (
+        DiagonalSketch.from_support(np.ones((5, 3)), weights),
+        FiniteSketch(np.broadcast_to(np.eye(3), (5, 3, 3)), weights),
+    ):
+        assert law.expected_rank == law.expected_nonzeros == 3.0
+
+
 def test_bounds_are_from_above() -> None:
     """Poor numbers make the bound weak, never wrong."""
     assert LimitBounds(2, -1.0).log_bound(2.0) >= 1.0

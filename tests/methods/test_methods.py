@@ -177,6 +177,12 @@ def test_rounds_of_messages_are_the_run_of_one_node(sketch: Any, algorithm: str)
 
 
 def test_a_compressed_step_refuses_what_does_not_fit() -> None:
+    step = CompressedStep.of(np.eye(3), RandK(3, 1))
+    draw = step.draw(np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"gradient must have shape \(…, 3\), got \(4,\)"):
+        step.encode(np.ones(4), draw)
+    with pytest.raises(ValueError, match=r"numbers must have shape \(…, 1\), got \(3,\)"):
+        step.decode(np.ones(3), draw)
     with pytest.raises(ValueError, match="D is 3×3 but the sketch is for d=2"):
         CompressedStep.of(np.eye(3), RandK(2, 1))
     with pytest.raises(ValueError, match="CGD takes a scalar stepsize"):

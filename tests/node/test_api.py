@@ -100,8 +100,10 @@ class TestBadInput:
             ({"structure": BlockDiagonal((2, 3))}, ValueError, r"structure block\(2,3\) is for d=5 but L is 4×4"),
             ({"structure": Direction(np.eye(3))}, ValueError, "the direction W is for d=3 but L is 4×4"),
             ({"solver": "gurobi"}, ValueError, "unknown solver 'gurobi'"),
-            ({"solver_path": []}, ValueError, "solver_path must name at least one solver"),
+            ({"solver_path": []}, ValueError, "solver_path must not be empty"),
+            ({"solver_path": "native"}, TypeError, "solver_path must be a list, got 'native'"),
             ({"solver": "scs", "solver_path": ["native"]}, ValueError, "either solver or solver_path"),
+            ({"warm_start": optimal_stepsize(np.eye(5), RandK(5, 1))}, ValueError, "is for d=5 but L is 4×4"),
         ],
     )
     def test_arguments(self, arguments, error, message: str) -> None:

@@ -255,6 +255,9 @@ class TestConvex:
         assert squared / (2 * Fraction(1e-3)) <= K <= squared / (2 * Fraction(1e-3)) * Fraction(1 + 1e-9) + 1
         assert r.iterations(accuracy=1e-3, initial_distance=float(np.linalg.norm(v))) >= K
         assert r.communication(accuracy=1e-3, initial_distance=v) == 2.0 * K
+        for wrong in (1j * v, ["a"] * 6):
+            with pytest.raises(TypeError, match="initial_distance must hold real numbers"):
+                r.iterations(accuracy=1e-3, initial_distance=wrong)
         with pytest.raises(ValueError, match="takes accuracy and initial_distance, not initial_gap"):
             r.iterations(accuracy=1e-3, initial_gap=1.0)
         with pytest.raises(ValueError, match="6 finite numbers"):
