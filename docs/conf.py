@@ -112,6 +112,7 @@ def _before_napoleon(app: Any, what: str, name: str, value: Any, options: Any, l
         lines[0] = lines[0].replace(":", _COLON)
     lines[:] = _typeset(lines)
     lines[:] = [re.sub(r"``(?:stepsize_opt\.)?(\w+)``", link, line) for line in lines]
+    lines[:] = [re.sub(r"docs/(\w+)\.md", r":doc:`/\1`", line) for line in lines]
 
 
 def _after_napoleon(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
