@@ -124,6 +124,9 @@ def _sparse_factor(U: Any) -> Any:
         raise TypeError(msg)
     out: Any = sparse.csr_array(U, dtype=np.float64, copy=True)
     out.sum_duplicates()
+    if max(out.nnz, *out.shape) <= np.iinfo(np.int32).max:
+        # Products are as quick as memory is: shorter indices save a quarter of what is read.
+        out.indices, out.indptr = out.indices.astype(np.int32), out.indptr.astype(np.int32)
     if not np.isfinite(out.data).all():
         msg = "U must be finite, got NaN or infinity"
         raise ValueError(msg)

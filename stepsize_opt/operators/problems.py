@@ -53,7 +53,7 @@ class _GramProducts:
     @property
     def terms(self) -> int:
         """The most numbers that are added up for an entry of a product."""
-        return int(np.diff(self.U.indptr).max(initial=0) + np.diff(self.U.tocsc().indptr).max(initial=0)) + 2
+        return int(np.diff(self.U.indptr).max(initial=0) + np.bincount(self.U.indices).max(initial=0)) + 2
 
     def diagonal(self) -> Vector:
         return np.asarray(self.a + self.beta * self.U.multiply(self.U).sum(axis=1))
