@@ -149,6 +149,8 @@ def test_report_is_self_contained(reproduction: Any) -> None:
     for record in saved_iterations(savings(reproduction.curves)):
         assert record["predicted"] in page and (record["observed"] is None or record["observed"] in page)
     assert page.count("data:image/png;base64,") == page.count("<figcaption>") == 3 + 3 + 4 + 3 + 4 + 1
+    captions = "".join(re.findall("<figcaption>(.*?)</figcaption>", page, re.S))
+    assert "f(x^K) − f^inf against iterations K" in captions and not set("${}") & set(captions)
     assert re.findall(r'="(https?://[^"]*)"', page) == ["https://arxiv.org/abs/2305.12568"]  # a link, nothing loaded
     assert "99.9% upper confidence bound" in page and "confidence level of a verdict" in page
     headings = re.findall("<th>(.*?)</th>", page)

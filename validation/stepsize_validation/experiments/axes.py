@@ -18,6 +18,11 @@ class Axis:
     label: str
     of: Callable[[Curve], Any]
 
+    @property
+    def words(self) -> str:
+        """The label without the marks of mathematics, for text."""
+        return self.label.translate({ord(mark): None for mark in "${}"}).replace(" - ", " − ")
+
 
 @dataclass(frozen=True)
 class Axes:

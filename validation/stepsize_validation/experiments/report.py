@@ -178,7 +178,7 @@ def _page(letters: Sequence[str], tables: dict[str, Any], figures: Mapping[str, 
 def _caption(shown: Axes) -> str:
     """What a figure shows, in words."""
     return (
-        f"{shown.y.label.replace('$', '')} against {shown.x.label}: the mean over the seeds with two standard errors; "
+        f"{shown.y.words} against {shown.x.words}: the mean over the seeds with two standard errors; "
         "one panel for each data set and setting, the optimal D drawn thicker."
     )
 
