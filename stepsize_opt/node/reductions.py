@@ -44,7 +44,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, dense
+from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Symmetric, check_dense, check_positive_definite, dense
 from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Method
 from stepsize_opt.node.goals import PAPER, Floor, Goal
@@ -331,4 +331,14 @@ def _block(L: Symmetric, indices: Indices) -> Matrix:
     """The rows and columns of some of the coordinates, taken in increasing order; an array itself if these are all."""
     if isinstance(L, np.ndarray):
         return L if indices.size == len(L) else np.asarray(L[np.ix_(indices, indices)])
-    return dense(L[indices][:, indices])
+    # From the arrays of the rows themselves: indexing columns costs scipy O(d) for each block.
+    check_dense("a sparse matrix", indices.size)
+    first = L.indptr[indices]
+    lengths = L.indptr[indices + 1] - first
+    entries = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+    columns = L.indices[entries]
+    places = np.minimum(np.searchsorted(indices, columns), indices.size - 1)
+    inside = indices[places] == columns
+    out = np.zeros((indices.size, indices.size))
+    out[np.repeat(np.arange(indices.size), lengths)[inside], places[inside]] = L.data[entries][inside]
+    return out

@@ -23,6 +23,7 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.inputs.matrices import power_of_two_scaling
+from stepsize_opt.node.reductions import _block
 
 STRUCTURES = ["full", "diagonal", "scalar"]
 
@@ -44,6 +45,16 @@ def disconnected(draw: st.DrawFn):
     L = block_diag(*[random_smoothness(n, 50.0, draw(seeds)) for n in sizes])
     order = np.random.default_rng(draw(seeds)).permutation(d)
     return L[np.ix_(order, order)], draw(sketches(d))
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=seeds, d=st.integers(1, 12))
+def test_blocks_of_a_sparse_matrix_are_those_of_the_array(seed: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    M = np.where(rng.random((d, d)) < 0.3, rng.standard_normal((d, d)), 0.0)
+    indices = np.flatnonzero(rng.random(d) < 0.6)
+    if indices.size:
+        np.testing.assert_array_equal(_block(sparse.csr_array(M), indices), M[np.ix_(indices, indices)])
 
 
 @settings(max_examples=15)
