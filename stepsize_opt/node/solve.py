@@ -69,8 +69,11 @@ _NO_UNDERFLOW = 900
 _COMPONENTS_PER_PROCESS = 8
 _PARTS_PER_PROCESS = 4
 _SMALLEST = 10  # up to about this size the calls of Python are the cost
-# So many components of one size are solved together, at most and at least: more gain little, and fewer nothing.
+# So many components of one size are solved together, and more of them if they are small, up to so many entries: beyond,
+# they leave the caches.  Fewer than the smallest stack gain nothing.
 _STACK = 64
+_LARGEST_STACK = 256
+_STACK_ENTRIES = 64 * 20 * 20
 _SMALLEST_STACK = 8
 
 Task = tuple[Component, "WarmStart | None"]
@@ -128,7 +131,7 @@ def _stacks(tasks: Sequence[Task], attempts: Sequence[Attempt]) -> list[list[int
     They do not depend on the number of processes, and so neither does the answer.
     """
     chosen, settings = attempts[0]
-    alone: list[list[int]] = []
+    groups: list[list[int]] = []
     by_size: dict[int, list[int]] = {}
     for place, (component, start) in enumerate(tasks):
         program = component.program
@@ -137,9 +140,11 @@ def _stacks(tasks: Sequence[Task], attempts: Sequence[Attempt]) -> list[list[int
         if together and solver.unsupported(program) is None and solver.stacks(program):
             by_size.setdefault(program.d, []).append(place)
         else:
-            alone.append([place])
-    stacks = [group[i : i + _STACK] for group in by_size.values() for i in range(0, len(group), _STACK)]
-    return alone + stacks
+            groups.append([place])
+    for d, group in by_size.items():
+        most = min(max(_STACK, _STACK_ENTRIES // d**2), _LARGEST_STACK)
+        groups += [group[i : i + most] for i in range(0, len(group), most)]
+    return groups
 
 
 def solve_all(tasks: Sequence[Task], attempts: Sequence[Attempt], closed_forms: bool, workers: int) -> list[Piece]:

@@ -68,7 +68,7 @@ def test_none_obeys_the_configuration() -> None:
 
 def test_equal_blocks_in_stacks_give_the_answer_of_two_processes_and_of_each_alone() -> None:
     rng = np.random.default_rng(0)
-    roots = rng.standard_normal((150, 4, 6))
+    roots = rng.standard_normal((300, 4, 6))
     L = sparse.block_diag([*(roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(4)), np.eye(3)], format="csr")
     sketch = IndependentSampling(np.linspace(0.1, 0.9, L.shape[0]))
     result = optimal_stepsize(L, sketch, n_jobs=1)
@@ -76,7 +76,7 @@ def test_equal_blocks_in_stacks_give_the_answer_of_two_processes_and_of_each_alo
     several = optimal_stepsize(L, sketch, n_jobs=2)
     for ours, theirs in zip(result.blocks, several.blocks, strict=True):
         np.testing.assert_array_equal(ours.D, theirs.D)
-    for block in result.blocks[:150:25]:
+    for block in result.blocks[:300:50]:
         part = L[block.indices][:, block.indices].toarray()
         alone = optimal_stepsize(part, IndependentSampling(sketch.p[block.indices]))
         proved = certify(block.D, part, IndependentSampling(sketch.p[block.indices]), dual=block.Z)
