@@ -51,12 +51,14 @@ class ThinBasis:
     def mean_from_below(self, first: Vector, rest: float) -> float:
         """s with A Diag(h) Aᵀ ⪰ sI for h = (first, rest, …, rest), for the eigenvectors of L."""
         exact, size, e = Pair.exact, len(self.Z), len(self.values)
-        J = np.eye(size)[:, size - e :]
         z, g = exact(self.Z), _pair(self.gram)
-        V = exact(J) + z @ (g @ exact(J))
-        # h_j − h₀ as exact floats: a smaller h gives a smaller mean.
-        share = np.asarray((first - rest) * (1.0 - np.sign(first - rest) * 2.0 * UNIT))
-        F = (z + z.T + z @ (g @ z.T)).scaled(rest) + V.scaled(share[None, :]) @ V.T
+        F = (z + z.T + z @ (g @ z.T)).scaled(rest)
+        if e > 0:  # none where U is zero
+            J = np.eye(size)[:, size - e :]
+            V = exact(J) + z @ (g @ exact(J))
+            # h_j − h₀ as exact floats: a smaller h gives a smaller mean.
+            share = np.asarray((first - rest) * (1.0 - np.sign(first - rest) * 2.0 * UNIT))
+            F = F + V.scaled(share[None, :]) @ V.T
         return float(self.t[0] ** 2 * (rest - _norm(F, self.T))) * (1.0 - 8.0 * UNIT)
 
 

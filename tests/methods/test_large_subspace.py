@@ -151,3 +151,14 @@ def test_bad_arguments_are_named() -> None:
     method = optimal_method(L, 2)
     with pytest.raises(ValueError, match="gradient must have shape"):
         method.encode(np.ones(5), np.arange(2))
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_a_factor_of_zeros_leaves_a_multiple_of_the_identity(criterion: str) -> None:
+    method = optimal_method(
+        LowRankPlusDiagonal(np.zeros((3, 2)), 0.5), 1.5, criterion, lower=0.25 if criterion == "linear" else None
+    )
+    assert method.rate == pytest.approx(0.25 if criterion == "linear" else 1.0, rel=1e-12)
+    np.testing.assert_allclose(method.probabilities, 0.5)
+    with pytest.raises(ValueError, match="sampling must be one of 'systematic', 'independent', got 'coins'"):
+        optimal_method(LowRankPlusDiagonal(np.ones((3, 1)), 0.5), 1, sampling="coins")
