@@ -172,6 +172,9 @@ def _bars(
     axis.set_xticks(range(len(names)), names, rotation=60 if crowded else 0, ha="right" if crowded else "center")
     axis.tick_params(which="both", labelsize=7)
     axis.set_yscale("log")
+    axis.minorticks_off()
+    axis.yaxis.set_major_locator(pyplot().LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter("{x:g}")
     axis.margins(y=0.15)
 
 

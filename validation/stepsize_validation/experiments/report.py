@@ -23,7 +23,8 @@ _STYLE = (
     "table{border-collapse:collapse;font-size:12.5px;margin:.8em 0}td,th{border-bottom:1px solid #ccc;"
     "padding:.2em .6em;text-align:left}th{background:#f2f2f2}.ours{font-weight:600}img{max-width:100%}"
     "figure{margin:1em 0}figcaption{color:#444;font-size:13px}dt{font-weight:600;float:left;clear:left;width:9em}"
-    "dd{margin:0 0 .3em 10em}.wide{overflow-x:auto}"
+    "dd{margin:0 0 .3em 10em}.wide,figure{overflow-x:auto}"
+    "@media(max-width:46em){img{max-width:none;width:60em}td{min-width:6em}dt{float:none}dd{margin:0 0 .6em 1em}}"
     "details{margin:.6em 0}summary{cursor:pointer;color:#0072B2}code{background:#f2f2f2;padding:0 .2em}"
 )
 
@@ -109,15 +110,15 @@ def _page(letters: Sequence[str], tables: dict[str, Any], figures: Mapping[str, 
         "<h1>Matrix stepsizes for compressed gradient descent: the experiments, with the optimal D</h1>",
         f"<p>Made on {made} with stepsize-opt {html.escape(tables['versions']['stepsize-opt'])}. The experiments are "
         'those of Li, Karagulyan and Richtárik, <a href="https://arxiv.org/abs/2305.12568">Det-CGD: Compressed '
-        "Gradient Descent with Matrix Stepsizes for Non-Convex Optimization</a>. Logistic regression with the "
-        "non-convex regulariser λ Σ x²/(1+x²), true gradients (checked by finite differences), "
-        "L = AᵀA/(4m) + 2λI.</p>",
+        "Gradient Descent with Matrix Stepsizes for Non-Convex Optimization</a>, and one more against the limit. The "
+        "objective is logistic regression with the non-convex regulariser λ Σ x²/(1+x²), L = AᵀA/(4m) + 2λI, unless a "
+        "section says otherwise; gradients are true ones (checked by finite differences).</p>",
         _DEFINITIONS,
         "<h2>What the optimal D saves</h2>",
-        "<p>Iterations saved by the optimal D over the best of the paper's choices that satisfies its condition, for "
-        "each data set: predicted by the theory, and observed until G_K reaches the level. Where the share is "
-        "negative, det-CGD2 with its own optimum is the better method. Nothing is called observed where a curve does "
-        "not reach the level, or reaches it within ten steps.</p>",
+        "<p>Iterations saved by the optimal D (in (e), by the best of this project's methods) over the best of the "
+        "paper's choices that satisfies its condition and sends as many numbers a round: predicted by the theory, and "
+        "observed until G_K reaches the level. Where the share is negative, the paper's choice is better. Nothing is "
+        "called observed where a curve does not reach the level, or reaches it within ten steps.</p>",
         as_html(saved_iterations(tables["savings"]), list(saved_iterations(tables["savings"])[0])),
         *(_image(path, _SAVINGS_CAPTION) for path in figures["savings"]),
         "<details><summary>As ratios, with levels and certified gaps</summary>",
@@ -170,7 +171,8 @@ def _page(letters: Sequence[str], tables: dict[str, Any], figures: Mapping[str, 
     ]
     body = "\n".join(parts)
     return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>stepsize-opt: experiments</title>'
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>stepsize-opt: experiments</title>'
         f"<style>{_STYLE}</style></head><body>{body}</body></html>\n"
     )
 

@@ -172,6 +172,7 @@ def saved_iterations(records: Sequence[Mapping[str, Any]]) -> list[Record]:
             "data": record["data"],
             "variant": record["variant"],
             "guarantee": record["guarantee"],
+            "method": record["ours"],
             "instead of": record["best of the paper"],
             "predicted": _share(record["predicted"]),
             "observed": _share(record["observed"]) or record["why not observed"],
