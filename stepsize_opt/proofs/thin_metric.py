@@ -4,10 +4,14 @@
 the rows w of DU and T = VᵀDiag(s)V,
 
     DLD = Diag(a²∘s) ± XVᵀ ± VXᵀ + VTVᵀ + (DU)(DU)ᵀ,      (DLD)_jj = a_j²s_j ± 2a_js_j‖v_j‖² + v_jᵀTv_j + ‖w_j‖²,
-    cD − 𝒫(DLD) = Diag(δ) + W K Wᵀ,      W = [V  X  DU],      K = [±cI − βT  ∓βI  0;  ∓βI  0  0;  0  0  −βI],
 
-with δ = ca − α∘diag(DLD) − b tr(DLD) − β a²∘s.  Let δ > 0, G = WᵀDiag(δ)⁻¹W and CCᵀ = G + F with F ⪰ 0.  The matrix is
-positive definite when I + CᵀKC is, and
+and cD − 𝒫(DLD) = Diag(δ) + W K Wᵀ with δ = ca − α∘diag(DLD) − b tr(DLD) − β a²∘s.  For any number κ and matrix N,
+with X̃ = X − κV, Z = Diag(a)U − VN and B = N ± VᵀU, so that DU = Z + VB,
+
+    W = [V  X̃  Z],      K = [±(c − 2βκ)I − βT − βBBᵀ  ∓βI  −βB;  ∓βI  0  0;  −βBᵀ  0  −βI].
+
+κ and N that make X̃ and Z small keep columns that nearly depend on each other from making G = WᵀDiag(δ)⁻¹W singular.
+Let δ > 0 and CCᵀ = G + F with F ⪰ 0.  The matrix is positive definite when I + CᵀKC is, and
 
     log det ≥ Σ log δ_j + log det(I + CᵀKC) − tr(F K₊).
 
@@ -46,6 +50,9 @@ from stepsize_opt.proofs.thin import (
 )
 from stepsize_solvers.programs import Matrix, Vector, add_to_diagonal
 
+# The error of a column of W, after scaling; that of its products with the others is about as large.
+_SMALLEST_ERROR = 2.0**-40
+
 
 @dataclass(frozen=True, eq=False)
 class ThinStepsize:
@@ -72,12 +79,10 @@ class ThinStepsize:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Some rows: V, DU with a bound on its error, (DLD)_jj from above and from below, the sum of its terms' sizes."""
+    """Some rows: V, (DLD)_jj from above and from below, and the sum of its terms' sizes."""
 
     part: slice
     V: Matrix
-    image: Matrix
-    error: Matrix
     energy: Vector
     least: Vector
     size: Vector
@@ -119,7 +124,7 @@ class ThinMetric:
             inner = np.maximum(np.abs(image) - error, 0.0)
             known, slack = own + D.sign * square + middle, lost + gamma(2 * m + r + 8) * total
             least = np.maximum(known + np.einsum("ij,ij->i", inner, inner) - slack, 0.0)
-            yield _Rows(part, V, image, error, known + rest + slack, least, total)
+            yield _Rows(part, V, known + rest + slack, least, total)
 
     def log_det(self, D: ThinStepsize, c: float) -> float | None:
         """log det(cD − 𝒫(DLD)) from below; None when the matrix is not proved positive definite."""
@@ -132,7 +137,8 @@ class ThinMetric:
             energies = [math.fsum(rows.energy.tolist()) for rows in self._rows(D, T, cross)]
             shift = trace * math.fsum(energies) * (1.0 + gamma(8))
         m, r, parts = D.V.shape[1], self.U.shape[1], 0
-        G, lost, logs = np.zeros((2 * m + r,) * 2), np.zeros(r), []
+        mean, N = float((D.a * self.s).mean()), _projection(D, cross.value)
+        G, lost, logs = np.zeros((2 * m + r,) * 2), np.zeros(m + r), []
         raised: list[Matrix] = []
         blurred: list[Matrix] = []
         for rows in self._rows(D, T, cross):
@@ -140,30 +146,36 @@ class ThinMetric:
             terms = (c * a, alpha[rows.part] * rows.energy, beta * a * a * s)
             room = alpha[rows.part] * rows.size + shift
             delta = terms[0] - terms[1] - terms[2] - shift - gamma(12) * (terms[0] + terms[2] + room)
-            W = np.hstack([rows.V, (a * s)[:, None] * rows.V, rows.image])
+            V, image, size = rows.V, a[:, None] * self.U[rows.part], np.abs(rows.V)
+            W = np.hstack([V, (a * s - mean)[:, None] * V, image - V @ N])
+            blur = [gamma(4) * (a * s + mean)[:, None] * size, gamma(m + 6) * (np.abs(image) + size @ np.abs(N))]
+            errors = np.hstack(blur)
             low = np.flatnonzero(~(delta > 0.0))
             if low.size > 0:
                 theta = c * a[low]
                 drop = np.sqrt((theta - delta[low]) * (1.0 + gamma(4)))
                 delta[low] = theta
                 raised.append(np.column_stack([W[low] * (drop / theta)[:, None], drop / np.sqrt(theta)]))
-                blurred.append(rows.error[low] * (drop / theta)[:, None])
+                blurred.append(errors[low] * (drop / theta)[:, None])
                 if not sum(map(len, raised)) <= len(G):
                     return None
             W /= np.sqrt(delta)[:, None]
             G += W.T @ W
-            lost += (rows.error * rows.error / delta[:, None]).sum(axis=0)
+            lost += (errors * errors / delta[:, None]).sum(axis=0)
             logs.append(sum_of_logs(delta)[0])
             parts += 1
         norms = np.sqrt(G.diagonal())
-        apart = np.concatenate([np.zeros(2 * m), np.sqrt(lost) * (1.0 + gamma(ROWS_AT_ONCE + parts + 8))])
+        apart = np.concatenate([np.zeros(m), np.sqrt(lost) * (1.0 + gamma(ROWS_AT_ONCE + parts + 8))])
         error = gamma(min(len(D.a), ROWS_AT_ONCE) + parts + 12) * np.multiply.outer(norms, norms)
         mixed = np.multiply.outer(apart, norms) * (1.0 + gamma(4))
         error += mixed + mixed.T + np.multiply.outer(apart, apart)
-        K = self._middle(T, D.sign, c, r)
+        K = self._middle(T, Plain.exact(N) + Plain.enclosing(D.sign * cross.value, cross.error), mean, D.sign, c)
+        # Columns that are little more than their error are made so small that it does not matter.
+        sizes = np.maximum(norms, apart / _SMALLEST_ERROR)
         if raised:
             G, error, K = _with_rows(G, error, K, np.vstack(raised), np.vstack(blurred))
-        small = _small_part(Enclosed(G, error).symmetric(), K)
+            sizes = np.append(sizes, np.sqrt(G.diagonal()[2 * m + r :]))
+        small = _small_part(Enclosed(G, error).symmetric(), K, sizes)
         return None if small is None else sum_below(*logs, small)
 
     def quotient(self, D: ThinStepsize, z: Vector) -> float:
@@ -191,16 +203,19 @@ class ThinMetric:
         energy = math.fsum((self.s * least * least).tolist()) + float(image @ image)
         return (own + beta * energy) * (1.0 - gamma(r + 16)) / above if above > 0.0 else 0.0
 
-    def _middle(self, T: Enclosed, sign: float, c: float, r: int) -> Enclosed:
+    def _middle(self, T: Enclosed, B: Plain, mean: float, sign: float, c: float) -> Enclosed:
         """K."""
-        m, beta = len(T.value), self.high[1]
+        (m, r), beta = B.value.shape, self.high[1]
+        first = Plain.enclosing(T.value, T.error) + B @ B.T + Plain.exact(2.0 * sign * mean * np.eye(m))
+        corner = (first.scaled(-beta) + Plain.exact(sign * c * np.eye(m))).rounded()
+        side = B.scaled(-beta).rounded()
         K, error = np.zeros((2 * m + r,) * 2), np.zeros((2 * m + r,) * 2)
-        identity = np.eye(m)
-        K[:m, :m] = sign * c * identity - beta * T.value
-        error[:m, :m] = beta * T.error * (1.0 + gamma(4)) + gamma(4) * (beta * np.abs(T.value) + c * identity)
-        K[:m, m : 2 * m] = K[m : 2 * m, :m] = -sign * beta * identity
+        K[:m, :m], error[:m, :m] = corner.value, corner.error
+        K[:m, m : 2 * m] = K[m : 2 * m, :m] = -sign * beta * np.eye(m)
+        K[:m, 2 * m :], error[:m, 2 * m :] = side.value, side.error
+        K[2 * m :, :m], error[2 * m :, :m] = side.value.T, side.error.T
         K[2 * m :, 2 * m :] = -beta * np.eye(r)
-        return Enclosed(K, error)
+        return Enclosed(K, error).symmetric()
 
     def bound(self, eta: Vector, Z: Matrix) -> float:
         """The bound of Y = Diag(η) + ZZᵀ on log det H over all D, for b = 0; +inf when it is not proved."""
@@ -256,11 +271,20 @@ def _with_rows(G: Matrix, error: Matrix, K: Enclosed, rows: Matrix, blurred: Mat
     return bigger, apart, Enclosed(middle, np.pad(K.error, (0, more)))
 
 
-def _small_part(G: Enclosed, K: Enclosed) -> float | None:
-    """log det(I + CᵀKC) − tr(FK₊) from below, for a C of its own choice."""
+def _projection(D: ThinStepsize, cross: Matrix) -> Matrix:
+    """N that makes Diag(a)U − VN small in the norm of Diag(1/a), in plain floating point."""
+    G = D.V.T @ (D.V / D.a[:, None])
+    scale = 1.0 / np.sqrt(np.maximum(G.diagonal(), 1e-300))
+    return np.asarray(
+        scale[:, None] * (np.linalg.pinv(G * scale[:, None] * scale, 1e-12, True) @ (scale[:, None] * cross))
+    )
+
+
+def _small_part(G: Enclosed, K: Enclosed, sizes: Vector) -> float | None:
+    """log det(I + CᵀKC) − tr(FK₊) from below, for a C of its own choice; sizes: by which columns of W are divided."""
     n = len(G.value)
-    # Powers of two, without rounding: G gets a diagonal near one.
-    scale = np.ldexp(1.0, np.rint(-0.5 * np.log2(np.maximum(G.value.diagonal(), 2.0**-900))).astype(np.intc))
+    # Powers of two, without rounding: G gets a diagonal of at most about one.
+    scale = np.ldexp(1.0, np.rint(-np.log2(np.maximum(sizes, 2.0**-450))).astype(np.intc))
     both = np.multiply.outer(scale, scale)
     value, error = G.value * both, G.error * both
     raised = value.copy()
@@ -277,10 +301,10 @@ def _small_part(G: Enclosed, K: Enclosed) -> float | None:
     inner = proved_cholesky((Plain.exact(np.eye(n)) + factor.T @ middle @ factor).rounded().symmetric())
     if inner is None:
         return None
-    # tr(FK₊) ≤ ‖F‖ tr K₊ ≤ ‖F‖ √n ‖K‖_F
-    size = float((np.abs(F.value) + F.error).sum(axis=1).max())
-    norm = float(np.linalg.norm((np.abs(K.value) + K.error) / both))
-    return log_det_from_factor(inner) - size * math.sqrt(n) * norm * (1.0 + gamma(2 * n * n + 8))
+    # K₊ may be any larger matrix: that of the row sums of |K|.
+    most = ((np.abs(K.value) + K.error) / both).sum(axis=1)
+    loss = float((F.value.diagonal() + F.error.diagonal()) @ most)
+    return log_det_from_factor(inner) - loss * (1.0 + gamma(2 * n + 8))
 
 
 def _inverse_of_more_than_one(S: Plain) -> Plain | None:
