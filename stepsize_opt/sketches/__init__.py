@@ -1,8 +1,9 @@
 """Random unbiased sketches: one law, one class."""
 
+from stepsize_opt.sketches.any_diagonal import DiagonalSketch
 from stepsize_opt.sketches.base import DiagonalBase, Sketch
 from stepsize_opt.sketches.bits import BITS_NOTE, BITS_PER_NUMBER
-from stepsize_opt.sketches.diagonal import BernQ, DiagonalSketch, Identity, IndependentSampling, RandK
+from stepsize_opt.sketches.diagonal import BernQ, Identity, IndependentSampling, RandK
 from stepsize_opt.sketches.draws import Draw, generators
 from stepsize_opt.sketches.general import FiniteSketch, Gaussian, LayerWise
 from stepsize_opt.sketches.systematic import SystematicSampling, rounded_to_budget

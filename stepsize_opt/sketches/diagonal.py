@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from math import comb, isqrt
-from typing import ClassVar, TypeAlias
+from math import comb
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepsize_opt.inputs import (
-    SLACK,
     check_dense,
-    check_unbiased,
-    distribution,
     layer_sizes,
     probability_array,
     read_only,
-    real_array,
-    real_number,
-    symmetric_part,
     whole_number,
 )
 from stepsize_opt.proofs import coefficient_roundings
 from stepsize_opt.sketches.base import DiagonalBase, Law, check_listable, independent_law
-from stepsize_opt.sketches.text import check_sizes, counted, join, number, numbers, one_or_each, shortest
+from stepsize_opt.sketches.text import check_sizes, join, number, numbers, one_or_each, shortest
 from stepsize_solvers.programs import DiagonalPlusScaled, Layered, Matrix, PositiveMap, Vector, hadamard
-
-# Products of weights and values from here on keep all their digits; above the smallest normal number, 2.2e-308, because
-# sums of smaller ones would be rounded to it.
-_LEAST_PRODUCT = 1e-290
-
-DiagonalSampler: TypeAlias = Callable[[np.random.Generator, int], ArrayLike]
-
-# Draws by which two samplers are told apart: laws with the same P that agree in all of them are hard to write down.
-_SAMPLER_DRAWS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,164 +257,6 @@ class IndependentSampling(_Coins):
     @classmethod
     def parse(cls, argument: str, d: int) -> IndependentSampling:
         return cls(one_or_each("p", argument, d))
-
-
-class DiagonalSketch(DiagonalBase):
-    """Any diagonal sketch S = Diag(s), 𝒫(M) = P ∘ M: from the law of s or from its second moments.
-
-    Examples
-    --------
-    >>> from stepsize_opt import DiagonalSketch
-    >>> sketch = DiagonalSketch.from_support([[2.0, 0.0], [0.0, 2.0]], [0.5, 0.5])  # one of two coordinates
-    >>> sketch.expected_nonzeros, sketch.omega
-    (1.0, 1.0)
-    """
-
-    @staticmethod
-    def from_support(vectors: ArrayLike, weights: ArrayLike) -> DiagonalSketch:
-        """s is the row ``vectors[r]`` with probability ``weights[r]``, so P = Σ_r w_r s_r s_rᵀ.
-
-        ``vectors`` has shape (R, d), ``weights`` shape (R,).  Raises ValueError unless the vectors are nonnegative,
-        the weights a probability distribution, and Σ_r w_r s_r = 1 in every coordinate.
-        """
-        return _SupportDiagonal(vectors, weights)
-
-    @staticmethod
-    def from_moments(P: ArrayLike, sampler: DiagonalSampler, expected_nonzeros: float | None = None) -> DiagonalSketch:
-        """s is what ``sampler(rng, size)`` draws, an array of shape (size, d), and P = E[s sᵀ] is known.
-
-        P says nothing of zeros: give ``expected_nonzeros`` if you know it, otherwise d is used, which is never too
-        few.  That the sampler has mean 1 and second moments P is the caller's word; each draw is checked for its
-        shape and for negative entries.  Raises ValueError unless P is symmetric with nonnegative entries
-        (s ≥ 0) and P ⪰ 11ᵀ (the covariance of s is P − 11ᵀ).
-        """
-        return _MomentDiagonal(P, sampler, expected_nonzeros)
-
-
-@dataclass(frozen=True, eq=False, init=False, repr=False)
-class _SupportDiagonal(DiagonalSketch):
-    vectors: Matrix
-    weights: Vector
-
-    def __init__(self, vectors: ArrayLike, weights: ArrayLike) -> None:
-        V = real_array("vectors", vectors)
-        if V.ndim != 2 or V.size == 0:
-            msg = f"vectors must have shape (R, d) with R and d at least 1, got {V.shape}"
-            raise ValueError(msg)
-        if np.any(V < 0.0):
-            msg = f"vectors must be nonnegative, because S = Diag(s) ⪰ 0; got an entry {V.min():g}"
-            raise ValueError(msg)
-        w = distribution(weights, len(V), "vectors")
-        check_unbiased("vectors", w @ V, np.ones(V.shape[1]), w @ V)
-        least = np.min(V, axis=1, where=V > 0.0, initial=1.0)
-        if np.any((w > 0.0) & (w * least < _LEAST_PRODUCT / least)):
-            msg = (
-                f"vectors hold positive numbers so small that w_r s_i s_j falls below {_LEAST_PRODUCT:g}; use 0 instead"
-            )
-            raise ValueError(msg)
-        self._set(d=V.shape[1], vectors=read_only(V), weights=w)
-
-    def _map(self) -> PositiveMap:
-        # Coordinates with equal columns always have equal factors s_i = s_j; one of them stands for all.
-        columns, labels = np.unique(self.vectors, axis=1, return_inverse=True)
-        P, roundings = _sum_of_squares(columns, self.weights)
-        if len(np.unique(P, axis=0)) < len(P):
-            # Rows of P that are equal by rounding alone must not say s_i = s_j (see reductions.commutes).
-            np.einsum("ii->i", P)[:] *= 1.0 + 2.0**-52
-            roundings += 4
-        labels = labels.ravel()
-        return hadamard(read_only(P[np.ix_(labels, labels)]), roundings)
-
-    @property
-    def untouched(self) -> NDArray[np.bool_]:
-        return np.asarray((self.vectors == 1.0).all(axis=0))  # P may round to 1
-
-    def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
-        return self.vectors[rng.choice(self.weights.size, size=size, p=self.weights)]
-
-    @property
-    def expected_nonzeros(self) -> float:
-        mean = float(self.weights @ np.count_nonzero(self.vectors, axis=1))
-        return min(mean, float(self.d))  # the weights are rounded
-
-    @property
-    def text(self) -> str:
-        return f"diagonal(d={self.d}, {counted(self.weights.size, 'vector', 'vectors')})"
-
-    def support(self) -> Law:
-        check_listable(self, self.weights.size)
-        return self.weights, self.vectors
-
-
-@dataclass(frozen=True, eq=False, init=False, repr=False)
-class _MomentDiagonal(DiagonalSketch):
-    P: Matrix
-    sampler: DiagonalSampler
-    nonzeros: float
-
-    def __init__(self, P: ArrayLike, sampler: DiagonalSampler, expected_nonzeros: float | None) -> None:
-        moments = real_array("P", P)
-        if moments.ndim != 2 or moments.size == 0 or moments.shape[0] != moments.shape[1]:
-            msg = f"P must be a square matrix, got shape {moments.shape}"
-            raise ValueError(msg)
-        moments = symmetric_part("P", moments)
-        if np.any(moments < 0.0):
-            msg = f"P must have nonnegative entries, because P = E[s sᵀ] with s ≥ 0; got an entry {moments.min():g}"
-            raise ValueError(msg)
-        least, slack = float(np.linalg.eigvalsh(moments - 1.0)[0]), SLACK * float(np.linalg.norm(moments, 2))
-        if least < -slack:
-            msg = f"P − 11ᵀ must be positive semidefinite, being a covariance; got an eigenvalue {least:g}"
-            raise ValueError(msg)
-        if not callable(sampler):
-            msg = f"sampler must be a function (rng, size) -> array of shape (size, d), got {sampler!r}"
-            raise TypeError(msg)
-        d = moments.shape[0]
-        nonzeros = float(d) if expected_nonzeros is None else real_number("expected_nonzeros", expected_nonzeros)
-        if not 0.0 < nonzeros <= d:
-            msg = f"expected_nonzeros must be in (0, d={d}], got {nonzeros}"
-            raise ValueError(msg)
-        self._set(d=d, P=read_only(moments), sampler=sampler, nonzeros=nonzeros)
-
-    def digest_parts(self) -> tuple[object, ...]:
-        """What ``stepsize_opt.inputs.digests.digest`` takes: the sampler, a function, by what it draws."""
-        return self.d, self.P, self.nonzeros, self._diagonals(np.random.default_rng(0), _SAMPLER_DRAWS)
-
-    def _map(self) -> PositiveMap:
-        return hadamard(self.P, 0)
-
-    def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
-        drawn = real_array("sampler(rng, size)", self.sampler(rng, size))
-        if drawn.shape != (size, self.d) or np.any(drawn < 0.0):
-            what = f"shape {drawn.shape}" if drawn.shape != (size, self.d) else f"an entry {drawn.min():g}"
-            msg = f"sampler(rng, size) must return nonnegative numbers of shape ({size}, {self.d}), got {what}"
-            raise ValueError(msg)
-        return drawn
-
-    @property
-    def expected_nonzeros(self) -> float:
-        return self.nonzeros
-
-    @property
-    def expected_rank(self) -> float:
-        return float(self.d)  # P says nothing of zeros, and the caller's number is not used in proofs
-
-    @property
-    def text(self) -> str:
-        return f"diagonal(d={self.d}, given moments)"
-
-
-def _sum_of_squares(V: Matrix, weights: Vector) -> tuple[Matrix, int]:
-    """Σ_r w_r s_r s_rᵀ over the rows s_r of V, symmetric, and how many roundings an entry went through.
-
-    All terms are nonnegative, so the error is relative to the sum; √R sums of √R terms keep it small.
-    """
-    step = isqrt(len(V) - 1) + 1
-    P = np.zeros((V.shape[1], V.shape[1]))
-    for first in range(0, len(V), step):
-        part = V[first : first + step]
-        P += (part * weights[first : first + step, None]).T @ part
-    # In each sum a product with w_r, one with s_j, step − 1 additions; then as many additions of sums, and the mean.
-    return (P + P.T) / 2.0, 2 * step + 2
 
 
 def side_by_side(maps: Sequence[PositiveMap]) -> PositiveMap:
