@@ -149,6 +149,8 @@ def _stacks(tasks: Sequence[Task], attempts: Sequence[Attempt]) -> list[list[int
 
 def solve_all(tasks: Sequence[Task], attempts: Sequence[Attempt], closed_forms: bool, workers: int) -> list[Piece]:
     """The pieces of the tasks in order, solved in at most so many processes."""
+    if len(tasks) < _SMALLEST_STACK:  # nor are so few worth a process
+        return _solve_groups([[task] for task in tasks], attempts, closed_forms)
     groups = _stacks(tasks, attempts)
     workers = min(workers, len(tasks) // _COMPONENTS_PER_PROCESS, len(groups))
     chunks = (
