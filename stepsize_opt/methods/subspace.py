@@ -278,8 +278,9 @@ def optimal_method(
 
     Returns
     -------
-    SubspaceMethod with ``directions``, ``probabilities``, ``D``, ``rate``, ``draw``, ``encode`` and ``decode``; for a
-    LowRankPlusDiagonal ``directions`` and ``D`` are operators, and nothing of size d×d is formed.
+    SubspaceMethod
+        With ``directions``, ``probabilities``, ``D``, ``rate``, ``draw``, ``encode`` and ``decode``; for a
+        LowRankPlusDiagonal ``directions`` and ``D`` are operators, and nothing of size d×d is formed.
 
     Raises
     ------

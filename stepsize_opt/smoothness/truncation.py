@@ -49,8 +49,9 @@ def gram_plus_diagonal(
 
     Returns
     -------
-    LowRankPlusDiagonal; ``cut`` is what was added to the diagonal for the part that was cut off, and ``loss`` the
-    factor that the guarantee loses by it at most.
+    LowRankPlusDiagonal
+        ``cut`` is what was added to the diagonal for the part that was cut off, and ``loss`` the factor that the
+        guarantee loses by it at most.
 
     Raises
     ------

@@ -51,7 +51,7 @@ def head_smoothness(
 
     Returns
     -------
-    L in the order of ``nn.Linear.parameters()``: the weight (C×p) row by row, then the bias.  Float64.
+    L in float64, in the order of ``nn.Linear.parameters()``, the weight (C×p) row by row, then the bias.
 
     Raises
     ------
