@@ -168,11 +168,11 @@ class Method:
     def point(self, D: Matrix) -> MetricPoint | None:
         return MetricPoint.of(self.left, self.pattern, D, self.over is None or self.pattern.is_full)
 
-    def system(self, p: MetricPoint, single: bool) -> System | None:
+    def system(self, p: MetricPoint, single: bool, far: bool) -> System | None:
         if self.over is None:
             # The loss after the step is about half of this, or a few times as much.
             floor = 0.1 * self.progress.limits.tol * p.d
-            return KrylovSystem(p, self.beta, single, floor, self.progress.counters)
+            return KrylovSystem(p, self.beta, single, floor, self.progress.counters, far)
         return DenseSystem.of(p, self.over)
 
     def run(self, D: Matrix) -> Status:
@@ -184,7 +184,7 @@ class Method:
             status = progress.examine(p, p.bounds(self.loss(p)), details)
             if status is not None:
                 return status
-            system = self.system(p, single)
+            system = self.system(p, single, far=decrement > 1.0)
             if system is None:
                 break
             X = system.solve(p.gradient)
