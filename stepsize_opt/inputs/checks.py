@@ -18,6 +18,7 @@ Array: TypeAlias = NDArray[np.float64]
 # projection from a QR factorisation, an average of 10⁵ terms) miss these by 1e-11 or less; a value typed with a
 # few digits (0.333 for 1/3) or stored in single precision misses them by 1e-8 or more.  1e-9 tells them apart.
 SLACK = 1e-9
+_SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 
 
 def read_only(array: Array) -> Array:
@@ -158,8 +159,12 @@ def probability_array(name: str, value: ArrayLike, dimensions: tuple[int, ...]) 
         msg = f"{name} must be {wanted} in (0, 1], got shape {p.shape}"
         raise ValueError(msg)
     for i, v in enumerate(p.flat):
+        entry = name if p.ndim == 0 else f"{name}[{i}]"
         if not 0.0 < v <= 1.0:
-            msg = f"{name if p.ndim == 0 else f'{name}[{i}]'} must be in (0, 1], got {v:g}"
+            msg = f"{entry} must be in (0, 1], got {v:g}"
+            raise ValueError(msg)
+        if v < _SMALLEST_NORMAL:
+            msg = f"{entry} is {v:g}, and 1/{v:g} is beyond float64; use at least 2.3e-308"
             raise ValueError(msg)
     return read_only(p)
 

@@ -28,10 +28,16 @@ def grid_points(d: int) -> int:
 def rounded_to_budget(h: Vector, k: float) -> Vector:
     """Multiples of 2^−b near h, none above 1, that add up to k (to the multiple below it), for Σh about k ≤ d.
 
-    Where Σh rounded up exceeds k, h is lowered in proportion: by about d 2^−b/k.
+    Where Σh rounded up exceeds k, h is lowered in proportion: by about d 2^−b/k.  Raises ValueError for a k for which
+    that would take h below 0.
     """
     d, N = len(h), grid_points(len(h))
     total = d * N if k >= d else math.floor(k * N)  # k N is exact in float64: N is a power of two
+    if total < 4 * (d + 1):
+        msg = (
+            f"k must be at least {4 * (d + 1) / N:.2g} for d={d}, got {k:g}: probabilities are multiples of {1 / N:.2g}"
+        )
+        raise ValueError(msg)
     lowered = h
     while True:
         whole = np.minimum(np.ceil(lowered * N), N).astype(np.int64)

@@ -200,6 +200,13 @@ def test_refusals(options: dict[str, object], message: str) -> None:
         optimal_method(**{"L": np.eye(2), "k": 1, **options})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("k", [1e-300, 5e-16, 1e-15])
+def test_a_budget_below_the_grid_of_probabilities_is_refused(k: float) -> None:
+    with pytest.raises(ValueError, match=r"k must be at least 2\.7e-15 for d=5"):
+        optimal_method(np.eye(5), k)
+    assert optimal_method(np.eye(5), 2.7e-15).probabilities.min() > 0.0
+
+
 def test_a_seed_is_no_generator() -> None:
     with pytest.raises(TypeError, match="rng must be a numpy Generator"):
         optimal_method(np.eye(2), 1, basis="rotation", rng=0)  # type: ignore[call-overload]

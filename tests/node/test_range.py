@@ -97,6 +97,8 @@ def test_all_coordinates_are_hardly_ever_sent() -> None:
 
 
 def test_probabilities_beyond_every_proof_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"p\[0\] is 4.94066e-324, and 1/4.94066e-324 is beyond float64"):
+        IndependentSampling([5e-324, 0.5, 0.5])
     with pytest.raises(ValueError, match=r"second moments up to 1e\+200, .*larger probability"):
         optimal_stepsize(L, IndependentSampling([1e-200, 0.5, 0.5]))
     # Condition (4) has a closed form that needs no such proof.
