@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stepsize_opt import Gaussian, LargeStepsizeResult, LowRankPlusDiagonal, optimal_stepsize
 from stepsize_opt.proofs import Enclosed, eigenvalues_from_below, spectral_condition_bound, spectral_metric_bound
+from stepsize_solvers.programs import Matrix
 
 CALLS: list[dict[str, Any]] = [
     {},
@@ -45,6 +46,15 @@ def test_the_answers_are_the_dense_ones(seed: int, d: int, size: float, data: st
     if large.satisfies_condition:
         assert np.linalg.eigvalsh(D - moment)[0] > -1e-9 * np.abs(D).max()
     assert large.descent_log_det <= np.linalg.slogdet(H - moment)[1] + slack
+
+
+@pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.parametrize("U", [np.zeros((1, 1)), np.ones((1, 2))], ids=["zeros", "equal columns"])
+def test_factors_without_full_rank(d: int, U: Matrix) -> None:
+    L = LowRankPlusDiagonal(np.repeat(U, d, axis=0), 0.5)
+    for call in CALLS[:2]:
+        large, dense = (optimal_stepsize(M, Gaussian(d, 1), **call) for M in (L, L.todense()))
+        assert large.status == "optimal" and large.rate == pytest.approx(dense.rate, rel=1e-5)
 
 
 def test_ten_thousand_coordinates() -> None:

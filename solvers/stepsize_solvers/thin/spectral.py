@@ -66,8 +66,9 @@ class Spectral:
         return np.asarray(c * delta - self.a * energies - self.b * float(self.counts @ energies))
 
     def _start(self, c: float) -> Vector:
+        """A δ well inside of h > 0: for small δ h/δ is near c."""
         delta = 1.0 / (self.a * self.values + self.b * float(self.counts @ self.values))
-        while not self._room(delta, c).min() > 0.0:
+        while not (self._room(delta, c) > 0.1 * delta).all():
             delta = 0.5 * delta
         return np.asarray(delta)
 
