@@ -186,12 +186,12 @@ def _blocks_case(count: int, processes: int) -> Seen:
     L: Any = sparse.bsr_array((_wishart(count, 20), np.arange(count), np.arange(count + 1))).tocsr()
     sketch = IndependentSampling(np.full(20 * count, 0.1))
     solved = by_the_clock(lambda: optimal_stepsize(L, sketch, n_jobs=processes))
-    largest = max(Parallel(n_jobs=processes)(delayed(_peak)() for _ in range(8 * processes)))
+    peaks: Any = Parallel(n_jobs=processes)(delayed(_peak)() for _ in range(8 * processes))
     get_reusable_executor().shutdown(wait=True)  # the time of processes counts once they have ended
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     processor = sum(one.ru_utime + one.ru_stime for one in spent)
     answer = solved.answer
-    return Seen(solved.seconds, {"processor": processor}, _peak() + processes * largest, answer.gap, answer.status)
+    return Seen(solved.seconds, {"processor": processor}, _peak() + processes * max(peaks), answer.gap, answer.status)
 
 
 def _peak() -> float:
