@@ -70,11 +70,11 @@ _COMPONENTS_PER_PROCESS = 8
 _PARTS_PER_PROCESS = 4
 _SMALLEST = 10  # up to about this size the calls of Python are the cost
 # So many components of one size are solved together, and more of them if they are small, up to so many entries: beyond,
-# they leave the caches.  Fewer than the smallest stack gain nothing.
+# they leave the caches.  Fewer than the smallest stack lose time: 16 take 1.1 times as long as one by one up to d = 10.
 _STACK = 64
 _LARGEST_STACK = 256
 _STACK_ENTRIES = 64 * 20 * 20
-_SMALLEST_STACK = 8
+_SMALLEST_STACK = 24
 
 Task = tuple[Component, "WarmStart | None"]
 Attempt = tuple["Solver | None", Settings]
@@ -143,13 +143,14 @@ def _stacks(tasks: Sequence[Task], attempts: Sequence[Attempt]) -> list[list[int
             groups.append([place])
     for d, group in by_size.items():
         most = min(max(_STACK, _STACK_ENTRIES // d**2), _LARGEST_STACK)
-        groups += [group[i : i + most] for i in range(0, len(group), most)]
+        for stack in (group[i : i + most] for i in range(0, len(group), most)):
+            groups += [stack] if len(stack) >= _SMALLEST_STACK else [[place] for place in stack]
     return groups
 
 
 def solve_all(tasks: Sequence[Task], attempts: Sequence[Attempt], closed_forms: bool, workers: int) -> list[Piece]:
     """The pieces of the tasks in order, solved in at most so many processes."""
-    if len(tasks) < _SMALLEST_STACK:  # nor are so few worth a process
+    if len(tasks) < 2 * _COMPONENTS_PER_PROCESS:  # too few for a stack, and for a second process
         return _solve_groups([[task] for task in tasks], attempts, closed_forms)
     groups = _stacks(tasks, attempts)
     workers = min(workers, len(tasks) // _COMPONENTS_PER_PROCESS, len(groups))
@@ -179,8 +180,8 @@ def _solve_groups(groups: Sequence[Sequence[Task]], attempts: Sequence[Attempt],
     pieces: list[Piece] = []
     for group in groups:
         with blas_threads(group[0][0].program.d):
-            if len(group) < _SMALLEST_STACK:
-                pieces += [_solve_component(*task, attempts, closed_forms) for task in group]
+            if len(group) == 1:
+                pieces.append(_solve_component(*group[0], attempts, closed_forms))
             else:
                 pieces += _solve_stack([component for component, _ in group], attempts, closed_forms)
     return pieces

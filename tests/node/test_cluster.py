@@ -15,7 +15,10 @@ from joblib import parallel_config
 from scipy import sparse
 
 from stepsize_opt import IndependentSampling, RandK, certify, optimal_stepsize
-from stepsize_opt.node.solve import _chunks, processes
+from stepsize_opt.methods import get_method
+from stepsize_opt.node.reductions import reduce_problem
+from stepsize_opt.node.solve import _chunks, _stacks, processes
+from stepsize_solvers.programs import Pattern, Settings
 
 
 def blocks(number: int) -> Any:
@@ -82,6 +85,17 @@ def test_equal_blocks_in_stacks_give_the_answer_of_two_processes_and_of_each_alo
         proved = certify(block.D, part, IndependentSampling(sketch.p[block.indices]), dual=block.Z)
         assert proved.feasible and proved.gap <= 1e-6
         assert np.linalg.slogdet(block.D)[1] == pytest.approx(np.linalg.slogdet(alone.D)[1], abs=8e-6)
+
+
+def test_few_of_one_size_are_tasks_of_their_own() -> None:
+    L = sparse.block_diag(
+        [np.full((3, 3), 0.1) + np.eye(3)] * 30 + [np.full((4, 4), 0.1) + np.eye(4)] * 20, format="csr"
+    )
+    sketch = IndependentSampling(np.full(L.shape[0], 0.5))
+    reduction = reduce_problem(L, sketch.map, Pattern.full(sketch.d), get_method("det-CGD1"))
+    groups = _stacks([(component, None) for component in reduction.components], [(None, Settings())])
+    assert sorted(map(len, groups)) == [1] * 20 + [30]
+    assert sorted(place for group in groups for place in group) == list(range(50))
 
 
 def test_chunks_have_similar_cost_and_hold_every_task_once() -> None:
