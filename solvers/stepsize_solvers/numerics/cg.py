@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stepsize_solvers.numerics.linalg import Array
+from stepsize_solvers.numerics.linalg import Array, every
 
 
 class Operator(Protocol):
@@ -25,6 +25,10 @@ class Operator(Protocol):
 def _quotient(a: Any, b: Any, done: Any) -> Any:
     """a/b, and 0 for those members of a stack that are done."""
     return a / b if isinstance(a, float) else np.divide(a, b, out=np.zeros_like(a), where=~done)
+
+
+def _opposite(holds: Any) -> Any:
+    return ~holds if isinstance(holds, np.ndarray) else not holds
 
 
 def conjugate_gradients(
@@ -45,11 +49,11 @@ def conjugate_gradients(
     direction = z.copy()
     done = finished(residual)
     k = 0
-    while k < max_iterations and not np.all(done):
+    while k < max_iterations and not every(done):
         image = A(direction)
         curvature = A.inner(direction, image)
-        done = done | np.logical_not(curvature > 0.0)  # by rounding only; the sum so far is as good as it gets
-        if np.all(done):
+        done = done | _opposite(curvature > 0.0)  # by rounding only; the sum so far is as good as it gets
+        if every(done):
             break
         step = _quotient(rho, curvature, done)
         add_step(step, direction)
@@ -72,4 +76,4 @@ def within_scaled_tolerance(A: Operator, T: Array, tolerance: Any) -> Callable[[
     """
     inverse_T = 1.0 / T
     squared = tolerance * tolerance
-    return lambda residual: np.logical_not(A.inner(residual, inverse_T * residual) > squared)
+    return lambda residual: _opposite(A.inner(residual, inverse_T * residual) > squared)

@@ -101,6 +101,16 @@ def cholesky(M: Array) -> Array | None:
         return None
 
 
+def every(holds: Any) -> bool:
+    """Whether something holds for one matrix, or for all of a stack; numpy's function takes as long as a product."""
+    return bool(holds.all()) if isinstance(holds, np.ndarray) else bool(holds)
+
+
+def some(holds: Any) -> bool:
+    """Whether something holds for one matrix, or for one of a stack."""
+    return bool(holds.any()) if isinstance(holds, np.ndarray) else bool(holds)
+
+
 def cholesky_of_each(M: Array) -> tuple[Array, Array]:
     """The factor of each matrix of a stack, and which have one."""
     K = cholesky(M)

@@ -46,7 +46,7 @@ _SINGLE_CONDITION = 300.0
 def _signed_gram(A: Array, weights: Array) -> Array:
     """A Diag(w) Aᵀ in the precision of A; for w ≥ 0 as S Sᵀ, which BLAS computes at half the cost of a product."""
     w = weights.astype(A.dtype, copy=False)
-    if np.all(w >= 0.0):
+    if w.min() >= 0.0:
         S = A * np.sqrt(w)
         return np.asarray(S @ S.T)
     return np.asarray((A * w) @ A.T)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_solvers.numerics import Array, inner
+from stepsize_solvers.numerics import Array, every, inner, some
 
 Interval = tuple[Any, Any]  # of numbers, or of arrays for a stack
 
@@ -112,12 +112,12 @@ def spectrum_bounds(
         betas.append(beta)
         m = len(alphas)
         invariant = beta < 1e-6 * abs(alpha)  # single precision sees nothing below that
-        if m >= steps or np.any(invariant):
+        if m >= steps or some(invariant):
             low, high, residual = _ritz(alphas, betas)
             ends = (low, high + residual)
-            found = (np.where(done, found[0], ends[0]), np.where(done, found[1], ends[1])) if np.any(done) else ends
+            found = (np.where(done, found[0], ends[0]), np.where(done, found[1], ends[1])) if some(done) else ends
             done = done | invariant | (residual <= _RESIDUAL * high) | (m >= max_steps)
-            if np.all(done):
+            if every(done):
                 return found
         previous, X = X, Y / (beta + (beta == 0.0))  # a member that is done may have no direction left
 
@@ -170,12 +170,12 @@ def chebyshev_inverse(
         low, high = spectrum_bounds(curvature, J, mask)
         # The smallest Ritz value lies above the end of the spectrum, by a few per cent as a rule.
         low, high = 0.8 * low, 1.05 * high
-        if not np.all(low > 0.0):
+        if not every(low > 0.0):
             low = np.where(low > 0.0, low, 0.05 * high) if isinstance(low, np.ndarray) else 0.05 * high
     else:
         low, high = known
     gamma = (np.sqrt(high) - np.sqrt(low)) / (np.sqrt(high) + np.sqrt(low))
     degree = 1
-    while degree < _MAX_DEGREE and np.any(2.0 * gamma**degree / (1.0 + gamma ** (2 * degree)) > error):
+    while degree < _MAX_DEGREE and some(2.0 * gamma**degree / (1.0 + gamma ** (2 * degree)) > error):
         degree += 1
     return ChebyshevInverse(curvature, J, low, high, degree)
