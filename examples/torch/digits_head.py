@@ -11,6 +11,7 @@ PowerSGD, with the best of a grid, by the loss at the end.  Writes the curves (n
 from __future__ import annotations
 
 import argparse
+import gc
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,9 @@ def work(rank: int, folder: str, rounds: int) -> None:
         np.savez(
             f"{folder}/curves.npz", **{f"{m}, {name}": value for m, c in curves.items() for name, value in c.items()}
         )
+    # Models in reference cycles that outlive the group leave its threads to the end of the process, which then aborts.
+    gc.collect()
+    dist.barrier()
     dist.destroy_process_group()
 
 
