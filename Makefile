@@ -60,10 +60,10 @@ bench-distributed: $(STAMP)  ## measure the distributed conditions on real data 
 	$(BIN)/python -m stepsize_validation.bench --only clients --record results/targets-clients.json
 
 bench-scale: $(STAMP)  ## measure large models, d = 10³ … 10⁶ (slow)
-	$(BIN)/python -m stepsize_validation.bench --only scale --record results/targets-scale.json
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m stepsize_validation.bench --only scale --record results/targets-scale.json
 
 bench-native: $(STAMP)  ## measure the native solver against its targets (slow)
-	$(BIN)/python -m stepsize_validation.bench --only native call --record results/targets-native.json
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m stepsize_validation.bench --only native call --record results/targets-native.json
 
 docs: $(STAMP)  ## build the documentation in site/, warnings are errors
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs site

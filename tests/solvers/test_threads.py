@@ -99,7 +99,12 @@ def test_blas_has_its_threads_back_when_native_solves_overlap() -> None:
         "    print(set(pool.map(solve, [20, 30, 40] * 8)))\n"
         "assert threads() == before, (before, threads())\n"
         "with blas_threads(50):\n"
-        "    assert threads() == {1}\n",
+        "    assert threads() == {1}\n"
+        "with blas_threads(5000), blas_threads(5000):\n"
+        "    pools = [pool for pool in threadpool_info() if pool['user_api'] == 'blas']\n"
+        "    assert sorted(pool['num_threads'] for pool in pools) == [1] * (len(pools) - 1) + [2], pools\n"
+        "    assert [pool['num_threads'] for pool in pools if 'numpy' in pool['filepath']] in ([2], []), pools\n"
+        "assert threads() == before, (before, threads())\n",
         OPENBLAS_NUM_THREADS="2",
     )
     assert done.stdout == "{'optimal'}\n"

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from stepsize_solvers.programs import Matrix, Vector
 
 Array = NDArray[Any]  # float64, or float32 where that is enough: directions, and points far from the optimum
 
-# Below this size a second BLAS thread brings little, and on a busy machine it costs up to ten times the run time.
-_SIZE_FOR_THREADS = 600
+# Below this size a second BLAS thread saves a fifth of the time (d = 700, 1000), and beside two busy processes on two
+# cores it makes a call five times as long; one thread then takes 1.6 times as long as on a quiet machine.
+_SIZE_FOR_THREADS = 1500
 # Up to this size BLAS itself uses one thread, and a limit would cost more than some of the operations under it.
 _SIZE_WITHOUT_LIMIT = 8
 
@@ -37,9 +39,16 @@ def _blas_libraries() -> list[Any]:
     return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
 
 
+def _beside_numpys() -> list[Any]:
+    """The BLAS libraries but one: that which comes with numpy, or the first."""
+    libraries = _blas_libraries()
+    own = [one for one in libraries if any("numpy" in part for part in Path(one.filepath).parts[-3:])]
+    return [one for one in libraries if one is not (own or libraries)[0]]
+
+
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    limited = [(library, library.num_threads) for library in _blas_libraries() if (library.num_threads or 1) > 1]
+def _one_thread(libraries: Callable[[], list[Any]]) -> Iterator[None]:
+    limited = [(library, library.num_threads) for library in libraries() if (library.num_threads or 1) > 1]
     for library, _ in limited:
         library.set_num_threads(1)
     try:
@@ -59,13 +68,18 @@ def _release(library: Any) -> None:
         release(force=True)
 
 
-_ONE_THREAD = Shared(_one_thread)
+_ONE_THREAD = Shared(partial(_one_thread, _blas_libraries))
+# numpy and scipy come with a BLAS each.  Threads of one that wait for work keep the cores from those of the other: with
+# two threads for both, d = 1000 takes 37 s, with two for numpy alone 22 s, with one for both 28 s.
+_THREADS_OF_NUMPY = Shared(partial(_one_thread, _beside_numpys))
 _AS_IT_IS = nullcontext()
 
 
 def blas_threads(d: int) -> Any:
-    """A context in which BLAS uses one thread for small matrices and the process's own number for large ones."""
-    return _ONE_THREAD if _SIZE_WITHOUT_LIMIT < d < _SIZE_FOR_THREADS else _AS_IT_IS
+    """A context in which BLAS uses one thread; numpy's keeps the process's own number for large matrices."""
+    if d <= _SIZE_WITHOUT_LIMIT:
+        return _AS_IT_IS
+    return _ONE_THREAD if d < _SIZE_FOR_THREADS else _THREADS_OF_NUMPY
 
 
 def sym(M: Array) -> Array:
