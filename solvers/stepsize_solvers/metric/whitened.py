@@ -36,6 +36,10 @@ from stepsize_solvers.single import Gram, effective_beta
 _MOST_ITERATIONS = 300
 # θ: 1/(ρᵢ + ρⱼ) varies less than a product does; between ¼ and ½ the data sets take the fewest iterations.
 _EXPONENT = 0.35
+# A true residual up to twice what was asked for is as good; a refinement in single precision that leaves more than this
+# part of it is the last one.
+_TWICE = 2.0
+_REFINED = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,49 +80,71 @@ class Complement:
     """Y ↦ Pᵀ G′K⁻¹G′*[PYPᵀ] P + Y, preconditioned by its diagonal with 𝒬 replaced by β, in the plane ⟨E, PYPᵀ⟩ = 0."""
 
     def __init__(self, basis: WhitenedBasis, P: Stack, preconditioner: Stack, E: Stack, counters: Counters) -> None:
-        self.basis, self.root, self.counters = basis, P, counters
-        dtype: Any = np.float32 if basis.single else np.float64
-        self.frame = basis.frame.lowered() if basis.single else basis.frame
-        # Of K⁻¹: more digits than conjugate gradients have to gain, and no more than there are.
-        self.accuracy = 1e-6 if basis.single else 1e-8
+        self.basis, self.counters = basis, counters
         E = _congruence(P.swapaxes(1, 2), E)
         normal = preconditioner * E
-        normal /= float(np.vdot(normal, E))
-        self.P, self.preconditioner, self.E, self.normal = (M.astype(dtype) for M in (P, preconditioner, E, normal))
+        self.exact = (P, preconditioner, E, normal / float(np.vdot(normal, E)))
+        self.set_precision(basis.single)
+
+    def set_precision(self, single: bool) -> None:
+        """That of conjugate gradients."""
+        dtype: Any = np.float32 if single else np.float64
+        self.single, self.frame = single, self.basis.frame.lowered() if single else self.basis.frame
+        # Of K⁻¹: more digits than conjugate gradients have to gain, and no more than there are.
+        self.accuracy = 1e-6 if single else 1e-8
+        self.P, self.preconditioner, self.E, self.normal = (M.astype(dtype) for M in self.exact)
 
     def precondition(self, Y: Array) -> Array:
-        return np.asarray(self.preconditioner * self.residual(Y))
-
-    def residual(self, Y: Array) -> Array:
-        """What the best dt leaves of Y."""
-        return np.asarray(Y - self.inner(self.normal, Y) * self.E)
+        return np.asarray(self.preconditioner * Y)
 
     def inner(self, Y: Array, Y2: Array) -> float:
         return float(np.vdot(Y, Y2))
 
+    def residual(self, Y: Array) -> Array:
+        """What the best dt leaves of Y; preconditioned, it lies in the plane."""
+        return np.asarray(Y - self.inner(self.normal, Y) * self.E)
+
     def __call__(self, Y: Array) -> Array:
+        """Without its multiple of E, which is dt's and larger than the rest: rounding would leave the plane by it."""
         problem, frame = self.basis.problem, self.frame
         X = self.basis.K.solve(problem.coslope(frame, sym(_congruence(self.P, Y))), self.accuracy)
-        return _congruence(self.P.swapaxes(1, 2), problem.slope(frame, X.astype(Y.dtype))) + Y
+        image = _congruence(self.P.swapaxes(1, 2), problem.slope(frame, X.astype(Y.dtype)))
+        return self.residual(image + Y)
 
     def solve(self, r: Array, c: Stack, tolerance: float) -> Solution:
         problem, frame, K = self.basis.problem, self.basis.frame, self.basis.K
-        first = K.solve(r)
-        residual = _congruence(self.root.swapaxes(1, 2), c - problem.slope(frame, first)).astype(self.P.dtype)
-        Y = np.zeros_like(residual)
+        P, _, E, normal = self.exact
+        first = X = K.solve(r)
+        left = _congruence(P.swapaxes(1, 2), c - problem.slope(frame, X))
+        Y, size = np.zeros_like(left), math.inf
+        while True:
+            Y += self.approach(left, tolerance)
+            Y -= self.inner(E, Y) * normal
+            dZ = sym(_congruence(P, Y))
+            X = first + K.solve(problem.coslope(frame, dZ))
+            left = _congruence(P.swapaxes(1, 2), c - problem.slope(frame, X)) - Y
+            dt, before = -self.inner(normal, left), size
+            size = float(np.linalg.norm(left + dt * E))
+            # The residual that conjugate gradients add up in single precision may be far from the true one.
+            if not self.single or size <= _TWICE * tolerance:
+                return Solution(X, dZ, dt)
+            if not size < _REFINED * before:
+                self.set_precision(single=False)
+
+    def approach(self, b: Stack, tolerance: float) -> Array:
+        """Y for the right-hand side b by conjugate gradients."""
+        b = self.residual(b.astype(self.P.dtype))
+        Y = np.zeros_like(b)
 
         def add(step: float, direction: Array) -> None:
             nonlocal Y
             Y += step * direction
 
         def finished(left: Array) -> bool:
-            nonlocal residual
-            residual = left
-            return not float(np.linalg.norm(self.residual(left))) > tolerance
+            return not float(np.linalg.norm(left)) > tolerance
 
-        self.counters.cg_iterations += conjugate_gradients(self, residual, finished, _MOST_ITERATIONS, add)
-        dZ = sym(_congruence(self.root, Y))
-        return Solution(first + K.solve(problem.coslope(frame, dZ)), dZ, -self.inner(self.normal, residual))
+        self.counters.cg_iterations += conjugate_gradients(self, b, finished, _MOST_ITERATIONS, add)
+        return Y
 
 
 def _congruence(A: Array, M: Array) -> Array:
