@@ -112,6 +112,14 @@ class TestUnderTheCondition:
                 assert other.certificate.log_det <= first.certificate.upper_bound
                 assert first.certificate.log_det <= other.certificate.upper_bound
 
+    def test_single_precision_keeps_to_the_equation_of_t(self) -> None:
+        """d·diag(DLD) ⪯ D for rand-1 and diag L = 1: the best D ⪰ tI is I/d."""
+        L = random_smoothness(np.random.default_rng(0), 300, 1e3)
+        scale = 1.0 / np.sqrt(np.diagonal(L))
+        result = optimal_stepsize(L * np.multiply.outer(scale, scale), RandK(300, 1), criterion="euclidean")
+        assert result.status == "optimal"
+        assert result.rate == pytest.approx(1.0 / 300.0, rel=2e-6)
+
     def test_the_best_of_det_CGD2_and_of_a_direction_is_known(self) -> None:
         N = SKETCH.map.apply(L)
         for goal in goals(L):

@@ -45,8 +45,8 @@ _STEP_FRACTION = 0.95
 _NEIGHBOURHOOD = 1e-4
 _SHORTEST = 1e-4
 # Accuracy of the systems relative to what they aim at: the predictor's only says how much to centre.
-_ACCURACY = 0.6
-_PREDICTOR_ACCURACY = 0.5
+_ACCURACY = 1.2
+_PREDICTOR_ACCURACY = 1.0
 # Centring: the cube of the complementarity that the predictor leaves, between these.
 _LEAST_SIGMA = 0.05
 _LARGEST_SIGMA = 0.9

@@ -33,7 +33,10 @@ from stepsize_solvers.numerics import (
 from stepsize_solvers.programs import Matrix, Pattern, Stack
 from stepsize_solvers.single import Gram, effective_beta
 
-_MOST_ITERATIONS = 300
+# Two coupled inequalities may take a thousand iterations for the last digit; large matrices are spared that.
+_MOST_ITERATIONS = 1000
+_ITERATIONS_AT_ANY_SIZE = 300
+_MOST_ROWS = 300_000  # in all iterations together
 # θ: 1/(ρᵢ + ρⱼ) varies less than a product does; between ¼ and ½ the data sets take the fewest iterations.
 _EXPONENT = 0.35
 # A true residual up to twice what was asked for is as good; a refinement in single precision that leaves more than this
@@ -143,7 +146,8 @@ class Complement:
         def finished(left: Array) -> bool:
             return not float(np.linalg.norm(left)) > tolerance
 
-        self.counters.cg_iterations += conjugate_gradients(self, b, finished, _MOST_ITERATIONS, add)
+        most = min(_MOST_ITERATIONS, max(_ITERATIONS_AT_ANY_SIZE, _MOST_ROWS // self.basis.frame.d))
+        self.counters.cg_iterations += conjugate_gradients(self, b, finished, most, add)
         return Y
 
 
