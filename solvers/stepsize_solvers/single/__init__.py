@@ -3,6 +3,7 @@
 from stepsize_solvers.single.schur import Gram, effective_beta
 from stepsize_solvers.single.small import Coordinates, coordinates, map_matrix
 from stepsize_solvers.single.solve import Report, closed_form, goes_in_stacks, solve_condition, solve_stack
+from stepsize_solvers.single.starts import unit_scale
 
 __all__ = [
     "Coordinates",
@@ -15,4 +16,5 @@ __all__ = [
     "map_matrix",
     "solve_condition",
     "solve_stack",
+    "unit_scale",
 ]

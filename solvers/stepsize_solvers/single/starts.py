@@ -3,6 +3,9 @@
 For any W ≻ 0 the stepsize γW is feasible exactly for γ ≤ 1/λmax(W^{-½} 𝒬(W B W) W^{-½}).  The candidates are
 B^{-p}, p ∈ {0, ¼, ½}, and 𝒬(B)^{-p}, p ∈ {½, ¾, 1}: between them they contain the exact optimum of the identity map
 (𝒬(B)⁻¹ up to a factor), of a diagonal B, and the best hand-picked stepsizes of the literature.
+
+If 𝒬 is entrywise, D = Diag(s)D̃Diag(s) turns B into Diag(s)BDiag(s), and the powers are those for a unit diagonal: at
+k = 1 they save a third of the time against those of a B whose diagonal varies by a factor of four.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepsize_solvers.numerics import (
+    Array,
     cholesky,
     congruence_diagonal,
     dominant_vector,
@@ -54,6 +58,12 @@ class Start:
     basis: Basis | None = None
 
 
+def unit_scale(B: Array) -> Array:
+    """s with a unit diagonal of Diag(s)BDiag(s), for one matrix or a stack; 1 where an entry is not positive."""
+    diagonal = B.diagonal(axis1=-2, axis2=-1)
+    return np.asarray(1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0)))
+
+
 def _map_in_basis(Q: PositiveMap, U: Matrix, M: Matrix) -> Matrix:
     """Uᵀ 𝒬(U M Uᵀ) U; the cheap map needs one symmetric product and half a product for diag(U M Uᵀ) ≥ 0."""
     split = Q.diagonal_plus_scaled
@@ -74,6 +84,8 @@ def power_start(B: Matrix, Q: PositiveMap) -> Start:
 
 def _power_one_by_one(B: Matrix, Q: PositiveMap) -> Start:
     """In the eigenbasis of each of the two matrices, where the cheap maps cost little."""
+    scale = unit_scale(B) if Q.is_entrywise else np.ones(len(B))
+    B = B * np.multiply.outer(scale, scale)
     image = sym(Q.apply(B))
     best: tuple[float, Matrix, Vector, Vector | None] | None = None
     for M, exponents in zip((B, image), _EXPONENTS, strict=True):
@@ -99,8 +111,9 @@ def _power_one_by_one(B: Matrix, Q: PositiveMap) -> Start:
     assert best is not None
     log_det, U, f, spectrum = best
     root = np.sqrt(f)
-    C = U * root
-    return Start(C @ C.T, log_det, None if spectrum is None else Basis(C, (U / root).T, spectrum * f))
+    C = scale[:, None] * U * root
+    log_det += 2.0 * float(np.log(scale).sum())
+    return Start(C @ C.T, log_det, None if spectrum is None else Basis(C, (U / scale[:, None] / root).T, spectrum * f))
 
 
 def powers_in_stacks(B: Matrix, P: Matrix) -> tuple[Matrix, Vector]:
@@ -108,7 +121,9 @@ def powers_in_stacks(B: Matrix, P: Matrix) -> tuple[Matrix, Vector]:
 
     For one problem, or for the stack of B and P.  Arrays have the shape (…, 2, 3, d, d).
     """
-    d, alone = B.shape[-1], B.ndim == 2
+    d, alone, scale = B.shape[-1], B.ndim == 2, unit_scale(B)
+    scales = scale[..., :, None] * scale[..., None, :]
+    B = B * scales
     # Eigenvalues one by one: numpy's functions for stacks take 4 to 10 µs more of about 100 up to d = 14.
     w, U = (np.stack(parts, axis=B.ndim - 2) for parts in zip(*(eigh(M) for M in (B, P * B)), strict=True))
     w = np.maximum(w, _EIGENVALUE_FLOOR * w[..., -1:])
@@ -121,15 +136,15 @@ def powers_in_stacks(B: Matrix, P: Matrix) -> tuple[Matrix, Vector]:
     negative = -whitened
     rows = [[smallest_eigenvalue(M) for M in row] for row in negative] if alone else smallest_eigenvalue(negative)
     tops = -np.asarray(rows)
-    log_dets = 2.0 * np.log(half).sum(axis=-1) - d * np.log(tops)
+    log_dets = 2.0 * np.log(half * scale[..., None, None, :]).sum(axis=-1) - d * np.log(tops)
     if alone:
         i, j = divmod(int(log_dets.argmax()), 3)
-        return W[i, j] / tops[i, j], log_dets[i, j]
+        return W[i, j] * (scales / tops[i, j]), log_dets[i, j]
     candidates = (*log_dets.shape[:-2], 6)
     best = log_dets.reshape(candidates).argmax(axis=-1)[..., None]
     top = np.take_along_axis(tops.reshape(candidates), best, -1)
     D = np.take_along_axis(W.reshape(*candidates, d, d), best[..., None, None], -3)[..., 0, :, :] / top[..., None]
-    return D, np.take_along_axis(log_dets.reshape(candidates), best, -1)[..., 0]
+    return D * scales, np.take_along_axis(log_dets.reshape(candidates), best, -1)[..., 0]
 
 
 def boundary_start(B: Matrix, Q: PositiveMap, form: ClosedForm | None = None) -> Start:
