@@ -6,7 +6,7 @@ import heapq
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -162,17 +162,27 @@ def solve_all(tasks: Sequence[Task], attempts: Sequence[Attempt], closed_forms: 
     chosen = [[groups[i] for i in chunk] for chunk in chunks]
     work = ([[tasks[i] for i in group] for group in part] for part in chosen)
     if workers < 2:
-        running: Any = [_solve_groups(part, attempts, closed_forms) for part in work]
+        running: Iterable[list[Piece]] = [_solve_groups(part, attempts, closed_forms) for part in work]
     else:
-        from joblib import Parallel, delayed
-
-        with interrupts_held():
-            running = Parallel(n_jobs=workers, return_as="generator")(
-                delayed(_solve_groups)(part, attempts, closed_forms) for part in work
-            )
+        running = _in_processes(work, attempts, closed_forms, workers)
     places = (place for part in chosen for group in part for place in group)
     found = dict(zip(places, (piece for pieces in running for piece in pieces), strict=True))
     return [found[place] for place in range(len(tasks))]
+
+
+def _in_processes(
+    work: Iterable[Sequence[Sequence[Task]]], attempts: Sequence[Attempt], closed_forms: bool, workers: int
+) -> Iterable[list[Piece]]:
+    """The pieces of each part of the work, by joblib's back end at hand."""
+    from joblib import Parallel, delayed
+
+    calls = (delayed(_solve_groups)(part, attempts, closed_forms) for part in work)
+    try:
+        parallel = Parallel(n_jobs=workers, return_as="generator")
+    except ValueError:  # the back ends of Ray and of multiprocessing return lists only
+        return Parallel(n_jobs=workers)(calls)  # type: ignore[no-any-return]
+    with interrupts_held():
+        return parallel(calls)  # type: ignore[no-any-return]
 
 
 def _solve_groups(groups: Sequence[Sequence[Task]], attempts: Sequence[Attempt], closed_forms: bool) -> list[Piece]:

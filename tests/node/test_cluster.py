@@ -58,6 +58,18 @@ def test_a_cluster_that_loses_a_worker_gives_the_answer_of_one_process() -> None
         np.testing.assert_allclose(ours.D, theirs.D, rtol=1e-9)
 
 
+@pytest.mark.parametrize("backend", ["multiprocessing", "threading"])
+def test_a_back_end_that_returns_a_list_or_shares_memory(backend: str) -> None:
+    L = blocks(40)
+    sketch = RandK(L.shape[0], L.shape[0] // 4)
+    with parallel_config(backend=backend, n_jobs=2):
+        result = optimal_stepsize(L, sketch)
+    alone = optimal_stepsize(L, sketch, n_jobs=1)
+    assert result.status == alone.status == "optimal"
+    for ours, theirs in zip(result.blocks, alone.blocks, strict=True):
+        np.testing.assert_allclose(ours.D, theirs.D, rtol=1e-9)
+
+
 def test_none_obeys_the_configuration() -> None:
     assert processes(None) == 1
     with parallel_config(backend="loky", n_jobs=2):
