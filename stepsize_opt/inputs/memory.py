@@ -25,11 +25,11 @@ def memory_size() -> int | None:
     return min(sizes, default=None)
 
 
-def check_memory(what: str, size: int) -> None:
-    """Raise ValueError when ``what`` takes more bytes than there is memory."""
+def check_memory(what: str, size: int, remedy: str = "") -> None:
+    """Raise ValueError when ``what`` takes more bytes than there is memory; ``remedy`` ends its message."""
     most = memory_size()
     if most is not None and size > most:
-        msg = f"{what} would take {size / 1e9:.3g} GB, but there are {most / 1e9:.3g} GB of memory"
+        msg = f"{what} would take {size / 1e9:.3g} GB, but there are {most / 1e9:.3g} GB of memory{remedy}"
         raise ValueError(msg)
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from stepsize_opt.inputs import (
     LARGE,
@@ -128,7 +129,8 @@ class StepsizeResult(Result):
     def D(self) -> Matrix:
         """The stepsize matrix, d×d, read-only; feasible whatever the status says.
 
-        Raises ValueError when a dense d×d matrix does not fit into memory; ``blocks`` holds it in parts.
+        Raises ValueError when a dense d×d matrix does not fit into memory; ``blocks`` holds it in parts, and
+        ``tosparse()`` makes a sparse matrix of them.
         """
         return self._assemble([block.D for block in self.blocks])
 
@@ -142,7 +144,8 @@ class StepsizeResult(Result):
         return self._assemble([block.Z for block in self.blocks])
 
     def _assemble(self, parts: Sequence[Matrix]) -> Matrix:
-        check_memory(f"the dense {self.d}×{self.d} matrix", 8 * self.d**2)
+        remedy = "; blocks holds it in parts, and tosparse() is D as a sparse matrix"
+        check_memory(f"the dense {self.d}×{self.d} matrix", 8 * self.d**2, remedy)
         out = np.zeros((self.d, self.d))
         for block, part in zip(self.blocks, parts, strict=True):
             if part.ndim == 1:
@@ -150,6 +153,19 @@ class StepsizeResult(Result):
             else:
                 out[np.ix_(block.indices, block.indices)] = part
         out.setflags(write=False)
+        return out
+
+    def tosparse(self) -> Any:
+        """D as a ``scipy.sparse.csr_array`` with the entries of its blocks: for a block-diagonal L of any size."""
+        rows, columns, values = [], [], []
+        for block in self.blocks:
+            i, D = block.indices, block.D
+            rows.append(i if D.ndim == 1 else np.repeat(i, len(i)))
+            columns.append(i if D.ndim == 1 else np.tile(i, len(i)))
+            values.append(D.ravel())
+        entries = (np.concatenate(rows), np.concatenate(columns))
+        out = sparse.csr_array((np.concatenate(values), entries), shape=(self.d, self.d))
+        out.eliminate_zeros()
         return out
 
     @property

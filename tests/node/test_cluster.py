@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,21 @@ def test_a_back_end_that_returns_a_list_or_shares_memory(backend: str) -> None:
     assert result.status == alone.status == "optimal"
     for ours, theirs in zip(result.blocks, alone.blocks, strict=True):
         np.testing.assert_allclose(ours.D, theirs.D, rtol=1e-9)
+
+
+def test_the_stepsize_of_many_blocks_is_a_sparse_matrix() -> None:
+    L = sparse.block_diag([blocks(6), sparse.eye(3)], format="csr")
+    d = L.shape[0]
+    for structure in ("full", "diagonal"):
+        result = optimal_stepsize(L, RandK(d, d // 4), structure=structure)
+        D = result.tosparse()
+        np.testing.assert_array_equal(D.toarray(), result.D)
+        assert D.nnz == np.count_nonzero(result.D) < d * d
+    large = replace(result, certificate=replace(result.certificate, d=10**7))
+    with pytest.raises(
+        ValueError, match=r"dense 10000000×10000000 matrix would take .*; blocks holds it .*tosparse\(\)"
+    ):
+        _ = large.D
 
 
 def test_none_obeys_the_configuration() -> None:
