@@ -135,7 +135,9 @@ def test_a_member_that_breaks_down_leaves_the_others_alone() -> None:
     assert statuses[:2] + statuses[3:] == [Status.OPTIMAL] * 4
     for i in (0, 1, 3, 4):
         assert together[i].best is not None and alone[i].best is not None
-        assert together[i].best.bounds == pytest.approx(alone[i].best.bounds, abs=4e-6)
+        # Both intervals hold the optimum and are at most d·tol long; the steps need not be the same.
+        ours, theirs = together[i].best.bounds, alone[i].best.bounds
+        assert (ours.lower, ours.upper) == pytest.approx((theirs.lower, theirs.upper), abs=4e-6)
 
 
 def test_numbers_that_lapack_refuses_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
