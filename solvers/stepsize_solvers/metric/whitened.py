@@ -39,9 +39,9 @@ _ITERATIONS_AT_ANY_SIZE = 300
 _MOST_ROWS = 300_000  # in all iterations together
 # θ: 1/(ρᵢ + ρⱼ) varies less than a product does; between ¼ and ½ the data sets take the fewest iterations.
 _EXPONENT = 0.35
-# A true residual up to twice what was asked for is as good; a refinement in single precision that leaves more than this
-# part of it is the last one.
-_TWICE = 2.0
+# A true residual up to this many times what was asked for is as good; a refinement in single precision that leaves more
+# than this part of it is the last one.
+_GOOD_ENOUGH = 2.0
 _REFINED = 0.3
 
 
@@ -129,7 +129,7 @@ class Complement:
             dt, before = -self.inner(normal, left), size
             size = float(np.linalg.norm(left + dt * E))
             # The residual that conjugate gradients add up in single precision may be far from the true one.
-            if not self.single or size <= _TWICE * tolerance:
+            if not self.single or size <= _GOOD_ENOUGH * tolerance:
                 return Solution(X, dZ, dt)
             if not size < _REFINED * before:
                 self.set_precision(single=False)
