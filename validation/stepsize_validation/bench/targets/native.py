@@ -64,7 +64,7 @@ class Problem:
 
 
 def unit_diagonal(L: Matrix) -> Matrix:
-    """L scaled to a unit diagonal, as the reductions of the library hand it to a solver."""
+    """L scaled to a unit diagonal; the reductions of the library do that up to powers of two."""
     s = 1.0 / np.sqrt(np.diagonal(L))
     M = L * np.multiply.outer(s, s)
     return np.asarray(0.5 * (M + M.T))
