@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 from joblib import parallel_config
 from scipy import sparse
 
-from stepsize_opt import IndependentSampling, RandK, certify, optimal_stepsize
+from stepsize_opt import IndependentSampling, RandK, StepsizeResult, certify, optimal_stepsize
 from stepsize_opt.methods import get_method
 from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.solve import _chunks, _stacks, processes
@@ -26,6 +26,15 @@ def blocks(number: int) -> Any:
     rng = np.random.default_rng(0)
     roots = [rng.standard_normal((n, n)) for n in rng.integers(4, 20, number)]
     return sparse.block_diag([A @ A.T + np.eye(len(A)) for A in roots], format="csr")
+
+
+def assert_as_alone(result: StepsizeResult, L: Any, sketch: RandK) -> None:
+    """The answer of one process, block by block."""
+    alone = optimal_stepsize(L, sketch, n_jobs=1)
+    assert result.status == alone.status == "optimal"
+    for ours, theirs in zip(result.blocks, alone.blocks, strict=True):
+        np.testing.assert_array_equal(ours.indices, theirs.indices)
+        np.testing.assert_allclose(ours.D, theirs.D, rtol=1e-9)
 
 
 def test_a_cluster_that_loses_a_worker_gives_the_answer_of_one_process() -> None:
@@ -52,11 +61,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_answer_of_one_process() -> None
             result = optimal_stepsize(L, sketch)
         killer.join(timeout=30.0)
     assert killed
-    alone = optimal_stepsize(L, sketch, n_jobs=1)
-    assert result.status == alone.status == "optimal"
-    for ours, theirs in zip(result.blocks, alone.blocks, strict=True):
-        np.testing.assert_array_equal(ours.indices, theirs.indices)
-        np.testing.assert_allclose(ours.D, theirs.D, rtol=1e-9)
+    assert_as_alone(result, L, sketch)
 
 
 @pytest.mark.parametrize("backend", ["multiprocessing", "threading"])
@@ -65,10 +70,7 @@ def test_a_back_end_that_returns_a_list_or_shares_memory(backend: str) -> None:
     sketch = RandK(L.shape[0], L.shape[0] // 4)
     with parallel_config(backend=backend, n_jobs=2):
         result = optimal_stepsize(L, sketch)
-    alone = optimal_stepsize(L, sketch, n_jobs=1)
-    assert result.status == alone.status == "optimal"
-    for ours, theirs in zip(result.blocks, alone.blocks, strict=True):
-        np.testing.assert_allclose(ours.D, theirs.D, rtol=1e-9)
+    assert_as_alone(result, L, sketch)
 
 
 def test_the_stepsize_of_many_blocks_is_a_sparse_matrix() -> None:

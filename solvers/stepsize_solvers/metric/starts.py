@@ -18,7 +18,7 @@ import numpy as np
 from stepsize_solvers.metric.frame import Frame
 from stepsize_solvers.numerics import eigh, sym
 from stepsize_solvers.programs import Matrix, Metric, Pattern, Vector
-from stepsize_solvers.single import Gram, unit_scale
+from stepsize_solvers.single import Gram, scaled, unit_diagonal
 
 # The exponents for B and for 𝒬(B): on 35 problems with rand-k (synthetic, a1a, phishing, heart_scale, w1a) one of them
 # is within 0.2 of the best log det/d.
@@ -78,8 +78,7 @@ def _frames(metric: Metric, pattern: Pattern) -> Iterator[Frame]:
     """The frames of the powers."""
     left = metric.left
     assert left.B is not None
-    scale = unit_scale(left.B) if left.Q.is_entrywise else np.ones(pattern.d)
-    B = left.B * np.multiply.outer(scale, scale)
+    B, scale = unit_diagonal(left.B, left.Q)
     for M, exponents in zip((B, sym(left.Q.apply(B))), _EXPONENTS, strict=True):
         w, U = np.empty(len(M)), np.zeros_like(M)
         for s in pattern.slices:
@@ -110,11 +109,9 @@ def _best_power(metric: Metric, pattern: Pattern) -> Matrix | None:
 
 def _best_power_in_stacks(metric: Metric, P: Matrix) -> Matrix | None:
     """All four at once, for 𝒬(M) = P∘M: more operations in fewer calls.  Arrays have the shape (2, 2, d, d)."""
-    B, a = metric.left.B, metric.left.a
-    assert B is not None
-    scale = unit_scale(B)
-    scales = np.multiply.outer(scale, scale)
-    B = B * scales
+    a = metric.left.a
+    assert metric.left.B is not None
+    B, scale = unit_diagonal(metric.left.B)
     w, U = np.linalg.eigh(np.array((B, P * B)))
     if not w[:, -1].min() > 0.0:
         return None
@@ -126,4 +123,4 @@ def _best_power_in_stacks(metric: Metric, P: Matrix) -> Matrix | None:
     m = np.linalg.eigvalsh(inverse_root.swapaxes(-1, -2) @ (P * (W @ B @ W)) @ inverse_root)
     values = _values(np.maximum(m, 0.0), a) + 2.0 * np.log(half).sum(axis=-1)[..., None]
     i, j, _ = np.unravel_index(int(values.argmax()), values.shape)
-    return np.asarray(best_multiple(np.maximum(m[i, j], 0.0), a) * W[i, j] * scales)
+    return scaled(best_multiple(np.maximum(m[i, j], 0.0), a) * W[i, j], scale)

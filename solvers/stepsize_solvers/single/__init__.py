@@ -3,7 +3,7 @@
 from stepsize_solvers.single.schur import Gram, effective_beta
 from stepsize_solvers.single.small import Coordinates, coordinates, map_matrix
 from stepsize_solvers.single.solve import Report, closed_form, goes_in_stacks, solve_condition, solve_stack
-from stepsize_solvers.single.starts import unit_scale
+from stepsize_solvers.single.starts import scaled, unit_diagonal
 
 __all__ = [
     "Coordinates",
@@ -14,7 +14,8 @@ __all__ = [
     "effective_beta",
     "goes_in_stacks",
     "map_matrix",
+    "scaled",
     "solve_condition",
     "solve_stack",
-    "unit_scale",
+    "unit_diagonal",
 ]

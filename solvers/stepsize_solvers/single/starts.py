@@ -58,10 +58,21 @@ class Start:
     basis: Basis | None = None
 
 
-def unit_scale(B: Array) -> Array:
-    """s with a unit diagonal of Diag(s)BDiag(s), for one matrix or a stack; 1 where an entry is not positive."""
+def unit_diagonal(B: Array, Q: PositiveMap | None = None) -> tuple[Array, Array]:
+    """Diag(s)BDiag(s) with a unit diagonal, and s, for one matrix or a stack; s is 1 where an entry is not positive.
+
+    Also for a map that is not entrywise: it does not allow another s.
+    """
+    if Q is not None and not Q.is_entrywise:
+        return B, np.ones(B.shape[-1])
     diagonal = B.diagonal(axis1=-2, axis2=-1)
-    return np.asarray(1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0)))
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
+    return scaled(B, scale), scale
+
+
+def scaled(M: Array, s: Array) -> Array:
+    """Diag(s)MDiag(s), as symmetric as M."""
+    return np.asarray(M * (s[..., :, None] * s[..., None, :]))
 
 
 def _map_in_basis(Q: PositiveMap, U: Matrix, M: Matrix) -> Matrix:
@@ -84,8 +95,7 @@ def power_start(B: Matrix, Q: PositiveMap) -> Start:
 
 def _power_one_by_one(B: Matrix, Q: PositiveMap) -> Start:
     """In the eigenbasis of each of the two matrices, where the cheap maps cost little."""
-    scale = unit_scale(B) if Q.is_entrywise else np.ones(len(B))
-    B = B * np.multiply.outer(scale, scale)
+    B, scale = unit_diagonal(B, Q)
     image = sym(Q.apply(B))
     best: tuple[float, Matrix, Vector, Vector | None] | None = None
     for M, exponents in zip((B, image), _EXPONENTS, strict=True):
@@ -121,9 +131,8 @@ def powers_in_stacks(B: Matrix, P: Matrix) -> tuple[Matrix, Vector]:
 
     For one problem, or for the stack of B and P.  Arrays have the shape (…, 2, 3, d, d).
     """
-    d, alone, scale = B.shape[-1], B.ndim == 2, unit_scale(B)
-    scales = scale[..., :, None] * scale[..., None, :]
-    B = B * scales
+    d, alone = B.shape[-1], B.ndim == 2
+    B, scale = unit_diagonal(B)
     # Eigenvalues one by one: numpy's functions for stacks take 4 to 10 µs more of about 100 up to d = 14.
     w, U = (np.stack(parts, axis=B.ndim - 2) for parts in zip(*(eigh(M) for M in (B, P * B)), strict=True))
     w = np.maximum(w, _EIGENVALUE_FLOOR * w[..., -1:])
@@ -139,12 +148,12 @@ def powers_in_stacks(B: Matrix, P: Matrix) -> tuple[Matrix, Vector]:
     log_dets = 2.0 * np.log(half * scale[..., None, None, :]).sum(axis=-1) - d * np.log(tops)
     if alone:
         i, j = divmod(int(log_dets.argmax()), 3)
-        return W[i, j] * (scales / tops[i, j]), log_dets[i, j]
+        return scaled(W[i, j] / tops[i, j], scale), log_dets[i, j]
     candidates = (*log_dets.shape[:-2], 6)
     best = log_dets.reshape(candidates).argmax(axis=-1)[..., None]
     top = np.take_along_axis(tops.reshape(candidates), best, -1)
     D = np.take_along_axis(W.reshape(*candidates, d, d), best[..., None, None], -3)[..., 0, :, :] / top[..., None]
-    return D * scales, np.take_along_axis(log_dets.reshape(candidates), best, -1)[..., 0]
+    return scaled(D, scale), np.take_along_axis(log_dets.reshape(candidates), best, -1)[..., 0]
 
 
 def boundary_start(B: Matrix, Q: PositiveMap, form: ClosedForm | None = None) -> Start:
