@@ -236,7 +236,8 @@ def _solve_component(
         if reason is not None:
             failures.append(f"{solver.name}: {reason}")
             continue
-        settings = replace(settings, warm_start=start, log_shift=component.log_shift)
+        if start is not None or settings.verbose:
+            settings = replace(settings, warm_start=start, log_shift=component.log_shift)
         outcome = _outcome(solver, program, settings, why)
         if outcome.X is None:
             failures.append(f"{solver.name}: {outcome.message or outcome.status.value}")

@@ -35,8 +35,11 @@ class Enclosed:
 
     def symmetric(self) -> Enclosed:
         """The symmetric part, when the exact matrix is symmetric."""
-        value = 0.5 * (self.value + self.value.T)
-        return Enclosed(value, np.maximum(self.error, self.error.T) + UNIT * np.abs(value))
+        value = self.value + self.value.T
+        value *= 0.5
+        error = np.maximum(self.error, self.error.T)
+        error += UNIT * np.abs(value)
+        return Enclosed(value, error)
 
 
 class Approximate(ABC):
@@ -312,7 +315,8 @@ class Plain(Approximate):
         for part in (self.error, other.error):
             if part is not None:
                 error += part
-        return Plain(value, error * (1.0 + gamma(3)))
+        error *= 1.0 + gamma(3)
+        return Plain(value, error)
 
     def __neg__(self) -> Plain:
         return Plain(-self.value, self.error)
@@ -374,6 +378,6 @@ def sandwich(A: Matrix, B: Matrix, C: Matrix, arithmetic: type[Approximate] = Pa
 def inner_from_above(A: Enclosed, B: Enclosed) -> float:
     """A proved upper bound on ⟨A, B⟩."""
     products = A.value * B.value
-    slack = np.abs(A.value) * B.error + A.error * np.abs(B.value) + A.error * B.error + UNIT * np.abs(products)
+    slack = np.abs(A.value) * B.error + A.error * (np.abs(B.value) + B.error) + UNIT * np.abs(products)
     total = math.fsum(products.ravel().tolist())
     return total + 2.0 * float(slack.sum()) + 2.0 * UNIT * abs(total)

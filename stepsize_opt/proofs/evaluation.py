@@ -189,10 +189,10 @@ def inverse_root(D: Matrix) -> Matrix | None:
 
 def whitened_spectrum(A: Matrix, root: Matrix) -> Vector:
     """The eigenvalues of D^{−½} A D^{−½}, ascending, from an inverse root of D; in plain floating point."""
-    W = root.dot(A).dot(root.T)
+    W = root.dot(A).dot(root.T)  # of which LAPACK reads one half
     # All eigenvalues, by divide and conquer: LAPACK's methods for a part of them break down on clusters, and W is
     # close to the identity for D = L⁻¹.
-    w, _, info = lapack.dsyevd(0.5 * (W + W.T), 0, 1)  # compute_v, lower
+    w, _, info = lapack.dsyevd(W.T, 0, 1)  # compute_v, lower
     return np.asarray(w) if info == 0 else np.full(len(W), math.nan)
 
 
