@@ -157,6 +157,57 @@ class Frame:
         """CXCᵀ."""
         return sym(self.C.A @ X @ self.C.A.T)
 
+    def between(self, A: Array, P: Array) -> Between:
+        """G′ for X = AX̂Aᵀ, seen as PᵀG′[X]P."""
+        split, C = self.Q.diagonal_plus_scaled, self.C.A
+        Bt = np.diag(self.Bt) if self.Bt.ndim == 1 else self.Bt
+        T, turned = P.T @ A, Bt.T @ A
+        S = 0.5 * self.a * T - (0.0 if split is None else split.beta) * (P.T @ turned)
+        return Between(self.Q, T, S, C @ A, C @ turned, Gram(self.E.A @ P))
+
+
+@dataclass(frozen=True, eq=False)
+class Between:
+    """G′ between two bases of a frame, X = AX̂Aᵀ and PᵀG′[X]P, without Π.
+
+    For 𝒬(M) = Diag(α∘diag M) + βM, with T = PᵀA, S = (a/2)T − βPᵀB̃ᵀA, q = CA, b = CB̃ᵀA and u = C⁻ᵀP,
+
+        PᵀG′[X]P = TX̂Sᵀ + SX̂Tᵀ − uᵀ Diag(α∘diag(qX̂bᵀ + bX̂qᵀ)) u;
+
+    for any other map β is 0 here, and 𝒬 itself takes the place of Diag(α∘diag ·).
+    """
+
+    Q: PositiveMap
+    T: Array
+    S: Array
+    q: Array
+    b: Array
+    u: Gram
+
+    def lowered(self) -> Between:
+        """The same in single precision."""
+        T, S, q, b, u = (part.astype(np.float32) for part in (self.T, self.S, self.q, self.b, self.u.A))
+        return Between(self.Q, T, S, q, b, Gram(u))
+
+    def slope(self, X: Array) -> Array:
+        """PᵀG′[AX̂Aᵀ]P."""
+        half, split, u = self.T @ (X @ self.S.T), self.Q.diagonal_plus_scaled, self.u.A
+        out, qX = half + half.T, self.q @ X
+        if split is not None:
+            out -= self.u((2.0 * split.alpha * np.einsum("ij,ij->i", qX, self.b)).astype(X.dtype))
+            return np.asarray(out)
+        M = qX @ self.b.T
+        return np.asarray(out - sym(u.T @ self.Q.apply(M + M.T).astype(X.dtype) @ u))
+
+    def coslope(self, Y: Array) -> Array:
+        """The adjoint: AᵀG′*[PŶPᵀ]A, without Π."""
+        half, split, u = self.T.T @ (Y @ self.S), self.Q.diagonal_plus_scaled, self.u.A
+        if split is not None:
+            half -= (self.q.T * (split.alpha * congruence_diagonal(u, Y)).astype(Y.dtype)) @ self.b
+        else:
+            half -= self.q.T @ (self.Q.adjoint(sym(u @ Y @ u.T)).astype(Y.dtype) @ self.b)
+        return np.asarray(half + half.T)
+
 
 def _plus(out: Array, factor: float, M: Array) -> Array:
     out += np.asarray(factor, dtype=M.dtype) * M

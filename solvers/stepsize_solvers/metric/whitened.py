@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_solvers.metric.coupled import Coupled, coupled, turned
 from stepsize_solvers.metric.frame import Frame
 from stepsize_solvers.metric.path import Problem, Solution
 from stepsize_solvers.numerics import (
@@ -37,6 +38,8 @@ from stepsize_solvers.single import Gram, effective_beta
 _MOST_ITERATIONS = 1000
 _ITERATIONS_AT_ANY_SIZE = 300
 _MOST_ROWS = 300_000  # in all iterations together
+# Two inequalities in single precision that take more have lost their digits to cancellation.
+_MOST_IN_SINGLE = 60
 # θ: 1/(ρᵢ + ρⱼ) varies less than a product does; between ¼ and ½ the data sets take the fewest iterations.
 _EXPONENT = 0.35
 # A true residual up to this many times what was asked for is as good; a refinement in single precision that leaves more
@@ -47,13 +50,15 @@ _REFINED = 0.3
 
 @dataclass(frozen=True, eq=False)
 class WhitenedBasis:
-    """``frame.Bt`` is M = CᵀBDC⁻ᵀ; K: the curvature; single: whether conjugate gradients run in single precision."""
+    """``frame.Bt`` is M = CᵀBDC⁻ᵀ; K: the curvature."""
 
-    problem: Problem
-    beta: float
+    maker: Whitening
     frame: Frame
     K: PatternCurvature
-    single: bool
+
+    @property
+    def problem(self) -> Problem:
+        return self.maker.problem
 
     def bend(self, X: Array) -> Array:
         return -self.frame.image(X @ X.T if self.frame.pattern.is_full else sym(X @ self.K.Bt @ X))
@@ -66,39 +71,55 @@ class WhitenedBasis:
         return 0.5 * float(np.vdot(g, self.K.solve(g)))
 
     def system(self, scaling: Scaling, E: Stack, counters: Counters) -> Complement:
-        frame = self.frame
-        roots, diagonals = [], []
-        for i, G in enumerate(scaling.G):
-            half = np.linalg.inv(G).T
-            # The second inequality has G′[X] = X.
-            Q = half if i else math.sqrt(frame.a) * (half - (self.beta / frame.a) * (frame.Bt @ half))
-            U = eigh(sym((Q.T * self.K.rho**-_EXPONENT) @ Q))[1]
-            Q2 = (Q @ U) ** 2
-            roots.append(half @ U)
-            diagonals.append(Q2.T @ self.K.inverse_sums @ Q2)
-        return Complement(self, np.stack(roots), 1.0 / (1.0 + np.stack(diagonals)), E, counters)
+        frame, K, beta = self.frame, self.K, self.maker.beta
+        if not self.problem.alone:
+            return Complement(self, *coupled(frame, K, beta, scaling), E, counters)
+        half = np.linalg.inv(scaling.G[0]).T
+        J = turned(frame, beta, half)
+        U = eigh(sym((J.T * K.rho**-_EXPONENT) @ J))[1]
+        squares = (J @ U) ** 2
+        diagonal = Diagonal(1.0 / (1.0 + squares.T @ K.inverse_sums @ squares))
+        return Complement(self, (half @ U)[None], diagonal, E, counters)
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonal:
+    """Multiplies by the entries of p."""
+
+    p: Stack
+
+    def lowered(self) -> Diagonal:
+        """The same in single precision."""
+        return Diagonal(self.p.astype(np.float32))
+
+    def __call__(self, Y: Stack) -> Stack:
+        return np.asarray(self.p * Y)
 
 
 class Complement:
     """Y ↦ Pᵀ G′K⁻¹G′*[PYPᵀ] P + Y, preconditioned by its diagonal with 𝒬 replaced by β, in the plane ⟨E, PYPᵀ⟩ = 0."""
 
-    def __init__(self, basis: WhitenedBasis, P: Stack, preconditioner: Stack, E: Stack, counters: Counters) -> None:
-        self.basis, self.counters = basis, counters
+    def __init__(
+        self, basis: WhitenedBasis, P: Stack, preconditioner: Diagonal | Coupled, E: Stack, counters: Counters
+    ) -> None:
+        self.basis, self.counters, self.preconditioner = basis, counters, preconditioner
         E = _congruence(P.swapaxes(1, 2), E)
-        normal = preconditioner * E
-        self.exact = (P, preconditioner, E, normal / float(np.vdot(normal, E)))
-        self.set_precision(basis.single)
+        normal = preconditioner(E)
+        self.exact = (P, E, normal / float(np.vdot(normal, E)))
+        self.Y = np.zeros_like(E)
+        self.G = basis.frame.between(np.eye(basis.frame.d), P[0])
+        self.set_precision(basis.maker.single)
 
     def set_precision(self, single: bool) -> None:
         """That of conjugate gradients."""
         dtype: Any = np.float32 if single else np.float64
-        self.single, self.frame = single, self.basis.frame.lowered() if single else self.basis.frame
+        self.single = single
+        self.slopes, self.precondition = (
+            (self.G.lowered(), self.preconditioner.lowered()) if single else (self.G, self.preconditioner)
+        )
         # Of K⁻¹: more digits than conjugate gradients have to gain, and no more than there are.
         self.accuracy = 1e-6 if single else 1e-8
-        self.P, self.preconditioner, self.E, self.normal = (M.astype(dtype) for M in self.exact)
-
-    def precondition(self, Y: Array) -> Array:
-        return np.asarray(self.preconditioner * Y)
+        self.P, self.E, self.normal = (M.astype(dtype) for M in self.exact)
 
     def inner(self, Y: Array, Y2: Array) -> float:
         return float(np.vdot(Y, Y2))
@@ -109,30 +130,32 @@ class Complement:
 
     def __call__(self, Y: Array) -> Array:
         """Without its multiple of E, which is dt's and larger than the rest: rounding would leave the plane by it."""
-        problem, frame = self.basis.problem, self.frame
-        X = self.basis.K.solve(problem.coslope(frame, sym(_congruence(self.P, Y))), self.accuracy)
-        image = _congruence(self.P.swapaxes(1, 2), problem.slope(frame, X.astype(Y.dtype)))
-        return self.residual(image + Y)
+        others = self.P[1:]  # with G′[X] = X
+        image = self.slopes.coslope(Y[0]) + sym(_congruence(others, Y[1:]).sum(axis=0))
+        X = self.basis.K.solve(image, self.accuracy).astype(Y.dtype)
+        out = np.concatenate([self.slopes.slope(X)[None], _congruence(others.swapaxes(1, 2), X)])
+        return self.residual(out + Y)
 
     def solve(self, r: Array, c: Stack, tolerance: float) -> Solution:
+        """From the last solution on: the predictor's is most of the corrector's."""
         problem, frame, K = self.basis.problem, self.basis.frame, self.basis.K
-        P, _, E, normal = self.exact
-        first = X = K.solve(r)
-        left = _congruence(P.swapaxes(1, 2), c - problem.slope(frame, X))
-        Y, size = np.zeros_like(left), math.inf
+        P, E, normal = self.exact
+        first, size, tried = K.solve(r), math.inf, False
         while True:
-            Y += self.approach(left, tolerance)
-            Y -= self.inner(E, Y) * normal
-            dZ = sym(_congruence(P, Y))
+            dZ = sym(_congruence(P, self.Y))
             X = first + K.solve(problem.coslope(frame, dZ))
-            left = _congruence(P.swapaxes(1, 2), c - problem.slope(frame, X)) - Y
+            left = _congruence(P.swapaxes(1, 2), c - problem.slope(frame, X)) - self.Y
             dt, before = -self.inner(normal, left), size
             size = float(np.linalg.norm(left + dt * E))
             # The residual that conjugate gradients add up in single precision may be far from the true one.
-            if not self.single or size <= _GOOD_ENOUGH * tolerance:
+            if size <= (_GOOD_ENOUGH if tried else 1.0) * tolerance or (tried and not self.single):
                 return Solution(X, dZ, dt)
-            if not size < _REFINED * before:
+            if tried and not size < _REFINED * before:
                 self.set_precision(single=False)
+                self.basis.maker.single = False  # the systems to come are no easier
+            self.Y += self.approach(left, tolerance)
+            self.Y -= self.inner(E, self.Y) * normal
+            tried = True
 
     def approach(self, b: Stack, tolerance: float) -> Array:
         """Y for the right-hand side b by conjugate gradients."""
@@ -147,6 +170,8 @@ class Complement:
             return not float(np.linalg.norm(left)) > tolerance
 
         most = min(_MOST_ITERATIONS, max(_ITERATIONS_AT_ANY_SIZE, _MOST_ROWS // self.basis.frame.d))
+        if self.single and isinstance(self.preconditioner, Coupled):
+            most = _MOST_IN_SINGLE
         self.counters.cg_iterations += conjugate_gradients(self, b, finished, most, add)
         return Y
 
@@ -157,7 +182,7 @@ def _congruence(A: Array, M: Array) -> Array:
 
 
 class Whitening:
-    """D and Z to their basis."""
+    """D and Z to their basis; single: whether conjugate gradients run in single precision, while that is enough."""
 
     def __init__(self, problem: Problem, pattern: Pattern, single: bool) -> None:
         self.problem, self.pattern, self.single = problem, pattern, single
@@ -173,4 +198,4 @@ class Whitening:
         M = sym(K.E.T @ D @ K.E)
         M = M if self.pattern.is_full else K.Bt @ M
         frame = Frame(q.Q, q.a, self.pattern, Gram(K.C), Gram(K.E), M, math.nan)
-        return WhitenedBasis(self.problem, self.beta, frame, K, self.single)
+        return WhitenedBasis(self, frame, K)
