@@ -120,6 +120,13 @@ class TestUnderTheCondition:
         assert result.status == "optimal"
         assert result.rate == pytest.approx(1.0 / 300.0, rel=2e-6)
 
+    def test_coupled_inequalities_take_few_iterations(self) -> None:
+        """Preconditioned one by one, the two inequalities take 3 260 of them."""
+        L = random_smoothness(np.random.default_rng(0), 60, 1e3)
+        result = optimal_stepsize(L, RandK(60, 1), criterion="euclidean")
+        assert result.status == "optimal"
+        assert result.solver_stats.extra_stats["cg_iterations"] <= 500
+
     def test_the_best_of_det_CGD2_and_of_a_direction_is_known(self) -> None:
         N = SKETCH.map.apply(L)
         for goal in goals(L):

@@ -38,6 +38,9 @@ from stepsize_solvers.single import Gram, effective_beta
 _MOST_ITERATIONS = 1000
 _ITERATIONS_AT_ANY_SIZE = 300
 _MOST_ROWS = 300_000  # in all iterations together
+# Two inequalities that take more are coupled: the preconditioner of ``.coupled`` is worth the price of an iteration,
+# which is nearly twice as high.
+_MANY = 25
 # Two inequalities in single precision that take more have lost their digits to cancellation.
 _MOST_IN_SINGLE = 60
 # θ: 1/(ρᵢ + ρⱼ) varies less than a product does; between ¼ and ½ the data sets take the fewest iterations.
@@ -72,14 +75,17 @@ class WhitenedBasis:
 
     def system(self, scaling: Scaling, E: Stack, counters: Counters) -> Complement:
         frame, K, beta = self.frame, self.K, self.maker.beta
-        if not self.problem.alone:
+        if self.maker.is_coupled:
             return Complement(self, *coupled(frame, K, beta, scaling), E, counters)
-        half = np.linalg.inv(scaling.G[0]).T
-        J = turned(frame, beta, half)
-        U = eigh(sym((J.T * K.rho**-_EXPONENT) @ J))[1]
-        squares = (J @ U) ** 2
-        diagonal = Diagonal(1.0 / (1.0 + squares.T @ K.inverse_sums @ squares))
-        return Complement(self, (half @ U)[None], diagonal, E, counters)
+        roots, diagonals = [], []
+        for i, G in enumerate(scaling.G):
+            half = np.linalg.inv(G).T
+            J = half if i else turned(frame, beta, half)  # the second inequality has G′[X] = X
+            U = eigh(sym((J.T * K.rho**-_EXPONENT) @ J))[1]
+            squares = (J @ U) ** 2
+            roots.append(half @ U)
+            diagonals.append(squares.T @ K.inverse_sums @ squares)
+        return Complement(self, np.stack(roots), Diagonal(1.0 / (1.0 + np.stack(diagonals))), E, counters)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +178,10 @@ class Complement:
         most = min(_MOST_ITERATIONS, max(_ITERATIONS_AT_ANY_SIZE, _MOST_ROWS // self.basis.frame.d))
         if self.single and isinstance(self.preconditioner, Coupled):
             most = _MOST_IN_SINGLE
-        self.counters.cg_iterations += conjugate_gradients(self, b, finished, most, add)
+        iterations = conjugate_gradients(self, b, finished, most, add)
+        self.counters.cg_iterations += iterations
+        if len(b) > 1 and iterations > _MANY:
+            self.basis.maker.is_coupled = True
         return Y
 
 
@@ -182,10 +191,14 @@ def _congruence(A: Array, M: Array) -> Array:
 
 
 class Whitening:
-    """D and Z to their basis; single: whether conjugate gradients run in single precision, while that is enough."""
+    """D and Z to their basis.
+
+    single: whether conjugate gradients run in single precision, while that is enough; is_coupled: whether systems of
+    two inequalities have taken many iterations.
+    """
 
     def __init__(self, problem: Problem, pattern: Pattern, single: bool) -> None:
-        self.problem, self.pattern, self.single = problem, pattern, single
+        self.problem, self.pattern, self.single, self.is_coupled = problem, pattern, single, False
         self.beta = effective_beta(problem.quadratic.Q)
         self.curvatures = Curvatures(np.asarray(problem.quadratic.B), pattern)
 
