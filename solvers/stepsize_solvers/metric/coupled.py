@@ -1,4 +1,4 @@
-"""The preconditioner of two coupled inequalities, F = D − 𝒬(DBD) ⪰ 0 and D ⪰ tE.
+"""The system of two coupled inequalities, F = D − 𝒬(DBD) ⪰ 0 and D ⪰ tE, and its preconditioner.
 
 In bases with P_iᵀW_iP_i = I the system for Ŷ_i, dZ_i = P_iŶ_iP_iᵀ, is
 
@@ -6,14 +6,15 @@ In bases with P_iᵀW_iP_i = I the system for Ŷ_i, dZ_i = P_iŶ_iP_iᵀ, is
     [ K⁻¹Ĝ*         K⁻¹ + I ],
 
 Ĝ = P₁ᵀG′[Q·Qᵀ]P₁ from the basis Q = P₂^−ᵀ of D.  As the gap closes, K⁻¹ is large where both are tight, and the blocks
-all but cancel: a preconditioner that treats them one by one takes thousands of iterations.  Here K⁻¹ is replaced by its
-diagonal κ in the basis P₂, and *then* the second block is eliminated, so that the cancellation is exact.  With
-h = κ/(1 + κ) what is left is
+all but cancel: a preconditioner that treats them one by one takes thousands of iterations.  Let κ be the diagonal of
+K⁻¹ in the basis P₂ and h = κ/(1 + κ).  The unknowns (Ŷ₁, V) with Ŷ₂ = V − hĜ*Ŷ₁ decouple the system with κ in the place
+of K⁻¹, into ĜhĜ* + I and 1 + κ, and with K⁻¹ itself nothing large cancels in them:
 
-    ĜhĜ* + I,      Ĝ = Ĝ_β − 𝒰𝒱*,    𝒰w = uᵀDiag(w)u,    ⟨𝒱_j, X̂⟩ = α_j diag(qX̂bᵀ + bX̂qᵀ)_j
+    N = V + (1 − h)Ĝ*Ŷ₁  and  R = K⁻¹N  give  (Ŷ₁ + Ĝ[(1 − h)R − hŶ₂],  R + Ŷ₂).
 
-for an entrywise map.  Ĝ_βhĜ_β* + I is almost diagonal in a suitable basis P₁, near 1/p.  From 𝒰(𝒱*h𝒱)𝒰* come d large
-eigenvalues; of 𝒱*h𝒱 its diagonal s is enough.  The inverse of 1/p + 𝒰Diag(s)𝒰* takes a d×d system with
+For an entrywise map Ĝ = Ĝ_β − 𝒰𝒱*, 𝒰w = uᵀDiag(w)u and ⟨𝒱_j, X̂⟩ = α_j diag(qX̂bᵀ + bX̂qᵀ)_j.  Ĝ_βhĜ_β* + I is almost
+diagonal in a suitable basis P₁, near 1/p.  From 𝒰(𝒱*h𝒱)𝒰* come d large eigenvalues; of 𝒱*h𝒱 its diagonal s is enough.
+The inverse of 1/p + 𝒰Diag(s)𝒰* takes a d×d system with
 
     Φ = 𝒰*p𝒰,    Φ_ij = Σ_ab p_ab u_ia u_ja u_ib u_jb = Σ_q λ_q (u Diag(v_q) uᵀ)_ij²
 
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -41,36 +43,61 @@ from stepsize_solvers.numerics import (
 )
 from stepsize_solvers.programs import Matrix, Stack
 
+# Of K⁻¹: more digits than conjugate gradients have to gain, and no more than there are.
+ACCURACY: dict[Any, float] = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-8}
 # Φ is as exact as what it must cancel: this part of the smallest 1/(s_jΦ_jj).
 _CANCELLATION = 0.03
 
 
 @dataclass(frozen=True, eq=False)
 class Coupled:
-    """kappa, h, p as above; G: Ĝ; inverse: (Diag(1/s) + Φ)⁻¹, None where there is no such part."""
+    """The operator and its preconditioner for the unknowns (Ŷ₁, V).
+
+    G: Ĝ; P: P₂; h and rest: h and 1 − h; p as above; inverse: (Diag(1/s) + Φ)⁻¹, None where there is no such part.
+    """
 
     G: Between
-    kappa: Array
+    K: PatternCurvature
+    P: Array
     h: Array
+    rest: Array
     p: Array
     inverse: Array | None
 
     def lowered(self) -> Coupled:
         """The same in single precision."""
-        kappa, h, p = (part.astype(np.float32) for part in (self.kappa, self.h, self.p))
+        P, h, rest, p = (part.astype(np.float32) for part in (self.P, self.h, self.rest, self.p))
         inverse = None if self.inverse is None else self.inverse.astype(np.float32)
-        return Coupled(self.G.lowered(), kappa, h, p, inverse)
+        return Coupled(self.G.lowered(), self.K, P, h, rest, p, inverse)
 
     def __call__(self, Y: Stack) -> Stack:
-        first = Y[0] - self.G.slope(self.h * Y[1])
+        first, image = Y[0], self.G.coslope(Y[0])
+        second = Y[1] - self.h * image
+        N = sym(self.P @ (Y[1] + self.rest * image) @ self.P.T)
+        R = self.P.T @ self.K.solve(N, ACCURACY[N.dtype]).astype(N.dtype) @ self.P
+        return np.stack([first + self.G.slope(self.rest * R - self.h * second), R + second])
+
+    def precondition(self, Y: Stack) -> Stack:
+        first = Y[0]
         if self.inverse is not None:
-            first -= self.G.u(self.inverse @ congruence_diagonal(self.G.u.A, self.p * first))
-        first *= self.p
-        return np.stack([first, Y[1] / (1.0 + self.kappa) - self.h * self.G.coslope(first)])
+            first = first - self.G.u(self.inverse @ congruence_diagonal(self.G.u.A, self.p * first))
+        return np.stack([self.p * first, self.rest * Y[1]])
+
+    def reduced(self, b: Stack) -> Stack:
+        """The right-hand side b of the equations for Ŷ as one for (Ŷ₁, V)."""
+        return np.stack([b[0] - self.G.slope(self.h * b[1]), b[1]])
+
+    def unreduced(self, b: Stack) -> Stack:
+        """The b of a reduced one."""
+        return np.stack([b[0] + self.G.slope(self.h * b[1]), b[1]])
+
+    def restored(self, Y: Stack) -> Stack:
+        """Ŷ of (Ŷ₁, V)."""
+        return np.stack([Y[0], Y[1] - self.h * self.G.coslope(Y[0])])
 
 
 def coupled(frame: Frame, K: PatternCurvature, beta: float, scaling: Scaling) -> tuple[Stack, Coupled]:
-    """The bases P_i, and the preconditioner in them.  It leaves Π out: for a D with a pattern it is a little worse."""
+    """The bases P_i, and the system in them.  The preconditioner leaves Π out."""
     first, second = np.linalg.inv(scaling.G).swapaxes(1, 2)
     # K⁻¹ is near to a multiple of Diag(ρ^−½) X Diag(ρ^−½), and diagonal where that is.
     U = eigh(sym((second.T / np.sqrt(K.rho)) @ second))[1]
@@ -84,7 +111,7 @@ def coupled(frame: Frame, K: PatternCurvature, beta: float, scaling: Scaling) ->
     p = 1.0 / (1.0 + squares.T @ h @ squares)
     G = frame.between(Q, first)
     inverse = _inverse(G, frame.Q.diagonal_action - beta, h, p) if frame.Q.is_entrywise else None
-    return np.stack([first, second]), Coupled(G, kappa, h, p, inverse)
+    return np.stack([first, second]), Coupled(G, K, second, h, 1.0 / (1.0 + kappa), p, inverse)
 
 
 def turned(frame: Frame, beta: float, P: Matrix) -> Matrix:

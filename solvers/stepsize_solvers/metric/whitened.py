@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_solvers.metric.coupled import Coupled, coupled, turned
-from stepsize_solvers.metric.frame import Frame
+from stepsize_solvers.metric.coupled import ACCURACY, Coupled, coupled, turned
+from stepsize_solvers.metric.frame import Between, Frame
 from stepsize_solvers.metric.path import Problem, Solution
 from stepsize_solvers.numerics import (
     Array,
@@ -38,11 +38,8 @@ from stepsize_solvers.single import Gram, effective_beta
 _MOST_ITERATIONS = 1000
 _ITERATIONS_AT_ANY_SIZE = 300
 _MOST_ROWS = 300_000  # in all iterations together
-# Two inequalities that take more are coupled: the preconditioner of ``.coupled`` is worth the price of an iteration,
-# which is nearly twice as high.
-_MANY = 25
 # Two inequalities in single precision that take more have lost their digits to cancellation.
-_MOST_IN_SINGLE = 60
+_MOST_IN_SINGLE = 40
 # θ: 1/(ρᵢ + ρⱼ) varies less than a product does; between ¼ and ½ the data sets take the fewest iterations.
 _EXPONENT = 0.35
 # A true residual up to this many times what was asked for is as good; a refinement in single precision that leaves more
@@ -75,57 +72,62 @@ class WhitenedBasis:
 
     def system(self, scaling: Scaling, E: Stack, counters: Counters) -> Complement:
         frame, K, beta = self.frame, self.K, self.maker.beta
-        if self.maker.is_coupled:
+        if not self.problem.alone:
             return Complement(self, *coupled(frame, K, beta, scaling), E, counters)
-        roots, diagonals = [], []
-        for i, G in enumerate(scaling.G):
-            half = np.linalg.inv(G).T
-            J = half if i else turned(frame, beta, half)  # the second inequality has G′[X] = X
-            U = eigh(sym((J.T * K.rho**-_EXPONENT) @ J))[1]
-            squares = (J @ U) ** 2
-            roots.append(half @ U)
-            diagonals.append(squares.T @ K.inverse_sums @ squares)
-        return Complement(self, np.stack(roots), Diagonal(1.0 / (1.0 + np.stack(diagonals))), E, counters)
+        half = np.linalg.inv(scaling.G[0]).T
+        J = turned(frame, beta, half)
+        U = eigh(sym((J.T * K.rho**-_EXPONENT) @ J))[1]
+        squares, P = (J @ U) ** 2, half @ U
+        alone = Alone(frame.between(np.eye(frame.d), P), K, 1.0 / (1.0 + squares.T @ K.inverse_sums @ squares))
+        return Complement(self, P[None], alone, E, counters)
 
 
 @dataclass(frozen=True, eq=False)
-class Diagonal:
-    """Multiplies by the entries of p."""
+class Alone:
+    """The operator of one inequality, Y ↦ ĜK⁻¹Ĝ*[Y] + Y with Ĝ = PᵀG′P, and p, its diagonal inverted."""
 
-    p: Stack
+    G: Between
+    K: PatternCurvature
+    p: Array
 
-    def lowered(self) -> Diagonal:
+    def lowered(self) -> Alone:
         """The same in single precision."""
-        return Diagonal(self.p.astype(np.float32))
+        return Alone(self.G.lowered(), self.K, self.p.astype(np.float32))
 
     def __call__(self, Y: Stack) -> Stack:
+        X = self.K.solve(self.G.coslope(Y[0]), ACCURACY[Y.dtype])
+        return np.asarray(self.G.slope(X.astype(Y.dtype)) + Y)
+
+    def precondition(self, Y: Stack) -> Stack:
         return np.asarray(self.p * Y)
+
+    def reduced(self, b: Stack) -> Stack:
+        """The unknowns are Y itself: see ``Coupled``."""
+        return b
+
+    unreduced = restored = reduced
 
 
 class Complement:
-    """Y ↦ Pᵀ G′K⁻¹G′*[PYPᵀ] P + Y, preconditioned by its diagonal with 𝒬 replaced by β, in the plane ⟨E, PYPᵀ⟩ = 0."""
+    """The system for dZ = PYPᵀ in the plane ⟨E, dZ⟩ = 0, by conjugate gradients."""
 
-    def __init__(
-        self, basis: WhitenedBasis, P: Stack, preconditioner: Diagonal | Coupled, E: Stack, counters: Counters
-    ) -> None:
-        self.basis, self.counters, self.preconditioner = basis, counters, preconditioner
-        E = _congruence(P.swapaxes(1, 2), E)
-        normal = preconditioner(E)
-        self.exact = (P, E, normal / float(np.vdot(normal, E)))
-        self.Y = np.zeros_like(E)
-        self.G = basis.frame.between(np.eye(basis.frame.d), P[0])
+    def __init__(self, basis: WhitenedBasis, P: Stack, operator: Alone | Coupled, E: Stack, counters: Counters) -> None:
+        self.basis, self.P, self.counters = basis, P, counters
+        self.E0 = _congruence(P.swapaxes(1, 2), E)
+        E = operator.reduced(self.E0)
+        normal = operator.precondition(E)
+        normal /= float(np.vdot(normal, E))
+        self.exact, self.normal0 = (operator, E, normal), operator.restored(normal)
+        # The last solution, in the unknowns of the operator, with its right-hand side and what it leaves of that.
+        self.solution, self.b, self.left = np.zeros_like(E), np.zeros_like(E), np.zeros_like(E)
         self.set_precision(basis.maker.single)
 
     def set_precision(self, single: bool) -> None:
         """That of conjugate gradients."""
         dtype: Any = np.float32 if single else np.float64
-        self.single = single
-        self.slopes, self.precondition = (
-            (self.G.lowered(), self.preconditioner.lowered()) if single else (self.G, self.preconditioner)
-        )
-        # Of K⁻¹: more digits than conjugate gradients have to gain, and no more than there are.
-        self.accuracy = 1e-6 if single else 1e-8
-        self.P, self.E, self.normal = (M.astype(dtype) for M in self.exact)
+        operator, E, normal = self.exact
+        self.single, self.operator = single, operator.lowered() if single else operator
+        self.E, self.normal = E.astype(dtype), normal.astype(dtype)
 
     def inner(self, Y: Array, Y2: Array) -> float:
         return float(np.vdot(Y, Y2))
@@ -134,38 +136,45 @@ class Complement:
         """What the best dt leaves of Y; preconditioned, it lies in the plane."""
         return np.asarray(Y - self.inner(self.normal, Y) * self.E)
 
+    def precondition(self, Y: Array) -> Array:
+        return self.operator.precondition(Y)
+
     def __call__(self, Y: Array) -> Array:
         """Without its multiple of E, which is dt's and larger than the rest: rounding would leave the plane by it."""
-        others = self.P[1:]  # with G′[X] = X
-        image = self.slopes.coslope(Y[0]) + sym(_congruence(others, Y[1:]).sum(axis=0))
-        X = self.basis.K.solve(image, self.accuracy).astype(Y.dtype)
-        out = np.concatenate([self.slopes.slope(X)[None], _congruence(others.swapaxes(1, 2), X)])
-        return self.residual(out + Y)
+        return self.residual(self.operator(Y))
 
     def solve(self, r: Array, c: Stack, tolerance: float) -> Solution:
         """From the last solution on: the predictor's is most of the corrector's."""
         problem, frame, K = self.basis.problem, self.basis.frame, self.basis.K
-        P, E, normal = self.exact
-        first, size, tried = K.solve(r), math.inf, False
+        (operator, E, normal), P = self.exact, self.P
+        first = K.solve(r)
+        b = _congruence(P.swapaxes(1, 2), c - problem.slope(frame, first))
+        self.left, self.b = self.left + (b - self.b), b
+        size = self.size()[0]
         while True:
-            dZ = sym(_congruence(P, self.Y))
+            self.solution += self.approach(operator.reduced(self.left), tolerance)
+            self.solution -= self.inner(E, self.solution) * normal
+            Y = operator.restored(self.solution)
+            dZ = sym(_congruence(P, Y))
             X = first + K.solve(problem.coslope(frame, dZ))
-            left = _congruence(P.swapaxes(1, 2), c - problem.slope(frame, X)) - self.Y
-            dt, before = -self.inner(normal, left), size
-            size = float(np.linalg.norm(left + dt * E))
+            self.left = _congruence(P.swapaxes(1, 2), c - problem.slope(frame, X)) - Y
+            before, (size, dt) = size, self.size()
             # The residual that conjugate gradients add up in single precision may be far from the true one.
-            if size <= (_GOOD_ENOUGH if tried else 1.0) * tolerance or (tried and not self.single):
+            if not self.single or size <= _GOOD_ENOUGH * tolerance:
                 return Solution(X, dZ, dt)
-            if tried and not size < _REFINED * before:
+            if not size < _REFINED * before:
                 self.set_precision(single=False)
                 self.basis.maker.single = False  # the systems to come are no easier
-            self.Y += self.approach(left, tolerance)
-            self.Y -= self.inner(E, self.Y) * normal
-            tried = True
+                self.solution, self.left = np.zeros_like(b), b
+
+    def size(self) -> tuple[float, float]:
+        """The norm of what is left, with the best dt, and that dt."""
+        dt = -self.inner(self.normal0, self.left)
+        return float(np.linalg.norm(self.left + dt * self.E0)), dt
 
     def approach(self, b: Stack, tolerance: float) -> Array:
-        """Y for the right-hand side b by conjugate gradients."""
-        b = self.residual(b.astype(self.P.dtype))
+        """The unknowns for the right-hand side b by conjugate gradients."""
+        b = self.residual(b.astype(self.E.dtype))
         Y = np.zeros_like(b)
 
         def add(step: float, direction: Array) -> None:
@@ -173,15 +182,14 @@ class Complement:
             Y += step * direction
 
         def finished(left: Array) -> bool:
-            return not float(np.linalg.norm(left)) > tolerance
+            if float(np.linalg.norm(left)) > tolerance:
+                return False
+            return float(np.linalg.norm(self.operator.unreduced(left))) <= tolerance
 
         most = min(_MOST_ITERATIONS, max(_ITERATIONS_AT_ANY_SIZE, _MOST_ROWS // self.basis.frame.d))
-        if self.single and isinstance(self.preconditioner, Coupled):
+        if self.single and isinstance(self.operator, Coupled):
             most = _MOST_IN_SINGLE
-        iterations = conjugate_gradients(self, b, finished, most, add)
-        self.counters.cg_iterations += iterations
-        if len(b) > 1 and iterations > _MANY:
-            self.basis.maker.is_coupled = True
+        self.counters.cg_iterations += conjugate_gradients(self, b, finished, most, add)
         return Y
 
 
@@ -191,14 +199,10 @@ def _congruence(A: Array, M: Array) -> Array:
 
 
 class Whitening:
-    """D and Z to their basis.
-
-    single: whether conjugate gradients run in single precision, while that is enough; is_coupled: whether systems of
-    two inequalities have taken many iterations.
-    """
+    """D and Z to their basis; single: whether conjugate gradients run in single precision, while that is enough."""
 
     def __init__(self, problem: Problem, pattern: Pattern, single: bool) -> None:
-        self.problem, self.pattern, self.single, self.is_coupled = problem, pattern, single, False
+        self.problem, self.pattern, self.single = problem, pattern, single
         self.beta = effective_beta(problem.quadratic.Q)
         self.curvatures = Curvatures(np.asarray(problem.quadratic.B), pattern)
 
