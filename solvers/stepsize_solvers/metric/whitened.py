@@ -7,7 +7,8 @@ G′ is that of ``Frame`` with M = CᵀBDC⁻ᵀ in the place of B̃.  With X = 
 a system that does not become ill-conditioned as the gap closes, for conjugate gradients within the plane of the last
 equation; dt is its multiplier.  With 𝒬 replaced by β, G′[X] ≈ JXJᵀ, J = √a(I − (β/a)Mᵀ).  If all ρᵢ were near to each
 other, K⁻¹[X] ≈ ½ Diag(ρ^−½) X Diag(ρ^−½), and the system would be almost diagonal in the basis P with PᵀWP = I in which
-J Diag(ρ^−θ) Jᵀ, θ = ½, is diagonal, too.  It is preconditioned by its diagonal there.
+J Diag(ρ^−θ) Jᵀ, θ = ½, is diagonal, too.  It is preconditioned by its diagonal there.  The system of two
+inequalities is that of ``.coupled``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from stepsize_solvers.numerics import (
 from stepsize_solvers.programs import Matrix, Pattern, Stack
 from stepsize_solvers.single import Gram, effective_beta
 
-# Two coupled inequalities may take a thousand iterations for the last digit; large matrices are spared that.
+# A system may take hundreds of iterations for the last digit; large matrices are spared that.
 _MOST_ITERATIONS = 1000
 _ITERATIONS_AT_ANY_SIZE = 300
 _MOST_ROWS = 300_000  # in all iterations together
@@ -137,7 +138,9 @@ class Complement:
         return np.asarray(Y - self.inner(self.normal, Y) * self.E)
 
     def precondition(self, Y: Array) -> Array:
-        return self.operator.precondition(Y)
+        """In the plane, up to the rounding of this difference and not of what made Y."""
+        Z = self.operator.precondition(Y)
+        return np.asarray(Z - self.inner(self.E, Z) * self.normal)
 
     def __call__(self, Y: Array) -> Array:
         """Without its multiple of E, which is dt's and larger than the rest: rounding would leave the plane by it."""
