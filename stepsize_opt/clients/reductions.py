@@ -8,7 +8,7 @@ proved by a Cholesky factorisation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,7 +64,8 @@ def read_clients(smoothness: Sequence[Any], sketch: Sketch | Sequence[Sketch], m
     """The arguments checked; raises TypeError or ValueError with the name of the one that is wrong."""
     matrices, L = read_smoothness(smoothness, mean)
     d = len(matrices[0])
-    sketches = [sketch] * len(matrices) if isinstance(sketch, Sketch) else list(sketch)
+    one = isinstance(sketch, Sketch | str) or not isinstance(sketch, Iterable)
+    sketches: list[Any] = [sketch] * len(matrices) if one else list(sketch)  # type: ignore[arg-type]
     if len(sketches) != len(matrices):
         msg = f"sketch must be one sketch or one for each of the {len(matrices)} clients, got {len(sketches)}"
         raise ValueError(msg)
@@ -80,9 +81,12 @@ def read_clients(smoothness: Sequence[Any], sketch: Sketch | Sequence[Sketch], m
 
 def read_smoothness(smoothness: Sequence[Any], mean: Any) -> tuple[list[Matrix], Matrix | None]:
     """The clients' matrices, and L of their mean if it was given; raises TypeError or ValueError with a name."""
-    if isinstance(smoothness, np.ndarray) and smoothness.ndim == 2:
+    if getattr(smoothness, "ndim", 0) == 2:  # an array, a frame or a sparse matrix
         msg = "smoothness must be the list of the clients' matrices; for one client pass [L]"
         raise ValueError(msg)
+    if isinstance(smoothness, str) or not isinstance(smoothness, Iterable):
+        msg = f"smoothness must be the list of the clients' matrices, got {smoothness!r}"
+        raise TypeError(msg)
     matrices = [_dense(f"smoothness[{i}]", value) for i, value in enumerate(smoothness)]
     if not matrices:
         msg = "smoothness must hold at least one matrix"

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from shared.clients import assert_conditions, random_clients, root
 from stepsize_opt.clients.api import optimal_distributed_stepsize
@@ -258,6 +259,13 @@ def test_input_errors_name_the_argument() -> None:
     good, sketch = random_clients(3, 2, 0), RandK(3, 1)
     with pytest.raises(ValueError, match=r"for one client pass \[L\]"):
         solve(good[0], sketch)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"for one client pass \[L\]"):
+        solve(sparse.csr_array(good[0]), sketch)  # type: ignore[arg-type]
+    for nonsense in (3, None, "L.npy"):
+        with pytest.raises(TypeError, match="smoothness must be the list of the clients' matrices, got"):
+            solve(nonsense, sketch)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="sketch must hold Sketch objects"):
+            solve(good, nonsense)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least one matrix"):
         solve([], sketch)
     with pytest.raises(ValueError, match="one for each of the 2 clients, got 3"):
