@@ -45,8 +45,8 @@ from stepsize_solvers.programs import Matrix, Stack
 
 # Of K⁻¹: more digits than conjugate gradients have to gain, and no more than there are.
 ACCURACY: dict[Any, float] = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-8}
-# Φ is as exact as what it must cancel: this part of the smallest 1/(s_jΦ_jj).
-_CANCELLATION = 0.03
+# Φ is as exact as what it must cancel, this part of the smallest 1/(s_jΦ_jj): many small terms add up.
+_CANCELLATION = 3e-4
 
 
 @dataclass(frozen=True, eq=False)
