@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -43,8 +42,6 @@ from stepsize_solvers.numerics import (
 )
 from stepsize_solvers.programs import Matrix, Stack
 
-# Of K⁻¹: more digits than conjugate gradients have to gain, and no more than there are.
-ACCURACY: dict[Any, float] = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-8}
 # Φ is as exact as what it must cancel, this part of the smallest 1/(s_jΦ_jj): many small terms add up.
 _CANCELLATION = 3e-4
 
@@ -74,7 +71,7 @@ class Coupled:
         first, image = Y[0], self.G.coslope(Y[0])
         second = Y[1] - self.h * image
         N = sym(self.P @ (Y[1] + self.rest * image) @ self.P.T)
-        R = self.P.T @ self.K.solve(N, ACCURACY[N.dtype]).astype(N.dtype) @ self.P
+        R = self.P.T @ self.K.solve(N) @ self.P
         return np.stack([first + self.G.slope(self.rest * R - self.h * second), R + second])
 
     def precondition(self, Y: Stack) -> Stack:
@@ -100,18 +97,21 @@ def coupled(frame: Frame, K: PatternCurvature, beta: float, scaling: Scaling) ->
     """The bases P_i, and the system in them.  The preconditioner leaves Π out."""
     first, second = np.linalg.inv(scaling.G).swapaxes(1, 2)
     # K⁻¹ is near to a multiple of Diag(ρ^−½) X Diag(ρ^−½), and diagonal where that is.
-    U = eigh(sym((second.T / np.sqrt(K.rho)) @ second))[1]
+    U, kappa = near_diagonal(second, K.rho**-0.5, K.inverse_sums)
     second, Q = second @ U, scaling.G[1] @ U
-    squares = second**2
-    kappa = squares.T @ K.inverse_sums @ squares
     h = kappa / (1.0 + kappa)
-    J = Q.T @ turned(frame, beta, first)
-    U = eigh(sym((J.T * np.sqrt(np.diagonal(h))) @ J))[1]
-    first, squares = first @ U, (J @ U) ** 2
-    p = 1.0 / (1.0 + squares.T @ h @ squares)
+    U, diagonal = near_diagonal(Q.T @ turned(frame, beta, first), np.sqrt(np.diagonal(h)), h)
+    first, p = first @ U, 1.0 / (1.0 + diagonal)
     G = frame.between(Q, first)
     inverse = _inverse(G, frame.Q.diagonal_action - beta, h, p) if frame.Q.is_entrywise else None
     return np.stack([first, second]), Coupled(G, K, second, h, 1.0 / (1.0 + kappa), p, inverse)
+
+
+def near_diagonal(J: Matrix, weights: Array, factors: Matrix) -> tuple[Matrix, Matrix]:
+    """A rotation U in which X ↦ Jᵀ(factors∘JXJᵀ)J is nearly diagonal, and that diagonal: U is of JᵀDiag(weights)J."""
+    U = eigh(sym((J.T * weights) @ J))[1]
+    squares = (J @ U) ** 2
+    return U, squares.T @ factors @ squares
 
 
 def turned(frame: Frame, beta: float, P: Matrix) -> Matrix:

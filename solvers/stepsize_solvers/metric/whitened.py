@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_solvers.metric.coupled import ACCURACY, Coupled, coupled, turned
+from stepsize_solvers.metric.coupled import Coupled, coupled, near_diagonal, turned
 from stepsize_solvers.metric.frame import Between, Frame
 from stepsize_solvers.metric.path import Problem, Solution
 from stepsize_solvers.numerics import (
@@ -29,7 +29,6 @@ from stepsize_solvers.numerics import (
     PatternCurvature,
     Scaling,
     conjugate_gradients,
-    eigh,
     sym,
 )
 from stepsize_solvers.programs import Matrix, Pattern, Stack
@@ -76,10 +75,9 @@ class WhitenedBasis:
         if not self.problem.alone:
             return Complement(self, *coupled(frame, K, beta, scaling), E, counters)
         half = np.linalg.inv(scaling.G[0]).T
-        J = turned(frame, beta, half)
-        U = eigh(sym((J.T * K.rho**-_EXPONENT) @ J))[1]
-        squares, P = (J @ U) ** 2, half @ U
-        alone = Alone(frame.between(np.eye(frame.d), P), K, 1.0 / (1.0 + squares.T @ K.inverse_sums @ squares))
+        U, diagonal = near_diagonal(turned(frame, beta, half), K.rho**-_EXPONENT, K.inverse_sums)
+        P = half @ U
+        alone = Alone(frame.between(np.eye(frame.d), P), K, 1.0 / (1.0 + diagonal))
         return Complement(self, P[None], alone, E, counters)
 
 
@@ -96,8 +94,7 @@ class Alone:
         return Alone(self.G.lowered(), self.K, self.p.astype(np.float32))
 
     def __call__(self, Y: Stack) -> Stack:
-        X = self.K.solve(self.G.coslope(Y[0]), ACCURACY[Y.dtype])
-        return np.asarray(self.G.slope(X.astype(Y.dtype)) + Y)
+        return np.asarray(self.G.slope(self.K.solve(self.G.coslope(Y[0]))) + Y)
 
     def precondition(self, Y: Stack) -> Stack:
         return np.asarray(self.p * Y)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
@@ -19,6 +20,8 @@ from stepsize_solvers.numerics.linalg import Array, cholesky, eigh, sym, triangu
 from stepsize_solvers.programs import Matrix, Pattern, Vector
 
 _MOST_ITERATIONS = 200
+# Of the inverse, by precision: more digits than those who iterate with it have to gain, and no more than there are.
+_ACCURACY: dict[Any, float] = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-8}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +59,13 @@ class PatternCurvature:
         """Whether K is numerically positive definite, as far as that is known before it is inverted."""
         return self.rho.min() > 0.0 and not (self._one_number_each and self._factor is None)
 
-    def solve(self, M: Matrix, accuracy: float = 1e-8) -> Matrix:
-        """X of the pattern with K[X] = Π(M), in double precision; of several free blocks up to a relative accuracy."""
-        pattern, M = self.pattern, np.asarray(M, dtype=np.float64)
+    def solve(self, M: Array) -> Array:
+        """X of the pattern with K[X] = Π(M), in the precision of M; of several free blocks up to ``_ACCURACY``."""
+        return self._solve(M.astype(np.float64, copy=False), _ACCURACY[M.dtype]).astype(M.dtype, copy=False)
+
+    def _solve(self, M: Matrix, accuracy: float) -> Matrix:
+        """The same in double precision."""
+        pattern = self.pattern
         if pattern.is_full:
             return np.asarray(self.inverse_sums * M)
         if self._one_number_each:
