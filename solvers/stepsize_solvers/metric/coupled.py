@@ -24,7 +24,6 @@ from the first step to the last; without the part of 𝒰 it ends at 4·10⁴.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,26 +96,15 @@ def coupled(frame: Frame, K: PatternCurvature, beta: float, scaling: Scaling) ->
     """The bases P_i, and the system in them.  The preconditioner leaves Π out."""
     first, second = np.linalg.inv(scaling.G).swapaxes(1, 2)
     # K⁻¹ is near to a multiple of Diag(ρ^−½) X Diag(ρ^−½), and diagonal where that is.
-    U, kappa = near_diagonal(second, K.rho**-0.5, K.inverse_sums)
+    U = eigh(sym((second.T / np.sqrt(K.rho)) @ second))[1]
     second, Q = second @ U, scaling.G[1] @ U
+    squares = second**2
+    kappa = squares.T @ K.inverse_sums @ squares
     h = kappa / (1.0 + kappa)
-    U, diagonal = near_diagonal(Q.T @ turned(frame, beta, first), np.sqrt(np.diagonal(h)), h)
-    first, p = first @ U, 1.0 / (1.0 + diagonal)
-    G = frame.between(Q, first)
+    U, G, diagonal = frame.between(Q, first, beta).turned(np.sqrt(np.diagonal(h)), h)
+    p = 1.0 / (1.0 + diagonal)
     inverse = _inverse(G, frame.Q.diagonal_action - beta, h, p) if frame.Q.is_entrywise else None
-    return np.stack([first, second]), Coupled(G, K, second, h, 1.0 / (1.0 + kappa), p, inverse)
-
-
-def near_diagonal(J: Matrix, weights: Array, factors: Matrix) -> tuple[Matrix, Matrix]:
-    """A rotation U in which X ↦ Jᵀ(factors∘JXJᵀ)J is nearly diagonal, and that diagonal: U is of JᵀDiag(weights)J."""
-    U = eigh(sym((J.T * weights) @ J))[1]
-    squares = (J @ U) ** 2
-    return U, squares.T @ factors @ squares
-
-
-def turned(frame: Frame, beta: float, P: Matrix) -> Matrix:
-    """JᵀP, where G′[X] ≈ JXJᵀ with 𝒬 replaced by β."""
-    return np.asarray(math.sqrt(frame.a) * (P - (beta / frame.a) * (frame.Bt @ P)))
+    return np.stack([first @ U, second]), Coupled(G, K, second, h, 1.0 / (1.0 + kappa), p, inverse)
 
 
 def _inverse(G: Between, alpha: Array, h: Matrix, p: Matrix) -> Matrix | None:

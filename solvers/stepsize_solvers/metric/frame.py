@@ -157,27 +157,27 @@ class Frame:
         """CXCᵀ."""
         return sym(self.C.A @ X @ self.C.A.T)
 
-    def between(self, A: Array, P: Array) -> Between:
-        """G′ for X = AX̂Aᵀ, seen as PᵀG′[X]P."""
-        split, C = self.Q.diagonal_plus_scaled, self.C.A
-        Bt = np.diag(self.Bt) if self.Bt.ndim == 1 else self.Bt
-        T, turned = P.T @ A, Bt.T @ A
-        S = 0.5 * self.a * T - (0.0 if split is None else split.beta) * (P.T @ turned)
-        return Between(self.Q, T, S, C @ A, C @ turned, Gram(self.E.A @ P))
+    def between(self, A: Array | None, P: Array, beta: float) -> Between:
+        """G′ for X = AX̂Aᵀ, or for X itself, seen as PᵀG′[X]P; for a basis with a matrix B̃."""
+        C, right = self.C.A, self.Bt.T
+        T, q, right = (P.T, C, right) if A is None else (P.T @ A, C @ A, right @ A)
+        S = 0.5 * self.a * T - beta * (P.T @ right)
+        return Between(self.Q, beta, T, S, q, C @ right, Gram(self.E.A @ P))
 
 
 @dataclass(frozen=True, eq=False)
 class Between:
     """G′ between two bases of a frame, X = AX̂Aᵀ and PᵀG′[X]P, without Π.
 
-    For 𝒬(M) = Diag(α∘diag M) + βM, with T = PᵀA, S = (a/2)T − βPᵀB̃ᵀA, q = CA, b = CB̃ᵀA and u = C⁻ᵀP,
+    With T = PᵀA, S = (a/2)T − βPᵀB̃ᵀA, q = CA, b = CB̃ᵀA and u = C⁻ᵀP,
 
-        PᵀG′[X]P = TX̂Sᵀ + SX̂Tᵀ − uᵀ Diag(α∘diag(qX̂bᵀ + bX̂qᵀ)) u;
+        PᵀG′[X]P = TX̂Sᵀ + SX̂Tᵀ − uᵀ 𝒬_β(qX̂bᵀ + bX̂qᵀ) u,      𝒬_β(M) = 𝒬(M) − βM,
 
-    for any other map β is 0 here, and 𝒬 itself takes the place of Diag(α∘diag ·).
+    and the cheap map has 𝒬_β(M) = Diag(α∘diag M), β being its own.
     """
 
     Q: PositiveMap
+    beta: float
     T: Array
     S: Array
     q: Array
@@ -187,7 +187,20 @@ class Between:
     def lowered(self) -> Between:
         """The same in single precision."""
         T, S, q, b, u = (part.astype(np.float32) for part in (self.T, self.S, self.q, self.b, self.u.A))
-        return Between(self.Q, T, S, q, b, Gram(u))
+        return replace(self, T=T, S=S, q=q, b=b, u=Gram(u))
+
+    def turned(self, weights: Array, factors: Matrix) -> tuple[Matrix, Between, Matrix]:
+        """U, the same for PU, and the diagonal of Ŷ ↦ Ĝ(factors∘Ĝ*Ŷ) there, Ĝ[X̂] = TX̂Sᵀ + SX̂Tᵀ the part of β.
+
+        U is a rotation in which that is almost diagonal: it would be if factors were weights·weightsᵀ and the rows of S
+        multiples of those of T, as they are for β = 0.
+        """
+        U = eigh(sym((self.T * weights) @ self.T.T + (self.S * weights) @ self.S.T))[1]
+        T, S = U.T @ self.T, U.T @ self.S
+        # Left out of entry (a, b), a ≠ b, are sums over T_ai T_bi or T_ai S_bi: they have both signs and would cost d⁴.
+        half, both = (T * T) @ factors @ (S * S).T, T * S
+        diagonal = half + half.T + 2.0 * (both @ factors @ both.T)
+        return U, replace(self, T=T, S=S, u=Gram(self.u.A @ U)), diagonal
 
     def slope(self, X: Array) -> Array:
         """PᵀG′[AX̂Aᵀ]P."""
@@ -197,7 +210,8 @@ class Between:
             out -= self.u((2.0 * split.alpha * np.einsum("ij,ij->i", qX, self.b)).astype(X.dtype))
             return np.asarray(out)
         M = qX @ self.b.T
-        return np.asarray(out - sym(u.T @ self.Q.apply(M + M.T).astype(X.dtype) @ u))
+        M = M + M.T
+        return np.asarray(out - sym(u.T @ (self.Q.apply(M).astype(X.dtype) - self.beta * M) @ u))
 
     def coslope(self, Y: Array) -> Array:
         """The adjoint: AᵀG′*[PŶPᵀ]A, without Π."""
@@ -205,7 +219,8 @@ class Between:
         if split is not None:
             half -= (self.q.T * (split.alpha * congruence_diagonal(u, Y)).astype(Y.dtype)) @ self.b
         else:
-            half -= self.q.T @ (self.Q.adjoint(sym(u @ Y @ u.T)).astype(Y.dtype) @ self.b)
+            N = sym(u @ Y @ u.T)
+            half -= self.q.T @ ((self.Q.adjoint(N).astype(Y.dtype) - self.beta * N) @ self.b)
         return np.asarray(half + half.T)
 
 
