@@ -193,9 +193,14 @@ class Between:
         """U, the same for PU, and the diagonal of Ŷ ↦ Ĝ(factors∘Ĝ*Ŷ) there, Ĝ[X̂] = TX̂Sᵀ + SX̂Tᵀ the part of β.
 
         U is a rotation in which that is almost diagonal: it would be if factors were weights·weightsᵀ and the rows of S
-        multiples of those of T, as they are for β = 0.
+        multiples of those of T, as they are for β = 0.  Then every sum of squares and products of T and S is diagonal
+        there; this one is definite, and gives S the sign that most of its rows have.
         """
-        U = eigh(sym((self.T * weights) @ self.T.T + (self.S * weights) @ self.S.T))[1]
+        T, S = self.T * np.sqrt(weights), self.S * np.sqrt(weights)
+        product = T @ S.T
+        size = float(np.linalg.norm(T)) * float(np.linalg.norm(S))
+        correlation = float(np.trace(product)) / size if size > 0.0 else 0.0
+        U = eigh(sym(T @ T.T + S @ S.T + (2.0 * correlation) * product))[1]
         T, S = U.T @ self.T, U.T @ self.S
         # Left out of entry (a, b), a ≠ b, are sums over T_ai T_bi or T_ai S_bi: they have both signs and would cost d⁴.
         half, both = (T * T) @ factors @ (S * S).T, T * S
