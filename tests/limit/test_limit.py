@@ -260,6 +260,7 @@ def test_bounds_are_from_above() -> None:
         (([[1.0, 1.0], [1.0, 1.0]], 1), "L is singular"),
         (([[1.0, 2.0], [2.0, 1.0]], 1), "L is indefinite"),
         ((np.eye(2), 2.5), r"k must be at most d=2, got 2.5: with d numbers a round"),
+        ((np.eye(2), 1e-300), r"k must be at least 1e-100, got 1e-300"),
         ((np.eye(2), 0), "k must be a finite positive number, got 0"),
         ((np.eye(2), math.nan), "k must be a finite positive number, got nan"),
         ((np.eye(2), 1, "mean"), "criterion must be one of 'det', 'euclidean', 'linear', got 'mean'"),
