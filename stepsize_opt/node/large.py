@@ -154,6 +154,8 @@ def large_stepsize(
     status, message = answer.status, ""
     if status is not Status.OPTIMAL:
         message = answer.remark or problem.remark or f"{status.meaning}; {status.remedy}"
+        if isinstance(L, LowRankPlusDiagonal) and isinstance(L.U, np.ndarray) and L.rank >= L.d:
+            message += f"; U has {L.rank} columns for {L.d} coordinates, so L.todense() is no larger: solve for that"
     return LargeStepsizeResult(
         status=status.value,
         certificate=certificate,

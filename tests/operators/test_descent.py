@@ -115,6 +115,12 @@ def test_the_gradient_is_that_of_the_objective() -> None:
     assert slope == pytest.approx(float(along @ at.by_log_a + np.vdot(Jalong, at.by_J)), rel=1e-6)
 
 
+def test_the_message_says_that_a_wide_factor_gains_nothing() -> None:
+    result = optimal_stepsize(low_rank(2, 6, 8, 1.0), RandK(6, 2), guarantee="descent")
+    assert result.status == "optimal_inaccurate"
+    assert "U has 8 columns for 6 coordinates, so L.todense() is no larger" in result.message
+
+
 def test_the_message_says_what_is_left_and_files_keep_the_answer(tmp_path: Path) -> None:
     L, sketch = low_rank(2, 40, 3, 1.0), RandK(40, 8)
     result = optimal_stepsize(L, sketch, guarantee="descent")
