@@ -43,6 +43,12 @@ from stepsize_solvers.programs import Family, Matrix, Stack, Status
 # Fraction of the way to the boundary, and the least v² relative to the mean that a new point may have.
 _STEP_FRACTION = 0.95
 _NEIGHBOURHOOD = 1e-4
+# The largest share that the loss may have beside Σ⟨Z, F⟩, and by what factor it may grow where it has more.  Without
+# this, a long first step may end so far from the path that twenty steps of a thousandth to a tenth have to follow.
+_LOSS_SHARE = 0.01
+_LOSS_GROWTH = 3.0
+# A step shorter than the first is taken wherever it leads, and one shorter than the second is none.
+_SHORT = 0.05
 _SHORTEST = 1e-4
 # Accuracy of the systems relative to what they aim at: the predictor's only says how much to centre.
 _ACCURACY = 1.2
@@ -174,6 +180,14 @@ class PathPoint:
         """⟨Z, E⟩."""
         return float(np.vdot(self.Zt[-1], self.Et))
 
+    def is_near_path(self, before: PathPoint) -> bool:
+        """Whether no product of Z and F is far below their mean, nor the loss too large beside the point before."""
+        v = None if self.scaling is None else self.scaling.v
+        if v is None or not float(v.min()) ** 2 > _NEIGHBOURHOOD * float(np.mean(v**2)):
+            return False
+        share = max(_LOSS_SHARE, _LOSS_GROWTH * before.loss / before.energy)
+        return self.loss <= share * self.energy
+
     @property
     def bounds(self) -> Bounds:
         """The interval of d·log t."""
@@ -253,9 +267,7 @@ class Path:
         a = longest if longest == 1.0 else _STEP_FRACTION * longest
         while a > _SHORTEST:
             new = self.point(p.D + frame.change(a * step.X), p.t + a * step.dt, p.Z + step.lifted(frame, a))
-            after = None if new is None else new.scaling
-            central = after is not None and float(after.v.min()) ** 2 > _NEIGHBOURHOOD * float(np.mean(after.v**2))
-            if new is not None and after is not None and (central or a < 0.05):
+            if new is not None and new.scaling is not None and (a < _SHORT or new.is_near_path(p)):
                 return new, a
             a *= 0.8
         return None, 0.0
