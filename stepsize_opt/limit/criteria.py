@@ -15,16 +15,11 @@ CRITERIA = ("det", "euclidean", "linear")
 
 # M ⪯ L is asked for up to this relative excess: M and L computed in two ways differ by the rounding of both.
 EXCESS = 1e-6
-# What a proof neglects for underflow counts beside products with D ≈ (k/d)L⁻¹ below this.
-SMALLEST_BUDGET = 1e-100
 
 
 def read_budget(k: object, d: int) -> float:
     """k, a number of at most d; raises ValueError or TypeError for any other."""
     budget = positive_number("k", k)
-    if budget < SMALLEST_BUDGET:
-        msg = f"k must be at least {SMALLEST_BUDGET}, got {k}: nothing can be proved in float64 for less"
-        raise ValueError(msg)
     if budget > d:
         msg = f"k must be at most d={d}, got {k}: with d numbers a round the step L⁻¹∇f itself can be sent"
         raise ValueError(msg)
