@@ -8,13 +8,13 @@ proved by a Cholesky factorisation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import SMOOTHNESS_REMEDY, check_positive_definite, dense, read_matrix
+from stepsize_opt.inputs import SMOOTHNESS_REMEDY, check_positive_definite, dense, is_list, read_matrix
 from stepsize_opt.methods import Method
 from stepsize_opt.proofs import (
     CentredMap,
@@ -64,8 +64,7 @@ def read_clients(smoothness: Sequence[Any], sketch: Sketch | Sequence[Sketch], m
     """The arguments checked; raises TypeError or ValueError with the name of the one that is wrong."""
     matrices, L = read_smoothness(smoothness, mean)
     d = len(matrices[0])
-    one = isinstance(sketch, Sketch | str) or not isinstance(sketch, Iterable)
-    sketches: list[Any] = [sketch] * len(matrices) if one else list(sketch)  # type: ignore[arg-type]
+    sketches: list[Any] = list(sketch) if is_list(sketch) else [sketch] * len(matrices)
     if len(sketches) != len(matrices):
         msg = f"sketch must be one sketch or one for each of the {len(matrices)} clients, got {len(sketches)}"
         raise ValueError(msg)
@@ -84,7 +83,7 @@ def read_smoothness(smoothness: Sequence[Any], mean: Any) -> tuple[list[Matrix],
     if getattr(smoothness, "ndim", 0) == 2:  # an array, a frame or a sparse matrix
         msg = "smoothness must be the list of the clients' matrices; for one client pass [L]"
         raise ValueError(msg)
-    if isinstance(smoothness, str) or not isinstance(smoothness, Iterable):
+    if not is_list(smoothness):
         msg = f"smoothness must be the list of the clients' matrices, got {smoothness!r}"
         raise TypeError(msg)
     matrices = [_dense(f"smoothness[{i}]", value) for i, value in enumerate(smoothness)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import isfinite
 from numbers import Integral, Real
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -87,8 +87,13 @@ def solve_settings(
     )
 
 
+def is_list(values: object) -> TypeGuard[Iterable[Any]]:
+    """Whether something holds several things: an iterable that is no text."""
+    return isinstance(values, Iterable) and not isinstance(values, str)
+
+
 def items(name: str, values: object) -> list[object]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
+    if not is_list(values):
         msg = f"{name} must be a list, got {values!r}"
         raise TypeError(msg)
     items = list(values)
@@ -99,7 +104,7 @@ def items(name: str, values: object) -> list[object]:
 
 
 def layer_sizes(sizes: object) -> tuple[int, ...]:
-    if isinstance(sizes, Iterable) and not isinstance(sizes, str):
+    if is_list(sizes):
         return tuple(whole_number(f"sizes[{i}]", n) for i, n in enumerate(items("sizes", sizes)))
     return (whole_number("sizes", sizes),)
 

@@ -77,8 +77,9 @@ def test_sample(name: str) -> None:
 
 # Probabilities down to 10⁻⁸ under a criterion for t.  Some once ended without a stepsize; of those with given blocks,
 # some crept along for 200 steps, held back by a bound over all matrices in the place of the pattern; 1382 was solved,
-# and its proof lost the small curvatures among digits of the large ones.
-@pytest.mark.parametrize("seed", [626, 997, 1193, 1382, 1594, 1620, 2695, 2948, 700119])
+# and its proof lost the small curvatures among digits of the large ones; the first step of 3056, 89139 and 91913
+# led far from the path.
+@pytest.mark.parametrize("seed", [626, 997, 1193, 1382, 1594, 1620, 2695, 2948, 3056, 89139, 91913, 700119])
 def test_goals_with_rare_coordinates_are_proved_optimal(seed: int) -> None:
     outcome = examine(KINDS["goals"], seed)
     assert outcome.verdict is Verdict.OK, str(outcome)
@@ -86,7 +87,7 @@ def test_goals_with_rare_coordinates_are_proved_optimal(seed: int) -> None:
 
 # Blocks of an L with an eigenvalue near 10⁻⁷ under the condition for convex f, where D has far to go: μ once fell to
 # nothing before the multipliers could hold D back, and gaps of 2 to 6 were left.
-@pytest.mark.parametrize("seed", [3056, 5275, 6626, 12335, 14912, 89139, 91913])
+@pytest.mark.parametrize("seed", [5275, 6626, 12335, 14912])
 def test_goals_far_from_the_start_are_proved_optimal(seed: int) -> None:
     outcome = examine(KINDS["goals"], seed)
     assert outcome.verdict is Verdict.OK, str(outcome)

@@ -196,7 +196,8 @@ class Between:
         multiples of those of T, as they are for β = 0.  Then every sum of squares and products of T and S is diagonal
         there; this one is definite, and gives S the sign that most of its rows have.
         """
-        T, S = self.T * np.sqrt(weights), self.S * np.sqrt(weights)
+        root = np.sqrt(weights)
+        T, S = self.T * root, self.S * root
         product = T @ S.T
         size = float(np.linalg.norm(T)) * float(np.linalg.norm(S))
         correlation = float(np.trace(product)) / size if size > 0.0 else 0.0

@@ -182,11 +182,11 @@ class PathPoint:
 
     def is_near_path(self, before: PathPoint) -> bool:
         """Whether no product of Z and F is far below their mean, nor the loss too large beside the point before."""
-        v = None if self.scaling is None else self.scaling.v
-        if v is None or not float(v.min()) ** 2 > _NEIGHBOURHOOD * float(np.mean(v**2)):
+        if self.scaling is None:
             return False
-        share = max(_LOSS_SHARE, _LOSS_GROWTH * before.loss / before.energy)
-        return self.loss <= share * self.energy
+        products = self.scaling.v**2
+        central = float(products.min()) > _NEIGHBOURHOOD * float(products.mean())
+        return central and self.loss <= max(_LOSS_SHARE, _LOSS_GROWTH * before.loss / before.energy) * self.energy
 
     @property
     def bounds(self) -> Bounds:
