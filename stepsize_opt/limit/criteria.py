@@ -15,6 +15,7 @@ CRITERIA = ("det", "euclidean", "linear")
 
 # M ⪯ L is asked for up to this relative excess: M and L computed in two ways differ by the rounding of both.
 EXCESS = 1e-6
+SMALLEST_BUDGET = 1e-100  # below it underflow counts beside products with D ≈ (k/d)L⁻¹
 
 
 def read_budget(k: object, d: int) -> float:
@@ -24,6 +25,13 @@ def read_budget(k: object, d: int) -> float:
         msg = f"k must be at most d={d}, got {k}: with d numbers a round the step L⁻¹∇f itself can be sent"
         raise ValueError(msg)
     return budget
+
+
+def unproved(k: float, reason: str) -> ValueError:
+    """The error for a D that float64 does not prove: a tiny budget is named before anything else."""
+    if k < SMALLEST_BUDGET:
+        reason = f"k must be at least {SMALLEST_BUDGET}, got {k}: for less nothing can be proved in float64"
+    return ValueError(reason)
 
 
 def read_floor(criterion: object, lower: Any, d: int) -> Symmetric | float | None:

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from stepsize_opt.inputs import check_one_of
 from stepsize_opt.limit.bounds import LimitBounds
-from stepsize_opt.limit.criteria import CRITERIA, EXCESS, read_budget, read_floor
+from stepsize_opt.limit.criteria import CRITERIA, EXCESS, read_budget, read_floor, unproved
 from stepsize_opt.limit.spectrum import equal_probabilities
 from stepsize_opt.operators import (
     DiagonalStepsize,
@@ -28,6 +28,8 @@ from stepsize_opt.operators import (
 )
 from stepsize_opt.proofs import UNIT, Certificate, LowRankCondition, exp_down, gamma
 from stepsize_solvers.programs import DiagonalPlusScaled, Settings, Vector
+
+_NO_PROOF = "L is too close to singular, or its numbers lie too far apart, for a proof in float64; add a regulariser"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +83,7 @@ class LargeLimit:
         log_det = LowRankCondition(L.own, L.own, 1.0, L.U, 0.0).log_det_from_below()
         found = condition.inverse()
         if found is None or log_det is None:
-            raise _not_proved()
+            raise unproved(self.k, _NO_PROOF)
         bound = LimitBounds(L.d, log_det).log_bound(self.k)
         # The bound of found is one of this share of L⁻¹, and not of the limit.
         return InverseStepsize(found.p, L.U, found.C), replace(found.certificate, upper_bound=bound)
@@ -97,20 +99,14 @@ class LargeLimit:
         try:
             scalar = solve_structured(problem, "scalar", Settings())
         except RuntimeError:
-            raise _not_proved() from None
+            raise unproved(self.k, _NO_PROOF) from None
         trace, rounding = math.fsum(L.diagonal().tolist()), gamma(L.longest_row + 4)
         most = min(float(scalar.D.diagonal()[0]), self.k / (trace * (1.0 + rounding)) * (1.0 - 4.0 * UNIT))
         value = most if t is None else min(t, most)
         if not value > 0.0:
-            raise _not_proved()
+            raise unproved(self.k, _NO_PROOF)
         top = exp_down(-scalar.certificate.upper_bound / d)
         lower = d * math.log(value)
         upper = LimitBounds(d, -math.inf, trace * (1.0 - rounding), top).log_bound(self.k)
         certificate = Certificate(True, 0.0, lower - 4.0 * UNIT * (d + abs(lower)), upper, d)
         return DiagonalStepsize(np.full(d, value)), certificate.shifted(d * math.log(self.mu))
-
-
-def _not_proved() -> ValueError:
-    return ValueError(
-        "L is too close to singular, or its numbers lie too far apart, for a proof in float64; add a regulariser"
-    )

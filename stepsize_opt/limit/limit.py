@@ -22,7 +22,7 @@ from stepsize_opt.inputs import (
     read_only,
 )
 from stepsize_opt.limit.bounds import LimitBounds
-from stepsize_opt.limit.criteria import CRITERIA, check_lower, read_budget, read_floor
+from stepsize_opt.limit.criteria import CRITERIA, check_lower, read_budget, read_floor, unproved
 from stepsize_opt.limit.large import LargeLimit
 from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_probabilities
 from stepsize_opt.operators import LowRankPlusDiagonal, stepsize_from_arrays
@@ -46,7 +46,6 @@ from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, Pattern, Progr
 _VALUES = {"det": "det(D)^(1/d)", "euclidean": "t with D ⪰ tI", "linear": "t with D ⪰ tM⁻¹"}
 _UNITS = {"det": "2Δ⁰/ε²", "euclidean": "2Δ⁰/ε²", "linear": "log(Δ⁰/accuracy)"}
 LARGEST_LOSS = 0.1  # a proof that takes a larger share of D has failed
-SMALLEST_BUDGET = 1e-100  # below it underflow counts beside products with D ≈ (k/d)L⁻¹
 
 
 @dataclass(frozen=True)
@@ -289,11 +288,8 @@ def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix:
         if Evaluation(program, candidate).feasible or InBasis(program, candidate).feasible:
             return np.asarray(scale[:, None] * candidate * scale)
         loss = max(4.0 * loss, len(B) * UNIT)
-    if k < SMALLEST_BUDGET:
-        msg = f"k must be at least {SMALLEST_BUDGET}, got {k}: for less nothing can be proved in float64"
-        raise ValueError(msg)
     msg = f"L is too close to singular for a stepsize of this criterion to be proved in float64; {SMOOTHNESS_REMEDY}"
-    raise ValueError(msg)
+    raise unproved(k, msg)
 
 
 def _within_budget(L: Matrix, D: Matrix, k: float) -> Matrix:
