@@ -23,7 +23,7 @@ from stepsize_opt.problems.data import Dataset
 from stepsize_opt.problems.penalties import PENALTIES, read_penalty
 from stepsize_opt.problems.shared_rows import Rows, distinct_rows
 from stepsize_opt.problems.spectra import with_spectrum
-from stepsize_solvers.programs import Matrix, Vector, block_slices
+from stepsize_solvers.programs import Matrix, Vector, add_to_diagonal, block_slices
 
 
 class Objective(Protocol):
@@ -149,7 +149,7 @@ class LogisticRegression(_OnRows):
 
     def smoothness(self) -> Matrix:
         """L = AᵀA/(4m) + 2λI, with the ridge AᵀA/(4m) + λI."""
-        return gram(self.A) / (4.0 * self.m) + PENALTIES[self.penalty].most * self.reg * np.eye(self.d)
+        return gram(self.A, 4.0 * self.m, PENALTIES[self.penalty].most * self.reg)
 
     @property
     def curvature_from_below(self) -> float:
@@ -298,7 +298,7 @@ class LeastSquares(_OnRows):
         super().__post_init__()
 
     def smoothness(self) -> Matrix:
-        return np.asarray(gram(self.A) / self.m + self.reg * np.eye(self.d))
+        return gram(self.A, self.m, self.reg)
 
     @property
     def curvature_from_below(self) -> float:
@@ -383,11 +383,13 @@ class Layered:
         return np.hstack([layer.gradient(X[:, part]) for layer, part in parts])
 
 
-def gram(A: Any) -> Matrix:
-    """AᵀA as a dense matrix."""
+def gram(A: Any, divisor: float, shift: float = 0.0) -> Matrix:
+    """AᵀA/divisor + shift·I as a dense matrix."""
     check_dense("AᵀA", A.shape[1])
     product = A.T @ A
-    return np.asarray(product.toarray() if sparse.issparse(product) else product, dtype=float)
+    out = np.asarray(product.toarray() if sparse.issparse(product) else product, dtype=float) / divisor
+    add_to_diagonal(out, shift)
+    return out
 
 
 def scaled_rows(A: Any, factors: Vector) -> Any:

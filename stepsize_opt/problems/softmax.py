@@ -88,7 +88,7 @@ class SoftmaxRegression:
     def smoothness(self) -> Matrix:
         """L = ½(I − 11ᵀ/C) ⊗ AᵀA/m + λI, d×d."""
         check_dense("L", self.d)
-        L = np.kron(softmax_curvature(self.classes), gram(self.A) / len(self.A))
+        L = np.kron(softmax_curvature(self.classes), gram(self.A, len(self.A)))
         return np.asarray(L + self.reg * np.eye(self.d))
 
     @property
