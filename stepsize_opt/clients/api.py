@@ -23,7 +23,14 @@ from stepsize_opt.clients.programs import Translation
 from stepsize_opt.clients.reductions import read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedCertificate, DistributedResult, TightResult
 from stepsize_opt.clients.search import Search
-from stepsize_opt.clients.shared import SEEDS, Seeds, rounds_with_shared_seeds, shared_seeds
+from stepsize_opt.clients.shared import (
+    SEEDS,
+    Seeds,
+    refuse_arguments_of_one_node,
+    rounds_with_shared_seeds,
+    shared_seeds,
+    too_small,
+)
 from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.clients.theorem3 import tighten
 from stepsize_opt.inputs import Structure, check_one_of, pattern_of, solve_settings, whole_number
@@ -129,6 +136,7 @@ def optimal_distributed_stepsize(
     >>> result.status, result.K
     ('optimal', 306)
     """
+    refuse_arguments_of_one_node(options)
     settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
     method = get_method(algorithm)
     check_one_of("guarantee", guarantee, GUARANTEES)
@@ -160,7 +168,7 @@ def optimal_distributed_stepsize(
     with blas_threads(clients.d):
         reduced = reduce_clients(clients, pattern, method, metric=guarantee == "descent")
         search = Search(reduced.conditions, Translation.of(reduced.conditions, reduced.linear), solver, settings)
-        answer = _answer(search, targets, K, requested, tol)
+        answer = _answer(search, targets, K, requested, tol, guarantee)
         bound = None if search.homogeneous is None else search.homogeneous.bound
         log_rate = None if bound is None else bound.at_lambda(0.0)
         tightened = tighten(reduced.conditions, targets, answer.fitted, answer.K, log_rate) if tight else None
@@ -211,7 +219,9 @@ class Answer:
     message: str = ""
 
 
-def _answer(search: Search, targets: Targets, K: int | None, requested: int | None, tol: float) -> Answer:
+def _answer(
+    search: Search, targets: Targets, K: int | None, requested: int | None, tol: float, guarantee: Guarantee
+) -> Answer:
     """The answer for a given K, or for the smallest one when K is None or impossible."""
     if K is not None:
         given = _given(search, targets, K)
@@ -225,7 +235,7 @@ def _answer(search: Search, targets: Targets, K: int | None, requested: int | No
     if requested is None:
         return replace(found, status=_status(search, found.certificate, tol))
     if requested < proved:
-        message = f"K = {requested} is proved too small; the smallest K that works is {found.K}"
+        message = too_small(requested, found.K, guarantee)
         return replace(found, status=Status.INFEASIBLE, message=message)
     message = f"K = {requested} could not be decided: {found.K} works, below {proved} nothing does"
     return replace(found, status=_unproved(search), message=message)

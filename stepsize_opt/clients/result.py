@@ -252,7 +252,10 @@ class DistributedResult(Result):
             ("neighbourhood", f"{self.neighbourhood:.3g}"),
         ]
         if self.shared_seeds_K is not None and self.shared_seeds_K < self.iterations:
-            rows.insert(0, ("shared seeds", f"{self.shared_seeds_K} rounds; ask for them with seeds='shared'"))
+            rows.insert(
+                0,
+                ("shared seeds", f"{self.shared_seeds_K} rounds, if all clients draw the same sketch (seeds: shared)"),
+            )
         return rows
 
     def _rates(self) -> list[tuple[str, str]]:

@@ -11,7 +11,9 @@ for the matrix of floats holds for f; it exceeds L by a few roundings.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -19,6 +21,7 @@ import numpy as np
 from stepsize_opt.clients.reductions import Clients, mean_of
 from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
 from stepsize_opt.clients.targets import Targets
+from stepsize_opt.methods import Method
 from stepsize_opt.node import Guarantee, StepsizeResult, optimal_stepsize
 from stepsize_opt.proofs import exp_down, exp_up, exponent_above
 from stepsize_solvers.programs import Matrix, Status
@@ -47,7 +50,13 @@ def mean_above(clients: Clients) -> Matrix:
 
 
 def shared_seeds(
-    clients: Clients, targets: Targets, requested: int | None, tol: float, guarantee: Guarantee, **options: Any
+    clients: Clients,
+    targets: Targets,
+    requested: int | None,
+    tol: float,
+    algorithm: Method,
+    guarantee: Guarantee,
+    **options: Any,
 ) -> DistributedResult:
     """The answer of one node for clients that draw the same sketch; ``options`` go to ``optimal_stepsize``.
 
@@ -58,7 +67,14 @@ def shared_seeds(
         raise ValueError(msg)
     sketch, n = clients.sketches[0], len(clients.matrices)
     # The certified gap of n clients is e^x − 1 for an interval of width x.
-    node = optimal_stepsize(mean_above(clients), sketch, guarantee=guarantee, tol=math.log1p(tol), **options)
+    node = optimal_stepsize(
+        mean_above(clients),
+        sketch,
+        algorithm=algorithm.on_one_node,
+        guarantee=guarantee,
+        tol=math.log1p(tol),
+        **options,
+    )
     log_rate, upper = node.log_det / node.d, node.certificate.upper_bound / node.d
     rate = exp_down(log_rate)
     needed = targets.single_iterations(rate)
@@ -70,7 +86,7 @@ def shared_seeds(
             K, certificate = requested, replace(certificate, smallest_K=1)
         elif requested < smallest:
             status = Status.INFEASIBLE.value
-            message = f"K = {requested} is proved too small; the smallest K that works is {needed}"
+            message = too_small(requested, needed, guarantee)
         else:
             status = Status.INACCURATE.value
             message = f"K = {requested} could not be decided: {needed} works, below {smallest} nothing does"
@@ -90,7 +106,7 @@ def shared_seeds(
         numbers_per_client=(K * sketch.expected_nonzeros,) * n,
         solver_stats=node.solver_stats,
         reductions=("shared seeds: the clients are one node with L", *node.reductions),
-        algorithm=node.algorithm,
+        algorithm=algorithm.name,
         sketch=node.sketch,
         structure=node.structure,
         tol=tol,
@@ -100,14 +116,35 @@ def shared_seeds(
     )
 
 
-def rounds_with_shared_seeds(clients: Clients, targets: Targets, seconds_left: float, **options: Any) -> int | None:
+def refuse_arguments_of_one_node(options: Mapping[str, Any]) -> None:
+    """Raise ValueError for options that ``optimal_stepsize`` has as arguments: the problem of n clients has none."""
+    refused = [name for name in options if name in signature(optimal_stepsize).parameters]
+    if refused:
+        msg = f"only optimal_stepsize, for one node, takes {', '.join(refused)}; optimal_distributed_stepsize does not"
+        raise ValueError(msg)
+
+
+def too_small(requested: int, needed: int, guarantee: Guarantee) -> str:
+    """What is said of a K that is proved too small; the other guarantee may allow fewer iterations."""
+    under = "the condition" if guarantee == "condition" else "the descent metric"
+    return f"K = {requested} is proved too small under {under}; the smallest K that works is {needed}"
+
+
+def rounds_with_shared_seeds(
+    clients: Clients, targets: Targets, seconds_left: float, algorithm: Method, **options: Any
+) -> int | None:
     """Rounds that shared seeds are proved to need, at most a thousandth above the best; None without an answer."""
     if not _have_one_law(clients) or not seconds_left > 0.0:
         return None
     limit = None if math.isinf(seconds_left) else seconds_left
     try:
         node: StepsizeResult = optimal_stepsize(
-            mean_above(clients), clients.sketches[0], tol=_MENTIONED, time_limit=limit, **options
+            mean_above(clients),
+            clients.sketches[0],
+            algorithm=algorithm.on_one_node,
+            tol=_MENTIONED,
+            time_limit=limit,
+            **options,
         )
     except (ValueError, ArithmeticError, RuntimeError):  # it is told beside the answer, which must not fail with it
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import isfinite
+from math import inf, isfinite
 from numbers import Integral, Real
 from typing import Any, TypeAlias, TypeGuard
 
@@ -37,7 +37,10 @@ def real_number(name: str, value: object, expected: str = "a number") -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         msg = f"{name} must be {expected}, got {value!r}"
         raise TypeError(msg)
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        return inf if value == abs(value) else -inf
 
 
 def check_one_of(name: str, value: object, known: Iterable[object]) -> None:

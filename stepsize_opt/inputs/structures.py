@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs.checks import read_only, real_array, whole_number
+from stepsize_opt.inputs.checks import items, read_only, real_array, whole_number
 from stepsize_opt.inputs.matrices import check_positive_definite, dense, read_matrix
 from stepsize_opt.inputs.memory import check_dense
 from stepsize_solvers.programs import Matrix, Pattern
@@ -33,10 +33,7 @@ class BlockDiagonal:
     sizes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", tuple(whole_number("sizes", size, low=1) for size in self.sizes))
-        if not self.sizes:
-            msg = "sizes must name at least one block"
-            raise ValueError(msg)
+        object.__setattr__(self, "sizes", tuple(whole_number("sizes", size) for size in items("sizes", self.sizes)))
 
     def __str__(self) -> str:
         return f"block({','.join(map(str, self.sizes))})"
@@ -67,12 +64,12 @@ class Direction:
     sizes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.W, LinearOperator) or (not sparse.issparse(self.W) and np.ndim(self.W) == 1):
+        if isinstance(self.W, LinearOperator) or _is_vector(self.W):
             self._keep()
             return
         W = dense(read_matrix("W", self.W))
         check_positive_definite("W", W, "a direction must be positive definite")
-        sizes = (len(W),) if self.sizes is None else tuple(whole_number("sizes", s, low=1) for s in self.sizes)
+        sizes = (len(W),) if self.sizes is None else tuple(whole_number("sizes", s) for s in items("sizes", self.sizes))
         if sum(sizes) != len(W):
             msg = f"sizes {sizes} add up to {sum(sizes)}, but W is {len(W)}×{len(W)}"
             raise ValueError(msg)
@@ -88,8 +85,11 @@ class Direction:
         W: Any = self.W
         if not isinstance(W, LinearOperator):
             W = read_only(real_array("W", W))
-            if not (W.size > 0 and W.min() > 0.0):
-                msg = f"a direction must be positive definite: W has an entry {W.min(initial=np.inf):g}"
+            if W.size == 0:
+                msg = "W must not be empty"
+                raise ValueError(msg)
+            if not W.min() > 0.0:
+                msg = f"a direction must be positive definite: W has an entry {W.min():g}"
                 raise ValueError(msg)
         elif not hasattr(W, "todense"):
             msg = "the W of Direction(W) is an operator without todense(): nothing but its products is known"
@@ -116,6 +116,13 @@ class Direction:
     def __str__(self) -> str:
         layers = len(self.sizes or ())
         return "direction" if layers == 1 else f"direction({layers} layers)"
+
+
+def _is_vector(W: Any) -> bool:
+    try:
+        return not sparse.issparse(W) and np.ndim(W) == 1
+    except ValueError:  # rows of different lengths, which whoever reads the matrix names
+        return False
 
 
 Structure: TypeAlias = "Literal['full', 'diagonal', 'scalar'] | BlockDiagonal | Direction"

@@ -1,7 +1,7 @@
 """The limit: what k numbers a round can buy, whatever the sketch, the basis and the stepsize."""
 
 from stepsize_opt.limit.bounds import LimitBounds
-from stepsize_opt.limit.criteria import CRITERIA, check_lower, read_budget, read_floor
+from stepsize_opt.limit.criteria import CRITERIA, UNITS, check_lower, read_budget, read_floor
 from stepsize_opt.limit.large import LargeLimit
 from stepsize_opt.limit.limit import LARGEST_LOSS, CompressionLimit, LimitProblem, compression_limit
 from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_probabilities
@@ -9,6 +9,7 @@ from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_pro
 __all__ = [
     "CRITERIA",
     "LARGEST_LOSS",
+    "UNITS",
     "CompressionLimit",
     "LargeLimit",
     "LimitBounds",

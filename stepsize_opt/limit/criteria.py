@@ -12,6 +12,8 @@ from stepsize_opt.inputs import Symmetric, check_positive_definite, positive_num
 from stepsize_solvers.programs import Matrix
 
 CRITERIA = ("det", "euclidean", "linear")
+# What iterations and numbers sent are multiples of.
+UNITS = {"det": "2Δ⁰/ε²", "euclidean": "2Δ⁰/ε²", "linear": "log(Δ⁰/accuracy)"}
 
 # M ⪯ L is asked for up to this relative excess: M and L computed in two ways differ by the rounding of both.
 EXCESS = 1e-6
@@ -45,7 +47,7 @@ def read_floor(criterion: object, lower: Any, d: int) -> Symmetric | float | Non
     if lower is None:
         return 1.0 if criterion == "euclidean" else None
     if np.ndim(lower) == 0 and not sparse.issparse(lower):
-        return positive_number("lower", lower)
+        return positive_number("lower", lower[()] if isinstance(lower, np.ndarray) else lower)
     M = read_matrix("lower", lower)
     if M.shape[0] != d:
         msg = f"lower is {M.shape[0]}×{M.shape[0]} but L is {d}×{d}"
@@ -61,5 +63,6 @@ def check_lower(M: Matrix | float, L: Matrix) -> None:
     scale = 1.0 / np.sqrt(L.diagonal())
     top = float(eigvalsh(scale[:, None] * floor * scale, scale[:, None] * L * scale)[-1])
     if not top <= 1.0 + EXCESS:
-        msg = f"lower must satisfy M ⪯ L, because ∇²f lies between both, but M exceeds L by a factor of {top:.6g}"
+        factor = f"{top:.6g}" if top > 1.001 else f"1 + {top - 1.0:.1g}"
+        msg = f"lower must satisfy M ⪯ L, because ∇²f lies between both, but M exceeds L by a factor of {factor}"
         raise ValueError(msg)

@@ -22,7 +22,7 @@ from stepsize_opt.inputs import (
     read_only,
 )
 from stepsize_opt.limit.bounds import LimitBounds
-from stepsize_opt.limit.criteria import CRITERIA, check_lower, read_budget, read_floor, unproved
+from stepsize_opt.limit.criteria import CRITERIA, UNITS, check_lower, read_budget, read_floor, unproved
 from stepsize_opt.limit.large import LargeLimit
 from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_probabilities
 from stepsize_opt.operators import LowRankPlusDiagonal, stepsize_from_arrays
@@ -44,7 +44,6 @@ from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, Pattern, Progr
 
 # Of each criterion: what its value is, and what a rate of it bounds.
 _VALUES = {"det": "det(D)^(1/d)", "euclidean": "t with D ⪰ tI", "linear": "t with D ⪰ tM⁻¹"}
-_UNITS = {"det": "2Δ⁰/ε²", "euclidean": "2Δ⁰/ε²", "linear": "log(Δ⁰/accuracy)"}
 LARGEST_LOSS = 0.1  # a proof that takes a larger share of D has failed
 
 
@@ -183,7 +182,7 @@ class CompressionLimit(Shown, Saved):
             ("budget", f"{self.k:g} of d = {self.d} numbers a round"),
             (f"limit, {_VALUES[self.criterion]}", f"{self.value:.9g}"),
             ("proved interval", f"[{self.value:.9g}, {self.upper:.9g}], gap {self.gap:.1e}"),
-            ("numbers sent", f"{self.numbers_sent:.6g} for each unit of {_UNITS[self.criterion]}"),
+            ("numbers sent", f"{self.numbers_sent:.6g} for each unit of {UNITS[self.criterion]}"),
             ("probabilities", spread),
         ]
 

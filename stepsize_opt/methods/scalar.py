@@ -63,6 +63,10 @@ class DCGD(_Scalar):
             msg = f"{self.name} needs clients (in a run, a Federated objective); its name on one node is {CGD.name}"
             raise ValueError(msg)
 
+    @property
+    def on_one_node(self) -> CGD:
+        return CGD()
+
 
 @final
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node.answers import certificate_of_t
 from stepsize_opt.node.api import optimal_stepsize, read_problem
-from stepsize_opt.node.goals import Criterion, Goal
+from stepsize_opt.node.goals import Criterion, Floor, Goal
 from stepsize_opt.node.pieces import Component
 from stepsize_opt.node.reductions import descent_program, separate
 from stepsize_opt.node.solve import weakest
@@ -165,6 +165,12 @@ def certify(
         raise ValueError(msg)
     goal = Goal.read("condition", criterion, lower, sketch.d)
     Z: Matrix | None = None
+    if "guarantee" in options:
+        msg = "certify judges D under both guarantees: leave out guarantee"
+        raise ValueError(msg)
+    if dual is not None and options:
+        msg = f"options go to a solver, and with a dual nothing is solved: leave out {', '.join(options)} or dual"
+        raise ValueError(msg)
     if dual is not None and criterion != "det":
         msg = f"dual goes with criterion='det'; leave it out for criterion={criterion!r}, which is solved"
         raise ValueError(msg)
@@ -238,27 +244,30 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None) -> Stepsi
     found = ConvexStep(program, D).certificate(None) if piece.is_convex else certify_point(at, dual, (inside,))
     certificate = found.multiplied(n - m).rescaled(piece.scale)
     descent = nothing
-    if m == n:
+    if m == n and piece.floor is None:
         metric = Descent(descent_program(program), D)
         bounds = metric.bounds(None)
         descent = Certificate(metric.feasible, 1.0 + metric.at.margin, bounds.lower, bounds.upper, program.d)
         descent = descent.rescaled(piece.scale)
-    if not descent.feasible and certificate.feasible and not piece.is_convex:
-        descent = replace(certificate, upper_bound=math.inf)  # T(D) ⪯ D makes H ⪰ D
     if piece.floor is not None:
-        # A D that is far from one has no t: its multiple near one would have another.
-        reached = [0.0, 0.0]
-        if m == n:
-            values = (Enclosed(D, np.zeros_like(D)) if at.feasible else None, metric_at(at))
-            reached = [0.0 if A is None else largest_floor(A, piece.floor.M) for A in values]
-        certificate, descent = (
-            certificate_of_t(at, DescentBounds(t, math.inf), shift).moved(-piece.floor.shift * program.d)
-            for t, shift in zip(reached, (0.0, 1.0), strict=True)
-        )
+        # The t of D as it is, by which its multiples are judged; it is a guarantee only under the condition.
+        reached = _certificate_of_t(piece.floor, at, Enclosed(D, np.zeros_like(D))).multiplied(n - m)
+        certificate = replace(reached, feasible=reached.feasible and at.feasible)
+        H = metric_at(at) if m == n else None
+        descent = nothing if H is None else _certificate_of_t(piece.floor, at, H, 1.0)
+    if not descent.feasible and certificate.feasible and not piece.is_convex:
+        # T(D) ⪯ D makes H ⪰ D.
+        descent = replace(certificate, margin=1.0 + certificate.margin, upper_bound=math.inf)
     # A scale beyond the range of float64 is rounded towards zero, and so stays feasible.
     with np.errstate(over="ignore"):
         largest = float(np.nextafter(np.ldexp(t, -n), 0.0)) if abs(n) > _NEAR_ONE else math.ldexp(t, -n)
     return StepsizeCheck(certificate, descent, largest, math.inf)
+
+
+def _certificate_of_t(floor: Floor, at: Evaluation, A: Enclosed, shift: float = 0.0) -> Certificate:
+    """That of the largest t with A ⪰ tM⁻¹ in the original coordinates; the margin is that of D, moved by ``shift``."""
+    bounds = DescentBounds(largest_floor(A, floor.M), math.inf)
+    return certificate_of_t(at, bounds, shift).moved(-floor.shift * at.program.d)
 
 
 def _inside(piece: Component, X: Matrix) -> Matrix | None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.inputs import Direction, EstimatedSmoothness, Structure, dense, read_matrix
+from stepsize_opt.limit import UNITS
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node.api import optimal_stepsize
 from stepsize_opt.node.goals import Criterion, Guarantee
@@ -24,6 +25,8 @@ from stepsize_solvers.numerics import blas_threads
 
 # t = 1 solves in one step; the largest float below it keeps the logarithm finite.
 _ALMOST_ONE = math.nextafter(1.0, 0.0)
+
+_UNITS = {**UNITS, "convex": "‖x⁰ − x*‖²/(2 accuracy), in the norm of D⁻¹ scaled to determinant 1"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +46,12 @@ class ComparisonRow:
 
     @property
     def descent(self) -> float:
-        """det(H)^{1/d}, H = 2D − T(D)."""
-        return self.result.descent_rate
+        """det(H)^{1/d}, H = 2D − T(D); for the criteria ``euclidean`` and ``linear`` t of H ⪰ tM⁻¹."""
+        return self.result.descent_rate if self.result.descent_t is None else self.result.descent_t
 
     @property
     def rounds(self) -> float:
-        """Iterations in units of 2Δ⁰/ε², of log(Δ⁰/accuracy) for the criterion ``linear``: 1/−log(1 − t)."""
+        """Iterations in the ``units`` of the comparison: 1/rate, for the criterion ``linear`` 1/−log(1 − t)."""
         rate = self.result.guaranteed_rate
         return 1.0 / (rate if self.result.criterion != "linear" else -math.log1p(-min(rate, _ALMOST_ONE)))
 
@@ -82,6 +85,11 @@ class Comparison:
             f"best guarantee for this L: {best.method}, {best.stepsize}, by {best.result.guarantee_used} = "
             f"{best.result.guaranteed_rate:.6g}; a guarantee is an upper bound, and a run may rank the rows otherwise"
         )
+
+    @property
+    def units(self) -> str:
+        """What ``rounds`` and ``communication`` are multiples of."""
+        return _UNITS[self.best.result.criterion]
 
     def relative_iterations(self, row: ComparisonRow) -> float:
         """How many times the iterations of the best row this row needs."""
@@ -144,6 +152,10 @@ def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any 
     det-CGD2 optimal 0.2041
     det-CGD1 optimal, descent 0.2168
     """
+    fixed = [name for name in ("algorithm", "structure", "guarantee") if name in options]
+    if fixed:
+        msg = f"compare has a row for each method, structure and guarantee: leave out {', '.join(fixed)}"
+        raise ValueError(msg)
     estimated = isinstance(L, EstimatedSmoothness)
     refuse_operator(L, dense_only=True)
     smoothness = read_matrix("L", L.matrix if estimated else L)

@@ -53,22 +53,18 @@ def linear_iterations(t: float, accuracy: float, initial_gap: float) -> int:
 _DECIDED = 10**4
 
 
-def convex_iterations(squared: float, accuracy: float) -> int:
+def convex_iterations(squared: Fraction, accuracy: float) -> int:
     """The smallest K with ‖x⁰ − x*‖²_{D⁻¹}/(2K) ≤ accuracy, where ``squared`` is that norm, squared; at least 1."""
-    target = Fraction(positive_number("accuracy", accuracy))
-    if not math.isfinite(squared):
-        msg = "‖x⁰ − x*‖² in the norm of D⁻¹ exceeds float64; choose other units of x"
-        raise OverflowError(msg)
-    return max(1, math.ceil(Fraction(squared) / (2 * target)))
+    return max(1, math.ceil(squared / (2 * Fraction(positive_number("accuracy", accuracy)))))
 
 
-def squared_norm(blocks: Sequence[Matrix], distance: float | Sequence[Vector]) -> float:
+def squared_norm(blocks: Sequence[Matrix], distance: float | Sequence[Vector]) -> Fraction:
     """An upper bound on ‖v‖²_{D⁻¹} for D = Diag(blocks), a block being a matrix or a diagonal.
 
     distance: the part of v in each block, or a number r, then for every v with ‖v‖ ≤ r.
+    A Fraction: the square of a float, or its quotient by an entry of D, may lie beyond the range of floats.
     """
-    parts: list[float] = []
-    least = math.inf
+    total, floors = Fraction(0), []
     for i, D in enumerate(blocks):
         e = int(np.frexp(D.max())[1])
         near = np.ldexp(D, -e)
@@ -76,14 +72,23 @@ def squared_norm(blocks: Sequence[Matrix], distance: float | Sequence[Vector]) -
         if not below > 0.0:
             msg = "the smallest eigenvalue of D is lost to rounding; no bound on the norm of D⁻¹ is proved"
             raise ValueError(msg)
-        least = min(least, math.ldexp(below, e))
+        floors.append(Fraction(below) * Fraction(2) ** e)
         if isinstance(distance, Sequence):
-            v = distance[i]
-            alone = float(np.sum(v * v / near)) * (1.0 + gamma(len(v) + 4)) if D.ndim == 1 else None
-            parts.append(math.ldexp(norm_from_above(near, v, below) if alone is None else alone, -e))
-    if not isinstance(distance, Sequence):
-        return distance * distance / least * (1.0 + 8.0 * UNIT)
-    return math.fsum(parts) * (1.0 + 4.0 * UNIT)
+            v, f = _near_one(distance[i])
+            if D.ndim == 1:
+                root, g = _near_one(v / np.sqrt(near))
+                size = math.ldexp(float(np.sum(root * root)) * (1.0 + gamma(len(v) + 8)), 2 * g)
+            else:
+                size = norm_from_above(near, v, below)
+            # What underflows is far below the roundings of a sum whose largest term is near one.
+            total += Fraction(size * (1.0 + 4.0 * UNIT)) * Fraction(2) ** (2 * f - e)
+    return total if isinstance(distance, Sequence) else Fraction(distance) ** 2 / min(floors)
+
+
+def _near_one(v: Vector) -> tuple[Vector, int]:
+    """v/2ᵉ with a largest entry near one, and e."""
+    e = int(np.frexp(np.abs(v).max())[1])
+    return np.ldexp(v, -e), e
 
 
 def coordinates_sent(iterations: int, expected_nonzeros: float) -> float:

@@ -207,7 +207,7 @@ class StepsizeResult(Result):
     def guarantee_used(self) -> str:
         """What ``guaranteed_rate`` bounds, in words."""
         if self.criterion == "convex":
-            return "convex f, mean of E f − f* ≤ ‖x⁰ − x*‖²/(2K) in the norm of D⁻¹"
+            return "convex f, mean of E f − f* ≤ ‖x⁰ − x*‖²/(2K) in the norm of D⁻¹, det(D)^(1/d)"
         by_condition = self.guarantee == "condition" and self.rate >= self.guaranteed_rate
         if self.criterion == "det":
             return "condition, det(D)^(1/d)" if by_condition else "descent, det(H)^(1/d)"

@@ -308,12 +308,13 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
 
 def weakest(parts: Sequence[Certificate]) -> Certificate:
     """The certificate of t, the smallest of those of the parts, as d log t."""
+    if len(parts) == 1:
+        return parts[0]
     d = sum(part.d for part in parts)
     lower, upper = (
         d * min(ends) for ends in zip(*((p.log_det / p.d, p.upper_bound / p.d) for p in parts), strict=True)
     )
-    if len(parts) > 1:
-        lower, upper = lower - 4.0 * UNIT * abs(lower), upper + 4.0 * UNIT * abs(upper)
+    lower, upper = lower - 4.0 * UNIT * abs(lower), upper + 4.0 * UNIT * abs(upper)
     return Certificate(all(p.feasible for p in parts), min(p.margin for p in parts), lower, upper, d)
 
 

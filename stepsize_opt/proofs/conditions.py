@@ -332,10 +332,19 @@ class AtStepsize:
 
 
 def exp_down(x: float) -> float:
-    """A lower bound on eˣ (the library's exp is right to one unit in the last place)."""
-    return math.exp(min(x, 709.75)) * (1.0 - 4.0 * UNIT)  # e^709.78 is the largest float
+    """A lower bound on eʸ for every y that x is the rounding of: a quotient log det/d is rounded once.
+
+    The library's exp is right to one unit in the last place, below the normal floats to the smallest of all.
+    """
+    x = min(x, 709.75)  # e^709.78 is the largest float
+    return max(0.0, math.exp(x) * (1.0 - _roundings(x)) - 4.0 * math.ulp(0.0))
 
 
 def exp_up(x: float) -> float:
-    """An upper bound on eˣ."""
-    return math.exp(x) * (1.0 + 4.0 * UNIT) if x < 700.0 else math.inf
+    """An upper bound on eʸ for every y that x is the rounding of."""
+    return math.exp(x) * (1.0 + _roundings(x)) + 4.0 * math.ulp(0.0) if x < 700.0 else math.inf
+
+
+def _roundings(x: float) -> float:
+    """A relative error of eˣ that covers the roundings of x and of the result; e^−800 is no float."""
+    return (4.0 + 2.0 * min(abs(x), 800.0)) * UNIT

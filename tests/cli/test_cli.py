@@ -259,7 +259,36 @@ def test_certify_by_another_criterion(matrix: str, tmp_path, capsys) -> None:
     check = json.loads(capsys.readouterr().out)
     assert check["feasible"] and check["gap"] <= 1e-6 and check["rate"] <= check["descent_rate"]
     assert main(["certify", str(tmp_path / "D.npy"), *words]) == 0
-    assert "D ⪰ tM⁻¹" in capsys.readouterr().out
+    assert "D ⪰ tI" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "goal",
+    [
+        ["--guarantee", "descent"],
+        ["--criterion", "euclidean"],
+        ["--criterion", "convex"],
+        ["--guarantee", "descent", "--criterion", "linear", "--lower", "0.001"],
+    ],
+    ids=lambda goal: "-".join(goal[1::2]),
+)
+def test_certify_judges_a_saved_result_by_its_own_goal(goal: list[str], matrix: str, tmp_path, capsys) -> None:
+    saved = str(tmp_path / "D.npz")
+    assert main(["solve", matrix, "--sketch", "randk:2", *goal, "-q", "-o", saved]) == 0
+    if "linear" in goal:
+        assert main(["certify", saved, matrix]) == 2
+        assert "name it with --lower" in capsys.readouterr().err
+    assert main(["certify", saved, matrix, *(goal[-2:] if "--lower" in goal else [])]) == 0
+    assert main(["certify", saved, matrix, "--guarantee", "condition", "--criterion", "det"]) == 1
+
+
+def test_certify_says_no_only_where_d_is_infeasible(tmp_path, capsys) -> None:
+    for name, M in (("L", np.diag([2.0, 4.0])), ("D", np.diag([0.5, 0.25])), ("E", np.diag([0.6, 0.25]))):
+        np.save(tmp_path / f"{name}.npy", M)
+    for name, said in (("D", "not proved (margin"), ("E", "no (margin")):
+        words = [str(tmp_path / f"{name}.npy"), str(tmp_path / "L.npy"), "--sketch", "identity"]
+        assert main(["certify", *words]) == 1
+        assert f"│ {said}" in capsys.readouterr().out
 
 
 def test_the_log_of_clients_ends_at_the_number_of_the_result(capfd) -> None:
@@ -272,6 +301,8 @@ def test_the_log_of_clients_ends_at_the_number_of_the_result(capfd) -> None:
 def test_compare(matrix: str, capsys) -> None:
     assert main(["compare", matrix, "--sketch", "randk:2"]) == 0
     assert "γ L⁻¹" in capsys.readouterr().out
+    assert main(["compare", matrix, "--sketch", "randk:2", "--criterion", "linear", "--lower", "0.001"]) == 0
+    assert "log(Δ⁰/accuracy)" in " ".join(capsys.readouterr().out.split())
     assert main(["compare", matrix, "--sketch", "randk:2", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 7
 

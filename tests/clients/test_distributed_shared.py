@@ -94,14 +94,31 @@ def test_one_client_is_one_node_to_the_last_digit() -> None:
 def test_a_given_number_of_rounds(K: int, status: str) -> None:
     result = optimal_distributed_stepsize(random_clients(5, 3, 0), RandK(5, 1), seeds="shared", iterations=K, **TARGETS)
     assert result.status == status and result.K == max(K, 41)
-    assert ("too small" in result.message) == (status == "infeasible")
+    assert ("too small under the condition" in result.message) == (status == "infeasible")
+
+
+@pytest.mark.parametrize("seeds", ["shared", "independent"])
+@pytest.mark.parametrize("option", [{"criterion": "convex"}, {"criterion": "linear", "lower": 0.1}, {"reduce": False}])
+def test_arguments_of_one_node_are_refused(seeds: Any, option: dict[str, Any]) -> None:
+    """With shared seeds they reached the solver of one node, whose rate was then taken for det(D)^{1/d}."""
+    with pytest.raises(ValueError, match=f"takes {', '.join(option)}; optimal_distributed_stepsize does not"):
+        optimal_distributed_stepsize(random_clients(3, 2, 0), RandK(3, 1), seeds=seeds, **option, **TARGETS)
+
+
+def test_dcgd_with_one_seed_is_cgd() -> None:
+    clients, options = random_clients(3, 2, 0), {"algorithm": "DCGD", "structure": "scalar"}
+    shared = optimal_distributed_stepsize(clients, RandK(3, 1), seeds="shared", **options, **TARGETS)
+    node = optimal_stepsize(np.mean(clients, axis=0), RandK(3, 1), algorithm="CGD", structure="scalar")
+    assert shared.algorithm == "DCGD" and shared.iterations == node.iterations(0.1, 1.0)
+    independent = optimal_distributed_stepsize(clients, RandK(3, 1), **options, **TARGETS)
+    assert independent.shared_seeds_K == shared.iterations
 
 
 def test_a_result_for_independent_seeds_tells(tmp_path: Path) -> None:
     clients = random_clients(5, 3, 0)
     result = optimal_distributed_stepsize(clients, RandK(5, 1), **TARGETS)
     assert result.seeds == "independent" and result.shared_seeds_K == 41
-    assert "41 rounds; ask for them with seeds='shared'" in str(result)
+    assert "41 rounds, if all clients draw the same sketch (seeds: shared)" in str(result)
     assert result.summary()["shared_seeds_K"] == 41
     assert DistributedResult.load(result.save(tmp_path / "one")).shared_seeds_K == 41
     shared = optimal_distributed_stepsize(clients, RandK(5, 1), seeds="shared", **TARGETS)

@@ -148,8 +148,14 @@ class TestBadInput:
             Direction(np.eye(2), (1, 2))
         with pytest.raises(ValueError, match="W must be block-diagonal"):
             Direction([[1.0, 0.5], [0.5, 1.0]], (1, 1))
-        with pytest.raises(ValueError, match="at least one block"):
+        with pytest.raises(ValueError, match="sizes must not be empty"):
             BlockDiagonal(())
+        with pytest.raises(TypeError, match="sizes must be a list, got 3"):
+            BlockDiagonal(3)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="its rows have different lengths"):
+            Direction([[1.0, 2.0], [3.0]])
+        with pytest.raises(ValueError, match="W must not be empty"):
+            Direction([])
 
     @pytest.mark.parametrize(
         "convert",

@@ -168,6 +168,10 @@ def test_certify_judges_by_every_criterion() -> None:
         assert half.gap_when_scaled <= 1.5e-6
         over = certify(2.5 * r.D, L, SKETCH, **goal)
         assert not over.feasible and over.rate == 0.0
+        assert over.gap_when_scaled <= 1.5e-6
+        tiny = certify(2.0**-900 * r.D, L, SKETCH, **goal)
+        assert tiny.feasible and tiny.margin == pytest.approx(1.0) and tiny.gap == pytest.approx(900 * math.log(2.0))
+        assert goal["criterion"] == "convex" or tiny.descent.feasible
         if goal["criterion"] != "convex":
             free = optimal_stepsize(L, SKETCH, guarantee="descent", **goal)
             check = certify(free.D, L, SKETCH, **goal)
@@ -175,6 +179,10 @@ def test_certify_judges_by_every_criterion() -> None:
             assert check.descent_rate == pytest.approx(free.rate, rel=1e-9)
             with pytest.raises(ValueError, match="dual goes with criterion='det'"):
                 certify(r.D, L, SKETCH, dual=r.dual, **goal)
+    with pytest.raises(ValueError, match="leave out guarantee"):
+        certify(r.D, L, SKETCH, guarantee="descent")
+    with pytest.raises(ValueError, match="leave out tol or dual"):
+        certify(r.D, L, SKETCH, dual=r.dual, tol=1e-3)
 
 
 @settings(max_examples=8)
@@ -278,6 +286,19 @@ class TestConvex:
         with pytest.raises(ValueError, match="6 finite numbers"):
             r.iterations(accuracy=1e-3, initial_distance=np.ones(5))
         assert "in the norm of D⁻¹" in repr(r)
+
+    @pytest.mark.parametrize("unit", [1e150, 1e-150])
+    @pytest.mark.parametrize("shape", ["full", "diagonal"])
+    def test_iterations_beyond_the_range_of_squares(self, unit: float, shape: Any) -> None:
+        """Squares of x⁰ − x* that underflow gave K = 1, those that overflow an error."""
+        r = optimal_stepsize(unit * L, SKETCH, criterion="convex", structure=shape)
+        size, accuracy = (1e-165, 1e-185) if unit > 1.0 else (1e165, 1e175)
+        v = [size, 0.0, -0.5 * size, 0.0, 0.0, 0.0]
+        inverted = inverse(rational(np.array(r.D)))
+        exact = sum(Fraction(v[i]) * inverted[i][j] * Fraction(v[j]) for i in range(6) for j in range(6))
+        K, needed = r.iterations(accuracy=accuracy, initial_distance=v), exact / (2 * Fraction(accuracy))
+        assert 1000 < needed <= K <= needed * Fraction(1 + 1e-9) + 1
+        assert r.iterations(accuracy=accuracy, initial_distance=float(np.linalg.norm(np.array(v) / size)) * size) >= K
 
     @pytest.mark.parametrize(
         "objective", [LogisticRegression(A, B, 1e-3, "ridge"), LeastSquares(A, B)], ids=["logistic", "squares"]

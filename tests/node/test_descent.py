@@ -303,7 +303,7 @@ def test_certify_reports_both_guarantees() -> None:
     assert check.descent_rate == 0.0 and math.isinf(check.descent.gap)
     tiny = certify(2.0**-900 * inside.D, L, SKETCH)
     assert tiny.feasible and tiny.descent.feasible
-    assert tiny.descent_rate >= tiny.rate
+    assert tiny.descent_rate >= tiny.rate and tiny.descent.margin == pytest.approx(2.0)
 
 
 # ---------------------------------------------------------------- theory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -16,6 +16,7 @@ from shared.strategies import problems, seeds, sketches, smoothness_matrices
 from stepsize_opt import BlockDiagonal, Direction, Gaussian, Identity, RandK, certify, optimal_stepsize
 from stepsize_opt.proofs.arithmetic import Pair, Plain
 from stepsize_opt.proofs.certificate import Certificate, certify_point, upper_bound
+from stepsize_opt.proofs.conditions import exp_down, exp_up
 from stepsize_opt.proofs.evaluation import Evaluation, log_det_conjugate
 from stepsize_opt.proofs.repairs import repair
 from stepsize_solvers.programs.maps import DiagonalPlusScaled
@@ -138,6 +139,21 @@ def test_gap_of_certificates() -> None:
     both = Certificate.combine([Certificate(True, 0.1, 1.0, 2.0, 2), Certificate(True, 0.0, 3.0, 3.5, 1)])
     assert (both.feasible, both.margin, both.d) == (True, 0.0, 3)
     assert (both.log_det, both.upper_bound) == (math.nextafter(4.0, 0.0), math.nextafter(5.5, 6.0))
+
+
+@given(st.floats(-760.0, 690.0), st.integers(1, 10**6))
+def test_rates_are_rounded_to_the_side_that_is_proved(mean: float, d: int) -> None:
+    """log det/d is a rounded quotient, and exp makes of its rounding a relative error of |log det/d| roundings."""
+    log_det = mean * d
+    with localcontext(prec=40):
+        exact = (Decimal(log_det) / d).exp()
+    assert Decimal(exp_down(log_det / d)) <= exact <= Decimal(exp_up(log_det / d))
+    assert exp_up(log_det / d) <= exp_down(log_det / d) * (1.0 + 1e-12) + 1e-322
+
+
+def test_rates_at_the_ends_of_the_range() -> None:
+    assert exp_down(-math.inf) == exp_down(-800.0) == 0.0 < exp_up(-800.0) < 1e-322
+    assert math.isfinite(exp_down(math.inf)) and exp_up(math.inf) == math.inf
 
 
 def test_repair_refuses_what_cannot_be_repaired() -> None:

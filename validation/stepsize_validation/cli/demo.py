@@ -28,10 +28,21 @@ from stepsize_validation.terminal import empty_table, show
 if TYPE_CHECKING:
     from stepsize_validation.runs import RateCheck, Run
 
+_EXAMPLES = """examples:
+  stepsize-opt demo
+  stepsize-opt demo --data digits --sketch bernq:0.5 --figure demo.png
+  stepsize-opt demo --iterations 500 --seeds 4 --json
+"""
+
 
 def add_parsers(commands: Any) -> None:
     """Register the command."""
-    demo = commands.add_parser("demo", help="solve on embedded data, run det-CGD, compare with the predicted rate")
+    demo = commands.add_parser(
+        "demo",
+        help="solve on embedded data, run det-CGD, compare with the predicted rate",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     demo.add_argument("--data", default="breast_cancer", help="data set (default: %(default)s)")
     demo.add_argument("--reg", type=positive, default=0.01, help="regularisation λ (default: %(default)s)")
     demo.add_argument("--sketch", default="randk:25%", help="sketch (default: randk:25%%)")

@@ -18,6 +18,7 @@ from stepsize_opt.node import (
     compare,
     optimal_stepsize,
 )
+from stepsize_opt.proofs import Certificate
 from stepsize_opt.sketches import parse_sketch, sketch_forms
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
@@ -60,9 +61,11 @@ exit codes: 0 optimal, 1 certified gap above --tol, 2 mistake in the input, 3 so
 _CERTIFY_EXAMPLES = """examples:
   stepsize-opt certify D.npy L.npy --sketch randk:8
   stepsize-opt certify D.npz --data breast_cancer --reg 0.1 --json
+  stepsize-opt certify D.npy L.npy --sketch randk:8 --guarantee descent
 
-A file that 'solve' wrote (.npz) says which sketch, algorithm and structure it is for; options overrule it.
-exit codes: 0 feasible and within --tol of optimal, 1 not, 2 mistake in the input
+A file that 'solve' wrote (.npz) says which sketch, algorithm, structure, guarantee and criterion it is for; options
+overrule it.  Both guarantees are checked; --guarantee is the one by which the exit code judges D.
+exit codes: 0 proved and within --tol of optimal, 1 not, 2 mistake in the input
 """
 
 _COMPARE_EXAMPLES = """examples:
@@ -82,13 +85,8 @@ def add_parsers(commands: Any) -> None:
     add_sketch(solve, required=True)
     add_algorithm(solve, default="det-CGD1")
     add_structure(solve, default="full")
-    solve.add_argument(
-        "--guarantee",
-        choices=GUARANTEES,
-        default=GUARANTEES[0],
-        help="the paper's condition, or the descent metric H = 2D - T(D) without it (default: %(default)s)",
-    )
-    add_criterion(solve)
+    add_guarantee(solve, default=GUARANTEES[0])
+    add_criterion(solve, default=CRITERIA[0])
     add_solver(solve)
     solve.add_argument("--jobs", type=processes, default=1, help="processes for many components, -1 for all cores")
     solve.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz, .json) or alone (.npy, .csv)")
@@ -103,6 +101,7 @@ def add_parsers(commands: Any) -> None:
     add_sketch(checking)
     add_algorithm(checking)
     add_structure(checking)
+    add_guarantee(checking)
     add_criterion(checking)
     add_solver(checking)
     add_volume(checking)
@@ -113,20 +112,30 @@ def add_parsers(commands: Any) -> None:
     )
     add_matrix(comparing)
     add_sketch(comparing, required=True)
-    add_criterion(comparing)
+    add_criterion(comparing, default=CRITERIA[0])
     add_solver(comparing)
     add_volume(comparing)
     comparing.set_defaults(run=_compare)
 
 
-def add_criterion(parser: argparse.ArgumentParser) -> None:
-    """--criterion and --lower."""
+def add_guarantee(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """--guarantee; without a default it may come from a file."""
+    parser.add_argument(
+        "--guarantee",
+        choices=GUARANTEES,
+        default=default,
+        help=f"the paper's condition, or the descent metric H = 2D - T(D) without it (default: {GUARANTEES[0]})",
+    )
+
+
+def add_criterion(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """--criterion and --lower; without a default the criterion may come from a file."""
     parser.add_argument(
         "--criterion",
         choices=CRITERIA,
-        default=CRITERIA[0],
+        default=default,
         help="what the guarantee is judged by: the determinant of D (or H), its least eigenvalue, linear convergence; "
-        "convex: a condition of its own for convex f (default: %(default)s)",
+        f"convex: a condition of its own for convex f (default: {CRITERIA[0]})",
     )
     parser.add_argument("--lower", help="for --criterion linear: a number mu > 0 or a file with M, M below the Hessian")
 
@@ -199,7 +208,8 @@ def _certify(args: argparse.Namespace) -> int:
         lambda: {**asdict(check), "feasible": check.feasible, "gap": check.gap, **rates},
         lambda: show(key_value_table("certificate of the given D", _check_rows(check, args.criterion))),
     )
-    return EXIT_OPTIMAL if check.certificate.is_optimal(args.tol) else EXIT_INACCURATE
+    judged = check.descent if args.guarantee == "descent" else check.certificate
+    return EXIT_OPTIMAL if judged.is_optimal(args.tol) else EXIT_INACCURATE
 
 
 def _take_from_file(args: argparse.Namespace) -> None:
@@ -217,24 +227,37 @@ def _take_from_file(args: argparse.Namespace) -> None:
     args.sketch = args.sketch or (saved and saved.sketch)
     args.algorithm = args.algorithm or (saved.algorithm if saved else "det-CGD1")
     args.structure = args.structure or "full"
+    args.guarantee = args.guarantee or (saved.guarantee if saved else GUARANTEES[0])
+    args.criterion = args.criterion or (saved.criterion if saved else CRITERIA[0])
+    if saved is not None and args.criterion == "linear" and args.lower is None:
+        msg = f"{args.stepsize} does not hold the M of the criterion linear that D is for; name it with --lower"
+        raise ValueError(msg)
 
 
 def _check_rows(check: StepsizeCheck, criterion: str) -> list[tuple[str, str]]:
     c = check.certificate
     margin = f"margin {c.margin:.3e}" if isfinite(c.margin) else "D is not positive definite"
-    of_t = criterion in ("euclidean", "linear")
-    rate, descent = ("t, D ⪰ tM⁻¹", "t, H ⪰ tM⁻¹") if of_t else ("det(D)^(1/d)", "det(H)^(1/d)")
+    floor = {"euclidean": "tI", "linear": "tM⁻¹"}.get(criterion)
+    of_t = floor is not None
+    rate, descent = (f"t, D ⪰ {floor}", f"t, H ⪰ {floor}") if of_t else ("det(D)^(1/d)", "det(H)^(1/d)")
     return [
-        ("feasible", f"{'yes, proved' if c.feasible else 'no'} ({margin})"),
+        ("feasible", f"{_answered(c)} ({margin})"),
         ("log t" if of_t else "log det D / d", f"{c.log_det / c.d:.9f}"),
         ("upper bound / d", f"{c.upper_bound / c.d:.9f}"),
         ("gap of D", f"{c.gap:.3e}"),
         ("largest feasible scale", f"{check.largest_scale:.9g}"),
         ("gap of D at that scale", f"{check.gap_when_scaled:.3e}"),
-        ("H = 2D − T(D) positive definite", "yes, proved" if check.descent.feasible else "no"),
+        ("H = 2D − T(D) positive definite", _answered(check.descent)),
         (f"rate {rate}", f"{check.rate:.9g}" if c.feasible else "none: the condition is not proved"),
         (f"descent rate {descent}", f"{check.descent_rate:.9g} (gap {check.descent.gap:.3e})"),
     ]
+
+
+def _answered(certificate: Certificate) -> str:
+    if certificate.feasible:
+        return "yes, proved"
+    # The margin is computed to about d roundings: next to zero it does not tell on which side D lies.
+    return "no" if certificate.margin < -1e-9 else "not proved"
 
 
 def _compare(args: argparse.Namespace) -> int:

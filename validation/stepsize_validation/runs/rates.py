@@ -28,8 +28,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepsize_opt.inputs import dense, positive_number, read_matrix, whole_number
+from stepsize_opt.inputs import check_one_of, dense, positive_number, read_matrix, whole_number
 from stepsize_opt.methods import Method, get_method
+from stepsize_opt.node import GUARANTEES
 from stepsize_opt.problems import FederatedInfimum, Infimum
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix, Vector
@@ -181,13 +182,12 @@ def check_rate(
             "check_distributed_rate checks Theorem 3"
         )
         raise ValueError(msg)
+    check_one_of("guarantee", guarantee, GUARANTEES)
+    check_one_of("criterion", criterion, ("det", "euclidean", "linear"))
     bounds = infimum or Infimum(run.lower_bound, float(np.min(run.values)))
     K = _steps(run)
     if criterion == "linear":
         return _check_linear(run, bounds, rate, level)
-    if criterion not in ("det", "euclidean"):
-        msg = f"criterion must be 'det', 'euclidean' or 'linear', got {criterion!r}"
-        raise ValueError(msg)
     left = _left_sides(run, guarantee, criterion)
     factor = 2.0 / ((left.rate if rate is None else positive_number("rate", rate)) * K)
     strict, loose = (factor * (run.start_value - value) for value in (bounds.found, bounds.proved))
@@ -241,10 +241,7 @@ class _LeftSides(NamedTuple):
 
 
 def _left_sides(run: Run, guarantee: str, criterion: str = "det") -> _LeftSides:
-    """Raises ValueError for another guarantee, or an H that is not positive definite."""
-    if guarantee not in ("condition", "descent"):
-        msg = f"guarantee must be 'condition' or 'descent', got {guarantee!r}"
-        raise ValueError(msg)
+    """Raises ValueError for an H that is not positive definite."""
     if (guarantee, criterion) == ("condition", "det"):
         return _LeftSides(run.descent, run.squared_norms, run.rate)
     if not run.descent_rate > 0.0:
@@ -309,6 +306,7 @@ def check_distributed_rate(
         msg = f"lambda_D must be a finite number of at least 0, got {lambda_D!r}"
         raise ValueError(msg)
     growth = lambda_D / whole_number("clients", clients)
+    check_one_of("guarantee", guarantee, GUARANTEES)
     K, left = _steps(run), _left_sides(run, guarantee)
     weights = np.exp(-np.log1p(growth) * np.arange(1, K + 1))
 
