@@ -146,7 +146,7 @@ def optimal_distributed_stepsize(
         raise ValueError(msg)
     requested = None if iterations is None else whole_number("iterations", iterations)
     if requested is not None:
-        check_range("iterations", log_fraction(Fraction(requested)))
+        check_range("iterations", log_fraction(Fraction(requested)), "ask for fewer")
     clients = read_clients(smoothness, sketch, mean_smoothness)
     targets = Targets(epsilon2, initial_gap, delta_inf, len(clients.matrices))
     pattern = pattern_of(structure, clients.d)

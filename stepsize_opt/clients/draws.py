@@ -32,7 +32,7 @@ from scipy.linalg import eigh, solve_triangular
 
 from stepsize_opt.clients.reductions import mean_of, read_smoothness
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.inputs import SMOOTHNESS_REMEDY, check_one_of, check_positive_definite
+from stepsize_opt.inputs import SMOOTHNESS_REMEDY, check_one_of, check_positive_definite, is_list
 from stepsize_opt.limit import read_budget
 from stepsize_opt.node import GUARANTEES, Guarantee
 from stepsize_opt.proofs import Conditions, Pair, dominating_factor, exp_down
@@ -171,7 +171,7 @@ def best_client_draws(
     """
     check_one_of("guarantee", guarantee, GUARANTEES)
     matrices, mean = read_smoothness(smoothness, mean_smoothness)
-    budgets = [read_budget(x, len(matrices[0])) for x in (k if isinstance(k, Sequence) else [k] * len(matrices))]
+    budgets = [read_budget(x, len(matrices[0])) for x in (k if is_list(k) else [k] * len(matrices))]
     if len(budgets) != len(matrices):
         msg = f"k must be one number or one for each of the {len(matrices)} clients, got {len(budgets)}"
         raise ValueError(msg)

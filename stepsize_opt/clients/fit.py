@@ -200,14 +200,14 @@ def fit_multiple(
     return None
 
 
-def check_range(name: str, log_value: float) -> None:
+_CLOSER = "take epsilon2 closer to initial_gap and delta_inf, or units in which smoothness matrices are closer to one"
+
+
+def check_range(name: str, log_value: float, remedy: str = _CLOSER) -> None:
     """Raise ValueError for a positive number without a float, or so small that its rounding errors have none."""
     if -_LARGEST_LOG < log_value < _LARGEST_LOG or log_value == -math.inf:
         return
-    msg = (
-        f"{name} would be about 1e{log_value / math.log(10.0):+.0f}, beyond what float64 holds; "
-        "take epsilon2 closer to initial_gap and delta_inf, or units in which the smoothness matrices are closer to one"
-    )
+    msg = f"{name} would be about 1e{log_value / math.log(10.0):+.0f}, beyond what float64 holds; {remedy}"
     raise ValueError(msg)
 
 

@@ -26,7 +26,7 @@ from stepsize_opt.proofs import (
     exponent_above,
     proved_cholesky,
 )
-from stepsize_opt.sketches import Sketch
+from stepsize_opt.sketches import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix, Pattern, Vector, connected_labels, is_identity
 
 # A diagonal entry of L in scaled coordinates: its fourth power is still a float.
@@ -63,19 +63,7 @@ class Reduced:
 def read_clients(smoothness: Sequence[Any], sketch: Sketch | Sequence[Sketch], mean: Any) -> Clients:
     """The arguments checked; raises TypeError or ValueError with the name of the one that is wrong."""
     matrices, L = read_smoothness(smoothness, mean)
-    d = len(matrices[0])
-    sketches: list[Any] = list(sketch) if is_list(sketch) else [sketch] * len(matrices)
-    if len(sketches) != len(matrices):
-        msg = f"sketch must be one sketch or one for each of the {len(matrices)} clients, got {len(sketches)}"
-        raise ValueError(msg)
-    for s in sketches:
-        if not isinstance(s, Sketch):
-            msg = f"sketch must hold Sketch objects such as RandK(d, k), got {type(s).__name__}"
-            raise TypeError(msg)
-        if s.d != d:
-            msg = f"sketch is for d={s.d} but the clients' matrices are {d}×{d}"
-            raise ValueError(msg)
-    return Clients(matrices, sketches, L)
+    return Clients(matrices, sketch_of_each(sketch, len(matrices), len(matrices[0])), L)
 
 
 def read_smoothness(smoothness: Sequence[Any], mean: Any) -> tuple[list[Matrix], Matrix | None]:

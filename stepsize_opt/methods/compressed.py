@@ -10,7 +10,7 @@ import numpy as np
 from stepsize_opt.inputs import Array, dense, read_matrix
 from stepsize_opt.methods.base import Factors, Method, get_method, is_scalar
 from stepsize_opt.operators import StepsizeOperator
-from stepsize_opt.sketches import Draw, Sketch
+from stepsize_opt.sketches import Draw, Sketch, read_sketch
 from stepsize_solvers.programs import Matrix
 
 _IDENTITY = Factors(None, None)
@@ -65,7 +65,7 @@ class CompressedStep:
         or a missing L.
         """
         method = get_method(algorithm)
-        stepsize = _square("D", D, sketch.d)
+        stepsize = _square("D", D, read_sketch(sketch).d)
         method.check([sketch], scalar=is_scalar(stepsize), clients=False)
 
         def smoothness() -> Matrix:

@@ -344,7 +344,6 @@ def _thin_method(
             "diagonal is a multiple of 1, for the other criteria with basis='eigenvectors'; use L.todense()"
         )
         raise ValueError(msg)
-    check_one_of("sampling", sampling, SAMPLINGS)
     found = ProvedDirections.of(L, wanted)
     law = SAMPLINGS[sampling]
     if criterion == "det":

@@ -8,7 +8,7 @@ from typing import Generic
 
 import numpy as np
 
-from stepsize_opt.node.pieces import Component, Proved
+from stepsize_opt.node.pieces import NO_UNDERFLOW, Component, Proved
 from stepsize_opt.proofs import (
     UNIT,
     Certificate,
@@ -32,7 +32,6 @@ from stepsize_solvers.programs import Matrix, Outcome, Status
 
 # What a closed form may lose to the rounding of the proof, relative to D: no more than its own rounding.
 _EXACT_LOSS = 1e-12
-_NO_UNDERFLOW = 2.0**-1000  # far above the smallest normal number
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +117,7 @@ def _under_condition(component: Component, outcome: Outcome, tol: float) -> Answ
 def _thin(component: Component, thin: ProvedDiagonal, dual: Matrix | None) -> Answer | None:
     """What is proved of a diagonal stepsize with a thin multiplier; None where float64 may not hold it."""
     D = component.scale * thin.x * component.scale
-    if not (D.min() > _NO_UNDERFLOW and D.max() < 1.0 / _NO_UNDERFLOW):
+    if not (D.min() > NO_UNDERFLOW and D.max() < 1.0 / NO_UNDERFLOW):
         return None
     descent = Certificate(True, 1.0 + thin.certificate.margin, thin.descent_log_det, math.inf, len(D))
     return Answer(np.diag(D), dual, thin.certificate, descent, satisfies_condition=True)

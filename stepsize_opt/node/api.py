@@ -12,18 +12,19 @@ from stepsize_opt.inputs import (
     EstimatedSmoothness,
     Structure,
     Symmetric,
+    items,
     pattern_of,
     read_matrix,
     solve_settings,
 )
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node.goals import Criterion, Goal, Guarantee
-from stepsize_opt.node.large import large_stepsize, refuse_operator
+from stepsize_opt.node.large import LargeStepsizeResult, large_stepsize, refuse_operator
 from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
 from stepsize_opt.operators import LowRankPlusDiagonal
-from stepsize_opt.sketches import Sketch
+from stepsize_opt.sketches import Sketch, read_sketch
 from stepsize_solvers import SolverChoice
 from stepsize_solvers.numerics import blas_threads
 
@@ -148,6 +149,9 @@ def optimal_stepsize(
     if warm_start is not None and warm_start.d != sketch.d:
         msg = f"warm_start is for d={warm_start.d} but L is {sketch.d}×{sketch.d}"
         raise ValueError(msg)
+    if isinstance(warm_start, LargeStepsizeResult) and not isinstance(smoothness, LowRankPlusDiagonal):
+        msg = "warm_start is of a LowRankPlusDiagonal, whose D is an operator, but L is a matrix: leave it out"
+        raise ValueError(msg)
     large = large_stepsize(smoothness, sketch, method, structure, goal, settings)
     if large is not None:
         return large
@@ -187,11 +191,11 @@ def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options
     >>> [round(result.rate, 4) for result in path]
     [0.2041, 0.4472]
     """
-    several = isinstance(L, list | tuple) and len(L) > 0 and np.ndim(L[0]) == 2
-    matrices = list(L) if several else [L]
-    laws = [sketches] if isinstance(sketches, Sketch) else list(sketches)
-    if not laws:
-        msg = "sketches must name at least one sketch"
+    first: Any = L[0] if isinstance(L, list | tuple) and len(L) > 0 else None
+    matrices = list(L) if isinstance(first, EstimatedSmoothness) or np.ndim(first) == 2 else [L]
+    laws = [sketches] if isinstance(sketches, Sketch) else [read_sketch(one) for one in items("sketches", sketches)]
+    if "warm_start" in options:
+        msg = "each problem of a path starts from the one before: leave out warm_start"
         raise ValueError(msg)
     length = max(len(matrices), len(laws))
     if len(matrices) not in (1, length) or len(laws) not in (1, length):
@@ -206,9 +210,7 @@ def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options
 
 def read_problem(L: Any, sketch: Sketch, *, dense_only: bool = True) -> Symmetric:
     """L as a checked matrix of the sketch's size; raises TypeError or ValueError for what does not fit."""
-    if not isinstance(sketch, Sketch):
-        msg = f"sketch must be a Sketch such as RandK(d, k), got {type(sketch).__name__}; parse_sketch reads text"
-        raise TypeError(msg)
+    read_sketch(sketch)
     refuse_operator(L, dense_only)
     smoothness = L if isinstance(L, LowRankPlusDiagonal) else read_matrix("L", L)
     if smoothness.shape[0] != sketch.d:

@@ -8,20 +8,31 @@ up to the common factor 2Δ⁰/ε².
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import Direction, EstimatedSmoothness, Structure, dense, read_matrix
+from stepsize_opt.inputs import (
+    SMOOTHNESS_REMEDY,
+    Direction,
+    EstimatedSmoothness,
+    Structure,
+    check_positive_definite,
+    dense,
+    read_matrix,
+)
 from stepsize_opt.limit import UNITS
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node.api import optimal_stepsize
 from stepsize_opt.node.goals import Criterion, Guarantee
 from stepsize_opt.node.large import refuse_operator
+from stepsize_opt.node.powers import inverse_of, power_of
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.numerics import blas_threads
+from stepsize_solvers.programs import Matrix
 
 # t = 1 solves in one step; the largest float below it keeps the logarithm finite.
 _ALMOST_ONE = math.nextafter(1.0, 0.0)
@@ -152,14 +163,12 @@ def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any 
     det-CGD2 optimal 0.2041
     det-CGD1 optimal, descent 0.2168
     """
-    fixed = [name for name in ("algorithm", "structure", "guarantee") if name in options]
-    if fixed:
-        msg = f"compare has a row for each method, structure and guarantee: leave out {', '.join(fixed)}"
-        raise ValueError(msg)
+    refuse_fixed("compare", options)
     estimated = isinstance(L, EstimatedSmoothness)
     refuse_operator(L, dense_only=True)
     smoothness = read_matrix("L", L.matrix if estimated else L)
     given = L if estimated else smoothness
+    check_positive_definite("L", dense(smoothness), SMOOTHNESS_REMEDY)
     with blas_threads(smoothness.shape[0]):
         directions = _directions(dense(smoothness))
     first, second = DetCGD1(), DetCGD2()
@@ -185,13 +194,18 @@ def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any 
     return Comparison(tuple(rows))
 
 
-def _directions(L: np.ndarray[Any, np.dtype[np.float64]]) -> list[tuple[str, Structure]]:
-    w, V = np.linalg.eigh(L)
-    inverse_root = (V / np.sqrt(w)) @ V.T
-    inverse = np.linalg.inv(L)
+def refuse_fixed(table: str, options: Mapping[str, Any]) -> None:
+    """Raise ValueError for options that differ from row to row of a table."""
+    fixed = [name for name in ("algorithm", "structure", "guarantee") if name in options]
+    if fixed:
+        msg = f"{table} has rows for several methods, structures and guarantees: leave out {', '.join(fixed)}"
+        raise ValueError(msg)
+
+
+def _directions(L: Matrix) -> list[tuple[str, Structure]]:
     return [
         ("γ I", "scalar"),
         ("γ diag⁻¹(L)", Direction(np.diag(1.0 / np.diagonal(L)))),
-        ("γ L⁻¹", Direction(0.5 * (inverse + inverse.T))),
-        ("γ L^(-1/2)", Direction(0.5 * (inverse_root + inverse_root.T))),
+        ("γ L⁻¹", Direction(inverse_of(L))),
+        ("γ L^(-1/2)", Direction(power_of(L, -0.5))),
     ]

@@ -97,7 +97,5 @@ def coordinates_sent(iterations: int, expected_nonzeros: float) -> float:
         return iterations * expected_nonzeros
     except OverflowError:
         digits = math.floor(iterations.bit_length() * math.log10(2.0))
-        msg = (
-            f"the number of coordinates sent in about 1e{digits} iterations exceeds float64; ask for a larger epsilon2"
-        )
+        msg = f"the number of coordinates sent in about 1e{digits} iterations exceeds float64; ask for less accuracy"
         raise OverflowError(msg) from None

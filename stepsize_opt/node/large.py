@@ -63,6 +63,11 @@ class LargeStepsizeResult(StepsizeResult):
         msg = "the multiplier of a problem whose L is not dense is not kept; solve for L.todense() to have one"
         raise ValueError(msg)
 
+    def tosparse(self) -> Any:
+        """Raises ValueError: the D of a large problem is an operator."""
+        msg = "D is an operator that is never formed, not a block-diagonal matrix: use result.D, or D.todense()"
+        raise ValueError(msg)
+
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
         meta = asdict(replace(self, operator=DiagonalStepsize(np.ones(1))))
         del meta["operator"], meta["blocks"]

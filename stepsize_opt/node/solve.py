@@ -57,6 +57,9 @@ def solver_attempts(
     attempts: list[tuple[Solver | None, Settings]] = []
     for entry in items("solver_path", path):
         named: Any = entry if isinstance(entry, tuple | list) else (entry, {})
+        if len(named) != 2 or not isinstance(named[1], Mapping):
+            msg = f"solver_path must hold names or pairs (name, options), got {entry!r}"
+            raise ValueError(msg)
         name, extra = named
         chosen = None if name == "auto" else get_solver(name)
         attempts.append((chosen, replace(settings, extra={**settings.extra, **extra})))

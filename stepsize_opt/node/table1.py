@@ -25,12 +25,15 @@ from stepsize_opt.inputs import (
     Structure,
     check_positive_definite,
     dense,
+    items,
     read_matrix,
     whole_number,
 )
 from stepsize_opt.methods import DetCGD1, DetCGD2, GradientDescent, Method
 from stepsize_opt.node.api import optimal_stepsize
+from stepsize_opt.node.comparison import refuse_fixed
 from stepsize_opt.node.goals import Guarantee
+from stepsize_opt.node.powers import inverse_of, power_of
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
 from stepsize_solvers.programs import Matrix, Vector, block_slices
@@ -183,9 +186,10 @@ def communication_table(
     >>> table.row(1).method, round(table.row(1).computed, 6)
     ('det-CGD1', 5.656854)
     """
+    refuse_fixed("communication_table", options)
     smoothness = dense(read_matrix("L", L))
     d = len(smoothness)
-    sizes = (d,) if layers is None else tuple(whole_number("layers", size) for size in layers)
+    sizes = (d,) if layers is None else tuple(whole_number("layers", size) for size in items("layers", layers))
     if sum(sizes) != d:
         msg = f"layers {sizes} add up to {sum(sizes)}, but L is {d}×{d}"
         raise ValueError(msg)
@@ -205,9 +209,9 @@ def communication_table(
 
     identity = Identity(d)
     rand_1, rand_k = _rand(sizes, (1,) * len(sizes)), _rand(sizes, ks)
-    inverse = problem.direction(_inverse)
+    inverse = problem.direction(inverse_of)
     diagonal = problem.direction(lambda B: np.diag(1.0 / np.diagonal(B)))
-    root = problem.direction(_inverse_root)
+    root = problem.direction(lambda B: power_of(B, -0.5))
     scalar = problem.direction(lambda B: np.eye(len(B)))
     first, second = DetCGD1(), DetCGD2()
 
@@ -330,22 +334,7 @@ def _diagonal_blocks(blocks: Sequence[Matrix]) -> Matrix:
     return out
 
 
-def _inverse(B: Matrix) -> Matrix:
-    inverse = np.linalg.inv(B)
-    return 0.5 * (inverse + inverse.T)
-
-
-def _power(B: Matrix, exponent: float) -> Matrix:
-    w, V = np.linalg.eigh(B)
-    out = (V * w**exponent) @ V.T
-    return np.asarray(0.5 * (out + out.T))
-
-
-def _inverse_root(B: Matrix) -> Matrix:
-    return _power(B, -0.5)
-
-
 def _row_five(B: Matrix) -> Matrix:
     """L^½ diag(L⁻¹) L^½."""
-    root = _power(B, 0.5)
-    return np.asarray((root * np.diagonal(_inverse(B))) @ root)
+    root = power_of(B, 0.5)
+    return np.asarray((root * np.diagonal(inverse_of(B))) @ root)

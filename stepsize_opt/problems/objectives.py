@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import block_diag
 
-from stepsize_opt.inputs import check_dense, positive_number, read_matrix
+from stepsize_opt.inputs import check_dense, positive_number, read_matrix, real_array
 from stepsize_opt.problems.data import Dataset
 from stepsize_opt.problems.penalties import PENALTIES, read_penalty
 from stepsize_opt.problems.shared_rows import Rows, distinct_rows
@@ -70,6 +70,12 @@ class _OnRows(_Nonnegative):
     b: Vector
 
     def __post_init__(self) -> None:
+        if not sparse.issparse(self.A):
+            object.__setattr__(self, "A", real_array("A", self.A, finite=False))
+        object.__setattr__(self, "b", real_array("b", self.b, finite=False))
+        if self.A.ndim != 2:
+            msg = f"A must be a matrix, a row for each term of the mean, got shape {self.A.shape}"
+            raise ValueError(msg)
         if self.b.shape != (self.A.shape[0],):
             msg = f"b must have one entry for each of the {self.A.shape[0]} rows of A, got shape {self.b.shape}"
             raise ValueError(msg)
@@ -104,7 +110,7 @@ class LogisticRegression(_OnRows):
     ----------
     A : array_like or scipy.sparse array
         Rows aᵢ, shape (m, d).
-    b : numpy.ndarray
+    b : array_like
         Labels bᵢ = ±1, shape (m,).
     reg : float
         λ > 0.
@@ -114,7 +120,8 @@ class LogisticRegression(_OnRows):
     Raises
     ------
     ValueError
-        If b does not have one entry for each row, λ is not a finite positive number, or the penalty is unknown.
+        If b does not have one entry for each row, or one that is not ±1, on which L relies; if λ is not a finite
+        positive number, or the penalty is unknown.
 
     Examples
     --------
@@ -136,6 +143,9 @@ class LogisticRegression(_OnRows):
         positive_number("reg", self.reg)
         read_penalty(self.penalty)
         super().__post_init__()
+        if not np.all(np.abs(self.b) == 1.0):
+            msg = f"b must hold the labels -1 and 1, got {', '.join(f'{x:g}' for x in np.unique(self.b)[:4])}, …"
+            raise ValueError(msg)
 
     @staticmethod
     def from_dataset(data: Dataset, reg: float, penalty: str = "nonconvex") -> LogisticRegression:
@@ -277,7 +287,7 @@ class LeastSquares(_OnRows):
     ----------
     A : array_like or scipy.sparse array
         Shape (m, d).
-    b : numpy.ndarray
+    b : array_like
         Shape (m,).
     reg : float
         λ ≥ 0; it may be 0 when AᵀA is positive definite.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp, softmax
 
-from stepsize_opt.inputs import check_dense, positive_number
+from stepsize_opt.inputs import check_dense, positive_number, whole_number
 from stepsize_opt.problems.objectives import gram
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
@@ -66,14 +66,15 @@ class SoftmaxRegression:
 
     def __post_init__(self) -> None:
         positive_number("reg", self.reg)
+        object.__setattr__(self, "classes", whole_number("classes", self.classes, low=2))
         A = np.asarray(self.A, dtype=float)
         if A.ndim != 2 or not A.size or not np.isfinite(A).all():
             msg = f"A must be a matrix of finite numbers, got shape {A.shape}"
             raise ValueError(msg)
         y = np.asarray(self.labels)
         inside = y.shape == (len(A),) and y.dtype.kind in "iu" and bool(np.all((y >= 0) & (y < self.classes)))
-        if self.classes < 2 or not inside:
-            msg = f"labels must be {len(A)} whole numbers from 0 to classes − 1 = {self.classes - 1}, classes ≥ 2"
+        if not inside:
+            msg = f"labels must be {len(A)} whole numbers from 0 to classes − 1 = {self.classes - 1}"
             raise ValueError(msg)
         object.__setattr__(self, "A", A)
 

@@ -1,7 +1,7 @@
 """Random unbiased sketches: one law, one class."""
 
 from stepsize_opt.sketches.any_diagonal import DiagonalSketch
-from stepsize_opt.sketches.base import DiagonalBase, Sketch
+from stepsize_opt.sketches.base import DiagonalBase, Sketch, read_sketch, sketch_of_each
 from stepsize_opt.sketches.bits import BITS_NOTE, BITS_PER_NUMBER
 from stepsize_opt.sketches.diagonal import BernQ, Identity, IndependentSampling, RandK
 from stepsize_opt.sketches.draws import Draw, generators
@@ -26,6 +26,8 @@ __all__ = [
     "SystematicSampling",
     "generators",
     "parse_sketch",
+    "read_sketch",
     "rounded_to_budget",
     "sketch_forms",
+    "sketch_of_each",
 ]

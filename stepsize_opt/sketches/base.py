@@ -29,7 +29,16 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepsize_opt.inputs import Array, enter_class, generator, read_only, real_array, symmetric_part, whole_number
+from stepsize_opt.inputs import (
+    Array,
+    enter_class,
+    generator,
+    is_list,
+    read_only,
+    real_array,
+    symmetric_part,
+    whole_number,
+)
 from stepsize_opt.sketches.draws import CoordinatesDraw, Draw, FactorDraw
 from stepsize_solvers.programs import Matrix, PositiveMap, Vector
 
@@ -257,6 +266,27 @@ class DiagonalBase(Sketch):
 
     @abstractmethod
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix: ...
+
+
+def read_sketch(sketch: object) -> Sketch:
+    """``sketch`` itself; raises TypeError if it is no Sketch."""
+    if not isinstance(sketch, Sketch):
+        msg = f"sketch must be a Sketch such as RandK(d, k), got {type(sketch).__name__}; parse_sketch reads text"
+        raise TypeError(msg)
+    return sketch
+
+
+def sketch_of_each(sketch: object, n: int, d: int) -> list[Sketch]:
+    """One sketch for each of n clients; raises TypeError or ValueError for what is none, a wrong number or size."""
+    sketches = [read_sketch(one) for one in (sketch if is_list(sketch) else [sketch] * n)]
+    if len(sketches) != n:
+        msg = f"sketch must be one sketch or one for each of the {n} clients, got {len(sketches)}"
+        raise ValueError(msg)
+    for one in sketches:
+        if one.d != d:
+            msg = f"sketch is for d={one.d} but the problem has d={d}"
+            raise ValueError(msg)
+    return sketches
 
 
 def check_listable(sketch: Sketch, outcomes: int) -> int:

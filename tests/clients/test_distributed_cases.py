@@ -264,7 +264,7 @@ def test_input_errors_name_the_argument() -> None:
     for nonsense in (3, None, "L.npy"):
         with pytest.raises(TypeError, match="smoothness must be the list of the clients' matrices, got"):
             solve(nonsense, sketch)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="sketch must hold Sketch objects"):
+        with pytest.raises(TypeError, match="sketch must be a Sketch such as RandK"):
             solve(good, nonsense)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least one matrix"):
         solve([], sketch)
@@ -288,7 +288,7 @@ def test_input_errors_name_the_argument() -> None:
         solve(good, sketch, iterations=0)
     with pytest.raises(ValueError, match="unknown solver"):
         solve(good, sketch, solver="nobody")
-    with pytest.raises(TypeError, match="Sketch objects"):
+    with pytest.raises(TypeError, match="sketch must be a Sketch such as RandK"):
         solve(good, ["randk:1", "randk:1"])
 
 

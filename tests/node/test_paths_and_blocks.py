@@ -36,7 +36,7 @@ class TestPath:
     def test_lengths_must_agree(self) -> None:
         with pytest.raises(ValueError, match="as many matrices as sketches"):
             optimal_stepsize_path([self.L, self.L], [RandK(15, k) for k in (1, 2, 3)])
-        with pytest.raises(ValueError, match="at least one sketch"):
+        with pytest.raises(ValueError, match="sketches must not be empty"):
             optimal_stepsize_path(self.L, [])
 
     def test_a_start_of_another_size_is_refused(self) -> None:

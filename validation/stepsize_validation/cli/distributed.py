@@ -101,7 +101,7 @@ def _load(args: argparse.Namespace) -> _Clients:
         infimum = find_federated_infimum(objective)
         start = float(objective.value(np.zeros((1, objective.d)))[0])
         initial_gap = start - infimum.whole.found if initial_gap is None else initial_gap
-        delta_inf = max(0.0, infimum.delta_inf) if delta_inf is None else delta_inf
+        delta_inf = infimum.delta_inf if delta_inf is None else delta_inf
     return _Clients(list(objective.client_smoothness()), objective.smoothness(), initial_gap, delta_inf)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from stepsize_opt.inputs import dense, read_matrix, real_array
 from stepsize_opt.operators import DiagonalStepsize, StepsizeOperator
 from stepsize_opt.problems import Federated, Objective
-from stepsize_opt.sketches import Sketch
+from stepsize_opt.sketches import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix
 
 
@@ -43,17 +43,9 @@ def read_stepsize(D: Any, d: int) -> Matrix | StepsizeOperator:
 
 
 def read_sketches(objective: Objective | Federated, sketch: Sketch | Sequence[Sketch]) -> tuple[Sketch, ...]:
-    """One sketch for each client; raises ValueError for a number or a size that does not fit."""
+    """One sketch for each client; raises TypeError or ValueError for what is none, a wrong number or size."""
     n = objective.n if isinstance(objective, Federated) else 1
-    sketches = (sketch,) * n if isinstance(sketch, Sketch) else tuple(sketch)
-    if len(sketches) != n:
-        msg = f"sketch must be one sketch or one for each of the {n} clients, got {len(sketches)}"
-        raise ValueError(msg)
-    for one in sketches:
-        if one.d != objective.d:
-            msg = f"sketch is for d={one.d} but the objective has d={objective.d}"
-            raise ValueError(msg)
-    return sketches
+    return tuple(sketch_of_each(sketch, n, objective.d))
 
 
 def count_senders(client_seeds: str, sketches: Sequence[Sketch]) -> int:

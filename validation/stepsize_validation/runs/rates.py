@@ -32,7 +32,7 @@ from stepsize_opt.inputs import check_one_of, dense, positive_number, read_matri
 from stepsize_opt.methods import Method, get_method
 from stepsize_opt.node import GUARANTEES
 from stepsize_opt.problems import FederatedInfimum, Infimum
-from stepsize_opt.sketches import Sketch
+from stepsize_opt.sketches import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.runs.confidence import mean_bounds
 from stepsize_validation.runs.record import Run
@@ -374,7 +374,7 @@ def distributed_lambda(
     Raises
     ------
     ValueError
-        For a matrix that is not symmetric or not finite.
+        For a matrix that is not symmetric or not finite, or sizes that do not fit.
 
     Examples
     --------
@@ -387,7 +387,11 @@ def distributed_lambda(
     method = get_method(algorithm)
     D, L = dense(read_matrix("D", D)), dense(read_matrix("L", L))
     client_L = [dense(read_matrix(f"client_L[{i}]", Li)) for i, Li in enumerate(client_L)]
-    sketches = [sketch] * len(client_L) if isinstance(sketch, Sketch) else list(sketch)
+    for name, M in (("L", L), *((f"client_L[{i}]", Li) for i, Li in enumerate(client_L))):
+        if M.shape != D.shape:
+            msg = f"{name} is {len(M)}×{len(M)} but D is {len(D)}×{len(D)}"
+            raise ValueError(msg)
+    sketches = sketch_of_each(sketch, len(client_L), len(D))
     inner: dict[Sketch, Matrix] = {}
     largest = 0.0
     for Li, one in zip(client_L, sketches, strict=True):

@@ -1,0 +1,102 @@
+"""Input that is wrong in one place: the error names the argument, wherever it was given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepsize_opt import (
+    CompressedStep,
+    EstimatedSmoothness,
+    LowRankPlusDiagonal,
+    RandK,
+    best_client_draws,
+    communication_table,
+    compare,
+    optimal_distributed_stepsize,
+    optimal_stepsize,
+    optimal_stepsize_path,
+)
+from stepsize_opt.problems import LeastSquares, LogisticRegression, Quadratic, SoftmaxRegression
+from stepsize_validation import check_rate, distributed_lambda, run
+
+L: Any = np.array([[2.0, 1.0], [1.0, 3.0]])
+S: Any = RandK(2, 1)
+TARGETS: dict[str, Any] = {"epsilon2": 1.0, "initial_gap": 1.0, "delta_inf": 0.5}
+TEXT: Any = "randk:1"
+NOTHING: Any = None
+
+
+def large() -> Any:
+    return optimal_stepsize(LowRankPlusDiagonal(np.ones((2, 1)), np.ones(2)), S, structure="diagonal")
+
+
+def record() -> Any:
+    return run(Quadratic(L, np.ones(2)), 0.1 * np.eye(2), S, iterations=3, seeds=2)
+
+
+CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "indefinite": (lambda: compare([[1.0, 2.0], [2.0, 1.0]], S), ValueError, "L is indefinite"),
+    "singular": (lambda: compare([[1.0, 1.0], [1.0, 1.0]], S), ValueError, "L is singular"),
+    "fixed": (lambda: compare(L, S, guarantee="descent"), ValueError, "compare has rows for several methods"),
+    "table": (lambda: communication_table(L, structure="full"), ValueError, "leave out structure"),
+    "layers": (lambda: communication_table(L, 2), TypeError, "layers must be a list, got 2"),  # type: ignore[arg-type]
+    "solvers": (
+        lambda: optimal_stepsize(L, S, solver_path=[("scs",)]),  # type: ignore[list-item]
+        ValueError,
+        "solver_path must hold names or pairs (name, options), got ('scs',)",
+    ),
+    "warm start": (lambda: optimal_stepsize(L, S, warm_start=large()), ValueError, "warm_start is of a LowRank"),
+    "path": (lambda: optimal_stepsize_path(L, NOTHING), TypeError, "sketches must be a list, got None"),
+    "path of texts": (lambda: optimal_stepsize_path(L, [TEXT]), TypeError, "sketch must be a Sketch such as RandK"),
+    "path start": (lambda: optimal_stepsize_path(L, S, warm_start=None), ValueError, "leave out warm_start"),
+    "sparse": (lambda: large().tosparse(), ValueError, "D is an operator that is never formed"),
+    "huge": (lambda: optimal_stepsize(L, S, criterion="linear", lower=10**400), ValueError, "lower must be a finite"),
+    "above L": (
+        lambda: optimal_stepsize(L, S, criterion="linear", lower=(1.0 + 2e-6) * L),
+        ValueError,
+        "M exceeds L by a factor of 1 + 2e-06",
+    ),
+    "many": (
+        lambda: optimal_distributed_stepsize([L], S, iterations=10**400, **TARGETS),
+        ValueError,
+        "beyond what float64 holds; ask for fewer",
+    ),
+    "budgets": (lambda: best_client_draws([L, L], np.array([1, 3]), **TARGETS), ValueError, "k must be at most d=2"),  # type: ignore[arg-type]
+    "step": (lambda: CompressedStep.of(L, TEXT), TypeError, "sketch must be a Sketch such as RandK"),
+    "run": (lambda: run(Quadratic(L, np.ones(2)), L, TEXT), TypeError, "sketch must be a Sketch such as RandK"),
+    "no sketch": (lambda: run(Quadratic(L, np.ones(2)), L, NOTHING), TypeError, "got NoneType"),
+    "lambda": (lambda: distributed_lambda(L, np.eye(3), [L], S, "det-CGD1"), ValueError, "L is 3×3 but D is 2×2"),
+    "rate": (
+        lambda: check_rate(record(), guarantee="foo", criterion="linear", rate=0.1),
+        ValueError,
+        "guarantee must be one of 'condition', 'descent', got 'foo'",
+    ),
+    "labels": (lambda: LogisticRegression(np.eye(2), np.array([1, 2]), 0.1), ValueError, "labels -1 and 1, got 1, 2"),
+    "row": (lambda: LeastSquares(np.ones(2), np.ones(2)), ValueError, "A must be a matrix"),
+    "classes": (
+        lambda: SoftmaxRegression(np.eye(2), np.array([0, 1]), 2.5, 0.1),
+        ValueError,
+        "classes must be a whole",
+    ),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_error_names_the_argument(case: str) -> None:
+    call, error, message = CASES[case]
+    with pytest.raises(error, match=re.escape(message)):
+        call()
+
+
+def test_what_is_accepted() -> None:
+    """Lists for arrays, a number in an array, estimates along a path."""
+    assert LogisticRegression([[1.0, 2.0]], [1.0], 0.1).d == 2  # type: ignore[arg-type]
+    assert LeastSquares([[1, 0], [0, 1]], [1, 1]).smoothness().tolist() == [[0.5, 0.0], [0.0, 0.5]]  # type: ignore[arg-type]
+    assert optimal_stepsize(L, S, criterion="linear", lower=np.array(0.1)).status == "optimal"
+    estimate = EstimatedSmoothness(L, margin=1.5, source="two points")
+    assert [r.certified for r in optimal_stepsize_path([estimate, estimate], S)] == [False, False]
