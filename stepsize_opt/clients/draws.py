@@ -37,6 +37,7 @@ from stepsize_opt.limit import read_budget
 from stepsize_opt.node import GUARANTEES, Guarantee
 from stepsize_opt.proofs import Conditions, Pair, dominating_factor, exp_down
 from stepsize_opt.sketches import SystematicSampling
+from stepsize_solvers.numerics import sym
 from stepsize_solvers.programs import Matrix, Pattern, Vector
 
 # The weights of a design are right to this share of log det/d, far below what the choice of D leaves open.
@@ -198,7 +199,7 @@ class _Plan:
 
     def answer(self, guarantee: str) -> ClientDraws:
         R = np.linalg.cholesky(self.conditions.L.hi)
-        nu, Q = eigh(_sym(R.T @ self.shape() @ R))
+        nu, Q = eigh(sym(R.T @ self.shape() @ R))
         ray = _Ray(solve_triangular(R.T, Q, lower=False), np.sqrt(np.maximum(nu, 0.0)), self)
         log_s = ray.balanced()
         for _ in range(8):  # a proof that gives way may ask for one more round, and so for a smaller scale
@@ -286,7 +287,7 @@ class _Plan:
                 # B = S Diag(1/(1 + α)²) Sᵀ is the gradient of Σα/(1 + α), S Sᵀ = M.
                 B = (S / (1.0 + alpha) ** 2) @ S.T
                 room = k - float(np.sum(alpha / (1.0 + alpha))) + float(np.sum(alpha / (1.0 + alpha) ** 2))
-                tangents.append(_sym(B) / room)
+                tangents.append(sym(B) / room)
             try:
                 A = _design(tangents)
             except np.linalg.LinAlgError:  # with k near d the tangents are nearly flat, and nothing is left to gain
@@ -303,7 +304,7 @@ class _Ray:
     plan: _Plan
 
     def stepsize(self, log_s: float) -> Matrix:
-        return _sym((self.B * self._cut(log_s)) @ self.B.T)
+        return sym((self.B * self._cut(log_s)) @ self.B.T)
 
     def _cut(self, log_s: float) -> Vector:
         top = float(self.x[-1])
@@ -338,15 +339,11 @@ class _Ray:
         return low - 1e-11
 
 
-def _sym(M: Matrix) -> Matrix:
-    return np.asarray(0.5 * (M + M.T))
-
-
 def _spectrum(A: Matrix, M: Matrix) -> tuple[Vector, Matrix]:
     """α and S with S Sᵀ = M and SᵀAS = Diag(α)."""
     w, V = eigh(M)
     half = V * np.sqrt(np.maximum(w, 0.0))
-    alpha, W = eigh(_sym(half.T @ A @ half))
+    alpha, W = eigh(sym(half.T @ A @ half))
     return np.maximum(alpha, 0.0), half @ W
 
 
@@ -375,12 +372,12 @@ def _smallest(A: Pair, H: Matrix, k: float) -> float | None:
     if exponent == 0 and not np.any(M.hi):
         return 0.0
     M = M.scaled(math.ldexp(1.0, exponent))
-    c = _root(np.maximum(np.linalg.eigvalsh(_sym(M.hi)), 0.0), k)
+    c = _root(np.maximum(np.linalg.eigvalsh(sym(M.hi)), 0.0), k)
     retreat = _FIRST_RETREAT
     while retreat < _LAST_RETREAT:
         larger = max(c, 1e-15) * (1.0 + retreat)
         B = M + Pair.exact(larger * np.eye(d))
-        V = _sym(np.asarray(np.linalg.inv(_sym(B.hi)), dtype=np.float64))
+        V = sym(np.asarray(np.linalg.inv(sym(B.hi)), dtype=np.float64))
         product = Pair.exact(V) @ B
         above = product.inner_from_above(Pair.exact(V))
         trace = 2 * sum((Fraction(float(v)) for v in np.diagonal(V)), Fraction(0)) - Fraction(above)
@@ -396,11 +393,11 @@ def _design(matrices: Sequence[Matrix]) -> Matrix:
     n, d = len(stack), stack.shape[1]
     weights = np.full(n, 1.0 / n)
     for update in range(_MOST_UPDATES):
-        inverse: Matrix = np.asarray(np.linalg.inv(_sym(np.tensordot(weights, stack, axes=1))), dtype=np.float64)
+        inverse: Matrix = np.asarray(np.linalg.inv(sym(np.tensordot(weights, stack, axes=1))), dtype=np.float64)
         gains = np.einsum("nij,ij->n", stack, inverse)
         top = float(gains.max())
         if top <= d * (1.0 + _DESIGN) or update == _MOST_UPDATES - 1:
-            return _sym(inverse) / top
+            return sym(inverse) / top
         weights = weights * gains / d
         weights /= weights.sum()
     raise AssertionError  # the last update returns

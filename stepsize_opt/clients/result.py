@@ -1,4 +1,4 @@
-"""The answer of ``stepsize_opt.distributed.optimal_distributed_stepsize``."""
+"""The answer of ``stepsize_opt.optimal_distributed_stepsize``."""
 
 from __future__ import annotations
 

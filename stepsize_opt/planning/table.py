@@ -84,8 +84,7 @@ class PlanRow:
     efficiency
         The rate over the limit's for the same k, at most 1; None under conditions that have no such limit.
     status
-        ``"optimal"`` for a rate that is proved to be the best of its kind; ``"proved"`` for a proved rate of a method
-        that is not optimised.
+        That of ``result``: ``"optimal"`` for a rate that is proved to be the best of its kind within the tolerance.
     result
         The answer behind the row, with D, rate and certificate.
     compressor

@@ -15,7 +15,7 @@ from stepsize_opt.proofs.conditions import (
     exponent_above,
 )
 from stepsize_opt.proofs.convex import ConvexStep, norm_from_above
-from stepsize_opt.proofs.descent import Descent, DescentBounds, certify_descent, certify_floor, descent_of, metric_at
+from stepsize_opt.proofs.descent import Descent, DescentBounds, descent_of, metric_at
 from stepsize_opt.proofs.diagonal import prove_diagonal
 from stepsize_opt.proofs.evaluation import Evaluation
 from stepsize_opt.proofs.floors import largest_floor, weight_from_below
@@ -70,8 +70,6 @@ __all__ = [
     "centred_above",
     "centred_image",
     "certify_conditioned",
-    "certify_descent",
-    "certify_floor",
     "certify_point",
     "chunks",
     "coefficient_roundings",

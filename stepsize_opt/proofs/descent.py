@@ -109,7 +109,11 @@ class Descent:
         return Descent(self.program, D)
 
     def bounds(self, Y: Matrix | None, tol: float = 0.0) -> DescentBounds:
-        """The interval of ``certify_descent``."""
+        """The proved interval of log det H* with D as its lower end: [log det H(D), the bound of Y].
+
+        Y: near H(D)⁻¹ up to a factor; H(D)⁻¹ itself is tried when it is not given, or leaves more than tol for each of
+        the d dimensions.  For 𝒬 = identity, H = B⁻¹ − (D − B⁻¹)B(D − B⁻¹) ⪯ B⁻¹ bounds it without any Y.
+        """
         lower, upper = self.log_det, inverse_bound(self.at)
         if Y is not None and not upper - lower <= tol * self.program.d:
             upper = min(upper, self.log_det_bound(Y))
@@ -119,7 +123,10 @@ class Descent:
         return DescentBounds(lower, upper)
 
     def floor_bounds(self, Y: Matrix | None, M: Matrix | float, tol: float = 0.0) -> DescentBounds:
-        """The interval of ``certify_floor``."""
+        """The proved interval of the largest t with H ⪰ tM⁻¹: its lower end is one for D, its upper end from Y.
+
+        A little of H(D)⁻¹ is added to a Y that leaves a relative gap of more than a tol > 0.
+        """
         lower = self.largest(M)
         upper = math.inf if Y is None else self.floor_bound(Y, M)
         inverse = self.inverse
@@ -176,29 +183,3 @@ class Descent:
         if not (weight > 0.0 and 0.0 < q < math.inf):
             return math.inf
         return q / weight * (1.0 + 4.0 * UNIT)
-
-
-def certify_descent(
-    program: Program, D: Matrix, Y: Matrix | None = None, tol: float = 0.0, arithmetic: type[Approximate] = Pair
-) -> DescentBounds:
-    """The proved interval of log det H* with D as its lower end: [log det H(D), the bound of Y].
-
-    Y: near H(D)⁻¹ up to a factor; H(D)⁻¹ itself is tried when it is not given, or leaves more than tol for each of the
-    d dimensions.  For 𝒬 = identity, H = B⁻¹ − (D − B⁻¹)B(D − B⁻¹) ⪯ B⁻¹ bounds it without any Y.
-    """
-    return Descent(program, D, arithmetic).bounds(Y, tol)
-
-
-def certify_floor(
-    program: Program,
-    D: Matrix,
-    Y: Matrix | None,
-    M: Matrix | float,
-    tol: float = 0.0,
-    arithmetic: type[Approximate] = Pair,
-) -> DescentBounds:
-    """The proved interval of the largest t with H ⪰ tM⁻¹: its lower end is one for D, its upper end from Y.
-
-    A little of H(D)⁻¹ is added to a Y that leaves a relative gap of more than a tol > 0.
-    """
-    return Descent(program, D, arithmetic).floor_bounds(Y, M, tol)

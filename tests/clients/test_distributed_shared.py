@@ -81,7 +81,7 @@ def test_what_is_claimed_is_exact(
     assert result.iterations <= independent.iterations
 
 
-def test_one_client_is_one_node_to_the_last_digit() -> None:
+def test_one_client_is_one_node() -> None:
     L = random_clients(4, 1, 0)[0]
     result = optimal_distributed_stepsize([L], RandK(4, 2), seeds="shared", **TARGETS)
     np.testing.assert_allclose(result.D, optimal_stepsize(L, RandK(4, 2)).D, rtol=1e-4)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shared.rational import inverse
 from shared.strategies import problems, seeds
 from stepsize_opt.problems import random_smoothness
-from stepsize_opt.proofs import Descent, DescentBounds, certify_descent, certify_floor
+from stepsize_opt.proofs import Descent, DescentBounds
 from stepsize_opt.proofs.arithmetic import Pair, Plain
 from stepsize_opt.proofs.certificate import Multiplier
 from stepsize_opt.sketches import Identity, RandK, Sketch
@@ -99,7 +99,7 @@ def test_both_ends_of_log_det_hold_in_rational_arithmetic(seed: int, arithmetic:
             outcome = NATIVE.solve(program, Settings(tol=1e-9))
             assert outcome.X is not None
             best = pattern.nearest(outcome.X)
-            certificate = certify_descent(program, best, outcome.duals[-1][0], arithmetic=arithmetic)
+            certificate = Descent(program, best, arithmetic).bounds(outcome.duals[-1][0])
             value = log_det(descent_metric(rational(best), exact_L, sketch))
             assert certificate.lower <= value <= certificate.upper
             if arithmetic is Pair:
@@ -144,7 +144,7 @@ def test_both_ends_of_t_hold_in_rational_arithmetic(seed: int) -> None:
                 outcome = NATIVE.solve(program, Settings(tol=1e-6))
                 assert outcome.X is not None
                 X, Y = pattern.nearest(outcome.X), outcome.duals[-1][0]
-                certificate = certify_floor(program, X, Y, M)
+                certificate = Descent(program, X).floor_bounds(Y, M)
                 assert 0.0 < certificate.lower <= certificate.upper <= certificate.lower * (1.0 + 2e-6)
                 H = descent_metric(rational(X), exact_L, sketch)
                 raised = product(product(exact_M, H), exact_M)
@@ -173,7 +173,7 @@ def test_a_matrix_that_may_be_rounded_is_proved_for_all_it_may_be() -> None:
     program = Program.descent(L, sketch.map, B_slack=slack)
     outcome = NATIVE.solve(program, Settings(tol=1e-9))
     assert outcome.X is not None
-    certificate = certify_descent(program, outcome.X)
+    certificate = Descent(program, outcome.X).bounds(None)
     for sign in (-1, 1):
         moved = combine((1, rational(L)), (sign, rational(np.diag(slack))))
         best = NATIVE.solve(Program.descent(L + sign * np.diag(slack), sketch.map), Settings(tol=1e-9)).X
@@ -185,7 +185,7 @@ def test_a_matrix_that_may_be_rounded_is_proved_for_all_it_may_be() -> None:
 def test_what_is_not_proved_is_not_said() -> None:
     L, sketch = random_smoothness(np.random.default_rng(1), 3, 10.0), RandK(3, 1)
     program = Program.descent(L, sketch.map)
-    far = certify_descent(program, 10.0 * np.linalg.inv(L))
+    far = Descent(program, 10.0 * np.linalg.inv(L)).bounds(None)
     assert (far.lower, far.upper) == (-np.inf, np.inf)
     at = Descent(program, symmetric(0.1 * np.linalg.inv(L)))
     assert at.log_det_bound(np.full((3, 3), np.nan)) == np.inf
@@ -211,14 +211,14 @@ def optimum(L: Matrix, sketch: Sketch, pattern: Pattern | None = None) -> Descen
     outcome = NATIVE.solve(program, Settings(tol=1e-7))
     assert outcome.X is not None
     assert outcome.status is Status.OPTIMAL
-    return certify_descent(program, program.pattern.nearest(outcome.X), outcome.duals[-1][0], 1e-7)
+    return Descent(program, program.pattern.nearest(outcome.X)).bounds(outcome.duals[-1][0], 1e-7)
 
 
 def best_t(L: Matrix, sketch: Sketch, M: Matrix) -> DescentBounds:
     program = Program.descent(L, sketch.map, floor=symmetric(np.linalg.inv(M)))
     outcome = NATIVE.solve(program, Settings(tol=1e-6))
     assert outcome.X is not None
-    return certify_floor(program, symmetric(outcome.X), outcome.duals[-1][0], M)
+    return Descent(program, symmetric(outcome.X)).floor_bounds(outcome.duals[-1][0], M)
 
 
 def under_condition(L: Matrix, sketch: Sketch) -> Matrix:

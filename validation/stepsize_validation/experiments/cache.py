@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt import __version__
-from stepsize_validation.runs import read_checkpoint, write_checkpoint
+from stepsize_validation.runs import CheckpointError, read_checkpoint, write_checkpoint
 
 # Of what is kept: to be changed with the contents of a curve or a table.
 _FORMAT = 2
@@ -21,10 +21,12 @@ def kept(
 ) -> Any:
     """The value in the file if it was made for this key (and this version) and is still good, else a new one."""
     full = with_version(key)
-    if path.exists():
+    try:
         meta, _ = read_checkpoint(path, meta=("key", "value"))
-        if meta.get("key") == full and good(meta["value"]):
-            return meta["value"]
+    except (CheckpointError, FileNotFoundError):  # a file that is damaged is as good as none
+        meta = {}
+    if meta.get("key") == full and good(meta["value"]):
+        return meta["value"]
     value = plain(make())
     write_checkpoint(path, {"key": full, "value": value}, {})
     return value

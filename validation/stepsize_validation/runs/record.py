@@ -31,7 +31,7 @@ class Run:
         2⟨∇f(xᵏ), xᵏ − xᵏ⁺¹⟩ − ‖v‖²_L, shape (s, K), v = xᵏ − xᵏ⁺¹ on one node and D∇f(xᵏ) with clients; its mean is
         that of ``metric_norms``.  On one node L-smoothness keeps it below 2(f(xᵏ) − f(xᵏ⁺¹)).
     sent : numpy.ndarray
-        Numbers sent in each round by all clients together, shape (s, K).
+        Numbers sent in each round by all clients together, shape (s, K); for a sketch that is not diagonal their mean.
     values : numpy.ndarray
         f at the steps ``value_steps`` (the last is K, after the final step), shape (s, number of steps).
     value_steps : numpy.ndarray
