@@ -70,7 +70,8 @@ class _OnRows(_Nonnegative):
     b: Vector
 
     def __post_init__(self) -> None:
-        if not sparse.issparse(self.A):
+        if not sparse.issparse(self.A) and getattr(self.A, "dtype", None) != np.float64:
+            # Floats stay where they are: data are large.
             object.__setattr__(self, "A", real_array("A", self.A, finite=False))
         object.__setattr__(self, "b", real_array("b", self.b, finite=False))
         if self.A.ndim != 2:
