@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -26,20 +27,19 @@ from stepsize_opt.clients.search import Search
 from stepsize_opt.clients.shared import (
     SEEDS,
     Seeds,
-    refuse_arguments_of_one_node,
     rounds_with_shared_seeds,
     shared_seeds,
     too_small,
 )
 from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.clients.theorem3 import tighten
-from stepsize_opt.inputs import Structure, check_one_of, pattern_of, solve_settings, whole_number
+from stepsize_opt.inputs import Structure, check_one_of, pattern_of, refuse_options, solve_settings, whole_number
 from stepsize_opt.methods import Algorithm, get_method
-from stepsize_opt.node import GUARANTEES, Guarantee
+from stepsize_opt.node import GUARANTEES, Guarantee, optimal_stepsize
 from stepsize_opt.proofs import UNIT, exp_down, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import get_solver
-from stepsize_solvers.numerics import blas_threads
+from stepsize_solvers.numerics import NativeOptions, blas_threads
 from stepsize_solvers.programs import Status
 
 __all__ = ["DistributedCertificate", "DistributedResult", "TightResult", "optimal_distributed_stepsize"]
@@ -136,7 +136,7 @@ def optimal_distributed_stepsize(
     >>> result.status, result.K
     ('optimal', 306)
     """
-    refuse_arguments_of_one_node(options)
+    refuse_options("optimal_distributed_stepsize", options, signature(optimal_stepsize).parameters)
     settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
     method = get_method(algorithm)
     check_one_of("guarantee", guarantee, GUARANTEES)
@@ -151,8 +151,10 @@ def optimal_distributed_stepsize(
     targets = Targets(epsilon2, initial_gap, delta_inf, len(clients.matrices))
     pattern = pattern_of(structure, clients.d)
     method.check(clients.sketches, scalar=pattern.is_scalar, clients=True)
-    if solver not in ("auto", "native"):
-        get_solver(solver)  # raises for an unknown or absent solver before any work
+    if solver in ("auto", "native"):
+        NativeOptions.from_extra(options)  # raises for an unknown option before any work
+    else:
+        get_solver(solver)  # or for an unknown or absent solver
     single: dict[str, Any] = {"algorithm": method, "structure": structure, "guarantee": guarantee}
     if seeds == "shared":
         limits: dict[str, Any] = {

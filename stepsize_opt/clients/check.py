@@ -25,6 +25,7 @@ from stepsize_opt.inputs import (
     pattern_of,
     pattern_with,
     read_matrix,
+    refuse_options,
     whole_number,
 )
 from stepsize_opt.methods import Algorithm, get_method
@@ -221,6 +222,7 @@ def certify_distributed(
     if options and not solve:
         msg = f"{', '.join(options)} go with solve=True, which compares D with the optimum"
         raise ValueError(msg)
+    refuse_options("certify_distributed, which is about (12),", options, ("seeds", "tight"))
     check_one_of("guarantee", guarantee, GUARANTEES)
     method = get_method(algorithm)
     clients = read_clients(smoothness, sketch, mean_smoothness)

@@ -23,7 +23,7 @@ from stepsize_opt.clients.draws import best_client_draws
 from stepsize_opt.clients.reductions import read_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets, log_fraction, nearest_float
-from stepsize_opt.inputs import NAMED_STRUCTURES
+from stepsize_opt.inputs import NAMED_STRUCTURES, refuse_options
 from stepsize_opt.node import GUARANTEES, Guarantee
 from stepsize_opt.sketches import BITS_NOTE, BITS_PER_NUMBER, Sketch
 
@@ -150,6 +150,7 @@ def compare_distributed(
     >>> [(row.method, row.seeds, row.K) for row in rows[:3]]
     [('D-det-CGD1', 'shared', 7), ('D-det-CGD2', 'shared', 7), ('DCGD', 'independent', 432)]
     """
+    refuse_options("compare_distributed", options, ("algorithm", "structure", "guarantee", "seeds", "iterations"))
     numbers: dict[str, Any] = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": delta_inf}
     clients = read_clients(smoothness, sketch, mean_smoothness)
     matrices, sketches = clients.matrices, clients.sketches

@@ -199,14 +199,16 @@ class _Plan:
 
     def answer(self, guarantee: str) -> ClientDraws:
         R = np.linalg.cholesky(self.conditions.L.hi)
-        nu, Q = eigh(sym(R.T @ self.shape() @ R))
-        ray = _Ray(solve_triangular(R.T, Q, lower=False), np.sqrt(np.maximum(nu, 0.0)), self)
-        log_s = ray.balanced()
-        for _ in range(8):  # a proof that gives way may ask for one more round, and so for a smaller scale
-            found = self._proved(ray.stepsize(log_s), guarantee)
-            if found is not None:
-                return found
-            log_s -= 1e-9
+        # A shape that no client bounds in some directions may spread too far for a proof; L⁻¹ does not.
+        for shape in (self.shape(), np.asarray(np.linalg.inv(self.conditions.L.hi), dtype=np.float64)):
+            nu, Q = eigh(sym(R.T @ shape @ R))
+            ray = _Ray(solve_triangular(R.T, Q, lower=False), np.sqrt(np.maximum(nu, 0.0)), self)
+            log_s = ray.balanced()
+            for _ in range(8):  # a proof that gives way may ask for one more round, and so for a smaller scale
+                found = self._proved(ray.stepsize(log_s), guarantee)
+                if found is not None:
+                    return found
+                log_s -= 1e-9
         msg = "the conditions could not be proved for the stepsize found; rescale the smoothness matrices towards one"
         raise RuntimeError(msg)
 
@@ -287,6 +289,8 @@ class _Plan:
                 # B = S Diag(1/(1 + α)²) Sᵀ is the gradient of Σα/(1 + α), S Sᵀ = M.
                 B = (S / (1.0 + alpha) ** 2) @ S.T
                 room = k - float(np.sum(alpha / (1.0 + alpha))) + float(np.sum(alpha / (1.0 + alpha) ** 2))
+                if not room > 0.0:  # k numbers carry nearly everything, and nothing is left to gain
+                    return best
                 tangents.append(sym(B) / room)
             try:
                 A = _design(tangents)
@@ -375,7 +379,8 @@ def _smallest(A: Pair, H: Matrix, k: float) -> float | None:
     c = _root(np.maximum(np.linalg.eigvalsh(sym(M.hi)), 0.0), k)
     retreat = _FIRST_RETREAT
     while retreat < _LAST_RETREAT:
-        larger = max(c, 1e-15) * (1.0 + retreat)
+        # Where kᵢ numbers carry all of M, c is 0: then the smallest that the rounding of M leaves is asked for.
+        larger = c * (1.0 + retreat) + 1e-15 * (retreat / _FIRST_RETREAT)
         B = M + Pair.exact(larger * np.eye(d))
         V = sym(np.asarray(np.linalg.inv(sym(B.hi)), dtype=np.float64))
         product = Pair.exact(V) @ B
@@ -396,6 +401,9 @@ def _design(matrices: Sequence[Matrix]) -> Matrix:
         inverse: Matrix = np.asarray(np.linalg.inv(sym(np.tensordot(weights, stack, axes=1))), dtype=np.float64)
         gains = np.einsum("nij,ij->n", stack, inverse)
         top = float(gains.max())
+        if not 0.0 < top < math.inf:
+            msg = "the matrices are singular to rounding"
+            raise np.linalg.LinAlgError(msg)
         if top <= d * (1.0 + _DESIGN) or update == _MOST_UPDATES - 1:
             return sym(inverse) / top
         weights = weights * gains / d

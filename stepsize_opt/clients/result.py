@@ -66,9 +66,9 @@ class TightResult:
     bound
         The right-hand side of Theorem 3 for them, at most ε².
     saving
-        K of Corollary 1 divided by this K.
+        K of the result, by (12) and at least as large as one that was asked for, divided by this K.
     smallest_K
-        No D whatever has a smaller one; None when nothing is proved (the direction is then a heuristic).
+        No D of the structure has a smaller one; None when nothing is proved (the direction is then a heuristic).
 
     Examples
     --------
@@ -84,7 +84,7 @@ class TightResult:
     def __repr__(self) -> str:
         proved = "nothing proved" if self.smallest_K is None else f"at least {self.smallest_K} proved"
         d = len(self.D)
-        return f"TightResult(K = {self.K}, {proved}, {self.saving:.4g} times fewer than by (12), D {d}×{d})"
+        return f"TightResult(K = {self.K}, {proved}, {self.saving:.4g} times fewer than K of the result, D {d}×{d})"
 
     @property
     def gap(self) -> float:

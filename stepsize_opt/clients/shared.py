@@ -11,9 +11,7 @@ for the matrix of floats holds for f; it exceeds L by a few roundings.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from inspect import signature
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -114,14 +112,6 @@ def shared_seeds(
         iterations_requested=requested,
         message=message,
     )
-
-
-def refuse_arguments_of_one_node(options: Mapping[str, Any]) -> None:
-    """Raise ValueError for options that ``optimal_stepsize`` has as arguments: the problem of n clients has none."""
-    refused = [name for name in options if name in signature(optimal_stepsize).parameters]
-    if refused:
-        msg = f"only optimal_stepsize, for one node, takes {', '.join(refused)}; optimal_distributed_stepsize does not"
-        raise ValueError(msg)
 
 
 def too_small(requested: int, needed: int, guarantee: Guarantee) -> str:

@@ -90,6 +90,14 @@ def solve_settings(
     )
 
 
+def refuse_options(caller: str, options: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise ValueError for options of these names: they would reach another function, which has a use for them."""
+    refused = [name for name in names if name in options]
+    if refused:
+        msg = f"{caller} takes no {', '.join(refused)}: leave it out"
+        raise ValueError(msg)
+
+
 def is_list(values: object) -> TypeGuard[Iterable[Any]]:
     """Whether something holds several things: an iterable that is no text."""
     return isinstance(values, Iterable) and not isinstance(values, str)

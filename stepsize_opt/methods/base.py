@@ -36,6 +36,7 @@ from scipy.sparse.linalg import aslinearoperator
 from stepsize_opt.inputs import enter_class
 from stepsize_opt.operators import DiagonalStepsize, LowRankStepsize, StepsizeOperator
 from stepsize_opt.sketches import BernQ, Identity, IndependentSampling, RandK, Sketch
+from stepsize_solvers.numerics import sym
 from stepsize_solvers.programs import Matrix, PositiveMap, is_identity
 
 # A method by its name, that of a class of one's own among them, or as an object.
@@ -170,7 +171,7 @@ class Method(ABC):
 
     def second_moment(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
         """T(D) = E[GᵀLG] in floating point; D and L symmetric, d×d."""
-        return np.asarray(self.moment(D, L, sketch.second_moment))
+        return np.asarray(self.moment(D, L, lambda M: sketch.second_moment(sym(M))))
 
     def descent_metric(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
         """H = 2D − T(D) in floating point: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H; D and L symmetric, d×d."""
@@ -200,7 +201,7 @@ class Method(ABC):
 
     def variance(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
         """V(D) = E[(G − D)ᵀL(G − D)] in floating point; D and L symmetric, d×d."""
-        return np.asarray(self.moment(D, L, sketch.centered_second_moment))
+        return np.asarray(self.moment(D, L, lambda M: sketch.centered_second_moment(sym(M))))
 
     def __str__(self) -> str:
         return self.name

@@ -15,6 +15,7 @@ from stepsize_opt.inputs import (
     items,
     pattern_of,
     read_matrix,
+    refuse_options,
     solve_settings,
 )
 from stepsize_opt.methods import Algorithm, get_method
@@ -194,9 +195,7 @@ def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options
     first: Any = L[0] if isinstance(L, list | tuple) and len(L) > 0 else None
     matrices = list(L) if isinstance(first, EstimatedSmoothness) or np.ndim(first) == 2 else [L]
     laws = [sketches] if isinstance(sketches, Sketch) else [read_sketch(one) for one in items("sketches", sketches)]
-    if "warm_start" in options:
-        msg = "each problem of a path starts from the one before: leave out warm_start"
-        raise ValueError(msg)
+    refuse_options("optimal_stepsize_path, where each problem starts from the one before,", options, ("warm_start",))
     length = max(len(matrices), len(laws))
     if len(matrices) not in (1, length) or len(laws) not in (1, length):
         msg = f"a path needs as many matrices as sketches, or one of either; got {len(matrices)} and {len(laws)}"

@@ -15,6 +15,7 @@ from stepsize_opt.inputs import (
     pattern_of,
     pattern_with,
     read_matrix,
+    refuse_options,
 )
 from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Algorithm, get_method
@@ -165,9 +166,7 @@ def certify(
         raise ValueError(msg)
     goal = Goal.read("condition", criterion, lower, sketch.d)
     Z: Matrix | None = None
-    if "guarantee" in options:
-        msg = "certify judges D under both guarantees: leave out guarantee"
-        raise ValueError(msg)
+    refuse_options("certify, which judges by both guarantees,", options, ("guarantee",))
     if dual is not None and options:
         msg = f"options go to a solver, and with a dual nothing is solved: leave out {', '.join(options)} or dual"
         raise ValueError(msg)

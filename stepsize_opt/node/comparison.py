@@ -8,7 +8,6 @@ up to the common factor 2Δ⁰/ε².
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from stepsize_opt.inputs import (
     check_positive_definite,
     dense,
     read_matrix,
+    refuse_options,
 )
 from stepsize_opt.limit import UNITS
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
@@ -163,7 +163,7 @@ def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any 
     det-CGD2 optimal 0.2041
     det-CGD1 optimal, descent 0.2168
     """
-    refuse_fixed("compare", options)
+    refuse_options("compare", options, ("algorithm", "structure", "guarantee"))
     estimated = isinstance(L, EstimatedSmoothness)
     refuse_operator(L, dense_only=True)
     smoothness = read_matrix("L", L.matrix if estimated else L)
@@ -192,14 +192,6 @@ def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any 
         )
         rows.append(ComparisonRow(method.name, name, result))
     return Comparison(tuple(rows))
-
-
-def refuse_fixed(table: str, options: Mapping[str, Any]) -> None:
-    """Raise ValueError for options that differ from row to row of a table."""
-    fixed = [name for name in ("algorithm", "structure", "guarantee") if name in options]
-    if fixed:
-        msg = f"{table} has rows for several methods, structures and guarantees: leave out {', '.join(fixed)}"
-        raise ValueError(msg)
 
 
 def _directions(L: Matrix) -> list[tuple[str, Structure]]:

@@ -27,11 +27,11 @@ from stepsize_opt.inputs import (
     dense,
     items,
     read_matrix,
+    refuse_options,
     whole_number,
 )
 from stepsize_opt.methods import DetCGD1, DetCGD2, GradientDescent, Method
 from stepsize_opt.node.api import optimal_stepsize
-from stepsize_opt.node.comparison import refuse_fixed
 from stepsize_opt.node.goals import Guarantee
 from stepsize_opt.node.powers import inverse_of, power_of
 from stepsize_opt.node.result import StepsizeResult
@@ -186,7 +186,7 @@ def communication_table(
     >>> table.row(1).method, round(table.row(1).computed, 6)
     ('det-CGD1', 5.656854)
     """
-    refuse_fixed("communication_table", options)
+    refuse_options("communication_table", options, ("algorithm", "structure", "guarantee", "criterion", "lower"))
     smoothness = dense(read_matrix("L", L))
     d = len(smoothness)
     sizes = (d,) if layers is None else tuple(whole_number("layers", size) for size in items("layers", layers))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from stepsize_opt.clients import optimal_distributed_stepsize
-from stepsize_opt.inputs import items, positive_number, whole_number
+from stepsize_opt.inputs import items, positive_number, refuse_options, whole_number
 from stepsize_opt.limit import CRITERIA, compression_limit
 from stepsize_opt.methods import (
     CompressedStep,
@@ -97,6 +97,10 @@ class Goal:
         return needed(rate, self.target, self.initial_gap)
 
 
+# Arguments of the functions behind the rows that differ from row to row, or would make of a row another one.
+_SET_BY_PLAN = ("algorithm", "structure", "guarantee", "seeds", "tight", "iterations", "mean_smoothness", "warm_start")
+
+
 def plan(
     problem: Any,
     budget: float | None = None,
@@ -169,6 +173,7 @@ def plan(
     >>> answer.best.method, answer.best.rounds
     ('subspace', 8945)
     """
+    refuse_options("plan", options, _SET_BY_PLAN)
     given = Problem.read(problem, initial_gap, delta_inf, lower)
     limits = _budget(budget, total, rounds, given.d)
     goals = [_goal(name, given, epsilon2, accuracy) for name in _criteria(criterion)]

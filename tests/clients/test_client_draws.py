@@ -165,3 +165,21 @@ def test_errors_name_the_argument() -> None:
     with pytest.raises(ValueError, match=r"smoothness\[1\] must be positive semidefinite"):
         best_client_draws([clients[0], -np.eye(3)], 1, mean_smoothness=np.eye(3), **TARGETS)
     assert "computed, not proved" in repr(best_client_draws(clients, 1, **TARGETS))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_clients_that_have_not_seen_a_feature(seed: int) -> None:
+    """Singular matrices, some of rank k: all of one client fits into its numbers, and c is next to 0."""
+    rng, d = np.random.default_rng(seed), 5
+    clients = []
+    for _ in range(3):
+        A = rng.integers(0, 2, (6, d)).astype(float)
+        A[:, rng.integers(d)] = 0.0
+        clients.append(A.T @ A / 24.0 + (0.01 * np.eye(d) if not clients else 0.0))
+    for k in (1, 2, 4):
+        found = best_client_draws(clients, k, epsilon2=0.1, initial_gap=1.0, delta_inf=0.5)
+        assert found.K >= 1 and np.linalg.eigvalsh(found.D)[0] > 0.0
+    assert (
+        best_client_draws([np.diag([1.0, 0.0]), np.diag([0.0, 1.0])], 1, epsilon2=0.1, initial_gap=1.0, delta_inf=0.5).K
+        > 1
+    )

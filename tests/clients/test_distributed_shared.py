@@ -101,7 +101,7 @@ def test_a_given_number_of_rounds(K: int, status: str) -> None:
 @pytest.mark.parametrize("option", [{"criterion": "convex"}, {"criterion": "linear", "lower": 0.1}, {"reduce": False}])
 def test_arguments_of_one_node_are_refused(seeds: Any, option: dict[str, Any]) -> None:
     """With shared seeds they reached the solver of one node, whose rate was then taken for det(D)^{1/d}."""
-    with pytest.raises(ValueError, match=f"takes {', '.join(option)}; optimal_distributed_stepsize does not"):
+    with pytest.raises(ValueError, match=f"optimal_distributed_stepsize takes no {', '.join(option)}"):
         optimal_distributed_stepsize(random_clients(3, 2, 0), RandK(3, 1), seeds=seeds, **option, **TARGETS)
 
 

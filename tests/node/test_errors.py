@@ -15,11 +15,15 @@ from stepsize_opt import (
     LowRankPlusDiagonal,
     RandK,
     best_client_draws,
+    certify_distributed,
     communication_table,
     compare,
+    compare_distributed,
     optimal_distributed_stepsize,
     optimal_stepsize,
     optimal_stepsize_path,
+    plan,
+    smoothness,
 )
 from stepsize_opt.problems import LeastSquares, LogisticRegression, Quadratic, SoftmaxRegression
 from stepsize_validation import check_rate, distributed_lambda, run
@@ -42,8 +46,8 @@ def record() -> Any:
 CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "indefinite": (lambda: compare([[1.0, 2.0], [2.0, 1.0]], S), ValueError, "L is indefinite"),
     "singular": (lambda: compare([[1.0, 1.0], [1.0, 1.0]], S), ValueError, "L is singular"),
-    "fixed": (lambda: compare(L, S, guarantee="descent"), ValueError, "compare has rows for several methods"),
-    "table": (lambda: communication_table(L, structure="full"), ValueError, "leave out structure"),
+    "fixed": (lambda: compare(L, S, guarantee="descent"), ValueError, "compare takes no guarantee"),
+    "table": (lambda: communication_table(L, structure="full"), ValueError, "communication_table takes no structure"),
     "layers": (lambda: communication_table(L, 2), TypeError, "layers must be a list, got 2"),  # type: ignore[arg-type]
     "solvers": (
         lambda: optimal_stepsize(L, S, solver_path=[("scs",)]),  # type: ignore[list-item]
@@ -53,7 +57,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "warm start": (lambda: optimal_stepsize(L, S, warm_start=large()), ValueError, "warm_start is of a LowRank"),
     "path": (lambda: optimal_stepsize_path(L, NOTHING), TypeError, "sketches must be a list, got None"),
     "path of texts": (lambda: optimal_stepsize_path(L, [TEXT]), TypeError, "sketch must be a Sketch such as RandK"),
-    "path start": (lambda: optimal_stepsize_path(L, S, warm_start=None), ValueError, "leave out warm_start"),
+    "path start": (lambda: optimal_stepsize_path(L, S, warm_start=None), ValueError, "takes no warm_start"),
     "sparse": (lambda: large().tosparse(), ValueError, "D is an operator that is never formed"),
     "huge": (lambda: optimal_stepsize(L, S, criterion="linear", lower=10**400), ValueError, "lower must be a finite"),
     "above L": (
@@ -61,6 +65,33 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "M exceeds L by a factor of 1 + 2e-06",
     ),
+    "units": (
+        lambda: communication_table(L, criterion="euclidean"),
+        ValueError,
+        "communication_table takes no criterion",
+    ),
+    "unknown": (
+        lambda: optimal_stepsize(np.eye(2), S, tolerance=1e-3),
+        ValueError,
+        "unknown native option tolerance",
+    ),
+    "unknown of clients": (
+        lambda: optimal_distributed_stepsize([L, L], S, structure="scalar", foo=1, **TARGETS),
+        ValueError,
+        "unknown native option foo",
+    ),
+    "plan": (lambda: plan([L, L], 1, seeds="shared", **TARGETS), ValueError, "plan takes no seeds"),
+    "optimum": (
+        lambda: certify_distributed(0.1 * L, [L, L], S, solve=True, seeds="shared", **TARGETS),
+        ValueError,
+        "takes no seeds",
+    ),
+    "rounds": (
+        lambda: compare_distributed([L, L], S, iterations=50, **TARGETS),
+        ValueError,
+        "compare_distributed takes no iterations",
+    ),
+    "tiny data": (lambda: smoothness.least_squares(1e-150 * L, 1e-300), ValueError, "X has entries of about 1e-150"),
     "many": (
         lambda: optimal_distributed_stepsize([L], S, iterations=10**400, **TARGETS),
         ValueError,

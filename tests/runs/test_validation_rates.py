@@ -161,7 +161,8 @@ def test_verdicts() -> None:
     assert check(0.8, 1.0, 1.0, 2.0) == "holds"
     assert check(0.8, 1.1, 1.0, 2.0) == "undecided"
     assert check(1.5, 1.8, 1.0, 2.0) == "undecided"  # f^inf may lie as low as its proved bound
-    assert check(2.1, 2.8, 1.0, 2.0) == "violated"
+    assert check(2.5, 2.8, 1.0, 2.0) == check(2.1, 2.1, 1.0, 2.0) == "violated"
+    assert check(2.3, 2.8, 1.0, 2.0) == "undecided"  # a sixth seed with a sum of 0 would bring it below
 
 
 def test_no_verdict_on_numbers_that_are_none() -> None:
@@ -219,3 +220,28 @@ def test_bounds_decrease_in_the_infimum() -> None:
         for whole, parts in ((0.0, 0.0), (0.2, 0.0), (0.2, 0.1))
     ]
     assert bounds[0] > bounds[1] > bounds[2]
+
+
+def test_few_seeds_do_not_call_a_true_bound_violated() -> None:
+    """Sums that are skewed to the left: the bound is nearly an equality, and nearly all seeds lie above the mean."""
+    f = Quadratic.with_spectrum([1.0, 2.0, 4.0], np.random.default_rng(0))
+    sketch = IndependentSampling([0.05, 0.9, 0.9])
+    result = optimal_stepsize(f.smoothness(), sketch, algorithm="det-CGD2")
+    for seed in range(30):
+        record = run(f, result.D, sketch, algorithm="det-CGD2", iterations=400, seed=seed)
+        assert check_rate(record, find_infimum(f), rate=result.rate).verdict != "violated"
+
+
+def test_rounding_violates_nothing() -> None:
+    f = Quadratic(np.diag([10.0]), np.array([0.3]))
+    D = np.array([[np.nextafter(0.1, 0.0)]])
+    record = run(f, D, Identity(1), algorithm="GD", iterations=1, seeds=3)
+    assert check_rate(record, find_infimum(f)).verdict != "violated"
+
+
+def test_a_certified_stepsize_runs_whatever_its_condition() -> None:
+    """D is symmetric, but D @ L @ D is so only up to the rounding of its largest terms."""
+    f = Quadratic.with_spectrum([1e-3, 1.0, 1e6], np.random.default_rng(1))
+    for sketch in (Identity(3), RandK(3, 2)):
+        D = optimal_stepsize(f.smoothness(), sketch).D
+        assert run(f, D, sketch, iterations=2, seeds=3).iterations == 2

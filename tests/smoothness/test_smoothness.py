@@ -63,6 +63,16 @@ def test_what_is_cut_off_is_covered(seed: int, m: int, d: int, data: st.DataObje
         assert optimal_stepsize(cut, RandK(d, 1), structure="diagonal").rate >= better / cut.loss * (1.0 - 1e-6)
 
 
+@pytest.mark.parametrize("unit", [1e-85, 1e80])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_a_cut_lies_above_l_in_any_unit(unit: float, form: Any) -> None:
+    """Squares of squares of the data underflowed, and with them what was cut off."""
+    X = np.diag([3.0, 2.0, 1.0])
+    L = smoothness.least_squares(form(unit * X), 1e-5 * unit * unit, rank=1)
+    assert np.linalg.eigvalsh(L.todense() / unit**2 - X.T @ X / 3.0 - 1e-5 * np.eye(3))[0] > 0.0
+    assert L.cut > 0.3 * unit**2 and L.loss > 1e4
+
+
 def test_memory_is_a_number_of_columns() -> None:
     X = np.random.default_rng(2).standard_normal((30, 20))
     assert smoothness.logistic(X, 0.1, memory=8 * 20 * 4 + 7).rank == 4

@@ -64,11 +64,14 @@ def log_on_stderr(wanted: bool) -> Iterator[None]:
         os.close(output)
 
 
+_REG = 0.1
+
+
 def add_matrix(parser: argparse.ArgumentParser) -> None:
     """The arguments that name L."""
     parser.add_argument("matrix", nargs="?", type=Path, help="smoothness matrix L: .npy, .npz, .csv or .mtx")
     parser.add_argument("--data", help="take L = AᵀA/(4m) + 2λI of logistic regression on this data set instead")
-    parser.add_argument("--reg", type=positive, default=0.1, help="λ for --data (default: %(default)s)")
+    parser.add_argument("--reg", type=positive, help=f"λ for --data (default: {_REG})")
 
 
 def add_sketch(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
@@ -171,10 +174,14 @@ def load_problem(args: argparse.Namespace) -> Any:
 
 
 def check_one_source(args: argparse.Namespace) -> None:
-    """Raise ValueError unless the arguments name either a matrix file or a data set."""
+    """Raise ValueError unless the arguments name either a matrix file or a data set; fills in the λ of the latter."""
     if (args.matrix is None) == (args.data is None):
         msg = "give either a matrix file or --data NAME"
         raise ValueError(msg)
+    if args.matrix is not None and args.reg is not None:
+        msg = "--reg goes with --data: the L of a matrix file is taken as it is"
+        raise ValueError(msg)
+    args.reg = args.reg or _REG
 
 
 def load_clients(args: argparse.Namespace) -> Any:
