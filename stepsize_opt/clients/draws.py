@@ -51,7 +51,7 @@ _HALVINGS = 60
 _FIRST_RETREAT, _LAST_RETREAT = 1e-13, 0.02
 # Where D is cut off, next to L⁻¹: far enough for D ⪯ L⁻¹ to be proved.
 _CUT = 1.0 - 1e-11
-# Eigenvalues of Lᵢ below this fraction of its largest carry nothing that a client would send.
+# Directions whose share of the variance is below this fraction of the largest carry nothing that a client would send.
 _RANK_CUT = 1e-13
 
 
@@ -230,7 +230,7 @@ class _Plan:
             value = exp_down(rate)
             if size <= targets.lambda_allowed(K + more, value) and targets.enough(K + more, value):
                 smaller.setflags(write=False)
-                draws = tuple(self.draw(smaller, i, size) for i in range(len(self.matrices)))
+                draws = tuple(self.draw(smaller, i) for i in range(len(self.matrices)))
                 return ClientDraws(smaller, K + more, size, value, guarantee, tuple(self.budgets), draws, targets)
         return None
 
@@ -244,19 +244,17 @@ class _Plan:
         proved = [c for c in found if c is not None]
         return max(proved) if len(proved) == len(found) else None
 
-    def draw(self, D: Matrix, i: int, c: float) -> ClientDraw:
-        """The draws of client i for λ_D = c in floating point."""
+    def draw(self, D: Matrix, i: int) -> ClientDraw:
+        """The draws of client i for the smallest λ that its numbers allow, in floating point."""
         R = np.linalg.cholesky(self.conditions.L.hi)
-        w, V = eigh(self.matrices[i])
-        keep = w > _RANK_CUT * max(w[-1], 0.0)
-        U, sigma, _ = np.linalg.svd(R.T @ D @ (V[:, keep] * np.sqrt(w[keep])), full_matrices=False)
-        alpha = sigma**2
-        U = U[:, alpha > 0.0]
-        alpha = alpha[alpha > 0.0]
+        U, sigma, _ = np.linalg.svd(R.T @ D @ self.factors[i], full_matrices=False)
+        alpha = sigma**2  # which no choice of units changes
+        keep = alpha > _RANK_CUT * alpha.max()
+        U, alpha = U[:, keep], alpha[keep]
         if not alpha.size:  # a client without a loss sends nothing of use; one direction keeps the shapes
             U, alpha = np.eye(len(D))[:, :1], np.ones(1)
         own = _root(alpha, self.budgets[i])
-        law = SystematicSampling(np.minimum(1.0, alpha / (alpha + min(own, c))))
+        law = SystematicSampling(alpha / (alpha + own))
         return ClientDraw(D @ R @ U, solve_triangular(R.T, U, lower=False), law)
 
     # ---------------------------------------------------------------- a stepsize

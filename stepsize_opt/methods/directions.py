@@ -104,7 +104,10 @@ class ProvedDirections:
         eigenvectors = basis == "eigenvectors"
         found = eigenvector_basis(L.U, float(L.own[0])) if eigenvectors else root_basis(L.U, L.own)
         if found is None:
-            msg = "L is too close to singular for L-orthonormal directions in float64; add a regulariser (L + 2λI)"
+            remedy = "add a regulariser (L + 2λI)"
+            if eigenvectors:
+                remedy += ", cut columns of U that nearly depend on others (rank=r), or use L.todense()"
+            msg = f"L, or the columns of U, are too close to singular for L-orthonormal directions in float64; {remedy}"
             raise ValueError(msg)
         c = float((1.0 - 4.0 * UNIT) / np.sqrt(1.0 + found.defect))  # three roundings: c²(1 + defect) ≤ 1
         least = c * c * (1.0 - found.defect) * (1.0 - 8.0 * UNIT)

@@ -18,6 +18,9 @@ def _rounding(value: float) -> float:
     return 1e-12 * (1.0 + abs(value))
 
 
+_FLAT = 1e-4  # a gradient at the start below this is one of small units
+
+
 @dataclass(frozen=True)
 class Infimum:
     """proved ≤ f^inf ≤ found: a proved lower bound, and the smallest value that a long run has reached.
@@ -71,11 +74,21 @@ def find_infimum(objective: Objective, start: Vector | None = None, iterations: 
         row = x[None]
         return float(objective.value(row)[0]), objective.gradient(row)[0]
 
+    def scaled(x: Vector) -> tuple[float, Vector]:
+        value, gradient = value_and_gradient(x)
+        return value / unit, gradient / unit
+
+    first, slope = value_and_gradient(x0)
+    # L-BFGS stops at absolute tolerances: an f in tiny units is scaled up.
+    steepest = float(np.abs(slope).max())
+    unit = steepest if 0.0 < steepest < _FLAT else 1.0
     # Tolerances at rounding level: the run stops when the value no longer moves.
     options = {"maxiter": iterations, "maxfun": 10 * iterations, "ftol": 1e-15, "gtol": 1e-10}
-    answer = minimize(value_and_gradient, x0, jac=True, method="L-BFGS-B", options=options)
-    found = float(answer.fun)
-    return Infimum(max(objective.lower_bound, found - _distance(objective, answer.x) - _rounding(found)), found)
+    answer = minimize(scaled, x0, jac=True, method="L-BFGS-B", options=options)
+    found = unit * float(answer.fun)
+    # A residual is rounded relative to the data that it is a difference of, and these are what f is at the start.
+    lost = _rounding(found) + 1e-15 * float(np.sqrt(abs(first * found)))
+    return Infimum(max(objective.lower_bound, found - _distance(objective, answer.x) - lost), found)
 
 
 def _distance(objective: Any, x: Vector) -> float:

@@ -246,6 +246,7 @@ class Quadratic(_Nonnegative):
 
     def __post_init__(self) -> None:
         H = np.asarray(read_matrix("H", self.H))
+        object.__setattr__(self, "minimiser", real_array("minimiser", self.minimiser))
         if self.minimiser.shape != (len(H),):
             msg = f"minimiser must have shape ({len(H)},) as H is {len(H)}×{len(H)}, got {self.minimiser.shape}"
             raise ValueError(msg)

@@ -183,3 +183,14 @@ def test_clients_that_have_not_seen_a_feature(seed: int) -> None:
         best_client_draws([np.diag([1.0, 0.0]), np.diag([0.0, 1.0])], 1, epsilon2=0.1, initial_gap=1.0, delta_inf=0.5).K
         > 1
     )
+
+
+def test_draws_are_those_of_d_in_any_unit_and_within_the_budget() -> None:
+    targets: dict[str, Any] = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.5}
+    for unit in (1.0, 1e-14, 1e-20):
+        found = best_client_draws([np.diag([1.0, unit]), np.diag([2.0, 3.0 * unit])], 1, **targets)
+        for draw in found.draws:
+            np.testing.assert_allclose(np.diagonal(draw.receive @ draw.send.T), np.diagonal(found.D), rtol=1e-9)
+    clients = [np.diag([1.0, 2.0]), np.zeros((2, 2))]
+    found = best_client_draws(clients, 0.5, mean_smoothness=np.diag([1.0, 2.0]), **targets)
+    assert all(draw.law.expected_nonzeros <= 0.5 for draw in found.draws)

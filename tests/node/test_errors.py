@@ -98,6 +98,11 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "beyond what float64 holds; ask for fewer",
     ),
     "budgets": (lambda: best_client_draws([L, L], np.array([1, 3]), **TARGETS), ValueError, "k must be at most d=2"),  # type: ignore[arg-type]
+    "many, certified": (
+        lambda: certify_distributed(0.1 * L, [L, L], S, iterations=10**400, **TARGETS),
+        ValueError,
+        "iterations would be about 1e+400, beyond what float64 holds; ask for fewer",
+    ),
     "step": (lambda: CompressedStep.of(L, TEXT), TypeError, "sketch must be a Sketch such as RandK"),
     "run": (lambda: run(Quadratic(L, np.ones(2)), L, TEXT), TypeError, "sketch must be a Sketch such as RandK"),
     "no sketch": (lambda: run(Quadratic(L, np.ones(2)), L, NOTHING), TypeError, "got NoneType"),

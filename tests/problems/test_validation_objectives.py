@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -188,3 +189,21 @@ def test_infimum_brackets_a_known_minimum() -> None:
 def test_errors_name_the_argument(build: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_the_proved_bound_is_below_a_minimum_of_data_that_are_large_beside_their_residuals() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        A = 1.0 + 0.1 * rng.standard_normal((30, 1))
+        b = 1e7 * A[:, 0] + rng.standard_normal(30)
+        rows = [(Fraction(x), Fraction(y)) for x, y in zip(A[:, 0].tolist(), b.tolist(), strict=True)]
+        best = sum(x * y for x, y in rows) / sum(x * x for x, _ in rows)
+        least = sum((x * best - y) ** 2 for x, y in rows) / 60
+        found = find_infimum(LeastSquares(A, b))
+        assert Fraction(found.proved) <= least and found.found - found.proved < 1e-6
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-11, 1e-30])
+def test_infima_in_any_unit_of_f(unit: float) -> None:
+    clients = tuple(Quadratic(np.array([[unit]]), np.array([x])) for x in (1.0, -1.0))
+    assert find_federated_infimum(Federated(clients)).delta_inf == pytest.approx(0.5 * unit, rel=1e-6)

@@ -360,7 +360,7 @@ def _objective_digest(objective: Objective | Federated) -> str:
 def _initial_gap(value: float, lower_bound: float) -> float:
     """f(x⁰) minus the lower bound of f; raises ValueError unless f(x⁰) is finite and not below the bound."""
     # A sum of many terms that ends at the bound may round to less.
-    rounding = 1e-12 * abs(value)
+    rounding = 1e-12 * (1.0 + abs(value))
     if not (math.isfinite(value) and value >= lower_bound - rounding):
         msg = (
             f"f(start) must be finite and not below the objective's lower_bound, got f(start) = {value!r} and "
