@@ -61,4 +61,4 @@ def test_objects_show_themselves_in_a_line() -> None:
     tight = optimal_distributed_stepsize([L, L], RandK(2, 1), tight=True, **goal).tight
     assert repr(data) == "Dataset('breast_cancer', m = 569 rows, d = 30 features, 63% labels +1)"
     assert repr(record).startswith("Run(det-CGD1, K = 4 steps, 2 seeds, rate = 0.001, mean G_K = ")
-    assert repr(tight).startswith("TightResult(K = 72, at least 72 proved, 5.014 times fewer than K of the result, D 2×2")
+    assert repr(tight).startswith("TightResult(K = 72, at least 72 proved, 5.014 times fewer than K of the result, D 2")
