@@ -1,5 +1,12 @@
 """Log-det programs and the methods that solve them: programs in, points and multipliers out."""
 
-from stepsize_solvers.registry import Availability, SolverChoice, available_solvers, choose_solver, get_solver
+from stepsize_solvers.registry import (
+    Availability,
+    SolverChoice,
+    available_solvers,
+    check_solver,
+    choose_solver,
+    get_solver,
+)
 
-__all__ = ["Availability", "SolverChoice", "available_solvers", "choose_solver", "get_solver"]
+__all__ = ["Availability", "SolverChoice", "available_solvers", "check_solver", "choose_solver", "get_solver"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from stepsize_solvers.conic import BACKENDS
 from stepsize_solvers.native import NativeSolver
+from stepsize_solvers.numerics import NativeOptions
 from stepsize_solvers.programs import Program, Solver, SolverUnavailable
 
 # A solver by its name, or as an object; "auto" leaves the choice to ``choose_solver``.
@@ -68,6 +70,17 @@ def get_solver(name: str | Solver) -> Solver:
         msg = f"solver {solver.name!r} cannot run: {reason}"
         raise SolverUnavailable(msg)
     return solver
+
+
+def check_solver(solver: str | Solver, options: Mapping[str, Any]) -> None:
+    """Raise before any work for a solver that is unknown or cannot run, or an option that the native one does not know.
+
+    A closed form may answer without a solver, and would never look at either.
+    """
+    if solver in ("auto", "native"):
+        NativeOptions.from_extra(options)
+    else:
+        get_solver(solver)
 
 
 def choose_solver(program: Program) -> tuple[Solver, str]:

@@ -13,13 +13,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from stepsize_opt.clients.fit import Fitted, Multiples, binding_conditions, check_range, fit_K, fit_some_K, fit_whole
+from stepsize_opt.clients.fit import (
+    Fitted,
+    Multiples,
+    binding_conditions,
+    fit_K,
+    fit_some_K,
+    fit_whole,
+    read_iterations,
+)
 from stepsize_opt.clients.programs import Translation
 from stepsize_opt.clients.reductions import read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedCertificate, DistributedResult, TightResult
@@ -29,20 +36,23 @@ from stepsize_opt.clients.shared import (
     Seeds,
     rounds_with_shared_seeds,
     shared_seeds,
-    too_small,
+    why_not,
 )
-from stepsize_opt.clients.targets import Targets, log_fraction
+from stepsize_opt.clients.targets import Targets
 from stepsize_opt.clients.theorem3 import tighten
-from stepsize_opt.inputs import Structure, check_one_of, pattern_of, refuse_options, solve_settings, whole_number
+from stepsize_opt.inputs import Structure, check_one_of, pattern_of, refuse_options, solve_settings
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node import GUARANTEES, Guarantee, optimal_stepsize
 from stepsize_opt.proofs import UNIT, exp_down, exp_up
 from stepsize_opt.sketches import Sketch
-from stepsize_solvers import get_solver
-from stepsize_solvers.numerics import NativeOptions, blas_threads
+from stepsize_solvers import check_solver
+from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Status
 
 __all__ = ["DistributedCertificate", "DistributedResult", "TightResult", "optimal_distributed_stepsize"]
+
+# With shared seeds options go on to one node: under these names they would make its answer one to another question.
+_OF_ONE_NODE = tuple(signature(optimal_stepsize).parameters)
 
 
 def optimal_distributed_stepsize(
@@ -136,7 +146,7 @@ def optimal_distributed_stepsize(
     >>> result.status, result.K
     ('optimal', 306)
     """
-    refuse_options("optimal_distributed_stepsize", options, signature(optimal_stepsize).parameters)
+    refuse_options("optimal_distributed_stepsize", options, _OF_ONE_NODE)
     settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
     method = get_method(algorithm)
     check_one_of("guarantee", guarantee, GUARANTEES)
@@ -144,17 +154,12 @@ def optimal_distributed_stepsize(
     if seeds == "shared" and tight:
         msg = "tight=True is for Theorem 3, which is about independent seeds; leave it out with seeds='shared'"
         raise ValueError(msg)
-    requested = None if iterations is None else whole_number("iterations", iterations)
-    if requested is not None:
-        check_range("iterations", log_fraction(Fraction(requested)), "ask for fewer")
+    requested = read_iterations(iterations)
     clients = read_clients(smoothness, sketch, mean_smoothness)
     targets = Targets(epsilon2, initial_gap, delta_inf, len(clients.matrices))
     pattern = pattern_of(structure, clients.d)
     method.check(clients.sketches, scalar=pattern.is_scalar, clients=True)
-    if solver in ("auto", "native"):
-        NativeOptions.from_extra(options)  # raises for an unknown option before any work
-    else:
-        get_solver(solver)  # or for an unknown or absent solver
+    check_solver(solver, options)
     single: dict[str, Any] = {"algorithm": method, "structure": structure, "guarantee": guarantee}
     if seeds == "shared":
         limits: dict[str, Any] = {
@@ -236,11 +241,8 @@ def _answer(
     proved = found.certificate.smallest_K
     if requested is None:
         return replace(found, status=_status(search, found.certificate, tol))
-    if requested < proved:
-        message = too_small(requested, found.K, guarantee)
-        return replace(found, status=Status.INFEASIBLE, message=message)
-    message = f"K = {requested} could not be decided: {found.K} works, below {proved} nothing does"
-    return replace(found, status=_unproved(search), message=message)
+    status = Status.INFEASIBLE if requested < proved else _unproved(search)
+    return replace(found, status=status, message=why_not(requested, found.K, proved, guarantee))
 
 
 def _given(search: Search, targets: Targets, K: int) -> Answer:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients.api import optimal_distributed_stepsize
-from stepsize_opt.clients.fit import Multiples, check_range, fit_K, fit_some_K, fit_whole
+from stepsize_opt.clients.fit import Multiples, fit_K, fit_some_K, fit_whole, read_iterations
 from stepsize_opt.clients.reductions import read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedResult
-from stepsize_opt.clients.targets import Targets, log_fraction
+from stepsize_opt.clients.targets import Targets
 from stepsize_opt.clients.theorem3 import theorem3
 from stepsize_opt.inputs import (
     Direction,
@@ -26,7 +26,6 @@ from stepsize_opt.inputs import (
     pattern_with,
     read_matrix,
     refuse_options,
-    whole_number,
 )
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node import GUARANTEES, Guarantee
@@ -227,9 +226,7 @@ def certify_distributed(
     method = get_method(algorithm)
     clients = read_clients(smoothness, sketch, mean_smoothness)
     targets = Targets(epsilon2, initial_gap, delta_inf, len(clients.matrices))
-    requested = None if iterations is None else whole_number("iterations", iterations)
-    if requested is not None:
-        check_range("iterations", log_fraction(Fraction(requested)), "ask for fewer")
+    requested = read_iterations(iterations)
     stepsize = dense(read_matrix("D", D))
     if len(stepsize) != clients.d:
         msg = f"D is {len(stepsize)}×{len(stepsize)} but the clients' matrices are {clients.d}×{clients.d}"

@@ -35,7 +35,7 @@ from stepsize_opt.clients.targets import Targets
 from stepsize_opt.inputs import SMOOTHNESS_REMEDY, check_one_of, check_positive_definite, is_list
 from stepsize_opt.limit import read_budget
 from stepsize_opt.node import GUARANTEES, Guarantee
-from stepsize_opt.proofs import Conditions, Pair, dominating_factor, exp_down
+from stepsize_opt.proofs import Conditions, Pair, dominating_factor, exp_down, exponent_above
 from stepsize_opt.sketches import SystematicSampling
 from stepsize_solvers.numerics import sym
 from stepsize_solvers.programs import Matrix, Pattern, Vector
@@ -200,8 +200,8 @@ class _Plan:
     def answer(self, guarantee: str) -> ClientDraws:
         R = np.linalg.cholesky(self.conditions.L.hi)
         # A shape that no client bounds in some directions may spread too far for a proof; L⁻¹ does not.
-        for shape in (self.shape(), np.asarray(np.linalg.inv(self.conditions.L.hi), dtype=np.float64)):
-            nu, Q = eigh(sym(R.T @ shape @ R))
+        for shape in (self.shape, self.inverse):
+            nu, Q = eigh(sym(R.T @ shape() @ R))
             ray = _Ray(solve_triangular(R.T, Q, lower=False), np.sqrt(np.maximum(nu, 0.0)), self)
             log_s = ray.balanced()
             for _ in range(8):  # a proof that gives way may ask for one more round, and so for a smaller scale
@@ -259,6 +259,10 @@ class _Plan:
 
     # ---------------------------------------------------------------- a stepsize
 
+    def inverse(self) -> Matrix:
+        """L⁻¹, the shape without a client that bounds it."""
+        return np.asarray(np.linalg.inv(self.conditions.L.hi), dtype=np.float64)
+
     def shape(self) -> Matrix:
         """A up to a factor: the inner program, then those of the tangents at its answers."""
         d = self.conditions.d
@@ -267,7 +271,7 @@ class _Plan:
         pairs = zip(self.matrices, self.budgets, strict=True)
         bound = [(M + small, k) for M, k in pairs if np.linalg.matrix_rank(M) > k]
         if not bound:
-            return np.asarray(np.linalg.inv(self.conditions.L.hi), dtype=np.float64)
+            return self.inverse()
         A = _design([M / k for M, k in bound])
         best, value = A, -math.inf
         for _ in range(_MOST_PROGRAMS):
@@ -370,7 +374,7 @@ def _smallest(A: Pair, H: Matrix, k: float) -> float | None:
         return 0.0
     exact = Pair.exact(H)
     M = exact.T @ (A @ exact)
-    exponent = -int(np.frexp(np.abs(M.hi).max(initial=0.0))[1])
+    exponent = -exponent_above(M.hi)
     if exponent == 0 and not np.any(M.hi):
         return 0.0
     M = M.scaled(math.ldexp(1.0, exponent))

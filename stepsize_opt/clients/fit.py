@@ -19,6 +19,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh
 
 from stepsize_opt.clients.targets import Targets, log_fraction
+from stepsize_opt.inputs import whole_number
 from stepsize_opt.proofs import UNIT, Approximate, Conditions, Pair, Plain, exp_down
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -209,6 +210,15 @@ def check_range(name: str, log_value: float, remedy: str = _CLOSER) -> None:
         return
     msg = f"{name} would be about 1e{log_value / math.log(10.0):+.0f}, beyond what float64 holds; {remedy}"
     raise ValueError(msg)
+
+
+def read_iterations(iterations: object) -> int | None:
+    """The K that was asked for, if any; raises TypeError or ValueError for what is none, or has no float."""
+    if iterations is None:
+        return None
+    requested = whole_number("iterations", iterations)
+    check_range("iterations", log_fraction(Fraction(requested)), "ask for fewer")
+    return requested
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,12 +82,9 @@ def shared_seeds(
     if requested is not None:
         if requested >= needed:
             K, certificate = requested, replace(certificate, smallest_K=1)
-        elif requested < smallest:
-            status = Status.INFEASIBLE.value
-            message = too_small(requested, needed, guarantee)
         else:
-            status = Status.INACCURATE.value
-            message = f"K = {requested} could not be decided: {needed} works, below {smallest} nothing does"
+            status = (Status.INFEASIBLE if requested < smallest else Status.INACCURATE).value
+            message = why_not(requested, needed, smallest, guarantee)
     if status == Status.OPTIMAL.value and not certificate.is_optimal(tol):
         status = Status.INACCURATE.value
     return DistributedResult(
@@ -114,8 +111,10 @@ def shared_seeds(
     )
 
 
-def too_small(requested: int, needed: int, guarantee: Guarantee) -> str:
-    """What is said of a K that is proved too small; the other guarantee may allow fewer iterations."""
+def why_not(requested: int, needed: int, smallest: int, guarantee: Guarantee) -> str:
+    """What is said of a K below the one that is proved to work; the other guarantee may allow fewer iterations."""
+    if requested >= smallest:
+        return f"K = {requested} could not be decided: {needed} works, below {smallest} nothing does"
     under = "the condition" if guarantee == "condition" else "the descent metric"
     return f"K = {requested} is proved too small under {under}; the smallest K that works is {needed}"
 

@@ -167,13 +167,13 @@ def certify(
     goal = Goal.read("condition", criterion, lower, sketch.d)
     Z: Matrix | None = None
     refuse_options("certify, which judges by both guarantees,", options, ("guarantee",))
-    if dual is not None and options:
-        msg = f"options go to a solver, and with a dual nothing is solved: leave out {', '.join(options)} or dual"
-        raise ValueError(msg)
-    if dual is not None and criterion != "det":
-        msg = f"dual goes with criterion='det'; leave it out for criterion={criterion!r}, which is solved"
-        raise ValueError(msg)
     if dual is not None:
+        if options:
+            msg = f"options go to a solver, and with a dual nothing is solved: leave out {', '.join(options)} or dual"
+            raise ValueError(msg)
+        if criterion != "det":
+            msg = f"dual goes with criterion='det'; leave it out for criterion={criterion!r}, which is solved"
+            raise ValueError(msg)
         Z = dense(read_matrix("dual", dual))
         if len(Z) != sketch.d:
             msg = f"dual is {len(Z)}×{len(Z)} but L is {sketch.d}×{sketch.d}"
@@ -240,20 +240,21 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None) -> Stepsi
     # The finest proof first; where rows are graded, plain arithmetic may prove more, see repair.
     proofs = (InBasis(program, D), Evaluation(program, D), Evaluation(program, D, Plain))
     at = next((at for at in proofs if at.feasible), proofs[1])
-    found = ConvexStep(program, D).certificate(None) if piece.is_convex else certify_point(at, dual, (inside,))
-    certificate = found.multiplied(n - m).rescaled(piece.scale)
     descent = nothing
-    if m == n and piece.floor is None:
-        metric = Descent(descent_program(program), D)
-        bounds = metric.bounds(None)
-        descent = Certificate(metric.feasible, 1.0 + metric.at.margin, bounds.lower, bounds.upper, program.d)
-        descent = descent.rescaled(piece.scale)
     if piece.floor is not None:
         # The t of D as it is, by which its multiples are judged; it is a guarantee only under the condition.
         reached = _certificate_of_t(piece.floor, at, Enclosed(D, np.zeros_like(D))).multiplied(n - m)
         certificate = replace(reached, feasible=reached.feasible and at.feasible)
         H = metric_at(at) if m == n else None
         descent = nothing if H is None else _certificate_of_t(piece.floor, at, H, 1.0)
+    else:
+        found = ConvexStep(program, D).certificate(None) if piece.is_convex else certify_point(at, dual, (inside,))
+        certificate = found.multiplied(n - m).rescaled(piece.scale)
+        if m == n:
+            metric = Descent(descent_program(program), D)
+            bounds = metric.bounds(None)
+            descent = Certificate(metric.feasible, 1.0 + metric.at.margin, bounds.lower, bounds.upper, program.d)
+            descent = descent.rescaled(piece.scale)
     if not descent.feasible and certificate.feasible and not piece.is_convex:
         # T(D) ⪯ D makes H ⪰ D.
         descent = replace(certificate, margin=1.0 + certificate.margin, upper_bound=math.inf)

@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 
 from stepsize_opt.inputs import positive_number
-from stepsize_opt.proofs import UNIT, Enclosed, gamma, largest_floor, norm_from_above
+from stepsize_opt.proofs import UNIT, Enclosed, exponent_above, gamma, largest_floor, norm_from_above
 from stepsize_solvers.programs import Matrix, Vector
 
 
@@ -87,7 +87,7 @@ def squared_norm(blocks: Sequence[Matrix], distance: float | Sequence[Vector]) -
 
 def _near_one(v: Vector) -> tuple[Vector, int]:
     """v/2ᵉ with a largest entry near one, and e."""
-    e = int(np.frexp(np.abs(v).max())[1])
+    e = exponent_above(v)
     return np.ldexp(v, -e), e
 
 

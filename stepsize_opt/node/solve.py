@@ -21,8 +21,8 @@ from stepsize_opt.node.pieces import Component, Reduction
 from stepsize_opt.node.result import Block, StepsizeResult
 from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up
 from stepsize_opt.sketches import Sketch
-from stepsize_solvers import choose_solver, get_solver
-from stepsize_solvers.numerics import NativeOptions, blas_threads
+from stepsize_solvers import check_solver, choose_solver, get_solver
+from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.process import interrupts_held
 from stepsize_solvers.programs import Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
 from stepsize_solvers.single import Report, closed_form
@@ -50,10 +50,7 @@ def solver_attempts(
 ) -> list[tuple[Solver | None, Settings]]:
     """Solvers to try in order, each with its settings; None stands for the automatic choice."""
     if path is None:
-        if solver in ("auto", "native"):
-            NativeOptions.from_extra(
-                settings.extra
-            )  # an unknown name is refused where a closed form needs no solver, too
+        check_solver(solver, settings.extra)
         return [(None if solver == "auto" else get_solver(solver), settings)]
     if solver != "auto":
         msg = "give either solver or solver_path, not both"

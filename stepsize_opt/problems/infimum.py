@@ -70,21 +70,17 @@ def find_infimum(objective: Objective, start: Vector | None = None, iterations: 
 
     x0 = np.zeros(objective.d) if start is None else start
 
-    def value_and_gradient(x: Vector) -> tuple[float, Vector]:
+    def value_and_gradient(x: Vector, unit: float) -> tuple[float, Vector]:
         row = x[None]
-        return float(objective.value(row)[0]), objective.gradient(row)[0]
+        return float(objective.value(row)[0]) / unit, objective.gradient(row)[0] / unit
 
-    def scaled(x: Vector) -> tuple[float, Vector]:
-        value, gradient = value_and_gradient(x)
-        return value / unit, gradient / unit
-
-    first, slope = value_and_gradient(x0)
+    first, slope = value_and_gradient(x0, 1.0)
     # L-BFGS stops at absolute tolerances: an f in tiny units is scaled up.
     steepest = float(np.abs(slope).max())
     unit = steepest if 0.0 < steepest < _FLAT else 1.0
     # Tolerances at rounding level: the run stops when the value no longer moves.
     options = {"maxiter": iterations, "maxfun": 10 * iterations, "ftol": 1e-15, "gtol": 1e-10}
-    answer = minimize(scaled, x0, jac=True, method="L-BFGS-B", options=options)
+    answer = minimize(value_and_gradient, x0, (unit,), jac=True, method="L-BFGS-B", options=options)
     found = unit * float(answer.fun)
     # A residual is rounded relative to the data that it is a difference of, and these are what f is at the start.
     lost = _rounding(found) + 1e-15 * float(np.sqrt(abs(first * found)))

@@ -12,6 +12,7 @@ import numpy as np
 
 from stepsize_opt.proofs.arithmetic import Plain
 from stepsize_opt.proofs.basis import InBasis
+from stepsize_opt.proofs.conditions import exponent_above
 from stepsize_opt.proofs.evaluation import Evaluation, inverse_root, whitened_spectrum
 from stepsize_opt.proofs.roundings import UNIT
 from stepsize_solvers.programs import Matrix, Program
@@ -61,7 +62,7 @@ def repair_in_basis(program: Program, D: Matrix) -> InBasis | None:
     D = program.pattern.nearest(D)
     if not np.isfinite(D).all():
         return None
-    at = InBasis(program, np.ldexp(D, -int(np.frexp(np.abs(D).max())[1])))
+    at = InBasis(program, np.ldexp(D, -exponent_above(D)))
     if 0.0 < at.boundary < math.inf and not 0.5 <= at.boundary <= 2.0:
         at = InBasis(program, at.D * 4.0 ** round(0.5 * math.log2(at.boundary)))  # rounding is judged at the boundary
     if not 0.0 < at.boundary < math.inf:

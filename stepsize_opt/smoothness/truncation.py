@@ -25,7 +25,7 @@ from scipy.sparse.linalg import svds
 
 from stepsize_opt.inputs import positive_number, real_array, whole_number
 from stepsize_opt.operators import LowRankPlusDiagonal
-from stepsize_opt.proofs import chunks, gamma
+from stepsize_opt.proofs import chunks, exponent_above, gamma
 from stepsize_solvers.programs import Matrix, Vector
 
 
@@ -71,17 +71,18 @@ def gram_plus_diagonal(
     positive_number("diagonal", diagonal)
     A, m, d = _scaled(X, curvature)
     most = _columns(rank, memory, d)
-    A, e = _near_one(A)
+    e = _exponent(A)
     # The entries of A are rounded, by three units each: AᵀA is off by less than this.
-    own = (diagonal + math.ldexp(gamma(8) * _squares(A), 2 * e)) * (1.0 + gamma(2))
+    own = (diagonal + gamma(8) * _squares(A)) * (1.0 + gamma(2))
     if most is None or most >= m:
-        return LowRankPlusDiagonal(_times_power(A, e).T, own)
+        return LowRankPlusDiagonal(A.T, own)
     if most >= min(m, d):
         msg = f"rank={most} must be below min(m, d) = {min(m, d)} to cut anything off; leave it out to keep {m} rows"
         raise ValueError(msg)
-    U, cut = (_sparse_cut if sparse.issparse(A) else _dense_cut)(A, most)
+    # A cut forms fourth powers, which only numbers near one leave in the range.
+    U, cut = (_sparse_cut if sparse.issparse(A) else _dense_cut)(A * math.ldexp(1.0, -e), most)
     cut = math.ldexp(cut, 2 * e)
-    return LowRankPlusDiagonal(_times_power(U, e), (own + cut) * (1.0 + gamma(2)), cut=cut)
+    return LowRankPlusDiagonal(U * math.ldexp(1.0, e), (own + cut) * (1.0 + gamma(2)), cut=cut)
 
 
 def _scaled(X: Any, curvature: float) -> tuple[Any, int, int]:
@@ -101,22 +102,16 @@ def _scaled(X: Any, curvature: float) -> tuple[Any, int, int]:
 _LARGEST_POWER = 400
 
 
-def _near_one(A: Any) -> tuple[Any, int]:
-    """A/2ᵉ with a largest entry near one, and e; raises ValueError where AᵀA would leave the range of float64."""
-    entries = A.data if sparse.issparse(A) else A
-    e = int(np.frexp(np.abs(entries).max(initial=0.0))[1])
+def _exponent(A: Any) -> int:
+    """e with entries of A up to 2ᵉ; raises ValueError where AᵀA would leave the range of float64."""
+    e = exponent_above(A.data if sparse.issparse(A) else A)
     if abs(e) > _LARGEST_POWER:
         size = f"1e{e * math.log10(2.0):+.0f}"
         msg = (
             f"X has entries of about {size}, and float64 has no room for products of their squares; choose other units"
         )
         raise ValueError(msg)
-    return _times_power(A, -e), e
-
-
-def _times_power(A: Any, e: int) -> Any:
-    """2ᵉA."""
-    return A * math.ldexp(1.0, e)
+    return e
 
 
 def _columns(rank: int | None, memory: float | None, d: int) -> int | None:
