@@ -29,7 +29,10 @@ from stepsize_opt.operators import (
 from stepsize_opt.proofs import UNIT, Certificate, LowRankCondition, exp_down, gamma
 from stepsize_solvers.programs import DiagonalPlusScaled, Settings, Vector
 
-_NO_PROOF = "L is too close to singular, or its numbers lie too far apart, for a proof in float64; add a regulariser"
+_NO_PROOF = (
+    "L is too close to singular, or its numbers are too large, too small or too far apart, for a proof in float64; "
+    "rescale it or add a regulariser"
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -118,6 +118,7 @@ class TestSolve:
         (["solve", "missing.npy", "--sketch", "randk:2"], 2, "no file missing.npy"),
         (["solve", "--sketch", "randk:2"], 2, "give either a matrix file or --data NAME"),
         (["solve", "L.npy", "--data", "digits", "--sketch", "randk:2"], 2, "either a matrix file or --data"),
+        (["solve", "L.npy", "--reg", "0.1", "--sketch", "randk:2"], 2, "--reg goes with --data"),
         (["solve", "{L}", "--sketch", "randk:9"], 2, "k must be a whole number from 1 to d=4, got 9"),
         (["solve", "{L}", "--sketch", "top-k:1"], 2, "sketch 'top-k:1'"),
         (["solve", "{L}", "--sketch", "randk:2", "--structure", "block:a"], 2, "--structure: expected full, diagonal"),

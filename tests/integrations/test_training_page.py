@@ -51,7 +51,7 @@ def test_blocks_run_one_after_the_other_and_print_what_is_shown(capsys: pytest.C
 @pytest.mark.parametrize(
     "command",
     [
-        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"],
+        ["-m", "torch.distributed.run", "--standalone", "--log-dir", "logs", "--nproc-per-node", "2", "train.py"],
         ["app.py"],
     ],
     ids=lambda command: command[-1],

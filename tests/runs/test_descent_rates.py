@@ -166,6 +166,10 @@ def test_linear_holds_and_fails(f: Any, algorithm: str) -> None:
     assert check.verdict == "holds" and check.theorem == "descent, linear", check
     observed = observed_contraction(record, infimum)
     assert 0.0 < observed <= 1.0 - result.rate
+    # The root is that of the last step recorded, not of the steps asked for.
+    shorter = replace(record, values=record.values[:, :3], value_steps=record.value_steps[:3])
+    mean = np.mean(shorter.values[:, -1] - infimum.found) / (record.start_value - infimum.found)
+    assert observed_contraction(shorter, infimum) == pytest.approx(mean ** (1.0 / shorter.value_steps[-1]))
     # A rate whose bound is half of what is observed after these steps is found out.
     false = 1.0 - observed * 0.5 ** (1.0 / steps)
     assert check_rate(record, infimum, criterion="linear", rate=false).verdict == "violated"

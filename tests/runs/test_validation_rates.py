@@ -142,6 +142,8 @@ def test_theorem_3(kind: str, algorithm: str) -> None:
     # With λ_D = 0 the theorem would claim the rate of exact gradients; the same run does not support less.
     less = check_distributed_rate(record, f.n, 0.0, infimum)
     assert less.bound < check.bound
+    with pytest.raises(ValueError, match="clients=4, but the run has 5"):
+        check_distributed_rate(record, 4, lam, infimum)
 
 
 def test_descent_estimates_the_squared_norms_without_bias_and_with_less_variance() -> None:

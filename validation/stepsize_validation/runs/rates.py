@@ -304,7 +304,8 @@ def check_distributed_rate(
     Raises
     ------
     ValueError
-        For a run without steps, a level outside (0.5, 1), or a λ_D that is negative or not finite.
+        For a run without steps or with another number of clients, a level outside (0.5, 1), or a λ_D that is negative
+        or not finite.
 
     Examples
     --------
