@@ -4,8 +4,9 @@
 
 Four ways to send gradients, each with the same number of bytes in all: dense gradients, PyTorch's PowerSGD hook, rand-k
 with the optimal stepsize of det-CGD1, and the subspace method, the last two with k = 5 % of the parameters.  The last
-two have a proved stepsize and nothing to tune.  Dense SGD runs with its proved stepsize, too, and beside it, like
-PowerSGD, with the best of a grid, by the loss at the end.  Writes the curves (npz) and a figure (png).
+two have a proved stepsize and nothing to tune.  Dense gradients go with their two proved stepsizes, 1/λmax(L) and the
+matrix L⁻¹, and, like PowerSGD, with the best number of a grid, by the loss at the end.  Writes the curves (npz) and a
+figure (png).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ NUMBER = 8  # bytes of a float64
 # Each method with its label, colour and marker.
 NAMES = {
     "dense SGD, 1/λmax": ("dense SGD, γ = 1/λmax(L), proved", "C3", "x"),
+    "dense, D = L⁻¹": ("dense, D = L⁻¹, proved", "C4", "D"),
     "dense SGD": ("dense SGD, tuned", "C7", "o"),
     "PowerSGD": ("PowerSGD, rank 1, tuned", "C1", "s"),
     "rand-k": (f"rand-{K}, optimal D (det-CGD1)", "C0", "^"),
@@ -80,7 +82,7 @@ def train(f: Federated, rank: int, budget: int, method: str, stepsize: Any) -> d
         state: Any = power.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
         ddp.register_comm_hook(state, power.powerSGD_hook)
     else:
-        compressor = {"dense SGD": Identity(SIZE), "rand-k": RandK(SIZE, K)}.get(method, stepsize)
+        compressor = {"rand-k": RandK(SIZE, K), "subspace": stepsize}.get(method, Identity(SIZE))
         state = SketchState(model, {"head.weight": compressor})
         ddp.register_comm_hook(state, sketch_hook)
     optimizer = MatrixSGD(model.parameters(), 1.0 if method == "subspace" else stepsize)
@@ -112,6 +114,7 @@ def work(rank: int, folder: str, rounds: int) -> None:
     curves = {
         "rand-k": train(f, rank, budget, "rand-k", given["D"]),
         "subspace": train(f, rank, budget, "subspace", optimal_method(given["L"], K, basis="eigenvectors")),
+        "dense, D = L⁻¹": train(f, rank, budget, "dense", optimal_stepsize(given["L"], Identity(SIZE)).D),
     }
     for method in ("dense SGD", "PowerSGD"):
         tried = {factor: train(f, rank, budget, method, factor / float(given["top"])) for factor in GRID}
@@ -146,7 +149,7 @@ def draw(curves: dict[str, Any], least: float, path: Path) -> None:
         xlabel="kB that each process handed to all-reduce", ylabel="loss − its minimum", yscale="log", ylim=(None, 4.0)
     )
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, fontsize="small")
     figure.savefig(path, dpi=150)
 
 

@@ -14,7 +14,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from stepsize_opt.flower.wire import ARRAYS, CONFIG, GENERATOR, flat, like, numbers_of, pack
+from stepsize_opt.flower.wire import ARRAYS, CONFIG, GENERATOR, check_compressor, flat, like, numbers_of, pack, unpack
 from stepsize_opt.inputs import whole_number
 from stepsize_opt.methods import Compressor
 from stepsize_opt.sketches import generators
@@ -40,7 +40,8 @@ class SharedSeedStrategy(Strategy):
     f = (1/n) Σ fᵢ, and its certificate holds.  The iterates are those of ``stepsize_validation.run`` with
     ``client_seeds="shared"`` and the same seed.
 
-    The clients are the first n nodes that connect, the same in all rounds.  There are no evaluation rounds;
+    The clients are those n of the nodes connected, once there are that many, that have the smallest ids, the same in
+    all rounds.  There are no evaluation rounds;
     ``start(evaluate_fn=…)`` evaluates on the server.
 
     Parameters
@@ -52,9 +53,10 @@ class SharedSeedStrategy(Strategy):
     seed
         Of the draws.
     missing
-        What happens when clients send an error or nothing: ``"raise"`` raises ``MissingReplies``; ``"reweight"`` takes
-        the mean over those who replied and says so in the log and in the metrics ``clients``.  In such a round the step
-        is one for another f, which no certificate covers.  Without any reply it raises in both cases.
+        What happens when clients send an error, nothing, or something else than k finite numbers: ``"raise"`` raises
+        ``MissingReplies``; ``"reweight"`` takes the mean over the others and says so in the log and in the metrics
+        ``clients``.  In such a round the step is one for another f, which no certificate covers.  When none of them
+        sent its numbers, it raises in both cases.
 
     Notes
     -----
@@ -64,7 +66,7 @@ class SharedSeedStrategy(Strategy):
     Raises
     ------
     ValueError, TypeError
-        For a number of clients below 1, or another word for ``missing``.
+        For something that is not a compressor, a number of clients below 1, or another word for ``missing``.
 
     Examples
     --------
@@ -82,7 +84,7 @@ class SharedSeedStrategy(Strategy):
         if missing not in ("raise", "reweight"):
             msg = f"missing must be 'raise' or 'reweight', got {missing!r}"
             raise ValueError(msg)
-        self.compressor, self.missing = compressor, missing
+        self.compressor, self.missing = check_compressor(compressor), missing
         self.clients = whole_number("clients", clients)
         self._rng = generators(seed, 1)[0]
         self._nodes: list[int] = []
@@ -118,23 +120,23 @@ class SharedSeedStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """x⁺ and the metrics of the round; raises MissingReplies as ``missing`` says."""
         answers = {reply.metadata.src_node_id: reply for reply in replies}
-        good = {node: reply for node, reply in answers.items() if not reply.has_error()}
-        if len(good) < self.clients:
-            reasons = [
-                f"{node}: {str(reply.error.reason)[:_REASON]}" for node, reply in answers.items() if reply.has_error()
-            ]
-            reasons += [f"{node}: no reply" for node in self._nodes if node not in answers]
-            text = f"round {server_round}: {len(good)} of {self.clients} clients replied ({'; '.join(reasons)})"
-            if self.missing == "raise" or not good:
+        rng = unpack(self._state)
+        draw = self.compressor.draw(rng)
+        size = self.compressor.encode(np.zeros(self.compressor.d), draw).size
+        # In the order of the nodes, so that sums round in the same way whoever was faster.
+        reasons = {node: _why_not(answers.get(node), size) for node in self._nodes}
+        contents = [answers[node].content for node, reason in reasons.items() if reason is None]
+        if len(contents) < self.clients:
+            told = "; ".join(f"{node}: {reason}" for node, reason in reasons.items() if reason is not None)
+            text = f"round {server_round}: {len(contents)} of {self.clients} clients sent their numbers ({told})"
+            if self.missing == "raise" or not contents:
                 raise MissingReplies(text)
             log(WARNING, "%s; the mean is over those who did, which no certificate covers", text)
-        draw = self.compressor.draw(self._rng)
-        # In the order of the nodes, so that sums round in the same way whoever was faster.
-        contents = [good[node].content for node in self._nodes if node in good]
-        numbers = np.array([numbers_of(content.array_records[ARRAYS]) for content in contents])
+        self._rng = rng
+        numbers = np.array([numbers_of(content) for content in contents])
         x = flat(self._arrays, self.compressor.d) - self.compressor.decode(numbers.mean(axis=0), draw)
         metrics: dict[str, Any] = {
-            "clients": len(good),
+            "clients": len(contents),
             "numbers": int(numbers.shape[1]),
             "bytes-up": sum(_bytes(content) for content in contents),
             "bytes-down": self._bytes_down,
@@ -150,6 +152,20 @@ class SharedSeedStrategy(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Nothing to aggregate."""
         return None
+
+
+def _why_not(reply: Message | None, size: int) -> str | None:
+    """Why a reply does not count; None if it has ``size`` finite numbers."""
+    if reply is None:
+        return "no reply"
+    if reply.has_error():
+        return str(reply.error.reason)[:_REASON]
+    numbers = numbers_of(reply.content)
+    if numbers is None:
+        return "a reply without compressed numbers; is compress_mod among the mods of its ClientApp?"
+    if numbers.shape != (size,):
+        return f"{numbers.size} numbers instead of {size}; is its compressor that of the server?"
+    return None if np.isfinite(numbers).all() else "numbers that are not finite"
 
 
 def _bytes(content: RecordDict) -> int:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, RecordDict
 
+from stepsize_opt.methods import Compressor
 from stepsize_solvers.programs import Vector
 
 # Names in the messages: the record with the server's settings, the record with arrays, the state of the generator.
@@ -44,12 +45,26 @@ def unpack(packed: bytes) -> np.random.Generator:
 
 
 def flat(arrays: ArrayRecord, d: int) -> Vector:
-    """The arrays of a record as one vector, in their order, row by row; raises ValueError unless it has d numbers."""
-    x = np.concatenate([array.numpy().reshape(-1) for array in arrays.values()])
+    """The arrays of a record as one vector, in their order, row by row.
+
+    Raises ValueError unless it has d numbers, TypeError unless they are floating.
+    """
+    x = np.concatenate([np.zeros(0, dtype=np.float16), *(array.numpy().reshape(-1) for array in arrays.values())])
     if x.size != d:
         msg = f"the arrays {list(arrays)} hold {x.size} numbers, but the compressor is for d={d}"
         raise ValueError(msg)
+    if any(array.numpy().dtype.kind != "f" for array in arrays.values()):
+        msg = f"the arrays {list(arrays)} must hold floating-point numbers: steps are no whole numbers"
+        raise TypeError(msg)
     return x
+
+
+def check_like(gradient: ArrayRecord, x: ArrayRecord) -> None:
+    """Raise ValueError unless two records have arrays of the same names and shapes in the same order."""
+    found, wanted = ([(name, tuple(array.shape)) for name, array in one.items()] for one in (gradient, x))
+    if found != wanted:
+        msg = f"the gradient must have the arrays of x, {wanted}, in their order; got {found}"
+        raise ValueError(msg)
 
 
 def like(arrays: ArrayRecord, x: Vector) -> ArrayRecord:
@@ -66,5 +81,16 @@ def message_of(numbers: Vector) -> ArrayRecord:
     return ArrayRecord({_NUMBERS: Array(np.ascontiguousarray(numbers))})
 
 
-def numbers_of(arrays: ArrayRecord) -> Vector:
-    return np.asarray(arrays[_NUMBERS].numpy())
+def numbers_of(content: RecordDict) -> Vector | None:
+    """The numbers of a reply; None when ``compress_mod`` did not put them there."""
+    record = content.array_records.get(ARRAYS)
+    return None if record is None or _NUMBERS not in record else np.asarray(record[_NUMBERS].numpy())
+
+
+def check_compressor(value: object) -> Compressor:
+    """Raise TypeError for what is not a compressor."""
+    if not isinstance(value, Compressor):
+        known = "CompressedStep.of(D, sketch) or optimal_method(L, k)"
+        msg = f"the compressor must be a method such as {known}, got {value!r}"
+        raise TypeError(msg)
+    return value

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from stepsize_solvers.programs import Matrix, Settings, Vector
 
@@ -155,6 +156,24 @@ def real_array(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
         msg = f"{name} must be finite, got NaN or infinity"
         raise ValueError(msg)
     return np.array(array, dtype=np.float64)
+
+
+def real_sparse(name: str, value: Any) -> Any:
+    """A scipy sparse matrix of real numbers as a csr_array of finite float64 without duplicates.
+
+    It shares the memory of a value that is one already.  Products in a smaller type would overflow or lose digits.
+    """
+    if value.dtype.kind not in "fiub":
+        msg = f"{name} must hold real numbers, got dtype {value.dtype}"
+        raise TypeError(msg)
+    out: Any = sparse.csr_array(value, dtype=np.float64)
+    if not out.has_canonical_format:
+        out = out.copy()
+        out.sum_duplicates()
+    if not np.isfinite(out.data).all():
+        msg = f"{name} must be finite, got NaN or infinity"
+        raise ValueError(msg)
+    return out
 
 
 def symmetric_part(name: str, M: Matrix) -> Matrix:

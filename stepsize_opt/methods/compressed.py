@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from stepsize_solvers.programs import Matrix
 _IDENTITY = Factors(None, None)
 
 
+@runtime_checkable
 class Compressor(Protocol):
     """What a round with a shared seed needs: ``draw`` once on every side, ``encode`` and sum, ``decode`` the sum.
 

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import check_dense, positive_number, read_only, real_array
+from stepsize_opt.inputs import check_dense, positive_number, read_only, real_array, real_sparse
+from stepsize_opt.proofs import UNIT, gamma
 from stepsize_solvers.programs import Matrix, Vector
 
 
@@ -24,7 +25,8 @@ class LowRankPlusDiagonal(LinearOperator):  # type: ignore[misc]
     diagonal
         The other part, all entries positive: a number, or one for each of the d coordinates.
     cut
-        How much of ``diagonal`` covers a part of the matrix that was meant and cut off (``stepsize_opt.smoothness``).
+        How much of ``diagonal`` covers what U lacks of the matrix that was meant: a part that was cut off, and rounding
+        (``stepsize_opt.smoothness``).
 
     Raises
     ------
@@ -74,8 +76,9 @@ class LowRankPlusDiagonal(LinearOperator):  # type: ignore[misc]
 
     @property
     def loss(self) -> float:
-        """The factor that a guarantee loses at most by what was cut off: L ⪯ loss·(the matrix that was meant)."""
-        return 1.0 + 2.0 * self.cut / float(self.own.min() - self.cut) * (1.0 + 1e-12)
+        """The factor that a guarantee loses at most by what was added: L ⪯ loss·(the matrix that was meant)."""
+        left = (float(self.own.min()) - self.cut) * (1.0 - UNIT)
+        return (1.0 + 2.0 * self.cut / left) * (1.0 + gamma(4)) if left > 0.0 else math.inf
 
     @property
     def is_shifted(self) -> bool:
@@ -119,15 +122,8 @@ class LowRankPlusDiagonal(LinearOperator):  # type: ignore[misc]
 
 
 def _sparse_factor(U: Any) -> Any:
-    if U.dtype.kind not in "fiub":
-        msg = f"U must hold real numbers, got dtype {U.dtype}"
-        raise TypeError(msg)
-    out: Any = sparse.csr_array(U, dtype=np.float64, copy=True)
-    out.sum_duplicates()
+    out = real_sparse("U", U).copy()
     if max(out.nnz, *out.shape) <= np.iinfo(np.int32).max:
         # Products are as quick as memory is: shorter indices save a quarter of what is read.
         out.indices, out.indptr = out.indices.astype(np.int32), out.indptr.astype(np.int32)
-    if not np.isfinite(out.data).all():
-        msg = "U must be finite, got NaN or infinity"
-        raise ValueError(msg)
     return out

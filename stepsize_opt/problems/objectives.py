@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import block_diag
 
-from stepsize_opt.inputs import check_dense, positive_number, read_matrix, real_array
+from stepsize_opt.inputs import check_dense, positive_number, read_matrix, real_array, real_sparse
 from stepsize_opt.problems.data import Dataset
 from stepsize_opt.problems.penalties import PENALTIES, read_penalty
 from stepsize_opt.problems.shared_rows import Rows, distinct_rows
@@ -42,7 +42,7 @@ class Objective(Protocol):
         ...
 
     def smoothness(self) -> Matrix:
-        """A matrix L such that f is L-smooth, by proof; d×d."""
+        """A matrix L such that f is L-smooth, by proof but for the rounding of its entries; d×d."""
         ...
 
     def value(self, X: Matrix) -> Vector:
@@ -70,20 +70,24 @@ class _OnRows(_Nonnegative):
     b: Vector
 
     def __post_init__(self) -> None:
-        if not sparse.issparse(self.A) and getattr(self.A, "dtype", None) != np.float64:
-            # Floats stay where they are: data are large.
-            object.__setattr__(self, "A", real_array("A", self.A, finite=False))
-        object.__setattr__(self, "b", real_array("b", self.b, finite=False))
+        # Floats stay where they are: data are large.
+        if sparse.issparse(self.A):
+            object.__setattr__(self, "A", real_sparse("A", self.A))
+        elif type(self.A) is not np.ndarray or self.A.dtype != np.float64:
+            object.__setattr__(self, "A", real_array("A", self.A))
+        elif not np.all(np.isfinite(self.A)):
+            msg = "A must be finite, got NaN or infinity"
+            raise ValueError(msg)
+        object.__setattr__(self, "b", real_array("b", self.b))
         if self.A.ndim != 2:
             msg = f"A must be a matrix, a row for each term of the mean, got shape {self.A.shape}"
+            raise ValueError(msg)
+        if 0 in self.A.shape:
+            msg = f"A must have at least one row and one column, got shape {self.A.shape}"
             raise ValueError(msg)
         if self.b.shape != (self.A.shape[0],):
             msg = f"b must have one entry for each of the {self.A.shape[0]} rows of A, got shape {self.b.shape}"
             raise ValueError(msg)
-        for name, numbers in (("A", self.A.data if sparse.issparse(self.A) else self.A), ("b", self.b)):
-            if not np.all(np.isfinite(numbers)):
-                msg = f"{name} must hold finite numbers, got NaN or infinity"
-                raise ValueError(msg)
 
     @property
     def d(self) -> int:
@@ -212,8 +216,7 @@ class LogisticRegression(_OnRows):
     def _distinct(self) -> tuple[Rows, Vector]:
         """The distinct signed rows and the share of the m rows that each of them stands for."""
         first, labels = distinct_rows(self.signed_rows)
-        A = sparse.csr_array(self.A) if sparse.issparse(self.A) else self.A
-        return Rows.of(A[first], -self.b[first]), np.bincount(labels) / self.m
+        return Rows.of(self.A[first], -self.b[first]), np.bincount(labels) / self.m
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,5 +410,5 @@ def gram(A: Any, divisor: float, shift: float = 0.0) -> Matrix:
 def scaled_rows(A: Any, factors: Vector) -> Any:
     """Diag(factors) A, csr for a sparse A."""
     if sparse.issparse(A):
-        return sparse.csr_array(sparse.diags_array(factors) @ sparse.csr_array(A))
+        return sparse.csr_array(sparse.diags_array(factors) @ A)
     return np.asarray(A, dtype=float) * factors[:, None]

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.special import logsumexp, softmax
 
-from stepsize_opt.inputs import check_dense, positive_number, whole_number
+from stepsize_opt.inputs import check_dense, positive_number, real_array, whole_number
 from stepsize_opt.problems.objectives import gram
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
@@ -22,7 +23,8 @@ def softmax_curvature(classes: int) -> Matrix:
     >>> softmax_curvature(2).tolist()
     [[0.25, -0.25], [-0.25, 0.25]]
     """
-    return np.asarray(0.5 * (np.eye(classes) - 1.0 / classes))
+    C = whole_number("classes", classes)
+    return np.asarray(0.5 * (np.eye(C) - 1.0 / C))
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +69,12 @@ class SoftmaxRegression:
     def __post_init__(self) -> None:
         positive_number("reg", self.reg)
         object.__setattr__(self, "classes", whole_number("classes", self.classes, low=2))
-        A = np.asarray(self.A, dtype=float)
-        if A.ndim != 2 or not A.size or not np.isfinite(A).all():
-            msg = f"A must be a matrix of finite numbers, got shape {A.shape}"
+        if sparse.issparse(self.A):
+            msg = "A must be a dense matrix: A.toarray()"
+            raise TypeError(msg)
+        A = real_array("A", self.A)
+        if A.ndim != 2 or not A.size:
+            msg = f"A must be a matrix with a row for each label, got shape {A.shape}"
             raise ValueError(msg)
         y = np.asarray(self.labels)
         inside = y.shape == (len(A),) and y.dtype.kind in "iu" and bool(np.all((y >= 0) & (y < self.classes)))

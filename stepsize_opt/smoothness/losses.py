@@ -10,7 +10,8 @@ from scipy import sparse
 from stepsize_opt.inputs import check_memory, positive_number, whole_number
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, Objective, read_penalty
-from stepsize_opt.smoothness.truncation import gram_plus_diagonal
+from stepsize_opt.proofs import gamma
+from stepsize_opt.smoothness.truncation import covered, gram_plus_diagonal, squares
 
 
 def logistic(X: Any, reg: float, penalty: str = "nonconvex", **cut: Any) -> LowRankPlusDiagonal:
@@ -146,5 +147,8 @@ def of(objective: Objective | Federated) -> Any:
 def _mean(parts: list[LowRankPlusDiagonal]) -> LowRankPlusDiagonal:
     """(1/n) Σ Lᵢ, with the columns Uᵢ/√n side by side."""
     n, factors = len(parts), [part.U for part in parts]
-    joined: Any = sparse.hstack(factors) if any(map(sparse.issparse, factors)) else np.hstack(factors)
-    return LowRankPlusDiagonal(joined / np.sqrt(n), np.mean([part.own for part in parts], axis=0))
+    U: Any = (sparse.hstack(factors) if any(map(sparse.issparse, factors)) else np.hstack(factors)) / np.sqrt(n)
+    meant, lacking = np.mean([part.own - part.cut for part in parts], axis=0), np.mean([part.cut for part in parts])
+    # The entries of U are rounded by two units each, and means by n: both may have made L smaller.
+    rounding = gamma(6) * squares(U) + gamma(n + 2) * float(meant.max() + lacking)
+    return covered(U, meant, float(lacking) + rounding)

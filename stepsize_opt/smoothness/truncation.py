@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
-from stepsize_opt.inputs import positive_number, real_array, whole_number
+from stepsize_opt.inputs import positive_number, real_array, real_sparse, whole_number
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.proofs import chunks, exponent_above, gamma
 from stepsize_solvers.programs import Matrix, Vector
@@ -50,8 +50,8 @@ def gram_plus_diagonal(
     Returns
     -------
     LowRankPlusDiagonal
-        ``cut`` is what was added to the diagonal for the part that was cut off, and ``loss`` the factor that the
-        guarantee loses by it at most.
+        ``cut`` is what was added to the diagonal for the part that was cut off and for rounding, and ``loss`` the
+        factor that the guarantee loses by it at most.
 
     Raises
     ------
@@ -73,26 +73,28 @@ def gram_plus_diagonal(
     most = _columns(rank, memory, d)
     e = _exponent(A)
     # The entries of A are rounded, by three units each: AᵀA is off by less than this.
-    own = (diagonal + gamma(8) * _squares(A)) * (1.0 + gamma(2))
+    rounding = gamma(8) * squares(A)
     if most is None or most >= m:
-        return LowRankPlusDiagonal(A.T, own)
+        return covered(A.T, diagonal, rounding)
     if most >= min(m, d):
         msg = f"rank={most} must be below min(m, d) = {min(m, d)} to cut anything off; leave it out to keep {m} rows"
         raise ValueError(msg)
     # A cut forms fourth powers, which only numbers near one leave in the range.
     U, cut = (_sparse_cut if sparse.issparse(A) else _dense_cut)(A * math.ldexp(1.0, -e), most)
-    cut = math.ldexp(cut, 2 * e)
-    return LowRankPlusDiagonal(U * math.ldexp(1.0, e), (own + cut) * (1.0 + gamma(2)), cut=cut)
+    return covered(U * math.ldexp(1.0, e), diagonal, rounding + math.ldexp(cut, 2 * e))
+
+
+def covered(U: Any, diagonal: float | Vector, lacking: float) -> LowRankPlusDiagonal:
+    """UUᵀ + Diag(diagonal) + τI, rounded up, for a matrix within ±τ = ``lacking`` of UUᵀ + Diag(diagonal)."""
+    own = (diagonal + lacking) * (1.0 + gamma(4))
+    return LowRankPlusDiagonal(U, own, cut=float(np.max(own - diagonal)) * (1.0 + gamma(2)))
 
 
 def _scaled(X: Any, curvature: float) -> tuple[Any, int, int]:
     """√(curvature/m)·X and the shape of X."""
-    A: Any = sparse.csr_array(X, dtype=np.float64, copy=True) if sparse.issparse(X) else real_array("X", X)
+    A: Any = real_sparse("X", X) if sparse.issparse(X) else real_array("X", X)
     if A.ndim != 2 or 0 in A.shape:
         msg = f"X must have the shape (m, d) with m ≥ 1 rows and d ≥ 1 columns, got {A.shape}"
-        raise ValueError(msg)
-    if sparse.issparse(A) and not np.isfinite(A.data).all():
-        msg = "X must be finite, got NaN or infinity"
         raise ValueError(msg)
     m, d = (int(n) for n in A.shape)
     return A * math.sqrt(curvature / m), m, d
@@ -143,12 +145,12 @@ def _dense_cut(A: Matrix, rank: int) -> tuple[Matrix, float]:
     G = vectors * np.sqrt(np.maximum(values, 0.0))
     U = V @ G
     R = A - B @ V.T
-    v, b, g, u, r = (math.sqrt(_squares(M)) for M in (V, B, G, U, R))
-    lost = gamma(rank + 2) * (b * v + math.sqrt(_squares(A)))  # of R, by rounding
-    rest = math.sqrt(_squares(R @ R.T)) * (1.0 + gamma(m * m + d)) + gamma(d) * r * r + 2.0 * r * lost + lost * lost
-    cross = 2.0 * v * (math.sqrt(_squares(B.T @ R)) * (1.0 + gamma(rank * d)) + gamma(m) * b * r + b * lost)
+    v, b, g, u, r = (math.sqrt(squares(M)) for M in (V, B, G, U, R))
+    lost = gamma(rank + 2) * (b * v + math.sqrt(squares(A)))  # of R, by rounding
+    rest = math.sqrt(squares(R @ R.T)) * (1.0 + gamma(m * m + d)) + gamma(d) * r * r + 2.0 * r * lost + lost * lost
+    cross = 2.0 * v * (math.sqrt(squares(B.T @ R)) * (1.0 + gamma(rank * d)) + gamma(m) * b * r + b * lost)
     # BᵀB − GGᵀ as computed, with the rounding of both, and UUᵀ for the rounded U.
-    apart = math.sqrt(_squares(B.T @ B - G @ G.T)) * (1.0 + gamma(rank * rank)) + gamma(m + rank + 4) * (b * b + g * g)
+    apart = math.sqrt(squares(B.T @ B - G @ G.T)) * (1.0 + gamma(rank * rank)) + gamma(m + rank + 4) * (b * b + g * g)
     inner = v * v * apart + gamma(rank + 2) * v * g * (u + v * g)
     return U, (rest + cross + inner) * (1.0 + gamma(2 * m * d + 16))
 
@@ -157,13 +159,13 @@ def _sparse_cut(A: Any, rank: int) -> tuple[Matrix, float]:
     """U and a proved τ with −τI ⪯ AᵀA − UUᵀ ⪯ τI, for a sparse A."""
     values, V = _leading(A, rank)
     U, m = np.asarray(V * values), int(A.shape[0])
-    inner = math.fsum(_squares(A[s] @ A.T) for s in chunks(m))
-    square = inner - 2.0 * _squares(A @ U) + _squares(U.T @ U)
+    inner = math.fsum(squares(A[s] @ A.T) for s in chunks(m))
+    square = inner - 2.0 * squares(A @ U) + squares(U.T @ U)
     # Sums of up to m², mr and r² products of sums of up to d numbers, rounded in any order.
     terms = m * m + m * rank + int(A.shape[1]) + 16
-    return U, math.sqrt(max(square, 0.0) + 4.0 * gamma(terms) * (_squares(A) + _squares(U)) ** 2) * (1.0 + gamma(4))
+    return U, math.sqrt(max(square, 0.0) + 4.0 * gamma(terms) * (squares(A) + squares(U)) ** 2) * (1.0 + gamma(4))
 
 
-def _squares(A: Any) -> float:
+def squares(A: Any) -> float:
     """‖A‖_F²."""
     return float(A.multiply(A).sum()) if sparse.issparse(A) else float(np.vdot(A, A))

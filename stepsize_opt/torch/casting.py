@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from stepsize_opt.inputs import check_one_of, dense, read_matrix
 from stepsize_opt.methods import Method
-from stepsize_opt.node import certify
+from stepsize_opt.node import GUARANTEES, Guarantee, certify
 from stepsize_opt.sketches import Sketch
 
 # Rounding a scaled D moves it again; a few times the largest relative rounding error of the dtype makes room for it.
@@ -23,8 +24,9 @@ def certified_cast(
     dtype: torch.dtype = torch.float32,
     *,
     algorithm: str | Method = "det-CGD1",
+    guarantee: Guarantee = "condition",
 ) -> torch.Tensor:
-    """D rounded to ``dtype`` and scaled back until the condition is proved for exactly the numbers returned.
+    """D rounded to ``dtype`` and scaled back until its guarantee is proved for exactly the numbers returned.
 
     Parameters
     ----------
@@ -34,11 +36,15 @@ def certified_cast(
         As in ``certify``.
     dtype
         ``torch.float32``, or another floating dtype.
+    guarantee
+        ``"condition"``: T(D) ⪯ D is proved; ``"descent"``: H = 2D − T(D) ≻ 0 is, for a D that was found with that
+        guarantee and need not satisfy the condition.
 
     Raises
     ------
-    ValueError
-        When ``dtype`` is so coarse that no multiple of the rounded D is proved (bfloat16 and a large condition number).
+    ValueError, TypeError
+        For a D that is not a symmetric matrix, or has numbers beyond ``dtype``;
+        when ``dtype`` is so coarse that no multiple of the rounded D is proved (bfloat16 and a large condition number).
 
     Notes
     -----
@@ -52,17 +58,23 @@ def certified_cast(
     >>> certified_cast(optimal_stepsize(L, RandK(2, 1)).D, L, RandK(2, 1)).dtype
     torch.float32
     """
-    exact = np.array(D, dtype=np.float64)
+    check_one_of("guarantee", guarantee, GUARANTEES)
+    exact = dense(read_matrix("D", D))
     anything = np.eye(len(exact))  # a multiplier, which saves certify a solve; the bound is not used here
     unit = float(torch.finfo(dtype).eps)
     scale = 1.0
     for attempt in range(_ATTEMPTS):
         rounded = torch.tensor(scale * exact, dtype=dtype)
+        if not rounded.isfinite().all():
+            msg = f"D has numbers beyond the range of {dtype}; scale the loss, or keep the parameters in float64"
+            raise ValueError(msg)
         check = certify(rounded.to(torch.float64).numpy(), L, sketch, algorithm=algorithm, dual=anything)
-        if check.feasible:
+        if check.feasible or (guarantee == "descent" and check.descent.feasible):
             return rounded
         if not check.largest_scale > 0.0:
             break
         scale *= min(1.0, check.largest_scale) * (1.0 - 2.0**attempt * unit)
-    msg = f"no multiple of D rounded to {dtype} could be proved; keep the parameters in float64, or use a diagonal D"
+    is_diagonal = np.count_nonzero(exact) == np.count_nonzero(exact.diagonal())
+    remedy = "keep the parameters in float64" + ("" if is_diagonal else ", or use a diagonal D")
+    msg = f"no multiple of D rounded to {dtype} could be proved; {remedy}"
     raise ValueError(msg)

@@ -9,9 +9,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
+from stepsize_opt.inputs import whole_number
 from stepsize_opt.methods import CompressedStep, Compressor
 from stepsize_opt.sketches import Sketch, generators
+from stepsize_opt.torch.tensors import as_numpy
 
 
 class SketchState:
@@ -26,15 +29,19 @@ class SketchState:
     are made together, in the order of ``model.named_parameters()``: they are those of ``LayerWise`` in
     ``stepsize_validation.run`` with the same seed, and do not depend on how DDP fills its buckets.
 
+    Each backward pass is a round that compresses what ``p.grad`` then holds: accumulate gradients under
+    ``ddp.no_sync()``, all but the last, and start each round with ``zero_grad``.
+
     Parameters
     ----------
     model
-        The model, before or after it is wrapped.
+        The model, before or after it is wrapped or compiled.
     compressors
         A ``Sketch`` or a ``Compressor`` for the name of each parameter that needs a gradient; ``Identity(d)`` sends
         all of it.
     seed
-        Equal on all processes.
+        A whole number, equal on all processes.  Models that are trained together, each with a state of its own, need
+        different ones: with equal seeds their draws are the same, and no longer independent.
     process_group
         As in DDP; None is the default group.
 
@@ -81,7 +88,7 @@ class SketchState:
         seed: int = 0,
         process_group: Any = None,
     ) -> None:
-        named = {_bare(name): p for name, p in model.named_parameters() if p.requires_grad}
+        named = {name: p for name, p in _unwrapped(model).named_parameters() if p.requires_grad}
         if set(named) != set(compressors):
             absent, unknown = sorted(set(named) - set(compressors)), sorted(set(compressors) - set(named))
             msg = f"compressors must name every parameter that needs a gradient: missing {absent}, unknown {unknown}"
@@ -90,7 +97,7 @@ class SketchState:
         for name, p in named.items():
             self._compressors[name] = _compressor(name, compressors[name], p.numel())
         self._names: dict[Tensor, str] = {p: name for name, p in named.items()}
-        self._rng = generators(seed, 1)[0]
+        self._rng = generators(whole_number("seed", seed, low=0), 1)[0]
         self._pending: dict[str, Any] = {}
         self.process_group = process_group
         self.rounds = self.numbers_sent = self.bytes_sent = 0
@@ -105,6 +112,10 @@ class SketchState:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was called; the next draws have the same bits."""
+        absent = {"generator", "rounds", "numbers_sent", "bytes_sent"} - set(state)
+        if absent:
+            msg = f"state must be what SketchState.state_dict() returned; it lacks {', '.join(sorted(absent))}"
+            raise ValueError(msg)
         self._rng.bit_generator.state = state["generator"]
         self.rounds, self.numbers_sent, self.bytes_sent = (
             int(state[name]) for name in ("rounds", "numbers_sent", "bytes_sent")
@@ -147,9 +158,14 @@ def sketch_hook(
     group = state.process_group if state.process_group is not None else dist.group.WORLD
     size = dist.get_world_size(group)
     parts, works = [], []
-    for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+    parameters, gradients = bucket.parameters(), bucket.gradients()
+    if len(parameters) != len(gradients):
+        msg = "sketch_hook takes dense gradients; build the embedding with sparse=False"
+        raise RuntimeError(msg)
+    for parameter, rows in zip(parameters, gradients, strict=True):
         compressor, draw = state.take(parameter)
-        numbers = compressor.encode(gradient.detach().reshape(-1).cpu().numpy(), draw)
+        gradient = _laid_out_as(parameter, rows)
+        numbers = compressor.encode(as_numpy(gradient.reshape(-1)), draw)
         message = torch.from_numpy(np.ascontiguousarray(numbers)).to(gradient)
         state.count(message)
         parts.append((compressor, draw, gradient, message))
@@ -160,26 +176,39 @@ def sketch_hook(
         done.value()  # raises what all-reduce raised
         for compressor, draw, gradient, message in parts:
             # DDP leaves the mean to the hook.
-            step = compressor.decode((message / size).cpu().numpy(), draw)
+            step = compressor.decode(as_numpy(message / size), draw)
             gradient.copy_(torch.from_numpy(np.asarray(step)).view_as(gradient))
         return bucket.buffer()
 
     return torch.futures.collect_all(works).then(write_back)
 
 
-def _bare(name: str) -> str:
-    """The name without what DDP puts before it."""
-    return name.removeprefix("module.")
+def _laid_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient that a bucket holds, entry by entry as in the parameter.
+
+    DDP gives a gradient the strides of a parameter that fills its memory without gaps (channels last, a transpose), and
+    hands it over as if it were stored row by row.
+    """
+    filled = 1
+    for stride, size in sorted(zip(parameter.stride(), parameter.shape, strict=True)):
+        if size > 1 and stride != filled:
+            return gradient
+        filled *= size
+    return gradient.as_strided(parameter.shape, parameter.stride())
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside DDP and ``torch.compile``, in any order."""
+    inside = model.module if isinstance(model, DistributedDataParallel) else getattr(model, "_orig_mod", None)
+    return model if inside is None else _unwrapped(inside)
 
 
 def _compressor(name: str, value: Any, size: int) -> Compressor:
     compressor = CompressedStep(value) if isinstance(value, Sketch) else value
-    if not all(callable(getattr(compressor, method, None)) for method in ("draw", "encode", "decode")):
-        msg = (
-            f"{name} needs a Sketch such as RandK({size}, k), or an object with draw, encode and decode; got {value!r}"
-        )
-        raise TypeError(msg)
+    if not isinstance(compressor, Compressor):
+        msg = f"{name} needs a Sketch such as RandK({size}, k), or an object with d, draw, encode and decode; got "
+        raise TypeError(msg + repr(value))
     if compressor.d != size:
         msg = f"the compressor of {name} is for d={compressor.d}, but the parameter has {size} entries"
         raise ValueError(msg)
-    return compressor  # type: ignore[no-any-return]
+    return compressor

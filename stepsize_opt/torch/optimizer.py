@@ -11,6 +11,12 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from stepsize_opt.inputs import asymmetry, positive_number
+from stepsize_opt.torch.tensors import as_numpy
+
+# Rounding to bfloat16, the coarsest type here, makes a symmetric matrix no less symmetric than this.
+_ASYMMETRY = 1e-2
+
 
 class MatrixSGD(Optimizer):
     """x⁺ = x − lr · D g, with a stepsize D for each group of parameters.
@@ -18,9 +24,10 @@ class MatrixSGD(Optimizer):
     D acts on the group's parameters as one vector: flattened row by row, one after the other.  It is a number γ
     (D = γI), a vector (its diagonal), a symmetric matrix, or a scipy ``LinearOperator``.
 
-    With full gradients and a D that is certified for the smoothness matrix of the loss, every step keeps what the
-    certificate promises as long as lr ≤ 1; the noise of minibatches is outside it.  With ``sketch_hook`` the gradients
-    arrive compressed, and this is det-CGD1.
+    With full gradients and a D that is certified for the smoothness matrix of the loss, every step with lr = 1 keeps
+    what the certificate promises, and one with lr < 1 at least lr times the decrease that it promises: for condition
+    (3) lr·D is feasible, too, and 2lr·D − lr²·𝒫(DLD) ⪰ lr·(2D − 𝒫(DLD)).  The noise of minibatches is outside it.
+    With ``sketch_hook`` the gradients arrive compressed, and this is det-CGD1.
 
     Parameters
     ----------
@@ -43,7 +50,8 @@ class MatrixSGD(Optimizer):
     Raises
     ------
     ValueError, TypeError
-        For a D of the wrong size or with numbers that are not finite, a group without D, names that do not match.
+        For a D of the wrong size, with numbers that are not finite, not symmetric or without a positive diagonal, a
+        group without D, an lr that is not positive, names that do not match; ``load_state_dict`` as the constructor.
 
     Examples
     --------
@@ -58,9 +66,7 @@ class MatrixSGD(Optimizer):
     """
 
     def __init__(self, params: Iterable[Any], stepsizes: Any = None, *, lr: float = 1.0) -> None:
-        if not (isinstance(lr, float | int) and np.isfinite(lr) and lr > 0):
-            msg = f"lr must be a finite positive number, got {lr!r}"
-            raise ValueError(msg)
+        positive_number("lr", lr)
         if isinstance(stepsizes, Mapping):
             params, stepsizes = _one_group_each(params, stepsizes), None
         # Operators by the index of their group: a state_dict should hold numbers only.
@@ -73,6 +79,7 @@ class MatrixSGD(Optimizer):
         index = len(self.param_groups) - 1
         group = self.param_groups[index]
         try:
+            positive_number("lr", group["lr"])
             stepsize = _read(group["stepsize"], group["params"])
         except (TypeError, ValueError):
             del self.param_groups[index]
@@ -82,12 +89,21 @@ class MatrixSGD(Optimizer):
             stepsize = None
         group["stepsize"] = stepsize
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_operators": self._operators}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for index, group in enumerate(self.param_groups):
-            if group["stepsize"] is None and index not in self._operators:
+        operators = state.get("_operators", getattr(self, "_operators", {}))
+        read = []
+        for index, group in enumerate(state["param_groups"]):
+            if group["stepsize"] is None and index not in operators:
                 msg = f"group {index} was saved with an operator: build the optimizer with it before loading"
                 raise ValueError(msg)
+            read.append(None if group["stepsize"] is None else _read(group["stepsize"], group["params"]))
+        super().__setstate__(state)
+        self._operators = operators
+        for group, stepsize in zip(self.param_groups, read, strict=True):
+            group["stepsize"] = stepsize
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -97,40 +113,45 @@ class MatrixSGD(Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """One step; ``closure`` evaluates the loss again and returns it.
 
-        Raises RuntimeError when D couples parameters of which only some have a gradient, or a gradient is sparse.
+        Raises RuntimeError when only some of the parameters that share a D have a gradient, or a gradient is sparse;
+        then no parameter has moved.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        for group in self.param_groups:
+            _check_gradients(group["params"], group["stepsize"])
         for index, group in enumerate(self.param_groups):
             D = self._operators[index] if group["stepsize"] is None else group["stepsize"]
             self._move(group["params"], D, group["lr"])
         return loss
 
     def _move(self, params: list[Tensor], D: Any, lr: float) -> None:
-        for p in params:
-            if p.grad is not None and p.grad.is_sparse:
-                msg = "MatrixSGD takes dense gradients; build the embedding with sparse=False"
-                raise RuntimeError(msg)
         if isinstance(D, float):
             for p in params:
                 if p.grad is not None:
                     p.sub_(p.grad * D * lr)
             return
-        missing = sum(p.grad is None for p in params)
-        if missing == len(params):
+        if all(p.grad is None for p in params):
             return
-        if missing:
-            msg = f"the stepsize couples {len(params)} parameters, {missing} of which have no gradient"
-            raise RuntimeError(msg)
         g = torch.cat([p.grad.reshape(-1) for p in params if p.grad is not None])
         if isinstance(D, Tensor):
             step = D * g if D.ndim == 1 else D @ g
         else:
-            step = torch.from_numpy(np.asarray(D @ g.cpu().numpy())).to(g)
+            step = torch.from_numpy(np.asarray(D @ as_numpy(g))).to(g)
         for p, part in zip(params, torch.split(step, [p.numel() for p in params]), strict=True):
             p.sub_(part.view_as(p) * lr)
+
+
+def _check_gradients(params: list[Tensor], stepsize: Any) -> None:
+    if any(p.grad is not None and p.grad.is_sparse for p in params):
+        msg = "MatrixSGD takes dense gradients; build the embedding with sparse=False"
+        raise RuntimeError(msg)
+    missing = sum(p.grad is None for p in params)
+    if 0 < missing < len(params) and not isinstance(stepsize, float):
+        msg = f"{len(params)} parameters share a stepsize, and {missing} of them have no gradient; make several groups"
+        raise RuntimeError(msg)
 
 
 def _one_group_each(params: Iterable[Any], stepsizes: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -158,7 +179,7 @@ def _read(stepsize: Any, params: list[Tensor]) -> Any:
     if hasattr(stepsize, "matvec"):
         _check_shape(stepsize.shape, n)
         return stepsize
-    numbers = stepsize.detach().cpu().numpy() if isinstance(stepsize, Tensor) else np.asarray(stepsize)
+    numbers = as_numpy(stepsize) if isinstance(stepsize, Tensor) else np.asarray(stepsize)
     if numbers.dtype.kind not in "fiu":
         msg = f"a stepsize must hold real numbers or be an operator with shape and matvec, got {stepsize!r}"
         raise TypeError(msg)
@@ -168,6 +189,12 @@ def _read(stepsize: Any, params: list[Tensor]) -> Any:
     if numbers.ndim == 0:
         return _towards_zero(float(numbers), like.dtype)
     _check_shape(numbers.shape, n)
+    if not (numbers if numbers.ndim == 1 else numbers.diagonal()).min() > 0.0:
+        msg = "a stepsize must be positive definite, got a diagonal entry that is not positive"
+        raise ValueError(msg)
+    if numbers.ndim == 2 and asymmetry(numbers.astype(np.float64)).max() > _ASYMMETRY:
+        msg = "a stepsize must be symmetric, got a matrix that is not"
+        raise ValueError(msg)
     exact = torch.tensor(numbers, dtype=torch.float64)
     D = exact.to(like)
     if not torch.equal(D.to(exact), exact):
@@ -186,6 +213,9 @@ def _towards_zero(number: float, dtype: torch.dtype) -> float:
     rounded = torch.tensor(number, dtype=dtype)
     if rounded.item() > number:
         rounded = torch.nextafter(rounded, torch.zeros_like(rounded))
+    if not rounded.item() > 0.0:
+        msg = f"the stepsize {number:g} is zero in {dtype}; scale the loss, or keep the parameters in a larger type"
+        raise ValueError(msg)
     return float(rounded.item())
 
 

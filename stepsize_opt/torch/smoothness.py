@@ -12,7 +12,7 @@ from scipy.linalg import block_diag, eigvalsh
 from torch import Tensor, nn
 from torch.func import grad, jvp, vmap
 
-from stepsize_opt.inputs import EstimatedSmoothness, check_dense, whole_number
+from stepsize_opt.inputs import EstimatedSmoothness, check_dense, positive_number, whole_number
 from stepsize_opt.problems import softmax_curvature
 from stepsize_solvers.programs import Matrix
 
@@ -22,6 +22,14 @@ _COLUMNS = 64
 # larger floor shortens the steps along flat directions, where an estimate is least reliable.
 _FLOOR = 1e-3
 
+# At most this is the second derivative of the loss of one output, for ``beta`` = 1 where it has one.
+_CURVATURES: dict[type, float] = {
+    nn.BCEWithLogitsLoss: 0.25,
+    nn.MSELoss: 2.0,
+    nn.HuberLoss: 1.0,
+    nn.SmoothL1Loss: 1.0,
+}
+
 Parameters = Mapping[str, Tensor]
 
 
@@ -30,7 +38,8 @@ def head_smoothness(
 ) -> Matrix:
     """L of ``loss(head(features), targets) + ridge/2 ‖x‖²`` for a linear head on frozen features, by proof.
 
-    With z = head(a) for a row a of features, the Hessian of the loss in z is at most K for every target, so
+    With z = head(a) for a row a of features, the Hessian of the loss in z is at most K for every target, be it a class
+    or, for cross-entropy, a distribution over classes.  So, up to rounding,
     L = K ⊗ FᵀF/n + ridge·I.  K is ½(I − 11ᵀ/C) for softmax and cross-entropy (Böhning, 1992), and for the means over
     the C outputs that PyTorch's losses take ¼I/C for logistic, 2I/C for squared, I/C for Huber and smooth-L1 losses
     (divided by ``beta`` for the latter).
@@ -38,7 +47,8 @@ def head_smoothness(
     Parameters
     ----------
     features
-        F, shape (n, p); all the rows that the loss is a mean over.
+        F, shape (n, p): the rows that the loss is a mean over.  Rows that ``ignore_index`` leaves out of that mean do
+        not belong to them; with them L would be too small.
     loss
         ``nn.CrossEntropyLoss``, ``BCEWithLogitsLoss``, ``MSELoss``, ``HuberLoss`` or ``SmoothL1Loss`` with
         ``reduction="mean"`` and without weights.
@@ -56,7 +66,8 @@ def head_smoothness(
     Raises
     ------
     ValueError, TypeError
-        For another loss, features that are not a finite matrix, or a negative ridge.
+        For another loss (a subclass may compute anything), features that are not a finite matrix or too large for
+        float64, or a negative ridge.
 
     Examples
     --------
@@ -65,45 +76,50 @@ def head_smoothness(
     >>> head_smoothness(torch.eye(2), torch.nn.MSELoss(), 1, ridge=0.5).tolist()
     [[1.5, 0.0], [0.0, 1.5]]
     """
+    if not isinstance(features, Tensor) or features.is_complex():
+        msg = f"features must be a tensor of real numbers, got {type(features).__name__}"
+        raise TypeError(msg)
     F = features.detach().to(torch.float64).cpu().numpy()
     if F.ndim != 2 or not F.size or not np.isfinite(F).all():
         msg = f"features must be a matrix of finite numbers, one row for each example, got shape {tuple(F.shape)}"
         raise ValueError(msg)
-    if not ridge >= 0.0:
-        msg = f"ridge must be a number of at least 0, got {ridge!r}"
-        raise ValueError(msg)
+    if ridge != 0.0:
+        positive_number("ridge", ridge)
     C, p = whole_number("outputs", outputs), F.shape[1]
     if bias:
         F = np.hstack([F, np.ones((len(F), 1))])
     check_dense("L of the head", C * F.shape[1])
-    L = np.kron(_curvature(loss, C), F.T @ F / len(F))
+    with np.errstate(over="ignore", invalid="ignore"):  # the result is looked at below
+        L = np.kron(_curvature(loss, C), F.T @ F / len(F))
     if bias:
         places = np.arange(C * (p + 1)).reshape(C, p + 1)
         order = np.concatenate([places[:, :p].ravel(), places[:, p]])
         L = L[np.ix_(order, order)]
-    return np.asarray(L + ridge * np.eye(len(L)))
+    L = L + ridge * np.eye(len(L))
+    if not np.isfinite(L).all():
+        msg = "the features are so large that L is beyond float64; scale them"
+        raise ValueError(msg)
+    return np.asarray(L)
 
 
 def _curvature(loss: nn.Module, C: int) -> Matrix:
     """K, an upper bound on the Hessian of the loss in its C arguments."""
-    if getattr(loss, "reduction", None) != "mean" or any(
-        getattr(loss, name, None) is not None for name in ("weight", "pos_weight")
-    ):
+    kind = type(loss)  # a subclass may compute something else
+    if kind is nn.CrossEntropyLoss:
+        K = softmax_curvature(C)
+    elif kind in _CURVATURES and getattr(loss, "beta", 1.0) > 0.0:
+        K = np.asarray(_CURVATURES[kind] / (C * getattr(loss, "beta", 1.0)) * np.eye(C))
+    else:
+        known = ", ".join(f"nn.{one.__name__}()" for one in (nn.CrossEntropyLoss, *_CURVATURES))
+        msg = (
+            f"no proved bound on the curvature of {loss!r}, only of {known}; estimate_smoothness measures one that is "
+            "not proved"
+        )
+        raise TypeError(msg)
+    if loss.reduction != "mean" or any(getattr(loss, name, None) is not None for name in ("weight", "pos_weight")):
         msg = f"the curvature is known for reduction='mean' and no weights, got {loss!r}"
         raise ValueError(msg)
-    identity = np.eye(C)
-    if isinstance(loss, nn.CrossEntropyLoss):
-        return softmax_curvature(C)
-    if isinstance(loss, nn.BCEWithLogitsLoss):
-        return np.asarray(0.25 / C * identity)
-    if isinstance(loss, nn.MSELoss):
-        return np.asarray(2.0 / C * identity)
-    if isinstance(loss, nn.HuberLoss):
-        return np.asarray(1.0 / C * identity)
-    if isinstance(loss, nn.SmoothL1Loss) and loss.beta > 0.0:
-        return np.asarray(1.0 / (C * loss.beta) * identity)
-    msg = f"no proved bound on the curvature of {loss!r}; estimate_smoothness measures one that is not proved"
-    raise TypeError(msg)
+    return K
 
 
 def estimate_smoothness(
@@ -126,12 +142,13 @@ def estimate_smoothness(
         The loss as a function of the parameters by name, such as
         ``lambda x: loss(torch.func.functional_call(model, x, (inputs,)), targets)``.
     points, held_out
-        Parameters to measure at, each as ``dict(model.named_parameters())``: along a short run, say.
+        Parameters to measure at, by name, along a short run, say.  Copies: ``dict(model.named_parameters())`` changes
+        with the model, ``{name: p.detach().clone() for name, p in model.named_parameters()}`` does not.
     blocks
         Names of the parameters of each layer: L̂ is then block-diagonal, and its m blocks are those of the Hessian times
         m, because a positive semidefinite H is at most m times its block diagonal.  None is one block.
     floor
-        Curvature below this part of the largest eigenvalue is replaced by it.
+        Curvature below this part of the largest eigenvalue, in (0, 1], is replaced by it.
 
     Returns
     -------
@@ -140,7 +157,8 @@ def estimate_smoothness(
     Raises
     ------
     ValueError
-        Without points, for blocks that are not a partition of the parameters, or where a Hessian is not finite.
+        Without points, for points that share their tensors or differ in names or shapes, for blocks that are not a
+        partition of the parameters, where a Hessian is not finite or a block has no positive curvature.
 
     Examples
     --------
@@ -151,11 +169,11 @@ def estimate_smoothness(
     >>> round(estimate.margin, 4), estimate.certified  # cosh(½), the larger of the two Hessians
     (1.1276, False)
     """
-    if not points or not held_out:
-        msg = "points and held_out must each hold the parameters of at least one point"
+    names = _names(points, held_out)
+    if not positive_number("floor", floor) <= 1.0:
+        msg = f"floor must be in (0, 1], got {floor!r}"
         raise ValueError(msg)
-    names = list(points[0])
-    groups = [names] if blocks is None else [list(block) for block in blocks]
+    groups = [names] if blocks is None else [list(block) for block in blocks if len(block)]
     if sorted(name for group in groups for name in group) != sorted(names):
         msg = f"blocks must name each parameter once: {names}, got {groups}"
         raise ValueError(msg)
@@ -163,6 +181,9 @@ def estimate_smoothness(
     measured, seen = [], [[_hessian(objective, point, group) for group in groups] for point in points]
     for b in range(m):
         mean = np.mean([_positive_part(hessians[b]) for hessians in seen], axis=0)
+        if not np.any(mean):
+            msg = f"no Hessian has positive curvature in {', '.join(groups[b])}; measure at other points"
+            raise ValueError(msg)
         measured.append(m * _floored(mean, floor))
     margin = 1.0
     curvature, order = np.asarray(block_diag(*measured)), [name for group in groups for name in group]
@@ -170,6 +191,25 @@ def estimate_smoothness(
         margin = max(margin, float(eigvalsh(_hessian(objective, point, order), curvature)[-1]))
     words = f"{len(points)} Hessians, {m} block{'s' if m > 1 else ''}, held-out check at {len(held_out)} points"
     return EstimatedSmoothness(curvature, margin, words)
+
+
+def _names(points: Sequence[Parameters], held_out: Sequence[Parameters]) -> list[str]:
+    """The names of the parameters; raises ValueError for points that cannot be what was meant."""
+    places: set[tuple[int, ...]] = set()
+    for kind, group in (("points", points), ("held_out", held_out)):
+        if isinstance(group, Mapping) or not group:
+            msg = f"{kind} must be a list of at least one point, each a dict of tensors by name"
+            raise ValueError(msg)
+        for i, point in enumerate(group):
+            if {name: x.shape for name, x in point.items()} != {name: x.shape for name, x in points[0].items()}:
+                msg = f"{kind}[{i}] has other names or shapes than points[0]"
+                raise ValueError(msg)
+            place = tuple(point[name].data_ptr() for name in points[0])
+            if place in places:
+                msg = f"{kind}[{i}] is in the memory of another point; pass copies, p.detach().clone() of each p"
+                raise ValueError(msg)
+            places.add(place)
+    return list(points[0])
 
 
 def _hessian(objective: Callable[[Parameters], Tensor], point: Parameters, names: Sequence[str]) -> Matrix:

@@ -89,11 +89,11 @@ def test_the_recipe_for_optax(tmp_path: Path) -> None:
 
 def test_the_digits_example(tmp_path: Path) -> None:
     out = shell(tmp_path, str(ROOT / "examples" / "torch" / "digits_head.py"), "--rounds", "3")
-    for method in ("dense SGD", "PowerSGD", "rand-k", "subspace"):
+    for method in ("dense, D = L⁻¹", "dense SGD", "PowerSGD", "rand-k", "subspace"):
         assert re.search(rf"^{method} +\d+ rounds, \d+ kB: loss", out, re.M)
     assert (tmp_path / "digits_head.png").stat().st_size > 10_000
     curves = np.load(tmp_path / "digits_head.npz")
-    for method, sent in (("rand-k", 16), ("subspace", 16), ("dense SGD", 320)):
+    for method, sent in (("rand-k", 16), ("subspace", 16), ("dense SGD", 320), ("dense, D = L⁻¹", 320)):
         rounds = int(curves[f"{method}, rounds"])
         assert curves[f"{method}, bytes"][-1] == 8 * sent * rounds
         assert curves[f"{method}, loss"][-1] < curves[f"{method}, loss"][0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from stepsize_opt import RandK, optimal_stepsize, smoothness
-from stepsize_opt.problems import LeastSquares, LogisticRegression
+from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression
 
 
 @pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])
@@ -76,7 +77,7 @@ def test_a_cut_lies_above_l_in_any_unit(unit: float, form: Any) -> None:
 def test_memory_is_a_number_of_columns() -> None:
     X = np.random.default_rng(2).standard_normal((30, 20))
     assert smoothness.logistic(X, 0.1, memory=8 * 20 * 4 + 7).rank == 4
-    assert smoothness.logistic(X, 0.1).rank == 30 and smoothness.logistic(X, 0.1).loss == 1.0
+    assert smoothness.logistic(X, 0.1).rank == 30 and smoothness.logistic(X, 0.1).loss == pytest.approx(1.0, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -95,3 +96,51 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], match: str) -> None:
         smoothness.logistic(np.ones((6, 5)), **{"reg": 0.1, **arguments})
     with pytest.raises(ValueError, match="shape"):
         smoothness.logistic(np.ones(5), 0.1)
+
+
+@pytest.mark.parametrize("kind", [np.bool_, np.int8, np.uint8, np.float32])
+def test_sparse_data_of_a_smaller_type_are_read_as_float64(kind: Any) -> None:
+    """AᵀA in the type of A wraps around or loses digits: L lay far below the Hessian."""
+    A = (np.random.default_rng(0).random((300, 5)) < 0.5).astype(float) * (1.0 if kind is np.bool_ else 100.0)
+    b = np.where(np.arange(300) % 2, 1.0, -1.0)
+    for form in (sparse.csr_array, sparse.coo_array, sparse.lil_array):
+        data = form(A.astype(kind))
+        for one, other in (
+            (LeastSquares(data, b, 0.1), LeastSquares(A, b, 0.1)),
+            (LogisticRegression(data, b, 0.1), LogisticRegression(A, b, 0.1)),
+        ):
+            np.testing.assert_allclose(one.smoothness(), other.smoothness(), rtol=1e-14)
+            x = np.full((1, 5), 0.01)
+            np.testing.assert_allclose(one.gradient(x), other.gradient(x), rtol=1e-12)
+        assert data.dtype == kind
+
+
+def test_duplicates_of_sparse_data_are_summed_in_a_copy() -> None:
+    A = sparse.csr_array((np.ones(3), np.array([0, 0, 1]), np.array([0, 2, 3])), shape=(2, 2))
+    assert LeastSquares(A, np.ones(2), 0.0).smoothness().tolist() == [[2.0, 0.0], [0.0, 0.5]]
+    assert A.nnz == 3
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize(("unit", "reg"), [(1.0, 0.1), (1e4, 1e-6), (1e5, 1e-8)])
+def test_the_loss_counts_all_that_was_added(unit: float, reg: float, rank: int | None) -> None:
+    """In rational arithmetic, along a coordinate that the data do not have."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20, 2)) @ rng.standard_normal((2, 6)) * unit
+    X[:, 5] = 0.0
+    for L in (
+        smoothness.least_squares(X, reg, rank=rank),
+        smoothness.of(Federated(tuple(LeastSquares(part, np.zeros(10), reg) for part in (X[:10], X[10:])))),
+    ):
+        added = Fraction(L.own[5]) + sum(Fraction(u) ** 2 for u in L.U[5]) - Fraction(reg)
+        assert 0 < added <= (Fraction(L.loss) - 1) * Fraction(reg)
+
+
+@pytest.mark.parametrize("n", [1, 7, 52, 100])
+def test_the_mean_of_clients_is_rounded_up(n: int) -> None:
+    A = np.random.default_rng(n).standard_normal((n, 1, 2))
+    A[:, :, 1] = 0.0
+    L = smoothness.of(Federated(tuple(LeastSquares(part, np.zeros(1), 0.1) for part in A)))
+    assert Fraction(L.own[1]) >= Fraction(0.1)
+    exact = sum(Fraction(a) ** 2 for a in A[:, 0, 0]) / n + Fraction(0.1)
+    assert Fraction(L.own[0]) + sum(Fraction(u) ** 2 for u in L.U[0]) >= exact

@@ -1,4 +1,4 @@
-"""A simulation in which one of three clients fails in round 2, under both settings of the strategy.
+"""A simulation in which one of three clients fails from round 2 on, each time in another way, under both settings.
 
 python failing_client.py OUT
 """
@@ -25,19 +25,27 @@ client, server = ClientApp(mods=[compress_mod(lambda context: STEP)]), ServerApp
 @client.train()
 def train(message: Message, context: Context) -> Message:
     place = int(context.node_config["partition-id"])
-    if place == 1 and message.content["config"]["server-round"] == 2:
-        msg = "out of memory"
-        raise RuntimeError(msg)
-    gradient = message.content["arrays"]["x"].numpy() - place
-    return Message(RecordDict({"arrays": ArrayRecord({"x": Array(gradient)})}), reply_to=message)
+    gradient, name = message.content["arrays"]["x"].numpy() - place, "x"
+    if place == 1:
+        match message.content["config"]["server-round"]:
+            case 2:
+                msg = "out of memory"
+                raise RuntimeError(msg)
+            case 3:
+                gradient[0] = np.nan
+            case 4:
+                name = "y"
+            case 5:
+                gradient = gradient.astype(int)
+    return Message(RecordDict({"arrays": ArrayRecord({name: Array(gradient)})}), reply_to=message)
 
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
     start, out = ArrayRecord({"x": Array(np.zeros(3))}), {}
-    done = SharedSeedStrategy(STEP, 3, seed=1, missing="reweight").start(grid, start, num_rounds=3)
+    done = SharedSeedStrategy(STEP, 3, seed=1, missing="reweight").start(grid, start, num_rounds=6)
     out["x"] = done.arrays["x"].numpy().tolist()
-    out["clients"] = [done.train_metrics_clientapp[k]["clients"] for k in (1, 2, 3)]
+    out["clients"] = [done.train_metrics_clientapp[k]["clients"] for k in range(1, 7)]
     try:
         SharedSeedStrategy(STEP, 3, seed=1).start(grid, start, num_rounds=3)
     except MissingReplies as error:

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from stepsize_opt import CompressedStep, RandK, StepsizeResult, SubspaceMethod, parse_sketch
-from stepsize_opt.flower import SharedSeedStrategy
+from stepsize_opt.flower import SharedSeedStrategy, compress_mod
 from stepsize_opt.flower.wire import pack, unpack
 from stepsize_opt.sketches import generators
 from stepsize_validation import run
@@ -168,10 +168,16 @@ def test_a_client_that_fails_is_never_silent(tmp_path: Path) -> None:
     )
     assert out.is_file(), done.stderr
     found = json.loads(out.read_text())
-    assert found["clients"] == [3, 2, 3]
-    assert "round 2: 2 of 3 clients replied" in found["error"]
+    assert found["clients"] == [3, 2, 2, 2, 2, 3]
+    assert "round 2: 2 of 3 clients sent their numbers" in found["error"]
+    for reason in (
+        "numbers that are not finite",
+        "in their order; got [('y', (3,))]",
+        "must hold floating-point numbers",
+    ):
+        assert reason in done.stdout + done.stderr
     step, rng, x = CompressedStep.of(0.5 * np.eye(3), RandK(3, 2)), generators(1, 1)[0], np.zeros(3)
-    for places in ((0, 1, 2), (0, 2), (0, 1, 2)):
+    for places in ((0, 1, 2), (0, 2), (0, 2), (0, 2), (0, 2), (0, 1, 2)):
         draw = step.draw(rng)
         x = x - step.decode(np.mean([step.encode(x - place, draw) for place in places], axis=0), draw)
     np.testing.assert_allclose(found["x"], x, rtol=1e-14)
@@ -194,3 +200,7 @@ def test_a_strategy_refuses_what_it_does_not_know() -> None:
         SharedSeedStrategy(step, 2, missing="skip")
     with pytest.raises(ValueError, match="clients must be a whole number of at least 1"):
         SharedSeedStrategy(step, 0)
+    with pytest.raises(TypeError, match=r"the compressor must be a method such as CompressedStep\.of"):
+        SharedSeedStrategy(RandK(3, 1), 2)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="must be a function of the context"):
+        compress_mod(step)  # type: ignore[arg-type]

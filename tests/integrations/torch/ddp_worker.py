@@ -27,7 +27,9 @@ class Distance(nn.Module):
     def __init__(self, objective: Any) -> None:
         super().__init__()
         for name, shape in SHAPES.items():
-            self.register_parameter(name, nn.Parameter(torch.zeros(shape, dtype=torch.float64)))
+            # A matrix is stored column by column: draws and steps go by its entries, not by its memory.
+            start = torch.zeros(shape[::-1], dtype=torch.float64)
+            self.register_parameter(name, nn.Parameter(start.permute(*range(start.ndim)[::-1])))
         self.H, self.minimiser = torch.tensor(objective.H), torch.tensor(objective.minimiser)
 
     def forward(self) -> torch.Tensor:

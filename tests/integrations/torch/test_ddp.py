@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse.linalg import aslinearoperator
 from torch import nn
 
 from shared.trained import ITERATIONS, LAYERED, SEED, SOFTMAX, layered_problem, softmax_problem
@@ -108,6 +109,35 @@ def test_a_cast_stepsize_is_proved_again() -> None:
     with pytest.raises(ValueError, match=r"no multiple of D rounded to torch\.bfloat16"):
         L = random_smoothness(np.random.default_rng(0), 5, 1e8)
         certified_cast(optimal_stepsize(L, RandK(5, 2)).D, L, RandK(5, 2), torch.bfloat16)
+
+
+def test_a_cast_keeps_the_guarantee_that_was_asked_for() -> None:
+    L, sketch = random_smoothness(np.random.default_rng(1), 6, 1e3), RandK(6, 3)
+    result = optimal_stepsize(L, sketch, guarantee="descent")
+    cast = certified_cast(result.D, L, sketch, guarantee="descent").double().numpy()
+    check = certify(cast, L, sketch, dual=np.eye(6))
+    assert not check.feasible and check.descent.feasible
+    assert check.descent_rate == pytest.approx(result.rate, rel=1e-5)
+    under_the_condition = certify(certified_cast(result.D, L, sketch).double().numpy(), L, sketch, dual=np.eye(6))
+    assert under_the_condition.feasible and under_the_condition.descent_rate < 0.9 * result.rate
+    with pytest.raises(ValueError, match=r"beyond the range of torch\.float16"):
+        certified_cast(1e6 * np.eye(2), 1e-7 * np.eye(2), Identity(2), torch.float16)
+    with pytest.raises(TypeError, match="D"):
+        certified_cast(aslinearoperator(np.eye(2)), np.eye(2), Identity(2))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile loads parts of torch that warn
+def test_names_are_those_inside_the_wrappers() -> None:
+    """A part that is called module is no wrapper; one that torch.compile makes is."""
+    inner = nn.Module()
+    inner.module, inner.weight = nn.Linear(2, 1, bias=False), nn.Parameter(torch.zeros(3))
+    compressors = {"weight": RandK(3, 1), "module.weight": RandK(2, 1)}
+    for model in (inner, torch.compile(inner)):
+        SketchState(model, compressors)
+    with pytest.raises(TypeError, match="seed must be a whole number"):
+        SketchState(inner, compressors, seed=None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="it lacks bytes_sent, generator"):
+        SketchState(inner, compressors).load_state_dict({"rounds": 1, "numbers_sent": 2})
 
 
 def test_a_state_names_what_does_not_fit() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import nn
 
 from stepsize_opt import Identity, optimal_stepsize
 from stepsize_opt.problems import Quadratic
-from stepsize_opt.torch import MatrixSGD
+from stepsize_opt.torch import MatrixSGD, certified_cast
 from stepsize_validation import run
 
 RNG = np.random.default_rng(0)
@@ -154,9 +155,71 @@ def test_gradients_that_are_missing_or_sparse() -> None:
     optimizer = MatrixSGD(net.parameters(), D)
     optimizer.step()  # no gradient at all: nothing to do
     net.weight.sum().backward()
-    with pytest.raises(RuntimeError, match="couples 2 parameters, 1 of which have no gradient"):
+    with pytest.raises(RuntimeError, match="2 parameters share a stepsize, and 1 of them"):
         optimizer.step()
     embedding = nn.Embedding(3, 1, sparse=True)
     embedding(torch.tensor([0])).sum().backward()
     with pytest.raises(RuntimeError, match="sparse=False"):
         MatrixSGD(embedding.parameters(), 1.0).step()
+
+
+@pytest.mark.parametrize("stepsize", [np.array([0.5, 0.25, 1.0]), np.diag([0.5, 0.25, 1.0]), 0.5])
+def test_a_loaded_stepsize_is_read_as_the_constructor_reads_it(stepsize: Any) -> None:
+    """Whatever the file holds: digits that the dtype lacks, another size, a zero."""
+    saved = MatrixSGD([nn.Parameter(torch.zeros(3, dtype=torch.float64))], stepsize).state_dict()
+    single = nn.Parameter(torch.zeros(3))
+    optimizer = MatrixSGD([single], 1.0)
+    optimizer.load_state_dict(saved)
+    single.grad = torch.ones(3)
+    optimizer.step()
+    assert single.dtype == torch.float32 and single[0] == -0.5
+    other = copy.deepcopy(saved)
+    other["param_groups"][0]["stepsize"] = 0.1 * np.ones(3) if np.ndim(stepsize) else 1e-60
+    message = "digits that" if np.ndim(stepsize) else "is zero in"
+    with pytest.raises(ValueError, match=message):
+        optimizer.load_state_dict(other)
+    with pytest.raises(ValueError, match=r"D must have shape \(3,\) or \(3, 3\)"):
+        optimizer.load_state_dict({**saved, "param_groups": [{**saved["param_groups"][0], "stepsize": np.ones(1)}]})
+    optimizer.step()  # a refused load leaves the optimizer as it was
+    assert single[0] == -1.0
+
+
+def test_copies_and_pickles_keep_the_operator() -> None:
+    net = model()
+    for again in (copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
+        other = again(MatrixSGD(net.parameters(), aslinearoperator(D)))
+        for p in other.param_groups[0]["params"]:
+            p.grad = torch.ones_like(p)
+        other.step()
+        moved = torch.cat([p.detach().reshape(-1) for p in other.param_groups[0]["params"]]).numpy()
+        np.testing.assert_allclose(moved, flat(net) - D.sum(axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("stepsize", "message"),
+    [
+        (np.array([[1.0, 0.5], [-0.5, 1.0]]), "must be symmetric"),
+        (-np.eye(2), "must be positive definite"),
+        (np.array([0.0, 1.0]), "must be positive definite"),
+        (1e-50, "is zero in torch.float32"),
+    ],
+)
+def test_what_is_no_stepsize_is_refused(stepsize: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MatrixSGD([nn.Parameter(torch.zeros(2))], stepsize)
+
+
+def test_the_lr_of_a_group_is_read_too() -> None:
+    for lr in (-1.0, float("nan"), 0):
+        with pytest.raises(ValueError, match="lr must be a finite positive number"):
+            MatrixSGD([{"params": [nn.Parameter(torch.zeros(2))], "lr": lr}], 1.0)
+
+
+def test_bfloat16_parameters() -> None:
+    L = np.array([[2.0, 1.0], [1.0, 3.0]])
+    cast = certified_cast(optimal_stepsize(L, Identity(2)).D, L, Identity(2), torch.bfloat16)
+    for stepsize in (cast, aslinearoperator(cast.double().numpy())):
+        x = nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))
+        x.grad = torch.ones_like(x)
+        MatrixSGD([x], stepsize).step()
+        assert x.tolist() == (-(cast @ torch.ones(2, dtype=torch.bfloat16))).tolist()

@@ -83,6 +83,41 @@ def test_a_loss_without_a_proof_is_refused() -> None:
     with pytest.raises(ValueError, match="finite"):
         head_smoothness(torch.full((2, 2), torch.nan), nn.MSELoss(), 1)
 
+    class Focal(nn.CrossEntropyLoss):
+        """A loss of its own."""
+
+    for loss in (Focal(), nn.MSELoss, nn.functional.mse_loss):
+        with pytest.raises(TypeError, match="no proved bound on the curvature"):
+            head_smoothness(FEATURES, loss, 3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="features must be a tensor of real numbers"):
+        head_smoothness(np.eye(2), nn.MSELoss(), 1)  # type: ignore[arg-type]
+    for ridge in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="ridge must be"):
+            head_smoothness(FEATURES, nn.MSELoss(), 1, ridge=ridge)
+    with pytest.raises(ValueError, match="beyond float64"):
+        head_smoothness(1e200 * torch.ones(2, 2, dtype=torch.float64), nn.MSELoss(), 1)
+
+
+def test_points_that_are_one_are_refused() -> None:
+    """References to the parameters of a model all move with it, and the held-out check would be empty."""
+    net, points = small_network()
+
+    def objective(x):
+        return functional_call(net, x, (FEATURES,)).square().mean()
+
+    live = [dict(net.named_parameters()) for _ in range(2)]
+    with pytest.raises(ValueError, match=r"held_out\[0\] is in the memory of another point; pass copies"):
+        estimate_smoothness(objective, live[:1], live[1:])
+    with pytest.raises(ValueError, match="points must be a list of at least one point"):
+        estimate_smoothness(objective, points[0], points[1:])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"held_out\[0\] has other names or shapes"):
+        estimate_smoothness(objective, points[:1], [{"x": torch.zeros(2)}])
+    with pytest.raises(ValueError, match="floor must be"):
+        estimate_smoothness(objective, points[:1], points[1:], floor=0.0)
+    with pytest.raises(ValueError, match="no Hessian has positive curvature in x"):
+        zeros = [{"x": torch.zeros(2)} for _ in range(2)]
+        estimate_smoothness(lambda point: -point["x"].square().sum(), zeros[:1], zeros[1:])
+
 
 def small_network() -> tuple[nn.Module, list[dict[str, torch.Tensor]]]:
     torch.manual_seed(0)
