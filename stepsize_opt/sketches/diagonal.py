@@ -148,7 +148,7 @@ class _Coins(DiagonalBase):
 
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
         q, sizes = self._coins()
-        return np.repeat((rng.random((size, q.size)) < q) / q, sizes, axis=1)
+        return np.repeat(_heads(rng, np.broadcast_to(q, (size, q.size))) / q, sizes, axis=1)
 
     @property
     def expected_nonzeros(self) -> float:
@@ -163,6 +163,25 @@ class _Coins(DiagonalBase):
                 (np.ones(1), kept) if q == 1.0 else (np.array([q, 1.0 - q]), np.vstack([kept, np.zeros((1, n))]))
             )
         return independent_law(self, laws)
+
+
+# Uniform floats are multiples of this.
+_GRAIN = 2.0**-53
+
+
+def _heads(rng: np.random.Generator, q: Vector) -> NDArray[np.bool_]:
+    """True with exactly the probabilities q, shape that of q.
+
+    A uniform float below q alone has the probability of the next multiple of 2⁻⁵³, which is 11 times q = 10⁻¹⁷.  Where
+    it equals the multiple below q, the next digits of q are compared with the next digits of a uniform number.
+    """
+    uniform = rng.random(q.shape)
+    below = np.floor(q / _GRAIN) * _GRAIN
+    heads = uniform < below
+    tied = (uniform == below) & (q > below)
+    if tied.any():
+        heads[tied] = _heads(rng, (q[tied] - below[tied]) / _GRAIN)
+    return np.asarray(heads)
 
 
 @dataclass(frozen=True, eq=False, init=False)

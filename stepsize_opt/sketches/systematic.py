@@ -38,13 +38,10 @@ def rounded_to_budget(h: Vector, k: float) -> Vector:
             f"k must be at least {4 * (d + 1) / N:.2g} for d={d}, got {k:g}: probabilities are multiples of {1 / N:.2g}"
         )
         raise ValueError(msg)
-    lowered = h
-    while True:
-        whole = np.minimum(np.ceil(lowered * N), N).astype(np.int64)
-        excess = int(whole.sum()) - total
-        if excess <= 0:
-            break
-        lowered = lowered * (1.0 - 2.0 * (excess + 1) / total)
+    whole = np.minimum(np.ceil(h * N), N).astype(np.int64)
+    while (excess := int(whole.sum()) - total) > 0:
+        # At least one multiple each, as long as one is left: a factor next to 1 would round to 1 and lower nothing.
+        whole -= np.minimum(np.ceil(whole * (excess / (total + excess))).astype(np.int64), whole - 1)
     # What is left, a few multiples for each coordinate, goes to the smallest that have room for it: more never hurts.
     for j in np.argsort(whole):
         added = min(-excess, N - int(whole[j]))
