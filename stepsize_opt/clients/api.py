@@ -181,7 +181,8 @@ def optimal_distributed_stepsize(
         tightened = tighten(reduced.conditions, targets, answer.fitted, answer.K, log_rate) if tight else None
         binding = binding_conditions(reduced.conditions, targets, answer.fitted, answer.K)
         metric = reduced.conditions.metric_log_rate(answer.fitted.D)
-    shared = rounds_with_shared_seeds(clients, targets, settings.seconds_left, **single) if answer.K > 1 else None
+    seconds = settings.seconds_left
+    shared = rounds_with_shared_seeds(clients, targets, seconds, tol=tol, **single) if answer.K > 1 else None
     message = answer.message
     if not message and answer.status is not Status.OPTIMAL:
         message = "; ".join([answer.status.meaning, answer.status.remedy, *dict.fromkeys(search.failures)])

@@ -21,6 +21,7 @@ from stepsize_opt.inputs import (
     Direction,
     Structure,
     check_one_of,
+    completed,
     dense,
     pattern_of,
     pattern_with,
@@ -251,6 +252,7 @@ def certify_distributed(
             guarantee=guarantee,
             **options,
         )
+        completed(optimum)
     with blas_threads(clients.d):
         conditions = reduce_clients(clients, pattern, method, metric=guarantee == "descent").conditions
         point = _Point(conditions, targets, _scaled(conditions, stepsize))

@@ -19,16 +19,14 @@ import numpy as np
 from stepsize_opt.clients.reductions import Clients, mean_of
 from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
 from stepsize_opt.clients.targets import Targets
+from stepsize_opt.inputs import completed
 from stepsize_opt.methods import Method
-from stepsize_opt.node import Guarantee, StepsizeResult, optimal_stepsize
+from stepsize_opt.node import Guarantee, StepsizeResult, coordinates_sent, optimal_stepsize
 from stepsize_opt.proofs import exp_down, exp_up, exponent_above
 from stepsize_solvers.programs import Matrix, Status
 
 Seeds: TypeAlias = Literal["independent", "shared"]
 SEEDS: tuple[str, ...] = get_args(Seeds)
-
-# The rounds with shared seeds that a result for independent ones mentions need no more digits than this.
-_MENTIONED = 1e-3
 
 
 def mean_above(clients: Clients) -> Matrix:
@@ -98,7 +96,7 @@ def shared_seeds(
         binding=("T(D) ⪯ D",) if guarantee == "condition" else (),
         certificate=certificate,
         targets=targets,
-        numbers_per_client=(K * sketch.expected_nonzeros,) * n,
+        numbers_per_client=(coordinates_sent(K, sketch.expected_nonzeros),) * n,
         solver_stats=node.solver_stats,
         reductions=("shared seeds: the clients are one node with L", *node.reductions),
         algorithm=algorithm.name,
@@ -120,9 +118,9 @@ def why_not(requested: int, needed: int, smallest: int, guarantee: Guarantee) ->
 
 
 def rounds_with_shared_seeds(
-    clients: Clients, targets: Targets, seconds_left: float, algorithm: Method, **options: Any
+    clients: Clients, targets: Targets, seconds_left: float, algorithm: Method, tol: float, **options: Any
 ) -> int | None:
-    """Rounds that shared seeds are proved to need, at most a thousandth above the best; None without an answer."""
+    """``iterations`` of the result with ``seeds="shared"``; None without an answer."""
     if not _have_one_law(clients) or not seconds_left > 0.0:
         return None
     limit = None if math.isinf(seconds_left) else seconds_left
@@ -131,13 +129,13 @@ def rounds_with_shared_seeds(
             mean_above(clients),
             clients.sketches[0],
             algorithm=algorithm.on_one_node,
-            tol=_MENTIONED,
+            tol=math.log1p(tol),
             time_limit=limit,
             **options,
         )
     except (ValueError, ArithmeticError, RuntimeError):  # it is told beside the answer, which must not fail with it
         return None
-    return targets.single_iterations(max(exp_down(node.log_det / node.d), node.descent_rate))
+    return targets.single_iterations(max(exp_down(completed(node).log_det / node.d), node.descent_rate))
 
 
 def _have_one_law(clients: Clients) -> bool:

@@ -28,7 +28,7 @@ from stepsize_opt.inputs.files import atomic_write, broken_is_value_error, json_
 from stepsize_opt.inputs.matrices import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, dense, read_matrix
 from stepsize_opt.inputs.memory import LARGE, check_dense, check_memory
 from stepsize_opt.inputs.registries import enter_class
-from stepsize_opt.inputs.results import Result, Saved, Shown
+from stepsize_opt.inputs.results import Result, Saved, Shown, completed
 from stepsize_opt.inputs.saved import check_symmetric_finite, from_fields, is_result
 from stepsize_opt.inputs.structures import (
     NAMED_STRUCTURES,
@@ -62,6 +62,7 @@ __all__ = [
     "check_positive_definite",
     "check_symmetric_finite",
     "check_unbiased",
+    "completed",
     "dense",
     "digest",
     "distribution",

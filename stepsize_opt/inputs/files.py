@@ -10,6 +10,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -37,8 +38,12 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     it reaches the disk before the rename and is removed when the block raises (full disk, Ctrl-C).  The name is fixed,
     so a process that is killed leaves at most this one file, which the next write to ``path`` takes over; writers of
     one path take turns.  An existing file keeps its permissions, a symbolic link keeps pointing to the file replaced.
+    Raises OSError for a path to something that is not a regular file, such as a device.
     """
     target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        msg = f"{path} is not a regular file (a folder, a device, a pipe) and is not replaced"
+        raise OSError(msg)
     temporary = target.with_name(f"{target.name}.tmp")
     with _locked(temporary) as file:
         try:
@@ -185,14 +190,15 @@ def _load_npy(file: Path) -> Any:
 
 
 def _load_csv(file: Path) -> Any:
-    text = file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8-sig")  # spreadsheets write a mark before the first number
     if not any(line.split("#", 1)[0].strip() for line in text.splitlines()):
         msg = "it holds no numbers"
         raise ValueError(msg)
     try:
         return np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2)
     except ValueError as error:
-        reason = str(error).split(";")[0].rstrip(".")  # what follows is advice for callers of numpy
+        # What numpy says after the fact is advice for its callers; a line may hold the same characters.
+        reason = re.sub(r"; use `.*|\.$", "", str(error), flags=re.DOTALL)
         msg = f"{reason}; write numbers with commas between them, no line of names"
         raise ValueError(msg) from None
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from stepsize_opt.inputs.files import broken_is_value_error
 from stepsize_opt.inputs.saved import check_status, load_result, result_path, save_result
-from stepsize_solvers.programs import SolverStats
+from stepsize_solvers.programs import SolverStats, Status
 
 S = TypeVar("S", bound="Saved")
 
@@ -162,3 +162,13 @@ class Result(Shown, Saved):
 
     def _check_read(self) -> None:
         check_status(self.status, self.certificate.is_optimal(self.tol))
+
+
+R = TypeVar("R", bound=Result)
+
+
+def completed(result: R) -> R:
+    """The result, for an answer that is made of several: raises KeyboardInterrupt if Ctrl-C ended its solve."""
+    if result.status == Status.INTERRUPTED.value:
+        raise KeyboardInterrupt
+    return result

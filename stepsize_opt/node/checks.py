@@ -11,6 +11,7 @@ import numpy as np
 from stepsize_opt.inputs import (
     Direction,
     Structure,
+    completed,
     dense,
     pattern_of,
     pattern_with,
@@ -194,16 +195,16 @@ def certify(
         # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
         own = structure if pattern.W is None or not scale > 0.0 else Direction(stepsize, pattern.sizes)
         judged: dict[str, Any] = {"criterion": criterion, "lower": lower}
-        solved = optimal_stepsize(smoothness, sketch, algorithm=method, structure=own, **judged, **options)
+        solved = completed(optimal_stepsize(smoothness, sketch, algorithm=method, structure=own, **judged, **options))
         upper = min(solved.certificate.upper_bound, certificate.upper_bound)
         certificate = replace(certificate, upper_bound=upper)
         limits = {name: options[name] for name in _LIMITS if name in options}
         if goal.is_convex:
             judged = {}
-        best = optimal_stepsize(
+        metric = optimal_stepsize(
             smoothness, sketch, algorithm=method, structure=own, guarantee="descent", **judged, **limits
-        ).certificate.upper_bound
-        descent = replace(descent, upper_bound=min(best, descent.upper_bound))
+        )
+        descent = replace(descent, upper_bound=min(completed(metric).certificate.upper_bound, descent.upper_bound))
     if scale == 0.0:
         return StepsizeCheck(certificate, descent, 0.0, math.inf)
     if not math.isfinite(scale):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from stepsize_opt.clients import optimal_distributed_stepsize
-from stepsize_opt.inputs import items, positive_number, refuse_options, whole_number
+from stepsize_opt.inputs import completed, items, positive_number, refuse_options, whole_number
 from stepsize_opt.limit import CRITERIA, compression_limit
 from stepsize_opt.methods import (
     CompressedStep,
@@ -24,6 +24,7 @@ from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.planning.problem import Problem
 from stepsize_opt.planning.table import Budget, Plan, PlanRow
 from stepsize_opt.sketches import Identity, RandK, Sketch
+from stepsize_solvers.programs import Status
 
 _SHARES = (0.25, 0.5, 1.0)  # of the numbers a round that are allowed: the k of the table, beside k = 1
 Shape: TypeAlias = Literal["full", "diagonal", "scalar"]
@@ -144,7 +145,7 @@ def plan(
     delta_inf
         Δ^inf of the clients; without it there are no rows with independent draws.  Found for a federated objective.
     lower
-        M ⪯ ∇²f of ``"linear"``: a matrix or a number; taken from an objective that knows one.
+        M ⪯ ∇²f of ``"linear"``: a matrix or a number; taken from an objective that knows one, and never above it.
     total
         Numbers that all senders together may send in all rounds.
     rounds
@@ -164,7 +165,7 @@ def plan(
     Raises
     ------
     ValueError, TypeError
-        For arguments that are not as described, or missing.
+        For arguments that are not as described, missing, or not used by the criteria.
 
     Examples
     --------
@@ -174,9 +175,11 @@ def plan(
     ('subspace', 8945)
     """
     refuse_options("plan", options, _SET_BY_PLAN)
+    criteria = _criteria(criterion)
+    _refuse_unused(criteria, epsilon2=epsilon2, accuracy=accuracy, lower=lower)
     given = Problem.read(problem, initial_gap, delta_inf, lower)
     limits = _budget(budget, total, rounds, given.d)
-    goals = [_goal(name, given, epsilon2, accuracy) for name in _criteria(criterion)]
+    goals = [_goal(name, given, epsilon2, accuracy) for name in criteria]
     ks = _ks(min(given.d, given.d if limits.numbers is None else limits.numbers))
     laws = _read_sketches(sketches, given.d, ks)
     ks = sorted({*ks, *(law.expected_rank for law in laws)})
@@ -188,7 +191,13 @@ def plan(
         rows.append(case.make())
     if on_progress is not None:
         on_progress(len(cases), len(cases), "")
-    notes = []
+    notes = [given.note] if given.note else []
+    unfinished = [row for row in rows if row.status != Status.OPTIMAL.value]
+    if unfinished:
+        kinds = ", ".join(sorted({row.status for row in unfinished}))
+        notes.append(
+            f"{len(unfinished)} of {len(rows)} rows rest on a D above the tolerance ({kinds}): their rounds hold"
+        )
     if given.is_large and given.senders > 1:
         notes.append("independent draws are left out: their condition takes dense matrices")
     if given.clients and given.delta_inf is None:
@@ -211,9 +220,8 @@ def _cases(
 
     def node(method: Method, label: str, sketch: Sketch, guarantee: Guarantee, structure: Shape = "full") -> Case:
         def make() -> PlanRow:
-            result = optimal_stepsize(
-                given.L, sketch, algorithm=method, structure=structure, guarantee=guarantee, **goal.arguments, **options
-            )
+            shape: dict[str, Any] = {"structure": structure, "guarantee": guarantee, **goal.arguments}
+            result = completed(optimal_stepsize(given.L, sketch, algorithm=method, **shape, **options))
             K = goal.rounds(result.guaranteed_rate)
             step = CompressedStep.of(result.D, sketch, method)
             row = Named(method.name, label, given.sharing, str(sketch))
@@ -275,7 +283,7 @@ def _independent(
             structure=structure,
             **options,
         )
-        step = CompressedStep.of(result.D, sketch, method)
+        step = CompressedStep.of(completed(result).D, sketch, method)
         row = Named(method.name, structure, "independent", str(sketch))
         return row.filled(given, goal, sketch.expected_nonzeros, result.K, None, result, step)
 
@@ -301,9 +309,20 @@ def _criteria(criterion: str | Sequence[str]) -> list[str]:
     names = [criterion] if isinstance(criterion, str) else [str(name) for name in items("criterion", criterion)]
     unknown = [name for name in names if name not in CRITERIA]
     if unknown or not names or len(set(names)) < len(names):
-        msg = f"criterion must be one or several of {', '.join(map(repr, CRITERIA))}, each once, got {criterion!r}"
+        known = ", ".join(map(repr, CRITERIA))
+        msg = f"criterion must be one or several of {known}, each once, got {', '.join(names) or 'none'}"
         raise ValueError(msg)
     return names
+
+
+def _refuse_unused(criteria: Sequence[str], **given: Any) -> None:
+    """Raise ValueError for a goal that none of the criteria uses."""
+    used = {name for one in criteria for name in (("accuracy", "lower") if one == "linear" else ("epsilon2",))}
+    for name, value in given.items():
+        if value is not None and name not in used:
+            whose = "criterion='det' and criterion='euclidean'" if name == "epsilon2" else "criterion='linear'"
+            msg = f"{name} is for {whose}, which is not asked for: leave it out"
+            raise ValueError(msg)
 
 
 def _goal(criterion: str, given: Problem, epsilon2: float | None, accuracy: float | None) -> Goal:
@@ -319,7 +338,7 @@ def _goal(criterion: str, given: Problem, epsilon2: float | None, accuracy: floa
 
 def _budget(numbers: float | None, total: float | None, rounds: int | None, d: int) -> Budget:
     if numbers is not None and positive_number("budget", numbers) > d:
-        msg = f"budget is numbers a round and at most d={d}, got {numbers}; a budget of numbers in all is total="
+        msg = f"budget is numbers a round and at most d={d}, got {numbers}; a limit of numbers in all is total"
         raise ValueError(msg)
     return Budget(
         None if numbers is None else float(numbers),

@@ -20,7 +20,8 @@ from stepsize_solvers.programs import Matrix
 class Problem:
     """L of f, the matrices of the clients (none for one node), Δ⁰, Δ^inf, and M ⪯ ∇²f, where they are known.
 
-    A large L is not formed, and then neither are those of its clients; senders: how many send numbers each round.
+    A large L is not formed, and then neither are those of its clients; senders: how many send numbers each round; note:
+    what is to be said of a Δ⁰ that was found.
     """
 
     L: Matrix | LowRankPlusDiagonal
@@ -29,6 +30,7 @@ class Problem:
     initial_gap: float
     delta_inf: float | None
     lower: Any
+    note: str = ""
 
     @property
     def d(self) -> int:
@@ -65,6 +67,9 @@ class Problem:
             raise ValueError(msg)
         clients: tuple[Matrix, ...] = ()
         L: Matrix | LowRankPlusDiagonal
+        if delta_inf is not None and not _is_sequence_of_matrices(problem):
+            msg = "delta_inf is for clients, and the problem is one smoothness matrix: leave it out"
+            raise ValueError(msg)
         if isinstance(problem, LowRankPlusDiagonal):
             L = problem
         elif _is_sequence_of_matrices(problem):
@@ -83,8 +88,12 @@ def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | 
     """Of an objective: what is not given is found, Δ⁰ from x⁰ = 0."""
     large = objective.d > LARGE
     clients: tuple[Matrix, ...] = ()
-    if isinstance(objective, Federated) and not large:
-        clients = tuple(objective.client_smoothness())
+    note = ""
+    if isinstance(objective, Federated):
+        clients = () if large else tuple(objective.client_smoothness())
+    elif delta_inf is not None:
+        msg = "delta_inf is for clients, and the objective has none: leave it out"
+        raise ValueError(msg)
     if initial_gap is None or (clients and delta_inf is None):
         if isinstance(objective, Federated) and clients:
             both = find_federated_infimum(objective)
@@ -92,15 +101,52 @@ def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | 
         else:
             infimum = find_infimum(objective)
         if initial_gap is None:
-            initial_gap = float(objective.value(np.zeros((1, objective.d)))[0]) - infimum.found
-    if lower is None and large:
-        mu = getattr(objective, "curvature_from_below", 0.0)
-        lower = mu if mu > 0.0 else None
-    elif lower is None and hasattr(objective, "hessian_lower_bound"):
-        M = objective.hessian_lower_bound()
-        lower = M if float(np.linalg.eigvalsh(M)[0]) > 0.0 else None
+            start = float(objective.value(np.zeros((1, objective.d)))[0])
+            initial_gap = start - infimum.found
+            note = f"Δ⁰ = {initial_gap:.6g} is f(0) minus the smallest value found"
+            if infimum.found - infimum.proved > _CLOSE * initial_gap:
+                note += f"; proved is only Δ⁰ ≤ {start - infimum.proved:.6g}, to which the rounds are proportional"
+    known = _known_lower(objective, large=large)
+    if lower is None:
+        lower = known if known is not None and _smallest(known) > 0.0 else None
+    elif known is not None:
+        check_lower(lower, known)
     L = smoothness.of(objective) if large else objective.smoothness()
-    return Problem(L, clients, getattr(objective, "n", 1), _gap(initial_gap), _delta(delta_inf), lower)
+    return Problem(L, clients, getattr(objective, "n", 1), _gap(initial_gap), _delta(delta_inf), lower, note)
+
+
+# Relative differences that are rounding, of a Δ⁰ and of a Hessian.
+_CLOSE = 1e-6
+
+
+def _known_lower(objective: Any, *, large: bool) -> Any:
+    """M ⪯ ∇²f that an objective knows: a matrix, or a number for a large d; None without one."""
+    if large:
+        return getattr(objective, "curvature_from_below", None)
+    return objective.hessian_lower_bound() if hasattr(objective, "hessian_lower_bound") else None
+
+
+def _smallest(M: Any) -> float:
+    return float(M) if np.ndim(M) == 0 else float(np.linalg.eigvalsh(M)[0])
+
+
+def check_lower(lower: Any, known: Any) -> None:
+    """Raise ValueError for a ``lower`` that is not below M ⪯ ∇²f, the largest that is known of an objective."""
+    M = np.asarray(lower, dtype=float) if np.ndim(lower) == 0 else dense(read_matrix("lower", lower))
+    identity: Any = np.eye(len(known)) if np.ndim(known) == 2 else 1.0
+    size = float(np.max(np.abs(known)))
+    if not _smallest(known) > 0.0:
+        msg = (
+            "criterion='linear' is for a strongly convex f, and the Hessian of this objective has no M ≻ 0 below it; "
+            "that of a logistic regression with penalty='ridge' has"
+        )
+        raise ValueError(msg)
+    if _smallest(known - (M if M.ndim == 2 else float(M) * identity)) < -_CLOSE * size:
+        msg = (
+            "lower must lie below the Hessian of f everywhere, and is above the M that this objective knows: leave it "
+            "out, or plan for its matrix, if a larger M is proved"
+        )
+        raise ValueError(msg)
 
 
 def _gap(value: float) -> float:

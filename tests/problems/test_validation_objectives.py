@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from shared.rational import inverse
 from shared.small_data import small_data
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.infimum import Infimum, find_federated_infimum, find_infimum
@@ -16,6 +17,7 @@ from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegr
 from stepsize_opt.problems.shared_rows import Rows
 from stepsize_opt.problems.softmax import SoftmaxRegression
 from stepsize_opt.problems.splits import split
+from stepsize_validation.referee import rational
 
 
 def objectives() -> dict[str, Any]:
@@ -207,3 +209,45 @@ def test_the_proved_bound_is_below_a_minimum_of_data_that_are_large_beside_their
 def test_infima_in_any_unit_of_f(unit: float) -> None:
     clients = tuple(Quadratic(np.array([[unit]]), np.array([x])) for x in (1.0, -1.0))
     assert find_federated_infimum(Federated(clients)).delta_inf == pytest.approx(0.5 * unit, rel=1e-6)
+
+
+def _least_squares_minimum(A: Any, b: Any, reg: float) -> Fraction:
+    """min (1/2m)‖Ax − b‖² + (λ/2)‖x‖² in rational arithmetic: ½(‖b‖²/m − vᵀx) with (AᵀA/m + λI)x = v = Aᵀb/m."""
+    rows, m = rational(A), len(b)
+    right = [Fraction(float(value)) for value in b]
+    v = [sum(rows[i][j] * right[i] for i in range(m)) / m for j in range(len(rows[0]))]
+    H = [
+        [sum(row[j] * row[k] for row in rows) / m + (Fraction(reg) if j == k else 0) for k in range(len(v))]
+        for j in range(len(v))
+    ]
+    x = [sum(p * q for p, q in zip(row, v, strict=True)) for row in inverse(H)]
+    return (sum(value * value for value in right) / m - sum(p * q for p, q in zip(v, x, strict=True))) / 2
+
+
+@pytest.mark.parametrize("reg", [0.0, 1e-9, 1e-3])
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_proved_of_the_infimum_is_true(seed: int, reg: float) -> None:
+    """Condition numbers up to 10⁹ and data large beside their residuals, where Cholesky's M⁻¹ has no digit right."""
+    rng = np.random.default_rng(seed)
+    U, V = np.linalg.qr(rng.standard_normal((15, 4)))[0], np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    A = (U * np.geomspace(1.0, 10.0 ** -rng.uniform(0.0, 9.0), 4)) @ V.T
+    b = rng.standard_normal(15) + 10.0 ** rng.uniform(0.0, 6.0)
+    found = find_infimum(LeastSquares(A, b, reg))
+    assert Fraction(found.proved) <= _least_squares_minimum(A, b, reg)
+
+
+def test_what_is_proved_of_the_infimum_is_true_where_m_has_no_digit_left() -> None:
+    t = np.linspace(0.0, 1.0, 30)
+    A, b = np.vander(t, 10), 1e3 * np.sin(7.0 * t)
+    assert find_infimum(LeastSquares(A, b)).proved <= _least_squares_minimum(A, b, 0.0)
+    steep = Quadratic.with_spectrum(np.geomspace(1.0, 1e-10, 6), np.random.default_rng(0))
+    assert find_infimum(Quadratic(steep.H, 1e6 * steep.minimiser)).proved <= 0.0
+
+
+def test_a_start_and_a_number_of_steps_are_read() -> None:
+    f = Quadratic(np.eye(2), np.ones(2))
+    assert find_infimum(f, [0.0, 0.0]).found == pytest.approx(0.0, abs=1e-12)
+    with pytest.raises(ValueError, match=r"start must have shape \(2,\)"):
+        find_infimum(f, np.zeros(3))
+    with pytest.raises(ValueError, match="iterations must be a whole number of at least 1"):
+        find_infimum(f, iterations=-1)

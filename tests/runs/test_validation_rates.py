@@ -247,3 +247,22 @@ def test_a_certified_stepsize_runs_whatever_its_condition() -> None:
     for sketch in (Identity(3), RandK(3, 2)):
         D = optimal_stepsize(f.smoothness(), sketch).D
         assert run(f, D, sketch, iterations=2, seeds=3).iterations == 2
+
+
+def test_seeds_that_all_drew_nothing_say_nothing() -> None:
+    """BernQ(0.001) with a D far outside the condition: nearly all runs stay at the start, and the mean is 1 500 × the
+    bound."""
+    f, D = Quadratic(np.eye(4), np.ones(4)), 0.1 * np.eye(4)
+    for seed in range(20):
+        record = run(f, D, BernQ(1e-3, 4), iterations=5, seeds=16, seed=seed)
+        assert check_rate(record, find_infimum(f)).verdict != "holds"
+        assert check_rate(record, find_infimum(f), criterion="linear", rate=0.5).verdict == "undecided"
+    # Without a sketch all seeds are alike, too, and decide.
+    assert check_rate(run(f, D, Identity(4), iterations=5, seeds=3), find_infimum(f)).verdict == "holds"
+
+
+def test_a_value_that_the_run_reached_bounds_the_infimum() -> None:
+    f = Quadratic(np.eye(2), np.ones(2))
+    record = run(f, 0.5 * np.eye(2), Identity(2), iterations=5, seeds=3)
+    check = check_rate(record, Infimum(0.0, 0.9))
+    assert check.bound == pytest.approx(check_rate(record, Infimum(0.0, float(record.values.min()))).bound)

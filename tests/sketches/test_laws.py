@@ -127,3 +127,26 @@ def test_moments_that_are_no_covariance_by_rounding_still_give_a_convex_bound() 
 def test_products_that_underflow_are_refused() -> None:
     with pytest.raises(ValueError, match="use 0 instead"):
         DiagonalSketch.from_support([[2.0, 1e-200], [0.0, 2.0]], [0.5, 0.5])
+
+
+class _Scripted(np.random.Generator):
+    """Uniform numbers as they are told."""
+
+    def __init__(self, *numbers: float) -> None:
+        super().__init__(np.random.PCG64(0))
+        self.numbers = list(numbers)
+
+    def random(self, size: object = None, **_: object) -> np.ndarray:  # type: ignore[override]
+        return np.full(size, self.numbers.pop(0))  # type: ignore[call-overload]
+
+
+def test_coins_have_their_probability_beyond_the_digits_of_one_uniform_number() -> None:
+    """q = 10⁻¹⁷ is 0.09·2⁻⁵³: the first number must be 0, and the next below 0.09."""
+    sketch = IndependentSampling([1e-17])
+    rest = 1e-17 * 2.0**53
+    for numbers, kept in (((2.0**-53,), 0), ((0.0, 0.1), 0), ((0.0, 0.09), 1), ((0.0, rest, 0.5), 0)):
+        rng = _Scripted(*numbers)
+        assert np.count_nonzero(sketch.sample(rng)) == kept
+    # A multiple of 2⁻⁵³ takes one number only, and is drawn as ever.
+    assert np.count_nonzero(IndependentSampling([0.5]).sample(_Scripted(0.5))) == 0
+    assert np.count_nonzero(IndependentSampling([0.5]).sample(_Scripted(0.5 - 2.0**-53))) == 1

@@ -20,6 +20,8 @@ from rich.table import Table
 from stepsize_opt.inputs import atomic_write, json_text, load_matrix, read_matrix
 from stepsize_opt.methods import method_names
 from stepsize_opt.node import Comparison, StepsizeResult
+from stepsize_opt.planning import check_lower
+from stepsize_opt.problems import PENALTIES
 from stepsize_solvers.programs import Matrix, Status
 from stepsize_validation.cli.values import STRUCTURES, method, positive, seconds, structure
 from stepsize_validation.terminal import empty_table, key_value_table
@@ -72,6 +74,11 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("matrix", nargs="?", type=Path, help="smoothness matrix L: .npy, .npz, .csv or .mtx")
     parser.add_argument("--data", help="take L = AᵀA/(4m) + 2λI of logistic regression on this data set instead")
     parser.add_argument("--reg", type=positive, help=f"λ for --data (default: {_REG})")
+    parser.add_argument(
+        "--penalty",
+        choices=tuple(PENALTIES),
+        help="regulariser for --data: the paper's, or the ridge (λ/2)‖x‖² with L = AᵀA/(4m) + λI (default: nonconvex)",
+    )
 
 
 def add_sketch(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
@@ -170,26 +177,47 @@ def load_problem(args: argparse.Namespace) -> Any:
         return read_matrix("L", load_matrix(args.matrix))
     from stepsize_opt.problems import LogisticRegression, load_dataset
 
-    return LogisticRegression.from_dataset(load_dataset(args.data), args.reg).smoothness()
+    objective = LogisticRegression.from_dataset(load_dataset(args.data), args.reg, args.penalty)
+    if getattr(args, "criterion", None) == "linear":
+        known = objective.hessian_lower_bound()
+        if args.lower is None and args.penalty == "ridge":
+            args.lower = repr(args.reg)
+        check_lower(read_lower(args.lower), known)
+    return objective.smoothness()
+
+
+def read_lower(text: str | None) -> Any:
+    """The number or the matrix that ``--lower`` names."""
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        if not Path(text).is_file():
+            msg = f"--lower: expected a number or a file with a matrix, got {text!r}"
+            raise ValueError(msg) from None
+        return load_matrix(Path(text), "lower")
 
 
 def check_one_source(args: argparse.Namespace) -> None:
-    """Raise ValueError unless the arguments name either a matrix file or a data set; fills in the λ of the latter."""
+    """Raise ValueError unless the arguments name either a matrix file or a data set; fills in what the latter needs."""
     if (args.matrix is None) == (args.data is None):
         msg = "give either a matrix file or --data NAME"
         raise ValueError(msg)
-    if args.matrix is not None and args.reg is not None:
-        msg = "--reg goes with --data: the L of a matrix file is taken as it is"
-        raise ValueError(msg)
-    args.reg = args.reg or _REG
+    for name in ("reg", "penalty"):
+        if args.matrix is not None and getattr(args, name) is not None:
+            msg = f"--{name} goes with --data: the L of a matrix file is taken as it is"
+            raise ValueError(msg)
+    args.reg, args.penalty = args.reg or _REG, args.penalty or "nonconvex"
 
 
 def load_clients(args: argparse.Namespace) -> Any:
     """The objective of clients that share the rows of a data set, shuffled, in equal parts."""
-    from stepsize_opt.problems import Federated, load_dataset, split
+    from stepsize_opt.problems import Federated, LogisticRegression, load_dataset, split
 
-    parts = split(load_dataset(args.data), args.clients, np.random.default_rng(args.seed))
-    return Federated.logistic(parts, args.reg)
+    parts = split(load_dataset(args.data), args.clients, np.random.default_rng(args.seed or 0))
+    penalty = getattr(args, "penalty", None) or "nonconvex"
+    return Federated(tuple(LogisticRegression.from_dataset(part, args.reg, penalty) for part in parts))
 
 
 def live(*, quiet: bool) -> Console | None:

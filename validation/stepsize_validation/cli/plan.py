@@ -19,9 +19,9 @@ from stepsize_validation.cli.common import (
     counting,
     load_clients,
     print_json,
+    read_lower,
     said,
 )
-from stepsize_validation.cli.solve import read_lower
 from stepsize_validation.cli.values import names, nonnegative, positive, seed, whole
 
 _EXAMPLES = """examples:
@@ -44,7 +44,7 @@ def add_parsers(commands: Any) -> None:
     )
     add_matrix(parser)
     parser.add_argument("--clients", type=whole, help="share the rows of --data over n clients")
-    parser.add_argument("--seed", type=seed, default=0, help="seed of the shuffle (default: %(default)s)")
+    parser.add_argument("--seed", type=seed, help="seed of the shuffle of --clients (default: 0)")
     parser.add_argument("--budget", type=positive, help="numbers that a client may send a round (default: d)")
     parser.add_argument("--total", type=positive, help="numbers that all clients may send in all")
     parser.add_argument("--rounds", type=whole, help="rounds at most")
@@ -103,6 +103,9 @@ def _problem(args: argparse.Namespace) -> Any:
         if args.clients is not None:
             msg = "--clients shares the rows of --data and does not go with a matrix file"
             raise ValueError(msg)
+        if args.seed is not None:
+            msg = "--seed is that of the shuffle of --data and does not go with a matrix file"
+            raise ValueError(msg)
         if args.initial_gap is None:
             msg = "--initial-gap is needed with a matrix file: f(x⁰) − f^inf, which L does not tell"
             raise ValueError(msg)
@@ -111,4 +114,4 @@ def _problem(args: argparse.Namespace) -> Any:
         return load_clients(args)
     from stepsize_opt.problems import LogisticRegression, load_dataset
 
-    return LogisticRegression.from_dataset(load_dataset(args.data), args.reg)
+    return LogisticRegression.from_dataset(load_dataset(args.data), args.reg, args.penalty)

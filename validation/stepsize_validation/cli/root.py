@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -62,13 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OPTIMAL
     except SolverUnavailable as error:
-        return _complain(error, EXIT_SOLVER)
+        return _complain(error, EXIT_SOLVER, argv)
     except MemoryError as error:
-        return _complain(f"not enough memory: {error or 'an allocation failed'}", EXIT_INPUT)
-    except (ValueError, TypeError, OSError, ModuleNotFoundError, UnsupportedProgram) as error:
-        return _complain(error, EXIT_INPUT)
+        return _complain(f"not enough memory: {error or 'an allocation failed'}", EXIT_INPUT, argv)
+    except (ValueError, TypeError, OSError, OverflowError, ModuleNotFoundError, UnsupportedProgram) as error:
+        return _complain(error, EXIT_INPUT, argv)
     except RuntimeError as error:
-        return _complain(error, EXIT_SOLVER)
+        return _complain(error, EXIT_SOLVER, argv)
     return code
 
 
@@ -83,9 +84,30 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _complain(error: Exception | str, code: int) -> int:
-    print("error:", *str(error).split(), file=sys.stderr)  # one line, whatever a library's message holds
+def _complain(error: Exception | str, code: int, argv: Sequence[str] | None) -> int:
+    words = _in_options(str(error), sys.argv[1:] if argv is None else argv)
+    print("error:", *words.split(), file=sys.stderr)  # one line, whatever a library's message holds
     return code
+
+
+def _in_options(message: str, argv: Sequence[str]) -> str:
+    """A message of the library with its arguments written as the options of the command: ``--seeds shared``."""
+    (commands,) = (action.choices for action in parser()._actions if isinstance(action.choices, dict))
+    command = commands.get(next((word for word in argv if not word.startswith("-")), ""))
+    options = set() if command is None else set(command._option_string_actions)
+
+    def written(name: str, value: str) -> str:
+        option = "--" + name.replace("_", "-")
+        if option not in options:
+            return f"{name}={value}" if value else name
+        if value == "None":
+            return f"no {option}"
+        return option if value in ("", "True") else f"{option} {value.strip(chr(39))}"
+
+    message = re.sub(r"\b([a-z]\w*)=('[^']*'|[\w.+-]*\w)", lambda m: written(m[1], m[2]), message)
+    # Argument names alone, where they cannot be words of the sentence.
+    message = re.sub(r"(?<![-\w])([a-z]+_[a-z_]+|epsilon2)\b", lambda m: written(m[1], ""), message)
+    return re.sub(r"^([a-z]\w*)(?= (must|is|goes|needs) )|(?<=needs )(\w+)", lambda m: written(m[0], ""), message)
 
 
 if __name__ == "__main__":

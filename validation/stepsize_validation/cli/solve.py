@@ -35,6 +35,7 @@ from stepsize_validation.cli.common import (
     exit_code,
     load_problem,
     progress,
+    read_lower,
     result_table,
     said,
     solving,
@@ -71,7 +72,7 @@ exit codes: 0 proved and within --tol of optimal, 1 not, 2 mistake in the input
 _COMPARE_EXAMPLES = """examples:
   stepsize-opt compare L.npy --sketch randk:8
   stepsize-opt compare --data digits --reg 0.01 --sketch randk:4 --json
-  stepsize-opt compare --data digits --reg 0.01 --sketch randk:4 --criterion linear --lower 0.01
+  stepsize-opt compare --data digits --reg 0.01 --penalty ridge --sketch randk:4 --criterion linear
 """
 
 
@@ -140,16 +141,6 @@ def add_criterion(parser: argparse.ArgumentParser, default: str | None = None) -
     parser.add_argument("--lower", help="for --criterion linear: a number mu > 0 or a file with M, M below the Hessian")
 
 
-def read_lower(text: str | None) -> Any:
-    """The number or the matrix that ``--lower`` names."""
-    if text is None:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return load_matrix(Path(text), "lower")
-
-
 def _solve(args: argparse.Namespace) -> int:
     if args.output is not None:
         check_output("--output", args.output, OUTPUTS)
@@ -187,9 +178,9 @@ def _write(result: StepsizeResult, path: Path) -> None:
 
 
 def _certify(args: argparse.Namespace) -> int:
-    L = load_problem(args)
     D = load_matrix(args.stepsize, "D")
     _take_from_file(args)
+    L = load_problem(args)
     sketch = parse_sketch(args.sketch, L.shape[0])
     with progress("certifying", quiet=args.quiet, verbose=args.verbose):
         check = certify(
@@ -208,7 +199,9 @@ def _certify(args: argparse.Namespace) -> int:
         lambda: {**asdict(check), "feasible": check.feasible, "gap": check.gap, **rates},
         lambda: show(key_value_table("certificate of the given D", _check_rows(check, args.criterion))),
     )
-    judged = check.descent if args.guarantee == "descent" else check.certificate
+    # There is no descent metric for the criterion convex, whatever the file was solved for.
+    descent = args.guarantee == "descent" and args.criterion != "convex"
+    judged = check.descent if descent else check.certificate
     return EXIT_OPTIMAL if judged.is_optimal(args.tol) else EXIT_INACCURATE
 
 
