@@ -53,7 +53,10 @@ class LargeLimit:
             msg = "lower must be a number μ when L is a LowRankPlusDiagonal; a matrix M takes a dense L, L.todense()"
             raise ValueError(msg)
         if criterion == "linear" and mu is not None and mu > (1.0 + EXCESS) * float(L.own.min()):
-            msg = f"lower must satisfy μI ⪯ L, because ∇²f lies between both: at most {L.own.min():g}, got {mu:g}"
+            msg = (
+                "lower must satisfy μI ⪯ L, because ∇²f lies between both; of a LowRankPlusDiagonal that is known up "
+                f"to its smallest diagonal entry, {L.own.min():g}, got {mu:g}: L.todense() takes more"
+            )
             raise ValueError(msg)
         return LargeLimit(L, read_budget(k, L.d), criterion, 1.0 if mu is None else float(mu))
 

@@ -81,7 +81,7 @@ class StepsizeResult(Result):
         E[rank S], or a bound from above.
     limit
         The largest rate under the same criterion of any method x⁺ = x − G∇f(x) with E[rank G] = expected_rank, whatever
-        its sketch, basis and stepsize, proved from above (``compression_limit``).
+        its sketch, basis and stepsize, proved from above (``compression_limit``); infinite where it is not known.
     tol
         The certified gap asked for.
     guarantee
@@ -199,9 +199,10 @@ class StepsizeResult(Result):
     def efficiency(self) -> float:
         """``guaranteed_rate``/``limit``: the share of the best possible rate for the same expected rank, at most 1.
 
-        The method of ``stepsize_opt.optimal_method``, which attains the limit, needs so many times the iterations.
+        The method of ``stepsize_opt.optimal_method``, which attains the limit, needs so many times the iterations.  NaN
+        where the limit is not known.
         """
-        return self.guaranteed_rate / self.limit
+        return self.guaranteed_rate / self.limit if math.isfinite(self.limit) else math.nan
 
     @property
     def guarantee_used(self) -> str:
@@ -302,7 +303,9 @@ class StepsizeResult(Result):
             *self._rates(),
             (
                 "limit",
-                f"{self.limit:.9g} for any method of rank {self.expected_rank:g}, efficiency {self.efficiency:.3f}",
+                f"{self.limit:.9g} for any method of rank {self.expected_rank:g}, efficiency {self.efficiency:.3f}"
+                if math.isfinite(self.limit)
+                else "not known for this form of L",
             ),
             (
                 _feasible(self.guarantee, self.criterion),

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import check_dense, positive_number, read_only, real_array, real_sparse
+from stepsize_opt.inputs import check_dense, positive_number, read_only, real_array, real_number, real_sparse
 from stepsize_opt.proofs import UNIT, gamma
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -62,7 +62,10 @@ class LowRankPlusDiagonal(LinearOperator):  # type: ignore[misc]
         super().__init__(np.float64, (d, d))
         self.U: Any = factor
         self.own: Vector = read_only(values)
-        self.cut = cut
+        self.cut = real_number("cut", cut, "a number of at least 0")
+        if not 0.0 <= self.cut < math.inf:
+            msg = f"cut must be a finite number of at least 0, got {cut:g}"
+            raise ValueError(msg)
 
     @property
     def d(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -225,7 +226,8 @@ def _cases(
             K = goal.rounds(result.guaranteed_rate)
             step = CompressedStep.of(result.D, sketch, method)
             row = Named(method.name, label, given.sharing, str(sketch))
-            return row.filled(given, goal, sketch.expected_nonzeros, K, result.efficiency, result, step)
+            share = result.efficiency if math.isfinite(result.limit) else None
+            return row.filled(given, goal, sketch.expected_nonzeros, K, share, result, step)
 
         return Case(f"{method.name}, {label}, {sketch}", make)
 

@@ -70,6 +70,8 @@ def root_basis(U: Matrix, a: Vector) -> ThinBasis | None:
     gram = weighted_gram(U, t * t)
     values, P = np.linalg.eigh(gram.value)
     root = np.sqrt(1.0 + np.maximum(values, 0.0))
+    # Where 𝒢 vanishes up to rounding (dependent columns of U), Z is free; a Z of its size elsewhere adds no rounding.
+    root[values < 4.0 * float(gram.error.sum(axis=1).max(initial=0.0))] = root.max(initial=1.0)
     Z = (P / (-root * (1.0 + root))) @ P.T
     return _proved(t, 0.5 * (Z + Z.T), gram, np.empty(0))
 
@@ -83,6 +85,7 @@ def eigenvector_basis(U: Matrix, a: float) -> ThinBasis | None:
     values, P = np.linalg.eigh(part.value)
     # An eigenvector of γ is wrong by error/γ, and what is left out without it is γ.
     kept = values > np.sqrt(float(part.error.max()))
+    kept[: max(0, len(values) - len(U))] = False  # UUᵀ has no more than d, whatever rounding makes of the others
     values, N = values[kept], P[:, kept] / np.sqrt(values[kept])
     r, e = len(part.value), len(values)
     corner = t[0] * U[:e].T  # Diag(t)Uᵀ E, right to a rounding

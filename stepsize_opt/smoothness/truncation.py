@@ -133,6 +133,8 @@ def _columns(rank: int | None, memory: float | None, d: int) -> int | None:
 
 def _leading(A: Any, rank: int) -> tuple[Vector, Matrix]:
     """The leading singular values and right singular vectors, in plain floating point."""
+    if not (A.count_nonzero() if sparse.issparse(A) else np.any(A)):
+        return np.zeros(rank), np.eye(A.shape[1], rank)  # there is nothing for ARPACK to start from
     found: Any = svds(A, k=rank, v0=np.ones(min(A.shape)))
     return found[1], np.asarray(found[2].T)
 

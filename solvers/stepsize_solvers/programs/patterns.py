@@ -40,7 +40,7 @@ class Pattern:
         """All symmetric d×d matrices."""
         return Pattern((d,))
 
-    @property
+    @cached_property
     def d(self) -> int:
         return sum(self.sizes)
 
@@ -128,7 +128,8 @@ class Pattern:
         """The pattern seen by some of the coordinates, taken in increasing order."""
         if indices.size == self.d and self.W is None:
             return self
-        sizes = tuple(int(n) for n in np.bincount(self.labels[indices], minlength=len(self.sizes)) if n)
+        # Of the blocks that are touched alone: there may be as many as coordinates, and as many calls.
+        sizes = tuple(np.unique(self.labels[indices], return_counts=True)[1].tolist())
         # One free factor for each 1×1 block is a free diagonal.
         if self.W is None or max(sizes) == 1:
             return Pattern(sizes)
