@@ -15,7 +15,7 @@ from urllib.error import URLError
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt.inputs import broken_is_value_error, check_dense
+from stepsize_opt.inputs import broken_is_value_error, check_dense, real_array, real_sparse
 from stepsize_solvers.programs import Indices, Vector
 
 DATA_VARIABLE = "STEPSIZE_OPT_DATA"
@@ -41,7 +41,7 @@ class Dataset:
     Raises
     ------
     ValueError
-        Unless A is a matrix with at least one row, b has one entry for each row, and every label is ±1.
+        Unless A is a finite matrix with at least one row, b has one entry for each row, and every label is ±1.
 
     Examples
     --------
@@ -56,9 +56,8 @@ class Dataset:
     b: Vector
 
     def __post_init__(self) -> None:
-        if len(self.A.shape) != 2 or self.A.shape[0] == 0:
-            msg = f"A must be a matrix with at least one row, got shape {self.A.shape}"
-            raise ValueError(msg)
+        object.__setattr__(self, "A", read_rows(self.A))
+        object.__setattr__(self, "b", real_array("b", self.b))
         if self.b.shape != (self.A.shape[0],):
             msg = f"b must have one label for each of the {self.A.shape[0]} rows of A, got shape {self.b.shape}"
             raise ValueError(msg)
@@ -90,6 +89,24 @@ class Dataset:
         return Dataset(f"{self.name}[{start}:{stop}]", self.A[:, start:stop], self.b)
 
 
+def read_rows(A: Any) -> Any:
+    """Data A (m×d) as float64, csr if sparse; what is so already is shared, because data are large.
+
+    Raises TypeError for what is not a matrix of real numbers, ValueError for an empty one or one that is not finite.
+    """
+    if sparse.issparse(A):
+        A = real_sparse("A", A)
+    elif type(A) is not np.ndarray or A.dtype != np.float64:
+        A = real_array("A", A)
+    elif not np.all(np.isfinite(A)):
+        msg = "A must be finite, got NaN or infinity"
+        raise ValueError(msg)
+    if A.ndim != 2 or 0 in A.shape:
+        msg = f"A must be a matrix with at least one row and one column, got shape {A.shape}"
+        raise ValueError(msg)
+    return A
+
+
 def load_dataset(name: str) -> Dataset:
     """A data set by its name.
 
@@ -114,6 +131,9 @@ def load_dataset(name: str) -> Dataset:
     >>> load_dataset("breast_cancer")
     Dataset('breast_cancer', m = 569 rows, d = 30 features, 63% labels +1)
     """
+    if not isinstance(name, str):
+        msg = f"name must be the name of a data set or a path, got {name!r}"
+        raise TypeError(msg)
     if name in EMBEDDED:
         return _embedded(name)
     if name.startswith(_OPENML):

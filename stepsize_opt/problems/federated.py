@@ -11,8 +11,9 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
+from stepsize_opt.inputs import is_list
 from stepsize_opt.problems.data import Dataset
-from stepsize_opt.problems.objectives import LogisticRegression, Objective
+from stepsize_opt.problems.objectives import LogisticRegression, Objective, check_points
 from stepsize_opt.problems.penalties import PENALTIES
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -43,6 +44,10 @@ class Federated:
     clients: tuple[Objective, ...]
 
     def __post_init__(self) -> None:
+        if not is_list(self.clients):
+            msg = f"clients must be a list of objectives, got {type(self.clients).__name__}"
+            raise TypeError(msg)
+        object.__setattr__(self, "clients", tuple(self.clients))
         if not self.clients:
             msg = "clients must name at least one objective"
             raise ValueError(msg)
@@ -132,7 +137,7 @@ class _LogisticStack:
         return _LogisticStack(stacked, sparse.csr_array(spread), len(clients), one.d, one.reg, one.penalty)
 
     def gradients(self, X: Matrix) -> Matrix:
-        weights = self.rows @ X.T
+        weights = self.rows @ check_points(X, self.d).T
         expit(weights, out=weights)
         # (nd, s) → (s, n, d)
         out = np.ascontiguousarray((self.spread @ weights).T).reshape(len(X), self.n, self.d)

@@ -136,9 +136,8 @@ def _diagonal(objective: Any) -> Vector:
         return np.asarray(np.mean([_diagonal(client) for client in objective.clients], axis=0))
     A = objective.A
     squares = np.asarray(A.multiply(A).mean(axis=0) if sparse.issparse(A) else np.mean(A * A, axis=0)).ravel()
-    return (
-        np.tile(squares, objective.d // squares.size) + 2.0 * objective.reg
-    )  # for each class, where there are several
+    # For each class, where there are several.
+    return np.asarray(np.tile(squares, objective.d // squares.size) + 2.0 * objective.reg)
 
 
 def _bound_at(objective: Any, x: Vector) -> float:
@@ -202,6 +201,9 @@ def find_federated_infimum(objective: Federated, iterations: int = 2000) -> Fede
     >>> round(find_federated_infimum(f).delta_inf, 6)
     0.125
     """
+    if not isinstance(objective, Federated):
+        msg = f"objective must be Federated, got {type(objective).__name__}; find_infimum is for one node"
+        raise TypeError(msg)
     parts = [find_infimum(client, iterations=iterations) for client in objective.clients]
     clients = Infimum(float(np.mean([p.proved for p in parts])), float(np.mean([p.found for p in parts])))
     return FederatedInfimum(find_infimum(objective, iterations=iterations), clients)

@@ -18,8 +18,8 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import block_diag
 
-from stepsize_opt.inputs import check_dense, positive_number, read_matrix, real_array, real_sparse
-from stepsize_opt.problems.data import Dataset
+from stepsize_opt.inputs import check_dense, positive_number, read_matrix, real_array
+from stepsize_opt.problems.data import Dataset, read_rows
 from stepsize_opt.problems.penalties import PENALTIES, read_penalty
 from stepsize_opt.problems.shared_rows import Rows, distinct_rows
 from stepsize_opt.problems.spectra import with_spectrum
@@ -54,6 +54,14 @@ class Objective(Protocol):
         ...
 
 
+def check_points(X: Matrix, d: int) -> Matrix:
+    """Raise ValueError unless X holds points of ℝᵈ as rows: products with anything else would be other numbers."""
+    if np.ndim(X) != 2 or np.shape(X)[1] != d:
+        msg = f"X must hold points as rows, shape (s, {d}), got {np.shape(X)}"
+        raise ValueError(msg)
+    return X
+
+
 class _Nonnegative:
     """An f that is nowhere negative."""
 
@@ -70,21 +78,8 @@ class _OnRows(_Nonnegative):
     b: Vector
 
     def __post_init__(self) -> None:
-        # Floats stay where they are: data are large.
-        if sparse.issparse(self.A):
-            object.__setattr__(self, "A", real_sparse("A", self.A))
-        elif type(self.A) is not np.ndarray or self.A.dtype != np.float64:
-            object.__setattr__(self, "A", real_array("A", self.A))
-        elif not np.all(np.isfinite(self.A)):
-            msg = "A must be finite, got NaN or infinity"
-            raise ValueError(msg)
+        object.__setattr__(self, "A", read_rows(self.A))
         object.__setattr__(self, "b", real_array("b", self.b))
-        if self.A.ndim != 2:
-            msg = f"A must be a matrix, a row for each term of the mean, got shape {self.A.shape}"
-            raise ValueError(msg)
-        if 0 in self.A.shape:
-            msg = f"A must have at least one row and one column, got shape {self.A.shape}"
-            raise ValueError(msg)
         if self.b.shape != (self.A.shape[0],):
             msg = f"b must have one entry for each of the {self.A.shape[0]} rows of A, got shape {self.b.shape}"
             raise ValueError(msg)
@@ -178,6 +173,7 @@ class LogisticRegression(_OnRows):
 
     def margins(self, X: Matrix) -> Matrix:
         """bᵢaᵢᵀx of the distinct signed rows at each row of X, shape (s, d) → (m', s)."""
+        check_points(X, self.d)
         return self._distinct[0].times(-X.T)
 
     def value(self, X: Matrix) -> Vector:
@@ -277,11 +273,11 @@ class Quadratic(_Nonnegative):
         return self.H.copy()
 
     def value(self, X: Matrix) -> Vector:
-        away = X - self.minimiser
+        away = check_points(X, self.d) - self.minimiser
         return np.asarray(0.5 * np.einsum("sd,sd->s", away @ self.H, away))
 
     def gradient(self, X: Matrix) -> Matrix:
-        return np.asarray((X - self.minimiser) @ self.H)
+        return np.asarray((check_points(X, self.d) - self.minimiser) @ self.H)
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,7 +321,7 @@ class LeastSquares(_OnRows):
         return self.smoothness()
 
     def _residual(self, X: Matrix) -> Matrix:
-        return np.asarray(self.A @ X.T - self.b[:, None])
+        return np.asarray(self.A @ check_points(X, self.d).T - self.b[:, None])
 
     def value(self, X: Matrix) -> Vector:
         return np.asarray(0.5 * np.mean(self._residual(X) ** 2, axis=0) + 0.5 * self.reg * np.sum(X**2, axis=1))
@@ -390,10 +386,12 @@ class Layered:
         return np.asarray(block_diag(*(layer.hessian_lower_bound() for layer in layers)))
 
     def value(self, X: Matrix) -> Vector:
+        check_points(X, self.d)
         parts = zip(self.layers, block_slices(self.sizes), strict=True)
         return np.asarray(np.sum([layer.value(X[:, part]) for layer, part in parts], axis=0))
 
     def gradient(self, X: Matrix) -> Matrix:
+        check_points(X, self.d)
         parts = zip(self.layers, block_slices(self.sizes), strict=True)
         return np.hstack([layer.gradient(X[:, part]) for layer, part in parts])
 

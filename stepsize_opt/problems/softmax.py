@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.special import logsumexp, softmax
 
 from stepsize_opt.inputs import check_dense, positive_number, real_array, whole_number
-from stepsize_opt.problems.objectives import gram
+from stepsize_opt.problems.objectives import check_points, gram
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 
@@ -123,5 +123,5 @@ class SoftmaxRegression:
 
     def _scores(self, X: Matrix) -> Matrix:
         """w_cᵀaᵢ, shape (s, d) → (s, m, C)."""
-        weights = X.reshape(len(X), self.classes, -1)
+        weights = check_points(X, self.d).reshape(len(X), self.classes, -1)
         return np.asarray(self.A @ np.swapaxes(weights, 1, 2))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepsize_opt.inputs import check_one_of, positive_number, whole_number
+from stepsize_opt.inputs import check_one_of, generator, positive_number, whole_number
 from stepsize_opt.problems.data import Dataset
 from stepsize_solvers.programs import Indices
 
@@ -53,6 +53,7 @@ def split(
     [142, 142, 142, 142]
     """
     check_one_of("kind", kind, SPLITS)
+    generator(rng)
     if kind == "shuffled":
         parts = shuffled_equal(data.m, clients, rng)
     elif kind == "label":

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from shared.rational import inverse
 from shared.small_data import small_data
+from stepsize_opt.problems.data import Dataset, load_dataset
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.infimum import Infimum, find_federated_infimum, find_infimum
 from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Quadratic
@@ -251,3 +252,41 @@ def test_a_start_and_a_number_of_steps_are_read() -> None:
         find_infimum(f, np.zeros(3))
     with pytest.raises(ValueError, match="iterations must be a whole number of at least 1"):
         find_infimum(f, iterations=-1)
+
+
+@pytest.mark.parametrize("name", list(objectives()))
+@pytest.mark.parametrize("shape", [(-1,), (2, -2), (2, 1)])
+def test_points_of_another_shape_are_refused(name: str, shape: tuple[int, ...]) -> None:
+    f = objectives()[name]
+    X = np.zeros([f.d if n == -1 else f.d + 1 if n == -2 else n for n in shape])
+    for function in (f.value, f.gradient):
+        with pytest.raises(ValueError, match="X must hold points as rows"):
+            function(X)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Dataset("x", [[1.0], [2.0]], ["a", "b"]), "b must hold real numbers"),
+        (lambda: LeastSquares(sparse.csr_array(np.eye(2) * 1j), np.ones(2)), "A must hold real numbers"),
+        (
+            lambda: SoftmaxRegression(sparse.eye_array(2), np.array([0, 1]), 2, 0.1),
+            r"A must be a dense matrix: A\.toarr",
+        ),
+        (lambda: Federated(Quadratic(np.eye(2), np.zeros(2))), "clients must be a list of objectives, got Quadratic"),
+        (lambda: find_federated_infimum(Quadratic(np.eye(2), np.zeros(2))), "objective must be Federated"),
+        (lambda: split(small_data(), 2, 0), "rng must be a numpy Generator"),
+        (lambda: load_dataset(None), "name must be the name of a data set"),
+    ],
+)
+def test_objects_of_another_kind_are_named(build: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        build()
+
+
+def test_lists_and_generators_are_read() -> None:
+    data = Dataset("two", [[1, 0], [0, 2]], [1, -1])
+    assert data.A.dtype == data.b.dtype == np.float64
+    assert Federated(Quadratic(np.eye(2), np.zeros(2)) for _ in range(3)).n == 3
+    with pytest.raises(ValueError, match="at least one row"):
+        LeastSquares(np.zeros((0, 3)), np.zeros(0))

@@ -200,6 +200,7 @@ def check_rate(
     # What the run itself reached bounds f^inf from above, too.
     bounds = Infimum(run.lower_bound, float(np.min(run.values)))
     if infimum is not None:
+        _check_infimum(infimum)
         bounds = Infimum(infimum.proved, max(infimum.proved, min(infimum.found, bounds.found)))
     K = _steps(run)
     if criterion == "linear":
@@ -245,6 +246,7 @@ def observed_contraction(run: Run, infimum: Infimum) -> float:
     0.25
     """
     _steps(run)
+    _check_infimum(infimum)
     if not run.start_value > infimum.found:
         msg = "the run starts at the infimum: nothing contracts"
         raise ValueError(msg)
@@ -344,6 +346,12 @@ def check_distributed_rate(
     strict = right(infimum.whole.found, infimum.clients.found)
     loose, weights = right(infimum.whole.proved, infimum.clients.proved), weights / weights.sum()
     return _compare(3, left.estimate @ weights, left.norms @ weights, strict, loose, run, level)
+
+
+def _check_infimum(infimum: object) -> None:
+    if not isinstance(infimum, Infimum):
+        msg = f"infimum must be what find_infimum returns, or Infimum(proved, found), got {infimum!r}"
+        raise TypeError(msg)
 
 
 def _steps(run: Run) -> int:
