@@ -4,14 +4,13 @@ from stepsize_opt.problems.data import DATA_VARIABLE, Dataset, available_dataset
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.infimum import FederatedInfimum, Infimum, find_federated_infimum, find_infimum
 from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Objective, Quadratic
-from stepsize_opt.problems.penalties import PENALTIES, read_penalty
+from stepsize_opt.problems.penalties import read_penalty
 from stepsize_opt.problems.softmax import SoftmaxRegression, softmax_curvature
 from stepsize_opt.problems.spectra import random_smoothness, with_spectrum
 from stepsize_opt.problems.splits import split
 
 __all__ = [
     "DATA_VARIABLE",
-    "PENALTIES",
     "Dataset",
     "Federated",
     "FederatedInfimum",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -17,6 +18,7 @@ from stepsize_validation.cli.root import main
 
 L = random_smoothness(4, 20.0, 0)
 CLIENTS = ["solve-distributed", "--data", "breast_cancer", "--clients", "2", "--sketch", "randk:2"]
+RIDGE = ["--data", "breast_cancer", "--penalty", "ridge", "--reg", "0.1", "--sketch", "randk:8"]
 
 
 @pytest.fixture
@@ -119,6 +121,32 @@ class TestSolve:
         (["solve", "--sketch", "randk:2"], 2, "give either a matrix file or --data NAME"),
         (["solve", "L.npy", "--data", "digits", "--sketch", "randk:2"], 2, "either a matrix file or --data"),
         (["solve", "L.npy", "--reg", "0.1", "--sketch", "randk:2"], 2, "--reg goes with --data"),
+        (["compare", "{L}", "--penalty", "ridge", "--sketch", "randk:2"], 2, "--penalty goes with --data"),
+        (["solve", "{L}", "--sketch", "randk:2", "--lower", ".1"], 2, "--lower is the M ⪯ ∇²f of --criterion linear"),
+        (
+            ["solve", "{L}", "--sketch", "randk:2", "--criterion", "linear", "--lower", "0,05"],
+            2,
+            "--lower: expected a n",
+        ),
+        (["solve", "{L}", "--sketch", "randk:2", "--algorithm", "GD"], 2, "(--structure scalar)"),
+        (["plan", "{L}", "--initial-gap", "1"], 2, "--criterion det needs --epsilon2"),
+        (["plan", "{L}", "--initial-gap", "1", "--epsilon2", "1", "--seed", "3"], 2, "--seed is that of the shuffle"),
+        (
+            ["plan", "{L}", "--initial-gap", "1", "--epsilon2", "1", "--accuracy", "1"],
+            2,
+            "--accuracy is for --criterion",
+        ),
+        (["plan", "{L}", "--initial-gap", "1", "--epsilon2", "1e-320"], 2, "iterations exceeds float64"),
+        ([*CLIENTS, "--seeds", "shared", "--tight"], 2, "leave it out with --seeds shared"),
+        ([*CLIENTS, "--seeds", "shared", "--epsilon2", "1e-320"], 2, "iterations exceeds float64"),
+        (["compare", *RIDGE, "--criterion", "linear", "--lower", "0.2"], 2, "--lower must lie below the Hessian"),
+        (["compare", *RIDGE[:2], *RIDGE[4:], "--criterion", "linear", "--lower", "0.1"], 2, "with --penalty ridge has"),
+        (
+            ["solve", "--data", "digits", "--penalty", "lasso", "--sketch", "randk:2"],
+            2,
+            "--penalty must be one of 'nonc",
+        ),
+        (["solve", "{semicolons}", "--sketch", "randk:2"], 2, "string '1;0' to float64 at row 0"),
         (["solve", "{L}", "--sketch", "randk:9"], 2, "k must be a whole number from 1 to d=4, got 9"),
         (["solve", "{L}", "--sketch", "top-k:1"], 2, "sketch 'top-k:1'"),
         (["solve", "{L}", "--sketch", "randk:2", "--structure", "block:a"], 2, "--structure: expected full, diagonal"),
@@ -177,12 +205,13 @@ def test_mistakes_get_one_line_and_no_traceback(
 ) -> None:
     (tmp_path / "bad.csv").write_text("a,b\n")
     (tmp_path / "L.txt").write_text("1\n")
+    (tmp_path / "semicolons.csv").write_text("1;0\n0;1\n")
     (tmp_path / "names.csv").write_text("x,y\n1,0\n0,1\n")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "ragged.csv").write_text("1,2\n3\n")
     (tmp_path / "folder.npy").mkdir()
     files = {"bad": "bad.csv", "text": "L.txt", "names": "names.csv", "empty": "empty.csv"}
-    files |= {"ragged": "ragged.csv", "folder": "folder.npy"}
+    files |= {"ragged": "ragged.csv", "folder": "folder.npy", "semicolons": "semicolons.csv"}
     names = {"{L}": matrix} | {f"{{{name}}}": str(tmp_path / file) for name, file in files.items()}
     assert main([names.get(a, a) for a in arguments]) == code
     captured = capsys.readouterr()
@@ -241,7 +270,7 @@ def test_solve_for_the_descent_metric(matrix: str, tmp_path, capsys) -> None:
     assert main([*words, "--criterion", "linear"]) == 2
     assert "which it needs" in capsys.readouterr().err
     assert main([*words, "--criterion", "convex"]) == 2
-    assert "guarantee='condition'" in capsys.readouterr().err
+    assert "ask for it with --guarantee condition" in capsys.readouterr().err
     for criterion in ("euclidean", "convex"):
         assert main([*words[:-2], "--criterion", criterion, "--json"]) == 0
         summary = json.loads(capsys.readouterr().out)
@@ -430,3 +459,31 @@ def test_demo_json(capsys) -> None:
         assert (checks[0] is None) == (row["stepsize"] == "optimal, descent")
         assert all(check is None or check["verdict"] in ("holds", "undecided") for check in checks)
         assert row["final_gap"] > 0.0
+
+
+def test_linear_with_a_ridge_needs_no_lower(capsys) -> None:
+    assert main(["compare", *RIDGE, "--criterion", "linear", "--json"]) == 0
+    left_out = json.loads(capsys.readouterr().out)
+    assert main(["compare", *RIDGE, "--criterion", "linear", "--lower", "0.1", "--json"]) == 0
+    assert [row["rate"] for row in json.loads(capsys.readouterr().out)] == [row["rate"] for row in left_out]
+
+
+def test_certify_judges_convex_by_its_own_condition(matrix: str, tmp_path, capsys) -> None:
+    saved = str(tmp_path / "H.npz")
+    assert main(["solve", matrix, "--sketch", "randk:2", "--guarantee", "descent", "-o", saved, "-q"]) == 0
+    assert main(["certify", saved, matrix, "-q"]) == 0
+    assert main(["certify", saved, matrix, "--criterion", "convex", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["feasible"] is False
+
+
+def test_a_device_is_not_replaced(matrix: str, tmp_path, capsys) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "D.npz").symlink_to(pipe)
+    assert main(["solve", matrix, "--sketch", "randk:2", "-o", str(tmp_path / "D.npz"), "-q"]) == 2
+    assert "is not a regular file" in capsys.readouterr().err and pipe.is_fifo()
+
+
+def test_a_spreadsheet_writes_a_mark_before_the_first_number(tmp_path, capsys) -> None:
+    (tmp_path / "L.csv").write_text("2,0\n0,1\n", encoding="utf-8-sig")
+    assert main(["solve", str(tmp_path / "L.csv"), "--sketch", "randk:1", "-q"]) == 0

@@ -15,6 +15,8 @@ import pytest
 from scipy import sparse
 
 from shared.reference_problems import random_smoothness
+from stepsize_solvers.numerics.progress import Progress
+from stepsize_solvers.programs import Status
 from stepsize_validation.cli.root import main
 
 COMMAND = [sys.executable, "-m", "stepsize_validation.cli"]
@@ -32,6 +34,21 @@ def test_interrupt(matrix: str, capsys, monkeypatch) -> None:
 
     monkeypatch.setattr("stepsize_validation.cli.solve.optimal_stepsize", stop)
     assert main(["solve", matrix, "--sketch", "randk:2"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["plan", "{L}", "--epsilon2", "1e-3", "--initial-gap", "1"], ["certify", "{D}", "{L}", "--sketch", "randk:3"]],
+)
+def test_interrupt_of_one_solve_of_several(command: list[str], tmp_path: Path, capsys, monkeypatch) -> None:
+    """A solver ends with its best D so far; what is made of several such answers ends, too."""
+    names = {"L": str(tmp_path / "L.npy"), "D": str(tmp_path / "D.npy")}
+    np.save(names["L"], random_smoothness(12, 1e3, 0))
+    np.save(names["D"], 1e-3 * np.eye(12))
+    run = Progress.run
+    monkeypatch.setattr(Progress, "run", lambda self, method: (run(self, method), Status.INTERRUPTED)[1])
+    assert main([*(word.format(**names) for word in command), "--tol", "1e-17", "-q"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
 

@@ -162,3 +162,18 @@ def test_a_factor_of_zeros_leaves_a_multiple_of_the_identity(criterion: str) -> 
     np.testing.assert_allclose(method.probabilities, 0.5)
     with pytest.raises(ValueError, match="sampling must be one of 'systematic', 'independent', got 'coins'"):
         optimal_method(LowRankPlusDiagonal(np.ones((3, 1)), 0.5), 1, sampling="coins")
+
+
+@pytest.mark.parametrize("shape", [(100, 4), (4, 6), (1, 2)])
+@pytest.mark.parametrize("own", [1e-2, 1e-4])
+def test_columns_that_depend_on_others_cost_no_digits(shape: tuple[int, int], own: float) -> None:
+    """The part of Z that 𝒢 does not see was ½, beside 1/γ elsewhere: its rounding was multiplied by γ."""
+    U = np.random.default_rng(0).standard_normal(shape)
+    if shape[0] > shape[1]:
+        U[:, -1] = U[:, 0]
+    assert optimal_method(LowRankPlusDiagonal(U, own), 1).efficiency >= 1.0 - 1e-5
+
+
+def test_more_columns_than_rows_far_above_the_diagonal_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="columns of U, are too close to singular"):
+        optimal_method(LowRankPlusDiagonal(1e9 * np.ones((1, 3)), 1.0), 1, "euclidean")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from stepsize_opt import RandK, optimal_stepsize, smoothness
+from stepsize_opt import LowRankPlusDiagonal, RandK, optimal_stepsize, smoothness
 from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression
 
 
@@ -144,3 +144,20 @@ def test_the_mean_of_clients_is_rounded_up(n: int) -> None:
     assert Fraction(L.own[1]) >= Fraction(0.1)
     exact = sum(Fraction(a) ** 2 for a in A[:, 0, 0]) / n + Fraction(0.1)
     assert Fraction(L.own[0]) + sum(Fraction(u) ** 2 for u in L.U[0]) >= exact
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_data_without_a_number_are_cut_to_nothing(form: Any) -> None:
+    L = smoothness.least_squares(form(np.zeros((4, 5))), 0.1, rank=2)
+    assert L.loss == pytest.approx(1.0) and L.todense() == pytest.approx(0.1 * np.eye(5))
+
+
+@pytest.mark.parametrize("cut", [-3.0, np.inf, np.nan, "x"])
+def test_a_cut_is_a_number(cut: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="cut must be"):
+        LowRankPlusDiagonal(np.ones((2, 1)), 1.0, cut=cut)
+
+
+def test_a_complex_matrix_is_refused() -> None:
+    with pytest.raises(TypeError, match="X must hold real numbers"):
+        smoothness.logistic(sparse.csr_array(np.eye(3) * (1 + 1j)), 0.1)

@@ -21,7 +21,6 @@ from stepsize_opt.inputs import atomic_write, json_text, load_matrix, read_matri
 from stepsize_opt.methods import method_names
 from stepsize_opt.node import Comparison, StepsizeResult
 from stepsize_opt.planning import check_lower
-from stepsize_opt.problems import PENALTIES
 from stepsize_solvers.programs import Matrix, Status
 from stepsize_validation.cli.values import STRUCTURES, method, positive, seconds, structure
 from stepsize_validation.terminal import empty_table, key_value_table
@@ -76,8 +75,7 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reg", type=positive, help=f"λ for --data (default: {_REG})")
     parser.add_argument(
         "--penalty",
-        choices=tuple(PENALTIES),
-        help="regulariser for --data: the paper's, or the ridge (λ/2)‖x‖² with L = AᵀA/(4m) + λI (default: nonconvex)",
+        help="regulariser for --data: nonconvex, the paper's (default), or ridge, (λ/2)‖x‖² with L = AᵀA/(4m) + λI",
     )
 
 
