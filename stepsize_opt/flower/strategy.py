@@ -40,9 +40,8 @@ class SharedSeedStrategy(Strategy):
     f = (1/n) Σ fᵢ, and its certificate holds.  The iterates are those of ``stepsize_validation.run`` with
     ``client_seeds="shared"`` and the same seed.
 
-    The clients are those n of the nodes connected, once there are that many, that have the smallest ids, the same in
-    all rounds.  There are no evaluation rounds;
-    ``start(evaluate_fn=…)`` evaluates on the server.
+    Once n nodes have connected, the n with the smallest ids are the clients, the same in all rounds.  There are no
+    evaluation rounds; ``start(evaluate_fn=…)`` evaluates on the server.
 
     Parameters
     ----------

@@ -105,12 +105,12 @@ def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | 
             initial_gap = start - infimum.found
             note = f"Δ⁰ = {initial_gap:.6g} is f(0) minus the smallest value found"
             if infimum.found - infimum.proved > _CLOSE * initial_gap:
-                note += f"; proved is only Δ⁰ ≤ {start - infimum.proved:.6g}, to which the rounds are proportional"
+                note += f"; proved is only Δ⁰ ≤ {start - infimum.proved:.6g}, and the rounds grow with Δ⁰"
     known = _known_lower(objective, large=large)
     if lower is None:
         lower = known if known is not None and _smallest(known) > 0.0 else None
     elif known is not None:
-        check_lower(lower, known)
+        check_known_lower(lower, known)
     L = smoothness.of(objective) if large else objective.smoothness()
     return Problem(L, clients, getattr(objective, "n", 1), _gap(initial_gap), _delta(delta_inf), lower, note)
 
@@ -130,7 +130,7 @@ def _smallest(M: Any) -> float:
     return float(M) if np.ndim(M) == 0 else float(np.linalg.eigvalsh(M)[0])
 
 
-def check_lower(lower: Any, known: Any) -> None:
+def check_known_lower(lower: Any, known: Any) -> None:
     """Raise ValueError for a ``lower`` that is not below M ⪯ ∇²f, the largest that is known of an objective."""
     M = np.asarray(lower, dtype=float) if np.ndim(lower) == 0 else dense(read_matrix("lower", lower))
     identity: Any = np.eye(len(known)) if np.ndim(known) == 2 else 1.0

@@ -11,6 +11,7 @@ from scipy import sparse
 from stepsize_opt.inputs import LARGE, real_array, whole_number
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.objectives import Objective
+from stepsize_opt.proofs import UNIT
 from stepsize_solvers.programs import Vector
 
 
@@ -20,7 +21,6 @@ def _rounding(value: float) -> float:
 
 
 _FLAT = 1e-4  # a gradient at the start below this is one of small units
-_UNIT = 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class _Rounding:
     @staticmethod
     def at(objective: Objective, x: Vector, f: float) -> _Rounding:
         d = objective.d
-        unit = (_added(objective) + d + 32) * _UNIT
+        unit = (_added(objective) + d + 32) * UNIT
         root = np.sqrt(_diagonal(objective))
         start = float(objective.value(np.zeros((1, d)))[0])
         S = 2.0 * float(np.abs(x) @ root) + float(np.sqrt(2.0 * max(start, 0.0)))

@@ -9,7 +9,8 @@ import numpy as np
 from scipy import sparse
 from scipy.special import logsumexp, softmax
 
-from stepsize_opt.inputs import check_dense, positive_number, real_array, whole_number
+from stepsize_opt.inputs import check_dense, positive_number, whole_number
+from stepsize_opt.problems.data import read_rows
 from stepsize_opt.problems.objectives import check_points, gram
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
@@ -72,10 +73,7 @@ class SoftmaxRegression:
         if sparse.issparse(self.A):
             msg = "A must be a dense matrix: A.toarray()"
             raise TypeError(msg)
-        A = real_array("A", self.A)
-        if A.ndim != 2 or not A.size:
-            msg = f"A must be a matrix with a row for each label, got shape {A.shape}"
-            raise ValueError(msg)
+        A = read_rows(self.A)
         y = np.asarray(self.labels)
         inside = y.shape == (len(A),) and y.dtype.kind in "iu" and bool(np.all((y >= 0) & (y < self.classes)))
         if not inside:

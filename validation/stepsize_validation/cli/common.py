@@ -20,7 +20,7 @@ from rich.table import Table
 from stepsize_opt.inputs import atomic_write, json_text, load_matrix, read_matrix
 from stepsize_opt.methods import method_names
 from stepsize_opt.node import Comparison, StepsizeResult
-from stepsize_opt.planning import check_lower
+from stepsize_opt.planning import check_known_lower
 from stepsize_solvers.programs import Matrix, Status
 from stepsize_validation.cli.values import STRUCTURES, method, positive, seconds, structure
 from stepsize_validation.terminal import empty_table, key_value_table
@@ -180,7 +180,7 @@ def load_problem(args: argparse.Namespace) -> Any:
         known = objective.hessian_lower_bound()
         if args.lower is None and args.penalty == "ridge":
             args.lower = repr(args.reg)
-        check_lower(read_lower(args.lower), known)
+        check_known_lower(read_lower(args.lower), known)
     return objective.smoothness()
 
 
