@@ -49,11 +49,12 @@ def flat(arrays: ArrayRecord, d: int) -> Vector:
 
     Raises ValueError unless it has d numbers, TypeError unless they are floating.
     """
-    x = np.concatenate([np.zeros(0, dtype=np.float16), *(array.numpy().reshape(-1) for array in arrays.values())])
+    parts = [array.numpy().reshape(-1) for array in arrays.values()]
+    x = np.concatenate(parts) if parts else np.zeros(0)
     if x.size != d:
         msg = f"the arrays {list(arrays)} hold {x.size} numbers, but the compressor is for d={d}"
         raise ValueError(msg)
-    if any(array.numpy().dtype.kind != "f" for array in arrays.values()):
+    if any(part.dtype.kind != "f" for part in parts):
         msg = f"the arrays {list(arrays)} must hold floating-point numbers: steps are no whole numbers"
         raise TypeError(msg)
     return x
