@@ -2,11 +2,10 @@
 
     python digits_head.py --out digits_head --rounds 30
 
-Four ways to send gradients, each with the same number of bytes in all: dense gradients, PyTorch's PowerSGD hook, rand-k
-with the optimal stepsize of det-CGD1, and the subspace method, the last two with k = 5 % of the parameters.  The last
-two have a proved stepsize and nothing to tune.  Dense gradients go with their two proved stepsizes, 1/λmax(L) and the
-matrix L⁻¹, and, like PowerSGD, with the best number of a grid, by the loss at the end.  Writes the curves (npz) and a
-figure (png).
+Six methods, each with the same number of bytes in all.  Rand-k with the optimal stepsize of det-CGD1 and the subspace
+method, both with k = 5 % of the parameters, have a proved stepsize and nothing to tune.  Dense gradients go with their
+two proved stepsizes, 1/λmax(L) and the matrix L⁻¹, and, like PyTorch's PowerSGD hook, with the best number of a grid,
+by the loss at the end.  Writes the curves (npz) and a figure (png).
 """
 
 from __future__ import annotations

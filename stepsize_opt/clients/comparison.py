@@ -23,7 +23,7 @@ from stepsize_opt.clients.draws import best_client_draws
 from stepsize_opt.clients.reductions import read_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets, log_fraction, nearest_float
-from stepsize_opt.inputs import NAMED_STRUCTURES, refuse_options
+from stepsize_opt.inputs import NAMED_STRUCTURES, completed, refuse_options
 from stepsize_opt.node import GUARANTEES, Guarantee
 from stepsize_opt.sketches import BITS_NOTE, BITS_PER_NUMBER, Sketch
 
@@ -176,7 +176,7 @@ def compare_distributed(
         result = optimal_distributed_stepsize(
             matrices, sketches, mean_smoothness=mean_smoothness, **choice, **numbers, **more
         )
-        return DistributedRow(method, structure, result.K, result.communication, result, seeds, guarantee)
+        return DistributedRow(method, structure, result.K, result.communication, completed(result), seeds, guarantee)
 
     def drawn(guarantee: Guarantee) -> DistributedRow:
         budgets = [s.expected_nonzeros for s in sketches]

@@ -19,7 +19,6 @@ import numpy as np
 from stepsize_opt.clients.reductions import Clients, mean_of
 from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.inputs import completed
 from stepsize_opt.methods import Method
 from stepsize_opt.node import Guarantee, StepsizeResult, coordinates_sent, optimal_stepsize
 from stepsize_opt.proofs import exp_down, exp_up, exponent_above
@@ -135,7 +134,9 @@ def rounds_with_shared_seeds(
         )
     except (ValueError, ArithmeticError, RuntimeError):  # it is told beside the answer, which must not fail with it
         return None
-    return targets.single_iterations(max(exp_down(completed(node).log_det / node.d), node.descent_rate))
+    if node.status == Status.INTERRUPTED.value:
+        return None
+    return targets.single_iterations(max(exp_down(node.log_det / node.d), node.descent_rate))
 
 
 def _have_one_law(clients: Clients) -> bool:

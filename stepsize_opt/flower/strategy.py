@@ -52,7 +52,7 @@ class SharedSeedStrategy(Strategy):
     seed
         Of the draws.
     missing
-        What happens when clients send an error, nothing, or something else than k finite numbers: ``"raise"`` raises
+        What happens when clients send an error, nothing, or something other than k finite numbers: ``"raise"`` raises
         ``MissingReplies``; ``"reweight"`` takes the mean over the others and says so in the log and in the metrics
         ``clients``.  In such a round the step is one for another f, which no certificate covers.  When none of them
         sent its numbers, it raises in both cases.

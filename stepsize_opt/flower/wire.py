@@ -55,7 +55,7 @@ def flat(arrays: ArrayRecord, d: int) -> Vector:
         msg = f"the arrays {list(arrays)} hold {x.size} numbers, but the compressor is for d={d}"
         raise ValueError(msg)
     if any(part.dtype.kind != "f" for part in parts):
-        msg = f"the arrays {list(arrays)} must hold floating-point numbers: steps are no whole numbers"
+        msg = f"the arrays {list(arrays)} must hold floating-point numbers: steps are not whole numbers"
         raise TypeError(msg)
     return x
 

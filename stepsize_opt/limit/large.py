@@ -54,7 +54,7 @@ class LargeLimit:
             raise ValueError(msg)
         if criterion == "linear" and mu is not None and mu > (1.0 + EXCESS) * float(L.own.min()):
             msg = (
-                "lower must satisfy μI ⪯ L, because ∇²f lies between both; of a LowRankPlusDiagonal that is known up "
+                "lower must satisfy μI ⪯ L, because ∇²f lies between both; a LowRankPlusDiagonal proves it for μ up "
                 f"to its smallest diagonal entry, {L.own.min():g}, got {mu:g}: L.todense() takes more"
             )
             raise ValueError(msg)

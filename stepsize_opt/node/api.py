@@ -12,6 +12,7 @@ from stepsize_opt.inputs import (
     EstimatedSmoothness,
     Structure,
     Symmetric,
+    completed,
     items,
     pattern_of,
     read_matrix,
@@ -203,7 +204,8 @@ def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options
     results: list[StepsizeResult] = []
     for i in range(length):
         matrix, sketch = matrices[i % len(matrices)], laws[i % len(laws)]
-        results.append(optimal_stepsize(matrix, sketch, warm_start=results[-1] if results else None, **options))
+        start = results[-1] if results else None
+        results.append(completed(optimal_stepsize(matrix, sketch, warm_start=start, **options)))
     return results
 
 

@@ -19,6 +19,7 @@ from stepsize_opt.inputs import (
     EstimatedSmoothness,
     Structure,
     check_positive_definite,
+    completed,
     dense,
     read_matrix,
     refuse_options,
@@ -190,7 +191,7 @@ def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any 
             lower=lower,
             **options,
         )
-        rows.append(ComparisonRow(method.name, name, result))
+        rows.append(ComparisonRow(method.name, name, completed(result)))
     return Comparison(tuple(rows))
 
 

@@ -24,6 +24,7 @@ from stepsize_opt.inputs import (
     Direction,
     Structure,
     check_positive_definite,
+    completed,
     dense,
     items,
     read_matrix,
@@ -230,7 +231,7 @@ def communication_table(
             smoothness, sketch, algorithm=method, structure=structure, guarantee=guarantee, **options
         )
         printed = None if number is None else problem.printed(number)
-        rows.append(TableRow(number, method.name, name, stepsize, printed, result))
+        rows.append(TableRow(number, method.name, name, stepsize, printed, completed(result)))
 
     add(1, first, identity, "identity", "γ L⁻¹", inverse)
     add(2, first, identity, "identity", "γ diag⁻¹(L)", diagonal)

@@ -333,14 +333,17 @@ def _goal(criterion: str, given: Problem, epsilon2: float | None, accuracy: floa
         msg = f"criterion={criterion!r} needs {name}"
         raise ValueError(msg)
     if criterion == "linear" and given.lower is None:
-        msg = "criterion='linear' needs lower: an M ⪯ ∇²f, a matrix or a number μ > 0"
+        msg = (
+            "criterion='linear' needs lower: an M ⪯ ∇²f, a matrix or a number μ > 0; an objective that is strongly "
+            "convex (a logistic regression with penalty='ridge') knows its own"
+        )
         raise ValueError(msg)
     return Goal(criterion, positive_number(name, value), given.initial_gap, given.lower)
 
 
 def _budget(numbers: float | None, total: float | None, rounds: int | None, d: int) -> Budget:
     if numbers is not None and positive_number("budget", numbers) > d:
-        msg = f"budget is numbers a round and at most d={d}, got {numbers}; a limit of numbers in all is total"
+        msg = f"budget is numbers a round and at most d={d}, got {numbers}; total=N limits the numbers in all"
         raise ValueError(msg)
     return Budget(
         None if numbers is None else float(numbers),

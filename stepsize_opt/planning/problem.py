@@ -11,6 +11,7 @@ from scipy import sparse
 
 from stepsize_opt import smoothness
 from stepsize_opt.inputs import LARGE, dense, positive_number, read_matrix, real_number
+from stepsize_opt.limit import read_floor
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum
 from stepsize_solvers.programs import Matrix
@@ -110,7 +111,7 @@ def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | 
     if lower is None:
         lower = known if known is not None and _smallest(known) > 0.0 else None
     elif known is not None:
-        check_known_lower(lower, known)
+        check_known_lower(lower, known, objective.d)
     L = smoothness.of(objective) if large else objective.smoothness()
     return Problem(L, clients, getattr(objective, "n", 1), _gap(initial_gap), _delta(delta_inf), lower, note)
 
@@ -121,27 +122,33 @@ _CLOSE = 1e-6
 
 def _known_lower(objective: Any, *, large: bool) -> Any:
     """M ⪯ ∇²f that an objective knows: a matrix, or a number for a large d; None without one."""
-    if large:
-        return getattr(objective, "curvature_from_below", None)
-    return objective.hessian_lower_bound() if hasattr(objective, "hessian_lower_bound") else None
+    try:
+        # A large f that is convex, no more, may have an M ≻ 0 that it does not know.
+        return (objective.curvature_from_below or None) if large else objective.hessian_lower_bound()
+    except AttributeError:  # an objective of somebody else's, or clients of which one is
+        return None
 
 
 def _smallest(M: Any) -> float:
     return float(M) if np.ndim(M) == 0 else float(np.linalg.eigvalsh(M)[0])
 
 
-def check_known_lower(lower: Any, known: Any) -> None:
-    """Raise ValueError for a ``lower`` that is not below M ⪯ ∇²f, the largest that is known of an objective."""
-    M = np.asarray(lower, dtype=float) if np.ndim(lower) == 0 else dense(read_matrix("lower", lower))
-    identity: Any = np.eye(len(known)) if np.ndim(known) == 2 else 1.0
-    size = float(np.max(np.abs(known)))
+def check_known_lower(lower: Any, known: Any, d: int) -> None:
+    """Raise ValueError for a ``lower`` that is not below ``known``, the M ⪯ ∇²f that an objective knows."""
     if not _smallest(known) > 0.0:
         msg = (
             "criterion='linear' is for a strongly convex f, and the Hessian of this objective has no M ≻ 0 below it; "
             "that of a logistic regression with penalty='ridge' has"
         )
         raise ValueError(msg)
-    if _smallest(known - (M if M.ndim == 2 else float(M) * identity)) < -_CLOSE * size:
+    M = read_floor("linear", lower, d)
+    if np.ndim(known) == 2:
+        given = M * np.eye(d) if isinstance(M, float) else dense(M)
+        # Eigenvalues are right to this part of the largest, d ≤ 4096.
+        above = _smallest((1.0 + _CLOSE) * known - given) < -(_CLOSE**2) * float(np.max(np.abs(known)))
+    else:
+        above = isinstance(M, float) and M > (1.0 + _CLOSE) * known  # a matrix is refused where L is not formed
+    if above:
         msg = (
             "lower must lie below the Hessian of f everywhere, and is above the M that this objective knows: leave it "
             "out, or plan for its matrix, if a larger M is proved"

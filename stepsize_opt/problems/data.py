@@ -40,7 +40,7 @@ class Dataset:
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         Unless A is a finite matrix with at least one row, b has one entry for each row, and every label is ±1.
 
     Examples
@@ -96,7 +96,7 @@ def read_rows(A: Any) -> Any:
     """
     if sparse.issparse(A):
         A = real_sparse("A", A)
-    elif type(A) is not np.ndarray or A.dtype != np.float64:
+    elif not isinstance(A, np.ndarray) or isinstance(A, np.ma.MaskedArray | np.matrix) or A.dtype != np.float64:
         A = real_array("A", A)
     elif not np.all(np.isfinite(A)):
         msg = "A must be finite, got NaN or infinity"

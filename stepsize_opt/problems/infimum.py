@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from scipy import sparse
 
 from stepsize_opt.inputs import LARGE, real_array, whole_number
 from stepsize_opt.problems.federated import Federated
-from stepsize_opt.problems.objectives import Objective
+from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Objective, Quadratic
+from stepsize_opt.problems.softmax import SoftmaxRegression
 from stepsize_opt.proofs import UNIT
-from stepsize_solvers.programs import Vector
+from stepsize_solvers.programs import Vector, block_slices
 
 
 def _rounding(value: float) -> float:
@@ -54,7 +56,7 @@ def find_infimum(objective: Objective, start: Vector | None = None, iterations: 
     Parameters
     ----------
     objective : Objective
-        The function f: one of ``stepsize_opt.problems``, or one whose rounding is like theirs.
+        The function f.  Of one that is not of ``stepsize_opt.problems`` the own ``lower_bound`` is all that is proved.
     start : numpy.ndarray, optional
         Where the run starts, shape (d,); 0 by default.
     iterations : int
@@ -100,44 +102,86 @@ def find_infimum(objective: Objective, start: Vector | None = None, iterations: 
 class _Rounding:
     """Bounds on the rounding of f and ∇f at x, for a mean of losses ℓ(aᵢᵀx − bᵢ) with ℓ′² ≤ 2ℓ, plus a regulariser.
 
-    The argument of a row is off by c·2⁻⁵³(|aᵢ|ᵀ|x| + |bᵢ|), c numbers being added up at most.  The root of the mean of
-    a_ij² over the rows is at most 2√L_jj, that of bᵢ² (least squares) √(2f(0)), so that of these errors is at most
-    cS·2⁻⁵³ with S = 2Σ|x_j|√L_jj + √(2f(0)).  By Cauchy and Schwarz f is then off by at most
-    c·2⁻⁵³(f + √(2f) S) + (cS·2⁻⁵³)², and ∂f/∂x_j by at most c·2⁻⁵³·2√L_jj(S + √(2f)).
+    With c numbers added up at most and u = 2⁻⁵³, the argument of a row is off by cu(|aᵢ|ᵀ|x| + |bᵢ|).  Let n_j be the
+    root of the mean of a_ij² over the rows, and S = Σ n_j|x_j| plus that of bᵢ²: the root of the mean of the squares of
+    these errors is at most cuS.  By Cauchy and Schwarz f is off by at most cu(f + √(2f)S + e) + (cuS)², and ∂f/∂x_j by
+    at most cu n_j(S + √(2f) + δ).  What rounds beside that is in e and δ: for losses of labels δ = 1 and e = S + 1, the
+    logarithm of a number near one and a difference of scores; for a quadratic e = S²/2, because H has no rows.
+
+    Clients are not further off than the worst of them, layers not than all of them together.
     """
 
     value: float
     gradient: Vector
-    unit: float  # c·2⁻⁵³
+    unit: float  # cu
 
     @staticmethod
-    def at(objective: Objective, x: Vector, f: float) -> _Rounding:
-        d = objective.d
-        unit = (_added(objective) + d + 32) * UNIT
-        root = np.sqrt(_diagonal(objective))
-        start = float(objective.value(np.zeros((1, d)))[0])
-        S = 2.0 * float(np.abs(x) @ root) + float(np.sqrt(2.0 * max(start, 0.0)))
-        slope = float(np.sqrt(2.0 * max(f, 0.0)))
-        return _Rounding(unit * (abs(f) + slope * S) + (unit * S) ** 2, unit * 2.0 * root * (S + slope), unit)
+    def at(objective: Any, x: Vector, f: float) -> _Rounding | None:
+        """None for an objective of somebody else's, of which this is not known."""
+        sizes = _Sizes.of(objective, x)
+        if sizes is None:
+            return None
+        unit, slope = (sizes.added + objective.d + 32) * UNIT, float(np.sqrt(2.0 * max(f, 0.0)))
+        S = sizes.S
+        value = unit * (abs(f) + slope * S + sizes.e) + (unit * S) ** 2
+        return _Rounding(value, unit * sizes.norms * (S + slope + sizes.delta), unit)
 
 
-def _added(objective: Any) -> int:
-    """How many numbers a sum over rows, clients or layers has at most."""
-    parts = [*getattr(objective, "clients", ()), *getattr(objective, "layers", ())]
-    rows = len(objective.labels) if hasattr(objective, "labels") else int(getattr(objective, "m", 0))
-    return rows + len(parts) + max((_added(part) for part in parts), default=0)
+@dataclass(frozen=True, eq=False)
+class _Sizes:
+    """n_j, S, e, δ and how many numbers a sum over rows, clients or layers has at most."""
+
+    norms: Vector
+    S: float
+    e: float
+    delta: float
+    added: int
+
+    @staticmethod
+    def of(objective: object, x: Vector) -> _Sizes | None:
+        """None for an objective of somebody else's."""
+        match objective:
+            case Quadratic():
+                norms = np.sqrt(np.maximum(objective.H.diagonal(), 0.0))
+                S = float((np.abs(x) + np.abs(objective.minimiser)) @ norms)
+                return _Sizes(norms, S, 0.5 * S * S, 0.0, 0)
+            case Federated():
+                parts = _known([_Sizes.of(client, x) for client in objective.clients])
+                return _Sizes.joined(_root_mean_square([part.norms for part in parts]), parts, max) if parts else None
+            case Layered():
+                places = zip(objective.layers, block_slices(objective.sizes), strict=True)
+                parts = _known([_Sizes.of(layer, x[place]) for layer, place in places])
+                return _Sizes.joined(np.concatenate([part.norms for part in parts]), parts, sum) if parts else None
+            case LeastSquares():
+                offset = float(np.sqrt(np.mean(np.square(objective.b))))
+                return _Sizes.of_rows(objective, x, offset)
+            case LogisticRegression() | SoftmaxRegression():
+                sizes = _Sizes.of_rows(objective, x, 0.0)
+                return replace(sizes, e=sizes.S + 1.0, delta=1.0)
+        return None
+
+    @staticmethod
+    def of_rows(objective: Any, x: Vector, offset: float) -> _Sizes:
+        A, (m, p) = objective.A, objective.A.shape
+        squares = A.multiply(A).sum(axis=0) if sparse.issparse(A) else np.einsum("ij,ij->j", A, A)
+        # For each class, where there are several; the regulariser is one more row.
+        norms = np.sqrt(np.tile(np.asarray(squares).ravel() / m, objective.d // p) + 2.0 * objective.reg)
+        return _Sizes(norms, float(np.abs(x) @ norms) + offset, 0.0, 0.0, m)
+
+    @staticmethod
+    def joined(norms: Vector, parts: list[_Sizes], total: Callable[[list[float]], float]) -> _Sizes:
+        S, e, delta = (total([getattr(part, name) for part in parts]) for name in ("S", "e", "delta"))
+        return _Sizes(norms, S, e, delta, len(parts) + max(part.added for part in parts))
 
 
-def _diagonal(objective: Any) -> Vector:
-    """The diagonal of L, without L itself where d is large."""
-    if objective.d <= LARGE:
-        return np.asarray(objective.smoothness().diagonal())
-    if hasattr(objective, "clients"):
-        return np.asarray(np.mean([_diagonal(client) for client in objective.clients], axis=0))
-    A = objective.A
-    squares = np.asarray(A.multiply(A).mean(axis=0) if sparse.issparse(A) else np.mean(A * A, axis=0)).ravel()
-    # For each class, where there are several.
-    return np.asarray(np.tile(squares, objective.d // squares.size) + 2.0 * objective.reg)
+def _root_mean_square(vectors: list[Vector]) -> Vector:
+    return np.asarray(np.sqrt(np.mean(np.square(vectors), axis=0)))
+
+
+def _known(parts: list[_Sizes | None]) -> list[_Sizes]:
+    """All of them, or none."""
+    known = [part for part in parts if part is not None]
+    return known if len(known) == len(parts) else []
 
 
 def _bound_at(objective: Any, x: Vector) -> float:
@@ -146,22 +190,19 @@ def _bound_at(objective: Any, x: Vector) -> float:
     For any y and r = g − My, gᵀM⁻¹g ≤ yᵀMy + 2‖y‖‖r‖ + ‖r‖²/λmin(M); y is M⁻¹g up to rounding.
     """
     f, g = float(objective.value(x[None])[0]), objective.gradient(x[None])[0]
-    if objective.d > LARGE:
-        M, mu = None, float(getattr(objective, "curvature_from_below", 0.0))
-        if not mu > 0.0 or not (hasattr(objective, "A") or hasattr(objective, "clients")):
-            return -np.inf
-    else:
-        if not hasattr(objective, "hessian_lower_bound"):  # an objective of somebody else's
-            return -np.inf
-        M = objective.hessian_lower_bound()
-        spectrum = np.linalg.eigvalsh(M)
-        mu = float(spectrum[0])
     lost = _Rounding.at(objective, x, f)
-    if M is None:
-        distance = float(np.linalg.norm(np.abs(g) + lost.gradient)) ** 2 / (2.0 * mu)
+    if lost is None:
+        return -np.inf
+    M = objective.hessian_lower_bound() if objective.d <= LARGE else None
+    if M is None or np.count_nonzero(M) == np.count_nonzero(M.diagonal()):
+        # Exact but for a mean over clients, which is within the rounding.
+        own = M.diagonal() if M is not None else np.full(objective.d, objective.curvature_from_below)
+        if not own.min() > 0.0:
+            return -np.inf
+        distance = 0.5 * float(np.sum((np.abs(g) + lost.gradient) ** 2 / own)) * (1.0 + 4.0 * lost.unit)
         return f - (distance + lost.value) * (1.0 + lost.unit)
     # M is rounded by less than this part of its trace, and so are its eigenvalues.
-    shift = 4.0 * lost.unit * float(np.trace(M))
+    shift, mu = 4.0 * lost.unit * float(np.trace(M)), float(np.linalg.eigvalsh(M)[0])
     if not mu > 4.0 * shift:
         return -np.inf
     y = np.linalg.solve(M, g)

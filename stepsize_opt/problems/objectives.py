@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import block_diag
 
-from stepsize_opt.inputs import check_dense, positive_number, read_matrix, real_array
+from stepsize_opt.inputs import check_dense, is_list, positive_number, read_matrix, real_array
 from stepsize_opt.problems.data import Dataset, read_rows
 from stepsize_opt.problems.penalties import PENALTIES, read_penalty
 from stepsize_opt.problems.shared_rows import Rows, distinct_rows
@@ -350,6 +350,10 @@ class Layered:
     layers: tuple[Objective, ...]
 
     def __post_init__(self) -> None:
+        if not is_list(self.layers):
+            msg = f"layers must be a list of objectives, got {type(self.layers).__name__}"
+            raise TypeError(msg)
+        object.__setattr__(self, "layers", tuple(self.layers))
         if not self.layers:
             msg = "layers must name at least one objective"
             raise ValueError(msg)

@@ -148,7 +148,7 @@ class _Coins(DiagonalBase):
 
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
         q, sizes = self._coins()
-        return np.repeat(_heads(rng, np.broadcast_to(q, (size, q.size))) / q, sizes, axis=1)
+        return np.repeat(_heads(rng, q, (size, q.size)) / q, sizes, axis=1)
 
     @property
     def expected_nonzeros(self) -> float:
@@ -169,18 +169,21 @@ class _Coins(DiagonalBase):
 _GRAIN = 2.0**-53
 
 
-def _heads(rng: np.random.Generator, q: Vector) -> NDArray[np.bool_]:
-    """True with exactly the probabilities q, shape that of q.
+def _heads(rng: np.random.Generator, q: Vector, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """True with exactly the probabilities q, one for each entry of the last axis.
 
     A uniform float below q alone has the probability of the next multiple of 2⁻⁵³, which is 11 times q = 10⁻¹⁷.  Where
     it equals the multiple below q, the next digits of q are compared with the next digits of a uniform number.
     """
-    uniform = rng.random(q.shape)
+    uniform = rng.random(shape)
+    heads = uniform < q
     below = np.floor(q / _GRAIN) * _GRAIN
-    heads = uniform < below
-    tied = (uniform == below) & (q > below)
-    if tied.any():
-        heads[tied] = _heads(rng, (q[tied] - below[tied]) / _GRAIN)
+    if np.array_equal(below, q):
+        return np.asarray(heads)
+    places = np.nonzero(heads & (uniform == below))
+    if places[0].size:
+        rest = ((q - below) / _GRAIN)[places[-1]]
+        heads[places] = _heads(rng, rest, rest.shape)
     return np.asarray(heads)
 
 

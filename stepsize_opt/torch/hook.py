@@ -198,8 +198,9 @@ def _laid_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside DDP and ``torch.compile``, in any order."""
-    inside = model.module if isinstance(model, DistributedDataParallel) else getattr(model, "_orig_mod", None)
+    """The model inside DDP, DataParallel and ``torch.compile``, in any order."""
+    wrapped = isinstance(model, DistributedDataParallel | nn.DataParallel)
+    inside: Any = model.module if wrapped else getattr(model, "_orig_mod", None)
     return model if inside is None else _unwrapped(inside)
 
 

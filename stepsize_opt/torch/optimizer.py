@@ -14,9 +14,6 @@ from torch.optim import Optimizer
 from stepsize_opt.inputs import asymmetry, positive_number
 from stepsize_opt.torch.tensors import as_numpy
 
-# Rounding to bfloat16, the coarsest type here, makes a symmetric matrix no less symmetric than this.
-_ASYMMETRY = 1e-2
-
 
 class MatrixSGD(Optimizer):
     """x⁺ = x − lr · D g, with a stepsize D for each group of parameters.
@@ -51,7 +48,8 @@ class MatrixSGD(Optimizer):
     ------
     ValueError, TypeError
         For a D of the wrong size, with numbers that are not finite, not symmetric or without a positive diagonal, a
-        group without D, an lr that is not positive, names that do not match; ``load_state_dict`` as the constructor.
+        group without D, an lr that is not positive, names that do not match; ``load_state_dict`` reads D in the same
+        way.
 
     Examples
     --------
@@ -66,7 +64,7 @@ class MatrixSGD(Optimizer):
     """
 
     def __init__(self, params: Iterable[Any], stepsizes: Any = None, *, lr: float = 1.0) -> None:
-        positive_number("lr", lr)
+        _check_lr(lr)
         if isinstance(stepsizes, Mapping):
             params, stepsizes = _one_group_each(params, stepsizes), None
         # Operators by the index of their group: a state_dict should hold numbers only.
@@ -79,7 +77,7 @@ class MatrixSGD(Optimizer):
         index = len(self.param_groups) - 1
         group = self.param_groups[index]
         try:
-            positive_number("lr", group["lr"])
+            _check_lr(group["lr"])
             stepsize = _read(group["stepsize"], group["params"])
         except (TypeError, ValueError):
             del self.param_groups[index]
@@ -144,6 +142,10 @@ class MatrixSGD(Optimizer):
             p.sub_(part.view_as(p) * lr)
 
 
+def _check_lr(lr: Any) -> None:
+    positive_number("lr", lr.item() if isinstance(lr, Tensor) else lr)
+
+
 def _check_gradients(params: list[Tensor], stepsize: Any) -> None:
     if any(p.grad is not None and p.grad.is_sparse for p in params):
         msg = "MatrixSGD takes dense gradients; build the embedding with sparse=False"
@@ -189,10 +191,11 @@ def _read(stepsize: Any, params: list[Tensor]) -> Any:
     if numbers.ndim == 0:
         return _towards_zero(float(numbers), like.dtype)
     _check_shape(numbers.shape, n)
-    if not (numbers if numbers.ndim == 1 else numbers.diagonal()).min() > 0.0:
+    if not np.all((numbers if numbers.ndim == 1 else numbers.diagonal()) > 0.0):
         msg = "a stepsize must be positive definite, got a diagonal entry that is not positive"
         raise ValueError(msg)
-    if numbers.ndim == 2 and asymmetry(numbers.astype(np.float64)).max() > _ASYMMETRY:
+    # A symmetric matrix that was computed in this type, an inverse say, keeps about half of its digits.
+    if n and numbers.ndim == 2 and asymmetry(numbers.astype(np.float64)).max() > torch.finfo(like.dtype).eps ** 0.5:
         msg = "a stepsize must be symmetric, got a matrix that is not"
         raise ValueError(msg)
     exact = torch.tensor(numbers, dtype=torch.float64)

@@ -39,7 +39,11 @@ def test_interrupt(matrix: str, capsys, monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [["plan", "{L}", "--epsilon2", "1e-3", "--initial-gap", "1"], ["certify", "{D}", "{L}", "--sketch", "randk:3"]],
+    [
+        ["plan", "{L}", "--epsilon2", "1e-3", "--initial-gap", "1"],
+        ["certify", "{D}", "{L}", "--sketch", "randk:3"],
+        ["compare", "{L}", "--sketch", "randk:3"],
+    ],
 )
 def test_interrupt_of_one_solve_of_several(command: list[str], tmp_path: Path, capsys, monkeypatch) -> None:
     """A solver ends with its best D so far; what is made of several such answers ends, too."""

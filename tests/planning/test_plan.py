@@ -22,7 +22,7 @@ from stepsize_opt import (
     optimal_stepsize,
     plan,
 )
-from stepsize_opt.problems import Federated, LogisticRegression, load_dataset, random_smoothness, split
+from stepsize_opt.problems import Federated, Layered, LogisticRegression, load_dataset, random_smoothness, split
 from stepsize_validation import run
 
 L = np.array([[2.0, 1.0, 0.3], [1.0, 3.0, -0.5], [0.3, -0.5, 1.0]])
@@ -297,6 +297,14 @@ def test_no_linear_rate_that_the_objective_contradicts() -> None:
     with pytest.raises(ValueError, match="above the M that this objective knows"):
         plan(ridge, lower=0.11, **goal)
     assert plan(ridge, lower=0.1, **goal).best.rounds == plan(ridge, **goal).best.rounds
+    # Relative to the M that is known, however small: 10⁻⁹ of the second layer, beside 1 of the first.
+    layers = Layered((LogisticRegression(A, b, 1.0, "ridge"), LogisticRegression(A, b, 1e-9, "ridge")))
+    with pytest.raises(ValueError, match="above the M that this objective knows"):
+        plan(layers, lower=5e-7, **goal)
+    with pytest.raises(ValueError, match="lower is 3×3 but L is 1×1"):
+        plan(ridge, lower=np.eye(3), **goal)
+    with pytest.raises(TypeError, match="lower must be"):
+        plan(ridge, lower="a", **goal)
 
 
 def test_notes_name_a_gap_that_was_found_and_rows_that_are_not_finished() -> None:

@@ -22,6 +22,7 @@ from stepsize_validation.runs.rates import (
     check_distributed_rate,
     check_rate,
     distributed_lambda,
+    observed_contraction,
 )
 from stepsize_validation.runs.runner import run
 
@@ -200,6 +201,7 @@ def test_a_bound_beyond_the_range_of_floats_is_infinite() -> None:
     infimum = FederatedInfimum(Infimum(0.0, 0.0), Infimum(0.0, 0.0))
     assert check_distributed_rate(record, 2, 1e12, infimum).bound == np.inf
     at_once = FederatedInfimum(Infimum(0.0, record.start_value), Infimum(0.0, 0.0))
+    record = replace(record, values=np.full_like(record.values, record.start_value))
     assert np.isfinite(check_distributed_rate(record, 2, 1e12, at_once).bound)
 
 
@@ -264,5 +266,8 @@ def test_seeds_that_all_drew_nothing_say_nothing() -> None:
 def test_a_value_that_the_run_reached_bounds_the_infimum() -> None:
     f = Quadratic(np.eye(2), np.ones(2))
     record = run(f, 0.5 * np.eye(2), Identity(2), iterations=5, seeds=3)
+    assert observed_contraction(record, Infimum(0.0, 0.9)) == 0.0
+    with pytest.raises(TypeError, match="infimum must be what find_infimum returns"):
+        check_rate(record, 0.3)  # type: ignore[arg-type]
     check = check_rate(record, Infimum(0.0, 0.9))
     assert check.bound == pytest.approx(check_rate(record, Infimum(0.0, float(record.values.min()))).bound)

@@ -144,9 +144,13 @@ def test_coins_have_their_probability_beyond_the_digits_of_one_uniform_number() 
     """q = 10⁻¹⁷ is 0.09·2⁻⁵³: the first number must be 0, and the next below 0.09."""
     sketch = IndependentSampling([1e-17])
     rest = 1e-17 * 2.0**53
-    for numbers, kept in (((2.0**-53,), 0), ((0.0, 0.1), 0), ((0.0, 0.09), 1), ((0.0, rest, 0.5), 0)):
+    below = np.floor(rest * 2.0**53) * 2.0**-53
+    last = (rest - below) * 2.0**53
+    assert 0.0 < last < 1.0
+    cases = [((2.0**-53,), 0), ((0.0, 0.1), 0), ((0.0, 0.09), 1), ((0.0, below, last), 0), ((0.0, below, 0.0), 1)]
+    for numbers, kept in cases:
         rng = _Scripted(*numbers)
-        assert np.count_nonzero(sketch.sample(rng)) == kept
+        assert np.count_nonzero(sketch.sample(rng)) == kept and not rng.numbers
     # A multiple of 2⁻⁵³ takes one number only, and is drawn as ever.
     assert np.count_nonzero(IndependentSampling([0.5]).sample(_Scripted(0.5))) == 0
     assert np.count_nonzero(IndependentSampling([0.5]).sample(_Scripted(0.5 - 2.0**-53))) == 1

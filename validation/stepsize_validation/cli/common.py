@@ -180,7 +180,7 @@ def load_problem(args: argparse.Namespace) -> Any:
         known = objective.hessian_lower_bound()
         if args.lower is None and args.penalty == "ridge":
             args.lower = repr(args.reg)
-        check_known_lower(read_lower(args.lower), known)
+        check_known_lower(read_lower(args.lower), known, objective.d)
     return objective.smoothness()
 
 

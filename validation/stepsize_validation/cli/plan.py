@@ -112,6 +112,9 @@ def _problem(args: argparse.Namespace) -> Any:
         return read_matrix("L", load_matrix(args.matrix))
     if args.clients is not None:
         return load_clients(args)
+    if args.seed is not None:
+        msg = "--seed is that of the shuffle of --clients, which are not given"
+        raise ValueError(msg)
     from stepsize_opt.problems import LogisticRegression, load_dataset
 
     return LogisticRegression.from_dataset(load_dataset(args.data), args.reg, args.penalty)

@@ -104,10 +104,18 @@ def _in_options(message: str, argv: Sequence[str]) -> str:
             return f"no {option}"
         return option if value in ("", "True") else f"{option} {value.strip(chr(39))}"
 
+    # What the user wrote stays as it is.
+    typed = sorted((word for word in argv if not word.startswith("-")), key=len, reverse=True)
+    for i, word in enumerate(typed):
+        message = message.replace(word, f"\0{i}\0") if re.search(r"[=_]|epsilon2", word) else message
     message = re.sub(r"\b([a-z]\w*)=('[^']*'|[\w.+-]*\w)", lambda m: written(m[1], m[2]), message)
+    message = re.sub(
+        r"(--[a-z0-9-]+ [\w-]+)((?:(?:, | or | and )'[^']*')+)", lambda m: m[1] + m[2].replace("'", ""), message
+    )
     # Argument names alone, where they cannot be words of the sentence.
     message = re.sub(r"(?<![-\w])([a-z]+_[a-z_]+|epsilon2)\b", lambda m: written(m[1], ""), message)
-    return re.sub(r"^([a-z]\w*)(?= (must|is|goes|needs) )|(?<=needs )(\w+)", lambda m: written(m[0], ""), message)
+    message = re.sub(r"^([a-z]\w*)(?= (must|is|goes|needs) )|(?<=needs )(\w+)", lambda m: written(m[0], ""), message)
+    return re.sub("\0(\\d+)\0", lambda m: typed[int(m[1])], message)
 
 
 if __name__ == "__main__":

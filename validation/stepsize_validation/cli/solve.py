@@ -222,7 +222,8 @@ def _take_from_file(args: argparse.Namespace) -> None:
     args.structure = args.structure or "full"
     args.guarantee = args.guarantee or (saved.guarantee if saved else GUARANTEES[0])
     args.criterion = args.criterion or (saved.criterion if saved else CRITERIA[0])
-    if saved is not None and args.criterion == "linear" and args.lower is None:
+    own = args.data is not None and args.penalty == "ridge"  # the data set knows its M
+    if saved is not None and args.criterion == "linear" and args.lower is None and not own:
         msg = f"{args.stepsize} does not hold the M of the criterion linear that D is for; name it with --lower"
         raise ValueError(msg)
 

@@ -197,11 +197,7 @@ def check_rate(
         raise ValueError(msg)
     check_one_of("guarantee", guarantee, GUARANTEES)
     check_one_of("criterion", criterion, ("det", "euclidean", "linear"))
-    # What the run itself reached bounds f^inf from above, too.
-    bounds = Infimum(run.lower_bound, float(np.min(run.values)))
-    if infimum is not None:
-        _check_infimum(infimum)
-        bounds = Infimum(infimum.proved, max(infimum.proved, min(infimum.found, bounds.found)))
+    bounds = Infimum(run.lower_bound, float(np.min(run.values))) if infimum is None else _seen(infimum, run)
     K = _steps(run)
     if criterion == "linear":
         return _check_linear(run, bounds, rate, level)
@@ -246,11 +242,11 @@ def observed_contraction(run: Run, infimum: Infimum) -> float:
     0.25
     """
     _steps(run)
-    _check_infimum(infimum)
-    if not run.start_value > infimum.found:
+    least = _seen(infimum, run).found
+    if not run.start_value > least:
         msg = "the run starts at the infimum: nothing contracts"
         raise ValueError(msg)
-    ratio = float(np.mean(run.values[:, -1] - infimum.found)) / (run.start_value - infimum.found)
+    ratio = float(np.mean(run.values[:, -1] - least)) / (run.start_value - least)
     return float(max(0.0, ratio) ** (1.0 / max(1, int(run.value_steps[-1]))))
 
 
@@ -333,7 +329,10 @@ def check_distributed_rate(
     if run.clients != clients:
         msg = f"clients={clients}, but the run has {run.clients}; with shared seeds it is one node, for check_rate"
         raise ValueError(msg)
-    K, left = _steps(run), _left_sides(run, guarantee)
+    if not isinstance(infimum, FederatedInfimum):
+        msg = f"infimum must be what find_federated_infimum returns, got {infimum!r}"
+        raise TypeError(msg)
+    K, left, whole = _steps(run), _left_sides(run, guarantee), _seen(infimum.whole, run)
     weights = np.exp(-np.log1p(growth) * np.arange(1, K + 1))
 
     def right(whole: float, parts: float) -> float:
@@ -343,15 +342,17 @@ def check_distributed_rate(
         start = power / K * gap if gap != 0.0 else 0.0
         return 2.0 * (start + growth * (whole - parts)) / left.rate
 
-    strict = right(infimum.whole.found, infimum.clients.found)
-    loose, weights = right(infimum.whole.proved, infimum.clients.proved), weights / weights.sum()
+    strict = right(whole.found, infimum.clients.found)
+    loose, weights = right(whole.proved, infimum.clients.proved), weights / weights.sum()
     return _compare(3, left.estimate @ weights, left.norms @ weights, strict, loose, run, level)
 
 
-def _check_infimum(infimum: object) -> None:
+def _seen(infimum: object, run: Run) -> Infimum:
+    """The bounds on f^inf, of which what the run itself reached is one from above, too."""
     if not isinstance(infimum, Infimum):
         msg = f"infimum must be what find_infimum returns, or Infimum(proved, found), got {infimum!r}"
         raise TypeError(msg)
+    return Infimum(infimum.proved, max(infimum.proved, min(infimum.found, float(np.min(run.values)))))
 
 
 def _steps(run: Run) -> int:
