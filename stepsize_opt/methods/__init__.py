@@ -12,6 +12,7 @@ from stepsize_opt.methods.base import (
 )
 from stepsize_opt.methods.compressed import CompressedStep, Compressor
 from stepsize_opt.methods.det_cgd import DetCGD1, DetCGD2, SketchedGradient
+from stepsize_opt.methods.directions import NoDirections
 from stepsize_opt.methods.scalar import CGD, DCGD, GradientDescent
 from stepsize_opt.methods.subspace import SubspaceMethod, optimal_method
 
@@ -28,6 +29,7 @@ __all__ = [
     "Factors",
     "GradientDescent",
     "Method",
+    "NoDirections",
     "SketchedGradient",
     "SubspaceMethod",
     "get_method",

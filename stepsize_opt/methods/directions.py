@@ -30,6 +30,10 @@ BASES = ("cholesky", "eigenvectors", "root", "rotation")
 _REFINEMENTS = 2
 
 
+class NoDirections(ValueError):
+    """The directions of an L could not be proved to be L-orthonormal in float64."""
+
+
 class ThinDirections(LinearOperator):  # type: ignore[misc]
     """A = c Diag(t)(I + BZBᵀ), d×d, with B = [Diag(t)U  E], E the first e columns of I; by its products, in O(dr).
 
@@ -108,7 +112,7 @@ class ProvedDirections:
             if eigenvectors:
                 remedy += ", cut columns of U that nearly depend on others (rank=r), or use L.todense()"
             msg = f"L, or the columns of U, are too close to singular for L-orthonormal directions in float64; {remedy}"
-            raise ValueError(msg)
+            raise NoDirections(msg)
         c = float((1.0 - 4.0 * UNIT) / np.sqrt(1.0 + found.defect))  # three roundings: c²(1 + defect) ≤ 1
         least = c * c * (1.0 - found.defect) * (1.0 - 8.0 * UNIT)
         return ProvedDirections(ThinDirections(c, found.t, L.U, found.Z), least, found)
@@ -162,7 +166,7 @@ def proved_directions(L: Matrix, A: Matrix) -> tuple[Matrix, float]:
             return A, float(away.sum(axis=1).max()) * rounding
         if not top < 2.0:
             msg = "L is too close to singular for L-orthonormal directions in float64; add a regulariser (L + 2λI)"
-            raise ValueError(msg)
+            raise NoDirections(msg)
         loss *= 2.0  # the rounding of A may count more than what is taken off
         A = A * ((1.0 - loss) / np.sqrt(top))
 

@@ -51,7 +51,8 @@ def solve_gaussian(
         raise ValueError(msg)
     gram, d = weighted_gram(L.U, None), L.d
     inner, vectors = np.linalg.eigh(gram.value)
-    n = min(d, L.rank)  # eigenvalues of UUᵀ; the others are zero
+    # Eigenvalues of UUᵀ; the others are zero, those of columns of U that depend on others up to rounding.
+    n = min(d, max(1, int(np.count_nonzero(inner > 4.0 * float(gram.error.sum(axis=1).max())))))
     inner, vectors = np.maximum(inner[-n:], 0.0), vectors[:, -n:]
     counts = np.append(np.ones(n), float(d - n))[: n + (d > n)]
     values, below = (np.append(c + part, c)[: len(counts)] for part in (inner, eigenvalues_from_below(gram)[-n:]))

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from stepsize_opt.inputs import LARGE
 from stepsize_opt.operators.matrices import LowRankPlusDiagonal
 from stepsize_opt.proofs import LowRankCondition, NonnegativeCondition, coefficient_roundings, gamma
-from stepsize_solvers.programs import PositiveMap, ScaledPlusTrace, Vector
+from stepsize_solvers.programs import Matrix, PositiveMap, ScaledPlusTrace, Vector
 
 ANSWERS = (
     "answers without a dense matrix: for LowRankPlusDiagonal structure='diagonal', 'scalar' and Direction(w), w a "
@@ -104,11 +104,22 @@ def _factored(L: LowRankPlusDiagonal, a: Vector, beta: float, roundings: int) ->
         condition = NonnegativeCondition(products, gamma(L.longest_row + rounding))
         # L ⪰ Diag(diagonal) would bound log det L, but so far from it that nobody could use it.
         return LargeProblem(condition, words, -math.inf)
-    error = gamma(L.rank + rounding) * a
-    low_rank = LowRankCondition(a - error, a + error, beta, L.U, gamma(rounding))
-    log_det = LowRankCondition(L.own, L.own, 1.0, L.U, 0.0).log_det_from_below()
+    V, apart = _shortened(L.U)
+    error = gamma(L.rank + rounding) * a + beta * apart * (1.0 + gamma(4))
+    low_rank = LowRankCondition(a - error, a + error, beta, V, gamma(rounding))
+    log_det = LowRankCondition(L.own - apart, L.own, 1.0, V, 0.0).log_det_from_below()
     words = f"L is diagonal plus rank {L.rank}: nothing of size d×d is formed"
     return LargeProblem(low_rank, words, -math.inf if log_det is None else log_det)
+
+
+def _shortened(U: Matrix) -> tuple[Matrix, Vector]:
+    """U, or a factor V with d columns for one that has more, and e with −Diag(e) ⪯ UUᵀ − VVᵀ ⪯ Diag(e)."""
+    d, r = U.shape
+    if r <= d:
+        return U, np.zeros(d)
+    V = np.ascontiguousarray(np.linalg.qr(U.T, mode="r").T)
+    size, rest = np.abs(U) @ np.abs(U).T + np.abs(V) @ np.abs(V).T, np.abs(U @ U.T - V @ V.T)
+    return V, np.asarray((rest + gamma(r + 4) * size).sum(axis=1) * (1.0 + gamma(d + 4)))
 
 
 def _largest_component(L: Any) -> int:

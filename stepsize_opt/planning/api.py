@@ -18,6 +18,7 @@ from stepsize_opt.methods import (
     DetCGD2,
     GradientDescent,
     Method,
+    NoDirections,
     optimal_method,
 )
 from stepsize_opt.node import Guarantee, coordinates_sent, iterations_needed, linear_iterations, optimal_stepsize
@@ -185,14 +186,17 @@ def plan(
     laws = _read_sketches(sketches, given.d, ks)
     ks = sorted({*ks, *(law.expected_rank for law in laws)})
     cases = [case for goal in goals for case in _cases(given, goal, laws, ks, rounds, options)]
-    rows = []
+    rows, left_out = [], []
     for done, case in enumerate(cases):
         if on_progress is not None:
             on_progress(done, len(cases), case.name)
-        rows.append(case.make())
+        try:
+            rows.append(case.make())
+        except NoDirections as error:  # the other methods have an answer all the same
+            left_out.append(f"{case.name} is left out: {error}")
     if on_progress is not None:
         on_progress(len(cases), len(cases), "")
-    notes = [given.note] if given.note else []
+    notes = [*([given.note] if given.note else []), *left_out]
     unfinished = [row for row in rows if row.status != Status.OPTIMAL.value]
     if unfinished:
         kinds = ", ".join(sorted({row.status for row in unfinished}))

@@ -199,7 +199,8 @@ def _bound_at(objective: Any, x: Vector) -> float:
         own = M.diagonal() if M is not None else np.full(objective.d, objective.curvature_from_below)
         if not own.min() > 0.0:
             return -np.inf
-        distance = 0.5 * float(np.sum((np.abs(g) + lost.gradient) ** 2 / own)) * (1.0 + 4.0 * lost.unit)
+        # Divided before they are squared: squares of small units leave the range.
+        distance = 0.5 * float(np.sum(((np.abs(g) + lost.gradient) / np.sqrt(own)) ** 2)) * (1.0 + 4.0 * lost.unit)
         return f - (distance + lost.value) * (1.0 + lost.unit)
     # M is rounded by less than this part of its trace, and so are its eigenvalues.
     shift, mu = 4.0 * lost.unit * float(np.trace(M)), float(np.linalg.eigvalsh(M)[0])
@@ -209,7 +210,7 @@ def _bound_at(objective: Any, x: Vector) -> float:
     size = float(np.linalg.norm(y))
     left = float(np.linalg.norm(np.abs(g - M @ y) + lost.gradient)) + shift * size
     energy = abs(float(y @ M @ y)) + shift * size * size
-    distance = 0.5 * (energy + 2.0 * size * left + left * left / (mu - shift))
+    distance = 0.5 * (energy + 2.0 * size * left + (left / np.sqrt(mu - shift)) ** 2)
     return f - (distance + lost.value) * (1.0 + lost.unit)
 
 

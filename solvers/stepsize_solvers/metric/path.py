@@ -203,10 +203,10 @@ class BasisMaker(Protocol):
 
 
 class Path:
-    """One solve."""
+    """One solve; most: after a step with more iterations of conjugate gradients than this it ends as a breakdown."""
 
-    def __init__(self, problem: Problem, basis: BasisMaker, progress: Progress[PathPoint]) -> None:
-        self.problem, self.basis, self.progress = problem, basis, progress
+    def __init__(self, problem: Problem, basis: BasisMaker, progress: Progress[PathPoint], most: float) -> None:
+        self.problem, self.basis, self.progress, self.most = problem, basis, progress, most
 
     def point(self, D: Matrix, t: float, Z: Stack) -> PathPoint | None:
         return PathPoint.of(self.problem, self.basis(D, Z[0]), D, t, Z)
@@ -228,6 +228,8 @@ class Path:
             status = self.progress.examine(p, p.bounds, details)
             if status is not None:
                 return status
+            if iterations > self.most:
+                break
             before = self.progress.counters.cg_iterations
             p, length = self.step(p)
             iterations = self.progress.counters.cg_iterations - before

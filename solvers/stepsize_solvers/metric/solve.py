@@ -42,10 +42,11 @@ _PATIENCE = 40
 _PATIENCE_ON_A_PATH = 20
 # Up to so many unknowns the dense system is the faster one.
 _MOST_UNKNOWNS = 80
-# The path with conjugate gradients is the faster one beyond so many unknowns; should it break down, the dense systems
-# get a try up to the second.
+# The path with conjugate gradients is the faster one beyond so many unknowns; should it break down, or take more
+# iterations in a step than this (3 to 50 are usual), the dense systems get a try up to the second.
 _MOST_UNKNOWNS_FIRST = 80
-_MOST_UNKNOWNS_SECOND = 1000
+_MOST_UNKNOWNS_SECOND = 2100
+_MANY_ITERATIONS = 500
 # While the loss is this many times what is asked for, nobody needs it exactly.
 _FAR = 30.0
 # Below this decrement Newton's full step stays inside and converges quadratically.
@@ -94,7 +95,7 @@ def solve_metric(program: Program, settings: Settings, options: NativeOptions) -
     status = Status.INACCURATE
     for basis in bases:
         path.stalled = 0
-        follower = Path(problem, basis, path)
+        follower = Path(problem, basis, path, math.inf if over is None else _MANY_ITERATIONS)
         status = path.run(lambda follower=follower: follower.run(D))  # type: ignore[misc]
         if status is not Status.INACCURATE:
             break

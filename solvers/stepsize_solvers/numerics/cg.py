@@ -23,8 +23,10 @@ class Operator(Protocol):
 
 
 def _quotient(a: Any, b: Any, done: Any) -> Any:
-    """a/b, and 0 for those members of a stack that are done."""
-    return a / b if isinstance(a, float) else np.divide(a, b, out=np.zeros_like(a), where=~done)
+    """a/b, and 0 for those members of a stack that are done, and where b has underflowed."""
+    if isinstance(a, float):
+        return a / b if b != 0.0 else 0.0
+    return np.divide(a, b, out=np.zeros_like(a), where=~done)
 
 
 def _opposite(holds: Any) -> Any:

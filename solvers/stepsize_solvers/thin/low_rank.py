@@ -31,6 +31,7 @@ MOST_STEPS = 200
 _PATIENCE = 30  # the first damped steps may widen the interval
 _MARGIN = 0.3  # of the tolerance: what the proof loses by rounding needs room
 _SHRINK = 0.1
+_LEAST_SHARE = 1e-6  # of the largest eigenvalue: what is below is taken for none
 # A decrement √(gradient · step/ν) below this is close to the path.
 _CLOSE = 0.5
 _ROWS_AT_ONCE = 2**15  # rows of Ṽ that are held at a time
@@ -197,7 +198,8 @@ def _start(problem: _Problem, nu: float) -> LowRankPoint:
         rows = V[part]
         S += (rows / (problem.a[part] + np.einsum("ij,ij->i", rows, rows))[:, None]).T @ rows
     values, vectors = eigh(sym(S))
-    p = LowRankPoint.at(problem, np.asarray(vectors / np.sqrt(np.maximum(values, 1e-12 * values[-1]))))
+    # Along columns of V that depend on others Y counts for nothing: a larger one would make the rest small beside it.
+    p = LowRankPoint.at(problem, np.asarray(vectors / np.sqrt(np.maximum(values, _LEAST_SHARE * values[-1]))))
     trace = float(np.trace(p.spread))
 
     def slope(log_c: float) -> float:
