@@ -34,6 +34,7 @@ from stepsize_opt.proofs import (
     UNIT,
     Conditions,
     Pair,
+    Plain,
     exp_down,
     exp_up,
     lambda_from_below,
@@ -321,15 +322,19 @@ class _Point:
     def _lambda_from_above(self) -> float:
         """A proved upper bound on λ_D, next to its estimate; infinite without a proof."""
         at = self.conditions.at(self.D, Pair)
-        estimate, doubt = at.estimate.value, at.doubt.value
         if not any(image.value.any() or image.error.any() for images in at.images for image in images):
             return 0.0
+        # Neither arithmetic is always the finer one: a D that was proved in plain arithmetic is recognised by it.
+        return min(self._least_proved(at), self._least_proved(self.conditions.at(self.D, Plain)))
+
+    def _least_proved(self, at: Any) -> float:
+        estimate, doubt = at.estimate.value, at.doubt.value
         for trial in range(_TRIALS):
             retreat = 4.0 * self.conditions.d * UNIT * 4.0**trial
             for more in (0.0, 8.0 * doubt):
                 c = (estimate + more) * (1.0 + retreat)
                 if math.isfinite(c) and at.proves(c):
-                    return c
+                    return float(c)
         return math.inf
 
     def _below_share(self, below: float, lambda_D: float, K: int) -> bool | None:

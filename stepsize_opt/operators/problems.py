@@ -117,7 +117,8 @@ def _shortened(U: Matrix) -> tuple[Matrix, Vector]:
     d, r = U.shape
     if r <= d:
         return U, np.zeros(d)
-    V = np.ascontiguousarray(np.linalg.qr(U.T, mode="r").T)
+    upper: Any = np.linalg.qr(U.T, mode="r")
+    V = np.ascontiguousarray(upper.T)
     size, rest = np.abs(U) @ np.abs(U).T + np.abs(V) @ np.abs(V).T, np.abs(U @ U.T - V @ V.T)
     return V, np.asarray((rest + gamma(r + 4) * size).sum(axis=1) * (1.0 + gamma(d + 4)))
 

@@ -210,7 +210,7 @@ def _bound_at(objective: Any, x: Vector) -> float:
     size = float(np.linalg.norm(y))
     left = float(np.linalg.norm(np.abs(g - M @ y) + lost.gradient)) + shift * size
     energy = abs(float(y @ M @ y)) + shift * size * size
-    distance = 0.5 * (energy + 2.0 * size * left + (left / np.sqrt(mu - shift)) ** 2)
+    distance = 0.5 * (energy + 2.0 * size * left + float(left / np.sqrt(mu - shift)) ** 2)
     return f - (distance + lost.value) * (1.0 + lost.unit)
 
 

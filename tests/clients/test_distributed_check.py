@@ -186,3 +186,15 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match="iterations"):
         certify_distributed(D, clients, RandK(2, 1), **TARGETS, iterations=0)
     assert np.array_equal(D, before) and D.flags.writeable
+
+
+@pytest.mark.parametrize("d", [17, 20, 25])
+@pytest.mark.parametrize("structure", ["diagonal", "scalar"])
+def test_what_a_solve_proved_is_proved_again(d: int, structure: Any) -> None:
+    """One arithmetic proved λ_D of the result, and the check asked the other alone, not always the finer one."""
+    apart = np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
+    clients = [(0.5 + 0.4 * i / 3) ** apart for i in range(3)]
+    goal: dict[str, Any] = {"epsilon2": 1e-4, "initial_gap": 0.7, "delta_inf": 0.0, "structure": structure}
+    result = optimal_distributed_stepsize(clients, RandK(d, 1), **goal)
+    check = certify_distributed(result.D, clients, RandK(d, 1), iterations=result.K, **goal)
+    assert result.certificate.feasible and check.feasible

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from shared.rational import inverse
 from shared.strategies import problems, smoothness_matrices
 from stepsize_opt import (
+    BernQ,
     BlockDiagonal,
     Direction,
     Identity,
+    IndependentSampling,
     RandK,
     Sketch,
     StepsizeResult,
@@ -375,3 +377,28 @@ def test_the_weakest_part_is_rounded_to_the_proved_side(ends: list[tuple[float, 
     assert whole.log_det <= least <= whole.upper_bound
     assert float(abs(whole.upper_bound - least)) <= 1e-14 * abs(float(least))
     assert len(parts) > 1 or whole is parts[0]
+
+
+@pytest.mark.parametrize("d", [14, 45])
+def test_layers_of_coins_under_the_condition(d: int) -> None:
+    """Conjugate gradients ran into their limit in every step, and from d = 45 on nothing else was tried."""
+    smoothness = 0.9 ** np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
+    result = optimal_stepsize(smoothness, BernQ([0.5, 0.25], [d // 2, d - d // 2]), criterion="euclidean")
+    assert result.status == "optimal"
+    # A step of the path takes a few dozen iterations, or gives way.
+    assert result.solver_stats.extra_stats["cg_iterations"] < 4000
+
+
+def test_a_residual_that_underflows_ends_conjugate_gradients() -> None:
+    d = 44
+    data = (np.random.default_rng(d).random((4 * d, d)) < 0.3) * 1.0
+    smoothness = data.T @ data / (16 * d) + 1e-2 * np.eye(d)
+    sketch = BernQ([0.9, 0.1, 0.5], [1, 22, 21])
+    assert optimal_stepsize(smoothness, sketch, criterion="euclidean").status == "optimal"
+
+
+@pytest.mark.parametrize("d", [16, 17, 18, 19])
+def test_the_path_of_convex_does_not_go_round_in_a_circle(d: int) -> None:
+    smoothness = 0.5 * np.eye(d) + 0.5
+    sketch = IndependentSampling(np.linspace(0.1, 1.0, d))
+    assert optimal_stepsize(smoothness, sketch, criterion="convex").status == "optimal"

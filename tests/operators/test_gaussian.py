@@ -89,3 +89,12 @@ def test_eigenvalues_from_below() -> None:
     A = np.diag([1.0, 2.0, 4.0])
     below = eigenvalues_from_below(Enclosed(A, np.full((3, 3), 1e-3)))
     assert np.all(below <= [1.0 - 3e-3, 2.0 - 3e-3, 4.0 - 3e-3]) and np.all(below >= [0.99, 1.99, 3.99])
+
+
+@pytest.mark.parametrize("shape", [(24, 5), (8, 8), (8, 25)])
+@pytest.mark.parametrize("guarantee", ["condition", "descent"])
+def test_columns_that_depend_on_others_are_no_directions(shape: tuple[int, int], guarantee: Any) -> None:
+    U = np.ones(shape) / np.sqrt(shape[0] * shape[1])
+    thin = optimal_stepsize(LowRankPlusDiagonal(U, 1.0), Gaussian(shape[0], 2), guarantee=guarantee)
+    dense = optimal_stepsize(U @ U.T + np.eye(shape[0]), Gaussian(shape[0], 2), guarantee=guarantee)
+    assert thin.status == "optimal" and thin.rate == pytest.approx(dense.rate, rel=3e-6)

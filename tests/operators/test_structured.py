@@ -24,7 +24,9 @@ from stepsize_opt import (
     StepsizeResult,
     certify,
     optimal_stepsize,
+    smoothness,
 )
+from stepsize_opt.problems import load_dataset
 
 CALLS: list[dict[str, Any]] = [{"algorithm": "det-CGD2"}, {"structure": "diagonal"}, {"structure": "scalar"}]
 
@@ -207,3 +209,14 @@ def test_an_inverse_that_rounding_keeps_from_the_tolerance_is_inaccurate() -> No
     result = optimal_stepsize(L, Identity(3), algorithm="det-CGD2")
     assert result.status == "optimal_inaccurate" and 1e-6 < result.gap < 1e-3
     assert result.certificate.feasible
+
+
+def test_a_diagonal_stepsize_of_data_with_more_rows_than_features() -> None:
+    """U has 569 columns for d = 30: their dual is singular, and the path started 10¹² away from it."""
+    L = smoothness.logistic(load_dataset("breast_cancer").A, 0.1)
+    for k in (3, 15, 29):
+        thin = optimal_stepsize(L, RandK(30, k), structure="diagonal")
+        dense = optimal_stepsize(L.todense(), RandK(30, k), structure="diagonal")
+        assert thin.status == dense.status == "optimal"
+        assert thin.rate == pytest.approx(dense.rate, rel=3e-6)
+        assert certify(np.diag(thin.D.diagonal()), L.todense(), RandK(30, k), dual=np.eye(30)).margin > -1e-12

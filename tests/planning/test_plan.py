@@ -319,3 +319,11 @@ def test_notes_name_a_gap_that_was_found_and_rows_that_are_not_finished() -> Non
     big = random_smoothness(np.random.default_rng(1), 12, 1e4)
     (note,) = plan(big, 6, time_limit=1e-9, **ASKED).notes
     assert "rows rest on a D above the tolerance (user_limit): their rounds hold" in note
+
+
+def test_a_method_without_directions_is_left_out() -> None:
+    """One that refuses must not take the others with it."""
+    U = (np.random.default_rng(64).random((64, 64)) < 0.3) / 8.0
+    answer = plan(LowRankPlusDiagonal(U, 1e-12), 16, criterion="euclidean", **ASKED)
+    assert {row.method for row in answer.rows} == {"GD", "det-CGD1"}
+    assert any("subspace method, k = 16 is left out: L, or the columns of U" in note for note in answer.notes)

@@ -27,8 +27,10 @@ MOST_STEPS = 120
 _STEP_FRACTION = 0.95
 # The centring σ is the cube of the complementarity left by the plain step, but of no less than this.
 _CENTRING_FLOOR = 0.1
-# μ stays above this fraction of the squared gradient of the Lagrangian, relative to that of log det X alone.
+# μ stays above this fraction of the squared gradient of the Lagrangian, relative to that of log det X alone, for so
+# many steps: where the gradient does not shrink, both go round in a circle.
 _FOLLOWED = 0.1
+_STEPS_FOLLOWED = 40
 # A step is shortened when the smallest complementarity product falls below this fraction of μ.
 _NEIGHBOURHOOD = 1e-6
 # Relative residual of the Newton system, and cap of its iterations; the bound holds for inexact steps too.
@@ -100,7 +102,8 @@ def _step(model: Model, p: Point, work: Work) -> tuple[Point, float] | None:
     # A μ that outruns the gradient of the Lagrangian leaves multipliers too small to hold X back for good.
     held = sum(model.minus_adjoint(f, s, p.C, s.Z) for f, s in zip(families, states, strict=True))
     outside = float(np.linalg.norm(model.project(rhs - held))) / math.sqrt(d)
-    sigma = max(sigma, min(1.0, _FOLLOWED * outside**2 / mu))
+    if work.progress.steps < _STEPS_FOLLOWED:
+        sigma = max(sigma, min(1.0, _FOLLOWED * outside**2 / mu))
     corrections = [
         _correction(model, f, s, p.C, plain.Y, x, z)
         for f, s, x, z in zip(families, states, plain.dF, plain.dZ, strict=True)
