@@ -304,5 +304,5 @@ def _status(search: Search, certificate: DistributedCertificate, tol: float) -> 
 
 def _unproved(search: Search) -> Status:
     """Why there is no proof of optimality: a limit, an interruption, or accuracy."""
-    stopped = [s for s in search.statuses if s in (Status.USER_LIMIT, Status.INTERRUPTED)]
+    stopped = [s for s in search.statuses if s.is_stopped]
     return stopped[0] if stopped else Status.INACCURATE

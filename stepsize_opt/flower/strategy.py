@@ -18,6 +18,7 @@ from stepsize_opt.flower.wire import ARRAYS, CONFIG, GENERATOR, check_compressor
 from stepsize_opt.inputs import whole_number
 from stepsize_opt.methods import Compressor
 from stepsize_opt.sketches import generators
+from stepsize_solvers.programs import Vector
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 _REASON = 200  # letters of an error that a client sends; a traceback would hide who failed
@@ -123,21 +124,21 @@ class SharedSeedStrategy(Strategy):
         draw = self.compressor.draw(rng)
         size = self.compressor.encode(np.zeros(self.compressor.d), draw).size
         # In the order of the nodes, so that sums round in the same way whoever was faster.
-        reasons = {node: _why_not(answers.get(node), size) for node in self._nodes}
-        contents = [answers[node].content for node, reason in reasons.items() if reason is None]
-        if len(contents) < self.clients:
-            told = "; ".join(f"{node}: {reason}" for node, reason in reasons.items() if reason is not None)
-            text = f"round {server_round}: {len(contents)} of {self.clients} clients sent their numbers ({told})"
-            if self.missing == "raise" or not contents:
+        found = {node: _numbers(answers.get(node), size) for node in self._nodes}
+        good = {node: numbers for node, numbers in found.items() if not isinstance(numbers, str)}
+        if len(good) < self.clients:
+            told = "; ".join(f"{node}: {reason}" for node, reason in found.items() if node not in good)
+            text = f"round {server_round}: {len(good)} of {self.clients} clients sent their numbers ({told})"
+            if self.missing == "raise" or not good:
                 raise MissingReplies(text)
             log(WARNING, "%s; the mean is over those who did, which no certificate covers", text)
         self._rng = rng
-        numbers = np.array([numbers_of(content) for content in contents])
+        numbers = np.array(list(good.values()))
         x = flat(self._arrays, self.compressor.d) - self.compressor.decode(numbers.mean(axis=0), draw)
         metrics: dict[str, Any] = {
-            "clients": len(contents),
+            "clients": len(good),
             "numbers": int(numbers.shape[1]),
-            "bytes-up": sum(_bytes(content) for content in contents),
+            "bytes-up": sum(_bytes(answers[node].content) for node in good),
             "bytes-down": self._bytes_down,
         }
         return like(self._arrays, x), MetricRecord(metrics)
@@ -153,8 +154,8 @@ class SharedSeedStrategy(Strategy):
         return None
 
 
-def _why_not(reply: Message | None, size: int) -> str | None:
-    """Why a reply does not count; None if it has ``size`` finite numbers."""
+def _numbers(reply: Message | None, size: int) -> Vector | str:
+    """The ``size`` finite numbers of a reply, or why it does not count."""
     if reply is None:
         return "no reply"
     if reply.has_error():
@@ -164,7 +165,7 @@ def _why_not(reply: Message | None, size: int) -> str | None:
         return "a reply without compressed numbers; is compress_mod among the mods of its ClientApp?"
     if numbers.shape != (size,):
         return f"{numbers.size} numbers instead of {size}; is its compressor that of the server?"
-    return None if np.isfinite(numbers).all() else "numbers that are not finite"
+    return numbers if np.isfinite(numbers).all() else "numbers that are not finite"
 
 
 def _bytes(content: RecordDict) -> int:

@@ -176,6 +176,25 @@ def real_sparse(name: str, value: Any) -> Any:
     return out
 
 
+def read_rows(name: str, value: Any) -> Any:
+    """Data, a row for each example (m×d), as float64, csr if sparse; what is so already is shared: data are large.
+
+    Raises TypeError for what is not a matrix of real numbers, ValueError for an empty one or one that is not finite.
+    """
+    A = value
+    if sparse.issparse(A):
+        A = real_sparse(name, A)
+    elif not isinstance(A, np.ndarray) or isinstance(A, np.ma.MaskedArray | np.matrix) or A.dtype != np.float64:
+        A = real_array(name, A)
+    elif not np.all(np.isfinite(A)):
+        msg = f"{name} must be finite, got NaN or infinity"
+        raise ValueError(msg)
+    if A.ndim != 2 or 0 in A.shape:
+        msg = f"{name} must be a matrix with at least one row and one column, got shape {A.shape}"
+        raise ValueError(msg)
+    return A
+
+
 def symmetric_part(name: str, M: Matrix) -> Matrix:
     """The symmetric part of a matrix that is symmetric up to rounding."""
     if (M == M.T).all():

@@ -28,7 +28,7 @@ from stepsize_opt.proofs import (
     repair,
     repair_in_basis,
 )
-from stepsize_solvers.programs import Matrix, Outcome, Status
+from stepsize_solvers.programs import Matrix, Outcome
 
 # What a closed form may lose to the rounding of the proof, relative to D: no more than its own rounding.
 _EXACT_LOSS = 1e-12
@@ -68,11 +68,6 @@ def prove(component: Component, outcome: Outcome, tol: float) -> Answer:
     return (_under_descent if not component.program.families else _conditioned)(component, outcome, tol)
 
 
-def stopped(outcome: Outcome) -> bool:
-    """Whether a limit of the user's ended the solve."""
-    return outcome.status in (Status.USER_LIMIT, Status.INTERRUPTED)
-
-
 def _dual(outcome: Outcome, place: int = 0) -> Matrix | None:
     return outcome.duals[place][0] if len(outcome.duals) > place else None
 
@@ -103,7 +98,7 @@ def _under_condition(component: Component, outcome: Outcome, tol: float) -> Answ
         return answer
     repaired, D = component.held(_repaired(component, outcome, tol))
     certificate = certify_point(repaired, dual, (raw,), tol)
-    done = stopped(outcome) or dual is None or certificate.is_optimal(tol)
+    done = outcome.status.is_stopped or dual is None or certificate.is_optimal(tol)
     finer = None if done else repair_in_basis(component.single, raw)
     if finer is not None:
         # Rounding may be all that is left of the gap: in the basis of D it counts least.

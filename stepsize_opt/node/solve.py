@@ -15,7 +15,7 @@ import numpy as np
 from stepsize_opt.inputs import Structure, items, whole_number
 from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Method
-from stepsize_opt.node.answers import prove, stopped
+from stepsize_opt.node.answers import prove
 from stepsize_opt.node.goals import Goal
 from stepsize_opt.node.pieces import Component, Reduction
 from stepsize_opt.node.result import Block, StepsizeResult
@@ -212,7 +212,7 @@ def _solve_stack(components: Sequence[Component], attempts: Sequence[Attempt], c
         piece = None
         if outcome.X is not None:
             piece = _certified(component, outcome, settings.tol, outcome.stats.extra_stats.get("closed_form"))
-        if piece is None or not (piece.status is Status.OPTIMAL or stopped(outcome)):
+        if piece is None or not (piece.status is Status.OPTIMAL or outcome.status.is_stopped):
             piece = _solve_component(component, None, attempts, closed_forms)
         pieces.append(piece)
     return pieces
@@ -294,7 +294,7 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     certificate = answer.certificate
     if certificate.is_optimal(tol):
         status = Status.OPTIMAL
-    elif stopped(outcome):
+    elif outcome.status.is_stopped:
         status = outcome.status
     else:
         status = Status.INACCURATE

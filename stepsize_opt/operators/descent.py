@@ -51,7 +51,7 @@ def solve_descent(
     upper = min(limit, _best_bound(metric, 1.0 / point.delta, point.Z))
     certificate = Certificate(True, 0.0, lower, upper, L.d)
     stats = SolverStats("quasi-Newton", time.perf_counter() - began, 0.0, progress.steps, progress.statistics)
-    if status not in (Status.USER_LIMIT, Status.INTERRUPTED):
+    if not status.is_stopped:
         status = Status.OPTIMAL if certificate.is_optimal(settings.tol) else Status.INACCURATE
     satisfied = metric.log_det(D, 1.0) is not None
     remark = (

@@ -21,6 +21,7 @@ from stepsize_opt.proofs import (
     gamma,
     spectral_condition_bound,
     spectral_metric_bound,
+    vanishing,
     weighted_gram,
 )
 from stepsize_solvers.programs import ScaledPlusTrace, Settings, SolverStats, Status
@@ -52,7 +53,7 @@ def solve_gaussian(
     gram, d = weighted_gram(L.U, None), L.d
     inner, vectors = np.linalg.eigh(gram.value)
     # Eigenvalues of UUᵀ; the others are zero, those of columns of U that depend on others up to rounding.
-    n = min(d, max(1, int(np.count_nonzero(inner > 4.0 * float(gram.error.sum(axis=1).max())))))
+    n = min(d, max(1, int(np.count_nonzero(~vanishing(inner, gram)))))
     inner, vectors = np.maximum(inner[-n:], 0.0), vectors[:, -n:]
     counts = np.append(np.ones(n), float(d - n))[: n + (d > n)]
     values, below = (np.append(c + part, c)[: len(counts)] for part in (inner, eigenvalues_from_below(gram)[-n:]))

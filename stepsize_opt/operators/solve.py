@@ -76,7 +76,7 @@ def solve_structured(
     if found is None:
         raise not_proved()
     stats = SolverStats(stats.solver_name, time.perf_counter() - began, 0.0, stats.num_iters, stats.extra_stats)
-    if status not in (Status.USER_LIMIT, Status.INTERRUPTED):
+    if not status.is_stopped:
         status = Status.OPTIMAL if found.certificate.is_optimal(settings.tol) else Status.INACCURATE
     return StructuredAnswer(DiagonalStepsize(found.x), found.certificate, found.descent_log_det, stats, status)
 

@@ -179,7 +179,7 @@ def plan(
     refuse_options("plan", options, _SET_BY_PLAN)
     criteria = _criteria(criterion)
     _refuse_unused(criteria, epsilon2=epsilon2, accuracy=accuracy, lower=lower)
-    given = Problem.read(problem, initial_gap, delta_inf, lower)
+    given = Problem.read(problem, initial_gap, delta_inf, lower, linear="linear" in criteria)
     limits = _budget(budget, total, rounds, given.d)
     goals = [_goal(name, given, epsilon2, accuracy) for name in criteria]
     ks = _ks(min(given.d, given.d if limits.numbers is None else limits.numbers))

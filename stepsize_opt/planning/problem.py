@@ -59,10 +59,13 @@ class Problem:
         return "one node" if self.senders == 1 and not self.clients else "shared"
 
     @staticmethod
-    def read(problem: Any, initial_gap: float | None, delta_inf: float | None, lower: Any) -> Problem:
-        """Raises ValueError or TypeError for what is no problem, or for a missing or impossible number."""
+    def read(problem: Any, initial_gap: float | None, delta_inf: float | None, lower: Any, *, linear: bool) -> Problem:
+        """Raises ValueError or TypeError for what is no problem, or for a missing or impossible number.
+
+        ``linear``: whether M is wanted; it may be as large as L, and its eigenvalues are looked at.
+        """
         if hasattr(problem, "smoothness"):
-            return _of_objective(problem, initial_gap, delta_inf, lower)
+            return _of_objective(problem, initial_gap, delta_inf, lower, linear=linear)
         if initial_gap is None:
             msg = "plan needs initial_gap = f(x⁰) − f^inf when the problem is given by matrices"
             raise ValueError(msg)
@@ -85,7 +88,9 @@ class Problem:
         return Problem(L, clients, max(1, len(clients)), _gap(initial_gap), _delta(delta_inf), lower)
 
 
-def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | None, lower: Any) -> Problem:
+def _of_objective(
+    objective: Any, initial_gap: float | None, delta_inf: float | None, lower: Any, *, linear: bool
+) -> Problem:
     """Of an objective: what is not given is found, Δ⁰ from x⁰ = 0."""
     large = objective.d > LARGE
     clients: tuple[Matrix, ...] = ()
@@ -107,7 +112,7 @@ def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | 
             note = f"Δ⁰ = {initial_gap:.6g} is f(0) minus the smallest value found"
             if infimum.found - infimum.proved > _CLOSE * initial_gap:
                 note += f"; proved is only Δ⁰ ≤ {start - infimum.proved:.6g}, and the rounds grow with Δ⁰"
-    known = _known_lower(objective, large=large)
+    known = _known_lower(objective, large=large) if linear else None
     if lower is None:
         lower = known if known is not None and _smallest(known) > 0.0 else None
     elif known is not None:

@@ -15,7 +15,7 @@ from urllib.error import URLError
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt.inputs import broken_is_value_error, check_dense, real_array, real_sparse
+from stepsize_opt.inputs import broken_is_value_error, check_dense, read_rows, real_array
 from stepsize_solvers.programs import Indices, Vector
 
 DATA_VARIABLE = "STEPSIZE_OPT_DATA"
@@ -56,7 +56,7 @@ class Dataset:
     b: Vector
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "A", read_rows(self.A))
+        object.__setattr__(self, "A", read_rows("A", self.A))
         object.__setattr__(self, "b", real_array("b", self.b))
         if self.b.shape != (self.A.shape[0],):
             msg = f"b must have one label for each of the {self.A.shape[0]} rows of A, got shape {self.b.shape}"
@@ -87,24 +87,6 @@ class Dataset:
     def columns(self, start: int, stop: int) -> Dataset:
         """The data set that sees the features start … stop − 1 only."""
         return Dataset(f"{self.name}[{start}:{stop}]", self.A[:, start:stop], self.b)
-
-
-def read_rows(A: Any) -> Any:
-    """Data A (m×d) as float64, csr if sparse; what is so already is shared, because data are large.
-
-    Raises TypeError for what is not a matrix of real numbers, ValueError for an empty one or one that is not finite.
-    """
-    if sparse.issparse(A):
-        A = real_sparse("A", A)
-    elif not isinstance(A, np.ndarray) or isinstance(A, np.ma.MaskedArray | np.matrix) or A.dtype != np.float64:
-        A = real_array("A", A)
-    elif not np.all(np.isfinite(A)):
-        msg = "A must be finite, got NaN or infinity"
-        raise ValueError(msg)
-    if A.ndim != 2 or 0 in A.shape:
-        msg = f"A must be a matrix with at least one row and one column, got shape {A.shape}"
-        raise ValueError(msg)
-    return A
 
 
 def load_dataset(name: str) -> Dataset:

@@ -11,9 +11,8 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
-from stepsize_opt.inputs import is_list
 from stepsize_opt.problems.data import Dataset
-from stepsize_opt.problems.objectives import LogisticRegression, Objective, check_points
+from stepsize_opt.problems.objectives import LogisticRegression, Objective, check_points, several
 from stepsize_opt.problems.penalties import PENALTIES
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -44,22 +43,16 @@ class Federated:
     clients: tuple[Objective, ...]
 
     def __post_init__(self) -> None:
-        if not is_list(self.clients):
-            msg = f"clients must be a list of objectives, got {type(self.clients).__name__}"
-            raise TypeError(msg)
-        object.__setattr__(self, "clients", tuple(self.clients))
-        if not self.clients:
-            msg = "clients must name at least one objective"
-            raise ValueError(msg)
+        object.__setattr__(self, "clients", several("clients", self.clients))
         dimensions = sorted({client.d for client in self.clients})
         if len(dimensions) > 1:
             msg = f"clients must have one common dimension, got {dimensions}"
             raise ValueError(msg)
 
     @staticmethod
-    def logistic(parts: Sequence[Dataset], reg: float) -> Federated:
-        """One logistic regression with the non-convex regulariser for each part, as in the paper."""
-        return Federated(tuple(LogisticRegression.from_dataset(part, reg) for part in parts))
+    def logistic(parts: Sequence[Dataset], reg: float, penalty: str = "nonconvex") -> Federated:
+        """One logistic regression for each part, with the non-convex regulariser as in the paper or with the ridge."""
+        return Federated(tuple(LogisticRegression.from_dataset(part, reg, penalty) for part in parts))
 
     @property
     def n(self) -> int:

@@ -18,8 +18,8 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import block_diag
 
-from stepsize_opt.inputs import check_dense, is_list, positive_number, read_matrix, real_array
-from stepsize_opt.problems.data import Dataset, read_rows
+from stepsize_opt.inputs import check_dense, is_list, positive_number, read_matrix, read_rows, real_array
+from stepsize_opt.problems.data import Dataset
 from stepsize_opt.problems.penalties import PENALTIES, read_penalty
 from stepsize_opt.problems.shared_rows import Rows, distinct_rows
 from stepsize_opt.problems.spectra import with_spectrum
@@ -62,6 +62,18 @@ def check_points(X: Matrix, d: int) -> Matrix:
     return X
 
 
+def several(name: str, objectives: object) -> tuple[Objective, ...]:
+    """The objectives of a list; raises TypeError for what is none, ValueError for an empty one."""
+    if not is_list(objectives):
+        msg = f"{name} must be a list of objectives, got {type(objectives).__name__}"
+        raise TypeError(msg)
+    found = tuple(objectives)
+    if not found:
+        msg = f"{name} must name at least one objective"
+        raise ValueError(msg)
+    return found
+
+
 class _Nonnegative:
     """An f that is nowhere negative."""
 
@@ -78,7 +90,7 @@ class _OnRows(_Nonnegative):
     b: Vector
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "A", read_rows(self.A))
+        object.__setattr__(self, "A", read_rows("A", self.A))
         object.__setattr__(self, "b", real_array("b", self.b))
         if self.b.shape != (self.A.shape[0],):
             msg = f"b must have one entry for each of the {self.A.shape[0]} rows of A, got shape {self.b.shape}"
@@ -350,13 +362,7 @@ class Layered:
     layers: tuple[Objective, ...]
 
     def __post_init__(self) -> None:
-        if not is_list(self.layers):
-            msg = f"layers must be a list of objectives, got {type(self.layers).__name__}"
-            raise TypeError(msg)
-        object.__setattr__(self, "layers", tuple(self.layers))
-        if not self.layers:
-            msg = "layers must name at least one objective"
-            raise ValueError(msg)
+        object.__setattr__(self, "layers", several("layers", self.layers))
 
     @staticmethod
     def logistic(data: Dataset, reg: float, layers: int) -> Layered:

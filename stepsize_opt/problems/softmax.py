@@ -9,8 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import logsumexp, softmax
 
-from stepsize_opt.inputs import check_dense, positive_number, whole_number
-from stepsize_opt.problems.data import read_rows
+from stepsize_opt.inputs import check_dense, positive_number, read_rows, whole_number
 from stepsize_opt.problems.objectives import check_points, gram
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
@@ -73,7 +72,7 @@ class SoftmaxRegression:
         if sparse.issparse(self.A):
             msg = "A must be a dense matrix: A.toarray()"
             raise TypeError(msg)
-        A = read_rows(self.A)
+        A = read_rows("A", self.A)
         y = np.asarray(self.labels)
         inside = y.shape == (len(A),) and y.dtype.kind in "iu" and bool(np.all((y >= 0) & (y < self.classes)))
         if not inside:

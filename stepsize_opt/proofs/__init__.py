@@ -36,7 +36,7 @@ from stepsize_opt.proofs.repairs import repair, repair_in_basis
 from stepsize_opt.proofs.roots import ThinBasis, eigenvector_basis, root_basis
 from stepsize_opt.proofs.roundings import LARGEST_COEFFICIENT, SMALLEST_NORMAL, UNIT, gamma, power_of_two_scaling
 from stepsize_opt.proofs.spectral import eigenvalues_from_below, spectral_condition_bound, spectral_metric_bound
-from stepsize_opt.proofs.thin import ProvedDiagonal, bound_of_multiples, chunks, sum_of_logs, weighted_gram
+from stepsize_opt.proofs.thin import ProvedDiagonal, bound_of_multiples, chunks, sum_of_logs, vanishing, weighted_gram
 from stepsize_opt.proofs.thin_metric import ThinMetric, ThinStepsize
 
 __all__ = [
@@ -102,6 +102,7 @@ __all__ = [
     "spectral_condition_bound",
     "spectral_metric_bound",
     "sum_of_logs",
+    "vanishing",
     "weight_from_below",
     "weighted_gram",
 ]

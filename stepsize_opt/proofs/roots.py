@@ -30,7 +30,7 @@ import numpy as np
 from stepsize_opt.proofs.arithmetic import Enclosed, Pair, Plain
 from stepsize_opt.proofs.cholesky import proved_cholesky
 from stepsize_opt.proofs.roundings import UNIT, gamma
-from stepsize_opt.proofs.thin import FAILURE, RANGE, in_range, weighted_gram
+from stepsize_opt.proofs.thin import FAILURE, RANGE, in_range, vanishing, weighted_gram
 from stepsize_solvers.programs import Matrix, Vector
 
 
@@ -71,7 +71,7 @@ def root_basis(U: Matrix, a: Vector) -> ThinBasis | None:
     values, P = np.linalg.eigh(gram.value)
     root = np.sqrt(1.0 + np.maximum(values, 0.0))
     # Where 𝒢 vanishes up to rounding (dependent columns of U), Z is free; a Z of its size elsewhere adds no rounding.
-    root[values < 4.0 * float(gram.error.sum(axis=1).max(initial=0.0))] = root.max(initial=1.0)
+    root[vanishing(values, gram)] = root.max(initial=1.0)
     Z = (P / (-root * (1.0 + root))) @ P.T
     return _proved(t, 0.5 * (Z + Z.T), gram, np.empty(0))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepsize_opt.proofs.arithmetic import Enclosed
 from stepsize_opt.proofs.certificate import Certificate
@@ -74,6 +75,11 @@ def weighted_gram(U: Matrix, weights: Vector | None, B: Matrix | None = None) ->
     terms = min(len(U), _ROWS_OF_A_SUM) + parts + 12
     found = Enclosed(G, gamma(terms) * np.multiply.outer(np.sqrt(rows), np.sqrt(columns)))
     return found.symmetric() if B is None else found
+
+
+def vanishing(values: Vector, gram: Enclosed) -> NDArray[np.bool_]:
+    """Which of the eigenvalues of a Gram matrix are zero up to rounding: those of columns that depend on others."""
+    return np.asarray(values <= 4.0 * float(gram.error.sum(axis=1).max(initial=0.0)))
 
 
 def in_range(*arrays: Matrix) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
-from stepsize_opt.inputs import positive_number, real_array, real_sparse, whole_number
+from stepsize_opt.inputs import positive_number, read_rows, whole_number
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.proofs import chunks, exponent_above, gamma
 from stepsize_solvers.programs import Matrix, Vector
@@ -92,10 +92,7 @@ def covered(U: Any, diagonal: float | Vector, lacking: float) -> LowRankPlusDiag
 
 def _scaled(X: Any, curvature: float) -> tuple[Any, int, int]:
     """√(curvature/m)·X and the shape of X."""
-    A: Any = real_sparse("X", X) if sparse.issparse(X) else real_array("X", X)
-    if A.ndim != 2 or 0 in A.shape:
-        msg = f"X must have the shape (m, d) with m ≥ 1 rows and d ≥ 1 columns, got {A.shape}"
-        raise ValueError(msg)
+    A = read_rows("X", X)
     m, d = (int(n) for n in A.shape)
     return A * math.sqrt(curvature / m), m, d
 

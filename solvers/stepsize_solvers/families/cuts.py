@@ -144,7 +144,7 @@ def solve_by_cuts(model: Model, settings: Settings, start: Matrix, solve: Relaxa
             print(f"round {state.rounds:3d}  gap {gap:9.2e}  steps {answer.steps:3d}  columns {columns:5d}")
         if gap <= settings.tol:
             return Status.OPTIMAL, state
-        if status in (Status.INTERRUPTED, Status.USER_LIMIT):
+        if status.is_stopped:
             return status, state
         rhs = [f.c + (f.e * program.tau(point.log_det) if f.e else 0.0) for f in program.families]
         near = _NEAR if gap < 1e-2 else 0.0

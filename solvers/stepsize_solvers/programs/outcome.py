@@ -26,6 +26,11 @@ class Status(Enum):
     SOLVER_ERROR = "solver_error"
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether the user ended the solve, by a limit or by Ctrl-C."""
+        return self in (Status.USER_LIMIT, Status.INTERRUPTED)
+
+    @property
     def meaning(self) -> str:
         return _MEANING[self][0]
 

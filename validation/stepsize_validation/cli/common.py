@@ -211,11 +211,10 @@ def check_one_source(args: argparse.Namespace) -> None:
 
 def load_clients(args: argparse.Namespace) -> Any:
     """The objective of clients that share the rows of a data set, shuffled, in equal parts."""
-    from stepsize_opt.problems import Federated, LogisticRegression, load_dataset, split
+    from stepsize_opt.problems import Federated, load_dataset, split
 
     parts = split(load_dataset(args.data), args.clients, np.random.default_rng(args.seed or 0))
-    penalty = getattr(args, "penalty", None) or "nonconvex"
-    return Federated(tuple(LogisticRegression.from_dataset(part, args.reg, penalty) for part in parts))
+    return Federated.logistic(parts, args.reg, getattr(args, "penalty", None) or "nonconvex")
 
 
 def live(*, quiet: bool) -> Console | None:
