@@ -1,0 +1,152 @@
+"""The golden file: stored problems with the answers of a commit, by which a change of shape is told from a change.
+
+``PYTHONPATH=tests python -m golden.golden`` solves all problems and prints every number with all its bits: run it at
+two commits on one machine and compare the texts.  With ``--write`` the answers in ``golden.json`` are written anew,
+which a commit does only if its message explains every answer that changed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shared.stored import goal_arguments, read_sketch, read_structure
+from stepsize_opt import (
+    LowRankPlusDiagonal,
+    compression_limit,
+    optimal_distributed_stepsize,
+    optimal_method,
+    optimal_stepsize,
+)
+
+FILE = Path(__file__).with_name("golden.json")
+
+Case = dict[str, Any]
+Answer = dict[str, Any]
+
+
+def read_matrix(plain: Any) -> Any:
+    """A dense matrix, or a diagonal plus low rank from its factor and diagonal."""
+    if isinstance(plain, dict):
+        return LowRankPlusDiagonal(np.array(plain["factor"]), np.array(plain["diagonal"]))
+    return np.array(plain)
+
+
+def node(case: Case, matrices: dict[str, Any]) -> Answer:
+    """Solve the problem of one node."""
+    L = matrices[case["L"]]
+    result = optimal_stepsize(
+        L,
+        read_sketch(case["sketch"], L.shape[0]),
+        algorithm=case["algorithm"],
+        structure=read_structure(case["structure"]),
+        **goal_arguments(case["goal"], case.get("strong_convexity")),
+    )
+    certificate = result.certificate
+    return {
+        "status": result.status,
+        "lower": certificate.log_det,
+        "upper": certificate.upper_bound,
+        "rate": result.rate,
+        "K": result.iterations(epsilon2=1e-6, initial_gap=1.0) if case["goal"] in ("paper", "descent") else None,
+    }
+
+
+def clients(case: Case, matrices: dict[str, Any]) -> Answer:
+    """Solve the problem of n clients."""
+    d = matrices[case["L"][0]].shape[0]
+    result = optimal_distributed_stepsize(
+        [matrices[name] for name in case["L"]],
+        [read_sketch(sketch, d) for sketch in case["sketch"]],
+        algorithm=case["algorithm"],
+        structure=read_structure(case["structure"]),
+        guarantee=goal_arguments(case["goal"])["guarantee"],
+        iterations=case["iterations"],
+        **case["targets"],
+    )
+    return {
+        "status": result.status,
+        "lower": result.certificate.log_rate,
+        "upper": result.certificate.upper_bound,
+        "rate": result.rate,
+        "K": result.K,
+    }
+
+
+def limit(case: Case, matrices: dict[str, Any]) -> Answer:
+    """The limit of k floats per round without memory."""
+    L = matrices[case["L"]]
+    goal = goal_arguments(case["goal"], case.get("strong_convexity"))
+    found = compression_limit(L, case["k"], goal["criterion"], lower=goal["lower"])
+    return {"status": "optimal", "lower": found.value, "upper": found.upper, "rate": found.value, "K": None}
+
+
+def subspace(case: Case, matrices: dict[str, Any]) -> Answer:
+    """The subspace method that attains the limit."""
+    L = matrices[case["L"]]
+    goal = goal_arguments(case["goal"], case.get("strong_convexity"))
+    found = optimal_method(L, case["k"], goal["criterion"], lower=goal["lower"])
+    certificate = found.certificate
+    return {
+        "status": "optimal",
+        "lower": certificate.log_det,
+        "upper": certificate.upper_bound,
+        "rate": found.rate,
+        "K": None,
+    }
+
+
+CALLS: dict[str, Callable[[Case, dict[str, Any]], Answer]] = {
+    "node": node,
+    "clients": clients,
+    "limit": limit,
+    "subspace": subspace,
+}
+
+
+def stored() -> tuple[dict[str, Any], list[Case]]:
+    """The plain matrices by name, and the cases."""
+    content = json.loads(FILE.read_text(encoding="utf-8"))
+    return content["matrices"], content["cases"]
+
+
+def answers() -> Iterator[tuple[Case, Answer]]:
+    """Every case with the answer of the code as it is."""
+    plain, cases = stored()
+    matrices = {name: read_matrix(matrix) for name, matrix in plain.items()}
+    for case in cases:
+        yield case, CALLS[case["call"]](case, matrices)
+
+
+def write(matrices: dict[str, Any], cases: list[Case]) -> None:
+    """Write the file, a matrix or a case on each line."""
+    lines = [
+        '{"matrices": {',
+        ",\n".join(f"{json.dumps(name)}: {json.dumps(matrix)}" for name, matrix in matrices.items()),
+        '}, "cases": [',
+        ",\n".join(json.dumps(case) for case in cases),
+        "]}",
+    ]
+    FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def bits(value: Any) -> str:
+    """A number with all its bits."""
+    return value.hex() if isinstance(value, float) else str(value)
+
+
+def main() -> None:
+    if "--write" in sys.argv[1:]:
+        write(stored()[0], [{**case, "answer": answer} for case, answer in answers()])
+        return
+    for number, (_, answer) in enumerate(answers()):
+        print(number, *map(bits, answer.values()))
+
+
+if __name__ == "__main__":
+    main()
