@@ -47,8 +47,9 @@ format: $(STAMP)  ## rewrite the code in its style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-study: $(STAMP)  ## attack the library with random problems judged in exact arithmetic (about 20 minutes; COUNT=100000 for more)
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m stepsize_validation.attack $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+study: $(STAMP)  ## check random problems in exact arithmetic (about 20 minutes; COUNT=100000 for more, SEED=1 to repeat)
+	HYPOTHESIS_PROFILE=study STUDY_COUNT=$(or $(COUNT),30000) OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal \
+		--hypothesis-show-statistics $(if $(SEED),--hypothesis-seed=$(SEED)) tests/properties
 
 bench: $(STAMP)  ## compare the solvers at equal certified gap (at most 30 minutes)
 	$(BIN)/stepsize-opt bench

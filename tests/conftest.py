@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -14,17 +15,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 INTEGRATIONS = Path(__file__).parent / "integrations"
 
-# A shared machine makes single examples slow at random, so no deadline; derandomised, so that CI repeats itself.
-# Examples call solvers: shrinking a failure would take minutes, so a failure is shown as it was found.
-settings.register_profile(
-    "project",
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.too_slow],
-    print_blob=True,
-)
-settings.load_profile("project")
+# A shared machine makes single examples slow at random, so no deadline.  The tests are derandomised, so that CI repeats
+# itself, and show a failure as it was found.  ``make study`` (HYPOTHESIS_PROFILE=study) draws other examples each time,
+# shrinks a failure, and prints the problem and the line that repeats it.
+common = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("project", derandomize=True, phases=[Phase.explicit, Phase.reuse, Phase.generate], **common)
+settings.register_profile("study", phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink], **common)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "project"))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.clients import random_clients, root, variance
+from shared.exact import Rational, combine, definiteness, is_positive_semidefinite, product, rational
 from shared.strategies import seeds, sketches
 from stepsize_opt import RandK, best_client_draws, optimal_distributed_stepsize
 from stepsize_opt.clients.draws import ClientDraws, _design, _root, _smallest
 from stepsize_opt.proofs import Pair, dominating_factor
-from stepsize_validation.referee import Rational, combine, definiteness, is_positive_semidefinite, product, rational
 
 TARGETS: dict[str, Any] = {"epsilon2": 0.1, "initial_gap": 1.0, "delta_inf": 0.5}
 GUARANTEES = pytest.mark.parametrize("guarantee", ["condition", "descent"])

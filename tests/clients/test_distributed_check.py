@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.clients import random_clients
+from shared.exact import definiteness, rational
+from shared.judges import Clients, DistributedPoint
 from stepsize_opt import (
     BlockDiagonal,
     Direction,
@@ -24,8 +26,6 @@ from stepsize_opt import (
     optimal_distributed_stepsize,
 )
 from stepsize_solvers.programs.maps import Matrix
-from stepsize_validation.attack.referee import Clients, DistributedPoint
-from stepsize_validation.referee import definiteness, rational
 
 TARGETS = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.1}
 BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])

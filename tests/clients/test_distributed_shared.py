@@ -14,6 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.clients import random_clients
+from shared.exact import (
+    combine,
+    condition_slack,
+    definiteness,
+    descent_metric,
+    is_positive_semidefinite,
+    rational,
+)
 from shared.strategies import seeds, sketches
 from stepsize_opt import compare_distributed, optimal_stepsize
 from stepsize_opt.clients.api import optimal_distributed_stepsize
@@ -22,14 +30,6 @@ from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.shared import mean_above
 from stepsize_opt.sketches import Identity, RandK
 from stepsize_validation.cli.root import main
-from stepsize_validation.referee import (
-    combine,
-    condition_slack,
-    definiteness,
-    descent_metric,
-    is_positive_semidefinite,
-    rational,
-)
 
 TARGETS: dict[str, Any] = {"epsilon2": 0.1, "initial_gap": 1.0, "delta_inf": 0.5}
 BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])

@@ -12,6 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.exact import (
+    Rational,
+    combine,
+    descent_metric,
+    inner,
+    is_positive_semidefinite,
+    log,
+    log_det,
+    product,
+    rational,
+)
 from shared.strategies import Matrix, problems, seeds, smoothness_matrices
 from stepsize_opt import (
     BernQ,
@@ -30,17 +41,6 @@ from stepsize_opt import (
 )
 from stepsize_opt.limit import LimitBounds, floor_probabilities
 from stepsize_opt.problems import random_smoothness
-from stepsize_validation.referee.exact import (
-    Rational,
-    combine,
-    descent_metric,
-    inner,
-    is_positive_semidefinite,
-    log,
-    log_det,
-    product,
-    rational,
-)
 
 CRITERIA = ("det", "euclidean", "linear")
 

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepsize_opt import LowRankPlusDiagonal, SubspaceMethod, compression_limit, optimal_method
-from stepsize_opt.limit import CRITERIA
-from stepsize_validation.referee import (
+from shared.exact import (
     Rational,
     combine,
+    inverse,
     is_positive_semidefinite,
     log,
     log_det,
@@ -23,7 +22,8 @@ from stepsize_validation.referee import (
     rational,
     transpose,
 )
-from tests.shared.rational import inverse
+from stepsize_opt import LowRankPlusDiagonal, SubspaceMethod, compression_limit, optimal_method
+from stepsize_opt.limit import CRITERIA
 
 
 def large(d: int, r: int, spread: float = 1.0) -> LowRankPlusDiagonal:

@@ -11,6 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.exact import (
+    combine,
+    is_positive_semidefinite,
+    product,
+    rational,
+    transpose,
+)
 from shared.strategies import Matrix, probabilities, smoothness_matrices
 from stepsize_opt import (
     CompressedStep,
@@ -24,13 +31,6 @@ from stepsize_opt import (
 )
 from stepsize_opt.problems import random_smoothness
 from stepsize_opt.sketches import rounded_to_budget
-from stepsize_validation.referee.exact import (
-    combine,
-    is_positive_semidefinite,
-    product,
-    rational,
-    transpose,
-)
 
 CASES = [("det", basis) for basis in ("eigenvectors", "cholesky", "root", "rotation")]
 CASES += [("euclidean", "eigenvectors"), ("linear", "eigenvectors")]

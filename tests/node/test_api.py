@@ -11,6 +11,7 @@ import pytest
 from scipy import sparse
 from scipy.linalg import block_diag
 
+from shared.exact import satisfies_condition
 from shared.reference_problems import (
     REFERENCE_OPTIMA,
     needs_data,
@@ -33,7 +34,6 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_solvers.programs.patterns import Pattern
-from stepsize_validation.referee.exact import satisfies_condition
 
 L = random_smoothness(4, 50.0, 0)
 SKETCH = RandK(4, 2)

@@ -15,7 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shared.rational import inverse
+from shared.exact import (
+    combine,
+    condition_slack,
+    inverse,
+    is_positive_semidefinite,
+    log_det,
+    product,
+    random_problem,
+    rational,
+    second_moment,
+)
 from shared.strategies import problems, smoothness_matrices
 from stepsize_opt import (
     BernQ,
@@ -33,16 +43,6 @@ from stepsize_opt import (
 from stepsize_opt.node.solve import weakest
 from stepsize_opt.problems import LeastSquares, LogisticRegression, Objective, load_dataset, random_smoothness
 from stepsize_opt.proofs.certificate import Certificate
-from stepsize_validation.referee import (
-    combine,
-    condition_slack,
-    is_positive_semidefinite,
-    log_det,
-    product,
-    random_problem,
-    rational,
-    second_moment,
-)
 
 Matrix = NDArray[np.float64]
 L = random_smoothness(np.random.default_rng(3), 6, 1e3)

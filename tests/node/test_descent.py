@@ -17,6 +17,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
+from shared.exact import (
+    combine,
+    descent_metric,
+    is_positive_semidefinite,
+    log_det,
+    product,
+    random_problem,
+    rational,
+)
 from shared.strategies import problems, smoothness_matrices
 from stepsize_opt import (
     BernQ,
@@ -32,15 +41,6 @@ from stepsize_opt import (
 )
 from stepsize_opt.node.complexity import linear_iterations
 from stepsize_opt.problems import random_smoothness
-from stepsize_validation.referee import (
-    combine,
-    descent_metric,
-    is_positive_semidefinite,
-    log_det,
-    product,
-    random_problem,
-    rational,
-)
 
 Matrix = NDArray[np.float64]
 L = random_smoothness(np.random.default_rng(3), 6, 1e3)

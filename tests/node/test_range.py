@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from shared.exact import log_det, rational, satisfies_condition
 from shared.reference_problems import random_smoothness
 from stepsize_opt import (
     BernQ,
@@ -30,7 +31,6 @@ from stepsize_opt.inputs.structures import Structure
 from stepsize_opt.node.complexity import iterations_needed
 from stepsize_opt.node.result import Block, StepsizeResult
 from stepsize_opt.proofs.certificate import Certificate
-from stepsize_validation.referee.exact import log_det, rational, satisfies_condition
 
 L = np.array([[2.0, 0.5, 0.1], [0.5, 1.0, 0.2], [0.1, 0.2, 0.7]])
 STRUCTURES: dict[str, Structure] = {

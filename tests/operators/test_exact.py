@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared import exact
 from stepsize_opt import Direction, Gaussian, IndependentSampling, LowRankPlusDiagonal, RandK, Sketch, optimal_stepsize
 from stepsize_opt.operators import LowRankStepsize
 from stepsize_solvers.programs import Matrix, Vector
-from stepsize_validation.referee import exact
 
 CASES: list[tuple[Sketch, dict[str, Any]]] = [
     (RandK(5, 2), {"guarantee": "descent"}),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from shared.rational import inverse
+from shared.exact import inverse, rational
 from shared.small_data import small_data
 from stepsize_opt.problems.data import Dataset, load_dataset
 from stepsize_opt.problems.federated import Federated
@@ -19,7 +19,6 @@ from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegr
 from stepsize_opt.problems.shared_rows import Rows
 from stepsize_opt.problems.softmax import SoftmaxRegression
 from stepsize_opt.problems.splits import split
-from stepsize_validation.referee import rational
 
 
 def objectives() -> dict[str, Any]:

@@ -11,11 +11,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from shared.exact import log_det, rational, satisfies_condition
 from shared.small_data import small_data
 from stepsize_opt import Gaussian, RandK, certify, get_method, optimal_stepsize, parse_sketch
 from stepsize_opt.problems import Federated, LogisticRegression, find_infimum, random_smoothness, split
 from stepsize_validation import check_rate, distributed_lambda, run
-from stepsize_validation.referee.exact import log_det, rational, satisfies_condition
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

@@ -8,17 +8,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
-from stepsize_opt import Direction, Gaussian, RandK, certify, optimal_stepsize
-from stepsize_opt.inputs import pattern_of
-from stepsize_opt.problems import random_smoothness, with_spectrum
-from stepsize_opt.proofs import Approximate, Enclosed, Evaluation, InBasis, Pair, Plain, repair, repair_in_basis
-from stepsize_opt.proofs.basis import Basis, log_det_bounds, proved_definite
-from stepsize_opt.proofs.certificate import semidefinite, upper_bound
-from stepsize_opt.proofs.maps import adjoint_below, image_above
-from stepsize_solvers.programs import Matrix, Program
-from stepsize_validation.referee import KINDS, random_problem, random_sketch
-from stepsize_validation.referee.exact import (
+from shared.exact import (
     Rational,
     combine,
     inner,
@@ -32,8 +25,16 @@ from stepsize_validation.referee.exact import (
     second_moment,
     transpose,
 )
-
-SEEDS = range(300)
+from shared.strategies import SKETCHES, problems, seeds
+from stepsize_opt import Direction, Gaussian, RandK, certify, optimal_stepsize
+from stepsize_opt.inputs import pattern_of
+from stepsize_opt.problems import random_smoothness, with_spectrum
+from stepsize_opt.proofs import Approximate, Enclosed, Evaluation, InBasis, Pair, Plain, repair, repair_in_basis
+from stepsize_opt.proofs.basis import Basis, log_det_bounds, proved_definite
+from stepsize_opt.proofs.certificate import semidefinite, upper_bound
+from stepsize_opt.proofs.maps import adjoint_below, image_above
+from stepsize_opt.sketches import Sketch
+from stepsize_solvers.programs import Matrix, Program
 
 
 def _exact(A: Approximate) -> tuple[Rational, Matrix]:
@@ -46,34 +47,37 @@ def _exact(A: Approximate) -> tuple[Rational, Matrix]:
     return rational(A.value), np.zeros_like(A.value) if A.error is None else A.error
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SKETCHES)
 @pytest.mark.parametrize("arithmetic", [Plain, Pair])
-def test_moved_coefficients_give_a_map_on_either_side(kind: str, arithmetic: type[Approximate]) -> None:
+@given(st.data(), st.lists(st.integers(-9, 9), min_size=4, max_size=4))
+@settings(max_examples=10)
+def test_moved_coefficients_give_a_map_on_either_side(
+    kind: str, arithmetic: type[Approximate], data: st.DataObject, vector: list[int]
+) -> None:
     """𝒬̄(vvᵀ) ⪰ 𝒬(vvᵀ) ⪰ 𝒬̲(vvᵀ) in exact arithmetic, apart by rounding errors only."""
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        sketch = random_sketch(rng, kind, 4)
-        v = rng.integers(-9, 10, 4).astype(float)
-        M = np.outer(v, v)
-        exact = second_moment(sketch, rational(M))
-        size = max(1.0, max(float(abs(x)) for row in exact for x in row))
-        for sign, found in (
-            (1, image_above(sketch.map, arithmetic.exact(M))),
-            (-1, adjoint_below(sketch.map, arithmetic.exact(M))),
-        ):
-            middle, error = _exact(found)
-            slack = combine((sign, middle), (-sign, exact), (1, rational(np.diag(2.0 * error.sum(axis=1)))))
-            # A finite law has no smaller or larger map: its image is the second moment itself, up to the enclosure.
-            assert is_positive_semidefinite(slack)
-            assert max(float(abs(x)) for row in slack for x in row) <= 1e-13 * size
+    sketch = data.draw(SKETCHES[kind](4))
+    v = np.array(vector, dtype=float)
+    M = np.outer(v, v)
+    exact = second_moment(sketch, rational(M))
+    size = max(1.0, max(float(abs(x)) for row in exact for x in row))
+    for sign, found in (
+        (1, image_above(sketch.map, arithmetic.exact(M))),
+        (-1, adjoint_below(sketch.map, arithmetic.exact(M))),
+    ):
+        middle, error = _exact(found)
+        slack = combine((sign, middle), (-sign, exact), (1, rational(np.diag(2.0 * error.sum(axis=1)))))
+        # A finite law has no smaller or larger map: its image is the second moment itself, up to the enclosure.
+        assert is_positive_semidefinite(slack)
+        assert max(float(abs(x)) for row in slack for x in row) <= 1e-13 * size
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_proved_in_the_basis_holds_in_exact_arithmetic(seed: int) -> None:
+@given(problems(5, 1e10), seeds)
+@settings(max_examples=100)
+def test_a_proof_in_the_basis_holds_in_exact_arithmetic(problem: tuple[Matrix, Sketch], seed: int) -> None:
     """A random D repaired in its basis: feasible, log det right, and no further inside than with Cholesky."""
     rng = np.random.default_rng(seed)
-    problem = random_problem(rng, 5, 1e10)
-    L, sketch, d = problem.L, problem.sketch, len(problem.L)
+    L, sketch = problem
+    d = len(L)
     program = Program.single(L, sketch.map, pattern_of("full", d))
     D = np.linalg.inv(L + 10.0 ** rng.uniform(-10.0, 0.0) * np.diag(L.diagonal()))
     S = with_spectrum(rng, rng.uniform(0.5, 2.0, d))
@@ -90,17 +94,20 @@ def test_what_is_proved_in_the_basis_holds_in_exact_arithmetic(seed: int) -> Non
     assert other is None or other.log_det is None or at.log_det >= other.log_det - 1e-14 * d
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_perturbed_stepsize_is_certified_only_if_it_is_feasible(seed: int) -> None:
+@given(problems(4, 1e10), seeds, st.floats(-15.0, -1.0))
+@settings(max_examples=100)
+def test_a_perturbed_stepsize_is_certified_only_if_it_is_feasible(
+    problem: tuple[Matrix, Sketch], seed: int, exponent: float
+) -> None:
     """From the boundary outwards by 10⁻¹⁵ … 10⁻¹, as a multiple or in one direction: no false proof."""
     rng = np.random.default_rng(seed)
-    problem = random_problem(rng, 4, 1e10)
-    L, sketch, d = problem.L, problem.sketch, len(problem.L)
+    L, sketch = problem
+    d = len(L)
     program = Program.single(L, sketch.map, pattern_of("full", d))
     inside = repair_in_basis(program, np.asarray(np.linalg.inv(L + 1e-3 * np.diag(L.diagonal())), dtype=float))
-    if inside is None:
-        return
-    away = 10.0 ** rng.uniform(-15.0, -1.0)
+    assume(inside is not None)
+    assert inside is not None
+    away = 10.0**exponent
     K = np.linalg.cholesky(inside.D)
     v = rng.standard_normal(d)
     for D in (inside.D * (1.0 + away), inside.D + away * K @ np.outer(v, v) @ K.T, inside.D * (1.0 - away)):
@@ -122,11 +129,11 @@ def _exact_bound(problem_L: Matrix, sketch, D: Matrix, Z: Rational) -> Decimal: 
     return d * (log(s) - log(Fraction(d))) - log_det(Q)
 
 
-@pytest.mark.parametrize("seed", range(150))
-def test_the_bound_is_never_below_its_exact_value(seed: int) -> None:
+@given(problems(4, 1e8), seeds)
+@settings(max_examples=60)
+def test_the_bound_is_never_below_its_exact_value(problem: tuple[Matrix, Sketch], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    problem = random_problem(rng, 4, 1e8)
-    L, sketch = problem.L, problem.sketch
+    L, sketch = problem
     result = optimal_stepsize(L, sketch)
     program = Program.single(L, sketch.map, pattern_of("full", len(L)))
     N = rng.standard_normal(L.shape) * 10.0 ** rng.uniform(-8.0, 0.0)

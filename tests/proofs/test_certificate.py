@@ -11,6 +11,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from shared.exact import (
+    combine,
+    inner,
+    log,
+    log_det,
+    product,
+    rational,
+    satisfies_condition,
+    second_moment,
+    transpose,
+)
 from shared.reference_problems import random_smoothness
 from shared.strategies import problems, seeds, sketches, smoothness_matrices
 from stepsize_opt import BlockDiagonal, Direction, Gaussian, Identity, RandK, certify, optimal_stepsize
@@ -22,17 +33,6 @@ from stepsize_opt.proofs.repairs import repair
 from stepsize_solvers.programs.maps import DiagonalPlusScaled
 from stepsize_solvers.programs.patterns import Pattern
 from stepsize_solvers.programs.program import Family, Program
-from stepsize_validation.referee.exact import (
-    combine,
-    inner,
-    log,
-    log_det,
-    product,
-    rational,
-    satisfies_condition,
-    second_moment,
-    transpose,
-)
 
 EXACT_KINDS = ("Identity", "RandK", "BernQ", "IndependentSampling", "Gaussian")
 

@@ -6,7 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
+from shared.exact import Rational, centred_second_moment, combine, is_positive_semidefinite, product, rational
+from shared.judges import Clients, judge_distributed
+from shared.sketch_examples import EXAMPLES
+from shared.strategies import seeds, sketches
 from stepsize_opt import optimal_distributed_stepsize
 from stepsize_opt.problems import random_smoothness
 from stepsize_opt.proofs import (
@@ -24,9 +30,6 @@ from stepsize_opt.proofs import (
 )
 from stepsize_opt.sketches import DiagonalSketch, FiniteSketch, RandK, Sketch
 from stepsize_solvers.programs import Matrix, Pattern
-from stepsize_validation.attack.referee import Clients, judge_distributed
-from stepsize_validation.referee import KINDS, combine, is_positive_semidefinite, product, random_sketch, rational
-from stepsize_validation.referee.exact import Rational, centred_second_moment
 
 
 def _many_outcomes(kind: str, count: int, d: int) -> Sketch:
@@ -39,7 +42,7 @@ def _many_outcomes(kind: str, count: int, d: int) -> Sketch:
     return FiniteSketch(vectors[:, :, None] * np.eye(d), weights)
 
 
-LAWS = {kind: random_sketch(np.random.default_rng(7), kind, 4) for kind in KINDS if kind != "layers"} | {
+LAWS = {name: sketch for name, sketch in EXAMPLES.items() if not name.startswith("layers")} | {
     f"{kind} of {count}": _many_outcomes(kind, count, 4) for kind in ("support", "finite") for count in (50, 1000)
 }
 
@@ -54,12 +57,12 @@ def _random_psd(rng: np.random.Generator, d: int) -> Matrix:
 def test_the_centred_map_is_enclosed(law: str, arithmetic: type[Approximate]) -> None:
     sketch, rng = LAWS[law], np.random.default_rng(0)
     for _ in range(3):
-        M = _random_psd(rng, 4) / 3.0
+        M = _random_psd(rng, sketch.d) / 3.0
         M = np.asarray(0.5 * (M + M.T))
         exact = centred_second_moment(sketch, rational(M))
         found = centred_image(sketch.map, Enclosed(M, np.zeros_like(M)), arithmetic)
-        for i in range(4):
-            for j in range(4):
+        for i in range(sketch.d):
+            for j in range(sketch.d):
                 assert abs(Fraction(float(found.value[i, j])) - exact[i][j]) <= Fraction(float(found.error[i, j]))
         assert found.error.max() <= 100.0 * gamma(coefficient_roundings(sketch.map) + 20) * np.abs(M).max()
 
@@ -68,11 +71,11 @@ def test_the_centred_map_is_enclosed(law: str, arithmetic: type[Approximate]) ->
 def test_the_larger_centred_map_is_larger(law: str) -> None:
     sketch, rng = LAWS[law], np.random.default_rng(1)
     for _ in range(3):
-        M = _random_psd(rng, 4)
+        M = _random_psd(rng, sketch.d)
         found = centred_above(sketch.map, Pair.exact(M))
         assert isinstance(found, Pair)
-        lo = np.zeros((4, 4)) if found.lo is None else found.lo
-        error = np.zeros((4, 4)) if found.error is None else found.error
+        lo = np.zeros_like(M) if found.lo is None else found.lo
+        error = np.zeros_like(M) if found.error is None else found.error
         middle = combine((1, rational(found.hi)), (1, rational(lo)), (1, rational(np.diag(2.0 * error.sum(axis=1)))))
         assert is_positive_semidefinite(combine((1, middle), (-1, centred_second_moment(sketch, rational(M)))))
 
@@ -102,18 +105,19 @@ def _lambda_holds(sketch: Sketch, L: Matrix, client: Matrix, D: Matrix, c: float
     return is_positive_semidefinite(combine((Fraction(c), V), (-1, product(product(V, rational(client)), V))))
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_lambda_is_never_proved_wrongly_and_nearly_always_to_the_last_digits(seed: int) -> None:
+SINGLE = ("RandK", "BernQ", "IndependentSampling", "SystematicSampling", "FiniteSketch", "Gaussian")
+
+
+@given(st.integers(2, 4).flatmap(lambda d: sketches(d, *SINGLE)), seeds, st.sampled_from(["det-CGD1", "det-CGD2"]))
+@settings(max_examples=60)
+def test_lambda_is_never_proved_wrongly_and_nearly_always_to_the_last_digits(
+    sketch: Sketch, seed: int, algorithm: str
+) -> None:
     """A bound next to λ_D on either side; a D that hides λ_D behind large entries is proved in twice the precision."""
     rng = np.random.default_rng(seed)
-    d = int(rng.integers(2, 5))
-    kind = str(rng.choice([kind for kind in KINDS if kind not in ("identity", "layers")]))
-    sketch = random_sketch(rng, kind, d)
-    touched = np.flatnonzero(~sketch.untouched)
-    if touched.size == 0:
-        return
+    d, touched = sketch.d, np.flatnonzero(~sketch.untouched)
+    assume(touched.size > 0)
     client, L = (random_smoothness(rng, d, 10.0 ** rng.uniform(0.0, 8.0)) for _ in range(2))
-    algorithm = ("det-CGD1", "det-CGD2")[seed % 2]
     group = ClientGroup(CentredMap(sketch.map, touched), client[None])
     conditions = Conditions(Pair.exact(L), (group,), algorithm == "det-CGD1", Pattern.full(d), np.ones(d))
     D = random_smoothness(rng, d, 10.0 ** rng.uniform(0.0, 6.0))

@@ -7,21 +7,23 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 from numpy.typing import NDArray
 
-from stepsize_opt.proofs import ConvexStep, Evaluation, certify_conditioned, norm_from_above, repair
-from stepsize_opt.proofs.arithmetic import Pair, Plain
-from stepsize_solvers import get_solver
-from stepsize_solvers.programs import Pattern, Program, Settings
-from stepsize_validation.referee import (
+from shared.exact import (
     combine,
     is_positive_semidefinite,
     log_det,
     product,
-    random_problem,
     rational,
     second_moment,
 )
+from shared.strategies import problems, seeds
+from stepsize_opt.proofs import ConvexStep, Evaluation, certify_conditioned, norm_from_above, repair
+from stepsize_opt.proofs.arithmetic import Pair, Plain
+from stepsize_opt.sketches import Sketch
+from stepsize_solvers import get_solver
+from stepsize_solvers.programs import Pattern, Program, Settings
 
 Matrix = NDArray[np.float64]
 NATIVE = get_solver("native")
@@ -42,59 +44,59 @@ def disturbed(Z: Matrix, rng: np.random.Generator) -> Matrix:
 
 
 @pytest.mark.parametrize("arithmetic", [Pair, Plain])
-@pytest.mark.parametrize("seed", range(3))
-def test_both_ends_of_t_under_the_condition(seed: int, arithmetic: type[Pair | Plain]) -> None:
+@given(problems(5, 1e4), seeds)
+@settings(max_examples=10)
+def test_both_ends_of_t_under_the_condition(
+    arithmetic: type[Pair | Plain], problem: tuple[Matrix, Sketch], seed: int
+) -> None:
     rng = np.random.default_rng(seed)
-    for _ in range(4):
-        problem = random_problem(rng, 5, 1e4)
-        L, sketch = problem.L, problem.sketch
-        M = symmetric(L * 0.5) if rng.random() < 0.5 else float(np.linalg.eigvalsh(L)[0])
-        E = np.linalg.inv(M) if isinstance(M, np.ndarray) else np.eye(len(L)) / M
-        exact_M = rational(M if isinstance(M, np.ndarray) else M * np.eye(len(L)))
-        for pattern in patterns(L):
-            outcome = NATIVE.solve(Program.single(L, sketch.map, pattern, floor=symmetric(E)), Settings(tol=1e-8))
-            assert outcome.X is not None
-            at = repair(Program.single(L, sketch.map, pattern), outcome.X)
-            assert at is not None
-            at = Evaluation(at.program, at.D, arithmetic)
-            Z, Y = (dual[0] for dual in outcome.duals)
-            bounds = certify_conditioned(at, Y, Z, M, 1e-6)
-            D = rational(at.D)
-            moment = second_moment(sketch, product(product(D, rational(L)), D))
-            if at.feasible:
-                assert is_positive_semidefinite(combine((1, D), (-1, moment)))
-                raised = product(product(exact_M, D), exact_M)
-                assert is_positive_semidefinite(combine((1, raised), (-Fraction(bounds.lower), exact_M)))
-            if arithmetic is Pair:
-                assert 0.0 < bounds.lower <= bounds.upper <= bounds.lower * (1 + 1e-6)
-            # Poor multipliers prove less, and nothing wrong; without any there is no bound.
-            assert certify_conditioned(at, disturbed(Y, rng), disturbed(Z, rng), M).upper >= bounds.lower
-            assert certify_conditioned(at, None, None, M).upper == math.inf
+    L, sketch = problem
+    M = symmetric(L * 0.5) if rng.random() < 0.5 else float(np.linalg.eigvalsh(L)[0])
+    E = np.linalg.inv(M) if isinstance(M, np.ndarray) else np.eye(len(L)) / M
+    exact_M = rational(M if isinstance(M, np.ndarray) else M * np.eye(len(L)))
+    for pattern in patterns(L):
+        outcome = NATIVE.solve(Program.single(L, sketch.map, pattern, floor=symmetric(E)), Settings(tol=1e-8))
+        assert outcome.X is not None
+        at = repair(Program.single(L, sketch.map, pattern), outcome.X)
+        assert at is not None
+        at = Evaluation(at.program, at.D, arithmetic)
+        Z, Y = (dual[0] for dual in outcome.duals)
+        bounds = certify_conditioned(at, Y, Z, M, 1e-6)
+        D = rational(at.D)
+        moment = second_moment(sketch, product(product(D, rational(L)), D))
+        if at.feasible:
+            assert is_positive_semidefinite(combine((1, D), (-1, moment)))
+            raised = product(product(exact_M, D), exact_M)
+            assert is_positive_semidefinite(combine((1, raised), (-Fraction(bounds.lower), exact_M)))
+        if arithmetic is Pair:
+            assert 0.0 < bounds.lower <= bounds.upper <= bounds.lower * (1 + 1e-6)
+        # Poor multipliers prove less, and nothing wrong; without any there is no bound.
+        assert certify_conditioned(at, disturbed(Y, rng), disturbed(Z, rng), M).upper >= bounds.lower
+        assert certify_conditioned(at, None, None, M).upper == math.inf
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_both_ends_for_convex_f(seed: int) -> None:
-    rng = np.random.default_rng(20 + seed)
-    for _ in range(4):
-        problem = random_problem(rng, 5, 1e4)
-        L, sketch = problem.L, problem.sketch
-        exact = rational(L)
-        for pattern in patterns(L):
-            H = np.linalg.cholesky(L)
-            outcome = NATIVE.solve(Program.convex(H, sketch.map, pattern), Settings(tol=1e-8))
-            assert outcome.X is not None
-            step = ConvexStep(Program.single(L, sketch.map, pattern), outcome.X).repaired()
-            assert step is not None and step.feasible
-            U = symmetric(H @ outcome.duals[0][0] @ H.T)
-            found, D = step.certificate(U), rational(step.D)
-            # 𝒫(D) ⪯ L⁻¹ if and only if L𝒫(D)L ⪯ L.
-            image = product(product(exact, second_moment(sketch, D)), exact)
-            assert is_positive_semidefinite(combine((1, exact), (-1, image)))
-            assert found.log_det <= log_det(D) <= found.upper_bound
-            assert found.gap <= 1e-6
-            assert step.bound(disturbed(U, rng)) >= float(log_det(D))
-            assert step.bound(np.full_like(U, np.nan)) == math.inf
-            assert not step.elsewhere(1.001 * step.D).feasible
+@given(problems(5, 1e4), seeds)
+@settings(max_examples=10)
+def test_both_ends_for_convex_f(problem: tuple[Matrix, Sketch], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    L, sketch = problem
+    exact = rational(L)
+    for pattern in patterns(L):
+        H = np.linalg.cholesky(L)
+        outcome = NATIVE.solve(Program.convex(H, sketch.map, pattern), Settings(tol=1e-8))
+        assert outcome.X is not None
+        step = ConvexStep(Program.single(L, sketch.map, pattern), outcome.X).repaired()
+        assert step is not None and step.feasible
+        U = symmetric(H @ outcome.duals[0][0] @ H.T)
+        found, D = step.certificate(U), rational(step.D)
+        # 𝒫(D) ⪯ L⁻¹ if and only if L𝒫(D)L ⪯ L.
+        image = product(product(exact, second_moment(sketch, D)), exact)
+        assert is_positive_semidefinite(combine((1, exact), (-1, image)))
+        assert found.log_det <= log_det(D) <= found.upper_bound
+        assert found.gap <= 1e-6
+        assert step.bound(disturbed(U, rng)) >= float(log_det(D))
+        assert step.bound(np.full_like(U, np.nan)) == math.inf
+        assert not step.elsewhere(1.001 * step.D).feasible
 
 
 def test_a_norm_in_the_inverse_is_bounded_from_above() -> None:

@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shared.rational import inverse
+from shared.exact import (
+    combine,
+    descent_metric,
+    inner,
+    inverse,
+    is_positive_semidefinite,
+    log,
+    log_det,
+    product,
+    rational,
+)
 from shared.strategies import problems, seeds
 from stepsize_opt.problems import random_smoothness
 from stepsize_opt.proofs import Descent, DescentBounds
@@ -20,17 +30,6 @@ from stepsize_opt.proofs.certificate import Multiplier
 from stepsize_opt.sketches import Identity, RandK, Sketch
 from stepsize_solvers import get_solver
 from stepsize_solvers.programs import Pattern, Program, Settings, Status
-from stepsize_validation.referee import (
-    combine,
-    descent_metric,
-    is_positive_semidefinite,
-    log,
-    log_det,
-    product,
-    random_problem,
-    rational,
-)
-from stepsize_validation.referee.exact import inner
 
 Matrix = NDArray[np.float64]
 NATIVE = get_solver("native")
@@ -86,83 +85,85 @@ def _is_exact(pattern: Pattern) -> bool:
     return pattern.is_full or pattern.W is not None
 
 
-@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("arithmetic", [Pair, Plain])
-def test_both_ends_of_log_det_hold_in_rational_arithmetic(seed: int, arithmetic: type[Pair | Plain]) -> None:
+@given(problems(5, 1e6), seeds)
+@settings(max_examples=40)
+def test_both_ends_of_log_det_hold_in_rational_arithmetic(
+    arithmetic: type[Pair | Plain], problem: tuple[Matrix, Sketch], seed: int
+) -> None:
     rng = np.random.default_rng(seed)
-    for _ in range(12):
-        problem = random_problem(rng, 5, 1e6)
-        L, sketch, d = problem.L, problem.sketch, len(problem.L)
-        exact_L = rational(L)
-        for pattern in patterns(rng, L):
-            program = Program.descent(L, sketch.map, pattern)
-            outcome = NATIVE.solve(program, Settings(tol=1e-9))
+    L, sketch = problem
+    d = len(L)
+    exact_L = rational(L)
+    for pattern in patterns(rng, L):
+        program = Program.descent(L, sketch.map, pattern)
+        outcome = NATIVE.solve(program, Settings(tol=1e-9))
+        assert outcome.X is not None
+        best = pattern.nearest(outcome.X)
+        certificate = Descent(program, best, arithmetic).bounds(outcome.duals[-1][0])
+        value = log_det(descent_metric(rational(best), exact_L, sketch))
+        assert certificate.lower <= value <= certificate.upper
+        if arithmetic is Pair:
+            assert certificate.upper - certificate.lower <= 1e-8 * d
+        # A poor stepsize and a poor Y: the bound is weaker, and no less true.
+        poor = pattern.nearest(best * (1.0 + 0.3 * rng.random()))
+        at = Descent(program, poor, arithmetic)
+        noise = rng.standard_normal((d, d))
+        Y = symmetric(np.linalg.inv(metric(best, L, sketch)))
+        root = np.linalg.cholesky(Y)
+        Y = symmetric(root @ (np.eye(d) + 0.2 * noise @ noise.T) @ root.T) * float(10.0 ** rng.uniform(-3, 3))
+        bound = at.log_det_bound(Y)
+        assert value <= bound
+        if at.log_det > -np.inf:
+            assert at.log_det <= log_det(descent_metric(rational(poor), exact_L, sketch))
+        found = Multiplier.near(sketch.map, Y, arithmetic)
+        assert found is not None
+        used = found.Z.rounded().value  # this Y ≻ 0 itself, so not rounded
+        Z = rational(used)
+        reached = best_of_quadratic(used, L, sketch, pattern)
+        energy = inner(Z, descent_metric(rational(reached), exact_L, sketch))
+        if energy > 0:
+            # The bound of this Z is at least what is reached, and not much more where it is the exact maximum.
+            weakest = d * log(energy / d) - log_det(Z)
+            assert weakest <= bound
+            if _is_exact(pattern):
+                assert bound <= float(weakest) + (_SLACK if arithmetic is Pair else 1e-3) * d
+
+
+@given(problems(4, 1e5), seeds)
+@settings(max_examples=25)
+def test_both_ends_of_t_hold_in_rational_arithmetic(problem: tuple[Matrix, Sketch], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    L, sketch = problem
+    d = len(L)
+    exact_L = rational(L)
+    for pattern in patterns(rng, L):
+        for M in (0.25, L):
+            exact_M = rational(0.25 * np.eye(d)) if isinstance(M, float) else exact_L
+            floor = 4.0 * np.eye(d) if isinstance(M, float) else symmetric(np.linalg.inv(L))
+            program = Program.descent(L, sketch.map, pattern, floor=floor)
+            outcome = NATIVE.solve(program, Settings(tol=1e-6))
             assert outcome.X is not None
-            best = pattern.nearest(outcome.X)
-            certificate = Descent(program, best, arithmetic).bounds(outcome.duals[-1][0])
-            value = log_det(descent_metric(rational(best), exact_L, sketch))
-            assert certificate.lower <= value <= certificate.upper
-            if arithmetic is Pair:
-                assert certificate.upper - certificate.lower <= 1e-8 * d
-            # A poor stepsize and a poor Y: the bound is weaker, and no less true.
-            poor = pattern.nearest(best * (1.0 + 0.3 * rng.random()))
-            at = Descent(program, poor, arithmetic)
+            X, Y = pattern.nearest(outcome.X), outcome.duals[-1][0]
+            certificate = Descent(program, X).floor_bounds(Y, M)
+            assert 0.0 < certificate.lower <= certificate.upper <= certificate.lower * (1.0 + 2e-6)
+            H = descent_metric(rational(X), exact_L, sketch)
+            raised = product(product(exact_M, H), exact_M)
+            assert is_positive_semidefinite(combine((1, raised), (-Fraction(certificate.lower), exact_M)))
+            # Any Y ⪰ 0 bounds t by ⟨Y, H⟩/⟨Y, M⁻¹⟩ at the D that makes it largest.
             noise = rng.standard_normal((d, d))
-            Y = symmetric(np.linalg.inv(metric(best, L, sketch)))
-            root = np.linalg.cholesky(Y)
-            Y = symmetric(root @ (np.eye(d) + 0.2 * noise @ noise.T) @ root.T) * float(10.0 ** rng.uniform(-3, 3))
-            bound = at.log_det_bound(Y)
-            assert value <= bound
-            if at.log_det > -np.inf:
-                assert at.log_det <= log_det(descent_metric(rational(poor), exact_L, sketch))
-            found = Multiplier.near(sketch.map, Y, arithmetic)
+            poor = symmetric(Y + 0.1 * np.trace(Y) / d * (np.eye(d) + noise @ noise.T))
+            bound = Descent(program, X).floor_bound(poor, M)
+            found = Multiplier.near(sketch.map, poor, Pair)
             assert found is not None
             used = found.Z.rounded().value  # this Y ≻ 0 itself, so not rounded
             Z = rational(used)
             reached = best_of_quadratic(used, L, sketch, pattern)
             energy = inner(Z, descent_metric(rational(reached), exact_L, sketch))
-            if energy > 0:
-                # The bound of this Z is at least what is reached, and not much more where it is the exact maximum.
-                weakest = d * log(energy / d) - log_det(Z)
-                assert weakest <= bound
-                if _is_exact(pattern):
-                    assert bound <= float(weakest) + (_SLACK if arithmetic is Pair else 1e-3) * d
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_both_ends_of_t_hold_in_rational_arithmetic(seed: int) -> None:
-    rng = np.random.default_rng(100 + seed)
-    for _ in range(6):
-        problem = random_problem(rng, 4, 1e5)
-        L, sketch, d = problem.L, problem.sketch, len(problem.L)
-        exact_L = rational(L)
-        for pattern in patterns(rng, L):
-            for M in (0.25, L):
-                exact_M = rational(0.25 * np.eye(d)) if isinstance(M, float) else exact_L
-                floor = 4.0 * np.eye(d) if isinstance(M, float) else symmetric(np.linalg.inv(L))
-                program = Program.descent(L, sketch.map, pattern, floor=floor)
-                outcome = NATIVE.solve(program, Settings(tol=1e-6))
-                assert outcome.X is not None
-                X, Y = pattern.nearest(outcome.X), outcome.duals[-1][0]
-                certificate = Descent(program, X).floor_bounds(Y, M)
-                assert 0.0 < certificate.lower <= certificate.upper <= certificate.lower * (1.0 + 2e-6)
-                H = descent_metric(rational(X), exact_L, sketch)
-                raised = product(product(exact_M, H), exact_M)
-                assert is_positive_semidefinite(combine((1, raised), (-Fraction(certificate.lower), exact_M)))
-                # Any Y ⪰ 0 bounds t by ⟨Y, H⟩/⟨Y, M⁻¹⟩ at the D that makes it largest.
-                noise = rng.standard_normal((d, d))
-                poor = symmetric(Y + 0.1 * np.trace(Y) / d * (np.eye(d) + noise @ noise.T))
-                bound = Descent(program, X).floor_bound(poor, M)
-                found = Multiplier.near(sketch.map, poor, Pair)
-                assert found is not None
-                used = found.Z.rounded().value  # this Y ≻ 0 itself, so not rounded
-                Z = rational(used)
-                reached = best_of_quadratic(used, L, sketch, pattern)
-                energy = inner(Z, descent_metric(rational(reached), exact_L, sketch))
-                weakest = energy / inner(Z, inverse(exact_M))
-                assert weakest <= Fraction(bound)
-                assert certificate.lower <= bound
-                assert not _is_exact(pattern) or bound <= float(weakest) * (1.0 + _SLACK)
+            weakest = energy / inner(Z, inverse(exact_M))
+            assert weakest <= Fraction(bound)
+            assert certificate.lower <= bound
+            assert not _is_exact(pattern) or bound <= float(weakest) * (1.0 + _SLACK)
 
 
 def test_a_matrix_that_may_be_rounded_is_proved_for_all_it_may_be() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared.judges import Clients, judge_distributed
 from stepsize_opt import DistributedResult, Sketch, optimal_distributed_stepsize
 from stepsize_solvers.programs.maps import Matrix
-from stepsize_validation.attack.referee import Clients, judge_distributed
 
 
 def random_clients(d: int, n: int, seed: int, reg: float = 0.05) -> list[Matrix]:

@@ -27,6 +27,8 @@ GOALS: dict[str, dict[str, str]] = {
     "euclidean": {"guarantee": "descent", "criterion": "euclidean"},
     "linear": {"guarantee": "descent", "criterion": "linear"},
     "convex": {"guarantee": "condition", "criterion": "convex"},
+    "condition-euclidean": {"guarantee": "condition", "criterion": "euclidean"},
+    "condition-linear": {"guarantee": "condition", "criterion": "linear"},
 }
 
 

@@ -1,14 +1,20 @@
-"""Hypothesis strategies that build valid inputs.  A new sketch is one row in ``SKETCHES``."""
+"""Hypothesis strategies that build valid problems: the one generator of the tests.  A new sketch is one row.
+
+Kinds, sizes and exponents are drawn by Hypothesis, which shrinks them; entries of arrays come from a drawn seed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from shared.stored import never_drawn
+from stepsize_opt import BlockDiagonal, Direction
 from stepsize_opt.problems import random_smoothness
 from stepsize_opt.sketches import (
     BernQ,
@@ -127,9 +133,77 @@ SKETCHES: dict[str, Callable[[int], st.SearchStrategy[Sketch]]] = {
 }
 
 
+def _masks(terms: int, d: int, rng: np.random.Generator) -> tuple[Matrix, NDArray[np.float64]]:
+    """Unbiased vectors with zeros, and weights that add up to one only up to rounding."""
+    vectors = rng.random((terms, d)) * (rng.random((terms, d)) < rng.uniform(0.2, 1.0))
+    if rng.random() < 0.5:
+        vectors = np.ceil(vectors)
+    vectors[0] += 0.1
+    weights = np.full(terms, 1.0 / terms) if rng.random() < 0.5 else rng.dirichlet(np.full(terms, 2.0))
+    return vectors / (weights @ vectors), weights
+
+
+@st.composite
+def _long_support(draw: st.DrawFn, d: int) -> Sketch:
+    """Many outcomes; for small d up to 20 000, so many that the rounding of their sums counts."""
+    terms = int(10.0 ** draw(st.floats(0.4, 4.3 if d <= 3 else 2.0)))
+    vectors, weights = _masks(terms, d, np.random.default_rng(draw(seeds)))
+    return DiagonalSketch.from_support(vectors, weights)
+
+
+@st.composite
+def _finite_diagonal(draw: st.DrawFn, d: int) -> Sketch:
+    """Diagonal matrices that the user did not declare as diagonal."""
+    terms = int(10.0 ** draw(st.floats(0.4, 3.0 if d <= 3 else 1.3)))
+    vectors, weights = _masks(terms, d, np.random.default_rng(draw(seeds)))
+    return FiniteSketch(vectors[:, :, None] * np.eye(d), weights)
+
+
+@st.composite
+def _any_moments(draw: st.DrawFn, d: int) -> Sketch:
+    """P = 11ᵀ + a random covariance, from tiny to large."""
+    rng = np.random.default_rng(draw(seeds))
+    G = rng.random((d, d)) * (rng.random((d, d)) < 0.5)
+    return DiagonalSketch.from_moments(1.0 + 10.0 ** draw(st.floats(-3.0, 2.0)) * (G @ G.T), never_drawn)
+
+
+# Some coordinates or layers are never compressed, some hardly ever sent.
+rare = st.sampled_from([1.0, 0.5, 0.3]) | st.floats(-8.0, 0.0).map(lambda exponent: 10.0**exponent)
+
+
+@st.composite
+def _rare_coins(draw: st.DrawFn, d: int) -> Sketch:
+    sizes = draw(partitions(d))
+    return BernQ(draw(st.lists(rare, min_size=len(sizes), max_size=len(sizes))), sizes)
+
+
+@st.composite
+def _hard_layers(draw: st.DrawFn, d: int) -> Sketch:
+    """Layers of any hard kind, some of them uncompressed."""
+    kinds = ["Identity", *(kind for kind in HARD_SKETCHES if kind != "hard layers")]
+    return LayerWise([draw(hard_sketches(n, *kinds)) for n in draw(partitions(d))])
+
+
+# Sketches that are valid and hard: for them proofs and solvers must hold, but a run would take for ever.
+HARD_SKETCHES: dict[str, Callable[[int], st.SearchStrategy[Sketch]]] = {
+    "long support": _long_support,
+    "diagonal matrices": _finite_diagonal,
+    "any moments": _any_moments,
+    "rare coordinates": lambda d: st.lists(rare, min_size=d, max_size=d).map(IndependentSampling),
+    "rare coins": _rare_coins,
+    "hard layers": _hard_layers,
+}
+
+
 def sketches(d: int, *kinds: str) -> st.SearchStrategy[Sketch]:
     """Sketches of dimension d, of the given kinds (rows of the table) or of all."""
     return st.sampled_from(kinds or tuple(SKETCHES)).flatmap(lambda kind: SKETCHES[kind](d))
+
+
+def hard_sketches(d: int, *kinds: str) -> st.SearchStrategy[Sketch]:
+    """Sketches of dimension d of both tables."""
+    rows = SKETCHES | HARD_SKETCHES
+    return st.sampled_from(kinds or tuple(rows)).flatmap(lambda kind: rows[kind](d))
 
 
 def sketches_up_to(max_d: int, *kinds: str) -> st.SearchStrategy[Sketch]:
@@ -142,3 +216,43 @@ def problems(draw: st.DrawFn, max_d: int = 6, max_condition: float = 1e4) -> tup
     """(L, sketch) of the same dimension."""
     L = draw(smoothness_matrices(max_d=max_d, max_condition=max_condition))
     return L, draw(sketches(L.shape[0]))
+
+
+@st.composite
+def hard_smoothness(draw: st.DrawFn, d: int, max_condition: float) -> Matrix:
+    """L with a random spectrum, diagonal, made of small whole numbers, or with several components."""
+    rng = np.random.default_rng(draw(seeds))
+    kind = draw(st.sampled_from(["spectrum", "components", "diagonal", "whole numbers"]))
+    if kind == "diagonal":
+        return np.diag(10.0 ** rng.uniform(-3.0, 3.0, d))
+    if kind == "whole numbers":
+        A = rng.integers(-3, 4, (d, d)).astype(float)
+        return A @ A.T + np.eye(d)
+    L = random_smoothness(rng, d, 10.0 ** draw(st.floats(0.0, float(np.log10(max_condition)))))
+    if kind == "components":
+        labels = rng.integers(0, 3, d)
+        L = np.where(labels[:, None] == labels, L, 0.0)
+    return L
+
+
+@st.composite
+def singular_matrices(draw: st.DrawFn, d: int) -> Matrix:
+    """A positive semidefinite matrix of low rank without rounding: small whole numbers and a power of two."""
+    rng = np.random.default_rng(draw(seeds))
+    A = rng.integers(-4, 5, (d, draw(st.integers(0, d)))).astype(float)
+    return A @ A.T * 2.0 ** draw(st.integers(-3, 3))
+
+
+@st.composite
+def structures(draw: st.DrawFn, d: int, max_condition: float = 1e6) -> Any:
+    """Any structure of D."""
+    kind = draw(st.sampled_from(["full", "diagonal", "scalar", "blocks", "direction", "directions"]))
+    if kind not in ("blocks", "direction", "directions"):
+        return kind
+    sizes = [d] if kind == "direction" else draw(partitions(d))
+    if kind == "blocks":
+        return BlockDiagonal(sizes)
+    rng = np.random.default_rng(draw(seeds))
+    W = random_smoothness(rng, d, 10.0 ** draw(st.floats(0.0, float(np.log10(max_condition)))))
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    return Direction(np.where(labels[:, None] == labels, W, 0.0), sizes)

@@ -10,6 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.exact import (
+    Rational,
+    is_positive_definite,
+    log_det,
+    rational,
+    satisfies_condition,
+    second_moment,
+)
 from shared.reference_problems import random_smoothness
 from shared.strategies import seeds
 from stepsize_opt import BernQ, DiagonalSketch, FiniteSketch, Identity, IndependentSampling, Sketch, optimal_stepsize
@@ -19,14 +27,6 @@ from stepsize_opt.proofs.maps import coefficient_roundings, image
 from stepsize_opt.proofs.roundings import gamma
 from stepsize_solvers.programs.maps import is_identity
 from stepsize_solvers.programs.patterns import Pattern
-from stepsize_validation.referee.exact import (
-    Rational,
-    is_positive_definite,
-    log_det,
-    rational,
-    satisfies_condition,
-    second_moment,
-)
 
 
 def _outcomes(seed: int, count: int, d: int) -> tuple[np.ndarray, np.ndarray]:

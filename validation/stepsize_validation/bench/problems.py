@@ -4,7 +4,7 @@ Families (rand-k sends k = max(1, ⌊d/4⌋) numbers unless the family says othe
 
     size         synthetic L with condition number 10³, d as asked for
     condition    synthetic L with condition numbers 10 and 10⁶
-    sketch       every kind of sketch of ``stepsize_validation.referee.random_problems``, condition number 100
+    sketch       every kind of sketch of ``random_problems``, condition number 100
     structure    D block-diagonal or diagonal instead of full, condition number 100
     data         L = AᵀA/(4m) + 2λI of logistic regression on real data
     distributed  the stepsize of several clients for a given K, condition number 100
@@ -31,7 +31,7 @@ from stepsize_opt.problems import (
 )
 from stepsize_opt.sketches import RandK, Sketch
 from stepsize_solvers.programs import Matrix, Program, Vector
-from stepsize_validation.referee import KINDS, random_sketch
+from stepsize_validation.bench.random_problems import KINDS, random_sketch
 
 FAMILIES = ("size", "condition", "sketch", "structure", "data", "distributed")
 STRUCTURES = ("full", "diagonal", "blocks")

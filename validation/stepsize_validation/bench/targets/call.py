@@ -12,9 +12,9 @@ from scipy import sparse
 
 from stepsize_opt import RandK, StepsizeResult, optimal_stepsize, optimal_stepsize_path
 from stepsize_opt.problems import random_smoothness
+from stepsize_validation.bench.random_problems import random_problem
 from stepsize_validation.bench.targets.harness import GAP, Found, Study, Target, by_the_clock, shortest
 from stepsize_validation.bench.targets.plain_model import solve_plain_model
-from stepsize_validation.referee import random_problem
 
 
 def small(quick: bool) -> Found:

@@ -1,4 +1,4 @@
-"""Exact rational arithmetic: the referee of every certificate.
+"""Exact rational arithmetic, by which every certificate is checked.
 
 A float is a rational number, so whether a matrix of floats satisfies a condition can be decided without any rounding.
 Nothing here uses the proofs of the library: sketches are read for the numbers that the user gave, and their second
@@ -76,6 +76,18 @@ def combine(*terms: tuple[Fraction | int, Rational]) -> Rational:
 def transpose(A: Rational) -> Rational:
     """Aᵀ."""
     return [list(row) for row in zip(*A, strict=True)]
+
+
+def inverse(A: Rational) -> Rational:
+    """A⁻¹ by elimination, for A ≻ 0."""
+    n = len(A)
+    rows = [list(row) + [Fraction(int(i == j)) for j in range(n)] for i, row in enumerate(A)]
+    for k in range(n):
+        rows[k] = [x / rows[k][k] for x in rows[k]]
+        for i in range(n):
+            if i != k:
+                rows[i] = [x - rows[i][k] * y for x, y in zip(rows[i], rows[k], strict=True)]
+    return [row[n:] for row in rows]
 
 
 def inner(A: Rational, B: Rational) -> Fraction:

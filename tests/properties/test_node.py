@@ -1,0 +1,133 @@
+"""Every claim about one node holds in exact arithmetic, for any sketch, structure, goal, scale and size."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.linalg import eigh
+
+from properties.study import check_node, examples
+from shared.exact import combine, condition_slack, definiteness, rational
+from shared.judges import Node, Refused, ask, claim
+from shared.stored import GOALS
+from shared.strategies import hard_sketches, hard_smoothness, random_smoothness, seeds, sketches, structures
+from stepsize_opt import IndependentSampling, StepsizeResult
+
+REGRESSIONS = json.loads((Path(__file__).parents[1] / "data" / "regressions.json").read_text(encoding="utf-8"))
+
+algorithms = st.sampled_from(["det-CGD1", "det-CGD2"])
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    d = draw(st.integers(1, 8))
+    L, sketch = draw(hard_smoothness(d, 1e8)), draw(hard_sketches(d))
+    return Node(L, sketch, draw(algorithms), draw(structures(d)))
+
+
+@given(nodes())
+@examples(100, share=0.3)
+def test_the_paper_s_problem(node: Node) -> None:
+    check_node(node)
+
+
+@st.composite
+def goals(draw: st.DrawFn) -> Node:
+    """A problem of every goal but the paper's."""
+    d, goal = draw(st.integers(1, 6)), draw(st.sampled_from([name for name in GOALS if name != "paper"]))
+    criterion = GOALS[goal]["criterion"]
+    # The condition for convex f is proved for det-CGD1.
+    algorithm = "det-CGD1" if goal == "convex" else draw(algorithms)
+    # A program for t needs a D that float64 tells from singular: its best D may be near that for a wide spectrum.
+    L = draw(hard_smoothness(d, 1e8 if criterion in ("det", "convex") else 1e5))
+    M = draw(floors(L)) if criterion == "linear" else None
+    return Node(L, draw(hard_sketches(d)), algorithm, draw(structures(d, 1e4)), goal, M)
+
+
+@st.composite
+def floors(draw: st.DrawFn, L: Any) -> Any:
+    """A lower bound M on the Hessian: L itself, a number, or any matrix below L."""
+    kind, share = draw(st.sampled_from(["number", "L", "matrix"])), draw(st.floats(0.05, 0.95))
+    if kind == "L":
+        return L
+    if kind == "number":
+        return float(np.linalg.eigvalsh(L)[0] * share)
+    W = random_smoothness(np.random.default_rng(draw(seeds)), len(L), 10.0 ** draw(st.floats(0.0, 3.0)))
+    return W * float(share / eigh(W, L, eigvals_only=True)[-1])
+
+
+@given(goals())
+@examples(60, share=0.25)
+def test_every_goal(node: Node) -> None:
+    check_node(node)
+
+
+@pytest.mark.parametrize("stored", REGRESSIONS, ids=lambda stored: f"{stored['goal']}, {stored['why']}")
+def test_problems_that_once_were_not_proved_optimal(stored: dict[str, Any]) -> None:
+    result = check_node(Node.read(stored))
+    assert result is not None and result.status == "optimal"
+
+
+# Within 10^±100 everything must be solved: squares and products of three such numbers are still floats.
+MUST_SOLVE = 100.0
+
+
+@st.composite
+def scaled(draw: st.DrawFn) -> tuple[Node, bool]:
+    """L from 1e-320 to 1e320, coordinates of different scale, tiny probabilities; and whether it may be refused."""
+    d = draw(st.integers(1, 6))
+    rng = np.random.default_rng(draw(seeds))
+    sketch, rarest = draw(hard_sketches(d)), 0.0
+    if draw(st.booleans()):
+        rarest = draw(st.floats(0.0, 8.0) | st.floats(8.0, 30.0))
+        sketch = IndependentSampling(10.0 ** -(rarest * rng.random(d)))
+    width = draw(st.sampled_from([0.0, 3.0, 30.0, 150.0])) if sketch.is_diagonal else 0.0
+    spread = width * rng.uniform(-1.0, 1.0, d)
+    exponent = draw(st.floats(-100.0, 100.0) | st.floats(-320.0, 320.0))
+    # Powers of two keep L exactly symmetric and positive definite unless entries leave the range of floats.
+    half = np.rint((spread + 0.5 * exponent) * math.log2(10.0)).astype(np.intc)
+    with np.errstate(over="ignore", under="ignore"):
+        L = np.ldexp(np.ldexp(draw(hard_smoothness(d, 1e6)), half[:, None]), half)
+    extreme = abs(exponent) + 2.0 * float(np.abs(spread).max()) > MUST_SOLVE or rarest > 8.0
+    return Node(L, sketch, draw(algorithms), draw(structures(d, 1e3))), extreme
+
+
+@given(scaled(), st.floats(-3.0, 3.0), st.floats(-3.0, 3.0))
+@examples(60, share=0.2)
+def test_any_scale(problem: tuple[Node, bool], accuracy: float, gap: float) -> None:
+    node, may_refuse = problem
+    result = check_node(node, may_refuse=may_refuse)
+    if result is not None:
+        check_iterations(node, result, 10.0**accuracy, 10.0**gap)
+
+
+def check_iterations(node: Node, result: StepsizeResult, epsilon2: float, initial_gap: float) -> None:
+    """(Kε²)^d det H ≥ (2Δ⁰)^d for H = 2D − T(D) ⪰ D, and no K larger than what det D promises."""
+    try:
+        K = ask(lambda: result.iterations(epsilon2, initial_gap), may_refuse=True)
+    except Refused:
+        return
+    claim(isinstance(K, int) and K >= 1, f"iterations() returned {K!r}")
+    d, D = result.d, rational(np.array(result.D))
+    slack = condition_slack(D, rational(node.L), node.sketch, node.algorithm)
+    det, best = definiteness(D).det, definiteness(combine((1, D), (1, slack))).det
+    needed = (2 * Fraction(initial_gap)) ** d
+    claim((K * Fraction(epsilon2)) ** d * best >= needed, f"K = {K} of iterations() does not guarantee ε²")
+    less = K * (1 - Fraction(1, 10**6)) - 1
+    claim(less <= 0 or (less * Fraction(epsilon2)) ** d * det <= needed, f"K = {K} of iterations() is too large")
+
+
+@given(st.integers(10, 40), st.floats(0.0, 14.0), seeds, st.data(), algorithms)
+@examples(3, share=0.015)
+def test_larger_sizes(d: int, exponent: float, seed: int, data: st.DataObject, algorithm: str) -> None:
+    L = random_smoothness(np.random.default_rng(seed), d, 10.0**exponent)
+    # A rounded L of condition 1e12 and more may be singular to working precision.
+    check_node(Node(L, data.draw(sketches(d)), algorithm), may_refuse=exponent > 12.0)

@@ -1,1 +1,0 @@
-"""Random problems against exact referees."""
