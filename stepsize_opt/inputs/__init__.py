@@ -23,7 +23,6 @@ from stepsize_opt.inputs.checks import (
     symmetric_part,
     whole_number,
 )
-from stepsize_opt.inputs.digests import digest
 from stepsize_opt.inputs.estimated import EstimatedSmoothness
 from stepsize_opt.inputs.files import atomic_write, broken_is_value_error, json_text, load_matrix, write_text
 from stepsize_opt.inputs.matrices import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, dense, read_matrix
@@ -65,7 +64,6 @@ __all__ = [
     "check_unbiased",
     "completed",
     "dense",
-    "digest",
     "distribution",
     "enter_class",
     "from_fields",

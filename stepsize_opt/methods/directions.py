@@ -45,10 +45,6 @@ class ThinDirections(LinearOperator):  # type: ignore[misc]
         self.c, self.t, self.U, self.Z = c, read_only(t), U, read_only(Z)
         self.e = len(Z) - U.shape[1]
 
-    def digest_parts(self) -> list[Any]:
-        """What tells A from other directions."""
-        return [self.c, self.t, self.U, self.Z]
-
     def sent(self, gradients: Array, draw: Indices | slice) -> Array:
         """Columns of A times gradients, shape (…, d) → (…, size of the draw)."""
         y = self.c * self.t * gradients

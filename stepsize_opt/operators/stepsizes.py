@@ -52,10 +52,6 @@ class StepsizeOperator(LinearOperator):  # type: ignore[misc]
         D = np.asarray(self._matmat(np.eye(d)))
         return np.asarray(0.5 * (D + D.T))
 
-    def digest_parts(self) -> list[Any]:
-        """What tells D from another stepsize."""
-        return [list(part) for part in sorted(self.arrays().items())]
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}(d={self.shape[0]})"
 

@@ -200,25 +200,16 @@ class LogisticRegression(_OnRows):
         losses -= np.minimum(margins, 0.0, out=margins)
         return np.asarray(self._distinct[1] @ losses + self.reg * PENALTIES[self.penalty].value(X))
 
-    def gradient(self, X: Matrix, margins: Matrix | None = None) -> Matrix:
-        """∇f at each row of X, shape (s, d) → (s, d); one product with A and one with Aᵀ for all rows.
-
-        ``margins``: what ``margins`` gives, when it is known; it saves the first product.
-        """
+    def gradient(self, X: Matrix) -> Matrix:
+        """∇f at each row of X, shape (s, d) → (s, d); one product with A and one with Aᵀ for all rows."""
         # shareᵢ/(1 + exp(zᵢ)), with the shares in the division: faster than scipy's expit and a product.
         with np.errstate(over="ignore"):  # exp(z) = ∞ gives the right limit 0
-            weights = np.exp(self.margins(X) if margins is None else margins)
+            weights = np.exp(self.margins(X))
         weights += 1.0
         np.divide(self._distinct[1][:, None], weights, out=weights)
         out = self._distinct[0].transposed_times(weights).T
         out += self.reg * PENALTIES[self.penalty].gradient(X)
         return np.asarray(out)
-
-    @property
-    def nonzeros_per_row(self) -> float:
-        """Nonzeros that a product with the data goes through for each distinct row."""
-        rows, shares = self._distinct
-        return rows.size / len(shares)
 
     @cached_property
     def _distinct(self) -> tuple[Rows, Vector]:

@@ -29,9 +29,6 @@ _LEAST_PRODUCT = 1e-290
 
 DiagonalSampler: TypeAlias = Callable[[np.random.Generator, int], ArrayLike]
 
-# Draws by which two samplers are told apart: laws with the same P that agree in all of them are hard to write down.
-_SAMPLER_DRAWS = 256
-
 
 class DiagonalSketch(DiagonalBase):
     """Any diagonal sketch S = Diag(s), 𝒫(M) = P ∘ M: from the law of s or from its second moments.
@@ -148,10 +145,6 @@ class _MomentDiagonal(DiagonalSketch):
             msg = f"expected_nonzeros must be in (0, d={d}], got {nonzeros}"
             raise ValueError(msg)
         self._set(d=d, P=read_only(moments), sampler=sampler, nonzeros=nonzeros)
-
-    def digest_parts(self) -> tuple[object, ...]:
-        """What ``stepsize_opt.inputs.digests.digest`` takes: the sampler, a function, by what it draws."""
-        return self.d, self.P, self.nonzeros, self._diagonals(np.random.default_rng(0), _SAMPLER_DRAWS)
 
     def _map(self) -> PositiveMap:
         return hadamard(self.P, 0)

@@ -109,7 +109,7 @@ def test_components_of_a_map_from_outside(own_sketch: ModuleType) -> None:
     assert result.status == "optimal" and satisfies_condition(result.D, L, own_sketch.MirrorHalves(4), "det-CGD1")
 
 
-def test_a_sketch_from_outside_is_what_it_says_and_runs(own_sketch: ModuleType, tmp_path: Path) -> None:
+def test_a_sketch_from_outside_is_what_it_says_and_runs(own_sketch: ModuleType) -> None:
     node = LogisticRegression.from_dataset(small_data(), 0.1)
     sketch = own_sketch.MirrorHalves(node.d)
     weights, outcomes = sketch.support()
@@ -119,6 +119,5 @@ def test_a_sketch_from_outside_is_what_it_says_and_runs(own_sketch: ModuleType, 
     applied = sketch.apply(x, np.random.default_rng(2))
     np.testing.assert_array_equal(applied, sketch.sample(np.random.default_rng(2)) @ x)
     D = optimal_stepsize(node.smoothness(), sketch).D
-    records = [run(node, D, sketch, iterations=200, checkpoint=tmp_path / "a", checkpoint_every=150) for _ in range(2)]
-    assert check_rate(records[0], find_infimum(node)).verdict == "holds"
-    np.testing.assert_array_equal(records[0].values, records[1].values)
+    record = run(node, D, sketch, iterations=200)
+    assert check_rate(record, find_infimum(node)).verdict == "holds"

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import time
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse
 
-from shared.large_run import EVERY, STEPS, large_run
 from shared.small_data import small_data
 from stepsize_opt import (
     BernQ,
     LowRankPlusDiagonal,
     RandK,
     Sketch,
-    SystematicSampling,
     optimal_method,
     optimal_stepsize,
     smoothness,
 )
 from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, find_infimum, split
 from stepsize_validation import Run, check_rate, run
-from stepsize_validation.runs.checkpoint import read_checkpoint
 
 DATA = small_data()
 NODE = LogisticRegression.from_dataset(DATA, 0.1)
@@ -82,34 +74,7 @@ def test_the_subspace_method_that_is_not_formed_runs_and_holds() -> None:
         run(NODE, method.D.todense(), method.sketch, algorithm=method)
 
 
-def test_a_continued_run_has_the_same_bits(tmp_path: Path) -> None:
-    sketch = RandK(NODE.d, 2)
-    D = optimal_stepsize(L, sketch, algorithm="det-CGD2").D
-    how: dict[str, Any] = {"algorithm": "det-CGD2", "iterations": 30, "seeds": 2, "checkpoint_every": 7}
-    once = run(NODE, D, sketch, **how, checkpoint=tmp_path / "run.npz")
-    again = run(NODE, D, sketch, **how, checkpoint=tmp_path / "run.npz")
-    np.testing.assert_array_equal(once.final_points, again.final_points)
-    with pytest.raises(ValueError, match="different D"):
-        run(NODE, optimal_stepsize(L, sketch, structure="diagonal").D, sketch, **how, checkpoint=tmp_path / "run.npz")
-
-
-@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
-def test_a_process_that_is_killed_is_continued_to_the_same_record(algorithm: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.npz"
-    command = [sys.executable, "-m", "shared.large_run", algorithm, str(path)]
-    with subprocess.Popen(command, cwd=Path(__file__).parents[1]) as process:
-        while process.poll() is None and not path.exists():
-            time.sleep(0.01)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL  # it had not come to its end
-    assert EVERY <= read_checkpoint(path)[0]["k"] < STEPS - EVERY
-    resumed, whole = large_run(algorithm, path), large_run(algorithm)
-    assert np.isfinite(whole.squared_norms).all()
-    for name in vars(whole):
-        np.testing.assert_array_equal(getattr(resumed, name), getattr(whole, name), err_msg=name)
-
-
-def test_what_is_not_recorded_is_said(tmp_path: Path) -> None:
+def test_missing_records_are_explained() -> None:
     sketch = RandK(NODE.d, 2)
     full = optimal_stepsize(L, sketch, algorithm="det-CGD2").D
     record = run(NODE, 0.1 * full.diagonal(), sketch, iterations=5)
@@ -121,12 +86,6 @@ def test_what_is_not_recorded_is_said(tmp_path: Path) -> None:
     record = run(NODE, full, sketch, iterations=5, on_divergence="stop")
     assert np.isnan(record.metric_norms).all()
     assert np.isfinite(record.squared_norms).all()
-    # Such a run is continued like any other.
-    how: dict[str, Any] = {"iterations": 6, "checkpoint": tmp_path / "run.npz", "checkpoint_every": 4}
-    systematic = SystematicSampling(np.full(NODE.d, 0.5))
-    once, again = (run(NODE, 0.1 * full.diagonal(), systematic, **how) for _ in range(2))
-    np.testing.assert_array_equal(once.final_points, again.final_points)
-    assert np.isnan(again.metric_norms).all()
 
 
 def test_bad_stepsizes_are_named() -> None:

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
-from shared.resumed_runs import CLIENTS, KINDS, NODE, same_bits
 from shared.small_data import small_data
+from shared.strategies import sketches
 from stepsize_opt.node.api import optimal_stepsize
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.infimum import find_federated_infimum
+from stepsize_opt.problems.objectives import LogisticRegression
 from stepsize_opt.problems.splits import split
-from stepsize_opt.sketches import RandK
-from stepsize_validation.runs.checkpoint import CheckpointError
+from stepsize_opt.sketches import RandK, Sketch
 from stepsize_validation.runs.rates import check_rate
 from stepsize_validation.runs.runner import run
 
+NODE = LogisticRegression.from_dataset(small_data(), 0.1)
+CLIENTS = Federated.logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
+
 
 @pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_clients_that_share_their_draws_are_one_node(kind: str, algorithm: str) -> None:
+@given(sketches(6))
+@settings(max_examples=20)
+def test_clients_that_share_their_draws_are_one_node(algorithm: str, sketch: Sketch) -> None:
     # Three parts of equal size: their mean is the objective of the node.
     arguments: dict[str, Any] = {"algorithm": algorithm, "iterations": 60, "seeds": 2}
     D = 0.05 * np.linalg.inv(NODE.smoothness())
-    shared = run(CLIENTS, D, KINDS[kind], client_seeds="shared", **arguments)
-    node = run(NODE, D, KINDS[kind], **arguments)
+    shared = run(CLIENTS, D, sketch, client_seeds="shared", **arguments)
+    node = run(NODE, D, sketch, **arguments)
     for field in ("squared_norms", "descent", "metric_norms", "decrease", "final_points"):
         np.testing.assert_allclose(getattr(shared, field), getattr(node, field), rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(shared.sent, 3 * node.sent)  # every client sends its numbers
@@ -45,16 +49,6 @@ def test_the_guarantee_of_one_node_holds(algorithm: str) -> None:
     # The same D with independent draws is outside every condition of the distributed theorem, and the run is another.
     independent = run(f, D, sketch, algorithm=algorithm, iterations=400, seeds=16)
     assert not np.array_equal(record.squared_norms, independent.squared_norms)
-
-
-def test_checkpoints_tell_shared_from_independent_draws(tmp_path: Path) -> None:
-    arguments: dict[str, Any] = {"iterations": 50, "seeds": 2, "checkpoint_every": 20}
-    D = 0.05 * np.linalg.inv(CLIENTS.smoothness())
-    path = tmp_path / "run.npz"
-    whole = run(CLIENTS, D, RandK(6, 2), client_seeds="shared", checkpoint=path, **arguments)
-    assert same_bits(run(CLIENTS, D, RandK(6, 2), client_seeds="shared", checkpoint=path, **arguments), whole)
-    with pytest.raises(CheckpointError, match="different client_seeds"):
-        run(CLIENTS, D, RandK(6, 2), checkpoint=path, **arguments)
 
 
 def test_arguments() -> None:

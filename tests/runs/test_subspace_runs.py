@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -75,13 +73,3 @@ def test_clients_with_shared_seeds_are_one_node() -> None:
     assert np.all(record.sent == 3 * 2)
     assert check_rate(record, rate=method.rate).verdict != "violated"
     assert record.values[:, -1].mean() < record.start_value
-
-
-def test_a_continued_run_is_the_same_and_another_method_is_refused(tmp_path: Path) -> None:
-    method = optimal_method(NODE.smoothness(), 2.5)
-    options = {"iterations": 40, "checkpoint": tmp_path / "run", "checkpoint_every": 15}
-    records = [run(NODE, method.D, method.sketch, algorithm=method, **options) for _ in range(2)]
-    np.testing.assert_array_equal(records[0].values, records[1].values)
-    other = optimal_method(NODE.smoothness(), 2.5, basis="cholesky")
-    with pytest.raises(ValueError, match="belongs to another run"):
-        run(NODE, other.D, other.sketch, algorithm=other, **options)

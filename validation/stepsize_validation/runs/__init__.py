@@ -1,6 +1,5 @@
 """Running the methods, and checking the rates that theorems promise."""
 
-from stepsize_validation.runs.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from stepsize_validation.runs.rates import (
     LEVEL,
     RateCheck,
@@ -14,7 +13,6 @@ from stepsize_validation.runs.runner import Divergence, run
 
 __all__ = [
     "LEVEL",
-    "CheckpointError",
     "Divergence",
     "RateCheck",
     "Run",
@@ -24,7 +22,5 @@ __all__ = [
     "first_below",
     "log_steps",
     "observed_contraction",
-    "read_checkpoint",
     "run",
-    "write_checkpoint",
 ]

@@ -14,34 +14,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import digest, real_array, whole_number
+from stepsize_opt.inputs import real_array, whole_number
 from stepsize_opt.methods import Factors, Method, get_method, is_scalar
 from stepsize_opt.operators import StepsizeOperator
 from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Indices, Matrix, Vector
 from stepsize_validation.runs.arguments import count_senders, rate_of, read_sketches, read_stepsize
-from stepsize_validation.runs.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from stepsize_validation.runs.margins import SingleSteps
 from stepsize_validation.runs.metric import DescentMetric
 from stepsize_validation.runs.record import Run, log_steps
-from stepsize_validation.runs.sampling import Draws, Position, SingleCoordinates, SketchStream
+from stepsize_validation.runs.sampling import Draws, SketchStream
 
 # Steps at which f itself is recorded; gradients give the norms at every step, values cost extra.
 _VALUE_STEPS = 60
 # H ≻ 0 makes E f(xᵏ) ≤ f(x⁰) and D ≺ 2L⁻¹, so E‖∇f(xᵏ)‖²_D ≤ 4 E[f(xᵏ) − f^inf] ≤ 4Δ⁰.  By Markov's inequality a value
 # 10⁹ times as large has probability below 10⁻⁹: the run has diverged.
 _DIVERGED = 4e9
-# Of the checkpoints: to be changed with what they hold, and with what the numbers of a run depend on besides its
-# arguments (such as the chunks of draws).
-_FORMAT = 6
 # Numbers recorded at every step and for every seed.
 _PER_STEP = ("norms", "euclidean", "descent", "metric_norms", "decrease", "sent")
 
@@ -66,8 +60,6 @@ def run(
     seed: int = 0,
     client_seeds: str = "independent",
     start: Vector | None = None,
-    checkpoint: str | Path | None = None,
-    checkpoint_every: int = 1000,
     progress: bool = False,
     on_divergence: str = "raise",
 ) -> Run:
@@ -90,11 +82,6 @@ def run(
     client_seeds
         ``"independent"``: every client draws its own sketch.  ``"shared"``: all clients draw the same S in each round,
         so that (1/n)ΣS∇fᵢ = S∇f and the run obeys the guarantee of one node with f, for ``check_rate``.
-    checkpoint
-        A file to continue from when it exists, rewritten every ``checkpoint_every`` steps.  A run that is
-        killed and started again with the same arguments (and the same number of threads, by which products round
-        differently) returns the same numbers as one that was not.  Runs that write one file at the same time do not
-        disturb each other; the file then holds the last state written.
     progress
         Show a bar on standard error.
     on_divergence
@@ -104,10 +91,6 @@ def run(
     ------
     ValueError
         For arguments of the wrong shape or name, a start where f is not finite or lies below its bound.
-    CheckpointError
-        A ValueError, for a checkpoint of another run or a damaged one.
-    TypeError
-        For a checkpoint of a run with a sketch that has no digest (``stepsize_opt.inputs.digests.digest``).
     Divergence
         See ``on_divergence``.
 
@@ -131,40 +114,17 @@ def run(
         msg = f"on_divergence must be 'raise' or 'stop', got {on_divergence!r}"
         raise ValueError(msg)
     iterations, seeds = whole_number("iterations", iterations), whole_number("seeds", seeds)
-    checkpoint_every = whole_number("checkpoint_every", checkpoint_every)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         msg = f"seed must be a whole number of at least 0, got {seed!r}"
         raise ValueError(msg)
     x0 = np.zeros(objective.d) if start is None else real_array("start", start)
     state = _State.fresh(objective, x0, iterations, seeds)
     factors = method.factors(D, objective.smoothness)
-    if isinstance(D, np.ndarray) and SingleSteps.pays(objective, sketches):
-        state.single = SingleSteps.of(objective, factors, seeds)
     one_node = not isinstance(objective, Federated) or client_seeds == "shared"
     metric = DescentMetric.of(objective, D, sketches[0], method, one_node=one_node)
-    if metric.H is None:
-        state.unknown = ("metric_norms",)
     stream = SketchStream(sketches[:1] if senders > 1 else sketches, seeds, int(seed))
-    saved = None
-    if checkpoint is not None:
-        # All that the numbers of a run depend on; the names are those that a refusal mentions.
-        key = {
-            "format": _FORMAT,
-            "objective": _objective_digest(objective),
-            "D": digest(D),
-            "sketch": [digest(one) for one in sketches],
-            "algorithm": [method.name, digest(method)],
-            "iterations": iterations,
-            "seeds": seeds,
-            "seed": int(seed),
-            "client_seeds": client_seeds,
-            "start": digest(x0),
-            "steps": "updated margins" if state.single is not None else "products",
-        }
-        saved = _Saved(Path(checkpoint), checkpoint_every, key)
-        saved.load(state, stream)
-    with _bar(progress, f"{method}, {seeds} seeds", state.k, iterations) as advance:
-        stopped = _loop(objective, D, metric, partial(_step, method, factors), state, stream, senders, saved, advance)
+    with _bar(progress, f"{method}, {seeds} seeds", iterations) as advance:
+        stopped = _loop(objective, D, metric, partial(_step, method, factors), state, stream, senders, advance)
     if stopped is not None and on_divergence == "raise":
         msg = (
             f"{method} diverged at iteration {stopped}: D is outside its stepsize condition, or L is not a "
@@ -177,10 +137,7 @@ def run(
 
 @dataclass
 class _State:
-    """The iterates and the records so far.
-
-    single: with rand-1 on a logistic node; unknown: what is NaN at every step.
-    """
+    """The iterates and the records so far."""
 
     X: Matrix
     k: int
@@ -192,8 +149,6 @@ class _State:
     sent: Matrix
     values: Matrix
     value_steps: Indices
-    single: SingleSteps | None = field(default=None, init=False)
-    unknown: tuple[str, ...] = field(default=(), init=False)
 
     @staticmethod
     def fresh(objective: Objective | Federated, x0: Vector, iterations: int, seeds: int) -> _State:
@@ -208,15 +163,6 @@ class _State:
             value_steps=steps,
             **{name: np.full((seeds, iterations), math.nan) for name in _PER_STEP},
         )
-
-    def arrays(self, k: int) -> dict[str, Matrix]:
-        """What there is of the state after k steps, by name: parts of the state's own arrays."""
-        return {
-            **{name: getattr(self, name)[:, :k] for name in _PER_STEP if name not in self.unknown},
-            "X": self.X,
-            "values": self.values[:, : np.count_nonzero(self.value_steps <= k)],
-            **({"margins": self.single.margins} if self.single is not None else {}),
-        }
 
     def record(
         self, algorithm: str, objective: Objective | Federated, D: Any, metric: DescentMetric, stopped: int | None
@@ -238,55 +184,6 @@ class _State:
         )
 
 
-@dataclass(frozen=True)
-class _Saved:
-    """The checkpoint of a run.  key: what tells the run from any other."""
-
-    path: Path
-    every: int
-    key: dict[str, Any]
-
-    def save(self, state: _State, position: Position) -> None:
-        meta = {**self.key, "k": state.k, "drawn": position.drawn}
-        write_checkpoint(self.path, meta, {**state.arrays(state.k), "generators": position.states})
-
-    def load(self, state: _State, stream: SketchStream) -> None:
-        """Continue from the file, if there is one; raises CheckpointError unless it is a state of this very run."""
-        try:
-            meta, arrays = read_checkpoint(self.path)
-        except FileNotFoundError:
-            return
-        other = [name for name, value in self.key.items() if name not in meta or meta[name] != value]
-        if other:
-            raise CheckpointError(self.path, f"belongs to another run: different {', '.join(other)}")
-        try:
-            _restore(state, stream, meta, arrays)
-        except ValueError as error:
-            raise CheckpointError(self.path, f"cannot be continued: {error}") from error
-
-
-def _restore(state: _State, stream: SketchStream, meta: dict[str, Any], arrays: dict[str, Any]) -> None:
-    """Put a state and a stream where a checkpoint was written; raises ValueError for numbers that cannot be of one."""
-    k, steps = meta.get("k"), state.norms.shape[1]
-    if type(k) is not int or not 0 < k < steps:
-        msg = f"the number k of steps done must be from 1 to {steps - 1}, is {k!r}"
-        raise ValueError(msg)
-    parts = state.arrays(k)
-    for name, part in parts.items():
-        stored = arrays.get(name)
-        if stored is None or stored.shape != part.shape or stored.dtype != part.dtype:
-            got = "missing" if stored is None else f"{stored.dtype} of shape {stored.shape}"
-            msg = f"{name} must be {part.dtype} of shape {part.shape}, is {got}"
-            raise ValueError(msg)
-        if not np.all(np.isfinite(stored)):
-            msg = f"{name} holds NaN or infinity"
-            raise ValueError(msg)
-    stream.restore(Position(arrays.get("generators", np.empty(0)), str(meta.get("drawn"))), k)
-    for name, part in parts.items():
-        part[...] = arrays[name]
-    state.k = k
-
-
 def _loop(
     objective: Objective | Federated,
     D: Matrix | StepsizeOperator,
@@ -295,29 +192,22 @@ def _loop(
     state: _State,
     stream: SketchStream,
     senders: int,
-    saved: _Saved | None,
     advance: Any,
 ) -> int | None:
     """Run until the end or until divergence, whose step is returned; ``senders`` clients share each draw."""
     iterations, rate = state.norms.shape[1], rate_of(D)
     stepsize: Any = D  # scipy's operators take products from the right, too
-    if state.k == 0:
-        state.values[:, 0] = objective.value(state.X)
+    state.values[:, 0] = objective.value(state.X)
     limit = _DIVERGED * _initial_gap(float(state.values[0, 0]), objective.lower_bound) / rate
     record_at = {int(k): i for i, k in enumerate(state.value_steps)}
     # A diverging run overflows before it is stopped; that is reported once, not by warnings.
     with np.errstate(over="ignore", invalid="ignore"):
-        while state.k < iterations:
-            k = state.k
+        for k in range(iterations):
             draws, t = stream.next_step()
-            if state.single is not None:
-                assert isinstance(draws, SingleCoordinates)
-                gradient, step = state.single.step(state.X, draws, t, k)
-            else:
-                parts = _gradients(objective, state.X)
-                gradient = parts.mean(axis=1)
-                # The mean of the clients' messages is the message of the mean when they share their draw.
-                step = step_of(gradient[:, None] if senders > 1 else parts, draws, t)
+            parts = _gradients(objective, state.X)
+            gradient = parts.mean(axis=1)
+            # The mean of the clients' messages is the message of the mean when they share their draw.
+            step = step_of(gradient[:, None] if senders > 1 else parts, draws, t)
             along: Matrix = gradient @ stepsize
             state.norms[:, k] = np.einsum("sd,sd->s", gradient, along) / rate
             state.metric_norms[:, k] = metric.norms(gradient)
@@ -332,8 +222,6 @@ def _loop(
             state.k = k + 1
             if state.k in record_at:
                 state.values[:, record_at[state.k]] = objective.value(state.X)
-            if saved is not None and state.k % saved.every == 0 and state.k < iterations:
-                saved.save(state, stream.position)
             advance()
     return None
 
@@ -345,16 +233,6 @@ def _step(method: Method, factors: Factors, parts: Matrix, draws: Draws, t: int)
 def _gradients(objective: Objective | Federated, X: Matrix) -> Matrix:
     """∇fᵢ at the rows of X, shape (s, n, d); one node is one client."""
     return objective.client_gradients(X) if isinstance(objective, Federated) else objective.gradient(X)[:, None]
-
-
-def _objective_digest(objective: Objective | Federated) -> str:
-    """Of what the objective holds; of an objective that does not show it, of what it computes at fixed points."""
-    try:
-        return digest(objective)
-    except TypeError:
-        points = np.random.default_rng(0).standard_normal((2, objective.d))
-        parts = objective.client_gradients(points) if isinstance(objective, Federated) else objective.gradient(points)
-        return digest((parts, objective.value(points), float(objective.lower_bound)))
 
 
 def _initial_gap(value: float, lower_bound: float) -> float:
@@ -371,7 +249,7 @@ def _initial_gap(value: float, lower_bound: float) -> float:
 
 
 @contextmanager
-def _bar(show: bool, text: str, done: int, total: int) -> Iterator[Any]:
+def _bar(show: bool, text: str, total: int) -> Iterator[Any]:
     """A progress bar on standard error; yields the function that counts one step."""
     if not show:
         yield lambda: None
@@ -380,5 +258,5 @@ def _bar(show: bool, text: str, done: int, total: int) -> Iterator[Any]:
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(text, total=total, completed=done)
+        task = bar.add_task(text, total=total)
         yield lambda: bar.advance(task)

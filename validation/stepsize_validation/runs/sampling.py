@@ -1,20 +1,18 @@
 """Random sketches for many seeds, clients and steps: drawn in chunks, one stream of random numbers for each seed.
 
 Seed i has its own generator, so its draws do not depend on how many seeds run beside it, and a run over 32 seeds
-contains the run over the first 8.  A chunk holds the draws of several steps; the states of the generators at its start
-and the number of steps done are all that is needed to continue later, and when it is used up, their states now.
+contains the run over the first 8.  A chunk holds the draws of several steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepsize_opt.inputs import digest, whole_number
+from stepsize_opt.inputs import whole_number
 from stepsize_opt.sketches import RandK, Sketch, generators
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
@@ -22,10 +20,6 @@ from stepsize_solvers.programs import Indices, Matrix, Vector
 # chunk of 32 seeds to stay within 16 MB.
 _CHUNK_NUMBERS = 2**16
 _CHUNK_STEPS = 256
-
-# For each seed the state of its generator, shape (s, 4): high and low half of PCG64's state, whether half a number is
-# left over (0 or 1), and that half (32 bits).  The increment, PCG64's other number, follows from the seed.
-States: TypeAlias = NDArray[np.uint64]
 
 
 class Draws(Protocol):
@@ -109,7 +103,7 @@ class SingleCoordinates:
 class Applied:
     """Sketches without a diagonal form: applied vector by vector, straight from the generators.
 
-    So a chunk is one step: the generators move when it is used, and a longer chunk could not be continued.
+    A chunk is one step, because the generators move when it is used.
     """
 
     sketches: tuple[Sketch, ...]
@@ -130,18 +124,6 @@ class Applied:
         return np.full(len(self.rngs), sum(sketch.expected_nonzeros for sketch in self.sketches))
 
 
-@dataclass(frozen=True, eq=False)
-class Position:
-    """Where a stream stands, between two steps.
-
-    states: of the generators at the start of the chunk of the next step; drawn: the digest of this chunk, by which the
-    same draws are known again, or "" when no step of it is used.
-    """
-
-    states: States
-    drawn: str
-
-
 class SketchStream:
     """An endless sequence of draws for s seeds and the sketches of n clients.
 
@@ -157,54 +139,15 @@ class SketchStream:
         self._diagonal = all(sketch.is_diagonal for sketch in self.sketches)
         per_step = len(self.sketches) * (1 if self._single else self.d)
         self._steps = max(1, min(_CHUNK_STEPS, _CHUNK_NUMBERS // per_step)) if self._diagonal else 1
-        self._start = self._states()
         self._chunk: Draws | None = None
         self._used = 0
 
     def next_step(self) -> tuple[Draws, int]:
         """The chunk of the next step and the step's index in it; to be used before the stream is asked again."""
         if self._chunk is None or self._used == self._chunk.steps:
-            self._start, self._chunk, self._used = self._states(), self.draw(), 0
+            self._chunk, self._used = self.draw(), 0
         self._used += 1
         return self._chunk, self._used - 1
-
-    @property
-    def position(self) -> Position:
-        """From where ``restore`` goes on with the next step."""
-        if self._chunk is None or self._used == self._chunk.steps:
-            return Position(self._states(), "")
-        return Position(self._start, digest(self._chunk))
-
-    def restore(self, position: Position, done: int) -> None:
-        """Go to the ``position`` after ``done`` steps of a stream of the same sketches, seeds and seed.
-
-        Raises ValueError for what cannot be one, and when the chunk drawn again is not the one that was drawn then.
-        """
-        states, used = position.states, done % self._steps
-        if states.shape != (len(self._rngs), 4) or states.dtype != np.uint64:
-            msg = f"the generators' states must be numbers of 64 bits, shape ({len(self._rngs)}, 4)"
-            raise ValueError(msg)
-        if np.any(states[:, 2] > 1) or np.any(states[:, 3] >= 2**32):
-            msg = "the generators' states are out of range"
-            raise ValueError(msg)
-        for rng, (high, low, left_over, half) in zip(self._rngs, states.tolist(), strict=True):
-            state: Any = rng.bit_generator.state
-            state["state"]["state"] = (high << 64) | low
-            state["has_uint32"], state["uinteger"] = left_over, half
-            rng.bit_generator.state = state
-        self._start, self._used = self._states(), used
-        self._chunk = self.draw() if used else None
-        if position.drawn != (digest(self._chunk) if used else ""):
-            msg = "the sketches do not draw again what they drew: they must take all random numbers from the generator"
-            raise ValueError(msg)
-
-    def _states(self) -> States:
-        rows = []
-        for rng in self._rngs:
-            state: Any = rng.bit_generator.state
-            high, low = divmod(state["state"]["state"], 2**64)
-            rows.append([high, low, state["has_uint32"], state["uinteger"]])
-        return np.array(rows, dtype=np.uint64)
 
     def draw(self) -> Draws:
         """The next chunk."""
