@@ -25,7 +25,14 @@ from stepsize_opt.inputs.checks import (
 )
 from stepsize_opt.inputs.estimated import EstimatedSmoothness
 from stepsize_opt.inputs.files import atomic_write, broken_is_value_error, json_text, load_matrix, write_text
-from stepsize_opt.inputs.matrices import SMOOTHNESS_REMEDY, Symmetric, check_positive_definite, dense, read_matrix
+from stepsize_opt.inputs.matrices import (
+    REGULARISE,
+    SMOOTHNESS_REMEDY,
+    Symmetric,
+    check_positive_definite,
+    dense,
+    read_matrix,
+)
 from stepsize_opt.inputs.memory import LARGE, check_dense, check_memory
 from stepsize_opt.inputs.registries import enter_class
 from stepsize_opt.inputs.results import Result, Saved, Shown, completed
@@ -42,6 +49,7 @@ from stepsize_opt.inputs.structures import (
 __all__ = [
     "LARGE",
     "NAMED_STRUCTURES",
+    "REGULARISE",
     "SLACK",
     "SMOOTHNESS_REMEDY",
     "Array",

@@ -174,6 +174,5 @@ def check_positive_definite(name: str, M: Matrix, remedy: str) -> float:
     raise ValueError(msg)
 
 
-SMOOTHNESS_REMEDY = (
-    "a singular L leaves log det D unbounded; add a regulariser (L + 2λI) or drop the dependent coordinates"
-)
+REGULARISE = "add a regulariser (L + 2λI) or drop the dependent coordinates"
+SMOOTHNESS_REMEDY = f"a singular L leaves log det D unbounded; {REGULARISE}"

@@ -9,6 +9,7 @@ from scipy import sparse
 from scipy.linalg import eigvalsh
 
 from stepsize_opt.inputs import Symmetric, check_positive_definite, positive_number, read_matrix
+from stepsize_opt.proofs import Unproved
 from stepsize_solvers.programs import Matrix
 
 CRITERIA = ("det", "euclidean", "linear")
@@ -29,11 +30,11 @@ def read_budget(k: object, d: int) -> float:
     return budget
 
 
-def unproved(k: float, reason: str) -> ValueError:
+def unproved(k: float, reason: str) -> Unproved:
     """The error for a D that float64 does not prove: a tiny budget is named before anything else."""
     if k < SMALLEST_BUDGET:
         reason = f"k must be at least {SMALLEST_BUDGET}, got {k}: for less nothing can be proved in float64"
-    return ValueError(reason)
+    return Unproved(reason)
 
 
 def read_floor(criterion: object, lower: Any, d: int) -> Symmetric | float | None:

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_opt.inputs import (
+    REGULARISE,
     SMOOTHNESS_REMEDY,
     Saved,
     Shown,
@@ -76,16 +77,16 @@ class LimitProblem:
     def certificate(self, D: Matrix) -> Certificate:
         """Of a D that is known to be attainable: log det D or d log t from below, and the limit from above.
 
-        Raises ValueError where the floats of D are too coarse to come near the limit.
+        Raises Unproved where the floats of D are too coarse to come near the limit.
         """
         certificate = self._certificate(D)
         if not certificate.gap <= LARGEST_LOSS:
             share = f"{math.exp(-certificate.gap):.1%}"
             msg = (
                 f"the eigenvalues of L lie too far apart for criterion={self.criterion!r} in float64: what is "
-                f"proved of D is {share} of the limit; rescale the variables, or use 'det'"
+                f"proved of D is {share} of the limit; {REGULARISE}"
             )
-            raise ValueError(msg)
+            raise unproved(self.k, msg)
         return certificate
 
     def _certificate(self, D: Matrix) -> Certificate:

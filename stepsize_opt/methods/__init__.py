@@ -12,7 +12,6 @@ from stepsize_opt.methods.base import (
 )
 from stepsize_opt.methods.compressed import CompressedStep, Compressor
 from stepsize_opt.methods.det_cgd import DetCGD1, DetCGD2, SketchedGradient
-from stepsize_opt.methods.directions import NoDirections
 from stepsize_opt.methods.scalar import CGD, DCGD, GradientDescent
 from stepsize_opt.methods.subspace import SubspaceMethod, optimal_method
 
@@ -29,7 +28,6 @@ __all__ = [
     "Factors",
     "GradientDescent",
     "Method",
-    "NoDirections",
     "SketchedGradient",
     "SubspaceMethod",
     "get_method",

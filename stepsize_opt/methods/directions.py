@@ -17,6 +17,7 @@ from stepsize_opt.proofs import (
     Enclosed,
     Pair,
     ThinBasis,
+    Unproved,
     eigenvector_basis,
     gamma,
     power_of_two_scaling,
@@ -28,10 +29,6 @@ from stepsize_solvers.programs import Indices, Matrix, Vector
 BASES = ("cholesky", "eigenvectors", "root", "rotation")
 # Newton steps A ← A(3I − AᵀLA)/2: each squares the defect of AᵀLA, and rounding of A leaves what the second would gain.
 _REFINEMENTS = 2
-
-
-class NoDirections(ValueError):
-    """The directions of an L could not be proved to be L-orthonormal in float64."""
 
 
 class ThinDirections(LinearOperator):  # type: ignore[misc]
@@ -99,7 +96,7 @@ class ProvedDirections:
     def of(L: LowRankPlusDiagonal, basis: str) -> ProvedDirections:
         """The directions of ``"root"``, or of ``"eigenvectors"`` for an L whose diagonal part is a multiple of I.
 
-        Raises ValueError where float64 does not suffice.
+        Raises Unproved where float64 does not suffice.
         """
         eigenvectors = basis == "eigenvectors"
         found = eigenvector_basis(L.U, float(L.own[0])) if eigenvectors else root_basis(L.U, L.own)
@@ -108,7 +105,7 @@ class ProvedDirections:
             if eigenvectors:
                 remedy += ", cut columns of U that nearly depend on others (rank=r), or use L.todense()"
             msg = f"L, or the columns of U, are too close to singular for L-orthonormal directions in float64; {remedy}"
-            raise NoDirections(msg)
+            raise Unproved(msg)
         c = float((1.0 - 4.0 * UNIT) / np.sqrt(1.0 + found.defect))  # three roundings: c²(1 + defect) ≤ 1
         least = c * c * (1.0 - found.defect) * (1.0 - 8.0 * UNIT)
         return ProvedDirections(ThinDirections(c, found.t, L.U, found.Z), least, found)
@@ -162,7 +159,7 @@ def proved_directions(L: Matrix, A: Matrix) -> tuple[Matrix, float]:
             return A, float(away.sum(axis=1).max()) * rounding
         if not top < 2.0:
             msg = "L is too close to singular for L-orthonormal directions in float64; add a regulariser (L + 2λI)"
-            raise NoDirections(msg)
+            raise Unproved(msg)
         loss *= 2.0  # the rounding of A may count more than what is taken off
         A = A * ((1.0 - loss) / np.sqrt(top))
 
@@ -179,4 +176,4 @@ def proved_mean(A: Matrix, h: Vector) -> Matrix:
             return np.asarray(D)
         loss *= 2.0
     msg = "L is too close to singular for the mean of the steps to be proved in float64; add a regulariser (L + 2λI)"
-    raise ValueError(msg)
+    raise Unproved(msg)

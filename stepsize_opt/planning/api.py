@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from stepsize_opt.clients import optimal_distributed_stepsize
 from stepsize_opt.inputs import completed, items, positive_number, refuse_options, whole_number
-from stepsize_opt.limit import CRITERIA, compression_limit
+from stepsize_opt.limit import CRITERIA, CompressionLimit, compression_limit
 from stepsize_opt.methods import (
     CompressedStep,
     Compressor,
@@ -18,15 +18,15 @@ from stepsize_opt.methods import (
     DetCGD2,
     GradientDescent,
     Method,
-    NoDirections,
     optimal_method,
 )
 from stepsize_opt.node import Guarantee, coordinates_sent, iterations_needed, linear_iterations, optimal_stepsize
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.planning.problem import Problem
 from stepsize_opt.planning.table import Budget, Plan, PlanRow
+from stepsize_opt.proofs import Unproved
 from stepsize_opt.sketches import Identity, RandK, Sketch
-from stepsize_solvers.programs import Status
+from stepsize_solvers.programs import Settings, Status
 
 _SHARES = (0.25, 0.5, 1.0)  # of the numbers a round that are allowed: the k of the table, beside k = 1
 Shape: TypeAlias = Literal["full", "diagonal", "scalar"]
@@ -62,6 +62,7 @@ class Named:
         efficiency: float | None,
         result: Any,
         compressor: Compressor,
+        status: str,
     ) -> PlanRow:
         """The row with its numbers."""
         client, server = _work(self, given, k)
@@ -74,7 +75,7 @@ class Named:
             client_work=client,
             server_work=server,
             efficiency=efficiency,
-            status=getattr(result, "status", "optimal"),
+            status=status,
             result=result,
             compressor=compressor,
         )
@@ -82,12 +83,16 @@ class Named:
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """A criterion with the accuracy it is asked for: ε² of the gradient, or of f − f* for ``linear``."""
+    """A criterion with the accuracy it is asked for: ε² of the gradient, or of f − f* for ``linear``.
+
+    tol: the certified gap up to which a row is ``optimal``.
+    """
 
     criterion: str
     target: float
     initial_gap: float
     lower: Any
+    tol: float
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -95,7 +100,10 @@ class Goal:
         return {"criterion": self.criterion, "lower": self.lower if self.criterion == "linear" else None}
 
     def rounds(self, rate: float) -> int:
-        """The smallest K that a rate guarantees."""
+        """The smallest K that a rate guarantees; raises Unproved for a rate of 0."""
+        if not rate > 0.0:
+            msg = "no rate above 0 is proved of its D in float64"
+            raise Unproved(msg)
         needed = linear_iterations if self.criterion == "linear" else iterations_needed
         return needed(rate, self.target, self.initial_gap)
 
@@ -181,7 +189,8 @@ def plan(
     _refuse_unused(criteria, epsilon2=epsilon2, accuracy=accuracy, lower=lower)
     given = Problem.read(problem, initial_gap, delta_inf, lower, linear="linear" in criteria)
     limits = _budget(budget, total, rounds, given.d)
-    goals = [_goal(name, given, epsilon2, accuracy) for name in criteria]
+    tol = positive_number("tol", options.get("tol", Settings.tol))
+    goals = [_goal(name, given, epsilon2, accuracy, tol) for name in criteria]
     ks = _ks(min(given.d, given.d if limits.numbers is None else limits.numbers))
     laws = _read_sketches(sketches, given.d, ks)
     ks = sorted({*ks, *(law.expected_rank for law in laws)})
@@ -192,29 +201,36 @@ def plan(
             on_progress(done, len(cases), case.name)
         try:
             rows.append(case.make())
-        except NoDirections as error:  # the other methods have an answer all the same
+        except Unproved as error:  # the other methods have an answer all the same
             left_out.append(f"{case.name} is left out: {error}")
     if on_progress is not None:
         on_progress(len(cases), len(cases), "")
-    notes = [*([given.note] if given.note else []), *left_out]
+    reached = {goal.criterion: _limits(given, goal, ks) for goal in goals}
+    notes = [*([given.note] if given.note else []), *left_out, *_notes(given, goals, laws, rows)]
+    if any(len(reached[goal.criterion]) < len(ks) for goal in goals if given.has_limit(goal.criterion)):
+        notes.append("the limit is left out where float64 does not prove it")
+    return Plan(tuple(rows), limits, given.d, given.senders, reached, tuple(notes))
+
+
+def _notes(given: Problem, goals: Sequence[Goal], laws: Sequence[Sketch], rows: Sequence[PlanRow]) -> Iterator[str]:
+    """What the table leaves out, and which rows are not optimal."""
     unfinished = [row for row in rows if row.status != Status.OPTIMAL.value]
     if unfinished:
         kinds = ", ".join(sorted({row.status for row in unfinished}))
-        notes.append(
-            f"{len(unfinished)} of {len(rows)} rows rest on a D above the tolerance ({kinds}): their rounds hold"
+        yield f"{len(unfinished)} of {len(rows)} rows rest on a D above the tolerance ({kinds}): their rounds hold"
+    if not laws:
+        yield (
+            "det-CGD1 and det-CGD2 are left out: rand-k sends at least one number a round, more than the budget; "
+            "sketches=[IndependentSampling(p)] sends fewer"
         )
     if given.is_large and given.senders > 1:
-        notes.append("independent draws are left out: their condition takes dense matrices")
+        yield "independent draws are left out: their condition takes dense matrices"
     if given.clients and given.delta_inf is None:
-        notes.append("independent draws are left out: their condition needs delta_inf")
+        yield "independent draws are left out: their condition needs delta_inf"
     if given.clients and "det" not in {goal.criterion for goal in goals}:
-        notes.append("independent draws are left out: their condition is one of the criterion det")
-    known = [goal for goal in goals if given.has_limit(goal.criterion)]
-    if len(known) < len(goals):
-        notes.append("the limit of det is left out: with a sparse factor of L it is not known without a dense matrix")
-    reached: dict[str, tuple[tuple[float, int], ...]] = {goal.criterion: () for goal in goals}
-    reached |= {goal.criterion: tuple((k, _limit_rounds(given, goal, k)) for k in ks) for goal in known}
-    return Plan(tuple(rows), limits, given.d, given.senders, reached, tuple(notes))
+        yield "independent draws are left out: their condition is one of the criterion det"
+    if not all(given.has_limit(goal.criterion) for goal in goals):
+        yield "the limit of det is left out: with a sparse factor of L it is not known without a dense matrix"
 
 
 def _cases(
@@ -231,7 +247,7 @@ def _cases(
             step = CompressedStep.of(result.D, sketch, method)
             row = Named(method.name, label, given.sharing, str(sketch))
             share = result.efficiency if math.isfinite(result.limit) else None
-            return row.filled(given, goal, sketch.expected_nonzeros, K, share, result, step)
+            return row.filled(given, goal, sketch.expected_nonzeros, K, share, result, step, result.status)
 
         return Case(f"{method.name}, {label}, {sketch}", make)
 
@@ -253,7 +269,7 @@ def _cases(
         exact = [] if rounds is None else [k for k in [_enough(given, goal, rounds)] if k is not None]
         for k in sorted({*ks, *exact}):
             yield _subspace(given, goal, k)
-    if given.clients and goal.criterion == "det" and given.delta_inf is not None:
+    if laws and given.clients and goal.criterion == "det" and given.delta_inf is not None:
         # They need orders of magnitude more in all, and most with small k: one k shows it, and a solve takes seconds.
         largest = max(laws, key=lambda sketch: sketch.expected_nonzeros)
         for method, structure in _INDEPENDENT:
@@ -264,7 +280,9 @@ def _subspace(given: Problem, goal: Goal, k: float) -> Case:
     def make() -> PlanRow:
         method = optimal_method(given.L, k, **goal.arguments)
         row = Named(method.name, "optimal", given.sharing, f"k = {k:g}")
-        return row.filled(given, goal, k, goal.rounds(method.rate), method.efficiency, method, method)
+        status = Status.OPTIMAL if method.certificate.is_optimal(goal.tol) else Status.INACCURATE
+        rounds = goal.rounds(method.rate)
+        return row.filled(given, goal, k, rounds, method.efficiency, method, method, status.value)
 
     return Case(f"subspace method, k = {k:g}", make)
 
@@ -291,7 +309,7 @@ def _independent(
         )
         step = CompressedStep.of(completed(result).D, sketch, method)
         row = Named(method.name, structure, "independent", str(sketch))
-        return row.filled(given, goal, sketch.expected_nonzeros, result.K, None, result, step)
+        return row.filled(given, goal, sketch.expected_nonzeros, result.K, None, result, step, result.status)
 
     return Case(f"independent {method.name}, {structure}, {sketch}", make)
 
@@ -331,7 +349,7 @@ def _refuse_unused(criteria: Sequence[str], **given: Any) -> None:
             raise ValueError(msg)
 
 
-def _goal(criterion: str, given: Problem, epsilon2: float | None, accuracy: float | None) -> Goal:
+def _goal(criterion: str, given: Problem, epsilon2: float | None, accuracy: float | None, tol: float) -> Goal:
     name, value = ("accuracy", accuracy) if criterion == "linear" else ("epsilon2", epsilon2)
     if value is None:
         msg = f"criterion={criterion!r} needs {name}"
@@ -342,7 +360,7 @@ def _goal(criterion: str, given: Problem, epsilon2: float | None, accuracy: floa
             "convex (a logistic regression with penalty='ridge') knows its own"
         )
         raise ValueError(msg)
-    return Goal(criterion, positive_number(name, value), given.initial_gap, given.lower)
+    return Goal(criterion, positive_number(name, value), given.initial_gap, given.lower, tol)
 
 
 def _budget(numbers: float | None, total: float | None, rounds: int | None, d: int) -> Budget:
@@ -379,12 +397,24 @@ def _enough(given: Problem, goal: Goal, rounds: int) -> float | None:
     """The smallest whole k with which the subspace method needs at most so many rounds; None without one."""
 
     def reached(k: int) -> bool:
-        return goal.rounds(compression_limit(given.L, k, **goal.arguments).value) <= rounds
+        limit = _limit(given, goal, k)
+        return limit is not None and goal.rounds(limit.value) <= rounds
 
     k = bisect_left(range(1, given.d + 1), True, key=reached) + 1
     return float(k) if k <= given.d else None
 
 
-def _limit_rounds(given: Problem, goal: Goal, k: float) -> int:
-    """The rounds that the limit allows: no method with k numbers a round is guaranteed to need fewer."""
-    return goal.rounds(compression_limit(given.L, k, **goal.arguments).upper)
+def _limits(given: Problem, goal: Goal, ks: Sequence[float]) -> tuple[tuple[float, int], ...]:
+    """Each k with the rounds that the limit allows: no method with k numbers a round is guaranteed to need fewer."""
+    found = [(k, _limit(given, goal, k)) for k in ks]
+    return tuple((k, goal.rounds(limit.upper)) for k, limit in found if limit is not None)
+
+
+def _limit(given: Problem, goal: Goal, k: float) -> CompressionLimit | None:
+    """The limit of k numbers a round; None where it is not known, or not proved in float64."""
+    if not given.has_limit(goal.criterion):
+        return None
+    try:
+        return compression_limit(given.L, k, **goal.arguments)
+    except Unproved:
+        return None

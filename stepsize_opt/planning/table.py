@@ -173,7 +173,11 @@ class Plan:
         """The row to take under the first criterion; raises ValueError when none stays within the budget."""
         row = self.best_for(self.criteria[0])
         if row is None:
-            fewest = min((r for r in self.rows if r.criterion == self.criteria[0]), key=lambda r: r.numbers)
+            rows = self.table(self.criteria[0])
+            if not rows:
+                msg = f"no method has a proved rate for the criterion {self.criteria[0]}: {'; '.join(self.notes)}"
+                raise ValueError(msg)
+            fewest = min(rows, key=lambda r: r.numbers)
             msg = (
                 f"no method stays within {self.budget}: {fewest.method} with k = {fewest.k:g} needs {fewest.rounds} "
                 f"rounds and {fewest.numbers:.6g} numbers in all; allow more, or ask for less accuracy"

@@ -2,7 +2,7 @@
 
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain
 from stepsize_opt.proofs.basis import InBasis
-from stepsize_opt.proofs.certificate import Certificate, certify_point, log_det_power
+from stepsize_opt.proofs.certificate import Certificate, Unproved, certify_point, log_det_power
 from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.conditioned import certify_conditioned
 from stepsize_opt.proofs.conditions import (
@@ -65,6 +65,7 @@ __all__ = [
     "ThinBasis",
     "ThinMetric",
     "ThinStepsize",
+    "Unproved",
     "adjoint_below",
     "bound_of_multiples",
     "centred_above",

@@ -38,6 +38,10 @@ from stepsize_opt.proofs.roundings import UNIT, gamma
 from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Vector
 
 
+class Unproved(ValueError):
+    """Raised for a valid question whose answer float64 cannot prove."""
+
+
 @dataclass(frozen=True)
 class Certificate:
     """What is proved about a stepsize matrix; one that contradicts itself is not made (ArithmeticError).

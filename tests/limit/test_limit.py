@@ -311,6 +311,9 @@ def test_what_float64_cannot_hold_is_refused() -> None:
         with pytest.raises(ValueError, match="eigenvalues of L lie too far apart for criterion='euclidean'"):
             refused(L, 3.9, "euclidean")
     assert compression_limit(L, 1, "euclidean").gap <= 1e-9
+    near = np.array([[1.0, 1.0 - 1e-14], [1.0 - 1e-14, 1.0]])
+    with pytest.raises(ValueError, match=r"for criterion='det' in float64: .* of the limit; add a regulariser"):
+        compression_limit(near, 1)  # and not: use 'det'
 
 
 def test_shows_itself_and_is_saved(tmp_path: Path) -> None:

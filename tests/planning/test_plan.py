@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from stepsize_opt import (
+    Budget,
     IndependentSampling,
     LowRankPlusDiagonal,
     Plan,
@@ -327,3 +328,48 @@ def test_a_method_without_directions_is_left_out() -> None:
     answer = plan(LowRankPlusDiagonal(U, 1e-12), 16, criterion="euclidean", **ASKED)
     assert {row.method for row in answer.rows} == {"GD", "det-CGD1"}
     assert any("subspace method, k = 16 is left out: L, or the columns of U" in note for note in answer.notes)
+
+
+def _nearly_singular(e: float) -> Any:
+    return np.array([[1.0, 1.0 - e], [1.0 - e, 1.0]])
+
+
+def test_a_row_of_the_subspace_method_is_optimal_only_within_the_tolerance() -> None:
+    """Rounding leaves the subspace method a gap of 0.05 here, which is no optimum within 1e-6."""
+    near, gap = _nearly_singular(1e-13), optimal_method(_nearly_singular(1e-13), 1).certificate.gap
+    assert 0.01 < gap < 0.1
+    answer = plan(near, 1, **ASKED)
+    assert _row(answer, "subspace", "optimal").status == "optimal_inaccurate"
+    unfinished = sum(row.status != "optimal" for row in answer.rows)
+    assert any(note.startswith(f"{unfinished} of {len(answer.rows)} rows rest on a D") for note in answer.notes)
+    assert _row(plan(near, 1, tol=0.1, **ASKED), "subspace", "optimal").status == "optimal"
+    assert _row(plan(L, 1, **ASKED), "subspace", "optimal").status == "optimal"
+
+
+@pytest.mark.parametrize("criterion", ["det", "euclidean"])
+def test_a_method_that_float64_does_not_prove_leaves_the_others(criterion: str) -> None:
+    answer = plan(_nearly_singular(1e-14), criterion=criterion, rounds=300, **ASKED)
+    assert any(note.startswith("subspace method, k = 2 is left out: ") for note in answer.notes)
+    assert "the limit is left out where float64 does not prove it" in answer.notes
+    assert not any(row.method == "subspace" and row.k == 2 for row in answer.rows)
+    assert {"GD", "det-CGD1"} <= {row.method for row in answer.rows}
+    assert 2.0 not in dict(answer.limits[criterion])
+
+
+@pytest.mark.parametrize("problem", [L, [L, L]])
+def test_less_than_one_number_a_round_leaves_rand_k_out(problem: Any) -> None:
+    clients = {} if problem is L else {"delta_inf": 0.0}
+    answer = plan(problem, 0.5, **ASKED, **clients)
+    assert {row.method for row in answer.rows} == {"GD", "subspace"}
+    assert answer.best.method == "subspace"
+    assert any(
+        note.startswith("det-CGD1 and det-CGD2 are left out: rand-k sends at least one") for note in answer.notes
+    )
+    own = plan(problem, 0.5, sketches=[IndependentSampling([1.0 / 6.0] * 3)], **ASKED, **clients)
+    assert {"det-CGD1", "det-CGD2"} <= {row.method for row in own.rows}
+
+
+def test_a_plan_without_rows_names_the_reason() -> None:
+    empty = Plan((), Budget(), 2, 1, {"det": ()}, ("GD is left out: no rate above 0 is proved of its D in float64",))
+    with pytest.raises(ValueError, match="no method has a proved rate for the criterion det: GD is left out"):
+        _ = empty.best
