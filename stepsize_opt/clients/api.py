@@ -40,7 +40,7 @@ from stepsize_opt.clients.shared import (
 )
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.clients.theorem3 import tighten
-from stepsize_opt.inputs import Structure, check_one_of, pattern_of, refuse_options, solve_settings
+from stepsize_opt.inputs import Structure, check_one_of, pattern_of, read_only, refuse_options, solve_settings
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node import GUARANTEES, Guarantee, optimal_stepsize
 from stepsize_opt.proofs import UNIT, exp_down, exp_up
@@ -186,8 +186,7 @@ def optimal_distributed_stepsize(
     message = answer.message
     if not message and answer.status is not Status.OPTIMAL:
         message = "; ".join([answer.status.meaning, answer.status.remedy, *dict.fromkeys(search.failures)])
-    D = reduced.conditions.lift(answer.fitted.D)
-    D.setflags(write=False)
+    D = read_only(reduced.conditions.lift(answer.fitted.D))
     if settings.verbose:
         print(f"proved K = {answer.K}, gap {answer.certificate.gap:.2e}")
     return DistributedResult(

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from stepsize_opt.clients.targets import Targets
 from stepsize_opt.clients.theorem3 import theorem3
 from stepsize_opt.inputs import (
     Direction,
+    Immutable,
     Structure,
     check_one_of,
     completed,
@@ -26,6 +26,7 @@ from stepsize_opt.inputs import (
     pattern_of,
     pattern_with,
     read_matrix,
+    read_only,
     refuse_options,
 )
 from stepsize_opt.methods import Algorithm, get_method
@@ -52,7 +53,7 @@ _TRIALS = 24
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DistributedCheck:
+class DistributedCheck(Immutable):
     """What ``certify_distributed`` found out about a given D.
 
     Attributes
@@ -80,7 +81,7 @@ class DistributedCheck:
         ε², Δ⁰, Δ^inf and n, as they were given.
     best_multiple
         The multiple of D with the smallest K (for a given K: the largest that the conditions on λ_D and D ⪯ L⁻¹ allow),
-        proved; None when D ≻ 0 is not proved.
+        proved, read-only; None when D ≻ 0 is not proved.
     best_multiple_K
         The iterations that it needs; None where no multiple of D satisfies the conditions for the K asked for.
     best_multiple_log_rate
@@ -302,9 +303,9 @@ class _Point:
         }
         multiple, multiple_K, multiple_log_rate = self._best_multiple(requested)
         if multiple is not None:
-            multiple.setflags(write=False)
+            read_only(multiple)
         return DistributedCheck(
-            conditions=MappingProxyType(proved),
+            conditions=proved,
             K=K,
             lambda_below=below,
             lambda_D=lambda_D,

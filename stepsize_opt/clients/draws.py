@@ -32,7 +32,7 @@ from scipy.linalg import eigh, solve_triangular
 
 from stepsize_opt.clients.reductions import mean_of, read_smoothness
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.inputs import SMOOTHNESS_REMEDY, check_one_of, check_positive_definite, is_list
+from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Immutable, check_one_of, check_positive_definite, is_list, read_only
 from stepsize_opt.limit import read_budget
 from stepsize_opt.node import GUARANTEES, Guarantee
 from stepsize_opt.proofs import Conditions, Pair, dominating_factor, exp_down, exponent_above
@@ -83,13 +83,13 @@ class ClientDraw:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClientDraws:
+class ClientDraws(Immutable):
     """A stepsize with the best draws of n clients, and the rounds that they are proved to need.
 
     Attributes
     ----------
     D : numpy.ndarray
-        The stepsize matrix E[Gᵢ], d×d.
+        The stepsize matrix E[Gᵢ], d×d, read-only.
     K : int
         Rounds, proved by Corollary 1 of the paper with ``lambda_D`` and ``rate``.
     lambda_D : float
@@ -229,7 +229,7 @@ class _Plan:
                 continue
             value = exp_down(rate)
             if size <= targets.lambda_allowed(K + more, value) and targets.enough(K + more, value):
-                smaller.setflags(write=False)
+                read_only(smaller)
                 draws = tuple(self.draw(smaller, i) for i in range(len(self.matrices)))
                 return ClientDraws(smaller, K + more, size, value, guarantee, tuple(self.budgets), draws, targets)
         return None

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.inputs import Result, check_symmetric_finite, from_fields
+from stepsize_opt.inputs import Immutable, Result, check_symmetric_finite, from_fields
 from stepsize_solvers.programs import Matrix
 
 
@@ -54,13 +54,13 @@ class DistributedCertificate:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TightResult:
+class TightResult(Immutable):
     """The smallest K under the bound of Theorem 3 itself, over the multiples of the direction found.
 
     Attributes
     ----------
     D
-        The stepsize matrix, d×d.
+        The stepsize matrix, d×d, read-only.
     K
         The number of iterations.
     bound
@@ -80,6 +80,9 @@ class TightResult:
     bound: float
     saving: float
     smallest_K: int | None
+
+    def __post_init__(self) -> None:
+        self._lock()
 
     def __repr__(self) -> str:
         proved = "nothing proved" if self.smallest_K is None else f"at least {self.smallest_K} proved"

@@ -3,6 +3,7 @@
 from stepsize_opt.inputs.checks import (
     SLACK,
     Array,
+    Immutable,
     asymmetry,
     check_one_of,
     check_unbiased,
@@ -56,6 +57,7 @@ __all__ = [
     "BlockDiagonal",
     "Direction",
     "EstimatedSmoothness",
+    "Immutable",
     "Result",
     "Saved",
     "Shown",

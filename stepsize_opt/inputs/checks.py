@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import inf, isfinite
 from numbers import Integral, Real
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,7 @@ from scipy import sparse
 from stepsize_solvers.programs import Matrix, Settings, Vector
 
 Array: TypeAlias = NDArray[np.float64]
+A = TypeVar("A", bound=NDArray[Any])
 
 # Relative slack of the checks E[S] = I, S ⪰ 0, Sᵀ = S and P ⪰ 11ᵀ.  Arrays computed in double precision (a
 # projection from a QR factorisation, an average of 10⁵ terms) miss these by 1e-11 or less; a value typed with a
@@ -22,9 +23,22 @@ SLACK = 1e-9
 _SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 
 
-def read_only(array: Array) -> Array:
+def read_only(array: A) -> A:
     array.setflags(write=False)
     return array
+
+
+class Immutable:
+    """An object whose arrays stay read-only in its copies and after unpickling, where numpy drops the flag."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock()
+
+    def _lock(self) -> None:
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                read_only(value)
 
 
 def generator(rng: np.random.Generator) -> np.random.Generator:

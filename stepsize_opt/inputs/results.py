@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from stepsize_opt.inputs.checks import Immutable
 from stepsize_opt.inputs.files import broken_is_value_error
 from stepsize_opt.inputs.saved import check_status, load_result, result_path, save_result
 from stepsize_solvers.programs import SolverStats, Status
@@ -48,7 +49,7 @@ class Shown(ABC):
         return f"<table><caption>{type(self).__name__}</caption>{cells}</table>"
 
 
-class Saved(ABC):
+class Saved(Immutable, ABC):
     """An answer that is kept in a file."""
 
     @abstractmethod
@@ -84,7 +85,7 @@ class Saved(ABC):
             result._check_read()
             return result
 
-    def _check_read(self) -> None:  # noqa: B027
+    def _check_read(self) -> None:
         """Raise ValueError if what was read contradicts itself."""
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs.checks import items, read_only, real_array, whole_number
+from stepsize_opt.inputs.checks import Immutable, items, read_only, real_array, whole_number
 from stepsize_opt.inputs.matrices import check_positive_definite, dense, read_matrix
 from stepsize_opt.inputs.memory import check_dense
 from stepsize_solvers.programs import Matrix, Pattern
@@ -40,7 +40,7 @@ class BlockDiagonal:
 
 
 @dataclass(frozen=True, eq=False)
-class Direction:
+class Direction(Immutable):
     """D = γW for a given positive definite W, or D = Diag(γ₁W₁, …, γ_mW_m) when ``sizes`` names the layers.
 
     With L = Diag(L₁, …, L_m) of the same layers the best factors are those of the paper's Theorem 2,
@@ -76,8 +76,7 @@ class Direction:
         if not np.array_equal(W, Pattern(sizes).blocks(W)):
             msg = f"W must be block-diagonal with blocks of sizes {sizes}"
             raise ValueError(msg)
-        W.setflags(write=False)
-        object.__setattr__(self, "W", W)
+        object.__setattr__(self, "W", read_only(W))
         object.__setattr__(self, "sizes", sizes)
 
     def _keep(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import Array, generator, read_only
+from stepsize_opt.inputs import Array, Immutable, generator, read_only
 from stepsize_opt.limit import LARGEST_LOSS, Spectrum
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.proofs import (
@@ -31,7 +31,7 @@ BASES = ("cholesky", "eigenvectors", "root", "rotation")
 _REFINEMENTS = 2
 
 
-class ThinDirections(LinearOperator):  # type: ignore[misc]
+class ThinDirections(Immutable, LinearOperator):  # type: ignore[misc]
     """A = c Diag(t)(I + BZBᵀ), d×d, with B = [Diag(t)U  E], E the first e columns of I; by its products, in O(dr).
 
     ``proofs.roots`` has the Z that make A L-orthonormal for L = UUᵀ + Diag(a): a root (e = 0), or the eigenvectors.

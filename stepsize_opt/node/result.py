@@ -13,11 +13,13 @@ from scipy import sparse
 
 from stepsize_opt.inputs import (
     LARGE,
+    Immutable,
     Result,
     check_memory,
     check_symmetric_finite,
     from_fields,
     positive_number,
+    read_only,
     real_array,
 )
 from stepsize_opt.node.complexity import (
@@ -36,12 +38,15 @@ _ARGUMENTS = {"linear": ("accuracy", "initial_gap"), "convex": ("accuracy", "ini
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """A diagonal block of D and of its multiplier Z: rows and columns ``indices``."""
+class Block(Immutable):
+    """A diagonal block of D and of its multiplier Z, read-only: rows and columns ``indices``."""
 
     indices: Indices
     D: Matrix
     Z: Matrix
+
+    def __post_init__(self) -> None:
+        self._lock()
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -152,8 +157,7 @@ class StepsizeResult(Result):
                 out[block.indices, block.indices] = part
             else:
                 out[np.ix_(block.indices, block.indices)] = part
-        out.setflags(write=False)
-        return out
+        return read_only(out)
 
     def tosparse(self) -> Any:
         """D as a ``scipy.sparse.csr_array`` with the entries of its blocks: for a block-diagonal L of any size."""

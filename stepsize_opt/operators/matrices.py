@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import check_dense, positive_number, read_only, real_array, real_number, real_sparse
+from stepsize_opt.inputs import Immutable, check_dense, positive_number, read_only, real_array, real_number, real_sparse
 from stepsize_opt.proofs import UNIT, gamma
 from stepsize_solvers.programs import Matrix, Vector
 
 
-class LowRankPlusDiagonal(LinearOperator):  # type: ignore[misc]
+class LowRankPlusDiagonal(Immutable, LinearOperator):  # type: ignore[misc]
     """L = UUᵀ + Diag(diagonal), a d×d smoothness matrix that is never formed.
 
     Parameters
@@ -87,6 +87,22 @@ class LowRankPlusDiagonal(LinearOperator):  # type: ignore[misc]
     def is_shifted(self) -> bool:
         """Whether L = UUᵀ + aI: the eigenvectors of U are those of L."""
         return bool(np.all(self.own == self.own[0]))
+
+    def require_dense_factor(self, what: str) -> None:
+        """Raise ValueError if U is sparse."""
+        if sparse.issparse(self.U):
+            msg = f"{what} needs a dense U, and that of L is sparse: use U.toarray(), or cut L to rank=r"
+            raise ValueError(msg)
+
+    def require_eigenvectors(self, what: str) -> None:
+        """Raise ValueError unless the eigenvectors of L are those of a dense U."""
+        self.require_dense_factor(what)
+        if not self.is_shifted:
+            msg = (
+                f"{what} needs the eigenvectors of L, which are known for a diagonal that is one number: take "
+                "LowRankPlusDiagonal(U, diagonal.max()), which is larger than your L, so that its answer is valid"
+            )
+            raise ValueError(msg)
 
     @property
     def longest_row(self) -> int:

@@ -10,12 +10,12 @@ from scipy import sparse
 from scipy.linalg import solve_triangular
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import check_dense, read_only
+from stepsize_opt.inputs import Immutable, check_dense, read_only
 from stepsize_opt.operators.matrices import LowRankPlusDiagonal
 from stepsize_solvers.programs import Matrix, Vector
 
 
-class StepsizeOperator(LinearOperator):  # type: ignore[misc]
+class StepsizeOperator(Immutable, LinearOperator):  # type: ignore[misc]
     """A symmetric stepsize matrix D by its products: ``D @ g``, ``D.diagonal()``, ``D.todense()`` when asked."""
 
     def __init__(self, d: int) -> None:

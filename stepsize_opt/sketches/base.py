@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepsize_opt.inputs import (
     Array,
+    Immutable,
     enter_class,
     generator,
     is_list,
@@ -52,7 +53,7 @@ FORMS: dict[str, type[Sketch]] = {}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sketch(ABC):
+class Sketch(Immutable, ABC):
     """A random symmetric positive semidefinite d×d matrix S with E[S] = I.
 
     Every random number comes from the ``numpy.random.Generator`` passed in: equal generators give equal draws, and
