@@ -80,9 +80,7 @@ class LargeLimit:
         Raises ValueError for a sparse U, and where float64 does not suffice for the proof.
         """
         L = self.L
-        if sparse.issparse(L.U):
-            msg = "det of an L with a sparse U has no answer without a dense matrix: use U.toarray(), or rank=r"
-            raise ValueError(msg)
+        L.require_dense_factor("criterion='det'")
         q = L.d / self.k if share is None else 1.0 / share
         scaled = q * L.own  # two roundings
         condition = LowRankCondition(scaled * (1.0 - gamma(4)), scaled * (1.0 + gamma(4)), q, L.U, gamma(2))

@@ -338,12 +338,11 @@ def _thin_method(
     """The method of an L that is never formed; raises ValueError for what has no such method."""
     problem = LargeLimit.read(L, k, criterion, lower)
     wanted = "root" if criterion == "det" else "eigenvectors"
-    if basis not in (None, wanted) or sparse.issparse(L.U) or (criterion != "det" and not L.is_shifted):
-        msg = (
-            "a LowRankPlusDiagonal with a dense U has directions for criterion='det' with basis='root' and, if its "
-            "diagonal is a multiple of 1, for the other criteria with basis='eigenvectors'; use L.todense()"
-        )
+    if basis not in (None, wanted):
+        msg = f"basis must be {wanted!r} for criterion={criterion!r} and a LowRankPlusDiagonal, got {basis!r}"
         raise ValueError(msg)
+    require = L.require_dense_factor if criterion == "det" else L.require_eigenvectors
+    require(f"the subspace method for criterion={criterion!r}")
     found = ProvedDirections.of(L, wanted)
     law = SAMPLINGS[sampling]
     if criterion == "det":

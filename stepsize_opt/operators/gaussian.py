@@ -6,7 +6,6 @@ import math
 import time
 
 import numpy as np
-from scipy import sparse
 
 from stepsize_opt.operators.matrices import LowRankPlusDiagonal
 from stepsize_opt.operators.solve import StructuredAnswer, not_proved
@@ -43,13 +42,7 @@ def solve_gaussian(
     """
     began = time.perf_counter()
     c = float(L.own[0])
-    if sparse.issparse(L.U) or not L.is_shifted:
-        msg = (
-            "the full D of det-CGD1 with the Gaussian sketch has the eigenvectors of L: they are known for a dense U "
-            "and a diagonal that is one number; LowRankPlusDiagonal(U, diagonal.max()) is larger than your L, so that "
-            "its D is valid, or use algorithm='det-CGD2', which takes any diagonal"
-        )
-        raise ValueError(msg)
+    L.require_eigenvectors("the full D of det-CGD1 with the Gaussian sketch")
     gram, d = weighted_gram(L.U, None), L.d
     inner, vectors = np.linalg.eigh(gram.value)
     # Eigenvalues of UUᵀ; the others are zero, those of columns of U that depend on others up to rounding.

@@ -75,6 +75,7 @@ def certified_cast(
             break
         scale *= min(1.0, check.largest_scale) * (1.0 - 2.0**attempt * unit)
     is_diagonal = np.count_nonzero(exact) == np.count_nonzero(exact.diagonal())
-    remedy = "keep the parameters in float64" + ("" if is_diagonal else ", or use a diagonal D")
-    msg = f"no multiple of D rounded to {dtype} could be proved; {remedy}"
+    remedies = ["keep the parameters in float64"] if dtype != torch.float64 else ["check that D is positive definite"]
+    remedies += [] if is_diagonal else ["use a diagonal D"]
+    msg = f"no multiple of D rounded to {dtype} could be proved; {', or '.join(remedies)}"
     raise ValueError(msg)

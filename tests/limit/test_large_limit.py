@@ -51,7 +51,7 @@ def test_one_hot_data_have_the_euclidean_limit() -> None:
         assert large.value == pytest.approx(known.value, rel=1e-6)
         assert large.upper >= known.value
     assert "not computed" in repr(large)
-    with pytest.raises(ValueError, match="det of an L with a sparse U"):
+    with pytest.raises(ValueError, match="criterion='det' needs a dense U"):
         compression_limit(L, 2)
 
 

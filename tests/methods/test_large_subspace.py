@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from shared.exact import (
     Rational,
@@ -22,7 +23,14 @@ from shared.exact import (
     rational,
     transpose,
 )
-from stepsize_opt import LowRankPlusDiagonal, SubspaceMethod, compression_limit, optimal_method
+from stepsize_opt import (
+    Gaussian,
+    LowRankPlusDiagonal,
+    SubspaceMethod,
+    compression_limit,
+    optimal_method,
+    optimal_stepsize,
+)
 from stepsize_opt.limit import CRITERIA
 
 
@@ -140,14 +148,19 @@ def test_bad_arguments_are_named() -> None:
     L = large(6, 2)
     with pytest.raises(ValueError, match="k must be at most d=6"):
         optimal_method(L, 7)
-    with pytest.raises(ValueError, match="its diagonal is a multiple of 1"):
+    with pytest.raises(ValueError, match="known for a diagonal that is one number"):
         optimal_method(L, 2, "euclidean")
     with pytest.raises(ValueError, match="lower must be a number"):
         optimal_method(L, 2, "linear", lower=np.eye(6))
     with pytest.raises(ValueError, match="lower must satisfy μI ⪯ L"):
         optimal_method(L, 2, "linear", lower=10.0)
-    with pytest.raises(ValueError, match="basis='root'"):
+    with pytest.raises(ValueError, match="basis must be 'root' for criterion='det'"):
         optimal_method(L, 2, basis="cholesky")
+    thin = LowRankPlusDiagonal(sparse.eye_array(6, format="csr"), 0.5)  # one number on the diagonal already
+    with pytest.raises(ValueError, match=r"needs a dense U, and that of L is sparse: use U\.toarray\(\)"):
+        optimal_method(thin, 2, "euclidean")
+    with pytest.raises(ValueError, match=r"needs a dense U, and that of L is sparse: use U\.toarray\(\)"):
+        optimal_stepsize(thin, Gaussian(6, 2))
     method = optimal_method(L, 2)
     with pytest.raises(ValueError, match="gradient must have shape"):
         method.encode(np.ones(5), np.arange(2))
