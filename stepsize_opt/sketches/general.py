@@ -34,7 +34,7 @@ class LayerWise(Sketch):
 
     E[Sᵢ M_ij S_j] = M_ij for i ≠ j, so 𝒫(M) has the blocks 𝒫ᵢ(Mᵢᵢ) on the diagonal and those of M elsewhere.
     A layer that is itself a LayerWise is replaced by its layers, which is the same law.
-    As text ``layers:3=randk:1;4=bernq:0.5``.
+    As text ``layers:3=randk:1;4=bernq:0.5``, where no layer may be ``layers`` itself.
     Raises ValueError for an empty list, TypeError for a layer that is not a Sketch.
 
     Examples
@@ -108,6 +108,9 @@ class LayerWise(Sketch):
             size, equals, text = part.partition("=")
             if not equals:
                 msg = f"each layer must read size=sketch, got {part!r}"
+                raise ValueError(msg)
+            if text.partition(":")[0].strip() == "layers":
+                msg = f"a layer cannot be layers itself; write all layers in one list, such as {cls.form}"
                 raise ValueError(msg)
             sizes.append(whole_number("a layer size", number("a layer size", size)))
             sketches.append(parse_sketch(text, sizes[-1]))

@@ -113,6 +113,8 @@ def test_descriptions_of_sketches_without_a_text_form() -> None:
         ("layers:3=randk:4", 3, "sketch 'layers:3=randk:4': sketch 'randk:4': k must be a whole number from 1 to d=3"),
         ("layers:3=randk:1;x=identity", 3, "a layer size must be a number, got 'x'"),
         ("layers:3=randk:1;2=identity", 4, "the layer sizes 3, 2 add up to 5, but d=4"),
+        ("layers:2=layers:2=randk:1", 2, "a layer cannot be layers itself; write all layers in one list, such as"),
+        pytest.param("layers:2=" * 500 + "randk:1", 2, "a layer cannot be layers itself", id="500 layers"),
         ("finite(d=4, 3 matrices)", 4, "this only describes a sketch and cannot be parsed"),
         ("randk:1", 0, "d must be a whole number of at least 1, got 0"),
     ],
