@@ -1,7 +1,8 @@
 """Files: writing whole or not at all, JSON that every reader takes, and matrices read with care.
 
 What a reader of this module raises for a broken file is a ValueError that names the file, whatever the bytes are, and
-nothing larger than the file itself is allocated on the word of its header.
+nothing larger than the file itself is allocated on the word of its header.  No error quotes the text of a file, which
+may have been named by mistake.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import io
 import json
 import math
 import os
-import re
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.lib import format as npy
 from scipy import sparse
 
-from stepsize_opt.inputs.matrix_market import read_matrix_market
+from stepsize_opt.inputs.matrix_market import broken_row, read_matrix_market
 from stepsize_opt.inputs.memory import check_memory
 
 SUFFIXES = (".npy", ".npz", ".csv", ".mtx")
@@ -129,7 +129,11 @@ def broken_is_value_error(path: Path, kind: str) -> Iterator[None]:
 
 def read_npy(file: IO[bytes], size: int) -> Any:
     """The array of an .npy file of ``size`` bytes, read-only; raises ValueError when its header asks for more."""
-    version = npy.read_magic(file)
+    try:
+        version = npy.read_magic(file)
+    except ValueError:
+        msg = "it does not begin as an npy file does"
+        raise ValueError(msg) from None
     if version not in ((1, 0), (2, 0)):
         msg = f"npy version {version} is not known"
         raise ValueError(msg)
@@ -191,15 +195,15 @@ def _load_npy(file: Path) -> Any:
 
 def _load_csv(file: Path) -> Any:
     text = file.read_text(encoding="utf-8-sig")  # spreadsheets write a mark before the first number
-    if not any(line.split("#", 1)[0].strip() for line in text.splitlines()):
+    lines = [line.split("#", 1)[0].strip() for line in text.splitlines()]
+    if not any(lines):
         msg = "it holds no numbers"
         raise ValueError(msg)
     try:
         return np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2)
-    except ValueError as error:
-        # What numpy says after the fact is advice for its callers; a line may hold the same characters.
-        reason = re.sub(r"; use `.*|\.$", "", str(error), flags=re.DOTALL)
-        msg = f"{reason}; write numbers with commas between them, no line of names"
+    except ValueError:
+        rows = [(number, line.split(",")) for number, line in enumerate(lines, 1) if line]
+        msg = broken_row(rows, "numbers with commas between them, no line of names")
         raise ValueError(msg) from None
 
 

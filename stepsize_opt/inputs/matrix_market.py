@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ def read_matrix_market(text: str) -> Any:
 
     Raises ValueError unless it is a general or symmetric matrix of real numbers with as many entries as it declares.
     """
-    head, *lines = text.splitlines() or [""]
+    head, *following = text.splitlines() or [""]
     words = head.lower().split()
     if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
         msg = "its first line must read %%MatrixMarket matrix LAYOUT FIELD SYMMETRY"
@@ -28,8 +29,12 @@ def read_matrix_market(text: str) -> Any:
     if layout not in _SIZES or field not in _FIELDS or symmetry not in ("general", "symmetric"):
         msg = f"{layout} {field} {symmetry} is not supported; general and symmetric real matrices are"
         raise ValueError(msg)
-    lines = [line for line in lines if line.strip() and not line.startswith("%")]
-    sizes = [int(word) for word in lines[0].split()] if lines else []
+    lines = [(n, line) for n, line in enumerate(following, 2) if line.strip() and not line.startswith("%")]
+    number, declared = lines[0] if lines else (2, "")
+    if not all(word.isdecimal() for word in declared.split()):
+        msg = f"line {number} does not hold the sizes, {_SIZES[layout]} whole numbers"
+        raise ValueError(msg)
+    sizes = [int(word) for word in declared.split()]
     symmetric = symmetry == "symmetric"
     if len(sizes) != _SIZES[layout] or min(sizes) < 1 or (symmetric and sizes[0] != sizes[1]):
         msg = f"its sizes {sizes} do not fit a {symmetry} matrix by {layout}"
@@ -40,7 +45,11 @@ def read_matrix_market(text: str) -> Any:
     if count != len(lines) - 1:
         msg = f"its header declares {count} entries, but {len(lines) - 1} follow"
         raise ValueError(msg)
-    table = np.loadtxt(lines[1:], comments=None, ndmin=2)
+    try:
+        table = np.loadtxt([line for _, line in lines[1:]], comments=None, ndmin=2)
+    except ValueError:
+        msg = broken_row([(n, line.split()) for n, line in lines[1:]], "numbers with blanks between them")
+        raise ValueError(msg) from None
     width = 1 if layout == "array" else 2 if field == "pattern" else 3
     if table.shape[1] != width:
         msg = f"its entries have {table.shape[1]} numbers instead of {width}"
@@ -66,3 +75,25 @@ def _coordinates(table: Matrix, rows: int, columns: int, symmetric: bool) -> Any
         i, j = np.concatenate([i, j[beside]]), np.concatenate([j, i[beside]])
         data = np.concatenate([data, data[beside]])
     return sparse.coo_array((data, (i, j)), shape=(rows, columns))
+
+
+def broken_row(rows: Sequence[tuple[int, Sequence[str]]], expected: str) -> str:
+    """What is wrong with rows of words, each with the number of its line, that are no table of numbers.
+
+    The words themselves stay out of it: a file that was named by mistake may hold anything.
+    """
+    first = len(rows[0][1])
+    for line, words in rows:
+        if not all(map(_is_number, words)):
+            return f"line {line} does not hold {expected}"
+        if len(words) != first:
+            return f"line {line} holds {len(words)} instead of {first} numbers"
+    return f"it does not hold {expected}"
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True

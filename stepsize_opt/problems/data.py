@@ -7,7 +7,9 @@ through scikit-learn's ``fetch_openml`` (cached by it) and is never tried unless
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -123,12 +125,36 @@ def load_dataset(name: str) -> Dataset:
     path = _find(name)
     datasets = _sklearn_datasets("reading svmlight files")
     with broken_is_value_error(path, "an svmlight file"):
-        A, labels = datasets.load_svmlight_file(str(path), n_features=_FEATURES.get(path.name))
+        A, labels = _read_svmlight(path, datasets.load_svmlight_file)
         if not np.isfinite(A.data).all():
             msg = "a feature is NaN or infinite"
             raise ValueError(msg)
         check_dense("L", A.shape[1])  # one wrong index makes d as large as the index
         return Dataset(path.name, sparse.csr_array(A), signs(labels))
+
+
+def _read_svmlight(path: Path, read: Callable[..., Any]) -> tuple[Any, Any]:
+    """What ``read``, scikit-learn's reader, makes of the file; the error names the first line that it refuses.
+
+    Its own error quotes that line, and a file that was named by mistake may hold anything.
+    """
+    try:
+        return read(str(path), n_features=_FEATURES.get(path.name))  # type: ignore[no-any-return]
+    except (ValueError, OverflowError) as error:
+        with path.open("rb") as file:
+            broken = next((number for number, line in enumerate(file, 1) if not _is_read(line, read)), None)
+        reason = str(error)
+        if broken is not None:
+            reason = f"line {broken} is not a label with pairs index:value of ascending indices behind it"
+    raise ValueError(reason)
+
+
+def _is_read(line: bytes, read: Callable[..., Any]) -> bool:
+    try:
+        read(BytesIO(line))
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def signs(labels: Any) -> Vector:

@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import traceback
 import tracemalloc
 import warnings
 import zipfile
@@ -356,7 +357,7 @@ LARGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "cut.mtx": (
         lambda path: path.write_text("%%MatrixMarket matrix array real symmetric\n2 2\n1\n0\n5E"),  # crashed scipy
-        "could not convert string '5E'",
+        "line 5 does not hold numbers with blanks between them",
     ),
     "svm9": (lambda path: path.write_text(f"+1 1:1\n-1 {10**9}:2\n"), "1000000000×1000000000"),
     "svm13": (lambda path: path.write_text(f"+1 1:1\n-1 {10**13}:2\n"), "cannot be read as an svmlight file"),
@@ -367,6 +368,31 @@ LARGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "words.npy": (lambda path: np.save(path, np.array([["a"]])), "not real numbers"),
     "objects.npy": (lambda path: np.save(path, np.array([{}]), allow_pickle=True), "holds Python objects"),
 }
+
+
+# Files that were named by mistake, each with what its error says; the words themselves may be a secret.
+MISTAKEN: dict[str, tuple[str, str]] = {
+    "first": ("root:secret\n", "line 1 is not a label with pairs index:value of ascending indices behind it"),
+    "feature": ("+1 1:1\n-1 2:secret\n", "line 2 is not a label with pairs index:value"),
+    "index": ("+1 1:1\n-1 99999999999999999999:1\n", "line 2 is not a label with pairs index:value"),
+    "secret.csv": ("1,2\n# names\nsecret,1\n", "line 3 does not hold numbers with commas between them"),
+    "secret.npy": ("secret of a file", "it does not begin as an npy file does"),
+    "secret.npz": ("secret of a file", "is not a zip file"),
+    "secret.mtx": ("secret\n", "its first line must read %%MatrixMarket"),
+    "sizes.mtx": ("%%MatrixMarket matrix array real general\n2 secret\n", "line 2 does not hold the sizes"),
+    "entry.mtx": ("%%MatrixMarket matrix array real general\n1 2\n1\nsecret\n", "line 4 does not hold numbers"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKEN)
+def test_no_error_quotes_the_text_of_a_file(name: str, tmp_path: Path) -> None:
+    text, message = MISTAKEN[name]
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        load_matrix(path) if path.suffix else load_dataset(str(path))
+    shown = "".join(traceback.format_exception(caught.value)).replace(str(path), "")
+    assert "secret" not in shown and "9999" not in shown
 
 
 @pytest.mark.parametrize("name", LARGE)
