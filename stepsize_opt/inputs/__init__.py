@@ -40,9 +40,11 @@ from stepsize_opt.inputs.results import Result, Saved, Shown, completed
 from stepsize_opt.inputs.saved import check_symmetric_finite, from_fields, is_result
 from stepsize_opt.inputs.structures import (
     NAMED_STRUCTURES,
+    STRUCTURE_FORMS,
     BlockDiagonal,
     Direction,
     Structure,
+    parse_structure,
     pattern_of,
     pattern_with,
 )
@@ -53,6 +55,7 @@ __all__ = [
     "REGULARISE",
     "SLACK",
     "SMOOTHNESS_REMEDY",
+    "STRUCTURE_FORMS",
     "Array",
     "BlockDiagonal",
     "Direction",
@@ -84,6 +87,7 @@ __all__ = [
     "json_text",
     "layer_sizes",
     "load_matrix",
+    "parse_structure",
     "pattern_of",
     "pattern_with",
     "positive_number",

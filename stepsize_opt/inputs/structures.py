@@ -128,6 +128,21 @@ Structure: TypeAlias = "Literal['full', 'diagonal', 'scalar'] | BlockDiagonal | 
 NAMED_STRUCTURES: dict[str, Structure] = {"full": "full", "diagonal": "diagonal", "scalar": "scalar"}
 
 
+STRUCTURE_FORMS = "full, diagonal, scalar or block:SIZES such as block:10,20"
+
+
+def parse_structure(text: str) -> Structure:
+    """Read the text of a structure, ``block(10,20)`` as results write it, too; raises ValueError for any other text."""
+    if text in NAMED_STRUCTURES:
+        return NAMED_STRUCTURES[text]
+    name, _, sizes = text.replace("(", ":").removesuffix(")").partition(":")
+    words = sizes.split(",")
+    if name != "block" or not all(word.isdecimal() and int(word) > 0 for word in words):
+        msg = f"expected {STRUCTURE_FORMS}, got {text!r}"
+        raise ValueError(msg)
+    return BlockDiagonal(tuple(int(word) for word in words))
+
+
 def pattern_of(structure: Structure, d: int) -> Pattern:
     """The pattern of a structure for d×d matrices; raises ValueError for an unknown name or a wrong size."""
     if isinstance(structure, BlockDiagonal):

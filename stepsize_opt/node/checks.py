@@ -1,30 +1,32 @@
-"""``certify``: what is proved of a stepsize matrix of the user's own, under both guarantees and every criterion."""
+"""``certify``: what is proved of a given stepsize matrix, under both guarantees and every criterion."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from stepsize_opt.inputs import (
     Direction,
+    Shown,
     Structure,
     completed,
     dense,
+    parse_structure,
     pattern_of,
     pattern_with,
     read_matrix,
-    refuse_options,
 )
 from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node.answers import certificate_of_t
 from stepsize_opt.node.api import optimal_stepsize, read_problem
-from stepsize_opt.node.goals import Criterion, Floor, Goal
+from stepsize_opt.node.goals import Criterion, Floor, Goal, Guarantee
 from stepsize_opt.node.pieces import Component
 from stepsize_opt.node.reductions import descent_program, separate
+from stepsize_opt.node.result import FLOORS, StepsizeResult
 from stepsize_opt.node.solve import weakest
 from stepsize_opt.proofs import (
     Certificate,
@@ -47,66 +49,131 @@ from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Matrix
 
 
-@dataclass(frozen=True)
-class StepsizeCheck:
+@dataclass(frozen=True, repr=False)
+class StepsizeCheck(Shown):
     """What ``certify`` found out about a given D.
 
     Attributes
     ----------
-    certificate
-        Of D as given, for the condition T(D) ⪯ D; its gap is infinite when D is infeasible.  Its ends are those of
-        log det D, or of d log t with D ⪰ tM⁻¹ for the criteria ``euclidean`` and ``linear``.  For ``convex`` the
-        condition is 𝒫(D) ⪯ L⁻¹.
+    guarantee
+        By which D is judged: ``"condition"`` or ``"descent"``.
+    criterion
+        What is compared with the best possible under it.
+    condition
+        The certificate of D as given for the condition T(D) ⪯ D; its gap is infinite when D is infeasible.  Its ends
+        are those of log det D, or of d log t with D ⪰ tM⁻¹ for the criteria ``euclidean`` and ``linear``.  For
+        ``convex`` the condition is 𝒫(D) ⪯ L⁻¹.
     descent
         The same for the descent metric H = 2D − T(D): ``feasible`` means H ≻ 0, ``log_det`` is that of H, or d log t
         with H ⪰ tM⁻¹, and ``upper_bound`` that of the best H.
     largest_scale
-        The largest t for which tD is feasible (rounded down until proved).
+        The largest t for which tD satisfies the condition (rounded down until proved).
     gap_when_scaled
-        The certified gap of that tD, so how many iterations D's direction costs.
+        The certified gap of that tD under the condition, so how many iterations D's direction costs.
 
     Examples
     --------
     See ``certify``.
     """
 
-    certificate: Certificate
+    guarantee: str
+    criterion: str
+    condition: Certificate
     descent: Certificate
     largest_scale: float
     gap_when_scaled: float
 
     @property
+    def certificate(self) -> Certificate:
+        """That of the guarantee by which D is judged: ``condition`` or ``descent``."""
+        return self.descent if self.guarantee == "descent" else self.condition
+
+    @property
     def feasible(self) -> bool:
-        """Whether the condition is proved: T(D) ⪯ D, for ``convex`` 𝒫(D) ⪯ L⁻¹."""
+        """Whether the guarantee is proved: T(D) ⪯ D, or H ≻ 0 for ``descent``; for ``convex`` 𝒫(D) ⪯ L⁻¹."""
         return self.certificate.feasible
 
     @property
     def margin(self) -> float:
-        """1 − λmax(D^{−½} T(D) D^{−½}), negative for an infeasible D."""
+        """1 − λmax(D^{−½} T(D) D^{−½}), 2 − λmax for ``descent``; negative where the guarantee does not hold."""
         return self.certificate.margin
 
     @property
     def gap(self) -> float:
-        """How far D is from optimal; infinite when D is infeasible."""
+        """How far D is from optimal under the guarantee; infinite where the guarantee is not proved."""
         return self.certificate.gap
 
     @property
     def rate(self) -> float:
-        """det(D)^{1/d} or t from below if D is proved feasible, otherwise 0: the condition guarantees nothing then."""
-        return exp_down(self.certificate.log_det / self.certificate.d) if self.feasible else 0.0
+        """det^{1/d} or t of D, of H for ``descent``, from below; 0 where the guarantee is not proved."""
+        return _rate(self.certificate)
 
     @property
     def descent_rate(self) -> float:
         """det(H)^{1/d} or t from below if H ≻ 0 is proved, otherwise 0."""
-        return exp_down(self.descent.log_det / self.descent.d)
+        return _rate(self.descent)
 
-    def __repr__(self) -> str:
-        c = self.certificate
-        return (
-            f"StepsizeCheck(feasible={c.feasible}, margin={c.margin:.3e}, gap={c.gap:.3e}, rate={self.rate:.9g}, "
-            f"descent_rate={self.descent_rate:.9g}, descent_gap={self.descent.gap:.3e}, "
-            f"largest_scale={self.largest_scale:.9g}, gap_when_scaled={self.gap_when_scaled:.3e})"
-        )
+    def summary(self) -> dict[str, Any]:
+        """Everything as plain numbers and strings (what ``--json`` prints)."""
+        return {
+            **asdict(self),
+            "feasible": self.feasible,
+            "margin": self.margin,
+            "gap": self.gap,
+            "rate": self.rate,
+            "descent_rate": self.descent_rate,
+            "descent_gap": self.descent.gap,
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        c, floor = self.certificate, FLOORS.get(self.criterion)
+        judged = "H" if self.guarantee == "descent" else "D"
+        margin = f"margin {c.margin:.3e}" if math.isfinite(c.margin) else "D is not positive definite"
+        return [
+            ("guarantee", self._guarantee),
+            ("feasible", f"{_answered(c)} ({margin})"),
+            (f"log det {judged} / d" if floor is None else "log t", f"{c.log_det / c.d:.9f}"),
+            ("upper bound / d", f"{c.upper_bound / c.d:.9f}"),
+            ("gap of D", f"{c.gap:.3e}"),
+            (
+                f"rate {_value(judged, floor)}",
+                f"{self.rate:.9g}" if c.feasible else "none: the guarantee is not proved",
+            ),
+            *self._other(floor),
+            ("largest scale within the condition", f"{self.largest_scale:.9g}"),
+            ("gap of D at that scale", f"{self.gap_when_scaled:.3e}"),
+        ]
+
+    @property
+    def _guarantee(self) -> str:
+        if self.criterion == "convex":
+            return "condition for convex f, 𝒫(D) ⪯ L⁻¹"
+        return "descent, H = 2D − T(D) ≻ 0" if self.guarantee == "descent" else "condition, T(D) ⪯ D"
+
+    def _other(self, floor: str | None) -> list[tuple[str, str]]:
+        """What is proved under the guarantee that D is not judged by."""
+        if self.guarantee == "descent":
+            return [("condition T(D) ⪯ D", f"{_answered(self.condition)}, not needed")]
+        rate = f"{self.descent_rate:.9g} (gap {self.descent.gap:.3e})"
+        return [
+            ("H = 2D − T(D) positive definite", _answered(self.descent)),
+            (f"descent rate {_value('H', floor)}", rate),
+        ]
+
+
+def _rate(certificate: Certificate) -> float:
+    return exp_down(certificate.log_det / certificate.d) if certificate.feasible else 0.0
+
+
+def _value(letter: str, floor: str | None) -> str:
+    return f"det({letter})^(1/d)" if floor is None else f"t, {letter} ⪰ {floor}"
+
+
+def _answered(certificate: Certificate) -> str:
+    if certificate.feasible:
+        return "yes, proved"
+    # The margin is computed to about d roundings: next to zero it does not tell on which side D lies.
+    return "no" if certificate.margin < -1e-9 else "not proved"
 
 
 def certify(
@@ -114,31 +181,37 @@ def certify(
     L: Any,
     sketch: Sketch,
     *,
-    algorithm: Algorithm = "det-CGD1",
-    structure: Structure = "full",
-    criterion: Criterion = "det",
+    algorithm: Algorithm | None = None,
+    structure: Structure | None = None,
+    guarantee: Guarantee | None = None,
+    criterion: Criterion | None = None,
     lower: Any = None,
     dual: Any = None,
     **options: Any,
 ) -> StepsizeCheck:
-    """Check a stepsize matrix of your own under both guarantees: is it feasible, and how far from optimal?
+    """Check a stepsize matrix: is its guarantee proved, and how far from optimal is it?
 
     Parameters
     ----------
     D
-        The stepsize matrix, d×d symmetric.
-    L, sketch, algorithm
+        The stepsize matrix, d×d symmetric, or a StepsizeResult, which knows the algorithm, structure, guarantee and
+        criterion that it is for; arguments overrule it.
+    L, sketch
         The problem, as in ``optimal_stepsize``.
+    algorithm
+        As in ``optimal_stepsize``; ``"det-CGD1"`` for a matrix.
     structure
-        The set in which D is compared with the best, as in ``optimal_stepsize``; D must lie in it.
-    criterion, lower
-        By which D is judged, as in ``optimal_stepsize``; ``"convex"`` has a condition of its own.
+        The set in which D is compared with the best, as in ``optimal_stepsize``; D must lie in it.  ``"full"`` for a
+        matrix.
+    guarantee, criterion, lower
+        By which D is judged, as in ``optimal_stepsize``: ``"condition"`` and ``"det"`` for a matrix.  The other
+        guarantee is checked, too; ``"convex"`` has a condition of its own.
     dual
-        A multiplier Z ⪰ 0 of the condition (for example ``result.dual``), d×d, for ``criterion="det"``.  Any matrix
-        gives a valid bound, a good one a tight bound.  None solves the problem to get one; ``options`` then go to
+        A multiplier of the guarantee (for example ``result.dual``), d×d, for ``criterion="det"``.  Any matrix gives a
+        valid bound, a good one a tight bound.  None solves the problem to get one; ``options`` then go to
         ``optimal_stepsize``.
         The descent metric is compared with its optimum, too, which the solver ``auto`` finds under the same limits;
-        with a dual given, its bound comes from H⁻¹ of this D alone.
+        with a dual given, nothing is solved, and the bound of the other guarantee may be weak.
 
     Returns
     -------
@@ -152,67 +225,111 @@ def certify(
     Examples
     --------
     >>> import numpy as np
-    >>> from stepsize_opt import RandK, certify
-    >>> check = certify(0.1 * np.eye(2), [[2.0, 1.0], [1.0, 3.0]], RandK(2, 1))
+    >>> from stepsize_opt import RandK, certify, optimal_stepsize
+    >>> L = [[2.0, 1.0], [1.0, 3.0]]
+    >>> check = certify(0.1 * np.eye(2), L, RandK(2, 1))
     >>> check.feasible, round(check.margin, 6), round(check.largest_scale, 6)
     (True, 0.4, 1.666667)
-    >>> round(check.certificate.gap, 4)
+    >>> round(check.gap, 4)
     0.7136
+    >>> check = certify(optimal_stepsize(L, RandK(2, 1), guarantee="descent"), L, RandK(2, 1))
+    >>> check.guarantee, check.feasible, check.gap < 1e-6
+    ('descent', True, True)
     """
-    method = get_method(algorithm)
+    own = _Question.of(D) if isinstance(D, StepsizeResult) else _Question()
+    own = own.overruled(algorithm, structure, guarantee, criterion)
+    method = get_method(own.algorithm)
     smoothness = read_problem(L, sketch)
-    stepsize = dense(read_matrix("D", D))
+    stepsize = dense(read_matrix("D", D.D if isinstance(D, StepsizeResult) else D))
     if len(stepsize) != sketch.d:
         msg = f"D is {len(stepsize)}×{len(stepsize)} but L is {sketch.d}×{sketch.d}"
         raise ValueError(msg)
-    goal = Goal.read("condition", criterion, lower, sketch.d)
-    Z: Matrix | None = None
-    refuse_options("certify, which judges by both guarantees,", options, ("guarantee",))
-    if dual is not None:
-        if options:
-            msg = f"options go to a solver, and with a dual nothing is solved: leave out {', '.join(options)} or dual"
-            raise ValueError(msg)
-        if criterion != "det":
-            msg = f"dual goes with criterion='det'; leave it out for criterion={criterion!r}, which is solved"
-            raise ValueError(msg)
-        Z = dense(read_matrix("dual", dual))
-        if len(Z) != sketch.d:
-            msg = f"dual is {len(Z)}×{len(Z)} but L is {sketch.d}×{sketch.d}"
-            raise ValueError(msg)
-    pattern = pattern_with(structure, stepsize)
-    method.check([sketch], scalar=pattern_of(structure, sketch.d).is_scalar, clients=False)
+    asked = Goal.read(own.guarantee, own.criterion, lower, sketch.d)
+    goal = replace(asked, guarantee="condition")  # the reduction for the condition is one for the descent metric, too
+    Z = None if dual is None else _read_dual(dual, goal, sketch.d, options)
+    pattern = pattern_with(own.structure, stepsize)
+    method.check([sketch], scalar=pattern_of(own.structure, sketch.d).is_scalar, clients=False)
     seen = goal.method(method, pattern, sketch.map)
     with blas_threads(sketch.d):
         reduction = separate(dense(smoothness), sketch.map, pattern, seen, stepsize, goal)
-        found = [_check_piece(piece, stepsize, Z) for piece in reduction.components]
+        found = [_check_piece(piece, stepsize, Z, asked.guarantee) for piece in reduction.components]
     combine = Certificate.combine if goal.M is None else weakest
-    certificate, descent = combine([piece.certificate for piece in found]), combine([piece.descent for piece in found])
+    condition, descent = combine([piece.condition for piece in found]), combine([piece.descent for piece in found])
     if sketch.is_exactly_unbiased:
         limit = LimitBounds.combine(reduction.limits).log_bound(sketch.expected_rank)
-        certificate, descent = certificate.bounded(limit), descent.bounded(limit)
+        condition, descent = condition.bounded(limit), descent.bounded(limit)
     scale = min(piece.largest_scale for piece in found)
     if Z is None:
         # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
-        own = structure if pattern.W is None or not scale > 0.0 else Direction(stepsize, pattern.sizes)
-        judged: dict[str, Any] = {"criterion": criterion, "lower": lower}
-        solved = completed(optimal_stepsize(smoothness, sketch, algorithm=method, structure=own, **judged, **options))
-        upper = min(solved.certificate.upper_bound, certificate.upper_bound)
-        certificate = replace(certificate, upper_bound=upper)
+        best = own.structure if pattern.W is None or not scale > 0.0 else Direction(stepsize, pattern.sizes)
+        judged: dict[str, Any] = {"criterion": own.criterion, "lower": lower}
+        solved = completed(optimal_stepsize(smoothness, sketch, algorithm=method, structure=best, **judged, **options))
+        condition = condition.bounded(solved.certificate.upper_bound)
         limits = {name: options[name] for name in _LIMITS if name in options}
         if goal.is_convex:
             judged = {}
         metric = optimal_stepsize(
-            smoothness, sketch, algorithm=method, structure=own, guarantee="descent", **judged, **limits
+            smoothness, sketch, algorithm=method, structure=best, guarantee="descent", **judged, **limits
         )
-        descent = replace(descent, upper_bound=min(completed(metric).certificate.upper_bound, descent.upper_bound))
-    if scale == 0.0:
-        return StepsizeCheck(certificate, descent, 0.0, math.inf)
+        descent = descent.bounded(completed(metric).certificate.upper_bound)
     if not math.isfinite(scale):
         msg = "D is so small that the largest feasible multiple of it is beyond what float64 holds; scale D up"
         raise ValueError(msg)
-    # log det(sD) = log det D + d log s, and sD ⪰ stM⁻¹
-    gap = max(0.0, certificate.upper_bound - certificate.log_det - sketch.d * math.log(scale)) / sketch.d
-    return StepsizeCheck(certificate, descent, scale, gap)
+    gap = math.inf
+    if scale > 0.0:
+        # log det(sD) = log det D + d log s, and sD ⪰ stM⁻¹
+        gap = max(0.0, condition.upper_bound - condition.log_det - sketch.d * math.log(scale)) / sketch.d
+    return StepsizeCheck(asked.guarantee, asked.criterion, condition, descent, scale, gap)
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """What a D is an answer to, beside L and the sketch."""
+
+    algorithm: Algorithm = "det-CGD1"
+    structure: Structure = "full"
+    guarantee: str = "condition"
+    criterion: str = "det"
+
+    @staticmethod
+    def of(result: StepsizeResult) -> _Question:
+        """That of a result."""
+        return _Question(result.algorithm, result.structure, result.guarantee, result.criterion)  # type: ignore[arg-type]
+
+    def overruled(
+        self, algorithm: Algorithm | None, structure: Structure | None, guarantee: str | None, criterion: str | None
+    ) -> _Question:
+        """The question with what is given in the place of its own parts; ``convex`` knows the condition alone."""
+        if guarantee is None:
+            guarantee = "condition" if criterion == "convex" else self.guarantee
+        return _Question(
+            self.algorithm if algorithm is None else algorithm,
+            self._structure() if structure is None else structure,
+            guarantee,
+            self.criterion if criterion is None else criterion,
+        )
+
+    def _structure(self) -> Structure:
+        """The structure that a result names; raises ValueError for a direction, of which it holds the name alone."""
+        try:
+            return parse_structure(str(self.structure))
+        except ValueError:
+            msg = f"structure must be given: the result holds no more than the name of its own, {self.structure}"
+            raise ValueError(msg) from None
+
+
+def _read_dual(dual: Any, goal: Goal, d: int, options: dict[str, Any]) -> Matrix:
+    if options:
+        msg = f"options go to a solver, and with a dual nothing is solved: leave out {', '.join(options)} or dual"
+        raise ValueError(msg)
+    if goal.criterion != "det":
+        msg = f"dual goes with criterion='det'; leave it out for criterion={goal.criterion!r}, which is solved"
+        raise ValueError(msg)
+    Z = dense(read_matrix("dual", dual))
+    if len(Z) != d:
+        msg = f"dual is {len(Z)}×{len(Z)} but L is {d}×{d}"
+        raise ValueError(msg)
+    return Z
 
 
 # Multiples of the scaled stepsize further from one than this are judged by a multiple that is nearer.
@@ -221,8 +338,17 @@ _NEAR_ONE = 300
 _LIMITS = ("tol", "time_limit", "max_iters", "verbose")
 
 
-def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None) -> StepsizeCheck:
-    """The check of the part D of a given stepsize that belongs to a piece, with the largest t with tD feasible.
+@dataclass(frozen=True)
+class _CheckedPiece:
+    """Both certificates of the part of D that belongs to a piece, and the largest t with tD feasible."""
+
+    condition: Certificate
+    descent: Certificate
+    largest_scale: float
+
+
+def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, guarantee: str) -> _CheckedPiece:
+    """The check of the part D of a given stepsize that belongs to a piece; Z, a multiplier of the guarantee.
 
     With X near one and D = 2ⁿX in scaled coordinates, the feasible multiples of X form an interval that starts at 0:
     a D that is far from one is feasible if 2ᵐX is for an m > n, and infeasible if 2ᵐX is for an m < n.
@@ -230,10 +356,11 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None) -> Stepsi
     part, program = np.ix_(piece.indices, piece.indices), piece.single
     nothing = Certificate(False, -math.inf, -math.inf, math.inf, program.d)
     dual = None if Z is None else piece.dual_near_one(Z[part])
+    of_condition, of_metric = (None, dual) if guarantee == "descent" else (dual, None)
     X, n = piece.near_one(stepsize[part])
     inside = None if X is None else _inside(piece, X)
     if X is None or inside is None:
-        return StepsizeCheck(nothing, nothing, 0.0, math.inf)
+        return _CheckedPiece(nothing, nothing, 0.0)
     t = float(np.trace(inside) / np.trace(X))
     edge = math.floor(math.log2(t))
     m = n if abs(n) <= _NEAR_ONE else min(max(n, edge - 1), edge + 2)
@@ -249,11 +376,13 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None) -> Stepsi
         H = metric_at(at) if m == n else None
         descent = nothing if H is None else _certificate_of_t(piece.floor, at, H, 1.0)
     else:
-        found = ConvexStep(program, D).certificate(None) if piece.is_convex else certify_point(at, dual, (inside,))
+        found = (
+            ConvexStep(program, D).certificate(None) if piece.is_convex else certify_point(at, of_condition, (inside,))
+        )
         certificate = found.multiplied(n - m).rescaled(piece.scale)
         if m == n:
             metric = Descent(descent_program(program), D)
-            bounds = metric.bounds(None)
+            bounds = metric.bounds(of_metric)
             descent = Certificate(metric.feasible, 1.0 + metric.at.margin, bounds.lower, bounds.upper, program.d)
             descent = descent.rescaled(piece.scale)
     if not descent.feasible and certificate.feasible and not piece.is_convex:
@@ -262,7 +391,7 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None) -> Stepsi
     # A scale beyond the range of float64 is rounded towards zero, and so stays feasible.
     with np.errstate(over="ignore"):
         largest = float(np.nextafter(np.ldexp(t, -n), 0.0)) if abs(n) > _NEAR_ONE else math.ldexp(t, -n)
-    return StepsizeCheck(certificate, descent, largest, math.inf)
+    return _CheckedPiece(certificate, descent, largest)
 
 
 def _certificate_of_t(floor: Floor, at: Evaluation, A: Enclosed, shift: float = 0.0) -> Certificate:

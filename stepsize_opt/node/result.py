@@ -32,7 +32,7 @@ from stepsize_opt.node.complexity import (
 from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down
 from stepsize_solvers.programs import Indices, Matrix, Status, Vector
 
-_FLOORS = {"euclidean": "tI", "linear": "tM⁻¹"}
+FLOORS = {"euclidean": "tI", "linear": "tM⁻¹"}
 # What iterations takes, where it is not ε² and Δ⁰.
 _ARGUMENTS = {"linear": ("accuracy", "initial_gap"), "convex": ("accuracy", "initial_distance")}
 
@@ -216,7 +216,7 @@ class StepsizeResult(Result):
         by_condition = self.guarantee == "condition" and self.rate >= self.guaranteed_rate
         if self.criterion == "det":
             return "condition, det(D)^(1/d)" if by_condition else "descent, det(H)^(1/d)"
-        floor = _FLOORS[self.criterion]
+        floor = FLOORS[self.criterion]
         return f"condition, t with D ⪰ {floor}" if by_condition else f"descent, t with H ⪰ {floor}"
 
     def iterations(
@@ -323,9 +323,9 @@ class StepsizeResult(Result):
         inside, letter = self.guarantee == "condition", "D" if self.guarantee == "condition" else "H"
         first = [(f"rate det({letter})^(1/d)", f"{self.rate:.9g}" if inside else metric)]
         if self.descent_t is not None:
-            first = [("rate t", f"{self.rate:.9g}, {letter} ⪰ {_FLOORS[self.criterion]}")]
+            first = [("rate t", f"{self.rate:.9g}, {letter} ⪰ {FLOORS[self.criterion]}")]
         if inside and self.descent_t is not None:
-            first.append((f"t with H ⪰ {_FLOORS[self.criterion]}", f"{self.descent_t:.9g}"))
+            first.append((f"t with H ⪰ {FLOORS[self.criterion]}", f"{self.descent_t:.9g}"))
         if inside or self.descent_t is not None:
             first.append(("descent rate det(H)^(1/d)", metric))
         first.append(used)

@@ -68,8 +68,10 @@ def certified_cast(
         if not rounded.isfinite().all():
             msg = f"D has numbers beyond the range of {dtype}; scale the loss, or keep the parameters in float64"
             raise ValueError(msg)
-        check = certify(rounded.to(torch.float64).numpy(), L, sketch, algorithm=algorithm, dual=anything)
-        if check.feasible or (guarantee == "descent" and check.descent.feasible):
+        check = certify(
+            rounded.to(torch.float64).numpy(), L, sketch, algorithm=algorithm, guarantee=guarantee, dual=anything
+        )
+        if check.feasible:
             return rounded
         if not check.largest_scale > 0.0:
             break

@@ -182,8 +182,12 @@ def test_certify_judges_by_every_criterion() -> None:
             assert check.descent_rate == pytest.approx(free.rate, rel=1e-9)
             with pytest.raises(ValueError, match="dual goes with criterion='det'"):
                 certify(r.D, L, SKETCH, dual=r.dual, **goal)
-    with pytest.raises(ValueError, match="takes no guarantee"):
-        certify(r.D, L, SKETCH, guarantee="descent")
+            again = certify(free.D, L, SKETCH, guarantee="descent", **goal)
+            assert again.feasible and again.gap <= 1.5e-6 and again.rate == check.descent_rate
+    with pytest.raises(ValueError, match="criterion='convex' has a condition of its own"):
+        certify(r.D, L, SKETCH, guarantee="descent", criterion="convex")
+    with pytest.raises(ValueError, match="guarantee must be one of 'condition', 'descent', got 'both'"):
+        certify(r.D, L, SKETCH, guarantee="both")
     with pytest.raises(ValueError, match="leave out tol or dual"):
         certify(r.D, L, SKETCH, dual=r.dual, tol=1e-3)
 

@@ -306,6 +306,44 @@ def test_certify_reports_both_guarantees() -> None:
     assert tiny.descent_rate >= tiny.rate and tiny.descent.margin == pytest.approx(2.0)
 
 
+def test_certify_judges_by_the_guarantee_of_a_result() -> None:
+    """A result knows what it is for, a matrix is told; both tell the rate that the result has."""
+    free = best(L, SKETCH)
+    for check in (
+        certify(free, L, SKETCH),
+        certify(free.D, L, SKETCH, guarantee="descent"),
+        certify(free.D, L, SKETCH, guarantee="descent", dual=free.dual),
+    ):
+        assert (check.guarantee, check.criterion) == ("descent", "det")
+        assert check.feasible and check.margin > 0.0 and check.gap <= 1e-6
+        assert check.rate == check.descent_rate == pytest.approx(free.rate, rel=1e-9)
+        assert not check.condition.feasible
+        rows = dict(check.rows())
+        assert rows["guarantee"] == "descent, H = 2D − T(D) ≻ 0"
+        assert rows["condition T(D) ⪯ D"] == "no, not needed"
+        assert rows["rate det(H)^(1/d)"] == f"{check.rate:.9g}"
+    judged = certify(free, L, SKETCH, guarantee="condition")
+    assert not judged.feasible and judged.rate == 0.0 and judged.descent_rate == pytest.approx(free.rate, rel=1e-9)
+    assert dict(judged.rows())["rate det(D)^(1/d)"] == "none: the guarantee is not proved"
+
+
+@pytest.mark.parametrize("structure", ["diagonal", BlockDiagonal((4, 2))])
+def test_certify_takes_over_what_a_result_is_for(structure: Any) -> None:
+    result = optimal_stepsize(L, SKETCH, algorithm="det-CGD2", structure=structure)
+    check = certify(result, L, SKETCH)
+    assert check.feasible and check.gap <= 1.5e-6 and check.rate == pytest.approx(result.rate, rel=1e-9)
+    assert certify(result, L, SKETCH, structure="full").gap > 1e-3
+    other = certify(result, L, SKETCH, algorithm="det-CGD1")
+    assert (other.margin == pytest.approx(check.margin, abs=1e-3)) == (structure == "diagonal")  # SD = DS
+    plain = optimal_stepsize(L, SKETCH, criterion="euclidean")
+    assert certify(plain, L, SKETCH).rate == pytest.approx(plain.rate, rel=1e-9)
+    assert certify(best(L, SKETCH), L, SKETCH, criterion="convex").guarantee == "condition"
+    along = optimal_stepsize(L, SKETCH, structure=Direction(np.eye(6)))
+    with pytest.raises(ValueError, match="structure must be given: the result holds no more than the name of its own"):
+        certify(along, L, SKETCH)
+    assert certify(along, L, SKETCH, structure="scalar").gap <= 1.5e-6
+
+
 # ---------------------------------------------------------------- theory
 
 

@@ -358,7 +358,7 @@ def test_a_method_that_float64_does_not_prove_leaves_the_others(criterion: str) 
 
 @pytest.mark.parametrize("problem", [L, [L, L]])
 def test_less_than_one_number_a_round_leaves_rand_k_out(problem: Any) -> None:
-    clients = {} if problem is L else {"delta_inf": 0.0}
+    clients: dict[str, Any] = {} if problem is L else {"delta_inf": 0.0}
     answer = plan(problem, 0.5, **ASKED, **clients)
     assert {row.method for row in answer.rows} == {"GD", "subspace"}
     assert answer.best.method == "subspace"

@@ -17,12 +17,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from stepsize_opt.inputs import atomic_write, json_text, load_matrix, read_matrix
+from stepsize_opt.inputs import STRUCTURE_FORMS, atomic_write, json_text, load_matrix, read_matrix
 from stepsize_opt.methods import method_names
 from stepsize_opt.node import Comparison, StepsizeResult
 from stepsize_opt.planning import check_known_lower
 from stepsize_solvers.programs import Matrix, Status
-from stepsize_validation.cli.values import STRUCTURES, method, positive, seconds, structure
+from stepsize_validation.cli.values import method, positive, seconds, structure
 from stepsize_validation.terminal import empty_table, key_value_table
 
 EXIT_OPTIMAL, EXIT_INACCURATE, EXIT_INPUT, EXIT_SOLVER, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
@@ -86,7 +86,7 @@ def add_sketch(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
 
 def add_structure(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
     """``--structure``."""
-    parser.add_argument("--structure", type=structure, help=STRUCTURES, **kwargs)
+    parser.add_argument("--structure", type=structure, help=STRUCTURE_FORMS, **kwargs)
 
 
 def add_algorithm(parser: argparse.ArgumentParser, **kwargs: Any) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +10,11 @@ from stepsize_opt.inputs import check_dense, is_result, json_text, load_matrix, 
 from stepsize_opt.node import (
     CRITERIA,
     GUARANTEES,
-    StepsizeCheck,
     StepsizeResult,
     certify,
     compare,
     optimal_stepsize,
 )
-from stepsize_opt.proofs import Certificate
 from stepsize_opt.sketches import parse_sketch, sketch_forms
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
@@ -41,7 +37,7 @@ from stepsize_validation.cli.common import (
     solving,
     write_matrix,
 )
-from stepsize_validation.cli.values import processes, structure
+from stepsize_validation.cli.values import processes
 from stepsize_validation.terminal import key_value_table, show
 
 OUTPUTS = (".npz", ".json", ".npy", ".csv")
@@ -178,8 +174,14 @@ def _write(result: StepsizeResult, path: Path) -> None:
 
 
 def _certify(args: argparse.Namespace) -> int:
-    D = load_matrix(args.stepsize, "D")
-    _take_from_file(args)
+    saved = StepsizeResult.load(args.stepsize) if is_result(args.stepsize) else None
+    D = load_matrix(args.stepsize, "D") if saved is None else saved
+    for name in ("sketch", "criterion"):
+        if saved is not None and getattr(args, name) is None:
+            setattr(args, name, getattr(saved, name))
+    if args.sketch is None:
+        msg = f"{args.stepsize} does not say which sketch D is for: name it with --sketch, such as --sketch randk:8"
+        raise ValueError(msg)
     L = load_problem(args)
     sketch = parse_sketch(args.sketch, L.shape[0])
     with progress("certifying", quiet=args.quiet, verbose=args.verbose):
@@ -189,69 +191,13 @@ def _certify(args: argparse.Namespace) -> int:
             sketch,
             algorithm=args.algorithm,
             structure=args.structure,
+            guarantee=args.guarantee,
             criterion=args.criterion,
             lower=read_lower(args.lower),
             **solving(args),
         )
-    rates = {"rate": check.rate, "descent_rate": check.descent_rate, "descent_gap": check.descent.gap}
-    answer(
-        args,
-        lambda: {**asdict(check), "feasible": check.feasible, "gap": check.gap, **rates},
-        lambda: show(key_value_table("certificate of the given D", _check_rows(check, args.criterion))),
-    )
-    # There is no descent metric for the criterion convex, whatever the file was solved for.
-    descent = args.guarantee == "descent" and args.criterion != "convex"
-    judged = check.descent if descent else check.certificate
-    return EXIT_OPTIMAL if judged.is_optimal(args.tol) else EXIT_INACCURATE
-
-
-def _take_from_file(args: argparse.Namespace) -> None:
-    """Fill in what the options leave open from what the file itself says, if ``solve`` wrote it."""
-    saved = StepsizeResult.load(args.stepsize) if is_result(args.stepsize) else None
-    if args.sketch is None and saved is None:
-        msg = f"{args.stepsize} does not say which sketch D is for: name it with --sketch, such as --sketch randk:8"
-        raise ValueError(msg)
-    if saved is not None and args.structure is None:
-        try:
-            args.structure = structure(saved.structure)
-        except argparse.ArgumentTypeError:
-            msg = f"{args.stepsize} does not hold its structure, {saved.structure}; name one with --structure"
-            raise ValueError(msg) from None
-    args.sketch = args.sketch or (saved and saved.sketch)
-    args.algorithm = args.algorithm or (saved.algorithm if saved else "det-CGD1")
-    args.structure = args.structure or "full"
-    args.guarantee = args.guarantee or (saved.guarantee if saved else GUARANTEES[0])
-    args.criterion = args.criterion or (saved.criterion if saved else CRITERIA[0])
-    own = args.data is not None and args.penalty == "ridge"  # the data set knows its M
-    if saved is not None and args.criterion == "linear" and args.lower is None and not own:
-        msg = f"{args.stepsize} does not hold the M of the criterion linear that D is for; name it with --lower"
-        raise ValueError(msg)
-
-
-def _check_rows(check: StepsizeCheck, criterion: str) -> list[tuple[str, str]]:
-    c = check.certificate
-    margin = f"margin {c.margin:.3e}" if isfinite(c.margin) else "D is not positive definite"
-    floor = {"euclidean": "tI", "linear": "tM⁻¹"}.get(criterion)
-    of_t = floor is not None
-    rate, descent = (f"t, D ⪰ {floor}", f"t, H ⪰ {floor}") if of_t else ("det(D)^(1/d)", "det(H)^(1/d)")
-    return [
-        ("feasible", f"{_answered(c)} ({margin})"),
-        ("log t" if of_t else "log det D / d", f"{c.log_det / c.d:.9f}"),
-        ("upper bound / d", f"{c.upper_bound / c.d:.9f}"),
-        ("gap of D", f"{c.gap:.3e}"),
-        ("largest feasible scale", f"{check.largest_scale:.9g}"),
-        ("gap of D at that scale", f"{check.gap_when_scaled:.3e}"),
-        ("H = 2D − T(D) positive definite", _answered(check.descent)),
-        (f"rate {rate}", f"{check.rate:.9g}" if c.feasible else "none: the condition is not proved"),
-        (f"descent rate {descent}", f"{check.descent_rate:.9g} (gap {check.descent.gap:.3e})"),
-    ]
-
-
-def _answered(certificate: Certificate) -> str:
-    if certificate.feasible:
-        return "yes, proved"
-    # The margin is computed to about d roundings: next to zero it does not tell on which side D lies.
-    return "no" if certificate.margin < -1e-9 else "not proved"
+    answer(args, check.summary, lambda: show(key_value_table("certificate of the given D", check.rows())))
+    return EXIT_OPTIMAL if check.certificate.is_optimal(args.tol) else EXIT_INACCURATE
 
 
 def _compare(args: argparse.Namespace) -> int:

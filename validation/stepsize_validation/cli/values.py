@@ -6,10 +6,8 @@ import argparse
 import math
 from typing import NoReturn
 
-from stepsize_opt.inputs import NAMED_STRUCTURES, BlockDiagonal, Structure
+from stepsize_opt.inputs import Structure, parse_structure
 from stepsize_opt.methods import get_method
-
-STRUCTURES = "full, diagonal, scalar or block:SIZES such as block:10,20"
 
 
 def _expected(what: str, text: str) -> NoReturn:
@@ -90,11 +88,10 @@ def method(text: str) -> str:
 
 def structure(text: str) -> Structure:
     """The structure that a text names."""
-    if text in NAMED_STRUCTURES:
-        return NAMED_STRUCTURES[text]
-    name, _, sizes = text.replace("(", ":").removesuffix(")").partition(":")  # results write block(10,20)
-    values = [_whole(part) for part in sizes.split(",")]
-    return BlockDiagonal(tuple(values)) if name == "block" and all(values) else _expected(STRUCTURES, text)
+    try:
+        return parse_structure(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _whole(text: str) -> int:
