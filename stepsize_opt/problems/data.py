@@ -1,4 +1,6 @@
-"""Data for the objectives: svmlight files from a folder, the sets that scikit-learn ships, or OpenML by name.
+"""Data for the objectives: svmlight files from a folder, embedded sets, or OpenML by name.
+
+``breast_cancer`` comes with this package; ``digits`` and the other sources need scikit-learn.
 
 Files are looked up in the folder that the environment variable ``STEPSIZE_OPT_DATA`` names.  ``openml:NAME`` downloads
 through scikit-learn's ``fetch_openml`` (cached by it) and is never tried unless asked for.
@@ -217,14 +219,13 @@ def _sklearn_datasets(purpose: str) -> Any:
 
 
 def _embedded(name: str) -> Dataset:
-    datasets = _sklearn_datasets("the embedded data")
-    bunch = datasets.load_breast_cancer() if name == "breast_cancer" else datasets.load_digits()
+    if name == "breast_cancer":
+        table = np.loadtxt(Path(__file__).with_name("breast_cancer.csv.gz"), delimiter=",", skiprows=1)
+        return Dataset(name, _standardised(table[:, :-1]), signs(table[:, -1]))
+    bunch = _sklearn_datasets("the data set digits").load_digits()
+    # Pixels 0…16 become 0…1; pixels that are the same in every image carry nothing; odd against even digits.
     A = np.asarray(bunch.data, dtype=float)
-    if name == "digits":
-        # Pixels 0…16 become 0…1; pixels that are the same in every image carry nothing; odd against even digits.
-        A = A[:, np.ptp(A, axis=0) > 0.0] / 16.0
-        return Dataset(name, A, signs(bunch.target % 2))
-    return Dataset(name, _standardised(A), signs(bunch.target))
+    return Dataset(name, A[:, np.ptp(A, axis=0) > 0.0] / 16.0, signs(bunch.target % 2))
 
 
 def _openml(name: str) -> Dataset:

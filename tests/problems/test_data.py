@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.error import URLError
 
 import numpy as np
 import pytest
+import sklearn.datasets
 from scipy import sparse
+from sklearn.utils import Bunch
 
 from stepsize_opt.problems import data as datasets
 from stepsize_opt.problems.data import DATA_VARIABLE, Dataset, available_datasets, load_dataset, signs
@@ -57,6 +62,57 @@ def test_embedded_sets_have_no_constant_columns() -> None:
         data = load_dataset(name)
         assert np.all(np.ptp(data.A, axis=0) > 0.0)
         assert set(np.unique(data.b)) == {-1.0, 1.0}
+
+
+def test_the_embedded_set_is_that_of_scikit_learn() -> None:
+    ours, theirs = load_dataset("breast_cancer"), sklearn.datasets.load_breast_cancer()
+    np.testing.assert_array_equal(ours.A, datasets._standardised(theirs.data))
+    np.testing.assert_array_equal(ours.b, signs(theirs.target))
+
+
+def fetched(**changes: Any) -> Callable[..., Bunch]:
+    """A stand-in for ``fetch_openml``: downloads, checksums and the cache are scikit-learn's concern."""
+    answer = Bunch(
+        data=np.array([[1.5, 0.0, 7.0], [2.5, 1.0, 7.0], [5.0, 1.0, 7.0]]),
+        target=np.array(["no", "yes", "no"]),
+        feature_names=["weight", "flag", "unit"],
+        categories={"flag": ["0", "1"]},
+    )
+    return lambda name, **options: Bunch(**{**answer, **changes})
+
+
+def test_a_set_of_openml_is_standardised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetched())
+    data = load_dataset("openml:small")
+    np.testing.assert_array_equal(data.b, [-1.0, 1.0, -1.0])
+    np.testing.assert_array_equal(data.A, datasets._standardised(fetched()("").data[:, :2]))  # unit is constant
+    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetched(data=sparse.csr_matrix(np.eye(3))))
+    np.testing.assert_array_equal(load_dataset("openml:small").A.toarray(), np.eye(3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"categories": {"flag": ["a", "b"]}}, "openml:small has features that are not numbers: flag"),
+        ({"target": np.array(["yes", "no", "maybe"])}, "openml:small has 3 classes"),
+    ],
+)
+def test_a_set_of_openml_that_does_not_fit_is_refused(
+    changes: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetched(**changes))
+    with pytest.raises(ValueError, match=message):
+        load_dataset("openml:small")
+
+
+def test_without_a_connection_the_error_names_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: Any, **__: Any) -> None:
+        msg = "no route to host"
+        raise URLError(msg)
+
+    monkeypatch.setattr(sklearn.datasets, "fetch_openml", offline)
+    with pytest.raises(ConnectionError, match=r"openml:anything could not be downloaded .*STEPSIZE_OPT_DATA"):
+        load_dataset("openml:anything")
 
 
 def test_dataset_is_checked() -> None:
