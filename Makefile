@@ -1,12 +1,15 @@
-# make demo and make test set up everything they need in .venv; nothing has to be installed first but Python ≥ 3.10.
+# make demo and make test set up everything they need in .venv; nothing has to be installed first but Python ≥ 3.11.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := .venv-integrations
+MINIMUM := .venv-minimum
+# The oldest Python that pyproject.toml allows; old releases of numpy have no wheels for a new one.
+OLDEST ?= $(shell sed -n 's/^requires-python = ">=\(.*\)"/python\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-integrations lint format docs study bench bench-native bench-distributed bench-scale reproduce build clean
+.PHONY: help demo test test-minimum test-integrations lint format docs study bench bench-native bench-distributed bench-scale reproduce build clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -24,6 +27,17 @@ demo: $(STAMP)  ## solve on embedded data, print the certificate, predicted and 
 
 test: $(STAMP)  ## run all tests but those of the extras torch and flower
 	$(BIN)/python -m pytest -n 2
+
+# The constraints are the requirements of pyproject.toml with == in place of >=, so the two cannot differ.
+$(MINIMUM)/.installed: pyproject.toml Makefile
+	$(OLDEST) -m venv $(MINIMUM) || { echo "install $(OLDEST) with its venv module, or call make OLDEST=/path/to/it"; exit 1; }
+	grep -oE '"[a-z-]+>=[0-9.]+' pyproject.toml | sed 's/"//; s/>=/==/' > $(MINIMUM)/constraints.txt
+	$(MINIMUM)/bin/python -m pip install --quiet --upgrade pip
+	$(MINIMUM)/bin/python -m pip install --quiet --editable '.[dev]' --constraint $(MINIMUM)/constraints.txt
+	@touch $@
+
+test-minimum: $(MINIMUM)/.installed  ## run the same tests with the oldest releases that pyproject.toml allows
+	$(MINIMUM)/bin/python -m pytest -n 2
 
 # PyTorch and Flower in the versions that the tests were written with; torch==2.13.0 where a CPU build of it is at hand.
 # optax, with JAX for the CPU, is needed for a recipe of the documentation alone.
@@ -73,4 +87,4 @@ build: $(STAMP)  ## wheel and sdist in dist/
 	$(BIN)/python -m build
 
 clean:  ## remove the environment and what tools leave behind
-	rm -rf $(VENV) $(EXTRAS) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(EXTRAS) $(MINIMUM) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

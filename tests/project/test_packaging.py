@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = ("stepsize_opt", "stepsize_solvers", "stepsize_validation")
 SMOKE = """
 import json, numpy as np, stepsize_opt
@@ -21,6 +23,27 @@ from stepsize_opt import RandK, optimal_stepsize
 result = optimal_stepsize(np.diag([1.0, 4.0]) + 0.5, RandK(2, 1))
 print(json.dumps([stepsize_opt.__file__, result.status, result.gap]))
 """
+
+
+def test_every_requirement_names_a_minimum() -> None:
+    """``make test-minimum`` pins what has this form; of anything else it would install the newest release."""
+    project = PYPROJECT["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    for requirement in (one for group in groups for one in group if not one.startswith("stepsize-opt[")):
+        assert re.fullmatch(r"[a-z-]+>=[0-9.]+(,<[0-9.]+)?", requirement), requirement
+
+
+def test_the_oldest_python_is_the_same_everywhere() -> None:
+    project, prefix = PYPROJECT["project"], "Programming Language :: Python :: "
+    oldest = project["requires-python"].removeprefix(">=")
+    named = [one.removeprefix(prefix) for one in project["classifiers"] if one.startswith(prefix)]
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
+    assert named[0] == PYPROJECT["tool"]["basedpyright"]["pythonVersion"] == oldest
+    assert f"python: {json.dumps(named)}" in workflow
+    assert f'python-version: "{oldest}"' in workflow
+    for page, words in (("README.md", "Python ≥ "), ("Makefile", "Python ≥ "), ("docs/install.md", "Python ")):
+        found = re.findall(rf"{words}(\d\.\d+)", (ROOT / page).read_text(encoding="utf-8"))
+        assert found == [oldest], page
 
 
 @pytest.fixture(scope="module")
