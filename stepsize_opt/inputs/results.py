@@ -7,14 +7,12 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from stepsize_opt.inputs.checks import Immutable
 from stepsize_opt.inputs.files import broken_is_value_error
 from stepsize_opt.inputs.saved import check_status, load_result, result_path, save_result
 from stepsize_solvers.programs import SolverStats, Status
-
-S = TypeVar("S", bound="Saved")
 
 
 class Proof(Protocol):
@@ -58,7 +56,7 @@ class Saved(Immutable, ABC):
 
     @classmethod
     @abstractmethod
-    def _of_contents(cls: type[S], meta: dict[str, Any], arrays: dict[str, Any]) -> S:
+    def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> Self:
         """The result whose ``_contents`` were read; raises whatever exception a wrong file leads to."""
 
     def save(self, path: str | PathLike[str]) -> Path:
@@ -70,7 +68,7 @@ class Saved(Immutable, ABC):
         return save_result(path, type(self).__name__, *self._contents())
 
     @classmethod
-    def load(cls: type[S], path: str | PathLike[str]) -> S:
+    def load(cls, path: str | PathLike[str]) -> Self:
         """Read what ``save`` wrote; ``.npz`` may be left out as there.
 
         Raises FileNotFoundError when there is no such file, ValueError for a file that is broken, of another kind, or

@@ -166,7 +166,7 @@ class TestBadInput:
             sparse.coo_array,
             np.asfortranarray,
             lambda M: M.astype(object),
-            np.matrix if hasattr(np, "matrix") else np.asarray,
+            np.matrix,
         ],
         ids=["lists", "pandas", "csr_matrix", "coo_array", "fortran", "objects", "matrix"],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ def _draw_all(
 
 
 def _page(letters: Sequence[str], tables: dict[str, Any], figures: Mapping[str, Sequence[Path]]) -> str:
-    made = datetime.now(timezone.utc).strftime("%d %B %Y, %H:%M UTC")
+    made = datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC")
     parts = [
         "<h1>Matrix stepsizes for compressed gradient descent: the experiments, with the optimal D</h1>",
         f"<p>Made on {made} with stepsize-opt {html.escape(tables['versions']['stepsize-opt'])}. The experiments are "
