@@ -1,4 +1,4 @@
-"""The limit: what k numbers a round can buy, whatever the sketch, the basis and the stepsize."""
+"""The limit: the best guarantee of a method without memory that sends k floats per round."""
 
 from stepsize_opt.limit.bounds import LimitBounds
 from stepsize_opt.limit.criteria import CRITERIA, UNITS, check_lower, read_budget, read_floor

@@ -1,4 +1,4 @@
-"""The limit from above, proved for floats: no method whose draws have expected rank k has a better metric.
+"""The limit from above, proved for floats: no method without memory and of expected rank k has a better metric.
 
 x⁺ = x − G∇f(x) with any random G that does not depend on ∇f(x), E[rank G] ≤ k, and H = E[G + Gᵀ − GᵀLG] has
 

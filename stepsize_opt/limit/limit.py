@@ -1,4 +1,4 @@
-"""What k numbers a round can buy: the best metric of all compressed methods, in closed form and with a proof."""
+"""The best descent metric of all methods without memory that send k floats per round: a closed form with a proof."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class LimitProblem:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CompressionLimit(Shown, Saved):
-    """The best that any compressed method can do with k numbers a round, and a D that does it.
+    """The best rate of a method without memory that sends k floats per round, and a D that has it.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class CompressionLimit(Shown, Saved):
 
     @property
     def upper(self) -> float:
-        """The limit, from above: no method with draws of expected rank k has a larger value."""
+        """The limit, from above: no method x⁺ = x − G∇f(x) with E[rank G] ≤ k has a larger value."""
         return exp_up(self.certificate.upper_bound / self.d)
 
     @property
@@ -203,15 +203,16 @@ class CompressionLimit(Shown, Saved):
 
 
 def compression_limit(L: Any, k: float, criterion: str = "det", *, lower: Any = None) -> CompressionLimit:
-    """The limit of compressed gradient descent with k numbers a round, for every sketch, basis and stepsize at once.
+    """Compute the best rate of a method without memory that sends k floats per round, over all sketches and stepsizes.
 
-    Of all methods x⁺ = x − G∇f(x) with a random G of expected rank at most k, the best metric D in
-    E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D solves
+    Of all methods x⁺ = x − G∇f(x) with a random G of expected rank at most k, drawn independently of ∇f(x), the best
+    metric D in E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D solves
 
         maximise a criterion of D   subject to   D ⪯ L⁻¹,  tr(LD) ≤ k,
 
     which has a closed form (docs/limit.md): (k/d)L⁻¹ for ``det``, tM⁻¹ with t = min(k/tr(LM⁻¹), 1/λmax(LM⁻¹)) for
     ``euclidean`` (M = I) and ``linear``; budget that is left in the second case goes where det D gains most.
+    The limit is one of a single step: momentum, which has memory, is not bound by it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The subspace method x⁺ = x − A_J A_Jᵀ∇f(x), which attains the limit for compressed methods (docs/limit.md).
+"""The subspace method x⁺ = x − A_J A_Jᵀ∇f(x), which attains the limit of methods without memory (docs/limit.md).
 
 The directions a_j are L-orthonormal, AᵀLA = I, and J is a random set of them with P(j ∈ J) = h_j.  Then G = A_J A_Jᵀ
 has GᵀLG = A_J(A_JᵀLA_J)A_Jᵀ = G, hence E[G] = E[GᵀLG] = A Diag(h) Aᵀ = D: each step minimises the quadratic upper model
@@ -259,7 +259,7 @@ def optimal_method(
     sampling: str = "systematic",
     rng: np.random.Generator | None = None,
 ) -> SubspaceMethod:
-    """The method that reaches the limit of k numbers a round: the best of all compressed methods for the criterion.
+    """Return the subspace method for L, the best method without memory that sends k floats per round.
 
     Parameters
     ----------

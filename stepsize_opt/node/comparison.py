@@ -150,8 +150,8 @@ def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any 
     With ``criterion`` and ``lower`` as in ``optimal_stepsize`` the rates are t of D ⪰ tM⁻¹ and of H ⪰ tM⁻¹, or for
     ``"convex"``, which has rows for det-CGD1 under its condition only, det(D)^{1/d}.
     ``options`` go to ``optimal_stepsize``, limits for each row.
-    "of limit" is the ``efficiency`` of a row, its share of the best rate that any method with draws of the same
-    expected rank can have.
+    "of limit" is the ``efficiency`` of a row, its share of the best rate of a method without memory and of the same
+    expected rank.
     Rates of rows are comparable: each bounds the same criterion, for ``"det"`` a mean of ‖∇f‖² in a metric of
     determinant 1.
 

@@ -85,8 +85,8 @@ class StepsizeResult(Result):
     expected_rank
         E[rank S], or a bound from above.
     limit
-        The largest rate under the same criterion of any method x⁺ = x − G∇f(x) with E[rank G] = expected_rank, whatever
-        its sketch, basis and stepsize, proved from above (``compression_limit``); infinite where it is not known.
+        The largest rate under the same criterion of any method without memory, x⁺ = x − G∇f(x) with G independent of
+        ∇f(x) and E[rank G] = expected_rank, proved from above (``compression_limit``); infinite where it is not known.
     tol
         The certified gap asked for.
     guarantee
@@ -201,7 +201,7 @@ class StepsizeResult(Result):
 
     @property
     def efficiency(self) -> float:
-        """``guaranteed_rate``/``limit``: the share of the best possible rate for the same expected rank, at most 1.
+        """``guaranteed_rate``/``limit``: the share of the best rate without memory for this expected rank, at most 1.
 
         The method of ``stepsize_opt.optimal_method``, which attains the limit, needs so many times the iterations.  NaN
         where the limit is not known.
@@ -307,7 +307,7 @@ class StepsizeResult(Result):
             *self._rates(),
             (
                 "limit",
-                f"{self.limit:.9g} for any method of rank {self.expected_rank:g}, efficiency {self.efficiency:.3f}"
+                f"{self.limit:.9g} for rank {self.expected_rank:g} without memory, efficiency {self.efficiency:.3f}"
                 if math.isfinite(self.limit)
                 else "not known for this form of L",
             ),

@@ -32,7 +32,7 @@ def thin_metric(L: LowRankPlusDiagonal, law: DiagonalPlusScaled) -> ThinMetric:
 def solve_descent(
     L: LowRankPlusDiagonal, law: DiagonalPlusScaled, limit: float, settings: Settings
 ) -> StructuredAnswer:
-    """A D = Diag(a) − VVᵀ with a large log det H and its certificate; ``limit`` is a bound on log det H of any method.
+    """A D = Diag(a) − VVᵀ with a large log det H and its certificate; ``limit`` bounds log det H of every D.
 
     Raises ValueError for a sparse U, RuntimeError when nothing could be proved.
     """

@@ -405,13 +405,13 @@ def _enough(given: Problem, goal: Goal, rounds: int) -> float | None:
 
 
 def _limits(given: Problem, goal: Goal, ks: Sequence[float]) -> tuple[tuple[float, int], ...]:
-    """Each k with the rounds that the limit allows: no method with k numbers a round is guaranteed to need fewer."""
+    """Return each k with the rounds at its limit: no method without memory that sends k floats per round needs fewer."""
     found = [(k, _limit(given, goal, k)) for k in ks]
     return tuple((k, goal.rounds(limit.upper)) for k, limit in found if limit is not None)
 
 
 def _limit(given: Problem, goal: Goal, k: float) -> CompressionLimit | None:
-    """The limit of k numbers a round; None where it is not known, or not proved in float64."""
+    """Return the limit of k floats per round; None where it is not known, or not proved in float64."""
     if not given.has_limit(goal.criterion):
         return None
     try:

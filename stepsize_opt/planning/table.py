@@ -12,7 +12,7 @@ from stepsize_opt.methods import Compressor
 COLUMNS = ("method", "stepsize", "seeds", "sketch", "rounds", "numbers", "client", "server", "limit")
 WORDS = 4
 LEGEND = (
-    "* best, ! outside the budget; limit: share of the best rate for this k",
+    "* best, ! outside the budget; limit: share of the best memoryless rate",
     "client, server: multiplications a round beyond the gradient",
 )
 
@@ -82,7 +82,7 @@ class PlanRow:
     server_work
         Multiplications a round on the server.
     efficiency
-        The rate over the limit's for the same k, at most 1; None under conditions that have no such limit.
+        The rate over the limit for the same k, at most 1; None under conditions that have no such limit.
     status
         That of ``result``: ``"optimal"`` for a rate that is proved to be the best of its kind within the tolerance.
     result
@@ -137,7 +137,7 @@ class Plan:
     clients
         Number of senders.
     limits
-        For each criterion and each k of the table, the rounds that the limit allows: no method needs fewer.
+        For each criterion and each k of the table, the rounds at the limit: no method without memory guarantees fewer.
     notes
         What the table leaves out, and why.
 

@@ -141,7 +141,7 @@ class Sketch(Immutable, ABC):
 
     @property
     def expected_rank(self) -> float:
-        """E[rank S], or a bound from above: what the limit for compressed methods counts (docs/limit.md).
+        """E[rank S], or a bound from above: what the limit of methods without memory counts (docs/limit.md).
 
         A class that does not know better says d.
         """

@@ -271,7 +271,7 @@ def result_table(result: StepsizeResult) -> Table:
 def comparison_table(comparison: Comparison, sketch: str) -> Table:
     """The rows of a comparison, the best in bold."""
     caption = (
-        f"sent: numbers, in units of {comparison.units}; limit: share of the best rate of any method of this rank\n"
+        f"sent: numbers, in units of {comparison.units}; limit: share of the best memoryless rate of this rank\n"
         f"{comparison.advice}"
     )
     columns = ("method", "stepsize"), ("rate", "descent", "sent", "limit", "gap")

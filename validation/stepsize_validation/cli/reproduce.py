@@ -141,7 +141,7 @@ def _print_table(table: CommunicationTable) -> None:
         ("row", "method", "sketch", "stepsize"),
         ("computed", "descent", "printed", "limit"),
         "communication in units of 2Δ⁰/ε²; descent: what the descent metric guarantees for the same D\n"
-        "limit: share of the best rate of any method of the same rank",
+        "limit: share of the best memoryless rate of the same rank",
     )
     for row in table.rows:
         printed = "" if row.printed is None else f"{row.printed:.4g}"

@@ -24,7 +24,7 @@ class Choice:
     guarantee (the condition, or H ≻ 0), so that the theorem speaks.  The descent metric of every choice is checked.
     gap: certified distance from the optimum of its structure, None for a stepsize that is not an optimum.
     criterion: by which D was chosen; the curve of one other than ``det`` is the plain mean of ‖∇f‖².
-    efficiency: its rate over the limit for as many numbers a round, None where there is no such limit.
+    efficiency: its rate over the limit for as many floats per round, None where there is no such limit.
     theory_iterations: iterations that the theory asks for, where they are not 2Δ⁰/(rate ε²) (distributed methods).
     lambda_D: of the distributed methods.
     """

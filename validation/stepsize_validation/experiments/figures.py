@@ -179,7 +179,7 @@ def _bars(
 
 
 def bar_efficiency(curves: Sequence[Curve], path: Path) -> Path:
-    """For each data set, the rate that each method guarantees over the limit for as many numbers a round."""
+    """For each data set, the rate that each method guarantees over the limit for as many floats per round."""
     plt = pyplot()
     sets = list(dict.fromkeys(curve.meta["dataset"] for curve in curves))
     styles = _assign_styles(curves)

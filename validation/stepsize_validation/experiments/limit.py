@@ -1,4 +1,4 @@
-"""Experiment (e): one node, k = d/4 numbers a round, every method against the limit.
+"""Experiment (e): one node, k = d/4 floats per round, every method compared with the limit.
 
 Gradient descent, CGD, det-CGD1 under its condition and in the descent metric, det-CGD2, and the subspace method for
 each criterion, by what they send.  The ridge penalty makes f strongly convex, so that all criteria apply.
@@ -39,11 +39,11 @@ def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
 
 EXPERIMENT = Experiment(
     letter="e",
-    title="(e) One node, k = d/4 numbers a round: the limit",
+    title="(e) One node, k = d/4 floats per round: the limit",
     text="Every method by the numbers it sends; the subspace method reaches the limit of its criterion. Logistic "
     "regression with the ridge penalty. G_K is in the norm of each method's own guarantee, the plain mean of ‖∇f‖² for "
-    "the criteria euclidean and linear. The bars are the rate that is guaranteed over the limit for as many numbers a "
-    "round: 1 cannot be exceeded.",
+    "the criteria euclidean and linear. The bars are the guaranteed rate over the limit for as many floats per round: "
+    "no method without memory exceeds 1.",
     panel=panel,
     iterations=1500,
     quick_iterations=300,

@@ -136,7 +136,7 @@ def _page(letters: Sequence[str], tables: dict[str, Any], figures: Mapping[str, 
         parts += [f"<h2>{html.escape(experiment.title)}</h2>", f"<p>{html.escape(experiment.text)}</p>"]
         captions = [_caption(shown) for shown in experiment.figures]
         if experiment.efficiency_bars:
-            captions.append("The rate that each method guarantees, over the limit for as many numbers a round.")
+            captions.append("The rate that each method guarantees, over the limit for as many floats per round.")
         parts += [_image(path, caption) for path, caption in zip(figures[letter], captions, strict=True)]
         records = [record for record in tables["curves"] if record["experiment"] == letter]
         parts.append(
