@@ -71,14 +71,16 @@ bench: $(STAMP)  ## compare the solvers at equal certified gap (at most 30 minut
 reproduce: $(STAMP)  ## the paper's experiments with the optimal D beside them (at most 60 minutes)
 	$(BIN)/stepsize-opt reproduce all
 
+SPEED := OPENBLAS_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m benchmarks
+
 bench-distributed: $(STAMP)  ## measure the distributed conditions on real data (slow)
-	$(BIN)/python -m stepsize_validation.bench --only clients --record results/targets-clients.json
+	$(SPEED).distributed
 
 bench-scale: $(STAMP)  ## measure large models, d = 10³ … 10⁶ (slow)
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m stepsize_validation.bench --only scale --record results/targets-scale.json
+	$(SPEED).scale
 
-bench-native: $(STAMP)  ## measure the native solver against its targets (slow)
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m stepsize_validation.bench --only native call --record results/targets-native.json
+bench-native: $(STAMP)  ## measure the native solver and the default call against their targets (slow)
+	$(SPEED).native
 
 docs: $(STAMP)  ## build the documentation in site/, warnings are errors
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs site

@@ -1,0 +1,57 @@
+"""Slow: the certified gap on many random problems, on real data and on hard spectra."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stepsize_opt import RandK, optimal_stepsize
+from stepsize_opt.problems import (
+    DATA_VARIABLE,
+    LogisticRegression,
+    available_datasets,
+    load_dataset,
+    with_spectrum,
+)
+from stepsize_solvers.programs import Matrix
+from stepsize_validation.referee import random_problem
+
+pytestmark = pytest.mark.slow
+
+DATASETS = ("heart_scale", "australian_scale", "ionosphere_scale", "phishing", "mushrooms", "a1a", "a9a", "w1a")
+_PROBLEMS = 50
+
+
+@pytest.mark.parametrize("part", range(20))
+def test_random_problems_are_optimal_and_agree_with_clarabel(part: int) -> None:
+    """1 000 problems with every sketch, d ≤ 60; the certified intervals overlap up to the accuracy of Clarabel."""
+    for index in range(_PROBLEMS * part, _PROBLEMS * (part + 1)):
+        problem = random_problem(np.random.default_rng([11, index]), 60, 1e6)
+        result = optimal_stepsize(problem.L, problem.sketch)
+        assert result.status == "optimal" and result.gap <= 1e-6, index
+        if result.d > 15:
+            continue
+        other = optimal_stepsize(problem.L, problem.sketch, solver="clarabel", tol=1e-7)
+        assert result.log_det <= other.certificate.upper_bound + 1e-6 * result.d, index
+        assert other.log_det <= result.certificate.upper_bound + 1e-6 * result.d, index
+
+
+def check_every_k(L: Matrix) -> None:
+    d = len(L)
+    for k in {1, max(1, d // 4), max(1, 3 * d // 4)}:
+        result = optimal_stepsize(L, RandK(d, k))
+        assert result.status == "optimal" and result.gap <= 1e-6, k
+
+
+@pytest.mark.parametrize("reg", [0.1, 1e-3])
+@pytest.mark.parametrize("name", DATASETS)
+def test_real_data(name: str, reg: float) -> None:
+    if name not in available_datasets():
+        pytest.skip(f"{name} is not in the folder that {DATA_VARIABLE} names")
+    check_every_k(LogisticRegression.from_dataset(load_dataset(name), reg).smoothness())
+
+
+@pytest.mark.parametrize("condition", [1e1, 1e3, 1e5, 1e8])
+@pytest.mark.parametrize("d", [10, 40, 100])
+def test_spectra(d: int, condition: float) -> None:
+    check_every_k(with_spectrum(np.random.default_rng(0), np.geomspace(1.0, condition, d)))
