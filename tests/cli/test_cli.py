@@ -205,7 +205,7 @@ class TestSolve:
         ([*CLIENTS, "--delta-inf", "-1e-9"], 2, "--delta-inf: expected a finite number of at least 0, got '-1e-9'"),
         ([*CLIENTS, "--epsilon2", "0"], 2, "--epsilon2: expected a finite positive number"),
         (["frobnicate"], 2, "see 'stepsize-opt --help'"),
-        (["bench", "--solvers", "simplex"], 2, "unknown solver simplex"),
+        (["bench", "--solvers", "simplex"], 2, "unknown solver 'simplex'"),
     ],
 )
 def test_mistakes_get_one_line_and_no_traceback(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
-from stepsize_opt import RandK, optimal_stepsize
+from shared.strategies import problems
+from stepsize_opt import RandK, Sketch, optimal_stepsize
 from stepsize_opt.problems import (
     DATA_VARIABLE,
     LogisticRegression,
@@ -14,26 +16,24 @@ from stepsize_opt.problems import (
     with_spectrum,
 )
 from stepsize_solvers.programs import Matrix
-from stepsize_validation.referee import random_problem
 
 pytestmark = pytest.mark.slow
 
 DATASETS = ("heart_scale", "australian_scale", "ionosphere_scale", "phishing", "mushrooms", "a1a", "a9a", "w1a")
-_PROBLEMS = 50
 
 
-@pytest.mark.parametrize("part", range(20))
-def test_random_problems_are_optimal_and_agree_with_clarabel(part: int) -> None:
-    """1 000 problems with every sketch, d ≤ 60; the certified intervals overlap up to the accuracy of Clarabel."""
-    for index in range(_PROBLEMS * part, _PROBLEMS * (part + 1)):
-        problem = random_problem(np.random.default_rng([11, index]), 60, 1e6)
-        result = optimal_stepsize(problem.L, problem.sketch)
-        assert result.status == "optimal" and result.gap <= 1e-6, index
-        if result.d > 15:
-            continue
-        other = optimal_stepsize(problem.L, problem.sketch, solver="clarabel", tol=1e-7)
-        assert result.log_det <= other.certificate.upper_bound + 1e-6 * result.d, index
-        assert other.log_det <= result.certificate.upper_bound + 1e-6 * result.d, index
+@given(problems(max_d=60, max_condition=1e6))
+@settings(max_examples=300)
+def test_random_problems_are_optimal_and_agree_with_clarabel(problem: tuple[Matrix, Sketch]) -> None:
+    """Every sketch, d ≤ 60; the certified intervals overlap up to the accuracy of Clarabel."""
+    L, sketch = problem
+    result = optimal_stepsize(L, sketch)
+    assert result.status == "optimal" and result.gap <= 1e-6
+    if result.d > 15:
+        return
+    other = optimal_stepsize(L, sketch, solver="clarabel", tol=1e-7)
+    assert result.log_det <= other.certificate.upper_bound + 1e-6 * result.d
+    assert other.log_det <= result.certificate.upper_bound + 1e-6 * result.d
 
 
 def check_every_k(L: Matrix) -> None:

@@ -1,22 +1,11 @@
-"""Benchmarks of the solvers and of the library."""
+"""The solver benchmark at equal certified gap.
 
-from stepsize_validation.bench.prose import summary
-from stepsize_validation.bench.records import Task
-from stepsize_validation.bench.report import write_report
-from stepsize_validation.bench.solvers import Plan, run_benchmark
-from stepsize_validation.bench.store import Results
-from stepsize_validation.bench.stored import STORED, check, check_table
-from stepsize_validation.bench.tables import all_tables
+Importing it loads no pandas: the processes that measure import this package, too.
+"""
 
-__all__ = [
-    "STORED",
-    "Plan",
-    "Results",
-    "Task",
-    "all_tables",
-    "check",
-    "check_table",
-    "run_benchmark",
-    "summary",
-    "write_report",
-]
+from stepsize_validation.bench.plan import Plan, Task
+from stepsize_validation.bench.process import run_benchmark
+from stepsize_validation.bench.report import all_tables, summary, write_report
+from stepsize_validation.bench.results import Results
+
+__all__ = ["Plan", "Results", "Task", "all_tables", "run_benchmark", "summary", "write_report"]

@@ -5,149 +5,153 @@ Colours are those of Okabe and Ito; every solver keeps its colour, line style an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepsize_validation.bench.analysis import (
-    common_problems,
-    competitors,
-    default_grid,
-    growth,
-    performance_profiles,
-    size_curve,
-)
-from stepsize_validation.bench.problems import ProblemSpec
-from stepsize_validation.bench.records import NATIVE
-from stepsize_validation.bench.store import Results
-from stepsize_validation.experiments import pyplot, save_figure
+from stepsize_opt.inputs import atomic_write
+from stepsize_validation.bench.results import Frame, Results, common, competing, growth, seconds_to, within
 
-_STYLES: dict[str, tuple[str, Any, str]] = {
-    NATIVE: ("#D55E00", "-", "o"),
-    "clarabel": ("#0072B2", "--", "^"),
-    "mosek": ("#E69F00", (0, (1, 1)), "P"),
-    "copt": ("#56B4E9", (0, (7, 2)), "X"),
-    "cvxopt": ("#009E73", "-.", "D"),
-    "sdpa": ("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"),
-    "scs": ("#000000", ":", "s"),
+_STYLES: dict[str, dict[str, Any]] = {
+    "native": {"color": "#D55E00", "linestyle": "-", "marker": "o"},
+    "clarabel": {"color": "#0072B2", "linestyle": "--", "marker": "^"},
+    "mosek": {"color": "#E69F00", "linestyle": (0, (1, 1)), "marker": "P"},
+    "copt": {"color": "#56B4E9", "linestyle": (0, (7, 2)), "marker": "X"},
+    "cvxopt": {"color": "#009E73", "linestyle": "-.", "marker": "D"},
+    "sdpa": {"color": "#CC79A7", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "v"},
+    "scs": {"color": "#000000", "linestyle": ":", "marker": "s"},
 }
-_OTHER = ("#777777", "-", "*")
 
 
-def draw_all(results: Results, folder: Path) -> list[Path]:
-    """Every figure that the results support, as PNG files."""
-    drawn = (
-        time_against_size(results, folder / "time-size.png"),
-        time_against_gap(results, folder / "time-gap.png"),
-        profiles(results, folder / "profiles.png"),
-    )
-    return [path for path in drawn if path is not None]
+class Drawing(NamedTuple):
+    """A figure: the function that draws it, or returns None when the results do not support it, and its caption."""
+
+    draw: Callable[[Results], Any]
+    caption: str
 
 
-def time_against_size(results: Results, path: Path) -> Path | None:
-    """Seconds to the main target against d for the size family, with fitted lines; None without two sizes."""
-    gap = results.settings.main_target
-    curves = {label: size_curve(results, label, gap) for label in competitors(results)}
-    curves = {label: curve for label, curve in curves.items() if curve[0].size}
-    if max((curve[0].size for curve in curves.values()), default=0) < 2:
+def draw_all(results: Results, folder: Path) -> list[str]:
+    """Write every figure that the results support as a PNG file; return their names."""
+    written = []
+    for name, drawing in FIGURES.items():
+        figure = drawing.draw(results)
+        if figure is None:
+            continue
+        for axis in figure.axes:
+            axis.grid(True, which="major", linewidth=0.4, alpha=0.5)
+            axis.tick_params(labelsize=8)
+        legend = {"fontsize": 9, "frameon": False, "handlelength": 3.5}
+        figure.axes[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), **legend)
+        figure.tight_layout()
+        with atomic_write(folder / name) as file:
+            figure.savefig(file, dpi=110, format="png")
+        _pyplot().close(figure)
+        written.append(name)
+    return written
+
+
+def _time_against_size(results: Results) -> Any:
+    rungs, gap = competing(results), results.settings.main_target
+    sizes = within(rungs[rungs["family"] == "size"], gap).sort_values("d")
+    if sizes["d"].nunique() < 2:
         return None
-    plt = pyplot()
-    figure, axis = plt.subplots(figsize=(6.4, 4.2))
-    for label, (d, seconds) in curves.items():
-        colour, line, marker = _style(label)
-        fit = growth(results, label, gap)
-        name = label if fit is None else f"{label}, $d^{{{fit.slope:.1f}}}$"
-        axis.plot(d, seconds, color=colour, linestyle=line, linewidth=1.4, marker=marker, markersize=6, label=name)
+    figure, axis = _pyplot().subplots(figsize=(6.4, 4.2))
+    for solver, mine in sizes.groupby("solver", sort=False):
+        fit = growth(mine, gap)
+        name = solver if fit is None else f"{solver}, $d^{{{fit[0]:.1f}}}$"
+        axis.plot(mine["d"], mine["seconds"], label=name, **_STYLES[solver])
         if fit is not None:
-            # Over the sizes that were fitted and a little beyond, wide and pale behind the points.
-            ends = np.array([fit.sizes[0] / 1.1, fit.sizes[-1] * 1.1])
-            axis.plot(ends, fit.seconds(ends), color=colour, linewidth=6.0, alpha=0.25, zorder=1)
+            # Over the sizes that were fitted, wide and pale behind the points.
+            axis.plot(fit[1], color=_STYLES[solver]["color"], linewidth=6.0, alpha=0.25, zorder=1)
     axis.set(xscale="log", yscale="log", xlabel="d", ylabel=f"processor seconds to certified gap {_power(gap)}")
-    ticks = sorted({int(d) for curve in curves.values() for d in curve[0]})
-    axis.set_xticks(ticks, [str(d) for d in ticks])
+    axis.set_xticks(sizes["d"].unique(), [str(d) for d in sizes["d"].unique()])
     axis.minorticks_off()
-    return _finish(figure, axis, path)
+    return figure
 
 
-def time_against_gap(results: Results, path: Path) -> Path | None:
-    """Every rung: certified gap against seconds, on the largest synthetic and the largest real common problem."""
-    problems = [_largest(results, family) for family in ("size", "data")]
-    chosen = [problem for problem in problems if problem is not None]
-    if not chosen:
+def _time_against_gap(results: Results) -> Any:
+    rungs = competing(results)
+    certified = rungs[rungs["gap"] > 0.0]
+    largest = [
+        _largest(certified[certified["family"] == family], rungs["solver"].nunique()) for family in ("size", "data")
+    ]
+    problems = [problem for problem in largest if problem is not None]
+    if not problems:
         return None
-    plt = pyplot()
-    figure, axes = plt.subplots(1, len(chosen), figsize=(4.6 * len(chosen) + 0.6, 4.0), squeeze=False, sharey=True)
-    for axis, problem in zip(axes[0], chosen, strict=True):
-        for label in competitors(results):
-            rungs = [rung for rung in default_grid(results)[problem][label].rungs if rung.gap]
-            colour, line, marker = _style(label)
-            points = sorted((rung.gap or 0.0, rung.seconds) for rung in rungs)
-            x, y = [p[0] for p in points], [p[1] for p in points]
-            axis.plot(x, y, color=colour, linestyle=line, marker=marker, markersize=5, linewidth=1.4, label=label)
+    figure, axes = _panels(len(problems), 4.6)
+    for axis, problem in zip(axes, problems, strict=True):
+        for solver, mine in certified[certified["problem"] == problem].groupby("solver", sort=False):
+            points = mine.sort_values("gap")
+            axis.plot(points["gap"], points["seconds"], label=solver, **_STYLES[solver])
         for target in results.settings.targets:
             axis.axvline(target, color="black", linewidth=0.6, alpha=0.4)
-        axis.set(xscale="log", yscale="log", xlabel="certified gap", title=problem.name)
+        axis.set(xscale="log", yscale="log", xlabel="certified gap", title=problem)
         axis.invert_xaxis()
-    axes[0, 0].set_ylabel("processor seconds")
-    return _finish(figure, axes[0, -1], path)
+    axes[0].set_ylabel("processor seconds")
+    return figure
 
 
-def _largest(results: Results, family: str) -> ProblemSpec | None:
-    """The largest problem of a family on which every competitor has a certified rung."""
-    grid = default_grid(results)
-    found = [
-        problem
-        for problem in common_problems(results)
-        if problem.family == family and all(grid[problem][label].best_gap for label in competitors(results))
-    ]
-    return max(found, key=lambda problem: problem.d, default=None)
+def _largest(certified: Frame, solvers: int) -> str | None:
+    """Return the largest problem on which every solver has a certified rung."""
+    runs = certified.groupby("problem").agg(d=("d", "first"), solvers=("solver", "nunique"))
+    complete = runs[runs["solvers"] == solvers]
+    return None if complete.empty else str(complete["d"].idxmax())
 
 
-def profiles(results: Results, path: Path) -> Path | None:
-    """Dolan–Moré profiles, one panel for each target; None when nobody solved anything."""
-    targets = [target for target in results.settings.targets if performance_profiles(results, target)]
-    if not targets:
+def _profiles(results: Results) -> Any:
+    rungs = competing(results)
+    problems = common(rungs)
+    times = {gap: seconds_to(rungs, gap).reindex(index=problems) for gap in results.settings.targets}
+    times = {gap: found for gap, found in times.items() if found.notna().any(axis=None)}
+    if not times:
         return None
-    plt = pyplot()
-    figure, axes = plt.subplots(1, len(targets), figsize=(3.6 * len(targets) + 0.6, 3.8), squeeze=False, sharey=True)
-    for axis, target in zip(axes[0], targets, strict=True):
-        for profile in performance_profiles(results, target):
-            colour, line, marker = _style(profile.label)
-            axis.step(
-                profile.factors,
-                profile.fractions,
-                where="post",
-                color=colour,
-                linestyle=line,
-                marker=marker,
-                markevery=0.15,
-                markersize=5,
-                linewidth=1.6,
-                label=profile.label,
-            )
-        axis.set(
-            xscale="log", ylim=(-0.02, 1.04), xlabel="factor of the fastest", title=f"certified gap {_power(target)}"
-        )
-    axes[0, 0].set_ylabel(f"fraction of {len(common_problems(results))} problems")
-    return _finish(figure, axes[0, -1], path)
+    figure, axes = _panels(len(times), 3.6)
+    for axis, (gap, found) in zip(axes, times.items(), strict=True):
+        # Dolan and Moré (2002); a problem that nobody solves counts against everybody.
+        factors = found.div(found.min(axis=1), axis=0)
+        # A step at every factor that occurs, and a little beyond the last one so that the end can be seen.
+        points = np.unique([1.0, *factors.stack(), 2.0 * factors.max(axis=None)])
+        for solver in factors:
+            fractions = [(factors[solver] <= point).mean() for point in points]
+            axis.step(points, fractions, where="post", markevery=0.15, label=solver, **_STYLES[solver])
+        axis.set(xscale="log", ylim=(-0.02, 1.04), xlabel="factor of the fastest", title=f"certified gap {_power(gap)}")
+    axes[0].set_ylabel(f"fraction of {len(problems)} problems")
+    return figure
 
 
-def _finish(figure: Any, legend_axis: Any, path: Path) -> Path:
-    """Grids, a legend to the right of the last panel, and the file."""
-    for axis in figure.axes:
-        axis.grid(True, which="major", linewidth=0.4, alpha=0.5)
-        axis.tick_params(labelsize=8)
-    legend_axis.legend(fontsize=9, frameon=False, handlelength=3.5, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    figure.tight_layout()
-    save_figure(figure, path, dpi=110)
-    pyplot().close(figure)
-    return path
+FIGURES = {
+    "time-size.png": Drawing(
+        _time_against_size,
+        "Processor time to the middle certified gap against d, condition number 10³; the pale lines are fitted slopes.",
+    ),
+    "time-gap.png": Drawing(
+        _time_against_gap,
+        "Processor time against certified gap, one point for each rung of the ladder, on the largest synthetic and the "
+        "largest real problem that all solvers answered.",
+    ),
+    "profiles.png": Drawing(
+        _profiles,
+        "Performance profiles: the fraction of problems that a solver solves within a factor of the fastest time.",
+    ),
+}
 
 
-def _style(label: str) -> tuple[str, Any, str]:
-    return _STYLES.get(label, _OTHER)
+def _panels(count: int, width: float) -> tuple[Any, Any]:
+    figure, axes = _pyplot().subplots(1, count, figsize=(width * count + 0.6, 3.9), squeeze=False, sharey=True)
+    return figure, axes[0]
 
 
 def _power(gap: float) -> str:
     return f"$10^{{{round(np.log10(gap))}}}$"
+
+
+def _pyplot() -> Any:
+    """Return matplotlib.pyplot with a backend that needs no display."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot

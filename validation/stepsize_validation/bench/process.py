@@ -1,4 +1,4 @@
-"""Starting, limiting and listening to the process of one benchmark run."""
+"""Make the runs of the solver benchmark, each in a process of its own with limits of time and memory."""
 
 from __future__ import annotations
 
@@ -11,33 +11,86 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 from stepsize_opt.inputs import json_text
-from stepsize_validation.bench.records import CRASHED, MEMORY_LIMIT, TIME_LIMIT, BenchRun, BenchSettings, Rung, Task
+from stepsize_solvers import available_solvers
+from stepsize_validation.bench.plan import BenchSettings, Plan, Task
+from stepsize_validation.bench.results import RESULTS_FILE, Results, environment, open_results, rounded
+from stepsize_validation.bench.worker import unavailable_status
 
 WORKER = (sys.executable, "-m", "stepsize_validation.bench.worker")
 # Loading the libraries and building the problem takes seconds, on a busy machine some tens of them.
 _START_LIMIT = 180.0
-# This many times the limit of processor time may pass on the clock, because the machine may be busy.
-_CLOCK_FACTOR = 6.0
-# How often the processor time of the other process is looked at.  (RLIMIT_CPU would do it without looking, but makes
+# The elapsed time may be so many times the limit of processor time, because the machine may be busy.
+_WALL_FACTOR = 6.0
+# How often the processor time of the other process is read.  (RLIMIT_CPU would do it without reading, but makes
 # Linux count processor time in ticks, too coarse for solves of a millisecond.)
-_LOOK_EVERY = 0.5
+_READ_EVERY = 0.5
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
-# What allocators say before they abort: Rust, C++, Python, OpenBLAS and the C library.
+# What allocators print before they abort: Rust, C++, Python, OpenBLAS and the C library.
 _OUT_OF_MEMORY = ("memory allocation of", "bad_alloc", "MemoryError", "tried to allocate", "Cannot allocate memory")
 
 
-def run_task(task: Task, settings: BenchSettings) -> BenchRun:
-    """Run a task in a process of its own; whatever happens to it becomes the status of the run."""
+def run_benchmark(
+    plan: Plan,
+    folder: Path,
+    *,
+    resume: bool = True,
+    say: Callable[[Task, int, int], None] = lambda task, done, total: None,
+) -> Results:
+    """Make the runs of the plan that the folder does not have yet, and return all runs that it then has.
+
+    ``say`` gets each task before its run, how many of all tasks are done, and how many there are.  Every run is written
+    as it ends, so that a killed benchmark continues.  Raises ValueError when the folder has results of another
+    environment or other settings.
+    """
+    results = open_results(folder, Results(plan.settings, environment(), []), resume)
+    reasons = {entry.name: entry.reason for entry in available_solvers() if entry.reason is not None}
+    finished = {(run["problem"], run["label"]) for run in results.runs}
+    tasks = plan.tasks()
+    waiting = [task for task in tasks if (task.problem.name, task.label) not in finished]
+    with (folder / RESULTS_FILE).open("a", encoding="utf-8") as file:
+        for i, task in enumerate(waiting):
+            say(task, len(tasks) - len(waiting) + i, len(tasks))
+            run = rounded(_not_run(task, results.runs, reasons) or run_task(task, plan.settings))
+            results.runs.append(run)
+            file.write(json_text(run) + "\n")
+            file.flush()
+    return results
+
+
+def _not_run(task: Task, runs: list[dict[str, Any]], reasons: dict[str, str]) -> dict[str, Any] | None:
+    """Return the row of a task that need not run: no solver, or a limit hit before the first answer at a smaller d."""
+    status = message = ""
+    if task.solver in reasons:
+        message = reasons[task.solver]
+        status = unavailable_status(message)
+    for run in runs:
+        smaller = run["family"] == task.problem.family == "size" and run["d"] < task.problem.d
+        stopped = run["run_status"] in ("time limit", "memory limit") and not run["rungs"]
+        if smaller and stopped and run["label"] == task.label:
+            status, message = "skipped", f"{run['run_status']} at d={run['d']}"
+    if not status:
+        return None
+    return {**task.row, "run_status": status, "run_message": message, "base_mb": 0.0, "rungs": [], "elapsed": 0.0}
+
+
+def run_task(task: Task, settings: BenchSettings) -> dict[str, Any]:
+    """Run a task in a process of its own and return its row of the results.
+
+    ``run_status`` is done, time limit, memory limit, crashed, no licence, not installed or unsupported; ``rungs`` has
+    what was measured until then, ``base_mb`` the memory of the libraries, ``elapsed`` all the time of the process.
+    """
     began = time.perf_counter()
-    request = json_text({**task.to_dict(), "settings": asdict(settings)})
-    environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(settings.threads))}
+    request = json_text({"task": asdict(task), "settings": asdict(settings)})
+    variables = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(settings.threads))}
     # The other process measures this very code: it looks for modules where this one does.
-    environment["PYTHONPATH"] = os.pathsep.join(str(Path(path).resolve()) for path in sys.path)
+    variables["PYTHONPATH"] = os.pathsep.join(str(Path(path).resolve()) for path in sys.path)
+    row: dict[str, Any] = {**task.row, "run_status": "crashed", "run_message": "", "base_mb": 0.0, "rungs": []}
     with tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace") as complaints:
         process = subprocess.Popen(
             list(WORKER),
@@ -46,25 +99,23 @@ def run_task(task: Task, settings: BenchSettings) -> BenchRun:
             stderr=complaints,
             text=True,
             encoding="utf-8",
-            env=environment,
+            env=variables,
             # Ctrl-C is for this process, which then ends the other one.
             start_new_session=True,
         )
         try:
-            status, message, rungs, base = _listen(process, request, settings)
+            _listen(process, request, settings, row)
         finally:
             process.kill()
             process.wait()
-        if status == CRASHED:
+        if row["run_status"] == "crashed":
             complaints.seek(0)
-            status, message = _cause(process.returncode, complaints.read())
-    return BenchRun(task, status, message, rungs, time.perf_counter() - began, base)
+            row |= _cause(process.returncode, complaints.read())
+    return {**row, "elapsed": time.perf_counter() - began}
 
 
-def _listen(
-    process: subprocess.Popen[str], request: str, settings: BenchSettings
-) -> tuple[str, str, tuple[Rung, ...], float]:
-    """Status, message, rungs and memory of the libraries, from the lines of the process."""
+def _listen(process: subprocess.Popen[str], request: str, settings: BenchSettings, row: dict[str, Any]) -> None:
+    """Fill the row from the lines of the process until it ends or exceeds its time."""
     assert process.stdin is not None and process.stdout is not None
     lines: queue.Queue[str | None] = queue.Queue()
     reader = threading.Thread(target=_read, args=(process.stdout, lines), daemon=True)
@@ -74,26 +125,27 @@ def _listen(
         process.stdin.close()
     except BrokenPipeError:
         pass  # it died before it read: the end of its output tells the same
-    rungs: list[Rung] = []
-    base, patience = 0.0, _Patience(process.pid, _START_LIMIT)
+    patience = _Patience(process.pid, _START_LIMIT)
     while True:
         try:
-            line = lines.get(timeout=_LOOK_EVERY)
+            line = lines.get(timeout=_READ_EVERY)
         except queue.Empty:
             if patience.over:
-                return TIME_LIMIT, f"no answer within {patience.limit:g} processor seconds", tuple(rungs), base
+                message = f"no answer within {patience.limit:g} processor seconds"
+                row |= {"run_status": "time limit", "run_message": message}
+                return
             continue
         if line is None:
             process.wait()
-            return CRASHED, "", tuple(rungs), base
-        message: dict[str, Any] = json.loads(line)
-        event = message.pop("event")
-        if event == "end":
-            return message["status"], message["message"], tuple(rungs), base
-        if event == "ready":
-            base = message["base_mb"]
+            return
+        values: dict[str, Any] = json.loads(line)
+        event = values.pop("event")
+        if event == "rung":
+            row["rungs"].append(values)
         else:
-            rungs.append(Rung(**message))
+            row |= values
+        if event == "end":
+            return
         patience = _Patience(process.pid, settings.time_limit)
 
 
@@ -103,17 +155,17 @@ class _Patience:
     def __init__(self, pid: int, limit: float) -> None:
         self.limit = limit
         self._pid = pid
-        self._processor, self._clock = _processor_seconds(pid), time.monotonic()
+        self._processor, self._wall = _processor_seconds(pid), time.monotonic()
 
     @property
     def over(self) -> bool:
-        if time.monotonic() - self._clock > _CLOCK_FACTOR * self.limit:
+        if time.monotonic() - self._wall > _WALL_FACTOR * self.limit:
             return True
         return _processor_seconds(self._pid) - self._processor > self.limit
 
 
 def _processor_seconds(pid: int) -> float:
-    """User and system time of all threads of a process, to a tick; 0 where /proc does not tell."""
+    """Return user and system time of all threads of a process, to a tick; 0 where there is no /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -129,9 +181,9 @@ def _read(stream: IO[str], lines: queue.Queue[str | None]) -> None:
     stream.close()
 
 
-def _cause(code: int, complaints: str) -> tuple[str, str]:
-    """Why a process ended without a last word."""
+def _cause(code: int, complaints: str) -> dict[str, str]:
+    """Tell why a process ended without a last line."""
     last = next((line.strip() for line in reversed(complaints.splitlines()) if line.strip()), "")
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    status = MEMORY_LIMIT if any(text in complaints for text in _OUT_OF_MEMORY) else CRASHED
-    return status, f"{how}: {last[:200]}" if last else how
+    status = "memory limit" if any(text in complaints for text in _OUT_OF_MEMORY) else "crashed"
+    return {"run_status": status, "run_message": f"{how}: {last[:200]}" if last else how}

@@ -3,6 +3,11 @@
 It answers with lines of JSON on standard output: ``ready`` once the libraries are loaded and the problem is built,
 ``rung`` after each solve, ``end`` with the status.  What solvers print goes to standard error.  A solver that takes
 this process down loses nothing but the rungs that it did not finish.
+
+A rung has the tolerance ``tol``, the solver's own ``status`` and ``message``, ``seconds`` of processor time of all
+threads, elapsed time ``wall`` (of which ``setup`` built the model, ``compile`` is cvxpy's translation and ``solve`` the
+rest), and what was proved.  Imports are in none of the times, nor is the certificate; only the problems of clients are
+measured as whole calls, certificate included.
 """
 
 from __future__ import annotations
@@ -13,13 +18,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median_low
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from stepsize_opt.clients import DistributedResult
 from stepsize_opt.inputs import json_text
 from stepsize_opt.proofs import Evaluation, certify_point, repair
 from stepsize_solvers import get_solver
@@ -35,77 +40,71 @@ from stepsize_solvers.programs import (
     Status,
     UnsupportedProgram,
 )
-from stepsize_validation.bench.problems import ClientsProblem, NodeProblem
-from stepsize_validation.bench.records import (
-    DONE,
-    MEMORY_LIMIT,
-    NO_LICENCE,
-    NOT_INSTALLED,
-    UNSUPPORTED,
-    BenchSettings,
-    Configuration,
-    Rung,
-    Task,
-)
+from stepsize_validation.bench.plan import BenchSettings, Task
+from stepsize_validation.bench.problems import ClientsProblem, NodeProblem, Problem
 
 # A solver that misses a target is asked for so many times more accuracy, at most twice.
 _REFINEMENTS = (1.0, 0.1, 0.01)
 _MEGABYTE = 2.0**20
-Say = Callable[[dict[str, Any]], None]
 
 
 def main() -> None:
+    """Run the task on standard input."""
     # Native code prints to descriptor 1 whatever Python does: keep a copy for the answers and send 1 to standard error.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
-    def say(message: dict[str, Any]) -> None:
-        print(json_text(message), file=answers, flush=True)
+    def say(event: str, **values: Any) -> None:
+        print(json_text({"event": event, **values}), file=answers, flush=True)
 
     request = json.load(sys.stdin)
-    task, settings = Task.from_dict(request), BenchSettings(**request["settings"])
-    status, message = DONE, ""
+    task = Task(**{**request["task"], "problem": Problem(**request["task"]["problem"])})
+    status, message = "done", ""
     try:
-        _run(task, settings, say)
+        _run(task, BenchSettings(**request["settings"]), say)
     except MemoryError as error:
-        status, message = MEMORY_LIMIT, str(error)
+        status, message = "memory limit", str(error)
     except SolverUnavailable as error:
         status, message = unavailable_status(str(error)), str(error)
     except UnsupportedProgram as error:
-        status, message = UNSUPPORTED, str(error)
-    say({"event": "end", "status": status, "message": message})
+        status, message = "unsupported", str(error)
+    say("end", run_status=status, run_message=message)
 
 
 def unavailable_status(reason: str) -> str:
-    """A missing licence or a missing package, from a solver's reason."""
-    return NO_LICENCE if "licen" in reason.lower() else NOT_INSTALLED
+    """Tell a missing licence from a missing package by a solver's reason."""
+    return "no licence" if "licen" in reason.lower() else "not installed"
 
 
-def _run(task: Task, settings: BenchSettings, say: Say) -> None:
-    solver = get_solver(task.configuration.solver)
+def _run(task: Task, settings: BenchSettings, say: Callable[..., None]) -> None:
+    solver = get_solver(task.solver)
     problem = task.problem.build()
     reason = solver.unsupported(problem.program) if isinstance(problem, NodeProblem) else None
     if reason is not None:
         raise UnsupportedProgram(reason)
     _warm_up(solver)
     limit_memory(settings.memory_mb)
-    say({"event": "ready", "base_mb": peak_megabytes()})
-
-    def call(tol: float) -> Answer:
-        if isinstance(problem, NodeProblem):
-            return _node(solver, problem, task.configuration, settings, tol)
-        return _clients(problem, task.configuration, tol)
+    say("ready", base_mb=peak_megabytes())
 
     def solve(tol: float) -> float | None:
-        rung = _rung(call, settings, tol)
-        say({"event": "rung", **asdict(rung)})
-        return rung.gap
+        if isinstance(problem, NodeProblem):
+            options = Settings(tol=tol, extra=task.extra)
+            rung = _measure(partial(solver.solve, problem.program, options), settings)
+            rung |= judge(problem, rung.pop("answer"), settings.targets[-1])
+        else:
+            rung = _measure(partial(_call, problem, task, tol), settings)
+            rung |= _read(rung.pop("answer"))
+        rung["solve"] = max(0.0, rung["wall"] - rung["setup"] - rung["compile"])
+        say("rung", tol=tol, **rung, peak_mb=peak_megabytes())
+        gap: float | None = rung["gap"]
+        return gap
 
-    climb(settings.targets, _finest_tol(task.configuration), solve)
+    # Below this tolerance a solver behind cvxpy is given the same options.
+    climb(settings.targets, 1e2 * FINEST_ACCURACY if task.lift else 0.0, solve)
 
 
 def climb(targets: Sequence[float], finest: float, solve: Callable[[float], float | None]) -> None:
-    """For each target g not yet reached solve with tolerance g, g/10, g/100: none below ``finest``, none twice.
+    """Solve with tolerance g, g/10, g/100 for each target g not yet reached; none below ``finest``, none twice.
 
     ``solve`` takes a tolerance and returns the certified gap, or None when there is none.
     """
@@ -122,136 +121,98 @@ def climb(targets: Sequence[float], finest: float, solve: Callable[[float], floa
                 reached = reached if gap is None else min(reached, gap)
 
 
-def _finest_tol(configuration: Configuration) -> float:
-    """The tolerance below which a solver behind cvxpy is given the same options."""
-    return 1e2 * FINEST_ACCURACY if configuration.lift else 0.0
-
-
 def _warm_up(solver: Solver) -> None:
-    """Solve a tiny problem: what is imported and initialised on first use does not count."""
+    """Solve a tiny problem, so that imports and the first initialisation do not count."""
     tiny = Program.single(np.array([[1.0, 0.3], [0.3, 1.0]]), DiagonalPlusScaled(np.array([1.0, 1.0]), 1.0))
     if solver.unsupported(tiny) is None:
         solver.solve(tiny, Settings(tol=1e-3))
 
 
-@dataclass(frozen=True)
-class Proof:
-    """Raw violation, rate and certified gap as in ``Rung``; None for what there is not."""
-
-    violation: float | None = None
-    rate: float | None = None
-    gap: float | None = None
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a solve handed back, and the proof, made when asked for."""
-
-    status: str
-    message: str
-    stats: SolverStats
-    prove: Callable[[], Proof]
-    compile: float = 0.0
-    closed_form: bool = False
-
-
-class _Measured(NamedTuple):
-    """Processor seconds, elapsed seconds and the answer of one solve."""
-
-    seconds: float
-    wall: float
-    answer: Answer
-
-
-def _rung(call: Callable[[float], Answer], settings: BenchSettings, tol: float) -> Rung:
-    measured: list[_Measured] = []
-    while len(measured) < settings.repeats and (not measured or measured[-1].wall < settings.repeat_below):
-        # Without this the second solve would find a compiled model, and SCS would start from the first answer.
+def _measure(call: Callable[[], Any], settings: BenchSettings) -> dict[str, Any]:
+    """Return the median processor seconds of a call, the elapsed seconds, and what it returned as ``answer``."""
+    measured: list[dict[str, Any]] = []
+    while len(measured) < settings.repeats and (not measured or measured[-1]["wall"] < settings.repeat_below):
+        # Otherwise the second solve would find a compiled model, and SCS would start from the first answer.
         forget_models()
         processor, wall = time.process_time(), time.perf_counter()
-        answer = call(tol)
-        measured.append(_Measured(time.process_time() - processor, time.perf_counter() - wall, answer))
-    seconds = median_low([one.seconds for one in measured])
-    median = next(one for one in measured if one.seconds == seconds)
-    wall, answer = median.wall, median.answer
-    if "MemoryError" in answer.message:
-        raise MemoryError(answer.message)
+        answer = call()
+        seconds, wall = time.process_time() - processor, time.perf_counter() - wall
+        measured.append({"seconds": seconds, "wall": wall, "answer": answer})
+    middle = sorted(measured, key=lambda one: one["seconds"])[(len(measured) - 1) // 2]
+    return {**middle, "repeats": len(measured)}
+
+
+def judge(problem: NodeProblem, outcome: Outcome, tol: float) -> dict[str, Any]:
+    """Return what a solver claims of its point, and what is proved after a repair; None for what is not.
+
+    raw_violation: how far outside the point is, as a fraction of D; rate: det(D)^{1/d} of the repaired point; gap: its
+    certified gap; certify: elapsed seconds of repair and certificate.  ``tol`` is the gap at which the certificate may
+    stop improving.
+    """
     began = time.perf_counter()
-    proof = answer.prove()
-    setup = answer.stats.setup_time or 0.0
-    return Rung(
-        tol=tol,
-        status=answer.status,
-        seconds=seconds,
-        wall=wall,
-        setup=setup,
-        compile=answer.compile,
-        solve=max(0.0, wall - setup - answer.compile),
-        iterations=answer.stats.num_iters,
-        raw_violation=proof.violation,
-        rate=proof.rate,
-        gap=proof.gap,
-        certify=time.perf_counter() - began,
-        peak_mb=peak_megabytes(),
-        repeats=len(measured),
-        closed_form=answer.closed_form,
-        message=answer.message.splitlines()[0] if answer.message else "",
-    )
-
-
-def _node(
-    solver: Solver, problem: NodeProblem, configuration: Configuration, settings: BenchSettings, tol: float
-) -> Answer:
-    """The solver alone; its point is repaired and certified afterwards."""
-    outcome = solver.solve(problem.program, Settings(tol=tol, extra=configuration.extra))
+    violation = rate = gap = None
+    X = outcome.X
+    if X is not None and np.all(np.isfinite(X)):
+        raw = 0.5 * (X + X.T)
+        violation = _finite(max(0.0, -Evaluation(problem.program, raw).margin))
+        repaired = repair(problem.program, raw)
+        if repaired is not None:
+            dual = outcome.duals[0][0] if outcome.duals else None
+            certificate = certify_point(repaired, dual, (raw,), tol).rescaled(problem.scale)
+            rate, gap = math.exp(certificate.log_det / problem.program.d), _finite(certificate.gap)
     extra = outcome.stats.extra_stats
-    return Answer(
-        status=outcome.status.value,
-        message=outcome.message,
-        stats=outcome.stats,
-        prove=lambda: _proof(problem, outcome, settings.targets[-1]),
-        compile=float(extra.get("compile_time") or 0.0),
-        closed_form=bool(extra.get("closed_form")),
-    )
+    return {
+        **_claims(outcome.status.value, outcome.message, outcome.stats),
+        "compile": float(extra.get("compile_time") or 0.0),
+        "closed_form": bool(extra.get("closed_form")),
+        "raw_violation": violation,
+        "rate": rate,
+        "gap": gap,
+        "certify": time.perf_counter() - began,
+    }
 
 
-def _clients(problem: ClientsProblem, configuration: Configuration, tol: float) -> Answer:
-    """The whole call, with its repair and certificate: only it knows the programs that it poses to the solver."""
+def _call(problem: ClientsProblem, task: Task, tol: float) -> DistributedResult | RuntimeError:
+    """Make the whole call, with its repair and certificate: only it knows the programs that it poses to the solver."""
     try:
-        result = problem.solve(configuration.solver, tol, **configuration.extra)
+        return problem.solve(task.solver, tol, **task.extra)
+    except SolverUnavailable:
+        raise
     except RuntimeError as error:
-        if isinstance(error, SolverUnavailable):
-            raise
-        return Answer(Status.SOLVER_ERROR.value, str(error), SolverStats(configuration.solver), Proof)
-    runs = result.solver_stats.extra_stats["runs"]
-    proof = Proof(rate=result.rate, gap=result.gap if math.isfinite(result.gap) else None)
-    compiled = math.fsum(run.get("compile_time") or 0.0 for run in runs)
-    return Answer(result.status, result.message, result.solver_stats, lambda: proof, compiled)
+        return error
 
 
-def _proof(problem: NodeProblem, outcome: Outcome, tol: float) -> Proof:
-    if outcome.X is None or not np.all(np.isfinite(outcome.X)):
-        return Proof()
-    raw = 0.5 * (outcome.X + outcome.X.T)
-    margin = Evaluation(problem.program, raw).margin
-    violation = max(0.0, -margin) if math.isfinite(margin) else None
-    repaired = repair(problem.program, raw)
-    if repaired is None:
-        return Proof(violation)
-    dual = outcome.duals[0][0] if outcome.duals else None
-    certificate = certify_point(repaired, dual, (raw,), tol).rescaled(problem.scale)
-    gap = certificate.gap if math.isfinite(certificate.gap) else None
-    return Proof(violation, math.exp(certificate.log_det / problem.program.d), gap)
+def _read(result: DistributedResult | RuntimeError) -> dict[str, Any]:
+    """Return what ``judge`` does for the result of a whole call."""
+    proof = {"closed_form": False, "raw_violation": None, "certify": 0.0}
+    if isinstance(result, RuntimeError):
+        claims = _claims(Status.SOLVER_ERROR.value, str(result), SolverStats(""))
+        return {**claims, **proof, "compile": 0.0, "rate": None, "gap": None}
+    compiled = math.fsum(run.get("compile_time") or 0.0 for run in result.solver_stats.extra_stats["runs"])
+    claims = _claims(result.status, result.message, result.solver_stats)
+    return {**claims, **proof, "compile": compiled, "rate": result.rate, "gap": _finite(result.gap)}
+
+
+def _claims(status: str, message: str, stats: SolverStats) -> dict[str, Any]:
+    if "MemoryError" in message:
+        raise MemoryError(message)
+    first_line = message.splitlines()[0] if message else ""
+    return {"status": status, "message": first_line, "iterations": stats.num_iters, "setup": stats.setup_time or 0.0}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def peak_megabytes() -> float:
-    """Largest resident memory of this process so far."""
+    """Return the largest resident memory of this process so far, NaN on Windows."""
     status = Path("/proc/self/status")
     if status.is_file():
         # getrusage would also count what the parent held at the moment it started this process.
-        for line in status.read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM"):
-                return float(line.split()[1]) / 1024.0
+        lines = status.read_text(encoding="utf-8").splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024.0
+    if sys.platform == "win32":
+        return math.nan
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -259,7 +220,12 @@ def peak_megabytes() -> float:
 
 
 def limit_memory(megabytes: int) -> None:
-    """Let the address space grow by so much from here; libraries reserve address space that they never touch."""
+    """Let the address space grow by so much from here; Windows has no such limit.
+
+    Libraries reserve address space that they never touch, so the limit is relative.
+    """
+    if sys.platform == "win32":
+        return
     import resource
 
     statm = Path("/proc/self/statm")

@@ -1,0 +1,194 @@
+"""The runs together: resuming, what the tables and sentences tell, the stored benchmark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepsize_validation.bench import process
+from stepsize_validation.bench.plan import BenchSettings, Plan, Task, all_tasks, default_task
+from stepsize_validation.bench.problems import size_problems
+from stepsize_validation.bench.process import run_benchmark
+from stepsize_validation.bench.report import (
+    PAGE,
+    formulation_table,
+    page,
+    solver_table,
+    summary,
+    time_table,
+    write_report,
+)
+from stepsize_validation.bench.results import RESULTS_FILE, Results, absent, common, competing, growth
+
+STORED = Path(__file__).parents[2] / "docs" / "benchmark"
+FIGURES = ["time-size.png", "time-gap.png", "profiles.png"]
+
+
+def rung(seconds: float, gap: float | None, tol: float = 1e-6, compiled: float = 0.0) -> dict[str, Any]:
+    """A rung with the given time and certified gap."""
+    times = {"seconds": seconds, "wall": seconds, "compile": compiled, "solve": seconds - compiled}
+    proved = {"raw_violation": 1e-8, "gap": gap, "closed_form": False}
+    return {"tol": tol, "status": "optimal", **times, **proved, "peak_mb": 5.0}
+
+
+def run(task: Task, *rungs: dict[str, Any], status: str = "done") -> dict[str, Any]:
+    return {**task.row, "run_status": status, "run_message": "", "base_mb": 2.0, "rungs": list(rungs), "elapsed": 1.0}
+
+
+def made_up() -> Results:
+    """native in d³/10⁶ s, clarabel in d⁵/10⁷ s but not at d = 40, scs faster than native at d = 20 only, no MOSEK."""
+    runs = []
+    for problem in size_problems((10, 20, 40)):
+        d = problem.d
+        native, clarabel, scs, mosek = (default_task(problem, name) for name in ("native", "clarabel", "scs", "mosek"))
+        runs.append(run(native, rung(d**3 / 1e6, 1e-9)))
+        slow = run(clarabel, rung(d**5 / 1e7, 5e-7, compiled=0.5 * d**5 / 1e7))
+        runs.append(slow if d < 40 else run(clarabel, status="time limit"))
+        # Called optimal at 1e-6, certified to 1e-5 only.
+        fine = rung(d**3 / 2e6, 1e-7) if d == 20 else rung(0.1, 1e-5)
+        runs.append(run(scs, rung(1e-4, 1e-4, tol=1e-3), fine))
+        runs.append(run(mosek, status="no licence"))
+    return Results(BenchSettings(), {"processor": "p", "machine": "m", "cores": "2", "numpy": "2"}, runs)
+
+
+class TestReport:
+    def test_who_competes(self) -> None:
+        results = made_up()
+        rungs = competing(results)
+        assert list(rungs["solver"].unique()) == ["native", "clarabel", "scs"]
+        assert absent(results) == {"mosek": "no licence"}
+        assert common(rungs) == ["d=10", "d=20", "d=40"]
+
+    def test_growth(self) -> None:
+        rungs = competing(made_up())
+        fit = growth(rungs[rungs["solver"] == "native"], 1e-6)
+        assert fit is not None
+        assert fit[0] == pytest.approx(3.0)
+        assert dict(fit[1]) == pytest.approx({d: d**3 / 1e6 for d in (10, 20, 40)})
+        # Two sizes are too few for a slope.
+        assert growth(rungs[rungs["solver"] == "clarabel"], 1e-6) is None
+
+    def test_times_are_those_of_the_first_rung_within_the_certified_gap(self) -> None:
+        table = time_table(made_up(), "size")
+        assert list(table.loc["d=10"]) == ["0.001", "0.01", "gap 1e-05"]
+        assert list(table.loc["d=20"]) == ["0.008", "0.32", "0.004"]
+        assert list(table.loc["d=40"]) == ["0.064", "time limit", "gap 1e-05"]
+
+    def test_solvers(self) -> None:
+        table = solver_table(made_up())
+        assert list(table.loc["native", ["1e-03", "1e-06", "1e-08"]]) == ["3/3", "3/3", "3/3"]
+        assert list(table.loc["scs", ["1e-03", "1e-06", "1e-08"]]) == ["3/3", "1/3", "0/3"]
+        assert list(table["time"]) == ["1×", "20×", "0.5×", "–"]
+        assert list(table["growth"]) == ["d^3.0", "–", "–", "–"]
+        # Rungs of scs: three at 1e-3 that keep their word, two at 1e-6 that do not, one that does.
+        assert list(table["claims"]) == ["0/3", "0/2", "2/6", "–"]
+        assert list(table["MB"]) == ["3", "3", "3", "–"]
+        assert table.loc["mosek", "1e-03"] == "no licence"
+
+    def test_summary(self) -> None:
+        speed, solving = summary(made_up())
+        assert "needs 2.24 times the processor time" in speed
+        assert "over 2 problems, from 0.5 on d=20 to 10 on d=10)" in speed and "for 0 of these" in speed
+        assert "the mean factor is 1.58 and the smallest 0.5, on d=20" in solving
+
+    def test_only_default_formulations_compete(self) -> None:
+        (problem,) = size_problems((10,))
+        tasks = [*all_tasks(problem, "clarabel"), Task(problem, "native", iterate=True, default=False)]
+        runs = [run(task, rung(float(i + 1), 1e-9)) for i, task in enumerate(tasks)]
+        results = Results(BenchSettings(), {}, runs)
+        assert list(competing(results)["label"]) == ["clarabel (quadratic, log det)"]
+        assert list(solver_table(results).index) == ["clarabel", "native (iterates)"]
+        assert sorted(formulation_table(results, 10).loc["clarabel"]) == ["1", "2", "3", "4"]
+        assert summary(results) == []
+
+    def test_page_and_figures(self, tmp_path: Path) -> None:
+        written = write_report(made_up(), tmp_path)
+        assert [path.name for path in written] == [*FIGURES, PAGE]
+        assert all(path.is_file() for path in written)
+        text = written[-1].read_text(encoding="utf-8")
+        assert "needs 2.24 times" in text and "| mosek    |" in text and str(tmp_path) not in text
+
+
+class TestStored:
+    """The run that the documentation shows."""
+
+    def test_the_page_is_what_the_stored_results_give(self) -> None:
+        assert (STORED / PAGE).read_text(encoding="utf-8") == page(Results.read(STORED), FIGURES)
+        assert all((STORED / name).is_file() for name in FIGURES)
+
+    def test_it_is_a_run_of_the_default_plan_that_native_solved(self) -> None:
+        results = Results.read(STORED)
+        assert results.settings == Plan().settings
+        stored = {(run["problem"], run["label"]) for run in results.runs}
+        # Data that only the data folder has may be missing here or there.
+        tasks = [task for task in Plan().tasks() if task.problem.family != "data"]
+        assert {(task.problem.name, task.label) for task in tasks} <= stored
+        native = [run for run in results.runs if run["solver"] == "native"]
+        assert native and all(run["rungs"][-1]["gap"] <= 1e-8 for run in native)
+
+
+PLAN = Plan(sizes=(3, 4, 5), native_sizes=(8,), kind_size=None, data=False, solvers=("native", "clarabel"))
+
+
+class TestRunning:
+    @pytest.fixture(autouse=True)
+    def _scripted(self, monkeypatch) -> None:
+        """Answer every task at once, in d²/1000 s."""
+        monkeypatch.setattr(process, "run_task", lambda task, settings: run(task, rung(task.problem.d**2 / 1e3, 1e-9)))
+
+    def test_a_killed_benchmark_resumes(self, tmp_path: Path) -> None:
+        def stop_at_the_third(task: Task, done: int, total: int) -> None:
+            if done == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run_benchmark(PLAN, tmp_path, say=stop_at_the_third)
+        path = tmp_path / RESULTS_FILE
+        kept = path.read_text(encoding="utf-8")
+        path.write_text(kept + '{"problem": "d=3", "la', encoding="utf-8")  # killed while it wrote
+        again: list[int] = []
+        results = run_benchmark(PLAN, tmp_path, say=lambda task, done, total: again.append(done))
+        tasks = PLAN.tasks()
+        assert again == list(range(2, len(tasks)))
+        assert [(run["problem"], run["label"]) for run in results.runs] == [(t.problem.name, t.label) for t in tasks]
+        assert path.read_text(encoding="utf-8").startswith(kept)
+        assert Results.read(tmp_path).runs == results.runs == run_benchmark(PLAN, tmp_path).runs
+        assert path.read_text(encoding="utf-8").count("\n") == 1 + len(tasks)
+
+    def test_small_and_native_first(self) -> None:
+        tasks = PLAN.tasks()
+        assert [task.problem.d for task in tasks] == sorted(task.problem.d for task in tasks)
+        assert tasks[0] == Task(tasks[0].problem, "native")
+        assert {task.solver for task in tasks if task.problem.d == 8} == {"native"}
+        assert max(task.problem.d for task in Plan.quick().tasks()) <= 20
+
+    def test_other_conditions_are_not_mixed(self, tmp_path: Path) -> None:
+        run_benchmark(PLAN, tmp_path)
+        other = replace(PLAN, settings=BenchSettings(time_limit=6.0))
+        with pytest.raises(ValueError, match=r"time_limit was 20\.0, is 6\.0"):
+            run_benchmark(other, tmp_path)
+        assert run_benchmark(other, tmp_path, resume=False).settings.time_limit == 6.0
+        path = tmp_path / RESULTS_FILE
+        path.write_text(path.read_text(encoding="utf-8").replace('"numpy": "', '"numpy": "0.'), encoding="utf-8")
+        with pytest.raises(ValueError, match=r"numpy was 0\.\S+, is .*--no-resume"):
+            run_benchmark(other, tmp_path)
+
+    @pytest.mark.parametrize("text", ["", "[]\n", "{}\n", "no json\n"])
+    def test_a_file_of_another_kind(self, text: str, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match="no benchmark results"):
+            Results.read(tmp_path)
+        (tmp_path / RESULTS_FILE).write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match="is not a file of benchmark results"):
+            Results.read(tmp_path)
+
+    def test_a_solver_that_cannot_run_and_sizes_beyond_a_limit_are_rows(self, tmp_path: Path, monkeypatch) -> None:
+        monkeypatch.delenv("MOSEKLM_LICENSE_FILE", raising=False)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setattr(process, "run_task", lambda task, settings: run(task, status="time limit"))
+        plan = replace(PLAN, solvers=("clarabel", "mosek"), all_formulations_up_to=0)
+        rows = {(run["solver"], run["d"]): run["run_status"] for run in run_benchmark(plan, tmp_path).runs}
+        assert [rows["clarabel", d] for d in (3, 4, 5)] == ["time limit", "skipped", "skipped"]
+        assert {rows["mosek", d] for d in (3, 4, 5)} <= {"no licence", "not installed"}
