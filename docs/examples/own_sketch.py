@@ -92,6 +92,7 @@ class MirrorHalves(Sketch):
     """S = I ± J: the d/2 numbers (on average) of x ± Jx are sent.  As text ``mirror``."""
 
     form: ClassVar[str] = "mirror"
+    unbiased_by_formula: ClassVar[bool] = True  # E[S] = I without rounding, which the limit requires
 
     def _map(self) -> PositiveMap:
         return Mirrored(self.d)

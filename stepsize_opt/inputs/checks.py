@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import inf, isfinite
+from math import fsum, inf, isfinite
 from numbers import Integral, Real
 from typing import Any, TypeAlias, TypeGuard, TypeVar
 
@@ -238,6 +238,7 @@ def probability_array(name: str, value: ArrayLike, dimensions: tuple[int, ...]) 
 
 
 def distribution(weights: ArrayLike, count: int, plural: str) -> Vector:
+    """Return the weights of ``count`` outcomes, divided by their sum; raises ValueError where it is not 1."""
     w = real_array("weights", weights)
     if w.shape != (count,):
         msg = f"weights must have one entry for each of the {count} {plural}, got shape {w.shape}"
@@ -248,7 +249,7 @@ def distribution(weights: ArrayLike, count: int, plural: str) -> Vector:
     if abs(w.sum() - 1.0) > SLACK:
         msg = f"weights must add up to 1, got {w.sum():.12g}"
         raise ValueError(msg)
-    return read_only(w)
+    return read_only(w / fsum(w.tolist()))
 
 
 def check_unbiased(name: str, mean: Array, target: Array, size: Array) -> None:

@@ -19,7 +19,6 @@ from stepsize_opt.inputs import (
     pattern_with,
     read_matrix,
 )
-from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node.answers import certificate_of_t
 from stepsize_opt.node.api import optimal_stepsize, read_problem
@@ -254,10 +253,9 @@ def certify(
         reduction = separate(dense(smoothness), sketch.map, pattern, seen, stepsize, goal)
         found = [_check_piece(piece, stepsize, Z, asked.guarantee) for piece in reduction.components]
     combine = Certificate.combine if goal.M is None else weakest
-    condition, descent = combine([piece.condition for piece in found]), combine([piece.descent for piece in found])
-    if sketch.is_exactly_unbiased:
-        limit = LimitBounds.combine(reduction.limits).log_bound(sketch.expected_rank)
-        condition, descent = condition.bounded(limit), descent.bounded(limit)
+    limit = reduction.log_limit(sketch)
+    condition = combine([piece.condition for piece in found]).bounded(limit)
+    descent = combine([piece.descent for piece in found]).bounded(limit)
     scale = min(piece.largest_scale for piece in found)
     if Z is None:
         # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.

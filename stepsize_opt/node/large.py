@@ -138,7 +138,7 @@ def large_stepsize(
         msg = f"{asked}, criterion={goal.criterion!r} takes a dense L only; {ANSWERS}"
         raise ValueError(msg)
     method.check([sketch], scalar=structure == "scalar", clients=False)
-    limit = _limit(L, problem, sketch.expected_rank, goal)
+    limit = _limit(L, problem, sketch, goal)
     if spectral:
         assert isinstance(sketch.map, ScaledPlusTrace)
         answer = solve_gaussian(L, sketch.map, settings, descent=descent)
@@ -184,8 +184,11 @@ def large_stepsize(
     )
 
 
-def _limit(L: Any, problem: LargeProblem, rank: float, goal: Goal) -> float:
-    """d log of the limit for draws of this expected rank, from above; +∞ where it is not known."""
+def _limit(L: Any, problem: LargeProblem, sketch: Sketch, goal: Goal) -> float:
+    """d log of the limit for draws as sparse as the sketch's, from above; +∞ where it is not known."""
+    if not sketch.is_exactly_unbiased:
+        return math.inf
+    rank = sketch.expected_rank
     if goal.criterion != "det":
         if not isinstance(L, LowRankPlusDiagonal):
             return math.inf

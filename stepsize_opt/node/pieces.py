@@ -20,6 +20,7 @@ from stepsize_opt.proofs import (
     Evaluation,
     log_det_power,
 )
+from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import (
     Indices,
     Matrix,
@@ -178,6 +179,12 @@ class Reduction:
     singletons: list[Singletons] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     limits: list[LimitBounds] = field(default_factory=list)
+
+    def log_limit(self, sketch: Sketch) -> float:
+        """d log of the limit for draws as sparse as the sketch's, from above; +∞ where E[S] = I is not exact."""
+        if not sketch.is_exactly_unbiased:
+            return math.inf
+        return LimitBounds.combine(self.limits).log_bound(sketch.expected_rank)
 
     def note(self, text: str) -> None:
         if text not in self.notes:

@@ -86,7 +86,8 @@ class StepsizeResult(Result):
         E[rank S], or a bound from above.
     limit
         The largest rate under the same criterion of any method without memory, x⁺ = x − G∇f(x) with G independent of
-        ∇f(x) and E[rank G] = expected_rank, proved from above (``compression_limit``); infinite where it is not known.
+        ∇f(x) and E[rank G] = expected_rank, proved from above (``compression_limit``); infinite where it is not known,
+        or where the sketch has E[S] = I up to rounding only, so that the theorem does not hold for it.
     tol
         The certified gap asked for.
     guarantee
@@ -204,7 +205,7 @@ class StepsizeResult(Result):
         """``guaranteed_rate``/``limit``: the share of the best rate without memory for this expected rank, at most 1.
 
         The method of ``stepsize_opt.optimal_method``, which attains the limit, needs so many times the iterations.  NaN
-        where the limit is not known.
+        where the limit is infinite.
         """
         return self.guaranteed_rate / self.limit if math.isfinite(self.limit) else math.nan
 
@@ -309,7 +310,7 @@ class StepsizeResult(Result):
                 "limit",
                 f"{self.limit:.9g} for rank {self.expected_rank:g} without memory, efficiency {self.efficiency:.3f}"
                 if math.isfinite(self.limit)
-                else "not known for this form of L",
+                else "not known for this form of L, or E[S] = I up to rounding only",
             ),
             (
                 _feasible(self.guarantee, self.criterion),

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.inputs import Structure, items, whole_number
-from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Method
 from stepsize_opt.node.answers import prove
 from stepsize_opt.node.goals import Goal
@@ -344,8 +343,8 @@ def assemble(
         if reached is not None:
             floors.append(exp_down(reached.log_det / reached.d))
     certificate = Certificate.combine(certificates) if goal.M is None else weakest(certificates)
-    limit = LimitBounds.combine(reduction.limits).log_bound(sketch.expected_rank)
-    if sketch.is_exactly_unbiased and not certificate.is_optimal(tol):
+    limit = reduction.log_limit(sketch)
+    if not certificate.is_optimal(tol):
         certificate = certificate.bounded(limit)
     for piece in pieces:
         if piece.note:

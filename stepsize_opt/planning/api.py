@@ -405,7 +405,7 @@ def _enough(given: Problem, goal: Goal, rounds: int) -> float | None:
 
 
 def _limits(given: Problem, goal: Goal, ks: Sequence[float]) -> tuple[tuple[float, int], ...]:
-    """Return each k with the rounds at its limit: no method without memory that sends k floats per round needs fewer."""
+    """Return each k with the rounds at its limit, below which no method without memory has a guarantee."""
     found = [(k, _limit(given, goal, k)) for k in ks]
     return tuple((k, goal.rounds(limit.upper)) for k, limit in found if limit is not None)
 

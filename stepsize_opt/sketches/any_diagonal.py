@@ -1,11 +1,21 @@
-"""Any diagonal sketch: from the law of its diagonal, or from its second moments."""
+"""Any diagonal sketch: from the distribution of its diagonal, or from its second moments.
+
+The theorems, and the limit with them, hold for E[S] = I, which a list of floats has up to rounding only.  So the
+distribution is defined by the floats such that E[S] = I holds exactly:
+
+*Support.*  s is s_r/m with probability w_r/Σw, with the exact mean m = Σ_r w_r s_r/Σw, entry by entry.
+
+*Moments.*  P ⪰ 11ᵀ is proved for the floats of P, so that P is the second moment of a vector with mean 1, such as the
+normal one with covariance P − 11ᵀ.  A P that rounding has made indefinite is raised on its diagonal first.  For M ⪰ 0
+that only adds to P ∘ M, so that every stepsize that is feasible for the raised P is feasible for the given one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isqrt
-from typing import TypeAlias
+from math import fsum, isqrt
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,9 +29,10 @@ from stepsize_opt.inputs import (
     real_number,
     symmetric_part,
 )
+from stepsize_opt.proofs import UNIT, Enclosed, proved_cholesky
 from stepsize_opt.sketches.base import DiagonalBase, Law, check_listable
 from stepsize_opt.sketches.text import counted
-from stepsize_solvers.programs import Matrix, PositiveMap, Vector, hadamard
+from stepsize_solvers.programs import Matrix, PositiveMap, Vector, add_to_diagonal, hadamard
 
 # Products of weights and values from here on keep all their digits; above the smallest normal number, 2.2e-308, because
 # sums of smaller ones would be rounded to it.
@@ -41,12 +52,15 @@ class DiagonalSketch(DiagonalBase):
     (1.0, 1.0)
     """
 
+    unbiased_by_formula: ClassVar[bool] = True
+
     @staticmethod
     def from_support(vectors: ArrayLike, weights: ArrayLike) -> DiagonalSketch:
         """s is the row ``vectors[r]`` with probability ``weights[r]``, so P = Σ_r w_r s_r s_rᵀ.
 
         ``vectors`` has shape (R, d), ``weights`` shape (R,).  Raises ValueError unless the vectors are nonnegative,
-        the weights a probability distribution, and Σ_r w_r s_r = 1 in every coordinate.
+        the weights a probability distribution, and Σ_r w_r s_r = 1 in every coordinate.  Both sums may be off by
+        rounding: the vectors are divided by their mean.
         """
         return _SupportDiagonal(vectors, weights)
 
@@ -57,7 +71,8 @@ class DiagonalSketch(DiagonalBase):
         P says nothing of zeros: give ``expected_nonzeros`` if you know it, otherwise d is used, which is never too
         few.  That the sampler has mean 1 and second moments P is the caller's word; each draw is checked for its
         shape and for negative entries.  Raises ValueError unless P is symmetric with nonnegative entries
-        (s ≥ 0) and P ⪰ 11ᵀ (the covariance of s is P − 11ᵀ).
+        (s ≥ 0) and P ⪰ 11ᵀ (the covariance of s is P − 11ᵀ).  Where rounding leaves P − 11ᵀ indefinite, the diagonal
+        of P is raised by a share of at most 1e-9.
         """
         return _MomentDiagonal(P, sampler, expected_nonzeros)
 
@@ -83,12 +98,16 @@ class _SupportDiagonal(DiagonalSketch):
                 f"vectors hold positive numbers so small that w_r s_i s_j falls below {_LEAST_PRODUCT:g}; use 0 instead"
             )
             raise ValueError(msg)
-        self._set(d=V.shape[1], vectors=read_only(V), weights=w)
+        sums, total = _sums(V, w)
+        self._set(d=V.shape[1], vectors=read_only(V / (sums / total)), weights=w)
 
     def _map(self) -> PositiveMap:
         # Coordinates with equal columns always have equal factors s_i = s_j; one of them stands for all.
         columns, labels = np.unique(self.vectors, axis=1, return_inverse=True)
         P, roundings = _sum_of_squares(columns, self.weights)
+        sums, total = _sums(columns, self.weights)
+        P *= total / (sums[:, None] * sums)
+        roundings += 8  # two in each of the sums, one in the total, three in what is made of them
         if len(np.unique(P, axis=0)) < len(P):
             # Rows of P that are equal by rounding alone must not say s_i = s_j (see reductions.commutes).
             np.einsum("ii->i", P)[:] *= 1.0 + 2.0**-52
@@ -105,8 +124,8 @@ class _SupportDiagonal(DiagonalSketch):
 
     @property
     def expected_nonzeros(self) -> float:
-        mean = float(self.weights @ np.count_nonzero(self.vectors, axis=1))
-        return min(mean, float(self.d))  # the weights are rounded
+        sent, total = _sums(np.count_nonzero(self.vectors, axis=1)[:, None], self.weights)
+        return min(float(sent[0]) / total, float(self.d))
 
     @property
     def text(self) -> str:
@@ -132,10 +151,7 @@ class _MomentDiagonal(DiagonalSketch):
         if np.any(moments < 0.0):
             msg = f"P must have nonnegative entries, because P = E[s sᵀ] with s ≥ 0; got an entry {moments.min():g}"
             raise ValueError(msg)
-        least, slack = float(np.linalg.eigvalsh(moments - 1.0)[0]), SLACK * float(np.linalg.norm(moments, 2))
-        if least < -slack:
-            msg = f"P − 11ᵀ must be positive semidefinite, being a covariance; got an eigenvalue {least:g}"
-            raise ValueError(msg)
+        moments = _raised_to_covariance(moments)
         if not callable(sampler):
             msg = f"sampler must be a function (rng, size) -> array of shape (size, d), got {sampler!r}"
             raise TypeError(msg)
@@ -168,6 +184,42 @@ class _MomentDiagonal(DiagonalSketch):
     @property
     def text(self) -> str:
         return f"diagonal(d={self.d}, given moments)"
+
+
+def _raised_to_covariance(P: Matrix) -> Matrix:
+    """Return P with its diagonal raised by the smallest share tried for which P ⪰ 11ᵀ is proved.
+
+    Equal rows stay equal, because they belong to equal coordinates, and rows of ones stay ones, because their
+    coordinates are constant.  Raises ValueError where a share of 1e-9 is not enough.
+    """
+    rows, first, labels = np.unique(P, axis=0, return_index=True, return_inverse=True)
+    labels = labels.ravel()
+    varied = np.any(rows != 1.0, axis=1)
+    varying = first[varied]
+    among = P[np.ix_(varying, varying)]
+    share = 0.0
+    while share <= SLACK:
+        raised = among.copy()
+        add_to_diagonal(raised, share * among.diagonal())
+        covariance = raised - 1.0
+        # The difference has no rounding error for entries from ½ to 2⁵³.
+        error = np.where((raised < 0.5) | (raised > 2.0**53), UNIT * np.abs(covariance), 0.0)
+        if not varying.size or proved_cholesky(Enclosed(covariance, error)) is not None:
+            distinct = np.ones((len(rows), len(rows)))
+            distinct[np.ix_(varied, varied)] = raised
+            return distinct[np.ix_(labels, labels)]
+        share = max(2.0 * share, len(among) * 4.0 * UNIT)
+    least = float(np.linalg.eigvalsh(P - 1.0)[0])
+    msg = (
+        f"P − 11ᵀ must be positive semidefinite, being the covariance of s, got an eigenvalue {least:g}; "
+        "give the second moments E[s sᵀ] of an s with mean 1"
+    )
+    raise ValueError(msg)
+
+
+def _sums(V: Matrix, weights: Vector) -> tuple[Vector, float]:
+    """Return Σ_r w_r s_r over the rows s_r of V, whose products and sums are rounded once each, and Σ_r w_r."""
+    return np.array([fsum((weights * column).tolist()) for column in V.T]), fsum(weights.tolist())
 
 
 def _sum_of_squares(V: Matrix, weights: Vector) -> tuple[Matrix, int]:

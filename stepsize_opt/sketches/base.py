@@ -10,11 +10,12 @@ For a diagonal sketch S = Diag(s), 𝒫(M) = P ∘ M with P = E[s sᵀ] ⪰ 11�
 
 Sketches are immutable, compare by value and hold read-only copies of the arrays that they were given.
 
-*The law that certificates speak of.*  A law given by numbers (weights w_r, vectors s_r, matrices S_r, probabilities p,
-q, moments P) is exactly what the float64 numbers held by the sketch say, as real numbers: 𝒫(M) = Σ_r w_r S_r M S_r
-without rounding, 1/p the real quotient.  RandK and Gaussian have their rational coefficients.  Nothing is normalised:
-weights that add up to 1 and matrices that average to I only up to rounding are used as they are (a deviation above 1e-9
-is refused).  Between the layers of a LayerWise the factor is 1, as E[Sᵢ] = I says.
+*The distribution that certificates are about.*  It is defined by the float64 numbers that the sketch holds, as real
+numbers: 1/p is the real quotient, RandK and Gaussian have their rational coefficients, moments P are the floats of P.
+Vectors s_r with weights w_r are divided by their exact mean, and the weights by their sum, so that E[S] = I is exact.
+Matrices S_r of a FiniteSketch are used as they are, 𝒫(M) = Σ_r w_r S_r M S_r without rounding: they have the mean I
+up to rounding, and results have no limit.  A mean that is off by more than 1e-9 is refused.  Between the layers of a
+LayerWise the factor is 1, because E[Sᵢ] = I.
 """
 
 from __future__ import annotations
@@ -149,10 +150,7 @@ class Sketch(Immutable, ABC):
 
     @property
     def is_exactly_unbiased(self) -> bool:
-        """Whether E[S] = I holds without rounding for the law that the numbers of the sketch say.
-
-        A class says so (``unbiased_by_formula``); laws given by lists of numbers have the mean I up to rounding only.
-        """
+        """Whether E[S] = I holds without rounding, which the limit requires; a class sets ``unbiased_by_formula``."""
         return self.unbiased_by_formula
 
     @property

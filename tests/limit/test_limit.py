@@ -6,6 +6,7 @@ import math
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,12 +178,84 @@ def test_no_optimum_is_above_the_limit(problem: tuple[Matrix, Sketch], algorithm
     """H ⪯ L⁻¹ and tr(LH) ≤ E[rank S] for the metric H ⪰ D of the optimum of every sketch, in rational arithmetic."""
     L, sketch = problem
     result = optimal_stepsize(L, sketch, algorithm=algorithm)
-    assert 0.0 < result.efficiency <= 1.0
     if not sketch.is_exactly_unbiased:
+        assert math.isnan(result.efficiency)
         return
+    assert 0.0 < result.efficiency <= 1.0
     assert _is_within_limit(result.D, L, sketch, algorithm)
     if result.efficiency > 0.9 and algorithm == "det-CGD2":
         assert not _is_within_limit(1.2 * result.D, L, sketch, algorithm)  # of which D itself is beyond the limit
+
+
+def _ones(rng: np.random.Generator, size: int) -> Matrix:
+    return np.ones((size, 2))
+
+
+@pytest.mark.parametrize("criterion", ["det", "euclidean"])
+@pytest.mark.parametrize("guarantee", ["condition", "descent"])
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+def test_moments_indefinite_by_rounding_are_raised_to_a_covariance(
+    algorithm: str, guarantee: Any, criterion: Any
+) -> None:
+    """With P − 11ᵀ indefinite by 5e-10 and an L singular to 1e-11, the euclidean rate would be 34 times the limit."""
+    L = np.ones((2, 2)) + 1e-11 * np.eye(2)
+    given = np.array([[1.0, 1.0 + 5e-10], [1.0 + 5e-10, 1.0]])
+    sketch = DiagonalSketch.from_moments(given, _ones)
+    result = optimal_stepsize(L, sketch, algorithm=algorithm, guarantee=guarantee, criterion=criterion)
+    assert result.guaranteed_rate <= result.limit
+    assert result.efficiency <= 1.0
+    if guarantee == "condition":  # what is proved for the raised moments holds for the given ones
+        D, M = rational(result.D), rational(L)
+        inside = product(product(D, M), D) if algorithm == "det-CGD1" else M
+        image = [[Fraction(P) * x for P, x in zip(*rows, strict=True)] for rows in zip(given, inside, strict=True)]
+        T = image if algorithm == "det-CGD1" else product(product(D, image), D)
+        assert is_positive_semidefinite(combine((1, D), (-1, T)))
+
+
+@given(seed=seeds, d=st.integers(1, 4), rank=st.integers(0, 4), share=st.sampled_from([0.0, 1e-16, 1e-12, 5e-10]))
+@settings(max_examples=25, deadline=None)
+def test_raised_moments_are_a_covariance_without_rounding(seed: int, d: int, rank: int, share: float) -> None:
+    rng = np.random.default_rng(seed)
+    factor, noise = rng.random((d, rank)), rng.uniform(-1.0, 1.0, (d, d))
+    P = 1.0 + factor @ factor.T
+    P += share / d * (noise + noise.T)
+    sketch = DiagonalSketch.from_moments(P, _ones)
+    raised = sketch.second_moment_matrix
+    assert is_positive_semidefinite(combine((1, rational(raised)), (-1, rational(np.ones((d, d))))))
+    off = ~np.eye(d, dtype=bool)
+    np.testing.assert_array_equal(raised[off], P[off])
+    assert np.all(raised.diagonal() >= P.diagonal())
+    assert np.all(raised.diagonal() <= P.diagonal() * (1.0 + 1.001e-9))
+    L = np.ones((d, d)) + 10.0 ** rng.uniform(-11.0, 0.0) * np.eye(d)
+    for criterion in ("det", "euclidean"):
+        result = optimal_stepsize(L, sketch, guarantee="descent", criterion=criterion)
+        assert result.guaranteed_rate <= result.limit
+
+
+@pytest.mark.parametrize("bias", [-9e-10, 9e-10])
+def test_a_mean_off_by_less_than_the_slack_gains_nothing(bias: float) -> None:
+    """A vector with one coin reaches the limit, so that the smallest bias in its mean would exceed it."""
+    L = random_smoothness(np.random.default_rng(2), 3, 30.0)
+    vectors, weights = (1.0 + bias) / 0.3 * np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]), np.array([0.3, 0.7])
+    exact = optimal_stepsize(L, BernQ(0.3, 3))
+    for total in (1.0, 1.0 - 9e-10):
+        result = optimal_stepsize(L, DiagonalSketch.from_support(vectors / total, total * weights))
+        assert result.limit == pytest.approx(exact.limit, rel=1e-12)
+        assert 1.0 - 1e-9 < result.efficiency <= 1.0
+        finite = FiniteSketch(vectors[:, :, None] / total * np.eye(3), total * weights)
+        w, matrices = finite.support()
+        np.testing.assert_allclose(np.tensordot(w, matrices, axes=1), np.eye(3), rtol=0.0, atol=1e-15)
+        result = optimal_stepsize(L, finite)
+        assert result.limit == math.inf
+        assert math.isnan(result.efficiency)
+
+
+def test_weights_that_are_rounded_are_accepted() -> None:
+    thirds = [1 / 3, 1 / 3, 1 / 3]
+    sketch = DiagonalSketch.from_support(3.0 * np.eye(3), thirds)
+    assert sketch.expected_rank == 1.0
+    assert optimal_stepsize(np.eye(3), sketch).efficiency == pytest.approx(1.0, rel=1e-12)
+    assert FiniteSketch(3.0 * np.eye(3)[:, :, None] * np.eye(3), thirds).expected_nonzeros == 1.0
 
 
 @pytest.mark.parametrize("criterion", ["euclidean", "linear"])
@@ -236,7 +309,9 @@ def test_expected_ranks() -> None:
 def test_ranks_are_no_smaller_than_what_is_drawn_and_no_larger_than_d() -> None:
     """Eigenvalues of 10⁻¹⁰ count, because a rate may gain by them; rounded weights do not add up to more than d."""
     small = 5e-10
-    sketch = FiniteSketch(np.array([np.diag([2.0 - small, small]), np.diag([small, 2.0 - small])]), [0.5, 0.5])
+    vectors = np.array([[2.0 - small, small], [small, 2.0 - small]])
+    assert FiniteSketch(vectors[:, :, None] * np.eye(2), [0.5, 0.5]).expected_rank == 2.0
+    sketch = DiagonalSketch.from_support(vectors, [0.5, 0.5])
     assert sketch.expected_rank == 2.0
     assert optimal_stepsize(np.eye(2), sketch).efficiency <= 1.0
     weights = np.full(5, 0.2) / np.full(5, 0.2).sum()

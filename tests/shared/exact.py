@@ -169,9 +169,10 @@ def log_det(A: Rational) -> Decimal:
 
 @singledispatch
 def second_moment(sketch: Sketch, M: Rational) -> Rational:
-    """E[S M S] from the listed law as its floats say it, or from P = E[s sᵀ] where only P is given.
+    """Return E[S M S] from the listed outcomes, or from P = E[s sᵀ] where only P is given.
 
-    Named sketches, whose numbers are rational, register their true coefficients.
+    Diagonals are divided by their exact mean, matrices are taken as their floats are.  Named sketches, whose numbers
+    are rational, register their true coefficients.
     """
     try:
         weights, outcomes = sketch.support()
@@ -179,7 +180,9 @@ def second_moment(sketch: Sketch, M: Rational) -> Rational:
         return _entrywise(rational(sketch.second_moment_matrix), M)
     (w, first), (S, second) = _whole_floats(weights), _whole_floats(outcomes)
     if outcomes.ndim == 2:
-        return _entrywise(_fractions((S * w[:, None]).T @ S, first * second * second), M)
+        total, sums, squares = w.sum(), w @ S, (S * w[:, None]).T @ S  # the units cancel
+        P = [[Fraction(x * total, sums[i] * sums[j]) for j, x in enumerate(row)] for i, row in enumerate(squares)]
+        return _entrywise(P, M)
     N, q = _over_one_denominator(M)
     return _fractions(np.tensordot(w, S @ N @ S, axes=1), first * second * second / q)
 

@@ -1,4 +1,4 @@
-"""Certificates hold for the law as given: sums of many outcomes are enclosed, nothing is equal by rounding alone."""
+"""Certificates hold for the distribution as documented: sums are enclosed, nothing is equal by rounding alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stepsize_opt.proofs.arithmetic import Enclosed, Pair, Plain
 from stepsize_opt.proofs.certificate import Multiplier
 from stepsize_opt.proofs.maps import coefficient_roundings, image
 from stepsize_opt.proofs.roundings import gamma
-from stepsize_solvers.programs.maps import is_identity
+from stepsize_solvers.programs.maps import hadamard, is_identity
 from stepsize_solvers.programs.patterns import Pattern
 
 
@@ -88,8 +88,39 @@ def test_many_outcomes_are_proved_for_the_law_as_given(law: str, algorithm: str,
     assert Decimal(result.log_det) <= exact <= Decimal(result.certificate.upper_bound)
 
 
+@pytest.mark.parametrize("bias", [-9e-10, 9e-10])
+def test_a_biased_support_is_divided_by_its_exact_mean(bias: float) -> None:
+    """P = E[ssᵀ] of the exact quotients has E[s] = 1 and lies within the roundings of the map."""
+    vectors, weights = _outcomes(0, 7, 2)
+    sketch = DiagonalSketch.from_support((1.0 + bias) * vectors, (1.0 - bias) * weights)
+    w, stored = sketch.support()
+    np.testing.assert_allclose(w @ stored / w.sum(), 1.0, rtol=0.0, atol=1e-15)
+    total = sum(map(Fraction, w))
+    m = [sum(Fraction(a) * Fraction(x) for a, x in zip(w, column, strict=True)) / total for column in stored.T]
+    exact = sum(
+        Fraction(a) / total * Fraction(x) * Fraction(y) / (m[0] * m[1]) for a, (x, y) in zip(w, stored, strict=True)
+    )
+    bound = Fraction(gamma(coefficient_roundings(sketch.map)))
+    assert abs(Fraction(float(sketch.second_moment_matrix[0, 1])) - exact) <= bound * exact
+    assert second_moment(sketch, [[Fraction(1)] * 2] * 2)[0][1] == exact
+
+
+def test_raised_moments_keep_what_their_rows_tell() -> None:
+    """Equal rows belong to equal coordinates, rows of ones to constant ones; neither is lost where P is singular."""
+    P = np.ones((5, 5))
+    P[:2, :2], P[2:4, 2:4] = 2.0, 3.0
+    P[:2, 2:4] = P[2:4, :2] = 1.0 + np.sqrt(2.0) * (1.0 + 1e-12)  # the correlation of the two coins is 1 + 1e-12
+    sketch = DiagonalSketch.from_moments(P, lambda rng, size: np.ones((size, 5)))
+    raised = sketch.second_moment_matrix
+    assert raised[0, 0] > 2.0
+    np.testing.assert_array_equal(raised[0], raised[1])
+    np.testing.assert_array_equal(raised[2], raised[3])
+    assert sketch.untouched.tolist() == [False] * 4 + [True]
+    assert DiagonalSketch.from_moments(np.ones((2, 2)), lambda rng, size: np.ones((size, 2))).untouched.all()
+
+
 def test_weights_off_one_by_rounding_are_not_the_identity() -> None:
-    """Ten times 0.1 exceeds one, so S = I with these weights has a second moment above M."""
+    """Ten times 0.1 exceeds one: S = I by division, but the coefficients of its map are rounded."""
     sketch = DiagonalSketch.from_support(np.ones((10, 2)), np.full(10, 0.1))
     assert is_identity(Identity(2).map) and is_identity(BernQ(1.0, 2).map)
     assert is_identity(IndependentSampling([1.0, 1.0]).map)
@@ -114,11 +145,10 @@ def test_columns_that_are_equal_by_rounding_alone_do_not_commute() -> None:
     assert satisfies_condition(result.D, L, sketch, "det-CGD1")
 
 
-def test_moments_that_are_no_covariance_by_rounding_still_give_a_convex_bound() -> None:
-    """P has the eigenvalue −5e-10, within the slack of its check, and so has the image of Z = vvᵀ, v = (1, −1)."""
+def test_a_map_that_rounding_has_made_indefinite_still_gives_a_convex_bound() -> None:
+    """P has the eigenvalue −5e-10, and so has the image of Z = vvᵀ, v = (1, −1)."""
     P = np.array([[1.0, 1.0 + 5e-10], [1.0 + 5e-10, 1.0]])
-    sketch = DiagonalSketch.from_moments(P, lambda rng, size: np.ones((size, 2)))
-    found = Multiplier.near(sketch.map, np.array([[1.0, -1.0], [-1.0, 1.0]]), Pair)
+    found = Multiplier.near(hadamard(P, 0), np.array([[1.0, -1.0], [-1.0, 1.0]]), Pair)
     assert found is not None
     R = found.R.rounded()
     assert is_positive_definite(rational(R.value - np.diag(R.error.sum(axis=1))))
