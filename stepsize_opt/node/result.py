@@ -180,13 +180,12 @@ class StepsizeResult(Result):
 
     @property
     def rate(self) -> float:
-        """det(D)^{1/d}: after K steps the weighted mean of E‖∇f‖² is at most 2Δ⁰/(rate·K).
+        """det(D)^{1/d}, proved from below: after K steps the weighted mean of E‖∇f‖² is at most 2Δ⁰/(rate·K).
 
-        Under ``guarantee="descent"`` it is det(H)^{1/d}, proved from below.  For the criteria ``euclidean`` and
+        Under ``guarantee="descent"`` it is det(H)^{1/d}.  For the criteria ``euclidean`` and
         ``linear`` it is the proved t of D ⪰ tM⁻¹, or of H ⪰ tM⁻¹ under ``guarantee="descent"``.
         """
-        mean = self.log_det / self.d
-        return math.exp(mean) if (self.guarantee, self.criterion) == ("condition", "det") else exp_down(mean)
+        return exp_down(self.log_det / self.d)
 
     @property
     def descent_rate(self) -> float:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import pairwise
+from itertools import product as product_of
 from pathlib import Path
 from typing import Any
 
@@ -406,3 +408,19 @@ def test_the_path_of_convex_does_not_go_round_in_a_circle(d: int) -> None:
     smoothness = 0.5 * np.eye(d) + 0.5
     sketch = IndependentSampling(np.linspace(0.1, 1.0, d))
     assert optimal_stepsize(smoothness, sketch, criterion="convex").status == "optimal"
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "criterion"),
+    [*product_of(("condition", "descent"), ("det", "euclidean", "linear")), ("condition", "convex")],
+)
+def test_rates_are_rounded_down_from_what_is_proved(guarantee: Any, criterion: Any) -> None:
+    """The rate is at most e^(log_det/d), the number that the certificate proves, for every goal."""
+    context = Context(prec=50)
+    for seed in range(8):
+        M = random_smoothness(np.random.default_rng(seed), 3, 10.0)
+        lower = 0.1 if criterion == "linear" else None
+        result = optimal_stepsize(M, BernQ(0.4, 3), guarantee=guarantee, criterion=criterion, lower=lower)
+        proved = context.exp(context.divide(Decimal(result.log_det), Decimal(result.d)))
+        assert Decimal(result.rate) <= proved
+        assert Decimal(result.rate) >= proved * (1 - Decimal("1e-14"))
