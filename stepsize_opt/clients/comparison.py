@@ -10,7 +10,6 @@ which are the conditions (12) for L·I, L_max·I and D = γI.  *DCGD-mat* is D =
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -22,9 +21,10 @@ from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.draws import best_client_draws
 from stepsize_opt.clients.reductions import read_clients
 from stepsize_opt.clients.result import DistributedResult
-from stepsize_opt.clients.targets import Targets, log_fraction, nearest_float
+from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.inputs import NAMED_STRUCTURES, completed, refuse_options
 from stepsize_opt.node import GUARANTEES, Guarantee
+from stepsize_opt.proofs import exp_down, rounded_down
 from stepsize_opt.sketches import BITS_NOTE, BITS_PER_NUMBER, Sketch
 
 _METHODS = ("det-CGD1", "det-CGD2")
@@ -51,11 +51,11 @@ def dcgd_stepsize(
     descent = 1 / Fraction(L)
     kappa, factor = targets.kappa, targets.det_factor
     K = targets.least_iterations(min(descent, kappa / noise) if noise and kappa is not None else descent)
-    limits = [nearest_float(descent)]
+    limits = [rounded_down(descent)]
     if noise:
-        limits.append(math.exp(0.5 * log_fraction(clients / (K * noise))))
+        limits.append(exp_down(0.5 * log_fraction(clients / (K * noise))))
         if factor is not None:
-            limits.append(nearest_float(factor / noise))
+            limits.append(rounded_down(factor / noise))
     return ScalarStepsize(min(limits), K)
 
 
@@ -154,9 +154,8 @@ def compare_distributed(
     numbers: dict[str, Any] = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": delta_inf}
     clients = read_clients(smoothness, sketch, mean_smoothness)
     matrices, sketches = clients.matrices, clients.sketches
-    L = np.mean(np.array(matrices), axis=0) if clients.mean is None else clients.mean
     scalar = dcgd_stepsize(
-        float(np.linalg.eigvalsh(L)[-1]),
+        float(np.linalg.eigvalsh(clients.smoothness)[-1]),
         max(float(np.linalg.eigvalsh(M)[-1]) for M in matrices),
         max(s.omega for s in sketches),
         clients=len(matrices),

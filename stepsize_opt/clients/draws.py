@@ -30,12 +30,12 @@ from typing import Any
 import numpy as np
 from scipy.linalg import eigh, solve_triangular
 
-from stepsize_opt.clients.reductions import mean_of, read_smoothness
+from stepsize_opt.clients.reductions import read_smoothness
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Immutable, check_one_of, check_positive_definite, is_list, read_only
 from stepsize_opt.limit import read_budget
 from stepsize_opt.node import GUARANTEES, Guarantee
-from stepsize_opt.proofs import Conditions, Pair, dominating_factor, exp_down, exponent_above
+from stepsize_opt.proofs import Conditions, Pair, dominating_factor, exp_down, exponent_above, mean_of
 from stepsize_opt.sketches import SystematicSampling
 from stepsize_solvers.numerics import sym
 from stepsize_solvers.programs import Matrix, Pattern, Vector

@@ -24,6 +24,8 @@ from stepsize_opt.proofs import (
     Plain,
     dominating_factor,
     exponent_above,
+    mean_above,
+    mean_of,
     proved_cholesky,
 )
 from stepsize_opt.sketches import Sketch, sketch_of_each
@@ -46,6 +48,11 @@ class Clients:
     @property
     def d(self) -> int:
         return len(self.matrices[0])
+
+    @property
+    def smoothness(self) -> Matrix:
+        """A matrix of floats L̂ ⪰ L: L as given, or the mean of the Lᵢ rounded up."""
+        return mean_above(self.matrices) if self.mean is None else self.mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,11 +161,6 @@ def _diagonal(matrices: list[Matrix], mean: Matrix | None) -> Vector:
     if not top.all():
         check_positive_definite("the mean of the clients' matrices", np.diag(top), SMOOTHNESS_REMEDY)
     return np.asarray(top * np.mean(diagonals / top, axis=0))  # a sum might overflow
-
-
-def mean_of(matrices: list[Matrix]) -> Pair:
-    """(1/n)ΣLᵢ in twice the working precision."""
-    return sum((Pair.exact(M) for M in matrices[1:]), Pair.exact(matrices[0])).divided(len(matrices))
 
 
 def _check_scaled(L: Matrix, clients: list[Matrix]) -> None:

@@ -4,8 +4,7 @@
 f = (1/n)Σfᵢ and its smoothness matrix L.  There is no λ_D, no Δ^inf and no neighbourhood, and Theorem 1 of the paper
 (or the descent metric) gives K ≥ 2Δ⁰/(rate·ε²).  The server knows the seed, so that no indices travel.
 
-L = (1/n)ΣLᵢ is no matrix of floats.  It is rounded *up*: f is smooth with every matrix above L, so that what is proved
-for the matrix of floats holds for f; it exceeds L by a few roundings.
+L = (1/n)ΣLᵢ is no matrix of floats; it is rounded up (``stepsize_opt.proofs.mean_above``).
 """
 
 from __future__ import annotations
@@ -14,34 +13,16 @@ import math
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias, get_args
 
-import numpy as np
-
-from stepsize_opt.clients.reductions import Clients, mean_of
+from stepsize_opt.clients.reductions import Clients
 from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.methods import Method
 from stepsize_opt.node import Guarantee, StepsizeResult, coordinates_sent, optimal_stepsize
-from stepsize_opt.proofs import exp_down, exp_up, exponent_above
-from stepsize_solvers.programs import Matrix, Status
+from stepsize_opt.proofs import exp_down, exp_up
+from stepsize_solvers.programs import Status
 
 Seeds: TypeAlias = Literal["independent", "shared"]
 SEEDS: tuple[str, ...] = get_args(Seeds)
-
-
-def mean_above(clients: Clients) -> Matrix:
-    """A matrix of floats with L̂ ⪰ L: L as given, or (1/n)ΣLᵢ rounded up."""
-    if clients.mean is not None:
-        return clients.mean
-    if len(clients.matrices) == 1:
-        return clients.matrices[0]
-    exponent = max(exponent_above(M) for M in clients.matrices)
-    found = mean_of([np.ldexp(M, -exponent) for M in clients.matrices]).rounded().symmetric()
-    out = found.value.copy()
-    # Diagonal dominance: a symmetric error of these rows is at most the diagonal matrix of its row sums.  The last
-    # term covers the rounding of this sum, and bits that were lost below the normal floats.
-    diagonal = np.einsum("ii->i", out)
-    diagonal += 2.0 * found.error.sum(axis=1) + np.spacing(diagonal) + 2.0**-1000
-    return np.ldexp(out, exponent)
 
 
 def shared_seeds(
@@ -63,7 +44,7 @@ def shared_seeds(
     sketch, n = clients.sketches[0], len(clients.matrices)
     # The certified gap of n clients is e^x − 1 for an interval of width x.
     node = optimal_stepsize(
-        mean_above(clients),
+        clients.smoothness,
         sketch,
         algorithm=algorithm.on_one_node,
         guarantee=guarantee,
@@ -125,7 +106,7 @@ def rounds_with_shared_seeds(
     limit = None if math.isinf(seconds_left) else seconds_left
     try:
         node: StepsizeResult = optimal_stepsize(
-            mean_above(clients),
+            clients.smoothness,
             clients.sketches[0],
             algorithm=algorithm.on_one_node,
             tol=math.log1p(tol),

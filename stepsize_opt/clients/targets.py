@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from stepsize_opt.inputs import positive_number, real_number, whole_number
+from stepsize_opt.proofs import rounded_down, rounded_up
 
 
 def nonnegative_number(name: str, value: float) -> float:
@@ -21,20 +22,6 @@ def nonnegative_number(name: str, value: float) -> float:
         msg = f"{name} must be a finite number of at least 0, got {value!r}; round what is below 0 by an error up to 0"
         raise ValueError(msg)
     return number + 0.0  # no −0
-
-
-def rounded_down(x: Fraction) -> float:
-    """A float of at most x ≥ 0, next to it."""
-    value = nearest_float(x)
-    return value if not math.isinf(value) and Fraction(value) <= x else math.nextafter(value, -math.inf)
-
-
-def nearest_float(x: Fraction) -> float:
-    """x ≥ 0 as a float; infinity where float64 ends."""
-    try:
-        return float(x)
-    except OverflowError:
-        return math.inf
 
 
 def log_fraction(x: Fraction) -> float:
@@ -114,6 +101,5 @@ class Targets:
         return max(1, math.ceil(factor * Fraction(self.initial_gap) / (Fraction(rate) * Fraction(self.epsilon2))))
 
     def neighbourhood(self, lambda_D: float, rate: float) -> float:
-        """2λ_DΔ^inf/(τ n), the part of the bound of Theorem 3 that does not vanish with K."""
-        exact = 2 * Fraction(lambda_D) * Fraction(self.delta_inf) / (Fraction(rate) * self.clients)
-        return nearest_float(exact)
+        """2λ_DΔ^inf/(τ n), rounded up: the part of the bound of Theorem 3 that does not vanish with K."""
+        return rounded_up(2 * Fraction(lambda_D) * Fraction(self.delta_inf) / (Fraction(rate) * self.clients))

@@ -14,6 +14,7 @@ from stepsize_opt.inputs import LARGE, dense, positive_number, read_matrix, real
 from stepsize_opt.limit import read_floor
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum
+from stepsize_opt.proofs import mean_above
 from stepsize_solvers.programs import Matrix
 
 
@@ -82,7 +83,7 @@ class Problem:
             if len(shapes) != 1:
                 msg = f"the clients' matrices must have one shape, got {shapes}"
                 raise ValueError(msg)
-            L = np.asarray(np.mean(clients, axis=0))
+            L = mean_above(clients)
         else:
             L = dense(read_matrix("problem", problem))
         return Problem(L, clients, max(1, len(clients)), _gap(initial_gap), _delta(delta_inf), lower)

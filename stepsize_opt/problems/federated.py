@@ -14,6 +14,7 @@ from scipy.special import expit
 from stepsize_opt.problems.data import Dataset
 from stepsize_opt.problems.objectives import LogisticRegression, Objective, check_points, several
 from stepsize_opt.problems.penalties import PENALTIES
+from stepsize_opt.proofs import mean_above, sum_below
 from stepsize_solvers.programs import Matrix, Vector
 
 
@@ -64,27 +65,27 @@ class Federated:
 
     @property
     def lower_bound(self) -> float:
-        """(1/n) Σ of the clients' proved lower bounds: f^inf ≥ (1/n) Σ fᵢ^inf."""
-        return float(np.mean([client.lower_bound for client in self.clients]))
+        """(1/n) Σ of the clients' proved lower bounds, rounded down: f^inf ≥ (1/n) Σ fᵢ^inf."""
+        return sum_below([client.lower_bound for client in self.clients], self.n)
 
     def client_smoothness(self) -> list[Matrix]:
         """L₁, …, L_n."""
         return [client.smoothness() for client in self.clients]
 
     def smoothness(self) -> Matrix:
-        """L = (1/n) Σ Lᵢ."""
-        return np.asarray(np.mean(self.client_smoothness(), axis=0))
+        """L = (1/n) Σ Lᵢ, rounded up: a matrix of floats that is proved to lie above the exact mean."""
+        return mean_above(self.client_smoothness())
 
     @property
     def curvature_from_below(self) -> float:
-        """μ = (1/n) Σ μᵢ with ∇²f ⪰ μI; raises AttributeError when a client knows none."""
+        """μ = (1/n) Σ μᵢ with ∇²f ⪰ μI, rounded down; raises AttributeError when a client knows none."""
         clients: Any = self.clients
-        return float(np.mean([client.curvature_from_below for client in clients]))
+        return sum_below([client.curvature_from_below for client in clients], self.n)
 
     def hessian_lower_bound(self) -> Matrix:
-        """M = (1/n) Σ Mᵢ; raises AttributeError when a client has none."""
+        """M = (1/n) Σ Mᵢ, rounded down; raises AttributeError when a client has none."""
         clients: Any = self.clients
-        return np.asarray(np.mean([client.hessian_lower_bound() for client in clients], axis=0))
+        return -mean_above([-client.hessian_lower_bound() for client in clients])
 
     def value(self, X: Matrix) -> Vector:
         return np.asarray(np.mean([client.value(X) for client in self.clients], axis=0))

@@ -13,7 +13,7 @@ from stepsize_opt.inputs import LARGE, real_array, whole_number
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Objective, Quadratic
 from stepsize_opt.problems.softmax import SoftmaxRegression
-from stepsize_opt.proofs import UNIT
+from stepsize_opt.proofs import UNIT, sum_below
 from stepsize_solvers.programs import Vector, block_slices
 
 
@@ -247,5 +247,5 @@ def find_federated_infimum(objective: Federated, iterations: int = 2000) -> Fede
         msg = f"objective must be Federated, got {type(objective).__name__}; find_infimum is for one node"
         raise TypeError(msg)
     parts = [find_infimum(client, iterations=iterations) for client in objective.clients]
-    clients = Infimum(float(np.mean([p.proved for p in parts])), float(np.mean([p.found for p in parts])))
+    clients = Infimum(sum_below([p.proved for p in parts], objective.n), float(np.mean([p.found for p in parts])))
     return FederatedInfimum(find_infimum(objective, iterations=iterations), clients)

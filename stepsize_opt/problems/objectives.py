@@ -23,6 +23,7 @@ from stepsize_opt.problems.data import Dataset
 from stepsize_opt.problems.penalties import PENALTIES, read_penalty
 from stepsize_opt.problems.shared_rows import Rows, distinct_rows
 from stepsize_opt.problems.spectra import with_spectrum
+from stepsize_opt.proofs import sum_below
 from stepsize_solvers.programs import Matrix, Vector, add_to_diagonal, block_slices
 
 
@@ -376,7 +377,7 @@ class Layered:
 
     @property
     def lower_bound(self) -> float:
-        return sum(layer.lower_bound for layer in self.layers)
+        return sum_below([layer.lower_bound for layer in self.layers])
 
     def smoothness(self) -> Matrix:
         return np.asarray(block_diag(*(layer.smoothness() for layer in self.layers)))

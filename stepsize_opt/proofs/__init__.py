@@ -29,12 +29,21 @@ from stepsize_opt.proofs.maps import (
     image_above,
     lowers_to_positive,
 )
+from stepsize_opt.proofs.means import mean_above, mean_of, sum_below
 from stepsize_opt.proofs.multipliers import Bound, Multipliers, rate_bound
 from stepsize_opt.proofs.nonnegative import NonnegativeCondition
 from stepsize_opt.proofs.refutations import lambda_from_below, log_rate_from_above, refutes
 from stepsize_opt.proofs.repairs import repair, repair_in_basis
 from stepsize_opt.proofs.roots import ThinBasis, eigenvector_basis, root_basis
-from stepsize_opt.proofs.roundings import LARGEST_COEFFICIENT, SMALLEST_NORMAL, UNIT, gamma, power_of_two_scaling
+from stepsize_opt.proofs.roundings import (
+    LARGEST_COEFFICIENT,
+    SMALLEST_NORMAL,
+    UNIT,
+    gamma,
+    power_of_two_scaling,
+    rounded_down,
+    rounded_up,
+)
 from stepsize_opt.proofs.spectral import eigenvalues_from_below, spectral_condition_bound, spectral_metric_bound
 from stepsize_opt.proofs.thin import ProvedDiagonal, bound_of_multiples, chunks, sum_of_logs, vanishing, weighted_gram
 from stepsize_opt.proofs.thin_metric import ThinMetric, ThinStepsize
@@ -90,6 +99,8 @@ __all__ = [
     "log_det_power",
     "log_rate_from_above",
     "lowers_to_positive",
+    "mean_above",
+    "mean_of",
     "metric_at",
     "norm_from_above",
     "power_of_two_scaling",
@@ -100,8 +111,11 @@ __all__ = [
     "repair",
     "repair_in_basis",
     "root_basis",
+    "rounded_down",
+    "rounded_up",
     "spectral_condition_bound",
     "spectral_metric_bound",
+    "sum_below",
     "sum_of_logs",
     "vanishing",
     "weight_from_below",

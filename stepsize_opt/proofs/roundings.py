@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -23,6 +24,20 @@ LARGEST_COEFFICIENT = 2.0**330  # of a positive map, about 2e99
 def gamma(n: int) -> float:
     """γ_n = nu/(1 − nu), the relative error of n roundings in a row; doubled, so that bounds of bounds stay bounds."""
     return 2.0 * n * UNIT / (1.0 - n * UNIT)
+
+
+def rounded_down(x: Fraction) -> float:
+    """Return the largest float that is not above x."""
+    try:
+        nearest = float(x)
+    except OverflowError:
+        nearest = math.inf if x > 0 else -math.inf
+    return nearest if nearest <= x else math.nextafter(nearest, -math.inf)
+
+
+def rounded_up(x: Fraction) -> float:
+    """Return the smallest float that is not below x."""
+    return -rounded_down(-x)
 
 
 @dataclass(frozen=True, eq=False)

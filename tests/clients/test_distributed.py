@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from shared.lagrangian import lifted_optimum
 from shared.strategies import seeds, sketches
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.comparison import dcgd_stepsize
+from stepsize_opt.clients.targets import Targets
 from stepsize_opt.inputs.structures import BlockDiagonal, Direction
 from stepsize_opt.sketches import BernQ, IndependentSampling, RandK, Sketch
 from stepsize_solvers.programs.maps import DiagonalPlusScaled, Matrix
@@ -73,6 +75,21 @@ def test_scalar_problems_have_the_closed_form_of_dcgd(structure: str) -> None:
         assert result.rate == pytest.approx(expected.gamma, rel=accuracy)
         # 12Δ⁰/(γε²) may be a whole number exactly; then the proof, which gives way by rounding errors, takes one more.
         assert 0 <= result.K - expected.K <= 1 + accuracy * expected.K
+
+
+@pytest.mark.parametrize(("omega", "delta_inf"), [(0.0, 0.1), (3.0, 0.0), (3.0, 0.1)])
+def test_scalars_satisfy_their_conditions_without_rounding(omega: float, delta_inf: float) -> None:
+    """γ is rounded down and the neighbourhood up: nearest floats miss their conditions for some of these numbers."""
+    numbers = {"epsilon2": 0.1, "initial_gap": 1.0, "delta_inf": delta_inf}
+    for i in range(1, 20):
+        L, L_max = i / 7.0, i / 3.0
+        found = dcgd_stepsize(L, L_max, omega, clients=3, **numbers)
+        gamma, noise = Fraction(found.gamma), Fraction(L) * Fraction(L_max) * Fraction(omega)
+        assert gamma * Fraction(L) <= 1
+        assert gamma**2 * noise * found.K <= 3
+        assert 4 * gamma * noise * Fraction(delta_inf) <= 3 * Fraction(0.1)
+        exact = 2 * Fraction(L) * Fraction(delta_inf) / (Fraction(L_max) * 3)
+        assert exact <= Fraction(Targets(**numbers, clients=3).neighbourhood(L, L_max))
 
 
 @settings(max_examples=40, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,32 @@ from stepsize_opt import (
     LowRankPlusDiagonal,
     Plan,
     RandK,
+    StepsizeResult,
     compression_limit,
     optimal_distributed_stepsize,
     optimal_method,
     optimal_stepsize,
+    parse_sketch,
     plan,
 )
-from stepsize_opt.problems import Federated, Layered, LogisticRegression, load_dataset, random_smoothness, split
+from stepsize_opt.problems import (
+    Federated,
+    Layered,
+    LogisticRegression,
+    Quadratic,
+    load_dataset,
+    random_smoothness,
+    split,
+)
 from stepsize_validation import run
+from stepsize_validation.referee import (
+    combine,
+    condition_slack,
+    is_positive_semidefinite,
+    product,
+    rational,
+    transpose,
+)
 
 L = np.array([[2.0, 1.0, 0.3], [1.0, 3.0, -0.5], [0.3, -0.5, 1.0]])
 ASKED: dict[str, Any] = {"epsilon2": 1e-2, "initial_gap": 1.0}
@@ -185,6 +204,24 @@ def test_text_fits_into_eighty_columns() -> None:
 def test_mistakes_are_named(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         plan(L, **{**ASKED, **arguments})
+
+
+@pytest.mark.parametrize("form", ["matrices", "objective"])
+@pytest.mark.parametrize("scales", [(0.76, 0.8, 1.31), (0.69, 0.58, 1.36, 1.36, 1.38)])
+def test_what_is_planned_for_clients_holds_for_their_exact_mean(scales: tuple[float, ...], form: str) -> None:
+    """L is singular to 1e-7, so that the rounding of a mean decides whether (3) and AᵀLA ⪯ I hold for L."""
+    clients = [x * np.array([[1.0, 1.0 - 1e-7], [1.0 - 1e-7, 1.0]]) for x in scales]
+    problem = clients if form == "matrices" else Federated(tuple(Quadratic(M, np.zeros(2)) for M in clients))
+    mean = combine(*[(Fraction(1, len(clients)), rational(M)) for M in clients])
+    answer = plan(problem, 1, sketches=[RandK(2, 1)], **ASKED)
+    proved = [r for r in answer.rows if isinstance(r.result, StepsizeResult) and r.result.satisfies_condition]
+    assert len(proved) >= 3
+    for row in proved:
+        slack = condition_slack(rational(row.result.D), mean, parse_sketch(row.sketch, 2), row.result.algorithm)
+        assert is_positive_semidefinite(slack)
+    A = rational(_row(answer, "subspace", "optimal").result.directions)
+    squares = product(product(transpose(A), mean), A)
+    assert is_positive_semidefinite(combine((1, rational(np.eye(2))), (-1, squares)))
 
 
 def test_clients_of_different_sizes_are_refused() -> None:
