@@ -12,6 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from shared.exact import (
+    combine,
+    condition_slack,
+    is_positive_semidefinite,
+    product,
+    rational,
+    transpose,
+)
 from stepsize_opt import (
     Budget,
     IndependentSampling,
@@ -36,14 +44,6 @@ from stepsize_opt.problems import (
     split,
 )
 from stepsize_validation import run
-from stepsize_validation.referee import (
-    combine,
-    condition_slack,
-    is_positive_semidefinite,
-    product,
-    rational,
-    transpose,
-)
 
 L = np.array([[2.0, 1.0, 0.3], [1.0, 3.0, -0.5], [0.3, -0.5, 1.0]])
 ASKED: dict[str, Any] = {"epsilon2": 1e-2, "initial_gap": 1.0}
