@@ -48,9 +48,11 @@ from stepsize_opt.inputs.structures import (
     pattern_of,
     pattern_with,
 )
+from stepsize_opt.inputs.units import LARGEST_SPREAD, binary_exponent, out_of_range, power_of_four, scaled_exactly
 
 __all__ = [
     "LARGE",
+    "LARGEST_SPREAD",
     "NAMED_STRUCTURES",
     "REGULARISE",
     "SLACK",
@@ -68,6 +70,7 @@ __all__ = [
     "Symmetric",
     "asymmetry",
     "atomic_write",
+    "binary_exponent",
     "broken_is_value_error",
     "check_dense",
     "check_memory",
@@ -87,10 +90,12 @@ __all__ = [
     "json_text",
     "layer_sizes",
     "load_matrix",
+    "out_of_range",
     "parse_structure",
     "pattern_of",
     "pattern_with",
     "positive_number",
+    "power_of_four",
     "probability_array",
     "read_matrix",
     "read_only",
@@ -99,6 +104,7 @@ __all__ = [
     "real_number",
     "real_sparse",
     "refuse_options",
+    "scaled_exactly",
     "solve_settings",
     "symmetric_part",
     "whole_number",

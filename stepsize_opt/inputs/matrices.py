@@ -16,7 +16,7 @@ from scipy.linalg import eigvalsh
 from stepsize_opt.inputs.checks import asymmetry, refuse_masked
 from stepsize_opt.inputs.estimated import EstimatedSmoothness
 from stepsize_opt.inputs.memory import check_dense
-from stepsize_opt.proofs import UNIT, log_det_from_below, power_of_two_scaling
+from stepsize_opt.proofs import log_det_from_below, log_det_power, power_of_two_scaling, sum_from_below
 from stepsize_solvers.programs import Matrix
 
 # A sparse matrix with fewer rows is read whatever it holds; beyond, its row pointers alone would fill the memory of a
@@ -160,9 +160,7 @@ def check_positive_definite(name: str, M: Matrix, remedy: str) -> float:
     scaled = scale[:, None] * M * scale
     below = log_det_from_below(scaled)
     if below is not None:
-        # log det(ΛMΛ) − 2 Σ log Λ_j; log 2, the product and the sum are each rounded once.
-        shift = 2.0 * math.log(2.0) * float(np.frexp(scale)[1].sum() - len(scale))
-        return below - shift - 4.0 * UNIT * (abs(below) + abs(shift))
+        return sum_from_below(below, -math.log(2.0) * log_det_power(scale))
     spectrum = eigvalsh(scaled)
     least, most = float(spectrum[0]), float(spectrum[-1])
     # eigvalsh is backward stable: eigenvalues are right to about d rounding errors of the largest.

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eigh
 
-from stepsize_opt.proofs import UNIT, Enclosed, gamma, power_of_two_scaling, weight_from_below
+from stepsize_opt.proofs import UNIT, Enclosed, gamma, power_of_two_scaling, sum_from_below, weight_from_below
 from stepsize_solvers.programs import Matrix
 
 
@@ -63,6 +63,10 @@ class LimitBounds:
             trace=math.nextafter(math.fsum(traces), 0.0) if traces else None,
             top=max(part.top for part in parts),
         )
+
+    def scaled(self, power: int) -> LimitBounds:
+        """Of 2^power L, for numbers without M."""
+        return LimitBounds(self.d, sum_from_below(self.log_det, self.d * math.log(2.0) * power))
 
     def log_bound(self, k: float) -> float:
         """d log of the limit from above: of log det H, or with M of d log t; k is E[rank G], up to d + 2 roundings."""

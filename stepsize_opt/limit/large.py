@@ -29,17 +29,18 @@ from stepsize_opt.operators import (
 from stepsize_opt.proofs import UNIT, Certificate, LowRankCondition, exp_down, gamma
 from stepsize_solvers.programs import DiagonalPlusScaled, Settings, Vector
 
-_NO_PROOF = (
-    "L is too close to singular, or its numbers are too large, too small or too far apart, for a proof in float64; "
-    "rescale it or add a regulariser"
-)
+_NO_PROOF = "L is too close to singular for a proof in float64; add a regulariser (a larger diagonal)"
 
 
 @dataclass(frozen=True, eq=False)
 class LargeLimit:
-    """A budget k and a criterion for an L that is never formed; mu: M = μI of ``linear``, 1 for the others."""
+    """A budget k and a criterion for an L that is never formed, in units in which it is near one.
+
+    power: n, where 4ⁿL is the matrix that was given; mu: M = μI of ``linear`` in the units given, 1 for the others.
+    """
 
     L: LowRankPlusDiagonal
+    power: int
     k: float
     criterion: str
     mu: float
@@ -58,21 +59,34 @@ class LargeLimit:
                 f"to its smallest diagonal entry, {L.own.min():g}, got {mu:g}: L.todense() takes more"
             )
             raise ValueError(msg)
-        return LargeLimit(L, read_budget(k, L.d), criterion, 1.0 if mu is None else float(mu))
+        return LargeLimit(*L.near_one(), read_budget(k, L.d), criterion, 1.0 if mu is None else float(mu))
 
     def answer(self) -> tuple[StepsizeOperator, Vector, Certificate]:
         """D, its probabilities (empty where the eigenvalues of L are not known) and its certificate."""
         L = self.L
         if self.criterion == "det":
-            inverse, certificate = self.share_of_inverse()
+            inverse, certificate = self.as_given(*self.share_of_inverse())
             return inverse, equal_probabilities(L.d, self.k), certificate
-        multiple, certificate = self.multiple_of_identity()
+        multiple, bounds = self.multiple_of_identity()
+        given, certificate = self.as_given(multiple, bounds)
         if sparse.issparse(L.U) or not L.is_shifted:
-            return multiple, np.empty(0), certificate
+            return given, np.empty(0), certificate
         # λI + UUᵀ has the eigenvalues of λI + UᵀU, and λ for all other directions.
         low_rank = np.maximum(np.linalg.eigvalsh(L.U.T @ L.U)[-L.d :], 0.0)
         values = L.own[0] + np.concatenate([np.zeros(L.d - len(low_rank)), low_rank])
-        return multiple, np.minimum(values * multiple.x[0], 1.0), certificate
+        return given, np.minimum(values * multiple.x[0], 1.0), certificate
+
+    def as_given(self, D: StepsizeOperator, certificate: Certificate) -> tuple[StepsizeOperator, Certificate]:
+        """D and its certificate, for the criterion, in the units of the L that was given.
+
+        Raises ValueError where float64 does not hold D.
+        """
+        moved = certificate.moved(-2 * self.power * self.L.d)
+        return D.scaled(-self.power), moved.shifted(self.L.d * math.log(self.mu))
+
+    def upper_bound(self) -> float:
+        """d log of the limit from above, for ``euclidean`` and ``linear``, in the units of the L that was given."""
+        return self.as_given(*self.multiple_of_identity())[1].upper_bound
 
     def share_of_inverse(self, share: float | None = None) -> tuple[InverseStepsize, Certificate]:
         """D next to share·L⁻¹, k/d by default, and below it by proof; its log det from below, the limit from above.
@@ -93,17 +107,14 @@ class LargeLimit:
         return InverseStepsize(found.p, L.U, found.C), replace(found.certificate, upper_bound=bound)
 
     def multiple_of_identity(self, t: float | None = None) -> tuple[DiagonalStepsize, Certificate]:
-        """tI with tI ⪯ L⁻¹ and t tr L ≤ k proved, or with a smaller t; d log(tμ) from below, the limit from above.
+        """tI with tI ⪯ L⁻¹ and t tr L ≤ k proved, or with a smaller t; d log t from below, the limit from above.
 
         Raises ValueError where float64 does not suffice for the proof.
         """
         L, d = self.L, self.L.d
         problem = large_problem(L, DiagonalPlusScaled.identity(d))
         assert problem is not None  # a LowRankPlusDiagonal always has one, or raises
-        try:
-            scalar = solve_structured(problem, "scalar", Settings())
-        except RuntimeError:
-            raise unproved(self.k, _NO_PROOF) from None
+        scalar = solve_structured(problem, "scalar", Settings())
         trace, rounding = math.fsum(L.diagonal().tolist()), gamma(L.longest_row + 4)
         most = min(float(scalar.D.diagonal()[0]), self.k / (trace * (1.0 + rounding)) * (1.0 - 4.0 * UNIT))
         value = most if t is None else min(t, most)
@@ -113,4 +124,4 @@ class LargeLimit:
         lower = d * math.log(value)
         upper = LimitBounds(d, -math.inf, trace * (1.0 - rounding), top).log_bound(self.k)
         certificate = Certificate(True, 0.0, lower - 4.0 * UNIT * (d + abs(lower)), upper, d)
-        return DiagonalStepsize(np.full(d, value)), certificate.shifted(d * math.log(self.mu))
+        return DiagonalStepsize(np.full(d, value)), certificate

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import Array, Immutable, generator, read_only
+from stepsize_opt.inputs import Array, Immutable, generator, read_only, scaled_exactly
 from stepsize_opt.limit import LARGEST_LOSS, Spectrum
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.proofs import (
@@ -41,6 +41,10 @@ class ThinDirections(Immutable, LinearOperator):  # type: ignore[misc]
         super().__init__(np.float64, (len(t), len(t)))
         self.c, self.t, self.U, self.Z = c, read_only(t), U, read_only(Z)
         self.e = len(Z) - U.shape[1]
+
+    def scaled(self, n: int) -> ThinDirections:
+        """2ⁿA exactly; raises ValueError where float64 does not hold it."""
+        return ThinDirections(self.c, scaled_exactly("A", self.t, n), scaled_exactly("U", self.U, -n), self.Z)
 
     def sent(self, gradients: Array, draw: Indices | slice) -> Array:
         """Columns of A times gradients, shape (…, d) → (…, size of the draw)."""

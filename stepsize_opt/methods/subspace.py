@@ -341,6 +341,7 @@ def _thin_method(
     if basis not in (None, wanted):
         msg = f"basis must be {wanted!r} for criterion={criterion!r} and a LowRankPlusDiagonal, got {basis!r}"
         raise ValueError(msg)
+    L = problem.L
     require = L.require_dense_factor if criterion == "det" else L.require_eigenvectors
     require(f"the subspace method for criterion={criterion!r}")
     found = ProvedDirections.of(L, wanted)
@@ -355,4 +356,6 @@ def _thin_method(
         sketch = law(rounded_to_budget(floor_probabilities(values, problem.k), problem.k))
         t = float(problem.multiple_of_identity()[0].x[0]) * float(L.own[0])
         D, certificate = problem.multiple_of_identity(found.mean_from_below(sketch.p, t))
-    return SubspaceMethod(found.A, sketch, D, certificate, found.defect, problem.k, criterion, wanted)
+    A = found.A.scaled(-problem.power)
+    D, certificate = problem.as_given(D, certificate)
+    return SubspaceMethod(A, sketch, D, certificate, found.defect, problem.k, criterion, wanted)

@@ -138,21 +138,24 @@ def large_stepsize(
         msg = f"{asked}, criterion={goal.criterion!r} takes a dense L only; {ANSWERS}"
         raise ValueError(msg)
     method.check([sketch], scalar=structure == "scalar", clients=False)
-    limit = _limit(L, problem, sketch, goal)
     if spectral:
         assert isinstance(sketch.map, ScaledPlusTrace)
-        answer = solve_gaussian(L, sketch.map, settings, descent=descent)
+        answer = solve_gaussian(problem.L, sketch.map, settings, descent=descent)
     elif descent:
         assert split is not None
-        answer = solve_descent(L, split, limit, settings)
+        limit = math.inf
+        if sketch.is_exactly_unbiased:
+            limit = LimitBounds(sketch.d, problem.log_det).log_bound(sketch.expected_rank)
+        answer = solve_descent(problem.L, split, limit, settings)
     elif isinstance(W, LowRankStepsize):
         assert isinstance(problem.condition, LowRankCondition) and (plain or split is not None)
-        metric = metric_of_inverse(problem.condition) if split is None or plain else thin_metric(L, split)
+        metric = metric_of_inverse(problem.condition) if split is None or plain else thin_metric(problem.L, split)
         answer = solve_direction(metric, W, settings)
     else:
         answer = solve_structured(
             problem, "scalar" if multiple else str(structure), settings, None if W is None else W.x
         )
+    answer = answer.scaled(-problem.power)
     certificate = answer.certificate
     if multiple and isinstance(goal.M, float):
         certificate = certificate.shifted(sketch.d * math.log(goal.M))
@@ -174,7 +177,7 @@ def large_stepsize(
         structure=str(structure),
         expected_nonzeros=sketch.expected_nonzeros,
         expected_rank=sketch.expected_rank,
-        limit=exp_up(limit / sketch.d),
+        limit=exp_up(_limit(L, problem, sketch, goal) / sketch.d),
         tol=settings.tol,
         guarantee=goal.guarantee,
         criterion=goal.criterion,
@@ -193,5 +196,5 @@ def _limit(L: Any, problem: LargeProblem, sketch: Sketch, goal: Goal) -> float:
         if not isinstance(L, LowRankPlusDiagonal):
             return math.inf
         lower = goal.M if goal.criterion == "linear" else None
-        return LargeLimit.read(L, min(rank, L.d), goal.criterion, lower).multiple_of_identity()[1].upper_bound
-    return LimitBounds(L.shape[0], problem.log_det).log_bound(rank) if math.isfinite(problem.log_det) else math.inf
+        return LargeLimit.read(L, min(rank, L.d), goal.criterion, lower).upper_bound()
+    return LimitBounds(L.shape[0], problem.log_det).scaled(2 * problem.power).log_bound(rank)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from stepsize_opt.inputs import out_of_range
 from stepsize_opt.limit import LimitBounds
 from stepsize_opt.node.goals import Floor
 from stepsize_opt.proofs import (
@@ -60,7 +61,7 @@ class Singletons:
             D = self.scale * scaled * self.scale
         inside &= (D >= SMALLEST_NORMAL) & np.isfinite(D)
         if not inside.all():
-            raise out_of_range(int(self.indices[~inside][0]))
+            raise stepsize_out_of_range(int(self.indices[~inside][0]))
         lower, upper = np.log(scaled), -np.log(weights * (1.0 - 2.0 * self.error))
         margin = float(np.min(1.0 - weights * scaled))
         # Rounding of the logarithms (one ulp each), of their arguments and of the exact sums.
@@ -159,16 +160,14 @@ class Component:
         if inside.all() and (back != at.D).any():
             at = at.elsewhere(back)  # entries between coordinates became subnormal or zero
         if not (inside.all() and at.feasible):
-            raise out_of_range(int(self.indices[np.argmin(inside)]))
+            raise stepsize_out_of_range(int(self.indices[np.argmin(inside)]))
         return at, D
 
 
-def out_of_range(coordinate: int) -> ValueError:
-    """The error for a stepsize outside the range of float64."""
-    return ValueError(
-        f"the best stepsize of coordinate {coordinate} lies outside the range of float64, 2.3e-308 to 1.8e308; "
-        "solve for cL with a factor c that brings D into this range: the stepsize for L is c times that for cL"
-    )
+def stepsize_out_of_range(coordinate: int) -> ValueError:
+    """Return the error for a stepsize outside the range of float64."""
+    what = f"the best stepsize of coordinate {coordinate}"
+    return out_of_range(what)
 
 
 @dataclass

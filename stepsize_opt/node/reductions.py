@@ -44,7 +44,14 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Symmetric, check_dense, check_positive_definite, dense
+from stepsize_opt.inputs import (
+    LARGEST_SPREAD,
+    SMOOTHNESS_REMEDY,
+    Symmetric,
+    check_dense,
+    check_positive_definite,
+    dense,
+)
 from stepsize_opt.limit import LimitBounds
 from stepsize_opt.methods import Method
 from stepsize_opt.node.goals import PAPER, Floor, Goal
@@ -262,7 +269,7 @@ def _check_spread(B: Matrix, Q: PositiveMap) -> None:
     low, high = np.full(int(labels.max()) + 1, np.inf), np.full(int(labels.max()) + 1, -np.inf)
     np.minimum.at(low, labels, size)
     np.maximum.at(high, labels, size)
-    if (high - low).max() > _LARGEST_SPREAD:
+    if (high - low).max() > LARGEST_SPREAD:
         msg = (
             f"the sketch couples coordinates whose diagonal entries of L differ by 2^{(high - low).max():.0f}, beyond "
             "float64; rescale the variables so that the diagonal entries of L are of similar size"
@@ -272,7 +279,6 @@ def _check_spread(B: Matrix, Q: PositiveMap) -> None:
 
 # The bound on the optimum cancels numbers that are the root of this ratio times as large as the result.
 _LARGEST_RATIO = 2.0**84
-_LARGEST_SPREAD = 150.0  # binary digits; a condition number of 2⁵³ is the most that float64 resolves
 
 
 def _scaled_direction(pattern: Pattern, scale: Vector) -> Matrix:

@@ -34,7 +34,7 @@ def solve_descent(
 ) -> StructuredAnswer:
     """A D = Diag(a) − VVᵀ with a large log det H and its certificate; ``limit`` bounds log det H of every D.
 
-    Raises ValueError for a sparse U, RuntimeError when nothing could be proved.
+    Raises ValueError for a sparse U, or when nothing could be proved.
     """
     began = time.perf_counter()
     metric = thin_metric(L, law)

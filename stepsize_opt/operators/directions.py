@@ -14,6 +14,7 @@ from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
+from stepsize_opt.inputs import binary_exponent, power_of_four
 from stepsize_opt.operators.matrices import LowRankPlusDiagonal
 from stepsize_opt.operators.solve import StructuredAnswer, not_proved
 from stepsize_opt.operators.stepsizes import DiagonalStepsize, InverseStepsize, LowRankStepsize
@@ -25,7 +26,16 @@ _TOP: Any = 1e-9  # relative error of the eigenvalue, far below the tolerance
 
 
 def read_direction(W: Any) -> DiagonalStepsize | LowRankStepsize:
-    """W as a diagonal, or as Diag(a) ± VVᵀ; raises TypeError for an operator that is neither."""
+    """W as a diagonal, or as Diag(a) ± VVᵀ, in units in which it is near one: only its direction counts.
+
+    Raises TypeError for an operator that is neither, ValueError for one whose numbers lie too far apart.
+    """
+    found = _as_stepsize(W)
+    own = found.x if isinstance(found, DiagonalStepsize) else found.a
+    return found.scaled(-power_of_four("the direction W", binary_exponent(own.max()), binary_exponent(own.min())))
+
+
+def _as_stepsize(W: Any) -> DiagonalStepsize | LowRankStepsize:
     if isinstance(W, DiagonalStepsize | LowRankStepsize):
         return W
     if isinstance(W, InverseStepsize):
@@ -56,7 +66,7 @@ def metric_of_inverse(condition: LowRankCondition) -> ThinMetric:
 
 
 def solve_direction(metric: ThinMetric, W: LowRankStepsize, settings: Settings) -> StructuredAnswer:
-    """The largest γW; ``metric`` knows T.  Raises RuntimeError when nothing could be proved."""
+    """The largest γW; ``metric`` knows T.  Raises ValueError when nothing could be proved."""
     began = time.perf_counter()
     value, z = _largest_eigenpair(metric, W)
     thin = ThinStepsize(W.a, W.V, W.sign)

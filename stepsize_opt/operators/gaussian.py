@@ -38,7 +38,7 @@ def solve_gaussian(
 ) -> StructuredAnswer:
     """The best D of det-CGD1, under the condition or for the descent metric.
 
-    Raises ValueError for an L without the form, RuntimeError when nothing could be proved.
+    Raises ValueError for an L without the form, or when nothing could be proved.
     """
     began = time.perf_counter()
     c = float(L.own[0])

@@ -10,7 +10,18 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import Immutable, check_dense, positive_number, read_only, real_array, real_number, real_sparse
+from stepsize_opt.inputs import (
+    Immutable,
+    binary_exponent,
+    check_dense,
+    positive_number,
+    power_of_four,
+    read_only,
+    real_array,
+    real_number,
+    real_sparse,
+    scaled_exactly,
+)
 from stepsize_opt.proofs import UNIT, gamma
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -108,6 +119,22 @@ class LowRankPlusDiagonal(Immutable, LinearOperator):  # type: ignore[misc]
     def longest_row(self) -> int:
         """The most entries in a row of U."""
         return int(np.diff(self.U.indptr).max(initial=0)) if sparse.issparse(self.U) else self.rank
+
+    def near_one(self) -> tuple[LowRankPlusDiagonal, int]:
+        """Return L′ and n with L = 4ⁿL′ exactly and entries of L′ near one; L itself and 0 if its own are.
+
+        Raises ValueError for an L whose numbers lie too far apart.
+        """
+        entries = self.U.data if sparse.issparse(self.U) else self.U
+        largest = max(entries.max(initial=0.0), -entries.min(initial=0.0))
+        top = max(2 * binary_exponent(largest), binary_exponent(self.own.max()))
+        n = power_of_four("L", top, binary_exponent(self.own.min()))
+        if n == 0:
+            return self, 0
+        factor = scaled_exactly("U", entries, -n)
+        if sparse.issparse(self.U):
+            factor = sparse.csr_array((factor, self.U.indices, self.U.indptr), shape=self.U.shape)
+        return LowRankPlusDiagonal(factor, scaled_exactly("diagonal", self.own, -2 * n)), n
 
     def _matvec(self, x: Any) -> Any:
         v = np.asarray(x, dtype=np.float64).reshape(self.d)

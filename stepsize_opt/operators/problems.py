@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from stepsize_opt.inputs import LARGE
+from stepsize_opt.inputs import LARGE, SMOOTHNESS_REMEDY, binary_exponent, power_of_four, scaled_exactly
 from stepsize_opt.operators.matrices import LowRankPlusDiagonal
 from stepsize_opt.proofs import LowRankCondition, NonnegativeCondition, coefficient_roundings, gamma
 from stepsize_solvers.programs import Matrix, PositiveMap, ScaledPlusTrace, Vector
@@ -27,11 +27,13 @@ ANSWERS = (
 
 @dataclass(frozen=True, eq=False)
 class LargeProblem:
-    """DMD ⪯ D with M = 𝒫(L) in one of the two forms; words: how it came.
+    """DMD ⪯ D with M = 𝒫(L) in one of the two forms, for an L in units in which it is near one; words: how it came.
 
-    log_det: of L, from below; remark: what is not proved and why.
+    power: n, where 4ⁿL is the matrix that was given; log_det: of L, from below; remark: what is not proved and why.
     """
 
+    L: Any
+    power: int
     condition: LowRankCondition | NonnegativeCondition
     words: str
     log_det: float
@@ -65,22 +67,25 @@ class _GramProducts:
 def large_problem(L: Any, law: PositiveMap) -> LargeProblem | None:
     """The problem of an L that is not to be made dense; None for an L that is.
 
-    Raises ValueError for a LowRankPlusDiagonal with a law or a sign that has no such form.
+    Raises ValueError for a LowRankPlusDiagonal with a law or a sign that has no such form, or an L whose numbers lie
+    too far apart.
     """
     split = law.diagonal_plus_scaled
     if isinstance(L, LowRankPlusDiagonal):
+        L, n = L.near_one()
         if isinstance(law, ScaledPlusTrace):
-            return _factored(L, law.a * L.own + law.b * L.trace(), law.a, coefficient_roundings(law))
+            return _factored(L, n, law.a * L.own + law.b * L.trace(), law.a, coefficient_roundings(law))
         if split is None or split.alpha.min() < 0.0 or split.beta < 0.0:
             msg = f"this sketch takes a dense L only (L.todense() gives it); {ANSWERS}"
             raise ValueError(msg)
         own = split.alpha * L.diagonal() + split.beta * L.own
-        return _factored(L, own, split.beta, coefficient_roundings(split))
+        return _factored(L, n, own, split.beta, coefficient_roundings(split))
     if not sparse.issparse(L) or L.shape[0] <= LARGE or split is None or split.beta < 0.0:
         return None
     S: Any = L
     if S.data.min(initial=0.0) < 0.0 or _largest_component(S) <= LARGE:
         return None
+    S, n = _near_one(S)
     # Entries of 𝒫(L) are products and one sum of nonnegative numbers.
     M = sparse.csr_array(split.beta * S + sparse.diags_array(split.alpha * S.diagonal()))
     condition = NonnegativeCondition(M, gamma(coefficient_roundings(split) + 3), positive=False)
@@ -89,10 +94,22 @@ def large_problem(L: Any, law: PositiveMap) -> LargeProblem | None:
         f"D is feasible by proof, and the best if L ⪰ 0, which is not proved for a sparse L of size {S.shape[0]}; "
         "LowRankPlusDiagonal(X.T, diagonal) with the X of L = XᵀX + Diag(diagonal) needs no such proof"
     )
-    return LargeProblem(condition, words, -math.inf, remark)
+    return LargeProblem(S, n, condition, words, -math.inf, remark)
 
 
-def _factored(L: LowRankPlusDiagonal, a: Vector, beta: float, roundings: int) -> LargeProblem:
+def _near_one(S: Any) -> tuple[Any, int]:
+    """S′ and n with S = 4ⁿS′ for a sparse S without negative entries, and entries of S′ near one."""
+    diagonal = S.diagonal()
+    if not diagonal.min() > 0.0:
+        msg = f"L is singular or indefinite: a diagonal entry is {diagonal.min():g}; {SMOOTHNESS_REMEDY}"
+        raise ValueError(msg)
+    n = power_of_four("L", binary_exponent(S.data.max()), binary_exponent(diagonal.min()))
+    if n == 0:
+        return S, 0
+    return sparse.csr_array((scaled_exactly("L", S.data, -2 * n), S.indices, S.indptr), shape=S.shape), n
+
+
+def _factored(L: LowRankPlusDiagonal, n: int, a: Vector, beta: float, roundings: int) -> LargeProblem:
     """𝒫(L) = Diag(a) + βUUᵀ; a is a sum of two products, with coefficients that went through so many roundings."""
     rounding = roundings + 4
     if sparse.issparse(L.U):
@@ -103,13 +120,13 @@ def _factored(L: LowRankPlusDiagonal, a: Vector, beta: float, roundings: int) ->
         words = f"L = UUᵀ + Diag with a sparse U of {L.U.nnz} entries, none negative: UUᵀ is not formed"
         condition = NonnegativeCondition(products, gamma(L.longest_row + rounding))
         # L ⪰ Diag(diagonal) would bound log det L, but so far from it that nobody could use it.
-        return LargeProblem(condition, words, -math.inf)
+        return LargeProblem(L, n, condition, words, -math.inf)
     V, apart = _shortened(L.U)
     error = gamma(L.rank + rounding) * a + beta * apart * (1.0 + gamma(4))
     low_rank = LowRankCondition(a - error, a + error, beta, V, gamma(rounding))
     log_det = LowRankCondition(L.own - apart, L.own, 1.0, V, 0.0).log_det_from_below()
     words = f"L is diagonal plus rank {L.rank}: nothing of size d×d is formed"
-    return LargeProblem(low_rank, words, -math.inf if log_det is None else log_det)
+    return LargeProblem(L, n, low_rank, words, -math.inf if log_det is None else log_det)
 
 
 def _shortened(U: Matrix) -> tuple[Matrix, Vector]:

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from stepsize_opt.proofs import (
     LowRankCondition,
     NonnegativeCondition,
     ProvedDiagonal,
+    sum_from_below,
 )
 from stepsize_solvers.numerics import Limits
 from stepsize_solvers.programs import Settings, SolverStats, Status, Vector
@@ -46,13 +48,23 @@ class StructuredAnswer:
     satisfied: bool = True
     remark: str = ""
 
+    def scaled(self, n: int) -> StructuredAnswer:
+        """The answer for 4⁻ⁿL, with 4ⁿD; raises ValueError where float64 does not hold it."""
+        power = 2 * n * self.certificate.d
+        return replace(
+            self,
+            D=self.D.scaled(n),
+            certificate=self.certificate.moved(power),
+            descent_log_det=sum_from_below(self.descent_log_det, math.log(2.0) * power),
+        )
+
 
 def solve_structured(
     problem: LargeProblem, structure: str, settings: Settings, w: Vector | None = None
 ) -> StructuredAnswer:
     """The best D of a structure ``"full"``, ``"diagonal"`` or ``"scalar"``, or with w the best multiple of Diag(w).
 
-    Raises ValueError for a structure without such an answer, RuntimeError when nothing could be proved.
+    Raises ValueError for a structure without such an answer, or when nothing could be proved.
     """
     began = time.perf_counter()
     condition = problem.condition
@@ -81,11 +93,11 @@ def solve_structured(
     return StructuredAnswer(DiagonalStepsize(found.x), found.certificate, found.descent_log_det, stats, status)
 
 
-def not_proved() -> RuntimeError:
+def not_proved() -> ValueError:
     """What to raise where no proof succeeded."""
-    return RuntimeError(
-        "no stepsize of this size could be proved feasible: its numbers lie too far apart for float64; rescale "
-        "the variables so that the diagonal entries of L are of similar size"
+    return ValueError(
+        "L is too close to singular, or the second moments of the sketch lie too far apart, for a proof in float64; "
+        "add a regulariser (a larger diagonal), or give rare coordinates a larger probability"
     )
 
 

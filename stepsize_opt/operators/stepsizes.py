@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.linalg import solve_triangular
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import Immutable, check_dense, read_only
+from stepsize_opt.inputs import Immutable, check_dense, read_only, scaled_exactly
 from stepsize_opt.operators.matrices import LowRankPlusDiagonal
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -28,6 +28,10 @@ class StepsizeOperator(Immutable, LinearOperator):  # type: ignore[misc]
     @abstractmethod
     def log_det(self) -> float:
         """log det D in plain floating point; −∞ unless D is positive definite."""
+
+    @abstractmethod
+    def scaled(self, n: int) -> StepsizeOperator:
+        """4ⁿD exactly; raises ValueError where float64 does not hold it."""
 
     @abstractmethod
     def arrays(self) -> dict[str, Matrix]:
@@ -69,6 +73,9 @@ class DiagonalStepsize(StepsizeOperator):
     def log_det(self) -> float:
         return float(np.log(self.x).sum()) if self.x.min() > 0.0 else -np.inf
 
+    def scaled(self, n: int) -> DiagonalStepsize:
+        return DiagonalStepsize(scaled_exactly("D", self.x, 2 * n))
+
     def arrays(self) -> dict[str, Matrix]:
         return {"x": self.x}
 
@@ -98,6 +105,9 @@ class InverseStepsize(StepsizeOperator):
             return -np.inf
         return float(np.log(self.p).sum() + np.log(inner).sum())
 
+    def scaled(self, n: int) -> InverseStepsize:
+        return InverseStepsize(scaled_exactly("D", self.p, 2 * n), scaled_exactly("U", self.U, -n), self.C)
+
     def arrays(self) -> dict[str, Matrix]:
         return {"p": self.p, "U": self.U, "C": self.C}
 
@@ -124,6 +134,9 @@ class LowRankStepsize(StepsizeOperator):
         if not min(self.a.min(), inner[0]) > 0.0:
             return -np.inf
         return float(np.log(self.a).sum() + np.log(inner).sum())
+
+    def scaled(self, n: int) -> LowRankStepsize:
+        return LowRankStepsize(scaled_exactly("D", self.a, 2 * n), scaled_exactly("D", self.V, n), self.sign)
 
     def arrays(self) -> dict[str, Matrix]:
         return {"a": self.a, "V": self.V, "sign": np.array([self.sign])}

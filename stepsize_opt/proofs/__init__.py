@@ -43,6 +43,7 @@ from stepsize_opt.proofs.roundings import (
     power_of_two_scaling,
     rounded_down,
     rounded_up,
+    sum_from_below,
 )
 from stepsize_opt.proofs.spectral import eigenvalues_from_below, spectral_condition_bound, spectral_metric_bound
 from stepsize_opt.proofs.thin import ProvedDiagonal, bound_of_multiples, chunks, sum_of_logs, vanishing, weighted_gram
@@ -116,6 +117,7 @@ __all__ = [
     "spectral_condition_bound",
     "spectral_metric_bound",
     "sum_below",
+    "sum_from_below",
     "sum_of_logs",
     "vanishing",
     "weight_from_below",

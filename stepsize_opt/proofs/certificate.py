@@ -34,7 +34,7 @@ from stepsize_opt.proofs.arithmetic import Approximate, Pair
 from stepsize_opt.proofs.cholesky import proved_cholesky
 from stepsize_opt.proofs.evaluation import Evaluation, log_det_conjugate, shifted_matrix
 from stepsize_opt.proofs.maps import adjoint_below, lowers_to_positive
-from stepsize_opt.proofs.roundings import UNIT, gamma
+from stepsize_opt.proofs.roundings import UNIT, gamma, sum_from_below
 from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Vector
 
 
@@ -100,11 +100,7 @@ class Certificate:
         """The same certificate for a log det that is larger by a number, right to two roundings; so is its bound."""
         if shift == 0.0:
             return self
-        # The sum is rounded once.
-        lower, upper = self.log_det + shift, self.upper_bound + shift
-        slack = 4.0 * UNIT * abs(shift)
-        lower -= slack + 2.0 * UNIT * abs(lower)
-        upper += slack + 2.0 * UNIT * abs(upper)
+        lower, upper = sum_from_below(self.log_det, shift), -sum_from_below(-self.upper_bound, -shift)
         return Certificate(self.feasible, self.margin, lower, upper, self.d)
 
     def bounded(self, upper_bound: float) -> Certificate:
@@ -115,8 +111,7 @@ class Certificate:
         """The certificate of 2^power D, when it is known to be feasible just as D is; the bound stays."""
         if power == 0:
             return self
-        shift = self.d * math.log(2.0) * power
-        lower = self.log_det + shift - 4.0 * UNIT * abs(shift) - 2.0 * UNIT * abs(self.log_det + shift)
+        lower = sum_from_below(self.log_det, self.d * math.log(2.0) * power)
         return replace(self, log_det=lower, margin=1.0 - math.ldexp(1.0 - self.margin, min(power, 1000)))
 
     @staticmethod

@@ -40,6 +40,12 @@ def rounded_up(x: Fraction) -> float:
     return -rounded_down(-x)
 
 
+def sum_from_below(value: float, shift: float) -> float:
+    """value + shift from below, for a shift that is right to two roundings."""
+    total = value + shift
+    return total - (4.0 * UNIT * abs(shift) + 2.0 * UNIT * abs(total))
+
+
 @dataclass(frozen=True, eq=False)
 class Slices:
     """A = A₁ + A₂ + A₃ exactly, row by row: A₁ and A₂ have few enough bits that their products are free of rounding.

@@ -30,12 +30,13 @@ def plus_low_rank(a: Vector, V: Matrix, sign: int) -> Any:
     return exact.combine((1, exact.rational(np.diag(a))), (sign, exact.product(factor, exact.transpose(factor))))
 
 
-@pytest.mark.parametrize("size", [0.1, 3.0, 1e3])
+@pytest.mark.parametrize(("size", "unit"), [(0.1, 1.0), (3.0, 1.0), (1e3, 1.0), (3.0, 1e-150), (3.0, 1e150)])
 @pytest.mark.parametrize(("sketch", "call"), CASES, ids=[f"{s} {c}" for s, c in CASES])
-def test_the_ends_hold_in_exact_arithmetic(sketch: Sketch, call: dict[str, Any], size: float) -> None:
+def test_the_ends_hold_in_exact_arithmetic(sketch: Sketch, call: dict[str, Any], size: float, unit: float) -> None:
+    """L is of size unit²."""
     rng = np.random.default_rng(7)
     diagonal = np.full(5, 0.3) if isinstance(sketch, Gaussian) else rng.uniform(0.1, 1.0, 5)
-    L = LowRankPlusDiagonal(size * rng.standard_normal((5, 2)), diagonal)
+    L = LowRankPlusDiagonal(size * unit * rng.standard_normal((5, 2)), unit**2 * diagonal)
     if "structure" in call:
         call = {**call, "structure": Direction(LowRankPlusDiagonal(rng.standard_normal((5, 1)), rng.random(5) + 0.1))}
     result = optimal_stepsize(L, sketch, **call)

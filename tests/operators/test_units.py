@@ -1,0 +1,171 @@
+"""An L that is never formed, in any units: the answer of ordinary units, scaled, or a ValueError with the reason."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from stepsize_opt import (
+    Direction,
+    Gaussian,
+    IndependentSampling,
+    LowRankPlusDiagonal,
+    RandK,
+    Sketch,
+    compression_limit,
+    optimal_method,
+    optimal_stepsize,
+    plan,
+)
+from stepsize_opt.inputs import LARGE
+from stepsize_opt.operators import LowRankStepsize
+from stepsize_solvers.programs import Vector
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+D = 8
+RNG = np.random.default_rng(3)
+U = RNG.standard_normal((D, 2))
+OWN = RNG.uniform(0.3, 2.0, D)
+POWERS = (-498, -250, 200, 498)  # of four: L is about 1e-300, 1e-150, 1e120 and 1e300
+SKETCH = IndependentSampling(np.linspace(0.3, 0.9, D))
+
+
+def matrix(kind: str, n: int) -> LowRankPlusDiagonal:
+    """4ⁿL, exactly, with a diagonal that is one number or not, or a sparse factor."""
+    factor: Any = sparse.csr_array(np.abs(U) * (U > -0.5)) if kind == "sparse" else U
+    own = np.full(D, 0.5) if kind == "constant diagonal" else OWN
+    return LowRankPlusDiagonal(factor * math.ldexp(1.0, n), np.ldexp(own, 2 * n))
+
+
+def direction(n: int) -> Direction:
+    """A diagonal plus low rank near 1/L."""
+    return Direction(LowRankStepsize(np.ldexp(1.0 / OWN, -2 * n), np.ldexp(U[:, :1], -n), 1.0))
+
+
+STEPSIZES: dict[str, tuple[str, Sketch, dict[str, Any]]] = {
+    "full": ("dense", RandK(D, 3), {"algorithm": "det-CGD2"}),
+    "descent": ("dense", RandK(D, 3), {"guarantee": "descent"}),
+    "diagonal": ("dense", SKETCH, {"structure": "diagonal"}),
+    "scalar": ("dense", SKETCH, {"structure": "scalar"}),
+    "multiples of a vector": ("dense", SKETCH, {"structure": lambda n: Direction(np.ldexp(1.0 / OWN, -2 * n))}),
+    "multiples of low rank": ("dense", SKETCH, {"structure": direction}),
+    "full, gaussian": ("constant diagonal", Gaussian(D, 3), {}),
+    "descent, gaussian": ("constant diagonal", Gaussian(D, 3), {"guarantee": "descent"}),
+    "diagonal, sparse": ("sparse", SKETCH, {"structure": "diagonal"}),
+    "scalar, sparse": ("sparse", SKETCH, {"structure": "scalar"}),
+    "euclidean": ("dense", SKETCH, {"structure": "diagonal", "criterion": "euclidean"}),
+    "linear": ("dense", SKETCH, {"structure": "diagonal", "criterion": "linear", "lower": 0.25}),
+}
+
+
+def in_units(call: dict[str, Any], n: int) -> dict[str, Any]:
+    """The arguments that go with 4ⁿL."""
+    out = dict(call)
+    if callable(out.get("structure")):
+        out["structure"] = out["structure"](n)
+    if "lower" in out:
+        out["lower"] = math.ldexp(out["lower"], 2 * n)
+    return out
+
+
+def logarithms(x: float | Vector, n: int) -> Any:
+    """log 4ⁿx."""
+    return np.log(x) + 2.0 * n * math.log(2.0)
+
+
+@pytest.mark.parametrize("name", STEPSIZES)
+def test_stepsizes_scale_with_the_units(name: str) -> None:
+    kind, sketch, call = STEPSIZES[name]
+    one = optimal_stepsize(matrix(kind, 0), sketch, **in_units(call, 0))
+    for n in POWERS:
+        found = optimal_stepsize(matrix(kind, n), sketch, **in_units(call, n))
+        unit = 0 if "lower" in call else n  # t of D ⪰ tM⁻¹ has no unit if M has that of L
+        assert found.status == one.status
+        assert found.gap == pytest.approx(one.gap, abs=1e-9)
+        assert found.efficiency == pytest.approx(one.efficiency, rel=1e-9, nan_ok=True)
+        assert logarithms(found.rate, unit) == pytest.approx(math.log(one.rate), abs=1e-9)
+        assert found.descent_log_det + 2.0 * n * D * math.log(2.0) == pytest.approx(one.descent_log_det, abs=1e-8)
+        np.testing.assert_allclose(logarithms(found.D.diagonal(), n), np.log(one.D.diagonal()), atol=1e-7)
+
+
+@pytest.mark.parametrize(("kind", "criterion"), [("dense", "det"), ("constant diagonal", "euclidean")])
+def test_limits_and_methods_scale_with_the_units(kind: str, criterion: str) -> None:
+    gradient = np.linspace(-1.0, 1.0, D)
+    one, method = compression_limit(matrix(kind, 0), 3, criterion), optimal_method(matrix(kind, 0), 3, criterion)
+    draw = method.draw(np.random.default_rng(0))
+    sent = method.encode(gradient, draw)
+    for n in POWERS:
+        limit = compression_limit(matrix(kind, n), 3, criterion)
+        assert logarithms(np.array([limit.value, limit.upper]), n) == pytest.approx(np.log([one.value, one.upper]))
+        np.testing.assert_allclose(logarithms(limit.D.diagonal(), n), np.log(one.D.diagonal()), atol=1e-9)
+        np.testing.assert_allclose(limit.probabilities, one.probabilities, rtol=1e-9)
+        found = optimal_method(matrix(kind, n), 3, criterion)
+        assert (found.efficiency, found.defect) == pytest.approx((method.efficiency, method.defect), abs=1e-9)
+        # A is 2⁻ⁿ times that of L: what is sent is 2ⁿ times as large for a gradient that is 4ⁿ times as large.
+        np.testing.assert_allclose(np.ldexp(found.encode(gradient, draw), n), sent, rtol=1e-9)
+        np.testing.assert_allclose(np.ldexp(found.decode(np.ldexp(sent, -n), draw), 2 * n), method.decode(sent, draw))
+
+
+@pytest.mark.parametrize("n", POWERS)
+def test_a_plan_has_the_same_rounds_in_all_units(n: int) -> None:
+    """f and 4ⁿf have the same rounds for ε² in the units of ‖∇f‖², 16ⁿ, and Δ⁰ in those of f."""
+    plans = [
+        plan(matrix("dense", m), 4, epsilon2=1e-3, initial_gap=math.ldexp(1.0, -2 * m), criterion="euclidean")
+        for m in (0, n)
+    ]
+    rounds = [[row.rounds for row in one.rows] for one in plans]
+    assert rounds[0] == rounds[1]
+
+
+def test_a_sparse_matrix_far_from_one() -> None:
+    d = LARGE + 10
+    band = sparse.diags_array([np.full(d - 1, 0.4), np.ones(d), np.full(d - 1, 0.4)], offsets=[-1, 0, 1])
+    one, far = (optimal_stepsize(c * band, RandK(d, 2), structure="diagonal") for c in (1.0, 2.0**900))
+    np.testing.assert_allclose(np.ldexp(far.D.diagonal(), 900), one.D.diagonal(), rtol=1e-9)
+    with pytest.raises(ValueError, match="L is singular or indefinite: a diagonal entry is 0"):
+        optimal_stepsize(band - sparse.diags_array(np.eye(1, d)[0]), RandK(d, 2), structure="diagonal")
+
+
+def test_the_numbers_given_are_kept() -> None:
+    L = matrix("dense", 498)
+    assert np.array_equal(optimal_stepsize(L, RandK(D, 3), algorithm="det-CGD2").D.U, L.U)
+    assert np.array_equal(optimal_method(L, 3).directions.U, L.U)
+
+
+@pytest.mark.parametrize(
+    ("L", "k", "match"),
+    [
+        (LowRankPlusDiagonal(U, 2.0**-160), 1, r"differ by 2\^16\d, and proofs in float64 take at most 2\^150"),
+        (LowRankPlusDiagonal(1e200 * U, 1e300), 1, r"L has numbers whose sizes differ by 2\^3\d\d"),
+        (LowRankPlusDiagonal(0.0 * U, np.geomspace(1e-30, 1e30, D)), 1, r"L has numbers whose sizes differ by 2\^199"),
+        (LowRankPlusDiagonal(1e153 * U, 1.7e308), 1, "an entry of D lies outside the range of float64"),
+        (LowRankPlusDiagonal(1e-160 * U, 1e-310), D, "an entry of D lies outside the range of float64"),
+    ],
+)
+def test_what_float64_does_not_hold_is_refused_with_the_reason(L: LowRankPlusDiagonal, k: int, match: str) -> None:
+    calls = [
+        lambda: optimal_stepsize(L, RandK(D, k), algorithm="det-CGD2"),
+        lambda: optimal_stepsize(L, RandK(D, k), structure="diagonal"),
+        lambda: compression_limit(L, k, "euclidean"),
+        lambda: compression_limit(L, k),
+        lambda: optimal_method(L, k),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=match):
+            call()
+
+
+def test_directions_too_far_apart_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"the direction W has numbers whose sizes differ by 2\^665"):
+        optimal_stepsize(matrix("dense", 0), RandK(D, 3), structure=Direction(np.geomspace(1e-100, 1e100, D)))
+
+
+def test_a_nearly_singular_matrix_is_called_so() -> None:
+    L = LowRankPlusDiagonal(U, 1e-24)
+    with pytest.raises(ValueError, match=r"L is too close to singular.*add a regulariser"):
+        optimal_stepsize(L, RandK(D, 3), guarantee="descent")
