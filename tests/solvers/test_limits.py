@@ -8,6 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,9 @@ from scipy.linalg import block_diag
 
 from shared.reference_problems import random_smoothness
 from stepsize_opt import (
+    BlockDiagonal,
     Direction,
+    LowRankPlusDiagonal,
     RandK,
     compare,
     compare_distributed,
@@ -25,6 +30,8 @@ from stepsize_opt import (
     optimal_stepsize_path,
 )
 from stepsize_opt.node.solve import processes
+from stepsize_solvers.conic.backends import CvxpySolver
+from stepsize_solvers.numerics.progress import Limits
 from stepsize_solvers.process.other import ProcessEnded, call_within
 from stepsize_solvers.programs.contract import Settings
 from stepsize_solvers.programs.maps import DiagonalPlusScaled
@@ -37,6 +44,19 @@ RUNNING = [entry.name for entry in available_solvers() if entry.available]
 L = random_smoothness(5, 1e2, 0)
 CLIENTS = [random_smoothness(5, 20.0, seed) for seed in range(3)]
 TARGETS: dict[str, Any] = {"epsilon2": 1.0, "initial_gap": 1.0, "delta_inf": 0.5}
+FEW_COLUMNS = LowRankPlusDiagonal(np.random.default_rng(0).standard_normal((40, 2)), np.linspace(0.1, 1.0, 40))
+UNLIMITED: dict[str, Callable[..., Any]] = {
+    "full": partial(optimal_stepsize, L, RandK(5, 2), closed_forms=False),
+    "large full": partial(optimal_stepsize, random_smoothness(40, 1e4, 0), RandK(40, 4), closed_forms=False),
+    "blocks": partial(optimal_stepsize, L, RandK(5, 2), structure=BlockDiagonal([2, 3])),
+    "diagonal": partial(optimal_stepsize, L, RandK(5, 2), structure="diagonal"),
+    "metric": partial(optimal_stepsize, L, RandK(5, 2), guarantee="descent"),
+    "euclidean": partial(optimal_stepsize, L, RandK(5, 2), guarantee="descent", criterion="euclidean"),
+    "low rank": partial(optimal_stepsize, FEW_COLUMNS, RandK(40, 4), structure="diagonal"),
+    "low-rank metric": partial(optimal_stepsize, FEW_COLUMNS, RandK(40, 4), guarantee="descent"),
+    "stack": partial(optimal_stepsize, block_diag(*[random_smoothness(3, 5.0, s) for s in range(20)]), RandK(60, 8)),
+    "clients": partial(optimal_distributed_stepsize, CLIENTS, RandK(5, 2), **TARGETS),
+}
 CALLS = {
     "one node": lambda **limits: optimal_stepsize(L, RandK(5, 2), **limits),
     "path": lambda **limits: optimal_stepsize_path(L, [RandK(5, 2)], **limits),
@@ -143,6 +163,28 @@ class TestEverySolver:
         limited = optimal_stepsize(L, RandK(5, 2), solver=name, tol=1e-5, time_limit=100.0, max_iters=90_000)
         assert limited.status == "optimal"
         np.testing.assert_array_equal(plain.D, limited.D)
+
+    @pytest.mark.parametrize("call", UNLIMITED.values(), ids=UNLIMITED.keys())
+    def test_the_methods_own_number_of_steps_is_no_limit_of_the_users(
+        self, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        of = Limits.of
+        monkeypatch.setattr(Limits, "of", staticmethod(lambda settings, _: of(settings, 1)))
+        result = call(tol=1e-12)
+        assert result.status == "optimal_inaccurate"
+        assert result.certificate.feasible
+        assert call(tol=1e-12, max_iters=1).status == "user_limit"
+
+    def test_nor_is_that_of_a_conic_solver(self) -> None:
+        backend = get_solver("clarabel")
+        assert isinstance(backend, CvxpySolver)
+        impatient = replace(backend, options=lambda _, accuracy: backend.options(Settings(max_iters=6), accuracy))
+        result = optimal_stepsize(L, RandK(5, 2), solver=impatient, reduce=False)
+        assert result.status == "optimal_inaccurate"
+        assert result.certificate.feasible
+        # An iteration limit among the solver's own options is the user's.
+        own = optimal_stepsize(L, RandK(5, 2), solver="clarabel", reduce=False, max_iter=6)
+        assert own.status == "user_limit"
 
     def test_a_failure_is_not_taken_for_a_limit(self) -> None:
         with pytest.raises(RuntimeError, match=r"no solver returned a stepsize.*cvxopt"):

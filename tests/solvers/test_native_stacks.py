@@ -156,7 +156,7 @@ def test_numbers_that_lapack_refuses_are_no_error(monkeypatch: pytest.MonkeyPatc
 
 def test_limits_of_the_user() -> None:
     B, P = problems(3, 5, 5)
-    few = runs(3, 5, max_iters=2)
+    few = runs(3, 5, max_iters=2, asked=True)
     assert iterate_stack(B, P, few) == [Status.USER_LIMIT] * 3
     assert [run.steps for run in few] == [2, 2, 2] and all(run.best is not None for run in few)
     assert iterate_stack(B, P, runs(3, 5, deadline=time.perf_counter())) == [Status.USER_LIMIT] * 3

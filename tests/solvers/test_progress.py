@@ -11,8 +11,10 @@ from stepsize_solvers.numerics import Bounds, Limits, Progress
 from stepsize_solvers.programs import Settings, Status
 
 
-def progress(tol: float = 1e-3, max_iters: int = 100, margin: float = 0.5, patience: int = 3) -> Progress[str]:
-    return Progress(2, Limits(tol, max_iters), margin, patience)
+def progress(
+    tol: float = 1e-3, max_iters: int = 100, margin: float = 0.5, patience: int = 3, asked: bool = False
+) -> Progress[str]:
+    return Progress(2, Limits(tol, max_iters, asked), margin, patience)
 
 
 def test_the_narrowest_interval_is_kept() -> None:
@@ -60,7 +62,7 @@ def test_it_gives_up_after_points_without_progress() -> None:
 
 
 def test_limits() -> None:
-    p = progress(max_iters=2)
+    p = progress(max_iters=2, asked=True)
     p.steps = 1
     assert p.examine("one", Bounds(0.0, 1.0)) is None
     p.steps = 2
@@ -68,6 +70,10 @@ def test_limits() -> None:
     assert p.examine("optimal at the limit", Bounds(0.0, 0.0)) is Status.OPTIMAL
     late: Progress[str] = Progress(2, Limits(1e-3, 100, deadline=time.perf_counter() - 1.0), 0.5, 3)
     assert late.examine("late", Bounds(0.0, 1.0)) is Status.USER_LIMIT
+    # The method's own number of steps is no limit of the user's.
+    default = progress(max_iters=2)
+    default.steps = 2
+    assert default.examine("two", Bounds(0.0, 1.0)) is Status.INACCURATE
 
 
 def test_limits_of_settings() -> None:
@@ -75,6 +81,9 @@ def test_limits_of_settings() -> None:
     assert (plain.tol, plain.max_iters, plain.deadline, plain.log) == (1e-4, 50, math.inf, None)
     asked = Limits.of(Settings(time_limit=5.0, max_iters=7, verbose=True), 50)
     assert asked.max_iters == 7 and asked.log is print and 0.0 < asked.deadline - time.perf_counter() <= 5.0
+    # A second method has the rest of the user's steps, and all of its own.
+    assert asked.after(5).end(2) is Status.USER_LIMIT and asked.after(5).end(1) is None
+    assert plain.after(50) == plain
 
 
 def test_an_interruption_leaves_the_best_pair() -> None:

@@ -173,6 +173,8 @@ class CvxpySolver(Solver):
         steps = getattr(clock, "steps", stats.num_iters)
         if status is not Status.OPTIMAL and _at_limit(settings, steps):
             status = Status.USER_LIMIT
+        elif status is Status.USER_LIMIT and not extra:
+            status = Status.INACCURATE  # the solver's own number of iterations; its options may hold a user's limit
         return Attempt(status, "", steps, stats.solve_time, problem.compilation_time or 0.0)
 
 

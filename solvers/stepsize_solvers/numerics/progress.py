@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from stepsize_solvers.programs import Settings, Status
@@ -30,12 +30,14 @@ class Bounds(NamedTuple):
 class Limits:
     """When to stop, and where progress lines go.
 
-    tol: the gap asked for, for each of the d dimensions; max_iters: steps; deadline: the moment to stop, on the clock
-    of ``time.perf_counter``; log: None for silence; log_shift: added to log det / d there.
+    tol: the gap asked for, for each of the d dimensions; max_iters: steps; asked: whether the user chose that number;
+    deadline: the moment to stop, on the clock of ``time.perf_counter``; log: None for silence; log_shift: added to
+    log det / d there.
     """
 
     tol: float
     max_iters: int
+    asked: bool = False
     deadline: float = math.inf
     log: Callable[[str], None] | None = None
     log_shift: float = 0.0
@@ -43,8 +45,25 @@ class Limits:
     @staticmethod
     def of(settings: Settings, default_steps: int) -> Limits:
         """The limits of a user's settings."""
+        asked = settings.max_iters is not None
         steps = default_steps if settings.max_iters is None else settings.max_iters
-        return Limits(settings.tol, steps, settings.deadline, print if settings.verbose else None, settings.log_shift)
+        log = print if settings.verbose else None
+        return Limits(settings.tol, steps, asked, settings.deadline, log, settings.log_shift)
+
+    def after(self, steps: int) -> Limits:
+        """Return the limits of a second method after so many steps of a first: the user's number is for both."""
+        return replace(self, max_iters=self.max_iters - steps) if self.asked else self
+
+    def end(self, steps: int) -> Status | None:
+        """Return the status of a solve that has to end after so many steps, or None when it may go on.
+
+        A method that has made all of its own number of steps did not converge; the user has set no limit.
+        """
+        if time.perf_counter() > self.deadline:
+            return Status.USER_LIMIT
+        if steps < self.max_iters:
+            return None
+        return Status.USER_LIMIT if self.asked else Status.INACCURATE
 
 
 @dataclass
@@ -105,9 +124,8 @@ class Progress(Generic[Point]):
             if certain is not None and certain.width <= self.limits.tol * self.d:
                 self.best = Best(point, certain)
                 return Status.OPTIMAL
-        if self.steps >= self.limits.max_iters or time.perf_counter() > self.limits.deadline:
-            return Status.USER_LIMIT
-        return Status.INACCURATE if self.stalled >= self.patience else None
+        ended = self.limits.end(self.steps)
+        return Status.INACCURATE if ended is None and self.stalled >= self.patience else ended
 
     def _record(self, point: Point, bounds: Bounds) -> None:
         self.lower = max(self.lower, bounds.lower)

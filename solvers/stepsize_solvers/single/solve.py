@@ -88,6 +88,8 @@ def _diagonal(M: Matrix, settings: Settings) -> Report:
     thin = _thin(M, limits)
     if thin is not None and thin.status is not Status.INACCURATE:
         return thin
+    if thin is not None:
+        limits = limits.after(thin.steps)
     known = thin.D if thin is not None and thin.D is not None else None if warm is None else warm.X
     return _path(*solve_diagonal(M, limits, None if known is None else np.diagonal(known)))
 
@@ -242,7 +244,7 @@ def _iterate_full(model: FullModel, start: Point | Start, tuning: Tuning, limits
         return dense or _failure("no strictly feasible start: B is not numerically positive definite")
     if dense is None:
         return _iterate(model, first, tuning, limits, upper)
-    second = _iterate(model, first, tuning, replace(limits, max_iters=limits.max_iters - dense.steps), upper)
+    second = _iterate(model, first, tuning, limits.after(dense.steps), upper)
     if second.D is None:
         return dense
     best = second if second.statistics["gap"] < dense.statistics["gap"] else dense
