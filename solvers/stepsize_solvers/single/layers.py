@@ -113,7 +113,7 @@ class LayeredPoint(InsidePoint):
 
     @property
     def Z(self) -> Matrix:
-        return sym(self.bounds.dual_scale * (self.C_inverse.T @ self.G @ self.C_inverse))
+        return sym(self.C_inverse.T @ self.G @ self.C_inverse)
 
     @cached_property
     def G(self) -> Matrix:

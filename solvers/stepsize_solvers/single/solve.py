@@ -16,7 +16,6 @@ from stepsize_solvers.numerics import Limits, NativeOptions, Progress, cholesky,
 from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, Settings, Status, ThinMultiplier
 from stepsize_solvers.single import small
 from stepsize_solvers.single.barrier import MOST_STEPS as MOST_BARRIER_STEPS
-from stepsize_solvers.single.barrier import Inside
 from stepsize_solvers.single.blocks import BlockModel, block_start
 from stepsize_solvers.single.closed_forms import Balanced, ClosedForm, uncoupled
 from stepsize_solvers.single.diagonal import solve_diagonal
@@ -73,7 +72,7 @@ def solve_condition(condition: Family, pattern: Pattern, settings: Settings, opt
         problem = LayeredProblem.of(B, Q, pattern)
         if problem is None:
             return _failure("W is not numerically positive definite")
-        return _path(*solve_layers(problem, _barrier_limits(settings), None if warm is None else warm.X))
+        return _read(*solve_layers(problem, _barrier_limits(settings), None if warm is None else warm.X))
     if pattern.is_full:
         return _full(B, Q, pattern, settings, options)
     P = Q.hadamard_matrix if pattern.is_diagonal else None
@@ -91,7 +90,7 @@ def _diagonal(M: Matrix, settings: Settings) -> Report:
     if thin is not None:
         limits = limits.after(thin.steps)
     known = thin.D if thin is not None and thin.D is not None else None if warm is None else warm.X
-    return _path(*solve_diagonal(M, limits, None if known is None else np.diagonal(known)))
+    return _read(*solve_diagonal(M, limits, None if known is None else np.diagonal(known)))
 
 
 def _thin(M: Matrix, limits: Limits) -> Report | None:
@@ -271,18 +270,10 @@ def _iterate(model: Model[PointType], start: PointType, tuning: Tuning, limits: 
     return _read(progress.run(lambda: iteration.run(start)), progress)
 
 
-def _path(status: Status, progress: Progress[Inside]) -> Report:
-    """The report of a central path."""
-    if progress.best is None:
-        return _failure("no strictly feasible start was found")
-    best, bounds = progress.best.point, progress.best.bounds
-    return Report(status, bounds.scale * best.D, best.Z, progress.steps, progress.statistics)
-
-
 def _read(status: Status, progress: Progress[Any]) -> Report:
     """The report of an iteration: the best pair, scaled as its bounds say."""
     if progress.best is None:
-        return _failure("stopped before the first point was evaluated")
+        return _failure("no strictly feasible point was evaluated")
     best, bounds = progress.best.point, progress.best.bounds
     D, Z = bounds.scale * sym(best.D), bounds.dual_scale * sym(best.Z)
     return Report(status, D, Z, progress.steps, progress.statistics)
