@@ -184,6 +184,10 @@ class TestRunning:
         with pytest.raises(ValueError, match="is not a file of benchmark results"):
             Results.read(tmp_path)
 
+    def test_a_report_needs_a_finished_run(self) -> None:
+        with pytest.raises(ValueError, match="no run is finished"):
+            page(Results(BenchSettings(), {}, []), [])
+
     def test_a_solver_that_cannot_run_and_sizes_beyond_a_limit_are_rows(self, tmp_path: Path, monkeypatch) -> None:
         monkeypatch.delenv("MOSEKLM_LICENSE_FILE", raising=False)
         monkeypatch.setenv("HOME", str(tmp_path))

@@ -38,9 +38,15 @@ class Results:
 
     @cached_property
     def rungs(self) -> Frame:
-        """One row for each rung, and one for each run without any, with the columns of the run repeated."""
+        """One row for each rung, and one for each run without any, with the columns of the run repeated.
+
+        Raises ValueError without a run.
+        """
         import pandas as pd
 
+        if not self.runs:
+            msg = "no run is finished: stepsize-opt bench without --report makes the runs"
+            raise ValueError(msg)
         rows = [{**run, **rung} for run in self.runs for rung in run["rungs"] or [{}]]
         return pd.DataFrame(rows).drop(columns="rungs")
 

@@ -205,14 +205,14 @@ def _finite(value: float) -> float | None:
 
 
 def peak_megabytes() -> float:
-    """Return the largest resident memory of this process so far, NaN on Windows."""
+    """Return the largest resident memory of this process so far; 0 on Windows."""
     status = Path("/proc/self/status")
     if status.is_file():
         # getrusage would also count what the parent held at the moment it started this process.
         lines = status.read_text(encoding="utf-8").splitlines()
         return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024.0
     if sys.platform == "win32":
-        return math.nan
+        return 0.0
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
