@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, reading a problem, progress, tables."""
+"""Parts that the commands share: exit codes, reading a problem, progress, printing."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from typing import Any, NoReturn
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from stepsize_opt.inputs import STRUCTURE_FORMS, atomic_write, json_text, load_matrix, read_matrix
 from stepsize_opt.methods import method_names
-from stepsize_opt.node import Comparison, StepsizeResult
 from stepsize_opt.planning import check_known_lower
 from stepsize_solvers.programs import Matrix, Status
 from stepsize_validation.cli.values import method, positive, seconds, structure
-from stepsize_validation.terminal import empty_table, key_value_table
 
 EXIT_OPTIMAL, EXIT_INACCURATE, EXIT_INPUT, EXIT_SOLVER, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -250,41 +247,22 @@ def counting(*, silent: bool) -> Iterator[Callable[[int, int, str], None]]:
         yield lambda done, total, text: bar.update(line, completed=done, total=total, description=text)
 
 
-def answer(args: argparse.Namespace, value: Callable[[], Any], show_it: Callable[[], None]) -> None:
-    """The answer on standard output, as JSON or for people to read, unless the command is to be quiet."""
+def answer(args: argparse.Namespace, result: Any, value: Callable[[], Any]) -> None:
+    """Print a result in its text form, or its value as JSON, unless the command is to be quiet."""
     if args.json:
         print_json(value())
     elif not args.quiet:
-        show_it()
+        print(result)
+
+
+def print_columns(title: str, rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of words under a title, each column as wide as its longest word."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    print(f"\n{title}")
+    for row in rows:
+        print("  " + "  ".join(f"{word:<{width}}" for word, width in zip(row, widths, strict=True)).rstrip())
 
 
 def print_json(value: Any) -> None:
     """JSON on standard output, as ``stepsize_opt.inputs.files.json_text`` writes it."""
     print(json_text(value, indent=2))
-
-
-def result_table(result: StepsizeResult) -> Table:
-    """A result for people to read."""
-    return key_value_table("optimal stepsize", result.rows())
-
-
-def comparison_table(comparison: Comparison, sketch: str) -> Table:
-    """The rows of a comparison, the best in bold."""
-    caption = (
-        f"sent: numbers, in units of {comparison.units}; limit: share of the best memoryless rate of this rank\n"
-        f"{comparison.advice}"
-    )
-    columns = ("method", "stepsize"), ("rate", "descent", "sent", "limit", "gap")
-    table = empty_table(f"stepsizes for {sketch}", *columns, caption)
-    for row in comparison.rows:
-        table.add_row(
-            row.method,
-            row.stepsize,
-            f"{row.rate:.4g}",
-            f"{row.descent:.4g}",
-            f"{row.communication:.4g}",
-            f"{row.result.efficiency:.3f}",
-            f"{row.result.gap:.0e}",
-            style="bold" if row is comparison.best else None,
-        )
-    return table

@@ -16,14 +16,12 @@ from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
     check_output,
-    comparison_table,
+    print_columns,
     print_json,
     progress,
-    result_table,
     said,
 )
 from stepsize_validation.cli.values import positive, seed, whole
-from stepsize_validation.terminal import empty_table, show
 
 if TYPE_CHECKING:
     from stepsize_validation.runs import RateCheck, Run
@@ -56,7 +54,7 @@ def add_parsers(commands: Any) -> None:
 
 def _demo(args: argparse.Namespace) -> int:
     from stepsize_opt.problems import LogisticRegression, find_infimum, load_dataset
-    from stepsize_validation.runs import LEVEL, check_rate, run
+    from stepsize_validation.runs import check_rate, run
 
     if args.figure is not None:
         check_output("--figure", args.figure, (".png", ".svg"))
@@ -103,26 +101,34 @@ def _demo(args: argparse.Namespace) -> int:
         ]
         print_json({"data": data.name, "result": comparison.rows[0].result.summary(), "rows": rows})
         return code
-    show(
-        f"Logistic regression with a non-convex regulariser on [bold]{data.name}[/bold]: "
-        f"m = {data.m}, d = {data.d}, λ = {args.reg:g}, sketch {sketch}",
-        result_table(comparison.rows[0].result),
-        comparison_table(comparison, str(sketch)),
+    print(
+        f"Logistic regression with a nonconvex regulariser on {data.name}: "
+        f"m = {data.m}, d = {data.d}, λ = {args.reg:g}, sketch {sketch}\n"
     )
-    table = empty_table(
-        f"both guarantees beside what happened: K = {args.iterations} steps, {args.seeds} seeds",
-        ("method", "stepsize"),
-        ("predicted ≤", "observed", "verdict", "f − f^inf"),
-        "mean over the steps of ‖∇f‖² in the norm of D (Theorem 1), below it of H (descent metric), each scaled to "
-        f"determinant 1. holds: the {LEVEL:.1%} upper confidence bound of the mean is below what is predicted. "
-        "f after the last step: a better guarantee need not be a better run",
-    )
-    for row, first, second, gap in results:
-        pairs = zip(*(_cells(check) for check in (first, second)), strict=True)
-        table.add_row(row.method, row.stepsize, *("\n".join(pair) for pair in pairs), f"{gap:.3e}")
-        table.add_section()
-    show(table, *_conclusions(comparison, min(results, key=lambda result: result[3])[0], objective.smoothness()))
+    print(comparison.rows[0].result)
+    print(f"\nStepsizes for {sketch}:")
+    print(comparison)
+    _print_rates(results, args)
+    for line in _conclusions(comparison, min(results, key=lambda result: result[3])[0], objective.smoothness()):
+        print(line)
     return code
+
+
+def _print_rates(results: list[Any], args: argparse.Namespace) -> None:
+    """Print both guarantees next to the observed means."""
+    from stepsize_validation.runs import LEVEL
+
+    rows = [["method", "stepsize", "guarantee", "predicted ≤", "observed", "verdict", "f − f^inf"]]
+    for row, theorem, descent, gap in results:
+        if theorem is not None:
+            rows.append([row.method, row.stepsize, "Theorem 1", *_cells(theorem), f"{gap:.3e}"])
+        rows.append([row.method, row.stepsize, "descent metric", *_cells(descent), f"{gap:.3e}"])
+    print_columns(f"Predicted and observed: K = {args.iterations} steps, {args.seeds} seeds", rows)
+    print(
+        "Means over the steps of ‖∇f‖², in the norm of D for Theorem 1 and of H for the descent metric, each\n"
+        f"scaled to determinant 1. holds: the {LEVEL:.1%} upper confidence bound is below the prediction.\n"
+        "f is taken after the last step: a better guarantee need not be a better run."
+    )
 
 
 def _conclusions(comparison: Comparison, lowest: ComparisonRow, L: Matrix) -> list[str]:
@@ -148,6 +154,6 @@ def _record(check: RateCheck | None) -> dict[str, Any] | None:
     return None if check is None else {**asdict(check), "verdict": check.verdict}
 
 
-def _cells(check: RateCheck | None) -> tuple[str, str, str]:
-    """Bound, what was observed, and the verdict; the theorem says nothing of a D outside its condition."""
-    return ("–", "–", "–") if check is None else (f"{check.bound:.3e}", f"{check.observed:.3e}", check.verdict)
+def _cells(check: RateCheck) -> tuple[str, str, str]:
+    """The bound, the observed mean and the verdict."""
+    return f"{check.bound:.3e}", f"{check.observed:.3e}", check.verdict

@@ -12,7 +12,7 @@ import numpy as np
 from stepsize_opt.clients import SEEDS, DistributedComparison, compare_distributed, optimal_distributed_stepsize
 from stepsize_opt.inputs import NAMED_STRUCTURES
 from stepsize_opt.node import GUARANTEES
-from stepsize_opt.sketches import BITS_NOTE, parse_sketch
+from stepsize_opt.sketches import parse_sketch
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
@@ -32,7 +32,6 @@ from stepsize_validation.cli.common import (
     write_matrix,
 )
 from stepsize_validation.cli.values import nonnegative, positive, seed, whole
-from stepsize_validation.terminal import empty_table, key_value_table, show
 
 _EXAMPLES = """examples:
   stepsize-opt solve-distributed --data breast_cancer --clients 10 --sketch randk:1 --structure diagonal
@@ -142,7 +141,7 @@ def _solve_distributed(args: argparse.Namespace) -> int:
                 result.save(args.output)
             else:
                 write_matrix(result.D, args.output)
-    answer(args, result.summary, lambda: show(key_value_table("optimal distributed stepsize", result.rows())))
+    answer(args, result, result.summary)
     return exit_code(result.status)
 
 
@@ -157,12 +156,6 @@ def _refuse_what_compare_fixes(args: argparse.Namespace) -> None:
 
 
 def _print_comparison(comparison: DistributedComparison, args: argparse.Namespace) -> int:
-    columns = ("method", "stepsize", "seeds", "guarantee"), ("K", "bits", "gap")
-    table = empty_table(f"K and bits for {args.clients} clients", *columns, BITS_NOTE)
-    for record in comparison.to_records():
-        gap = "" if record["gap"] is None else f"{record['gap']:.0e}"
-        names = (record[name] for name in columns[0])
-        table.add_row(*names, str(record["K"]), f"{record['bits']:.4g}", gap)
-    answer(args, comparison.to_records, lambda: show(table))
+    answer(args, comparison, comparison.to_records)
     results = [row.result for row in comparison.rows if row.result is not None]
     return EXIT_OPTIMAL if all(exit_code(r.status) == EXIT_OPTIMAL for r in results) else EXIT_INACCURATE

@@ -10,13 +10,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-
 from stepsize_opt import __version__
 from stepsize_opt.problems import DATA_VARIABLE
 from stepsize_solvers import available_solvers
-from stepsize_validation.cli.common import EXIT_OPTIMAL, print_json
-from stepsize_validation.terminal import Terminal, empty_table, show
+from stepsize_validation.cli.common import EXIT_OPTIMAL, print_columns, print_json
 
 PACKAGES = (
     "numpy",
@@ -91,18 +88,12 @@ def _doctor(args: argparse.Namespace) -> int:
     if args.json:
         print_json(report)
         return EXIT_OPTIMAL
-    console = Terminal()
-    console.print(f"stepsize-opt {__version__}, Python {report['python']} on {report['platform']}")
-    console.print(f"executable: {sys.executable}", soft_wrap=True)
-    console.print(f"cores: {report['cores']}; data folder: {report['data folder']}", soft_wrap=True)
+    print(f"stepsize-opt {__version__}, Python {report['python']} on {report['platform']}")
+    print(f"executable: {sys.executable}")
+    print(f"cores: {report['cores']}; data folder: {report['data folder']}")
     for pool in report["blas"]:
-        console.print(f"BLAS: {pool['internal_api']} {pool['version']}, threads: {pool['num_threads']}")
-    table = empty_table("solvers", ("name", "runs", "why not"))
-    for entry in report["solvers"]:
-        table.add_row(entry["name"], "yes" if entry["available"] else "no", escape(entry["reason"] or ""))
-    show(table)
-    table = empty_table("packages", ("name", "version"))
-    for name, version in report["packages"].items():
-        table.add_row(name, version or "not installed")
-    show(table)
+        print(f"BLAS: {pool['internal_api']} {pool['version']}, threads: {pool['num_threads']}")
+    solvers = [[e["name"], "runs" if e["available"] else "does not run", e["reason"] or ""] for e in report["solvers"]]
+    print_columns("solvers", solvers)
+    print_columns("packages", [[name, version or "not installed"] for name, version in report["packages"].items()])
     return EXIT_OPTIMAL

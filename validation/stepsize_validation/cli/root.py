@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import re
 import sys
 from collections.abc import Sequence
 
@@ -63,13 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OPTIMAL
     except SolverUnavailable as error:
-        return _complain(error, EXIT_SOLVER, argv)
+        return _complain(error, EXIT_SOLVER)
     except MemoryError as error:
-        return _complain(f"not enough memory: {error or 'an allocation failed'}", EXIT_INPUT, argv)
+        return _complain(f"not enough memory: {error or 'an allocation failed'}", EXIT_INPUT)
     except (ValueError, TypeError, OSError, OverflowError, ModuleNotFoundError, UnsupportedProgram) as error:
-        return _complain(error, EXIT_INPUT, argv)
+        return _complain(error, EXIT_INPUT)
     except RuntimeError as error:
-        return _complain(error, EXIT_SOLVER, argv)
+        return _complain(error, EXIT_SOLVER)
     return code
 
 
@@ -84,38 +83,9 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _complain(error: Exception | str, code: int, argv: Sequence[str] | None) -> int:
-    words = _in_options(str(error), sys.argv[1:] if argv is None else argv)
-    print("error:", *words.split(), file=sys.stderr)  # one line, whatever a library's message holds
+def _complain(error: Exception | str, code: int) -> int:
+    print("error:", *str(error).split(), file=sys.stderr)  # one line, whatever a library's message holds
     return code
-
-
-def _in_options(message: str, argv: Sequence[str]) -> str:
-    """A message of the library with its arguments written as the options of the command: ``--seeds shared``."""
-    (commands,) = (action.choices for action in parser()._actions if isinstance(action.choices, dict))
-    command = commands.get(next((word for word in argv if not word.startswith("-")), ""))
-    options = set() if command is None else set(command._option_string_actions)
-
-    def written(name: str, value: str) -> str:
-        option = "--" + name.replace("_", "-")
-        if option not in options:
-            return f"{name}={value}" if value else name
-        if value == "None":
-            return f"no {option}"
-        return option if value in ("", "True") else f"{option} {value.strip(chr(39))}"
-
-    # What the user wrote stays as it is.
-    typed = sorted((word for word in argv if not word.startswith("-")), key=len, reverse=True)
-    for i, word in enumerate(typed):
-        message = message.replace(word, f"\0{i}\0") if re.search(r"[=_]|epsilon2", word) else message
-    message = re.sub(r"\b([a-z]\w*)=('[^']*'|[\w.+-]*\w)", lambda m: written(m[1], m[2]), message)
-    message = re.sub(
-        r"(--[a-z0-9-]+ [\w-]+)((?:(?:, | or | and )'[^']*')+)", lambda m: m[1] + m[2].replace("'", ""), message
-    )
-    # Argument names alone, where they cannot be words of the sentence.
-    message = re.sub(r"(?<![-\w])([a-z]+_[a-z_]+|epsilon2)\b", lambda m: written(m[1], ""), message)
-    message = re.sub(r"^([a-z]\w*)(?= (must|is|goes|needs) )|(?<=needs )(\w+)", lambda m: written(m[0], ""), message)
-    return re.sub("\0(\\d+)\0", lambda m: typed[int(m[1])], message)
 
 
 if __name__ == "__main__":

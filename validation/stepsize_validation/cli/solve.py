@@ -27,18 +27,15 @@ from stepsize_validation.cli.common import (
     add_volume,
     answer,
     check_output,
-    comparison_table,
     exit_code,
     load_problem,
     progress,
     read_lower,
-    result_table,
     said,
     solving,
     write_matrix,
 )
 from stepsize_validation.cli.values import processes
-from stepsize_validation.terminal import key_value_table, show
 
 OUTPUTS = (".npz", ".json", ".npy", ".csv")
 
@@ -159,7 +156,7 @@ def _solve(args: argparse.Namespace) -> int:
     if args.output is not None:
         with said(args.output, quiet=args.quiet):
             _write(result, args.output)
-    answer(args, result.summary, lambda: show(result_table(result)))
+    answer(args, result, result.summary)
     return exit_code(result.status)
 
 
@@ -196,7 +193,7 @@ def _certify(args: argparse.Namespace) -> int:
             lower=read_lower(args.lower),
             **solving(args),
         )
-    answer(args, check.summary, lambda: show(key_value_table("certificate of the given D", check.rows())))
+    answer(args, check, check.summary)
     return EXIT_OPTIMAL if check.certificate.is_optimal(args.tol) else EXIT_INACCURATE
 
 
@@ -205,5 +202,5 @@ def _compare(args: argparse.Namespace) -> int:
     sketch = parse_sketch(args.sketch, L.shape[0])
     with progress(f"comparing stepsizes for d = {sketch.d}", quiet=args.quiet, verbose=args.verbose):
         table = compare(L, sketch, criterion=args.criterion, lower=read_lower(args.lower), **solving(args))
-    answer(args, table.to_records, lambda: show(comparison_table(table, str(sketch))))
+    answer(args, table, table.to_records)
     return max(exit_code(row.result.status) for row in table.rows)
