@@ -20,7 +20,9 @@ MODULES = {
 
 
 def folder_of(module: str) -> str:
-    return module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+    """The folder of a module; ``stepsize_validation.figures``, which the folders of its package share, is its own."""
+    own = MODULES[module].name == "__init__.py" or module == "stepsize_validation.figures"
+    return module if own else module.rpartition(".")[0]
 
 
 def imports(module: str) -> set[str]:

@@ -1,6 +1,6 @@
 """Figures of the solver benchmark: time against d, time against certified gap, performance profiles.
 
-Colours are those of Okabe and Ito; every solver keeps its colour, line style and marker in all figures.
+Every solver keeps its colour, line style and marker in all figures.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _demo(args: argparse.Namespace) -> int:
         descent.append(check_rate(record, infimum, guarantee="descent"))
         final.append(float(record.values[:, -1].mean()) - infimum.found)
     if args.figure is not None:
-        from stepsize_validation.experiments import demo_figure
+        from stepsize_validation.cli.demo_figure import demo_figure
 
         with said(args.figure), progress("drawing"):
             title = f"{data.name}, λ = {args.reg:g}: {args.seeds} seeds"

@@ -5,19 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from stepsize_opt.planning import Plan, PlanRow
-from stepsize_validation.experiments import pyplot, save_figure
+from stepsize_validation.figures import OTHERS, OURS, pyplot, save_figure
 
-# Colours of Okabe and Ito with a marker each, in the order of the rows.
-_STYLES = (
-    ("#000000", "s"),
-    ("#0072B2", "^"),
-    ("#56B4E9", "v"),
-    ("#009E73", "D"),
-    ("#D55E00", "o"),
-    ("#CC79A7", "<"),
-    ("#E69F00", ">"),
-    ("#7A3B00", "P"),
-)
+_STYLES = (*OTHERS, *OURS)
 
 
 def plan_figure(plan: Plan, path: Path) -> Path:
@@ -35,7 +25,7 @@ def plan_figure(plan: Plan, path: Path) -> Path:
             rows = [row for row in plan.rows if row.criterion == criterion and _name(row) == name]
             if not rows:
                 continue
-            colour, marker = styles[name]
+            colour, _, marker = styles[name]
             colours = [colour if plan.budget.holds(row) else "0.75" for row in rows]
             axis.scatter([r.numbers for r in rows], [r.rounds for r in rows], c=colours, marker=marker, zorder=2)
             axis.scatter([], [], c=colour, marker=marker, label=name)  # the legend's entry
