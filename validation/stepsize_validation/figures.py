@@ -96,7 +96,15 @@ def draw_panels(
         frameon=False,
         handlelength=3.5,
     )
-    figure.tight_layout(rect=(0.0, 0.0, 1.0, 1.0 - header / height))
+    # Margins in inches: tight_layout, which measures every label twice, took half of the time of a figure.
+    figure.subplots_adjust(
+        left=0.85 / inches,
+        right=1.0 - 0.15 / inches,
+        bottom=0.5 / height,
+        top=1.0 - (header + 0.3) / height,
+        wspace=0.25,
+        hspace=0.3,
+    )
     save_figure(figure, path, dpi=130)
 
 

@@ -11,17 +11,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepsize_opt.inputs import atomic_write
 from stepsize_validation.bench.results import Frame, Results, common, competing, growth, seconds_to, within
+from stepsize_validation.figures import OTHERS, OURS, pyplot, save_figure
 
+_SOLVERS = {
+    "native": OURS[0],
+    "clarabel": OTHERS[1],
+    "mosek": OTHERS[4],
+    "copt": OTHERS[5],
+    "cvxopt": OTHERS[2],
+    "sdpa": OTHERS[3],
+    "scs": OTHERS[0],
+}
 _STYLES: dict[str, dict[str, Any]] = {
-    "native": {"color": "#D55E00", "linestyle": "-", "marker": "o"},
-    "clarabel": {"color": "#0072B2", "linestyle": "--", "marker": "^"},
-    "mosek": {"color": "#E69F00", "linestyle": (0, (1, 1)), "marker": "P"},
-    "copt": {"color": "#56B4E9", "linestyle": (0, (7, 2)), "marker": "X"},
-    "cvxopt": {"color": "#009E73", "linestyle": "-.", "marker": "D"},
-    "sdpa": {"color": "#CC79A7", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "v"},
-    "scs": {"color": "#000000", "linestyle": ":", "marker": "s"},
+    solver: {"color": style.colour, "linestyle": style.line, "marker": style.marker}
+    for solver, style in _SOLVERS.items()
 }
 
 
@@ -45,9 +49,7 @@ def draw_all(results: Results, folder: Path) -> list[str]:
         legend = {"fontsize": 9, "frameon": False, "handlelength": 3.5}
         figure.axes[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), **legend)
         figure.tight_layout()
-        with atomic_write(folder / name) as file:
-            figure.savefig(file, dpi=110, format="png")
-        _pyplot().close(figure)
+        save_figure(figure, folder / name, dpi=110)
         written.append(name)
     return written
 
@@ -57,7 +59,7 @@ def _time_against_size(results: Results) -> Any:
     sizes = within(rungs[rungs["family"] == "size"], gap).sort_values("d")
     if sizes["d"].nunique() < 2:
         return None
-    figure, axis = _pyplot().subplots(figsize=(6.4, 4.2))
+    figure, axis = pyplot().subplots(figsize=(6.4, 4.2))
     for solver, mine in sizes.groupby("solver", sort=False):
         fit = growth(mine, gap)
         name = solver if fit is None else f"{solver}, $d^{{{fit[0]:.1f}}}$"
@@ -139,19 +141,9 @@ FIGURES = {
 
 
 def _panels(count: int, width: float) -> tuple[Any, Any]:
-    figure, axes = _pyplot().subplots(1, count, figsize=(width * count + 0.6, 3.9), squeeze=False, sharey=True)
+    figure, axes = pyplot().subplots(1, count, figsize=(width * count + 0.6, 3.9), squeeze=False, sharey=True)
     return figure, axes[0]
 
 
 def _power(gap: float) -> str:
     return f"$10^{{{round(np.log10(gap))}}}$"
-
-
-def _pyplot() -> Any:
-    """Return matplotlib.pyplot with a backend that needs no display."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot

@@ -7,30 +7,22 @@ input.  Tables go to standard output, progress to standard error.
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stepsize_opt.node import CommunicationTable, communication_table
-from stepsize_validation.cli.common import (
-    add_matrix,
-    add_volume,
-    check_folder,
-    load_problem,
-    print_json,
-)
+from stepsize_opt.node import communication_table
+from stepsize_validation.cli.common import add_matrix, add_volume, check_folder, load_problem, print_json
 from stepsize_validation.cli.values import names, numbers, positive, seed, whole, wholes
-from stepsize_validation.terminal import empty_table, show
 
 _REPRODUCE = """examples:
   stepsize-opt reproduce all                      every experiment, at most an hour on two cores, resumable
   stepsize-opt reproduce a d --datasets a1a,w1a   two experiments on two data sets
   stepsize-opt reproduce all --quick              small sizes on embedded data, about a minute
 
-The data sets are svmlight files in the folder that STEPSIZE_OPT_DATA names.  Results are cached under --output: calling
-again with the same settings continues where it stopped and rewrites the report.
+The data sets are svmlight files in the folder that STEPSIZE_OPT_DATA names.  The result of each job is kept under
+--output: the same command continues where it stopped and rewrites the report.
 """
 _TABLE = """examples:
   stepsize-opt table L.npy -k 2
@@ -44,12 +36,13 @@ def add_parsers(commands: Any) -> None:
     formatter = argparse.RawDescriptionHelpFormatter
     again = commands.add_parser(
         "reproduce",
-        help="run the paper's experiments with the optimal D beside them and write a report",
-        description="Run the paper's experiments with the optimal D beside them and write one HTML report.",
+        help="run the paper's experiments with the optimal D and write a report",
+        description="Run the paper's experiments with the optimal D added and write one HTML report.",
         epilog=_REPRODUCE,
         formatter_class=formatter,
     )
-    again.add_argument("experiments", nargs="*", default=["all"], metavar="a|b|c|d|e|all", help="default: all")
+    known = "a, b, c, d, e, sensitivity or all (default)"
+    again.add_argument("experiments", nargs="*", default=["all"], metavar="EXPERIMENT", help=known)
     again.add_argument(
         "--output", "-o", type=Path, default=Path("results/reproduce"), help="folder (default: %(default)s)"
     )
@@ -83,41 +76,25 @@ def add_parsers(commands: Any) -> None:
 
 
 def _reproduce(args: argparse.Namespace) -> int:
-    from stepsize_validation.experiments import Plan, reproduce
+    from stepsize_validation.experiments import Plan, print_progress, reproduce
 
-    if args.quick:
-        plan = Plan.quick(args.datasets) if args.datasets else Plan.quick()
-    else:
-        plan = Plan(datasets=tuple(args.datasets)) if args.datasets else Plan()
+    sets = {"datasets": args.datasets} if args.datasets else {}
+    plan = Plan.quick(**sets) if args.quick else Plan(**sets)
     plan = replace(plan, seed=args.seed, seeds=args.seeds or plan.seeds)
     check_folder("--output", args.output)
-    silent = args.quiet or args.json
-    done = reproduce(args.experiments, args.output, plan, workers=args.workers, say=_nothing if silent else _progress)
+    say = _nothing if args.quiet or args.json else print_progress
+    done = reproduce(args.experiments, args.output, plan, workers=args.workers, say=say)
     if args.json:
-        print_json({"report": str(done.report), **done.tables})
+        print_json({"report": str(done.report), "tables": done.to_dict()})
     elif not args.quiet:
-        _print_savings(done.tables["savings"])
-        for name, counts in done.tables["verdicts"].items():
-            print(f"bounds {name}: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
+        if len(done.savings):
+            columns = ["experiment", "data", "variant", "guarantee", "best of the paper", "predicted", "observed"]
+            print("iterations of the best of the paper's choices over those of the optimal D:")
+            print(done.savings[columns].to_string(index=False, float_format="%.3f", na_rep="–"))
+            print("\nhow many bounds hold:")
+            print(done.verdicts.to_string(index=False))
         print(f"report: {done.report}")
     return 0 if done.all_hold else 1
-
-
-def _print_savings(records: Sequence[Mapping[str, Any]]) -> None:
-    """What the optimal D saves, and against what: two tables, so that 80 columns hold them."""
-    title = "iterations, the paper's best over the optimal D"
-    saved = empty_table(title, ("", "data", "variant", "guarantee"), ("predicted", "observed"))
-    rivals = empty_table("what was compared", ("", "data", "variant", "paper's best", "why not observed"))
-    for record in records:
-        panel = [f"({record['experiment']})", record["data"], record["variant"]]
-        observed = "–" if record["observed"] is None else f"{record['observed']:.3f}"
-        saved.add_row(*panel, record["guarantee"], f"{record['predicted']:.3f}", observed)
-        rivals.add_row(*panel, record["best of the paper"], record["why not observed"])
-    show(saved, rivals)
-
-
-def _progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _nothing(line: str) -> None:
@@ -130,29 +107,8 @@ def _table(args: argparse.Namespace) -> int:
     if args.json:
         print_json(table.to_records())
     elif not args.quiet:
-        _print_table(table)
+        print(table)
     return 0 if all(row.result.status == "optimal" for row in table.rows) else 1
-
-
-def _print_table(table: CommunicationTable) -> None:
-    out = empty_table(
-        f"Table 1 for layers {','.join(map(str, table.layers))}, k = {','.join(map(str, table.k))}, "
-        f"q = {','.join(f'{q:g}' for q in table.q)}",
-        ("row", "method", "sketch", "stepsize"),
-        ("computed", "descent", "printed", "limit"),
-        "communication in units of 2Δ⁰/ε²; descent: what the descent metric guarantees for the same D\n"
-        "limit: share of the best memoryless rate of the same rank",
-    )
-    for row in table.rows:
-        printed = "" if row.printed is None else f"{row.printed:.4g}"
-        number = "*" if row.number is None else str(row.number)
-        style = "bold" if row.number is None else None
-        cells = (number, row.method, row.sketch, row.stepsize, f"{row.computed:.5g}", f"{row.descent:.5g}")
-        out.add_row(*cells, "≠ " * row.differs + printed, f"{row.result.efficiency:.3f}", style=style)
-    show(out)
-    for row in table.rows:
-        if row.differs:
-            show(f"≠ row {row.number}: {row.note or 'the printed form is not what the condition gives'}")
 
 
 def _one_or_all(values: Sequence[Any] | None) -> Any:

@@ -1,8 +1,17 @@
-"""The paper's experiments with the optimal stepsize beside them."""
+"""The paper's experiments with the optimal stepsize, every method against the limit, and a study of a wrong L.
+
+Needs the extra ``reports`` (``pip install 'stepsize-opt[reports]'``).
+"""
+
+try:
+    import jinja2 as _jinja2  # noqa: F401
+    import pandas as _pandas  # noqa: F401
+except ImportError as error:
+    msg = "the experiments need pandas and jinja2: pip install 'stepsize-opt[reports]'"
+    raise ModuleNotFoundError(msg) from error
 
 from stepsize_validation.experiments.clients import Setting
-from stepsize_validation.experiments.figures import pyplot, save_figure
-from stepsize_validation.experiments.plan import Plan
-from stepsize_validation.experiments.reproduction import demo_figure, reproduce
+from stepsize_validation.experiments.report import print_progress, reproduce
+from stepsize_validation.experiments.spec import Plan
 
-__all__ = ["Plan", "Setting", "demo_figure", "pyplot", "reproduce", "save_figure"]
+__all__ = ["Plan", "Setting", "print_progress", "reproduce"]

@@ -21,10 +21,7 @@ from stepsize_opt.clients import ScalarStepsize, compare_distributed, dcgd_steps
 from stepsize_opt.problems import Dataset, Federated, FederatedInfimum, find_federated_infimum, split
 from stepsize_opt.sketches import RandK
 from stepsize_solvers.programs import Matrix
-from stepsize_validation.experiments.axes import BITS, EUCLIDEAN, ITERATIONS, VALUES, WEIGHTED, Axes
-from stepsize_validation.experiments.choices import Choice, Panel
-from stepsize_validation.experiments.experiment import Experiment
-from stepsize_validation.experiments.plan import Plan
+from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan, curves
 from stepsize_validation.runs import distributed_lambda
 
 # Descent needs D ⪯ L⁻¹; a scaled matrix keeps this distance from it, far above the rounding of an eigenvalue.
@@ -47,7 +44,7 @@ class Setting:
 
     @staticmethod
     def of(data: Dataset, reg: float, clients: int, seed: int) -> Setting:
-        """Split the data, find the infima and the smoothness matrices."""
+        """Split the data, and find the infima and the smoothness matrices."""
         objective = Federated.logistic(split(data, clients, np.random.default_rng(seed)), reg)
         infimum = find_federated_infimum(objective)
         initial_gap = float(objective.value(np.zeros((1, data.d)))[0]) - infimum.whole.found
@@ -55,11 +52,11 @@ class Setting:
         return Setting(objective, infimum, initial_gap, sketch, objective.client_smoothness(), objective.smoothness())
 
     def goal(self, epsilon2: float) -> dict[str, float]:
-        """ε², Δ⁰ and Δ^inf as the library's functions take them."""
+        """Return ε², Δ⁰ and Δ^inf as arguments of the library's functions."""
         return {"epsilon2": epsilon2, "initial_gap": self.initial_gap, "delta_inf": self.infimum.delta_inf}
 
     def dcgd(self, epsilon2: float) -> ScalarStepsize:
-        """The stepsize of DCGD, from the largest eigenvalues of L and of the Lᵢ."""
+        """Return the stepsize of DCGD, from the largest eigenvalues of L and of the Lᵢ."""
         return dcgd_stepsize(
             float(np.linalg.eigvalsh(self.L)[-1]),
             max(float(np.linalg.eigvalsh(Li)[-1]) for Li in self.client_L),
@@ -70,7 +67,7 @@ class Setting:
 
 
 def client_counts(data: Dataset, plan: Plan) -> list[int]:
-    """The client counts of a plan that one data set gets: all whose n matrices of size d×d stay small, and the least.
+    """Return the client counts of a plan for one data set: all whose n matrices of size d×d stay small, and the least.
 
     Examining n different Lᵢ costs about n d³ in every round of the solver.
     """
@@ -79,45 +76,41 @@ def client_counts(data: Dataset, plan: Plan) -> list[int]:
 
 
 def panel(data: Dataset, plan: Plan, parameter: int) -> Panel:
-    """The panel of one data set and number of clients, the parameter.
-
-    A D that is not optimal within the plan's time limit is feasible all the same, and its gap says how many iterations
-    better it could be at most.
-    """
+    """Return the panel of one data set and number of clients, the parameter."""
     setting = Setting.of(data, plan.reg_distributed, parameter, plan.seed)
-    sketch, epsilon2 = setting.sketch, plan.epsilon2_distributed
-    scalar = setting.dcgd(epsilon2)
-    D = scalar.gamma * np.eye(data.d)
-    choices = [Choice("DCGD", "DCGD", D, sketch, scalar.gamma, feasible=True, theorem=3, theory_iterations=scalar.K)]
-    table = compare_distributed(
-        setting.client_L, sketch, mean_smoothness=setting.L, time_limit=plan.time_limit, **setting.goal(epsilon2)
-    )
-    for row in table.rows:
-        # DCGD itself, whose γ the table does not keep; and what is not (12).
-        if (result := row.result) is None or row.seeds == "shared" or row.guarantee == "descent":
-            continue
-        choices.append(
-            Choice(
-                row.method if row.stepsize == "scalar" else f"{row.method}, {row.stepsize}",
-                result.algorithm,
-                result.D,
-                sketch,
-                result.rate,
-                feasible=result.certificate.feasible,
-                ours=row.stepsize == "full",
-                gap=result.gap,
-                theorem=3,
-                theory_iterations=float(result.K),
-            )
-        )
+    epsilon2 = plan.epsilon2_distributed
+    choices = _choices(setting, epsilon2, plan.time_limit)
     factor = max(1.0, math.sqrt(min(choice.cost for choice in choices) / EXPERIMENT.steps(plan)))
     variant = f"n = {parameter}, ε² of the run {epsilon2 * factor:.2g}"
     scaled = tuple(_scaled(choice, factor, setting) for choice in choices)
-    return Panel("c", data.name, variant, setting.objective, scaled, setting.infimum, epsilon2)
+    return Panel(variant, setting.objective, scaled, setting.infimum, epsilon2)
+
+
+def _choices(setting: Setting, epsilon2: float, time_limit: float) -> list[Choice]:
+    """Return DCGD and every stepsize under conditions (12).
+
+    A D that is not optimal within the time limit is feasible all the same, and its gap bounds the iterations that the
+    optimum could still save.
+    """
+    sketch, scalar = setting.sketch, setting.dcgd(epsilon2)
+    D = scalar.gamma * np.eye(len(setting.L))
+    choices = [Choice("DCGD", "DCGD", D, sketch, scalar.gamma, feasible=True, theory_iterations=scalar.K)]
+    table = compare_distributed(
+        setting.client_L, sketch, mean_smoothness=setting.L, time_limit=time_limit, **setting.goal(epsilon2)
+    )
+    for row in table.rows:
+        # The row of DCGD has no result; shared seeds and the descent metric are not (12).
+        if row.result is None or row.seeds == "shared" or row.guarantee == "descent":
+            continue
+        label = row.method if row.stepsize == "scalar" else f"{row.method}, {row.stepsize}"
+        read = {name: getattr(row.result, name) for name in ("algorithm", "D", "rate", "gap")}
+        feasible, ours, K = row.result.certificate.feasible, row.stepsize == "full", float(row.result.K)
+        choices.append(Choice(label, sketch=sketch, feasible=feasible, ours=ours, theory_iterations=K, **read))
+    return choices
 
 
 def _scaled(choice: Choice, factor: float, setting: Setting) -> Choice:
-    """The choice with its D times the factor, or as much of it as D ⪯ L⁻¹ allows, and the λ_D of that."""
+    """Multiply D by the factor, or by as much of it as D ⪯ L⁻¹ allows, and add the λ_D of that."""
     w, V = np.linalg.eigh(setting.L)
     root = (V * np.sqrt(w)) @ V.T
     top = float(np.linalg.eigvalsh(root @ choice.D @ root)[-1])
@@ -128,16 +121,16 @@ def _scaled(choice: Choice, factor: float, setting: Setting) -> Choice:
 
 
 EXPERIMENT = Experiment(
-    letter="c",
+    name="c",
     title="(c) Distributed, rand-1, stepsizes from conditions (12)",
-    text="Conditions (12) ask for small steps: K in the tables is what they need for ε². The steps run here are fewer, "
-    "and the best curves are compared at the level that both reach. Δ^inf is estimated by long runs, as in the paper.",
-    panel=panel,
+    text="Conditions (12) force small steps: K in the tables is what they need for ε². The runs have fewer steps, and "
+    "the best curves are compared at the level that both reach. Δ^inf is estimated by long runs, as in the paper.",
+    settings=("reg_distributed", "epsilon2_distributed", "time_limit"),
     parameters=client_counts,
+    panel=panel,
+    figures=(*CURVES, curves("k", "euclidean")),
     iterations=1000,
     quick_iterations=200,
-    settings=("reg_distributed", "epsilon2_distributed", "time_limit"),
-    figures=(Axes(ITERATIONS, WEIGHTED), Axes(ITERATIONS, EUCLIDEAN), Axes(BITS, WEIGHTED), VALUES),
     # No curve comes near ε² = 10⁻⁴ in the steps that were run.
     level_reached=True,
 )

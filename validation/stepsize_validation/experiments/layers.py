@@ -10,14 +10,11 @@ from stepsize_opt.inputs import Direction
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.problems import Dataset, Layered, find_infimum
 from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
-from stepsize_validation.experiments.axes import BITS, ITERATIONS, VALUES, WEIGHTED, Axes
-from stepsize_validation.experiments.choices import Choice, Panel
-from stepsize_validation.experiments.experiment import Experiment
-from stepsize_validation.experiments.plan import Plan
+from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan
 
 
 def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
-    """A layer-separable objective; every compressed method sends the plan's fraction of the numbers.
+    """Return a layer-separable objective with methods that send the plan's fraction of the floats.
 
     Rand-k takes kᵢ = ⌈fraction·dᵢ⌉ of each layer; Bern-q takes the one q that sends as much on average.
     """
@@ -32,26 +29,26 @@ def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
         Choice.of("no compression", optimal_stepsize(L, whole, algorithm="det-CGD2"), whole),
         Choice.of("det-CGD2, Bern-q", optimal_stepsize(L, bern, algorithm="det-CGD2"), bern),
         Choice.of("det-CGD2, rand-k", optimal_stepsize(L, rand, algorithm="det-CGD2"), rand),
-        Choice.of("det-CGD1, rand-k, γᵢ diag⁻¹(Lᵢ)", optimal_stepsize(L, rand, structure=diagonal), rand, theorem=2),
+        Choice.of("det-CGD1, rand-k, γᵢ diag⁻¹(Lᵢ)", optimal_stepsize(L, rand, structure=diagonal), rand),
         Choice.of("det-CGD1, rand-k, optimal", optimal_stepsize(L, rand), rand, ours=True),
         Choice.of(
             "det-CGD1, rand-k, optimal, descent", optimal_stepsize(L, rand, guarantee="descent"), rand, ours=True
         ),
     )
     variant = f"{layers} layers, q = {sum(k) / sum(sizes):.3g}"
-    return Panel("d", data.name, variant, objective, choices, find_infimum(objective), plan.epsilon2)
+    return Panel(variant, objective, choices, find_infimum(objective), plan.epsilon2)
 
 
 EXPERIMENT = Experiment(
-    letter="d",
+    name="d",
     title="(d) Layers: Bern-q against rand-k at equal bits",
-    text="All compressed methods send equally many numbers on average. Bern-q with one q for all layers needs "
-    "as many bits as no compression at all (the paper's “compression for free”); rand-k needs more.",
+    text="All compressed methods send equally many floats on average. Bern-q with one q for all layers needs as many "
+    "bits as no compression at all (the paper's “compression for free”); rand-k needs more.",
+    settings=("reg", "epsilon2", "layers", "fraction"),
     panel=panel,
+    figures=CURVES,
     iterations=1000,
     quick_iterations=400,
-    settings=("reg", "epsilon2", "layers", "fraction"),
-    figures=(Axes(BITS, WEIGHTED), Axes(ITERATIONS, WEIGHTED), VALUES),
-    # Among the choices that compress alike.
-    comparable=lambda curve: "rand-k" in curve.meta["label"],
+    # Only choices with the same compression compete.
+    comparable=lambda run: "rand-k" in run.method,
 )

@@ -1,25 +1,25 @@
-"""Experiment (e): one node, k = d/4 floats per round, every method compared with the limit.
+"""Experiment (e): one node, k = d/4 floats per round, every method against the limit.
 
 Gradient descent, CGD, det-CGD1 under its condition and in the descent metric, det-CGD2, and the subspace method for
-each criterion, by what they send.  The ridge penalty makes f strongly convex, so that all criteria apply.
+each criterion, by the floats they send.  The ridge penalty makes f strongly convex, so that all criteria apply.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from stepsize_opt.methods import optimal_method
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.problems import Dataset, LogisticRegression, find_infimum
 from stepsize_opt.sketches import Identity, RandK
-from stepsize_validation.experiments.axes import EUCLIDEAN, NUMBERS, VALUES_SENT, WEIGHTED, Axes
-from stepsize_validation.experiments.choices import Choice, Panel, cgd
-from stepsize_validation.experiments.experiment import Experiment
-from stepsize_validation.experiments.plan import Plan
+from stepsize_validation.experiments.spec import Choice, Experiment, Figure, Panel, Plan, Tables, cgd, curves
+from stepsize_validation.figures import draw_bars, styles_of
 
 _GRADIENT_DESCENT = "gradient descent"
 
 
 def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
-    """The panel of one data set."""
+    """Return the panel of one data set."""
     objective = LogisticRegression.from_dataset(data, plan.reg, "ridge")
     L, k, M = objective.smoothness(), max(1, data.d // 4), objective.hessian_lower_bound()
     sketch, whole = RandK(data.d, k), Identity(data.d)
@@ -34,22 +34,35 @@ def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
         Choice.subspace(optimal_method(L, k, "euclidean")),
         Choice.subspace(optimal_method(L, k, "linear", lower=M)),
     )
-    return Panel("e", data.name, f"k = {k}", objective, choices, find_infimum(objective), plan.epsilon2)
+    return Panel(f"k = {k}", objective, choices, find_infimum(objective), plan.epsilon2)
+
+
+def draw_efficiency(tables: Tables, title: str, path: Path) -> None:
+    """Draw a bar for each method and data set: the rate that it guarantees over the limit."""
+    runs = tables["runs"]
+    styles = styles_of(zip(runs["method"], runs["ours"], strict=True))
+    shares = runs.pivot(index="data", columns="method", values="efficiency")
+    shares = shares.loc[runs["data"].unique(), list(styles)]
+    draw_bars(shares, path, colours=[style.colour for style in styles.values()], y_label="guaranteed rate / limit")
 
 
 EXPERIMENT = Experiment(
-    letter="e",
+    name="e",
     title="(e) One node, k = d/4 floats per round: the limit",
-    text="Every method by the numbers it sends; the subspace method reaches the limit of its criterion. Logistic "
+    text="Every method by the floats it sends; the subspace method reaches the limit of its criterion. Logistic "
     "regression with the ridge penalty. G_K is in the norm of each method's own guarantee, the plain mean of ‖∇f‖² for "
     "the criteria euclidean and linear. The bars are the guaranteed rate over the limit for as many floats per round: "
     "no method without memory exceeds 1.",
+    settings=("reg", "epsilon2"),
     panel=panel,
+    figures=(
+        curves("floats", "excess"),
+        curves("floats", "euclidean"),
+        curves("floats", "weighted"),
+        Figure("efficiency", "The rate of each method over the limit for as many floats per round.", draw_efficiency),
+    ),
     iterations=1500,
     quick_iterations=300,
-    settings=("reg", "epsilon2"),
-    figures=(VALUES_SENT, Axes(NUMBERS, EUCLIDEAN), Axes(NUMBERS, WEIGHTED)),
-    efficiency_bars=True,
-    # Gradient descent sends d numbers a round: its rounds are not those of k numbers.
-    comparable=lambda curve: curve.meta["label"] != _GRADIENT_DESCENT,
+    # Gradient descent sends d floats per round: its rounds are not those of k floats.
+    comparable=lambda run: run.method != _GRADIENT_DESCENT,
 )

@@ -9,19 +9,16 @@ from __future__ import annotations
 from stepsize_opt.node import certify, optimal_stepsize
 from stepsize_opt.problems import Dataset, LogisticRegression, find_infimum
 from stepsize_opt.sketches import RandK
-from stepsize_validation.experiments.axes import BITS, ITERATIONS, VALUES, WEIGHTED, Axes
-from stepsize_validation.experiments.choices import Choice, Panel, cgd
-from stepsize_validation.experiments.experiment import Experiment
-from stepsize_validation.experiments.plan import Plan
+from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan, cgd
 
 
 def taus(data: Dataset, plan: Plan) -> list[int]:
-    """The integer parts of d/4, d/2 and 3d/4, without repetition."""
+    """Return the integer parts of d/4, d/2 and 3d/4, without repetition."""
     return list(dict.fromkeys(max(1, n * data.d // 4) for n in (1, 2, 3)))
 
 
 def panel(data: Dataset, plan: Plan, parameter: int) -> Panel:
-    """The panel of one data set and τ, the parameter."""
+    """Return the panel of one data set and τ, the parameter."""
     objective = LogisticRegression.from_dataset(data, plan.reg)
     L, sketch = objective.smoothness(), RandK(data.d, parameter)
     scalar = optimal_stepsize(L, sketch, structure="scalar")
@@ -36,19 +33,19 @@ def panel(data: Dataset, plan: Plan, parameter: int) -> Panel:
         Choice.of("det-CGD1, optimal", first, sketch, ours=True),
         Choice.of("det-CGD1, optimal, descent", optimal_stepsize(L, sketch, guarantee="descent"), sketch, ours=True),
     )
-    return Panel("b", data.name, f"rand-{parameter}", objective, choices, find_infimum(objective), plan.epsilon2)
+    return Panel(f"rand-{parameter}", objective, choices, find_infimum(objective), plan.epsilon2)
 
 
 EXPERIMENT = Experiment(
-    letter="b",
+    name="b",
     title="(b) One node, rand-τ with τ = d/4, d/2, 3d/4",
-    text="D₂* is the optimum of det-CGD2. The paper runs det-CGD1 with it as well; where det-CGD1's condition does not "
-    "allow D₂*, Theorem 1 promises nothing, and its bound can fail. The descent metric has a promise wherever H is "
-    "positive definite.",
-    panel=panel,
+    text="D₂* is the optimum of det-CGD2. The paper runs det-CGD1 with it as well. Where D₂* violates det-CGD1's "
+    "condition, Theorem 1 guarantees nothing, and its bound can fail. The descent metric gives a guarantee wherever H "
+    "is positive definite.",
+    settings=("reg", "epsilon2"),
     parameters=taus,
+    panel=panel,
+    figures=CURVES,
     iterations=1000,
     quick_iterations=300,
-    settings=("reg", "epsilon2"),
-    figures=(Axes(ITERATIONS, WEIGHTED), Axes(BITS, WEIGHTED), VALUES),
 )

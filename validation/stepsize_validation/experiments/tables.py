@@ -1,244 +1,160 @@
-"""Tables of the experiments: iterations and bits to a level, verdicts, and what the optimal D saves."""
+"""Compare the runs of an experiment: steps and bits to a level, verdicts, and what the optimal D saves."""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
+
+import pandas as pd
 
 from stepsize_opt.methods import DetCGD2
 from stepsize_solvers.programs import Vector
-from stepsize_validation.experiments.catalogue import EXPERIMENTS
-from stepsize_validation.experiments.curve import Curve, by_panel
+from stepsize_validation.experiments.spec import Experiment, Tables
 from stepsize_validation.runs import first_below
 
-Record = dict[str, Any]
-# A quotient of fewer steps than this says little: one step more or less changes it by more than a tenth.
+# A quotient of fewer steps than this tells little: one step more or less changes it by more than a tenth.
 _ENOUGH_STEPS = 10
+_PANEL = ["data", "variant"]
 
 
-@dataclass(frozen=True)
-class Rivals:
-    """The best of the paper's choices and the best of this project's, by the theory, under one guarantee.
+def compared(experiment: Experiment, tables: Tables) -> Tables:
+    """Return what the runs of an experiment tell: ``savings``, ``to level`` and ``verdicts``."""
+    saved = savings(experiment, tables)
+    counts = verdicts(experiment, tables["runs"])
+    return {"savings": saved, "to level": runs_to_level(tables, saved), "verdicts": counts}
 
-    Under the condition the paper's choices have to satisfy it; in the descent metric every D with H ≻ 0 competes, with
-    the rate of its H.
+
+def savings(experiment: Experiment, tables: Tables) -> pd.DataFrame:
+    """Return, for each panel and guarantee, iterations of the best of the paper's choices over those of the optimal D.
+
+    ``predicted`` compares the iterations that the theory guarantees, ``observed`` the steps of the same two choices to
+    the level, where both reach it after enough steps; otherwise ``why not observed`` has the reason.  (Not of the
+    fastest: G_K is in the norm of each D, and a poor D may start below any level.)  Under the condition only choices
+    that satisfy it count; in the descent metric every D with H ≻ 0 competes, with the rate of its H.  ``det-CGD1 only``
+    leaves det-CGD2 out of the paper's.  Above 1 the optimal D saves; below 1 the paper's best is det-CGD2, whose
+    condition allows more than det-CGD1's there.  The gaps are certified: the saving against the true optima is at least
+    predicted/(1 + gap of the paper's choice) and at most predicted·(1 + gap of ours).  ``final f`` is f(x^K) minus the
+    f^inf found, on average (negative where a run went below it): a better guarantee need not be a better run.
     """
-
-    paper: Curve
-    ours: Curve
-    guarantee: str
-
-    @staticmethod
-    def of(group: Sequence[Curve], guarantee: str) -> Rivals:
-        cost = partial(_cost, guarantee=guarantee)
-        ours = (curve for curve in group if curve.meta["ours"] and curve.meta["guarantee"] == guarantee)
-        return Rivals(min(_papers(group, guarantee), key=cost), min(ours, key=cost), guarantee)
-
-    @property
-    def means(self) -> list[Vector]:
-        """The weighted means of both, in the norms of the guarantee, at every step."""
-        descent = self.guarantee == "descent"
-        return [curve.mean_metric if descent else curve.mean_weighted for curve in (self.paper, self.ours)]
-
-    @property
-    def level(self) -> float:
-        """The ε² at which both are compared: the panel's own; where its experiment says so, or a curve starts below it,
-        the smallest level that both have reached."""
-        own = float(self.ours.meta["epsilon2"])
-        reached = max(float(mean[-1]) for mean in self.means)
-        if EXPERIMENTS[self.ours.meta["experiment"]].level_reached:
-            return max(own, reached)
-        return min(own, reached) if min(float(mean[0]) for mean in self.means) <= own else own
-
-
-def rivals_of(group: Sequence[Curve]) -> list[Rivals]:
-    """For each guarantee that one of this project's choices was made for."""
-    group = [curve for curve in group if curve.meta["criterion"] == "det"]
-    guarantees = dict.fromkeys(str(curve.meta["guarantee"]) for curve in group if curve.meta["ours"])
-    return [Rivals.of(group, guarantee) for guarantee in guarantees]
-
-
-def _papers(group: Sequence[Curve], guarantee: str) -> list[Curve]:
-    comparable = EXPERIMENTS[group[0].meta["experiment"]].comparable
-    return [
-        curve
-        for curve in group
-        if not curve.meta["ours"]
-        and comparable(curve)
-        and (curve.meta["feasible"] or (guarantee == "descent" and curve.meta["descent_cost"]))
+    runs, curves = tables["runs"], _by_run(tables)
+    rows = [
+        _saving(experiment, panel, curves, guarantee)
+        for _, panel in runs[runs["criterion"] == "det"].groupby(_PANEL, sort=False)
+        for guarantee in panel.loc[panel["ours"], "guarantee"].unique()
     ]
+    return pd.DataFrame(rows)
 
 
-def _cost(curve: Curve, guarantee: str) -> float:
-    """Iterations that the theory asks for, not rounded."""
-    descent = curve.meta["descent_cost"] if guarantee == "descent" else None
-    return float(curve.meta["cost"] if descent is None else descent)
+def _by_run(tables: Tables) -> Any:
+    return tables["curves"].groupby([*_PANEL, "method"])
 
 
-def curve_records(curves: Sequence[Curve]) -> list[Record]:
-    """One record for each curve: rate, verdict, K and bits to ε² (None when not reached in the steps run)."""
-    records = []
-    for group in by_panel(curves).values():
-        # One level for all curves, though one of them may start below it.
-        level = max(float(group[0].meta["epsilon2"]), *(rivals.level for rivals in rivals_of(group)))
-        for curve in group:
-            meta = curve.meta
-            k = first_below(curve.mean_weighted, level)
-            e = first_below(curve.mean_euclidean, level)
-            records.append(
-                {
-                    "experiment": meta["experiment"],
-                    "data": meta["dataset"],
-                    "variant": meta["variant"],
-                    "method": meta["label"],
-                    "rate": meta["rate"] if meta["guarantee"] == "condition" and meta["feasible"] else None,
-                    "descent rate": meta["descent_rate"] or None,
-                    "efficiency": meta["efficiency"],
-                    "gap": meta["gap"],
-                    "condition": _condition(meta),
-                    "theory K": meta["theory_iterations"],
-                    "level": level,
-                    "K": k,
-                    "bits": None if k is None else k * curve.bits_per_round,
-                    "K (Euclidean)": e,
-                    "observed": meta["observed"],
-                    "upper": meta["upper"],
-                    "bound": meta["bound"],
-                    "verdict": meta["verdict"] if meta["diverged_at"] is None else "diverged",
-                    "verdict, descent": meta["descent_verdict"],
-                    "f(x^K) − f^inf": meta["final_gap"],
-                    "ours": meta["ours"],
-                }
-            )
-    return records
+def _curve(curves: Any, run: Any, column: str) -> Vector:
+    """Return a column of the curve that belongs to a row of ``runs``."""
+    found: Vector = curves.get_group((run.data, run.variant, run.method))[column].to_numpy()
+    return found
 
 
-def _condition(meta: Mapping[str, Any]) -> str:
-    """Whether the D of a curve satisfies the condition of its method."""
-    if meta["guarantee"] == "descent":
-        return "not needed"
-    return "proved" if meta["feasible"] else "not satisfied"
+def _saving(experiment: Experiment, panel: pd.DataFrame, curves: Any, guarantee: str) -> dict[str, Any]:
+    """Compare the best of the paper's choices in a panel with the best of this project's, under one guarantee."""
+    descent = guarantee == "descent"
+    panel = panel.assign(cost=panel["descent_cost"].fillna(panel["cost"]) if descent else panel["cost"])
+    allowed = panel["feasible"] | (descent & panel["descent_cost"].notna())
+    papers = panel[~panel["ours"] & allowed & panel.apply(experiment.comparable, axis=1)]
+    own = panel[panel["ours"] & (panel["guarantee"] == guarantee)]
+    paper, ours = papers.loc[papers["cost"].idxmin()], own.loc[own["cost"].idxmin()]
+    means = [_curve(curves, run, "metric" if descent else "weighted") for run in (paper, ours)]
+    level = _level(experiment, float(ours.epsilon2), means)
+    theirs, mine = (first_below(mean, level) for mean in means)
+    why = _why_not_observed(theirs, mine)
+    return {
+        "experiment": experiment.name,
+        "data": ours.data,
+        "variant": ours.variant,
+        "guarantee": guarantee,
+        "method": ours.method,
+        "best of the paper": paper.method,
+        "predicted": paper.cost / ours.cost,
+        "predicted, det-CGD1 only": papers.loc[papers["algorithm"] != DetCGD2.name, "cost"].min() / ours.cost,
+        "observed": float("nan") if why or not theirs or not mine else theirs / mine,
+        "why not observed": why,
+        "final f, paper": paper.excess,
+        "final f, ours": ours.excess,
+        "level": level,
+        "gap, paper": paper.gap,
+        "gap, ours": ours.gap,
+    }
 
 
-def savings(curves: Sequence[Curve]) -> list[Record]:
-    """For each panel and guarantee: iterations of the best of the paper's choices over those of the optimal D.
-
-    ``predicted`` compares the iterations that the theory guarantees, ``observed`` the steps of the same two choices
-    to the level, where both reach it after enough steps; otherwise ``why not observed`` says why not.  (Not of the
-    fastest: G_K is in the norm of each D, and a poor D may start below any level.)  Only choices that satisfy their
-    guarantee count; ``det-CGD1 only`` leaves det-CGD2 out of the paper's. Above 1 the optimal D saves; below 1 the
-    paper's best is det-CGD2, whose condition allows more than det-CGD1's there. The gaps are certified: the saving
-    against the true optima is at least predicted/(1 + gap of the paper's choice) and at most predicted·(1 + gap of
-    ours). ``final f`` is f(x^K) minus the f^inf found, on average (negative where a run went below it): a better
-    guarantee need not be a better run.
-    """
-    out = []
-    for panel, group in by_panel(curves).items():
-        for rivals in rivals_of(group):
-            best, mine, cost = rivals.paper, rivals.ours, partial(_cost, guarantee=rivals.guarantee)
-            first = [c for c in _papers(group, rivals.guarantee) if c.meta["algorithm"] != DetCGD2.name]
-            theirs, own = (first_below(mean, rivals.level) for mean in rivals.means)
-            why = _not_comparable(theirs, own)
-            out.append(
-                {
-                    "experiment": panel.experiment,
-                    "data": panel.dataset,
-                    "variant": panel.variant,
-                    "guarantee": rivals.guarantee,
-                    "best of the paper": best.meta["label"],
-                    "ours": mine.meta["label"],
-                    "predicted": cost(best) / cost(mine),
-                    "predicted, det-CGD1 only": min(map(cost, first)) / cost(mine),
-                    "observed": None if why else _ratio(theirs, own),
-                    "why not observed": why,
-                    "final f, paper": best.meta["final_gap"],
-                    "final f, ours": mine.meta["final_gap"],
-                    "level": rivals.level,
-                    "gap, paper": best.meta["gap"],
-                    "gap, ours": mine.meta["gap"],
-                }
-            )
-    return out
+def _level(experiment: Experiment, epsilon2: float, means: list[Vector]) -> float:
+    """Return the ε² at which two curves are compared: that of the panel; where the experiment asks for it, or a curve
+    starts below it, the smallest level that both have reached."""
+    reached = max(float(mean[-1]) for mean in means)
+    if experiment.level_reached:
+        return max(epsilon2, reached)
+    return min(epsilon2, reached) if min(float(mean[0]) for mean in means) <= epsilon2 else epsilon2
 
 
-def saved_iterations(records: Sequence[Mapping[str, Any]]) -> list[Record]:
-    """The ratios of ``savings`` as shares: 1 − 1/ratio of the iterations of the paper's best are saved."""
-    return [
-        {
-            "experiment": record["experiment"],
-            "data": record["data"],
-            "variant": record["variant"],
-            "guarantee": record["guarantee"],
-            "method": record["ours"],
-            "instead of": record["best of the paper"],
-            "predicted": _share(record["predicted"]),
-            "observed": _share(record["observed"]) or record["why not observed"],
-        }
-        for record in records
-    ]
-
-
-def _share(ratio: float | None) -> str | None:
-    """A ratio of iterations as what it saves; negative where more are needed."""
-    return None if ratio is None else f"{100.0 * (1.0 - 1.0 / ratio):.1f} %"
-
-
-def _not_comparable(theirs: int | None, own: int | None) -> str:
-    """Why steps to the level are no measure of a saving; empty where they are."""
-    missing = [who for who, steps in (("the paper's", theirs), ("the optimal D", own)) if steps is None]
-    if missing:
+def _why_not_observed(theirs: int | None, mine: int | None) -> str:
+    """Return why steps to the level are no measure of a saving; empty where they are."""
+    if theirs is None or mine is None:
+        missing = ["the paper's"] * (theirs is None) + ["the optimal D"] * (mine is None)
         return f"level not reached by {' and '.join(missing)}"
-    if min(theirs or 0, own or 0) < _ENOUGH_STEPS:
-        return f"{theirs} steps against {own}: too few to compare"
-    return ""
+    return f"{theirs} steps against {mine}: too few to compare" if min(theirs, mine) < _ENOUGH_STEPS else ""
 
 
-def _ratio(a: int | None, b: int | None) -> float | None:
-    return None if a is None or b is None else a / b
+def saved_iterations(saved: pd.DataFrame) -> pd.DataFrame:
+    """Return the ratios of ``savings`` as shares: 1 − 1/ratio of the iterations of the paper's best are saved."""
+    shares = saved[["experiment", *_PANEL, "guarantee", "method", "best of the paper"]]
+    observed = saved["observed"].map(_share, na_action="ignore").astype(object)
+    return shares.rename(columns={"best of the paper": "instead of"}).assign(
+        predicted=saved["predicted"].map(_share), observed=observed.fillna(saved["why not observed"])
+    )
 
 
-def verdicts(curves: Iterable[Curve]) -> dict[str, dict[str, int]]:
-    """Counts of verdicts by experiment: on the condition's theorem, for choices that satisfy it and for those that do
-    not, and on the descent metric, for every choice that has one."""
-    out: dict[str, dict[str, int]] = {}
-    for curve in curves:
-        meta = curve.meta
-        found = {"descent metric": meta["descent_verdict"]}
-        if meta["guarantee"] == "condition":
-            verdict = str(meta["verdict"]).split(" ")[0] if meta["diverged_at"] is None else "diverged"
-            found["" if meta["feasible"] else "condition not satisfied"] = verdict
-        elif meta["criterion"] != "det":
-            found[f"criterion {meta['criterion']}"] = str(meta["verdict"])
-        for kind, verdict in found.items():
-            if verdict is not None:
-                counts = out.setdefault(f"({meta['experiment']}) {kind}".strip(), {})
-                counts[verdict] = counts.get(verdict, 0) + 1
-    return dict(sorted(out.items()))
+def _share(ratio: float) -> str:
+    """Format what a ratio of iterations saves; negative where more are needed."""
+    return f"{100.0 * (1.0 - 1.0 / ratio):.1f} %"
 
 
-def as_html(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """An HTML table of the given columns; rows marked ``ours`` are bold."""
-    head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in columns)
-    lines = []
-    for record in records:
-        style = ' class="ours"' if record.get("ours") is True else ""
-        cells = "".join(f"<td>{html.escape(_cell(record.get(name)))}</td>" for name in columns)
-        lines.append(f"<tr{style}>{cells}</tr>")
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+def runs_to_level(tables: Tables, saved: pd.DataFrame) -> pd.DataFrame:
+    """Return ``runs`` for readers, with steps and bits until G_K ≤ level (missing when not reached in the steps run).
+
+    All curves of a panel have one level, the largest at which two of them are compared.
+    """
+    runs, curves = tables["runs"], _by_run(tables)
+    runs = runs.join(saved.groupby(_PANEL)["level"].max(), on=_PANEL)
+    runs["level"] = runs[["level", "epsilon2"]].max(axis=1)
+    for name, column in (("K", "weighted"), ("K (Euclidean)", "euclidean")):
+        steps = [first_below(_curve(curves, run, column), run.level) for run in runs.itertuples()]
+        runs[name] = pd.array(steps, dtype="Int64")
+    by_condition = runs["guarantee"] == "condition"
+    satisfied = runs["feasible"].map({True: "proved", False: "not satisfied"})
+    runs["condition"] = satisfied.where(by_condition, "not needed")
+    runs["bits"] = runs["K"] * runs["bits_per_round"]
+    runs["rate"] = runs["rate"].where(by_condition & runs["feasible"])
+    runs["verdict"] += runs["feasible"].map({True: "", False: " (no guarantee)"})
+    names = {"descent_rate": "descent rate", "theory": "theory K", "descent_verdict": "verdict, descent"}
+    columns = "data variant method ours rate descent_rate efficiency gap condition theory level K bits".split()
+    checked = ["K (Euclidean)", "observed", "upper", "bound", "verdict", "descent_verdict", "excess"]
+    return runs[columns + checked].rename(columns={**names, "excess": "f(x^K) − f^inf"})
 
 
-def _cell(value: Any) -> str:
-    if value is None or value == "":
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_cell(one)}" for key, one in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_cell, value))
-    if not isinstance(value, float):
-        return str(value)
-    return f"{value:.4g}"
+def verdicts(experiment: Experiment, runs: pd.DataFrame) -> pd.DataFrame:
+    """Count the verdicts on each kind of bound: of the condition, for choices that satisfy it and for those that do
+    not, of a criterion other than det, and of the descent metric, for every choice that has one."""
+    found = [("descent metric", verdict) for verdict in runs["descent_verdict"].dropna()]
+    for run in runs.itertuples():
+        if run.guarantee == "condition":
+            found.append(("condition" if run.feasible else "condition not satisfied", run.verdict))
+        elif run.criterion != "det":
+            found.append((f"criterion {run.criterion}", run.verdict))
+    counts = pd.DataFrame(found, columns=["bounds", "verdict"]).value_counts().unstack(fill_value=0)
+    counts = counts.reindex(columns=["holds", "undecided", "violated", "diverged"], fill_value=0).reset_index()
+    counts.insert(0, "experiment", experiment.name)
+    return counts.rename_axis(columns=None)
+
+
+def all_hold(runs: pd.DataFrame) -> bool:
+    """Return whether no run violates the bound of a guarantee that it satisfies, or of its descent metric."""
+    violated = runs["feasible"] & runs["verdict"].isin(["violated", "diverged"])
+    return not (violated | (runs["descent_verdict"] == "violated")).any()

@@ -1,0 +1,213 @@
+"""Sweeps, tables and the report: jobs that finished are not run again, and the tables hold what the runs measured."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shared.small_data import correlated_data
+from stepsize_opt.problems import load_dataset
+from stepsize_validation import run
+from stepsize_validation.cli import main
+from stepsize_validation.experiments import Plan, rand_one, reproduce, sweep
+from stepsize_validation.experiments.report import EXPERIMENTS, Reproduction
+from stepsize_validation.experiments.spec import Experiment, Figure, Tables
+from stepsize_validation.experiments.tables import saved_iterations
+
+STEPS = {"a": 300, "b": 40, "c": 30, "d": 60, "e": 60, "sensitivity": 20}
+PLAN = replace(Plan.quick(("first",)), seeds=8, iterations=STEPS, clients=(3,), layers=2, epsilon2=0.02, draws=1)
+
+
+def silent(line: str) -> None:
+    """Swallow a line of progress."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for results; two small data sets are files beside it."""
+    folder = tmp_path_factory.mktemp("data")
+    for name, seed in (("first", 1), ("second", 2)):
+        data = correlated_data(seed)
+        rows = zip(data.A.tolist(), data.b.tolist(), strict=True)
+        lines = (f"{b:g} " + " ".join(f"{j + 1}:{value!r}" for j, value in enumerate(row)) for row, b in rows)
+        (folder / name).write_text("\n".join(lines) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STEPSIZE_OPT_DATA", str(folder))
+        yield folder / "results"
+
+
+@pytest.fixture(scope="module")
+def done(folder: Path) -> Reproduction:
+    """Every experiment, with one figure of curves each: drawing takes longer than these runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, experiment in EXPERIMENTS.items():
+            patch.setitem(EXPERIMENTS, name, replace(experiment, figures=experiment.figures[-1:]))
+        return reproduce(["all"], folder, PLAN, workers=1, say=silent)
+
+
+def test_every_bound_is_checked_and_none_violated(done: Reproduction) -> None:
+    counts = done.verdicts.set_index(["experiment", "bounds"])
+    runs = pd.concat(tables["runs"].assign(experiment=name) for name, tables in done.tables.items() if "runs" in tables)
+    assert len(runs) == 8 + 3 * 6 + 6 + 6 + 8
+    for name, group in runs.groupby("experiment"):
+        assert counts.loc[(name, "descent metric")].sum() == group["descent_verdict"].notna().sum()
+        assert counts.loc[(name, "condition")].sum() == (group["feasible"] & (group["guarantee"] == "condition")).sum()
+    satisfied = counts.drop("condition not satisfied", level="bounds", errors="ignore")
+    assert satisfied["violated"].sum() == satisfied["diverged"].sum() == 0 and done.all_hold
+    assert counts.loc[("a", "descent metric"), "holds"] >= 5
+
+
+def test_the_tables_hold_what_the_runs_measured(done: Reproduction) -> None:
+    tables, panel = done.tables["a"], rand_one.panel(load_dataset("first"), PLAN)
+    for choice in (panel.choices[1], panel.choices[-1]):
+        record = run(panel.objective, choice.D, choice.sketch, algorithm=choice.algorithm, iterations=300, seeds=8)
+        means = record.metric_means() if choice.guarantee == "descent" else record.weighted_means()
+        curve = tables["curves"][tables["curves"]["method"] == choice.label]
+        np.testing.assert_array_equal(curve["weighted"], means.mean(axis=0))
+        np.testing.assert_array_equal(curve["bits"], record.bits())
+        values = curve["excess"].dropna() + panel.infimum.found
+        np.testing.assert_allclose(values, record.values.mean(axis=0)[1:], rtol=1e-12)
+        row = tables["to level"].set_index("method").loc[choice.label]
+        assert row["K"] == np.flatnonzero(means.mean(axis=0) <= row["level"])[0] + 1 and row["bits"] == 64 * row["K"]
+
+
+def test_savings_compare_the_best_of_both_sides(done: Reproduction) -> None:
+    rates = done.tables["a"]["runs"].set_index("method")["rate"]
+    saved = done.savings.set_index(["experiment", "variant", "guarantee"]).loc[("a", "rand-1")]
+    assert saved.loc["condition", "predicted"] == rates["det-CGD1, optimal"] / rates["det-CGD2, optimal"]
+    assert saved.loc["descent", "predicted"] > saved.loc["condition", "predicted"] > 1.0
+    assert "gradient descent" not in set(done.savings["best of the paper"])  # it sends d floats per round
+    # A saving is observed, or there is a reason why not.
+    assert (done.savings["observed"].isna() == (done.savings["why not observed"] != "")).all()
+    assert done.savings["observed"].notna().any()
+    shares = saved_iterations(done.savings.assign(predicted=2.0, observed=0.5))
+    assert set(shares["predicted"]) == {"50.0 %"} and set(shares["observed"]) == {"-100.0 %"}
+
+
+def test_the_report_is_self_contained(done: Reproduction) -> None:
+    page = done.report.read_text(encoding="utf-8")
+    assert all(re.sub("'", "&#39;", experiment.title) in page for experiment in EXPERIMENTS.values())
+    assert page.count("data:image/png;base64,") == page.count("<figcaption>") == 5 * 2
+    captions = "".join(re.findall("<figcaption>(.*?)</figcaption>", page, re.S))
+    assert "f(x^K) − f^inf against iterations K: the mean" in captions and not set("${}") & set(captions)
+    assert re.findall(r'="(https?://[^"]*)"', page) == ["https://arxiv.org/abs/2305.12568"]  # a link, nothing loaded
+    assert not re.search(r"<td>(True|False|None|nan|&lt;NA&gt;)</td>", page)
+    for share in saved_iterations(done.savings)["predicted"]:
+        assert f"<td>{share}</td>" in page
+    stored = json.loads((done.report.parent / "tables.json").read_text(encoding="utf-8"))
+    assert stored["settings"]["seeds"] == 8 and "numpy" in stored["versions"]
+    assert {2, 8} <= {row["row"] for row in stored["tables"]["a"]["table 1"] if row["differs"]}
+
+
+def test_a_killed_sweep_runs_only_what_had_not_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = replace(PLAN, datasets=("first", "second"))
+    code = (
+        "from pathlib import Path; from stepsize_validation.experiments import Plan, reproduce\n"
+        f"reproduce(['b'], Path({str(tmp_path)!r}), {plan!r}, workers=1)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if "2/6" in line)
+        process.kill()
+    finished = len(list(tmp_path.rglob("output.pkl")))
+    calls, true = [], sweep.run_panel
+    monkeypatch.setattr(sweep, "run_panel", lambda panel, *rest: (calls.append(panel.variant), true(panel, *rest))[1])
+    for _ in range(2):  # the second sweep has nothing left to run
+        sweep.sweep([EXPERIMENTS["b"]], plan, tmp_path / "cache", workers=1, say=silent)
+        assert 2 <= finished < 6 and len(calls) == 6 - finished
+    sweep.sweep([EXPERIMENTS["b"]], replace(PLAN, seed=1), tmp_path / "cache", workers=1, say=silent)
+    assert len(calls) == 6 - finished + 3  # other settings, other results
+
+
+def test_two_processes_measure_the_same(done: Reproduction, tmp_path: Path) -> None:
+    said: list[str] = []
+    found = sweep.sweep([EXPERIMENTS["d"], EXPERIMENTS["b"]], PLAN, tmp_path, workers=2, say=said.append)
+    for name in ("b", "d"):
+        pd.testing.assert_frame_equal(found[name]["curves"], done.tables[name]["curves"])
+    assert len(said) == 4 and "4/4" in said[-1]
+
+
+def test_an_experiment_may_measure_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new experiment is one object: jobs, resumption, tables, figures and report follow."""
+
+    def draw(tables: Tables, title: str, path: Path) -> None:
+        path.parent.mkdir()
+        path.write_text(f"{title}: {tables['most']}")
+
+    toy = Experiment(
+        name="f",
+        title="(f) A toy",
+        text="Floats.",
+        settings=("reg",),
+        parameters=lambda data, plan: (1, 2) if data.name == "first" else (),
+        measure=lambda data, plan, k: {"floats": pd.DataFrame({"k": [k], "sent": [k * data.d]})},
+        summarise=lambda tables: {"most": tables["floats"].nlargest(1, "sent")},
+        shown={"floats": "Floats of each k.", "most": "The most."},
+        figures=(Figure("own", "A figure of its own.", draw),),
+    )
+    monkeypatch.setitem(EXPERIMENTS, "f", toy)
+    done = reproduce(["f"], tmp_path, replace(PLAN, datasets=("first", "second")), workers=1, say=silent)
+    assert done.tables["f"]["floats"].to_dict("list") == {"data": ["first"] * 2, "k": [1, 2], "sent": [6, 12]}
+    page = done.report.read_text(encoding="utf-8")
+    assert "(f) A toy" in page and "<td>12</td>" in page and page.count("data:image/png") == 1 and done.all_hold
+
+
+def test_mistakes_are_found_before_the_runs(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="iterations\\['a'\\]"):
+        Plan(iterations={"a": 0})
+    with pytest.raises(ValueError, match="fraction"):
+        Plan(fraction=0.0)
+    with pytest.raises(ValueError, match="unknown experiment z"):
+        reproduce(["z"], tmp_path, PLAN)
+    with pytest.raises(ValueError, match="workers"):
+        reproduce(["a"], tmp_path, PLAN, workers=0)
+
+
+def test_reproduce_command(
+    done: Reproduction, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Plan, "quick", staticmethod(lambda **sets: PLAN))
+    monkeypatch.setitem(EXPERIMENTS, "d", replace(EXPERIMENTS["d"], figures=()))
+    words = ["reproduce", "d", "--quick", "--seeds", "8", "--workers", "1", "-o", str(folder)]
+    assert main(words) == 0
+    out = capsys.readouterr()
+    assert f"report: {done.report}" in out.out and "(d) first" in out.err
+    assert main([*words, "--json"]) == 0
+    out = capsys.readouterr()
+    assert json.loads(out.out)["tables"]["d"]["savings"] and out.err == ""
+
+
+def test_a_missing_package_is_one_line_with_the_extra(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("stepsize_validation.experiments")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert main(["reproduce", "--quick", "-o", str(tmp_path)]) == 2
+    assert (
+        capsys.readouterr().err
+        == "error: the experiments need pandas and jinja2: pip install 'stepsize-opt[reports]'\n"
+    )
+
+
+def test_table_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "L.npy")
+    np.save(path, np.array([[16.0, 3.9], [3.9, 1.0]]))
+    assert main(["table", path]) == 0
+    text = capsys.readouterr().out
+    assert "≠ the printed form holds only for a diagonal L" in text and "15.8" in text
+    assert main(["table", path, "-k", "2", "--bern", "0.25", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 19
+    assert main(["table", path, "-q"]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["table"]) == 2
+    assert "either a matrix file or --data" in capsys.readouterr().err

@@ -1,0 +1,192 @@
+"""Run the jobs of a plan in several processes, and keep the result of each on disk.
+
+A job is one experiment on one data set with one parameter.  A result is kept by ``joblib.Memory`` under everything that
+it depends on, so a sweep that was killed runs only the jobs that had not finished.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from joblib import Memory, Parallel, delayed
+from threadpoolctl import threadpool_limits
+
+from stepsize_opt import __version__
+from stepsize_opt.inputs import whole_number
+from stepsize_opt.node import iterations_needed
+from stepsize_opt.problems import Federated, FederatedInfimum, load_dataset
+from stepsize_opt.sketches import BITS_PER_NUMBER
+from stepsize_solvers.programs import Matrix
+from stepsize_validation.experiments.spec import Choice, Experiment, Panel, Plan, Tables
+from stepsize_validation.runs import RateCheck, Run, check_distributed_rate, check_rate, run
+
+
+@dataclass(frozen=True)
+class Job:
+    """One experiment on one data set; the parameter is τ in (b), the number of clients in (c)."""
+
+    experiment: Experiment
+    dataset: str
+    parameter: int
+
+    def __str__(self) -> str:
+        return f"({self.experiment.name}) {self.dataset}" + (f" {self.parameter}" if self.parameter else "")
+
+    def key(self, plan: Plan) -> dict[str, Any]:
+        """Return what the result depends on; a result under another key is not reused."""
+        used = {name: getattr(plan, name) for name in ("seeds", "seed", *self.experiment.settings)}
+        place = {"experiment": self.experiment.name, "dataset": self.dataset, "parameter": self.parameter}
+        return {**used, **place, "iterations": self.experiment.steps(plan), "version": __version__}
+
+
+def sweep(
+    experiments: Iterable[Experiment], plan: Plan, folder: Path, *, workers: int, say: Callable[[str], None]
+) -> dict[str, Tables]:
+    """Run every job that has no result in the folder, and return the tables of each experiment by its name.
+
+    ``say`` receives one line for each job that ends.  Raises ValueError unless ``workers`` is a positive whole number,
+    FileNotFoundError for an unknown data set.
+    """
+    whole_number("workers", workers)
+    sets = {name: load_dataset(name) for name in plan.datasets}
+    jobs = [
+        Job(experiment, name, parameter)
+        for experiment in experiments
+        for name, data in sets.items()
+        for parameter in experiment.parameters(data, plan)
+    ]
+    measured = Memory(folder, verbose=0).cache(measure, ignore=["job", "plan"])
+    # The long jobs start first, so that the processes end together.
+    order = sorted(range(len(jobs)), key=lambda i: -sets[jobs[i].dataset].m)
+    calls = (delayed(_numbered)(i, measured, jobs[i], plan) for i in order)
+    began = time.perf_counter()
+    found: dict[int, Tables] = {}
+    with closing(Parallel(n_jobs=workers, return_as="generator_unordered")(calls)) as results:
+        for i, tables in results:
+            found[i] = tables
+            say(f"[{time.perf_counter() - began:6.0f} s] {len(found)}/{len(jobs)} {jobs[i]}")
+    return _joined(jobs, found)
+
+
+def _numbered(i: int, measured: Any, job: Job, plan: Plan) -> tuple[int, Tables]:
+    return i, measured(job.key(plan), job, plan)
+
+
+def measure(key: dict[str, Any], job: Job, plan: Plan) -> Tables:
+    """Return all tables of one job, in one thread; ``key`` is what joblib keeps them under."""
+    data, experiment = load_dataset(job.dataset), job.experiment
+    tables: Tables = {}
+    with threadpool_limits(limits=1):
+        if experiment.panel is not None:
+            tables |= run_panel(experiment.panel(data, plan, job.parameter), experiment.steps(plan), plan)
+        if experiment.measure is not None:
+            tables |= experiment.measure(data, plan, job.parameter)
+    for table in tables.values():
+        table.insert(0, "data", data.name)
+    return tables
+
+
+def _joined(jobs: Sequence[Job], found: dict[int, Tables]) -> dict[str, Tables]:
+    """Join the tables of the jobs of each experiment, in the order of the plan, with its summary."""
+    out: dict[str, Tables] = {}
+    for experiment in dict.fromkeys(job.experiment for job in jobs):
+        parts = [found[i] for i, job in enumerate(jobs) if job.experiment is experiment]
+        names = dict.fromkeys(name for tables in parts for name in tables)
+        joined = {name: pd.concat([t[name] for t in parts if name in t], ignore_index=True) for name in names}
+        out[experiment.name] = joined | experiment.summarise(joined)
+    return out
+
+
+def run_panel(panel: Panel, iterations: int, plan: Plan) -> Tables:
+    """Run the choices of a panel: ``runs`` has one row for each, ``curves`` one for each of its steps."""
+    runs, curves = [], []
+    for choice in panel.choices:
+        began = time.perf_counter()
+        record = run(
+            panel.objective,
+            choice.D,
+            choice.sketch,
+            algorithm=choice.algorithm,
+            iterations=iterations,
+            seeds=plan.seeds,
+            seed=plan.seed,
+            on_divergence="stop",
+        )
+        seconds = time.perf_counter() - began
+        runs.append({**_facts(panel, choice, record), "seconds": seconds})
+        curves.append(_curve(panel, choice, record))
+    return {"runs": pd.DataFrame(runs), "curves": pd.concat(curves, ignore_index=True)}
+
+
+def _facts(panel: Panel, choice: Choice, record: Run) -> dict[str, Any]:
+    """Return a row of ``runs``: the choice, what its theory needs, and whether its bounds hold."""
+    check, infimum = _check(panel, choice, record, choice.guarantee), _whole(panel)
+    has_metric = record.descent_rate > 0.0
+    descent = _check(panel, replace(choice, criterion="det"), record, "descent").verdict if has_metric else None
+    theory = choice.theory_iterations
+    if theory is None:
+        theory = float(iterations_needed(choice.rate, panel.epsilon2, record.start_value - infimum.found))
+    named = ("ours", "guarantee", "criterion", "feasible", "rate", "cost", "gap", "efficiency")
+    return {
+        "variant": panel.variant,
+        "method": choice.label,
+        "algorithm": str(choice.algorithm),
+        **{name: getattr(choice, name) for name in named},
+        "epsilon2": panel.epsilon2,
+        "theory": theory,
+        "bits_per_round": record.bits()[-1] / record.iterations,
+        "observed": check.observed,
+        "upper": check.upper,
+        "bound": check.bound,
+        "verdict": "diverged" if record.diverged_at is not None else check.verdict,
+        "descent_rate": record.descent_rate if has_metric else None,
+        "descent_cost": 1.0 / record.descent_rate if has_metric and choice.theory_iterations is None else None,
+        "descent_verdict": descent,
+        "excess": float(record.values[:, -1].mean()) - infimum.found,
+    }
+
+
+def _check(panel: Panel, choice: Choice, record: Run, guarantee: str) -> RateCheck:
+    if isinstance(panel.infimum, FederatedInfimum):
+        assert isinstance(panel.objective, Federated) and choice.lambda_D is not None
+        return check_distributed_rate(record, panel.objective.n, choice.lambda_D, panel.infimum, guarantee=guarantee)
+    if guarantee != choice.guarantee or choice.criterion == "det":
+        return check_rate(record, panel.infimum, guarantee=guarantee)
+    return check_rate(record, panel.infimum, guarantee=guarantee, criterion=choice.criterion, rate=choice.rate)
+
+
+def _whole(panel: Panel) -> Any:
+    """Return the bounds on the infimum of f itself."""
+    return panel.infimum.whole if isinstance(panel.infimum, FederatedInfimum) else panel.infimum
+
+
+def _curve(panel: Panel, choice: Choice, record: Run) -> pd.DataFrame:
+    """Return the rows of ``curves`` for one choice: means over the seeds at k = 1 … K, each with two standard errors.
+
+    weighted: in the norm of the choice's guarantee, plain for a criterion other than ``det``; metric: in the norm of H
+    whatever the guarantee is, NaN unless H ≻ 0; excess: f(x^k) − f^inf, NaN where f was not recorded.
+    """
+    euclidean = record.euclidean_means()
+    metric = record.metric_means() if record.descent_rate > 0.0 else np.full_like(euclidean, np.nan)
+    weighted = metric if choice.guarantee == "descent" else record.weighted_means()
+    if choice.criterion != "det":
+        weighted = euclidean
+    excess = np.full_like(euclidean, np.nan)
+    excess[:, record.value_steps[1:] - 1] = record.values[:, 1:] - _whole(panel).found
+    bits = record.bits()
+    columns = {"k": np.arange(1, record.iterations + 1), "bits": bits, "floats": bits / BITS_PER_NUMBER}
+    for name, each in (("weighted", weighted), ("euclidean", euclidean), ("metric", metric), ("excess", excess)):
+        columns |= _mean_and_error(name, each)
+    return pd.DataFrame({"variant": panel.variant, "method": choice.label, "ours": choice.ours, **columns})
+
+
+def _mean_and_error(name: str, each: Matrix) -> dict[str, Any]:
+    error = 2.0 * each.std(axis=0) / max(1.0, len(each) - 1.0) ** 0.5
+    return {name: each.mean(axis=0), f"{name}_error": error}
