@@ -111,14 +111,15 @@ def _add(
     weights: Matrix | None,
     terms: list[tuple[Stack, Stack]],
 ) -> None:
-    """Add Y ↦ W∘Σ A (W∘Y) Bᵀ to the matrix."""
+    """Add Y ↦ W∘Σ A (W∘Y) Bᵀ to the lower triangle of the matrix, which its factorisation reads."""
     # Index the rows first: left[a] is (n, d), so that one product gives all entries (c, d′) for a pair (a, b).
     left = np.concatenate([A for A, _ in terms]).transpose(1, 2, 0).copy()
     right = np.concatenate([B for _, B in terms]).transpose(1, 0, 2).copy()
     factor = scale if weights is None else scale * weights[rows, cols]
+    places = rows * right.shape[2] + cols
     for k in range(rows.size):
         products = left[rows[k]] @ right[cols[k]]
-        H[:, k] += (0.5 * factor[k]) * factor * (products[rows, cols] + products[cols, rows])
+        H[k:, k] += (0.5 * factor[k]) * factor[k:] * (products + products.T).ravel().take(places[k:])
 
 
 def _add_determinant(
