@@ -76,9 +76,21 @@ class Multiples:
         """The logarithm of the rate of sW, s up to the largest scale: of det(sW)^{1/d}, or that of the metric."""
         if not self.metric:
             return self.log_det_rate + log_s
+        return self.log_det_rate + log_s + float(np.mean(np.log(2.0 - self._shares(log_s))))
+
+    def loss_at(self, log_s: float) -> float:
+        """How much larger than log det(2sW − s²WLW)/d its bound log det(2sW)/d is."""
+        return -float(np.mean(np.log1p(-0.5 * self._shares(log_s))))
+
+    def slope_at(self, log_s: float) -> float:
+        """The derivative of log det(2sW − s²WLW) in log s."""
+        shares = self._shares(log_s)
+        return float(np.sum((2.0 - 2.0 * shares) / (2.0 - shares)))
+
+    def _shares(self, log_s: float) -> Vector:
+        """The eigenvalues of sL^½WL^½."""
         top = float(self.spectrum[-1])
-        shares = math.exp(log_s + math.log(top)) * (self.spectrum / top)
-        return self.log_det_rate + log_s + float(np.mean(np.log(2.0 - shares)))
+        return np.asarray(math.exp(log_s + math.log(top)) * (self.spectrum / top))
 
     def log_scale(self, log_c: float, log_factor: float) -> float:
         """log of the best s with λ ≤ c and λ ≤ factor·rate; both bounds are infinite when there is none."""

@@ -174,13 +174,17 @@ class Translation:
                 clients.append(np.zeros((len(factor), self.conditions.d, 1)))
         inverse = (self.inverses[-1] @ _roots(outcome.duals[-1]))[0] if with_inverse else None
         if metric:
-            L = self.conditions.L.hi
-            half = L @ D @ L
-            R, info = lapack.dpotrf(2.0 * L - 0.5 * (half + half.T), 1, 1)  # lower, clean
-            if info != 0:
+            inverse = self.root_of_metric(D)
+            if inverse is None:
                 return None
-            inverse = lapack.dtrtri(R, 1)[0].T
         return Multipliers(tuple(clients), inverse)
+
+    def root_of_metric(self, D: Matrix) -> Matrix | None:
+        """A triangular root of (2L − LDL)⁻¹, the multiplier of the metric at D; None when it has none."""
+        L = self.conditions.L.hi
+        half = L @ D @ L
+        R, info = lapack.dpotrf(2.0 * L - 0.5 * (half + half.T), 1, 1)  # lower, clean
+        return np.asarray(lapack.dtrtri(R, 1)[0].T) if info == 0 else None
 
     def bounds(self, multipliers: Multipliers, reference: Matrix, rows: Indices | None = None) -> list[Bound]:
         """What the multipliers prove with the reference D̂, and in the given rows of D alone."""

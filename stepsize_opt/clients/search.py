@@ -10,7 +10,8 @@ Without D ⪯ L⁻¹ the scale separates, τ(c) = √c τ(1).  So the homogeneou
 direction, scaled, satisfies D ⪯ L⁻¹, it is the answer, and no small number ever entered a solver.
 
 *Descent metric.*  η(c) = max{ det(2D − DLD)^{1/d} : λ_D ≤ c } is concave, too.  The homogeneous direction is the answer
-where that is proved: H ≈ 2D for small steps.  Otherwise c = κη(c) is found by Newton's method in log c, with
+where that is proved: H ≈ 2D for small steps, and with its multipliers the bound for the metric is larger than η by the
+square of the step only.  Otherwise c = κη(c) is found by Newton's method in log c, with
 the slope of log η from the multipliers; as c gets right to first order, answer and bound get right to second order.
 """
 
@@ -52,9 +53,10 @@ _LOG_SMALLEST = 650.0
 
 @dataclass(frozen=True, eq=False)
 class Homogeneous:
-    """The answer of the program without D ⪯ L⁻¹, and the bound that its multipliers prove."""
+    """The answer of the program without D ⪯ L⁻¹, its multipliers, and the bound that they prove."""
 
     direction: Multiples
+    multipliers: Multipliers | None
     bound: Bound | None
 
 
@@ -103,6 +105,9 @@ class Search:
             candidates.append(Candidate(separate, separate.log_rate_at(log_scale)))
             gap = self.upper_bound(log_c, log_kappa) - candidates[-1].log_rate
             if self.conditions.metric:
+                if gap > self.settings.tol:
+                    self._bound_small_steps(log_scale)
+                    gap = self.upper_bound(log_c, log_kappa) - candidates[-1].log_rate
                 if gap <= self.settings.tol:
                     self._note("the steps are small: the scale separates from the direction")
                     return separate
@@ -166,8 +171,34 @@ class Search:
                 return None
             proved = [bound for bound in self.bounds if bound.homogeneous]
             bound = min(proved, key=lambda bound: bound.at_lambda(0.0), default=None)
-            self.homogeneous = Homogeneous(found, bound)
+            multipliers = self.translation.multipliers(outcome, program, 1.0, found.W)
+            self.homogeneous = Homogeneous(found, multipliers, bound)
         return self.homogeneous.direction
+
+    def _bound_small_steps(self, log_scale: float) -> None:
+        """Add the bound that the homogeneous multipliers prove for the metric at D = sW, W the homogeneous direction.
+
+        The gradient of log det H is D⁻¹ − Y₀ with Y₀ = L(2L − LDL)⁻¹L, and half of ⟨D⁻¹ − Y₀, D⟩ is the cT of its
+        multipliers.  Those of the homogeneous program, scaled to the same cT, are right to first order in Y₀, so that
+        the bound is right to second order; H ⪯ 2D alone makes it right to first order.
+        """
+        assert self.homogeneous is not None
+        direction, multipliers = self.homogeneous.direction, self.homogeneous.multipliers
+        if multipliers is None or not direction.loss_at(log_scale) > 0.0:
+            return  # H ⪯ 2D is tight to rounding: no bound is better
+        D = math.exp(log_scale) * direction.W
+        inverse = self.translation.root_of_metric(D)
+        energy = sum(
+            float(np.vdot(U, group.matrices @ U))
+            for group, U in zip(self.conditions.groups, multipliers.clients, strict=True)
+        )
+        c = math.exp(direction.log_lambda + 2.0 * log_scale - self.conditions.log_clients)
+        slope = direction.slope_at(log_scale)
+        if inverse is None or not min(slope, c * energy) > 0.0:
+            return
+        factor = math.sqrt(slope / (2.0 * c * energy))
+        clients = tuple(factor * U for U in multipliers.clients)
+        self.bounds += self.translation.bounds(Multipliers(clients, inverse), D)
 
     def _searches(self, log_c: float, log_kappa: float) -> bool:
         """Whether c = κη has to be searched for: λ_D ≤ κη limits the metric, and D is more than a multiple."""
@@ -323,13 +354,11 @@ class Search:
             return None
         log_gamma = direction.log_scale(log_c, log_kappa)
         gamma = math.exp(log_gamma)
-        shares = gamma * direction.spectrum
-        slope = float(np.sum((2.0 - 2.0 * shares) / (2.0 - shares)))  # of log det(2γW − γ²WLW) in log γ
         program = self.translation.program(with_inverse=True, c=1.0 if self.conditions.groups else None)
         top, duals = self._top_of(program, W)
         # ⟨Z, Hᵀ𝒬(φ(γW))H⟩ grows by twice itself in log γ.
         limited = log_gamma < direction.log_largest and top > 0.0
-        weight = max(slope, 0.0) / (2.0 * gamma**2 * top) if limited else 0.0
+        weight = max(direction.slope_at(log_gamma), 0.0) / (2.0 * gamma**2 * top) if limited else 0.0
         outcome = Outcome(Status.OPTIMAL, gamma * W, tuple(weight * dual for dual in duals), stats)
         return self._read(outcome, program, 1.0)
 

@@ -62,6 +62,20 @@ def test_every_structure_is_optimal_and_exact(algorithm: str, structure: Any, sk
         assert result.iterations == result.K and result.guarantee_used.startswith("descent")
 
 
+@BOTH
+@pytest.mark.parametrize("structure", ["full", "diagonal", "scalar"])
+def test_small_steps_need_the_homogeneous_program_alone(algorithm: str, structure: Any) -> None:
+    """2D exceeds H by more than the tolerance; the multipliers of the homogeneous program prove the rest."""
+    options = {"epsilon2": 1e-3, "algorithm": algorithm, "structure": structure, "delta_inf": 0.5}
+    result = checked(random_clients(4, 3, 0), RandK(4, 1), **options)
+    D, L = result.D, np.mean(random_clients(4, 3, 0), axis=0)
+    loss = (np.linalg.slogdet(2.0 * D)[1] - np.linalg.slogdet(2.0 * D - D @ L @ D)[1]) / 4
+    assert loss > 1e-5
+    assert result.status == "optimal"
+    assert len(result.solver_stats.extra_stats["runs"]) == 1
+    assert "the steps are small: the scale separates from the direction" in result.reductions
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.data(), st.sampled_from(["det-CGD1", "det-CGD2"]), st.sampled_from(["full", "diagonal", "scalar"]), seeds)
 def test_between_one_and_four_times_fewer(data: st.DataObject, algorithm: str, structure: Any, seed: int) -> None:
