@@ -10,7 +10,7 @@ which are the conditions (12) for L·I, L_max·I and D = γI.  *DCGD-mat* is D =
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -80,6 +80,14 @@ class DistributedRow:
         return BITS_PER_NUMBER * self.numbers
 
 
+@dataclass(frozen=True)
+class _Case:
+    """A row to be made, and its name while it is solved."""
+
+    name: str
+    make: Callable[[], DistributedRow]
+
+
 @dataclass(frozen=True, eq=False)
 class DistributedComparison:
     """The rows of ``compare_distributed``.
@@ -132,14 +140,16 @@ def compare_distributed(
     initial_gap: float,
     delta_inf: float,
     mean_smoothness: Any = None,
+    on_progress: Callable[[int, int, str], None] | None = None,
     **options: Any,
 ) -> DistributedComparison:
     """Shared seeds, DCGD, DCGD-mat, and distributed det-CGD1 and det-CGD2 with the best diagonal and the best full D.
 
     Shared seeds stand first: where all clients have one sketch they may draw the same one, and need no λ_D at all.
     The best full D also stands with the guarantee ``descent``.  ``best draws`` are those of ``best_client_draws`` with
-    as many numbers a round; their K is proved, and not claimed to be the smallest.  Arguments are as in
-    ``optimal_distributed_stepsize``; ``options`` go to it.
+    as many numbers a round; their K is proved, and not claimed to be the smallest.  ``on_progress`` is called with the
+    number of rows done, of all rows, and the name of the next before each is solved, as in ``plan``.  Other arguments
+    are as in ``optimal_distributed_stepsize``; ``options`` go to it.
 
     Examples
     --------
@@ -163,34 +173,46 @@ def compare_distributed(
     )
     sent = scalar.K * sum(s.expected_nonzeros for s in sketches)
 
-    def row(method: str, algorithm: str, structure: str, guarantee: str, seeds: str = "independent") -> DistributedRow:
-        choice: dict[str, Any] = {
-            "algorithm": algorithm,
-            "structure": NAMED_STRUCTURES[structure],
-            "guarantee": guarantee,
-            "seeds": seeds,
-        }
-        # Theorem 3 itself, which ``tight`` asks for, is about independent seeds.
-        more = {name: value for name, value in options.items() if seeds == "independent" or name != "tight"}
-        result = optimal_distributed_stepsize(
-            matrices, sketches, mean_smoothness=mean_smoothness, **choice, **numbers, **more
-        )
-        return DistributedRow(method, structure, result.K, result.communication, completed(result), seeds, guarantee)
+    def solved(method: str, algorithm: str, structure: str, guarantee: str, seeds: str = "independent") -> _Case:
+        def make() -> DistributedRow:
+            choice: dict[str, Any] = {
+                "algorithm": algorithm,
+                "structure": NAMED_STRUCTURES[structure],
+                "guarantee": guarantee,
+                "seeds": seeds,
+            }
+            # Theorem 3 itself, which ``tight`` asks for, is about independent seeds.
+            more = {name: value for name, value in options.items() if seeds == "independent" or name != "tight"}
+            result = optimal_distributed_stepsize(
+                matrices, sketches, mean_smoothness=mean_smoothness, **choice, **numbers, **more
+            )
+            names = {"seeds": seeds, "guarantee": guarantee}
+            return DistributedRow(method, structure, result.K, result.communication, completed(result), **names)
 
-    def drawn(guarantee: Guarantee) -> DistributedRow:
-        budgets = [s.expected_nonzeros for s in sketches]
-        found = best_client_draws(matrices, budgets, mean_smoothness=mean_smoothness, guarantee=guarantee, **numbers)
-        return DistributedRow("best draws", "full", found.K, found.communication, None, "independent", guarantee)
+        return _Case(f"{method}, {structure} D, {seeds} seeds, {guarantee}", make)
 
-    shared = (
-        [row(f"D-{name}", name, "full", "descent", "shared") for name in _METHODS] if len(set(sketches)) == 1 else []
-    )
-    rows = [
-        *shared,
-        DistributedRow("DCGD", "scalar", scalar.K, sent, None),
-        row("DCGD-mat", "det-CGD1", "scalar", "condition"),
-        *(row(f"D-{name}", name, "diagonal", "condition") for name in _METHODS),
-        *(row(f"D-{name}", name, "full", guarantee) for guarantee in GUARANTEES for name in _METHODS),
-        *(drawn(guarantee) for guarantee in GUARANTEES),
-    ]
+    def drawn(guarantee: Guarantee) -> _Case:
+        def make() -> DistributedRow:
+            budgets = [s.expected_nonzeros for s in sketches]
+            found = best_client_draws(
+                matrices, budgets, mean_smoothness=mean_smoothness, guarantee=guarantee, **numbers
+            )
+            return DistributedRow("best draws", "full", found.K, found.communication, None, "independent", guarantee)
+
+        return _Case(f"best draws, {guarantee}", make)
+
+    cases: list[_Case] = []
+    if len(set(sketches)) == 1:
+        cases += [solved(f"D-{name}", name, "full", "descent", "shared") for name in _METHODS]
+    cases.append(_Case("DCGD", lambda: DistributedRow("DCGD", "scalar", scalar.K, sent, None)))
+    cases.append(solved("DCGD-mat", "det-CGD1", "scalar", "condition"))
+    cases += [solved(f"D-{name}", name, "diagonal", "condition") for name in _METHODS]
+    cases += [solved(f"D-{name}", name, "full", guarantee) for guarantee in GUARANTEES for name in _METHODS]
+    cases += [drawn(guarantee) for guarantee in GUARANTEES]
+    report = on_progress or (lambda done, total, name: None)
+    rows = []
+    for done, case in enumerate(cases):
+        report(done, len(cases), case.name)
+        rows.append(case.make())
+    report(len(cases), len(cases), "")
     return DistributedComparison(tuple(rows))

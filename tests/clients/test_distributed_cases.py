@@ -223,6 +223,15 @@ def test_a_comparison_says_what_a_bit_is() -> None:
     assert "× 64 (float64)" in BITS_NOTE
 
 
+def test_a_comparison_reports_its_progress() -> None:
+    seen: list[tuple[int, int, str]] = []
+    table = compare_distributed(
+        random_clients(3, 2, 0), RandK(3, 1), on_progress=lambda *now: seen.append(now), **PROBLEM
+    )
+    assert [(done, total) for done, total, _ in seen] == [(i, len(table.rows)) for i in range(len(table.rows) + 1)]
+    assert all(name.startswith(row.method) for row, (_, _, name) in zip(table.rows, seen[:-1], strict=True))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
     cli_distributed.add_parsers(parser.add_subparsers())

@@ -24,8 +24,10 @@ from stepsize_validation.cli.common import (
     add_volume,
     answer,
     check_output,
+    counting,
     exit_code,
     load_clients,
+    log_on_stderr,
     progress,
     said,
     solving,
@@ -118,12 +120,11 @@ def _solve_distributed(args: argparse.Namespace) -> int:
         "mean_smoothness": clients.mean,
         **solving(args),
     }
-    waiting = progress(f"solving d = {sketch.d}, n = {args.clients}", quiet=args.quiet, verbose=args.verbose)
     if args.compare:
-        with waiting:
-            comparison = compare_distributed(clients.matrices, sketch, **problem)
+        with counting(silent=args.quiet or args.verbose) as count, log_on_stderr(args.verbose):
+            comparison = compare_distributed(clients.matrices, sketch, on_progress=count, **problem)
         return _print_comparison(comparison, args)
-    with waiting:
+    with progress(f"solving d = {sketch.d}, n = {args.clients}", quiet=args.quiet, verbose=args.verbose):
         result = optimal_distributed_stepsize(
             clients.matrices,
             sketch,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class Setting:
         sketch = RandK(data.d, 1)
         return Setting(objective, infimum, initial_gap, sketch, objective.client_smoothness(), objective.smoothness())
 
-    def goal(self, epsilon2: float) -> dict[str, float]:
+    def goal(self, epsilon2: float) -> dict[str, Any]:
         """Return ε², Δ⁰ and Δ^inf as arguments of the library's functions."""
         return {"epsilon2": epsilon2, "initial_gap": self.initial_gap, "delta_inf": self.infimum.delta_inf}
 
