@@ -77,7 +77,7 @@ def check_solver(solver: str | Solver, options: Mapping[str, Any]) -> None:
 
     A closed form may answer without a solver, and would never look at either.
     """
-    if solver in ("auto", "native"):
+    if isinstance(solver, str) and solver in ("auto", "native"):
         NativeOptions.from_extra(options)
     else:
         get_solver(solver)

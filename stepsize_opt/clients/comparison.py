@@ -23,7 +23,7 @@ from stepsize_opt.clients.reductions import read_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.inputs import NAMED_STRUCTURES, completed, refuse_options
-from stepsize_opt.node import GUARANTEES, Guarantee
+from stepsize_opt.node import GUARANTEES, Guarantee, coordinates_sent
 from stepsize_opt.proofs import exp_down, rounded_down
 from stepsize_opt.sketches import BITS_NOTE, BITS_PER_NUMBER, Sketch
 
@@ -171,7 +171,7 @@ def compare_distributed(
         clients=len(matrices),
         **numbers,
     )
-    sent = scalar.K * sum(s.expected_nonzeros for s in sketches)
+    sent = coordinates_sent(scalar.K, sum(s.expected_nonzeros for s in sketches))
 
     def solved(method: str, algorithm: str, structure: str, guarantee: str, seeds: str = "independent") -> _Case:
         def make() -> DistributedRow:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from math import fsum, inf, isfinite
 from numbers import Integral, Real
 from typing import Any, TypeAlias, TypeGuard, TypeVar
@@ -58,10 +58,17 @@ def real_number(name: str, value: object, expected: str = "a number") -> float:
         return inf if value == abs(value) else -inf
 
 
-def check_one_of(name: str, value: object, known: Iterable[object]) -> None:
-    """Raise ValueError unless ``value`` is one of the ``known`` ones, which the message lists."""
+def check_kind(name: str, value: object, kind: type, hint: str = "") -> None:
+    """Raise TypeError unless ``value`` is of a class; ``hint`` follows its name in the message."""
+    if not isinstance(value, kind):
+        msg = f"{name} must be a {kind.__name__}{hint}, got {type(value).__name__}"
+        raise TypeError(msg)
+
+
+def check_one_of(name: str, value: object, known: Iterable[str]) -> None:
+    """Raise ValueError unless ``value`` is one of the ``known`` names, which the message lists."""
     choices = tuple(known)
-    if value not in choices:
+    if not (isinstance(value, str) and value in choices):  # an array compares entry by entry
         msg = f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
         raise ValueError(msg)
 
@@ -114,11 +121,13 @@ def refuse_options(caller: str, options: Mapping[str, Any], names: Iterable[str]
 
 
 def is_list(values: object) -> TypeGuard[Iterable[Any]]:
-    """Whether something holds several things: an iterable that is no text."""
-    return isinstance(values, Iterable) and not isinstance(values, str)
+    """Whether something holds several things in an order: no text, set or mapping, and no sparse matrix."""
+    return isinstance(values, Iterable) and not (
+        isinstance(values, str | bytes | Set | Mapping) or sparse.issparse(values)
+    )
 
 
-def items(name: str, values: object) -> list[object]:
+def items(name: str, values: object) -> list[Any]:
     if not is_list(values):
         msg = f"{name} must be a list, got {values!r}"
         raise TypeError(msg)
@@ -133,6 +142,14 @@ def layer_sizes(sizes: object) -> tuple[int, ...]:
     if is_list(sizes):
         return tuple(whole_number(f"sizes[{i}]", n) for i, n in enumerate(items("sizes", sizes)))
     return (whole_number("sizes", sizes),)
+
+
+def dimensions(value: object) -> int:
+    """The number of dimensions of an array, a nested list or a number; −1 for rows of different lengths."""
+    try:
+        return np.ndim(value)  # type: ignore[arg-type]
+    except ValueError:
+        return -1
 
 
 def refuse_masked(name: str, value: object) -> None:

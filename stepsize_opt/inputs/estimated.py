@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from stepsize_opt.inputs.checks import positive_number
+from stepsize_opt.inputs.checks import check_kind, positive_number, real_array
 from stepsize_solvers.programs import Matrix
 
 
@@ -42,7 +42,12 @@ class EstimatedSmoothness:
     source: str
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "curvature", real_array("curvature", self.curvature))
+        if self.curvature.ndim != 2 or self.curvature.shape[0] != self.curvature.shape[1]:
+            msg = f"curvature must be a square matrix, got shape {self.curvature.shape}"
+            raise ValueError(msg)
         positive_number("margin", self.margin)
+        check_kind("source", self.source, str)
 
     @property
     def matrix(self) -> Matrix:

@@ -88,8 +88,8 @@ def read_matrix(name: str, value: Any) -> Symmetric:
     if raw.dtype == object:
         try:
             raw = raw.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            msg = f"{name} must hold real numbers, got entries of type object"
+        except (TypeError, ValueError, OverflowError) as error:
+            msg = f"{name} must hold real numbers that float64 holds, got entries of type object"
             raise TypeError(msg) from error
     if raw.dtype.kind not in "fiub":
         msg = f"{name} must hold real numbers, got dtype {raw.dtype}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 # Every check, factorisation or solve here holds at least so many matrices of the size of D at once.
 _AT_ONCE = 3
 # Above this d a d×d matrix takes more than 128 MiB, and none is formed where there is another way.
 LARGE = 4096
+_MOST_FLOAT = 10**308  # larger whole numbers are no floats
 
 
 def memory_size() -> int | None:
@@ -29,7 +31,8 @@ def check_memory(what: str, size: int, remedy: str = "") -> None:
     """Raise ValueError when ``what`` takes more bytes than there is memory; ``remedy`` ends its message."""
     most = memory_size()
     if most is not None and size > most:
-        msg = f"{what} would take {size / 1e9:.3g} GB, but there are {most / 1e9:.3g} GB of memory{remedy}"
+        needed = size / 1e9 if size < _MOST_FLOAT else math.inf
+        msg = f"{what} would take {needed:.3g} GB, but there are {most / 1e9:.3g} GB of memory{remedy}"
         raise ValueError(msg)
 
 

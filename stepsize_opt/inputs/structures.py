@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from scipy import sparse
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs.checks import Immutable, items, read_only, real_array, whole_number
+from stepsize_opt.inputs.checks import Immutable, dimensions, items, read_only, real_array, whole_number
 from stepsize_opt.inputs.matrices import check_positive_definite, dense, read_matrix
 from stepsize_opt.inputs.memory import check_dense
 from stepsize_solvers.programs import Matrix, Pattern
@@ -64,7 +63,7 @@ class Direction(Immutable):
     sizes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.W, LinearOperator) or _is_vector(self.W):
+        if isinstance(self.W, LinearOperator) or dimensions(self.W) == 1:
             self._keep()
             return
         W = dense(read_matrix("W", self.W))
@@ -115,13 +114,6 @@ class Direction(Immutable):
     def __str__(self) -> str:
         layers = len(self.sizes or ())
         return "direction" if layers == 1 else f"direction({layers} layers)"
-
-
-def _is_vector(W: Any) -> bool:
-    try:
-        return not sparse.issparse(W) and np.ndim(W) == 1
-    except ValueError:  # rows of different lengths, which whoever reads the matrix names
-        return False
 
 
 Structure: TypeAlias = "Literal['full', 'diagonal', 'scalar'] | BlockDiagonal | Direction"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from scipy.linalg import eigvalsh
 
-from stepsize_opt.inputs import Symmetric, check_positive_definite, positive_number, read_matrix
+from stepsize_opt.inputs import Symmetric, check_positive_definite, dimensions, positive_number, read_matrix
 from stepsize_opt.proofs import Unproved
 from stepsize_solvers.programs import Matrix
 
@@ -47,7 +46,7 @@ def read_floor(criterion: object, lower: Any, d: int) -> Symmetric | float | Non
         raise ValueError(msg + ("which it needs" if lower is None else f"and criterion={criterion!r} takes none"))
     if lower is None:
         return 1.0 if criterion == "euclidean" else None
-    if np.ndim(lower) == 0 and not sparse.issparse(lower):
+    if dimensions(lower) == 0:
         return positive_number("lower", lower[()] if isinstance(lower, np.ndarray) else lower)
     M = read_matrix("lower", lower)
     if M.shape[0] != d:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from stepsize_opt.inputs import Array, dense, read_matrix
+from stepsize_opt.inputs import Array, check_kind, dense, dimensions, read_matrix
 from stepsize_opt.methods.base import Factors, Method, get_method, is_scalar
 from stepsize_opt.operators import StepsizeOperator
 from stepsize_opt.sketches import Draw, Sketch, read_sketch
@@ -87,19 +87,24 @@ class CompressedStep:
 
     def encode(self, gradient: Array, draw: Draw) -> Array:
         """The numbers to send, shape (…, d) → (…, draw.size)."""
+        check_kind("draw", draw, Draw, ", such as step.draw(rng)")
         B, rows = self.factors.right, _rows("gradient", gradient, self.d)
         return draw.encode(rows if B is None else rows @ B.T)
 
     def decode(self, numbers: Array, draw: Draw) -> Array:
         """G∇f, what is subtracted from x, shape (…, draw.size) → (…, d)."""
+        check_kind("draw", draw, Draw, ", such as step.draw(rng)")
         A = self.factors.left
         sketched = draw.decode(_rows("numbers", numbers, draw.size))
         return sketched if A is None else sketched @ A.T
 
 
 def _rows(name: str, value: Array, size: int) -> Array:
-    out = np.asarray(value)
-    if out.ndim < 1 or out.shape[-1] != size:
+    out = np.asarray(value if dimensions(value) > 0 else None)
+    if out.dtype.kind not in "iuf":
+        msg = f"{name} must be an array of real numbers, shape (…, {size})"
+        raise TypeError(msg)
+    if out.shape[-1] != size:
         msg = f"{name} must have shape (…, {size}), got {out.shape}"
         raise ValueError(msg)
     return out

@@ -26,7 +26,9 @@ from stepsize_opt.inputs import (
     Shown,
     check_one_of,
     check_symmetric_finite,
+    dimensions,
     from_fields,
+    generator,
     read_only,
     real_array,
 )
@@ -136,7 +138,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
 
     def encode(self, gradient: Array, draw: Indices) -> Array:
         """A_Jᵀg, the numbers that are sent, shape (…, d) → (…, size of J)."""
-        g, A = self._vectors("gradient", gradient, self.d), self.directions
+        g, A, draw = self._vectors("gradient", gradient, self.d), self.directions, self._drawn(draw)
         return A.sent(g, draw) if isinstance(A, ThinDirections) else np.asarray(g @ A[:, draw])
 
     def decode(self, numbers: Array, draw: Indices) -> Array:
@@ -144,8 +146,17 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
 
         Shape (…, size of J) → (…, d).
         """
+        draw = self._drawn(draw)
         z, A = self._vectors("numbers", numbers, len(draw)), self.directions
         return A.received(z, draw) if isinstance(A, ThinDirections) else np.asarray(z @ A[:, draw].T)
+
+    def _drawn(self, draw: Any) -> Indices:
+        """J as ``draw`` returns it; raises ValueError for what is no set of directions."""
+        J = np.asarray(draw if dimensions(draw) == 1 else None)
+        if J.ndim != 1 or (J.size and (J.dtype.kind not in "iu" or J.min() < 0 or J.max() >= self.d)):
+            msg = f"draw must hold places of directions from 0 to {self.d - 1}, as method.draw(rng) returns them"
+            raise ValueError(msg)
+        return J.astype(np.intp)
 
     def _vectors(self, name: str, value: Array, size: int) -> Array:
         out = real_array(name, value, finite=False)
@@ -298,6 +309,8 @@ def optimal_method(
     (1, 2, 0.223607)
     """
     check_one_of("sampling", sampling, SAMPLINGS)
+    if rng is not None:
+        generator(rng)
     if isinstance(L, LowRankPlusDiagonal):
         return _thin_method(L, k, criterion, lower, basis, sampling)
     problem = LimitProblem.read(L, k, criterion, lower)

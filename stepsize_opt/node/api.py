@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from stepsize_opt.inputs import (
     EstimatedSmoothness,
     Structure,
     Symmetric,
     completed,
+    dimensions,
     items,
     pattern_of,
     read_matrix,
@@ -194,7 +193,7 @@ def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options
     [0.2041, 0.4472]
     """
     first: Any = L[0] if isinstance(L, list | tuple) and len(L) > 0 else None
-    matrices = list(L) if isinstance(first, EstimatedSmoothness) or np.ndim(first) == 2 else [L]
+    matrices = list(L) if isinstance(first, EstimatedSmoothness) or dimensions(first) == 2 else [L]
     laws = [sketches] if isinstance(sketches, Sketch) else [read_sketch(one) for one in items("sketches", sketches)]
     refuse_options("optimal_stepsize_path, where each problem starts from the one before,", options, ("warm_start",))
     length = max(len(matrices), len(laws))

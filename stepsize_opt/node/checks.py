@@ -299,7 +299,7 @@ class _Question:
     ) -> _Question:
         """The question with what is given in the place of its own parts; ``convex`` knows the condition alone."""
         if guarantee is None:
-            guarantee = "condition" if criterion == "convex" else self.guarantee
+            guarantee = "condition" if isinstance(criterion, str) and criterion == "convex" else self.guarantee
         return _Question(
             self.algorithm if algorithm is None else algorithm,
             self._structure() if structure is None else structure,

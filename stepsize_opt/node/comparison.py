@@ -18,6 +18,7 @@ from stepsize_opt.inputs import (
     Direction,
     EstimatedSmoothness,
     Structure,
+    check_one_of,
     check_positive_definite,
     completed,
     dense,
@@ -27,7 +28,7 @@ from stepsize_opt.inputs import (
 from stepsize_opt.limit import UNITS
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node.api import optimal_stepsize
-from stepsize_opt.node.goals import Criterion, Guarantee
+from stepsize_opt.node.goals import CRITERIA, Criterion, Guarantee
 from stepsize_opt.node.large import refuse_operator
 from stepsize_opt.node.powers import inverse_of, power_of
 from stepsize_opt.node.result import StepsizeResult
@@ -165,6 +166,7 @@ def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any 
     det-CGD1 optimal, descent 0.2168
     """
     refuse_options("compare", options, ("algorithm", "structure", "guarantee"))
+    check_one_of("criterion", criterion, CRITERIA)
     estimated = isinstance(L, EstimatedSmoothness)
     refuse_operator(L, dense_only=True)
     smoothness = read_matrix("L", L.matrix if estimated else L)

@@ -17,6 +17,7 @@ from stepsize_opt.inputs import (
     Result,
     check_memory,
     check_symmetric_finite,
+    dimensions,
     from_fields,
     positive_number,
     read_only,
@@ -265,7 +266,7 @@ class StepsizeResult(Result):
 
     def _parts(self, distance: Any) -> float | list[Vector]:
         """x⁰ − x* in the coordinates of each block, or the plain distance."""
-        if np.ndim(distance) == 0:
+        if dimensions(distance) == 0:
             return positive_number("initial_distance", distance)
         vector = real_array("initial_distance", distance)
         if vector.shape != (self.d,):

@@ -61,7 +61,7 @@ def solver_attempts(
             msg = f"solver_path must hold names or pairs (name, options), got {entry!r}"
             raise ValueError(msg)
         name, extra = named
-        chosen = None if name == "auto" else get_solver(name)
+        chosen = None if isinstance(name, str) and name == "auto" else get_solver(name)
         attempts.append((chosen, replace(settings, extra={**settings.extra, **extra})))
     return attempts
 

@@ -14,6 +14,7 @@ from stepsize_opt.inputs import (
     Immutable,
     binary_exponent,
     check_dense,
+    dimensions,
     positive_number,
     power_of_four,
     read_only,
@@ -60,7 +61,7 @@ class LowRankPlusDiagonal(Immutable, LinearOperator):  # type: ignore[misc]
             msg = f"U must have the shape (d, r) with d ≥ 1 and r ≥ 1, got {factor.shape}"
             raise ValueError(msg)
         d = int(factor.shape[0])
-        if np.ndim(diagonal) == 0:
+        if dimensions(diagonal) == 0:
             values = np.full(d, positive_number("diagonal", diagonal))
         else:
             values = real_array("diagonal", diagonal)
@@ -75,7 +76,7 @@ class LowRankPlusDiagonal(Immutable, LinearOperator):  # type: ignore[misc]
         self.own: Vector = read_only(values)
         self.cut = real_number("cut", cut, "a number of at least 0")
         if not 0.0 <= self.cut < math.inf:
-            msg = f"cut must be a finite number of at least 0, got {cut:g}"
+            msg = f"cut must be a finite number of at least 0, got {self.cut:g}"
             raise ValueError(msg)
 
     @property

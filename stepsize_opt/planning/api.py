@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from stepsize_opt.clients import optimal_distributed_stepsize
-from stepsize_opt.inputs import completed, items, positive_number, refuse_options, whole_number
+from stepsize_opt.inputs import completed, items, positive_number, refuse_options
 from stepsize_opt.limit import CRITERIA, CompressionLimit, compression_limit
 from stepsize_opt.methods import (
     CompressedStep,
@@ -185,6 +185,9 @@ def plan(
     ('subspace', 8945)
     """
     refuse_options("plan", options, _SET_BY_PLAN)
+    if on_progress is not None and not callable(on_progress):
+        msg = f"on_progress must be a function, got {on_progress!r}"
+        raise TypeError(msg)
     criteria = _criteria(criterion)
     _refuse_unused(criteria, epsilon2=epsilon2, accuracy=accuracy, lower=lower)
     given = Problem.read(problem, initial_gap, delta_inf, lower, linear="linear" in criteria)
@@ -367,11 +370,7 @@ def _budget(numbers: float | None, total: float | None, rounds: int | None, d: i
     if numbers is not None and positive_number("budget", numbers) > d:
         msg = f"budget is numbers a round and at most d={d}, got {numbers}; total=N limits the numbers in all"
         raise ValueError(msg)
-    return Budget(
-        None if numbers is None else float(numbers),
-        None if total is None else positive_number("total", total),
-        None if rounds is None else whole_number("rounds", rounds),
-    )
+    return Budget(numbers, total, rounds)
 
 
 def _ks(most: float) -> list[float]:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from stepsize_opt import smoothness
-from stepsize_opt.inputs import LARGE, dense, positive_number, read_matrix, real_number
+from stepsize_opt.inputs import LARGE, dense, dimensions, positive_number, read_matrix, real_number
 from stepsize_opt.limit import read_floor
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum
@@ -179,4 +179,4 @@ def _delta(value: float | None) -> float | None:
 def _is_sequence_of_matrices(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim == 3
-    return isinstance(value, Sequence) and len(value) > 0 and (sparse.issparse(value[0]) or np.ndim(value[0]) == 2)
+    return isinstance(value, Sequence) and len(value) > 0 and dimensions(value[0]) == 2

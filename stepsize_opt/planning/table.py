@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stepsize_opt.inputs import positive_number, whole_number
 from stepsize_opt.methods import Compressor
 
 # The columns of the table; the first WORDS are words, the others numbers.
@@ -39,19 +40,24 @@ class Budget:
     total: float | None = None
     rounds: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("numbers", "total"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, positive_number(name, getattr(self, name)))
+        if self.rounds is not None:
+            object.__setattr__(self, "rounds", whole_number("rounds", self.rounds))
+
     def holds(self, row: PlanRow) -> bool:
         """Whether a row stays within all limits."""
-        limits = ((self.numbers, row.k), (self.total, row.numbers), (self.rounds, row.rounds))
+        limits = ((self.numbers, row.k), (self.total, row.numbers))
         # k N a round, N whole: one rounding error of k is no excess.
-        return all(limit is None or spent <= limit * (1.0 + 1e-12) for limit, spent in limits)
+        within = all(limit is None or spent <= limit * (1.0 + 1e-12) for limit, spent in limits)
+        return within and (self.rounds is None or row.rounds <= self.rounds)
 
     def __str__(self) -> str:
-        named = (
-            (self.numbers, "numbers a round"),
-            (self.total, "numbers in all"),
-            (self.rounds, "rounds"),
-        )
+        named = ((self.numbers, "numbers a round"), (self.total, "numbers in all"))
         words = [f"{limit:g} {name}" for limit, name in named if limit is not None]
+        words += [] if self.rounds is None else [f"{self.rounds} rounds"]
         return "at most " + ", ".join(words) if words else "no limit"
 
 

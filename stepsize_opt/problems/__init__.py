@@ -3,7 +3,14 @@
 from stepsize_opt.problems.data import DATA_VARIABLE, Dataset, available_datasets, load_dataset
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.infimum import FederatedInfimum, Infimum, find_federated_infimum, find_infimum
-from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Objective, Quadratic
+from stepsize_opt.problems.objectives import (
+    Layered,
+    LeastSquares,
+    LogisticRegression,
+    Objective,
+    Quadratic,
+    check_objective,
+)
 from stepsize_opt.problems.penalties import read_penalty
 from stepsize_opt.problems.softmax import SoftmaxRegression, softmax_curvature
 from stepsize_opt.problems.spectra import random_smoothness, with_spectrum
@@ -22,6 +29,7 @@ __all__ = [
     "Quadratic",
     "SoftmaxRegression",
     "available_datasets",
+    "check_objective",
     "find_federated_infimum",
     "find_infimum",
     "load_dataset",

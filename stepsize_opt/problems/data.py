@@ -19,7 +19,7 @@ from urllib.error import URLError
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt.inputs import broken_is_value_error, check_dense, read_rows, real_array
+from stepsize_opt.inputs import broken_is_value_error, check_dense, check_kind, read_rows, real_array
 from stepsize_solvers.programs import Indices, Vector
 
 DATA_VARIABLE = "STEPSIZE_OPT_DATA"
@@ -60,6 +60,7 @@ class Dataset:
     b: Vector
 
     def __post_init__(self) -> None:
+        check_kind("name", self.name, str)
         object.__setattr__(self, "A", read_rows("A", self.A))
         object.__setattr__(self, "b", real_array("b", self.b))
         if self.b.shape != (self.A.shape[0],):

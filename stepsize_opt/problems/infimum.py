@@ -11,7 +11,14 @@ from scipy import sparse
 
 from stepsize_opt.inputs import LARGE, real_array, whole_number
 from stepsize_opt.problems.federated import Federated
-from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Objective, Quadratic
+from stepsize_opt.problems.objectives import (
+    Layered,
+    LeastSquares,
+    LogisticRegression,
+    Objective,
+    Quadratic,
+    check_objective,
+)
 from stepsize_opt.problems.softmax import SoftmaxRegression
 from stepsize_opt.proofs import UNIT, sum_below
 from stepsize_solvers.programs import Vector, block_slices
@@ -77,6 +84,7 @@ def find_infimum(objective: Objective, start: Vector | None = None, iterations: 
     """
     from scipy.optimize import minimize  # here, because loading it takes 0.1 s that most programs need not spend
 
+    check_objective("objective", objective)
     x0 = np.zeros(objective.d) if start is None else real_array("start", start)
     if x0.shape != (objective.d,):
         msg = f"start must have shape ({objective.d},), got {x0.shape}"

@@ -18,7 +18,17 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import block_diag
 
-from stepsize_opt.inputs import check_dense, is_list, positive_number, read_matrix, read_rows, real_array
+from stepsize_opt.inputs import (
+    check_dense,
+    check_kind,
+    dense,
+    is_list,
+    positive_number,
+    read_matrix,
+    read_rows,
+    real_array,
+    real_number,
+)
 from stepsize_opt.problems.data import Dataset
 from stepsize_opt.problems.penalties import PENALTIES, read_penalty
 from stepsize_opt.problems.shared_rows import Rows, distinct_rows
@@ -63,6 +73,14 @@ def check_points(X: Matrix, d: int) -> Matrix:
     return X
 
 
+def check_objective(name: str, value: object) -> None:
+    """Raise TypeError for what is no objective."""
+    missing = [part for part in ("d", "smoothness", "value", "gradient") if not hasattr(value, part)]
+    if missing:
+        msg = f"{name} must be an objective such as LogisticRegression, got {type(value).__name__} without {missing[0]}"
+        raise TypeError(msg)
+
+
 def several(name: str, objectives: object) -> tuple[Objective, ...]:
     """The objectives of a list; raises TypeError for what is none, ValueError for an empty one."""
     if not is_list(objectives):
@@ -72,6 +90,8 @@ def several(name: str, objectives: object) -> tuple[Objective, ...]:
     if not found:
         msg = f"{name} must name at least one objective"
         raise ValueError(msg)
+    for i, one in enumerate(found):
+        check_objective(f"{name}[{i}]", one)
     return found
 
 
@@ -162,7 +182,8 @@ class LogisticRegression(_OnRows):
 
     @staticmethod
     def from_dataset(data: Dataset, reg: float, penalty: str = "nonconvex") -> LogisticRegression:
-        """The objective of a data set with λ = ``reg``."""
+        """The objective of a data set with λ = ``reg``; raises TypeError for what is no Dataset."""
+        check_kind("data", data, Dataset)
         return LogisticRegression(data.A, data.b, positive_number("reg", reg), penalty)
 
     @cached_property
@@ -248,7 +269,7 @@ class Quadratic(_Nonnegative):
     minimiser: Vector
 
     def __post_init__(self) -> None:
-        H = np.asarray(read_matrix("H", self.H))
+        H = dense(read_matrix("H", self.H))
         object.__setattr__(self, "minimiser", real_array("minimiser", self.minimiser))
         if self.minimiser.shape != (len(H),):
             msg = f"minimiser must have shape ({len(H)},) as H is {len(H)}×{len(H)}, got {self.minimiser.shape}"
@@ -308,7 +329,7 @@ class LeastSquares(_OnRows):
     reg: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.reg != 0.0:
+        if real_number("reg", self.reg) != 0.0:
             positive_number("reg", self.reg)
         super().__post_init__()
 

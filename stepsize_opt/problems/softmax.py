@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import logsumexp, softmax
 
-from stepsize_opt.inputs import check_dense, positive_number, read_rows, whole_number
+from stepsize_opt.inputs import check_dense, dimensions, positive_number, read_rows, whole_number
 from stepsize_opt.problems.objectives import check_points, gram
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
@@ -24,6 +24,7 @@ def softmax_curvature(classes: int) -> Matrix:
     [[0.25, -0.25], [-0.25, 0.25]]
     """
     C = whole_number("classes", classes)
+    check_dense("the curvature", C)
     return np.asarray(0.5 * (np.eye(C) - 1.0 / C))
 
 
@@ -73,7 +74,7 @@ class SoftmaxRegression:
             msg = "A must be a dense matrix: A.toarray()"
             raise TypeError(msg)
         A = read_rows("A", self.A)
-        y = np.asarray(self.labels)
+        y = np.asarray(self.labels if dimensions(self.labels) == 1 else ())
         inside = y.shape == (len(A),) and y.dtype.kind in "iu" and bool(np.all((y >= 0) & (y < self.classes)))
         if not inside:
             msg = f"labels must be {len(A)} whole numbers from 0 to classes − 1 = {self.classes - 1}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from stepsize_opt.inputs import check_dense, generator, positive_number, real_array, whole_number
 from stepsize_solvers.programs import Matrix
 
 
@@ -25,8 +26,11 @@ def with_spectrum(rng: np.random.Generator, eigenvalues: ArrayLike) -> Matrix:
     >>> np.linalg.eigvalsh(with_spectrum(np.random.default_rng(0), [1.0, 2.0])).round(6).tolist()
     [1.0, 2.0]
     """
-    values = np.asarray(eigenvalues, dtype=float)
-    Q = np.linalg.qr(rng.standard_normal((values.size, values.size)))[0]
+    values = real_array("eigenvalues", eigenvalues)
+    if values.ndim != 1 or not values.size:
+        msg = f"eigenvalues must be a list of numbers, got shape {values.shape}"
+        raise ValueError(msg)
+    Q = np.linalg.qr(generator(rng).standard_normal((values.size, values.size)))[0]
     M = (Q * values) @ Q.T
     return np.asarray(0.5 * (M + M.T))
 
@@ -51,4 +55,10 @@ def random_smoothness(rng: np.random.Generator, d: int, condition: float) -> Mat
     >>> np.linalg.eigvalsh(L).round(6).tolist()
     [0.01, 0.1, 1.0]
     """
-    return with_spectrum(rng, np.logspace(0.0, -np.log10(condition), d))
+    largest = positive_number("condition", condition)
+    if largest < 1.0:
+        msg = f"condition must be at least 1, got {condition}"
+        raise ValueError(msg)
+    size = whole_number("d", d)
+    check_dense("the matrix", size)
+    return with_spectrum(rng, np.logspace(0.0, -np.log10(largest), size))

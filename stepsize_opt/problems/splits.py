@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepsize_opt.inputs import check_one_of, generator, positive_number, whole_number
+from stepsize_opt.inputs import check_kind, check_one_of, generator, positive_number, whole_number
 from stepsize_opt.problems.data import Dataset
 from stepsize_solvers.programs import Indices
 
@@ -52,6 +52,7 @@ def split(
     >>> [part.m for part in split(load_dataset("breast_cancer"), 4, np.random.default_rng(0))]
     [142, 142, 142, 142]
     """
+    check_kind("data", data, Dataset)
     check_one_of("kind", kind, SPLITS)
     generator(rng)
     if kind == "shuffled":

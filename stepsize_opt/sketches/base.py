@@ -33,6 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from stepsize_opt.inputs import (
     Array,
     Immutable,
+    check_memory,
     enter_class,
     generator,
     is_list,
@@ -195,7 +196,9 @@ class Sketch(Immutable, ABC):
 
     def sample_diagonal(self, rng: np.random.Generator, size: int) -> Matrix:
         """``size`` independent diagonals of S, shape (size, d); raises ValueError if the sketch is not diagonal."""
-        return self._diagonals(generator(rng), whole_number("size", size, low=0))
+        count = whole_number("size", size, low=0)
+        check_memory(f"size={count} diagonals of {self.d} numbers", 8 * count * self.d)
+        return self._diagonals(generator(rng), count)
 
     @abstractmethod
     def _map(self) -> PositiveMap: ...

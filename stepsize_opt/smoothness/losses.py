@@ -9,7 +9,14 @@ from scipy import sparse
 
 from stepsize_opt.inputs import check_memory, positive_number, whole_number
 from stepsize_opt.operators import LowRankPlusDiagonal
-from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, Objective, read_penalty
+from stepsize_opt.problems import (
+    Federated,
+    LeastSquares,
+    LogisticRegression,
+    Objective,
+    check_objective,
+    read_penalty,
+)
 from stepsize_opt.proofs import gamma
 from stepsize_opt.smoothness.truncation import covered, gram_plus_diagonal, squares
 
@@ -133,6 +140,7 @@ def of(objective: Objective | Federated) -> Any:
     >>> smoothness.of(LeastSquares(np.ones((3, 5)), np.ones(3), 0.1))
     LowRankPlusDiagonal(d=5, rank=3)
     """
+    check_objective("objective", objective)
     if isinstance(objective, LogisticRegression):
         return logistic(objective.A, objective.reg, objective.penalty)
     if isinstance(objective, LeastSquares) and objective.reg > 0.0:

@@ -97,7 +97,7 @@ def test_names_are_read_in_any_case_and_results_carry_them_as_written_here() -> 
         assert run(f, result.D, sketch, algorithm=algorithm, iterations=3, start=np.ones(3)).algorithm == "det-CGD2"
 
 
-@pytest.mark.parametrize(("algorithm", "error"), [("det-CGD3", ValueError), (None, TypeError), (DetCGD1, TypeError)])
+@pytest.mark.parametrize(("algorithm", "error"), [("det-CGD3", ValueError), (3, TypeError), (DetCGD1, TypeError)])
 def test_an_unknown_method_is_answered_with_the_names(algorithm: Any, error: type[Exception]) -> None:
     listed = "'det-CGD1', 'det-CGD2', 'CGD', 'DCGD', 'GD'"
     for call in (

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import dense, read_matrix, real_array
+from stepsize_opt.inputs import check_one_of, dense, dimensions, read_matrix, real_array
 from stepsize_opt.operators import DiagonalStepsize, StepsizeOperator
-from stepsize_opt.problems import Federated, Objective
+from stepsize_opt.problems import Federated, Objective, check_objective
 from stepsize_opt.sketches import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix
 
@@ -44,15 +44,14 @@ def read_stepsize(D: Any, d: int) -> Matrix | StepsizeOperator:
 
 def read_sketches(objective: Objective | Federated, sketch: Sketch | Sequence[Sketch]) -> tuple[Sketch, ...]:
     """One sketch for each client; raises TypeError or ValueError for what is none, a wrong number or size."""
+    check_objective("objective", objective)
     n = objective.n if isinstance(objective, Federated) else 1
     return tuple(sketch_of_each(sketch, n, objective.d))
 
 
 def count_senders(client_seeds: str, sketches: Sequence[Sketch]) -> int:
     """How many clients send with one and the same draw."""
-    if client_seeds not in ("independent", "shared"):
-        msg = f"client_seeds must be 'independent' or 'shared', got {client_seeds!r}"
-        raise ValueError(msg)
+    check_one_of("client_seeds", client_seeds, ("independent", "shared"))
     if client_seeds == "independent":
         return 1
     if any(one != sketches[0] for one in sketches):
@@ -64,5 +63,5 @@ def count_senders(client_seeds: str, sketches: Sequence[Sketch]) -> int:
 def _is_vector(D: Any) -> bool:
     """Whether D is the diagonal of a stepsize; rows of different lengths are none, and are refused as a matrix."""
     if isinstance(D, list | tuple):
-        return all(np.ndim(entry) == 0 for entry in D)
+        return all(dimensions(entry) == 0 for entry in D)
     return getattr(D, "ndim", 0) == 1 and not isinstance(D, StepsizeOperator)

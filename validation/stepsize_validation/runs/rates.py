@@ -28,7 +28,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepsize_opt.inputs import check_one_of, dense, positive_number, read_matrix, whole_number
+from stepsize_opt.inputs import (
+    check_kind,
+    check_one_of,
+    dense,
+    items,
+    positive_number,
+    read_matrix,
+    real_number,
+    whole_number,
+)
 from stepsize_opt.methods import Method, get_method
 from stepsize_opt.node import GUARANTEES
 from stepsize_opt.problems import FederatedInfimum, Infimum
@@ -186,6 +195,7 @@ def check_rate(
     >>> check_rate(run(f, np.diag([0.4, 0.1]), RandK(2, 1), iterations=100, seeds=16)).verdict
     'holds'
     """
+    check_kind("run", run, Run)
     if theorem not in (1, 2):
         msg = f"theorem must be 1 or 2, got {theorem!r}; check_distributed_rate is for Theorem 3"
         raise ValueError(msg)
@@ -241,6 +251,7 @@ def observed_contraction(run: Run, infimum: Infimum) -> float:
     >>> round(observed_contraction(record, find_infimum(f)), 6)  # (1 − ½)²
     0.25
     """
+    check_kind("run", run, Run)
     _steps(run)
     least = _seen(infimum, run).found
     if not run.start_value > least:
@@ -321,7 +332,8 @@ def check_distributed_rate(
     >>> check_distributed_rate(record, 2, lambda_D, find_federated_infimum(f)).verdict
     'holds'
     """
-    if not (math.isfinite(lambda_D) and lambda_D >= 0.0):
+    check_kind("run", run, Run)
+    if not 0.0 <= real_number("lambda_D", lambda_D) < math.inf:
         msg = f"lambda_D must be a finite number of at least 0, got {lambda_D!r}"
         raise ValueError(msg)
     growth = lambda_D / whole_number("clients", clients)
@@ -430,7 +442,7 @@ def distributed_lambda(
     """
     method = get_method(algorithm)
     D, L = dense(read_matrix("D", D)), dense(read_matrix("L", L))
-    client_L = [dense(read_matrix(f"client_L[{i}]", Li)) for i, Li in enumerate(client_L)]
+    client_L = [dense(read_matrix(f"client_L[{i}]", Li)) for i, Li in enumerate(items("client_L", client_L))]
     for name, M in (("L", L), *((f"client_L[{i}]", Li) for i, Li in enumerate(client_L))):
         if M.shape != D.shape:
             msg = f"{name} is {len(M)}×{len(M)} but D is {len(D)}×{len(D)}"

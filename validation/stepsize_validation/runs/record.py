@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stepsize_opt.inputs import real_array, real_number
 from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
@@ -133,7 +134,11 @@ def first_below(curve: Vector, level: float) -> int | None:
     >>> first_below(np.array([4.0, 2.0, 1.0]), 2.0)
     2
     """
-    below = np.flatnonzero(curve <= level)
+    values = real_array("curve", curve, finite=False)
+    if values.ndim != 1:
+        msg = f"curve must be a list of numbers, got shape {values.shape}"
+        raise ValueError(msg)
+    below = np.flatnonzero(values <= real_number("level", level))
     return int(below[0]) + 1 if below.size else None
 
 

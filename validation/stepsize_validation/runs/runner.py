@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import real_array, whole_number
+from stepsize_opt.inputs import check_memory, check_one_of, real_array, whole_number
 from stepsize_opt.methods import Factors, Method, get_method, is_scalar
 from stepsize_opt.operators import StepsizeOperator
 from stepsize_opt.problems import Federated, Objective
@@ -110,10 +110,9 @@ def run(
     D = read_stepsize(D, objective.d)
     method = get_method(algorithm)
     method.check(sketches, scalar=is_scalar(D), clients=isinstance(objective, Federated))
-    if on_divergence not in ("raise", "stop"):
-        msg = f"on_divergence must be 'raise' or 'stop', got {on_divergence!r}"
-        raise ValueError(msg)
+    check_one_of("on_divergence", on_divergence, ("raise", "stop"))
     iterations, seeds = whole_number("iterations", iterations), whole_number("seeds", seeds)
+    check_memory(f"the record of {iterations} iterations with {seeds} seeds", 8 * iterations * seeds)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         msg = f"seed must be a whole number of at least 0, got {seed!r}"
         raise ValueError(msg)

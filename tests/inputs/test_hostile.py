@@ -1,0 +1,162 @@
+"""Arguments that make no sense: each is refused by its name, and none ends in an error of numpy's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from stepsize_opt import (
+    BlockDiagonal,
+    Budget,
+    CompressedStep,
+    EstimatedSmoothness,
+    LayerWise,
+    LowRankPlusDiagonal,
+    RandK,
+    StepsizeResult,
+    certify,
+    compare,
+    compare_distributed,
+    compression_limit,
+    optimal_method,
+    optimal_stepsize,
+    optimal_stepsize_path,
+    plan,
+)
+from stepsize_opt import smoothness as smoothness_of
+from stepsize_opt.problems import (
+    Dataset,
+    Federated,
+    Layered,
+    LeastSquares,
+    LogisticRegression,
+    Quadratic,
+    SoftmaxRegression,
+    find_infimum,
+    random_smoothness,
+    softmax_curvature,
+    split,
+    with_spectrum,
+)
+from stepsize_validation import check_rate, distributed_lambda, first_below, observed_contraction, run
+
+# The signatures are wrong on purpose.
+# pyright: reportArgumentType=false, reportCallIssue=false
+L: Any = np.array([[2.0, 1.0], [1.0, 3.0]])
+SKETCH = RandK(2, 1)
+HUGE: Any = 10**400
+RAGGED: Any = [[1.0, 2.0], [3.0]]
+SPARSE: Any = sparse.eye_array(2)
+RNG = np.random.default_rng(0)
+ROWS = np.ones((4, 2))
+METHOD = optimal_method(L, 1)
+STEP = CompressedStep.of(0.1 * L, SKETCH)
+FLAT: dict[str, Any] = {"epsilon2": 1e-2, "initial_gap": 1.0}
+Call = Callable[[], Any]
+
+NAMES: list[tuple[str, Callable[[Any], Any]]] = [
+    ("guarantee", lambda bad: optimal_stepsize(L, SKETCH, guarantee=bad)),
+    ("criterion", lambda bad: optimal_stepsize(L, SKETCH, criterion=bad)),
+    ("solver", lambda bad: optimal_stepsize(L, SKETCH, solver=bad)),
+    ("criterion", lambda bad: certify(0.1 * L, L, SKETCH, criterion=bad)),
+    ("criterion", lambda bad: compare(L, SKETCH, criterion=bad)),
+    ("criterion", lambda bad: compression_limit(L, 1, bad)),
+    ("sampling", lambda bad: optimal_method(L, 1, sampling=bad)),
+    ("penalty", lambda bad: LogisticRegression(ROWS, np.ones(4), 0.1, bad)),
+    ("client_seeds", lambda bad: run(Quadratic(L, np.ones(2)), 0.1 * L, SKETCH, iterations=1, client_seeds=bad)),
+    ("on_divergence", lambda bad: run(Quadratic(L, np.ones(2)), 0.1 * L, SKETCH, iterations=1, on_divergence=bad)),
+]
+
+LISTS: list[tuple[str, Callable[[Any], Any]]] = [
+    ("sketches", lambda bad: optimal_stepsize_path(L, bad)),
+    ("sizes", BlockDiagonal),
+    ("layers", LayerWise),
+    ("layers", Layered),
+    ("clients", Federated),
+    ("parts", lambda bad: Federated.logistic(bad, 0.1)),
+    ("sketches", lambda bad: plan(L, 1, sketches=bad, **FLAT)),
+    ("client_L", lambda bad: distributed_lambda(0.1 * L, L, bad, SKETCH, "det-CGD1")),
+]
+
+OTHERS: dict[str, tuple[Call, str]] = {
+    "L is huge": (lambda: optimal_stepsize(HUGE, SKETCH), "^L must hold real numbers that float64 holds"),
+    "lower is ragged": (lambda: compression_limit(L, 1, "linear", lower=RAGGED), "^lower must be a square matrix"),
+    "diagonal is ragged": (lambda: LowRankPlusDiagonal(ROWS, RAGGED), "^diagonal must be an array of numbers"),
+    "cut is huge": (lambda: LowRankPlusDiagonal(ROWS, 1.0, cut=HUGE), "^cut must be a finite number"),
+    "path of ragged": (lambda: optimal_stepsize_path([RAGGED], [SKETCH]), "^L must be a square matrix"),
+    "curvature": (lambda: EstimatedSmoothness(RAGGED, 1.0, "x"), "^curvature must be an array of numbers"),
+    "curvature of no square": (lambda: EstimatedSmoothness(ROWS, 1.0, "x"), "^curvature must be a square matrix"),
+    "source": (lambda: EstimatedSmoothness(L, 1.0, 3), "^source must be a str, got int"),
+    "rng": (lambda: optimal_method(L, 1, rng=0), "^rng must be a numpy Generator"),
+    "budget": (lambda: Budget(numbers=-1.0), "^numbers must be a finite positive number"),
+    "total": (lambda: Budget(total="much"), "^total must be a number"),
+    "rounds": (lambda: Budget(rounds=0), "^rounds must be a whole number of at least 1, got 0"),
+    "on_progress": (lambda: plan(L, 1, on_progress=3, **FLAT), "^on_progress must be a function, got 3"),
+    "no path": (lambda: StepsizeResult.load(None), "^path must be that of a file, got None"),
+    "empty path": (lambda: StepsizeResult.load(""), "^path must be that of a file, got ''"),
+    "draw": (lambda: METHOD.encode(np.ones(2), [2]), "^draw must hold places of directions from 0 to 1"),
+    "negative draw": (lambda: METHOD.decode(np.ones(1), [-1]), "^draw must hold places of directions from 0 to 1"),
+    "ragged draw": (lambda: METHOD.encode(np.ones(2), RAGGED), "^draw must hold places"),
+    "one direction": (lambda: METHOD.decode(np.ones(1), 0), "^draw must hold places"),
+    "draw of a step": (lambda: STEP.encode(np.ones(2), 0), "^draw must be a Draw, such as step.draw"),
+    "text": (lambda: STEP.encode(["a", "b"], SKETCH.draw(RNG)), "^gradient must be an array of real numbers"),
+    "too many diagonals": (lambda: SKETCH.sample_diagonal(RNG, HUGE), "^size=1000"),
+    "data": (lambda: split(ROWS, 2, RNG), "^data must be a Dataset, got ndarray"),
+    "part": (lambda: Federated.logistic([ROWS], 0.1), "^data must be a Dataset, got ndarray"),
+    "name": (lambda: Dataset(3, ROWS, np.ones(4)), "^name must be a str, got int"),
+    "client": (lambda: Federated((L,)), r"^clients\[0\] must be an objective such as LogisticRegression, got ndarray"),
+    "infimum of": (lambda: find_infimum(L), "^objective must be an objective"),
+    "smoothness of": (lambda: smoothness_of.of(L), "^objective must be an objective"),
+    "run of": (lambda: run(L, 0.1 * L, SKETCH, iterations=1), "^objective must be an objective"),
+    "huge run": (
+        lambda: run(Quadratic(L, np.ones(2)), 0.1 * L, SKETCH, iterations=HUGE),
+        "^the record of 1000.* iterations .* would take inf GB",
+    ),
+    "rate of": (lambda: check_rate(L), "^run must be a Run, got ndarray"),
+    "contraction of": (lambda: observed_contraction(L, L), "^run must be a Run, got ndarray"),
+    "reg": (lambda: LeastSquares(ROWS, np.ones(4), np.ones(2)), "^reg must be a number"),
+    "labels": (lambda: SoftmaxRegression(ROWS, RAGGED, 2, 0.1), "^labels must be 4 whole numbers"),
+    "classes": (lambda: softmax_curvature(HUGE), "^the curvature, dense .* would take inf GB"),
+    "generator": (lambda: random_smoothness(0, 3, 10.0), "^rng must be a numpy Generator"),
+    "condition": (lambda: random_smoothness(RNG, 3, 0.5), "^condition must be at least 1, got 0.5"),
+    "size": (lambda: random_smoothness(RNG, -1, 10.0), "^d must be a whole number of at least 1, got -1"),
+    "eigenvalues": (lambda: with_spectrum(RNG, L), r"^eigenvalues must be a list of numbers, got shape \(2, 2\)"),
+    "curve": (lambda: first_below(L, 1.0), r"^curve must be a list of numbers, got shape \(2, 2\)"),
+    "level": (lambda: first_below([1.0], "low"), "^level must be a number, got 'low'"),
+}
+
+
+@pytest.mark.parametrize("bad", [np.eye(2), np.zeros(0), SPARSE, 3], ids=lambda bad: type(bad).__name__)
+@pytest.mark.parametrize(("name", "call"), NAMES)
+def test_what_is_no_name_is_refused_by_the_argument(name: str, call: Callable[[Any], Any], bad: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"^{name} must be"):
+        call(bad)
+
+
+@pytest.mark.parametrize("bad", [SPARSE, b"x", {1, 2}, {}, 3, ()], ids=lambda bad: type(bad).__name__)
+@pytest.mark.parametrize(("name", "call"), LISTS)
+def test_what_is_no_list_is_refused_by_the_argument(name: str, call: Callable[[Any], Any], bad: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match=rf"^{name} must "):
+        call(bad)
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_nonsense_is_refused_by_the_argument(case: str) -> None:
+    call, message = OTHERS[case]
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
+
+
+def test_a_sparse_quadratic_and_a_budget_of_any_size_are_taken() -> None:
+    np.testing.assert_array_equal(Quadratic(SPARSE, np.ones(2)).smoothness(), np.eye(2))
+    assert plan(L, 1, rounds=HUGE, **FLAT).best.method == "subspace"
+    assert str(Budget(1.0, rounds=1_000_000)) == "at most 1 numbers a round, 1000000 rounds"
+
+
+def test_more_numbers_than_float64_holds_are_named() -> None:
+    with pytest.raises(OverflowError, match="exceeds float64; ask for less accuracy"):
+        compare_distributed([L, L], SKETCH, epsilon2=1e-320, initial_gap=1.0, delta_inf=0.5)
