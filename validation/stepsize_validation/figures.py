@@ -138,7 +138,8 @@ def _finish_panel(axis: Any, name: str) -> None:
 
 def draw_bars(heights: Any, path: Path, *, colours: Sequence[str], y_label: str, log: bool = False) -> None:
     """Draw the columns of a pandas table as bars side by side, one group for each row, with a line at 1."""
-    figure, axis = pyplot().subplots(figsize=(max(6.5, 1.0 + 0.2 * heights.size), 4.0))
+    inches = 0.3 if log else 0.2  # for each bar; on a log axis each has its number above it
+    figure, axis = pyplot().subplots(figsize=(max(6.5, 1.0 + inches * heights.size), 4.0))
     crowded = len(heights) > 8
     turned = {"rotation": 60 if crowded else 0, "ha": "right" if crowded else "center"}
     heights.plot.bar(ax=axis, width=0.8, color=list(colours), logy=log)

@@ -68,7 +68,8 @@ def sweep(
     calls = (delayed(_numbered)(i, measured, jobs[i], plan) for i in order)
     began = time.perf_counter()
     found: dict[int, Tables] = {}
-    with closing(Parallel(n_jobs=workers, return_as="generator_unordered")(calls)) as results:
+    results: Any = Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
+    with closing(results):  # An interrupt ends the processes at once.
         for i, tables in results:
             found[i] = tables
             say(f"[{time.perf_counter() - began:6.0f} s] {len(found)}/{len(jobs)} {jobs[i]}")

@@ -54,7 +54,7 @@ def _curve(curves: Any, run: Any, column: str) -> Vector:
     return found
 
 
-def _saving(experiment: Experiment, panel: pd.DataFrame, curves: Any, guarantee: str) -> dict[str, Any]:
+def _saving(experiment: Experiment, panel: Any, curves: Any, guarantee: str) -> dict[str, Any]:
     """Compare the best of the paper's choices in a panel with the best of this project's, under one guarantee."""
     descent = guarantee == "descent"
     panel = panel.assign(cost=panel["descent_cost"].fillna(panel["cost"]) if descent else panel["cost"])
@@ -102,7 +102,7 @@ def _why_not_observed(theirs: int | None, mine: int | None) -> str:
     return f"{theirs} steps against {mine}: too few to compare" if min(theirs, mine) < _ENOUGH_STEPS else ""
 
 
-def saved_iterations(saved: pd.DataFrame) -> pd.DataFrame:
+def saved_iterations(saved: Any) -> pd.DataFrame:
     """Return the ratios of ``savings`` as shares: 1 − 1/ratio of the iterations of the paper's best are saved."""
     shares = saved[["experiment", *_PANEL, "guarantee", "method", "best of the paper"]]
     observed = saved["observed"].map(_share, na_action="ignore").astype(object)
@@ -116,7 +116,7 @@ def _share(ratio: float) -> str:
     return f"{100.0 * (1.0 - 1.0 / ratio):.1f} %"
 
 
-def runs_to_level(tables: Tables, saved: pd.DataFrame) -> pd.DataFrame:
+def runs_to_level(tables: Tables, saved: Any) -> pd.DataFrame:
     """Return ``runs`` for readers, with steps and bits until G_K ≤ level (missing when not reached in the steps run).
 
     All curves of a panel have one level, the largest at which two of them are compared.
