@@ -128,6 +128,16 @@ class _SupportDiagonal(DiagonalSketch):
         return min(float(sent[0]) / total, float(self.d))
 
     @property
+    def sampling_probabilities(self) -> Vector:
+        """The probability of each value above 1 of each coordinate; every coordinate that varies has one."""
+        drawn = self.weights > 0.0
+        found = []
+        for column in np.unique(self.vectors[drawn], axis=1).T:
+            values, places = np.unique(column, return_inverse=True)
+            found.append(np.bincount(places.ravel(), self.weights[drawn])[values > 1.0])
+        return np.minimum(1.0, np.concatenate(found))
+
+    @property
     def text(self) -> str:
         return f"diagonal(d={self.d}, {counted(self.weights.size, 'vector', 'vectors')})"
 

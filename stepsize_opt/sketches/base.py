@@ -182,6 +182,16 @@ class Sketch(Immutable, ABC):
         return np.zeros(self.d, dtype=bool) if P is None else np.all(P == 1.0, axis=0)
 
     @property
+    def sampling_probabilities(self) -> Vector:
+        """Lower bounds on the probabilities that a round samples the directions, for a sample that must miss none.
+
+        S samples a unit vector v when vᵀSv > 0.  By Cauchy–Schwarz 1 = (E[vᵀSv])² ≤ P(vᵀSv > 0) vᵀE[S²]v, with equality
+        for a coordinate that is either 0 or 1/p; the directions are the eigenvectors of E[S²].  A class that lists its
+        outcomes returns their probabilities instead.
+        """
+        return np.asarray(1.0 / np.maximum(1.0, np.linalg.eigvalsh(self.map.apply(np.eye(self.d)))))
+
+    @property
     def is_diagonal(self) -> bool:
         """True when every outcome of S is a diagonal matrix."""
         return False

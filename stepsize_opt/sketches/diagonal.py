@@ -53,6 +53,10 @@ class Identity(DiagonalBase):
         return float(self.d)
 
     @property
+    def sampling_probabilities(self) -> Vector:
+        return np.ones(self.d)
+
+    @property
     def text(self) -> str:
         return "identity"
 
@@ -118,6 +122,10 @@ class RandK(DiagonalBase):
         return float(self.k)
 
     @property
+    def sampling_probabilities(self) -> Vector:
+        return np.full(self.d, self.k / self.d)
+
+    @property
     def text(self) -> str:
         return f"randk:{self.k}"
 
@@ -154,6 +162,10 @@ class _Coins(DiagonalBase):
     def expected_nonzeros(self) -> float:
         q, sizes = self._coins()
         return float(q @ sizes)
+
+    @property
+    def sampling_probabilities(self) -> Vector:
+        return self._coins()[0]
 
     def support(self) -> Law:
         laws: list[Law] = []

@@ -94,6 +94,10 @@ class LayerWise(Sketch):
         return sum(layer.expected_rank for layer in self.layers)
 
     @property
+    def sampling_probabilities(self) -> Vector:
+        return np.concatenate([layer.sampling_probabilities for layer in self.layers])
+
+    @property
     def is_exactly_unbiased(self) -> bool:
         return all(layer.is_exactly_unbiased for layer in self.layers)
 
@@ -200,6 +204,11 @@ class FiniteSketch(Sketch):
         eigenvalues = np.linalg.eigvalsh(self.matrices)
         ranks = np.count_nonzero(eigenvalues > share * eigenvalues[:, -1:], axis=1)
         return min(float(self.weights @ ranks), float(self.d))  # the weights are rounded
+
+    @property
+    def sampling_probabilities(self) -> Vector:
+        """The weights of the outcomes that occur."""
+        return self.weights[self.weights > 0.0]
 
     @property
     def text(self) -> str:

@@ -109,6 +109,10 @@ class SystematicSampling(DiagonalBase):
         return int(self._whole.sum()) / grid_points(self.d)
 
     @property
+    def sampling_probabilities(self) -> Vector:
+        return self.p
+
+    @property
     def text(self) -> str:
         return f"systematic:{join(shortest(self.p))}"
 

@@ -112,6 +112,30 @@ def test_omega_by_enumeration(sketch: Sketch) -> None:
     assert sketch.omega == pytest.approx(np.linalg.eigvalsh(second)[-1] - 1.0, rel=1e-9, abs=1e-9)
 
 
+@given(sketch=sketches_up_to(5, "RandK", "BernQ", "IndependentSampling", "SystematicSampling"))
+@settings(max_examples=100, deadline=None)
+def test_sampling_probabilities_by_enumeration(sketch: Sketch) -> None:
+    weights, diagonals = sketch.support()
+    expected = np.unique((weights @ (diagonals > 0.0)).round(12))
+    assert_allclose(np.unique(sketch.sampling_probabilities.round(12)), expected, atol=2e-12)
+
+
+def test_sampling_probabilities_of_listed_outcomes_are_those_of_the_rare_ones() -> None:
+    """A coordinate that is always sent, but carries half of its mean in one draw of a hundred."""
+    rare = DiagonalSketch.from_support([[50.0, 1.0], [0.5 / 0.99, 1.0], [3.0, 3.0]], [0.01, 0.99, 0.0])
+    assert_allclose(rare.sampling_probabilities, [0.01])
+    ones = np.ones((2, 2))
+    finite = FiniteSketch([ones, 2.0 * np.eye(2) - ones, 7.0 * ones], [0.5, 0.5, 0.0])
+    assert_allclose(LayerWise([rare, finite, Identity(1)]).sampling_probabilities, [0.01, 0.5, 0.5, 1.0])
+
+
+@every_sketch
+def test_no_sketch_samples_a_direction_more_often_than_its_second_moments_allow(sketch: Sketch) -> None:
+    found = sketch.sampling_probabilities
+    assert np.all((found > 0.0) & (found <= 1.0))
+    assert found.min(initial=1.0) <= (1.0 + 1e-12) / (1.0 + sketch.omega)
+
+
 def test_support_of_layers_is_the_product() -> None:
     weights, diagonals = LayerWise([RandK(2, 1), BernQ(0.25, 1)]).support()
     assert_allclose(weights, [0.125, 0.375, 0.125, 0.375])
