@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO := $(VENV)/.demo
 STAMP := $(VENV)/.installed
 EXTRAS := .venv-integrations
 MINIMUM := .venv-minimum
@@ -9,24 +10,34 @@ MINIMUM := .venv-minimum
 OLDEST ?= $(shell sed -n 's/^requires-python = ">=\(.*\)"/python\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-minimum test-integrations lint format docs study bench bench-native bench-distributed bench-scale reproduce build clean
+.PHONY: help demo test test-all test-minimum test-integrations lint format docs study bench bench-native bench-distributed bench-scale reproduce build clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 # python3 -m venv fails on systems without ensurepip; say what to install.
-$(STAMP): pyproject.toml
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV) || { echo "install the venv module of Python (Debian: apt install python3-venv)"; exit 1; }
+
+# The demo needs little, and Python compiles what it imports: installing all of it compiled takes twice as long.
+$(DEMO): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[plots]'
+	@touch $(DEMO)
+
+$(STAMP): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	@touch $(STAMP)
+	@touch $(DEMO) $(STAMP)
 
-demo: $(STAMP)  ## solve on embedded data, print the certificate, predicted and observed rate
+demo: $(DEMO)  ## solve on embedded data, print the certificate, predicted and observed rate
 	@mkdir -p results
 	$(BIN)/stepsize-opt demo --figure results/demo.png
 
-test: $(STAMP)  ## run all tests but those of the extras torch and flower
-	$(BIN)/python -m pytest -n 2
+test: $(STAMP)  ## run the fast tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+test-all: test  ## run the fast tests, then the slow ones
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 # The constraints are the requirements of pyproject.toml with == in place of >=, so the two cannot differ.
 $(MINIMUM)/.installed: pyproject.toml Makefile

@@ -18,6 +18,7 @@ from stepsize_validation.cli.root import main
 
 L = random_smoothness(4, 20.0, 0)
 CLIENTS = ["solve-distributed", "--data", "breast_cancer", "--clients", "2", "--sketch", "randk:2"]
+SKETCH = ["--sketch", "randk:2"]
 RIDGE = ["--data", "breast_cancer", "--penalty", "ridge", "--reg", "0.1", "--sketch", "randk:8"]
 
 
@@ -94,9 +95,6 @@ class TestSolve:
             assert json.loads(capsys.readouterr().out)["status"] == "optimal"
 
     def test_names_of_methods_in_any_case(self, matrix: str, capsys) -> None:
-        for command in (["solve", matrix], ["solve-distributed", "--data", "breast_cancer", "--clients", "2"]):
-            assert main([*command, "--sketch", "randk:2", "--algorithm", "det-CGD3"]) == 2
-            assert "algorithm must be one of 'det-CGD1', 'det-CGD2'" in capsys.readouterr().err
         for text, name in (("DET-cgd2", "det-CGD2"), ("cgd", "CGD")):
             assert (
                 main(["solve", matrix, "--sketch", "randk:2", "--json", "--structure", "scalar", "--algorithm", text])
@@ -114,114 +112,47 @@ class TestSolve:
         assert "optimal_inaccurate" in capsys.readouterr().out
 
 
+# One mistake for each check of the command line itself; those of the library are tested with the library.
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("arguments", "message"),
     [
-        (["solve", "missing.npy", "--sketch", "randk:2"], 2, "no file missing.npy"),
-        (["solve", "--sketch", "randk:2"], 2, "give either a matrix file or --data NAME"),
-        (["solve", "L.npy", "--data", "digits", "--sketch", "randk:2"], 2, "either a matrix file or --data"),
-        (["solve", "L.npy", "--reg", "0.1", "--sketch", "randk:2"], 2, "--reg goes with --data"),
-        (["compare", "{L}", "--penalty", "ridge", "--sketch", "randk:2"], 2, "--penalty goes with --data"),
-        (["solve", "{L}", "--sketch", "randk:2", "--lower", ".1"], 2, "--lower is the M ⪯ ∇²f of --criterion linear"),
-        (
-            ["solve", "{L}", "--sketch", "randk:2", "--criterion", "linear", "--lower", "0,05"],
-            2,
-            "--lower: expected a n",
-        ),
-        (["solve", "{L}", "--sketch", "randk:2", "--algorithm", "GD"], 2, "(--structure scalar)"),
-        (["plan", "{L}", "--initial-gap", "1"], 2, "--criterion det needs --epsilon2"),
-        (["plan", "{L}", "--initial-gap", "1", "--epsilon2", "1", "--seed", "3"], 2, "--seed is that of the shuffle"),
-        (
-            ["plan", "{L}", "--initial-gap", "1", "--epsilon2", "1", "--accuracy", "1"],
-            2,
-            "--accuracy is for --criterion",
-        ),
-        (["plan", "{L}", "--initial-gap", "1", "--epsilon2", "1e-320"], 2, "iterations exceeds float64"),
-        ([*CLIENTS, "--seeds", "shared", "--tight"], 2, "leave it out with --seeds shared"),
-        ([*CLIENTS, "--seeds", "shared", "--epsilon2", "1e-320"], 2, "iterations exceeds float64"),
-        (["compare", *RIDGE, "--criterion", "linear", "--lower", "0.2"], 2, "--lower must lie below the Hessian"),
-        (["compare", *RIDGE[:2], *RIDGE[4:], "--criterion", "linear", "--lower", "0.1"], 2, "with --penalty ridge has"),
-        (
-            ["solve", "--data", "digits", "--penalty", "lasso", "--sketch", "randk:2"],
-            2,
-            "--penalty must be one of 'nonc",
-        ),
-        (["solve", "time_limit.npy", "--sketch", "randk:2"], 2, "no file time_limit.npy"),
-        (["solve", "tol=1.npy", "--sketch", "randk:2"], 2, "no file tol=1.npy"),
-        (["plan", "{L}", "--initial-gap", "1", "--epsilon2", "1", "--budget", "9"], 2, "--total N limits the numbers"),
-        (
-            ["plan", "--data", "digits", "--epsilon2", "1", "--seed", "3"],
-            2,
-            "--seed is that of the shuffle of --clients",
-        ),
-        (["solve", "{semicolons}", "--sketch", "randk:2"], 2, "line 1 does not hold numbers with commas"),
-        (["solve", "{L}", "--sketch", "randk:9"], 2, "k must be a whole number from 1 to d=4, got 9"),
-        (["solve", "{L}", "--sketch", "top-k:1"], 2, "sketch 'top-k:1'"),
-        (["solve", "{L}", "--sketch", "randk:2", "--structure", "block:a"], 2, "--structure: expected full, diagonal"),
-        (["solve", "{L}", "--sketch", "randk:2", "--structure", "block:1,2"], 2, "is for d=3 but L is 4×4"),
-        (["solve", "{L}", "--sketch", "randk:2", "--solver", "gurobi"], 2, "unknown solver 'gurobi'"),
-        (["solve", "{L}", "--sketch", "randk:2", "-o", "D.txt"], 2, "expected a name that ends in"),
-        (["solve", "{L}", "--sketch", "randk:2", "-o", "nowhere/D.npz"], 2, "folder nowhere does not exist"),
-        (
-            ["solve", "{L}", "--sketch", "randk:2", "--tol", "-1"],
-            2,
-            "--tol: expected a finite positive number",
-        ),
-        (["solve", "{bad}", "--sketch", "randk:2"], 2, "cannot be read as a matrix"),
-        (["solve", "{text}", "--sketch", "randk:2"], 2, "expected one of .npy, .npz, .csv, .mtx"),
-        (["solve", "--data", "nothing", "--sketch", "randk:2"], 2, "no data set 'nothing'; known here: breast_cancer"),
-        (
-            ["solve", "--data", "digits", "--reg", "-1", "--sketch", "randk:2"],
-            2,
-            "--reg: expected a finite positive number",
-        ),
-        (["demo", "--sketch", "randk:99"], 2, "k must be a whole number from 1 to d=30"),
-        (["solve", "{L}", "--sketch", "randk"], 2, "write it like randk:8"),
-        (["solve", "{L}", "--sketch", "randk:2", "--time-limit", "-1"], 2, "--time-limit: expected a positive number"),
-        (
-            ["solve", "{L}", "--sketch", "randk:2", "--jobs", "0"],
-            2,
-            "--jobs: expected a number of processes",
-        ),
-        (
-            ["solve", "{L}", "--sketch", "randk:2", "--structure", "foo"],
-            2,
-            "such as block:10,20, got 'foo'",
-        ),
-        (["solve", "{names}", "--sketch", "randk:2"], 2, "no line of names"),
-        (["solve", "{empty}", "--sketch", "randk:2"], 2, "empty.csv cannot be read as a matrix: it is empty"),
-        (["solve", "{folder}", "--sketch", "randk:2"], 2, "it is a folder; name a file"),
-        (["solve", "{ragged}", "--sketch", "randk:2"], 2, "line 2 holds 1 instead of 2 numbers"),
-        (["table", "{L}", "-k", "1,2"], 2, "k must be one number, or one for each of the 1 layers, got [1, 2]"),
-        ([*CLIENTS, "--seed", "-1"], 2, "--seed: expected a whole number of at least 0, got '-1'"),
-        (["demo", "--seed", "-1"], 2, "--seed: expected a whole number of at least 0, got '-1'"),
-        (
-            [*CLIENTS, "--compare", "--structure", "diagonal", "--tight"],
-            2,
-            "--compare shows a fixed set of methods and does not go with --tight, --structure",
-        ),
-        (["table", "{L}", "--layers", "1,2"], 2, "layers (1, 2) add up to 3, but L is 4×4"),
-        (["table", "{L}", "--layers", "x"], 2, "--layers: expected positive whole numbers"),
-        ([*CLIENTS, "--delta-inf", "-1e-9"], 2, "--delta-inf: expected a finite number of at least 0, got '-1e-9'"),
-        ([*CLIENTS, "--epsilon2", "0"], 2, "--epsilon2: expected a finite positive number"),
-        (["frobnicate"], 2, "see 'stepsize-opt --help'"),
-        (["bench", "--solvers", "simplex"], 2, "unknown solver 'simplex'"),
+        (["solve", "missing.npy", *SKETCH], "no file missing.npy"),
+        (["solve", *SKETCH], "give either a matrix file or --data NAME"),
+        (["solve", "L.npy", "--data", "digits", *SKETCH], "either a matrix file or --data"),
+        (["solve", "L.npy", "--reg", "0.1", *SKETCH], "--reg goes with --data"),
+        (["solve", "{L}", *SKETCH, "--criterion", "linear", "--lower", "0,05"], "--lower: expected a number"),
+        (["solve", "{L}", "--sketch", "randk:9"], "k must be a whole number from 1 to d=4, got 9"),
+        (["solve", "{L}", *SKETCH, "--structure", "block:a"], "--structure: expected full, diagonal"),
+        (["solve", "{L}", *SKETCH, "--algorithm", "det-CGD3"], "algorithm must be one of 'det-CGD1', 'det-CGD2'"),
+        (["solve", "{L}", *SKETCH, "--solver", "gurobi"], "unknown solver 'gurobi'"),
+        (["solve", "{L}", *SKETCH, "-o", "D.txt"], "expected a name that ends in"),
+        (["solve", "{L}", *SKETCH, "-o", "nowhere/D.npz"], "folder nowhere does not exist"),
+        (["solve", "{L}", *SKETCH, "--tol", "-1"], "--tol: expected a finite positive number"),
+        (["solve", "{L}", *SKETCH, "--time-limit", "-1"], "--time-limit: expected a positive number"),
+        (["solve", "{L}", *SKETCH, "--jobs", "0"], "--jobs: expected a number of processes"),
+        (["solve", "{bad}", *SKETCH], "cannot be read as a matrix"),
+        (["solve", "{text}", *SKETCH], "expected one of .npy, .npz, .csv, .mtx"),
+        (["solve", "{folder}", *SKETCH], "it is a folder; name a file"),
+        (["solve", "--data", "nothing", *SKETCH], "no data set 'nothing'; known here: breast_cancer"),
+        (["plan", "{L}", "--initial-gap", "1"], "needs epsilon2"),
+        (["plan", "{L}", "--initial-gap", "1", "--epsilon2", "1", "--seed", "3"], "--seed is that of the shuffle"),
+        (["compare", *RIDGE, "--criterion", "linear", "--lower", "0.2"], "lower must lie below the Hessian"),
+        ([*CLIENTS, "--seeds", "shared", "--epsilon2", "1e-320"], "iterations exceeds float64"),
+        ([*CLIENTS, "--delta-inf", "-1e-9"], "--delta-inf: expected a finite number of at least 0, got '-1e-9'"),
+        ([*CLIENTS, "--compare", "--tight"], "--compare shows a fixed set of methods and does not go with --tight"),
+        (["table", "{L}", "--layers", "1,2"], "layers (1, 2) add up to 3, but L is 4×4"),
+        (["table", "{L}", "--layers", "x"], "--layers: expected positive whole numbers"),
+        (["demo", "--seed", "-1"], "--seed: expected a whole number of at least 0, got '-1'"),
+        (["bench", "--solvers", "simplex"], "unknown solver 'simplex'"),
+        (["frobnicate"], "see 'stepsize-opt --help'"),
     ],
 )
-def test_mistakes_get_one_line_and_no_traceback(
-    arguments, code: int, message: str, matrix: str, tmp_path, capsys
-) -> None:
+def test_mistakes_get_one_line_and_no_traceback(arguments, message: str, matrix: str, tmp_path, capsys) -> None:
     (tmp_path / "bad.csv").write_text("a,b\n")
     (tmp_path / "L.txt").write_text("1\n")
-    (tmp_path / "semicolons.csv").write_text("1;0\n0;1\n")
-    (tmp_path / "names.csv").write_text("x,y\n1,0\n0,1\n")
-    (tmp_path / "empty.csv").write_text("")
-    (tmp_path / "ragged.csv").write_text("1,2\n3\n")
     (tmp_path / "folder.npy").mkdir()
-    files = {"bad": "bad.csv", "text": "L.txt", "names": "names.csv", "empty": "empty.csv"}
-    files |= {"ragged": "ragged.csv", "folder": "folder.npy", "semicolons": "semicolons.csv"}
-    names = {"{L}": matrix} | {f"{{{name}}}": str(tmp_path / file) for name, file in files.items()}
-    assert main([names.get(a, a) for a in arguments]) == code
+    names = {"{L}": matrix, "{bad}": "bad.csv", "{text}": "L.txt", "{folder}": "folder.npy"}
+    assert main([str(tmp_path / names[a]) if a in names else a for a in arguments]) == 2
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.err.startswith("error: ")
@@ -278,7 +209,7 @@ def test_solve_for_the_descent_metric(matrix: str, tmp_path, capsys) -> None:
     assert main([*words, "--criterion", "linear"]) == 2
     assert "which it needs" in capsys.readouterr().err
     assert main([*words, "--criterion", "convex"]) == 2
-    assert "ask for it with --guarantee condition" in capsys.readouterr().err
+    assert "guarantee='condition'" in capsys.readouterr().err
     for criterion in ("euclidean", "convex"):
         assert main([*words[:-2], "--criterion", criterion, "--json"]) == 0
         summary = json.loads(capsys.readouterr().out)
@@ -315,7 +246,7 @@ def test_certify_judges_a_saved_result_by_its_own_goal(goal: list[str], matrix: 
     assert main(["solve", matrix, "--sketch", "randk:2", *goal, "-q", "-o", saved]) == 0
     if "linear" in goal:
         assert main(["certify", saved, matrix]) == 2
-        assert "--lower is the M" in capsys.readouterr().err
+        assert "lower is the M" in capsys.readouterr().err
     assert main(["certify", saved, matrix, *(goal[-2:] if "--lower" in goal else [])]) == 0
     assert main(["certify", saved, matrix, "--guarantee", "condition", "--criterion", "det"]) == 1
 
@@ -326,7 +257,7 @@ def test_certify_says_no_only_where_d_is_infeasible(tmp_path, capsys) -> None:
     for name, said in (("D", "not proved (margin"), ("E", "no (margin")):
         words = [str(tmp_path / f"{name}.npy"), str(tmp_path / "L.npy"), "--sketch", "identity"]
         assert main(["certify", *words]) == 1
-        assert f"│ {said}" in capsys.readouterr().out
+        assert said in capsys.readouterr().out
 
 
 def test_the_log_of_clients_ends_at_the_number_of_the_result(capfd) -> None:
@@ -346,7 +277,6 @@ def test_compare(matrix: str, capsys) -> None:
 
 
 def test_doctor_shows_the_extra_to_install(capsys, monkeypatch) -> None:
-    """Square brackets are text, not markup."""
     missing = Availability("copt", "not installed: pip install 'stepsize-opt[copt]'")
     monkeypatch.setattr("stepsize_validation.cli.doctor.available_solvers", lambda: (missing,))
     assert main(["doctor"]) == 0
@@ -398,7 +328,7 @@ class TestCertify:
         assert "name it with --sketch" in capsys.readouterr().err
         path = optimal_stepsize(L, RandK(4, 2), structure=Direction(np.eye(4))).save(tmp_path / "W.npz")
         assert main(["certify", str(path), matrix]) == 2
-        assert "--structure must be given" in capsys.readouterr().err
+        assert "structure must be given" in capsys.readouterr().err
         assert main(["certify", str(path), matrix, "--structure", "scalar", "-q"]) == 0
 
     def test_a_matrix_that_is_not_positive_definite(self, matrix: str, tmp_path, capsys) -> None:
@@ -436,9 +366,8 @@ def test_standard_output_is_pure_json_whatever_the_solver_prints(matrix: str, so
         solver,
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode == 3:
-        assert "not installed" in done.stderr
-        return
+    if "not installed" in done.stderr:
+        pytest.skip(f"{solver} is not installed")
     assert json.loads(done.stdout)["solver_stats"]["solver_name"] == solver
 
 

@@ -44,7 +44,7 @@ def test_a_budget_that_nothing_keeps_has_an_exit_code(matrix: str, capsys: pytes
     ("arguments", "message"),
     [
         (["--clients", "2", *NUMBERS], "--clients shares the rows of --data"),
-        (["--initial-gap", "1"], "needs --epsilon2"),
+        (["--initial-gap", "1"], "needs epsilon2"),
         (["--epsilon2", "1"], "--initial-gap is needed with a matrix file"),
         (["--figure", "plan.txt", *NUMBERS], "expected a name that ends in"),
     ],
