@@ -109,7 +109,7 @@ def test_a_rate_that_is_too_large_is_found_out(algorithm: str) -> None:
     assert record.descent_rate == pytest.approx(result.rate, rel=1e-9)
     infimum = Infimum(0.0, 0.0)
     claimed = check_rate(record, infimum, guarantee="descent", rate=0.99 * result.rate)
-    assert claimed.theorem == "descent, det" and claimed.verdict == "holds", claimed
+    assert claimed.statement == "descent, det" and claimed.verdict == "holds", claimed
     for factor in (1.05, 2.0):
         false = check_rate(record, infimum, guarantee="descent", rate=factor * result.rate)
         assert false.verdict == "violated", false
@@ -146,7 +146,7 @@ def test_euclidean_holds_and_fails() -> None:
     # The best H is nearly λmin(H) I, and on a quadratic the bound is reached: no number of seeds decides an equality.
     assert check_rate(record, Infimum(0.0, 0.0), criterion="euclidean").verdict != "violated"
     true = check_rate(record, Infimum(0.0, 0.0), criterion="euclidean", rate=0.9 * result.rate)
-    assert true.verdict == "holds" and true.theorem == "descent, euclidean", true
+    assert true.verdict == "holds" and true.statement == "descent, euclidean", true
     assert check_rate(record, Infimum(0.0, 0.0), criterion="euclidean", rate=1.2 * result.rate).verdict == "violated"
 
 
@@ -163,7 +163,7 @@ def test_linear_holds_and_fails(f: Any, algorithm: str) -> None:
     assert check_rate(record, infimum, criterion="linear", rate=result.rate).verdict != "violated"
     # Least squares are nearly an equality, which no number of seeds decides.
     check = check_rate(record, infimum, criterion="linear", rate=0.9 * result.rate)
-    assert check.verdict == "holds" and check.theorem == "descent, linear", check
+    assert check.verdict == "holds" and check.statement == "descent, linear", check
     observed = observed_contraction(record, infimum)
     assert 0.0 < observed <= 1.0 - result.rate
     # The root is that of the last step recorded, not of the steps asked for.

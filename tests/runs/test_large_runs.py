@@ -26,7 +26,7 @@ DATA = small_data()
 NODE = LogisticRegression.from_dataset(DATA, 0.1)
 L = smoothness.of(NODE)
 # What takes the eigenvalues of H is not computed for an operator.
-NOT_RECORDED = ("descent_rate", "smallest_eigenvalue")
+NOT_RECORDED = ("descent_rate", "smallest_eigenvalue", "condition")
 
 
 def assert_same(large: Run, dense: Run) -> None:

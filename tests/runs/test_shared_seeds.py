@@ -45,7 +45,7 @@ def test_the_guarantee_of_one_node_holds(algorithm: str) -> None:
     infimum = find_federated_infimum(f).whole
     record = run(f, D, sketch, algorithm=algorithm, client_seeds="shared", iterations=400, seeds=16)
     check = check_rate(record, infimum)
-    assert check.theorem == 1 and check.verdict == "holds", check
+    assert check.statement == "Theorem 1" and check.verdict == "holds", check
     # The same D with independent draws is outside every condition of the distributed theorem, and the run is another.
     independent = run(f, D, sketch, algorithm=algorithm, iterations=400, seeds=16)
     assert not np.array_equal(record.squared_norms, independent.squared_norms)

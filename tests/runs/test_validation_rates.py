@@ -125,7 +125,7 @@ def test_theorem_2_layer_by_layer() -> None:
     sketch = LayerWise([RandK(size, 1) for size in f.sizes])
     D = optimal_stepsize(L, sketch, structure=Direction(np.diag(1.0 / np.diagonal(L)), f.sizes)).D
     check = check_rate(run(f, D, sketch, iterations=500, seeds=16), find_infimum(f), theorem=2)
-    assert check.theorem == 2 and check.verdict == "holds", check
+    assert check.statement == "Theorem 2" and check.verdict == "holds", check
 
 
 @pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
@@ -159,7 +159,7 @@ def test_descent_estimates_the_squared_norms_without_bias_and_with_less_variance
 
 def test_verdicts() -> None:
     def check(lower: float, upper: float, bound: float, loose: float) -> str:
-        return RateCheck(1, 0.5 * (lower + upper), 0.0, lower, upper, bound, loose, 10, 5, 0.999).verdict
+        return RateCheck("", 0.5 * (lower + upper), 0.0, lower, upper, bound, loose, 10, 5, 0.999).verdict
 
     assert check(0.8, 1.0, 1.0, 2.0) == "holds"
     assert check(0.8, 1.1, 1.0, 2.0) == "undecided"
@@ -171,7 +171,7 @@ def test_verdicts() -> None:
 def test_no_verdict_on_numbers_that_are_none() -> None:
     nan, inf = float("nan"), float("inf")
     for place in range(1, 7):
-        numbers = [1, 0.9, 0.0, 0.8, 1.0, 1.0, 2.0]
+        numbers = ["Theorem 1", 0.9, 0.0, 0.8, 1.0, 1.0, 2.0]
         numbers[place] = nan
         with pytest.raises(ValueError, match="is NaN"):
             RateCheck(*numbers, 10, 5, 0.999)  # type: ignore[arg-type]
@@ -261,6 +261,25 @@ def test_seeds_that_all_drew_nothing_say_nothing() -> None:
         assert check_rate(record, find_infimum(f), criterion="linear", rate=0.5).verdict == "undecided"
     # Without a sketch all seeds are alike, too, and decide.
     assert check_rate(run(f, D, Identity(4), iterations=5, seeds=3), find_infimum(f)).verdict == "holds"
+
+
+def test_a_theorem_is_named_where_its_condition_holds() -> None:
+    f, sketch = quadratic(3), RandK(3, 1)
+    D = optimal_stepsize(f.smoothness(), sketch, guarantee="descent").D
+    record = run(f, D, sketch, iterations=20, seeds=3)
+    assert record.condition > 1.0
+    assert str(check_rate(record)).startswith("bound of Theorem 1 (D outside its condition): ")
+    assert check_rate(record, guarantee="descent").statement == "descent, det"
+    within = run(f, optimal_stepsize(f.smoothness(), sketch).D, sketch, iterations=20, seeds=3)
+    assert check_rate(within).statement == "Theorem 1"
+    as_operator = run(f, D.diagonal() / 100.0, sketch, iterations=20, seeds=3)
+    assert check_rate(as_operator).statement == "Theorem 1 (condition not checked)"
+    clients = Federated((f, quadratic(3, 1)))
+    inverse = np.linalg.inv(clients.smoothness())
+    infimum = FederatedInfimum(Infimum(0.0, 0.0), Infimum(0.0, 0.0))
+    for scale, name in ((0.5, "Theorem 3"), (1.5, "bound of Theorem 3 (D outside its condition)")):
+        record = run(clients, scale * 0.5 * (inverse + inverse.T), sketch, iterations=2, seeds=3)
+        assert check_distributed_rate(record, 2, 0.0, infimum).statement == name
 
 
 def test_a_value_that_the_run_reached_bounds_the_infimum() -> None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.linalg import eigh
 from scipy.sparse.linalg import aslinearoperator
 
 from stepsize_opt import smoothness
@@ -26,6 +27,7 @@ class DescentMetric:
     where T(D) has no such form, and its eigenvalues are not computed.
     """
 
+    D: Any
     H: Any
     L: Any
     one_node: bool
@@ -42,9 +44,10 @@ class DescentMetric:
         if isinstance(D, StepsizeOperator):
             L = smoothness.of(objective)
             moment = method.moment_operator(D, L, sketch) if one_node else D @ aslinearoperator(L) @ D
-            return DescentMetric(None if moment is None else 2.0 * D - moment, L, one_node)
+            return DescentMetric(D, None if moment is None else 2.0 * D - moment, L, one_node)
         L = objective.smoothness()
-        return DescentMetric(method.descent_metric(D, L, sketch) if one_node else 2.0 * D - D @ L @ D, L, one_node)
+        H = method.descent_metric(D, L, sketch) if one_node else 2.0 * D - D @ L @ D
+        return DescentMetric(D, H, L, one_node)
 
     def norms(self, gradient: Matrix) -> Vector | float:
         """‖g‖²_H for each seed; NaN where there is no H."""
@@ -68,3 +71,11 @@ class DescentMetric:
     def rate(self) -> float:
         """det(H)^{1/d}; 0 when H is not positive definite, NaN when its eigenvalues are not computed."""
         return math.exp(float(np.log(self.eigenvalues).mean())) if not self.eigenvalues[0] <= 0.0 else 0.0
+
+    @property
+    def condition(self) -> float:
+        """The largest eigenvalue of D⁻¹T(D) = 2I − D⁻¹H, less its rounding; NaN when it is not computed."""
+        if not isinstance(self.H, np.ndarray):
+            return math.nan
+        largest = float(eigh(2.0 * self.D - self.H, self.D, eigvals_only=True)[-1])
+        return largest - len(self.D) * float(np.finfo(float).eps) * float(np.linalg.cond(self.D))

@@ -58,12 +58,13 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class RateCheck:
-    """A theorem's left side (mean over the seeds, with confidence bounds) against its right side.
+    """A guarantee's left side (mean over the seeds, with confidence bounds) against its right side.
 
     Attributes
     ----------
-    theorem : int or str
-        1, 2 or 3; of the descent metric the criterion, as in ``"descent, det"``.
+    statement : str
+        The guarantee that was checked: ``"Theorem 1"``, or ``"descent, det"`` of the descent metric with its criterion;
+        ``"bound of Theorem 1 (D outside its condition)"`` where the theorem promises nothing.
     observed : float
         The low-variance estimate of the left side.
     plain : float
@@ -97,7 +98,7 @@ class RateCheck:
     See ``check_rate``.
     """
 
-    theorem: int | str
+    statement: str
     observed: float
     plain: float
     lower: float
@@ -133,9 +134,8 @@ class RateCheck:
         return "holds" if self.upper <= self.bound else "undecided"
 
     def __str__(self) -> str:
-        name = self.theorem if isinstance(self.theorem, str) else f"Theorem {self.theorem}"
         return (
-            f"{name}: {self.verdict} (observed {self.observed:.4g} in [{self.lower:.4g}, "
+            f"{self.statement}: {self.verdict} (observed {self.observed:.4g} in [{self.lower:.4g}, "
             f"{self.upper:.4g}], bound {self.bound:.4g}, K = {self.iterations}, {self.seeds} seeds)"
         )
 
@@ -214,7 +214,7 @@ def check_rate(
     left = _left_sides(run, guarantee, criterion)
     factor = 2.0 / ((left.rate if rate is None else positive_number("rate", rate)) * K)
     strict, loose = (factor * (run.start_value - value) for value in (bounds.found, bounds.proved))
-    name = theorem if (guarantee, criterion) == ("condition", "det") else f"descent, {criterion}"
+    name = _named(theorem, run) if (guarantee, criterion) == ("condition", "det") else f"descent, {criterion}"
     return _compare(name, left.estimate.mean(axis=1), left.norms.mean(axis=1), strict, loose, run, level)
 
 
@@ -356,7 +356,8 @@ def check_distributed_rate(
 
     strict = right(whole.found, infimum.clients.found)
     loose, weights = right(whole.proved, infimum.clients.proved), weights / weights.sum()
-    return _compare(3, left.estimate @ weights, left.norms @ weights, strict, loose, run, level)
+    name = _named(3, run) if guarantee == "condition" else "Theorem 3, descent"
+    return _compare(name, left.estimate @ weights, left.norms @ weights, strict, loose, run, level)
 
 
 def _seen(infimum: object, run: Run) -> Infimum:
@@ -374,8 +375,17 @@ def _steps(run: Run) -> int:
     return run.iterations
 
 
+def _named(theorem: int, run: Run) -> str:
+    """Name a theorem, and whether D satisfies its condition."""
+    if math.isnan(run.condition):
+        return f"Theorem {theorem} (condition not checked)"
+    if run.condition > 1.0 + _ROUNDING:
+        return f"bound of Theorem {theorem} (D outside its condition)"
+    return f"Theorem {theorem}"
+
+
 def _compare(
-    theorem: int | str, estimates: Vector, plain: Vector, bound: float, loose: float, run: Run, level: float
+    statement: str, estimates: Vector, plain: Vector, bound: float, loose: float, run: Run, level: float
 ) -> RateCheck:
     """``estimates`` and ``plain``: the left side of each seed, both ways."""
     if not 0.5 < level < 1.0:
@@ -385,7 +395,7 @@ def _compare(
     if around.lower == around.upper and not _is_typical(run):
         around = around_plain = Bounds(-math.inf, math.inf)
     return RateCheck(
-        theorem,
+        statement,
         float(estimates.mean()),
         float(plain.mean()),
         *around,

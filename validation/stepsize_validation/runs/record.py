@@ -49,6 +49,9 @@ class Run:
         det(H)^{1/d}; 0 when H is not positive definite, NaN when D is an operator: it takes the eigenvalues of H.
     smallest_eigenvalue : float
         Of H; NaN when D is an operator.
+    condition : float
+        The largest eigenvalue of D⁻¹T(D), less the rounding of its computation: D satisfies the condition T(D) ⪯ D when
+        it is at most 1.  With clients T(D) is DLD, as in H; NaN when D is an operator.
     diverged_at : int or None
         The step at which the run was stopped because it diverged; K is then the number of steps recorded.
     clients : int
@@ -74,6 +77,7 @@ class Run:
     rate: float
     descent_rate: float
     smallest_eigenvalue: float
+    condition: float
     diverged_at: int | None = None
     clients: int = 1
 

@@ -179,6 +179,7 @@ class _State:
             rate=rate_of(D),
             descent_rate=metric.rate,
             smallest_eigenvalue=float(metric.eigenvalues[0]),
+            condition=metric.condition,
             diverged_at=stopped,
         )
 
