@@ -23,7 +23,7 @@ from stepsize_opt.problems import (
     Quadratic,
     find_infimum,
 )
-from stepsize_validation.runs.confidence import mean_bounds
+from stepsize_validation.runs.confidence import Bounds, mean_bounds, unseen_share
 from stepsize_validation.runs.rates import check_distributed_rate, check_rate, distributed_lambda, observed_contraction
 from stepsize_validation.runs.runner import run
 
@@ -263,3 +263,29 @@ def test_bounds_of_few_or_equal_numbers() -> None:
     mirrored = mean_bounds(-np.array([1.0, 2.0, 9.0, 4.0]), 0.99)
     straight = mean_bounds(np.array([1.0, 2.0, 9.0, 4.0]), 0.99)
     np.testing.assert_allclose((mirrored.lower, mirrored.upper), (-straight.upper, -straight.lower), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [3, 8, 400])
+def test_an_event_of_the_unseen_share_is_absent_with_the_probability_left(n: int) -> None:
+    assert (1.0 - unseen_share(n, 0.999)) ** n == pytest.approx(0.001)
+
+
+def test_unseen_runs_move_the_bounds() -> None:
+    bounds = Bounds(8.0, 10.0)
+    assert bounds.with_unseen(0.5, 3, 30.0) == (4.0, 20.0)
+    # Nothing lies above the ceiling; one additional seed at zero is always allowed for.
+    assert bounds.with_unseen(0.1, 3, 5.0) == (6.0, 10.0)
+    assert bounds.with_unseen(0.0, 3, np.inf) == (6.0, 10.0)
+    assert Bounds(-1.0, 1.0).with_unseen(0.5, 3, np.inf) == (-1.0, np.inf)
+
+
+def test_what_a_run_may_miss_by_enumeration() -> None:
+    f, sketch = quadratic(3), RandK(3, 1)
+    record = run(f, 0.01 * np.eye(3), sketch, iterations=2, seeds=3)
+    # Of the nine pairs of draws each coordinate is absent from four.
+    assert record.is_random and record.missing_probability(2) == 1.0
+    assert record.missing_probability(6) == pytest.approx(3 * (2 / 3) ** 6)
+    clients = run(Federated((f, f)), 0.01 * np.eye(3), [sketch, BernQ(0.5, 3)], iterations=2, seeds=3)
+    assert clients.missing_probability(20) == pytest.approx(3 * (2 / 3) ** 20 + 0.5**20)
+    same = run(f, 0.01 * np.eye(3), RandK(3, 3), iterations=2, seeds=3)
+    assert not same.is_random and same.missing_probability(1) == 0.0

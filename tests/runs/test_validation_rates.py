@@ -24,6 +24,7 @@ from stepsize_validation.runs.rates import (
     distributed_lambda,
     observed_contraction,
 )
+from stepsize_validation.runs.record import Run
 from stepsize_validation.runs.runner import run
 
 
@@ -158,14 +159,14 @@ def test_descent_estimates_the_squared_norms_without_bias_and_with_less_variance
 
 
 def test_verdicts() -> None:
-    def check(lower: float, upper: float, bound: float, loose: float) -> str:
-        return RateCheck("", 0.5 * (lower + upper), 0.0, lower, upper, bound, loose, 10, 5, 0.999).verdict
+    def check(lower: float, upper: float, bound: float, loose: float, plain: float = 0.0) -> str:
+        return RateCheck("", 0.5 * (lower + upper), 0.0, lower, upper, bound, loose, 10, 5, 0.999, plain).verdict
 
     assert check(0.8, 1.0, 1.0, 2.0) == "holds"
     assert check(0.8, 1.1, 1.0, 2.0) == "undecided"
     assert check(1.5, 1.8, 1.0, 2.0) == "undecided"  # f^inf may lie as low as its proved bound
     assert check(2.5, 2.8, 1.0, 2.0) == check(2.1, 2.1, 1.0, 2.0) == "violated"
-    assert check(2.3, 2.8, 1.0, 2.0) == "undecided"  # a sixth seed with a sum of 0 would bring it below
+    assert check(0.8, 1.0, 1.0, 2.0, plain=2.1) == "violated"
 
 
 def test_no_verdict_on_numbers_that_are_none() -> None:
@@ -261,6 +262,70 @@ def test_seeds_that_all_drew_nothing_say_nothing() -> None:
         assert check_rate(record, find_infimum(f), criterion="linear", rate=0.5).verdict == "undecided"
     # Without a sketch all seeds are alike, too, and decide.
     assert check_rate(run(f, D, Identity(4), iterations=5, seeds=3), find_infimum(f)).verdict == "holds"
+
+
+def verdicts(record: Run, seeds: int, **options: Any) -> list[str]:
+    """Split the seeds of one record into independent checks of ``seeds`` each."""
+    out = []
+    for first in range(0, record.seeds, seeds):
+        part = {
+            name: value[first : first + seeds]
+            for name, value in vars(record).items()
+            if isinstance(value, np.ndarray) and len(value) == record.seeds
+        }
+        out.append(check_rate(replace(record, **part), Infimum(0.0, 0.0), **options).verdict)
+    return out
+
+
+def sampled(p: list[float], start: list[float], iterations: int, seeds: int) -> tuple[Run, float]:
+    """Run f = ½‖x‖² from ``start`` with D = Diag(p), which is optimal for independent sampling with p.
+
+    Each coordinate is zero after its first draw, so Σ E‖∇f(xᵏ)‖²_D = Σ x_j²(1 − (1 − p_j)^K).  The largest rate whose
+    bound is true comes back beside the record.
+    """
+    x, q = np.array(start), np.array(p)
+    record = run(Quadratic(np.eye(len(p)), x), np.diag(q), IndependentSampling(p), iterations=iterations, seeds=seeds)
+    return record, record.rate * (x @ x) / float(np.sum(x**2 * (1.0 - (1.0 - q) ** iterations)))
+
+
+@pytest.mark.parametrize("seeds", [3, 8])
+def test_seeds_that_all_missed_a_rare_coordinate_confirm_no_false_rate(seeds: int) -> None:
+    """The fourth coordinate carries three quarters of the mean, and 3 seeds all miss it in two of three checks."""
+    record, largest = sampled([0.5, 0.5, 0.5, 0.01], [0.5, 0.6, 0.62, 5.0], iterations=14, seeds=150 * seeds)
+    for factor in (1.3, 3.0):
+        assert "holds" not in verdicts(record, seeds, guarantee="descent", rate=factor * largest)
+
+
+@pytest.mark.parametrize("seeds", [3, 4, 8])
+def test_equal_norms_violate_no_certified_stepsize(seeds: int) -> None:
+    """Seeds that all wait two rounds have equal norms above the bound; at 0.97 of the largest rate most checks have
+    seeds that all drew the coordinate, which one run in six does not."""
+    record, largest = sampled([0.45], [1.0], iterations=3, seeds=300 * seeds)
+    for options in ({}, {"guarantee": "descent"}, {"rate": 0.97 * largest}):
+        assert "violated" not in verdicts(record, seeds, **options)
+
+
+def test_a_linear_rate_is_not_confirmed_by_seeds_that_all_drew_everything() -> None:
+    """E f(x^K) rests on the runs that never draw the first coordinate, one in 400."""
+    f, D = Quadratic(np.eye(2), np.array([1.0, 0.01])), np.diag([0.45, 0.4])
+    record = run(f, D, IndependentSampling([0.45, 0.9]), iterations=10, seeds=800)
+    assert "holds" not in verdicts(record, 8, criterion="linear", rate=0.55)
+    assert verdicts(record, 8, criterion="linear", rate=0.4).count("holds") > 50
+
+
+def test_a_rare_outcome_that_no_seed_drew_leaves_the_bound_undecided() -> None:
+    """D is far outside the condition of the first layer, whose rare draws carry the mean; the second layer varies."""
+    sketch = BernQ([1e-3, 0.5], (2, 2))
+    record = run(Quadratic(np.eye(4), np.ones(4)), 0.1 * np.eye(4), sketch, iterations=5, seeds=160)
+    assert "holds" not in verdicts(record, 16)
+
+
+def test_few_seeds_decide_where_every_run_draws_everything() -> None:
+    """BernQ(0.5) in 50 rounds: all runs end alike, because none misses anything."""
+    f, sketch = quadratic(4), BernQ(0.5, 4)
+    record = run(f, optimal_stepsize(f.smoothness(), sketch).D, sketch, iterations=50, seeds=80)
+    assert set(verdicts(record, 8, rate=0.9 * record.rate)) == {"holds"}
+    assert set(verdicts(record, 8, rate=1.3 * record.rate)) == {"violated"}
 
 
 def test_a_theorem_is_named_where_its_condition_holds() -> None:

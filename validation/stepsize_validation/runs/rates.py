@@ -6,13 +6,19 @@ of squared norms, which depends on how long each coordinate waits (usually sever
 not at all).  In the descent metric H = 2D − T(D) the same holds of 2⟨∇f(xᵏ), xᵏ − xᵏ⁺¹⟩ − ‖xᵏ − xᵏ⁺¹‖²_L for
 ‖∇f(xᵏ)‖²_H.
 
-*Verdict.*  The mean over the seeds has a one-sided confidence bound on either side (``confidence``: skewed sums).  The
-right side needs f^inf, which lies between a proved lower bound and the smallest value found, and it decreases in f^inf:
-so ``holds`` compares with the smaller right side (value found), ``violated`` with the larger one (proved bound).
-Neither verdict rests on an estimate of f^inf.  The estimate above takes E[S] = I and E[SMS] = 𝒫(M) for granted, and in
-the metric H it stays below 2(f(x⁰) − f(x^K)) in every run of an L-smooth f; the average of the squared norms themselves
-takes nothing for granted.  It has bounds of its own, and ``violated`` is also said when these exceed the right side:
-a law that is not the one declared shows there, given hundreds of seeds.
+*Verdict.*  The mean over the seeds has a one-sided confidence bound on either side (``confidence``: skewed sums, unseen
+runs).  The right side needs f^inf, which lies between a proved lower bound and the smallest value found, and it
+decreases in f^inf: so ``holds`` compares with the smaller right side (value found), ``violated`` with the larger one
+(proved bound).  Neither verdict rests on an estimate of f^inf.  The estimate above takes E[S] = I and E[SMS] = 𝒫(M) for
+granted, and in the metric H it stays below 2(f(x⁰) − f(x^K)) in every run of an L-smooth f; the average of the squared
+norms themselves takes nothing for granted.  It has bounds of its own, and ``violated`` is also returned when these
+exceed the right side: a distribution that is not the one declared shows there, given hundreds of seeds.
+
+*What the seeds may have missed* is known from the distribution of the sketch (``Run.missing_probability``).  Where all
+seeds together may have left a coordinate undrawn, with a probability above 1 − level, nothing is decided.  Otherwise
+the bounds allow for runs that no seed showed.  The estimate is about what f decreases by, and a run that drew every
+coordinate has most of it: the share of unseen runs is the probability that one run leaves a coordinate undrawn, and at
+most ``unseen_share``.  The squared norms depend on how long coordinates wait: their share is ``unseen_share``.
 
 *Theorem 3* bounds min_k E r_k, r_k = ‖∇f(xᵏ)‖²_{D/det(D)^{1/d}}.  The minimum of averages over few seeds is biased
 downwards, so what is checked is the weighted mean Σ w_k r_k/Σ w_k with w_k = (1 + λ_D/n)^{−k−1}, which the paper's
@@ -29,6 +35,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepsize_opt.inputs import (
+    Array,
     check_kind,
     check_one_of,
     dense,
@@ -43,15 +50,13 @@ from stepsize_opt.node import GUARANTEES
 from stepsize_opt.problems import FederatedInfimum, Infimum
 from stepsize_opt.sketches import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix, Vector
-from stepsize_validation.runs.confidence import Bounds, mean_bounds
+from stepsize_validation.runs.confidence import UNKNOWN, mean_bounds, unseen_share
 from stepsize_validation.runs.record import Run
 
 # One-sided confidence of each bound: with a few hundred checks in a report, fewer than one verdict is a fluke.
 LEVEL = 0.999
 # exp of more is beyond the range of floats.
 _LARGEST_EXPONENT = math.log(np.finfo(float).max)
-
-
 # Where a guarantee is an equality, sums over thousands of steps exceed it by less than this share of it.
 _ROUNDING = 1e-9
 
@@ -119,17 +124,8 @@ class RateCheck:
 
     @property
     def verdict(self) -> str:
-        """``violated``, ``holds`` (upper ≤ bound) or ``undecided``.
-
-        ``violated``: lower or plain_lower is above loose_bound, and would be if one more seed had a sum of zero.  Where
-        a guarantee is nearly an equality, most seeds lie a little above the mean and a few far below it; a sample of
-        the many says nothing of the few, and without this a third of all checks with 8 seeds called a true bound
-        violated.
-        """
-        above = max(self.lower, self.plain_lower)
-        if above > 0.0 and self.lower < self.upper:
-            above *= self.seeds / (self.seeds + 1)
-        if above > self.loose_bound + _ROUNDING * abs(self.loose_bound):
+        """``violated`` (lower or plain_lower > loose_bound), ``holds`` (upper ≤ bound) or ``undecided``."""
+        if max(self.lower, self.plain_lower) > self.loose_bound + _ROUNDING * abs(self.loose_bound):
             return "violated"
         return "holds" if self.upper <= self.bound else "undecided"
 
@@ -212,10 +208,11 @@ def check_rate(
     if criterion == "linear":
         return _check_linear(run, bounds, rate, level)
     left = _left_sides(run, guarantee, criterion)
-    factor = 2.0 / ((left.rate if rate is None else positive_number("rate", rate)) * K)
-    strict, loose = (factor * (run.start_value - value) for value in (bounds.found, bounds.proved))
+    claimed = left.rate if rate is None else positive_number("rate", rate)
+    strict, loose = (2.0 * (run.start_value - value) / (claimed * K) for value in (bounds.found, bounds.proved))
+    right = _RightSides(strict, loose, ceiling=strict * claimed / left.rate)
     name = _named(theorem, run) if (guarantee, criterion) == ("condition", "det") else f"descent, {criterion}"
-    return _compare(name, left.estimate.mean(axis=1), left.norms.mean(axis=1), strict, loose, run, level)
+    return _compare(name, left.over(np.full(K, 1.0 / K)), right, run, K, level)
 
 
 def _check_linear(run: Run, bounds: Infimum, t: float | None, level: float) -> RateCheck:
@@ -223,11 +220,12 @@ def _check_linear(run: Run, bounds: Infimum, t: float | None, level: float) -> R
     if t is None:
         msg = "criterion 'linear' needs rate, the t of H ⪰ tM⁻¹"
         raise ValueError(msg)
-    kept = max(0.0, 1.0 - positive_number("rate", t)) ** int(run.value_steps[-1])
+    K, start = int(run.value_steps[-1]), run.start_value - bounds.found
+    kept = max(0.0, 1.0 - positive_number("rate", t)) ** K
     left = run.values[:, -1] - bounds.found
-    loose = kept * (run.start_value - bounds.found)
-    strict = loose - (1.0 - kept) * (bounds.found - bounds.proved)
-    return _compare("descent, linear", left, left, strict, loose, run, level)
+    strict = kept * start - (1.0 - kept) * (bounds.found - bounds.proved)
+    right = _RightSides(strict, kept * start, ceiling=start)
+    return _compare("descent, linear", _LeftSides(left, left, t), right, run, K, level)
 
 
 def observed_contraction(run: Run, infimum: Infimum) -> float:
@@ -262,22 +260,37 @@ def observed_contraction(run: Run, infimum: Infimum) -> float:
 
 
 class _LeftSides(NamedTuple):
-    """What is averaged at each step, shape (s, K): the estimate and the squared norms, in a matrix of that rate."""
+    """Squared norms in a matrix of that rate, and their estimate where there is one, of each seed and step: (s, K)."""
 
-    estimate: Matrix
-    norms: Matrix
+    norms: Array
+    estimate: Array | None
     rate: float
+
+    def over(self, weights: Vector) -> _LeftSides:
+        """Return the weighted sums of each seed, shape (s,)."""
+        return _LeftSides(self.norms @ weights, None if self.estimate is None else self.estimate @ weights, self.rate)
+
+
+class _RightSides(NamedTuple):
+    """The right side by the value found for f^inf and by the proved bound, and the largest left side of a run.
+
+    ceiling: what D itself guarantees of the mean.  In the metric H no run of an L-smooth f exceeds it.
+    """
+
+    strict: float
+    loose: float
+    ceiling: float
 
 
 def _left_sides(run: Run, guarantee: str, criterion: str = "det") -> _LeftSides:
     """Raises ValueError for an H that is not positive definite."""
     if (guarantee, criterion) == ("condition", "det"):
-        return _LeftSides(run.descent, run.squared_norms, run.rate)
+        return _LeftSides(run.squared_norms, run.descent, run.rate)
     if not run.descent_rate > 0.0:
         raise ValueError(run.without_metric)
     if criterion == "euclidean":
-        return _LeftSides(run.euclidean, run.euclidean, run.smallest_eigenvalue)
-    return _LeftSides(run.decrease / run.descent_rate, run.metric_norms / run.descent_rate, run.descent_rate)
+        return _LeftSides(run.euclidean, None, run.smallest_eigenvalue)
+    return _LeftSides(run.metric_norms / run.descent_rate, run.decrease / run.descent_rate, run.descent_rate)
 
 
 def check_distributed_rate(
@@ -346,6 +359,7 @@ def check_distributed_rate(
         raise TypeError(msg)
     K, left, whole = _steps(run), _left_sides(run, guarantee), _seen(infimum.whole, run)
     weights = np.exp(-np.log1p(growth) * np.arange(1, K + 1))
+    weights /= weights.sum()
 
     def right(whole: float, parts: float) -> float:
         gap = run.start_value - whole
@@ -354,10 +368,11 @@ def check_distributed_rate(
         start = power / K * gap if gap != 0.0 else 0.0
         return 2.0 * (start + growth * (whole - parts)) / left.rate
 
-    strict = right(whole.found, infimum.clients.found)
-    loose, weights = right(whole.proved, infimum.clients.proved), weights / weights.sum()
+    strict, loose = right(whole.found, infimum.clients.found), right(whole.proved, infimum.clients.proved)
     name = _named(3, run) if guarantee == "condition" else "Theorem 3, descent"
-    return _compare(name, left.estimate @ weights, left.norms @ weights, strict, loose, run, level)
+    # Decreasing weights count as 1/w₀ rounds of equal weight.
+    rounds = 1.0 / float(weights[0])
+    return _compare(name, left.over(weights), _RightSides(strict, loose, ceiling=strict), run, rounds, level)
 
 
 def _seen(infimum: object, run: Run) -> Infimum:
@@ -384,36 +399,32 @@ def _named(theorem: int, run: Run) -> str:
     return f"Theorem {theorem}"
 
 
-def _compare(
-    statement: str, estimates: Vector, plain: Vector, bound: float, loose: float, run: Run, level: float
-) -> RateCheck:
-    """``estimates`` and ``plain``: the left side of each seed, both ways."""
+def _compare(statement: str, left: _LeftSides, right: _RightSides, run: Run, rounds: float, level: float) -> RateCheck:
+    """Compare the left side of each seed, shape (s,), over ``rounds`` rounds with the right side."""
     if not 0.5 < level < 1.0:
         msg = f"level must be between 0.5 and 1, got {level!r}"
         raise ValueError(msg)
-    around, around_plain = mean_bounds(estimates, level), mean_bounds(plain, level)
-    if around.lower == around.upper and not _is_typical(run):
-        around = around_plain = Bounds(-math.inf, math.inf)
+    estimate = left.norms if left.estimate is None else left.estimate
+    around, around_plain = mean_bounds(estimate, level), mean_bounds(left.norms, level)
+    if run.missing_probability(run.seeds * rounds) > 1.0 - level:
+        around = around_plain = UNKNOWN
+    elif run.is_random:
+        largest = unseen_share(run.seeds, level)
+        share = largest if left.estimate is None else min(largest, run.missing_probability(rounds))
+        around = around.with_unseen(share, run.seeds, right.ceiling)
+        around_plain = around_plain.with_unseen(largest, run.seeds, right.ceiling)
     return RateCheck(
         statement,
-        float(estimates.mean()),
-        float(plain.mean()),
+        float(estimate.mean()),
+        float(left.norms.mean()),
         *around,
-        bound,
-        loose,
+        right.strict,
+        right.loose,
         run.iterations,
         run.seeds,
         level,
         *around_plain,
     )
-
-
-def _is_typical(run: Run) -> bool:
-    """Whether the steps were those that are drawn on average, as without a sketch.
-
-    Seeds that all drew alike but something else (nothing at all, for tiny probabilities) say nothing of the mean.
-    """
-    return math.isclose(float(run.descent.mean()), float(run.squared_norms.mean()), rel_tol=_ROUNDING)
 
 
 def distributed_lambda(

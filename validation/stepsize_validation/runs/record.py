@@ -52,6 +52,8 @@ class Run:
     condition : float
         The largest eigenvalue of D⁻¹T(D), less the rounding of its computation: D satisfies the condition T(D) ⪯ D when
         it is at most 1.  With clients T(D) is DLD, as in H; NaN when D is an operator.
+    sampling : numpy.ndarray
+        ``sampling_probabilities`` of the sketches that were drawn.
     diverged_at : int or None
         The step at which the run was stopped because it diverged; K is then the number of steps recorded.
     clients : int
@@ -78,6 +80,7 @@ class Run:
     descent_rate: float
     smallest_eigenvalue: float
     condition: float
+    sampling: Vector
     diverged_at: int | None = None
     clients: int = 1
 
@@ -97,6 +100,15 @@ class Run:
     def seeds(self) -> int:
         """s, the independent runs."""
         return int(self.squared_norms.shape[0])
+
+    @property
+    def is_random(self) -> bool:
+        """Whether runs can differ: some sketch is not the identity."""
+        return bool(np.any(self.sampling < 1.0))
+
+    def missing_probability(self, rounds: float) -> float:
+        """Bound the probability that ``rounds`` rounds leave some coordinate or outcome of a sketch undrawn."""
+        return min(1.0, float(np.sum((1.0 - self.sampling) ** rounds)))
 
     def weighted_means(self) -> Matrix:
         """G_k = (1/k) Σ_{j<k} ‖∇f(xʲ)‖²_{D/det(D)^{1/d}} for k = 1 … K and each seed, shape (s, K)."""

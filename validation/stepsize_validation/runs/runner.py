@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -121,7 +121,8 @@ def run(
     factors = method.factors(D, objective.smoothness)
     one_node = not isinstance(objective, Federated) or client_seeds == "shared"
     metric = DescentMetric.of(objective, D, sketches[0], method, one_node=one_node)
-    stream = SketchStream(sketches[:1] if senders > 1 else sketches, seeds, int(seed))
+    drawn = sketches[:1] if senders > 1 else sketches
+    stream = SketchStream(drawn, seeds, int(seed))
     with _bar(progress, f"{method}, {seeds} seeds", iterations) as advance:
         stopped = _loop(objective, D, metric, partial(_step, method, factors), state, stream, senders, advance)
     if stopped is not None and on_divergence == "raise":
@@ -130,8 +131,7 @@ def run(
             "smoothness matrix of the objective"
         )
         raise Divergence(msg)
-    record = state.record(method.name, objective, D, metric, stopped)
-    return replace(record, clients=1 if senders > 1 else len(sketches))
+    return state.record(method.name, objective, drawn, metric, stopped)
 
 
 @dataclass
@@ -164,7 +164,12 @@ class _State:
         )
 
     def record(
-        self, algorithm: str, objective: Objective | Federated, D: Any, metric: DescentMetric, stopped: int | None
+        self,
+        algorithm: str,
+        objective: Objective | Federated,
+        drawn: Sequence[Sketch],
+        metric: DescentMetric,
+        stopped: int | None,
     ) -> Run:
         done, kept = slice(0, self.k), self.value_steps <= self.k
         return Run(
@@ -176,11 +181,13 @@ class _State:
             final_points=self.X,
             start_value=float(self.values[0, 0]),
             lower_bound=objective.lower_bound,
-            rate=rate_of(D),
+            rate=rate_of(metric.D),
             descent_rate=metric.rate,
             smallest_eigenvalue=float(metric.eigenvalues[0]),
             condition=metric.condition,
+            sampling=np.concatenate([sketch.sampling_probabilities for sketch in drawn]),
             diverged_at=stopped,
+            clients=len(drawn),
         )
 
 
