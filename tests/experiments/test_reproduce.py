@@ -170,6 +170,8 @@ def test_mistakes_are_found_before_the_runs(tmp_path: Path) -> None:
         reproduce(["z"], tmp_path, PLAN)
     with pytest.raises(ValueError, match="workers"):
         reproduce(["a"], tmp_path, PLAN, workers=0)
+    with pytest.raises(ValueError, match="runs on first"):
+        sweep.sweep([replace(EXPERIMENTS["a"], parameters=lambda *_: ())], PLAN, tmp_path, workers=1, say=silent)
 
 
 def test_reproduce_command(

@@ -23,6 +23,7 @@ from stepsize_opt.inputs import whole_number
 from stepsize_opt.node import iterations_needed
 from stepsize_opt.problems import Federated, FederatedInfimum, load_dataset
 from stepsize_opt.sketches import BITS_PER_NUMBER
+from stepsize_solvers.process import interrupts_held
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.experiments.spec import Choice, Experiment, Panel, Plan, Tables
 from stepsize_validation.runs import RateCheck, Run, check_distributed_rate, check_rate, run
@@ -51,8 +52,8 @@ def sweep(
 ) -> dict[str, Tables]:
     """Run every job that has no result in the folder, and return the tables of each experiment by its name.
 
-    ``say`` receives one line for each job that ends.  Raises ValueError unless ``workers`` is a positive whole number,
-    FileNotFoundError for an unknown data set.
+    ``say`` receives one line for each job that ends.  Raises ValueError unless ``workers`` is a positive whole number
+    and there is a job, FileNotFoundError for an unknown data set.
     """
     whole_number("workers", workers)
     sets = {name: load_dataset(name) for name in plan.datasets}
@@ -62,13 +63,17 @@ def sweep(
         for name, data in sets.items()
         for parameter in experiment.parameters(data, plan)
     ]
+    if not jobs:
+        msg = f"no experiment that was asked for runs on {', '.join(sets)}: name other data sets or experiments"
+        raise ValueError(msg)
     measured = Memory(folder, verbose=0).cache(measure, ignore=["job", "plan"])
     # The long jobs start first, so that the processes end together.
     order = sorted(range(len(jobs)), key=lambda i: -sets[jobs[i].dataset].m)
     calls = (delayed(_numbered)(i, measured, jobs[i], plan) for i in order)
     began = time.perf_counter()
     found: dict[int, Tables] = {}
-    results: Any = Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
+    with interrupts_held():
+        results: Any = Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
     with closing(results):  # An interrupt ends the processes at once.
         for i, tables in results:
             found[i] = tables
