@@ -96,8 +96,9 @@ def solve_structured(
 def not_proved() -> ValueError:
     """What to raise where no proof succeeded."""
     return ValueError(
-        "L is too close to singular, or the second moments of the sketch lie too far apart, for a proof in float64; "
-        "add a regulariser (a larger diagonal), or give rare coordinates a larger probability"
+        "L is too close to singular, or its entries or the second moments of the sketch lie too far apart, for a proof "
+        "in float64; add a regulariser (a larger diagonal), rescale the variables, or give rare coordinates a larger "
+        "probability"
     )
 
 
