@@ -107,10 +107,10 @@ def _estimated(sample: Dataset, sketch: Sketch, reg: float, L: Matrix, best: Ste
 
 def worst_margins(subsamples: pd.DataFrame) -> pd.DataFrame:
     """Return the largest margin that 95 % of the subsamples need in each band of rows per coordinate, and where."""
-    bands = pd.cut(subsamples["rows per coordinate"], BANDS, right=False).astype(str)
-    worst = subsamples.groupby(bands, sort=False)["margin, 95 %"].idxmax()
+    bands = pd.cut(subsamples["rows per coordinate"], BANDS, right=False)
+    worst = subsamples.groupby(bands, observed=True)["margin, 95 %"].idxmax()
     columns = ["margin, 95 %", "data", "sketch", "fraction"]
-    return subsamples.loc[worst, columns].set_axis(worst.index).reset_index()
+    return subsamples.loc[worst, columns].set_axis(worst.index.astype(str)).reset_index()
 
 
 def _ks(data: Dataset, plan: Plan) -> list[int]:
