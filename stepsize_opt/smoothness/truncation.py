@@ -10,6 +10,9 @@ GGᵀ near BᵀB
 
 The leading singular vectors V with B = AV make BᵀR = 0 and ‖RRᵀ‖_F² = Σ λ_i² over the eigenvalues that are cut off.
 
+*More rows than columns.*  A dense A with m > d needs no more than d columns of U: with the eigenvalues of AᵀA, U = V√λ
+and τ bounds AᵀA − UUᵀ, evaluated in twice the precision.  τ is about the rounding of U itself, and nothing is cut off.
+
 *Sparse X.*  R would be dense: τ² = ‖AᵀA − UUᵀ‖_F² = ‖AAᵀ‖_F² − 2‖AU‖_F² + ‖UᵀU‖_F² instead, which cancels; its rounding
 is bounded by γ(‖A‖_F² + ‖U‖_F²)², so that τ is at least about 10⁻⁶‖A‖_F².
 """
@@ -17,6 +20,8 @@ is bounded by γ(‖A‖_F² + ‖U‖_F²)², so that τ is at least about 10�
 from __future__ import annotations
 
 import math
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -25,7 +30,7 @@ from scipy.sparse.linalg import svds
 
 from stepsize_opt.inputs import positive_number, read_rows, whole_number
 from stepsize_opt.operators import LowRankPlusDiagonal
-from stepsize_opt.proofs import chunks, exponent_above, gamma
+from stepsize_opt.proofs import UNIT, Pair, chunks, exponent_above, gamma
 from stepsize_solvers.programs import Matrix, Vector
 
 
@@ -43,7 +48,7 @@ def gram_plus_diagonal(
     diagonal
         What the regulariser adds to the Hessian at most, > 0.
     rank
-        Columns of the factor; None keeps all m rows of X, and nothing is cut off.
+        Columns of the factor; None cuts nothing off, and leaves m columns, or at most d for a dense X.
     memory
         Bytes for the factor, in place of ``rank``: it gets as many columns as fit.
 
@@ -74,10 +79,10 @@ def gram_plus_diagonal(
     e = _exponent(A)
     # The entries of A are rounded, by three units each: AᵀA is off by less than this.
     rounding = gamma(8) * squares(A)
-    if most is None or most >= m:
+    if most is None or most >= (m if sparse.issparse(A) else min(m, d)):
         return covered(A.T, diagonal, rounding)
-    if most >= min(m, d):
-        msg = f"rank={most} must be below min(m, d) = {min(m, d)} to cut anything off; leave it out to keep {m} rows"
+    if most >= d:
+        msg = f"rank={most} must be below d = {d} to cut anything off a sparse X; leave it out to keep its {m} rows"
         raise ValueError(msg)
     # A cut forms fourth powers, which only numbers near one leave in the range.
     U, cut = (_sparse_cut if sparse.issparse(A) else _dense_cut)(A * math.ldexp(1.0, -e), most)
@@ -85,9 +90,33 @@ def gram_plus_diagonal(
 
 
 def covered(U: Any, diagonal: float | Vector, lacking: float) -> LowRankPlusDiagonal:
-    """UUᵀ + Diag(diagonal) + τI, rounded up, for a matrix within ±τ = ``lacking`` of UUᵀ + Diag(diagonal)."""
+    """UUᵀ + Diag(diagonal) + τI, rounded up, for a matrix within ±τ = ``lacking`` of UUᵀ + Diag(diagonal).
+
+    A dense U with more columns than rows is replaced by one with at most as many.
+    """
+    if not sparse.issparse(U) and U.shape[1] > U.shape[0]:
+        U, rounding = _short(U)
+        lacking += rounding
     own = (diagonal + lacking) * (1.0 + gamma(4))
     return LowRankPlusDiagonal(U, own, cut=float(np.max(own - diagonal)) * (1.0 + gamma(2)))
+
+
+def _short(U: Matrix) -> tuple[Matrix, float]:
+    """Return W with at most d columns and a proved τ with −τI ⪯ UUᵀ − WWᵀ ⪯ τI, for a dense U (d×r)."""
+    if not U.any():
+        return U[:, :1], 0.0
+    e = exponent_above(U)
+    near_one = U * math.ldexp(1.0, -e)
+    parts = (Pair.exact(near_one[:, s]) for s in chunks(U.shape[1]))
+    gram = reduce(add, (part @ part.T for part in parts))
+    values, vectors = np.linalg.eigh(gram.hi)
+    kept = values > len(values) * UNIT * values[-1]  # the others are zero up to rounding
+    W = vectors[:, kept] * np.sqrt(values[kept])
+    exact = Pair.exact(W)
+    rest = (gram + -(exact @ exact.T)).rounded()
+    # The largest row sum bounds the eigenvalues.
+    largest = float((np.abs(rest.value) + rest.error).sum(axis=1).max()) * (1.0 + gamma(len(values) + 2))
+    return W * math.ldexp(1.0, e), math.ldexp(largest, 2 * e)
 
 
 def _scaled(X: Any, curvature: float) -> tuple[Any, int, int]:

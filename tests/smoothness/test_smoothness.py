@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from stepsize_opt import LowRankPlusDiagonal, RandK, optimal_stepsize, smoothness
+from stepsize_opt import LowRankPlusDiagonal, RandK, optimal_method, optimal_stepsize, smoothness
 from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression
+from stepsize_validation.referee import combine, is_positive_semidefinite, product, rational, transpose
 
 
 @pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])
@@ -77,7 +78,46 @@ def test_a_cut_lies_above_l_in_any_unit(unit: float, form: Any) -> None:
 def test_memory_is_a_number_of_columns() -> None:
     X = np.random.default_rng(2).standard_normal((30, 20))
     assert smoothness.logistic(X, 0.1, memory=8 * 20 * 4 + 7).rank == 4
-    assert smoothness.logistic(X, 0.1).rank == 30 and smoothness.logistic(X, 0.1).loss == pytest.approx(1.0, abs=1e-12)
+    for whole in (smoothness.logistic(X, 0.1), smoothness.logistic(X, 0.1, memory=8 * 20 * 25)):
+        assert whole.rank == 20 and whole.loss == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-80, 1e70])
+@pytest.mark.parametrize("kind", ["random", "dependent", "zero column", "zero", "graded"])
+def test_a_dense_factor_has_no_more_columns_than_rows(kind: str, unit: float) -> None:
+    """L ⪯ L̂ ⪯ loss·L in rational arithmetic, for twelve rows of four features."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((12, 4))
+    if kind == "dependent":
+        X[:, 3] = X[:, 0] + X[:, 1]
+    if kind == "zero column":
+        X[:, 2] = 0.0
+    if kind == "zero":
+        X[:] = 0.0
+    if kind == "graded":
+        X *= np.logspace(0.0, -7.0, 4)
+    X, reg = unit * X, 1e-3 * unit * unit
+    short = smoothness.least_squares(X, reg)
+    rows = rational(X)
+    identity = rational(np.eye(4))
+    L = combine((Fraction(1, 12), product(transpose(rows), rows)), (Fraction(reg), identity))
+    U = rational(short.U)
+    larger = combine((1, product(U, transpose(U))), (1, rational(np.diag(short.own))))
+    assert short.rank == {"dependent": 3, "zero column": 3, "zero": 1}.get(kind, 4)
+    assert is_positive_semidefinite(combine((1, larger), (-1, L)))
+    assert is_positive_semidefinite(combine((Fraction(short.loss), L), (-1, larger)))
+    assert short.loss <= 1.0 + 1e-10
+
+
+def test_the_subspace_method_of_a_head_has_matrices_of_its_size() -> None:
+    X = np.random.default_rng(3).standard_normal((300, 4))
+    L = smoothness.softmax(X, 5, 0.1)
+    assert L.rank == 20
+    method = optimal_method(L, 4)
+    assert method.efficiency > 1.0 - 1e-8
+    assert method.directions.Z.shape == (20, 20)
+    clients = tuple(LeastSquares(part, np.zeros(100), 0.1) for part in np.split(X, 3))
+    assert smoothness.of(Federated(clients)).rank == 4
 
 
 @pytest.mark.parametrize(
@@ -86,7 +126,6 @@ def test_memory_is_a_number_of_columns() -> None:
         ({"rank": 3, "memory": 1e6}, "not both"),
         ({"memory": 10.0}, "hold no column"),
         ({"rank": 0}, "rank"),
-        ({"rank": 5}, "below min"),
         ({"reg": 0.0}, "reg"),
         ({"penalty": "lasso"}, "penalty"),
     ],
@@ -96,6 +135,8 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], match: str) -> None:
         smoothness.logistic(np.ones((6, 5)), **{"reg": 0.1, **arguments})
     with pytest.raises(ValueError, match="shape"):
         smoothness.logistic(np.ones(5), 0.1)
+    with pytest.raises(ValueError, match=r"rank=5 must be below d = 5.*sparse X"):
+        smoothness.logistic(sparse.csr_array(np.ones((6, 5))), 0.1, rank=5)
 
 
 @pytest.mark.parametrize("kind", [np.bool_, np.int8, np.uint8, np.float32])
