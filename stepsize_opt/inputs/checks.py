@@ -65,6 +65,14 @@ def check_kind(name: str, value: object, kind: type, hint: str = "") -> None:
         raise TypeError(msg)
 
 
+def check_objective(name: str, value: object) -> None:
+    """Raise TypeError for what is no objective."""
+    missing = [part for part in ("d", "smoothness", "value", "gradient") if not hasattr(value, part)]
+    if missing:
+        msg = f"{name} must be an objective such as LogisticRegression, got {type(value).__name__} without {missing[0]}"
+        raise TypeError(msg)
+
+
 def check_one_of(name: str, value: object, known: Iterable[str]) -> None:
     """Raise ValueError unless ``value`` is one of the ``known`` names, which the message lists."""
     choices = tuple(known)

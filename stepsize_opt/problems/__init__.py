@@ -9,7 +9,6 @@ from stepsize_opt.problems.objectives import (
     LogisticRegression,
     Objective,
     Quadratic,
-    check_objective,
 )
 from stepsize_opt.problems.penalties import read_penalty
 from stepsize_opt.problems.softmax import SoftmaxRegression, softmax_curvature
@@ -29,7 +28,6 @@ __all__ = [
     "Quadratic",
     "SoftmaxRegression",
     "available_datasets",
-    "check_objective",
     "find_federated_infimum",
     "find_infimum",
     "load_dataset",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt.inputs import LARGE, real_array, whole_number
+from stepsize_opt.inputs import LARGE, check_objective, real_array, whole_number
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.objectives import (
     Layered,
@@ -17,7 +17,6 @@ from stepsize_opt.problems.objectives import (
     LogisticRegression,
     Objective,
     Quadratic,
-    check_objective,
 )
 from stepsize_opt.problems.softmax import SoftmaxRegression
 from stepsize_opt.proofs import UNIT, sum_below

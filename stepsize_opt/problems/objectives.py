@@ -21,6 +21,7 @@ from scipy.linalg import block_diag
 from stepsize_opt.inputs import (
     check_dense,
     check_kind,
+    check_objective,
     dense,
     is_list,
     positive_number,
@@ -71,14 +72,6 @@ def check_points(X: Matrix, d: int) -> Matrix:
         msg = f"X must hold points as rows, shape (s, {d}), got {np.shape(X)}"
         raise ValueError(msg)
     return X
-
-
-def check_objective(name: str, value: object) -> None:
-    """Raise TypeError for what is no objective."""
-    missing = [part for part in ("d", "smoothness", "value", "gradient") if not hasattr(value, part)]
-    if missing:
-        msg = f"{name} must be an objective such as LogisticRegression, got {type(value).__name__} without {missing[0]}"
-        raise TypeError(msg)
 
 
 def several(name: str, objectives: object) -> tuple[Objective, ...]:

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt.inputs import check_memory, positive_number, whole_number
+from stepsize_opt.inputs import check_memory, check_objective, positive_number, whole_number
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.problems import (
     Federated,
     LeastSquares,
     LogisticRegression,
     Objective,
-    check_objective,
     read_penalty,
 )
 from stepsize_opt.proofs import gamma

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import check_one_of, dense, dimensions, read_matrix, real_array
+from stepsize_opt.inputs import check_objective, check_one_of, dense, dimensions, read_matrix, real_array
 from stepsize_opt.operators import DiagonalStepsize, StepsizeOperator
-from stepsize_opt.problems import Federated, Objective, check_objective
+from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.sketches import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix
 
