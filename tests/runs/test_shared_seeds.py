@@ -53,7 +53,7 @@ def test_the_guarantee_of_one_node_holds(algorithm: str) -> None:
 
 def test_arguments() -> None:
     D = 0.05 * np.eye(6)
-    with pytest.raises(ValueError, match="client_seeds must be 'independent' or 'shared', got 'common'"):
+    with pytest.raises(ValueError, match="client_seeds must be one of 'independent', 'shared', got 'common'"):
         run(CLIENTS, D, RandK(6, 2), client_seeds="common")
     with pytest.raises(ValueError, match="one sketch for all clients"):
         run(CLIENTS, D, [RandK(6, 2), RandK(6, 2), RandK(6, 3)], client_seeds="shared")
