@@ -42,7 +42,7 @@ test-all: test  ## run the fast tests, then the slow ones
 # The constraints are the requirements of pyproject.toml with == in place of >=, so the two cannot differ.
 $(MINIMUM)/.installed: pyproject.toml Makefile
 	$(OLDEST) -m venv $(MINIMUM) || { echo "install $(OLDEST) with its venv module, or call make OLDEST=/path/to/it"; exit 1; }
-	grep -oE '"[a-z-]+>=[0-9.]+' pyproject.toml | sed 's/"//; s/>=/==/' > $(MINIMUM)/constraints.txt
+	grep -oE '"[a-z0-9-]+>=[0-9.]+' pyproject.toml | sed 's/"//; s/>=/==/' > $(MINIMUM)/constraints.txt
 	$(MINIMUM)/bin/python -m pip install --quiet --upgrade pip
 	$(MINIMUM)/bin/python -m pip install --quiet --editable '.[dev]' --constraint $(MINIMUM)/constraints.txt
 	@touch $@

@@ -156,7 +156,7 @@ def on_terminal(arguments: list[str], kind: str = "xterm") -> str:
 
 def test_no_spinner_where_a_line_cannot_be_drawn_again(matrix: str) -> None:
     shown = on_terminal(["solve", matrix, "--sketch", "randk:2"], kind="dumb")
-    assert shown.lstrip(" ").startswith("optimal stepsize") and "\x1b" not in shown
+    assert shown.lstrip(" ").startswith("StepsizeResult") and "\x1b" not in shown
 
 
 def test_the_spinner_leaves_nothing_behind() -> None:

@@ -140,7 +140,8 @@ def test_families_in_conic_form(lift: Lift, with_factors: bool) -> None:
         with pytest.raises(UnsupportedProgram, match="use lift='compact'"):
             choose_lift(posed, lift.value)
         return
-    found = get_solver("clarabel").solve(posed, Settings(tol=1e-7, extra={"lift": lift.value}))
+    # On some processors the quadratic lift leaves Clarabel at 1e-7 without the last digit.
+    found = get_solver("clarabel").solve(posed, Settings(tol=3e-7, extra={"lift": lift.value}))
     assert found.stats.extra_stats["lift"] == lift.value
     assert native.status is found.status is Status.OPTIMAL and native.X is not None and found.X is not None
     value = float(np.linalg.slogdet(native.X)[1])
