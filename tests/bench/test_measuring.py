@@ -27,6 +27,8 @@ from stepsize_validation.bench.problems import (
 from stepsize_validation.bench.process import run_task
 from stepsize_validation.bench.worker import climb, judge
 
+pytestmark = pytest.mark.slow
+
 TINY = Problem("size", 3, condition=10.0)
 FAST = BenchSettings(time_limit=5.0, repeats=1)
 NATIVE = Task(TINY, "native")

@@ -104,6 +104,7 @@ class TestReport:
         assert sorted(formulation_table(results, 10).loc["clarabel"]) == ["1", "2", "3", "4"]
         assert summary(results) == []
 
+    @pytest.mark.slow
     def test_page_and_figures(self, tmp_path: Path) -> None:
         written = write_report(made_up(), tmp_path)
         assert [path.name for path in written] == [*FIGURES, PAGE]

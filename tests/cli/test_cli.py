@@ -350,6 +350,7 @@ def test_completion(shell: str, capsys) -> None:
     assert "certify" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["sdpa", "copt", "scs"])
 def test_standard_output_is_pure_json_whatever_the_solver_prints(matrix: str, solver: str) -> None:
     """Native libraries write to the process's output, below Python: seen only from outside the process."""

@@ -19,6 +19,8 @@ from stepsize_solvers.numerics.progress import Progress
 from stepsize_solvers.programs import Status
 from stepsize_validation.cli.root import main
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-m", "stepsize_validation.cli"]
 
 

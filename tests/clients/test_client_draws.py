@@ -17,6 +17,8 @@ from stepsize_opt import RandK, best_client_draws, optimal_distributed_stepsize
 from stepsize_opt.clients.draws import ClientDraws, _design, _root, _smallest
 from stepsize_opt.proofs import Pair, dominating_factor
 
+pytestmark = pytest.mark.slow
+
 TARGETS: dict[str, Any] = {"epsilon2": 0.1, "initial_gap": 1.0, "delta_inf": 0.5}
 GUARANTEES = pytest.mark.parametrize("guarantee", ["condition", "descent"])
 

@@ -121,6 +121,7 @@ def test_proposition_3_the_conditions_are_convex(data: st.DataObject, algorithm:
     assert tau >= needed * (1.0 - 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_the_smallest_K_is_the_crossing_of_a_scan(seed: int) -> None:
     rng = np.random.default_rng(seed)

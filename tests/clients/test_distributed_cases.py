@@ -202,6 +202,7 @@ def test_any_multipliers_give_a_valid_bound(linear: bool) -> None:
     assert found > 5
 
 
+@pytest.mark.slow
 def test_the_paper_s_setting_on_embedded_data(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
     words = ["solve-distributed", "--data", "breast_cancer", "--clients", "10", "--sketch", "randk:1", "--compare"]

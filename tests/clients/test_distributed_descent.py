@@ -76,6 +76,7 @@ def test_small_steps_need_the_homogeneous_program_alone(algorithm: str, structur
     assert "the steps are small: the scale separates from the direction" in result.reductions
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.data(), st.sampled_from(["det-CGD1", "det-CGD2"]), st.sampled_from(["full", "diagonal", "scalar"]), seeds)
 def test_between_one_and_four_times_fewer(data: st.DataObject, algorithm: str, structure: Any, seed: int) -> None:
@@ -139,6 +140,7 @@ def test_a_given_number_of_iterations(algorithm: str, K: int) -> None:
 UNTOUCHED = [IndependentSampling([1.0, 0.5, 0.5]), LayerWise([Identity(1), Gaussian(2, 1)]), BernQ([1.0, 0.5], [2, 1])]
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("structure", ["full", "diagonal"])
 @pytest.mark.parametrize("sketch", UNTOUCHED, ids=str)

@@ -72,6 +72,7 @@ UNTOUCHED = [
 ]
 
 
+@pytest.mark.slow
 @BOTH
 @SHAPES
 @pytest.mark.parametrize("sketch", UNTOUCHED, ids=str)
@@ -106,6 +107,7 @@ def test_units_of_any_size(algorithm: str, power: int) -> None:
     assert other.status == "optimal" and other.K == pytest.approx(plain.K, rel=1e-6)
 
 
+@pytest.mark.slow
 @BOTH
 def test_small_targets_are_solved_or_refused(algorithm: str) -> None:
     clients, sketch = random_clients(3, 2, 1), RandK(3, 1)

@@ -129,6 +129,7 @@ def test_errors_name_the_argument() -> None:
         optimal_distributed_stepsize(clients, RandK(3, 1), seeds="shared", tight=True, **TARGETS)
 
 
+@pytest.mark.slow
 def test_shared_seeds_stand_first_in_the_comparison() -> None:
     clients = random_clients(4, 3, 1)
     table = compare_distributed(clients, RandK(4, 1), tight=True, **TARGETS)

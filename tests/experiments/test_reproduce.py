@@ -23,6 +23,8 @@ from stepsize_validation.experiments.report import EXPERIMENTS, Reproduction
 from stepsize_validation.experiments.spec import Experiment, Figure, Tables
 from stepsize_validation.experiments.tables import saved_iterations
 
+pytestmark = pytest.mark.slow
+
 STEPS = {"a": 300, "b": 40, "c": 30, "d": 60, "e": 60, "sensitivity": 20}
 PLAN = replace(Plan.quick(("first",)), seeds=8, iterations=STEPS, clients=(3,), layers=2, epsilon2=0.02, draws=1)
 

@@ -8,6 +8,8 @@ import pytest
 
 from golden.golden import CALLS, Answer, Case, read_matrix, stored
 
+pytestmark = pytest.mark.slow
+
 # What another BLAS may change in a number; one machine repeats every bit.
 ROUNDING = 1e-9
 

@@ -72,6 +72,7 @@ class TestAtomicWrite:
         assert link.is_symlink()
         assert (tmp_path / "folder" / "file").read_bytes() == b"new"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["npz", "npy", "csv", "json"])
     def test_a_full_disk_leaves_the_old_file(self, tmp_path, kind: str) -> None:
         """A limit on the size of files fails a write halfway, as a full disk does."""
@@ -264,6 +265,7 @@ def _damaged(data: bytes, count: int) -> Iterator[bytes]:
         yield data[:high] + data[low:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_a_damaged_file_is_a_value_error_in_python(name: str, tmp_path) -> None:
     """No other exception, no warning, no memory beyond the file's own; of results only the true one comes back."""

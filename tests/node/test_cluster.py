@@ -21,6 +21,8 @@ from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.solve import _chunks, _stacks, processes
 from stepsize_solvers.programs import Pattern, Settings
 
+pytestmark = pytest.mark.slow
+
 
 def blocks(number: int) -> Any:
     rng = np.random.default_rng(0)

@@ -141,6 +141,7 @@ def _structure(rng: np.random.Generator, d: int) -> Structure:
     return ["full", "diagonal", "scalar", blocks, Direction(W)][int(rng.integers(5))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.filterwarnings("error")
 def test_random_problems_of_every_scale(seed: int) -> None:

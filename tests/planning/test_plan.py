@@ -255,6 +255,7 @@ def test_an_l_that_is_not_formed_has_the_rows_of_the_dense_one() -> None:
     assert {(r.client_work, r.server_work) for r in large.rows if r.method == "subspace"} == {(240.0, 240.0)}
 
 
+@pytest.mark.slow
 def test_every_row_of_a_large_plan_runs() -> None:
     answer, rng = plan(_thin(), 10, **ASKED), np.random.default_rng(0)
     g = rng.standard_normal(40)
@@ -269,6 +270,7 @@ def test_every_row_of_a_large_plan_runs() -> None:
             assert np.linalg.norm(total / 1000 - D @ g) < 0.5 * np.linalg.norm(D @ g)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [1, 3])
 def test_a_large_objective_is_planned_without_a_dense_matrix(clients: int) -> None:
     rng = np.random.default_rng(0)

@@ -33,6 +33,7 @@ def test_documents_hold_python() -> None:
     assert fences == sum(len(blocks(path, "python")) for path in WITH_PYTHON)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda path: path.name)
 def test_python_blocks_run_and_print_what_is_shown(path: Path, tmp_path, monkeypatch) -> None:
     """The blocks of one document share their names, as a reader would type them one after the other."""
@@ -102,6 +103,7 @@ def test_docstring_examples(module: str) -> None:
     assert tried and not failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", sorted((ROOT / "docs" / "examples").glob("*.py")), ids=lambda path: path.stem)
 def test_examples_run(script: Path, tmp_path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
@@ -136,6 +138,7 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS)
 def test_the_api_reference_shows_what_a_door_offers(door: str, site: Path) -> None:
     """Every name in ``__all__`` has a place of its own on the rendered pages, and no other name of the door has."""

@@ -86,6 +86,7 @@ def python(site: Path, folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_smoke(site: Path, tmp_path: Path) -> None:
     where, status, gap = json.loads(python(site, tmp_path, "-c", SMOKE))
     assert Path(where).is_relative_to(site)

@@ -52,6 +52,7 @@ def _random_psd(rng: np.random.Generator, d: int) -> Matrix:
     return A @ A.T  # whole numbers: exact, and semidefinite
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("arithmetic", [Plain, Pair])
 def test_the_centred_map_is_enclosed(law: str, arithmetic: type[Approximate]) -> None:

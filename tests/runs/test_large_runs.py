@@ -109,6 +109,7 @@ def sparse_data(m: int, d: int, per_row: int) -> tuple[Any, Any]:
     return sparse.csr_array(sparse.diags_array(1.0 / lengths) @ X), labels
 
 
+@pytest.mark.slow
 def test_fifty_thousand_features_in_little_memory() -> None:
     m, d = 2000, 50_000
     X, b = sparse_data(m, d, 20)

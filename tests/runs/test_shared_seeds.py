@@ -23,6 +23,7 @@ NODE = LogisticRegression.from_dataset(small_data(), 0.1)
 CLIENTS = Federated.logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
 @given(sketches(6))
 @settings(max_examples=20)

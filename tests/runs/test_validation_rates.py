@@ -120,6 +120,7 @@ def test_a_bound_that_fails_without_divergence_is_called_violated() -> None:
     assert "violated" in str(check)
 
 
+@pytest.mark.slow
 def test_theorem_2_layer_by_layer() -> None:
     f = Layered.logistic(small_data(), 0.1, 3)
     L = f.smoothness()
@@ -148,6 +149,7 @@ def test_theorem_3(kind: str, algorithm: str) -> None:
         check_distributed_rate(record, 4, lam, infimum)
 
 
+@pytest.mark.slow
 def test_descent_estimates_the_squared_norms_without_bias_and_with_less_variance() -> None:
     f, sketch = quadratic(4), BernQ(0.3, (2, 2))
     D = optimal_stepsize(f.smoothness(), sketch).D
@@ -227,6 +229,7 @@ def test_bounds_decrease_in_the_infimum() -> None:
     assert bounds[0] > bounds[1] > bounds[2]
 
 
+@pytest.mark.slow
 def test_few_seeds_do_not_call_a_true_bound_violated() -> None:
     """Sums that are skewed to the left: the bound is nearly an equality, and nearly all seeds lie above the mean."""
     f = Quadratic.with_spectrum([1.0, 2.0, 4.0], np.random.default_rng(0))

@@ -280,6 +280,7 @@ def test_apply_has_the_right_first_and_second_moments(sketch: Sketch) -> None:
     assert_mean(draws[:, :, None] * draws[:, None, :], sketch.second_moment(np.outer(x, x)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITHOUT_SUPPORT)
 def test_second_moment_by_monte_carlo(name: str) -> None:
     sketch, rng = EXAMPLES[name], np.random.default_rng(3)

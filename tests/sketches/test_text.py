@@ -47,6 +47,7 @@ def test_text_reads_and_prints(text: str, d: int, sketch: Sketch) -> None:
     assert sketch.text == str(sketch) == text
 
 
+@pytest.mark.slow
 @given(
     sketch=sketches_up_to(6, "Identity", "RandK", "BernQ", "IndependentSampling", "SystematicSampling", "Gaussian"),
     data=st.data(),

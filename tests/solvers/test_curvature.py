@@ -47,6 +47,7 @@ def test_a_singular_matrix_has_no_inverse(shape: str) -> None:
     assert Curvatures(np.zeros((D, D)), Pattern.full(D)).is_definite is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conditioned", [False, True])
 def test_large_blocks(conditioned: bool) -> None:
     """1 640 unknowns, none of which is listed."""

@@ -127,6 +127,7 @@ METRIC_CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 14])
 @pytest.mark.parametrize(("kind", "sketch", "c", "pattern"), METRIC_CASES)
 def test_a_metric_beside_families(kind: str, sketch: Sketch, c: float, pattern: Pattern | None, n: int) -> None:
@@ -236,6 +237,7 @@ MANY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "sketch", "c", "e", "pattern"), MANY)
 def test_cuts_solve_the_whole_program(
     kind: str, sketch: Sketch, c: float, e: float, pattern: Pattern | None, monkeypatch: pytest.MonkeyPatch

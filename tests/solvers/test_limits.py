@@ -119,6 +119,7 @@ class TestAcceptedValues:
 class TestEverySolver:
     """At a limit each returns its last point, or a plain one, with its status; nothing is raised."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", RUNNING)
     @pytest.mark.parametrize("steps", [1, 3])
     def test_iterations_of_one_node(self, name: str, steps: int) -> None:
@@ -157,6 +158,7 @@ class TestEverySolver:
             assert "no point was handed over" in result.message
             assert "no point was handed over" in clients.message
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", RUNNING)
     def test_a_limit_that_is_not_reached_changes_nothing(self, name: str) -> None:
         plain = optimal_stepsize(L, RandK(5, 2), solver=name, tol=1e-5)
@@ -224,6 +226,7 @@ class TestTime:
         for name in ("native", "cvxopt", "sdpa"):
             assert get_solver(name).solve(program, settings).status is Status.USER_LIMIT
 
+    @pytest.mark.slow
     def test_the_users_program_is_not_started_again(self, tmp_path) -> None:
         """A script without a guard for its main part, in a folder with names like ours."""
         (tmp_path / "solvers").mkdir()
@@ -241,6 +244,7 @@ class TestTime:
 
 
 class TestOtherProcess:
+    @pytest.mark.slow
     def test_value_and_exception(self) -> None:
         assert call_within(60.0, math.hypot, 3.0, 4.0) == 5.0
         with pytest.raises(ZeroDivisionError):
@@ -251,6 +255,7 @@ class TestOtherProcess:
         assert call_within(0.5, time.sleep, 60.0) is None
         assert time.perf_counter() - began < 5.0
 
+    @pytest.mark.slow
     def test_a_crash(self) -> None:
         with pytest.raises(ProcessEnded, match="exit code 3"):
             call_within(60.0, os._exit, 3)

@@ -255,6 +255,7 @@ def test_single_precision_changes_nothing_that_is_returned() -> None:
     assert values[0] == pytest.approx(values[1], abs=60 * 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["directions", "diagonal", "blocks"])
 @pytest.mark.parametrize("criterion", ["log det", "t"])
 def test_patterns_of_larger_matrices(shape: str, criterion: str) -> None:

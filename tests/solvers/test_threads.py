@@ -16,6 +16,8 @@ from shared.reference_problems import random_smoothness
 from stepsize_opt import RandK, StepsizeResult, optimal_stepsize
 from stepsize_solvers.process.state import Shared, without_warnings
 
+pytestmark = pytest.mark.slow
+
 # The first thread to enter is the first to leave, while the second is inside: the order that overwrites saved state.
 OVERLAP = """
 from threading import Event, Thread
