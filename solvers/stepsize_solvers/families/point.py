@@ -197,7 +197,7 @@ class Model:
         except np.linalg.LinAlgError:
             return None
         K_inverse = np.linalg.inv(K)
-        V = K_inverse.transpose(0, 2, 1)
+        V: Stack = np.asarray(K_inverse.transpose(0, 2, 1), dtype=np.float64)
         if Z is None:
             Z = np.asarray(mu * (V @ K_inverse))
             s = np.full(F.shape[:2], mu)

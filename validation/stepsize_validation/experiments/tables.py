@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from stepsize_opt.methods import DetCGD2
@@ -157,4 +158,5 @@ def verdicts(experiment: Experiment, runs: pd.DataFrame) -> pd.DataFrame:
 def all_hold(runs: pd.DataFrame) -> bool:
     """Return whether no run violates the bound of a guarantee that it satisfies, or of its descent metric."""
     violated = runs["feasible"] & runs["verdict"].isin(["violated", "diverged"])
-    return not (violated | (runs["descent_verdict"] == "violated")).any()
+    outside = violated | (runs["descent_verdict"] == "violated")
+    return not np.any(outside.to_numpy())
