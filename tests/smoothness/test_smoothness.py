@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from stepsize_validation.referee import combine, is_positive_semidefinite, product, rational, transpose
 
+from shared.exact import combine, is_positive_semidefinite, product, rational, transpose
 from stepsize_opt import LowRankPlusDiagonal, RandK, optimal_method, optimal_stepsize, smoothness
 from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression
 
