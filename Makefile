@@ -72,7 +72,7 @@ format: $(STAMP)  ## rewrite the code in its style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-study: $(STAMP)  ## check random problems in exact arithmetic (about 20 minutes; COUNT=100000 for more, SEED=1 to repeat)
+study: $(STAMP)  ## check random problems in exact arithmetic (slow; COUNT=100000 for more, SEED=1 to repeat)
 	HYPOTHESIS_PROFILE=study STUDY_COUNT=$(or $(COUNT),30000) OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal \
 		--hypothesis-show-statistics $(if $(SEED),--hypothesis-seed=$(SEED)) tests/properties
 
