@@ -22,8 +22,6 @@ class NativeSolver(Solver):
         return None
 
     def unsupported(self, program: Program) -> str | None:
-        if program.conditioned is not None:
-            return None
         if program.objective is not None:
             left = program.objective.left
             if left.B is None:
@@ -45,7 +43,7 @@ class NativeSolver(Solver):
         options = NativeOptions.from_extra(settings.extra)
         condition = program.condition
         with blas_threads(max([program.d, *(family.rows for family in program.families)])):
-            if program.conditioned is not None or (program.objective is not None and not program.families):
+            if program.objective is not None and not program.families:
                 return solve_metric(program, settings, options)
             if condition is None:
                 return solve_families(program, settings)

@@ -42,7 +42,8 @@ from stepsize_opt.clients.targets import Targets
 from stepsize_opt.clients.theorem3 import tighten
 from stepsize_opt.inputs import Structure, check_one_of, pattern_of, read_only, refuse_options, solve_settings
 from stepsize_opt.methods import Algorithm, get_method
-from stepsize_opt.node import GUARANTEES, Guarantee, optimal_stepsize
+from stepsize_opt.goals import CLIENT_GOALS, GoalName
+from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.proofs import UNIT, exp_down, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import check_solver
@@ -66,7 +67,7 @@ def optimal_distributed_stepsize(
     mean_smoothness: Any = None,
     algorithm: Algorithm = "det-CGD1",
     structure: Structure = "full",
-    guarantee: Guarantee = "condition",
+    goal: GoalName = "paper",
     seeds: Seeds = "independent",
     solver: str = "auto",
     tol: float = 1e-6,
@@ -106,8 +107,8 @@ def optimal_distributed_stepsize(
         ``"det-CGD1"`` for (12), ``"det-CGD2"`` for (12′), in any case, or a ``Method``.
     structure
         ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
-    guarantee
-        ``"condition"``, the paper's.  ``"descent"`` drops D ⪯ L⁻¹ and has det(H)^{1/d}, H = 2D − DLD, in the place of
+    goal
+        ``"paper"``, the paper's.  ``"descent"`` drops D ⪯ L⁻¹ and has det(H)^{1/d}, H = 2D − DLD, in the place of
         det(D)^{1/d} throughout: the proof of Theorem 3 gives it without another word (docs/distributed.md), for up to
         four times fewer iterations.
     seeds
@@ -149,7 +150,7 @@ def optimal_distributed_stepsize(
     refuse_options("optimal_distributed_stepsize", options, _OF_ONE_NODE)
     settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
     method = get_method(algorithm)
-    check_one_of("guarantee", guarantee, GUARANTEES)
+    check_one_of("goal", goal, CLIENT_GOALS)
     check_one_of("seeds", seeds, SEEDS)
     if seeds == "shared" and tight:
         msg = "tight=True is for Theorem 3, which is about independent seeds; leave it out with seeds='shared'"
@@ -160,7 +161,7 @@ def optimal_distributed_stepsize(
     pattern = pattern_of(structure, clients.d)
     method.check(clients.sketches, scalar=pattern.is_scalar, clients=True)
     check_solver(solver, options)
-    single: dict[str, Any] = {"algorithm": method, "structure": structure, "guarantee": guarantee}
+    single: dict[str, Any] = {"algorithm": method, "structure": structure, "goal": goal}
     if seeds == "shared":
         limits: dict[str, Any] = {
             "verbose": verbose,
@@ -173,9 +174,9 @@ def optimal_distributed_stepsize(
     settings = replace(settings, tol=settings.tol / 4.0)
     K = requested if requested is not None else (1 if targets.initial_gap == 0.0 else None)
     with blas_threads(clients.d):
-        reduced = reduce_clients(clients, pattern, method, metric=guarantee == "descent")
+        reduced = reduce_clients(clients, pattern, method, metric=goal == "descent")
         search = Search(reduced.conditions, Translation.of(reduced.conditions, reduced.linear), solver, settings)
-        answer = _answer(search, targets, K, requested, tol, guarantee)
+        answer = _answer(search, targets, K, requested, tol, goal)
         bound = None if search.homogeneous is None else search.homogeneous.bound
         log_rate = None if bound is None else bound.at_lambda(0.0)
         tightened = tighten(reduced.conditions, targets, answer.fitted, answer.K, log_rate) if tight else None
@@ -197,7 +198,7 @@ def optimal_distributed_stepsize(
         rate=answer.fitted.rate,
         # D ⪯ L⁻¹ makes H ⪰ D, also where the proof for H itself fails.
         descent_rate=answer.fitted.rate if metric is None else max(exp_down(metric), answer.fitted.rate),
-        guarantee=guarantee,
+        goal=goal,
         shared_seeds_K=shared,
         binding=binding,
         certificate=answer.certificate,
@@ -227,7 +228,7 @@ class Answer:
 
 
 def _answer(
-    search: Search, targets: Targets, K: int | None, requested: int | None, tol: float, guarantee: Guarantee
+    search: Search, targets: Targets, K: int | None, requested: int | None, tol: float, goal: GoalName
 ) -> Answer:
     """The answer for a given K, or for the smallest one when K is None or impossible."""
     if K is not None:
@@ -242,7 +243,7 @@ def _answer(
     if requested is None:
         return replace(found, status=_status(search, found.certificate, tol))
     status = Status.INFEASIBLE if requested < proved else _unproved(search)
-    return replace(found, status=status, message=why_not(requested, found.K, proved, guarantee))
+    return replace(found, status=status, message=why_not(requested, found.K, proved, goal))
 
 
 def _given(search: Search, targets: Targets, K: int) -> Answer:

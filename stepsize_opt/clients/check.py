@@ -30,7 +30,7 @@ from stepsize_opt.inputs import (
     refuse_options,
 )
 from stepsize_opt.methods import Algorithm, get_method
-from stepsize_opt.node import GUARANTEES, Guarantee
+from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.proofs import (
     UNIT,
     Conditions,
@@ -69,13 +69,13 @@ class DistributedCheck(Immutable):
     lambda_D
         A proved upper bound on it.
     rate
-        A proved lower bound on τ = det(D)^{1/d}, or det(H)^{1/d} with H = 2D − DLD for the guarantee ``descent``; 0
+        A proved lower bound on τ = det(D)^{1/d}, or det(H)^{1/d} with H = 2D − DLD for the goal ``descent``; 0
         when D ≻ 0 (H ≻ 0) is not proved.
     rate_above
         A proved upper bound on it.
     descent_rate
         A proved lower bound on det(H)^{1/d}, 0 when H ≻ 0 is not proved.
-    guarantee
+    goal
         What was asked for, ``condition`` or ``descent``.
     targets
         ε², Δ⁰, Δ^inf and n, as they were given.
@@ -101,7 +101,7 @@ class DistributedCheck(Immutable):
     rate: float
     rate_above: float
     descent_rate: float
-    guarantee: str
+    goal: str
     targets: Targets
     best_multiple: Matrix | None
     best_multiple_K: int | None
@@ -181,7 +181,7 @@ def certify_distributed(
     mean_smoothness: Any = None,
     algorithm: Algorithm = "det-CGD1",
     structure: Structure = "full",
-    guarantee: Guarantee = "condition",
+    goal: GoalName = "paper",
     solve: bool = False,
     **options: Any,
 ) -> DistributedCheck:
@@ -191,7 +191,7 @@ def certify_distributed(
     ----------
     D
         The stepsize matrix, d×d symmetric.
-    smoothness, sketch, epsilon2, initial_gap, delta_inf, mean_smoothness, algorithm, guarantee
+    smoothness, sketch, epsilon2, initial_gap, delta_inf, mean_smoothness, algorithm, goal
         The problem, as in ``optimal_distributed_stepsize``, with independent seeds.  With shared seeds n clients are
         one node, whose stepsize ``certify`` checks.
     iterations
@@ -225,7 +225,7 @@ def certify_distributed(
         msg = f"{', '.join(options)} go with solve=True, which compares D with the optimum"
         raise ValueError(msg)
     refuse_options("certify_distributed, which is about (12),", options, ("seeds", "tight"))
-    check_one_of("guarantee", guarantee, GUARANTEES)
+    check_one_of("goal", goal, CLIENT_GOALS)
     method = get_method(algorithm)
     clients = read_clients(smoothness, sketch, mean_smoothness)
     targets = Targets(epsilon2, initial_gap, delta_inf, len(clients.matrices))
@@ -251,14 +251,14 @@ def certify_distributed(
             mean_smoothness=clients.mean,
             algorithm=method,
             structure=own,
-            guarantee=guarantee,
+            goal=goal,
             **options,
         )
         completed(optimum)
     with blas_threads(clients.d):
-        conditions = reduce_clients(clients, pattern, method, metric=guarantee == "descent").conditions
+        conditions = reduce_clients(clients, pattern, method, metric=goal == "descent").conditions
         point = _Point(conditions, targets, _scaled(conditions, stepsize))
-        return point.check(requested, guarantee, optimum)
+        return point.check(requested, goal, optimum)
 
 
 def _scaled(conditions: Conditions, D: Matrix) -> Matrix:
@@ -285,7 +285,7 @@ class _Point:
     targets: Targets
     D: Matrix
 
-    def check(self, requested: int | None, guarantee: str, optimum: DistributedResult | None) -> DistributedCheck:
+    def check(self, requested: int | None, goal: str, optimum: DistributedResult | None) -> DistributedCheck:
         conditions, targets, D = self.conditions, self.targets, self.D
         log_rate, metric = conditions.log_rate(D), conditions.metric_log_rate(D)
         rate = 0.0 if log_rate is None else exp_down(log_rate)
@@ -312,7 +312,7 @@ class _Point:
             rate=rate,
             rate_above=above,
             descent_rate=0.0 if metric is None else exp_down(metric),
-            guarantee=guarantee,
+            goal=goal,
             targets=targets,
             best_multiple=multiple,
             best_multiple_K=multiple_K,

@@ -23,7 +23,8 @@ from stepsize_opt.clients.reductions import read_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.inputs import NAMED_STRUCTURES, completed, refuse_options
-from stepsize_opt.node import GUARANTEES, Guarantee, coordinates_sent
+from stepsize_opt.goals import CLIENT_GOALS, GoalName
+from stepsize_opt.rounds import coordinates_sent
 from stepsize_opt.proofs import exp_down, rounded_down
 from stepsize_opt.sketches import BITS_NOTE, BITS_PER_NUMBER, Sketch
 
@@ -63,7 +64,7 @@ def dcgd_stepsize(
 class DistributedRow:
     """One method: its K, the numbers that all clients send in expectation, and the result it comes from.
 
-    seeds: ``shared`` or ``independent``; guarantee: ``condition``, the paper's, or ``descent``.
+    seeds: ``shared`` or ``independent``; goal: ``paper`` or ``descent``.
     """
 
     method: str
@@ -72,7 +73,7 @@ class DistributedRow:
     numbers: float
     result: DistributedResult | None
     seeds: str = "independent"
-    guarantee: str = "condition"
+    goal: str = "paper"
 
     @property
     def bits(self) -> float:
@@ -111,7 +112,7 @@ class DistributedComparison:
                 "method": row.method,
                 "stepsize": row.stepsize,
                 "seeds": row.seeds,
-                "guarantee": row.guarantee,
+                "goal": row.goal,
                 "K": row.K,
                 "relative_K": row.K / self.best.K,
                 "numbers": row.numbers,
@@ -123,11 +124,11 @@ class DistributedComparison:
         ]
 
     def __repr__(self) -> str:
-        header = f"{'method':<11} {'stepsize':<9} {'seeds':<12} {'guarantee':<10} {'K':>12} {'bits':>10} {'gap':>6}"
+        header = f"{'method':<11} {'stepsize':<9} {'seeds':<12} {'goal':<10} {'K':>12} {'bits':>10} {'gap':>6}"
         lines = [header, "-" * len(header)]
         for row in self.rows:
             gap = "" if row.result is None else f"{row.result.gap:.0e}"
-            names = f"{row.method:<11} {row.stepsize:<9} {row.seeds:<12} {row.guarantee:<10}"
+            names = f"{row.method:<11} {row.stepsize:<9} {row.seeds:<12} {row.goal:<10}"
             lines.append(f"{names} {row.K:>12} {row.bits:>10.4g} {gap:>6}")
         return "\n".join([*lines, BITS_NOTE])
 
@@ -146,7 +147,7 @@ def compare_distributed(
     """Shared seeds, DCGD, DCGD-mat, and distributed det-CGD1 and det-CGD2 with the best diagonal and the best full D.
 
     Shared seeds stand first: where all clients have one sketch they may draw the same one, and need no λ_D at all.
-    The best full D also stands with the guarantee ``descent``.  ``best draws`` are those of ``best_client_draws`` with
+    The best full D also stands with the goal ``descent``.  ``best draws`` are those of ``best_client_draws`` with
     as many numbers a round; their K is proved, and not claimed to be the smallest.  ``on_progress`` is called with the
     number of rows done, of all rows, and the name of the next before each is solved, as in ``plan``.  Other arguments
     are as in ``optimal_distributed_stepsize``; ``options`` go to it.
@@ -160,7 +161,7 @@ def compare_distributed(
     >>> [(row.method, row.seeds, row.K) for row in rows[:3]]
     [('D-det-CGD1', 'shared', 7), ('D-det-CGD2', 'shared', 7), ('DCGD', 'independent', 432)]
     """
-    refuse_options("compare_distributed", options, ("algorithm", "structure", "guarantee", "seeds", "iterations"))
+    refuse_options("compare_distributed", options, ("algorithm", "structure", "goal", "seeds", "iterations"))
     numbers: dict[str, Any] = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": delta_inf}
     clients = read_clients(smoothness, sketch, mean_smoothness)
     matrices, sketches = clients.matrices, clients.sketches
@@ -173,12 +174,12 @@ def compare_distributed(
     )
     sent = coordinates_sent(scalar.K, sum(s.expected_nonzeros for s in sketches))
 
-    def solved(method: str, algorithm: str, structure: str, guarantee: str, seeds: str = "independent") -> _Case:
+    def solved(method: str, algorithm: str, structure: str, goal: str, seeds: str = "independent") -> _Case:
         def make() -> DistributedRow:
             choice: dict[str, Any] = {
                 "algorithm": algorithm,
                 "structure": NAMED_STRUCTURES[structure],
-                "guarantee": guarantee,
+                "goal": goal,
                 "seeds": seeds,
             }
             # Theorem 3 itself, which ``tight`` asks for, is about independent seeds.
@@ -186,20 +187,18 @@ def compare_distributed(
             result = optimal_distributed_stepsize(
                 matrices, sketches, mean_smoothness=mean_smoothness, **choice, **numbers, **more
             )
-            names = {"seeds": seeds, "guarantee": guarantee}
+            names = {"seeds": seeds, "goal": goal}
             return DistributedRow(method, structure, result.K, result.communication, completed(result), **names)
 
-        return _Case(f"{method}, {structure} D, {seeds} seeds, {guarantee}", make)
+        return _Case(f"{method}, {structure} D, {seeds} seeds, {goal}", make)
 
-    def drawn(guarantee: Guarantee) -> _Case:
+    def drawn(goal: GoalName) -> _Case:
         def make() -> DistributedRow:
             budgets = [s.expected_nonzeros for s in sketches]
-            found = best_client_draws(
-                matrices, budgets, mean_smoothness=mean_smoothness, guarantee=guarantee, **numbers
-            )
-            return DistributedRow("best draws", "full", found.K, found.communication, None, "independent", guarantee)
+            found = best_client_draws(matrices, budgets, mean_smoothness=mean_smoothness, goal=goal, **numbers)
+            return DistributedRow("best draws", "full", found.K, found.communication, None, "independent", goal)
 
-        return _Case(f"best draws, {guarantee}", make)
+        return _Case(f"best draws, {goal}", make)
 
     cases: list[_Case] = []
     if len(set(sketches)) == 1:
@@ -207,8 +206,8 @@ def compare_distributed(
     cases.append(_Case("DCGD", lambda: DistributedRow("DCGD", "scalar", scalar.K, sent, None)))
     cases.append(solved("DCGD-mat", "det-CGD1", "scalar", "condition"))
     cases += [solved(f"D-{name}", name, "diagonal", "condition") for name in _METHODS]
-    cases += [solved(f"D-{name}", name, "full", guarantee) for guarantee in GUARANTEES for name in _METHODS]
-    cases += [drawn(guarantee) for guarantee in GUARANTEES]
+    cases += [solved(f"D-{name}", name, "full", goal) for goal in CLIENT_GOALS for name in _METHODS]
+    cases += [drawn(goal) for goal in CLIENT_GOALS]
     report = on_progress or (lambda done, total, name: None)
     rows = []
     for done, case in enumerate(cases):

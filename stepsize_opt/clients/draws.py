@@ -34,7 +34,7 @@ from stepsize_opt.clients.reductions import read_smoothness
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Immutable, check_one_of, check_positive_definite, is_list, read_only
 from stepsize_opt.limit import read_budget
-from stepsize_opt.node import GUARANTEES, Guarantee
+from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.proofs import Conditions, Pair, dominating_factor, exp_down, exponent_above, mean_of
 from stepsize_opt.sketches import SystematicSampling
 from stepsize_solvers.numerics import sym
@@ -95,8 +95,8 @@ class ClientDraws(Immutable):
     lambda_D : float
         Draws with this λ_D or less exist for D, proved.
     rate : float
-        A proved lower bound on det(D)^{1/d}, or det(2D − DLD)^{1/d} for the guarantee ``descent``.
-    guarantee : str
+        A proved lower bound on det(D)^{1/d}, or det(2D − DLD)^{1/d} for the goal ``descent``.
+    goal : str
         ``condition`` or ``descent``.
     numbers : tuple of float
         kᵢ, what each client sends in a round, in expectation.
@@ -114,7 +114,7 @@ class ClientDraws(Immutable):
     K: int
     lambda_D: float
     rate: float
-    guarantee: str
+    goal: str
     numbers: tuple[float, ...]
     draws: tuple[ClientDraw, ...]
     targets: Targets
@@ -125,7 +125,7 @@ class ClientDraws(Immutable):
         return self.K * math.fsum(self.numbers)
 
     def __repr__(self) -> str:
-        rate = "det(H)^(1/d)" if self.guarantee == "descent" else "det(D)^(1/d)"
+        rate = "det(H)^(1/d)" if self.goal == "descent" else "det(D)^(1/d)"
         return (
             f"ClientDraws(K={self.K}, proved for D; lambda_D={self.lambda_D:.6g}, {rate}={self.rate:.6g}, "
             f"{len(self.draws)} clients, at most {max(self.numbers):g} numbers each; draws computed, not proved)"
@@ -140,7 +140,7 @@ def best_client_draws(
     initial_gap: float,
     delta_inf: float,
     mean_smoothness: Any = None,
-    guarantee: Guarantee = "condition",
+    goal: GoalName = "paper",
 ) -> ClientDraws:
     """Draws of k numbers a client for n clients with independent seeds, a stepsize that suits them, and its K.
 
@@ -150,7 +150,7 @@ def best_client_draws(
         The clients' matrices L₁, …, L_n, each d×d symmetric positive semidefinite.
     k
         Numbers that a client sends in a round, in expectation, or one for each client.
-    epsilon2, initial_gap, delta_inf, mean_smoothness, guarantee
+    epsilon2, initial_gap, delta_inf, mean_smoothness, goal
         As in ``optimal_distributed_stepsize``.
 
     Returns
@@ -170,7 +170,7 @@ def best_client_draws(
     >>> best_client_draws(clients, 1, epsilon2=1.0, initial_gap=1.0, delta_inf=0.5).K <= 306
     True
     """
-    check_one_of("guarantee", guarantee, GUARANTEES)
+    check_one_of("goal", goal, CLIENT_GOALS)
     matrices, mean = read_smoothness(smoothness, mean_smoothness)
     budgets = [read_budget(x, len(matrices[0])) for x in (k if is_list(k) else [k] * len(matrices))]
     if len(budgets) != len(matrices):
@@ -182,14 +182,14 @@ def best_client_draws(
         check_positive_definite("the mean of the clients' matrices", L.hi, SMOOTHNESS_REMEDY)
     factors = [dominating_factor(M) for M in matrices]
     d = len(L.hi)
-    conditions = Conditions(L, (), True, Pattern.full(d), np.ones(d), metric=guarantee == "descent")
+    conditions = Conditions(L, (), True, Pattern.full(d), np.ones(d), metric=goal == "descent")
     plan = _Plan(conditions, targets, matrices, [H for H in factors if H is not None], budgets)
-    return plan.answer(guarantee)
+    return plan.answer(goal)
 
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """The problem: L and the guarantee, the targets, Lᵢ with factors HHᵀ ⪰ Lᵢ, and kᵢ."""
+    """The problem: L and the goal, the targets, Lᵢ with factors HHᵀ ⪰ Lᵢ, and kᵢ."""
 
     conditions: Conditions
     targets: Targets
@@ -197,7 +197,7 @@ class _Plan:
     factors: list[Matrix]
     budgets: list[float]
 
-    def answer(self, guarantee: str) -> ClientDraws:
+    def answer(self, goal: str) -> ClientDraws:
         R = np.linalg.cholesky(self.conditions.L.hi)
         # A shape that no client bounds in some directions may spread too far for a proof; L⁻¹ does not.
         for shape in (self.shape, self.inverse):
@@ -205,14 +205,14 @@ class _Plan:
             ray = _Ray(solve_triangular(R.T, Q, lower=False), np.sqrt(np.maximum(nu, 0.0)), self)
             log_s = ray.balanced()
             for _ in range(8):  # a proof that gives way may ask for one more round, and so for a smaller scale
-                found = self._proved(ray.stepsize(log_s), guarantee)
+                found = self._proved(ray.stepsize(log_s), goal)
                 if found is not None:
                     return found
                 log_s -= 1e-9
         msg = "the conditions could not be proved for the stepsize found; rescale the smoothness matrices towards one"
         raise RuntimeError(msg)
 
-    def _proved(self, D: Matrix, guarantee: str) -> ClientDraws | None:
+    def _proved(self, D: Matrix, goal: str) -> ClientDraws | None:
         """The answer for a multiple of D with a whole K; None when a proof fails."""
         targets, conditions = self.targets, self.conditions
         log_rate = conditions.log_rate(D)
@@ -231,7 +231,7 @@ class _Plan:
             if size <= targets.lambda_allowed(K + more, value) and targets.enough(K + more, value):
                 read_only(smaller)
                 draws = tuple(self.draw(smaller, i) for i in range(len(self.matrices)))
-                return ClientDraws(smaller, K + more, size, value, guarantee, tuple(self.budgets), draws, targets)
+                return ClientDraws(smaller, K + more, size, value, goal, tuple(self.budgets), draws, targets)
         return None
 
     # ---------------------------------------------------------------- the draws of a given D

@@ -18,7 +18,7 @@ class DistributedCertificate:
     Attributes
     ----------
     feasible
-        D ⪯ L⁻¹, λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} and K ≥ 12Δ⁰/(τε²) with τ = det(D)^{1/d}; under the guarantee
+        D ⪯ L⁻¹, λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} and K ≥ 12Δ⁰/(τε²) with τ = det(D)^{1/d}; under the goal
         ``descent`` H = 2D − DLD ≻ 0 in the place of D ⪯ L⁻¹, and τ = det(H)^{1/d}.
     log_rate
         A lower bound on log τ of the stepsize before K was rounded up to a whole number.
@@ -111,10 +111,10 @@ class DistributedResult(Result):
     lambda_D
         A proved upper bound on λ_D, tight to rounding.
     rate
-        A proved lower bound on det(D)^{1/d}, tight to rounding; on det(H)^{1/d} under the guarantee ``descent``.
+        A proved lower bound on det(D)^{1/d}, tight to rounding; on det(H)^{1/d} under the goal ``descent``.
     descent_rate
         A proved lower bound on det(H)^{1/d} of this D, H = 2D − DLD; D ⪯ L⁻¹ makes H ⪰ D.
-    guarantee
+    goal
         What was asked for, ``condition`` or ``descent``.
     seeds
         ``independent``, or ``shared``: all clients draw the same sketch, the answer is that of one node, and λ_D = 0.
@@ -162,7 +162,7 @@ class DistributedResult(Result):
     targets: Targets
     numbers_per_client: tuple[float, ...]
     descent_rate: float
-    guarantee: str
+    goal: str
     seeds: str = "independent"
     shared_seeds_K: int | None = None
     iterations_requested: int | None = None
@@ -179,7 +179,7 @@ class DistributedResult(Result):
 
     @property
     def iterations(self) -> int:
-        """The rounds that the better proved guarantee needs with this D: K, or fewer by ``descent_rate``.
+        """The rounds that the better proved rate needs with this D: K, or fewer by ``descent_rate``.
 
         λ_D ≤ min{n/K, nε² rate/(4Δ^inf)} holds for fewer rounds and a larger rate, too.
         """
@@ -188,8 +188,8 @@ class DistributedResult(Result):
 
     @property
     def guarantee_used(self) -> str:
-        """Which guarantee ``iterations`` rests on, in words."""
-        descent = self.guarantee == "descent" or self.iterations < self.K
+        """Which rate ``iterations`` rests on, in words."""
+        descent = self.goal == "descent" or self.iterations < self.K
         return "descent, det(H)^(1/d)" if descent else "condition, det(D)^(1/d)"
 
     @property
@@ -215,7 +215,7 @@ class DistributedResult(Result):
             "iterations": self.iterations,
             "rate": self.rate,
             "descent_rate": self.descent_rate,
-            "guarantee": self.guarantee,
+            "goal": self.goal,
             "guarantee_used": self.guarantee_used,
             "seeds": self.seeds,
             "shared_seeds_K": self.shared_seeds_K,
@@ -263,11 +263,11 @@ class DistributedResult(Result):
 
     def _rates(self) -> list[tuple[str, str]]:
         metric = ("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}, H = 2D − {self._second_moment}")
-        if self.guarantee == "descent":
+        if self.goal == "descent":
             return [(f"rate {metric[0].removeprefix('descent rate ')}", metric[1])]
         rows = [("rate det(D)^(1/d)", f"{self.rate:.9g}"), metric]
         if self.iterations < self.K:
-            rows.append(("K of this D", f"{self.iterations} by the guarantee {self.guarantee_used}"))
+            rows.append(("K of this D", f"{self.iterations} by {self.guarantee_used}"))
         return rows
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:

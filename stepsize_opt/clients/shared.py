@@ -17,7 +17,9 @@ from stepsize_opt.clients.reductions import Clients
 from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.methods import Method
-from stepsize_opt.node import Guarantee, StepsizeResult, coordinates_sent, optimal_stepsize
+from stepsize_opt.goals import GoalName
+from stepsize_opt.node import StepsizeResult, optimal_stepsize
+from stepsize_opt.rounds import coordinates_sent
 from stepsize_opt.proofs import exp_down, exp_up
 from stepsize_solvers.programs import Status
 
@@ -31,7 +33,7 @@ def shared_seeds(
     requested: int | None,
     tol: float,
     algorithm: Method,
-    guarantee: Guarantee,
+    goal: GoalName,
     **options: Any,
 ) -> DistributedResult:
     """The answer of one node for clients that draw the same sketch; ``options`` go to ``optimal_stepsize``.
@@ -47,7 +49,7 @@ def shared_seeds(
         clients.smoothness,
         sketch,
         algorithm=algorithm.on_one_node,
-        guarantee=guarantee,
+        goal=goal,
         tol=math.log1p(tol),
         **options,
     )
@@ -62,7 +64,7 @@ def shared_seeds(
             K, certificate = requested, replace(certificate, smallest_K=1)
         else:
             status = (Status.INFEASIBLE if requested < smallest else Status.INACCURATE).value
-            message = why_not(requested, needed, smallest, guarantee)
+            message = why_not(requested, needed, smallest, goal)
     if status == Status.OPTIMAL.value and not certificate.is_optimal(tol):
         status = Status.INACCURATE.value
     return DistributedResult(
@@ -72,8 +74,8 @@ def shared_seeds(
         lambda_D=0.0,
         rate=rate,
         descent_rate=max(node.descent_rate, rate),
-        guarantee=guarantee,
-        binding=("T(D) ⪯ D",) if guarantee == "condition" else (),
+        goal=goal,
+        binding=("T(D) ⪯ D",) if goal == "paper" else (),
         certificate=certificate,
         targets=targets,
         numbers_per_client=(coordinates_sent(K, sketch.expected_nonzeros),) * n,
@@ -89,11 +91,11 @@ def shared_seeds(
     )
 
 
-def why_not(requested: int, needed: int, smallest: int, guarantee: Guarantee) -> str:
-    """What is said of a K below the one that is proved to work; the other guarantee may allow fewer iterations."""
+def why_not(requested: int, needed: int, smallest: int, goal: GoalName) -> str:
+    """What is said of a K below the one that is proved to work; the other goal may allow fewer iterations."""
     if requested >= smallest:
         return f"K = {requested} could not be decided: {needed} works, below {smallest} nothing does"
-    under = "the condition" if guarantee == "condition" else "the descent metric"
+    under = "the condition" if goal == "paper" else "the descent metric"
     return f"K = {requested} is proved too small under {under}; the smallest K that works is {needed}"
 
 

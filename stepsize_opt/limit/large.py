@@ -1,6 +1,6 @@
 """The limit of an L = UUᵀ + Diag(diagonal) that is never formed, from the proofs of its stepsizes.
 
-*det.*  D next to (k/d)L⁻¹ by Woodbury's formula, with D ⪯ (k/d)L⁻¹ proved: so tr(LD) ≤ k and, as k ≤ d, D ⪯ L⁻¹.
+*descent.*  D next to (k/d)L⁻¹ by Woodbury's formula, with D ⪯ (k/d)L⁻¹ proved: so tr(LD) ≤ k and, as k ≤ d, D ⪯ L⁻¹.
 *euclidean.*  D = tI with t next to min(k/tr L, 1/λmax(L)); λmax lies between a quotient zᵀLz/zᵀz and a γ⁻¹ for which
 γI ⪯ L⁻¹ is proved.  *linear* with M = μI is the same D, tI = (tμ)M⁻¹.
 """
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt.inputs import check_one_of
+from stepsize_opt.goals import EXCESS, METRIC_GOALS, Goal
 from stepsize_opt.limit.bounds import LimitBounds
-from stepsize_opt.limit.criteria import CRITERIA, EXCESS, read_budget, read_floor, unproved
+from stepsize_opt.limit.budgets import read_budget, unproved
 from stepsize_opt.limit.spectrum import equal_probabilities
 from stepsize_opt.operators import (
     DiagonalStepsize,
@@ -34,7 +34,7 @@ _NO_PROOF = "L is too close to singular for a proof in float64; add a regularise
 
 @dataclass(frozen=True, eq=False)
 class LargeLimit:
-    """A budget k and a criterion for an L that is never formed, in units in which it is near one.
+    """A budget k and a goal for an L that is never formed, in units in which it is near one.
 
     power: n, where 4ⁿL is the matrix that was given; mu: M = μI of ``linear`` in the units given, 1 for the others.
     """
@@ -42,29 +42,29 @@ class LargeLimit:
     L: LowRankPlusDiagonal
     power: int
     k: float
-    criterion: str
+    goal: str
     mu: float
 
     @staticmethod
-    def read(L: LowRankPlusDiagonal, k: object, criterion: str, lower: Any) -> LargeLimit:
+    def read(L: LowRankPlusDiagonal, k: object, goal: object, strong_convexity: Any) -> LargeLimit:
         """Raises ValueError or TypeError for what is not as described, or has no answer without a dense matrix."""
-        check_one_of("criterion", criterion, CRITERIA)
-        mu = read_floor(criterion, lower, L.d)
+        asked = Goal.read(goal, strong_convexity, L.d, METRIC_GOALS)
+        mu = asked.M
         if not isinstance(mu, float | int | None):
-            msg = "lower must be a number μ when L is a LowRankPlusDiagonal; a matrix M takes a dense L, L.todense()"
+            msg = "strong_convexity must be a number μ when L is a LowRankPlusDiagonal; a matrix M needs L.todense()"
             raise ValueError(msg)
-        if criterion == "linear" and mu is not None and mu > (1.0 + EXCESS) * float(L.own.min()):
+        if asked.name == "linear" and mu is not None and mu > (1.0 + EXCESS) * float(L.own.min()):
             msg = (
-                "lower must satisfy μI ⪯ L, because ∇²f lies between both; a LowRankPlusDiagonal proves it for μ up "
-                f"to its smallest diagonal entry, {L.own.min():g}, got {mu:g}: L.todense() takes more"
+                "strong_convexity must satisfy μI ⪯ L, because ∇²f lies between both; a LowRankPlusDiagonal proves it "
+                f"for μ up to its smallest diagonal entry, {L.own.min():g}, got {mu:g}: L.todense() takes more"
             )
             raise ValueError(msg)
-        return LargeLimit(*L.near_one(), read_budget(k, L.d), criterion, 1.0 if mu is None else float(mu))
+        return LargeLimit(*L.near_one(), read_budget(k, L.d), asked.name, 1.0 if mu is None else float(mu))
 
     def answer(self) -> tuple[StepsizeOperator, Vector, Certificate]:
         """D, its probabilities (empty where the eigenvalues of L are not known) and its certificate."""
         L = self.L
-        if self.criterion == "det":
+        if self.goal == "descent":
             inverse, certificate = self.as_given(*self.share_of_inverse())
             return inverse, equal_probabilities(L.d, self.k), certificate
         multiple, bounds = self.multiple_of_identity()
@@ -77,7 +77,7 @@ class LargeLimit:
         return given, np.minimum(values * multiple.x[0], 1.0), certificate
 
     def as_given(self, D: StepsizeOperator, certificate: Certificate) -> tuple[StepsizeOperator, Certificate]:
-        """D and its certificate, for the criterion, in the units of the L that was given.
+        """D and its certificate, for the goal, in the units of the L that was given.
 
         Raises ValueError where float64 does not hold D.
         """
@@ -94,7 +94,7 @@ class LargeLimit:
         Raises ValueError for a sparse U, and where float64 does not suffice for the proof.
         """
         L = self.L
-        L.require_dense_factor("criterion='det'")
+        L.require_dense_factor("goal='descent'")
         q = L.d / self.k if share is None else 1.0 / share
         scaled = q * L.own  # two roundings
         condition = LowRankCondition(scaled * (1.0 - gamma(4)), scaled * (1.0 + gamma(4)), q, L.U, gamma(2))

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
+from stepsize_opt.goals import METRIC_GOALS, WORDS, Goal, GoalName, check_strong_convexity
 from stepsize_opt.inputs import (
     REGULARISE,
     SMOOTHNESS_REMEDY,
     Saved,
     Shown,
-    check_one_of,
     check_positive_definite,
     check_symmetric_finite,
     dense,
@@ -23,7 +23,7 @@ from stepsize_opt.inputs import (
     read_only,
 )
 from stepsize_opt.limit.bounds import LimitBounds
-from stepsize_opt.limit.criteria import CRITERIA, UNITS, check_lower, read_budget, read_floor, unproved
+from stepsize_opt.limit.budgets import read_budget, unproved
 from stepsize_opt.limit.large import LargeLimit
 from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_probabilities
 from stepsize_opt.operators import LowRankPlusDiagonal, stepsize_from_arrays
@@ -43,36 +43,33 @@ from stepsize_opt.proofs import (
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, Pattern, Program, Vector
 
-# Of each criterion: what its value is, and what a rate of it bounds.
-_VALUES = {"det": "det(D)^(1/d)", "euclidean": "t with D ⪰ tI", "linear": "t with D ⪰ tM⁻¹"}
 LARGEST_LOSS = 0.1  # a proof that takes a larger share of D has failed
 
 
 @dataclass(frozen=True)
 class LimitProblem:
-    """A checked problem: L and M (a matrix, a number μ for μI, or None for ``det``), the budget, the upper bound."""
+    """A checked problem: L, M (a matrix, a number μ for μI, None for ``descent``), the budget and the upper bound."""
 
     L: Matrix
     M: Matrix | float | None
     k: float
-    criterion: str
+    goal: str
     upper_bound: float
 
     @staticmethod
-    def read(L: Any, k: object, criterion: object, lower: Any) -> LimitProblem:
+    def read(L: Any, k: object, goal: object, strong_convexity: Any) -> LimitProblem:
         """Raises ValueError or TypeError for arguments that are not as ``compression_limit`` describes."""
         matrix = dense(read_matrix("L", L))
         d = len(matrix)
         budget = read_budget(k, d)
-        check_one_of("criterion", criterion, CRITERIA)
-        floor = read_floor(criterion, lower, d)
-        M = floor if floor is None or isinstance(floor, float) else dense(floor)
+        asked = Goal.read(goal, strong_convexity, d, METRIC_GOALS)
+        M = asked.M if asked.M is None or isinstance(asked.M, float) else dense(asked.M)
         with blas_threads(d):
             log_det = check_positive_definite("L", matrix, SMOOTHNESS_REMEDY)
-            if criterion == "linear" and M is not None:
-                check_lower(M, matrix)
+            if asked.name == "linear" and M is not None:
+                check_strong_convexity(M, matrix)
             bound = LimitBounds.of(matrix, log_det, M).log_bound(budget)
-        return LimitProblem(matrix, M, budget, str(criterion), bound)
+        return LimitProblem(matrix, M, budget, asked.name, bound)
 
     def certificate(self, D: Matrix) -> Certificate:
         """Of a D that is known to be attainable: log det D or d log t from below, and the limit from above.
@@ -83,7 +80,7 @@ class LimitProblem:
         if not certificate.gap <= LARGEST_LOSS:
             share = f"{math.exp(-certificate.gap):.1%}"
             msg = (
-                f"the eigenvalues of L lie too far apart for criterion={self.criterion!r} in float64: what is "
+                f"the eigenvalues of L lie too far apart for goal={self.goal!r} in float64: what is "
                 f"proved of D is {share} of the limit; {REGULARISE}"
             )
             raise unproved(self.k, msg)
@@ -112,9 +109,9 @@ class CompressionLimit(Shown, Saved):
     Attributes
     ----------
     k : float
-        Numbers a round, on average.
-    criterion : str
-        ``"det"``, ``"euclidean"`` or ``"linear"``.
+        Floats per round, on average.
+    goal : str
+        ``"descent"``, ``"euclidean"`` or ``"linear"``.
     D : numpy.ndarray
         d×d, read-only, with D ⪯ L⁻¹ and tr(LD) ≤ k proved, so that a method attains it (``optimal_method``).  For a
         LowRankPlusDiagonal an operator with ``D @ g``, ``D.diagonal()`` and, when asked, ``D.todense()``.
@@ -131,7 +128,7 @@ class CompressionLimit(Shown, Saved):
     """
 
     k: float
-    criterion: str
+    goal: str
     D: Any
     probabilities: Vector
     certificate: Certificate
@@ -166,7 +163,7 @@ class CompressionLimit(Shown, Saved):
         return {
             "d": self.d,
             "k": self.k,
-            "criterion": self.criterion,
+            "goal": self.goal,
             "value": self.value,
             "upper": self.upper,
             "numbers_sent": self.numbers_sent,
@@ -181,14 +178,14 @@ class CompressionLimit(Shown, Saved):
             spread = f"from {h.min():.4g} to {h.max():.4g}"
         return [
             ("budget", f"{self.k:g} of d = {self.d} numbers a round"),
-            (f"limit, {_VALUES[self.criterion]}", f"{self.value:.9g}"),
+            (f"limit, {WORDS[self.goal].rate}", f"{self.value:.9g}"),
             ("proved interval", f"[{self.value:.9g}, {self.upper:.9g}], gap {self.gap:.1e}"),
-            ("numbers sent", f"{self.numbers_sent:.6g} for each unit of {UNITS[self.criterion]}"),
+            ("numbers sent", f"{self.numbers_sent:.6g} for each unit of {WORDS[self.goal].unit}"),
             ("probabilities", spread),
         ]
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        meta = {"k": self.k, "criterion": self.criterion, "certificate": asdict(self.certificate)}
+        meta = {"k": self.k, "goal": self.goal, "certificate": asdict(self.certificate)}
         stepsize = {"D": self.D} if isinstance(self.D, np.ndarray) else self.D.arrays()
         return meta, {**stepsize, "probabilities": self.probabilities}
 
@@ -202,15 +199,17 @@ class CompressionLimit(Shown, Saved):
         return from_fields(cls, meta, D=D, probabilities=arrays["probabilities"])
 
 
-def compression_limit(L: Any, k: float, criterion: str = "det", *, lower: Any = None) -> CompressionLimit:
+def compression_limit(
+    L: Any, k: float, *, goal: GoalName = "descent", strong_convexity: Any = None
+) -> CompressionLimit:
     """Compute the best rate of a method without memory that sends k floats per round, over all sketches and stepsizes.
 
     Of all methods x⁺ = x − G∇f(x) with a random G of expected rank at most k, drawn independently of ∇f(x), the best
     metric D in E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D solves
 
-        maximise a criterion of D   subject to   D ⪯ L⁻¹,  tr(LD) ≤ k,
+        maximise the rate of D   subject to   D ⪯ L⁻¹,  tr(LD) ≤ k,
 
-    which has a closed form (docs/limit.md): (k/d)L⁻¹ for ``det``, tM⁻¹ with t = min(k/tr(LM⁻¹), 1/λmax(LM⁻¹)) for
+    which has a closed form (docs/limit.md): (k/d)L⁻¹ for ``descent``, tM⁻¹ with t = min(k/tr(LM⁻¹), 1/λmax(LM⁻¹)) for
     ``euclidean`` (M = I) and ``linear``; budget that is left in the second case goes where det D gains most.
     The limit is one of a single step: momentum, which has memory, is not bound by it.
 
@@ -218,14 +217,14 @@ def compression_limit(L: Any, k: float, criterion: str = "det", *, lower: Any = 
     ----------
     L
         Smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame, scipy sparse matrix, or a
-        LowRankPlusDiagonal, which is not made dense: ``det`` needs a dense U, ``euclidean`` and ``linear`` one that is
-        dense or without negative entries, ``linear`` a number for ``lower``.
+        LowRankPlusDiagonal, which is not made dense: ``descent`` needs a dense U, ``euclidean`` and ``linear`` one that
+        is dense or without negative entries, ``linear`` a number for ``strong_convexity``.
     k
-        Numbers sent a round on average, 0 < k ≤ d; it need not be whole.
-    criterion
-        ``"det"``, det(D)^{1/d}, for the weighted mean of E‖∇f‖²; ``"euclidean"``, the largest t with D ⪰ tI, for the
-        plain mean; ``"linear"``, the largest t with D ⪰ tM⁻¹, for E f(x^K) − f* ≤ (1 − t)^K Δ⁰.
-    lower
+        Floats per round on average, 0 < k ≤ d; it need not be whole.
+    goal
+        ``"descent"``, det(D)^{1/d}, for the weighted mean of E‖∇f‖²; ``"euclidean"``, the largest t with D ⪰ tI, for
+        the mean in the Euclidean norm; ``"linear"``, the largest t with D ⪰ tM⁻¹, for E f(x^K) − f* ≤ (1 − t)^K Δ⁰.
+    strong_convexity
         M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
 
     Returns
@@ -245,14 +244,14 @@ def compression_limit(L: Any, k: float, criterion: str = "det", *, lower: Any = 
     (0.25, 4.0)
     """
     if isinstance(L, LowRankPlusDiagonal):
-        large = LargeLimit.read(L, k, criterion, lower)
+        large = LargeLimit.read(L, k, goal, strong_convexity)
         operator, h, certificate = large.answer()
-        return CompressionLimit(large.k, criterion, operator, read_only(h), certificate)
-    problem = LimitProblem.read(L, k, criterion, lower)
+        return CompressionLimit(large.k, large.goal, operator, read_only(h), certificate)
+    problem = LimitProblem.read(L, k, goal, strong_convexity)
     with blas_threads(len(problem.L)):
         h, D = _best(problem)
         D = _attainable(problem.L, D, problem.k)
-        return CompressionLimit(problem.k, problem.criterion, read_only(D), read_only(h), problem.certificate(D))
+        return CompressionLimit(problem.k, problem.goal, read_only(D), read_only(h), problem.certificate(D))
 
 
 def _best(problem: LimitProblem) -> tuple[Vector, Matrix]:
@@ -289,7 +288,7 @@ def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix:
         if Evaluation(program, candidate).feasible or InBasis(program, candidate).feasible:
             return np.asarray(scale[:, None] * candidate * scale)
         loss = max(4.0 * loss, len(B) * UNIT)
-    msg = f"L is too close to singular for a stepsize of this criterion to be proved in float64; {SMOOTHNESS_REMEDY}"
+    msg = f"L is too close to singular for a stepsize of this goal to be proved in float64; {SMOOTHNESS_REMEDY}"
     raise unproved(k, msg)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import aslinearoperator
 
+from stepsize_opt.goals import GoalName
 from stepsize_opt.inputs import (
     Array,
     Saved,
@@ -77,13 +78,13 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     D : numpy.ndarray or StepsizeOperator
         d×d, with D ⪯ E[A_J A_Jᵀ] proved: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D.
     certificate : Certificate
-        ``log_det``, the criterion of D from below, and ``upper_bound``, the limit: ends of log det D, or of d log t.
+        ``log_det``, the rate of D from below, and ``upper_bound``, the limit: ends of log det D, or of d log t.
     defect : float
         A proved bound on ‖AᵀLA − I‖.
     k : float
-        Numbers a round, the budget that was given.
-    criterion : str
-        What was asked for.
+        Floats per round, the budget that was given.
+    goal : str
+        ``"descent"``, ``"euclidean"`` or ``"linear"``.
     basis : str
         How the directions were chosen.
 
@@ -101,7 +102,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     certificate: Certificate
     defect: float
     k: float
-    criterion: str
+    goal: str
     basis: str
 
     def __eq__(self, other: object) -> bool:
@@ -201,7 +202,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
             "d": self.d,
             "algorithm": self.name,
             "k": self.k,
-            "criterion": self.criterion,
+            "goal": self.goal,
             "basis": self.basis,
             "sampling": self._sampling,
             "rate": self.rate,
@@ -222,12 +223,12 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
             ("budget", f"{self.k:g} of d = {self.d} numbers a round, {self._sampling} sampling"),
             ("directions", f"{self.basis}, ‖AᵀLA − I‖ ≤ {self.defect:.1e}"),
             ("probabilities", f"from {h.min():.4g} to {h.max():.4g}"),
-            ("rate", f"{self.rate:.9g} ({self.criterion})"),
+            ("rate", f"{self.rate:.9g} ({self.goal})"),
             ("limit", f"reached up to {self.certificate.gap:.1e}"),
         ]
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        names = ("defect", "k", "criterion", "basis")
+        names = ("defect", "k", "goal", "basis")
         meta = {name: getattr(self, name) for name in names}
         meta |= {"sampling": self._sampling, "certificate": asdict(self.certificate)}
         return meta, {"probabilities": self.probabilities, **self._matrices()}
@@ -263,9 +264,9 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
 def optimal_method(
     L: Any,
     k: float,
-    criterion: str = "det",
     *,
-    lower: Any = None,
+    goal: GoalName = "descent",
+    strong_convexity: Any = None,
     basis: str | None = None,
     sampling: str = "systematic",
     rng: np.random.Generator | None = None,
@@ -274,13 +275,13 @@ def optimal_method(
 
     Parameters
     ----------
-    L, k, criterion, lower
+    L, k, goal, strong_convexity
         As in ``compression_limit``.
     basis
         Where the directions come from.  ``"eigenvectors"`` of L (of LM⁻¹ for ``linear``), which ``euclidean`` and
-        ``linear`` need.  For ``det`` every L-orthonormal basis has the same guarantee: ``"cholesky"``, R^{−ᵀ} of
+        ``linear`` need.  For ``descent`` every L-orthonormal basis has the same guarantee: ``"cholesky"``, R^{−ᵀ} of
         L = RRᵀ; ``"root"``, L^{−½}; ``"rotation"``, L^{−½} times a random rotation.  Default: ``"root"``.  A
-        LowRankPlusDiagonal has ``"root"`` for ``det`` and ``"eigenvectors"`` for the other criteria, which need equal
+        LowRankPlusDiagonal has ``"root"`` for ``descent`` and ``"eigenvectors"`` for the other goals, which need equal
         entries of the diagonal.
     sampling
         ``"systematic"``: ⌊k⌋ or ⌈k⌉ directions in every round.  ``"independent"``: each direction by a coin of its own.
@@ -312,9 +313,9 @@ def optimal_method(
     if rng is not None:
         generator(rng)
     if isinstance(L, LowRankPlusDiagonal):
-        return _thin_method(L, k, criterion, lower, basis, sampling)
-    problem = LimitProblem.read(L, k, criterion, lower)
-    # Of the bases for det, the root had the smallest gradient norms in most runs on data (docs/limit.md).
+        return _thin_method(L, k, goal, strong_convexity, basis, sampling)
+    problem = LimitProblem.read(L, k, goal, strong_convexity)
+    # Of the bases for descent, the root had the smallest gradient norms in most runs on data (docs/limit.md).
     default = "root" if problem.M is None else "eigenvectors"
     wanted = default if basis is None else basis
     check_one_of("basis", wanted, BASES)
@@ -324,7 +325,7 @@ def optimal_method(
             h, A = equal_probabilities(d, problem.k), dense_basis(problem.L, wanted, rng)
         else:
             if wanted != "eigenvectors":
-                msg = f"criterion={criterion!r} needs basis='eigenvectors', the only one that reaches its limit"
+                msg = f"goal={goal!r} needs basis='eigenvectors', the only one that reaches its limit"
                 raise ValueError(msg)
             spectrum = Spectrum.of(problem.L, problem.M)
             h, A = floor_probabilities(spectrum.values, problem.k), spectrum.directions
@@ -340,26 +341,26 @@ def optimal_method(
             certificate=problem.certificate(D),
             defect=defect,
             k=problem.k,
-            criterion=problem.criterion,
+            goal=problem.goal,
             basis=wanted,
         )
 
 
 def _thin_method(
-    L: LowRankPlusDiagonal, k: object, criterion: str, lower: Any, basis: str | None, sampling: str
+    L: LowRankPlusDiagonal, k: object, goal: object, strong_convexity: Any, basis: str | None, sampling: str
 ) -> SubspaceMethod:
     """The method of an L that is never formed; raises ValueError for what has no such method."""
-    problem = LargeLimit.read(L, k, criterion, lower)
-    wanted = "root" if criterion == "det" else "eigenvectors"
+    problem = LargeLimit.read(L, k, goal, strong_convexity)
+    wanted = "root" if problem.goal == "descent" else "eigenvectors"
     if basis not in (None, wanted):
-        msg = f"basis must be {wanted!r} for criterion={criterion!r} and a LowRankPlusDiagonal, got {basis!r}"
+        msg = f"basis must be {wanted!r} for goal={problem.goal!r} and a LowRankPlusDiagonal, got {basis!r}"
         raise ValueError(msg)
     L = problem.L
-    require = L.require_dense_factor if criterion == "det" else L.require_eigenvectors
-    require(f"the subspace method for criterion={criterion!r}")
+    require = L.require_dense_factor if problem.goal == "descent" else L.require_eigenvectors
+    require(f"the subspace method for goal={problem.goal!r}")
     found = ProvedDirections.of(L, wanted)
     law = SAMPLINGS[sampling]
-    if criterion == "det":
+    if problem.goal == "descent":
         sketch = law(rounded_to_budget(equal_probabilities(L.d, problem.k), problem.k))
         # AᵀLA ⪰ least·I is AAᵀ ⪰ least·L⁻¹, so that E[G] ⪰ min h·least·L⁻¹.
         D, certificate = problem.share_of_inverse(float(sketch.p.min()) * found.least * (1.0 - 2.0 * UNIT))
@@ -371,4 +372,4 @@ def _thin_method(
         D, certificate = problem.multiple_of_identity(found.mean_from_below(sketch.p, t))
     A = found.A.scaled(-problem.power)
     D, certificate = problem.as_given(D, certificate)
-    return SubspaceMethod(A, sketch, D, certificate, found.defect, problem.k, criterion, wanted)
+    return SubspaceMethod(A, sketch, D, certificate, found.defect, problem.k, problem.goal, wanted)

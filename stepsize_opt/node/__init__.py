@@ -3,31 +3,23 @@
 from stepsize_opt.node.api import optimal_stepsize, optimal_stepsize_path
 from stepsize_opt.node.checks import StepsizeCheck, certify
 from stepsize_opt.node.comparison import Comparison, ComparisonRow, compare
-from stepsize_opt.node.complexity import coordinates_sent, iterations_needed, linear_iterations
 from stepsize_opt.node.conic_form import CvxpyForm, to_cvxpy
-from stepsize_opt.node.goals import CRITERIA, GUARANTEES, Guarantee
 from stepsize_opt.node.large import LargeStepsizeResult
 from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.table1 import CommunicationTable, communication_table
 
 __all__ = [
-    "CRITERIA",
-    "GUARANTEES",
     "CommunicationTable",
     "Comparison",
     "ComparisonRow",
     "CvxpyForm",
-    "Guarantee",
     "LargeStepsizeResult",
     "StepsizeCheck",
     "StepsizeResult",
     "certify",
     "communication_table",
     "compare",
-    "coordinates_sent",
-    "iterations_needed",
-    "linear_iterations",
     "optimal_stepsize",
     "optimal_stepsize_path",
     "reduce_problem",

@@ -19,11 +19,8 @@ from stepsize_opt.proofs import (
     Pair,
     Plain,
     ProvedDiagonal,
-    certify_conditioned,
     certify_point,
     descent_of,
-    largest_floor,
-    metric_at,
     prove_diagonal,
     repair,
     repair_in_basis,
@@ -38,8 +35,7 @@ _EXACT_LOSS = 1e-12
 class Answer:
     """What is proved of one D of a component, in scaled coordinates; D itself in the original ones.
 
-    dual: the multiplier that a result carries; descent: of H = 2D − T(D), without an upper bound; descent_t: with
-    H ⪰ descent_t·M⁻¹ proved, 0 without an M.
+    dual: the multiplier that a result carries; descent: of H = 2D − T(D), without an upper bound.
     """
 
     D: Matrix
@@ -47,7 +43,6 @@ class Answer:
     certificate: Certificate
     descent: Certificate
     satisfies_condition: bool
-    descent_t: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +60,11 @@ def prove(component: Component, outcome: Outcome, tol: float) -> Answer:
         return _convex(component, outcome)
     if component.program.objective is None:
         return _under_condition(component, outcome, tol)
-    return (_under_descent if not component.program.families else _conditioned)(component, outcome, tol)
+    return _under_descent(component, outcome, tol)
 
 
-def _dual(outcome: Outcome, place: int = 0) -> Matrix | None:
-    return outcome.duals[place][0] if len(outcome.duals) > place else None
+def _dual(outcome: Outcome) -> Matrix | None:
+    return outcome.duals[0][0] if outcome.duals else None
 
 
 def _no_stepsize(outcome: Outcome) -> RuntimeError:
@@ -118,23 +113,6 @@ def _thin(component: Component, thin: ProvedDiagonal, dual: Matrix | None) -> An
     return Answer(np.diag(D), dual, thin.certificate, descent, satisfies_condition=True)
 
 
-def _conditioned(component: Component, outcome: Outcome, tol: float) -> Answer:
-    """Repair the raw point to one that satisfies the condition, and certify the largest t with D ⪰ tM⁻¹."""
-    assert component.floor is not None
-    M, Z, Y = component.floor.M, _dual(outcome, 0), _dual(outcome, 1)
-    found: list[_Judged[Evaluation]] = []
-    for arithmetic in (Plain, Pair):
-        at = _repaired(component, outcome, tol)
-        at, D = component.held(at if arithmetic is Plain else Evaluation(component.single, at.D))
-        if at.feasible or not found:
-            found.append(_Judged(at, D, certificate_of_t(at, certify_conditioned(at, Y, Z, M, tol))))
-        if found[-1].certificate.is_optimal(tol):
-            break
-    best = min(found, key=lambda one: one.certificate.gap)
-    at = best.at
-    return Answer(best.D, Z, best.certificate, descent_of(at), at.feasible, largest_floor(metric_at(at), M))
-
-
 def _convex(component: Component, outcome: Outcome) -> Answer:
     """Repair the raw point to one with 𝒬(D) ⪯ L⁻¹, and certify log det D."""
     H, Z, single = component.program.families[0].H[0], _dual(outcome), component.single
@@ -168,23 +146,22 @@ def _under_descent(component: Component, outcome: Outcome, tol: float) -> Answer
         found.append(_Judged(at, D, _judged(at, component, dual, tol)))
     best = min(found, key=lambda one: one.certificate.gap)
     at = best.at
-    descent = replace(best.certificate, upper_bound=math.inf) if component.floor is None else descent_of(at.at)
-    descent_t = 0.0 if component.floor is None else at.largest(component.floor.M)
-    return Answer(best.D, dual, best.certificate, descent, at.at.feasible, descent_t)
+    descent = replace(best.certificate, upper_bound=math.inf) if component.bound is None else descent_of(at.at)
+    return Answer(best.D, dual, best.certificate, descent, at.at.feasible)
 
 
 def _judged(at: Descent, component: Component, dual: Matrix | None, tol: float) -> Certificate:
     """The certificate of log det H, or of t, in scaled coordinates."""
-    if component.floor is None:
+    if component.bound is None:
         bounds = at.bounds(dual, tol)
         return Certificate(at.feasible, 1.0 + at.at.margin, bounds.lower, bounds.upper, at.program.d)
-    return certificate_of_t(at.at, at.floor_bounds(dual, component.floor.M, tol), 1.0)
+    return certificate_of_t(at.at, at.floor_bounds(dual, component.bound.M, tol))
 
 
-def certificate_of_t(at: Evaluation, bounds: DescentBounds, shift: float = 0.0) -> Certificate:
-    """The certificate of a t, with log t = log det(tI)/d; the margin of D moved by ``shift``."""
+def certificate_of_t(at: Evaluation, bounds: DescentBounds) -> Certificate:
+    """The certificate of t with H ⪰ tM⁻¹, log t = log det(tI)/d; the margin is that of H ≻ 0."""
     d = at.program.d
     lower, upper = (d * math.log(t) if t > 0.0 else -math.inf for t in (bounds.lower, bounds.upper))
     # The logarithms and products are each rounded once.
     lower, upper = lower - 4.0 * UNIT * (d + abs(lower)), upper + 4.0 * UNIT * (d + abs(upper))
-    return Certificate(lower > -math.inf, shift + at.margin, lower, upper, d)
+    return Certificate(lower > -math.inf, 1.0 + at.margin, lower, upper, d)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from stepsize_opt.goals import Goal, GoalName
 from stepsize_opt.inputs import (
     EstimatedSmoothness,
     Structure,
@@ -19,9 +20,8 @@ from stepsize_opt.inputs import (
     solve_settings,
 )
 from stepsize_opt.methods import Algorithm, get_method
-from stepsize_opt.node.goals import Criterion, Goal, Guarantee
 from stepsize_opt.node.large import LargeStepsizeResult, large_stepsize, refuse_operator
-from stepsize_opt.node.reductions import reduce_problem
+from stepsize_opt.node.reductions import equivalent_method, reduce_problem
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
 from stepsize_opt.operators import LowRankPlusDiagonal
@@ -36,9 +36,8 @@ def optimal_stepsize(
     *,
     algorithm: Algorithm = "det-CGD1",
     structure: Structure = "full",
-    guarantee: Guarantee = "condition",
-    criterion: Criterion = "det",
-    lower: Any = None,
+    goal: GoalName = "paper",
+    strong_convexity: Any = None,
     solver: SolverChoice = "auto",
     solver_path: SolverPath | None = None,
     tol: float = 1e-6,
@@ -60,8 +59,8 @@ def optimal_stepsize(
     (4)), whose full-matrix solution is D = (E[TLT])⁻¹.  The best D minimises the iterations that Theorem 1
     guarantees, 2Δ⁰/(det(D)^{1/d} ε²).
 
-    With ``guarantee="descent"`` no condition is asked for: every D with H = 2D − T(D) ≻ 0, T(D) the left-hand side of
-    the condition, has E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H, and the best D maximises a criterion of H (docs/theory.md).
+    Other goals need no condition: every D with H = 2D − T(D) ≻ 0, T(D) the left-hand side of the condition, has
+    E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H, and the best D maximises det H or a t with H ⪰ tM⁻¹ (docs/theory.md).
 
     Parameters
     ----------
@@ -75,17 +74,14 @@ def optimal_stepsize(
         ``"det-CGD1"``, ``"det-CGD2"``, or another name or method that ``get_method`` takes.
     structure
         ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
-    guarantee
-        ``"condition"``, the paper's, or ``"descent"``; then ``certificate.feasible`` means that H ≻ 0 is
-        proved, and ``satisfies_condition`` tells whether T(D) ⪯ D is proved, too.
-    criterion
-        Of the matrix of the guarantee, D under the condition and H for ``"descent"``: ``"det"``, its log det, for the
-        weighted mean of E‖∇f‖²; ``"euclidean"``, the largest t with D ⪰ tI or H ⪰ tI, for the plain mean of E‖∇f‖²;
-        ``"linear"``, the largest t with D ⪰ tM⁻¹ or H ⪰ tM⁻¹, for E f(x^K) − f* ≤ (1 − t)^K Δ⁰.
-        ``"convex"``, for convex f, replaces the condition by 𝒫(D) ⪯ L⁻¹ and maximises log det D: the mean of
-        E f(xᵏ) − f* over K iterates is at most ‖x⁰ − x*‖²_{D⁻¹}/(2K).  It goes with x⁺ = x − D S ∇f(x), and with
-        det-CGD2 where sketch and D commute.
-    lower
+    goal
+        ``"paper"``, the problem above: bounds the mean of E‖∇f‖² in the norm of D, scaled to determinant one.
+        ``"descent"``, the largest det H: bounds that mean in the norm of H and never needs more rounds than
+        ``"paper"``.  ``"euclidean"``, the largest t with H ⪰ tI: bounds the mean of E‖∇f‖² in the Euclidean norm.
+        ``"linear"``, the largest t with H ⪰ tM⁻¹, for strongly convex f: E f(x^K) − f* ≤ (1 − t)^K Δ⁰.
+        ``"convex"``, the largest det D with 𝒫(D) ⪯ L⁻¹, for convex f: the mean of E f(xᵏ) − f* over K iterates is at
+        most ‖x⁰ − x*‖²_{D⁻¹}/(2K).  It needs x⁺ = x − D S ∇f(x), or a det-CGD2 whose sketch and D commute.
+    strong_convexity
         M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
     solver
         ``"auto"``, a name from ``available_solvers``, or a solver; never switched silently.
@@ -140,7 +136,7 @@ def optimal_stepsize(
     settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
     method = get_method(algorithm)
     workers = processes(n_jobs)
-    goal = Goal.read(guarantee, criterion, lower, getattr(sketch, "d", 0))
+    asked = Goal.read(goal, strong_convexity, getattr(sketch, "d", 0))
     if warm_start is not None and not isinstance(warm_start, StepsizeResult):
         msg = f"warm_start must be a StepsizeResult of an earlier call or None, got {type(warm_start).__name__}"
         raise TypeError(msg)
@@ -153,17 +149,17 @@ def optimal_stepsize(
     if isinstance(warm_start, LargeStepsizeResult) and not isinstance(smoothness, LowRankPlusDiagonal):
         msg = "warm_start is of a LowRankPlusDiagonal, whose D is an operator, but L is a matrix: leave it out"
         raise ValueError(msg)
-    large = large_stepsize(smoothness, sketch, method, structure, goal, settings)
+    large = large_stepsize(smoothness, sketch, method, structure, asked, settings)
     if large is not None:
         return large
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
-    seen = goal.method(method, pattern, sketch.map)
+    proved_for = equivalent_method(asked, method, pattern, sketch.map)
     with blas_threads(sketch.d):
-        reduction = reduce_problem(smoothness, sketch.map, pattern, seen, goal=goal, split=reduce)
+        reduction = reduce_problem(smoothness, sketch.map, pattern, proved_for, goal=asked, split=reduce)
         starts = [start_of(component, warm_start) for component in reduction.components]
         pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, workers)
-        result = assemble(reduction, pieces, sketch, method, structure, goal, settings.tol)
+        result = assemble(reduction, pieces, sketch, method, structure, asked, settings.tol)
     if settings.verbose:
         print(f"proved {result.log_det / result.d:14.9f} {result.gap:9.2e}")
     return replace(result, estimated=estimated) if estimated else result

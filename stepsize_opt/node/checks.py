@@ -1,4 +1,4 @@
-"""``certify``: what is proved of a given stepsize matrix, under both guarantees and every criterion."""
+"""``certify``: what is proved of a given stepsize matrix, and on request how far it is from the optimum."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt.goals import WORDS, Goal, GoalName
 from stepsize_opt.inputs import (
     Direction,
     Shown,
@@ -22,24 +23,19 @@ from stepsize_opt.inputs import (
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node.answers import certificate_of_t
 from stepsize_opt.node.api import optimal_stepsize, read_problem
-from stepsize_opt.node.goals import Criterion, Floor, Goal, Guarantee
 from stepsize_opt.node.pieces import Component
-from stepsize_opt.node.reductions import descent_program, separate
-from stepsize_opt.node.result import FLOORS, StepsizeResult
+from stepsize_opt.node.reductions import descent_program, equivalent_method, separate
+from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import weakest
 from stepsize_opt.proofs import (
     Certificate,
     ConvexStep,
     Descent,
-    DescentBounds,
-    Enclosed,
     Evaluation,
     InBasis,
     Plain,
     certify_point,
     exp_down,
-    largest_floor,
-    metric_at,
     repair,
     repair_in_basis,
 )
@@ -54,62 +50,54 @@ class StepsizeCheck(Shown):
 
     Attributes
     ----------
-    guarantee
-        By which D is judged: ``"condition"`` or ``"descent"``.
-    criterion
-        What is compared with the best possible under it.
+    goal
+        By which D is judged.
+    certificate
+        Of the goal, as in ``StepsizeResult``; its gap is infinite when D is infeasible.
     condition
-        The certificate of D as given for the condition T(D) ⪯ D; its gap is infinite when D is infeasible.  Its ends
-        are those of log det D, or of d log t with D ⪰ tM⁻¹ for the criteria ``euclidean`` and ``linear``.  For
-        ``convex`` the condition is 𝒫(D) ⪯ L⁻¹.
+        Of T(D) ⪯ D, the condition of ``paper``: feasible, margin and log det D.  For ``convex`` that of 𝒫(D) ⪯ L⁻¹.
     descent
-        The same for the descent metric H = 2D − T(D): ``feasible`` means H ≻ 0, ``log_det`` is that of H, or d log t
-        with H ⪰ tM⁻¹, and ``upper_bound`` that of the best H.
+        Of H = 2D − T(D): ``feasible`` means H ≻ 0, ``log_det`` is that of H.
     largest_scale
-        The largest t for which tD satisfies the condition (rounded down until proved).
+        The largest s for which sD satisfies the condition (rounded down until proved).
     gap_when_scaled
-        The certified gap of that tD under the condition, so how many iterations D's direction costs.
+        The gap of that sD, so how many rounds D's direction costs; NaN for goals that judge H.
 
     Examples
     --------
     See ``certify``.
     """
 
-    guarantee: str
-    criterion: str
+    goal: str
+    certificate: Certificate
     condition: Certificate
     descent: Certificate
     largest_scale: float
     gap_when_scaled: float
 
     @property
-    def certificate(self) -> Certificate:
-        """That of the guarantee by which D is judged: ``condition`` or ``descent``."""
-        return self.descent if self.guarantee == "descent" else self.condition
-
-    @property
     def feasible(self) -> bool:
-        """Whether the guarantee is proved: T(D) ⪯ D, or H ≻ 0 for ``descent``; for ``convex`` 𝒫(D) ⪯ L⁻¹."""
+        """Whether the guarantee is proved: T(D) ⪯ D for ``paper``, 𝒫(D) ⪯ L⁻¹ for ``convex``, H ≻ 0 for the others."""
         return self.certificate.feasible
 
     @property
     def margin(self) -> float:
-        """1 − λmax(D^{−½} T(D) D^{−½}), 2 − λmax for ``descent``; negative where the guarantee does not hold."""
+        """1 − λmax(D^{−½} T(D) D^{−½}), 2 − λmax for goals that judge H; negative where the guarantee does not hold."""
         return self.certificate.margin
 
     @property
     def gap(self) -> float:
-        """How far D is from optimal under the guarantee; infinite where the guarantee is not proved."""
+        """An upper bound on how far D is from optimal; infinite where the guarantee is not proved."""
         return self.certificate.gap
 
     @property
     def rate(self) -> float:
-        """det^{1/d} or t of D, of H for ``descent``, from below; 0 where the guarantee is not proved."""
+        """The rate of the goal from below; 0 where the guarantee is not proved."""
         return _rate(self.certificate)
 
     @property
     def descent_rate(self) -> float:
-        """det(H)^{1/d} or t from below if H ≻ 0 is proved, otherwise 0."""
+        """det(H)^{1/d} from below if H ≻ 0 is proved, otherwise 0."""
         return _rate(self.descent)
 
     def summary(self) -> dict[str, Any]:
@@ -121,51 +109,31 @@ class StepsizeCheck(Shown):
             "gap": self.gap,
             "rate": self.rate,
             "descent_rate": self.descent_rate,
-            "descent_gap": self.descent.gap,
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        c, floor = self.certificate, FLOORS.get(self.criterion)
-        judged = "H" if self.guarantee == "descent" else "D"
+        c, words = self.certificate, WORDS[self.goal]
         margin = f"margin {c.margin:.3e}" if math.isfinite(c.margin) else "D is not positive definite"
-        return [
-            ("guarantee", self._guarantee),
-            ("feasible", f"{_answered(c)} ({margin})"),
-            (f"log det {judged} / d" if floor is None else "log t", f"{c.log_det / c.d:.9f}"),
-            ("upper bound / d", f"{c.upper_bound / c.d:.9f}"),
-            ("gap of D", f"{c.gap:.3e}"),
-            (
-                f"rate {_value(judged, floor)}",
-                f"{self.rate:.9g}" if c.feasible else "none: the guarantee is not proved",
-            ),
-            *self._other(floor),
-            ("largest scale within the condition", f"{self.largest_scale:.9g}"),
-            ("gap of D at that scale", f"{self.gap_when_scaled:.3e}"),
+        rows = [
+            ("goal", self.goal),
+            (words.feasible, f"{_answered(c)} ({margin})"),
+            (f"rate {words.rate}", f"{self.rate:.9g}" if c.feasible else "none: the guarantee is not proved"),
+            ("gap of D at most", f"{c.gap:.3e}"),
         ]
-
-    @property
-    def _guarantee(self) -> str:
-        if self.criterion == "convex":
-            return "condition for convex f, 𝒫(D) ⪯ L⁻¹"
-        return "descent, H = 2D − T(D) ≻ 0" if self.guarantee == "descent" else "condition, T(D) ⪯ D"
-
-    def _other(self, floor: str | None) -> list[tuple[str, str]]:
-        """What is proved under the guarantee that D is not judged by."""
-        if self.guarantee == "descent":
-            return [("condition T(D) ⪯ D", f"{_answered(self.condition)}, not needed")]
-        rate = f"{self.descent_rate:.9g} (gap {self.descent.gap:.3e})"
-        return [
-            ("H = 2D − T(D) positive definite", _answered(self.descent)),
-            (f"descent rate {_value('H', floor)}", rate),
-        ]
+        if self.goal in ("paper", "convex"):
+            rows += [
+                ("H = 2D − T(D) ≻ 0", _answered(self.descent)),
+                ("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}"),
+                ("largest scale within the condition", f"{self.largest_scale:.9g}"),
+                ("gap of D at that scale", f"{self.gap_when_scaled:.3e}"),
+            ]
+        else:
+            rows.append(("condition T(D) ⪯ D", f"{_answered(self.condition)}, not needed"))
+        return rows
 
 
 def _rate(certificate: Certificate) -> float:
     return exp_down(certificate.log_det / certificate.d) if certificate.feasible else 0.0
-
-
-def _value(letter: str, floor: str | None) -> str:
-    return f"det({letter})^(1/d)" if floor is None else f"t, {letter} ⪰ {floor}"
 
 
 def _answered(certificate: Certificate) -> str:
@@ -182,19 +150,19 @@ def certify(
     *,
     algorithm: Algorithm | None = None,
     structure: Structure | None = None,
-    guarantee: Guarantee | None = None,
-    criterion: Criterion | None = None,
-    lower: Any = None,
+    goal: GoalName | None = None,
+    strong_convexity: Any = None,
     dual: Any = None,
+    solve: bool = False,
     **options: Any,
 ) -> StepsizeCheck:
-    """Check a stepsize matrix: is its guarantee proved, and how far from optimal is it?
+    """Check a stepsize matrix: is its guarantee proved, and how far from optimal can it be?
 
     Parameters
     ----------
     D
-        The stepsize matrix, d×d symmetric, or a StepsizeResult, which knows the algorithm, structure, guarantee and
-        criterion that it is for; arguments overrule it.
+        The stepsize matrix, d×d symmetric, or a StepsizeResult, which knows the algorithm, structure, goal and
+        multiplier that it is for; arguments overrule it.
     L, sketch
         The problem, as in ``optimal_stepsize``.
     algorithm
@@ -202,15 +170,14 @@ def certify(
     structure
         The set in which D is compared with the best, as in ``optimal_stepsize``; D must lie in it.  ``"full"`` for a
         matrix.
-    guarantee, criterion, lower
-        By which D is judged, as in ``optimal_stepsize``: ``"condition"`` and ``"det"`` for a matrix.  The other
-        guarantee is checked, too; ``"convex"`` has a condition of its own.
+    goal, strong_convexity
+        By which D is judged, as in ``optimal_stepsize``; ``"paper"`` for a matrix.
     dual
-        A multiplier of the guarantee (for example ``result.dual``), d×d, for ``criterion="det"``.  Any matrix gives a
-        valid bound, a good one a tight bound.  None solves the problem to get one; ``options`` then go to
-        ``optimal_stepsize``.
-        The descent metric is compared with its optimum, too, which the solver ``auto`` finds under the same limits;
-        with a dual given, nothing is solved, and the bound of the other guarantee may be weak.
+        A multiplier of the goal (for example ``result.dual``), d×d.  Any matrix gives a valid bound on the optimum, a
+        good one a tight bound.
+    solve
+        Solve the problem, so that the gap of D is that to the optimum; ``options`` then go to ``optimal_stepsize``.
+        Without it the gap is bounded by the multiplier and by ``compression_limit``, and may be large.
 
     Returns
     -------
@@ -229,55 +196,64 @@ def certify(
     >>> check = certify(0.1 * np.eye(2), L, RandK(2, 1))
     >>> check.feasible, round(check.margin, 6), round(check.largest_scale, 6)
     (True, 0.4, 1.666667)
-    >>> round(check.gap, 4)
+    >>> round(certify(0.1 * np.eye(2), L, RandK(2, 1), solve=True).gap, 4)
     0.7136
-    >>> check = certify(optimal_stepsize(L, RandK(2, 1), guarantee="descent"), L, RandK(2, 1))
-    >>> check.guarantee, check.feasible, check.gap < 1e-6
+    >>> check = certify(optimal_stepsize(L, RandK(2, 1), goal="descent"), L, RandK(2, 1))
+    >>> check.goal, check.feasible, check.gap < 1e-6
     ('descent', True, True)
     """
+    if options and not solve:
+        msg = f"options go to a solver: give solve=True, or leave out {', '.join(options)}"
+        raise ValueError(msg)
     own = _Question.of(D) if isinstance(D, StepsizeResult) else _Question()
-    own = own.overruled(algorithm, structure, guarantee, criterion)
+    own = own.overruled(algorithm, structure, goal)
     method = get_method(own.algorithm)
     smoothness = read_problem(L, sketch)
     stepsize = dense(read_matrix("D", D.D if isinstance(D, StepsizeResult) else D))
     if len(stepsize) != sketch.d:
         msg = f"D is {len(stepsize)}×{len(stepsize)} but L is {sketch.d}×{sketch.d}"
         raise ValueError(msg)
-    asked = Goal.read(own.guarantee, own.criterion, lower, sketch.d)
-    goal = replace(asked, guarantee="condition")  # the reduction for the condition is one for the descent metric, too
-    Z = None if dual is None else _read_dual(dual, goal, sketch.d, options)
+    asked = Goal.read(own.goal, strong_convexity, sketch.d)
+    if dual is None and isinstance(D, StepsizeResult) and D.goal == asked.name:
+        dual = D.dual
+    Z = None if dual is None else _read_dual(dual, sketch.d)
     pattern = pattern_with(own.structure, stepsize)
     method.check([sketch], scalar=pattern_of(own.structure, sketch.d).is_scalar, clients=False)
-    seen = goal.method(method, pattern, sketch.map)
+    proved_for = equivalent_method(asked, method, pattern, sketch.map)
     with blas_threads(sketch.d):
-        reduction = separate(dense(smoothness), sketch.map, pattern, seen, stepsize, goal)
-        found = [_check_piece(piece, stepsize, Z, asked.guarantee) for piece in reduction.components]
-    combine = Certificate.combine if goal.M is None else weakest
-    limit = reduction.log_limit(sketch)
-    condition = combine([piece.condition for piece in found]).bounded(limit)
-    descent = combine([piece.descent for piece in found]).bounded(limit)
+        reduction = separate(dense(smoothness), sketch.map, pattern, proved_for, stepsize, asked)
+        found = [_check_piece(piece, stepsize, Z, asked) for piece in reduction.components]
+    together = Certificate.combine if asked.M is None else weakest
+    certificate = together([piece.certificate for piece in found]).bounded(reduction.log_limit(sketch))
     scale = min(piece.largest_scale for piece in found)
-    if Z is None:
+    if solve:
         # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
         best = own.structure if pattern.W is None or not scale > 0.0 else Direction(stepsize, pattern.sizes)
-        judged: dict[str, Any] = {"criterion": own.criterion, "lower": lower}
-        solved = completed(optimal_stepsize(smoothness, sketch, algorithm=method, structure=best, **judged, **options))
-        condition = condition.bounded(solved.certificate.upper_bound)
-        limits = {name: options[name] for name in _LIMITS if name in options}
-        if goal.is_convex:
-            judged = {}
-        metric = optimal_stepsize(
-            smoothness, sketch, algorithm=method, structure=best, guarantee="descent", **judged, **limits
+        solved = optimal_stepsize(
+            smoothness,
+            sketch,
+            algorithm=method,
+            structure=best,
+            goal=asked.name,
+            strong_convexity=strong_convexity,
+            **options,
         )
-        descent = descent.bounded(completed(metric).certificate.upper_bound)
+        certificate = certificate.bounded(completed(solved).certificate.upper_bound)
     if not math.isfinite(scale):
         msg = "D is so small that the largest feasible multiple of it is beyond what float64 holds; scale D up"
         raise ValueError(msg)
-    gap = math.inf
-    if scale > 0.0:
-        # log det(sD) = log det D + d log s, and sD ⪰ stM⁻¹
-        gap = max(0.0, condition.upper_bound - condition.log_det - sketch.d * math.log(scale)) / sketch.d
-    return StepsizeCheck(asked.guarantee, asked.criterion, condition, descent, scale, gap)
+    condition = Certificate.combine([piece.condition for piece in found])
+    descent = Certificate.combine([piece.descent for piece in found])
+    gap = math.nan if asked.judges_metric else _gap_when_scaled(certificate, scale)
+    return StepsizeCheck(asked.name, certificate, condition, descent, scale, gap)
+
+
+def _gap_when_scaled(certificate: Certificate, scale: float) -> float:
+    """The gap of sD: log det(sD) = log det D + d log s."""
+    if not scale > 0.0:
+        return math.inf
+    d = certificate.d
+    return max(0.0, certificate.upper_bound - certificate.log_det - d * math.log(scale)) / d
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,25 +262,19 @@ class _Question:
 
     algorithm: Algorithm = "det-CGD1"
     structure: Structure = "full"
-    guarantee: str = "condition"
-    criterion: str = "det"
+    goal: str = "paper"
 
     @staticmethod
     def of(result: StepsizeResult) -> _Question:
         """That of a result."""
-        return _Question(result.algorithm, result.structure, result.guarantee, result.criterion)  # type: ignore[arg-type]
+        return _Question(result.algorithm, result.structure, result.goal)  # type: ignore[arg-type]
 
-    def overruled(
-        self, algorithm: Algorithm | None, structure: Structure | None, guarantee: str | None, criterion: str | None
-    ) -> _Question:
-        """The question with what is given in the place of its own parts; ``convex`` knows the condition alone."""
-        if guarantee is None:
-            guarantee = "condition" if isinstance(criterion, str) and criterion == "convex" else self.guarantee
+    def overruled(self, algorithm: Algorithm | None, structure: Structure | None, goal: str | None) -> _Question:
+        """The question with what is given instead of its own parts."""
         return _Question(
             self.algorithm if algorithm is None else algorithm,
             self._structure() if structure is None else structure,
-            guarantee,
-            self.criterion if criterion is None else criterion,
+            self.goal if goal is None else goal,
         )
 
     def _structure(self) -> Structure:
@@ -316,13 +286,7 @@ class _Question:
             raise ValueError(msg) from None
 
 
-def _read_dual(dual: Any, goal: Goal, d: int, options: dict[str, Any]) -> Matrix:
-    if options:
-        msg = f"options go to a solver, and with a dual nothing is solved: leave out {', '.join(options)} or dual"
-        raise ValueError(msg)
-    if goal.criterion != "det":
-        msg = f"dual goes with criterion='det'; leave it out for criterion={goal.criterion!r}, which is solved"
-        raise ValueError(msg)
+def _read_dual(dual: Any, d: int) -> Matrix:
     Z = dense(read_matrix("dual", dual))
     if len(Z) != d:
         msg = f"dual is {len(Z)}×{len(Z)} but L is {d}×{d}"
@@ -332,21 +296,20 @@ def _read_dual(dual: Any, goal: Goal, d: int, options: dict[str, Any]) -> Matrix
 
 # Multiples of the scaled stepsize further from one than this are judged by a multiple that is nearer.
 _NEAR_ONE = 300
-# What the solve of the descent metric takes over from the options of certify.
-_LIMITS = ("tol", "time_limit", "max_iters", "verbose")
 
 
 @dataclass(frozen=True)
 class _CheckedPiece:
-    """Both certificates of the part of D that belongs to a piece, and the largest t with tD feasible."""
+    """The certificates of the part of D that belongs to a piece, and the largest s with sD within the condition."""
 
+    certificate: Certificate
     condition: Certificate
     descent: Certificate
     largest_scale: float
 
 
-def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, guarantee: str) -> _CheckedPiece:
-    """The check of the part D of a given stepsize that belongs to a piece; Z, a multiplier of the guarantee.
+def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, goal: Goal) -> _CheckedPiece:
+    """Check the part D of a given stepsize that belongs to a piece; Z: a multiplier of the goal.
 
     With X near one and D = 2ⁿX in scaled coordinates, the feasible multiples of X form an interval that starts at 0:
     a D that is far from one is feasible if 2ᵐX is for an m > n, and infeasible if 2ᵐX is for an m < n.
@@ -354,48 +317,40 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, guarantee
     part, program = np.ix_(piece.indices, piece.indices), piece.single
     nothing = Certificate(False, -math.inf, -math.inf, math.inf, program.d)
     dual = None if Z is None else piece.dual_near_one(Z[part])
-    of_condition, of_metric = (None, dual) if guarantee == "descent" else (dual, None)
     X, n = piece.near_one(stepsize[part])
     inside = None if X is None else _inside(piece, X)
     if X is None or inside is None:
-        return _CheckedPiece(nothing, nothing, 0.0)
-    t = float(np.trace(inside) / np.trace(X))
-    edge = math.floor(math.log2(t))
+        return _CheckedPiece(nothing, nothing, nothing, 0.0)
+    s = float(np.trace(inside) / np.trace(X))
+    edge = math.floor(math.log2(s))
     m = n if abs(n) <= _NEAR_ONE else min(max(n, edge - 1), edge + 2)
     D = np.ldexp(X, m)
     # The finest proof first; where rows are graded, plain arithmetic may prove more, see repair.
     proofs = (InBasis(program, D), Evaluation(program, D), Evaluation(program, D, Plain))
     at = next((at for at in proofs if at.feasible), proofs[1])
-    descent = nothing
-    if piece.floor is not None:
-        # The t of D as it is, by which its multiples are judged; it is a guarantee only under the condition.
-        reached = _certificate_of_t(piece.floor, at, Enclosed(D, np.zeros_like(D))).multiplied(n - m)
-        certificate = replace(reached, feasible=reached.feasible and at.feasible)
-        H = metric_at(at) if m == n else None
-        descent = nothing if H is None else _certificate_of_t(piece.floor, at, H, 1.0)
-    else:
-        found = (
-            ConvexStep(program, D).certificate(None) if piece.is_convex else certify_point(at, of_condition, (inside,))
-        )
-        certificate = found.multiplied(n - m).rescaled(piece.scale)
-        if m == n:
-            metric = Descent(descent_program(program), D)
-            bounds = metric.bounds(of_metric)
-            descent = Certificate(metric.feasible, 1.0 + metric.at.margin, bounds.lower, bounds.upper, program.d)
-            descent = descent.rescaled(piece.scale)
-    if not descent.feasible and certificate.feasible and not piece.is_convex:
+    of_condition = None if goal.judges_metric else dual
+    found = ConvexStep(program, D).certificate(dual) if piece.is_convex else certify_point(at, of_condition, (inside,))
+    condition = found.multiplied(n - m).rescaled(piece.scale)
+    descent = reached = nothing
+    if m == n:
+        metric = Descent(descent_program(program), D)
+        bounds = metric.bounds(dual if goal.name == "descent" else None)
+        descent = Certificate(metric.feasible, 1.0 + metric.at.margin, bounds.lower, bounds.upper, program.d)
+        descent = descent.rescaled(piece.scale)
+        if piece.bound is not None:
+            t = certificate_of_t(at, metric.floor_bounds(dual, piece.bound.M))
+            reached = t.moved(-piece.bound.shift * program.d)
+    if not descent.feasible and condition.feasible and not piece.is_convex:
         # T(D) ⪯ D makes H ⪰ D.
-        descent = replace(certificate, margin=1.0 + certificate.margin, upper_bound=math.inf)
+        descent = replace(condition, margin=1.0 + condition.margin, upper_bound=math.inf)
     # A scale beyond the range of float64 is rounded towards zero, and so stays feasible.
     with np.errstate(over="ignore"):
-        largest = float(np.nextafter(np.ldexp(t, -n), 0.0)) if abs(n) > _NEAR_ONE else math.ldexp(t, -n)
-    return _CheckedPiece(certificate, descent, largest)
-
-
-def _certificate_of_t(floor: Floor, at: Evaluation, A: Enclosed, shift: float = 0.0) -> Certificate:
-    """That of the largest t with A ⪰ tM⁻¹ in the original coordinates; the margin is that of D, moved by ``shift``."""
-    bounds = DescentBounds(largest_floor(A, floor.M), math.inf)
-    return certificate_of_t(at, bounds, shift).moved(-floor.shift * at.program.d)
+        largest = float(np.nextafter(np.ldexp(s, -n), 0.0)) if abs(n) > _NEAR_ONE else math.ldexp(s, -n)
+    if piece.bound is not None:
+        certificate = reached
+    else:
+        certificate = descent if goal.name == "descent" else condition
+    return _CheckedPiece(certificate, condition, descent, largest)
 
 
 def _inside(piece: Component, X: Matrix) -> Matrix | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt.goals import GOAL_NAMES, WORDS, GoalName
 from stepsize_opt.inputs import (
     SMOOTHNESS_REMEDY,
     Direction,
@@ -25,10 +26,8 @@ from stepsize_opt.inputs import (
     read_matrix,
     refuse_options,
 )
-from stepsize_opt.limit import UNITS
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node.api import optimal_stepsize
-from stepsize_opt.node.goals import CRITERIA, Criterion, Guarantee
 from stepsize_opt.node.large import refuse_operator
 from stepsize_opt.node.powers import inverse_of, power_of
 from stepsize_opt.node.result import StepsizeResult
@@ -39,12 +38,10 @@ from stepsize_solvers.programs import Matrix
 # t = 1 solves in one step; the largest float below it keeps the logarithm finite.
 _ALMOST_ONE = math.nextafter(1.0, 0.0)
 
-_UNITS = {**UNITS, "convex": "‖x⁰ − x*‖²/(2 accuracy), in the norm of D⁻¹ scaled to determinant 1"}
-
 
 @dataclass(frozen=True, eq=False)
 class ComparisonRow:
-    """One choice of stepsize: its rate under the guarantee it was solved for, and that of its descent metric.
+    """One choice of stepsize: its rate for the goal it was solved for, and that of its descent metric.
 
     Iterations and communication come from the better proved of the two, as ``StepsizeResult.iterations`` does.
     """
@@ -59,14 +56,14 @@ class ComparisonRow:
 
     @property
     def descent(self) -> float:
-        """det(H)^{1/d}, H = 2D − T(D); for the criteria ``euclidean`` and ``linear`` t of H ⪰ tM⁻¹."""
-        return self.result.descent_rate if self.result.descent_t is None else self.result.descent_t
+        """det(H)^{1/d}, H = 2D − T(D)."""
+        return self.result.descent_rate
 
     @property
     def rounds(self) -> float:
-        """Iterations in the ``units`` of the comparison: 1/rate, for the criterion ``linear`` 1/−log(1 − t)."""
+        """Iterations in the ``units`` of the comparison: 1/rate, for the goal ``linear`` 1/−log(1 − t)."""
         rate = self.result.guaranteed_rate
-        return 1.0 / (rate if self.result.criterion != "linear" else -math.log1p(-min(rate, _ALMOST_ONE)))
+        return 1.0 / (rate if self.result.goal != "linear" else -math.log1p(-min(rate, _ALMOST_ONE)))
 
     @property
     def communication(self) -> float:
@@ -102,7 +99,7 @@ class Comparison:
     @property
     def units(self) -> str:
         """What ``rounds`` and ``communication`` are multiples of."""
-        return _UNITS[self.best.result.criterion]
+        return WORDS[self.best.result.goal].unit
 
     def relative_iterations(self, row: ComparisonRow) -> float:
         """How many times the iterations of the best row this row needs."""
@@ -143,18 +140,19 @@ class Comparison:
         return "\n".join(lines + list(dict.fromkeys(row.result.estimated for row in self.rows if row.result.estimated)))
 
 
-def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any = None, **options: Any) -> Comparison:
+def compare(
+    L: Any, sketch: Sketch, *, goal: GoalName = "paper", strong_convexity: Any = None, **options: Any
+) -> Comparison:
     """The optima and the paper's directions γI, γ diag⁻¹(L), γL⁻¹, γL^{−½}, each with its rates and communication.
 
-    ``rate`` is det(D)^{1/d} under the condition, in the row "optimal, descent" det(H)^{1/d} of the best descent metric
-    H = 2D − T(D) of det-CGD1; ``descent`` is det(H)^{1/d} of each row.  For det-CGD2 both optima are the same.
-    With ``criterion`` and ``lower`` as in ``optimal_stepsize`` the rates are t of D ⪰ tM⁻¹ and of H ⪰ tM⁻¹, or for
-    ``"convex"``, which has rows for det-CGD1 under its condition only, det(D)^{1/d}.
+    ``rate`` is that of the goal, ``goal`` and ``strong_convexity`` as in ``optimal_stepsize``; ``descent`` is
+    det(H)^{1/d} of each row, H = 2D − T(D).  For ``"paper"`` the row "optimal, descent" has the best det(H)^{1/d} of
+    det-CGD1; for det-CGD2 both optima are the same.  ``"convex"`` has rows for det-CGD1 only.
     ``options`` go to ``optimal_stepsize``, limits for each row.
     "of limit" is the ``efficiency`` of a row, its share of the best rate of a method without memory and of the same
     expected rank.
-    Rates of rows are comparable: each bounds the same criterion, for ``"det"`` a mean of ‖∇f‖² in a metric of
-    determinant 1.
+    Rates of rows are comparable: each bounds the same quantity, for ``"paper"`` and ``"descent"`` a mean of ‖∇f‖² in a
+    metric of determinant 1.
 
     Examples
     --------
@@ -165,8 +163,8 @@ def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any 
     det-CGD2 optimal 0.2041
     det-CGD1 optimal, descent 0.2168
     """
-    refuse_options("compare", options, ("algorithm", "structure", "guarantee"))
-    check_one_of("criterion", criterion, CRITERIA)
+    refuse_options("compare", options, ("algorithm", "structure"))
+    check_one_of("goal", goal, GOAL_NAMES)
     estimated = isinstance(L, EstimatedSmoothness)
     refuse_operator(L, dense_only=True)
     smoothness = read_matrix("L", L.matrix if estimated else L)
@@ -175,22 +173,21 @@ def compare(L: Any, sketch: Sketch, *, criterion: Criterion = "det", lower: Any 
     with blas_threads(smoothness.shape[0]):
         directions = _directions(dense(smoothness))
     first, second = DetCGD1(), DetCGD2()
-    cases: list[tuple[Method, str, Structure, Guarantee]] = [(first, "optimal", "full", "condition")]
-    if criterion != "convex":
-        cases.append((second, "optimal", "full", "condition"))
+    cases: list[tuple[Method, str, Structure, GoalName]] = [(first, "optimal", "full", goal)]
+    if goal != "convex":
+        cases.append((second, "optimal", "full", goal))
+    if goal == "paper":
         cases.append((first, "optimal, descent", "full", "descent"))
-    for name, structure in directions:
-        cases.append((first, name, structure, "condition"))
+    cases += [(first, name, structure, goal) for name, structure in directions]
     rows = []
-    for method, name, structure, guarantee in cases:
+    for method, name, structure, judged_by in cases:
         result = optimal_stepsize(
             given,
             sketch,
             algorithm=method,
             structure=structure,
-            guarantee=guarantee,
-            criterion=criterion,
-            lower=lower,
+            goal=judged_by,
+            strong_convexity=strong_convexity,
             **options,
         )
         rows.append(ComparisonRow(method.name, name, completed(result)))

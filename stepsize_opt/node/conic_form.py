@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt.goals import Goal, GoalName
 from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Structure, check_positive_definite, dense, pattern_of
 from stepsize_opt.methods import Method, get_method
 from stepsize_opt.node.api import read_problem
-from stepsize_opt.node.goals import Goal
+from stepsize_opt.node.reductions import equivalent_method
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.conic import fresh_model
 from stepsize_solvers.programs import Program
@@ -23,7 +24,7 @@ class CvxpyForm:
     Attributes
     ----------
     problem : cvxpy.Problem
-        Maximises log det D (log det H, or t, as the guarantee and the criterion say) under the condition.
+        Maximises what the goal maximises: log det D, log det H, or t.
     D : cvxpy.Expression
         The d×d stepsize matrix, with the structure asked for.
 
@@ -42,9 +43,8 @@ def to_cvxpy(
     *,
     algorithm: str | Method = "det-CGD1",
     structure: Structure = "full",
-    guarantee: str = "condition",
-    criterion: str = "det",
-    lower: Any = None,
+    goal: GoalName = "paper",
+    strong_convexity: Any = None,
     lift: str = "compact",
 ) -> CvxpyForm:
     """The program that ``optimal_stepsize`` solves, as a cvxpy problem in D itself, unscaled and in one piece.
@@ -54,7 +54,7 @@ def to_cvxpy(
 
     Parameters
     ----------
-    L, sketch, algorithm, structure, guarantee, criterion, lower
+    L, sketch, algorithm, structure, goal, strong_convexity
         As in ``optimal_stepsize``.
     lift
         ``"compact"``, or ``"quadratic"`` for rand-k and independent sampling: smaller, and less robust for a D that is
@@ -78,21 +78,22 @@ def to_cvxpy(
     >>> [round(float(x), 4) for x in np.diagonal(form.D.value)]
     [0.1, 0.1718]
     """
-    method, goal = get_method(algorithm), Goal.read(guarantee, criterion, lower, getattr(sketch, "d", 0))
+    method = get_method(algorithm)
+    asked = Goal.read(goal, strong_convexity, getattr(sketch, "d", 0))
     smoothness = dense(read_problem(L, sketch))
     check_positive_definite("L", smoothness, SMOOTHNESS_REMEDY)
     every = np.arange(sketch.d)
-    goal.check(smoothness, every)
+    asked.check(smoothness, every)
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
-    condition = goal.method(method, pattern, sketch.map).condition(sketch.map)
+    condition = equivalent_method(asked, method, pattern, sketch.map).condition(sketch.map)
     B, Q = condition.inner.apply(smoothness), condition.outer
-    floor = None if goal.M is None else np.asarray(np.linalg.inv(goal.block(every)), dtype=np.float64)
-    if goal.is_convex:
+    if asked.is_convex:
         program = Program.convex(np.asarray(np.linalg.cholesky(B), dtype=np.float64), Q, pattern)
-    elif goal.guarantee == "descent":
+    elif asked.judges_metric:
+        floor = None if asked.M is None else np.asarray(np.linalg.inv(asked.block(every)), dtype=np.float64)
         program = Program.descent(B, Q, pattern, floor)
     else:
-        program = Program.single(B, Q, pattern, floor=floor)
+        program = Program.single(B, Q, pattern)
     model = fresh_model(program, lift)
     return CvxpyForm(model.problem, model.X)

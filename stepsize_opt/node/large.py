@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
+from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import Direction, Structure, from_fields
 from stepsize_opt.limit import LargeLimit, LimitBounds
 from stepsize_opt.methods import Method, SketchedGradient
-from stepsize_opt.node.goals import Goal
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.operators import (
     ANSWERS,
@@ -31,7 +31,7 @@ from stepsize_opt.operators import (
     stepsize_from_arrays,
     thin_metric,
 )
-from stepsize_opt.proofs import LowRankCondition, exp_down, exp_up
+from stepsize_opt.proofs import LowRankCondition, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import ScaledPlusTrace, Settings, Status, is_identity
 
@@ -107,8 +107,8 @@ def large_stepsize(
     problem = large_problem(L, sketch.map)
     if problem is None:
         return None
-    if goal.criterion != "det" and not isinstance(goal.M, float):
-        msg = f"criterion={goal.criterion!r} takes a dense L only, but for a number as lower; {ANSWERS}"
+    if goal.is_convex or (goal.M is not None and not isinstance(goal.M, float)):
+        msg = f"goal={goal.name!r} takes a dense L only, but for a number as strong_convexity; {ANSWERS}"
         raise ValueError(msg)
     split = sketch.map.diagonal_plus_scaled
     W = read_direction(structure.W) if isinstance(structure, Direction) else None
@@ -120,22 +120,22 @@ def large_stepsize(
     condition = method.condition(sketch.map, commutes=commutes)
     plain = is_identity(condition.outer)  # T(D) = D𝒫(L)D
     named = structure in ("full", "diagonal", "scalar")
-    # With D = γI, too, H ⪰ D: the largest t is 1/λmax(𝒫(L)) under both guarantees.
-    multiple = goal.criterion != "det" and plain and named
+    # The largest t is 1/λmax(𝒫(L)), at D = γI, which satisfies the condition.
+    multiple = goal.M is not None and plain and named
     # D ⪯ 𝒫(L)⁻¹ has a largest D, and H ⪯ 𝒫(L)⁻¹ for every D.
-    descent = goal.guarantee == "descent" and not (structure == "full" and plain) and not multiple
+    descent = goal.name == "descent" and not (structure == "full" and plain)
     sketched = isinstance(method, SketchedGradient) and split is not None and isinstance(L, LowRankPlusDiagonal)
     spectral = isinstance(method, SketchedGradient) and isinstance(sketch.map, ScaledPlusTrace) and structure == "full"
     thin = isinstance(W, LowRankStepsize) and isinstance(problem.condition, LowRankCondition) and (plain or sketched)
-    if goal.criterion != "det":
+    if goal.M is not None:
         known = multiple
     elif descent:
         known = spectral or (structure == "full" and sketched)
     else:
         known = spectral or thin or (plain and (named or isinstance(W, DiagonalStepsize)))
     if not known:
-        asked = f"structure={str(structure)!r} with {method.name}, guarantee={goal.guarantee!r}"
-        msg = f"{asked}, criterion={goal.criterion!r} takes a dense L only; {ANSWERS}"
+        asked = f"structure={str(structure)!r} with {method.name} and goal={goal.name!r}"
+        msg = f"{asked} takes a dense L only; {ANSWERS}"
         raise ValueError(msg)
     method.check([sketch], scalar=structure == "scalar", clients=False)
     if spectral:
@@ -168,7 +168,6 @@ def large_stepsize(
         status=status.value,
         certificate=certificate,
         descent_log_det=answer.descent_log_det,
-        descent_t=exp_down(certificate.log_det / sketch.d) if multiple else None,
         blocks=(),
         solver_stats=answer.stats,
         reductions=tuple(words for words in (condition.words, problem.words) if words),
@@ -179,8 +178,7 @@ def large_stepsize(
         expected_rank=sketch.expected_rank,
         limit=exp_up(_limit(L, problem, sketch, goal) / sketch.d),
         tol=settings.tol,
-        guarantee=goal.guarantee,
-        criterion=goal.criterion,
+        goal=goal.name,
         satisfies_condition=answer.satisfied,
         message=message,
         operator=answer.D,
@@ -192,9 +190,9 @@ def _limit(L: Any, problem: LargeProblem, sketch: Sketch, goal: Goal) -> float:
     if not sketch.is_exactly_unbiased:
         return math.inf
     rank = sketch.expected_rank
-    if goal.criterion != "det":
+    if goal.M is not None:
         if not isinstance(L, LowRankPlusDiagonal):
             return math.inf
-        lower = goal.M if goal.criterion == "linear" else None
-        return LargeLimit.read(L, min(rank, L.d), goal.criterion, lower).upper_bound()
+        M = goal.M if goal.name == "linear" else None
+        return LargeLimit.read(L, min(rank, L.d), goal.name, M).upper_bound()
     return LimitBounds(L.shape[0], problem.log_det).scaled(2 * problem.power).log_bound(rank)

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from stepsize_opt.goals import CurvatureBound
 from stepsize_opt.inputs import out_of_range
 from stepsize_opt.limit import LimitBounds
-from stepsize_opt.node.goals import Floor
 from stepsize_opt.proofs import (
     SMALLEST_NORMAL,
     UNIT,
@@ -45,7 +45,7 @@ class Singletons:
     weights: Vector
     error: Vector
     scale: Vector
-    lower: Vector | None = None  # M_jj, for the largest t with D_j ≥ t/M_jj
+    curvature: Vector | None = None  # M_jj, for the largest t with D_j ≥ t/M_jj
 
     def solve(self) -> SolvedAlone:
         """The answer in the original coordinates.
@@ -69,10 +69,11 @@ class Singletons:
         below, above = math.fsum(lower) - slack, math.fsum(upper) + slack
         certificate = Certificate(True, margin, below, above, len(D)).rescaled(self.scale)
         reached = None
-        if self.lower is not None:
+        if self.curvature is not None:
             # log t = min_j log M_jj + 2 log Λ_j + log D̃_j, each logarithm and sum rounded once.
-            shift = np.log(self.lower) + 2.0 * np.log(self.scale)
-            loss = 16.0 * UNIT * (1.0 + np.abs(np.log(self.lower)) + np.abs(2.0 * np.log(self.scale)) + np.abs(lower))
+            shift = np.log(self.curvature) + 2.0 * np.log(self.scale)
+            sizes = np.abs(np.log(self.curvature)) + np.abs(2.0 * np.log(self.scale)) + np.abs(lower)
+            loss = 16.0 * UNIT * (1.0 + sizes)
             low, high = (len(D) * float((end + shift).min()) for end in (lower - loss, upper + loss))
             reached = Certificate(True, margin, low, high, len(D))
         return SolvedAlone(D, weights / self.scale / self.scale, certificate, reached)
@@ -96,7 +97,7 @@ class Component:
     scale: Vector
     program: Program
     single: Program  # of the condition 𝒬(DBD) ⪯ D alone, by which D is proved
-    floor: Floor | None = None
+    bound: CurvatureBound | None = None
     is_convex: bool = False
 
     @cached_property
@@ -106,8 +107,8 @@ class Component:
 
     @property
     def log_shift(self) -> float:
-        """What log det D / d, or log t where there is a floor, exceeds that of the scaled program by."""
-        power = self.power / len(self.scale) if self.floor is None else -self.floor.shift
+        """What log det D / d, or log t where there is an M, exceeds that of the scaled program by."""
+        power = self.power / len(self.scale) if self.bound is None else -self.bound.shift
         return power * math.log(2.0)
 
     def lower(self, D: Matrix) -> Matrix:

@@ -18,17 +18,15 @@ solved alone.
 Powers of two make the scaled problem the same problem bit for bit.  Λ evens out D rather than B: a coordinate alone has
 D_jj = 1/(q_j B_jj), and D = γW has D_jj ∝ W_jj.  D becomes about 1/min q.
 
-*The descent metric.*  H(D) = 2D − 𝒬(DBD) is maximised instead under ``guarantee="descent"``, by log det H or by the
-largest t with H ⪰ tM⁻¹, and each reduction holds for it.  Commuting is an identity of T(D) = 𝒬(DBD).  Components:
+*The descent metric.*  The goals ``descent``, ``euclidean`` and ``linear`` maximise log det H or t with H ⪰ tM⁻¹,
+H(D) = 2D − 𝒬(DBD), and each reduction holds for them.  Commuting is an identity of T(D) = 𝒬(DBD).  Components:
 H(ΩDΩ) = ΩH(D)Ω, and H is matrix-concave, so the average D̄ over all Ω has H(D̄) ⪰ H̄, the average of ΩH(D)Ω.  log det is
 monotone and concave: log det H(D̄) ≥ log det H(D).  If M, too, has no entry between groups, H(D) ⪰ tM⁻¹ gives
 ΩH(D)Ω ⪰ tM⁻¹, hence H(D̄) ⪰ tM⁻¹; t of the whole is the smallest of the groups.  Scaling: with ΛBΛ in place of B the
 metric of Λ⁻¹DΛ⁻¹ is Λ⁻¹H(D)Λ⁻¹, and H ⪰ tM⁻¹ becomes Λ⁻¹HΛ⁻¹ ⪰ t(ΛMΛ)⁻¹.  𝒬 = identity and D full: H ⪯ B⁻¹ with
-equality for D = B⁻¹, the best by every criterion.  A coordinate alone: H = D(2 − qBD) ≤ 1/(qB), at the same D.
+equality for D = B⁻¹, the best for every goal.  A coordinate alone: H = D(2 − qBD) ≤ 1/(qB), at the same D.
 
-*Other criteria of the condition.*  The largest t with D ⪰ tM⁻¹ and 𝒬(DBD) ⪯ D: the average D̄ of ΩDΩ is feasible, and
-D̄ ⪰ tM⁻¹ if M has no entry between groups; scaling as above.  For convex f the condition is 𝒫(D) ⪯ L⁻¹, linear in D:
-components and scaling as for (3), but commuting is of no use.
+*Convex f.*  The condition is 𝒫(D) ⪯ L⁻¹, linear in D: components and scaling as for (3), but commuting is of no use.
 
 *Closed forms.*  𝒬 = identity and D full: D = B⁻¹, with multiplier Z = B.  D = γW: γ = 1/λmax(W^{−½} 𝒬(WBW) W^{−½}),
 with Z = zzᵀ for the eigenvector z = W^{−½}u (Theorem 2 of the paper is this for each layer).  A coordinate alone:
@@ -44,6 +42,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from stepsize_opt.goals import PAPER, CurvatureBound, Goal
 from stepsize_opt.inputs import (
     LARGEST_SPREAD,
     SMOOTHNESS_REMEDY,
@@ -53,8 +52,7 @@ from stepsize_opt.inputs import (
     dense,
 )
 from stepsize_opt.limit import LimitBounds
-from stepsize_opt.methods import Method
-from stepsize_opt.node.goals import PAPER, Floor, Goal
+from stepsize_opt.methods import DetCGD1, DetCGD2, Method, SketchedGradient
 from stepsize_opt.node.pieces import NO_UNDERFLOW, Component, Reduction, Singletons
 from stepsize_opt.proofs import (
     LARGEST_COEFFICIENT,
@@ -106,8 +104,8 @@ def separate(L: Matrix, Q: PositiveMap, pattern: Pattern, method: Method, D: Mat
         out.limits.append(LimitBounds.of(block, log_det, goal.restricted(indices)))
         condition = method.condition(part, commutes=not goal.is_convex and sub.commutes_with(part))
         program, scale = _scaled_program(_rounded_image(condition.inner, block), condition.outer, sub)
-        floor = goal.floor(indices, scale)
-        out.components.append(Component(indices, scale, program, program, floor, goal.is_convex))
+        bound = goal.curvature_bound(indices, scale)
+        out.components.append(Component(indices, scale, program, program, bound, goal.is_convex))
     return out
 
 
@@ -157,25 +155,39 @@ def _reduce_block(
 
 def _component(indices: Indices, scale: Vector, program: Program, goal: Goal) -> Component:
     """The piece with the objective that the goal asks for."""
-    floor, condition = goal.floor(indices, scale), program.condition
+    condition = program.condition
     assert condition is not None and condition.B is not None
     if goal.is_convex:
         H = np.asarray(np.linalg.cholesky(condition.B), dtype=np.float64)
         convex = Program.convex(H, condition.Q, program.pattern)
         return Component(indices, scale, convex, program, is_convex=True)
-    if goal.guarantee != PAPER.guarantee:
-        return Component(indices, scale, descent_program(program, floor), program, floor)
-    if floor is None:
+    if not goal.judges_metric:
         return Component(indices, scale, program, program)
-    floored = Program.single(condition.B, condition.Q, program.pattern, condition.B_slack, floor.matrix)
-    return Component(indices, scale, floored, program, floor)
+    bound = goal.curvature_bound(indices, scale)
+    return Component(indices, scale, descent_program(program, bound), program, bound)
 
 
-def descent_program(program: Program, floor: Floor | None = None) -> Program:
+def equivalent_method(goal: Goal, method: Method, pattern: Pattern, law: PositiveMap) -> Method:
+    """Return the method for which a goal is proved: det-CGD1 for ``convex`` and a det-CGD2 that commutes.
+
+    Raises ValueError for another method of ``convex``, which is proved for x⁺ = x − D S ∇f(x).
+    """
+    if not goal.is_convex or isinstance(method, SketchedGradient):
+        return method
+    if not (isinstance(method, DetCGD2) and pattern.commutes_with(law)):
+        msg = (
+            f"goal='convex' is proved for x⁺ = x − D S ∇f(x), not for {method.name}: use det-CGD1, or a "
+            "structure that commutes with the sketch for det-CGD2"
+        )
+        raise ValueError(msg)
+    return DetCGD1()  # SD = DS
+
+
+def descent_program(program: Program, bound: CurvatureBound | None = None) -> Program:
     """The program of the descent metric that belongs to the condition of a program."""
     condition = program.condition
     assert condition is not None and condition.B is not None
-    E = None if floor is None else floor.matrix
+    E = None if bound is None else bound.inverse
     return Program.descent(condition.B, condition.Q, program.pattern, E, condition.B_slack)
 
 

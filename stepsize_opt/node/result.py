@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from stepsize_opt.goals import WORDS
 from stepsize_opt.inputs import (
     LARGE,
     Immutable,
@@ -23,19 +24,15 @@ from stepsize_opt.inputs import (
     read_only,
     real_array,
 )
-from stepsize_opt.node.complexity import (
+from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down
+from stepsize_opt.rounds import (
     convex_iterations,
     coordinates_sent,
     iterations_needed,
     linear_iterations,
     squared_norm,
 )
-from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down
 from stepsize_solvers.programs import Indices, Matrix, Status, Vector
-
-FLOORS = {"euclidean": "tI", "linear": "tM⁻¹"}
-# What iterations takes, where it is not ε² and Δ⁰.
-_ARGUMENTS = {"linear": ("accuracy", "initial_gap"), "convex": ("accuracy", "initial_distance")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +57,12 @@ class StepsizeResult(Result):
         ``optimal`` only with a proved feasible D whose certified gap is within ``tol``; otherwise ``message`` says
         why not.
     certificate
-        Feasible, margin, log_det, upper_bound and gap, all holding in exact arithmetic.
-        Under ``guarantee="descent"`` they are about H in place of D: ``feasible`` means H ≻ 0, ``log_det`` and
-        ``upper_bound`` are the ends of log det H.  For the criteria ``euclidean`` and ``linear`` they are the ends of
-        d log t.  For ``convex``, ``feasible`` means 𝒫(D) ⪯ L⁻¹.
+        Feasible, margin, log_det, upper_bound and gap, all holding in exact arithmetic.  ``feasible`` means T(D) ⪯ D
+        for the goal ``paper``, 𝒫(D) ⪯ L⁻¹ for ``convex``, H ≻ 0 for the others.  ``log_det`` and ``upper_bound`` are
+        the ends of log det D for ``paper`` and ``convex``, of log det H for ``descent``, of d log t for the others.
     descent_log_det
         A proved lower bound on log det H of the descent metric H = 2D − T(D), T(D) the left-hand side of
         the condition; T(D) ⪯ D makes H ⪰ D.
-    descent_t
-        For the criteria ``euclidean`` and ``linear`` a t with H ⪰ tM⁻¹ proved for this D; None for the others.
     blocks
         The diagonal blocks of D that are not zero by proof.
     solver_stats
@@ -82,21 +76,19 @@ class StepsizeResult(Result):
     structure
         The structure asked for.
     expected_nonzeros
-        Numbers sent in one round, in expectation.
+        Floats sent per round, in expectation.
     expected_rank
         E[rank S], or a bound from above.
     limit
-        The largest rate under the same criterion of any method without memory, x⁺ = x − G∇f(x) with G independent of
+        The largest rate for the same goal of any method without memory, x⁺ = x − G∇f(x) with G independent of
         ∇f(x) and E[rank G] = expected_rank, proved from above (``compression_limit``); infinite where it is not known,
         or where the sketch has E[S] = I up to rounding only, so that the theorem does not hold for it.
     tol
         The certified gap asked for.
-    guarantee
-        ``"condition"`` or ``"descent"``, see ``optimal_stepsize``.
-    criterion
-        What was maximised under it.
+    goal
+        What was maximised, see ``optimal_stepsize``.
     satisfies_condition
-        Whether T(D) ⪯ D is proved, which ``guarantee="descent"`` and ``criterion="convex"`` do not need.
+        Whether T(D) ⪯ D is proved, which only the goal ``paper`` needs.
     message
         What keeps the answer from being optimal, and a remedy; empty for an optimal one.
 
@@ -107,13 +99,11 @@ class StepsizeResult(Result):
 
     certificate: Certificate
     descent_log_det: float
-    descent_t: float | None
     blocks: tuple[Block, ...]
     expected_nonzeros: float
     expected_rank: float
     limit: float
-    guarantee: str
-    criterion: str
+    goal: str
     satisfies_condition: bool
 
     def __post_init__(self) -> None:
@@ -145,8 +135,8 @@ class StepsizeResult(Result):
     def dual(self) -> Matrix:
         """The multiplier Z ⪰ 0 of the condition, d×d, read-only: with D it proves the upper bound.
 
-        Under ``guarantee="descent"`` it is Y, near H⁻¹ for ``det``, the multiplier of H ⪰ tM⁻¹ for ``euclidean`` and
-        ``linear`` (of each component alone).  For ``convex`` it is U of 𝒫(D) ⪯ L⁻¹.
+        For the goal ``descent`` it is Y near H⁻¹, for ``euclidean`` and ``linear`` the multiplier of H ⪰ tM⁻¹ (of each
+        component alone), for ``convex`` U of 𝒫(D) ⪯ L⁻¹.
         """
         return self._assemble([block.Z for block in self.blocks])
 
@@ -176,15 +166,14 @@ class StepsizeResult(Result):
 
     @property
     def log_det(self) -> float:
-        """log det D from below, tight to rounding; log det H under the guarantee descent, d log t where t is sought."""
+        """log det D from below, tight to rounding; log det H for the goal ``descent``, d log t where t is sought."""
         return self.certificate.log_det
 
     @property
     def rate(self) -> float:
         """det(D)^{1/d}, proved from below: after K steps the weighted mean of E‖∇f‖² is at most 2Δ⁰/(rate·K).
 
-        Under ``guarantee="descent"`` it is det(H)^{1/d}.  For the criteria ``euclidean`` and
-        ``linear`` it is the proved t of D ⪰ tM⁻¹, or of H ⪰ tM⁻¹ under ``guarantee="descent"``.
+        For the goal ``descent`` it is det(H)^{1/d}, for ``euclidean`` and ``linear`` the proved t of H ⪰ tM⁻¹.
         """
         return exp_down(self.log_det / self.d)
 
@@ -195,10 +184,8 @@ class StepsizeResult(Result):
 
     @property
     def guaranteed_rate(self) -> float:
-        """The rate that ``iterations`` uses: the better proved one of D and of H, for ``convex`` det(D)^{1/d}."""
-        if self.criterion == "convex":
-            return self.rate
-        return max(self.rate, self.descent_rate if self.descent_t is None else self.descent_t)
+        """The rate that ``iterations`` uses: ``rate``, for the goal ``paper`` the better proved one of D and of H."""
+        return max(self.rate, self.descent_rate) if self.goal == "paper" else self.rate
 
     @property
     def efficiency(self) -> float:
@@ -212,13 +199,9 @@ class StepsizeResult(Result):
     @property
     def guarantee_used(self) -> str:
         """What ``guaranteed_rate`` bounds, in words."""
-        if self.criterion == "convex":
-            return "convex f, mean of E f − f* ≤ ‖x⁰ − x*‖²/(2K) in the norm of D⁻¹, det(D)^(1/d)"
-        by_condition = self.guarantee == "condition" and self.rate >= self.guaranteed_rate
-        if self.criterion == "det":
-            return "condition, det(D)^(1/d)" if by_condition else "descent, det(H)^(1/d)"
-        floor = FLOORS[self.criterion]
-        return f"condition, t with D ⪰ {floor}" if by_condition else f"descent, t with H ⪰ {floor}"
+        if self.goal == "paper" and self.guaranteed_rate > self.rate:
+            return f"descent, {WORDS['descent'].rate}"
+        return f"{self.goal}, {WORDS[self.goal].rate}"
 
     def iterations(
         self,
@@ -231,9 +214,9 @@ class StepsizeResult(Result):
         """Iterations K that guarantee a weighted mean squared gradient norm of at most ε², from f(x⁰) − f^inf.
 
         K = ⌈2Δ⁰/(rate ε²)⌉ with ``guaranteed_rate``, the better of the proved rates of D and of H; the weights are
-        those of its matrix, divided by its det^{1/d}.  ``guarantee used`` among ``rows`` says which it is.  For the
-        criterion ``euclidean`` the mean is the plain one and the rate is t.  For ``linear`` it is the smallest K with
-        (1 − t)^K Δ⁰ ≤ accuracy, and ``accuracy`` is given in place of ``epsilon2``.
+        those of its matrix, divided by its det^{1/d}.  ``guarantee_used`` names it.  For the goal ``euclidean`` the
+        norm is the Euclidean one and the rate is t.  For ``linear`` it is the smallest K with (1 − t)^K Δ⁰ ≤ accuracy,
+        and ``accuracy`` is given instead of ``epsilon2``.
 
         For ``convex`` it is the smallest K with ‖x⁰ − x*‖²_{D⁻¹}/(2K) ≤ accuracy, by which the mean of E f(xᵏ) − f*
         over the first K iterates is at most ``accuracy``, and so is E f − f* at their mean.  ``initial_distance`` is
@@ -246,10 +229,10 @@ class StepsizeResult(Result):
             "accuracy": accuracy,
             "initial_distance": initial_distance,
         }
-        wanted = _ARGUMENTS.get(self.criterion, ("epsilon2", "initial_gap"))
+        wanted = WORDS[self.goal].arguments
         for name, value in given.items():
             if value is not None and name not in wanted:
-                msg = f"iterations of the criterion {self.criterion!r} takes {' and '.join(wanted)}, not {name}"
+                msg = f"iterations for the goal {self.goal!r} takes {' and '.join(wanted)}, not {name}"
                 raise ValueError(msg)
         for name in wanted:
             if given[name] is None:
@@ -258,9 +241,9 @@ class StepsizeResult(Result):
         if not self.guaranteed_rate > 0.0:
             msg = f"no rate above 0 is proved for this D, so no number of iterations: its status is {self.status}"
             raise ValueError(msg)
-        if self.criterion == "linear":
+        if self.goal == "linear":
             return linear_iterations(self.guaranteed_rate, accuracy, initial_gap)  # type: ignore[arg-type]
-        if self.criterion == "convex":
+        if self.goal == "convex":
             return convex_iterations(squared_norm([b.D for b in self.blocks], self._parts(initial_distance)), accuracy)  # type: ignore[arg-type]
         return iterations_needed(self.guaranteed_rate, epsilon2, initial_gap)  # type: ignore[arg-type]
 
@@ -289,13 +272,11 @@ class StepsizeResult(Result):
     def _numbers(self) -> dict[str, Any]:
         return {
             "expected_nonzeros": self.expected_nonzeros,
-            "guarantee": self.guarantee,
-            "criterion": self.criterion,
+            "goal": self.goal,
             "satisfies_condition": self.satisfies_condition,
             "log_det": self.log_det,
             "rate": self.rate,
             "descent_rate": self.descent_rate,
-            "descent_t": self.descent_t,
             "guarantee_used": self.guarantee_used,
             "limit": self.limit,
             "efficiency": self.efficiency,
@@ -312,29 +293,20 @@ class StepsizeResult(Result):
                 if math.isfinite(self.limit)
                 else "not known for this form of L, or E[S] = I up to rounding only",
             ),
-            (
-                _feasible(self.guarantee, self.criterion),
-                f"{feasible}, margin {self.certificate.margin:.1e}",
-            ),
+            (WORDS[self.goal].feasible, f"{feasible}, margin {self.certificate.margin:.1e}"),
         ]
 
     def _rates(self) -> list[tuple[str, str]]:
-        mean = f"{self.log_det / self.d:.9f}"
-        metric, used = f"{self.descent_rate:.9g}, H = 2D − T(D)", ("guarantee used", self.guarantee_used)
-        inside, letter = self.guarantee == "condition", "D" if self.guarantee == "condition" else "H"
-        first = [(f"rate det({letter})^(1/d)", f"{self.rate:.9g}" if inside else metric)]
-        if self.descent_t is not None:
-            first = [("rate t", f"{self.rate:.9g}, {letter} ⪰ {FLOORS[self.criterion]}")]
-        if inside and self.descent_t is not None:
-            first.append((f"t with H ⪰ {FLOORS[self.criterion]}", f"{self.descent_t:.9g}"))
-        if inside or self.descent_t is not None:
-            first.append(("descent rate det(H)^(1/d)", metric))
-        first.append(used)
-        if self.descent_t is None:
-            first.append((f"log det {letter} / d", mean))
-        if not inside or self.criterion == "convex":
-            first.append(("condition T(D) ⪯ D", "proved" if self.satisfies_condition else "not proved, not needed"))
-        return first
+        words = WORDS[self.goal]
+        rows = [(f"rate {words.rate}", f"{self.rate:.9g}")]
+        if self.goal != "descent":
+            rows.append(("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}, H = 2D − T(D)"))
+        rows.append(("guarantee used", self.guarantee_used))
+        if self.goal in ("paper", "descent", "convex"):
+            rows.append((f"log det {words.judged} / d", f"{self.log_det / self.d:.9f}"))
+        if self.goal != "paper":
+            rows.append(("condition T(D) ⪯ D", "proved" if self.satisfies_condition else "not proved, not needed"))
+        return rows
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
@@ -350,13 +322,6 @@ class StepsizeResult(Result):
         result = from_fields(StepsizeResult, meta, blocks=blocks)
         _check_blocks(blocks, result.d)
         return result
-
-
-def _feasible(guarantee: str, criterion: str) -> str:
-    """What ``feasible`` means, in words."""
-    if criterion == "convex":
-        return "𝒫(D) ⪯ L⁻¹"
-    return "feasible" if guarantee == "condition" else "H positive definite"
 
 
 def _check_blocks(blocks: Sequence[Block], d: int) -> None:

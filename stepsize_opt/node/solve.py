@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import Structure, items, whole_number
 from stepsize_opt.methods import Method
 from stepsize_opt.node.answers import prove
-from stepsize_opt.node.goals import Goal
 from stepsize_opt.node.pieces import Component, Reduction
 from stepsize_opt.node.result import Block, StepsizeResult
-from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up
+from stepsize_opt.proofs import UNIT, Certificate, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import check_solver, choose_solver, get_solver
 from stepsize_solvers.numerics import blas_threads
@@ -36,7 +35,6 @@ class Piece:
     block: Block
     certificate: Certificate
     descent: Certificate  # of H = 2D − T(D): proved positive definite or not, and its log det from below
-    descent_t: float  # with H ⪰ descent_t·M⁻¹ proved, where there is an M
     satisfies_condition: bool
     stats: SolverStats
     status: Status
@@ -66,8 +64,6 @@ def solver_attempts(
     return attempts
 
 
-# A t that is moved by fewer powers of two than this keeps all its digits.
-_NO_UNDERFLOW = 900
 # Fewer components than this for each process are not worth starting processes for.
 _COMPONENTS_PER_PROCESS = 8
 _PARTS_PER_PROCESS = 4
@@ -139,7 +135,7 @@ def _stacks(tasks: Sequence[Task], attempts: Sequence[Attempt]) -> list[list[int
     for place, (component, start) in enumerate(tasks):
         program = component.program
         solver = choose_solver(program)[0] if chosen is None else chosen
-        together = start is None and not settings.verbose and component.floor is None and program is component.single
+        together = start is None and not settings.verbose and component.bound is None and program is component.single
         if together and solver.unsupported(program) is None and solver.stacks(program):
             by_size.setdefault(program.d, []).append(place)
         else:
@@ -298,15 +294,11 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     else:
         status = Status.INACCURATE
     Z = np.zeros_like(answer.D) if answer.dual is None else component.lift_dual(answer.dual)
-    block, descent_t = Block(component.indices, answer.D, Z), answer.descent_t
-    if component.floor is None:
-        certificate = certificate.moved(component.power)
-    else:
-        shift = -component.floor.shift
-        certificate = certificate.moved(shift * certificate.d)
-        descent_t = math.ldexp(descent_t, shift) if abs(shift) < _NO_UNDERFLOW else 0.0
+    block = Block(component.indices, answer.D, Z)
+    bound = component.bound
+    certificate = certificate.moved(component.power if bound is None else -bound.shift * certificate.d)
     descent = answer.descent.moved(component.power)
-    return Piece(block, certificate, descent, descent_t, answer.satisfies_condition, outcome.stats, status, note)
+    return Piece(block, certificate, descent, answer.satisfies_condition, outcome.stats, status, note)
 
 
 def weakest(parts: Sequence[Certificate]) -> Certificate:
@@ -333,15 +325,12 @@ def assemble(
     blocks = [piece.block for piece in pieces]
     certificates = [piece.certificate for piece in pieces]
     descents = [piece.descent for piece in pieces]
-    floors = [piece.descent_t for piece in pieces]
     for single in reduction.singletons:
         alone = single.solve()
         reached = alone.reached
         blocks.append(Block(single.indices, alone.D, alone.Z))
         certificates.append(alone.certificate if reached is None else reached)
         descents.append(alone.certificate)  # w̄D ≤ 1 makes H = D(2 − w̄D) ≥ D, and H ≤ 1/w̄
-        if reached is not None:
-            floors.append(exp_down(reached.log_det / reached.d))
     certificate = Certificate.combine(certificates) if goal.M is None else weakest(certificates)
     limit = reduction.log_limit(sketch)
     if not certificate.is_optimal(tol):
@@ -360,7 +349,6 @@ def assemble(
         status=status.value,
         certificate=certificate,
         descent_log_det=Certificate.combine(descents).log_det,
-        descent_t=None if goal.M is None else min(floors),
         blocks=tuple(blocks),
         solver_stats=_combined_stats([piece.stats for piece in pieces]),
         reductions=tuple(reduction.notes),
@@ -371,8 +359,7 @@ def assemble(
         expected_rank=sketch.expected_rank,
         limit=exp_up(limit / certificate.d),
         tol=tol,
-        guarantee=goal.guarantee,
-        criterion=goal.criterion,
+        goal=goal.name,
         satisfies_condition=all(piece.satisfies_condition for piece in pieces),
         message=message,
     )

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt.goals import GoalName
 from stepsize_opt.inputs import (
     SMOOTHNESS_REMEDY,
     Direction,
@@ -33,7 +34,6 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.methods import DetCGD1, DetCGD2, GradientDescent, Method
 from stepsize_opt.node.api import optimal_stepsize
-from stepsize_opt.node.goals import Guarantee
 from stepsize_opt.node.powers import inverse_of, power_of
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
@@ -187,7 +187,7 @@ def communication_table(
     >>> table.row(1).method, round(table.row(1).computed, 6)
     ('det-CGD1', 5.656854)
     """
-    refuse_options("communication_table", options, ("algorithm", "structure", "guarantee", "criterion", "lower"))
+    refuse_options("communication_table", options, ("algorithm", "structure", "goal", "strong_convexity"))
     smoothness = dense(read_matrix("L", L))
     d = len(smoothness)
     sizes = (d,) if layers is None else tuple(whole_number("layers", size) for size in items("layers", layers))
@@ -225,11 +225,9 @@ def communication_table(
         name: str,
         stepsize: str,
         structure: Structure,
-        guarantee: Guarantee = "condition",
+        goal: GoalName = "paper",
     ) -> None:
-        result = optimal_stepsize(
-            smoothness, sketch, algorithm=method, structure=structure, guarantee=guarantee, **options
-        )
+        result = optimal_stepsize(smoothness, sketch, algorithm=method, structure=structure, goal=goal, **options)
         printed = None if number is None else problem.printed(number)
         rows.append(TableRow(number, method.name, name, stepsize, printed, completed(result)))
 
@@ -246,12 +244,12 @@ def communication_table(
     add(11, second, rand_k, "rand-k", "optimal", "full")
     add(12, second, bernoulli, "Bern-q", "optimal", "full")
     add(13, GradientDescent(), identity, "identity", "γ I", "scalar")
-    optima: tuple[tuple[str, Guarantee], ...] = (("optimal", "condition"), ("optimal, descent", "descent"))
-    for stepsize, guarantee in optima:
-        add(None, first, rand_1, "rand-1", stepsize, "full", guarantee)
+    optima: tuple[tuple[str, GoalName], ...] = (("optimal", "paper"), ("optimal, descent", "descent"))
+    for stepsize, goal in optima:
+        add(None, first, rand_1, "rand-1", stepsize, "full", goal)
         if ks != (1,) * len(sizes):
-            add(None, first, rand_k, "rand-k", stepsize, "full", guarantee)
-        add(None, first, bernoulli, "Bern-q", stepsize, "full", guarantee)
+            add(None, first, rand_k, "rand-k", stepsize, "full", goal)
+        add(None, first, bernoulli, "Bern-q", stepsize, "full", goal)
     return CommunicationTable(tuple(rows), sizes, ks, tuple(float(x) for x in bernoulli.q))
 
 

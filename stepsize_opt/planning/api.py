@@ -1,4 +1,4 @@
-"""``plan``: every method for a problem, a budget and an accuracy, with its rounds, its numbers and its work."""
+"""``plan``: every method for a problem, a budget and an accuracy, with its rounds, its floats and its work."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from stepsize_opt.clients import optimal_distributed_stepsize
+from stepsize_opt.goals import METRIC_GOALS, WORDS, GoalName
 from stepsize_opt.inputs import completed, items, positive_number, refuse_options
-from stepsize_opt.limit import CRITERIA, CompressionLimit, compression_limit
+from stepsize_opt.limit import CompressionLimit, compression_limit
 from stepsize_opt.methods import (
     CompressedStep,
     Compressor,
@@ -20,11 +21,12 @@ from stepsize_opt.methods import (
     Method,
     optimal_method,
 )
-from stepsize_opt.node import Guarantee, coordinates_sent, iterations_needed, linear_iterations, optimal_stepsize
+from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.planning.problem import Problem
 from stepsize_opt.planning.table import Budget, Plan, PlanRow
 from stepsize_opt.proofs import Unproved
+from stepsize_opt.rounds import coordinates_sent, iterations_needed, linear_iterations
 from stepsize_opt.sketches import Identity, RandK, Sketch
 from stepsize_solvers.programs import Settings, Status
 
@@ -56,7 +58,7 @@ class Named:
     def filled(
         self,
         given: Problem,
-        goal: Goal,
+        target: Target,
         k: float,
         rounds: int,
         efficiency: float | None,
@@ -67,7 +69,7 @@ class Named:
         """The row with its numbers."""
         client, server = _work(self, given, k)
         return PlanRow(
-            criterion=goal.criterion,
+            goal=target.goal,
             **vars(self),
             k=k,
             rounds=rounds,
@@ -82,34 +84,34 @@ class Named:
 
 
 @dataclass(frozen=True, eq=False)
-class Goal:
-    """A criterion with the accuracy it is asked for: ε² of the gradient, or of f − f* for ``linear``.
+class Target:
+    """A goal with the accuracy it is asked for: ε² of the gradient, or of f − f* for ``linear``.
 
     tol: the certified gap up to which a row is ``optimal``.
     """
 
-    criterion: str
-    target: float
+    goal: GoalName
+    accuracy: float
     initial_gap: float
-    lower: Any
+    strong_convexity: Any
     tol: float
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """For functions that take criterion and lower."""
-        return {"criterion": self.criterion, "lower": self.lower if self.criterion == "linear" else None}
+        """For functions that take goal and strong_convexity."""
+        return {"goal": self.goal, "strong_convexity": self.strong_convexity if self.goal == "linear" else None}
 
     def rounds(self, rate: float) -> int:
         """The smallest K that a rate guarantees; raises Unproved for a rate of 0."""
         if not rate > 0.0:
             msg = "no rate above 0 is proved of its D in float64"
             raise Unproved(msg)
-        needed = linear_iterations if self.criterion == "linear" else iterations_needed
-        return needed(rate, self.target, self.initial_gap)
+        needed = linear_iterations if self.goal == "linear" else iterations_needed
+        return needed(rate, self.accuracy, self.initial_gap)
 
 
 # Arguments of the functions behind the rows that differ from row to row, or would make of a row another one.
-_SET_BY_PLAN = ("algorithm", "structure", "guarantee", "seeds", "tight", "iterations", "mean_smoothness", "warm_start")
+_SET_BY_PLAN = ("algorithm", "structure", "seeds", "tight", "iterations", "mean_smoothness", "warm_start")
 
 
 def plan(
@@ -118,24 +120,24 @@ def plan(
     *,
     epsilon2: float | None = None,
     accuracy: float | None = None,
-    criterion: str | Sequence[str] = "det",
+    goal: GoalName | Sequence[GoalName] = "descent",
     initial_gap: float | None = None,
     delta_inf: float | None = None,
-    lower: Any = None,
+    strong_convexity: Any = None,
     total: float | None = None,
     rounds: int | None = None,
     sketches: Sequence[Sketch] | None = None,
     on_progress: Callable[[int, int, str], None] | None = None,
     **options: Any,
 ) -> Plan:
-    """Which method to run: rounds, numbers sent, work and efficiency of each, and the best within a budget.
+    """Which method to run: rounds, floats sent, work and efficiency of each, and the best within a budget.
 
-    Gradient descent, det-CGD1 (with the best descent metric, and for ``"det"`` under the paper's condition), det-CGD2
-    and the subspace method, with k = 1, and with a quarter, half and all of the numbers allowed a round.  With clients
+    Gradient descent, det-CGD1 (with the best descent metric, and for ``"descent"`` under the paper's condition),
+    det-CGD2 and the subspace method, with k = 1 and with a quarter, half and all of the floats allowed.  With clients
     the rows with shared seeds are those of one node; det-CGD1 and det-CGD2 with independent draws and the largest k
     stand beside them.  For a large L that is not formed, the rows are those that need no d×d matrix: gradient descent,
-    det-CGD1 with a diagonal D, and for a dense factor det-CGD1 and det-CGD2 with a full D (``det``) and the subspace
-    method; for ``euclidean`` and ``linear`` the best diagonal D is a multiple of I.
+    det-CGD1 with a diagonal D, and for a dense factor det-CGD1 and det-CGD2 with a full D (``descent``) and the
+    subspace method; for ``euclidean`` and ``linear`` the best diagonal D is a multiple of I.
 
     Parameters
     ----------
@@ -143,21 +145,21 @@ def plan(
         The smoothness matrix L, dense or a LowRankPlusDiagonal, a sequence of the clients' matrices, or an objective of
         ``stepsize_opt.problems``, whose L is not formed when d is above 4096.
     budget
-        Numbers that a client may send a round on average, at most d; d by default.
+        Floats that a client may send per round on average, at most d; d by default.
     epsilon2
-        ε², the goal for the mean of E‖∇f‖² (weighted for ``"det"``, plain for ``"euclidean"``).
+        ε², the accuracy for the mean of E‖∇f‖² (weighted for ``"descent"``, plain for ``"euclidean"``).
     accuracy
-        The goal for E f(x) − f* of ``"linear"``.
-    criterion
-        One of ``"det"``, ``"euclidean"``, ``"linear"``, or several of them.
+        The accuracy for E f(x) − f* of ``"linear"``.
+    goal
+        One of ``"descent"``, ``"euclidean"``, ``"linear"``, or several of them.
     initial_gap
         Δ⁰ = f(x⁰) − f^inf; found from x⁰ = 0 when the problem is an objective.
     delta_inf
         Δ^inf of the clients; without it there are no rows with independent draws.  Found for a federated objective.
-    lower
+    strong_convexity
         M ⪯ ∇²f of ``"linear"``: a matrix or a number; taken from an objective that knows one, and never above it.
     total
-        Numbers that all senders together may send in all rounds.
+        Floats that all senders together may send in all rounds.
     rounds
         The most rounds allowed.
     sketches
@@ -175,7 +177,7 @@ def plan(
     Raises
     ------
     ValueError, TypeError
-        For arguments that are not as described, missing, or not used by the criteria.
+        For arguments that are not as described, missing, or not used by the goals.
 
     Examples
     --------
@@ -188,16 +190,16 @@ def plan(
     if on_progress is not None and not callable(on_progress):
         msg = f"on_progress must be a function, got {on_progress!r}"
         raise TypeError(msg)
-    criteria = _criteria(criterion)
-    _refuse_unused(criteria, epsilon2=epsilon2, accuracy=accuracy, lower=lower)
-    given = Problem.read(problem, initial_gap, delta_inf, lower, linear="linear" in criteria)
+    goals = _goals(goal)
+    _refuse_unused(goals, epsilon2=epsilon2, accuracy=accuracy, strong_convexity=strong_convexity)
+    given = Problem.read(problem, initial_gap, delta_inf, strong_convexity, linear="linear" in goals)
     limits = _budget(budget, total, rounds, given.d)
     tol = positive_number("tol", options.get("tol", Settings.tol))
-    goals = [_goal(name, given, epsilon2, accuracy, tol) for name in criteria]
+    targets = [_target(name, given, epsilon2, accuracy, tol) for name in goals]
     ks = _ks(min(given.d, given.d if limits.numbers is None else limits.numbers))
     laws = _read_sketches(sketches, given.d, ks)
     ks = sorted({*ks, *(law.expected_rank for law in laws)})
-    cases = [case for goal in goals for case in _cases(given, goal, laws, ks, rounds, options)]
+    cases = [case for target in targets for case in _cases(given, target, laws, ks, rounds, options)]
     rows, left_out = [], []
     for done, case in enumerate(cases):
         if on_progress is not None:
@@ -208,14 +210,14 @@ def plan(
             left_out.append(f"{case.name} is left out: {error}")
     if on_progress is not None:
         on_progress(len(cases), len(cases), "")
-    reached = {goal.criterion: _limits(given, goal, ks) for goal in goals}
-    notes = [*([given.note] if given.note else []), *left_out, *_notes(given, goals, laws, rows)]
-    if any(len(reached[goal.criterion]) < len(ks) for goal in goals if given.has_limit(goal.criterion)):
+    reached: dict[str, tuple[tuple[float, int], ...]] = {target.goal: _limits(given, target, ks) for target in targets}
+    notes = [*([given.note] if given.note else []), *left_out, *_notes(given, targets, laws, rows)]
+    if any(len(reached[name]) < len(ks) for name in goals if given.has_limit(name)):
         notes.append("the limit is left out where float64 does not prove it")
     return Plan(tuple(rows), limits, given.d, given.senders, reached, tuple(notes))
 
 
-def _notes(given: Problem, goals: Sequence[Goal], laws: Sequence[Sketch], rows: Sequence[PlanRow]) -> Iterator[str]:
+def _notes(given: Problem, targets: Sequence[Target], laws: Sequence[Sketch], rows: Sequence[PlanRow]) -> Iterator[str]:
     """What the table leaves out, and which rows are not optimal."""
     unfinished = [row for row in rows if row.status != Status.OPTIMAL.value]
     if unfinished:
@@ -223,76 +225,81 @@ def _notes(given: Problem, goals: Sequence[Goal], laws: Sequence[Sketch], rows: 
         yield f"{len(unfinished)} of {len(rows)} rows rest on a D above the tolerance ({kinds}): their rounds hold"
     if not laws:
         yield (
-            "det-CGD1 and det-CGD2 are left out: rand-k sends at least one number a round, more than the budget; "
+            "det-CGD1 and det-CGD2 are left out: rand-k sends at least one float per round, more than the budget; "
             "sketches=[IndependentSampling(p)] sends fewer"
         )
     if given.is_large and given.senders > 1:
         yield "independent draws are left out: their condition takes dense matrices"
     if given.clients and given.delta_inf is None:
         yield "independent draws are left out: their condition needs delta_inf"
-    if given.clients and "det" not in {goal.criterion for goal in goals}:
-        yield "independent draws are left out: their condition is one of the criterion det"
-    if not all(given.has_limit(goal.criterion) for goal in goals):
-        yield "the limit of det is left out: with a sparse factor of L it is not known without a dense matrix"
+    if given.clients and "descent" not in {target.goal for target in targets}:
+        yield "independent draws are left out: their condition bounds the norm of goal='descent' only"
+    if not all(given.has_limit(target.goal) for target in targets):
+        yield "the limit for goal='descent' is left out: with a sparse factor of L it needs a dense matrix"
 
 
 def _cases(
-    given: Problem, goal: Goal, laws: Sequence[Sketch], ks: Sequence[float], rounds: int | None, options: dict[str, Any]
+    given: Problem,
+    target: Target,
+    laws: Sequence[Sketch],
+    ks: Sequence[float],
+    rounds: int | None,
+    options: dict[str, Any],
 ) -> Iterator[Case]:
-    """The rows of one criterion."""
+    """The rows of one goal."""
     d = given.d
 
-    def node(method: Method, label: str, sketch: Sketch, guarantee: Guarantee, structure: Shape = "full") -> Case:
+    def node(method: Method, label: str, sketch: Sketch, goal: GoalName, structure: Shape = "full") -> Case:
         def make() -> PlanRow:
-            shape: dict[str, Any] = {"structure": structure, "guarantee": guarantee, **goal.arguments}
+            shape: dict[str, Any] = {**target.arguments, "structure": structure, "goal": goal}
             result = completed(optimal_stepsize(given.L, sketch, algorithm=method, **shape, **options))
-            K = goal.rounds(result.guaranteed_rate)
+            K = target.rounds(result.guaranteed_rate)
             step = CompressedStep.of(result.D, sketch, method)
             row = Named(method.name, label, given.sharing, str(sketch))
             share = result.efficiency if math.isfinite(result.limit) else None
-            return row.filled(given, goal, sketch.expected_nonzeros, K, share, result, step, result.status)
+            return row.filled(given, target, sketch.expected_nonzeros, K, share, result, step, result.status)
 
         return Case(f"{method.name}, {label}, {sketch}", make)
 
-    # The descent metric is never worse than the paper's condition, whose criterion is det.
-    paper: Guarantee = "condition" if goal.criterion == "det" else "descent"
+    weighted = target.goal == "descent"
+    paper: GoalName = "paper" if weighted else target.goal
     yield node(GradientDescent(), "γI", Identity(d), paper, "scalar")
     for sketch in laws:
         if given.is_large:
-            yield node(DetCGD1(), "diagonal", sketch, "condition", "diagonal")
-            if goal.criterion == "det" and given.has_limit("det"):
+            yield node(DetCGD1(), "diagonal", sketch, paper, "diagonal")
+            if weighted and given.has_limit("descent"):
                 yield node(DetCGD1(), "descent", sketch, "descent")
-                yield node(DetCGD2(), "optimal", sketch, "condition")
+                yield node(DetCGD2(), "optimal", sketch, "paper")
             continue
-        if goal.criterion == "det":
-            yield node(DetCGD1(), "condition", sketch, "condition")
-        yield node(DetCGD1(), "descent", sketch, "descent")
-        yield node(DetCGD2(), "optimal", sketch, "descent")
-    if given.has_directions(goal.criterion):
-        exact = [] if rounds is None else [k for k in [_enough(given, goal, rounds)] if k is not None]
+        if weighted:
+            yield node(DetCGD1(), "paper", sketch, "paper")
+        yield node(DetCGD1(), target.goal, sketch, target.goal)
+        yield node(DetCGD2(), "optimal", sketch, target.goal)
+    if given.has_directions(target.goal):
+        exact = [] if rounds is None else [k for k in [_enough(given, target, rounds)] if k is not None]
         for k in sorted({*ks, *exact}):
-            yield _subspace(given, goal, k)
-    if laws and given.clients and goal.criterion == "det" and given.delta_inf is not None:
+            yield _subspace(given, target, k)
+    if laws and given.clients and weighted and given.delta_inf is not None:
         # They need orders of magnitude more in all, and most with small k: one k shows it, and a solve takes seconds.
         largest = max(laws, key=lambda sketch: sketch.expected_nonzeros)
         for method, structure in _INDEPENDENT:
-            yield _independent(given, goal, given.delta_inf, method, structure, largest, options)
+            yield _independent(given, target, given.delta_inf, method, structure, largest, options)
 
 
-def _subspace(given: Problem, goal: Goal, k: float) -> Case:
+def _subspace(given: Problem, target: Target, k: float) -> Case:
     def make() -> PlanRow:
-        method = optimal_method(given.L, k, **goal.arguments)
+        method = optimal_method(given.L, k, **target.arguments)
         row = Named(method.name, "optimal", given.sharing, f"k = {k:g}")
-        status = Status.OPTIMAL if method.certificate.is_optimal(goal.tol) else Status.INACCURATE
-        rounds = goal.rounds(method.rate)
-        return row.filled(given, goal, k, rounds, method.efficiency, method, method, status.value)
+        status = Status.OPTIMAL if method.certificate.is_optimal(target.tol) else Status.INACCURATE
+        rounds = target.rounds(method.rate)
+        return row.filled(given, target, k, rounds, method.efficiency, method, method, status.value)
 
     return Case(f"subspace method, k = {k:g}", make)
 
 
 def _independent(
     given: Problem,
-    goal: Goal,
+    target: Target,
     delta_inf: float,
     method: Method,
     structure: Shape,
@@ -303,8 +310,8 @@ def _independent(
         result = optimal_distributed_stepsize(
             given.clients,
             sketch,
-            epsilon2=goal.target,
-            initial_gap=goal.initial_gap,
+            epsilon2=target.accuracy,
+            initial_gap=target.initial_gap,
             delta_inf=delta_inf,
             algorithm=method,
             structure=structure,
@@ -312,7 +319,7 @@ def _independent(
         )
         step = CompressedStep.of(completed(result).D, sketch, method)
         row = Named(method.name, structure, "independent", str(sketch))
-        return row.filled(given, goal, sketch.expected_nonzeros, result.K, None, result, step, result.status)
+        return row.filled(given, target, sketch.expected_nonzeros, result.K, None, result, step, result.status)
 
     return Case(f"independent {method.name}, {structure}, {sketch}", make)
 
@@ -332,49 +339,50 @@ def _work(row: Named, given: Problem, k: float) -> tuple[float, float]:
     return product, 0.0 if row.method == DetCGD2.name else product
 
 
-def _criteria(criterion: str | Sequence[str]) -> list[str]:
-    names = [criterion] if isinstance(criterion, str) else [str(name) for name in items("criterion", criterion)]
-    unknown = [name for name in names if name not in CRITERIA]
+def _goals(goal: Any) -> list[GoalName]:
+    names: list[Any] = [goal] if isinstance(goal, str) else [str(name) for name in items("goal", goal)]
+    unknown = [name for name in names if name not in METRIC_GOALS]
     if unknown or not names or len(set(names)) < len(names):
-        known = ", ".join(map(repr, CRITERIA))
-        msg = f"criterion must be one or several of {known}, each once, got {', '.join(names) or 'none'}"
+        known = ", ".join(map(repr, METRIC_GOALS))
+        msg = f"goal must be one or several of {known}, each once, got {', '.join(names) or 'none'}"
         raise ValueError(msg)
     return names
 
 
-def _refuse_unused(criteria: Sequence[str], **given: Any) -> None:
-    """Raise ValueError for a goal that none of the criteria uses."""
-    used = {name for one in criteria for name in (("accuracy", "lower") if one == "linear" else ("epsilon2",))}
+def _refuse_unused(goals: Sequence[GoalName], **given: Any) -> None:
+    """Raise ValueError for an argument that none of the goals uses."""
+    used = {name for goal in goals for name in WORDS[goal].arguments}
+    used |= {"strong_convexity"} if "linear" in goals else set()
     for name, value in given.items():
         if value is not None and name not in used:
-            whose = "criterion='det' and criterion='euclidean'" if name == "epsilon2" else "criterion='linear'"
+            whose = "goal='descent' and goal='euclidean'" if name == "epsilon2" else "goal='linear'"
             msg = f"{name} is for {whose}, which is not asked for: leave it out"
             raise ValueError(msg)
 
 
-def _goal(criterion: str, given: Problem, epsilon2: float | None, accuracy: float | None, tol: float) -> Goal:
-    name, value = ("accuracy", accuracy) if criterion == "linear" else ("epsilon2", epsilon2)
+def _target(goal: GoalName, given: Problem, epsilon2: float | None, accuracy: float | None, tol: float) -> Target:
+    name, value = ("accuracy", accuracy) if goal == "linear" else ("epsilon2", epsilon2)
     if value is None:
-        msg = f"criterion={criterion!r} needs {name}"
+        msg = f"goal={goal!r} needs {name}"
         raise ValueError(msg)
-    if criterion == "linear" and given.lower is None:
+    if goal == "linear" and given.strong_convexity is None:
         msg = (
-            "criterion='linear' needs lower: an M ⪯ ∇²f, a matrix or a number μ > 0; an objective that is strongly "
-            "convex (a logistic regression with penalty='ridge') knows its own"
+            "goal='linear' needs strong_convexity: an M ⪯ ∇²f, a matrix or a number μ > 0; a strongly convex objective "
+            "(a logistic regression with penalty='ridge') knows its own"
         )
         raise ValueError(msg)
-    return Goal(criterion, positive_number(name, value), given.initial_gap, given.lower, tol)
+    return Target(goal, positive_number(name, value), given.initial_gap, given.strong_convexity, tol)
 
 
 def _budget(numbers: float | None, total: float | None, rounds: int | None, d: int) -> Budget:
     if numbers is not None and positive_number("budget", numbers) > d:
-        msg = f"budget is numbers a round and at most d={d}, got {numbers}; total=N limits the numbers in all"
+        msg = f"budget is floats per round and at most d={d}, got {numbers}; total=N limits the floats in all"
         raise ValueError(msg)
     return Budget(numbers, total, rounds)
 
 
 def _ks(most: float) -> list[float]:
-    """The numbers a round of the table: one, and a quarter, half and all of what is allowed."""
+    """The floats per round of the table: one, and a quarter, half and all of what is allowed."""
     shares = {float(max(1, round(share * most))) for share in _SHARES[:-1]} if most >= 1.0 else set()
     return sorted({most, *(k for k in shares | {1.0} if k <= most)})
 
@@ -392,28 +400,28 @@ def _read_sketches(sketches: Sequence[Sketch] | None, d: int, ks: Sequence[float
     return out
 
 
-def _enough(given: Problem, goal: Goal, rounds: int) -> float | None:
+def _enough(given: Problem, target: Target, rounds: int) -> float | None:
     """The smallest whole k with which the subspace method needs at most so many rounds; None without one."""
 
     def reached(k: int) -> bool:
-        limit = _limit(given, goal, k)
-        return limit is not None and goal.rounds(limit.value) <= rounds
+        limit = _limit(given, target, k)
+        return limit is not None and target.rounds(limit.value) <= rounds
 
     k = bisect_left(range(1, given.d + 1), True, key=reached) + 1
     return float(k) if k <= given.d else None
 
 
-def _limits(given: Problem, goal: Goal, ks: Sequence[float]) -> tuple[tuple[float, int], ...]:
+def _limits(given: Problem, target: Target, ks: Sequence[float]) -> tuple[tuple[float, int], ...]:
     """Return each k with the rounds at its limit, below which no method without memory has a guarantee."""
-    found = [(k, _limit(given, goal, k)) for k in ks]
-    return tuple((k, goal.rounds(limit.upper)) for k, limit in found if limit is not None)
+    found = [(k, _limit(given, target, k)) for k in ks]
+    return tuple((k, target.rounds(limit.upper)) for k, limit in found if limit is not None)
 
 
-def _limit(given: Problem, goal: Goal, k: float) -> CompressionLimit | None:
+def _limit(given: Problem, target: Target, k: float) -> CompressionLimit | None:
     """Return the limit of k floats per round; None where it is not known, or not proved in float64."""
-    if not given.has_limit(goal.criterion):
+    if not given.has_limit(target.goal):
         return None
     try:
-        return compression_limit(given.L, k, **goal.arguments)
+        return compression_limit(given.L, k, **target.arguments)
     except Unproved:
         return None

@@ -10,8 +10,8 @@ import numpy as np
 from scipy import sparse
 
 from stepsize_opt import smoothness
+from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import LARGE, dense, dimensions, positive_number, read_matrix, real_number
-from stepsize_opt.limit import read_floor
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum
 from stepsize_opt.proofs import mean_above
@@ -31,7 +31,7 @@ class Problem:
     senders: int
     initial_gap: float
     delta_inf: float | None
-    lower: Any
+    strong_convexity: Any
     note: str = ""
 
     @property
@@ -43,15 +43,15 @@ class Problem:
         """Whether L is not formed: fewer methods have a stepsize for it."""
         return isinstance(self.L, LowRankPlusDiagonal)
 
-    def has_limit(self, criterion: str) -> bool:
-        """Whether the limit is known: for ``det`` not for a large L with a sparse factor."""
-        return criterion != "det" or not isinstance(self.L, LowRankPlusDiagonal) or not sparse.issparse(self.L.U)
+    def has_limit(self, goal: str) -> bool:
+        """Whether the limit is known: for ``descent`` not for a large L with a sparse factor."""
+        return goal != "descent" or not isinstance(self.L, LowRankPlusDiagonal) or not sparse.issparse(self.L.U)
 
-    def has_directions(self, criterion: str) -> bool:
+    def has_directions(self, goal: str) -> bool:
         """Whether there is a subspace method: of a large L for a dense factor, with known eigenvectors."""
         L = self.L
         return not isinstance(L, LowRankPlusDiagonal) or (
-            not sparse.issparse(L.U) and (criterion == "det" or L.is_shifted)
+            not sparse.issparse(L.U) and (goal == "descent" or L.is_shifted)
         )
 
     @property
@@ -60,13 +60,15 @@ class Problem:
         return "one node" if self.senders == 1 and not self.clients else "shared"
 
     @staticmethod
-    def read(problem: Any, initial_gap: float | None, delta_inf: float | None, lower: Any, *, linear: bool) -> Problem:
+    def read(
+        problem: Any, initial_gap: float | None, delta_inf: float | None, strong_convexity: Any, *, linear: bool
+    ) -> Problem:
         """Raises ValueError or TypeError for what is no problem, or for a missing or impossible number.
 
         ``linear``: whether M is wanted; it may be as large as L, and its eigenvalues are looked at.
         """
         if hasattr(problem, "smoothness"):
-            return _of_objective(problem, initial_gap, delta_inf, lower, linear=linear)
+            return _of_objective(problem, initial_gap, delta_inf, strong_convexity, linear=linear)
         if initial_gap is None:
             msg = "plan needs initial_gap = f(x⁰) − f^inf when the problem is given by matrices"
             raise ValueError(msg)
@@ -86,11 +88,11 @@ class Problem:
             L = mean_above(clients)
         else:
             L = dense(read_matrix("problem", problem))
-        return Problem(L, clients, max(1, len(clients)), _gap(initial_gap), _delta(delta_inf), lower)
+        return Problem(L, clients, max(1, len(clients)), _gap(initial_gap), _delta(delta_inf), strong_convexity)
 
 
 def _of_objective(
-    objective: Any, initial_gap: float | None, delta_inf: float | None, lower: Any, *, linear: bool
+    objective: Any, initial_gap: float | None, delta_inf: float | None, strong_convexity: Any, *, linear: bool
 ) -> Problem:
     """Of an objective: what is not given is found, Δ⁰ from x⁰ = 0."""
     large = objective.d > LARGE
@@ -113,25 +115,26 @@ def _of_objective(
             note = f"Δ⁰ = {initial_gap:.6g} is f(0) minus the smallest value found"
             if infimum.found - infimum.proved > _CLOSE * initial_gap:
                 note += f"; proved is only Δ⁰ ≤ {start - infimum.proved:.6g}, and the rounds grow with Δ⁰"
-    known = _known_lower(objective, large=large) if linear else None
-    if lower is None:
-        lower = known if known is not None and _smallest(known) > 0.0 else None
+    known = _known_bound(objective, large=large) if linear else None
+    M = strong_convexity
+    if M is None:
+        M = known if known is not None and _smallest(known) > 0.0 else None
     elif known is not None:
-        check_known_lower(lower, known, objective.d)
+        check_known_bound(M, known, objective.d)
     L = smoothness.of(objective) if large else objective.smoothness()
-    return Problem(L, clients, getattr(objective, "n", 1), _gap(initial_gap), _delta(delta_inf), lower, note)
+    return Problem(L, clients, getattr(objective, "n", 1), _gap(initial_gap), _delta(delta_inf), M, note)
 
 
 # Relative differences that are rounding, of a Δ⁰ and of a Hessian.
 _CLOSE = 1e-6
 
 
-def _known_lower(objective: Any, *, large: bool) -> Any:
+def _known_bound(objective: Any, *, large: bool) -> Any:
     """M ⪯ ∇²f that an objective knows: a matrix, or a number for a large d; None without one."""
     try:
         # A large f that is convex, no more, may have an M ≻ 0 that it does not know.
         return (objective.curvature_from_below or None) if large else objective.hessian_lower_bound()
-    except AttributeError:  # an objective of somebody else's, or clients of which one is
+    except AttributeError:  # a user-defined objective, or clients of which one is
         return None
 
 
@@ -139,15 +142,16 @@ def _smallest(M: Any) -> float:
     return float(M) if np.ndim(M) == 0 else float(np.linalg.eigvalsh(M)[0])
 
 
-def check_known_lower(lower: Any, known: Any, d: int) -> None:
-    """Raise ValueError for a ``lower`` that is not below ``known``, the M ⪯ ∇²f that an objective knows."""
+def check_known_bound(strong_convexity: Any, known: Any, d: int) -> None:
+    """Raise ValueError for a ``strong_convexity`` that is not below ``known``, the M ⪯ ∇²f that an objective knows."""
     if not _smallest(known) > 0.0:
         msg = (
-            "criterion='linear' is for a strongly convex f, and the Hessian of this objective has no M ≻ 0 below it; "
+            "goal='linear' is for a strongly convex f, and the Hessian of this objective has no M ≻ 0 below it; "
             "that of a logistic regression with penalty='ridge' has"
         )
         raise ValueError(msg)
-    M = read_floor("linear", lower, d)
+    M = Goal.read("linear", strong_convexity, d).M
+    assert M is not None
     if np.ndim(known) == 2:
         given = M * np.eye(d) if isinstance(M, float) else dense(M)
         # Eigenvalues are right to this part of the largest, d ≤ 4096.
@@ -156,8 +160,8 @@ def check_known_lower(lower: Any, known: Any, d: int) -> None:
         above = isinstance(M, float) and M > (1.0 + _CLOSE) * known  # a matrix is refused where L is not formed
     if above:
         msg = (
-            "lower must lie below the Hessian of f everywhere, and is above the M that this objective knows: leave it "
-            "out, or plan for its matrix, if a larger M is proved"
+            "strong_convexity must lie below the Hessian of f everywhere, and is above the M that this objective knows: "
+            "leave it out, or plan for its matrix, if a larger M is proved"
         )
         raise ValueError(msg)
 

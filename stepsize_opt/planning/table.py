@@ -67,8 +67,8 @@ class PlanRow:
 
     Attributes
     ----------
-    criterion
-        What is guaranteed: ``"det"``, ``"euclidean"`` or ``"linear"``.
+    goal
+        What is guaranteed: ``"descent"``, ``"euclidean"`` or ``"linear"``.
     method
         The name of the method.
     stepsize
@@ -101,7 +101,7 @@ class PlanRow:
     See ``plan``.
     """
 
-    criterion: str
+    goal: str
     method: str
     stepsize: str
     seeds: str
@@ -130,7 +130,7 @@ class PlanRow:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Rows of methods, sorted by what they send, and the best for each criterion.
+    """Rows of methods, sorted by what they send, and the best for each goal.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class Plan:
     clients
         Number of senders.
     limits
-        For each criterion and each k of the table, the rounds at the limit: no method without memory guarantees fewer.
+        For each goal and each k of the table, the rounds at the limit: no method without memory guarantees fewer.
     notes
         What the table leaves out, and why.
 
@@ -160,28 +160,28 @@ class Plan:
     notes: tuple[str, ...] = ()
 
     @property
-    def criteria(self) -> tuple[str, ...]:
-        """The criteria, in the order they were asked for."""
+    def goals(self) -> tuple[str, ...]:
+        """The goals, in the order they were asked for."""
         return tuple(self.limits)
 
-    def best_for(self, criterion: str) -> PlanRow | None:
+    def best_for(self, goal: str) -> PlanRow | None:
         """The row to take: the fewest numbers sent within the budget, None when no row stays within it.
 
         Rounds are whole numbers.  Rows that without their last round send less than the fewest numbers count as equal
         to it, and the fewest rounds decide: the subspace method sends the same in all at every k.
         """
-        rows = [row for row in self.table(criterion) if self.budget.holds(row)]
+        rows = [row for row in self.table(goal) if self.budget.holds(row)]
         near = [row for row in rows if row.numbers - self.clients * row.k <= rows[0].numbers]
         return min(near, key=lambda row: (row.rounds, row.numbers), default=None)
 
     @property
     def best(self) -> PlanRow:
-        """The row to take under the first criterion; raises ValueError when none stays within the budget."""
-        row = self.best_for(self.criteria[0])
+        """The row to take for the first goal; raises ValueError when none stays within the budget."""
+        row = self.best_for(self.goals[0])
         if row is None:
-            rows = self.table(self.criteria[0])
+            rows = self.table(self.goals[0])
             if not rows:
-                msg = f"no method has a proved rate for the criterion {self.criteria[0]}: {'; '.join(self.notes)}"
+                msg = f"no method has a proved rate for the goal {self.goals[0]}: {'; '.join(self.notes)}"
                 raise ValueError(msg)
             fewest = min(rows, key=lambda r: r.numbers)
             msg = (
@@ -193,7 +193,7 @@ class Plan:
 
     def to_records(self) -> list[dict[str, Any]]:
         """Plain dictionaries, ready for pandas or JSON."""
-        best = [self.best_for(criterion) for criterion in self.criteria]
+        best = [self.best_for(goal) for goal in self.goals]
         return [
             {**row.record(), "within_budget": self.budget.holds(row), "best": any(row is one for one in best)}
             for row in self.rows
@@ -201,21 +201,21 @@ class Plan:
 
     def __repr__(self) -> str:
         lines = [f"Plan for d = {self.d}, {self.clients} sender{'s'[: self.clients > 1]}, {self.budget}"]
-        for criterion in self.criteria:
-            lines += ["", f"criterion {criterion}", *self._lines(criterion)]
+        for goal in self.goals:
+            lines += ["", f"goal {goal}", *self._lines(goal)]
         lines += ["", *LEGEND, *self.notes]
         return "\n".join(lines)
 
-    def _lines(self, criterion: str) -> list[str]:
-        rows, best = self.table(criterion), self.best_for(criterion)
+    def _lines(self, goal: str) -> list[str]:
+        rows, best = self.table(goal), self.best_for(goal)
         shown = [list(COLUMNS), *(row.cells() for row in rows)]
         widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
         marks = [" ", *("*" if row is best else " " if self.budget.holds(row) else "!" for row in rows)]
         return [f"{mark} {_aligned(row, widths)}" for mark, row in zip(marks, shown, strict=True)]
 
-    def table(self, criterion: str) -> list[PlanRow]:
-        """The rows of a criterion: those within the budget first, fewest numbers first."""
-        rows = [row for row in self.rows if row.criterion == criterion]
+    def table(self, goal: str) -> list[PlanRow]:
+        """The rows of a goal: those within the budget first, fewest numbers first."""
+        rows = [row for row in self.rows if row.goal == goal]
         return sorted(rows, key=lambda row: (not self.budget.holds(row), row.numbers, row.rounds))
 
 

@@ -4,7 +4,6 @@ from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain
 from stepsize_opt.proofs.basis import InBasis
 from stepsize_opt.proofs.certificate import Certificate, Unproved, certify_point, log_det_power
 from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
-from stepsize_opt.proofs.conditioned import certify_conditioned
 from stepsize_opt.proofs.conditions import (
     CentredMap,
     ClientGroup,
@@ -80,7 +79,6 @@ __all__ = [
     "bound_of_multiples",
     "centred_above",
     "centred_image",
-    "certify_conditioned",
     "certify_point",
     "chunks",
     "coefficient_roundings",

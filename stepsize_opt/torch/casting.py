@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from stepsize_opt.goals import GoalName
 from stepsize_opt.inputs import check_one_of, dense, read_matrix
 from stepsize_opt.methods import Method
-from stepsize_opt.node import GUARANTEES, Guarantee, certify
+from stepsize_opt.node import certify
 from stepsize_opt.sketches import Sketch
 
 # Rounding a scaled D moves it again; a few times the largest relative rounding error of the dtype makes room for it.
@@ -24,7 +25,7 @@ def certified_cast(
     dtype: torch.dtype = torch.float32,
     *,
     algorithm: str | Method = "det-CGD1",
-    guarantee: Guarantee = "condition",
+    goal: GoalName = "paper",
 ) -> torch.Tensor:
     """D rounded to ``dtype`` and scaled back until its guarantee is proved for exactly the numbers returned.
 
@@ -36,9 +37,9 @@ def certified_cast(
         As in ``certify``.
     dtype
         ``torch.float32``, or another floating dtype.
-    guarantee
-        ``"condition"``: T(D) ⪯ D is proved; ``"descent"``: H = 2D − T(D) ≻ 0 is, for a D that was found with that
-        guarantee and need not satisfy the condition.
+    goal
+        ``"paper"``: T(D) ⪯ D is proved; ``"descent"``: H = 2D − T(D) ≻ 0 is, for a D of the goal ``descent``,
+        ``euclidean`` or ``linear``, which need not satisfy the condition.
 
     Raises
     ------
@@ -58,9 +59,8 @@ def certified_cast(
     >>> certified_cast(optimal_stepsize(L, RandK(2, 1)).D, L, RandK(2, 1)).dtype
     torch.float32
     """
-    check_one_of("guarantee", guarantee, GUARANTEES)
+    check_one_of("goal", goal, ("paper", "descent"))
     exact = dense(read_matrix("D", D))
-    anything = np.eye(len(exact))  # a multiplier, which saves certify a solve; the bound is not used here
     unit = float(torch.finfo(dtype).eps)
     scale = 1.0
     for attempt in range(_ATTEMPTS):
@@ -68,9 +68,7 @@ def certified_cast(
         if not rounded.isfinite().all():
             msg = f"D has numbers beyond the range of {dtype}; scale the loss, or keep the parameters in float64"
             raise ValueError(msg)
-        check = certify(
-            rounded.to(torch.float64).numpy(), L, sketch, algorithm=algorithm, guarantee=guarantee, dual=anything
-        )
+        check = certify(rounded.to(torch.float64).numpy(), L, sketch, algorithm=algorithm, goal=goal)
         if check.feasible:
             return rounded
         if not check.largest_scale > 0.0:

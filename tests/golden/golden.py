@@ -65,7 +65,7 @@ def clients(case: Case, matrices: dict[str, Any]) -> Answer:
         [read_sketch(sketch, d) for sketch in case["sketch"]],
         algorithm=case["algorithm"],
         structure=read_structure(case["structure"]),
-        guarantee=goal_arguments(case["goal"])["guarantee"],
+        goal=case["goal"],
         iterations=case["iterations"],
         **case["targets"],
     )
@@ -82,7 +82,7 @@ def limit(case: Case, matrices: dict[str, Any]) -> Answer:
     """The limit of k floats per round without memory."""
     L = matrices[case["L"]]
     goal = goal_arguments(case["goal"], case.get("strong_convexity"))
-    found = compression_limit(L, case["k"], goal["criterion"], lower=goal["lower"])
+    found = compression_limit(L, case["k"], **goal)
     return {"status": "optimal", "lower": found.value, "upper": found.upper, "rate": found.value, "K": None}
 
 
@@ -90,7 +90,7 @@ def subspace(case: Case, matrices: dict[str, Any]) -> Answer:
     """The subspace method that attains the limit."""
     L = matrices[case["L"]]
     goal = goal_arguments(case["goal"], case.get("strong_convexity"))
-    found = optimal_method(L, case["k"], goal["criterion"], lower=goal["lower"])
+    found = optimal_method(L, case["k"], **goal)
     certificate = found.certificate
     return {
         "status": "optimal",

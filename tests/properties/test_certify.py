@@ -82,7 +82,7 @@ def test_certify(question: Question, of_full_optimum: bool) -> None:
         best = optimal_stepsize(**node.arguments)
         start = optimal_stepsize(**full.arguments) if of_full_optimum else best
         D = question.stepsize(np.array(start.D))
-        options: dict[str, Any] = {"structure": node.structure}
+        options: dict[str, Any] = {"structure": node.structure, "solve": True}
         if question.multiplier != "solve":
             options = {"dual": question.dual(np.array(best.dual))}
         kept = D.copy(), node.L.copy()

@@ -17,9 +17,9 @@ from scipy.linalg import eigh
 from properties.study import check_node, examples
 from shared.exact import combine, condition_slack, definiteness, rational
 from shared.judges import Node, Refused, ask, claim
-from shared.stored import GOALS
 from shared.strategies import hard_sketches, hard_smoothness, random_smoothness, seeds, sketches, structures
 from stepsize_opt import IndependentSampling, StepsizeResult
+from stepsize_opt.goals import GOAL_NAMES
 
 REGRESSIONS = json.loads((Path(__file__).parents[1] / "data" / "regressions.json").read_text(encoding="utf-8"))
 
@@ -42,13 +42,12 @@ def test_the_paper_s_problem(node: Node) -> None:
 @st.composite
 def goals(draw: st.DrawFn) -> Node:
     """A problem of every goal but the paper's."""
-    d, goal = draw(st.integers(1, 6)), draw(st.sampled_from([name for name in GOALS if name != "paper"]))
-    criterion = GOALS[goal]["criterion"]
+    d, goal = draw(st.integers(1, 6)), draw(st.sampled_from(GOAL_NAMES[1:]))
     # The condition for convex f is proved for det-CGD1.
     algorithm = "det-CGD1" if goal == "convex" else draw(algorithms)
     # A program for t needs a D that float64 tells from singular: its best D may be near that for a wide spectrum.
-    L = draw(hard_smoothness(d, 1e8 if criterion in ("det", "convex") else 1e5))
-    M = draw(floors(L)) if criterion == "linear" else None
+    L = draw(hard_smoothness(d, 1e8 if goal in ("descent", "convex") else 1e5))
+    M = draw(floors(L)) if goal == "linear" else None
     return Node(L, draw(hard_sketches(d)), algorithm, draw(structures(d, 1e4)), goal, M)
 
 

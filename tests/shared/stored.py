@@ -20,17 +20,6 @@ from stepsize_opt import (
     parse_sketch,
 )
 
-# The arguments of each goal; ``linear`` also takes its M.
-GOALS: dict[str, dict[str, str]] = {
-    "paper": {"guarantee": "condition", "criterion": "det"},
-    "descent": {"guarantee": "descent", "criterion": "det"},
-    "euclidean": {"guarantee": "descent", "criterion": "euclidean"},
-    "linear": {"guarantee": "descent", "criterion": "linear"},
-    "convex": {"guarantee": "condition", "criterion": "convex"},
-    "condition-euclidean": {"guarantee": "condition", "criterion": "euclidean"},
-    "condition-linear": {"guarantee": "condition", "criterion": "linear"},
-}
-
 
 def never_drawn(rng: np.random.Generator, count: int) -> Any:
     """Stand in for the sampler of a sketch given by its moments; a solve or a proof must not call it."""
@@ -86,5 +75,5 @@ def write_structure(structure: Any) -> Any:
 
 def goal_arguments(name: str, strong_convexity: Any = None) -> dict[str, Any]:
     """The arguments of ``optimal_stepsize`` for a goal; M is a number or a nested list."""
-    lower = np.array(strong_convexity) if isinstance(strong_convexity, list) else strong_convexity
-    return {**GOALS[name], "lower": lower}
+    M = np.array(strong_convexity) if isinstance(strong_convexity, list) else strong_convexity
+    return {"goal": name, "strong_convexity": M}

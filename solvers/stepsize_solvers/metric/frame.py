@@ -157,21 +157,20 @@ class Frame:
         """CXCᵀ."""
         return sym(self.C.A @ X @ self.C.A.T)
 
-    def between(self, A: Array | None, P: Array, beta: float) -> Between:
-        """G′ for X = AX̂Aᵀ, or for X itself, seen as PᵀG′[X]P; for a basis with a matrix B̃."""
-        C, right = self.C.A, self.Bt.T
-        T, q, right = (P.T, C, right) if A is None else (P.T @ A, C @ A, right @ A)
-        S = 0.5 * self.a * T - beta * (P.T @ right)
-        return Between(self.Q, beta, T, S, q, C @ right, Gram(self.E.A @ P))
+    def seen_from(self, P: Array, beta: float) -> SeenFrom:
+        """X ↦ PᵀG′[X]P, for a frame with a matrix B̃."""
+        C, T = self.C.A, P.T
+        S = 0.5 * self.a * T - beta * (T @ self.Bt.T)
+        return SeenFrom(self.Q, beta, T, S, C, C @ self.Bt.T, Gram(self.E.A @ P))
 
 
 @dataclass(frozen=True, eq=False)
-class Between:
-    """G′ between two bases of a frame, X = AX̂Aᵀ and PᵀG′[X]P, without Π.
+class SeenFrom:
+    """X ↦ PᵀG′[X]P, G′ of a frame in the basis P, without Π.
 
-    With T = PᵀA, S = (a/2)T − βPᵀB̃ᵀA, q = CA, b = CB̃ᵀA and u = C⁻ᵀP,
+    With T = Pᵀ, S = (a/2)T − βTB̃ᵀ, b = CB̃ᵀ and u = C⁻ᵀP,
 
-        PᵀG′[X]P = TX̂Sᵀ + SX̂Tᵀ − uᵀ 𝒬_β(qX̂bᵀ + bX̂qᵀ) u,      𝒬_β(M) = 𝒬(M) − βM,
+        PᵀG′[X]P = TXSᵀ + SXTᵀ − uᵀ 𝒬_β(CXbᵀ + bXCᵀ) u,      𝒬_β(M) = 𝒬(M) − βM,
 
     and the cheap map has 𝒬_β(M) = Diag(α∘diag M), β being its own.
     """
@@ -180,17 +179,17 @@ class Between:
     beta: float
     T: Array
     S: Array
-    q: Array
+    C: Array
     b: Array
     u: Gram
 
-    def lowered(self) -> Between:
+    def lowered(self) -> SeenFrom:
         """The same in single precision."""
-        T, S, q, b, u = (part.astype(np.float32) for part in (self.T, self.S, self.q, self.b, self.u.A))
-        return replace(self, T=T, S=S, q=q, b=b, u=Gram(u))
+        T, S, C, b, u = (part.astype(np.float32) for part in (self.T, self.S, self.C, self.b, self.u.A))
+        return replace(self, T=T, S=S, C=C, b=b, u=Gram(u))
 
-    def turned(self, weights: Array, factors: Matrix) -> tuple[Matrix, Between, Matrix]:
-        """U, the same for PU, and the diagonal of Ŷ ↦ Ĝ(factors∘Ĝ*Ŷ) there, Ĝ[X̂] = TX̂Sᵀ + SX̂Tᵀ the part of β.
+    def turned(self, weights: Array, factors: Matrix) -> tuple[Matrix, SeenFrom, Matrix]:
+        """U, the same for PU, and the diagonal of Y ↦ Ĝ(factors∘Ĝ*Y) there, Ĝ[X] = TXSᵀ + SXTᵀ the part of β.
 
         U is a rotation in which that is almost diagonal: it would be if factors were weights·weightsᵀ and the rows of S
         multiples of those of T, as they are for β = 0.  Then every sum of squares and products of T and S is diagonal
@@ -209,24 +208,24 @@ class Between:
         return U, replace(self, T=T, S=S, u=Gram(self.u.A @ U)), diagonal
 
     def slope(self, X: Array) -> Array:
-        """PᵀG′[AX̂Aᵀ]P."""
+        """PᵀG′[X]P."""
         half, split, u = self.T @ (X @ self.S.T), self.Q.diagonal_plus_scaled, self.u.A
-        out, qX = half + half.T, self.q @ X
+        out, CX = half + half.T, self.C @ X
         if split is not None:
-            out -= self.u((2.0 * split.alpha * np.einsum("ij,ij->i", qX, self.b)).astype(X.dtype))
+            out -= self.u((2.0 * split.alpha * np.einsum("ij,ij->i", CX, self.b)).astype(X.dtype))
             return np.asarray(out)
-        M = qX @ self.b.T
+        M = CX @ self.b.T
         M = M + M.T
         return np.asarray(out - sym(u.T @ (self.Q.apply(M).astype(X.dtype) - self.beta * M) @ u))
 
     def coslope(self, Y: Array) -> Array:
-        """The adjoint: AᵀG′*[PŶPᵀ]A, without Π."""
+        """The adjoint: G′*[PYPᵀ], without Π."""
         half, split, u = self.T.T @ (Y @ self.S), self.Q.diagonal_plus_scaled, self.u.A
         if split is not None:
-            half -= (self.q.T * (split.alpha * congruence_diagonal(u, Y)).astype(Y.dtype)) @ self.b
+            half -= (self.C.T * (split.alpha * congruence_diagonal(u, Y)).astype(Y.dtype)) @ self.b
         else:
             N = sym(u @ Y @ u.T)
-            half -= self.q.T @ ((self.Q.adjoint(N).astype(Y.dtype) - self.beta * N) @ self.b)
+            half -= self.C.T @ ((self.Q.adjoint(N).astype(Y.dtype) - self.beta * N) @ self.b)
         return np.asarray(half + half.T)
 
 

@@ -56,10 +56,6 @@ class Unknowns(Protocol):
         """K alone."""
         ...
 
-    def congruences(self, root: Matrix) -> Matrix:
-        """The matrix of X ↦ ỸXỸ, Ỹ = rootᵀ·root."""
-        ...
-
     def vector(self, X: Matrix) -> Vector: ...
     def matrix(self, x: Vector) -> Matrix: ...
 
@@ -82,9 +78,6 @@ class DiagonalUnknowns:
 
     def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
         return np.asarray(2.0 * sym(frame.Bt * Rt))
-
-    def congruences(self, root: Matrix) -> Matrix:
-        return np.asarray((root.T @ root) ** 2)
 
     def vector(self, X: Matrix) -> Vector:
         return np.diagonal(X)
@@ -137,14 +130,6 @@ class ListedUnknowns:
         flat = self.stack.reshape(n * d, d)
         XR = (flat @ Rt).reshape(n, d, d).swapaxes(1, 2).reshape(n, d * d)
         return np.asarray(2.0 * sym((flat @ frame.Bt).reshape(n, d * d) @ XR.T))
-
-    def congruences(self, root: Matrix) -> Matrix:
-        if self.stack is None:
-            assert self.at is not None
-            N = self.at.congruence(root)
-            return np.asarray(N.T @ N)
-        N = _congruence(self.stack, root).reshape(len(self.stack), -1)
-        return np.asarray(N @ N.T)
 
     def apply(self, M: Stack) -> Stack:
         """𝒬 of each matrix of a stack."""

@@ -1,21 +1,17 @@
-"""The largest t with D ⪰ tE or G(D) = aD − 𝒬(DBD) ⪰ tE: a primal-dual path of predictor-corrector steps.
+"""The largest t with G(D) = aD − 𝒬(DBD) ⪰ tE: a primal-dual path of predictor-corrector steps.
 
-There are one or two inequalities, F_i = G_i(D) − tE_i ⪰ 0 with multipliers Z_i:
+With F = G(D) − tE ⪰ 0 and its multiplier Z, KKT is G′*[Z] = 0, ⟨Z, E⟩ = 1, ZF = 0.  With the curvature
+K[X] = BXR + RXB, R = 𝒬*(Z), and the Nesterov–Todd scaling W of (F, Z) a step solves
 
-    G(D) ⪰ tE alone,      or      F = D − 𝒬(DBD) ⪰ 0 and D ⪰ tE.
+    K X − G′*[dZ] = r,      G′[X] − E dt + W dZ W = c,      ⟨E, dZ⟩ = 0,
 
-KKT: Σ G_i′*[Z_i] = 0, ⟨Z, E⟩ = 1 (Z of the inequality with the floor E), Z_iF_i = 0.  With the curvature
-K[X] = BXR + RXB, R = 𝒬*(Z) of the quadratic inequality, and the Nesterov–Todd scalings W_i of (F_i, Z_i) a step solves
+where r = G′*[Z] and c is the distance from the centre: one system, two right-hand sides (predictor and corrector).
+The corrector takes the second-order terms of all equations: of the product ZF, of −𝒬(XBX) in F and of
+−(B X dR + dR X B) in r.  For every Z ⪰ 0 the optimum is bounded by
 
-    K X − Σ G_i′*[dZ_i] = r,      G_i′[X] − E_i dt + W_i dZ_i W_i = c_i,      ⟨E, dZ⟩ = 0,
+    t* ≤ t + (⟨Z, F⟩ + ½⟨r, K⁻¹r⟩)/⟨Z, E⟩,
 
-where r = Σ G_i′*[Z_i] and c_i the distance from the centre: one system, two right-hand sides (predictor and
-corrector).  The corrector takes the second-order terms of all equations: of the products Z_iF_i, of −𝒬(XBX) in F and of
-−(B X dR + dR X B) in r.  For every Z_i ⪰ 0 the optimum is bounded by
-
-    t* ≤ t + (Σ⟨Z_i, F_i⟩ + ½⟨r, K⁻¹r⟩)/⟨Z, E⟩,
-
-because Σ⟨Z_i, G_i(D)⟩ is a concave quadratic in D with gradient r and curvature −K.
+because ⟨Z, G(D)⟩ is a concave quadratic in D with gradient r and curvature −K.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ from stepsize_solvers.numerics import (
     nesterov_todd,
     sym,
 )
-from stepsize_solvers.programs import Family, Matrix, Stack, Status
+from stepsize_solvers.programs import Family, Matrix, Status
 
 # Fraction of the way to the boundary, and the least v² relative to the mean that a new point may have.
 _STEP_FRACTION = 0.95
@@ -59,7 +55,7 @@ _LARGEST_SIGMA = 0.9
 
 
 class Basis(Protocol):
-    """Coordinates of D around one point, and the system of a step in them.  ``frame`` has G′ of the quadratic part."""
+    """Coordinates of D around one point, and the system of a step in them.  ``frame`` has G′."""
 
     @property
     def frame(self) -> Frame: ...
@@ -75,8 +71,8 @@ class Basis(Protocol):
         """½⟨g, K⁻¹g⟩; infinite when K is not positive definite."""
         ...
 
-    def system(self, scaling: Scaling, E: Stack, counters: Counters) -> System | None:
-        """``E``: the E_i, in the basis.  None when rounding has made it indefinite."""
+    def system(self, scaling: Scaling, E: Matrix, counters: Counters) -> System | None:
+        """The equations of a step for E in the basis; None when rounding has made them indefinite."""
         ...
 
 
@@ -84,15 +80,15 @@ class Solution(NamedTuple):
     """Of the equations of a step."""
 
     X: Array
-    dZ: Stack
+    dZ: Matrix
     dt: float
 
 
 class System(Protocol):
     """The equations of a step."""
 
-    def solve(self, r: Array, c: Stack, tolerance: float) -> Solution:
-        """K X − Σ G_i′*[dZ_i] = r,  G_i′[X] − E_i dt + W_i dZ_i W_i = c_i  and  ⟨E, dZ⟩ = 0.
+    def solve(self, r: Array, c: Matrix, tolerance: float) -> Solution:
+        """K X − G′*[dZ] = r,  G′[X] − E dt + W dZ W = c  and  ⟨E, dZ⟩ = 0.
 
         The residual of c, as a change of v, is within the tolerance.
         """
@@ -101,32 +97,16 @@ class System(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """quadratic: aD − 𝒬(DBD), the first inequality; E: the floor of the last; alone: there is no second, D ⪰ tE."""
+    """metric: the family of G(D) = aD − 𝒬(DBD); E: the floor of G(D) ⪰ tE."""
 
-    quadratic: Family
+    metric: Family
     E: Matrix
-    alone: bool
 
-    @property
-    def count(self) -> int:
-        return 1 if self.alone else 2
-
-    def slope(self, frame: Frame, X: Array) -> Stack:
-        """G_i′[X]."""
-        first = frame.slope(X)
-        return first[None] if self.alone else np.stack([first, X])
-
-    def coslope(self, frame: Frame, Z: Stack) -> Array:
-        """Σ G_i′*[Z_i]."""
-        first = frame.coslope(Z[0])
-        return first if self.alone else first + frame.project(Z[1])
-
-    def values(self, D: Matrix) -> Stack:
-        """G_i(D)."""
-        q = self.quadratic
-        assert q.B is not None
-        first = q.a * D - q.Q.apply(sym(D @ q.B @ D))
-        return first[None] if self.alone else np.stack([first, D])
+    def value(self, D: Matrix) -> Matrix:
+        """G(D)."""
+        left = self.metric
+        assert left.B is not None
+        return np.asarray(left.a * D - left.Q.apply(sym(D @ left.B @ D)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,21 +116,20 @@ class PathPoint:
     problem: Problem
     D: Matrix
     t: float
-    Z: Stack
+    Z: Matrix
     basis: Basis
-    Zt: Stack
-    Ft: Stack
+    Zt: Matrix
+    Ft: Matrix
     Et: Matrix
 
     @staticmethod
-    def of(problem: Problem, basis: Basis | None, D: Matrix, t: float, Z: Stack) -> PathPoint | None:
+    def of(problem: Problem, basis: Basis | None, D: Matrix, t: float, Z: Matrix) -> PathPoint | None:
         if basis is None:
             return None
         frame = basis.frame
-        F = problem.values(D)
-        F[-1] -= t * problem.E
         C = frame.C.A
-        Zt, Ft = sym(C.T @ Z @ C), np.stack([frame.stretched(part) for part in F])
+        Zt = sym(C.T @ Z @ C)
+        Ft = frame.stretched(problem.value(D) - t * problem.E)
         return PathPoint(problem, D, t, Z, basis, Zt, Ft, frame.stretched(problem.E))
 
     @property
@@ -164,7 +143,7 @@ class PathPoint:
 
     @cached_property
     def r(self) -> Matrix:
-        return self.problem.coslope(self.basis.frame, self.Zt)
+        return self.basis.frame.coslope(self.Zt)
 
     @cached_property
     def loss(self) -> float:
@@ -172,13 +151,13 @@ class PathPoint:
 
     @cached_property
     def energy(self) -> float:
-        """Σ⟨Z_i, F_i⟩."""
+        """⟨Z, F⟩."""
         return float(np.vdot(self.Zt, self.Ft))
 
     @cached_property
     def weight(self) -> float:
         """⟨Z, E⟩."""
-        return float(np.vdot(self.Zt[-1], self.Et))
+        return float(np.vdot(self.Zt, self.Et))
 
     def is_near_path(self, before: PathPoint) -> bool:
         """Whether no product of Z and F is far below their mean, nor the loss too large beside the point before."""
@@ -198,7 +177,7 @@ class PathPoint:
 
 class BasisMaker(Protocol):
     def __call__(self, D: Matrix, Z: Matrix) -> Basis | None:
-        """The basis at D for the multiplier Z of the quadratic inequality; None when there is none numerically."""
+        """The basis at D for the multiplier Z; None when there is none numerically."""
         ...
 
 
@@ -208,11 +187,11 @@ class Path:
     def __init__(self, problem: Problem, basis: BasisMaker, progress: Progress[PathPoint], most: float) -> None:
         self.problem, self.basis, self.progress, self.most = problem, basis, progress, most
 
-    def point(self, D: Matrix, t: float, Z: Stack) -> PathPoint | None:
-        return PathPoint.of(self.problem, self.basis(D, Z[0]), D, t, Z)
+    def point(self, D: Matrix, t: float, Z: Matrix) -> PathPoint | None:
+        return PathPoint.of(self.problem, self.basis(D, Z), D, t, Z)
 
     def run(self, D: Matrix) -> Status:
-        """From the best point so far, or from a D with G_i(D) ≻ 0, t = 0 and the central Z.
+        """From the best point so far, or from a D with G(D) ≻ 0, t = 0 and the central Z.
 
         INACCURATE after a breakdown.
         """
@@ -220,8 +199,8 @@ class Path:
         if best is not None:
             p = self.point(best.point.D, best.point.t, best.point.Z)
         else:
-            Z = sym(np.linalg.inv(self.problem.values(D)))
-            p = self.point(D, 0.0, Z / float(np.vdot(Z[-1], self.problem.E)))
+            Z = sym(np.linalg.inv(self.problem.value(D)))
+            p = self.point(D, 0.0, Z / float(np.vdot(Z, self.problem.E)))
         length, iterations = 0.0, 0
         while p is not None:
             details = {"loss": f"{p.loss:.2e}", "step": f"{length:.3f}", "cg": str(iterations)}
@@ -241,34 +220,31 @@ class Path:
         scaling = p.scaling
         if scaling is None:
             return None, 0.0
-        m, frame = p.d * p.problem.count, p.basis.frame
-        mu = p.energy / m
+        d, frame = p.d, p.basis.frame
+        mu = p.energy / d
         G, v = scaling.G, scaling.v
-        E = np.zeros_like(p.Zt)
-        E[-1] = p.Et
-        system = p.basis.system(scaling, E, self.progress.counters)
+        system = p.basis.system(scaling, p.Et, self.progress.counters)
         if system is None:
             return None, 0.0
         root = math.sqrt(mu)
         plain = _Direction.of(p, system.solve(p.r, -p.Ft, _PREDICTOR_ACCURACY * root))
         a = plain.longest(p)
-        left = float(np.vdot(p.Zt + a * plain.dZ, p.Ft + a * plain.first + (a * a) * plain.second)) / (mu * m)
+        left = float(np.vdot(p.Zt + a * plain.dZ, p.Ft + a * plain.first + (a * a) * plain.second)) / (mu * d)
         sigma = min(max(left, 0.0) ** 3, _LARGEST_SIGMA)
         # A target below a fifth of the tolerance would be wasted work, and μ must not outrun the dual residual.
-        least = 0.2 * self.progress.limits.tol * max(p.t, 0.0) / m
-        s = max(max(sigma, _LEAST_SIGMA) * mu, min(mu, 0.1 * p.loss / m), least)
+        least = 0.2 * self.progress.limits.tol * max(p.t, 0.0) / d
+        s = max(max(sigma, _LEAST_SIGMA) * mu, min(mu, 0.1 * p.loss / d), least)
         # Second-order terms of the predictor: of the products in the frame where F and Z are Diag(v), of F and of r.
-        back = (G.swapaxes(-1, -2) @ p.Zt) / v[..., :, None]
-        product = (back @ plain.first @ back.swapaxes(-1, -2)) @ (G.swapaxes(-1, -2) @ plain.dZ @ G)
-        product = (product + product.swapaxes(-1, -2)) / (v[..., :, None] + v[..., None, :])
-        c = (G * (s / v - v)[..., None, :]) @ G.swapaxes(-1, -2) - G @ product @ G.swapaxes(-1, -2)
-        c = c - plain.second
-        r = p.r - frame.project(p.basis.cross(plain.X, frame.coimage(plain.dZ[0])))
+        back = (G.T @ p.Zt) / v[:, None]
+        product = (back @ plain.first @ back.T) @ (G.T @ plain.dZ @ G)
+        product = (product + product.T) / (v[:, None] + v)
+        c = (G * (s / v - v)) @ G.T - G @ product @ G.T - plain.second
+        r = p.r - frame.project(p.basis.cross(plain.X, frame.coimage(plain.dZ)))
         step = _Direction.of(p, system.solve(r, c, _ACCURACY * s / root))
         longest = step.longest(p)
         a = longest if longest == 1.0 else _STEP_FRACTION * longest
         while a > _SHORTEST:
-            new = self.point(p.D + frame.change(a * step.X), p.t + a * step.dt, p.Z + step.lifted(frame, a))
+            new = self.point(p.D + frame.change(a * step.X), p.t + a * step.dt, p.Z + frame.dual(a * step.dZ))
             if new is not None and new.scaling is not None and (a < _SHORT or new.is_near_path(p)):
                 return new, a
             a *= 0.8
@@ -281,21 +257,14 @@ class _Direction:
 
     X: Array
     dt: float
-    dZ: Stack
-    first: Stack
-    second: Stack
+    dZ: Matrix
+    first: Matrix
+    second: Matrix
 
     @staticmethod
     def of(p: PathPoint, found: Solution) -> _Direction:
         X, dZ, dt = found
-        first = p.problem.slope(p.basis.frame, X)
-        first[-1] -= dt * p.Et
-        second = np.zeros_like(first)
-        second[0] = p.basis.bend(X)
-        return _Direction(X, dt, dZ, first, second)
+        return _Direction(X, dt, dZ, p.basis.frame.slope(X) - dt * p.Et, p.basis.bend(X))
 
     def longest(self, p: PathPoint) -> float:
         return largest_step([[p.Zt, self.dZ], [p.Ft, self.first, self.second]])
-
-    def lifted(self, frame: Frame, a: float) -> Stack:
-        return np.stack([frame.dual(a * part) for part in self.dZ])

@@ -1,4 +1,4 @@
-"""maximise log det G(D), or t with G(D) ⪰ tE or D ⪰ tE, over a pattern, until the certified gap is reached.
+"""maximise log det G(D), or t with G(D) ⪰ tE, over a pattern, until the certified gap is reached.
 
 log det G(D) has no constraint: its maximiser is the analytic centre of {G ⪰ 0}, found by damped Newton steps.  The
 largest t is the end of a path (``.path``).
@@ -32,7 +32,7 @@ from stepsize_solvers.programs import (
     SolverStats,
     Status,
 )
-from stepsize_solvers.single import closed_form, effective_beta
+from stepsize_solvers.single import effective_beta
 
 MOST_STEPS = 200
 # An independent check of the pair adds rounding: stop at this fraction of the tolerance.
@@ -59,12 +59,12 @@ _SIZE_FOR_CALLS = 30
 
 
 def solve_metric(program: Program, settings: Settings, options: NativeOptions) -> Outcome:
-    """The answer for a program made by ``Program.descent``, or by ``Program.single`` with a floor."""
+    """Solve a program made by ``Program.descent``."""
     began = time.perf_counter()
-    metric, condition, d = program.objective, program.conditioned, program.d
+    metric, d = program.objective, program.d
     assert metric is not None
-    left, floor = condition or metric.left, metric.floor
-    known = _known(left, program.pattern, floor, settings.tol, alone=condition is None)
+    left, floor = metric.left, metric.floor
+    known = _known(left, program.pattern, floor, settings.tol)
     if known is not None:
         return _outcome(Status.OPTIMAL, known, began, began, None)
     P = left.Q.hadamard_matrix
@@ -82,13 +82,13 @@ def solve_metric(program: Program, settings: Settings, options: NativeOptions) -
         status = progress.run(lambda: method.run(D))
         best = None if progress.best is None else progress.best.point
         return _outcome(status, None if best is None else (best.D, best.Y), began, setup, progress)
-    problem = Problem(left, floor, alone=condition is None)
+    problem = Problem(left, floor)
     over = listed(left.Q, program.pattern, _MOST_UNKNOWNS_SECOND)
-    bases: list[BasisMaker] = [Whitening(problem, program.pattern, single=False)]
+    bases: list[BasisMaker] = [Whitening(left, program.pattern, single=False)]
     if d >= options.single_precision_from:
-        bases = [Whitening(problem, program.pattern, single=True), *bases]
+        bases = [Whitening(left, program.pattern, single=True), *bases]
     if over is not None:
-        dense = Patterned(problem, program.pattern, over)
+        dense = Patterned(left, program.pattern, over)
         first = listed(left.Q, program.pattern, _MOST_UNKNOWNS_FIRST) is not None
         bases = [dense, *bases] if first else [*bases, dense]
     path: Progress[PathPoint] = Progress(d, limits, _MARGIN, _PATIENCE_ON_A_PATH)
@@ -100,13 +100,13 @@ def solve_metric(program: Program, settings: Settings, options: NativeOptions) -
         if status is not Status.INACCURATE:
             break
     point = None if path.best is None else path.best.point
-    return _outcome(status, None if point is None else (point.D, *point.Z), began, setup, path)
+    return _outcome(status, None if point is None else (point.D, point.Z), began, setup, path)
 
 
 def _outcome(
-    status: Status, answer: tuple[Matrix, ...] | None, began: float, setup: float, progress: Progress[Any] | None
+    status: Status, answer: tuple[Matrix, Matrix] | None, began: float, setup: float, progress: Progress[Any] | None
 ) -> Outcome:
-    """The outcome of D and its multipliers."""
+    """The outcome of D and its multiplier."""
     steps = 0 if progress is None else progress.steps
     extra = {} if progress is None else progress.statistics
     name = "closed form" if progress is None and answer is not None else ""
@@ -115,33 +115,25 @@ def _outcome(
     )
     if answer is None:
         return Outcome(Status.SOLVER_ERROR, None, (), stats, "no start with a positive definite metric was found")
-    return Outcome(status, answer[0], tuple(Z[None] for Z in answer[1:]), stats)
+    D, Z = answer
+    return Outcome(status, D, (Z[None],), stats)
 
 
-def _known(left: Family, pattern: Pattern, floor: Matrix | None, tol: float, alone: bool) -> tuple[Matrix, ...] | None:
-    """D with its multipliers where there is a closed form.
+def _known(left: Family, pattern: Pattern, floor: Matrix | None, tol: float) -> tuple[Matrix, Matrix] | None:
+    """D with its multiplier where there is a closed form.
 
-    𝒬 = β·identity and D full: aD − βDBD is largest in the Loewner order at D = (a/2β)B⁻¹, and so is D under βDBD ⪯ D at
-    D = B⁻¹/β, for every criterion.  D = γW under the condition: the largest γ is best for every criterion.
+    𝒬 = β·identity and D full: aD − βDBD is largest in the Loewner order at D = (a/2β)B⁻¹, for every criterion.
     """
     split = left.Q.diagonal_plus_scaled
     assert left.B is not None
-    if split is not None and split.is_multiple and split.beta > 0.0 and pattern.is_full:
-        if cholesky(left.B) is None:
-            return None
-        D = sym(np.linalg.inv(left.B)) * ((0.5 * left.a if alone else 1.0) / split.beta)
-        inverse = left.B * (split.beta / (0.5 * left.a if alone else 1.0))
-        Y = inverse * (2.0 / left.a if alone else 1.0) if floor is None else _lowest(D, inverse, floor, tol)
-        return None if Y is None else ((D, Y) if alone else (D, Y, Y))
-    if alone or pattern.direction is None or floor is None:
+    if split is None or not split.is_multiple or not split.beta > 0.0 or not pattern.is_full:
         return None
-    known = closed_form(left, pattern)
-    if known is None or known.D is None or known.Z is None:
+    if cholesky(left.B) is None:
         return None
-    Y = _lowest(known.D, sym(np.linalg.inv(known.D)), floor, tol)
-    if Y is None:
-        return None
-    return known.D, known.Z * (float(np.vdot(Y, known.D)) / float(np.vdot(known.Z, known.D))), Y
+    D = sym(np.linalg.inv(left.B)) * (0.5 * left.a / split.beta)
+    inverse = left.B * (split.beta / (0.5 * left.a))
+    Y = inverse * (2.0 / left.a) if floor is None else _lowest(D, inverse, floor, tol)
+    return None if Y is None else (D, Y)
 
 
 def _lowest(G: Matrix, inverse: Matrix, floor: Matrix, tol: float) -> Matrix | None:

@@ -36,7 +36,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.programs.maps import DiagonalPlusScaled, PositiveMap, is_identity
+from stepsize_solvers.programs.maps import PositiveMap, is_identity
 from stepsize_solvers.programs.patterns import Pattern
 from stepsize_solvers.programs.types import Matrix, Stack, Vector
 
@@ -110,7 +110,7 @@ class Family:
 class Metric:
     """G(X) = aX − 𝒬(φ(X)), the left-hand side of a family with H = I, as objective: log det G(X), or t with G(X) ⪰ t·E.
 
-    left: the family that says a, 𝒬 and B.  2X − X is X itself.
+    left: the family that holds a, 𝒬 and B.
     floor: E, positive definite, for the largest t; None for log det G(X).
     Raises ValueError for a family that has more than these terms, or a floor of another size.
     """
@@ -157,17 +157,9 @@ class Program:
             raise ValueError(msg)
 
     @staticmethod
-    def single(
-        B: Matrix,
-        Q: PositiveMap,
-        pattern: Pattern | None = None,
-        B_slack: Vector | None = None,
-        floor: Matrix | None = None,
-    ) -> Program:
-        """maximise log det X, or the largest t with X ⪰ t·floor, subject to 𝒬(X B X) ⪯ X: conditions (3) and (4)."""
-        itself = None if floor is None else Metric(Family(DiagonalPlusScaled.identity(len(B)), a=2.0), floor)
-        condition = Family(Q, B, a=1.0, B_slack=B_slack)
-        return Program((condition,), pattern or Pattern.full(len(B)), objective=itself)
+    def single(B: Matrix, Q: PositiveMap, pattern: Pattern | None = None, B_slack: Vector | None = None) -> Program:
+        """maximise log det X subject to 𝒬(X B X) ⪯ X: conditions (3) and (4)."""
+        return Program((Family(Q, B, a=1.0, B_slack=B_slack),), pattern or Pattern.full(len(B)))
 
     @staticmethod
     def convex(factor: Matrix, Q: PositiveMap, pattern: Pattern | None = None) -> Program:
@@ -198,17 +190,6 @@ class Program:
         family = self.families[0]
         alone = family.factors is None and family.B is not None
         return family if alone and (family.a, family.c, family.e) == (1.0, 0.0, 0.0) else None
-
-    @property
-    def conditioned(self) -> Family | None:
-        """The condition of a program made by ``single`` with a floor; None for any other program."""
-        metric = self.objective
-        if metric is None or metric.floor is None or len(self.families) != 1:
-            return None
-        left, (family,) = metric.left, self.families
-        itself = left.B is None and left.is_plain and left.a == 2.0
-        alone = family.factors is None and family.B is not None
-        return family if itself and alone and (family.a, family.c, family.e) == (1.0, 0.0, 0.0) else None
 
     @property
     def total_size(self) -> int:

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from stepsize_opt.inputs import STRUCTURE_FORMS, atomic_write, json_text, load_matrix, read_matrix
 from stepsize_opt.methods import method_names
-from stepsize_opt.planning import check_known_lower
+from stepsize_opt.planning import check_known_bound
 from stepsize_solvers.programs import Matrix, Status
 from stepsize_validation.cli.values import method, positive, seconds, structure
 
@@ -173,25 +173,32 @@ def load_problem(args: argparse.Namespace) -> Any:
     from stepsize_opt.problems import LogisticRegression, load_dataset
 
     objective = LogisticRegression.from_dataset(load_dataset(args.data), args.reg, args.penalty)
-    if getattr(args, "criterion", None) == "linear":
+    if getattr(args, "goal", None) == "linear":
         known = objective.hessian_lower_bound()
-        if args.lower is None and args.penalty == "ridge":
-            args.lower = repr(args.reg)
-        check_known_lower(read_lower(args.lower), known, objective.d)
+        if args.strong_convexity is None and args.penalty == "ridge":
+            args.strong_convexity = repr(args.reg)
+        check_known_bound(read_strong_convexity(args.strong_convexity), known, objective.d)
     return objective.smoothness()
 
 
-def read_lower(text: str | None) -> Any:
-    """The number or the matrix that ``--lower`` names."""
+def add_strong_convexity(parser: argparse.ArgumentParser) -> None:
+    """--strong-convexity, the M of the goal linear."""
+    parser.add_argument(
+        "--strong-convexity", help="for --goal linear: a number mu > 0 or a file with M, M below the Hessian"
+    )
+
+
+def read_strong_convexity(text: str | None) -> Any:
+    """Read the number or the matrix that ``--strong-convexity`` names."""
     if text is None:
         return None
     try:
         return float(text)
     except ValueError:
         if not Path(text).is_file():
-            msg = f"--lower: expected a number or a file with a matrix, got {text!r}"
+            msg = f"--strong-convexity: expected a number or a file with a matrix, got {text!r}"
             raise ValueError(msg) from None
-        return load_matrix(Path(text), "lower")
+        return load_matrix(Path(text), "strong_convexity")
 
 
 def check_one_source(args: argparse.Namespace) -> None:

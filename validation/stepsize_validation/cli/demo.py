@@ -82,7 +82,7 @@ def _demo(args: argparse.Namespace) -> int:
         runs[f"{row.method}, {row.stepsize}"] = record
         # Theorem 1 is about stepsizes that satisfy the condition.
         theorem.append(check_rate(record, infimum) if row.result.satisfies_condition else None)
-        descent.append(check_rate(record, infimum, guarantee="descent"))
+        descent.append(check_rate(record, infimum, goal="descent"))
         final.append(float(record.values[:, -1].mean()) - infimum.found)
     if args.figure is not None:
         from stepsize_validation.cli.demo_figure import demo_figure

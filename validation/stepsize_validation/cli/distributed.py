@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients import SEEDS, DistributedComparison, compare_distributed, optimal_distributed_stepsize
+from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.inputs import NAMED_STRUCTURES
-from stepsize_opt.node import GUARANTEES
 from stepsize_opt.sketches import parse_sketch
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.cli.common import (
@@ -39,7 +39,7 @@ _EXAMPLES = """examples:
   stepsize-opt solve-distributed --data breast_cancer --clients 10 --sketch randk:1 --structure diagonal
   stepsize-opt solve-distributed --data digits --clients 20 --sketch randk:10% --epsilon2 1e-3 --json
   stepsize-opt solve-distributed --data breast_cancer --clients 5 --sketch randk:1 --compare
-  stepsize-opt solve-distributed --data breast_cancer --clients 5 --sketch randk:1 --seeds shared --guarantee descent
+  stepsize-opt solve-distributed --data breast_cancer --clients 5 --sketch randk:1 --seeds shared --goal descent
 
 f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising the functions, unless given.
 exit codes: 0 optimal, 1 certified gap above --tol or K too small, 2 mistake in the input, 3 solver cannot run
@@ -72,10 +72,10 @@ def add_parsers(commands: Any) -> None:
         help="whether every client draws its own sketch, or all the same one: one node then (default: %(default)s)",
     )
     parser.add_argument(
-        "--guarantee",
-        choices=GUARANTEES,
-        default=GUARANTEES[0],
-        help="(12) as in the paper, or the descent metric 2D − DLD in the place of D (default: %(default)s)",
+        "--goal",
+        choices=CLIENT_GOALS,
+        default=CLIENT_GOALS[0],
+        help="(12) as in the paper, or the descent metric 2D − DLD instead of D (default: %(default)s)",
     )
     parser.add_argument("--tight", action="store_true", help="also minimise K under Theorem 3 itself")
     parser.add_argument("--compare", action="store_true", help="a table of shared seeds, DCGD, DCGD-mat and det-CGD")
@@ -132,7 +132,7 @@ def _solve_distributed(args: argparse.Namespace) -> int:
             algorithm=args.algorithm,
             structure=args.structure,
             seeds=args.seeds,
-            guarantee=args.guarantee,
+            goal=args.goal,
             tight=args.tight,
             **problem,
         )
@@ -149,7 +149,7 @@ def _solve_distributed(args: argparse.Namespace) -> int:
 def _refuse_what_compare_fixes(args: argparse.Namespace) -> None:
     """Raise ValueError for an option that the table of --compare would leave out of account."""
     fixed: dict[str, Any] = {"output": None, "iterations": None, "tight": False, "algorithm": "det-CGD1"}
-    fixed |= {"structure": NAMED_STRUCTURES["full"], "seeds": SEEDS[0], "guarantee": GUARANTEES[0]}
+    fixed |= {"structure": NAMED_STRUCTURES["full"], "seeds": SEEDS[0], "goal": CLIENT_GOALS[0]}
     given = [f"--{name}" for name, default in fixed.items() if getattr(args, name) != default]
     if given:
         msg = f"--compare shows a fixed set of methods and does not go with {', '.join(given)}"

@@ -11,30 +11,30 @@ _STYLES = (*OTHERS, *OURS)
 
 
 def plan_figure(plan: Plan, path: Path) -> Path:
-    """One panel for each criterion; a point is a method with its k, the best is circled, grey is outside the budget."""
+    """One panel for each goal; a point is a method with its k, the best is circled, grey is outside the budget."""
     plt = pyplot()
-    count = len(plan.criteria)
+    count = len(plan.goals)
     figure, axes = plt.subplots(1, count, figsize=(5.5 * count, 5.0), squeeze=False)
     names = list(dict.fromkeys(_name(row) for row in plan.rows))
     styles = {name: _STYLES[i % len(_STYLES)] for i, name in enumerate(names)}
-    for axis, criterion in zip(axes.flat, plan.criteria, strict=True):
-        limit = sorted(plan.limits[criterion])
+    for axis, goal in zip(axes.flat, plan.goals, strict=True):
+        limit = sorted(plan.limits[goal])
         sent = [plan.clients * k * rounds for k, rounds in limit]
         axis.plot(sent, [rounds for _, rounds in limit], color="0.4", linewidth=1, label="limit", zorder=1)
         for name in names:
-            rows = [row for row in plan.rows if row.criterion == criterion and _name(row) == name]
+            rows = [row for row in plan.rows if row.goal == goal and _name(row) == name]
             if not rows:
                 continue
             colour, _, marker = styles[name]
             colours = [colour if plan.budget.holds(row) else "0.75" for row in rows]
             axis.scatter([r.numbers for r in rows], [r.rounds for r in rows], c=colours, marker=marker, zorder=2)
             axis.scatter([], [], c=colour, marker=marker, label=name)  # the legend's entry
-        best = plan.best_for(criterion)
+        best = plan.best_for(goal)
         if best is not None:
             ring = {"s": 220, "facecolors": "none", "edgecolors": "black"}
             axis.scatter([best.numbers], [best.rounds], **ring, label="best within the budget", zorder=3)
-        axis.set(xscale="log", yscale="log", title=f"{criterion}: {plan.budget}")
-        axis.set(xlabel="numbers sent by all in all rounds", ylabel="rounds until the accuracy is guaranteed")
+        axis.set(xscale="log", yscale="log", title=f"{goal}: {plan.budget}")
+        axis.set(xlabel="floats sent by all in all rounds", ylabel="rounds until the accuracy is guaranteed")
         axis.title.set_fontsize(10)
         axis.grid(visible=True, which="major", color="0.9")
     handles, labels = axes.flat[0].get_legend_handles_labels()

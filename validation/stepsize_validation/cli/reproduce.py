@@ -88,7 +88,7 @@ def _reproduce(args: argparse.Namespace) -> int:
         print_json({"report": str(done.report), "tables": done.to_dict()})
     elif not args.quiet:
         if len(done.savings):
-            columns = ["experiment", "data", "variant", "guarantee", "best of the paper", "predicted", "observed"]
+            columns = ["experiment", "data", "variant", "goal", "best of the paper", "predicted", "observed"]
             print("iterations of the best of the paper's choices over those of the optimal D:")
             print(done.savings[columns].to_string(index=False, float_format="%.3f", na_rep="–"))
             print("\nhow many bounds hold:")

@@ -6,10 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from stepsize_opt.goals import GOAL_NAMES
 from stepsize_opt.inputs import check_dense, is_result, json_text, load_matrix, write_text
 from stepsize_opt.node import (
-    CRITERIA,
-    GUARANTEES,
     StepsizeResult,
     certify,
     compare,
@@ -23,6 +22,7 @@ from stepsize_validation.cli.common import (
     add_matrix,
     add_sketch,
     add_solver,
+    add_strong_convexity,
     add_structure,
     add_volume,
     answer,
@@ -30,7 +30,7 @@ from stepsize_validation.cli.common import (
     exit_code,
     load_problem,
     progress,
-    read_lower,
+    read_strong_convexity,
     said,
     solving,
     write_matrix,
@@ -44,9 +44,9 @@ _SOLVE_EXAMPLES = f"""examples:
   stepsize-opt solve --data breast_cancer --reg 0.1 --sketch randk:25%
   stepsize-opt solve L.mtx --sketch bernq:0.5@10,20 --structure block:10,20 --json
   stepsize-opt solve L.npy --sketch gaussian:4 --algorithm det-CGD2 -q -o D.csv
-  stepsize-opt solve L.npy --sketch randk:8 --guarantee descent
-  stepsize-opt solve L.npy --sketch randk:8 --guarantee descent --criterion linear --lower 0.01
-  stepsize-opt solve L.npy --sketch randk:8 --criterion convex
+  stepsize-opt solve L.npy --sketch randk:8 --goal descent
+  stepsize-opt solve L.npy --sketch randk:8 --goal linear --strong-convexity 0.01
+  stepsize-opt solve L.npy --sketch randk:8 --goal convex
 
 sketches: {sketch_forms()}
 exit codes: 0 optimal, 1 certified gap above --tol, 2 mistake in the input, 3 solver cannot run, 130 interrupted
@@ -55,17 +55,17 @@ exit codes: 0 optimal, 1 certified gap above --tol, 2 mistake in the input, 3 so
 _CERTIFY_EXAMPLES = """examples:
   stepsize-opt certify D.npy L.npy --sketch randk:8
   stepsize-opt certify D.npz --data breast_cancer --reg 0.1 --json
-  stepsize-opt certify D.npy L.npy --sketch randk:8 --guarantee descent
+  stepsize-opt certify D.npy L.npy --sketch randk:8 --goal descent
 
-A file that 'solve' wrote (.npz) says which sketch, algorithm, structure, guarantee and criterion it is for; options
-overrule it.  Both guarantees are checked; --guarantee is the one by which the exit code judges D.
+A file that 'solve' wrote (.npz) holds the sketch, algorithm, structure, goal and multiplier that it is for; options
+overrule it.  The gap of any other D is bounded by the limit; --solve compares it with the optimum.
 exit codes: 0 proved and within --tol of optimal, 1 not, 2 mistake in the input
 """
 
 _COMPARE_EXAMPLES = """examples:
   stepsize-opt compare L.npy --sketch randk:8
   stepsize-opt compare --data digits --reg 0.01 --sketch randk:4 --json
-  stepsize-opt compare --data digits --reg 0.01 --penalty ridge --sketch randk:4 --criterion linear
+  stepsize-opt compare --data digits --reg 0.01 --penalty ridge --sketch randk:4 --goal linear
 """
 
 
@@ -79,8 +79,7 @@ def add_parsers(commands: Any) -> None:
     add_sketch(solve, required=True)
     add_algorithm(solve, default="det-CGD1")
     add_structure(solve, default="full")
-    add_guarantee(solve, default=GUARANTEES[0])
-    add_criterion(solve, default=CRITERIA[0])
+    add_goal(solve, default=GOAL_NAMES[0])
     add_solver(solve)
     solve.add_argument("--jobs", type=processes, default=1, help="processes for many components, -1 for all cores")
     solve.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz, .json) or alone (.npy, .csv)")
@@ -95,8 +94,8 @@ def add_parsers(commands: Any) -> None:
     add_sketch(checking)
     add_algorithm(checking)
     add_structure(checking)
-    add_guarantee(checking)
-    add_criterion(checking)
+    add_goal(checking)
+    checking.add_argument("--solve", action="store_true", help="solve the problem, for the gap to the optimum")
     add_solver(checking)
     add_volume(checking)
     checking.set_defaults(run=_certify)
@@ -106,32 +105,23 @@ def add_parsers(commands: Any) -> None:
     )
     add_matrix(comparing)
     add_sketch(comparing, required=True)
-    add_criterion(comparing, default=CRITERIA[0])
+    add_goal(comparing, default=GOAL_NAMES[0])
     add_solver(comparing)
     add_volume(comparing)
     comparing.set_defaults(run=_compare)
 
 
-def add_guarantee(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """--guarantee; without a default it may come from a file."""
+def add_goal(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """--goal and --strong-convexity; without a default the goal may come from a file."""
     parser.add_argument(
-        "--guarantee",
-        choices=GUARANTEES,
+        "--goal",
+        choices=GOAL_NAMES,
         default=default,
-        help=f"the paper's condition, or the descent metric H = 2D - T(D) without it (default: {GUARANTEES[0]})",
+        help="what is maximised: det D under the paper's condition; for H = 2D - T(D) and without the condition det H "
+        "(descent), its least eigenvalue (euclidean) or the linear rate (linear); convex: for convex f "
+        f"(default: {GOAL_NAMES[0]})",
     )
-
-
-def add_criterion(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """--criterion and --lower; without a default the criterion may come from a file."""
-    parser.add_argument(
-        "--criterion",
-        choices=CRITERIA,
-        default=default,
-        help="what the guarantee is judged by: the determinant of D (or H), its least eigenvalue, linear convergence; "
-        f"convex: a condition of its own for convex f (default: {CRITERIA[0]})",
-    )
-    parser.add_argument("--lower", help="for --criterion linear: a number mu > 0 or a file with M, M below the Hessian")
+    add_strong_convexity(parser)
 
 
 def _solve(args: argparse.Namespace) -> int:
@@ -147,9 +137,8 @@ def _solve(args: argparse.Namespace) -> int:
             sketch,
             algorithm=args.algorithm,
             structure=args.structure,
-            guarantee=args.guarantee,
-            criterion=args.criterion,
-            lower=read_lower(args.lower),
+            goal=args.goal,
+            strong_convexity=read_strong_convexity(args.strong_convexity),
             n_jobs=args.jobs,
             **solving(args),
         )
@@ -173,7 +162,7 @@ def _write(result: StepsizeResult, path: Path) -> None:
 def _certify(args: argparse.Namespace) -> int:
     saved = StepsizeResult.load(args.stepsize) if is_result(args.stepsize) else None
     D = load_matrix(args.stepsize, "D") if saved is None else saved
-    for name in ("sketch", "criterion"):
+    for name in ("sketch", "goal"):
         if saved is not None and getattr(args, name) is None:
             setattr(args, name, getattr(saved, name))
     if args.sketch is None:
@@ -188,10 +177,10 @@ def _certify(args: argparse.Namespace) -> int:
             sketch,
             algorithm=args.algorithm,
             structure=args.structure,
-            guarantee=args.guarantee,
-            criterion=args.criterion,
-            lower=read_lower(args.lower),
-            **solving(args),
+            goal=args.goal,
+            strong_convexity=read_strong_convexity(args.strong_convexity),
+            solve=args.solve,
+            **(solving(args) if args.solve else {}),
         )
     answer(args, check, check.summary)
     return EXIT_OPTIMAL if check.certificate.is_optimal(args.tol) else EXIT_INACCURATE
@@ -201,6 +190,12 @@ def _compare(args: argparse.Namespace) -> int:
     L = load_problem(args)
     sketch = parse_sketch(args.sketch, L.shape[0])
     with progress(f"comparing stepsizes for d = {sketch.d}", quiet=args.quiet, verbose=args.verbose):
-        table = compare(L, sketch, criterion=args.criterion, lower=read_lower(args.lower), **solving(args))
+        table = compare(
+            L,
+            sketch,
+            goal=args.goal,
+            strong_convexity=read_strong_convexity(args.strong_convexity),
+            **solving(args),
+        )
     answer(args, table, table.to_records)
     return max(exit_code(row.result.status) for row in table.rows)

@@ -31,9 +31,7 @@ def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
         Choice.of("det-CGD2, rand-k", optimal_stepsize(L, rand, algorithm="det-CGD2"), rand),
         Choice.of("det-CGD1, rand-k, γᵢ diag⁻¹(Lᵢ)", optimal_stepsize(L, rand, structure=diagonal), rand),
         Choice.of("det-CGD1, rand-k, optimal", optimal_stepsize(L, rand), rand, ours=True),
-        Choice.of(
-            "det-CGD1, rand-k, optimal, descent", optimal_stepsize(L, rand, guarantee="descent"), rand, ours=True
-        ),
+        Choice.of("det-CGD1, rand-k, optimal, descent", optimal_stepsize(L, rand, goal="descent"), rand, ours=True),
     )
     variant = f"{layers} layers, q = {sum(k) / sum(sizes):.3g}"
     return Panel(variant, objective, choices, find_infimum(objective), plan.epsilon2)

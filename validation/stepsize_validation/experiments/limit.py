@@ -1,7 +1,7 @@
 """Experiment (e): one node, k = d/4 floats per round, every method against the limit.
 
 Gradient descent, CGD, det-CGD1 under its condition and in the descent metric, det-CGD2, and the subspace method for
-each criterion, by the floats they send.  The ridge penalty makes f strongly convex, so that all criteria apply.
+each goal, by the floats they send.  The ridge penalty makes f strongly convex, so that all goals apply.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
         cgd(L, sketch),
         Choice.of("det-CGD2, optimal", optimal_stepsize(L, sketch, algorithm="det-CGD2"), sketch),
         Choice.of("det-CGD1, optimal", optimal_stepsize(L, sketch), sketch, ours=True),
-        Choice.of("det-CGD1, optimal, descent", optimal_stepsize(L, sketch, guarantee="descent"), sketch, ours=True),
+        Choice.of("det-CGD1, optimal, descent", optimal_stepsize(L, sketch, goal="descent"), sketch, ours=True),
         Choice.subspace(optimal_method(L, k)),
-        Choice.subspace(optimal_method(L, k, "euclidean")),
-        Choice.subspace(optimal_method(L, k, "linear", lower=M)),
+        Choice.subspace(optimal_method(L, k, goal="euclidean")),
+        Choice.subspace(optimal_method(L, k, goal="linear", strong_convexity=M)),
     )
     return Panel(f"k = {k}", objective, choices, find_infimum(objective), plan.epsilon2)
 
@@ -49,9 +49,9 @@ def draw_efficiency(tables: Tables, title: str, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="e",
     title="(e) One node, k = d/4 floats per round: the limit",
-    text="Every method by the floats it sends; the subspace method reaches the limit of its criterion. Logistic "
+    text="Every method by the floats it sends; the subspace method reaches the limit of its goal. Logistic "
     "regression with the ridge penalty. G_K is in the norm of each method's own guarantee, the plain mean of ‖∇f‖² for "
-    "the criteria euclidean and linear. The bars are the guaranteed rate over the limit for as many floats per round: "
+    "the goals euclidean and linear. The bars are the guaranteed rate over the limit for as many floats per round: "
     "no method without memory exceeds 1.",
     settings=("reg", "epsilon2"),
     panel=panel,

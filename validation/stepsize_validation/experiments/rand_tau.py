@@ -31,7 +31,7 @@ def panel(data: Dataset, plan: Plan, parameter: int) -> Panel:
         Choice("det-CGD1, D₂*", "det-CGD1", second.D, sketch, second.rate, check.feasible),
         Choice.of("det-CGD2, optimal", second, sketch),
         Choice.of("det-CGD1, optimal", first, sketch, ours=True),
-        Choice.of("det-CGD1, optimal, descent", optimal_stepsize(L, sketch, guarantee="descent"), sketch, ours=True),
+        Choice.of("det-CGD1, optimal, descent", optimal_stepsize(L, sketch, goal="descent"), sketch, ours=True),
     )
     return Panel(f"rand-{parameter}", objective, choices, find_infimum(objective), plan.epsilon2)
 

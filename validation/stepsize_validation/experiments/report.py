@@ -144,10 +144,10 @@ def _page(experiments: Sequence[Experiment], done: Reproduction, about: Mapping[
 
 
 def _draw_savings(tables: Tables, title: str, path: Path) -> None:
-    """Draw predicted and observed savings of the optimal D under each guarantee, a group of bars for each panel."""
+    """Draw predicted and observed savings of the optimal D for each goal, a group of bars for each panel."""
     saved = tables["savings"].assign(panel=tables["savings"]["data"] + "\n" + tables["savings"]["variant"])
-    ratios = saved.pivot(index="panel", columns="guarantee", values=["predicted", "observed"])
-    ratios.columns = [f"{guarantee}, {kind}" for kind, guarantee in ratios.columns]
+    ratios = saved.pivot(index="panel", columns="goal", values=["predicted", "observed"])
+    ratios.columns = [f"{goal}, {kind}" for kind, goal in ratios.columns]
     ratios = ratios.loc[saved["panel"].unique(), [name for name in _BARS if name in ratios]]
     colours = [_BARS[name].colour for name in ratios]
     draw_bars(ratios, path, colours=colours, y_label="paper's best / optimal D", log=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt.goals import GoalName
 from stepsize_opt.inputs import positive_number, whole_number
 from stepsize_opt.limit import compression_limit
 from stepsize_opt.methods import Method, SubspaceMethod
@@ -75,11 +76,10 @@ class Choice:
     """A method with its stepsize, ready to run.
 
     label: its name in tables and legends; ours: not among the paper's choices.
-    guarantee: the one that D was chosen for and its curve is drawn in: the method's condition, weighted by D, or the
-    descent metric, weighted by H = 2D − T(D).  rate: det(D)^{1/d} or det(H)^{1/d}; feasible: whether D is proved to
-    satisfy its guarantee (the condition, or H ≻ 0).  The descent metric of every choice is checked.
+    goal: the one that D was chosen for and its curve is drawn in: ``paper``, weighted by D, ``descent``, weighted by
+    H = 2D − T(D), or another, in the Euclidean norm.  feasible: whether D is proved to satisfy what the goal needs (the
+    condition, or H ≻ 0).  The descent metric of every choice is checked.
     gap: certified distance from the optimum of its structure, None for a stepsize that is not an optimum.
-    criterion: the one that D was chosen by; the curve of any other than ``det`` is the plain mean of ‖∇f‖².
     efficiency: its rate over the limit for as many floats per round, None where there is no such limit.
     theory_iterations: iterations that the theory needs, where they are not 2Δ⁰/(rate ε²) (distributed methods).
     lambda_D: of the distributed methods.
@@ -95,8 +95,7 @@ class Choice:
     gap: float | None = None
     theory_iterations: float | None = None
     lambda_D: float | None = None
-    guarantee: str = "condition"
-    criterion: str = "det"
+    goal: GoalName = "paper"
     efficiency: float | None = None
 
     @staticmethod
@@ -104,17 +103,17 @@ class Choice:
         """Turn a result into a choice; a label with the word optimal keeps it only with the certificate."""
         if result.status != "optimal":
             label = label.replace("optimal", "not certified")
-        same = ("algorithm", "D", "rate", "gap", "guarantee", "criterion", "efficiency")
+        same = ("algorithm", "D", "rate", "gap", "goal", "efficiency")
         read = {name: getattr(result, name) for name in same}
         return Choice(label, sketch=sketch, feasible=result.certificate.feasible, ours=ours, **read)
 
     @staticmethod
     def subspace(method: SubspaceMethod) -> Choice:
         """Turn the subspace method into a choice; its D satisfies E[GᵀLG] ⪯ D by its proof."""
-        read = {name: getattr(method, name) for name in ("D", "sketch", "rate", "criterion", "efficiency")}
-        guarantee, gap = "condition" if method.criterion == "det" else "descent", method.certificate.gap
-        label = f"subspace, {method.criterion}"
-        return Choice(label, method, feasible=True, ours=True, guarantee=guarantee, gap=gap, **read)
+        read = {name: getattr(method, name) for name in ("D", "sketch", "rate", "efficiency")}
+        goal: Any = "paper" if method.goal == "descent" else method.goal
+        label = f"subspace, {method.goal}"
+        return Choice(label, method, feasible=True, ours=True, goal=goal, gap=method.certificate.gap, **read)
 
     @property
     def cost(self) -> float:

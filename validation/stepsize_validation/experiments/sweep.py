@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from joblib import Memory, Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from stepsize_opt import __version__
+from stepsize_opt.goals import GoalName
 from stepsize_opt.inputs import whole_number
-from stepsize_opt.node import iterations_needed
 from stepsize_opt.problems import Federated, FederatedInfimum, load_dataset
+from stepsize_opt.rounds import iterations_needed
 from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_solvers.process import interrupts_held
 from stepsize_solvers.programs import Matrix
@@ -133,13 +134,13 @@ def run_panel(panel: Panel, iterations: int, plan: Plan) -> Tables:
 
 def _facts(panel: Panel, choice: Choice, record: Run) -> dict[str, Any]:
     """Return a row of ``runs``: the choice, what its theory needs, and whether its bounds hold."""
-    check, infimum = _check(panel, choice, record, choice.guarantee), _whole(panel)
+    check, infimum = _check(panel, choice, record, choice.goal), _whole(panel)
     has_metric = record.descent_rate > 0.0
-    descent = _check(panel, replace(choice, criterion="det"), record, "descent").verdict if has_metric else None
+    descent = _check(panel, choice, record, "descent").verdict if has_metric else None
     theory = choice.theory_iterations
     if theory is None:
         theory = float(iterations_needed(choice.rate, panel.epsilon2, record.start_value - infimum.found))
-    named = ("ours", "guarantee", "criterion", "feasible", "rate", "cost", "gap", "efficiency")
+    named = ("ours", "goal", "feasible", "rate", "cost", "gap", "efficiency")
     return {
         "variant": panel.variant,
         "method": choice.label,
@@ -159,13 +160,12 @@ def _facts(panel: Panel, choice: Choice, record: Run) -> dict[str, Any]:
     }
 
 
-def _check(panel: Panel, choice: Choice, record: Run, guarantee: str) -> RateCheck:
+def _check(panel: Panel, choice: Choice, record: Run, goal: GoalName) -> RateCheck:
     if isinstance(panel.infimum, FederatedInfimum):
         assert isinstance(panel.objective, Federated) and choice.lambda_D is not None
-        return check_distributed_rate(record, panel.objective.n, choice.lambda_D, panel.infimum, guarantee=guarantee)
-    if guarantee != choice.guarantee or choice.criterion == "det":
-        return check_rate(record, panel.infimum, guarantee=guarantee)
-    return check_rate(record, panel.infimum, guarantee=guarantee, criterion=choice.criterion, rate=choice.rate)
+        return check_distributed_rate(record, panel.objective.n, choice.lambda_D, panel.infimum, goal=goal)
+    rate = choice.rate if goal in ("euclidean", "linear") else None
+    return check_rate(record, panel.infimum, goal=goal, rate=rate)
 
 
 def _whole(panel: Panel) -> Any:
@@ -176,14 +176,12 @@ def _whole(panel: Panel) -> Any:
 def _curve(panel: Panel, choice: Choice, record: Run) -> pd.DataFrame:
     """Return the rows of ``curves`` for one choice: means over the seeds at k = 1 … K, each with two standard errors.
 
-    weighted: in the norm of the choice's guarantee, plain for a criterion other than ``det``; metric: in the norm of H
-    whatever the guarantee is, NaN unless H ≻ 0; excess: f(x^k) − f^inf, NaN where f was not recorded.
+    weighted: in the norm of the choice's goal; metric: in the norm of H whatever the goal is, NaN unless H ≻ 0;
+    excess: f(x^k) − f^inf, NaN where f was not recorded.
     """
     euclidean = record.euclidean_means()
     metric = record.metric_means() if record.descent_rate > 0.0 else np.full_like(euclidean, np.nan)
-    weighted = metric if choice.guarantee == "descent" else record.weighted_means()
-    if choice.criterion != "det":
-        weighted = euclidean
+    weighted = {"paper": record.weighted_means(), "descent": metric}.get(choice.goal, euclidean)
     excess = np.full_like(euclidean, np.nan)
     excess[:, record.value_steps[1:] - 1] = record.values[:, 1:] - _whole(panel).found
     bits = record.bits()

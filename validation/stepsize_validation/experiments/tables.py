@@ -25,7 +25,7 @@ def compared(experiment: Experiment, tables: Tables) -> Tables:
 
 
 def savings(experiment: Experiment, tables: Tables) -> pd.DataFrame:
-    """Return, for each panel and guarantee, iterations of the best of the paper's choices over those of the optimal D.
+    """Return, for each panel and goal, iterations of the best of the paper's choices over those of the optimal D.
 
     ``predicted`` compares the iterations that the theory guarantees, ``observed`` the steps of the same two choices to
     the level, where both reach it after enough steps; otherwise ``why not observed`` has the reason.  (Not of the
@@ -38,9 +38,9 @@ def savings(experiment: Experiment, tables: Tables) -> pd.DataFrame:
     """
     runs, curves = tables["runs"], _by_run(tables)
     rows = [
-        _saving(experiment, panel, curves, guarantee)
-        for _, panel in runs[runs["criterion"] == "det"].groupby(_PANEL, sort=False)
-        for guarantee in panel.loc[panel["ours"], "guarantee"].unique()
+        _saving(experiment, panel, curves, goal)
+        for _, panel in runs[runs["goal"].isin(["paper", "descent"])].groupby(_PANEL, sort=False)
+        for goal in panel.loc[panel["ours"], "goal"].unique()
     ]
     return pd.DataFrame(rows)
 
@@ -55,13 +55,13 @@ def _curve(curves: Any, run: Any, column: str) -> Vector:
     return found
 
 
-def _saving(experiment: Experiment, panel: Any, curves: Any, guarantee: str) -> dict[str, Any]:
-    """Compare the best of the paper's choices in a panel with the best of this project's, under one guarantee."""
-    descent = guarantee == "descent"
+def _saving(experiment: Experiment, panel: Any, curves: Any, goal: str) -> dict[str, Any]:
+    """Compare the best of the paper's choices in a panel with the best of this project's, for one goal."""
+    descent = goal == "descent"
     panel = panel.assign(cost=panel["descent_cost"].fillna(panel["cost"]) if descent else panel["cost"])
     allowed = panel["feasible"] | (descent & panel["descent_cost"].notna())
     papers = panel[~panel["ours"] & allowed & panel.apply(experiment.comparable, axis=1)]
-    own = panel[panel["ours"] & (panel["guarantee"] == guarantee)]
+    own = panel[panel["ours"] & (panel["goal"] == goal)]
     paper, ours = papers.loc[papers["cost"].idxmin()], own.loc[own["cost"].idxmin()]
     means = [_curve(curves, run, "metric" if descent else "weighted") for run in (paper, ours)]
     level = _level(experiment, float(ours.epsilon2), means)
@@ -71,7 +71,7 @@ def _saving(experiment: Experiment, panel: Any, curves: Any, guarantee: str) -> 
         "experiment": experiment.name,
         "data": ours.data,
         "variant": ours.variant,
-        "guarantee": guarantee,
+        "goal": goal,
         "method": ours.method,
         "best of the paper": paper.method,
         "predicted": paper.cost / ours.cost,
@@ -105,7 +105,7 @@ def _why_not_observed(theirs: int | None, mine: int | None) -> str:
 
 def saved_iterations(saved: Any) -> pd.DataFrame:
     """Return the ratios of ``savings`` as shares: 1 − 1/ratio of the iterations of the paper's best are saved."""
-    shares = saved[["experiment", *_PANEL, "guarantee", "method", "best of the paper"]]
+    shares = saved[["experiment", *_PANEL, "goal", "method", "best of the paper"]]
     observed = saved["observed"].map(_share, na_action="ignore").astype(object)
     return shares.rename(columns={"best of the paper": "instead of"}).assign(
         predicted=saved["predicted"].map(_share), observed=observed.fillna(saved["why not observed"])
@@ -128,7 +128,7 @@ def runs_to_level(tables: Tables, saved: Any) -> pd.DataFrame:
     for name, column in (("K", "weighted"), ("K (Euclidean)", "euclidean")):
         steps = [first_below(_curve(curves, run, column), run.level) for run in runs.itertuples()]
         runs[name] = pd.array(steps, dtype="Int64")
-    by_condition = runs["guarantee"] == "condition"
+    by_condition = runs["goal"] == "paper"
     satisfied = runs["feasible"].map({True: "proved", False: "not satisfied"})
     runs["condition"] = satisfied.where(by_condition, "not needed")
     runs["bits"] = runs["K"] * runs["bits_per_round"]
@@ -142,13 +142,13 @@ def runs_to_level(tables: Tables, saved: Any) -> pd.DataFrame:
 
 def verdicts(experiment: Experiment, runs: pd.DataFrame) -> pd.DataFrame:
     """Count the verdicts on each kind of bound: of the condition, for choices that satisfy it and for those that do
-    not, of a criterion other than det, and of the descent metric, for every choice that has one."""
+    not, of the goals euclidean and linear, and of the descent metric, for every choice that has one."""
     found = [("descent metric", verdict) for verdict in runs["descent_verdict"].dropna()]
     for run in runs.itertuples():
-        if run.guarantee == "condition":
+        if run.goal == "paper":
             found.append(("condition" if run.feasible else "condition not satisfied", run.verdict))
-        elif run.criterion != "det":
-            found.append((f"criterion {run.criterion}", run.verdict))
+        elif run.goal != "descent":
+            found.append((f"goal {run.goal}", run.verdict))
     counts = pd.DataFrame(found, columns=["bounds", "verdict"]).value_counts().unstack(fill_value=0)
     counts = counts.reindex(columns=["holds", "undecided", "violated", "diverged"], fill_value=0).reset_index()
     counts.insert(0, "experiment", experiment.name)

@@ -34,6 +34,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.inputs import (
     Array,
     check_kind,
@@ -46,7 +47,6 @@ from stepsize_opt.inputs import (
     whole_number,
 )
 from stepsize_opt.methods import Method, get_method
-from stepsize_opt.node import GUARANTEES
 from stepsize_opt.problems import FederatedInfimum, Infimum
 from stepsize_opt.sketches import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix, Vector
@@ -68,7 +68,7 @@ class RateCheck:
     Attributes
     ----------
     statement : str
-        The guarantee that was checked: ``"Theorem 1"``, or ``"descent, det"`` of the descent metric with its criterion;
+        The guarantee that was checked: ``"Theorem 1"``, or ``"goal descent"`` and the like for the descent metric;
         ``"bound of Theorem 1 (D outside its condition)"`` where the theorem promises nothing.
     observed : float
         The low-variance estimate of the left side.
@@ -141,21 +141,20 @@ def check_rate(
     infimum: Infimum | None = None,
     *,
     theorem: int = 1,
-    guarantee: str = "condition",
-    criterion: str = "det",
+    goal: GoalName = "paper",
     rate: float | None = None,
     level: float = LEVEL,
 ) -> RateCheck:
     """Does a run on one node obey its guarantee?
 
-    ============  ===========  ==================================================================
-    guarantee     criterion    what is checked, Δ⁰ = f(x⁰) − f^inf
-    ============  ===========  ==================================================================
-    condition     det          (1/K) Σ E‖∇f(xᵏ)‖²_{D/det(D)^{1/d}} ≤ 2Δ⁰/(rate K), rate = det(D)^{1/d}: Theorem 1
-    descent       det          the same with H = 2D − T(D) in place of D
-    any           euclidean    (1/K) Σ E‖∇f(xᵏ)‖² ≤ 2Δ⁰/(rate K), rate = λmin(H)
-    any           linear       E f(x^K) − f* ≤ (1 − rate)^K Δ⁰, rate = t with H ⪰ tM⁻¹, M ⪯ ∇²f
-    ============  ===========  ==================================================================
+    ===========  ==================================================================
+    goal         what is checked, Δ⁰ = f(x⁰) − f^inf
+    ===========  ==================================================================
+    paper        (1/K) Σ E‖∇f(xᵏ)‖²_{D/det(D)^{1/d}} ≤ 2Δ⁰/(rate K), rate = det(D)^{1/d}: Theorem 1
+    descent      the same with H = 2D − T(D) in place of D
+    euclidean    (1/K) Σ E‖∇f(xᵏ)‖² ≤ 2Δ⁰/(rate K), rate = λmin(H)
+    linear       E f(x^K) − f* ≤ (1 − rate)^K Δ⁰, rate = t with H ⪰ tM⁻¹, M ⪯ ∇²f
+    ===========  ==================================================================
 
     (f(x^K) − f*)/(1 − t)^K is a product of K random factors, and few seeds carry its mean: check ``linear`` with a K
     of some multiples of 1/t, and hundreds of seeds.
@@ -168,7 +167,7 @@ def check_rate(
         Bounds on f^inf; without them the smallest value of the run itself stands for the value found.
     theorem : int
         Of the condition: 1, or 2 for D = Diag(γᵢWᵢ), where the inequality is the same.
-    guarantee, criterion : str
+    goal : str
         As in ``stepsize_opt.optimal_stepsize``; see the table.
     rate : float, optional
         The rate that is claimed, ``result.rate``; without it the one that D has.  ``linear`` needs it.
@@ -178,8 +177,8 @@ def check_rate(
     Raises
     ------
     ValueError
-        For a run with clients that draw sketches of their own or without steps, another theorem, guarantee or
-        criterion, a level outside (0.5, 1), or an H that is not positive definite.
+        For a run with clients that draw sketches of their own or without steps, another theorem or goal,
+        a level outside (0.5, 1), or an H that is not positive definite.
 
     Examples
     --------
@@ -201,31 +200,30 @@ def check_rate(
             "check_distributed_rate checks Theorem 3"
         )
         raise ValueError(msg)
-    check_one_of("guarantee", guarantee, GUARANTEES)
-    check_one_of("criterion", criterion, ("det", "euclidean", "linear"))
+    check_one_of("goal", goal, ("paper", "descent", "euclidean", "linear"))
     bounds = Infimum(run.lower_bound, float(np.min(run.values))) if infimum is None else _seen(infimum, run)
     K = _steps(run)
-    if criterion == "linear":
+    if goal == "linear":
         return _check_linear(run, bounds, rate, level)
-    left = _left_sides(run, guarantee, criterion)
+    left = _left_sides(run, goal)
     claimed = left.rate if rate is None else positive_number("rate", rate)
     strict, loose = (2.0 * (run.start_value - value) / (claimed * K) for value in (bounds.found, bounds.proved))
     right = _RightSides(strict, loose, ceiling=strict * claimed / left.rate)
-    name = _named(theorem, run) if (guarantee, criterion) == ("condition", "det") else f"descent, {criterion}"
+    name = _named(theorem, run) if goal == "paper" else f"goal {goal}"
     return _compare(name, left.over(np.full(K, 1.0 / K)), right, run, K, level)
 
 
 def _check_linear(run: Run, bounds: Infimum, t: float | None, level: float) -> RateCheck:
     """E f(x^K) ≤ q f(x⁰) + (1 − q) f*, q = (1 − t)^K, is increasing in f*: here the value found is the looser bound."""
     if t is None:
-        msg = "criterion 'linear' needs rate, the t of H ⪰ tM⁻¹"
+        msg = "goal='linear' needs rate, the t of H ⪰ tM⁻¹"
         raise ValueError(msg)
     K, start = int(run.value_steps[-1]), run.start_value - bounds.found
     kept = max(0.0, 1.0 - positive_number("rate", t)) ** K
     left = run.values[:, -1] - bounds.found
     strict = kept * start - (1.0 - kept) * (bounds.found - bounds.proved)
     right = _RightSides(strict, kept * start, ceiling=start)
-    return _compare("descent, linear", _LeftSides(left, left, t), right, run, K, level)
+    return _compare("goal linear", _LeftSides(left, left, t), right, run, K, level)
 
 
 def observed_contraction(run: Run, infimum: Infimum) -> float:
@@ -282,13 +280,13 @@ class _RightSides(NamedTuple):
     ceiling: float
 
 
-def _left_sides(run: Run, guarantee: str, criterion: str = "det") -> _LeftSides:
+def _left_sides(run: Run, goal: str) -> _LeftSides:
     """Raises ValueError for an H that is not positive definite."""
-    if (guarantee, criterion) == ("condition", "det"):
+    if goal == "paper":
         return _LeftSides(run.squared_norms, run.descent, run.rate)
     if not run.descent_rate > 0.0:
         raise ValueError(run.without_metric)
-    if criterion == "euclidean":
+    if goal == "euclidean":
         return _LeftSides(run.euclidean, None, run.smallest_eigenvalue)
     return _LeftSides(run.metric_norms / run.descent_rate, run.decrease / run.descent_rate, run.descent_rate)
 
@@ -299,7 +297,7 @@ def check_distributed_rate(
     lambda_D: float,
     infimum: FederatedInfimum,
     *,
-    guarantee: str = "condition",
+    goal: GoalName = "paper",
     level: float = LEVEL,
 ) -> RateCheck:
     """Does a run with clients obey Theorem 3?
@@ -321,8 +319,8 @@ def check_distributed_rate(
         λ_D of the matrix that ran, from ``distributed_lambda``.
     infimum : FederatedInfimum
         Bounds on f^inf and on (1/n) Σ fᵢ^inf.
-    guarantee : str
-        ``"condition"`` as above, or ``"descent"``: with H = 2D − DLD in place of D, which does not need D ⪯ L⁻¹.
+    goal : str
+        ``"paper"`` as above, or ``"descent"``: with H = 2D − DLD in place of D, which does not need D ⪯ L⁻¹.
     level : float
         Confidence of each of the two bounds.
 
@@ -350,14 +348,14 @@ def check_distributed_rate(
         msg = f"lambda_D must be a finite number of at least 0, got {lambda_D!r}"
         raise ValueError(msg)
     growth = lambda_D / whole_number("clients", clients)
-    check_one_of("guarantee", guarantee, GUARANTEES)
+    check_one_of("goal", goal, CLIENT_GOALS)
     if run.clients != clients:
         msg = f"clients={clients}, but the run has {run.clients}; with shared seeds it is one node, for check_rate"
         raise ValueError(msg)
     if not isinstance(infimum, FederatedInfimum):
         msg = f"infimum must be what find_federated_infimum returns, got {infimum!r}"
         raise TypeError(msg)
-    K, left, whole = _steps(run), _left_sides(run, guarantee), _seen(infimum.whole, run)
+    K, left, whole = _steps(run), _left_sides(run, goal), _seen(infimum.whole, run)
     weights = np.exp(-np.log1p(growth) * np.arange(1, K + 1))
     weights /= weights.sum()
 
@@ -369,7 +367,7 @@ def check_distributed_rate(
         return 2.0 * (start + growth * (whole - parts)) / left.rate
 
     strict, loose = right(whole.found, infimum.clients.found), right(whole.proved, infimum.clients.proved)
-    name = _named(3, run) if guarantee == "condition" else "Theorem 3, descent"
+    name = _named(3, run) if goal == "paper" else "Theorem 3, goal descent"
     # Decreasing weights count as 1/w₀ rounds of equal weight.
     rounds = 1.0 / float(weights[0])
     return _compare(name, left.over(weights), _RightSides(strict, loose, ceiling=strict), run, rounds, level)

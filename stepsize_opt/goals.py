@@ -1,0 +1,195 @@
+"""The goals of a stepsize: what is maximised, and what that guarantees.
+
+With T(D) the left-hand side of the method's condition, H = 2D − T(D) its descent metric and Δ⁰ = f(x⁰) − f^inf:
+
+=========  ==============================  ==================================================================
+goal       the rate that is maximised      what it guarantees after K rounds
+=========  ==============================  ==================================================================
+paper      det(D)^{1/d} with T(D) ⪯ D      (1/K) Σ E‖∇f(xᵏ)‖² ≤ 2Δ⁰/(rate K) in the norm of D/det(D)^{1/d}
+descent    det(H)^{1/d}                    the same with H in place of D, without a condition
+euclidean  t with H ⪰ tI                   (1/K) Σ E‖∇f(xᵏ)‖² ≤ 2Δ⁰/(t K) in the Euclidean norm
+linear     t with H ⪰ tM⁻¹, M ⪯ ∇²f        E f(x^K) − f* ≤ (1 − t)^K Δ⁰
+convex     det(D)^{1/d} with 𝒫(D) ⪯ L⁻¹    mean of E f(xᵏ) − f* ≤ ‖x⁰ − x*‖²_{D⁻¹}/(2K), for convex f
+=========  ==============================  ==================================================================
+
+The goals of ``METRIC_GOALS`` judge the descent metric; they are those of ``compression_limit`` and ``plan``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from scipy.linalg import eigvalsh
+
+from stepsize_opt.inputs import (
+    Symmetric,
+    check_one_of,
+    check_positive_definite,
+    dense,
+    dimensions,
+    positive_number,
+    read_matrix,
+)
+from stepsize_solvers.programs import Indices, Matrix, Vector
+
+GoalName: TypeAlias = Literal["paper", "descent", "euclidean", "linear", "convex"]
+GOAL_NAMES: tuple[GoalName, ...] = get_args(GoalName)
+METRIC_GOALS: tuple[GoalName, ...] = ("descent", "euclidean", "linear")
+CLIENT_GOALS: tuple[GoalName, ...] = ("paper", "descent")
+
+# M ⪯ L is asked for up to this relative excess: M and L computed in two ways differ by the rounding of both.
+EXCESS = 1e-6
+
+
+@dataclass(frozen=True)
+class GoalWords:
+    """How a goal is shown.
+
+    rate: what its rate is; feasible: what a feasible D satisfies; unit: what rounds are 1/rate times of; arguments:
+    those of ``iterations``; judged: the matrix whose determinant or least t is maximised.
+    """
+
+    rate: str
+    feasible: str
+    unit: str
+    arguments: tuple[str, str]
+    judged: str
+
+
+_GRADIENT = "2Δ⁰/ε²", ("epsilon2", "initial_gap")
+WORDS: dict[str, GoalWords] = {
+    "paper": GoalWords("det(D)^(1/d)", "T(D) ⪯ D", *_GRADIENT, "D"),
+    "descent": GoalWords("det(H)^(1/d)", "H = 2D − T(D) ≻ 0", *_GRADIENT, "H"),
+    "euclidean": GoalWords("t with H ⪰ tI", "H = 2D − T(D) ≻ 0", *_GRADIENT, "H"),
+    "linear": GoalWords("t with H ⪰ tM⁻¹", "H = 2D − T(D) ≻ 0", "log(Δ⁰/accuracy)", ("accuracy", "initial_gap"), "H"),
+    "convex": GoalWords(
+        "det(D)^(1/d)",
+        "𝒫(D) ⪯ L⁻¹",
+        "‖x⁰ − x*‖²/(2 accuracy), in the norm of D⁻¹ scaled to determinant 1",
+        ("accuracy", "initial_distance"),
+        "D",
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class CurvatureBound:
+    """M of H ⪰ tM⁻¹ in the coordinates of a piece: H̃ ⪰ t̃ M̃⁻¹ with M̃ = 2^shift ΛMΛ near one and t̃ = 2^shift t."""
+
+    M: Matrix | float
+    shift: int
+    d: int
+
+    @property
+    def inverse(self) -> Matrix:
+        """M̃⁻¹ in floating point, the floor of the program."""
+        return np.eye(self.d) if isinstance(self.M, float) else np.asarray(np.linalg.inv(self.M), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """A goal with its M: given for ``linear``, I for ``euclidean``, None for the others; a number μ stands for μI."""
+
+    name: GoalName = "paper"
+    M: Symmetric | float | None = None
+
+    @staticmethod
+    def read(goal: object, strong_convexity: Any, d: int, among: tuple[GoalName, ...] = GOAL_NAMES) -> Goal:
+        """Read both arguments; raise ValueError or TypeError for an unknown goal or an M that does not go with it."""
+        check_one_of("goal", goal, among)
+        name: Any = goal
+        return Goal(name, _read_bound(name, strong_convexity, d))
+
+    @property
+    def words(self) -> GoalWords:
+        return WORDS[self.name]
+
+    @property
+    def is_convex(self) -> bool:
+        return self.name == "convex"
+
+    @property
+    def judges_metric(self) -> bool:
+        """Whether H is judged, so that D needs no condition."""
+        return self.name in METRIC_GOALS
+
+    @property
+    def edges(self) -> Symmetric | None:
+        """A matrix whose entries connect coordinates, or None."""
+        return None if isinstance(self.M, float) else self.M
+
+    def block(self, indices: Indices) -> Matrix:
+        """The rows and columns of M that belong to some of the coordinates."""
+        assert self.M is not None
+        if isinstance(self.M, float):
+            return self.M * np.eye(indices.size)
+        M: Any = self.M
+        return dense(M[indices][:, indices])
+
+    def diagonal(self, indices: Indices) -> Vector | None:
+        """The diagonal of that block; None without M."""
+        if self.M is None:
+            return None
+        return np.full(indices.size, self.M) if isinstance(self.M, float) else np.asarray(self.M.diagonal()[indices])
+
+    def restricted(self, indices: Indices) -> Matrix | float | None:
+        """M on some of the coordinates."""
+        return self.M if self.M is None or isinstance(self.M, float) else self.block(indices)
+
+    def check(self, L: Matrix, indices: Indices) -> None:
+        """Raise ValueError unless 0 ≺ M ⪯ L on a group of coordinates; I of ``euclidean`` is no bound on ∇²f."""
+        M = self.restricted(indices)
+        if self.name == "linear" and M is not None:
+            check_strong_convexity(M, L)
+
+    def curvature_bound(self, indices: Indices, scale: Vector) -> CurvatureBound | None:
+        """M in the coordinates of a piece, D = ΛD̃Λ; None without M.  Raises ValueError if float64 does not hold it."""
+        if self.M is None:
+            return None
+        M, e = self.block(indices), np.frexp(scale)[1] - 1
+        both = e[:, None] + e
+        shift = 1 - int((np.frexp(M.diagonal())[1] + 2 * e).max())
+        near = np.ldexp(M, both + shift)
+        if not np.array_equal(np.ldexp(near, -both - shift), M):
+            msg = "M and the best stepsize lie so far apart that float64 does not hold their product; rescale variables"
+            raise ValueError(msg)
+        number = near[0, 0] == 1.0 and np.array_equal(near, np.eye(len(near)))
+        return CurvatureBound(1.0 if number else near, shift, len(near))
+
+
+PAPER = Goal()
+
+
+def _read_bound(goal: GoalName, strong_convexity: Any, d: int) -> Symmetric | float | None:
+    """M of the goal: a d×d matrix, a number μ for μI, or None for a goal that judges a determinant."""
+    if (strong_convexity is None) == (goal == "linear"):
+        msg = "strong_convexity is the M ⪯ ∇²f of goal='linear', a matrix or a number μ > 0: "
+        raise ValueError(msg + ("it is missing" if strong_convexity is None else f"leave it out for goal={goal!r}"))
+    if strong_convexity is None:
+        return 1.0 if goal == "euclidean" else None
+    if dimensions(strong_convexity) == 0:
+        number = strong_convexity[()] if isinstance(strong_convexity, np.ndarray) else strong_convexity
+        return positive_number("strong_convexity", number)
+    M = read_matrix("strong_convexity", strong_convexity)
+    if M.shape[0] != d:
+        msg = f"strong_convexity is {M.shape[0]}×{M.shape[0]} but L is {d}×{d}"
+        raise ValueError(msg)
+    return M
+
+
+def check_strong_convexity(M: Matrix | float, L: Matrix) -> None:
+    """Raise ValueError unless 0 ≺ M ⪯ L for the M of ``linear``."""
+    matrix = M * np.eye(len(L)) if isinstance(M, float | int) else M
+    if not isinstance(M, float | int):
+        check_positive_definite("strong_convexity", matrix, "goal='linear' needs M ≻ 0")
+    scale = 1.0 / np.sqrt(L.diagonal())
+    top = float(eigvalsh(scale[:, None] * matrix * scale, scale[:, None] * L * scale)[-1])
+    if not top <= 1.0 + EXCESS:
+        factor = f"{top:.6g}" if top > 1.001 else f"1 + {top - 1.0:.1g}"
+        msg = (
+            "strong_convexity must satisfy M ⪯ L, because ∇²f lies between both, but M exceeds L by a factor of "
+            f"{factor}: give a smaller M"
+        )
+        raise ValueError(msg)
