@@ -72,7 +72,7 @@ _TEX = {
     r"λ(max|min)": r"\\lambda_{\\\1}",
     r"\b(log|det|exp|max|min)(?=[^}a-z])": r"\\\1 ",
     r"\b(tr|diag|Diag)(?=[( ])": r"\\operatorname{\1}",
-    r"(maximise a criterion of|maximise|subject to)": r"\\text{\1 }",
+    r"(maximise the rate of|maximise|subject to)": r"\\text{\1 }",
     r"\^½": "^{1/2}",
     r"−½}": "-1/2}",
     r"½": r"\\tfrac12 ",

@@ -159,7 +159,7 @@ def main() -> None:
     given = parser.parse_args()
     f = problem()
     L = f.smoothness()
-    result = optimal_stepsize(L, RandK(SIZE, K), guarantee="descent")
+    result = optimal_stepsize(L, RandK(SIZE, K), goal="descent")
     print(result)
     with tempfile.TemporaryDirectory() as folder:
         np.savez(f"{folder}/stepsizes.npz", D=result.D, L=L, top=np.linalg.eigvalsh(L)[-1])

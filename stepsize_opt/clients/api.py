@@ -40,9 +40,9 @@ from stepsize_opt.clients.shared import (
 )
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.clients.theorem3 import tighten
+from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.inputs import Structure, check_one_of, pattern_of, read_only, refuse_options, solve_settings
 from stepsize_opt.methods import Algorithm, get_method
-from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.proofs import UNIT, exp_down, exp_up
 from stepsize_opt.sketches import Sketch

@@ -16,6 +16,7 @@ from stepsize_opt.clients.reductions import read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.clients.theorem3 import theorem3
+from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.inputs import (
     Direction,
     Immutable,
@@ -30,7 +31,6 @@ from stepsize_opt.inputs import (
     refuse_options,
 )
 from stepsize_opt.methods import Algorithm, get_method
-from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.proofs import (
     UNIT,
     Conditions,

@@ -22,10 +22,10 @@ from stepsize_opt.clients.draws import best_client_draws
 from stepsize_opt.clients.reductions import read_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets, log_fraction
-from stepsize_opt.inputs import NAMED_STRUCTURES, completed, refuse_options
 from stepsize_opt.goals import CLIENT_GOALS, GoalName
-from stepsize_opt.rounds import coordinates_sent
+from stepsize_opt.inputs import NAMED_STRUCTURES, completed, refuse_options
 from stepsize_opt.proofs import exp_down, rounded_down
+from stepsize_opt.rounds import coordinates_sent
 from stepsize_opt.sketches import BITS_NOTE, BITS_PER_NUMBER, Sketch
 
 _METHODS = ("det-CGD1", "det-CGD2")

@@ -32,9 +32,9 @@ from scipy.linalg import eigh, solve_triangular
 
 from stepsize_opt.clients.reductions import read_smoothness
 from stepsize_opt.clients.targets import Targets
+from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Immutable, check_one_of, check_positive_definite, is_list, read_only
 from stepsize_opt.limit import read_budget
-from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.proofs import Conditions, Pair, dominating_factor, exp_down, exponent_above, mean_of
 from stepsize_opt.sketches import SystematicSampling
 from stepsize_solvers.numerics import sym

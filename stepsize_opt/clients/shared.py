@@ -16,11 +16,11 @@ from typing import Any, Literal, TypeAlias, get_args
 from stepsize_opt.clients.reductions import Clients
 from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.methods import Method
 from stepsize_opt.goals import GoalName
+from stepsize_opt.methods import Method
 from stepsize_opt.node import StepsizeResult, optimal_stepsize
-from stepsize_opt.rounds import coordinates_sent
 from stepsize_opt.proofs import exp_down, exp_up
+from stepsize_opt.rounds import coordinates_sent
 from stepsize_solvers.programs import Status
 
 Seeds: TypeAlias = Literal["independent", "shared"]

@@ -1,6 +1,6 @@
 """The limit is a spectral problem: eigenvalues in, inclusion probabilities out; eigenvectors make directions of them.
 
-With LV = MV Diag(ℓ), VᵀMV = I (M = I but for the criterion ``linear``), the directions a_j = v_j/√ℓ_j are
+With LV = MV Diag(ℓ), VᵀMV = I (M = I but for the goal ``linear``), the directions a_j = v_j/√ℓ_j are
 L-orthonormal, and D = A Diag(h) Aᵀ = V Diag(h/ℓ) Vᵀ has tr(LD) = Σh and D ⪯ L⁻¹ if and only if h ≤ 1.
 """
 

@@ -106,7 +106,8 @@ def _under_condition(component: Component, outcome: Outcome, tol: float) -> Answ
 
 def _thin(component: Component, thin: ProvedDiagonal, dual: Matrix | None) -> Answer | None:
     """What is proved of a diagonal stepsize with a thin multiplier; None where float64 may not hold it."""
-    D = component.scale * thin.x * component.scale
+    with np.errstate(over="ignore"):  # what overflows is refused by the general path
+        D = component.scale * thin.x * component.scale
     if not (D.min() > NO_UNDERFLOW and D.max() < 1.0 / NO_UNDERFLOW):
         return None
     descent = Certificate(True, 1.0 + thin.certificate.margin, thin.descent_log_det, math.inf, len(D))

@@ -178,7 +178,8 @@ def compare(
         cases.append((second, "optimal", "full", goal))
     if goal == "paper":
         cases.append((first, "optimal, descent", "full", "descent"))
-    cases += [(first, name, structure, goal) for name, structure in directions]
+    for name, structure in directions:
+        cases.append((first, name, structure, goal))
     rows = []
     for method, name, structure, judged_by in cases:
         result = optimal_stepsize(

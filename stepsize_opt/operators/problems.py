@@ -18,8 +18,8 @@ from stepsize_solvers.programs import Matrix, PositiveMap, ScaledPlusTrace, Vect
 ANSWERS = (
     "answers without a dense matrix: for LowRankPlusDiagonal structure='diagonal', 'scalar' and Direction(w), w a "
     "vector, with det-CGD1 and det-CGD2; for a dense U also Direction(W), W a diagonal plus low rank, the full D of "
-    "det-CGD2, and of det-CGD1 with guarantee='descent'; for a sparse U or L without negative entries 'diagonal', "
-    "'scalar' and Direction(w); where 'diagonal' has one, criterion='euclidean' or 'linear' (lower a number), too; "
+    "det-CGD2, and of det-CGD1 with goal='descent'; for a sparse U or L without negative entries 'diagonal', "
+    "'scalar' and Direction(w); where 'diagonal' has one, goal='euclidean' or 'linear' (a number) as well; "
     "with the sketches RandK, IndependentSampling, BernQ and Identity.  Gaussian: 'scalar'; all of det-CGD2; for a "
     "dense U and a diagonal that is one number the full D of det-CGD1"
 )

@@ -133,7 +133,7 @@ def _known_bound(objective: Any, *, large: bool) -> Any:
     """M ⪯ ∇²f that an objective knows: a matrix, or a number for a large d; None without one."""
     try:
         # A large f that is convex, no more, may have an M ≻ 0 that it does not know.
-        return (objective.curvature_from_below or None) if large else objective.hessian_lower_bound()
+        return (objective.curvature_from_below or None) if large else objective.strong_convexity()
     except AttributeError:  # a user-defined objective, or clients of which one is
         return None
 
@@ -160,7 +160,7 @@ def check_known_bound(strong_convexity: Any, known: Any, d: int) -> None:
         above = isinstance(M, float) and M > (1.0 + _CLOSE) * known  # a matrix is refused where L is not formed
     if above:
         msg = (
-            "strong_convexity must lie below the Hessian of f everywhere, and is above the M that this objective knows: "
+            "strong_convexity must lie below the Hessian of f everywhere and exceeds the M that this objective knows: "
             "leave it out, or plan for its matrix, if a larger M is proved"
         )
         raise ValueError(msg)

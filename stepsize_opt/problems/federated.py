@@ -83,10 +83,10 @@ class Federated:
         clients: Any = self.clients
         return sum_below([client.curvature_from_below for client in clients], self.n)
 
-    def hessian_lower_bound(self) -> Matrix:
+    def strong_convexity(self) -> Matrix:
         """M = (1/n) Σ Mᵢ, rounded down; raises AttributeError when a client has none."""
         clients: Any = self.clients
-        return -mean_above([-client.hessian_lower_bound() for client in clients])
+        return -mean_above([-client.strong_convexity() for client in clients])
 
     def value(self, X: Matrix) -> Vector:
         return np.asarray(np.mean([client.value(X) for client in self.clients], axis=0))

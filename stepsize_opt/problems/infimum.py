@@ -56,7 +56,7 @@ class Infimum:
 def find_infimum(objective: Objective, start: Vector | None = None, iterations: int = 2000) -> Infimum:
     """Bounds on f^inf: the proved one, and the value that L-BFGS reaches.
 
-    Proved is the objective's own ``lower_bound``; where its ``hessian_lower_bound`` M is positive definite beyond its
+    Proved is the objective's own ``lower_bound``; where its ``strong_convexity`` M is positive definite beyond its
     rounding, also f(x) − ½‖∇f(x)‖²_{M⁻¹} at the point x reached, lowered by the rounding of f, ∇f and M.
 
     Parameters
@@ -200,7 +200,7 @@ def _bound_at(objective: Any, x: Vector) -> float:
     lost = _Rounding.at(objective, x, f)
     if lost is None:
         return -np.inf
-    M = objective.hessian_lower_bound() if objective.d <= LARGE else None
+    M = objective.strong_convexity() if objective.d <= LARGE else None
     if M is None or np.count_nonzero(M) == np.count_nonzero(M.diagonal()):
         # Exact but for a mean over clients, which is within the rounding.
         own = M.diagonal() if M is not None else np.full(objective.d, objective.curvature_from_below)

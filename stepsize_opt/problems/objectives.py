@@ -156,8 +156,8 @@ class LogisticRegression(_OnRows):
     >>> from stepsize_opt import RandK, optimal_stepsize
     >>> from stepsize_opt.problems import LogisticRegression, load_dataset
     >>> f = LogisticRegression.from_dataset(load_dataset("breast_cancer"), 0.1, penalty="ridge")
-    >>> M = f.hessian_lower_bound()
-    >>> r = optimal_stepsize(f.smoothness(), RandK(f.d, 10), guarantee="descent", criterion="linear", lower=M)
+    >>> M = f.strong_convexity()
+    >>> r = optimal_stepsize(f.smoothness(), RandK(f.d, 10), goal="linear", strong_convexity=M)
     >>> 0.0 < r.rate < 1.0
     True
     """
@@ -193,7 +193,7 @@ class LogisticRegression(_OnRows):
         """μ with ∇²f ⪰ μI: −λ/2, with the ridge λ."""
         return PENALTIES[self.penalty].least * self.reg
 
-    def hessian_lower_bound(self) -> Matrix:
+    def strong_convexity(self) -> Matrix:
         """M = −(λ/2)I, with the ridge λI: the loss is convex, but its second derivative has no positive bound."""
         check_dense("M", self.d)
         return np.asarray(self.curvature_from_below * np.eye(self.d))
@@ -286,7 +286,7 @@ class Quadratic(_Nonnegative):
     def smoothness(self) -> Matrix:
         return self.H.copy()
 
-    def hessian_lower_bound(self) -> Matrix:
+    def strong_convexity(self) -> Matrix:
         """M = H, the Hessian itself."""
         return self.H.copy()
 
@@ -334,7 +334,7 @@ class LeastSquares(_OnRows):
         """μ = λ with ∇²f ⪰ μI."""
         return self.reg
 
-    def hessian_lower_bound(self) -> Matrix:
+    def strong_convexity(self) -> Matrix:
         """M = AᵀA/m + λI, the Hessian itself."""
         return self.smoothness()
 
@@ -396,10 +396,10 @@ class Layered:
     def smoothness(self) -> Matrix:
         return np.asarray(block_diag(*(layer.smoothness() for layer in self.layers)))
 
-    def hessian_lower_bound(self) -> Matrix:
+    def strong_convexity(self) -> Matrix:
         """M = Diag(M₁, …, M_m); raises AttributeError when a layer has none."""
         layers: Any = self.layers
-        return np.asarray(block_diag(*(layer.hessian_lower_bound() for layer in layers)))
+        return np.asarray(block_diag(*(layer.strong_convexity() for layer in layers)))
 
     def value(self, X: Matrix) -> Vector:
         check_points(X, self.d)

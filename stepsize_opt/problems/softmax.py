@@ -100,7 +100,7 @@ class SoftmaxRegression:
         """μ = λ with ∇²f ⪰ μI."""
         return self.reg
 
-    def hessian_lower_bound(self) -> Matrix:
+    def strong_convexity(self) -> Matrix:
         """M = λI, d×d: the cross-entropy is convex and flat along a vector that is added to all w_c."""
         check_dense("M", self.d)
         return np.asarray(self.reg * np.eye(self.d))

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
+from stepsize_opt.node.complexity import linear_iterations
 
 from shared.exact import (
     combine,
@@ -38,7 +39,6 @@ from stepsize_opt import (
     optimal_stepsize,
     optimal_stepsize_path,
 )
-from stepsize_opt.node.complexity import linear_iterations
 from stepsize_opt.problems import random_smoothness
 
 Matrix = NDArray[np.float64]

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from stepsize_opt.node.complexity import iterations_needed
 
 from shared.exact import log_det, rational, satisfies_condition
 from shared.reference_problems import random_smoothness
@@ -28,7 +29,6 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.inputs.structures import Structure
-from stepsize_opt.node.complexity import iterations_needed
 from stepsize_opt.node.result import Block, StepsizeResult
 from stepsize_opt.proofs.certificate import Certificate
 

@@ -68,7 +68,7 @@ def test_smoothness_matrix_bounds_the_function(name: str) -> None:
 def test_the_lower_bound_on_the_hessian_bounds_the_function(name: str) -> None:
     """f(y) ≥ f(x) + ⟨∇f(x), y − x⟩ + ½‖y − x‖²_M, near and far, and 0.9 M + 0.1 L is too much for some of them."""
     f = objectives()[name]
-    M = f.hessian_lower_bound()
+    M = f.strong_convexity()
     rng = np.random.default_rng(4)
     X = rng.standard_normal((400, f.d)) * np.exp(rng.uniform(-1.0, 4.0, (400, 1)))
     step = rng.standard_normal((400, f.d)) * np.exp(rng.uniform(-6.0, 2.0, (400, 1)))

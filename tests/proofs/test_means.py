@@ -53,7 +53,7 @@ def test_the_objective_of_clients_lies_between_its_bounds(n: int) -> None:
     f, exact = Federated(tuple(Quadratic(M, np.zeros(2)) for M in clients)), _exact_mean(clients)
     assert _is_above(f.smoothness(), exact)
     negative = combine((-1, exact))
-    assert _is_above(-f.hessian_lower_bound(), negative)
+    assert _is_above(-f.strong_convexity(), negative)
 
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=6))

@@ -122,7 +122,7 @@ def _outcome(
 def _known(left: Family, pattern: Pattern, floor: Matrix | None, tol: float) -> tuple[Matrix, Matrix] | None:
     """D with its multiplier where there is a closed form.
 
-    𝒬 = β·identity and D full: aD − βDBD is largest in the Loewner order at D = (a/2β)B⁻¹, for every criterion.
+    𝒬 = β·identity and D full: aD − βDBD is largest in the Loewner order at D = (a/2β)B⁻¹, for every floor.
     """
     split = left.Q.diagonal_plus_scaled
     assert left.B is not None

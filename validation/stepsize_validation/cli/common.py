@@ -174,7 +174,7 @@ def load_problem(args: argparse.Namespace) -> Any:
 
     objective = LogisticRegression.from_dataset(load_dataset(args.data), args.reg, args.penalty)
     if getattr(args, "goal", None) == "linear":
-        known = objective.hessian_lower_bound()
+        known = objective.strong_convexity()
         if args.strong_convexity is None and args.penalty == "ridge":
             args.strong_convexity = repr(args.reg)
         check_known_bound(read_strong_convexity(args.strong_convexity), known, objective.d)

@@ -21,7 +21,7 @@ _GRADIENT_DESCENT = "gradient descent"
 def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
     """Return the panel of one data set."""
     objective = LogisticRegression.from_dataset(data, plan.reg, "ridge")
-    L, k, M = objective.smoothness(), max(1, data.d // 4), objective.hessian_lower_bound()
+    L, k, M = objective.smoothness(), max(1, data.d // 4), objective.strong_convexity()
     sketch, whole = RandK(data.d, k), Identity(data.d)
     gradient_descent = optimal_stepsize(L, whole, algorithm="GD", structure="scalar")
     choices = (
