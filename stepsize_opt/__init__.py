@@ -36,7 +36,6 @@ from stepsize_opt.methods import (
 )
 from stepsize_opt.node import (
     CommunicationTable,
-    Comparison,
     CvxpyForm,
     LargeStepsizeResult,
     StepsizeCheck,
@@ -49,7 +48,7 @@ from stepsize_opt.node import (
     to_cvxpy,
 )
 from stepsize_opt.operators import LowRankPlusDiagonal
-from stepsize_opt.planning import Budget, Plan, PlanRow, plan
+from stepsize_opt.planning import Budget, plan
 from stepsize_opt.proofs import Certificate
 from stepsize_opt.sketches import (
     BernQ,
@@ -80,7 +79,6 @@ __all__ = [
     "ClientDraw",
     "ClientDraws",
     "CommunicationTable",
-    "Comparison",
     "CompressedStep",
     "CompressionLimit",
     "CvxpyForm",
@@ -102,8 +100,6 @@ __all__ = [
     "LayerWise",
     "LowRankPlusDiagonal",
     "Method",
-    "Plan",
-    "PlanRow",
     "RandK",
     "Sketch",
     "SolverUnavailable",

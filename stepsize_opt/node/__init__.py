@@ -2,7 +2,7 @@
 
 from stepsize_opt.node.api import optimal_stepsize, optimal_stepsize_path
 from stepsize_opt.node.checks import StepsizeCheck, certify
-from stepsize_opt.node.comparison import Comparison, ComparisonRow, compare
+from stepsize_opt.node.comparison import compare
 from stepsize_opt.node.conic_form import CvxpyForm, to_cvxpy
 from stepsize_opt.node.large import LargeStepsizeResult
 from stepsize_opt.node.reductions import reduce_problem
@@ -11,8 +11,6 @@ from stepsize_opt.node.table1 import CommunicationTable, communication_table
 
 __all__ = [
     "CommunicationTable",
-    "Comparison",
-    "ComparisonRow",
     "CvxpyForm",
     "LargeStepsizeResult",
     "StepsizeCheck",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from stepsize_opt.clients import optimal_distributed_stepsize
@@ -14,7 +14,6 @@ from stepsize_opt.inputs import completed, items, positive_number, refuse_option
 from stepsize_opt.limit import CompressionLimit, compression_limit
 from stepsize_opt.methods import (
     CompressedStep,
-    Compressor,
     DetCGD1,
     DetCGD2,
     GradientDescent,
@@ -23,11 +22,12 @@ from stepsize_opt.methods import (
 )
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.operators import LowRankPlusDiagonal
+from stepsize_opt.planning.budget import Budget
 from stepsize_opt.planning.problem import Problem
-from stepsize_opt.planning.table import Budget, Plan, PlanRow
 from stepsize_opt.proofs import Unproved
 from stepsize_opt.rounds import coordinates_sent, iterations_needed, linear_iterations
 from stepsize_opt.sketches import Identity, RandK, Sketch
+from stepsize_opt.tables import Row, Table, best_first
 from stepsize_solvers.programs import Settings, Status
 
 _SHARES = (0.25, 0.5, 1.0)  # of the numbers a round that are allowed: the k of the table, beside k = 1
@@ -38,49 +38,16 @@ _INDEPENDENT: tuple[tuple[Method, Shape], ...] = (
 )  # the cheapest, and the best of what (12) allows
 
 
+_COLUMNS = ("method", "stepsize", "seeds", "sketch", "rounds", "floats", "client", "server", "share of limit")
+_WORK = "client, server: multiplications per round beyond the gradient"
+
+
 @dataclass(frozen=True)
 class Case:
     """A row to be made: what is solved when, in words."""
 
     name: str
-    make: Callable[[], PlanRow]
-
-
-@dataclass(frozen=True)
-class Named:
-    """The words of a row."""
-
-    method: str
-    stepsize: str
-    seeds: str
-    sketch: str
-
-    def filled(
-        self,
-        given: Problem,
-        target: Target,
-        k: float,
-        rounds: int,
-        efficiency: float | None,
-        result: Any,
-        compressor: Compressor,
-        status: str,
-    ) -> PlanRow:
-        """The row with its numbers."""
-        client, server = _work(self, given, k)
-        return PlanRow(
-            goal=target.goal,
-            **vars(self),
-            k=k,
-            rounds=rounds,
-            numbers=coordinates_sent(rounds, given.senders * k),
-            client_work=client,
-            server_work=server,
-            efficiency=efficiency,
-            status=status,
-            result=result,
-            compressor=compressor,
-        )
+    make: Callable[[], Row]
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +83,7 @@ _SET_BY_PLAN = ("algorithm", "structure", "seeds", "tight", "iterations", "mean_
 
 def plan(
     problem: Any,
-    budget: float | None = None,
+    budget: float | Budget | None = None,
     *,
     epsilon2: float | None = None,
     accuracy: float | None = None,
@@ -124,12 +91,10 @@ def plan(
     initial_gap: float | None = None,
     delta_inf: float | None = None,
     strong_convexity: Any = None,
-    total: float | None = None,
-    rounds: int | None = None,
     sketches: Sequence[Sketch] | None = None,
     on_progress: Callable[[int, int, str], None] | None = None,
     **options: Any,
-) -> Plan:
+) -> Table:
     """Which method to run: rounds, floats sent, work and efficiency of each, and the best within a budget.
 
     Gradient descent, det-CGD1 (with the best descent metric, and for ``"descent"`` under the paper's condition),
@@ -145,7 +110,8 @@ def plan(
         The smoothness matrix L, dense or a LowRankPlusDiagonal, a sequence of the clients' matrices, or an objective of
         ``stepsize_opt.problems``, whose L is not formed when d is above 4096.
     budget
-        Floats that a client may send per round on average, at most d; d by default.
+        Floats that a client may send per round on average, at most d; d by default.  ``Budget(per_round, total,
+        rounds)`` also limits the floats of all rounds and the rounds.
     epsilon2
         ε², the accuracy for the mean of E‖∇f‖² (weighted for ``"descent"``, plain for ``"euclidean"``).
     accuracy
@@ -158,10 +124,6 @@ def plan(
         Δ^inf of the clients; without it there are no rows with independent draws.  Found for a federated objective.
     strong_convexity
         M ⪯ ∇²f of ``"linear"``: a matrix or a number; taken from an objective that knows one, and never above it.
-    total
-        Floats that all senders together may send in all rounds.
-    rounds
-        The most rounds allowed.
     sketches
         Sketches to take in place of rand-k.
     on_progress
@@ -171,8 +133,10 @@ def plan(
 
     Returns
     -------
-    Plan
-        Its ``best`` is the row to take: ``best.compressor`` runs it, ``best.result`` holds D and its proof.
+    Table
+        Its ``best`` is the row to take, the first: ``best.compressor`` runs it, ``best.result`` holds D and its proof.
+        It sends the fewest floats within the budget; rows that differ by less than one round count as equal, and the
+        fewest rounds decide.
 
     Raises
     ------
@@ -193,14 +157,15 @@ def plan(
     goals = _goals(goal)
     _refuse_unused(goals, epsilon2=epsilon2, accuracy=accuracy, strong_convexity=strong_convexity)
     given = Problem.read(problem, initial_gap, delta_inf, strong_convexity, linear="linear" in goals)
-    limits = _budget(budget, total, rounds, given.d)
+    allowed = _read_budget(budget, given.d)
     tol = positive_number("tol", options.get("tol", Settings.tol))
     targets = [_target(name, given, epsilon2, accuracy, tol) for name in goals]
-    ks = _ks(min(given.d, given.d if limits.numbers is None else limits.numbers))
+    ks = _ks(min(given.d, given.d if allowed.per_round is None else allowed.per_round))
     laws = _read_sketches(sketches, given.d, ks)
     ks = sorted({*ks, *(law.expected_rank for law in laws)})
-    cases = [case for target in targets for case in _cases(given, target, laws, ks, rounds, options)]
-    rows, left_out = [], []
+    cases = [case for target in targets for case in _cases(given, target, laws, ks, allowed.rounds, options)]
+    rows: list[Row] = []
+    left_out: list[str] = []
     for done, case in enumerate(cases):
         if on_progress is not None:
             on_progress(done, len(cases), case.name)
@@ -214,10 +179,27 @@ def plan(
     notes = [*([given.note] if given.note else []), *left_out, *_notes(given, targets, laws, rows)]
     if any(len(reached[name]) < len(ks) for name in goals if given.has_limit(name)):
         notes.append("the limit is left out where float64 does not prove it")
-    return Plan(tuple(rows), limits, given.d, given.senders, reached, tuple(notes))
+    rows = [row for target in targets for row in _sorted(rows, target.goal, allowed, given.senders)]
+    senders = "one node" if given.senders == 1 else f"{given.senders} clients"
+    title = f"Plan for d = {given.d}, {senders}, {allowed}"
+    return Table(tuple(rows), _COLUMNS, title, limits=reached, notes=(_WORK, *notes))
 
 
-def _notes(given: Problem, targets: Sequence[Target], laws: Sequence[Sketch], rows: Sequence[PlanRow]) -> Iterator[str]:
+def _sorted(rows: Sequence[Row], goal: str, budget: Budget, senders: int) -> list[Row]:
+    """Return the rows of a goal: the best first, then those within the budget, fewest floats first.
+
+    Rounds are whole numbers.  Rows that without their last round send less than the fewest floats count as equal to
+    it, and the fewest rounds decide: the subspace method sends the same in all at every k.
+    """
+    marked = [replace(row, within_budget=budget.holds(row)) for row in rows if row.goal == goal]
+    ordered = best_first(marked, lambda row: (row.floats, row.rounds))
+    inside = [row for row in ordered if row.within_budget]
+    near = [row for row in inside if row.floats - senders * row.k <= inside[0].floats]
+    best = min(near, key=lambda row: (row.rounds, row.floats), default=None)
+    return ordered if best is None else [best, *(row for row in ordered if row is not best)]
+
+
+def _notes(given: Problem, targets: Sequence[Target], laws: Sequence[Sketch], rows: Sequence[Row]) -> Iterator[str]:
     """What the table leaves out, and which rows are not optimal."""
     unfinished = [row for row in rows if row.status != Status.OPTIMAL.value]
     if unfinished:
@@ -250,20 +232,32 @@ def _cases(
     d = given.d
 
     def node(method: Method, label: str, sketch: Sketch, goal: GoalName, structure: Shape = "full") -> Case:
-        def make() -> PlanRow:
+        def make() -> Row:
             shape: dict[str, Any] = {**target.arguments, "structure": structure, "goal": goal}
             result = completed(optimal_stepsize(given.L, sketch, algorithm=method, **shape, **options))
-            K = target.rounds(result.guaranteed_rate)
-            step = CompressedStep.of(result.D, sketch, method)
-            row = Named(method.name, label, given.sharing, str(sketch))
-            share = result.efficiency if math.isfinite(result.limit) else None
-            return row.filled(given, target, sketch.expected_nonzeros, K, share, result, step, result.status)
+            return _row(
+                given,
+                target,
+                method=method.name,
+                stepsize=label,
+                sketch=str(sketch),
+                k=sketch.expected_nonzeros,
+                rate=result.guaranteed_rate,
+                rounds=target.rounds(result.guaranteed_rate),
+                share_of_limit=result.efficiency if math.isfinite(result.limit) else None,
+                gap=result.gap,
+                status=result.status,
+                result=result,
+                compressor=CompressedStep.of(result.D, sketch, method),
+            )
 
         return Case(f"{method.name}, {label}, {sketch}", make)
 
     weighted = target.goal == "descent"
     paper: GoalName = "paper" if weighted else target.goal
     yield node(GradientDescent(), "γI", Identity(d), paper, "scalar")
+    if not given.is_large:
+        yield node(DetCGD2(), "L⁻¹, uncompressed", Identity(d), paper)
     for sketch in laws:
         if given.is_large:
             yield node(DetCGD1(), "diagonal", sketch, paper, "diagonal")
@@ -271,6 +265,7 @@ def _cases(
                 yield node(DetCGD1(), "descent", sketch, "descent")
                 yield node(DetCGD2(), "optimal", sketch, "paper")
             continue
+        yield node(DetCGD1(), "γI", sketch, paper, "scalar")
         if weighted:
             yield node(DetCGD1(), "paper", sketch, "paper")
         yield node(DetCGD1(), target.goal, sketch, target.goal)
@@ -287,12 +282,24 @@ def _cases(
 
 
 def _subspace(given: Problem, target: Target, k: float) -> Case:
-    def make() -> PlanRow:
+    def make() -> Row:
         method = optimal_method(given.L, k, **target.arguments)
-        row = Named(method.name, "optimal", given.sharing, f"k = {k:g}")
         status = Status.OPTIMAL if method.certificate.is_optimal(target.tol) else Status.INACCURATE
-        rounds = target.rounds(method.rate)
-        return row.filled(given, target, k, rounds, method.efficiency, method, method, status.value)
+        return _row(
+            given,
+            target,
+            method=method.name,
+            stepsize="optimal",
+            sketch=f"k = {k:g}",
+            k=k,
+            rate=method.rate,
+            rounds=target.rounds(method.rate),
+            share_of_limit=method.efficiency,
+            gap=method.certificate.gap,
+            status=status.value,
+            result=method,
+            compressor=method,
+        )
 
     return Case(f"subspace method, k = {k:g}", make)
 
@@ -306,37 +313,66 @@ def _independent(
     sketch: Sketch,
     options: dict[str, Any],
 ) -> Case:
-    def make() -> PlanRow:
-        result = optimal_distributed_stepsize(
-            given.clients,
-            sketch,
-            epsilon2=target.accuracy,
-            initial_gap=target.initial_gap,
-            delta_inf=delta_inf,
-            algorithm=method,
-            structure=structure,
-            **options,
+    def make() -> Row:
+        result = completed(
+            optimal_distributed_stepsize(
+                given.clients,
+                sketch,
+                epsilon2=target.accuracy,
+                initial_gap=target.initial_gap,
+                delta_inf=delta_inf,
+                algorithm=method,
+                structure=structure,
+                **options,
+            )
         )
-        step = CompressedStep.of(completed(result).D, sketch, method)
-        row = Named(method.name, structure, "independent", str(sketch))
-        return row.filled(given, target, sketch.expected_nonzeros, result.K, None, result, step, result.status)
+        return _row(
+            given,
+            target,
+            method=method.name,
+            stepsize=structure,
+            seeds="independent",
+            sketch=str(sketch),
+            k=sketch.expected_nonzeros,
+            rate=result.rate,
+            rounds=result.K,
+            gap=result.gap,
+            status=result.status,
+            result=result,
+            compressor=CompressedStep.of(result.D, sketch, method),
+        )
 
     return Case(f"independent {method.name}, {structure}, {sketch}", make)
 
 
-def _work(row: Named, given: Problem, k: float) -> tuple[float, float]:
-    """Multiplications a round of a client and of the server beyond the gradient.
+def _row(given: Problem, target: Target, *, method: str, stepsize: str, k: float, rounds: int, **more: Any) -> Row:
+    """Return the row of a method with the floats it sends and its work."""
+    client, server = _work(method, stepsize, given, k)
+    return Row(
+        goal=target.goal,
+        method=method,
+        stepsize=stepsize,
+        k=k,
+        rounds=rounds,
+        floats=coordinates_sent(rounds, given.senders * k),
+        more={"client": client, "server": server},
+        **{"seeds": given.sharing, **more},
+    )
+
+
+def _work(method: str, stepsize: str, given: Problem, k: float) -> tuple[float, float]:
+    """Return the multiplications per round of a client and of the server beyond the gradient.
 
     det-CGD1: the server multiplies D, of which it needs k columns.  det-CGD2: a client needs k rows of D∇f.  Subspace:
     k directions on both sides.  A diagonal D or γI has one number a coordinate.  The D and the directions of a large L
     are applied as a whole, by two products with a factor of r columns.
     """
-    if row.stepsize in ("γI", "diagonal"):
-        return (k, 0.0) if row.method == DetCGD2.name else (0.0, k)
+    if stepsize in ("γI", "diagonal"):
+        return (k, 0.0) if method == DetCGD2.name else (0.0, k)
     product = given.d * (2.0 * given.L.rank if isinstance(given.L, LowRankPlusDiagonal) else k)
-    if row.method == DetCGD1.name:
+    if method == DetCGD1.name:
         return 0.0, product
-    return product, 0.0 if row.method == DetCGD2.name else product
+    return product, 0.0 if method == DetCGD2.name else product
 
 
 def _goals(goal: Any) -> list[GoalName]:
@@ -374,11 +410,15 @@ def _target(goal: GoalName, given: Problem, epsilon2: float | None, accuracy: fl
     return Target(goal, positive_number(name, value), given.initial_gap, given.strong_convexity, tol)
 
 
-def _budget(numbers: float | None, total: float | None, rounds: int | None, d: int) -> Budget:
-    if numbers is not None and positive_number("budget", numbers) > d:
-        msg = f"budget is floats per round and at most d={d}, got {numbers}; total=N limits the floats in all"
+def _read_budget(budget: float | Budget | None, d: int) -> Budget:
+    allowed = budget if isinstance(budget, Budget) else Budget(budget)
+    if allowed.per_round is not None and allowed.per_round > d:
+        msg = (
+            f"budget is floats per round and at most d={d}, got {allowed.per_round:g}; "
+            "Budget(total=N) limits the floats in all"
+        )
         raise ValueError(msg)
-    return Budget(numbers, total, rounds)
+    return allowed
 
 
 def _ks(most: float) -> list[float]:

@@ -1,0 +1,68 @@
+"""Styles of plots, and the axes that they are drawn on; matplotlib is imported when something is drawn.
+
+Colours are those of Okabe and Ito, which people with any colour vision can tell apart.  Every style also has its own
+line pattern and marker, so that plots survive a black-and-white print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import cycle
+from typing import Any, NamedTuple
+
+
+class Style(NamedTuple):
+    """How a line is drawn; ``line`` is a name or a dash pattern of matplotlib."""
+
+    colour: str
+    line: Any
+    marker: str
+
+
+# This project's methods have styles of their own; all others take the second list in order of appearance.
+OURS = (
+    Style("#D55E00", "-", "o"),
+    Style("#7A3B00", (0, (8, 1)), "*"),
+    Style("#882255", (0, (4, 1, 1, 1)), "h"),
+    Style("#332288", (0, (2, 1)), "<"),
+    Style("#999933", (0, (6, 1, 1, 1)), ">"),
+)
+OTHERS = (
+    Style("#000000", ":", "s"),
+    Style("#0072B2", "--", "^"),
+    Style("#009E73", "-.", "D"),
+    Style("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"),
+    Style("#E69F00", (0, (1, 1)), "P"),
+    Style("#56B4E9", (0, (7, 2)), "X"),
+)
+
+
+def styles_of(labels: Iterable[tuple[str, bool]]) -> dict[str, Style]:
+    """Assign a style to each (label, ours), in order of first appearance."""
+    ours, others = cycle(OURS), cycle(OTHERS)
+    return {label: next(ours if mine else others) for label, mine in dict.fromkeys(labels)}
+
+
+def pyplot() -> Any:
+    """Return matplotlib.pyplot; raise ModuleNotFoundError with the extra to install when matplotlib is missing."""
+    try:
+        from matplotlib import pyplot as plt
+    except ImportError as error:
+        msg = "plots need matplotlib: pip install 'stepsize-opt[plots]'"
+        raise ModuleNotFoundError(msg) from error
+    return plt
+
+
+def axes_or_new(ax: Any, size: tuple[float, float] = (6.0, 4.2)) -> Any:
+    """Return the axes given, or those of a new figure of this size in inches."""
+    return pyplot().subplots(figsize=size, layout="constrained")[1] if ax is None else ax
+
+
+def plot_matrix(D: Any, ax: Any = None, title: str = "D") -> Any:
+    """Draw a symmetric matrix as a heat map whose colours are symmetric around zero; return the axes."""
+    ax = axes_or_new(ax, (4.8, 4.2))
+    top = float(abs(D).max())
+    image = ax.imshow(D, cmap="RdBu_r", vmin=-top, vmax=top, interpolation="nearest")
+    ax.figure.colorbar(image, ax=ax, shrink=0.85)
+    ax.set_title(title, fontsize=10)
+    return ax

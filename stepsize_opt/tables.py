@@ -1,0 +1,263 @@
+"""One table for every comparison of methods: rows with the same words, the best first, as text, HTML, records, plot."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stepsize_opt.plots import OTHERS, OURS, axes_or_new
+
+Budgets = Mapping[str, tuple[tuple[float, float], ...]]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Row:
+    """One method with a stepsize, and what it takes until the accuracy is guaranteed.
+
+    Attributes
+    ----------
+    goal
+        What is guaranteed, as in ``optimal_stepsize``.
+    method
+        The name of the method.
+    stepsize
+        Which of its stepsizes.
+    sketch
+        The distribution of the sketch, as text.
+    seeds
+        ``"one node"``; with clients ``"shared"``, all draw the same sketch, or ``"independent"``.
+    k
+        Floats that each sender sends per round, on average.
+    rate
+        The proved rate of the goal.
+    rounds
+        Rounds that the guarantee needs; in the unit of the table where no accuracy was given.
+    floats
+        Floats sent by all senders in all rounds, on average; in the same unit.
+    share_of_limit
+        The rate over that of the best method without memory for the same k, at most 1; None where there is no limit.
+    gap
+        The certified gap of the stepsize; None for a row without a certificate.
+    status
+        That of ``result``: ``"optimal"`` for a rate that is proved to be the best of its kind within the tolerance.
+    within_budget
+        Whether the row stays within the limits that were given.
+    result
+        The answer behind the row, with D, rate and certificate; None for a formula of the literature.
+    compressor
+        The object that runs it, with ``draw``, ``encode`` and ``decode``; None in tables that are not made for running.
+    more
+        Other columns, by name.
+    """
+
+    goal: str
+    method: str
+    stepsize: str
+    sketch: str
+    k: float
+    rate: float
+    rounds: float
+    floats: float
+    seeds: str = "one node"
+    share_of_limit: float | None = None
+    gap: float | None = None
+    status: str = "optimal"
+    within_budget: bool = True
+    result: Any = None
+    compressor: Any = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The name of the row in a plot."""
+        return ", ".join([self.method, self.stepsize, *(["independent seeds"] if self.seeds == "independent" else [])])
+
+    def record(self) -> dict[str, Any]:
+        """Return the numbers and words of the row."""
+        left_out = ("result", "compressor", "more")
+        return {**{name: value for name, value in vars(self).items() if name not in left_out}, **self.more}
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows of methods for one or several goals, the best of each goal first.
+
+    Attributes
+    ----------
+    rows
+        All methods that were looked at.
+    columns
+        The names of the columns that the text shows.
+    title
+        What the table is about.
+    unit
+        What rounds and floats are multiples of; empty where they are numbers of rounds and floats.
+    limits
+        For each goal, pairs of k and the rounds at the limit: no method without memory guarantees fewer.
+    notes
+        What the table leaves out, and why; which rows are not optimal.
+    """
+
+    rows: tuple[Row, ...]
+    columns: tuple[str, ...]
+    title: str
+    unit: str = ""
+    limits: Budgets = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def goals(self) -> tuple[str, ...]:
+        """The goals, in the order they were asked for."""
+        return tuple(dict.fromkeys([*self.limits, *(row.goal for row in self.rows)]))
+
+    def of_goal(self, goal: str) -> tuple[Row, ...]:
+        """Return the rows of a goal, the best first."""
+        return tuple(row for row in self.rows if row.goal == goal)
+
+    def best_for(self, goal: str) -> Row | None:
+        """Return the row to take for a goal; None when none stays within the budget."""
+        return next((row for row in self.of_goal(goal) if row.within_budget), None)
+
+    @property
+    def best(self) -> Row:
+        """The row to take for the first goal; raises ValueError when none stays within the budget."""
+        goal = self.goals[0]
+        row = self.best_for(goal)
+        if row is not None:
+            return row
+        rows = self.of_goal(goal)
+        if not rows:
+            msg = f"no method has a proved rate for the goal {goal}: {'; '.join(self.notes)}"
+            raise ValueError(msg)
+        fewest = min(rows, key=lambda one: one.floats)
+        msg = (
+            f"no method stays within the budget: {fewest.method} with k = {fewest.k:g} needs {fewest.rounds:.0f} "
+            f"rounds and {fewest.floats:.6g} floats in all; allow more, or ask for less accuracy"
+        )
+        raise ValueError(msg)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return plain dictionaries, ready for pandas or JSON."""
+        best = [self.best_for(goal) for goal in self.goals]
+        return [{**row.record(), "best": any(row is one for one in best)} for row in self.rows]
+
+    def __repr__(self) -> str:
+        lines = [self.title]
+        for goal in self.goals:
+            lines += ["", f"goal {goal}", *self._lines(goal)] if len(self.goals) > 1 else ["", *self._lines(goal)]
+        return "\n".join([*lines, "", *self._legend()])
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p>{html.escape(self.title)}</p>"]
+        for goal in self.goals:
+            header, *rows = self._cells(goal)
+            body = [_html_row(header, "th"), *(_html_row(row, "td") for row in rows)]
+            parts.append(f"<table><caption>goal {html.escape(goal)}</caption>{''.join(body)}</table>")
+        parts += [f"<p>{html.escape(line)}</p>" for line in self._legend()]
+        return "".join(parts)
+
+    def _legend(self) -> list[str]:
+        words = ["* best"]
+        if not all(row.within_budget for row in self.rows):
+            words.append("! outside the budget")
+        if "share of limit" in self.columns:
+            words.append("share of limit: rate over the best rate without memory for as many floats")
+        unit = [f"rounds and floats in units of {self.unit}"] if self.unit else []
+        return ["; ".join(words), *unit, *self.notes]
+
+    def _cells(self, goal: str) -> list[list[str]]:
+        """Return the header and the rows of a goal as text, the mark first."""
+        best = self.best_for(goal)
+        marks = ["*" if row is best else " " if row.within_budget else "!" for row in self.of_goal(goal)]
+        rows = [[cell(row, name) for name in self.columns] for row in self.of_goal(goal)]
+        return [[" ", *self.columns], *([mark, *row] for mark, row in zip(marks, rows, strict=True))]
+
+    def _lines(self, goal: str) -> list[str]:
+        cells = self._cells(goal)
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        left = [True, *(name in _WORDS for name in self.columns)]
+        return [_aligned(row, widths, left) for row in cells]
+
+    def plot(self, ax: Any = None, *, goal: str | None = None) -> Any:
+        """Draw rounds against floats sent, the limit as a line, the best circled, grey what is outside the budget.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+        goal
+            The goal whose rows are drawn; the first by default.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+        """
+        ax, goal = axes_or_new(ax), self.goals[0] if goal is None else goal
+        senders = {row.k: row.floats / (row.k * row.rounds) for row in self.of_goal(goal) if row.k * row.rounds > 0.0}
+        limit = sorted(self.limits.get(goal, ()))
+        if limit:
+            each = next(iter(senders.values()), 1.0)
+            sent = [each * k * rounds for k, rounds in limit]
+            ax.plot(sent, [rounds for _, rounds in limit], color="0.4", linewidth=1, label="limit", zorder=1)
+        styles = [*OTHERS, *OURS]
+        for i, label in enumerate(dict.fromkeys(row.label for row in self.of_goal(goal))):
+            style = styles[i % len(styles)]
+            rows = [row for row in self.of_goal(goal) if row.label == label]
+            colours = [style.colour if row.within_budget else "0.75" for row in rows]
+            ax.scatter([r.floats for r in rows], [r.rounds for r in rows], c=colours, marker=style.marker, zorder=2)
+            ax.scatter([], [], c=style.colour, marker=style.marker, label=label)  # the legend's entry
+        best = self.best_for(goal)
+        if best is not None:
+            ax.scatter(
+                [best.floats], [best.rounds], s=220, facecolors="none", edgecolors="black", label="best", zorder=3
+            )
+        unit = f" [{self.unit}]" if self.unit else ""
+        ax.set(xscale="log", yscale="log", xlabel=f"floats sent{unit}", ylabel=f"guaranteed rounds{unit}")
+        ax.set_title(f"goal {goal}", fontsize=10)
+        ax.grid(visible=True, which="major", color="0.9")
+        ax.legend(fontsize=8, frameon=False)
+        return ax
+
+
+def best_first(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[Row]:
+    """Sort rows: those within the budget first, then by the key."""
+    return sorted(rows, key=lambda row: (not row.within_budget, key(row)))
+
+
+# Columns of words, aligned to the left; all others are numbers.
+_WORDS = ("method", "stepsize", "seeds", "sketch", "status", "source")
+_FORMATS: dict[str, Callable[[Any], str]] = {
+    "rate": lambda value: f"{value:.6g}",
+    "descent rate": lambda value: f"{value:.6g}",
+    "rounds": lambda value: _short(value),
+    "floats": lambda value: _short(value),
+    "client": lambda value: _short(value),
+    "server": lambda value: _short(value),
+    "share of limit": lambda value: f"{100.0 * value:.1f}%",
+    "gap": lambda value: f"{value:.0e}",
+    "times the rounds": lambda value: f"{value:.3f}x",
+}
+
+
+def cell(row: Row, name: str) -> str:
+    """Return a cell of the text: empty for None."""
+    value = row.more[name] if name in row.more else getattr(row, name.replace(" ", "_"))
+    return "" if value is None else _FORMATS.get(name, str)(value)
+
+
+def _short(value: float) -> str:
+    """Format whole numbers as they are up to 10⁶, anything else by six digits, or three beyond 10⁶."""
+    if value >= 1e6:
+        return f"{value:.2e}".replace("e+0", "e").replace("e+", "e")
+    return f"{value:.0f}" if value == round(value) or value >= 1e4 else f"{value:.6g}"
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
+    parts = zip(row, widths, left, strict=True)
+    return " ".join(f"{text:<{width}}" if to_left else f"{text:>{width}}" for text, width, to_left in parts).rstrip()
+
+
+def _html_row(cells: Sequence[str], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in cells) + "</tr>"
