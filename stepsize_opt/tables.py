@@ -210,14 +210,13 @@ class Table:
             ax.scatter([], [], c=style.colour, marker=style.marker, label=label)  # the legend's entry
         best = self.best_for(goal)
         if best is not None:
-            ax.scatter(
-                [best.floats], [best.rounds], s=220, facecolors="none", edgecolors="black", label="best", zorder=3
-            )
+            ring = {"s": 120, "facecolors": "none", "edgecolors": "black"}
+            ax.scatter([best.floats], [best.rounds], **ring, label="best", zorder=3)
         unit = f" [{self.unit}]" if self.unit else ""
         ax.set(xscale="log", yscale="log", xlabel=f"floats sent{unit}", ylabel=f"guaranteed rounds{unit}")
         ax.set_title(f"goal {goal}", fontsize=10)
         ax.grid(visible=True, which="major", color="0.9")
-        ax.legend(fontsize=8, frameon=False)
+        ax.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
         return ax
 
 

@@ -1,53 +1,18 @@
-"""Draw figures in one style, into files, without a display.
-
-Colours are those of Okabe and Ito, which people with any colour vision can tell apart.  Every style also has its own
-line pattern and marker, so that the figures survive a black-and-white print.
-"""
+"""Draw figures of several panels into files, without a display, in the styles of ``stepsize_opt.plots``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from stepsize_opt.inputs import atomic_write
+from stepsize_opt.plots import Style, pyplot, styles_of
 from stepsize_solvers.programs import Indices, Vector
 
-
-class Style(NamedTuple):
-    """How a line is drawn; ``line`` is a name or a dash pattern of matplotlib."""
-
-    colour: str
-    line: Any
-    marker: str
-
-
-# This project's methods have styles of their own; all others take the second list in order of appearance.
-OURS = (
-    Style("#D55E00", "-", "o"),
-    Style("#7A3B00", (0, (8, 1)), "*"),
-    Style("#882255", (0, (4, 1, 1, 1)), "h"),
-    Style("#332288", (0, (2, 1)), "<"),
-    Style("#999933", (0, (6, 1, 1, 1)), ">"),
-)
-OTHERS = (
-    Style("#000000", ":", "s"),
-    Style("#0072B2", "--", "^"),
-    Style("#009E73", "-.", "D"),
-    Style("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"),
-    Style("#E69F00", (0, (1, 1)), "P"),
-    Style("#56B4E9", (0, (7, 2)), "X"),
-)
 # An entry of a legend takes up to 2.9 inches by 0.2.
 _ENTRY = 2.9
-
-
-def styles_of(labels: Iterable[tuple[str, bool]]) -> dict[str, Style]:
-    """Assign a style to each (label, ours), in order of first appearance."""
-    ours, others = cycle(OURS), cycle(OTHERS)
-    return {label: next(ours if mine else others) for label, mine in dict.fromkeys(labels)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +38,7 @@ def draw_panels(
     legend_rows = -(-len(styles) // max(2, int(inches / _ENTRY)))
     header = 0.45 + 0.2 * legend_rows
     height = 2.9 * rows + header
-    figure, axes = pyplot().subplots(rows, width, figsize=(inches, height), squeeze=False)
+    figure, axes = file_pyplot().subplots(rows, width, figsize=(inches, height), squeeze=False)
     handles: dict[str, Any] = {}
     for place, (axis, (name, lines)) in enumerate(zip(axes.flat, panels.items(), strict=False)):
         for line in lines:
@@ -139,7 +104,7 @@ def _finish_panel(axis: Any, name: str) -> None:
 def draw_bars(heights: Any, path: Path, *, colours: Sequence[str], y_label: str, log: bool = False) -> None:
     """Draw the columns of a pandas table as bars side by side, one group for each row, with a line at 1."""
     inches = 0.3 if log else 0.2  # for each bar; on a log axis each has its number above it
-    figure, axis = pyplot().subplots(figsize=(max(6.5, 1.0 + inches * heights.size), 4.0))
+    figure, axis = file_pyplot().subplots(figsize=(max(6.5, 1.0 + inches * heights.size), 4.0))
     crowded = len(heights) > 8
     turned = {"rotation": 60 if crowded else 0, "ha": "right" if crowded else "center"}
     heights.plot.bar(ax=axis, width=0.8, color=list(colours), logy=log)
@@ -151,7 +116,7 @@ def draw_bars(heights: Any, path: Path, *, colours: Sequence[str], y_label: str,
     axis.yaxis.set_major_formatter("{x:g}")
     if log:
         axis.minorticks_off()
-        axis.yaxis.set_major_locator(pyplot().LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.yaxis.set_major_locator(file_pyplot().LogLocator(subs=(1.0, 2.0, 5.0)))
         for bars in axis.containers:
             axis.bar_label(bars, fmt=lambda height: f"{height:.3g}" if height > 0.0 else "", fontsize=7, padding=1)
         axis.margins(y=0.15)
@@ -165,20 +130,11 @@ def save_figure(figure: Any, path: Path, dpi: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         figure.savefig(file, dpi=dpi, format=path.suffix.removeprefix("."))
-    pyplot().close(figure)
+    file_pyplot().close(figure)
 
 
-def pyplot() -> Any:
-    """Return matplotlib.pyplot with a backend that needs no display.
-
-    Raises ModuleNotFoundError with the extra to install when matplotlib is missing.
-    """
-    try:
-        import matplotlib
-    except ImportError as error:
-        msg = "figures need matplotlib: pip install 'stepsize-opt[plots]'"
-        raise ModuleNotFoundError(msg) from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+def file_pyplot() -> Any:
+    """Return matplotlib.pyplot with a backend that needs no display; raise as ``stepsize_opt.plots.pyplot`` does."""
+    plt = pyplot()
+    plt.switch_backend("Agg")
     return plt

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepsize_opt.plots import OTHERS, OURS
 from stepsize_validation.bench.results import Frame, Results, common, competing, growth, seconds_to, within
-from stepsize_validation.figures import OTHERS, OURS, pyplot, save_figure
+from stepsize_validation.figures import file_pyplot, save_figure
 
 _SOLVERS = {
     "native": OURS[0],
@@ -59,7 +60,7 @@ def _time_against_size(results: Results) -> Any:
     sizes = within(rungs[rungs["family"] == "size"], gap).sort_values("d")
     if sizes["d"].nunique() < 2:
         return None
-    figure, axis = pyplot().subplots(figsize=(6.4, 4.2))
+    figure, axis = file_pyplot().subplots(figsize=(6.4, 4.2))
     for solver, mine in sizes.groupby("solver", sort=False):
         fit = growth(mine, gap)
         name = solver if fit is None else f"{solver}, $d^{{{fit[0]:.1f}}}$"
@@ -141,7 +142,7 @@ FIGURES = {
 
 
 def _panels(count: int, width: float) -> tuple[Any, Any]:
-    figure, axes = pyplot().subplots(1, count, figsize=(width * count + 0.6, 3.9), squeeze=False, sharey=True)
+    figure, axes = file_pyplot().subplots(1, count, figsize=(width * count + 0.6, 3.9), squeeze=False, sharey=True)
     return figure, axes[0]
 
 

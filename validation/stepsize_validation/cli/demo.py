@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepsize_opt.node import Comparison, ComparisonRow, compare
+from stepsize_opt.node import compare
 from stepsize_opt.sketches import parse_sketch
+from stepsize_opt.tables import Row, Table
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
@@ -106,7 +107,7 @@ def _demo(args: argparse.Namespace) -> int:
         f"m = {data.m}, d = {data.d}, λ = {args.reg:g}, sketch {sketch}\n"
     )
     print(comparison.rows[0].result)
-    print(f"\nStepsizes for {sketch}:")
+    print()
     print(comparison)
     _print_rates(results, args)
     for line in _conclusions(comparison, min(results, key=lambda result: result[3])[0], objective.smoothness()):
@@ -131,11 +132,11 @@ def _print_rates(results: list[Any], args: argparse.Namespace) -> None:
     )
 
 
-def _conclusions(comparison: Comparison, lowest: ComparisonRow, L: Matrix) -> list[str]:
+def _conclusions(comparison: Table, lowest: Row, L: Matrix) -> list[str]:
     """Which choice wins, and which rows agree because they are one and the same matrix."""
     best = comparison.best
     others = [row for row in comparison.rows if row.method != best.method]
-    ratio = min(map(comparison.relative_iterations, others))
+    ratio = min(row.rounds for row in others) / best.rounds
     out = [
         f"The other method needs {ratio:.3f} times the steps of {best.method}.",
         f"Smallest f in these runs: {lowest.method}, {lowest.stepsize}.",

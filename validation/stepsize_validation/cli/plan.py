@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from stepsize_opt.inputs import load_matrix, read_matrix
-from stepsize_opt.planning import plan
+from stepsize_opt.planning import Budget, plan
+from stepsize_opt.tables import Table
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
@@ -24,6 +25,7 @@ from stepsize_validation.cli.common import (
     said,
 )
 from stepsize_validation.cli.values import names, nonnegative, positive, seed, whole
+from stepsize_validation.figures import file_pyplot, save_figure
 
 _EXAMPLES = """examples:
   stepsize-opt plan L.npy --budget 10 --epsilon2 1e-4 --initial-gap 0.7
@@ -69,25 +71,21 @@ def _plan(args: argparse.Namespace) -> int:
     with counting(silent=args.quiet) as show:
         answer = plan(
             _problem(args),
-            args.budget,
+            Budget(args.budget, args.total, args.rounds),
             epsilon2=args.epsilon2,
             accuracy=args.accuracy,
             goal=args.goal,
             initial_gap=args.initial_gap,
             delta_inf=args.delta_inf,
             strong_convexity=read_strong_convexity(args.strong_convexity),
-            total=args.total,
-            rounds=args.rounds,
             on_progress=show,
             solver=args.solver,
             tol=args.tol,
             time_limit=args.time_limit,
         )
     if args.figure is not None:
-        from stepsize_validation.cli.plan_figure import plan_figure
-
         with said(args.figure, quiet=args.quiet):
-            plan_figure(answer, args.figure)
+            _draw(answer, args.figure)
     best = {goal: answer.best_for(goal) for goal in answer.goals}
     if args.json:
         limits = {goal: [list(pair) for pair in pairs] for goal, pairs in answer.limits.items()}
@@ -95,8 +93,18 @@ def _plan(args: argparse.Namespace) -> int:
     elif not args.quiet:
         print(answer)
         for goal in [goal for goal, row in best.items() if row is None]:
-            print(f"{goal}: no method stays within the budget, {answer.budget}")
+            print(f"{goal}: no method stays within the budget")
     return EXIT_OPTIMAL if all(row is not None for row in best.values()) else EXIT_INACCURATE
+
+
+def _draw(table: Table, path: Path) -> None:
+    """Draw a panel for each goal."""
+    plt = file_pyplot()
+    count = len(table.goals)
+    figure, axes = plt.subplots(1, count, figsize=(7.0 * count, 4.2), squeeze=False, layout="constrained")
+    for axis, goal in zip(axes.flat, table.goals, strict=True):
+        table.plot(axis, goal=goal)
+    save_figure(figure, path, dpi=150)
 
 
 def _problem(args: argparse.Namespace) -> Any:

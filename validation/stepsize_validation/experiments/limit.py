@@ -10,10 +10,11 @@ from pathlib import Path
 
 from stepsize_opt.methods import optimal_method
 from stepsize_opt.node import optimal_stepsize
+from stepsize_opt.plots import styles_of
 from stepsize_opt.problems import Dataset, LogisticRegression, find_infimum
 from stepsize_opt.sketches import Identity, RandK
 from stepsize_validation.experiments.spec import Choice, Experiment, Figure, Panel, Plan, Tables, cgd, curves
-from stepsize_validation.figures import draw_bars, styles_of
+from stepsize_validation.figures import draw_bars
 
 _GRADIENT_DESCENT = "gradient descent"
 

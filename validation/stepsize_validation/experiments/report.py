@@ -22,12 +22,13 @@ from jinja2 import Environment
 
 from stepsize_opt import __version__
 from stepsize_opt.inputs import json_text, write_text
+from stepsize_opt.plots import OTHERS, OURS
 from stepsize_opt.sketches import BITS_NOTE
 from stepsize_validation.experiments import clients, layers, limit, rand_one, rand_tau, sensitivity
 from stepsize_validation.experiments.spec import Experiment, Figure, Plan, Tables
 from stepsize_validation.experiments.sweep import sweep
 from stepsize_validation.experiments.tables import all_hold, compared, saved_iterations
-from stepsize_validation.figures import OTHERS, OURS, draw_bars, pyplot
+from stepsize_validation.figures import draw_bars, file_pyplot
 from stepsize_validation.runs import LEVEL
 
 _MODULES = (rand_one, rand_tau, clients, layers, limit, sensitivity)
@@ -94,7 +95,7 @@ def reproduce(
     for an unknown data set.
     """
     plan, experiments, began = plan or Plan(), chosen(names), time.perf_counter()
-    pyplot()  # A missing matplotlib is found before the runs rather than after them.
+    file_pyplot()  # A missing matplotlib is found before the runs rather than after them.
     tables = sweep(experiments, plan, output / "cache", workers=workers, say=say)
     experiments = [experiment for experiment in experiments if experiment.name in tables]
     with_runs = [experiment for experiment in experiments if experiment.panel is not None]
