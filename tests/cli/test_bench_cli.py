@@ -83,22 +83,6 @@ def test_interruption_tells_how_to_go_on(monkeypatch, capsys) -> None:
     assert {run["d"] for run in Results.read(Path("out")).runs} == {3}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--sizes", "0"], "positive whole number"),
-        (["--solvers", ","], "names with commas"),
-        (["--solvers", "simplex"], "unknown solver 'simplex'"),
-        (["--time-limit", "-1"], "positive number of seconds"),
-        (["--memory-limit", "lots"], "positive whole number"),
-        (["--report", "-o", "nowhere"], "no benchmark results at nowhere"),
-    ],
-)
-def test_mistakes(arguments: list[str], message: str, capsys) -> None:
-    assert main(["bench", *arguments]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None if name == "tabulate" else object())
     assert main(SMALL) == 2
