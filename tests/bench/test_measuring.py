@@ -27,8 +27,6 @@ from stepsize_validation.bench.problems import (
 from stepsize_validation.bench.process import run_task
 from stepsize_validation.bench.worker import climb, judge
 
-pytestmark = pytest.mark.slow
-
 TINY = Problem("size", 3, condition=10.0)
 FAST = BenchSettings(time_limit=5.0, repeats=1)
 NATIVE = Task(TINY, "native")
@@ -93,7 +91,7 @@ def test_embedded_data_is_always_there(monkeypatch, tmp_path) -> None:
     assert [problem.data for problem in data_problems()] == ["heart_scale", "breast_cancer", "digits"]
 
 
-def test_formulations() -> None:
+def test_every_solver_has_its_formulations() -> None:
     assert [len(all_tasks(TINY, name)) for name in ("clarabel", "cvxopt", "native")] == [4, 2, 1]
     gaussian = Problem("sketch", 3, condition=10.0, sketch="gaussian")
     assert {task.lift for task in all_tasks(gaussian, "scs")} == {"compact"}
@@ -117,7 +115,9 @@ def test_formulations() -> None:
         ({1e-3: None, 1e-4: 1e-9}, 0.0, [1e-3, 1e-4]),
     ],
 )
-def test_ladder(gaps: dict[float, float | None], finest: float, expected: list[float]) -> None:
+def test_the_ladder_refines_only_missed_targets(
+    gaps: dict[float, float | None], finest: float, expected: list[float]
+) -> None:
     tried: list[float] = []
 
     def solve(tol: float) -> float | None:
@@ -128,6 +128,7 @@ def test_ladder(gaps: dict[float, float | None], finest: float, expected: list[f
     assert tried == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_native_reaches_every_certified_gap() -> None:
     run = run_task(NATIVE, BenchSettings())
     assert run["run_status"] == "done" and run["problem"] == "d=3"
@@ -142,6 +143,7 @@ def test_native_reaches_every_certified_gap() -> None:
     assert best["peak_mb"] >= run["base_mb"] > 10.0
 
 
+@pytest.mark.slow
 def test_clients_are_the_call_that_users_make() -> None:
     """Both solvers end with the same rate, within their gaps; every rung of cvxpy compiles anew."""
     (problem,) = (problem for problem in kind_problems(4) if problem.clients)
@@ -155,6 +157,7 @@ def test_clients_are_the_call_that_users_make() -> None:
     assert set(built.solve("native", 1e-6).binding) == {"λ_D ≤ n/K", "D ⪯ L⁻¹"}
 
 
+@pytest.mark.slow
 def test_models_are_forgotten() -> None:
     """Otherwise a second measurement would find a compiled model."""
     problem = TINY.build()
@@ -164,7 +167,7 @@ def test_models_are_forgotten() -> None:
         assert not conic_model(problem.program, Lift.COMPACT, Objective.ROOT_DET)[1]
 
 
-def test_no_gap_is_taken_from_numbers_that_are_none() -> None:
+def test_nan_and_infinite_answers_have_no_gap() -> None:
     problem = TINY.build()
     assert isinstance(problem, NodeProblem)
     outcome = get_solver("native").solve(problem.program, Settings())
@@ -182,6 +185,7 @@ def bad_solvers(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(process, "_WALL_FACTOR", 4.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "status", "message"),
     [
@@ -194,7 +198,7 @@ def bad_solvers(tmp_path, monkeypatch) -> None:
         ("chatty", "done", ""),
     ],
 )
-def test_misbehaviour_is_a_row(bad_solvers, name: str, status: str, message: str) -> None:
+def test_a_solver_that_misbehaves_has_a_status(bad_solvers, name: str, status: str, message: str) -> None:
     run = run_task(Task(TINY, name), replace(FAST, time_limit=0.7, memory_mb=1024))
     assert run["run_status"] == status
     assert message in run["run_message"]
