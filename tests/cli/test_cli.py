@@ -323,6 +323,15 @@ def test_plan(tmp_path: Path, capsys: Captured) -> None:
     assert "no method stays within the budget" in capsys.readouterr().out
 
 
+def test_table(tmp_path: Path, capsys: Captured) -> None:
+    path = str(tmp_path / "L.npy")
+    np.save(path, np.array([[16.0, 3.9], [3.9, 1.0]]))
+    assert main(["table", path]) == 0
+    text = capsys.readouterr().out
+    assert "≠ the printed form holds only for a diagonal L" in text and "15.8" in text
+    assert len(answer(capsys, "table", path, "-k", "2", "--bern", "0.25")) == 19
+
+
 def test_doctor(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     report = answer(capsys, "doctor")
     assert {"name": "native", "available": True, "reason": None} in report["solvers"]
