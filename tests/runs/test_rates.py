@@ -133,7 +133,7 @@ def test_descent_estimates_the_squared_norms_without_bias_and_with_less_variance
     assert descent.std() < 0.2 * plain.std()
 
 
-def test_verdicts() -> None:
+def test_the_verdict_follows_from_the_confidence_bounds() -> None:
     def check(lower: float, upper: float, bound: float, loose: float, plain: float = 0.0) -> str:
         return RateCheck("", 0.5 * (lower + upper), 0.0, lower, upper, bound, loose, 10, 5, 0.999, plain).verdict
 
