@@ -46,6 +46,8 @@ class Bad(NativeSolver):
         if program.d > 2 and settings.tol < 1e-3:  # the warm-up and the first rung go well
             self.deed()
         return super().solve(program, settings)
+    def unsupported(self, program):
+        return "no such cone" if self.name == "narrow" and program.d > 2 else None
 
 def burn():
     while True:
@@ -61,7 +63,7 @@ def noisy_abort():
 deeds = {
     "aborts": os.abort, "burns": burn, "sleeps": lambda: time.sleep(60.0),
     "hungry": lambda: np.ones(2**33), "oom": noisy_abort, "unlicensed": unlicensed,
-    "chatty": lambda: os.write(1, b"printed by native code\\n"),
+    "chatty": lambda: os.write(1, b"printed by native code\\n"), "narrow": None,
 }
 worker.get_solver = {name: Bad(name, deed) for name, deed in deeds.items()}.__getitem__
 worker.main()
@@ -196,6 +198,7 @@ def bad_solvers(tmp_path, monkeypatch) -> None:
         ("sleeps", "time limit", "processor seconds"),
         ("unlicensed", "no licence", "license"),
         ("chatty", "done", ""),
+        ("narrow", "unsupported", "no such cone"),
     ],
 )
 def test_a_solver_that_misbehaves_has_a_status(bad_solvers, name: str, status: str, message: str) -> None:
@@ -203,7 +206,8 @@ def test_a_solver_that_misbehaves_has_a_status(bad_solvers, name: str, status: s
     assert run["run_status"] == status
     assert message in run["run_message"]
     # What was measured before is kept, and what a solver prints does not disturb.
-    assert [rung["tol"] for rung in run["rungs"]] == ([1e-3, 1e-6, 1e-8] if status == "done" else [1e-3])
+    expected = {"done": [1e-3, 1e-6, 1e-8], "unsupported": []}.get(status, [1e-3])
+    assert [rung["tol"] for rung in run["rungs"]] == expected
 
 
 def test_a_process_that_does_not_start(monkeypatch) -> None:
