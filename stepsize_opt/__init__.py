@@ -8,14 +8,11 @@
 """
 
 from stepsize_opt.clients import (
-    ClientDraw,
-    ClientDraws,
     DistributedCertificate,
     DistributedCheck,
     DistributedComparison,
     DistributedResult,
     TightResult,
-    best_client_draws,
     certify_distributed,
     compare_distributed,
     optimal_distributed_stepsize,
@@ -77,8 +74,6 @@ __all__ = [
     "BlockDiagonal",
     "Budget",
     "Certificate",
-    "ClientDraw",
-    "ClientDraws",
     "CommunicationTable",
     "Comparison",
     "CompressedStep",
@@ -113,7 +108,6 @@ __all__ = [
     "SystematicSampling",
     "TightResult",
     "available_solvers",
-    "best_client_draws",
     "certify",
     "certify_distributed",
     "communication_table",

@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients.api import optimal_distributed_stepsize
-from stepsize_opt.clients.draws import best_client_draws
 from stepsize_opt.clients.reductions import read_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.inputs import NAMED_STRUCTURES, completed, refuse_options
-from stepsize_opt.node import GUARANTEES, Guarantee, coordinates_sent
+from stepsize_opt.node import GUARANTEES, coordinates_sent
 from stepsize_opt.proofs import exp_down, rounded_down
 from stepsize_opt.sketches import BITS_NOTE, BITS_PER_NUMBER, Sketch
 
@@ -146,10 +145,9 @@ def compare_distributed(
     """Shared seeds, DCGD, DCGD-mat, and distributed det-CGD1 and det-CGD2 with the best diagonal and the best full D.
 
     Shared seeds stand first: where all clients have one sketch they may draw the same one, and need no λ_D at all.
-    The best full D also stands with the guarantee ``descent``.  ``best draws`` are those of ``best_client_draws`` with
-    as many numbers a round; their K is proved, and not claimed to be the smallest.  ``on_progress`` is called with the
-    number of rows done, of all rows, and the name of the next before each is solved, as in ``plan``.  Other arguments
-    are as in ``optimal_distributed_stepsize``; ``options`` go to it.
+    The best full D also stands with the guarantee ``descent``.  ``on_progress`` is called with the number of rows
+    done, of all rows, and the name of the next before each is solved, as in ``plan``.  Other arguments are as in
+    ``optimal_distributed_stepsize``; ``options`` go to it.
 
     Examples
     --------
@@ -191,16 +189,6 @@ def compare_distributed(
 
         return _Case(f"{method}, {structure} D, {seeds} seeds, {guarantee}", make)
 
-    def drawn(guarantee: Guarantee) -> _Case:
-        def make() -> DistributedRow:
-            budgets = [s.expected_nonzeros for s in sketches]
-            found = best_client_draws(
-                matrices, budgets, mean_smoothness=mean_smoothness, guarantee=guarantee, **numbers
-            )
-            return DistributedRow("best draws", "full", found.K, found.communication, None, "independent", guarantee)
-
-        return _Case(f"best draws, {guarantee}", make)
-
     cases: list[_Case] = []
     if len(set(sketches)) == 1:
         cases += [solved(f"D-{name}", name, "full", "descent", "shared") for name in _METHODS]
@@ -208,7 +196,6 @@ def compare_distributed(
     cases.append(solved("DCGD-mat", "det-CGD1", "scalar", "condition"))
     cases += [solved(f"D-{name}", name, "diagonal", "condition") for name in _METHODS]
     cases += [solved(f"D-{name}", name, "full", guarantee) for guarantee in GUARANTEES for name in _METHODS]
-    cases += [drawn(guarantee) for guarantee in GUARANTEES]
     report = on_progress or (lambda done, total, name: None)
     rows = []
     for done, case in enumerate(cases):
