@@ -3,7 +3,7 @@
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.check import DistributedCheck, certify_distributed
 from stepsize_opt.clients.comparison import DistributedComparison, ScalarStepsize, compare_distributed, dcgd_stepsize
-from stepsize_opt.clients.result import DistributedCertificate, DistributedResult, TightResult
+from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
 from stepsize_opt.clients.shared import SEEDS
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "DistributedComparison",
     "DistributedResult",
     "ScalarStepsize",
-    "TightResult",
     "certify_distributed",
     "compare_distributed",
     "dcgd_stepsize",

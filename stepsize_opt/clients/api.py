@@ -29,7 +29,7 @@ from stepsize_opt.clients.fit import (
 )
 from stepsize_opt.clients.programs import Translation
 from stepsize_opt.clients.reductions import read_clients, reduce_clients
-from stepsize_opt.clients.result import DistributedCertificate, DistributedResult, TightResult
+from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
 from stepsize_opt.clients.search import Search
 from stepsize_opt.clients.shared import (
     SEEDS,
@@ -39,7 +39,6 @@ from stepsize_opt.clients.shared import (
     why_not,
 )
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.clients.theorem3 import tighten
 from stepsize_opt.inputs import Structure, check_one_of, pattern_of, read_only, refuse_options, solve_settings
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node import GUARANTEES, Guarantee, optimal_stepsize
@@ -48,8 +47,6 @@ from stepsize_opt.sketches import Sketch
 from stepsize_solvers import check_solver
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Status
-
-__all__ = ["DistributedCertificate", "DistributedResult", "TightResult", "optimal_distributed_stepsize"]
 
 # With shared seeds options go on to one node: under these names they would make its answer one to another question.
 _OF_ONE_NODE = tuple(signature(optimal_stepsize).parameters)
@@ -70,7 +67,6 @@ def optimal_distributed_stepsize(
     seeds: Seeds = "independent",
     solver: str = "auto",
     tol: float = 1e-6,
-    tight: bool = False,
     verbose: bool = False,
     time_limit: float | None = None,
     max_iters: int | None = None,
@@ -118,8 +114,6 @@ def optimal_distributed_stepsize(
         ``"auto"`` (the project's own), or a name from ``available_solvers``.
     tol
         The certified relative excess of K over the best possible that is asked for.
-    tight
-        Also minimise K under the bound of Theorem 3 itself, over the multiples of the D found.
     verbose, time_limit, max_iters, options
         As in ``optimal_stepsize``; ``time_limit`` is for the whole call,
         ``max_iters`` for each of the programs that it solves.
@@ -151,9 +145,6 @@ def optimal_distributed_stepsize(
     method = get_method(algorithm)
     check_one_of("guarantee", guarantee, GUARANTEES)
     check_one_of("seeds", seeds, SEEDS)
-    if seeds == "shared" and tight:
-        msg = "tight=True is for Theorem 3, which is about independent seeds; leave it out with seeds='shared'"
-        raise ValueError(msg)
     requested = read_iterations(iterations)
     clients = read_clients(smoothness, sketch, mean_smoothness)
     targets = Targets(epsilon2, initial_gap, delta_inf, len(clients.matrices))
@@ -176,9 +167,6 @@ def optimal_distributed_stepsize(
         reduced = reduce_clients(clients, pattern, method, metric=guarantee == "descent")
         search = Search(reduced.conditions, Translation.of(reduced.conditions, reduced.linear), solver, settings)
         answer = _answer(search, targets, K, requested, tol, guarantee)
-        bound = None if search.homogeneous is None else search.homogeneous.bound
-        log_rate = None if bound is None else bound.at_lambda(0.0)
-        tightened = tighten(reduced.conditions, targets, answer.fitted, answer.K, log_rate) if tight else None
         binding = binding_conditions(reduced.conditions, targets, answer.fitted, answer.K)
         metric = reduced.conditions.metric_log_rate(answer.fitted.D)
     seconds = settings.seconds_left
@@ -211,7 +199,6 @@ def optimal_distributed_stepsize(
         tol=tol,
         iterations_requested=requested,
         message=message,
-        tight=tightened,
     )
 
 

@@ -15,7 +15,6 @@ from stepsize_opt.clients.fit import Multiples, fit_K, fit_some_K, fit_whole, re
 from stepsize_opt.clients.reductions import read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.clients.theorem3 import theorem3
 from stepsize_opt.inputs import (
     Direction,
     Immutable,
@@ -139,7 +138,7 @@ class DistributedCheck(Immutable):
         alone = next(iter(self.conditions.values()))
         if alone is not True or self.K is None or not self.rate > 0.0 or math.isinf(self.lambda_D):
             return math.inf
-        return theorem3(self.targets, self.K, self.lambda_D, self.rate)
+        return self.targets.theorem3(self.K, self.lambda_D, self.rate)
 
     @property
     def gap(self) -> float:
@@ -224,7 +223,7 @@ def certify_distributed(
     if options and not solve:
         msg = f"{', '.join(options)} go with solve=True, which compares D with the optimum"
         raise ValueError(msg)
-    refuse_options("certify_distributed, which is about (12),", options, ("seeds", "tight"))
+    refuse_options("certify_distributed, which is about (12),", options, ("seeds",))
     check_one_of("guarantee", guarantee, GUARANTEES)
     method = get_method(algorithm)
     clients = read_clients(smoothness, sketch, mean_smoothness)

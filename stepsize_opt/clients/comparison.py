@@ -179,10 +179,8 @@ def compare_distributed(
                 "guarantee": guarantee,
                 "seeds": seeds,
             }
-            # Theorem 3 itself, which ``tight`` asks for, is about independent seeds.
-            more = {name: value for name, value in options.items() if seeds == "independent" or name != "tight"}
             result = optimal_distributed_stepsize(
-                matrices, sketches, mean_smoothness=mean_smoothness, **choice, **numbers, **more
+                matrices, sketches, mean_smoothness=mean_smoothness, **choice, **numbers, **options
             )
             names = {"seeds": seeds, "guarantee": guarantee}
             return DistributedRow(method, structure, result.K, result.communication, completed(result), **names)

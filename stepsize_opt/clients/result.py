@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.inputs import Immutable, Result, check_symmetric_finite, from_fields
+from stepsize_opt.inputs import Result, check_symmetric_finite, from_fields
 from stepsize_solvers.programs import Matrix
 
 
@@ -51,48 +51,6 @@ class DistributedCertificate:
     def is_optimal(self, tol: float) -> bool:
         """Whether (D, K) is proved feasible and within ``tol`` of the best possible."""
         return self.gap <= tol
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class TightResult(Immutable):
-    """The smallest K under the bound of Theorem 3 itself, over the multiples of the direction found.
-
-    Attributes
-    ----------
-    D
-        The stepsize matrix, d×d, read-only.
-    K
-        The number of iterations.
-    bound
-        The right-hand side of Theorem 3 for them, at most ε².
-    saving
-        K of the result, by (12) and at least as large as one that was asked for, divided by this K.
-    smallest_K
-        No D of the structure has a smaller one; None when nothing is proved (the direction is then a heuristic).
-
-    Examples
-    --------
-    See ``optimal_distributed_stepsize``.
-    """
-
-    D: Matrix
-    K: int
-    bound: float
-    saving: float
-    smallest_K: int | None
-
-    def __post_init__(self) -> None:
-        self._lock()
-
-    def __repr__(self) -> str:
-        proved = "nothing proved" if self.smallest_K is None else f"at least {self.smallest_K} proved"
-        d = len(self.D)
-        return f"TightResult(K = {self.K}, {proved}, {self.saving:.4g} times fewer than K of the result, D {d}×{d})"
-
-    @property
-    def gap(self) -> float:
-        """Relative excess of K over the proved lower bound; infinite without one."""
-        return math.inf if self.smallest_K is None else self.K / self.smallest_K - 1.0
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -145,8 +103,6 @@ class DistributedResult(Result):
         The K asked for, None for the smallest.
     message
         What keeps the answer from being optimal, and a remedy; empty for an optimal one.
-    tight
-        The answer under Theorem 3 itself, when asked for.
 
     Examples
     --------
@@ -166,7 +122,6 @@ class DistributedResult(Result):
     seeds: str = "independent"
     shared_seeds_K: int | None = None
     iterations_requested: int | None = None
-    tight: TightResult | None = None
 
     @property
     def d(self) -> int:
@@ -207,7 +162,7 @@ class DistributedResult(Result):
         return math.fsum(self.numbers_per_client)
 
     def _numbers(self) -> dict[str, Any]:
-        out = {
+        return {
             "clients": self.clients,
             "K": self.K,
             "iterations_requested": self.iterations_requested,
@@ -225,22 +180,13 @@ class DistributedResult(Result):
             "communication": self.communication,
             "targets": asdict(self.targets),
         }
-        if self.tight is not None:
-            t = self.tight
-            out["tight"] = {"K": t.K, "bound": t.bound, "saving": t.saving, "smallest_K": t.smallest_K}
-        return out
 
     def _rows(self) -> list[tuple[str, str]]:
-        tight = []
-        if self.tight is not None:
-            proved = "" if self.tight.smallest_K is None else f", proved: at least {self.tight.smallest_K}"
-            tight.append(("K by Theorem 3", f"{self.tight.K} ({self.tight.saving:.3f}x fewer{proved})"))
         most = max(self.numbers_per_client)
         return [
             ("method", f"distributed {self.algorithm}, sketch {self.sketch}, {self.structure} D"),
             ("size", f"d = {self.d}, n = {self.clients} clients, {self.seeds} seeds"),
             ("K", f"{self.K} (proved: at least {self.certificate.smallest_K})"),
-            *tight,
             *self._rates(),
             *self._seeds(),
             ("numbers sent", f"{self.communication:.6g} in all, {most:.6g} by one client at most"),
@@ -271,23 +217,15 @@ class DistributedResult(Result):
         return rows
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays = {"D": self.D}
         meta = asdict(self)
         del meta["D"]
-        if self.tight is not None:
-            arrays["tight_D"] = self.tight.D
-            del meta["tight"]["D"]
-        return meta, arrays
+        return meta, {"D": self.D}
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> DistributedResult:
-        tight = meta["tight"]
-        if tight is not None:
-            tight = from_fields(TightResult, tight, D=arrays["tight_D"])
-        result = from_fields(DistributedResult, meta, D=arrays["D"], tight=tight)
-        for M in arrays.values():
-            if M.ndim != 2 or M.shape != result.D.shape:
-                msg = f"it holds a matrix of shape {M.shape}"
-                raise ValueError(msg)
-            check_symmetric_finite(M)
-        return result
+        D = arrays["D"]
+        if D.ndim != 2:
+            msg = f"it holds a D of shape {D.shape}"
+            raise ValueError(msg)
+        check_symmetric_finite(D)
+        return from_fields(DistributedResult, meta, D=D)

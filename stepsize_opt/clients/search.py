@@ -53,11 +53,10 @@ _LOG_SMALLEST = 650.0
 
 @dataclass(frozen=True, eq=False)
 class Homogeneous:
-    """The answer of the program without D ⪯ L⁻¹, its multipliers, and the bound that they prove."""
+    """The answer of the program without D ⪯ L⁻¹, and its multipliers."""
 
     direction: Multiples
     multipliers: Multipliers | None
-    bound: Bound | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,10 +168,8 @@ class Search:
             found = self._read(outcome, program, 1.0)
             if found is None:
                 return None
-            proved = [bound for bound in self.bounds if bound.homogeneous]
-            bound = min(proved, key=lambda bound: bound.at_lambda(0.0), default=None)
             multipliers = self.translation.multipliers(outcome, program, 1.0, found.W)
-            self.homogeneous = Homogeneous(found, multipliers, bound)
+            self.homogeneous = Homogeneous(found, multipliers)
         return self.homogeneous.direction
 
     def _bound_small_steps(self, log_scale: float) -> None:

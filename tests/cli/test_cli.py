@@ -139,7 +139,10 @@ class TestSolve:
         (["compare", *RIDGE, "--criterion", "linear", "--lower", "0.2"], "lower must lie below the Hessian"),
         ([*CLIENTS, "--seeds", "shared", "--epsilon2", "1e-320"], "iterations exceeds float64"),
         ([*CLIENTS, "--delta-inf", "-1e-9"], "--delta-inf: expected a finite number of at least 0, got '-1e-9'"),
-        ([*CLIENTS, "--compare", "--tight"], "--compare shows a fixed set of methods and does not go with --tight"),
+        (
+            [*CLIENTS, "--compare", "--iterations", "5"],
+            "--compare shows a fixed set of methods and does not go with --iterations",
+        ),
         (["table", "{L}", "--layers", "1,2"], "layers (1, 2) add up to 3, but L is 4×4"),
         (["table", "{L}", "--layers", "x"], "--layers: expected positive whole numbers"),
         (["demo", "--seed", "-1"], "--seed: expected a whole number of at least 0, got '-1'"),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.clients import judged, random_clients, root, variance
+from shared.clients import judged, random_clients, root
 from shared.one_step import distributed_one_step
 from shared.strategies import seeds, sketches
 from stepsize_opt.clients.api import optimal_distributed_stepsize
@@ -148,28 +148,6 @@ def test_a_coordinate_that_is_never_compressed(algorithm: str, structure: Any, s
     for epsilon2 in (1.0, 1e-4, 1e-10, 1e-40):
         result = checked(random_clients(3, 3, 5), sketch, epsilon2=epsilon2, algorithm=algorithm, structure=structure)
         assert result.status == "optimal"
-
-
-@BOTH
-@pytest.mark.parametrize("delta_inf", [0.0, 0.3])
-def test_theorem_3_itself_with_the_metric(algorithm: str, delta_inf: float) -> None:
-    clients, sketch = random_clients(4, 3, 6), RandK(4, 1)
-    for epsilon2 in (1e-2, 1.0):
-        result = checked(clients, sketch, tight=True, epsilon2=epsilon2, delta_inf=delta_inf, algorithm=algorithm)
-        tight = result.tight
-        assert tight is not None and tight.K < result.K and tight.bound <= epsilon2
-        assert tight.smallest_K is not None and tight.smallest_K <= tight.K
-        L, n = np.mean(clients, axis=0), len(clients)
-        lam = variance(tight.D, L, clients, [sketch] * n, algorithm)
-        eta = math.exp(np.linalg.slogdet(2.0 * tight.D - tight.D @ L @ tight.D)[1] / 4)
-        bound = 2.0 * (1.0 + lam / n) ** tight.K / (eta * tight.K) + 2.0 * lam * delta_inf / (eta * n)
-        assert bound <= epsilon2 * (1.0 + 1e-9)
-        # No multiple of D does with one step less.
-        for s in np.geomspace(0.5, 1.5, 41):
-            D = s * tight.D
-            eta = math.exp(np.linalg.slogdet(2.0 * D - D @ L @ D)[1] / 4)
-            K = tight.K - 1
-            assert 2.0 * (1.0 + s * s * lam / n) ** K / (eta * K) + 2.0 * s * s * lam * delta_inf / (eta * n) > epsilon2
 
 
 @BOTH

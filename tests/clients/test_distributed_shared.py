@@ -125,14 +125,12 @@ def test_errors_name_the_argument() -> None:
         optimal_distributed_stepsize(clients, RandK(3, 1), seeds="same", **TARGETS)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="seeds='shared' takes one sketch for all clients"):
         optimal_distributed_stepsize(clients, [RandK(3, 1), RandK(3, 2)], seeds="shared", **TARGETS)
-    with pytest.raises(ValueError, match="tight=True is for Theorem 3"):
-        optimal_distributed_stepsize(clients, RandK(3, 1), seeds="shared", tight=True, **TARGETS)
 
 
 @pytest.mark.slow
 def test_shared_seeds_stand_first_in_the_comparison() -> None:
     clients = random_clients(4, 3, 1)
-    table = compare_distributed(clients, RandK(4, 1), tight=True, **TARGETS)
+    table = compare_distributed(clients, RandK(4, 1), **TARGETS)
     assert [row.seeds for row in table.rows[:3]] == ["shared", "shared", "independent"]
     assert table.best.seeds == "shared"
     by = {(row.method, row.stepsize, row.guarantee): row.K for row in table.rows if row.seeds == "independent"}

@@ -38,7 +38,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "large": lambda: optimal_stepsize(LARGE, RandK(6, 2), structure="diagonal"),
     "large descent": lambda: optimal_stepsize(LARGE, RandK(6, 2), guarantee="descent"),
     "large det-CGD2": lambda: optimal_stepsize(LARGE, RandK(6, 2), algorithm="det-CGD2"),
-    "clients": lambda: optimal_distributed_stepsize([L, 2.0 * L], RandK(2, 1), tight=True, **CLIENTS),
+    "clients": lambda: optimal_distributed_stepsize([L, 2.0 * L], RandK(2, 1), **CLIENTS),
     "clients' check": lambda: certify_distributed(0.01 * np.eye(2), [L, 2.0 * L], RandK(2, 1), **CLIENTS),
     "limit": lambda: compression_limit(L, 1),
     "large limit": lambda: compression_limit(LARGE, 1),

@@ -23,14 +23,12 @@ def random_clients(d: int, n: int, seed: int, reg: float = 0.05) -> list[Matrix]
     return out
 
 
-def judged(
-    clients: Sequence[Matrix], sketch: Sketch | Sequence[Sketch], tight: bool = False, **options: Any
-) -> DistributedResult:
+def judged(clients: Sequence[Matrix], sketch: Sketch | Sequence[Sketch], **options: Any) -> DistributedResult:
     """A result whose every statement holds in exact arithmetic."""
     laws = [sketch] * len(clients) if isinstance(sketch, Sketch) else sketch
     options = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.1, **options}
     problem = Clients(tuple(clients), tuple(laws), **options)
-    result = optimal_distributed_stepsize(**problem.arguments, tight=tight)
+    result = optimal_distributed_stepsize(**problem.arguments)
     judge_distributed(problem, result)
     return result
 

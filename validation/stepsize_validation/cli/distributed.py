@@ -77,7 +77,6 @@ def add_parsers(commands: Any) -> None:
         default=GUARANTEES[0],
         help="(12) as in the paper, or the descent metric 2D − DLD in the place of D (default: %(default)s)",
     )
-    parser.add_argument("--tight", action="store_true", help="also minimise K under Theorem 3 itself")
     parser.add_argument("--compare", action="store_true", help="a table of shared seeds, DCGD, DCGD-mat and det-CGD")
     add_solver(parser)
     parser.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz) or alone (.npy, .csv)")
@@ -133,7 +132,6 @@ def _solve_distributed(args: argparse.Namespace) -> int:
             structure=args.structure,
             seeds=args.seeds,
             guarantee=args.guarantee,
-            tight=args.tight,
             **problem,
         )
     if args.output is not None:
@@ -148,7 +146,7 @@ def _solve_distributed(args: argparse.Namespace) -> int:
 
 def _refuse_what_compare_fixes(args: argparse.Namespace) -> None:
     """Raise ValueError for an option that the table of --compare would leave out of account."""
-    fixed: dict[str, Any] = {"output": None, "iterations": None, "tight": False, "algorithm": "det-CGD1"}
+    fixed: dict[str, Any] = {"output": None, "iterations": None, "algorithm": "det-CGD1"}
     fixed |= {"structure": NAMED_STRUCTURES["full"], "seeds": SEEDS[0], "guarantee": GUARANTEES[0]}
     given = [f"--{name}" for name, default in fixed.items() if getattr(args, name) != default]
     if given:
