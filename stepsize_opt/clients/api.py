@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -31,13 +32,7 @@ from stepsize_opt.clients.programs import Translation
 from stepsize_opt.clients.reductions import read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
 from stepsize_opt.clients.search import Search
-from stepsize_opt.clients.shared import (
-    SEEDS,
-    Seeds,
-    rounds_with_shared_seeds,
-    shared_seeds,
-    why_not,
-)
+from stepsize_opt.clients.shared import SEEDS, Seeds, shared_seeds, why_not
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.inputs import Structure, check_one_of, pattern_of, read_only, refuse_options, solve_settings
 from stepsize_opt.methods import Algorithm, get_method
@@ -109,7 +104,7 @@ def optimal_distributed_stepsize(
     seeds
         ``"independent"``: every client draws its own sketch, as in the paper.  ``"shared"``: all clients draw the same,
         which takes one sketch for all and makes the problem that of one node with L: no λ_D, no Δ^inf, and usually
-        orders of magnitude fewer rounds.  A result for independent seeds says so in ``shared_seeds_K``.
+        orders of magnitude fewer rounds.  ``shared_seeds_K`` of a result for independent seeds tells how many.
     solver
         ``"auto"`` (the project's own), or a name from ``available_solvers``.
     tol
@@ -151,15 +146,24 @@ def optimal_distributed_stepsize(
     pattern = pattern_of(structure, clients.d)
     method.check(clients.sketches, scalar=pattern.is_scalar, clients=True)
     check_solver(solver, options)
-    single: dict[str, Any] = {"algorithm": method, "structure": structure, "guarantee": guarantee}
+    one_node = None
+    if clients.common_sketch is not None:
+        one_node = partial(
+            shared_seeds,
+            read_only(clients.smoothness.copy()),
+            clients.common_sketch,
+            targets,
+            tol=tol,
+            algorithm=method,
+            structure=structure,
+            guarantee=guarantee,
+            time_limit=time_limit,
+        )
     if seeds == "shared":
-        limits: dict[str, Any] = {
-            "verbose": verbose,
-            "time_limit": time_limit,
-            "max_iters": max_iters,
-            "solver": solver,
-        }
-        return shared_seeds(clients, targets, requested, tol, **single, **limits, **options)
+        if one_node is None:
+            msg = "seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
+            raise ValueError(msg)
+        return one_node(requested=requested, verbose=verbose, max_iters=max_iters, solver=solver, **options)
     # det(D)^{1/d} enters K once directly and once through λ_D, so the program must be twice as exact as K.
     settings = replace(settings, tol=settings.tol / 4.0)
     K = requested if requested is not None else (1 if targets.initial_gap == 0.0 else None)
@@ -169,8 +173,6 @@ def optimal_distributed_stepsize(
         answer = _answer(search, targets, K, requested, tol, guarantee)
         binding = binding_conditions(reduced.conditions, targets, answer.fitted, answer.K)
         metric = reduced.conditions.metric_log_rate(answer.fitted.D)
-    seconds = settings.seconds_left
-    shared = rounds_with_shared_seeds(clients, targets, seconds, tol=tol, **single) if answer.K > 1 else None
     message = answer.message
     if not message and answer.status is not Status.OPTIMAL:
         message = "; ".join([answer.status.meaning, answer.status.remedy, *dict.fromkeys(search.failures)])
@@ -186,7 +188,6 @@ def optimal_distributed_stepsize(
         # D ⪯ L⁻¹ makes H ⪰ D, also where the proof for H itself fails.
         descent_rate=answer.fitted.rate if metric is None else max(exp_down(metric), answer.fitted.rate),
         guarantee=guarantee,
-        shared_seeds_K=shared,
         binding=binding,
         certificate=answer.certificate,
         targets=targets,
@@ -199,6 +200,7 @@ def optimal_distributed_stepsize(
         tol=tol,
         iterations_requested=requested,
         message=message,
+        one_node=one_node,
     )
 
 

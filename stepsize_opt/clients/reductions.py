@@ -50,6 +50,12 @@ class Clients:
         return len(self.matrices[0])
 
     @property
+    def common_sketch(self) -> Sketch | None:
+        """The sketch of all clients, None where they have different ones."""
+        first = self.sketches[0]
+        return first if all(sketch == first for sketch in self.sketches) else None
+
+    @property
     def smoothness(self) -> Matrix:
         """A matrix of floats L̂ ⪰ L: L as given, or the mean of the Lᵢ rounded up."""
         return mean_above(self.matrices) if self.mean is None else self.mean

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.inputs import Result, check_symmetric_finite, from_fields
+from stepsize_opt.inputs import Result, check_symmetric_finite, completed, from_fields
 from stepsize_solvers.programs import Matrix
 
 
@@ -76,9 +78,6 @@ class DistributedResult(Result):
         What was asked for, ``condition`` or ``descent``.
     seeds
         ``independent``, or ``shared``: all clients draw the same sketch, the answer is that of one node, and λ_D = 0.
-    shared_seeds_K
-        For independent seeds: the rounds that shared ones are proved to need; None where they cannot be had (different
-        sketches), or no time was left to find out.
     binding
         The conditions that hold with equality.
     certificate
@@ -103,6 +102,8 @@ class DistributedResult(Result):
         The K asked for, None for the smallest.
     message
         What keeps the answer from being optimal, and a remedy; empty for an optimal one.
+    one_node
+        Solves the same problem with shared seeds; None where they cannot be had, and in a result read from a file.
 
     Examples
     --------
@@ -120,8 +121,8 @@ class DistributedResult(Result):
     descent_rate: float
     guarantee: str
     seeds: str = "independent"
-    shared_seeds_K: int | None = None
     iterations_requested: int | None = None
+    one_node: Callable[[], DistributedResult] | None = None
 
     @property
     def d(self) -> int:
@@ -140,6 +141,20 @@ class DistributedResult(Result):
         """
         needed = self.targets.single_iterations if self.seeds == "shared" else self.targets.least_iterations
         return min(self.K, needed(self.descent_rate))
+
+    @cached_property
+    def shared_seeds_K(self) -> int | None:
+        """The rounds that shared seeds are proved to need; the first access solves for them.
+
+        None where all clients already share their seeds or have different sketches.  A result that was read from a file
+        has the number only if it was known when it was saved, because the file does not hold the clients' matrices.
+        """
+        return None if self.one_node is None else completed(self.one_node()).iterations
+
+    @property
+    def _known_shared_K(self) -> int | None:
+        """``shared_seeds_K`` if it was asked for, without a solve."""
+        return vars(self).get("shared_seeds_K")
 
     @property
     def guarantee_used(self) -> str:
@@ -173,7 +188,7 @@ class DistributedResult(Result):
             "guarantee": self.guarantee,
             "guarantee_used": self.guarantee_used,
             "seeds": self.seeds,
-            "shared_seeds_K": self.shared_seeds_K,
+            "shared_seeds_K": self._known_shared_K,
             "binding": list(self.binding),
             "neighbourhood": self.neighbourhood,
             "numbers_per_client": list(self.numbers_per_client),
@@ -200,11 +215,10 @@ class DistributedResult(Result):
             ("binding", "; ".join(self.binding) or "none"),
             ("neighbourhood", f"{self.neighbourhood:.3g}"),
         ]
-        if self.shared_seeds_K is not None and self.shared_seeds_K < self.iterations:
-            rows.insert(
-                0,
-                ("shared seeds", f"{self.shared_seeds_K} rounds, if all clients draw the same sketch (seeds: shared)"),
-            )
+        known = self._known_shared_K
+        if self.K > 1 and (self.one_node is not None or known is not None):
+            rounds = "usually far fewer" if known is None else str(known)
+            rows.insert(0, ("shared seeds", f"{rounds} rounds, if all clients draw the same sketch (seeds: shared)"))
         return rows
 
     def _rates(self) -> list[tuple[str, str]]:
@@ -217,9 +231,9 @@ class DistributedResult(Result):
         return rows
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        meta = asdict(self)
-        del meta["D"]
-        return meta, {"D": self.D}
+        meta = asdict(replace(self, one_node=None))
+        del meta["D"], meta["one_node"]
+        return {**meta, "shared_seeds_K": self._known_shared_K}, {"D": self.D}
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> DistributedResult:
@@ -228,4 +242,7 @@ class DistributedResult(Result):
             msg = f"it holds a D of shape {D.shape}"
             raise ValueError(msg)
         check_symmetric_finite(D)
-        return from_fields(DistributedResult, meta, D=D)
+        result = from_fields(DistributedResult, meta, D=D, one_node=None)
+        if meta["shared_seeds_K"] is not None:
+            vars(result)["shared_seeds_K"] = meta["shared_seeds_K"]
+        return result

@@ -27,7 +27,7 @@ from stepsize_opt import compare_distributed, optimal_stepsize
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.reductions import read_clients
 from stepsize_opt.clients.result import DistributedResult
-from stepsize_opt.sketches import Identity, RandK
+from stepsize_opt.sketches import RandK
 from stepsize_validation.cli.root import main
 
 TARGETS: dict[str, Any] = {"epsilon2": 0.1, "initial_gap": 1.0, "delta_inf": 0.5}
@@ -65,8 +65,7 @@ def test_what_is_claimed_is_exact(
     node = optimal_stepsize(np.mean(clients, axis=0), sketch, **options)
     assert result.iterations == pytest.approx(node.iterations(0.1, 1.0), abs=1)
     independent = optimal_distributed_stepsize(clients, sketch, **options, **TARGETS)
-    if independent.K > 1:
-        assert independent.shared_seeds_K == result.iterations
+    assert independent.shared_seeds_K == result.iterations
     assert result.iterations <= independent.iterations
 
 
@@ -105,18 +104,41 @@ def test_dcgd_with_one_seed_is_cgd() -> None:
 def test_a_result_for_independent_seeds_tells(tmp_path: Path) -> None:
     clients = random_clients(5, 3, 0)
     result = optimal_distributed_stepsize(clients, RandK(5, 1), **TARGETS)
-    assert result.seeds == "independent" and result.shared_seeds_K == 41
-    assert "41 rounds, if all clients draw the same sketch (seeds: shared)" in str(result)
-    assert result.summary()["shared_seeds_K"] == 41
-    assert DistributedResult.load(result.save(tmp_path / "one")).shared_seeds_K == 41
+    # Nothing but the property itself solves for them.
+    assert result.seeds == "independent" and result.summary()["shared_seeds_K"] is None
+    assert "usually far fewer rounds, if all clients draw the same sketch (seeds: shared)" in str(result)
+    assert DistributedResult.load(result.save(tmp_path / "unasked")).shared_seeds_K is None
+    assert result.shared_seeds_K == 41
+    for asked in (result, DistributedResult.load(result.save(tmp_path / "asked"))):
+        assert asked.shared_seeds_K == asked.summary()["shared_seeds_K"] == 41
+        assert "41 rounds, if all clients draw the same sketch (seeds: shared)" in str(asked)
     shared = optimal_distributed_stepsize(clients, RandK(5, 1), seeds="shared", **TARGETS)
     assert "no λ_D, no Δ^inf" in str(shared) and shared.K == 41
     assert shared.numbers_per_client == (41.0, 41.0, 41.0)
     assert DistributedResult.load(shared.save(tmp_path / "two")).seeds == "shared"
-    # Different laws cannot be shared, and one round needs no advice.
+    # Different laws cannot be shared.
     mixed = optimal_distributed_stepsize(clients, [RandK(5, 1), RandK(5, 2), RandK(5, 2)], **TARGETS)
     assert mixed.shared_seeds_K is None and "shared seeds" not in str(mixed)
-    assert optimal_distributed_stepsize(clients, Identity(5), **{**TARGETS, "epsilon2": 1e9}).shared_seeds_K is None
+
+
+def test_shared_seeds_are_solved_for_once_and_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    solved = []
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        solved.append(args)
+        return optimal_stepsize(*args, **kwargs)
+
+    monkeypatch.setattr("stepsize_opt.clients.shared.optimal_stepsize", counting)
+    L = random_clients(3, 1, 0)[0]
+    client = L.copy()
+    result = optimal_distributed_stepsize([client], RandK(3, 1), **TARGETS)
+    repr(result), result.summary()
+    table = compare_distributed([L, 2.0 * L], RandK(3, 1), **TARGETS)
+    assert len(solved) == sum(row.seeds == "shared" for row in table.rows) == 2
+    client *= 100.0  # the answer is that to the question that was asked
+    node = optimal_stepsize(L, RandK(3, 1))
+    assert result.shared_seeds_K == result.shared_seeds_K == node.iterations(0.1, 1.0)
+    assert len(solved) == 3
 
 
 def test_errors_name_the_argument() -> None:
@@ -151,5 +173,4 @@ def test_the_command(algorithm: str, capsys: pytest.CaptureFixture[str]) -> None
         answers.append(json.loads(capsys.readouterr().out))
     assert [(a["seeds"], a["guarantee"]) for a in answers[1:]] == [("independent", "descent"), ("shared", "descent")]
     assert answers[2]["K"] < answers[1]["K"] < answers[0]["K"]
-    assert answers[1]["shared_seeds_K"] == answers[2]["K"]
     assert math.isclose(answers[2]["lambda_D"], 0.0)
