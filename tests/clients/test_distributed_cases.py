@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from fractions import Fraction
 
@@ -28,7 +26,6 @@ from stepsize_opt.proofs import (
 )
 from stepsize_opt.sketches import BITS_NOTE, BernQ, Gaussian, Identity, IndependentSampling, RandK
 from stepsize_solvers.programs import Matrix, Pattern
-from stepsize_validation.cli import distributed as cli_distributed
 
 PROBLEM = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.2}
 
@@ -176,21 +173,6 @@ def test_any_multipliers_give_a_valid_bound(linear: bool) -> None:
     assert found > 5
 
 
-@pytest.mark.slow
-def test_the_paper_s_setting_on_embedded_data(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("sklearn")
-    words = ["solve-distributed", "--data", "breast_cancer", "--clients", "10", "--sketch", "randk:1", "--compare"]
-    args = _parser().parse_args([*words, "--json"])
-    assert args.run(args) == 0
-    rows = json.loads(capsys.readouterr().out)
-    K = {(row["method"], row["stepsize"]): row["K"] for row in rows}
-    assert all(row["status"] in (None, "optimal") and (row["gap"] or 0.0) <= 1e-6 for row in rows)
-    assert K["DCGD", "scalar"] >= K["DCGD-mat", "scalar"] >= K["D-det-CGD1", "diagonal"] >= K["D-det-CGD1", "full"]
-    assert K["D-det-CGD1", "diagonal"] == K["D-det-CGD2", "diagonal"]  # diagonal matrices commute
-    assert K["D-det-CGD2", "diagonal"] >= K["D-det-CGD2", "full"]
-    assert all(row["bits"] == 64 * 10 * row["K"] for row in rows)  # one number a client and round, as float64
-
-
 def test_a_comparison_says_what_a_bit_is() -> None:
     table = compare_distributed(random_clients(3, 2, 0), RandK(3, 1), **PROBLEM)
     assert table.best.K == min(row.K for row in table.rows)
@@ -205,32 +187,6 @@ def test_a_comparison_reports_its_progress() -> None:
     )
     assert [(done, total) for done, total, _ in seen] == [(i, len(table.rows)) for i in range(len(table.rows) + 1)]
     assert all(name.startswith(row.method) for row, (_, _, name) in zip(table.rows, seen[:-1], strict=True))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser()
-    cli_distributed.add_parsers(parser.add_subparsers())
-    return parser
-
-
-def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path) -> None:  # type: ignore[no-untyped-def]
-    pytest.importorskip("sklearn")
-    base = ["solve-distributed", "--data", "breast_cancer", "--clients", "3", "--sketch", "randk:5"]
-    quick = ["--structure", "scalar", "--initial-gap", "0.5", "--delta-inf", "0.1"]
-    out = tmp_path / "D.csv"
-    args = _parser().parse_args([*base, *quick, "--json", "-o", str(out)])
-    assert args.run(args) == 0
-    summary = json.loads(capsys.readouterr().out)
-    assert summary["clients"] == 3
-    np.testing.assert_allclose(np.linalg.slogdet(np.loadtxt(out, delimiter=","))[1] / 30, math.log(summary["rate"]))
-    args = _parser().parse_args([*base, *quick, "--iterations", "1"])
-    assert args.run(args) == 1
-    assert "infeasible" in capsys.readouterr().out
-    args = _parser().parse_args([*base, *quick, "-q"])
-    assert args.run(args) == 0 and capsys.readouterr().out == ""
-    args = _parser().parse_args([*base, "-o", "D.txt"])
-    with pytest.raises(ValueError, match=r"\.npy, \.csv"):
-        args.run(args)
 
 
 def test_result_reads_well() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,6 @@ from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.reductions import read_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.sketches import RandK
-from stepsize_validation.cli.root import main
 
 TARGETS: dict[str, Any] = {"epsilon2": 0.1, "initial_gap": 1.0, "delta_inf": 0.5}
 BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
@@ -161,16 +158,3 @@ def test_shared_seeds_stand_first_in_the_comparison() -> None:
     assert table.to_records()[0]["seeds"] == "shared" and "shared" in str(table)
     mixed = compare_distributed(clients, [RandK(4, 1), RandK(4, 2), RandK(4, 2)], **TARGETS)
     assert all(row.seeds == "independent" for row in mixed.rows)
-
-
-@BOTH
-def test_the_command(algorithm: str, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("sklearn")
-    command = ["solve-distributed", "--data", "breast_cancer", "--clients", "3", "--sketch", "randk:2", "--json"]
-    answers = []
-    for seeds_, guarantee in (("independent", "condition"), ("independent", "descent"), ("shared", "descent")):
-        assert main([*command, "--algorithm", algorithm, "--seeds", seeds_, "--guarantee", guarantee]) == 0
-        answers.append(json.loads(capsys.readouterr().out))
-    assert [(a["seeds"], a["guarantee"]) for a in answers[1:]] == [("independent", "descent"), ("shared", "descent")]
-    assert answers[2]["K"] < answers[1]["K"] < answers[0]["K"]
-    assert math.isclose(answers[2]["lambda_D"], 0.0)
