@@ -12,23 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.clients import random_clients
-from shared.exact import (
-    combine,
-    condition_slack,
-    definiteness,
-    descent_metric,
-    is_positive_semidefinite,
-    rational,
-)
+from shared.exact import combine, condition_slack, definiteness, descent_metric, is_positive_semidefinite, rational
 from shared.strategies import seeds, sketches
-from stepsize_opt import compare_distributed, optimal_stepsize
-from stepsize_opt.clients.api import optimal_distributed_stepsize
-from stepsize_opt.clients.reductions import read_clients
-from stepsize_opt.clients.result import DistributedResult
-from stepsize_opt.sketches import RandK
+from stepsize_opt import DistributedResult, RandK, compare_distributed, optimal_distributed_stepsize, optimal_stepsize
+from stepsize_opt.sketches import BITS_NOTE
 
 TARGETS: dict[str, Any] = {"epsilon2": 0.1, "initial_gap": 1.0, "delta_inf": 0.5}
-BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
 
 
 @settings(max_examples=25, deadline=None)
@@ -66,12 +55,10 @@ def test_what_is_claimed_is_exact(
     assert result.iterations <= independent.iterations
 
 
-def test_one_client_is_one_node() -> None:
+def test_a_given_mean_is_that_of_the_node() -> None:
     L = random_clients(4, 1, 0)[0]
-    result = optimal_distributed_stepsize([L], RandK(4, 2), seeds="shared", **TARGETS)
-    np.testing.assert_allclose(result.D, optimal_stepsize(L, RandK(4, 2)).D, rtol=1e-4)
-    assert np.array_equal(read_clients([L], RandK(4, 2), None).smoothness, L)
-    assert np.array_equal(read_clients([L, L], RandK(4, 2), 2.0 * L).smoothness, 2.0 * L)
+    result = optimal_distributed_stepsize([L], RandK(4, 2), mean_smoothness=2.0 * L, seeds="shared", **TARGETS)
+    np.testing.assert_allclose(result.D, optimal_stepsize(2.0 * L, RandK(4, 2)).D, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("K", "status"), [(1, "infeasible"), (41, "optimal"), (1000, "optimal")])
@@ -87,15 +74,6 @@ def test_arguments_of_one_node_are_refused(seeds: Any, option: dict[str, Any]) -
     """With shared seeds they reached the solver of one node, whose rate was then taken for det(D)^{1/d}."""
     with pytest.raises(ValueError, match=f"optimal_distributed_stepsize takes no {', '.join(option)}"):
         optimal_distributed_stepsize(random_clients(3, 2, 0), RandK(3, 1), seeds=seeds, **option, **TARGETS)
-
-
-def test_dcgd_with_one_seed_is_cgd() -> None:
-    clients, options = random_clients(3, 2, 0), {"algorithm": "DCGD", "structure": "scalar"}
-    shared = optimal_distributed_stepsize(clients, RandK(3, 1), seeds="shared", **options, **TARGETS)
-    node = optimal_stepsize(np.mean(clients, axis=0), RandK(3, 1), algorithm="CGD", structure="scalar")
-    assert shared.algorithm == "DCGD" and shared.iterations == node.iterations(0.1, 1.0)
-    independent = optimal_distributed_stepsize(clients, RandK(3, 1), **options, **TARGETS)
-    assert independent.shared_seeds_K == shared.iterations
 
 
 def test_a_result_for_independent_seeds_tells(tmp_path: Path) -> None:
@@ -138,23 +116,18 @@ def test_shared_seeds_are_solved_for_once_and_on_request(monkeypatch: pytest.Mon
     assert len(solved) == 3
 
 
-def test_errors_name_the_argument() -> None:
-    clients = random_clients(3, 2, 0)
-    with pytest.raises(ValueError, match="seeds must be one of 'independent', 'shared', got 'same'"):
-        optimal_distributed_stepsize(clients, RandK(3, 1), seeds="same", **TARGETS)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="seeds='shared' takes one sketch for all clients"):
-        optimal_distributed_stepsize(clients, [RandK(3, 1), RandK(3, 2)], seeds="shared", **TARGETS)
-
-
-@pytest.mark.slow
-def test_shared_seeds_stand_first_in_the_comparison() -> None:
+def test_a_comparison_shows_shared_seeds_first() -> None:
     clients = random_clients(4, 3, 1)
-    table = compare_distributed(clients, RandK(4, 1), **TARGETS)
+    seen: list[tuple[int, int, str]] = []
+    table = compare_distributed(clients, RandK(4, 1), on_progress=lambda *now: seen.append(now), **TARGETS)
+    assert [(done, total) for done, total, _ in seen] == [(i, len(table.rows)) for i in range(len(table.rows) + 1)]
+    assert all(name.startswith(row.method) for row, (_, _, name) in zip(table.rows, seen[:-1], strict=True))
     assert [row.seeds for row in table.rows[:3]] == ["shared", "shared", "independent"]
-    assert table.best.seeds == "shared"
+    assert table.best.seeds == "shared" and table.best.K == min(row.K for row in table.rows)
     by = {(row.method, row.stepsize, row.guarantee): row.K for row in table.rows if row.seeds == "independent"}
     for method in ("D-det-CGD1", "D-det-CGD2"):
         assert by[method, "full", "descent"] < by[method, "full", "condition"] <= by[method, "diagonal", "condition"]
-    assert table.to_records()[0]["seeds"] == "shared" and "shared" in str(table)
+    assert table.to_records()[0]["seeds"] == "shared"
+    assert "D-det-CGD2" in repr(table) and repr(table).endswith(BITS_NOTE) and "× 64 (float64)" in BITS_NOTE
     mixed = compare_distributed(clients, [RandK(4, 1), RandK(4, 2), RandK(4, 2)], **TARGETS)
     assert all(row.seeds == "independent" for row in mixed.rows)
