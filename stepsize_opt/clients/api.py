@@ -158,20 +158,10 @@ def optimal_distributed_stepsize(
         return one_node(requested=requested, verbose=verbose, max_iters=max_iters, solver=solver, **options)
     # det(D)^{1/d} enters K once directly and once through λ_D, so the program must be twice as exact as K.
     settings = replace(settings, tol=settings.tol / 4.0)
-    K = 1 if requested is None and targets.initial_gap == 0.0 else requested
     with blas_threads(clients.d):
         conditions, notes = reduce_clients(clients, pattern, method, metric=guarantee == "descent")
         search = Search(conditions, ClientPrograms.of(conditions), solver, settings)
-        best, certificate = _find(search, targets, K)
-        status = Status.OPTIMAL if certificate.gap <= tol else _unproved(search)
-        message = ""
-        if not certificate.feasible:
-            if requested is None:
-                msg = "the conditions could not be proved for K = 1"
-                raise RuntimeError(msg)
-            best, certificate = _find(search, targets, None)
-            status = Status.INFEASIBLE if requested < certificate.smallest_K else _unproved(search)
-            message = why_not(requested, best.K, certificate.smallest_K, guarantee)
+        best, certificate, status, message = _answer(search, targets, requested, tol)
         binding = binding_conditions(conditions, targets, best)
         metric = conditions.metric_log_rate(best.fitted.D)
     if not message and status is not Status.OPTIMAL:
@@ -202,6 +192,23 @@ def optimal_distributed_stepsize(
         message=message,
         one_node=one_node,
     )
+
+
+def _answer(
+    search: Search, targets: Targets, requested: int | None, tol: float
+) -> tuple[BestMultiple, DistributedCertificate, Status, str]:
+    """Find the answer for the K asked for, or for the smallest one where that is None or impossible."""
+    K = 1 if requested is None and targets.initial_gap == 0.0 else requested
+    best, certificate = _find(search, targets, K)
+    if certificate.feasible:
+        return best, certificate, Status.OPTIMAL if certificate.gap <= tol else _unproved(search), ""
+    if requested is None:
+        msg = "the conditions could not be proved for K = 1"
+        raise RuntimeError(msg)
+    best, certificate = _find(search, targets, None)
+    status = Status.INFEASIBLE if requested < certificate.smallest_K else _unproved(search)
+    guarantee = "descent" if search.conditions.metric else "condition"
+    return best, certificate, status, why_not(requested, best.K, certificate.smallest_K, guarantee)
 
 
 def _find(search: Search, targets: Targets, K: int | None) -> tuple[BestMultiple, DistributedCertificate]:

@@ -84,7 +84,7 @@ def shared_seeds(
     )
 
 
-def why_not(requested: int, needed: int, smallest: int, guarantee: Guarantee) -> str:
+def why_not(requested: int, needed: int, smallest: int, guarantee: str) -> str:
     """What is said of a K below the one that is proved to work; the other guarantee may allow fewer iterations."""
     if requested >= smallest:
         return f"K = {requested} could not be decided: {needed} works, below {smallest} nothing does"
