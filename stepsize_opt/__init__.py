@@ -8,14 +8,10 @@
 """
 
 from stepsize_opt.clients import (
-    ClientDraw,
-    ClientDraws,
     DistributedCertificate,
     DistributedCheck,
     DistributedComparison,
     DistributedResult,
-    TightResult,
-    best_client_draws,
     certify_distributed,
     compare_distributed,
     optimal_distributed_stepsize,
@@ -77,8 +73,6 @@ __all__ = [
     "BlockDiagonal",
     "Budget",
     "Certificate",
-    "ClientDraw",
-    "ClientDraws",
     "CommunicationTable",
     "Comparison",
     "CompressedStep",
@@ -111,9 +105,7 @@ __all__ = [
     "StepsizeResult",
     "SubspaceMethod",
     "SystematicSampling",
-    "TightResult",
     "available_solvers",
-    "best_client_draws",
     "certify",
     "certify_distributed",
     "communication_table",

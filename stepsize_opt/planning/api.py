@@ -109,7 +109,7 @@ class Goal:
 
 
 # Arguments of the functions behind the rows that differ from row to row, or would make of a row another one.
-_SET_BY_PLAN = ("algorithm", "structure", "guarantee", "seeds", "tight", "iterations", "mean_smoothness", "warm_start")
+_SET_BY_PLAN = ("algorithm", "structure", "guarantee", "seeds", "iterations", "mean_smoothness", "warm_start")
 
 
 def plan(

@@ -14,7 +14,6 @@ from stepsize_opt import (
     EstimatedSmoothness,
     LowRankPlusDiagonal,
     RandK,
-    best_client_draws,
     certify_distributed,
     communication_table,
     compare,
@@ -97,7 +96,6 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "beyond what float64 holds; ask for fewer",
     ),
-    "budgets": (lambda: best_client_draws([L, L], np.array([1, 3]), **TARGETS), ValueError, "k must be at most d=2"),  # type: ignore[arg-type]
     "many, certified": (
         lambda: certify_distributed(0.1 * L, [L, L], S, iterations=10**400, **TARGETS),
         ValueError,
