@@ -27,6 +27,7 @@ def test_an_optimum_is_judged_by_its_goal(goal: str) -> None:
         check = certify(result.D, L, SKETCH, dual=dual, **asked)
         assert check.feasible and check.margin > -1e-9 and check.gap <= 1.5e-6
         assert check.rate == pytest.approx(result.rate, rel=1e-9)
+    assert f"{check.rate:.9g}" in repr(check)
     if goal in ("paper", "convex"):
         assert check.descent_rate == pytest.approx(result.descent_rate, rel=1e-9)
     else:

@@ -18,14 +18,17 @@ from stepsize_opt import (
     RandK,
     certify,
     compare,
+    optimal_distributed_stepsize,
     optimal_stepsize,
     to_cvxpy,
 )
+from stepsize_opt.problems import LogisticRegression
 
 L: Any = np.array([[2.0, 1.0], [1.0, 3.0]])
 S: Any = RandK(2, 1)
 MASKED: Any = np.ma.array(np.eye(2), mask=[[0, 1], [1, 0]])
 SKEW: Any = np.array([[1e32, 9e15], [0.0, 1.0]])
+TARGETS: dict[str, Any] = {"epsilon2": 1.0, "initial_gap": 1.0, "delta_inf": 0.5}
 TEXT: Any = "randk:1"
 CONVEX: Any = optimal_stepsize(L, S, **GOALS["convex"])
 LINEAR: Any = optimal_stepsize(L, S, **arguments_of("linear", L))
@@ -113,6 +116,8 @@ CALLS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (TypeError, "initial_distance", lambda: CONVEX.iterations(accuracy=1e-3, initial_distance=["a", "b"])),
     (ValueError, "D", lambda: large().tosparse()),
     (ValueError, "multiplier", lambda: large().dual),
+    (ValueError, "iterations", lambda: optimal_distributed_stepsize([L], S, iterations=10**400, **TARGETS)),
+    (ValueError, "b", lambda: LogisticRegression(np.eye(2), np.array([1.0, 2.0]), 0.1)),
 ]
 
 

@@ -167,6 +167,7 @@ def test_progress_and_records() -> None:
     records = answer.to_records()
     assert [record["criterion"] for record in records if record["best"]] == ["det", "euclidean"]
     assert not any({"result", "compressor"} & set(record) for record in records)
+    assert [line.split()[1] for line in repr(answer).splitlines() if line.startswith("* ")][:2] == ["subspace"] * 2
 
 
 ERRORS: list[tuple[str, dict[str, Any]]] = [

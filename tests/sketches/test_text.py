@@ -80,3 +80,7 @@ def test_a_description_is_no_text_form(name: str) -> None:
     sketch = EXAMPLES[name]
     with pytest.raises(ValueError, match="cannot be parsed"):
         parse_sketch(sketch.text, sketch.d)
+
+
+def test_a_sketch_without_a_text_form_is_shown_by_its_description() -> None:
+    assert repr(EXAMPLES["finite"]) == f"<{EXAMPLES['finite'].text}>" == "<finite(d=2, 2 matrices)>"
