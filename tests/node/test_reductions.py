@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from scipy.linalg import block_diag
@@ -26,8 +26,6 @@ from stepsize_opt import (
     StepsizeResult,
     optimal_stepsize,
 )
-from stepsize_opt.inputs.matrices import power_of_two_scaling
-from stepsize_opt.node.reductions import _block
 
 
 @st.composite
@@ -69,23 +67,6 @@ def test_a_sketch_that_mixes_coordinates_joins_components() -> None:
     layered = LayerWise([RandK(2, 1), Gaussian(2, 1)])
     assert optimal_stepsize(L, Gaussian(4, 2)).reductions == ("diagonal scaling",)
     assert "L splits into 3 connected components" in optimal_stepsize(L, layered).reductions
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=seeds, d=st.integers(1, 12))
-def test_blocks_of_a_sparse_matrix_are_those_of_the_array(seed: int, d: int) -> None:
-    rng = np.random.default_rng(seed)
-    M = np.where(rng.random((d, d)) < 0.3, rng.standard_normal((d, d)), 0.0)
-    indices = np.flatnonzero(rng.random(d) < 0.6)
-    assume(indices.size)
-    np.testing.assert_array_equal(_block(sparse.csr_array(M), indices), M[np.ix_(indices, indices)])
-
-
-@given(st.lists(st.floats(1e-12, 1e12), min_size=1, max_size=8))
-def test_power_of_two_scaling(values: list[float]) -> None:
-    scale = power_of_two_scaling(np.array(values))
-    assert np.all(np.frexp(scale)[0] == 0.5)
-    assert np.all((scale**2 * values >= 0.5) & (scale**2 * values <= 2.0))
 
 
 class TestClosedForms:
