@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shared import goals
 from stepsize_opt import (
     BlockDiagonal,
     DiagonalSketch,
@@ -20,13 +21,9 @@ from stepsize_opt import (
     parse_sketch,
 )
 
-# The arguments of each goal; ``linear`` also takes its M.
+# The goals of stored problems; ``linear`` also takes its M.
 GOALS: dict[str, dict[str, str]] = {
-    "paper": {"guarantee": "condition", "criterion": "det"},
-    "descent": {"guarantee": "descent", "criterion": "det"},
-    "euclidean": {"guarantee": "descent", "criterion": "euclidean"},
-    "linear": {"guarantee": "descent", "criterion": "linear"},
-    "convex": {"guarantee": "condition", "criterion": "convex"},
+    **goals.GOALS,
     "condition-euclidean": {"guarantee": "condition", "criterion": "euclidean"},
     "condition-linear": {"guarantee": "condition", "criterion": "linear"},
 }
