@@ -62,11 +62,12 @@ test-integrations: $(EXTRAS)/.installed  ## run the tests of the extras torch an
 	$(EXTRAS)/bin/mypy
 	$(EXTRAS)/bin/python -m pytest tests/integrations
 
-lint: $(STAMP)  ## ruff, mypy strict, basedpyright
+lint: $(STAMP)  ## ruff, mypy strict, basedpyright, layers of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports --no-cache --no-logo
 
 format: $(STAMP)  ## rewrite the code in its style
 	$(BIN)/ruff check --fix .

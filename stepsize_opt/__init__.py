@@ -8,14 +8,10 @@
 """
 
 from stepsize_opt.clients import (
-    ClientDraw,
-    ClientDraws,
     DistributedCertificate,
     DistributedCheck,
     DistributedComparison,
     DistributedResult,
-    TightResult,
-    best_client_draws,
     certify_distributed,
     compare_distributed,
     optimal_distributed_stepsize,
@@ -76,8 +72,6 @@ __all__ = [
     "BlockDiagonal",
     "Budget",
     "Certificate",
-    "ClientDraw",
-    "ClientDraws",
     "CommunicationTable",
     "CompressedStep",
     "CompressionLimit",
@@ -107,9 +101,7 @@ __all__ = [
     "StepsizeResult",
     "SubspaceMethod",
     "SystematicSampling",
-    "TightResult",
     "available_solvers",
-    "best_client_draws",
     "certify",
     "certify_distributed",
     "communication_table",

@@ -3,21 +3,16 @@
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.check import DistributedCheck, certify_distributed
 from stepsize_opt.clients.comparison import DistributedComparison, ScalarStepsize, compare_distributed, dcgd_stepsize
-from stepsize_opt.clients.draws import ClientDraw, ClientDraws, best_client_draws
-from stepsize_opt.clients.result import DistributedCertificate, DistributedResult, TightResult
+from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
 from stepsize_opt.clients.shared import SEEDS
 
 __all__ = [
     "SEEDS",
-    "ClientDraw",
-    "ClientDraws",
     "DistributedCertificate",
     "DistributedCheck",
     "DistributedComparison",
     "DistributedResult",
     "ScalarStepsize",
-    "TightResult",
-    "best_client_draws",
     "certify_distributed",
     "compare_distributed",
     "dcgd_stepsize",

@@ -12,34 +12,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from stepsize_opt.clients.fit import (
-    Fitted,
-    Multiples,
-    binding_conditions,
-    fit_K,
-    fit_some_K,
-    fit_whole,
-    read_iterations,
-)
-from stepsize_opt.clients.programs import Translation
+from stepsize_opt.clients.fit import BestMultiple, Multiples, best_multiple, binding_conditions, read_iterations
+from stepsize_opt.clients.programs import ClientPrograms
 from stepsize_opt.clients.reductions import read_clients, reduce_clients
-from stepsize_opt.clients.result import DistributedCertificate, DistributedResult, TightResult
+from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
 from stepsize_opt.clients.search import Search
-from stepsize_opt.clients.shared import (
-    SEEDS,
-    Seeds,
-    rounds_with_shared_seeds,
-    shared_seeds,
-    why_not,
-)
+from stepsize_opt.clients.shared import SEEDS, Seeds, shared_seeds, why_not
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.clients.theorem3 import tighten
 from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.inputs import Structure, check_one_of, pattern_of, read_only, refuse_options, solve_settings
 from stepsize_opt.methods import Algorithm, get_method
@@ -49,8 +35,6 @@ from stepsize_opt.sketches import Sketch
 from stepsize_solvers import check_solver
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Status
-
-__all__ = ["DistributedCertificate", "DistributedResult", "TightResult", "optimal_distributed_stepsize"]
 
 # With shared seeds options go on to one node: under these names they would make its answer one to another question.
 _OF_ONE_NODE = tuple(signature(optimal_stepsize).parameters)
@@ -71,7 +55,6 @@ def optimal_distributed_stepsize(
     seeds: Seeds = "independent",
     solver: str = "auto",
     tol: float = 1e-6,
-    tight: bool = False,
     verbose: bool = False,
     time_limit: float | None = None,
     max_iters: int | None = None,
@@ -114,13 +97,11 @@ def optimal_distributed_stepsize(
     seeds
         ``"independent"``: every client draws its own sketch, as in the paper.  ``"shared"``: all clients draw the same,
         which takes one sketch for all and makes the problem that of one node with L: no λ_D, no Δ^inf, and usually
-        orders of magnitude fewer rounds.  A result for independent seeds says so in ``shared_seeds_K``.
+        orders of magnitude fewer rounds.  ``shared_seeds_K`` of a result for independent seeds tells how many.
     solver
         ``"auto"`` (the project's own), or a name from ``available_solvers``.
     tol
         The certified relative excess of K over the best possible that is asked for.
-    tight
-        Also minimise K under the bound of Theorem 3 itself, over the multiples of the D found.
     verbose, time_limit, max_iters, options
         As in ``optimal_stepsize``; ``time_limit`` is for the whole call,
         ``max_iters`` for each of the programs that it solves.
@@ -152,138 +133,105 @@ def optimal_distributed_stepsize(
     method = get_method(algorithm)
     check_one_of("goal", goal, CLIENT_GOALS)
     check_one_of("seeds", seeds, SEEDS)
-    if seeds == "shared" and tight:
-        msg = "tight=True is for Theorem 3, which is about independent seeds; leave it out with seeds='shared'"
-        raise ValueError(msg)
     requested = read_iterations(iterations)
     clients = read_clients(smoothness, sketch, mean_smoothness)
     targets = Targets(epsilon2, initial_gap, delta_inf, len(clients.matrices))
     pattern = pattern_of(structure, clients.d)
     method.check(clients.sketches, scalar=pattern.is_scalar, clients=True)
     check_solver(solver, options)
-    single: dict[str, Any] = {"algorithm": method, "structure": structure, "goal": goal}
+    one_node = None
+    if clients.common_sketch is not None:
+        one_node = partial(
+            shared_seeds,
+            read_only(clients.smoothness.copy()),
+            clients.common_sketch,
+            targets,
+            tol=tol,
+            algorithm=method,
+            structure=structure,
+            goal=goal,
+            time_limit=time_limit,
+        )
     if seeds == "shared":
-        limits: dict[str, Any] = {
-            "verbose": verbose,
-            "time_limit": time_limit,
-            "max_iters": max_iters,
-            "solver": solver,
-        }
-        return shared_seeds(clients, targets, requested, tol, **single, **limits, **options)
+        if one_node is None:
+            msg = "seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
+            raise ValueError(msg)
+        return one_node(requested=requested, verbose=verbose, max_iters=max_iters, solver=solver, **options)
     # det(D)^{1/d} enters K once directly and once through λ_D, so the program must be twice as exact as K.
     settings = replace(settings, tol=settings.tol / 4.0)
-    K = requested if requested is not None else (1 if targets.initial_gap == 0.0 else None)
     with blas_threads(clients.d):
-        reduced = reduce_clients(clients, pattern, method, metric=goal == "descent")
-        search = Search(reduced.conditions, Translation.of(reduced.conditions, reduced.linear), solver, settings)
-        answer = _answer(search, targets, K, requested, tol, goal)
-        bound = None if search.homogeneous is None else search.homogeneous.bound
-        log_rate = None if bound is None else bound.at_lambda(0.0)
-        tightened = tighten(reduced.conditions, targets, answer.fitted, answer.K, log_rate) if tight else None
-        binding = binding_conditions(reduced.conditions, targets, answer.fitted, answer.K)
-        metric = reduced.conditions.metric_log_rate(answer.fitted.D)
-    seconds = settings.seconds_left
-    shared = rounds_with_shared_seeds(clients, targets, seconds, tol=tol, **single) if answer.K > 1 else None
-    message = answer.message
-    if not message and answer.status is not Status.OPTIMAL:
-        message = "; ".join([answer.status.meaning, answer.status.remedy, *dict.fromkeys(search.failures)])
-    D = read_only(reduced.conditions.lift(answer.fitted.D))
+        conditions, notes = reduce_clients(clients, pattern, method, metric=goal == "descent")
+        search = Search(conditions, ClientPrograms.of(conditions), solver, settings)
+        best, certificate, status, message = _answer(search, targets, requested, tol)
+        binding = binding_conditions(conditions, targets, best)
+        metric = conditions.metric_log_rate(best.fitted.D)
+    if not message and status is not Status.OPTIMAL:
+        message = "; ".join([status.meaning, status.remedy, *search.failures])
     if settings.verbose:
-        print(f"proved K = {answer.K}, gap {answer.certificate.gap:.2e}")
+        print(f"proved K = {best.K}, gap {certificate.gap:.2e}")
+    rate = best.fitted.rate
     return DistributedResult(
-        status=answer.status.value,
-        D=D,
-        K=answer.K,
-        lambda_D=answer.fitted.lambda_D,
-        rate=answer.fitted.rate,
+        status=status.value,
+        D=read_only(conditions.lift(best.fitted.D)),
+        K=best.K,
+        lambda_D=best.fitted.lambda_D,
+        rate=rate,
         # D ⪯ L⁻¹ makes H ⪰ D, also where the proof for H itself fails.
-        descent_rate=answer.fitted.rate if metric is None else max(exp_down(metric), answer.fitted.rate),
+        descent_rate=rate if metric is None else max(exp_down(metric), rate),
         goal=goal,
-        shared_seeds_K=shared,
         binding=binding,
-        certificate=answer.certificate,
+        certificate=certificate,
         targets=targets,
-        numbers_per_client=tuple(answer.K * s.expected_nonzeros for s in clients.sketches),
+        numbers_per_client=tuple(best.K * s.expected_nonzeros for s in clients.sketches),
         solver_stats=search.stats,
-        reductions=(*reduced.notes, *search.notes),
+        reductions=(*notes, *search.notes),
         algorithm=method.name,
         sketch=", ".join(dict.fromkeys(map(str, clients.sketches))),
         structure=str(structure),
         tol=tol,
         iterations_requested=requested,
         message=message,
-        tight=tightened,
+        one_node=one_node,
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """A proved stepsize with its K, what is proved about the pair, and the status that follows."""
-
-    fitted: Fitted
-    K: int
-    certificate: DistributedCertificate
-    status: Status = Status.OPTIMAL
-    message: str = ""
-
-
 def _answer(
-    search: Search, targets: Targets, K: int | None, requested: int | None, tol: float, goal: GoalName
-) -> Answer:
-    """The answer for a given K, or for the smallest one when K is None or impossible."""
-    if K is not None:
-        given = _given(search, targets, K)
-        if given.certificate.feasible:
-            return replace(given, status=_status(search, given.certificate, tol))
-        if requested is None:
-            msg = "the conditions could not be proved for K = 1"
-            raise RuntimeError(msg)
-    found = _smallest(search, targets)
-    proved = found.certificate.smallest_K
+    search: Search, targets: Targets, requested: int | None, tol: float
+) -> tuple[BestMultiple, DistributedCertificate, Status, str]:
+    """Find the answer for the K asked for, or for the smallest one where that is None or impossible."""
+    K = 1 if requested is None and targets.initial_gap == 0.0 else requested
+    best, certificate = _find(search, targets, K)
+    if certificate.feasible:
+        return best, certificate, Status.OPTIMAL if certificate.gap <= tol else _unproved(search), ""
     if requested is None:
-        return replace(found, status=_status(search, found.certificate, tol))
-    status = Status.INFEASIBLE if requested < proved else _unproved(search)
-    return replace(found, status=status, message=why_not(requested, found.K, proved, goal))
-
-
-def _given(search: Search, targets: Targets, K: int) -> Answer:
-    log_c, log_factor = targets.log_share(K), targets.log_det_factor
-    direction = _needed(search.best_direction(log_c, log_factor), search)
-    fitted = fit_K(search.conditions, targets, direction, K)
-    if fitted is None:
-        fitted = fit_K(search.conditions, targets, _plain(search), K)
-    if fitted is None:
-        raise _not_repaired(search)
-    upper = search.upper_bound(_rounded_up(log_c), _rounded_up(log_factor))
-    # For a given K the certificate says how much larger det(D)^{1/d} could be; it does not look for smaller K.
-    return Answer(fitted, K, DistributedCertificate(targets.enough(K, fitted.rate), fitted.log_rate, upper, 1))
-
-
-def _smallest(search: Search, targets: Targets) -> Answer:
-    direction = _needed(search.best_direction(math.inf, targets.log_kappa), search)
-    for candidate in (direction, None):
-        W = candidate or _plain(search)
-        free = fit_some_K(search.conditions, targets, W)
-        whole = None if free is None else fit_whole(search.conditions, targets, W, free)
-        if whole is not None:
-            break
-    if free is None or whole is None:
-        raise _not_repaired(search)
-    upper = search.upper_bound(math.inf, _rounded_up(targets.log_kappa))
-    best = targets.least_iterations(exp_up(upper)) if math.isfinite(upper) else 1
-    return Answer(whole.fitted, whole.K, DistributedCertificate(True, free.log_rate, upper, best))
-
-
-def _rounded_up(log_value: float) -> float:
-    """At least the exact logarithm that the argument is a rounding of: ``log_fraction`` adds two logarithms."""
-    return log_value + 8.0 * UNIT * (1.0 + abs(log_value))
-
-
-def _needed(direction: Multiples | None, search: Search) -> Multiples:
-    if direction is None:
-        msg = f"no solver returned a stepsize for d = {search.conditions.d}: {'; '.join(search.notes) or 'no point'}"
+        msg = "the conditions could not be proved for K = 1"
         raise RuntimeError(msg)
-    return direction
+    best, certificate = _find(search, targets, None)
+    status = Status.INFEASIBLE if requested < certificate.smallest_K else _unproved(search)
+    goal = "descent" if search.conditions.metric else "paper"
+    return best, certificate, status, why_not(requested, best.K, certificate.smallest_K, goal)
+
+
+def _find(search: Search, targets: Targets, K: int | None) -> tuple[BestMultiple, DistributedCertificate]:
+    """Find the best D for a given K, or the smallest K with its D; raises RuntimeError without a proved stepsize."""
+    limits = (math.inf, targets.log_kappa) if K is None else (targets.log_share(K), targets.log_det_factor)
+    direction = search.best_direction(*limits)
+    if direction is None:
+        raise _no_stepsize(search)
+    found = best_multiple(search.conditions, targets, direction, K)
+    if found is None:
+        found = best_multiple(search.conditions, targets, _plain(search), K)
+    if found is None:
+        msg = f"the answer of {search.stats.solver_name} could not be repaired to a feasible stepsize"
+        raise RuntimeError(msg)
+    # Logarithms of fractions are sums of two roundings: these are above the exact ones.
+    upper = search.upper_bound(*(limit + 8.0 * UNIT * (1.0 + abs(limit)) for limit in limits))
+    smallest = 1
+    if K is None and math.isfinite(upper):
+        smallest = targets.least_iterations(exp_up(upper))
+    # For a given K the certificate says how much larger det(D)^{1/d} could be; it does not look for smaller K.
+    feasible = targets.enough(found.K, found.fitted.rate)
+    return found, DistributedCertificate(feasible, found.log_rate, upper, smallest)
 
 
 def _plain(search: Search) -> Multiples:
@@ -291,18 +239,17 @@ def _plain(search: Search) -> Multiples:
     search.notes.append(f"the answer of {search.stats.solver_name} was of no use, a plain direction took its place")
     pattern = search.conditions.pattern
     W = np.diag(1.0 / np.diagonal(search.conditions.L.hi)) if pattern.W is None else pattern.W
-    return _needed(Multiples.of(search.conditions, W), search)
+    direction = Multiples.of(search.conditions, W)
+    if direction is None:
+        raise _no_stepsize(search)
+    return direction
 
 
-def _not_repaired(search: Search) -> RuntimeError:
-    return RuntimeError(f"the answer of {search.stats.solver_name} could not be repaired to a feasible stepsize")
-
-
-def _status(search: Search, certificate: DistributedCertificate, tol: float) -> Status:
-    return Status.OPTIMAL if certificate.gap <= tol else _unproved(search)
+def _no_stepsize(search: Search) -> RuntimeError:
+    reasons = "; ".join(search.notes) or "no point"
+    return RuntimeError(f"no solver returned a stepsize for d = {search.conditions.d}: {reasons}")
 
 
 def _unproved(search: Search) -> Status:
     """Why there is no proof of optimality: a limit, an interruption, or accuracy."""
-    stopped = [s for s in search.statuses if s.is_stopped]
-    return stopped[0] if stopped else Status.INACCURATE
+    return next((run.status for run in search.outcomes if run.status.is_stopped), Status.INACCURATE)

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients.api import optimal_distributed_stepsize
-from stepsize_opt.clients.fit import Multiples, fit_K, fit_some_K, fit_whole, read_iterations
+from stepsize_opt.clients.fit import Multiples, best_multiple, read_iterations
 from stepsize_opt.clients.reductions import read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.clients.theorem3 import theorem3
 from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.inputs import (
     Direction,
@@ -76,7 +75,7 @@ class DistributedCheck(Immutable):
     descent_rate
         A proved lower bound on det(H)^{1/d}, 0 when H ≻ 0 is not proved.
     goal
-        What was asked for, ``condition`` or ``descent``.
+        What was asked for, ``paper`` or ``descent``.
     targets
         ε², Δ⁰, Δ^inf and n, as they were given.
     best_multiple
@@ -139,7 +138,7 @@ class DistributedCheck(Immutable):
         alone = next(iter(self.conditions.values()))
         if alone is not True or self.K is None or not self.rate > 0.0 or math.isinf(self.lambda_D):
             return math.inf
-        return theorem3(self.targets, self.K, self.lambda_D, self.rate)
+        return self.targets.theorem3(self.K, self.lambda_D, self.rate)
 
     @property
     def gap(self) -> float:
@@ -224,7 +223,7 @@ def certify_distributed(
     if options and not solve:
         msg = f"{', '.join(options)} go with solve=True, which compares D with the optimum"
         raise ValueError(msg)
-    refuse_options("certify_distributed, which is about (12),", options, ("seeds", "tight"))
+    refuse_options("certify_distributed, which is about (12),", options, ("seeds",))
     check_one_of("goal", goal, CLIENT_GOALS)
     method = get_method(algorithm)
     clients = read_clients(smoothness, sketch, mean_smoothness)
@@ -256,9 +255,8 @@ def certify_distributed(
         )
         completed(optimum)
     with blas_threads(clients.d):
-        conditions = reduce_clients(clients, pattern, method, metric=goal == "descent").conditions
-        point = _Point(conditions, targets, _scaled(conditions, stepsize))
-        return point.check(requested, goal, optimum)
+        conditions, _ = reduce_clients(clients, pattern, method, metric=goal == "descent")
+        return _check(conditions, targets, _scaled(conditions, stepsize), requested, optimum)
 
 
 def _scaled(conditions: Conditions, D: Matrix) -> Matrix:
@@ -277,101 +275,89 @@ def _scaled(conditions: Conditions, D: Matrix) -> Matrix:
     return scaled
 
 
-@dataclass(frozen=True, eq=False)
-class _Point:
-    """A stepsize in the coordinates of the conditions."""
-
-    conditions: Conditions
-    targets: Targets
-    D: Matrix
-
-    def check(self, requested: int | None, goal: str, optimum: DistributedResult | None) -> DistributedCheck:
-        conditions, targets, D = self.conditions, self.targets, self.D
-        log_rate, metric = conditions.log_rate(D), conditions.metric_log_rate(D)
-        rate = 0.0 if log_rate is None else exp_down(log_rate)
-        above = exp_up(log_rate_from_above(conditions, D))
-        below, lambda_D = lambda_from_below(conditions, D), self._lambda_from_above()
-        K = requested
-        if K is None and rate > 0.0:
-            K = targets.least_iterations(rate)
-        root = "det(H)^(1/d)" if conditions.metric else "det(D)^(1/d)"
-        proved = {
+def _check(
+    conditions: Conditions, targets: Targets, D: Matrix, requested: int | None, optimum: DistributedResult | None
+) -> DistributedCheck:
+    """Judge D, in the coordinates of the conditions."""
+    log_rate, metric = conditions.log_rate(D), conditions.metric_log_rate(D)
+    rate = 0.0 if log_rate is None else exp_down(log_rate)
+    above = exp_up(log_rate_from_above(conditions, D))
+    below, lambda_D = lambda_from_below(conditions, D), _lambda_from_above(conditions, D)
+    K = requested
+    if K is None and rate > 0.0:
+        K = targets.least_iterations(rate)
+    multiple, multiple_K, multiple_log_rate = _best_multiple(conditions, targets, D, requested)
+    return DistributedCheck(
+        conditions={
             "2D − DLD ≻ 0" if conditions.metric else "D ⪯ L⁻¹": _verdict(conditions.allows(D), refutes(conditions, D)),
-            "λ_D ≤ n/K": None if K is None else self._below_share(below, lambda_D, K),
-            f"λ_D ≤ nε² {root}/(4Δ^inf)": self._below_factor(below, lambda_D, rate, above),
-            f"K ≥ 12Δ⁰/({root} ε²)": None if K is None else self._enough(K, rate, above),
-        }
-        multiple, multiple_K, multiple_log_rate = self._best_multiple(requested)
-        if multiple is not None:
-            read_only(multiple)
-        return DistributedCheck(
-            conditions=proved,
-            K=K,
-            lambda_below=below,
-            lambda_D=lambda_D,
-            rate=rate,
-            rate_above=above,
-            descent_rate=0.0 if metric is None else exp_down(metric),
-            goal=goal,
-            targets=targets,
-            best_multiple=multiple,
-            best_multiple_K=multiple_K,
-            best_multiple_log_rate=multiple_log_rate,
-            optimum=optimum,
-        )
+            **_targets_met(targets, K, (below, lambda_D), (rate, above), "H" if conditions.metric else "D"),
+        },
+        K=K,
+        lambda_below=below,
+        lambda_D=lambda_D,
+        rate=rate,
+        rate_above=above,
+        descent_rate=0.0 if metric is None else exp_down(metric),
+        goal="descent" if conditions.metric else "paper",
+        targets=targets,
+        best_multiple=multiple,
+        best_multiple_K=multiple_K,
+        best_multiple_log_rate=multiple_log_rate,
+        optimum=optimum,
+    )
 
-    def _lambda_from_above(self) -> float:
-        """A proved upper bound on λ_D, next to its estimate; infinite without a proof."""
-        at = self.conditions.at(self.D, Pair)
-        if not any(image.value.any() or image.error.any() for images in at.images for image in images):
-            return 0.0
-        # Neither arithmetic is always the finer one: a D that was proved in plain arithmetic is recognised by it.
-        return min(self._least_proved(at), self._least_proved(self.conditions.at(self.D, Plain)))
 
-    def _least_proved(self, at: Any) -> float:
-        estimate, doubt = at.estimate.value, at.doubt.value
-        for trial in range(_TRIALS):
-            retreat = 4.0 * self.conditions.d * UNIT * 4.0**trial
-            for more in (0.0, 8.0 * doubt):
-                c = (estimate + more) * (1.0 + retreat)
-                if math.isfinite(c) and at.proves(c):
-                    return float(c)
-        return math.inf
-
-    def _below_share(self, below: float, lambda_D: float, K: int) -> bool | None:
-        n = self.targets.clients
-        holds = math.isfinite(lambda_D) and Fraction(lambda_D) * K <= n
-        return _verdict(holds, Fraction(below) * K > n)
-
-    def _below_factor(self, below: float, lambda_D: float, rate: float, above: float) -> bool | None:
-        factor = self.targets.det_factor
-        if factor is None:
-            return True
-        holds = rate > 0.0 and math.isfinite(lambda_D) and Fraction(lambda_D) <= factor * Fraction(rate)
-        return _verdict(holds, math.isfinite(above) and Fraction(below) > factor * Fraction(above))
-
-    def _enough(self, K: int, rate: float, above: float) -> bool | None:
-        return _verdict(self.targets.enough(K, rate), math.isfinite(above) and not self.targets.enough(K, above))
-
-    def _best_multiple(self, requested: int | None) -> tuple[Matrix | None, int | None, float]:
-        """The best multiple of D in the user's coordinates, its K, and log τ before K is rounded up."""
-        conditions, targets = self.conditions, self.targets
-        direction = Multiples.of(conditions, self.D)
-        nothing = None, None, -math.inf
-        if direction is None:
-            return nothing
-        K = 1 if requested is None and targets.initial_gap == 0.0 else requested
-        if K is not None:
-            fitted = fit_K(conditions, targets, direction, K)
-            if fitted is None:
-                return nothing
-            return conditions.lift(fitted.D), K if targets.enough(K, fitted.rate) else None, fitted.log_rate
-        free = fit_some_K(conditions, targets, direction)
-        whole = None if free is None else fit_whole(conditions, targets, direction, free)
-        if free is None or whole is None:
-            return nothing
-        return conditions.lift(whole.fitted.D), whole.K, free.log_rate
+def _targets_met(
+    targets: Targets, K: int | None, lambdas: tuple[float, float], rates: tuple[float, float], matrix: str
+) -> dict[str, bool | None]:
+    """Decide the conditions that the targets ask for by proved bounds on λ_D and τ; None where they leave it open."""
+    (below, lambda_D), (rate, above) = lambdas, rates
+    bounded, factor = math.isfinite(lambda_D), targets.det_factor
+    share = enough = None
+    small: bool | None = True
+    if K is not None:
+        n = targets.clients
+        share = _verdict(bounded and Fraction(lambda_D) * K <= n, Fraction(below) * K > n)
+        enough = _verdict(targets.enough(K, rate), math.isfinite(above) and not targets.enough(K, above))
+    if factor is not None:
+        proved = rate > 0.0 and bounded and Fraction(lambda_D) <= factor * Fraction(rate)
+        small = _verdict(proved, math.isfinite(above) and Fraction(below) > factor * Fraction(above))
+    root = f"det({matrix})^(1/d)"
+    return {"λ_D ≤ n/K": share, f"λ_D ≤ nε² {root}/(4Δ^inf)": small, f"K ≥ 12Δ⁰/({root} ε²)": enough}
 
 
 def _verdict(proved: bool, refuted: bool) -> bool | None:
     return True if proved else False if refuted else None
+
+
+def _lambda_from_above(conditions: Conditions, D: Matrix) -> float:
+    """A proved upper bound on λ_D, next to its estimate; infinite without a proof."""
+    at = conditions.at(D, Pair)
+    if not any(image.value.any() or image.error.any() for images in at.images for image in images):
+        return 0.0
+    # Neither arithmetic is always the finer one: a D that was proved in plain arithmetic is recognised by it.
+    return min(_least_proved(conditions.d, at), _least_proved(conditions.d, conditions.at(D, Plain)))
+
+
+def _least_proved(d: int, at: Any) -> float:
+    estimate, doubt = at.estimate.value, at.doubt.value
+    for trial in range(_TRIALS):
+        retreat = 4.0 * d * UNIT * 4.0**trial
+        for more in (0.0, 8.0 * doubt):
+            c = (estimate + more) * (1.0 + retreat)
+            if math.isfinite(c) and at.proves(c):
+                return float(c)
+    return math.inf
+
+
+def _best_multiple(
+    conditions: Conditions, targets: Targets, D: Matrix, requested: int | None
+) -> tuple[Matrix | None, int | None, float]:
+    """The best multiple of D in the user's coordinates, its K, and log τ before K is rounded up."""
+    K = 1 if requested is None and targets.initial_gap == 0.0 else requested
+    direction = Multiples.of(conditions, D)
+    best = None if direction is None else best_multiple(conditions, targets, direction, K)
+    if best is None:
+        return None, None, -math.inf
+    enough = targets.enough(best.K, best.fitted.rate)
+    return read_only(conditions.lift(best.fitted.D)), best.K if enough else None, best.log_rate

@@ -18,17 +18,29 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients.api import optimal_distributed_stepsize
-from stepsize_opt.clients.draws import best_client_draws
 from stepsize_opt.clients.reductions import read_clients
 from stepsize_opt.clients.result import DistributedResult
+from stepsize_opt.clients.shared import Seeds
 from stepsize_opt.clients.targets import Targets, log_fraction
-from stepsize_opt.goals import CLIENT_GOALS, GoalName
+from stepsize_opt.goals import GoalName
 from stepsize_opt.inputs import NAMED_STRUCTURES, completed, refuse_options
 from stepsize_opt.proofs import exp_down, rounded_down
 from stepsize_opt.rounds import coordinates_sent
 from stepsize_opt.sketches import BITS_NOTE, BITS_PER_NUMBER, Sketch
 
-_METHODS = ("det-CGD1", "det-CGD2")
+# Method, structure, goal and seeds of every row.
+_CASES: tuple[tuple[str, str, GoalName, Seeds], ...] = (
+    ("D-det-CGD1", "full", "descent", "shared"),
+    ("D-det-CGD2", "full", "descent", "shared"),
+    ("DCGD", "scalar", "paper", "independent"),
+    ("DCGD-mat", "scalar", "paper", "independent"),
+    ("D-det-CGD1", "diagonal", "paper", "independent"),
+    ("D-det-CGD2", "diagonal", "paper", "independent"),
+    ("D-det-CGD1", "full", "paper", "independent"),
+    ("D-det-CGD2", "full", "paper", "independent"),
+    ("D-det-CGD1", "full", "descent", "independent"),
+    ("D-det-CGD2", "full", "descent", "independent"),
+)
 
 
 @dataclass(frozen=True)
@@ -79,14 +91,6 @@ class DistributedRow:
     def bits(self) -> float:
         """Bits that all clients send: numbers × 64 (float64)."""
         return BITS_PER_NUMBER * self.numbers
-
-
-@dataclass(frozen=True)
-class _Case:
-    """A row to be made, and its name while it is solved."""
-
-    name: str
-    make: Callable[[], DistributedRow]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +151,9 @@ def compare_distributed(
     """Shared seeds, DCGD, DCGD-mat, and distributed det-CGD1 and det-CGD2 with the best diagonal and the best full D.
 
     Shared seeds stand first: where all clients have one sketch they may draw the same one, and need no λ_D at all.
-    The best full D also stands with the goal ``descent``.  ``best draws`` are those of ``best_client_draws`` with
-    as many numbers a round; their K is proved, and not claimed to be the smallest.  ``on_progress`` is called with the
-    number of rows done, of all rows, and the name of the next before each is solved, as in ``plan``.  Other arguments
-    are as in ``optimal_distributed_stepsize``; ``options`` go to it.
+    The best full D also stands with the goal ``descent``.  ``on_progress`` is called with the number of rows
+    done, of all rows, and the name of the next before each is solved, as in ``plan``.  Other arguments are as in
+    ``optimal_distributed_stepsize``; ``options`` go to it.
 
     Examples
     --------
@@ -174,44 +177,26 @@ def compare_distributed(
     )
     sent = coordinates_sent(scalar.K, sum(s.expected_nonzeros for s in sketches))
 
-    def solved(method: str, algorithm: str, structure: str, goal: str, seeds: str = "independent") -> _Case:
-        def make() -> DistributedRow:
-            choice: dict[str, Any] = {
-                "algorithm": algorithm,
-                "structure": NAMED_STRUCTURES[structure],
-                "goal": goal,
-                "seeds": seeds,
-            }
-            # Theorem 3 itself, which ``tight`` asks for, is about independent seeds.
-            more = {name: value for name, value in options.items() if seeds == "independent" or name != "tight"}
-            result = optimal_distributed_stepsize(
-                matrices, sketches, mean_smoothness=mean_smoothness, **choice, **numbers, **more
-            )
-            names = {"seeds": seeds, "goal": goal}
-            return DistributedRow(method, structure, result.K, result.communication, completed(result), **names)
-
-        return _Case(f"{method}, {structure} D, {seeds} seeds, {goal}", make)
-
-    def drawn(goal: GoalName) -> _Case:
-        def make() -> DistributedRow:
-            budgets = [s.expected_nonzeros for s in sketches]
-            found = best_client_draws(matrices, budgets, mean_smoothness=mean_smoothness, goal=goal, **numbers)
-            return DistributedRow("best draws", "full", found.K, found.communication, None, "independent", goal)
-
-        return _Case(f"best draws, {goal}", make)
-
-    cases: list[_Case] = []
-    if len(set(sketches)) == 1:
-        cases += [solved(f"D-{name}", name, "full", "descent", "shared") for name in _METHODS]
-    cases.append(_Case("DCGD", lambda: DistributedRow("DCGD", "scalar", scalar.K, sent, None)))
-    cases.append(solved("DCGD-mat", "det-CGD1", "scalar", "condition"))
-    cases += [solved(f"D-{name}", name, "diagonal", "condition") for name in _METHODS]
-    cases += [solved(f"D-{name}", name, "full", goal) for goal in CLIENT_GOALS for name in _METHODS]
-    cases += [drawn(goal) for goal in CLIENT_GOALS]
+    shared = len(set(sketches)) == 1
     report = on_progress or (lambda done, total, name: None)
+    cases = [case for case in _CASES if shared or case[3] == "independent"]
     rows = []
-    for done, case in enumerate(cases):
-        report(done, len(cases), case.name)
-        rows.append(case.make())
+    for done, (method, structure, goal, seeds) in enumerate(cases):
+        report(done, len(cases), f"{method}, {structure} D, {seeds} seeds, {goal}")
+        if method == "DCGD":
+            rows.append(DistributedRow(method, structure, scalar.K, sent, None))
+            continue
+        result = optimal_distributed_stepsize(
+            matrices,
+            sketches,
+            mean_smoothness=mean_smoothness,
+            algorithm=method.removeprefix("D-") if method.startswith("D-") else "det-CGD1",
+            structure=NAMED_STRUCTURES[structure],
+            goal=goal,
+            seeds=seeds,
+            **numbers,
+            **options,
+        )
+        rows.append(DistributedRow(method, structure, result.K, result.communication, completed(result), seeds, goal))
     report(len(cases), len(cases), "")
     return DistributedComparison(tuple(rows))

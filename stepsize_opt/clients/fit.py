@@ -11,7 +11,7 @@ of 1/(2 − sν) is one; up to there 0 ≤ mean log(2 − sν) ≤ log 2, by Jen
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -101,29 +101,33 @@ class Multiples:
         ratio = log_factor + self.log_det_rate - self.log_lambda
         if not self.metric:
             return min(s, ratio)
-        if self.log_lambda + 2.0 * s <= log_factor + self.log_rate_at(s):
-            return s
-        low, high = ratio, min(s, ratio + math.log(2.0))
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            if self.log_lambda + 2.0 * middle <= log_factor + self.log_rate_at(middle):
-                low = middle
-            else:
-                high = middle
-        return low
+
+        def holds(log_s: float) -> bool:
+            return self.log_lambda + 2.0 * log_s <= log_factor + self.log_rate_at(log_s)
+
+        return s if holds(s) else _last(holds, ratio, min(s, ratio + math.log(2.0)))
+
+    def best_log_rate(self, log_c: float, log_factor: float) -> float:
+        """The logarithm of the rate of the best multiple with λ ≤ c and λ ≤ factor·rate."""
+        return self.log_rate_at(self.log_scale(log_c, log_factor))
 
 
 def _log_best_scale(spectrum: Vector) -> float:
     """log of the s for which the mean of 1/(2 − sν) is one: it lies between 1/ν_max and 2/ν_max."""
     shares = spectrum / spectrum[-1]
-    low, high = 1.0, 2.0
+    best = _last(lambda s: float(np.mean(1.0 / (2.0 - s * shares))) <= 1.0, 1.0, 2.0)
+    return math.log(best / float(spectrum[-1]))
+
+
+def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Bisect for the last number that holds, which ``low`` is taken to do, down to rounding."""
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        if float(np.mean(1.0 / (2.0 - middle * shares))) <= 1.0:
+        if holds(middle):
             low = middle
         else:
             high = middle
-    return math.log(low / float(spectrum[-1]))
+    return low
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +146,90 @@ class Fitted:
         return exp_down(self.log_rate)
 
 
+@dataclass(frozen=True, eq=False)
+class BestMultiple:
+    """The best multiple of a direction for K iterations; log_rate: its log τ before K was rounded up, if it was."""
+
+    fitted: Fitted
+    K: int
+    log_rate: float
+
+
+def best_multiple(conditions: Conditions, targets: Targets, direction: Multiples, K: int | None) -> BestMultiple | None:
+    """Find the largest multiple for a given K, or the multiple with the smallest K; None without a proof.
+
+    With K given, D ⪯ L⁻¹ and λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} are proved, and K ≥ 12Δ⁰/(τε²) is left open.  Otherwise all
+    of (12) is proved: first for the real number K = 12Δ⁰/(τε²), then for a whole one.
+    """
+    if K is not None:
+        fitted = _fit_K(conditions, targets, direction, K)
+        return None if fitted is None else BestMultiple(fitted, K, fitted.log_rate)
+    free = _fit(
+        conditions,
+        direction,
+        (math.inf, targets.log_kappa),
+        lambda f: f.lambda_D <= targets.lambda_allowed_for_some_K(f.rate),
+    )
+    if free is None:
+        return None
+    for whole in _whole_numbers(targets.least_iterations(free.rate)):
+        fitted = _fit_K(conditions, targets, direction, whole)
+        if fitted is not None and targets.enough(whole, fitted.rate):
+            return BestMultiple(fitted, whole, free.log_rate)
+    return None
+
+
+def _whole_numbers(K: int) -> Iterator[int]:
+    """Yield the K to try, from the smallest that exact arithmetic would allow (see the module's text).
+
+    When 12Δ⁰/(τε²) is a whole number to rounding, the retreat of the proof may take one more.  For K above 10¹² a step
+    of one is less than the rounding that the proofs give way by; K may then be larger by up to two parts in 10¹⁰.
+    """
+    check_range("K", log_fraction(Fraction(K)))
+    yield from (K, K + 1, K + 2)
+    for shift in (48, 44, 40, 36, 32):
+        yield K + max(3, K >> shift)
+
+
+def _fit_K(conditions: Conditions, targets: Targets, direction: Multiples, K: int) -> Fitted | None:
+    return _fit(
+        conditions,
+        direction,
+        (targets.log_share(K), targets.log_det_factor),
+        lambda f: f.lambda_D <= targets.lambda_allowed(K, f.rate),
+    )
+
+
+def _fit(
+    conditions: Conditions, direction: Multiples, bounds: tuple[float, float], holds: Callable[[Fitted], bool]
+) -> Fitted | None:
+    """Find the largest multiple within the bounds on λ_D that is proved to satisfy D ⪯ L⁻¹ and what ``holds`` asks."""
+    found = _first_proved(conditions, direction, direction.log_scale(*bounds), holds)
+    if found is None and direction.log_lambda > -math.inf:
+        # What rounding may hide in λ_D is more than a few per cent of it: make room for that.
+        doubt = math.log(16.0) + conditions.at(direction.W).doubt.log
+        cautious = replace(direction, log_lambda=float(np.logaddexp(direction.log_lambda, doubt)))
+        found = _first_proved(conditions, direction, cautious.log_scale(*bounds), holds)
+    return found
+
+
+def _first_proved(
+    conditions: Conditions, direction: Multiples, log_scale: float, holds: Callable[[Fitted], bool]
+) -> Fitted | None:
+    """Shrink the multiple until the proof succeeds; raises ValueError when its numbers are outside the floats."""
+    check_range("the rate", direction.log_rate_at(log_scale))
+    check_range("λ_D", min(0.0, direction.log_lambda + 2.0 * log_scale))
+    check_range("an entry of D in scaled coordinates", math.log(np.diagonal(direction.W).min()) + log_scale)
+    # Start at the rounding error of the eigenvalues; 8 % is a failure.
+    retreat = 4.0 * conditions.d * UNIT
+    while retreat < 0.02:
+        fitted = _proved(conditions, direction.W, math.exp(log_scale), retreat, holds)
+        if fitted is not None:
+            return fitted
+        retreat *= 4.0
+    return None
+
+
 def _proved(
     conditions: Conditions, W: Matrix, scale: float, retreat: float, holds: Callable[[Fitted], bool]
 ) -> Fitted | None:
@@ -158,58 +246,6 @@ def _proved(
             fitted = Fitted(D, (at.estimate.value + doubt) * (1.0 + retreat), log_rate)
             if math.isfinite(fitted.lambda_D) and holds(fitted) and at.proves(fitted.lambda_D):
                 return fitted
-    return None
-
-
-def fit_some_K(conditions: Conditions, targets: Targets, direction: Multiples) -> Fitted | None:
-    """The best multiple for which (12) holds with the real number K = 12Δ⁰/(τε²): λ_D ≤ κτ and D ⪯ L⁻¹, proved."""
-    return _fit(
-        conditions,
-        direction,
-        (math.inf, targets.log_kappa),
-        lambda f: f.lambda_D <= targets.lambda_allowed_for_some_K(f.rate),
-    )
-
-
-def fit_K(conditions: Conditions, targets: Targets, direction: Multiples, K: int) -> Fitted | None:
-    """The largest multiple with D ⪯ L⁻¹ and λ_D ≤ min{n/K, nε²τ/(4Δ^inf)}, proved; K ≥ 12Δ⁰/(τε²) is left open."""
-    return _fit(
-        conditions,
-        direction,
-        (targets.log_share(K), targets.log_det_factor),
-        lambda f: f.lambda_D <= targets.lambda_allowed(K, f.rate),
-    )
-
-
-def _fit(
-    conditions: Conditions, direction: Multiples, bounds: tuple[float, float], holds: Callable[[Fitted], bool]
-) -> Fitted | None:
-    found = fit_multiple(conditions, direction, direction.log_scale(*bounds), holds)
-    if found is None and direction.log_lambda > -math.inf:
-        # What rounding may hide in λ_D is more than a few per cent of it: make room for that.
-        doubt = math.log(16.0) + conditions.at(direction.W).doubt.log
-        cautious = replace(direction, log_lambda=float(np.logaddexp(direction.log_lambda, doubt)))
-        found = fit_multiple(conditions, direction, cautious.log_scale(*bounds), holds)
-    return found
-
-
-def fit_multiple(
-    conditions: Conditions, direction: Multiples, log_scale: float, holds: Callable[[Fitted], bool]
-) -> Fitted | None:
-    """The largest multiple of W up to the given scale that is proved to satisfy D ⪯ L⁻¹ and what ``holds`` asks for.
-
-    Raises ValueError when its numbers are outside the range of floats.
-    """
-    check_range("the rate", direction.log_rate_at(log_scale))
-    check_range("λ_D", min(0.0, direction.log_lambda + 2.0 * log_scale))
-    check_range("an entry of D in scaled coordinates", math.log(np.diagonal(direction.W).min()) + log_scale)
-    # Start at the rounding error of the eigenvalues and give way until the proof goes through; 8 % is a failure.
-    retreat = 4.0 * conditions.d * UNIT
-    while retreat < 0.02:
-        fitted = _proved(conditions, direction.W, math.exp(log_scale), retreat, holds)
-        if fitted is not None:
-            return fitted
-        retreat *= 4.0
     return None
 
 
@@ -233,38 +269,9 @@ def read_iterations(iterations: object) -> int | None:
     return requested
 
 
-@dataclass(frozen=True, eq=False)
-class FittedWhole:
-    """A stepsize and a whole K for which all of (12) is proved."""
-
-    fitted: Fitted
-    K: int
-
-
-def fit_whole(conditions: Conditions, targets: Targets, direction: Multiples, free: Fitted) -> FittedWhole | None:
-    """A whole K and a multiple of the direction for which all of (12) is proved.
-
-    K = ⌈12Δ⁰/(τε²)⌉ of the free answer works in exact arithmetic (see the module's text); when 12Δ⁰/(τε²) is a whole
-    number to rounding, the retreat of the proof may take one more.
-    """
-    K = targets.least_iterations(free.rate)
-    check_range("K", log_fraction(Fraction(K)))
-    for more in (0, 1, 2):
-        fitted = fit_K(conditions, targets, direction, K + more)
-        if fitted is not None and targets.enough(K + more, fitted.rate):
-            return FittedWhole(fitted, K + more)
-    # For K above 10¹² a step of one is less than the rounding that the proofs give way by; K may then be larger by up
-    # to two parts in 10¹⁰, and no more.
-    for shift in (48, 44, 40, 36, 32):
-        larger = K + max(3, K >> shift)
-        fitted = fit_K(conditions, targets, direction, larger)
-        if fitted is not None and targets.enough(larger, fitted.rate):
-            return FittedWhole(fitted, larger)
-    return None
-
-
-def binding_conditions(conditions: Conditions, targets: Targets, fitted: Fitted, K: int) -> tuple[str, ...]:
+def binding_conditions(conditions: Conditions, targets: Targets, best: BestMultiple) -> tuple[str, ...]:
     """The names of the conditions whose two sides agree to one part in 10⁴."""
+    fitted, K = best.fitted, best.K
     direction = Multiples.of(conditions, fitted.D)
     names = []
     if direction is not None and not conditions.metric and direction.log_largest <= _BINDS:

@@ -37,19 +37,12 @@ from stepsize_solvers.programs import (
 _RANK_CUT = 1e-13
 
 
-@dataclass(frozen=True, eq=False)
-class _Factor:
-    """H = V Diag(√w) and V Diag(1/√w) over the eigenvalues w of L that count."""
-
-    H: Matrix
-    inverse: Matrix
-
-    @staticmethod
-    def of(L: Matrix) -> _Factor:
-        w, V = eigh(L)
-        keep = w > _RANK_CUT * w[-1]
-        root = np.sqrt(w[keep])
-        return _Factor(V[:, keep] * root, V[:, keep] / root)
+def _factor(L: Matrix) -> tuple[Matrix, Matrix]:
+    """Return H = V Diag(√w) and V Diag(1/√w) over the eigenvalues w of L that count."""
+    w, V = eigh(L)
+    keep = w > _RANK_CUT * w[-1]
+    root = np.sqrt(w[keep])
+    return V[:, keep] * root, V[:, keep] / root
 
 
 def _padded(parts: list[Matrix]) -> Stack:
@@ -61,27 +54,30 @@ def _padded(parts: list[Matrix]) -> Stack:
 
 
 @dataclass(frozen=True, eq=False)
-class Translation:
-    """A program and how its answer is read.
+class ClientPrograms:
+    """The programs of the conditions, and how their answers are read.
 
-    linear: the variable is A = DLD; factors, inverses: H and its pseudo-inverse's transpose for each group, and for L
-    last.
+    factors, inverses: H and its pseudo-inverse's transpose for each group, and for L last.
     """
 
     conditions: Conditions
-    linear: bool
     factors: tuple[Stack, ...]
     inverses: tuple[Stack, ...]
 
     @staticmethod
-    def of(conditions: Conditions, linear: bool) -> Translation:
+    def of(conditions: Conditions) -> ClientPrograms:
         """Factor all matrices once."""
         factors, inverses = [], []
         for matrices in [*(group.matrices for group in conditions.groups), conditions.L.hi[None]]:
-            found = [_Factor.of(L) for L in matrices]
-            factors.append(_padded([factor.H for factor in found]))
-            inverses.append(_padded([factor.inverse for factor in found]))
-        return Translation(conditions, linear, tuple(factors), tuple(inverses))
+            found = [_factor(L) for L in matrices]
+            factors.append(_padded([H for H, _ in found]))
+            inverses.append(_padded([inverse for _, inverse in found]))
+        return ClientPrograms(conditions, tuple(factors), tuple(inverses))
+
+    @property
+    def linear(self) -> bool:
+        """Whether the variable is A = DLD, in which (12) is linear."""
+        return self.conditions.sketch_outside and self.conditions.pattern.is_full
 
     def program(self, *, with_inverse: bool, c: float | None = None, kappa: float | None = None) -> Program:
         """maximise log det D subject to λ_D ≤ c or λ_D ≤ κτ (both in scaled coordinates), and D ⪯ L⁻¹ if asked for.

@@ -50,31 +50,19 @@ class Clients:
         return len(self.matrices[0])
 
     @property
+    def common_sketch(self) -> Sketch | None:
+        """The sketch of all clients, None where they have different ones."""
+        first = self.sketches[0]
+        return first if all(sketch == first for sketch in self.sketches) else None
+
+    @property
     def smoothness(self) -> Matrix:
         """A matrix of floats L̂ ⪰ L: L as given, or the mean of the Lᵢ rounded up."""
         return mean_above(self.matrices) if self.mean is None else self.mean
 
 
-@dataclass(frozen=True, eq=False)
-class Reduced:
-    """The conditions in scaled coordinates without redundant clients, and notes for the user.
-
-    linear: the variable is A = DLD, in which they are linear.
-    """
-
-    conditions: Conditions
-    linear: bool
-    notes: tuple[str, ...]
-
-
 def read_clients(smoothness: Sequence[Any], sketch: Sketch | Sequence[Sketch], mean: Any) -> Clients:
-    """The arguments checked; raises TypeError or ValueError with the name of the one that is wrong."""
-    matrices, L = read_smoothness(smoothness, mean)
-    return Clients(matrices, sketch_of_each(sketch, len(matrices), len(matrices[0])), L)
-
-
-def read_smoothness(smoothness: Sequence[Any], mean: Any) -> tuple[list[Matrix], Matrix | None]:
-    """The clients' matrices, and L of their mean if it was given; raises TypeError or ValueError with a name."""
+    """Check the arguments; raises TypeError or ValueError with the name of the one that is wrong."""
     if getattr(smoothness, "ndim", 0) == 2:  # an array, a frame or a sparse matrix
         msg = "smoothness must be the list of the clients' matrices; for one client pass [L]"
         raise ValueError(msg)
@@ -100,17 +88,19 @@ def read_smoothness(smoothness: Sequence[Any], mean: Any) -> tuple[list[Matrix],
             msg = f"mean_smoothness is {len(mean)}×{len(mean)} but the clients' matrices are {d}×{d}"
             raise ValueError(msg)
         check_positive_definite("mean_smoothness", mean, SMOOTHNESS_REMEDY)
-    return matrices, mean
+    return Clients(matrices, sketch_of_each(sketch, len(matrices), d), mean)
 
 
 def _dense(name: str, value: Any) -> Matrix:
     return dense(read_matrix(name, value))
 
 
-def reduce_clients(clients: Clients, pattern: Pattern, method: Method, *, metric: bool = False) -> Reduced:
-    """Scale the problem and drop what does not count; raises ValueError where L is singular or float64 ends.
+def reduce_clients(
+    clients: Clients, pattern: Pattern, method: Method, *, metric: bool
+) -> tuple[Conditions, tuple[str, ...]]:
+    """Return the conditions in scaled coordinates without redundant clients, and notes for the user.
 
-    metric: the rate is that of 2D − DLD.
+    metric: the rate is that of 2D − DLD.  Raises ValueError where L is singular or float64 ends.
     """
     matrices, sketches, mean = clients.matrices, clients.sketches, clients.mean
     notes: list[str] = []
@@ -142,10 +132,9 @@ def reduce_clients(clients: Clients, pattern: Pattern, method: Method, *, metric
     conditions = Conditions(L, tuple(groups), sketch_outside, pattern, scale, exponent, metric)
     conditions = replace(conditions, groups=tuple(g for g in groups if conditions.noisy(g).size))
     conditions = _without_redundant_clients(conditions, notes)
-    linear = sketch_outside and pattern.is_full
-    if linear and not metric:
+    if sketch_outside and pattern.is_full and not metric:
         notes.append("(12) is linear in A = DLD")
-    return Reduced(conditions, linear, tuple(notes))
+    return conditions, tuple(notes)
 
 
 def _centred(sketch: Sketch) -> CentredMap:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.inputs import Immutable, Result, check_symmetric_finite, from_fields
+from stepsize_opt.inputs import Result, check_symmetric_finite, completed, from_fields
 from stepsize_solvers.programs import Matrix
 
 
@@ -53,48 +55,6 @@ class DistributedCertificate:
         return self.gap <= tol
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TightResult(Immutable):
-    """The smallest K under the bound of Theorem 3 itself, over the multiples of the direction found.
-
-    Attributes
-    ----------
-    D
-        The stepsize matrix, d×d, read-only.
-    K
-        The number of iterations.
-    bound
-        The right-hand side of Theorem 3 for them, at most ε².
-    saving
-        K of the result, by (12) and at least as large as one that was asked for, divided by this K.
-    smallest_K
-        No D of the structure has a smaller one; None when nothing is proved (the direction is then a heuristic).
-
-    Examples
-    --------
-    See ``optimal_distributed_stepsize``.
-    """
-
-    D: Matrix
-    K: int
-    bound: float
-    saving: float
-    smallest_K: int | None
-
-    def __post_init__(self) -> None:
-        self._lock()
-
-    def __repr__(self) -> str:
-        proved = "nothing proved" if self.smallest_K is None else f"at least {self.smallest_K} proved"
-        d = len(self.D)
-        return f"TightResult(K = {self.K}, {proved}, {self.saving:.4g} times fewer than K of the result, D {d}×{d})"
-
-    @property
-    def gap(self) -> float:
-        """Relative excess of K over the proved lower bound; infinite without one."""
-        return math.inf if self.smallest_K is None else self.K / self.smallest_K - 1.0
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DistributedResult(Result):
     """A stepsize matrix D and a number of iterations K for n clients, with their proof.
@@ -115,12 +75,9 @@ class DistributedResult(Result):
     descent_rate
         A proved lower bound on det(H)^{1/d} of this D, H = 2D − DLD; D ⪯ L⁻¹ makes H ⪰ D.
     goal
-        What was asked for, ``condition`` or ``descent``.
+        What was asked for, ``paper`` or ``descent``.
     seeds
         ``independent``, or ``shared``: all clients draw the same sketch, the answer is that of one node, and λ_D = 0.
-    shared_seeds_K
-        For independent seeds: the rounds that shared ones are proved to need; None where they cannot be had (different
-        sketches), or no time was left to find out.
     binding
         The conditions that hold with equality.
     certificate
@@ -145,8 +102,8 @@ class DistributedResult(Result):
         The K asked for, None for the smallest.
     message
         What keeps the answer from being optimal, and a remedy; empty for an optimal one.
-    tight
-        The answer under Theorem 3 itself, when asked for.
+    one_node
+        Solves the same problem with shared seeds; None where they cannot be had, and in a result read from a file.
 
     Examples
     --------
@@ -164,9 +121,8 @@ class DistributedResult(Result):
     descent_rate: float
     goal: str
     seeds: str = "independent"
-    shared_seeds_K: int | None = None
     iterations_requested: int | None = None
-    tight: TightResult | None = None
+    one_node: Callable[[], DistributedResult] | None = None
 
     @property
     def d(self) -> int:
@@ -186,11 +142,25 @@ class DistributedResult(Result):
         needed = self.targets.single_iterations if self.seeds == "shared" else self.targets.least_iterations
         return min(self.K, needed(self.descent_rate))
 
+    @cached_property
+    def shared_seeds_K(self) -> int | None:
+        """The rounds that shared seeds are proved to need; the first access solves for them.
+
+        None where all clients already share their seeds or have different sketches.  A result that was read from a file
+        has the number only if it was known when it was saved, because the file does not hold the clients' matrices.
+        """
+        return None if self.one_node is None else completed(self.one_node()).iterations
+
+    @property
+    def _known_shared_K(self) -> int | None:
+        """``shared_seeds_K`` if it was asked for, without a solve."""
+        return vars(self).get("shared_seeds_K")
+
     @property
     def guarantee_used(self) -> str:
         """Which rate ``iterations`` rests on, in words."""
         descent = self.goal == "descent" or self.iterations < self.K
-        return "descent, det(H)^(1/d)" if descent else "condition, det(D)^(1/d)"
+        return "descent, det(H)^(1/d)" if descent else "paper, det(D)^(1/d)"
 
     @property
     def _second_moment(self) -> str:
@@ -207,7 +177,7 @@ class DistributedResult(Result):
         return math.fsum(self.numbers_per_client)
 
     def _numbers(self) -> dict[str, Any]:
-        out = {
+        return {
             "clients": self.clients,
             "K": self.K,
             "iterations_requested": self.iterations_requested,
@@ -218,29 +188,20 @@ class DistributedResult(Result):
             "goal": self.goal,
             "guarantee_used": self.guarantee_used,
             "seeds": self.seeds,
-            "shared_seeds_K": self.shared_seeds_K,
+            "shared_seeds_K": self._known_shared_K,
             "binding": list(self.binding),
             "neighbourhood": self.neighbourhood,
             "numbers_per_client": list(self.numbers_per_client),
             "communication": self.communication,
             "targets": asdict(self.targets),
         }
-        if self.tight is not None:
-            t = self.tight
-            out["tight"] = {"K": t.K, "bound": t.bound, "saving": t.saving, "smallest_K": t.smallest_K}
-        return out
 
     def _rows(self) -> list[tuple[str, str]]:
-        tight = []
-        if self.tight is not None:
-            proved = "" if self.tight.smallest_K is None else f", proved: at least {self.tight.smallest_K}"
-            tight.append(("K by Theorem 3", f"{self.tight.K} ({self.tight.saving:.3f}x fewer{proved})"))
         most = max(self.numbers_per_client)
         return [
             ("method", f"distributed {self.algorithm}, sketch {self.sketch}, {self.structure} D"),
             ("size", f"d = {self.d}, n = {self.clients} clients, {self.seeds} seeds"),
             ("K", f"{self.K} (proved: at least {self.certificate.smallest_K})"),
-            *tight,
             *self._rates(),
             *self._seeds(),
             ("numbers sent", f"{self.communication:.6g} in all, {most:.6g} by one client at most"),
@@ -254,11 +215,10 @@ class DistributedResult(Result):
             ("binding", "; ".join(self.binding) or "none"),
             ("neighbourhood", f"{self.neighbourhood:.3g}"),
         ]
-        if self.shared_seeds_K is not None and self.shared_seeds_K < self.iterations:
-            rows.insert(
-                0,
-                ("shared seeds", f"{self.shared_seeds_K} rounds, if all clients draw the same sketch (seeds: shared)"),
-            )
+        known = self._known_shared_K
+        if self.K > 1 and (self.one_node is not None or known is not None):
+            rounds = "usually far fewer" if known is None else str(known)
+            rows.insert(0, ("shared seeds", f"{rounds} rounds, if all clients draw the same sketch (seeds: shared)"))
         return rows
 
     def _rates(self) -> list[tuple[str, str]]:
@@ -271,23 +231,18 @@ class DistributedResult(Result):
         return rows
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays = {"D": self.D}
-        meta = asdict(self)
-        del meta["D"]
-        if self.tight is not None:
-            arrays["tight_D"] = self.tight.D
-            del meta["tight"]["D"]
-        return meta, arrays
+        meta = asdict(replace(self, one_node=None))
+        del meta["D"], meta["one_node"]
+        return {**meta, "shared_seeds_K": self._known_shared_K}, {"D": self.D}
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> DistributedResult:
-        tight = meta["tight"]
-        if tight is not None:
-            tight = from_fields(TightResult, tight, D=arrays["tight_D"])
-        result = from_fields(DistributedResult, meta, D=arrays["D"], tight=tight)
-        for M in arrays.values():
-            if M.ndim != 2 or M.shape != result.D.shape:
-                msg = f"it holds a matrix of shape {M.shape}"
-                raise ValueError(msg)
-            check_symmetric_finite(M)
+        D = arrays["D"]
+        if D.ndim != 2:
+            msg = f"it holds a D of shape {D.shape}"
+            raise ValueError(msg)
+        check_symmetric_finite(D)
+        result = from_fields(DistributedResult, meta, D=D, one_node=None)
+        if meta["shared_seeds_K"] is not None:
+            vars(result)["shared_seeds_K"] = meta["shared_seeds_K"]
         return result

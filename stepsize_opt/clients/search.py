@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stepsize_opt.clients.fit import Multiples
-from stepsize_opt.clients.programs import Translation, homogeneous_program_is_bounded, noisy_coordinates
+from stepsize_opt.clients.programs import ClientPrograms, homogeneous_program_is_bounded, noisy_coordinates
 from stepsize_opt.proofs import Bound, Conditions, Multipliers
 from stepsize_solvers import choose_solver, get_solver
 from stepsize_solvers.programs import (
@@ -51,43 +51,35 @@ _NEWTON_STEPS = 8
 _LOG_SMALLEST = 650.0
 
 
-@dataclass(frozen=True, eq=False)
-class Homogeneous:
-    """The answer of the program without D ⪯ L⁻¹, its multipliers, and the bound that they prove."""
-
-    direction: Multiples
-    multipliers: Multipliers | None
-    bound: Bound | None
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """A direction and the logarithm of the rate of its best multiple."""
-
-    direction: Multiples
-    log_rate: float
-
-
 @dataclass
 class Search:
-    """The work on one problem: the bounds proved so far, what ran, the notes for the user, what failed."""
+    """The work on one problem: the bounds proved so far, what ran, the notes for the user.
+
+    homogeneous, multipliers: the answer of the program without D ⪯ L⁻¹ and its multipliers, once it was solved;
+    weight: tr Z of the last answer, what log det gains for each unit of log c at c = 1.
+    """
 
     conditions: Conditions
-    translation: Translation
+    programs: ClientPrograms
     solver: str
     settings: Settings
     bounds: list[Bound] = field(default_factory=list)
-    homogeneous: Homogeneous | None = None
-    runs: list[SolverStats] = field(default_factory=list)
-    statuses: list[Status] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    weight: float = 0.0  # tr Z of the last answer: what log det gains for each unit of log c, at c = 1
+    homogeneous: Multiples | None = None
+    multipliers: Multipliers | None = None
+    weight: float = 0.0
 
     @property
     def stats(self) -> SolverStats:
         """The statistics of all runs together."""
-        return SolverStats.combined(self.runs, "runs")
+        return SolverStats.combined([outcome.stats for outcome in self.outcomes], "runs")
+
+    @property
+    def failures(self) -> list[str]:
+        """What the solvers reported as failures, once each."""
+        messages = [f"{run.stats.solver_name}: {run.message}" for run in self.outcomes if run.message]
+        return list(dict.fromkeys(messages))
 
     def upper_bound(self, log_c: float, log_kappa: float) -> float:
         """The best proved bound on log τ when λ_D ≤ min{c, κτ}."""
@@ -95,48 +87,55 @@ class Search:
 
     def best_direction(self, log_c: float, log_kappa: float) -> Multiples | None:
         """The direction whose best multiple is optimal, up to the gap, under λ_D ≤ min{c, κτ} and D ⪯ L⁻¹."""
-        candidates: list[Candidate] = []
         plain = self._inverse_only(log_c, log_kappa)
         if plain is not None:
             return plain
+        candidates: list[Multiples] = []
         separate = self._homogeneous()
         if separate is not None:
-            log_scale = separate.log_scale(log_c, log_kappa)
-            candidates.append(Candidate(separate, separate.log_rate_at(log_scale)))
-            gap = self.upper_bound(log_c, log_kappa) - candidates[-1].log_rate
-            if self.conditions.metric:
-                if gap > self.settings.tol:
-                    self._bound_small_steps(log_scale)
-                    gap = self.upper_bound(log_c, log_kappa) - candidates[-1].log_rate
-                if gap <= self.settings.tol:
-                    self._note("the steps are small: the scale separates from the direction")
-                    return separate
-            # A solve that got stuck is not the last word while the program with D ⪯ L⁻¹ has the same answer.
-            elif log_scale < separate.log_largest and not (
-                self.statuses[-1] is Status.INACCURATE and gap > 4.0 * self.settings.tol
-            ):
-                self._note("D ⪯ L⁻¹ is slack: the scale separates from the direction")
+            if self._separates(separate, log_c, log_kappa):
                 return separate
+            candidates.append(separate)
         for limits in ((log_c, math.inf), (math.inf, log_kappa)):
             if not math.isfinite(min(limits)):
                 continue
-            best = max(candidates, key=lambda candidate: candidate.log_rate, default=None)
-            found = self._balanced(log_kappa, best) if self._searches(*limits) else self._joint(*limits)
+            if self._searches(*limits):
+                found = self._balanced(log_kappa, [known.best_log_rate(log_c, log_kappa) for known in candidates])
+            else:
+                found = self._joint(*limits)
             if found is None:
                 continue
-            log_scale = found.log_scale(log_c, log_kappa)
-            candidates.append(Candidate(found, found.log_rate_at(log_scale)))
+            candidates.append(found)
             # The other bound is slack (to rounding): this program alone has decided.
-            if log_scale >= found.log_scale(*limits) - 1e-9:
+            if found.log_scale(log_c, log_kappa) >= found.log_scale(*limits) - 1e-9:
                 break
         if not math.isfinite(min(log_c, log_kappa)):
             found = self._joint(math.inf, math.inf)
             if found is not None:
-                candidates.append(Candidate(found, found.log_rate_at(found.log_scale(log_c, log_kappa))))
-        if not candidates and Status.USER_LIMIT in self.statuses:
+                candidates.append(found)
+        if not candidates and any(run.status is Status.USER_LIMIT for run in self.outcomes):
             # A limit of the user's is no error: a plain direction has a feasible multiple, and the gap says the rest.
             return Multiples.of(self.conditions, self.conditions.pattern.member)
-        return max(candidates, key=lambda candidate: candidate.log_rate).direction if candidates else None
+        return max(candidates, key=lambda known: known.best_log_rate(log_c, log_kappa), default=None)
+
+    def _separates(self, separate: Multiples, log_c: float, log_kappa: float) -> bool:
+        """Whether a multiple of the homogeneous direction is the answer, because its scale is all that is left open."""
+        log_scale = separate.log_scale(log_c, log_kappa)
+        log_rate = separate.log_rate_at(log_scale)
+        gap = self.upper_bound(log_c, log_kappa) - log_rate
+        if self.conditions.metric:
+            if gap > self.settings.tol:
+                self._bound_small_steps(separate, log_scale)
+                gap = self.upper_bound(log_c, log_kappa) - log_rate
+            if gap <= self.settings.tol:
+                self._note("the steps are small: the scale separates from the direction")
+            return gap <= self.settings.tol
+        # A solve that got stuck is not the last word while the program with D ⪯ L⁻¹ has the same answer.
+        stuck = self.outcomes[-1].status is Status.INACCURATE and gap > 4.0 * self.settings.tol
+        slack = log_scale < separate.log_largest and not stuck
+        if slack:
+            self._note("D ⪯ L⁻¹ is slack: the scale separates from the direction")
+        return slack
 
     # ---------------------------------------------------------------- the programs
 
@@ -148,7 +147,7 @@ class Search:
         direction = Multiples.of(self.conditions, inverse)
         if direction is None or direction.log_scale(log_c, log_kappa) < direction.log_largest:
             return None
-        program = self.translation.program(with_inverse=True)
+        program = self.programs.program(with_inverse=True)
         duals = tuple(np.eye(family.rows)[None] for family in program.families)
         stats = SolverStats("closed form", 0.0, 0.0, 0)
         self._record(Outcome(Status.OPTIMAL, inverse, duals, stats), program, direction.W, 1.0)
@@ -156,38 +155,34 @@ class Search:
         return direction
 
     def _homogeneous(self) -> Multiples | None:
-        if self.homogeneous is None:
-            # Along one direction λ_D ≤ 1 is enough unless λ vanishes, which the closed form finds out.
-            fixed = self.conditions.pattern.direction is not None and bool(self.conditions.groups)
-            if not (fixed or homogeneous_program_is_bounded(self.conditions)):
-                return None
-            program = self.translation.program(with_inverse=False, c=1.0)
-            closed = self._closed_form(program)
-            if closed is None and fixed:
-                return None
-            outcome = closed or self._run(program)
-            found = self._read(outcome, program, 1.0)
-            if found is None:
-                return None
-            proved = [bound for bound in self.bounds if bound.homogeneous]
-            bound = min(proved, key=lambda bound: bound.at_lambda(0.0), default=None)
-            multipliers = self.translation.multipliers(outcome, program, 1.0, found.W)
-            self.homogeneous = Homogeneous(found, multipliers, bound)
-        return self.homogeneous.direction
+        if self.homogeneous is not None:
+            return self.homogeneous
+        # Along one direction λ_D ≤ 1 is enough unless λ vanishes, which the closed form finds out.
+        fixed = self.conditions.pattern.direction is not None and bool(self.conditions.groups)
+        if not (fixed or homogeneous_program_is_bounded(self.conditions)):
+            return None
+        program = self.programs.program(with_inverse=False, c=1.0)
+        closed = self._closed_form(program)
+        if closed is None and fixed:
+            return None
+        outcome = closed or self._run(program)
+        self.homogeneous = self._read(outcome, program, 1.0)
+        if self.homogeneous is not None:
+            self.multipliers = self.programs.multipliers(outcome, program, 1.0, self.homogeneous.W)
+        return self.homogeneous
 
-    def _bound_small_steps(self, log_scale: float) -> None:
+    def _bound_small_steps(self, direction: Multiples, log_scale: float) -> None:
         """Add the bound that the homogeneous multipliers prove for the metric at D = sW, W the homogeneous direction.
 
         The gradient of log det H is D⁻¹ − Y₀ with Y₀ = L(2L − LDL)⁻¹L, and half of ⟨D⁻¹ − Y₀, D⟩ is the cT of its
         multipliers.  Those of the homogeneous program, scaled to the same cT, are right to first order in Y₀, so that
         the bound is right to second order; H ⪯ 2D alone makes it right to first order.
         """
-        assert self.homogeneous is not None
-        direction, multipliers = self.homogeneous.direction, self.homogeneous.multipliers
+        multipliers = self.multipliers
         if multipliers is None or not direction.loss_at(log_scale) > 0.0:
             return  # H ⪯ 2D is tight to rounding: no bound is better
         D = math.exp(log_scale) * direction.W
-        inverse = self.translation.root_of_metric(D)
+        inverse = self.programs.root_of_metric(D)
         energy = sum(
             float(np.vdot(U, group.matrices @ U))
             for group, U in zip(self.conditions.groups, multipliers.clients, strict=True)
@@ -198,39 +193,39 @@ class Search:
             return
         factor = math.sqrt(slope / (2.0 * c * energy))
         clients = tuple(factor * U for U in multipliers.clients)
-        self.bounds += self.translation.bounds(Multipliers(clients, inverse), D)
+        self.bounds += self.programs.bounds(Multipliers(clients, inverse), D)
 
     def _searches(self, log_c: float, log_kappa: float) -> bool:
         """Whether c = κη has to be searched for: λ_D ≤ κη limits the metric, and D is more than a multiple."""
         limited = not math.isfinite(log_c) and math.isfinite(log_kappa) and bool(self.conditions.groups)
         return self.conditions.metric and limited and self.conditions.pattern.direction is None
 
-    def _balanced(self, log_kappa: float, start: Candidate | None) -> Multiples | None:
-        """The best direction with λ_D ≤ κη: c = κη(c), from a direction that is known or a plain one."""
-        if start is None:
+    def _balanced(self, log_kappa: float, known: list[float]) -> Multiples | None:
+        """The best direction with λ_D ≤ κη: c = κη(c), from the rates that are known, or that of a plain direction."""
+        if not known:
             plain = Multiples.of(self.conditions, self.conditions.pattern.member)
             if plain is None:
                 return None
-            start = Candidate(plain, plain.log_rate_at(plain.log_scale(math.inf, log_kappa)))
-        log_c = log_kappa + start.log_rate
-        best: Candidate | None = None
+            known = [plain.best_log_rate(math.inf, log_kappa)]
+        log_c = log_kappa + max(known)
+        best: Multiples | None = None
+        best_log_rate = -math.inf
         for _ in range(_NEWTON_STEPS):
             found = self._joint(log_c, math.inf)
             if found is None:
                 break
-            fits = Candidate(found, found.log_rate_at(found.log_scale(math.inf, log_kappa)))
-            if best is None or fits.log_rate > best.log_rate:
-                best = fits
-            if self.upper_bound(math.inf, log_kappa) - best.log_rate <= self.settings.tol:
+            log_rate = found.best_log_rate(math.inf, log_kappa)
+            if best is None or log_rate > best_log_rate:
+                best, best_log_rate = found, log_rate
+            if self.upper_bound(math.inf, log_kappa) - best_log_rate <= self.settings.tol:
                 break
             # log η is concave in log c with a slope of at most ½, because η(c)/√c does not grow.
             slope = min(max(self.weight / self.conditions.d, 0.0), 0.5)
-            reached = found.log_rate_at(found.log_scale(log_c, math.inf))
-            step = (log_kappa + reached - log_c) / (1.0 - slope)
+            step = (log_kappa + found.best_log_rate(log_c, math.inf) - log_c) / (1.0 - slope)
             if abs(step) <= self.settings.tol:
                 break
             log_c += step
-        return None if best is None else best.direction
+        return best
 
     def _joint(self, log_c: float, log_kappa: float) -> Multiples | None:
         """The program with D ⪯ L⁻¹ and λ_D ≤ c or λ_D ≤ κτ, whichever is finite."""
@@ -241,10 +236,10 @@ class Search:
         shift = -self.conditions.log_clients + (0.0 if math.isfinite(log_c) else self.conditions.log_scale)
         asked = min(log_c, log_kappa) + shift
         if asked > _LOG_MOST or not self.conditions.groups:
-            program = self.translation.program(with_inverse=True)
+            program = self.programs.program(with_inverse=True)
             return self._read(self._run(program), program, 1.0)
         rows = noisy_coordinates(self.conditions)
-        size = _SMALL_ROWS_LINEAR if self.translation.linear else _SMALL_ROWS
+        size = _SMALL_ROWS_LINEAR if self.programs.linear else _SMALL_ROWS
         # Rows of size r have λ_D ~ r² and λ_D/τ ~ r^(2−|R|/d).
         power = 2.0 if math.isfinite(log_c) else 2.0 - len(rows) / self.conditions.d
         least = power * math.log(size)
@@ -252,14 +247,14 @@ class Search:
         while True:
             scale = math.exp(max(asked, least))
             limits = {"c": scale} if math.isfinite(log_c) else {"kappa": scale}
-            program = self.translation.program(with_inverse=True, **limits)
+            program = self.programs.program(with_inverse=True, **limits)
             outcome = self._run(program)
             found = self._read(outcome, program, scale)
             if found is None or asked >= least:
                 return found
             # The factor that the powers leave out is known now.
             excess = math.log(np.diagonal(found.W)[rows].max() / size)
-            multipliers = self.translation.multipliers(outcome, program, scale, found.W)
+            multipliers = self.programs.multipliers(outcome, program, scale, found.W)
             if multipliers is not None and (excess < 1.0 or not first):
                 return self._shrunk(found, multipliers, log_c, log_kappa)
             least, first = least - power * excess, False
@@ -292,33 +287,29 @@ class Search:
             return found
         self._note("the scale separates for the coordinates that λ_D sees")
         clients = tuple(U / s for U in multipliers.clients)
-        self.bounds += self.translation.bounds(Multipliers(clients, multipliers.inverse), smaller.W, rows)
+        self.bounds += self.programs.bounds(Multipliers(clients, multipliers.inverse), smaller.W, rows)
         return smaller
 
     def _closed_form(self, program: Program) -> Outcome | None:
         """(12′) with one client: D = 𝒞(L)⁻¹ # L₁⁻¹, Z = I; D = γW: γ = λ_W^{−½}, Z = vvᵀ with the top eigenvector."""
-        pattern, family = program.pattern, program.families[0]
-        single = len(program.families) == 1 and family.count == 1 and family.is_plain
+        d, pattern, family = self.conditions.d, program.pattern, program.families[0]
         stats = SolverStats("closed form", 0.0, 0.0, 0)
         if pattern.direction is not None:
-            return self._closed_direction(program, pattern.direction, stats)
-        if not (single and pattern.is_full and self.translation.is_squared(program) and not self.translation.linear):
+            top, duals = self._top_of(program, pattern.direction)
+            if top <= 0.0:
+                return None
+            self._note("closed form for a fixed direction")
+            scaled = pattern.direction / math.sqrt(top)
+            return Outcome(Status.OPTIMAL, scaled, tuple(d / 2.0 * dual for dual in duals), stats)
+        single = len(program.families) == 1 and family.count == 1 and family.is_plain
+        if not (single and pattern.is_full and self.programs.is_squared(program) and not self.programs.linear):
             return None
         # M = L₁⁻¹ = H⁻ᵀH⁻¹ is the largest M with HᵀMH ⪯ I.
-        inverse = self.translation.inverses[0][0]
-        if inverse.shape[1] < self.conditions.d:
+        inverse = self.programs.inverses[0][0]
+        if inverse.shape[1] < d:
             return None
         self._note("closed form 𝒞(L)⁻¹ # L₁⁻¹ for one client")
-        return Outcome(Status.OPTIMAL, inverse @ inverse.T, (np.eye(self.conditions.d)[None],), stats)
-
-    def _closed_direction(self, program: Program, W: Matrix, stats: SolverStats) -> Outcome | None:
-        top, duals = self._top_of(program, W)
-        if top <= 0.0:
-            return None
-        self._note("closed form for a fixed direction")
-        return Outcome(
-            Status.OPTIMAL, W / math.sqrt(top), tuple(self.conditions.d / 2.0 * dual for dual in duals), stats
-        )
+        return Outcome(Status.OPTIMAL, inverse @ inverse.T, (np.eye(d)[None],), stats)
 
     def _top_of(self, program: Program, W: Matrix) -> tuple[float, list[Stack]]:
         """The largest eigenvalue of all Hᵀ𝒬(φ(W))H, and vvᵀ of its eigenvector in the place of its multiplier."""
@@ -343,7 +334,7 @@ class Search:
         stats = SolverStats("closed form", 0.0, 0.0, 0)
         self._note("closed form for a fixed direction")
         if not self.conditions.metric:
-            program = self.translation.program(with_inverse=True)
+            program = self.programs.program(with_inverse=True)
             H = program.families[0].H[0]
             values, vectors = np.linalg.eigh(H.T @ W @ H)
             v = vectors[:, -1]
@@ -354,7 +345,7 @@ class Search:
             return None
         log_gamma = direction.log_scale(log_c, log_kappa)
         gamma = math.exp(log_gamma)
-        program = self.translation.program(with_inverse=True, c=1.0 if self.conditions.groups else None)
+        program = self.programs.program(with_inverse=True, c=1.0 if self.conditions.groups else None)
         top, duals = self._top_of(program, W)
         # ⟨Z, Hᵀ𝒬(φ(γW))H⟩ grows by twice itself in log γ.
         limited = log_gamma < direction.log_largest and top > 0.0
@@ -375,25 +366,23 @@ class Search:
         if outcome.X is None:
             self._record(outcome, program, None, scale)
             return None
-        D = self.translation.stepsize(outcome.X, program)
+        D = self.programs.stepsize(outcome.X, program)
         direction = Multiples.of(self.conditions, D)
         self._record(outcome, program, None if direction is None else direction.W, scale)
         return direction
 
     def _record(self, outcome: Outcome, program: Program, D: Matrix | None, scale: float) -> None:
-        self.runs.append(outcome.stats)
-        self.statuses.append(outcome.status)
+        self.outcomes.append(outcome)
         if outcome.message:
-            self.failures.append(f"{outcome.stats.solver_name}: {outcome.message}")
-            self._note(self.failures[-1])
+            self._note(f"{outcome.stats.solver_name}: {outcome.message}")
         if D is None:
             return
         begin = time.perf_counter()
-        multipliers = self.translation.multipliers(outcome, program, scale, D)
+        multipliers = self.programs.multipliers(outcome, program, scale, D)
         if multipliers is not None:
-            self.bounds += self.translation.bounds(multipliers, D)
+            self.bounds += self.programs.bounds(multipliers, D)
         weight = sum(float(np.einsum("nii->", Z)) for Z in outcome.duals[: len(program.families)])
-        self.weight = weight / self.translation.unit(outcome, program, D)
+        self.weight = weight / self.programs.unit(outcome, program, D)
         outcome.stats.extra_stats["certificate_time"] = time.perf_counter() - begin
 
     def _note(self, text: str) -> None:

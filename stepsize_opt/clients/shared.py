@@ -13,40 +13,35 @@ import math
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias, get_args
 
-from stepsize_opt.clients.reductions import Clients
 from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.goals import GoalName
 from stepsize_opt.methods import Method
-from stepsize_opt.node import StepsizeResult, optimal_stepsize
+from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.proofs import exp_down, exp_up
 from stepsize_opt.rounds import coordinates_sent
-from stepsize_solvers.programs import Status
+from stepsize_opt.sketches import Sketch
+from stepsize_solvers.programs import Matrix, Status
 
 Seeds: TypeAlias = Literal["independent", "shared"]
 SEEDS: tuple[str, ...] = get_args(Seeds)
 
 
 def shared_seeds(
-    clients: Clients,
+    L: Matrix,
+    sketch: Sketch,
     targets: Targets,
-    requested: int | None,
+    *,
     tol: float,
     algorithm: Method,
     goal: GoalName,
+    requested: int | None = None,
     **options: Any,
 ) -> DistributedResult:
-    """The answer of one node for clients that draw the same sketch; ``options`` go to ``optimal_stepsize``.
-
-    Raises ValueError for clients with different sketches.
-    """
-    if not _have_one_law(clients):
-        msg = "seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
-        raise ValueError(msg)
-    sketch, n = clients.sketches[0], len(clients.matrices)
+    """Solve for clients that draw the same sketch, as one node with L; ``options`` go to ``optimal_stepsize``."""
     # The certified gap of n clients is e^x − 1 for an interval of width x.
     node = optimal_stepsize(
-        clients.smoothness,
+        L,
         sketch,
         algorithm=algorithm.on_one_node,
         goal=goal,
@@ -78,7 +73,7 @@ def shared_seeds(
         binding=("T(D) ⪯ D",) if goal == "paper" else (),
         certificate=certificate,
         targets=targets,
-        numbers_per_client=(coordinates_sent(K, sketch.expected_nonzeros),) * n,
+        numbers_per_client=(coordinates_sent(K, sketch.expected_nonzeros),) * targets.clients,
         solver_stats=node.solver_stats,
         reductions=("shared seeds: the clients are one node with L", *node.reductions),
         algorithm=algorithm.name,
@@ -91,36 +86,9 @@ def shared_seeds(
     )
 
 
-def why_not(requested: int, needed: int, smallest: int, goal: GoalName) -> str:
+def why_not(requested: int, needed: int, smallest: int, goal: str) -> str:
     """What is said of a K below the one that is proved to work; the other goal may allow fewer iterations."""
     if requested >= smallest:
         return f"K = {requested} could not be decided: {needed} works, below {smallest} nothing does"
     under = "the condition" if goal == "paper" else "the descent metric"
     return f"K = {requested} is proved too small under {under}; the smallest K that works is {needed}"
-
-
-def rounds_with_shared_seeds(
-    clients: Clients, targets: Targets, seconds_left: float, algorithm: Method, tol: float, **options: Any
-) -> int | None:
-    """``iterations`` of the result with ``seeds="shared"``; None without an answer."""
-    if not _have_one_law(clients) or not seconds_left > 0.0:
-        return None
-    limit = None if math.isinf(seconds_left) else seconds_left
-    try:
-        node: StepsizeResult = optimal_stepsize(
-            clients.smoothness,
-            clients.sketches[0],
-            algorithm=algorithm.on_one_node,
-            tol=math.log1p(tol),
-            time_limit=limit,
-            **options,
-        )
-    except (ValueError, ArithmeticError, RuntimeError):  # it is told beside the answer, which must not fail with it
-        return None
-    if node.status == Status.INTERRUPTED.value:
-        return None
-    return targets.single_iterations(max(exp_down(node.log_det / node.d), node.descent_rate))
-
-
-def _have_one_law(clients: Clients) -> bool:
-    return all(sketch == clients.sketches[0] for sketch in clients.sketches)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from stepsize_opt.inputs import positive_number, real_number, whole_number
-from stepsize_opt.proofs import rounded_down, rounded_up
+from stepsize_opt.proofs import UNIT, rounded_down, rounded_up
 
 
 def nonnegative_number(name: str, value: float) -> float:
@@ -103,3 +103,24 @@ class Targets:
     def neighbourhood(self, lambda_D: float, rate: float) -> float:
         """2λ_DΔ^inf/(τ n), rounded up: the part of the bound of Theorem 3 that does not vanish with K."""
         return rounded_up(2 * Fraction(lambda_D) * Fraction(self.delta_inf) / (Fraction(rate) * self.clients))
+
+    def theorem3(self, K: int, lambda_D: float, rate: float) -> float:
+        """2(1 + λ/n)^K Δ⁰/(τK) + 2λΔ^inf/(τn), rounded up; infinite on overflow.
+
+        By logarithms, because ε², Δ⁰, Δ^inf, λ and 1/K may all be tiny, and divided by ε² until the end.
+        """
+        log_rate, log_goal = math.log(rate), math.log(self.epsilon2)
+        parts = [(self.initial_gap, K * math.log1p(lambda_D / self.clients), -math.log(K))]
+        if lambda_D > 0.0:
+            parts.append((self.delta_inf, math.log(lambda_D), -math.log(self.clients)))
+        total = 0.0
+        for gap, *terms in parts:
+            if gap == 0.0:
+                continue
+            value = math.fsum([math.log(gap), math.log(2.0) - log_rate - log_goal, *terms])
+            if value > 700.0:
+                return math.inf
+            # The logarithms round by one unit each, the exponent by its own size too.
+            sizes = math.fsum(abs(x) for x in (math.log(gap), log_rate, log_goal, *terms))
+            total += math.exp(value) * (1.0 + 8.0 * UNIT * (8.0 + sizes))
+        return self.epsilon2 * (total * (1.0 + 8.0 * UNIT))

@@ -78,7 +78,7 @@ class Target:
 
 
 # Arguments of the functions behind the rows that differ from row to row, or would make of a row another one.
-_SET_BY_PLAN = ("algorithm", "structure", "seeds", "tight", "iterations", "mean_smoothness", "warm_start")
+_SET_BY_PLAN = ("algorithm", "structure", "seeds", "iterations", "mean_smoothness", "warm_start")
 
 
 def plan(

@@ -60,12 +60,11 @@ def test_json_and_earlier_runs_stay(capsys) -> None:
     assert answer["summary"] and answer["environment"]["numpy"]
 
 
-def test_limits_reach_the_runs(capsys) -> None:
+def test_limits_reach_the_runs() -> None:
     assert main([*SMALL, "-q", "--time-limit", "7.5", "--memory-limit", "512"]) == 0
     settings = Results.read(Path("out")).settings
     assert (settings.time_limit, settings.memory_mb) == (7.5, 512)
-    assert main([*SMALL, "-q", "--time-limit", "8"]) == 2
-    assert "other conditions" in capsys.readouterr().err
+    assert main([*SMALL, "-q", "--time-limit", "8"]) == 2  # other conditions than those of the stored runs
     assert main([*SMALL, "-q", "--time-limit", "8", "--no-resume"]) == 0
 
 
@@ -81,22 +80,6 @@ def test_interruption_tells_how_to_go_on(monkeypatch, capsys) -> None:
     assert main(SMALL) == 130
     assert "the same command continues" in capsys.readouterr().err
     assert {run["d"] for run in Results.read(Path("out")).runs} == {3}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--sizes", "0"], "positive whole number"),
-        (["--solvers", ","], "names with commas"),
-        (["--solvers", "simplex"], "unknown solver 'simplex'"),
-        (["--time-limit", "-1"], "positive number of seconds"),
-        (["--memory-limit", "lots"], "positive whole number"),
-        (["--report", "-o", "nowhere"], "no benchmark results at nowhere"),
-    ],
-)
-def test_mistakes(arguments: list[str], message: str, capsys) -> None:
-    assert main(["bench", *arguments]) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys) -> None:

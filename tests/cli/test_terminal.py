@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,10 +25,8 @@ pytestmark = pytest.mark.slow
 COMMAND = [sys.executable, "-m", "stepsize_validation.cli"]
 
 
-@pytest.fixture
-def matrix(tmp_path) -> str:
-    np.save(tmp_path / "L.npy", random_smoothness(4, 20.0, 0))
-    return str(tmp_path / "L.npy")
+def process(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 def test_interrupt(matrix: str, capsys, monkeypatch) -> None:
@@ -42,25 +41,26 @@ def test_interrupt(matrix: str, capsys, monkeypatch) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ["plan", "{L}", "--epsilon2", "1e-3", "--initial-gap", "1"],
-        ["certify", "{D}", "{L}", "--sketch", "randk:3"],
-        ["compare", "{L}", "--sketch", "randk:3"],
+        "plan {L} --epsilon2 1e-3 --initial-gap 1",
+        "certify {D} {L} --sketch randk:3",
+        "compare {L} --sketch randk:3",
     ],
 )
-def test_interrupt_of_one_solve_of_several(command: list[str], tmp_path: Path, capsys, monkeypatch) -> None:
-    """A solver ends with its best D so far; what is made of several such answers ends, too."""
+def test_interrupt_of_one_solve_of_several(command: str, tmp_path: Path, capsys, monkeypatch) -> None:
+    """A solver returns its best D so far; a command that makes several such calls ends."""
     names = {"L": str(tmp_path / "L.npy"), "D": str(tmp_path / "D.npy")}
     np.save(names["L"], random_smoothness(12, 1e3, 0))
     np.save(names["D"], 1e-3 * np.eye(12))
     run = Progress.run
     monkeypatch.setattr(Progress, "run", lambda self, method: (run(self, method), Status.INTERRUPTED)[1])
-    assert main([*(word.format(**names) for word in command), "--tol", "1e-17", "-q"]) == 130
+    assert main([*command.format(**names).split(), "--tol", "1e-17", "-q"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_nothing_is_loaded_before_the_command_answers_to_ctrl_c() -> None:
     code = "import sys; before = set(sys.modules); import stepsize_validation.cli; print(*set(sys.modules) - before)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = process([sys.executable, "-c", code])
+    assert "stepsize_validation.cli" in done.stdout
     assert set(done.stdout.split()) <= {"__future__", "stepsize_validation", "stepsize_validation.cli"}
 
 
@@ -77,7 +77,7 @@ sys.meta_path.insert(0, Stop())
 from stepsize_validation.cli import main
 sys.exit(main(["doctor"]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = process([sys.executable, "-c", code])
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
@@ -96,28 +96,24 @@ def test_interrupt_while_other_processes_work(command: str, tmp_path) -> None:
     solve = ["solve", str(tmp_path / "L.npz"), "--sketch", "randk:10%", "--jobs", "2"]
     arguments = solve if command == "solve" else ["reproduce", "a", "--quick", "-q", "-o", str(tmp_path / "out")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([*COMMAND, *arguments], start_new_session=True, **pipes) as process:
-        while process.poll() is None and _workers(process.pid) < 2:
+    with subprocess.Popen([*COMMAND, *arguments], start_new_session=True, **pipes) as started:
+        while started.poll() is None and _workers(started.pid) < 2:
             time.sleep(0.05)
         time.sleep(0.3)  # some way into what they import
-        os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-        assert (process.returncode, out, err) == (130, "", "interrupted\n")
+        os.killpg(started.pid, signal.SIGINT)
+        out, err = started.communicate(timeout=60)
+        assert (started.returncode, out, err) == (130, "", "interrupted\n")
         with pytest.raises(ProcessLookupError):
             for _ in range(100):  # the last of them may take a moment
-                os.killpg(process.pid, 0)
+                os.killpg(started.pid, 0)
                 time.sleep(0.1)
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["doctor"], ["doctor", "--json"], ["compare", "{L}", "--sketch", "randk:2"]]
-)
-def test_a_closed_pipe_is_no_error(arguments: list[str], matrix: str) -> None:
-    command = " ".join([*COMMAND, *(matrix if part == "{L}" else part for part in arguments)])
+@pytest.mark.parametrize("arguments", ["--help", "doctor", "doctor --json", "compare {L} --sketch randk:2"])
+def test_a_closed_pipe_is_no_error(arguments: str, matrix: str) -> None:
+    command = " ".join([*COMMAND, arguments.format(L=matrix)])
     # The reader is gone before the first line is written.
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", f"{command} | true"], capture_output=True, text=True, check=False
-    )
+    done = process(["bash", "-o", "pipefail", "-c", f"{command} | true"])
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -125,25 +121,23 @@ def test_a_closed_pipe_is_no_error(arguments: list[str], matrix: str) -> None:
 def test_streams_that_the_shell_closed(sketch: str, closed: str, code: int, matrix: str) -> None:
     """What is written to them is lost; an error does not end up among the results."""
     command = " ".join([*COMMAND, "solve", matrix, "--sketch", sketch, "-v", closed])
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    done = process(["bash", "-c", command])
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 
 
 def test_letters_that_an_encoding_lacks_are_written_by_their_numbers(matrix: str) -> None:
     command = [*COMMAND, "compare", matrix, "--sketch", "randk:2"]
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, env=environment, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert "\\u03b3 I" in done.stdout.decode("ascii")
+    done = process(command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, encoding="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\u03b3 I" in done.stdout
 
 
 def on_terminal(arguments: list[str], kind: str = "xterm") -> str:
     """What a terminal of 80 columns shows of a command."""
     leader, follower = pty.openpty()
     environment = {**os.environ, "COLUMNS": "80", "TERM": kind}
-    process = subprocess.Popen(
-        [*COMMAND, *arguments], stdout=follower, stderr=follower, stdin=follower, env=environment
-    )
+    streams = {"stdin": follower, "stdout": follower, "stderr": follower}
+    started = subprocess.Popen([*COMMAND, *arguments], **streams, env=environment)
     os.close(follower)
     shown = b""
     try:
@@ -152,7 +146,7 @@ def on_terminal(arguments: list[str], kind: str = "xterm") -> str:
     except OSError:  # the other end is closed
         pass
     os.close(leader)
-    assert process.wait() == 0
+    assert started.wait() == 0
     return shown.decode()
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.clients import random_clients
+from shared.clients import TARGETS, problem_of, random_clients
 from shared.exact import definiteness, rational
 from shared.judges import Clients, DistributedPoint
 from stepsize_opt import (
@@ -27,14 +27,8 @@ from stepsize_opt import (
 )
 from stepsize_solvers.programs.maps import Matrix
 
-TARGETS = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.1}
 BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
 GUARANTEES = pytest.mark.parametrize("guarantee", ["condition", "descent"])
-
-
-def problem_of(clients: list[Matrix], sketch: Sketch | list[Sketch], **options: Any) -> Clients:
-    laws = [sketch] * len(clients) if isinstance(sketch, Sketch) else sketch
-    return Clients(tuple(clients), tuple(laws), **{**TARGETS, **options})
 
 
 def truth(problem: Clients, D: Matrix, K: int | None) -> list[bool | None]:
@@ -126,20 +120,22 @@ def test_the_optimum_passes_and_a_little_more_does_not(algorithm: str, guarantee
 @BOTH
 def test_K_may_be_too_small_too_large_or_right(algorithm: str) -> None:
     clients = random_clients(2, 2, 7)
-    problem = problem_of(clients, RandK(2, 1), algorithm=algorithm)
-    best = optimal_distributed_stepsize(**problem.arguments)
+
+    def problem(K: int | None = None) -> Clients:
+        return problem_of(clients, RandK(2, 1), algorithm=algorithm, iterations=K)
+
+    best = optimal_distributed_stepsize(**problem().arguments)
     D = 0.5 * np.array(best.D)
-    free = judged(problem, D)
+    free = judged(problem(), D)
     assert free.feasible and free.K is not None and free.smallest_K <= free.K <= free.largest_K
-    names = list(free.conditions)
-    fewer = judged(problem_of(clients, RandK(2, 1), algorithm=algorithm, iterations=free.smallest_K - 1), D)
-    assert fewer.infeasible and fewer.conditions[names[3]] is False
+    share, enough = list(free.conditions)[1], list(free.conditions)[3]
+    fewer = judged(problem(free.smallest_K - 1), D)
+    assert fewer.infeasible and fewer.conditions[enough] is False
     most = int(free.largest_K)
-    assert judged(problem_of(clients, RandK(2, 1), algorithm=algorithm, iterations=most), D).feasible
-    later = judged(problem_of(clients, RandK(2, 1), algorithm=algorithm, iterations=most + most // 1000 + 1), D)
-    assert later.conditions[names[1]] is False
+    assert judged(problem(most), D).feasible
+    assert judged(problem(most + most // 1000 + 1), D).conditions[share] is False
     # For fewer iterations than any D needs there is no best multiple.
-    few = judged(problem_of(clients, RandK(2, 1), algorithm=algorithm, iterations=best.K // 2), D, solve=True)
+    few = judged(problem(best.K // 2), D, solve=True)
     assert few.best_multiple_K is None and few.optimum is not None and few.optimum.status == "infeasible"
     assert math.isinf(few.gap) and math.isinf(few.gap_of_best_multiple)
 
@@ -169,22 +165,22 @@ def test_a_direction_is_compared_with_the_multiples_of_D() -> None:
     assert "D ⪯ L⁻¹: proved" in repr(check) and "optimum" in repr(check)
 
 
-def test_mistakes_are_named() -> None:
-    clients = random_clients(2, 2, 0)
-    D = np.array([[0.1, 0.01], [0.01, 0.1]])
+@pytest.mark.parametrize(
+    ("size", "scale", "options", "message"),
+    [
+        (2, 1.0, {"structure": "diagonal"}, "structure='full'"),
+        (2, 1.0, {"tol": 1e-3}, "tol go with solve=True"),
+        (2, 1.0, {"guarantee": "none"}, "guarantee must be one of"),
+        (2, 1.0, {"iterations": 0}, "iterations"),
+        (2, 1e200, {}, "scale D towards it"),
+        (3, 1.0, {}, "D is 3×3 but the clients' matrices are 2×2"),
+    ],
+)
+def test_mistakes_are_named(size: int, scale: float, options: dict[str, Any], message: str) -> None:
+    D = scale * (0.1 * np.eye(size) + 0.01)
     before = D.copy()
-    with pytest.raises(ValueError, match="structure='full'"):
-        certify_distributed(D, clients, RandK(2, 1), **TARGETS, structure="diagonal")
-    with pytest.raises(ValueError, match="tol go with solve=True"):
-        certify_distributed(D, clients, RandK(2, 1), **TARGETS, tol=1e-3)
-    with pytest.raises(ValueError, match="D is 3×3 but the clients' matrices are 2×2"):
-        certify_distributed(np.eye(3), clients, RandK(2, 1), **TARGETS)
-    with pytest.raises(ValueError, match="guarantee must be one of"):
-        certify_distributed(D, clients, RandK(2, 1), **TARGETS, guarantee="none")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="scale D towards it"):
-        certify_distributed(1e200 * D, clients, RandK(2, 1), **TARGETS)
-    with pytest.raises(ValueError, match="iterations"):
-        certify_distributed(D, clients, RandK(2, 1), **TARGETS, iterations=0)
+    with pytest.raises(ValueError, match=message):
+        certify_distributed(D, random_clients(2, 2, 0), RandK(2, 1), **TARGETS, **options)
     assert np.array_equal(D, before) and D.flags.writeable
 
 

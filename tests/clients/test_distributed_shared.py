@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,24 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.clients import random_clients
-from shared.exact import (
-    combine,
-    condition_slack,
-    definiteness,
-    descent_metric,
-    is_positive_semidefinite,
-    rational,
-)
+from shared.exact import combine, condition_slack, definiteness, descent_metric, is_positive_semidefinite, rational
 from shared.strategies import seeds, sketches
-from stepsize_opt import compare_distributed, optimal_stepsize
-from stepsize_opt.clients.api import optimal_distributed_stepsize
-from stepsize_opt.clients.reductions import read_clients
-from stepsize_opt.clients.result import DistributedResult
-from stepsize_opt.sketches import Identity, RandK
-from stepsize_validation.cli.root import main
+from stepsize_opt import DistributedResult, RandK, compare_distributed, optimal_distributed_stepsize, optimal_stepsize
+from stepsize_opt.sketches import BITS_NOTE
 
 TARGETS: dict[str, Any] = {"epsilon2": 0.1, "initial_gap": 1.0, "delta_inf": 0.5}
-BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
 
 
 @settings(max_examples=25, deadline=None)
@@ -65,17 +51,14 @@ def test_what_is_claimed_is_exact(
     node = optimal_stepsize(np.mean(clients, axis=0), sketch, **options)
     assert result.iterations == pytest.approx(node.iterations(0.1, 1.0), abs=1)
     independent = optimal_distributed_stepsize(clients, sketch, **options, **TARGETS)
-    if independent.K > 1:
-        assert independent.shared_seeds_K == result.iterations
+    assert independent.shared_seeds_K == result.iterations
     assert result.iterations <= independent.iterations
 
 
-def test_one_client_is_one_node() -> None:
+def test_a_given_mean_is_that_of_the_node() -> None:
     L = random_clients(4, 1, 0)[0]
-    result = optimal_distributed_stepsize([L], RandK(4, 2), seeds="shared", **TARGETS)
-    np.testing.assert_allclose(result.D, optimal_stepsize(L, RandK(4, 2)).D, rtol=1e-4)
-    assert np.array_equal(read_clients([L], RandK(4, 2), None).smoothness, L)
-    assert np.array_equal(read_clients([L, L], RandK(4, 2), 2.0 * L).smoothness, 2.0 * L)
+    result = optimal_distributed_stepsize([L], RandK(4, 2), mean_smoothness=2.0 * L, seeds="shared", **TARGETS)
+    np.testing.assert_allclose(result.D, optimal_stepsize(2.0 * L, RandK(4, 2)).D, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("K", "status"), [(1, "infeasible"), (41, "optimal"), (1000, "optimal")])
@@ -93,65 +76,58 @@ def test_arguments_of_one_node_are_refused(seeds: Any, option: dict[str, Any]) -
         optimal_distributed_stepsize(random_clients(3, 2, 0), RandK(3, 1), seeds=seeds, **option, **TARGETS)
 
 
-def test_dcgd_with_one_seed_is_cgd() -> None:
-    clients, options = random_clients(3, 2, 0), {"algorithm": "DCGD", "structure": "scalar"}
-    shared = optimal_distributed_stepsize(clients, RandK(3, 1), seeds="shared", **options, **TARGETS)
-    node = optimal_stepsize(np.mean(clients, axis=0), RandK(3, 1), algorithm="CGD", structure="scalar")
-    assert shared.algorithm == "DCGD" and shared.iterations == node.iterations(0.1, 1.0)
-    independent = optimal_distributed_stepsize(clients, RandK(3, 1), **options, **TARGETS)
-    assert independent.shared_seeds_K == shared.iterations
-
-
 def test_a_result_for_independent_seeds_tells(tmp_path: Path) -> None:
     clients = random_clients(5, 3, 0)
     result = optimal_distributed_stepsize(clients, RandK(5, 1), **TARGETS)
-    assert result.seeds == "independent" and result.shared_seeds_K == 41
-    assert "41 rounds, if all clients draw the same sketch (seeds: shared)" in str(result)
-    assert result.summary()["shared_seeds_K"] == 41
-    assert DistributedResult.load(result.save(tmp_path / "one")).shared_seeds_K == 41
+    # Nothing but the property itself solves for them.
+    assert result.seeds == "independent" and result.summary()["shared_seeds_K"] is None
+    assert "usually far fewer rounds, if all clients draw the same sketch (seeds: shared)" in str(result)
+    assert DistributedResult.load(result.save(tmp_path / "unasked")).shared_seeds_K is None
+    assert result.shared_seeds_K == 41
+    for asked in (result, DistributedResult.load(result.save(tmp_path / "asked"))):
+        assert asked.shared_seeds_K == asked.summary()["shared_seeds_K"] == 41
+        assert "41 rounds, if all clients draw the same sketch (seeds: shared)" in str(asked)
     shared = optimal_distributed_stepsize(clients, RandK(5, 1), seeds="shared", **TARGETS)
     assert "no λ_D, no Δ^inf" in str(shared) and shared.K == 41
     assert shared.numbers_per_client == (41.0, 41.0, 41.0)
     assert DistributedResult.load(shared.save(tmp_path / "two")).seeds == "shared"
-    # Different laws cannot be shared, and one round needs no advice.
+    # Different laws cannot be shared.
     mixed = optimal_distributed_stepsize(clients, [RandK(5, 1), RandK(5, 2), RandK(5, 2)], **TARGETS)
     assert mixed.shared_seeds_K is None and "shared seeds" not in str(mixed)
-    assert optimal_distributed_stepsize(clients, Identity(5), **{**TARGETS, "epsilon2": 1e9}).shared_seeds_K is None
 
 
-def test_errors_name_the_argument() -> None:
-    clients = random_clients(3, 2, 0)
-    with pytest.raises(ValueError, match="seeds must be one of 'independent', 'shared', got 'same'"):
-        optimal_distributed_stepsize(clients, RandK(3, 1), seeds="same", **TARGETS)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="seeds='shared' takes one sketch for all clients"):
-        optimal_distributed_stepsize(clients, [RandK(3, 1), RandK(3, 2)], seeds="shared", **TARGETS)
-    with pytest.raises(ValueError, match="tight=True is for Theorem 3"):
-        optimal_distributed_stepsize(clients, RandK(3, 1), seeds="shared", tight=True, **TARGETS)
+def test_shared_seeds_are_solved_for_once_and_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    solved = []
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        solved.append(args)
+        return optimal_stepsize(*args, **kwargs)
+
+    monkeypatch.setattr("stepsize_opt.clients.shared.optimal_stepsize", counting)
+    L = random_clients(3, 1, 0)[0]
+    client = L.copy()
+    result = optimal_distributed_stepsize([client], RandK(3, 1), **TARGETS)
+    repr(result), result.summary()
+    table = compare_distributed([L, 2.0 * L], RandK(3, 1), **TARGETS)
+    assert len(solved) == sum(row.seeds == "shared" for row in table.rows) == 2
+    client *= 100.0  # the answer is that to the question that was asked
+    node = optimal_stepsize(L, RandK(3, 1))
+    assert result.shared_seeds_K == result.shared_seeds_K == node.iterations(0.1, 1.0)
+    assert len(solved) == 3
 
 
-@pytest.mark.slow
-def test_shared_seeds_stand_first_in_the_comparison() -> None:
+def test_a_comparison_shows_shared_seeds_first() -> None:
     clients = random_clients(4, 3, 1)
-    table = compare_distributed(clients, RandK(4, 1), tight=True, **TARGETS)
+    seen: list[tuple[int, int, str]] = []
+    table = compare_distributed(clients, RandK(4, 1), on_progress=lambda *now: seen.append(now), **TARGETS)
+    assert [(done, total) for done, total, _ in seen] == [(i, len(table.rows)) for i in range(len(table.rows) + 1)]
+    assert all(name.startswith(row.method) for row, (_, _, name) in zip(table.rows, seen[:-1], strict=True))
     assert [row.seeds for row in table.rows[:3]] == ["shared", "shared", "independent"]
-    assert table.best.seeds == "shared"
+    assert table.best.seeds == "shared" and table.best.K == min(row.K for row in table.rows)
     by = {(row.method, row.stepsize, row.guarantee): row.K for row in table.rows if row.seeds == "independent"}
     for method in ("D-det-CGD1", "D-det-CGD2"):
         assert by[method, "full", "descent"] < by[method, "full", "condition"] <= by[method, "diagonal", "condition"]
-    assert table.to_records()[0]["seeds"] == "shared" and "shared" in str(table)
+    assert table.to_records()[0]["seeds"] == "shared"
+    assert "D-det-CGD2" in repr(table) and repr(table).endswith(BITS_NOTE) and "× 64 (float64)" in BITS_NOTE
     mixed = compare_distributed(clients, [RandK(4, 1), RandK(4, 2), RandK(4, 2)], **TARGETS)
     assert all(row.seeds == "independent" for row in mixed.rows)
-
-
-@BOTH
-def test_the_command(algorithm: str, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("sklearn")
-    command = ["solve-distributed", "--data", "breast_cancer", "--clients", "3", "--sketch", "randk:2", "--json"]
-    answers = []
-    for seeds_, guarantee in (("independent", "condition"), ("independent", "descent"), ("shared", "descent")):
-        assert main([*command, "--algorithm", algorithm, "--seeds", seeds_, "--guarantee", guarantee]) == 0
-        answers.append(json.loads(capsys.readouterr().out))
-    assert [(a["seeds"], a["guarantee"]) for a in answers[1:]] == [("independent", "descent"), ("shared", "descent")]
-    assert answers[2]["K"] < answers[1]["K"] < answers[0]["K"]
-    assert answers[1]["shared_seeds_K"] == answers[2]["K"]
-    assert math.isclose(answers[2]["lambda_D"], 0.0)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from integrations.processes import python
 
 # In a process of its own: Ray leaves files open, and its workers start from the main module.
 PROGRAM = """
@@ -32,6 +31,6 @@ print(result.status, alone.status, len(result.blocks))
 
 
 def test_ray_gives_the_answer_of_one_process() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False)
+    done = python("-c", PROGRAM)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "optimal optimal 80"

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from integrations.processes import python
 from shared.pages import alike, examples
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = examples(ROOT / "docs" / "training.md", "py|python")
 FILES = {match[1]: (code, shown) for code, shown in EXAMPLES if (match := re.match(r"# file: (\S+)\n", code))}
-ENVIRONMENT = {
-    **os.environ,
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "RAY_memory_monitor_refresh_ms": "0",  # Ray would end its own workers when others fill the memory
-}
 
 
 def shell(folder: Path, *command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = python(*command, folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,19 +22,18 @@ from shared.exact import (
 from shared.strategies import Matrix, probabilities, smoothness_matrices
 from stepsize_opt import (
     CompressedStep,
-    RandK,
+    LowRankPlusDiagonal,
     SubspaceMethod,
     SystematicSampling,
     compression_limit,
     get_method,
     optimal_method,
-    optimal_stepsize,
 )
 from stepsize_opt.problems import random_smoothness
 from stepsize_opt.sketches import rounded_to_budget
 
-CASES = [("det", basis) for basis in ("eigenvectors", "cholesky", "root", "rotation")]
-CASES += [("euclidean", "eigenvectors"), ("linear", "eigenvectors")]
+CASES = [("det", "eigenvectors"), ("det", "root"), ("euclidean", "eigenvectors"), ("linear", "eigenvectors")]
+LARGE = LowRankPlusDiagonal(np.array([[1.0], [0.5], [-0.2], [2.0]]), 0.1)
 every_case = pytest.mark.parametrize(("criterion", "basis"), CASES)
 
 
@@ -57,7 +57,7 @@ def _outcomes(method: SubspaceMethod) -> list[tuple[Fraction, list[list[Fraction
 @settings(max_examples=12, deadline=None)
 def test_mean_and_second_moment_by_enumeration(criterion: str, basis: str, L: Matrix, share: float) -> None:
     """GᵀLG ⪯ G for every draw and D ⪯ E[G], in rational arithmetic for the floats returned; D is E[G] to rounding."""
-    method = optimal_method(L, share * len(L), criterion, lower=_lower(criterion, L), basis=basis)
+    method = optimal_method(L, share * len(L), criterion=criterion, lower=_lower(criterion, L), basis=basis)
     outcomes, exact = _outcomes(method), rational(L)
     assert sum(w for w, _ in outcomes) == 1
     for _, G in outcomes:
@@ -70,7 +70,7 @@ def test_mean_and_second_moment_by_enumeration(criterion: str, basis: str, L: Ma
         np.testing.assert_allclose(floats, method.D, rtol=0, atol=1e-9 * np.abs(method.D).max())
     np.testing.assert_allclose(method.second_moment(method.D, L, method.sketch), method.D, atol=1e-9 * method.D.max())
     assert 0.0 <= 1.0 - method.efficiency <= 1e-7
-    assert method.rate <= compression_limit(L, method.k, criterion, lower=_lower(criterion, L)).upper
+    assert method.rate <= compression_limit(L, method.k, criterion=criterion, lower=_lower(criterion, L)).upper
 
 
 @given(p=st.lists(probabilities, min_size=1, max_size=9))
@@ -115,7 +115,7 @@ def test_equal_probabilities_of_every_size_and_budget() -> None:
             assert np.abs(p - k / d).max() <= d * 2.0**-50
 
 
-@pytest.mark.parametrize("basis", ["eigenvectors", "cholesky", "root", "rotation"])
+@pytest.mark.parametrize("basis", ["eigenvectors", "root"])
 @pytest.mark.parametrize("power", [4, 6, 20])
 def test_every_basis_reaches_the_limit_whatever_the_units(basis: str, power: int) -> None:
     rng = np.random.default_rng(power)
@@ -126,9 +126,9 @@ def test_every_basis_reaches_the_limit_whatever_the_units(basis: str, power: int
 
 @every_case
 @pytest.mark.parametrize("k", [0.4, 1, 2.5, 5])
-def test_numbers_a_round(criterion: str, basis: str, k: float) -> None:
+def test_floats_per_round(criterion: str, basis: str, k: float) -> None:
     L = random_smoothness(np.random.default_rng(4), 5, 100.0)
-    method = optimal_method(L, k, criterion, lower=_lower(criterion, L), basis=basis)
+    method = optimal_method(L, k, criterion=criterion, lower=_lower(criterion, L), basis=basis)
     rng = np.random.default_rng(0)
     draws = [method.draw(rng) for _ in range(200)]
     assert {draw.size for draw in draws} == ({int(k)} if k == int(k) else {math.floor(k), math.ceil(k)})
@@ -152,16 +152,13 @@ def test_messages() -> None:
     other = CompressedStep.of(method.D, method.sketch, method)
     same = other.draw(np.random.default_rng(7))
     np.testing.assert_allclose(other.decode(other.encode(gradients.mean(axis=0), same), same), step, rtol=1e-12)
-    with pytest.raises(ValueError, match=r"gradient must have shape \(…, 6\), got \(5,\)"):
-        method.encode(np.zeros(5), draw)
 
 
-def test_independent_draws() -> None:
+def test_independent_samples() -> None:
     L = random_smoothness(np.random.default_rng(6), 4, 10.0)
-    method = optimal_method(L, 2, "euclidean", sampling="independent")
+    method = optimal_method(L, 2, criterion="euclidean", sampling="independent")
     rng = np.random.default_rng(0)
-    sizes = {method.draw(rng).size for _ in range(200)}
-    assert len(sizes) > 2
+    assert len({method.draw(rng).size for _ in range(200)}) > 2
     np.testing.assert_allclose(method.second_moment(method.D, L, method.sketch), method.D, rtol=1e-9, atol=1e-12)
 
 
@@ -169,53 +166,21 @@ def test_is_a_method_with_a_stepsize_and_a_sketch_of_its_own() -> None:
     L = random_smoothness(np.random.default_rng(7), 4, 10.0)
     method = optimal_method(L, 2)
     assert get_method(method) is method and str(method) == "subspace"
-    with pytest.raises(ValueError, match="algorithm must be one of"):
-        get_method("subspace")
-    with pytest.raises(ValueError, match="optimal_method"):
-        optimal_stepsize(L, method.sketch, algorithm=method)
-    with pytest.raises(ValueError, match="a sketch of its own"):
-        CompressedStep.of(method.D, RandK(4, 2), method)
-    with pytest.raises(ValueError, match="a stepsize of its own"):
-        CompressedStep.of(2.0 * method.D, method.sketch, method)
     variance = method.variance(method.D, L, method.sketch)
     np.testing.assert_allclose(variance, method.D - method.D @ L @ method.D, atol=1e-12)
 
 
-def test_shows_itself_and_is_saved(tmp_path: Path) -> None:
-    L = random_smoothness(np.random.default_rng(8), 4, 10.0)
-    for sampling in ("systematic", "independent"):
-        method = optimal_method(L, 1.5, "euclidean", sampling=sampling)
-        assert f"{sampling} sampling" in repr(method) and "1.5 of d = 4 numbers a round" in repr(method)
-        assert "<table>" in method._repr_html_()
-        again = SubspaceMethod.load(method.save(tmp_path / sampling))
-        assert again.summary() == method.summary()
-        for name in ("D", "directions", "probabilities"):
-            np.testing.assert_array_equal(getattr(again, name), getattr(method, name))
-        np.testing.assert_array_equal(*(one.draw(np.random.default_rng(3)) for one in (method, again)))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"basis": "svd"}, "basis must be one of 'cholesky', 'eigenvectors', 'root', 'rotation', got 'svd'"),
-        ({"sampling": "poisson"}, "sampling must be one of 'systematic', 'independent', got 'poisson'"),
-        ({"criterion": "euclidean", "basis": "root"}, "needs basis='eigenvectors'"),
-        ({"k": 3}, "k must be at most d=2"),
-        ({"L": [[1.0, 1.0], [1.0, 1.0]]}, "L is singular"),
-    ],
-)
-def test_refusals(options: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        optimal_method(**{"L": np.eye(2), "k": 1, **options})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("k", [1e-300, 5e-16, 1e-15])
-def test_a_budget_below_the_grid_of_probabilities_is_refused(k: float) -> None:
-    with pytest.raises(ValueError, match=r"k must be at least 2\.7e-15 for d=5"):
-        optimal_method(np.eye(5), k)
-    assert optimal_method(np.eye(5), 2.7e-15).probabilities.min() > 0.0
-
-
-def test_a_seed_is_no_generator() -> None:
-    with pytest.raises(TypeError, match="rng must be a numpy Generator"):
-        optimal_method(np.eye(2), 1, basis="rotation", rng=0)  # type: ignore[call-overload]
+@pytest.mark.parametrize("criterion", ["det", "euclidean"])
+@pytest.mark.parametrize("sampling", ["systematic", "independent"])
+@pytest.mark.parametrize("L", [random_smoothness(np.random.default_rng(8), 4, 10.0), LARGE], ids=["dense", "large"])
+def test_shows_itself_and_is_saved(L: Any, sampling: str, criterion: str, tmp_path: Path) -> None:
+    method = optimal_method(L, 1.5, criterion=criterion, sampling=sampling)
+    assert f"{sampling} sampling" in repr(method) and "<table>" in method._repr_html_()
+    again = SubspaceMethod.load(method.save(tmp_path / "method"))
+    assert again.summary() == method.summary() and again.certificate == method.certificate
+    g, rngs = np.linspace(0.0, 1.0, 4), [np.random.default_rng(3) for _ in range(2)]
+    draws = [one.draw(rng) for one, rng in zip((method, again), rngs, strict=True)]
+    np.testing.assert_array_equal(*draws)
+    np.testing.assert_array_equal(again.encode(g, draws[0]), method.encode(g, draws[0]))
+    np.testing.assert_array_equal(again.D @ g, method.D @ g)
+    np.testing.assert_array_equal(again.probabilities, method.probabilities)

@@ -24,16 +24,11 @@ DATASETS = ("heart_scale", "australian_scale", "ionosphere_scale", "phishing", "
 
 @given(problems(max_d=60, max_condition=1e6))
 @settings(max_examples=300)
-def test_random_problems_are_optimal_and_agree_with_clarabel(problem: tuple[Matrix, Sketch]) -> None:
-    """Every sketch, d ≤ 60; the certified intervals overlap up to the accuracy of Clarabel."""
+def test_random_problems_are_optimal(problem: tuple[Matrix, Sketch]) -> None:
+    """Every sketch, d ≤ 60."""
     L, sketch = problem
     result = optimal_stepsize(L, sketch)
     assert result.status == "optimal" and result.gap <= 1e-6
-    if result.d > 15:
-        return
-    other = optimal_stepsize(L, sketch, solver="clarabel", tol=1e-7)
-    assert result.log_det <= other.certificate.upper_bound + 1e-6 * result.d
-    assert other.log_det <= result.certificate.upper_bound + 1e-6 * result.d
 
 
 def check_every_k(L: Matrix) -> None:

@@ -8,6 +8,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+from shared.goals import GOALS, arguments_of
 from stepsize_opt import (
     BlockDiagonal,
     Direction,
@@ -25,15 +26,11 @@ from stepsize_solvers.programs import UnsupportedProgram
 L = random_smoothness(np.random.default_rng(0), 5, 50.0)
 SKETCHES = [RandK(5, 2), IndependentSampling(np.linspace(0.2, 0.9, 5)), LayerWise([RandK(2, 1), Gaussian(3, 1)])]
 QUESTIONS: dict[str, dict[str, Any]] = {
-    "paper": {},
+    **{goal: arguments_of(goal, 0.01) for goal in GOALS},
     "det-CGD2": {"algorithm": "det-CGD2"},
     "diagonal": {"structure": "diagonal"},
     "blocks": {"structure": BlockDiagonal((2, 3))},
     "direction": {"structure": Direction(np.diag(1.0 / np.diagonal(L)))},
-    "descent": {"guarantee": "descent"},
-    "euclidean": {"guarantee": "descent", "criterion": "euclidean"},
-    "linear": {"criterion": "linear", "lower": 0.01},
-    "convex": {"criterion": "convex"},
 }
 
 
@@ -43,9 +40,9 @@ def test_it_is_the_program_that_is_solved(name: str, sketch: Any) -> None:
     question = QUESTIONS[name]
     form, result = to_cvxpy(L, sketch, **question), optimal_stepsize(L, sketch, **question)
     value = form.problem.solve(solver="CLARABEL")
-    # t for the criteria that have one, otherwise a log det.  Clarabel stops at a relative gap of 1e-8, and its points
+    # t for the goals that have one, otherwise a log det.  Clarabel stops at a relative gap of 1e-8, and its points
     # miss the constraints by about as much.
-    expected = result.rate if question.get("criterion") in ("euclidean", "linear") else result.log_det
+    expected = result.rate if name in ("euclidean", "linear") else result.log_det
     assert value == pytest.approx(expected, rel=1e-5, abs=1e-5)
     assert form.D.shape == (5, 5)
 
@@ -76,10 +73,3 @@ def test_two_forms_do_not_share_their_numbers() -> None:
     large, small = (form.problem.solve(solver="CLARABEL") for form in (first, second))
     assert large - small == pytest.approx(5 * np.log(4.0), rel=1e-5)
     assert first.problem.solve(solver="CLARABEL") == pytest.approx(large, rel=1e-6)
-
-
-def test_bad_input_is_named() -> None:
-    with pytest.raises(ValueError, match="sketch is for d=4 but L is 5×5"):
-        to_cvxpy(L, RandK(4, 2))
-    with pytest.raises(ValueError, match="L is indefinite"):
-        to_cvxpy(-L, RandK(5, 2))

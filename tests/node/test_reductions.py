@@ -1,6 +1,8 @@
-"""Each exact reduction against the unreduced problem, and what the result says of it."""
+"""Each exact reduction against the unreduced problem, closed forms, and problems with many components."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,77 +11,46 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.linalg import block_diag
 
+from shared.goals import GOALS, arguments_of
 from shared.reference_problems import random_smoothness
-from shared.strategies import partitions, problems, seeds, sketches
+from shared.strategies import Matrix, partitions, problems, seeds, sketches, structures
 from stepsize_opt import (
     BernQ,
-    BlockDiagonal,
     Direction,
     Gaussian,
     Identity,
     IndependentSampling,
     LayerWise,
     RandK,
+    Sketch,
+    StepsizeResult,
     optimal_stepsize,
 )
-from stepsize_opt.inputs.matrices import power_of_two_scaling
-from stepsize_opt.node.reductions import _block
-
-STRUCTURES = ["full", "diagonal", "scalar"]
-
-
-def _overlap(a, b) -> bool:
-    """Whether two certified intervals [log det D, upper bound] have a point in common."""
-    return a.log_det <= b.certificate.upper_bound and b.log_det <= a.certificate.upper_bound
-
-
-def _same(a, b, tol: float = 3e-6) -> bool:
-    return _overlap(a, b) and abs(a.log_det - b.log_det) <= tol * a.d
 
 
 @st.composite
-def disconnected(draw: st.DrawFn):
-    """An L with several components in shuffled order, and a sketch."""
+def disconnected(draw: st.DrawFn) -> tuple[Matrix, Sketch, Any]:
+    """An L with one or several components in shuffled order, a sketch and a structure."""
     d = draw(st.integers(2, 6))
-    sizes = draw(partitions(d))
-    L = block_diag(*[random_smoothness(n, 50.0, draw(seeds)) for n in sizes])
+    L = block_diag(*[random_smoothness(n, 50.0, draw(seeds)) for n in draw(partitions(d))])
     order = np.random.default_rng(draw(seeds)).permutation(d)
-    return L[np.ix_(order, order)], draw(sketches(d))
+    return L[np.ix_(order, order)], draw(sketches(d)), draw(structures(d, 10.0))
 
 
-@settings(max_examples=40, deadline=None)
-@given(seed=seeds, d=st.integers(1, 12))
-def test_blocks_of_a_sparse_matrix_are_those_of_the_array(seed: int, d: int) -> None:
-    rng = np.random.default_rng(seed)
-    M = np.where(rng.random((d, d)) < 0.3, rng.standard_normal((d, d)), 0.0)
-    indices = np.flatnonzero(rng.random(d) < 0.6)
-    if indices.size:
-        np.testing.assert_array_equal(_block(sparse.csr_array(M), indices), M[np.ix_(indices, indices)])
-
-
+@pytest.mark.parametrize("goal", GOALS)
 @settings(max_examples=15)
-@given(disconnected(), st.sampled_from(STRUCTURES), st.sampled_from(["det-CGD1", "det-CGD2"]))
-def test_reduced_and_unreduced_agree(problem, structure: str, algorithm: str) -> None:
-    L, sketch = problem
-    reduced = optimal_stepsize(L, sketch, structure=structure, algorithm=algorithm)
-    whole = optimal_stepsize(
-        L, sketch, structure=structure, algorithm=algorithm, reduce=False, solver="clarabel", tol=1e-5
-    )
-    assert reduced.status == "optimal"
-    assert _same(reduced, whole, 1e-5)
-
-
-@settings(max_examples=10)
-@given(problems(max_d=5, max_condition=1e3), st.data())
-def test_blocks_and_directions_agree_unreduced(problem, data) -> None:
-    L, sketch = problem
-    sizes = tuple(data.draw(partitions(len(L))))
-    W = block_diag(*[random_smoothness(n, 10.0, n) for n in sizes])
-    for structure in (BlockDiagonal(sizes), Direction(W), Direction(W, sizes)):
-        reduced = optimal_stepsize(L, sketch, structure=structure, tol=1e-5)
-        whole = optimal_stepsize(L, sketch, structure=structure, reduce=False, solver="clarabel", tol=1e-5)
-        assert reduced.status == "optimal"
-        assert _same(reduced, whole, 2e-5)
+@given(disconnected(), st.sampled_from(["det-CGD1", "det-CGD2"]))
+def test_reduced_and_unreduced_agree(goal: str, problem: tuple[Matrix, Sketch, Any], algorithm: str) -> None:
+    """Their certified intervals have a point in common, and are as short as the tolerance asks for."""
+    L, sketch, structure = problem
+    asked = {"structure": structure, **arguments_of(goal, L)}
+    if goal != "convex":
+        asked["algorithm"] = algorithm
+    reduced, whole = (optimal_stepsize(L, sketch, reduce=reduce, tol=1e-6, **asked) for reduce in (True, False))
+    assert reduced.status == whole.status == "optimal"
+    assert not any("component" in note for note in whole.reductions)
+    assert reduced.log_det <= whole.certificate.upper_bound
+    assert whole.log_det <= reduced.certificate.upper_bound
 
 
 def test_components_are_found_and_reported() -> None:
@@ -98,82 +69,101 @@ def test_a_sketch_that_mixes_coordinates_joins_components() -> None:
     assert "L splits into 3 connected components" in optimal_stepsize(L, layered).reductions
 
 
-@given(st.lists(st.floats(1e-12, 1e12), min_size=1, max_size=8))
-def test_power_of_two_scaling(values: list[float]) -> None:
-    scale = power_of_two_scaling(np.array(values))
-    assert np.all(np.frexp(scale)[0] == 0.5)
-    assert np.all((scale**2 * values >= 0.5) & (scale**2 * values <= 2.0))
-
-
-@settings(max_examples=20)
-@given(problems(max_d=5), seeds)
-def test_power_of_two_scaling_changes_nothing_but_the_scale(problem, seed: int) -> None:
-    """D(ΛLΛ) = Λ⁻¹D(L)Λ⁻¹ for a diagonal sketch; a power of two gives the same bits."""
-    L, sketch = problem
-    if not sketch.is_diagonal:
-        return
-    scale = 4.0 ** np.random.default_rng(seed).integers(-10, 11, len(L))
-    plain = optimal_stepsize(L, sketch)
-    scaled = optimal_stepsize(scale[:, None] * L * scale, sketch)
-    np.testing.assert_array_equal(scaled.D * scale[:, None] * scale, plain.D)
-
-
-@pytest.mark.parametrize(("sketch", "factor"), [(Identity(5), 1.0), (BernQ(0.25, 5), 0.25), (RandK(5, 5), 1.0)])
-def test_scalar_sketches_have_the_inverse_as_optimum(sketch, factor: float) -> None:
-    L = random_smoothness(5, 1e3, 2)
-    result = optimal_stepsize(L, sketch)
-    np.testing.assert_allclose(result.D, factor * np.linalg.inv(L), rtol=1e-9)
-    assert result.gap < 1e-9
-    assert result.solver_stats.solver_name == "closed form"
-    assert "closed form D = (E[SLS])⁻¹" in result.reductions
-
-
-def test_det_cgd2_has_the_closed_form() -> None:
-    L = random_smoothness(6, 1e3, 4)
-    for sketch in (RandK(6, 2), IndependentSampling(np.linspace(0.2, 1, 6)), Gaussian(6, 2)):
-        result = optimal_stepsize(L, sketch, algorithm="det-CGD2")
+class TestClosedForms:
+    @pytest.mark.parametrize(
+        ("sketch", "algorithm"),
+        [
+            (Identity(6), "det-CGD1"),
+            (BernQ(0.25, 6), "det-CGD1"),
+            (RandK(6, 6), "det-CGD1"),
+            (RandK(6, 2), "det-CGD2"),
+            (IndependentSampling(np.linspace(0.2, 1, 6)), "det-CGD2"),
+            (Gaussian(6, 2), "det-CGD2"),
+        ],
+        ids=str,
+    )
+    def test_the_inverse_of_the_second_moment(self, sketch: Sketch, algorithm: str) -> None:
+        L = random_smoothness(6, 1e3, 2)
+        result = optimal_stepsize(L, sketch, algorithm=algorithm)
         np.testing.assert_allclose(result.D, np.linalg.inv(sketch.second_moment(L)), rtol=1e-9)
         assert result.gap < 1e-9
+        assert result.solver_stats.solver_name == "closed form"
+
+    def test_rand_1_diagonal(self) -> None:
+        L = random_smoothness(7, 1e3, 5)
+        result = optimal_stepsize(L, RandK(7, 1), structure="diagonal")
+        np.testing.assert_allclose(result.D, np.diag(1.0 / (7.0 * np.diag(L))), rtol=1e-14)
+        assert result.gap < 1e-13
+
+    @given(problems(max_d=5))
+    @settings(max_examples=20)
+    def test_a_direction(self, problem: tuple[Matrix, Sketch]) -> None:
+        """γ = 1/λmax(W^{−½} E[SWLWS] W^{−½})."""
+        L, sketch = problem
+        W = np.linalg.inv(L)
+        W = 0.5 * (W + W.T)
+        w, V = np.linalg.eigh(W)
+        root = (V / np.sqrt(w)) @ V.T
+        gamma = 1.0 / np.linalg.eigvalsh(root @ sketch.second_moment(W @ L @ W) @ root)[-1]
+        result = optimal_stepsize(L, sketch, structure=Direction(W))
+        np.testing.assert_allclose(result.D, gamma * W, rtol=1e-6)
+
+    def test_theorem_2_layer_by_layer(self) -> None:
+        """L, W and the sketch share their layers: each γᵢ comes from its own layer."""
+        blocks = [random_smoothness(3, 20, 1), random_smoothness(4, 50, 2)]
+        parts = [RandK(3, 1), RandK(4, 2)]
+        W = block_diag(*[np.linalg.inv(B) for B in blocks])
+        result = optimal_stepsize(block_diag(*blocks), LayerWise(parts), structure=Direction(W, (3, 4)))
+        alone = [
+            optimal_stepsize(B, sketch, structure=Direction(np.linalg.inv(B)))
+            for B, sketch in zip(blocks, parts, strict=True)
+        ]
+        np.testing.assert_allclose(result.D, block_diag(*[r.D for r in alone]), rtol=1e-10)
+        one = optimal_stepsize(block_diag(*blocks), LayerWise(parts), structure=Direction(W))
+        assert result.log_det >= one.log_det
+        assert result.gap < 1e-10
+
+    @settings(max_examples=20)
+    @given(seeds, st.integers(2, 8), st.floats(0.51, 0.99))
+    def test_theorem_a(self, seed: int, d: int, lowest: float) -> None:
+        """λmin of the correlation matrix above ½: rand-1's best D is diagonal."""
+        rng = np.random.default_rng(seed)
+        G = rng.standard_normal((d, d))
+        S = G @ G.T
+        S = S / np.sqrt(np.outer(np.diag(S), np.diag(S)))
+        weight = (1.0 - lowest) / (1.0 - np.linalg.eigvalsh(S)[0])  # weight·S + (1 − weight)·I has λmin = lowest
+        scale = 2.0 ** rng.integers(-3, 4, d)
+        L = scale[:, None] * (weight * S + (1.0 - weight) * np.eye(d)) * scale
+        result = optimal_stepsize(L, RandK(d, 1))
+        np.testing.assert_allclose(result.D, np.diag(1.0 / (d * np.diag(L))), rtol=1e-9, atol=1e-15)
+        assert "theorem A: the diagonal stepsize is best" in result.reductions
+        assert result.gap < 1e-10
+
+    def test_theorem_b_agrees_with_the_iteration(self) -> None:
+        v = np.abs(np.random.default_rng(0).standard_normal(20)) + 0.5
+        L = np.outer(v, v) + 0.1 * np.eye(20)
+        result = optimal_stepsize(L, RandK(20, 10))
+        assert "theorem B: one active direction, D is a matrix geometric mean" in result.reductions
+        assert result.gap < 1e-9
+        iterated = optimal_stepsize(L, RandK(20, 10), closed_forms=False, tol=1e-9)
+        assert iterated.solver_stats.num_iters
+        np.testing.assert_allclose(iterated.D, result.D, rtol=0, atol=1e-5 * np.linalg.norm(result.D, 2))
 
 
-def test_rand_1_diagonal() -> None:
-    L = random_smoothness(7, 1e3, 5)
-    result = optimal_stepsize(L, RandK(7, 1), structure="diagonal")
-    np.testing.assert_allclose(result.D, np.diag(1.0 / (7.0 * np.diag(L))), rtol=1e-14)
-    assert result.gap < 1e-13
+class TestManyBlocks:
+    blocks = tuple(random_smoothness(6, 50.0, seed) for seed in range(40))
 
+    def test_blocks_are_solved_one_by_one_and_in_processes(self) -> None:
+        L = sparse.block_diag(self.blocks, format="csr")
+        one, two = (optimal_stepsize(L, RandK(240, 60), n_jobs=jobs) for jobs in (1, 2))
+        assert one.status == "optimal"
+        assert len(one.blocks) == 40
+        np.testing.assert_array_equal(one.D, two.D)
 
-@given(problems(max_d=5))
-@settings(max_examples=20)
-def test_direction_formula(problem) -> None:
-    """γ = 1/λmax(W^{−½} E[SWLWS] W^{−½})."""
-    L, sketch = problem
-    W = np.linalg.inv(L)
-    W = 0.5 * (W + W.T)
-    w, V = np.linalg.eigh(W)
-    root = (V / np.sqrt(w)) @ V.T
-    gamma = 1.0 / np.linalg.eigvalsh(root @ sketch.second_moment(W @ L @ W) @ root)[-1]
-    result = optimal_stepsize(L, sketch, structure=Direction(W))
-    np.testing.assert_allclose(result.D, gamma * W, rtol=1e-6)
-
-
-def test_theorem_2_layer_by_layer() -> None:
-    """L, W and the sketch share their layers: each γᵢ comes from its own layer."""
-    blocks = [random_smoothness(3, 20, 1), random_smoothness(4, 50, 2)]
-    parts = [RandK(3, 1), RandK(4, 2)]
-    W = block_diag(*[np.linalg.inv(B) for B in blocks])
-    result = optimal_stepsize(block_diag(*blocks), LayerWise(parts), structure=Direction(W, (3, 4)))
-    alone = [
-        optimal_stepsize(B, sketch, structure=Direction(np.linalg.inv(B)))
-        for B, sketch in zip(blocks, parts, strict=True)
-    ]
-    np.testing.assert_allclose(result.D, block_diag(*[r.D for r in alone]), rtol=1e-10)
-    one = optimal_stepsize(block_diag(*blocks), LayerWise(parts), structure=Direction(W))
-    assert result.log_det >= one.log_det
-    assert result.gap < 1e-10
-
-
-def test_unreduced_problem_reports_no_components() -> None:
-    L = block_diag(random_smoothness(2, 10, 0), random_smoothness(2, 10, 1))
-    result = optimal_stepsize(L, RandK(4, 1), reduce=False)
-    assert not any("component" in note for note in result.reductions)
+    def test_large_results_are_saved_by_blocks(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("stepsize_opt.node.result.LARGE", 10)
+        result = optimal_stepsize(sparse.block_diag(self.blocks[:2], format="csr"), RandK(12, 3))
+        path = result.save(tmp_path / "D.npz")
+        with np.load(path) as data:
+            assert "D" not in data
+        np.testing.assert_array_equal(StepsizeResult.load(path).D, result.D)

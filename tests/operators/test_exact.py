@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from shared import exact
+from shared.goals import GOALS
 from stepsize_opt import Direction, Gaussian, IndependentSampling, LowRankPlusDiagonal, RandK, Sketch, optimal_stepsize
 from stepsize_opt.operators import LowRankStepsize
 from stepsize_solvers.programs import Matrix, Vector
 
 CASES: list[tuple[Sketch, dict[str, Any]]] = [
-    (RandK(5, 2), {"guarantee": "descent"}),
-    (RandK(5, 1), {"guarantee": "descent"}),
-    (IndependentSampling([0.2, 0.4, 0.5, 0.7, 0.9]), {"guarantee": "descent"}),
-    (Gaussian(5, 2), {"guarantee": "descent"}),
+    (RandK(5, 2), {**GOALS["descent"]}),
+    (RandK(5, 1), {**GOALS["descent"]}),
+    (IndependentSampling([0.2, 0.4, 0.5, 0.7, 0.9]), {**GOALS["descent"]}),
+    (Gaussian(5, 2), {**GOALS["descent"]}),
     (Gaussian(5, 2), {}),
     (Gaussian(5, 1), {}),
     (RandK(5, 2), {"structure": "of low rank"}),
@@ -47,7 +48,7 @@ def test_the_ends_hold_in_exact_arithmetic(sketch: Sketch, call: dict[str, Any],
     H = exact.descent_metric(D, smoothness, sketch, algorithm)
     assert exact.is_positive_definite(H) and exact.is_positive_definite(D)
     assert result.descent_log_det <= exact.log_det(H)
-    of_the_guarantee = exact.log_det(H if "guarantee" in call else D)
+    of_the_guarantee = exact.log_det(H if call == GOALS["descent"] else D)
     assert result.certificate.log_det <= of_the_guarantee <= result.certificate.upper_bound
     if result.satisfies_condition:
         assert exact.is_positive_semidefinite(exact.condition_slack(D, smoothness, sketch, algorithm))

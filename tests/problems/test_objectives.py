@@ -347,7 +347,7 @@ def test_of_an_objective_of_somebody_elses_its_own_bound_is_proved() -> None:
 
 def test_layers_are_read_as_clients_are() -> None:
     f = Layered(Quadratic(np.eye(3), np.zeros(3)) for _ in range(2))
-    assert (f.d, f.d) == (6, 6)
+    assert (f.d, tuple(f.sizes)) == (6, (3, 3))
     with pytest.raises(TypeError, match="layers must be a list of objectives, got Quadratic"):
         Layered(Quadratic(np.eye(3), np.zeros(3)))  # type: ignore[arg-type]
 

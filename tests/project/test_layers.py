@@ -1,64 +1,33 @@
-"""Imports go one way: between packages and between folders, and into another folder through its ``__init__`` only."""
+"""Two rules about imports that the contracts of import-linter in pyproject.toml cannot express."""
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from graphlib import TopologicalSorter
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-# Lowest first: a package may import itself and those before it.
-PACKAGES = ("stepsize_solvers", "stepsize_opt", "stepsize_validation")
-FOLDERS = (ROOT / "solvers", ROOT, ROOT / "validation")
-MODULES = {
-    ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__"): path
-    for package, folder in zip(PACKAGES, FOLDERS, strict=True)
-    for path in (folder / package).rglob("*.py")
-}
+import grimp
+
+# Every subpackage of stepsize_validation uses this module, so it counts as a subpackage.
+SHARED_MODULE = "stepsize_validation.figures"
 
 
-def folder_of(module: str) -> str:
-    """The folder of a module; ``stepsize_validation.figures``, which the folders of its package share, is its own."""
-    own = MODULES[module].name == "__init__.py" or module == "stepsize_validation.figures"
-    return module if own else module.rpartition(".")[0]
+def test_subpackages_are_imported_through_their_init() -> None:
+    """No module reaches into another subpackage, and none imports a package that contains its own subpackage."""
+    graph = grimp.build_graph("stepsize_solvers", "stepsize_opt", "stepsize_validation", cache_dir=None)
+    packages = {module for module in graph.modules if graph.find_children(module)} | {SHARED_MODULE}
 
+    def folder(module: str) -> str:
+        return module if module in packages else module.rpartition(".")[0]
 
-def imports(module: str) -> set[str]:
-    """The project's modules that a module names in its imports, wherever in the file they stand."""
-    names = set()
-    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            source = node.module or ""
-            names |= {f"{source}.{a.name}" if f"{source}.{a.name}" in MODULES else source for a in node.names}
-    return {name for name in names if name.startswith(PACKAGES)}
-
-
-IMPORTS = {module: imports(module) for module in sorted(MODULES)}
-
-
-def test_a_package_imports_itself_and_those_below() -> None:
-    order = {package: rank for rank, package in enumerate(PACKAGES)}
-    rank = {module: order[module.split(".")[0]] for module in MODULES}
-    assert [(m, name) for m, names in IMPORTS.items() for name in names if rank[name] > rank[m]] == []
-
-
-def test_another_folder_is_imported_through_its_init() -> None:
-    pairs = [(module, name) for module, names in IMPORTS.items() for name in names]
-    assert len(pairs) > 200
-    assert [(m, name) for m, name in pairs if folder_of(name) not in (folder_of(m), name)] == []
-
-
-def test_folders_have_no_cycle() -> None:
-    """TopologicalSorter raises CycleError, which names the folders of the cycle."""
-    graph: dict[str, set[str]] = {}
-    for module, names in IMPORTS.items():
-        graph.setdefault(folder_of(module), set()).update(map(folder_of, names))
-    order = list(TopologicalSorter({folder: below - {folder} for folder, below in graph.items()}).static_order())
-    assert len(order) >= 10
+    between_folders = [
+        (importer, imported)
+        for importer in graph.modules
+        for imported in graph.find_modules_directly_imported_by(importer)
+        if folder(importer) != folder(imported)
+    ]
+    assert len(between_folders) > 200
+    wrong = [pair for pair in between_folders if pair[1] not in packages or pair[0].startswith(f"{pair[1]}.")]
+    assert wrong == []
 
 
 def test_importing_the_library_loads_nothing_heavy() -> None:

@@ -10,17 +10,22 @@ from hypothesis import given, settings
 
 from shared.small_data import small_data
 from shared.strategies import sketches
-from stepsize_opt.node.api import optimal_stepsize
-from stepsize_opt.problems.federated import Federated
-from stepsize_opt.problems.infimum import find_federated_infimum
-from stepsize_opt.problems.objectives import LogisticRegression
-from stepsize_opt.problems.splits import split
-from stepsize_opt.sketches import RandK, Sketch
-from stepsize_validation.runs.rates import check_rate
-from stepsize_validation.runs.runner import run
+from stepsize_opt import Method, RandK, Sketch, optimal_method, optimal_stepsize
+from stepsize_opt.problems import Federated, LogisticRegression, find_federated_infimum, split
+from stepsize_validation import check_rate, run
 
 NODE = LogisticRegression.from_dataset(small_data(), 0.1)
+# Three parts of equal size: their mean is the objective of the node.
 CLIENTS = Federated.logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
+
+
+def assert_one_node(D: Any, sketch: Sketch, algorithm: str | Method) -> None:
+    arguments: dict[str, Any] = {"algorithm": algorithm, "iterations": 60, "seeds": 2}
+    shared = run(CLIENTS, D, sketch, client_seeds="shared", **arguments)
+    node = run(NODE, D, sketch, **arguments)
+    for field in ("squared_norms", "descent", "metric_norms", "decrease", "final_points"):
+        np.testing.assert_allclose(getattr(shared, field), getattr(node, field), rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(shared.sent, 3 * node.sent)
 
 
 @pytest.mark.slow
@@ -28,14 +33,12 @@ CLIENTS = Federated.logistic(split(small_data(), 3, np.random.default_rng(0)), 0
 @given(sketches(6))
 @settings(max_examples=20)
 def test_clients_that_share_their_draws_are_one_node(algorithm: str, sketch: Sketch) -> None:
-    # Three parts of equal size: their mean is the objective of the node.
-    arguments: dict[str, Any] = {"algorithm": algorithm, "iterations": 60, "seeds": 2}
-    D = 0.05 * np.linalg.inv(NODE.smoothness())
-    shared = run(CLIENTS, D, sketch, client_seeds="shared", **arguments)
-    node = run(NODE, D, sketch, **arguments)
-    for field in ("squared_norms", "descent", "metric_norms", "decrease", "final_points"):
-        np.testing.assert_allclose(getattr(shared, field), getattr(node, field), rtol=1e-9, atol=1e-12)
-    np.testing.assert_array_equal(shared.sent, 3 * node.sent)  # every client sends its numbers
+    assert_one_node(0.05 * np.linalg.inv(NODE.smoothness()), sketch, algorithm)
+
+
+def test_clients_that_share_their_draws_are_one_node_of_the_subspace_method() -> None:
+    method = optimal_method(NODE.smoothness(), 2)
+    assert_one_node(method.D, method.sketch, method)
 
 
 @pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
@@ -43,18 +46,6 @@ def test_the_guarantee_of_one_node_holds(algorithm: str) -> None:
     f = Federated.logistic(split(small_data(), 5, np.random.default_rng(0), "label"), 0.1)
     sketch = RandK(6, 1)
     D = optimal_stepsize(f.smoothness(), sketch, algorithm=algorithm).D
-    infimum = find_federated_infimum(f).whole
     record = run(f, D, sketch, algorithm=algorithm, client_seeds="shared", iterations=400, seeds=16)
-    check = check_rate(record, infimum)
+    check = check_rate(record, find_federated_infimum(f).whole)
     assert check.statement == "Theorem 1" and check.verdict == "holds", check
-    # The same D with independent draws is outside every condition of the distributed theorem, and the run is another.
-    independent = run(f, D, sketch, algorithm=algorithm, iterations=400, seeds=16)
-    assert not np.array_equal(record.squared_norms, independent.squared_norms)
-
-
-def test_arguments() -> None:
-    D = 0.05 * np.eye(6)
-    with pytest.raises(ValueError, match="client_seeds must be one of 'independent', 'shared', got 'common'"):
-        run(CLIENTS, D, RandK(6, 2), client_seeds="common")
-    with pytest.raises(ValueError, match="one sketch for all clients"):
-        run(CLIENTS, D, [RandK(6, 2), RandK(6, 2), RandK(6, 3)], client_seeds="shared")

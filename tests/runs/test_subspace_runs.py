@@ -1,4 +1,4 @@
-"""The subspace method runs: on a node, on clients with shared seeds, continued, and as its guarantees say."""
+"""Runs of the subspace method keep its guarantees; one step is exact on a quadratic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from shared.small_data import small_data
 from stepsize_opt import optimal_method
-from stepsize_opt.problems import Federated, LogisticRegression, Quadratic, find_infimum, split
+from stepsize_opt.problems import LogisticRegression, Quadratic, find_infimum
 from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_validation import check_rate, run
 
@@ -15,7 +15,7 @@ NODE = LogisticRegression.from_dataset(small_data(), 0.1)
 START = np.ones(NODE.d)
 
 
-@pytest.mark.parametrize("basis", ["eigenvectors", "cholesky", "root", "rotation"])
+@pytest.mark.parametrize("basis", ["eigenvectors", "root"])
 def test_det_holds_in_every_basis(basis: str) -> None:
     method = optimal_method(NODE.smoothness(), NODE.d / 4, basis=basis)
     record = run(NODE, method.D, method.sketch, algorithm=method, iterations=300, start=START)
@@ -64,12 +64,3 @@ def test_one_step_is_exact_on_a_quadratic(d: int, k: float) -> None:
         before = float(f.value(x[None])[0])
         assert max(after) <= before * (1.0 + 1e-12)
         assert weights @ after == pytest.approx(before - 0.5 * gradient @ method.D @ gradient, rel=1e-9)
-
-
-def test_clients_with_shared_seeds_are_one_node() -> None:
-    clients = Federated.logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
-    method = optimal_method(clients.smoothness(), 2)
-    record = run(clients, method.D, method.sketch, algorithm=method, iterations=200, client_seeds="shared", start=START)
-    assert np.all(record.sent == 3 * 2)
-    assert check_rate(record, rate=method.rate).verdict != "violated"
-    assert record.values[:, -1].mean() < record.start_value

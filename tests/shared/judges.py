@@ -319,14 +319,6 @@ class Clients:
     iterations: int | None = None
     goal: str = "paper"
 
-    def __str__(self) -> str:
-        laws = ", ".join(dict.fromkeys(map(str, self.sketches)))
-        return (
-            f"n = {len(self.matrices)}, d = {len(self.matrices[0])}, {laws}, {self.algorithm}, {self.structure}, "
-            f"{self.goal}, "
-            f"ε² = {self.epsilon2:g}, Δ⁰ = {self.initial_gap:g}, Δ^inf = {self.delta_inf:g}, K = {self.iterations}"
-        )
-
     @property
     def arguments(self) -> dict[str, Any]:
         """What ``optimal_distributed_stepsize`` takes."""

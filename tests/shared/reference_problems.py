@@ -36,11 +36,3 @@ def smoothness_of(name: str, reg: float) -> NDArray[np.float64]:
 def random_smoothness(d: int, condition: float, seed: int) -> NDArray[np.float64]:
     """A random L with a log-spaced spectrum of the given condition number."""
     return problems.random_smoothness(np.random.default_rng(seed), d, condition)
-
-
-def satisfies_numerically(
-    D: NDArray[np.float64], L: NDArray[np.float64], second_moment: object, slack: float = 1e-9
-) -> bool:
-    """An independent check of condition (3) with numpy's eigenvalues and the sketch's own second moment."""
-    values = np.linalg.eigvalsh(D - second_moment(D @ L @ D))  # type: ignore[operator]
-    return bool(values[0] >= -slack * np.linalg.eigvalsh(D)[-1])

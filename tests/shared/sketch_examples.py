@@ -1,4 +1,4 @@
-"""One example of every kind of sketch, by name, and a matrix to try them on."""
+"""One fixed sketch of every kind, for tests that sample each thousands of times."""
 
 from __future__ import annotations
 
@@ -18,13 +18,10 @@ from stepsize_opt.sketches import (
     SystematicSampling,
 )
 
-VECTORS = np.array([[2.0, 0.0, 1.0], [0.0, 2.0, 1.0], [1.0, 1.0, 1.0]])
-WEIGHTS = np.array([0.25, 0.25, 0.5])
-# The two projections on orthogonal lines, doubled: each sends one number.
 LINE = np.array([0.6, 0.8])
-PROJECTIONS = 2.0 * np.array([np.outer(LINE, LINE), np.eye(2) - np.outer(LINE, LINE)])
+# The two projections on orthogonal lines, doubled: each sends one float.
+FINITE = FiniteSketch(2.0 * np.array([np.outer(LINE, LINE), np.eye(2) - np.outer(LINE, LINE)]), [0.5, 0.5])
 COINS = BernQ([0.5, 0.8], [1, 2])
-MOMENTS = DiagonalSketch.from_moments(COINS.second_moment_matrix, LayeredCoins(COINS), COINS.expected_nonzeros)
 
 EXAMPLES: dict[str, Sketch] = {
     "identity": Identity(3),
@@ -34,17 +31,12 @@ EXAMPLES: dict[str, Sketch] = {
     "bernq, layers": BernQ([0.5, 0.25], [2, 3]),
     "independent": IndependentSampling([0.2, 0.5, 1.0]),
     "systematic": SystematicSampling([0.2, 0.5, 1.0, 0.75]),
-    "support": DiagonalSketch.from_support(VECTORS, WEIGHTS),
-    "moments": MOMENTS,
-    "finite": FiniteSketch(PROJECTIONS, [0.5, 0.5]),
+    "support": DiagonalSketch.from_support([[2.0, 0.0, 1.0], [0.0, 2.0, 1.0], [1.0, 1.0, 1.0]], [0.25, 0.25, 0.5]),
+    "moments": DiagonalSketch.from_moments(COINS.second_moment_matrix, LayeredCoins(COINS), COINS.expected_nonzeros),
+    "finite": FINITE,
     "gaussian": Gaussian(4, 2),
     "layers, diagonal": LayerWise([RandK(3, 1), BernQ(0.5, 2)]),
-    "layers, mixed": LayerWise([FiniteSketch(PROJECTIONS, [0.5, 0.5]), RandK(2, 1)]),
+    "layers, mixed": LayerWise([FINITE, RandK(2, 1)]),
     "layers, gaussian": LayerWise([Gaussian(2, 1), IndependentSampling([0.3])]),
     "one coordinate": RandK(1, 1),
 }
-
-
-def symmetric(d: int, seed: int = 0) -> np.ndarray:
-    A = np.random.default_rng(seed).standard_normal((d, d))
-    return A + A.T

@@ -5,7 +5,7 @@ Kinds, sizes and exponents are drawn by Hypothesis, which shrinks them; entries 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,6 +133,11 @@ SKETCHES: dict[str, Callable[[int], st.SearchStrategy[Sketch]]] = {
 }
 
 
+DIAGONAL = tuple(kind for kind in SKETCHES if kind not in ("FiniteSketch", "Gaussian", "LayerWise"))
+# Sketches whose outcomes can be listed.
+LISTABLE = tuple(kind for kind in SKETCHES if kind not in ("DiagonalSketch.from_moments", "Gaussian", "LayerWise"))
+
+
 def _masks(terms: int, d: int, rng: np.random.Generator) -> tuple[Matrix, NDArray[np.float64]]:
     """Unbiased vectors with zeros, and weights that add up to one only up to rounding."""
     vectors = rng.random((terms, d)) * (rng.random((terms, d)) < rng.uniform(0.2, 1.0))
@@ -212,10 +217,12 @@ def sketches_up_to(max_d: int, *kinds: str) -> st.SearchStrategy[Sketch]:
 
 
 @st.composite
-def problems(draw: st.DrawFn, max_d: int = 6, max_condition: float = 1e4) -> tuple[Matrix, Sketch]:
+def problems(
+    draw: st.DrawFn, max_d: int = 6, max_condition: float = 1e4, kinds: Sequence[str] = ()
+) -> tuple[Matrix, Sketch]:
     """(L, sketch) of the same dimension."""
     L = draw(smoothness_matrices(max_d=max_d, max_condition=max_condition))
-    return L, draw(sketches(L.shape[0]))
+    return L, draw(sketches(L.shape[0], *kinds))
 
 
 @st.composite

@@ -1,13 +1,14 @@
-"""What no sketch can be made of: the errors name the argument and the remedy."""
+"""Arguments of which no sketch can be made: the type of the error, and the argument that it names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from shared.sketch_examples import MOMENTS
+from shared.sketch_examples import EXAMPLES
 from stepsize_opt.sketches import (
     BernQ,
     DiagonalSketch,
@@ -19,135 +20,124 @@ from stepsize_opt.sketches import (
     RandK,
     Sketch,
     SystematicSampling,
+    parse_sketch,
 )
 
 GENERATOR = np.random.default_rng(0)
 NO_COVARIANCE = [[0.9, 0.5], [0.5, 0.9]]  # P ⪰ 0, but P − 11ᵀ has the eigenvalue −0.6
+INDEFINITE = [[1.0, 2.0], [2.0, 1.0]]
+MASKED: Any = np.ma.array(np.eye(2), mask=[[0, 1], [1, 0]])
 
 
-def from_moments(P: object, sampler: object = lambda rng, n: np.ones((n, 2)), sent: object = None) -> Sketch:
-    return DiagonalSketch.from_moments(P, sampler, sent)  # type: ignore[arg-type]
+def from_moments(P: Any, sampler: Any = lambda rng, n: np.ones((n, 2)), sent: Any = None) -> Sketch:
+    return DiagonalSketch.from_moments(P, sampler, sent)
 
 
-def from_support(vectors: object, weights: object) -> Sketch:
-    return DiagonalSketch.from_support(vectors, weights)  # type: ignore[arg-type]
+def from_support(vectors: Any, weights: Any) -> Sketch:
+    return DiagonalSketch.from_support(vectors, weights)
 
 
-VALUE_ERRORS: list[tuple[Callable[[], object], str]] = [
-    (lambda: Identity(0), "d must be a whole number of at least 1, got 0"),
-    (lambda: Identity(2.5), "d must be a whole number of at least 1, got 2.5"),
-    (lambda: RandK(10, 11), "k must be a whole number from 1 to d=10, got 11"),
-    (lambda: RandK(10, 0), "k must be a whole number from 1 to d=10, got 0"),
-    (lambda: RandK(10, 2.5), "k must be a whole number from 1 to d=10, got 2.5"),
-    (lambda: RandK(10, float("nan")), "k must be a whole number from 1 to d=10, got nan"),
-    (lambda: RandK(10, float("inf")), "k must be a whole number from 1 to d=10, got inf"),
-    (lambda: Gaussian(3, 4), "k must be a whole number from 1 to d=3, got 4"),
-    (lambda: BernQ(0.0, 3), r"q must be in \(0, 1\], got 0"),
-    (lambda: BernQ([0.5, 1.5], [1, 2]), r"q\[1\] must be in \(0, 1\], got 1.5"),
-    (lambda: BernQ(float("nan"), 3), "q must be finite, got NaN or infinity"),
-    (lambda: BernQ([0.5, 0.5], [1, 2, 3]), "q must be one number or one for each of the 3 layers, got 2 numbers"),
-    (lambda: BernQ([], 3), r"q must be a number or a list of numbers in \(0, 1\], got shape \(0,\)"),
-    (lambda: BernQ(0.5, 0), "sizes must be a whole number of at least 1, got 0"),
-    (lambda: BernQ(0.5, [2, 0]), r"sizes\[1\] must be a whole number of at least 1, got 0"),
-    (lambda: BernQ(0.5, [2, 1.5]), r"sizes\[1\] must be a whole number of at least 1, got 1.5"),
-    (lambda: BernQ(0.5, []), "sizes must not be empty"),
-    (lambda: IndependentSampling([0.5, 0.0]), r"p\[1\] must be in \(0, 1\], got 0"),
-    (lambda: IndependentSampling([0.5, -0.1]), r"p\[1\] must be in \(0, 1\], got -0.1"),
-    (lambda: SystematicSampling([0.5, 0.0]), r"p\[1\] must be in \(0, 1\], got 0"),
-    (lambda: IndependentSampling(0.5), r"p must be a list of numbers in \(0, 1\], got shape \(\)"),
-    (lambda: IndependentSampling([]), r"p must be a list of numbers in \(0, 1\], got shape \(0,\)"),
-    (lambda: IndependentSampling([0.5, np.inf]), "p must be finite"),
-    (lambda: from_support([1.0, 1.0], [1.0]), r"vectors must have shape \(R, d\) with R and d at least 1, got \(2,\)"),
-    (lambda: from_support([[1.0, 2.0], [1.0]], [0.5, 0.5]), "vectors must be an array of numbers: .*inhomogeneous"),
-    (lambda: from_support([[3.0], [-1.0]], [0.5, 0.5]), "vectors must be nonnegative, .* got an entry -1"),
-    (lambda: from_support([[np.nan]], [1.0]), "vectors must be finite"),
-    (lambda: from_support([[2.0], [0.5]], [0.5, 0.5]), r"vectors must average to the identity \(E.* off by 0.25"),
-    (lambda: from_support([[1.0], [1.0]], [1.0]), r"weights must have one .* of the 2 vectors, got shape \(1,\)"),
-    (lambda: from_support([[1.0], [1.0]], [1.5, -0.5]), "weights must be nonnegative, got -0.5"),
-    (lambda: from_support([[1.0], [1.0]], [0.5, 0.4]), "weights must add up to 1, got 0.9"),
-    (lambda: from_support([[1.0], [1.0]], [0.5, np.nan]), "weights must be finite"),
-    (lambda: from_moments([[1.0, 1.0]]), r"P must be a square matrix, got shape \(1, 2\)"),
-    (lambda: from_moments([[2.0, 1.0], [0.5, 2.0]]), "P must be symmetric, .* differ from their mirror images by 0.5"),
-    (lambda: from_moments([[3.0, -1.0], [-1.0, 3.0]]), "P must have nonnegative entries, .* got an entry -1"),
-    (lambda: from_moments(NO_COVARIANCE), "P − 11ᵀ must be positive semidefinite, .* got an eigenvalue -0.6"),
-    (lambda: from_moments([[np.inf]]), "P must be finite"),
-    (lambda: from_moments(np.ones((2, 2)), sent=3.0), r"expected_nonzeros must be in \(0, d=2\], got 3.0"),
-    (
-        lambda: from_moments(np.ones((2, 2)), lambda rng, n: np.ones(2)).sample(GENERATOR),
-        r"sampler\(rng, size\) must return nonnegative numbers of shape \(1, 2\), got shape \(2,\)",
-    ),
-    (
-        lambda: from_moments(np.ones((2, 2)), lambda rng, n: -np.ones((n, 2))).sample(GENERATOR),
-        "must return nonnegative numbers .* got an entry -1",
-    ),
-    (lambda: FiniteSketch(np.eye(2), [1.0]), r"matrices must have shape \(R, d, d\) with .* got \(2, 2\)"),
-    (lambda: FiniteSketch(np.empty((0, 2, 2)), []), r"matrices must have shape .* got \(0, 2, 2\)"),
-    (lambda: FiniteSketch([[[1.0, 0.1], [0.0, 1.0]]], [1.0]), r"matrices\[0\] must be symmetric, .* by 0.1"),
-    (
-        lambda: FiniteSketch([np.eye(2), [[1.0, 2.0], [2.0, 1.0]]], [0.5, 0.5]),
-        r"matrices\[1\] must be positive semidefinite, got an eigenvalue -1",
-    ),
-    (lambda: FiniteSketch([2.0 * np.eye(2)], [1.0]), "matrices must average to the identity .* off by 1"),
-    (lambda: FiniteSketch([np.eye(2)], [0.5, 0.5]), "weights must have one entry for each of the 1 matrices"),
-    (lambda: LayerWise([]), "layers must not be empty"),
-    (lambda: RandK(30, 15).support(), "the law of randk:15 with d=30 has more than the 100000 outcomes"),
-    (lambda: BernQ(0.5, [1] * 2000).support(), "more than the 100000 outcomes"),
-    (lambda: IndependentSampling([0.5] * 17).support(), "independent:0.5 with d=17 has more than the 100000"),
-    (lambda: LayerWise([RandK(10, 5)] * 3).support(), "more than the 100000 outcomes"),
-    (lambda: Gaussian(3, 1).support(), "gaussian:1 has no finite support to list"),
-    (lambda: MOMENTS.support(), "has no finite support to list"),
-    (lambda: LayerWise([Identity(1), Gaussian(3, 1)]).support(), "gaussian:1 has no finite support to list"),
-    (lambda: Gaussian(3, 1).second_moment_matrix, "gaussian:1 is not diagonal"),
-    (lambda: LayerWise([Identity(1), Gaussian(3, 1)]).sample_diagonal(GENERATOR, 2), "gaussian:1 is not diagonal"),
-    (lambda: RandK(3, 1).sample_diagonal(GENERATOR, -1), "size must be a whole number of at least 0, got -1"),
-    (lambda: RandK(3, 1).apply(np.ones(4), GENERATOR), r"x must have shape \(3,\) or \(m, 3\), got \(4,\)"),
-    (lambda: RandK(3, 1).apply(1.0, GENERATOR), r"x must have shape \(3,\) or \(m, 3\), got \(\)"),
-    (lambda: RandK(3, 1).apply(np.ones((1, 1, 3)), GENERATOR), r"x must have shape .* got \(1, 1, 3\)"),
-    (lambda: RandK(3, 1).second_moment(np.eye(4)), r"M must have shape \(3, 3\), as randk:1 has d=3; got \(4, 4\)"),
-    (lambda: RandK(2, 1).second_moment([[1, 2], [3, 4]]), "M must be symmetric"),
-    (lambda: RandK(2, 1).centered_second_moment([[1, np.nan], [np.nan, 4]]), "M must be finite"),
-    (lambda: RandK(3, 1).adjoint(np.ones(3)), r"Z must have shape \(3, 3\)"),
+CALLS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
+    (ValueError, "d", lambda: Identity(0)),
+    (TypeError, "d", lambda: Identity("3")),
+    (TypeError, "d", lambda: Identity(True)),
+    (ValueError, "k", lambda: RandK(10, 11)),
+    (ValueError, "k", lambda: RandK(10, 2.5)),
+    (ValueError, "k", lambda: RandK(10, float("nan"))),
+    (TypeError, "k", lambda: RandK(10, np.True_)),
+    (TypeError, "k", lambda: Gaussian(3, 1j)),
+    (ValueError, "q", lambda: BernQ(0.0, 3)),
+    (ValueError, "q", lambda: BernQ([0.5, 0.5], [1, 2, 3])),
+    (TypeError, "q", lambda: BernQ(True, 3)),
+    (ValueError, "sizes", lambda: BernQ(0.5, [2, 0])),
+    (ValueError, "sizes", lambda: BernQ(0.5, [])),
+    (TypeError, "sizes", lambda: BernQ(0.5, "abc")),
+    (ValueError, "p", lambda: IndependentSampling([0.5, -0.1])),
+    (ValueError, "p", lambda: SystematicSampling([0.5, 0.0])),
+    (ValueError, "p", lambda: IndependentSampling(0.5)),
+    (ValueError, "p", lambda: IndependentSampling([0.5, np.inf])),
+    (TypeError, "p", lambda: IndependentSampling([0.5j])),
+    (ValueError, "vectors", lambda: from_support([1.0, 1.0], [1.0])),
+    (ValueError, "vectors", lambda: from_support([[1.0, 2.0], [1.0]], [0.5, 0.5])),
+    (ValueError, "vectors", lambda: from_support([[3.0], [-1.0]], [0.5, 0.5])),
+    (ValueError, "vectors", lambda: from_support([[2.0], [0.5]], [0.5, 0.5])),
+    (ValueError, "vectors", lambda: from_support(MASKED, [0.5, 0.5])),
+    (ValueError, "use 0 instead", lambda: from_support([[2.0, 1e-200], [0.0, 2.0]], [0.5, 0.5])),
+    (ValueError, "weights", lambda: from_support([[1.0], [1.0]], [1.0])),
+    (ValueError, "weights", lambda: from_support([[1.0], [1.0]], [1.5, -0.5])),
+    (ValueError, "weights", lambda: from_support([[1.0], [1.0]], [0.5, 0.4])),
+    (TypeError, "weights", lambda: from_support([[1.0]], ["a"])),
+    (ValueError, "P", lambda: from_moments([[1.0, 1.0]])),
+    (ValueError, "P", lambda: from_moments([[2.0, 1.0], [0.5, 2.0]])),
+    (ValueError, "P", lambda: from_moments([[3.0, -1.0], [-1.0, 3.0]])),
+    (ValueError, "P", lambda: from_moments(NO_COVARIANCE)),
+    (ValueError, "expected_nonzeros", lambda: from_moments(np.ones((2, 2)), sent=3.0)),
+    (TypeError, "sampler", lambda: from_moments(np.ones((2, 2)), 3)),
+    (ValueError, "sampler", lambda: from_moments(np.ones((2, 2)), lambda rng, n: np.ones(2)).sample(GENERATOR)),
+    (ValueError, "sampler", lambda: from_moments(np.ones((2, 2)), lambda rng, n: -np.ones((n, 2))).sample(GENERATOR)),
+    (ValueError, "matrices", lambda: FiniteSketch(np.eye(2), [1.0])),
+    (ValueError, "matrices", lambda: FiniteSketch([[[1.0, 0.1], [0.0, 1.0]]], [1.0])),
+    (ValueError, "matrices", lambda: FiniteSketch([np.eye(2), INDEFINITE], [0.5, 0.5])),
+    (ValueError, "matrices", lambda: FiniteSketch([2.0 * np.eye(2)], [1.0])),
+    (ValueError, "matrices", lambda: FiniteSketch([MASKED], [1.0])),
+    (ValueError, "weights", lambda: FiniteSketch([np.eye(2)], [0.5, 0.5])),
+    (ValueError, "layers", lambda: LayerWise([])),
+    (TypeError, "layers", lambda: LayerWise([RandK(3, 1), 4])),
+    (ValueError, "outcomes", lambda: RandK(30, 15).support()),
+    (ValueError, "outcomes", lambda: BernQ(0.5, [1] * 2000).support()),
+    (ValueError, "outcomes", lambda: IndependentSampling([0.5] * 17).support()),
+    (ValueError, "outcomes", lambda: LayerWise([RandK(10, 5)] * 3).support()),
+    (ValueError, "support", lambda: EXAMPLES["moments"].support()),
+    (ValueError, "gaussian:1", lambda: LayerWise([Identity(1), Gaussian(3, 1)]).support()),
+    (ValueError, "gaussian:1", lambda: Gaussian(3, 1).second_moment_matrix),
+    (ValueError, "gaussian:1", lambda: LayerWise([Identity(1), Gaussian(3, 1)]).sample_diagonal(GENERATOR, 2)),
+    (ValueError, "size", lambda: RandK(3, 1).sample_diagonal(GENERATOR, -1)),
+    (TypeError, "rng", lambda: RandK(3, 1).sample(None)),
+    (ValueError, "x", lambda: RandK(3, 1).apply(np.ones((1, 1, 3)), GENERATOR)),
+    (TypeError, "x", lambda: RandK(3, 1).apply([1j, 0, 0], GENERATOR)),
+    (ValueError, "M", lambda: RandK(3, 1).second_moment(np.eye(4))),
+    (ValueError, "M", lambda: RandK(2, 1).second_moment([[1, 2], [3, 4]])),
+    (ValueError, "M", lambda: RandK(2, 1).centered_second_moment(MASKED)),
+    (ValueError, "Z", lambda: RandK(3, 1).adjoint(np.ones(3))),
+    (TypeError, "text", lambda: parse_sketch(8, 10)),
+    (ValueError, "d", lambda: parse_sketch("randk:1", 0)),
 ]  # fmt: skip
 
-TYPE_ERRORS: list[tuple[Callable[[], object], str]] = [
-    (lambda: Identity("3"), "d must be a whole number of at least 1, got '3'"),
-    (lambda: Identity(True), "d must be a whole number of at least 1, got True"),
-    (lambda: RandK(10, None), "k must be a whole number from 1 to d=10, got None"),
-    (lambda: RandK(10, True), "k must be a whole number from 1 to d=10, got True"),
-    (lambda: RandK(10, np.True_), "k must be a whole number from 1 to d=10, got np.True_"),
-    (lambda: Gaussian(3, 1j), "k must be a whole number from 1 to d=3, got 1j"),
-    (lambda: BernQ("half", 3), "q must hold real numbers, got an array of <U4"),
-    (lambda: BernQ(True, 3), "q must hold real numbers, got an array of bool"),
-    (lambda: BernQ(0.5, "abc"), "sizes must be a whole number of at least 1, got 'abc'"),
-    (lambda: BernQ(0.5, [True]), r"sizes\[0\] must be a whole number of at least 1, got True"),
-    (lambda: IndependentSampling([0.5, None]), "p must hold real numbers, got an array of object"),
-    (lambda: IndependentSampling([0.5j]), "p must hold real numbers, got an array of complex128"),
-    (lambda: from_support([["a"]], [1.0]), "vectors must hold real numbers"),
-    (lambda: from_support([[1.0]], ["a"]), "weights must hold real numbers"),
-    (lambda: from_moments(np.ones((2, 2)), 3), r"sampler must be a function \(rng, size\) -> array .* got 3"),
-    (lambda: from_moments(np.ones((2, 2)), sent="1"), "expected_nonzeros must be a number, got '1'"),
-    (lambda: FiniteSketch("abc", [1.0]), "matrices must hold real numbers"),
-    (lambda: LayerWise([RandK(3, 1), 4]), r"layers\[1\] must be a Sketch, got 4"),
-    (lambda: LayerWise(RandK(3, 1)), r"layers must be a list, got RandK\(d=3, k=1\)"),
-    (lambda: RandK(3, 1).apply(np.ones(3), 0), "rng must be a numpy Generator, .* got 0"),
-    (lambda: RandK(3, 1).sample(None), "rng must be a numpy Generator, .* got None"),
-    (lambda: RandK(3, 1).apply([1j, 0, 0], GENERATOR), "x must hold real numbers"),
-]  # fmt: skip
+# What the error names, for a text and a dimension.
+TEXTS: list[tuple[str, int, str]] = [
+    ("top:3", 5, "top"),
+    ("", 5, "unknown name"),
+    ("identity:3", 5, "identity"),
+    ("randk", 5, "k"),
+    ("randk:11", 10, "k"),
+    ("randk:101%", 10, "percentage"),
+    ("randk:x%", 10, "percentage"),
+    ("bernq:1.5", 4, "q"),
+    ("bernq:0.5@3,4", 10, "layer sizes"),
+    ("bernq:0.5@3,x", 10, "layer size"),
+    ("independent:0.1,0.2", 3, "p"),
+    ("gaussian:0", 3, "k"),
+    ("layers:3", 3, "layer"),
+    ("layers:3=randk:4", 3, "randk:4"),
+    ("layers:3=randk:1;2=identity", 4, "layer sizes"),
+    ("layers:2=" * 500 + "randk:1", 2, "layer"),
+    ("finite(d=4, 3 matrices)", 4, "describes"),
+]
 
 
-@pytest.mark.parametrize(("build", "message"), VALUE_ERRORS, ids=[m for _, m in VALUE_ERRORS])
-def test_value_errors(build: Callable[[], object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build()
+@pytest.mark.parametrize(("error", "argument", "call"), CALLS, ids=[argument for _, argument, _ in CALLS])
+def test_the_error_names_the_argument(error: type[Exception], argument: str, call: Callable[[], Any]) -> None:
+    with pytest.raises(error, match=rf"\b{argument}\b"):
+        call()
 
 
-@pytest.mark.parametrize(("build", "message"), TYPE_ERRORS, ids=[m for _, m in TYPE_ERRORS])
-def test_type_errors(build: Callable[[], object], message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        build()
+@pytest.mark.parametrize(("text", "d", "part"), TEXTS, ids=[text[:20] for text, _, _ in TEXTS])
+def test_the_error_names_the_part_of_a_text(text: str, d: int, part: str) -> None:
+    with pytest.raises(ValueError, match=rf"sketch '.*\b{part}\b"):
+        parse_sketch(text, d)
 
 
-def test_the_general_classes_cannot_be_built_directly() -> None:
-    for kind in (Sketch, DiagonalSketch):
-        with pytest.raises(TypeError, match="abstract"):
-            kind(3)  # type: ignore[abstract]
+@pytest.mark.parametrize("kind", [Sketch, DiagonalSketch])
+def test_the_general_classes_cannot_be_built_directly(kind: Any) -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        kind(3)

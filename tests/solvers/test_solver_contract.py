@@ -302,7 +302,3 @@ def test_a_solver_that_fails_is_a_status_not_an_exception() -> None:
     assert "CVXOPT" in outcome.message
     with pytest.raises(RuntimeError, match=r"no solver returned a stepsize.*cvxopt"):
         optimal_stepsize(L, RandK(5, 2), solver="cvxopt", objective="log_det")
-
-
-def test_status_meanings_are_complete() -> None:
-    assert all(status.meaning and status.remedy for status in Status)

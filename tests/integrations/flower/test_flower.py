@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from integrations.processes import BIN, ENVIRONMENT, SECONDS, python
 from stepsize_opt import CompressedStep, RandK, StepsizeResult, SubspaceMethod, parse_sketch
 from stepsize_opt.flower import SharedSeedStrategy, compress_mod
 from stepsize_opt.flower.wire import pack, unpack
@@ -26,16 +26,7 @@ from stepsize_validation import run
 
 ROOT = Path(__file__).parents[3]
 APP = ROOT / "examples" / "flower"
-BIN = Path(sys.executable).parent
-ENVIRONMENT = {
-    **os.environ,
-    "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "RAY_memory_monitor_refresh_ms": "0",  # Ray would end its own workers when others fill the memory
-}
-START, RUN = 60.0, 300.0  # seconds to wait for a server to listen, and for a run
+START = 60.0  # seconds to wait for a server to listen
 
 
 def free_port() -> int:
@@ -92,7 +83,7 @@ def run_app(folder: Path, port: int, *options: str, **config: Any) -> dict[str, 
         env={**ENVIRONMENT, "FLWR_HOME": str(folder)},
         capture_output=True,
         text=True,
-        timeout=RUN,
+        timeout=SECONDS,
         check=False,
     )
     assert out.is_file(), done.stdout + done.stderr
@@ -102,8 +93,7 @@ def run_app(folder: Path, port: int, *options: str, **config: Any) -> dict[str, 
 def write_plan(folder: Path, *arguments: str) -> str:
     """The plan, written as the example's README says."""
     plan = folder / "plan.npz"
-    command = [sys.executable, "-m", "logistic_app.plan", str(plan), *arguments]
-    subprocess.run(command, cwd=APP, env=ENVIRONMENT, check=True, capture_output=True)
+    python("-m", "logistic_app.plan", str(plan), *arguments, folder=APP).check_returncode()
     return str(plan)
 
 
@@ -158,14 +148,7 @@ def test_a_client_that_fails_is_never_silent(tmp_path: Path) -> None:
     """It raises, or the mean is over those who replied, as the strategy was told."""
     out = tmp_path / "out.json"
     script = Path(__file__).with_name("failing_client.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(out)],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=RUN,
-        check=False,
-    )
+    done = python(str(script), str(out))
     assert out.is_file(), done.stderr
     found = json.loads(out.read_text())
     assert found["clients"] == [3, 2, 2, 2, 2, 3]

@@ -1,9 +1,8 @@
-"""The command ``solve-distributed``: the smallest K and the best D for clients that share a data set."""
+"""The command ``solve-distributed``: the smallest K and the best D for clients, from their matrices or a data set."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,12 @@ import numpy as np
 
 from stepsize_opt.clients import SEEDS, DistributedComparison, compare_distributed, optimal_distributed_stepsize
 from stepsize_opt.goals import CLIENT_GOALS
-from stepsize_opt.inputs import NAMED_STRUCTURES
-from stepsize_opt.sketches import parse_sketch
-from stepsize_solvers.programs import Matrix
+from stepsize_opt.inputs import NAMED_STRUCTURES, load_matrix, read_matrix
+from stepsize_opt.sketches import Sketch, parse_sketch
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
     add_algorithm,
-    add_sketch,
     add_solver,
     add_structure,
     add_volume,
@@ -35,13 +32,17 @@ from stepsize_validation.cli.common import (
 )
 from stepsize_validation.cli.values import nonnegative, positive, seed, whole
 
+_REG = 0.1
+
 _EXAMPLES = """examples:
+  stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 --initial-gap 0.7 --delta-inf 0.01 -o D.npz
+  stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 --sketch randk:2 --initial-gap 0.7 --delta-inf 0.01
   stepsize-opt solve-distributed --data breast_cancer --clients 10 --sketch randk:1 --structure diagonal
   stepsize-opt solve-distributed --data digits --clients 20 --sketch randk:10% --epsilon2 1e-3 --json
   stepsize-opt solve-distributed --data breast_cancer --clients 5 --sketch randk:1 --compare
   stepsize-opt solve-distributed --data breast_cancer --clients 5 --sketch randk:1 --seeds shared --goal descent
 
-f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising the functions, unless given.
+With --data, f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising the functions, unless given.
 exit codes: 0 optimal, 1 certified gap above --tol or K too small, 2 mistake in the input, 3 solver cannot run
 """
 
@@ -54,14 +55,22 @@ def add_parsers(commands: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--data", required=True, help="data set whose rows the clients share, shuffled, in equal parts")
-    parser.add_argument("--clients", type=whole, required=True, help="number of clients n")
-    parser.add_argument("--reg", type=positive, default=0.1, help="λ of the regulariser (default: %(default)s)")
-    parser.add_argument("--seed", type=seed, default=0, help="seed of the shuffle (default: %(default)s)")
-    add_sketch(parser, required=True)
+    parser.add_argument(
+        "matrices", nargs="*", type=Path, help="smoothness matrix of each client: .npy, .npz, .csv or .mtx"
+    )
+    parser.add_argument("--data", help="take clients that share the rows of this data set, shuffled, in equal parts")
+    parser.add_argument("--clients", type=whole, help="number of clients for --data")
+    parser.add_argument("--reg", type=positive, help=f"λ of the regulariser for --data (default: {_REG})")
+    parser.add_argument("--seed", type=seed, help="seed of the shuffle for --data (default: 0)")
+    parser.add_argument(
+        "--sketch",
+        action="append",
+        required=True,
+        help="for example randk:8; once for all clients, or once for each client in their order",
+    )
     parser.add_argument("--epsilon2", type=positive, default=1e-4, help="ε², the goal for E‖∇f‖² (default: 1e-4)")
-    parser.add_argument("--initial-gap", type=nonnegative, help="Δ⁰ = f(x⁰) − f^inf; found from x⁰ = 0 when not given")
-    parser.add_argument("--delta-inf", type=nonnegative, help="Δ^inf = f^inf − (1/n)Σfᵢ^inf; found when not given")
+    parser.add_argument("--initial-gap", type=nonnegative, help="Δ⁰ = f(x⁰) − f^inf; found from x⁰ = 0 with --data")
+    parser.add_argument("--delta-inf", type=nonnegative, help="Δ^inf = f^inf − (1/n)Σfᵢ^inf; found with --data")
     parser.add_argument("--iterations", type=whole, help="K, if fixed; otherwise the smallest is found")
     add_algorithm(parser, default="det-CGD1")
     add_structure(parser, default="full")
@@ -77,7 +86,6 @@ def add_parsers(commands: Any) -> None:
         default=CLIENT_GOALS[0],
         help="(12) as in the paper, or the descent metric 2D − DLD instead of D (default: %(default)s)",
     )
-    parser.add_argument("--tight", action="store_true", help="also minimise K under Theorem 3 itself")
     parser.add_argument("--compare", action="store_true", help="a table of shared seeds, DCGD, DCGD-mat and det-CGD")
     add_solver(parser)
     parser.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz) or alone (.npy, .csv)")
@@ -85,17 +93,34 @@ def add_parsers(commands: Any) -> None:
     parser.set_defaults(run=_solve_distributed)
 
 
-@dataclass(frozen=True, eq=False)
-class _Clients:
-    matrices: list[Matrix]
-    mean: Matrix
-    initial_gap: float
-    delta_inf: float
+def _load(args: argparse.Namespace) -> dict[str, Any]:
+    """Read the clients' matrices and the gaps, as the library's functions take them."""
+    if bool(args.matrices) == (args.data is not None):
+        msg = "give either the matrix file of each client or --data NAME"
+        raise ValueError(msg)
+    return _from_files(args) if args.matrices else _from_data(args)
 
 
-def _load(args: argparse.Namespace) -> _Clients:
+def _from_files(args: argparse.Namespace) -> dict[str, Any]:
+    for name in ("clients", "reg", "seed"):
+        if getattr(args, name) is not None:
+            msg = f"--{name} goes with --data: there is one client for each matrix file"
+            raise ValueError(msg)
+    for option, value in (("--initial-gap", args.initial_gap), ("--delta-inf", args.delta_inf)):
+        if value is None:
+            msg = f"{option} is needed with matrix files, which do not hold the functions"
+            raise ValueError(msg)
+    matrices = [read_matrix(f"smoothness[{i}]", load_matrix(path)) for i, path in enumerate(args.matrices)]
+    return {"smoothness": matrices, "initial_gap": args.initial_gap, "delta_inf": args.delta_inf}
+
+
+def _from_data(args: argparse.Namespace) -> dict[str, Any]:
     from stepsize_opt.problems import find_federated_infimum
 
+    if args.clients is None:
+        msg = "--clients is needed with --data: the number of clients that share its rows"
+        raise ValueError(msg)
+    args.reg = args.reg or _REG
     objective = load_clients(args)
     initial_gap, delta_inf = args.initial_gap, args.delta_inf
     if initial_gap is None or delta_inf is None:
@@ -103,7 +128,23 @@ def _load(args: argparse.Namespace) -> _Clients:
         start = float(objective.value(np.zeros((1, objective.d)))[0])
         initial_gap = start - infimum.whole.found if initial_gap is None else initial_gap
         delta_inf = infimum.delta_inf if delta_inf is None else delta_inf
-    return _Clients(list(objective.client_smoothness()), objective.smoothness(), initial_gap, delta_inf)
+    return {
+        "smoothness": list(objective.client_smoothness()),
+        "mean_smoothness": objective.smoothness(),
+        "initial_gap": initial_gap,
+        "delta_inf": delta_inf,
+    }
+
+
+def _read_sketches(texts: list[str], n: int, d: int) -> Sketch | list[Sketch]:
+    """Return the sketch of all n clients, or the list of theirs; raises ValueError for another number of texts."""
+    sketches = [parse_sketch(text, d) for text in texts]
+    if len(sketches) == 1:
+        return sketches[0]
+    if len(sketches) != n:
+        msg = f"--sketch was given {len(sketches)} times for {n} clients; give it once for all, or once for each client"
+        raise ValueError(msg)
+    return sketches
 
 
 def _solve_distributed(args: argparse.Namespace) -> int:
@@ -111,29 +152,20 @@ def _solve_distributed(args: argparse.Namespace) -> int:
         _refuse_what_compare_fixes(args)
     if args.output is not None:
         check_output("--output", args.output, (".npz", ".npy", ".csv"))
-    clients = _load(args)
-    sketch = parse_sketch(args.sketch, len(clients.mean))
-    problem: dict[str, Any] = {
-        "epsilon2": args.epsilon2,
-        "initial_gap": clients.initial_gap,
-        "delta_inf": clients.delta_inf,
-        "mean_smoothness": clients.mean,
-        **solving(args),
-    }
+    problem = {**_load(args), "epsilon2": args.epsilon2, **solving(args)}
+    n, d = len(problem["smoothness"]), problem["smoothness"][0].shape[0]
+    problem["sketch"] = _read_sketches(args.sketch, n, d)
     if args.compare:
         with counting(silent=args.quiet or args.verbose) as count, log_on_stderr(args.verbose):
-            comparison = compare_distributed(clients.matrices, sketch, on_progress=count, **problem)
+            comparison = compare_distributed(on_progress=count, **problem)
         return _print_comparison(comparison, args)
-    with progress(f"solving d = {sketch.d}, n = {args.clients}", quiet=args.quiet, verbose=args.verbose):
+    with progress(f"solving d = {d}, n = {n}", quiet=args.quiet, verbose=args.verbose):
         result = optimal_distributed_stepsize(
-            clients.matrices,
-            sketch,
             iterations=args.iterations,
             algorithm=args.algorithm,
             structure=args.structure,
             seeds=args.seeds,
             goal=args.goal,
-            tight=args.tight,
             **problem,
         )
     if args.output is not None:
@@ -148,7 +180,7 @@ def _solve_distributed(args: argparse.Namespace) -> int:
 
 def _refuse_what_compare_fixes(args: argparse.Namespace) -> None:
     """Raise ValueError for an option that the table of --compare would leave out of account."""
-    fixed: dict[str, Any] = {"output": None, "iterations": None, "tight": False, "algorithm": "det-CGD1"}
+    fixed: dict[str, Any] = {"output": None, "iterations": None, "algorithm": "det-CGD1"}
     fixed |= {"structure": NAMED_STRUCTURES["full"], "seeds": SEEDS[0], "goal": CLIENT_GOALS[0]}
     given = [f"--{name}" for name, default in fixed.items() if getattr(args, name) != default]
     if given:

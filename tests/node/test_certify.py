@@ -1,0 +1,86 @@
+"""``certify`` judges a stepsize by every goal, given as a result or as a matrix, at any scale."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared.exact import log_det, rational, satisfies_condition
+from shared.goals import GOALS, arguments_of
+from stepsize_opt import BlockDiagonal, Direction, RandK, certify, optimal_stepsize
+from stepsize_opt.problems import random_smoothness
+
+L = random_smoothness(np.random.default_rng(3), 6, 1e3)
+SKETCH = RandK(6, 2)
+# How closely the largest feasible multiple of an optimum is known.
+CLOSE = {"paper": 1e-8, "convex": 1e-6}
+
+
+@pytest.mark.parametrize("goal", GOALS)
+def test_an_optimum_is_judged_by_its_goal(goal: str) -> None:
+    asked = arguments_of(goal, L)
+    result = optimal_stepsize(L, SKETCH, **asked)
+    for dual in (None, result.dual) if goal in ("paper", "descent") else (None,):
+        check = certify(result.D, L, SKETCH, dual=dual, **asked)
+        assert check.feasible and check.margin > -1e-9 and check.gap <= 1.5e-6
+        assert check.rate == pytest.approx(result.rate, rel=1e-9)
+    assert f"{check.rate:.9g}" in repr(check)
+    if goal in ("paper", "convex"):
+        assert check.descent_rate == pytest.approx(result.descent_rate, rel=1e-9)
+    else:
+        assert check.rate == check.descent_rate and not check.condition.feasible
+    if goal != "linear":  # a result does not keep its M
+        again = certify(result, L, SKETCH)
+        assert again.feasible and again.rate == pytest.approx(result.rate, rel=1e-9)
+
+
+@pytest.mark.parametrize("goal", ["paper", "convex"])
+@pytest.mark.parametrize("factor", [1e-300, 2.0**-900, 1e-150, 0.5, 1.0, 2.0, 2.5, 1e150, 1e300])
+def test_multiples_of_an_optimum(goal: str, factor: float) -> None:
+    result = optimal_stepsize(L, SKETCH, **GOALS[goal])
+    D = factor * result.D
+    check = certify(D, L, SKETCH, **GOALS[goal])
+    assert check.feasible == (factor <= 1.0)
+    assert check.largest_scale == pytest.approx(1.0 / factor, rel=CLOSE[goal])
+    assert check.gap_when_scaled <= 1.5e-6
+    if check.feasible:
+        assert check.margin == pytest.approx(1.0 - factor, abs=CLOSE[goal])
+        assert check.gap == pytest.approx(-math.log(factor), abs=1e-6 + CLOSE[goal])
+    else:
+        assert check.rate == 0.0 and math.isinf(check.gap)
+    if goal == "paper":
+        assert check.feasible == satisfies_condition(D, L, SKETCH, "det-CGD1")
+        assert certify(D, L, SKETCH, dual=result.dual).gap_when_scaled <= 1e-6
+        assert not check.feasible or check.certificate.log_det <= log_det(rational(D))
+        assert not check.feasible or check.descent_rate >= check.rate > 0.0
+
+
+def test_both_guarantees_are_reported() -> None:
+    inside, free = optimal_stepsize(L, SKETCH), optimal_stepsize(L, SKETCH, guarantee="descent")
+    check = certify(inside.D, L, SKETCH)
+    assert check.descent.gap == pytest.approx(math.log(free.rate / inside.descent_rate), abs=2e-6)
+    check = certify(free, L, SKETCH, guarantee="condition")
+    assert not check.feasible and check.rate == 0.0
+    assert check.descent.feasible and check.descent.gap <= 1e-6
+    check = certify(10.0 * free.D, L, SKETCH)
+    assert not check.descent.feasible and check.descent_rate == 0.0 and math.isinf(check.descent.gap)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", BlockDiagonal((4, 2))])
+def test_a_result_brings_its_method_and_its_structure(structure: Any) -> None:
+    result = optimal_stepsize(L, SKETCH, algorithm="det-CGD2", structure=structure)
+    check = certify(result, L, SKETCH)
+    assert check.feasible and check.gap <= 1.5e-6 and check.rate == pytest.approx(result.rate, rel=1e-9)
+    assert certify(result, L, SKETCH, structure="full").gap > 1e-3
+    other = certify(result, L, SKETCH, algorithm="det-CGD1")
+    assert (other.margin == pytest.approx(check.margin, abs=1e-3)) == (structure == "diagonal")  # SD = DS
+
+
+def test_a_result_along_a_direction_needs_its_structure() -> None:
+    along = optimal_stepsize(L, SKETCH, structure=Direction(np.eye(6)))
+    with pytest.raises(ValueError, match="structure"):
+        certify(along, L, SKETCH)
+    assert certify(along, L, SKETCH, structure="scalar").gap <= 1.5e-6

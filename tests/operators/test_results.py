@@ -1,0 +1,128 @@
+"""Large matrices and stepsizes as values: operators, files, messages, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.sparse.linalg import aslinearoperator
+
+from shared.goals import GOALS
+from stepsize_opt import (
+    Direction,
+    Gaussian,
+    LargeStepsizeResult,
+    LowRankPlusDiagonal,
+    RandK,
+    StepsizeResult,
+    certify,
+    get_method,
+    optimal_stepsize,
+)
+from stepsize_opt.inputs import LARGE
+
+L: Any = LowRankPlusDiagonal(np.random.default_rng(2).standard_normal((30, 3)), np.linspace(0.1, 1.0, 30))
+SPARSE: Any = LowRankPlusDiagonal(sparse.csr_array(np.abs(L.U)), 1.0)
+# Large and connected, with zeros on its diagonal.
+CHAIN: Any = sparse.diags_array([np.ones(LARGE), np.ones(LARGE)], offsets=[-1, 1], shape=(LARGE + 1, LARGE + 1))
+SKETCH = RandK(30, 5)
+CALLS: dict[str, dict[str, Any]] = {
+    "det-CGD2": {"algorithm": "det-CGD2"},
+    "diagonal": {"structure": "diagonal"},
+    "scalar": {"structure": "scalar"},
+    "descent": dict(GOALS["descent"]),
+    "direction": {"structure": Direction(optimal_stepsize(L, SKETCH, **GOALS["descent"]).D)},
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_results_are_saved_and_read(name: str, tmp_path: Path) -> None:
+    result = optimal_stepsize(L, SKETCH, **CALLS[name])
+    again = LargeStepsizeResult.load(result.save(tmp_path / "d"))
+    ours, theirs = ({**r.summary(), "solver_stats": None} for r in (again, result))
+    assert ours == theirs
+    np.testing.assert_array_equal(again.D @ np.ones(30), result.D @ np.ones(30))
+    assert again.iterations(0.1, 1.0) == result.iterations(0.1, 1.0) > 0
+    with pytest.raises(ValueError, match="LargeStepsizeResult"):
+        StepsizeResult.load(tmp_path / "d")
+
+
+def test_the_message_tells_what_is_left_to_gain() -> None:
+    result = optimal_stepsize(L, SKETCH, **GOALS["descent"])
+    assert result.status == "optimal_inaccurate" and "diagonal plus rank 3" in result.message
+    assert result.gap < 0.5
+    assert optimal_stepsize(L, SKETCH, max_iters=1, **GOALS["descent"]).status == "user_limit"
+    wide = LowRankPlusDiagonal(np.random.default_rng(2).standard_normal((6, 8)), 1.0)
+    result = optimal_stepsize(wide, RandK(6, 2), **GOALS["descent"])
+    assert result.status == "optimal_inaccurate" and "L.todense() is no larger" in result.message
+
+
+def test_the_second_moment_of_a_run_is_the_dense_one() -> None:
+    method, D = get_method("det-CGD1"), optimal_stepsize(L, SKETCH, **GOALS["descent"]).D
+    expected = method.second_moment(D.todense(), L.todense(), SKETCH)
+    np.testing.assert_allclose(method.moment_operator(D, L, SKETCH) @ np.eye(30), expected, atol=1e-13)
+    assert method.moment_operator(D, L.todense(), SKETCH) is None
+
+
+def test_the_matrix_is_a_linear_operator_and_does_not_change_with_its_arguments() -> None:
+    U, own = np.ones((4, 2)), np.ones(4)
+    matrix = LowRankPlusDiagonal(U, own)
+    U[0, 0] = own[0] = 7.0
+    dense = 2.0 * np.ones((4, 4)) + np.eye(4)
+    for formed in (matrix.todense(), matrix @ np.eye(4), matrix.T @ np.eye(4)):
+        np.testing.assert_array_equal(formed, dense)
+    np.testing.assert_array_equal(matrix.diagonal(), dense.diagonal())
+    assert matrix.trace() == 12.0 and matrix.rank == 2 and "rank=2" in repr(matrix)
+
+
+def along(W: Any, **goal: Any) -> Any:
+    return optimal_stepsize(L, SKETCH, structure=Direction(W), **goal)
+
+
+ERRORS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
+    (ValueError, "U", lambda: LowRankPlusDiagonal(np.ones(3), 1.0)),
+    (ValueError, "U", lambda: LowRankPlusDiagonal(np.ones((3, 0)), 1.0)),
+    (ValueError, "U", lambda: LowRankPlusDiagonal(np.full((3, 1), np.nan), 1.0)),
+    (ValueError, "U", lambda: LowRankPlusDiagonal(sparse.csr_array(np.full((3, 1), np.inf)), 1.0)),
+    (ValueError, "diagonal", lambda: LowRankPlusDiagonal(np.ones((3, 1)), 0.0)),
+    (ValueError, "diagonal", lambda: LowRankPlusDiagonal(np.ones((3, 1)), [1.0, 1.0])),
+    (ValueError, "diagonal", lambda: LowRankPlusDiagonal(np.ones((3, 1)), [1.0, 1.0, -1.0])),
+    (ValueError, "cut", lambda: LowRankPlusDiagonal(np.ones((2, 1)), 1.0, cut=np.inf)),
+    (TypeError, "cut", lambda: LowRankPlusDiagonal(np.ones((2, 1)), 1.0, cut="x")),  # type: ignore[arg-type]
+    (ValueError, "dense", lambda: optimal_stepsize(L, SKETCH)),
+    (ValueError, "dense", lambda: optimal_stepsize(L, Gaussian(30, 3), structure="diagonal")),
+    (ValueError, "dense", lambda: optimal_stepsize(L, SKETCH, structure="diagonal", **GOALS["descent"])),
+    (ValueError, "dense U", lambda: optimal_stepsize(SPARSE, SKETCH, **GOALS["descent"])),
+    (ValueError, "dense U", lambda: optimal_stepsize(LowRankPlusDiagonal(SPARSE.U, 1.0), Gaussian(30, 2))),
+    (ValueError, "diagonal", lambda: optimal_stepsize(L, Gaussian(30, 2))),
+    (
+        ValueError,
+        "negative",
+        lambda: optimal_stepsize(LowRankPlusDiagonal(-SPARSE.U, 1.0), SKETCH, structure="diagonal"),
+    ),
+    (ValueError, "sketch", lambda: optimal_stepsize(L, RandK(7, 3), structure="diagonal")),
+    (TypeError, "L", lambda: optimal_stepsize(aslinearoperator(np.eye(4)), RandK(4, 2))),
+    (TypeError, "L", lambda: certify(np.eye(30), L, SKETCH)),
+    (ValueError, "multiplier", lambda: optimal_stepsize(L, SKETCH, structure="diagonal").dual),
+    (ValueError, "W", lambda: Direction([1.0, 0.0, 1.0])),
+    (TypeError, "todense", lambda: Direction(aslinearoperator(np.eye(4)))),
+    (ValueError, "W", lambda: Direction(np.ones(4), (2, 2))),
+    (ValueError, "W", lambda: along(np.ones(3))),
+    (TypeError, "vector", lambda: along(SPARSE)),
+    (ValueError, "dense", lambda: along(np.ones(30), **GOALS["descent"])),
+    (ValueError, "W", lambda: along(np.geomspace(1e-100, 1e100, 30))),
+    (ValueError, "L", lambda: optimal_stepsize(LowRankPlusDiagonal(L.U, 1e-24), SKETCH, **GOALS["descent"])),
+    (ValueError, "L", lambda: optimal_stepsize(CHAIN, RandK(LARGE + 1, 2), structure="diagonal")),
+]
+
+
+@pytest.mark.parametrize(("error", "part", "call"), ERRORS, ids=[part for _, part, _ in ERRORS])
+def test_refusals_name_the_argument_or_what_it_lacks(
+    error: type[Exception], part: str, call: Callable[[], Any]
+) -> None:
+    with pytest.raises(error, match=rf"\b{part}\b"):
+        call()
