@@ -23,7 +23,7 @@ def gains(name: str, reg: float) -> dict[str, str]:
     for title, k in (("k = 1", 1), ("k = d/4", d // 4), ("k = d/2", d // 2)):
         sketch = RandK(d, k)
         first, second = optimal_stepsize(L, sketch), optimal_stepsize(L, sketch, algorithm="det-CGD2")
-        free = optimal_stepsize(L, sketch, guarantee="descent")
+        free = optimal_stepsize(L, sketch, goal="descent")
         ratios = (free.rate / first.rate, free.rate / second.rate, first.descent_rate / first.rate)
         row[title] = " / ".join(f"{ratio:.3f}" for ratio in ratios)
         gaps.append(free.gap)

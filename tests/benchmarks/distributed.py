@@ -39,7 +39,7 @@ def data(quick: bool) -> Iterator[Measured]:
                 continue
             gap = row.result.gap if row.result.status == "optimal" else math.inf
             note = f"{row.result.solver_stats.solve_time:.3g} s, K = {row.K}, DCGD {scalar}"
-            case = f"{name}, {clients} clients, {row.method}, {row.stepsize} D, {row.seeds} seeds, {row.guarantee}"
+            case = f"{name}, {clients} clients, {row.method}, {row.stepsize} D, {row.seeds} seeds, {row.goal}"
             yield Measured("gap, clients with real data", case, gap, at_most=GAP, note=note)
 
 

@@ -71,7 +71,7 @@ ANSWERS: dict[str, Callable[[Any], Any]] = {
 }
 # Those for which a dense L of these sizes takes too long.
 WITHOUT_DENSE: dict[str, Callable[[Any], Any]] = {
-    _DESCENT: partial(_stepsize, guarantee="descent"),
+    _DESCENT: partial(_stepsize, goal="descent"),
     "Gaussian": partial(_stepsize, sketch=Gaussian),
     "multiple of 1/diag L": lambda L: _stepsize(L, structure=Direction(1.0 / L.diagonal())),
     "multiple of the inverse, det-CGD2": lambda L: _stepsize(

@@ -42,15 +42,15 @@ GOALS: list[tuple[list[str], dict[str, Any]]] = [
     (["--structure", "scalar"], {"structure": "scalar"}),
     (["--structure", "diagonal"], {"structure": "diagonal"}),
     (["--algorithm", "DET-cgd2"], {"algorithm": "det-CGD2"}),
-    (["--criterion", "convex"], {"criterion": "convex"}),
-    (["--guarantee", "descent"], {"guarantee": "descent"}),
-    (["--guarantee", "descent", "--criterion", "euclidean"], {"guarantee": "descent", "criterion": "euclidean"}),
+    (["--goal", "convex"], {"criterion": "convex"}),
+    (["--goal", "descent"], {"guarantee": "descent"}),
+    (["--goal", "euclidean"], {"guarantee": "descent", "criterion": "euclidean"}),
     (
-        ["--guarantee", "descent", "--criterion", "linear", "--lower", "0.001"],
+        ["--goal", "linear", "--strong-convexity", "0.001"],
         {"guarantee": "descent", "criterion": "linear", "lower": 0.001},
     ),
     (
-        ["--guarantee", "descent", "--criterion", "linear", "--lower", "M.npy"],
+        ["--goal", "linear", "--strong-convexity", "M.npy"],
         {"guarantee": "descent", "criterion": "linear", "lower": M},
     ),
 ]
@@ -70,17 +70,17 @@ def test_solve_is_the_call_of_the_library_and_certify_judges_its_file(
     result = optimal_stepsize(L, RandK(4, 2), **call)
     summary = answer(capsys, "solve", matrix, *SKETCH, *options, "-o", "D.npz")
     assert (summary["status"], summary["rate"]) == ("optimal", result.rate)
-    assert (summary["algorithm"], summary["criterion"]) == (result.algorithm, result.criterion)
+    assert (summary["algorithm"], summary["criterion"]) == (result.algorithm, result.goal)
     assert summary["certificate"]["feasible"]
     # The file names sketch, method, structure and goal; M is not in it.
-    lower = options[-2:] if "--lower" in options else []
+    lower = options[-2:] if "--strong-convexity" in options else []
     assert answer(capsys, "certify", "D.npz", matrix, *lower)["gap"] <= 1e-6
     if lower:
         assert main(["certify", "D.npz", matrix]) == 2
         assert "lower" in capsys.readouterr().err
     # Options overrule the file: for another goal this D is infeasible or not the best.
     if options:
-        other = ["--structure", "full", "--algorithm", "det-CGD1", "--guarantee", "condition", "--criterion", "det"]
+        other = ["--structure", "full", "--algorithm", "det-CGD1", "--guarantee", "condition", "--goal", "det"]
         assert main(["certify", "D.npz", matrix, *other, "-q"]) == 1
 
 
@@ -175,7 +175,7 @@ def test_an_answer_above_the_tolerance_has_its_own_exit_code(matrix: str, capsys
         (["solve", "--data", "nothing", *SKETCH], "no data set 'nothing'"),
         (["solve", *SKETCH], "either a matrix file or --data"),
         (["solve", "L.npy", "--reg", "0.1", *SKETCH], "--reg goes with --data"),
-        (["solve", "{L}", *SKETCH, "--criterion", "linear", "--lower", "0,05"], "--lower"),
+        (["solve", "{L}", *SKETCH, "--goal", "linear", "--strong-convexity", "0,05"], "--strong-convexity"),
         (["solve", "{L}", "--sketch", "randk:9"], "k must be"),
         (["solve", "{L}", *SKETCH, "--structure", "block:a"], "--structure"),
         (["solve", "{L}", *SKETCH, "--algorithm", "det-CGD3"], "algorithm must be one of"),
@@ -187,7 +187,7 @@ def test_an_answer_above_the_tolerance_has_its_own_exit_code(matrix: str, capsys
         ([*CLIENTS, "--seeds", "shared", "--epsilon2", "1e-320"], "exceeds float64"),
         ([*CLIENTS, "--delta-inf", "-1e-9"], "--delta-inf"),
         (["certify", "{D}", "{L}"], "--sketch"),
-        (["compare", *RIDGE, "--criterion", "linear", "--lower", "0.2"], "lower must lie below the Hessian"),
+        (["compare", *RIDGE, "--goal", "linear", "--strong-convexity", "0.2"], "lower must lie below the Hessian"),
         (["plan", "{L}", "--initial-gap", "1"], "needs epsilon2"),
         (["plan", "{L}", "--epsilon2", "1"], "--initial-gap"),
         (["plan", "{L}", *PLAN, "--clients", "2"], "--clients"),
@@ -288,8 +288,8 @@ def test_certify_needs_a_structure_that_the_file_cannot_hold(matrix: str, tmp_pa
 
 def test_certify_judges_convex_by_its_own_condition(matrix: str, tmp_path: Path, capsys: Captured) -> None:
     saved = str(tmp_path / "H.npz")
-    assert main(["solve", matrix, *SKETCH, "--guarantee", "descent", "-o", saved, "-q"]) == 0
-    assert answer(capsys, "certify", saved, matrix, "--criterion", "convex", code=1)["feasible"] is False
+    assert main(["solve", matrix, *SKETCH, "--goal", "descent", "-o", saved, "-q"]) == 0
+    assert answer(capsys, "certify", saved, matrix, "--goal", "convex", code=1)["feasible"] is False
 
 
 # ---------------------------------------------------------------- the other commands
@@ -299,13 +299,13 @@ def test_compare(matrix: str, capsys: Captured) -> None:
     assert main(["compare", matrix, *SKETCH]) == 0
     assert "γ L⁻¹" in capsys.readouterr().out
     assert len(answer(capsys, "compare", matrix, *SKETCH)) == 7
-    assert main(["compare", matrix, *SKETCH, "--criterion", "linear", "--lower", "0.001"]) == 0
+    assert main(["compare", matrix, *SKETCH, "--goal", "linear", "--strong-convexity", "0.001"]) == 0
     assert "t with H ⪰ tM⁻¹" in capsys.readouterr().out
 
 
 def test_linear_with_a_ridge_needs_no_lower(capsys: Captured) -> None:
-    left_out = answer(capsys, "compare", *RIDGE, "--criterion", "linear")
-    given = answer(capsys, "compare", *RIDGE, "--criterion", "linear", "--lower", "0.1")
+    left_out = answer(capsys, "compare", *RIDGE, "--goal", "linear")
+    given = answer(capsys, "compare", *RIDGE, "--goal", "linear", "--strong-convexity", "0.1")
     assert [row["rate"] for row in given] == [row["rate"] for row in left_out]
 
 

@@ -203,7 +203,7 @@ def test_a_given_number_of_iterations(algorithm: str, guarantee: str, K: int) ->
 def test_small_steps_need_the_homogeneous_program_alone(algorithm: str, structure: Any) -> None:
     """2D exceeds H by more than the tolerance; the multipliers of the homogeneous program prove the rest."""
     options = {"epsilon2": 1e-3, "algorithm": algorithm, "structure": structure, "delta_inf": 0.5}
-    result = judged(random_clients(4, 3, 0), RandK(4, 1), guarantee="descent", **options)
+    result = judged(random_clients(4, 3, 0), RandK(4, 1), goal="descent", **options)
     D, L = result.D, np.mean(random_clients(4, 3, 0), axis=0)
     loss = (np.linalg.slogdet(2.0 * D)[1] - np.linalg.slogdet(2.0 * D - D @ L @ D)[1]) / 4
     assert loss > 1e-5
@@ -297,7 +297,7 @@ def test_every_solver_agrees_within_its_certified_gap(
 
 @GUARANTEES
 def test_a_result_is_shown_and_saved(guarantee: str, tmp_path: Path) -> None:
-    result = solve(random_clients(3, 2, 1), RandK(3, 1), guarantee=guarantee)
+    result = solve(random_clients(3, 2, 1), RandK(3, 1), goal=goal)
     rate = "rate det(H)^(1/d)" if guarantee == "descent" else "by the guarantee descent, det(H)^(1/d)"
     for part in ("DistributedResult", "certified gap", "λ_D ≤ n/K", "numbers sent", rate):
         assert part in repr(result)
@@ -306,7 +306,7 @@ def test_a_result_is_shown_and_saved(guarantee: str, tmp_path: Path) -> None:
     assert result.neighbourhood <= TARGETS["epsilon2"] / 2.0 * (1.0 + 1e-12)
     assert (result.iterations < result.K) is (guarantee == "condition")
     again = DistributedResult.load(result.save(tmp_path / "result"))
-    assert again.guarantee == guarantee and again.descent_rate == result.descent_rate
+    assert again.goal == guarantee and again.descent_rate == result.descent_rate
     with pytest.raises(ValueError, match="read-only"):
         result.D[0, 0] = 1.0
 

@@ -36,7 +36,7 @@ def truth(problem: Clients, D: Matrix, K: int | None) -> list[bool | None]:
     point, n, d = DistributedPoint(problem, rational(D)), len(problem.matrices), len(D)
     epsilon2, initial_gap, delta_inf = map(Fraction, (problem.epsilon2, problem.initial_gap, problem.delta_inf))
     det = point.det
-    alone = point.metric_det > 0 if problem.guarantee == "descent" else point.descends()
+    alone = point.metric_det > 0 if problem.goal == "descent" else point.descends()
     if K is None:
         return [alone, None, None, None]
     if det == 0:  # not positive definite: there is no rate
@@ -57,7 +57,7 @@ def judged(problem: Clients, D: Matrix, *, decided: bool = True, **options: Any)
     tiny = Fraction(1, 10**30)
     assert point.variance_at_most(Fraction(check.lambda_D))
     assert check.lambda_below == 0.0 or not point.variance_at_most(Fraction(check.lambda_below) * (1 - tiny))
-    det = point.det if problem.guarantee == "descent" else definiteness(rational(D)).det
+    det = point.det if problem.goal == "descent" else definiteness(rational(D)).det
     assert Fraction(check.rate) ** len(D) <= det or check.rate == 0.0
     assert math.isinf(check.rate_above) or Fraction(check.rate_above) ** len(D) >= det
     assert check.descent_rate == 0.0 or Fraction(check.descent_rate) ** len(D) <= point.metric_det
@@ -76,7 +76,7 @@ def test_every_verdict_is_true(algorithm: str, guarantee: str, scale: float) -> 
     clients = random_clients(3, 3, 4)
     D = scale * np.linalg.inv(np.mean(clients, axis=0) + 0.1 * np.ones((3, 3)))
     laws: list[Sketch] = [RandK(3, 1), RandK(3, 2), IndependentSampling([0.5, 1.0, 0.2])]
-    problem = problem_of(clients, laws, algorithm=algorithm, guarantee=guarantee)
+    problem = problem_of(clients, laws, algorithm=algorithm, goal=goal)
     check = judged(problem, (D + D.T) / 2.0)
     assert check.lambda_D <= check.lambda_below * (1.0 + 1e-10)
     assert check.rate_above <= check.rate * (1.0 + 1e-10) or check.rate == 0.0
@@ -104,7 +104,7 @@ def test_no_verdict_is_false_whatever_D_and_K(seed: int, power: float, K: int, s
 @pytest.mark.parametrize("structure", ["full", "diagonal", "scalar", BlockDiagonal((1, 2))], ids=str)
 def test_the_optimum_passes_and_a_little_more_does_not(algorithm: str, guarantee: str, structure: Any) -> None:
     problem = problem_of(
-        random_clients(3, 4, 1), RandK(3, 1), algorithm=algorithm, guarantee=guarantee, structure=structure
+        random_clients(3, 4, 1), RandK(3, 1), algorithm=algorithm, goal=goal, structure=structure
     )
     best = optimal_distributed_stepsize(**problem.arguments)
     check = judged(problem, np.array(best.D), decided=False, solve=True)

@@ -51,7 +51,7 @@ def conditions_of(clients: list[Matrix], sketch: Sketch, *, outside: bool, metri
 def test_any_multipliers_give_a_valid_bound(algorithm: str, guarantee: str) -> None:
     """Random multipliers: no bound is below the optimum."""
     clients, sketch, metric = random_clients(4, 3, 12), RandK(4, 1), guarantee == "descent"
-    known = judged(clients, sketch, epsilon2=1.0, algorithm=algorithm, guarantee=guarantee)
+    known = judged(clients, sketch, epsilon2=1.0, algorithm=algorithm, goal=goal)
     outside = algorithm == "det-CGD1"
     conditions = conditions_of(clients, sketch, outside=outside, metric=metric)
     linear = outside and not metric

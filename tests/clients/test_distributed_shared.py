@@ -124,7 +124,7 @@ def test_a_comparison_shows_shared_seeds_first() -> None:
     assert all(name.startswith(row.method) for row, (_, _, name) in zip(table.rows, seen[:-1], strict=True))
     assert [row.seeds for row in table.rows[:3]] == ["shared", "shared", "independent"]
     assert table.best.seeds == "shared" and table.best.K == min(row.K for row in table.rows)
-    by = {(row.method, row.stepsize, row.guarantee): row.K for row in table.rows if row.seeds == "independent"}
+    by = {(row.method, row.stepsize, row.goal): row.K for row in table.rows if row.seeds == "independent"}
     for method in ("D-det-CGD1", "D-det-CGD2"):
         assert by[method, "full", "descent"] < by[method, "full", "condition"] <= by[method, "diagonal", "condition"]
     assert table.to_records()[0]["seeds"] == "shared"

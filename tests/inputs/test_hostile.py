@@ -84,7 +84,7 @@ LISTS: list[tuple[str, Callable[[Any], Any]]] = [
 
 OTHERS: dict[str, tuple[Call, str]] = {
     "L is huge": (lambda: optimal_stepsize(HUGE, SKETCH), "^L must hold real numbers that float64 holds"),
-    "lower is ragged": (lambda: compression_limit(L, 1, "linear", lower=RAGGED), "^lower must be a square matrix"),
+    "lower is ragged": (lambda: compression_limit(L, 1, "linear", strong_convexity=RAGGED), "^lower must be a square matrix"),
     "diagonal is ragged": (lambda: LowRankPlusDiagonal(ROWS, RAGGED), "^diagonal must be an array of numbers"),
     "cut is huge": (lambda: LowRankPlusDiagonal(ROWS, 1.0, cut=HUGE), "^cut must be a finite number"),
     "path of ragged": (lambda: optimal_stepsize_path([RAGGED], [SKETCH]), "^L must be a square matrix"),

@@ -36,7 +36,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "optimal_stepsize": lambda: optimal_stepsize(L, RandK(2, 1)),
     "components": lambda: optimal_stepsize(np.diag([1.0, 4.0]), RandK(2, 1)),
     "large": lambda: optimal_stepsize(LARGE, RandK(6, 2), structure="diagonal"),
-    "large descent": lambda: optimal_stepsize(LARGE, RandK(6, 2), guarantee="descent"),
+    "large descent": lambda: optimal_stepsize(LARGE, RandK(6, 2), goal="descent"),
     "large det-CGD2": lambda: optimal_stepsize(LARGE, RandK(6, 2), algorithm="det-CGD2"),
     "clients": lambda: optimal_distributed_stepsize([L, 2.0 * L], RandK(2, 1), **CLIENTS),
     "clients' check": lambda: certify_distributed(0.01 * np.eye(2), [L, 2.0 * L], RandK(2, 1), **CLIENTS),

@@ -27,7 +27,7 @@ def test_equal_to_the_dense_limit(d: int, r: int, share: float, criterion: str, 
     rng = np.random.default_rng(seed)
     U = rng.standard_normal((d, r)) * 10.0 ** rng.uniform(-2, 2)
     L = LowRankPlusDiagonal(U, 0.3 if constant else rng.uniform(0.1, 2.0, d))
-    large, known = (compression_limit(one, share * d, criterion=criterion) for one in (L, L.todense()))
+    large, known = (compression_limit(one, share * d, goal=goal) for one in (L, L.todense()))
     # L.todense() is rounded, so the intervals meet up to that.
     assert large.value <= known.upper * (1.0 + 1e-9)
     assert known.value <= large.upper * (1.0 + 1e-9)
@@ -47,7 +47,7 @@ def test_one_hot_data_have_the_euclidean_limit() -> None:
     U = sparse.csr_array(np.eye(6)[:, [0, 0, 1, 4]])
     L = LowRankPlusDiagonal(U, 0.5)
     for k in (1, 5):  # the trace decides, then the largest eigenvalue
-        large, known = (compression_limit(one, k, criterion="euclidean") for one in (L, L.todense()))
+        large, known = (compression_limit(one, k, goal="euclidean") for one in (L, L.todense()))
         assert large.value == pytest.approx(known.value, rel=1e-6)
         assert large.upper >= known.value
     assert "not computed" in repr(large)
@@ -67,8 +67,8 @@ def test_a_million_coordinates_and_files(tmp_path: Path) -> None:
 
 def test_a_number_below_the_hessian_scales_the_plain_limit() -> None:
     L = LowRankPlusDiagonal(np.ones((4, 1)), 1.0)
-    plain = compression_limit(L, 1, criterion="euclidean")
-    linear, known = (compression_limit(one, 1, criterion="linear", lower=0.5) for one in (L, L.todense()))
+    plain = compression_limit(L, 1, goal="euclidean")
+    linear, known = (compression_limit(one, 1, goal="linear", strong_convexity=0.5) for one in (L, L.todense()))
     assert linear.value == pytest.approx(0.5 * plain.value, rel=1e-14)
     assert linear.value == pytest.approx(known.value, rel=1e-12)
     assert linear.value <= 0.5 * plain.upper <= linear.upper

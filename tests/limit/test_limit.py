@@ -81,7 +81,7 @@ def _is_within_limit(D: Matrix, L: Matrix, sketch: Sketch, algorithm: str) -> bo
 @settings(max_examples=40, deadline=None)
 def test_the_interval_is_proved_and_D_is_attained(criterion: str, L: Matrix, share: float) -> None:
     M = _lower_of(criterion, L)
-    limit = compression_limit(L, share * len(L), criterion=criterion, lower=M)
+    limit = compression_limit(L, share * len(L), goal=goal, strong_convexity=M)
     assert _is_attained(limit, L)
     assert 0.0 < limit.value <= limit.upper
     # Rounding of D counts relative to its smallest eigenvalue: 2⁻⁵³ times a condition number of at most 10⁶, times what
@@ -108,7 +108,7 @@ def test_grows_with_k_and_ends_at_the_inverse(criterion: str, L: Matrix, data: s
     d, M = len(L), _lower_of(criterion, L)
     low, high = sorted(data.draw(st.tuples(*[st.floats(0.05, 1.0)] * 2)))
     smaller, larger, all_of_it = (
-        compression_limit(L, share * d, criterion=criterion, lower=M) for share in (low, high, 1.0)
+        compression_limit(L, share * d, goal=goal, strong_convexity=M) for share in (low, high, 1.0)
     )
     assert smaller.value <= larger.upper and larger.value <= all_of_it.upper
     np.testing.assert_allclose(all_of_it.D, np.linalg.inv(L), rtol=1e-9, atol=1e-9 / np.linalg.eigvalsh(L)[0])
@@ -128,7 +128,7 @@ def test_a_congruence_moves_the_limit_with_it(L: Matrix, share: float, seed: int
     assert math.log(values[1]) == pytest.approx(math.log(values[0]) + shift, abs=1e-7)
     floor = B.T @ M @ B
     ts = [
-        compression_limit(A, k, criterion="linear", lower=N).value
+        compression_limit(A, k, goal="linear", strong_convexity=N).value
         for A, N in ((L, M), (moved, 0.5 * (floor + floor.T)))
     ]
     assert ts[1] == pytest.approx(ts[0], rel=1e-6)
@@ -145,7 +145,7 @@ def test_closed_forms(L: Matrix, share: float) -> None:
     np.testing.assert_allclose(det.D @ L, share * np.eye(d), rtol=0, atol=1e-9)
     for criterion, floor in (("euclidean", np.eye(d)), ("linear", M)):
         values = np.linalg.eigvals(np.linalg.solve(floor, L)).real
-        limit = compression_limit(L, k, criterion=criterion, lower=M if criterion == "linear" else None)
+        limit = compression_limit(L, k, goal=goal, strong_convexity=M if criterion == "linear" else None)
         assert limit.value == pytest.approx(min(k / values.sum(), 1.0 / values.max()), rel=1e-10)
         assert limit.numbers_sent == pytest.approx(k / limit.value, rel=1e-12)
         assert np.all(np.sort(limit.probabilities) >= limit.value * np.sort(values) * (1.0 - 1e-9))
@@ -231,7 +231,7 @@ def test_no_floor_is_above_the_limit(criterion: str) -> None:
     lower = _lower_of(criterion, L)
     for sketch in (RandK(5, 2), Gaussian(5, 2), BernQ(0.4, [2, 3])):
         result = optimal_stepsize(L, sketch, **arguments_of(criterion, lower))
-        limit = compression_limit(L, sketch.expected_rank, criterion=criterion, lower=lower)
+        limit = compression_limit(L, sketch.expected_rank, goal=goal, strong_convexity=lower)
         assert result.limit == pytest.approx(limit.upper, rel=1e-9)
         assert result.efficiency < 1.0
 
@@ -258,7 +258,7 @@ def test_components_and_layers_have_the_limit_of_the_whole() -> None:
     assert result.expected_rank == 4.0
     assert result.limit == pytest.approx(compression_limit(L, 4.0).value, rel=1e-9)
     euclidean = optimal_stepsize(L, sketch, **GOALS["euclidean"])
-    assert euclidean.limit == pytest.approx(compression_limit(L, 4.0, criterion="euclidean").value, rel=1e-9)
+    assert euclidean.limit == pytest.approx(compression_limit(L, 4.0, goal="euclidean").value, rel=1e-9)
 
 
 def test_expected_ranks() -> None:
@@ -332,7 +332,7 @@ def test_units_of_coordinates_do_not_matter(criterion: str, power: int) -> None:
     L = random_smoothness(np.random.default_rng(4), 4, 10.0)
     scale = np.ldexp(1.0, power * np.array([-1, 0, 1, 0]))
     plain, moved = (
-        compression_limit(A, 3, criterion=criterion, lower=0.3 * A if criterion == "linear" else None)
+        compression_limit(A, 3, goal=goal, strong_convexity=0.3 * A if criterion == "linear" else None)
         for A in (L, scale[:, None] * L * scale)
     )
     assert moved.value == pytest.approx(plain.value, rel=1e-9)
@@ -348,8 +348,8 @@ def test_what_float64_cannot_hold_is_refused() -> None:
     L = (L + L.T) / 2.0
     for refused in (compression_limit, optimal_method):
         with pytest.raises(ValueError, match="eigenvalues of L lie too far apart for criterion='euclidean'"):
-            refused(L, 3.9, criterion="euclidean")
-    assert compression_limit(L, 1, criterion="euclidean").gap <= 1e-9
+            refused(L, 3.9, goal="euclidean")
+    assert compression_limit(L, 1, goal="euclidean").gap <= 1e-9
     near = np.array([[1.0, 1.0 - 1e-14], [1.0 - 1e-14, 1.0]])
     with pytest.raises(ValueError, match=r"for criterion='det' in float64: .* of the limit; add a regulariser"):
         compression_limit(near, 1)  # and not: use 'det'
@@ -357,7 +357,7 @@ def test_what_float64_cannot_hold_is_refused() -> None:
 
 def test_shows_itself_and_is_saved(tmp_path: Path) -> None:
     given = np.array([[2.0, 1.0], [1.0, 3.0]])
-    limit = compression_limit(given, 1.5, criterion="euclidean")
+    limit = compression_limit(given, 1.5, goal="euclidean")
     np.testing.assert_array_equal(given, [[2.0, 1.0], [1.0, 3.0]])
     assert f"{limit.value:.9g}" in repr(limit) and "<table>" in limit._repr_html_()
     again = CompressionLimit.load(limit.save(tmp_path / "limit"))

@@ -52,7 +52,7 @@ def exact_directions(method: SubspaceMethod) -> Rational:
 
 def exact_stepsize(method: SubspaceMethod) -> Rational:
     """D = P − PU(CCᵀ)⁻¹UᵀP for the floats, or Diag(x)."""
-    if method.criterion != "det":
+    if method.goal != "det":
         return diagonal(method.D.diagonal())
     P, C = diagonal(method.D.p), rational(method.D.C)
     PU = product(P, rational(method.D.U))
@@ -67,7 +67,7 @@ def test_what_is_proved_holds_in_exact_arithmetic(d: int, r: int, spread: float,
     if criterion != "det":
         L = LowRankPlusDiagonal(L.U, float(L.own[0]))
     mu = 0.5 * float(L.own[0]) if criterion == "linear" else None
-    method = optimal_method(L, share * d, criterion=criterion, lower=mu)
+    method = optimal_method(L, share * d, goal=goal, strong_convexity=mu)
     exact = combine((1, product(rational(L.U), transpose(rational(L.U)))), (1, diagonal(L.own)))
     A, D, identity = exact_directions(method), exact_stepsize(method), rational(np.eye(d))
     gram = product(transpose(A), product(exact, A))
@@ -81,7 +81,7 @@ def test_what_is_proved_holds_in_exact_arithmetic(d: int, r: int, spread: float,
         limit = -log_det(exact) + d * log(Fraction(share * d) / d)
         assert limit <= Decimal(method.certificate.upper_bound)
     else:
-        dense = compression_limit(L.todense(), share * d, criterion=criterion, lower=mu)
+        dense = compression_limit(L.todense(), share * d, goal=goal, strong_convexity=mu)
         assert method.certificate.upper_bound >= dense.certificate.log_det - 1e-12  # that of a rounded L
     assert method.efficiency > 1.0 - 1e-7
 
@@ -91,14 +91,14 @@ def test_what_is_proved_holds_in_exact_arithmetic(d: int, r: int, spread: float,
 def test_the_round_and_the_rate_are_those_of_the_dense_method(d: int, r: int, k: float, criterion: str) -> None:
     L = LowRankPlusDiagonal(large(d, r).U, 0.3)
     mu = 0.2 if criterion == "linear" else None
-    method = optimal_method(L, k, criterion=criterion, lower=mu)
+    method = optimal_method(L, k, goal=goal, strong_convexity=mu)
     everything = np.arange(d)
     A = method.decode(np.eye(d), everything).T
     np.testing.assert_allclose(A.T @ L.todense() @ A, np.eye(d), atol=1e-10)
     np.testing.assert_allclose(method.encode(np.eye(d), everything), A, atol=1e-12)
     np.testing.assert_allclose(method.directions @ np.eye(d), A, atol=1e-12)
     np.testing.assert_allclose(method.directions.T @ np.eye(d), A.T, atol=1e-12)
-    dense = optimal_method(L.todense(), k, criterion=criterion, lower=mu)
+    dense = optimal_method(L.todense(), k, goal=goal, strong_convexity=mu)
     assert method.rate == pytest.approx(dense.rate, rel=1e-8)
     np.testing.assert_allclose(np.sort(method.probabilities), np.sort(dense.probabilities), atol=1e-8)
     if criterion != "det":
@@ -131,7 +131,7 @@ def test_it_is_proved_for_condition_numbers_far_from_one() -> None:
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_a_factor_of_zeros_leaves_a_multiple_of_the_identity(criterion: str) -> None:
     mu = 0.25 if criterion == "linear" else None
-    method = optimal_method(LowRankPlusDiagonal(np.zeros((3, 2)), 0.5), 1.5, criterion=criterion, lower=mu)
+    method = optimal_method(LowRankPlusDiagonal(np.zeros((3, 2)), 0.5), 1.5, goal=goal, strong_convexity=mu)
     assert method.rate == pytest.approx(mu or 1.0, rel=1e-12)
     np.testing.assert_allclose(method.probabilities, 0.5)
 

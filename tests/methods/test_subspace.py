@@ -57,7 +57,7 @@ def _outcomes(method: SubspaceMethod) -> list[tuple[Fraction, list[list[Fraction
 @settings(max_examples=12, deadline=None)
 def test_mean_and_second_moment_by_enumeration(criterion: str, basis: str, L: Matrix, share: float) -> None:
     """GᵀLG ⪯ G for every draw and D ⪯ E[G], in rational arithmetic for the floats returned; D is E[G] to rounding."""
-    method = optimal_method(L, share * len(L), criterion=criterion, lower=_lower(criterion, L), basis=basis)
+    method = optimal_method(L, share * len(L), goal=goal, strong_convexity=_lower(criterion, L), basis=basis)
     outcomes, exact = _outcomes(method), rational(L)
     assert sum(w for w, _ in outcomes) == 1
     for _, G in outcomes:
@@ -70,7 +70,7 @@ def test_mean_and_second_moment_by_enumeration(criterion: str, basis: str, L: Ma
         np.testing.assert_allclose(floats, method.D, rtol=0, atol=1e-9 * np.abs(method.D).max())
     np.testing.assert_allclose(method.second_moment(method.D, L, method.sketch), method.D, atol=1e-9 * method.D.max())
     assert 0.0 <= 1.0 - method.efficiency <= 1e-7
-    assert method.rate <= compression_limit(L, method.k, criterion=criterion, lower=_lower(criterion, L)).upper
+    assert method.rate <= compression_limit(L, method.k, goal=goal, strong_convexity=_lower(criterion, L)).upper
 
 
 @given(p=st.lists(probabilities, min_size=1, max_size=9))
@@ -128,7 +128,7 @@ def test_every_basis_reaches_the_limit_whatever_the_units(basis: str, power: int
 @pytest.mark.parametrize("k", [0.4, 1, 2.5, 5])
 def test_floats_per_round(criterion: str, basis: str, k: float) -> None:
     L = random_smoothness(np.random.default_rng(4), 5, 100.0)
-    method = optimal_method(L, k, criterion=criterion, lower=_lower(criterion, L), basis=basis)
+    method = optimal_method(L, k, goal=goal, strong_convexity=_lower(criterion, L), basis=basis)
     rng = np.random.default_rng(0)
     draws = [method.draw(rng) for _ in range(200)]
     assert {draw.size for draw in draws} == ({int(k)} if k == int(k) else {math.floor(k), math.ceil(k)})
@@ -156,7 +156,7 @@ def test_messages() -> None:
 
 def test_independent_samples() -> None:
     L = random_smoothness(np.random.default_rng(6), 4, 10.0)
-    method = optimal_method(L, 2, criterion="euclidean", sampling="independent")
+    method = optimal_method(L, 2, goal="euclidean", sampling="independent")
     rng = np.random.default_rng(0)
     assert len({method.draw(rng).size for _ in range(200)}) > 2
     np.testing.assert_allclose(method.second_moment(method.D, L, method.sketch), method.D, rtol=1e-9, atol=1e-12)
@@ -174,7 +174,7 @@ def test_is_a_method_with_a_stepsize_and_a_sketch_of_its_own() -> None:
 @pytest.mark.parametrize("sampling", ["systematic", "independent"])
 @pytest.mark.parametrize("L", [random_smoothness(np.random.default_rng(8), 4, 10.0), LARGE], ids=["dense", "large"])
 def test_shows_itself_and_is_saved(L: Any, sampling: str, criterion: str, tmp_path: Path) -> None:
-    method = optimal_method(L, 1.5, criterion=criterion, sampling=sampling)
+    method = optimal_method(L, 1.5, goal=goal, sampling=sampling)
     assert f"{sampling} sampling" in repr(method) and "<table>" in method._repr_html_()
     again = SubspaceMethod.load(method.save(tmp_path / "method"))
     assert again.summary() == method.summary() and again.certificate == method.certificate

@@ -25,7 +25,7 @@ APART = 2e-6
 
 
 def best(L: Matrix, sketch: Sketch, tol: float = 1e-6) -> StepsizeResult:
-    return optimal_stepsize(L, sketch, guarantee="descent", tol=tol)
+    return optimal_stepsize(L, sketch, goal="descent", tol=tol)
 
 
 def second(L: Matrix, sketch: Sketch) -> StepsizeResult:

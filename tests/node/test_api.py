@@ -222,6 +222,6 @@ class TestCompare:
         assert own.rate == pytest.approx(optimal.rate, rel=1e-9)
 
     def test_the_goal_linear(self) -> None:
-        table = compare(L, SKETCH, criterion="linear", lower=L)
+        table = compare(L, SKETCH, goal="linear", strong_convexity=L)
         assert table.best.stepsize == "optimal, descent"
         assert all(table.relative_iterations(row) >= 1.0 for row in table.rows)

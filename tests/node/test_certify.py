@@ -59,10 +59,10 @@ def test_multiples_of_an_optimum(goal: str, factor: float) -> None:
 
 
 def test_both_guarantees_are_reported() -> None:
-    inside, free = optimal_stepsize(L, SKETCH), optimal_stepsize(L, SKETCH, guarantee="descent")
+    inside, free = optimal_stepsize(L, SKETCH), optimal_stepsize(L, SKETCH, goal="descent")
     check = certify(inside.D, L, SKETCH)
     assert check.descent.gap == pytest.approx(math.log(free.rate / inside.descent_rate), abs=2e-6)
-    check = certify(free, L, SKETCH, guarantee="condition")
+    check = certify(free, L, SKETCH, goal="paper")
     assert not check.feasible and check.rate == 0.0
     assert check.descent.feasible and check.descent.gap <= 1e-6
     check = certify(10.0 * free.D, L, SKETCH)

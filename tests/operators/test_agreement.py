@@ -78,7 +78,7 @@ def agree(L: LowRankPlusDiagonal, sketch: Sketch, call: dict[str, Any]) -> Large
     if large.satisfies_condition:
         rounding = 1e-9 * np.abs(D).max() if isinstance(sketch, Gaussian) else 1e-12
         assert np.linalg.eigvalsh(H - D)[0] >= -rounding
-    judged = H if large.guarantee == "descent" else D
+    judged = H if large.goal == "descent" else D
     assert large.log_det == pytest.approx(np.linalg.slogdet(judged)[1], abs=1e-6 * d)
     return large
 

@@ -116,7 +116,7 @@ def test_limits_and_methods_scale_with_the_units(kind: str, criterion: str) -> N
 def test_a_plan_has_the_same_rounds_in_all_units(n: int) -> None:
     """f and 4ⁿf have the same rounds for ε² in the units of ‖∇f‖², 16ⁿ, and Δ⁰ in those of f."""
     plans = [
-        plan(matrix("dense", m), 4, epsilon2=1e-3, initial_gap=math.ldexp(1.0, -2 * m), criterion="euclidean")
+        plan(matrix("dense", m), 4, epsilon2=1e-3, initial_gap=math.ldexp(1.0, -2 * m), goal="euclidean")
         for m in (0, n)
     ]
     rounds = [[row.rounds for row in one.rows] for one in plans]

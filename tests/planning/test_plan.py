@@ -82,7 +82,7 @@ def test_work_is_counted_for_each_side() -> None:
 
 @pytest.mark.parametrize("criterion", ["det", "euclidean", "linear"])
 def test_no_row_needs_fewer_rounds_than_the_limit(criterion: str) -> None:
-    answer = plan(L, criterion=criterion, **(LINEAR if criterion == "linear" else ASKED))
+    answer = plan(L, goal=goal, **(LINEAR if criterion == "linear" else ASKED))
     rounds = dict(answer.limits[criterion])
     assert len(answer.rows) >= 8
     for row in answer.rows:
@@ -140,7 +140,7 @@ def test_an_objective_knows_the_rest_and_the_advice_runs() -> None:
     """The recommended method keeps its promise, and its messages are those that the runner sends."""
     parts = split(load_dataset("breast_cancer"), 3, np.random.default_rng(0))
     objective = Federated.logistic(parts, 0.1)
-    answer = plan(objective, 5, epsilon2=1e-2, criterion="euclidean")
+    answer = plan(objective, 5, epsilon2=1e-2, goal="euclidean")
     best = answer.best
     record = run(
         objective,
@@ -272,14 +272,14 @@ def test_a_large_objective_is_planned_without_a_dense_matrix(clients: int) -> No
     assert any("sparse factor" in note for note in answer.notes)
     linear = plan(parts[0], 100, criterion=("euclidean", "linear"), epsilon2=1e-4, accuracy=1e-3, initial_gap=0.7)
     for row in linear.rows:
-        assert row.rounds >= dict(linear.limits[row.criterion]).get(row.k, 0)
+        assert row.rounds >= dict(linear.limits[row.goal]).get(row.k, 0)
 
 
 @pytest.mark.parametrize("criterion", ["euclidean", "linear"])
 def test_other_criteria_of_a_large_plan_are_those_of_the_dense_one(criterion: str) -> None:
     thin = LowRankPlusDiagonal(_thin().U, 0.2)
     goal = LINEAR if criterion == "linear" else ASKED
-    large, small = (plan(one, 10, criterion=criterion, **goal) for one in (thin, thin.todense()))
+    large, small = (plan(one, 10, goal=goal, **goal) for one in (thin, thin.todense()))
     assert {(r.method, r.stepsize) for r in large.rows} == {
         ("GD", "γI"),
         ("det-CGD1", "diagonal"),
@@ -307,14 +307,14 @@ def test_other_criteria_of_a_large_plan_are_those_of_the_dense_one(criterion: st
     ids=["not convex", "no M", "too large", "another size", "layers"],
 )
 def test_no_linear_rate_that_the_objective_contradicts(f: Any, M: Any) -> None:
-    """lower=0.5 of a non-convex f promised 10⁻³ after 7 rounds; a run was at 0.07 after 700."""
+    """strong_convexity=0.5 of a non-convex f promised 10⁻³ after 7 rounds; a run was at 0.07 after 700."""
     with pytest.raises(ValueError, match=r"\bM\b|\blower\b"):
-        plan(f, criterion="linear", accuracy=1e-3, lower=M)
+        plan(f, goal="linear", accuracy=1e-3, strong_convexity=M)
 
 
 def test_the_M_of_an_objective_is_known_and_may_be_given() -> None:
     ridge, goal = LogisticRegression(A, SIGNS, 0.1, "ridge"), {"criterion": "linear", "accuracy": 1e-3}
-    assert plan(ridge, lower=0.1, **goal).best.rounds == plan(ridge, **goal).best.rounds
+    assert plan(ridge, strong_convexity=0.1, **goal).best.rounds == plan(ridge, **goal).best.rounds
 
 
 def test_notes_name_a_gap_that_was_found_and_rows_that_are_not_finished() -> None:
@@ -334,7 +334,7 @@ def test_notes_name_a_gap_that_was_found_and_rows_that_are_not_finished() -> Non
 def test_a_method_without_directions_is_left_out() -> None:
     """One that refuses must not take the others with it."""
     U = (np.random.default_rng(64).random((64, 64)) < 0.3) / 8.0
-    answer = plan(LowRankPlusDiagonal(U, 1e-12), 16, criterion="euclidean", **ASKED)
+    answer = plan(LowRankPlusDiagonal(U, 1e-12), 16, goal="euclidean", **ASKED)
     assert {row.method for row in answer.rows} == {"GD", "det-CGD1"}
     assert any("subspace method, k = 16 is left out: L, or the columns of U" in note for note in answer.notes)
 
@@ -357,7 +357,7 @@ def test_a_row_of_the_subspace_method_is_optimal_only_within_the_tolerance() -> 
 
 @pytest.mark.parametrize("criterion", ["det", "euclidean"])
 def test_a_method_that_float64_does_not_prove_leaves_the_others(criterion: str) -> None:
-    answer = plan(_nearly_singular(1e-14), criterion=criterion, rounds=300, **ASKED)
+    answer = plan(_nearly_singular(1e-14), goal=goal, rounds=300, **ASKED)
     assert any(note.startswith("subspace method, k = 2 is left out: ") for note in answer.notes)
     assert "the limit is left out where float64 does not prove it" in answer.notes
     assert not any(row.method == "subspace" and row.k == 2 for row in answer.rows)

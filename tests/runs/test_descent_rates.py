@@ -39,7 +39,7 @@ def ridge(d: int = 6, reg: float = 0.1) -> LogisticRegression:
 
 
 def best(f: Any, sketch: Sketch, **goal: Any) -> StepsizeResult:
-    return optimal_stepsize(f.smoothness(), sketch, guarantee="descent", **goal)
+    return optimal_stepsize(f.smoothness(), sketch, goal="descent", **goal)
 
 
 # ---------------------------------------------------------------- one step, by enumeration
@@ -68,7 +68,7 @@ def test_on_a_quadratic_one_step_is_an_equality_for_every_stepsize(
 @pytest.mark.parametrize("algorithm", METHODS)
 def test_one_step_of_logistic_regression_descends_and_contracts(algorithm: str) -> None:
     f, sketch = ridge(4), RandK(4, 2)
-    result = best(f, sketch, criterion="linear", lower=f.hessian_lower_bound(), algorithm=algorithm)
+    result = best(f, sketch, goal="linear", strong_convexity=f.hessian_lower_bound(), algorithm=algorithm)
     H = get_method(algorithm).descent_metric(result.D, f.smoothness(), sketch)
     X = np.random.default_rng(1).standard_normal((100, 4)) * 4.0
     assert one_step(f, result.D, sketch, X, algorithm, metric=H).holds
@@ -84,7 +84,7 @@ def test_one_step_of_logistic_regression_descends_and_contracts(algorithm: str) 
 def test_the_contraction_of_a_quadratic_is_reached(algorithm: str) -> None:
     """M = L is the Hessian: at the worst point E f(x⁺) = (1 − t) f(x), so that no larger t is true."""
     f, sketch = quadratic(4), RandK(4, 2)
-    result = best(f, sketch, criterion="linear", lower=f.hessian_lower_bound(), algorithm=algorithm)
+    result = best(f, sketch, goal="linear", strong_convexity=f.hessian_lower_bound(), algorithm=algorithm)
     H, t = get_method(algorithm).descent_metric(result.D, f.H, sketch), result.rate
     # f(x) = ½‖g‖²_{L⁻¹}, so the worst gradient is the one with the smallest ‖g‖²_H/‖g‖²_{L⁻¹}.
     root = np.linalg.cholesky(f.H)
@@ -104,10 +104,10 @@ def test_a_rate_that_is_too_large_is_found_out(algorithm: str) -> None:
     result = best(f, sketch, algorithm=algorithm)
     record = run(f, result.D, sketch, algorithm=algorithm, iterations=400, seeds=40)
     assert record.descent_rate == pytest.approx(result.rate, rel=1e-9)
-    claimed = check_rate(record, ZERO, guarantee="descent", rate=0.99 * result.rate)
+    claimed = check_rate(record, ZERO, goal="descent", rate=0.99 * result.rate)
     assert claimed.statement == "descent, det" and claimed.verdict == "holds", claimed
     for factor in (1.05, 2.0):
-        false = check_rate(record, ZERO, guarantee="descent", rate=factor * result.rate)
+        false = check_rate(record, ZERO, goal="descent", rate=factor * result.rate)
         assert false.verdict == "violated", false
 
 
@@ -121,9 +121,9 @@ def test_theorem_1_and_the_descent_metric_of_one_run() -> None:
     second = run(f, free.D, sketch, iterations=300, seeds=24)
     checks = [
         check_rate(first, infimum),
-        check_rate(first, infimum, guarantee="descent"),
-        check_rate(second, infimum, guarantee="descent"),
-        check_rate(second, infimum, criterion="euclidean"),
+        check_rate(first, infimum, goal="descent"),
+        check_rate(second, infimum, goal="descent"),
+        check_rate(second, infimum, goal="euclidean"),
     ]
     assert [check.verdict for check in checks] == ["holds"] * 4, checks
     assert checks[0].bound > checks[1].bound > checks[2].bound
@@ -135,27 +135,27 @@ def test_theorem_1_and_the_descent_metric_of_one_run() -> None:
 
 def test_euclidean_holds_and_fails() -> None:
     f, sketch = quadratic(4, condition=3.0), RandK(4, 3)
-    result = best(f, sketch, criterion="euclidean")
+    result = best(f, sketch, goal="euclidean")
     record = run(f, result.D, sketch, iterations=200, seeds=200)
     assert record.smallest_eigenvalue == pytest.approx(result.rate, rel=1e-6)
     # The best H is nearly λmin(H) I, and on a quadratic the bound is reached: no number of seeds decides an equality.
-    assert check_rate(record, ZERO, criterion="euclidean").verdict != "violated"
-    true = check_rate(record, ZERO, criterion="euclidean", rate=0.9 * result.rate)
+    assert check_rate(record, ZERO, goal="euclidean").verdict != "violated"
+    true = check_rate(record, ZERO, goal="euclidean", rate=0.9 * result.rate)
     assert true.verdict == "holds" and true.statement == "descent, euclidean", true
-    assert check_rate(record, ZERO, criterion="euclidean", rate=1.2 * result.rate).verdict == "violated"
+    assert check_rate(record, ZERO, goal="euclidean", rate=1.2 * result.rate).verdict == "violated"
 
 
 @pytest.mark.parametrize("f", [ridge(), LeastSquares(small_data().A, small_data().b, 0.05)], ids=["ridge", "squares"])
 @pytest.mark.parametrize("algorithm", METHODS)
 def test_linear_holds_and_fails(f: Any, algorithm: str) -> None:
     sketch = RandK(6, 3)
-    result = best(f, sketch, criterion="linear", lower=f.hessian_lower_bound(), algorithm=algorithm)
+    result = best(f, sketch, goal="linear", strong_convexity=f.hessian_lower_bound(), algorithm=algorithm)
     infimum = find_infimum(f)
     steps = 4  # after many more the mean of (f(x^K) − f*)/(1 − t)^K rests on few seeds
     record = run(f, result.D, sketch, algorithm=algorithm, iterations=steps, seeds=600)
-    assert check_rate(record, infimum, criterion="linear", rate=result.rate).verdict != "violated"
+    assert check_rate(record, infimum, goal="linear", rate=result.rate).verdict != "violated"
     # Least squares are nearly an equality, which no number of seeds decides.
-    check = check_rate(record, infimum, criterion="linear", rate=0.9 * result.rate)
+    check = check_rate(record, infimum, goal="linear", rate=0.9 * result.rate)
     assert check.verdict == "holds" and check.statement == "descent, linear", check
     observed = observed_contraction(record, infimum)
     assert 0.0 < observed <= 1.0 - result.rate
@@ -165,7 +165,7 @@ def test_linear_holds_and_fails(f: Any, algorithm: str) -> None:
     assert observed_contraction(shorter, infimum) == pytest.approx(mean ** (1.0 / shorter.value_steps[-1]))
     # A rate whose bound is half of what is observed after these steps is found out.
     false = 1.0 - observed * 0.5 ** (1.0 / steps)
-    assert check_rate(record, infimum, criterion="linear", rate=false).verdict == "violated"
+    assert check_rate(record, infimum, goal="linear", rate=false).verdict == "violated"
 
 
 def test_a_sampler_with_another_distribution_than_declared_violates_the_bound() -> None:
@@ -173,7 +173,7 @@ def test_a_sampler_with_another_distribution_than_declared_violates_the_bound() 
     is below 2Δ⁰ in every run; the squared norms are not."""
     f = quadratic(3, condition=2.0)
     declared, drawn = BernQ(0.5, 3), BernQ(0.3, 3)
-    D = optimal_stepsize(f.H, declared, guarantee="descent").D
+    D = optimal_stepsize(f.H, declared, goal="descent").D
     record = run(f, D, drawn, iterations=100, seeds=400)
     # The metric that is claimed is the one of the law declared.
     H = get_method("det-CGD1").descent_metric(D, f.H, declared)
@@ -183,7 +183,7 @@ def test_a_sampler_with_another_distribution_than_declared_violates_the_bound() 
     assert scale > 1.2  # H ⪰ 1.2 × the metric of the law drawn
     claimed = replace(record, metric_norms=scale * record.metric_norms)
     assert true.min() > 0.0
-    check = check_rate(claimed, ZERO, guarantee="descent")
+    check = check_rate(claimed, ZERO, goal="descent")
     assert check.verdict == "violated" and check.lower < check.loose_bound < check.plain_lower, check
 
 
@@ -193,7 +193,7 @@ def test_six_runs_of_a_skewed_sum_do_not_violate_a_true_bound() -> None:
     d = 20
     f, sketch = Quadratic(np.eye(d), np.eye(d)[0]), RandK(d, 1)
     records = [run(f, np.eye(d) / d, sketch, iterations=100, seeds=6, seed=seed) for seed in range(60)]
-    checks = [check_rate(record, ZERO, guarantee="descent", rate=1.0 / d) for record in records]
+    checks = [check_rate(record, ZERO, goal="descent", rate=1.0 / d) for record in records]
     assert sum(check.plain > check.bound for check in checks) >= 10
     assert not any(check.verdict == "violated" for check in checks)
 
@@ -207,7 +207,7 @@ def test_clients_in_the_descent_metric() -> None:
     record = run(f, D, sketch, iterations=40, seeds=200)
     assert record.descent_rate == pytest.approx(np.linalg.det(2 * D - D @ L @ D) ** (1 / 3), rel=1e-9)
     infimum = FederatedInfimum(find_infimum(f), ZERO)
-    check = check_distributed_rate(record, 2, lam, infimum, guarantee="descent")
+    check = check_distributed_rate(record, 2, lam, infimum, goal="descent")
     assert check.verdict == "holds", check
     assert check.bound < check_distributed_rate(record, 2, lam, infimum).bound
     assert check.lower <= check.plain_upper and check.plain_lower <= check.upper

@@ -73,7 +73,7 @@ def test_missing_records_are_explained() -> None:
     with pytest.raises(ValueError, match="eigenvalues of H"):
         record.metric_means()
     with pytest.raises(ValueError, match="eigenvalues of H"):
-        check_rate(record, guarantee="descent")
+        check_rate(record, goal="descent")
     # det-CGD1 with a full D: E[SDLDS] takes the diagonal of DLD, which is not formed.
     record = run(NODE, full, sketch, iterations=5, on_divergence="stop")
     assert np.isnan(record.metric_norms).all()

@@ -242,7 +242,7 @@ def test_seeds_that_drew_nothing_confirm_no_bound() -> None:
     for seed in range(20):
         record = run(f, D, BernQ(1e-3, 4), iterations=5, seeds=16, seed=seed)
         assert check_rate(record, find_infimum(f)).verdict != "holds"
-        assert check_rate(record, find_infimum(f), criterion="linear", rate=0.5).verdict == "undecided"
+        assert check_rate(record, find_infimum(f), goal="linear", rate=0.5).verdict == "undecided"
     # Without a sketch all seeds are alike, too, and decide.
     assert check_rate(run(f, D, Identity(4), iterations=5, seeds=3), find_infimum(f)).verdict == "holds"
 
@@ -276,7 +276,7 @@ def test_seeds_that_all_missed_a_rare_coordinate_confirm_no_false_rate(seeds: in
     """The fourth coordinate carries three quarters of the mean, and 3 seeds all miss it in two of three checks."""
     record, largest = sampled([0.5, 0.5, 0.5, 0.01], [0.5, 0.6, 0.62, 5.0], iterations=14, seeds=150 * seeds)
     for factor in (1.3, 3.0):
-        assert "holds" not in verdicts(record, seeds, guarantee="descent", rate=factor * largest)
+        assert "holds" not in verdicts(record, seeds, goal="descent", rate=factor * largest)
 
 
 @pytest.mark.parametrize("seeds", [3, 4, 8])
@@ -292,8 +292,8 @@ def test_a_linear_rate_is_not_confirmed_by_seeds_that_all_drew_everything() -> N
     """E f(x^K) rests on the runs that never draw the first coordinate, one in 400."""
     f, D = Quadratic(np.eye(2), np.array([1.0, 0.01])), np.diag([0.45, 0.4])
     record = run(f, D, IndependentSampling([0.45, 0.9]), iterations=10, seeds=800)
-    assert "holds" not in verdicts(record, 8, criterion="linear", rate=0.55)
-    assert verdicts(record, 8, criterion="linear", rate=0.4).count("holds") > 50
+    assert "holds" not in verdicts(record, 8, goal="linear", rate=0.55)
+    assert verdicts(record, 8, goal="linear", rate=0.4).count("holds") > 50
 
 
 def test_few_seeds_decide_where_every_run_draws_everything() -> None:
@@ -306,7 +306,7 @@ def test_few_seeds_decide_where_every_run_draws_everything() -> None:
 
 def test_a_theorem_is_named_where_its_condition_holds() -> None:
     f, sketch = quadratic(3), RandK(3, 1)
-    D = optimal_stepsize(f.smoothness(), sketch, guarantee="descent").D
+    D = optimal_stepsize(f.smoothness(), sketch, goal="descent").D
     record = run(f, D, sketch, iterations=20, seeds=3)
     assert record.condition > 1.0
     assert check_rate(record).statement == "bound of Theorem 1 (D outside its condition)"

@@ -26,7 +26,7 @@ def test_det_holds_in_every_basis(basis: str) -> None:
 def test_euclidean_holds_and_counts_its_numbers() -> None:
     method = optimal_method(NODE.smoothness(), 1.5, "euclidean")
     record = run(NODE, method.D, method.sketch, algorithm=method, iterations=300, start=START)
-    check = check_rate(record, find_infimum(NODE), criterion="euclidean", rate=method.rate)
+    check = check_rate(record, find_infimum(NODE), goal="euclidean", rate=method.rate)
     assert check.verdict == "holds"
     assert set(np.unique(record.sent)) == {1.0, 2.0}
     assert record.sent.mean() == pytest.approx(1.5, abs=0.1)
@@ -35,10 +35,10 @@ def test_euclidean_holds_and_counts_its_numbers() -> None:
 
 def test_linear_holds() -> None:
     f = Quadratic.with_spectrum([1.0, 2.0, 5.0, 10.0], np.random.default_rng(0))
-    method = optimal_method(f.smoothness(), 2, "linear", lower=f.smoothness())
+    method = optimal_method(f.smoothness(), 2, "linear", strong_convexity=f.smoothness())
     assert method.rate == pytest.approx(0.5, rel=1e-9)  # k/tr(LL⁻¹)
     record = run(f, method.D, method.sketch, algorithm=method, iterations=5, seeds=400, start=np.ones(4))
-    check = check_rate(record, criterion="linear", rate=method.rate)
+    check = check_rate(record, goal="linear", rate=method.rate)
     assert check.verdict != "violated"
     # On a quadratic with Hessian L = M a step has E f(x⁺) = (1 − t) f(x) exactly.
     drop = record.values[:, -1].mean() / record.start_value
@@ -53,7 +53,7 @@ def test_one_step_is_exact_on_a_quadratic(d: int, k: float) -> None:
     f = Quadratic.with_spectrum(np.geomspace(1.0, 20.0, d), rng)
     L, x = f.smoothness(), rng.standard_normal(d)
     for criterion, lower in (("det", None), ("euclidean", None), ("linear", 0.5 * L)):
-        method = optimal_method(L, k, criterion, lower=lower)
+        method = optimal_method(L, k, criterion, strong_convexity=lower)
         gradient = f.gradient(x[None])[0]
         weights, outcomes = method.sketch.support()
         after = []

@@ -50,10 +50,10 @@ UNLIMITED: dict[str, Callable[..., Any]] = {
     "large full": partial(optimal_stepsize, random_smoothness(40, 1e4, 0), RandK(40, 4), closed_forms=False),
     "blocks": partial(optimal_stepsize, L, RandK(5, 2), structure=BlockDiagonal([2, 3])),
     "diagonal": partial(optimal_stepsize, L, RandK(5, 2), structure="diagonal"),
-    "metric": partial(optimal_stepsize, L, RandK(5, 2), guarantee="descent"),
-    "euclidean": partial(optimal_stepsize, L, RandK(5, 2), guarantee="descent", criterion="euclidean"),
+    "metric": partial(optimal_stepsize, L, RandK(5, 2), goal="descent"),
+    "euclidean": partial(optimal_stepsize, L, RandK(5, 2), goal="euclidean"),
     "low rank": partial(optimal_stepsize, FEW_COLUMNS, RandK(40, 4), structure="diagonal"),
-    "low-rank metric": partial(optimal_stepsize, FEW_COLUMNS, RandK(40, 4), guarantee="descent"),
+    "low-rank metric": partial(optimal_stepsize, FEW_COLUMNS, RandK(40, 4), goal="descent"),
     "stack": partial(optimal_stepsize, block_diag(*[random_smoothness(3, 5.0, s) for s in range(20)]), RandK(60, 8)),
     "clients": partial(optimal_distributed_stepsize, CLIENTS, RandK(5, 2), **TARGETS),
 }

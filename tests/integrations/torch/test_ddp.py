@@ -117,8 +117,8 @@ def test_a_cast_stepsize_is_proved_again() -> None:
 
 def test_a_cast_keeps_the_guarantee_that_was_asked_for() -> None:
     L, sketch = random_smoothness(np.random.default_rng(1), 6, 1e3), RandK(6, 3)
-    result = optimal_stepsize(L, sketch, guarantee="descent")
-    cast = certified_cast(result.D, L, sketch, guarantee="descent").double().numpy()
+    result = optimal_stepsize(L, sketch, goal="descent")
+    cast = certified_cast(result.D, L, sketch, goal="descent").double().numpy()
     check = certify(cast, L, sketch, dual=np.eye(6))
     assert not check.feasible and check.descent.feasible
     assert check.descent_rate == pytest.approx(result.rate, rel=1e-5)
