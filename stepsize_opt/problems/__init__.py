@@ -1,5 +1,11 @@
 """Objectives with known smoothness matrices, data sets, splits over clients, bounds on their infima."""
 
+from stepsize_opt.problems.constructors import (
+    federated_logistic,
+    layered_logistic,
+    logistic_regression,
+    random_quadratic,
+)
 from stepsize_opt.problems.data import DATA_VARIABLE, Dataset, available_datasets, load_dataset
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.infimum import FederatedInfimum, Infimum, find_federated_infimum, find_infimum
@@ -28,9 +34,13 @@ __all__ = [
     "Quadratic",
     "SoftmaxRegression",
     "available_datasets",
+    "federated_logistic",
     "find_federated_infimum",
     "find_infimum",
+    "layered_logistic",
     "load_dataset",
+    "logistic_regression",
+    "random_quadratic",
     "random_smoothness",
     "read_penalty",
     "softmax_curvature",

@@ -8,10 +8,8 @@ another update.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +18,6 @@ from scipy.linalg import block_diag
 
 from stepsize_opt.inputs import (
     check_dense,
-    check_kind,
     check_objective,
     dense,
     is_list,
@@ -30,10 +27,8 @@ from stepsize_opt.inputs import (
     real_array,
     real_number,
 )
-from stepsize_opt.problems.data import Dataset
 from stepsize_opt.problems.penalties import PENALTIES, read_penalty
 from stepsize_opt.problems.shared_rows import Rows, distinct_rows
-from stepsize_opt.problems.spectra import with_spectrum
 from stepsize_opt.proofs import sum_below
 from stepsize_solvers.programs import Matrix, Vector, add_to_diagonal, block_slices
 
@@ -153,9 +148,11 @@ class LogisticRegression(_OnRows):
     --------
     The stepsize with the best contraction (1 − t)^K of E f(x^K) − f*:
 
+    >>> import numpy as np
     >>> from stepsize_opt import RandK, optimal_stepsize
-    >>> from stepsize_opt.problems import LogisticRegression, load_dataset
-    >>> f = LogisticRegression.from_dataset(load_dataset("breast_cancer"), 0.1, penalty="ridge")
+    >>> from stepsize_opt.problems import LogisticRegression
+    >>> A = np.random.default_rng(0).standard_normal((50, 20))
+    >>> f = LogisticRegression(A, np.sign(A[:, 0]), 0.1, penalty="ridge")
     >>> M = f.hessian_lower_bound()
     >>> r = optimal_stepsize(f.smoothness(), RandK(f.d, 10), guarantee="descent", criterion="linear", lower=M)
     >>> 0.0 < r.rate < 1.0
@@ -172,12 +169,6 @@ class LogisticRegression(_OnRows):
         if not np.all(np.abs(self.b) == 1.0):
             msg = f"b must hold the labels -1 and 1, got {', '.join(f'{x:g}' for x in np.unique(self.b)[:4])}, …"
             raise ValueError(msg)
-
-    @staticmethod
-    def from_dataset(data: Dataset, reg: float, penalty: str = "nonconvex") -> LogisticRegression:
-        """The objective of a data set with λ = ``reg``; raises TypeError for what is no Dataset."""
-        check_kind("data", data, Dataset)
-        return LogisticRegression(data.A, data.b, positive_number("reg", reg), penalty)
 
     @cached_property
     def signed_rows(self) -> Any:
@@ -274,11 +265,6 @@ class Quadratic(_Nonnegative):
             raise ValueError(msg)
         object.__setattr__(self, "H", H)
 
-    @staticmethod
-    def with_spectrum(spectrum: Sequence[float] | Vector, rng: np.random.Generator) -> Quadratic:
-        """Random eigenvectors, the given eigenvalues, and a standard normal minimiser."""
-        return Quadratic(with_spectrum(rng, spectrum), rng.standard_normal(len(spectrum)))
-
     @property
     def d(self) -> int:
         return len(self.H)
@@ -369,17 +355,6 @@ class Layered:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", several("layers", self.layers))
-
-    @staticmethod
-    def logistic(data: Dataset, reg: float, layers: int) -> Layered:
-        """Logistic regressions on consecutive, nearly equal groups of the features of one data set."""
-        if not 1 <= layers <= data.d:
-            msg = f"layers must be from 1 to the number of features, {data.d}; got {layers}"
-            raise ValueError(msg)
-        bounds = np.linspace(0, data.d, layers + 1).round().astype(int)
-        return Layered(
-            tuple(LogisticRegression.from_dataset(data.columns(int(a), int(b)), reg) for a, b in pairwise(bounds))
-        )
 
     @property
     def sizes(self) -> tuple[int, ...]:

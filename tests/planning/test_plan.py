@@ -39,7 +39,9 @@ from stepsize_opt.problems import (
     Layered,
     LogisticRegression,
     Quadratic,
+    federated_logistic,
     load_dataset,
+    logistic_regression,
     random_smoothness,
     split,
 )
@@ -141,7 +143,7 @@ def test_clients_with_shared_seeds_are_one_node_and_independent_ones_stand_besid
 def test_an_objective_knows_the_rest_and_the_advice_runs() -> None:
     """The recommended method keeps its promise, and its messages are those that the runner sends."""
     parts = split(load_dataset("breast_cancer"), 3, np.random.default_rng(0))
-    objective = Federated.logistic(parts, 0.1)
+    objective = federated_logistic(parts, 0.1)
     answer = plan(objective, 5, epsilon2=1e-2, criterion="euclidean")
     best = answer.best
     record = run(
@@ -163,11 +165,11 @@ def test_an_objective_knows_the_rest_and_the_advice_runs() -> None:
 
 def test_linear_takes_its_lower_bound_from_the_objective() -> None:
     data = load_dataset("breast_cancer")
-    ridge = LogisticRegression.from_dataset(data, 0.1, "ridge")
+    ridge = logistic_regression(data, 0.1, "ridge")
     answer = plan(ridge, 3, accuracy=1e-3, criterion="linear")
     assert answer.best.method == "subspace"
     with pytest.raises(ValueError, match="criterion='linear' needs lower"):
-        plan(LogisticRegression.from_dataset(data, 0.1), 3, accuracy=1e-3, criterion="linear")
+        plan(logistic_regression(data, 0.1), 3, accuracy=1e-3, criterion="linear")
 
 
 def test_progress_and_records() -> None:
@@ -182,7 +184,7 @@ def test_progress_and_records() -> None:
 
 def test_text_fits_into_eighty_columns() -> None:
     parts = split(load_dataset("breast_cancer"), 2, np.random.default_rng(0))
-    matrices = Federated.logistic(parts, 0.1).client_smoothness()
+    matrices = federated_logistic(parts, 0.1).client_smoothness()
     text = repr(plan(matrices, 8, epsilon2=1e-9, initial_gap=1.0, delta_inf=0.1))
     assert max(map(len, text.splitlines())) <= 80
     assert text.count("*") == 2

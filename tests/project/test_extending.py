@@ -14,7 +14,7 @@ import pytest
 from shared.exact import log_det, rational, satisfies_condition
 from shared.small_data import small_data
 from stepsize_opt import Gaussian, RandK, certify, get_method, optimal_stepsize, parse_sketch
-from stepsize_opt.problems import Federated, LogisticRegression, find_infimum, random_smoothness, split
+from stepsize_opt.problems import federated_logistic, find_infimum, logistic_regression, random_smoothness, split
 from stepsize_validation import check_rate, distributed_lambda, run
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -64,8 +64,8 @@ def test_formulas_of_a_method_from_outside(own_method: ModuleType) -> None:
 
 
 def test_a_method_from_outside_runs_on_a_node_and_on_clients(own_method: ModuleType) -> None:
-    node = LogisticRegression.from_dataset(small_data(), 0.1)
-    clients = Federated.logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
+    node = logistic_regression(small_data(), 0.1)
+    clients = federated_logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
     for objective, k in ((node, 1), (node, 2), (clients, 2)):
         sketch = RandK(objective.d, k)
         D = optimal_stepsize(objective.smoothness(), sketch, algorithm="own-subspace").D
@@ -110,7 +110,7 @@ def test_components_of_a_map_from_outside(own_sketch: ModuleType) -> None:
 
 
 def test_a_sketch_from_outside_is_what_it_says_and_runs(own_sketch: ModuleType) -> None:
-    node = LogisticRegression.from_dataset(small_data(), 0.1)
+    node = logistic_regression(small_data(), 0.1)
     sketch = own_sketch.MirrorHalves(node.d)
     weights, outcomes = sketch.support()
     M = random_smoothness(np.random.default_rng(1), node.d, 10.0)

@@ -19,11 +19,19 @@ from stepsize_opt import (
     optimal_stepsize,
     smoothness,
 )
-from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, find_infimum, split
+from stepsize_opt.problems import (
+    Federated,
+    LeastSquares,
+    LogisticRegression,
+    federated_logistic,
+    find_infimum,
+    logistic_regression,
+    split,
+)
 from stepsize_validation import Run, check_rate, run
 
 DATA = small_data()
-NODE = LogisticRegression.from_dataset(DATA, 0.1)
+NODE = logistic_regression(DATA, 0.1)
 L = smoothness.of(NODE)
 # What takes the eigenvalues of H is not computed for an operator.
 NOT_RECORDED = ("descent_rate", "smallest_eigenvalue", "condition")
@@ -49,7 +57,7 @@ def test_a_run_with_an_operator_has_the_numbers_of_the_dense_run(sketch: Sketch,
 
 @pytest.mark.parametrize("client_seeds", ["independent", "shared"])
 def test_clients_too(client_seeds: str) -> None:
-    f = Federated.logistic(split(DATA, 3, rng=np.random.default_rng(0)), 0.1)
+    f = federated_logistic(split(DATA, 3, rng=np.random.default_rng(0)), 0.1)
     sketch = RandK(f.d, 2)
     mean = smoothness.of(f)
     np.testing.assert_allclose(mean.todense(), f.smoothness(), rtol=1e-12, atol=1e-14)

@@ -11,16 +11,14 @@ from hypothesis import given, settings
 from shared.small_data import small_data
 from shared.strategies import sketches
 from stepsize_opt.node.api import optimal_stepsize
-from stepsize_opt.problems.federated import Federated
+from stepsize_opt.problems import federated_logistic, logistic_regression, split
 from stepsize_opt.problems.infimum import find_federated_infimum
-from stepsize_opt.problems.objectives import LogisticRegression
-from stepsize_opt.problems.splits import split
 from stepsize_opt.sketches import RandK, Sketch
 from stepsize_validation.runs.rates import check_rate
 from stepsize_validation.runs.runner import run
 
-NODE = LogisticRegression.from_dataset(small_data(), 0.1)
-CLIENTS = Federated.logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
+NODE = logistic_regression(small_data(), 0.1)
+CLIENTS = federated_logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
 
 
 @pytest.mark.slow
@@ -40,7 +38,7 @@ def test_clients_that_share_their_draws_are_one_node(algorithm: str, sketch: Ske
 
 @pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
 def test_the_guarantee_of_one_node_holds(algorithm: str) -> None:
-    f = Federated.logistic(split(small_data(), 5, np.random.default_rng(0), "label"), 0.1)
+    f = federated_logistic(split(small_data(), 5, np.random.default_rng(0), "label"), 0.1)
     sketch = RandK(6, 1)
     D = optimal_stepsize(f.smoothness(), sketch, algorithm=algorithm).D
     infimum = find_federated_infimum(f).whole

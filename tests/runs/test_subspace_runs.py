@@ -7,11 +7,11 @@ import pytest
 
 from shared.small_data import small_data
 from stepsize_opt import optimal_method
-from stepsize_opt.problems import Federated, LogisticRegression, Quadratic, find_infimum, split
+from stepsize_opt.problems import federated_logistic, find_infimum, logistic_regression, random_quadratic, split
 from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_validation import check_rate, run
 
-NODE = LogisticRegression.from_dataset(small_data(), 0.1)
+NODE = logistic_regression(small_data(), 0.1)
 START = np.ones(NODE.d)
 
 
@@ -34,7 +34,7 @@ def test_euclidean_holds_and_counts_its_numbers() -> None:
 
 
 def test_linear_holds() -> None:
-    f = Quadratic.with_spectrum([1.0, 2.0, 5.0, 10.0], np.random.default_rng(0))
+    f = random_quadratic([1.0, 2.0, 5.0, 10.0], np.random.default_rng(0))
     method = optimal_method(f.smoothness(), 2, "linear", lower=f.smoothness())
     assert method.rate == pytest.approx(0.5, rel=1e-9)  # k/tr(LL⁻¹)
     record = run(f, method.D, method.sketch, algorithm=method, iterations=5, seeds=400, start=np.ones(4))
@@ -50,7 +50,7 @@ def test_linear_holds() -> None:
 def test_one_step_is_exact_on_a_quadratic(d: int, k: float) -> None:
     """Enumerated: E f(x⁺) = f(x) − ½‖∇f(x)‖²_D for Hessian L, every criterion; no step makes f larger."""
     rng, k = np.random.default_rng(d), min(k, float(d))
-    f = Quadratic.with_spectrum(np.geomspace(1.0, 20.0, d), rng)
+    f = random_quadratic(np.geomspace(1.0, 20.0, d), rng)
     L, x = f.smoothness(), rng.standard_normal(d)
     for criterion, lower in (("det", None), ("euclidean", None), ("linear", 0.5 * L)):
         method = optimal_method(L, k, criterion, lower=lower)
@@ -67,7 +67,7 @@ def test_one_step_is_exact_on_a_quadratic(d: int, k: float) -> None:
 
 
 def test_clients_with_shared_seeds_are_one_node() -> None:
-    clients = Federated.logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
+    clients = federated_logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
     method = optimal_method(clients.smoothness(), 2)
     record = run(clients, method.D, method.sketch, algorithm=method, iterations=200, client_seeds="shared", start=START)
     assert np.all(record.sent == 3 * 2)

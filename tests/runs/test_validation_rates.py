@@ -12,10 +12,10 @@ from shared.one_step import distributed_one_step, one_step
 from shared.small_data import small_data
 from stepsize_opt.inputs.structures import Direction
 from stepsize_opt.node.api import optimal_stepsize
+from stepsize_opt.problems import federated_logistic, layered_logistic, logistic_regression, random_quadratic, split
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.infimum import FederatedInfimum, Infimum, find_federated_infimum, find_infimum
-from stepsize_opt.problems.objectives import Layered, LogisticRegression, Quadratic
-from stepsize_opt.problems.splits import split
+from stepsize_opt.problems.objectives import Quadratic
 from stepsize_opt.sketches import BernQ, FiniteSketch, Identity, IndependentSampling, LayerWise, RandK, Sketch
 from stepsize_validation.runs.rates import (
     RateCheck,
@@ -29,7 +29,7 @@ from stepsize_validation.runs.runner import run
 
 
 def quadratic(d: int, seed: int = 0) -> Quadratic:
-    return Quadratic.with_spectrum(np.geomspace(0.1, 10.0, d), np.random.default_rng(seed))
+    return random_quadratic(np.geomspace(0.1, 10.0, d), np.random.default_rng(seed))
 
 
 def rotated_projections() -> FiniteSketch:
@@ -54,7 +54,7 @@ SKETCHES: dict[str, Sketch] = {
 def test_one_step_inequality_holds_exactly_for_the_optimal_stepsize(kind: str, name: str, algorithm: str) -> None:
     sketch = SKETCHES[name]
     data = small_data(d=sketch.d)
-    f: Any = quadratic(sketch.d) if kind == "quadratic" else LogisticRegression.from_dataset(data, 0.1)
+    f: Any = quadratic(sketch.d) if kind == "quadratic" else logistic_regression(data, 0.1)
     D = optimal_stepsize(f.smoothness(), sketch, algorithm=algorithm).D
     X = np.random.default_rng(1).standard_normal((50, sketch.d)) * 3.0
     check = one_step(f, D, sketch, X, algorithm)
@@ -122,7 +122,7 @@ def test_a_bound_that_fails_without_divergence_is_called_violated() -> None:
 
 @pytest.mark.slow
 def test_theorem_2_layer_by_layer() -> None:
-    f = Layered.logistic(small_data(), 0.1, 3)
+    f = layered_logistic(small_data(), 0.1, 3)
     L = f.smoothness()
     sketch = LayerWise([RandK(size, 1) for size in f.sizes])
     D = optimal_stepsize(L, sketch, structure=Direction(np.diag(1.0 / np.diagonal(L)), f.sizes)).D
@@ -133,7 +133,7 @@ def test_theorem_2_layer_by_layer() -> None:
 @pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
 @pytest.mark.parametrize("kind", ["shuffled", "label"])
 def test_theorem_3(kind: str, algorithm: str) -> None:
-    f = Federated.logistic(split(small_data(), 5, np.random.default_rng(0), kind), 0.1)
+    f = federated_logistic(split(small_data(), 5, np.random.default_rng(0), kind), 0.1)
     sketch, L = RandK(6, 1), f.smoothness()
     D = 0.05 * np.linalg.inv(L)
     lam = distributed_lambda(D, L, f.client_smoothness(), sketch, algorithm)
@@ -232,7 +232,7 @@ def test_bounds_decrease_in_the_infimum() -> None:
 @pytest.mark.slow
 def test_few_seeds_do_not_call_a_true_bound_violated() -> None:
     """Sums that are skewed to the left: the bound is nearly an equality, and nearly all seeds lie above the mean."""
-    f = Quadratic.with_spectrum([1.0, 2.0, 4.0], np.random.default_rng(0))
+    f = random_quadratic([1.0, 2.0, 4.0], np.random.default_rng(0))
     sketch = IndependentSampling([0.05, 0.9, 0.9])
     result = optimal_stepsize(f.smoothness(), sketch, algorithm="det-CGD2")
     for seed in range(30):
@@ -249,7 +249,7 @@ def test_rounding_violates_nothing() -> None:
 
 def test_a_certified_stepsize_runs_whatever_its_condition() -> None:
     """D is symmetric, but D @ L @ D is so only up to the rounding of its largest terms."""
-    f = Quadratic.with_spectrum([1e-3, 1.0, 1e6], np.random.default_rng(1))
+    f = random_quadratic([1e-3, 1.0, 1e6], np.random.default_rng(1))
     for sketch in (Identity(3), RandK(3, 2)):
         D = optimal_stepsize(f.smoothness(), sketch).D
         assert run(f, D, sketch, iterations=2, seeds=3).iterations == 2

@@ -26,9 +26,9 @@ from stepsize_opt.methods import DetCGD1
 from stepsize_opt.node import reduce_problem
 from stepsize_opt.problems import (
     DATA_VARIABLE,
-    LogisticRegression,
     available_datasets,
     load_dataset,
+    logistic_regression,
     random_smoothness,
 )
 from stepsize_solvers.programs import Matrix, Program, Vector
@@ -120,7 +120,7 @@ class Problem:
         """Build the matrices; a node's problem is not split into components, so that every solver gets all of it."""
         rng = np.random.default_rng([0, self.d])
         if self.data:
-            L = LogisticRegression.from_dataset(load_dataset(self.data), _REG).smoothness()
+            L = logistic_regression(load_dataset(self.data), _REG).smoothness()
         else:
             L = random_smoothness(rng, self.d, self.condition)
         sketch = (

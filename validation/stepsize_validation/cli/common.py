@@ -170,9 +170,9 @@ def load_problem(args: argparse.Namespace) -> Any:
     check_one_source(args)
     if args.matrix is not None:
         return read_matrix("L", load_matrix(args.matrix))
-    from stepsize_opt.problems import LogisticRegression, load_dataset
+    from stepsize_opt.problems import load_dataset, logistic_regression
 
-    objective = LogisticRegression.from_dataset(load_dataset(args.data), args.reg, args.penalty)
+    objective = logistic_regression(load_dataset(args.data), args.reg, args.penalty)
     if getattr(args, "criterion", None) == "linear":
         known = objective.hessian_lower_bound()
         if args.lower is None and args.penalty == "ridge":
@@ -208,10 +208,10 @@ def check_one_source(args: argparse.Namespace) -> None:
 
 def load_clients(args: argparse.Namespace) -> Any:
     """The objective of clients that share the rows of a data set, shuffled, in equal parts."""
-    from stepsize_opt.problems import Federated, load_dataset, split
+    from stepsize_opt.problems import federated_logistic, load_dataset, split
 
     parts = split(load_dataset(args.data), args.clients, np.random.default_rng(args.seed or 0))
-    return Federated.logistic(parts, args.reg, getattr(args, "penalty", None) or "nonconvex")
+    return federated_logistic(parts, args.reg, getattr(args, "penalty", None) or "nonconvex")
 
 
 def live(*, quiet: bool) -> Console | None:

@@ -115,6 +115,6 @@ def _problem(args: argparse.Namespace) -> Any:
     if args.seed is not None:
         msg = "--seed is that of the shuffle of --clients, which are not given"
         raise ValueError(msg)
-    from stepsize_opt.problems import LogisticRegression, load_dataset
+    from stepsize_opt.problems import load_dataset, logistic_regression
 
-    return LogisticRegression.from_dataset(load_dataset(args.data), args.reg, args.penalty)
+    return logistic_regression(load_dataset(args.data), args.reg, args.penalty)

@@ -19,7 +19,14 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients import ScalarStepsize, compare_distributed, dcgd_stepsize
-from stepsize_opt.problems import Dataset, Federated, FederatedInfimum, find_federated_infimum, split
+from stepsize_opt.problems import (
+    Dataset,
+    Federated,
+    FederatedInfimum,
+    federated_logistic,
+    find_federated_infimum,
+    split,
+)
 from stepsize_opt.sketches import RandK
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan, curves
@@ -46,7 +53,7 @@ class Setting:
     @staticmethod
     def of(data: Dataset, reg: float, clients: int, seed: int) -> Setting:
         """Split the data, and find the infima and the smoothness matrices."""
-        objective = Federated.logistic(split(data, clients, np.random.default_rng(seed)), reg)
+        objective = federated_logistic(split(data, clients, np.random.default_rng(seed)), reg)
         infimum = find_federated_infimum(objective)
         initial_gap = float(objective.value(np.zeros((1, data.d)))[0]) - infimum.whole.found
         sketch = RandK(data.d, 1)

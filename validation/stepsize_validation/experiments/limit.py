@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stepsize_opt.methods import optimal_method
 from stepsize_opt.node import optimal_stepsize
-from stepsize_opt.problems import Dataset, LogisticRegression, find_infimum
+from stepsize_opt.problems import Dataset, find_infimum, logistic_regression
 from stepsize_opt.sketches import Identity, RandK
 from stepsize_validation.experiments.spec import Choice, Experiment, Figure, Panel, Plan, Tables, cgd, curves
 from stepsize_validation.figures import draw_bars, styles_of
@@ -20,7 +20,7 @@ _GRADIENT_DESCENT = "gradient descent"
 
 def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
     """Return the panel of one data set."""
-    objective = LogisticRegression.from_dataset(data, plan.reg, "ridge")
+    objective = logistic_regression(data, plan.reg, "ridge")
     L, k, M = objective.smoothness(), max(1, data.d // 4), objective.hessian_lower_bound()
     sketch, whole = RandK(data.d, k), Identity(data.d)
     gradient_descent = optimal_stepsize(L, whole, algorithm="GD", structure="scalar")
