@@ -3,7 +3,8 @@
 import numpy as np
 
 from stepsize_opt import RandK, compare_distributed
-from stepsize_opt.problems import federated_logistic, find_federated_infimum, load_dataset, split
+from stepsize_opt.problems import find_federated_infimum
+from stepsize_validation.data import federated_logistic, load_dataset, split
 
 data = load_dataset("breast_cancer")
 rng = np.random.default_rng(0)

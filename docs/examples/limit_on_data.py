@@ -10,8 +10,8 @@ need, under the paper's condition and by the descent metric of the same D; and t
 import sys
 
 from stepsize_opt import RandK, compression_limit, optimal_method, optimal_stepsize
-from stepsize_opt.problems import load_dataset, logistic_regression
 from stepsize_validation import run
+from stepsize_validation.data import load_dataset, logistic_regression
 
 BASES = ("eigenvectors", "cholesky", "root", "rotation")
 

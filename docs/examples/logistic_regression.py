@@ -1,8 +1,8 @@
 """Logistic regression on breast cancer data: what the optimal stepsize saves, predicted and seen."""
 
 from stepsize_opt import RandK, compare
-from stepsize_opt.problems import load_dataset, logistic_regression
 from stepsize_validation import check_rate, run
+from stepsize_validation.data import load_dataset, logistic_regression
 
 objective = logistic_regression(load_dataset("breast_cancer"), reg=0.01)
 sketch = RandK(objective.d, 8)  # 8 of 30 coordinates a round

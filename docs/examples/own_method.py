@@ -11,9 +11,9 @@ import numpy as np
 
 from stepsize_opt import Method, RandK, Sketch, optimal_stepsize
 from stepsize_opt.methods import Condition, Factors
-from stepsize_opt.problems import random_quadratic
 from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, PositiveMap
 from stepsize_validation import run
+from stepsize_validation.data import random_quadratic
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from benchmarks.harness import at_hand
 from stepsize_opt import RandK, optimal_stepsize
-from stepsize_opt.problems import load_dataset, logistic_regression
+from stepsize_validation.data import load_dataset, logistic_regression
 
 
 def gains(name: str, reg: float) -> dict[str, str]:

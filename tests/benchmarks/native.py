@@ -18,10 +18,10 @@ from scipy import sparse
 
 from benchmarks.harness import GAP, Measured, Timed, at_hand, eigh_seconds, main, shortest, timed
 from stepsize_opt import RandK, StepsizeResult, optimal_stepsize
-from stepsize_opt.problems import load_dataset, logistic_regression, random_smoothness, with_spectrum
 from stepsize_opt.proofs import certify_point, repair
 from stepsize_solvers import get_solver
 from stepsize_solvers.programs import Matrix, Outcome, Pattern, Program, Settings
+from stepsize_validation.data import load_dataset, logistic_regression, random_smoothness, with_spectrum
 
 _COST = 200.0  # eigh
 

@@ -35,8 +35,8 @@ from stepsize_opt import (
 from stepsize_opt.inputs.files import atomic_write, json_text, load_matrix
 from stepsize_opt.inputs.matrices import read_matrix
 from stepsize_opt.inputs.saved import load_result, save_result
-from stepsize_opt.problems import load_dataset
 from stepsize_validation.cli.root import main
+from stepsize_validation.data import load_dataset
 
 L = np.array([[2.0, 0.5, 0.0], [0.5, 3.0, 0.1], [0.0, 0.1, 1.0]])
 RESULT = optimal_stepsize(L, RandK(3, 1))

@@ -29,21 +29,17 @@ from stepsize_opt import (
 )
 from stepsize_opt import smoothness as smoothness_of
 from stepsize_opt.problems import (
-    Dataset,
     Federated,
     Layered,
     LeastSquares,
     LogisticRegression,
     Quadratic,
     SoftmaxRegression,
-    federated_logistic,
     find_infimum,
-    random_smoothness,
     softmax_curvature,
-    split,
-    with_spectrum,
 )
 from stepsize_validation import check_rate, distributed_lambda, first_below, observed_contraction, run
+from stepsize_validation.data import Dataset, federated_logistic, random_smoothness, split, with_spectrum
 
 # The signatures are wrong on purpose.
 # pyright: reportArgumentType=false, reportCallIssue=false

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from stepsize_opt import RandK, optimal_distributed_stepsize, optimal_stepsize
-from stepsize_opt.problems import federated_logistic, load_dataset, logistic_regression, split
 from stepsize_validation import check_rate, run
+from stepsize_validation.data import federated_logistic, load_dataset, logistic_regression, split
 
 L = np.array([[2.0, 1.0], [1.0, 3.0]])
 

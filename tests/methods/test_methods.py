@@ -30,9 +30,10 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.methods import method_names
-from stepsize_opt.problems import Quadratic, random_quadratic, random_smoothness
+from stepsize_opt.problems import Quadratic
 from stepsize_opt.sketches import generators
 from stepsize_validation import run
+from stepsize_validation.data import random_quadratic, random_smoothness
 
 METHODS = (DetCGD1(), DetCGD2(), CGD(), DCGD(), GradientDescent())
 ROOT = Path(__file__).parents[2]

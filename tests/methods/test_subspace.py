@@ -29,8 +29,8 @@ from stepsize_opt import (
     optimal_method,
     optimal_stepsize,
 )
-from stepsize_opt.problems import random_smoothness
 from stepsize_opt.sketches import rounded_to_budget
+from stepsize_validation.data import random_smoothness
 
 CASES = [("det", basis) for basis in ("eigenvectors", "cholesky", "root", "rotation")]
 CASES += [("euclidean", "eigenvectors"), ("linear", "eigenvectors")]

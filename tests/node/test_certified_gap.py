@@ -8,8 +8,8 @@ from hypothesis import given, settings
 
 from shared.strategies import problems
 from stepsize_opt import RandK, Sketch, optimal_stepsize
-from stepsize_opt.problems import DATA_VARIABLE, available_datasets, load_dataset, logistic_regression, with_spectrum
 from stepsize_solvers.programs import Matrix
+from stepsize_validation.data import DATA_VARIABLE, available_datasets, load_dataset, logistic_regression, with_spectrum
 
 pytestmark = pytest.mark.slow
 

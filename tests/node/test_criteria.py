@@ -36,8 +36,9 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.node.solve import weakest
-from stepsize_opt.problems import LeastSquares, LogisticRegression, Objective, load_dataset, random_smoothness
+from stepsize_opt.problems import LeastSquares, LogisticRegression, Objective
 from stepsize_opt.proofs.certificate import Certificate
+from stepsize_validation.data import load_dataset, random_smoothness
 
 Matrix = NDArray[np.float64]
 L = random_smoothness(np.random.default_rng(3), 6, 1e3)

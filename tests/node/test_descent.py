@@ -39,7 +39,7 @@ from stepsize_opt import (
     optimal_stepsize_path,
 )
 from stepsize_opt.node.complexity import linear_iterations
-from stepsize_opt.problems import random_smoothness
+from stepsize_validation.data import random_smoothness
 
 Matrix = NDArray[np.float64]
 L = random_smoothness(np.random.default_rng(3), 6, 1e3)

@@ -22,7 +22,7 @@ from stepsize_opt import (
     get_method,
     optimal_stepsize,
 )
-from stepsize_opt.problems import random_smoothness
+from stepsize_validation.data import random_smoothness
 
 Matrix = NDArray[np.float64]
 METHODS = st.sampled_from(["det-CGD1", "det-CGD2"])

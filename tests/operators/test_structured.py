@@ -26,7 +26,7 @@ from stepsize_opt import (
     optimal_stepsize,
     smoothness,
 )
-from stepsize_opt.problems import load_dataset
+from stepsize_validation.data import load_dataset
 
 CALLS: list[dict[str, Any]] = [{"algorithm": "det-CGD2"}, {"structure": "diagonal"}, {"structure": "scalar"}]
 

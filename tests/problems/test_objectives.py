@@ -12,7 +12,12 @@ from scipy import sparse
 
 from shared.exact import inverse, rational
 from shared.small_data import small_data
-from stepsize_opt.problems import (
+from stepsize_opt.problems.federated import Federated
+from stepsize_opt.problems.infimum import Infimum, find_federated_infimum, find_infimum
+from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Quadratic
+from stepsize_opt.problems.shared_rows import Rows
+from stepsize_opt.problems.softmax import SoftmaxRegression
+from stepsize_validation.data import (
     Dataset,
     federated_logistic,
     layered_logistic,
@@ -21,11 +26,6 @@ from stepsize_opt.problems import (
     random_quadratic,
     split,
 )
-from stepsize_opt.problems.federated import Federated
-from stepsize_opt.problems.infimum import Infimum, find_federated_infimum, find_infimum
-from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Quadratic
-from stepsize_opt.problems.shared_rows import Rows
-from stepsize_opt.problems.softmax import SoftmaxRegression
 
 
 def objectives() -> dict[str, Any]:

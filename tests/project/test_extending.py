@@ -14,8 +14,9 @@ import pytest
 from shared.exact import log_det, rational, satisfies_condition
 from shared.small_data import small_data
 from stepsize_opt import Gaussian, RandK, certify, get_method, optimal_stepsize, parse_sketch
-from stepsize_opt.problems import federated_logistic, find_infimum, logistic_regression, random_smoothness, split
+from stepsize_opt.problems import find_infimum
 from stepsize_validation import check_rate, distributed_lambda, run
+from stepsize_validation.data import federated_logistic, logistic_regression, random_smoothness, split
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

@@ -22,9 +22,8 @@ from stepsize_opt.problems import (
     LogisticRegression,
     Quadratic,
     find_infimum,
-    logistic_regression,
-    random_quadratic,
 )
+from stepsize_validation.data import logistic_regression, random_quadratic
 from stepsize_validation.runs.confidence import Bounds, mean_bounds, unseen_share
 from stepsize_validation.runs.rates import check_distributed_rate, check_rate, distributed_lambda, observed_contraction
 from stepsize_validation.runs.runner import run

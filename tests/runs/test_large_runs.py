@@ -19,16 +19,9 @@ from stepsize_opt import (
     optimal_stepsize,
     smoothness,
 )
-from stepsize_opt.problems import (
-    Federated,
-    LeastSquares,
-    LogisticRegression,
-    federated_logistic,
-    find_infimum,
-    logistic_regression,
-    split,
-)
+from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, find_infimum
 from stepsize_validation import Run, check_rate, run
+from stepsize_validation.data import federated_logistic, logistic_regression, split
 
 DATA = small_data()
 NODE = logistic_regression(DATA, 0.1)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from shared.small_data import small_data
-from stepsize_opt.problems import federated_logistic, layered_logistic, logistic_regression, random_quadratic, split
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.objectives import Quadratic
 from stepsize_opt.sketches import BernQ, Gaussian, Identity, IndependentSampling, LayerWise, RandK, Sketch
+from stepsize_validation.data import federated_logistic, layered_logistic, logistic_regression, random_quadratic, split
 from stepsize_validation.runs.record import BITS_PER_NUMBER, first_below, log_steps
 from stepsize_validation.runs.runner import Divergence, run
 from stepsize_validation.runs.sampling import SketchStream

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from shared.small_data import small_data
 from shared.strategies import sketches
 from stepsize_opt.node.api import optimal_stepsize
-from stepsize_opt.problems import federated_logistic, logistic_regression, split
 from stepsize_opt.problems.infimum import find_federated_infimum
 from stepsize_opt.sketches import RandK, Sketch
+from stepsize_validation.data import federated_logistic, logistic_regression, split
 from stepsize_validation.runs.rates import check_rate
 from stepsize_validation.runs.runner import run
 

@@ -7,9 +7,10 @@ import pytest
 
 from shared.small_data import small_data
 from stepsize_opt import optimal_method
-from stepsize_opt.problems import federated_logistic, find_infimum, logistic_regression, random_quadratic, split
+from stepsize_opt.problems import find_infimum
 from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_validation import check_rate, run
+from stepsize_validation.data import federated_logistic, logistic_regression, random_quadratic, split
 
 NODE = logistic_regression(small_data(), 0.1)
 START = np.ones(NODE.d)

@@ -12,11 +12,11 @@ from shared.one_step import distributed_one_step, one_step
 from shared.small_data import small_data
 from stepsize_opt.inputs.structures import Direction
 from stepsize_opt.node.api import optimal_stepsize
-from stepsize_opt.problems import federated_logistic, layered_logistic, logistic_regression, random_quadratic, split
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.infimum import FederatedInfimum, Infimum, find_federated_infimum, find_infimum
 from stepsize_opt.problems.objectives import Quadratic
 from stepsize_opt.sketches import BernQ, FiniteSketch, Identity, IndependentSampling, LayerWise, RandK, Sketch
+from stepsize_validation.data import federated_logistic, layered_logistic, logistic_regression, random_quadratic, split
 from stepsize_validation.runs.rates import (
     RateCheck,
     check_distributed_rate,

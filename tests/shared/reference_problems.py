@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepsize_opt import problems
-from stepsize_opt.problems import DATA_VARIABLE, load_dataset, logistic_regression
+from stepsize_validation import data
+from stepsize_validation.data import DATA_VARIABLE, load_dataset, logistic_regression
 
 # log det(D*)/d of L = AᵀA/(4m) + 2λI under rand-k, certified to 1e-8 by an independent prototype.
 REFERENCE_OPTIMA = [
@@ -35,7 +35,7 @@ def smoothness_of(name: str, reg: float) -> NDArray[np.float64]:
 
 def random_smoothness(d: int, condition: float, seed: int) -> NDArray[np.float64]:
     """A random L with a log-spaced spectrum of the given condition number."""
-    return problems.random_smoothness(np.random.default_rng(seed), d, condition)
+    return data.random_smoothness(np.random.default_rng(seed), d, condition)
 
 
 def satisfies_numerically(

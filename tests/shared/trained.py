@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from stepsize_opt import Gaussian, Identity, IndependentSampling, RandK, Sketch
-from stepsize_opt.problems import Federated, SoftmaxRegression, random_quadratic
+from stepsize_opt.problems import Federated, SoftmaxRegression
+from stepsize_validation.data import random_quadratic
 
 ITERATIONS, SEED = 60, 3
 # The sketch and the method of each case.

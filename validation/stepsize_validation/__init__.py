@@ -1,6 +1,6 @@
 """Running the methods on real problems, and checking that the predicted rates hold.
 
-Objectives, data sets and splits over clients are in ``stepsize_opt.problems``.
+Objectives are in ``stepsize_opt.problems``, data sets and splits over clients in ``stepsize_validation.data``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ import numpy as np
 
 from stepsize_opt import CompressedStep, StepsizeResult, SubspaceMethod, parse_sketch
 from stepsize_opt.methods import Compressor
-from stepsize_opt.problems import Federated, federated_logistic, load_dataset, split
+from stepsize_opt.problems import Federated
+from stepsize_validation.data import federated_logistic, load_dataset, split
 
 REG = 0.1
 

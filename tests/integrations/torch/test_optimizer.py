@@ -13,9 +13,9 @@ from scipy.sparse.linalg import aslinearoperator
 from torch import nn
 
 from stepsize_opt import Identity, optimal_stepsize
-from stepsize_opt.problems import random_quadratic
 from stepsize_opt.torch import MatrixSGD, certified_cast
 from stepsize_validation import run
+from stepsize_validation.data import random_quadratic
 
 RNG = np.random.default_rng(0)
 D = np.cov(RNG.standard_normal((6, 40)))

@@ -24,14 +24,14 @@ from stepsize_opt.clients import DistributedResult, optimal_distributed_stepsize
 from stepsize_opt.inputs import NAMED_STRUCTURES, BlockDiagonal, Structure, pattern_of
 from stepsize_opt.methods import DetCGD1
 from stepsize_opt.node import reduce_problem
-from stepsize_opt.problems import (
+from stepsize_solvers.programs import Matrix, Program, Vector
+from stepsize_validation.data import (
     DATA_VARIABLE,
     available_datasets,
     load_dataset,
     logistic_regression,
     random_smoothness,
 )
-from stepsize_solvers.programs import Matrix, Program, Vector
 
 # Sizes of L for the embedded data sets and for LibSVM files that may be in the data folder.
 DATA_SIZES = {

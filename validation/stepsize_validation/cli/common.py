@@ -170,7 +170,7 @@ def load_problem(args: argparse.Namespace) -> Any:
     check_one_source(args)
     if args.matrix is not None:
         return read_matrix("L", load_matrix(args.matrix))
-    from stepsize_opt.problems import load_dataset, logistic_regression
+    from stepsize_validation.data import load_dataset, logistic_regression
 
     objective = logistic_regression(load_dataset(args.data), args.reg, args.penalty)
     if getattr(args, "criterion", None) == "linear":
@@ -208,7 +208,7 @@ def check_one_source(args: argparse.Namespace) -> None:
 
 def load_clients(args: argparse.Namespace) -> Any:
     """The objective of clients that share the rows of a data set, shuffled, in equal parts."""
-    from stepsize_opt.problems import federated_logistic, load_dataset, split
+    from stepsize_validation.data import federated_logistic, load_dataset, split
 
     parts = split(load_dataset(args.data), args.clients, np.random.default_rng(args.seed or 0))
     return federated_logistic(parts, args.reg, getattr(args, "penalty", None) or "nonconvex")

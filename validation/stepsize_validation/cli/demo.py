@@ -53,7 +53,8 @@ def add_parsers(commands: Any) -> None:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    from stepsize_opt.problems import find_infimum, load_dataset, logistic_regression
+    from stepsize_opt.problems import find_infimum
+    from stepsize_validation.data import load_dataset, logistic_regression
     from stepsize_validation.runs import check_rate, run
 
     if args.figure is not None:

@@ -115,6 +115,6 @@ def _problem(args: argparse.Namespace) -> Any:
     if args.seed is not None:
         msg = "--seed is that of the shuffle of --clients, which are not given"
         raise ValueError(msg)
-    from stepsize_opt.problems import load_dataset, logistic_regression
+    from stepsize_validation.data import load_dataset, logistic_regression
 
     return logistic_regression(load_dataset(args.data), args.reg, args.penalty)

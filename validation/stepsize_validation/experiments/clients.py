@@ -19,16 +19,10 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients import ScalarStepsize, compare_distributed, dcgd_stepsize
-from stepsize_opt.problems import (
-    Dataset,
-    Federated,
-    FederatedInfimum,
-    federated_logistic,
-    find_federated_infimum,
-    split,
-)
+from stepsize_opt.problems import Federated, FederatedInfimum, find_federated_infimum
 from stepsize_opt.sketches import RandK
 from stepsize_solvers.programs import Matrix
+from stepsize_validation.data import Dataset, federated_logistic, split
 from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan, curves
 from stepsize_validation.runs import distributed_lambda
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from stepsize_opt.methods import optimal_method
 from stepsize_opt.node import optimal_stepsize
-from stepsize_opt.problems import Dataset, find_infimum, logistic_regression
+from stepsize_opt.problems import find_infimum
 from stepsize_opt.sketches import Identity, RandK
+from stepsize_validation.data import Dataset, logistic_regression
 from stepsize_validation.experiments.spec import Choice, Experiment, Figure, Panel, Plan, Tables, cgd, curves
 from stepsize_validation.figures import draw_bars, styles_of
 

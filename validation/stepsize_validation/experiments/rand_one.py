@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from stepsize_opt.node import communication_table, compare
-from stepsize_opt.problems import Dataset, find_infimum, logistic_regression
+from stepsize_opt.problems import find_infimum
 from stepsize_opt.sketches import RandK
 from stepsize_solvers.programs import Matrix
+from stepsize_validation.data import Dataset, logistic_regression
 from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan, Tables, cgd
 
 _REGULARISATIONS = (1e-3, 1e-1)

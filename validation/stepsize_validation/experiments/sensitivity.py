@@ -18,9 +18,10 @@ import pandas as pd
 from scipy.linalg import eigh
 
 from stepsize_opt.node import StepsizeResult, certify, optimal_stepsize
-from stepsize_opt.problems import Dataset, find_infimum, logistic_regression
+from stepsize_opt.problems import find_infimum
 from stepsize_opt.sketches import RandK, Sketch
 from stepsize_solvers.programs import Matrix
+from stepsize_validation.data import Dataset, logistic_regression
 from stepsize_validation.experiments.spec import Experiment, Plan, Tables
 from stepsize_validation.runs import check_rate, first_below, run
 

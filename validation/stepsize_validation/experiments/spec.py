@@ -13,9 +13,10 @@ from stepsize_opt.inputs import positive_number, whole_number
 from stepsize_opt.limit import compression_limit
 from stepsize_opt.methods import Method, SubspaceMethod
 from stepsize_opt.node import StepsizeResult
-from stepsize_opt.problems import Dataset, Federated, FederatedInfimum, Infimum, Objective
+from stepsize_opt.problems import Federated, FederatedInfimum, Infimum, Objective
 from stepsize_opt.sketches import BITS_PER_NUMBER, Sketch
 from stepsize_solvers.programs import Matrix
+from stepsize_validation.data import Dataset
 from stepsize_validation.figures import Line, draw_panels
 from stepsize_validation.runs import log_steps
 

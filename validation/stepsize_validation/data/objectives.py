@@ -8,11 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from stepsize_opt.inputs import check_kind, items
-from stepsize_opt.problems.data import Dataset
-from stepsize_opt.problems.federated import Federated
-from stepsize_opt.problems.objectives import Layered, LogisticRegression, Quadratic
-from stepsize_opt.problems.spectra import with_spectrum
+from stepsize_opt.problems import Federated, Layered, LogisticRegression, Quadratic
 from stepsize_solvers.programs import Vector
+from stepsize_validation.data.datasets import Dataset
+from stepsize_validation.data.spectra import with_spectrum
 
 
 def logistic_regression(data: Dataset, reg: float, penalty: str = "nonconvex") -> LogisticRegression:
@@ -20,7 +19,7 @@ def logistic_regression(data: Dataset, reg: float, penalty: str = "nonconvex") -
 
     Examples
     --------
-    >>> from stepsize_opt.problems import load_dataset, logistic_regression
+    >>> from stepsize_validation.data import load_dataset, logistic_regression
     >>> logistic_regression(load_dataset("breast_cancer"), 0.1).d
     30
     """
@@ -34,7 +33,7 @@ def federated_logistic(parts: Sequence[Dataset], reg: float, penalty: str = "non
     Examples
     --------
     >>> import numpy as np
-    >>> from stepsize_opt.problems import federated_logistic, load_dataset, split
+    >>> from stepsize_validation.data import federated_logistic, load_dataset, split
     >>> federated_logistic(split(load_dataset("breast_cancer"), 4, np.random.default_rng(0)), 0.1).n
     4
     """
@@ -46,7 +45,7 @@ def layered_logistic(data: Dataset, reg: float, layers: int) -> Layered:
 
     Examples
     --------
-    >>> from stepsize_opt.problems import layered_logistic, load_dataset
+    >>> from stepsize_validation.data import layered_logistic, load_dataset
     >>> layered_logistic(load_dataset("breast_cancer"), 0.1, 4).sizes
     (8, 7, 7, 8)
     """
@@ -63,7 +62,7 @@ def random_quadratic(spectrum: Sequence[float] | Vector, rng: np.random.Generato
     Examples
     --------
     >>> import numpy as np
-    >>> from stepsize_opt.problems import random_quadratic
+    >>> from stepsize_validation.data import random_quadratic
     >>> random_quadratic([1.0, 2.0], np.random.default_rng(0)).d
     2
     """
