@@ -106,7 +106,7 @@ def test_docstring_examples(module: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("script", sorted((ROOT / "docs" / "examples").glob("*.py")), ids=lambda path: path.stem)
 def test_examples_run(script: Path, tmp_path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    environment = {**os.environ, "MPLBACKEND": "Agg"}
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
         cwd=tmp_path,
