@@ -28,7 +28,6 @@ from stepsize_opt.inputs import (
     real_number,
 )
 from stepsize_opt.problems.penalties import PENALTIES, read_penalty
-from stepsize_opt.problems.shared_rows import Rows, distinct_rows
 from stepsize_opt.proofs import sum_below
 from stepsize_solvers.programs import Matrix, Vector, add_to_diagonal, block_slices
 
@@ -123,9 +122,7 @@ class LogisticRegression(_OnRows):
 
     The logistic function has a second derivative in (0, ¼] and t²/(1 + t²) one in [−½, 2], so f is L-smooth with
     L = AᵀA/(4m) + 2λI, and ∇²f ⪰ −(λ/2)I.  With the ridge L = AᵀA/(4m) + λI and ∇²f ⪰ λI: f is strongly convex.
-    Both terms are nonnegative, so f^inf ≥ 0.  Sparse A (m×d) stays sparse, and rows that occur
-    several times with the same label (half of phishing, nearly all of a narrow layer) are evaluated once; so
-    are common parts of rows (``shared_rows``).
+    Both terms are nonnegative, so f^inf ≥ 0.  Sparse A (m×d) stays sparse.
 
     Parameters
     ----------
@@ -175,6 +172,11 @@ class LogisticRegression(_OnRows):
         """−bᵢaᵢᵀ as rows, so that the loss of row i is log(1 + exp(row·x)); csr or dense as A is."""
         return scaled_rows(self.A, -self.b)
 
+    @cached_property
+    def terms(self) -> tuple[Any, Vector]:
+        """The signed rows and the share that each has in the mean; a subclass may list equal rows once."""
+        return self.signed_rows, np.full(self.m, 1.0 / self.m)
+
     def smoothness(self) -> Matrix:
         """L = AᵀA/(4m) + 2λI, with the ridge AᵀA/(4m) + λI."""
         return gram(self.A, 4.0 * self.m, PENALTIES[self.penalty].most * self.reg)
@@ -190,9 +192,9 @@ class LogisticRegression(_OnRows):
         return np.asarray(self.curvature_from_below * np.eye(self.d))
 
     def margins(self, X: Matrix) -> Matrix:
-        """bᵢaᵢᵀx of the distinct signed rows at each row of X, shape (s, d) → (m', s)."""
+        """bᵢaᵢᵀx of the rows that ``terms`` lists at each row of X, shape (s, d) → (m', s)."""
         check_points(X, self.d)
-        return self._distinct[0].times(-X.T)
+        return np.asarray(self.terms[0] @ -X.T)
 
     def value(self, X: Matrix) -> Vector:
         """f at each row of X, shape (s, d) → (s,)."""
@@ -204,7 +206,7 @@ class LogisticRegression(_OnRows):
         losses += 1.0
         np.log(losses, out=losses)
         losses -= np.minimum(margins, 0.0, out=margins)
-        return np.asarray(self._distinct[1] @ losses + self.reg * PENALTIES[self.penalty].value(X))
+        return np.asarray(self.terms[1] @ losses + self.reg * PENALTIES[self.penalty].value(X))
 
     def gradient(self, X: Matrix) -> Matrix:
         """∇f at each row of X, shape (s, d) → (s, d); one product with A and one with Aᵀ for all rows."""
@@ -212,16 +214,10 @@ class LogisticRegression(_OnRows):
         with np.errstate(over="ignore"):  # exp(z) = ∞ gives the right limit 0
             weights = np.exp(self.margins(X))
         weights += 1.0
-        np.divide(self._distinct[1][:, None], weights, out=weights)
-        out = self._distinct[0].transposed_times(weights).T
+        np.divide(self.terms[1][:, None], weights, out=weights)
+        out = np.asarray(self.terms[0].T @ weights).T
         out += self.reg * PENALTIES[self.penalty].gradient(X)
-        return np.asarray(out)
-
-    @cached_property
-    def _distinct(self) -> tuple[Rows, Vector]:
-        """The distinct signed rows and the share of the m rows that each of them stands for."""
-        first, labels = distinct_rows(self.signed_rows)
-        return Rows.of(self.A[first], -self.b[first]), np.bincount(labels) / self.m
+        return out
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,6 @@ from shared.small_data import small_data
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.infimum import Infimum, find_federated_infimum, find_infimum
 from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Quadratic
-from stepsize_opt.problems.shared_rows import Rows
 from stepsize_opt.problems.softmax import SoftmaxRegression
 from stepsize_validation.data import (
     Dataset,
@@ -26,6 +25,7 @@ from stepsize_validation.data import (
     random_quadratic,
     split,
 )
+from stepsize_validation.data.shared_rows import Rows
 
 
 def objectives() -> dict[str, Any]:
@@ -131,15 +131,15 @@ def test_rows_with_common_parts_are_multiplied_as_two_factors() -> None:
         dense = scales[:, None] * (A.toarray() if kind else A)
         assert len(rows.factors) == max(kind, 1)
         Y, W = rng.standard_normal((21, 4)), rng.standard_normal((200, 4))
-        np.testing.assert_allclose(rows.times(Y), dense @ Y, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(rows.transposed_times(W), dense.T @ W, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(rows @ Y, dense @ Y, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(rows.T @ W, dense.T @ W, rtol=1e-12, atol=1e-12)
         assert rows.size <= (0.7 if kind == 2 else 1.0) * np.count_nonzero(dense)
 
 
 def test_repeated_rows_count_as_often_as_they_occur() -> None:
     A = one_hot(60, (2, 3, 2))  # at most 12 distinct rows
     b = np.where(np.random.default_rng(1).random(60) < 0.5, 1.0, -1.0)
-    f, X = LogisticRegression(A, b, 0.1), np.random.default_rng(2).standard_normal((3, 7))
+    f, X = logistic_regression(Dataset("one-hot", A, b), 0.1), np.random.default_rng(2).standard_normal((3, 7))
     assert f.margins(X).shape[0] <= 24
     losses = np.logaddexp(0.0, -b[:, None] * (A.toarray() @ X.T)).mean(axis=0)
     np.testing.assert_allclose(f.value(X), losses + 0.1 * np.sum(X**2 / (1 + X**2), axis=1), rtol=1e-13)
