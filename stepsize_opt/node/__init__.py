@@ -7,14 +7,13 @@ from stepsize_opt.node.complexity import coordinates_sent, iterations_needed, li
 from stepsize_opt.node.conic_form import CvxpyForm, to_cvxpy
 from stepsize_opt.node.goals import CRITERIA, GUARANTEES, Guarantee
 from stepsize_opt.node.large import LargeStepsizeResult
+from stepsize_opt.node.powers import inverse_of, power_of
 from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.result import StepsizeResult
-from stepsize_opt.node.table1 import CommunicationTable, communication_table
 
 __all__ = [
     "CRITERIA",
     "GUARANTEES",
-    "CommunicationTable",
     "Comparison",
     "ComparisonRow",
     "CvxpyForm",
@@ -23,13 +22,14 @@ __all__ = [
     "StepsizeCheck",
     "StepsizeResult",
     "certify",
-    "communication_table",
     "compare",
     "coordinates_sent",
+    "inverse_of",
     "iterations_needed",
     "linear_iterations",
     "optimal_stepsize",
     "optimal_stepsize_path",
+    "power_of",
     "reduce_problem",
     "to_cvxpy",
 ]

@@ -16,7 +16,6 @@ from stepsize_opt import (
     RandK,
     best_client_draws,
     certify_distributed,
-    communication_table,
     compare,
     compare_distributed,
     optimal_distributed_stepsize,
@@ -26,7 +25,7 @@ from stepsize_opt import (
     smoothness,
 )
 from stepsize_opt.problems import LeastSquares, LogisticRegression, Quadratic, SoftmaxRegression
-from stepsize_validation import check_rate, distributed_lambda, run
+from stepsize_validation import check_rate, communication_table, distributed_lambda, run
 
 L: Any = np.array([[2.0, 1.0], [1.0, 3.0]])
 S: Any = RandK(2, 1)

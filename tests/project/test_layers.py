@@ -20,9 +20,10 @@ MODULES = {
 
 
 def folder_of(module: str) -> str:
-    """The folder of a module; ``stepsize_validation.figures``, which the folders of its package share, is its own."""
-    own = MODULES[module].name == "__init__.py" or module == "stepsize_validation.figures"
-    return module if own else module.rpartition(".")[0]
+    """The folder of a module; modules of ``stepsize_validation`` that its folders share are folders of their own."""
+    folder = module.rpartition(".")[0]
+    own = MODULES[module].name == "__init__.py" or folder == "stepsize_validation"
+    return module if own else folder
 
 
 def imports(module: str) -> set[str]:

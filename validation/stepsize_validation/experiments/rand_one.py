@@ -9,12 +9,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from stepsize_opt.node import communication_table, compare
+from stepsize_opt.node import compare
 from stepsize_opt.problems import find_infimum
 from stepsize_opt.sketches import RandK
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import Dataset, logistic_regression
 from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan, Tables, cgd
+from stepsize_validation.table1 import communication_table
 
 _REGULARISATIONS = (1e-3, 1e-1)
 # Table 1 has 19 rows for each data set, and tells the same of each: the smallest ones are enough.

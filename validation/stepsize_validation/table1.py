@@ -32,10 +32,7 @@ from stepsize_opt.inputs import (
     whole_number,
 )
 from stepsize_opt.methods import DetCGD1, DetCGD2, GradientDescent, Method
-from stepsize_opt.node.api import optimal_stepsize
-from stepsize_opt.node.goals import Guarantee
-from stepsize_opt.node.powers import inverse_of, power_of
-from stepsize_opt.node.result import StepsizeResult
+from stepsize_opt.node import Guarantee, StepsizeResult, inverse_of, optimal_stepsize, power_of
 from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
 from stepsize_solvers.programs import Matrix, Vector, block_slices
 
@@ -182,7 +179,7 @@ def communication_table(
 
     Examples
     --------
-    >>> from stepsize_opt import communication_table
+    >>> from stepsize_validation import communication_table
     >>> table = communication_table([[2.0, 0.0], [0.0, 4.0]], k=1)
     >>> table.row(1).method, round(table.row(1).computed, 6)
     ('det-CGD1', 5.656854)
