@@ -19,7 +19,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from stepsize_opt.inputs.files import atomic_write, broken_is_value_error, json_text, read_npz
+from stepsize_opt.inputs.files import atomic_write, broken_is_value_error, json_text, read_arrays
 from stepsize_solvers.programs import Status
 
 _FORMAT = 4
@@ -41,7 +41,7 @@ def is_result(path: Path) -> bool:
     if path.suffix.lower() != ".npz":
         return False
     with broken_is_value_error(path, "a matrix"):
-        return "meta" in read_npz(path)
+        return "meta" in read_arrays(path)
 
 
 def save_result(path: str | PathLike[str], kind: str, meta: dict[str, Any], arrays: dict[str, Any]) -> Path:
@@ -55,7 +55,7 @@ def save_result(path: str | PathLike[str], kind: str, meta: dict[str, Any], arra
 
 def load_result(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What ``save_result`` wrote: meta and arrays.  Raises ValueError for anything else."""
-    arrays = read_npz(path)
+    arrays = read_arrays(path)
     if "meta" not in arrays:
         msg = f"it was not written by {kind}.save: it holds no 'meta' entry"
         raise ValueError(msg)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import resource
 import signal
 import subprocess
 import sys
 import traceback
-import tracemalloc
-import warnings
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -268,13 +264,12 @@ def _damaged(data: bytes, count: int) -> Iterator[bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_a_damaged_file_is_a_value_error_in_python(name: str, tmp_path) -> None:
-    """No other exception, no warning, no memory beyond the file's own; of results only the true one comes back."""
+    """No other exception and no warning; of results only the true one comes back."""
     write, read = KINDS[name]
     path = tmp_path / name
     write(path)
     expected = read(path)
     refused = 0
-    tracemalloc.start()
     for data in _damaged(path.read_bytes(), 150):
         path.write_bytes(data)
         try:
@@ -285,43 +280,7 @@ def test_a_damaged_file_is_a_value_error_in_python(name: str, tmp_path) -> None:
         else:
             if name in ("result.npz", "clients.npz"):
                 np.testing.assert_array_equal(found, expected)
-    assert tracemalloc.get_traced_memory()[1] < 5e6
-    tracemalloc.stop()
     assert refused > 250
-
-
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "clients.npz"])
-def test_a_damaged_file_is_one_line_on_the_command_line(name: str, tmp_path, capsys) -> None:
-    path = tmp_path / name
-    KINDS[name][0](path)
-    np.save(tmp_path / "good.npy", L)
-    problem = ["--data", str(path)] if name == "svmlight" else [str(path)]
-    command = ["solve", *problem, "--sketch", "randk:1", "-q"]
-    if name == "result.npz":
-        command = ["certify", str(path), str(tmp_path / "good.npy"), "--sketch", "randk:1", "-q"]
-    codes = set()
-    for data in _damaged(path.read_bytes(), 12):
-        path.write_bytes(data)
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            code = main(command)
-        captured = capsys.readouterr()
-        assert code in (0, 1, 2)
-        assert captured.err.count("\n") == (1 if code == 2 else 0), captured.err
-        assert not seen
-        codes.add(code)
-    assert 2 in codes
-
-
-def _npy(shape: tuple[int, ...]) -> bytes:
-    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
-    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + b"\0" * 80
-
-
-def _zipped(path: Path, entries: dict[str, bytes]) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in entries.items():
-            archive.writestr(f"{name}.npy", data)
 
 
 def _without_indices(path: Path) -> None:
@@ -338,28 +297,16 @@ def _outside(path: Path) -> None:
     np.savez(path, **arrays)
 
 
-def _coordinates(n: int) -> str:
-    return f"%%MatrixMarket matrix coordinate real symmetric\n{n} {n} 2\n1 1 1.0\n{n} {n} 2.0\n"
-
-
-LARGE: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "shape.npy": (lambda path: path.write_bytes(_npy((10**6, 10**7))), "declares shape"),
-    "shape.npz": (lambda path: _zipped(path, {"L": _npy((10**6, 10**7))}), "declares shape"),
-    "indices.npz": (_without_indices, "needs the arrays indices"),
+BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "indices.npz": (_without_indices, "indices"),
     "outside.npz": (_outside, "indices"),
-    "nine.mtx": (lambda path: path.write_text(_coordinates(10**9)), "L has 2 entries in 1000000000 rows"),
-    "thirteen.mtx": (lambda path: path.write_text(_coordinates(10**13)), "L has 2 entries in 10000000000000 rows"),
-    "entries.mtx": (
-        lambda path: path.write_text(_coordinates(9).replace("9 9 2", f"9 9 {10**13}")),
-        "declares 10000000000000 entries, but 2 follow",
-    ),
-    "array.mtx": (
-        lambda path: path.write_text("%%MatrixMarket matrix array real general\n1000000 1000000\n1\n"),
-        "declares 1000000000000 entries, but 1 follow",
+    "rows.mtx": (
+        lambda path: path.write_text("%%MatrixMarket matrix coordinate real general\n1000000000 1000000000 1\n1 1 1\n"),
+        "L has 1 entries in 1000000000 rows",
     ),
     "cut.mtx": (
-        lambda path: path.write_text("%%MatrixMarket matrix array real symmetric\n2 2\n1\n0\n5E"),  # crashed scipy
-        "line 5 does not hold numbers with blanks between them",
+        lambda path: path.write_text("%%MatrixMarket matrix array real symmetric\n2 2\n1\n0\n5E"),  # crashes scipy
+        "it must hold numbers with blanks between them",
     ),
     "svm9": (lambda path: path.write_text(f"+1 1:1\n-1 {10**9}:2\n"), "1000000000×1000000000"),
     "svm13": (lambda path: path.write_text(f"+1 1:1\n-1 {10**13}:2\n"), "cannot be read as an svmlight file"),
@@ -372,17 +319,24 @@ LARGE: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_is_a_value_error(name: str, tmp_path: Path) -> None:
+    write, message = BROKEN[name]
+    path = tmp_path / name
+    write(path)
+    with pytest.raises(ValueError, match=message):
+        _matrix(path) if path.suffix else load_dataset(str(path))
+
+
 # Files that were named by mistake, each with what its error says; the words themselves may be a secret.
 MISTAKEN: dict[str, tuple[str, str]] = {
     "first": ("root:secret\n", "line 1 is not a label with pairs index:value of ascending indices behind it"),
     "feature": ("+1 1:1\n-1 2:secret\n", "line 2 is not a label with pairs index:value"),
     "index": ("+1 1:1\n-1 99999999999999999999:1\n", "line 2 is not a label with pairs index:value"),
-    "secret.csv": ("1,2\n# names\nsecret,1\n", "line 3 does not hold numbers with commas between them"),
-    "secret.npy": ("secret of a file", "it does not begin as an npy file does"),
-    "secret.npz": ("secret of a file", "is not a zip file"),
-    "secret.mtx": ("secret\n", "its first line must read %%MatrixMarket"),
-    "sizes.mtx": ("%%MatrixMarket matrix array real general\n2 secret\n", "line 2 does not hold the sizes"),
-    "entry.mtx": ("%%MatrixMarket matrix array real general\n1 2\n1\nsecret\n", "line 4 does not hold numbers"),
+    "secret.csv": ("1,2\n# names\nsecret,1\n", "it must hold numbers with commas between them"),
+    "secret.npy": ("secret of a file", "was not written by numpy"),
+    "secret.npz": ("secret of a file", "was not written by numpy"),
+    "secret.mtx": ("secret\n", "it must hold numbers with blanks between them"),
 }
 
 
@@ -395,26 +349,6 @@ def test_no_error_quotes_the_text_of_a_file(name: str, tmp_path: Path) -> None:
         load_matrix(path) if path.suffix else load_dataset(str(path))
     shown = "".join(traceback.format_exception(caught.value)).replace(str(path), "")
     assert "secret" not in shown and "9999" not in shown
-
-
-@pytest.mark.parametrize("name", LARGE)
-def test_what_a_header_promises_is_not_allocated(name: str, tmp_path, capsys) -> None:
-    write, message = LARGE[name]
-    path = tmp_path / name
-    write(path)
-    problem = ["--data", str(path)] if name.startswith("svm") else [str(path)]
-    command = ["solve", *problem, "--sketch", "randk:1"]
-    assert main(command) == 2  # modules that are imported on first use are no memory of the file's
-    error = capsys.readouterr().err
-    tracemalloc.start()
-    try:
-        assert main(command) == 2
-        assert tracemalloc.get_traced_memory()[1] < 20e6
-    finally:
-        tracemalloc.stop()
-    assert capsys.readouterr().err == error
-    assert message in error
-    assert error.count("\n") == 1
 
 
 class TestTooLarge:
@@ -479,14 +413,6 @@ class TestTooLarge:
         with pytest.raises(ValueError, match="80 GB, but there are"):
             _ = large.D
 
-    def test_a_dense_file(self, tmp_path, capsys) -> None:
-        """As long as its header says, but a hole on disk."""
-        path = tmp_path / "L.npy"
-        path.write_bytes(_npy((self.d, self.d)))
-        os.truncate(path, 8 * self.d**2 + 1000)
-        assert main(["solve", str(path), "--sketch", "randk:5"]) == 2
-        assert "it would take 80 GB" in capsys.readouterr().err
-
 
 class TestOutputs:
     @pytest.fixture
@@ -550,15 +476,3 @@ class TestOutputs:
         assert DistributedResult.load(out).summary() == json.loads(captured.out)
         assert main([*command, "--compare", "-o", str(out)]) == 2
         assert "does not go with --output, --structure" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("layout", ["dense", "sparse"])
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_matrix_market_is_read_as_scipy_reads_it(layout: str, symmetric: bool, tmp_path) -> None:
-    rng = np.random.default_rng(1)
-    for d in (1, 2, 5):
-        M = rng.standard_normal((d, d)) * (rng.random((d, d)) < 0.8) + np.eye(d)
-        M = M + M.T if symmetric else M
-        io.mmwrite(tmp_path / "m.mtx", M if layout == "dense" else sparse.coo_array(M), precision=17)
-        found = load_matrix(tmp_path / "m.mtx")
-        np.testing.assert_array_equal(found if layout == "dense" else found.toarray(), M)
