@@ -28,7 +28,7 @@ from stepsize_opt.inputs.checks import (
     whole_number,
 )
 from stepsize_opt.inputs.estimated import EstimatedSmoothness
-from stepsize_opt.inputs.files import atomic_write, broken_is_value_error, json_text, load_matrix, write_text
+from stepsize_opt.inputs.files import atomic_write, broken_is_value_error, json_text, read_arrays, write_text
 from stepsize_opt.inputs.matrices import (
     REGULARISE,
     SMOOTHNESS_REMEDY,
@@ -40,7 +40,7 @@ from stepsize_opt.inputs.matrices import (
 from stepsize_opt.inputs.memory import LARGE, check_dense, check_memory
 from stepsize_opt.inputs.registries import enter_class
 from stepsize_opt.inputs.results import Result, Saved, Shown, completed
-from stepsize_opt.inputs.saved import check_symmetric_finite, from_fields, is_result
+from stepsize_opt.inputs.saved import check_symmetric_finite, from_fields
 from stepsize_opt.inputs.structures import (
     NAMED_STRUCTURES,
     STRUCTURE_FORMS,
@@ -91,11 +91,9 @@ __all__ = [
     "from_fields",
     "generator",
     "is_list",
-    "is_result",
     "items",
     "json_text",
     "layer_sizes",
-    "load_matrix",
     "out_of_range",
     "parse_structure",
     "pattern_of",
@@ -103,6 +101,7 @@ __all__ = [
     "positive_number",
     "power_of_four",
     "probability_array",
+    "read_arrays",
     "read_matrix",
     "read_only",
     "read_rows",

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from stepsize_opt.inputs.files import atomic_write, broken_is_value_error, json_text, read_arrays
+from stepsize_opt.inputs.files import atomic_write, json_text, read_arrays
 from stepsize_solvers.programs import Status
 
 _FORMAT = 4
@@ -34,14 +34,6 @@ def result_path(path: str | PathLike[str]) -> Path:
         raise TypeError(msg)
     target = Path(path)
     return target if target.suffix.lower() == ".npz" else target.with_name(target.name + ".npz")
-
-
-def is_result(path: Path) -> bool:
-    """Whether a file is one that ``save_result`` wrote, of whatever kind; raises ValueError for a broken one."""
-    if path.suffix.lower() != ".npz":
-        return False
-    with broken_is_value_error(path, "a matrix"):
-        return "meta" in read_arrays(path)
 
 
 def save_result(path: str | PathLike[str], kind: str, meta: dict[str, Any], arrays: dict[str, Any]) -> Path:

@@ -16,10 +16,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from stepsize_opt.inputs import STRUCTURE_FORMS, atomic_write, json_text, load_matrix, read_matrix
+from stepsize_opt.inputs import STRUCTURE_FORMS, atomic_write, json_text, read_matrix
 from stepsize_opt.methods import method_names
 from stepsize_opt.planning import check_known_lower
 from stepsize_solvers.programs import Matrix, Status
+from stepsize_validation.cli.files import load_matrix
 from stepsize_validation.cli.values import method, positive, seconds, structure
 
 EXIT_OPTIMAL, EXIT_INACCURATE, EXIT_INPUT, EXIT_SOLVER, EXIT_INTERRUPTED = 0, 1, 2, 3, 130

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from stepsize_opt.inputs import load_matrix, read_matrix
+from stepsize_opt.inputs import read_matrix
 from stepsize_opt.planning import plan
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
@@ -22,6 +22,7 @@ from stepsize_validation.cli.common import (
     read_lower,
     said,
 )
+from stepsize_validation.cli.files import load_matrix
 from stepsize_validation.cli.values import names, nonnegative, positive, seed, whole
 
 _EXAMPLES = """examples:
