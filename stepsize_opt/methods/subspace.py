@@ -185,10 +185,6 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         C = (self.directions @ np.eye(self.d)) * np.sqrt(self.probabilities)
         return C @ law(C.T @ L @ C) @ C.T
 
-    def moment_operator(self, D: StepsizeOperator, L: Any, sketch: Sketch) -> Any:
-        """D itself: AᵀLA = I, for the L of the method, makes GᵀLG = G."""
-        return D
-
     def condition(self, law: PositiveMap, *, commutes: bool = False) -> Condition:
         msg = "the subspace method has a stepsize of its own: optimal_method(L, k) finds it, optimal_stepsize does not"
         raise ValueError(msg)

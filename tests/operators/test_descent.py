@@ -24,6 +24,7 @@ from stepsize_opt.operators import thin_metric
 from stepsize_opt.proofs import ThinStepsize
 from stepsize_solvers.programs import Matrix
 from stepsize_solvers.thin.descent import MetricModel, metric_point
+from stepsize_validation.runs.metric import moment_operator
 
 
 def low_rank(seed: int, d: int, r: int, size: float) -> LowRankPlusDiagonal:
@@ -139,7 +140,7 @@ def test_the_second_moment_of_a_run_is_the_dense_one() -> None:
     L, sketch, method = low_rank(3, 10, 2, 1.0), RandK(10, 3), get_method("det-CGD1")
     D = optimal_stepsize(L, sketch, guarantee="descent").D
     expected = 2.0 * D.todense() - metric(D.todense(), L, sketch)
-    np.testing.assert_allclose(method.moment_operator(D, L, sketch) @ np.eye(10), expected, atol=1e-13)
-    assert method.moment_operator(D, L.todense(), sketch) is None
+    np.testing.assert_allclose(moment_operator(method, D, L, sketch) @ np.eye(10), expected, atol=1e-13)
+    assert moment_operator(method, D, L.todense(), sketch) is None
     inverse = optimal_stepsize(L, BernQ(0.3, 10), guarantee="descent")
     assert inverse.status == "optimal" and inverse.descent_rate == pytest.approx(inverse.rate)
