@@ -25,7 +25,6 @@ from stepsize_opt.inputs import (
     Saved,
     Shown,
     check_one_of,
-    check_symmetric_finite,
     dimensions,
     from_fields,
     generator,
@@ -237,22 +236,11 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> SubspaceMethod:
         sketch = SAMPLINGS[meta["sampling"]](arrays["probabilities"])
-        if not all(part.dtype == np.float64 and np.isfinite(part).all() for part in arrays.values()):
-            msg = "an array does not hold finite numbers"
-            raise ValueError(msg)
         if "t" in arrays:
-            c, t, U, Z = (arrays[name] for name in "ctUZ")
+            A: Any = ThinDirections(float(arrays["c"]), *(arrays[name] for name in "tUZ"))
             D: Any = stepsize_from_arrays({name: arrays[name] for name in ("x" if "x" in arrays else "pUC")})
-            fits = (t.shape, c.shape, Z.shape) == ((len(U),), (), (len(Z), len(Z)))
-            fits = fits and U.shape[1] <= len(Z) <= U.shape[1] + len(U)
-            A: Any = ThinDirections(float(c), t, U, Z)
         else:
             D, A = arrays["D"], arrays["directions"]
-            check_symmetric_finite(D)
-            fits = A.shape == D.shape
-        if not fits or sketch.d != D.shape[0]:
-            msg = "its directions, probabilities and D do not fit together"
-            raise ValueError(msg)
         return from_fields(cls, meta, D=D, directions=A, sketch=sketch)
 
 

