@@ -182,7 +182,7 @@ class TestResults:
         meta, arrays = load_result(path, "StepsizeResult")
         meta["certificate"][name] = value
         save_result(path, "StepsizeResult", meta, arrays)
-        with pytest.raises(ValueError, match="status optimal with a certified gap|contradict each other"):
+        with pytest.raises(ValueError, match=r"status optimal with a certified gap|contradict each other"):
             StepsizeResult.load(path)
 
     def test_the_certificate_of_a_loaded_result_can_be_proved_again(self, tmp_path) -> None:
