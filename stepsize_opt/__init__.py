@@ -43,7 +43,6 @@ from stepsize_opt.node import (
     certify,
     compare,
     optimal_stepsize,
-    optimal_stepsize_path,
     to_cvxpy,
 )
 from stepsize_opt.operators import LowRankPlusDiagonal
@@ -120,7 +119,6 @@ __all__ = [
     "optimal_distributed_stepsize",
     "optimal_method",
     "optimal_stepsize",
-    "optimal_stepsize_path",
     "parse_sketch",
     "plan",
     "to_cvxpy",

@@ -1,6 +1,6 @@
 """One node: the optimal stepsize, its certificate and what it predicts."""
 
-from stepsize_opt.node.api import optimal_stepsize, optimal_stepsize_path
+from stepsize_opt.node.api import optimal_stepsize
 from stepsize_opt.node.checks import StepsizeCheck, certify
 from stepsize_opt.node.comparison import Comparison, ComparisonRow, compare
 from stepsize_opt.node.complexity import coordinates_sent, iterations_needed, linear_iterations
@@ -28,7 +28,6 @@ __all__ = [
     "iterations_needed",
     "linear_iterations",
     "optimal_stepsize",
-    "optimal_stepsize_path",
     "power_of",
     "reduce_problem",
     "to_cvxpy",

@@ -24,7 +24,6 @@ from stepsize_opt import (
     compression_limit,
     optimal_method,
     optimal_stepsize,
-    optimal_stepsize_path,
     plan,
 )
 from stepsize_opt import smoothness as smoothness_of
@@ -69,7 +68,6 @@ NAMES: list[tuple[str, Callable[[Any], Any]]] = [
 ]
 
 LISTS: list[tuple[str, Callable[[Any], Any]]] = [
-    ("sketches", lambda bad: optimal_stepsize_path(L, bad)),
     ("sizes", BlockDiagonal),
     ("layers", LayerWise),
     ("layers", Layered),
@@ -84,7 +82,7 @@ OTHERS: dict[str, tuple[Call, str]] = {
     "lower is ragged": (lambda: compression_limit(L, 1, "linear", lower=RAGGED), "^lower must be a square matrix"),
     "diagonal is ragged": (lambda: LowRankPlusDiagonal(ROWS, RAGGED), "^diagonal must be an array of numbers"),
     "cut is huge": (lambda: LowRankPlusDiagonal(ROWS, 1.0, cut=HUGE), "^cut must be a finite number"),
-    "path of ragged": (lambda: optimal_stepsize_path([RAGGED], [SKETCH]), "^L must be a square matrix"),
+    "L is ragged": (lambda: optimal_stepsize(RAGGED, SKETCH), "^L must be a square matrix"),
     "curvature": (lambda: EstimatedSmoothness(RAGGED, 1.0, "x"), "^curvature must be an array of numbers"),
     "curvature of no square": (lambda: EstimatedSmoothness(ROWS, 1.0, "x"), "^curvature must be a square matrix"),
     "source": (lambda: EstimatedSmoothness(L, 1.0, 3), "^source must be a str, got int"),

@@ -100,9 +100,6 @@ class TestBadInput:
             ({"structure": BlockDiagonal((2, 3))}, ValueError, r"structure block\(2,3\) is for d=5 but L is 4×4"),
             ({"structure": Direction(np.eye(3))}, ValueError, "the direction W is for d=3 but L is 4×4"),
             ({"solver": "gurobi"}, ValueError, "unknown solver 'gurobi'"),
-            ({"solver_path": []}, ValueError, "solver_path must not be empty"),
-            ({"solver_path": "native"}, TypeError, "solver_path must be a list, got 'native'"),
-            ({"solver": "scs", "solver_path": ["native"]}, ValueError, "either solver or solver_path"),
             ({"warm_start": optimal_stepsize(np.eye(5), RandK(5, 1))}, ValueError, "is for d=5 but L is 4×4"),
         ],
     )
@@ -297,23 +294,6 @@ def test_directions_by_layers_at_high_condition(seed: int, condition: float) -> 
             result = optimal_stepsize(matrix, sketch, structure=Direction(direction, sizes))
             assert result.status == "optimal"
             assert result.solver_stats.solver_name == "native"
-
-
-class TestSolverPath:
-    def test_the_first_that_reaches_the_tolerance_wins(self) -> None:
-        result = optimal_stepsize(L, SKETCH, solver_path=[("scs", {"max_iters": 3}), "clarabel"])
-        assert result.status == "optimal"
-        assert result.solver_stats.solver_name == "clarabel"
-        (tried,) = result.solver_stats.extra_stats["tried_before"]
-        assert tried.startswith("scs: certified gap")
-
-    def test_the_best_is_kept_when_none_does(self) -> None:
-        result = optimal_stepsize(L, SKETCH, solver_path=["clarabel", ("scs", {"max_iters": 3})], tol=1e-15)
-        assert result.status == "optimal_inaccurate"
-        assert result.solver_stats.solver_name == "clarabel"
-
-    def test_auto_in_a_path(self) -> None:
-        assert optimal_stepsize(L, SKETCH, solver_path=["auto"]).solver_stats.solver_name == "native"
 
 
 class TestCompare:

@@ -36,7 +36,6 @@ from stepsize_opt import (
     StepsizeResult,
     certify,
     optimal_stepsize,
-    optimal_stepsize_path,
 )
 from stepsize_opt.node.complexity import linear_iterations
 from stepsize_validation.data import random_smoothness
@@ -143,8 +142,6 @@ class TestOptimum:
             np.testing.assert_array_equal(again.dual, r.dual)
             assert (again.guarantee, again.criterion) == ("descent", goal.get("criterion", "det"))
             assert best(L, SKETCH, warm_start=again, **goal).status == "optimal"
-        path = optimal_stepsize_path(L, [RandK(6, k) for k in (2, 3)], guarantee="descent")
-        assert path[0].rate < path[1].rate
 
     def test_a_limit_is_no_error(self) -> None:
         r = best(L, SKETCH, max_iters=1, tol=1e-12)

@@ -11,7 +11,6 @@ import pytest
 
 from stepsize_opt import (
     CompressedStep,
-    EstimatedSmoothness,
     LowRankPlusDiagonal,
     RandK,
     best_client_draws,
@@ -20,7 +19,6 @@ from stepsize_opt import (
     compare_distributed,
     optimal_distributed_stepsize,
     optimal_stepsize,
-    optimal_stepsize_path,
     plan,
     smoothness,
 )
@@ -48,15 +46,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "fixed": (lambda: compare(L, S, guarantee="descent"), ValueError, "compare takes no guarantee"),
     "table": (lambda: communication_table(L, structure="full"), ValueError, "communication_table takes no structure"),
     "layers": (lambda: communication_table(L, 2), TypeError, "layers must be a list, got 2"),  # type: ignore[arg-type]
-    "solvers": (
-        lambda: optimal_stepsize(L, S, solver_path=[("scs",)]),  # type: ignore[list-item]
-        ValueError,
-        "solver_path must hold names or pairs (name, options), got ('scs',)",
-    ),
     "warm start": (lambda: optimal_stepsize(L, S, warm_start=large()), ValueError, "warm_start is of a LowRank"),
-    "path": (lambda: optimal_stepsize_path(L, NOTHING), TypeError, "sketches must be a list, got None"),
-    "path of texts": (lambda: optimal_stepsize_path(L, [TEXT]), TypeError, "sketch must be a Sketch such as RandK"),
-    "path start": (lambda: optimal_stepsize_path(L, S, warm_start=None), ValueError, "takes no warm_start"),
     "sparse": (lambda: large().tosparse(), ValueError, "D is an operator that is never formed"),
     "huge": (lambda: optimal_stepsize(L, S, criterion="linear", lower=10**400), ValueError, "lower must be a finite"),
     "above L": (
@@ -129,9 +119,7 @@ def test_the_error_names_the_argument(case: str) -> None:
 
 
 def test_what_is_accepted() -> None:
-    """Lists for arrays, a number in an array, estimates along a path."""
+    """Lists for arrays, a number in an array."""
     assert LogisticRegression([[1.0, 2.0]], [1.0], 0.1).d == 2  # type: ignore[arg-type]
     assert LeastSquares([[1, 0], [0, 1]], [1, 1]).smoothness().tolist() == [[0.5, 0.0], [0.0, 0.5]]  # type: ignore[arg-type]
     assert optimal_stepsize(L, S, criterion="linear", lower=np.array(0.1)).status == "optimal"
-    estimate = EstimatedSmoothness(L, margin=1.5, source="two points")
-    assert [r.certified for r in optimal_stepsize_path([estimate, estimate], S)] == [False, False]

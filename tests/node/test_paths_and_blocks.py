@@ -10,7 +10,7 @@ from scipy import sparse
 
 from shared.reference_problems import random_smoothness
 from shared.strategies import seeds
-from stepsize_opt import RandK, StepsizeResult, optimal_stepsize, optimal_stepsize_path
+from stepsize_opt import RandK, StepsizeResult, optimal_stepsize
 
 
 class TestPath:
@@ -18,26 +18,15 @@ class TestPath:
 
     def test_every_k(self) -> None:
         sketches = [RandK(15, k) for k in range(1, 16)]
-        path = optimal_stepsize_path(self.L, sketches)
+        path: list[StepsizeResult] = []
+        for sketch in sketches:
+            path.append(optimal_stepsize(self.L, sketch, warm_start=path[-1] if path else None))
         cold = [optimal_stepsize(self.L, sketch) for sketch in sketches]
         for warm, plain in zip(path, cold, strict=True):
             assert warm.status == "optimal"
             assert warm.log_det == pytest.approx(plain.log_det, abs=2e-6 * 15)
         steps = [sum(r.solver_stats.num_iters or 0 for r in results) for results in (path, cold)]
         assert steps[0] < steps[1]
-
-    def test_several_matrices(self) -> None:
-        matrices = [self.L + reg * np.eye(15) for reg in (0.1, 0.05, 0.02)]
-        path = optimal_stepsize_path(matrices, RandK(15, 4))
-        assert [r.status for r in path] == ["optimal"] * 3
-        both = optimal_stepsize_path(matrices, [RandK(15, k) for k in (2, 3, 4)])
-        assert both[-1].log_det == pytest.approx(path[-1].log_det, abs=3e-5)
-
-    def test_lengths_must_agree(self) -> None:
-        with pytest.raises(ValueError, match="as many matrices as sketches"):
-            optimal_stepsize_path([self.L, self.L], [RandK(15, k) for k in (1, 2, 3)])
-        with pytest.raises(ValueError, match="sketches must not be empty"):
-            optimal_stepsize_path(self.L, [])
 
     def test_a_start_of_another_size_is_refused(self) -> None:
         small = optimal_stepsize(random_smoothness(4, 10, 0), RandK(4, 2))
