@@ -23,12 +23,9 @@ from stepsize_opt.clients import (
 from stepsize_opt.inputs import BlockDiagonal, Direction, EstimatedSmoothness
 from stepsize_opt.limit import CompressionLimit, compression_limit
 from stepsize_opt.methods import (
-    CGD,
-    DCGD,
     CompressedStep,
     DetCGD1,
     DetCGD2,
-    GradientDescent,
     Method,
     SubspaceMethod,
     get_method,
@@ -67,8 +64,6 @@ from stepsize_solvers.programs import SolverUnavailable
 __version__ = "0.1.0"
 
 __all__ = [
-    "CGD",
-    "DCGD",
     "Availability",
     "BernQ",
     "BlockDiagonal",
@@ -91,7 +86,6 @@ __all__ = [
     "EstimatedSmoothness",
     "FiniteSketch",
     "Gaussian",
-    "GradientDescent",
     "Identity",
     "IndependentSampling",
     "LargeStepsizeResult",

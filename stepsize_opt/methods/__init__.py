@@ -12,12 +12,9 @@ from stepsize_opt.methods.base import (
 )
 from stepsize_opt.methods.compressed import CompressedStep, Compressor
 from stepsize_opt.methods.det_cgd import DetCGD1, DetCGD2, SketchedGradient
-from stepsize_opt.methods.scalar import CGD, DCGD, GradientDescent
 from stepsize_opt.methods.subspace import SubspaceMethod, optimal_method
 
 __all__ = [
-    "CGD",
-    "DCGD",
     "Algorithm",
     "Compress",
     "CompressedStep",
@@ -26,7 +23,6 @@ __all__ = [
     "DetCGD1",
     "DetCGD2",
     "Factors",
-    "GradientDescent",
     "Method",
     "SketchedGradient",
     "SubspaceMethod",

@@ -16,10 +16,9 @@ method     A      B      T(D)        V(D)        D
 =========  =====  =====  ==========  ==========  ==========================
 det-CGD1   D      I      𝒫(DLD)      𝒞(DLD)      any, condition (3)
 det-CGD2   I      D      D𝒫(L)D      D𝒞(L)D      any, condition (4)
-CGD        D      I      𝒫(DLD)      𝒞(DLD)      γI, one node
-DCGD       D      I      𝒫(DLD)      𝒞(DLD)      γI, n clients
-GD         D      I      DLD         0           γI, S = I
 =========  =====  =====  ==========  ==========  ==========================
+
+det-CGD1 with D = γI is CGD on one node and DCGD with n clients; without compression, S = I, it is gradient descent.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from stepsize_solvers.numerics import sym
 from stepsize_solvers.programs import Matrix, PositiveMap
 
 # A method by its name, that of a class of one's own among them, or as an object.
-Algorithm: TypeAlias = "Literal['det-CGD1', 'det-CGD2', 'CGD', 'DCGD', 'GD'] | str | Method"
+Algorithm: TypeAlias = "Literal['det-CGD1', 'det-CGD2'] | str | Method"
 
 # (V, B) ↦ (1/n) Σᵢ Sᵢ B vᵢ with fresh draws Sᵢ, for vectors vᵢ of s runs: V (s, n, d), answer (s, d); None for B = I.
 Compress: TypeAlias = Callable[[Matrix, Matrix | None], Matrix]
@@ -194,7 +193,7 @@ def get_method(algorithm: str | Method) -> Method:
     Parameters
     ----------
     algorithm : str or Method
-        ``"det-CGD1"``, ``"det-CGD2"``, ``"CGD"``, ``"DCGD"``, ``"GD"``, the name of a method of yours, or a method.
+        ``"det-CGD1"``, ``"det-CGD2"``, the name of a method of yours, or a method.
 
     Raises
     ------

@@ -16,7 +16,6 @@ from stepsize_opt.methods import (
     Compressor,
     DetCGD1,
     DetCGD2,
-    GradientDescent,
     Method,
     optimal_method,
 )
@@ -242,21 +241,30 @@ def _cases(
     """The rows of one criterion."""
     d = given.d
 
-    def node(method: Method, label: str, sketch: Sketch, guarantee: Guarantee, structure: Shape = "full") -> Case:
+    def node(
+        method: Method,
+        label: str,
+        sketch: Sketch,
+        guarantee: Guarantee,
+        structure: Shape = "full",
+        name: str | None = None,
+    ) -> Case:
+        shown = name or method.name
+
         def make() -> PlanRow:
             shape: dict[str, Any] = {"structure": structure, "guarantee": guarantee, **goal.arguments}
             result = completed(optimal_stepsize(given.L, sketch, algorithm=method, **shape, **options))
             K = goal.rounds(result.guaranteed_rate)
             step = CompressedStep.of(result.D, sketch, method)
-            row = Named(method.name, label, given.sharing, str(sketch))
+            row = Named(shown, label, given.sharing, str(sketch))
             share = result.efficiency if math.isfinite(result.limit) else None
             return row.filled(given, goal, sketch.expected_nonzeros, K, share, result, step, result.status)
 
-        return Case(f"{method.name}, {label}, {sketch}", make)
+        return Case(f"{shown}, {label}, {sketch}", make)
 
     # The descent metric is never worse than the paper's condition, whose criterion is det.
     paper: Guarantee = "condition" if goal.criterion == "det" else "descent"
-    yield node(GradientDescent(), "γI", Identity(d), paper, "scalar")
+    yield node(DetCGD1(), "γI", Identity(d), paper, "scalar", "GD")
     for sketch in laws:
         if given.is_large:
             yield node(DetCGD1(), "diagonal", sketch, "condition", "diagonal")

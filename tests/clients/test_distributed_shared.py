@@ -93,15 +93,6 @@ def test_arguments_of_one_node_are_refused(seeds: Any, option: dict[str, Any]) -
         optimal_distributed_stepsize(random_clients(3, 2, 0), RandK(3, 1), seeds=seeds, **option, **TARGETS)
 
 
-def test_dcgd_with_one_seed_is_cgd() -> None:
-    clients, options = random_clients(3, 2, 0), {"algorithm": "DCGD", "structure": "scalar"}
-    shared = optimal_distributed_stepsize(clients, RandK(3, 1), seeds="shared", **options, **TARGETS)
-    node = optimal_stepsize(np.mean(clients, axis=0), RandK(3, 1), algorithm="CGD", structure="scalar")
-    assert shared.algorithm == "DCGD" and shared.iterations == node.iterations(0.1, 1.0)
-    independent = optimal_distributed_stepsize(clients, RandK(3, 1), **options, **TARGETS)
-    assert independent.shared_seeds_K == shared.iterations
-
-
 def test_a_result_for_independent_seeds_tells(tmp_path: Path) -> None:
     clients = random_clients(5, 3, 0)
     result = optimal_distributed_stepsize(clients, RandK(5, 1), **TARGETS)

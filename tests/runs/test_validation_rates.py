@@ -243,7 +243,7 @@ def test_few_seeds_do_not_call_a_true_bound_violated() -> None:
 def test_rounding_violates_nothing() -> None:
     f = Quadratic(np.diag([10.0]), np.array([0.3]))
     D = np.array([[np.nextafter(0.1, 0.0)]])
-    record = run(f, D, Identity(1), algorithm="GD", iterations=1, seeds=3)
+    record = run(f, D, Identity(1), iterations=1, seeds=3)
     assert check_rate(record, find_infimum(f)).verdict != "violated"
 
 

@@ -31,7 +31,7 @@ from stepsize_opt.inputs import (
     refuse_options,
     whole_number,
 )
-from stepsize_opt.methods import DetCGD1, DetCGD2, GradientDescent, Method
+from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node import Guarantee, StepsizeResult, inverse_of, optimal_stepsize, power_of
 from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
 from stepsize_solvers.programs import Matrix, Vector, block_slices
@@ -223,12 +223,13 @@ def communication_table(
         stepsize: str,
         structure: Structure,
         guarantee: Guarantee = "condition",
+        shown: str = "",
     ) -> None:
         result = optimal_stepsize(
             smoothness, sketch, algorithm=method, structure=structure, guarantee=guarantee, **options
         )
         printed = None if number is None else problem.printed(number)
-        rows.append(TableRow(number, method.name, name, stepsize, printed, completed(result)))
+        rows.append(TableRow(number, shown or method.name, name, stepsize, printed, completed(result)))
 
     add(1, first, identity, "identity", "γ L⁻¹", inverse)
     add(2, first, identity, "identity", "γ diag⁻¹(L)", diagonal)
@@ -242,7 +243,7 @@ def communication_table(
     add(10, second, rand_1, "rand-1", "optimal", "full")
     add(11, second, rand_k, "rand-k", "optimal", "full")
     add(12, second, bernoulli, "Bern-q", "optimal", "full")
-    add(13, GradientDescent(), identity, "identity", "γ I", "scalar")
+    add(13, first, identity, "identity", "γ I", "scalar", shown="GD")
     optima: tuple[tuple[str, Guarantee], ...] = (("optimal", "condition"), ("optimal, descent", "descent"))
     for stepsize, guarantee in optima:
         add(None, first, rand_1, "rand-1", stepsize, "full", guarantee)

@@ -96,7 +96,7 @@ def _choices(setting: Setting, epsilon2: float, time_limit: float) -> list[Choic
     """
     sketch, scalar = setting.sketch, setting.dcgd(epsilon2)
     D = scalar.gamma * np.eye(len(setting.L))
-    choices = [Choice("DCGD", "DCGD", D, sketch, scalar.gamma, feasible=True, theory_iterations=scalar.K)]
+    choices = [Choice("DCGD", "det-CGD1", D, sketch, scalar.gamma, feasible=True, theory_iterations=scalar.K)]
     table = compare_distributed(
         setting.client_L, sketch, mean_smoothness=setting.L, time_limit=time_limit, **setting.goal(epsilon2)
     )

@@ -24,7 +24,7 @@ def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
     objective = logistic_regression(data, plan.reg, "ridge")
     L, k, M = objective.smoothness(), max(1, data.d // 4), objective.hessian_lower_bound()
     sketch, whole = RandK(data.d, k), Identity(data.d)
-    gradient_descent = optimal_stepsize(L, whole, algorithm="GD", structure="scalar")
+    gradient_descent = optimal_stepsize(L, whole, structure="scalar")
     choices = (
         Choice.of(_GRADIENT_DESCENT, gradient_descent, whole),
         cgd(L, sketch),

@@ -129,7 +129,7 @@ def cgd(L: Matrix, sketch: Sketch) -> Choice:
     # E[S D L D S] ⪯ γ²λmax(L) E[S²] ⪯ γ²λmax(L)(1 + ω) I = γI; two ulp down, so that rounding cannot lift it.
     gamma = (1.0 - 2.0 * np.finfo(float).eps) / ((1.0 + sketch.omega) * float(np.linalg.eigvalsh(L)[-1]))
     efficiency = gamma / compression_limit(L, sketch.expected_rank).upper
-    return Choice("CGD", "CGD", gamma * np.eye(len(L)), sketch, gamma, feasible=True, efficiency=efficiency)
+    return Choice("CGD", "det-CGD1", gamma * np.eye(len(L)), sketch, gamma, feasible=True, efficiency=efficiency)
 
 
 @dataclass(frozen=True, eq=False)
