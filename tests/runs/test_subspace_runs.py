@@ -16,7 +16,7 @@ NODE = logistic_regression(small_data(), 0.1)
 START = np.ones(NODE.d)
 
 
-@pytest.mark.parametrize("basis", ["eigenvectors", "cholesky", "root", "rotation"])
+@pytest.mark.parametrize("basis", ["eigenvectors", "root"])
 def test_det_holds_in_every_basis(basis: str) -> None:
     method = optimal_method(NODE.smoothness(), NODE.d / 4, basis=basis)
     record = run(NODE, method.D, method.sketch, algorithm=method, iterations=300, start=START)

@@ -26,7 +26,6 @@ def test_formulas_are_those_of_the_objectives(convert: Any) -> None:
     gram = A.T @ A / 12
     assert smoothness.least_squares(convert(A), 0.1).todense() == pytest.approx(gram + 0.1 * np.eye(5))
     assert LeastSquares(A, b).smoothness() == pytest.approx(gram)
-    assert smoothness.huber(convert(A), 0.2).todense() == pytest.approx(gram + 0.2 * np.eye(5))
     assert smoothness.poisson(convert(A), 0.2, 3.0).todense() == pytest.approx(3.0 * gram + 0.2 * np.eye(5))
     head = smoothness.softmax(convert(A), 3, 0.2).todense()
     assert head == pytest.approx(np.kron(np.eye(3), 0.5 * gram) + 0.2 * np.eye(15))
@@ -75,13 +74,6 @@ def test_a_cut_lies_above_l_in_any_unit(unit: float, form: Any) -> None:
     assert L.cut > 0.3 * unit**2 and L.loss > 1e4
 
 
-def test_memory_is_a_number_of_columns() -> None:
-    X = np.random.default_rng(2).standard_normal((30, 20))
-    assert smoothness.logistic(X, 0.1, memory=8 * 20 * 4 + 7).rank == 4
-    for whole in (smoothness.logistic(X, 0.1), smoothness.logistic(X, 0.1, memory=8 * 20 * 25)):
-        assert whole.rank == 20 and whole.loss == pytest.approx(1.0, abs=1e-12)
-
-
 @pytest.mark.parametrize("unit", [1.0, 1e-80, 1e70])
 @pytest.mark.parametrize("kind", ["random", "dependent", "zero column", "zero", "graded"])
 def test_a_dense_factor_has_no_more_columns_than_rows(kind: str, unit: float) -> None:
@@ -123,8 +115,6 @@ def test_the_subspace_method_of_a_head_has_matrices_of_its_size() -> None:
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"rank": 3, "memory": 1e6}, "not both"),
-        ({"memory": 10.0}, "hold no column"),
         ({"rank": 0}, "rank"),
         ({"reg": 0.0}, "reg"),
         ({"penalty": "lasso"}, "penalty"),
@@ -202,3 +192,9 @@ def test_a_cut_is_a_number(cut: Any) -> None:
 def test_a_complex_matrix_is_refused() -> None:
     with pytest.raises(TypeError, match="X must hold real numbers"):
         smoothness.logistic(sparse.csr_array(np.eye(3) * (1 + 1j)), 0.1)
+
+
+def test_a_rank_that_is_none_or_large_cuts_nothing_off() -> None:
+    X = np.random.default_rng(2).standard_normal((30, 20))
+    for whole in (smoothness.logistic(X, 0.1), smoothness.logistic(X, 0.1, rank=25)):
+        assert whole.rank == 20 and whole.loss == pytest.approx(1.0, abs=1e-12)
