@@ -37,8 +37,8 @@ from stepsize_opt.inputs.matrices import (
     dense,
     read_matrix,
 )
-from stepsize_opt.inputs.memory import LARGE, check_dense, check_memory
-from stepsize_opt.inputs.registries import enter_class
+from stepsize_opt.inputs.checks import LARGE, check_dense, check_memory
+from stepsize_opt.inputs.checks import enter_class
 from stepsize_opt.inputs.results import Result, Saved, Shown, completed
 from stepsize_opt.inputs.saved import check_symmetric_finite, from_fields
 from stepsize_opt.inputs.structures import (
