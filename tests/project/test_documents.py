@@ -55,33 +55,51 @@ def test_readme_shows_exactly_what_is_printed() -> None:
     assert out.getvalue() == shown
 
 
-DOORS = ("stepsize_opt", "stepsize_opt.problems", "stepsize_opt.smoothness", "stepsize_validation")
+DOORS = (
+    "stepsize_opt",
+    "stepsize_opt.problems",
+    "stepsize_opt.smoothness",
+    "stepsize_validation",
+    "stepsize_validation.data",
+)
 EXTRAS = ("torch", "flower")  # the packages that they need are not installed here: their text is read
 
 
 def _docstrings() -> dict[str, str]:
     """Of every public class and function."""
     found = {}
-    for door in map(importlib.import_module, DOORS):
-        offered = {name: getattr(door, name) for name in door.__all__}
-        found |= {name: inspect.getdoc(value) or "" for name, value in offered.items() if callable(value)}
+    for door in DOORS:
+        module = importlib.import_module(door)
+        values = {name: getattr(module, name) for name in _offered(Path(module.__file__ or ""))}
+        found |= {name: inspect.getdoc(value) or "" for name, value in values.items() if callable(value)}
     for room in EXTRAS:
-        for path in (ROOT / "stepsize_opt" / room).glob("*.py"):
+        folder = ROOT / "stepsize_opt" / room
+        for path in folder.glob("*.py"):
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
-                if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in _offered(room):
+                if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in _extra(room):
                     found[node.name] = ast.get_docstring(node) or ""
     return found
 
 
-def _offered(room: str) -> set[str]:
-    door = (ROOT / "stepsize_opt" / room / "__init__.py").read_text(encoding="utf-8")
-    return set(ast.literal_eval(door.partition("__all__ = ")[2]))
+def _offered(path: Path) -> set[str]:
+    """Return the names in ``__all__`` of an ``__init__.py``, or those that it imports as themselves."""
+    names = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+        if isinstance(node, ast.ImportFrom):
+            names |= {alias.name for alias in node.names if alias.name == alias.asname}
+    return names
+
+
+def _extra(room: str) -> set[str]:
+    return _offered(ROOT / "stepsize_opt" / room / "__init__.py")
 
 
 def test_every_public_name_has_an_example() -> None:
     """One of its own, or a line that names another public name that has one."""
     examples_of = {name: text.partition("Examples\n--------\n")[2] for name, text in _docstrings().items()}
-    assert set().union(*map(_offered, EXTRAS)) < set(examples_of) and len(examples_of) > 90
+    assert set().union(*map(_extra, EXTRAS)) < set(examples_of) and len(examples_of) > 90
     for name, text in examples_of.items():
         other = re.fullmatch(r"See ``(\w+)``\.", text)
         assert ">>> " in (examples_of[other[1]] if other else text), name
@@ -141,16 +159,16 @@ def site(tmp_path_factory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS)
 def test_the_api_reference_shows_what_a_door_offers(door: str, site: Path) -> None:
-    """Every name in ``__all__`` has a place of its own on the rendered pages, and no other name of the door has."""
+    """Every name that it offers has a place of its own on the rendered pages, and no other name of it has."""
     pages = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
     shown = set(re.findall(rf'<dt [^>]*id="{re.escape(door)}\.(\w+)"', pages))
-    assert shown == set(importlib.import_module(door).__all__)
+    assert shown == _offered(Path(importlib.import_module(door).__file__ or ""))
 
 
 @pytest.mark.parametrize("room", EXTRAS)
 def test_the_api_reference_shows_what_the_extras_offer(room: str, site: Path) -> None:
     page = (site / "api" / "training.html").read_text(encoding="utf-8")
-    assert set(re.findall(rf'<dt [^>]*id="stepsize_opt\.{room}\.(\w+)"', page)) == _offered(room)
+    assert set(re.findall(rf'<dt [^>]*id="stepsize_opt\.{room}\.(\w+)"', page)) == _extra(room)
 
 
 def test_the_site_needs_no_network(site: Path) -> None:
