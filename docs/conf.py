@@ -6,6 +6,7 @@ import textwrap
 from importlib.metadata import version as installed_version
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from docutils import nodes
@@ -60,8 +61,15 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 
-_doors = [importlib.import_module(name) for name in ("stepsize_opt", "stepsize_opt.problems", "stepsize_validation")]
-_public = {name: f"{door.__name__}.{name}" for door in _doors for name in door.__all__}
+def _offered(door: ModuleType) -> list[str]:
+    """Return ``__all__``, or all names of a package that are not modules."""
+    names = [name for name, value in vars(door).items() if name[0] != "_" and not isinstance(value, ModuleType)]
+    return getattr(door, "__all__", names)
+
+
+_DOORS = ("stepsize_opt", "stepsize_opt.problems", "stepsize_validation", "stepsize_validation.data")
+_doors = [importlib.import_module(name) for name in _DOORS]
+_public = {name: f"{door.__name__}.{name}" for door in _doors for name in _offered(door)}
 
 
 _COLON = "\ue000"

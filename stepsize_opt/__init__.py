@@ -19,28 +19,22 @@ from stepsize_opt.clients import (
 from stepsize_opt.inputs import BlockDiagonal, Direction, EstimatedSmoothness
 from stepsize_opt.limit import CompressionLimit, compression_limit
 from stepsize_opt.methods import (
-    CGD,
-    DCGD,
     CompressedStep,
     DetCGD1,
     DetCGD2,
-    GradientDescent,
     Method,
     SubspaceMethod,
     get_method,
     optimal_method,
 )
 from stepsize_opt.node import (
-    CommunicationTable,
     CvxpyForm,
     LargeStepsizeResult,
     StepsizeCheck,
     StepsizeResult,
     certify,
-    communication_table,
     compare,
     optimal_stepsize,
-    optimal_stepsize_path,
     to_cvxpy,
 )
 from stepsize_opt.operators import LowRankPlusDiagonal
@@ -65,14 +59,11 @@ from stepsize_solvers.programs import SolverUnavailable
 __version__ = "0.1.0"
 
 __all__ = [
-    "CGD",
-    "DCGD",
     "Availability",
     "BernQ",
     "BlockDiagonal",
     "Budget",
     "Certificate",
-    "CommunicationTable",
     "CompressedStep",
     "CompressionLimit",
     "CvxpyForm",
@@ -87,7 +78,6 @@ __all__ = [
     "EstimatedSmoothness",
     "FiniteSketch",
     "Gaussian",
-    "GradientDescent",
     "Identity",
     "IndependentSampling",
     "LargeStepsizeResult",
@@ -104,7 +94,6 @@ __all__ = [
     "available_solvers",
     "certify",
     "certify_distributed",
-    "communication_table",
     "compare",
     "compare_distributed",
     "compression_limit",
@@ -112,7 +101,6 @@ __all__ = [
     "optimal_distributed_stepsize",
     "optimal_method",
     "optimal_stepsize",
-    "optimal_stepsize_path",
     "parse_sketch",
     "plan",
     "to_cvxpy",

@@ -3,11 +3,12 @@
 import numpy as np
 
 from stepsize_opt import RandK, compare_distributed
-from stepsize_opt.problems import Federated, find_federated_infimum, load_dataset, split
+from stepsize_opt.problems import find_federated_infimum
+from stepsize_validation.data import federated_logistic, load_dataset, split
 
 data = load_dataset("breast_cancer")
 rng = np.random.default_rng(0)
-clients = Federated.logistic(split(data, 6, rng, kind="dirichlet", concentration=0.5), reg=0.1)
+clients = federated_logistic(split(data, 6, rng, kind="dirichlet", concentration=0.5), reg=0.1)
 infimum = find_federated_infimum(clients)
 start = float(clients.value(np.zeros((1, clients.d)))[0])
 

@@ -10,15 +10,15 @@ need, under the paper's condition and by the descent metric of the same D; and t
 import sys
 
 from stepsize_opt import RandK, compression_limit, optimal_method, optimal_stepsize
-from stepsize_opt.problems import LogisticRegression, load_dataset
 from stepsize_validation import run
+from stepsize_validation.data import load_dataset, logistic_regression
 
-BASES = ("eigenvectors", "cholesky", "root", "rotation")
+BASES = ("eigenvectors", "root")
 
 
 def efficiencies(name: str, reg: float) -> list[str]:
     """One row for each k: limit/rate of det-CGD1 and of det-CGD2."""
-    L = LogisticRegression.from_dataset(load_dataset(name), reg).smoothness()
+    L = logistic_regression(load_dataset(name), reg).smoothness()
     rows = []
     for k in (1, len(L) // 4, len(L) // 2):
         limit, cells = compression_limit(L, k).upper, []
@@ -32,7 +32,7 @@ def efficiencies(name: str, reg: float) -> list[str]:
 
 def runs(name: str, reg: float, iterations: int) -> str:
     """f at the end and the mean of ‖∇f‖², averaged over the seeds, for each method with k = d/4."""
-    f = LogisticRegression.from_dataset(load_dataset(name), reg)
+    f = logistic_regression(load_dataset(name), reg)
     L, k = f.smoothness(), f.d // 4
     cells = []
     for basis in BASES:
@@ -57,7 +57,7 @@ if __name__ == "__main__":
     for name in names:
         for reg in (0.1,) if quick else (0.1, 1e-3):
             print("\n".join(efficiencies(name, reg)), flush=True)
-    print(f"\n| data | λ | {' | '.join(BASES)} | euclidean | det-CGD1 | det-CGD2 |\n|" + "---|" * 9)
+    print(f"\n| data | λ | {' | '.join(BASES)} | euclidean | det-CGD1 | det-CGD2 |\n|" + "---|" * 7)
     for name in names:
         for reg in (0.1,) if quick else (0.1, 1e-3):
             print(runs(name, reg, 200 if quick else 1500), flush=True)

@@ -1,10 +1,10 @@
 """Logistic regression on breast cancer data: what the optimal stepsize saves, predicted and seen."""
 
 from stepsize_opt import RandK, compare
-from stepsize_opt.problems import LogisticRegression, load_dataset
 from stepsize_validation import check_rate, run
+from stepsize_validation.data import load_dataset, logistic_regression
 
-objective = LogisticRegression.from_dataset(load_dataset("breast_cancer"), reg=0.01)
+objective = logistic_regression(load_dataset("breast_cancer"), reg=0.01)
 sketch = RandK(objective.d, 8)  # 8 of 30 coordinates a round
 table = compare(objective.smoothness(), sketch)
 print(table)

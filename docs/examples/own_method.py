@@ -11,9 +11,9 @@ import numpy as np
 
 from stepsize_opt import Method, RandK, Sketch, optimal_stepsize
 from stepsize_opt.methods import Condition, Factors
-from stepsize_opt.problems import Quadratic
 from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, PositiveMap
 from stepsize_validation import run
+from stepsize_validation.data import random_quadratic
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class OwnSubspace(Method):
 
 
 if __name__ == "__main__":
-    f, sketch = Quadratic.with_spectrum([1.0, 3.0, 10.0, 100.0], np.random.default_rng(0)), RandK(4, 1)
+    f, sketch = random_quadratic([1.0, 3.0, 10.0, 100.0], np.random.default_rng(0)), RandK(4, 1)
     for algorithm in ("det-CGD1", "det-CGD2", "own-subspace"):
         result = optimal_stepsize(f.smoothness(), sketch, algorithm=algorithm)
         record = run(f, result.D, sketch, algorithm=algorithm, iterations=100, start=np.ones(4))

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from stepsize_opt import Sketch, optimal_stepsize, parse_sketch
-from stepsize_opt.problems import random_smoothness
 from stepsize_opt.proofs import (
     UNIT,
     Approximate,
@@ -25,6 +24,7 @@ from stepsize_opt.proofs import (
     lowers_to_positive,
 )
 from stepsize_solvers.programs import Indices, Matrix, PositiveMap, Vector
+from stepsize_validation.data import random_smoothness
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterable, Mapping, Set
-from math import fsum, inf, isfinite
 from numbers import Integral, Real
 from typing import Any, TypeAlias, TypeGuard, TypeVar
 
@@ -15,12 +16,18 @@ from stepsize_solvers.programs import Matrix, Settings, Vector
 
 Array: TypeAlias = NDArray[np.float64]
 A = TypeVar("A", bound=NDArray[Any])
+Kind = TypeVar("Kind")
 
 # Relative slack of the checks E[S] = I, S ⪰ 0, Sᵀ = S and P ⪰ 11ᵀ.  Arrays computed in double precision (a
 # projection from a QR factorisation, an average of 10⁵ terms) miss these by 1e-11 or less; a value typed with a
 # few digits (0.333 for 1/3) or stored in single precision misses them by 1e-8 or more.  1e-9 tells them apart.
 SLACK = 1e-9
 _SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
+# Every check, factorisation or solve here holds at least so many matrices of the size of D at once.
+_AT_ONCE = 3
+# Above this d a d×d matrix takes more than 128 MiB, and none is formed where there is another way.
+LARGE = 4096
+_MOST_FLOAT = 10**308  # larger whole numbers are no floats
 
 
 def read_only(array: A) -> A:
@@ -55,7 +62,7 @@ def real_number(name: str, value: object, expected: str = "a number") -> float:
     try:
         return float(value)
     except OverflowError:
-        return inf if value == abs(value) else -inf
+        return math.inf if value == abs(value) else -math.inf
 
 
 def check_kind(name: str, value: object, kind: type, hint: str = "") -> None:
@@ -84,7 +91,7 @@ def check_one_of(name: str, value: object, known: Iterable[str]) -> None:
 def positive_number(name: str, value: object) -> float:
     """``value`` as a float; raises TypeError or ValueError unless it is a finite positive number."""
     number = real_number(name, value)
-    if not (isfinite(number) and number > 0.0):
+    if not (math.isfinite(number) and number > 0.0):
         msg = f"{name} must be a finite positive number, got {value!r}"
         raise ValueError(msg)
     return number
@@ -99,7 +106,7 @@ def whole_number(name: str, value: object, low: int = 1, high: int | None = None
     # An int stays one: above 2⁵³ a float would be another number.
     exact = isinstance(value, Integral) and not isinstance(value, bool)
     number = int(value) if exact else real_number(name, value, expected)  # type: ignore[call-overload]
-    whole = exact or (isfinite(number) and float(number).is_integer())
+    whole = exact or (math.isfinite(number) and float(number).is_integer())
     if not whole or number < low or (high is not None and number > high):
         msg = f"{name} must be {expected}, got {int(number) if whole else value}"
         raise ValueError(msg)
@@ -274,7 +281,7 @@ def distribution(weights: ArrayLike, count: int, plural: str) -> Vector:
     if abs(w.sum() - 1.0) > SLACK:
         msg = f"weights must add up to 1, got {w.sum():.12g}"
         raise ValueError(msg)
-    return read_only(w / fsum(w.tolist()))
+    return read_only(w / math.fsum(w.tolist()))
 
 
 def check_unbiased(name: str, mean: Array, target: Array, size: Array) -> None:
@@ -283,3 +290,44 @@ def check_unbiased(name: str, mean: Array, target: Array, size: Array) -> None:
     if np.any(error > SLACK * (1.0 + size)):
         msg = f"{name} must average to the identity (E[S] = I); their weighted mean is off by {error.max():g}"
         raise ValueError(msg)
+
+
+def memory_size() -> int | None:
+    """Bytes that this process can hold: the machine's memory or the limit set for the process; None when unknown."""
+    sizes: list[int] = []
+    if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    try:
+        import resource
+    except ImportError:  # only Unix has it
+        return min(sizes, default=None)
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        sizes.append(soft)
+    return min(sizes, default=None)
+
+
+def check_memory(what: str, size: int, remedy: str = "") -> None:
+    """Raise ValueError when ``what`` takes more bytes than there is memory; ``remedy`` ends its message."""
+    most = memory_size()
+    if most is not None and size > most:
+        needed = size / 1e9 if size < _MOST_FLOAT else math.inf
+        msg = f"{what} would take {needed:.3g} GB, but there are {most / 1e9:.3g} GB of memory{remedy}"
+        raise ValueError(msg)
+
+
+def check_dense(what: str, d: int) -> None:
+    """Raise ValueError when there is no memory to work with a dense d×d matrix of float64."""
+    check_memory(f"{what}, dense {d}×{d}, with the copies that every step makes", _AT_ONCE * 8 * d * d)
+
+
+def enter_class(table: dict[str, type[Kind]], name: str, cls: type[Kind]) -> None:
+    """Enter a class under its name, in lower case; a class that is defined again, as in a notebook, replaces itself.
+
+    Raises TypeError for a name that belongs to another class.
+    """
+    known = table.get(name.lower(), cls)
+    if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        msg = f"the name {name!r} belongs to {known.__module__}.{known.__qualname__}; give {cls.__qualname__} another"
+        raise TypeError(msg)
+    table[name.lower()] = cls

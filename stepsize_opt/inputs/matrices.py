@@ -13,9 +13,8 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import eigvalsh
 
-from stepsize_opt.inputs.checks import asymmetry, refuse_masked
+from stepsize_opt.inputs.checks import asymmetry, check_dense, refuse_masked
 from stepsize_opt.inputs.estimated import EstimatedSmoothness
-from stepsize_opt.inputs.memory import check_dense
 from stepsize_opt.proofs import log_det_from_below, log_det_power, power_of_two_scaling, sum_from_below
 from stepsize_solvers.programs import Matrix
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from stepsize_opt.inputs.checks import Immutable
 from stepsize_opt.inputs.files import broken_is_value_error
-from stepsize_opt.inputs.saved import check_status, load_result, result_path, save_result
+from stepsize_opt.inputs.saved import load_result, result_path, save_result
 from stepsize_solvers.programs import SolverStats, Status
 
 
@@ -57,7 +57,7 @@ class Saved(Immutable, ABC):
     @classmethod
     @abstractmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> Self:
-        """The result whose ``_contents`` were read; raises whatever exception a wrong file leads to."""
+        """The result whose ``_contents`` were read."""
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write everything to an npz file (arrays and JSON text, nothing pickled); returns its path.
@@ -79,12 +79,7 @@ class Saved(Immutable, ABC):
         """
         file = result_path(path)
         with broken_is_value_error(file, f"a {cls.__name__}"):
-            result = cls._of_contents(*load_result(file, cls.__name__))
-            result._check_read()
-            return result
-
-    def _check_read(self) -> None:
-        """Raise ValueError if what was read contradicts itself."""
+            return cls._of_contents(*load_result(file, cls.__name__))
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -158,9 +153,6 @@ class Result(Shown, Saved):
         if self.reductions:
             rows.append(("reductions", "; ".join(self.reductions)))
         return rows
-
-    def _check_read(self) -> None:
-        check_status(self.status, self.certificate.is_optimal(self.tol))
 
 
 R = TypeVar("R", bound=Result)

@@ -19,11 +19,10 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from stepsize_opt.inputs.files import atomic_write, broken_is_value_error, json_text, read_npz
-from stepsize_solvers.programs import Status
+from stepsize_opt.inputs.checks import read_only
+from stepsize_opt.inputs.files import atomic_write, json_text, read_arrays
 
 _FORMAT = 4
-_NOT_FINITE = ("inf", "-inf", "nan")  # which JSON does not know, as json_text writes them
 T = TypeVar("T")
 
 
@@ -34,14 +33,6 @@ def result_path(path: str | PathLike[str]) -> Path:
         raise TypeError(msg)
     target = Path(path)
     return target if target.suffix.lower() == ".npz" else target.with_name(target.name + ".npz")
-
-
-def is_result(path: Path) -> bool:
-    """Whether a file is one that ``save_result`` wrote, of whatever kind; raises ValueError for a broken one."""
-    if path.suffix.lower() != ".npz":
-        return False
-    with broken_is_value_error(path, "a matrix"):
-        return "meta" in read_npz(path)
 
 
 def save_result(path: str | PathLike[str], kind: str, meta: dict[str, Any], arrays: dict[str, Any]) -> Path:
@@ -55,12 +46,12 @@ def save_result(path: str | PathLike[str], kind: str, meta: dict[str, Any], arra
 
 def load_result(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What ``save_result`` wrote: meta and arrays.  Raises ValueError for anything else."""
-    arrays = read_npz(path)
+    arrays = read_arrays(path)
     if "meta" not in arrays:
         msg = f"it was not written by {kind}.save: it holds no 'meta' entry"
         raise ValueError(msg)
     text = str(arrays.pop("meta"))
-    meta = json.loads(text)
+    meta = _numbers(json.loads(text))
     if meta["format"] != _FORMAT:
         msg = f"it has format {meta['format']!r}; this version reads format {_FORMAT}: solve again and save"
         raise ValueError(msg)
@@ -70,7 +61,7 @@ def load_result(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if str(arrays.pop("digest", "")) != _digest(text, arrays):
         msg = "its digest does not fit its contents: it was changed after it was written"
         raise ValueError(msg)
-    return meta, arrays
+    return meta, {name: read_only(array) for name, array in arrays.items()}
 
 
 def _digest(text: str, arrays: dict[str, Any]) -> str:
@@ -82,54 +73,36 @@ def _digest(text: str, arrays: dict[str, Any]) -> str:
 
 
 def from_fields(cls: type[T], values: dict[str, Any], **known: Any) -> T:
-    """An object of a dataclass from its fields as JSON gave them; ``known`` are fields that are at hand already.
-
-    Raises ValueError for a field that is missing or of another type.
-    """
+    """Make a dataclass from its fields as JSON gave them; ``known`` are fields that are at hand already."""
     hints = get_type_hints(cls)
     names = [field.name for field in fields(cls) if field.name not in known]  # type: ignore[arg-type]
-    missing = [name for name in names if name not in values]
-    if missing:
-        msg = f"it lacks {', '.join(missing)}"
-        raise ValueError(msg)
-    return cls(**known, **{name: _typed(name, values[name], hints[name]) for name in names})
+    return cls(**known, **{name: _typed(values[name], hints[name]) for name in names})
 
 
-def _typed(name: str, value: Any, hint: Any) -> Any:
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        (inner,) = (one for one in get_args(hint) if one is not type(None))
-        return None if value is None else _typed(name, value, inner)
-    if is_dataclass(hint) and isinstance(hint, type) and isinstance(value, dict):
+def _typed(value: Any, hint: Any) -> Any:
+    """Turn dictionaries into the dataclasses, and lists into the tuples, that they were before JSON."""
+    if value is None:
+        return None
+    if get_origin(hint) in (Union, types.UnionType):
+        (hint,) = (one for one in get_args(hint) if one is not type(None))
+    if is_dataclass(hint) and isinstance(hint, type):
         return from_fields(hint, value)
-    if origin is tuple and isinstance(value, list):
-        return tuple(_typed(name, item, get_args(hint)[0]) for item in value)
-    if hint is float and (type(value) in (int, float) or value in _NOT_FINITE):
-        return float(value)
-    if type(value) is not (origin or hint):
-        msg = f"{name} is {value!r}"
-        raise ValueError(msg)
-    return _numbers(value) if origin is dict else value
+    if get_origin(hint) is tuple:
+        return tuple(_typed(item, get_args(hint)[0]) for item in value)
+    return value
 
 
 def _numbers(value: Any) -> Any:
-    """Statistics as JSON gave them, with the infinite numbers that it held as text."""
+    """Return what JSON gave with the infinite numbers that it held as text."""
     if isinstance(value, dict):
         return {key: _numbers(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_numbers(item) for item in value]
-    return float(value) if isinstance(value, str) and value in _NOT_FINITE else value
+    return float(value) if value in ("inf", "-inf", "nan") else value
 
 
 def check_symmetric_finite(M: Any) -> None:
     """Raise ValueError unless M is a float64 vector or symmetric matrix without NaN and infinity."""
     if M.dtype != np.float64 or not np.isfinite(M).all() or not np.array_equal(M, M.T):
         msg = "a matrix of it is not a symmetric matrix of finite numbers"
-        raise ValueError(msg)
-
-
-def check_status(status: str, proved: bool) -> None:
-    """Raise ValueError for an unknown status, and for an optimal one without the proof."""
-    if Status(status) is Status.OPTIMAL and not proved:
-        msg = f"its status is {status}, but its certificate does not prove it"
         raise ValueError(msg)

@@ -11,9 +11,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs.checks import Immutable, dimensions, items, read_only, real_array, whole_number
+from stepsize_opt.inputs.checks import Immutable, check_dense, dimensions, items, read_only, real_array, whole_number
 from stepsize_opt.inputs.matrices import check_positive_definite, dense, read_matrix
-from stepsize_opt.inputs.memory import check_dense
 from stepsize_solvers.programs import Matrix, Pattern
 
 

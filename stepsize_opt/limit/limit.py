@@ -16,7 +16,6 @@ from stepsize_opt.inputs import (
     Saved,
     Shown,
     check_positive_definite,
-    check_symmetric_finite,
     dense,
     from_fields,
     read_matrix,
@@ -193,7 +192,6 @@ class CompressionLimit(Shown, Saved):
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> CompressionLimit:
         stepsize = {name: array for name, array in arrays.items() if name != "probabilities"}
         if "D" in stepsize:
-            check_symmetric_finite(stepsize["D"])
             return from_fields(cls, meta, **arrays)
         D = stepsize_from_arrays(stepsize)
         return from_fields(cls, meta, D=D, probabilities=arrays["probabilities"])

@@ -1,37 +1,15 @@
 """Methods: one update, one class."""
 
 from stepsize_opt.methods.base import (
-    Algorithm,
-    Compress,
-    Condition,
-    Factors,
-    Method,
-    get_method,
-    is_scalar,
-    method_names,
+    Algorithm as Algorithm,
+    Compress as Compress,
+    Condition as Condition,
+    Factors as Factors,
+    Method as Method,
+    get_method as get_method,
+    is_scalar as is_scalar,
+    method_names as method_names,
 )
-from stepsize_opt.methods.compressed import CompressedStep, Compressor
-from stepsize_opt.methods.det_cgd import DetCGD1, DetCGD2, SketchedGradient
-from stepsize_opt.methods.scalar import CGD, DCGD, GradientDescent
-from stepsize_opt.methods.subspace import SubspaceMethod, optimal_method
-
-__all__ = [
-    "CGD",
-    "DCGD",
-    "Algorithm",
-    "Compress",
-    "CompressedStep",
-    "Compressor",
-    "Condition",
-    "DetCGD1",
-    "DetCGD2",
-    "Factors",
-    "GradientDescent",
-    "Method",
-    "SketchedGradient",
-    "SubspaceMethod",
-    "get_method",
-    "is_scalar",
-    "method_names",
-    "optimal_method",
-]
+from stepsize_opt.methods.compressed import CompressedStep as CompressedStep, Compressor as Compressor
+from stepsize_opt.methods.det_cgd import DetCGD1 as DetCGD1, DetCGD2 as DetCGD2, SketchedGradient as SketchedGradient
+from stepsize_opt.methods.subspace import SubspaceMethod as SubspaceMethod, optimal_method as optimal_method

@@ -16,10 +16,9 @@ method     A      B      T(D)        V(D)        D
 =========  =====  =====  ==========  ==========  ==========================
 det-CGD1   D      I      𝒫(DLD)      𝒞(DLD)      any, condition (3)
 det-CGD2   I      D      D𝒫(L)D      D𝒞(L)D      any, condition (4)
-CGD        D      I      𝒫(DLD)      𝒞(DLD)      γI, one node
-DCGD       D      I      𝒫(DLD)      𝒞(DLD)      γI, n clients
-GD         D      I      DLD         0           γI, S = I
 =========  =====  =====  ==========  ==========  ==========================
+
+det-CGD1 with D = γI is CGD on one node and DCGD with n clients; without compression, S = I, it is gradient descent.
 """
 
 from __future__ import annotations
@@ -30,17 +29,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse.linalg import aslinearoperator
 
 from stepsize_opt.inputs import enter_class
-from stepsize_opt.operators import DiagonalStepsize, LowRankStepsize, StepsizeOperator
-from stepsize_opt.sketches import BernQ, Identity, IndependentSampling, RandK, Sketch
+from stepsize_opt.operators import DiagonalStepsize, StepsizeOperator
+from stepsize_opt.sketches import Sketch
 from stepsize_solvers.numerics import sym
-from stepsize_solvers.programs import Matrix, PositiveMap, is_identity
+from stepsize_solvers.programs import Matrix, PositiveMap
 
 # A method by its name, that of a class of one's own among them, or as an object.
-Algorithm: TypeAlias = "Literal['det-CGD1', 'det-CGD2', 'CGD', 'DCGD', 'GD'] | str | Method"
+Algorithm: TypeAlias = "Literal['det-CGD1', 'det-CGD2'] | str | Method"
 
 # (V, B) ↦ (1/n) Σᵢ Sᵢ B vᵢ with fresh draws Sᵢ, for vectors vᵢ of s runs: V (s, n, d), answer (s, d); None for B = I.
 Compress: TypeAlias = Callable[[Matrix, Matrix | None], Matrix]
@@ -177,28 +174,6 @@ class Method(ABC):
         """H = 2D − T(D) in floating point: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H; D and L symmetric, d×d."""
         return np.asarray(2.0 * D - self.second_moment(D, L, sketch))
 
-    def moment_operator(self, D: StepsizeOperator, L: Any, sketch: Sketch) -> Any:
-        """T(D) by its products, for a D and an L (array or operator) that are not formed.
-
-        None where it has no such form: it is D𝒫(L)D with 𝒫(L) = Diag(α∘diag L) + βL for det-CGD2, and for det-CGD1
-        with a sketch that commutes with D; for det-CGD1 with a D and an L that are diagonal plus low rank it is
-        Diag(α∘diag DLD) + βDLD.
-        """
-        if not isinstance(sketch, RandK | IndependentSampling | BernQ | Identity):
-            return None  # the map of another law may itself be d×d
-        split = sketch.map.diagonal_plus_scaled
-        if split is None:
-            return None
-        commutes = isinstance(D, DiagonalStepsize) or not split.alpha.any()
-        if not is_identity(self.condition(sketch.map, commutes=commutes).outer):
-            energies = D.energies(L) if isinstance(D, LowRankStepsize) else None
-            if energies is None:
-                return None
-            inside: Any = D @ aslinearoperator(L) @ D
-            return aslinearoperator(sparse.diags_array(split.alpha * energies)) + split.beta * inside
-        own: Any = aslinearoperator(sparse.diags_array(split.alpha * L.diagonal()))
-        return D @ (own + split.beta * aslinearoperator(L)) @ D
-
     def variance(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
         """V(D) = E[(G − D)ᵀL(G − D)] in floating point; D and L symmetric, d×d."""
         return np.asarray(self.moment(D, L, lambda M: sketch.centered_second_moment(sym(M))))
@@ -218,7 +193,7 @@ def get_method(algorithm: str | Method) -> Method:
     Parameters
     ----------
     algorithm : str or Method
-        ``"det-CGD1"``, ``"det-CGD2"``, ``"CGD"``, ``"DCGD"``, ``"GD"``, the name of a method of yours, or a method.
+        ``"det-CGD1"``, ``"det-CGD2"``, the name of a method of yours, or a method.
 
     Raises
     ------

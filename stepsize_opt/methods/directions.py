@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import Array, Immutable, generator, read_only, scaled_exactly
+from stepsize_opt.inputs import Array, Immutable, read_only, scaled_exactly
 from stepsize_opt.limit import LARGEST_LOSS, Spectrum
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.proofs import (
@@ -20,13 +19,12 @@ from stepsize_opt.proofs import (
     Unproved,
     eigenvector_basis,
     gamma,
-    power_of_two_scaling,
     proved_cholesky,
     root_basis,
 )
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
-BASES = ("cholesky", "eigenvectors", "root", "rotation")
+BASES = ("eigenvectors", "root")
 # Newton steps A ← A(3I − AᵀLA)/2: each squares the defect of AᵀLA, and rounding of A leaves what the second would gain.
 _REFINEMENTS = 2
 
@@ -127,20 +125,10 @@ class ProvedDirections:
         return self.A.c**2 * self.basis.mean_from_below(first, rest) * (1.0 - 4.0 * UNIT)
 
 
-def dense_basis(L: Matrix, basis: str, rng: np.random.Generator | None) -> Matrix:
-    """An L-orthonormal basis in plain floating point."""
-    if basis == "cholesky":
-        scale = power_of_two_scaling(L.diagonal())
-        R, _ = lapack.dpotrf(scale[:, None] * L * scale, 1, 1)  # lower, clean
-        return np.asarray(scale[:, None] * lapack.dtrtri(R, 1)[0].T)
+def dense_basis(L: Matrix, basis: str) -> Matrix:
+    """Return an L-orthonormal basis in plain floating point."""
     spectrum = Spectrum.of(L)
-    if basis == "eigenvectors":
-        return spectrum.directions
-    root = spectrum.directions @ spectrum.vectors.T
-    if basis == "root":
-        return np.asarray(root)
-    Q, R = np.linalg.qr(generator(np.random.default_rng(0) if rng is None else rng).standard_normal(L.shape))
-    return np.asarray(root @ (Q * np.sign(np.diagonal(R))))  # the signs make Q uniform
+    return spectrum.directions if basis == "eigenvectors" else np.asarray(spectrum.directions @ spectrum.vectors.T)
 
 
 def _gram(L: Matrix, A: Matrix) -> Enclosed:

@@ -26,10 +26,8 @@ from stepsize_opt.inputs import (
     Saved,
     Shown,
     check_one_of,
-    check_symmetric_finite,
     dimensions,
     from_fields,
-    generator,
     read_only,
     real_array,
 )
@@ -51,14 +49,9 @@ from stepsize_opt.methods.directions import (
 )
 from stepsize_opt.operators import LowRankPlusDiagonal, StepsizeOperator, stepsize_from_arrays
 from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up, power_of_two_scaling
-from stepsize_opt.sketches import IndependentSampling, Sketch, SystematicSampling, rounded_to_budget
+from stepsize_opt.sketches import Sketch, SystematicSampling, rounded_to_budget
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Indices, Matrix, PositiveMap, Vector
-
-SAMPLINGS: dict[str, type[SystematicSampling | IndependentSampling]] = {
-    "systematic": SystematicSampling,
-    "independent": IndependentSampling,
-}
 
 
 @final
@@ -73,7 +66,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     ----------
     directions : numpy.ndarray or ThinDirections
         A, d×d, the directions are its columns; AᵀLA ⪯ I is proved.  For a LowRankPlusDiagonal an operator.
-    sketch : SystematicSampling or IndependentSampling
+    sketch : SystematicSampling
         The law of J, as S = Diag(1_J/h).
     D : numpy.ndarray or StepsizeOperator
         d×d, with D ⪯ E[A_J A_Jᵀ] proved: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D.
@@ -97,7 +90,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     update: ClassVar[str] = "x⁺ = x − A_J A_Jᵀ ∇f(x), AᵀLA = I"
 
     directions: Any
-    sketch: SystematicSampling | IndependentSampling
+    sketch: SystematicSampling
     D: Any
     certificate: Certificate
     defect: float
@@ -134,7 +127,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     # ---------------------------------------------------------------- one round as messages
 
     def draw(self, rng: np.random.Generator) -> Indices:
-        """J, ascending: ⌊k⌋ or ⌈k⌉ directions for systematic sampling."""
+        """J, ascending: ⌊k⌋ or ⌈k⌉ directions."""
         return np.flatnonzero(self.sketch.sample_diagonal(rng, 1)[0])
 
     def encode(self, gradient: Array, draw: Indices) -> Array:
@@ -186,10 +179,6 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         C = (self.directions @ np.eye(self.d)) * np.sqrt(self.probabilities)
         return C @ law(C.T @ L @ C) @ C.T
 
-    def moment_operator(self, D: StepsizeOperator, L: Any, sketch: Sketch) -> Any:
-        """D itself: AᵀLA = I, for the L of the method, makes GᵀLG = G."""
-        return D
-
     def condition(self, law: PositiveMap, *, commutes: bool = False) -> Condition:
         msg = "the subspace method has a stepsize of its own: optimal_method(L, k) finds it, optimal_stepsize does not"
         raise ValueError(msg)
@@ -204,7 +193,6 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
             "k": self.k,
             "goal": self.goal,
             "basis": self.basis,
-            "sampling": self._sampling,
             "rate": self.rate,
             "efficiency": self.efficiency,
             "defect": self.defect,
@@ -212,15 +200,11 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
             "certificate": {**asdict(self.certificate), "gap": self.certificate.gap},
         }
 
-    @property
-    def _sampling(self) -> str:
-        return next(name for name, kind in SAMPLINGS.items() if isinstance(self.sketch, kind))
-
     def rows(self) -> list[tuple[str, str]]:
         h = self.probabilities
         return [
             ("update", self.update),
-            ("budget", f"{self.k:g} of d = {self.d} numbers a round, {self._sampling} sampling"),
+            ("budget", f"{self.k:g} of d = {self.d} numbers a round, systematic sampling"),
             ("directions", f"{self.basis}, ‖AᵀLA − I‖ ≤ {self.defect:.1e}"),
             ("probabilities", f"from {h.min():.4g} to {h.max():.4g}"),
             ("rate", f"{self.rate:.9g} ({self.goal})"),
@@ -229,8 +213,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
         names = ("defect", "k", "goal", "basis")
-        meta = {name: getattr(self, name) for name in names}
-        meta |= {"sampling": self._sampling, "certificate": asdict(self.certificate)}
+        meta = {name: getattr(self, name) for name in names} | {"certificate": asdict(self.certificate)}
         return meta, {"probabilities": self.probabilities, **self._matrices()}
 
     def _matrices(self) -> dict[str, Any]:
@@ -241,23 +224,12 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> SubspaceMethod:
-        sketch = SAMPLINGS[meta["sampling"]](arrays["probabilities"])
-        if not all(part.dtype == np.float64 and np.isfinite(part).all() for part in arrays.values()):
-            msg = "an array does not hold finite numbers"
-            raise ValueError(msg)
+        sketch = SystematicSampling(arrays["probabilities"])
         if "t" in arrays:
-            c, t, U, Z = (arrays[name] for name in "ctUZ")
+            A: Any = ThinDirections(float(arrays["c"]), *(arrays[name] for name in "tUZ"))
             D: Any = stepsize_from_arrays({name: arrays[name] for name in ("x" if "x" in arrays else "pUC")})
-            fits = (t.shape, c.shape, Z.shape) == ((len(U),), (), (len(Z), len(Z)))
-            fits = fits and U.shape[1] <= len(Z) <= U.shape[1] + len(U)
-            A: Any = ThinDirections(float(c), t, U, Z)
         else:
             D, A = arrays["D"], arrays["directions"]
-            check_symmetric_finite(D)
-            fits = A.shape == D.shape
-        if not fits or sketch.d != D.shape[0]:
-            msg = "its directions, probabilities and D do not fit together"
-            raise ValueError(msg)
         return from_fields(cls, meta, D=D, directions=A, sketch=sketch)
 
 
@@ -268,8 +240,6 @@ def optimal_method(
     goal: GoalName = "descent",
     strong_convexity: Any = None,
     basis: str | None = None,
-    sampling: str = "systematic",
-    rng: np.random.Generator | None = None,
 ) -> SubspaceMethod:
     """Return the subspace method for L, the best method without memory that sends k floats per round.
 
@@ -279,14 +249,9 @@ def optimal_method(
         As in ``compression_limit``.
     basis
         Where the directions come from.  ``"eigenvectors"`` of L (of LM⁻¹ for ``linear``), which ``euclidean`` and
-        ``linear`` need.  For ``descent`` every L-orthonormal basis has the same guarantee: ``"cholesky"``, R^{−ᵀ} of
-        L = RRᵀ; ``"root"``, L^{−½}; ``"rotation"``, L^{−½} times a random rotation.  Default: ``"root"``.  A
-        LowRankPlusDiagonal has ``"root"`` for ``descent`` and ``"eigenvectors"`` for the other goals, which need equal
-        entries of the diagonal.
-    sampling
-        ``"systematic"``: ⌊k⌋ or ⌈k⌉ directions in every round.  ``"independent"``: each direction by a coin of its own.
-    rng
-        For ``"rotation"``; default ``np.random.default_rng(0)``.
+        ``linear`` need.  For ``descent`` every L-orthonormal basis has the same guarantee; default ``"root"``, L^{−½}.
+        A LowRankPlusDiagonal has ``"root"`` for ``descent`` and ``"eigenvectors"`` for the other goals, which need
+        equal entries of the diagonal.
 
     Returns
     -------
@@ -309,11 +274,8 @@ def optimal_method(
     >>> numbers.size, method.decode(numbers, draw).size, round(method.rate, 6)
     (1, 2, 0.223607)
     """
-    check_one_of("sampling", sampling, SAMPLINGS)
-    if rng is not None:
-        generator(rng)
     if isinstance(L, LowRankPlusDiagonal):
-        return _thin_method(L, k, goal, strong_convexity, basis, sampling)
+        return _thin_method(L, k, goal, strong_convexity, basis)
     problem = LimitProblem.read(L, k, goal, strong_convexity)
     # Of the bases for descent, the root had the smallest gradient norms in most runs on data (docs/limit.md).
     default = "root" if problem.M is None else "eigenvectors"
@@ -322,14 +284,14 @@ def optimal_method(
     d = len(problem.L)
     with blas_threads(d):
         if problem.M is None:
-            h, A = equal_probabilities(d, problem.k), dense_basis(problem.L, wanted, rng)
+            h, A = equal_probabilities(d, problem.k), dense_basis(problem.L, wanted)
         else:
             if wanted != "eigenvectors":
                 msg = f"goal={goal!r} needs basis='eigenvectors', the only one that reaches its limit"
                 raise ValueError(msg)
             spectrum = Spectrum.of(problem.L, problem.M)
             h, A = floor_probabilities(spectrum.values, problem.k), spectrum.directions
-        sketch = SAMPLINGS[sampling](rounded_to_budget(h, problem.k))
+        sketch = SystematicSampling(rounded_to_budget(h, problem.k))
         scale = power_of_two_scaling(problem.L.diagonal())
         X, defect = proved_directions(scale[:, None] * problem.L * scale, A / scale[:, None])
         D = proved_mean(X, sketch.p)
@@ -347,7 +309,7 @@ def optimal_method(
 
 
 def _thin_method(
-    L: LowRankPlusDiagonal, k: object, goal: object, strong_convexity: Any, basis: str | None, sampling: str
+    L: LowRankPlusDiagonal, k: object, goal: object, strong_convexity: Any, basis: str | None
 ) -> SubspaceMethod:
     """The method of an L that is never formed; raises ValueError for what has no such method."""
     problem = LargeLimit.read(L, k, goal, strong_convexity)
@@ -359,15 +321,14 @@ def _thin_method(
     require = L.require_dense_factor if problem.goal == "descent" else L.require_eigenvectors
     require(f"the subspace method for goal={problem.goal!r}")
     found = ProvedDirections.of(L, wanted)
-    law = SAMPLINGS[sampling]
     if problem.goal == "descent":
-        sketch = law(rounded_to_budget(equal_probabilities(L.d, problem.k), problem.k))
+        sketch = SystematicSampling(rounded_to_budget(equal_probabilities(L.d, problem.k), problem.k))
         # AᵀLA ⪰ least·I is AAᵀ ⪰ least·L⁻¹, so that E[G] ⪰ min h·least·L⁻¹.
         D, certificate = problem.share_of_inverse(float(sketch.p.min()) * found.least * (1.0 - 2.0 * UNIT))
     else:
         values = np.ones(L.d)
         values[: len(found.basis.values)] += found.basis.values
-        sketch = law(rounded_to_budget(floor_probabilities(values, problem.k), problem.k))
+        sketch = SystematicSampling(rounded_to_budget(floor_probabilities(values, problem.k), problem.k))
         t = float(problem.multiple_of_identity()[0].x[0]) * float(L.own[0])
         D, certificate = problem.multiple_of_identity(found.mean_from_below(sketch.p, t))
     A = found.A.scaled(-problem.power)

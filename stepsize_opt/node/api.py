@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,19 +10,15 @@ from stepsize_opt.inputs import (
     EstimatedSmoothness,
     Structure,
     Symmetric,
-    completed,
-    dimensions,
-    items,
     pattern_of,
     read_matrix,
-    refuse_options,
     solve_settings,
 )
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node.large import LargeStepsizeResult, large_stepsize, refuse_operator
 from stepsize_opt.node.reductions import equivalent_method, reduce_problem
 from stepsize_opt.node.result import StepsizeResult
-from stepsize_opt.node.solve import SolverPath, assemble, processes, solve_all, solver_attempts, start_of
+from stepsize_opt.node.solve import assemble, chosen_solver, processes, solve_all, start_of
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.sketches import Sketch, read_sketch
 from stepsize_solvers import SolverChoice
@@ -39,7 +34,6 @@ def optimal_stepsize(
     goal: GoalName = "paper",
     strong_convexity: Any = None,
     solver: SolverChoice = "auto",
-    solver_path: SolverPath | None = None,
     tol: float = 1e-6,
     verbose: bool = False,
     time_limit: float | None = None,
@@ -85,8 +79,6 @@ def optimal_stepsize(
         M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
     solver
         ``"auto"``, a name from ``available_solvers``, or a solver; never switched silently.
-    solver_path
-        As in cvxpy, an ordered list of names or (name, options) pairs; the first that reaches ``tol`` wins.
     tol
         The certified gap asked for.
     verbose
@@ -140,7 +132,7 @@ def optimal_stepsize(
     if warm_start is not None and not isinstance(warm_start, StepsizeResult):
         msg = f"warm_start must be a StepsizeResult of an earlier call or None, got {type(warm_start).__name__}"
         raise TypeError(msg)
-    attempts = solver_attempts(solver, solver_path, settings)
+    chosen = chosen_solver(solver, settings)
     matrix, estimated = (L.matrix, L.note) if isinstance(L, EstimatedSmoothness) else (L, "")
     smoothness = read_problem(matrix, sketch, dense_only=False)
     if warm_start is not None and warm_start.d != sketch.d:
@@ -158,50 +150,11 @@ def optimal_stepsize(
     with blas_threads(sketch.d):
         reduction = reduce_problem(smoothness, sketch.map, pattern, proved_for, goal=asked, split=reduce)
         starts = [start_of(component, warm_start) for component in reduction.components]
-        pieces = solve_all(list(zip(reduction.components, starts, strict=True)), attempts, reduce, workers)
+        pieces = solve_all(list(zip(reduction.components, starts, strict=True)), (chosen, settings), reduce, workers)
         result = assemble(reduction, pieces, sketch, method, structure, asked, settings.tol)
     if settings.verbose:
         print(f"proved {result.log_det / result.d:14.9f} {result.gap:9.2e}")
     return replace(result, estimated=estimated) if estimated else result
-
-
-def optimal_stepsize_path(L: Any, sketches: Sequence[Sketch] | Sketch, **options: Any) -> list[StepsizeResult]:
-    """The optimal stepsizes along a path of problems, each started from the one before.
-
-    Parameters
-    ----------
-    L
-        One smoothness matrix for all sketches, or a list of matrices of one size (several λ, say).
-    sketches
-        A list of sketches (k = 1 … d, say), or one for all matrices; two lists must have the same length.
-    options
-        As in ``optimal_stepsize``; limits are for each problem.
-
-    Returns
-    -------
-    One result for each problem, in order; ``solver_stats.num_iters`` shows what the warm start saves.
-
-    Examples
-    --------
-    >>> from stepsize_opt import RandK, optimal_stepsize_path
-    >>> path = optimal_stepsize_path([[2.0, 1.0], [1.0, 3.0]], [RandK(2, 1), RandK(2, 2)])
-    >>> [round(result.rate, 4) for result in path]
-    [0.2041, 0.4472]
-    """
-    first: Any = L[0] if isinstance(L, list | tuple) and len(L) > 0 else None
-    matrices = list(L) if isinstance(first, EstimatedSmoothness) or dimensions(first) == 2 else [L]
-    laws = [sketches] if isinstance(sketches, Sketch) else [read_sketch(one) for one in items("sketches", sketches)]
-    refuse_options("optimal_stepsize_path, where each problem starts from the one before,", options, ("warm_start",))
-    length = max(len(matrices), len(laws))
-    if len(matrices) not in (1, length) or len(laws) not in (1, length):
-        msg = f"a path needs as many matrices as sketches, or one of either; got {len(matrices)} and {len(laws)}"
-        raise ValueError(msg)
-    results: list[StepsizeResult] = []
-    for i in range(length):
-        matrix, sketch = matrices[i % len(matrices)], laws[i % len(laws)]
-        start = results[-1] if results else None
-        results.append(completed(optimal_stepsize(matrix, sketch, warm_start=start, **options)))
-    return results
 
 
 def read_problem(L: Any, sketch: Sketch, *, dense_only: bool = True) -> Symmetric:

@@ -17,7 +17,6 @@ from stepsize_opt.inputs import (
     Immutable,
     Result,
     check_memory,
-    check_symmetric_finite,
     dimensions,
     from_fields,
     positive_number,
@@ -319,21 +318,4 @@ class StepsizeResult(Result):
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> StepsizeResult:
         blocks = tuple(Block(arrays[f"indices_{i}"], arrays[f"D_{i}"], arrays[f"Z_{i}"]) for i in range(meta["blocks"]))
-        result = from_fields(StepsizeResult, meta, blocks=blocks)
-        _check_blocks(blocks, result.d)
-        return result
-
-
-def _check_blocks(blocks: Sequence[Block], d: int) -> None:
-    """Raise ValueError unless every coordinate is in one block, with D and Z of its size, symmetric and finite."""
-    indices = np.concatenate([block.indices.ravel() for block in blocks]) if blocks else np.zeros(0)
-    if not np.array_equal(np.sort(indices), np.arange(d)):
-        msg = f"its blocks are not a partition of the d = {d} coordinates"
-        raise ValueError(msg)
-    for block in blocks:
-        n = block.indices.size
-        for M in (block.D, block.Z):
-            if M.shape not in ((n,), (n, n)) or M.shape != block.D.shape:
-                msg = f"a block of {n} coordinates has a matrix of shape {M.shape}"
-                raise ValueError(msg)
-            check_symmetric_finite(M)
+        return from_fields(StepsizeResult, meta, blocks=blocks)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import heapq
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from stepsize_opt.goals import Goal
-from stepsize_opt.inputs import Structure, items, whole_number
+from stepsize_opt.inputs import Structure, whole_number
 from stepsize_opt.methods import Method
 from stepsize_opt.node.answers import prove
 from stepsize_opt.node.pieces import Component, Reduction
@@ -24,8 +24,6 @@ from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.process import interrupts_held
 from stepsize_solvers.programs import Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
 from stepsize_solvers.single import Report, closed_form
-
-SolverPath = Sequence["str | tuple[str, Mapping[str, Any]]"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,26 +40,10 @@ class Piece:
     message: str = ""
 
 
-def solver_attempts(
-    solver: str | Solver, path: SolverPath | None, settings: Settings
-) -> list[tuple[Solver | None, Settings]]:
-    """Solvers to try in order, each with its settings; None stands for the automatic choice."""
-    if path is None:
-        check_solver(solver, settings.extra)
-        return [(None if solver == "auto" else get_solver(solver), settings)]
-    if solver != "auto":
-        msg = "give either solver or solver_path, not both"
-        raise ValueError(msg)
-    attempts: list[tuple[Solver | None, Settings]] = []
-    for entry in items("solver_path", path):
-        named: Any = entry if isinstance(entry, tuple | list) else (entry, {})
-        if len(named) != 2 or not isinstance(named[1], Mapping):
-            msg = f"solver_path must hold names or pairs (name, options), got {entry!r}"
-            raise ValueError(msg)
-        name, extra = named
-        chosen = None if isinstance(name, str) and name == "auto" else get_solver(name)
-        attempts.append((chosen, replace(settings, extra={**settings.extra, **extra})))
-    return attempts
+def chosen_solver(solver: str | Solver, settings: Settings) -> Solver | None:
+    """Return the solver that was asked for, or None for the automatic choice; raises ValueError for an unknown one."""
+    check_solver(solver, settings.extra)
+    return None if solver == "auto" else get_solver(solver)
 
 
 # Fewer components than this for each process are not worth starting processes for.
@@ -76,7 +58,7 @@ _STACK_ENTRIES = 64 * 20 * 20
 _SMALLEST_STACK = 24
 
 Task = tuple[Component, "WarmStart | None"]
-Attempt = tuple["Solver | None", Settings]
+Choice = tuple["Solver | None", Settings]  # None: the automatic choice
 
 
 def start_of(component: Component, warm_start: StepsizeResult | None) -> WarmStart | None:
@@ -124,12 +106,12 @@ def _chunks(sizes: Sequence[Sequence[int]], workers: int) -> list[list[int]]:
     return [chunk for chunk in chunks if chunk]
 
 
-def _stacks(tasks: Sequence[Task], attempts: Sequence[Attempt]) -> list[list[int]]:
+def _stacks(tasks: Sequence[Task], choice: Choice) -> list[list[int]]:
     """The places of the tasks in groups: those of one size that a solver takes in stacks, and each of the others alone.
 
     They do not depend on the number of processes, and so neither does the answer.
     """
-    chosen, settings = attempts[0]
+    chosen, settings = choice
     groups: list[list[int]] = []
     by_size: dict[int, list[int]] = {}
     for place, (component, start) in enumerate(tasks):
@@ -147,11 +129,11 @@ def _stacks(tasks: Sequence[Task], attempts: Sequence[Attempt]) -> list[list[int
     return groups
 
 
-def solve_all(tasks: Sequence[Task], attempts: Sequence[Attempt], closed_forms: bool, workers: int) -> list[Piece]:
+def solve_all(tasks: Sequence[Task], choice: Choice, closed_forms: bool, workers: int) -> list[Piece]:
     """The pieces of the tasks in order, solved in at most so many processes."""
     if len(tasks) < 2 * _COMPONENTS_PER_PROCESS:  # too few for a stack, and for a second process
-        return _solve_groups([[task] for task in tasks], attempts, closed_forms)
-    groups = _stacks(tasks, attempts)
+        return _solve_groups([[task] for task in tasks], choice, closed_forms)
+    groups = _stacks(tasks, choice)
     workers = min(workers, len(tasks) // _COMPONENTS_PER_PROCESS, len(groups))
     chunks = (
         [list(range(len(groups)))]
@@ -161,21 +143,21 @@ def solve_all(tasks: Sequence[Task], attempts: Sequence[Attempt], closed_forms: 
     chosen = [[groups[i] for i in chunk] for chunk in chunks]
     work = ([[tasks[i] for i in group] for group in part] for part in chosen)
     if workers < 2:
-        running: Iterable[list[Piece]] = [_solve_groups(part, attempts, closed_forms) for part in work]
+        running: Iterable[list[Piece]] = [_solve_groups(part, choice, closed_forms) for part in work]
     else:
-        running = _in_processes(work, attempts, closed_forms, workers)
+        running = _in_processes(work, choice, closed_forms, workers)
     places = (place for part in chosen for group in part for place in group)
     found = dict(zip(places, (piece for pieces in running for piece in pieces), strict=True))
     return [found[place] for place in range(len(tasks))]
 
 
 def _in_processes(
-    work: Iterable[Sequence[Sequence[Task]]], attempts: Sequence[Attempt], closed_forms: bool, workers: int
+    work: Iterable[Sequence[Sequence[Task]]], choice: Choice, closed_forms: bool, workers: int
 ) -> Iterable[list[Piece]]:
     """The pieces of each part of the work, by joblib's back end at hand."""
     from joblib import Parallel, delayed
 
-    calls = (delayed(_solve_groups)(part, attempts, closed_forms) for part in work)
+    calls = (delayed(_solve_groups)(part, choice, closed_forms) for part in work)
     try:
         parallel = Parallel(n_jobs=workers, return_as="generator")
     except ValueError:  # the back ends of Ray and of multiprocessing return lists only
@@ -184,21 +166,21 @@ def _in_processes(
         return parallel(calls)  # type: ignore[no-any-return]
 
 
-def _solve_groups(groups: Sequence[Sequence[Task]], attempts: Sequence[Attempt], closed_forms: bool) -> list[Piece]:
+def _solve_groups(groups: Sequence[Sequence[Task]], choice: Choice, closed_forms: bool) -> list[Piece]:
     """The pieces of groups of tasks, one after the other."""
     pieces: list[Piece] = []
     for group in groups:
         with blas_threads(group[0][0].program.d):
             if len(group) == 1:
-                pieces.append(_solve_component(*group[0], attempts, closed_forms))
+                pieces.append(_solve_component(*group[0], choice, closed_forms))
             else:
-                pieces += _solve_stack([component for component, _ in group], attempts, closed_forms)
+                pieces += _solve_stack([component for component, _ in group], choice, closed_forms)
     return pieces
 
 
-def _solve_stack(components: Sequence[Component], attempts: Sequence[Attempt], closed_forms: bool) -> list[Piece]:
+def _solve_stack(components: Sequence[Component], choice: Choice, closed_forms: bool) -> list[Piece]:
     """The pieces of components of one size that are solved together; alone what is not proved optimal then."""
-    chosen, settings = attempts[0]
+    chosen, settings = choice
     solver, why = (chosen, "asked for") if chosen is not None else choose_solver(components[0].program)
     outcomes = solver.solve_stack([component.program for component in components], settings)
     pieces: list[Piece] = []
@@ -208,7 +190,7 @@ def _solve_stack(components: Sequence[Component], attempts: Sequence[Attempt], c
         if outcome.X is not None:
             piece = _certified(component, outcome, settings.tol, outcome.stats.extra_stats.get("closed_form"))
         if piece is None or not (piece.status is Status.OPTIMAL or outcome.status.is_stopped):
-            piece = _solve_component(component, None, attempts, closed_forms)
+            piece = _solve_component(component, None, choice, closed_forms)
         pieces.append(piece)
     return pieces
 
@@ -216,56 +198,43 @@ def _solve_stack(components: Sequence[Component], attempts: Sequence[Attempt], c
 def _solve_component(
     component: Component,
     start: WarmStart | None,
-    attempts: Sequence[tuple[Solver | None, Settings]],
+    choice: Choice,
     closed_forms: bool,
 ) -> Piece:
-    program = component.program
+    program, (chosen, settings) = component.program, choice
     began = time.perf_counter()
     known = _closed_form(program) if closed_forms else None
     if known is not None and known.D is not None and known.Z is not None:
         stats = SolverStats("closed form", solve_time=time.perf_counter() - began, setup_time=0.0, num_iters=0)
         outcome = Outcome(Status.OPTIMAL, known.D, (known.Z[None],), stats)
-        return _certified(component, outcome, attempts[0][1].tol, known.closed_form)
-    best: Piece | None = None
-    stopped: Outcome | None = None
-    failures: list[str] = []
-    for chosen, settings in attempts:
-        solver, why = (chosen, "asked for") if chosen is not None else choose_solver(program)
-        reason = None if chosen is None else solver.unsupported(program)  # the automatic choice has asked
-        if reason is not None:
-            failures.append(f"{solver.name}: {reason}")
-            continue
-        if start is not None or settings.verbose:
-            settings = replace(settings, warm_start=start, log_shift=component.log_shift)
-        outcome = _outcome(solver, program, settings, why)
-        if outcome.X is None:
-            failures.append(f"{solver.name}: {outcome.message or outcome.status.value}")
-            stopped = outcome if outcome.status is Status.USER_LIMIT else stopped
-            continue
-        piece = _certified(component, outcome, settings.tol, outcome.stats.extra_stats.get("closed_form"))
-        if solver.starts_warm and outcome.status is Status.OPTIMAL and piece.status is Status.INACCURATE:
-            # Its own bound is not rounded outwards; where rounding made the difference, a few more steps make it up.
-            finer = replace(settings, tol=0.2 * settings.tol, warm_start=WarmStart(outcome.X, outcome.duals))
-            outcome = _outcome(solver, program, finer, why)
-            if outcome.X is not None:
-                again = _certified(component, outcome, settings.tol, None)
-                piece = min(piece, again, key=lambda p: p.certificate.gap)
-        if best is None or piece.certificate.gap < best.certificate.gap:
-            best = piece
-        if piece.status is Status.OPTIMAL:
-            break
-        failures.append(f"{solver.name}: certified gap {piece.certificate.gap:.1e}")
-    if best is None and stopped is not None:
+        return _certified(component, outcome, settings.tol, known.closed_form)
+    solver, why = (chosen, "asked for") if chosen is not None else choose_solver(program)
+    reason = None if chosen is None else solver.unsupported(program)  # the automatic choice has asked
+    if reason is not None:
+        raise _no_stepsize(program, solver, reason)
+    if start is not None or settings.verbose:
+        settings = replace(settings, warm_start=start, log_shift=component.log_shift)
+    outcome = _outcome(solver, program, settings, why)
+    if outcome.X is None:
+        reason = outcome.message or outcome.status.value
+        if outcome.status is not Status.USER_LIMIT:
+            raise _no_stepsize(program, solver, reason)
         # A limit of the user's is no error: the best multiple of a plain matrix is feasible, and its gap says the rest.
-        plain = replace(stopped, X=program.pattern.member)
-        best = replace(_certified(component, plain, attempts[0][1].tol, None), message="; ".join(failures))
-    if best is None:
-        msg = f"no solver returned a stepsize for a block of size {program.d}: {'; '.join(failures)}"
-        raise RuntimeError(msg)
-    if failures:
-        tried = {**best.stats.extra_stats, "tried_before": failures}
-        best = replace(best, stats=replace(best.stats, extra_stats=tried))
-    return best
+        plain = replace(outcome, X=program.pattern.member)
+        return replace(_certified(component, plain, settings.tol, None), message=f"{solver.name}: {reason}")
+    piece = _certified(component, outcome, settings.tol, outcome.stats.extra_stats.get("closed_form"))
+    if solver.starts_warm and outcome.status is Status.OPTIMAL and piece.status is Status.INACCURATE:
+        # Its own bound is not rounded outwards; where rounding made the difference, a few more steps make it up.
+        finer = replace(settings, tol=0.2 * settings.tol, warm_start=WarmStart(outcome.X, outcome.duals))
+        outcome = _outcome(solver, program, finer, why)
+        if outcome.X is not None:
+            again = _certified(component, outcome, settings.tol, None)
+            piece = min(piece, again, key=lambda p: p.certificate.gap)
+    return piece
+
+
+def _no_stepsize(program: Program, solver: Solver, reason: str) -> RuntimeError:
+    return RuntimeError(f"no solver returned a stepsize for a block of size {program.d}: {solver.name}: {reason}")
 
 
 def _closed_form(program: Program) -> Report | None:

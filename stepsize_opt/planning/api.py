@@ -16,7 +16,6 @@ from stepsize_opt.methods import (
     CompressedStep,
     DetCGD1,
     DetCGD2,
-    GradientDescent,
     Method,
     optimal_method,
 )
@@ -231,14 +230,23 @@ def _cases(
     """The rows of one goal."""
     d = given.d
 
-    def node(method: Method, label: str, sketch: Sketch, goal: GoalName, structure: Shape = "full") -> Case:
+    def node(
+        method: Method,
+        label: str,
+        sketch: Sketch,
+        goal: GoalName,
+        structure: Shape = "full",
+        name: str | None = None,
+    ) -> Case:
+        shown = name or method.name
+
         def make() -> Row:
             shape: dict[str, Any] = {**target.arguments, "structure": structure, "goal": goal}
             result = completed(optimal_stepsize(given.L, sketch, algorithm=method, **shape, **options))
             return _row(
                 given,
                 target,
-                method=method.name,
+                method=shown,
                 stepsize=label,
                 sketch=str(sketch),
                 k=sketch.expected_nonzeros,
@@ -251,11 +259,11 @@ def _cases(
                 compressor=CompressedStep.of(result.D, sketch, method),
             )
 
-        return Case(f"{method.name}, {label}, {sketch}", make)
+        return Case(f"{shown}, {label}, {sketch}", make)
 
     weighted = target.goal == "descent"
     paper: GoalName = "paper" if weighted else target.goal
-    yield node(GradientDescent(), "γI", Identity(d), paper, "scalar")
+    yield node(DetCGD1(), "γI", Identity(d), paper, "scalar", "GD")
     if not given.is_large:
         yield node(DetCGD2(), "L⁻¹, uncompressed", Identity(d), paper)
     for sketch in laws:

@@ -1,39 +1,18 @@
-"""Objectives with known smoothness matrices, data sets, splits over clients, bounds on their infima."""
+"""Objectives with known smoothness matrices, clients that share them, bounds on their infima."""
 
-from stepsize_opt.problems.data import DATA_VARIABLE, Dataset, available_datasets, load_dataset
-from stepsize_opt.problems.federated import Federated
-from stepsize_opt.problems.infimum import FederatedInfimum, Infimum, find_federated_infimum, find_infimum
-from stepsize_opt.problems.objectives import (
-    Layered,
-    LeastSquares,
-    LogisticRegression,
-    Objective,
-    Quadratic,
+from stepsize_opt.problems.federated import Federated as Federated
+from stepsize_opt.problems.infimum import (
+    FederatedInfimum as FederatedInfimum,
+    Infimum as Infimum,
+    find_federated_infimum as find_federated_infimum,
+    find_infimum as find_infimum,
 )
-from stepsize_opt.problems.penalties import read_penalty
-from stepsize_opt.problems.softmax import SoftmaxRegression, softmax_curvature
-from stepsize_opt.problems.spectra import random_smoothness, with_spectrum
-from stepsize_opt.problems.splits import split
-
-__all__ = [
-    "DATA_VARIABLE",
-    "Dataset",
-    "Federated",
-    "FederatedInfimum",
-    "Infimum",
-    "Layered",
-    "LeastSquares",
-    "LogisticRegression",
-    "Objective",
-    "Quadratic",
-    "SoftmaxRegression",
-    "available_datasets",
-    "find_federated_infimum",
-    "find_infimum",
-    "load_dataset",
-    "random_smoothness",
-    "read_penalty",
-    "softmax_curvature",
-    "split",
-    "with_spectrum",
-]
+from stepsize_opt.problems.objectives import (
+    Layered as Layered,
+    LeastSquares as LeastSquares,
+    LogisticRegression as LogisticRegression,
+    Objective as Objective,
+    Quadratic as Quadratic,
+)
+from stepsize_opt.problems.penalties import read_penalty as read_penalty
+from stepsize_opt.problems.softmax import SoftmaxRegression as SoftmaxRegression, softmax_curvature as softmax_curvature

@@ -11,8 +11,6 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
-from stepsize_opt.inputs import items
-from stepsize_opt.problems.data import Dataset
 from stepsize_opt.problems.objectives import LogisticRegression, Objective, check_points, several
 from stepsize_opt.problems.penalties import PENALTIES
 from stepsize_opt.proofs import mean_above, sum_below
@@ -50,11 +48,6 @@ class Federated:
         if len(dimensions) > 1:
             msg = f"clients must have one common dimension, got {dimensions}"
             raise ValueError(msg)
-
-    @staticmethod
-    def logistic(parts: Sequence[Dataset], reg: float, penalty: str = "nonconvex") -> Federated:
-        """One logistic regression for each part, with the non-convex regulariser as in the paper or with the ridge."""
-        return Federated(tuple(LogisticRegression.from_dataset(part, reg, penalty) for part in items("parts", parts)))
 
     @property
     def n(self) -> int:

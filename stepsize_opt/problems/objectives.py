@@ -8,10 +8,8 @@ another update.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +18,6 @@ from scipy.linalg import block_diag
 
 from stepsize_opt.inputs import (
     check_dense,
-    check_kind,
     check_objective,
     dense,
     is_list,
@@ -30,10 +27,7 @@ from stepsize_opt.inputs import (
     real_array,
     real_number,
 )
-from stepsize_opt.problems.data import Dataset
 from stepsize_opt.problems.penalties import PENALTIES, read_penalty
-from stepsize_opt.problems.shared_rows import Rows, distinct_rows
-from stepsize_opt.problems.spectra import with_spectrum
 from stepsize_opt.proofs import sum_below
 from stepsize_solvers.programs import Matrix, Vector, add_to_diagonal, block_slices
 
@@ -128,9 +122,7 @@ class LogisticRegression(_OnRows):
 
     The logistic function has a second derivative in (0, ¼] and t²/(1 + t²) one in [−½, 2], so f is L-smooth with
     L = AᵀA/(4m) + 2λI, and ∇²f ⪰ −(λ/2)I.  With the ridge L = AᵀA/(4m) + λI and ∇²f ⪰ λI: f is strongly convex.
-    Both terms are nonnegative, so f^inf ≥ 0.  Sparse A (m×d) stays sparse, and rows that occur
-    several times with the same label (half of phishing, nearly all of a narrow layer) are evaluated once; so
-    are common parts of rows (``shared_rows``).
+    Both terms are nonnegative, so f^inf ≥ 0.  Sparse A (m×d) stays sparse.
 
     Parameters
     ----------
@@ -153,9 +145,11 @@ class LogisticRegression(_OnRows):
     --------
     The stepsize with the best contraction (1 − t)^K of E f(x^K) − f*:
 
+    >>> import numpy as np
     >>> from stepsize_opt import RandK, optimal_stepsize
-    >>> from stepsize_opt.problems import LogisticRegression, load_dataset
-    >>> f = LogisticRegression.from_dataset(load_dataset("breast_cancer"), 0.1, penalty="ridge")
+    >>> from stepsize_opt.problems import LogisticRegression
+    >>> A = np.random.default_rng(0).standard_normal((50, 20))
+    >>> f = LogisticRegression(A, np.sign(A[:, 0]), 0.1, penalty="ridge")
     >>> M = f.strong_convexity()
     >>> r = optimal_stepsize(f.smoothness(), RandK(f.d, 10), goal="linear", strong_convexity=M)
     >>> 0.0 < r.rate < 1.0
@@ -173,16 +167,15 @@ class LogisticRegression(_OnRows):
             msg = f"b must hold the labels -1 and 1, got {', '.join(f'{x:g}' for x in np.unique(self.b)[:4])}, …"
             raise ValueError(msg)
 
-    @staticmethod
-    def from_dataset(data: Dataset, reg: float, penalty: str = "nonconvex") -> LogisticRegression:
-        """The objective of a data set with λ = ``reg``; raises TypeError for what is no Dataset."""
-        check_kind("data", data, Dataset)
-        return LogisticRegression(data.A, data.b, positive_number("reg", reg), penalty)
-
     @cached_property
     def signed_rows(self) -> Any:
         """−bᵢaᵢᵀ as rows, so that the loss of row i is log(1 + exp(row·x)); csr or dense as A is."""
         return scaled_rows(self.A, -self.b)
+
+    @cached_property
+    def terms(self) -> tuple[Any, Vector]:
+        """The signed rows and the share that each has in the mean; a subclass may list equal rows once."""
+        return self.signed_rows, np.full(self.m, 1.0 / self.m)
 
     def smoothness(self) -> Matrix:
         """L = AᵀA/(4m) + 2λI, with the ridge AᵀA/(4m) + λI."""
@@ -199,9 +192,9 @@ class LogisticRegression(_OnRows):
         return np.asarray(self.curvature_from_below * np.eye(self.d))
 
     def margins(self, X: Matrix) -> Matrix:
-        """bᵢaᵢᵀx of the distinct signed rows at each row of X, shape (s, d) → (m', s)."""
+        """bᵢaᵢᵀx of the rows that ``terms`` lists at each row of X, shape (s, d) → (m', s)."""
         check_points(X, self.d)
-        return self._distinct[0].times(-X.T)
+        return np.asarray(self.terms[0] @ -X.T)
 
     def value(self, X: Matrix) -> Vector:
         """f at each row of X, shape (s, d) → (s,)."""
@@ -213,7 +206,7 @@ class LogisticRegression(_OnRows):
         losses += 1.0
         np.log(losses, out=losses)
         losses -= np.minimum(margins, 0.0, out=margins)
-        return np.asarray(self._distinct[1] @ losses + self.reg * PENALTIES[self.penalty].value(X))
+        return np.asarray(self.terms[1] @ losses + self.reg * PENALTIES[self.penalty].value(X))
 
     def gradient(self, X: Matrix) -> Matrix:
         """∇f at each row of X, shape (s, d) → (s, d); one product with A and one with Aᵀ for all rows."""
@@ -221,16 +214,10 @@ class LogisticRegression(_OnRows):
         with np.errstate(over="ignore"):  # exp(z) = ∞ gives the right limit 0
             weights = np.exp(self.margins(X))
         weights += 1.0
-        np.divide(self._distinct[1][:, None], weights, out=weights)
-        out = self._distinct[0].transposed_times(weights).T
+        np.divide(self.terms[1][:, None], weights, out=weights)
+        out = np.asarray(self.terms[0].T @ weights).T
         out += self.reg * PENALTIES[self.penalty].gradient(X)
-        return np.asarray(out)
-
-    @cached_property
-    def _distinct(self) -> tuple[Rows, Vector]:
-        """The distinct signed rows and the share of the m rows that each of them stands for."""
-        first, labels = distinct_rows(self.signed_rows)
-        return Rows.of(self.A[first], -self.b[first]), np.bincount(labels) / self.m
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,11 +260,6 @@ class Quadratic(_Nonnegative):
             msg = f"H must be positive semidefinite, got an eigenvalue {spectrum[0]:.3g}"
             raise ValueError(msg)
         object.__setattr__(self, "H", H)
-
-    @staticmethod
-    def with_spectrum(spectrum: Sequence[float] | Vector, rng: np.random.Generator) -> Quadratic:
-        """Random eigenvectors, the given eigenvalues, and a standard normal minimiser."""
-        return Quadratic(with_spectrum(rng, spectrum), rng.standard_normal(len(spectrum)))
 
     @property
     def d(self) -> int:
@@ -369,17 +351,6 @@ class Layered:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", several("layers", self.layers))
-
-    @staticmethod
-    def logistic(data: Dataset, reg: float, layers: int) -> Layered:
-        """Logistic regressions on consecutive, nearly equal groups of the features of one data set."""
-        if not 1 <= layers <= data.d:
-            msg = f"layers must be from 1 to the number of features, {data.d}; got {layers}"
-            raise ValueError(msg)
-        bounds = np.linspace(0, data.d, layers + 1).round().astype(int)
-        return Layered(
-            tuple(LogisticRegression.from_dataset(data.columns(int(a), int(b)), reg) for a, b in pairwise(bounds))
-        )
 
     @property
     def sizes(self) -> tuple[int, ...]:

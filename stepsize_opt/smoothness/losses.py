@@ -32,7 +32,7 @@ def logistic(X: Any, reg: float, penalty: str = "nonconvex", **cut: Any) -> LowR
     penalty
         ``"nonconvex"`` or ``"ridge"``.
     cut
-        ``rank`` or ``memory``, as in ``gram_plus_diagonal``.
+        ``rank``, as in ``gram_plus_diagonal``.
 
     Examples
     --------
@@ -55,19 +55,6 @@ def least_squares(X: Any, reg: float, **cut: Any) -> LowRankPlusDiagonal:
     LowRankPlusDiagonal(d=5, rank=3)
     """
     return gram_plus_diagonal(X, 1.0, positive_number("reg", reg), **cut)
-
-
-def huber(X: Any, reg: float, **cut: Any) -> LowRankPlusDiagonal:
-    """L = XᵀX/m + λI of the mean Huber loss, whose second derivative is at most one, plus (λ/2)‖x‖².
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from stepsize_opt import smoothness
-    >>> smoothness.huber(np.ones((3, 5)), 0.1)
-    LowRankPlusDiagonal(d=5, rank=3)
-    """
-    return least_squares(X, reg, **cut)
 
 
 def poisson(X: Any, reg: float, largest_rate: float, **cut: Any) -> LowRankPlusDiagonal:
@@ -98,7 +85,7 @@ def softmax(X: Any, classes: int, reg: float, **cut: Any) -> LowRankPlusDiagonal
     Parameters
     ----------
     X, reg, cut
-        As in ``logistic``; ``rank`` and ``memory`` are for the factor of one class.
+        As in ``logistic``; ``rank`` is for the factor of one class.
     classes
         Number of classes, at least 2.
 

@@ -34,9 +34,7 @@ from stepsize_opt.proofs import UNIT, Pair, chunks, exponent_above, gamma
 from stepsize_solvers.programs import Matrix, Vector
 
 
-def gram_plus_diagonal(
-    X: Any, curvature: float, diagonal: float, *, rank: int | None = None, memory: float | None = None
-) -> LowRankPlusDiagonal:
+def gram_plus_diagonal(X: Any, curvature: float, diagonal: float, *, rank: int | None = None) -> LowRankPlusDiagonal:
     """L = (curvature/m) XᵀX + diagonal·I for the m rows of X, or a larger matrix of a given rank.
 
     Parameters
@@ -49,8 +47,6 @@ def gram_plus_diagonal(
         What the regulariser adds to the Hessian at most, > 0.
     rank
         Columns of the factor; None cuts nothing off, and leaves m columns, or at most d for a dense X.
-    memory
-        Bytes for the factor, in place of ``rank``: it gets as many columns as fit.
 
     Returns
     -------
@@ -75,7 +71,7 @@ def gram_plus_diagonal(
     positive_number("curvature", curvature)
     positive_number("diagonal", diagonal)
     A, m, d = _scaled(X, curvature)
-    most = _columns(rank, memory, d)
+    most = None if rank is None else whole_number("rank", rank)
     e = _exponent(A)
     # The entries of A are rounded, by three units each: AᵀA is off by less than this.
     rounding = gamma(8) * squares(A)
@@ -140,21 +136,6 @@ def _exponent(A: Any) -> int:
         )
         raise ValueError(msg)
     return e
-
-
-def _columns(rank: int | None, memory: float | None, d: int) -> int | None:
-    if rank is not None and memory is not None:
-        msg = "give rank or memory, not both"
-        raise ValueError(msg)
-    if rank is not None:
-        return whole_number("rank", rank)
-    if memory is None:
-        return None
-    columns = int(positive_number("memory", memory) // (8 * d))
-    if columns < 1:
-        msg = f"memory={memory:g} bytes hold no column of {d} numbers; give at least {8 * d}"
-        raise ValueError(msg)
-    return columns
 
 
 def _leading(A: Any, rank: int) -> tuple[Vector, Matrix]:

@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from stepsize_opt.problems import DATA_VARIABLE
 from stepsize_solvers import get_solver
 from stepsize_solvers.conic.model import Lift, Objective, choose_lift, conic_model, forget_models
 from stepsize_solvers.programs import Settings
@@ -26,6 +25,7 @@ from stepsize_validation.bench.problems import (
 )
 from stepsize_validation.bench.process import run_task
 from stepsize_validation.bench.worker import climb, judge
+from stepsize_validation.data import DATA_VARIABLE
 
 TINY = Problem("size", 3, condition=10.0)
 FAST = BenchSettings(time_limit=5.0, repeats=1)

@@ -12,12 +12,12 @@ import pandas as pd
 
 from benchmarks.harness import at_hand
 from stepsize_opt import RandK, optimal_stepsize
-from stepsize_opt.problems import LogisticRegression, load_dataset
+from stepsize_validation.data import load_dataset, logistic_regression
 
 
 def gains(name: str, reg: float) -> dict[str, str]:
     """Return the row of one data set."""
-    L = LogisticRegression.from_dataset(load_dataset(name), reg).smoothness()
+    L = logistic_regression(load_dataset(name), reg).smoothness()
     d, gaps = len(L), []
     row = {"data, λ": f"{name}, {reg:g}"}
     for title, k in (("k = 1", 1), ("k = d/4", d // 4), ("k = d/2", d // 2)):

@@ -12,8 +12,9 @@ import numpy as np
 from benchmarks.harness import GAP, Measured, at_hand, main, timed
 from shared.clients import random_clients
 from stepsize_opt.clients import compare_distributed, optimal_distributed_stepsize
-from stepsize_opt.problems import Federated, find_federated_infimum, load_dataset, split
+from stepsize_opt.problems import find_federated_infimum
 from stepsize_opt.sketches import RandK
+from stepsize_validation.data import federated_logistic, load_dataset, split
 
 
 def data(quick: bool) -> Iterator[Measured]:
@@ -23,7 +24,7 @@ def data(quick: bool) -> Iterator[Measured]:
     """
     clients = 10 if quick else 100
     for name in at_hand("breast_cancer") if quick else at_hand("a1a", "mushrooms", "phishing"):
-        objective = Federated.logistic(split(load_dataset(name), clients, np.random.default_rng(0)), 0.1)
+        objective = federated_logistic(split(load_dataset(name), clients, np.random.default_rng(0)), 0.1)
         infimum = find_federated_infimum(objective)
         table = compare_distributed(
             objective.client_smoothness(),

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 from scipy.linalg import eigh
 
-from stepsize_opt.problems import DATA_VARIABLE, available_datasets
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Matrix
+from stepsize_validation.data import DATA_VARIABLE, available_datasets
 
 GAP = 1e-6  # the certified gap that the library promises by default
 

@@ -18,10 +18,10 @@ from scipy import sparse
 
 from benchmarks.harness import GAP, Measured, Timed, at_hand, eigh_seconds, main, shortest, timed
 from stepsize_opt import RandK, StepsizeResult, optimal_stepsize
-from stepsize_opt.problems import LogisticRegression, load_dataset, random_smoothness, with_spectrum
 from stepsize_opt.proofs import certify_point, repair
 from stepsize_solvers import get_solver
 from stepsize_solvers.programs import Matrix, Outcome, Pattern, Program, Settings
+from stepsize_validation.data import load_dataset, logistic_regression, random_smoothness, with_spectrum
 
 _COST = 200.0  # eigh
 
@@ -70,7 +70,7 @@ def data_sets(quick: bool) -> Iterator[Measured]:
     """Real data with d ≥ 100, λ = 0.1 and 10⁻³: cost in eigh."""
     for name in at_hand("mushrooms") if quick else at_hand("mushrooms", "a1a", "a9a", "w1a"):
         for reg in (0.1, 1e-3):
-            L = LogisticRegression.from_dataset(load_dataset(name), reg).smoothness()
+            L = logistic_regression(load_dataset(name), reg).smoothness()
             yield from costs("eigh, data sets", f"{name} λ={reg:g}", unit_diagonal(L))
 
 

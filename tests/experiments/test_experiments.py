@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shared.small_data import correlated_data, small_data
-from stepsize_opt.problems import load_dataset
 from stepsize_opt.sketches import RandK
+from stepsize_validation.data import load_dataset
 from stepsize_validation.experiments import Plan, clients, layers, rand_one, rand_tau, sensitivity
 
 

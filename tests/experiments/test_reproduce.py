@@ -16,9 +16,9 @@ import pandas as pd
 import pytest
 
 from shared.small_data import correlated_data
-from stepsize_opt.problems import load_dataset
 from stepsize_validation import run
 from stepsize_validation.cli import main
+from stepsize_validation.data import load_dataset
 from stepsize_validation.experiments import Plan, rand_one, reproduce, sweep
 from stepsize_validation.experiments.report import EXPERIMENTS, Reproduction
 from stepsize_validation.experiments.spec import Experiment, Figure, Tables

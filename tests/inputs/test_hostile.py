@@ -24,12 +24,10 @@ from stepsize_opt import (
     compression_limit,
     optimal_method,
     optimal_stepsize,
-    optimal_stepsize_path,
     plan,
 )
 from stepsize_opt import smoothness as smoothness_of
 from stepsize_opt.problems import (
-    Dataset,
     Federated,
     Layered,
     LeastSquares,
@@ -37,12 +35,10 @@ from stepsize_opt.problems import (
     Quadratic,
     SoftmaxRegression,
     find_infimum,
-    random_smoothness,
     softmax_curvature,
-    split,
-    with_spectrum,
 )
 from stepsize_validation import check_rate, distributed_lambda, first_below, observed_contraction, run
+from stepsize_validation.data import Dataset, federated_logistic, random_smoothness, split, with_spectrum
 
 # The signatures are wrong on purpose.
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -65,19 +61,17 @@ NAMES: list[tuple[str, Callable[[Any], Any]]] = [
     ("criterion", lambda bad: certify(0.1 * L, L, SKETCH, criterion=bad)),
     ("criterion", lambda bad: compare(L, SKETCH, criterion=bad)),
     ("criterion", lambda bad: compression_limit(L, 1, bad)),
-    ("sampling", lambda bad: optimal_method(L, 1, sampling=bad)),
     ("penalty", lambda bad: LogisticRegression(ROWS, np.ones(4), 0.1, bad)),
     ("client_seeds", lambda bad: run(Quadratic(L, np.ones(2)), 0.1 * L, SKETCH, iterations=1, client_seeds=bad)),
     ("on_divergence", lambda bad: run(Quadratic(L, np.ones(2)), 0.1 * L, SKETCH, iterations=1, on_divergence=bad)),
 ]
 
 LISTS: list[tuple[str, Callable[[Any], Any]]] = [
-    ("sketches", lambda bad: optimal_stepsize_path(L, bad)),
     ("sizes", BlockDiagonal),
     ("layers", LayerWise),
     ("layers", Layered),
     ("clients", Federated),
-    ("parts", lambda bad: Federated.logistic(bad, 0.1)),
+    ("parts", lambda bad: federated_logistic(bad, 0.1)),
     ("sketches", lambda bad: plan(L, 1, sketches=bad, **FLAT)),
     ("client_L", lambda bad: distributed_lambda(0.1 * L, L, bad, SKETCH, "det-CGD1")),
 ]
@@ -87,11 +81,10 @@ OTHERS: dict[str, tuple[Call, str]] = {
     "lower is ragged": (lambda: compression_limit(L, 1, "linear", strong_convexity=RAGGED), "^lower must be a square matrix"),
     "diagonal is ragged": (lambda: LowRankPlusDiagonal(ROWS, RAGGED), "^diagonal must be an array of numbers"),
     "cut is huge": (lambda: LowRankPlusDiagonal(ROWS, 1.0, cut=HUGE), "^cut must be a finite number"),
-    "path of ragged": (lambda: optimal_stepsize_path([RAGGED], [SKETCH]), "^L must be a square matrix"),
+    "L is ragged": (lambda: optimal_stepsize(RAGGED, SKETCH), "^L must be a square matrix"),
     "curvature": (lambda: EstimatedSmoothness(RAGGED, 1.0, "x"), "^curvature must be an array of numbers"),
     "curvature of no square": (lambda: EstimatedSmoothness(ROWS, 1.0, "x"), "^curvature must be a square matrix"),
     "source": (lambda: EstimatedSmoothness(L, 1.0, 3), "^source must be a str, got int"),
-    "rng": (lambda: optimal_method(L, 1, rng=0), "^rng must be a numpy Generator"),
     "budget": (lambda: Budget(numbers=-1.0), "^numbers must be a finite positive number"),
     "total": (lambda: Budget(total="much"), "^total must be a number"),
     "rounds": (lambda: Budget(rounds=0), "^rounds must be a whole number of at least 1, got 0"),
@@ -106,7 +99,7 @@ OTHERS: dict[str, tuple[Call, str]] = {
     "text": (lambda: STEP.encode(["a", "b"], SKETCH.draw(RNG)), "^gradient must be an array of real numbers"),
     "too many diagonals": (lambda: SKETCH.sample_diagonal(RNG, HUGE), "^size=1000"),
     "data": (lambda: split(ROWS, 2, RNG), "^data must be a Dataset, got ndarray"),
-    "part": (lambda: Federated.logistic([ROWS], 0.1), "^data must be a Dataset, got ndarray"),
+    "part": (lambda: federated_logistic([ROWS], 0.1), "^data must be a Dataset, got ndarray"),
     "name": (lambda: Dataset(3, ROWS, np.ones(4)), "^name must be a str, got int"),
     "client": (lambda: Federated((L,)), r"^clients\[0\] must be an objective such as LogisticRegression, got ndarray"),
     "infimum of": (lambda: find_infimum(L), "^objective must be an objective"),

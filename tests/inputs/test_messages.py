@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from stepsize_opt import RandK, optimal_distributed_stepsize, optimal_stepsize
-from stepsize_opt.problems import Federated, LogisticRegression, load_dataset, split
 from stepsize_validation import check_rate, run
+from stepsize_validation.data import federated_logistic, load_dataset, logistic_regression, split
 
 L = np.array([[2.0, 1.0], [1.0, 3.0]])
 
@@ -45,7 +45,7 @@ def test_clients(arguments: dict[str, Any], error: type[Exception], message: str
 
 
 def test_a_run_with_clients_is_no_run_of_one_node() -> None:
-    clients = Federated.logistic(split(load_dataset("breast_cancer"), 2, np.random.default_rng(0)), 0.1)
+    clients = federated_logistic(split(load_dataset("breast_cancer"), 2, np.random.default_rng(0)), 0.1)
     record = run(clients, 1e-3 * np.eye(30), RandK(30, 3), iterations=4, seeds=2)
     assert record.clients == 2
     with pytest.raises(ValueError, match="2 clients that draw sketches of their own: check_distributed_rate"):

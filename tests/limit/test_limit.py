@@ -43,7 +43,7 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.limit import LimitBounds, floor_probabilities
-from stepsize_opt.problems import random_smoothness
+from stepsize_validation.data import random_smoothness
 
 CRITERIA = ("det", "euclidean", "linear")
 

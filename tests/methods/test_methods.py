@@ -23,9 +23,10 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.methods import method_names
-from stepsize_opt.problems import Quadratic, random_smoothness
+from stepsize_opt.problems import Quadratic
 from stepsize_opt.sketches import generators
 from stepsize_validation import run
+from stepsize_validation.data import random_quadratic, random_smoothness
 
 METHODS = (DetCGD1(), DetCGD2())
 
@@ -99,7 +100,7 @@ MESSAGES = [RandK(6, 1), RandK(6, 3), LayerWise([RandK(2, 1), RandK(4, 2)]), Lay
 @pytest.mark.parametrize("sketch", MESSAGES, ids=str)
 def test_rounds_of_messages_are_the_run_of_one_node(sketch: Any, algorithm: str) -> None:
     """Three clients that share their draws, message by message, longer than a chunk of the runner's draws."""
-    f = Quadratic.with_spectrum(np.linspace(0.5, 2.0, 6), np.random.default_rng(0))
+    f = random_quadratic(np.linspace(0.5, 2.0, 6), np.random.default_rng(0))
     shifts = np.array([-1.0, 0.0, 1.0])[:, None] * np.arange(6.0)  # ∇fᵢ − ∇f, with mean 0
     D = optimal_stepsize(f.H, sketch, algorithm=algorithm).D
     step, rng, x = CompressedStep.of(D, sketch, algorithm), generators(5, 1)[0], np.zeros(6)

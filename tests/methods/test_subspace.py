@@ -29,8 +29,8 @@ from stepsize_opt import (
     get_method,
     optimal_method,
 )
-from stepsize_opt.problems import random_smoothness
 from stepsize_opt.sketches import rounded_to_budget
+from stepsize_validation.data import random_smoothness
 
 CASES = [("det", "eigenvectors"), ("det", "root"), ("euclidean", "eigenvectors"), ("linear", "eigenvectors")]
 LARGE = LowRankPlusDiagonal(np.array([[1.0], [0.5], [-0.2], [2.0]]), 0.1)

@@ -8,14 +8,8 @@ from hypothesis import given, settings
 
 from shared.strategies import problems
 from stepsize_opt import RandK, Sketch, optimal_stepsize
-from stepsize_opt.problems import (
-    DATA_VARIABLE,
-    LogisticRegression,
-    available_datasets,
-    load_dataset,
-    with_spectrum,
-)
 from stepsize_solvers.programs import Matrix
+from stepsize_validation.data import DATA_VARIABLE, available_datasets, load_dataset, logistic_regression, with_spectrum
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +37,7 @@ def check_every_k(L: Matrix) -> None:
 def test_real_data(name: str, reg: float) -> None:
     if name not in available_datasets():
         pytest.skip(f"{name} is not in the folder that {DATA_VARIABLE} names")
-    check_every_k(LogisticRegression.from_dataset(load_dataset(name), reg).smoothness())
+    check_every_k(logistic_regression(load_dataset(name), reg).smoothness())
 
 
 @pytest.mark.parametrize("condition", [1e1, 1e3, 1e5, 1e8])

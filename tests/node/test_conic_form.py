@@ -20,8 +20,8 @@ from stepsize_opt import (
     optimal_stepsize,
     to_cvxpy,
 )
-from stepsize_opt.problems import random_smoothness
 from stepsize_solvers.programs import UnsupportedProgram
+from stepsize_validation.data import random_smoothness
 
 L = random_smoothness(np.random.default_rng(0), 5, 50.0)
 SKETCHES = [RandK(5, 2), IndependentSampling(np.linspace(0.2, 0.9, 5)), LayerWise([RandK(2, 1), Gaussian(3, 1)])]

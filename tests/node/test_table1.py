@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import block_diag
 
-from stepsize_opt.node.table1 import communication_table
+from stepsize_validation.table1 import communication_table
 
 
 def random_L(d: int, seed: int) -> np.ndarray:

@@ -35,16 +35,9 @@ from stepsize_opt import (
     parse_sketch,
     plan,
 )
-from stepsize_opt.problems import (
-    Federated,
-    Layered,
-    LogisticRegression,
-    Quadratic,
-    load_dataset,
-    random_smoothness,
-    split,
-)
+from stepsize_opt.problems import Federated, Layered, LogisticRegression, Quadratic
 from stepsize_validation import run
+from stepsize_validation.data import federated_logistic, load_dataset, logistic_regression, random_smoothness, split
 
 L = np.array([[2.0, 1.0, 0.3], [1.0, 3.0, -0.5], [0.3, -0.5, 1.0]])
 ASKED: dict[str, Any] = {"epsilon2": 1e-2, "initial_gap": 1.0}

@@ -13,9 +13,9 @@ import sklearn.datasets
 from scipy import sparse
 from sklearn.utils import Bunch
 
-from stepsize_opt.problems import data as datasets
-from stepsize_opt.problems.data import DATA_VARIABLE, Dataset, available_datasets, load_dataset, signs
-from stepsize_opt.problems.splits import by_label, dirichlet, shuffled_equal, split
+from stepsize_validation.data import DATA_VARIABLE, Dataset, available_datasets, datasets, load_dataset, split
+from stepsize_validation.data.datasets import signs
+from stepsize_validation.data.splits import by_label, dirichlet, shuffled_equal
 
 
 @pytest.mark.parametrize("low_high", [(-1, 1), (0, 1), (1, 2), (2.0, 4.0)])

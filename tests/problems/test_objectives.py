@@ -12,13 +12,20 @@ from scipy import sparse
 
 from shared.exact import inverse, rational
 from shared.small_data import small_data
-from stepsize_opt.problems.data import Dataset, load_dataset
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.infimum import Infimum, find_federated_infimum, find_infimum
 from stepsize_opt.problems.objectives import Layered, LeastSquares, LogisticRegression, Quadratic
-from stepsize_opt.problems.shared_rows import Rows
 from stepsize_opt.problems.softmax import SoftmaxRegression
-from stepsize_opt.problems.splits import split
+from stepsize_validation.data import (
+    Dataset,
+    federated_logistic,
+    layered_logistic,
+    load_dataset,
+    logistic_regression,
+    random_quadratic,
+    split,
+)
+from stepsize_validation.data.shared_rows import Rows
 
 
 def objectives() -> dict[str, Any]:
@@ -26,16 +33,16 @@ def objectives() -> dict[str, Any]:
     rng = np.random.default_rng(1)
     parts = split(small_data(m=31), 4, rng, "dirichlet")
     return {
-        "logistic, dense": LogisticRegression.from_dataset(data, 0.1),
+        "logistic, dense": logistic_regression(data, 0.1),
         "softmax": SoftmaxRegression(small_data().A, np.arange(len(small_data().b)) % 3, 3, 0.1),
-        "logistic, sparse": LogisticRegression.from_dataset(small_data(sparse_rows=True), 0.1),
-        "logistic, ridge": LogisticRegression.from_dataset(small_data(sparse_rows=True), 0.1, "ridge"),
-        "quadratic": Quadratic.with_spectrum([0.1, 1.0, 5.0, 20.0], rng),
+        "logistic, sparse": logistic_regression(small_data(sparse_rows=True), 0.1),
+        "logistic, ridge": logistic_regression(small_data(sparse_rows=True), 0.1, "ridge"),
+        "quadratic": random_quadratic([0.1, 1.0, 5.0, 20.0], rng),
         "least squares": LeastSquares(data.A, data.b, 0.05),
-        "layers": Layered.logistic(data, 0.1, 3),
-        "federated, stacked": Federated.logistic(parts, 0.1),
-        "federated, ridge": Federated(tuple(LogisticRegression.from_dataset(p, 0.1, "ridge") for p in parts)),
-        "federated, mixed": Federated((LeastSquares(data.A, data.b), LogisticRegression.from_dataset(data, 0.1))),
+        "layers": layered_logistic(data, 0.1, 3),
+        "federated, stacked": federated_logistic(parts, 0.1),
+        "federated, ridge": Federated(tuple(logistic_regression(p, 0.1, "ridge") for p in parts)),
+        "federated, mixed": Federated((LeastSquares(data.A, data.b), logistic_regression(data, 0.1))),
     }
 
 
@@ -90,7 +97,7 @@ def test_the_infimum_of_a_strongly_convex_function_is_proved_to_rounding() -> No
 
 def test_logistic_smoothness_is_the_paper_formula_and_data_stay_sparse() -> None:
     data = small_data(sparse_rows=True)
-    f = LogisticRegression.from_dataset(data, 0.1)
+    f = logistic_regression(data, 0.1)
     A = data.A.toarray()
     np.testing.assert_allclose(f.smoothness(), A.T @ A / (4 * data.m) + 0.2 * np.eye(data.d), rtol=1e-14)
     assert sparse.issparse(f.signed_rows) and f.signed_rows.nnz == data.A.nnz
@@ -124,22 +131,22 @@ def test_rows_with_common_parts_are_multiplied_as_two_factors() -> None:
         dense = scales[:, None] * (A.toarray() if kind else A)
         assert len(rows.factors) == max(kind, 1)
         Y, W = rng.standard_normal((21, 4)), rng.standard_normal((200, 4))
-        np.testing.assert_allclose(rows.times(Y), dense @ Y, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(rows.transposed_times(W), dense.T @ W, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(rows @ Y, dense @ Y, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(rows.T @ W, dense.T @ W, rtol=1e-12, atol=1e-12)
         assert rows.size <= (0.7 if kind == 2 else 1.0) * np.count_nonzero(dense)
 
 
 def test_repeated_rows_count_as_often_as_they_occur() -> None:
     A = one_hot(60, (2, 3, 2))  # at most 12 distinct rows
     b = np.where(np.random.default_rng(1).random(60) < 0.5, 1.0, -1.0)
-    f, X = LogisticRegression(A, b, 0.1), np.random.default_rng(2).standard_normal((3, 7))
+    f, X = logistic_regression(Dataset("one-hot", A, b), 0.1), np.random.default_rng(2).standard_normal((3, 7))
     assert f.margins(X).shape[0] <= 24
     losses = np.logaddexp(0.0, -b[:, None] * (A.toarray() @ X.T)).mean(axis=0)
     np.testing.assert_allclose(f.value(X), losses + 0.1 * np.sum(X**2 / (1 + X**2), axis=1), rtol=1e-13)
 
 
 def test_no_smaller_matrix_serves_a_quadratic() -> None:
-    f = Quadratic.with_spectrum([1.0, 2.0, 3.0], np.random.default_rng(0))
+    f = random_quadratic([1.0, 2.0, 3.0], np.random.default_rng(0))
     assert f.value(f.minimiser[None])[0] == 0.0
     np.testing.assert_array_equal(f.smoothness(), f.H)
     with pytest.raises(ValueError, match="positive semidefinite"):
@@ -148,7 +155,7 @@ def test_no_smaller_matrix_serves_a_quadratic() -> None:
 
 def test_client_gradients_agree_with_the_clients() -> None:
     parts = split(small_data(m=33), 5, np.random.default_rng(0), "dirichlet")
-    f = Federated.logistic(parts, 0.1)
+    f = federated_logistic(parts, 0.1)
     X = np.random.default_rng(1).standard_normal((4, f.d))
     expected = np.stack([client.gradient(X) for client in f.clients], axis=1)
     np.testing.assert_allclose(f.client_gradients(X), expected, rtol=1e-12, atol=1e-14)
@@ -156,7 +163,7 @@ def test_client_gradients_agree_with_the_clients() -> None:
 
 
 def test_infimum_brackets_a_known_minimum() -> None:
-    f = Quadratic.with_spectrum([0.5, 2.0, 9.0], np.random.default_rng(4))
+    f = random_quadratic([0.5, 2.0, 9.0], np.random.default_rng(4))
     found = find_infimum(f)
     assert found.proved == 0.0 <= found.found < 1e-8
     with pytest.raises(ValueError, match="found must be finite and not lie below proved"):
@@ -180,7 +187,7 @@ def test_infimum_brackets_a_known_minimum() -> None:
         (lambda: SoftmaxRegression(np.eye(3), np.array([0, 1, 3]), 3, 0.1), "labels must be 3 whole numbers from 0 to"),
         (lambda: SoftmaxRegression(np.full((2, 2), np.inf), np.array([0, 1]), 2, 0.1), "A must be finite"),
         (lambda: Layered(()), "at least one objective"),
-        (lambda: Layered.logistic(small_data(), 0.1, 7), "layers must be from 1"),
+        (lambda: layered_logistic(small_data(), 0.1, 7), "layers must be from 1"),
         (lambda: Federated(()), "at least one objective"),
         (
             lambda: Federated((Quadratic(np.eye(2), np.zeros(2)), Quadratic(np.eye(3), np.zeros(3)))),
@@ -240,7 +247,7 @@ def test_what_is_proved_of_the_infimum_is_true_where_m_has_no_digit_left() -> No
     t = np.linspace(0.0, 1.0, 30)
     A, b = np.vander(t, 10), 1e3 * np.sin(7.0 * t)
     assert find_infimum(LeastSquares(A, b)).proved <= _least_squares_minimum(A, b, 0.0)
-    steep = Quadratic.with_spectrum(np.geomspace(1.0, 1e-10, 6), np.random.default_rng(0))
+    steep = random_quadratic(np.geomspace(1.0, 1e-10, 6), np.random.default_rng(0))
     assert find_infimum(Quadratic(steep.H, 1e6 * steep.minimiser)).proved <= 0.0
 
 

@@ -16,6 +16,7 @@ from shared.small_data import small_data
 from stepsize_opt import Gaussian, Method, RandK, Sketch, StepsizeResult, certify, optimal_stepsize, parse_sketch
 from stepsize_opt.problems import Federated, LogisticRegression, find_infimum, random_smoothness, split
 from stepsize_validation import check_rate, distributed_lambda, run
+from stepsize_validation.data import federated_logistic, logistic_regression, random_smoothness, split
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

@@ -28,13 +28,13 @@ from shared.exact import (
 from shared.strategies import SKETCHES, problems, seeds
 from stepsize_opt import Direction, Gaussian, RandK, certify, optimal_stepsize
 from stepsize_opt.inputs import pattern_of
-from stepsize_opt.problems import random_smoothness, with_spectrum
 from stepsize_opt.proofs import Approximate, Enclosed, Evaluation, InBasis, Pair, Plain, repair, repair_in_basis
 from stepsize_opt.proofs.basis import Basis, log_det_bounds, proved_definite
 from stepsize_opt.proofs.certificate import semidefinite, upper_bound
 from stepsize_opt.proofs.maps import adjoint_below, image_above
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix, Program
+from stepsize_validation.data import random_smoothness, with_spectrum
 
 
 def _exact(A: Approximate) -> tuple[Rational, Matrix]:

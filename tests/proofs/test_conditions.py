@@ -14,7 +14,6 @@ from shared.judges import Clients, judge_distributed
 from shared.sketch_examples import EXAMPLES
 from shared.strategies import seeds, sketches
 from stepsize_opt import optimal_distributed_stepsize
-from stepsize_opt.problems import random_smoothness
 from stepsize_opt.proofs import (
     Approximate,
     CentredMap,
@@ -30,6 +29,7 @@ from stepsize_opt.proofs import (
 )
 from stepsize_opt.sketches import DiagonalSketch, FiniteSketch, RandK, Sketch
 from stepsize_solvers.programs import Matrix, Pattern
+from stepsize_validation.data import random_smoothness
 
 
 def _many_outcomes(kind: str, count: int, d: int) -> Sketch:

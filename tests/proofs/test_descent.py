@@ -23,13 +23,13 @@ from shared.exact import (
     rational,
 )
 from shared.strategies import problems, seeds
-from stepsize_opt.problems import random_smoothness
 from stepsize_opt.proofs import Descent, DescentBounds
 from stepsize_opt.proofs.arithmetic import Pair, Plain
 from stepsize_opt.proofs.certificate import Multiplier
 from stepsize_opt.sketches import Identity, RandK, Sketch
 from stepsize_solvers import get_solver
 from stepsize_solvers.programs import Pattern, Program, Settings, Status
+from stepsize_validation.data import random_smoothness
 
 Matrix = NDArray[np.float64]
 NATIVE = get_solver("native")

@@ -19,10 +19,10 @@ from shared.exact import (
     rational,
     transpose,
 )
-from stepsize_opt.problems import random_smoothness, with_spectrum
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain, inner_from_above, sandwich
 from stepsize_opt.proofs.cholesky import log_det_from_above, log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.roundings import Slices
+from stepsize_validation.data import random_smoothness, with_spectrum
 
 
 def _wild(rng: np.random.Generator, d: int) -> np.ndarray:

@@ -31,11 +31,11 @@ ZERO = Infimum(0.0, 0.0)
 
 
 def quadratic(d: int, condition: float = 100.0, seed: int = 0) -> Quadratic:
-    return Quadratic.with_spectrum(np.geomspace(1.0 / condition, 1.0, d), np.random.default_rng(seed))
+    return random_quadratic(np.geomspace(1.0 / condition, 1.0, d), np.random.default_rng(seed))
 
 
 def ridge(d: int = 6, reg: float = 0.1) -> LogisticRegression:
-    return LogisticRegression.from_dataset(small_data(d=d), reg, "ridge")
+    return logistic_regression(small_data(d=d), reg, "ridge")
 
 
 def best(f: Any, sketch: Sketch, **goal: Any) -> StepsizeResult:
@@ -113,7 +113,7 @@ def test_a_rate_that_is_too_large_is_found_out(algorithm: str) -> None:
 
 def test_theorem_1_and_the_descent_metric_of_one_run() -> None:
     """The optimum of the descent metric is outside condition (3); its own bound holds, and is the better one."""
-    f, sketch = LogisticRegression.from_dataset(small_data(), 0.1), RandK(6, 2)
+    f, sketch = logistic_regression(small_data(), 0.1), RandK(6, 2)
     inside, free = optimal_stepsize(f.smoothness(), sketch), best(f, sketch)
     assert not free.satisfies_condition
     infimum = find_infimum(f)

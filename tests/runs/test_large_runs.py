@@ -13,9 +13,10 @@ from shared.small_data import small_data
 from stepsize_opt import BernQ, LowRankPlusDiagonal, RandK, Sketch, optimal_method, optimal_stepsize, smoothness
 from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, find_infimum, split
 from stepsize_validation import Run, check_rate, run
+from stepsize_validation.data import federated_logistic, logistic_regression, split
 
 DATA = small_data()
-NODE = LogisticRegression.from_dataset(DATA, 0.1)
+NODE = logistic_regression(DATA, 0.1)
 L = smoothness.of(NODE)
 # What takes the eigenvalues of H is not computed for an operator.
 NOT_RECORDED = ("descent_rate", "smallest_eigenvalue", "condition")

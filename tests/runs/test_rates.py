@@ -37,7 +37,7 @@ BOTH_ZERO = FederatedInfimum(ZERO, ZERO)
 
 
 def quadratic(d: int, seed: int = 0) -> Quadratic:
-    return Quadratic.with_spectrum(np.geomspace(0.1, 10.0, d), np.random.default_rng(seed))
+    return random_quadratic(np.geomspace(0.1, 10.0, d), np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("algorithm", METHODS)
@@ -98,7 +98,7 @@ def test_a_bound_that_fails_without_divergence_is_called_violated() -> None:
 
 @pytest.mark.slow
 def test_theorem_2_layer_by_layer() -> None:
-    f = Layered.logistic(small_data(), 0.1, 3)
+    f = layered_logistic(small_data(), 0.1, 3)
     L = f.smoothness()
     sketch = LayerWise([RandK(size, 1) for size in f.sizes])
     D = optimal_stepsize(L, sketch, structure=Direction(np.diag(1.0 / np.diagonal(L)), f.sizes)).D
@@ -109,7 +109,7 @@ def test_theorem_2_layer_by_layer() -> None:
 @pytest.mark.parametrize("algorithm", METHODS)
 @pytest.mark.parametrize("kind", ["shuffled", "label"])
 def test_theorem_3(kind: str, algorithm: str) -> None:
-    f = Federated.logistic(split(small_data(), 5, np.random.default_rng(0), kind), 0.1)
+    f = federated_logistic(split(small_data(), 5, np.random.default_rng(0), kind), 0.1)
     sketch, L = RandK(6, 1), f.smoothness()
     D = 0.05 * np.linalg.inv(L)
     lam = distributed_lambda(D, L, f.client_smoothness(), sketch, algorithm)
@@ -212,7 +212,7 @@ def test_bounds_decrease_in_the_infimum() -> None:
 @pytest.mark.slow
 def test_few_seeds_do_not_call_a_true_bound_violated() -> None:
     """Sums that are skewed to the left: the bound is nearly an equality, and nearly all seeds lie above the mean."""
-    f = Quadratic.with_spectrum([1.0, 2.0, 4.0], np.random.default_rng(0))
+    f = random_quadratic([1.0, 2.0, 4.0], np.random.default_rng(0))
     sketch = IndependentSampling([0.05, 0.9, 0.9])
     result = optimal_stepsize(f.smoothness(), sketch, algorithm="det-CGD2")
     for seed in range(30):
@@ -229,7 +229,7 @@ def test_rounding_does_not_make_a_true_bound_violated() -> None:
 
 def test_a_certified_stepsize_runs_whatever_its_condition() -> None:
     """D is symmetric, but D @ L @ D is so only up to the rounding of its largest terms."""
-    f = Quadratic.with_spectrum([1e-3, 1.0, 1e6], np.random.default_rng(1))
+    f = random_quadratic([1e-3, 1.0, 1e6], np.random.default_rng(1))
     for sketch in (Identity(3), RandK(3, 2)):
         D = optimal_stepsize(f.smoothness(), sketch).D
         assert run(f, D, sketch, iterations=2, seeds=3).iterations == 2

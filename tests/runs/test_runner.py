@@ -59,19 +59,19 @@ def stepsize(L: np.ndarray, scale: float) -> np.ndarray:
 
 
 CASES: dict[str, tuple[Any, Any]] = {
-    "one node, rand-1": (LogisticRegression.from_dataset(small_data(), 0.1), RandK(6, 1)),
-    "one node, rand-3": (LogisticRegression.from_dataset(small_data(sparse_rows=True), 0.1), RandK(6, 3)),
+    "one node, rand-1": (logistic_regression(small_data(), 0.1), RandK(6, 1)),
+    "one node, rand-3": (logistic_regression(small_data(sparse_rows=True), 0.1), RandK(6, 3)),
     "layers": (
-        Layered.logistic(small_data(), 0.1, 3),
+        layered_logistic(small_data(), 0.1, 3),
         LayerWise([RandK(2, 1), BernQ(0.5, 2), IndependentSampling([0.3, 0.9])]),
     ),
-    "clients, rand-1": (Federated.logistic(split(small_data(), 5, np.random.default_rng(0)), 0.1), RandK(6, 1)),
+    "clients, rand-1": (federated_logistic(split(small_data(), 5, np.random.default_rng(0)), 0.1), RandK(6, 1)),
     "clients, Bern-q": (
-        Federated.logistic(split(small_data(), 4, np.random.default_rng(0), "dirichlet"), 0.1),
+        federated_logistic(split(small_data(), 4, np.random.default_rng(0), "dirichlet"), 0.1),
         BernQ(0.5, (2, 4)),
     ),
     "clients, their own sketches": (
-        Federated.logistic(split(small_data(), 3, np.random.default_rng(0), "label"), 0.1),
+        federated_logistic(split(small_data(), 3, np.random.default_rng(0), "label"), 0.1),
         [RandK(6, 2), Identity(6), BernQ(0.3, 6)],
     ),
 }
@@ -93,7 +93,7 @@ def test_agrees_with_a_naive_implementation(name: str, algorithm: str) -> None:
 
 
 def test_a_sketch_without_diagonals_runs_too() -> None:
-    f = Quadratic.with_spectrum([1.0, 2.0, 3.0], np.random.default_rng(0))
+    f = random_quadratic([1.0, 2.0, 3.0], np.random.default_rng(0))
     D, sketch = 0.05 * np.eye(3), Gaussian(3, 2)
     record = run(f, D, sketch, algorithm="det-CGD2", iterations=20, seeds=2)
     rngs = [np.random.Generator(np.random.PCG64(c)) for c in np.random.SeedSequence(0).spawn(2)]
@@ -105,7 +105,7 @@ def test_a_sketch_without_diagonals_runs_too() -> None:
 
 
 def test_a_seed_does_not_depend_on_those_beside_it() -> None:
-    f = LogisticRegression.from_dataset(small_data(), 0.1)
+    f = logistic_regression(small_data(), 0.1)
     D, sketch = stepsize(f.smoothness(), 0.1), RandK(6, 2)
     many = run(f, D, sketch, iterations=50, seeds=5)
     few = run(f, D, sketch, iterations=50, seeds=2)
@@ -166,7 +166,7 @@ def test_a_start_without_a_value_is_refused_and_infinite_norms_diverge() -> None
 
 
 def test_divergence_is_reported_or_recorded() -> None:
-    f = Quadratic.with_spectrum([1.0, 10.0], np.random.default_rng(0))
+    f = random_quadratic([1.0, 10.0], np.random.default_rng(0))
     D = np.eye(2)  # far above 1/10
     with pytest.raises(Divergence, match=r"det-CGD1 diverged at iteration \d+: D is outside"):
         run(f, D, Identity(2), iterations=1000, seeds=2)

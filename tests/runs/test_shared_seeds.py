@@ -43,7 +43,7 @@ def test_clients_that_share_their_draws_are_one_node_of_the_subspace_method() ->
 
 @pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
 def test_the_guarantee_of_one_node_holds(algorithm: str) -> None:
-    f = Federated.logistic(split(small_data(), 5, np.random.default_rng(0), "label"), 0.1)
+    f = federated_logistic(split(small_data(), 5, np.random.default_rng(0), "label"), 0.1)
     sketch = RandK(6, 1)
     D = optimal_stepsize(f.smoothness(), sketch, algorithm=algorithm).D
     record = run(f, D, sketch, algorithm=algorithm, client_seeds="shared", iterations=400, seeds=16)

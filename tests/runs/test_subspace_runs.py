@@ -10,8 +10,9 @@ from stepsize_opt import optimal_method
 from stepsize_opt.problems import LogisticRegression, Quadratic, find_infimum
 from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_validation import check_rate, run
+from stepsize_validation.data import federated_logistic, logistic_regression, random_quadratic, split
 
-NODE = LogisticRegression.from_dataset(small_data(), 0.1)
+NODE = logistic_regression(small_data(), 0.1)
 START = np.ones(NODE.d)
 
 
@@ -50,7 +51,7 @@ def test_linear_holds() -> None:
 def test_one_step_is_exact_on_a_quadratic(d: int, k: float) -> None:
     """Enumerated: E f(x⁺) = f(x) − ½‖∇f(x)‖²_D for Hessian L, every criterion; no step makes f larger."""
     rng, k = np.random.default_rng(d), min(k, float(d))
-    f = Quadratic.with_spectrum(np.geomspace(1.0, 20.0, d), rng)
+    f = random_quadratic(np.geomspace(1.0, 20.0, d), rng)
     L, x = f.smoothness(), rng.standard_normal(d)
     for criterion, lower in (("det", None), ("euclidean", None), ("linear", 0.5 * L)):
         method = optimal_method(L, k, criterion, strong_convexity=lower)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepsize_opt.problems import random_smoothness
 from stepsize_solvers.numerics.linalg import sym
 from stepsize_solvers.programs.maps import (
     CongruenceSum,
@@ -16,6 +15,7 @@ from stepsize_solvers.programs.maps import (
     ScaledPlusTrace,
 )
 from stepsize_solvers.single.closed_forms import Balanced, ClosedForm
+from stepsize_validation.data import random_smoothness
 
 
 def rand_k(d: int, k: int) -> DiagonalPlusScaled:

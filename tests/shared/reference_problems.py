@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepsize_opt import problems
-from stepsize_opt.problems import DATA_VARIABLE, LogisticRegression, load_dataset
+from stepsize_validation import data
+from stepsize_validation.data import DATA_VARIABLE, load_dataset, logistic_regression
 
 # log det(D*)/d of L = AᵀA/(4m) + 2λI under rand-k, certified to 1e-8 by an independent prototype.
 REFERENCE_OPTIMA = [
@@ -30,7 +30,7 @@ needs_data = pytest.mark.skipif(
 
 def smoothness_of(name: str, reg: float) -> NDArray[np.float64]:
     """L of logistic regression on a data set."""
-    return LogisticRegression.from_dataset(load_dataset(name), reg).smoothness()
+    return logistic_regression(load_dataset(name), reg).smoothness()
 
 
 def random_smoothness(d: int, condition: float, seed: int) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt.problems.data import Dataset
+from stepsize_validation.data import Dataset
 
 
 def small_data(seed: int = 0, m: int = 30, d: int = 6, *, sparse_rows: bool = False) -> Dataset:

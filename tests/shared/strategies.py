@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from shared.stored import never_drawn
 from stepsize_opt import BlockDiagonal, Direction
-from stepsize_opt.problems import random_smoothness
 from stepsize_opt.sketches import (
     BernQ,
     DiagonalSketch,
@@ -28,6 +27,7 @@ from stepsize_opt.sketches import (
     Sketch,
     SystematicSampling,
 )
+from stepsize_validation.data import random_smoothness
 
 Matrix = NDArray[np.float64]
 

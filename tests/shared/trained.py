@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from stepsize_opt import Gaussian, Identity, IndependentSampling, RandK, Sketch
-from stepsize_opt.problems import Federated, Quadratic, SoftmaxRegression
+from stepsize_opt.problems import Federated, SoftmaxRegression
+from stepsize_validation.data import random_quadratic
 
 ITERATIONS, SEED = 60, 3
 # The sketch and the method of each case.
@@ -33,4 +34,4 @@ def softmax_problem(n: int) -> Federated:
 
 def layered_problem(n: int) -> Federated:
     rng = np.random.default_rng(1)
-    return Federated(tuple(Quadratic.with_spectrum(np.geomspace(0.1, 2.0, 11), rng) for _ in range(n)))
+    return Federated(tuple(random_quadratic(np.geomspace(0.1, 2.0, 11), rng) for _ in range(n)))

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepsize_opt import RandK, optimal_stepsize
-from stepsize_opt.problems import DATA_VARIABLE
 from stepsize_solvers.numerics import Limits
 from stepsize_solvers.programs import Matrix, Status
 from stepsize_solvers.single.diagonal import DiagonalPoint, _Newton, solve_diagonal
+from stepsize_validation.data import DATA_VARIABLE
 
 LIMITS = Limits(1e-6, 200)
 NETWORK = Path(os.environ.get(DATA_VARIABLE, "")) / "network_1210.npz"

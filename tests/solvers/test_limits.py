@@ -27,7 +27,6 @@ from stepsize_opt import (
     compare_distributed,
     optimal_distributed_stepsize,
     optimal_stepsize,
-    optimal_stepsize_path,
 )
 from stepsize_opt.node.solve import processes
 from stepsize_solvers.conic.backends import CvxpySolver
@@ -59,7 +58,6 @@ UNLIMITED: dict[str, Callable[..., Any]] = {
 }
 CALLS = {
     "one node": lambda **limits: optimal_stepsize(L, RandK(5, 2), **limits),
-    "path": lambda **limits: optimal_stepsize_path(L, [RandK(5, 2)], **limits),
     "compare": lambda **limits: compare(L, RandK(5, 2), **limits),
     "distributed": lambda **limits: optimal_distributed_stepsize(CLIENTS, RandK(5, 2), **TARGETS, **limits),
     "compare distributed": lambda **limits: compare_distributed(CLIENTS, RandK(5, 2), **TARGETS, **limits),
@@ -109,8 +107,6 @@ class TestAcceptedValues:
         for call in CALLS.values():
             with pytest.raises(TypeError, match=r"solver must be 'auto' or one of native, .*got None"):
                 call(solver=None)
-        with pytest.raises(TypeError, match="solver must be 'auto'"):
-            optimal_stepsize(L, RandK(5, 2), solver_path=[None])
         for wrong in ("x", np.eye(5)):
             with pytest.raises(TypeError, match="warm_start must be a StepsizeResult"):
                 optimal_stepsize(L, RandK(5, 2), warm_start=wrong)

@@ -10,7 +10,6 @@ import pytest
 from numpy.typing import NDArray
 
 from shared.native_problems import rand_k
-from stepsize_opt.problems import random_smoothness
 from stepsize_solvers.numerics.cg import conjugate_gradients, within_scaled_tolerance
 from stepsize_solvers.numerics.linalg import (
     cholesky,
@@ -45,6 +44,7 @@ from stepsize_solvers.single.newton import newton_system
 from stepsize_solvers.single.point import Point
 from stepsize_solvers.single.schur import Gram, Images, Jacobian
 from stepsize_solvers.single.starts import power_start
+from stepsize_validation.data import random_smoothness
 
 Matrix = NDArray[np.float64]
 D = 6

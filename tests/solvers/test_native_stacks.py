@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shared.strategies import seeds
-from stepsize_opt.problems import random_smoothness
 from stepsize_solvers import get_solver
 from stepsize_solvers.numerics import Counters, Limits, Progress, cholesky_of_each, nesterov_todd, sym
 from stepsize_solvers.programs import Hadamard, Pattern, Program, Settings, Status
@@ -20,6 +19,7 @@ from stepsize_solvers.single.blocks import BlockModel, BlockPoint, central_point
 from stepsize_solvers.single.iteration import MOST_STEPS, PATIENCE, TARGET_MARGIN
 from stepsize_solvers.single.stacks import Member, iterate_stack, longest
 from stepsize_solvers.single.starts import powers_in_stacks
+from stepsize_validation.data import random_smoothness
 
 Matrix = NDArray[np.float64]
 

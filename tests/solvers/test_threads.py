@@ -118,7 +118,6 @@ def test_a_whole_call_has_one_limit_of_threads() -> None:
         "from threadpoolctl import threadpool_info\n"
         "import numpy as np\n"
         "from stepsize_opt import RandK, certify, compare, optimal_distributed_stepsize, optimal_stepsize\n"
-        "from stepsize_opt import optimal_stepsize_path\n"
         "from stepsize_solvers.programs import DiagonalPlusScaled\n"
         "def threads():\n"
         "    return {pool['num_threads'] for pool in threadpool_info() if pool['user_api'] == 'blas'}\n"
@@ -142,14 +141,14 @@ def test_a_whole_call_has_one_limit_of_threads() -> None:
         "result = optimal_stepsize(L, law)\n"
         "for call in (lambda: optimal_stepsize(L, law, tol=1e-10),\n"
         "             lambda: certify(result.D, L, law, dual=result.dual),\n"
-        "             lambda: optimal_stepsize_path(L, [law, law]), lambda: compare(L, law),\n"
+        "             lambda: compare(L, law),\n"
         "             lambda: optimal_distributed_stepsize([L, 2.0 * L], law, **targets)):\n"
         "    seen.clear()\n"
         "    call()\n"
         "    print(sorted(seen), threads() == before)\n",
         OPENBLAS_NUM_THREADS="2",
     )
-    assert done.stdout == "[1] True\n" * 5
+    assert done.stdout == "[1] True\n" * 4
 
 
 def test_warnings_are_shown_again_when_threads_overlap() -> None:

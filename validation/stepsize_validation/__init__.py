@@ -1,6 +1,6 @@
 """Running the methods on real problems, and checking that the predicted rates hold.
 
-Objectives, data sets and splits over clients are in ``stepsize_opt.problems``.
+Objectives are in ``stepsize_opt.problems``, data sets and splits over clients in ``stepsize_validation.data``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ if TYPE_CHECKING:
         observed_contraction,
         run,
     )
+    from stepsize_validation.table1 import CommunicationTable, communication_table
 
 __all__ = [
+    "CommunicationTable",
     "Divergence",
     "RateCheck",
     "Run",
     "check_distributed_rate",
     "check_rate",
+    "communication_table",
     "distributed_lambda",
     "first_below",
     "observed_contraction",
@@ -39,6 +42,6 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    from stepsize_validation import runs
+    from stepsize_validation import runs, table1
 
-    return getattr(runs, name)
+    return getattr(runs if hasattr(runs, name) else table1, name)

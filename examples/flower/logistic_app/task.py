@@ -6,7 +6,8 @@ import numpy as np
 
 from stepsize_opt import CompressedStep, StepsizeResult, SubspaceMethod, parse_sketch
 from stepsize_opt.methods import Compressor
-from stepsize_opt.problems import Federated, load_dataset, split
+from stepsize_opt.problems import Federated
+from stepsize_validation.data import federated_logistic, load_dataset, split
 
 REG = 0.1
 
@@ -14,7 +15,7 @@ REG = 0.1
 @lru_cache
 def problem(clients: int) -> Federated:
     """One logistic regression for each client.  A client of its own would load its own data and nothing else."""
-    return Federated.logistic(split(load_dataset("breast_cancer"), clients, np.random.default_rng(0)), REG)
+    return federated_logistic(split(load_dataset("breast_cancer"), clients, np.random.default_rng(0)), REG)
 
 
 @lru_cache

@@ -1,5 +1,3 @@
 """The project's own method for families of matrix inequalities."""
 
-from stepsize_solvers.families.solve import solve_families
-
-__all__ = ["solve_families"]
+from stepsize_solvers.families.solve import solve_families as solve_families

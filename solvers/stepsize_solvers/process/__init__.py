@@ -1,6 +1,9 @@
 """What belongs to the whole process, and calls in another one."""
 
-from stepsize_solvers.process.other import ProcessEnded, call_within
-from stepsize_solvers.process.state import Shared, interrupts_held, silenced, without_warnings
-
-__all__ = ["ProcessEnded", "Shared", "call_within", "interrupts_held", "silenced", "without_warnings"]
+from stepsize_solvers.process.other import ProcessEnded as ProcessEnded, call_within as call_within
+from stepsize_solvers.process.state import (
+    Shared as Shared,
+    interrupts_held as interrupts_held,
+    silenced as silenced,
+    without_warnings as without_warnings,
+)

@@ -1,57 +1,37 @@
 """What is solved and what comes back: positive maps, patterns, programs, outcomes, the contract of a solver."""
 
-from stepsize_solvers.programs.contract import Settings, Solver, SolverUnavailable, UnsupportedProgram, WarmStart
+from stepsize_solvers.programs.contract import (
+    Settings as Settings,
+    Solver as Solver,
+    SolverUnavailable as SolverUnavailable,
+    UnsupportedProgram as UnsupportedProgram,
+    WarmStart as WarmStart,
+)
 from stepsize_solvers.programs.maps import (
-    CongruenceSum,
-    DiagonalPlusScaled,
-    Hadamard,
-    Layered,
-    PositiveMap,
-    ScaledPlusTrace,
-    hadamard,
-    is_identity,
+    CongruenceSum as CongruenceSum,
+    DiagonalPlusScaled as DiagonalPlusScaled,
+    Hadamard as Hadamard,
+    Layered as Layered,
+    PositiveMap as PositiveMap,
+    ScaledPlusTrace as ScaledPlusTrace,
+    hadamard as hadamard,
+    is_identity as is_identity,
 )
-from stepsize_solvers.programs.outcome import LowRankModel, Outcome, SolverStats, Status, ThinMultiplier
-from stepsize_solvers.programs.patterns import Pattern
-from stepsize_solvers.programs.program import Family, Metric, Program
+from stepsize_solvers.programs.outcome import (
+    LowRankModel as LowRankModel,
+    Outcome as Outcome,
+    SolverStats as SolverStats,
+    Status as Status,
+    ThinMultiplier as ThinMultiplier,
+)
+from stepsize_solvers.programs.patterns import Pattern as Pattern
+from stepsize_solvers.programs.program import Family as Family, Metric as Metric, Program as Program
 from stepsize_solvers.programs.types import (
-    Indices,
-    Matrix,
-    Stack,
-    Vector,
-    add_to_diagonal,
-    block_slices,
-    connected_labels,
+    Indices as Indices,
+    Matrix as Matrix,
+    Stack as Stack,
+    Vector as Vector,
+    add_to_diagonal as add_to_diagonal,
+    block_slices as block_slices,
+    connected_labels as connected_labels,
 )
-
-__all__ = [
-    "CongruenceSum",
-    "DiagonalPlusScaled",
-    "Family",
-    "Hadamard",
-    "Indices",
-    "Layered",
-    "LowRankModel",
-    "Matrix",
-    "Metric",
-    "Outcome",
-    "Pattern",
-    "PositiveMap",
-    "Program",
-    "ScaledPlusTrace",
-    "Settings",
-    "Solver",
-    "SolverStats",
-    "SolverUnavailable",
-    "Stack",
-    "Status",
-    "ThinMultiplier",
-    "UnsupportedProgram",
-    "Vector",
-    "WarmStart",
-    "add_to_diagonal",
-    "block_slices",
-    "connected_labels",
-    "hadamard",
-    "is_identity",
-]

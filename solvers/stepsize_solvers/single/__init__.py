@@ -1,21 +1,16 @@
 """The project's own methods for one constraint 𝒬(DBD) ⪯ D."""
 
-from stepsize_solvers.single.schur import Gram, effective_beta
-from stepsize_solvers.single.small import Coordinates, coordinates, map_matrix
-from stepsize_solvers.single.solve import Report, closed_form, goes_in_stacks, solve_condition, solve_stack
-from stepsize_solvers.single.starts import scaled, unit_diagonal
-
-__all__ = [
-    "Coordinates",
-    "Gram",
-    "Report",
-    "closed_form",
-    "coordinates",
-    "effective_beta",
-    "goes_in_stacks",
-    "map_matrix",
-    "scaled",
-    "solve_condition",
-    "solve_stack",
-    "unit_diagonal",
-]
+from stepsize_solvers.single.schur import Gram as Gram, effective_beta as effective_beta
+from stepsize_solvers.single.small import (
+    Coordinates as Coordinates,
+    coordinates as coordinates,
+    map_matrix as map_matrix,
+)
+from stepsize_solvers.single.solve import (
+    Report as Report,
+    closed_form as closed_form,
+    goes_in_stacks as goes_in_stacks,
+    solve_condition as solve_condition,
+    solve_stack as solve_stack,
+)
+from stepsize_solvers.single.starts import scaled as scaled, unit_diagonal as unit_diagonal

@@ -11,21 +11,13 @@ Two modules are about other D: ``descent`` about the descent metric of a diagona
 with the eigenvectors of L.
 """
 
-from stepsize_solvers.thin.balancing import BalancedPoint, solve_balanced
-from stepsize_solvers.thin.descent import MOST_METRIC_STEPS, MetricModel, MetricPoint, solve_metric
-from stepsize_solvers.thin.factors import find_low_rank
-from stepsize_solvers.thin.low_rank import LowRankPoint, solve_low_rank
-from stepsize_solvers.thin.spectral import Spectral
-
-__all__ = [
-    "MOST_METRIC_STEPS",
-    "BalancedPoint",
-    "LowRankPoint",
-    "MetricModel",
-    "MetricPoint",
-    "Spectral",
-    "find_low_rank",
-    "solve_balanced",
-    "solve_low_rank",
-    "solve_metric",
-]
+from stepsize_solvers.thin.balancing import BalancedPoint as BalancedPoint, solve_balanced as solve_balanced
+from stepsize_solvers.thin.descent import (
+    MOST_METRIC_STEPS as MOST_METRIC_STEPS,
+    MetricModel as MetricModel,
+    MetricPoint as MetricPoint,
+    solve_metric as solve_metric,
+)
+from stepsize_solvers.thin.factors import find_low_rank as find_low_rank
+from stepsize_solvers.thin.low_rank import LowRankPoint as LowRankPoint, solve_low_rank as solve_low_rank
+from stepsize_solvers.thin.spectral import Spectral as Spectral

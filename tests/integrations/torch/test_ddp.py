@@ -16,9 +16,9 @@ from torch import nn
 
 from shared.trained import ITERATIONS, LAYERED, SEED, SOFTMAX, layered_problem, softmax_problem
 from stepsize_opt import Identity, LayerWise, RandK, certify, optimal_method, optimal_stepsize
-from stepsize_opt.problems import random_smoothness
 from stepsize_opt.torch import SketchState, certified_cast
 from stepsize_validation import run
+from stepsize_validation.data import random_smoothness
 
 WORKER = Path(__file__).with_name("ddp_worker.py")
 

@@ -13,9 +13,9 @@ from scipy.sparse.linalg import aslinearoperator
 from torch import nn
 
 from stepsize_opt import Identity, optimal_stepsize
-from stepsize_opt.problems import Quadratic
 from stepsize_opt.torch import MatrixSGD, certified_cast
 from stepsize_validation import run
+from stepsize_validation.data import random_quadratic
 
 RNG = np.random.default_rng(0)
 D = np.cov(RNG.standard_normal((6, 40)))
@@ -105,7 +105,7 @@ def test_an_operator_is_not_saved() -> None:
 
 
 def test_one_process_without_compression_is_the_runner() -> None:
-    f = Quadratic.with_spectrum(np.geomspace(0.1, 1.0, 6), np.random.default_rng(2))
+    f = random_quadratic(np.geomspace(0.1, 1.0, 6), np.random.default_rng(2))
     best = optimal_stepsize(f.H, Identity(6), structure="diagonal").D
     x = nn.Parameter(torch.zeros(6, dtype=torch.float64))
     optimizer, H, end = MatrixSGD([x], np.diagonal(best)), torch.tensor(f.H), torch.tensor(f.minimiser)

@@ -24,14 +24,14 @@ from stepsize_opt.clients import DistributedResult, optimal_distributed_stepsize
 from stepsize_opt.inputs import NAMED_STRUCTURES, BlockDiagonal, Structure, pattern_of
 from stepsize_opt.methods import DetCGD1
 from stepsize_opt.node import reduce_problem
-from stepsize_opt.problems import (
+from stepsize_solvers.programs import Matrix, Program, Vector
+from stepsize_validation.data import (
     DATA_VARIABLE,
-    LogisticRegression,
     available_datasets,
     load_dataset,
+    logistic_regression,
     random_smoothness,
 )
-from stepsize_solvers.programs import Matrix, Program, Vector
 
 # Sizes of L for the embedded data sets and for LibSVM files that may be in the data folder.
 DATA_SIZES = {
@@ -120,7 +120,7 @@ class Problem:
         """Build the matrices; a node's problem is not split into components, so that every solver gets all of it."""
         rng = np.random.default_rng([0, self.d])
         if self.data:
-            L = LogisticRegression.from_dataset(load_dataset(self.data), _REG).smoothness()
+            L = logistic_regression(load_dataset(self.data), _REG).smoothness()
         else:
             L = random_smoothness(rng, self.d, self.condition)
         sketch = (

@@ -16,10 +16,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from stepsize_opt.inputs import STRUCTURE_FORMS, atomic_write, json_text, load_matrix, read_matrix
+from stepsize_opt.inputs import STRUCTURE_FORMS, atomic_write, json_text, read_matrix
 from stepsize_opt.methods import method_names
 from stepsize_opt.planning import check_known_bound
 from stepsize_solvers.programs import Matrix, Status
+from stepsize_validation.cli.files import load_matrix
 from stepsize_validation.cli.values import method, positive, seconds, structure
 
 EXIT_OPTIMAL, EXIT_INACCURATE, EXIT_INPUT, EXIT_SOLVER, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
@@ -170,9 +171,9 @@ def load_problem(args: argparse.Namespace) -> Any:
     check_one_source(args)
     if args.matrix is not None:
         return read_matrix("L", load_matrix(args.matrix))
-    from stepsize_opt.problems import LogisticRegression, load_dataset
+    from stepsize_validation.data import load_dataset, logistic_regression
 
-    objective = LogisticRegression.from_dataset(load_dataset(args.data), args.reg, args.penalty)
+    objective = logistic_regression(load_dataset(args.data), args.reg, args.penalty)
     if getattr(args, "goal", None) == "linear":
         known = objective.strong_convexity()
         if args.strong_convexity is None and args.penalty == "ridge":
@@ -215,10 +216,10 @@ def check_one_source(args: argparse.Namespace) -> None:
 
 def load_clients(args: argparse.Namespace) -> Any:
     """The objective of clients that share the rows of a data set, shuffled, in equal parts."""
-    from stepsize_opt.problems import Federated, load_dataset, split
+    from stepsize_validation.data import federated_logistic, load_dataset, split
 
     parts = split(load_dataset(args.data), args.clients, np.random.default_rng(args.seed or 0))
-    return Federated.logistic(parts, args.reg, getattr(args, "penalty", None) or "nonconvex")
+    return federated_logistic(parts, args.reg, getattr(args, "penalty", None) or "nonconvex")
 
 
 def live(*, quiet: bool) -> Console | None:

@@ -54,13 +54,14 @@ def add_parsers(commands: Any) -> None:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    from stepsize_opt.problems import LogisticRegression, find_infimum, load_dataset
+    from stepsize_opt.problems import find_infimum
+    from stepsize_validation.data import load_dataset, logistic_regression
     from stepsize_validation.runs import check_rate, run
 
     if args.figure is not None:
         check_output("--figure", args.figure, (".png", ".svg"))
     data = load_dataset(args.data)
-    objective = LogisticRegression.from_dataset(data, args.reg)
+    objective = logistic_regression(data, args.reg)
     sketch = parse_sketch(args.sketch, data.d)
     with progress("solving"):
         comparison = compare(objective.smoothness(), sketch)

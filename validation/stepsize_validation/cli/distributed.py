@@ -10,7 +10,7 @@ import numpy as np
 
 from stepsize_opt.clients import SEEDS, DistributedComparison, compare_distributed, optimal_distributed_stepsize
 from stepsize_opt.goals import CLIENT_GOALS
-from stepsize_opt.inputs import NAMED_STRUCTURES, load_matrix, read_matrix
+from stepsize_opt.inputs import NAMED_STRUCTURES, read_matrix
 from stepsize_opt.sketches import Sketch, parse_sketch
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
@@ -30,6 +30,7 @@ from stepsize_validation.cli.common import (
     solving,
     write_matrix,
 )
+from stepsize_validation.cli.files import load_matrix
 from stepsize_validation.cli.values import nonnegative, positive, seed, whole
 
 _REG = 0.1

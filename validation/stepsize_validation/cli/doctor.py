@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from stepsize_opt import __version__
-from stepsize_opt.problems import DATA_VARIABLE
 from stepsize_solvers import available_solvers
 from stepsize_validation.cli.common import EXIT_OPTIMAL, print_columns, print_json
+from stepsize_validation.data import DATA_VARIABLE
 
 PACKAGES = (
     "numpy",

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from stepsize_opt.inputs import load_matrix, read_matrix
+from stepsize_opt.inputs import read_matrix
 from stepsize_opt.planning import Budget, plan
 from stepsize_opt.tables import Table
 from stepsize_validation.cli.common import (
@@ -24,6 +24,7 @@ from stepsize_validation.cli.common import (
     read_strong_convexity,
     said,
 )
+from stepsize_validation.cli.files import load_matrix
 from stepsize_validation.cli.values import names, nonnegative, positive, seed, whole
 from stepsize_validation.figures import file_pyplot, save_figure
 
@@ -126,6 +127,6 @@ def _problem(args: argparse.Namespace) -> Any:
     if args.seed is not None:
         msg = "--seed is that of the shuffle of --clients, which are not given"
         raise ValueError(msg)
-    from stepsize_opt.problems import LogisticRegression, load_dataset
+    from stepsize_validation.data import load_dataset, logistic_regression
 
-    return LogisticRegression.from_dataset(load_dataset(args.data), args.reg, args.penalty)
+    return logistic_regression(load_dataset(args.data), args.reg, args.penalty)

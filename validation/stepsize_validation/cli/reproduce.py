@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stepsize_opt.node import communication_table
 from stepsize_validation.cli.common import add_matrix, add_volume, check_folder, load_problem, print_json
 from stepsize_validation.cli.values import names, numbers, positive, seed, whole, wholes
+from stepsize_validation.table1 import communication_table
 
 _REPRODUCE = """examples:
   stepsize-opt reproduce all                      every experiment, at most an hour on two cores, resumable

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsize_opt.goals import GOAL_NAMES
-from stepsize_opt.inputs import check_dense, is_result, json_text, load_matrix, write_text
+from stepsize_opt.inputs import check_dense, json_text, write_text
 from stepsize_opt.node import (
     StepsizeResult,
     certify,
@@ -35,6 +35,7 @@ from stepsize_validation.cli.common import (
     solving,
     write_matrix,
 )
+from stepsize_validation.cli.files import is_result, load_matrix
 from stepsize_validation.cli.values import processes
 
 OUTPUTS = (".npz", ".json", ".npy", ".csv")

@@ -10,8 +10,6 @@ except ImportError as error:
     msg = "the experiments need pandas and jinja2: pip install 'stepsize-opt[reports]'"
     raise ModuleNotFoundError(msg) from error
 
-from stepsize_validation.experiments.clients import Setting
-from stepsize_validation.experiments.report import print_progress, reproduce
-from stepsize_validation.experiments.spec import Plan
-
-__all__ = ["Plan", "Setting", "print_progress", "reproduce"]
+from stepsize_validation.experiments.clients import Setting as Setting
+from stepsize_validation.experiments.report import print_progress as print_progress, reproduce as reproduce
+from stepsize_validation.experiments.spec import Plan as Plan

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients import ScalarStepsize, compare_distributed, dcgd_stepsize
-from stepsize_opt.problems import Dataset, Federated, FederatedInfimum, find_federated_infimum, split
+from stepsize_opt.problems import Federated, FederatedInfimum, find_federated_infimum
 from stepsize_opt.sketches import RandK
 from stepsize_solvers.programs import Matrix
+from stepsize_validation.data import Dataset, federated_logistic, split
 from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan, curves
 from stepsize_validation.runs import distributed_lambda
 
@@ -46,7 +47,7 @@ class Setting:
     @staticmethod
     def of(data: Dataset, reg: float, clients: int, seed: int) -> Setting:
         """Split the data, and find the infima and the smoothness matrices."""
-        objective = Federated.logistic(split(data, clients, np.random.default_rng(seed)), reg)
+        objective = federated_logistic(split(data, clients, np.random.default_rng(seed)), reg)
         infimum = find_federated_infimum(objective)
         initial_gap = float(objective.value(np.zeros((1, data.d)))[0]) - infimum.whole.found
         sketch = RandK(data.d, 1)
@@ -95,7 +96,7 @@ def _choices(setting: Setting, epsilon2: float, time_limit: float) -> list[Choic
     """
     sketch, scalar = setting.sketch, setting.dcgd(epsilon2)
     D = scalar.gamma * np.eye(len(setting.L))
-    choices = [Choice("DCGD", "DCGD", D, sketch, scalar.gamma, feasible=True, theory_iterations=scalar.K)]
+    choices = [Choice("DCGD", "det-CGD1", D, sketch, scalar.gamma, feasible=True, theory_iterations=scalar.K)]
     table = compare_distributed(
         setting.client_L, sketch, mean_smoothness=setting.L, time_limit=time_limit, **setting.goal(epsilon2)
     )

@@ -8,8 +8,9 @@ import numpy as np
 
 from stepsize_opt.inputs import Direction
 from stepsize_opt.node import optimal_stepsize
-from stepsize_opt.problems import Dataset, Layered, find_infimum
+from stepsize_opt.problems import find_infimum
 from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
+from stepsize_validation.data import Dataset, layered_logistic
 from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan
 
 
@@ -19,7 +20,7 @@ def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
     Rand-k takes kᵢ = ⌈fraction·dᵢ⌉ of each layer; Bern-q takes the one q that sends as much on average.
     """
     layers = min(plan.layers, data.d)
-    objective = Layered.logistic(data, plan.reg, layers)
+    objective = layered_logistic(data, plan.reg, layers)
     L, sizes = objective.smoothness(), objective.sizes
     k = [max(1, math.ceil(plan.fraction * size)) for size in sizes]
     rand: Sketch = LayerWise([RandK(size, one) for size, one in zip(sizes, k, strict=True)])

@@ -11,8 +11,9 @@ from pathlib import Path
 from stepsize_opt.methods import optimal_method
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.plots import styles_of
-from stepsize_opt.problems import Dataset, LogisticRegression, find_infimum
+from stepsize_opt.problems import find_infimum
 from stepsize_opt.sketches import Identity, RandK
+from stepsize_validation.data import Dataset, logistic_regression
 from stepsize_validation.experiments.spec import Choice, Experiment, Figure, Panel, Plan, Tables, cgd, curves
 from stepsize_validation.figures import draw_bars
 
@@ -21,10 +22,10 @@ _GRADIENT_DESCENT = "gradient descent"
 
 def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
     """Return the panel of one data set."""
-    objective = LogisticRegression.from_dataset(data, plan.reg, "ridge")
+    objective = logistic_regression(data, plan.reg, "ridge")
     L, k, M = objective.smoothness(), max(1, data.d // 4), objective.strong_convexity()
     sketch, whole = RandK(data.d, k), Identity(data.d)
-    gradient_descent = optimal_stepsize(L, whole, algorithm="GD", structure="scalar")
+    gradient_descent = optimal_stepsize(L, whole, structure="scalar")
     choices = (
         Choice.of(_GRADIENT_DESCENT, gradient_descent, whole),
         cgd(L, sketch),

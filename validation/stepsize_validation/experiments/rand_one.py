@@ -9,11 +9,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from stepsize_opt.node import communication_table, compare
-from stepsize_opt.problems import Dataset, LogisticRegression, find_infimum
+from stepsize_opt.node import compare
+from stepsize_opt.problems import find_infimum
 from stepsize_opt.sketches import RandK
 from stepsize_solvers.programs import Matrix
+from stepsize_validation.data import Dataset, logistic_regression
 from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan, Tables, cgd
+from stepsize_validation.table1 import communication_table
 
 _REGULARISATIONS = (1e-3, 1e-1)
 # Table 1 has 19 rows for each data set, and tells the same of each: the smallest ones are enough.
@@ -41,7 +43,7 @@ def choices(L: Matrix) -> tuple[Choice, ...]:
 
 def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
     """Return the panel of one data set."""
-    objective = LogisticRegression.from_dataset(data, plan.reg)
+    objective = logistic_regression(data, plan.reg)
     found = choices(objective.smoothness())
     return Panel("rand-1", objective, found, find_infimum(objective), plan.epsilon2)
 
@@ -50,7 +52,7 @@ def without_runs(data: Dataset, plan: Plan, parameter: int = 0) -> Tables:
     """Return what rates alone predict for two regularisations and, for a small d, Table 1 of the paper."""
     tables = {"predicted": pd.DataFrame([_predicted(data, reg) for reg in _REGULARISATIONS])}
     if data.d <= _TABLE_1_D:
-        L = LogisticRegression.from_dataset(data, plan.reg).smoothness()
+        L = logistic_regression(data, plan.reg).smoothness()
         rows = pd.DataFrame(communication_table(L).to_records())
         tables["table 1"] = rows.drop(columns=["efficiency", "status", "gap"])
     return tables
@@ -58,7 +60,7 @@ def without_runs(data: Dataset, plan: Plan, parameter: int = 0) -> Tables:
 
 def _predicted(data: Dataset, reg: float) -> dict[str, object]:
     """Compare the best of the paper's choices with both optima of det-CGD1."""
-    L = LogisticRegression.from_dataset(data, reg).smoothness()
+    L = logistic_regression(data, reg).smoothness()
     *paper, ours, free = choices(L)
     best = max(paper, key=lambda choice: choice.rate)
     scale = 1.0 / np.sqrt(np.diagonal(L))

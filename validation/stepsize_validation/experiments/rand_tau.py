@@ -7,8 +7,9 @@ in the descent metric.  D₂* need not satisfy det-CGD1's condition: whether it 
 from __future__ import annotations
 
 from stepsize_opt.node import certify, optimal_stepsize
-from stepsize_opt.problems import Dataset, LogisticRegression, find_infimum
+from stepsize_opt.problems import find_infimum
 from stepsize_opt.sketches import RandK
+from stepsize_validation.data import Dataset, logistic_regression
 from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan, cgd
 
 
@@ -19,7 +20,7 @@ def taus(data: Dataset, plan: Plan) -> list[int]:
 
 def panel(data: Dataset, plan: Plan, parameter: int) -> Panel:
     """Return the panel of one data set and τ, the parameter."""
-    objective = LogisticRegression.from_dataset(data, plan.reg)
+    objective = logistic_regression(data, plan.reg)
     L, sketch = objective.smoothness(), RandK(data.d, parameter)
     scalar = optimal_stepsize(L, sketch, structure="scalar")
     second = optimal_stepsize(L, sketch, algorithm="det-CGD2")

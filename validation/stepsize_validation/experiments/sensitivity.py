@@ -18,9 +18,10 @@ import pandas as pd
 from scipy.linalg import eigh
 
 from stepsize_opt.node import StepsizeResult, certify, optimal_stepsize
-from stepsize_opt.problems import Dataset, LogisticRegression, find_infimum
+from stepsize_opt.problems import find_infimum
 from stepsize_opt.sketches import RandK, Sketch
 from stepsize_solvers.programs import Matrix
+from stepsize_validation.data import Dataset, logistic_regression
 from stepsize_validation.experiments.spec import Experiment, Plan, Tables
 from stepsize_validation.runs import check_rate, first_below, run
 
@@ -41,7 +42,7 @@ def factor_study(
     of the right L (a guarantee only if feasible); ``iterations``: steps until G_K ≤ ε², missing if not reached;
     ``verdict``: of the bound of Theorem 1, or ``diverged``.
     """
-    objective = LogisticRegression.from_dataset(data, plan.reg)
+    objective = logistic_regression(data, plan.reg)
     L, infimum = objective.smoothness(), find_infimum(objective)
     best = optimal_stepsize(L, sketch)
     rows = []
@@ -72,7 +73,7 @@ def subsample_study(data: Dataset, sketch: Sketch, plan: Plan, fractions: Sequen
     ``relative rate``: median of det(D)^{1/d} after shrinking as needed, over that of D*(L).
     """
     rng = np.random.default_rng(plan.seed)
-    L = LogisticRegression.from_dataset(data, plan.reg).smoothness()
+    L = logistic_regression(data, plan.reg).smoothness()
     best = optimal_stepsize(L, sketch)
     rows = []
     for fraction in fractions:
@@ -98,7 +99,7 @@ def subsample_study(data: Dataset, sketch: Sketch, plan: Plan, fractions: Sequen
 
 def _estimated(sample: Dataset, sketch: Sketch, reg: float, L: Matrix, best: StepsizeResult) -> dict[str, float]:
     """Compare the optimum for the L̂ of a subsample with the optimum for L."""
-    estimate = LogisticRegression.from_dataset(sample, reg).smoothness()
+    estimate = logistic_regression(sample, reg).smoothness()
     result = optimal_stepsize(estimate, sketch)
     scale = certify(result.D, L, sketch, dual=best.dual).largest_scale
     spectral = float(eigh(L, estimate, eigvals_only=True)[-1])

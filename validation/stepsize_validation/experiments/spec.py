@@ -14,9 +14,10 @@ from stepsize_opt.inputs import positive_number, whole_number
 from stepsize_opt.limit import compression_limit
 from stepsize_opt.methods import Method, SubspaceMethod
 from stepsize_opt.node import StepsizeResult
-from stepsize_opt.problems import Dataset, Federated, FederatedInfimum, Infimum, Objective
+from stepsize_opt.problems import Federated, FederatedInfimum, Infimum, Objective
 from stepsize_opt.sketches import BITS_PER_NUMBER, Sketch
 from stepsize_solvers.programs import Matrix
+from stepsize_validation.data import Dataset
 from stepsize_validation.figures import Line, draw_panels
 from stepsize_validation.runs import log_steps
 
@@ -127,7 +128,7 @@ def cgd(L: Matrix, sketch: Sketch) -> Choice:
     # E[S D L D S] ⪯ γ²λmax(L) E[S²] ⪯ γ²λmax(L)(1 + ω) I = γI; two ulp down, so that rounding cannot lift it.
     gamma = (1.0 - 2.0 * np.finfo(float).eps) / ((1.0 + sketch.omega) * float(np.linalg.eigvalsh(L)[-1]))
     efficiency = gamma / compression_limit(L, sketch.expected_rank).upper
-    return Choice("CGD", "CGD", gamma * np.eye(len(L)), sketch, gamma, feasible=True, efficiency=efficiency)
+    return Choice("CGD", "det-CGD1", gamma * np.eye(len(L)), sketch, gamma, feasible=True, efficiency=efficiency)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,26 +1,12 @@
 """Running the methods, and checking the rates that theorems promise."""
 
 from stepsize_validation.runs.rates import (
-    LEVEL,
-    RateCheck,
-    check_distributed_rate,
-    check_rate,
-    distributed_lambda,
-    observed_contraction,
+    LEVEL as LEVEL,
+    RateCheck as RateCheck,
+    check_distributed_rate as check_distributed_rate,
+    check_rate as check_rate,
+    distributed_lambda as distributed_lambda,
+    observed_contraction as observed_contraction,
 )
-from stepsize_validation.runs.record import Run, first_below, log_steps
-from stepsize_validation.runs.runner import Divergence, run
-
-__all__ = [
-    "LEVEL",
-    "Divergence",
-    "RateCheck",
-    "Run",
-    "check_distributed_rate",
-    "check_rate",
-    "distributed_lambda",
-    "first_below",
-    "log_steps",
-    "observed_contraction",
-    "run",
-]
+from stepsize_validation.runs.record import Run as Run, first_below as first_below, log_steps as log_steps
+from stepsize_validation.runs.runner import Divergence as Divergence, run as run

@@ -8,15 +8,16 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import eigh
 from scipy.sparse.linalg import aslinearoperator
 
 from stepsize_opt import smoothness
-from stepsize_opt.methods import Method
-from stepsize_opt.operators import StepsizeOperator
+from stepsize_opt.methods import Method, SubspaceMethod
+from stepsize_opt.operators import DiagonalStepsize, LowRankStepsize, StepsizeOperator
 from stepsize_opt.problems import Federated, Objective
-from stepsize_opt.sketches import Sketch
-from stepsize_solvers.programs import Matrix, Vector
+from stepsize_opt.sketches import BernQ, Identity, IndependentSampling, RandK, Sketch
+from stepsize_solvers.programs import Matrix, Vector, is_identity
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class DescentMetric:
     ) -> DescentMetric:
         if isinstance(D, StepsizeOperator):
             L = smoothness.of(objective)
-            moment = method.moment_operator(D, L, sketch) if one_node else D @ aslinearoperator(L) @ D
+            moment = moment_operator(method, D, L, sketch) if one_node else D @ aslinearoperator(L) @ D
             return DescentMetric(D, None if moment is None else 2.0 * D - moment, L, one_node)
         L = objective.smoothness()
         H = method.descent_metric(D, L, sketch) if one_node else 2.0 * D - D @ L @ D
@@ -79,3 +80,28 @@ class DescentMetric:
             return math.nan
         largest = float(eigh(2.0 * self.D - self.H, self.D, eigvals_only=True)[-1])
         return largest - len(self.D) * float(np.finfo(float).eps) * float(np.linalg.cond(self.D))
+
+
+def moment_operator(method: Method, D: StepsizeOperator, L: Any, sketch: Sketch) -> Any:
+    """Return T(D) by its products, for a D and an L (array or operator) that are not formed.
+
+    None where it has no such form: it is D𝒫(L)D with 𝒫(L) = Diag(α∘diag L) + βL for det-CGD2, and for det-CGD1
+    with a sketch that commutes with D; for det-CGD1 with a D and an L that are diagonal plus low rank it is
+    Diag(α∘diag DLD) + βDLD.  For the subspace method it is D itself: AᵀLA = I makes GᵀLG = G.
+    """
+    if isinstance(method, SubspaceMethod):
+        return D
+    if not isinstance(sketch, RandK | IndependentSampling | BernQ | Identity):
+        return None  # the map of another law may itself be d×d
+    split = sketch.map.diagonal_plus_scaled
+    if split is None:
+        return None
+    commutes = isinstance(D, DiagonalStepsize) or not split.alpha.any()
+    if not is_identity(method.condition(sketch.map, commutes=commutes).outer):
+        energies = D.energies(L) if isinstance(D, LowRankStepsize) else None
+        if energies is None:
+            return None
+        inside: Any = D @ aslinearoperator(L) @ D
+        return aslinearoperator(sparse.diags_array(split.alpha * energies)) + split.beta * inside
+    own: Any = aslinearoperator(sparse.diags_array(split.alpha * L.diagonal()))
+    return D @ (own + split.beta * aslinearoperator(L)) @ D

@@ -243,7 +243,7 @@ def observed_contraction(run: Run, infimum: Infimum) -> float:
     >>> from stepsize_opt.problems import Quadratic, find_infimum
     >>> from stepsize_validation import observed_contraction, run
     >>> f = Quadratic(np.eye(2), np.ones(2))
-    >>> record = run(f, 0.5 * np.eye(2), Identity(2), algorithm="GD", iterations=5, seeds=2)
+    >>> record = run(f, 0.5 * np.eye(2), Identity(2), iterations=5, seeds=2)
     >>> round(observed_contraction(record, find_infimum(f)), 6)  # (1 − ½)²
     0.25
     """

@@ -76,7 +76,7 @@ def run(
     sketch
         The sketch, or one for each client.
     algorithm
-        ``"det-CGD1"``, ``"det-CGD2"``, ``"CGD"``, ``"DCGD"``, ``"GD"``, or what ``get_method`` takes.
+        ``"det-CGD1"``, ``"det-CGD2"``, or what ``get_method`` takes.
     iterations, seeds, seed
         K, the number of independent runs, and what determines them: same seed, same numbers.
     client_seeds

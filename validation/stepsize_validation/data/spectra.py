@@ -22,7 +22,7 @@ def with_spectrum(rng: np.random.Generator, eigenvalues: ArrayLike) -> Matrix:
     Examples
     --------
     >>> import numpy as np
-    >>> from stepsize_opt.problems import with_spectrum
+    >>> from stepsize_validation.data import with_spectrum
     >>> np.linalg.eigvalsh(with_spectrum(np.random.default_rng(0), [1.0, 2.0])).round(6).tolist()
     [1.0, 2.0]
     """
@@ -50,7 +50,7 @@ def random_smoothness(rng: np.random.Generator, d: int, condition: float) -> Mat
     Examples
     --------
     >>> import numpy as np
-    >>> from stepsize_opt.problems import random_smoothness
+    >>> from stepsize_validation.data import random_smoothness
     >>> L = random_smoothness(np.random.default_rng(0), 3, condition=100.0)
     >>> np.linalg.eigvalsh(L).round(6).tolist()
     [0.01, 0.1, 1.0]

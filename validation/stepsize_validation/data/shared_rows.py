@@ -24,7 +24,7 @@ _WORTH = 0.7
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """M = F₁F₂… (m×d), csr or dense; ``transposed`` holds the transposes, which cost too much to make in every step."""
+    """M = F₁F₂… (m×d), csr or dense; ``transposed`` holds …F₂ᵀF₁ᵀ, which costs too much to make in every step."""
 
     factors: tuple[Any, ...]
     transposed: tuple[Any, ...]
@@ -45,24 +45,22 @@ class Rows:
 
     @staticmethod
     def _from(*factors: Any) -> Rows:
-        return Rows(factors, tuple(factor.T for factor in factors))
+        return Rows(factors, tuple(factor.T for factor in reversed(factors)))
+
+    @property
+    def T(self) -> Rows:
+        return Rows(self.transposed, self.factors)
 
     @property
     def size(self) -> int:
         """Nonzeros of the factors, to which the time of a product is proportional."""
         return sum(int(factor.nnz if sparse.issparse(factor) else factor.size) for factor in self.factors)
 
-    def times(self, Y: Matrix) -> Matrix:
+    def __matmul__(self, Y: Matrix) -> Matrix:
         """M Y, shape (d, s) → (m, s)."""
         for factor in reversed(self.factors):
             Y = factor @ Y
         return np.asarray(Y)
-
-    def transposed_times(self, W: Matrix) -> Matrix:
-        """Mᵀ W, shape (m, s) → (d, s)."""
-        for factor in self.transposed:
-            W = factor @ W
-        return np.asarray(W)
 
 
 def _shared(A: Any, scales: Vector, count: int) -> tuple[Any, Any]:

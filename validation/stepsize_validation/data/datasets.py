@@ -50,7 +50,7 @@ class Dataset:
     Examples
     --------
     >>> import numpy as np
-    >>> from stepsize_opt.problems import Dataset
+    >>> from stepsize_validation.data import Dataset
     >>> Dataset("two rows", np.eye(2), np.array([1.0, -1.0]))
     Dataset('two rows', m = 2 rows, d = 2 features, 50% labels +1)
     """
@@ -114,7 +114,7 @@ def load_dataset(name: str) -> Dataset:
 
     Examples
     --------
-    >>> from stepsize_opt.problems import load_dataset
+    >>> from stepsize_validation.data import load_dataset
     >>> load_dataset("breast_cancer")
     Dataset('breast_cancer', m = 569 rows, d = 30 features, 63% labels +1)
     """
@@ -182,7 +182,7 @@ def available_datasets() -> list[str]:
 
     Examples
     --------
-    >>> from stepsize_opt.problems import available_datasets
+    >>> from stepsize_validation.data import available_datasets
     >>> available_datasets()[:2]
     ['breast_cancer', 'digits']
     """

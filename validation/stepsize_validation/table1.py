@@ -32,10 +32,8 @@ from stepsize_opt.inputs import (
     refuse_options,
     whole_number,
 )
-from stepsize_opt.methods import DetCGD1, DetCGD2, GradientDescent, Method
-from stepsize_opt.node.api import optimal_stepsize
-from stepsize_opt.node.powers import inverse_of, power_of
-from stepsize_opt.node.result import StepsizeResult
+from stepsize_opt.methods import DetCGD1, DetCGD2, Method
+from stepsize_opt.node import StepsizeResult, inverse_of, optimal_stepsize, power_of
 from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
 from stepsize_solvers.programs import Matrix, Vector, block_slices
 
@@ -182,7 +180,7 @@ def communication_table(
 
     Examples
     --------
-    >>> from stepsize_opt import communication_table
+    >>> from stepsize_validation import communication_table
     >>> table = communication_table([[2.0, 0.0], [0.0, 4.0]], k=1)
     >>> table.row(1).method, round(table.row(1).computed, 6)
     ('det-CGD1', 5.656854)
@@ -226,10 +224,11 @@ def communication_table(
         stepsize: str,
         structure: Structure,
         goal: GoalName = "paper",
+        shown: str = "",
     ) -> None:
         result = optimal_stepsize(smoothness, sketch, algorithm=method, structure=structure, goal=goal, **options)
         printed = None if number is None else problem.printed(number)
-        rows.append(TableRow(number, method.name, name, stepsize, printed, completed(result)))
+        rows.append(TableRow(number, shown or method.name, name, stepsize, printed, completed(result)))
 
     add(1, first, identity, "identity", "γ L⁻¹", inverse)
     add(2, first, identity, "identity", "γ diag⁻¹(L)", diagonal)
@@ -243,7 +242,7 @@ def communication_table(
     add(10, second, rand_1, "rand-1", "optimal", "full")
     add(11, second, rand_k, "rand-k", "optimal", "full")
     add(12, second, bernoulli, "Bern-q", "optimal", "full")
-    add(13, GradientDescent(), identity, "identity", "γ I", "scalar")
+    add(13, first, identity, "identity", "γ I", "scalar", shown="GD")
     optima: tuple[tuple[str, GoalName], ...] = (("optimal", "paper"), ("optimal, descent", "descent"))
     for stepsize, goal in optima:
         add(None, first, rand_1, "rand-1", stepsize, "full", goal)

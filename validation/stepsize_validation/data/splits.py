@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from stepsize_opt.inputs import check_kind, check_one_of, generator, positive_number, whole_number
-from stepsize_opt.problems.data import Dataset
 from stepsize_solvers.programs import Indices
+from stepsize_validation.data.datasets import Dataset
 
 SPLITS = ("shuffled", "label", "dirichlet")
 
@@ -48,7 +48,7 @@ def split(
     Examples
     --------
     >>> import numpy as np
-    >>> from stepsize_opt.problems import load_dataset, split
+    >>> from stepsize_validation.data import load_dataset, split
     >>> [part.m for part in split(load_dataset("breast_cancer"), 4, np.random.default_rng(0))]
     [142, 142, 142, 142]
     """
