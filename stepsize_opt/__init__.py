@@ -10,7 +10,6 @@
 from stepsize_opt.clients import (
     DistributedCertificate,
     DistributedCheck,
-    DistributedComparison,
     DistributedResult,
     certify_distributed,
     compare_distributed,
@@ -73,7 +72,6 @@ __all__ = [
     "Direction",
     "DistributedCertificate",
     "DistributedCheck",
-    "DistributedComparison",
     "DistributedResult",
     "EstimatedSmoothness",
     "FiniteSketch",

@@ -1,20 +1,14 @@
-"""n clients: the optimal stepsize and the smallest number of rounds under the distributed conditions."""
+"""n clients: shared seeds, conditions (12) and (12′), and the smallest number of iterations that they allow."""
 
-from stepsize_opt.clients.api import optimal_distributed_stepsize
-from stepsize_opt.clients.check import DistributedCheck, certify_distributed
-from stepsize_opt.clients.comparison import DistributedComparison, ScalarStepsize, compare_distributed, dcgd_stepsize
-from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
-from stepsize_opt.clients.shared import SEEDS
-
-__all__ = [
-    "SEEDS",
-    "DistributedCertificate",
-    "DistributedCheck",
-    "DistributedComparison",
-    "DistributedResult",
-    "ScalarStepsize",
-    "certify_distributed",
-    "compare_distributed",
-    "dcgd_stepsize",
-    "optimal_distributed_stepsize",
-]
+from stepsize_opt.clients.api import optimal_distributed_stepsize as optimal_distributed_stepsize
+from stepsize_opt.clients.check import DistributedCheck as DistributedCheck, certify_distributed as certify_distributed
+from stepsize_opt.clients.comparison import (
+    ScalarStepsize as ScalarStepsize,
+    compare_distributed as compare_distributed,
+    dcgd_stepsize as dcgd_stepsize,
+)
+from stepsize_opt.clients.result import (
+    DistributedCertificate as DistributedCertificate,
+    DistributedResult as DistributedResult,
+)
+from stepsize_opt.clients.shared import SEEDS as SEEDS

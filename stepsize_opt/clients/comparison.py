@@ -1,4 +1,4 @@
-"""DCGD with a scalar stepsize beside the matrix stepsizes: K and bits of each method for the same ε².
+"""DCGD with a scalar stepsize and the matrix stepsizes in one table: rounds and floats of each for the same ε².
 
 *DCGD* (Khaled and Richtárik, Corollary 1, as the paper states it): with the scalars L = λmax(L), L_max = maxᵢ λmax(Lᵢ)
 and ω = λmax(E[SᵀS]) − 1, the stepsize γ and K must satisfy
@@ -19,15 +19,16 @@ import numpy as np
 
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.reductions import read_clients
-from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.shared import Seeds
 from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.goals import GoalName
 from stepsize_opt.inputs import NAMED_STRUCTURES, completed, refuse_options
 from stepsize_opt.proofs import exp_down, rounded_down
 from stepsize_opt.rounds import coordinates_sent
-from stepsize_opt.sketches import BITS_NOTE, BITS_PER_NUMBER, Sketch
+from stepsize_opt.sketches import Sketch
+from stepsize_opt.tables import Row, Table, best_first
 
+_COLUMNS = ("method", "stepsize", "seeds", "rounds", "floats", "gap")
 # Method, structure, goal and seeds of every row.
 _CASES: tuple[tuple[str, str, GoalName, Seeds], ...] = (
     ("D-det-CGD1", "full", "descent", "shared"),
@@ -72,71 +73,6 @@ def dcgd_stepsize(
     return ScalarStepsize(min(limits), K)
 
 
-@dataclass(frozen=True, eq=False)
-class DistributedRow:
-    """One method: its K, the numbers that all clients send in expectation, and the result it comes from.
-
-    seeds: ``shared`` or ``independent``; goal: ``paper`` or ``descent``.
-    """
-
-    method: str
-    stepsize: str
-    K: int
-    numbers: float
-    result: DistributedResult | None
-    seeds: str = "independent"
-    goal: str = "paper"
-
-    @property
-    def bits(self) -> float:
-        """Bits that all clients send: numbers × 64 (float64)."""
-        return BITS_PER_NUMBER * self.numbers
-
-
-@dataclass(frozen=True, eq=False)
-class DistributedComparison:
-    """The rows of ``compare_distributed``.
-
-    Examples
-    --------
-    See ``compare_distributed``.
-    """
-
-    rows: tuple[DistributedRow, ...]
-
-    @property
-    def best(self) -> DistributedRow:
-        """The row with the smallest K."""
-        return min(self.rows, key=lambda row: row.K)
-
-    def to_records(self) -> list[dict[str, Any]]:
-        """Plain dictionaries, ready for pandas or JSON."""
-        return [
-            {
-                "method": row.method,
-                "stepsize": row.stepsize,
-                "seeds": row.seeds,
-                "goal": row.goal,
-                "K": row.K,
-                "relative_K": row.K / self.best.K,
-                "numbers": row.numbers,
-                "bits": row.bits,
-                "status": None if row.result is None else row.result.status,
-                "gap": None if row.result is None else row.result.gap,
-            }
-            for row in self.rows
-        ]
-
-    def __repr__(self) -> str:
-        header = f"{'method':<11} {'stepsize':<9} {'seeds':<12} {'goal':<10} {'K':>12} {'bits':>10} {'gap':>6}"
-        lines = [header, "-" * len(header)]
-        for row in self.rows:
-            gap = "" if row.result is None else f"{row.result.gap:.0e}"
-            names = f"{row.method:<11} {row.stepsize:<9} {row.seeds:<12} {row.goal:<10}"
-            lines.append(f"{names} {row.K:>12} {row.bits:>10.4g} {gap:>6}")
-        return "\n".join([*lines, BITS_NOTE])
-
-
 def compare_distributed(
     smoothness: Sequence[Any],
     sketch: Sketch | Sequence[Sketch],
@@ -147,12 +83,12 @@ def compare_distributed(
     mean_smoothness: Any = None,
     on_progress: Callable[[int, int, str], None] | None = None,
     **options: Any,
-) -> DistributedComparison:
+) -> Table:
     """Shared seeds, DCGD, DCGD-mat, and distributed det-CGD1 and det-CGD2 with the best diagonal and the best full D.
 
-    Shared seeds stand first: where all clients have one sketch they may draw the same one, and need no λ_D at all.
-    The best full D also stands with the goal ``descent``.  ``on_progress`` is called with the number of rows
-    done, of all rows, and the name of the next before each is solved, as in ``plan``.  Other arguments are as in
+    The row with the fewest rounds is first.  Where all clients have one sketch they may draw the same one, and need no
+    λ_D at all.  The best full D also has a row for the goal ``descent``.  ``on_progress`` is called as in ``plan``, with
+    the number of rows done, of all rows, and the name of the next before each is solved.  Other arguments are as in
     ``optimal_distributed_stepsize``; ``options`` go to it.
 
     Examples
@@ -160,9 +96,9 @@ def compare_distributed(
     >>> import numpy as np
     >>> from stepsize_opt import RandK, compare_distributed
     >>> clients = [np.diag([1.0, 2.0]), np.diag([3.0, 1.0])]
-    >>> rows = compare_distributed(clients, RandK(2, 1), epsilon2=1.0, initial_gap=1.0, delta_inf=0.5).rows
-    >>> [(row.method, row.seeds, row.K) for row in rows[:3]]
-    [('D-det-CGD1', 'shared', 7), ('D-det-CGD2', 'shared', 7), ('DCGD', 'independent', 432)]
+    >>> table = compare_distributed(clients, RandK(2, 1), epsilon2=1.0, initial_gap=1.0, delta_inf=0.5)
+    >>> [(row.method, row.seeds, row.rounds) for row in table.rows if row.method != "D-det-CGD2"][:2]
+    [('D-det-CGD1', 'shared', 7), ('D-det-CGD1', 'independent', 144)]
     """
     refuse_options("compare_distributed", options, ("algorithm", "structure", "goal", "seeds", "iterations"))
     numbers: dict[str, Any] = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": delta_inf}
@@ -175,6 +111,7 @@ def compare_distributed(
         clients=len(matrices),
         **numbers,
     )
+    k = sum(s.expected_nonzeros for s in sketches) / len(sketches)
     sent = coordinates_sent(scalar.K, sum(s.expected_nonzeros for s in sketches))
 
     shared = len(set(sketches)) == 1
@@ -183,20 +120,30 @@ def compare_distributed(
     rows = []
     for done, (method, structure, goal, seeds) in enumerate(cases):
         report(done, len(cases), f"{method}, {structure} D, {seeds} seeds, {goal}")
+        words: dict[str, Any] = {"goal": "paper", "method": method, "stepsize": _label(structure, goal), "seeds": seeds}
+        words["sketch"] = ", ".join(dict.fromkeys(map(str, sketches)))
         if method == "DCGD":
-            rows.append(DistributedRow(method, structure, scalar.K, sent, None))
+            rows.append(Row(k=k, rate=scalar.gamma, rounds=scalar.K, floats=sent, status="formula", **words))
             continue
-        result = optimal_distributed_stepsize(
-            matrices,
-            sketches,
-            mean_smoothness=mean_smoothness,
-            algorithm=method.removeprefix("D-") if method.startswith("D-") else "det-CGD1",
-            structure=NAMED_STRUCTURES[structure],
-            goal=goal,
-            seeds=seeds,
-            **numbers,
-            **options,
+        result = completed(
+            optimal_distributed_stepsize(
+                matrices,
+                sketches,
+                mean_smoothness=mean_smoothness,
+                algorithm=method.removeprefix("D-") if method.startswith("D-") else "det-CGD1",
+                structure=NAMED_STRUCTURES[structure],
+                goal=goal,
+                seeds=seeds,
+                **numbers,
+                **options,
+            )
         )
-        rows.append(DistributedRow(method, structure, result.K, result.communication, completed(result), seeds, goal))
+        found: dict[str, Any] = {"rate": result.rate, "rounds": result.K, "floats": result.communication}
+        rows.append(Row(k=k, **found, gap=result.gap, status=result.status, result=result, **words))
     report(len(cases), len(cases), "")
-    return DistributedComparison(tuple(rows))
+    title = f"Stepsizes for {len(matrices)} clients, d = {len(matrices[0])}, ε² = {epsilon2:g}"
+    return Table(tuple(best_first(rows, lambda row: row.rounds)), _COLUMNS, title)
+
+
+def _label(structure: str, goal: str) -> str:
+    return structure if goal == "paper" else f"{structure}, {goal}"

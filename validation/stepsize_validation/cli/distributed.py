@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.clients import SEEDS, DistributedComparison, compare_distributed, optimal_distributed_stepsize
+from stepsize_opt.clients import SEEDS, compare_distributed, optimal_distributed_stepsize
 from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.inputs import NAMED_STRUCTURES, read_matrix
 from stepsize_opt.sketches import Sketch, parse_sketch
@@ -189,7 +189,7 @@ def _refuse_what_compare_fixes(args: argparse.Namespace) -> None:
         raise ValueError(msg)
 
 
-def _print_comparison(comparison: DistributedComparison, args: argparse.Namespace) -> int:
+def _print_comparison(comparison: Table, args: argparse.Namespace) -> int:
     answer(args, comparison, comparison.to_records)
     results = [row.result for row in comparison.rows if row.result is not None]
     return EXIT_OPTIMAL if all(exit_code(r.status) == EXIT_OPTIMAL for r in results) else EXIT_INACCURATE

@@ -102,7 +102,7 @@ def _choices(setting: Setting, epsilon2: float, time_limit: float) -> list[Choic
     )
     for row in table.rows:
         # The row of DCGD has no result; shared seeds and the descent metric are not (12).
-        if row.result is None or row.seeds == "shared" or row.goal == "descent":
+        if row.result is None or row.seeds == "shared" or row.result.goal == "descent":
             continue
         label = row.method if row.stepsize == "scalar" else f"{row.method}, {row.stepsize}"
         read = {name: getattr(row.result, name) for name in ("algorithm", "D", "rate", "gap")}
