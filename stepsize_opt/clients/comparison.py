@@ -87,8 +87,8 @@ def compare_distributed(
     """Shared seeds, DCGD, DCGD-mat, and distributed det-CGD1 and det-CGD2 with the best diagonal and the best full D.
 
     The row with the fewest rounds is first.  Where all clients have one sketch they may draw the same one, and need no
-    λ_D at all.  The best full D also has a row for the goal ``descent``.  ``on_progress`` is called as in ``plan``, with
-    the number of rows done, of all rows, and the name of the next before each is solved.  Other arguments are as in
+    λ_D at all.  The best full D also has a row for the goal ``descent``.  ``on_progress`` is called as in ``plan``:
+    with the number of rows done, of all rows, and the name of the next before each is solved.  Other arguments are as in
     ``optimal_distributed_stepsize``; ``options`` go to it.
 
     Examples
