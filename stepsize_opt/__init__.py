@@ -5,40 +5,17 @@
 >>> L = np.array([[2.0, 1.0], [1.0, 3.0]])
 >>> optimal_stepsize(L, RandK(2, 1)).status
 'optimal'
+
+The classes of what the functions return are in ``stepsize_opt.results``.
 """
 
-from stepsize_opt.clients import (
-    DistributedCertificate,
-    DistributedCheck,
-    DistributedResult,
-    certify_distributed,
-    compare_distributed,
-    optimal_distributed_stepsize,
-)
+from stepsize_opt.clients import certify_distributed, compare_distributed, optimal_distributed_stepsize
 from stepsize_opt.inputs import BlockDiagonal, Direction, EstimatedSmoothness
-from stepsize_opt.limit import CompressionLimit, compression_limit
-from stepsize_opt.methods import (
-    CompressedStep,
-    DetCGD1,
-    DetCGD2,
-    Method,
-    SubspaceMethod,
-    get_method,
-    optimal_method,
-)
-from stepsize_opt.node import (
-    CvxpyForm,
-    LargeStepsizeResult,
-    StepsizeCheck,
-    StepsizeResult,
-    certify,
-    compare,
-    optimal_stepsize,
-    to_cvxpy,
-)
+from stepsize_opt.limit import compression_limit
+from stepsize_opt.methods import CompressedStep, Method, optimal_method
+from stepsize_opt.node import certify, compare, optimal_stepsize, to_cvxpy
 from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.planning import Budget, plan
-from stepsize_opt.proofs import Certificate
 from stepsize_opt.sketches import (
     BernQ,
     DiagonalSketch,
@@ -52,42 +29,29 @@ from stepsize_opt.sketches import (
     SystematicSampling,
     parse_sketch,
 )
-from stepsize_solvers import Availability, available_solvers
+from stepsize_solvers import available_solvers
 from stepsize_solvers.programs import SolverUnavailable
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Availability",
     "BernQ",
     "BlockDiagonal",
     "Budget",
-    "Certificate",
     "CompressedStep",
-    "CompressionLimit",
-    "CvxpyForm",
-    "DetCGD1",
-    "DetCGD2",
     "DiagonalSketch",
     "Direction",
-    "DistributedCertificate",
-    "DistributedCheck",
-    "DistributedResult",
     "EstimatedSmoothness",
     "FiniteSketch",
     "Gaussian",
     "Identity",
     "IndependentSampling",
-    "LargeStepsizeResult",
     "LayerWise",
     "LowRankPlusDiagonal",
     "Method",
     "RandK",
     "Sketch",
     "SolverUnavailable",
-    "StepsizeCheck",
-    "StepsizeResult",
-    "SubspaceMethod",
     "SystematicSampling",
     "available_solvers",
     "certify",
@@ -95,7 +59,6 @@ __all__ = [
     "compare",
     "compare_distributed",
     "compression_limit",
-    "get_method",
     "optimal_distributed_stepsize",
     "optimal_method",
     "optimal_stepsize",

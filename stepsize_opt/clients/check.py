@@ -21,7 +21,6 @@ from stepsize_opt.inputs import (
     Immutable,
     Structure,
     check_one_of,
-    completed,
     dense,
     pattern_of,
     pattern_with,
@@ -41,6 +40,7 @@ from stepsize_opt.proofs import (
     log_rate_from_above,
     refutes,
 )
+from stepsize_opt.records import completed
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Matrix

@@ -22,8 +22,9 @@ from stepsize_opt.clients.reductions import read_clients
 from stepsize_opt.clients.shared import Seeds
 from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.goals import GoalName
-from stepsize_opt.inputs import NAMED_STRUCTURES, completed, refuse_options
+from stepsize_opt.inputs import NAMED_STRUCTURES, refuse_options
 from stepsize_opt.proofs import exp_down, rounded_down
+from stepsize_opt.records import completed
 from stepsize_opt.rounds import coordinates_sent
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.tables import Row, Table, best_first
@@ -88,8 +89,8 @@ def compare_distributed(
 
     The row with the fewest rounds is first.  Where all clients have one sketch they may draw the same one, and need no
     λ_D at all.  The best full D also has a row for the goal ``descent``.  ``on_progress`` is called as in ``plan``:
-    with the number of rows done, of all rows, and the name of the next before each is solved.  Other arguments are as in
-    ``optimal_distributed_stepsize``; ``options`` go to it.
+    with the number of rows done, of all rows, and the name of the next before each is solved.  Other arguments are as
+    in ``optimal_distributed_stepsize``; ``options`` go to it.
 
     Examples
     --------

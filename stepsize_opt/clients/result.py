@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 from stepsize_opt.clients.targets import Targets
-from stepsize_opt.inputs import Result, check_symmetric_finite, completed, from_fields
+from stepsize_opt.inputs import from_fields
+from stepsize_opt.methods import get_method
+from stepsize_opt.records import Result, completed, plain_fields, structure_of_plain
+from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Matrix
 
 
@@ -90,12 +93,8 @@ class DistributedResult(Result):
         Names as in cvxpy; ``solver_name`` lists what ran.
     reductions
         The exact reductions that were used, in words.
-    algorithm
-        The name of the method.
-    sketch
-        The sketches in their text form.
-    structure
-        The structure asked for.
+    method, sketches, structure
+        The question: what was asked for.
     tol
         The certified relative excess of K that was asked for.
     iterations_requested
@@ -120,6 +119,7 @@ class DistributedResult(Result):
     numbers_per_client: tuple[float, ...]
     descent_rate: float
     goal: str
+    sketches: tuple[Sketch, ...]
     seeds: str = "independent"
     iterations_requested: int | None = None
     one_node: Callable[[], DistributedResult] | None = None
@@ -128,6 +128,10 @@ class DistributedResult(Result):
     def d(self) -> int:
         """Size of D."""
         return int(self.D.shape[0])
+
+    @property
+    def _sketch_text(self) -> str:
+        return ", ".join(dict.fromkeys(map(str, self.sketches)))
 
     @property
     def clients(self) -> int:
@@ -199,7 +203,7 @@ class DistributedResult(Result):
     def _rows(self) -> list[tuple[str, str]]:
         most = max(self.numbers_per_client)
         return [
-            ("method", f"distributed {self.algorithm}, sketch {self.sketch}, {self.structure} D"),
+            ("method", f"distributed {self.algorithm}, sketch {self._sketch_text}, {self.structure} D"),
             ("size", f"d = {self.d}, n = {self.clients} clients, {self.seeds} seeds"),
             ("K", f"{self.K} (proved: at least {self.certificate.smallest_K})"),
             *self._rates(),
@@ -231,18 +235,17 @@ class DistributedResult(Result):
         return rows
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        meta = asdict(replace(self, one_node=None))
-        del meta["D"], meta["one_node"]
+        meta = plain_fields(self, "D", "one_node", "sketches")
+        meta["sketches"] = [plain_sketch(sketch) for sketch in self.sketches]
         return {**meta, "shared_seeds_K": self._known_shared_K}, {"D": self.D}
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> DistributedResult:
         D = arrays["D"]
-        if D.ndim != 2:
-            msg = f"it holds a D of shape {D.shape}"
-            raise ValueError(msg)
-        check_symmetric_finite(D)
-        result = from_fields(DistributedResult, meta, D=D, one_node=None)
+        known: dict[str, Any] = {"D": D, "one_node": None, "method": get_method(meta["algorithm"])}
+        known["sketches"] = tuple(sketch_of_plain(plain, len(D)) for plain in meta["sketches"])
+        known["structure"] = structure_of_plain(meta["structure"], D)
+        result = from_fields(DistributedResult, meta, **known)
         if meta["shared_seeds_K"] is not None:
             vars(result)["shared_seeds_K"] = meta["shared_seeds_K"]
         return result

@@ -47,7 +47,7 @@ from stepsize_opt.inputs.matrices import (
     dense as dense,
     read_matrix as read_matrix,
 )
-from stepsize_opt.inputs.results import Result as Result, Saved as Saved, Shown as Shown, completed as completed
+from stepsize_opt.inputs.results import Saved as Saved, Shown as Shown
 from stepsize_opt.inputs.saved import check_symmetric_finite as check_symmetric_finite, from_fields as from_fields
 from stepsize_opt.inputs.structures import (
     NAMED_STRUCTURES as NAMED_STRUCTURES,

@@ -1,29 +1,16 @@
-"""What the answers to all problems share: a status that the certificate proves, a table for people, a file."""
+"""What all answers share: a text for people, and a file."""
 
 from __future__ import annotations
 
 import html
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self
 
 from stepsize_opt.inputs.checks import Immutable
 from stepsize_opt.inputs.files import broken_is_value_error
 from stepsize_opt.inputs.saved import load_result, result_path, save_result
-from stepsize_solvers.programs import SolverStats, Status
-
-
-class Proof(Protocol):
-    """A certificate: a dataclass of proved numbers."""
-
-    @property
-    def gap(self) -> float: ...
-
-    def is_optimal(self, tol: float) -> bool:
-        """Whether the answer is proved feasible and within ``tol`` of the best possible."""
-        ...
 
 
 class Shown(ABC):
@@ -80,86 +67,3 @@ class Saved(Immutable, ABC):
         file = result_path(path)
         with broken_is_value_error(file, f"a {cls.__name__}"):
             return cls._of_contents(*load_result(file, cls.__name__))
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Result(Shown, Saved):
-    """An answer with its proof; a subclass adds the answer itself and what it predicts."""
-
-    status: str
-    certificate: Proof
-    solver_stats: SolverStats
-    reductions: tuple[str, ...]
-    algorithm: str
-    sketch: str
-    structure: str
-    tol: float
-    message: str = ""
-    estimated: str = ""
-
-    @property
-    def certified(self) -> bool:
-        """Whether L came as a proved smoothness matrix; if not, ``estimated`` and the table say what it is."""
-        return not self.estimated
-
-    @property
-    @abstractmethod
-    def d(self) -> int:
-        """Size of D."""
-
-    @property
-    def gap(self) -> float:
-        """The certified gap, as the certificate defines it."""
-        return self.certificate.gap
-
-    @abstractmethod
-    def _numbers(self) -> dict[str, Any]:
-        """What ``summary`` says about this answer alone."""
-
-    def summary(self) -> dict[str, Any]:
-        """Everything but the matrices, as plain numbers and strings (what ``--json`` prints)."""
-        return {
-            "status": self.status,
-            "message": self.message,
-            "d": self.d,
-            "algorithm": self.algorithm,
-            "sketch": self.sketch,
-            "structure": self.structure,
-            "tol": self.tol,
-            "certified": self.certified,
-            "estimated": self.estimated,
-            **self._numbers(),
-            "certificate": {**asdict(self.certificate), "gap": self.gap},  # type: ignore[call-overload]
-            "solver_stats": asdict(self.solver_stats),
-            "reductions": list(self.reductions),
-        }
-
-    @abstractmethod
-    def _rows(self) -> list[tuple[str, str]]:
-        """What ``rows`` says about this answer alone."""
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Names and values for people to read."""
-        s = self.solver_stats
-        seconds = "" if s.solve_time is None else f", {s.solve_time:.3g} s"
-        iterations = "" if s.num_iters is None else f", {s.num_iters} iterations"
-        rows = [
-            ("status", self.status + (f" ({self.message})" if self.message else "")),
-            *([("smoothness", self.estimated)] if self.estimated else []),
-            *self._rows(),
-            ("certified gap", f"{self.gap:.2e} (tolerance {self.tol:.0e})"),
-            ("solver", f"{s.solver_name}{seconds}{iterations}"),
-        ]
-        if self.reductions:
-            rows.append(("reductions", "; ".join(self.reductions)))
-        return rows
-
-
-R = TypeVar("R", bound=Result)
-
-
-def completed(result: R) -> R:
-    """The result, for an answer that is made of several: raises KeyboardInterrupt if Ctrl-C ended its solve."""
-    if result.status == Status.INTERRUPTED.value:
-        raise KeyboardInterrupt
-    return result

@@ -115,7 +115,7 @@ class Direction(Immutable):
         return "direction" if layers == 1 else f"direction({layers} layers)"
 
 
-Structure: TypeAlias = "Literal['full', 'diagonal', 'scalar'] | BlockDiagonal | Direction"
+Structure: TypeAlias = Literal["full", "diagonal", "scalar"] | BlockDiagonal | Direction
 NAMED_STRUCTURES: dict[str, Structure] = {"full": "full", "diagonal": "diagonal", "scalar": "scalar"}
 
 

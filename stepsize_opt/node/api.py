@@ -15,7 +15,7 @@ from stepsize_opt.inputs import (
     solve_settings,
 )
 from stepsize_opt.methods import Algorithm, get_method
-from stepsize_opt.node.large import LargeStepsizeResult, large_stepsize, refuse_operator
+from stepsize_opt.node.large import large_stepsize, refuse_operator
 from stepsize_opt.node.reductions import equivalent_method, reduce_problem
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import assemble, chosen_solver, processes, solve_all, start_of
@@ -138,7 +138,7 @@ def optimal_stepsize(
     if warm_start is not None and warm_start.d != sketch.d:
         msg = f"warm_start is for d={warm_start.d} but L is {sketch.d}×{sketch.d}"
         raise ValueError(msg)
-    if isinstance(warm_start, LargeStepsizeResult) and not isinstance(smoothness, LowRankPlusDiagonal):
+    if warm_start is not None and warm_start.multiplier is None and not isinstance(smoothness, LowRankPlusDiagonal):
         msg = "warm_start is of a LowRankPlusDiagonal, whose D is an operator, but L is a matrix: leave it out"
         raise ValueError(msg)
     large = large_stepsize(smoothness, sketch, method, structure, asked, settings)

@@ -13,9 +13,7 @@ from stepsize_opt.inputs import (
     Direction,
     Shown,
     Structure,
-    completed,
     dense,
-    parse_structure,
     pattern_of,
     pattern_with,
     read_matrix,
@@ -39,6 +37,7 @@ from stepsize_opt.proofs import (
     repair,
     repair_in_basis,
 )
+from stepsize_opt.records import completed
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Matrix
@@ -205,20 +204,21 @@ def certify(
     if options and not solve:
         msg = f"options go to a solver: give solve=True, or leave out {', '.join(options)}"
         raise ValueError(msg)
-    own = _Question.of(D) if isinstance(D, StepsizeResult) else _Question()
-    own = own.overruled(algorithm, structure, goal)
-    method = get_method(own.algorithm)
+    own = D if isinstance(D, StepsizeResult) else None
+    method = get_method(algorithm or (own.method if own else "det-CGD1"))
+    if structure is None:
+        structure = own.structure if own else "full"
     smoothness = read_problem(L, sketch)
-    stepsize = dense(read_matrix("D", D.D if isinstance(D, StepsizeResult) else D))
+    stepsize = dense(read_matrix("D", D if own is None else own.D))
     if len(stepsize) != sketch.d:
         msg = f"D is {len(stepsize)}×{len(stepsize)} but L is {sketch.d}×{sketch.d}"
         raise ValueError(msg)
-    asked = Goal.read(own.goal, strong_convexity, sketch.d)
-    if dual is None and isinstance(D, StepsizeResult) and D.goal == asked.name:
-        dual = D.dual
+    asked = Goal.read(goal or (own.goal if own else "paper"), strong_convexity, sketch.d)
+    if dual is None and own is not None and own.goal == asked.name:
+        dual = own.dual
     Z = None if dual is None else _read_dual(dual, sketch.d)
-    pattern = pattern_with(own.structure, stepsize)
-    method.check([sketch], scalar=pattern_of(own.structure, sketch.d).is_scalar, clients=False)
+    pattern = pattern_with(structure, stepsize)
+    method.check([sketch], scalar=pattern_of(structure, sketch.d).is_scalar, clients=False)
     proved_for = equivalent_method(asked, method, pattern, sketch.map)
     with blas_threads(sketch.d):
         reduction = separate(dense(smoothness), sketch.map, pattern, proved_for, stepsize, asked)
@@ -228,7 +228,7 @@ def certify(
     scale = min(piece.largest_scale for piece in found)
     if solve:
         # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
-        best = own.structure if pattern.W is None or not scale > 0.0 else Direction(stepsize, pattern.sizes)
+        best = structure if pattern.W is None or not scale > 0.0 else Direction(stepsize, pattern.sizes)
         solved = optimal_stepsize(
             smoothness,
             sketch,
@@ -254,36 +254,6 @@ def _gap_when_scaled(certificate: Certificate, scale: float) -> float:
         return math.inf
     d = certificate.d
     return max(0.0, certificate.upper_bound - certificate.log_det - d * math.log(scale)) / d
-
-
-@dataclass(frozen=True, eq=False)
-class _Question:
-    """What a D is an answer to, beside L and the sketch."""
-
-    algorithm: Algorithm = "det-CGD1"
-    structure: Structure = "full"
-    goal: str = "paper"
-
-    @staticmethod
-    def of(result: StepsizeResult) -> _Question:
-        """That of a result."""
-        return _Question(result.algorithm, result.structure, result.goal)  # type: ignore[arg-type]
-
-    def overruled(self, algorithm: Algorithm | None, structure: Structure | None, goal: str | None) -> _Question:
-        """The question with what is given instead of its own parts."""
-        return _Question(
-            self.algorithm if algorithm is None else algorithm,
-            self._structure() if structure is None else structure,
-            self.goal if goal is None else goal,
-        )
-
-    def _structure(self) -> Structure:
-        """The structure that a result names; raises ValueError for a direction, of which it holds the name alone."""
-        try:
-            return parse_structure(str(self.structure))
-        except ValueError:
-            msg = f"structure must be given: the result holds no more than the name of its own, {self.structure}"
-            raise ValueError(msg) from None
 
 
 def _read_dual(dual: Any, d: int) -> Matrix:

@@ -20,7 +20,6 @@ from stepsize_opt.inputs import (
     Structure,
     check_one_of,
     check_positive_definite,
-    completed,
     dense,
     read_matrix,
     refuse_options,
@@ -30,6 +29,7 @@ from stepsize_opt.node.api import optimal_stepsize
 from stepsize_opt.node.large import refuse_operator
 from stepsize_opt.node.powers import inverse_of, power_of
 from stepsize_opt.node.result import StepsizeResult
+from stepsize_opt.records import completed
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.tables import Row, Table, best_first
 from stepsize_solvers.numerics import blas_threads

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from stepsize_opt.goals import Goal
-from stepsize_opt.inputs import Direction, Structure, from_fields
+from stepsize_opt.inputs import Direction, Structure
 from stepsize_opt.limit import LargeLimit, LimitBounds
 from stepsize_opt.methods import Method, SketchedGradient
 from stepsize_opt.node.result import StepsizeResult
@@ -20,7 +19,6 @@ from stepsize_opt.operators import (
     LargeProblem,
     LowRankPlusDiagonal,
     LowRankStepsize,
-    StepsizeOperator,
     large_problem,
     metric_of_inverse,
     read_direction,
@@ -28,54 +26,11 @@ from stepsize_opt.operators import (
     solve_direction,
     solve_gaussian,
     solve_structured,
-    stepsize_from_arrays,
     thin_metric,
 )
 from stepsize_opt.proofs import LowRankCondition, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import ScaledPlusTrace, Settings, Status, is_identity
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class LargeStepsizeResult(StepsizeResult):
-    """A StepsizeResult whose D is never formed: rate, log det, certificate, iterations and files work alike.
-
-    Attributes
-    ----------
-    operator
-        D by its products, see ``D``.  ``blocks`` is empty.
-
-    Examples
-    --------
-    See ``LowRankPlusDiagonal``.
-    """
-
-    operator: StepsizeOperator
-
-    @property
-    def D(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The stepsize as a scipy LinearOperator: ``D @ g``, ``D.diagonal()``, and ``D.todense()`` when asked."""
-        return self.operator
-
-    @property
-    def dual(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Raises ValueError: the multiplier of a large problem is used by its proof and not kept."""
-        msg = "the multiplier of a problem whose L is not dense is not kept; solve for L.todense() to have one"
-        raise ValueError(msg)
-
-    def tosparse(self) -> Any:
-        """Raises ValueError: the D of a large problem is an operator."""
-        msg = "D is an operator that is never formed, not a block-diagonal matrix: use result.D, or D.todense()"
-        raise ValueError(msg)
-
-    def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        meta = asdict(replace(self, operator=DiagonalStepsize(np.ones(1))))
-        del meta["operator"], meta["blocks"]
-        return meta, self.operator.arrays()
-
-    @classmethod
-    def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> LargeStepsizeResult:
-        return from_fields(LargeStepsizeResult, meta, blocks=(), operator=stepsize_from_arrays(arrays))
 
 
 def refuse_operator(L: object, dense_only: bool) -> None:
@@ -94,7 +49,7 @@ def refuse_operator(L: object, dense_only: bool) -> None:
 
 def large_stepsize(
     L: Any, sketch: Sketch, method: Method, structure: Structure, goal: Goal, settings: Settings
-) -> LargeStepsizeResult | None:
+) -> StepsizeResult | None:
     """The answer for an L that is not to be made dense; None for any other.
 
     Raises ValueError for what has no answer without a dense matrix.
@@ -159,24 +114,22 @@ def large_stepsize(
         message = answer.remark or problem.remark or f"{status.meaning}; {status.remedy}"
         if isinstance(L, LowRankPlusDiagonal) and isinstance(L.U, np.ndarray) and L.rank >= L.d:
             message += f"; U has {L.rank} columns for {L.d} coordinates, so L.todense() is no larger: solve for that"
-    return LargeStepsizeResult(
+    return StepsizeResult(
         status=status.value,
         certificate=certificate,
         descent_log_det=answer.descent_log_det,
-        blocks=(),
         solver_stats=answer.stats,
         reductions=tuple(words for words in (condition.words, problem.words) if words),
-        algorithm=method.name,
-        sketch=str(sketch),
-        structure=str(structure),
-        expected_nonzeros=sketch.expected_nonzeros,
-        expected_rank=sketch.expected_rank,
+        method=method,
+        sketch=sketch,
+        structure=structure,
         limit=exp_up(_limit(L, problem, sketch, goal) / sketch.d),
         tol=settings.tol,
         goal=goal.name,
         satisfies_condition=answer.satisfied,
         message=message,
-        operator=answer.D,
+        stepsize=answer.D,
+        multiplier=None,
     )
 
 

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from stepsize_opt.goals import WORDS
-from stepsize_opt.inputs import (
-    LARGE,
-    Immutable,
-    Result,
-    check_memory,
-    dimensions,
-    from_fields,
-    positive_number,
-    read_only,
-    real_array,
-)
+from stepsize_opt.inputs import LARGE, dimensions, from_fields, positive_number, real_array
+from stepsize_opt.methods import CompressedStep, get_method
+from stepsize_opt.operators import BlockStepsize, StepsizeOperator, stepsize_from_arrays
+from stepsize_opt.plots import plot_matrix
 from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down
+from stepsize_opt.records import Result, plain_fields, structure_of_plain
 from stepsize_opt.rounds import (
     convex_iterations,
     coordinates_sent,
@@ -31,19 +22,16 @@ from stepsize_opt.rounds import (
     linear_iterations,
     squared_norm,
 )
+from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Indices, Matrix, Status, Vector
 
 
-@dataclass(frozen=True, eq=False)
-class Block(Immutable):
+class Block(NamedTuple):
     """A diagonal block of D and of its multiplier Z, read-only: rows and columns ``indices``."""
 
     indices: Indices
     D: Matrix
     Z: Matrix
-
-    def __post_init__(self) -> None:
-        self._lock()
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -62,22 +50,17 @@ class StepsizeResult(Result):
     descent_log_det
         A proved lower bound on log det H of the descent metric H = 2D − T(D), T(D) the left-hand side of
         the condition; T(D) ⪯ D makes H ⪰ D.
-    blocks
-        The diagonal blocks of D that are not zero by proof.
+    stepsize
+        D as an operator with ``@``, ``diagonal()`` and ``todense()``: blocks, or for a large L a diagonal, an inverse
+        or a diagonal plus low rank.
+    multiplier
+        The multiplier that proves the upper bound, by blocks; None for a large L, whose proof does not keep it.
     solver_stats
         Names as in cvxpy; ``solver_name`` lists what ran.
     reductions
         The exact reductions that were used, in words.
-    algorithm
-        The name of the method.
-    sketch
-        The sketch in its text form.
-    structure
-        The structure asked for.
-    expected_nonzeros
-        Floats sent per round, in expectation.
-    expected_rank
-        E[rank S], or a bound from above.
+    method, sketch, structure
+        The question: what was asked for.
     limit
         The largest rate for the same goal of any method without memory, x⁺ = x − G∇f(x) with G independent of
         ∇f(x) and E[rank G] = expected_rank, proved from above (``compression_limit``); infinite where it is not known,
@@ -98,18 +81,18 @@ class StepsizeResult(Result):
 
     certificate: Certificate
     descent_log_det: float
-    blocks: tuple[Block, ...]
-    expected_nonzeros: float
-    expected_rank: float
+    stepsize: StepsizeOperator
+    multiplier: BlockStepsize | None
+    sketch: Sketch
     limit: float
     goal: str
     satisfies_condition: bool
 
     def __post_init__(self) -> None:
         # The last gate: no matrix leaves that float64 does not hold, no status that the certificate does not prove.
-        for block in self.blocks:
-            diagonal = block.D if block.D.ndim == 1 else block.D.diagonal()
-            if not (np.isfinite(block.D).all() and diagonal.min() >= SMALLEST_NORMAL):
+        for part in self.stepsize.parts if isinstance(self.stepsize, BlockStepsize) else ():
+            diagonal = part if part.ndim == 1 else part.diagonal()
+            if not (np.isfinite(part).all() and diagonal.min() >= SMALLEST_NORMAL):
                 msg = "a stepsize that is not finite or has a diagonal entry below 2.3e-308 cannot be certified"
                 raise ArithmeticError(msg)
         if self.status == Status.OPTIMAL.value and not self.certificate.is_optimal(self.tol):
@@ -121,47 +104,61 @@ class StepsizeResult(Result):
         """Size of D."""
         return self.certificate.d
 
-    @cached_property
-    def D(self) -> Matrix:
-        """The stepsize matrix, d×d, read-only; feasible whatever the status says.
+    @property
+    def _sketch_text(self) -> str:
+        return str(self.sketch)
+
+    @property
+    def expected_nonzeros(self) -> float:
+        """Floats sent per round, in expectation."""
+        return self.sketch.expected_nonzeros
+
+    @property
+    def D(self) -> Any:
+        """The stepsize matrix, d×d, read-only; feasible whatever the status is.  For a large L ``stepsize`` itself.
 
         Raises ValueError when a dense d×d matrix does not fit into memory; ``blocks`` holds it in parts, and
         ``tosparse()`` makes a sparse matrix of them.
         """
-        return self._assemble([block.D for block in self.blocks])
+        return self.stepsize.array if isinstance(self.stepsize, BlockStepsize) else self.stepsize
 
-    @cached_property
-    def dual(self) -> Matrix:
-        """The multiplier Z ⪰ 0 of the condition, d×d, read-only: with D it proves the upper bound.
+    @property
+    def dual(self) -> Matrix | None:
+        """The multiplier Z ⪰ 0 of the condition, d×d, read-only: with D it proves the upper bound; None for a large L.
 
         For the goal ``descent`` it is Y near H⁻¹, for ``euclidean`` and ``linear`` the multiplier of H ⪰ tM⁻¹ (of each
         component alone), for ``convex`` U of 𝒫(D) ⪯ L⁻¹.
         """
-        return self._assemble([block.Z for block in self.blocks])
+        return None if self.multiplier is None else self.multiplier.array
 
-    def _assemble(self, parts: Sequence[Matrix]) -> Matrix:
-        remedy = "; blocks holds it in parts, and tosparse() is D as a sparse matrix"
-        check_memory(f"the dense {self.d}×{self.d} matrix", 8 * self.d**2, remedy)
-        out = np.zeros((self.d, self.d))
-        for block, part in zip(self.blocks, parts, strict=True):
-            if part.ndim == 1:
-                out[block.indices, block.indices] = part
-            else:
-                out[np.ix_(block.indices, block.indices)] = part
-        return read_only(out)
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The diagonal blocks of D that are not zero by proof, each with its multiplier; empty for a large L."""
+        D, Z = self.stepsize, self.multiplier
+        if not isinstance(D, BlockStepsize) or Z is None:
+            return ()
+        return tuple(map(Block, D.indices, D.parts, Z.parts))
 
     def tosparse(self) -> Any:
-        """D as a ``scipy.sparse.csr_array`` with the entries of its blocks: for a block-diagonal L of any size."""
-        rows, columns, values = [], [], []
-        for block in self.blocks:
-            i, D = block.indices, block.D
-            rows.append(i if D.ndim == 1 else np.repeat(i, len(i)))
-            columns.append(i if D.ndim == 1 else np.tile(i, len(i)))
-            values.append(D.ravel())
-        entries = (np.concatenate(rows), np.concatenate(columns))
-        out = sparse.csr_array((np.concatenate(values), entries), shape=(self.d, self.d))
-        out.eliminate_zeros()
-        return out
+        """D as a ``scipy.sparse.csr_array`` with the entries of its blocks: for a block-diagonal L of any size.
+
+        Raises ValueError for a large L, whose D is an operator.
+        """
+        if not isinstance(self.stepsize, BlockStepsize):
+            msg = "D is an operator that is never formed, not a block-diagonal matrix: use result.D, or D.todense()"
+            raise ValueError(msg)
+        return self.stepsize.tosparse()
+
+    def compressor(self) -> CompressedStep:
+        """Return the method with this D as messages: ``draw``, ``encode`` and ``decode`` of one round.
+
+        Raises ValueError for a method whose factors depend on L: ``CompressedStep.of`` takes it.
+        """
+        return CompressedStep.of(self.D, self.sketch, self.method)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw D as a heat map on matplotlib axes, new ones by default; return the axes."""
+        return plot_matrix(self.stepsize.todense(), ax, f"D, {self.algorithm}, {self._sketch_text}, goal {self.goal}")
 
     @property
     def log_det(self) -> float:
@@ -243,7 +240,7 @@ class StepsizeResult(Result):
         if self.goal == "linear":
             return linear_iterations(self.guaranteed_rate, accuracy, initial_gap)  # type: ignore[arg-type]
         if self.goal == "convex":
-            return convex_iterations(squared_norm([b.D for b in self.blocks], self._parts(initial_distance)), accuracy)  # type: ignore[arg-type]
+            return convex_iterations(squared_norm(self._blocks().parts, self._parts(initial_distance)), accuracy)  # type: ignore[arg-type]
         return iterations_needed(self.guaranteed_rate, epsilon2, initial_gap)  # type: ignore[arg-type]
 
     def _parts(self, distance: Any) -> float | list[Vector]:
@@ -254,7 +251,11 @@ class StepsizeResult(Result):
         if vector.shape != (self.d,):
             msg = f"initial_distance must be a number or x⁰ − x*, {self.d} finite numbers"
             raise ValueError(msg)
-        return [vector[block.indices] for block in self.blocks]
+        return [vector[place] for place in self._blocks().indices]
+
+    def _blocks(self) -> BlockStepsize:
+        assert isinstance(self.stepsize, BlockStepsize)  # the goal convex takes a dense L only
+        return self.stepsize
 
     def communication(
         self,
@@ -284,16 +285,18 @@ class StepsizeResult(Result):
     def _rows(self) -> list[tuple[str, str]]:
         feasible = "proved" if self.certificate.feasible else "not proved"
         return [
-            ("method", f"{self.algorithm}, sketch {self.sketch}, {self.structure} D, d = {self.d}"),
+            ("method", f"{self.algorithm}, sketch {self._sketch_text}, {self.structure} D, d = {self.d}"),
             *self._rates(),
-            (
-                "limit",
-                f"{self.limit:.9g} for rank {self.expected_rank:g} without memory, efficiency {self.efficiency:.3f}"
-                if math.isfinite(self.limit)
-                else "not known for this form of L, or E[S] = I up to rounding only",
-            ),
+            ("limit", self._limit_text),
             (WORDS[self.goal].feasible, f"{feasible}, margin {self.certificate.margin:.1e}"),
         ]
+
+    @property
+    def _limit_text(self) -> str:
+        if not math.isfinite(self.limit):
+            return "not known for this form of L, or E[S] = I up to rounding only"
+        rank = self.sketch.expected_rank
+        return f"{self.limit:.9g} for rank {rank:g} without memory, efficiency {self.efficiency:.3f}"
 
     def _rates(self) -> list[tuple[str, str]]:
         words = WORDS[self.goal]
@@ -308,14 +311,24 @@ class StepsizeResult(Result):
         return rows
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays: dict[str, Any] = {}
-        for i, block in enumerate(self.blocks):
-            arrays[f"indices_{i}"], arrays[f"D_{i}"], arrays[f"Z_{i}"] = block.indices, block.D, block.Z
-        if self.d <= LARGE:  # a larger D is saved by its blocks only
-            arrays["D"] = self.D
-        return {**asdict(replace(self, blocks=())), "blocks": len(self.blocks)}, arrays
+        arrays = {f"stepsize_{name}": array for name, array in self.stepsize.arrays().items()}
+        if self.multiplier is not None:
+            arrays |= {f"multiplier_{name}": array for name, array in self.multiplier.arrays().items()}
+            if self.d <= LARGE:  # a larger D is saved by its blocks only
+                arrays["D"] = self.D
+        meta = plain_fields(self, "stepsize", "multiplier", "sketch")
+        return {**meta, "sketch": plain_sketch(self.sketch)}, arrays
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> StepsizeResult:
-        blocks = tuple(Block(arrays[f"indices_{i}"], arrays[f"D_{i}"], arrays[f"Z_{i}"]) for i in range(meta["blocks"]))
-        return from_fields(StepsizeResult, meta, blocks=blocks)
+        stepsize, multiplier = (_read_stepsize(arrays, kind) for kind in ("stepsize", "multiplier"))
+        sketch = sketch_of_plain(meta["sketch"], meta["certificate"]["d"])
+        D = arrays.get("D", stepsize)
+        known: dict[str, Any] = {"stepsize": stepsize, "multiplier": multiplier, "sketch": sketch}
+        known |= {"method": get_method(meta["algorithm"]), "structure": structure_of_plain(meta["structure"], D)}
+        return from_fields(StepsizeResult, meta, **known)
+
+
+def _read_stepsize(arrays: dict[str, Any], kind: str) -> StepsizeOperator | None:
+    named = {name.removeprefix(f"{kind}_"): array for name, array in arrays.items() if name.startswith(f"{kind}_")}
+    return stepsize_from_arrays(named) if named else None

@@ -17,6 +17,7 @@ from stepsize_opt.methods import Method
 from stepsize_opt.node.answers import prove
 from stepsize_opt.node.pieces import Component, Reduction
 from stepsize_opt.node.result import Block, StepsizeResult
+from stepsize_opt.operators import BlockStepsize
 from stepsize_opt.proofs import UNIT, Certificate, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import check_solver, choose_solver, get_solver
@@ -63,7 +64,7 @@ Choice = tuple["Solver | None", Settings]  # None: the automatic choice
 
 def start_of(component: Component, warm_start: StepsizeResult | None) -> WarmStart | None:
     """The part of an earlier result that belongs to a component, in its scaled coordinates."""
-    if warm_start is None:
+    if warm_start is None or warm_start.dual is None:
         return None
     part = np.ix_(component.indices, component.indices)
     with np.errstate(over="ignore"):
@@ -314,18 +315,18 @@ def assemble(
     message = ""
     if status is not Status.OPTIMAL:
         message = "; ".join([status.meaning, status.remedy, *dict.fromkeys(p.message for p in pieces if p.message)])
+    places = [block.indices for block in blocks]
     return StepsizeResult(
         status=status.value,
         certificate=certificate,
         descent_log_det=Certificate.combine(descents).log_det,
-        blocks=tuple(blocks),
+        stepsize=BlockStepsize(places, [block.D for block in blocks]),
+        multiplier=BlockStepsize(places, [block.Z for block in blocks]),
         solver_stats=_combined_stats([piece.stats for piece in pieces]),
         reductions=tuple(reduction.notes),
-        algorithm=method.name,
-        sketch=str(sketch),
-        structure=str(structure),
-        expected_nonzeros=sketch.expected_nonzeros,
-        expected_rank=sketch.expected_rank,
+        method=method,
+        sketch=sketch,
+        structure=structure,
         limit=exp_up(limit / certificate.d),
         tol=tol,
         goal=goal.name,

@@ -15,6 +15,7 @@ from stepsize_opt.operators.problems import (
 )
 from stepsize_opt.operators.solve import StructuredAnswer as StructuredAnswer, solve_structured as solve_structured
 from stepsize_opt.operators.stepsizes import (
+    BlockStepsize as BlockStepsize,
     DiagonalStepsize as DiagonalStepsize,
     InverseStepsize as InverseStepsize,
     LowRankStepsize as LowRankStepsize,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,9 @@ from scipy import sparse
 from scipy.linalg import solve_triangular
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import Immutable, check_dense, read_only, scaled_exactly
+from stepsize_opt.inputs import Immutable, check_dense, check_memory, read_only, scaled_exactly
 from stepsize_opt.operators.matrices import LowRankPlusDiagonal
-from stepsize_solvers.programs import Matrix, Vector
+from stepsize_solvers.programs import Indices, Matrix, Vector
 
 
 class StepsizeOperator(Immutable, LinearOperator):  # type: ignore[misc]
@@ -58,6 +60,75 @@ class StepsizeOperator(Immutable, LinearOperator):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(d={self.shape[0]})"
+
+
+class BlockStepsize(StepsizeOperator):
+    """A block-diagonal D: part i, a matrix or the vector of a diagonal, on the coordinates ``indices[i]``, read-only.
+
+    One part on all coordinates is a dense D.  A multiplier, which is symmetric as well, has the same form.
+    """
+
+    def __init__(self, indices: Sequence[Indices], parts: Sequence[Matrix]) -> None:
+        super().__init__(sum(len(place) for place in indices))
+        self.indices = tuple(read_only(place) for place in indices)
+        self.parts = tuple(read_only(part) for part in parts)
+
+    @cached_property
+    def array(self) -> Matrix:
+        """The matrix, d×d, read-only; raises ValueError when there is no memory for it."""
+        d = int(self.shape[0])
+        remedy = "; blocks holds it in parts, and tosparse() is D as a sparse matrix"
+        check_memory(f"the dense {d}×{d} matrix", 8 * d**2, remedy)
+        out = np.zeros((d, d))
+        for place, part in zip(self.indices, self.parts, strict=True):
+            if part.ndim == 1:
+                out[place, place] = part
+            else:
+                out[np.ix_(place, place)] = part
+        return read_only(out)
+
+    def todense(self) -> Matrix:
+        return self.array.copy()
+
+    def tosparse(self) -> Any:
+        """The matrix as a ``scipy.sparse.csr_array`` with the entries of its parts."""
+        rows, columns, values = [], [], []
+        for i, part in zip(self.indices, self.parts, strict=True):
+            rows.append(i if part.ndim == 1 else np.repeat(i, len(i)))
+            columns.append(i if part.ndim == 1 else np.tile(i, len(i)))
+            values.append(part.ravel())
+        entries = (np.concatenate(rows), np.concatenate(columns))
+        out = sparse.csr_array((np.concatenate(values), entries), shape=self.shape)
+        out.eliminate_zeros()
+        return out
+
+    def diagonal(self) -> Vector:
+        out = np.empty(self.shape[0])
+        for place, part in zip(self.indices, self.parts, strict=True):
+            out[place] = part if part.ndim == 1 else part.diagonal()
+        return out
+
+    def log_det(self) -> float:
+        total = 0.0
+        for part in self.parts:
+            values = part if part.ndim == 1 else np.linalg.eigvalsh(part)
+            if not values.min() > 0.0:
+                return -np.inf
+            total += float(np.log(values).sum())
+        return total
+
+    def scaled(self, n: int) -> BlockStepsize:
+        return BlockStepsize(self.indices, [scaled_exactly("D", part, 2 * n) for part in self.parts])
+
+    def arrays(self) -> dict[str, Matrix]:
+        named: dict[str, Any] = {f"indices_{i}": place for i, place in enumerate(self.indices)}
+        return named | {f"part_{i}": part for i, part in enumerate(self.parts)}
+
+    def _matmat(self, X: Any) -> Any:
+        out = np.empty((self.shape[0], X.shape[1]))
+        for place, part in zip(self.indices, self.parts, strict=True):
+            out[place] = part[:, None] * X[place] if part.ndim == 1 else part @ X[place]
+        return out
 
 
 class DiagonalStepsize(StepsizeOperator):
@@ -156,6 +227,10 @@ class LowRankStepsize(StepsizeOperator):
 
 def stepsize_from_arrays(arrays: dict[str, Matrix]) -> StepsizeOperator:
     """Return the stepsize whose ``arrays`` these are."""
+    if "part_0" in arrays:
+        places = range(len(arrays) // 2)
+        indices: list[Any] = [arrays[f"indices_{i}"] for i in places]
+        return BlockStepsize(indices, [arrays[f"part_{i}"] for i in places])
     if "x" in arrays:
         return DiagonalStepsize(arrays["x"])
     if "p" in arrays:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from stepsize_opt.clients import optimal_distributed_stepsize
 from stepsize_opt.goals import METRIC_GOALS, WORDS, GoalName
-from stepsize_opt.inputs import completed, items, positive_number, refuse_options
+from stepsize_opt.inputs import items, positive_number, refuse_options
 from stepsize_opt.limit import CompressionLimit, compression_limit
 from stepsize_opt.methods import (
     CompressedStep,
@@ -24,6 +24,7 @@ from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.planning.budget import Budget
 from stepsize_opt.planning.problem import Problem
 from stepsize_opt.proofs import Unproved
+from stepsize_opt.records import completed
 from stepsize_opt.rounds import coordinates_sent, iterations_needed, linear_iterations
 from stepsize_opt.sketches import Identity, RandK, Sketch
 from stepsize_opt.tables import Row, Table, best_first

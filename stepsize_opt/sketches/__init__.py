@@ -16,6 +16,7 @@ from stepsize_opt.sketches.diagonal import (
 )
 from stepsize_opt.sketches.draws import Draw as Draw, generators as generators
 from stepsize_opt.sketches.general import FiniteSketch as FiniteSketch, Gaussian as Gaussian, LayerWise as LayerWise
+from stepsize_opt.sketches.plain import plain_sketch as plain_sketch, sketch_of_plain as sketch_of_plain
 from stepsize_opt.sketches.systematic import (
     SystematicSampling as SystematicSampling,
     rounded_to_budget as rounded_to_budget,

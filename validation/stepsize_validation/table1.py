@@ -25,7 +25,6 @@ from stepsize_opt.inputs import (
     Direction,
     Structure,
     check_positive_definite,
-    completed,
     dense,
     items,
     read_matrix,
@@ -34,6 +33,7 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node import StepsizeResult, inverse_of, optimal_stepsize, power_of
+from stepsize_opt.records import completed
 from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
 from stepsize_solvers.programs import Matrix, Vector, block_slices
 

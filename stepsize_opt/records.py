@@ -1,0 +1,131 @@
+"""What the answers of one node and of clients share: the question, a status that the certificate proves, the text."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any, Protocol, TypeVar
+
+from stepsize_opt.inputs import Direction, Saved, Shown, Structure, parse_structure
+from stepsize_opt.methods import Method
+from stepsize_solvers.programs import SolverStats, Status
+
+
+class Proof(Protocol):
+    """A certificate: a dataclass of proved numbers."""
+
+    @property
+    def gap(self) -> float: ...
+
+    def is_optimal(self, tol: float) -> bool:
+        """Whether the answer is proved feasible and within ``tol`` of the best possible."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Result(Shown, Saved):
+    """An answer with its proof; a subclass adds the answer itself and what it predicts."""
+
+    status: str
+    certificate: Proof
+    solver_stats: SolverStats
+    reductions: tuple[str, ...]
+    method: Method
+    structure: Structure
+    tol: float
+    message: str = ""
+    estimated: str = ""
+
+    @property
+    def certified(self) -> bool:
+        """Whether L came as a proved smoothness matrix; if not, ``estimated`` and the table say what it is."""
+        return not self.estimated
+
+    @property
+    def algorithm(self) -> str:
+        """The name of the method."""
+        return self.method.name
+
+    @property
+    @abstractmethod
+    def d(self) -> int:
+        """Size of D."""
+
+    @property
+    @abstractmethod
+    def _sketch_text(self) -> str: ...
+
+    @property
+    def gap(self) -> float:
+        """The certified gap, as the certificate defines it."""
+        return self.certificate.gap
+
+    @abstractmethod
+    def _numbers(self) -> dict[str, Any]:
+        """What ``summary`` says about this answer alone."""
+
+    def summary(self) -> dict[str, Any]:
+        """Everything but the matrices, as plain numbers and strings (what ``--json`` prints)."""
+        return {
+            "status": self.status,
+            "message": self.message,
+            "d": self.d,
+            "algorithm": self.algorithm,
+            "sketch": self._sketch_text,
+            "structure": str(self.structure),
+            "tol": self.tol,
+            "certified": self.certified,
+            "estimated": self.estimated,
+            **self._numbers(),
+            "certificate": {**asdict(self.certificate), "gap": self.gap},  # type: ignore[call-overload]
+            "solver_stats": asdict(self.solver_stats),
+            "reductions": list(self.reductions),
+        }
+
+    @abstractmethod
+    def _rows(self) -> list[tuple[str, str]]:
+        """What ``rows`` says about this answer alone."""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Names and values for people to read."""
+        s = self.solver_stats
+        seconds = "" if s.solve_time is None else f", {s.solve_time:.3g} s"
+        iterations = "" if s.num_iters is None else f", {s.num_iters} iterations"
+        rows = [
+            ("status", self.status + (f" ({self.message})" if self.message else "")),
+            *([("smoothness", self.estimated)] if self.estimated else []),
+            *self._rows(),
+            ("certified gap", f"{self.gap:.2e} (tolerance {self.tol:.0e})"),
+            ("solver", f"{s.solver_name}{seconds}{iterations}"),
+        ]
+        if self.reductions:
+            rows.append(("reductions", "; ".join(self.reductions)))
+        return rows
+
+
+def plain_fields(result: Result, *left_out: str) -> dict[str, Any]:
+    """Return the fields of a result as JSON holds them; ``left_out`` and the question are saved otherwise."""
+    kept = [one.name for one in fields(result) if one.name not in ("method", "structure", *left_out)]
+    values = {name: getattr(result, name) for name in kept}
+    plain = {name: asdict(value) if is_dataclass(value) else value for name, value in values.items()}  # type: ignore[arg-type]
+    return {**plain, "algorithm": result.algorithm, "structure": plain_structure(result.structure)}
+
+
+def plain_structure(structure: Structure) -> Any:
+    """Return a structure as JSON holds it; of a direction the sizes, because D itself is one."""
+    return {"direction": structure.sizes} if isinstance(structure, Direction) else str(structure)
+
+
+def structure_of_plain(plain: Any, D: Any) -> Structure:
+    """Return the structure of a result that was read, whose stepsize is D."""
+    return parse_structure(plain) if isinstance(plain, str) else Direction(D, tuple(plain["direction"]))
+
+
+R = TypeVar("R", bound=Result)
+
+
+def completed(result: R) -> R:
+    """The result, for an answer that is made of several: raises KeyboardInterrupt if Ctrl-C ended its solve."""
+    if result.status == Status.INTERRUPTED.value:
+        raise KeyboardInterrupt
+    return result

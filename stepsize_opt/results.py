@@ -1,0 +1,20 @@
+"""The classes of what the functions of ``stepsize_opt`` return, for type hints and for ``load``."""
+
+from stepsize_opt.clients import (
+    DistributedCertificate as DistributedCertificate,
+)
+from stepsize_opt.clients import (
+    DistributedCheck as DistributedCheck,
+)
+from stepsize_opt.clients import (
+    DistributedResult as DistributedResult,
+)
+from stepsize_opt.limit import CompressionLimit as CompressionLimit
+from stepsize_opt.methods import SubspaceMethod as SubspaceMethod
+from stepsize_opt.node import CvxpyForm as CvxpyForm
+from stepsize_opt.node import StepsizeCheck as StepsizeCheck
+from stepsize_opt.node import StepsizeResult as StepsizeResult
+from stepsize_opt.proofs import Certificate as Certificate
+from stepsize_opt.tables import Row as Row
+from stepsize_opt.tables import Table as Table
+from stepsize_solvers import Availability as Availability
