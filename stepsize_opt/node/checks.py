@@ -11,6 +11,7 @@ import numpy as np
 from stepsize_opt.goals import WORDS, Goal, GoalName
 from stepsize_opt.inputs import (
     Direction,
+    EstimatedSmoothness,
     Shown,
     Structure,
     dense,
@@ -25,6 +26,7 @@ from stepsize_opt.node.pieces import Component
 from stepsize_opt.node.reductions import descent_program, equivalent_method, separate
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import weakest
+from stepsize_opt.operators import LowRankPlusDiagonal, StepsizeOperator
 from stepsize_opt.proofs import (
     Certificate,
     ConvexStep,
@@ -61,6 +63,8 @@ class StepsizeCheck(Shown):
         The largest s for which sD satisfies the condition (rounded down until proved).
     gap_when_scaled
         The gap of that sD, so how many rounds D's direction costs; NaN for goals that judge H.
+    estimated
+        What an EstimatedSmoothness notes: the proofs are then about the estimate.  Empty for a proved L.
 
     Examples
     --------
@@ -73,6 +77,7 @@ class StepsizeCheck(Shown):
     descent: Certificate
     largest_scale: float
     gap_when_scaled: float
+    estimated: str = ""
 
     @property
     def feasible(self) -> bool:
@@ -115,6 +120,7 @@ class StepsizeCheck(Shown):
         margin = f"margin {c.margin:.3e}" if math.isfinite(c.margin) else "D is not positive definite"
         rows = [
             ("goal", self.goal),
+            *([("smoothness", self.estimated)] if self.estimated else []),
             (words.feasible, f"{_answered(c)} ({margin})"),
             (f"rate {words.rate}", f"{self.rate:.9g}" if c.feasible else "none: the guarantee is not proved"),
             ("gap of D at most", f"{c.gap:.3e}"),
@@ -145,7 +151,7 @@ def _answered(certificate: Certificate) -> str:
 def certify(
     D: Any,
     L: Any,
-    sketch: Sketch,
+    sketch: Sketch | None = None,
     *,
     algorithm: Algorithm | None = None,
     structure: Structure | None = None,
@@ -160,10 +166,12 @@ def certify(
     Parameters
     ----------
     D
-        The stepsize matrix, d×d symmetric, or a StepsizeResult, which knows the algorithm, structure, goal and
-        multiplier that it is for; arguments overrule it.
-    L, sketch
-        The problem, as in ``optimal_stepsize``.
+        The stepsize matrix, d×d symmetric or an operator with ``todense``, or a StepsizeResult, which knows the sketch,
+        algorithm, structure, goal and multiplier that it is for; arguments overrule it.
+    L
+        As in ``optimal_stepsize``.  A LowRankPlusDiagonal is made dense, and so is D.
+    sketch
+        As in ``optimal_stepsize``; that of a StepsizeResult by default.
     algorithm
         As in ``optimal_stepsize``; ``"det-CGD1"`` for a matrix.
     structure
@@ -197,7 +205,7 @@ def certify(
     (True, 0.4, 1.666667)
     >>> round(certify(0.1 * np.eye(2), L, RandK(2, 1), solve=True).gap, 4)
     0.7136
-    >>> check = certify(optimal_stepsize(L, RandK(2, 1), goal="descent"), L, RandK(2, 1))
+    >>> check = certify(optimal_stepsize(L, RandK(2, 1), goal="descent"), L)
     >>> check.goal, check.feasible, check.gap < 1e-6
     ('descent', True, True)
     """
@@ -205,15 +213,22 @@ def certify(
         msg = f"options go to a solver: give solve=True, or leave out {', '.join(options)}"
         raise ValueError(msg)
     own = D if isinstance(D, StepsizeResult) else None
-    method = get_method(algorithm or (own.method if own else "det-CGD1"))
+    if sketch is None:
+        sketch = _given("sketch", None if own is None else own.sketch)
+    if algorithm is None:
+        algorithm = "det-CGD1" if own is None else own.method
     if structure is None:
-        structure = own.structure if own else "full"
-    smoothness = read_problem(L, sketch)
-    stepsize = dense(read_matrix("D", D if own is None else own.D))
+        structure = "full" if own is None else own.structure
+    wanted = ("paper" if own is None else own.goal) if goal is None else goal
+    method = get_method(algorithm)
+    matrix, estimated = (L.matrix, L.note) if isinstance(L, EstimatedSmoothness) else (L, "")
+    smoothness = read_problem(matrix.todense() if isinstance(matrix, LowRankPlusDiagonal) else matrix, sketch)
+    raw = D if own is None else own.D
+    stepsize = dense(read_matrix("D", raw.todense() if isinstance(raw, StepsizeOperator) else raw))
     if len(stepsize) != sketch.d:
         msg = f"D is {len(stepsize)}×{len(stepsize)} but L is {sketch.d}×{sketch.d}"
         raise ValueError(msg)
-    asked = Goal.read(goal or (own.goal if own else "paper"), strong_convexity, sketch.d)
+    asked = Goal.read(wanted, strong_convexity, sketch.d)
     if dual is None and own is not None and own.goal == asked.name:
         dual = own.dual
     Z = None if dual is None else _read_dual(dual, sketch.d)
@@ -245,7 +260,14 @@ def certify(
     condition = Certificate.combine([piece.condition for piece in found])
     descent = Certificate.combine([piece.descent for piece in found])
     gap = math.nan if asked.judges_metric else _gap_when_scaled(certificate, scale)
-    return StepsizeCheck(asked.name, certificate, condition, descent, scale, gap)
+    return StepsizeCheck(asked.name, certificate, condition, descent, scale, gap, estimated)
+
+
+def _given(name: str, value: Any) -> Any:
+    if value is None:
+        msg = f"certify needs {name}: only a StepsizeResult knows its own"
+        raise TypeError(msg)
+    return value
 
 
 def _gap_when_scaled(certificate: Certificate, scale: float) -> float:

@@ -24,6 +24,7 @@ from stepsize_opt.inputs import check_memory, check_one_of, real_array, whole_nu
 from stepsize_opt.methods import Factors, Method, get_method, is_scalar
 from stepsize_opt.operators import StepsizeOperator
 from stepsize_opt.problems import Federated, Objective
+from stepsize_opt.results import DistributedResult, StepsizeResult, SubspaceMethod
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Indices, Matrix, Vector
 from stepsize_validation.runs.arguments import count_senders, rate_of, read_sketches, read_stepsize
@@ -52,9 +53,9 @@ class Divergence(FloatingPointError):
 def run(
     objective: Objective | Federated,
     D: Any,
-    sketch: Sketch | Sequence[Sketch],
+    sketch: Sketch | Sequence[Sketch] | None = None,
     *,
-    algorithm: str | Method = "det-CGD1",
+    algorithm: str | Method | None = None,
     iterations: int = 1000,
     seeds: int = 8,
     seed: int = 0,
@@ -70,13 +71,14 @@ def run(
     objective
         One node, or a ``Federated`` objective for the distributed methods.
     D
-        Stepsize matrix, d×d, symmetric (as ``stepsize_opt.certify`` judges it) and positive definite; or the operator
-        of a large model (``result.D``, ``method.D``), or a vector x for Diag(x).  For these two nothing of size d×d
+        What ``optimal_stepsize``, ``optimal_distributed_stepsize`` or ``optimal_method`` returned, which knows its
+        sketch and method; or a stepsize matrix, d×d, symmetric (as ``stepsize_opt.certify`` judges it) and positive
+        definite, or the operator of a large model (``result.D``, ``method.D``), or a vector x for Diag(x).  For these two nothing of size d×d
         is formed, and what takes the eigenvalues of H is NaN in the record (``Run``).
     sketch
-        The sketch, or one for each client.
+        The sketch, or one for each client; needed for a matrix.
     algorithm
-        ``"det-CGD1"``, ``"det-CGD2"``, or what ``get_method`` takes.
+        ``"det-CGD1"``, the default for a matrix, ``"det-CGD2"``, or what ``get_method`` takes.
     iterations, seeds, seed
         K, the number of independent runs, and what determines them: same seed, same numbers.
     client_seeds
@@ -105,6 +107,7 @@ def run(
     >>> record.squared_norms.shape, float(record.bits()[-1])
     ((4, 100), 6400.0)
     """
+    D, sketch, algorithm = _question(D, sketch, algorithm)
     sketches = read_sketches(objective, sketch)
     senders = count_senders(client_seeds, sketches)
     D = read_stepsize(D, objective.d)
@@ -132,6 +135,22 @@ def run(
         )
         raise Divergence(msg)
     return state.record(method.name, objective, drawn, metric, stopped)
+
+
+def _question(D: Any, sketch: Any, algorithm: Any) -> tuple[Any, Any, Any]:
+    """Return D, sketch and algorithm, those of a result where they are not given."""
+    own: dict[str, Any] = {"sketch": None, "algorithm": "det-CGD1"}
+    if isinstance(D, SubspaceMethod):
+        own = {"sketch": D.sketch, "algorithm": D}
+    elif isinstance(D, StepsizeResult):
+        own = {"sketch": D.sketch, "algorithm": D.method}
+    elif isinstance(D, DistributedResult):
+        own = {"sketch": D.sketches, "algorithm": D.method}
+    if sketch is None and own["sketch"] is None:
+        msg = "run needs sketch when D is a matrix: only a result knows its own"
+        raise TypeError(msg)
+    matrix = D.D if isinstance(D, SubspaceMethod | StepsizeResult | DistributedResult) else D
+    return matrix, own["sketch"] if sketch is None else sketch, own["algorithm"] if algorithm is None else algorithm
 
 
 @dataclass
