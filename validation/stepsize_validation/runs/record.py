@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import real_array, real_number
+from stepsize_opt.inputs import check_one_of, real_array, real_number
+from stepsize_opt.plots import axes_or_new
 from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
@@ -134,6 +136,60 @@ class Run:
     def bits(self) -> Vector:
         """Bits sent in the first k rounds, k = 1 … K, on average over the seeds: numbers × 64 (float64)."""
         return np.asarray(np.cumsum(self.sent.mean(axis=0)) * BITS_PER_NUMBER)
+
+    def plot(
+        self, ax: Any = None, *, show: str = "weighted", infimum: float | None = None, label: str | None = None
+    ) -> Any:
+        """Draw a run against the floats that it sent: the mean over the seeds, and the guarantee as a dashed line.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+        show : str
+            ``"weighted"``, running means of ‖∇f‖² in the norm of D scaled to determinant 1; ``"metric"``, in that of
+            H = 2D − T(D); ``"euclidean"``, in the Euclidean norm; ``"excess"``, f − f^inf.
+        infimum : float, optional
+            f^inf; the smallest value of the run by default.  The guarantee 2Δ⁰/(rate K) depends on it.
+        label : str, optional
+            The name of the curve; the method by default.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+        """
+        check_one_of("show", show, tuple(_SHOWN))
+        least = float(np.min(self.values)) if infimum is None else real_number("infimum", infimum)
+        ax, name = axes_or_new(ax), self.algorithm if label is None else label
+        floats = self.bits() / BITS_PER_NUMBER
+        if show == "excess":
+            steps = self.value_steps[1:]
+            (line,) = ax.plot(floats[steps - 1], (self.values[:, 1:] - least).mean(axis=0), label=name)
+        else:
+            k = log_steps(self.iterations, _POINTS)
+            (line,) = ax.plot(floats[k - 1], self._means(show).mean(axis=0)[k - 1], label=name)
+            rate = {"weighted": self.rate, "metric": self.descent_rate, "euclidean": self.smallest_eigenvalue}[show]
+            if rate > 0.0:
+                bound = 2.0 * (self.start_value - least) / (rate * k)
+                ax.plot(floats[k - 1], bound, "--", color=line.get_color(), label=f"{name}, guarantee")
+        ax.set(xscale="log", yscale="log", xlabel="floats sent", ylabel=_SHOWN[show])
+        ax.grid(visible=True, which="major", color="0.9")
+        ax.legend(fontsize=8, frameon=False)
+        return ax
+
+    def _means(self, show: str) -> Matrix:
+        means = {"weighted": self.weighted_means, "metric": self.metric_means, "euclidean": self.euclidean_means}
+        return means[show]()
+
+
+# What ``Run.plot`` shows, with the label of its axis.
+_SHOWN = {
+    "weighted": "mean of ‖∇f‖², norm of D",
+    "metric": "mean of ‖∇f‖², norm of H",
+    "euclidean": "mean of ‖∇f‖², Euclidean",
+    "excess": "f − f^inf",
+}
+_POINTS = 300  # of a drawn curve
 
 
 def _running_means(norms: Matrix) -> Matrix:

@@ -73,8 +73,8 @@ def run(
     D
         What ``optimal_stepsize``, ``optimal_distributed_stepsize`` or ``optimal_method`` returned, which knows its
         sketch and method; or a stepsize matrix, d×d, symmetric (as ``stepsize_opt.certify`` judges it) and positive
-        definite, or the operator of a large model (``result.D``, ``method.D``), or a vector x for Diag(x).  For these two nothing of size d×d
-        is formed, and what takes the eigenvalues of H is NaN in the record (``Run``).
+        definite, the operator of a large model (``result.D``, ``method.D``), or a vector x for Diag(x).  For operators
+        and vectors nothing of size d×d is formed, and what takes the eigenvalues of H is NaN in the record (``Run``).
     sketch
         The sketch, or one for each client; needed for a matrix.
     algorithm
