@@ -66,6 +66,7 @@ def test_content(wheel: Path) -> None:
     for package in PACKAGES:
         assert f"{package}/py.typed" in names
     assert "stepsize_solvers/single/__init__.py" in names
+    assert "stepsize_validation/data/breast_cancer.csv.gz" in names
 
 
 @pytest.fixture(scope="module")
