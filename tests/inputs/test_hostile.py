@@ -18,27 +18,20 @@ from stepsize_opt import (
     LowRankPlusDiagonal,
     RandK,
     StepsizeResult,
-    certify,
-    compare,
     compare_distributed,
     compression_limit,
     optimal_method,
     optimal_stepsize,
     plan,
 )
-from stepsize_opt import smoothness as smoothness_of
 from stepsize_opt.problems import (
     Federated,
-    Layered,
     LeastSquares,
     LogisticRegression,
     Quadratic,
-    SoftmaxRegression,
-    find_infimum,
-    softmax_curvature,
 )
-from stepsize_validation import check_rate, distributed_lambda, first_below, observed_contraction, run
-from stepsize_validation.data import Dataset, federated_logistic, random_smoothness, split, with_spectrum
+from stepsize_validation import check_rate, distributed_lambda, run
+from stepsize_validation.data import federated_logistic, random_smoothness, with_spectrum
 
 # The signatures are wrong on purpose.
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -51,25 +44,23 @@ RNG = np.random.default_rng(0)
 ROWS = np.ones((4, 2))
 METHOD = optimal_method(L, 1)
 STEP = CompressedStep.of(0.1 * L, SKETCH)
+F = Quadratic(L, np.ones(2))
 FLAT: dict[str, Any] = {"epsilon2": 1e-2, "initial_gap": 1.0}
 Call = Callable[[], Any]
 
+# One call for each check, and for each function that reads an argument in its own way.
 NAMES: list[tuple[str, Callable[[Any], Any]]] = [
     ("guarantee", lambda bad: optimal_stepsize(L, SKETCH, guarantee=bad)),
     ("criterion", lambda bad: optimal_stepsize(L, SKETCH, criterion=bad)),
     ("solver", lambda bad: optimal_stepsize(L, SKETCH, solver=bad)),
-    ("criterion", lambda bad: certify(0.1 * L, L, SKETCH, criterion=bad)),
-    ("criterion", lambda bad: compare(L, SKETCH, criterion=bad)),
     ("criterion", lambda bad: compression_limit(L, 1, bad)),
     ("penalty", lambda bad: LogisticRegression(ROWS, np.ones(4), 0.1, bad)),
-    ("client_seeds", lambda bad: run(Quadratic(L, np.ones(2)), 0.1 * L, SKETCH, iterations=1, client_seeds=bad)),
-    ("on_divergence", lambda bad: run(Quadratic(L, np.ones(2)), 0.1 * L, SKETCH, iterations=1, on_divergence=bad)),
+    ("on_divergence", lambda bad: run(F, 0.1 * L, SKETCH, iterations=1, on_divergence=bad)),
 ]
 
 LISTS: list[tuple[str, Callable[[Any], Any]]] = [
     ("sizes", BlockDiagonal),
     ("layers", LayerWise),
-    ("layers", Layered),
     ("clients", Federated),
     ("parts", lambda bad: federated_logistic(bad, 0.1)),
     ("sketches", lambda bad: plan(L, 1, sketches=bad, **FLAT)),
@@ -78,48 +69,36 @@ LISTS: list[tuple[str, Callable[[Any], Any]]] = [
 
 OTHERS: dict[str, tuple[Call, str]] = {
     "L is huge": (lambda: optimal_stepsize(HUGE, SKETCH), "^L must hold real numbers that float64 holds"),
-    "lower is ragged": (lambda: compression_limit(L, 1, "linear", strong_convexity=RAGGED), "^lower must be a square matrix"),
+    "structure": (
+        lambda: optimal_stepsize(L, SKETCH, structure=L),
+        r"structure must be 'full'.*got ndarray; Direction",
+    ),
+    "unknown structure": (lambda: optimal_stepsize(L, SKETCH, structure="foo"), "^unknown structure 'foo'; choose"),
+    "start": (lambda: optimal_stepsize(L, SKETCH, warm_start=L), "^warm_start must be a StepsizeResult"),
+    "option": (lambda: optimal_stepsize(L, SKETCH, tolerance=1e-3), "^unknown native option tolerance"),
+    "n_jobs": (lambda: optimal_stepsize(L, SKETCH, n_jobs=0), "^n_jobs must not be 0; use 1"),
     "diagonal is ragged": (lambda: LowRankPlusDiagonal(ROWS, RAGGED), "^diagonal must be an array of numbers"),
-    "cut is huge": (lambda: LowRankPlusDiagonal(ROWS, 1.0, cut=HUGE), "^cut must be a finite number"),
-    "L is ragged": (lambda: optimal_stepsize(RAGGED, SKETCH), "^L must be a square matrix"),
-    "curvature": (lambda: EstimatedSmoothness(RAGGED, 1.0, "x"), "^curvature must be an array of numbers"),
-    "curvature of no square": (lambda: EstimatedSmoothness(ROWS, 1.0, "x"), "^curvature must be a square matrix"),
     "source": (lambda: EstimatedSmoothness(L, 1.0, 3), "^source must be a str, got int"),
     "budget": (lambda: Budget(numbers=-1.0), "^numbers must be a finite positive number"),
-    "total": (lambda: Budget(total="much"), "^total must be a number"),
     "rounds": (lambda: Budget(rounds=0), "^rounds must be a whole number of at least 1, got 0"),
     "on_progress": (lambda: plan(L, 1, on_progress=3, **FLAT), "^on_progress must be a function, got 3"),
-    "no path": (lambda: StepsizeResult.load(None), "^path must be that of a file, got None"),
     "empty path": (lambda: StepsizeResult.load(""), "^path must be that of a file, got ''"),
     "draw": (lambda: METHOD.encode(np.ones(2), [2]), "^draw must hold places of directions from 0 to 1"),
-    "negative draw": (lambda: METHOD.decode(np.ones(1), [-1]), "^draw must hold places of directions from 0 to 1"),
     "ragged draw": (lambda: METHOD.encode(np.ones(2), RAGGED), "^draw must hold places"),
-    "one direction": (lambda: METHOD.decode(np.ones(1), 0), "^draw must hold places"),
     "draw of a step": (lambda: STEP.encode(np.ones(2), 0), "^draw must be a Draw, such as step.draw"),
     "text": (lambda: STEP.encode(["a", "b"], SKETCH.draw(RNG)), "^gradient must be an array of real numbers"),
     "too many diagonals": (lambda: SKETCH.sample_diagonal(RNG, HUGE), "^size=1000"),
-    "data": (lambda: split(ROWS, 2, RNG), "^data must be a Dataset, got ndarray"),
-    "part": (lambda: federated_logistic([ROWS], 0.1), "^data must be a Dataset, got ndarray"),
-    "name": (lambda: Dataset(3, ROWS, np.ones(4)), "^name must be a str, got int"),
     "client": (lambda: Federated((L,)), r"^clients\[0\] must be an objective such as LogisticRegression, got ndarray"),
-    "infimum of": (lambda: find_infimum(L), "^objective must be an objective"),
-    "smoothness of": (lambda: smoothness_of.of(L), "^objective must be an objective"),
     "run of": (lambda: run(L, 0.1 * L, SKETCH, iterations=1), "^objective must be an objective"),
-    "huge run": (
-        lambda: run(Quadratic(L, np.ones(2)), 0.1 * L, SKETCH, iterations=HUGE),
-        "^the record of 1000.* iterations .* would take inf GB",
-    ),
+    "huge run": (lambda: run(F, 0.1 * L, SKETCH, iterations=HUGE), "^the record of 1000.* iterations .* take inf GB"),
     "rate of": (lambda: check_rate(L), "^run must be a Run, got ndarray"),
-    "contraction of": (lambda: observed_contraction(L, L), "^run must be a Run, got ndarray"),
+    "rate of clients": (
+        lambda: check_rate(run(Federated((F, F)), 0.1 * L, SKETCH, iterations=2, seeds=2)),
+        "2 clients that draw sketches of their own: check_distributed_rate",
+    ),
     "reg": (lambda: LeastSquares(ROWS, np.ones(4), np.ones(2)), "^reg must be a number"),
-    "labels": (lambda: SoftmaxRegression(ROWS, RAGGED, 2, 0.1), "^labels must be 4 whole numbers"),
-    "classes": (lambda: softmax_curvature(HUGE), "^the curvature, dense .* would take inf GB"),
     "generator": (lambda: random_smoothness(0, 3, 10.0), "^rng must be a numpy Generator"),
-    "condition": (lambda: random_smoothness(RNG, 3, 0.5), "^condition must be at least 1, got 0.5"),
-    "size": (lambda: random_smoothness(RNG, -1, 10.0), "^d must be a whole number of at least 1, got -1"),
     "eigenvalues": (lambda: with_spectrum(RNG, L), r"^eigenvalues must be a list of numbers, got shape \(2, 2\)"),
-    "curve": (lambda: first_below(L, 1.0), r"^curve must be a list of numbers, got shape \(2, 2\)"),
-    "level": (lambda: first_below([1.0], "low"), "^level must be a number, got 'low'"),
 }
 
 

@@ -68,7 +68,7 @@ def test_on_a_quadratic_one_step_is_an_equality_for_every_stepsize(
 @pytest.mark.parametrize("algorithm", METHODS)
 def test_one_step_of_logistic_regression_descends_and_contracts(algorithm: str) -> None:
     f, sketch = ridge(4), RandK(4, 2)
-    result = best(f, sketch, goal="linear", strong_convexity=f.hessian_lower_bound(), algorithm=algorithm)
+    result = best(f, sketch, goal="linear", strong_convexity=f.strong_convexity(), algorithm=algorithm)
     H = get_method(algorithm).descent_metric(result.D, f.smoothness(), sketch)
     X = np.random.default_rng(1).standard_normal((100, 4)) * 4.0
     assert one_step(f, result.D, sketch, X, algorithm, metric=H).holds
@@ -84,7 +84,7 @@ def test_one_step_of_logistic_regression_descends_and_contracts(algorithm: str) 
 def test_the_contraction_of_a_quadratic_is_reached(algorithm: str) -> None:
     """M = L is the Hessian: at the worst point E f(x⁺) = (1 − t) f(x), so that no larger t is true."""
     f, sketch = quadratic(4), RandK(4, 2)
-    result = best(f, sketch, goal="linear", strong_convexity=f.hessian_lower_bound(), algorithm=algorithm)
+    result = best(f, sketch, goal="linear", strong_convexity=f.strong_convexity(), algorithm=algorithm)
     H, t = get_method(algorithm).descent_metric(result.D, f.H, sketch), result.rate
     # f(x) = ½‖g‖²_{L⁻¹}, so the worst gradient is the one with the smallest ‖g‖²_H/‖g‖²_{L⁻¹}.
     root = np.linalg.cholesky(f.H)
@@ -149,7 +149,7 @@ def test_euclidean_holds_and_fails() -> None:
 @pytest.mark.parametrize("algorithm", METHODS)
 def test_linear_holds_and_fails(f: Any, algorithm: str) -> None:
     sketch = RandK(6, 3)
-    result = best(f, sketch, goal="linear", strong_convexity=f.hessian_lower_bound(), algorithm=algorithm)
+    result = best(f, sketch, goal="linear", strong_convexity=f.strong_convexity(), algorithm=algorithm)
     infimum = find_infimum(f)
     steps = 4  # after many more the mean of (f(x^K) − f*)/(1 − t)^K rests on few seeds
     record = run(f, result.D, sketch, algorithm=algorithm, iterations=steps, seeds=600)
