@@ -59,12 +59,11 @@ FLAT: dict[str, Any] = {"epsilon2": 1e-2, "initial_gap": 1.0}
 Call = Callable[[], Any]
 
 NAMES: list[tuple[str, Callable[[Any], Any]]] = [
-    ("guarantee", lambda bad: optimal_stepsize(L, SKETCH, guarantee=bad)),
-    ("criterion", lambda bad: optimal_stepsize(L, SKETCH, criterion=bad)),
+    ("goal", lambda bad: optimal_stepsize(L, SKETCH, goal=bad)),
     ("solver", lambda bad: optimal_stepsize(L, SKETCH, solver=bad)),
-    ("criterion", lambda bad: certify(0.1 * L, L, SKETCH, criterion=bad)),
-    ("criterion", lambda bad: compare(L, SKETCH, criterion=bad)),
-    ("criterion", lambda bad: compression_limit(L, 1, bad)),
+    ("goal", lambda bad: certify(0.1 * L, L, SKETCH, goal=bad)),
+    ("goal", lambda bad: compare(L, SKETCH, goal=bad)),
+    ("goal", lambda bad: compression_limit(L, 1, goal=bad)),
     ("sampling", lambda bad: optimal_method(L, 1, sampling=bad)),
     ("penalty", lambda bad: LogisticRegression(ROWS, np.ones(4), 0.1, bad)),
     ("client_seeds", lambda bad: run(Quadratic(L, np.ones(2)), 0.1 * L, SKETCH, iterations=1, client_seeds=bad)),
@@ -84,7 +83,10 @@ LISTS: list[tuple[str, Callable[[Any], Any]]] = [
 
 OTHERS: dict[str, tuple[Call, str]] = {
     "L is huge": (lambda: optimal_stepsize(HUGE, SKETCH), "^L must hold real numbers that float64 holds"),
-    "lower is ragged": (lambda: compression_limit(L, 1, "linear", strong_convexity=RAGGED), "^lower must be a square matrix"),
+    "M is ragged": (
+        lambda: compression_limit(L, 1, goal="linear", strong_convexity=RAGGED),
+        "^strong_convexity must be a square matrix",
+    ),
     "diagonal is ragged": (lambda: LowRankPlusDiagonal(ROWS, RAGGED), "^diagonal must be an array of numbers"),
     "cut is huge": (lambda: LowRankPlusDiagonal(ROWS, 1.0, cut=HUGE), "^cut must be a finite number"),
     "path of ragged": (lambda: optimal_stepsize_path([RAGGED], [SKETCH]), "^L must be a square matrix"),
@@ -92,7 +94,7 @@ OTHERS: dict[str, tuple[Call, str]] = {
     "curvature of no square": (lambda: EstimatedSmoothness(ROWS, 1.0, "x"), "^curvature must be a square matrix"),
     "source": (lambda: EstimatedSmoothness(L, 1.0, 3), "^source must be a str, got int"),
     "rng": (lambda: optimal_method(L, 1, rng=0), "^rng must be a numpy Generator"),
-    "budget": (lambda: Budget(numbers=-1.0), "^numbers must be a finite positive number"),
+    "budget": (lambda: Budget(per_round=-1.0), "^per_round must be a finite positive number"),
     "total": (lambda: Budget(total="much"), "^total must be a number"),
     "rounds": (lambda: Budget(rounds=0), "^rounds must be a whole number of at least 1, got 0"),
     "on_progress": (lambda: plan(L, 1, on_progress=3, **FLAT), "^on_progress must be a function, got 3"),
@@ -153,8 +155,8 @@ def test_nonsense_is_refused_by_the_argument(case: str) -> None:
 
 def test_a_sparse_quadratic_and_a_budget_of_any_size_are_taken() -> None:
     np.testing.assert_array_equal(Quadratic(SPARSE, np.ones(2)).smoothness(), np.eye(2))
-    assert plan(L, 1, rounds=HUGE, **FLAT).best.method == "subspace"
-    assert str(Budget(1.0, rounds=1_000_000)) == "at most 1 numbers a round, 1000000 rounds"
+    assert plan(L, Budget(1, rounds=HUGE), **FLAT).best.method == "subspace"
+    assert str(Budget(1.0, rounds=1_000_000)) == "at most 1 floats per round, 1000000 rounds"
 
 
 def test_more_numbers_than_float64_holds_are_named() -> None:
