@@ -420,7 +420,9 @@ def _target(goal: GoalName, given: Problem, epsilon2: float | None, accuracy: fl
 
 
 def _read_budget(budget: float | Budget | None, d: int) -> Budget:
-    allowed = budget if isinstance(budget, Budget) else Budget(budget)
+    if budget is not None and not isinstance(budget, Budget):
+        budget = Budget(positive_number("budget", budget))
+    allowed = budget or Budget()
     if allowed.per_round is not None and allowed.per_round > d:
         msg = (
             f"budget is floats per round and at most d={d}, got {allowed.per_round:g}; "

@@ -47,6 +47,7 @@ class Budget:
         return within and (self.rounds is None or row.rounds <= self.rounds)
 
     def __str__(self) -> str:
-        named = ((self.per_round, "floats per round"), (self.total, "floats in all"), (self.rounds, "rounds"))
+        named = ((self.per_round, "floats per round"), (self.total, "floats in all"))
         words = [f"{limit:g} {name}" for limit, name in named if limit is not None]
+        words += [] if self.rounds is None else [f"{self.rounds} rounds"]
         return "at most " + ", ".join(words) if words else "no limit"

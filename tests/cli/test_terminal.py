@@ -42,7 +42,7 @@ def test_interrupt(matrix: str, capsys, monkeypatch) -> None:
     "command",
     [
         "plan {L} --epsilon2 1e-3 --initial-gap 1",
-        "certify {D} {L} --sketch randk:3",
+        "certify {D} {L} --sketch randk:3 --solve",
         "compare {L} --sketch randk:3",
     ],
 )

@@ -32,12 +32,13 @@ from stepsize_opt import (
     optimal_distributed_stepsize,
 )
 from stepsize_opt.clients import dcgd_stepsize
+from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.problems import Federated, Quadratic
 from stepsize_solvers.programs import DiagonalPlusScaled, Family, Matrix, Pattern, Program
 from stepsize_validation.runs.rates import distributed_lambda
 
 BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
-GUARANTEES = pytest.mark.parametrize("guarantee", ["condition", "descent"])
+GOALS = pytest.mark.parametrize("goal", CLIENT_GOALS)
 INVERSE = "D ⪯ L⁻¹"
 
 
@@ -46,21 +47,21 @@ def solve(clients: Any, sketch: Any, **options: Any) -> DistributedResult:
 
 
 @BOTH
-@GUARANTEES
+@GOALS
 @pytest.mark.parametrize(
     "structure", ["full", "diagonal", "scalar", BlockDiagonal((2, 2)), Direction(np.eye(4), (1, 3))], ids=str
 )
 @pytest.mark.parametrize(
     "sketch", [RandK(4, 1), BernQ(0.5, 4), IndependentSampling([0.2, 0.5, 0.7, 1.0]), Gaussian(4, 2)], ids=str
 )
-def test_every_structure_is_optimal(algorithm: str, guarantee: str, structure: Any, sketch: Sketch) -> None:
-    options = {"algorithm": algorithm, "structure": structure, "guarantee": guarantee, "delta_inf": 0.4}
+def test_every_structure_is_optimal(algorithm: str, goal: str, structure: Any, sketch: Sketch) -> None:
+    options = {"algorithm": algorithm, "structure": structure, "goal": goal, "delta_inf": 0.4}
     for epsilon2 in (1e-2, 3.0):  # D ⪯ L⁻¹ slack, then active for most
         result = judged(random_clients(4, 3, 1), sketch, epsilon2=epsilon2, **options)
         assert result.status == "optimal" and result.gap <= 1e-6
         assert result.certificate.smallest_K <= result.K <= result.certificate.smallest_K + 1
         assert result.communication == pytest.approx(3 * result.K * sketch.expected_nonzeros)
-        if guarantee == "descent":
+        if goal == "descent":
             assert result.iterations == result.K and result.guarantee_used.startswith("descent")
 
 
@@ -104,10 +105,10 @@ def test_one_client_of_det_cgd2_is_a_geometric_mean() -> None:
 
 
 @BOTH
-def test_no_compression_has_the_inverse_under_both_guarantees(algorithm: str) -> None:
+def test_no_compression_has_the_inverse_for_both_goals(algorithm: str) -> None:
     """2D − DLD ⪯ L⁻¹ for every D, so that nothing is gained by the descent metric."""
     clients = random_clients(4, 3, 1)
-    paper, metric = (judged(clients, Identity(4), algorithm=algorithm, guarantee=g) for g in ("condition", "descent"))
+    paper, metric = (judged(clients, Identity(4), algorithm=algorithm, goal=g) for g in CLIENT_GOALS)
     assert paper.binding == (INVERSE,) and metric.binding == () and paper.lambda_D == metric.lambda_D == 0.0
     assert metric.K == pytest.approx(paper.K, abs=1)
     for result in (paper, metric):
@@ -184,10 +185,10 @@ def test_the_smallest_K_is_the_crossing_of_a_scan(seed: int) -> None:
 
 
 @BOTH
-@GUARANTEES
+@GOALS
 @pytest.mark.parametrize("K", [1, 40, 400, 10**9])
-def test_a_given_number_of_iterations(algorithm: str, guarantee: str, K: int) -> None:
-    problem = {"epsilon2": 0.1, "algorithm": algorithm, "guarantee": guarantee}
+def test_a_given_number_of_iterations(algorithm: str, goal: str, K: int) -> None:
+    problem = {"epsilon2": 0.1, "algorithm": algorithm, "goal": goal}
     clients, sketch = random_clients(4, 3, 3), RandK(4, 2)
     free = judged(clients, sketch, **problem)
     result = judged(clients, sketch, iterations=K, **problem)
@@ -230,7 +231,7 @@ def test_descent_needs_between_one_and_four_times_fewer(
         "structure": structure,
     }
     clients = random_clients(d, 3, seed, reg=0.3)
-    paper, metric = (solve(clients, sketch, guarantee=g, **problem) for g in ("condition", "descent"))
+    paper, metric = (solve(clients, sketch, goal=g, **problem) for g in CLIENT_GOALS)
     assert metric.K <= paper.iterations + 1 <= paper.K + 1
     assert paper.K <= 4.0 * metric.K * (1.0 + 1e-5) + 1
     H = 2.0 * paper.D - paper.D @ np.mean(clients, axis=0) @ paper.D
@@ -279,13 +280,11 @@ def test_linear_form_lift_and_native_agree(sketch: Sketch, K: int, active: bool)
 
 
 @BOTH
-@GUARANTEES
+@GOALS
 @pytest.mark.parametrize("structure", ["full", "diagonal"])
 @pytest.mark.parametrize("name", [s.name for s in available_solvers() if s.available and s.name != "native"])
-def test_every_solver_agrees_within_its_certified_gap(
-    name: str, algorithm: str, guarantee: str, structure: str
-) -> None:
-    problem = {"epsilon2": 0.3, "algorithm": algorithm, "guarantee": guarantee, "structure": structure}
+def test_every_solver_agrees_within_its_certified_gap(name: str, algorithm: str, goal: str, structure: str) -> None:
+    problem = {"epsilon2": 0.3, "algorithm": algorithm, "goal": goal, "structure": structure}
     clients, sketch = random_clients(4, 3, 2), RandK(4, 1)
     own = solve(clients, sketch, **problem)
     other = judged(clients, sketch, solver=name, **problem)
@@ -295,18 +294,18 @@ def test_every_solver_agrees_within_its_certified_gap(
     assert own.certificate.log_rate <= other.certificate.upper_bound
 
 
-@GUARANTEES
-def test_a_result_is_shown_and_saved(guarantee: str, tmp_path: Path) -> None:
+@GOALS
+def test_a_result_is_shown_and_saved(goal: str, tmp_path: Path) -> None:
     result = solve(random_clients(3, 2, 1), RandK(3, 1), goal=goal)
-    rate = "rate det(H)^(1/d)" if guarantee == "descent" else "by the guarantee descent, det(H)^(1/d)"
+    rate = "rate det(H)^(1/d)" if goal == "descent" else "by descent, det(H)^(1/d)"
     for part in ("DistributedResult", "certified gap", "λ_D ≤ n/K", "numbers sent", rate):
         assert part in repr(result)
     assert result.summary()["certificate"]["gap"] == result.gap
     assert result.summary()["guarantee_used"] == "descent, det(H)^(1/d)"
     assert result.neighbourhood <= TARGETS["epsilon2"] / 2.0 * (1.0 + 1e-12)
-    assert (result.iterations < result.K) is (guarantee == "condition")
+    assert (result.iterations < result.K) is (goal == "paper")
     again = DistributedResult.load(result.save(tmp_path / "result"))
-    assert again.goal == guarantee and again.descent_rate == result.descent_rate
+    assert again.goal == goal and again.descent_rate == result.descent_rate
     with pytest.raises(ValueError, match="read-only"):
         result.D[0, 0] = 1.0
 
@@ -331,7 +330,7 @@ CLIENTS, SKETCH = random_clients(3, 2, 0), RandK(3, 1)
         (CLIENTS, SKETCH, {"epsilon2": 0.0}, ValueError, "epsilon2 must be a finite positive number"),
         (CLIENTS, SKETCH, {"delta_inf": -1.0}, ValueError, "delta_inf must be a finite number of at least 0"),
         (CLIENTS, SKETCH, {"algorithm": "det-CGD3"}, ValueError, "algorithm must be one of"),
-        (CLIENTS, SKETCH, {"guarantee": "rate"}, ValueError, "guarantee must be one of 'condition', 'descent'"),
+        (CLIENTS, SKETCH, {"goal": "convex"}, ValueError, "goal must be one of 'paper', 'descent'"),
         (CLIENTS, SKETCH, {"seeds": "same"}, ValueError, "seeds must be one of 'independent', 'shared', got 'same'"),
         (CLIENTS, [SKETCH, RandK(3, 2)], {"seeds": "shared"}, ValueError, "seeds='shared' takes one sketch for all"),
         (CLIENTS, SKETCH, {"iterations": 0}, ValueError, "iterations must be a whole number"),

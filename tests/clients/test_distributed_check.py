@@ -25,10 +25,11 @@ from stepsize_opt import (
     certify_distributed,
     optimal_distributed_stepsize,
 )
+from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_solvers.programs.maps import Matrix
 
 BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
-GUARANTEES = pytest.mark.parametrize("guarantee", ["condition", "descent"])
+GOALS = pytest.mark.parametrize("goal", CLIENT_GOALS)
 
 
 def truth(problem: Clients, D: Matrix, K: int | None) -> list[bool | None]:
@@ -70,9 +71,9 @@ def judged(problem: Clients, D: Matrix, *, decided: bool = True, **options: Any)
 
 
 @BOTH
-@GUARANTEES
+@GOALS
 @pytest.mark.parametrize("scale", [1e-4, 1e-2, 0.3, 1.5, 5.0])
-def test_every_verdict_is_true(algorithm: str, guarantee: str, scale: float) -> None:
+def test_every_verdict_is_true(algorithm: str, goal: str, scale: float) -> None:
     clients = random_clients(3, 3, 4)
     D = scale * np.linalg.inv(np.mean(clients, axis=0) + 0.1 * np.ones((3, 3)))
     laws: list[Sketch] = [RandK(3, 1), RandK(3, 2), IndependentSampling([0.5, 1.0, 0.2])]
@@ -90,7 +91,7 @@ def test_no_verdict_is_false_whatever_D_and_K(seed: int, power: float, K: int, s
     d, n = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     A = rng.standard_normal((d, d))
     D = 10.0**power * (A + A.T if seed % 3 == 0 else A @ A.T + 0.1 * np.eye(d))
-    options = {"algorithm": "det-CGD2" if second else "det-CGD1", "guarantee": "descent" if descent else "condition"}
+    options = {"algorithm": "det-CGD2" if second else "det-CGD1", "goal": "descent" if descent else "paper"}
     clients = random_clients(d, n, seed)
     if seed % 2:
         whole = rng.integers(1, 9, d).astype(float)
@@ -100,12 +101,10 @@ def test_no_verdict_is_false_whatever_D_and_K(seed: int, power: float, K: int, s
 
 
 @BOTH
-@GUARANTEES
+@GOALS
 @pytest.mark.parametrize("structure", ["full", "diagonal", "scalar", BlockDiagonal((1, 2))], ids=str)
-def test_the_optimum_passes_and_a_little_more_does_not(algorithm: str, guarantee: str, structure: Any) -> None:
-    problem = problem_of(
-        random_clients(3, 4, 1), RandK(3, 1), algorithm=algorithm, goal=goal, structure=structure
-    )
+def test_the_optimum_passes_and_a_little_more_does_not(algorithm: str, goal: str, structure: Any) -> None:
+    problem = problem_of(random_clients(3, 4, 1), RandK(3, 1), algorithm=algorithm, goal=goal, structure=structure)
     best = optimal_distributed_stepsize(**problem.arguments)
     check = judged(problem, np.array(best.D), decided=False, solve=True)
     assert check.feasible and not check.infeasible and check.K == best.K
@@ -170,7 +169,7 @@ def test_a_direction_is_compared_with_the_multiples_of_D() -> None:
     [
         (2, 1.0, {"structure": "diagonal"}, "structure='full'"),
         (2, 1.0, {"tol": 1e-3}, "tol go with solve=True"),
-        (2, 1.0, {"guarantee": "none"}, "guarantee must be one of"),
+        (2, 1.0, {"goal": "none"}, "goal must be one of"),
         (2, 1.0, {"iterations": 0}, "iterations"),
         (2, 1e200, {}, "scale D towards it"),
         (3, 1.0, {}, "D is 3×3 but the clients' matrices are 2×2"),

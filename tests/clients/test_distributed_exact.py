@@ -23,6 +23,7 @@ from stepsize_opt import (
     Sketch,
 )
 from stepsize_opt.clients.targets import Targets
+from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.proofs import (
     CentredMap,
     ClientGroup,
@@ -36,7 +37,7 @@ from stepsize_opt.proofs import (
 from stepsize_solvers.programs import Matrix, Pattern
 
 BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
-GUARANTEES = pytest.mark.parametrize("guarantee", ["condition", "descent"])
+GOALS = pytest.mark.parametrize("goal", CLIENT_GOALS)
 
 
 def conditions_of(clients: list[Matrix], sketch: Sketch, *, outside: bool, metric: bool = False) -> Conditions:
@@ -47,10 +48,10 @@ def conditions_of(clients: list[Matrix], sketch: Sketch, *, outside: bool, metri
 
 
 @BOTH
-@GUARANTEES
-def test_any_multipliers_give_a_valid_bound(algorithm: str, guarantee: str) -> None:
+@GOALS
+def test_any_multipliers_give_a_valid_bound(algorithm: str, goal: str) -> None:
     """Random multipliers: no bound is below the optimum."""
-    clients, sketch, metric = random_clients(4, 3, 12), RandK(4, 1), guarantee == "descent"
+    clients, sketch, metric = random_clients(4, 3, 12), RandK(4, 1), goal == "descent"
     known = judged(clients, sketch, epsilon2=1.0, algorithm=algorithm, goal=goal)
     outside = algorithm == "det-CGD1"
     conditions = conditions_of(clients, sketch, outside=outside, metric=metric)
@@ -132,12 +133,12 @@ UNTOUCHED = [
 
 @pytest.mark.slow
 @BOTH
-@GUARANTEES
+@GOALS
 @pytest.mark.parametrize("structure", ["full", "diagonal"])
 @pytest.mark.parametrize("sketch", UNTOUCHED, ids=str)
-def test_a_coordinate_that_is_never_compressed(algorithm: str, guarantee: str, structure: str, sketch: Sketch) -> None:
+def test_a_coordinate_that_is_never_compressed(algorithm: str, goal: str, structure: str, sketch: Sketch) -> None:
     """λ_D does not bound its row of D, which stays near L⁻¹ while the others shrink with ε²."""
-    options = {"algorithm": algorithm, "guarantee": guarantee, "structure": structure}
+    options = {"algorithm": algorithm, "goal": goal, "structure": structure}
     for epsilon2 in (1.0, 1e-4, 1e-6, 1e-10, 1e-40, 1e-100):
         assert judged(random_clients(3, 3, 5), sketch, epsilon2=epsilon2, **options).status == "optimal"
 

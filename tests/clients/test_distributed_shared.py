@@ -15,6 +15,7 @@ from shared.clients import random_clients
 from shared.exact import combine, condition_slack, definiteness, descent_metric, is_positive_semidefinite, rational
 from shared.strategies import seeds, sketches
 from stepsize_opt import DistributedResult, RandK, compare_distributed, optimal_distributed_stepsize, optimal_stepsize
+from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.sketches import BITS_NOTE
 
 TARGETS: dict[str, Any] = {"epsilon2": 0.1, "initial_gap": 1.0, "delta_inf": 0.5}
@@ -24,23 +25,21 @@ TARGETS: dict[str, Any] = {"epsilon2": 0.1, "initial_gap": 1.0, "delta_inf": 0.5
 @given(
     st.data(),
     st.sampled_from(["det-CGD1", "det-CGD2"]),
-    st.sampled_from(["condition", "descent"]),
+    st.sampled_from(CLIENT_GOALS),
     st.sampled_from(["full", "diagonal", "scalar"]),
     seeds,
 )
-def test_what_is_claimed_is_exact(
-    data: st.DataObject, algorithm: str, guarantee: Any, structure: Any, seed: int
-) -> None:
+def test_what_is_claimed_is_exact(data: st.DataObject, algorithm: str, goal: Any, structure: Any, seed: int) -> None:
     """For the exact mean L: the condition (or H ≻ 0), the rates, and K ≥ 2Δ⁰/(rate ε²)."""
     rng = np.random.default_rng(seed)
     d = int(rng.integers(2, 4))
     sketch = data.draw(sketches(d, "RandK", "BernQ", "IndependentSampling"))
     clients = random_clients(d, 3, seed)
-    options: dict[str, Any] = {"algorithm": algorithm, "structure": structure, "guarantee": guarantee}
+    options: dict[str, Any] = {"algorithm": algorithm, "structure": structure, "goal": goal}
     result = optimal_distributed_stepsize(clients, sketch, seeds="shared", **options, **TARGETS)
     assert result.status == "optimal" and result.lambda_D == result.neighbourhood == 0.0
     D, L = rational(np.array(result.D)), combine(*[(Fraction(1, 3), rational(M)) for M in clients])
-    if guarantee == "condition":
+    if goal == "paper":
         assert is_positive_semidefinite(condition_slack(D, L, sketch, algorithm))
         assert Fraction(result.rate) ** d <= definiteness(D).det
     assert Fraction(result.descent_rate) ** d <= definiteness(descent_metric(D, L, sketch, algorithm)).det
@@ -69,7 +68,7 @@ def test_a_given_number_of_rounds(K: int, status: str) -> None:
 
 
 @pytest.mark.parametrize("seeds", ["shared", "independent"])
-@pytest.mark.parametrize("option", [{"criterion": "convex"}, {"criterion": "linear", "lower": 0.1}, {"reduce": False}])
+@pytest.mark.parametrize("option", [{"strong_convexity": 0.1}, {"reduce": False}])
 def test_arguments_of_one_node_are_refused(seeds: Any, option: dict[str, Any]) -> None:
     """With shared seeds they reached the solver of one node, whose rate was then taken for det(D)^{1/d}."""
     with pytest.raises(ValueError, match=f"optimal_distributed_stepsize takes no {', '.join(option)}"):
@@ -126,7 +125,7 @@ def test_a_comparison_shows_shared_seeds_first() -> None:
     assert table.best.seeds == "shared" and table.best.K == min(row.K for row in table.rows)
     by = {(row.method, row.stepsize, row.goal): row.K for row in table.rows if row.seeds == "independent"}
     for method in ("D-det-CGD1", "D-det-CGD2"):
-        assert by[method, "full", "descent"] < by[method, "full", "condition"] <= by[method, "diagonal", "condition"]
+        assert by[method, "full", "descent"] < by[method, "full", "paper"] <= by[method, "diagonal", "paper"]
     assert table.to_records()[0]["seeds"] == "shared"
     assert "D-det-CGD2" in repr(table) and repr(table).endswith(BITS_NOTE) and "× 64 (float64)" in BITS_NOTE
     mixed = compare_distributed(clients, [RandK(4, 1), RandK(4, 2), RandK(4, 2)], **TARGETS)

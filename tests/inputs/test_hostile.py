@@ -50,10 +50,9 @@ Call = Callable[[], Any]
 
 # One call for each check, and for each function that reads an argument in its own way.
 NAMES: list[tuple[str, Callable[[Any], Any]]] = [
-    ("guarantee", lambda bad: optimal_stepsize(L, SKETCH, guarantee=bad)),
-    ("criterion", lambda bad: optimal_stepsize(L, SKETCH, criterion=bad)),
+    ("goal", lambda bad: optimal_stepsize(L, SKETCH, goal=bad)),
     ("solver", lambda bad: optimal_stepsize(L, SKETCH, solver=bad)),
-    ("criterion", lambda bad: compression_limit(L, 1, bad)),
+    ("goal", lambda bad: compression_limit(L, 1, goal=bad)),
     ("penalty", lambda bad: LogisticRegression(ROWS, np.ones(4), 0.1, bad)),
     ("on_divergence", lambda bad: run(F, 0.1 * L, SKETCH, iterations=1, on_divergence=bad)),
 ]
@@ -79,7 +78,7 @@ OTHERS: dict[str, tuple[Call, str]] = {
     "n_jobs": (lambda: optimal_stepsize(L, SKETCH, n_jobs=0), "^n_jobs must not be 0; use 1"),
     "diagonal is ragged": (lambda: LowRankPlusDiagonal(ROWS, RAGGED), "^diagonal must be an array of numbers"),
     "source": (lambda: EstimatedSmoothness(L, 1.0, 3), "^source must be a str, got int"),
-    "budget": (lambda: Budget(numbers=-1.0), "^numbers must be a finite positive number"),
+    "budget": (lambda: Budget(per_round=-1.0), "^per_round must be a finite positive number"),
     "rounds": (lambda: Budget(rounds=0), "^rounds must be a whole number of at least 1, got 0"),
     "on_progress": (lambda: plan(L, 1, on_progress=3, **FLAT), "^on_progress must be a function, got 3"),
     "empty path": (lambda: StepsizeResult.load(""), "^path must be that of a file, got ''"),
@@ -125,8 +124,8 @@ def test_nonsense_is_refused_by_the_argument(case: str) -> None:
 
 def test_a_sparse_quadratic_and_a_budget_of_any_size_are_taken() -> None:
     np.testing.assert_array_equal(Quadratic(SPARSE, np.ones(2)).smoothness(), np.eye(2))
-    assert plan(L, 1, rounds=HUGE, **FLAT).best.method == "subspace"
-    assert str(Budget(1.0, rounds=1_000_000)) == "at most 1 numbers a round, 1000000 rounds"
+    assert plan(L, Budget(1, rounds=HUGE), **FLAT).best.method == "subspace"
+    assert str(Budget(1.0, rounds=1_000_000)) == "at most 1 floats per round, 1000000 rounds"
 
 
 def test_more_numbers_than_float64_holds_are_named() -> None:

@@ -19,11 +19,11 @@ from stepsize_opt.inputs import dense
     d=st.integers(1, 9),
     r=st.integers(1, 4),
     share=st.floats(0.05, 1.0),
-    criterion=st.sampled_from(["det", "euclidean"]),
+    goal=st.sampled_from(["descent", "euclidean"]),
     constant=st.booleans(),
     seed=st.integers(0, 10**6),
 )
-def test_equal_to_the_dense_limit(d: int, r: int, share: float, criterion: str, constant: bool, seed: int) -> None:
+def test_equal_to_the_dense_limit(d: int, r: int, share: float, goal: str, constant: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
     U = rng.standard_normal((d, r)) * 10.0 ** rng.uniform(-2, 2)
     L = LowRankPlusDiagonal(U, 0.3 if constant else rng.uniform(0.1, 2.0, d))
@@ -37,7 +37,7 @@ def test_equal_to_the_dense_limit(d: int, r: int, share: float, criterion: str, 
     eigenvalues = np.linalg.eigvals(whole @ D).real
     assert eigenvalues.max() <= 1.0 + 1e-9
     assert eigenvalues.sum() <= share * d * (1.0 + 1e-9)
-    if criterion == "euclidean":
+    if goal == "euclidean":
         assert large.probabilities.size == (d if constant or d == 1 else 0)
         if large.probabilities.size:
             np.testing.assert_allclose(np.sort(eigenvalues), large.probabilities, rtol=1e-6, atol=1e-9)

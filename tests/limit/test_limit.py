@@ -42,16 +42,13 @@ from stepsize_opt import (
     optimal_method,
     optimal_stepsize,
 )
+from stepsize_opt.goals import METRIC_GOALS
 from stepsize_opt.limit import LimitBounds, floor_probabilities
 from stepsize_validation.data import random_smoothness
 
-CRITERIA = ("det", "euclidean", "linear")
 
-
-def _lower_of(criterion: str, L: Matrix) -> Matrix | None:
+def _below(L: Matrix) -> Matrix:
     """A matrix M between 0 and L that does not commute with L."""
-    if criterion != "linear":
-        return None
     scale = np.linspace(0.2, 1.0, len(L))
     M = scale[:, None] * L * scale
     M = M / max(1.0, float(np.linalg.eigvals(np.linalg.solve(L, M)).real.max()))
@@ -76,39 +73,39 @@ def _is_within_limit(D: Matrix, L: Matrix, sketch: Sketch, algorithm: str) -> bo
     return _is_below(stepsize, exact, rank) and _is_below(metric, exact, rank)
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("goal", METRIC_GOALS)
 @given(L=smoothness_matrices(max_d=5, rescaled=True), share=st.floats(0.02, 1.0))
 @settings(max_examples=40, deadline=None)
-def test_the_interval_is_proved_and_D_is_attained(criterion: str, L: Matrix, share: float) -> None:
-    M = _lower_of(criterion, L)
-    limit = compression_limit(L, share * len(L), goal=goal, strong_convexity=M)
+def test_the_interval_is_proved_and_D_is_attained(goal: str, L: Matrix, share: float) -> None:
+    M = _below(L)
+    limit = compression_limit(L, share * len(L), **arguments_of(goal, M))
     assert _is_attained(limit, L)
     assert 0.0 < limit.value <= limit.upper
     # Rounding of D counts relative to its smallest eigenvalue: 2⁻⁵³ times a condition number of at most 10⁶, times what
     # the proof of D ⪰ tM⁻¹ steps by.
     assert limit.gap <= 1e-6
     D = rational(limit.D)
-    if criterion == "det":
+    if goal == "descent":
         d = len(L)
         truth = d * log(Fraction(limit.k) / d) - log_det(rational(L))
         assert Decimal(limit.certificate.log_det) <= log_det(D) <= truth + Decimal("1e-40")
         assert truth <= Decimal(limit.certificate.upper_bound)
     else:
-        floor = rational(np.eye(len(L)) if M is None else M)
+        floor = rational(M if goal == "linear" else np.eye(len(L)))
         t = Fraction(limit.value)  # D ⪰ tM⁻¹ if and only if MDM ⪰ tM
         assert is_positive_semidefinite(combine((1, product(product(floor, D), floor)), (-t, floor)))
     assert limit.probabilities.sum() == pytest.approx(limit.k)
     assert limit.probabilities.max() <= 1.0
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("goal", METRIC_GOALS)
 @given(L=smoothness_matrices(min_d=2, max_d=6, max_condition=1e3), data=st.data())
 @settings(max_examples=25, deadline=None)
-def test_grows_with_k_and_ends_at_the_inverse(criterion: str, L: Matrix, data: st.DataObject) -> None:
-    d, M = len(L), _lower_of(criterion, L)
+def test_grows_with_k_and_ends_at_the_inverse(goal: str, L: Matrix, data: st.DataObject) -> None:
+    d, M = len(L), _below(L)
     low, high = sorted(data.draw(st.tuples(*[st.floats(0.05, 1.0)] * 2)))
     smaller, larger, all_of_it = (
-        compression_limit(L, share * d, goal=goal, strong_convexity=M) for share in (low, high, 1.0)
+        compression_limit(L, share * d, **arguments_of(goal, M)) for share in (low, high, 1.0)
     )
     assert smaller.value <= larger.upper and larger.value <= all_of_it.upper
     np.testing.assert_allclose(all_of_it.D, np.linalg.inv(L), rtol=1e-9, atol=1e-9 / np.linalg.eigvalsh(L)[0])
@@ -138,14 +135,14 @@ def test_a_congruence_moves_the_limit_with_it(L: Matrix, share: float, seed: int
 @settings(max_examples=25)
 def test_closed_forms(L: Matrix, share: float) -> None:
     """t = min(k/tr(M⁻¹L), 1/λmax(M⁻¹L)): from the effective rank on, more floats do not help."""
-    d, k, M = len(L), share * len(L), _lower_of("linear", L)
+    d, k, M = len(L), share * len(L), _below(L)
     det = compression_limit(L, k)
     assert det.value == pytest.approx(share * math.exp(-np.linalg.slogdet(L)[1] / d), rel=1e-10)
     assert det.numbers_sent == pytest.approx(d * math.exp(np.linalg.slogdet(L)[1] / d), rel=1e-10)  # whatever k is
     np.testing.assert_allclose(det.D @ L, share * np.eye(d), rtol=0, atol=1e-9)
-    for criterion, floor in (("euclidean", np.eye(d)), ("linear", M)):
+    for goal, floor in (("euclidean", np.eye(d)), ("linear", M)):
         values = np.linalg.eigvals(np.linalg.solve(floor, L)).real
-        limit = compression_limit(L, k, goal=goal, strong_convexity=M if criterion == "linear" else None)
+        limit = compression_limit(L, k, **arguments_of(goal, M))
         assert limit.value == pytest.approx(min(k / values.sum(), 1.0 / values.max()), rel=1e-10)
         assert limit.numbers_sent == pytest.approx(k / limit.value, rel=1e-12)
         assert np.all(np.sort(limit.probabilities) >= limit.value * np.sort(values) * (1.0 - 1e-9))
@@ -225,13 +222,13 @@ def test_a_mean_off_by_less_than_the_slack_gains_nothing(bias: float) -> None:
         assert math.isnan(result.efficiency)
 
 
-@pytest.mark.parametrize("criterion", ["euclidean", "linear"])
-def test_no_floor_is_above_the_limit(criterion: str) -> None:
+@pytest.mark.parametrize("goal", ["euclidean", "linear"])
+def test_no_floor_is_above_the_limit(goal: str) -> None:
     L = random_smoothness(np.random.default_rng(1), 5, 100.0)
-    lower = _lower_of(criterion, L)
+    M = _below(L)
     for sketch in (RandK(5, 2), Gaussian(5, 2), BernQ(0.4, [2, 3])):
-        result = optimal_stepsize(L, sketch, **arguments_of(criterion, lower))
-        limit = compression_limit(L, sketch.expected_rank, goal=goal, strong_convexity=lower)
+        result = optimal_stepsize(L, sketch, **arguments_of(goal, M))
+        limit = compression_limit(L, sketch.expected_rank, **arguments_of(goal, M))
         assert result.limit == pytest.approx(limit.upper, rel=1e-9)
         assert result.efficiency < 1.0
 
@@ -309,12 +306,13 @@ ERRORS: list[tuple[type[Exception], str, Any, dict[str, Any]]] = [
     (ValueError, "k", LARGE, {"k": 1e-300}),
     (ValueError, "k", np.eye(2), {"k": math.nan}),
     (TypeError, "k", np.eye(2), {"k": "1"}),
-    (ValueError, "criterion", np.eye(2), {"k": 1, "criterion": "mean"}),
-    (ValueError, "criterion", LARGE, {"k": 1, "criterion": "mean"}),
-    (ValueError, "lower", np.eye(2), {"k": 1, "criterion": "linear"}),
-    (ValueError, "lower", np.eye(2), {"k": 1, "lower": 1.0}),
-    (ValueError, "M", np.eye(2), {"k": 1, "criterion": "linear", "lower": 3.0}),
-    (ValueError, "dense L", LARGE, {"k": 1, "criterion": "linear", "lower": np.eye(4)}),
+    (ValueError, "goal", np.eye(2), {"k": 1, "goal": "mean"}),
+    (ValueError, "goal", np.eye(2), {"k": 1, "goal": "paper"}),
+    (ValueError, "goal", LARGE, {"k": 1, "goal": "mean"}),
+    (ValueError, "strong_convexity", np.eye(2), {"k": 1, "goal": "linear"}),
+    (ValueError, "strong_convexity", np.eye(2), {"k": 1, "strong_convexity": 1.0}),
+    (ValueError, "M", np.eye(2), {"k": 1, "goal": "linear", "strong_convexity": 3.0}),
+    (ValueError, "strong_convexity", LARGE, {"k": 1, "goal": "linear", "strong_convexity": np.eye(4)}),
     (ValueError, "dense U", LowRankPlusDiagonal(sparse.eye_array(4, format="csr"), 0.5), {"k": 1}),
 ]
 
@@ -325,19 +323,16 @@ def test_errors_name_the_argument(error: type[Exception], argument: str, L: Any,
         compression_limit(L, **asked)
 
 
-@pytest.mark.parametrize("criterion", ["det", "linear"])
+@pytest.mark.parametrize("goal", ["descent", "linear"])
 @pytest.mark.parametrize("power", [20, 200])
-def test_units_of_coordinates_do_not_matter(criterion: str, power: int) -> None:
+def test_units_of_coordinates_do_not_matter(goal: str, power: int) -> None:
     """D follows the units, to the ends of float64."""
     L = random_smoothness(np.random.default_rng(4), 4, 10.0)
     scale = np.ldexp(1.0, power * np.array([-1, 0, 1, 0]))
-    plain, moved = (
-        compression_limit(A, 3, goal=goal, strong_convexity=0.3 * A if criterion == "linear" else None)
-        for A in (L, scale[:, None] * L * scale)
-    )
+    plain, moved = (compression_limit(A, 3, **arguments_of(goal, 0.3 * A)) for A in (L, scale[:, None] * L * scale))
     assert moved.value == pytest.approx(plain.value, rel=1e-9)
     assert moved.gap <= 1e-9
-    if criterion == "det":
+    if goal == "descent":
         np.testing.assert_array_equal(scale[:, None] * moved.D * scale, plain.D)
 
 
@@ -347,12 +342,12 @@ def test_what_float64_cannot_hold_is_refused() -> None:
     L = scale[:, None] * random_smoothness(np.random.default_rng(2), 4, 1e3) * scale
     L = (L + L.T) / 2.0
     for refused in (compression_limit, optimal_method):
-        with pytest.raises(ValueError, match="eigenvalues of L lie too far apart for criterion='euclidean'"):
+        with pytest.raises(ValueError, match="eigenvalues of L lie too far apart for goal='euclidean'"):
             refused(L, 3.9, goal="euclidean")
     assert compression_limit(L, 1, goal="euclidean").gap <= 1e-9
     near = np.array([[1.0, 1.0 - 1e-14], [1.0 - 1e-14, 1.0]])
-    with pytest.raises(ValueError, match=r"for criterion='det' in float64: .* of the limit; add a regulariser"):
-        compression_limit(near, 1)  # and not: use 'det'
+    with pytest.raises(ValueError, match=r"for goal='descent' in float64: .* of the limit; add a regulariser"):
+        compression_limit(near, 1)  # and not: use 'descent'
 
 
 def test_shows_itself_and_is_saved(tmp_path: Path) -> None:

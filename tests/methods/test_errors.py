@@ -57,8 +57,8 @@ CALLS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "k", lambda: optimal_method(L, 3)),
     (ValueError, "k", lambda: optimal_method(LARGE, 7)),
     (ValueError, "diagonal", lambda: optimal_method(LARGE, 2, goal="euclidean")),
-    (ValueError, "lower", lambda: optimal_method(LARGE, 2, goal="linear", strong_convexity=np.eye(6))),
-    (ValueError, "lower", lambda: optimal_method(LARGE, 2, goal="linear", strong_convexity=10.0)),
+    (ValueError, "strong_convexity", lambda: optimal_method(LARGE, 2, goal="linear", strong_convexity=np.eye(6))),
+    (ValueError, "strong_convexity", lambda: optimal_method(LARGE, 2, goal="linear", strong_convexity=10.0)),
     (ValueError, "dense U", lambda: optimal_method(sparse_factor(), 2, goal="euclidean")),
     (ValueError, "U", lambda: optimal_method(WIDE, 1, goal="euclidean")),
 ]  # fmt: skip

@@ -27,7 +27,7 @@ from stepsize_opt import (
     compression_limit,
     optimal_method,
 )
-from stepsize_opt.limit import CRITERIA
+from stepsize_opt.goals import METRIC_GOALS
 
 
 def large(d: int, r: int, spread: float = 1.0) -> LowRankPlusDiagonal:
@@ -52,7 +52,7 @@ def exact_directions(method: SubspaceMethod) -> Rational:
 
 def exact_stepsize(method: SubspaceMethod) -> Rational:
     """D = P − PU(CCᵀ)⁻¹UᵀP for the floats, or Diag(x)."""
-    if method.goal != "det":
+    if method.goal != "descent":
         return diagonal(method.D.diagonal())
     P, C = diagonal(method.D.p), rational(method.D.C)
     PU = product(P, rational(method.D.U))
@@ -61,12 +61,12 @@ def exact_stepsize(method: SubspaceMethod) -> Rational:
 
 
 @settings(max_examples=40)
-@given(st.integers(1, 5), st.integers(1, 3), st.floats(0.0, 4.0), st.floats(0.2, 1.0), st.sampled_from(CRITERIA))
-def test_what_is_proved_holds_in_exact_arithmetic(d: int, r: int, spread: float, share: float, criterion: str) -> None:
+@given(st.integers(1, 5), st.integers(1, 3), st.floats(0.0, 4.0), st.floats(0.2, 1.0), st.sampled_from(METRIC_GOALS))
+def test_what_is_proved_holds_in_exact_arithmetic(d: int, r: int, spread: float, share: float, goal: str) -> None:
     L = large(d, r, spread)
-    if criterion != "det":
+    if goal != "descent":
         L = LowRankPlusDiagonal(L.U, float(L.own[0]))
-    mu = 0.5 * float(L.own[0]) if criterion == "linear" else None
+    mu = 0.5 * float(L.own[0]) if goal == "linear" else None
     method = optimal_method(L, share * d, goal=goal, strong_convexity=mu)
     exact = combine((1, product(rational(L.U), transpose(rational(L.U)))), (1, diagonal(L.own)))
     A, D, identity = exact_directions(method), exact_stepsize(method), rational(np.eye(d))
@@ -77,7 +77,7 @@ def test_what_is_proved_holds_in_exact_arithmetic(d: int, r: int, spread: float,
     assert is_positive_semidefinite(combine((1, mean), (-1, D)))
     floor = Fraction(mu or 1.0)
     assert Decimal(method.certificate.log_det) <= log_det(D) + d * log(floor)
-    if criterion == "det":
+    if goal == "descent":
         limit = -log_det(exact) + d * log(Fraction(share * d) / d)
         assert limit <= Decimal(method.certificate.upper_bound)
     else:
@@ -86,11 +86,11 @@ def test_what_is_proved_holds_in_exact_arithmetic(d: int, r: int, spread: float,
     assert method.efficiency > 1.0 - 1e-7
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("goal", METRIC_GOALS)
 @pytest.mark.parametrize(("d", "r", "k"), [(1, 1, 1), (7, 1, 2), (12, 5, 3.5), (9, 9, 9), (4, 6, 2), (20, 2, 19)])
-def test_the_round_and_the_rate_are_those_of_the_dense_method(d: int, r: int, k: float, criterion: str) -> None:
+def test_the_round_and_the_rate_are_those_of_the_dense_method(d: int, r: int, k: float, goal: str) -> None:
     L = LowRankPlusDiagonal(large(d, r).U, 0.3)
-    mu = 0.2 if criterion == "linear" else None
+    mu = 0.2 if goal == "linear" else None
     method = optimal_method(L, k, goal=goal, strong_convexity=mu)
     everything = np.arange(d)
     A = method.decode(np.eye(d), everything).T
@@ -101,7 +101,7 @@ def test_the_round_and_the_rate_are_those_of_the_dense_method(d: int, r: int, k:
     dense = optimal_method(L.todense(), k, goal=goal, strong_convexity=mu)
     assert method.rate == pytest.approx(dense.rate, rel=1e-8)
     np.testing.assert_allclose(np.sort(method.probabilities), np.sort(dense.probabilities), atol=1e-8)
-    if criterion != "det":
+    if goal != "descent":
         mean = (A * method.probabilities) @ A.T
         assert np.linalg.eigvalsh(mean)[0] * (mu or 1.0) == pytest.approx(method.rate, rel=1e-8)
     draw = method.draw(np.random.default_rng(0))
@@ -128,9 +128,9 @@ def test_it_is_proved_for_condition_numbers_far_from_one() -> None:
     assert 1.0 - 1e-5 < method.efficiency <= 1.0
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
-def test_a_factor_of_zeros_leaves_a_multiple_of_the_identity(criterion: str) -> None:
-    mu = 0.25 if criterion == "linear" else None
+@pytest.mark.parametrize("goal", METRIC_GOALS)
+def test_a_factor_of_zeros_leaves_a_multiple_of_the_identity(goal: str) -> None:
+    mu = 0.25 if goal == "linear" else None
     method = optimal_method(LowRankPlusDiagonal(np.zeros((3, 2)), 0.5), 1.5, goal=goal, strong_convexity=mu)
     assert method.rate == pytest.approx(mu or 1.0, rel=1e-12)
     np.testing.assert_allclose(method.probabilities, 0.5)

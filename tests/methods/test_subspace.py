@@ -19,6 +19,7 @@ from shared.exact import (
     rational,
     transpose,
 )
+from shared.goals import arguments_of
 from shared.strategies import Matrix, probabilities, smoothness_matrices
 from stepsize_opt import (
     CompressedStep,
@@ -32,13 +33,13 @@ from stepsize_opt import (
 from stepsize_opt.sketches import rounded_to_budget
 from stepsize_validation.data import random_smoothness
 
-CASES = [("det", "eigenvectors"), ("det", "root"), ("euclidean", "eigenvectors"), ("linear", "eigenvectors")]
+CASES = [("descent", "eigenvectors"), ("descent", "root"), ("euclidean", "eigenvectors"), ("linear", "eigenvectors")]
 LARGE = LowRankPlusDiagonal(np.array([[1.0], [0.5], [-0.2], [2.0]]), 0.1)
-every_case = pytest.mark.parametrize(("criterion", "basis"), CASES)
+every_case = pytest.mark.parametrize(("goal", "basis"), CASES)
 
 
-def _lower(criterion: str, L: Matrix) -> Matrix | None:
-    return 0.5 * L + 0.1 * np.linalg.eigvalsh(L)[0] * np.eye(len(L)) if criterion == "linear" else None
+def _asked(goal: str, L: Matrix) -> dict[str, Any]:
+    return arguments_of(goal, 0.5 * L + 0.1 * np.linalg.eigvalsh(L)[0] * np.eye(len(L)))
 
 
 def _outcomes(method: SubspaceMethod) -> list[tuple[Fraction, list[list[Fraction]]]]:
@@ -55,9 +56,9 @@ def _outcomes(method: SubspaceMethod) -> list[tuple[Fraction, list[list[Fraction
 @every_case
 @given(L=smoothness_matrices(max_d=5, max_condition=1e4), share=st.floats(0.02, 1.0))
 @settings(max_examples=12, deadline=None)
-def test_mean_and_second_moment_by_enumeration(criterion: str, basis: str, L: Matrix, share: float) -> None:
+def test_mean_and_second_moment_by_enumeration(goal: str, basis: str, L: Matrix, share: float) -> None:
     """GᵀLG ⪯ G for every draw and D ⪯ E[G], in rational arithmetic for the floats returned; D is E[G] to rounding."""
-    method = optimal_method(L, share * len(L), goal=goal, strong_convexity=_lower(criterion, L), basis=basis)
+    method = optimal_method(L, share * len(L), **_asked(goal, L), basis=basis)
     outcomes, exact = _outcomes(method), rational(L)
     assert sum(w for w, _ in outcomes) == 1
     for _, G in outcomes:
@@ -70,7 +71,7 @@ def test_mean_and_second_moment_by_enumeration(criterion: str, basis: str, L: Ma
         np.testing.assert_allclose(floats, method.D, rtol=0, atol=1e-9 * np.abs(method.D).max())
     np.testing.assert_allclose(method.second_moment(method.D, L, method.sketch), method.D, atol=1e-9 * method.D.max())
     assert 0.0 <= 1.0 - method.efficiency <= 1e-7
-    assert method.rate <= compression_limit(L, method.k, goal=goal, strong_convexity=_lower(criterion, L)).upper
+    assert method.rate <= compression_limit(L, method.k, **_asked(goal, L)).upper
 
 
 @given(p=st.lists(probabilities, min_size=1, max_size=9))
@@ -126,9 +127,9 @@ def test_every_basis_reaches_the_limit_whatever_the_units(basis: str, power: int
 
 @every_case
 @pytest.mark.parametrize("k", [0.4, 1, 2.5, 5])
-def test_floats_per_round(criterion: str, basis: str, k: float) -> None:
+def test_floats_per_round(goal: str, basis: str, k: float) -> None:
     L = random_smoothness(np.random.default_rng(4), 5, 100.0)
-    method = optimal_method(L, k, goal=goal, strong_convexity=_lower(criterion, L), basis=basis)
+    method = optimal_method(L, k, **_asked(goal, L), basis=basis)
     rng = np.random.default_rng(0)
     draws = [method.draw(rng) for _ in range(200)]
     assert {draw.size for draw in draws} == ({int(k)} if k == int(k) else {math.floor(k), math.ceil(k)})
@@ -170,10 +171,10 @@ def test_is_a_method_with_a_stepsize_and_a_sketch_of_its_own() -> None:
     np.testing.assert_allclose(variance, method.D - method.D @ L @ method.D, atol=1e-12)
 
 
-@pytest.mark.parametrize("criterion", ["det", "euclidean"])
+@pytest.mark.parametrize("goal", ["descent", "euclidean"])
 @pytest.mark.parametrize("sampling", ["systematic", "independent"])
 @pytest.mark.parametrize("L", [random_smoothness(np.random.default_rng(8), 4, 10.0), LARGE], ids=["dense", "large"])
-def test_shows_itself_and_is_saved(L: Any, sampling: str, criterion: str, tmp_path: Path) -> None:
+def test_shows_itself_and_is_saved(L: Any, sampling: str, goal: str, tmp_path: Path) -> None:
     method = optimal_method(L, 1.5, goal=goal, sampling=sampling)
     assert f"{sampling} sampling" in repr(method) and "<table>" in method._repr_html_()
     again = SubspaceMethod.load(method.save(tmp_path / "method"))

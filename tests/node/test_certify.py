@@ -23,18 +23,18 @@ CLOSE = {"paper": 1e-8, "convex": 1e-6}
 def test_an_optimum_is_judged_by_its_goal(goal: str) -> None:
     asked = arguments_of(goal, L)
     result = optimal_stepsize(L, SKETCH, **asked)
-    for dual in (None, result.dual) if goal in ("paper", "descent") else (None,):
-        check = certify(result.D, L, SKETCH, dual=dual, **asked)
-        assert check.feasible and check.margin > -1e-9 and check.gap <= 1.5e-6
+    ways: list[dict[str, Any]] = [{"dual": result.dual, **asked}, {"solve": True, **asked}]
+    checks = [certify(result.D, L, SKETCH, **way) for way in ways]
+    own = {"strong_convexity": asked["strong_convexity"]}  # a result does not keep its M
+    for check in (*checks, certify(result, L, SKETCH, **own)):
+        assert check.goal == goal and check.feasible and check.margin > -1e-9 and check.gap <= 1.5e-6
         assert check.rate == pytest.approx(result.rate, rel=1e-9)
-    assert f"{check.rate:.9g}" in repr(check)
-    if goal in ("paper", "convex"):
+        assert f"{check.rate:.9g}" in repr(check)
         assert check.descent_rate == pytest.approx(result.descent_rate, rel=1e-9)
-    else:
-        assert check.rate == check.descent_rate and not check.condition.feasible
-    if goal != "linear":  # a result does not keep its M
-        again = certify(result, L, SKETCH)
-        assert again.feasible and again.rate == pytest.approx(result.rate, rel=1e-9)
+        assert goal in ("paper", "convex") or not check.condition.feasible
+    alone = certify(result.D, L, SKETCH, **asked)
+    assert alone.rate == pytest.approx(result.rate, rel=1e-9)
+    assert math.isfinite(alone.gap) and (alone.gap <= 1.5e-6) == (goal == "descent")  # D has a multiplier of its own
 
 
 @pytest.mark.parametrize("goal", ["paper", "convex"])
@@ -42,7 +42,7 @@ def test_an_optimum_is_judged_by_its_goal(goal: str) -> None:
 def test_multiples_of_an_optimum(goal: str, factor: float) -> None:
     result = optimal_stepsize(L, SKETCH, **GOALS[goal])
     D = factor * result.D
-    check = certify(D, L, SKETCH, **GOALS[goal])
+    check = certify(D, L, SKETCH, solve=True, **GOALS[goal])
     assert check.feasible == (factor <= 1.0)
     assert check.largest_scale == pytest.approx(1.0 / factor, rel=CLOSE[goal])
     assert check.gap_when_scaled <= 1.5e-6
@@ -60,11 +60,12 @@ def test_multiples_of_an_optimum(goal: str, factor: float) -> None:
 
 def test_both_guarantees_are_reported() -> None:
     inside, free = optimal_stepsize(L, SKETCH), optimal_stepsize(L, SKETCH, goal="descent")
-    check = certify(inside.D, L, SKETCH)
-    assert check.descent.gap == pytest.approx(math.log(free.rate / inside.descent_rate), abs=2e-6)
+    check = certify(inside, L, SKETCH, goal="descent", dual=free.dual)
+    assert check.gap == pytest.approx(math.log(free.rate / inside.descent_rate), abs=2e-6)
+    assert check.condition.feasible and math.isnan(check.gap_when_scaled)
     check = certify(free, L, SKETCH, goal="paper")
     assert not check.feasible and check.rate == 0.0
-    assert check.descent.feasible and check.descent.gap <= 1e-6
+    assert check.descent.feasible and check.descent_rate == pytest.approx(free.rate, rel=1e-9)
     check = certify(10.0 * free.D, L, SKETCH)
     assert not check.descent.feasible and check.descent_rate == 0.0 and math.isinf(check.descent.gap)
 

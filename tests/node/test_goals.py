@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stepsize_opt.node.complexity import iterations_needed, linear_iterations
 
 from shared.exact import combine, descent_metric, inverse, is_positive_semidefinite, log_det, product, rational
 from shared.goals import GOALS, arguments_of
@@ -22,6 +21,7 @@ from stepsize_opt import IndependentSampling, RandK, StepsizeResult, optimal_ste
 from stepsize_opt.node.solve import weakest
 from stepsize_opt.problems import LeastSquares, LogisticRegression, Objective, load_dataset, random_smoothness
 from stepsize_opt.proofs.certificate import Certificate
+from stepsize_opt.rounds import iterations_needed, linear_iterations
 
 L = random_smoothness(np.random.default_rng(3), 6, 1e3)
 SKETCH = RandK(6, 2)

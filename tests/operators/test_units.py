@@ -69,8 +69,8 @@ def in_units(call: dict[str, Any], n: int) -> dict[str, Any]:
     out = dict(call)
     if callable(out.get("structure")):
         out["structure"] = out["structure"](n)
-    if "lower" in out:
-        out["lower"] = math.ldexp(out["lower"], 2 * n)
+    if "strong_convexity" in out:
+        out["strong_convexity"] = math.ldexp(out["strong_convexity"], 2 * n)
     return out
 
 
@@ -85,7 +85,7 @@ def test_stepsizes_scale_with_the_units(name: str) -> None:
     one = optimal_stepsize(matrix(kind, 0), sketch, **in_units(call, 0))
     for n in POWERS:
         found = optimal_stepsize(matrix(kind, n), sketch, **in_units(call, n))
-        unit = 0 if "lower" in call else n  # t of D ⪰ tM⁻¹ has no unit if M has that of L
+        unit = 0 if "strong_convexity" in call else n  # t of D ⪰ tM⁻¹ has no unit if M has that of L
         assert found.status == one.status
         assert found.gap == pytest.approx(one.gap, abs=1e-9)
         assert found.efficiency == pytest.approx(one.efficiency, rel=1e-9, nan_ok=True)
@@ -94,18 +94,18 @@ def test_stepsizes_scale_with_the_units(name: str) -> None:
         np.testing.assert_allclose(logarithms(found.D.diagonal(), n), np.log(one.D.diagonal()), atol=1e-7)
 
 
-@pytest.mark.parametrize(("kind", "criterion"), [("dense", "det"), ("constant diagonal", "euclidean")])
-def test_limits_and_methods_scale_with_the_units(kind: str, criterion: str) -> None:
+@pytest.mark.parametrize(("kind", "goal"), [("dense", "descent"), ("constant diagonal", "euclidean")])
+def test_limits_and_methods_scale_with_the_units(kind: str, goal: str) -> None:
     gradient = np.linspace(-1.0, 1.0, D)
-    one, method = compression_limit(matrix(kind, 0), 3, criterion), optimal_method(matrix(kind, 0), 3, criterion)
+    one, method = compression_limit(matrix(kind, 0), 3, goal=goal), optimal_method(matrix(kind, 0), 3, goal=goal)
     draw = method.draw(np.random.default_rng(0))
     sent = method.encode(gradient, draw)
     for n in POWERS:
-        limit = compression_limit(matrix(kind, n), 3, criterion)
+        limit = compression_limit(matrix(kind, n), 3, goal=goal)
         assert logarithms(np.array([limit.value, limit.upper]), n) == pytest.approx(np.log([one.value, one.upper]))
         np.testing.assert_allclose(logarithms(limit.D.diagonal(), n), np.log(one.D.diagonal()), atol=1e-9)
         np.testing.assert_allclose(limit.probabilities, one.probabilities, rtol=1e-9)
-        found = optimal_method(matrix(kind, n), 3, criterion)
+        found = optimal_method(matrix(kind, n), 3, goal=goal)
         assert (found.efficiency, found.defect) == pytest.approx((method.efficiency, method.defect), abs=1e-9)
         # A is 2⁻ⁿ times that of L: what is sent is 2ⁿ times as large for a gradient that is 4ⁿ times as large.
         np.testing.assert_allclose(np.ldexp(found.encode(gradient, draw), n), sent, rtol=1e-9)
@@ -150,7 +150,7 @@ def test_what_float64_does_not_hold_is_refused_with_the_reason(L: LowRankPlusDia
     calls = [
         lambda: optimal_stepsize(L, RandK(D, k), algorithm="det-CGD2"),
         lambda: optimal_stepsize(L, RandK(D, k), structure="diagonal"),
-        lambda: compression_limit(L, k, "euclidean"),
+        lambda: compression_limit(L, k, goal="euclidean"),
         lambda: compression_limit(L, k),
         lambda: optimal_method(L, k),
     ]

@@ -232,7 +232,7 @@ class TestCertify:
         result = optimal_stepsize(self.L, self.sketch)
         for check in (
             certify(result.D, self.L, self.sketch, dual=result.dual),
-            certify(result.D, self.L, self.sketch),
+            certify(result.D, self.L, self.sketch, solve=True),
         ):
             assert check.feasible
             assert check.gap <= 1e-6
@@ -254,7 +254,7 @@ class TestCertify:
         assert double.gap_when_scaled <= 1e-6
 
     def test_a_direction_that_is_not_optimal(self) -> None:
-        check = certify(0.01 * np.eye(6), self.L, self.sketch)
+        check = certify(0.01 * np.eye(6), self.L, self.sketch, solve=True)
         best = optimal_stepsize(self.L, self.sketch)
         scalar = optimal_stepsize(self.L, self.sketch, structure="scalar")
         assert check.gap_when_scaled == pytest.approx(math.log(best.rate / scalar.rate), abs=2e-6)
@@ -291,7 +291,7 @@ class TestCertify:
     def test_the_bound_is_one_over_a_set_that_contains_the_stepsize(self, structure, solved: bool) -> None:
         result = optimal_stepsize(self.L, self.sketch, structure=structure)
         dual = None if solved else result.dual
-        check = certify(result.D, self.L, self.sketch, structure=structure, dual=dual)
+        check = certify(result.D, self.L, self.sketch, structure=structure, dual=dual, solve=solved)
         assert check.feasible
         assert check.gap <= 2e-6
         assert Decimal(check.certificate.upper_bound) >= log_det(rational(result.D))

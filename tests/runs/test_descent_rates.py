@@ -38,8 +38,8 @@ def ridge(d: int = 6, reg: float = 0.1) -> LogisticRegression:
     return logistic_regression(small_data(d=d), reg, "ridge")
 
 
-def best(f: Any, sketch: Sketch, **goal: Any) -> StepsizeResult:
-    return optimal_stepsize(f.smoothness(), sketch, goal="descent", **goal)
+def best(f: Any, sketch: Sketch, goal: Any = "descent", **options: Any) -> StepsizeResult:
+    return optimal_stepsize(f.smoothness(), sketch, goal=goal, **options)
 
 
 # ---------------------------------------------------------------- one step, by enumeration
@@ -105,7 +105,7 @@ def test_a_rate_that_is_too_large_is_found_out(algorithm: str) -> None:
     record = run(f, result.D, sketch, algorithm=algorithm, iterations=400, seeds=40)
     assert record.descent_rate == pytest.approx(result.rate, rel=1e-9)
     claimed = check_rate(record, ZERO, goal="descent", rate=0.99 * result.rate)
-    assert claimed.statement == "descent, det" and claimed.verdict == "holds", claimed
+    assert claimed.statement == "goal descent" and claimed.verdict == "holds", claimed
     for factor in (1.05, 2.0):
         false = check_rate(record, ZERO, goal="descent", rate=factor * result.rate)
         assert false.verdict == "violated", false
@@ -141,7 +141,7 @@ def test_euclidean_holds_and_fails() -> None:
     # The best H is nearly λmin(H) I, and on a quadratic the bound is reached: no number of seeds decides an equality.
     assert check_rate(record, ZERO, goal="euclidean").verdict != "violated"
     true = check_rate(record, ZERO, goal="euclidean", rate=0.9 * result.rate)
-    assert true.verdict == "holds" and true.statement == "descent, euclidean", true
+    assert true.verdict == "holds" and true.statement == "goal euclidean", true
     assert check_rate(record, ZERO, goal="euclidean", rate=1.2 * result.rate).verdict == "violated"
 
 
@@ -156,7 +156,7 @@ def test_linear_holds_and_fails(f: Any, algorithm: str) -> None:
     assert check_rate(record, infimum, goal="linear", rate=result.rate).verdict != "violated"
     # Least squares are nearly an equality, which no number of seeds decides.
     check = check_rate(record, infimum, goal="linear", rate=0.9 * result.rate)
-    assert check.verdict == "holds" and check.statement == "descent, linear", check
+    assert check.verdict == "holds" and check.statement == "goal linear", check
     observed = observed_contraction(record, infimum)
     assert 0.0 < observed <= 1.0 - result.rate
     # The root is that of the last step recorded, not of the steps asked for.
@@ -216,9 +216,9 @@ def test_clients_in_the_descent_metric() -> None:
 def test_a_metric_that_is_not_positive_definite_has_no_guarantee() -> None:
     wild = run(quadratic(3), 0.9 * np.eye(3), RandK(3, 1), iterations=3, seeds=3)
     assert wild.descent_rate == 0.0 > wild.smallest_eigenvalue
-    for options in ({"guarantee": "descent"}, {"criterion": "euclidean"}):
+    for goal in ("descent", "euclidean"):
         with pytest.raises(ValueError, match="promises nothing"):
-            check_rate(wild, ZERO, **options)
+            check_rate(wild, ZERO, goal=goal)
     with pytest.raises(ValueError, match="not positive definite"):
         wild.metric_means()
 

@@ -173,9 +173,9 @@ def test_wrong_arguments_are_named() -> None:
     for options, words in (
         ({"theorem": 3}, "theorem must be"),
         ({"level": 1.0}, "level must be"),
-        ({"guarantee": "descend"}, "guarantee must be"),
-        ({"criterion": "trace"}, "criterion must be"),
-        ({"criterion": "linear"}, "needs rate"),
+        ({"goal": "descend"}, "goal must be"),
+        ({"goal": "convex"}, "goal must be"),
+        ({"goal": "linear"}, "needs rate"),
         ({"rate": -1.0}, "rate must be"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -284,7 +284,7 @@ def test_equal_norms_violate_no_certified_stepsize(seeds: int) -> None:
     """Seeds that all wait two rounds have equal norms above the bound; at 0.97 of the largest rate most checks have
     seeds that all drew the coordinate, which one run in six does not."""
     record, largest = sampled([0.45], [1.0], iterations=3, seeds=300 * seeds)
-    for options in ({}, {"guarantee": "descent"}, {"rate": 0.97 * largest}):
+    for options in ({}, {"goal": "descent"}, {"rate": 0.97 * largest}):
         assert "violated" not in verdicts(record, seeds, **options)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shared.goals import arguments_of
 from shared.small_data import small_data
 from stepsize_opt import optimal_method
+from stepsize_opt.goals import METRIC_GOALS
 from stepsize_opt.problems import LogisticRegression, Quadratic, find_infimum
 from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_validation import check_rate, run
@@ -17,7 +19,7 @@ START = np.ones(NODE.d)
 
 
 @pytest.mark.parametrize("basis", ["eigenvectors", "root"])
-def test_det_holds_in_every_basis(basis: str) -> None:
+def test_descent_holds_in_every_basis(basis: str) -> None:
     method = optimal_method(NODE.smoothness(), NODE.d / 4, basis=basis)
     record = run(NODE, method.D, method.sketch, algorithm=method, iterations=300, start=START)
     assert record.algorithm == "subspace"
@@ -25,7 +27,7 @@ def test_det_holds_in_every_basis(basis: str) -> None:
 
 
 def test_euclidean_holds_and_counts_its_numbers() -> None:
-    method = optimal_method(NODE.smoothness(), 1.5, "euclidean")
+    method = optimal_method(NODE.smoothness(), 1.5, goal="euclidean")
     record = run(NODE, method.D, method.sketch, algorithm=method, iterations=300, start=START)
     check = check_rate(record, find_infimum(NODE), goal="euclidean", rate=method.rate)
     assert check.verdict == "holds"
@@ -36,7 +38,7 @@ def test_euclidean_holds_and_counts_its_numbers() -> None:
 
 def test_linear_holds() -> None:
     f = Quadratic.with_spectrum([1.0, 2.0, 5.0, 10.0], np.random.default_rng(0))
-    method = optimal_method(f.smoothness(), 2, "linear", strong_convexity=f.smoothness())
+    method = optimal_method(f.smoothness(), 2, goal="linear", strong_convexity=f.smoothness())
     assert method.rate == pytest.approx(0.5, rel=1e-9)  # k/tr(LL⁻¹)
     record = run(f, method.D, method.sketch, algorithm=method, iterations=5, seeds=400, start=np.ones(4))
     check = check_rate(record, goal="linear", rate=method.rate)
@@ -49,12 +51,12 @@ def test_linear_holds() -> None:
 @pytest.mark.parametrize("d", [1, 3, 6])
 @pytest.mark.parametrize("k", [0.5, 1.0, 2.5])
 def test_one_step_is_exact_on_a_quadratic(d: int, k: float) -> None:
-    """Enumerated: E f(x⁺) = f(x) − ½‖∇f(x)‖²_D for Hessian L, every criterion; no step makes f larger."""
+    """Enumerated: E f(x⁺) = f(x) − ½‖∇f(x)‖²_D for Hessian L, every goal; no step makes f larger."""
     rng, k = np.random.default_rng(d), min(k, float(d))
     f = random_quadratic(np.geomspace(1.0, 20.0, d), rng)
     L, x = f.smoothness(), rng.standard_normal(d)
-    for criterion, lower in (("det", None), ("euclidean", None), ("linear", 0.5 * L)):
-        method = optimal_method(L, k, criterion, strong_convexity=lower)
+    for goal in METRIC_GOALS:
+        method = optimal_method(L, k, **arguments_of(goal, 0.5 * L))
         gradient = f.gradient(x[None])[0]
         weights, outcomes = method.sketch.support()
         after = []

@@ -83,13 +83,36 @@ def solve_metric(program: Program, settings: Settings, options: NativeOptions) -
         best = None if progress.best is None else progress.best.point
         return _outcome(status, None if best is None else (best.D, best.Y), began, setup, progress)
     problem = Problem(left, floor)
-    over = listed(left.Q, program.pattern, _MOST_UNKNOWNS_SECOND)
-    bases: list[BasisMaker] = [Whitening(left, program.pattern, single=False)]
+    status, path = _follow(problem, program.pattern, D, limits, options)
+    cold = start(Metric(left), program.pattern, None) if status is Status.INACCURATE and warm is not None else None
+    if cold is not None:
+        # Where G of the warm start is nearly singular, the path breaks down at its first step.
+        status, second = _follow(problem, program.pattern, cold, limits.after(path.steps), options)
+        path = _better(path, second)
+    point = None if path.best is None else path.best.point
+    return _outcome(status, None if point is None else (point.D, point.Z), began, setup, path)
+
+
+def _better(first: Progress[PathPoint], second: Progress[PathPoint]) -> Progress[PathPoint]:
+    """Return the second path with the better pair and the steps of both."""
+    second.steps += first.steps
+    if second.best is None or first.statistics["gap"] < second.statistics["gap"]:
+        second.best = first.best
+    return second
+
+
+def _follow(
+    problem: Problem, pattern: Pattern, D: Matrix, limits: Limits, options: NativeOptions
+) -> tuple[Status, Progress[PathPoint]]:
+    """Follow the path from D in one basis after the other until one of them ends it."""
+    left, d = problem.metric, len(D)
+    over = listed(left.Q, pattern, _MOST_UNKNOWNS_SECOND)
+    bases: list[BasisMaker] = [Whitening(left, pattern, single=False)]
     if d >= options.single_precision_from:
-        bases = [Whitening(left, program.pattern, single=True), *bases]
+        bases = [Whitening(left, pattern, single=True), *bases]
     if over is not None:
-        dense = Patterned(left, program.pattern, over)
-        first = listed(left.Q, program.pattern, _MOST_UNKNOWNS_FIRST) is not None
+        dense = Patterned(left, pattern, over)
+        first = listed(left.Q, pattern, _MOST_UNKNOWNS_FIRST) is not None
         bases = [dense, *bases] if first else [*bases, dense]
     path: Progress[PathPoint] = Progress(d, limits, _MARGIN, _PATIENCE_ON_A_PATH)
     status = Status.INACCURATE
@@ -99,8 +122,7 @@ def solve_metric(program: Program, settings: Settings, options: NativeOptions) -
         status = path.run(lambda follower=follower: follower.run(D))  # type: ignore[misc]
         if status is not Status.INACCURATE:
             break
-    point = None if path.best is None else path.best.point
-    return _outcome(status, None if point is None else (point.D, point.Z), began, setup, path)
+    return status, path
 
 
 def _outcome(

@@ -252,7 +252,8 @@ def counting(*, silent: bool) -> Iterator[Callable[[int, int, str], None]]:
     columns = (MofNCompleteColumn(), BarColumn(8), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True) as bar:
         line = bar.add_task("starting", total=None)
-        yield lambda done, total, text: bar.update(line, completed=done, total=total, description=text)
+        # Drawn at once: a row that takes less than the time between two frames is named as well.
+        yield lambda done, total, text: bar.update(line, completed=done, total=total, description=text, refresh=True)
 
 
 def answer(args: argparse.Namespace, result: Any, value: Callable[[], Any]) -> None:

@@ -35,8 +35,8 @@ _MODULES = (rand_one, rand_tau, clients, layers, limit, sensitivity)
 EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in _MODULES}
 _PACKAGES = ("numpy", "scipy", "cvxpy", "scs", "clarabel", "joblib", "pandas")
 _BARS = {
-    "condition, predicted": OTHERS[1],
-    "condition, observed": OTHERS[5],
+    "paper, predicted": OTHERS[1],
+    "paper, observed": OTHERS[5],
     "descent, predicted": OURS[0],
     "descent, observed": OTHERS[4],
 }
