@@ -83,7 +83,7 @@ class Method(ABC):
 
     Examples
     --------
-    >>> from stepsize_opt import get_method
+    >>> from stepsize_opt.methods import get_method
     >>> get_method("DET-cgd1").update
     'x⁺ = x − D S ∇f(x)'
     """
@@ -204,7 +204,7 @@ def get_method(algorithm: str | Method) -> Method:
 
     Examples
     --------
-    >>> from stepsize_opt import get_method
+    >>> from stepsize_opt.methods import get_method
     >>> get_method("det-cgd2").name
     'det-CGD2'
     """

@@ -34,7 +34,7 @@ class DetCGD1(SketchedGradient):
 
     Examples
     --------
-    >>> from stepsize_opt import DetCGD1
+    >>> from stepsize_opt.methods import DetCGD1
     >>> DetCGD1().update
     'x⁺ = x − D S ∇f(x)'
     """

@@ -17,8 +17,9 @@ import numpy as np
 from scipy import sparse
 
 from benchmarks.harness import GAP, Measured, Timed, at_hand, eigh_seconds, main, shortest, timed
-from stepsize_opt import RandK, StepsizeResult, optimal_stepsize
+from stepsize_opt import RandK, optimal_stepsize
 from stepsize_opt.proofs import certify_point, repair
+from stepsize_opt.results import StepsizeResult
 from stepsize_solvers import get_solver
 from stepsize_solvers.programs import Matrix, Outcome, Pattern, Program, Settings
 from stepsize_validation.data import load_dataset, logistic_regression, random_smoothness, with_spectrum

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from shared.reference_problems import random_smoothness
-from stepsize_opt import BlockDiagonal, Direction, RandK, StepsizeResult, optimal_stepsize
+from stepsize_opt import BlockDiagonal, Direction, RandK, optimal_stepsize
+from stepsize_opt.results import StepsizeResult
 from stepsize_solvers.registry import Availability
 from stepsize_validation.cli.root import main
 

@@ -22,7 +22,6 @@ from stepsize_opt import (
     BernQ,
     BlockDiagonal,
     Direction,
-    DistributedResult,
     Gaussian,
     Identity,
     IndependentSampling,
@@ -34,6 +33,7 @@ from stepsize_opt import (
 from stepsize_opt.clients import dcgd_stepsize
 from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.problems import Federated, Quadratic
+from stepsize_opt.results import DistributedResult
 from stepsize_solvers.programs import DiagonalPlusScaled, Family, Matrix, Pattern, Program
 from stepsize_validation.runs.rates import distributed_lambda
 

@@ -17,7 +17,6 @@ from shared.judges import Clients, DistributedPoint
 from stepsize_opt import (
     BlockDiagonal,
     Direction,
-    DistributedCheck,
     Identity,
     IndependentSampling,
     RandK,
@@ -26,6 +25,7 @@ from stepsize_opt import (
     optimal_distributed_stepsize,
 )
 from stepsize_opt.goals import CLIENT_GOALS
+from stepsize_opt.results import DistributedCheck
 from stepsize_solvers.programs.maps import Matrix
 
 BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])

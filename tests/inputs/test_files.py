@@ -15,18 +15,11 @@ import numpy as np
 import pytest
 from scipy import io, sparse
 
-from stepsize_opt import (
-    BernQ,
-    DistributedResult,
-    LayerWise,
-    RandK,
-    StepsizeResult,
-    optimal_distributed_stepsize,
-    optimal_stepsize,
-)
+from stepsize_opt import BernQ, LayerWise, RandK, optimal_distributed_stepsize, optimal_stepsize
 from stepsize_opt.inputs.files import atomic_write, json_text
 from stepsize_opt.inputs.matrices import read_matrix
 from stepsize_opt.inputs.saved import load_result, save_result
+from stepsize_opt.results import DistributedResult, StepsizeResult
 from stepsize_validation.cli.files import load_matrix
 from stepsize_validation.cli.root import main
 from stepsize_validation.data import load_dataset

@@ -17,19 +17,14 @@ from stepsize_opt import (
     LayerWise,
     LowRankPlusDiagonal,
     RandK,
-    StepsizeResult,
     compare_distributed,
     compression_limit,
     optimal_method,
     optimal_stepsize,
     plan,
 )
-from stepsize_opt.problems import (
-    Federated,
-    LeastSquares,
-    LogisticRegression,
-    Quadratic,
-)
+from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, Quadratic
+from stepsize_opt.results import StepsizeResult
 from stepsize_validation import check_rate, distributed_lambda, run
 from stepsize_validation.data import federated_logistic, random_smoothness, with_spectrum
 

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
-from stepsize_opt import EstimatedSmoothness, RandK, StepsizeResult, certify, compare, optimal_stepsize
+from stepsize_opt import EstimatedSmoothness, RandK, certify, compare, optimal_stepsize
 from stepsize_opt.inputs import read_matrix
+from stepsize_opt.results import StepsizeResult
 
 L = np.array([[2.0, 1.0], [1.0, 3.0]])
 LABELS = ["slope", "offset"]

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from stepsize_opt import CompressionLimit, LowRankPlusDiagonal, compression_limit
+from stepsize_opt import LowRankPlusDiagonal, compression_limit
 from stepsize_opt.inputs import dense
+from stepsize_opt.results import CompressionLimit
 
 
 @settings(max_examples=25, deadline=None)

@@ -29,7 +29,6 @@ from shared.goals import GOALS, arguments_of
 from shared.strategies import Matrix, problems, seeds, smoothness_matrices
 from stepsize_opt import (
     BernQ,
-    CompressionLimit,
     DiagonalSketch,
     FiniteSketch,
     Gaussian,
@@ -44,6 +43,7 @@ from stepsize_opt import (
 )
 from stepsize_opt.goals import METRIC_GOALS
 from stepsize_opt.limit import LimitBounds, floor_probabilities
+from stepsize_opt.results import CompressionLimit
 from stepsize_validation.data import random_smoothness
 
 

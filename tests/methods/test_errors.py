@@ -9,16 +9,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from stepsize_opt import (
-    CompressedStep,
-    DetCGD1,
-    LowRankPlusDiagonal,
-    RandK,
-    certify,
-    get_method,
-    optimal_method,
-    optimal_stepsize,
-)
+from stepsize_opt import CompressedStep, LowRankPlusDiagonal, RandK, certify, optimal_method, optimal_stepsize
+from stepsize_opt.methods import DetCGD1, get_method
 from stepsize_opt.problems import Quadratic
 from stepsize_validation import run
 

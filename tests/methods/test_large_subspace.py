@@ -21,13 +21,9 @@ from shared.exact import (
     rational,
     transpose,
 )
-from stepsize_opt import (
-    LowRankPlusDiagonal,
-    SubspaceMethod,
-    compression_limit,
-    optimal_method,
-)
+from stepsize_opt import LowRankPlusDiagonal, compression_limit, optimal_method
 from stepsize_opt.goals import METRIC_GOALS
+from stepsize_opt.results import SubspaceMethod
 
 
 def large(d: int, r: int, spread: float = 1.0) -> LowRankPlusDiagonal:

@@ -10,19 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.strategies import LISTABLE, problems, seeds
-from stepsize_opt import (
-    CompressedStep,
-    DetCGD1,
-    DetCGD2,
-    Gaussian,
-    LayerWise,
-    Method,
-    RandK,
-    certify,
-    get_method,
-    optimal_stepsize,
-)
-from stepsize_opt.methods import method_names
+from stepsize_opt import CompressedStep, Gaussian, LayerWise, Method, RandK, certify, optimal_stepsize
+from stepsize_opt.methods import DetCGD1, DetCGD2, get_method, method_names
 from stepsize_opt.problems import Quadratic
 from stepsize_opt.sketches import generators
 from stepsize_validation import run

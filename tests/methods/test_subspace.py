@@ -24,12 +24,12 @@ from shared.strategies import Matrix, probabilities, smoothness_matrices
 from stepsize_opt import (
     CompressedStep,
     LowRankPlusDiagonal,
-    SubspaceMethod,
     SystematicSampling,
     compression_limit,
-    get_method,
     optimal_method,
 )
+from stepsize_opt.methods import get_method
+from stepsize_opt.results import SubspaceMethod
 from stepsize_opt.sketches import rounded_to_budget
 from stepsize_validation.data import random_smoothness
 

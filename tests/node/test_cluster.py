@@ -15,10 +15,11 @@ from distributed import Client, LocalCluster
 from joblib import parallel_config
 from scipy import sparse
 
-from stepsize_opt import IndependentSampling, RandK, StepsizeResult, certify, optimal_stepsize
+from stepsize_opt import IndependentSampling, RandK, certify, optimal_stepsize
 from stepsize_opt.methods import get_method
 from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.solve import _chunks, _stacks, processes
+from stepsize_opt.results import StepsizeResult
 from stepsize_solvers.programs import Pattern, Settings
 
 pytestmark = pytest.mark.slow

@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 from shared.exact import combine, descent_metric, inverse, is_positive_semidefinite, log_det, product, rational
 from shared.goals import GOALS, arguments_of
 from shared.strategies import Matrix
-from stepsize_opt import IndependentSampling, RandK, StepsizeResult, optimal_stepsize
+from stepsize_opt import IndependentSampling, RandK, optimal_stepsize
 from stepsize_opt.node.solve import weakest
-from stepsize_opt.problems import LeastSquares, LogisticRegression, Objective, load_dataset, random_smoothness
+from stepsize_opt.problems import LeastSquares, LogisticRegression, Objective
 from stepsize_opt.proofs.certificate import Certificate
+from stepsize_opt.results import StepsizeResult
 from stepsize_opt.rounds import iterations_needed, linear_iterations
+from stepsize_validation.data import load_dataset, random_smoothness
 
 L = random_smoothness(np.random.default_rng(3), 6, 1e3)
 SKETCH = RandK(6, 2)

@@ -10,7 +10,16 @@ import pytest
 
 from shared.exact import log_det, rational, satisfies_condition
 from shared.reference_problems import random_smoothness
-from stepsize_opt import BernQ, BlockDiagonal, Direction, Gaussian, IndependentSampling, RandK, Sketch, optimal_stepsize
+from stepsize_opt import (
+    BernQ,
+    BlockDiagonal,
+    Direction,
+    Gaussian,
+    IndependentSampling,
+    RandK,
+    Sketch,
+    optimal_stepsize,
+)
 from stepsize_opt.inputs.structures import Structure
 from stepsize_opt.node.result import Block, StepsizeResult
 from stepsize_opt.proofs.certificate import Certificate

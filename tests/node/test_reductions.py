@@ -23,9 +23,9 @@ from stepsize_opt import (
     LayerWise,
     RandK,
     Sketch,
-    StepsizeResult,
     optimal_stepsize,
 )
+from stepsize_opt.results import StepsizeResult
 
 
 @st.composite

@@ -18,17 +18,17 @@ from stepsize_opt import (
     Gaussian,
     Identity,
     IndependentSampling,
-    LargeStepsizeResult,
     LowRankPlusDiagonal,
     RandK,
     Sketch,
     certify,
     compression_limit,
-    get_method,
     optimal_stepsize,
     smoothness,
 )
-from stepsize_opt.problems import load_dataset
+from stepsize_opt.methods import get_method
+from stepsize_opt.results import StepsizeResult
+from stepsize_validation.data import load_dataset
 
 DET_CGD2: dict[str, Any] = {"algorithm": "det-CGD2"}
 DIAGONAL: dict[str, Any] = {"structure": "diagonal"}
@@ -59,10 +59,10 @@ def formed(call: dict[str, Any]) -> dict[str, Any]:
     return {**call, "structure": Direction(np.diag(W) if isinstance(W, np.ndarray) else np.asarray(W.todense()))}
 
 
-def agree(L: LowRankPlusDiagonal, sketch: Sketch, call: dict[str, Any]) -> LargeStepsizeResult:
+def agree(L: LowRankPlusDiagonal, sketch: Sketch, call: dict[str, Any]) -> StepsizeResult:
     """Check both certificates against each other and against matrices that are formed; return the large answer."""
     large, dense = optimal_stepsize(L, sketch, **call), optimal_stepsize(L.todense(), sketch, **formed(call))
-    assert isinstance(large, LargeStepsizeResult) and large.certificate.feasible
+    assert isinstance(large, StepsizeResult) and large.certificate.feasible
     d, slack = large.d, 1e-9 * large.d
     assert large.certificate.log_det <= dense.certificate.upper_bound + slack
     assert dense.certificate.log_det <= large.certificate.upper_bound + slack
@@ -217,7 +217,7 @@ def test_a_large_sparse_matrix_has_a_feasible_answer_that_tells_what_is_not_prov
     d = 5000
     band = sparse.diags_array([np.full(d - 1, 0.4), np.ones(d), np.full(d - 1, 0.4)], offsets=[-1, 0, 1])
     result = optimal_stepsize(band, RandK(d, 50), structure="diagonal")
-    assert isinstance(result, LargeStepsizeResult)
+    assert isinstance(result, StepsizeResult)
     assert result.certificate.feasible and result.status == "optimal_inaccurate"
     assert "not proved" in result.message
     # The same matrix by its factor is proved: L = XXᵀ + Diag.

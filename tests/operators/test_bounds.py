@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from shared.goals import GOALS
 from shared.strategies import Matrix, seeds
-from stepsize_opt import Gaussian, IndependentSampling, LowRankPlusDiagonal, RandK, Sketch, get_method, optimal_stepsize
+from stepsize_opt import Gaussian, IndependentSampling, LowRankPlusDiagonal, RandK, Sketch, optimal_stepsize
+from stepsize_opt.methods import get_method
 from stepsize_opt.operators import thin_metric
 from stepsize_opt.proofs import ThinStepsize, spectral_condition_bound, spectral_metric_bound
 from stepsize_solvers.programs import DiagonalPlusScaled

@@ -9,7 +9,15 @@ import pytest
 
 from shared import exact
 from shared.goals import GOALS
-from stepsize_opt import Direction, Gaussian, IndependentSampling, LowRankPlusDiagonal, RandK, Sketch, optimal_stepsize
+from stepsize_opt import (
+    Direction,
+    Gaussian,
+    IndependentSampling,
+    LowRankPlusDiagonal,
+    RandK,
+    Sketch,
+    optimal_stepsize,
+)
 from stepsize_opt.operators import LowRankStepsize
 from stepsize_solvers.programs import Matrix, Vector
 

@@ -12,18 +12,10 @@ from scipy import sparse
 from scipy.sparse.linalg import aslinearoperator
 
 from shared.goals import GOALS
-from stepsize_opt import (
-    Direction,
-    Gaussian,
-    LargeStepsizeResult,
-    LowRankPlusDiagonal,
-    RandK,
-    StepsizeResult,
-    certify,
-    get_method,
-    optimal_stepsize,
-)
+from stepsize_opt import Direction, Gaussian, LowRankPlusDiagonal, RandK, certify, optimal_stepsize
 from stepsize_opt.inputs import LARGE
+from stepsize_opt.methods import get_method
+from stepsize_opt.results import StepsizeResult
 
 L: Any = LowRankPlusDiagonal(np.random.default_rng(2).standard_normal((30, 3)), np.linspace(0.1, 1.0, 30))
 SPARSE: Any = LowRankPlusDiagonal(sparse.csr_array(np.abs(L.U)), 1.0)
@@ -42,12 +34,12 @@ CALLS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_results_are_saved_and_read(name: str, tmp_path: Path) -> None:
     result = optimal_stepsize(L, SKETCH, **CALLS[name])
-    again = LargeStepsizeResult.load(result.save(tmp_path / "d"))
+    again = StepsizeResult.load(result.save(tmp_path / "d"))
     ours, theirs = ({**r.summary(), "solver_stats": None} for r in (again, result))
     assert ours == theirs
     np.testing.assert_array_equal(again.D @ np.ones(30), result.D @ np.ones(30))
     assert again.iterations(0.1, 1.0) == result.iterations(0.1, 1.0) > 0
-    with pytest.raises(ValueError, match="LargeStepsizeResult"):
+    with pytest.raises(ValueError, match="StepsizeResult"):
         StepsizeResult.load(tmp_path / "d")
 
 

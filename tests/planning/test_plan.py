@@ -27,7 +27,6 @@ from stepsize_opt import (
     IndependentSampling,
     LowRankPlusDiagonal,
     RandK,
-    StepsizeResult,
     compression_limit,
     optimal_distributed_stepsize,
     optimal_method,
@@ -36,17 +35,11 @@ from stepsize_opt import (
     plan,
 )
 from stepsize_opt.goals import METRIC_GOALS
-from stepsize_opt.problems import (
-    Federated,
-    Layered,
-    LogisticRegression,
-    Quadratic,
-    load_dataset,
-    random_smoothness,
-    split,
-)
+from stepsize_opt.problems import Federated, Layered, LogisticRegression, Quadratic
+from stepsize_opt.results import StepsizeResult
 from stepsize_opt.tables import Table
 from stepsize_validation import run
+from stepsize_validation.data import federated_logistic, load_dataset, random_smoothness, split
 
 L = np.array([[2.0, 1.0, 0.3], [1.0, 3.0, -0.5], [0.3, -0.5, 1.0]])
 ASKED: dict[str, Any] = {"epsilon2": 1e-2, "initial_gap": 1.0}
@@ -151,7 +144,7 @@ def test_clients_with_shared_seeds_are_one_node_and_independent_ones_stand_besid
 def test_an_objective_knows_the_rest_and_the_best_row_runs() -> None:
     """The recommended method keeps its promise, and its messages are those that the runner sends."""
     parts = split(load_dataset("breast_cancer"), 3, np.random.default_rng(0))
-    objective = Federated.logistic(parts, 0.1)
+    objective = federated_logistic(parts, 0.1)
     answer = plan(objective, 5, epsilon2=1e-2, goal="euclidean")
     best = answer.best
     record = run(

@@ -13,8 +13,9 @@ import pytest
 
 from shared.exact import log_det, rational, satisfies_condition
 from shared.small_data import small_data
-from stepsize_opt import Gaussian, Method, RandK, Sketch, StepsizeResult, certify, optimal_stepsize, parse_sketch
-from stepsize_opt.problems import Federated, LogisticRegression, find_infimum, random_smoothness, split
+from stepsize_opt import Gaussian, Method, RandK, Sketch, certify, optimal_stepsize, parse_sketch
+from stepsize_opt.problems import find_infimum
+from stepsize_opt.results import StepsizeResult
 from stepsize_validation import check_rate, distributed_lambda, run
 from stepsize_validation.data import federated_logistic, logistic_regression, random_smoothness, split
 
@@ -76,8 +77,8 @@ def test_formulas_of_a_method_from_outside_by_enumeration(own_method: Method) ->
 
 
 def test_a_method_from_outside_runs_on_a_node_and_on_clients(own_method: Method) -> None:
-    node = LogisticRegression.from_dataset(small_data(), 0.1)
-    clients = Federated.logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
+    node = logistic_regression(small_data(), 0.1)
+    clients = federated_logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
     sketch = RandK(node.d, 2)
     D = optimal_stepsize(node.smoothness(), sketch, algorithm="own-subspace").D
     for objective in (node, clients):  # the clients have equal shares of the rows, so L is the same
@@ -111,7 +112,7 @@ def test_unconnected_coordinates_of_a_map_from_outside_are_solved_apart(own_sket
 
 
 def test_a_sketch_from_outside_has_its_declared_distribution_and_runs(own_sketch: type[Sketch]) -> None:
-    node = LogisticRegression.from_dataset(small_data(), 0.1)
+    node = logistic_regression(small_data(), 0.1)
     sketch = own_sketch(node.d)
     weights, outcomes = sketch.support()
     M = random_smoothness(np.random.default_rng(1), node.d, 10.0)

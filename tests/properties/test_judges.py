@@ -19,12 +19,12 @@ from stepsize_opt import (
     Gaussian,
     IndependentSampling,
     RandK,
-    StepsizeResult,
     optimal_distributed_stepsize,
     optimal_stepsize,
 )
 from stepsize_opt.goals import GOAL_NAMES, METRIC_GOALS
-from stepsize_opt.problems import random_smoothness
+from stepsize_opt.results import StepsizeResult
+from stepsize_validation.data import random_smoothness
 
 L = random_smoothness(np.random.default_rng(0), 3, 100.0)
 

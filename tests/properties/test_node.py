@@ -18,8 +18,9 @@ from properties.study import check_node, examples
 from shared.exact import combine, condition_slack, definiteness, rational
 from shared.judges import Node, Refused, ask, claim
 from shared.strategies import hard_sketches, hard_smoothness, random_smoothness, seeds, sketches, structures
-from stepsize_opt import IndependentSampling, StepsizeResult
+from stepsize_opt import IndependentSampling
 from stepsize_opt.goals import GOAL_NAMES
+from stepsize_opt.results import StepsizeResult
 
 REGRESSIONS = json.loads((Path(__file__).parents[1] / "data" / "regressions.json").read_text(encoding="utf-8"))
 

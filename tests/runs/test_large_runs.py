@@ -10,8 +10,16 @@ import pytest
 from scipy import sparse
 
 from shared.small_data import small_data
-from stepsize_opt import BernQ, LowRankPlusDiagonal, RandK, Sketch, optimal_method, optimal_stepsize, smoothness
-from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, find_infimum, split
+from stepsize_opt import (
+    BernQ,
+    LowRankPlusDiagonal,
+    RandK,
+    Sketch,
+    optimal_method,
+    optimal_stepsize,
+    smoothness,
+)
+from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, find_infimum
 from stepsize_validation import Run, check_rate, run
 from stepsize_validation.data import federated_logistic, logistic_regression, split
 
@@ -42,7 +50,7 @@ def test_a_run_with_an_operator_has_the_numbers_of_the_dense_run(sketch: Sketch,
 
 @pytest.mark.parametrize("client_seeds", ["independent", "shared"])
 def test_clients_with_a_vector_have_the_numbers_of_the_dense_run(client_seeds: str) -> None:
-    f = Federated.logistic(split(DATA, 3, rng=np.random.default_rng(0)), 0.1)
+    f = federated_logistic(split(DATA, 3, rng=np.random.default_rng(0)), 0.1)
     sketch = RandK(f.d, 2)
     mean = smoothness.of(f)
     np.testing.assert_allclose(mean.todense(), f.smoothness(), rtol=1e-12, atol=1e-14)

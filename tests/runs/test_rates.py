@@ -11,16 +11,7 @@ import pytest
 from shared.one_step import distributed_one_step
 from shared.small_data import small_data
 from stepsize_opt import BernQ, Direction, Identity, IndependentSampling, LayerWise, RandK, optimal_stepsize
-from stepsize_opt.problems import (
-    Federated,
-    FederatedInfimum,
-    Infimum,
-    Layered,
-    Quadratic,
-    find_federated_infimum,
-    find_infimum,
-    split,
-)
+from stepsize_opt.problems import Federated, FederatedInfimum, Infimum, Quadratic, find_federated_infimum, find_infimum
 from stepsize_validation import (
     RateCheck,
     Run,
@@ -30,6 +21,7 @@ from stepsize_validation import (
     observed_contraction,
     run,
 )
+from stepsize_validation.data import federated_logistic, layered_logistic, random_quadratic, split
 
 METHODS = ("det-CGD1", "det-CGD2")
 ZERO = Infimum(0.0, 0.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shared.small_data import small_data
-from stepsize_opt.problems import Federated, Layered, LogisticRegression, Quadratic, split
+from stepsize_opt.problems import Federated, Quadratic
 from stepsize_opt.sketches import (
     BITS_PER_NUMBER,
     BernQ,
@@ -19,6 +19,7 @@ from stepsize_opt.sketches import (
     RandK,
     Sketch,
 )
+from stepsize_validation.data import federated_logistic, layered_logistic, logistic_regression, random_quadratic, split
 from stepsize_validation.runs import Divergence, first_below, log_steps, run
 from stepsize_validation.runs.sampling import SketchStream
 
@@ -139,7 +140,7 @@ def test_a_seed_does_not_depend_on_those_beside_it() -> None:
     ],
 )
 def test_errors_of_run_name_the_argument(change: dict[str, Any], message: str) -> None:
-    f = Federated.logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
+    f = federated_logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
     arguments: dict[str, Any] = {"D": 0.1 * np.eye(6), "sketch": RandK(6, 1), "iterations": 5} | change
     with pytest.raises(ValueError, match=message):
         run(f, **arguments)

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from shared.small_data import small_data
 from shared.strategies import sketches
 from stepsize_opt import Method, RandK, Sketch, optimal_method, optimal_stepsize
-from stepsize_opt.problems import Federated, LogisticRegression, find_federated_infimum, split
+from stepsize_opt.problems import find_federated_infimum
 from stepsize_validation import check_rate, run
+from stepsize_validation.data import federated_logistic, logistic_regression, split
 
-NODE = LogisticRegression.from_dataset(small_data(), 0.1)
+NODE = logistic_regression(small_data(), 0.1)
 # Three parts of equal size: their mean is the objective of the node.
-CLIENTS = Federated.logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
+CLIENTS = federated_logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
 
 
 def assert_one_node(D: Any, sketch: Sketch, algorithm: str | Method) -> None:

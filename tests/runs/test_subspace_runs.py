@@ -9,10 +9,10 @@ from shared.goals import arguments_of
 from shared.small_data import small_data
 from stepsize_opt import optimal_method
 from stepsize_opt.goals import METRIC_GOALS
-from stepsize_opt.problems import LogisticRegression, Quadratic, find_infimum
+from stepsize_opt.problems import find_infimum
 from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_validation import check_rate, run
-from stepsize_validation.data import federated_logistic, logistic_regression, random_quadratic, split
+from stepsize_validation.data import logistic_regression, random_quadratic
 
 NODE = logistic_regression(small_data(), 0.1)
 START = np.ones(NODE.d)
@@ -37,7 +37,7 @@ def test_euclidean_holds_and_counts_its_numbers() -> None:
 
 
 def test_linear_holds() -> None:
-    f = Quadratic.with_spectrum([1.0, 2.0, 5.0, 10.0], np.random.default_rng(0))
+    f = random_quadratic([1.0, 2.0, 5.0, 10.0], np.random.default_rng(0))
     method = optimal_method(f.smoothness(), 2, goal="linear", strong_convexity=f.smoothness())
     assert method.rate == pytest.approx(0.5, rel=1e-9)  # k/tr(LL⁻¹)
     record = run(f, method.D, method.sketch, algorithm=method, iterations=5, seeds=400, start=np.ones(4))

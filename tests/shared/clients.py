@@ -11,7 +11,8 @@ import pytest
 
 from shared.exact import log, rational
 from shared.judges import Clients, DistributedPoint, judge_distributed
-from stepsize_opt import DistributedResult, Sketch, optimal_distributed_stepsize
+from stepsize_opt import Sketch, optimal_distributed_stepsize
+from stepsize_opt.results import DistributedResult
 from stepsize_solvers.programs.maps import Matrix
 
 TARGETS = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.1}

@@ -29,8 +29,8 @@ from stepsize_opt import (
     RandK,
     Sketch,
     SystematicSampling,
-    get_method,
 )
+from stepsize_opt.methods import get_method
 from stepsize_solvers.programs import Matrix, Vector, block_slices
 
 Rational: TypeAlias = list[list[Fraction]]

@@ -39,7 +39,9 @@ from shared.exact import (
     second_moment,
 )
 from shared.stored import goal_arguments, read_sketch, read_structure, write_sketch, write_structure
-from stepsize_opt import BlockDiagonal, Certificate, Direction, DistributedResult, Sketch, StepsizeResult, get_method
+from stepsize_opt import BlockDiagonal, Direction, Sketch
+from stepsize_opt.methods import get_method
+from stepsize_opt.results import Certificate, DistributedResult, StepsizeResult
 from stepsize_solvers.programs import is_identity
 
 # A lower bound "tight to rounding" is below the true logarithm by no more than this, relative to d + |log det D|.  The

@@ -35,4 +35,4 @@ def smoothness_of(name: str, reg: float) -> NDArray[np.float64]:
 
 def random_smoothness(d: int, condition: float, seed: int) -> NDArray[np.float64]:
     """A random L with a log-spaced spectrum of the given condition number."""
-    return problems.random_smoothness(np.random.default_rng(seed), d, condition)
+    return data.random_smoothness(np.random.default_rng(seed), d, condition)

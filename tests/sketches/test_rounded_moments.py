@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from shared.exact import is_positive_definite, rational, satisfies_condition, second_moment
 from shared.reference_problems import random_smoothness
 from shared.strategies import seeds
-from stepsize_opt import BernQ, DiagonalSketch, FiniteSketch, Identity, IndependentSampling, Sketch, optimal_stepsize
+from stepsize_opt import (
+    BernQ,
+    DiagonalSketch,
+    FiniteSketch,
+    Identity,
+    IndependentSampling,
+    Sketch,
+    optimal_stepsize,
+)
 from stepsize_opt.proofs.arithmetic import Enclosed, Pair, Plain
 from stepsize_opt.proofs.certificate import Multiplier
 from stepsize_opt.proofs.maps import coefficient_roundings, image

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from shared.reference_problems import random_smoothness
-from stepsize_opt import RandK, StepsizeResult, optimal_stepsize
+from stepsize_opt import RandK, optimal_stepsize
+from stepsize_opt.results import StepsizeResult
 from stepsize_solvers.process.state import Shared, without_warnings
 
 pytestmark = pytest.mark.slow

@@ -4,9 +4,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from stepsize_opt import CompressedStep, StepsizeResult, SubspaceMethod, parse_sketch
+from stepsize_opt import CompressedStep, parse_sketch
 from stepsize_opt.methods import Compressor
 from stepsize_opt.problems import Federated
+from stepsize_opt.results import StepsizeResult, SubspaceMethod
 from stepsize_validation.data import federated_logistic, load_dataset, split
 
 REG = 0.1

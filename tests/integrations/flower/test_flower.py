@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 
 from integrations.processes import BIN, ENVIRONMENT, SECONDS, python
-from stepsize_opt import CompressedStep, RandK, StepsizeResult, SubspaceMethod, parse_sketch
+from stepsize_opt import CompressedStep, RandK, parse_sketch
 from stepsize_opt.flower import SharedSeedStrategy, compress_mod
 from stepsize_opt.flower.wire import pack, unpack
+from stepsize_opt.results import StepsizeResult, SubspaceMethod
 from stepsize_opt.sketches import generators
 from stepsize_validation import run
 
