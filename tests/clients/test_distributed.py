@@ -331,6 +331,7 @@ CLIENTS, SKETCH = random_clients(3, 2, 0), RandK(3, 1)
         (CLIENTS, SKETCH, {"delta_inf": -1.0}, ValueError, "delta_inf must be a finite number of at least 0"),
         (CLIENTS, SKETCH, {"algorithm": "det-CGD3"}, ValueError, "algorithm must be one of"),
         (CLIENTS, SKETCH, {"goal": "convex"}, ValueError, "goal must be one of 'paper', 'descent'"),
+        (CLIENTS, SKETCH, {"goal": "convex", "seeds": "shared"}, ValueError, "goal must be one of 'paper', 'descent'"),
         (CLIENTS, SKETCH, {"seeds": "same"}, ValueError, "seeds must be one of 'independent', 'shared', got 'same'"),
         (CLIENTS, [SKETCH, RandK(3, 2)], {"seeds": "shared"}, ValueError, "seeds='shared' takes one sketch for all"),
         (CLIENTS, SKETCH, {"iterations": 0}, ValueError, "iterations must be a whole number"),

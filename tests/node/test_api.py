@@ -221,7 +221,7 @@ class TestCompare:
 
     @every_goal
     def test_the_optimum_is_the_best_for_every_goal(self, goal: str) -> None:
-        table = compare(L, SKETCH, **arguments_of(goal, 0.5 * L))
+        table = compare(L, SKETCH, **arguments_of(goal, L))
         assert table.best.stepsize == ("optimal, descent" if goal == "paper" else "optimal")
         assert all(row.more["times the rounds"] >= 1.0 for row in table.rows)
         for row in table.rows:
