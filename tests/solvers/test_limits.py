@@ -53,7 +53,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "euclidean": partial(one_node, guarantee="descent", criterion="euclidean"),
     "low rank": partial(optimal_stepsize, FEW_COLUMNS, RandK(40, 4), structure="diagonal"),
     "low-rank metric": partial(optimal_stepsize, FEW_COLUMNS, RandK(40, 4), guarantee="descent"),
-    "stack": partial(optimal_stepsize, block_diag(*[random_smoothness(3, 5.0, s) for s in range(20)]), RandK(60, 8)),
+    "stack": partial(optimal_stepsize, block_diag(*[random_smoothness(3, 5.0, s) for s in range(60)]), RandK(180, 9)),
     "clients": partial(optimal_distributed_stepsize, CLIENTS[:3], RandK(5, 2), **TARGETS),
     "clients by cuts": partial(optimal_distributed_stepsize, CLIENTS, RandK(5, 2), **TARGETS),
 }
