@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from shared.native_problems import spectrum
 from stepsize_opt.problems import random_smoothness
-from stepsize_solvers.numerics import Curvatures, cholesky_of_each
-from stepsize_solvers.numerics.cg import conjugate_gradients, within_scaled_tolerance
+from stepsize_solvers.numerics import Curvatures
 from stepsize_solvers.numerics.linalg import (
     cholesky,
     congruence_diagonal,
@@ -86,19 +85,6 @@ def test_extreme_eigenvalues(d: int) -> None:
     assert 0.8 * w[0] <= smallest_eigenvalue_from_factor(K, steps=5 if d == 5 else 30) <= w[0] * (1.0 + 1e-10)
 
 
-def test_factors_of_stacks() -> None:
-    stack = np.array([spd(3, 0), -np.eye(3), 4.0 * np.eye(3)])
-    whole = cholesky(stack[::2])
-    assert whole is not None and cholesky(stack) is None
-    np.testing.assert_allclose(whole @ whole.swapaxes(-1, -2), stack[::2], atol=1e-14)
-    np.testing.assert_allclose(triangular_inverse(whole[0]) @ whole[0], np.eye(3), atol=1e-14)
-    K, found = cholesky_of_each(stack)
-    assert found.tolist() == [True, False, True]
-    np.testing.assert_array_equal(K[::2], whole)
-    stack[1, 2, 0] = np.nan
-    assert cholesky_of_each(np.abs(stack))[1].tolist() == [True, False, True]
-
-
 @pytest.mark.parametrize(("d", "atol"), [(7, 1e-11), (70, 1e-4)])
 def test_scaling_maps_the_multiplier_to_the_constraint(d: int, atol: float) -> None:
     """WZW = F relative to F, of condition up to 10⁸; large moderate pairs are scaled in single precision."""
@@ -134,34 +120,6 @@ def test_the_chebyshev_polynomial_inverts_the_curvature() -> None:
     assert np.abs(np.linalg.eigvals(errors)).max() < 0.35
     X = symmetric(d, 9)
     np.testing.assert_allclose(ChebyshevInverse(K, J, 0.9 * low, 1.1 * high, 60)(K(X)), X, atol=1e-8)
-
-
-class Dense:
-    """A dense matrix as an operator of conjugate gradients."""
-
-    A = spd(12, 0) + np.eye(12)
-
-    def __call__(self, Y: Matrix) -> Matrix:
-        return self.A @ Y
-
-    def precondition(self, Y: Matrix) -> Matrix:
-        return Y
-
-    def inner(self, Y: Matrix, Y2: Matrix) -> float:
-        return float(np.vdot(Y, Y2))
-
-
-def test_conjugate_gradients_solve_and_respect_the_cap() -> None:
-    b = np.random.default_rng(0).standard_normal((12, 12))
-    steps: list[Matrix] = []
-
-    def iterations(tolerance: float, most: int) -> int:
-        finished = within_scaled_tolerance(Dense(), np.ones((12, 12)), tolerance)
-        return conjugate_gradients(Dense(), b, finished, most, lambda step, Y: steps.append(step * Y))
-
-    assert iterations(1e-12, 100) == len(steps)
-    np.testing.assert_allclose(Dense.A @ np.sum(steps, axis=0), b, atol=1e-10)
-    assert (iterations(1e-12, 2), iterations(1e3, 5)) == (2, 0)
 
 
 def lengths(zeta: Matrix, first: Matrix, second: Matrix) -> list[float]:

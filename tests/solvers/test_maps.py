@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from shared.strategies import seeds, sketches_up_to
@@ -17,7 +16,6 @@ from stepsize_solvers.programs.maps import (
     Layered,
     PositiveMap,
     ScaledPlusTrace,
-    block_slices,
     connected_labels,
     hadamard,
 )
@@ -174,11 +172,3 @@ def test_maps_of_sketches_are_self_adjoint_and_positive(sketch: Sketch, seed: in
         assert_allclose(part.adjoint(Z), part.apply(Z), atol=1e-12 * size)
         image = part.apply(factor @ factor.T)
         assert np.linalg.eigvalsh(image)[0] >= -1e-11 * (1.0 + np.abs(image).max() + np.abs(factor @ factor.T).max())
-
-
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=5))
-def test_block_slices_tile(sizes: list[int]) -> None:
-    places = np.arange(sum(sizes))
-    blocks = [places[s] for s in block_slices(sizes)]
-    assert [len(b) for b in blocks] == sizes
-    np.testing.assert_array_equal(np.concatenate(blocks), places)

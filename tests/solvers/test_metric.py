@@ -80,16 +80,6 @@ def test_log_det_agrees_with_cvxpy_within_the_gaps(shape: str, name: str) -> Non
 
 
 @every_map
-@pytest.mark.parametrize("shape", ["full", "diagonal", "blocks"])
-def test_optimality_conditions(shape: str, name: str) -> None:
-    Q, outcome = MAPS[name], NATIVE.solve(Program.descent(B, MAPS[name], PATTERNS[shape]), Settings(tol=1e-12))
-    Y = np.linalg.inv(metric_of(outcome.X, Q))
-    half = B @ outcome.X @ Q.adjoint(Y)
-    np.testing.assert_allclose(outcome.duals[-1][0], Y, rtol=1e-6, atol=1e-6 * np.abs(Y).max())
-    np.testing.assert_allclose(PATTERNS[shape].blocks(2.0 * Y - half - half.T), 0.0, atol=2e-5 * np.abs(Y).max())
-
-
-@every_map
 @every_pattern
 def test_both_paths_to_the_largest_t_agree_with_cvxpy(shape: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Q, pattern = MAPS[name], PATTERNS[shape]

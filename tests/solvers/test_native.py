@@ -20,7 +20,6 @@ from stepsize_solvers.programs import (
     Pattern,
     PositiveMap,
     Program,
-    ScaledPlusTrace,
     Settings,
     Status,
 )
@@ -58,39 +57,16 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-every_map = pytest.mark.parametrize("name", all_maps(8))
-
-
-@every_map
+@pytest.mark.parametrize("name", all_maps(3))
+@pytest.mark.parametrize(("d", "condition"), [(3, 1e4), (8, 100.0), (8, 1e3), (16, 1e4)])
 @pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-8, 1e-9])
-def test_the_tolerance_is_met(path: str, name: str, tol: float) -> None:
-    B, Q = spectrum(8, 1e3), all_maps(8)[name]
+def test_the_tolerance_is_met(path: str, name: str, d: int, condition: float, tol: float) -> None:
+    """The bound of the returned multiplier proves the gap, so both paths find the same optimum."""
+    B, Q = spectrum(d, condition, d), all_maps(d)[name]
     outcome = solve(B, Q, tol=tol)
     assert outcome.status is Status.OPTIMAL
     assert excess(B, Q, outcome) <= tol and outcome.stats.extra_stats["gap"] <= tol
     assert (outcome.stats.extra_stats["cg_iterations"] == 0) == (path == "small")
-
-
-@every_map
-def test_optimality_conditions(path: str, name: str) -> None:
-    B, Q = spectrum(8, 100.0), all_maps(8)[name]
-    outcome = solve(B, Q, tol=1e-9)
-    D, ((Z,),) = outcome.X, outcome.duals
-    assert D is not None
-    half, root = B @ D @ Q.adjoint(Z), np.linalg.cholesky(D)
-    # A gap g bounds the squared residual of the first equation, in the basis of D, by a multiple of d·g.
-    assert np.abs(root.T @ (np.linalg.inv(D) + Z - half - half.T) @ root).max() < 1e-3
-    assert 0.0 <= np.vdot(Z, D - Q.apply(D @ B @ D)) / 8 < 1e-8
-    assert np.vdot(Z, D) == pytest.approx(8.0, rel=1e-6)
-
-
-@pytest.mark.parametrize("name", all_maps(3))
-@pytest.mark.parametrize("d", [3, 9, 16])
-def test_both_paths_agree(name: str, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    B, Q = spectrum(d, 1e4, d), all_maps(d)[name]
-    dense = solve(B, Q, tol=1e-7)
-    monkeypatch.setattr(small, "applies", lambda Q: False)
-    assert value(dense) == pytest.approx(value(solve(B, Q, tol=1e-7)), abs=1.1e-7 * d)
 
 
 @given(st.integers(2, 10), st.integers(0, 10_000), st.data())
@@ -149,13 +125,6 @@ def test_hard_matrices(path: str, name: str, d: int, k: int) -> None:
         assert excess(B, Q, outcome) <= 1e-6
 
 
-@pytest.mark.parametrize("k", [1, 6])
-def test_units_of_coordinates_shift_the_optimum(path: str, k: int) -> None:
-    s, B = np.geomspace(1.0, 1e4, 8), spectrum(8, 100.0)
-    scaled = solve(sym(B * np.multiply.outer(s, s)), rand_k(8, k))
-    assert value(scaled) == pytest.approx(value(solve(B, rand_k(8, k))) - 2.0 * np.sum(np.log(s)), abs=2e-5)
-
-
 def test_a_singular_matrix_is_reported() -> None:
     assert solve(np.ones((5, 5)), rand_k(5, 5)).status is not Status.OPTIMAL
 
@@ -175,12 +144,6 @@ def test_few_steps_of_small_problems() -> None:
         for Q in all_maps(8).values()
     ]
     assert max(steps) <= 12 and np.mean(steps) < 8.0
-
-
-def test_sizes_of_small_problems() -> None:
-    assert small.applies(rand_k(small.LARGEST_HADAMARD, 2)) and small.applies(ScaledPlusTrace(small.LARGEST, 1.5, 0.5))
-    assert not small.applies(rand_k(small.LARGEST_HADAMARD + 1, 2))
-    assert not small.applies(ScaledPlusTrace(small.LARGEST + 1, 1.5, 0.5))
 
 
 @pytest.mark.parametrize(("d", "k"), [(120, 90), (150, 30)])

@@ -334,21 +334,6 @@ def test_a_dense_direction_solves_both_equations(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("d", [1, 4, 7])
-def test_coordinates_of_symmetric_matrices(d: int) -> None:
-    rng, at = np.random.default_rng(d), small.coordinates(d)
-    X, Y, R, A, lam = symmetric(1, d), symmetric(2, d), symmetric(3, d), rng.standard_normal((d, d)), rng.random(d)
-    x = at.svec(X)
-    np.testing.assert_allclose(at.smat(x), X, atol=1e-14)
-    assert x @ at.svec(Y) == pytest.approx(np.vdot(X, Y), abs=1e-12)
-    np.testing.assert_allclose(at.smat(at.congruence(A) @ x), A @ X @ A.T, atol=1e-12)
-    np.testing.assert_allclose(at.smat(at.curvature(lam, R) @ x), lam[:, None] * X @ R + R @ X * lam, atol=1e-12)
-    for Q in all_maps(d).values() if d > 2 else ():
-        T = small.map_matrix(Q, at)
-        assert (T.ndim == 1) == (Q.hadamard_matrix is not None)
-        np.testing.assert_allclose(at.smat(T * x if T.ndim == 1 else T @ x), Q.apply(X), atol=1e-12)
-
-
 def as_congruences(Q: PositiveMap) -> PositiveMap:
     """𝒬(M) = P∘M as Σ_r w_r S_r M S_r with diagonal S_r, from the eigenvectors of P; others as they are."""
     if Q.hadamard_matrix is None:

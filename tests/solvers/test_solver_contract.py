@@ -151,13 +151,6 @@ def test_the_quadratic_lift_refuses_other_programs(program: Program) -> None:
         choose_lift(program, "quadratic")
 
 
-@pytest.mark.parametrize(("name", "lift"), [case for case in LIFTED if case[0] in ("rand-2", "bern layers")])
-def test_programs_of_one_shape_share_a_model(name: str, lift: Lift) -> None:
-    """B, α, β and P are parameters (DPP)."""
-    model, _ = conic_model(Program.single(L, SKETCHES[name].map), lift, Objective.LOG_DET)
-    assert model.problem.is_dcp(dpp=True)
-
-
 def test_a_sweep_over_k_and_l_compiles_once() -> None:
     cvxpy_form.forget_models()
     reused = []
@@ -257,12 +250,6 @@ def test_names_and_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
         get_solver("gurobi")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert all("not installed: pip install" in str(backend.unavailable()) for backend in BACKENDS)
-
-
-def test_unknown_options_are_refused() -> None:
-    for program in (PROGRAM, FACTORED):
-        with pytest.raises(ValueError, match="unknown native option sigma"):
-            get_solver("native").solve(program, Settings(extra={"sigma": 1.0}))
 
 
 def test_listing_imports_no_solver() -> None:
