@@ -57,16 +57,14 @@ def scalar(alpha: float, beta: float) -> DiagonalPlusScaled:
 
 
 NONNEGATIVE = np.random.default_rng(7).random((14, 7))
+SPREAD = spectrum(7, 1e4)
 ALPHA = np.array([2.0, 3.0, 5.0, 4.0])
 # B, 𝒬 and the optimal D, or None where the closed form itself has to tell it.
 FORMS: dict[str, tuple[Matrix, PositiveMap, Matrix | None]] = {
     "one number": (np.array([[3.0]]), scalar(1.0, 1.0), np.array([[1.0 / 6.0]])),
     "one small number": (np.array([[3e-8]]), scalar(1.0, 1.0), np.array([[1e8 / 6.0]])),
     "one large number": (np.array([[3e8]]), scalar(1.0, 1.0), np.array([[1e-8 / 6.0]])),
-    "multiple of the identity": (
-        *(spectrum(7, 1e4), DiagonalPlusScaled(np.zeros(7), 2.0)),
-        0.5 * np.linalg.inv(spectrum(7, 1e4)),
-    ),
+    "multiple of the identity": (SPREAD, DiagonalPlusScaled(np.zeros(7), 2.0), 0.5 * np.linalg.inv(SPREAD)),
     "theorem A": (correlation(12, 0, 0.55), rand_k(12, 1), np.eye(12) / 12.0),
     "theorem A, unequal": (correlation(4, 3, 0.8), DiagonalPlusScaled(ALPHA, 0.0), np.diag(1.0 / ALPHA)),
     "theorem B": (NONNEGATIVE.T @ NONNEGATIVE / 7.0 + 0.1 * np.eye(7), rand_k(7, 4), None),

@@ -228,18 +228,13 @@ def test_a_solver_has_a_name(call: Callable[..., Any]) -> None:
 
 BIG = random_smoothness(75, 1e2, 0)
 THREE = [np.linalg.inv(BIG[i : i + 25, i : i + 25]) for i in (0, 25, 50)]
+DIRECTIONS = Direction(block_diag(*[0.5 * (M + M.T) for M in THREE]), (25, 25, 25))
+TWELVE = block_diag(*[random_smoothness(40, 1e3, seed) for seed in range(12)])
 SLOW_STEPS = {
     # A step of Clarabel takes seconds here, in which it does not look at the clock.
-    "inside a step": partial(
-        *(optimal_stepsize, BIG, RandK(75, 20)),
-        structure=Direction(block_diag(*[0.5 * (M + M.T) for M in THREE]), (25, 25, 25)),
-        solver="clarabel",
-    ),
+    "inside a step": partial(optimal_stepsize, BIG, RandK(75, 20), structure=DIRECTIONS, solver="clarabel"),
     # SDPA cannot stop by itself; with a limit for each of the 12 parts the call would take as many times.
-    "one clock for all parts": partial(
-        *(optimal_stepsize, block_diag(*[random_smoothness(40, 1e3, seed) for seed in range(12)]), RandK(480, 100)),
-        solver="sdpa",
-    ),
+    "one clock for all parts": partial(optimal_stepsize, TWELVE, RandK(480, 100), solver="sdpa"),
 }
 
 

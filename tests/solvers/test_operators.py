@@ -91,9 +91,10 @@ class Local:
 
 
 @dataclass(frozen=True, eq=False)
-class Condition(Local):
+class Condition:
     """𝒬(DBD) ⪯ D with a multiplier: the model of the iteration, its point, K of the Lagrangian, and B̃."""
 
+    local: Local
     model: Any
     p: Any
     K: Map
@@ -102,7 +103,7 @@ class Condition(Local):
     @property
     def program(self) -> Program:
         pattern = self.model.pattern if isinstance(self.model, BlockModel) else None
-        return Program.single(B, self.Q, pattern)
+        return Program.single(B, self.model.Q, pattern)
 
 
 def full(Q: PositiveMap) -> Condition:
@@ -115,11 +116,9 @@ def full(Q: PositiveMap) -> Condition:
 def full_at(model: FullModel, p: Point | None) -> Condition:
     assert p is not None
     jacobian = Jacobian(model.Q, Gram(p.C), Gram(p.C_inverse.T), EYE, p.lam[:, None] + p.lam, D)
-    return Condition(
-        *(model.Q, 1.0, p.C, p.Ft),
-        *(partial(model.slope, p), lambda Z: jacobian.adjoint(Z)[0], partial(model.bend, p), sym),
-        *(model, p, Curvature(p.lam, p.Rt), np.diag(p.lam)),
-    )
+    slope, bend = partial(model.slope, p), partial(model.bend, p)
+    local = Local(model.Q, 1.0, p.C, p.Ft, slope, lambda Z: jacobian.adjoint(Z)[0], bend, sym)
+    return Condition(local, model, p, Curvature(p.lam, p.Rt), np.diag(p.lam))
 
 
 def blocks(Q: PositiveMap) -> Condition:
@@ -130,11 +129,9 @@ def blocks(Q: PositiveMap) -> Condition:
 
 def blocks_at(model: BlockModel, p: Any) -> Condition:
     assert p is not None
-    return Condition(
-        *(model.Q, 1.0, p.C, p.Ft),
-        *(partial(model.slope, p), partial(model.adjoint, p), partial(model.bend, p), model.pattern.blocks),
-        *(model, p, partial(model.curvature, p), p.Bt),
-    )
+    slope, adjoint, bend = (partial(f, p) for f in (model.slope, model.adjoint, model.bend))
+    local = Local(model.Q, 1.0, p.C, p.Ft, slope, adjoint, bend, model.pattern.blocks)
+    return Condition(local, model, p, partial(model.curvature, p), p.Bt)
 
 
 CONDITIONS = {"full": full, "blocks": blocks}
@@ -155,7 +152,11 @@ def metric(shape: str, Q: PositiveMap) -> Local:
     return Local(Q, 2.0, f.C.A, f.value, f.slope, f.coslope, f.bend, f.project)
 
 
-LOCALS = {**CONDITIONS, **{f"metric, {shape}": partial(metric, shape) for shape in PATTERNS}}
+LOCALS: dict[str, Callable[[PositiveMap], Local]] = {
+    "full": lambda Q: full(Q).local,
+    "blocks": lambda Q: blocks(Q).local,
+    **{f"metric, {shape}": partial(metric, shape) for shape in PATTERNS},
+}
 
 
 @every_map
@@ -186,15 +187,15 @@ def residual(Q: PositiveMap, C: Matrix, X: Matrix, Zt: Matrix) -> Matrix:
 @every_condition
 def test_residual_and_curvature_are_derivatives_of_the_lagrangian(kind: str, name: str) -> None:
     at = CONDITIONS[kind](MAPS[name])
-    X, dZt = at.project(0.5 * symmetric(3)), 0.5 * symmetric(4)
+    X, dZt = at.local.project(0.5 * symmetric(3)), 0.5 * symmetric(4)
 
     def lagrangian(t: float) -> float:
-        return float(np.linalg.slogdet(at.moved(t * X))[1] + np.vdot(at.p.Zt, at.constraint(t * X)))
+        return float(np.linalg.slogdet(at.local.moved(t * X))[1] + np.vdot(at.p.Zt, at.local.constraint(t * X)))
 
     assert_is_derivative(lagrangian, np.vdot(at.model.dual_residual(at.p), X), -np.vdot(X, at.K(X)), h=1e-4)
     assert_is_derivative(
-        lambda t: at.project(residual(at.Q, at.C, t * X, at.p.Zt + t * dZt)),
-        at.adjoint(dZt) - at.K(X),
+        lambda t: at.local.project(residual(at.local.Q, at.local.C, t * X, at.p.Zt + t * dZt)),
+        at.local.adjoint(dZt) - at.K(X),
         2.0 * at.model.curvature_of_residual(at.p, X, dZt),
     )
 
@@ -204,8 +205,8 @@ def assert_consistent(at: Condition) -> None:
     p, inverse = at.p, at.p.C_inverse
     np.testing.assert_allclose(inverse @ p.C, EYE, atol=1e-11)
     np.testing.assert_allclose(p.C.T @ B @ p.C, at.Bt, atol=1e-11)
-    np.testing.assert_allclose(p.C @ p.Ft @ p.C.T, p.D - at.Q.apply(p.D @ B @ p.D), atol=1e-11)
-    np.testing.assert_allclose(p.Rt, p.C.T @ at.Q.adjoint(p.Z) @ p.C, atol=1e-9)
+    np.testing.assert_allclose(p.C @ p.Ft @ p.C.T, p.D - at.local.Q.apply(p.D @ B @ p.D), atol=1e-11)
+    np.testing.assert_allclose(p.Rt, p.C.T @ at.local.Q.adjoint(p.Z) @ p.C, atol=1e-9)
     assert p.log_det == pytest.approx(np.linalg.slogdet(p.D)[1], abs=1e-10)
     for near in (True, False):
         assert_bounds(at.program, at.model.bounds(p, None, near), p.D, p.Z, near)
@@ -225,9 +226,9 @@ def assert_bounds(program: Program, found: Any, D: Matrix, Z: Matrix, near: bool
 def test_points_are_consistent_and_stay_so_after_a_step(kind: str, name: str) -> None:
     at = CONDITIONS[kind](MAPS[name])
     assert_consistent(at)
-    X, dZt = at.project(0.1 * symmetric(3)), 0.1 * symmetric(4)
+    X, dZt = at.local.project(0.1 * symmetric(3)), 0.1 * symmetric(4)
     moved = at.model.advance(at.p, X, dZt)
-    np.testing.assert_allclose(moved.D, at.moved(X), atol=1e-11)
+    np.testing.assert_allclose(moved.D, at.local.moved(X), atol=1e-11)
     np.testing.assert_allclose(moved.Z, at.p.C_inverse.T @ (at.p.Zt + dZt) @ at.p.C_inverse, atol=1e-8)
     assert_consistent(full_at(at.model, moved) if kind == "full" else blocks_at(at.model, moved))
     assert at.model.advance(at.p, -2.0 * EYE, dZt) is None
@@ -240,11 +241,11 @@ def test_a_newton_step_solves_both_equations(kind: str, name: str) -> None:
     at = CONDITIONS[kind](MAPS[name])
     scaling = nesterov_todd(at.p.Ft, at.p.Zt)
     assert scaling is not None
-    r1, r2, V = at.project(symmetric(1)), symmetric(2), scaling.V
+    r1, r2, V = at.local.project(symmetric(1)), symmetric(2), scaling.V
     system = at.model.system(at.p, scaling, np.float64, Counters())
     step, S = system.solve(r1, r2, 1e-12, 1000), (V * scaling.t) @ V.T
-    np.testing.assert_allclose(at.slope(step.X) + S @ step.dZt @ S, V @ r2 @ V.T, atol=1e-7)
-    np.testing.assert_allclose(step.X, system.inverse(r1 + at.adjoint(step.dZt)), atol=1e-9)
+    np.testing.assert_allclose(at.local.slope(step.X) + S @ step.dZt @ S, V @ r2 @ V.T, atol=1e-7)
+    np.testing.assert_allclose(step.X, system.inverse(r1 + at.local.adjoint(step.dZt)), atol=1e-9)
 
 
 @every_map
@@ -254,12 +255,12 @@ def test_the_jacobian_of_active_rows(name: str, rows: int) -> None:
     scaling = nesterov_todd(at.p.Ft, at.p.Zt)
     assert scaling is not None
     V, X, hat = scaling.V, symmetric(6), symmetric(8)
-    jacobian = Jacobian(at.Q, Gram(at.C), Gram(at.p.C_inverse.T @ V), V, at.p.lam[:, None] + at.p.lam, rows)
-    np.testing.assert_allclose(jacobian.forward(X), (V.T @ at.slope(X) @ V)[:rows], atol=1e-10)
+    jacobian = Jacobian(at.local.Q, Gram(at.p.C), Gram(at.p.C_inverse.T @ V), V, at.p.lam[:, None] + at.p.lam, rows)
+    np.testing.assert_allclose(jacobian.forward(X), (V.T @ at.local.slope(X) @ V)[:rows], atol=1e-10)
     hat[rows:, rows:] = 0.0
     image, Zt = jacobian.adjoint(hat[:rows])
     np.testing.assert_allclose(Zt, V @ hat @ V.T, atol=1e-11)
-    assert np.vdot(image, X) == pytest.approx(np.vdot(Zt, at.slope(X)), rel=1e-9)
+    assert np.vdot(image, X) == pytest.approx(np.vdot(Zt, at.local.slope(X)), rel=1e-9)
 
 
 @every_map
@@ -278,7 +279,7 @@ def test_single_precision_follows_double(name: str) -> None:
     # A point that moves on to double is consistent to double.
     assert_consistent(full_at(model, model.advance(low, X32, dZt32, to_double=True)))
     # Only the cheap map and a well-conditioned basis are lowered.
-    assert (model.lowered(p) is not None) == isinstance(at.Q, DiagonalPlusScaled)
+    assert (model.lowered(p) is not None) == isinstance(at.local.Q, DiagonalPlusScaled)
     assert model.lowered(model.point(np.diag(np.geomspace(1e-15, 1e-3, D)), EYE)) is None
 
 
