@@ -151,6 +151,13 @@ def test_the_quadratic_lift_refuses_other_programs(program: Program) -> None:
         choose_lift(program, "quadratic")
 
 
+@pytest.mark.parametrize(("name", "lift"), LIFTED)
+def test_the_matrices_of_a_program_are_parameters_of_its_model(name: str, lift: Lift) -> None:
+    """So that cvxpy compiles programs of one shape once (DPP)."""
+    model, _ = conic_model(Program.single(L, SKETCHES[name].map), lift, Objective.LOG_DET)
+    assert model.problem.is_dcp(dpp=True)
+
+
 def test_a_sweep_over_k_and_l_compiles_once() -> None:
     cvxpy_form.forget_models()
     reused = []
