@@ -138,9 +138,10 @@ def test_an_enclosure_wider_than_the_eigenvalues_is_not_proved() -> None:
 
 
 @settings(max_examples=50)
-@given(seeds, st.integers(1, 6), st.floats(0, 10))
-def test_log_det_bounds_hold(seed: int, d: int, decades: float) -> None:
-    A = random_smoothness(np.random.default_rng(seed), d, 10.0**decades)
+@given(seeds, st.integers(1, 6), st.floats(0, 10), st.floats(-100, 100))
+def test_log_det_bounds_hold(seed: int, d: int, decades: float, unit: float) -> None:
+    """In any unit: far from one the rounding of the logarithms counts for more than that of the factor."""
+    A = 10.0**unit * random_smoothness(np.random.default_rng(seed), d, 10.0**decades)
     below, above = log_det_from_below(exactly(A)), log_det_from_above(A)
     assert below is not None and above is not None
     assert Decimal(below) <= log_det(rational(A)) <= Decimal(above)
