@@ -15,7 +15,6 @@ from shared.sketch_examples import EXAMPLES
 from shared.strategies import seeds, sketches
 from stepsize_opt import optimal_distributed_stepsize
 from stepsize_opt.proofs import (
-    Approximate,
     CentredMap,
     ClientGroup,
     Conditions,
@@ -54,18 +53,17 @@ def _random_psd(rng: np.random.Generator, d: int) -> Matrix:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("arithmetic", [Plain, Pair])
-def test_the_centred_map_is_enclosed(law: str, arithmetic: type[Approximate]) -> None:
+def test_the_centred_map_is_enclosed(law: str) -> None:
     sketch, rng = LAWS[law], np.random.default_rng(0)
     for _ in range(3):
         M = _random_psd(rng, sketch.d) / 3.0
         M = np.asarray(0.5 * (M + M.T))
         exact = centred_second_moment(sketch, rational(M))
-        found = centred_image(sketch.map, Enclosed(M, np.zeros_like(M)), arithmetic)
-        for i in range(sketch.d):
-            for j in range(sketch.d):
+        for arithmetic in (Plain, Pair):
+            found = centred_image(sketch.map, Enclosed(M, np.zeros_like(M)), arithmetic)
+            for i, j in np.ndindex(M.shape):
                 assert abs(Fraction(float(found.value[i, j])) - exact[i][j]) <= Fraction(float(found.error[i, j]))
-        assert found.error.max() <= 100.0 * gamma(coefficient_roundings(sketch.map) + 20) * np.abs(M).max()
+            assert found.error.max() <= 100.0 * gamma(coefficient_roundings(sketch.map) + 20) * np.abs(M).max()
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -79,20 +77,6 @@ def test_the_larger_centred_map_is_larger(law: str) -> None:
         error = np.zeros_like(M) if found.error is None else found.error
         middle = combine((1, rational(found.hi)), (1, rational(lo)), (1, rational(np.diag(2.0 * error.sum(axis=1)))))
         assert is_positive_semidefinite(combine((1, middle), (-1, centred_second_moment(sketch, rational(M)))))
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 100])
-def test_a_mean_in_twice_the_precision(n: int) -> None:
-    matrices = [random_smoothness(np.random.default_rng(seed), 3, 1e6) for seed in range(n)]
-    total = sum((Pair.exact(M) for M in matrices[1:]), Pair.exact(matrices[0]))
-    found = total.divided(n)
-    exact = combine(*((Fraction(1, n), rational(M)) for M in matrices))
-    assert found.lo is not None and found.error is not None
-    for i in range(3):
-        for j in range(3):
-            middle = Fraction(float(found.hi[i, j])) + Fraction(float(found.lo[i, j]))
-            assert abs(middle - exact[i][j]) <= Fraction(float(found.error[i, j]))
-    assert found.error.max() <= 1e-30 * max(1.0, n / 10.0)
 
 
 def _lambda_holds(sketch: Sketch, L: Matrix, client: Matrix, D: Matrix, c: float, algorithm: str) -> bool:

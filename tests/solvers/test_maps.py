@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from shared.strategies import seeds, sketches_up_to
@@ -17,25 +16,23 @@ from stepsize_solvers.programs.maps import (
     Layered,
     PositiveMap,
     ScaledPlusTrace,
-    block_slices,
     connected_labels,
     hadamard,
 )
 
 RNG = np.random.default_rng(7)
 FACTOR = RNG.random((5, 3))
-BLOCKS = np.array(
-    [[[2.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 3.0]], [[1.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.5]]]
-)
-# The mean of these two is the identity: I ± a traceless symmetric matrix.
+# The mean of these two is the identity: I ± a traceless symmetric matrix, with the blocks {0, 1} and {2}.
 UNBIASED = np.eye(3) + np.array([1.0, -1.0])[:, None, None] * np.array(
     [[0.3, 0.4, 0.0], [0.4, -0.2, 0.0], [0.0, 0.0, 0.5]]
 )
+LOPSIDED = RNG.standard_normal((4, 3, 3))
 
 DIAGONAL = DiagonalPlusScaled(np.array([1.0, 0.5, 2.0]), 0.7)
 HADAMARD = Hadamard(1.0 + FACTOR @ FACTOR.T)
 CONGRUENCE = CongruenceSum(np.array([0.5, 0.5]), UNBIASED)
 TRACE = ScaledPlusTrace(4, 1.25, 0.25)
+MIXED = Layered((HADAMARD, TRACE, CONGRUENCE), 0.5)
 
 MAPS: dict[str, PositiveMap] = {
     "identity": DiagonalPlusScaled.identity(3),
@@ -62,40 +59,40 @@ def symmetric(d: int, seed: int = 0) -> np.ndarray:
     return A + A.T
 
 
-def test_diagonal_plus_scaled_formula() -> None:
-    M = symmetric(3)
-    assert_allclose(DIAGONAL.apply(M), np.diag(DIAGONAL.alpha * np.diag(M)) + DIAGONAL.beta * M, atol=1e-14)
-
-
-def test_hadamard_formula() -> None:
-    M = symmetric(5)
-    assert_allclose(HADAMARD.apply(M), HADAMARD.P * M, atol=1e-14)
-
-
-def test_congruence_formula_for_matrices_that_are_not_symmetric() -> None:
-    S = np.random.default_rng(1).standard_normal((4, 3, 3))
-    w = np.array([0.1, 0.2, 0.3, 0.4])
-    M, q = symmetric(3), CongruenceSum(w, S)
-    assert_allclose(q.apply(M), sum(v * A @ M @ A.T for v, A in zip(w, S, strict=True)), atol=1e-13)
-    assert_allclose(q.adjoint(M), sum(v * A.T @ M @ A for v, A in zip(w, S, strict=True)), atol=1e-13)
-
-
-def test_trace_formula() -> None:
-    M = symmetric(4)
-    assert_allclose(TRACE.apply(M), 1.25 * M + 0.25 * np.trace(M) * np.eye(4), atol=1e-14)
-
-
-def test_layered_formula() -> None:
-    q, M = Layered((HADAMARD, TRACE, CONGRUENCE), 0.5), symmetric(12)
-    expected = 0.5 * M
+def layered(M: np.ndarray) -> np.ndarray:
+    out = 0.5 * M
     for part, s in zip((HADAMARD, TRACE, CONGRUENCE), (slice(0, 5), slice(5, 9), slice(9, 12)), strict=True):
-        expected[s, s] = part.apply(M[s, s])
-    assert_allclose(q.apply(M), expected, atol=1e-14)
+        out[s, s] = part.apply(M[s, s])
+    return out
+
+
+FORMULAS = {
+    "diagonal": (DIAGONAL, lambda M: np.diag(DIAGONAL.alpha * np.diag(M)) + DIAGONAL.beta * M),
+    "hadamard": (HADAMARD, lambda M: HADAMARD.P * M),
+    "trace": (TRACE, lambda M: 1.25 * M + 0.25 * np.trace(M) * np.eye(4)),
+    "layers": (MIXED, layered),
+    "congruences that are not symmetric": (
+        CongruenceSum(np.array([0.1, 0.2, 0.3, 0.4]), LOPSIDED),
+        lambda M: sum(w * A @ M @ A.T for w, A in zip((0.1, 0.2, 0.3, 0.4), LOPSIDED, strict=True)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formulas(name: str) -> None:
+    q, formula = FORMULAS[name]
+    M, Z = symmetric(q.d), symmetric(q.d, 1)
+    assert_allclose(q.apply(M), formula(M), atol=1e-13)
+    assert np.vdot(q.adjoint(Z), M) == pytest.approx(np.vdot(Z, formula(M)), rel=1e-12)
 
 
 @every_map
-def test_apply_leaves_its_argument_alone(q: PositiveMap) -> None:
-    M = symmetric(q.d)
+def test_adjoint_and_centred_map(q: PositiveMap) -> None:
+    M, T = symmetric(q.d, 3), dense(q)
+    assert_allclose(q.adjoint(M).ravel(), T.T @ M.ravel(), atol=1e-12)
+    # The congruences here average to the identity, as those of a sketch do.
+    assert_allclose(q.centered().apply(M), q.apply(M) - M, atol=1e-12)
+    assert_allclose(q.centered().adjoint(M), q.adjoint(M) - M, atol=1e-12)
     copy = M.copy()
     for out in (q.apply(M), q.adjoint(M), q.magnitude(np.abs(M))):
         out += 1.0
@@ -103,69 +100,20 @@ def test_apply_leaves_its_argument_alone(q: PositiveMap) -> None:
 
 
 @every_map
-def test_adjoint_is_the_transpose(q: PositiveMap) -> None:
-    transpose = dense(q).T
-    Z = symmetric(q.d, 3)
-    assert_allclose(q.adjoint(Z).ravel(), transpose @ Z.ravel(), atol=1e-12)
-
-
-@every_map
-def test_centered_subtracts_the_identity(q: PositiveMap) -> None:
-    M = symmetric(q.d, 4)  # the congruences here average to the identity, as those of a sketch do
-    assert_allclose(q.centered().apply(M), q.apply(M) - M, atol=1e-12)
-    assert_allclose(q.centered().adjoint(M), q.adjoint(M) - M, atol=1e-12)
-
-
-@every_map
 def test_magnitude_bounds_every_perturbation(q: PositiveMap) -> None:
+    """Exactly where all coefficients of the map are nonnegative by construction."""
     size = np.abs(symmetric(q.d, 5))
-    maps = [q] if isinstance(q, Layered) and q.between == 0.0 else [q, q.centered()]
-    for part in maps:
+    for part in [q] if isinstance(q, Layered) and q.between == 0.0 else [q, q.centered()]:
         worst = (np.abs(dense(part)) @ size.ravel()).reshape(q.d, q.d)
         assert np.all(part.magnitude(size) >= worst * (1.0 - 1e-12))
-
-
-@pytest.mark.parametrize("name", ["identity", "diagonal", "hadamard", "trace", "layers, diagonal"])
-def test_magnitude_is_exact_for_nonnegative_coefficients(name: str) -> None:
-    q = MAPS[name]
-    size = np.abs(symmetric(q.d, 5))
-    assert_allclose(q.magnitude(size).ravel(), np.abs(dense(q)) @ size.ravel(), rtol=1e-12)
+        if (part is q and q.hadamard_matrix is not None) or part is TRACE:
+            assert_allclose(part.magnitude(size), worst, rtol=1e-12)
 
 
 @every_map
-def test_diagonal_action(q: PositiveMap) -> None:
+def test_diagonal_action_and_hadamard_matrix(q: PositiveMap) -> None:
     own = [q.apply(np.outer(e, e))[i, i] for i, e in enumerate(np.eye(q.d))]
     assert_allclose(q.diagonal_action, own, atol=1e-13)
-
-
-@every_map
-def test_scaling_by_groups_commutes(q: PositiveMap) -> None:
-    labels = q.groups
-    assert labels.shape == (q.d,)
-    scale = np.random.default_rng(6).standard_normal(labels.max() + 1)[labels]
-    M = symmetric(q.d, 7)
-    outer = np.outer(scale, scale)
-    assert_allclose(q.apply(outer * M), outer * q.apply(M), atol=1e-11)
-
-
-@every_map
-def test_restriction_is_the_map_on_supported_matrices(q: PositiveMap) -> None:
-    labels = q.groups
-    for kept in range(1, min(2 ** int(labels.max() + 1), 64)):  # unions of groups, one bit a group
-        indices = np.flatnonzero(kept >> labels & 1)
-        M = np.zeros((q.d, q.d))
-        window = np.ix_(indices, indices)
-        M[window] = symmetric(indices.size, 8)
-        image = q.apply(M)
-        small = q.restrict(indices)
-        assert small.d == indices.size
-        assert_allclose(small.apply(M[window]), image[window], atol=1e-12)
-        image[window] = 0.0
-        assert_allclose(image, 0.0, atol=1e-12)
-
-
-@every_map
-def test_hadamard_matrix(q: PositiveMap) -> None:
     P, T = q.hadamard_matrix, dense(q)
     if P is None:
         assert np.count_nonzero(T - np.diag(np.diag(T)))  # indeed not an entrywise product
@@ -173,22 +121,32 @@ def test_hadamard_matrix(q: PositiveMap) -> None:
         assert_allclose(T, np.diag(P.ravel()), atol=1e-13)
 
 
-def test_which_layers_have_a_hadamard_matrix() -> None:
-    assert MAPS["layers, diagonal"].hadamard_matrix is not None
-    assert MAPS["layers, mixed"].hadamard_matrix is None
+@every_map
+def test_groups_scale_and_restrict(q: PositiveMap) -> None:
+    labels, M = q.groups, symmetric(q.d, 7)
+    assert labels.shape == (q.d,)
+    scale = np.random.default_rng(6).standard_normal(labels.max() + 1)[labels]
+    outer = np.outer(scale, scale)
+    assert_allclose(q.apply(outer * M), outer * q.apply(M), atol=1e-11)
+    for kept in range(1, min(2 ** int(labels.max() + 1), 64)):  # unions of groups, one bit a group
+        indices = np.flatnonzero(kept >> labels & 1)
+        window, part = np.ix_(indices, indices), np.zeros((q.d, q.d))
+        part[window] = symmetric(indices.size, 8)
+        image, small = q.apply(part), q.restrict(indices)
+        assert small.d == indices.size
+        assert_allclose(small.apply(part[window]), image[window], atol=1e-12)
+        image[window] = 0.0
+        assert_allclose(image, 0.0, atol=1e-12)
 
 
-def test_groups_of_congruences_are_their_common_blocks() -> None:
-    np.testing.assert_array_equal(CongruenceSum(np.array([0.5, 0.5]), BLOCKS).groups, [0, 0, 1])
-
-
-def test_groups_of_layers_do_not_overlap() -> None:
+def test_groups_are_as_fine_as_the_map_allows() -> None:
+    np.testing.assert_array_equal(CONGRUENCE.groups, [0, 0, 1])
     np.testing.assert_array_equal(Layered((TRACE, DIAGONAL)).groups, [0, 0, 0, 0, 1, 2, 3])
-
-
-def test_trace_cannot_be_restricted() -> None:
     with pytest.raises(ValueError, match="couples all 4 coordinates; cannot restrict to 2"):
         TRACE.restrict(np.array([0, 1]))
+    linked = np.eye(4, dtype=bool)
+    linked[0, 3] = True  # an edge in one direction is enough
+    np.testing.assert_array_equal(connected_labels(linked), [0, 1, 2, 0])
 
 
 def test_hadamard_takes_the_cheap_form_where_it_exists() -> None:
@@ -199,6 +157,7 @@ def test_hadamard_takes_the_cheap_form_where_it_exists() -> None:
     assert isinstance(hadamard(HADAMARD.P), Hadamard)
     assert isinstance(hadamard(np.array([[2.0]])), DiagonalPlusScaled)
     assert isinstance(HADAMARD.restrict(np.array([1, 3])), DiagonalPlusScaled)
+    assert MAPS["layers, diagonal"].hadamard_matrix is not None and MIXED.hadamard_matrix is None
 
 
 @given(sketch=sketches_up_to(4), seed=seeds)
@@ -213,17 +172,3 @@ def test_maps_of_sketches_are_self_adjoint_and_positive(sketch: Sketch, seed: in
         assert_allclose(part.adjoint(Z), part.apply(Z), atol=1e-12 * size)
         image = part.apply(factor @ factor.T)
         assert np.linalg.eigvalsh(image)[0] >= -1e-11 * (1.0 + np.abs(image).max() + np.abs(factor @ factor.T).max())
-
-
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=5))
-def test_block_slices_tile(sizes: list[int]) -> None:
-    places = np.arange(sum(sizes))
-    blocks = [places[s] for s in block_slices(sizes)]
-    assert [len(b) for b in blocks] == sizes
-    np.testing.assert_array_equal(np.concatenate(blocks), places)
-
-
-def test_connected_labels() -> None:
-    pattern = np.eye(4, dtype=bool)
-    pattern[0, 3] = True  # an edge in one direction is enough
-    np.testing.assert_array_equal(connected_labels(pattern), [0, 1, 2, 0])

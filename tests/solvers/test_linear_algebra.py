@@ -1,0 +1,182 @@
+"""Factorisations, scalings, inverses and step lengths that all own methods share, against dense matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from shared.native_problems import spectrum
+from stepsize_solvers.numerics import Curvatures
+from stepsize_solvers.numerics.linalg import (
+    cholesky,
+    congruence_diagonal,
+    eigh,
+    largest_eigenvalue,
+    lower_congruence,
+    lower_product,
+    lower_solve,
+    lower_transposed_product,
+    smallest_eigenvalue,
+    smallest_eigenvalue_from_factor,
+    sym,
+    triangular_inverse,
+)
+from stepsize_solvers.numerics.scaling import nesterov_todd
+from stepsize_solvers.numerics.steps import largest_step
+from stepsize_solvers.programs import Pattern
+from stepsize_solvers.single import small, stacks
+from stepsize_solvers.single.inverse import ChebyshevInverse, Curvature, chebyshev_inverse, spectrum_bounds
+from stepsize_solvers.single.schur import Gram
+from stepsize_validation.data import random_smoothness
+
+Matrix = NDArray[np.float64]
+
+
+def spd(d: int, seed: int, condition: float = 50.0) -> Matrix:
+    return random_smoothness(np.random.default_rng(seed), d, condition)
+
+
+def symmetric(d: int, seed: int) -> Matrix:
+    return sym(np.random.default_rng(seed).standard_normal((d, d)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_helper_keeps_the_precision_of_its_argument(dtype: type[np.floating[Any]]) -> None:
+    d, eps = 9, float(np.finfo(dtype).eps)
+    rng = np.random.default_rng(1)
+    M, A = spd(d, 0).astype(dtype), rng.standard_normal((d, d)).astype(dtype)
+    S, positive = symmetric(d, 2).astype(dtype), rng.uniform(0.0, 1.0, d).astype(dtype)
+    mixed = rng.uniform(-1.0, 1.0, d).astype(dtype)
+    K = cholesky(M)
+    assert K is not None
+    w, V = eigh(M)
+    results = {
+        "cholesky": (K @ K.T, M),
+        "eigh": ((V * w) @ V.T, M),
+        "product": (lower_product(K, A), K @ A),
+        "transposed": (lower_transposed_product(K, A), K.T @ A),
+        "congruence": (lower_congruence(K, M), K.T @ M @ K),
+        "solve": (K @ lower_solve(K, A), A),
+        "diagonal": (congruence_diagonal(A, S), np.diagonal(A @ S @ A.T)),
+        "positive gram": (Gram(A)(positive), A.T @ np.diag(positive) @ A),
+        "mixed gram": (Gram(A)(mixed), A.T @ np.diag(mixed) @ A),
+    }
+    for name, (computed, expected) in results.items():
+        assert computed.dtype == dtype, name
+        np.testing.assert_allclose(computed, expected, atol=100.0 * eps, err_msg=name)
+    np.testing.assert_array_equal(Gram(A)(mixed), Gram(A)(mixed).T)
+    assert smallest_eigenvalue(M) == pytest.approx(float(w[0]), abs=40.0 * eps)
+    assert smallest_eigenvalue_from_factor(K, steps=d) == pytest.approx(float(w[0]), rel=4e4 * eps)
+
+
+@pytest.mark.parametrize("d", [5, 150])
+def test_extreme_eigenvalues(d: int) -> None:
+    M = spd(d, 1)
+    w = np.linalg.eigvalsh(M)
+    K = cholesky(M)
+    assert K is not None
+    assert smallest_eigenvalue(M) == pytest.approx(w[0], rel=1e-10)
+    assert w[-1] * (1.0 - 1e-12) <= largest_eigenvalue(M) <= 1.05 * w[-1]
+    assert 0.8 * w[0] <= smallest_eigenvalue_from_factor(K, steps=5 if d == 5 else 30) <= w[0] * (1.0 + 1e-10)
+
+
+@pytest.mark.parametrize(("d", "atol"), [(7, 1e-11), (70, 1e-4)])
+def test_scaling_maps_the_multiplier_to_the_constraint(d: int, atol: float) -> None:
+    """WZW = F relative to F, of condition up to 10⁸; large moderate pairs are scaled in single precision."""
+    F = spd(d, 0, condition=50.0 if d == 7 else 1e8)
+    inverse = triangular_inverse(np.linalg.cholesky(F))
+    Z = sym(inverse.T @ spd(d, 1, condition=100.0) @ inverse)
+    s = nesterov_todd(F, Z)
+    assert s is not None
+    W = s.G @ s.G.T
+    np.testing.assert_allclose(inverse @ (W @ Z @ W) @ inverse.T, np.eye(d), atol=atol)
+    np.testing.assert_allclose(s.G.T @ Z @ s.G, np.diag(s.v), atol=atol)
+    np.testing.assert_allclose((s.V * s.t) @ s.V.T, W, rtol=1e-10, atol=1e-10 * float(s.t[-1]))
+    np.testing.assert_allclose(np.sort(s.v**2), np.linalg.eigvalsh(spd(d, 1, condition=100.0)), rtol=1e-7 + atol)
+    stack = nesterov_todd(np.stack([np.eye(d), F]), np.stack([np.eye(d), Z]))
+    assert stack is not None
+    np.testing.assert_allclose(stack.v[1], s.v, rtol=1e-9 + atol)
+    assert nesterov_todd(-F, Z) is None and nesterov_todd(F, -Z) is None
+
+
+def test_the_chebyshev_polynomial_inverts_the_curvature() -> None:
+    d = 6
+    lam, units = np.geomspace(0.02, 1.0, d), np.eye(d * d).reshape(-1, d, d)
+    K = Curvature(lam, spd(d, 3))
+    J = K.diagonal()
+    low, high = spectrum_bounds(K, J)
+    dense = np.array([K(sym(E)).ravel() for E in units])
+    values = np.linalg.eigvals(np.diag(1.0 / J.ravel()) @ dense).real
+    values = values[values > 1e-9]
+    assert low >= values.min() * (1 - 1e-6)
+    assert values.max() * (1 - 1e-6) <= high <= 1.2 * values.max()
+    p_of_K = chebyshev_inverse(K, J)
+    errors = np.array([(sym(E) - p_of_K(K(sym(E)))).ravel() for E in units])
+    assert np.abs(np.linalg.eigvals(errors)).max() < 0.35
+    X = symmetric(d, 9)
+    np.testing.assert_allclose(ChebyshevInverse(K, J, 0.9 * low, 1.1 * high, 60)(K(X)), X, atol=1e-8)
+
+
+def lengths(zeta: Matrix, first: Matrix, second: Matrix) -> list[float]:
+    """Every rule for the largest a ≤ 1 with I + aζ ⪰ 0 and I + aF′ + a²F″ ⪰ 0."""
+    eye = np.eye(len(zeta))
+    return [
+        largest_step([[eye, zeta], [eye, first, second]]),
+        small.longest(small.SmallStep(eye, first, second, zeta, eye), np.ones_like(eye), 2),
+        float(stacks.longest(zeta[None], first[None], second[None])[0]),
+    ]
+
+
+@given(st.integers(1, 5), st.integers(0, 1000))
+@settings(max_examples=30)
+def test_steps_end_inside(d: int, seed: int) -> None:
+    zeta, first, second = 3.0 * symmetric(d, seed), 3.0 * symmetric(d, seed + 1), -spd(d, seed + 2)
+    for a in lengths(zeta, first, second):
+        assert a > 0.0
+        for M in (np.eye(d) + a * zeta, np.eye(d) + a * first + a * a * second):
+            assert np.linalg.eigvalsh(M)[0] >= -1e-12
+
+
+@pytest.mark.parametrize(
+    ("zeta", "first", "second", "length"),
+    [(0.5, 0.5, 0.0, 1.0), (-2.0, 0.0, 0.0, 0.5), (0.0, 0.0, -2.0, 0.5**0.5), (0.0, -4.0, 0.0, 0.25)],
+)
+def test_steps_end_near_the_boundary(zeta: float, first: float, second: float, length: float) -> None:
+    eye, share = np.eye(3), 0.84 if second else 0.9
+    for a in lengths(zeta * eye, first * eye, second * eye):
+        assert share * length <= min(a, 1.0) <= length
+    assert largest_step([[-eye, 0.0 * eye]]) == 0.0
+
+
+PATTERNS = {
+    "full": Pattern.full(12),
+    "blocks": Pattern((3, 4, 5)),
+    "diagonal": Pattern((1,) * 12),
+    "directions": Pattern((4, 8), np.diag(np.arange(1.0, 13.0))),
+}
+
+
+@pytest.mark.parametrize("shape", PATTERNS)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_inverse_of_the_curvature_over_a_pattern(shape: str, seed: int) -> None:
+    """The X of the pattern for which g − BXR − RXB is orthogonal to it."""
+    pattern, rng, B = PATTERNS[shape], np.random.default_rng(seed), spectrum(12, 1e3)
+    root, g = rng.standard_normal((2, 12, 12))
+    R, g = root @ root.T, g + g.T
+    K = Curvatures(B, pattern)(R)
+    assert K is not None
+    X = sym(K.C @ K.solve(K.C.T @ g @ K.C) @ K.C.T)
+    np.testing.assert_allclose(X, pattern.nearest(X), rtol=1e-12, atol=1e-12 * np.abs(X).max())
+    left = g - B @ X @ R - R @ X @ B
+    for _ in range(5):
+        member = pattern.blocks(sym(rng.standard_normal((12, 12))))
+        if pattern.W is not None:
+            member = np.diag(np.repeat(rng.standard_normal(2), pattern.sizes)) * pattern.W
+        assert abs(np.vdot(left, member)) <= 1e-7 * abs(np.vdot(np.abs(g), np.abs(member)))
+    assert Curvatures(B, pattern)(np.zeros((12, 12))) is None
+    assert Curvatures(np.zeros((12, 12)), Pattern.full(12)).is_definite is False
