@@ -86,9 +86,10 @@ def test_the_steps_end_where_rounding_does() -> None:
     assert progress.best is not None and progress.best.bounds.width <= 1e-10
 
 
-@pytest.mark.xfail(strict=True, reason="the first steps cut an entry of x by 95 % each until no step is left")
-def test_a_well_conditioned_matrix_without_compression() -> None:
-    A = np.random.default_rng(449).standard_normal((4, 4))
+@pytest.mark.parametrize("seed", range(440, 460))
+def test_a_well_conditioned_matrix_without_compression(seed: int) -> None:
+    """The predictor asks for an entry of x that is many times as large (seed 449)."""
+    A = np.random.default_rng(seed).standard_normal((4, 4))
     assert solve_diagonal(A @ A.T + 0.01 * np.eye(4), LIMITS)[0] is Status.OPTIMAL
 
 
