@@ -163,14 +163,13 @@ def _write(result: StepsizeResult, path: Path) -> None:
 def _certify(args: argparse.Namespace) -> int:
     saved = StepsizeResult.load(args.stepsize) if is_result(args.stepsize) else None
     D = load_matrix(args.stepsize, "D") if saved is None else saved
-    for name in ("sketch", "goal"):
-        if saved is not None and getattr(args, name) is None:
-            setattr(args, name, getattr(saved, name))
-    if args.sketch is None:
+    if saved is None and args.sketch is None:
         msg = f"{args.stepsize} does not say which sketch D is for: name it with --sketch, such as --sketch randk:8"
         raise ValueError(msg)
+    if saved is not None and args.goal is None:
+        args.goal = saved.goal  # the goal linear takes M from the data set
     L = load_problem(args)
-    sketch = parse_sketch(args.sketch, L.shape[0])
+    sketch = None if args.sketch is None else parse_sketch(args.sketch, L.shape[0])
     with progress("certifying", quiet=args.quiet, verbose=args.verbose):
         check = certify(
             D,
