@@ -23,7 +23,7 @@ def plain_sketch(sketch: Sketch) -> Any:
     try:
         weights, vectors = sketch.support()
     except ValueError:  # only its moments are known
-        return {"moments": sketch.second_moment_matrix.tolist()}
+        return {"moments": sketch.second_moment_matrix.tolist(), "nonzeros": sketch.expected_nonzeros}
     return {"support": vectors.tolist(), "weights": weights.tolist()}
 
 
@@ -32,12 +32,21 @@ def sketch_of_plain(plain: Any, d: int) -> Sketch:
     if isinstance(plain, str):
         return parse_sketch(plain, d)
     if "moments" in plain:
-        return DiagonalSketch.from_moments(np.array(plain["moments"]), _no_sampler)
+        return DiagonalSketch.from_moments(np.array(plain["moments"]), _no_sampler, plain.get("nonzeros"))
     if "layers" in plain:
         return LayerWise([sketch_of_plain(layer, size) for size, layer in plain["layers"]])
+    weights = np.array(plain["weights"])
     if "support" in plain:
-        return DiagonalSketch.from_support(np.array(plain["support"]), plain["weights"])
-    return FiniteSketch(np.array(plain["finite"]), plain["weights"])
+        vectors = np.array(plain["support"])
+        return _with_arrays(DiagonalSketch.from_support(vectors, weights), vectors=vectors, weights=weights)
+    matrices = np.array(plain["finite"])
+    return _with_arrays(FiniteSketch(matrices, weights), matrices=matrices, weights=weights)
+
+
+def _with_arrays(sketch: Sketch, **arrays: Any) -> Sketch:
+    """Return the sketch with exactly these arrays, because its class divides their sums out and rounds once more."""
+    sketch.__setstate__({**vars(sketch), **arrays})
+    return sketch
 
 
 def _no_sampler(rng: np.random.Generator, count: int) -> Any:

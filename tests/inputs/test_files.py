@@ -13,13 +13,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
 from scipy import io, sparse
 
-from stepsize_opt import BernQ, LayerWise, RandK, optimal_distributed_stepsize, optimal_stepsize
+from shared.sketch_examples import EXAMPLES
+from shared.strategies import sketches_up_to
+from stepsize_opt import (
+    BernQ,
+    BlockDiagonal,
+    Direction,
+    LayerWise,
+    RandK,
+    Sketch,
+    optimal_distributed_stepsize,
+    optimal_stepsize,
+)
 from stepsize_opt.inputs.files import atomic_write, json_text
 from stepsize_opt.inputs.matrices import read_matrix
 from stepsize_opt.inputs.saved import load_result, save_result
+from stepsize_opt.operators import BlockStepsize
 from stepsize_opt.results import DistributedResult, StepsizeResult
+from stepsize_opt.sketches import plain_sketch, sketch_of_plain
 from stepsize_validation.cli.files import load_matrix
 from stepsize_validation.cli.root import main
 from stepsize_validation.data import load_dataset
@@ -81,11 +95,41 @@ class TestResults:
     def test_a_name_may_lack_its_ending(self, tmp_path) -> None:
         for name in ("x", "y.npz", "z.NPZ", "d = 0.5"):
             path = RESULT.save(tmp_path / name)
-            for given in (tmp_path / name, str(path)):
-                np.testing.assert_array_equal(StepsizeResult.load(given).D, RESULT.D)
+            for named in (tmp_path / name, str(path)):
+                np.testing.assert_array_equal(StepsizeResult.load(named).D, RESULT.D)
         assert sorted(p.name for p in tmp_path.iterdir()) == ["d = 0.5.npz", "x.npz", "y.npz", "z.NPZ"]
         with pytest.raises(FileNotFoundError, match=r"no file .*missing\.npz"):
             StepsizeResult.load(tmp_path / "missing")
+
+    @pytest.mark.parametrize("kind", EXAMPLES)
+    def test_the_sketch_comes_back(self, tmp_path, kind: str) -> None:
+        sketch = EXAMPLES[kind]
+        result = optimal_stepsize(np.diag(np.arange(1.0, sketch.d + 1.0)), sketch, structure="diagonal")
+        again = StepsizeResult.load(result.save(tmp_path / "r"))
+        assert json_text(again.summary()) == json_text(result.summary())
+        if kind == "moments":  # a file does not hold its sampler
+            assert (type(again.sketch), again.sketch.d) == (type(sketch), sketch.d)
+            np.testing.assert_array_equal(again.sketch.second_moment_matrix, sketch.second_moment_matrix)
+            with pytest.raises(ValueError, match="build it again"):
+                again.sketch.sample(np.random.default_rng(0))
+        else:
+            assert again.sketch == sketch
+
+    @given(sketch=sketches_up_to(5, "DiagonalSketch.from_support", "FiniteSketch"))
+    def test_the_plain_form_of_a_sketch_keeps_every_float(self, sketch: Sketch) -> None:
+        """Weights that add up to 1 only up to rounding are not divided by their sum once more."""
+        assert sketch_of_plain(json.loads(json_text(plain_sketch(sketch))), sketch.d) == sketch
+
+    @pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+    @pytest.mark.parametrize("structure", ["full", "scalar", BlockDiagonal((2, 1)), Direction(L)], ids=str)
+    def test_method_and_structure_come_back(self, tmp_path, structure: Any, algorithm: str) -> None:
+        result = optimal_stepsize(L, RandK(3, 1), structure=structure, algorithm=algorithm)
+        again = StepsizeResult.load(result.save(tmp_path / "r"))
+        assert again.method == result.method
+        if isinstance(structure, Direction):
+            np.testing.assert_array_equal(again.structure.W, result.D)
+        else:
+            assert again.structure == structure
 
     def test_a_distributed_result_comes_back(self, tmp_path) -> None:
         again = DistributedResult.load(CLIENTS.save(tmp_path / "r"))
@@ -93,12 +137,14 @@ class TestResults:
         assert (again.certificate, again.targets, again.K) == (CLIENTS.certificate, CLIENTS.targets, CLIENTS.K)
         np.testing.assert_array_equal(again.D, CLIENTS.D)
         assert not again.D.flags.writeable
+        assert (again.sketches, again.method) == (CLIENTS.sketches, CLIENTS.method)
+        assert again.structure == CLIENTS.structure == "full"
 
     def test_kinds_are_not_mixed_up(self, tmp_path) -> None:
         with pytest.raises(ValueError, match="it holds a DistributedResult, not a StepsizeResult"):
             StepsizeResult.load(CLIENTS.save(tmp_path / "c"))
 
-    @pytest.mark.parametrize("name", ["D_0", "Z_0", "indices_0", "D", "meta"])
+    @pytest.mark.parametrize("name", ["stepsize_part_0", "stepsize_indices_0", "multiplier_part_0", "D", "meta"])
     def test_a_changed_part_is_noticed(self, tmp_path, name: str) -> None:
         """A larger D under the old certificate, another sketch's name: the digest ties them together."""
         path = RESULT.save(tmp_path / "r")
@@ -273,9 +319,7 @@ class TestTooLarge:
     def test_python(self) -> None:
         with pytest.raises(ValueError, match="GB of memory"):
             _ = LayerWise([RandK(self.d, 5), BernQ(0.5, 5)]).map
-        n = self.d
-        block = replace(RESULT.blocks[0], indices=np.arange(n), D=np.ones(n), Z=np.ones(n))
-        large = replace(RESULT, blocks=(block,), certificate=replace(RESULT.certificate, d=n))
+        large = replace(RESULT, stepsize=BlockStepsize([np.arange(self.d)], [np.ones(self.d)]))
         with pytest.raises(ValueError, match="80 GB, but there are"):
             _ = large.D
 
