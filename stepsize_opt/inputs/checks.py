@@ -44,8 +44,9 @@ class Immutable:
 
     def _lock(self) -> None:
         for value in vars(self).values():
-            if isinstance(value, np.ndarray):
-                read_only(value)
+            for one in value if isinstance(value, tuple) else (value,):
+                if isinstance(one, np.ndarray):
+                    read_only(one)
 
 
 def generator(rng: np.random.Generator) -> np.random.Generator:
