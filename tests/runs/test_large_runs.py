@@ -41,11 +41,12 @@ def assert_same(large: Run, dense: Run) -> None:
 
 
 @pytest.mark.parametrize("sketch", [RandK(NODE.d, 1), RandK(NODE.d, 2), BernQ(0.5, NODE.d)], ids=str)
-@pytest.mark.parametrize("call", [{"algorithm": "det-CGD2"}, {"structure": "diagonal"}], ids=str)
+@pytest.mark.parametrize("call", [{"algorithm": "det-CGD2"}, {"structure": "diagonal"}, {"goal": "descent"}], ids=str)
 def test_a_run_with_an_operator_has_the_numbers_of_the_dense_run(sketch: Sketch, call: dict[str, Any]) -> None:
-    D = optimal_stepsize(L, sketch, **call).D
-    how: dict[str, Any] = {"algorithm": call.get("algorithm", "det-CGD1"), "iterations": 40, "seeds": 3, "start": None}
-    assert_same(run(NODE, D, sketch, **how), run(NODE, D.todense(), sketch, **how))
+    result = optimal_stepsize(L, sketch, **call)
+    how: dict[str, Any] = {"iterations": 40, "seeds": 3}
+    dense = run(NODE, result.D.todense(), sketch, algorithm=result.algorithm, **how)
+    assert_same(run(NODE, result, **how), dense)
 
 
 @pytest.mark.parametrize("client_seeds", ["independent", "shared"])

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from shared.small_data import small_data
+from stepsize_opt import optimal_distributed_stepsize, optimal_method, optimal_stepsize
 from stepsize_opt.problems import Federated, Quadratic
 from stepsize_opt.sketches import (
     BITS_PER_NUMBER,
@@ -20,7 +22,7 @@ from stepsize_opt.sketches import (
     Sketch,
 )
 from stepsize_validation.data import federated_logistic, layered_logistic, logistic_regression, random_quadratic, split
-from stepsize_validation.runs import Divergence, first_below, log_steps, run
+from stepsize_validation.runs import Divergence, Run, first_below, log_steps, run
 from stepsize_validation.runs.sampling import SketchStream
 
 # Long enough to pass a chunk of every kind of draw (256 steps).
@@ -91,6 +93,75 @@ def test_agrees_with_a_naive_implementation(name: str, algorithm: str) -> None:
     np.testing.assert_allclose(record.final_points, expected["x"], rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(record.sent, expected["sent"])
     np.testing.assert_allclose(record.values[:, -1], f.value(np.array(expected["x"])), rtol=1e-12)
+
+
+TARGETS: dict[str, Any] = {"epsilon2": 1.0, "initial_gap": 1.0, "delta_inf": 0.5}
+NODE = logistic_regression(small_data(), 0.1)
+CLIENTS = federated_logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
+MATRICES = CLIENTS.client_smoothness()
+METHOD = optimal_method(NODE.smoothness(), 2)
+# An answer, and the arguments that it stands for.
+ANSWERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "one node": (
+        NODE,
+        optimal_stepsize(NODE.smoothness(), RandK(6, 2), algorithm="det-CGD2"),
+        {"sketch": RandK(6, 2), "algorithm": "det-CGD2"},
+    ),
+    "clients": (
+        CLIENTS,
+        optimal_distributed_stepsize(MATRICES, [RandK(6, 1), RandK(6, 2), RandK(6, 3)], **TARGETS),
+        {"sketch": [RandK(6, 1), RandK(6, 2), RandK(6, 3)]},
+    ),
+    "clients with shared seeds": (
+        CLIENTS,
+        optimal_distributed_stepsize(MATRICES, RandK(6, 2), algorithm="det-CGD2", seeds="shared", **TARGETS),
+        {"sketch": RandK(6, 2), "algorithm": "det-CGD2", "client_seeds": "shared"},
+    ),
+    "subspace method": (NODE, METHOD, {"sketch": METHOD.sketch, "algorithm": METHOD}),
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_an_answer_brings_its_stepsize_sketch_method_and_seeds(kind: str) -> None:
+    f, answer, arguments = ANSWERS[kind]
+    own, given = run(f, answer, iterations=20), run(f, answer.D, iterations=20, **arguments)
+    assert own.algorithm == given.algorithm
+    np.testing.assert_array_equal(own.squared_norms, given.squared_norms)
+    np.testing.assert_array_equal(own.sent, given.sent)
+
+
+def test_a_matrix_needs_a_sketch() -> None:
+    with pytest.raises(TypeError, match="sketch"):
+        run(NODE, 0.1 * np.eye(6))
+
+
+@pytest.mark.parametrize(
+    ("show", "curve", "rate"),
+    [
+        ("weighted", Run.weighted_means, "rate"),
+        ("metric", Run.metric_means, "descent_rate"),
+        ("euclidean", Run.euclidean_means, "smallest_eigenvalue"),
+    ],
+)
+def test_a_plot_draws_the_mean_over_the_seeds_below_its_guarantee(show: str, curve: Any, rate: str) -> None:
+    record, ax = run(NODE, ANSWERS["one node"][1], iterations=50, start=np.ones(6)), Figure().subplots()
+    assert record.plot(ax, show=show, infimum=record.lower_bound, label="ours") is ax
+    means, guarantee = ax.get_lines()
+    k = log_steps(50, 300)
+    bound = 2.0 * (record.start_value - record.lower_bound) / (getattr(record, rate) * k)
+    np.testing.assert_allclose(means.get_xdata(), 2.0 * k)  # rand-2
+    np.testing.assert_allclose(means.get_ydata(), curve(record).mean(axis=0)[k - 1])
+    np.testing.assert_allclose(guarantee.get_ydata(), bound)
+    assert np.all(np.asarray(means.get_ydata()) <= guarantee.get_ydata())
+    assert [means.get_label(), guarantee.get_label()] == ["ours", "ours, guarantee"]
+
+
+def test_a_plot_of_the_excess_ends_at_the_last_value() -> None:
+    record, ax = run(NODE, ANSWERS["one node"][1], iterations=50, start=np.ones(6)), Figure().subplots()
+    (line,) = record.plot(ax, show="excess", infimum=0.1).get_lines()
+    assert line.get_xydata()[-1] == pytest.approx([100.0, record.values[:, -1].mean() - 0.1])
+    with pytest.raises(ValueError, match="show"):
+        record.plot(ax, show="gradient")
 
 
 def test_a_sketch_without_diagonals_runs_too() -> None:

@@ -59,7 +59,7 @@ def run(
     iterations: int = 1000,
     seeds: int = 8,
     seed: int = 0,
-    client_seeds: str = "independent",
+    client_seeds: str | None = None,
     start: Vector | None = None,
     progress: bool = False,
     on_divergence: str = "raise",
@@ -82,8 +82,9 @@ def run(
     iterations, seeds, seed
         K, the number of independent runs, and what determines them: same seed, same numbers.
     client_seeds
-        ``"independent"``: every client draws its own sketch.  ``"shared"``: all clients draw the same S in each round,
-        so that (1/n)ΣS∇fᵢ = S∇f and the run obeys the guarantee of one node with f, for ``check_rate``.
+        ``"independent"``, the default for a matrix: every client draws its own sketch.  ``"shared"``: all clients draw
+        the same S in each round, so that (1/n)ΣS∇fᵢ = S∇f and the run obeys the guarantee of one node with f, for
+        ``check_rate``.  A ``DistributedResult`` has its own.
     progress
         Show a bar on standard error.
     on_divergence
@@ -107,6 +108,8 @@ def run(
     >>> record.squared_norms.shape, float(record.bits()[-1])
     ((4, 100), 6400.0)
     """
+    if client_seeds is None:
+        client_seeds = D.seeds if isinstance(D, DistributedResult) else "independent"
     D, sketch, algorithm = _question(D, sketch, algorithm)
     sketches = read_sketches(objective, sketch)
     senders = count_senders(client_seeds, sketches)
@@ -137,7 +140,7 @@ def run(
     return state.record(method.name, objective, drawn, metric, stopped)
 
 
-def _question(D: Any, sketch: Any, algorithm: Any) -> tuple[Any, Any, Any]:
+def _question(D: Any, sketch: Any, algorithm: Any) -> tuple[Any, Sketch | Sequence[Sketch], str | Method]:
     """Return D, sketch and algorithm, those of a result where they are not given."""
     own: dict[str, Any] = {"sketch": None, "algorithm": "det-CGD1"}
     if isinstance(D, SubspaceMethod):
