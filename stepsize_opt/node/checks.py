@@ -214,7 +214,7 @@ def certify(
         raise ValueError(msg)
     own = D if isinstance(D, StepsizeResult) else None
     if sketch is None:
-        sketch = _given("sketch", None if own is None else own.sketch)
+        sketch = _sketch_of(own)
     if algorithm is None:
         algorithm = "det-CGD1" if own is None else own.method
     if structure is None:
@@ -263,11 +263,11 @@ def certify(
     return StepsizeCheck(asked.name, certificate, condition, descent, scale, gap, estimated)
 
 
-def _given(name: str, value: Any) -> Any:
-    if value is None:
-        msg = f"certify needs {name}: only a StepsizeResult knows its own"
+def _sketch_of(own: StepsizeResult | None) -> Sketch:
+    if own is None:
+        msg = "certify needs sketch: only a StepsizeResult knows its own"
         raise TypeError(msg)
-    return value
+    return own.sketch
 
 
 def _gap_when_scaled(certificate: Certificate, scale: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepsize_opt.goals import WORDS
+from stepsize_opt.goals import WORDS, GoalName
 from stepsize_opt.inputs import LARGE, dimensions, from_fields, positive_number, real_array
 from stepsize_opt.methods import CompressedStep, get_method
 from stepsize_opt.operators import BlockStepsize, StepsizeOperator, stepsize_from_arrays
@@ -85,7 +85,7 @@ class StepsizeResult(Result):
     multiplier: BlockStepsize | None
     sketch: Sketch
     limit: float
-    goal: str
+    goal: GoalName
     satisfies_condition: bool
 
     def __post_init__(self) -> None:
