@@ -99,7 +99,7 @@ def compare_distributed(
     >>> clients = [np.diag([1.0, 2.0]), np.diag([3.0, 1.0])]
     >>> table = compare_distributed(clients, RandK(2, 1), epsilon2=1.0, initial_gap=1.0, delta_inf=0.5)
     >>> [(row.method, row.seeds, row.rounds) for row in table.rows if row.method != "D-det-CGD2"][:2]
-    [('D-det-CGD1', 'shared', 7), ('D-det-CGD1', 'independent', 144)]
+    [('D-det-CGD1', 'shared', 7), ('D-det-CGD1', 'independent', 88)]
     """
     refuse_options("compare_distributed", options, ("algorithm", "structure", "goal", "seeds", "iterations"))
     numbers: dict[str, Any] = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": delta_inf}

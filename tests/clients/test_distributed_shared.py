@@ -17,7 +17,6 @@ from shared.strategies import seeds, sketches
 from stepsize_opt import RandK, compare_distributed, optimal_distributed_stepsize, optimal_stepsize
 from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.results import DistributedResult
-from stepsize_opt.sketches import BITS_NOTE
 
 TARGETS: dict[str, Any] = {"epsilon2": 0.1, "initial_gap": 1.0, "delta_inf": 0.5}
 
@@ -121,13 +120,14 @@ def test_a_comparison_shows_shared_seeds_first() -> None:
     seen: list[tuple[int, int, str]] = []
     table = compare_distributed(clients, RandK(4, 1), on_progress=lambda *now: seen.append(now), **TARGETS)
     assert [(done, total) for done, total, _ in seen] == [(i, len(table.rows)) for i in range(len(table.rows) + 1)]
-    assert all(name.startswith(row.method) for row, (_, _, name) in zip(table.rows, seen[:-1], strict=True))
+    solved = [name.partition(",")[0] for _, _, name in seen[:-1]]
+    assert sorted(solved) == sorted(row.method for row in table.rows)
     assert [row.seeds for row in table.rows[:3]] == ["shared", "shared", "independent"]
-    assert table.best.seeds == "shared" and table.best.K == min(row.K for row in table.rows)
-    by = {(row.method, row.stepsize, row.goal): row.K for row in table.rows if row.seeds == "independent"}
+    assert [row.rounds for row in table.rows] == sorted(row.rounds for row in table.rows)
+    by = {(row.method, row.stepsize): row.rounds for row in table.rows if row.seeds == "independent"}
     for method in ("D-det-CGD1", "D-det-CGD2"):
-        assert by[method, "full", "descent"] < by[method, "full", "paper"] <= by[method, "diagonal", "paper"]
+        assert by[method, "full, descent"] < by[method, "full"] <= by[method, "diagonal"]
     assert table.to_records()[0]["seeds"] == "shared"
-    assert "D-det-CGD2" in repr(table) and repr(table).endswith(BITS_NOTE) and "× 64 (float64)" in BITS_NOTE
+    assert "D-det-CGD2" in repr(table)
     mixed = compare_distributed(clients, [RandK(4, 1), RandK(4, 2), RandK(4, 2)], **TARGETS)
     assert all(row.seeds == "independent" for row in mixed.rows)
