@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from shared.stored import goal_arguments, read_sketch, read_structure
+from shared.stored import goal_arguments, read_structure
 from stepsize_opt import (
     LowRankPlusDiagonal,
     compression_limit,
@@ -23,6 +23,7 @@ from stepsize_opt import (
     optimal_method,
     optimal_stepsize,
 )
+from stepsize_opt.sketches import sketch_of_plain
 
 FILE = Path(__file__).with_name("golden.json")
 
@@ -42,7 +43,7 @@ def node(case: Case, matrices: dict[str, Any]) -> Answer:
     L = matrices[case["L"]]
     result = optimal_stepsize(
         L,
-        read_sketch(case["sketch"], L.shape[0]),
+        sketch_of_plain(case["sketch"], L.shape[0]),
         algorithm=case["algorithm"],
         structure=read_structure(case["structure"]),
         **goal_arguments(case["goal"], case.get("strong_convexity")),
@@ -62,7 +63,7 @@ def clients(case: Case, matrices: dict[str, Any]) -> Answer:
     d = matrices[case["L"][0]].shape[0]
     result = optimal_distributed_stepsize(
         [matrices[name] for name in case["L"]],
-        [read_sketch(sketch, d) for sketch in case["sketch"]],
+        [sketch_of_plain(sketch, d) for sketch in case["sketch"]],
         algorithm=case["algorithm"],
         structure=read_structure(case["structure"]),
         goal=case["goal"],

@@ -38,10 +38,11 @@ from shared.exact import (
     rational,
     second_moment,
 )
-from shared.stored import goal_arguments, read_sketch, read_structure, write_sketch, write_structure
+from shared.stored import goal_arguments, read_structure, write_structure
 from stepsize_opt import BlockDiagonal, Direction, Sketch
 from stepsize_opt.methods import get_method
 from stepsize_opt.results import Certificate, DistributedResult, StepsizeResult
+from stepsize_opt.sketches import plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import is_identity
 
 # A lower bound "tight to rounding" is below the true logarithm by no more than this, relative to d + |log det D|.  The
@@ -95,7 +96,7 @@ class Node:
         M = self.strong_convexity
         return {
             "L": np.array(self.L).tolist(),
-            "sketch": write_sketch(self.sketch),
+            "sketch": plain_sketch(self.sketch),
             "algorithm": self.algorithm,
             "structure": write_structure(self.structure),
             "goal": self.goal,
@@ -108,7 +109,7 @@ class Node:
         M = plain["strong_convexity"]
         return Node(
             np.array(plain["L"]),
-            read_sketch(plain["sketch"], len(plain["L"])),
+            sketch_of_plain(plain["sketch"], len(plain["L"])),
             plain["algorithm"],
             read_structure(plain["structure"]),
             plain["goal"],

@@ -13,7 +13,6 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shared.stored import never_drawn
 from stepsize_opt import BlockDiagonal, Direction
 from stepsize_opt.sketches import (
     BernQ,
@@ -162,6 +161,12 @@ def _finite_diagonal(draw: st.DrawFn, d: int) -> Sketch:
     terms = int(10.0 ** draw(st.floats(0.4, 3.0 if d <= 3 else 1.3)))
     vectors, weights = _masks(terms, d, np.random.default_rng(draw(seeds)))
     return FiniteSketch(vectors[:, :, None] * np.eye(d), weights)
+
+
+def never_drawn(rng: np.random.Generator, count: int) -> Any:
+    """Stand in for the sampler of a sketch given by its moments; a solve or a proof must not call it."""
+    msg = "a certificate must not draw from the sketch"
+    raise AssertionError(msg)
 
 
 @st.composite
