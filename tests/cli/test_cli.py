@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shared.reference_problems import random_smoothness
-from stepsize_opt import BlockDiagonal, Direction, RandK, optimal_stepsize
+from stepsize_opt import BlockDiagonal, DiagonalSketch, Direction, RandK, optimal_stepsize
 from stepsize_opt.results import StepsizeResult
 from stepsize_solvers.registry import Availability
 from stepsize_validation.cli.root import main
@@ -280,11 +280,11 @@ def test_certify_answers_no_only_where_D_is_infeasible(
     assert said in capsys.readouterr().out
 
 
-def test_certify_needs_a_structure_that_the_file_cannot_hold(matrix: str, tmp_path: Path, capsys: Captured) -> None:
-    path = optimal_stepsize(L, RandK(4, 2), structure=Direction(np.eye(4))).save(tmp_path / "W.npz")
-    assert main(["certify", str(path), matrix]) == 2
-    assert "structure must be given" in capsys.readouterr().err
-    assert main(["certify", str(path), matrix, "--structure", "scalar", "-q"]) == 0
+def test_certify_takes_a_direction_and_a_sketch_without_a_text_form_from_the_file(matrix: str, tmp_path: Path) -> None:
+    sketch = DiagonalSketch.from_support([[2.0, 0.0, 2.0, 0.0], [0.0, 2.0, 0.0, 2.0]], [0.5, 0.5])
+    path = optimal_stepsize(L, sketch, structure=Direction(L)).save(tmp_path / "W.npz")
+    assert main(["certify", str(path), matrix, "-q"]) == 0
+    assert main(["certify", str(path), matrix, "--structure", "full", "--solve", "-q"]) == 1
 
 
 def test_certify_judges_convex_by_its_own_condition(matrix: str, tmp_path: Path, capsys: Captured) -> None:

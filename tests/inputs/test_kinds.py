@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
-from stepsize_opt import EstimatedSmoothness, RandK, certify, compare, optimal_stepsize
+from stepsize_opt import EstimatedSmoothness, RandK, certify, compare, optimal_stepsize, to_cvxpy
 from stepsize_opt.inputs import read_matrix
 from stepsize_opt.results import StepsizeResult
 
@@ -61,9 +61,11 @@ def test_what_rests_on_an_estimate_says_so(tmp_path: Path) -> None:
     assert "two Hessians, margin 1.5" in result.summary()["estimated"]
     loaded = StepsizeResult.load(result.save(tmp_path / "D"))
     assert loaded.estimated == result.estimated
+    check = certify(result, ESTIMATE)
+    assert check.feasible and check.estimated == result.estimated and "certified=False" in repr(check)
+    assert certify(result, ESTIMATE.matrix).estimated == ""
     with pytest.raises(TypeError, match=r"L is estimated, and this function has no label for that; L\.matrix"):
-        certify(result.D, ESTIMATE, RandK(2, 1))
-    assert certify(result.D, ESTIMATE.matrix, RandK(2, 1)).feasible
+        to_cvxpy(ESTIMATE, RandK(2, 1))
     np.testing.assert_array_equal(ESTIMATE.with_margin(2.0).matrix, 2.0 * L)
     with pytest.raises(ValueError, match="margin must be a finite positive number"):
         ESTIMATE.with_margin(0.0)

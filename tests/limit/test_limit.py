@@ -252,7 +252,7 @@ def test_components_and_layers_have_the_limit_of_the_whole() -> None:
         L[start : start + len(block), start : start + len(block)] = block
     sketch = LayerWise([RandK(2, 1), RandK(3, 2), RandK(1, 1)])
     result = optimal_stepsize(L, sketch)
-    assert result.expected_rank == 4.0
+    assert sketch.expected_rank == 4.0
     assert result.limit == pytest.approx(compression_limit(L, 4.0).value, rel=1e-9)
     euclidean = optimal_stepsize(L, sketch, **GOALS["euclidean"])
     assert euclidean.limit == pytest.approx(compression_limit(L, 4.0, goal="euclidean").value, rel=1e-9)

@@ -43,8 +43,6 @@ CALLS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "basis", lambda: optimal_method(L, 1, basis="svd")),
     (ValueError, "basis", lambda: optimal_method(L, 1, goal="euclidean", basis="root")),
     (ValueError, "basis", lambda: optimal_method(LARGE, 2, basis="eigenvectors")),
-    (ValueError, "sampling", lambda: optimal_method(L, 1, sampling="poisson")),
-    (ValueError, "sampling", lambda: optimal_method(LARGE, 1, sampling="poisson")),
     (ValueError, "L", lambda: optimal_method(np.ones((2, 2)), 1)),
     (ValueError, "k", lambda: optimal_method(L, 3)),
     (ValueError, "k", lambda: optimal_method(LARGE, 7)),

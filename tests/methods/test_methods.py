@@ -82,6 +82,16 @@ def test_a_name_belongs_to_one_class() -> None:
     assert get_method("det-CGD1") == DetCGD1()
 
 
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+def test_the_messages_of_a_result_are_those_of_its_matrix_sketch_and_method(algorithm: str) -> None:
+    result = optimal_stepsize(random_smoothness(np.random.default_rng(0), 4, 10.0), RandK(4, 2), algorithm=algorithm)
+    steps = (result.compressor(), CompressedStep.of(result.D, RandK(4, 2), algorithm))
+    draws = [step.draw(np.random.default_rng(1)) for step in steps]
+    numbers = [step.encode(np.arange(4.0), draw) for step, draw in zip(steps, draws, strict=True)]
+    np.testing.assert_array_equal(*numbers)
+    np.testing.assert_array_equal(*(step.decode(numbers[0], draw) for step, draw in zip(steps, draws, strict=True)))
+
+
 MESSAGES = [RandK(6, 1), RandK(6, 3), LayerWise([RandK(2, 1), RandK(4, 2)]), LayerWise([RandK(2, 1), Gaussian(4, 2)])]
 
 

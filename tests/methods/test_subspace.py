@@ -155,14 +155,6 @@ def test_messages() -> None:
     np.testing.assert_allclose(other.decode(other.encode(gradients.mean(axis=0), same), same), step, rtol=1e-12)
 
 
-def test_independent_samples() -> None:
-    L = random_smoothness(np.random.default_rng(6), 4, 10.0)
-    method = optimal_method(L, 2, goal="euclidean", sampling="independent")
-    rng = np.random.default_rng(0)
-    assert len({method.draw(rng).size for _ in range(200)}) > 2
-    np.testing.assert_allclose(method.second_moment(method.D, L, method.sketch), method.D, rtol=1e-9, atol=1e-12)
-
-
 def test_is_a_method_with_a_stepsize_and_a_sketch_of_its_own() -> None:
     L = random_smoothness(np.random.default_rng(7), 4, 10.0)
     method = optimal_method(L, 2)
@@ -172,11 +164,10 @@ def test_is_a_method_with_a_stepsize_and_a_sketch_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("goal", ["descent", "euclidean"])
-@pytest.mark.parametrize("sampling", ["systematic", "independent"])
 @pytest.mark.parametrize("L", [random_smoothness(np.random.default_rng(8), 4, 10.0), LARGE], ids=["dense", "large"])
-def test_shows_itself_and_is_saved(L: Any, sampling: str, goal: str, tmp_path: Path) -> None:
-    method = optimal_method(L, 1.5, goal=goal, sampling=sampling)
-    assert f"{sampling} sampling" in repr(method) and "<table>" in method._repr_html_()
+def test_shows_itself_and_is_saved(L: Any, goal: str, tmp_path: Path) -> None:
+    method = optimal_method(L, 1.5, goal=goal)
+    assert "systematic sampling" in repr(method) and "<table>" in method._repr_html_()
     again = SubspaceMethod.load(method.save(tmp_path / "method"))
     assert again.summary() == method.summary() and again.certificate == method.certificate
     g, rngs = np.linspace(0.0, 1.0, 4), [np.random.default_rng(3) for _ in range(2)]

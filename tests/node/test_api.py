@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from scipy import sparse
 from scipy.linalg import block_diag
 
@@ -184,6 +185,14 @@ def test_a_result_shows_its_numbers(goal: str) -> None:
     if goal == "paper":
         assert result.rate == pytest.approx(np.linalg.det(result.D) ** 0.25)
         assert result.log_det == pytest.approx(np.linalg.slogdet(result.D)[1], abs=1e-10)
+
+
+def test_a_plot_of_a_result_is_a_heat_map_of_its_matrix() -> None:
+    result, ax = optimal_stepsize(L, SKETCH), Figure().subplots()
+    assert result.plot(ax) is ax
+    (image,) = ax.get_images()
+    np.testing.assert_array_equal(image.get_array(), result.D)
+    assert ax.get_title() == "D, det-CGD1, randk:2, goal paper"
 
 
 class TestCompare:

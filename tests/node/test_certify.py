@@ -10,7 +10,7 @@ import pytest
 
 from shared.exact import log_det, rational, satisfies_condition
 from shared.goals import GOALS, arguments_of
-from stepsize_opt import BlockDiagonal, Direction, RandK, certify, optimal_stepsize
+from stepsize_opt import BlockDiagonal, Direction, LowRankPlusDiagonal, RandK, certify, optimal_stepsize
 from stepsize_validation.data import random_smoothness
 
 L = random_smoothness(np.random.default_rng(3), 6, 1e3)
@@ -70,18 +70,35 @@ def test_both_guarantees_are_reported() -> None:
     assert not check.descent.feasible and check.descent_rate == 0.0 and math.isinf(check.descent.gap)
 
 
-@pytest.mark.parametrize("structure", ["diagonal", BlockDiagonal((4, 2))])
-def test_a_result_brings_its_method_and_its_structure(structure: Any) -> None:
+@pytest.mark.parametrize("structure", ["diagonal", BlockDiagonal((4, 2)), Direction(L)], ids=str)
+def test_a_result_brings_its_sketch_method_structure_and_multiplier(structure: Any) -> None:
     result = optimal_stepsize(L, SKETCH, algorithm="det-CGD2", structure=structure)
-    check = certify(result, L, SKETCH)
+    check = certify(result, L)
     assert check.feasible and check.gap <= 1.5e-6 and check.rate == pytest.approx(result.rate, rel=1e-9)
-    assert certify(result, L, SKETCH, structure="full").gap > 1e-3
-    other = certify(result, L, SKETCH, algorithm="det-CGD1")
+    assert check == certify(result.D, L, SKETCH, algorithm="det-CGD2", structure=result.structure, dual=result.dual)
+    assert certify(result, L, structure="full").gap > 1e-3
+    other = certify(result, L, algorithm="det-CGD1")
     assert (other.margin == pytest.approx(check.margin, abs=1e-3)) == (structure == "diagonal")  # SD = DS
 
 
-def test_a_result_along_a_direction_needs_its_structure() -> None:
-    along = optimal_stepsize(L, SKETCH, structure=Direction(np.eye(6)))
-    with pytest.raises(ValueError, match="structure"):
-        certify(along, L, SKETCH)
-    assert certify(along, L, SKETCH, structure="scalar").gap <= 1.5e-6
+def test_a_matrix_needs_a_sketch() -> None:
+    with pytest.raises(TypeError, match="sketch"):
+        certify(np.eye(6), L)
+
+
+LARGE = LowRankPlusDiagonal(np.random.default_rng(0).standard_normal((6, 2)), 0.5)
+
+
+@pytest.mark.parametrize("call", [{"structure": "diagonal"}, {"goal": "descent"}], ids=str)
+def test_a_large_smoothness_matrix_is_made_dense(call: dict[str, Any]) -> None:
+    result = optimal_stepsize(LARGE, SKETCH, **call)
+    check = certify(result, LARGE)
+    assert check.feasible and check.rate == pytest.approx(result.rate, rel=1e-9)
+    assert certify(result, LARGE, solve=True).gap <= result.gap + 2e-6
+
+
+def test_an_operator_is_judged_as_the_dense_matrix_that_it_rounds_to() -> None:
+    result = optimal_stepsize(LARGE, SKETCH, algorithm="det-CGD2")
+    dense = certify(result.D.todense(), LARGE.todense(), SKETCH, algorithm="det-CGD2")
+    for check in (certify(result, LARGE), certify(result.D, LARGE, SKETCH, algorithm="det-CGD2")):
+        assert check.certificate == dense.certificate and check.largest_scale == pytest.approx(1.0, abs=1e-12)

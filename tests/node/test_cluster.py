@@ -19,6 +19,7 @@ from stepsize_opt import IndependentSampling, RandK, certify, optimal_stepsize
 from stepsize_opt.methods import get_method
 from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.solve import _chunks, _stacks, processes
+from stepsize_opt.operators import BlockStepsize
 from stepsize_opt.results import StepsizeResult
 from stepsize_solvers.programs import Pattern, Settings
 
@@ -84,7 +85,7 @@ def test_the_stepsize_of_many_blocks_is_a_sparse_matrix() -> None:
         D = result.tosparse()
         np.testing.assert_array_equal(D.toarray(), result.D)
         assert D.nnz == np.count_nonzero(result.D) < d * d
-    large = replace(result, certificate=replace(result.certificate, d=10**7))
+    large = replace(result, stepsize=BlockStepsize([np.arange(10**7)], [np.ones(10**7)]))
     with pytest.raises(
         ValueError, match=r"dense 10000000×10000000 matrix would take .*; blocks holds it .*tosparse\(\)"
     ):
@@ -126,7 +127,7 @@ def test_few_of_one_size_are_tasks_of_their_own() -> None:
     )
     sketch = IndependentSampling(np.full(L.shape[0], 0.5))
     reduction = reduce_problem(L, sketch.map, Pattern.full(sketch.d), get_method("det-CGD1"))
-    groups = _stacks([(component, None) for component in reduction.components], [(None, Settings())])
+    groups = _stacks([(component, None) for component in reduction.components], (None, Settings()))
     assert sorted(map(len, groups)) == [1] * 20 + [30]
     assert sorted(place for group in groups for place in group) == list(range(50))
 

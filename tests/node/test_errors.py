@@ -111,7 +111,6 @@ CALLS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "initial_distance", lambda: CONVEX.iterations(accuracy=1e-3, initial_distance=np.ones(5))),
     (TypeError, "initial_distance", lambda: CONVEX.iterations(accuracy=1e-3, initial_distance=["a", "b"])),
     (ValueError, "D", lambda: large().tosparse()),
-    (ValueError, "multiplier", lambda: large().dual),
     (ValueError, "iterations", lambda: optimal_distributed_stepsize([L], S, iterations=10**400, **TARGETS)),
     (ValueError, "b", lambda: LogisticRegression(np.eye(2), np.array([1.0, 2.0]), 0.1)),
 ]

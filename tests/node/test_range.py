@@ -15,14 +15,16 @@ from stepsize_opt import (
     BlockDiagonal,
     Direction,
     Gaussian,
+    Identity,
     IndependentSampling,
     RandK,
     Sketch,
     optimal_stepsize,
 )
 from stepsize_opt.inputs.structures import Structure
-from stepsize_opt.node.result import Block, StepsizeResult
+from stepsize_opt.operators import BlockStepsize
 from stepsize_opt.proofs.certificate import Certificate
+from stepsize_opt.results import StepsizeResult
 
 L = np.array([[2.0, 0.5, 0.1], [0.5, 1.0, 0.2], [0.1, 0.2, 0.7]])
 STRUCTURES: dict[str, Structure] = {
@@ -75,6 +77,12 @@ def test_coordinates_of_very_different_units_cost_nothing() -> None:
 def test_stepsizes_that_float64_does_not_hold_are_refused(M: np.ndarray, sketch: Sketch, algorithm: str) -> None:
     with pytest.raises(ValueError, match="coordinate 0 lies outside the range of float64"):
         optimal_stepsize(M, sketch, algorithm=algorithm)
+
+
+def test_entries_that_underflow_between_coordinates_of_a_diagonal_are_refused_without_a_warning() -> None:
+    M = np.array([[4.12746308e-135, 1.38322617e-222], [1.38322617e-222, 2.78134232e-309]])
+    with pytest.raises(ValueError, match="coordinate 1"):
+        optimal_stepsize(M, Identity(2), structure="diagonal")
 
 
 @every_structure
@@ -135,9 +143,8 @@ class TestLastGate:
 
     @pytest.mark.parametrize("entry", [math.inf, math.nan, 0.0, 1e-310])
     def test_stepsizes_that_are_no_numbers(self, entry: float) -> None:
-        bad = Block(np.arange(2), np.array([1.0, entry]), np.ones(2))
         with pytest.raises(ArithmeticError, match="not finite or has a diagonal entry below"):
-            self.changed(blocks=(bad,))
+            self.changed(stepsize=BlockStepsize([np.arange(2)], [np.array([1.0, entry])]))
 
     def test_status_without_its_proof(self) -> None:
         with pytest.raises(ArithmeticError, match="status optimal with a certified gap"):

@@ -80,7 +80,10 @@ def test_a_method_from_outside_runs_on_a_node_and_on_clients(own_method: Method)
     node = logistic_regression(small_data(), 0.1)
     clients = federated_logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
     sketch = RandK(node.d, 2)
-    D = optimal_stepsize(node.smoothness(), sketch, algorithm="own-subspace").D
+    result = optimal_stepsize(node.smoothness(), sketch, algorithm="own-subspace")
+    with pytest.raises(ValueError, match="L=L"):
+        result.compressor()
+    D = result.D
     for objective in (node, clients):  # the clients have equal shares of the rows, so L is the same
         record = run(objective, D, sketch, algorithm="own-subspace", iterations=200, start=np.ones(node.d))
         assert record.algorithm == "own-subspace"

@@ -11,9 +11,12 @@ import grimp
 SHARED_MODULES = {
     "stepsize_opt.goals",
     "stepsize_opt.plots",
+    "stepsize_opt.records",
+    "stepsize_opt.results",
     "stepsize_opt.rounds",
     "stepsize_opt.tables",
     "stepsize_validation.figures",
+    "stepsize_validation.table1",
 }
 
 

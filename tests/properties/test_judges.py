@@ -23,6 +23,7 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.goals import GOAL_NAMES, METRIC_GOALS
+from stepsize_opt.operators import BlockStepsize
 from stepsize_opt.results import StepsizeResult
 from stepsize_validation.data import random_smoothness
 
@@ -38,7 +39,9 @@ def answer(**changes: Any) -> tuple[Node, StepsizeResult]:
 
 def with_stepsize(result: StepsizeResult, factor: float) -> StepsizeResult:
     """The same claims about a multiple of D."""
-    return tampered(result, blocks=tuple(tampered(block, D=block.D * factor) for block in result.blocks))
+    D = result.stepsize
+    assert isinstance(D, BlockStepsize)
+    return tampered(result, stepsize=BlockStepsize(D.indices, [factor * part for part in D.parts]))
 
 
 def with_certificate(result: StepsizeResult, **changes: Any) -> StepsizeResult:

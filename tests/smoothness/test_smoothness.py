@@ -74,13 +74,6 @@ def test_a_cut_lies_above_l_in_any_unit(unit: float, form: Any) -> None:
     assert L.cut > 0.3 * unit**2 and L.loss > 1e4
 
 
-def test_memory_is_a_number_of_columns() -> None:
-    X = np.random.default_rng(2).standard_normal((30, 20))
-    assert smoothness.logistic(X, 0.1, memory=8 * 20 * 4 + 7).rank == 4
-    for whole in (smoothness.logistic(X, 0.1), smoothness.logistic(X, 0.1, memory=8 * 20 * 25)):
-        assert whole.rank == 20 and whole.loss == pytest.approx(1.0, abs=1e-12)
-
-
 FEATURES = np.random.default_rng(0).standard_normal((12, 4))
 # The matrices by which the features are multiplied.
 COLUMNS: dict[str, Any] = {
@@ -121,8 +114,6 @@ def test_the_subspace_method_of_a_head_has_matrices_of_its_size() -> None:
 
 
 ERRORS: list[tuple[type[Exception], str, dict[str, Any]]] = [
-    (ValueError, "rank", {"rank": 3, "memory": 1e6}),
-    (ValueError, "column", {"memory": 10.0}),
     (ValueError, "rank", {"rank": 0}),
     (ValueError, "rank", {"X": sparse.csr_array(np.ones((6, 5))), "rank": 5}),
     (ValueError, "reg", {"reg": 0.0}),

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from shared.lagrangian import bound, inequalities
 from shared.native_problems import all_maps, rand_k, spectrum
 from stepsize_solvers.metric.newton import DenseSystem, KrylovSystem, listed
-from stepsize_solvers.metric.path import Problem
 from stepsize_solvers.metric.patterned import Patterned
 from stepsize_solvers.metric.point import MetricPoint, curvature_loss
 from stepsize_solvers.metric.starts import best_multiple, start
@@ -440,16 +439,11 @@ def test_gradient_and_newton_systems_of_the_metric_are_derivatives(shape: str, n
     np.testing.assert_allclose(image, rotated.gradient, rtol=0, atol=1e-7 * np.abs(rotated.gradient).max())
 
 
-def floor_problem(Q: PositiveMap) -> Problem:
-    """The largest t with 2D − 𝒬(DBD) ⪰ tI."""
-    return Problem(Family(Q, B, a=2.0), EYE, alone=True)
-
-
 def bases(shape: str, Q: PositiveMap) -> tuple[Any, Any]:
     """Both bases of the path to the largest t at one point: for conjugate gradients and for a dense system."""
-    p, problem, over = metric_point(shape, Q), floor_problem(Q), listed(Q, PATTERNS[shape], 100)
+    p, left, over = metric_point(shape, Q), Family(Q, B, a=2.0), listed(Q, PATTERNS[shape], 100)
     assert over is not None
-    makers = (Whitening(problem, PATTERNS[shape], single=False), Patterned(problem, PATTERNS[shape], over))
+    makers = (Whitening(left, PATTERNS[shape], single=False), Patterned(left, PATTERNS[shape], over))
     whitened, dense = (maker(p.D, p.Y) for maker in makers)
     assert whitened is not None and dense is not None
     return whitened, dense
@@ -459,21 +453,20 @@ def bases(shape: str, Q: PositiveMap) -> tuple[Any, Any]:
 @every_pattern
 def test_a_step_to_the_largest_t_solves_its_equations(shape: str, name: str) -> None:
     """K X − G′*[dZ] = r, G′[X] − E dt + W dZ W = c and ⟨E, dZ⟩ = 0, in both bases."""
-    problem = floor_problem(MAPS[name])
-    scaling = nesterov_todd(definite(1)[None], definite(2)[None])
+    scaling = nesterov_todd(definite(1), definite(2))
     assert scaling is not None
-    S, E = scaling.G @ scaling.G.swapaxes(1, 2), definite(3)[None]
+    S, E = scaling.G @ scaling.G.T, definite(3)
     whitened, dense = bases(shape, MAPS[name])
     K = dense.over.curvature(dense.frame, dense.Rt)
     inverses = (whitened.K.solve, lambda M: dense.over.matrix(np.linalg.solve(K, dense.over.vector(M))))
     for basis, inverse in zip((whitened, dense), inverses, strict=True):
         frame, system = basis.frame, basis.system(scaling, E, Counters())
         for seed in (4, 6):
-            r, c = frame.project(symmetric(seed)), symmetric(seed + 1)[None]
+            r, c = frame.project(symmetric(seed)), symmetric(seed + 1)
             X, dZ, dt = system.solve(r, c, 1e-9)
-            left = problem.slope(frame, X) - E * dt + S @ dZ @ S - c
+            left = frame.slope(X) - E * dt + S @ dZ @ S - c
             assert np.abs(left).max() <= 1e-6 * np.abs(c).max()
-            assert np.abs(X - inverse(r + problem.coslope(frame, dZ))).max() <= 1e-6 * np.abs(X).max()
+            assert np.abs(X - inverse(r + frame.coslope(dZ))).max() <= 1e-6 * np.abs(X).max()
             assert abs(float(np.vdot(E, dZ))) <= 1e-6 * np.abs(dZ).max() * np.abs(E).sum()
 
 
