@@ -122,6 +122,8 @@ def compare_distributed(
     for done, (method, structure, goal, seeds) in enumerate(cases):
         report(done, len(cases), f"{method}, {structure} D, {seeds} seeds, {goal}")
         words: dict[str, Any] = {"goal": "paper", "method": method, "stepsize": _label(structure, goal), "seeds": seeds}
+        # Rows of one table belong to one goal; a record names the goal that the row was solved for.
+        words["more"] = {"goal": goal}
         words["sketch"] = ", ".join(dict.fromkeys(map(str, sketches)))
         if method == "DCGD":
             rows.append(Row(k=k, rate=scalar.gamma, rounds=scalar.K, floats=sent, status="formula", **words))

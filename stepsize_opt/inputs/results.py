@@ -59,10 +59,9 @@ class Saved(Immutable, ABC):
         """Read what ``save`` wrote; ``.npz`` may be left out as there.
 
         Raises FileNotFoundError when there is no such file, ValueError for a file that is broken, of another kind, or
-        was changed after it was written.  A digest ties D to its certificate and to the names of sketch and structure;
-        it guards against accidents, not against someone who writes a false file on purpose.  Nothing is proved again,
-        because the file holds neither L nor the law of the sketch; for a single node, ``certify(result, L, sketch)``
-        proves it for yours.
+        was changed after it was written.  A digest ties D to its certificate, sketch and structure; it guards against
+        accidents, not against someone who writes a false file on purpose.  Nothing is proved again, because the file
+        does not hold L; for a single node, ``certify(result, L)`` proves it for yours.
         """
         file = result_path(path)
         with broken_is_value_error(file, f"a {cls.__name__}"):

@@ -2,9 +2,8 @@
 
 ``meta`` holds the fields of the result that are no arrays, as JSON; ``digest`` the SHA-256 of ``meta`` and of every
 array with its name, type and shape.  A file that passes was written whole by this module and not changed since: D, its
-bounds, the sketch's text and the structure belong together.  The digest is no signature: whoever rewrites a file on
-purpose can compute it anew.  The file does not hold L and the law of the sketch, so nothing is proved again on reading;
-``stepsize_opt.certify`` does that.
+bounds, the sketch and the structure belong together.  The digest is no signature: whoever rewrites a file on purpose
+can compute it anew.  The file does not hold L, so nothing is proved again on reading; ``certify`` does that.
 """
 
 from __future__ import annotations

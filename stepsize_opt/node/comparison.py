@@ -142,7 +142,13 @@ def _row(case: _Case, result: StepsizeResult, goal: GoalName, fewest: float) -> 
         gap=result.gap,
         status=result.status,
         result=result,
-        more={"descent rate": result.descent_rate, "times the rounds": rounds / fewest, "certified": result.certified},
+        # A record names the goal that the row was solved for.
+        more={
+            "goal": case.goal,
+            "descent rate": result.descent_rate,
+            "times the rounds": rounds / fewest,
+            "certified": result.certified,
+        },
     )
 
 
