@@ -39,6 +39,13 @@ def test_units_far_apart_lose_bits_and_the_mean_is_still_above() -> None:
     assert _is_above(mean_above(clients), _exact_mean(clients))
 
 
+@pytest.mark.parametrize("last", [2.0, 4.0, 8.0])
+def test_errors_of_one_sign_add_up_along_a_row(last: float) -> None:
+    """(1 + 1 + last)/3 is rounded alike in every entry, so the largest eigenvalue of the error is its row sum."""
+    clients = [np.full((12, 12), x) for x in (1.0, 1.0, last)]
+    assert _is_above(mean_above(clients), _exact_mean(clients))
+
+
 def test_a_mean_of_floats_is_not_moved() -> None:
     clients = [np.array([[1.0, 0.25], [0.25, 3.0]]), np.array([[3.0, 0.5], [0.5, 4.0]])]
     np.testing.assert_array_equal(mean_above(clients), [[2.0, 0.375], [0.375, 3.5]])
