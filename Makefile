@@ -44,7 +44,7 @@ $(MINIMUM)/.installed: pyproject.toml Makefile
 	$(OLDEST) -m venv $(MINIMUM) || { echo "install $(OLDEST) with its venv module, or call make OLDEST=/path/to/it"; exit 1; }
 	grep -oE '"[a-z0-9-]+>=[0-9.]+' pyproject.toml | sed 's/"//; s/>=/==/' > $(MINIMUM)/constraints.txt
 	$(MINIMUM)/bin/python -m pip install --quiet --upgrade pip
-	$(MINIMUM)/bin/python -m pip install --quiet --editable '.[dev]' --constraint $(MINIMUM)/constraints.txt
+	$(MINIMUM)/bin/python -m pip install --quiet --editable '.[test,docs]' --constraint $(MINIMUM)/constraints.txt
 	@touch $@
 
 test-minimum: $(MINIMUM)/.installed  ## run the same tests with the oldest releases that pyproject.toml allows

@@ -4,7 +4,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from stepsize_opt import CompressedStep, parse_sketch
 from stepsize_opt.methods import Compressor
 from stepsize_opt.problems import Federated
 from stepsize_opt.results import StepsizeResult, SubspaceMethod
@@ -24,5 +23,4 @@ def compressor(method: str, plan: str) -> Compressor:
     """What a plan says: the subspace method, or det-CGD1 or det-CGD2 with the stepsize and sketch of a saved result."""
     if method == "subspace":
         return SubspaceMethod.load(plan)
-    result = StepsizeResult.load(plan)
-    return CompressedStep.of(result.D, parse_sketch(result.sketch, result.d), result.algorithm)
+    return StepsizeResult.load(plan).compressor()
