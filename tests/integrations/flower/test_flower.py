@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from integrations.processes import BIN, ENVIRONMENT, SECONDS, python
-from stepsize_opt import CompressedStep, RandK, parse_sketch
+from stepsize_opt import CompressedStep, RandK
 from stepsize_opt.flower import SharedSeedStrategy, compress_mod
 from stepsize_opt.flower.wire import pack, unpack
 from stepsize_opt.results import StepsizeResult, SubspaceMethod
@@ -109,10 +109,10 @@ def check(out: dict[str, Any], f: Any, plan: str, rounds: int, method: str = "sk
     options: dict[str, Any] = {"seeds": 1, "seed": 0, "client_seeds": "shared", "iterations": rounds}
     if method == "subspace":
         best = SubspaceMethod.load(plan)
-        record = run(f, best.D, best.sketch, algorithm=best, **options)
+        record = run(f, best, **options)
     else:
         result = StepsizeResult.load(plan)
-        record = run(f, result.D, parse_sketch(result.sketch, f.d), algorithm=result.algorithm, **options)
+        record = run(f, result, **options)
     # The gradients are the same numbers; only the order of the sums differs.
     np.testing.assert_allclose(out["x"], record.final_points[0], rtol=1e-12, atol=1e-14)
     assert np.abs(out["x"]).max() > 0.01
