@@ -208,7 +208,7 @@ def _raised_to_covariance(P: Matrix) -> Matrix:
     varying = first[varied]
     among = P[np.ix_(varying, varying)]
     share = 0.0
-    while share <= SLACK:
+    while True:
         raised = among.copy()
         add_to_diagonal(raised, share * among.diagonal())
         covariance = raised - 1.0
@@ -218,7 +218,9 @@ def _raised_to_covariance(P: Matrix) -> Matrix:
             distinct = np.ones((len(rows), len(rows)))
             distinct[np.ix_(varied, varied)] = raised
             return distinct[np.ix_(labels, labels)]
-        share = max(2.0 * share, len(among) * 4.0 * UNIT)
+        if share == SLACK:
+            break
+        share = min(max(2.0 * share, len(among) * 4.0 * UNIT), SLACK)
     least = float(np.linalg.eigvalsh(P - 1.0)[0])
     msg = (
         f"P − 11ᵀ must be positive semidefinite, being the covariance of s, got an eigenvalue {least:g}; "

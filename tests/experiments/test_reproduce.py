@@ -59,9 +59,9 @@ def done(folder: Path) -> Reproduction:
 
 def test_every_bound_is_checked_and_none_violated(done: Reproduction) -> None:
     counts = done.verdicts.set_index(["experiment", "bounds"])
-    runs = pd.concat(tables["runs"].assign(experiment=name) for name, tables in done.tables.items() if "runs" in tables)
-    assert set(runs["experiment"]) == {"a", "b", "c", "d", "e"}
-    for name, group in runs.groupby("experiment"):
+    runs = {name: tables["runs"] for name, tables in done.tables.items() if "runs" in tables}
+    assert set(runs) == {"a", "b", "c", "d", "e"}
+    for name, group in runs.items():
         assert counts.loc[(name, "descent metric")].sum() == group["descent_verdict"].notna().sum()
         assert counts.loc[(name, "condition")].sum() == (group["feasible"] & (group["goal"] == "paper")).sum()
     satisfied = counts.drop("condition not satisfied", level="bounds", errors="ignore")

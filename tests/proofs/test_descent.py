@@ -107,8 +107,8 @@ def test_both_ends_of_log_det_hold_in_rational_arithmetic(
         certificate = Descent(program, best, arithmetic).bounds(outcome.duals[-1][0])
         value = log_det(descent_metric(rational(best), exact_L, sketch))
         assert certificate.lower <= value <= certificate.upper
-        if arithmetic is Pair:
-            assert certificate.upper - certificate.lower <= 1e-8 * d
+        if arithmetic is Pair:  # beyond a condition number of 1e5 the rounding of D itself counts
+            assert certificate.upper - certificate.lower <= max(1e-8, 1e-13 * np.linalg.cond(L)) * d
         # A poor stepsize and a poor Y: the bound is weaker, and no less true.
         poor = pattern.nearest(best * (1.0 + 0.3 * rng.random()))
         at = Descent(program, poor, arithmetic)
