@@ -14,6 +14,7 @@ from scipy.sparse.linalg import aslinearoperator
 from shared.goals import GOALS
 from stepsize_opt import Direction, Gaussian, LowRankPlusDiagonal, RandK, optimal_stepsize
 from stepsize_opt.inputs import LARGE
+from stepsize_opt.operators import BlockStepsize
 from stepsize_opt.results import DistributedResult, StepsizeResult
 
 L: Any = LowRankPlusDiagonal(np.random.default_rng(2).standard_normal((30, 3)), np.linspace(0.1, 1.0, 30))
@@ -109,3 +110,20 @@ def test_refusals_name_the_argument_or_what_it_lacks(
 ) -> None:
     with pytest.raises(error, match=rf"\b{part}\b"):
         call()
+
+
+@pytest.mark.parametrize(
+    "parts", [[np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([3.0, 4.0])], [np.diag([1.0, 2.0, 3.0])]]
+)
+def test_a_stepsize_by_blocks_is_its_dense_matrix(parts: list[Any]) -> None:
+    order = np.random.default_rng(0).permutation(sum(map(len, parts)))
+    places = np.split(order, np.cumsum([len(part) for part in parts])[:-1])
+    D = BlockStepsize([np.sort(place) for place in places], parts)
+    dense, X = D.todense(), np.random.default_rng(1).standard_normal((len(order), 3))
+    np.testing.assert_allclose(D @ X, dense @ X)
+    np.testing.assert_allclose(D @ X[:, 0], dense @ X[:, 0])
+    np.testing.assert_array_equal(D.diagonal(), np.diagonal(dense))
+    np.testing.assert_array_equal(D.tosparse().toarray(), dense)
+    np.testing.assert_array_equal(D.scaled(2).todense(), 16.0 * dense)
+    assert D.log_det() == pytest.approx(np.linalg.slogdet(dense)[1])
+    assert BlockStepsize(D.indices, [-part for part in D.parts]).log_det() == -np.inf
