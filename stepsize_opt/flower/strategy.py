@@ -34,7 +34,7 @@ class MissingReplies(RuntimeError):
 
 
 class SharedSeedStrategy(Strategy):
-    """Compressed gradient descent over n clients that share their draws: each sends k numbers a round.
+    """Compressed gradient descent over n clients that share their draws: each sends k floats per round.
 
     In every round all clients get x and the state of the generator, draw the same S, and send the numbers
     of their gradients (``compress_mod``); x⁺ = x − decode(mean of the numbers).  That is the method of one node with

@@ -176,7 +176,7 @@ class CompressionLimit(Shown, Saved):
         if h.size and h.min() < h.max():
             spread = f"from {h.min():.4g} to {h.max():.4g}"
         return [
-            ("budget", f"{self.k:g} of d = {self.d} numbers a round"),
+            ("budget", f"{self.k:g} of d = {self.d} floats per round"),
             (f"limit, {WORDS[self.goal].rate}", f"{self.value:.9g}"),
             ("proved interval", f"[{self.value:.9g}, {self.upper:.9g}], gap {self.gap:.1e}"),
             ("numbers sent", f"{self.numbers_sent:.6g} for each unit of {WORDS[self.goal].unit}"),

@@ -204,7 +204,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         h = self.probabilities
         return [
             ("update", self.update),
-            ("budget", f"{self.k:g} of d = {self.d} numbers a round, systematic sampling"),
+            ("budget", f"{self.k:g} of d = {self.d} floats per round, systematic sampling"),
             ("directions", f"{self.basis}, ‖AᵀLA − I‖ ≤ {self.defect:.1e}"),
             ("probabilities", f"from {h.min():.4g} to {h.max():.4g}"),
             ("rate", f"{self.rate:.9g} ({self.goal})"),

@@ -30,7 +30,7 @@ from stepsize_opt.sketches import Identity, RandK, Sketch
 from stepsize_opt.tables import Row, Table, best_first
 from stepsize_solvers.programs import Settings, Status
 
-_SHARES = (0.25, 0.5, 1.0)  # of the numbers a round that are allowed: the k of the table, beside k = 1
+_SHARES = (0.25, 0.5, 1.0)  # of the floats per round that are allowed: the k of the table, besides k = 1
 Shape: TypeAlias = Literal["full", "diagonal", "scalar"]
 _INDEPENDENT: tuple[tuple[Method, Shape], ...] = (
     (DetCGD1(), "diagonal"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stepsize_solvers.numerics.linalg import sym
+from stepsize_solvers.programs import Pattern
 from stepsize_solvers.programs.maps import (
     CongruenceSum,
     DiagonalPlusScaled,
@@ -44,6 +45,18 @@ def all_maps(d: int) -> dict[str, PositiveMap]:
         "gaussian": ScaledPlusTrace(d, 1.5, 0.5),
         "diagonal layers": Layered((rand_k(2, 1), rand_k(d - 2, 1))),
         "layered": Layered((rand_k(2, 1), ScaledPlusTrace(d - 2, 1.5, 0.5))),
+    }
+
+
+def all_patterns(d: int) -> dict[str, Pattern]:
+    """One pattern of each kind."""
+    W = np.diag(1.0 / np.arange(1.0, d + 1.0))
+    return {
+        "full": Pattern.full(d),
+        "diagonal": Pattern((1,) * d),
+        "blocks": Pattern((2, d - 2)),
+        "direction": Pattern((d,), W),
+        "directions": Pattern((1, d - 1), W),
     }
 
 

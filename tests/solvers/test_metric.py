@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.linalg import eigvalsh
 
-from shared.native_problems import all_maps, rand_k, spectrum
+from shared.native_problems import all_maps, all_patterns, rand_k, spectrum
 from stepsize_solvers import available_solvers, get_solver
 from stepsize_solvers.metric.point import MetricPoint
 from stepsize_solvers.metric.starts import start
@@ -30,14 +30,7 @@ D = 6
 MAPS = all_maps(D)
 B = spectrum(D, 1e3)
 INVERSE = 0.5 * (np.linalg.inv(B) + np.linalg.inv(B).T)
-W = np.diag(1.0 / np.arange(1.0, D + 1.0))
-PATTERNS = {
-    "full": Pattern.full(D),
-    "diagonal": Pattern((1,) * D),
-    "blocks": Pattern((2, 4)),
-    "direction": Pattern((D,), W),
-    "directions": Pattern((1, 5), W),
-}
+PATTERNS = all_patterns(D)
 every_map = pytest.mark.parametrize("name", MAPS)
 every_pattern = pytest.mark.parametrize("shape", PATTERNS)
 

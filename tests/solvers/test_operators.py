@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shared.lagrangian import bound, inequalities
-from shared.native_problems import all_maps, rand_k, spectrum
+from shared.native_problems import all_maps, all_patterns, rand_k, spectrum
 from stepsize_solvers.metric.newton import DenseSystem, KrylovSystem, listed
 from stepsize_solvers.metric.patterned import Patterned
 from stepsize_solvers.metric.point import MetricPoint, curvature_loss
@@ -37,14 +37,7 @@ D = 6
 EYE = np.eye(D)
 B = spectrum(D, 50.0)
 MAPS = all_maps(D)
-W = np.diag(1.0 / np.arange(1.0, D + 1.0))
-PATTERNS = {
-    "full": Pattern.full(D),
-    "diagonal": Pattern((1,) * D),
-    "blocks": Pattern((2, 4)),
-    "direction": Pattern((D,), W),
-    "directions": Pattern((1, 5), W),
-}
+PATTERNS = all_patterns(D)
 every_map = pytest.mark.parametrize("name", MAPS)
 every_pattern = pytest.mark.parametrize("shape", PATTERNS)
 every_condition = pytest.mark.parametrize("kind", ["full", "blocks"])

@@ -1,1 +1,1 @@
-"""Logistic regression over clients that send k numbers a round."""
+"""Logistic regression over clients that send k floats per round."""

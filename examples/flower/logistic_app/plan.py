@@ -15,7 +15,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--sketch", default="randk:8")
     parser.add_argument("--algorithm", default="det-CGD1")
-    parser.add_argument("--subspace", type=float, metavar="K", help="the subspace method with K numbers a round")
+    parser.add_argument("--subspace", type=float, metavar="K", help="the subspace method with K floats per round")
     given = parser.parse_args()
     f = problem(given.clients)
     if given.subspace is not None:
