@@ -253,10 +253,13 @@ def test_certify_the_optimum_and_its_double(matrix: str, tmp_path: Path, capsys:
     saved = str(tmp_path / "D.npy")
     D = optimal_stepsize(L, RandK(4, 2)).D
     np.save(saved, D)
-    # The gap of a matrix that brings no multiplier is known only after a solve.
-    for solve, code in ([], 1), (["--solve"], 0):
-        assert main(["certify", saved, matrix, *SKETCH, *solve]) == code
+    for solve in [], ["--solve"]:
+        assert main(["certify", saved, matrix, *SKETCH, *solve]) == 0
         assert "yes, proved" in capsys.readouterr().out
+    # A feasible D that is not the best: its gap counts after a solve only.
+    np.save(saved, 0.5 * D)
+    assert main(["certify", saved, matrix, *SKETCH, "-q"]) == 0
+    assert main(["certify", saved, matrix, *SKETCH, "--solve", "-q"]) == 1
     np.save(saved, 2 * D)
     report = answer(capsys, "certify", saved, matrix, *SKETCH, code=1)
     assert not report["feasible"] and report["gap"] == "inf"

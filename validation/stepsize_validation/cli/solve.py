@@ -60,7 +60,7 @@ _CERTIFY_EXAMPLES = """examples:
 
 A file that 'solve' wrote (.npz) holds the sketch, algorithm, structure, goal and multiplier that it is for; options
 overrule it.  The gap of any other D is bounded by the limit; --solve compares it with the optimum.
-exit codes: 0 proved and within --tol of optimal, 1 not, 2 mistake in the input
+exit codes: 0 the guarantee is proved (with --solve or a saved D: and the gap is within --tol), 1 not, 2 mistake in input
 """
 
 _COMPARE_EXAMPLES = """examples:
@@ -164,7 +164,7 @@ def _certify(args: argparse.Namespace) -> int:
     saved = StepsizeResult.load(args.stepsize) if is_result(args.stepsize) else None
     D = load_matrix(args.stepsize, "D") if saved is None else saved
     if saved is None and args.sketch is None:
-        msg = f"{args.stepsize} does not say which sketch D is for: name it with --sketch, such as --sketch randk:8"
+        msg = f"{args.stepsize} does not hold the sketch that D is for: name it with --sketch, such as --sketch randk:8"
         raise ValueError(msg)
     if saved is not None and args.goal is None:
         args.goal = saved.goal  # the goal linear takes M from the data set
@@ -183,7 +183,9 @@ def _certify(args: argparse.Namespace) -> int:
             **(solving(args) if args.solve else {}),
         )
     answer(args, check, check.summary)
-    return EXIT_OPTIMAL if check.certificate.is_optimal(args.tol) else EXIT_INACCURATE
+    # The gap of a matrix without a multiplier is not known before a solve.
+    judged = check.certificate.is_optimal(args.tol) if args.solve or saved is not None else check.feasible
+    return EXIT_OPTIMAL if judged else EXIT_INACCURATE
 
 
 def _compare(args: argparse.Namespace) -> int:
