@@ -60,7 +60,7 @@ _CERTIFY_EXAMPLES = """examples:
 
 A file that 'solve' wrote (.npz) holds the sketch, algorithm, structure, goal and multiplier that it is for; options
 overrule it.  The gap of any other D is bounded by the limit; --solve compares it with the optimum.
-exit codes: 0 the guarantee is proved (with --solve or a saved D: and the gap is within --tol), 1 not, 2 mistake in input
+exit codes: 0 the guarantee is proved (with --solve or a saved D also the gap within --tol), 1 not, 2 mistake in input
 """
 
 _COMPARE_EXAMPLES = """examples:
