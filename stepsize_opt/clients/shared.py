@@ -43,7 +43,7 @@ def shared_seeds(
     node = optimal_stepsize(
         L,
         sketch,
-        algorithm=algorithm.on_one_node,
+        algorithm=algorithm,
         goal=goal,
         tol=math.log1p(tol),
         **options,

@@ -48,7 +48,7 @@ from stepsize_opt.inputs.matrices import (
     read_matrix as read_matrix,
 )
 from stepsize_opt.inputs.results import Saved as Saved, Shown as Shown
-from stepsize_opt.inputs.saved import check_symmetric_finite as check_symmetric_finite, from_fields as from_fields
+from stepsize_opt.inputs.saved import from_fields as from_fields
 from stepsize_opt.inputs.structures import (
     NAMED_STRUCTURES as NAMED_STRUCTURES,
     STRUCTURE_FORMS as STRUCTURE_FORMS,

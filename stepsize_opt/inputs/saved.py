@@ -98,10 +98,3 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [_numbers(item) for item in value]
     return float(value) if value in ("inf", "-inf", "nan") else value
-
-
-def check_symmetric_finite(M: Any) -> None:
-    """Raise ValueError unless M is a float64 vector or symmetric matrix without NaN and infinity."""
-    if M.dtype != np.float64 or not np.isfinite(M).all() or not np.array_equal(M, M.T):
-        msg = "a matrix of it is not a symmetric matrix of finite numbers"
-        raise ValueError(msg)

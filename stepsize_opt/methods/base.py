@@ -141,11 +141,6 @@ class Method(ABC):
             Whether the gradient comes from clients rather than from one node.
         """
 
-    @property
-    def on_one_node(self) -> Method:
-        """What n clients that draw the same sketch run together: a method of one node, with the gradient of f."""
-        return self
-
     def step(self, gradients: Matrix, factors: Factors, compress: Compress) -> Matrix:
         """(1/n) Σᵢ A Sᵢ B gᵢ, what is subtracted from x, for s runs side by side.
 

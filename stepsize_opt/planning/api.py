@@ -207,8 +207,8 @@ def _notes(given: Problem, targets: Sequence[Target], laws: Sequence[Sketch], ro
         yield f"{len(unfinished)} of {len(rows)} rows rest on a D above the tolerance ({kinds}): their rounds hold"
     if not laws:
         yield (
-            "det-CGD1 and det-CGD2 are left out: rand-k sends at least one float per round, more than the budget; "
-            "sketches=[IndependentSampling(p)] sends fewer"
+            "det-CGD1 and det-CGD2 with rand-k are left out: it sends at least one float per round, more than the "
+            "budget; sketches=[IndependentSampling(p)] sends fewer"
         )
     if given.is_large and given.senders > 1:
         yield "independent draws are left out: their condition takes dense matrices"
