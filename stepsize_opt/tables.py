@@ -9,7 +9,7 @@ from typing import Any
 
 from stepsize_opt.plots import OTHERS, OURS, axes_or_new
 
-Budgets = Mapping[str, tuple[tuple[float, float], ...]]
+Limits = Mapping[str, tuple[tuple[float, float], ...]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -104,7 +104,7 @@ class Table:
     columns: tuple[str, ...]
     title: str
     unit: str = ""
-    limits: Budgets = field(default_factory=dict)
+    limits: Limits = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -195,11 +195,11 @@ class Table:
         matplotlib.axes.Axes
         """
         ax, goal = axes_or_new(ax), self.goals[0] if goal is None else goal
-        senders = {row.k: row.floats / (row.k * row.rounds) for row in self.of_goal(goal) if row.k * row.rounds > 0.0}
         limit = sorted(self.limits.get(goal, ()))
         if limit:
-            each = next(iter(senders.values()), 1.0)
-            sent = [each * k * rounds for k, rounds in limit]
+            sent_once = ((row.floats, row.k * row.rounds) for row in self.of_goal(goal) if row.k * row.rounds > 0.0)
+            senders = next((floats / each for floats, each in sent_once), 1.0)
+            sent = [senders * k * rounds for k, rounds in limit]
             ax.plot(sent, [rounds for _, rounds in limit], color="0.4", linewidth=1, label="limit", zorder=1)
         styles = [*OTHERS, *OURS]
         for i, label in enumerate(dict.fromkeys(row.label for row in self.of_goal(goal))):
@@ -225,15 +225,22 @@ def best_first(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[Row]:
     return sorted(rows, key=lambda row: (not row.within_budget, key(row)))
 
 
+def _short(value: float) -> str:
+    """Format whole numbers as they are up to 10⁶, anything else by six digits, or three beyond 10⁶."""
+    if value >= 1e6:
+        return f"{value:.2e}".replace("e+0", "e").replace("e+", "e")
+    return f"{value:.0f}" if value == round(value) or value >= 1e4 else f"{value:.6g}"
+
+
 # Columns of words, aligned to the left; all others are numbers.
-_WORDS = ("method", "stepsize", "seeds", "sketch", "status", "source")
+_WORDS = ("method", "stepsize", "seeds", "sketch", "status")
 _FORMATS: dict[str, Callable[[Any], str]] = {
     "rate": lambda value: f"{value:.6g}",
     "descent rate": lambda value: f"{value:.6g}",
-    "rounds": lambda value: _short(value),
-    "floats": lambda value: _short(value),
-    "client": lambda value: _short(value),
-    "server": lambda value: _short(value),
+    "rounds": _short,
+    "floats": _short,
+    "client": _short,
+    "server": _short,
     "share of limit": lambda value: f"{100.0 * value:.1f}%",
     "gap": lambda value: f"{value:.0e}",
     "times the rounds": lambda value: f"{value:.3f}x",
@@ -244,13 +251,6 @@ def cell(row: Row, name: str) -> str:
     """Return a cell of the text: empty for None."""
     value = row.more[name] if name in row.more else getattr(row, name.replace(" ", "_"))
     return "" if value is None else _FORMATS.get(name, str)(value)
-
-
-def _short(value: float) -> str:
-    """Format whole numbers as they are up to 10⁶, anything else by six digits, or three beyond 10⁶."""
-    if value >= 1e6:
-        return f"{value:.2e}".replace("e+0", "e").replace("e+", "e")
-    return f"{value:.0f}" if value == round(value) or value >= 1e4 else f"{value:.6g}"
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:

@@ -112,8 +112,8 @@ def compare_distributed(
         clients=len(matrices),
         **numbers,
     )
-    k = sum(s.expected_nonzeros for s in sketches) / len(sketches)
-    sent = coordinates_sent(scalar.K, sum(s.expected_nonzeros for s in sketches))
+    per_round = sum(s.expected_nonzeros for s in sketches)
+    k, sent = per_round / len(sketches), coordinates_sent(scalar.K, per_round)
 
     shared = len(set(sketches)) == 1
     report = on_progress or (lambda done, total, name: None)
