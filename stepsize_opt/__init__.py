@@ -12,9 +12,8 @@ The classes of what the functions return are in ``stepsize_opt.results``.
 from stepsize_opt.clients import certify_distributed, compare_distributed, optimal_distributed_stepsize
 from stepsize_opt.inputs import BlockDiagonal, Direction, EstimatedSmoothness
 from stepsize_opt.limit import compression_limit
-from stepsize_opt.methods import CompressedStep, Method, optimal_method
+from stepsize_opt.methods import CompressedStep, Feedback, Method, optimal_method
 from stepsize_opt.node import certify, compare, optimal_stepsize, to_cvxpy
-from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.planning import Budget, plan
 from stepsize_opt.sketches import (
     BernQ,
@@ -29,10 +28,11 @@ from stepsize_opt.sketches import (
     SystematicSampling,
     parse_sketch,
 )
+from stepsize_opt.smoothness import LowRankPlusDiagonal
 from stepsize_solvers import available_solvers
 from stepsize_solvers.programs import SolverUnavailable
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 __all__ = [
     "BernQ",
@@ -42,6 +42,7 @@ __all__ = [
     "DiagonalSketch",
     "Direction",
     "EstimatedSmoothness",
+    "Feedback",
     "FiniteSketch",
     "Gaussian",
     "Identity",

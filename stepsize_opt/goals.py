@@ -13,11 +13,18 @@ convex     det(D)^{1/d} with 𝒫(D) ⪯ L⁻¹    mean of E f(xᵏ) − f* ≤ 
 =========  ==============================  ==================================================================
 
 The goals of ``METRIC_GOALS`` judge the descent metric; they are those of ``compression_limit`` and ``plan``.
+
+With momentum (docs/momentum.md) the rate is the t with H ⪰ t²𝒫(M⁻¹), M = I for ``convex``:
+
+=========  ==================================================================
+linear     E f(x^K) − f* ≤ 2(1 − t)^K Δ⁰
+convex     E f(x^K) − f* ≤ 2‖x⁰ − x*‖²/(t²K(K + 3)) in the Euclidean norm
+=========  ==================================================================
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -38,6 +45,7 @@ GoalName: TypeAlias = Literal["paper", "descent", "euclidean", "linear", "convex
 GOAL_NAMES: tuple[GoalName, ...] = get_args(GoalName)
 METRIC_GOALS: tuple[GoalName, ...] = ("descent", "euclidean", "linear")
 CLIENT_GOALS: tuple[GoalName, ...] = ("paper", "descent")
+MOMENTUM_GOALS: tuple[GoalName, ...] = ("linear", "convex")
 
 # M ⪯ L is asked for up to this relative excess: M and L computed in two ways differ by the rounding of both.
 EXCESS = 1e-6
@@ -72,6 +80,22 @@ WORDS: dict[str, GoalWords] = {
         "D",
     ),
 }
+_MOMENTUM_RATE = "t with H ⪰ t²𝒫(M⁻¹)"
+MOMENTUM_WORDS: dict[str, GoalWords] = {
+    "linear": replace(WORDS["linear"], rate=_MOMENTUM_RATE, unit="log(2Δ⁰/accuracy)"),
+    "convex": GoalWords(
+        f"{_MOMENTUM_RATE}, M = I",
+        WORDS["linear"].feasible,
+        "‖x⁰ − x*‖ (2/accuracy)^½",
+        WORDS["convex"].arguments,
+        "H",
+    ),
+}
+
+
+def goal_words(goal: str, momentum: bool) -> GoalWords:
+    """Return how a goal is shown, with momentum or without memory."""
+    return (MOMENTUM_WORDS if momentum else WORDS)[goal]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,30 +114,51 @@ class CurvatureBound:
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """A goal with its M: given for ``linear``, I for ``euclidean``, None for the others; a number μ stands for μI."""
+    """A goal with its M: given for ``linear``, I for ``euclidean``, None for the others; a number μ stands for μI.
+
+    momentum: for a method that keeps two vectors; M is then I for ``convex``, too.
+    """
 
     name: GoalName = "paper"
     M: Symmetric | float | None = None
+    momentum: bool = False
 
     @staticmethod
-    def read(goal: object, strong_convexity: Any, d: int, among: tuple[GoalName, ...] = GOAL_NAMES) -> Goal:
-        """Read both arguments; raise ValueError or TypeError for an unknown goal or an M that does not go with it."""
-        check_one_of("goal", goal, among)
+    def read(
+        goal: object,
+        strong_convexity: Any,
+        d: int,
+        among: tuple[GoalName, ...] = GOAL_NAMES,
+        momentum: bool = False,
+    ) -> Goal:
+        """Read the arguments; raise ValueError or TypeError for an unknown goal or an M that does not go with it."""
+        if not isinstance(momentum, bool):
+            msg = f"momentum must be True or False, got {momentum!r}: how much of it is best follows from L and M"
+            raise TypeError(msg)
+        check_one_of("goal", goal, GOAL_NAMES if momentum else among)
         name: Any = goal
-        return Goal(name, _read_bound(name, strong_convexity, d))
+        if momentum and name not in MOMENTUM_GOALS:
+            msg = (
+                f"momentum=True is proved for convex f only, goal='linear' or goal='convex', got goal={name!r}: "
+                "without memory every goal has an answer"
+            )
+            raise ValueError(msg)
+        M = _read_bound(name, strong_convexity, d)
+        return Goal(name, 1.0 if momentum and M is None else M, momentum)
 
     @property
     def words(self) -> GoalWords:
-        return WORDS[self.name]
+        return goal_words(self.name, self.momentum)
 
     @property
     def is_convex(self) -> bool:
-        return self.name == "convex"
+        """Whether the condition is 𝒫(D) ⪯ L⁻¹, that of convex f without memory."""
+        return self.name == "convex" and not self.momentum
 
     @property
     def judges_metric(self) -> bool:
         """Whether H is judged, so that D needs no condition."""
-        return self.name in METRIC_GOALS
+        return self.momentum or self.name in METRIC_GOALS
 
     @property
     def edges(self) -> Symmetric | None:
@@ -140,9 +185,13 @@ class Goal:
 
     def check(self, L: Matrix, indices: Indices) -> None:
         """Raise ValueError unless 0 ≺ M ⪯ L on a group of coordinates; I of ``euclidean`` is no bound on ∇²f."""
-        M = self.restricted(indices)
+        M = self.curvature(indices)
         if self.name == "linear" and M is not None:
             check_strong_convexity(M, L)
+
+    def curvature(self, indices: Indices) -> Matrix | float | None:
+        """M ⪯ ∇²f on some of the coordinates, by which the limit is computed."""
+        return self.restricted(indices)
 
     def curvature_bound(self, indices: Indices, scale: Vector) -> CurvatureBound | None:
         """M in the coordinates of a piece, D = ΛD̃Λ; None without M.  Raises ValueError if float64 does not hold it."""

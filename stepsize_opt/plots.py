@@ -1,4 +1,4 @@
-"""Styles of plots, and the axes that they are drawn on; matplotlib is imported when something is drawn.
+"""The one way to draw: styles, curves with bands, log axes, heat maps; matplotlib is imported when something is drawn.
 
 Colours are those of Okabe and Ito, which people with any colour vision can tell apart.  Every style also has its own
 line pattern and marker, so that plots survive a black-and-white print.
@@ -7,8 +7,11 @@ line pattern and marker, so that plots survive a black-and-white print.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, NamedTuple
+
+from stepsize_solvers.programs import Indices, Matrix, Vector
 
 
 class Style(NamedTuple):
@@ -37,10 +40,60 @@ OTHERS = (
 )
 
 
+STYLES = (*OTHERS, *OURS)
+
+
 def styles_of(labels: Iterable[tuple[str, bool]]) -> dict[str, Style]:
     """Assign a style to each (label, ours), in order of first appearance."""
     ours, others = cycle(OURS), cycle(OTHERS)
     return {label: next(ours if mine else others) for label, mine in dict.fromkeys(labels)}
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A mean at each x, with half the width of the band around it."""
+
+    x: Vector | Indices
+    mean: Vector
+    error: Vector
+
+    @staticmethod
+    def over_seeds(x: Vector | Indices, values: Matrix) -> Curve:
+        """Return the mean of values, one row for each seed, with two standard errors."""
+        error = 2.0 * values.std(axis=0) / max(1.0, len(values) - 1.0) ** 0.5
+        return Curve(x, values.mean(axis=0), error)
+
+    def plot(self, ax: Any, style: Style, *, label: str, ours: bool = False, shift: float = 0.0) -> Any:
+        """Draw the curve and its band on matplotlib axes; return the line.
+
+        ``shift``, from 0 to 1, moves the markers along the curve, so that curves that coincide show both.
+        """
+        # A log axis has no place for the nonpositive end of a wide band: the band ends at a tenth of the mean.
+        low = (self.mean - self.error).clip(0.1 * self.mean)
+        ax.fill_between(self.x, low, self.mean + self.error, color=style.colour, alpha=0.15, linewidth=0)
+        every = max(1, len(self.x) // 8)
+        return ax.plot(
+            self.x,
+            self.mean,
+            label=label,
+            color=style.colour,
+            linestyle=style.line,
+            marker=style.marker,
+            markevery=(int(shift * every), every),
+            markersize=4.5,
+            linewidth=2.0 if ours else 1.4,
+            zorder=3 if ours else 2,
+        )[0]
+
+
+def log_axes(ax: Any, x_label: str = "", y_label: str = "", title: str = "") -> None:
+    """Give matplotlib axes log scales, labels, a title and a pale grid."""
+    ax.set(xscale="log", yscale="log")
+    ax.set_xlabel(x_label, fontsize=9)
+    ax.set_ylabel(y_label, fontsize=9)
+    ax.set_title(title, fontsize=10)
+    ax.grid(visible=True, which="major", color="0.9")
+    ax.tick_params(which="both", labelsize=8)
 
 
 def pyplot() -> Any:

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from stepsize_opt.inputs import Direction, Saved, Shown, Structure, parse_structure
 from stepsize_opt.methods import Method
+from stepsize_opt.proofs import Certificate
 from stepsize_solvers.programs import SolverStats, Status
-
-
-class Proof(Protocol):
-    """A certificate: a dataclass of proved numbers."""
-
-    @property
-    def gap(self) -> float: ...
-
-    def is_optimal(self, tol: float) -> bool:
-        """Whether the answer is proved feasible and within ``tol`` of the best possible."""
-        ...
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -27,7 +17,7 @@ class Result(Shown, Saved):
     """An answer with its proof; a subclass adds the answer itself and what it predicts."""
 
     status: str
-    certificate: Proof
+    certificate: Certificate
     solver_stats: SolverStats
     reductions: tuple[str, ...]
     method: Method
@@ -57,7 +47,7 @@ class Result(Shown, Saved):
 
     @property
     def gap(self) -> float:
-        """The certified gap, as the certificate defines it."""
+        """The certified gap: no feasible D has a rate above e^gap times that of this one."""
         return self.certificate.gap
 
     @abstractmethod
@@ -77,7 +67,7 @@ class Result(Shown, Saved):
             "certified": self.certified,
             "estimated": self.estimated,
             **self._numbers(),
-            "certificate": {**asdict(self.certificate), "gap": self.gap},  # type: ignore[call-overload]
+            "certificate": {**asdict(self.certificate), "gap": self.gap},
             "solver_stats": asdict(self.solver_stats),
             "reductions": list(self.reductions),
         }

@@ -1,14 +1,7 @@
 """The classes of what the functions of ``stepsize_opt`` return, for type hints and for ``load``."""
 
-from stepsize_opt.clients import (
-    DistributedCertificate as DistributedCertificate,
-)
-from stepsize_opt.clients import (
-    DistributedCheck as DistributedCheck,
-)
-from stepsize_opt.clients import (
-    DistributedResult as DistributedResult,
-)
+from stepsize_opt.clients import DistributedCheck as DistributedCheck
+from stepsize_opt.clients import DistributedResult as DistributedResult
 from stepsize_opt.limit import CompressionLimit as CompressionLimit
 from stepsize_opt.methods import SubspaceMethod as SubspaceMethod
 from stepsize_opt.node import CvxpyForm as CvxpyForm

@@ -2,7 +2,8 @@
 
 Theorem 1 of the paper: (1/K) Σ_{k<K} E‖∇f(xᵏ)‖²_{D/det(D)^{1/d}} ≤ 2Δ⁰/(det(D)^{1/d} K) with Δ⁰ = f(x⁰) − f^inf.  The
 descent metric H has the same in place of D, λmin(H) bounds the plain mean of E‖∇f‖², and H ⪰ tM⁻¹ for M ⪯ ∇²f gives
-E f(x^K) − f* ≤ (1 − t)^K Δ⁰.  For convex f, 𝒫(D) ⪯ L⁻¹ bounds the mean of E f(xᵏ) − f* by ‖x⁰ − x*‖²_{D⁻¹}/(2K).
+E f(x^K) − f* ≤ (1 − t)^K Δ⁰.  For convex f, 𝒫(D) ⪯ L⁻¹ bounds the mean of E f(xᵏ) − f* by ‖x⁰ − x*‖²_{D⁻¹}/(2K).  With
+momentum E f(x^K) − f* is at most 2(1 − t)^K Δ⁰, or 2‖x⁰ − x*‖²/(t²K(K + 3)) for convex f.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import math
 from collections.abc import Sequence
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import positive_number
+from stepsize_opt.inputs import dimensions, positive_number, real_array
 from stepsize_opt.proofs import UNIT, Enclosed, exponent_above, gamma, largest_floor, norm_from_above
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -56,6 +58,24 @@ _DECIDED = 10**4
 def convex_iterations(squared: Fraction, accuracy: float) -> int:
     """The smallest K with ‖x⁰ − x*‖²_{D⁻¹}/(2K) ≤ accuracy, where ``squared`` is that norm, squared; at least 1."""
     return max(1, math.ceil(squared / (2 * Fraction(positive_number("accuracy", accuracy)))))
+
+
+def momentum_iterations(goal: str, t: float, accuracy: float, start: Any) -> int:
+    """The smallest K that momentum with the rate t needs for E f(x^K) − f* ≤ accuracy.
+
+    ``linear``: 2(1 − t)^K Δ⁰ ≤ accuracy, start = Δ⁰.  ``convex``: 2r² ≤ accuracy t²K(K + 3), start = x⁰ − x* or a
+    number r ≥ ‖x⁰ − x*‖.
+    """
+    if goal == "linear":
+        return linear_iterations(t, accuracy, 2.0 * positive_number("initial_gap", start))
+    if dimensions(start) == 0:
+        squared = Fraction(positive_number("initial_distance", start)) ** 2
+    else:
+        squared = sum((Fraction(x) ** 2 for x in real_array("initial_distance", start).tolist()), Fraction(0))
+    rate = Fraction(positive_number("rate", t))
+    needed = math.ceil(2 * squared / (rate**2 * Fraction(positive_number("accuracy", accuracy))))  # ≤ K(K + 3)
+    K = max(1, (math.isqrt(4 * needed + 9) - 3) // 2)  # (2K + 3)² = 4K(K + 3) + 9
+    return K if K * (K + 3) >= needed else K + 1
 
 
 def squared_norm(blocks: Sequence[Matrix], distance: float | Sequence[Vector]) -> Fraction:

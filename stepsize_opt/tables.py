@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepsize_opt.plots import OTHERS, OURS, axes_or_new
+from stepsize_opt.plots import STYLES, axes_or_new, log_axes
 
 Limits = Mapping[str, tuple[tuple[float, float], ...]]
 
@@ -66,7 +66,7 @@ class Row:
     status: str = "optimal"
     within_budget: bool = True
     result: Any = None
-    compressor: Any = None
+    compressor: Any = field(default=None, repr=False)
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -201,9 +201,8 @@ class Table:
             senders = next((floats / each for floats, each in sent_once), 1.0)
             sent = [senders * k * rounds for k, rounds in limit]
             ax.plot(sent, [rounds for _, rounds in limit], color="0.4", linewidth=1, label="limit", zorder=1)
-        styles = [*OTHERS, *OURS]
         for i, label in enumerate(dict.fromkeys(row.label for row in self.of_goal(goal))):
-            style = styles[i % len(styles)]
+            style = STYLES[i % len(STYLES)]
             rows = [row for row in self.of_goal(goal) if row.label == label]
             colours = [style.colour if row.within_budget else "0.75" for row in rows]
             ax.scatter([r.floats for r in rows], [r.rounds for r in rows], c=colours, marker=style.marker, zorder=2)
@@ -213,9 +212,7 @@ class Table:
             ring = {"s": 120, "facecolors": "none", "edgecolors": "black"}
             ax.scatter([best.floats], [best.rounds], **ring, label="best", zorder=3)
         unit = f" [{self.unit}]" if self.unit else ""
-        ax.set(xscale="log", yscale="log", xlabel=f"floats sent{unit}", ylabel=f"guaranteed rounds{unit}")
-        ax.set_title(f"goal {goal}", fontsize=10)
-        ax.grid(visible=True, which="major", color="0.9")
+        log_axes(ax, f"floats sent{unit}", f"guaranteed rounds{unit}", f"goal {goal}")
         ax.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
         return ax
 

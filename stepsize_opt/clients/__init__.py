@@ -7,8 +7,5 @@ from stepsize_opt.clients.comparison import (
     compare_distributed as compare_distributed,
     dcgd_stepsize as dcgd_stepsize,
 )
-from stepsize_opt.clients.result import (
-    DistributedCertificate as DistributedCertificate,
-    DistributedResult as DistributedResult,
-)
+from stepsize_opt.clients.result import DistributedResult as DistributedResult
 from stepsize_opt.clients.shared import SEEDS as SEEDS

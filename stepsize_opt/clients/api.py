@@ -11,33 +11,29 @@ The derivations are in ``docs/distributed.md``; each module of this room states 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from stepsize_opt.clients.fit import BestMultiple, Multiples, best_multiple, binding_conditions, read_iterations
+from stepsize_opt.clients.fit import BestMultiple, Multiples, Slack, best_multiple, read_iterations, slacks
 from stepsize_opt.clients.programs import ClientPrograms
 from stepsize_opt.clients.reductions import read_clients, reduce_clients
-from stepsize_opt.clients.result import DistributedCertificate, DistributedResult
+from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.search import Search
 from stepsize_opt.clients.shared import SEEDS, Seeds, shared_seeds, why_not
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.goals import CLIENT_GOALS, GoalName
-from stepsize_opt.inputs import Structure, check_one_of, pattern_of, read_only, refuse_options, solve_settings
+from stepsize_opt.inputs import Structure, check_one_of, pattern_of, read_only, solve_settings
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node import optimal_stepsize
-from stepsize_opt.proofs import UNIT, exp_down, exp_up
+from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import check_solver
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Status
-
-# With shared seeds options go on to one node: under these names they would make its answer one to another question.
-_OF_ONE_NODE = tuple(signature(optimal_stepsize).parameters)
 
 
 def optimal_distributed_stepsize(
@@ -58,7 +54,7 @@ def optimal_distributed_stepsize(
     verbose: bool = False,
     time_limit: float | None = None,
     max_iters: int | None = None,
-    **options: Any,
+    options: Mapping[str, Any] | None = None,
 ) -> DistributedResult:
     """The globally optimal D and the smallest K under the distributed conditions (12) or (12′), with a proof.
 
@@ -101,7 +97,7 @@ def optimal_distributed_stepsize(
     solver
         ``"auto"`` (the project's own), or a name from ``available_solvers``.
     tol
-        The certified relative excess of K over the best possible that is asked for.
+        The certified gap asked for: of log det(D)^{1/d}, and so the relative excess of K over the best possible.
     verbose, time_limit, max_iters, options
         As in ``optimal_stepsize``; ``time_limit`` is for the whole call,
         ``max_iters`` for each of the programs that it solves.
@@ -128,7 +124,6 @@ def optimal_distributed_stepsize(
     >>> result.status, result.K
     ('optimal', 306)
     """
-    refuse_options("optimal_distributed_stepsize", options, _OF_ONE_NODE)
     settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
     method = get_method(algorithm)
     check_one_of("goal", goal, CLIENT_GOALS)
@@ -138,51 +133,54 @@ def optimal_distributed_stepsize(
     targets = Targets(epsilon2, initial_gap, delta_inf, len(clients.matrices))
     pattern = pattern_of(structure, clients.d)
     method.check(clients.sketches, scalar=pattern.is_scalar, clients=True)
-    check_solver(solver, options)
+    check_solver(solver, settings.extra)
     one_node = None
     if clients.common_sketch is not None:
         one_node = partial(
-            shared_seeds,
+            optimal_stepsize,
             read_only(clients.smoothness.copy()),
             clients.common_sketch,
-            targets,
             tol=tol,
             algorithm=method,
             structure=structure,
             goal=goal,
+            solver=solver,
             time_limit=time_limit,
+            max_iters=max_iters,
+            options=options,
         )
     if seeds == "shared":
         if one_node is None:
             msg = "seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
             raise ValueError(msg)
-        return one_node(requested=requested, verbose=verbose, max_iters=max_iters, solver=solver, **options)
+        return shared_seeds(one_node(verbose=verbose), targets, requested)
     # det(D)^{1/d} enters K once directly and once through λ_D, so the program must be twice as exact as K.
     settings = replace(settings, tol=settings.tol / 4.0)
     with blas_threads(clients.d):
         conditions, notes = reduce_clients(clients, pattern, method, metric=goal == "descent")
         search = Search(conditions, ClientPrograms.of(conditions), solver, settings)
-        best, certificate, status, message = _answer(search, targets, requested, tol)
-        binding = binding_conditions(conditions, targets, best)
+        found, status, message = _answer(search, targets, requested, tol)
+        best = found.best
         metric = conditions.metric_log_rate(best.fitted.D)
     if not message and status is not Status.OPTIMAL:
         message = "; ".join([status.meaning, status.remedy, *search.failures])
     if settings.verbose:
-        print(f"proved K = {best.K}, gap {certificate.gap:.2e}")
+        print(f"proved K = {best.K}, gap {found.certificate.gap:.2e}")
     rate = best.fitted.rate
     return DistributedResult(
         status=status.value,
         D=read_only(conditions.lift(best.fitted.D)),
         K=best.K,
+        smallest_K=found.smallest_K,
         lambda_D=best.fitted.lambda_D,
         rate=rate,
         # D ⪯ L⁻¹ makes H ⪰ D, also where the proof for H itself fails.
         descent_rate=rate if metric is None else max(exp_down(metric), rate),
         goal=goal,
-        binding=binding,
-        certificate=certificate,
+        binding=tuple(slack.condition for slack in found.slacks if slack.log <= slack.binds),
+        certificate=found.certificate,
         targets=targets,
-        numbers_per_client=tuple(best.K * s.expected_nonzeros for s in clients.sketches),
+        floats_per_client=tuple(best.K * s.expected_nonzeros for s in clients.sketches),
         solver_stats=search.stats,
         reductions=(*notes, *search.notes),
         method=method,
@@ -195,33 +193,41 @@ def optimal_distributed_stepsize(
     )
 
 
-def _answer(
-    search: Search, targets: Targets, requested: int | None, tol: float
-) -> tuple[BestMultiple, DistributedCertificate, Status, str]:
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """The best multiple of a direction, what is proved of it, and below which K nothing works."""
+
+    best: BestMultiple
+    certificate: Certificate
+    smallest_K: int
+    slacks: list[Slack]
+
+
+def _answer(search: Search, targets: Targets, requested: int | None, tol: float) -> tuple[_Found, Status, str]:
     """Find the answer for the K asked for, or for the smallest one where that is None or impossible."""
     K = 1 if requested is None and targets.initial_gap == 0.0 else requested
-    best, certificate = _find(search, targets, K)
-    if certificate.feasible:
-        return best, certificate, Status.OPTIMAL if certificate.gap <= tol else _unproved(search), ""
+    found = _find(search, targets, K)
+    if found.certificate.feasible:
+        return found, Status.OPTIMAL if found.certificate.is_optimal(tol) else _unproved(search), ""
     if requested is None:
         msg = "the conditions could not be proved for K = 1"
         raise RuntimeError(msg)
-    best, certificate = _find(search, targets, None)
-    status = Status.INFEASIBLE if requested < certificate.smallest_K else _unproved(search)
+    found = _find(search, targets, None)
+    status = Status.INFEASIBLE if requested < found.smallest_K else _unproved(search)
     goal = "descent" if search.conditions.metric else "paper"
-    return best, certificate, status, why_not(requested, best.K, certificate.smallest_K, goal)
+    return found, status, why_not(requested, found.best.K, found.smallest_K, goal)
 
 
-def _find(search: Search, targets: Targets, K: int | None) -> tuple[BestMultiple, DistributedCertificate]:
+def _find(search: Search, targets: Targets, K: int | None) -> _Found:
     """Find the best D for a given K, or the smallest K with its D; raises RuntimeError without a proved stepsize."""
     limits = (math.inf, targets.log_kappa) if K is None else (targets.log_share(K), targets.log_det_factor)
     direction = search.best_direction(*limits)
     if direction is None:
         raise _no_stepsize(search)
-    found = best_multiple(search.conditions, targets, direction, K)
-    if found is None:
-        found = best_multiple(search.conditions, targets, _plain(search), K)
-    if found is None:
+    best = best_multiple(search.conditions, targets, direction, K)
+    if best is None:
+        best = best_multiple(search.conditions, targets, _plain(search), K)
+    if best is None:
         msg = f"the answer of {search.stats.solver_name} could not be repaired to a feasible stepsize"
         raise RuntimeError(msg)
     # Logarithms of fractions are sums of two roundings: these are above the exact ones.
@@ -229,9 +235,12 @@ def _find(search: Search, targets: Targets, K: int | None) -> tuple[BestMultiple
     smallest = 1
     if K is None and math.isfinite(upper):
         smallest = targets.least_iterations(exp_up(upper))
-    # For a given K the certificate says how much larger det(D)^{1/d} could be; it does not look for smaller K.
-    feasible = targets.enough(found.K, found.fitted.rate)
-    return found, DistributedCertificate(feasible, found.log_rate, upper, smallest)
+    left = slacks(search.conditions, targets, best)
+    margin = -math.expm1(-min(slack.log for slack in left))
+    # For a given K the certificate tells how much larger det(D)^{1/d} could be; it does not look for smaller K.
+    certificate = Certificate.of_rate(margin, best.log_rate, upper, search.conditions.d)
+    feasible = targets.enough(best.K, best.fitted.rate)
+    return _Found(best, replace(certificate, feasible=feasible), smallest, left)
 
 
 def _plain(search: Search) -> Multiples:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from stepsize_opt.clients.api import optimal_distributed_stepsize
-from stepsize_opt.clients.fit import Multiples, best_multiple, read_iterations
+from stepsize_opt.clients.fit import Multiples, best_multiple, read_iterations, variance_bounds
 from stepsize_opt.clients.reductions import read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.targets import Targets
@@ -26,18 +27,20 @@ from stepsize_opt.inputs import (
     pattern_with,
     read_matrix,
     read_only,
-    refuse_options,
 )
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.proofs import (
     UNIT,
+    AtStepsize,
     Conditions,
     Pair,
     Plain,
     exp_down,
     exp_up,
+    first_proved,
     lambda_from_below,
     log_rate_from_above,
+    losses,
     refutes,
 )
 from stepsize_opt.records import completed
@@ -47,8 +50,8 @@ from stepsize_solvers.programs import Matrix
 
 # D in scaled coordinates, where L is near one: DLD is then a float, and D keeps the bits of its roundings.
 _LEAST, _MOST = 2.0**-900, 2.0**500
-# The bound on λ_D is tried at its estimate and this many times as far above it, each time four times further.
-_TRIALS = 24
+# The bound on λ_D is tried next to its estimate, and up to so many times farther above it.
+_FARTHEST = 4.0**23
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -142,7 +145,7 @@ class DistributedCheck(Immutable):
 
     @property
     def gap(self) -> float:
-        """How much larger τ could be, as a fraction: the excess of 12Δ⁰/(τε²); infinite if infeasible or not solved."""
+        """log(τ̄/τ), τ̄ the proved bound of the optimum, as in a certificate; infinite if infeasible or not solved."""
         return self._gap(math.log(self.rate) if self.feasible else -math.inf)
 
     @property
@@ -151,8 +154,7 @@ class DistributedCheck(Immutable):
         return self._gap(self.best_multiple_log_rate if self.best_multiple_K is not None else -math.inf)
 
     def _gap(self, log_rate: float) -> float:
-        upper = math.inf if self.optimum is None else self.optimum.certificate.upper_bound
-        return math.expm1(max(0.0, upper - log_rate)) if upper - log_rate < 700.0 else math.inf
+        return math.inf if self.optimum is None else max(0.0, self.optimum.certificate.log_rate_bound - log_rate)
 
     def __repr__(self) -> str:
         words = {True: "proved", False: "violated", None: "open"}
@@ -182,7 +184,12 @@ def certify_distributed(
     structure: Structure = "full",
     goal: GoalName = "paper",
     solve: bool = False,
-    **options: Any,
+    solver: str = "auto",
+    tol: float = 1e-6,
+    verbose: bool = False,
+    time_limit: float | None = None,
+    max_iters: int | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> DistributedCheck:
     """Check a stepsize matrix of your own for n clients: does it satisfy (12) or (12′), and what does it reach?
 
@@ -198,7 +205,9 @@ def certify_distributed(
     structure
         The set in which D is compared with the best; D must lie in it.
     solve
-        Whether to solve for the optimum and compare D with it; ``options`` then go to ``optimal_distributed_stepsize``.
+        Solve for the optimum and compare D with it.
+    solver, tol, verbose, time_limit, max_iters, options
+        Of the solve, as in ``optimal_distributed_stepsize``; not used without ``solve=True``.
 
     Returns
     -------
@@ -220,10 +229,6 @@ def certify_distributed(
     >>> check.feasible, check.K, check.best_multiple_K
     (True, 601, 433)
     """
-    if options and not solve:
-        msg = f"{', '.join(options)} go with solve=True, which compares D with the optimum"
-        raise ValueError(msg)
-    refuse_options("certify_distributed, which is about (12),", options, ("seeds",))
     check_one_of("goal", goal, CLIENT_GOALS)
     method = get_method(algorithm)
     clients = read_clients(smoothness, sketch, mean_smoothness)
@@ -251,7 +256,12 @@ def certify_distributed(
             algorithm=method,
             structure=own,
             goal=goal,
-            **options,
+            solver=solver,
+            tol=tol,
+            verbose=verbose,
+            time_limit=time_limit,
+            max_iters=max_iters,
+            options=options,
         )
         completed(optimum)
     with blas_threads(clients.d):
@@ -339,15 +349,11 @@ def _lambda_from_above(conditions: Conditions, D: Matrix) -> float:
     return min(_least_proved(conditions.d, at), _least_proved(conditions.d, conditions.at(D, Plain)))
 
 
-def _least_proved(d: int, at: Any) -> float:
-    estimate, doubt = at.estimate.value, at.doubt.value
-    for trial in range(_TRIALS):
-        retreat = 4.0 * d * UNIT * 4.0**trial
-        for more in (0.0, 8.0 * doubt):
-            c = (estimate + more) * (1.0 + retreat)
-            if math.isfinite(c) and at.proves(c):
-                return float(c)
-    return math.inf
+def _least_proved(d: int, at: AtStepsize) -> float:
+    first = 4.0 * d * UNIT
+    bounds = chain.from_iterable(variance_bounds(at, retreat) for retreat in losses(first, _FARTHEST * first))
+    found = first_proved(bounds, lambda c: c if math.isfinite(c) and at.proves(c) else None)
+    return math.inf if found is None else found
 
 
 def _best_multiple(

@@ -10,7 +10,7 @@ which are the conditions (12) for L·I, L_max·I and D = γI.  *DCGD-mat* is D =
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -22,7 +22,7 @@ from stepsize_opt.clients.reductions import read_clients
 from stepsize_opt.clients.shared import Seeds
 from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.goals import GoalName
-from stepsize_opt.inputs import NAMED_STRUCTURES, refuse_options
+from stepsize_opt.inputs import NAMED_STRUCTURES
 from stepsize_opt.proofs import exp_down, rounded_down
 from stepsize_opt.records import completed
 from stepsize_opt.rounds import coordinates_sent
@@ -83,14 +83,19 @@ def compare_distributed(
     delta_inf: float,
     mean_smoothness: Any = None,
     on_progress: Callable[[int, int, str], None] | None = None,
-    **options: Any,
+    solver: str = "auto",
+    tol: float = 1e-6,
+    verbose: bool = False,
+    time_limit: float | None = None,
+    max_iters: int | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Table:
     """Shared seeds, DCGD, DCGD-mat, and distributed det-CGD1 and det-CGD2 with the best diagonal and the best full D.
 
     The row with the fewest rounds is first.  Where all clients have one sketch they may draw the same one, and need no
     λ_D at all.  The best full D also has a row for the goal ``descent``.  ``on_progress`` is called as in ``plan``:
     with the number of rows done, of all rows, and the name of the next before each is solved.  Other arguments are as
-    in ``optimal_distributed_stepsize``; ``options`` go to it.
+    in ``optimal_distributed_stepsize``, limits for each row.
 
     Examples
     --------
@@ -101,7 +106,6 @@ def compare_distributed(
     >>> [(row.method, row.seeds, row.rounds) for row in table.rows if row.method != "D-det-CGD2"][:2]
     [('D-det-CGD1', 'shared', 7), ('D-det-CGD1', 'independent', 88)]
     """
-    refuse_options("compare_distributed", options, ("algorithm", "structure", "goal", "seeds", "iterations"))
     numbers: dict[str, Any] = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": delta_inf}
     clients = read_clients(smoothness, sketch, mean_smoothness)
     matrices, sketches = clients.matrices, clients.sketches
@@ -138,7 +142,12 @@ def compare_distributed(
                 goal=goal,
                 seeds=seeds,
                 **numbers,
-                **options,
+                solver=solver,
+                tol=tol,
+                verbose=verbose,
+                time_limit=time_limit,
+                max_iters=max_iters,
+                options=options,
             )
         )
         found: dict[str, Any] = {"rate": result.rate, "rounds": result.K, "floats": result.communication}

@@ -14,13 +14,15 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh
 
 from stepsize_opt.clients.targets import Targets, log_fraction
 from stepsize_opt.inputs import whole_number
-from stepsize_opt.proofs import UNIT, Approximate, Conditions, Pair, Plain, exp_down
+from stepsize_opt.proofs import UNIT, Approximate, AtStepsize, Conditions, Pair, Plain, exp_down, first_proved, losses
 from stepsize_solvers.programs import Matrix, Vector
 
 # Halvings of an interval of length one, down to rounding.
@@ -172,11 +174,14 @@ def best_multiple(conditions: Conditions, targets: Targets, direction: Multiples
     )
     if free is None:
         return None
-    for whole in _whole_numbers(targets.least_iterations(free.rate)):
+
+    def prove(whole: int) -> BestMultiple | None:
         fitted = _fit_K(conditions, targets, direction, whole)
-        if fitted is not None and targets.enough(whole, fitted.rate):
-            return BestMultiple(fitted, whole, free.log_rate)
-    return None
+        if fitted is None or not targets.enough(whole, fitted.rate):
+            return None
+        return BestMultiple(fitted, whole, free.log_rate)
+
+    return first_proved(_whole_numbers(targets.least_iterations(free.rate)), prove)
 
 
 def _whole_numbers(K: int) -> Iterator[int]:
@@ -204,16 +209,16 @@ def _fit(
     conditions: Conditions, direction: Multiples, bounds: tuple[float, float], holds: Callable[[Fitted], bool]
 ) -> Fitted | None:
     """Find the largest multiple within the bounds on λ_D that is proved to satisfy D ⪯ L⁻¹ and what ``holds`` asks."""
-    found = _first_proved(conditions, direction, direction.log_scale(*bounds), holds)
+    found = _shrunk(conditions, direction, direction.log_scale(*bounds), holds)
     if found is None and direction.log_lambda > -math.inf:
         # What rounding may hide in λ_D is more than a few per cent of it: make room for that.
         doubt = math.log(16.0) + conditions.at(direction.W).doubt.log
         cautious = replace(direction, log_lambda=float(np.logaddexp(direction.log_lambda, doubt)))
-        found = _first_proved(conditions, direction, cautious.log_scale(*bounds), holds)
+        found = _shrunk(conditions, direction, cautious.log_scale(*bounds), holds)
     return found
 
 
-def _first_proved(
+def _shrunk(
     conditions: Conditions, direction: Multiples, log_scale: float, holds: Callable[[Fitted], bool]
 ) -> Fitted | None:
     """Shrink the multiple until the proof succeeds; raises ValueError when its numbers are outside the floats."""
@@ -221,18 +226,14 @@ def _first_proved(
     check_range("λ_D", min(0.0, direction.log_lambda + 2.0 * log_scale))
     check_range("an entry of D in scaled coordinates", math.log(np.diagonal(direction.W).min()) + log_scale)
     # Start at the rounding error of the eigenvalues; 8 % is a failure.
-    retreat = 4.0 * conditions.d * UNIT
-    while retreat < 0.02:
-        fitted = _proved(conditions, direction.W, math.exp(log_scale), retreat, holds)
-        if fitted is not None:
-            return fitted
-        retreat *= 4.0
-    return None
+    retreats = losses(4.0 * conditions.d * UNIT, 0.02)
+    return first_proved(retreats, partial(_proved, conditions, direction.W, math.exp(log_scale), holds))
 
 
 def _proved(
-    conditions: Conditions, W: Matrix, scale: float, retreat: float, holds: Callable[[Fitted], bool]
+    conditions: Conditions, W: Matrix, scale: float, holds: Callable[[Fitted], bool], retreat: float
 ) -> Fitted | None:
+    """Prove the multiple that is smaller by four retreats with a bound on λ_D that is larger by one, or return None."""
     # λ_D falls with the square of the scale, the rate only linearly: four retreats in D pay for one in λ_D.
     D = np.asarray((scale * (1.0 - 4.0 * retreat)) * W)
     log_rate = conditions.log_rate(D)
@@ -241,12 +242,20 @@ def _proved(
     arithmetics: tuple[type[Approximate], ...] = (Plain, Pair) if retreat > _CHEAP else (Plain,)
     for arithmetic in arithmetics:
         at = conditions.at(D, arithmetic)
-        # A λ_D that vanishes, or nearly so, can only be bounded by the rounding of the products it is made of.
-        for doubt in (0.0, 8.0 * at.doubt.value):
-            fitted = Fitted(D, (at.estimate.value + doubt) * (1.0 + retreat), log_rate)
-            if math.isfinite(fitted.lambda_D) and holds(fitted) and at.proves(fitted.lambda_D):
+        for bound in variance_bounds(at, retreat):
+            fitted = Fitted(D, bound, log_rate)
+            if math.isfinite(bound) and holds(fitted) and at.proves(bound):
                 return fitted
     return None
+
+
+def variance_bounds(at: AtStepsize, retreat: float) -> Iterator[float]:
+    """Yield the bounds on λ_D to try: its estimate, and with what rounding may hide, larger by a relative retreat.
+
+    A λ_D that vanishes, or nearly so, can only be bounded by the rounding of the products that it is made of.
+    """
+    for doubt in (0.0, 8.0 * at.doubt.value):
+        yield (at.estimate.value + doubt) * (1.0 + retreat)
 
 
 _CLOSER = "take epsilon2 closer to initial_gap and delta_inf, or units in which smoothness matrices are closer to one"
@@ -269,18 +278,29 @@ def read_iterations(iterations: object) -> int | None:
     return requested
 
 
-def binding_conditions(conditions: Conditions, targets: Targets, best: BestMultiple) -> tuple[str, ...]:
-    """The names of the conditions whose two sides agree to one part in 10⁴."""
+class Slack(NamedTuple):
+    """The logarithm of the quotient of the two sides of a condition, and up to which it counts as binding."""
+
+    condition: str
+    log: float
+    binds: float
+
+
+def slacks(conditions: Conditions, targets: Targets, best: BestMultiple) -> list[Slack]:
+    """Return the slack of each condition but K ≥ 12Δ⁰/(τε²), in plain floats."""
     fitted, K = best.fitted, best.K
     direction = Multiples.of(conditions, fitted.D)
-    names = []
-    if direction is not None and not conditions.metric and direction.log_largest <= _BINDS:
-        names.append("D ⪯ L⁻¹")
-    # K was rounded up, which moves n/K by one part in K.
-    slack = 1.0 - min(0.5, max(_BINDS, 2.0 / K))
+    log_top = -math.inf if direction is None else math.log(direction.spectrum[-1])
     log_lambda = -math.inf if fitted.lambda_D == 0.0 else math.log(fitted.lambda_D)
-    if log_lambda >= targets.log_share(K) + math.log(slack):
-        names.append("λ_D ≤ n/K")
-    if log_lambda >= targets.log_det_factor + fitted.log_rate + math.log(slack):
-        names.append(f"λ_D ≤ nε² det({'H' if conditions.metric else 'D'})^(1/d)/(4Δ^inf)")
-    return tuple(names)
+    # K was rounded up, which moves n/K by one part in K.
+    binds = -math.log1p(-min(0.5, max(_BINDS, 2.0 / K)))
+    det = f"det({'H' if conditions.metric else 'D'})^(1/d)"
+    # A strict inequality binds nowhere.
+    alone = (
+        Slack("H ≻ 0", math.log(2.0) - log_top, -math.inf) if conditions.metric else Slack("D ⪯ L⁻¹", -log_top, _BINDS)
+    )
+    return [
+        alone,
+        Slack("λ_D ≤ n/K", targets.log_share(K) - log_lambda, binds),
+        Slack(f"λ_D ≤ nε² {det}/(4Δ^inf)", targets.log_det_factor + fitted.log_rate - log_lambda, binds),
+    ]

@@ -11,51 +11,10 @@ from typing import Any
 from stepsize_opt.clients.targets import Targets
 from stepsize_opt.inputs import from_fields
 from stepsize_opt.methods import get_method
+from stepsize_opt.node import StepsizeResult
 from stepsize_opt.records import Result, completed, plain_fields, structure_of_plain
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Matrix
-
-
-@dataclass(frozen=True)
-class DistributedCertificate:
-    """What is proved about (D, K), in exact arithmetic for the floats returned.
-
-    Attributes
-    ----------
-    feasible
-        D ⪯ L⁻¹, λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} and K ≥ 12Δ⁰/(τε²) with τ = det(D)^{1/d}; under the goal
-        ``descent`` H = 2D − DLD ≻ 0 in the place of D ⪯ L⁻¹, and τ = det(H)^{1/d}.
-    log_rate
-        A lower bound on log τ of the stepsize before K was rounded up to a whole number.
-    upper_bound
-        No feasible D has a larger log τ.
-    smallest_K
-        No feasible pair (D, K) has a smaller whole K; 1, which says nothing, when K was given.
-
-    Examples
-    --------
-    See ``optimal_distributed_stepsize``.
-    """
-
-    feasible: bool
-    log_rate: float
-    upper_bound: float
-    smallest_K: int
-
-    @property
-    def gap(self) -> float:
-        """e^{upper_bound − log_rate} − 1; infinite without a bound.
-
-        When the smallest K was asked for: the relative excess of K = 12Δ⁰/(τε²), before rounding up to a whole number,
-        over the best possible.  For a given K: how much larger det(D)^{1/d} could be.
-        """
-        if not self.feasible or not math.isfinite(self.upper_bound):
-            return math.inf
-        return math.expm1(max(0.0, self.upper_bound - self.log_rate))
-
-    def is_optimal(self, tol: float) -> bool:
-        """Whether (D, K) is proved feasible and within ``tol`` of the best possible."""
-        return self.gap <= tol
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -71,6 +30,8 @@ class DistributedResult(Result):
         The stepsize matrix, d×d, read-only.
     K
         The number of iterations.
+    smallest_K
+        No feasible pair (D, K) has a smaller whole K; 1, which says nothing, when K was given.
     lambda_D
         A proved upper bound on λ_D, tight to rounding.
     rate
@@ -84,11 +45,13 @@ class DistributedResult(Result):
     binding
         The conditions that hold with equality.
     certificate
-        What is proved about (D, K).
+        ``feasible``: D ⪯ L⁻¹, λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} and K ≥ 12Δ⁰/(τε²) with τ = det(D)^{1/d}; under the goal
+        ``descent`` H = 2D − DLD ≻ 0 instead of D ⪯ L⁻¹, and τ = det(H)^{1/d}.  ``log_rate`` is a lower bound on log τ
+        before K was rounded up to a whole number; no feasible D has a larger one than ``log_rate_bound``.
     targets
         ε², Δ⁰, Δ^inf and n, as they were given.
-    numbers_per_client
-        Numbers that each client sends in all K rounds, in expectation.
+    floats_per_client
+        Floats that each client sends in all K rounds, in expectation.
     solver_stats
         Names as in cvxpy; ``solver_name`` lists what ran.
     reductions
@@ -96,7 +59,7 @@ class DistributedResult(Result):
     method, sketches, structure
         The question: what was asked for.
     tol
-        The certified relative excess of K that was asked for.
+        The certified gap asked for.
     iterations_requested
         The K asked for, None for the smallest.
     message
@@ -109,20 +72,20 @@ class DistributedResult(Result):
     See ``optimal_distributed_stepsize``.
     """
 
-    certificate: DistributedCertificate
     D: Matrix
     K: int
+    smallest_K: int
     lambda_D: float
     rate: float
     binding: tuple[str, ...]
     targets: Targets
-    numbers_per_client: tuple[float, ...]
+    floats_per_client: tuple[float, ...]
     descent_rate: float
     goal: str
     sketches: tuple[Sketch, ...]
     seeds: str = "independent"
     iterations_requested: int | None = None
-    one_node: Callable[[], DistributedResult] | None = None
+    one_node: Callable[[], StepsizeResult] | None = None
 
     @property
     def d(self) -> int:
@@ -153,7 +116,9 @@ class DistributedResult(Result):
         None where all clients already share their seeds or have different sketches.  A result that was read from a file
         has the number only if it was known when it was saved, because the file does not hold the clients' matrices.
         """
-        return None if self.one_node is None else completed(self.one_node()).iterations
+        if self.one_node is None:
+            return None
+        return self.targets.single_iterations(completed(self.one_node()).guaranteed_rate)
 
     @property
     def _known_shared_K(self) -> int | None:
@@ -177,13 +142,14 @@ class DistributedResult(Result):
 
     @property
     def communication(self) -> float:
-        """Numbers sent by all clients in all K rounds, in expectation."""
-        return math.fsum(self.numbers_per_client)
+        """Floats sent by all clients in all K rounds, in expectation."""
+        return math.fsum(self.floats_per_client)
 
     def _numbers(self) -> dict[str, Any]:
         return {
             "clients": self.clients,
             "K": self.K,
+            "smallest_K": self.smallest_K,
             "iterations_requested": self.iterations_requested,
             "lambda_D": self.lambda_D,
             "iterations": self.iterations,
@@ -195,20 +161,20 @@ class DistributedResult(Result):
             "shared_seeds_K": self._known_shared_K,
             "binding": list(self.binding),
             "neighbourhood": self.neighbourhood,
-            "numbers_per_client": list(self.numbers_per_client),
+            "floats_per_client": list(self.floats_per_client),
             "communication": self.communication,
             "targets": asdict(self.targets),
         }
 
     def _rows(self) -> list[tuple[str, str]]:
-        most = max(self.numbers_per_client)
+        most = max(self.floats_per_client)
         return [
             ("method", f"distributed {self.algorithm}, sketch {self._sketch_text}, {self.structure} D"),
             ("size", f"d = {self.d}, n = {self.clients} clients, {self.seeds} seeds"),
-            ("K", f"{self.K} (proved: at least {self.certificate.smallest_K})"),
+            ("K", f"{self.K} (proved: at least {self.smallest_K})"),
             *self._rates(),
             *self._seeds(),
-            ("numbers sent", f"{self.communication:.6g} in all, {most:.6g} by one client at most"),
+            ("floats sent", f"{self.communication:.6g} in all, {most:.6g} by one client at most"),
         ]
 
     def _seeds(self) -> list[tuple[str, str]]:

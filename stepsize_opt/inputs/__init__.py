@@ -26,12 +26,10 @@ from stepsize_opt.inputs.checks import (
     real_array as real_array,
     real_number as real_number,
     real_sparse as real_sparse,
-    refuse_options as refuse_options,
     solve_settings as solve_settings,
     symmetric_part as symmetric_part,
     whole_number as whole_number,
 )
-from stepsize_opt.inputs.estimated import EstimatedSmoothness as EstimatedSmoothness
 from stepsize_opt.inputs.files import (
     atomic_write as atomic_write,
     broken_is_value_error as broken_is_value_error,
@@ -40,12 +38,19 @@ from stepsize_opt.inputs.files import (
     write_text as write_text,
 )
 from stepsize_opt.inputs.matrices import (
+    LARGEST_SPREAD as LARGEST_SPREAD,
     REGULARISE as REGULARISE,
     SMOOTHNESS_REMEDY as SMOOTHNESS_REMEDY,
+    EstimatedSmoothness as EstimatedSmoothness,
     Symmetric as Symmetric,
+    binary_exponent as binary_exponent,
     check_positive_definite as check_positive_definite,
     dense as dense,
+    estimate_refused as estimate_refused,
+    out_of_range as out_of_range,
+    power_of_four as power_of_four,
     read_matrix as read_matrix,
+    scaled_exactly as scaled_exactly,
 )
 from stepsize_opt.inputs.results import Saved as Saved, Shown as Shown
 from stepsize_opt.inputs.saved import from_fields as from_fields
@@ -58,11 +63,4 @@ from stepsize_opt.inputs.structures import (
     parse_structure as parse_structure,
     pattern_of as pattern_of,
     pattern_with as pattern_with,
-)
-from stepsize_opt.inputs.units import (
-    LARGEST_SPREAD as LARGEST_SPREAD,
-    binary_exponent as binary_exponent,
-    out_of_range as out_of_range,
-    power_of_four as power_of_four,
-    scaled_exactly as scaled_exactly,
 )

@@ -115,25 +115,20 @@ def whole_number(name: str, value: object, low: int = 1, high: int | None = None
 
 
 def solve_settings(
-    *, tol: object, verbose: bool, time_limit: object, max_iters: object, options: Mapping[str, Any]
+    *, tol: object, verbose: bool, time_limit: object, max_iters: object, options: Mapping[str, Any] | None
 ) -> Settings:
-    """The settings of a call, whose time counts from now on; raises ValueError or TypeError for a value refused."""
+    """Return the settings of a call, whose time counts from now on; raises ValueError or TypeError for a bad value."""
+    if options is not None and not isinstance(options, Mapping):
+        msg = f"options must be a dictionary of the solver's own options or None, got {options!r}"
+        raise TypeError(msg)
     return Settings(
         tol=positive_number("tol", tol),
         verbose=verbose,
         # 0 means "no limit" to some solvers and "stop at once" to others: it is refused, as is a boolean.
         time_limit=None if time_limit is None else positive_number("time_limit (None for no limit)", time_limit),
         max_iters=None if max_iters is None else whole_number("max_iters (None for no limit)", max_iters),
-        extra=dict(options),
+        extra=dict(options or {}),
     )
-
-
-def refuse_options(caller: str, options: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raise ValueError for options of these names: they would reach another function, which has a use for them."""
-    refused = [name for name in names if name in options]
-    if refused:
-        msg = f"{caller} takes no {', '.join(refused)}: leave it out"
-        raise ValueError(msg)
 
 
 def is_list(values: object) -> TypeGuard[Iterable[Any]]:

@@ -2,19 +2,31 @@
 
 f is L-smooth when f(x) ≤ f(y) + ⟨∇f(y), x − y⟩ + ½⟨L(x − y), x − y⟩ (paper, Assumption 2).  L must be positive
 definite: along a null vector of L a stepsize may grow without bound, so log det D has no maximum.
+
+*Units.*  The stepsize for L is 4⁻ⁿ times the one for 4⁻ⁿL.  Powers of four have exact roots: L = UUᵀ + Diag(a) becomes
+(2⁻ⁿU)(2⁻ⁿU)ᵀ + Diag(4⁻ⁿa), in which numbers are near one, so that no product leaves float64's range.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+import sys
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import eigvalsh
 
-from stepsize_opt.inputs.checks import asymmetry, check_dense, refuse_masked
-from stepsize_opt.inputs.estimated import EstimatedSmoothness
+from stepsize_opt.inputs.checks import (
+    Array,
+    asymmetry,
+    check_dense,
+    check_kind,
+    positive_number,
+    real_array,
+    refuse_masked,
+)
 from stepsize_opt.proofs import log_det_from_below, log_det_power, power_of_two_scaling, sum_from_below
 from stepsize_solvers.programs import Matrix
 
@@ -25,11 +37,74 @@ SparseMatrix: TypeAlias = Any  # scipy.sparse's csr_array; its generic type diff
 Symmetric: TypeAlias = "Matrix | SparseMatrix"
 
 
+@dataclass(frozen=True, eq=False)
+class EstimatedSmoothness:
+    """A matrix that was measured and may be too small: f need not be L-smooth with it.
+
+    ``optimal_stepsize`` and ``compare`` take it in place of L and label what they return; all
+    other functions refuse it.  ``matrix`` hands it over without the label, on your responsibility.
+
+    Parameters
+    ----------
+    curvature : numpy.ndarray
+        What was measured, d×d symmetric positive definite.
+    margin : float
+        The factor with which it is used, L̂ = margin · curvature.
+    source : str
+        How it was measured, in words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import EstimatedSmoothness, RandK, optimal_stepsize
+    >>> estimate = EstimatedSmoothness(np.eye(3), margin=1.5, source="Hessians at two points")
+    >>> optimal_stepsize(estimate, RandK(3, 1)).certified
+    False
+    """
+
+    certified: ClassVar[bool] = False
+    curvature: Matrix
+    margin: float
+    source: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "curvature", real_array("curvature", self.curvature))
+        if self.curvature.ndim != 2 or self.curvature.shape[0] != self.curvature.shape[1]:
+            msg = f"curvature must be a square matrix, got shape {self.curvature.shape}"
+            raise ValueError(msg)
+        positive_number("margin", self.margin)
+        check_kind("source", self.source, str)
+
+    @property
+    def matrix(self) -> Matrix:
+        """L̂ = margin · curvature, d×d."""
+        return np.asarray(self.margin * self.curvature)
+
+    @property
+    def note(self) -> str:
+        """What tables say of results that rest on it."""
+        return f"L is estimated, certified=False ({self.source}, margin {self.margin:.3g}): no guarantee holds by proof"
+
+    def with_margin(self, margin: float) -> EstimatedSmoothness:
+        """The same measurement with another margin."""
+        return EstimatedSmoothness(self.curvature, margin, self.source)
+
+    def __repr__(self) -> str:
+        d = len(self.curvature)
+        return f"EstimatedSmoothness(d={d}, margin={self.margin:.3g}, source={self.source!r}, certified=False)"
+
+
+def estimate_refused(name: str) -> TypeError:
+    """Return the error for an estimate where only a proved matrix has an answer."""
+    return TypeError(
+        f"{name} is estimated and this function returns proofs; pass {name}.matrix to treat the estimate as exact"
+    )
+
+
 def _refuse_other_kinds(name: str, value: Any) -> None:
     """Raise TypeError or ValueError, with the remedy, for objects whose numbers are not simply those of a matrix."""
     if isinstance(value, EstimatedSmoothness):
-        msg = f"{name} is estimated, and this function has no label for that; {name}.matrix hands the numbers over"
-        raise TypeError(msg)
+        raise estimate_refused(name)
     if getattr(value, "requires_grad", False):
         msg = f"{name} is a tensor that requires a gradient, which ends here; pass {name}.detach()"
         raise TypeError(msg)
@@ -173,3 +248,45 @@ def check_positive_definite(name: str, M: Matrix, remedy: str) -> float:
 
 REGULARISE = "add a regulariser (L + 2λI) or drop the dependent coordinates"
 SMOOTHNESS_REMEDY = f"a singular L leaves log det D unbounded; {REGULARISE}"
+
+LARGEST_SPREAD = 150  # binary digits; a condition number of 2⁵³ is the most that float64 resolves
+_NEAR = 32  # binary digits from one that leave room for every product, so that large arrays need no copy
+
+
+def binary_exponent(x: float) -> int:
+    """The least e with x < 2ᵉ; below every exponent of a float for x = 0."""
+    return math.frexp(x)[1] if x > 0.0 else -sys.maxsize
+
+
+def power_of_four(name: str, largest: int, smallest: int) -> int:
+    """n such that 4⁻ⁿ brings numbers with exponents from ``smallest`` to ``largest`` near one; 0 where they are.
+
+    Raises ValueError for numbers that lie too far apart for proofs in float64.
+    """
+    if largest - smallest > LARGEST_SPREAD:
+        msg = (
+            f"{name} has numbers whose sizes differ by 2^{largest - smallest}, and proofs in float64 take at most "
+            f"2^{LARGEST_SPREAD}; rescale the variables, or raise the smallest of them (a regulariser)"
+        )
+        raise ValueError(msg)
+    return 0 if abs(largest) <= _NEAR else largest // 2
+
+
+def scaled_exactly(name: str, array: Array, exponent: int) -> Array:
+    """Return 2^exponent times an array, without rounding; raises ValueError where float64 does not hold it."""
+    if exponent == 0:
+        return array
+    with np.errstate(over="ignore"):  # what is lost shows on the way back
+        out = np.ldexp(array, exponent)
+    if not np.array_equal(np.ldexp(out, -exponent), array):
+        what = f"an entry of {name}"
+        raise out_of_range(what)
+    return out
+
+
+def out_of_range(what: str) -> ValueError:
+    """Return the error for a number that float64 does not hold."""
+    return ValueError(
+        f"{what} lies outside the range of float64, 2.3e-308 to 1.8e308; solve for cL with a factor c that brings D "
+        "into this range: the stepsize for L is c times that for cL"
+    )

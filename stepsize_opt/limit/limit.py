@@ -2,124 +2,45 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
 
-from stepsize_opt.goals import METRIC_GOALS, WORDS, Goal, GoalName, check_strong_convexity
-from stepsize_opt.inputs import (
-    REGULARISE,
-    SMOOTHNESS_REMEDY,
-    Saved,
-    Shown,
-    check_positive_definite,
-    dense,
-    from_fields,
-    read_matrix,
-    read_only,
-)
-from stepsize_opt.limit.bounds import LimitBounds
-from stepsize_opt.limit.budgets import read_budget, unproved
-from stepsize_opt.limit.large import LargeLimit
-from stepsize_opt.limit.spectrum import Spectrum, equal_probabilities, floor_probabilities
-from stepsize_opt.operators import LowRankPlusDiagonal, stepsize_from_arrays
-from stepsize_opt.proofs import (
-    UNIT,
-    Certificate,
-    Enclosed,
-    Evaluation,
-    InBasis,
-    Pair,
-    exp_down,
-    exp_up,
-    largest_floor,
-    log_det_from_below,
-    power_of_two_scaling,
-)
-from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, Pattern, Program, Vector
-
-LARGEST_LOSS = 0.1  # a proof that takes a larger share of D has failed
-
-
-@dataclass(frozen=True)
-class LimitProblem:
-    """A checked problem: L, M (a matrix, a number μ for μI, None for ``descent``), the budget and the upper bound."""
-
-    L: Matrix
-    M: Matrix | float | None
-    k: float
-    goal: str
-    upper_bound: float
-
-    @staticmethod
-    def read(L: Any, k: object, goal: object, strong_convexity: Any) -> LimitProblem:
-        """Raises ValueError or TypeError for arguments that are not as ``compression_limit`` describes."""
-        matrix = dense(read_matrix("L", L))
-        d = len(matrix)
-        budget = read_budget(k, d)
-        asked = Goal.read(goal, strong_convexity, d, METRIC_GOALS)
-        M = asked.M if asked.M is None or isinstance(asked.M, float) else dense(asked.M)
-        with blas_threads(d):
-            log_det = check_positive_definite("L", matrix, SMOOTHNESS_REMEDY)
-            if asked.name == "linear" and M is not None:
-                check_strong_convexity(M, matrix)
-            bound = LimitBounds.of(matrix, log_det, M).log_bound(budget)
-        return LimitProblem(matrix, M, budget, asked.name, bound)
-
-    def certificate(self, D: Matrix) -> Certificate:
-        """Of a D that is known to be attainable: log det D or d log t from below, and the limit from above.
-
-        Raises Unproved where the floats of D are too coarse to come near the limit.
-        """
-        certificate = self._certificate(D)
-        if not certificate.gap <= LARGEST_LOSS:
-            share = f"{math.exp(-certificate.gap):.1%}"
-            msg = (
-                f"the eigenvalues of L lie too far apart for goal={self.goal!r} in float64: what is "
-                f"proved of D is {share} of the limit; {REGULARISE}"
-            )
-            raise unproved(self.k, msg)
-        return certificate
-
-    def _certificate(self, D: Matrix) -> Certificate:
-        scale = power_of_two_scaling(self.L.diagonal())
-        scaled = D / scale[:, None] / scale
-        d = len(D)
-        if self.M is None:
-            below = log_det_from_below(scaled)
-            lower = -math.inf if below is None else below
-            return Certificate(below is not None, 0.0, lower, math.inf, d).rescaled(scale).bounded(self.upper_bound)
-        M = np.diag(self.M * scale * scale) if isinstance(self.M, float) else scale[:, None] * self.M * scale
-        t = largest_floor(Enclosed(scaled, np.zeros_like(scaled)), M)
-        if t <= 0.0:
-            return Certificate(False, 0.0, -math.inf, self.upper_bound, d)
-        lower = d * math.log(t)
-        return Certificate(True, 0.0, lower - 4.0 * UNIT * (d + abs(lower)), self.upper_bound, d)
+from stepsize_opt.goals import METRIC_GOALS, Goal, GoalName, goal_words
+from stepsize_opt.inputs import Saved, Shown, from_fields, read_only
+from stepsize_opt.limit.formed import FormedLimit
+from stepsize_opt.limit.momentum import FormedMomentum, ThinMomentum
+from stepsize_opt.limit.problem import LimitProblem, read_budget
+from stepsize_opt.limit.thin import ThinLimit
+from stepsize_opt.operators import stepsize_from_arrays
+from stepsize_opt.proofs import Certificate, exp_down, exp_up
+from stepsize_opt.smoothness import proved_smoothness
+from stepsize_solvers.programs import Vector
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CompressionLimit(Shown, Saved):
-    """The best rate of a method without memory that sends k floats per round, and a D that has it.
+    """The best rate of a method that sends k floats per round, without memory or with momentum, and a D that has it.
 
     Attributes
     ----------
     k : float
         Floats per round, on average.
     goal : str
-        ``"descent"``, ``"euclidean"`` or ``"linear"``.
+        ``"descent"``, ``"euclidean"`` or ``"linear"``; with momentum ``"linear"`` or ``"convex"``.
     D : numpy.ndarray
         d×d, read-only, with D ⪯ L⁻¹ and tr(LD) ≤ k proved, so that a method attains it (``optimal_method``).  For a
         LowRankPlusDiagonal an operator with ``D @ g``, ``D.diagonal()`` and, when asked, ``D.todense()``.
     probabilities : numpy.ndarray
         h, the inclusion probabilities of the directions of that method, in the order of ascending eigenvalues of L
         (of LM⁻¹ for ``linear``); they add up to k.  For ``euclidean`` and a LowRankPlusDiagonal D = tI, they add up to
-        t tr L, and there are none unless U is dense and the diagonal constant.
+        t tr L, and there are none unless U is dense and the diagonal constant.  With momentum D is then a multiple of
+        the identity below that of the limit.
     certificate : Certificate
         ``log_det`` and ``upper_bound`` are the proved ends of d log of the limit.
+    momentum : bool
+        Whether it is the limit of methods with momentum.
 
     Examples
     --------
@@ -131,6 +52,7 @@ class CompressionLimit(Shown, Saved):
     D: Any
     probabilities: Vector
     certificate: Certificate
+    momentum: bool = False
 
     @property
     def d(self) -> int:
@@ -139,13 +61,16 @@ class CompressionLimit(Shown, Saved):
 
     @property
     def value(self) -> float:
-        """The limit, from below: det(D)^{1/d}, λmin(D), or the largest t with D ⪰ tM⁻¹, proved for the floats of D."""
+        """The limit, from below: det(D)^{1/d}, λmin(D), or the largest t with D ⪰ tM⁻¹, proved for the floats of D.
+
+        With momentum the largest t with DLD ⪰ t²M⁻¹.
+        """
         return exp_down(self.certificate.log_det / self.d)
 
     @property
     def upper(self) -> float:
         """The limit, from above: no method x⁺ = x − G∇f(x) with E[rank G] ≤ k has a larger value."""
-        return exp_up(self.certificate.upper_bound / self.d)
+        return exp_up(self.certificate.log_rate_bound)
 
     @property
     def gap(self) -> float:
@@ -153,8 +78,11 @@ class CompressionLimit(Shown, Saved):
         return self.certificate.gap
 
     @property
-    def numbers_sent(self) -> float:
-        """Numbers sent in all per unit of 2Δ⁰/ε², or of log(Δ⁰/accuracy) for ``linear``: k/value."""
+    def floats_sent(self) -> float:
+        """Floats sent in all per unit of 2Δ⁰/ε², or of log(Δ⁰/accuracy) for ``linear``: k/value.
+
+        With momentum per unit of log(2Δ⁰/accuracy), or of ‖x⁰ − x*‖(2/accuracy)^½ for ``convex``.
+        """
         return self.k / self.value
 
     def summary(self) -> dict[str, Any]:
@@ -163,28 +91,29 @@ class CompressionLimit(Shown, Saved):
             "d": self.d,
             "k": self.k,
             "goal": self.goal,
+            "momentum": self.momentum,
             "value": self.value,
             "upper": self.upper,
-            "numbers_sent": self.numbers_sent,
+            "floats_sent": self.floats_sent,
             "probabilities": self.probabilities.tolist(),
             "certificate": {**asdict(self.certificate), "gap": self.gap},
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        h = self.probabilities
+        h, words = self.probabilities, goal_words(self.goal, self.momentum)
         spread = f"{h[0]:.6g} each" if h.size else "not computed"
         if h.size and h.min() < h.max():
             spread = f"from {h.min():.4g} to {h.max():.4g}"
         return [
             ("budget", f"{self.k:g} of d = {self.d} floats per round"),
-            (f"limit, {WORDS[self.goal].rate}", f"{self.value:.9g}"),
+            (f"limit, {words.rate}", f"{self.value:.9g}"),
             ("proved interval", f"[{self.value:.9g}, {self.upper:.9g}], gap {self.gap:.1e}"),
-            ("numbers sent", f"{self.numbers_sent:.6g} for each unit of {WORDS[self.goal].unit}"),
+            ("floats sent", f"{self.floats_sent:.6g} for each unit of {words.unit}"),
             ("probabilities", spread),
         ]
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        meta = {"k": self.k, "goal": self.goal, "certificate": asdict(self.certificate)}
+        meta = {"k": self.k, "goal": self.goal, "certificate": asdict(self.certificate), "momentum": self.momentum}
         stepsize = {"D": self.D} if isinstance(self.D, np.ndarray) else self.D.arrays()
         return meta, {**stepsize, "probabilities": self.probabilities}
 
@@ -198,9 +127,9 @@ class CompressionLimit(Shown, Saved):
 
 
 def compression_limit(
-    L: Any, k: float, *, goal: GoalName = "descent", strong_convexity: Any = None
+    L: Any, k: float, *, goal: GoalName = "descent", strong_convexity: Any = None, momentum: bool = False
 ) -> CompressionLimit:
-    """Compute the best rate of a method without memory that sends k floats per round, over all sketches and stepsizes.
+    """Compute the best rate of a method that sends k floats per round, over all sketches and stepsizes.
 
     Of all methods x⁺ = x − G∇f(x) with a random G of expected rank at most k, drawn independently of ∇f(x), the best
     metric D in E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D solves
@@ -209,14 +138,16 @@ def compression_limit(
 
     which has a closed form (docs/limit.md): (k/d)L⁻¹ for ``descent``, tM⁻¹ with t = min(k/tr(LM⁻¹), 1/λmax(LM⁻¹)) for
     ``euclidean`` (M = I) and ``linear``; budget that is left in the second case goes where det D gains most.
-    The limit is one of a single step: momentum, which has memory, is not bound by it.
+    The limit is one of a single step: momentum, which has memory, is not bound by it.  With ``momentum=True`` it is the
+    limit t = min(k/tr((LM⁻¹)^½), λmax(LM⁻¹)^{−½}) of methods with momentum (docs/momentum.md).
 
     Parameters
     ----------
     L
         Smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame, scipy sparse matrix, or a
         LowRankPlusDiagonal, which is not made dense: ``descent`` needs a dense U, ``euclidean`` and ``linear`` one that
-        is dense or without negative entries, ``linear`` a number for ``strong_convexity``.
+        is dense or without negative entries, ``linear`` a number for ``strong_convexity``; momentum a dense U and
+        equal entries of the diagonal.
     k
         Floats per round on average, 0 < k ≤ d; it need not be whole.
     goal
@@ -224,10 +155,13 @@ def compression_limit(
         the mean in the Euclidean norm; ``"linear"``, the largest t with D ⪰ tM⁻¹, for E f(x^K) − f* ≤ (1 − t)^K Δ⁰.
     strong_convexity
         M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
+    momentum
+        For methods that keep two vectors: goal ``"linear"``, E f(x^K) − f* ≤ 2(1 − t)^K Δ⁰, or ``"convex"``,
+        E f(x^K) − f* ≤ 2‖x⁰ − x*‖²/(t²K(K + 3)).
 
     Returns
     -------
-    CompressionLimit with ``value``, its proved upper end ``upper``, ``D``, ``probabilities`` and ``numbers_sent``.
+    CompressionLimit with ``value``, its proved upper end ``upper``, ``D``, ``probabilities`` and ``floats_sent``.
 
     Raises
     ------
@@ -238,63 +172,20 @@ def compression_limit(
     --------
     >>> from stepsize_opt import compression_limit
     >>> limit = compression_limit([[1.0, 0.0], [0.0, 4.0]], 1)
-    >>> round(limit.value, 6), round(limit.numbers_sent, 6)
+    >>> round(limit.value, 6), round(limit.floats_sent, 6)
     (0.25, 4.0)
     """
-    if isinstance(L, LowRankPlusDiagonal):
-        large = LargeLimit.read(L, k, goal, strong_convexity)
-        operator, h, certificate = large.answer()
-        return CompressionLimit(large.k, large.goal, operator, read_only(h), certificate)
-    problem = LimitProblem.read(L, k, goal, strong_convexity)
-    with blas_threads(len(problem.L)):
-        h, D = _best(problem)
-        D = _attainable(problem.L, D, problem.k)
-        return CompressionLimit(problem.k, problem.goal, read_only(D), read_only(h), problem.certificate(D))
+    problem = read_limit(L, k, goal, strong_convexity, momentum=momentum)
+    D, h, certificate = problem.best()
+    stepsize = read_only(D) if isinstance(D, np.ndarray) else D
+    return CompressionLimit(problem.k, problem.goal.name, stepsize, read_only(h), certificate, momentum)
 
 
-def _best(problem: LimitProblem) -> tuple[Vector, Matrix]:
-    """h and D in plain floating point."""
-    L, M, k, d = problem.L, problem.M, problem.k, len(problem.L)
-    if M is None:
-        return equal_probabilities(d, k), (k / d) * _inverse(L)
-    spectrum = Spectrum.of(L, M)
-    h = floor_probabilities(spectrum.values, k)
-    t = k / float(spectrum.values.sum())
-    if t * float(spectrum.values.max()) > 1.0:
-        return h, spectrum.matrix(h)
-    return h, (t / M) * np.eye(d) if isinstance(M, float | int) else t * _inverse(M)
-
-
-def _inverse(A: Matrix) -> Matrix:
-    """A⁻¹ of a positive definite A, symmetric, in plain floating point; scaled first, so that no entry overflows."""
-    scale = power_of_two_scaling(A.diagonal())
-    factor, _ = lapack.dpotrf(scale[:, None] * A * scale, 1, 1)  # lower, clean
-    root = lapack.dtrtri(factor, 1)[0]
-    return np.asarray(scale[:, None] * (root.T @ root) * scale)
-
-
-def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix:
-    """D, or the nearest multiple of it, with D ⪯ L⁻¹ and tr(LD) ≤ k proved for its floats."""
-    scale = power_of_two_scaling(L.diagonal())
-    B, X = scale[:, None] * L * scale, D / scale[:, None] / scale
-    program = Program.single(B, DiagonalPlusScaled.identity(len(B)), Pattern.full(len(B)))
-    X = _within_budget(B, 0.5 * (X + X.T), k)
-    loss = 0.0
-    while loss <= LARGEST_LOSS:
-        candidate = np.asarray((1.0 - loss) * X)
-        # In the basis of D rounding counts least, but the plain proof is the cheaper one.
-        if Evaluation(program, candidate).feasible or InBasis(program, candidate).feasible:
-            return np.asarray(scale[:, None] * candidate * scale)
-        loss = max(4.0 * loss, len(B) * UNIT)
-    msg = f"L is too close to singular for a stepsize of this goal to be proved in float64; {SMOOTHNESS_REMEDY}"
-    raise unproved(k, msg)
-
-
-def _within_budget(L: Matrix, D: Matrix, k: float) -> Matrix:
-    """D, lowered until tr(LD) ≤ k is proved."""
-    loss = 2.0 * UNIT
-    # The rounding of the entries of D may count more than what is taken off, so take off more each time.
-    while (used := Pair.exact(L).inner_from_above(Pair.exact(D))) > k:
-        loss *= 2.0
-        D = D * (k / used * (1.0 - loss))
-    return D
+def read_limit(L: Any, k: object, goal: object, strong_convexity: Any, *, momentum: bool = False) -> LimitProblem:
+    """Read the arguments of ``compression_limit``; raise ValueError or TypeError for what is not as described there."""
+    smoothness = proved_smoothness(L)
+    budget = read_budget(k, smoothness.d)
+    asked = Goal.read(goal, strong_convexity, smoothness.d, METRIC_GOALS, momentum)
+    if smoothness.is_formed:
+        return (FormedMomentum if momentum else FormedLimit).of(smoothness.formed(), budget, asked)
+    return (ThinMomentum if momentum else ThinLimit).of(smoothness.factored(), budget, asked)

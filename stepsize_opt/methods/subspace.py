@@ -8,6 +8,9 @@ the sketch S = Diag(1_J/h) this is G = C S Cᵀ, C = A Diag(h)^½.
 *What is proved of floats.*  AᵀLA ⪯ I, so that A_JᵀLA_J ⪯ I and GᵀLG ⪯ G for every J, and D ⪯ E[G] = A Diag(h) Aᵀ with
 the probabilities h of the draws: so E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D for the floats A, h and D that are returned.  For a
 LowRankPlusDiagonal neither A nor D is formed, and the floats are those that determine them.
+
+*With momentum* (docs/momentum.md) the update of z takes A_J Diag(w_J) A_Jᵀ∇f with weights w, t²w ≤ h and
+A Diag(hw) Aᵀ ⪰ M⁻¹: S = M̂A Diag(w)1_J Aᵀ has E[S] = I exactly for M̂ = (A Diag(hw) Aᵀ)⁻¹ ⪯ M, whatever A is rounded to.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import aslinearoperator
 
-from stepsize_opt.goals import GoalName
+from stepsize_opt.goals import MOMENTUM_GOALS, GoalName
 from stepsize_opt.inputs import (
     Array,
     Saved,
@@ -31,26 +34,14 @@ from stepsize_opt.inputs import (
     read_only,
     real_array,
 )
-from stepsize_opt.limit import (
-    LargeLimit,
-    LimitProblem,
-    Spectrum,
-    equal_probabilities,
-    floor_probabilities,
-)
+from stepsize_opt.limit import read_limit
 from stepsize_opt.methods.base import Condition, Factors, Method
-from stepsize_opt.methods.directions import (
-    BASES,
-    ProvedDirections,
-    ThinDirections,
-    dense_basis,
-    proved_directions,
-    proved_mean,
-)
-from stepsize_opt.operators import LowRankPlusDiagonal, StepsizeOperator, stepsize_from_arrays
-from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up, power_of_two_scaling
-from stepsize_opt.sketches import Sketch, SystematicSampling, rounded_to_budget
-from stepsize_solvers.numerics import blas_threads
+from stepsize_opt.methods.momentum import MOMENTUM_UPDATES, SubspaceMomentum
+from stepsize_opt.operators import StepsizeOperator, stepsize_from_arrays
+from stepsize_opt.proofs import Certificate, exp_down, exp_up
+from stepsize_opt.rounds import linear_iterations, momentum_iterations
+from stepsize_opt.sketches import Sketch, SystematicSampling
+from stepsize_opt.smoothness import BASES, ThinDirections
 from stepsize_solvers.programs import Indices, Matrix, PositiveMap, Vector
 
 
@@ -77,9 +68,11 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     k : float
         Floats per round, the budget that was given.
     goal : str
-        ``"descent"``, ``"euclidean"`` or ``"linear"``.
+        ``"descent"``, ``"euclidean"`` or ``"linear"``; with momentum ``"linear"`` or ``"convex"``.
     basis : str
         How the directions were chosen.
+    weights : numpy.ndarray or None
+        w of the update of z, with momentum; None without memory.  ``compressor()`` has the rounds.
 
     Examples
     --------
@@ -97,6 +90,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     k: float
     goal: str
     basis: str
+    weights: Any = None
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -116,15 +110,42 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
 
     @property
     def rate(self) -> float:
-        """det(D)^{1/d}, or the t with D ⪰ tM⁻¹, proved from below."""
+        """det(D)^{1/d}, or the t with D ⪰ tM⁻¹, proved from below; with momentum its t."""
         return exp_down(self.certificate.log_det / self.d)
 
     @property
     def efficiency(self) -> float:
         """``rate`` over the limit: 1 up to rounding."""
-        return self.rate / exp_up(self.certificate.upper_bound / self.d)
+        return self.rate / exp_up(self.certificate.log_rate_bound)
+
+    @property
+    def momentum(self) -> bool:
+        """Whether the method keeps two vectors."""
+        return self.weights is not None
+
+    def iterations(
+        self, *, accuracy: float, initial_gap: float | None = None, initial_distance: float | None = None
+    ) -> int:
+        """Rounds K that guarantee E f(x^K) − f* ≤ accuracy: from Δ⁰ for ``linear``, from ‖x⁰ − x*‖ for ``convex``."""
+        if self.goal not in MOMENTUM_GOALS:
+            msg = f"iterations of a SubspaceMethod are for the goals linear and convex, got {self.goal!r}"
+            raise ValueError(msg)
+        name, given = ("initial_gap", initial_gap) if self.goal == "linear" else ("initial_distance", initial_distance)
+        if given is None:
+            msg = f"iterations needs {name}"
+            raise TypeError(msg)
+        if self.momentum:
+            return momentum_iterations(self.goal, self.rate, accuracy, given)
+        return linear_iterations(self.rate, accuracy, given)
 
     # ---------------------------------------------------------------- one round as messages
+
+    def compressor(self) -> SubspaceMethod | SubspaceMomentum:
+        """Return the rounds as messages: the method itself, or with momentum what keeps its two vectors."""
+        if not self.momentum:
+            return self
+        factors = self.factors(self.D, lambda: np.empty((0, 0)))
+        return SubspaceMomentum(self.rate, self.goal == "linear", self.sketch, factors, None, self, self.weights)
 
     def draw(self, rng: np.random.Generator) -> Indices:
         """J, ascending: ⌊k⌋ or ⌈k⌉ directions."""
@@ -138,8 +159,15 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     def decode(self, numbers: Array, draw: Indices) -> Array:
         """A_J z, what is subtracted from x, for the numbers z or their mean over clients.
 
-        Shape (…, size of J) → (…, d).
+        Shape (…, size of J) → (…, d).  Raises ValueError with momentum, which makes two updates of them.
         """
+        if self.momentum:
+            msg = "momentum makes two updates of the numbers: use method.compressor(), which keeps x and z"
+            raise ValueError(msg)
+        return self.combine(numbers, draw)
+
+    def combine(self, numbers: Array, draw: Indices) -> Array:
+        """A_J z, for numbers z."""
         draw = self._drawn(draw)
         z, A = self._vectors("numbers", numbers, len(draw)), self.directions
         return A.received(z, draw) if isinstance(A, ThinDirections) else np.asarray(z @ A[:, draw].T)
@@ -192,6 +220,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
             "algorithm": self.name,
             "k": self.k,
             "goal": self.goal,
+            "momentum": self.momentum,
             "basis": self.basis,
             "rate": self.rate,
             "efficiency": self.efficiency,
@@ -203,7 +232,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     def rows(self) -> list[tuple[str, str]]:
         h = self.probabilities
         return [
-            ("update", self.update),
+            ("update", MOMENTUM_UPDATES[self.goal] if self.momentum else self.update),
             ("budget", f"{self.k:g} of d = {self.d} floats per round, systematic sampling"),
             ("directions", f"{self.basis}, ‖AᵀLA − I‖ ≤ {self.defect:.1e}"),
             ("probabilities", f"from {h.min():.4g} to {h.max():.4g}"),
@@ -214,7 +243,8 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
         names = ("defect", "k", "goal", "basis")
         meta = {name: getattr(self, name) for name in names} | {"certificate": asdict(self.certificate)}
-        return meta, {"probabilities": self.probabilities, **self._matrices()}
+        weights = {"weights": self.weights} if self.momentum else {}
+        return meta, {"probabilities": self.probabilities, **weights, **self._matrices()}
 
     def _matrices(self) -> dict[str, Any]:
         A = self.directions
@@ -230,7 +260,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
             D: Any = stepsize_from_arrays({name: arrays[name] for name in ("x" if "x" in arrays else "pUC")})
         else:
             D, A = arrays["D"], arrays["directions"]
-        return from_fields(cls, meta, D=D, directions=A, sketch=sketch)
+        return from_fields(cls, meta, D=D, directions=A, sketch=sketch, weights=arrays.get("weights"))
 
 
 def optimal_method(
@@ -240,12 +270,13 @@ def optimal_method(
     goal: GoalName = "descent",
     strong_convexity: Any = None,
     basis: str | None = None,
+    momentum: bool = False,
 ) -> SubspaceMethod:
-    """Return the subspace method for L, the best method without memory that sends k floats per round.
+    """Return the subspace method for L, the best that sends k floats per round, without memory or with momentum.
 
     Parameters
     ----------
-    L, k, goal, strong_convexity
+    L, k, goal, strong_convexity, momentum
         As in ``compression_limit``.
     basis
         Where the directions come from.  ``"eigenvectors"`` of L (of LM⁻¹ for ``linear``), which ``euclidean`` and
@@ -274,63 +305,24 @@ def optimal_method(
     >>> numbers.size, method.decode(numbers, draw).size, round(method.rate, 6)
     (1, 2, 0.223607)
     """
-    if isinstance(L, LowRankPlusDiagonal):
-        return _thin_method(L, k, goal, strong_convexity, basis)
-    problem = LimitProblem.read(L, k, goal, strong_convexity)
+    problem = read_limit(L, k, goal, strong_convexity, momentum=momentum)
     # Of the bases for descent, the root had the smallest gradient norms in most runs on data (docs/limit.md).
-    default = "root" if problem.M is None else "eigenvectors"
-    wanted = default if basis is None else basis
+    only = "eigenvectors" if problem.goal.name != "descent" else None
+    wanted = (only or "root") if basis is None else basis
     check_one_of("basis", wanted, BASES)
-    d = len(problem.L)
-    with blas_threads(d):
-        if problem.M is None:
-            h, A = equal_probabilities(d, problem.k), dense_basis(problem.L, wanted)
-        else:
-            if wanted != "eigenvectors":
-                msg = f"goal={goal!r} needs basis='eigenvectors', the only one that reaches its limit"
-                raise ValueError(msg)
-            spectrum = Spectrum.of(problem.L, problem.M)
-            h, A = floor_probabilities(spectrum.values, problem.k), spectrum.directions
-        sketch = SystematicSampling(rounded_to_budget(h, problem.k))
-        scale = power_of_two_scaling(problem.L.diagonal())
-        X, defect = proved_directions(scale[:, None] * problem.L * scale, A / scale[:, None])
-        D = proved_mean(X, sketch.p)
-        A, D = scale[:, None] * X, scale[:, None] * D * scale
-        return SubspaceMethod(
-            directions=read_only(A),
-            sketch=sketch,
-            D=read_only(D),
-            certificate=problem.certificate(D),
-            defect=defect,
-            k=problem.k,
-            goal=problem.goal,
-            basis=wanted,
-        )
-
-
-def _thin_method(
-    L: LowRankPlusDiagonal, k: object, goal: object, strong_convexity: Any, basis: str | None
-) -> SubspaceMethod:
-    """The method of an L that is never formed; raises ValueError for what has no such method."""
-    problem = LargeLimit.read(L, k, goal, strong_convexity)
-    wanted = "root" if problem.goal == "descent" else "eigenvectors"
-    if basis not in (None, wanted):
-        msg = f"basis must be {wanted!r} for goal={problem.goal!r} and a LowRankPlusDiagonal, got {basis!r}"
+    if only not in (None, wanted):
+        msg = f"goal={goal!r} needs basis={only!r}, the only one that reaches its limit, got {basis!r}"
         raise ValueError(msg)
-    L = problem.L
-    require = L.require_dense_factor if problem.goal == "descent" else L.require_eigenvectors
-    require(f"the subspace method for goal={problem.goal!r}")
-    found = ProvedDirections.of(L, wanted)
-    if problem.goal == "descent":
-        sketch = SystematicSampling(rounded_to_budget(equal_probabilities(L.d, problem.k), problem.k))
-        # AᵀLA ⪰ least·I is AAᵀ ⪰ least·L⁻¹, so that E[G] ⪰ min h·least·L⁻¹.
-        D, certificate = problem.share_of_inverse(float(sketch.p.min()) * found.least * (1.0 - 2.0 * UNIT))
-    else:
-        values = np.ones(L.d)
-        values[: len(found.basis.values)] += found.basis.values
-        sketch = SystematicSampling(rounded_to_budget(floor_probabilities(values, problem.k), problem.k))
-        t = float(problem.multiple_of_identity()[0].x[0]) * float(L.own[0])
-        D, certificate = problem.multiple_of_identity(found.mean_from_below(sketch.p, t))
-    A = found.A.scaled(-problem.power)
-    D, certificate = problem.as_given(D, certificate)
-    return SubspaceMethod(A, sketch, D, certificate, found.defect, problem.k, problem.goal, wanted)
+    found = problem.subspace(wanted)
+    D = read_only(found.D) if isinstance(found.D, np.ndarray) else found.D
+    return SubspaceMethod(
+        directions=found.directions,
+        sketch=found.sketch,
+        D=D,
+        certificate=found.certificate,
+        defect=found.defect,
+        k=problem.k,
+        goal=problem.goal.name,
+        basis=wanted,
+        weights=None if found.weights is None else read_only(found.weights),
+    )

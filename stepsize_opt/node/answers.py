@@ -10,7 +10,6 @@ import numpy as np
 
 from stepsize_opt.node.pieces import NO_UNDERFLOW, Component, Proved
 from stepsize_opt.proofs import (
-    UNIT,
     Certificate,
     ConvexStep,
     Descent,
@@ -161,8 +160,5 @@ def _judged(at: Descent, component: Component, dual: Matrix | None, tol: float) 
 
 def certificate_of_t(at: Evaluation, bounds: DescentBounds) -> Certificate:
     """The certificate of t with H ⪰ tM⁻¹, log t = log det(tI)/d; the margin is that of H ≻ 0."""
-    d = at.program.d
-    lower, upper = (d * math.log(t) if t > 0.0 else -math.inf for t in (bounds.lower, bounds.upper))
-    # The logarithms and products are each rounded once.
-    lower, upper = lower - 4.0 * UNIT * (d + abs(lower)), upper + 4.0 * UNIT * (d + abs(upper))
-    return Certificate(lower > -math.inf, 1.0 + at.margin, lower, upper, d)
+    lower, upper = (math.log(t) if t > 0.0 else -math.inf for t in (bounds.lower, bounds.upper))
+    return Certificate.of_rate(1.0 + at.margin, lower, upper, at.program.d)

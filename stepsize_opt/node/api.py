@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from stepsize_opt.certificate_files import Question
 from stepsize_opt.goals import Goal, GoalName
-from stepsize_opt.inputs import (
-    EstimatedSmoothness,
-    Structure,
-    Symmetric,
-    pattern_of,
-    read_matrix,
-    solve_settings,
-)
+from stepsize_opt.inputs import Structure, pattern_of, solve_settings
 from stepsize_opt.methods import Algorithm, get_method
-from stepsize_opt.node.large import large_stepsize, refuse_operator
+from stepsize_opt.node.large import large_stepsize
+from stepsize_opt.node.momentum import MomentumGoal
 from stepsize_opt.node.reductions import equivalent_method, reduce_problem
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import assemble, chosen_solver, processes, solve_all, start_of
-from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.sketches import Sketch, read_sketch
+from stepsize_opt.smoothness import Smoothness, read_smoothness
 from stepsize_solvers import SolverChoice
 from stepsize_solvers.numerics import blas_threads
+from stepsize_solvers.programs import Matrix
+
+# The multiplier of a certificate file is not that of the answer: this much finer, its bound is as good.
+_FINE = 1e-3
 
 
 def optimal_stepsize(
@@ -33,6 +34,7 @@ def optimal_stepsize(
     structure: Structure = "full",
     goal: GoalName = "paper",
     strong_convexity: Any = None,
+    momentum: bool = False,
     solver: SolverChoice = "auto",
     tol: float = 1e-6,
     verbose: bool = False,
@@ -41,7 +43,7 @@ def optimal_stepsize(
     warm_start: StepsizeResult | None = None,
     n_jobs: int | None = None,
     reduce: bool = True,
-    **options: Any,
+    options: Mapping[str, Any] | None = None,
 ) -> StepsizeResult:
     """The globally optimal matrix stepsize of det-CGD1 or det-CGD2, with a proof.
 
@@ -77,6 +79,10 @@ def optimal_stepsize(
         most ‖x⁰ − x*‖²_{D⁻¹}/(2K).  It needs x⁺ = x − D S ∇f(x), or a det-CGD2 whose sketch and D commute.
     strong_convexity
         M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
+    momentum
+        For a method that keeps two vectors (docs/momentum.md): the largest t with H ⪰ t²𝒫(M⁻¹).  ``"linear"`` has
+        E f(x^K) − f* ≤ 2(1 − t)^K Δ⁰ then, ``"convex"`` (M = I) E f(x^K) − f* ≤ 2‖x⁰ − x*‖²/(t²K(K + 3)) in the
+        Euclidean norm.  ``result.compressor()`` has its rounds.
     solver
         ``"auto"``, a name from ``available_solvers``, or a solver; never switched silently.
     tol
@@ -102,7 +108,7 @@ def optimal_stepsize(
     reduce
         Use the exact reductions (connected components, commuting sketches, closed forms) before any solver.
     options
-        Handed to the solver under its own names; cvxpy solvers also take ``lift`` and ``objective``.
+        The solver's own options, by its own names; cvxpy solvers also take ``"lift"`` and ``"objective"``.
 
     Returns
     -------
@@ -128,41 +134,58 @@ def optimal_stepsize(
     settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
     method = get_method(algorithm)
     workers = processes(n_jobs)
-    asked = Goal.read(goal, strong_convexity, getattr(sketch, "d", 0))
+    asked = Goal.read(goal, strong_convexity, getattr(sketch, "d", 0), momentum=momentum)
     if warm_start is not None and not isinstance(warm_start, StepsizeResult):
         msg = f"warm_start must be a StepsizeResult of an earlier call or None, got {type(warm_start).__name__}"
         raise TypeError(msg)
     chosen = chosen_solver(solver, settings)
-    matrix, estimated = (L.matrix, L.note) if isinstance(L, EstimatedSmoothness) else (L, "")
-    smoothness = read_problem(matrix, sketch, dense_only=False)
+    smoothness = read_problem(L, sketch)
     if warm_start is not None and warm_start.d != sketch.d:
         msg = f"warm_start is for d={warm_start.d} but L is {sketch.d}×{sketch.d}"
         raise ValueError(msg)
-    if warm_start is not None and warm_start.multiplier is None and not isinstance(smoothness, LowRankPlusDiagonal):
+    if warm_start is not None and warm_start.multiplier is None and smoothness.is_formed:
         msg = "warm_start is of a LowRankPlusDiagonal, whose D is an operator, but L is a matrix: leave it out"
         raise ValueError(msg)
-    large = large_stepsize(smoothness, sketch, method, structure, asked, settings)
-    if large is not None:
-        return large
+    if momentum:
+        asked = MomentumGoal.of(asked, sketch.map)
+    if not smoothness.is_dense:
+        large = large_stepsize(smoothness, sketch, method, structure, asked, settings)
+        if large is not None:
+            if isinstance(asked, MomentumGoal):
+                return asked.result(large)
+            asking = {"algorithm": method, "structure": structure, "goal": goal, "strong_convexity": strong_convexity}
+            multiplier = partial(_dense_multiplier, smoothness, sketch, **asking, tol=_FINE * settings.tol)
+            return replace(large, question=Question.of(_as_given(smoothness), asked.M, multiplier))
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
     proved_for = equivalent_method(asked, method, pattern, sketch.map)
     with blas_threads(sketch.d):
-        reduction = reduce_problem(smoothness, sketch.map, pattern, proved_for, goal=asked, split=reduce)
+        reduction = reduce_problem(smoothness.formed(), sketch.map, pattern, proved_for, goal=asked, split=reduce)
         starts = [start_of(component, warm_start) for component in reduction.components]
         pieces = solve_all(list(zip(reduction.components, starts, strict=True)), (chosen, settings), reduce, workers)
         result = assemble(reduction, pieces, sketch, method, structure, asked, settings.tol)
+    if isinstance(asked, MomentumGoal):
+        result = asked.result(result)
     if settings.verbose:
         print(f"proved {result.log_det / result.d:14.9f} {result.gap:9.2e}")
-    return replace(result, estimated=estimated) if estimated else result
+    return replace(result, estimated=smoothness.estimated, question=Question.of(_as_given(smoothness), asked.M))
 
 
-def read_problem(L: Any, sketch: Sketch, *, dense_only: bool = True) -> Symmetric:
-    """L as a checked matrix of the sketch's size; raises TypeError or ValueError for what does not fit."""
+def _as_given(smoothness: Smoothness) -> Any:
+    """L as a matrix, or as the operator that is never formed."""
+    return smoothness.formed().matrix if smoothness.is_formed else smoothness
+
+
+def _dense_multiplier(L: Smoothness, sketch: Sketch, **asked: Any) -> Matrix | None:
+    """The multiplier of the problem with a dense L, for the certificate file of an answer that does not hold one."""
+    return optimal_stepsize(L.todense(), sketch, **asked).dual
+
+
+def read_problem(L: Any, sketch: Sketch) -> Smoothness:
+    """Return L, read, of the sketch's size; raises TypeError or ValueError for what does not fit."""
     read_sketch(sketch)
-    refuse_operator(L, dense_only)
-    smoothness = L if isinstance(L, LowRankPlusDiagonal) else read_matrix("L", L)
-    if smoothness.shape[0] != sketch.d:
-        msg = f"sketch is for d={sketch.d} but L is {smoothness.shape[0]}×{smoothness.shape[0]}"
+    smoothness = read_smoothness(L)
+    if smoothness.d != sketch.d:
+        msg = f"sketch is for d={sketch.d} but L is {smoothness.d}×{smoothness.d}"
         raise ValueError(msg)
     return smoothness

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from stepsize_opt.goals import WORDS, Goal, GoalName
+from stepsize_opt.goals import Goal, GoalName, goal_words
 from stepsize_opt.inputs import (
     Direction,
-    EstimatedSmoothness,
     Shown,
     Structure,
     dense,
@@ -19,20 +19,21 @@ from stepsize_opt.inputs import (
     pattern_with,
     read_matrix,
 )
-from stepsize_opt.methods import Algorithm, get_method
+from stepsize_opt.methods import Algorithm, Method, get_method
 from stepsize_opt.node.answers import certificate_of_t
 from stepsize_opt.node.api import optimal_stepsize, read_problem
+from stepsize_opt.node.momentum import MomentumGoal
 from stepsize_opt.node.pieces import Component
 from stepsize_opt.node.reductions import descent_program, equivalent_method, separate
 from stepsize_opt.node.result import StepsizeResult
-from stepsize_opt.node.solve import weakest
-from stepsize_opt.operators import LowRankPlusDiagonal, StepsizeOperator
+from stepsize_opt.operators import InverseStepsize, StepsizeOperator, large_problem
 from stepsize_opt.proofs import (
     Certificate,
     ConvexStep,
     Descent,
     Evaluation,
     InBasis,
+    LowRankCondition,
     Plain,
     certify_point,
     exp_down,
@@ -41,8 +42,10 @@ from stepsize_opt.proofs import (
 )
 from stepsize_opt.records import completed
 from stepsize_opt.sketches import Sketch
+from stepsize_opt.smoothness import MatrixSmoothness, Smoothness
+from stepsize_solvers import SolverChoice
 from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import Matrix
+from stepsize_solvers.programs import Matrix, is_identity
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,6 +68,8 @@ class StepsizeCheck(Shown):
         The gap of that sD, so how many rounds D's direction costs; NaN for goals that judge H.
     estimated
         What an EstimatedSmoothness notes: the proofs are then about the estimate.  Empty for a proved L.
+    momentum
+        Whether D is judged as the stepsize of a method with momentum.
 
     Examples
     --------
@@ -78,6 +83,7 @@ class StepsizeCheck(Shown):
     largest_scale: float
     gap_when_scaled: float
     estimated: str = ""
+    momentum: bool = False
 
     @property
     def feasible(self) -> bool:
@@ -116,16 +122,16 @@ class StepsizeCheck(Shown):
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        c, words = self.certificate, WORDS[self.goal]
+        c, words = self.certificate, goal_words(self.goal, self.momentum)
         margin = f"margin {c.margin:.3e}" if math.isfinite(c.margin) else "D is not positive definite"
         rows = [
-            ("goal", self.goal),
+            ("goal", f"{self.goal}{' with momentum' if self.momentum else ''}"),
             *([("smoothness", self.estimated)] if self.estimated else []),
             (words.feasible, f"{_answered(c)} ({margin})"),
             (f"rate {words.rate}", f"{self.rate:.9g}" if c.feasible else "none: the guarantee is not proved"),
             ("gap of D at most", f"{c.gap:.3e}"),
         ]
-        if self.goal in ("paper", "convex"):
+        if self.goal in ("paper", "convex") and not self.momentum:
             rows += [
                 ("H = 2D − T(D) ≻ 0", _answered(self.descent)),
                 ("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}"),
@@ -138,7 +144,7 @@ class StepsizeCheck(Shown):
 
 
 def _rate(certificate: Certificate) -> float:
-    return exp_down(certificate.log_det / certificate.d) if certificate.feasible else 0.0
+    return exp_down(certificate.log_rate) if certificate.feasible else 0.0
 
 
 def _answered(certificate: Certificate) -> str:
@@ -157,9 +163,15 @@ def certify(
     structure: Structure | None = None,
     goal: GoalName | None = None,
     strong_convexity: Any = None,
+    momentum: bool | None = None,
     dual: Any = None,
     solve: bool = False,
-    **options: Any,
+    solver: SolverChoice = "auto",
+    tol: float = 1e-6,
+    verbose: bool = False,
+    time_limit: float | None = None,
+    max_iters: int | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> StepsizeCheck:
     """Check a stepsize matrix: is its guarantee proved, and how far from optimal can it be?
 
@@ -169,7 +181,8 @@ def certify(
         The stepsize matrix, d×d symmetric or an operator with ``todense``, or a StepsizeResult, which knows the sketch,
         algorithm, structure, goal and multiplier that it is for; arguments overrule it.
     L
-        As in ``optimal_stepsize``.  A LowRankPlusDiagonal is made dense, and so is D.
+        As in ``optimal_stepsize``.  A LowRankPlusDiagonal is made dense, and so is D; but the full D of det-CGD2 is
+        proved as the operator that it is.
     sketch
         As in ``optimal_stepsize``; that of a StepsizeResult by default.
     algorithm
@@ -177,14 +190,16 @@ def certify(
     structure
         The set in which D is compared with the best, as in ``optimal_stepsize``; D must lie in it.  ``"full"`` for a
         matrix.
-    goal, strong_convexity
-        By which D is judged, as in ``optimal_stepsize``; ``"paper"`` for a matrix.
+    goal, strong_convexity, momentum
+        By which D is judged, as in ``optimal_stepsize``; ``"paper"`` without memory for a matrix.
     dual
         A multiplier of the goal (for example ``result.dual``), d×d.  Any matrix gives a valid bound on the optimum, a
         good one a tight bound.
     solve
-        Solve the problem, so that the gap of D is that to the optimum; ``options`` then go to ``optimal_stepsize``.
-        Without it the gap is bounded by the multiplier and by ``compression_limit``, and may be large.
+        Solve the problem, so that the gap of D is that to the optimum.  Without it the gap is bounded by the
+        multiplier and by ``compression_limit``, and may be large.
+    solver, tol, verbose, time_limit, max_iters, options
+        Of the solve, as in ``optimal_stepsize``; not used without ``solve=True``.
 
     Returns
     -------
@@ -209,9 +224,6 @@ def certify(
     >>> check.goal, check.feasible, check.gap < 1e-6
     ('descent', True, True)
     """
-    if options and not solve:
-        msg = f"options go to a solver: give solve=True, or leave out {', '.join(options)}"
-        raise ValueError(msg)
     own = D if isinstance(D, StepsizeResult) else None
     if sketch is None:
         sketch = _sketch_of(own)
@@ -221,25 +233,40 @@ def certify(
         structure = "full" if own is None else own.structure
     wanted = ("paper" if own is None else own.goal) if goal is None else goal
     method = get_method(algorithm)
-    matrix, estimated = (L.matrix, L.note) if isinstance(L, EstimatedSmoothness) else (L, "")
-    smoothness = read_problem(matrix.todense() if isinstance(matrix, LowRankPlusDiagonal) else matrix, sketch)
+    given = read_problem(L, sketch)
     raw = D if own is None else own.D
+    if isinstance(raw, InverseStepsize) and not given.is_formed and structure == "full" and not momentum:
+        inverse = _certify_inverse(raw, given, sketch, method)
+        # A feasible sD has s ≤ e^gap: up to here 1 is the largest scale.
+        if inverse is not None and inverse.is_optimal(_AT_THE_BOUNDARY) and wanted in ("paper", "descent"):
+            # D ⪯ 𝒫(L)⁻¹ makes H ⪰ D, and no D and no H of any D exceed 𝒫(L)⁻¹.
+            descent = replace(inverse, margin=1.0 + inverse.margin)
+            certificate = descent if wanted == "descent" else inverse
+            gap = math.nan if wanted == "descent" else inverse.gap
+            return StepsizeCheck(wanted, certificate, inverse, descent, 1.0, gap, given.estimated)
+    smoothness = given.formed() if given.is_formed else MatrixSmoothness(given.todense(), given.estimated)
     stepsize = dense(read_matrix("D", raw.todense() if isinstance(raw, StepsizeOperator) else raw))
     if len(stepsize) != sketch.d:
         msg = f"D is {len(stepsize)}×{len(stepsize)} but L is {sketch.d}×{sketch.d}"
         raise ValueError(msg)
-    asked = Goal.read(wanted, strong_convexity, sketch.d)
-    if dual is None and own is not None and own.goal == asked.name:
+    if momentum is None:
+        momentum = own is not None and own.momentum
+    asked = Goal.read(wanted, strong_convexity, sketch.d, momentum=momentum)
+    if momentum:
+        asked = MomentumGoal.of(asked, sketch.map)
+    if dual is None and own is not None and (own.goal, own.momentum) == (asked.name, momentum):
         dual = own.dual
     Z = None if dual is None else _read_dual(dual, sketch.d)
     pattern = pattern_with(structure, stepsize)
     method.check([sketch], scalar=pattern_of(structure, sketch.d).is_scalar, clients=False)
     proved_for = equivalent_method(asked, method, pattern, sketch.map)
     with blas_threads(sketch.d):
-        reduction = separate(dense(smoothness), sketch.map, pattern, proved_for, stepsize, asked)
+        reduction = separate(smoothness, sketch.map, pattern, proved_for, stepsize, asked)
         found = [_check_piece(piece, stepsize, Z, asked) for piece in reduction.components]
-    together = Certificate.combine if asked.M is None else weakest
+    together = Certificate.combine if asked.M is None else Certificate.weakest
     certificate = together([piece.certificate for piece in found]).bounded(reduction.log_limit(sketch))
+    if isinstance(asked, MomentumGoal):
+        certificate = asked.certificate_of_t(certificate)
     scale = min(piece.largest_scale for piece in found)
     if solve:
         # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
@@ -251,7 +278,13 @@ def certify(
             structure=best,
             goal=asked.name,
             strong_convexity=strong_convexity,
-            **options,
+            momentum=momentum,
+            solver=solver,
+            tol=tol,
+            verbose=verbose,
+            time_limit=time_limit,
+            max_iters=max_iters,
+            options=options,
         )
         certificate = certificate.bounded(completed(solved).certificate.upper_bound)
     if not math.isfinite(scale):
@@ -260,7 +293,31 @@ def certify(
     condition = Certificate.combine([piece.condition for piece in found])
     descent = Certificate.combine([piece.descent for piece in found])
     gap = math.nan if asked.judges_metric else _gap_when_scaled(certificate, scale)
-    return StepsizeCheck(asked.name, certificate, condition, descent, scale, gap, estimated)
+    return StepsizeCheck(asked.name, certificate, condition, descent, scale, gap, given.estimated, momentum)
+
+
+_AT_THE_BOUNDARY = 1e-9
+
+
+def _certify_inverse(D: InverseStepsize, L: Smoothness, sketch: Sketch, method: Method) -> Certificate | None:
+    """Certify the operator that a large det-CGD2 result holds; None where only the dense matrices decide.
+
+    Its rounding to a dense matrix lies on both sides of the boundary D = 𝒫(L)⁻¹, so that nothing is proved of that.
+    """
+    condition = method.condition(sketch.map)
+    if D.shape[0] != L.d or not is_identity(condition.outer):
+        return None
+    try:
+        problem = large_problem(L, sketch.map)
+    except ValueError:  # a law that takes a dense L only
+        return None
+    if problem is None or not isinstance(problem.condition, LowRankCondition):
+        return None
+    near = D.scaled(problem.power)
+    if not np.array_equal(near.U, problem.condition.U):
+        return None
+    found = problem.condition.certify_inverse(near.p, near.C)
+    return None if found is None else found.moved(-2 * problem.power * L.d)
 
 
 def _sketch_of(own: StepsizeResult | None) -> Sketch:

@@ -7,32 +7,22 @@ det-CGD2 the optimum (E[TLT])⁻¹.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from stepsize_opt.goals import GOAL_NAMES, WORDS, GoalName
-from stepsize_opt.inputs import (
-    SMOOTHNESS_REMEDY,
-    Direction,
-    EstimatedSmoothness,
-    Structure,
-    check_one_of,
-    check_positive_definite,
-    dense,
-    read_matrix,
-    refuse_options,
-)
+from stepsize_opt.inputs import Direction, Structure, check_one_of
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
-from stepsize_opt.node.api import optimal_stepsize
-from stepsize_opt.node.large import refuse_operator
-from stepsize_opt.node.powers import inverse_of, power_of
+from stepsize_opt.node.api import optimal_stepsize, read_problem
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.records import completed
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.tables import Row, Table, best_first
-from stepsize_solvers.numerics import blas_threads
+from stepsize_solvers import SolverChoice
+from stepsize_solvers.numerics import blas_threads, sym
 from stepsize_solvers.programs import Matrix
 
 # t = 1 solves in one step; the largest float below it keeps the logarithm finite.
@@ -60,15 +50,29 @@ class _Case:
     goal: GoalName
 
 
-def compare(L: Any, sketch: Sketch, *, goal: GoalName = "paper", strong_convexity: Any = None, **options: Any) -> Table:
+def compare(
+    L: Any,
+    sketch: Sketch,
+    *,
+    goal: GoalName = "paper",
+    strong_convexity: Any = None,
+    solver: SolverChoice = "auto",
+    tol: float = 1e-6,
+    verbose: bool = False,
+    time_limit: float | None = None,
+    max_iters: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Table:
     """Compare the optima with the paper's directions γI, γ diag⁻¹(L), γL⁻¹, γL^{−½}.
 
     ``rate`` is that of the goal, ``goal`` and ``strong_convexity`` as in ``optimal_stepsize``; ``descent rate`` is
     det(H)^{1/d} of each row, H = 2D − T(D).  For ``"paper"`` the row "optimal, descent" has the best det(H)^{1/d} of
     det-CGD1; for det-CGD2 both optima are the same.  ``"convex"`` has rows for det-CGD1 only.
-    ``options`` go to ``optimal_stepsize``, limits for each row.  Rounds come from the better proved rate of a row, as
-    in ``StepsizeResult.iterations``, in units of 2Δ⁰/ε² (``Table.unit``).  Rows are comparable: each bounds the same
-    quantity, for ``"paper"`` and ``"descent"`` a mean of ‖∇f‖² in a metric of determinant 1.
+    Other arguments are those of ``optimal_stepsize``, limits for each row.
+
+    Rounds come from the better proved rate of a row, as in ``StepsizeResult.iterations``, in units of 2Δ⁰/ε²
+    (``Table.unit``).  Rows are comparable: each bounds the same quantity, for ``"paper"`` and ``"descent"`` a mean of
+    ‖∇f‖² in a metric of determinant 1.
 
     Examples
     --------
@@ -78,25 +82,26 @@ def compare(L: Any, sketch: Sketch, *, goal: GoalName = "paper", strong_convexit
     det-CGD1 optimal, descent: 4.612 2Δ⁰/ε² rounds
     det-CGD1 γ L^(-1/2): 4.839 2Δ⁰/ε² rounds
     """
-    refuse_options("compare", options, ("algorithm", "structure"))
     check_one_of("goal", goal, GOAL_NAMES)
-    estimated = isinstance(L, EstimatedSmoothness)
-    refuse_operator(L, dense_only=True)
-    smoothness = read_matrix("L", L.matrix if estimated else L)
-    given = L if estimated else smoothness
-    check_positive_definite("L", dense(smoothness), SMOOTHNESS_REMEDY)
-    with blas_threads(smoothness.shape[0]):
-        directions = _directions(dense(smoothness))
+    smoothness = read_problem(L, sketch).formed()
+    with blas_threads(smoothness.d):
+        smoothness.log_det()
+        directions = _directions(smoothness.todense())
     results: list[tuple[_Case, StepsizeResult]] = []
     for case in _cases(goal, directions):
         result = optimal_stepsize(
-            given,
+            smoothness,
             sketch,
             algorithm=case.method,
             structure=case.structure,
             goal=case.goal,
             strong_convexity=strong_convexity,
-            **options,
+            solver=solver,
+            tol=tol,
+            verbose=verbose,
+            time_limit=time_limit,
+            max_iters=max_iters,
+            options=options,
         )
         results.append((case, completed(result)))
     return _table(results, sketch, goal)
@@ -165,3 +170,14 @@ def _directions(L: Matrix) -> list[tuple[str, Structure]]:
         ("γ L⁻¹", Direction(inverse_of(L))),
         ("γ L^(-1/2)", Direction(power_of(L, -0.5))),
     ]
+
+
+def inverse_of(L: Matrix) -> Matrix:
+    """L⁻¹, symmetric to the last bit."""
+    return sym(np.linalg.inv(L))
+
+
+def power_of(L: Matrix, exponent: float) -> Matrix:
+    """L^exponent, symmetric to the last bit."""
+    w, V = np.linalg.eigh(L)
+    return sym((V * w**exponent) @ V.T)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.goals import Goal, GoalName
-from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Structure, check_positive_definite, dense, pattern_of
+from stepsize_opt.inputs import Structure, pattern_of
 from stepsize_opt.methods import Method, get_method
 from stepsize_opt.node.api import read_problem
 from stepsize_opt.node.reductions import equivalent_method
 from stepsize_opt.sketches import Sketch
+from stepsize_opt.smoothness import proved_smoothness
 from stepsize_solvers.conic import fresh_model
 from stepsize_solvers.programs import Program
 
@@ -80,8 +81,9 @@ def to_cvxpy(
     """
     method = get_method(algorithm)
     asked = Goal.read(goal, strong_convexity, getattr(sketch, "d", 0))
-    smoothness = dense(read_problem(L, sketch))
-    check_positive_definite("L", smoothness, SMOOTHNESS_REMEDY)
+    read = proved_smoothness(read_problem(L, sketch)).formed()
+    read.log_det()
+    smoothness = read.todense()
     every = np.arange(sketch.d)
     asked.check(smoothness, every)
     pattern = pattern_of(structure, sketch.d)

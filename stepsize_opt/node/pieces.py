@@ -11,7 +11,6 @@ import numpy as np
 
 from stepsize_opt.goals import CurvatureBound
 from stepsize_opt.inputs import out_of_range
-from stepsize_opt.limit import LimitBounds
 from stepsize_opt.proofs import (
     SMALLEST_NORMAL,
     UNIT,
@@ -22,6 +21,7 @@ from stepsize_opt.proofs import (
     log_det_power,
 )
 from stepsize_opt.sketches import Sketch
+from stepsize_opt.smoothness import LimitBounds
 from stepsize_solvers.programs import (
     Indices,
     Matrix,

@@ -43,15 +43,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from stepsize_opt.goals import PAPER, CurvatureBound, Goal
-from stepsize_opt.inputs import (
-    LARGEST_SPREAD,
-    SMOOTHNESS_REMEDY,
-    Symmetric,
-    check_dense,
-    check_positive_definite,
-    dense,
-)
-from stepsize_opt.limit import LimitBounds
+from stepsize_opt.inputs import LARGEST_SPREAD, Symmetric, dense
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method, SketchedGradient
 from stepsize_opt.node.pieces import NO_UNDERFLOW, Component, Reduction, Singletons
 from stepsize_opt.proofs import (
@@ -61,6 +53,7 @@ from stepsize_opt.proofs import (
     gamma,
     image,
 )
+from stepsize_opt.smoothness import MatrixSmoothness
 from stepsize_solvers.programs import (
     Indices,
     Matrix,
@@ -73,7 +66,7 @@ from stepsize_solvers.programs import (
 
 
 def reduce_problem(
-    L: Symmetric, Q: PositiveMap, pattern: Pattern, method: Method, *, goal: Goal = PAPER, split: bool = True
+    L: MatrixSmoothness, Q: PositiveMap, pattern: Pattern, method: Method, *, goal: Goal = PAPER, split: bool = True
 ) -> Reduction:
     """Reduce the problem of one node; ``split=False`` keeps it in one piece and only scales it.
 
@@ -81,32 +74,38 @@ def reduce_problem(
     """
     out = Reduction()
     total = 0
-    for indices in _groups(L, _maps(Q, method), pattern, goal.edges) if split else [np.arange(L.shape[0])]:
-        block = _block(L, indices)
+    for indices in _groups(L.matrix, _maps(Q, method), pattern, goal.edges) if split else [np.arange(L.d)]:
         total += 1
-        log_det = check_positive_definite("L", block, SMOOTHNESS_REMEDY)
-        goal.check(block, indices)
-        out.limits.append(LimitBounds.of(block, log_det, goal.restricted(indices)))
+        block = _proved_block(L, indices, goal, out)
         _reduce_block(block, _restricted(Q, indices), pattern.restrict(indices), method, indices, goal, split, out)
     if total > 1:
         out.notes.insert(0, f"L splits into {total} connected components")
     return out
 
 
-def separate(L: Matrix, Q: PositiveMap, pattern: Pattern, method: Method, D: Matrix, goal: Goal = PAPER) -> Reduction:
+def separate(
+    L: MatrixSmoothness, Q: PositiveMap, pattern: Pattern, method: Method, D: Matrix, goal: Goal = PAPER
+) -> Reduction:
     """The pieces of the *check* of a given D: nothing in L, the sketch, the pattern, D or M connects two."""
     out = Reduction()
     edges = D if goal.edges is None else np.abs(D) + np.abs(dense(goal.edges))
-    for indices in _groups(L, _maps(Q, method), pattern, edges):
-        block, part, sub = _block(L, indices), _restricted(Q, indices), pattern.restrict(indices)
-        log_det = check_positive_definite("L", block, SMOOTHNESS_REMEDY)
-        goal.check(block, indices)
-        out.limits.append(LimitBounds.of(block, log_det, goal.restricted(indices)))
+    for indices in _groups(L.matrix, _maps(Q, method), pattern, edges):
+        block = _proved_block(L, indices, goal, out)
+        part, sub = _restricted(Q, indices), pattern.restrict(indices)
         condition = method.condition(part, commutes=not goal.is_convex and sub.commutes_with(part))
         program, scale = _scaled_program(_rounded_image(condition.inner, block), condition.outer, sub)
         bound = goal.curvature_bound(indices, scale)
         out.components.append(Component(indices, scale, program, program, bound, goal.is_convex))
     return out
+
+
+def _proved_block(L: MatrixSmoothness, indices: Indices, goal: Goal, out: Reduction) -> Matrix:
+    """The block of some coordinates, proved to be between M and infinity; what the limit takes from it is noted."""
+    block = L.block(indices)
+    L.log_det(indices)
+    goal.check(block, indices)
+    out.limits.append(L.bounds(goal.curvature(indices), indices, momentum=goal.momentum))
+    return block
 
 
 def _reduce_block(
@@ -204,7 +203,7 @@ class _Quadratic:
         if indices.size == len(self.B):
             return self
         slack = None if self.slack is None else self.slack[indices]
-        return _Quadratic(_block(self.B, indices), slack, self.scale[indices])
+        return _Quadratic(self.B[np.ix_(indices, indices)], slack, self.scale[indices])
 
     def scaled(self, scale: Vector) -> _Quadratic:
         """The same with ΛBΛ for another diagonal Λ of powers of two."""
@@ -343,20 +342,3 @@ def _groups(
 def _restricted(Q: PositiveMap, indices: Indices) -> PositiveMap:
     """The map on some of the coordinates, taken in increasing order."""
     return Q if indices.size == Q.d else Q.restrict(indices)
-
-
-def _block(L: Symmetric, indices: Indices) -> Matrix:
-    """The rows and columns of some of the coordinates, taken in increasing order; an array itself if these are all."""
-    if isinstance(L, np.ndarray):
-        return L if indices.size == len(L) else np.asarray(L[np.ix_(indices, indices)])
-    # From the arrays of the rows themselves: indexing columns costs scipy O(d) for each block.
-    check_dense("a sparse matrix", indices.size)
-    first = L.indptr[indices]
-    lengths = L.indptr[indices + 1] - first
-    entries = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
-    columns = L.indices[entries]
-    places = np.minimum(np.searchsorted(indices, columns), indices.size - 1)
-    inside = indices[places] == columns
-    out = np.zeros((indices.size, indices.size))
-    out[np.repeat(np.arange(indices.size), lengths)[inside], places[inside]] = L.data[entries][inside]
-    return out

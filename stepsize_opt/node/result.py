@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepsize_opt.goals import WORDS, GoalName
-from stepsize_opt.inputs import LARGE, dimensions, from_fields, positive_number, real_array
-from stepsize_opt.methods import CompressedStep, get_method
+from stepsize_opt import certificate_files
+from stepsize_opt.goals import WORDS, GoalName, GoalWords, goal_words
+from stepsize_opt.inputs import LARGE, dimensions, from_fields, pattern_of, positive_number, real_array
+from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, MomentumStep, get_method
 from stepsize_opt.operators import BlockStepsize, StepsizeOperator, stepsize_from_arrays
 from stepsize_opt.plots import plot_matrix
-from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down
+from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down, exp_up
 from stepsize_opt.records import Result, plain_fields, structure_of_plain
 from stepsize_opt.rounds import (
     convex_iterations,
     coordinates_sent,
     iterations_needed,
     linear_iterations,
+    momentum_iterations,
     squared_norm,
 )
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
@@ -73,6 +77,11 @@ class StepsizeResult(Result):
         Whether T(D) ⪯ D is proved, which only the goal ``paper`` needs.
     message
         What keeps the answer from being optimal, and a remedy; empty for an optimal one.
+    inverse_curvature
+        With momentum V ⪰ M⁻¹, a number or d×d, by which the update of z multiplies (docs/momentum.md); None without
+        memory.  ``log_det`` and ``upper_bound`` are then ends of d log t, t²𝒫(V) ⪯ H.
+    question
+        L and M, for ``certificate_file``; None for a result that was read from a file.
 
     Examples
     --------
@@ -87,6 +96,8 @@ class StepsizeResult(Result):
     limit: float
     goal: GoalName
     satisfies_condition: bool
+    inverse_curvature: Any = None
+    question: certificate_files.Question | None = None
 
     def __post_init__(self) -> None:
         # The last gate: no matrix leaves that float64 does not hold, no status that the certificate does not prove.
@@ -110,8 +121,10 @@ class StepsizeResult(Result):
 
     @property
     def expected_nonzeros(self) -> float:
-        """Floats sent per round, in expectation."""
-        return self.sketch.expected_nonzeros
+        """Floats sent per round, in expectation; with momentum twice those of the sketch unless one message serves."""
+        return (
+            self._rounds().messages * self.sketch.expected_nonzeros if self.momentum else self.sketch.expected_nonzeros
+        )
 
     @property
     def D(self) -> Any:
@@ -149,12 +162,41 @@ class StepsizeResult(Result):
             raise ValueError(msg)
         return self.stepsize.tosparse()
 
-    def compressor(self) -> CompressedStep:
+    @property
+    def momentum(self) -> bool:
+        """Whether the rate is that of a method that keeps two vectors."""
+        return self.inverse_curvature is not None
+
+    def compressor(self) -> CompressedStep | MomentumStep:
         """Return the method with this D as messages: ``draw``, ``encode`` and ``decode`` of one round.
 
-        Raises ValueError for a method whose factors depend on L: ``CompressedStep.of`` takes it.
+        With momentum ``point``, ``draw``, ``encode`` and ``advance`` of a ``MomentumStep``.  Raises ValueError for a
+        method whose factors depend on L: ``CompressedStep.of`` takes it.
         """
-        return CompressedStep.of(self.D, self.sketch, self.method)
+        return self._rounds() if self.momentum else CompressedStep.of(self.D, self.sketch, self.method)
+
+    def _rounds(self) -> MomentumStep:
+        method = self.method
+        if isinstance(method, DetCGD2) and pattern_of(self.structure, self.d).commutes_with(self.sketch.map):
+            method = DetCGD1()  # TD = DT: one message serves both updates
+        factors = CompressedStep.of(self.D, self.sketch, method).factors
+        return MomentumStep(self.rate, self.goal == "linear", self.sketch, factors, self.inverse_curvature)
+
+    def certificate_file(self, path: str | PathLike[str]) -> Path:
+        """Write the answer with all that proves it as JSON, for ``python -m stepsize_opt.verify``; return the path.
+
+        The file is verified before it is written.  Raises ValueError for a result that was read from a file, which does
+        not know its L, for one with momentum, and for one that is too large.
+        """
+        if self.momentum:
+            msg = "certificate_file covers results without momentum; certify(result, L) proves this one again"
+            raise ValueError(msg)
+        question = certificate_files.asked(self.question)
+        document = certificate_files.node_document(self, question)
+        lower, upper = self.log_det, self.certificate.upper_bound
+        if question.M is not None:  # the ends of t
+            lower, upper = self.rate, exp_up(upper / self.d)
+        return certificate_files.write(path, document, lower, upper)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw D as a heat map on matplotlib axes, new ones by default; return the axes."""
@@ -197,7 +239,11 @@ class StepsizeResult(Result):
         """What ``guaranteed_rate`` bounds, in words."""
         if self.goal == "paper" and self.guaranteed_rate > self.rate:
             return f"descent, {WORDS['descent'].rate}"
-        return f"{self.goal}, {WORDS[self.goal].rate}"
+        return f"{'momentum, ' if self.momentum else ''}{self.goal}, {self._words.rate}"
+
+    @property
+    def _words(self) -> GoalWords:
+        return goal_words(self.goal, self.momentum)
 
     def iterations(
         self,
@@ -218,6 +264,9 @@ class StepsizeResult(Result):
         over the first K iterates is at most ``accuracy``, and so is E f − f* at their mean.  ``initial_distance`` is
         then x⁰ − x*, a vector, whose norm is taken; a number is the plain distance ‖x⁰ − x*‖, of which only
         ‖x⁰ − x*‖²_{D⁻¹} ≤ ‖x⁰ − x*‖²/λmin(D) is known.
+
+        With momentum it is the smallest K with 2(1 − t)^K Δ⁰ ≤ accuracy for ``linear``, and with
+        2‖x⁰ − x*‖² ≤ accuracy t²K(K + 3) for ``convex``, in the Euclidean norm.
         """
         given = {
             "epsilon2": epsilon2,
@@ -225,7 +274,7 @@ class StepsizeResult(Result):
             "accuracy": accuracy,
             "initial_distance": initial_distance,
         }
-        wanted = WORDS[self.goal].arguments
+        wanted = self._words.arguments
         for name, value in given.items():
             if value is not None and name not in wanted:
                 msg = f"iterations for the goal {self.goal!r} takes {' and '.join(wanted)}, not {name}"
@@ -237,6 +286,9 @@ class StepsizeResult(Result):
         if not self.guaranteed_rate > 0.0:
             msg = f"no rate above 0 is proved for this D, so no number of iterations: its status is {self.status}"
             raise ValueError(msg)
+        if self.momentum:
+            start = initial_gap if self.goal == "linear" else initial_distance
+            return momentum_iterations(self.goal, self.guaranteed_rate, accuracy, start)  # type: ignore[arg-type]
         if self.goal == "linear":
             return linear_iterations(self.guaranteed_rate, accuracy, initial_gap)  # type: ignore[arg-type]
         if self.goal == "convex":
@@ -273,6 +325,7 @@ class StepsizeResult(Result):
         return {
             "expected_nonzeros": self.expected_nonzeros,
             "goal": self.goal,
+            "momentum": self.momentum,
             "satisfies_condition": self.satisfies_condition,
             "log_det": self.log_det,
             "rate": self.rate,
@@ -288,7 +341,7 @@ class StepsizeResult(Result):
             ("method", f"{self.algorithm}, sketch {self._sketch_text}, {self.structure} D, d = {self.d}"),
             *self._rates(),
             ("limit", self._limit_text),
-            (WORDS[self.goal].feasible, f"{feasible}, margin {self.certificate.margin:.1e}"),
+            (self._words.feasible, f"{feasible}, margin {self.certificate.margin:.1e}"),
         ]
 
     @property
@@ -296,15 +349,16 @@ class StepsizeResult(Result):
         if not math.isfinite(self.limit):
             return "not known for this form of L, or E[S] = I up to rounding only"
         rank = self.sketch.expected_rank
-        return f"{self.limit:.9g} for rank {rank:g} without memory, efficiency {self.efficiency:.3f}"
+        memory = "with momentum" if self.momentum else "without memory"
+        return f"{self.limit:.9g} for rank {rank:g} {memory}, efficiency {self.efficiency:.3f}"
 
     def _rates(self) -> list[tuple[str, str]]:
-        words = WORDS[self.goal]
+        words = self._words
         rows = [(f"rate {words.rate}", f"{self.rate:.9g}")]
         if self.goal != "descent":
             rows.append(("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}, H = 2D − T(D)"))
         rows.append(("guarantee used", self.guarantee_used))
-        if self.goal in ("paper", "descent", "convex"):
+        if self.goal in ("paper", "descent", "convex") and not self.momentum:
             rows.append((f"log det {words.judged} / d", f"{self.log_det / self.d:.9f}"))
         if self.goal != "paper":
             rows.append(("condition T(D) ⪯ D", "proved" if self.satisfies_condition else "not proved, not needed"))
@@ -316,7 +370,9 @@ class StepsizeResult(Result):
             arrays |= {f"multiplier_{name}": array for name, array in self.multiplier.arrays().items()}
             if self.d <= LARGE:  # a larger D is saved by its blocks only
                 arrays["D"] = self.D
-        meta = plain_fields(self, "stepsize", "multiplier", "sketch")
+        if self.momentum:
+            arrays["inverse_curvature"] = np.asarray(self.inverse_curvature)
+        meta = plain_fields(self, "stepsize", "multiplier", "sketch", "inverse_curvature", "question")
         return {**meta, "sketch": plain_sketch(self.sketch)}, arrays
 
     @classmethod
@@ -324,7 +380,9 @@ class StepsizeResult(Result):
         stepsize, multiplier = (_read_stepsize(arrays, kind) for kind in ("stepsize", "multiplier"))
         sketch = sketch_of_plain(meta["sketch"], meta["certificate"]["d"])
         D = arrays.get("D", stepsize)
-        known: dict[str, Any] = {"stepsize": stepsize, "multiplier": multiplier, "sketch": sketch}
+        known: dict[str, Any] = {"stepsize": stepsize, "multiplier": multiplier, "sketch": sketch, "question": None}
+        V = arrays.get("inverse_curvature")
+        known["inverse_curvature"] = float(V) if V is not None and V.ndim == 0 else V
         known |= {"method": get_method(meta["algorithm"]), "structure": structure_of_plain(meta["structure"], D)}
         return from_fields(StepsizeResult, meta, **known)
 

@@ -18,7 +18,7 @@ from stepsize_opt.node.answers import prove
 from stepsize_opt.node.pieces import Component, Reduction
 from stepsize_opt.node.result import Block, StepsizeResult
 from stepsize_opt.operators import BlockStepsize
-from stepsize_opt.proofs import UNIT, Certificate, exp_up
+from stepsize_opt.proofs import Certificate, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import check_solver, choose_solver, get_solver
 from stepsize_solvers.numerics import blas_threads
@@ -271,18 +271,6 @@ def _certified(component: Component, outcome: Outcome, tol: float, note: str | N
     return Piece(block, certificate, descent, answer.satisfies_condition, outcome.stats, status, note)
 
 
-def weakest(parts: Sequence[Certificate]) -> Certificate:
-    """The certificate of t, the smallest of those of the parts, as d log t."""
-    if len(parts) == 1:
-        return parts[0]
-    d = sum(part.d for part in parts)
-    lower, upper = (
-        d * min(ends) for ends in zip(*((p.log_det / p.d, p.upper_bound / p.d) for p in parts), strict=True)
-    )
-    lower, upper = lower - 4.0 * UNIT * abs(lower), upper + 4.0 * UNIT * abs(upper)
-    return Certificate(all(p.feasible for p in parts), min(p.margin for p in parts), lower, upper, d)
-
-
 def assemble(
     reduction: Reduction,
     pieces: Sequence[Piece],
@@ -301,7 +289,7 @@ def assemble(
         blocks.append(Block(single.indices, alone.D, alone.Z))
         certificates.append(alone.certificate if reached is None else reached)
         descents.append(alone.certificate)  # w̄D ≤ 1 makes H = D(2 − w̄D) ≥ D, and H ≤ 1/w̄
-    certificate = Certificate.combine(certificates) if goal.M is None else weakest(certificates)
+    certificate = Certificate.combine(certificates) if goal.M is None else Certificate.weakest(certificates)
     limit = reduction.log_limit(sketch)
     if not certificate.is_optimal(tol):
         certificate = certificate.bounded(limit)

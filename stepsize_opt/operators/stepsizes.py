@@ -13,7 +13,7 @@ from scipy.linalg import solve_triangular
 from scipy.sparse.linalg import LinearOperator
 
 from stepsize_opt.inputs import Immutable, check_dense, check_memory, read_only, scaled_exactly
-from stepsize_opt.operators.matrices import LowRankPlusDiagonal
+from stepsize_opt.smoothness import LowRankPlusDiagonal
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 
@@ -212,11 +212,9 @@ class LowRankStepsize(StepsizeOperator):
     def arrays(self) -> dict[str, Matrix]:
         return {"a": self.a, "V": self.V, "sign": np.array([self.sign])}
 
-    def energies(self, L: Any) -> Vector | None:
-        """The diagonal of DLD, shape (d,), for a LowRankPlusDiagonal with a dense U; None for another L."""
-        if not isinstance(L, LowRankPlusDiagonal) or sparse.issparse(L.U):
-            return None
-        V, a, s = self.V, self.a, L.own
+    def energies(self, L: LowRankPlusDiagonal) -> Vector:
+        """The diagonal of DLD, shape (d,), for an L with a dense U."""
+        V, a, s = self.V, self.a, L.shift
         image = self._matmat(L.U)
         inside = np.einsum("ij,ij->i", V @ (V.T @ (s[:, None] * V)), V) + np.einsum("ij,ij->i", image, image)
         return np.asarray(a * a * s + 2.0 * self.sign * a * s * np.einsum("ij,ij->i", V, V) + inside)

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from stepsize_opt.clients import optimal_distributed_stepsize
 from stepsize_opt.goals import METRIC_GOALS, WORDS, GoalName
-from stepsize_opt.inputs import items, positive_number, refuse_options
-from stepsize_opt.limit import CompressionLimit, compression_limit
+from stepsize_opt.inputs import items, positive_number
+from stepsize_opt.limit import compression_limit, read_limit
 from stepsize_opt.methods import (
+    WORST_CASE_RATE,
     CompressedStep,
     DetCGD1,
     DetCGD2,
+    Feedback,
     Method,
     optimal_method,
 )
 from stepsize_opt.node import optimal_stepsize
-from stepsize_opt.operators import LowRankPlusDiagonal
-from stepsize_opt.planning.budget import Budget
-from stepsize_opt.planning.problem import Problem
-from stepsize_opt.proofs import Unproved
+from stepsize_opt.planning.problem import Budget, Problem
+from stepsize_opt.proofs import Unproved, exp_up
 from stepsize_opt.records import completed
-from stepsize_opt.rounds import coordinates_sent, iterations_needed, linear_iterations
+from stepsize_opt.rounds import coordinates_sent, iterations_needed, linear_iterations, momentum_iterations
 from stepsize_opt.sketches import Identity, RandK, Sketch
+from stepsize_opt.smoothness import NeedsDense
 from stepsize_opt.tables import Row, Table, best_first
-from stepsize_solvers.programs import Settings, Status
+from stepsize_solvers.programs import Status
 
 _SHARES = (0.25, 0.5, 1.0)  # of the floats per round that are allowed: the k of the table, besides k = 1
 Shape: TypeAlias = Literal["full", "diagonal", "scalar"]
@@ -39,6 +40,7 @@ _INDEPENDENT: tuple[tuple[Method, Shape], ...] = (
 
 
 _COLUMNS = ("method", "stepsize", "seeds", "sketch", "rounds", "floats", "client", "server", "share of limit")
+WORST_CASE = "worst case"
 _WORK = "client, server: multiplications per round beyond the gradient"
 
 
@@ -68,17 +70,15 @@ class Target:
         """For functions that take goal and strong_convexity."""
         return {"goal": self.goal, "strong_convexity": self.strong_convexity if self.goal == "linear" else None}
 
-    def rounds(self, rate: float) -> int:
+    def rounds(self, rate: float, momentum: bool = False) -> int:
         """The smallest K that a rate guarantees; raises Unproved for a rate of 0."""
         if not rate > 0.0:
             msg = "no rate above 0 is proved of its D in float64"
             raise Unproved(msg)
+        if momentum:
+            return momentum_iterations(self.goal, rate, self.accuracy, self.initial_gap)
         needed = linear_iterations if self.goal == "linear" else iterations_needed
         return needed(rate, self.accuracy, self.initial_gap)
-
-
-# Arguments of the functions behind the rows that differ from row to row, or would make of a row another one.
-_SET_BY_PLAN = ("algorithm", "structure", "seeds", "iterations", "mean_smoothness", "warm_start")
 
 
 def plan(
@@ -93,12 +93,17 @@ def plan(
     strong_convexity: Any = None,
     sketches: Sequence[Sketch] | None = None,
     on_progress: Callable[[int, int, str], None] | None = None,
-    **options: Any,
+    solver: str = "auto",
+    tol: float = 1e-6,
+    time_limit: float | None = None,
+    max_iters: int | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Table:
     """Which method to run: rounds, floats sent, work and efficiency of each, and the best within a budget.
 
     Gradient descent, det-CGD1 (with the best descent metric, and for ``"descent"`` under the paper's condition),
-    det-CGD2 and the subspace method, with k = 1 and with a quarter, half and all of the floats allowed.  With clients
+    det-CGD2 and the subspace method, with k = 1 and with a quarter, half and all of the floats allowed; ``Feedback``
+    with its worst case for the largest k.  With clients
     the rows with shared seeds are those of one node; det-CGD1 and det-CGD2 with independent draws and the largest k
     stand beside them.  For a large L that is not formed, the rows are those that need no d×d matrix: gradient descent,
     det-CGD1 with a diagonal D, and for a dense factor det-CGD1 and det-CGD2 with a full D (``descent``) and the
@@ -128,8 +133,8 @@ def plan(
         Sketches to take in place of rand-k.
     on_progress
         Called with the number of rows done, of all rows, and the name of the next before each is solved.
-    options
-        Of ``optimal_stepsize`` and ``optimal_distributed_stepsize`` for each row: ``time_limit``, ``tol``, ``solver``.
+    solver, tol, time_limit, max_iters, options
+        Of each row, as in ``optimal_stepsize``.
 
     Returns
     -------
@@ -150,7 +155,6 @@ def plan(
     >>> answer.best.method, answer.best.rounds
     ('subspace', 8945)
     """
-    refuse_options("plan", options, _SET_BY_PLAN)
     if on_progress is not None and not callable(on_progress):
         msg = f"on_progress must be a function, got {on_progress!r}"
         raise TypeError(msg)
@@ -158,12 +162,13 @@ def plan(
     _refuse_unused(goals, epsilon2=epsilon2, accuracy=accuracy, strong_convexity=strong_convexity)
     given = Problem.read(problem, initial_gap, delta_inf, strong_convexity, linear="linear" in goals)
     allowed = _read_budget(budget, given.d)
-    tol = positive_number("tol", options.get("tol", Settings.tol))
-    targets = [_target(name, given, epsilon2, accuracy, tol) for name in goals]
+    targets = [_target(name, given, epsilon2, accuracy, positive_number("tol", tol)) for name in goals]
     ks = _ks(min(given.d, given.d if allowed.per_round is None else allowed.per_round))
     laws = _read_sketches(sketches, given.d, ks)
     ks = sorted({*ks, *(law.expected_rank for law in laws)})
-    cases = [case for target in targets for case in _cases(given, target, laws, ks, allowed.rounds, options)]
+    solving: dict[str, Any] = {"solver": solver, "tol": tol, "time_limit": time_limit, "max_iters": max_iters}
+    solving["options"] = options
+    cases = [case for target in targets for case in _cases(given, target, laws, ks, allowed.rounds, solving)]
     rows: list[Row] = []
     left_out: list[str] = []
     for done, case in enumerate(cases):
@@ -171,14 +176,17 @@ def plan(
             on_progress(done, len(cases), case.name)
         try:
             rows.append(case.make())
+        except NeedsDense:  # an L that is not formed has other rows
+            continue
         except Unproved as error:  # the other methods have an answer all the same
             left_out.append(f"{case.name} is left out: {error}")
     if on_progress is not None:
         on_progress(len(cases), len(cases), "")
     reached: dict[str, tuple[tuple[float, int], ...]] = {target.goal: _limits(given, target, ks) for target in targets}
     notes = [*([given.note] if given.note else []), *left_out, *_notes(given, targets, laws, rows)]
-    if any(len(reached[name]) < len(ks) for name in goals if given.has_limit(name)):
-        notes.append("the limit is left out where float64 does not prove it")
+    unbounded = [name for name in goals if not reached[name]]
+    reason = "no finite bound is proved; with a sparse factor of L it needs a dense matrix"
+    notes += [f"the limit for goal={name!r} is left out: {reason}" for name in unbounded]
     rows = [row for target in targets for row in _sorted(rows, target.goal, allowed, given.senders)]
     senders = "one node" if given.senders == 1 else f"{given.senders} clients"
     title = f"Plan for d = {given.d}, {senders}, {allowed}"
@@ -201,23 +209,23 @@ def _sorted(rows: Sequence[Row], goal: str, budget: Budget, senders: int) -> lis
 
 def _notes(given: Problem, targets: Sequence[Target], laws: Sequence[Sketch], rows: Sequence[Row]) -> Iterator[str]:
     """What the table leaves out, and which rows are not optimal."""
-    unfinished = [row for row in rows if row.status != Status.OPTIMAL.value]
+    unfinished = [row for row in rows if row.status not in (Status.OPTIMAL.value, WORST_CASE)]
     if unfinished:
         kinds = ", ".join(sorted({row.status for row in unfinished}))
         yield f"{len(unfinished)} of {len(rows)} rows rest on a D above the tolerance ({kinds}): their rounds hold"
+    if any(row.status == WORST_CASE for row in rows):
+        yield "feedback: the rounds are its worst case, in every run; how many it needs is measured, not proved"
     if not laws:
         yield (
             "det-CGD1 and det-CGD2 with rand-k are left out: it sends at least one float per round, more than the "
             "budget; sketches=[IndependentSampling(p)] sends fewer"
         )
-    if given.is_large and given.senders > 1:
+    if not given.L.is_formed and given.senders > 1:
         yield "independent draws are left out: their condition takes dense matrices"
     if given.clients and given.delta_inf is None:
         yield "independent draws are left out: their condition needs delta_inf"
     if given.clients and "descent" not in {target.goal for target in targets}:
         yield "independent draws are left out: their condition bounds the norm of goal='descent' only"
-    if not all(given.has_limit(target.goal) for target in targets):
-        yield "the limit for goal='descent' is left out: with a sparse factor of L it needs a dense matrix"
 
 
 def _cases(
@@ -226,7 +234,7 @@ def _cases(
     laws: Sequence[Sketch],
     ks: Sequence[float],
     rounds: int | None,
-    options: dict[str, Any],
+    solving: dict[str, Any],
 ) -> Iterator[Case]:
     """The rows of one goal."""
     d = given.d
@@ -243,7 +251,7 @@ def _cases(
 
         def make() -> Row:
             shape: dict[str, Any] = {**target.arguments, "structure": structure, "goal": goal}
-            result = completed(optimal_stepsize(given.L, sketch, algorithm=method, **shape, **options))
+            result = completed(optimal_stepsize(given.L, sketch, algorithm=method, **shape, **solving))
             return _row(
                 given,
                 target,
@@ -265,52 +273,84 @@ def _cases(
     weighted = target.goal == "descent"
     paper: GoalName = "paper" if weighted else target.goal
     yield node(DetCGD1(), "γI", Identity(d), paper, "scalar", "GD")
-    if not given.is_large:
+    if given.L.is_formed:
         yield node(DetCGD2(), "L⁻¹, uncompressed", Identity(d), paper)
     for sketch in laws:
-        if given.is_large:
+        if given.L.is_formed:
+            yield node(DetCGD1(), "γI", sketch, paper, "scalar")
+            if weighted:
+                yield node(DetCGD1(), "paper", sketch, "paper")
+        else:
             yield node(DetCGD1(), "diagonal", sketch, paper, "diagonal")
-            if weighted and given.has_limit("descent"):
-                yield node(DetCGD1(), "descent", sketch, "descent")
-                yield node(DetCGD2(), "optimal", sketch, "paper")
-            continue
-        yield node(DetCGD1(), "γI", sketch, paper, "scalar")
-        if weighted:
-            yield node(DetCGD1(), "paper", sketch, "paper")
-        yield node(DetCGD1(), target.goal, sketch, target.goal)
-        yield node(DetCGD2(), "optimal", sketch, target.goal)
-    if given.has_directions(target.goal):
-        exact = [] if rounds is None else [k for k in [_enough(given, target, rounds)] if k is not None]
-        for k in sorted({*ks, *exact}):
-            yield _subspace(given, target, k)
+        if given.L.is_formed or weighted:
+            yield node(DetCGD1(), target.goal, sketch, target.goal)
+            yield node(DetCGD2(), "optimal", sketch, target.goal)
+    exact = [] if rounds is None else [k for k in [_enough(given, target, rounds)] if k is not None]
+    for k in sorted({*ks, *exact}):
+        yield _subspace(given, target, k)
+        if target.goal == "linear":
+            yield _subspace(given, target, k, momentum=True)
+    feedback = _feedback(given, target, max(ks))
+    if feedback is not None:
+        yield feedback
     if laws and given.clients and weighted and given.delta_inf is not None:
         # They need orders of magnitude more in all, and most with small k: one k shows it, and a solve takes seconds.
         largest = max(laws, key=lambda sketch: sketch.expected_nonzeros)
         for method, structure in _INDEPENDENT:
-            yield _independent(given, target, given.delta_inf, method, structure, largest, options)
+            yield _independent(given, target, given.delta_inf, method, structure, largest, solving)
 
 
-def _subspace(given: Problem, target: Target, k: float) -> Case:
+def _subspace(given: Problem, target: Target, k: float, momentum: bool = False) -> Case:
     def make() -> Row:
-        method = optimal_method(given.L, k, **target.arguments)
+        method = optimal_method(given.L, k, **target.arguments, momentum=momentum)
         status = Status.OPTIMAL if method.certificate.is_optimal(target.tol) else Status.INACCURATE
         return _row(
             given,
             target,
             method=method.name,
-            stepsize="optimal",
+            stepsize="momentum" if momentum else "optimal",
             sketch=f"k = {k:g}",
             k=k,
             rate=method.rate,
-            rounds=target.rounds(method.rate),
-            share_of_limit=method.efficiency,
+            rounds=target.rounds(method.rate, momentum),
+            share_of_limit=None if momentum else method.efficiency,
             gap=method.certificate.gap,
             status=status.value,
             result=method,
-            compressor=method,
+            compressor=method.compressor() if momentum else method,
         )
 
-    return Case(f"subspace method, k = {k:g}", make)
+    return Case(f"subspace method{' with momentum' if momentum else ''}, k = {k:g}", make)
+
+
+def _feedback(given: Problem, target: Target, budget: float) -> Case | None:
+    """Return the row of feedback with its worst case; None where the budget has no room for one entry of a gradient.
+
+    In each round a client sends k entries, their k places at half a float each, and a value of f.
+    """
+    k = min(given.d, int((budget - 1.0) / 1.5))
+    if k < 1:
+        return None
+
+    def make() -> Row:
+        feedback = Feedback(given.L, k, clients=given.senders)
+        whole = compression_limit(given.L, given.d, **target.arguments)
+        rate = WORST_CASE_RATE * whole.value
+        return _row(
+            given,
+            target,
+            method="feedback",
+            stepsize="measured",
+            sketch=f"top-{k}",
+            k=1.5 * k + 1.0,
+            rate=rate,
+            rounds=feedback.rounds(target.rounds(rate)),
+            status=WORST_CASE,
+            result=feedback,
+            compressor=feedback,
+        )
+
+    return Case(f"feedback, k = {k}", make)
 
 
 def _independent(
@@ -320,7 +360,7 @@ def _independent(
     method: Method,
     structure: Shape,
     sketch: Sketch,
-    options: dict[str, Any],
+    solving: dict[str, Any],
 ) -> Case:
     def make() -> Row:
         result = completed(
@@ -332,7 +372,7 @@ def _independent(
                 delta_inf=delta_inf,
                 algorithm=method,
                 structure=structure,
-                **options,
+                **solving,
             )
         )
         return _row(
@@ -373,12 +413,12 @@ def _work(method: str, stepsize: str, given: Problem, k: float) -> tuple[float, 
     """Return the multiplications per round of a client and of the server beyond the gradient.
 
     det-CGD1: the server multiplies D, of which it needs k columns.  det-CGD2: a client needs k rows of D∇f.  Subspace:
-    k directions on both sides.  A diagonal D or γI has one number a coordinate.  The D and the directions of a large L
-    are applied as a whole, by two products with a factor of r columns.
+    k directions on both sides, feedback: all of them.  A diagonal D or γI has one number a coordinate.  The D and the
+    directions of a large L are applied as a whole, by two products with a factor of r columns.
     """
     if stepsize in ("γI", "diagonal"):
         return (k, 0.0) if method == DetCGD2.name else (0.0, k)
-    product = given.d * (2.0 * given.L.rank if isinstance(given.L, LowRankPlusDiagonal) else k)
+    product = given.L.multiplications(given.d if method == "feedback" else k)
     if method == DetCGD1.name:
         return 0.0, product
     return product, 0.0 if method == DetCGD2.name else product
@@ -455,8 +495,10 @@ def _enough(given: Problem, target: Target, rounds: int) -> float | None:
     """The smallest whole k with which the subspace method needs at most so many rounds; None without one."""
 
     def reached(k: int) -> bool:
-        limit = _limit(given, target, k)
-        return limit is not None and target.rounds(limit.value) <= rounds
+        try:
+            return target.rounds(compression_limit(given.L, k, **target.arguments).value) <= rounds
+        except (NeedsDense, Unproved):
+            return False
 
     k = bisect_left(range(1, given.d + 1), True, key=reached) + 1
     return float(k) if k <= given.d else None
@@ -464,15 +506,7 @@ def _enough(given: Problem, target: Target, rounds: int) -> float | None:
 
 def _limits(given: Problem, target: Target, ks: Sequence[float]) -> tuple[tuple[float, int], ...]:
     """Return each k with the rounds at its limit, below which no method without memory has a guarantee."""
-    found = [(k, _limit(given, target, k)) for k in ks]
-    return tuple((k, target.rounds(limit.upper)) for k, limit in found if limit is not None)
-
-
-def _limit(given: Problem, target: Target, k: float) -> CompressionLimit | None:
-    """Return the limit of k floats per round; None where it is not known, or not proved in float64."""
-    if not given.has_limit(target.goal):
-        return None
-    try:
-        return compression_limit(given.L, k, **target.arguments)
-    except Unproved:
-        return None
+    arguments = target.arguments
+    bounds = [read_limit(given.L, k, arguments["goal"], arguments["strong_convexity"]).upper_bound for k in ks]
+    rates = [exp_up(bound / given.d) for bound in bounds]
+    return tuple((k, target.rounds(rate)) for k, rate in zip(ks, rates, strict=True) if math.isfinite(rate))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from stepsize_opt import smoothness
 from stepsize_opt.goals import Goal
-from stepsize_opt.inputs import LARGE, dense, dimensions, positive_number, read_matrix, real_number
-from stepsize_opt.operators import LowRankPlusDiagonal
+from stepsize_opt.inputs import LARGE, dense, dimensions, positive_number, read_matrix, real_number, whole_number
 from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum
 from stepsize_opt.proofs import mean_above
+from stepsize_opt.smoothness import MatrixSmoothness, Smoothness, proved_smoothness
+from stepsize_opt.tables import Row
 from stepsize_solvers.programs import Matrix
 
 
@@ -26,7 +26,7 @@ class Problem:
     what is to be said of a Δ⁰ that was found.
     """
 
-    L: Matrix | LowRankPlusDiagonal
+    L: Smoothness
     clients: tuple[Matrix, ...]
     senders: int
     initial_gap: float
@@ -36,23 +36,7 @@ class Problem:
 
     @property
     def d(self) -> int:
-        return int(self.L.shape[0])
-
-    @property
-    def is_large(self) -> bool:
-        """Whether L is not formed: fewer methods have a stepsize for it."""
-        return isinstance(self.L, LowRankPlusDiagonal)
-
-    def has_limit(self, goal: str) -> bool:
-        """Whether the limit is known: for ``descent`` not for a large L with a sparse factor."""
-        return goal != "descent" or not isinstance(self.L, LowRankPlusDiagonal) or not sparse.issparse(self.L.U)
-
-    def has_directions(self, goal: str) -> bool:
-        """Whether there is a subspace method: of a large L for a dense factor, with known eigenvectors."""
-        L = self.L
-        return not isinstance(L, LowRankPlusDiagonal) or (
-            not sparse.issparse(L.U) and (goal == "descent" or L.is_shifted)
-        )
+        return self.L.d
 
     @property
     def sharing(self) -> str:
@@ -72,23 +56,64 @@ class Problem:
         if initial_gap is None:
             msg = "plan needs initial_gap = f(x⁰) − f^inf when the problem is given by matrices"
             raise ValueError(msg)
-        clients: tuple[Matrix, ...] = ()
-        L: Matrix | LowRankPlusDiagonal
-        if delta_inf is not None and not _is_sequence_of_matrices(problem):
-            msg = "delta_inf is for clients, and the problem is one smoothness matrix: leave it out"
-            raise ValueError(msg)
-        if isinstance(problem, LowRankPlusDiagonal):
-            L = problem
-        elif _is_sequence_of_matrices(problem):
-            clients = tuple(dense(read_matrix(f"problem[{i}]", one)) for i, one in enumerate(problem))
-            shapes = sorted({one.shape for one in clients})
-            if len(shapes) != 1:
-                msg = f"the clients' matrices must have one shape, got {shapes}"
+        gap, delta = _gap(initial_gap), _delta(delta_inf)
+        if not _is_sequence_of_matrices(problem):
+            if delta is not None:
+                msg = "delta_inf is for clients, and the problem is one smoothness matrix: leave it out"
                 raise ValueError(msg)
-            L = mean_above(clients)
-        else:
-            L = dense(read_matrix("problem", problem))
-        return Problem(L, clients, max(1, len(clients)), _gap(initial_gap), _delta(delta_inf), strong_convexity)
+            return Problem(proved_smoothness(problem, "problem"), (), 1, gap, None, strong_convexity)
+        clients = tuple(dense(read_matrix(f"problem[{i}]", one)) for i, one in enumerate(problem))
+        shapes = sorted({one.shape for one in clients})
+        if len(shapes) != 1:
+            msg = f"the clients' matrices must have one shape, got {shapes}"
+            raise ValueError(msg)
+        L = MatrixSmoothness(mean_above(clients))
+        return Problem(L, clients, len(clients), gap, delta, strong_convexity)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent; None is no limit.
+
+    Attributes
+    ----------
+    per_round
+        Floats that a client (or the node) may send per round, on average.
+    total
+        Floats that all of them may send in all.
+    rounds
+        Rounds.
+
+    Examples
+    --------
+    >>> from stepsize_opt import Budget
+    >>> print(Budget(8, rounds=1000))
+    at most 8 floats per round, 1000 rounds
+    """
+
+    per_round: float | None = None
+    total: float | None = None
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("per_round", "total"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, positive_number(name, getattr(self, name)))
+        if self.rounds is not None:
+            object.__setattr__(self, "rounds", whole_number("rounds", self.rounds))
+
+    def holds(self, row: Row) -> bool:
+        """Return whether a row stays within all limits."""
+        limits = ((self.per_round, row.k), (self.total, row.floats))
+        # k N per round, N whole: one rounding error of k is no excess.
+        within = all(limit is None or spent <= limit * (1.0 + 1e-12) for limit, spent in limits)
+        return within and (self.rounds is None or row.rounds <= self.rounds)
+
+    def __str__(self) -> str:
+        named = ((self.per_round, "floats per round"), (self.total, "floats in all"))
+        words = [f"{limit:g} {name}" for limit, name in named if limit is not None]
+        words += [] if self.rounds is None else [f"{self.rounds} rounds"]
+        return "at most " + ", ".join(words) if words else "no limit"
 
 
 def _of_objective(
@@ -121,7 +146,7 @@ def _of_objective(
         M = known if known is not None and _smallest(known) > 0.0 else None
     elif known is not None:
         check_known_bound(M, known, objective.d)
-    L = smoothness.of(objective) if large else objective.smoothness()
+    L = proved_smoothness(smoothness.of(objective) if large else objective.smoothness())
     return Problem(L, clients, getattr(objective, "n", 1), _gap(initial_gap), _delta(delta_inf), M, note)
 
 

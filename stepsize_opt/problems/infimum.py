@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ class Infimum:
     """proved ≤ f^inf ≤ found: a proved lower bound, and the smallest value that a long run has reached.
 
     ``found`` is what the paper takes for f^inf; for a non-convex f it is an estimate, and always one from above.  For a
-    strongly convex f both agree to rounding.
+    strongly convex f both agree to rounding.  ``point`` is where that value is taken, if it is known.
 
     Examples
     --------
@@ -45,6 +45,7 @@ class Infimum:
 
     proved: float
     found: float
+    point: Vector | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # A value reached cannot lie below a proved bound by more than its rounding.
@@ -102,7 +103,8 @@ def find_infimum(objective: Objective, start: Vector | None = None, iterations: 
     options = {"maxiter": iterations, "maxfun": 10 * iterations, "ftol": 1e-15, "gtol": 1e-10}
     answer = minimize(value_and_gradient, x0, (unit,), jac=True, method="L-BFGS-B", options=options)
     found = unit * float(answer.fun)
-    return Infimum(max(objective.lower_bound, _bound_at(objective, np.asarray(answer.x))), found)
+    point = np.asarray(answer.x)
+    return Infimum(max(objective.lower_bound, _bound_at(objective, point)), found, point)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,10 +1,11 @@
 """Statements proved about floats: enclosures, feasibility, bounds, certificates.  Nothing here calls a solver."""
 
-from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain, sandwich
 from stepsize_opt.proofs.basis import InBasis
 from stepsize_opt.proofs.certificate import Certificate, Unproved, certify_point, log_det_power
 from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.conditions import (
+    AtStepsize,
     CentredMap,
     ClientGroup,
     Conditions,
@@ -17,7 +18,9 @@ from stepsize_opt.proofs.convex import ConvexStep, norm_from_above
 from stepsize_opt.proofs.descent import Descent, DescentBounds, descent_of, metric_at
 from stepsize_opt.proofs.diagonal import prove_diagonal
 from stepsize_opt.proofs.evaluation import Evaluation
+from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_opt.proofs.floors import largest_floor, weight_from_below
+from stepsize_opt.proofs.inverses import proved_inverse
 from stepsize_opt.proofs.low_rank import LowRankCondition, ProvedInverse
 from stepsize_opt.proofs.maps import (
     adjoint_below,
@@ -44,7 +47,12 @@ from stepsize_opt.proofs.roundings import (
     rounded_up,
     sum_from_below,
 )
-from stepsize_opt.proofs.spectral import eigenvalues_from_below, spectral_condition_bound, spectral_metric_bound
+from stepsize_opt.proofs.spectral import (
+    eigenvalue_bounds,
+    eigenvalues_from_below,
+    spectral_condition_bound,
+    spectral_metric_bound,
+)
 from stepsize_opt.proofs.thin import ProvedDiagonal, bound_of_multiples, chunks, sum_of_logs, vanishing, weighted_gram
 from stepsize_opt.proofs.thin_metric import ThinMetric, ThinStepsize
 
@@ -53,6 +61,7 @@ __all__ = [
     "SMALLEST_NORMAL",
     "UNIT",
     "Approximate",
+    "AtStepsize",
     "Bound",
     "CentredMap",
     "Certificate",
@@ -84,11 +93,13 @@ __all__ = [
     "coefficient_roundings",
     "descent_of",
     "dominating_factor",
+    "eigenvalue_bounds",
     "eigenvalues_from_below",
     "eigenvector_basis",
     "exp_down",
     "exp_up",
     "exponent_above",
+    "first_proved",
     "gamma",
     "image",
     "image_above",
@@ -97,6 +108,7 @@ __all__ = [
     "log_det_from_below",
     "log_det_power",
     "log_rate_from_above",
+    "losses",
     "lowers_to_positive",
     "mean_above",
     "mean_of",
@@ -105,6 +117,7 @@ __all__ = [
     "power_of_two_scaling",
     "prove_diagonal",
     "proved_cholesky",
+    "proved_inverse",
     "rate_bound",
     "refutes",
     "repair",
@@ -112,6 +125,7 @@ __all__ = [
     "root_basis",
     "rounded_down",
     "rounded_up",
+    "sandwich",
     "spectral_condition_bound",
     "spectral_metric_bound",
     "sum_below",

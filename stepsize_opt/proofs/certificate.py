@@ -17,8 +17,8 @@ The bound needs no assumption on the solver: poor multipliers make it weak, neve
 evaluated with its rounding error (``.arithmetic``), so the interval [log det D, upper bound] holds in
 exact arithmetic for the floats returned.
 
-``gap = (upper bound − log det D)/d`` bounds the relative excess of iterations over the best possible: a gap of
-10⁻⁶ means that no stepsize matrix of the same structure saves more than one iteration in a million.
+``gap = (upper bound − log det D)/d`` is the logarithm of the factor by which a rate can be exceeded, here that of
+det(D)^{1/d}: with a gap of 10⁻⁶ no stepsize matrix of the same structure saves more than one iteration in a million.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from stepsize_opt.proofs.cholesky import proved_cholesky
 from stepsize_opt.proofs.evaluation import Evaluation, log_det_conjugate, shifted_matrix
 from stepsize_opt.proofs.maps import adjoint_below, lowers_to_positive
 from stepsize_opt.proofs.roundings import UNIT, gamma, sum_from_below
+from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Vector
 
 
@@ -51,13 +52,17 @@ class Certificate:
     feasible
         D satisfies every constraint, in exact arithmetic.
     margin
-        Smallest eigenvalue of D^{−½} G(D) D^{−½}; for condition (3), 1 − λmax(D^{−½} E[SDLDS] D^{−½}).
+        Smallest eigenvalue of D^{−½} G(D) D^{−½}; for condition (3), 1 − λmax(D^{−½} E[SDLDS] D^{−½}); for n clients,
+        one minus the largest quotient of the two sides of a condition.
     log_det
-        A lower bound on log det D, tight to rounding.
+        A lower bound on log det D, tight to rounding; on d times the logarithm of any other rate.
     upper_bound
         No feasible D has a larger log det.
     d
         Size of D.
+    gap
+        log_rate_bound − log_rate: no feasible D has a rate above e^gap times that of this one.  The iterations are
+        inversely proportional to the rate, so a small gap is their relative excess over the fewest possible.
 
     Examples
     --------
@@ -77,9 +82,26 @@ class Certificate:
             msg = f"an error of the library: the bounds {self.log_det!r} and {self.upper_bound!r} contradict each other"
             raise ArithmeticError(msg)
 
+    @staticmethod
+    def of_rate(margin: float, log_rate: float, log_rate_bound: float, d: int) -> Certificate:
+        """Return the certificate of a rate, feasible if it is above zero, from logarithms right to two roundings."""
+        lower, upper = d * log_rate, d * log_rate_bound
+        lower, upper = lower - 4.0 * UNIT * abs(lower), upper + 4.0 * UNIT * abs(upper)
+        return Certificate(lower > -math.inf, margin, lower, upper, d)
+
+    @property
+    def log_rate(self) -> float:
+        """log_det/d: the logarithm of det(D)^{1/d}, or of another rate."""
+        return self.log_det / self.d
+
+    @property
+    def log_rate_bound(self) -> float:
+        """upper_bound/d."""
+        return self.upper_bound / self.d
+
     @property
     def gap(self) -> float:
-        """(upper_bound − log_det)/d: relative excess of iterations over the best possible; infinite without a bound."""
+        """log_rate_bound − log_rate, at least 0; infinite without a bound, or where D is not proved feasible."""
         if not self.feasible or not math.isfinite(self.upper_bound):
             return math.inf
         return max(0.0, self.upper_bound - self.log_det) / self.d
@@ -130,6 +152,15 @@ class Certificate:
             d=sum(part.d for part in parts),
         )
 
+    @staticmethod
+    def weakest(parts: Sequence[Certificate]) -> Certificate:
+        """Return the certificate of a rate that is the smallest of those of the parts."""
+        if len(parts) == 1:
+            return parts[0]
+        lower, upper = min(part.log_rate for part in parts), min(part.log_rate_bound for part in parts)
+        margin = min(part.margin for part in parts)
+        return Certificate.of_rate(margin, lower, upper, sum(part.d for part in parts))
+
 
 def log_det_power(scale: Vector) -> int:
     """n with det(ΛDΛ) = 2ⁿ det D, Λ = Diag(scale) of powers of two."""
@@ -173,18 +204,16 @@ class Multiplier:
         Z = semidefinite(dual, arithmetic)
         if Z is None:
             return None
-        d = len(dual)
-        lift = 8.0 * d * gamma(d + 2)
-        while True:
-            R = adjoint_below(Q, Z)
-            if lowers_to_positive(Q) or proved_cholesky(R.rounded().symmetric()) is not None:
-                return Multiplier(Z, R)
-            if lift > _LARGEST_LIFT:
-                return None
+        d, positive, diagonal = len(dual), lowers_to_positive(Q), np.maximum(np.diagonal(dual), 0.0)
+
+        def lifted(lift: float) -> Multiplier | None:
             # A diagonal entry of 𝒬*(Z) has at least the weight that 𝒬 gives to that of Z, which may be zero.
-            diagonal = np.maximum(np.diagonal(dual), 0.0)
-            Z = Z + arithmetic.exact(np.diag(lift * (diagonal + float(diagonal.mean()))))
-            lift *= 16.0
+            raised = Z + arithmetic.exact(np.diag(lift * (diagonal + float(diagonal.mean())))) if lift > 0.0 else Z
+            R = adjoint_below(Q, raised)
+            proved = positive or proved_cholesky(R.rounded().symmetric()) is not None
+            return Multiplier(raised, R) if proved else None
+
+        return first_proved((0.0, *losses(8.0 * d * gamma(d + 2), _LARGEST_LIFT, 16.0)), lifted)
 
 
 def upper_bound(at: Evaluation, dual: Matrix, patterns: Sequence[Pattern] = ()) -> float:

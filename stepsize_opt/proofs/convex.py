@@ -25,6 +25,7 @@ from stepsize_opt.proofs.evaluation import condition_of, log_det_conjugate, shif
 from stepsize_opt.proofs.maps import adjoint_below, image_above
 from stepsize_opt.proofs.multipliers import Gram
 from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT, gamma
+from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Matrix, Pattern, Program, Vector
 
 _LARGEST_RETREAT = 0.1  # a proof that takes a larger share of D has failed
@@ -78,13 +79,12 @@ class ConvexStep:
         near = self.elsewhere(self.pattern.nearest(self.D))
         if not 0.0 < near.top < math.inf:
             return None
-        retreat = 8.0 * len(self.D) * UNIT
-        while retreat <= _LARGEST_RETREAT:
-            found = near.elsewhere(near.D * ((1.0 - retreat) / near.top))
-            if found.feasible:
-                return found
-            retreat *= 4.0
-        return None
+
+        def retreated(loss: float) -> ConvexStep | None:
+            found = near.elsewhere(near.D * ((1.0 - loss) / near.top))
+            return found if found.feasible else None
+
+        return first_proved(losses(8.0 * len(self.D) * UNIT, _LARGEST_RETREAT), retreated)
 
     def bound(self, U: Matrix) -> float:
         """A proved upper bound on log det D over the feasible set, from a U of any quality; +inf without a proof."""

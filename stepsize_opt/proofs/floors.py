@@ -15,6 +15,7 @@ from scipy.linalg import lapack
 from stepsize_opt.proofs.arithmetic import Enclosed, Pair, inner_from_above
 from stepsize_opt.proofs.cholesky import proved_cholesky
 from stepsize_opt.proofs.roundings import UNIT
+from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Matrix, add_to_diagonal
 
 # A number t found by plain arithmetic is lowered by this much of itself, then by 16 times as much, until it is proved.
@@ -44,12 +45,14 @@ def largest_floor(H: Enclosed, M: Matrix | float) -> float:
     else:
         K, info = lapack.dpotrf(M, 1, 1)
         t = float(np.linalg.eigvalsh(K.T @ H.value @ K)[0]) if info == 0 else math.nan
-    loss = _FIRST_LOSS * len(H.value)
-    while t > 0.0 and loss <= _LARGEST_LOSS:
-        if exceeds_inverse(H, t * (1.0 - loss), M):
-            return t * (1.0 - loss)
-        loss *= 16.0
-    return 0.0
+    if not t > 0.0:
+        return 0.0
+
+    def lowered(loss: float) -> float | None:
+        candidate = t * (1.0 - loss)
+        return candidate if exceeds_inverse(H, candidate, M) else None
+
+    return first_proved(losses(_FIRST_LOSS * len(H.value), _LARGEST_LOSS, 16.0), lowered) or 0.0
 
 
 def weight_from_below(Y: Enclosed, M: Matrix | float) -> float:

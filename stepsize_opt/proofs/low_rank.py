@@ -18,6 +18,7 @@ Every number comes with a bound on its rounding, and what is proved holds for ev
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,7 @@ from stepsize_opt.proofs.arithmetic import Enclosed, Plain
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.proofs.cholesky import log_det_from_factor, log_slack, proved_cholesky
 from stepsize_opt.proofs.roundings import UNIT, gamma
+from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_opt.proofs.thin import (
     FAILURE,
     RANGE,
@@ -110,16 +112,21 @@ class LowRankCondition:
         if not g.min() > 0.0:
             g = np.maximum(g, 1e-9 / x)  # the diagonal alone is at its limit
         largest = max(self._largest(weighted_gram(self.U, 1.0 / g)), 1.0)
-        retreat = 64.0 * UNIT * self.U.shape[1] + 4.0 * self.doubt
-        while retreat <= FAILURE:
-            near = 1.0 / (self.high + g * (largest * (1.0 + retreat)))
+
+        def retreated(loss: float) -> tuple[Vector, float] | None:
+            near = 1.0 / (self.high + g * (largest * (1.0 + loss)))
             room = self._room(inverse_from_below(near))
             gram = weighted_gram(self.U, 1.0 / room) if room.min() > 0.0 else None
-            if gram is not None and self._factor(gram) is not None:
-                # g − t/x ≥ g·λ for t = (1 − λ) min gx: at least so much of x is left.
-                return near, max(0.0, 1.0 - self._largest(gram)) * float((room * near).min())
-            retreat *= 4.0
-        return None
+            if gram is None or self._factor(gram) is None:
+                return None
+            # g − t/x ≥ g·λ for t = (1 − λ) min gx: at least so much of x is left.
+            return near, max(0.0, 1.0 - self._largest(gram)) * float((room * near).min())
+
+        return first_proved(self._retreats, retreated)
+
+    @property
+    def _retreats(self) -> Iterator[float]:
+        return losses(64.0 * UNIT * self.U.shape[1] + 4.0 * self.doubt, FAILURE)
 
     def _bound(self, K: Matrix) -> float:
         """tr Y − Σ (log(a + g) + g/(a + g)) from above."""
@@ -168,16 +175,28 @@ class LowRankCondition:
         beta = self.beta * (1.0 - 2.0 * self.doubt)
         energy = math.fsum((self.low * z * z).tolist()) + beta * float(below @ below)
         quotient = energy * (1.0 - gamma(len(image) + 10)) / math.fsum((z * z / w).tolist())
-        retreat = 64.0 * UNIT * self.U.shape[1] + 4.0 * self.doubt
-        while retreat <= FAILURE:
-            x = factor * (1.0 - retreat) * w
+
+        def retreated(loss: float) -> ProvedDiagonal | None:
+            x = factor * (1.0 - loss) * w
             room = self._room(inverse_from_below(x))
-            if room.min() > 0.0 and self._factor(weighted_gram(self.U, 1.0 / room)) is not None:
-                # x is γw up to a rounding
-                bound = bound_of_multiples(len(z), quotient, sum_of_logs(w)[1]) + 4.0 * UNIT * len(z)
-                return ProvedDiagonal.of(x, retreat, bound, self._descent_log_det(x))
-            retreat *= 4.0
-        return None
+            if not room.min() > 0.0 or self._factor(weighted_gram(self.U, 1.0 / room)) is None:
+                return None
+            # x is γw up to a rounding
+            bound = bound_of_multiples(len(z), quotient, sum_of_logs(w)[1]) + 4.0 * UNIT * len(z)
+            return ProvedDiagonal.of(x, loss, bound, self._descent_log_det(x))
+
+        return first_proved(self._retreats, retreated)
+
+    def certify_inverse(self, p: Vector, C: Matrix) -> Certificate | None:
+        """Certify D = P − PU(CCᵀ)⁻¹UᵀP for exactly the floats given; None when D ⪯ M⁻¹ is not proved."""
+        if not (in_range(p, self.U) and p.min() > 1.0 / RANGE and np.all(p <= inverse_from_below(self.high))):
+            return None
+        upper = 1.0 / (self.beta * (1.0 + 2.0 * self.doubt)) * (1.0 - 2.0 * UNIT)  # I/β from below
+        bound = self.log_det_from_below()
+        if bound is None:
+            return None
+        found = self._inverse_certificate(p, C, weighted_gram(self.U, p), upper, -bound)
+        return None if found is None else found.certificate
 
     def inverse(self) -> ProvedInverse | None:
         """The full D next to M⁻¹, for β > 0; None when it is not proved."""
@@ -190,17 +209,18 @@ class LowRankCondition:
         bound = self.log_det_from_below()
         # What rounding may take: of the products, and of the Cholesky factor itself.
         top = float(gram.value.diagonal().max())
-        retreat = gamma(r + 8) + (4.0 * float(gram.error.max()) / top if top > 0.0 else 0.0)
-        while bound is not None and retreat <= FAILURE:
+        needed = gamma(r + 8) + (4.0 * float(gram.error.max()) / top if top > 0.0 else 0.0)
+        if bound is None:
+            return None
+
+        def retreated(loss: float) -> ProvedInverse | None:
             lowered = gram.value.copy()
-            lowered[np.diag_indices(r)] += upper * (1.0 - retreat)
+            lowered[np.diag_indices(r)] += upper * (1.0 - loss)
             lowered -= np.diag(2.0 * gram.error.sum(axis=1))
             C, info = lapack.dpotrf(lowered, lower=1, clean=1)
-            found = None if info != 0 else self._inverse_certificate(p, np.asarray(C), gram, upper, -bound)
-            if found is not None:
-                return found
-            retreat *= 4.0
-        return None
+            return None if info != 0 else self._inverse_certificate(p, np.asarray(C), gram, upper, -bound)
+
+        return first_proved(losses(needed, FAILURE), retreated)
 
     def _inverse_certificate(
         self, p: Vector, C: Matrix, gram: Enclosed, upper: float, bound: float

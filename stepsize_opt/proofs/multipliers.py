@@ -48,6 +48,7 @@ from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.conditions import ClientGroup, Conditions
 from stepsize_opt.proofs.evaluation import log_det_conjugate
 from stepsize_opt.proofs.roundings import UNIT, power_of_two_scaling
+from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Indices, Matrix, Pattern, Stack
 
 # Products, quotients and a square root of a few positive numbers: far fewer than 32 roundings.
@@ -267,11 +268,11 @@ def _below_on(rows: Indices, M: Enclosed) -> Enclosed | None:
     schur = M.value[inside] - cross.T @ np.linalg.pinv(M.value[np.ix_(rest, rest)]) @ cross
     kept = np.union1d(rows, rest)
     part = np.ix_(kept, kept)
-    lowered = 16.0 * d * UNIT
-    while lowered < 1e-7:
-        lower = embedded(0.5 * (schur + schur.T) - lowered * np.diag(np.diagonal(M.value)[rows]), rows, d)
+
+    def lowered(loss: float) -> Enclosed | None:
+        lower = embedded(0.5 * (schur + schur.T) - loss * np.diag(np.diagonal(M.value)[rows]), rows, d)
         value = M.value - lower
-        if proved_cholesky(Enclosed(value[part], (M.error + UNIT * np.abs(value))[part]).symmetric()) is not None:
-            return Enclosed(lower, np.zeros_like(lower))
-        lowered *= 8.0
-    return None
+        above = Enclosed(value[part], (M.error + UNIT * np.abs(value))[part]).symmetric()
+        return None if proved_cholesky(above) is None else Enclosed(lower, np.zeros_like(lower))
+
+    return first_proved(losses(16.0 * d * UNIT, 1e-7, 8.0), lowered)

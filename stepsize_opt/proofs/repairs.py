@@ -15,6 +15,7 @@ from stepsize_opt.proofs.basis import InBasis
 from stepsize_opt.proofs.conditions import exponent_above
 from stepsize_opt.proofs.evaluation import Evaluation, inverse_root, whitened_spectrum
 from stepsize_opt.proofs.roundings import UNIT
+from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Matrix, Program
 
 _TINY = 2.0**-200  # D B D of a smaller D, or of a larger one than the inverse, may have no floats
@@ -68,13 +69,13 @@ def repair_in_basis(program: Program, D: Matrix) -> InBasis | None:
     if not 0.0 < at.boundary < math.inf:
         return None
     # The entries of D are rounded, too, which counts relative to its smallest eigenvalue: give way until it is covered.
-    retreat = max(2.0 * at.loss, 2.0 * program.d * UNIT)
-    while retreat <= _FAILURE:
-        candidate = InBasis(program, np.asarray((at.boundary * (1.0 - retreat)) * at.D))
-        if candidate.feasible:
-            return candidate
-        retreat *= 2.0
-    return None
+    needed = max(2.0 * at.loss, 2.0 * program.d * UNIT)
+
+    def retreated(loss: float) -> InBasis | None:
+        candidate = InBasis(program, np.asarray((at.boundary * (1.0 - loss)) * at.D))
+        return candidate if candidate.feasible else None
+
+    return first_proved(losses(needed, _FAILURE, 2.0), retreated)
 
 
 def _boundary(at: Evaluation, root: Matrix) -> float:
@@ -92,12 +93,12 @@ def _proved(at: Evaluation, root: Matrix, scale: float, loss: float, near: float
         return None
     # Retreat by what the proof needs, or by the rounding of the eigenvalue behind the scale if that is more; give way
     # further until the proof goes through.
-    retreat = max(1.25 * at.margin_needed(root), 2.0 * at.program.d * UNIT)
-    if 1.0 + retreat <= scale <= 1.0 + near and at.feasible:
+    needed = max(1.25 * at.margin_needed(root), 2.0 * at.program.d * UNIT)
+    if 1.0 + needed <= scale <= 1.0 + near and at.feasible:
         return at
-    while retreat <= loss:
+
+    def retreated(retreat: float) -> Evaluation | None:
         candidate = at.multiple(scale * (1.0 - retreat))
-        if candidate.feasible:
-            return candidate
-        retreat *= 2.0
-    return None
+        return candidate if candidate.feasible else None
+
+    return first_proved(losses(needed, loss, 2.0), retreated)

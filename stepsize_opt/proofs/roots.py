@@ -30,6 +30,7 @@ import numpy as np
 from stepsize_opt.proofs.arithmetic import Enclosed, Pair, Plain
 from stepsize_opt.proofs.cholesky import proved_cholesky
 from stepsize_opt.proofs.roundings import UNIT, gamma
+from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_opt.proofs.thin import FAILURE, RANGE, in_range, vanishing, weighted_gram
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -138,12 +139,13 @@ def _dominating(gram: Enclosed) -> Matrix | None:
     # What rounding may take from TTᵀ − 𝒢; U = 0 has nothing to round.
     more = max(float(values.max(initial=0.0)), 1.0) * gamma(4 * size * size)
     more += 2.0 * float(gram.error.sum(axis=1).max(initial=0.0))
-    for _ in range(20):
-        T = P * np.sqrt(values + more)
-        if proved_cholesky((exact(T) @ exact(T.T) + -G).rounded().symmetric()) is not None:
-            return np.asarray(T)
-        more *= 2.0
-    return None
+
+    def raised(by: float) -> Matrix | None:
+        T = np.asarray(P * np.sqrt(values + by))
+        above = proved_cholesky((exact(T) @ exact(T.T) + -G).rounded().symmetric())
+        return None if above is None else T
+
+    return first_proved(losses(more, 2.0**19 * more, 2.0), raised)
 
 
 def _norm(E: Pair, T: Matrix) -> float:

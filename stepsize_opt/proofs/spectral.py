@@ -24,8 +24,8 @@ from stepsize_opt.proofs.roundings import UNIT, gamma
 from stepsize_solvers.programs import Vector
 
 
-def eigenvalues_from_below(A: Enclosed) -> Vector:
-    """Lower bounds on the eigenvalues of every symmetric positive semidefinite matrix in the enclosure, ascending.
+def eigenvalue_bounds(A: Enclosed) -> tuple[Vector, Vector]:
+    """Bounds on the eigenvalues of every symmetric positive semidefinite matrix in the enclosure, both ascending.
 
     With A = VΛVᵀ + E and VᵀV within ε of I they differ from those of Λ by a factor within 1 ± ε (Ostrowski) and by at
     most ‖E‖ (Weyl).
@@ -38,7 +38,13 @@ def eigenvalues_from_below(A: Enclosed) -> Vector:
     apart, epsilon = (
         float((np.abs(part.value) + part.error).sum(axis=1).max()) * (1.0 + gamma(n + 4)) for part in (rest, turned)
     )
-    return np.asarray(np.maximum(np.maximum(values, 0.0) * (1.0 - epsilon - 4.0 * UNIT) - apart, 0.0))
+    near, rounding = np.maximum(values, 0.0), epsilon + 4.0 * UNIT
+    return np.maximum(near * (1.0 - rounding) - apart, 0.0), near * (1.0 + rounding) + apart
+
+
+def eigenvalues_from_below(A: Enclosed) -> Vector:
+    """Return the lower bounds alone."""
+    return eigenvalue_bounds(A)[0]
 
 
 def spectral_condition_bound(values: Vector, counts: Vector, a: float, b: float, delta: Vector, z: Vector) -> float:

@@ -1,5 +1,6 @@
-"""Smoothness matrices of common losses from the data alone, without a d×d matrix."""
+"""Smoothness matrices L: read once, or made from data without a d×d matrix."""
 
+from stepsize_opt.smoothness.directions import BASES as BASES, ThinDirections as ThinDirections
 from stepsize_opt.smoothness.losses import (
     least_squares as least_squares,
     logistic as logistic,
@@ -7,4 +8,26 @@ from stepsize_opt.smoothness.losses import (
     poisson as poisson,
     softmax as softmax,
 )
+from stepsize_opt.smoothness.matrices import (
+    LowRankPlusDiagonal as LowRankPlusDiagonal,
+    MatrixSmoothness as MatrixSmoothness,
+    NeedsDense as NeedsDense,
+    Smoothness as Smoothness,
+    inverse_of as inverse_of,
+    proved_smoothness as proved_smoothness,
+    read_smoothness as read_smoothness,
+)
+from stepsize_opt.smoothness.spectrum import LimitBounds as LimitBounds, Spectrum as Spectrum
 from stepsize_opt.smoothness.truncation import gram_plus_diagonal as gram_plus_diagonal
+
+# What users call; the other names are for the packages of the library.
+__all__ = [
+    "Smoothness",
+    "gram_plus_diagonal",
+    "least_squares",
+    "logistic",
+    "of",
+    "poisson",
+    "read_smoothness",
+    "softmax",
+]

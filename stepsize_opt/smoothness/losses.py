@@ -8,7 +8,6 @@ import numpy as np
 from scipy import sparse
 
 from stepsize_opt.inputs import check_memory, check_objective, positive_number, whole_number
-from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.problems import (
     Federated,
     LeastSquares,
@@ -17,6 +16,7 @@ from stepsize_opt.problems import (
     read_penalty,
 )
 from stepsize_opt.proofs import gamma
+from stepsize_opt.smoothness.matrices import LowRankPlusDiagonal, read_smoothness
 from stepsize_opt.smoothness.truncation import covered, gram_plus_diagonal, squares
 
 
@@ -103,7 +103,7 @@ def softmax(X: Any, classes: int, reg: float, **cut: Any) -> LowRankPlusDiagonal
     else:
         check_memory("the factor of all classes", 8 * one.U.size * number**2)
         factor = np.kron(np.eye(number), one.U)
-    return LowRankPlusDiagonal(factor, float(one.own[0]), cut=one.cut)
+    return LowRankPlusDiagonal(factor, float(one.shift[0]), cut=one.cut)
 
 
 def of(objective: Objective | Federated) -> Any:
@@ -133,8 +133,9 @@ def of(objective: Objective | Federated) -> Any:
         return least_squares(objective.A, objective.reg)
     if isinstance(objective, Federated):
         parts = [of(client) for client in objective.clients]
-        if all(isinstance(part, LowRankPlusDiagonal) for part in parts):
-            return _mean(parts)
+        read = [read_smoothness(part) for part in parts]
+        if not any(part.is_formed for part in read):
+            return _mean([part.factored() for part in read])
     return objective.smoothness()
 
 
@@ -142,7 +143,7 @@ def _mean(parts: list[LowRankPlusDiagonal]) -> LowRankPlusDiagonal:
     """(1/n) Σ Lᵢ, with the columns Uᵢ/√n side by side."""
     n, factors = len(parts), [part.U for part in parts]
     U: Any = (sparse.hstack(factors) if any(map(sparse.issparse, factors)) else np.hstack(factors)) / np.sqrt(n)
-    meant, lacking = np.mean([part.own - part.cut for part in parts], axis=0), np.mean([part.cut for part in parts])
+    meant, lacking = np.mean([part.shift - part.cut for part in parts], axis=0), np.mean([part.cut for part in parts])
     # The entries of U are rounded by two units each, and means by n: both may have made L smaller.
     rounding = gamma(6) * squares(U) + gamma(n + 2) * float(meant.max() + lacking)
     return covered(U, meant, float(lacking) + rounding)

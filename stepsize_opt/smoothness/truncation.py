@@ -29,8 +29,8 @@ from scipy import sparse
 from scipy.sparse.linalg import svds
 
 from stepsize_opt.inputs import positive_number, read_rows, whole_number
-from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.proofs import UNIT, Pair, chunks, exponent_above, gamma
+from stepsize_opt.smoothness.matrices import LowRankPlusDiagonal
 from stepsize_solvers.programs import Matrix, Vector
 
 

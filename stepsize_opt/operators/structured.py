@@ -1,7 +1,9 @@
-"""The best D under DMD ⪯ D, that is D ⪯ M⁻¹, for an M that is never formed, with a proof in exact arithmetic.
+"""D under DMD ⪯ D, that is D ⪯ M⁻¹, with M = 𝒫(L) for an L that is not dense; every D with a proof.
 
-*Full D*: M⁻¹ by Woodbury's formula.  *Diagonal D*: ``stepsize_solvers.thin``.  *D = γI*: γ = 1/λmax(M), and
-γ ≤ zᵀz/zᵀMz for every z.  The proofs of ``stepsize_opt.proofs`` are statements about r×r matrices, or products with M.
+A distribution with 𝒫(M) = Diag(α∘diag M) + βM makes of L = UUᵀ + Diag(a), or of a sparse L without negative entries,
+an M of the same form.  *Full D*: M⁻¹ by Woodbury's formula.  *Diagonal D*: ``stepsize_solvers.thin``.  *D = γI*:
+γ = 1/λmax(M), and γ ≤ zᵀz/zᵀMz for every z.  The proofs of ``stepsize_opt.proofs`` are statements about r×r matrices,
+or products with M.
 """
 
 from __future__ import annotations
@@ -13,24 +15,150 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, cg, eigsh
 
-from stepsize_opt.operators.problems import ANSWERS, LargeProblem
+from stepsize_opt.inputs import LARGE, SMOOTHNESS_REMEDY, binary_exponent, power_of_four, scaled_exactly
 from stepsize_opt.operators.stepsizes import DiagonalStepsize, InverseStepsize, StepsizeOperator
 from stepsize_opt.proofs import (
     Certificate,
     LowRankCondition,
     NonnegativeCondition,
     ProvedDiagonal,
+    coefficient_roundings,
+    gamma,
     sum_from_below,
 )
+from stepsize_opt.smoothness import LowRankPlusDiagonal, NeedsDense, Smoothness
 from stepsize_solvers.numerics import Limits
-from stepsize_solvers.programs import Settings, SolverStats, Status, Vector
+from stepsize_solvers.programs import PositiveMap, ScaledPlusTrace, Settings, SolverStats, Status, Vector
 from stepsize_solvers.thin import solve_balanced, solve_low_rank
 
 _MOST_STEPS = 200
 _TOP: Any = 1e-10  # relative error of the largest eigenvalue, far below the tolerance
 _ABOVE = 2e-7  # what D = γI may lose of γ, for a linear system that conjugate gradients still solve
+ANSWERS = (
+    "answers without a dense matrix: for LowRankPlusDiagonal structure='diagonal', 'scalar' and Direction(w), w a "
+    "vector, with det-CGD1 and det-CGD2; for a dense U also Direction(W), W a diagonal plus low rank, the full D of "
+    "det-CGD2, and of det-CGD1 with goal='descent'; for a sparse U or L without negative entries 'diagonal', "
+    "'scalar' and Direction(w); where 'diagonal' has one, goal='euclidean' or 'linear' (a number) as well; "
+    "with the sketches RandK, IndependentSampling, BernQ and Identity.  Gaussian: 'scalar'; all of det-CGD2; for a "
+    "dense U and a diagonal that is one number the full D of det-CGD1"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LargeProblem:
+    """DMD ⪯ D with M = 𝒫(L) in one of the two forms, for 4⁻ⁿL with n = ``power``, in which numbers are near one.
+
+    words: how it came; remark: what is not proved and why, or what to do about it.
+    """
+
+    power: int
+    condition: LowRankCondition | NonnegativeCondition
+    words: str
+    remark: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class _GramProducts:
+    """M = Diag(a) + βUUᵀ with a sparse U without negative entries, by its products with vectors."""
+
+    a: Vector
+    beta: float
+    U: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.a), len(self.a)
+
+    @property
+    def terms(self) -> int:
+        """The most numbers that are added up for an entry of a product."""
+        return int(np.diff(self.U.indptr).max(initial=0) + np.bincount(self.U.indices).max(initial=0)) + 2
+
+    def diagonal(self) -> Vector:
+        return np.asarray(self.a + self.beta * self.U.multiply(self.U).sum(axis=1))
+
+    def __matmul__(self, v: Vector) -> Vector:
+        return np.asarray(self.a * v + self.beta * (self.U @ (self.U.T @ v)))
+
+
+def large_problem(L: Smoothness, law: PositiveMap) -> LargeProblem | None:
+    """The problem of an L that is not to be made dense; None for an L that is.
+
+    Raises NeedsDense for a LowRankPlusDiagonal with a distribution or a sign that has no such form, ValueError for an L
+    whose numbers lie too far apart.
+    """
+    return _sparse_problem(L.formed().matrix, law) if L.is_formed else _factored_problem(L.factored(), law)
+
+
+def _factored_problem(given: LowRankPlusDiagonal, law: PositiveMap) -> LargeProblem:
+    L, n, split = given.near_one, given.power, law.diagonal_plus_scaled
+    if isinstance(law, ScaledPlusTrace):
+        return _factored(L, n, law.a * L.shift + law.b * L.trace(), law.a, coefficient_roundings(law))
+    if split is None or split.alpha.min() < 0.0 or split.beta < 0.0:
+        msg = f"this sketch takes a dense L only (L.todense() gives it); {ANSWERS}"
+        raise NeedsDense(msg)
+    own = split.alpha * L.diagonal() + split.beta * L.shift
+    return _factored(L, n, own, split.beta, coefficient_roundings(split))
+
+
+def _sparse_problem(S: Any, law: PositiveMap) -> LargeProblem | None:
+    """The problem of a large sparse L without negative entries that does not fall into parts; None for another."""
+    split = law.diagonal_plus_scaled
+    if not sparse.issparse(S) or S.shape[0] <= LARGE or split is None or split.beta < 0.0:
+        return None
+    if S.data.min(initial=0.0) < 0.0 or _largest_component(S) <= LARGE:
+        return None
+    S, n = _near_one(S)
+    # Entries of 𝒫(L) are products and one sum of nonnegative numbers.
+    M = sparse.csr_array(split.beta * S + sparse.diags_array(split.alpha * S.diagonal()))
+    condition = NonnegativeCondition(M, gamma(coefficient_roundings(split) + 3), positive=False)
+    words = "L is sparse without negative entries: no dense matrix is formed"
+    remark = (
+        f"D is feasible by proof, and the best if L ⪰ 0, which is not proved for a sparse L of size {S.shape[0]}; "
+        "LowRankPlusDiagonal(X.T, diagonal) with the X of L = XᵀX + Diag(diagonal) needs no such proof"
+    )
+    return LargeProblem(n, condition, words, remark)
+
+
+def _near_one(S: Any) -> tuple[Any, int]:
+    """S′ and n with S = 4ⁿS′ for a sparse S without negative entries, and entries of S′ near one."""
+    diagonal = S.diagonal()
+    if not diagonal.min() > 0.0:
+        msg = f"L is singular or indefinite: a diagonal entry is {diagonal.min():g}; {SMOOTHNESS_REMEDY}"
+        raise ValueError(msg)
+    n = power_of_four("L", binary_exponent(S.data.max()), binary_exponent(diagonal.min()))
+    if n == 0:
+        return S, 0
+    return sparse.csr_array((scaled_exactly("L", S.data, -2 * n), S.indices, S.indptr), shape=S.shape), n
+
+
+def _factored(L: LowRankPlusDiagonal, n: int, a: Vector, beta: float, roundings: int) -> LargeProblem:
+    """𝒫(L) = Diag(a) + βUUᵀ; a is a sum of two products, with coefficients that went through so many roundings."""
+    rounding = roundings + 4
+    if sparse.issparse(L.U):
+        if L.U.data.min(initial=0.0) < 0.0:
+            msg = f"a sparse U must not have negative entries, U.toarray() may have them; {ANSWERS}"
+            raise NeedsDense(msg)
+        products = _GramProducts(a, beta, L.U)
+        words = f"L = UUᵀ + Diag with a sparse U of {L.U.nnz} entries, none negative: UUᵀ is not formed"
+        return LargeProblem(n, NonnegativeCondition(products, gamma(L.longest_row + rounding)), words)
+    V, apart = L.short_factor
+    error = gamma(L.rank + rounding) * a + beta * apart * (1.0 + gamma(4))
+    condition = LowRankCondition(a - error, a + error, beta, V, gamma(rounding))
+    words = f"L is diagonal plus rank {L.rank}: nothing of size d×d is formed"
+    remark = ""
+    if L.rank >= L.d:
+        remark = f"U has {L.rank} columns for {L.d} coordinates, so L.todense() is no larger: solve for that"
+    return LargeProblem(n, condition, words, remark)
+
+
+def _largest_component(L: Any) -> int:
+    labels = connected_components(L, directed=False)[1]
+    return int(np.bincount(labels).max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +200,7 @@ def solve_structured(
     if w is None and structure == "full" and not diagonal:
         if not isinstance(condition, LowRankCondition):
             msg = f"structure='full' has no sparse answer for a sparse matrix; {ANSWERS}"
-            raise ValueError(msg)
+            raise NeedsDense(msg)
         inverse = condition.inverse()
         if inverse is None:
             raise not_proved()

@@ -9,8 +9,6 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from stepsize_opt.inputs import Array, Immutable, read_only, scaled_exactly
-from stepsize_opt.limit import LARGEST_LOSS, Spectrum
-from stepsize_opt.operators import LowRankPlusDiagonal
 from stepsize_opt.proofs import (
     UNIT,
     Enclosed,
@@ -18,8 +16,9 @@ from stepsize_opt.proofs import (
     ThinBasis,
     Unproved,
     eigenvector_basis,
+    first_proved,
     gamma,
-    proved_cholesky,
+    losses,
     root_basis,
 )
 from stepsize_solvers.programs import Indices, Matrix, Vector
@@ -27,6 +26,7 @@ from stepsize_solvers.programs import Indices, Matrix, Vector
 BASES = ("eigenvectors", "root")
 # Newton steps A ← A(3I − AᵀLA)/2: each squares the defect of AᵀLA, and rounding of A leaves what the second would gain.
 _REFINEMENTS = 2
+_LARGEST_LOSS = 0.1  # a proof that takes a larger share of A has failed
 
 
 class ThinDirections(Immutable, LinearOperator):  # type: ignore[misc]
@@ -95,13 +95,13 @@ class ProvedDirections:
     basis: ThinBasis
 
     @staticmethod
-    def of(L: LowRankPlusDiagonal, basis: str) -> ProvedDirections:
-        """The directions of ``"root"``, or of ``"eigenvectors"`` for an L whose diagonal part is a multiple of I.
+    def of(U: Matrix, shift: Vector, basis: str) -> ProvedDirections:
+        """Return the directions for L = UUᵀ + Diag(shift): ``"root"``, or ``"eigenvectors"`` for a constant shift.
 
         Raises Unproved where float64 does not suffice.
         """
         eigenvectors = basis == "eigenvectors"
-        found = eigenvector_basis(L.U, float(L.own[0])) if eigenvectors else root_basis(L.U, L.own)
+        found = eigenvector_basis(U, float(shift[0])) if eigenvectors else root_basis(U, shift)
         if found is None:
             remedy = "add a regulariser (L + 2λI)"
             if eigenvectors:
@@ -110,7 +110,7 @@ class ProvedDirections:
             raise Unproved(msg)
         c = float((1.0 - 4.0 * UNIT) / np.sqrt(1.0 + found.defect))  # three roundings: c²(1 + defect) ≤ 1
         least = c * c * (1.0 - found.defect) * (1.0 - 8.0 * UNIT)
-        return ProvedDirections(ThinDirections(c, found.t, L.U, found.Z), least, found)
+        return ProvedDirections(ThinDirections(c, found.t, U, found.Z), least, found)
 
     @property
     def defect(self) -> float:
@@ -125,12 +125,6 @@ class ProvedDirections:
         return self.A.c**2 * self.basis.mean_from_below(first, rest) * (1.0 - 4.0 * UNIT)
 
 
-def dense_basis(L: Matrix, basis: str) -> Matrix:
-    """Return an L-orthonormal basis in plain floating point."""
-    spectrum = Spectrum.of(L)
-    return spectrum.directions if basis == "eigenvectors" else np.asarray(spectrum.directions @ spectrum.vectors.T)
-
-
 def _gram(L: Matrix, A: Matrix) -> Enclosed:
     exact = Pair.exact
     return (exact(A).T @ (exact(L) @ exact(A))).rounded().symmetric()
@@ -141,31 +135,30 @@ def proved_directions(L: Matrix, A: Matrix) -> tuple[Matrix, float]:
     identity = np.eye(len(L))
     for _ in range(_REFINEMENTS):
         A = A @ (1.5 * identity - 0.5 * _gram(L, A).value)
-    rounding, loss = 1.0 + gamma(len(L) + 2), UNIT
-    while True:
-        gram = _gram(L, A)
-        # The largest row sum bounds the largest eigenvalue.
-        top = float((np.abs(gram.value) + gram.error).sum(axis=1).max()) * rounding
-        if top <= 1.0:
-            away = np.abs(gram.value - identity) + gram.error
-            return A, float(away.sum(axis=1).max()) * rounding
-        if not top < 2.0:
-            msg = "L is too close to singular for L-orthonormal directions in float64; add a regulariser (L + 2λI)"
-            raise Unproved(msg)
-        loss *= 2.0  # the rounding of A may count more than what is taken off
-        A = A * ((1.0 - loss) / np.sqrt(top))
+    gram = _gram(L, A)
+    top = _largest_row_sum(gram)
+
+    def scaled(loss: float) -> tuple[Matrix, float] | None:
+        candidate = A * ((1.0 - loss) / np.sqrt(top))
+        return _with_defect(candidate, _gram(L, candidate))
+
+    found = _with_defect(A, gram)
+    if found is None and top < 2.0:
+        # The rounding of A may count more than the loss.
+        found = first_proved(losses(2.0 * UNIT, _LARGEST_LOSS, 2.0), scaled)
+    if found is None:
+        msg = "L is too close to singular for L-orthonormal directions in float64; add a regulariser (L + 2λI)"
+        raise Unproved(msg)
+    return found
 
 
-def proved_mean(A: Matrix, h: Vector) -> Matrix:
-    """D next to A Diag(h) Aᵀ, below it by proof."""
-    exact = Pair.exact(A)
-    mean = (exact.scaled(h[None, :]) @ exact.T).rounded().symmetric()
-    loss = 4.0 * len(A) * UNIT
-    while loss <= LARGEST_LOSS:
-        D = (1.0 - loss) * mean.value
-        rest = mean.value - D
-        if proved_cholesky(Enclosed(rest, mean.error + UNIT * np.abs(rest))) is not None:
-            return np.asarray(D)
-        loss *= 2.0
-    msg = "L is too close to singular for the mean of the steps to be proved in float64; add a regulariser (L + 2λI)"
-    raise Unproved(msg)
+def _with_defect(A: Matrix, gram: Enclosed) -> tuple[Matrix, float] | None:
+    """Return A and a bound on ‖AᵀLA − I‖; None unless AᵀLA ⪯ I is proved by its row sums."""
+    if not _largest_row_sum(gram) <= 1.0:
+        return None
+    return A, _largest_row_sum(Enclosed(gram.value - np.eye(len(A)), gram.error))
+
+
+def _largest_row_sum(A: Enclosed) -> float:
+    """Return an upper bound on the largest absolute row sum."""
+    return float((np.abs(A.value) + A.error).sum(axis=1).max()) * (1.0 + gamma(len(A.value) + 2))

@@ -1,0 +1,456 @@
+"""Error feedback in an L-orthonormal basis with a measured stepsize (proofs: docs/feedback.md).
+
+A is a d×d matrix with A Aᵀ = L̂⁻¹.  Client i remembers eᵢ, everybody knows x, s = (1/n) Σ eᵢ and c.  One round:
+
+    client i:  tᵢ = Aᵀ∇fᵢ(x), eᵢ ← tᵢ at the k places where |tᵢ − eᵢ| is largest; it sends what changed
+    everybody: ρ ≥ (1/n) Σ‖tᵢ − eᵢ‖, y = x − cAs, and client i sends fᵢ(y)
+    accept     x ← y if f(y) ≤ f(x) − c max(τ‖s‖², σ(‖s‖ + ρ)²), and c grows; else x stays, and c shrinks.
+
+What a client did not send is at most its smallest change sent, so that ρ costs no float: ‖tᵢ − eᵢ‖ ≤ √(d − k) times it.
+Aᵀ∇f(x) = s + r̄ with ‖r̄‖ ≤ ρ, so ‖s‖ + ρ bounds ‖∇f(x)‖ in the norm of L̂⁻¹.  For an L-smooth f with L ⪯ L̂,
+
+    f(y) ≤ f(x) − c‖s‖² − c⟨r̄, s⟩ + ½c²‖s‖²,
+
+so that every step with ρ ≤ ¼‖s‖ and c ≤ 2(¾ − τ) is accepted; and while x stays, ρ = 0 after ⌈d/k⌉ rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import aslinearoperator
+
+from stepsize_opt.inputs import (
+    Array,
+    EstimatedSmoothness,
+    check_kind,
+    check_one_of,
+    items,
+    read_only,
+    real_array,
+    real_number,
+    whole_number,
+)
+from stepsize_opt.methods.subspace import optimal_method
+from stepsize_opt.smoothness import LowRankPlusDiagonal
+from stepsize_solvers.programs import Indices, Vector
+
+# τ and σ: an accepted step lowers f by at least c max(τ‖s‖², σ(‖s‖ + ρ)²).  From 0.1 to 0.3 for τ and up to 0.01 for σ,
+# the floats to f − f* ≤ 1e-6 changed by less than 5 % in the geometric mean over 12 problems.
+MEASURED, SUFFICIENT = 0.2, 0.01
+SETTLED = 0.25  # a step with ρ ≤ ¼‖s‖ is rejected for its length alone
+FLOOR = 0.5  # c does not fall below it for a ρ that is too large
+WORST_CASE_RATE = 2.0 * SUFFICIENT * FLOOR  # of a step that is accepted, in units of the rate of the stepsize L⁻¹
+_CEILING = 1e6  # keeps c finite where f falls for ever
+_GROWTH, _SHRINK = 1.1, 0.5
+_ROUNDING = 8.0 * float(np.finfo(np.float64).eps)  # of f, relative
+
+RULES = ("worst-case", "measured")
+PLACES = ("own", "shared")
+RUNNING, STATIONARY = "running", "stationary to rounding"
+
+
+@dataclass(frozen=True, eq=False)
+class FeedbackMessage:
+    """What a client sends in one round: ``values`` at ``places``, and ``residual`` = ‖tᵢ − eᵢ‖ where it is sent."""
+
+    values: Vector
+    places: Indices
+    residual: float | None
+
+    @property
+    def floats(self) -> int:
+        """Floats of the message: k, and one for a residual."""
+        return len(self.values) + (self.residual is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Basis:
+    """A as diagonal blocks, None for the identity; ``ends`` are the first coordinates of the blocks, and d."""
+
+    parts: tuple[Any, ...]
+    ends: tuple[int, ...]
+
+    @staticmethod
+    def of(L: Any, basis: str) -> _Basis:
+        if isinstance(L, list | tuple) and not _is_matrix(L):
+            parts = [_directions(block, basis) for block in items("L", L)]
+        else:
+            parts = [_directions(L, basis)]
+        sizes = [part.shape[0] for part in parts]
+        return _Basis(tuple(parts), tuple(int(end) for end in np.cumsum([0, *sizes])))
+
+    @property
+    def d(self) -> int:
+        return self.ends[-1]
+
+    def coefficients(self, gradient: Vector) -> Vector:
+        """Aᵀg."""
+        return np.concatenate([A.T @ gradient[a:b] for A, (a, b) in self._blocks()])
+
+    def vector(self, coefficients: Vector) -> Vector:
+        """A s."""
+        return np.concatenate([A @ coefficients[a:b] for A, (a, b) in self._blocks()])
+
+    def _blocks(self) -> Any:
+        return zip(self.parts, pairwise(self.ends), strict=True)
+
+
+def _is_matrix(L: Any) -> bool:
+    """Whether a list is a matrix of numbers by rows, and not a list of blocks."""
+    return all(isinstance(row, list | tuple) and not any(isinstance(x, list | tuple) for x in row) for row in L)
+
+
+def _directions(L: Any, basis: str) -> Any:
+    """Return A with AᵀLA ⪯ I: the array or operator of the subspace method."""
+    if isinstance(L, EstimatedSmoothness):
+        return _directions(L.matrix, basis)
+    if not isinstance(L, LowRankPlusDiagonal):
+        return optimal_method(L, 1, basis=basis).directions
+    if basis == "root":
+        return optimal_method(L, 1).directions
+    if L.has_constant_shift:
+        return optimal_method(L, 1, goal="euclidean").directions
+    # L = Diag(a)^½ (VVᵀ + I) Diag(a)^½: the eigenvectors in coordinates in which the diagonal part is the identity.
+    L.require_dense_factor("Feedback")
+    roots = np.sqrt(L.shift)
+    inner = optimal_method(LowRankPlusDiagonal(L.U / roots[:, None], 1.0), 1, goal="euclidean").directions
+    return aslinearoperator(sparse.diags_array(1.0 / roots)) @ inner
+
+
+@dataclass(frozen=True, eq=False)
+class Feedback:
+    """Error feedback with a measured stepsize: k floats per client and round, nothing to tune, f never rises.
+
+    Parameters
+    ----------
+    L
+        Where the basis comes from: a smoothness matrix as ``optimal_method`` takes it, a ``LowRankPlusDiagonal``, an
+        ``EstimatedSmoothness``, a list of these with one for each layer, or None for plain coordinates.
+    k
+        Floats of the gradient that each client sends in one round, from 1 to d.
+    clients
+        Their number n.
+    rule
+        ``"worst-case"``: steps are accepted by f and ρ, and a theorem bounds the rounds; with shared places clients
+        send ‖tᵢ − eᵢ‖ for it.  ``"measured"``: by f alone; f never rises, and nothing bounds the rounds.
+    places
+        ``"own"``: each client chooses its k places.  ``"shared"``: one client, another in each round, chooses the
+        places for all, so that the mean of the messages is an all-reduce of k floats.
+    basis
+        ``"eigenvectors"`` of L, or its ``"root"``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For arguments that are not as described.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import Feedback
+    >>> from stepsize_opt.problems import Quadratic
+    >>> f = Quadratic(np.diag([1.0, 4.0, 9.0]), np.ones(3))
+    >>> feedback = Feedback(f.smoothness(), 1)
+    >>> client, x0 = feedback.client(0), np.zeros(3)
+    >>> server = feedback.server(x0, f.value(x0[None])[0])
+    >>> for _ in range(30):
+    ...     message = client.message(f.gradient(server.x[None])[0])
+    ...     y = server.proposal([message])
+    ...     accepted = server.decide(f.value(y[None]))
+    >>> message.floats, bool(server.f < 1e-4)
+    (1, True)
+    """
+
+    L: Any
+    k: int
+    clients: int = 1
+    rule: Literal["worst-case", "measured"] = "worst-case"
+    places: Literal["own", "shared"] = "own"
+    basis: Literal["eigenvectors", "root"] = "eigenvectors"
+
+    def __post_init__(self) -> None:
+        check_one_of("rule", self.rule, RULES)
+        check_one_of("places", self.places, PLACES)
+        check_one_of("basis", self.basis, ("eigenvectors", "root"))
+        object.__setattr__(self, "clients", whole_number("clients", self.clients))
+        object.__setattr__(self, "k", whole_number("k", self.k, high=self.d))
+
+    @cached_property
+    def _basis(self) -> _Basis | None:
+        return None if self.L is None else _Basis.of(self.L, self.basis)
+
+    @property
+    def d(self) -> int | None:
+        """Size of the gradients; None for plain coordinates, which take any."""
+        return None if self._basis is None else self._basis.d
+
+    @property
+    def certified(self) -> bool:
+        """Whether L is a bound, and not an estimate or absent."""
+        blocks = self.L if isinstance(self.L, list | tuple) else [self.L]
+        return not any(block is None or isinstance(block, EstimatedSmoothness) for block in blocks)
+
+    @property
+    def floats(self) -> int:
+        """Floats that a client sends per round: k, the value of f and, where it is sent, the residual."""
+        return self.k + (2 if self.sends_residual else 1)
+
+    def rounds(self, accepted: int) -> int:
+        """Return the rounds in which so many steps are accepted at the latest, for ∇²f ⪯ L (docs/feedback.md, (b))."""
+        if self.d is None or self.rule != "worst-case":
+            msg = "the rounds are bounded for rule='worst-case' and an L"
+            raise ValueError(msg)
+        waiting = -(-self.d // self.k)
+        return (accepted + 1) * waiting + 14 * accepted // 100 + 2
+
+    @property
+    def sends_residual(self) -> bool:
+        """Whether clients send ‖tᵢ − eᵢ‖: with shared places the values sent do not bound it."""
+        return self.rule == "worst-case" and self.places == "shared"
+
+    def coefficients(self, gradient: Array) -> Vector:
+        """t = Aᵀg."""
+        g = self.vector("gradient", gradient)
+        return g if self._basis is None else self._basis.coefficients(g)
+
+    def step(self, coefficients: Vector) -> Vector:
+        """A s."""
+        return coefficients if self._basis is None else self._basis.vector(coefficients)
+
+    def vector(self, name: str, value: Any, d: int | None = None) -> Vector:
+        """A new array of d finite numbers; raises ValueError or TypeError for any other."""
+        out, size = real_array(name, value), d or self.d
+        if out.ndim != 1 or len(out) < self.k or (size is not None and len(out) != size):
+            msg = f"{name} must have shape ({size or f'd ≥ {self.k}'},), got {out.shape}"
+            raise ValueError(msg)
+        return out
+
+    def client(self, i: int) -> FeedbackClient:
+        """Return client i, from 0 to n − 1, with nothing remembered."""
+        if whole_number("i", i, low=0) >= self.clients:
+            msg = f"i must be a client from 0 to {self.clients - 1}, got {i}"
+            raise ValueError(msg)
+        return FeedbackClient(self)
+
+    def server(self, x0: Array, f0: Any) -> FeedbackServer:
+        """Return the state that everybody has: at x0, with f0 = f(x0) or the values of the clients there."""
+        x = self.vector("x0", x0)
+        f = self.mean_value("f0", f0)
+        if not math.isfinite(f):
+            msg = f"f0 must be finite, got {f}"
+            raise ValueError(msg)
+        return FeedbackServer(self, x, f)
+
+    def mean_value(self, name: str, values: Any) -> float:
+        """f from its value, or from those of all clients; raises ValueError for another number of values."""
+        array = real_array(name, values, finite=False)
+        if array.size not in (1, self.clients) or array.ndim > 1:
+            msg = f"{name} must be f, or one value for each of the {self.clients} clients; got shape {array.shape}"
+            raise ValueError(msg)
+        with np.errstate(invalid="ignore"):  # inf − inf is NaN, which no rule accepts
+            return float(array.mean())
+
+
+class FeedbackClient:
+    """One client: what it has sent so far, ``memory`` = eᵢ in the basis A; made by ``Feedback.client``."""
+
+    def __init__(self, feedback: Feedback) -> None:
+        self.feedback = feedback
+        self.memory: Vector = np.zeros(feedback.d or 0)
+        self._last: Vector = np.zeros(feedback.d or 0)  # the round in which each place was sent
+        self._rounds = 0
+
+    def message(self, gradient: Array, places: Indices | None = None) -> FeedbackMessage:
+        """Remember and return what is sent of ∇fᵢ(x).
+
+        Parameters
+        ----------
+        gradient
+            ∇fᵢ(x), shape (d,).
+        places
+            With ``places="shared"`` the places of the message of the client that chooses (``server.chooser``); that
+            client itself, and all clients with ``"own"``, choose theirs.
+        """
+        t = self.feedback.coefficients(gradient)
+        if len(self.memory) == 0:
+            self.memory, self._last = np.zeros(len(t)), np.zeros(len(t))
+        change = self.feedback.vector("gradient", t, len(self.memory)) - self.memory
+        J = self._choose(np.abs(change)) if places is None else self._given(places)
+        self.memory[J] = t[J]
+        self._rounds += 1
+        self._last[J] = self._rounds
+        values = change[J]
+        change[J] = 0.0
+        residual = float(np.linalg.norm(change)) if self.feedback.sends_residual else None
+        return FeedbackMessage(values, J, residual)
+
+    def _choose(self, sizes: Vector) -> Indices:
+        """The k places with the largest change; for all clients, of equal ones those that were sent longest ago."""
+        k = self.feedback.k
+        if self.feedback.places == "own":
+            return np.sort(np.argpartition(sizes, len(sizes) - k)[-k:])
+        return np.sort(np.lexsort((self._last, -sizes))[:k])
+
+    def _given(self, places: Any) -> Indices:
+        return _read_places(places, self.feedback.k, len(self.memory))
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the client remembers, for ``load_state``."""
+        return {"memory": self.memory.copy(), "last": self._last.copy(), "rounds": self._rounds}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from what ``state`` returned, to the same bits."""
+        memory, last = (real_array(name, state[name]) for name in ("memory", "last"))
+        if memory.shape != last.shape or (self.feedback.d and memory.shape != (self.feedback.d,)):
+            msg = f"state must be that of a client of this Feedback, got a memory of shape {memory.shape}"
+            raise ValueError(msg)
+        self.memory, self._last = memory, last
+        self._rounds = whole_number("rounds", state["rounds"], low=0)
+
+
+class FeedbackServer:
+    """The state that everybody has; every client can keep one, as it depends on the messages alone.
+
+    Attributes
+    ----------
+    x, f : numpy.ndarray, float
+        The point, and f there.
+    s : numpy.ndarray
+        The mean of what the clients remember.
+    c : float
+        The stepsize.
+    bound : float
+        ‖s‖ + ρ ≥ ‖∇f‖ in the norm of L̂⁻¹, at the point of the last messages; infinite while unknown.
+    decrease : float
+        The sum of what the accepted steps were required to lower f by: f(x⁰) − f(x) is at least that.
+    rounds, rejections : int
+        Rounds made, and those since the last accepted step.
+    status : str
+        ``"running"``, or ``"stationary to rounding"``: the step that the theorem accepts changes f by less than the
+        rounding of f.
+    """
+
+    def __init__(self, feedback: Feedback, x: Vector, f: float) -> None:
+        self.feedback = feedback
+        self.x, self.s = read_only(x), np.zeros(len(x))
+        self.f, self.c = f, 1.0
+        self.residual, self.decrease = math.inf, 0.0
+        self.rounds = self.rejections = 0
+        self.status = RUNNING
+        self._proposed: Vector | None = None
+
+    @property
+    def chooser(self) -> int:
+        """The client that chooses the places of this round, with ``places="shared"``."""
+        return self.rounds % self.feedback.clients
+
+    @property
+    def bound(self) -> float:
+        return float(np.linalg.norm(self.s)) + self.residual
+
+    def proposal(self, messages: Sequence[FeedbackMessage]) -> Vector:
+        """Return y, where the clients evaluate f.
+
+        Parameters
+        ----------
+        messages
+            One from each client, in their order; with ``places="shared"`` also their mean, in a list.
+        """
+        if self._proposed is not None:
+            msg = "proposal must be followed by decide: the values of f at the last proposal are missing"
+            raise ValueError(msg)
+        received = self._read(messages)
+        for message in received:
+            self.s[message.places] += message.values / len(received)
+        self.residual = self._residual(received)
+        self._proposed = read_only(self.x - self.c * self.feedback.step(self.s))
+        return self._proposed
+
+    def _residual(self, messages: list[FeedbackMessage]) -> float:
+        """ρ, a bound on (1/n) Σ‖tᵢ − eᵢ‖; infinite where nothing bounds it."""
+        feedback, unsent = self.feedback, len(self.x) - self.feedback.k
+        if (self.rejections + 1) * feedback.k >= len(self.x):
+            return 0.0  # while x stays, every round sends k places that were not sent since it moved
+        if feedback.rule == "measured":
+            return math.inf
+        if feedback.places == "own":
+            return math.sqrt(unsent) * math.fsum(np.abs(one.values).min() for one in messages) / len(messages)
+        return math.fsum(one.residual or 0.0 for one in messages) / len(messages)
+
+    def _read(self, messages: Any) -> list[FeedbackMessage]:
+        received, feedback = items("messages", messages), self.feedback
+        mean = feedback.places == "shared" and len(received) == 1
+        if len(received) != feedback.clients and not mean:
+            msg = f"messages must hold one of each of the {feedback.clients} clients, got {len(received)}"
+            raise ValueError(msg)
+        for message in received:
+            check_kind("messages", message, FeedbackMessage, " of each client")
+            places = _read_places(message.places, feedback.k, len(self.x))
+            if feedback.places == "shared" and not np.array_equal(places, received[0].places):
+                msg = f"messages must have the places of client {self.chooser} with places='shared', got others"
+                raise ValueError(msg)
+            if (message.residual is None) == feedback.sends_residual:
+                msg = f"messages must come from clients with rule={feedback.rule!r}, places={feedback.places!r}"
+                raise ValueError(msg)
+        return received
+
+    def decide(self, values: Any) -> bool:
+        """Accept or reject the proposal, by the values fᵢ(y) of the clients or their mean; returns which."""
+        if self._proposed is None:
+            msg = "decide must follow proposal: there is no y whose values these are"
+            raise ValueError(msg)
+        value = self.feedback.mean_value("values", values)
+        y, self._proposed = self._proposed, None
+        self.rounds += 1
+        size = float(np.linalg.norm(self.s))
+        unknown = 0.0 if math.isinf(self.residual) else self.residual
+        required = self.c * max(MEASURED * size**2, SUFFICIENT * (size + unknown) ** 2)
+        if math.isfinite(value) and self.f - value >= required and value < self.f:
+            self.x, self.f, self.decrease = y, value, self.decrease + required
+            self.c = min(_GROWTH * self.c, _CEILING)
+            self.rejections, self.status = 0, RUNNING
+            return True
+        self.rejections += 1
+        if self.residual <= SETTLED * size:
+            if 0.5 * self.c * size * size <= _ROUNDING * abs(self.f):
+                self.status = STATIONARY
+            self.c *= _SHRINK
+        else:
+            self.c = max(_SHRINK * self.c, min(self.c, FLOOR))
+        return False
+
+    def state(self) -> dict[str, Any]:
+        """Return all that ``load_state`` needs, between two rounds."""
+        if self._proposed is not None:
+            msg = "state must be taken between two rounds: decide on the proposal first"
+            raise ValueError(msg)
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        return {"x": self.x.copy(), "s": self.s.copy(), "status": self.status, **numbers}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from what ``state`` returned, to the same bits."""
+        check_one_of("status", state["status"], (RUNNING, STATIONARY))
+        x, s = (self.feedback.vector(name, state[name], len(self.x)) for name in ("x", "s"))
+        for name in _NUMBERS:
+            setattr(self, name, type(getattr(self, name))(real_number(name, state[name])))
+        self.x, self.s, self.status, self._proposed = read_only(x), s, state["status"], None
+
+
+_NUMBERS = ("f", "c", "residual", "decrease", "rounds", "rejections")
+
+
+def _read_places(places: Any, k: int, d: int) -> Indices:
+    J = np.asarray(places)
+    ascending = J.shape == (k,) and J.dtype.kind in "iu" and bool(np.all(np.diff(J) > 0))
+    if not ascending or J[0] < 0 or J[-1] >= d:
+        msg = f"places must hold {k} ascending places from 0 to {d - 1}, as message.places of the client that chooses"
+        raise ValueError(msg)
+    return J.astype(np.intp)
