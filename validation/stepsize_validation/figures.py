@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepsize_opt.inputs import atomic_write
-from stepsize_opt.plots import Style, pyplot, styles_of
-from stepsize_solvers.programs import Indices, Vector
+from stepsize_opt.plots import Curve, log_axes, pyplot, styles_of
 
 # An entry of a legend takes up to 2.9 inches by 0.2.
 _ENTRY = 2.9
 
 
-@dataclass(frozen=True, eq=False)
-class Line:
-    """One curve of a panel: the mean at each x with half the width of its band."""
+class Line(NamedTuple):
+    """One curve of a panel, and whether its method is one of this project's."""
 
     label: str
     ours: bool
-    x: Vector | Indices
-    mean: Vector
-    error: Vector
+    curve: Curve
 
 
 def draw_panels(
@@ -41,13 +36,12 @@ def draw_panels(
     figure, axes = file_pyplot().subplots(rows, width, figsize=(inches, height), squeeze=False)
     handles: dict[str, Any] = {}
     for place, (axis, (name, lines)) in enumerate(zip(axes.flat, panels.items(), strict=False)):
-        for line in lines:
-            handles.setdefault(line.label, _draw_line(axis, line, styles))
-        _finish_panel(axis, name)
-        if place % width == 0:
-            axis.set_ylabel(y_label, fontsize=9)
-        if place + width >= len(panels):  # the lowest panel of its column
-            axis.set_xlabel(x_label, fontsize=9)
+        for label, ours, curve in lines:
+            shift = list(styles).index(label) / len(styles)
+            drawn = curve.plot(axis, styles[label], label=label, ours=ours, shift=shift)
+            handles.setdefault(label, drawn)
+        lowest = place + width >= len(panels)  # of its column
+        log_axes(axis, x_label if lowest else "", y_label if place % width == 0 else "", name)
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
     figure.text(0.5, 1.0 - 0.22 / height, title, fontsize=12, ha="center")
@@ -71,34 +65,6 @@ def draw_panels(
         hspace=0.3,
     )
     save_figure(figure, path, dpi=130)
-
-
-def _draw_line(axis: Any, line: Line, styles: Mapping[str, Style]) -> Any:
-    style = styles[line.label]
-    # A log axis has no place for the nonpositive end of a wide band: the band ends at a tenth of the mean.
-    low = (line.mean - line.error).clip(0.1 * line.mean)
-    axis.fill_between(line.x, low, line.mean + line.error, color=style.colour, alpha=0.15, linewidth=0)
-    # Markers are shifted against each other, so that curves that coincide still show both.
-    every = max(1, len(line.x) // 8)
-    first = list(styles).index(line.label) * every // len(styles)
-    return axis.plot(
-        line.x,
-        line.mean,
-        color=style.colour,
-        linestyle=style.line,
-        marker=style.marker,
-        markevery=(first, every),
-        markersize=4.5,
-        linewidth=2.0 if line.ours else 1.4,
-        zorder=3 if line.ours else 2,
-    )[0]
-
-
-def _finish_panel(axis: Any, name: str) -> None:
-    axis.set(xscale="log", yscale="log")
-    axis.set_title(name, fontsize=10)
-    axis.grid(True, which="major", linewidth=0.4, alpha=0.5)
-    axis.tick_params(which="both", labelsize=8)
 
 
 def draw_bars(heights: Any, path: Path, *, colours: Sequence[str], y_label: str, log: bool = False) -> None:

@@ -28,7 +28,6 @@ from stepsize_opt.inputs import (
     dense,
     items,
     read_matrix,
-    refuse_options,
     whole_number,
 )
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
@@ -156,7 +155,7 @@ def communication_table(
     *,
     k: int | Sequence[int] | None = None,
     q: float | Sequence[float] = 0.5,
-    **options: Any,
+    tol: float = 1e-6,
 ) -> CommunicationTable:
     """Table 1 of the paper for the smoothness matrix L.
 
@@ -170,8 +169,8 @@ def communication_table(
         kᵢ of rows 8 and 11, one for all layers or one for each; default dᵢ/2 rounded up.
     q
         qᵢ of row 12.
-    options
-        Handed to ``optimal_stepsize`` for the optimal rows.
+    tol
+        The certified gap asked of each row.
 
     Raises
     ------
@@ -185,7 +184,6 @@ def communication_table(
     >>> table.row(1).method, round(table.row(1).computed, 6)
     ('det-CGD1', 5.656854)
     """
-    refuse_options("communication_table", options, ("algorithm", "structure", "goal", "strong_convexity"))
     smoothness = dense(read_matrix("L", L))
     d = len(smoothness)
     sizes = (d,) if layers is None else tuple(whole_number("layers", size) for size in items("layers", layers))
@@ -226,7 +224,7 @@ def communication_table(
         goal: GoalName = "paper",
         shown: str = "",
     ) -> None:
-        result = optimal_stepsize(smoothness, sketch, algorithm=method, structure=structure, goal=goal, **options)
+        result = optimal_stepsize(smoothness, sketch, algorithm=method, structure=structure, goal=goal, tol=tol)
         printed = None if number is None else problem.printed(number)
         rows.append(TableRow(number, shown or method.name, name, stepsize, printed, completed(result)))
 

@@ -45,7 +45,7 @@ def draw_all(results: Results, folder: Path) -> list[str]:
         if figure is None:
             continue
         for axis in figure.axes:
-            axis.grid(True, which="major", linewidth=0.4, alpha=0.5)
+            axis.grid(visible=True, which="major", color="0.9")
             axis.tick_params(labelsize=8)
         legend = {"fontsize": 9, "frameon": False, "handlelength": 3.5}
         figure.axes[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), **legend)

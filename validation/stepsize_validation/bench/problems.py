@@ -13,7 +13,7 @@ Families (rand-k sends k = max(1, ⌊d/4⌋) floats unless the family is ``sketc
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from stepsize_opt.clients import DistributedResult, optimal_distributed_stepsize
 from stepsize_opt.inputs import NAMED_STRUCTURES, BlockDiagonal, Structure, pattern_of
 from stepsize_opt.methods import DetCGD1
 from stepsize_opt.node import reduce_problem
+from stepsize_opt.smoothness import MatrixSmoothness
 from stepsize_solvers.programs import Matrix, Program, Vector
 from stepsize_validation.data import (
     DATA_VARIABLE,
@@ -69,7 +70,7 @@ class ClientsProblem:
     L: Matrix
     sketch: sketches.Sketch
 
-    def solve(self, solver: str, tol: float, **options: Any) -> DistributedResult:
+    def solve(self, solver: str, tol: float, options: Mapping[str, Any]) -> DistributedResult:
         """Make the call that users make; Δ⁰ = Δ^inf = 0 leave no other condition."""
         return optimal_distributed_stepsize(
             self.matrices,
@@ -81,7 +82,7 @@ class ClientsProblem:
             mean_smoothness=self.L,
             solver=solver,
             tol=tol,
-            **options,
+            options=options,
         )
 
 
@@ -131,7 +132,7 @@ class Problem:
         if self.clients:
             return ClientsProblem(_client_matrices(rng, L, self.clients), L, sketch)
         pattern = pattern_of(self._structure(), self.d)
-        component = reduce_problem(L, sketch.map, pattern, DetCGD1(), split=False).components[0]
+        component = reduce_problem(MatrixSmoothness(L), sketch.map, pattern, DetCGD1(), split=False).components[0]
         return NodeProblem(component.program, component.scale)
 
     def _structure(self) -> Structure:

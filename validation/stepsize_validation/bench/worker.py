@@ -175,7 +175,7 @@ def judge(problem: NodeProblem, outcome: Outcome, tol: float) -> dict[str, Any]:
 def _call(problem: ClientsProblem, task: Task, tol: float) -> DistributedResult | RuntimeError:
     """Make the whole call, with its repair and certificate: only it knows the programs that it poses to the solver."""
     try:
-        return problem.solve(task.solver, tol, **task.extra)
+        return problem.solve(task.solver, tol, task.extra)
     except SolverUnavailable:
         raise
     except RuntimeError as error:

@@ -38,7 +38,6 @@ def add_parsers(commands: Any) -> None:
         help="compare the solvers at equal certified gap",
         description="Compare solvers, formulations and sizes at equal certified gap, each run in its own process.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     folder = Path("results/bench")
     parser.add_argument("--quick", action="store_true", help="small sizes, default formulations, no real data")

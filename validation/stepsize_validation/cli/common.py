@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -33,10 +34,19 @@ def exit_code(status: str) -> int:
     return EXIT_OPTIMAL if status == Status.OPTIMAL.value else EXIT_INACCURATE
 
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of an epilog and breaks those that are wider than the terminal between words."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        wrap = textwrap.TextWrapper(width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        return "\n".join("\n".join(wrap.wrap(line)) for line in text.splitlines())
+
+
 class Parser(argparse.ArgumentParser):
     """Mistakes are one line, as those found later are; numbers such as -1e-9 are values, not options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", Help)
         super().__init__(*args, **kwargs)
         self._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$", re.I)
 
@@ -63,13 +73,36 @@ def log_on_stderr(wanted: bool) -> Iterator[None]:
         os.close(output)
 
 
+# Words that shells complete after an option, in their own quotes: bash and zsh expand the folder of data sets.
+_OFFERED = {
+    "data": "breast_cancer digits $(ls $STEPSIZE_OPT_DATA 2>/dev/null)",
+    "sketch": "identity randk: bernq: independent: layers: gaussian: systematic:",
+    "structure": "full diagonal scalar block:",
+    "algorithm": "det-CGD1 det-CGD2",
+    "solver": "auto native clarabel scs mosek cvxopt sdpa copt",
+}
+COMPLETION = {
+    "bash": "\n".join(
+        f'_stepsize_opt_{name}() {{ compgen -W "{words}" -- "$1"; }}' for name, words in _OFFERED.items()
+    ),
+    "zsh": "\n".join(f"_stepsize_opt_{name}() {{ compadd -- {words} }}" for name, words in _OFFERED.items()),
+}
+
+
+def completed(argument: argparse.Action) -> None:
+    """Let bash and zsh complete an option with the words of ``_OFFERED``."""
+    name = f"_stepsize_opt_{argument.dest}"
+    vars(argument)["complete"] = {"bash": name, "zsh": name}
+
+
 _REG = 0.1
 
 
 def add_matrix(parser: argparse.ArgumentParser) -> None:
     """The arguments that name L."""
     parser.add_argument("matrix", nargs="?", type=Path, help="smoothness matrix L: .npy, .npz, .csv or .mtx")
-    parser.add_argument("--data", help="take L = AᵀA/(4m) + 2λI of logistic regression on this data set instead")
+    data = parser.add_argument("--data", help="take L = AᵀA/(4m) + 2λI of logistic regression on this data set instead")
+    completed(data)
     parser.add_argument("--reg", type=positive, help=f"λ for --data (default: {_REG})")
     parser.add_argument(
         "--penalty",
@@ -79,17 +112,17 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
 
 def add_sketch(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
     """``--sketch``."""
-    parser.add_argument("--sketch", help="for example randk:8, bernq:0.5, independent:0.2", **kwargs)
+    completed(parser.add_argument("--sketch", help="for example randk:8, bernq:0.5, independent:0.2", **kwargs))
 
 
 def add_structure(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
     """``--structure``."""
-    parser.add_argument("--structure", type=structure, help=STRUCTURE_FORMS, **kwargs)
+    completed(parser.add_argument("--structure", type=structure, help=STRUCTURE_FORMS, **kwargs))
 
 
 def add_algorithm(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
     """``--algorithm``, the name of a method in any case."""
-    parser.add_argument("--algorithm", type=method, help=", ".join(method_names()), **kwargs)
+    completed(parser.add_argument("--algorithm", type=method, help=", ".join(method_names()), **kwargs))
 
 
 def check_output(option: str, path: Path, endings: Sequence[str]) -> None:
@@ -145,7 +178,7 @@ def write_matrix(D: Matrix, path: Path) -> None:
 
 def add_solver(parser: argparse.ArgumentParser) -> None:
     """The arguments that say how to solve."""
-    parser.add_argument("--solver", default="auto", help="auto, or a name from 'stepsize-opt doctor'")
+    completed(parser.add_argument("--solver", default="auto", help="auto, or a name from 'stepsize-opt doctor'"))
     parser.add_argument("--tol", type=positive, default=1e-6, help="certified gap asked for (default: %(default)s)")
     parser.add_argument("--time-limit", type=seconds, help="seconds for building, compiling and solving")
 
@@ -179,6 +212,9 @@ def load_problem(args: argparse.Namespace) -> Any:
         if args.strong_convexity is None and args.penalty == "ridge":
             args.strong_convexity = repr(args.reg)
         check_known_bound(read_strong_convexity(args.strong_convexity), known, objective.d)
+    elif getattr(args, "momentum", False) and args.penalty != "ridge":
+        msg = "--momentum is proved for convex f, and the paper's penalty is not convex: use --penalty ridge"
+        raise ValueError(msg)
     return objective.smoothness()
 
 
@@ -270,6 +306,11 @@ def print_columns(title: str, rows: Sequence[Sequence[str]]) -> None:
     print(f"\n{title}")
     for row in rows:
         print("  " + "  ".join(f"{word:<{width}}" for word, width in zip(row, widths, strict=True)).rstrip())
+
+
+def grouped(number: float) -> str:
+    """Return a count with a space between groups of three digits; an infinite one as inf."""
+    return f"{number:,.0f}".replace(",", " ")
 
 
 def print_json(value: Any) -> None:

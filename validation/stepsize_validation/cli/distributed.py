@@ -55,7 +55,6 @@ def add_parsers(commands: Any) -> None:
         "solve-distributed",
         help="the best D and the smallest K for n clients",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "matrices", nargs="*", type=Path, help="smoothness matrix of each client: .npy, .npz, .csv or .mtx"

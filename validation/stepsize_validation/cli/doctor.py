@@ -41,7 +41,6 @@ def add_parsers(commands: Any) -> None:
         "doctor",
         help="what is installed, licences, BLAS, threads, versions",
         epilog="examples:\n  stepsize-opt doctor\n  stepsize-opt doctor --json",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_doctor)

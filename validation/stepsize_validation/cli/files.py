@@ -47,14 +47,33 @@ def load_matrix(path: str | Path, key: str = "L") -> Any:
 
 def _load_csv(file: Path) -> Any:
     text = file.read_text(encoding="utf-8-sig")  # spreadsheets write a mark before the first number
-    if not any(line.partition("#")[0].strip() for line in text.splitlines()):
+    lines = [line for line in text.splitlines() if line.partition("#")[0].strip()]
+    lines = lines[_is_header(lines) :]
+    if not lines:
         msg = "it holds no numbers"
         raise ValueError(msg)
     try:
-        return np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2)
+        matrix = np.loadtxt(lines, delimiter=",", ndmin=2)
     except ValueError:  # which quotes the text of a file that may have been named by mistake
-        msg = "it must hold numbers with commas between them, as many in every line, and no line of names"
+        msg = "it must hold numbers with commas between them, as many in every line, below at most one line of names"
         raise ValueError(msg) from None
+    rows, columns = matrix.shape
+    numbered = rows == columns + 1 and np.array_equal(matrix[0], np.arange(columns))
+    return matrix[1:] if numbered else matrix  # pandas numbers columns without names from 0
+
+
+def _is_header(lines: list[str]) -> bool:
+    """Whether the first line holds only words that are no numbers: the names of the columns."""
+    words = lines[0].partition("#")[0].split(",") if lines else []
+    return bool(words) and not any(map(_is_number, words))
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _load_mtx(file: Path) -> Any:

@@ -44,7 +44,6 @@ def add_parsers(commands: Any) -> None:
         "plan",
         help="which method to run within a budget of floats",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_matrix(parser)
     parser.add_argument("--clients", type=whole, help="share the rows of --data over n clients")

@@ -33,15 +33,13 @@ _TABLE = """examples:
 
 def add_parsers(commands: Any) -> None:
     """Register both commands with the subparsers of the command line."""
-    formatter = argparse.RawDescriptionHelpFormatter
     again = commands.add_parser(
         "reproduce",
         help="run the paper's experiments with the optimal D and write a report",
         description="Run the paper's experiments with the optimal D added and write one HTML report.",
         epilog=_REPRODUCE,
-        formatter_class=formatter,
     )
-    known = "a, b, c, d, e, sensitivity or all (default)"
+    known = "a, b, c, d, e, f, sensitivity or all (default)"
     again.add_argument("experiments", nargs="*", default=["all"], metavar="EXPERIMENT", help=known)
     again.add_argument(
         "--output", "-o", type=Path, default=Path("results/reproduce"), help="folder (default: %(default)s)"
@@ -59,7 +57,6 @@ def add_parsers(commands: Any) -> None:
         help="Table 1 of the paper for L: communication of each method, computed and as printed",
         description="Table 1 of the paper for any L and layers, computed by the conditions beside the printed forms.",
         epilog=_TABLE,
-        formatter_class=formatter,
     )
     add_matrix(table)
     table.add_argument("--layers", type=wholes, help="layer sizes such as 10,20 (default: one layer)")

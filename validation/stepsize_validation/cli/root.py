@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from stepsize_opt import __version__
 from stepsize_solvers.programs import SolverUnavailable, UnsupportedProgram
 from stepsize_validation.cli import bench, demo, distributed, doctor, plan, reproduce, solve
-from stepsize_validation.cli.common import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OPTIMAL, EXIT_SOLVER, Parser
+from stepsize_validation.cli.common import COMPLETION, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OPTIMAL, EXIT_SOLVER, Parser
 
 _EXAMPLES = """examples:
   stepsize-opt demo
@@ -35,10 +35,9 @@ def parser() -> argparse.ArgumentParser:
         prog="stepsize-opt",
         description="Globally optimal, certified matrix stepsizes for compressed gradient descent.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     root.add_argument("--version", action="version", version=f"stepsize-opt {__version__}")
-    shtab.add_argument_to(root, help="print a completion script for the shell and exit")
+    shtab.add_argument_to(root, help="print a completion script for the shell and exit", preamble=COMPLETION)
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in (solve, distributed, plan, reproduce, bench, demo, doctor):
         command.add_parsers(commands)
@@ -64,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SolverUnavailable as error:
         return _complain(error, EXIT_SOLVER)
     except MemoryError as error:
-        return _complain(f"not enough memory: {error or 'an allocation failed'}", EXIT_INPUT)
+        return _complain(f"not enough memory: {str(error) or 'an allocation failed'}", EXIT_INPUT)
     except (ValueError, TypeError, OSError, OverflowError, ModuleNotFoundError, UnsupportedProgram) as error:
         return _complain(error, EXIT_INPUT)
     except RuntimeError as error:

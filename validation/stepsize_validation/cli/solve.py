@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from stepsize_opt.goals import GOAL_NAMES
 from stepsize_opt.inputs import check_dense, json_text, write_text
 from stepsize_opt.node import (
@@ -14,6 +16,7 @@ from stepsize_opt.node import (
     compare,
     optimal_stepsize,
 )
+from stepsize_opt.rounds import coordinates_sent
 from stepsize_opt.sketches import parse_sketch, sketch_forms
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
@@ -28,6 +31,7 @@ from stepsize_validation.cli.common import (
     answer,
     check_output,
     exit_code,
+    grouped,
     load_problem,
     progress,
     read_strong_convexity,
@@ -36,7 +40,7 @@ from stepsize_validation.cli.common import (
     write_matrix,
 )
 from stepsize_validation.cli.files import is_result, load_matrix
-from stepsize_validation.cli.values import processes
+from stepsize_validation.cli.values import positive, processes
 
 OUTPUTS = (".npz", ".json", ".npy", ".csv")
 
@@ -45,9 +49,10 @@ _SOLVE_EXAMPLES = f"""examples:
   stepsize-opt solve --data breast_cancer --reg 0.1 --sketch randk:25%
   stepsize-opt solve L.mtx --sketch bernq:0.5@10,20 --structure block:10,20 --json
   stepsize-opt solve L.npy --sketch gaussian:4 --algorithm det-CGD2 -q -o D.csv
-  stepsize-opt solve L.npy --sketch randk:8 --goal descent
+  stepsize-opt solve L.npy --sketch randk:8 --goal descent --epsilon2 1e-4 --initial-gap 0.7
   stepsize-opt solve L.npy --sketch randk:8 --goal linear --strong-convexity 0.01
   stepsize-opt solve L.npy --sketch randk:8 --goal convex
+  stepsize-opt solve L.npy --sketch randk:8 --certificate D.cert.json
 
 sketches: {sketch_forms()}
 exit codes: 0 optimal, 1 certified gap above --tol, 2 mistake in the input, 3 solver cannot run, 130 interrupted
@@ -72,37 +77,38 @@ _COMPARE_EXAMPLES = """examples:
 
 def add_parsers(commands: Any) -> None:
     """Register the three commands."""
-    raw = argparse.RawDescriptionHelpFormatter
-    solve = commands.add_parser(
-        "solve", help="compute the optimal stepsize for L and a sketch", epilog=_SOLVE_EXAMPLES, formatter_class=raw
-    )
+    solve = commands.add_parser("solve", help="compute the optimal stepsize for L and a sketch", epilog=_SOLVE_EXAMPLES)
     add_matrix(solve)
     add_sketch(solve, required=True)
     add_algorithm(solve, default="det-CGD1")
     add_structure(solve, default="full")
     add_goal(solve, default=GOAL_NAMES[0])
+    add_momentum(solve)
     add_solver(solve)
+    add_accuracy(solve)
     solve.add_argument("--jobs", type=processes, default=1, help="processes for many components, -1 for all cores")
     solve.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz, .json) or alone (.npy, .csv)")
+    solve.add_argument(
+        "--certificate", type=Path, help="write what proves D (.json), for 'python -m stepsize_opt.verify FILE'"
+    )
     add_volume(solve)
     solve.set_defaults(run=_solve)
 
-    checking = commands.add_parser(
-        "certify", help="check a stepsize matrix of your own", epilog=_CERTIFY_EXAMPLES, formatter_class=raw
-    )
+    checking = commands.add_parser("certify", help="check a stepsize matrix of your own", epilog=_CERTIFY_EXAMPLES)
     checking.add_argument("stepsize", type=Path, help="the matrix D: .npy, .npz, .csv or .mtx")
     add_matrix(checking)
     add_sketch(checking)
     add_algorithm(checking)
     add_structure(checking)
     add_goal(checking)
+    add_momentum(checking)
     checking.add_argument("--solve", action="store_true", help="solve the problem, for the gap to the optimum")
     add_solver(checking)
     add_volume(checking)
     checking.set_defaults(run=_certify)
 
     comparing = commands.add_parser(
-        "compare", help="both optima beside the paper's choices of D", epilog=_COMPARE_EXAMPLES, formatter_class=raw
+        "compare", help="both optima beside the paper's choices of D", epilog=_COMPARE_EXAMPLES
     )
     add_matrix(comparing)
     add_sketch(comparing, required=True)
@@ -110,6 +116,21 @@ def add_parsers(commands: Any) -> None:
     add_solver(comparing)
     add_volume(comparing)
     comparing.set_defaults(run=_compare)
+
+
+_ACCURACY = {
+    "epsilon2": "ε², the accuracy for the mean of E‖∇f‖² (goals paper, descent, euclidean)",
+    "accuracy": "the accuracy for E f − f* (goals linear, convex)",
+    "initial_gap": "Δ⁰ = f(x⁰) − f^inf",
+    "initial_distance": "‖x⁰ − x*‖ (goal convex)",
+}
+
+
+def add_accuracy(parser: argparse.ArgumentParser) -> None:
+    """Add the options that turn a rate into rounds."""
+    rounds = parser.add_argument_group("rounds", "print how many rounds the result guarantees")
+    for name, words in _ACCURACY.items():
+        rounds.add_argument(f"--{name.replace('_', '-')}", type=positive, help=words)
 
 
 def add_goal(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -125,9 +146,20 @@ def add_goal(parser: argparse.ArgumentParser, default: str | None = None) -> Non
     add_strong_convexity(parser)
 
 
+def add_momentum(parser: argparse.ArgumentParser) -> None:
+    """--momentum."""
+    parser.add_argument(
+        "--momentum",
+        action="store_true",
+        help="for a method that keeps two vectors; with --goal linear or convex (docs/momentum.md)",
+    )
+
+
 def _solve(args: argparse.Namespace) -> int:
     if args.output is not None:
         check_output("--output", args.output, OUTPUTS)
+    if args.certificate is not None:
+        check_output("--certificate", args.certificate, (".json",))
     L = load_problem(args)
     sketch = parse_sketch(args.sketch, L.shape[0])
     if args.output is not None and args.output.suffix.lower() != ".npz":
@@ -140,14 +172,39 @@ def _solve(args: argparse.Namespace) -> int:
             structure=args.structure,
             goal=args.goal,
             strong_convexity=read_strong_convexity(args.strong_convexity),
+            momentum=args.momentum,
             n_jobs=args.jobs,
             **solving(args),
         )
     if args.output is not None:
         with said(args.output, quiet=args.quiet):
             _write(result, args.output)
-    answer(args, result, result.summary)
+    if args.certificate is not None:
+        with said(args.certificate, quiet=args.quiet):
+            result.certificate_file(args.certificate)
+    rounds = _rounds(args, result)
+    answer(args, result, lambda: {**result.summary(), **rounds})
+    if not (args.json or args.quiet):
+        _print_more(result, rounds, saved=args.output is not None)
     return exit_code(result.status)
+
+
+def _rounds(args: argparse.Namespace, result: StepsizeResult) -> dict[str, Any]:
+    """Return the rounds and the floats that the result guarantees; nothing if no accuracy was given."""
+    given = {name: getattr(args, name) for name in _ACCURACY if getattr(args, name) is not None}
+    if not given:
+        return {}
+    rounds = result.iterations(**given)
+    return {"rounds": rounds, "floats": coordinates_sent(rounds, result.sketch.expected_nonzeros)}
+
+
+def _print_more(result: StepsizeResult, rounds: dict[str, Any], *, saved: bool) -> None:
+    """Print the rounds, the range of D, and how to keep it."""
+    if rounds:
+        print(f"  guaranteed after {grouped(rounds['rounds'])} rounds, {grouped(rounds['floats'])} floats sent")
+    diagonal = np.asarray(result.stepsize.diagonal())
+    shown = "" if saved else "; not saved: --output D.npz writes D with its certificate"
+    print(f"  diagonal of D from {diagonal.min():.4g} to {diagonal.max():.4g}{shown}")
 
 
 def _write(result: StepsizeResult, path: Path) -> None:
@@ -179,13 +236,24 @@ def _certify(args: argparse.Namespace) -> int:
             structure=args.structure,
             goal=args.goal,
             strong_convexity=read_strong_convexity(args.strong_convexity),
+            momentum=args.momentum or None,
             solve=args.solve,
-            **(solving(args) if args.solve else {}),
+            **solving(args),
         )
     answer(args, check, check.summary)
     # The gap of a matrix without a multiplier is not known before a solve.
-    judged = check.certificate.is_optimal(args.tol) if args.solve or saved is not None else check.feasible
+    judges_gap = args.solve or saved is not None
+    judged = check.certificate.is_optimal(args.tol) if judges_gap else check.feasible
+    if not (args.json or args.quiet):
+        print(f"  verdict: {_verdict(check.feasible, judged, args.tol)}")
     return EXIT_OPTIMAL if judged else EXIT_INACCURATE
+
+
+def _verdict(feasible: bool, judged: bool, tol: float) -> str:
+    """Return the reason of the exit code."""
+    if not feasible:
+        return "the guarantee is not proved for this D"
+    return "proved" if judged else f"the guarantee is proved, but not that the gap is within {tol:g}"
 
 
 def _compare(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The paper's experiments with the optimal stepsize, every method against the limit, and a study of a wrong L.
+"""The paper's experiments with the optimal stepsize, the limit, what people tune, and a study of a wrong L.
 
 Needs the extra ``reports`` (``pip install 'stepsize-opt[reports]'``).
 """

@@ -24,14 +24,14 @@ from stepsize_opt import __version__
 from stepsize_opt.inputs import json_text, write_text
 from stepsize_opt.plots import OTHERS, OURS
 from stepsize_opt.sketches import BITS_NOTE
-from stepsize_validation.experiments import clients, layers, limit, rand_one, rand_tau, sensitivity
+from stepsize_validation.experiments import clients, layers, limit, rand_one, rand_tau, sensitivity, versus
 from stepsize_validation.experiments.spec import Experiment, Figure, Plan, Tables
 from stepsize_validation.experiments.sweep import sweep
 from stepsize_validation.experiments.tables import all_hold, compared, saved_iterations
 from stepsize_validation.figures import draw_bars, file_pyplot
 from stepsize_validation.runs import LEVEL
 
-_MODULES = (rand_one, rand_tau, clients, layers, limit, sensitivity)
+_MODULES = (rand_one, rand_tau, clients, layers, limit, versus, sensitivity)
 EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in _MODULES}
 _PACKAGES = ("numpy", "scipy", "cvxpy", "scs", "clarabel", "joblib", "pandas")
 _BARS = {

@@ -14,6 +14,7 @@ from stepsize_opt.inputs import positive_number, whole_number
 from stepsize_opt.limit import compression_limit
 from stepsize_opt.methods import Method, SubspaceMethod
 from stepsize_opt.node import StepsizeResult
+from stepsize_opt.plots import Curve
 from stepsize_opt.problems import Federated, FederatedInfimum, Infimum, Objective
 from stepsize_opt.sketches import BITS_PER_NUMBER, Sketch
 from stepsize_solvers.programs import Matrix
@@ -170,8 +171,8 @@ def curves(x: str, y: str) -> Figure:
         for (data, variant, method), rows in tables["curves"].groupby(["data", "variant", "method"], sort=False):
             known = rows.dropna(subset=[y])
             shown = known.iloc[log_steps(len(known), _POINTS) - 1]
-            numbers = (shown[column].to_numpy() for column in (x, y, f"{y}_error"))
-            panels.setdefault(f"{data}, {variant}", []).append(Line(method, bool(rows["ours"].iloc[0]), *numbers))
+            curve = Curve(*(shown[column].to_numpy() for column in (x, y, f"{y}_error")))
+            panels.setdefault(f"{data}, {variant}", []).append(Line(method, bool(rows["ours"].iloc[0]), curve))
         draw_panels(panels, path, title=title, x_label=AXES[x], y_label=AXES[y])
 
     words = f"{AXES[y]} against {AXES[x]}".translate({ord(mark): None for mark in "${}"}).replace(" - ", " − ")

@@ -21,11 +21,11 @@ from threadpoolctl import threadpool_limits
 from stepsize_opt import __version__
 from stepsize_opt.goals import GoalName
 from stepsize_opt.inputs import whole_number
+from stepsize_opt.plots import Curve
 from stepsize_opt.problems import Federated, FederatedInfimum
 from stepsize_opt.rounds import iterations_needed
 from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_solvers.process import interrupts_held
-from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import load_dataset
 from stepsize_validation.experiments.spec import Choice, Experiment, Panel, Plan, Tables
 from stepsize_validation.runs import RateCheck, Run, check_distributed_rate, check_rate, run
@@ -188,10 +188,6 @@ def _curve(panel: Panel, choice: Choice, record: Run) -> pd.DataFrame:
     bits = record.bits()
     columns = {"k": np.arange(1, record.iterations + 1), "bits": bits, "floats": bits / BITS_PER_NUMBER}
     for name, each in (("weighted", weighted), ("euclidean", euclidean), ("metric", metric), ("excess", excess)):
-        columns |= _mean_and_error(name, each)
+        curve = Curve.over_seeds(bits, each)
+        columns |= {name: curve.mean, f"{name}_error": curve.error}
     return pd.DataFrame({"variant": panel.variant, "method": choice.label, "ours": choice.ours, **columns})
-
-
-def _mean_and_error(name: str, each: Matrix) -> dict[str, Any]:
-    error = 2.0 * each.std(axis=0) / max(1.0, len(each) - 1.0) ** 0.5
-    return {name: each.mean(axis=0), f"{name}_error": error}

@@ -17,6 +17,7 @@ from stepsize_opt.methods import Method, SubspaceMethod
 from stepsize_opt.operators import DiagonalStepsize, LowRankStepsize, StepsizeOperator
 from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.sketches import BernQ, Identity, IndependentSampling, RandK, Sketch
+from stepsize_opt.smoothness import LowRankPlusDiagonal
 from stepsize_solvers.programs import Matrix, Vector, is_identity
 
 
@@ -98,10 +99,9 @@ def moment_operator(method: Method, D: StepsizeOperator, L: Any, sketch: Sketch)
         return None
     commutes = isinstance(D, DiagonalStepsize) or not split.alpha.any()
     if not is_identity(method.condition(sketch.map, commutes=commutes).outer):
-        energies = D.energies(L) if isinstance(D, LowRankStepsize) else None
-        if energies is None:
+        if not isinstance(D, LowRankStepsize) or not isinstance(L, LowRankPlusDiagonal) or sparse.issparse(L.U):
             return None
         inside: Any = D @ aslinearoperator(L) @ D
-        return aslinearoperator(sparse.diags_array(split.alpha * energies)) + split.beta * inside
+        return aslinearoperator(sparse.diags_array(split.alpha * D.energies(L))) + split.beta * inside
     own: Any = aslinearoperator(sparse.diags_array(split.alpha * L.diagonal()))
     return D @ (own + split.beta * aslinearoperator(L)) @ D

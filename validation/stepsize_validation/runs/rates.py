@@ -46,12 +46,12 @@ from stepsize_opt.inputs import (
     real_number,
     whole_number,
 )
-from stepsize_opt.methods import Method, get_method
+from stepsize_opt.methods import Method, get_method, weight
 from stepsize_opt.problems import FederatedInfimum, Infimum
 from stepsize_opt.sketches import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.runs.confidence import UNKNOWN, mean_bounds, unseen_share
-from stepsize_validation.runs.record import Run
+from stepsize_validation.runs.record import MomentumRun, Run
 
 # One-sided confidence of each bound: with a few hundred checks in a report, fewer than one verdict is a fluke.
 LEVEL = 0.999
@@ -59,6 +59,7 @@ LEVEL = 0.999
 _LARGEST_EXPONENT = math.log(np.finfo(float).max)
 # Where a guarantee is an equality, sums over thousands of steps exceed it by less than this share of it.
 _ROUNDING = 1e-9
+_VALUE_ROUNDING = 1e-12  # of a value of f near one
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,9 @@ def check_rate(
     linear       E f(x^K) − f* ≤ (1 − rate)^K Δ⁰, rate = t with H ⪰ tM⁻¹, M ⪯ ∇²f
     ===========  ==================================================================
 
+    A run with momentum (docs/momentum.md) knows its own guarantee, on Ψ = f(x) − f* + ½‖z − x*‖²_M for ``linear`` and
+    K(K + 3)/4 (f(x) − f*) + ½‖z − x*‖²/t² for ``convex``; ``infimum`` is then needed.
+
     (f(x^K) − f*)/(1 − t)^K is a product of K random factors, and few seeds carry its mean: check ``linear`` with a K
     of some multiples of 1/t, and hundreds of seeds.
 
@@ -200,6 +204,10 @@ def check_rate(
             "check_distributed_rate checks Theorem 3"
         )
         raise ValueError(msg)
+    if run.momentum is not None:
+        own = run.momentum.goal
+        check_one_of("goal", goal, ("paper", own))  # the default, or its own
+        return _check_momentum(run, run.momentum, infimum, level)
     check_one_of("goal", goal, ("paper", "descent", "euclidean", "linear"))
     bounds = Infimum(run.lower_bound, float(np.min(run.values))) if infimum is None else _seen(infimum, run)
     K = _steps(run)
@@ -224,6 +232,21 @@ def _check_linear(run: Run, bounds: Infimum, t: float | None, level: float) -> R
     strict = kept * start - (1.0 - kept) * (bounds.found - bounds.proved)
     right = _RightSides(strict, kept * start, ceiling=start)
     return _compare("goal linear", _LeftSides(left, left, t), right, run, K, level)
+
+
+def _check_momentum(run: Run, momentum: MomentumRun, infimum: Infimum | None, level: float) -> RateCheck:
+    """E Ψ ≤ (1 − t)^K Ψ⁰, for convex f E Ψ ≤ Ψ⁰; it holds for every point in place of x*, so no bound on f* is used."""
+    if infimum is None or infimum.point is None:
+        msg = "check_rate of a run with momentum needs infimum=find_infimum(f), whose point stands for x*"
+        raise ValueError(msg)
+    K, rounds = _steps(run), momentum.rounds
+    excess, start = run.values[:, -1] - infimum.found, run.start_value - infimum.found
+    left, first = momentum.potentials(excess, start, infimum.point)
+    right = rounds.kept(K) * first
+    # At the optimum both sides are differences of values of f, whose rounding is no violation.
+    loose = right + _VALUE_ROUNDING * (1.0 + abs(run.start_value)) * (1.0 if rounds.strong else weight(K))
+    name = f"momentum, goal {momentum.goal}"
+    return _compare(name, _LeftSides(left, left, rounds.t), _RightSides(right, loose, first), run, K, level)
 
 
 def observed_contraction(run: Run, infimum: Infimum) -> float:

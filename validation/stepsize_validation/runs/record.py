@@ -8,9 +8,29 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.inputs import check_one_of, real_array, real_number
-from stepsize_opt.plots import axes_or_new
+from stepsize_opt.methods import MomentumState, MomentumStep
+from stepsize_opt.plots import STYLES, Curve, axes_or_new, log_axes
 from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_solvers.programs import Indices, Matrix, Vector
+
+
+@dataclass(frozen=True, eq=False)
+class MomentumRun:
+    """The rounds of a method with momentum, where it started and where it ended."""
+
+    rounds: MomentumStep
+    start: Vector
+    end: MomentumState
+
+    @property
+    def goal(self) -> str:
+        """``"linear"`` or ``"convex"``."""
+        return "linear" if self.rounds.strong else "convex"
+
+    def potentials(self, excess: Vector, start_excess: float, point: Vector) -> tuple[Vector, float]:
+        """Ψ at the end for each seed, and at the start; see ``MomentumStep.potential``."""
+        first = self.rounds.potential(self.rounds.start(self.start[None]), np.array([start_excess]), point)
+        return self.rounds.potential(self.end, excess, point), float(first[0])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,6 +80,8 @@ class Run:
         The step at which the run was stopped because it diverged; K is then the number of steps recorded.
     clients : int
         Clients that draw sketches of their own; 1 on one node and with shared seeds, which is the same method.
+    momentum : MomentumRun or None
+        With momentum, its rounds, x⁰ and the last (x, z); gradients above are then those at yᵏ in place of xᵏ.
 
     Examples
     --------
@@ -85,6 +107,7 @@ class Run:
     sampling: Vector
     diverged_at: int | None = None
     clients: int = 1
+    momentum: MomentumRun | None = None
 
     def __repr__(self) -> str:
         clients = f", {self.clients} clients" if self.clients > 1 else ""
@@ -140,7 +163,9 @@ class Run:
     def plot(
         self, ax: Any = None, *, show: str = "weighted", infimum: float | None = None, label: str | None = None
     ) -> Any:
-        """Draw a run against the floats that it sent: the mean over the seeds, and the guarantee as a dashed line.
+        """Draw a run against the floats that it sent: the mean over the seeds with two standard errors.
+
+        A dashed line of the same colour is the guarantee.  Runs that are drawn on the same axes have different styles.
 
         Parameters
         ----------
@@ -161,21 +186,30 @@ class Run:
         check_one_of("show", show, tuple(_SHOWN))
         least = float(np.min(self.values)) if infimum is None else real_number("infimum", infimum)
         ax, name = axes_or_new(ax), self.algorithm if label is None else label
+        drawn = sum(not text.endswith(_GUARANTEE) for text in ax.get_legend_handles_labels()[1])
+        # Solid, because the dashed line is the guarantee.
+        style = STYLES[drawn % len(STYLES)]._replace(line="-")
         floats = self.bits() / BITS_PER_NUMBER
-        if show == "excess":
-            steps = self.value_steps[1:]
-            (line,) = ax.plot(floats[steps - 1], (self.values[:, 1:] - least).mean(axis=0), label=name)
-        else:
-            k = log_steps(self.iterations, _POINTS)
-            (line,) = ax.plot(floats[k - 1], self._means(show).mean(axis=0)[k - 1], label=name)
-            rate = {"weighted": self.rate, "metric": self.descent_rate, "euclidean": self.smallest_eigenvalue}[show]
-            if rate > 0.0:
-                bound = 2.0 * (self.start_value - least) / (rate * k)
-                ax.plot(floats[k - 1], bound, "--", color=line.get_color(), label=f"{name}, guarantee")
-        ax.set(xscale="log", yscale="log", xlabel="floats sent", ylabel=_SHOWN[show])
-        ax.grid(visible=True, which="major", color="0.9")
+        k = self.value_steps[1:] if show == "excess" else log_steps(self.iterations, _POINTS)
+        values = self.values[:, 1:] - least if show == "excess" else self._means(show)[:, k - 1]
+        Curve.over_seeds(floats[k - 1], values).plot(ax, style, label=name, shift=drawn / len(STYLES))
+        bound = self._guarantee(show, k, self.start_value - least)
+        if bound is not None:
+            ax.plot(floats[k - 1], bound, "--", color=style.colour, linewidth=1.0, label=f"{name}{_GUARANTEE}")
+        log_axes(ax, "floats sent", _SHOWN[show])
         ax.legend(fontsize=8, frameon=False)
         return ax
+
+    def _guarantee(self, show: str, steps: Indices, start: float) -> Vector | None:
+        """What is guaranteed after so many steps, from f(x⁰) − f^inf; None where nothing is."""
+        if show == "excess":
+            if self.momentum is None or not self.momentum.rounds.strong:
+                return None
+            return np.array([2.0 * start * self.momentum.rounds.kept(int(K)) for K in steps])
+        rate = {"weighted": self.rate, "metric": self.descent_rate, "euclidean": self.smallest_eigenvalue}[show]
+        if not rate > 0.0 or self.momentum is not None:
+            return None
+        return np.asarray(2.0 * start / (rate * steps), dtype=np.float64)
 
     def _means(self, show: str) -> Matrix:
         means = {"weighted": self.weighted_means, "metric": self.metric_means, "euclidean": self.euclidean_means}
@@ -190,6 +224,7 @@ _SHOWN = {
     "excess": "f − f^inf",
 }
 _POINTS = 300  # of a drawn curve
+_GUARANTEE = ", guarantee"
 
 
 def _running_means(norms: Matrix) -> Matrix:

@@ -6,31 +6,33 @@ Theorem 1 of the paper bounds, for a D that satisfies the condition of its metho
 
     G_K = (1/K) Σ_{k<K} E‖∇f(xᵏ)‖²_{D/det(D)^{1/d}} ≤ 2(f(x⁰) − f^inf)/(det(D)^{1/d} K),
 
-and every D with H = 2D − T(D) ≻ 0 has the same with H in place of D (docs/theory.md).  Both norms are recorded.
+and every D with H = 2D − T(D) ≻ 0 has the same with H in place of D (docs/theory.md).  Both norms are recorded, with
+momentum at the points y where it evaluates the gradient (docs/momentum.md).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from stepsize_opt.inputs import check_memory, check_one_of, real_array, whole_number
-from stepsize_opt.methods import Factors, Method, get_method, is_scalar
+from stepsize_opt.methods import Feedback, Method, get_method, is_scalar
 from stepsize_opt.operators import StepsizeOperator
 from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.results import DistributedResult, StepsizeResult, SubspaceMethod
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Indices, Matrix, Vector
 from stepsize_validation.runs.arguments import count_senders, rate_of, read_sketches, read_stepsize
+from stepsize_validation.runs.feedback import run_feedback
 from stepsize_validation.runs.metric import DescentMetric
-from stepsize_validation.runs.record import Run, log_steps
-from stepsize_validation.runs.sampling import Draws, SketchStream
+from stepsize_validation.runs.momentum import Mover, WithMomentum, WithoutMemory, momentum_of, seeds_of_momentum
+from stepsize_validation.runs.record import MomentumRun, Run, log_steps
+from stepsize_validation.runs.sampling import SketchStream
 
 # Steps at which f itself is recorded; gradients give the norms at every step, values cost extra.
 _VALUE_STEPS = 60
@@ -63,7 +65,9 @@ def run(
     start: Vector | None = None,
     progress: bool = False,
     on_divergence: str = "raise",
-) -> Run:
+    rounds: int | None = None,
+    floats: float | None = None,
+) -> Any:
     """Run a method from ``start`` (default 0) with independent sketches for each seed, all seeds in one product.
 
     Parameters
@@ -89,6 +93,9 @@ def run(
         Show a bar on standard error.
     on_divergence
         ``"raise"`` raises ``Divergence``; ``"stop"`` returns the steps before it.
+    rounds, floats
+        When D is a ``Feedback``: it ends after so many rounds (default 1000), or before a client sends more floats.
+        It needs none of the other arguments but ``start``, and returns a ``FeedbackRun``.
 
     Raises
     ------
@@ -108,6 +115,11 @@ def run(
     >>> record.squared_norms.shape, float(record.bits()[-1])
     ((4, 100), 6400.0)
     """
+    if isinstance(D, Feedback):
+        return run_feedback(objective, D, rounds=rounds, floats=floats, start=start)
+    momentum = momentum_of(D, sketch, algorithm)
+    if momentum is not None:
+        client_seeds = seeds_of_momentum(objective, client_seeds)
     if client_seeds is None:
         client_seeds = D.seeds if isinstance(D, DistributedResult) else "independent"
     D, sketch, algorithm = _question(D, sketch, algorithm)
@@ -125,19 +137,26 @@ def run(
     x0 = np.zeros(objective.d) if start is None else real_array("start", start)
     state = _State.fresh(objective, x0, iterations, seeds)
     factors = method.factors(D, objective.smoothness)
+    mover: Mover = WithoutMemory(method, factors)
+    if momentum is not None:
+        mover = WithMomentum(momentum, momentum.start(state.X))
     one_node = not isinstance(objective, Federated) or client_seeds == "shared"
     metric = DescentMetric.of(objective, D, sketches[0], method, one_node=one_node)
     drawn = sketches[:1] if senders > 1 else sketches
     stream = SketchStream(drawn, seeds, int(seed))
     with _bar(progress, f"{method}, {seeds} seeds", iterations) as advance:
-        stopped = _loop(objective, D, metric, partial(_step, method, factors), state, stream, senders, advance)
+        stopped = _loop(objective, D, metric, mover, state, stream, senders, advance)
     if stopped is not None and on_divergence == "raise":
         msg = (
             f"{method} diverged at iteration {stopped}: D is outside its stepsize condition, or L is not a "
             "smoothness matrix of the objective"
         )
         raise Divergence(msg)
-    return state.record(method.name, objective, drawn, metric, stopped)
+    record = state.record(method.name, objective, drawn, metric, stopped)
+    if not isinstance(mover, WithMomentum):
+        return record
+    name = f"{method.name} with momentum"
+    return replace(record, algorithm=name, momentum=MomentumRun(mover.rounds, x0, mover.state))
 
 
 def _question(D: Any, sketch: Any, algorithm: Any) -> tuple[Any, Sketch | Sequence[Sketch], str | Method]:
@@ -217,7 +236,7 @@ def _loop(
     objective: Objective | Federated,
     D: Matrix | StepsizeOperator,
     metric: DescentMetric,
-    step_of: Callable[[Matrix, Draws, int], Matrix],
+    mover: Mover,
     state: _State,
     stream: SketchStream,
     senders: int,
@@ -233,10 +252,10 @@ def _loop(
     with np.errstate(over="ignore", invalid="ignore"):
         for k in range(iterations):
             draws, t = stream.next_step()
-            parts = _gradients(objective, state.X)
+            parts = _gradients(objective, mover.point(state.X))
             gradient = parts.mean(axis=1)
             # The mean of the clients' messages is the message of the mean when they share their draw.
-            step = step_of(gradient[:, None] if senders > 1 else parts, draws, t)
+            step = mover.step(gradient[:, None] if senders > 1 else parts, draws, t)
             along: Matrix = gradient @ stepsize
             state.norms[:, k] = np.einsum("sd,sd->s", gradient, along) / rate
             state.metric_norms[:, k] = metric.norms(gradient)
@@ -246,17 +265,13 @@ def _loop(
                 return k
             state.descent[:, k] = np.einsum("sd,sd->s", gradient, step) / rate
             state.decrease[:, k] = metric.decrease(gradient, along, step)
-            state.sent[:, k] = senders * draws.sent(t)
-            state.X -= step
+            state.sent[:, k] = senders * mover.messages * draws.sent(t)
+            state.X = mover.moved(state.X, step)
             state.k = k + 1
             if state.k in record_at:
                 state.values[:, record_at[state.k]] = objective.value(state.X)
             advance()
     return None
-
-
-def _step(method: Method, factors: Factors, parts: Matrix, draws: Draws, t: int) -> Matrix:
-    return method.step(parts, factors, partial(draws.mean, t))
 
 
 def _gradients(objective: Objective | Federated, X: Matrix) -> Matrix:

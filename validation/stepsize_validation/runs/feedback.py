@@ -1,0 +1,163 @@
+"""Runs of ``Feedback``, message by message."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stepsize_opt.inputs import check_objective, check_one_of, positive_number, real_array, real_number, whole_number
+from stepsize_opt.methods import Feedback, FeedbackClient, FeedbackMessage, FeedbackServer
+from stepsize_opt.plots import axes_or_new
+from stepsize_opt.problems import Federated, Objective
+from stepsize_solvers.programs import Matrix, Vector
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FeedbackRun:
+    """The record of K rounds of ``Feedback``; there is one run, because nothing in it is random.
+
+    Attributes
+    ----------
+    algorithm : str
+        The method, its rule and its places.
+    values : numpy.ndarray
+        f(x⁰), …, f(xᴷ), shape (K + 1,).
+    bounds : numpy.ndarray
+        ‖s‖ + ρ ≥ ‖∇f(xᵏ)‖ in the norm of L̂⁻¹, known in round k, shape (K,); infinite while unknown.
+    decrease : numpy.ndarray
+        What the steps up to round k lowered f by at least, as the rule required, shape (K,).
+    accepted : numpy.ndarray
+        Whether x moved, shape (K,).
+    floats, places : numpy.ndarray
+        What a client has sent after 0, …, K rounds, on average over the clients, shape (K + 1,); the value of f at the
+        start is one float.
+    final_point : numpy.ndarray
+        xᴷ.
+    status : str
+        ``"running"`` at the end of the rounds or floats, or ``"stationary to rounding"``.
+
+    Examples
+    --------
+    See ``run``.
+    """
+
+    algorithm: str
+    values: Vector
+    bounds: Vector
+    decrease: Vector
+    accepted: Any
+    floats: Vector
+    places: Vector
+    final_point: Vector
+    status: str
+
+    def __repr__(self) -> str:
+        rounds = f"{self.iterations} rounds, {int(self.accepted.sum())} accepted"
+        sent = f"{self.floats[-1]:.6g} floats per client"
+        return f"FeedbackRun({self.algorithm}, {rounds}, {sent}, f = {self.values[-1]:.6g}, {self.status})"
+
+    @property
+    def iterations(self) -> int:
+        """K, the rounds that were made."""
+        return len(self.accepted)
+
+    def plot(
+        self, ax: Any = None, *, show: str = "excess", infimum: float | None = None, label: str | None = None
+    ) -> Any:
+        """Draw a run against the floats that a client sent.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+        show : str
+            ``"excess"``, f − f^inf; ``"bound"``, the bound on the norm of ∇f.
+        infimum : float, optional
+            f^inf; the last value of the run by default.
+        label : str, optional
+            The name of the curve; the method by default.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+        """
+        check_one_of("show", show, ("excess", "bound"))
+        least = float(self.values[-1]) if infimum is None else real_number("infimum", infimum)
+        ax = axes_or_new(ax)
+        curve = self.values[1:] - least if show == "excess" else self.bounds
+        ax.plot(self.floats[1:], curve, label=self.algorithm if label is None else label)
+        words = {"excess": "f − f^inf", "bound": "bound on ‖∇f‖, norm of L̂⁻¹"}
+        ax.set(xscale="log", yscale="log", xlabel="floats sent by a client", ylabel=words[show])
+        ax.grid(visible=True, which="major", color="0.9")
+        ax.legend(fontsize=8, frameon=False)
+        return ax
+
+
+def run_feedback(
+    objective: Objective | Federated,
+    feedback: Feedback,
+    *,
+    rounds: int | None = None,
+    floats: float | None = None,
+    start: Vector | None = None,
+) -> FeedbackRun:
+    """Run ``Feedback`` until a number of rounds (1000 by default), floats of a client, or rounding of f ends it."""
+    check_objective("objective", objective)
+    if feedback.clients != (objective.n if isinstance(objective, Federated) else 1):
+        msg = f"objective must have the {feedback.clients} clients of the Feedback: Feedback(L, k, clients=n)"
+        raise ValueError(msg)
+    most = _most_rounds(feedback, rounds, floats)
+    x0 = np.zeros(objective.d) if start is None else real_array("start", start)
+    server = feedback.server(feedback.vector("start", x0, objective.d), objective.value(x0[None]))
+    clients = [feedback.client(i) for i in range(feedback.clients)]
+    gradients = _gradients(objective, server.x)
+    values = [server.f]
+    bounds: list[float] = []
+    decrease: list[float] = []
+    accepted: list[bool] = []
+    while len(accepted) < most and server.status == "running":
+        y = server.proposal(_messages(feedback, server, clients, gradients))
+        bounds.append(server.bound)
+        accepted.append(server.decide(objective.value(y[None])))
+        values.append(server.f)
+        decrease.append(server.decrease)
+        if accepted[-1]:
+            gradients = _gradients(objective, server.x)
+    made = np.arange(len(values), dtype=np.float64)
+    choosers = feedback.clients if feedback.places == "shared" else 1
+    return FeedbackRun(
+        algorithm=f"feedback, {feedback.rule}, {feedback.places} places",
+        values=np.array(values),
+        bounds=np.array(bounds),
+        decrease=np.array(decrease),
+        accepted=np.array(accepted),
+        floats=np.asarray(1.0 + made * feedback.floats, dtype=np.float64),
+        places=made * feedback.k / choosers,
+        final_point=server.x,
+        status=server.status,
+    )
+
+
+def _most_rounds(feedback: Feedback, rounds: int | None, floats: float | None) -> int:
+    by_floats = math.inf if floats is None else (positive_number("floats", floats) - 1.0) // feedback.floats
+    if rounds is None:
+        return 1000 if floats is None else int(by_floats)
+    return int(min(whole_number("rounds", rounds), by_floats))
+
+
+def _gradients(objective: Objective | Federated, x: Vector) -> Matrix:
+    """∇fᵢ(x), a row for each client."""
+    return objective.client_gradients(x[None])[0] if isinstance(objective, Federated) else objective.gradient(x[None])
+
+
+def _messages(
+    feedback: Feedback, server: FeedbackServer, clients: list[FeedbackClient], gradients: Matrix
+) -> list[FeedbackMessage]:
+    if feedback.places == "own":
+        return [client.message(g) for client, g in zip(clients, gradients, strict=True)]
+    first = server.chooser
+    chosen = clients[first].message(gradients[first])
+    return [chosen if i == first else client.message(gradients[i], chosen.places) for i, client in enumerate(clients)]
