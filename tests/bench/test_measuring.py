@@ -156,7 +156,7 @@ def test_clients_are_the_call_that_users_make() -> None:
     assert abs(math.log(ours["rate"] / theirs["rate"])) <= max(ours["gap"], theirs["gap"]) <= 1e-6
     built = problem.build()
     assert isinstance(built, ClientsProblem)
-    assert set(built.solve("native", 1e-6).binding) == {"λ_D ≤ n/K", "D ⪯ L⁻¹"}
+    assert set(built.solve("native", 1e-6, {}).binding) == {"λ_D ≤ n/K", "D ⪯ L⁻¹"}
 
 
 @pytest.mark.slow

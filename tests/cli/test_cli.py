@@ -135,6 +135,46 @@ def test_a_spreadsheet_writes_a_mark_before_the_first_number(tmp_path: Path) -> 
     assert main(["solve", str(tmp_path / "L.csv"), "--sketch", "randk:1", "-q"]) == 0
 
 
+@pytest.mark.parametrize("names", ["x,y", "0,1"])
+def test_a_line_with_the_names_of_columns_is_skipped(names: str, tmp_path: Path, capsys: Captured) -> None:
+    """pandas writes the names of columns, or their numbers from 0, above the matrix."""
+    (tmp_path / "L.csv").write_text(f"{names}\n2,0\n0,1\n")
+    summary = answer(capsys, "solve", str(tmp_path / "L.csv"), "--sketch", "randk:1")
+    assert summary["rate"] == optimal_stepsize(np.diag([2.0, 1.0]), RandK(2, 1)).rate
+
+
+def test_solve_tells_the_rounds_that_it_guarantees(matrix: str, capsys: Captured) -> None:
+    given = ["--epsilon2", "1e-4", "--initial-gap", "1"]
+    summary = answer(capsys, "solve", matrix, *SKETCH, *given)
+    rounds = optimal_stepsize(L, RandK(4, 2)).iterations(epsilon2=1e-4, initial_gap=1.0)
+    assert (summary["rounds"], summary["floats"]) == (rounds, 2.0 * rounds)
+    assert main(["solve", matrix, *SKETCH, *given]) == 0
+    shown = capsys.readouterr().out
+    assert f"{rounds:,} rounds".replace(",", " ") in shown
+    assert "not saved" in shown
+
+
+def test_help_is_not_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in ("solve", "certify", "compare", "plan", "solve-distributed", "reproduce", "bench", "demo"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_bash_completes_names_of_data_sets_and_sketches(tmp_path: Path) -> None:
+    script = subprocess.run(
+        [sys.executable, "-m", "stepsize_validation.cli", "--print-completion", "bash"], capture_output=True, check=True
+    ).stdout
+    (tmp_path / "completion").write_bytes(script)
+    asked = """source completion
+for word in "--data breast" "--sketch ran"; do
+  COMP_WORDS=(stepsize-opt solve $word); COMP_CWORD=3; _shtab_stepsize_opt; echo "${COMPREPLY[@]}"
+done"""
+    done = subprocess.run(["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["breast_cancer", "randk:"]
+
+
 def test_a_device_is_not_replaced(matrix: str, tmp_path: Path, capsys: Captured) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

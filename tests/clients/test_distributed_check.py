@@ -168,7 +168,7 @@ def test_a_direction_is_compared_with_the_multiples_of_D() -> None:
     ("size", "scale", "options", "message"),
     [
         (2, 1.0, {"structure": "diagonal"}, "structure='full'"),
-        (2, 1.0, {"tol": 1e-3}, "tol go with solve=True"),
+        (2, 1.0, {"solve": True, "options": {"reduce": False}}, "unknown native option reduce"),
         (2, 1.0, {"goal": "none"}, "goal must be one of"),
         (2, 1.0, {"iterations": 0}, "iterations"),
         (2, 1e200, {}, "scale D towards it"),

@@ -45,7 +45,7 @@ def test_what_is_claimed_is_exact(data: st.DataObject, algorithm: str, goal: Any
     assert Fraction(result.descent_rate) ** d <= definiteness(descent_metric(D, L, sketch, algorithm)).det
     for K, rate in ((result.K, result.rate), (result.iterations, result.descent_rate)):
         assert K * Fraction(rate) * Fraction(0.1) >= 2
-    assert result.certificate.smallest_K <= result.K <= result.certificate.smallest_K + 1
+    assert result.smallest_K <= result.K <= result.smallest_K + 1
     # The same as one node, and fewer rounds than independent seeds are proved to need.
     node = optimal_stepsize(np.mean(clients, axis=0), sketch, **options)
     assert result.iterations == pytest.approx(node.iterations(0.1, 1.0), abs=1)
@@ -68,11 +68,19 @@ def test_a_given_number_of_rounds(K: int, status: str) -> None:
 
 
 @pytest.mark.parametrize("seeds", ["shared", "independent"])
-@pytest.mark.parametrize("option", [{"strong_convexity": 0.1}, {"reduce": False}])
-def test_arguments_of_one_node_are_refused(seeds: Any, option: dict[str, Any]) -> None:
-    """With shared seeds they reached the solver of one node, whose rate was then taken for det(D)^{1/d}."""
-    with pytest.raises(ValueError, match=f"optimal_distributed_stepsize takes no {', '.join(option)}"):
-        optimal_distributed_stepsize(random_clients(3, 2, 0), RandK(3, 1), seeds=seeds, **option, **TARGETS)
+def test_options_are_those_of_the_solver(seeds: Any) -> None:
+    with pytest.raises(ValueError, match="unknown native option reduce"):
+        solve(seeds=seeds, options={"reduce": False})
+
+
+def solve(**arguments: Any) -> DistributedResult:
+    return optimal_distributed_stepsize(random_clients(5, 3, 0), RandK(5, 1), **TARGETS, **arguments)
+
+
+def test_the_rounds_of_shared_seeds_are_found_by_the_solver_asked_for() -> None:
+    result = solve(solver="clarabel", tol=1e-4, max_iters=77)
+    assert result.one_node is not None and result.shared_seeds_K == 41
+    assert "clarabel" in result.one_node().solver_stats.solver_name
 
 
 def test_a_result_for_independent_seeds_tells(tmp_path: Path) -> None:
@@ -88,7 +96,7 @@ def test_a_result_for_independent_seeds_tells(tmp_path: Path) -> None:
         assert "41 rounds, if all clients draw the same sketch (seeds: shared)" in str(asked)
     shared = optimal_distributed_stepsize(clients, RandK(5, 1), seeds="shared", **TARGETS)
     assert "no λ_D, no Δ^inf" in str(shared) and shared.K == 41
-    assert shared.numbers_per_client == (41.0, 41.0, 41.0)
+    assert shared.floats_per_client == (41.0, 41.0, 41.0)
     assert DistributedResult.load(shared.save(tmp_path / "two")).seeds == "shared"
     # Different laws cannot be shared.
     mixed = optimal_distributed_stepsize(clients, [RandK(5, 1), RandK(5, 2), RandK(5, 2)], **TARGETS)
@@ -102,7 +110,7 @@ def test_shared_seeds_are_solved_for_once_and_on_request(monkeypatch: pytest.Mon
         solved.append(args)
         return optimal_stepsize(*args, **kwargs)
 
-    monkeypatch.setattr("stepsize_opt.clients.shared.optimal_stepsize", counting)
+    monkeypatch.setattr("stepsize_opt.clients.api.optimal_stepsize", counting)
     L = random_clients(3, 1, 0)[0]
     client = L.copy()
     result = optimal_distributed_stepsize([client], RandK(3, 1), **TARGETS)

@@ -26,7 +26,7 @@ from stepsize_validation.experiments.tables import saved_iterations
 
 pytestmark = pytest.mark.slow
 
-STEPS = {"a": 300, "b": 40, "c": 30, "d": 60, "e": 60, "sensitivity": 20}
+STEPS = {"a": 300, "b": 40, "c": 30, "d": 60, "e": 60, "f": 5, "sensitivity": 20}
 PLAN = replace(Plan.quick(("first",)), seeds=8, iterations=STEPS, clients=(3,), layers=2, epsilon2=0.02, draws=1)
 
 
@@ -149,8 +149,8 @@ def test_an_experiment_may_measure_its_own(tmp_path: Path, monkeypatch: pytest.M
         path.write_text(f"{title}: {tables['most']}")
 
     toy = Experiment(
-        name="f",
-        title="(f) A toy",
+        name="toy",
+        title="A toy",
         text="Floats.",
         settings=("reg",),
         parameters=lambda data, plan: (1, 2) if data.name == "first" else (),
@@ -159,11 +159,11 @@ def test_an_experiment_may_measure_its_own(tmp_path: Path, monkeypatch: pytest.M
         shown={"floats": "Floats of each k.", "most": "The most."},
         figures=(Figure("own", "A figure of its own.", draw),),
     )
-    monkeypatch.setitem(EXPERIMENTS, "f", toy)
-    done = reproduce(["f"], tmp_path, replace(PLAN, datasets=("first", "second")), workers=1, say=silent)
-    assert done.tables["f"]["floats"].to_dict("list") == {"data": ["first"] * 2, "k": [1, 2], "sent": [6, 12]}
+    monkeypatch.setitem(EXPERIMENTS, "toy", toy)
+    done = reproduce(["toy"], tmp_path, replace(PLAN, datasets=("first", "second")), workers=1, say=silent)
+    assert done.tables["toy"]["floats"].to_dict("list") == {"data": ["first"] * 2, "k": [1, 2], "sent": [6, 12]}
     page = done.report.read_text(encoding="utf-8")
-    assert "(f) A toy" in page and "<td>12</td>" in page and page.count("data:image/png") == 1 and done.all_hold
+    assert "A toy" in page and "<td>12</td>" in page and page.count("data:image/png") == 1 and done.all_hold
 
 
 def test_mistakes_are_found_before_the_runs(tmp_path: Path) -> None:

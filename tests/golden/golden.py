@@ -73,7 +73,7 @@ def clients(case: Case, matrices: dict[str, Any]) -> Answer:
     return {
         "status": result.status,
         "lower": result.certificate.log_rate,
-        "upper": result.certificate.upper_bound,
+        "upper": result.certificate.log_rate_bound,
         "rate": result.rate,
         "K": result.K,
     }

@@ -69,7 +69,7 @@ OTHERS: dict[str, tuple[Call, str]] = {
     ),
     "unknown structure": (lambda: optimal_stepsize(L, SKETCH, structure="foo"), "^unknown structure 'foo'; choose"),
     "start": (lambda: optimal_stepsize(L, SKETCH, warm_start=L), "^warm_start must be a StepsizeResult"),
-    "option": (lambda: optimal_stepsize(L, SKETCH, tolerance=1e-3), "^unknown native option tolerance"),
+    "option": (lambda: optimal_stepsize(L, SKETCH, options={"tolerance": 1e-3}), "^unknown native option tolerance"),
     "n_jobs": (lambda: optimal_stepsize(L, SKETCH, n_jobs=0), "^n_jobs must not be 0; use 1"),
     "diagonal is ragged": (lambda: LowRankPlusDiagonal(ROWS, RAGGED), "^diagonal must be an array of numbers"),
     "source": (lambda: EstimatedSmoothness(L, 1.0, 3), "^source must be a str, got int"),

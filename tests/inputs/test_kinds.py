@@ -64,7 +64,7 @@ def test_what_rests_on_an_estimate_says_so(tmp_path: Path) -> None:
     check = certify(result, ESTIMATE)
     assert check.feasible and check.estimated == result.estimated and "certified=False" in repr(check)
     assert certify(result, ESTIMATE.matrix).estimated == ""
-    with pytest.raises(TypeError, match=r"L is estimated, and this function has no label for that; L\.matrix"):
+    with pytest.raises(TypeError, match=r"L is estimated and this function returns proofs; pass L\.matrix"):
         to_cvxpy(ESTIMATE, RandK(2, 1))
     np.testing.assert_array_equal(ESTIMATE.with_margin(2.0).matrix, 2.0 * L)
     with pytest.raises(ValueError, match="margin must be a finite positive number"):

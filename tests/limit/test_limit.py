@@ -42,8 +42,9 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.goals import METRIC_GOALS
-from stepsize_opt.limit import LimitBounds, floor_probabilities
+from stepsize_opt.limit import floor_probabilities
 from stepsize_opt.results import CompressionLimit
+from stepsize_opt.smoothness import LimitBounds
 from stepsize_validation.data import random_smoothness
 
 
@@ -138,13 +139,13 @@ def test_closed_forms(L: Matrix, share: float) -> None:
     d, k, M = len(L), share * len(L), _below(L)
     det = compression_limit(L, k)
     assert det.value == pytest.approx(share * math.exp(-np.linalg.slogdet(L)[1] / d), rel=1e-10)
-    assert det.numbers_sent == pytest.approx(d * math.exp(np.linalg.slogdet(L)[1] / d), rel=1e-10)  # whatever k is
+    assert det.floats_sent == pytest.approx(d * math.exp(np.linalg.slogdet(L)[1] / d), rel=1e-10)  # whatever k is
     np.testing.assert_allclose(det.D @ L, share * np.eye(d), rtol=0, atol=1e-9)
     for goal, floor in (("euclidean", np.eye(d)), ("linear", M)):
         values = np.linalg.eigvals(np.linalg.solve(floor, L)).real
         limit = compression_limit(L, k, **arguments_of(goal, M))
         assert limit.value == pytest.approx(min(k / values.sum(), 1.0 / values.max()), rel=1e-10)
-        assert limit.numbers_sent == pytest.approx(k / limit.value, rel=1e-12)
+        assert limit.floats_sent == pytest.approx(k / limit.value, rel=1e-12)
         assert np.all(np.sort(limit.probabilities) >= limit.value * np.sort(values) * (1.0 - 1e-9))
 
 

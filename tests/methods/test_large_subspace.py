@@ -61,10 +61,10 @@ def exact_stepsize(method: SubspaceMethod) -> Rational:
 def test_what_is_proved_holds_in_exact_arithmetic(d: int, r: int, spread: float, share: float, goal: str) -> None:
     L = large(d, r, spread)
     if goal != "descent":
-        L = LowRankPlusDiagonal(L.U, float(L.own[0]))
-    mu = 0.5 * float(L.own[0]) if goal == "linear" else None
+        L = LowRankPlusDiagonal(L.U, float(L.shift[0]))
+    mu = 0.5 * float(L.shift[0]) if goal == "linear" else None
     method = optimal_method(L, share * d, goal=goal, strong_convexity=mu)
-    exact = combine((1, product(rational(L.U), transpose(rational(L.U)))), (1, diagonal(L.own)))
+    exact = combine((1, product(rational(L.U), transpose(rational(L.U)))), (1, diagonal(L.shift)))
     A, D, identity = exact_directions(method), exact_stepsize(method), rational(np.eye(d))
     gram = product(transpose(A), product(exact, A))
     assert is_positive_semidefinite(combine((1, identity), (-1, gram)))

@@ -97,8 +97,21 @@ def test_a_large_smoothness_matrix_is_made_dense(call: dict[str, Any]) -> None:
     assert certify(result, LARGE, solve=True).gap <= result.gap + 2e-6
 
 
-def test_an_operator_is_judged_as_the_dense_matrix_that_it_rounds_to() -> None:
-    result = optimal_stepsize(LARGE, SKETCH, algorithm="det-CGD2")
-    dense = certify(result.D.todense(), LARGE.todense(), SKETCH, algorithm="det-CGD2")
-    for check in (certify(result, LARGE), certify(result.D, LARGE, SKETCH, algorithm="det-CGD2")):
-        assert check.certificate == dense.certificate and check.largest_scale == pytest.approx(1.0, abs=1e-12)
+@pytest.mark.parametrize("scale", [1.0, 4.0**-20])
+@pytest.mark.parametrize("goal", ["paper", "descent"])
+def test_the_inverse_that_a_large_result_holds_is_proved_as_an_operator(scale: float, goal: Any) -> None:
+    """The dense matrix that it rounds to lies on both sides of the boundary."""
+    L = LowRankPlusDiagonal(scale * LARGE.U, 0.5 * scale**2)
+    result = optimal_stepsize(L, SKETCH, algorithm="det-CGD2", goal=goal)
+    for check in (certify(result, L), certify(result.D, L, SKETCH, algorithm="det-CGD2", goal=goal)):
+        assert check.feasible and check.gap <= 1e-12 and check.descent.feasible
+        assert check.rate == pytest.approx(result.rate, rel=1e-12)
+
+
+def test_an_inverse_for_another_problem_is_made_dense() -> None:
+    D = optimal_stepsize(LARGE, SKETCH, algorithm="det-CGD2").D
+    other = LowRankPlusDiagonal(LARGE.U, 0.4)
+    check = certify(D, other, SKETCH, algorithm="det-CGD2")
+    assert check.feasible and check == certify(D.todense(), other.todense(), SKETCH, algorithm="det-CGD2")
+    for larger in (LowRankPlusDiagonal(LARGE.U, 0.6), LowRankPlusDiagonal(1.1 * LARGE.U, 0.5)):
+        assert not certify(D, larger, SKETCH, algorithm="det-CGD2").feasible

@@ -21,6 +21,7 @@ from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.solve import _chunks, _stacks, processes
 from stepsize_opt.operators import BlockStepsize
 from stepsize_opt.results import StepsizeResult
+from stepsize_opt.smoothness import MatrixSmoothness
 from stepsize_solvers.programs import Pattern, Settings
 
 pytestmark = pytest.mark.slow
@@ -126,7 +127,7 @@ def test_few_of_one_size_are_tasks_of_their_own() -> None:
         [np.full((3, 3), 0.1) + np.eye(3)] * 30 + [np.full((4, 4), 0.1) + np.eye(4)] * 20, format="csr"
     )
     sketch = IndependentSampling(np.full(L.shape[0], 0.5))
-    reduction = reduce_problem(L, sketch.map, Pattern.full(sketch.d), get_method("det-CGD1"))
+    reduction = reduce_problem(MatrixSmoothness(L), sketch.map, Pattern.full(sketch.d), get_method("det-CGD1"))
     groups = _stacks([(component, None) for component in reduction.components], (None, Settings()))
     assert sorted(map(len, groups)) == [1] * 20 + [30]
     assert sorted(place for group in groups for place in group) == list(range(50))

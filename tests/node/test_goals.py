@@ -18,7 +18,6 @@ from shared.exact import combine, descent_metric, inverse, is_positive_semidefin
 from shared.goals import GOALS, arguments_of
 from shared.strategies import Matrix
 from stepsize_opt import IndependentSampling, RandK, optimal_stepsize
-from stepsize_opt.node.solve import weakest
 from stepsize_opt.problems import LeastSquares, LogisticRegression, Objective
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.results import StepsizeResult
@@ -102,7 +101,7 @@ def test_no_default_forms_matrices_of_all_pairs_of_entries(structure: str, goal:
 @given(st.lists(st.tuples(st.floats(-700.0, 700.0), st.integers(1, 9)), min_size=1, max_size=4))
 def test_the_weakest_part_is_rounded_to_the_proved_side(ends: list[tuple[float, int]]) -> None:
     parts = [Certificate(True, 0.0, level * d, level * d, d) for level, d in ends]
-    whole = weakest(parts)
+    whole = Certificate.weakest(parts)
     least = min(Fraction(part.log_det) / part.d for part in parts) * whole.d
     assert whole.log_det <= least <= whole.upper_bound
     assert float(abs(whole.upper_bound - least)) <= 1e-14 * abs(float(least))

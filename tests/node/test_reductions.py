@@ -145,7 +145,7 @@ class TestClosedForms:
         result = optimal_stepsize(L, RandK(20, 10))
         assert "theorem B: one active direction, D is a matrix geometric mean" in result.reductions
         assert result.gap < 1e-9
-        iterated = optimal_stepsize(L, RandK(20, 10), closed_forms=False, tol=1e-9)
+        iterated = optimal_stepsize(L, RandK(20, 10), options={"closed_forms": False}, tol=1e-9)
         assert iterated.solver_stats.num_iters
         np.testing.assert_allclose(iterated.D, result.D, rtol=0, atol=1e-5 * np.linalg.norm(result.D, 2))
 

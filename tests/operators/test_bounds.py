@@ -82,7 +82,7 @@ def test_the_gradient_is_that_of_the_objective() -> None:
     rng = np.random.default_rng(0)
     L, sketch = low_rank(1, 9), IndependentSampling(np.linspace(0.3, 0.9, 9))
     split = split_of(sketch)
-    model = MetricModel(L.own, L.U, split.alpha, split.beta)
+    model = MetricModel(L.shift, L.U, split.alpha, split.beta)
     a, J = 0.1 / L.diagonal() * np.exp(0.1 * rng.standard_normal(9)), rng.standard_normal((2, 2))
     at = metric_point(model, a, J, 3.0)
     assert at is not None

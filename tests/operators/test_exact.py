@@ -51,7 +51,7 @@ def test_the_ends_hold_in_exact_arithmetic(sketch: Sketch, call: dict[str, Any],
     result = optimal_stepsize(L, sketch, **call)
     operator = result.D
     assert isinstance(operator, LowRankStepsize)
-    D, smoothness = plus_low_rank(operator.a, operator.V, int(operator.sign)), plus_low_rank(L.own, L.U, 1)
+    D, smoothness = plus_low_rank(operator.a, operator.V, int(operator.sign)), plus_low_rank(L.shift, L.U, 1)
     algorithm = call.get("algorithm", "det-CGD1")
     H = exact.descent_metric(D, smoothness, sketch, algorithm)
     assert exact.is_positive_definite(H) and exact.is_positive_definite(D)

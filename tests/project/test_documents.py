@@ -9,6 +9,7 @@ import importlib
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,8 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from shared.pages import alike, blocks, examples
+from shared.pages import alike, blocks, cells, examples
+from stepsize_validation.cli import main
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -50,6 +52,43 @@ def test_python_blocks_run_and_print_what_is_shown(path: Path, tmp_path: Path, m
         with contextlib.redirect_stdout(out):
             exec(compile(code, str(path), "exec"), names)
         assert not shown or alike(out.getvalue(), shown), f"{path.name} shows\n{shown}\nbut prints\n{out.getvalue()}"
+
+
+WITH_COMMANDS = [path for path in DOCUMENTS if blocks(path, "console")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", WITH_COMMANDS, ids=lambda path: path.name)
+def test_commands_print_what_is_shown(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(path, "console"):
+        command, _, shown = block.partition("\n")
+        program, *arguments = shlex.split(command.removeprefix("$ "))
+        assert program == "stepsize-opt"
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            assert main(arguments) == 0
+        assert alike(out.getvalue(), shown), f"{command} shows\n{shown}\nbut prints\n{out.getvalue()}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.ipynb")), ids=lambda path: path.name)
+def test_cells_of_a_notebook_print_what_is_shown(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matplotlib.use("Agg")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "notebook"}
+    for code, shown in cells(path):
+        out = io.StringIO()
+        *body, last = ast.parse(code).body
+        with contextlib.redirect_stdout(out):
+            exec(compile(ast.Module(body, []), path.name, "exec"), names)
+            if isinstance(last, ast.Expr):
+                value = eval(compile(ast.Expression(last.value), path.name, "eval"), names)
+                print("" if value is None or code.endswith(";") else repr(value))
+            else:
+                exec(compile(ast.Module([last], []), path.name, "exec"), names)
+        assert alike(out.getvalue(), shown), f"{path.name} shows\n{shown}\nbut prints\n{out.getvalue()}"
+    matplotlib.pyplot.close("all")
 
 
 def _modules_with_examples() -> list[str]:

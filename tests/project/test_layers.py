@@ -9,12 +9,14 @@ import grimp
 
 # Several subpackages use each of these modules, so each counts as a subpackage.
 SHARED_MODULES = {
+    "stepsize_opt.certificate_files",
     "stepsize_opt.goals",
     "stepsize_opt.plots",
     "stepsize_opt.records",
     "stepsize_opt.results",
     "stepsize_opt.rounds",
     "stepsize_opt.tables",
+    "stepsize_opt.verify",
     "stepsize_validation.figures",
     "stepsize_validation.table1",
 }

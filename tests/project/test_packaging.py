@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+import stepsize_opt
+
 ROOT = Path(__file__).parents[2]
 SOURCES = {"stepsize_opt": ROOT, "stepsize_solvers": ROOT / "solvers", "stepsize_validation": ROOT / "validation"}
 SMOKE = """
@@ -27,10 +29,21 @@ print(json.dumps([stepsize_opt.__file__, result.status, result.gap]))
 
 def test_every_requirement_names_a_minimum() -> None:
     """``make test-minimum`` pins requirements of this form and would install the newest release of any other."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    groups = [project["dependencies"], *project["optional-dependencies"].values()]
-    for requirement in (one for group in groups for one in group if not one.startswith("stepsize-opt[")):
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = settings["project"]
+    groups = [
+        project["dependencies"],
+        *project["optional-dependencies"].values(),
+        *settings["dependency-groups"].values(),
+    ]
+    named = [one for group in groups for one in group if isinstance(one, str)]
+    for requirement in (one for one in named if not one.startswith("stepsize-opt[")):
         assert re.fullmatch(r"[a-z0-9-]+>=[0-9.]+(,<[0-9.]+)?", requirement), requirement
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (.+)$", citation, re.MULTILINE)[1] == stepsize_opt.__version__
 
 
 @pytest.fixture(scope="module")

@@ -413,9 +413,9 @@ def judge_distributed(problem: Clients, result: DistributedResult, rivals: Seque
     claim(
         1 <= fewer <= K and fewer * max(metric, rate) * epsilon2 >= 12 * initial_gap, f"{fewer} iterations are too few"
     )
-    claim(certificate.smallest_K <= K, f"smallest_K = {certificate.smallest_K} is above the K returned, {K}")
+    claim(result.smallest_K <= K, f"smallest_K = {result.smallest_K} is above the K returned, {K}")
     if problem.iterations is not None and result.status == "infeasible":
-        claim(problem.iterations < certificate.smallest_K, "infeasible is claimed without a proof that K is too small")
+        claim(problem.iterations < result.smallest_K, "infeasible is claimed without a proof that K is too small")
     elif problem.iterations is not None and result.status == "optimal":
         claim(K == problem.iterations, f"K = {K} was returned for iterations = {problem.iterations}")
     _judge_bounds(problem, result, [result, *rivals])
@@ -425,9 +425,9 @@ def judge_distributed(problem: Clients, result: DistributedResult, rivals: Seque
 
 def _judge_bounds(problem: Clients, result: DistributedResult, rivals: Sequence[DistributedResult]) -> None:
     """No feasible pair beats the bounds: every rival's D must have a smaller rate and its K be at least smallest_K."""
-    upper, smallest = result.certificate.upper_bound, result.certificate.smallest_K
+    upper, smallest = result.certificate.upper_bound, result.smallest_K
     claim(not math.isnan(upper), "the upper bound is not a number")
     for rival in rivals:
         claim(rival.K >= smallest, f"smallest_K = {smallest} is above the feasible K = {rival.K}")
-        value = log(DistributedPoint(problem, rational(np.array(rival.D))).det) / len(rival.D)
-        claim(value <= Decimal(upper), f"upper bound {upper!r} is below the log rate {value:.20g} of a feasible D")
+        value = log(DistributedPoint(problem, rational(np.array(rival.D))).det)
+        claim(value <= Decimal(upper), f"upper bound {upper!r} is below log det = {value:.20g} of a feasible D")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
+
+_TIME = re.compile(r"\b[0-9.e-]+ s\b")
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -19,8 +22,8 @@ def examples(path: Path, language: str = "python") -> list[tuple[str, str]]:
 
 
 def alike(printed: str, shown: str) -> bool:
-    """The same words; numbers may differ in the last digits from one machine to the next."""
-    words, expected = ([word.strip("()[],;:x") for word in text.split()] for text in (printed, shown))
+    """The same words; numbers may differ in the last digits from one machine to the next, and times altogether."""
+    words, expected = ([word.strip("()[],;:x") for word in _TIME.sub("", text).split()] for text in (printed, shown))
     return len(words) == len(expected) and all(map(_same, words, expected))
 
 
@@ -29,3 +32,14 @@ def _same(word: str, expected: str) -> bool:
         return math.isclose(float(word), float(expected), rel_tol=1e-3, abs_tol=1e-5)
     except ValueError:
         return word == expected
+
+
+def cells(notebook: Path) -> list[tuple[str, str]]:
+    """Return the code of each cell of a notebook with the text that it shows; pictures are left out."""
+    found = []
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            texts = [out.get("text", out.get("data", {}).get("text/plain", "")) for out in cell["outputs"]]
+            shown = ["".join(text) for text in texts]
+            found.append(("".join(cell["source"]), "\n".join(text for text in shown if "<Figure" not in text)))
+    return found

@@ -95,7 +95,7 @@ def test_a_dense_factor_has_no_more_columns_than_rows(kind: str, unit: float) ->
     identity = rational(np.eye(4))
     L = combine((Fraction(1, 12), product(transpose(rows), rows)), (Fraction(reg), identity))
     U = rational(short.U)
-    larger = combine((1, product(U, transpose(U))), (1, rational(np.diag(short.own))))
+    larger = combine((1, product(U, transpose(U))), (1, rational(np.diag(short.shift))))
     assert short.rank == {"dependent": 3, "zero column": 3, "zero": 1}.get(kind, 4)
     assert is_positive_semidefinite(combine((1, larger), (-1, L)))
     assert is_positive_semidefinite(combine((Fraction(short.loss), L), (-1, larger)))
@@ -164,7 +164,7 @@ def test_the_loss_counts_all_that_was_added(unit: float, reg: float, rank: int |
         smoothness.least_squares(X, reg, rank=rank),
         smoothness.of(Federated(tuple(LeastSquares(part, np.zeros(10), reg) for part in (X[:10], X[10:])))),
     ):
-        added = Fraction(L.own[5]) + sum(Fraction(u) ** 2 for u in L.U[5]) - Fraction(reg)
+        added = Fraction(L.shift[5]) + sum(Fraction(u) ** 2 for u in L.U[5]) - Fraction(reg)
         assert 0 < added <= (Fraction(L.loss) - 1) * Fraction(reg)
 
 
@@ -173,9 +173,9 @@ def test_the_mean_of_clients_is_rounded_up(n: int) -> None:
     A = np.random.default_rng(n).standard_normal((n, 1, 2))
     A[:, :, 1] = 0.0
     L = smoothness.of(Federated(tuple(LeastSquares(part, np.zeros(1), 0.1) for part in A)))
-    assert Fraction(L.own[1]) >= Fraction(0.1)
+    assert Fraction(L.shift[1]) >= Fraction(0.1)
     exact = sum(Fraction(a) ** 2 for a in A[:, 0, 0]) / n + Fraction(0.1)
-    assert Fraction(L.own[0]) + sum(Fraction(u) ** 2 for u in L.U[0]) >= exact
+    assert Fraction(L.shift[0]) + sum(Fraction(u) ** 2 for u in L.U[0]) >= exact
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])

@@ -42,10 +42,11 @@ CLIENTS = [random_smoothness(5, 20.0, seed) for seed in range(14)]
 TARGETS: dict[str, Any] = {"epsilon2": 1.0, "initial_gap": 1.0, "delta_inf": 0.5}
 FEW_COLUMNS = LowRankPlusDiagonal(np.random.default_rng(0).standard_normal((40, 2)), np.linspace(0.1, 1.0, 40))
 LAYERS = Direction(block_diag(L[:2, :2], L[2:, 2:]), (2, 3))
+ITERATE = {"closed_forms": False}
 one_node = partial(optimal_stepsize, L, RandK(5, 2))
 METHODS: dict[str, Callable[..., Any]] = {
-    "full": partial(one_node, closed_forms=False),
-    "large full": partial(optimal_stepsize, random_smoothness(40, 1e4, 0), RandK(40, 4), closed_forms=False),
+    "full": partial(one_node, options=ITERATE),
+    "large full": partial(optimal_stepsize, random_smoothness(40, 1e4, 0), RandK(40, 4), options=ITERATE),
     "blocks": partial(one_node, structure=BlockDiagonal([2, 3])),
     "diagonal": partial(one_node, structure="diagonal"),
     "factors by layers": partial(one_node, structure=LAYERS),
@@ -130,7 +131,7 @@ STARTS = {
 @pytest.mark.parametrize("make", [Program.single, Program.descent])
 @pytest.mark.parametrize("name", STARTS)
 def test_a_start_near_the_answer_saves_steps_and_a_useless_one_is_ignored(name: str, make: Any) -> None:
-    (B, pattern), native, plain = STARTS[name], get_solver("native"), Settings(extra={"closed_forms": False})
+    (B, pattern), native, plain = STARTS[name], get_solver("native"), Settings(extra=ITERATE)
     Q = rand_k(len(B), len(B) // 3)
     cold = native.solve(make(B, Q, pattern), plain)
     assert cold.X is not None and cold.stats.num_iters is not None
@@ -150,8 +151,10 @@ def test_a_start_near_the_answer_saves_steps_and_a_useless_one_is_ignored(name: 
 @every_limit
 def test_a_solver_ends_at_a_limit_with_a_feasible_answer(name: str, limits: dict[str, Any]) -> None:
     """At a limit each returns its last point, or a plain one, with its status; nothing is raised."""
-    options = {"closed_forms": False} if name == "native" else {}
-    node = optimal_stepsize(random_smoothness(12, 1e4, 0), RandK(12, 3), solver=name, reduce=False, **limits, **options)
+    options = ITERATE if name == "native" else {}
+    node = optimal_stepsize(
+        random_smoothness(12, 1e4, 0), RandK(12, 3), solver=name, reduce=False, **limits, options=options
+    )
     results = [METHODS["clients"](solver=name, structure=form, **limits) for form in ("diagonal", "full")]
     for result in (node, *results):
         assert result.status == "user_limit"
@@ -186,7 +189,7 @@ def test_the_number_of_steps_of_a_conic_solver_is_no_limit_of_the_users() -> Non
     result = one_node(solver=impatient, reduce=False)
     assert result.status == "optimal_inaccurate" and result.certificate.feasible
     # An iteration limit among the solver's own options is the user's.
-    assert one_node(solver="clarabel", reduce=False, max_iter=6).status == "user_limit"
+    assert one_node(solver="clarabel", reduce=False, options={"max_iter": 6}).status == "user_limit"
 
 
 # ---------------------------------------------------------------- accepted values

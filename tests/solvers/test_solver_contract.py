@@ -106,7 +106,7 @@ def test_a_solver_that_fails_is_a_status_not_an_exception() -> None:
     assert outcome.status is Status.SOLVER_ERROR and "CVXOPT" in outcome.message
     for limits in ({}, {"max_iters": 100, "time_limit": 100.0}):  # and not taken for a limit
         with pytest.raises(RuntimeError, match=r"no solver returned a stepsize.*cvxopt"):
-            optimal_stepsize(L, RandK(5, 2), solver="cvxopt", objective="log_det", **limits)
+            optimal_stepsize(L, RandK(5, 2), solver="cvxopt", options={"objective": "log_det"}, **limits)
 
 
 # ---------------------------------------------------------------- conic forms
@@ -117,7 +117,7 @@ def test_a_solver_that_fails_is_a_status_not_an_exception() -> None:
 def test_lifts_and_objectives_agree_with_khatri_rao(name: str, lift: Lift, objective: str) -> None:
     sketch = SKETCHES[name]
     options = {"lift": lift.value, "objective": objective}
-    result = optimal_stepsize(L, sketch, solver="clarabel", tol=1e-7, reduce=False, **options)
+    result = optimal_stepsize(L, sketch, solver="clarabel", tol=1e-7, reduce=False, options=options)
     assert result.gap <= 1e-6
     assert result.solver_stats.extra_stats["lift"] == lift.value
     if name not in ("gaussian", "mixed layers"):  # which have no finite support
@@ -165,7 +165,7 @@ def test_a_sweep_over_k_and_l_compiles_once() -> None:
         for k in (2, 3, 4):
             matrix = random_smoothness(5, 1e2, seed)
             result = optimal_stepsize(matrix, RandK(5, k), solver="clarabel")
-            fresh = optimal_stepsize(matrix, RandK(5, k), solver="clarabel", lift="compact")
+            fresh = optimal_stepsize(matrix, RandK(5, k), solver="clarabel", options={"lift": "compact"})
             assert result.log_det == pytest.approx(fresh.log_det, abs=1e-5)
             reused.append(result.solver_stats.extra_stats["model_reused"])
     assert reused == [False, True, True, True, True, True]

@@ -1,0 +1,132 @@
+"""The theorems of momentum in rational arithmetic, for the floats that are returned."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.exact import (
+    Rational,
+    combine,
+    descent_metric,
+    inverse,
+    is_positive_semidefinite,
+    rational,
+    second_moment,
+)
+from shared.goals import arguments_of
+from shared.momentum import ExactRounds
+from shared.strategies import Matrix, problems, smoothness_matrices
+from stepsize_opt import FiniteSketch, IndependentSampling, RandK, Sketch, optimal_method, optimal_stepsize
+from stepsize_opt.goals import MOMENTUM_GOALS, Goal
+from stepsize_opt.node.momentum import MomentumGoal
+
+every_goal = pytest.mark.parametrize("goal", MOMENTUM_GOALS)
+shares = st.floats(0.001, 1.0)
+
+
+def curvature(L: Matrix, share: float) -> Matrix:
+    """Some M ⪯ L that does not commute with L."""
+    tilted = L[::-1, ::-1] * (np.linalg.eigvalsh(L)[0] / np.linalg.eigvalsh(L)[-1])
+    return share * (0.5 * L + 0.5 * tilted)
+
+
+def inverse_curvature(V: Matrix | float, d: int) -> Rational:
+    return rational(V * np.eye(d) if isinstance(V, float) else V)
+
+
+def exceeds(A: Rational, B: Rational) -> bool:
+    """Whether A ⪰ B."""
+    return is_positive_semidefinite(combine((1, A), (-1, B)))
+
+
+@every_goal
+@given(L=smoothness_matrices(max_d=3, max_condition=1e4, rescaled=True), share=shares, k=st.floats(0.02, 1.0))
+@settings(max_examples=25, deadline=None)
+def test_every_state_of_the_subspace_method(goal: str, L: Matrix, share: float, k: float) -> None:
+    """E Ψ⁺ ≤ (1 − t)Ψ by enumeration for quadratics between M and L, and M̂ ⪯ M, t²w ≤ h, all without rounding."""
+    M = curvature(L, share)
+    method = optimal_method(L, k * len(L), **arguments_of(goal, M), momentum=True)
+    rounds = ExactRounds.of_subspace(method)
+    wanted = rational(M) if goal == "linear" else rational(np.eye(len(L)))
+    assert exceeds(rounds.V, inverse(wanted))
+    for w, h in zip(method.weights, method.probabilities, strict=True):
+        assert rounds.t**2 * Fraction(float(w)) <= Fraction(float(h))
+    hessians = [rational(M), rational(L)] if goal == "linear" else [rational(L), rational(0.25 * L)]
+    for F in hessians:
+        for number in (1, 2, 7):
+            assert is_positive_semidefinite(rounds.decrease(F, number))
+
+
+EXACT_SKETCHES = [
+    RandK(2, 1),
+    RandK(2, 2),
+    IndependentSampling([0.5, 0.25]),
+    IndependentSampling([1.0, 0.5, 0.125]),
+    FiniteSketch(np.array([[[1.0, 1.0], [1.0, 1.0]], [[1.0, -1.0], [-1.0, 1.0]]]), [0.5, 0.5]),
+]
+
+
+@every_goal
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+@pytest.mark.parametrize("sketch", EXACT_SKETCHES, ids=str)
+def test_every_state_of_a_sketch(goal: str, algorithm: str, sketch: Sketch) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((sketch.d, sketch.d))
+    L = X @ X.T + 0.1 * np.eye(sketch.d)
+    M = curvature(L, 0.3)
+    result = optimal_stepsize(L, sketch, algorithm=algorithm, **arguments_of(goal, M), momentum=True)
+    rounds = ExactRounds.of_sketch(
+        result.D,
+        result.inverse_curvature,
+        result.rate,
+        sketch,
+        strong=goal == "linear",
+        last=algorithm == "det-CGD2",
+    )
+    for F in (rational(M), rational(L)):
+        assert is_positive_semidefinite(rounds.decrease(F, 2))
+
+
+@every_goal
+def test_a_larger_rate_breaks_the_inequality(goal: str) -> None:
+    """The check can fail: with a t that is 1 % larger there are states in which Ψ grows too much."""
+    L = np.diag([1.0, 3.0])
+    method = optimal_method(L, 1, **arguments_of(goal, 0.5), momentum=True)
+    rounds = ExactRounds.of_subspace(method)
+    larger = ExactRounds(rounds.outcomes, rounds.V, rounds.t * Fraction(101, 100), strong=goal == "linear")
+    assert not is_positive_semidefinite(larger.decrease(rational(L)))
+
+
+@every_goal
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+@given(problem=problems(max_d=4, max_condition=1e3), share=shares)
+@settings(max_examples=25, deadline=None)
+def test_condition_and_bounds_for_every_sketch(
+    goal: str, algorithm: str, problem: tuple[Matrix, Sketch], share: float
+) -> None:
+    """V ⪰ M⁻¹ and t²𝒫(V) ⪯ H for the floats returned; M′ lies where the proof of the upper bound needs it."""
+    L, sketch = problem
+    d, M = len(L), curvature(L, share)
+    asked: dict[str, Any] = {**arguments_of(goal, M), "momentum": True}
+    result = optimal_stepsize(L, sketch, algorithm=algorithm, **asked)
+    given = rational(M) if goal == "linear" else rational(np.eye(d))
+    V, law = inverse_curvature(result.inverse_curvature, d), partial(second_moment, sketch)
+    assert exceeds(V, inverse(given))
+    t = Fraction(result.rate)
+    H = descent_metric(rational(result.D), rational(L), sketch, algorithm)
+    assert exceeds(H, combine((t * t, law(V))))
+    own = MomentumGoal.of(Goal.read(goal, asked["strong_convexity"], d, momentum=True), sketch.map)
+    floor = inverse(rational(own.block(np.arange(d))))  # M′⁻¹
+    assert exceeds(floor, law(V))
+    # 1 + loss ≤ e^loss.
+    assert exceeds(combine((1 + Fraction(own.loss), law(inverse(given)))), floor)
+    assert own.loss <= 1e-6
+    assert result.status == "optimal" and result.gap <= result.tol
+    assert result.rate <= result.limit

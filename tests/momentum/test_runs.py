@@ -1,0 +1,126 @@
+"""Runs with momentum keep their guarantee, on one node and on clients that share their draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared.goals import arguments_of
+from shared.momentum import rounds_of
+from shared.small_data import small_data
+from stepsize_opt import RandK, optimal_method, optimal_stepsize
+from stepsize_opt.goals import MOMENTUM_GOALS
+from stepsize_opt.problems import Federated, find_infimum
+from stepsize_solvers.programs import Matrix, Vector
+from stepsize_validation import check_rate, run
+from stepsize_validation.data import federated_logistic, logistic_regression, split
+
+NODE = logistic_regression(small_data(), 0.02, penalty="ridge")
+CLIENTS = federated_logistic(split(small_data(), 3, np.random.default_rng(0)), 0.02, penalty="ridge")
+INFIMUM = find_infimum(NODE)
+START = np.ones(NODE.d)
+every_goal = pytest.mark.parametrize("goal", MOMENTUM_GOALS)
+METHODS = ["subspace", "det-CGD1", "det-CGD2"]
+
+
+def solved(goal: str, method: str, mu: float = 0.02) -> Any:
+    asked: dict[str, Any] = {**arguments_of(goal, mu), "momentum": True}
+    if method == "subspace":
+        return optimal_method(NODE.smoothness(), 2, **asked)
+    return optimal_stepsize(NODE.smoothness(), RandK(NODE.d, 2), algorithm=method, **asked)
+
+
+@every_goal
+@pytest.mark.parametrize("method", METHODS)
+def test_the_guarantee_holds(goal: str, method: str) -> None:
+    result = solved(goal, method)
+    record = run(NODE, result, iterations=60, seeds=64, start=START)
+    check = check_rate(record, INFIMUM)
+    assert check.statement == f"momentum, goal {goal}" and check.verdict == "holds", check
+    assert record.algorithm == f"{method} with momentum"
+    messages = rounds_of(result).messages
+    assert np.all(record.sent == 2.0 * messages) and messages == (2 if method == "det-CGD2" else 1)
+
+
+def test_a_rate_that_is_not_one_is_found_out() -> None:
+    """An M above the Hessian promises what no run keeps."""
+    wrong = optimal_method(NODE.smoothness(), 2, goal="linear", strong_convexity=0.9 * NODE.smoothness(), momentum=True)
+    record = run(NODE, wrong, iterations=50, seeds=64, start=10.0 * START)
+    assert check_rate(record, INFIMUM).verdict == "violated"
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """The mean of clients as the objective of one node."""
+
+    clients: Federated
+
+    @property
+    def d(self) -> int:
+        return self.clients.d
+
+    @property
+    def lower_bound(self) -> float:
+        return self.clients.lower_bound
+
+    def smoothness(self) -> Matrix:
+        return self.clients.smoothness()
+
+    def value(self, X: Matrix) -> Vector:
+        return self.clients.value(X)
+
+    def gradient(self, X: Matrix) -> Matrix:
+        return np.asarray(self.clients.client_gradients(X).mean(axis=1))
+
+
+@every_goal
+@pytest.mark.parametrize("method", METHODS)
+def test_clients_that_share_their_draws_are_one_node_bit_for_bit(goal: str, method: str) -> None:
+    result = solved(goal, method)
+    arguments: dict[str, Any] = {"iterations": 50, "seeds": 3, "start": START}
+    shared, node = run(CLIENTS, result, **arguments), run(Whole(CLIENTS), result, **arguments)
+    assert np.array_equal(shared.final_points, node.final_points)
+    assert shared.momentum is not None and node.momentum is not None
+    assert np.array_equal(shared.momentum.end.z, node.momentum.end.z)
+    assert np.array_equal(shared.sent, 3 * node.sent)
+
+
+@every_goal
+def test_messages_make_the_steps_of_a_run(goal: str) -> None:
+    """A loop over draw, encode and advance reaches values as a run does; f of the last point is below the guarantee."""
+    result = solved(goal, "subspace")
+    rounds, rng = rounds_of(result), np.random.default_rng(5)
+    state = rounds.start(START)
+    for _ in range(80):
+        draw = rounds.draw(rng)
+        state = rounds.advance(state, rounds.encode(NODE.gradient(rounds.point(state)[None])[0], draw), draw)
+    excess = float(NODE.value(state.x[None])[0]) - INFIMUM.found
+    typical = run(NODE, result, iterations=80, seeds=32, start=START).values[:, -1] - INFIMUM.found
+    assert excess <= 10.0 * typical.max()
+
+
+def test_a_run_is_drawn() -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    record = run(NODE, solved("linear", "subspace"), iterations=40, seeds=4)
+    axes = record.plot(show="excess", infimum=INFIMUM.found)
+    labels = [line.get_label() for line in axes.get_lines()]
+    assert labels == ["subspace with momentum", "subspace with momentum, guarantee"]
+    bound = axes.get_lines()[1].get_ydata()
+    rate = record.momentum.rounds.t if record.momentum is not None else 0.0
+    assert bound[-1] == pytest.approx(2 * (1 - rate) ** 40 * (record.start_value - INFIMUM.found))
+
+
+def test_what_is_refused() -> None:
+    result = solved("linear", "det-CGD1")
+    with pytest.raises(ValueError, match="shared"):
+        run(CLIENTS, result, client_seeds="independent", iterations=2)
+    with pytest.raises(ValueError, match="of its own"):
+        run(NODE, result, RandK(NODE.d, 1), iterations=2)
+    with pytest.raises(ValueError, match="find_infimum"):
+        check_rate(run(NODE, result, iterations=2))
+    record = run(NODE, result, iterations=2)
+    with pytest.raises(ValueError, match="goal"):
+        check_rate(record, INFIMUM, goal="euclidean")
