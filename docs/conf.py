@@ -16,13 +16,15 @@ project = "stepsize-opt"
 release = version = installed_version("stepsize-opt")
 copyright = "The stepsize-opt developers, MIT licence"
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
     "sphinx_copybutton",
 ]
-source_suffix = {".md": "markdown"}
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
+nb_execution_mode = "off"  # the tests execute the notebook and compare its outputs
+exclude_patterns = ["paper"]
 default_role = "code"
 # A word in the place of a type, such as d, is the name of several attributes: no link is made.
 suppress_warnings = ["ref.python"]
