@@ -6,11 +6,13 @@ DEMO := $(VENV)/.demo
 STAMP := $(VENV)/.installed
 EXTRAS := .venv-integrations
 MINIMUM := .venv-minimum
+# What the tests and the docs need of the extras.
+FEATURES := data,mosek,reports,solvers
 # The oldest Python that pyproject.toml allows; old releases of numpy have no wheels for a new one.
 OLDEST ?= $(shell sed -n 's/^requires-python = ">=\(.*\)"/python\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-minimum test-integrations lint format docs study bench bench-native bench-distributed bench-scale reproduce build clean
+.PHONY: help demo test test-all coverage test-minimum test-integrations lint format docs study bench bench-native bench-distributed bench-scale reproduce build clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -26,7 +28,7 @@ $(DEMO): pyproject.toml | $(BIN)/python
 
 $(STAMP): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[$(FEATURES)]' --group dev
 	@touch $(DEMO) $(STAMP)
 
 demo: $(DEMO)  ## solve on embedded data, print the certificate, predicted and observed rate
@@ -39,12 +41,16 @@ test: $(STAMP)  ## run the fast tests
 test-all: test  ## run the fast tests, then the slow ones
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
+# Both tiers in one measurement; pyproject.toml has the floor below which it fails.
+coverage: $(STAMP)  ## run all tests and measure which lines they reach
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term:skip-covered
+
 # The constraints are the requirements of pyproject.toml with == in place of >=, so the two cannot differ.
 $(MINIMUM)/.installed: pyproject.toml Makefile
 	$(OLDEST) -m venv $(MINIMUM) || { echo "install $(OLDEST) with its venv module, or call make OLDEST=/path/to/it"; exit 1; }
 	grep -oE '"[a-z0-9-]+>=[0-9.]+' pyproject.toml | sed 's/"//; s/>=/==/' > $(MINIMUM)/constraints.txt
 	$(MINIMUM)/bin/python -m pip install --quiet --upgrade pip
-	$(MINIMUM)/bin/python -m pip install --quiet --editable '.[test,docs]' --constraint $(MINIMUM)/constraints.txt
+	$(MINIMUM)/bin/python -m pip install --quiet --editable '.[$(FEATURES)]' --group test --group docs --constraint $(MINIMUM)/constraints.txt
 	@touch $@
 
 test-minimum: $(MINIMUM)/.installed  ## run the same tests with the oldest releases that pyproject.toml allows
@@ -55,7 +61,7 @@ test-minimum: $(MINIMUM)/.installed  ## run the same tests with the oldest relea
 $(EXTRAS)/.installed: pyproject.toml Makefile
 	$(PYTHON) -m venv $(EXTRAS) || { echo "install the venv module of Python (Debian: apt install python3-venv)"; exit 1; }
 	$(EXTRAS)/bin/python -m pip install --quiet --upgrade pip
-	$(EXTRAS)/bin/python -m pip install --quiet --editable '.[torch,flower,test]' torch==2.13.0 'flwr[simulation]==1.41.0' 'optax>=0.2.5' 'mypy>=1.10'
+	$(EXTRAS)/bin/python -m pip install --quiet --editable '.[torch,flower,$(FEATURES)]' --group test torch==2.13.0 'flwr[simulation]==1.41.0' 'optax>=0.2.5' 'mypy>=1.10'
 	@touch $@
 
 test-integrations: $(EXTRAS)/.installed  ## run the tests of the extras torch and flower, with real processes
