@@ -38,7 +38,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when they are first used, so that the command line can answer Ctrl-C while it loads the rest."""
+    """Load names when they are first used, so that the command line can answer Ctrl-C while it loads the rest."""
     if name not in __all__:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

@@ -1,10 +1,10 @@
 """Table 1 of the paper for any L and layer sizes: communication of each method, computed and as printed.
 
-The table lists E[numbers sent a round]/det(D)^{1/d}, the communication in units of 2Δ⁰/ε², for D = Diag(γᵢWᵢ) with the
+The table lists E[floats per round]/det(D)^{1/d}, the communication in units of 2Δ⁰/ε², for D = Diag(γᵢWᵢ) with the
 largest factors γᵢ that condition (3) allows (Theorem 2) and for the optimal D of det-CGD2.  Here every row is computed
-by the condition itself, with a certificate, beside the closed form that the paper prints; the optimal D of det-CGD1,
+by the condition itself, with a certificate, next to the closed form that the paper prints; the optimal D of det-CGD1,
 which the paper does not have, is added below, under the condition and for the descent metric H = 2D − T(D).  What the
-descent metric guarantees for the D of a row, E[numbers sent a round]/det(H)^{1/d}, stands beside it.
+descent metric guarantees for the D of a row, E[floats per round]/det(H)^{1/d}, is next to it.
 
 The printed forms of rows 2 and 8 hold only for a diagonal L.  With W = diag⁻¹(L) and rand-k the condition gives
 γ = 1/λmax((d/k)[(d−k)/(d−1) I + (k−1)/(d−1) C]), C the correlation matrix of L, and λmax(C) > 1 unless L is diagonal.
@@ -59,12 +59,12 @@ class TableRow:
 
     @property
     def computed(self) -> float:
-        """E[numbers sent a round]/det(D)^{1/d} for the certified D; det(H)^{1/d} in the row "optimal, descent"."""
+        """E[floats per round]/det(D)^{1/d} for the certified D; det(H)^{1/d} in the row "optimal, descent"."""
         return self.result.expected_nonzeros / self.result.rate
 
     @property
     def descent(self) -> float:
-        """E[numbers sent a round]/det(H)^{1/d} of the same D: never more than ``computed``."""
+        """E[floats per round]/det(H)^{1/d} of the same D: never more than ``computed``."""
         return self.result.expected_nonzeros / self.result.descent_rate
 
     @property
@@ -96,7 +96,7 @@ class CommunicationTable:
     q: tuple[float, ...]
 
     def row(self, number: int) -> TableRow:
-        """The row with the paper's number; raises KeyError when there is none."""
+        """Return the row with the paper's number; raises KeyError when there is none."""
         for row in self.rows:
             if row.number == number:
                 return row
@@ -157,7 +157,7 @@ def communication_table(
     q: float | Sequence[float] = 0.5,
     tol: float = 1e-6,
 ) -> CommunicationTable:
-    """Table 1 of the paper for the smoothness matrix L.
+    """Compute Table 1 of the paper for the smoothness matrix L.
 
     Parameters
     ----------
@@ -264,7 +264,7 @@ class _Problem:
         return Direction(_diagonal_blocks([W(block) for block in self.blocks]), self.sizes)
 
     def printed(self, number: int) -> float | None:
-        """The closed form of the paper: its column for layers, or for one layer its general column."""
+        """Return the closed form of the paper: its column for layers, or for one layer its general column."""
         d, n = np.array(self.sizes, dtype=float), len(self.sizes)
         total = float(d.sum())
         k = np.array(self.k, dtype=float)
@@ -272,7 +272,7 @@ class _Problem:
         log_diag = float(np.sum(np.log(np.diagonal(self.L)))) / total
 
         def mean(logs: Sequence[float] | Vector) -> float:
-            """log of (Π xᵢ^{dᵢ})^{1/d} from the logarithms of the xᵢ."""
+            """Return log of (Π xᵢ^{dᵢ})^{1/d} from the logarithms of the xᵢ."""
             return float(d @ np.asarray(logs)) / total
 
         def tops(f: Callable[[Matrix], Matrix]) -> list[float]:
@@ -302,7 +302,7 @@ class _Problem:
         return total * float(np.linalg.eigvalsh(self.L)[-1]) if n == 1 else None
 
     def _row_eleven(self) -> float | None:
-        """As printed: L̃ᵢ with the total d in place of dᵢ, and for one layer d·det(L̃) without the power 1/d."""
+        """Return the printed form: L̃ᵢ with the total d in place of dᵢ, for one layer d·det(L̃) without the power 1/d."""
         total = sum(self.sizes)
         if total == 1:
             return None  # the printed form is 0/0
@@ -331,6 +331,6 @@ def _diagonal_blocks(blocks: Sequence[Matrix]) -> Matrix:
 
 
 def _row_five(B: Matrix) -> Matrix:
-    """L^½ diag(L⁻¹) L^½."""
+    """Return L^½ diag(L⁻¹) L^½."""
     root = power_of(B, 0.5)
     return np.asarray((root * np.diagonal(inverse_of(B))) @ root)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code.
+    """Run the command line; return the exit code.
 
     The commands load numerical libraries, which takes a while, and Python shows where Ctrl-C met it: so they are loaded
     here, under a handler that ends the process at once.

@@ -10,6 +10,7 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,18 +29,48 @@ EXIT_OPTIMAL, EXIT_INACCURATE, EXIT_INPUT, EXIT_SOLVER, EXIT_INTERRUPTED = 0, 1,
 
 
 def exit_code(status: str) -> int:
-    """The exit code of a result."""
+    """Return the exit code of a result."""
     if status == Status.INTERRUPTED.value:
         return EXIT_INTERRUPTED
     return EXIT_OPTIMAL if status == Status.OPTIMAL.value else EXIT_INACCURATE
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of an epilog and breaks those that are wider than the terminal between words."""
+    """Fill paragraphs to the width of the terminal, and keep indented lines, the examples.
+
+    The comment of an example that is too wide goes to a line of its own.
+    """
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        wrap = textwrap.TextWrapper(width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-        return "\n".join("\n".join(wrap.wrap(line)) for line in text.splitlines())
+        wrap = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+        filled = []
+        for indented, group in groupby(text.splitlines(), key=lambda line: line[:1] in ("", " ")):
+            lines = list(group)
+            examples = [part for line in lines for part in _example(line, width)]
+            filled += examples if indented else wrap.wrap(" ".join(lines))
+        return "\n".join(filled)
+
+
+def _example(line: str, width: int) -> list[str]:
+    """Return the lines of an example: the command, and below it a comment that does not fit behind it."""
+    if len(line) <= width:
+        return [line]
+    command, *comment = re.split(r"(?<=\S) {2,}", line, maxsplit=1)
+    if not comment:
+        return _continued(command, width)
+    return [command, *textwrap.wrap(comment[0], width, initial_indent=" " * 6, subsequent_indent=" " * 6)]
+
+
+def _continued(command: str, width: int) -> list[str]:
+    """Return the lines of a command that is too wide; each begins with an option, which keeps its value."""
+    lines = [""]
+    for part in re.split(" (?=-)", command):
+        if lines[-1] and len(lines[-1]) + len(part) + 3 > width:
+            lines[-1] += " \\"
+            lines.append(f"      {part}")
+        else:
+            lines[-1] += f" {part}" if lines[-1] else part
+    return lines
 
 
 class Parser(argparse.ArgumentParser):
@@ -57,7 +88,7 @@ class Parser(argparse.ArgumentParser):
 
 @contextmanager
 def log_on_stderr(wanted: bool) -> Iterator[None]:
-    """What solvers print, in Python or below it, goes to standard error: the result alone goes to output."""
+    """Send what solvers print, in Python or below it, to standard error; the result alone goes to output."""
     if not wanted:
         yield
         return
@@ -99,7 +130,7 @@ _REG = 0.1
 
 
 def add_matrix(parser: argparse.ArgumentParser) -> None:
-    """The arguments that name L."""
+    """Add the arguments that name L."""
     parser.add_argument("matrix", nargs="?", type=Path, help="smoothness matrix L: .npy, .npz, .csv or .mtx")
     data = parser.add_argument("--data", help="take L = AᵀA/(4m) + 2λI of logistic regression on this data set instead")
     completed(data)
@@ -111,22 +142,22 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sketch(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
-    """``--sketch``."""
+    """Add ``--sketch``."""
     completed(parser.add_argument("--sketch", help="for example randk:8, bernq:0.5, independent:0.2", **kwargs))
 
 
 def add_structure(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
-    """``--structure``."""
+    """Add ``--structure``."""
     completed(parser.add_argument("--structure", type=structure, help=STRUCTURE_FORMS, **kwargs))
 
 
 def add_algorithm(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
-    """``--algorithm``, the name of a method in any case."""
+    """Add ``--algorithm``, the name of a method in any case."""
     completed(parser.add_argument("--algorithm", type=method, help=", ".join(method_names()), **kwargs))
 
 
 def check_output(option: str, path: Path, endings: Sequence[str]) -> None:
-    """Fail before a long solve rather than after it: raise OSError or ValueError unless the file can be written."""
+    """Raise before a long solve rather than after it: OSError or ValueError unless the file can be written."""
     if path.suffix.lower() not in endings:
         msg = f"{option} {path}: expected a name that ends in {', '.join(endings)}"
         raise ValueError(msg)
@@ -159,8 +190,8 @@ def _check_writable(option: str, path: Path, folder: Path) -> None:
 
 
 @contextmanager
-def said(path: Path, *, quiet: bool = False) -> Iterator[None]:
-    """Around the writing of a file: say on standard error what was written, and whether a file was replaced."""
+def reported(path: Path, *, quiet: bool = False) -> Iterator[None]:
+    """Report on standard error, after a file was written, its name and whether another was replaced."""
     note = "wrote {}, replacing the file that was there" if path.exists() else "wrote {}"
     yield
     if not quiet:
@@ -168,7 +199,7 @@ def said(path: Path, *, quiet: bool = False) -> Iterator[None]:
 
 
 def write_matrix(D: Matrix, path: Path) -> None:
-    """D as .npy or as .csv."""
+    """Write D as .npy or as .csv."""
     with atomic_write(path) as file:
         if path.suffix.lower() == ".npy":
             np.save(file, D)
@@ -177,19 +208,19 @@ def write_matrix(D: Matrix, path: Path) -> None:
 
 
 def add_solver(parser: argparse.ArgumentParser) -> None:
-    """The arguments that say how to solve."""
+    """Add the arguments of the solver."""
     completed(parser.add_argument("--solver", default="auto", help="auto, or a name from 'stepsize-opt doctor'"))
     parser.add_argument("--tol", type=positive, default=1e-6, help="certified gap asked for (default: %(default)s)")
     parser.add_argument("--time-limit", type=seconds, help="seconds for building, compiling and solving")
 
 
 def solving(args: argparse.Namespace) -> dict[str, Any]:
-    """What ``add_solver`` and ``add_volume`` read, as the library's functions take it."""
+    """Return what ``add_solver`` and ``add_volume`` read, as the library's functions take it."""
     return {"solver": args.solver, "tol": args.tol, "verbose": args.verbose, "time_limit": args.time_limit}
 
 
 def add_volume(parser: argparse.ArgumentParser, *, verbose: bool = True) -> None:
-    """--json, and -v or -q."""
+    """Add --json, and -v or -q."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     volume = parser.add_mutually_exclusive_group()
     if verbose:
@@ -200,7 +231,7 @@ def add_volume(parser: argparse.ArgumentParser, *, verbose: bool = True) -> None
 
 
 def load_problem(args: argparse.Namespace) -> Any:
-    """L from the matrix file or the data set that the arguments name."""
+    """Return L from the matrix file or the data set that the arguments name."""
     check_one_source(args)
     if args.matrix is not None:
         return read_matrix("L", load_matrix(args.matrix))
@@ -219,7 +250,7 @@ def load_problem(args: argparse.Namespace) -> Any:
 
 
 def add_strong_convexity(parser: argparse.ArgumentParser) -> None:
-    """--strong-convexity, the M of the goal linear."""
+    """Add --strong-convexity, the M of the goal linear."""
     parser.add_argument(
         "--strong-convexity", help="for --goal linear: a number mu > 0 or a file with M, M below the Hessian"
     )
@@ -251,7 +282,7 @@ def check_one_source(args: argparse.Namespace) -> None:
 
 
 def load_clients(args: argparse.Namespace) -> Any:
-    """The objective of clients that share the rows of a data set, shuffled, in equal parts."""
+    """Return the objective of clients that share the rows of a data set, shuffled, in equal parts."""
     from stepsize_validation.data import federated_logistic, load_dataset, split
 
     parts = split(load_dataset(args.data), args.clients, np.random.default_rng(args.seed or 0))
@@ -259,14 +290,14 @@ def load_clients(args: argparse.Namespace) -> Any:
 
 
 def live(*, quiet: bool) -> Console | None:
-    """Standard error, if it is a terminal on which a line can be drawn again."""
+    """Return standard error, if it is a terminal on which a line can be drawn again."""
     console = Console(stderr=True)
     return None if quiet or not console.is_terminal or console.is_dumb_terminal else console
 
 
 @contextmanager
 def progress(text: str, *, quiet: bool = False, verbose: bool = False) -> Iterator[None]:
-    """A spinner with the elapsed time on standard error, when that is a terminal; or what the solver prints."""
+    """Show a spinner with the elapsed time on standard error, if that is a terminal, or what the solver prints."""
     console = live(quiet=quiet or verbose)
     if console is None:
         with log_on_stderr(verbose):
@@ -280,7 +311,7 @@ def progress(text: str, *, quiet: bool = False, verbose: bool = False) -> Iterat
 
 @contextmanager
 def counting(*, silent: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """Something to call with how many are done, of how many, and the next: a bar on standard error, if a terminal."""
+    """Yield a function to call with how many are done, of how many, and the next: a bar, if on a terminal."""
     console = live(quiet=silent)
     if console is None:
         yield lambda done, total, text: None
@@ -314,5 +345,5 @@ def grouped(number: float) -> str:
 
 
 def print_json(value: Any) -> None:
-    """JSON on standard output, as ``stepsize_opt.inputs.files.json_text`` writes it."""
+    """Print JSON, as ``stepsize_opt.inputs.files.json_text`` writes it."""
     print(json_text(value, indent=2))

@@ -21,7 +21,7 @@ from stepsize_validation.cli.common import (
     print_columns,
     print_json,
     progress,
-    said,
+    reported,
 )
 from stepsize_validation.cli.values import positive, seed, whole
 
@@ -108,7 +108,7 @@ def _demo(args: argparse.Namespace) -> int:
     infimum = find_infimum(objective)
     outcomes = [_outcome(row, objective, infimum, args) for row in comparison.rows]
     if args.figure is not None:
-        with said(args.figure), progress("drawing"):
+        with reported(args.figure), progress("drawing"):
             _draw(args.figure, f"{data.name}, λ = {args.reg:g}, {sketch}, {args.seeds} seeds", outcomes)
     if args.json:
         rows = zip(comparison.to_records(), outcomes, strict=True)
@@ -196,5 +196,5 @@ def _record(check: RateCheck | None) -> dict[str, Any] | None:
 
 
 def _cells(check: RateCheck) -> tuple[str, str, str]:
-    """The bound, the observed mean and the verdict."""
+    """Return the bound, the observed mean and the verdict."""
     return f"{check.bound:.3e}", f"{check.observed:.3e}", check.verdict

@@ -27,7 +27,7 @@ from stepsize_validation.cli.common import (
     load_clients,
     log_on_stderr,
     progress,
-    said,
+    reported,
     solving,
     write_matrix,
 )
@@ -45,6 +45,7 @@ _EXAMPLES = """examples:
   stepsize-opt solve-distributed --data breast_cancer --clients 5 --sketch randk:1 --seeds shared --goal descent
 
 With --data, f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising the functions, unless given.
+
 exit codes: 0 optimal, 1 certified gap above --tol or K too small, 2 mistake in the input, 3 solver cannot run
 """
 
@@ -170,7 +171,7 @@ def _solve_distributed(args: argparse.Namespace) -> int:
             **problem,
         )
     if args.output is not None:
-        with said(args.output, quiet=args.quiet):
+        with reported(args.output, quiet=args.quiet):
             if args.output.suffix.lower() == ".npz":
                 result.save(args.output)
             else:

@@ -54,7 +54,7 @@ def _version(package: str) -> str | None:
 
 
 def _known(value: object) -> str | int | None:
-    """Text and numbers; some libraries that solvers load do not tell their version to threadpoolctl."""
+    """Return text and numbers; some libraries that solvers load do not tell threadpoolctl their version."""
     return value if isinstance(value, str | int) else None
 
 

@@ -16,7 +16,7 @@ SUFFIXES = (".npy", ".npz", ".csv", ".mtx")
 
 
 def is_result(path: Path) -> bool:
-    """Whether a file is one that ``save_result`` wrote, of whatever kind; raises ValueError for a broken one."""
+    """Return whether a file is one that ``save_result`` wrote, of whatever kind; raises ValueError for a broken one."""
     if path.suffix.lower() != ".npz":
         return False
     with broken_is_value_error(path, "a matrix"):
@@ -63,7 +63,7 @@ def _load_csv(file: Path) -> Any:
 
 
 def _is_header(lines: list[str]) -> bool:
-    """Whether the first line holds only words that are no numbers: the names of the columns."""
+    """Return whether the first line holds only words that are no numbers: the names of the columns."""
     words = lines[0].partition("#")[0].split(",") if lines else []
     return bool(words) and not any(map(_is_number, words))
 

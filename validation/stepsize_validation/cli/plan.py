@@ -22,7 +22,7 @@ from stepsize_validation.cli.common import (
     load_clients,
     print_json,
     read_strong_convexity,
-    said,
+    reported,
 )
 from stepsize_validation.cli.files import load_matrix
 from stepsize_validation.cli.values import names, nonnegative, positive, seed, whole
@@ -34,6 +34,7 @@ _EXAMPLES = """examples:
   stepsize-opt plan --data digits --reg 0.01 --rounds 1000 --epsilon2 1e-3 --goal descent,euclidean --json
 
 With --data, f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising the functions, unless given.
+
 exit codes: 0 a method stays within the budget, 1 none does, 2 mistake in the input, 3 solver cannot run
 """
 
@@ -84,7 +85,7 @@ def _plan(args: argparse.Namespace) -> int:
             time_limit=args.time_limit,
         )
     if args.figure is not None:
-        with said(args.figure, quiet=args.quiet):
+        with reported(args.figure, quiet=args.quiet):
             _draw(answer, args.figure)
     best = {goal: answer.best_for(goal) for goal in answer.goals}
     if args.json:
@@ -108,7 +109,7 @@ def _draw(table: Table, path: Path) -> None:
 
 
 def _problem(args: argparse.Namespace) -> Any:
-    """L of the matrix file, or the objective on the data set."""
+    """Return L of the matrix file, or the objective on the data set."""
     check_one_source(args)
     if args.matrix is not None:
         if args.clients is not None:

@@ -55,7 +55,7 @@ def add_parsers(commands: Any) -> None:
     table = commands.add_parser(
         "table",
         help="Table 1 of the paper for L: communication of each method, computed and as printed",
-        description="Table 1 of the paper for any L and layers, computed by the conditions beside the printed forms.",
+        description="Table 1 of the paper for any L and layers, computed by the conditions, next to the printed forms.",
         epilog=_TABLE,
     )
     add_matrix(table)

@@ -28,7 +28,7 @@ shell completion: eval "$(stepsize-opt --print-completion bash)"   (or zsh, tcsh
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Return the whole command line."""
     import shtab
 
     root = Parser(
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the command line; return the exit code."""
     _prepare_streams()
     try:
         try:
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    """A stream that the shell closed (``>&-``) takes what is written; letters that an encoding lacks become \\u2212."""
+    """Let a closed stream (``>&-``) take what is written; letters that an encoding lacks become \\u2212."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
         if stream is None:

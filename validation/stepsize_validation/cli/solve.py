@@ -35,7 +35,7 @@ from stepsize_validation.cli.common import (
     load_problem,
     progress,
     read_strong_convexity,
-    said,
+    reported,
     solving,
     write_matrix,
 )
@@ -55,6 +55,7 @@ _SOLVE_EXAMPLES = f"""examples:
   stepsize-opt solve L.npy --sketch randk:8 --certificate D.cert.json
 
 sketches: {sketch_forms()}
+
 exit codes: 0 optimal, 1 certified gap above --tol, 2 mistake in the input, 3 solver cannot run, 130 interrupted
 """
 
@@ -65,6 +66,7 @@ _CERTIFY_EXAMPLES = """examples:
 
 A file that 'solve' wrote (.npz) holds the sketch, algorithm, structure, goal and multiplier that it is for; options
 overrule it.  The gap of any other D is bounded by the limit; --solve compares it with the optimum.
+
 exit codes: 0 the guarantee is proved (with --solve or a saved D also the gap within --tol), 1 not, 2 mistake in input
 """
 
@@ -108,7 +110,7 @@ def add_parsers(commands: Any) -> None:
     checking.set_defaults(run=_certify)
 
     comparing = commands.add_parser(
-        "compare", help="both optima beside the paper's choices of D", epilog=_COMPARE_EXAMPLES
+        "compare", help="both optima and the paper's choices of D", epilog=_COMPARE_EXAMPLES
     )
     add_matrix(comparing)
     add_sketch(comparing, required=True)
@@ -134,7 +136,7 @@ def add_accuracy(parser: argparse.ArgumentParser) -> None:
 
 
 def add_goal(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """--goal and --strong-convexity; without a default the goal may come from a file."""
+    """Add --goal and --strong-convexity; without a default the goal may come from a file."""
     parser.add_argument(
         "--goal",
         choices=GOAL_NAMES,
@@ -147,7 +149,7 @@ def add_goal(parser: argparse.ArgumentParser, default: str | None = None) -> Non
 
 
 def add_momentum(parser: argparse.ArgumentParser) -> None:
-    """--momentum."""
+    """Add --momentum."""
     parser.add_argument(
         "--momentum",
         action="store_true",
@@ -177,10 +179,10 @@ def _solve(args: argparse.Namespace) -> int:
             **solving(args),
         )
     if args.output is not None:
-        with said(args.output, quiet=args.quiet):
+        with reported(args.output, quiet=args.quiet):
             _write(result, args.output)
     if args.certificate is not None:
-        with said(args.certificate, quiet=args.quiet):
+        with reported(args.certificate, quiet=args.quiet):
             result.certificate_file(args.certificate)
     rounds = _rounds(args, result)
     answer(args, result, lambda: {**result.summary(), **rounds})

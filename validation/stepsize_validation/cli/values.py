@@ -1,4 +1,4 @@
-"""Values of options, as types of argparse: each says what it expects, and argparse names the option."""
+"""Values of options, as types of argparse: each states what it expects, and argparse names the option."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _expected(what: str, text: str) -> NoReturn:
 
 
 def _number(text: str) -> float:
-    """The number, or NaN, which no range contains."""
+    """Return the number, or NaN, which no range contains."""
     try:
         return float(text)
     except ValueError:
@@ -24,48 +24,48 @@ def _number(text: str) -> float:
 
 
 def positive(text: str) -> float:
-    """A finite positive number."""
+    """Return a finite positive number."""
     value = _number(text)
     return value if 0.0 < value < math.inf else _expected("a finite positive number", text)
 
 
 def nonnegative(text: str) -> float:
-    """A finite number of at least 0."""
+    """Return a finite number of at least 0."""
     value = _number(text)
     return value if 0.0 <= value < math.inf else _expected("a finite number of at least 0", text)
 
 
 def seconds(text: str) -> float:
-    """A positive number of seconds."""
+    """Return a positive number of seconds."""
     value = _number(text)
     what = "a positive number of seconds (leave the option out for no limit)"
     return value if 0.0 < value < math.inf else _expected(what, text)
 
 
 def numbers(text: str) -> list[float]:
-    """Finite numbers with commas between them."""
+    """Return finite numbers with commas between them."""
     values = [_number(part) for part in text.split(",")]
     return values if all(map(math.isfinite, values)) else _expected("numbers with commas between them", text)
 
 
 def whole(text: str) -> int:
-    """A positive whole number."""
+    """Return a positive whole number."""
     return _whole(text) or _expected("a positive whole number", text)
 
 
 def wholes(text: str) -> list[int]:
-    """Positive whole numbers with commas between them."""
+    """Return positive whole numbers with commas between them."""
     values = [_whole(part) for part in text.split(",")]
     return values if all(values) else _expected("positive whole numbers with commas between them", text)
 
 
 def seed(text: str) -> int:
-    """A whole number of at least 0, which a generator starts from."""
+    """Return a whole number of at least 0, which a generator starts from."""
     return int(text) if text.isdecimal() else _expected("a whole number of at least 0", text)
 
 
 def processes(text: str) -> int:
-    """A number of processes, as joblib counts them."""
+    """Return a number of processes, as joblib counts them."""
     number = _number(text)
     if not number.is_integer() or number == 0.0:
         _expected("a number of processes: 1 or more, or -1 for all cores", text)
@@ -73,13 +73,13 @@ def processes(text: str) -> int:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Return names with commas between them."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     return found or _expected("names with commas between them", text)
 
 
 def method(text: str) -> str:
-    """The name of a method as results carry it."""
+    """Return the name of a method as results carry it."""
     try:
         return get_method(text).name
     except ValueError as error:
@@ -87,7 +87,7 @@ def method(text: str) -> str:
 
 
 def structure(text: str) -> Structure:
-    """The structure that a text names."""
+    """Return the structure that a text names."""
     try:
         return parse_structure(text)
     except ValueError as error:
@@ -95,7 +95,7 @@ def structure(text: str) -> Structure:
 
 
 def _whole(text: str) -> int:
-    """The positive whole number, or 0."""
+    """Return the positive whole number, or 0."""
     try:
         return max(0, int(text))
     except ValueError:

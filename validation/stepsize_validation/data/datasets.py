@@ -86,16 +86,16 @@ class Dataset:
         return int(self.A.shape[1])
 
     def rows(self, indices: Indices) -> Dataset:
-        """The data set of the given rows, in their order."""
+        """Return the data set of the given rows, in their order."""
         return Dataset(self.name, self.A[indices], self.b[indices])
 
     def columns(self, start: int, stop: int) -> Dataset:
-        """The data set that sees the features start … stop − 1 only."""
+        """Return the data set that sees the features start … stop − 1 only."""
         return Dataset(f"{self.name}[{start}:{stop}]", self.A[:, start:stop], self.b)
 
 
 def load_dataset(name: str) -> Dataset:
-    """A data set by its name.
+    """Return a data set by its name.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def load_dataset(name: str) -> Dataset:
     Raises
     ------
     FileNotFoundError
-        When there is no such set; the message lists those at hand.
+        When there is no such set; the message lists the known ones.
     ValueError
         For a file of another kind, or labels that do not have two values.
     ConnectionError
@@ -137,7 +137,7 @@ def load_dataset(name: str) -> Dataset:
 
 
 def _read_svmlight(path: Path, read: Callable[..., Any]) -> tuple[Any, Any]:
-    """What ``read``, scikit-learn's reader, makes of the file; the error names the first line that it refuses.
+    """Return what ``read``, scikit-learn's reader, makes of the file; the error names the first line that it refuses.
 
     Its own error quotes that line, and a file that was named by mistake may hold anything.
     """
@@ -161,7 +161,7 @@ def _is_read(line: bytes, read: Callable[..., Any]) -> bool:
 
 
 def signs(labels: Any) -> Vector:
-    """Two-valued labels ({0,1}, {1,2}, {−1,+1}, …) as −1 for the smaller and +1 for the larger value.
+    """Return two-valued labels ({0,1}, {1,2}, {−1,+1}, …) as −1 for the smaller and +1 for the larger value.
 
     Raises ValueError for labels that are not finite or not two.
     """
@@ -176,7 +176,7 @@ def signs(labels: Any) -> Vector:
 
 
 def available_datasets() -> list[str]:
-    """Names that ``load_dataset`` knows here: embedded sets, then the files of the data folder.
+    """Return names that ``load_dataset`` knows here: embedded sets, then the files of the data folder.
 
     Raises FileNotFoundError when the environment variable names a folder that does not exist.
 
@@ -230,7 +230,7 @@ def _embedded(name: str) -> Dataset:
 
 
 def _openml(name: str) -> Dataset:
-    """A numeric two-class set of OpenML, version 1.
+    """Return a numeric two-class set of OpenML, version 1.
 
     Raises ValueError for a name that OpenML does not know, text features or more classes, ConnectionError when there is
     no connection and the set is not among those that scikit-learn has kept.
@@ -265,7 +265,7 @@ def _openml(name: str) -> Dataset:
 
 
 def _standardised(A: Any) -> Any:
-    """Columns with mean 0 and variance 1, because units are arbitrary; columns without variance are dropped.
+    """Return columns with mean 0 and variance 1, because units are arbitrary; columns without variance are dropped.
 
     Raises ValueError for columns with NaN (as OpenML marks missing values) or infinity.
     """

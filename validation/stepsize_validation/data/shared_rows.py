@@ -1,7 +1,7 @@
 """Products with a sparse matrix whose rows have parts in common, as data of categories have.
 
 Cut the columns into a few groups.  Within a group many rows are equal, so M = Diag(s) A is P C, where C lists the
-distinct parts of the rows and P, with one entry sᵢ for each row and group, says which of them a row consists of.  On
+distinct parts of the rows and P, with one entry sᵢ for each row and group, tells which of them a row consists of.  On
 mushrooms P and C together have a sixth of the nonzeros of M, on phishing a third, on a1a half.
 """
 
@@ -31,7 +31,7 @@ class Rows:
 
     @staticmethod
     def of(A: Any, scales: Vector) -> Rows:
-        """Diag(scales) A, for a csr A as two factors where these are cheaper."""
+        """Return Diag(scales) A, for a csr A as two factors where these are cheaper."""
         if not sparse.issparse(A):
             return Rows._from(np.asarray(A, dtype=float) * scales[:, None])
         best: tuple[Any, ...] = (sparse.csr_array(sparse.diags_array(scales) @ A),)
@@ -57,14 +57,14 @@ class Rows:
         return sum(int(factor.nnz if sparse.issparse(factor) else factor.size) for factor in self.factors)
 
     def __matmul__(self, Y: Matrix) -> Matrix:
-        """M Y, shape (d, s) → (m, s)."""
+        """Return M Y, shape (d, s) → (m, s)."""
         for factor in reversed(self.factors):
             Y = factor @ Y
         return np.asarray(Y)
 
 
 def _shared(A: Any, scales: Vector, count: int) -> tuple[Any, Any]:
-    """P and C for ``count`` groups of consecutive columns."""
+    """Return P and C for ``count`` groups of consecutive columns."""
     m, d = A.shape
     choices, parts = [], []
     for start, stop in pairwise(np.linspace(0, d, count + 1).round().astype(int)):
@@ -76,7 +76,7 @@ def _shared(A: Any, scales: Vector, count: int) -> tuple[Any, Any]:
 
 
 def distinct_rows(A: Any) -> tuple[Indices, Indices]:
-    """The first occurrence of each distinct row of A, in order, and which of them each row is; A is csr or dense."""
+    """Return the first occurrence of each distinct row of A, csr or dense, in order, and which of them each row is."""
     if sparse.issparse(A):
         A.sort_indices()
         bounds = zip(A.indptr[:-1], A.indptr[1:], strict=True)

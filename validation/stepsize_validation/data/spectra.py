@@ -10,7 +10,7 @@ from stepsize_solvers.programs import Matrix
 
 
 def with_spectrum(rng: np.random.Generator, eigenvalues: ArrayLike) -> Matrix:
-    """Q Diag(λ) Qᵀ with the given λ and random orthonormal eigenvectors Q, exactly symmetric.
+    """Return Q Diag(λ) Qᵀ with the given λ and random orthonormal eigenvectors Q, exactly symmetric.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def with_spectrum(rng: np.random.Generator, eigenvalues: ArrayLike) -> Matrix:
 
 
 def random_smoothness(rng: np.random.Generator, d: int, condition: float) -> Matrix:
-    """A random smoothness matrix: log-spaced eigenvalues from 1 down to 1/condition, random eigenvectors.
+    """Return a random smoothness matrix: log-spaced eigenvalues from 1 down to 1/condition, random eigenvectors.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ SPLITS = ("shuffled", "label", "dirichlet")
 def split(
     data: Dataset, clients: int, rng: np.random.Generator, kind: str = "shuffled", concentration: float = 0.5
 ) -> tuple[Dataset, ...]:
-    """The rows of a data set shared out over clients.
+    """Return the rows of a data set shared out over clients.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def split(
 
 
 def shuffled_equal(m: int, clients: int, rng: np.random.Generator) -> tuple[Indices, ...]:
-    """A random permutation of the m rows cut into equal parts; the m mod n rows left over are dropped.
+    """Return a random permutation of the m rows cut into equal parts; the m mod n rows left over are dropped.
 
     Equal parts make the mean of the clients' losses the loss of the rows used.
     """
@@ -75,7 +75,7 @@ def shuffled_equal(m: int, clients: int, rng: np.random.Generator) -> tuple[Indi
 
 
 def by_label(data: Dataset, clients: int, rng: np.random.Generator) -> tuple[Indices, ...]:
-    """Rows sorted by label, shuffled within a label, cut into equal parts: all but one client see a single label."""
+    """Return rows sorted by label, shuffled within a label, in equal parts: all but one client see a single label."""
     n = _clients(data.m, clients)
     order = rng.permutation(data.m)
     order = order[np.argsort(data.b[order], kind="stable")]
@@ -84,7 +84,7 @@ def by_label(data: Dataset, clients: int, rng: np.random.Generator) -> tuple[Ind
 
 
 def dirichlet(data: Dataset, clients: int, rng: np.random.Generator, concentration: float) -> tuple[Indices, ...]:
-    """For each label, its rows go to the clients in proportions drawn from Dirichlet(concentration, …).
+    """Give the rows of each label to the clients in proportions drawn from Dirichlet(concentration, …).
 
     Small concentrations give clients of very different sizes and label shares.  Every row is used.  A client that
     would stay empty takes one row from the largest.

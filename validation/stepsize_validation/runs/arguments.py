@@ -16,13 +16,13 @@ from stepsize_solvers.programs import Matrix
 
 
 def rate_of(D: Matrix | StepsizeOperator) -> float:
-    """det(D)^{1/d}."""
+    """Return det(D)^{1/d}."""
     log_det = D.log_det() if isinstance(D, StepsizeOperator) else float(np.linalg.slogdet(D)[1])
     return math.exp(log_det / D.shape[0])
 
 
 def read_stepsize(D: Any, d: int) -> Matrix | StepsizeOperator:
-    """D as an array or an operator, positive definite; raises ValueError or TypeError for any other."""
+    """Return D as an array or an operator, positive definite; raise ValueError or TypeError for any other."""
     if _is_vector(D):
         D = DiagonalStepsize(real_array("D", D).copy())
     out = D if isinstance(D, StepsizeOperator) else dense(read_matrix("D", D))
@@ -43,14 +43,14 @@ def read_stepsize(D: Any, d: int) -> Matrix | StepsizeOperator:
 
 
 def read_sketches(objective: Objective | Federated, sketch: Sketch | Sequence[Sketch]) -> tuple[Sketch, ...]:
-    """One sketch for each client; raises TypeError or ValueError for what is none, a wrong number or size."""
+    """Return one sketch for each client; raises TypeError or ValueError for what is none, a wrong number or size."""
     check_objective("objective", objective)
     n = objective.n if isinstance(objective, Federated) else 1
     return tuple(sketch_of_each(sketch, n, objective.d))
 
 
 def count_senders(client_seeds: str, sketches: Sequence[Sketch]) -> int:
-    """How many clients send with one and the same draw."""
+    """Return how many clients send with one and the same draw."""
     check_one_of("client_seeds", client_seeds, ("independent", "shared"))
     if client_seeds == "independent":
         return 1
@@ -61,7 +61,7 @@ def count_senders(client_seeds: str, sketches: Sequence[Sketch]) -> int:
 
 
 def _is_vector(D: Any) -> bool:
-    """Whether D is the diagonal of a stepsize; rows of different lengths are none, and are refused as a matrix."""
+    """Return whether D is the diagonal of a stepsize; rows of different lengths are refused as a matrix."""
     if isinstance(D, list | tuple):
         return all(dimensions(entry) == 0 for entry in D)
     return getattr(D, "ndim", 0) == 1 and not isinstance(D, StepsizeOperator)

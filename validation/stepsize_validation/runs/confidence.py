@@ -7,7 +7,7 @@ the mean of exponential numbers in 1.8 % of all samples of 16 and in 0.35 % of t
 
 *Unseen runs.*  Neither repairs a sample that contains none of the rare runs, and the width of a sample does not show
 it: seeds that all missed the same coordinate differ by rounding only.  An event that a run has with probability u is
-absent from n seeds with probability (1 − u)ⁿ, so a level 1 − α leaves room for unseen runs of the probability
+absent from n seeds with probability (1 − u)ⁿ, so a level 1 − α allows for unseen runs of the probability
 1 − α^{1/n} (``unseen_share``): 0.9 for 3 seeds, 0.58 for 8, 0.35 for 16, 0.017 for 400.  ``Bounds.with_unseen`` moves
 each bound as far as such runs can move the mean.
 """
@@ -54,9 +54,9 @@ def unseen_share(n: int, level: float) -> float:
 
 
 def mean_bounds(numbers: Vector, level: float) -> Bounds:
-    """One-sided bounds on the mean, each with the confidence ``level``.
+    """Return one-sided bounds on the mean, each with the confidence ``level``.
 
-    Fewer than three numbers say nothing of a skewed law: their bounds are infinite.
+    Fewer than three numbers do not show how skewed a distribution is: their bounds are infinite.
     """
     n = len(numbers)
     if n < 3:
@@ -71,5 +71,5 @@ def mean_bounds(numbers: Vector, level: float) -> Bounds:
 
 
 def _hall(a: float, y: float) -> float:
-    """The inverse of t ↦ t + a(t²/3 + 1/6) + a²t³/27, a = skewness/√n, which makes Student's t nearly symmetric."""
+    """Return the inverse of t ↦ t + a(t²/3 + 1/6) + a²t³/27, a = skewness/√n: Student's t is then nearly symmetric."""
     return y if abs(a) < _SYMMETRIC else 3.0 / a * (float(np.cbrt(1.0 + a * (y - a / 6.0))) - 1.0)

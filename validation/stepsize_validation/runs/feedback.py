@@ -149,7 +149,7 @@ def _most_rounds(feedback: Feedback, rounds: int | None, floats: float | None) -
 
 
 def _gradients(objective: Objective | Federated, x: Vector) -> Matrix:
-    """∇fᵢ(x), a row for each client."""
+    """Return ∇fᵢ(x), a row for each client."""
     return objective.client_gradients(x[None])[0] if isinstance(objective, Federated) else objective.gradient(x[None])
 
 

@@ -1,4 +1,4 @@
-"""The descent metric of a run, and what its steps say about it."""
+"""The descent metric of a run, and what its steps show of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stepsize_solvers.programs import Matrix, Vector, is_identity
 class DescentMetric:
     """The descent metric H of a run: 2D − T(D) on one node; Theorem 3 has 2D − DLD and counts the variance apart.
 
-    Clients that share their draws are one node.  For a D that is an operator H and L are operators, too; H is then None
+    Clients that share their draws are one node.  For an operator D, H and L are operators as well; H is then None
     where T(D) has no such form, and its eigenvalues are not computed.
     """
 
@@ -52,13 +52,13 @@ class DescentMetric:
         return DescentMetric(D, H, L, one_node)
 
     def norms(self, gradient: Matrix) -> Vector | float:
-        """‖g‖²_H for each seed; NaN where there is no H."""
+        """Return ‖g‖²_H for each seed; NaN where there is no H."""
         if self.H is None:
             return math.nan
         return np.asarray(np.einsum("sd,sd->s", gradient, gradient @ self.H))
 
     def decrease(self, gradient: Matrix, along: Matrix, step: Matrix) -> Vector:
-        """2⟨g, step⟩ − ‖v‖²_L for each seed: v is the step on one node, Dg (``along``) with clients."""
+        """Return 2⟨g, step⟩ − ‖v‖²_L for each seed: v is the step on one node, Dg (``along``) with clients."""
         v = step if self.one_node else along
         return np.asarray(2.0 * np.einsum("sd,sd->s", gradient, step) - np.einsum("sd,sd->s", v, v @ self.L))
 
@@ -93,7 +93,7 @@ def moment_operator(method: Method, D: StepsizeOperator, L: Any, sketch: Sketch)
     if isinstance(method, SubspaceMethod):
         return D
     if not isinstance(sketch, RandK | IndependentSampling | BernQ | Identity):
-        return None  # the map of another law may itself be d×d
+        return None  # the map of another distribution may itself be d×d
     split = sketch.map.diagonal_plus_scaled
     if split is None:
         return None

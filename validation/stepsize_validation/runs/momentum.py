@@ -20,15 +20,15 @@ class Mover(Protocol):
     def messages(self) -> int: ...
 
     def point(self, X: Matrix) -> Matrix:
-        """Where the gradients are evaluated, for iterates X."""
+        """Return where the gradients are evaluated, for iterates X."""
         ...
 
     def step(self, parts: Matrix, draws: Draws, t: int) -> Matrix:
-        """G∇f of the gradients at ``point``, (s, n, d) → (s, d)."""
+        """Return G∇f of the gradients at ``point``, (s, n, d) → (s, d)."""
         ...
 
     def moved(self, X: Matrix, step: Matrix) -> Matrix:
-        """The next iterates."""
+        """Return the next iterates."""
         ...
 
 
@@ -78,7 +78,7 @@ class WithMomentum:
 
 
 def momentum_of(D: Any, sketch: Any, algorithm: Any) -> MomentumStep | None:
-    """The rounds of a result with momentum; None without memory.
+    """Return the rounds of a result with momentum; None without memory.
 
     Raises ValueError for another sketch or method than its own: its rate holds for these.
     """
@@ -94,7 +94,7 @@ def momentum_of(D: Any, sketch: Any, algorithm: Any) -> MomentumStep | None:
 
 
 def seeds_of_momentum(objective: object, client_seeds: str | None) -> str:
-    """``"shared"``; raises ValueError for clients that draw sketches of their own."""
+    """Return ``"shared"``; raises ValueError for clients that draw sketches of their own."""
     if isinstance(objective, Federated) and client_seeds == "independent":
         msg = "momentum is proved for one node, and clients with independent draws are none: use client_seeds='shared'"
         raise ValueError(msg)

@@ -146,7 +146,7 @@ def check_rate(
     rate: float | None = None,
     level: float = LEVEL,
 ) -> RateCheck:
-    """Does a run on one node obey its guarantee?
+    """Check whether a run on one node obeys its guarantee.
 
     ===========  ==================================================================
     goal         what is checked, Δ⁰ = f(x⁰) − f^inf
@@ -222,7 +222,7 @@ def check_rate(
 
 
 def _check_linear(run: Run, bounds: Infimum, t: float | None, level: float) -> RateCheck:
-    """E f(x^K) ≤ q f(x⁰) + (1 − q) f*, q = (1 − t)^K, is increasing in f*: here the value found is the looser bound."""
+    """Check E f(x^K) ≤ q f(x⁰) + (1 − q) f*, q = (1 − t)^K: it increases in f*, so the value found is looser."""
     if t is None:
         msg = "goal='linear' needs rate, the t of H ⪰ tM⁻¹"
         raise ValueError(msg)
@@ -235,7 +235,7 @@ def _check_linear(run: Run, bounds: Infimum, t: float | None, level: float) -> R
 
 
 def _check_momentum(run: Run, momentum: MomentumRun, infimum: Infimum | None, level: float) -> RateCheck:
-    """E Ψ ≤ (1 − t)^K Ψ⁰, for convex f E Ψ ≤ Ψ⁰; it holds for every point in place of x*, so no bound on f* is used."""
+    """Check E Ψ ≤ (1 − t)^K Ψ⁰, for convex f E Ψ ≤ Ψ⁰, at a point in place of x*: no bound on f* is used."""
     if infimum is None or infimum.point is None:
         msg = "check_rate of a run with momentum needs infimum=find_infimum(f), whose point stands for x*"
         raise ValueError(msg)
@@ -250,7 +250,7 @@ def _check_momentum(run: Run, momentum: MomentumRun, infimum: Infimum | None, le
 
 
 def observed_contraction(run: Run, infimum: Infimum) -> float:
-    """((E f(x^K) − f*)/(f(x⁰) − f*))^{1/K}, what f contracts by in a step, to be compared with 1 − t.
+    """Return ((E f(x^K) − f*)/(f(x⁰) − f*))^{1/K}, what f contracts by in a step, to be compared with 1 − t.
 
     Parameters
     ----------
@@ -304,7 +304,7 @@ class _RightSides(NamedTuple):
 
 
 def _left_sides(run: Run, goal: str) -> _LeftSides:
-    """Raises ValueError for an H that is not positive definite."""
+    """Return both sides; raise ValueError for an H that is not positive definite."""
     if goal == "paper":
         return _LeftSides(run.squared_norms, run.descent, run.rate)
     if not run.descent_rate > 0.0:
@@ -323,7 +323,7 @@ def check_distributed_rate(
     goal: GoalName = "paper",
     level: float = LEVEL,
 ) -> RateCheck:
-    """Does a run with clients obey Theorem 3?
+    """Check whether a run with clients obeys Theorem 3.
 
     With r_k = ‖∇f(xᵏ)‖² in the norm of D/det(D)^{1/d},
 
@@ -397,7 +397,7 @@ def check_distributed_rate(
 
 
 def _seen(infimum: object, run: Run) -> Infimum:
-    """The bounds on f^inf, of which what the run itself reached is one from above, too."""
+    """Return the bounds on f^inf, among them, from above, the smallest value of the run itself."""
     if not isinstance(infimum, Infimum):
         msg = f"infimum must be what find_infimum returns, or Infimum(proved, found), got {infimum!r}"
         raise TypeError(msg)
@@ -451,7 +451,7 @@ def _compare(statement: str, left: _LeftSides, right: _RightSides, run: Run, rou
 def distributed_lambda(
     D: Matrix, L: Matrix, client_L: Sequence[Matrix], sketch: Sketch | Sequence[Sketch], algorithm: str | Method
 ) -> float:
-    """λ_D of Theorem 3, or λ′_D of its analogue for det-CGD2.
+    """Return λ_D of Theorem 3, or λ′_D of its analogue for det-CGD2.
 
         λ_D = maxᵢ λmax(Lᵢ^½ E[(Sᵢ−I) DLD (Sᵢ−I)] Lᵢ^½),
         λ′_D = maxᵢ λmax(Lᵢ^½ D E[(Tᵢ−I) L (Tᵢ−I)] D Lᵢ^½).

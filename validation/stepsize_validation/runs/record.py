@@ -28,7 +28,7 @@ class MomentumRun:
         return "linear" if self.rounds.strong else "convex"
 
     def potentials(self, excess: Vector, start_excess: float, point: Vector) -> tuple[Vector, float]:
-        """Ψ at the end for each seed, and at the start; see ``MomentumStep.potential``."""
+        """Return Ψ at the end for each seed, and at the start; see ``MomentumStep.potential``."""
         first = self.rounds.potential(self.rounds.start(self.start[None]), np.array([start_excess]), point)
         return self.rounds.potential(self.end, excess, point), float(first[0])
 
@@ -136,11 +136,11 @@ class Run:
         return min(1.0, float(np.sum((1.0 - self.sampling) ** rounds)))
 
     def weighted_means(self) -> Matrix:
-        """G_k = (1/k) Σ_{j<k} ‖∇f(xʲ)‖²_{D/det(D)^{1/d}} for k = 1 … K and each seed, shape (s, K)."""
+        """Return G_k = (1/k) Σ_{j<k} ‖∇f(xʲ)‖²_{D/det(D)^{1/d}} for k = 1 … K and each seed, shape (s, K)."""
         return _running_means(self.squared_norms)
 
     def metric_means(self) -> Matrix:
-        """(1/k) Σ_{j<k} ‖∇f(xʲ)‖²_{H/det(H)^{1/d}}, shape (s, K); raises ValueError unless H is positive definite."""
+        """Return (1/k) Σ_{j<k} ‖∇f(xʲ)‖²_{H/det(H)^{1/d}}, shape (s, K); raise ValueError unless H ≻ 0."""
         if not self.descent_rate > 0.0:
             raise ValueError(self.without_metric)
         return _running_means(self.metric_norms / self.descent_rate)
@@ -153,11 +153,11 @@ class Run:
         return "H = 2D − T(D) is not positive definite: the descent metric of this D promises nothing"
 
     def euclidean_means(self) -> Matrix:
-        """E_k = (1/k) Σ_{j<k} ‖∇f(xʲ)‖², shape (s, K)."""
+        """Return E_k = (1/k) Σ_{j<k} ‖∇f(xʲ)‖², shape (s, K)."""
         return _running_means(self.euclidean)
 
     def bits(self) -> Vector:
-        """Bits sent in the first k rounds, k = 1 … K, on average over the seeds: numbers × 64 (float64)."""
+        """Return bits sent in the first k rounds, k = 1 … K, on average over the seeds: numbers × 64 (float64)."""
         return np.asarray(np.cumsum(self.sent.mean(axis=0)) * BITS_PER_NUMBER)
 
     def plot(
@@ -201,7 +201,7 @@ class Run:
         return ax
 
     def _guarantee(self, show: str, steps: Indices, start: float) -> Vector | None:
-        """What is guaranteed after so many steps, from f(x⁰) − f^inf; None where nothing is."""
+        """Return what is guaranteed after so many steps, from f(x⁰) − f^inf; None where nothing is."""
         if show == "excess":
             if self.momentum is None or not self.momentum.rounds.strong:
                 return None
@@ -232,7 +232,7 @@ def _running_means(norms: Matrix) -> Matrix:
 
 
 def first_below(curve: Vector, level: float) -> int | None:
-    """The smallest k = 1 … K with curve[k−1] ≤ level, or None when the curve never gets there.
+    """Return the smallest k = 1 … K with curve[k−1] ≤ level, or None when the curve never gets there.
 
     Examples
     --------
@@ -250,5 +250,5 @@ def first_below(curve: Vector, level: float) -> int | None:
 
 
 def log_steps(iterations: int, count: int) -> Indices:
-    """At most ``count`` whole numbers from 1 to ``iterations``, evenly spread on a log scale, both ends included."""
+    """Return at most ``count`` whole numbers from 1 to ``iterations``, evenly spread on a log scale, with both ends."""
     return np.unique(np.rint(np.geomspace(1, iterations, count)).astype(np.intp))

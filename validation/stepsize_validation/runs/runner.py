@@ -1,6 +1,6 @@
 """One runner for all the methods, for several seeds at once.
 
-A method moves by x⁺ = x − (1/n) Σ Gᵢ∇fᵢ(x) with n clients, one node being one client; ``stepsize_opt.methods`` says
+A method moves by x⁺ = x − (1/n) Σ Gᵢ∇fᵢ(x) with n clients, one node being one client; ``stepsize_opt.methods`` defines
 what G is.
 Theorem 1 of the paper bounds, for a D that satisfies the condition of its method on one node,
 
@@ -244,7 +244,7 @@ def _loop(
 ) -> int | None:
     """Run until the end or until divergence, whose step is returned; ``senders`` clients share each draw."""
     iterations, rate = state.norms.shape[1], rate_of(D)
-    stepsize: Any = D  # scipy's operators take products from the right, too
+    stepsize: Any = D  # scipy's operators take products from the right as well
     state.values[:, 0] = objective.value(state.X)
     limit = _DIVERGED * _initial_gap(float(state.values[0, 0]), objective.lower_bound) / rate
     record_at = {int(k): i for i, k in enumerate(state.value_steps)}
@@ -275,12 +275,12 @@ def _loop(
 
 
 def _gradients(objective: Objective | Federated, X: Matrix) -> Matrix:
-    """∇fᵢ at the rows of X, shape (s, n, d); one node is one client."""
+    """Return ∇fᵢ at the rows of X, shape (s, n, d); one node is one client."""
     return objective.client_gradients(X) if isinstance(objective, Federated) else objective.gradient(X)[:, None]
 
 
 def _initial_gap(value: float, lower_bound: float) -> float:
-    """f(x⁰) minus the lower bound of f; raises ValueError unless f(x⁰) is finite and not below the bound."""
+    """Return f(x⁰) minus the lower bound of f; raises ValueError unless f(x⁰) is finite and not below the bound."""
     # A sum of many terms that ends at the bound may round to less.
     rounding = 1e-12 * (1.0 + abs(value))
     if not (math.isfinite(value) and value >= lower_bound - rounding):
@@ -294,7 +294,7 @@ def _initial_gap(value: float, lower_bound: float) -> float:
 
 @contextmanager
 def _bar(show: bool, text: str, total: int) -> Iterator[Any]:
-    """A progress bar on standard error; yields the function that counts one step."""
+    """Show a progress bar on standard error; yield the function that counts one step."""
     if not show:
         yield lambda: None
         return

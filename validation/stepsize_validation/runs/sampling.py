@@ -1,6 +1,6 @@
 """Random sketches for many seeds, clients and steps: drawn in chunks, one stream of random numbers for each seed.
 
-Seed i has its own generator, so its draws do not depend on how many seeds run beside it, and a run over 32 seeds
+Seed i has its own generator, so its samples do not depend on how many other seeds run, and a run over 32 seeds
 contains the run over the first 8.  A chunk holds the draws of several steps.
 """
 
@@ -16,7 +16,7 @@ from stepsize_opt.inputs import whole_number
 from stepsize_opt.sketches import RandK, Sketch, generators
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
-# Numbers drawn for a seed in one chunk: enough that the calls cost little beside the steps, little enough for the
+# Numbers drawn for a seed in one chunk: enough that the calls cost little, few enough for the
 # chunk of 32 seeds to stay within 16 MB.
 _CHUNK_NUMBERS = 2**16
 _CHUNK_STEPS = 256
@@ -29,16 +29,16 @@ class Draws(Protocol):
     def steps(self) -> int: ...
 
     def mean(self, t: int, V: Matrix, B: Any = None) -> Matrix:
-        """(1/n) Σᵢ Sᵢ B Vᵢ at step t for a d×d array or operator B (None: the identity), shape (s, d)."""
+        """Return (1/n) Σᵢ Sᵢ B Vᵢ at step t for a d×d array or operator B (None: the identity), shape (s, d)."""
         ...
 
     def sent(self, t: int) -> Vector:
-        """Numbers sent by all clients together at step t, for each seed, shape (s,)."""
+        """Return numbers sent by all clients together at step t, for each seed, shape (s,)."""
         ...
 
 
 def _times(V: Matrix, B: Any) -> Matrix:
-    """B v for the vectors v of V; B is an array, an operator, or None for the identity."""
+    """Return B v for the vectors v of V; B is an array, an operator, or None for the identity."""
     if B is None:
         return V
     if isinstance(B, np.ndarray):
@@ -89,7 +89,7 @@ class SingleCoordinates:
         return np.asarray(sums.reshape(s, self.d) * (self.d / n))
 
     def entries(self, t: int, V: Matrix, B: Any) -> Matrix:
-        """The entry of B Vᵢ that each client sends, row j of B times Vᵢ, shape (s, n)."""
+        """Return the entry of B Vᵢ that each client sends, row j of B times Vᵢ, shape (s, n)."""
         if isinstance(B, np.ndarray):
             return np.asarray(np.einsum("snd,snd->sn", B[self.chosen[t]], V))
         return np.asarray(np.take_along_axis(_times(V, B), self.chosen[t][..., None], axis=2)[..., 0])
@@ -143,14 +143,14 @@ class SketchStream:
         self._used = 0
 
     def next_step(self) -> tuple[Draws, int]:
-        """The chunk of the next step and the step's index in it; to be used before the stream is asked again."""
+        """Return the chunk of the next step and the step's index in it; to be used before the stream is asked again."""
         if self._chunk is None or self._used == self._chunk.steps:
             self._chunk, self._used = self.draw(), 0
         self._used += 1
         return self._chunk, self._used - 1
 
     def draw(self) -> Draws:
-        """The next chunk."""
+        """Return the next chunk."""
         n, T = len(self.sketches), self._steps
         if self._single:
             chosen = [rng.integers(self.d, size=(T, n)) for rng in self._rngs]
