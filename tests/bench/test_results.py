@@ -14,6 +14,7 @@ from stepsize_validation.bench.problems import size_problems
 from stepsize_validation.bench.process import run_benchmark
 from stepsize_validation.bench.report import (
     PAGE,
+    all_tables,
     formulation_table,
     page,
     solver_table,
@@ -98,9 +99,11 @@ class TestReport:
 class TestStored:
     """The run that the documentation shows."""
 
-    def test_the_page_is_what_the_stored_results_give(self) -> None:
-        assert (STORED / PAGE).read_text(encoding="utf-8") == page(Results.read(STORED), FIGURES)
-        assert all((STORED / name).is_file() for name in FIGURES)
+    def test_the_page_has_every_table_and_figure(self) -> None:
+        """Numbers are compared by tests/project/test_documents.py."""
+        text = (STORED / PAGE).read_text(encoding="utf-8")
+        assert all(table.text in text for table in all_tables(Results.read(STORED)))
+        assert all(f"({name})" in text and (STORED / name).is_file() for name in FIGURES)
 
     def test_it_is_a_run_of_the_default_plan_that_native_solved(self) -> None:
         results = Results.read(STORED)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -60,14 +62,21 @@ def main(studies: Sequence[Study], arguments: Sequence[str] | None = None) -> in
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", nargs="+", choices=known, default=list(known))
     parser.add_argument("--quick", action="store_true", help="small sizes: seconds to a minute")
+    parser.add_argument("--output", type=Path, help="also write the values as CSV, with this command as its first line")
     args = parser.parse_args(arguments)
     worst: dict[str, Measured] = {}
+    values = []
     for name in args.only:
         print(f"{name}: {(known[name].__doc__ or '').partition(chr(10))[0]}", flush=True)
         for one in known[name](args.quick):
             print("  " + ", ".join(filter(None, one.row().values())), flush=True)
+            values.append({"study": name, "what": one.name, "case": one.case, "value": one.value, "note": one.note})
             if one.name not in worst or one.ratio >= worst[one.name].ratio:
                 worst[one.name] = one
+    if args.output:
+        command = f"PYTHONPATH=tests python -m benchmarks.{Path(sys.argv[0]).stem} --only {' '.join(args.only)}"
+        text = pd.DataFrame(values).to_csv(index=False, float_format="%.4g")
+        args.output.write_text(f"# {command}\n{text}", encoding="utf-8")
     print(
         "\nworst case of each", pd.DataFrame([one.row() for one in worst.values()]).to_markdown(index=False), sep="\n\n"
     )

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from benchmarks.harness import GAP, Measured, Timed, at_hand, eigh_seconds, main, shortest, timed
-from stepsize_opt import RandK, optimal_stepsize
+from stepsize_opt import RandK, certify, optimal_stepsize
 from stepsize_opt.proofs import certify_point, repair
 from stepsize_opt.results import StepsizeResult
 from stepsize_solvers import get_solver
@@ -197,6 +197,19 @@ def call(quick: bool) -> Iterator[Measured]:
             yield Measured("call: share of checks and certificate", f"d = {d}", share, at_most=0.5)
 
 
+def clarabel(quick: bool) -> Iterator[Measured]:
+    """A whole call against a cvxpy model with Clarabel as one writes it, and how far Clarabel's D is from feasible."""
+    for d in (10,) if quick else (10, 20, 30, 40):
+        L, sketch = random_smoothness(np.random.default_rng(d), d, 1e3), RandK(d, d // 4)
+        optimal_stepsize(L, sketch)  # imports do not count
+        ours = shortest([partial(optimal_stepsize, L, sketch)], 5)[0]
+        theirs = timed(partial(solve_plain_model, L, sketch.second_moment_matrix, "CLARABEL"))
+        margin = certify(theirs.answer, L, sketch).margin
+        yield Measured("clarabel: processor seconds", f"d = {d}", theirs.seconds, note=f"margin {margin:.1e}")
+        yield Measured("clarabel: native seconds", f"d = {d}", ours.seconds, note=ours.answer.status)
+        yield Measured("clarabel: margin", f"d = {d}", margin)
+
+
 def blocks(quick: bool) -> Iterator[Measured]:
     """Block-diagonal L with blocks of size 20, in wall time: against single solves, twice the blocks, two processes."""
     count, size = 20 if quick else 1000, 20
@@ -223,7 +236,7 @@ def blocks(quick: bool) -> Iterator[Measured]:
     yield Measured("blocks: times faster on two processes", case, faster, at_least=None if quick else 1.0)
 
 
-STUDIES = (data_sets, spectra, growth, packages, closed_form, diagonal, call, blocks)
+STUDIES = (data_sets, spectra, growth, packages, closed_form, diagonal, call, clarabel, blocks)
 
 if __name__ == "__main__":
     sys.exit(main(STUDIES))

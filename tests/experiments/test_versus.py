@@ -142,7 +142,7 @@ def test_the_figure_has_a_panel_for_each_of_the_first_data_sets(
     figures: list[Any] = []
     monkeypatch.setattr(versus, "save_figure", lambda figure, path, dpi: figures.append(figure))
     curves = pd.concat([tables["curves"].assign(data=f"set {i}") for i in range(7)])
-    versus.draw({"curves": curves}, "", tmp_path / "figure.png")
+    versus.draw({"figure": versus.shown_curves(curves)}, "", tmp_path / "figure.png")
     axes = [axis for axis in figures[0].axes if axis.get_visible()]
     assert [axis.get_title() for axis in axes] == [f"set {i}, d = 6, k = 1" for i in range(6)]
     lines = axes[0].get_lines()

@@ -54,6 +54,21 @@ def test_python_blocks_run_and_print_what_is_shown(path: Path, tmp_path: Path, m
         assert not shown or alike(out.getvalue(), shown), f"{path.name} shows\n{shown}\nbut prints\n{out.getvalue()}"
 
 
+def test_numbers_are_those_of_the_stored_results() -> None:
+    """Every table and number between ``<!-- numbers: … -->`` and ``<!-- end -->``."""
+    command = [sys.executable, "-W", "error", str(ROOT / "docs" / "fill.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_changed_number_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    filled = importlib.import_module("fill").filled
+    page = tmp_path / "page.md"
+    page.write_text("<!-- numbers: a1a-guarantee -->30<!-- end -->", encoding="utf-8")
+    assert filled(page) == "<!-- numbers: a1a-guarantee -->29.5<!-- end -->"
+
+
 WITH_COMMANDS = [path for path in DOCUMENTS if blocks(path, "console")]
 
 

@@ -169,28 +169,31 @@ repaired point is proved feasible and proved within the gap, whatever the solver
 `stepsize-opt bench` measures and writes this page, `stepsize-opt bench --report` writes it again from the stored runs
 (`results.jsonl`)."""
 
-_SETTINGS = """## Settings
-
-{processor}, {machine}, {cores} cores, threads per run: {threads}. Every run has its own process, with at most
-{time_limit:g} processor seconds per rung and {memory_mb} MB beyond the libraries. Times are processor seconds of the
-solve call (model, compilation by cvxpy and solver; no imports, no certificate), the median of {repeats} below
-{repeat_below:g} s. rand-k sends max(1, ⌊d/4⌋) floats. Synthetic L have log-spaced eigenvalues, with condition number
-10² for sketches, structures and clients. To a solver behind cvxpy a tolerance t means residuals of t/100, never below
-{finest:.0e}.
+_SETTINGS = """{processor}, {machine}, {cores} cores, threads per run: {threads}. Every run has its own process,
+with at most {time_limit:g} processor seconds per rung and {memory_mb} MB beyond the libraries. Times are processor
+seconds of the solve call (model, compilation by cvxpy and solver; no imports, no certificate), the median of {repeats}
+below {repeat_below:g} s. rand-k sends max(1, ⌊d/4⌋) floats. Synthetic L have log-spaced eigenvalues, with condition
+number 10² for sketches, structures and clients. To a solver behind cvxpy a tolerance t means residuals of t/100, never
+below {finest:.0e}.
 
 Versions: {versions}."""
 
 
+def settings_text(results: Results) -> str:
+    """Return what the runs have in common: machine, limits, versions."""
+    env = results.environment
+    versions = ", ".join(f"{name} {version}" for name, version in env.items() if name not in _MACHINE)
+    return _SETTINGS.format(**env, **asdict(results.settings), versions=versions, finest=FINEST_ACCURACY)
+
+
 def page(results: Results, figures: list[str]) -> str:
     """Return the text of ``benchmark.md``: summary, the figures of the given names, tables, settings."""
-    env, blocks = results.environment, [_HEAD, " ".join(summary(results))]
-    versions = ", ".join(f"{name} {version}" for name, version in env.items() if name not in _MACHINE)
-    known = {**env, **asdict(results.settings), "versions": versions, "finest": FINEST_ACCURACY}
+    blocks = [_HEAD, " ".join(summary(results))]
     for name in figures:
         blocks += [f"![{name.removesuffix('.png')}]({name})", f"*{FIGURES[name].caption}*"]
     for table in all_tables(results):
         blocks += [f"## {table.title}", table.text, str(table)]
-    return "\n\n".join(block for block in [*blocks, _SETTINGS.format(**known)] if block) + "\n"
+    return "\n\n".join(block for block in [*blocks, "## Settings", settings_text(results)] if block) + "\n"
 
 
 def write_report(results: Results, folder: Path) -> list[Path]:

@@ -64,7 +64,7 @@ def trace(
     level: float,
     seeds: int = 1,
 ) -> Trace:
-    """Follow a method that sends ``floats`` a round, to the budget or until some stepsize reaches the level.
+    """Follow a method that sends ``floats`` per round, to the budget or until some stepsize reaches the level.
 
     With several seeds the rows are seed by seed, each with all stepsizes, and the median over the seeds counts.
     """

@@ -157,6 +157,7 @@ def _facts(panel: Panel, choice: Choice, record: Run) -> dict[str, Any]:
         "descent_rate": record.descent_rate if has_metric else None,
         "descent_cost": 1.0 / record.descent_rate if has_metric and choice.theory_iterations is None else None,
         "descent_verdict": descent,
+        "euclidean": float(record.euclidean_means()[:, -1].mean()),
         "excess": float(record.values[:, -1].mean()) - infimum.found,
     }
 

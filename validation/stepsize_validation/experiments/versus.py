@@ -49,7 +49,7 @@ _SEEDS = 5
 _RANK = 4
 # The figure has a panel of this setting for each of the first six data sets.
 _SHOWN_REG, _SHOWN_SHARE, _SHOWN_CLIENTS, _PANELS = 1e-3, 20, 10, 6
-_POINTS = 200
+_POINTS = 80
 _PROBLEM = ["data", "d", "λ", "share", "k"]
 _SETTING = [*_PROBLEM, "clients", "split"]
 _NAMES = [f"{level:g}" for level in LEVELS]
@@ -125,7 +125,7 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One objective with k floats a round; methods start from zero and end at the last level or with the budget."""
+    """One objective with k floats per round; methods start from zero and end at the last level or with the budget."""
 
     f: LogisticRegression
     k: int
@@ -304,9 +304,18 @@ def by_setting(table: Any) -> Any:
 
 
 def summarise(tables: Tables) -> Tables:
-    """Return the floats of the shown setting, and how often and by how much each method is best."""
+    """Return the floats and curves of the shown setting, and how often and by how much each method is best."""
     rows = by_setting(tables["floats"])
-    return {"shown": shown_setting(rows), "ranking": ranking(rows)}
+    return {"shown": shown_setting(rows), "ranking": ranking(rows), "figure": shown_curves(tables["curves"])}
+
+
+def shown_curves(curves: Any) -> pd.DataFrame:
+    """Return the curves of the figure: its methods on the first data sets."""
+    shown = _shown(by_setting(curves))
+    chosen = shown["method"].isin(_DRAWN) & shown["data"].isin(shown["data"].unique()[:_PANELS])
+    columns = ["data", "d", "k", "method", "ours", "floats", "excess", "bound"]
+    found: pd.DataFrame = shown.loc[chosen, columns].reset_index(drop=True)
+    return found
 
 
 def shown_setting(rows: Any) -> pd.DataFrame:
@@ -346,10 +355,10 @@ def _cell(floats: float) -> str:
 
 def draw(tables: Tables, title: str, path: Path) -> None:
     """Draw f − f* against the floats sent, a panel for each of the first data sets; guarantees are dashed."""
-    curves = _shown(by_setting(tables["curves"]))
+    curves = tables["figure"]
     kinds = dict(zip(curves["method"], curves["ours"], strict=True))
     styles = styles_of((method, bool(kinds[method])) for method in _DRAWN)
-    names = curves["data"].unique()[:_PANELS]
+    names = curves["data"].unique()
     width = min(3, len(names))
     height = -(-len(names) // width)
     figure, axes = file_pyplot().subplots(
