@@ -12,7 +12,7 @@ FEATURES := data,mosek,reports,solvers
 OLDEST ?= $(shell sed -n 's/^requires-python = ">=\(.*\)"/python\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all coverage test-minimum test-integrations lint format docs study bench bench-native bench-distributed bench-scale reproduce build clean
+.PHONY: help demo test test-all coverage test-minimum test-integrations lint format docs docs-figures study bench bench-native bench-distributed bench-scale reproduce build clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -102,6 +102,9 @@ bench-native: $(STAMP)  ## measure the native solver and the default call agains
 
 docs: $(STAMP)  ## build the documentation in site/, warnings are errors
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs site
+
+docs-figures: $(STAMP)  ## write all tables and figures of the docs from stored results
+	$(BIN)/python docs/fill.py
 
 build: $(STAMP)  ## wheel and sdist in dist/
 	$(BIN)/python -m build

@@ -1,0 +1,343 @@
+"""Compute the tables and numbers that ``fill.py`` writes into the pages: ``BLOCKS`` has a function for each name."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from stepsize_validation.bench.plots import draw_all
+from stepsize_validation.bench.report import all_tables, settings_text, summary
+from stepsize_validation.bench.results import Results
+from stepsize_validation.experiments import versus
+
+DOCS = Path(__file__).resolve().parent
+BLOCKS: dict[str, Callable[[], str]] = {}
+SETS = ["a1a", "phishing", "mushrooms", "australian_scale", "heart_scale", "w1a"]
+METHODS = ["det-CGD2, optimal", "det-CGD1, optimal", "det-CGD1, optimal, descent", "subspace"]
+EF21, LBFGS, POWER = "EF21, top-k", "L-BFGS", "PowerSGD, rank 1"
+SHOWN = [versus.FEEDBACK, "feedback, rank 4", versus.MOMENTUM, EF21, POWER, "Nesterov", LBFGS]
+SETTING = ["data", "λ", "share", "clients", "split"]
+
+
+def block(function: Callable[[], str]) -> Callable[[], str]:
+    """Register a function under its name, with hyphens."""
+    BLOCKS[function.__name__.strip("_").replace("_", "-")] = function
+    return function
+
+
+def stored(name: str) -> Path:
+    """Return the file of a stored table."""
+    return DOCS / "results" / f"{name}.csv"
+
+
+@functools.cache
+def read(name: str) -> Any:
+    """Return a stored table."""
+    return pd.read_csv(stored(name), comment="#")
+
+
+def markdown(table: Any, index: str = "") -> str:
+    """Return a table in Markdown: text as it is, columns to the right, the index named."""
+    align = ("left", *["right"] * table.shape[1])
+    text = table.rename_axis(index).to_markdown(disable_numparse=True, colalign=align)
+    return re.sub(r"-{3,}", "---", re.sub(r" {2,}", " ", text))
+
+
+def grouped(number: float) -> str:
+    """Return a whole number with its digits in groups of three."""
+    return f"{number:,.0f}".replace(",", "\u202f")
+
+
+def factor(number: float) -> str:
+    """Return a factor with two digits."""
+    return f"{number:.0f}" if number >= 10.0 else f"{number:.1f}"
+
+
+def seconds(number: float) -> str:
+    """Return a time with two digits."""
+    if number < 1.0:
+        return f"{1e3 * number:.0f} ms" if number >= 0.01 else f"{1e3 * number:.2g} ms"
+    return f"{number:.0f} s" if number >= 10.0 else f"{number:.1f} s"
+
+
+def span(values: Any) -> str:
+    """Return the smallest and the largest value."""
+    return f"{values.min():.2f} to {values.max():.2f}"
+
+
+def draw() -> None:
+    """Draw the figures of experiment (f) and of the solver benchmark."""
+    versus.draw({"figure": read("figure")}, "", DOCS / "results" / "floats.png")
+    draw_all(_bench(), DOCS / "benchmark")
+
+
+# Experiment (f): against what people tune
+
+
+@functools.cache
+def _settings() -> Any:
+    """Return the floats of every method in every setting."""
+    table = read("floats")
+    clients = table["clients"].map(lambda n: n if n == "any" else int(n))
+    return versus.by_setting(table.assign(clients=clients))
+
+
+@block
+def _versus() -> str:
+    shown = versus.shown_setting(_settings()).set_index("method").loc[SHOWN]
+    return markdown(shown[read("floats")["data"].unique()].T, "data")
+
+
+@block
+def _ranking() -> str:
+    table = versus.ranking(_settings()).head(10).set_index("method")
+    return markdown(table.map("{:.3g}".format), "method")
+
+
+def _over_feedback(method: str, share: int | None = None) -> str:
+    """Return the median of the floats of a method over those of feedback with its default rule, to 1e-6."""
+    rows = _settings() if share is None else _settings()[_settings()["share"] == share]
+    floats = rows.fillna({"1e-06": np.inf}).pivot_table(
+        index=SETTING, columns="method", values="1e-06", aggfunc="first"
+    )
+    reached = floats[floats[versus.FEEDBACK] < np.inf]
+    return f"{(reached[method] / reached[versus.FEEDBACK]).median():.1f}"
+
+
+BLOCKS |= {
+    "ef21": functools.partial(_over_feedback, EF21),
+    "ef21-k4": functools.partial(_over_feedback, EF21, 4),
+    "ef21-k20": functools.partial(_over_feedback, EF21, 20),
+    "lbfgs": functools.partial(_over_feedback, LBFGS),
+    "momentum-floats": functools.partial(_over_feedback, versus.MOMENTUM),
+    "powersgd": functools.partial(_over_feedback, POWER),
+}
+
+
+@block
+def _used() -> str:
+    rows = read("floats")
+    used = (100.0 * rows["1e-06"] / rows["guarantee"])[rows["method"] == versus.MOMENTUM]
+    return f"{used.min():.0f} to {used.max():.0f} %"
+
+
+@block
+def _ef21_wins() -> str:
+    table = versus.shown_setting(_settings()).set_index("method")[read("floats")["data"].unique()[:6]]
+    least = table.map(lambda cell: float(cell.rsplit(" / ", 1)[-1].replace("—", "inf"))).idxmin()
+    return ("none", "one", "two", "three", "four", "five", "six")[int((least == EF21).sum())]
+
+
+# Experiments (a) to (e)
+
+
+def _limit_runs() -> Any:
+    """Return the runs of (e) by method and data, with the subspace method of the goal descent only."""
+    runs = read("runs").query("experiment == 'e' and goal not in ('euclidean', 'linear')")
+    method = runs["method"].str.replace("^subspace.*", "subspace", regex=True)
+    return runs.assign(method=method).set_index(["method", "data"])
+
+
+@block
+def _matrix() -> str:
+    runs = _limit_runs()
+    cgd, rows = runs.loc["CGD"], {}
+    for method in METHODS:
+        own = runs.loc[method]
+        guarantee, gradient = own["efficiency"] / cgd["efficiency"], cgd["euclidean"] / own["euclidean"]
+        rows[method] = [f"{factor(guarantee[name])} / {factor(gradient[name])}" for name in SETS]
+    return markdown(pd.DataFrame(rows, index=SETS).T)
+
+
+@block
+def _share() -> str:
+    shares = _limit_runs()["efficiency"].unstack()
+    return markdown(shares.loc[["gradient descent", "CGD", *METHODS[:-1]], SETS].map("{:.3f}".format))
+
+
+@block
+def _methods() -> str:
+    gains, rows = read("gains"), {}
+    for label, column in (
+        ('det-CGD1, `goal="descent"`', "descent"),
+        ("det-CGD1, the paper's condition alone", "paper"),
+    ):
+        ratios = gains[column] / gains["det-CGD2"]
+        rows[label] = {f"$k = {share}$": span(ratios[gains["share"] == share]) for share in gains["share"].unique()}
+    return markdown(pd.DataFrame(rows).T)
+
+
+def _gain(column: str) -> str:
+    """Return how much better a rate is than that of the paper's condition, for λ = 10⁻³."""
+    hard = read("gains").query("λ == 1e-3")
+    return span(hard[column] / hard["paper"])
+
+
+BLOCKS |= {
+    "descent-gain": functools.partial(_gain, "descent"),
+    "same-d-gain": functools.partial(_gain, "paper D, descent"),
+}
+
+
+@block
+def _savings() -> str:
+    saved, rows = read("savings").query("goal == 'descent'"), {}
+    for experiment, title in (("a", "(a) rand-1"), ("b", "(b) rand-$d/4$"), ("d", "(d) layers")):
+        own = saved[saved["experiment"] == experiment].drop_duplicates("data").set_index("data")
+        rows[title] = _predicted_observed(own)[SETS]
+    return markdown(pd.DataFrame(rows).T)
+
+
+def _predicted_observed(saved: Any) -> Any:
+    observed = saved["observed"].map("{:.2f}".format).replace("nan", "–")
+    return saved["predicted"].map("{:.2f}".format) + " / " + observed
+
+
+@block
+def _verdicts() -> str:
+    table = read("verdicts")
+    names = "(" + table["experiment"] + ") " + table["bounds"]
+    return markdown(table[["holds", "undecided", "violated", "diverged"]].astype(str).set_axis(names), "bounds")
+
+
+@block
+def _lower_f() -> str:
+    own = read("savings").query(
+        "experiment == 'b' and goal == 'descent' and data in ('a1a', 'phishing', 'mushrooms', 'w1a')"
+    )
+    return f"{(own['final f, paper'] < own['final f, ours']).sum()} of {len(own)}"
+
+
+@block
+def _clients() -> str:
+    runs = read("runs").query("experiment == 'c'")
+    runs = runs[runs["variant"].str.startswith("n = 10,")]
+    methods = ["DCGD", "DCGD-mat", "D-det-CGD1, diagonal", "D-det-CGD1, full", "D-det-CGD2, full"]
+    rounds = runs.pivot(index="data", columns="method", values="theory")[methods].map("{:.2e}".format)
+    saved = read("savings").query("experiment == 'c' and goal == 'paper'").drop_duplicates("data").set_index("data")
+    table = rounds.assign(**{"saving: predicted / observed": _predicted_observed(saved)})
+    return markdown(table.loc[[name for name in SETS if name in table.index]], "data")
+
+
+@block
+def _momentum() -> str:
+    lines = (DOCS / "results" / "momentum.txt").read_text(encoding="utf-8").split("\n\n")[-1].strip().splitlines()
+    rows = [line for line in lines if "| 0.001 |" in line]
+    return "\n".join(re.sub(r"^(\|[^|]*\|)[^|]*\|", r"\1", line) for line in (*lines[:2], *rows))
+
+
+@block
+def _factors() -> str:
+    factors = read("factors")
+    counts = pd.crosstab(factors["verdict"], factors["factor"])
+    return markdown(counts.rename(columns="{:g} L".format).astype(str), "verdict for the stepsize of")
+
+
+@block
+def _margins() -> str:
+    table = read("margins").iloc[::-1]
+    rows = {}
+    for margin in table.to_dict("records"):
+        least, most = re.findall(r"[\d.]+|inf", margin["rows per coordinate"])
+        name = f"{float(least):g} or more" if most == "inf" else f"{float(least):g} to {float(most):g}"
+        worst = margin["margin, 95 %"]
+        enough = f"{np.ceil(20.0 * worst) / 20.0:.3g}" if worst < 5.0 else "do not estimate $L$ from so few"
+        rows[name] = {
+            "worst margin": f"{worst:.2f}",
+            "on": f"{margin['data']}, {margin['sketch']}",
+            "divide by": enough,
+        }
+    return markdown(pd.DataFrame(rows).T, "rows per coordinate")
+
+
+# The first page
+
+
+def _a1a(column: str) -> str:
+    """Return how many times better the optimal D is than γI on a1a."""
+    rows = read("demo").set_index("stepsize")[column]
+    ratio = rows["γ I"] / rows["optimal, descent"]
+    return f"{max(ratio, 1.0 / ratio):.1f}"
+
+
+def _rounds(pattern: str) -> str:
+    """Return a number of rounds that the example of clients prints."""
+    found = re.search(rf"{pattern} +(\d+)", (DOCS / "examples" / "federated.txt").read_text(encoding="utf-8"))
+    assert found is not None
+    return grouped(float(found[1]))
+
+
+def _native(what: str, case: str = "d = 40") -> float:
+    return float(read("native").set_index(["what", "case"])["value"][what, case])
+
+
+BLOCKS |= {
+    "a1a-guarantee": lambda: _a1a("rate"),
+    "a1a-gradient": lambda: _a1a("mean_squared_gradient"),
+    "a1a-excess": lambda: _a1a("final_gap"),
+    "dcgd-rounds": lambda: _rounds("textbook DCGD"),
+    "independent-rounds": lambda: _rounds("D-det-CGD2 full, descent independent"),
+    "shared-rounds": lambda: _rounds("a shared sketch"),
+    "native-40": lambda: seconds(_native("clarabel: native seconds")),
+    "clarabel-40": lambda: seconds(_native("clarabel: processor seconds")),
+}
+
+
+@block
+def _infeasible() -> str:
+    margins = -read("native").query("what == 'clarabel: margin'")["value"]
+    digits = [f"{value:.0e}".split("e") for value in (margins.min(), margins.max())]
+    return " to ".join(f"${digit}\\cdot10^{{{int(power)}}}$" for digit, power in digits)
+
+
+# The benchmark page
+
+
+@functools.cache
+def _bench() -> Results:
+    return Results.read(DOCS / "benchmark")
+
+
+def _bench_table(name: str) -> str:
+    table = next(table for table in all_tables(_bench()) if table.title.startswith(name))
+    return f"{table.text}\n\n{markdown(table.frame, str(table.frame.index.name))}"
+
+
+BLOCKS |= {
+    f"bench-{name.lower().replace(' ', '-')}": functools.partial(_bench_table, name)
+    for name in ("Solvers", "Size", "Real data", "Sketches", "Conditioning", "Formulations")
+}
+BLOCKS["bench-summary"] = lambda: " ".join(summary(_bench()))
+BLOCKS["bench-settings"] = lambda: settings_text(_bench())
+
+
+@block
+def _call() -> str:
+    rows = read("native").query("what == 'call: times faster than a cvxpy model'").set_index("case")
+    milliseconds = rows["note"].str.extract(r"^(\S+) ms", expand=False)
+    return markdown(pd.DataFrame({"milliseconds": milliseconds, "times faster": rows["value"].map("{:.3g}".format)}).T)
+
+
+@block
+def _clarabel() -> str:
+    table = read("native").query("study == 'clarabel'").pivot(index="what", columns="case", values="value")
+    names = {"clarabel: native seconds": "this package", "clarabel: processor seconds": "cvxpy model with Clarabel"}
+    shown = table.loc[list(names)].map(seconds).rename(index=names)
+    shown.loc["Clarabel's $D$ is infeasible by"] = (-table.loc["clarabel: margin"]).map("{:.0e}".format)
+    return markdown(shown)
+
+
+@block
+def _scale() -> str:
+    rows = read("scale")
+    rows = rows.join(rows["case"].str.extract(r"^(?P<name>.*), d = (?P<d>\d+)$")).dropna(subset="d")
+    tables = rows.pivot(index=["what", "name"], columns="d", values="value")
+    shown = tables.loc["scale: processor seconds"].map(seconds).rename(columns=lambda d: f"$d = 10^{len(d) - 1}$")
+    shown["peak memory"] = tables.loc["scale: GiB"].iloc[:, -1].map("{:.2g} GiB".format)
+    return markdown(shown.loc[rows["name"].unique()])

@@ -1,0 +1,92 @@
+"""Write every table of the docs and of the README from stored results.
+
+    python docs/fill.py                  fill the blocks and draw the figures (make docs-figures)
+    python docs/fill.py --check          exit with 1 where a block differs from its stored results
+    python docs/fill.py --store FOLDER   store what ``stepsize-opt reproduce`` left in a folder
+
+A page has blocks ``<!-- numbers: NAME -->`` … ``<!-- end -->``, on lines of their own or inside a line (not at its
+beginning, where Markdown would take the line for HTML); the function of that name in ``blocks.py`` returns the
+text between them.  The first line of each file in docs/results is the command that made it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import blocks
+import pandas as pd
+
+DOCS = Path(__file__).resolve().parent
+PAGES = [DOCS.parent / "README.md", *sorted(DOCS.glob("**/*.md"))]
+BLOCK = re.compile(r"(<!-- numbers: ([\w-]+) -->)(\n?).*?(<!-- end -->)", re.S)
+# What is kept of the tables of an experiment.
+_SETTING = ("data", "d", "λ", "share", "k", "clients", "split", "method")
+_FINAL = ("final f, paper", "final f, ours")
+STORED = {
+    "savings": ("data", "variant", "goal", "best of the paper", "predicted", "observed", *_FINAL),
+    "verdicts": ("bounds", "holds", "undecided", "violated", "diverged"),
+    "runs": ("data", "variant", "method", "goal", "efficiency", "theory", "euclidean", "excess", "verdict"),
+    "factors": ("data", "sketch", "factor", "feasible", "verdict"),
+    "margins": ("rows per coordinate", "margin, 95 %", "data", "sketch"),
+    "figure": ("data", "d", "k", "method", "ours", "floats", "excess", "bound"),
+    "floats": (*_SETTING, "0.01", "0.0001", "1e-06", "setup", "guarantee", "stepsize"),
+}
+
+
+def filled(page: Path) -> str:
+    """Return the text of a page with its blocks filled."""
+
+    def fill(found: re.Match[str]) -> str:
+        begin, name, line, end = found.groups()
+        return f"{begin}{line}{blocks.BLOCKS[name]()}{line}{end}"
+
+    return BLOCK.sub(fill, page.read_text(encoding="utf-8"))
+
+
+def different() -> Iterator[Path]:
+    """Return the pages whose blocks are not those of the stored results."""
+    for page in PAGES:
+        if filled(page) != page.read_text(encoding="utf-8"):
+            yield page
+
+
+def store(folder: Path) -> None:
+    """Keep the tables of all experiments below a folder as CSV, each with the commands that made it."""
+    found: dict[str, list[pd.DataFrame]] = {}
+    commands: dict[str, list[str]] = {}
+    for path in sorted(folder.glob("**/tables.json")):
+        report = json.loads(path.read_text(encoding="utf-8"))
+        names = ",".join(report["settings"]["datasets"])
+        for experiment, tables in report["tables"].items():
+            for name in STORED.keys() & tables.keys():
+                table = pd.DataFrame(tables[name]).assign(experiment=experiment)
+                columns = [column for column in ("experiment", *STORED[name]) if column in table]
+                found.setdefault(name, []).append(table[columns])
+                commands.setdefault(name, []).append(f"# stepsize-opt reproduce {experiment} --datasets {names}")
+    for name, parts in found.items():
+        text = pd.concat(parts).to_csv(index=False, float_format="%.6g")
+        blocks.stored(name).write_text("\n".join([*commands[name], text]), encoding="utf-8")
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the arguments ask for; return the exit code."""
+    if arguments[:1] == ["--store"]:
+        store(Path(arguments[1]))
+        return 0
+    changed = list(different())
+    if arguments == ["--check"]:
+        print(*(f"{page.name} differs from its stored results: make docs-figures" for page in changed), sep="\n")
+        return int(bool(changed))
+    for page in changed:
+        page.write_text(filled(page), encoding="utf-8")
+    blocks.draw()
+    print(*(f"wrote {page.relative_to(DOCS.parent)}" for page in changed), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
