@@ -110,4 +110,4 @@ build: $(STAMP)  ## wheel and sdist in dist/
 	$(BIN)/python -m build
 
 clean:  ## remove the environment and what tools leave behind
-	rm -rf $(VENV) $(EXTRAS) $(MINIMUM) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(EXTRAS) $(MINIMUM) build dist site jupyter_execute *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -127,11 +127,21 @@ def _used() -> str:
     return f"{used.min():.0f} to {used.max():.0f} %"
 
 
+def _fewest() -> Any:
+    """Return the method that needs the fewest floats to 1e-6 on each data set, in the shown setting."""
+    table = versus.shown_setting(_settings()).set_index("method").loc[SHOWN, read("floats")["data"].unique()]
+    return table.map(lambda cell: float(cell.rsplit(" / ", 1)[-1].replace("—", "inf"))).idxmin()
+
+
 @block
 def _ef21_wins() -> str:
-    table = versus.shown_setting(_settings()).set_index("method")[read("floats")["data"].unique()[:6]]
-    least = table.map(lambda cell: float(cell.rsplit(" / ", 1)[-1].replace("—", "inf"))).idxmin()
-    return ("none", "one", "two", "three", "four", "five", "six")[int((least == EF21).sum())]
+    return ("none", "one", "two", "three", "four", "five", "six")[int((_fewest()[:6] == EF21).sum())]
+
+
+@block
+def _winners() -> str:
+    fewest = _fewest()
+    return "; ".join(f"{method} on {', '.join(fewest.index[fewest == method])}" for method in fewest.unique())
 
 
 # Experiments (a) to (e)
@@ -201,9 +211,8 @@ def _predicted_observed(saved: Any) -> Any:
 
 @block
 def _verdicts() -> str:
-    table = read("verdicts")
-    names = "(" + table["experiment"] + ") " + table["bounds"]
-    return markdown(table[["holds", "undecided", "violated", "diverged"]].astype(str).set_axis(names), "bounds")
+    counts = read("verdicts").groupby("bounds", sort=False)[["holds", "undecided", "violated", "diverged"]].sum()
+    return markdown(counts.astype(str), "bounds of")
 
 
 @block

@@ -149,8 +149,16 @@ def _keep_punctuation_with_formulas(app: Any, page: nodes.document, name: str) -
             box += [nodes.Text(opening), formula, nodes.Text(closing)]
 
 
+def _link_figures(app: Any, page: nodes.document) -> None:
+    """Fit figures to the page; Sphinx links a figure of given width to its file, where it can be magnified."""
+    for picture in page.findall(nodes.image):
+        if "jupyter_execute" not in picture["uri"]:
+            picture["width"] = "100%"
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("doctree-read", _link_figures)
     app.connect("doctree-resolved", _keep_punctuation_with_formulas)
     app.connect("autodoc-process-docstring", _before_napoleon, priority=100)
     app.connect("autodoc-process-docstring", _after_napoleon, priority=900)
