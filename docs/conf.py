@@ -56,6 +56,7 @@ mathjax_path = "tex-svg.js"
 mathjax3_config = {"options": {"enableMenu": False}}
 
 html_theme = "furo"
+html_favicon = "favicon.svg"
 html_title = f"stepsize-opt {release}"
 html_show_sphinx = False
 html_copy_source = False

@@ -13,6 +13,7 @@ from stepsize_opt.inputs import from_fields
 from stepsize_opt.methods import get_method
 from stepsize_opt.node import StepsizeResult
 from stepsize_opt.records import Result, completed, plain_fields, structure_of_plain
+from stepsize_opt.rounds import grouped
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Matrix
 
@@ -171,7 +172,7 @@ class DistributedResult(Result):
         return [
             ("method", f"distributed {self.algorithm}, sketch {self._sketch_text}, {self.structure} D"),
             ("size", f"d = {self.d}, n = {self.clients} clients, {self.seeds} seeds"),
-            ("K", f"{self.K} (proved: at least {self.smallest_K})"),
+            ("K", f"{grouped(self.K)} (proved: at least {grouped(self.smallest_K)})"),
             *self._rates(),
             *self._seeds(),
             ("floats sent", f"{self.communication:.6g} in all, {most:.6g} by one client at most"),

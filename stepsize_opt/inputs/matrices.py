@@ -194,7 +194,8 @@ def _unit(dtype: np.dtype[Any]) -> float:
 
 def _check_shape(name: str, shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or shape[0] != shape[1]:
-        msg = f"{name} must be a square matrix, got shape {shape}"
+        hint = "; stepsize_opt.smoothness makes it from data" if name == "L" and len(shape) == 2 else ""
+        msg = f"{name} must be a square matrix, got shape {shape}{hint}"
         raise ValueError(msg)
     if shape[0] == 0:
         msg = f"{name} is empty; expected at least a 1×1 matrix"

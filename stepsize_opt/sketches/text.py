@@ -6,12 +6,17 @@ Each class says its form and reads it (``Sketch.form``, ``Sketch.parse``); here 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 import numpy as np
 
 from stepsize_opt.inputs import whole_number
 from stepsize_opt.sketches.base import FORMS, Sketch
 from stepsize_solvers.programs import Vector
+
+_BIASED = "depends on the gradient and is biased, so it is no sketch; Feedback sends top-k"
+_NOT_LINEAR = "rounds entries and is not linear, so it is no sketch"
+_NO_SKETCH = {"topk": _BIASED, "top": _BIASED, "sign": _BIASED, "qsgd": _NOT_LINEAR, "natural": _NOT_LINEAR}
 
 
 def parse_sketch(text: str, d: int) -> Sketch:
@@ -56,9 +61,18 @@ def _class_of(name: str) -> type[Sketch]:
         raise ValueError(msg)
     kind = FORMS.get(name)
     if kind is None:
-        msg = f"unknown name {name!r}; the known forms are {sketch_forms()}"
+        msg = f"unknown name {name!r}{_hint(name)}; the known forms are {sketch_forms()}"
         raise ValueError(msg)
     return kind
+
+
+def _hint(name: str) -> str:
+    """Return why a known compressor is no sketch, or the form that was probably meant."""
+    reason = _NO_SKETCH.get(name.replace("-", ""))
+    if reason:
+        return f", which {reason} (see docs/faq.md)"
+    meant = get_close_matches(name, FORMS, 1)
+    return f" (did you mean {meant[0]!r}?)" if meant else ""
 
 
 def number(what: str, text: str) -> float:

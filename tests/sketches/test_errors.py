@@ -106,6 +106,9 @@ CALLS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
 # What the error names, for a text and a dimension.
 TEXTS: list[tuple[str, int, str]] = [
     ("top:3", 5, "top"),
+    ("top-k:3", 5, "biased"),
+    ("natural", 5, "linear"),
+    ("rand-k:3", 5, "did you mean"),
     ("", 5, "unknown name"),
     ("identity:3", 5, "identity"),
     ("randk", 5, "k"),

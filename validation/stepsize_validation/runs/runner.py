@@ -83,19 +83,27 @@ def run(
         The sketch, or one for each client; needed for a matrix.
     algorithm
         ``"det-CGD1"``, the default for a matrix, ``"det-CGD2"``, or what ``get_method`` takes.
-    iterations, seeds, seed
-        K, the number of independent runs, and what determines them: same seed, same numbers.
+    iterations
+        K, the number of rounds.
+    seeds
+        The number of independent runs.
+    seed
+        Determines the samples of all runs: the same seed gives the same bits.
     client_seeds
         ``"independent"``, the default for a matrix: every client draws its own sketch.  ``"shared"``: all clients draw
         the same S in each round, so that (1/n)ΣS∇fᵢ = S∇f and the run obeys the guarantee of one node with f, for
         ``check_rate``.  A ``DistributedResult`` has its own.
+    start
+        x⁰, default 0.
     progress
         Show a bar on standard error.
     on_divergence
         ``"raise"`` raises ``Divergence``; ``"stop"`` returns the steps before it.
-    rounds, floats
-        When D is a ``Feedback``: it ends after so many rounds (default 1000), or before a client sends more floats.
-        It needs none of the other arguments but ``start``, and returns a ``FeedbackRun``.
+    rounds
+        When D is a ``Feedback``: it ends after so many rounds (default 1000).  It needs none of the other arguments but
+        ``start``, and returns a ``FeedbackRun``.
+    floats
+        When D is a ``Feedback``: it ends before a client sends more floats.
 
     Raises
     ------
