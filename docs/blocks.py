@@ -320,7 +320,7 @@ def _bench_table(name: str) -> str:
 
 BLOCKS |= {
     f"bench-{name.lower().replace(' ', '-')}": functools.partial(_bench_table, name)
-    for name in ("Solvers", "Size", "Real data", "Sketches", "Conditioning", "Formulations")
+    for name in ("Solvers", "Size", "Real data")
 }
 BLOCKS["bench-summary"] = lambda: " ".join(summary(_bench()))
 BLOCKS["bench-settings"] = lambda: settings_text(_bench())
