@@ -350,3 +350,12 @@ def _scale() -> str:
     shown = tables.loc["scale: processor seconds"].map(seconds).rename(columns=lambda d: f"$d = 10^{len(d) - 1}$")
     shown["peak memory"] = tables.loc["scale: GiB"].iloc[:, -1].map("{:.2g} GiB".format)
     return markdown(shown.loc[rows["name"].unique()])
+
+
+@block
+def _growth() -> str:
+    rows = read("growth").query("what == 'eigh by size'")
+    rows = rows.assign(d=rows["case"].str.extract(r"(d = \d+)", expand=False))
+    slowest = rows.loc[rows.groupby("d", sort=False)["value"].idxmax()].set_index("d")
+    taken = slowest["note"].str.extract(r"^(\S+) s", expand=False).astype(float)
+    return markdown(pd.DataFrame({"seconds": taken.map(seconds), "eigh": slowest["value"].map("{:.0f}".format)}).T)

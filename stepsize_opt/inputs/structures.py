@@ -62,10 +62,11 @@ class Direction(Immutable):
     sizes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.W, LinearOperator) or dimensions(self.W) == 1:
+        vector = not isinstance(self.W, LinearOperator) and dimensions(self.W) == 1
+        if isinstance(self.W, LinearOperator) or (vector and self.sizes is None):
             self._keep()
             return
-        W = dense(read_matrix("W", self.W))
+        W = dense(read_matrix("W", np.diag(real_array("W", self.W)) if vector else self.W))
         check_positive_definite("W", W, "a direction must be positive definite")
         sizes = (len(W),) if self.sizes is None else tuple(whole_number("sizes", s) for s in items("sizes", self.sizes))
         if sum(sizes) != len(W):
@@ -93,7 +94,7 @@ class Direction(Immutable):
             raise TypeError(msg)
         d = int(W.shape[0])
         if self.sizes not in (None, (d,)):
-            msg = "sizes go with a W that is a matrix; layers of a vector or an operator are not told apart"
+            msg = "sizes go with a W that is a matrix or a vector; layers of an operator are not told apart"
             raise ValueError(msg)
         object.__setattr__(self, "W", W)
         object.__setattr__(self, "sizes", (d,))

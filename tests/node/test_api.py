@@ -236,3 +236,12 @@ class TestCompare:
         for row in table.rows:
             rate = row.result.guaranteed_rate
             assert row.rounds == pytest.approx(1.0 / (-math.log1p(-rate) if goal == "linear" else rate))
+
+
+def test_a_vector_with_layers_is_the_diagonal_matrix_with_layers() -> None:
+    L = random_smoothness(5, 10.0, 0)
+    w, sizes = 1.0 / np.diagonal(L), (2, 3)
+    rates = [optimal_stepsize(L, RandK(5, 2), structure=Direction(W, sizes)).rate for W in (w, np.diag(w))]
+    assert rates[0] == rates[1]
+    with pytest.raises(ValueError, match="sizes"):
+        Direction(w, (2, 2))

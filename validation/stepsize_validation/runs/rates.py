@@ -62,7 +62,7 @@ _ROUNDING = 1e-9
 _VALUE_ROUNDING = 1e-12  # of a value of f near one
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RateCheck:
     """A guarantee's left side (mean over the seeds, with confidence bounds) against its right side.
 
@@ -130,7 +130,7 @@ class RateCheck:
             return "violated"
         return "holds" if self.upper <= self.bound else "undecided"
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return (
             f"{self.statement}: {self.verdict} (observed {self.observed:.4g} in [{self.lower:.4g}, "
             f"{self.upper:.4g}], bound {self.bound:.4g}, K = {self.iterations}, {self.seeds} seeds)"
