@@ -119,9 +119,3 @@ def coordinates_sent(iterations: int, expected_nonzeros: float) -> float:
         digits = math.floor(iterations.bit_length() * math.log10(2.0))
         msg = f"the number of coordinates sent in about 1e{digits} iterations exceeds float64; ask for less accuracy"
         raise OverflowError(msg) from None
-
-
-def grouped(count: float) -> str:
-    """Return a count with a space between groups of three digits, a whole number to the last one; infinity as inf."""
-    text = f"{count:,}" if isinstance(count, int) else f"{count:,.0f}"
-    return text.replace(",", " ")

@@ -13,7 +13,6 @@ from stepsize_opt.inputs import from_fields
 from stepsize_opt.methods import get_method
 from stepsize_opt.node import StepsizeResult
 from stepsize_opt.records import Result, completed, plain_fields, structure_of_plain
-from stepsize_opt.rounds import grouped
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Matrix
 
@@ -172,7 +171,7 @@ class DistributedResult(Result):
         return [
             ("method", f"distributed {self.algorithm}, sketch {self._sketch_text}, {self.structure} D"),
             ("size", f"d = {self.d}, n = {self.clients} clients, {self.seeds} seeds"),
-            ("K", f"{grouped(self.K)} (proved: at least {grouped(self.smallest_K)})"),
+            ("K", f"{self.K:_} (proved: at least {self.smallest_K:_})".replace("_", " ")),
             *self._rates(),
             *self._seeds(),
             ("floats sent", f"{self.communication:.6g} in all, {most:.6g} by one client at most"),

@@ -339,6 +339,11 @@ def print_columns(title: str, rows: Sequence[Sequence[str]]) -> None:
         print("  " + "  ".join(f"{word:<{width}}" for word, width in zip(row, widths, strict=True)).rstrip())
 
 
+def grouped(number: float) -> str:
+    """Return a count with a space between groups of three digits; an infinite one as inf."""
+    return f"{number:,.0f}".replace(",", " ")
+
+
 def print_json(value: Any) -> None:
     """Print JSON, as ``stepsize_opt.inputs.files.json_text`` writes it."""
     print(json_text(value, indent=2))

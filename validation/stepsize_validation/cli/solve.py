@@ -16,7 +16,7 @@ from stepsize_opt.node import (
     compare,
     optimal_stepsize,
 )
-from stepsize_opt.rounds import coordinates_sent, grouped
+from stepsize_opt.rounds import coordinates_sent
 from stepsize_opt.sketches import parse_sketch, sketch_forms
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
@@ -31,6 +31,7 @@ from stepsize_validation.cli.common import (
     answer,
     check_output,
     exit_code,
+    grouped,
     load_problem,
     progress,
     read_strong_convexity,
