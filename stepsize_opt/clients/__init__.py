@@ -8,4 +8,4 @@ from stepsize_opt.clients.comparison import (
     dcgd_stepsize as dcgd_stepsize,
 )
 from stepsize_opt.clients.result import DistributedResult as DistributedResult
-from stepsize_opt.clients.shared import SEEDS as SEEDS
+from stepsize_opt.clients.api import SEEDS as SEEDS

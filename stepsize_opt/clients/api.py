@@ -14,26 +14,71 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from stepsize_opt.clients.fit import BestMultiple, Multiples, Slack, best_multiple, read_iterations, slacks
+from stepsize_opt.clients.problem import Targets, read_clients, reduce_clients
 from stepsize_opt.clients.programs import ClientPrograms
-from stepsize_opt.clients.reductions import read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.search import Search
-from stepsize_opt.clients.shared import SEEDS, Seeds, shared_seeds, why_not
-from stepsize_opt.clients.targets import Targets
-from stepsize_opt.goals import CLIENT_GOALS, GoalName
+from stepsize_opt.goals import CLIENT_GOALS, GoalName, coordinates_sent
 from stepsize_opt.inputs import Structure, check_one_of, pattern_of, read_only, solve_settings
 from stepsize_opt.methods import Algorithm, get_method
-from stepsize_opt.node import optimal_stepsize
+from stepsize_opt.node import StepsizeResult, optimal_stepsize
 from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import check_solver
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Status
+
+Seeds: TypeAlias = Literal["independent", "shared"]
+SEEDS: tuple[str, ...] = get_args(Seeds)
+
+
+def shared_seeds(node: StepsizeResult, targets: Targets, requested: int | None) -> DistributedResult:
+    """Return the answer of clients that draw the same sketch, from that of one node with L."""
+    rate, upper = node.rate, node.certificate.log_rate_bound
+    K = targets.single_iterations(rate)
+    smallest = targets.single_iterations(exp_up(upper)) if math.isfinite(upper) else 1
+    status, message = node.status, node.message
+    if requested is not None and requested >= K:
+        K, smallest = requested, 1
+    elif requested is not None:
+        status = (Status.INFEASIBLE if requested < smallest else Status.INACCURATE).value
+        message = why_not(requested, K, smallest, node.goal)
+    return DistributedResult(
+        status=status,
+        D=node.D,
+        K=K,
+        smallest_K=smallest,
+        lambda_D=0.0,
+        rate=rate,
+        descent_rate=max(node.descent_rate, rate),
+        goal=node.goal,
+        binding=("T(D) ⪯ D",) if node.goal == "paper" else (),
+        certificate=node.certificate,
+        targets=targets,
+        floats_per_client=(coordinates_sent(K, node.expected_nonzeros),) * targets.clients,
+        solver_stats=node.solver_stats,
+        reductions=("shared seeds: the clients are one node with L", *node.reductions),
+        method=node.method,
+        sketches=(node.sketch,) * targets.clients,
+        structure=node.structure,
+        tol=node.tol,
+        seeds="shared",
+        iterations_requested=requested,
+        message=message,
+    )
+
+
+def why_not(requested: int, needed: int, smallest: int, goal: str) -> str:
+    """What is said of a K below the one that is proved to work; the other goal may allow fewer iterations."""
+    if requested >= smallest:
+        return f"K = {requested} could not be decided: {needed} works, below {smallest} nothing does"
+    under = "the condition" if goal == "paper" else "the descent metric"
+    return f"K = {requested} is proved too small under {under}; the smallest K that works is {needed}"
 
 
 def optimal_distributed_stepsize(

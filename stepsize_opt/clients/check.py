@@ -13,9 +13,8 @@ import numpy as np
 
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.fit import Multiples, best_multiple, read_iterations, variance_bounds
-from stepsize_opt.clients.reductions import read_clients, reduce_clients
+from stepsize_opt.clients.problem import Targets, read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedResult
-from stepsize_opt.clients.targets import Targets
 from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.inputs import (
     Direction,

@@ -17,15 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.clients.api import optimal_distributed_stepsize
-from stepsize_opt.clients.reductions import read_clients
-from stepsize_opt.clients.shared import Seeds
-from stepsize_opt.clients.targets import Targets, log_fraction
-from stepsize_opt.goals import GoalName
+from stepsize_opt.clients.api import Seeds, optimal_distributed_stepsize
+from stepsize_opt.clients.problem import Targets, log_fraction, read_clients
+from stepsize_opt.goals import GoalName, coordinates_sent
 from stepsize_opt.inputs import NAMED_STRUCTURES
 from stepsize_opt.proofs import exp_down, rounded_down
 from stepsize_opt.records import completed
-from stepsize_opt.rounds import coordinates_sent
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.tables import Row, Table, best_first
 

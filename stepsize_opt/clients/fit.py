@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh
 
-from stepsize_opt.clients.targets import Targets, log_fraction
+from stepsize_opt.clients.problem import Targets, log_fraction
 from stepsize_opt.inputs import whole_number
 from stepsize_opt.proofs import UNIT, Approximate, AtStepsize, Conditions, Pair, Plain, exp_down, first_proved, losses
 from stepsize_solvers.programs import Matrix, Vector

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from stepsize_opt.clients.targets import Targets
+from stepsize_opt.clients.problem import Targets
 from stepsize_opt.inputs import from_fields
 from stepsize_opt.methods import get_method
 from stepsize_opt.node import StepsizeResult

@@ -30,7 +30,7 @@ from stepsize_opt.inputs.checks import (
     symmetric_part as symmetric_part,
     whole_number as whole_number,
 )
-from stepsize_opt.inputs.files import (
+from stepsize_opt.inputs.saving import (
     atomic_write as atomic_write,
     broken_is_value_error as broken_is_value_error,
     json_text as json_text,
@@ -52,8 +52,8 @@ from stepsize_opt.inputs.matrices import (
     read_matrix as read_matrix,
     scaled_exactly as scaled_exactly,
 )
-from stepsize_opt.inputs.results import Saved as Saved, Shown as Shown
-from stepsize_opt.inputs.saved import from_fields as from_fields
+from stepsize_opt.inputs.saving import Saved as Saved, Shown as Shown
+from stepsize_opt.inputs.saving import from_fields as from_fields
 from stepsize_opt.inputs.structures import (
     NAMED_STRUCTURES as NAMED_STRUCTURES,
     STRUCTURE_FORMS as STRUCTURE_FORMS,

@@ -9,10 +9,7 @@ import numpy as np
 
 from stepsize_opt.goals import METRIC_GOALS, Goal, GoalName, goal_words
 from stepsize_opt.inputs import Saved, Shown, from_fields, read_only
-from stepsize_opt.limit.formed import FormedLimit
-from stepsize_opt.limit.momentum import FormedMomentum, ThinMomentum
-from stepsize_opt.limit.problem import LimitProblem, read_budget
-from stepsize_opt.limit.thin import ThinLimit
+from stepsize_opt.limit.problem import FormedLimit, FormedMomentum, LimitProblem, ThinLimit, ThinMomentum, read_budget
 from stepsize_opt.operators import stepsize_from_arrays
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
 from stepsize_opt.smoothness import proved_smoothness

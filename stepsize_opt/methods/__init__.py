@@ -10,8 +10,8 @@ from stepsize_opt.methods.base import (
     is_scalar as is_scalar,
     method_names as method_names,
 )
-from stepsize_opt.methods.compressed import CompressedStep as CompressedStep, Compressor as Compressor
-from stepsize_opt.methods.det_cgd import DetCGD1 as DetCGD1, DetCGD2 as DetCGD2, SketchedGradient as SketchedGradient
+from stepsize_opt.methods.steps import CompressedStep as CompressedStep, Compressor as Compressor
+from stepsize_opt.methods.base import DetCGD1 as DetCGD1, DetCGD2 as DetCGD2, SketchedGradient as SketchedGradient
 from stepsize_opt.methods.feedback import (
     WORST_CASE_RATE as WORST_CASE_RATE,
     Feedback as Feedback,
@@ -19,7 +19,7 @@ from stepsize_opt.methods.feedback import (
     FeedbackMessage as FeedbackMessage,
     FeedbackServer as FeedbackServer,
 )
-from stepsize_opt.methods.momentum import (
+from stepsize_opt.methods.steps import (
     MomentumState as MomentumState,
     MomentumStep as MomentumStep,
     weight as weight,

@@ -9,8 +9,8 @@ the sketch S = Diag(1_J/h) this is G = C S Cᵀ, C = A Diag(h)^½.
 the probabilities h of the draws: so E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D for the floats A, h and D that are returned.  For a
 LowRankPlusDiagonal neither A nor D is formed, and the floats are those that determine them.
 
-*With momentum* (docs/momentum.md) the update of z takes A_J Diag(w_J) A_Jᵀ∇f with weights w, t²w ≤ h and
-A Diag(hw) Aᵀ ⪰ M⁻¹: S = M̂A Diag(w)1_J Aᵀ has E[S] = I exactly for M̂ = (A Diag(hw) Aᵀ)⁻¹ ⪯ M, whatever A is rounded to.
+*With momentum* (docs/momentum.md) the update of z takes A_J Diag(w_J) A_Jᵀ∇f with weights w, t²w ≤ h and A Diag(hw) Aᵀ
+⪰ M⁻¹: S = M̂A Diag(w)1_J Aᵀ has E[S] = I exactly for M̂ = (A Diag(hw) Aᵀ)⁻¹ ⪯ M, whatever A is rounded to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import aslinearoperator
 
-from stepsize_opt.goals import MOMENTUM_GOALS, GoalName
+from stepsize_opt.goals import MOMENTUM_GOALS, GoalName, linear_iterations, momentum_iterations
 from stepsize_opt.inputs import (
     Array,
     Saved,
@@ -36,10 +36,9 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.limit import read_limit
 from stepsize_opt.methods.base import Condition, Factors, Method
-from stepsize_opt.methods.momentum import MOMENTUM_UPDATES, SubspaceMomentum
+from stepsize_opt.methods.steps import MOMENTUM_UPDATES, SubspaceMomentum
 from stepsize_opt.operators import StepsizeOperator, stepsize_from_arrays
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
-from stepsize_opt.rounds import linear_iterations, momentum_iterations
 from stepsize_opt.sketches import Sketch, SystematicSampling
 from stepsize_opt.smoothness import BASES, ThinDirections
 from stepsize_solvers.programs import Indices, Matrix, PositiveMap, Vector

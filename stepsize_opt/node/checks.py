@@ -20,12 +20,11 @@ from stepsize_opt.inputs import (
     read_matrix,
 )
 from stepsize_opt.methods import Algorithm, Method, get_method
-from stepsize_opt.node.answers import certificate_of_t
 from stepsize_opt.node.api import optimal_stepsize, read_problem
 from stepsize_opt.node.momentum import MomentumGoal
-from stepsize_opt.node.pieces import Component
-from stepsize_opt.node.reductions import descent_program, equivalent_method, separate
+from stepsize_opt.node.reductions import Component, descent_program, equivalent_method, separate
 from stepsize_opt.node.result import StepsizeResult
+from stepsize_opt.node.solve import certificate_of_t
 from stepsize_opt.operators import InverseStepsize, StepsizeOperator, large_problem
 from stepsize_opt.proofs import (
     Certificate,

@@ -11,21 +11,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepsize_opt import certificate_files
-from stepsize_opt.goals import WORDS, GoalName, GoalWords, goal_words
+from stepsize_opt.goals import (
+    WORDS,
+    GoalName,
+    GoalWords,
+    convex_iterations,
+    coordinates_sent,
+    goal_words,
+    iterations_needed,
+    linear_iterations,
+    momentum_iterations,
+    squared_norm,
+)
 from stepsize_opt.inputs import LARGE, dimensions, from_fields, pattern_of, positive_number, real_array
 from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, MomentumStep, get_method
 from stepsize_opt.operators import BlockStepsize, StepsizeOperator, stepsize_from_arrays
 from stepsize_opt.plots import plot_matrix
 from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down, exp_up
 from stepsize_opt.records import Result, plain_fields, structure_of_plain
-from stepsize_opt.rounds import (
-    convex_iterations,
-    coordinates_sent,
-    iterations_needed,
-    linear_iterations,
-    momentum_iterations,
-    squared_norm,
-)
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Indices, Matrix, Status, Vector
 

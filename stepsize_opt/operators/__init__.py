@@ -1,6 +1,6 @@
 """Stepsizes that are applied, not formed, and the problems of an L that is not made dense."""
 
-from stepsize_opt.operators.low_rank import (
+from stepsize_opt.operators.solve import (
     metric_of_inverse as metric_of_inverse,
     read_direction as read_direction,
     solve_descent as solve_descent,
@@ -16,7 +16,7 @@ from stepsize_opt.operators.stepsizes import (
     StepsizeOperator as StepsizeOperator,
     stepsize_from_arrays as stepsize_from_arrays,
 )
-from stepsize_opt.operators.structured import (
+from stepsize_opt.operators.solve import (
     ANSWERS as ANSWERS,
     LargeProblem as LargeProblem,
     StructuredAnswer as StructuredAnswer,

@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from stepsize_opt.clients import optimal_distributed_stepsize
-from stepsize_opt.goals import METRIC_GOALS, WORDS, GoalName
+from stepsize_opt.goals import (
+    METRIC_GOALS,
+    WORDS,
+    GoalName,
+    coordinates_sent,
+    iterations_needed,
+    linear_iterations,
+    momentum_iterations,
+)
 from stepsize_opt.inputs import items, positive_number
 from stepsize_opt.limit import compression_limit, read_limit
 from stepsize_opt.methods import (
@@ -25,7 +33,6 @@ from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.planning.problem import Budget, Problem
 from stepsize_opt.proofs import Unproved, exp_up
 from stepsize_opt.records import completed
-from stepsize_opt.rounds import coordinates_sent, iterations_needed, linear_iterations, momentum_iterations
 from stepsize_opt.sketches import Identity, RandK, Sketch
 from stepsize_opt.smoothness import NeedsDense
 from stepsize_opt.tables import Row, Table, best_first

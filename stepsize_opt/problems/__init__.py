@@ -14,5 +14,5 @@ from stepsize_opt.problems.objectives import (
     Objective as Objective,
     Quadratic as Quadratic,
 )
-from stepsize_opt.problems.penalties import read_penalty as read_penalty
+from stepsize_opt.problems.objectives import read_penalty as read_penalty
 from stepsize_opt.problems.softmax import SoftmaxRegression as SoftmaxRegression, softmax_curvature as softmax_curvature

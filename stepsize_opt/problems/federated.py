@@ -11,8 +11,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
-from stepsize_opt.problems.objectives import LogisticRegression, Objective, check_points, several
-from stepsize_opt.problems.penalties import PENALTIES
+from stepsize_opt.problems.objectives import PENALTIES, LogisticRegression, Objective, check_points, several
 from stepsize_opt.proofs import mean_above, sum_below
 from stepsize_solvers.programs import Matrix, Vector
 

@@ -8,6 +8,7 @@ another update.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from scipy.linalg import block_diag
 from stepsize_opt.inputs import (
     check_dense,
     check_objective,
+    check_one_of,
     dense,
     is_list,
     positive_number,
@@ -27,9 +29,44 @@ from stepsize_opt.inputs import (
     real_array,
     real_number,
 )
-from stepsize_opt.problems.penalties import PENALTIES, read_penalty
 from stepsize_opt.proofs import sum_below
 from stepsize_solvers.programs import Matrix, Vector, add_to_diagonal, block_slices
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """λ Σ_j φ(x_j): ``value`` and ``gradient`` of Σ_j φ(x_j) at each row of X; least ≤ φ″ ≤ most everywhere."""
+
+    value: Callable[[Matrix], Vector]
+    gradient: Callable[[Matrix], Matrix]
+    least: float
+    most: float
+
+
+def _bounded(X: Matrix) -> Vector:
+    squares = X**2
+    return np.asarray(np.sum(squares / (1.0 + squares), axis=1))
+
+
+PENALTIES = {
+    # φ(t) = t²/(1 + t²), φ″(t) = 2(1 − 3t²)/(1 + t²)³: from 2 at 0 down to −½ at ±1.
+    "nonconvex": Penalty(_bounded, lambda X: np.asarray(2.0 * X / (1.0 + X**2) ** 2), -0.5, 2.0),
+    # φ(t) = t²/2
+    "ridge": Penalty(lambda X: np.asarray(0.5 * np.sum(X**2, axis=1)), lambda X: X, 1.0, 1.0),
+}
+
+
+def read_penalty(name: str) -> Penalty:
+    """The regulariser of a name; raises ValueError for an unknown one.
+
+    Examples
+    --------
+    >>> from stepsize_opt.problems import read_penalty
+    >>> read_penalty("ridge").most
+    1.0
+    """
+    check_one_of("penalty", name, PENALTIES)
+    return PENALTIES[name]
 
 
 class Objective(Protocol):

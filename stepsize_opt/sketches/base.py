@@ -21,7 +21,7 @@ LayerWise the factor is 1, because E[Sᵢ] = I.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, reduce
 from math import prod
@@ -326,3 +326,95 @@ def _combine(first: Law, second: Law) -> Law:
     out = np.zeros((weights.size, a + b, a + b))
     out[:, :a, :a], out[:, a:, a:] = A, B
     return weights, out
+
+
+def parse_sketch(text: str, d: int) -> Sketch:
+    """The sketch of dimension ``d`` that ``text`` names, such as ``randk:8``; the inverse of ``Sketch.text``.
+
+    Upper and lower case count the same, and blanks around the parts do not count.  The class of each sketch says what
+    its text looks like; sketches that hold arrays (finite, general diagonal) have none, their ``text`` describes them.
+    Raises ValueError, naming the text, for an unknown form, a wrong number or sizes that do not add up to d;
+    TypeError if ``text`` is not a string or ``d`` not a number.
+
+    Examples
+    --------
+    >>> from stepsize_opt import parse_sketch
+    >>> parse_sketch("randk:25%", 8)
+    RandK(d=8, k=2)
+    """
+    if not isinstance(text, str):
+        msg = f"a sketch's text must be a string such as 'randk:8', got {text!r}"
+        raise TypeError(msg)
+    size = whole_number("d", d)
+    name, _, argument = text.strip().lower().partition(":")
+    try:
+        kind = _class_of(name.strip())
+    except ValueError as error:
+        msg = f"sketch {text!r}: {error}"
+        raise ValueError(msg) from None
+    try:
+        return kind.parse(argument.strip(), size)
+    except ValueError as error:
+        msg = f"sketch {text!r}: {error}" + ("" if argument.strip() else f"; write it like {kind.form}")
+        raise ValueError(msg) from None
+
+
+def sketch_forms() -> str:
+    """Examples of all forms, with commas between them."""
+    return ", ".join(kind.form for kind in FORMS.values())
+
+
+def _class_of(name: str) -> type[Sketch]:
+    if "(" in name:
+        msg = "this only describes a sketch and cannot be parsed; build it with its class, such as FiniteSketch"
+        raise ValueError(msg)
+    kind = FORMS.get(name)
+    if kind is None:
+        msg = f"unknown name {name!r}; the known forms are {sketch_forms()}"
+        raise ValueError(msg)
+    return kind
+
+
+def number(what: str, text: str) -> float:
+    """A number; the error says what it stands for."""
+    try:
+        return float(text)
+    except ValueError:
+        msg = f"{what} must be a number, got {text.strip()!r}"
+        raise ValueError(msg) from None
+
+
+def numbers(what: str, text: str) -> list[float]:
+    """Numbers with commas between them."""
+    return [number(what, part) for part in text.split(",")]
+
+
+def one_or_each(what: str, text: str, d: int) -> list[float]:
+    """d numbers with commas between them, or one that stands for all."""
+    values = numbers(what, text)
+    if len(values) not in (1, d):
+        msg = f"{what} must be one number or d={d} numbers, got {len(values)}"
+        raise ValueError(msg)
+    return values * d if len(values) == 1 else values
+
+
+def check_sizes(sizes: list[int], d: int) -> None:
+    """Raise ValueError unless the layer sizes add up to d."""
+    if sum(sizes) != d:
+        msg = f"the layer sizes {', '.join(str(n) for n in sizes)} add up to {sum(sizes)}, but d={d}"
+        raise ValueError(msg)
+
+
+def shortest(values: Vector) -> Vector:
+    """One value for all when they are equal."""
+    return values[:1] if np.all(values == values[0]) else values
+
+
+def join(values: Iterable[float]) -> str:
+    """Numbers with commas between them, each with the fewest digits that read back as the same number."""
+    return ",".join(repr(float(v)).removesuffix(".0") for v in values)
+
+
+def counted(count: int, singular: str, plural: str) -> str:
+    """A count with its noun."""
+    return f"{count} {singular if count == 1 else plural}"

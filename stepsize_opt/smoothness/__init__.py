@@ -1,6 +1,6 @@
 """Smoothness matrices L: read once, or made from data without a d×d matrix."""
 
-from stepsize_opt.smoothness.directions import BASES as BASES, ThinDirections as ThinDirections
+from stepsize_opt.smoothness.spectrum import BASES as BASES, ThinDirections as ThinDirections
 from stepsize_opt.smoothness.losses import (
     least_squares as least_squares,
     logistic as logistic,
@@ -18,7 +18,7 @@ from stepsize_opt.smoothness.matrices import (
     read_smoothness as read_smoothness,
 )
 from stepsize_opt.smoothness.spectrum import LimitBounds as LimitBounds, Spectrum as Spectrum
-from stepsize_opt.smoothness.truncation import gram_plus_diagonal as gram_plus_diagonal
+from stepsize_opt.smoothness.losses import gram_plus_diagonal as gram_plus_diagonal
 
 # What users call; the other names are for the packages of the library.
 __all__ = [

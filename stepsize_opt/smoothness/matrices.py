@@ -40,8 +40,7 @@ from stepsize_opt.inputs import (
     scaled_exactly,
 )
 from stepsize_opt.proofs import UNIT, LowRankCondition, gamma, power_of_two_scaling
-from stepsize_opt.smoothness.directions import ProvedDirections, proved_directions
-from stepsize_opt.smoothness.spectrum import LimitBounds, Spectrum
+from stepsize_opt.smoothness.spectrum import LimitBounds, ProvedDirections, Spectrum, proved_directions
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 T = TypeVar("T")

@@ -12,7 +12,6 @@ from shared.small_data import small_data
 from stepsize_opt import optimal_distributed_stepsize, optimal_method, optimal_stepsize
 from stepsize_opt.problems import Federated, Quadratic
 from stepsize_opt.sketches import (
-    BITS_PER_NUMBER,
     BernQ,
     Gaussian,
     Identity,
@@ -22,7 +21,7 @@ from stepsize_opt.sketches import (
     Sketch,
 )
 from stepsize_validation.data import federated_logistic, layered_logistic, logistic_regression, random_quadratic, split
-from stepsize_validation.runs import Divergence, Run, first_below, log_steps, run
+from stepsize_validation.runs import BITS_PER_NUMBER, Divergence, Run, first_below, log_steps, run
 from stepsize_validation.runs.sampling import SketchStream
 
 # Long enough to pass a chunk of every kind of draw (256 steps).

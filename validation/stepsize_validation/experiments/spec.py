@@ -16,11 +16,11 @@ from stepsize_opt.methods import Method, SubspaceMethod
 from stepsize_opt.node import StepsizeResult
 from stepsize_opt.plots import Curve
 from stepsize_opt.problems import Federated, FederatedInfimum, Infimum, Objective
-from stepsize_opt.sketches import BITS_PER_NUMBER, Sketch
+from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import Dataset
 from stepsize_validation.figures import Line, draw_panels
-from stepsize_validation.runs import log_steps
+from stepsize_validation.runs import BITS_PER_NUMBER, log_steps
 
 # Tables of pandas by name; pandas has no type information that a checker can follow.
 Tables = dict[str, Any]

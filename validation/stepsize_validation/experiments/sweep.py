@@ -19,16 +19,14 @@ from joblib import Memory, Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from stepsize_opt import __version__
-from stepsize_opt.goals import GoalName
+from stepsize_opt.goals import GoalName, iterations_needed
 from stepsize_opt.inputs import whole_number
 from stepsize_opt.plots import Curve
 from stepsize_opt.problems import Federated, FederatedInfimum
-from stepsize_opt.rounds import iterations_needed
-from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_solvers.process import interrupts_held
 from stepsize_validation.data import load_dataset
 from stepsize_validation.experiments.spec import Choice, Experiment, Panel, Plan, Tables
-from stepsize_validation.runs import RateCheck, Run, check_distributed_rate, check_rate, run
+from stepsize_validation.runs import BITS_PER_NUMBER, RateCheck, Run, check_distributed_rate, check_rate, run
 
 
 @dataclass(frozen=True)

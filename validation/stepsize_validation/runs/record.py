@@ -10,8 +10,14 @@ import numpy as np
 from stepsize_opt.inputs import check_one_of, real_array, real_number
 from stepsize_opt.methods import MomentumState, MomentumStep
 from stepsize_opt.plots import STYLES, Curve, axes_or_new, log_axes
-from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_solvers.programs import Indices, Matrix, Vector
+
+# A float is sent as it is computed, in double precision (IEEE float64).
+BITS_PER_NUMBER = 64
+BITS_NOTE = (
+    f"bits = floats sent × {BITS_PER_NUMBER} (float64); which coordinates they are follows from random seeds that "
+    "sender and receiver share, and costs nothing"
+)
 
 
 @dataclass(frozen=True, eq=False)
