@@ -19,6 +19,7 @@ from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.inputs import (
     Direction,
     Immutable,
+    Shown,
     Structure,
     check_one_of,
     dense,
@@ -54,7 +55,7 @@ _FARTHEST = 4.0**23
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DistributedCheck(Immutable):
+class DistributedCheck(Shown, Immutable):
     """What ``certify_distributed`` found out about a given D.
 
     Attributes
@@ -155,18 +156,19 @@ class DistributedCheck(Immutable):
     def _gap(self, log_rate: float) -> float:
         return math.inf if self.optimum is None else max(0.0, self.optimum.certificate.log_rate_bound - log_rate)
 
-    def __repr__(self) -> str:
+    def _shown(self) -> list[tuple[str, str]]:
         words = {True: "proved", False: "violated", None: "open"}
-        lines = [f"{name}: {words[holds]}" for name, holds in self.conditions.items()]
-        lines += [
-            f"K = {self.K}, λ_D in [{self.lambda_below:.9g}, {self.lambda_D:.9g}], rate {self.rate:.9g}, "
-            f"descent rate {self.descent_rate:.9g}",
-            f"best multiple of D: K = {self.best_multiple_K}",
+        rows = [(name, words[holds]) for name, holds in self.conditions.items()]
+        rows += [
+            ("K", f"{self.K}, {self.best_multiple_K} for the best multiple of D"),
+            ("λ_D", f"from {self.lambda_below:.9g} to {self.lambda_D:.9g}"),
+            (f"rate, goal {self.goal}", f"{self.rate:.9g}"),
+            ("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}"),
         ]
         if self.optimum is not None:
-            gaps = f"{self.gap:.3g}, {self.gap_of_best_multiple:.3g} if scaled"
-            lines.append(f"optimum: K = {self.optimum.K}; gap {gaps}")
-        return "DistributedCheck(\n  " + "\n  ".join(lines) + "\n)"
+            rows.append(("K of the optimum", str(self.optimum.K)))
+            rows.append(("gap of D at most", f"{self.gap:.3g}, {self.gap_of_best_multiple:.3g} for its best multiple"))
+        return rows
 
 
 def certify_distributed(

@@ -198,14 +198,14 @@ def _numbers(value: Any) -> Any:
 
 
 class Shown(ABC):
-    """Text and HTML made of the names and values in ``rows``, under the name of the class."""
+    """Text and HTML made of names and values, under the name of the class."""
 
     @abstractmethod
-    def rows(self) -> list[tuple[str, str]]:
-        """Names and values for people to read."""
+    def _shown(self) -> list[tuple[str, str]]:
+        """Return names and values for people to read."""
 
     def __repr__(self) -> str:
-        rows = self.rows()
+        rows = self._shown()
         width = max(len(name) for name, _ in rows)
         return "\n".join([type(self).__name__, *(f"  {name:<{width}}  {value}" for name, value in rows)])
 
@@ -213,22 +213,39 @@ class Shown(ABC):
         cells = "".join(
             f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
             f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self.rows()
+            for name, value in self._shown()
         )
         return f"<table><caption>{type(self).__name__}</caption>{cells}</table>"
 
 
+# What two equal answers may differ in: the time that they took, and a number that is computed when it is asked for.
+_NOT_COMPARED = ("solver_stats", "shared_seeds_K")
+
+
 class Saved(Immutable, ABC):
-    """An answer that is kept in a file."""
+    """An answer that is kept in a file; two are equal if their files would hold the same answer."""
 
     @abstractmethod
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What is saved: fields that JSON holds, and arrays, by name."""
+        """Return what is saved: fields that JSON holds, and arrays, by name."""
 
     @classmethod
     @abstractmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> Self:
-        """The result whose ``_contents`` were read."""
+        """Return the result whose ``_contents`` were read."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Saved) or type(other) is not type(self):
+            return NotImplemented
+        return self is other or self._digest() == other._digest()
+
+    def __hash__(self) -> int:
+        return hash(self._digest())
+
+    def _digest(self) -> str:
+        meta, arrays = self._contents()
+        compared = {name: value for name, value in meta.items() if name not in _NOT_COMPARED}
+        return _digest(json_text(compared), {name: np.asarray(array) for name, array in arrays.items()})
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write everything to an npz file (arrays and JSON text, nothing pickled); returns its path.

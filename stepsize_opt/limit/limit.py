@@ -96,7 +96,7 @@ class CompressionLimit(Shown, Saved):
             "certificate": {**asdict(self.certificate), "gap": self.gap},
         }
 
-    def rows(self) -> list[tuple[str, str]]:
+    def _shown(self) -> list[tuple[str, str]]:
         h, words = self.probabilities, goal_words(self.goal, self.momentum)
         spread = f"{h[0]:.6g} each" if h.size else "not computed"
         if h.size and h.min() < h.max():

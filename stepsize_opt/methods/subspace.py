@@ -91,12 +91,6 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     basis: str
     weights: Any = None
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
-
     @property
     def d(self) -> int:
         """Size of D."""
@@ -228,7 +222,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
             "certificate": {**asdict(self.certificate), "gap": self.certificate.gap},
         }
 
-    def rows(self) -> list[tuple[str, str]]:
+    def _shown(self) -> list[tuple[str, str]]:
         h = self.probabilities
         return [
             ("update", MOMENTUM_UPDATES[self.goal] if self.momentum else self.update),

@@ -120,7 +120,7 @@ class StepsizeCheck(Shown):
             "descent_rate": self.descent_rate,
         }
 
-    def rows(self) -> list[tuple[str, str]]:
+    def _shown(self) -> list[tuple[str, str]]:
         c, words = self.certificate, goal_words(self.goal, self.momentum)
         margin = f"margin {c.margin:.3e}" if math.isfinite(c.margin) else "D is not positive definite"
         rows = [

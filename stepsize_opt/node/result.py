@@ -129,6 +129,10 @@ class StepsizeResult(Result):
             self._rounds().messages * self.sketch.expected_nonzeros if self.momentum else self.sketch.expected_nonzeros
         )
 
+    def columns(self) -> dict[str, Any]:
+        known = math.isfinite(self.limit)
+        return {**super().columns(), "share_of_limit": self.efficiency if known else None}
+
     @property
     def D(self) -> Any:
         """The stepsize matrix, d×d, read-only; feasible whatever the status is.  For a large L ``stepsize`` itself.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -35,7 +35,7 @@ from stepsize_opt.proofs import Unproved, exp_up
 from stepsize_opt.records import completed
 from stepsize_opt.sketches import Identity, RandK, Sketch
 from stepsize_opt.smoothness import NeedsDense
-from stepsize_opt.tables import Row, Table, best_first
+from stepsize_opt.tables import Case, Progress, Row, Table, best_first, solve_cases
 from stepsize_solvers.programs import Status
 
 _SHARES = (0.25, 0.5, 1.0)  # of the floats per round that are allowed: the k of the table, besides k = 1
@@ -49,14 +49,6 @@ _INDEPENDENT: tuple[tuple[Method, Shape], ...] = (
 _COLUMNS = ("method", "stepsize", "seeds", "sketch", "rounds", "floats", "client", "server", "share of limit")
 WORST_CASE = "worst case"
 _WORK = "client, server: multiplications per round beyond the gradient"
-
-
-@dataclass(frozen=True)
-class Case:
-    """A row to be made: what is solved when, in words."""
-
-    name: str
-    make: Callable[[], Row]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +91,7 @@ def plan(
     delta_inf: float | None = None,
     strong_convexity: Any = None,
     sketches: Sequence[Sketch] | None = None,
-    on_progress: Callable[[int, int, str], None] | None = None,
+    on_progress: Progress | None = None,
     solver: str = "auto",
     tol: float = 1e-6,
     time_limit: float | None = None,
@@ -162,9 +154,6 @@ def plan(
     >>> answer.best.method, answer.best.rounds
     ('subspace', 8945)
     """
-    if on_progress is not None and not callable(on_progress):
-        msg = f"on_progress must be a function, got {on_progress!r}"
-        raise TypeError(msg)
     goals = _goals(goal)
     _refuse_unused(goals, epsilon2=epsilon2, accuracy=accuracy, strong_convexity=strong_convexity)
     given = Problem.read(problem, initial_gap, delta_inf, strong_convexity, linear="linear" in goals)
@@ -176,19 +165,7 @@ def plan(
     solving: dict[str, Any] = {"solver": solver, "tol": tol, "time_limit": time_limit, "max_iters": max_iters}
     solving["options"] = options
     cases = [case for target in targets for case in _cases(given, target, laws, ks, allowed.rounds, solving)]
-    rows: list[Row] = []
-    left_out: list[str] = []
-    for done, case in enumerate(cases):
-        if on_progress is not None:
-            on_progress(done, len(cases), case.name)
-        try:
-            rows.append(case.make())
-        except NeedsDense:  # an L that is not formed has other rows
-            continue
-        except Unproved as error:  # the other methods have an answer all the same
-            left_out.append(f"{case.name} is left out: {error}")
-    if on_progress is not None:
-        on_progress(len(cases), len(cases), "")
+    rows, left_out = solve_cases(cases, on_progress)
     reached: dict[str, tuple[tuple[float, int], ...]] = {target.goal: _limits(given, target, ks) for target in targets}
     notes = [*([given.note] if given.note else []), *left_out, *_notes(given, targets, laws, rows)]
     unbounded = [name for name in goals if not reached[name]]
@@ -264,15 +241,10 @@ def _cases(
                 target,
                 method=shown,
                 stepsize=label,
-                sketch=str(sketch),
-                k=sketch.expected_nonzeros,
                 rate=result.guaranteed_rate,
                 rounds=target.rounds(result.guaranteed_rate),
-                share_of_limit=result.efficiency if math.isfinite(result.limit) else None,
-                gap=result.gap,
-                status=result.status,
-                result=result,
                 compressor=CompressedStep.of(result.D, sketch, method),
+                **result.columns(),
             )
 
         return Case(f"{shown}, {label}, {sketch}", make)
@@ -388,14 +360,10 @@ def _independent(
             method=method.name,
             stepsize=structure,
             seeds="independent",
-            sketch=str(sketch),
-            k=sketch.expected_nonzeros,
             rate=result.rate,
             rounds=result.K,
-            gap=result.gap,
-            status=result.status,
-            result=result,
             compressor=CompressedStep.of(result.D, sketch, method),
+            **result.columns(),
         )
 
     return Case(f"independent {method.name}, {structure}, {sketch}", make)
