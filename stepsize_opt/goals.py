@@ -172,7 +172,7 @@ class Goal:
         return None if isinstance(self.M, float) else self.M
 
     def block(self, indices: Indices) -> Matrix:
-        """The rows and columns of M that belong to some of the coordinates."""
+        """Return the rows and columns of M that belong to some of the coordinates."""
         assert self.M is not None
         if isinstance(self.M, float):
             return self.M * np.eye(indices.size)
@@ -180,13 +180,13 @@ class Goal:
         return dense(M[indices][:, indices])
 
     def diagonal(self, indices: Indices) -> Vector | None:
-        """The diagonal of that block; None without M."""
+        """Return the diagonal of that block; None without M."""
         if self.M is None:
             return None
         return np.full(indices.size, self.M) if isinstance(self.M, float) else np.asarray(self.M.diagonal()[indices])
 
     def restricted(self, indices: Indices) -> Matrix | float | None:
-        """M on some of the coordinates."""
+        """Return M on some of the coordinates."""
         return self.M if self.M is None or isinstance(self.M, float) else self.block(indices)
 
     def check(self, L: Matrix, indices: Indices) -> None:
@@ -196,11 +196,11 @@ class Goal:
             check_strong_convexity(M, L)
 
     def curvature(self, indices: Indices) -> Matrix | float | None:
-        """M ⪯ ∇²f on some of the coordinates, by which the limit is computed."""
+        """Return M ⪯ ∇²f on some of the coordinates, by which the limit is computed."""
         return self.restricted(indices)
 
     def curvature_bound(self, indices: Indices, scale: Vector) -> CurvatureBound | None:
-        """M in the coordinates of a piece, D = ΛD̃Λ; None without M.  Raises ValueError if float64 does not hold it."""
+        """Return M in the coordinates of a piece, D = ΛD̃Λ, or None; raises ValueError if float64 does not hold it."""
         if self.M is None:
             return None
         M, e = self.block(indices), np.frexp(scale)[1] - 1
@@ -218,7 +218,7 @@ PAPER = Goal()
 
 
 def _read_bound(goal: GoalName, strong_convexity: Any, d: int) -> Symmetric | float | None:
-    """M of the goal: a d×d matrix, a number μ for μI, or None for a goal that judges a determinant."""
+    """Return M of the goal: a d×d matrix, a number μ for μI, or None for a goal that judges a determinant."""
     if (strong_convexity is None) == (goal == "linear"):
         msg = "strong_convexity is the M ⪯ ∇²f of goal='linear', a matrix or a number μ > 0: "
         raise ValueError(msg + ("it is missing" if strong_convexity is None else f"leave it out for goal={goal!r}"))
@@ -251,7 +251,7 @@ def check_strong_convexity(M: Matrix | float, L: Matrix) -> None:
 
 
 def iterations_needed(rate: float, epsilon2: float, initial_gap: float) -> int:
-    """The smallest K with 2Δ⁰/(det(D)^{1/d} K) ≤ ε², where ``rate`` is det(D)^{1/d} and ``initial_gap`` is Δ⁰.
+    """Return the smallest K with 2Δ⁰/(rate K) ≤ ε², where ``rate`` is det(D)^{1/d} and ``initial_gap`` is Δ⁰.
 
     Exact for the floats given, however large K is.
     """
@@ -260,7 +260,7 @@ def iterations_needed(rate: float, epsilon2: float, initial_gap: float) -> int:
 
 
 def linear_iterations(t: float, accuracy: float, initial_gap: float) -> int:
-    """The smallest K with (1 − t)^K Δ⁰ ≤ accuracy, where ``initial_gap`` is Δ⁰ = f(x⁰) − f*.
+    """Return the smallest K with (1 − t)^K Δ⁰ ≤ accuracy, where ``initial_gap`` is Δ⁰ = f(x⁰) − f*.
 
     Found to 50 digits behind the point; where these leave a doubt, K is decided exactly up to 10⁴, rounded up beyond.
     """
@@ -285,12 +285,12 @@ _DECIDED = 10**4
 
 
 def convex_iterations(squared: Fraction, accuracy: float) -> int:
-    """The smallest K with ‖x⁰ − x*‖²_{D⁻¹}/(2K) ≤ accuracy, where ``squared`` is that norm, squared; at least 1."""
+    """Return the smallest K with ‖x⁰ − x*‖²_{D⁻¹}/(2K) ≤ accuracy for the norm ``squared``, squared; at least 1."""
     return max(1, math.ceil(squared / (2 * Fraction(positive_number("accuracy", accuracy)))))
 
 
 def momentum_iterations(goal: str, t: float, accuracy: float, start: Any) -> int:
-    """The smallest K that momentum with the rate t needs for E f(x^K) − f* ≤ accuracy.
+    """Return the smallest K that momentum with the rate t needs for E f(x^K) − f* ≤ accuracy.
 
     ``linear``: 2(1 − t)^K Δ⁰ ≤ accuracy, start = Δ⁰.  ``convex``: 2r² ≤ accuracy t²K(K + 3), start = x⁰ − x* or a
     number r ≥ ‖x⁰ − x*‖.
@@ -308,7 +308,7 @@ def momentum_iterations(goal: str, t: float, accuracy: float, start: Any) -> int
 
 
 def squared_norm(blocks: Sequence[Matrix], distance: float | Sequence[Vector]) -> Fraction:
-    """An upper bound on ‖v‖²_{D⁻¹} for D = Diag(blocks), a block being a matrix or a diagonal.
+    """Return an upper bound on ‖v‖²_{D⁻¹} for D = Diag(blocks), a block being a matrix or a diagonal.
 
     distance: the part of v in each block, or a number r, then for every v with ‖v‖ ≤ r.
     A Fraction: the square of a float, or its quotient by an entry of D, may lie beyond the range of floats.
@@ -335,13 +335,13 @@ def squared_norm(blocks: Sequence[Matrix], distance: float | Sequence[Vector]) -
 
 
 def _near_one(v: Vector) -> tuple[Vector, int]:
-    """v/2ᵉ with a largest entry near one, and e."""
+    """Return v/2ᵉ with a largest entry near one, and e."""
     e = exponent_above(v)
     return np.ldexp(v, -e), e
 
 
 def coordinates_sent(iterations: int, expected_nonzeros: float) -> float:
-    """Expected number of coordinates sent to the server in all rounds; raises OverflowError beyond float64."""
+    """Return the expected number of floats sent to the server in all rounds; raises OverflowError beyond float64."""
     try:
         return iterations * expected_nonzeros
     except OverflowError:

@@ -65,7 +65,7 @@ class Result(Shown, Saved):
         """Return what ``summary`` has of this answer alone."""
 
     def summary(self) -> dict[str, Any]:
-        """Everything but the matrices, as plain numbers and strings (what ``--json`` prints)."""
+        """Return everything but the matrices, as plain numbers and strings (what ``--json`` prints)."""
         return {
             "status": self.status,
             "message": self.message,
@@ -124,7 +124,7 @@ R = TypeVar("R", bound=Result)
 
 
 def completed(result: R) -> R:
-    """The result, for an answer that is made of several: raises KeyboardInterrupt if Ctrl-C ended its solve."""
+    """Return the result; raise KeyboardInterrupt if Ctrl-C ended its solve, so that no later solve starts."""
     if result.status == Status.INTERRUPTED.value:
         raise KeyboardInterrupt
     return result

@@ -5,7 +5,7 @@ norm of D/det(D)^{1/d}) within K steps under the conditions of Corollary 1 of th
 
     D L D ⪯ D,     λ_D ≤ min{ n/K, nε² det(D)^{1/d}/(4Δ^inf) },     K ≥ 12Δ⁰/(det(D)^{1/d} ε²).
 
-The derivations are in ``docs/distributed.md``; each module of this room states what it uses.
+The derivations are in ``docs/distributed.md``; each module of this package states what it uses.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def shared_seeds(node: StepsizeResult, targets: Targets, requested: int | None) 
 
 
 def why_not(requested: int, needed: int, smallest: int, goal: str) -> str:
-    """What is said of a K below the one that is proved to work; the other goal may allow fewer iterations."""
+    """Explain why a K below the one that is proved to work was refused; the other goal may allow fewer iterations."""
     if requested >= smallest:
         return f"K = {requested} could not be decided: {needed} works, below {smallest} nothing does"
     under = "the condition" if goal == "paper" else "the descent metric"
@@ -101,7 +101,7 @@ def optimal_distributed_stepsize(
     max_iters: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> DistributedResult:
-    """The globally optimal D and the smallest K under the distributed conditions (12) or (12′), with a proof.
+    """Find the globally optimal D and the smallest K under the distributed conditions (12) or (12′), with a proof.
 
     Without ``iterations`` the smallest K comes from the one convex program without K,
 
@@ -132,9 +132,9 @@ def optimal_distributed_stepsize(
     structure
         ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
     goal
-        ``"paper"``, the paper's.  ``"descent"`` drops D ⪯ L⁻¹ and has det(H)^{1/d}, H = 2D − DLD, in the place of
-        det(D)^{1/d} throughout: the proof of Theorem 3 gives it without another word (docs/distributed.md), for up to
-        four times fewer iterations.
+        ``"paper"``, the paper's.  ``"descent"`` drops D ⪯ L⁻¹ and has det(H)^{1/d}, H = 2D − DLD, instead of
+        det(D)^{1/d}: the proof of Theorem 3 needs no change (docs/distributed.md).  It needs up to four times fewer
+        iterations.
     seeds
         ``"independent"``: every client draws its own sketch, as in the paper.  ``"shared"``: all clients draw the same,
         which takes one sketch for all and makes the problem that of one node with L: no λ_D, no Δ^inf, and usually
@@ -289,7 +289,7 @@ def _find(search: Search, targets: Targets, K: int | None) -> _Found:
 
 
 def _plain(search: Search) -> Multiples:
-    """A direction that needs no solver, for when its answer is of no use: W, or the diagonal of L inverted."""
+    """Return a direction that needs no solver, for when its answer is of no use: W, or the diagonal of L inverted."""
     search.notes.append(f"the answer of {search.stats.solver_name} was of no use, a plain direction took its place")
     pattern = search.conditions.pattern
     W = np.diag(1.0 / np.diagonal(search.conditions.L.hi)) if pattern.W is None else pattern.W
@@ -305,5 +305,5 @@ def _no_stepsize(search: Search) -> RuntimeError:
 
 
 def _unproved(search: Search) -> Status:
-    """Why there is no proof of optimality: a limit, an interruption, or accuracy."""
+    """Return why there is no proof of optimality: a limit, an interruption, or accuracy."""
     return next((run.status for run in search.outcomes if run.status.is_stopped), Status.INACCURATE)

@@ -212,7 +212,7 @@ def certify_distributed(
 
     Returns
     -------
-    DistributedCheck.  What it says holds in exact arithmetic for the floats given.
+    DistributedCheck.  Its statements hold in exact arithmetic for the floats given.
 
     Raises
     ------
@@ -271,7 +271,7 @@ def certify_distributed(
 
 
 def _scaled(conditions: Conditions, D: Matrix) -> Matrix:
-    """D in the coordinates of the conditions; raises ValueError where they have no floats for it."""
+    """Return D in the coordinates of the conditions; raises ValueError where they have no floats for it."""
     with np.errstate(over="ignore", under="ignore"):
         scaled = np.asarray(D / conditions.scale[:, None] / conditions.scale)
         same = np.array_equal(scaled * conditions.scale[:, None] * conditions.scale, D)
@@ -342,7 +342,7 @@ def _verdict(proved: bool, refuted: bool) -> bool | None:
 
 
 def _lambda_from_above(conditions: Conditions, D: Matrix) -> float:
-    """A proved upper bound on λ_D, next to its estimate; infinite without a proof."""
+    """Return a proved upper bound on λ_D, next to its estimate; infinite without a proof."""
     at = conditions.at(D, Pair)
     if not any(image.value.any() or image.error.any() for images in at.images for image in images):
         return 0.0
@@ -360,7 +360,7 @@ def _least_proved(d: int, at: AtStepsize) -> float:
 def _best_multiple(
     conditions: Conditions, targets: Targets, D: Matrix, requested: int | None
 ) -> tuple[Matrix | None, int | None, float]:
-    """The best multiple of D in the user's coordinates, its K, and log τ before K is rounded up."""
+    """Return the best multiple of D in the user's coordinates, its K, and log τ before K is rounded up."""
     K = 1 if requested is None and targets.initial_gap == 0.0 else requested
     direction = Multiples.of(conditions, D)
     best = None if direction is None else best_multiple(conditions, targets, direction, K)

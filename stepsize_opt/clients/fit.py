@@ -75,27 +75,27 @@ class Multiples:
         return Multiples(D, log_lambda, log_rate, spectrum, conditions.metric, largest)
 
     def log_rate_at(self, log_s: float) -> float:
-        """The logarithm of the rate of sW, s up to the largest scale: of det(sW)^{1/d}, or that of the metric."""
+        """Return the logarithm of the rate of sW, s up to the largest scale: det(sW)^{1/d}, or that of the metric."""
         if not self.metric:
             return self.log_det_rate + log_s
         return self.log_det_rate + log_s + float(np.mean(np.log(2.0 - self._shares(log_s))))
 
     def loss_at(self, log_s: float) -> float:
-        """How much larger than log det(2sW − s²WLW)/d its bound log det(2sW)/d is."""
+        """Return how much larger than log det(2sW − s²WLW)/d its bound log det(2sW)/d is."""
         return -float(np.mean(np.log1p(-0.5 * self._shares(log_s))))
 
     def slope_at(self, log_s: float) -> float:
-        """The derivative of log det(2sW − s²WLW) in log s."""
+        """Return the derivative of log det(2sW − s²WLW) in log s."""
         shares = self._shares(log_s)
         return float(np.sum((2.0 - 2.0 * shares) / (2.0 - shares)))
 
     def _shares(self, log_s: float) -> Vector:
-        """The eigenvalues of sL^½WL^½."""
+        """Return the eigenvalues of sL^½WL^½."""
         top = float(self.spectrum[-1])
         return np.asarray(math.exp(log_s + math.log(top)) * (self.spectrum / top))
 
     def log_scale(self, log_c: float, log_factor: float) -> float:
-        """log of the best s with λ ≤ c and λ ≤ factor·rate; both bounds are infinite when there is none."""
+        """Return log s of the best s with λ ≤ c and λ ≤ factor·rate; both bounds are infinite when there is none."""
         s = self.log_largest
         if not math.isfinite(self.log_lambda):
             return s
@@ -110,12 +110,12 @@ class Multiples:
         return s if holds(s) else _last(holds, ratio, min(s, ratio + math.log(2.0)))
 
     def best_log_rate(self, log_c: float, log_factor: float) -> float:
-        """The logarithm of the rate of the best multiple with λ ≤ c and λ ≤ factor·rate."""
+        """Return the logarithm of the rate of the best multiple with λ ≤ c and λ ≤ factor·rate."""
         return self.log_rate_at(self.log_scale(log_c, log_factor))
 
 
 def _log_best_scale(spectrum: Vector) -> float:
-    """log of the s for which the mean of 1/(2 − sν) is one: it lies between 1/ν_max and 2/ν_max."""
+    """Return log s for the s at which the mean of 1/(2 − sν) is one: it lies between 1/ν_max and 2/ν_max."""
     shares = spectrum / spectrum[-1]
     best = _last(lambda s: float(np.mean(1.0 / (2.0 - s * shares))) <= 1.0, 1.0, 2.0)
     return math.log(best / float(spectrum[-1]))
@@ -136,7 +136,7 @@ def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
 class Fitted:
     """A proved stepsize in scaled coordinates: D ⪯ L⁻¹ and λ_D ≤ ``lambda_D``; τ is a lower bound of det(D)^{1/d}.
 
-    For the descent metric H = 2D − DLD: H ≻ 0 in the place of D ⪯ L⁻¹, and det(H)^{1/d}.
+    For the descent metric H = 2D − DLD: H ≻ 0 instead of D ⪯ L⁻¹, and det(H)^{1/d}.
     """
 
     D: Matrix
@@ -270,7 +270,7 @@ def check_range(name: str, log_value: float, remedy: str = _CLOSER) -> None:
 
 
 def read_iterations(iterations: object) -> int | None:
-    """The K that was asked for, if any; raises TypeError or ValueError for what is none, or has no float."""
+    """Return the K that was asked for, if any; raises TypeError or ValueError for what is none, or has no float."""
     if iterations is None:
         return None
     requested = whole_number("iterations", iterations)

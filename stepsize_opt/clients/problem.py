@@ -53,7 +53,7 @@ from stepsize_solvers.programs import Matrix, Pattern, Vector, connected_labels,
 
 
 def nonnegative_number(name: str, value: float) -> float:
-    """``value`` as a float; raises TypeError or ValueError unless it is a finite number of at least zero."""
+    """Return ``value`` as a float; raises TypeError or ValueError unless it is a finite number of at least zero."""
     number = real_number(name, value)
     if not 0.0 <= number < math.inf:
         msg = f"{name} must be a finite number of at least 0, got {value!r}; round what is below 0 by an error up to 0"
@@ -62,7 +62,7 @@ def nonnegative_number(name: str, value: float) -> float:
 
 
 def log_fraction(x: Fraction) -> float:
-    """log x for x > 0 of any size, right to a few roundings of its own size."""
+    """Return log x for x > 0 of any size, right to a few roundings of its own size."""
     shift = x.numerator.bit_length() - x.denominator.bit_length()
     return math.log(x / Fraction(2) ** shift) + shift * math.log(2.0)
 
@@ -106,30 +106,30 @@ class Targets:
         return math.inf if self.kappa is None else log_fraction(self.kappa)
 
     def log_share(self, K: int) -> float:
-        """log(n/K)."""
+        """Return log(n/K)."""
         return log_fraction(Fraction(self.clients, K))
 
     def lambda_allowed(self, K: int, rate: float) -> float:
-        """min{n/K, nε²τ/(4Δ^inf)}, rounded down; ``rate`` must be a lower bound of det(D)^{1/d}."""
+        """Return min{n/K, nε²τ/(4Δ^inf)}, rounded down; ``rate`` must be a lower bound of det(D)^{1/d}."""
         bound = Fraction(self.clients, K)
         if self.det_factor is not None:
             bound = min(bound, self.det_factor * Fraction(rate))
         return rounded_down(bound)
 
     def lambda_allowed_for_some_K(self, rate: float) -> float:
-        """κτ, rounded down: λ_D below it satisfies (12) for the real number K = 12Δ⁰/(τε²)."""
+        """Return κτ, rounded down: λ_D below it satisfies (12) for the real number K = 12Δ⁰/(τε²)."""
         return math.inf if self.kappa is None else rounded_down(self.kappa * Fraction(rate))
 
     def enough(self, K: int, rate: float) -> bool:
-        """Whether K ≥ 12Δ⁰/(τε²), exactly."""
+        """Return whether K ≥ 12Δ⁰/(τε²), exactly."""
         return K * Fraction(rate) * Fraction(self.epsilon2) >= 12 * Fraction(self.initial_gap)
 
     def least_iterations(self, rate: float | Fraction) -> int:
-        """The smallest whole K ≥ 1 with K ≥ 12Δ⁰/(τε²), exactly."""
+        """Return the smallest whole K ≥ 1 with K ≥ 12Δ⁰/(τε²), exactly."""
         return self._least(12, rate)
 
     def single_iterations(self, rate: float | Fraction) -> int:
-        """The smallest whole K ≥ 1 with K ≥ 2Δ⁰/(τε²), exactly: what one node needs."""
+        """Return the smallest whole K ≥ 1 with K ≥ 2Δ⁰/(τε²), exactly: what one node needs."""
         return self._least(2, rate)
 
     def _least(self, factor: int, rate: float | Fraction) -> int:
@@ -138,11 +138,11 @@ class Targets:
         return max(1, math.ceil(factor * Fraction(self.initial_gap) / (Fraction(rate) * Fraction(self.epsilon2))))
 
     def neighbourhood(self, lambda_D: float, rate: float) -> float:
-        """2λ_DΔ^inf/(τ n), rounded up: the part of the bound of Theorem 3 that does not vanish with K."""
+        """Return 2λ_DΔ^inf/(τ n), rounded up: the part of the bound of Theorem 3 that does not vanish with K."""
         return rounded_up(2 * Fraction(lambda_D) * Fraction(self.delta_inf) / (Fraction(rate) * self.clients))
 
     def theorem3(self, K: int, lambda_D: float, rate: float) -> float:
-        """2(1 + λ/n)^K Δ⁰/(τK) + 2λΔ^inf/(τn), rounded up; infinite on overflow.
+        """Return 2(1 + λ/n)^K Δ⁰/(τK) + 2λΔ^inf/(τn), rounded up; infinite on overflow.
 
         By logarithms, because ε², Δ⁰, Δ^inf, λ and 1/K may all be tiny, and divided by ε² until the end.
         """
@@ -274,7 +274,7 @@ def _centred(sketch: Sketch) -> CentredMap:
 
 
 def _diagonal(matrices: list[Matrix], mean: Matrix | None) -> Vector:
-    """The diagonal of L to rounding; raises ValueError when an entry is zero."""
+    """Return the diagonal of L to rounding; raises ValueError when an entry is zero."""
     if mean is not None:
         return np.diagonal(mean)
     diagonals = np.array([np.diagonal(M) for M in matrices])
@@ -300,7 +300,7 @@ def _check_scaled(L: Matrix, clients: list[Matrix]) -> None:
 
 
 def _common_scaling(diagonal: Vector, sketches: list[Sketch]) -> Vector:
-    """Powers of two Λ, constant on coordinates that some sketch couples, that bring the diagonal of ΛLΛ near one."""
+    """Return powers of two Λ, equal on coordinates that a sketch couples, that bring the diagonal of ΛLΛ near one."""
     d = len(diagonal)
     coupled = np.eye(d, dtype=bool)
     for s in dict.fromkeys(sketches):
@@ -312,7 +312,7 @@ def _common_scaling(diagonal: Vector, sketches: list[Sketch]) -> Vector:
 
 
 def _without_redundant_clients(conditions: Conditions, notes: list[str]) -> Conditions:
-    """The conditions without clients equal to or dominated by others; a note says how many of each kind there were."""
+    """Drop clients equal to or dominated by others from the conditions; notes tell how many of each kind."""
     equal = dominated = 0
     groups = []
     for group in conditions.groups:
@@ -336,7 +336,7 @@ def _without_redundant_clients(conditions: Conditions, notes: list[str]) -> Cond
 
 
 def _dominates(big: Matrix, small: Matrix) -> bool:
-    """Whether small ⪯ big is proved.  A diagonal entry that is smaller settles the matter at no cost."""
+    """Return whether small ⪯ big is proved.  A diagonal entry that is smaller settles the matter at no cost."""
     if np.any(np.diagonal(big) <= np.diagonal(small)):
         return False
     return proved_cholesky((Plain.exact(big) + -Plain.exact(small)).rounded()) is not None

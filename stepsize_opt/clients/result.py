@@ -31,7 +31,7 @@ class DistributedResult(Result):
     K
         The number of iterations.
     smallest_K
-        No feasible pair (D, K) has a smaller whole K; 1, which says nothing, when K was given.
+        No feasible pair (D, K) has a smaller whole K; 1, the trivial bound, when K was given.
     lambda_D
         A proved upper bound on λ_D, tight to rounding.
     rate
@@ -63,7 +63,7 @@ class DistributedResult(Result):
     iterations_requested
         The K asked for, None for the smallest.
     message
-        What keeps the answer from being optimal, and a remedy; empty for an optimal one.
+        What keeps the answer from being optimal, and how to fix it; empty for an optimal one.
     one_node
         Solves the same problem with shared seeds; None where they cannot be had, and in a result read from a file.
 

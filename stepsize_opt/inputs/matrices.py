@@ -86,7 +86,7 @@ class EstimatedSmoothness:
         return f"L is estimated, certified=False ({self.source}, margin {self.margin:.3g}): no guarantee holds by proof"
 
     def with_margin(self, margin: float) -> EstimatedSmoothness:
-        """The same measurement with another margin."""
+        """Return the same measurement with another margin."""
         return EstimatedSmoothness(self.curvature, margin, self.source)
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ def estimate_refused(name: str) -> TypeError:
 
 
 def _refuse_other_kinds(name: str, value: Any) -> None:
-    """Raise TypeError or ValueError, with the remedy, for objects whose numbers are not simply those of a matrix."""
+    """Raise TypeError or ValueError, with the fix, for objects whose numbers are not simply those of a matrix."""
     if isinstance(value, EstimatedSmoothness):
         raise estimate_refused(name)
     if getattr(value, "requires_grad", False):
@@ -119,12 +119,12 @@ def _refuse_other_kinds(name: str, value: Any) -> None:
 
 
 def read_matrix(name: str, value: Any) -> Symmetric:
-    """``value`` as a new square symmetric float64 array, or as a csr_array when it came as a scipy sparse matrix.
+    """Read ``value`` as a new square symmetric float64 array, or as a csr_array when it is a scipy sparse matrix.
 
     Takes arrays of any real dtype, nested lists, pandas frames, sparse matrices and read-only arrays, and never
     changes them.  Raises TypeError for what is not a matrix of real numbers, ValueError for a wrong shape, a NaN or
     infinite entry, masked entries, an asymmetry beyond rounding, or a frame whose rows and columns have the same labels
-    in another order.  Tensors that require a gradient, operators and estimated matrices are refused with the remedy.
+    in another order.  Tensors that require a gradient, operators and estimated matrices are refused with the fix.
     """
     if sparse.issparse(value):
         if value.dtype.kind not in "fiub":
@@ -181,7 +181,7 @@ def read_matrix(name: str, value: Any) -> Symmetric:
 
 
 def dense(M: Symmetric) -> Matrix:
-    """The matrix as an array; an array is returned as it is.  Raises ValueError when there is no memory for it."""
+    """Return the matrix as an array, an array as it is; raises ValueError when there is no memory for it."""
     if isinstance(M, np.ndarray):
         return M
     check_dense("a sparse matrix", M.shape[0])
@@ -215,7 +215,7 @@ _TINY = 2.0**-400  # a diagonal between this and its inverse leaves room for eve
 
 
 def check_positive_definite(name: str, M: Matrix, remedy: str) -> float:
-    """A proved lower bound on log det M.
+    """Prove that M is positive definite; return a lower bound on log det M.
 
     Raises ValueError unless M is proved positive definite in float64, saying whether it is indefinite or singular.
     """
@@ -254,12 +254,12 @@ _NEAR = 32  # binary digits from one that leave room for every product, so that 
 
 
 def binary_exponent(x: float) -> int:
-    """The least e with x < 2ᵉ; below every exponent of a float for x = 0."""
+    """Return the least e with x < 2ᵉ; below every exponent of a float for x = 0."""
     return math.frexp(x)[1] if x > 0.0 else -sys.maxsize
 
 
 def power_of_four(name: str, largest: int, smallest: int) -> int:
-    """n such that 4⁻ⁿ brings numbers with exponents from ``smallest`` to ``largest`` near one; 0 where they are.
+    """Return n such that 4⁻ⁿ brings numbers with exponents from ``smallest`` to ``largest`` near one; 0 if they are.
 
     Raises ValueError for numbers that lie too far apart for proofs in float64.
     """

@@ -64,7 +64,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """``value`` as JSON; numpy's numbers and arrays become plain ones.
+    """Return ``value`` as JSON; numpy's numbers and arrays become plain ones.
 
     JSON has no infinity and no NaN: they become the strings "inf", "-inf" and "nan", which ``float`` reads back.  (null
     would lose which it was, and counts as 0 or as less than every number where languages compare it.)
@@ -88,7 +88,7 @@ def _plain(value: Any) -> Any:
 def broken_is_value_error(path: Path, kind: str) -> Iterator[None]:
     """Raise FileNotFoundError without a file at ``path``, ValueError for whatever else goes wrong while it is read.
 
-    Readers of zip, zlib, numpy and scipy raise a dozen exceptions for damaged bytes; none of them says which file.
+    Readers of zip, zlib, numpy and scipy raise a dozen exceptions for damaged bytes; none of them names the file.
     """
     if not path.exists():
         msg = f"no file {path}"
@@ -123,7 +123,7 @@ T = TypeVar("T")
 
 
 def result_path(path: str | PathLike[str]) -> Path:
-    """The path with ``.npz`` at its end, added unless it is there."""
+    """Return the path with ``.npz`` at its end, added unless it is there."""
     if not isinstance(path, str | PathLike) or not Path(path).name:
         msg = f"path must be that of a file, got {path!r}"
         raise TypeError(msg)
@@ -141,7 +141,7 @@ def save_result(path: str | PathLike[str], kind: str, meta: dict[str, Any], arra
 
 
 def load_result(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What ``save_result`` wrote: meta and arrays.  Raises ValueError for anything else."""
+    """Read what ``save_result`` wrote: meta and arrays.  Raises ValueError for anything else."""
     arrays = read_arrays(path)
     if "meta" not in arrays:
         msg = f"it was not written by {kind}.save: it holds no 'meta' entry"

@@ -83,7 +83,7 @@ class CompressionLimit(Shown, Saved):
         return self.k / self.value
 
     def summary(self) -> dict[str, Any]:
-        """Everything but the matrix, as plain numbers and strings."""
+        """Return everything but the matrix, as plain numbers and strings."""
         return {
             "d": self.d,
             "k": self.k,
@@ -163,7 +163,7 @@ def compression_limit(
     Raises
     ------
     ValueError, TypeError
-        For input that is not as described, a singular L, or k > d; the message names the argument and the remedy.
+        For input that is not as described, a singular L, or k > d; the message names the argument and the fix.
 
     Examples
     --------

@@ -98,11 +98,11 @@ class LimitProblem(ABC):
 
     @abstractmethod
     def best(self) -> tuple[Any, Vector, Certificate]:
-        """D that attains the limit, the probabilities of its directions (empty if not known) and its certificate."""
+        """Return a D at the limit, the probabilities of its directions (empty if unknown) and its certificate."""
 
     @abstractmethod
     def subspace(self, basis: str) -> Subspace:
-        """The parts of the subspace method with the directions of a basis."""
+        """Return the parts of the subspace method with the directions of a basis."""
 
     def unproved(self, reason: str) -> Unproved:
         """Return the error for a D that float64 does not prove: a tiny budget is named before anything else."""
@@ -121,12 +121,12 @@ def read_budget(k: object, d: int) -> float:
 
 
 def equal_probabilities(d: int, k: float) -> Vector:
-    """h of the largest det D: k/d for all."""
+    """Return h of the largest det D: k/d for all."""
     return np.full(d, k / d)
 
 
 def floor_probabilities(values: Vector, k: float) -> Vector:
-    """h of the largest t with D ⪰ tM⁻¹, and among these of the largest det D, from the eigenvalues ℓ of LM⁻¹.
+    """Return h of the largest t with D ⪰ tM⁻¹, and among these of the largest det D, from the eigenvalues ℓ of LM⁻¹.
 
     h ≥ tℓ with t = min(k/Σℓ, 1/max ℓ).  Where 1/max ℓ is the smaller, part of the budget k is left: maximise Σ log h
     subject to tℓ ≤ h ≤ 1 and Σh = k, which has h = clip(c, tℓ, 1) with one number c.
@@ -182,7 +182,7 @@ class FormedLimit(LimitProblem):
             return D, h, self.certificate(D)
 
     def _rough(self) -> tuple[Vector, Matrix]:
-        """h and D in plain floating point."""
+        """Return h and D in plain floating point."""
         M, k, d = self.M, self.k, self.L.d
         if M is None:
             return equal_probabilities(d, k), (k / d) * self.L.inverse()
@@ -205,7 +205,7 @@ class FormedLimit(LimitProblem):
             return Subspace(A, sketch, D, self.certificate(D), defect)
 
     def certificate(self, D: Matrix) -> Certificate:
-        """Of a D that is known to be attainable: log det D or d log t from below, and the limit from above.
+        """Certify a D that is known to be attainable: log det D or d log t from below, and the limit from above.
 
         Raises Unproved where the floats of D are too coarse to come near the limit.
         """
@@ -236,18 +236,18 @@ class FormedLimit(LimitProblem):
         return Certificate(True, 0.0, lower - 4.0 * UNIT * (d + abs(lower)), self.upper_bound, d)
 
     def _scaled(self, D: Matrix) -> tuple[Vector, Matrix]:
-        """Λ with ΛLΛ near one, and Λ⁻¹DΛ⁻¹."""
+        """Return Λ with ΛLΛ near one, and Λ⁻¹DΛ⁻¹."""
         scale = power_of_two_scaling(self.L.todense().diagonal())
         return scale, D / scale[:, None] / scale
 
     def _curvature(self, scale: Vector) -> Matrix:
-        """ΛMΛ."""
+        """Return ΛMΛ."""
         M = 1.0 if self.M is None else self.M
         return np.diag(M * scale * scale) if isinstance(M, float) else scale[:, None] * M * scale
 
 
 def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix | None:
-    """D, or the nearest multiple of it, with D ⪯ L⁻¹ and tr(LD) ≤ k proved for its floats; None without a proof."""
+    """Lower D until D ⪯ L⁻¹ and tr(LD) ≤ k are proved for its floats; None without a proof."""
     scale = power_of_two_scaling(L.diagonal())
     B, X = scale[:, None] * L * scale, D / scale[:, None] / scale
     program = Program.single(B, DiagonalPlusScaled.identity(len(B)), Pattern.full(len(B)))
@@ -265,7 +265,7 @@ def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix | None:
 
 
 def _within_budget(L: Matrix, D: Matrix, k: float) -> Matrix | None:
-    """D, lowered until tr(LD) ≤ k is proved; None without a proof."""
+    """Lower D until tr(LD) ≤ k is proved; None without a proof."""
     exact = Pair.exact(L)
     used = exact.inner_from_above(Pair.exact(D))
     if used <= k:
@@ -280,7 +280,7 @@ def _within_budget(L: Matrix, D: Matrix, k: float) -> Matrix | None:
 
 
 def proved_mean(A: Matrix, h: Vector) -> Matrix:
-    """D next to A Diag(h) Aᵀ, below it by proof."""
+    """Return D next to A Diag(h) Aᵀ, below it by proof."""
     exact = Pair.exact(A)
     mean = (exact.scaled(h[None, :]) @ exact.T).rounded().symmetric()
 
@@ -379,7 +379,7 @@ class ThinLimit(LimitProblem):
         return D.scaled(-n), moved.shifted(d * math.log(mu))
 
     def _share_of_inverse(self, q: float) -> tuple[InverseStepsize, Certificate]:
-        """D next to (qL)⁻¹ and below it by proof; its log det from below, the limit from above.
+        """Return D next to (qL)⁻¹ and below it by proof; its log det from below, the limit from above.
 
         Raises NeedsDense for a sparse U, Unproved where float64 does not suffice for the proof.
         """
@@ -402,7 +402,7 @@ class ThinLimit(LimitProblem):
         return solve_structured(problem, "scalar", Settings())
 
     def _multiple_of_identity(self, t: float | None = None) -> tuple[DiagonalStepsize, Certificate]:
-        """tI with tI ⪯ L⁻¹ and t tr L ≤ k proved, or with a smaller t; d log t from below, the limit from above.
+        """Return tI with tI ⪯ L⁻¹ and t tr L ≤ k proved, or a smaller t; d log t from below, the limit from above.
 
         Raises Unproved where float64 does not suffice for the proof.
         """
@@ -467,7 +467,7 @@ class ThinMomentum(ThinLimit):
         return self._ends[1]
 
     def best(self) -> tuple[StepsizeOperator, Vector, Certificate]:
-        """A multiple of I below the best D, which is a multiple of L^{−½} unless budget is left."""
+        """Return a multiple of I below the best D, which is a multiple of L^{−½} unless budget is left."""
         lower, upper = self._ends
         low, high = self._eigenvalues
         h = floor_probabilities(np.sqrt(low), self.k)

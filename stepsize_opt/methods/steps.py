@@ -69,7 +69,7 @@ class CompressedStep:
 
     @staticmethod
     def of(D: Any, sketch: Sketch, algorithm: str | Method = "det-CGD1", *, L: Any = None) -> CompressedStep:
-        """The step of a method with stepsize matrix D, d×d or an operator; ``L`` if the method's factors depend on it.
+        """Make the step of a method with stepsize D, d×d or an operator; ``L`` if the method's factors depend on it.
 
         Raises ValueError or TypeError for a D that is not a symmetric d×d matrix, a method that does not go with them,
         or a missing L.
@@ -91,17 +91,17 @@ class CompressedStep:
         return self.sketch.d
 
     def draw(self, rng: np.random.Generator) -> Draw:
-        """One draw of S."""
+        """Draw S."""
         return self.sketch.draw(rng)
 
     def encode(self, gradient: Array, draw: Draw) -> Array:
-        """The numbers to send, shape (…, d) → (…, draw.size)."""
+        """Return the numbers to send, shape (…, d) → (…, draw.size)."""
         check_kind("draw", draw, Draw, ", such as step.draw(rng)")
         B, rows = self.factors.right, _rows("gradient", gradient, self.d)
         return draw.encode(rows if B is None else rows @ B.T)
 
     def decode(self, numbers: Array, draw: Draw) -> Array:
-        """G∇f, what is subtracted from x, shape (…, draw.size) → (…, d)."""
+        """Return G∇f, what is subtracted from x, shape (…, draw.size) → (…, d)."""
         check_kind("draw", draw, Draw, ", such as step.draw(rng)")
         A = self.factors.left
         sketched = draw.decode(_rows("numbers", numbers, draw.size))
@@ -195,7 +195,7 @@ class MomentumStep:
     # ---------------------------------------------------------------- one round
 
     def start(self, x: Array) -> MomentumState:
-        """The state before the first round, z = x."""
+        """Return the state before the first round, z = x."""
         x = real_array("x", x)
         if x.shape[-1:] != (self.d,):
             msg = f"x must have shape (…, {self.d}), got {x.shape}"
@@ -203,31 +203,31 @@ class MomentumStep:
         return MomentumState(x, x)
 
     def point(self, state: MomentumState) -> Array:
-        """y, where the gradient is evaluated."""
+        """Return y, where the gradient is evaluated."""
         share = self.t / (1.0 + self.t) if self.strong else _share(state.rounds + 1)
         return np.asarray(state.x + share * (state.z - state.x))
 
     def draw(self, rng: np.random.Generator) -> Any:
-        """What all senders draw in a round."""
+        """Draw what all senders use in a round."""
         return self.sketch.draw(rng)
 
     def encode(self, gradient: Array, draw: Any) -> Array:
-        """The numbers to send for the gradient at y, shape (…, d) → (…, size)."""
+        """Return the numbers to send for the gradient at y, shape (…, d) → (…, size)."""
         numbers = CompressedStep(self.sketch, self.factors).encode(gradient, draw)
         return numbers if self.messages == 1 else np.concatenate([numbers, draw.encode(gradient)], axis=-1)
 
     def updates(self, numbers: Array, draw: Any) -> tuple[Array, Array]:
-        """G∇f(y) and VS∇f(y), for the numbers sent or their mean over clients."""
+        """Return G∇f(y) and VS∇f(y), for the numbers sent or their mean over clients."""
         parts = np.split(np.asarray(numbers), self.messages, axis=-1)
         step = CompressedStep(self.sketch, self.factors).decode(parts[0], draw)
         return step, self._along(draw.decode(parts[-1]))
 
     def advance(self, state: MomentumState, numbers: Array, draw: Any) -> MomentumState:
-        """The state after the round."""
+        """Return the state after the round."""
         return self.moved(state, *self.updates(numbers, draw))
 
     def moved(self, state: MomentumState, step: Array, along: Array) -> MomentumState:
-        """The state after a round with G∇f(y) = ``step`` and VS∇f(y) = ``along``."""
+        """Return the state after a round with G∇f(y) = ``step`` and VS∇f(y) = ``along``."""
         y, t, rounds = self.point(state), self.t, state.rounds + 1
         if self.strong:
             z = state.z + t * (y - state.z) - t * along
@@ -236,7 +236,7 @@ class MomentumStep:
         return MomentumState(y - step, z, rounds)
 
     def steps(self, gradients: Matrix, compress: Compress) -> tuple[Matrix, Matrix]:
-        """G∇f(y) and VS∇f(y) of several runs side by side, as ``Method.step`` has them: (s, n, d) → (s, d)."""
+        """Return G∇f(y) and VS∇f(y) of several runs side by side, as ``Method.step`` has them: (s, n, d) → (s, d)."""
         A, B = self.factors.left, self.factors.right
         sent = compress(gradients, B)
         sketched = sent if B is None else compress(gradients, None)
@@ -248,7 +248,7 @@ class MomentumStep:
     # ---------------------------------------------------------------- what is proved of it
 
     def potential(self, state: MomentumState, excess: Vector, point: Vector) -> Vector:
-        """Ψ of the rows of a state with f(x) − f(w) = ``excess``, w = ``point``.
+        """Return Ψ of the rows of a state with f(x) − f(w) = ``excess``, w = ``point``.
 
         For every w and K rounds E Ψ ≤ kept(K) times Ψ at the start.  Ψ = f(x) − f(w) + ½‖z − w‖²_{M̂}, for convex f
         K(K + 3)/4 (f(x) − f(w)) + ½‖z − w‖²_{M̂}/t².
@@ -259,11 +259,11 @@ class MomentumStep:
         return np.asarray(weight(state.rounds) * excess + distance / self.t**2)
 
     def kept(self, rounds: int) -> float:
-        """(1 − t)^K; 1 for convex f, whose Ψ has a weight that grows."""
+        """Return (1 − t)^K; 1 for convex f, whose Ψ has a weight that grows."""
         return (1.0 - self.t) ** rounds if self.strong else 1.0
 
     def squared_distance(self, v: Matrix) -> Vector:
-        """‖v‖²_{M̂} of rows v, M̂ = V⁻¹."""
+        """Return ‖v‖²_{M̂} of rows v, M̂ = V⁻¹."""
         V = self.V
         solved = v / V if isinstance(V, float) else np.linalg.solve(V, v.T).T
         return np.asarray(np.einsum("sd,sd->s", v, solved))
@@ -314,10 +314,10 @@ class SubspaceMomentum(MomentumStep):
 
 
 def weight(rounds: int) -> float:
-    """A of convex f after K rounds, K(K + 3)/4: a² = (K + 1)²/4 ≤ A for each K ≥ 1."""
+    """Return A of convex f after K rounds, K(K + 3)/4: a² = (K + 1)²/4 ≤ A for each K ≥ 1."""
     return 0.25 * rounds * (rounds + 3)
 
 
 def _share(rounds: int) -> float:
-    """a/A⁺ of the round K."""
+    """Return a/A⁺ of the round K."""
     return 0.5 * (rounds + 1) / weight(rounds)

@@ -48,7 +48,7 @@ def optimal_stepsize(
     reduce: bool = True,
     options: Mapping[str, Any] | None = None,
 ) -> StepsizeResult:
-    """The globally optimal matrix stepsize of det-CGD1 or det-CGD2, with a proof.
+    """Find the globally optimal matrix stepsize of det-CGD1 or det-CGD2, with a proof.
 
     Solves, for det-CGD1 (x⁺ = x − D S ∇f(x)),
 
@@ -101,12 +101,12 @@ def optimal_stepsize(
         Iterations of each solve, a whole number of at least 1, or None for the solver's default.
         A limit never raises an error: the best answer so far is returned with the status ``user_limit`` and its
         certificate.  Where the solver handed over no point, D is the best multiple of a plain matrix (of W for a
-        ``Direction``), and ``message`` says so.
+        ``Direction``), and ``message`` tells it.
     warm_start
         The StepsizeResult of a nearby problem of the same size; the native solver starts from it.
     n_jobs
         Processes for problems that fall into many components, as in joblib: −1 for one on each core, −2 for one
-        less, and so on, but at least one.  None, the default, is one unless ``joblib.parallel_config`` says otherwise:
+        less, and so on, but at least one.  None, the default, is one unless ``joblib.parallel_config`` sets another:
         ``with parallel_config(backend="dask"):`` solves the components on a Dask cluster.
     reduce
         Use the exact reductions (connected components, commuting sketches, closed forms) before any solver.
@@ -120,7 +120,7 @@ def optimal_stepsize(
     Raises
     ------
     ValueError, TypeError
-        For input that is not as described; the message names the argument and the remedy.
+        For input that is not as described; the message names the argument and the fix.
     SolverUnavailable
         For a solver that is not installed or has no licence.
     RuntimeError
@@ -175,12 +175,12 @@ def optimal_stepsize(
 
 
 def _as_given(smoothness: Smoothness) -> Any:
-    """L as a matrix, or as the operator that is never formed."""
+    """Return L as a matrix, or as the operator that is never formed."""
     return smoothness.formed().matrix if smoothness.is_formed else smoothness
 
 
 def _dense_multiplier(L: Smoothness, sketch: Sketch, **asked: Any) -> Matrix | None:
-    """The multiplier of the problem with a dense L, for the certificate file of an answer that does not hold one."""
+    """Return the multiplier for a dense L, for the certificate file of an answer that does not hold one."""
     return optimal_stepsize(L.todense(), sketch, **asked).dual
 
 
@@ -224,10 +224,10 @@ def to_cvxpy(
     strong_convexity: Any = None,
     lift: str = "compact",
 ) -> CvxpyForm:
-    """The program that ``optimal_stepsize`` solves, as a cvxpy problem in D itself, unscaled and in one piece.
+    """Return the program that ``optimal_stepsize`` solves, as a cvxpy problem in D itself, unscaled and in one piece.
 
     What cvxpy returns is neither repaired nor proved: hand ``form.D.value`` to ``certify``, whose ``largest_scale``
-    says by how much to shrink a D that rounding has put outside.
+    is how much to shrink a D that rounding has put outside.
 
     Parameters
     ----------

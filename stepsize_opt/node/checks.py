@@ -110,7 +110,7 @@ class StepsizeCheck(Shown):
         return _rate(self.descent)
 
     def summary(self) -> dict[str, Any]:
-        """Everything as plain numbers and strings (what ``--json`` prints)."""
+        """Return everything as plain numbers and strings (what ``--json`` prints)."""
         return {
             **asdict(self),
             "feasible": self.feasible,
@@ -327,7 +327,7 @@ def _sketch_of(own: StepsizeResult | None) -> Sketch:
 
 
 def _gap_when_scaled(certificate: Certificate, scale: float) -> float:
-    """The gap of sD: log det(sD) = log det D + d log s."""
+    """Return the gap of sD: log det(sD) = log det D + d log s."""
     if not scale > 0.0:
         return math.inf
     d = certificate.d
@@ -402,7 +402,7 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, goal: Goa
 
 
 def _inside(piece: Component, X: Matrix) -> Matrix | None:
-    """The largest multiple of X that is proved feasible; None without a proof."""
+    """Return the largest multiple of X that is proved feasible; None without a proof."""
     if piece.is_convex:
         step = ConvexStep(piece.single, X).repaired()
         return None if step is None else step.D

@@ -85,7 +85,7 @@ class Singletons:
     curvature: Vector | None = None  # M_jj, for the largest t with D_j ≥ t/M_jj
 
     def solve(self) -> SolvedAlone:
-        """The answer in the original coordinates.
+        """Solve in the original coordinates.
 
         Raises ValueError for a stepsize that float64 does not hold.
         """
@@ -149,11 +149,11 @@ class Component:
         return power * math.log(2.0)
 
     def lower(self, D: Matrix) -> Matrix:
-        """A stepsize of the original coordinates in the scaled ones (exact within the range of float64)."""
+        """Return a stepsize of the original coordinates in the scaled ones (exact within the range of float64)."""
         return D / self.scale[:, None] / self.scale
 
     def near_one(self, D: Matrix) -> tuple[Matrix | None, int]:
-        """X and n with D = 2ⁿΛXΛ and a largest diagonal entry of X in [½, 1); None where float64 does not hold X."""
+        """Return X and n with D = 2ⁿΛXΛ and a largest diagonal entry of X in [½, 1); None beyond float64."""
         e = np.frexp(self.scale)[1] - 1
         diagonal = D.diagonal()
         if not diagonal.min() > 0.0:
@@ -164,7 +164,7 @@ class Component:
         return (X if np.array_equal(np.ldexp(X, shift), D) else None), n
 
     def dual_near_one(self, Z: Matrix) -> Matrix:
-        """A multiplier of the original constraint in the scaled coordinates, times a power of two: any is as good."""
+        """Return an original multiplier in the scaled coordinates, times a power of two: any is as good."""
         e = np.frexp(self.scale)[1] - 1
         shift = e[:, None] + e
         used = Z != 0.0
@@ -172,19 +172,19 @@ class Component:
         return np.asarray(np.ldexp(Z, shift - top))
 
     def lift_stepsize(self, D: Matrix) -> Matrix:
-        """A stepsize of the scaled coordinates in the original ones (exact within the range of float64)."""
+        """Return a stepsize of the scaled coordinates in the original ones (exact within the range of float64)."""
         return self.scale[:, None] * D * self.scale
 
     def lower_dual(self, Z: Matrix) -> Matrix:
-        """A multiplier of the original constraint in the scaled coordinates (exact within the range of float64)."""
+        """Return an original multiplier in the scaled coordinates (exact within the range of float64)."""
         return self.scale[:, None] * Z * self.scale
 
     def lift_dual(self, Z: Matrix) -> Matrix:
-        """A multiplier of the scaled constraint in the original coordinates (exact within the range of float64)."""
+        """Return a scaled multiplier in the original coordinates (exact within the range of float64)."""
         return Z / self.scale[:, None] / self.scale
 
     def held(self, at: Proved) -> tuple[Proved, Matrix]:
-        """The stepsize as float64 holds it, in the scaled and in the original coordinates.
+        """Return the stepsize as float64 holds it, in the scaled and in the original coordinates.
 
         Proved feasible again if the range of float64 changed it; raises ValueError if that is not possible.
         """
@@ -218,7 +218,7 @@ class Reduction:
     limits: list[LimitBounds] = field(default_factory=list)
 
     def log_limit(self, sketch: Sketch) -> float:
-        """d log of the limit for draws as sparse as the sketch's, from above; +∞ where E[S] = I is not exact."""
+        """Return d log of the limit for draws as sparse as the sketch's, from above; +∞ where E[S] = I is not exact."""
         if not sketch.is_exactly_unbiased:
             return math.inf
         return LimitBounds.combine(self.limits).log_bound(sketch.expected_rank)
@@ -249,7 +249,7 @@ def reduce_problem(
 def separate(
     L: MatrixSmoothness, Q: PositiveMap, pattern: Pattern, method: Method, D: Matrix, goal: Goal = PAPER
 ) -> Reduction:
-    """The pieces of the *check* of a given D: nothing in L, the sketch, the pattern, D or M connects two."""
+    """Separate the *check* of a given D into pieces: nothing in L, the sketch, the pattern, D or M connects two."""
     out = Reduction()
     edges = D if goal.edges is None else np.abs(D) + np.abs(dense(goal.edges))
     for indices in _groups(L.matrix, _maps(Q, method), pattern, edges):
@@ -263,7 +263,7 @@ def separate(
 
 
 def _proved_block(L: MatrixSmoothness, indices: Indices, goal: Goal, out: Reduction) -> Matrix:
-    """The block of some coordinates, proved to be between M and infinity; what the limit takes from it is noted."""
+    """Return the block of some coordinates, proved to lie between M and infinity; note what the limit takes from it."""
     block = L.block(indices)
     L.log_det(indices)
     goal.check(block, indices)
@@ -316,7 +316,7 @@ def _reduce_block(
 
 
 def _component(indices: Indices, scale: Vector, program: Program, goal: Goal) -> Component:
-    """The piece with the objective that the goal asks for."""
+    """Return the piece with the objective that the goal asks for."""
     condition = program.condition
     assert condition is not None and condition.B is not None
     if goal.is_convex:
@@ -346,7 +346,7 @@ def equivalent_method(goal: Goal, method: Method, pattern: Pattern, law: Positiv
 
 
 def descent_program(program: Program, bound: CurvatureBound | None = None) -> Program:
-    """The program of the descent metric that belongs to the condition of a program."""
+    """Return the program of the descent metric that belongs to the condition of a program."""
     condition = program.condition
     assert condition is not None and condition.B is not None
     E = None if bound is None else bound.inverse
@@ -362,14 +362,14 @@ class _Quadratic:
     scale: Vector
 
     def part(self, indices: Indices) -> _Quadratic:
-        """The rows and columns of some of the coordinates."""
+        """Return the rows and columns of some of the coordinates."""
         if indices.size == len(self.B):
             return self
         slack = None if self.slack is None else self.slack[indices]
         return _Quadratic(self.B[np.ix_(indices, indices)], slack, self.scale[indices])
 
     def scaled(self, scale: Vector) -> _Quadratic:
-        """The same with ΛBΛ for another diagonal Λ of powers of two."""
+        """Return the same with ΛBΛ for another diagonal Λ of powers of two."""
         B = scale[:, None] * self.B * scale
         slack = None if self.slack is None else scale * self.slack * scale
         if not np.abs(B).min() > NO_UNDERFLOW and (B / scale[:, None] / scale != self.B).any():
@@ -384,7 +384,7 @@ def _unscaled(L: Matrix) -> _Quadratic:
 
 
 def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
-    """𝒬(L), scaled before the map is applied so that no product leaves the range of float64."""
+    """Return 𝒬(L), scaled before the map is applied so that no product leaves the range of float64."""
     if is_identity(Q):
         return _unscaled(L)
     _check_spread(L, Q)
@@ -400,7 +400,7 @@ def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
 
 
 def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> tuple[Program, Vector]:
-    """The program of one piece in coordinates in which D is near one, and Λ with D = ΛD̃Λ in the original ones."""
+    """Return the program of one piece in coordinates in which D̃ is near one, and Λ with D = ΛD̃Λ."""
     _check_coefficients(Q)
     _check_spread(quadratic.B, Q)
     scaled = quadratic.scaled(_scaling(quadratic, Q, pattern))
@@ -410,7 +410,7 @@ def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> 
 
 
 def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
-    """Powers of two Λ, constant on coordinates that 𝒬 couples, that make the diagonal of Λ⁻¹DΛ⁻¹ near constant."""
+    """Return powers of two Λ, equal on coordinates that 𝒬 couples, that even out the diagonal of Λ⁻¹DΛ⁻¹."""
     size = -(Q.action_levels + np.log2(quadratic.B.diagonal()))  # of log₂ D_jj for a coordinate alone
     if pattern.W is not None:
         direction = np.log2(pattern.W.diagonal()) - 2.0 * np.log2(quadratic.scale)
@@ -456,7 +456,7 @@ _LARGEST_RATIO = 2.0**84
 
 
 def _scaled_direction(pattern: Pattern, scale: Vector) -> Matrix:
-    """Λ⁻¹WΛ⁻¹ with each block multiplied by a power of two that brings it near one: only its direction counts."""
+    """Return Λ⁻¹WΛ⁻¹ with each block brought near one by a power of two: only its direction counts."""
     out = np.zeros_like(pattern.member)
     exponents = np.frexp(scale)[1] - 1
     for s in pattern.slices:
@@ -467,7 +467,7 @@ def _scaled_direction(pattern: Pattern, scale: Vector) -> Matrix:
 
 
 def _maps(law: PositiveMap, method: Method) -> Iterator[PositiveMap]:
-    """What may connect coordinates: the law of the sketch and the maps that the method makes of it."""
+    """Yield what may connect coordinates: the law of the sketch and the maps that the method makes of it."""
     condition = method.condition(law)
     yield from (law, condition.outer, condition.inner)
 
@@ -475,7 +475,7 @@ def _maps(law: PositiveMap, method: Method) -> Iterator[PositiveMap]:
 def _groups(
     B: Symmetric, maps: Iterable[PositiveMap], pattern: Pattern, other: Symmetric | None = None
 ) -> Iterator[Indices]:
-    """The finest groups of coordinates that B, another matrix, the maps and the ties of the pattern leave unconnected.
+    """Yield the finest groups of coordinates that B, another matrix, the maps and the ties of the pattern leave apart.
 
     The other matrix is a given D, or M of a goal.  Groups come in order.
     """
@@ -503,5 +503,5 @@ def _groups(
 
 
 def _restricted(Q: PositiveMap, indices: Indices) -> PositiveMap:
-    """The map on some of the coordinates, taken in increasing order."""
+    """Return the map on some of the coordinates, taken in increasing order."""
     return Q if indices.size == Q.d else Q.restrict(indices)

@@ -48,8 +48,8 @@ class StepsizeResult(Result):
     Attributes
     ----------
     status
-        ``optimal`` only with a proved feasible D whose certified gap is within ``tol``; otherwise ``message`` says
-        why not.
+        ``optimal`` only with a proved feasible D whose certified gap is within ``tol``; otherwise ``message`` has
+        the reason.
     certificate
         Feasible, margin, log_det, upper_bound and gap, all holding in exact arithmetic.  ``feasible`` means T(D) ⪯ D
         for the goal ``paper``, 𝒫(D) ⪯ L⁻¹ for ``convex``, H ≻ 0 for the others.  ``log_det`` and ``upper_bound`` are
@@ -79,7 +79,7 @@ class StepsizeResult(Result):
     satisfies_condition
         Whether T(D) ⪯ D is proved, which only the goal ``paper`` needs.
     message
-        What keeps the answer from being optimal, and a remedy; empty for an optimal one.
+        What keeps the answer from being optimal, and how to fix it; empty for an optimal one.
     inverse_curvature
         With momentum V ⪰ M⁻¹, a number or d×d, by which the update of z multiplies (docs/momentum.md); None without
         memory.  ``log_det`` and ``upper_bound`` are then ends of d log t, t²𝒫(V) ⪯ H.
@@ -160,7 +160,7 @@ class StepsizeResult(Result):
         return tuple(map(Block, D.indices, D.parts, Z.parts))
 
     def tosparse(self) -> Any:
-        """D as a ``scipy.sparse.csr_array`` with the entries of its blocks: for a block-diagonal L of any size.
+        """Return D as a ``scipy.sparse.csr_array`` with the entries of its blocks, for a block-diagonal L of any size.
 
         Raises ValueError for a large L, whose D is an operator.
         """
@@ -260,7 +260,7 @@ class StepsizeResult(Result):
         accuracy: float | None = None,
         initial_distance: Any = None,
     ) -> int:
-        """Iterations K that guarantee a weighted mean squared gradient norm of at most ε², from f(x⁰) − f^inf.
+        """Return the K that guarantees a weighted mean squared gradient norm of at most ε², from f(x⁰) − f^inf.
 
         K = ⌈2Δ⁰/(rate ε²)⌉ with ``guaranteed_rate``, the better of the proved rates of D and of H; the weights are
         those of its matrix, divided by its det^{1/d}.  ``guarantee_used`` names it.  For the goal ``euclidean`` the
@@ -303,7 +303,7 @@ class StepsizeResult(Result):
         return iterations_needed(self.guaranteed_rate, epsilon2, initial_gap)  # type: ignore[arg-type]
 
     def _parts(self, distance: Any) -> float | list[Vector]:
-        """x⁰ − x* in the coordinates of each block, or the plain distance."""
+        """Return x⁰ − x* in the coordinates of each block, or the plain distance."""
         if dimensions(distance) == 0:
             return positive_number("initial_distance", distance)
         vector = real_array("initial_distance", distance)
@@ -324,7 +324,7 @@ class StepsizeResult(Result):
         accuracy: float | None = None,
         initial_distance: Any = None,
     ) -> float:
-        """Expected number of coordinates sent until it is guaranteed: iterations × expected_nonzeros."""
+        """Return the expected number of floats sent until it is guaranteed: iterations × expected_nonzeros."""
         K = self.iterations(epsilon2, initial_gap, accuracy=accuracy, initial_distance=initial_distance)
         return coordinates_sent(K, self.expected_nonzeros)
 

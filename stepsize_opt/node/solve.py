@@ -69,7 +69,7 @@ class _Judged(Generic[Proved]):
 
 
 def prove(component: Component, outcome: Outcome, tol: float) -> Answer:
-    """The proved answer next to the raw one, under the goal of the component."""
+    """Prove the answer next to the raw one, under the goal of the component."""
     if component.is_convex:
         return _convex(component, outcome)
     if component.program.objective is None:
@@ -86,12 +86,12 @@ def _not_repaired(outcome: Outcome) -> RuntimeError:
 
 
 def _repaired(component: Component, outcome: Outcome, tol: float) -> Evaluation:
-    """The point next to the raw one that satisfies the condition."""
+    """Repair the raw point to one that satisfies the condition."""
     single = component.single
     # A thousandth of the tolerance is no loss worth a second round of verified arithmetic; a closed form is exact.
     loss = 1e-3 * tol if outcome.stats.num_iters != 0 else _EXACT_LOSS
-    # Where not even a multiple of the raw point is feasible: the best multiple of a plain matrix, a poor answer but
-    # a proved one, and the gap says so.
+    # Where not even a multiple of the raw point is feasible, take the best multiple of a plain matrix: a poor answer
+    # with a large gap, but a proved one.
     repaired = repair(single, np.asarray(outcome.X), loss) or repair(single, single.pattern.member)
     if repaired is None:
         raise _not_repaired(outcome)
@@ -119,7 +119,7 @@ def _under_condition(component: Component, outcome: Outcome, tol: float) -> Answ
 
 
 def _thin(component: Component, thin: ProvedDiagonal, dual: Matrix | None) -> Answer | None:
-    """What is proved of a diagonal stepsize with a thin multiplier; None where float64 may not hold it."""
+    """Return what is proved of a diagonal stepsize with a thin multiplier; None where float64 may not hold it."""
     with np.errstate(over="ignore"):  # what overflows is refused by the general path
         D = component.scale * thin.x * component.scale
     if not (D.min() > NO_UNDERFLOW and D.max() < 1.0 / NO_UNDERFLOW):
@@ -166,7 +166,7 @@ def _under_descent(component: Component, outcome: Outcome, tol: float) -> Answer
 
 
 def _judged(at: Descent, component: Component, dual: Matrix | None, tol: float) -> Certificate:
-    """The certificate of log det H, or of t, in scaled coordinates."""
+    """Return the certificate of log det H, or of t, in scaled coordinates."""
     if component.bound is None:
         bounds = at.bounds(dual, tol)
         return Certificate(at.feasible, 1.0 + at.at.margin, bounds.lower, bounds.upper, at.program.d)
@@ -174,7 +174,7 @@ def _judged(at: Descent, component: Component, dual: Matrix | None, tol: float) 
 
 
 def certificate_of_t(at: Evaluation, bounds: DescentBounds) -> Certificate:
-    """The certificate of t with H ⪰ tM⁻¹, log t = log det(tI)/d; the margin is that of H ≻ 0."""
+    """Return the certificate of t with H ⪰ tM⁻¹, log t = log det(tI)/d; the margin is that of H ≻ 0."""
     lower, upper = (math.log(t) if t > 0.0 else -math.inf for t in (bounds.lower, bounds.upper))
     return Certificate.of_rate(1.0 + at.margin, lower, upper, at.program.d)
 
@@ -215,7 +215,7 @@ Choice = tuple["Solver | None", Settings]  # None: the automatic choice
 
 
 def start_of(component: Component, warm_start: StepsizeResult | None) -> WarmStart | None:
-    """The part of an earlier result that belongs to a component, in its scaled coordinates."""
+    """Return the part of an earlier result that belongs to a component, in its scaled coordinates."""
     if warm_start is None or warm_start.dual is None:
         return None
     part = np.ix_(component.indices, component.indices)
@@ -226,7 +226,7 @@ def start_of(component: Component, warm_start: StepsizeResult | None) -> WarmSta
 
 
 def processes(n_jobs: object) -> int:
-    """The number of processes that ``n_jobs`` means, as joblib counts them; None obeys ``joblib.parallel_config``.
+    """Return how many processes ``n_jobs`` means, as joblib counts them; None obeys ``joblib.parallel_config``.
 
     Raises ValueError or TypeError for what is no such number.
     """
@@ -234,7 +234,8 @@ def processes(n_jobs: object) -> int:
     if number == 0:
         msg = "n_jobs must not be 0; use 1 for no extra process, -1 for one for each core"
         raise ValueError(msg)
-    if number == 1 or (number is None and "joblib" not in sys.modules):  # who has not loaded joblib has set nothing
+    # Unless joblib is imported, no parallel_config is active.
+    if number == 1 or (number is None and "joblib" not in sys.modules):
         return 1
     import joblib
 
@@ -243,10 +244,10 @@ def processes(n_jobs: object) -> int:
 
 
 def _chunks(sizes: Sequence[Sequence[int]], workers: int) -> list[list[int]]:
-    """The places of the groups of tasks in parts of similar cost, which grows with the cube of the sizes.
+    """Divide the places of the groups of tasks into parts of similar cost, which grows with the cube of the sizes.
 
-    Several parts for each process: who has finished one takes the next, and what a process that died has to do again is
-    little.  The largest groups come first.
+    Several parts for each process: a process that has finished one takes the next, and little is lost when one dies.
+    The largest groups come first.
     """
     parts = min(_PARTS_PER_PROCESS * workers, max(workers, sum(map(len, sizes)) // _COMPONENTS_PER_PROCESS))
     costs = [sum(float(size + _SMALLEST) ** 3 for size in group) for group in sizes]
@@ -260,7 +261,7 @@ def _chunks(sizes: Sequence[Sequence[int]], workers: int) -> list[list[int]]:
 
 
 def _stacks(tasks: Sequence[Task], choice: Choice) -> list[list[int]]:
-    """The places of the tasks in groups: those of one size that a solver takes in stacks, and each of the others alone.
+    """Group the places of the tasks: those of one size that a solver takes in stacks, and each of the others alone.
 
     They do not depend on the number of processes, and so neither does the answer.
     """
@@ -283,7 +284,7 @@ def _stacks(tasks: Sequence[Task], choice: Choice) -> list[list[int]]:
 
 
 def solve_all(tasks: Sequence[Task], choice: Choice, closed_forms: bool, workers: int) -> list[Piece]:
-    """The pieces of the tasks in order, solved in at most so many processes."""
+    """Solve the tasks in at most so many processes; return their pieces in order."""
     if len(tasks) < 2 * _COMPONENTS_PER_PROCESS:  # too few for a stack, and for a second process
         return _solve_groups([[task] for task in tasks], choice, closed_forms)
     groups = _stacks(tasks, choice)
@@ -307,7 +308,7 @@ def solve_all(tasks: Sequence[Task], choice: Choice, closed_forms: bool, workers
 def _in_processes(
     work: Iterable[Sequence[Sequence[Task]]], choice: Choice, closed_forms: bool, workers: int
 ) -> Iterable[list[Piece]]:
-    """The pieces of each part of the work, by joblib's back end at hand."""
+    """Solve each part of the work by joblib's back end at hand."""
     from joblib import Parallel, delayed
 
     calls = (delayed(_solve_groups)(part, choice, closed_forms) for part in work)
@@ -320,7 +321,7 @@ def _in_processes(
 
 
 def _solve_groups(groups: Sequence[Sequence[Task]], choice: Choice, closed_forms: bool) -> list[Piece]:
-    """The pieces of groups of tasks, one after the other."""
+    """Solve groups of tasks, one after the other."""
     pieces: list[Piece] = []
     for group in groups:
         with blas_threads(group[0][0].program.d):
@@ -332,7 +333,7 @@ def _solve_groups(groups: Sequence[Sequence[Task]], choice: Choice, closed_forms
 
 
 def _solve_stack(components: Sequence[Component], choice: Choice, closed_forms: bool) -> list[Piece]:
-    """The pieces of components of one size that are solved together; alone what is not proved optimal then."""
+    """Solve components of one size together, and alone what is not proved optimal then."""
     chosen, settings = choice
     solver, why = (chosen, "asked for") if chosen is not None else choose_solver(components[0].program)
     outcomes = solver.solve_stack([component.program for component in components], settings)
@@ -372,7 +373,7 @@ def _solve_component(
         reason = outcome.message or outcome.status.value
         if outcome.status is not Status.USER_LIMIT:
             raise _no_stepsize(program, solver, reason)
-        # A limit of the user's is no error: the best multiple of a plain matrix is feasible, and its gap says the rest.
+        # A limit of the user's is no error: the best multiple of a plain matrix is feasible, and its gap is reported.
         plain = replace(outcome, X=program.pattern.member)
         return replace(_certified(component, plain, settings.tol, None), message=f"{solver.name}: {reason}")
     piece = _certified(component, outcome, settings.tol, outcome.stats.extra_stats.get("closed_form"))
@@ -391,7 +392,7 @@ def _no_stepsize(program: Program, solver: Solver, reason: str) -> RuntimeError:
 
 
 def _closed_form(program: Program) -> Report | None:
-    """The closed form of a program.  2D − DBD is largest at D = B⁻¹, as is D under the condition DBD ⪯ D."""
+    """Return the closed form of a program.  2D − DBD is largest at D = B⁻¹, as is D under the condition DBD ⪯ D."""
     metric, condition = program.objective, program.condition
     if metric is not None and metric.floor is None and metric.left.is_plain and program.pattern.is_full:
         condition = metric.left
@@ -399,7 +400,7 @@ def _closed_form(program: Program) -> Report | None:
 
 
 def _outcome(solver: Solver, program: Program, settings: Settings, why: str) -> Outcome:
-    """A solver's answer, with the reason for its choice among the statistics."""
+    """Run a solver, with the reason for its choice among the statistics."""
     outcome = solver.solve(program, settings)
     outcome.stats.extra_stats["why"] = why
     return outcome

@@ -118,7 +118,7 @@ class _GramProducts:
 
 
 def large_problem(L: Smoothness, law: PositiveMap) -> LargeProblem | None:
-    """The problem of an L that is not to be made dense; None for an L that is.
+    """Return the problem of an L that is not to be made dense; None for an L that is.
 
     Raises NeedsDense for a LowRankPlusDiagonal with a distribution or a sign that has no such form, ValueError for an L
     whose numbers lie too far apart.
@@ -138,7 +138,7 @@ def _factored_problem(given: LowRankPlusDiagonal, law: PositiveMap) -> LargeProb
 
 
 def _sparse_problem(S: Any, law: PositiveMap) -> LargeProblem | None:
-    """The problem of a large sparse L without negative entries that does not fall into parts; None for another."""
+    """Return the problem of a large sparse L without negative entries that does not fall into parts, or None."""
     split = law.diagonal_plus_scaled
     if not sparse.issparse(S) or S.shape[0] <= LARGE or split is None or split.beta < 0.0:
         return None
@@ -157,7 +157,7 @@ def _sparse_problem(S: Any, law: PositiveMap) -> LargeProblem | None:
 
 
 def _near_one(S: Any) -> tuple[Any, int]:
-    """S′ and n with S = 4ⁿS′ for a sparse S without negative entries, and entries of S′ near one."""
+    """Return S′ and n with S = 4ⁿS′ for a sparse S without negative entries, and entries of S′ near one."""
     diagonal = S.diagonal()
     if not diagonal.min() > 0.0:
         msg = f"L is singular or indefinite: a diagonal entry is {diagonal.min():g}; {SMOOTHNESS_REMEDY}"
@@ -169,7 +169,7 @@ def _near_one(S: Any) -> tuple[Any, int]:
 
 
 def _factored(L: LowRankPlusDiagonal, n: int, a: Vector, beta: float, roundings: int) -> LargeProblem:
-    """𝒫(L) = Diag(a) + βUUᵀ; a is a sum of two products, with coefficients that went through so many roundings."""
+    """Return the problem of 𝒫(L) = Diag(a) + βUUᵀ; the coefficients of both products in a went through roundings."""
     rounding = roundings + 4
     if sparse.issparse(L.U):
         if L.U.data.min(initial=0.0) < 0.0:
@@ -209,7 +209,7 @@ class StructuredAnswer:
     remark: str = ""
 
     def scaled(self, n: int) -> StructuredAnswer:
-        """The answer for 4⁻ⁿL, with 4ⁿD; raises ValueError where float64 does not hold it."""
+        """Return the answer for 4⁻ⁿL, with 4ⁿD; raises ValueError where float64 does not hold it."""
         power = 2 * n * self.certificate.d
         return replace(
             self,
@@ -222,7 +222,7 @@ class StructuredAnswer:
 def solve_structured(
     problem: LargeProblem, structure: str, settings: Settings, w: Vector | None = None
 ) -> StructuredAnswer:
-    """The best D of a structure ``"full"``, ``"diagonal"`` or ``"scalar"``, or with w the best multiple of Diag(w).
+    """Find the best D that is ``"full"``, ``"diagonal"`` or ``"scalar"``, or with w the best multiple of Diag(w).
 
     Raises ValueError for a structure without such an answer, or when nothing could be proved.
     """
@@ -254,7 +254,7 @@ def solve_structured(
 
 
 def not_proved() -> ValueError:
-    """What to raise where no proof succeeded."""
+    """Return the error to raise where no proof succeeded."""
     return ValueError(
         "L is too close to singular, or its entries or the second moments of the sketch lie too far apart, for a proof "
         "in float64; add a regulariser (a larger diagonal), rescale the variables, or give rare coordinates a larger "
@@ -283,7 +283,7 @@ def _diagonal(
 
 
 def _multiple(condition: LowRankCondition | NonnegativeCondition, w: Vector) -> ProvedDiagonal | None:
-    """γw for the largest γ, with the bound of an eigenvector of N = Diag(w)^½ M Diag(w)^½."""
+    """Find γw for the largest γ, with the bound of an eigenvector of N = Diag(w)^½ M Diag(w)^½."""
     root, d = np.sqrt(w), len(w)
     if isinstance(condition, NonnegativeCondition):
         M = condition.M
@@ -303,7 +303,7 @@ def _operator(times: Callable[[Vector], Vector], d: int) -> Any:
 
 
 def top_eigenpair(times: Callable[[Vector], Vector], d: int) -> tuple[float, Vector]:
-    """The largest eigenvalue of a matrix by its products, and its eigenvector."""
+    """Return the largest eigenvalue of a matrix by its products, and its eigenvector."""
     if d < 3:  # what eigsh does not take
         values, vectors = np.linalg.eigh(np.column_stack([times(row) for row in np.eye(d)]))
     else:
@@ -320,7 +320,7 @@ _MIXED = (
 
 
 def thin_metric(L: LowRankPlusDiagonal, law: DiagonalPlusScaled) -> ThinMetric:
-    """What proofs need of L and of a law with 𝒫(M) = Diag(α∘diag M) + βM; raises NeedsDense for a sparse U."""
+    """Return what proofs need of L and of a law with 𝒫(M) = Diag(α∘diag M) + βM; raises NeedsDense for a sparse U."""
     if sparse.issparse(L.U):
         msg = f"a D that is not diagonal takes a dense U (U.toarray(), or rank=r of stepsize_opt.smoothness); {ANSWERS}"
         raise NeedsDense(msg)
@@ -330,7 +330,7 @@ def thin_metric(L: LowRankPlusDiagonal, law: DiagonalPlusScaled) -> ThinMetric:
 def solve_descent(
     L: LowRankPlusDiagonal, law: DiagonalPlusScaled, limit: float, settings: Settings
 ) -> StructuredAnswer:
-    """A D = Diag(a) − VVᵀ with a large log det H and its certificate; ``limit`` bounds log det H of every D.
+    """Find D = Diag(a) − VVᵀ with a large log det H and its certificate; ``limit`` bounds log det H of every D.
 
     Raises ValueError for a sparse U, or when nothing could be proved.
     """
@@ -360,7 +360,7 @@ def solve_descent(
 
 
 def _best_bound(metric: ThinMetric, eta: Vector, Z: Matrix) -> float:
-    """The best bound of Diag(η) + 2^f ZZᵀ over whole numbers f; f = 0 is H⁻¹, which suits a tighter bound than this."""
+    """Return the best bound of Diag(η) + 2^f ZZᵀ over whole numbers f; f = 0 is H⁻¹, which suits a tighter bound."""
     found = metric.bound(eta, Z)
     for factor in (math.sqrt(0.5), math.sqrt(2.0)):
         W, best = Z * factor, found
@@ -372,7 +372,7 @@ def _best_bound(metric: ThinMetric, eta: Vector, Z: Matrix) -> float:
 
 
 def read_direction(W: Any) -> DiagonalStepsize | LowRankStepsize:
-    """W as a diagonal, or as Diag(a) ± VVᵀ, in units in which it is near one: only its direction counts.
+    """Read W as a diagonal, or as Diag(a) ± VVᵀ, in units in which it is near one: only its direction counts.
 
     Raises TypeError for an operator that is neither, ValueError for one whose numbers lie too far apart.
     """
@@ -399,7 +399,7 @@ def _as_stepsize(W: Any) -> DiagonalStepsize | LowRankStepsize:
 
 
 def metric_of_inverse(condition: LowRankCondition) -> ThinMetric:
-    """T(D) = DMD for M = 𝒫(L) of a condition: β(Diag(a/β) + UUᵀ), and for β = 0 Diag(a) alone."""
+    """Return T(D) = DMD for M = 𝒫(L) of a condition: β(Diag(a/β) + UUᵀ), and for β = 0 Diag(a) alone."""
     a, beta, U = condition.high, condition.beta, condition.U
     if beta == 0.0:
         beta, U = 1.0, np.zeros((condition.d, 1))
@@ -412,7 +412,7 @@ def metric_of_inverse(condition: LowRankCondition) -> ThinMetric:
 
 
 def solve_direction(metric: ThinMetric, W: LowRankStepsize, settings: Settings) -> StructuredAnswer:
-    """The largest γW; ``metric`` knows T.  Raises ValueError when nothing could be proved."""
+    """Find the largest γW; ``metric`` knows T.  Raises ValueError when nothing could be proved."""
     began = time.perf_counter()
     value, z = _largest_eigenpair(metric, W)
     thin = ThinStepsize(W.a, W.V, W.sign)
@@ -442,13 +442,13 @@ def solve_direction(metric: ThinMetric, W: LowRankStepsize, settings: Settings) 
 
 
 def _bound(metric: ThinMetric, W: ThinStepsize, z: Vector) -> float:
-    """log det γW from above for every γ that satisfies the condition; +inf without a proof."""
+    """Return log det γW from above for every γ that satisfies the condition; +inf without a proof."""
     ends = W.log_det()
     return np.inf if ends is None else bound_of_multiples(len(z), metric.quotient(W, z), ends[1])
 
 
 def _largest_eigenpair(metric: ThinMetric, W: LowRankStepsize) -> tuple[float, Vector]:
-    """λmax of T(W)z = λWz and its vector, in plain floating point; T(W) with the coefficients from above."""
+    """Return λmax of T(W)z = λWz and its vector, in plain floating point; T(W) with the coefficients from above."""
     alpha, beta, _ = metric.high
     own = LowRankPlusDiagonal(metric.U, metric.s)
     diagonal = alpha * W.energies(own)
@@ -482,7 +482,7 @@ def _largest_eigenpair(metric: ThinMetric, W: LowRankStepsize) -> tuple[float, V
 def solve_gaussian(
     L: LowRankPlusDiagonal, law: ScaledPlusTrace, settings: Settings, *, descent: bool
 ) -> StructuredAnswer:
-    """The best D of det-CGD1, under the condition or for the descent metric.
+    """Find the best D of det-CGD1, under the condition or for the descent metric.
 
     Raises ValueError for an L without the form, or when nothing could be proved.
     """

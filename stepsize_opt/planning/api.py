@@ -70,7 +70,7 @@ class Target:
         return {"goal": self.goal, "strong_convexity": self.strong_convexity if self.goal == "linear" else None}
 
     def rounds(self, rate: float, momentum: bool = False) -> int:
-        """The smallest K that a rate guarantees; raises Unproved for a rate of 0."""
+        """Return the smallest K that a rate guarantees; raises Unproved for a rate of 0."""
         if not rate > 0.0:
             msg = "no rate above 0 is proved of its D in float64"
             raise Unproved(msg)
@@ -98,7 +98,7 @@ def plan(
     max_iters: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Which method to run: rounds, floats sent, work and efficiency of each, and the best within a budget.
+    """Tell which method to run: rounds, floats sent, work and efficiency of each, and the best within a budget.
 
     Gradient descent, det-CGD1 (with the best descent metric, and for ``"descent"`` under the paper's condition),
     det-CGD2 and the subspace method, with k = 1 and with a quarter, half and all of the floats allowed; ``Feedback``
@@ -192,7 +192,7 @@ def _sorted(rows: Sequence[Row], goal: str, budget: Budget, senders: int) -> lis
 
 
 def _notes(given: Problem, targets: Sequence[Target], laws: Sequence[Sketch], rows: Sequence[Row]) -> Iterator[str]:
-    """What the table leaves out, and which rows are not optimal."""
+    """Yield what the table leaves out, and which rows are not optimal."""
     unfinished = [row for row in rows if row.status not in (Status.OPTIMAL.value, WORST_CASE)]
     if unfinished:
         kinds = ", ".join(sorted({row.status for row in unfinished}))
@@ -220,7 +220,7 @@ def _cases(
     rounds: int | None,
     solving: dict[str, Any],
 ) -> Iterator[Case]:
-    """The rows of one goal."""
+    """Yield the rows of one goal."""
     d = given.d
 
     def node(
@@ -448,13 +448,13 @@ def _read_budget(budget: float | Budget | None, d: int) -> Budget:
 
 
 def _ks(most: float) -> list[float]:
-    """The floats per round of the table: one, and a quarter, half and all of what is allowed."""
+    """Return the floats per round of the table: one, and a quarter, half and all of what is allowed."""
     shares = {float(max(1, round(share * most))) for share in _SHARES[:-1]} if most >= 1.0 else set()
     return sorted({most, *(k for k in shares | {1.0} if k <= most)})
 
 
 def _read_sketches(sketches: Sequence[Sketch] | None, d: int, ks: Sequence[float]) -> list[Sketch]:
-    """The sketches given, or rand-k for each whole k."""
+    """Return the sketches given, or rand-k for each whole k."""
     if sketches is None:
         return [RandK(d, k) for k in sorted({int(k) for k in ks if k >= 1.0})]
     out: list[Sketch] = []
@@ -467,7 +467,7 @@ def _read_sketches(sketches: Sequence[Sketch] | None, d: int, ks: Sequence[float
 
 
 def _enough(given: Problem, target: Target, rounds: int) -> float | None:
-    """The smallest whole k with which the subspace method needs at most so many rounds; None without one."""
+    """Return the smallest whole k with which the subspace method needs at most so many rounds; None without one."""
 
     def reached(k: int) -> bool:
         try:

@@ -57,7 +57,7 @@ PENALTIES = {
 
 
 def read_penalty(name: str) -> Penalty:
-    """The regulariser of a name; raises ValueError for an unknown one.
+    """Read the regulariser of a name; raises ValueError for an unknown one.
 
     Examples
     --------
@@ -85,15 +85,15 @@ class Objective(Protocol):
         ...
 
     def smoothness(self) -> Matrix:
-        """A matrix L such that f is L-smooth, by proof but for the rounding of its entries; d×d."""
+        """Return a matrix L such that f is L-smooth, by proof but for the rounding of its entries; d×d."""
         ...
 
     def value(self, X: Matrix) -> Vector:
-        """f at each row of X, shape (s, d) → (s,)."""
+        """Return f at each row of X, shape (s, d) → (s,)."""
         ...
 
     def gradient(self, X: Matrix) -> Matrix:
-        """∇f at each row of X, shape (s, d) → (s, d)."""
+        """Return ∇f at each row of X, shape (s, d) → (s, d)."""
         ...
 
 
@@ -105,8 +105,8 @@ def check_points(X: Matrix, d: int) -> Matrix:
     return X
 
 
-def several(name: str, objectives: object) -> tuple[Objective, ...]:
-    """The objectives of a list; raises TypeError for what is none, ValueError for an empty one."""
+def read_objectives(name: str, objectives: object) -> tuple[Objective, ...]:
+    """Read the objectives of a list; raises TypeError for what is none, ValueError for an empty one."""
     if not is_list(objectives):
         msg = f"{name} must be a list of objectives, got {type(objectives).__name__}"
         raise TypeError(msg)
@@ -215,7 +215,7 @@ class LogisticRegression(_OnRows):
         return self.signed_rows, np.full(self.m, 1.0 / self.m)
 
     def smoothness(self) -> Matrix:
-        """L = AᵀA/(4m) + 2λI, with the ridge AᵀA/(4m) + λI."""
+        """Return L = AᵀA/(4m) + 2λI, with the ridge AᵀA/(4m) + λI."""
         return gram(self.A, 4.0 * self.m, PENALTIES[self.penalty].most * self.reg)
 
     @property
@@ -224,17 +224,17 @@ class LogisticRegression(_OnRows):
         return PENALTIES[self.penalty].least * self.reg
 
     def strong_convexity(self) -> Matrix:
-        """M = −(λ/2)I, with the ridge λI: the loss is convex, but its second derivative has no positive bound."""
+        """Return M = −(λ/2)I, with the ridge λI: the second derivative of the convex loss has no positive bound."""
         check_dense("M", self.d)
         return np.asarray(self.curvature_from_below * np.eye(self.d))
 
     def margins(self, X: Matrix) -> Matrix:
-        """bᵢaᵢᵀx of the rows that ``terms`` lists at each row of X, shape (s, d) → (m', s)."""
+        """Return bᵢaᵢᵀx of the rows that ``terms`` lists at each row of X, shape (s, d) → (m', s)."""
         check_points(X, self.d)
         return np.asarray(self.terms[0] @ -X.T)
 
     def value(self, X: Matrix) -> Vector:
-        """f at each row of X, shape (s, d) → (s,)."""
+        """Return f at each row of X, shape (s, d) → (s,)."""
         margins = self.margins(X)
         # log(1 + e^{−z}) = log(1 + e^{−|z|}) + max(−z, 0), without overflow and twice as fast as logaddexp; that log
         # loses the digits of an e^{−|z|} below 10⁻¹⁶ does not matter beside the other terms of the mean.
@@ -246,7 +246,7 @@ class LogisticRegression(_OnRows):
         return np.asarray(self.terms[1] @ losses + self.reg * PENALTIES[self.penalty].value(X))
 
     def gradient(self, X: Matrix) -> Matrix:
-        """∇f at each row of X, shape (s, d) → (s, d); one product with A and one with Aᵀ for all rows."""
+        """Return ∇f at each row of X, shape (s, d) → (s, d); one product with A and one with Aᵀ for all rows."""
         # shareᵢ/(1 + exp(zᵢ)), with the shares in the division: faster than scipy's expit and a product.
         with np.errstate(over="ignore"):  # exp(z) = ∞ gives the right limit 0
             weights = np.exp(self.margins(X))
@@ -306,7 +306,7 @@ class Quadratic(_Nonnegative):
         return self.H.copy()
 
     def strong_convexity(self) -> Matrix:
-        """M = H, the Hessian itself."""
+        """Return M = H, the Hessian itself."""
         return self.H.copy()
 
     def value(self, X: Matrix) -> Vector:
@@ -354,7 +354,7 @@ class LeastSquares(_OnRows):
         return self.reg
 
     def strong_convexity(self) -> Matrix:
-        """M = AᵀA/m + λI, the Hessian itself."""
+        """Return M = AᵀA/m + λI, the Hessian itself."""
         return self.smoothness()
 
     def _residual(self, X: Matrix) -> Matrix:
@@ -387,7 +387,7 @@ class Layered:
     layers: tuple[Objective, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", several("layers", self.layers))
+        object.__setattr__(self, "layers", read_objectives("layers", self.layers))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -405,7 +405,7 @@ class Layered:
         return np.asarray(block_diag(*(layer.smoothness() for layer in self.layers)))
 
     def strong_convexity(self) -> Matrix:
-        """M = Diag(M₁, …, M_m); raises AttributeError when a layer has none."""
+        """Return M = Diag(M₁, …, M_m); raises AttributeError when a layer has none."""
         layers: Any = self.layers
         return np.asarray(block_diag(*(layer.strong_convexity() for layer in layers)))
 
@@ -421,7 +421,7 @@ class Layered:
 
 
 def gram(A: Any, divisor: float, shift: float = 0.0) -> Matrix:
-    """AᵀA/divisor + shift·I as a dense matrix."""
+    """Return AᵀA/divisor + shift·I as a dense matrix."""
     check_dense("AᵀA", A.shape[1])
     product = A.T @ A
     out = np.asarray(product.toarray() if sparse.issparse(product) else product, dtype=float) / divisor
@@ -430,7 +430,7 @@ def gram(A: Any, divisor: float, shift: float = 0.0) -> Matrix:
 
 
 def scaled_rows(A: Any, factors: Vector) -> Any:
-    """Diag(factors) A, csr for a sparse A."""
+    """Return Diag(factors) A, csr for a sparse A."""
     if sparse.issparse(A):
         return sparse.csr_array(sparse.diags_array(factors) @ A)
     return np.asarray(A, dtype=float) * factors[:, None]

@@ -15,7 +15,7 @@ from stepsize_solvers.programs import Indices, Matrix, Vector
 
 
 def softmax_curvature(classes: int) -> Matrix:
-    """½(I − 11ᵀ/C), at least the Hessian of log Σ exp(z_c) at every z ∈ ℝᶜ (Böhning, 1992); C×C.
+    """Return ½(I − 11ᵀ/C), at least the Hessian of log Σ exp(z_c) at every z ∈ ℝᶜ (Böhning, 1992); C×C.
 
     Examples
     --------
@@ -90,7 +90,7 @@ class SoftmaxRegression:
         return 0.0
 
     def smoothness(self) -> Matrix:
-        """L = ½(I − 11ᵀ/C) ⊗ AᵀA/m + λI, d×d."""
+        """Return L = ½(I − 11ᵀ/C) ⊗ AᵀA/m + λI, d×d."""
         check_dense("L", self.d)
         L = np.kron(softmax_curvature(self.classes), gram(self.A, len(self.A)))
         return np.asarray(L + self.reg * np.eye(self.d))
@@ -101,25 +101,25 @@ class SoftmaxRegression:
         return self.reg
 
     def strong_convexity(self) -> Matrix:
-        """M = λI, d×d: the cross-entropy is convex and flat along a vector that is added to all w_c."""
+        """Return M = λI, d×d: the cross-entropy is convex and flat along a vector that is added to all w_c."""
         check_dense("M", self.d)
         return np.asarray(self.reg * np.eye(self.d))
 
     def value(self, X: Matrix) -> Vector:
-        """f at each row of X, shape (s, d) → (s,)."""
+        """Return f at each row of X, shape (s, d) → (s,)."""
         scores = self._scores(X)
         chosen = scores[:, np.arange(len(self.A)), self.labels]
         loss = np.mean(np.asarray(logsumexp(scores, axis=2)) - chosen, axis=1)
         return np.asarray(loss + 0.5 * self.reg * np.sum(X**2, axis=1))
 
     def gradient(self, X: Matrix) -> Matrix:
-        """∇f at each row of X, shape (s, d) → (s, d)."""
+        """Return ∇f at each row of X, shape (s, d) → (s, d)."""
         excess = softmax(self._scores(X), axis=2)
         excess[:, np.arange(len(self.A)), self.labels] -= 1.0
         data = np.swapaxes(excess, 1, 2) @ self.A / len(self.A)
         return np.asarray(data.reshape(X.shape) + self.reg * X)
 
     def _scores(self, X: Matrix) -> Matrix:
-        """w_cᵀaᵢ, shape (s, d) → (s, m, C)."""
+        """Return w_cᵀaᵢ, shape (s, d) → (s, m, C)."""
         weights = check_points(X, self.d).reshape(len(X), self.classes, -1)
         return np.asarray(self.A @ np.swapaxes(weights, 1, 2))

@@ -157,7 +157,7 @@ class _Coins(DiagonalBase):
 
     @abstractmethod
     def _coins(self) -> tuple[Vector, tuple[int, ...]]:
-        """The probabilities q and the layer sizes."""
+        """Return the probabilities q and the layer sizes."""
 
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
         q, sizes = self._coins()
@@ -187,7 +187,7 @@ _GRAIN = 2.0**-53
 
 
 def _heads(rng: np.random.Generator, q: Vector, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """True with exactly the probabilities q, one for each entry of the last axis.
+    """Toss coins that are True with exactly the probabilities q, one for each entry of the last axis.
 
     A uniform float below q alone has the probability of the next multiple of 2⁻⁵³, which is 11 times q = 10⁻¹⁷.  Where
     it equals the multiple below q, the next digits of q are compared with the next digits of a uniform number.
@@ -299,7 +299,7 @@ class IndependentSampling(_Coins):
 
 
 def side_by_side(maps: Sequence[PositiveMap]) -> PositiveMap:
-    """The map of independent layers: a Hadamard product if every layer has one."""
+    """Return the map of independent layers: a Hadamard product if every layer has one."""
     if len(maps) == 1:
         return maps[0]
     layered = Layered(tuple(maps))
@@ -312,12 +312,12 @@ def side_by_side(maps: Sequence[PositiveMap]) -> PositiveMap:
 
 
 def grid_points(d: int) -> int:
-    """2^b: the probabilities of d coordinates are multiples of 2^−b, exact as floats, their sums exact in 63 bits."""
+    """Return 2^b: the probabilities of d coordinates are multiples of 2^−b, exact floats with sums exact in 63 bits."""
     return 1 << min(53, 62 - d.bit_length())
 
 
 def rounded_to_budget(h: Vector, k: float) -> Vector:
-    """Multiples of 2^−b near h, none above 1, that add up to k (to the multiple below it), for Σh about k ≤ d.
+    """Round h to multiples of 2^−b, none above 1, that add up to k (to the multiple below it), for Σh about k ≤ d.
 
     Where Σh rounded up exceeds k, h is lowered in proportion: by about d 2^−b/k.  Raises ValueError for a k for which
     that would take h below 0.
@@ -375,7 +375,7 @@ class SystematicSampling(DiagonalBase):
         return np.asarray((self.p * grid_points(self.d)).astype(np.int64))
 
     def _chosen(self, x: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which coordinates are taken for each x in 0 … 2^b − 1, shape (len(x), d)."""
+        """Return which coordinates are taken for each x in 0 … 2^b − 1, shape (len(x), d)."""
         N, ends = grid_points(self.d), np.concatenate([[0], np.cumsum(self._whole)])
         return np.diff((ends + x[:, None]) // N, axis=1) > 0
 

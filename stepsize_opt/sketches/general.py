@@ -80,7 +80,7 @@ class DiagonalSketch(DiagonalBase):
 
     @staticmethod
     def from_support(vectors: ArrayLike, weights: ArrayLike) -> DiagonalSketch:
-        """s is the row ``vectors[r]`` with probability ``weights[r]``, so P = Σ_r w_r s_r s_rᵀ.
+        """Make the sketch with s = ``vectors[r]`` with probability ``weights[r]``, so P = Σ_r w_r s_r s_rᵀ.
 
         ``vectors`` has shape (R, d), ``weights`` shape (R,).  Raises ValueError unless the vectors are nonnegative,
         the weights a probability distribution, and Σ_r w_r s_r = 1 in every coordinate.  Both sums may be off by
@@ -90,13 +90,13 @@ class DiagonalSketch(DiagonalBase):
 
     @staticmethod
     def from_moments(P: ArrayLike, sampler: DiagonalSampler, expected_nonzeros: float | None = None) -> DiagonalSketch:
-        """s is what ``sampler(rng, size)`` draws, an array of shape (size, d), and P = E[s sᵀ] is known.
+        """Make the sketch whose s ``sampler(rng, size)`` draws, an array of shape (size, d), with P = E[s sᵀ] known.
 
-        P says nothing of zeros: give ``expected_nonzeros`` if you know it, otherwise d is used, which is never too
-        few.  That the sampler has mean 1 and second moments P is the caller's word; each draw is checked for its
-        shape and for negative entries.  Raises ValueError unless P is symmetric with nonnegative entries
-        (s ≥ 0) and P ⪰ 11ᵀ (the covariance of s is P − 11ᵀ).  Where rounding leaves P − 11ᵀ indefinite, the diagonal
-        of P is raised by a share of at most 1e-9.
+        P does not determine the zeros: give ``expected_nonzeros`` if you know it, otherwise d is used, which is never
+        too few.  That the sampler has mean 1 and second moments P is the caller's word; each draw is checked for its
+        shape and for negative entries.  Raises ValueError unless P is symmetric with nonnegative entries (s ≥ 0) and P
+        ⪰ 11ᵀ (the covariance of s is P − 11ᵀ).  Where rounding leaves P − 11ᵀ indefinite, the diagonal of P is raised
+        by a share of at most 1e-9.
         """
         return _MomentDiagonal(P, sampler, expected_nonzeros)
 
@@ -133,7 +133,7 @@ class _SupportDiagonal(DiagonalSketch):
         P *= total / (sums[:, None] * sums)
         roundings += 8  # two in each of the sums, one in the total, three in what is made of them
         if len(np.unique(P, axis=0)) < len(P):
-            # Rows of P that are equal by rounding alone must not say s_i = s_j (see reductions.commutes).
+            # Pattern.commutes_with takes equal rows of P for s_i = s_j: rows must not be equal by rounding alone.
             np.einsum("ii->i", P)[:] *= 1.0 + 2.0**-52
             roundings += 4
         labels = labels.ravel()
@@ -213,7 +213,7 @@ class _MomentDiagonal(DiagonalSketch):
 
     @property
     def expected_rank(self) -> float:
-        return float(self.d)  # P says nothing of zeros, and the caller's number is not used in proofs
+        return float(self.d)  # P does not determine the zeros, and the caller's number is not used in proofs
 
     @property
     def text(self) -> str:
@@ -259,7 +259,7 @@ def _sums(V: Matrix, weights: Vector) -> tuple[Vector, float]:
 
 
 def _sum_of_squares(V: Matrix, weights: Vector) -> tuple[Matrix, int]:
-    """Σ_r w_r s_r s_rᵀ over the rows s_r of V, symmetric, and how many roundings an entry went through.
+    """Return Σ_r w_r s_r s_rᵀ over the rows s_r of V, symmetric, and how many roundings an entry went through.
 
     All terms are nonnegative, so the error is relative to the sum; √R sums of √R terms keep it small.
     """
@@ -443,7 +443,7 @@ class FiniteSketch(Sketch):
         return self._mean_rank(self.d * float(np.finfo(float).eps))  # what is smaller is the rounding of the matrices
 
     def _mean_rank(self, share: float) -> float:
-        """The mean number of eigenvalues above a share of the largest one."""
+        """Return the mean number of eigenvalues above a share of the largest one."""
         eigenvalues = np.linalg.eigvalsh(self.matrices)
         ranks = np.count_nonzero(eigenvalues > share * eigenvalues[:, -1:], axis=1)
         return min(float(self.weights @ ranks), float(self.d))  # the weights are rounded

@@ -39,7 +39,7 @@ from stepsize_solvers.programs import Matrix, Vector
 
 
 def logistic(X: Any, reg: float, penalty: str = "nonconvex", **cut: Any) -> LowRankPlusDiagonal:
-    """L of logistic regression (``LogisticRegression``): XᵀX/(4m) + 2λI, with the ridge XᵀX/(4m) + λI.
+    """Return L of logistic regression (``LogisticRegression``): XᵀX/(4m) + 2λI, with the ridge XᵀX/(4m) + λI.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def logistic(X: Any, reg: float, penalty: str = "nonconvex", **cut: Any) -> LowR
 
 
 def least_squares(X: Any, reg: float, **cut: Any) -> LowRankPlusDiagonal:
-    """L = XᵀX/m + λI of (1/2m)‖Xx − b‖² + (λ/2)‖x‖²; arguments as in ``logistic``.
+    """Return L = XᵀX/m + λI of (1/2m)‖Xx − b‖² + (λ/2)‖x‖²; arguments as in ``logistic``.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def least_squares(X: Any, reg: float, **cut: Any) -> LowRankPlusDiagonal:
 
 
 def poisson(X: Any, reg: float, largest_rate: float, **cut: Any) -> LowRankPlusDiagonal:
-    """L = (largest_rate/m) XᵀX + λI of Poisson regression, exp(aᵢᵀx) − bᵢaᵢᵀx, plus (λ/2)‖x‖².
+    """Return L = (largest_rate/m) XᵀX + λI of Poisson regression, exp(aᵢᵀx) − bᵢaᵢᵀx, plus (λ/2)‖x‖².
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def poisson(X: Any, reg: float, largest_rate: float, **cut: Any) -> LowRankPlusD
 
 
 def softmax(X: Any, classes: int, reg: float, **cut: Any) -> LowRankPlusDiagonal:
-    """L of a softmax head on features: ½ I ⊗ XᵀX/m + λI, of size classes·d, class by class.
+    """Return L of a softmax head on features: ½ I ⊗ XᵀX/m + λI, of size classes·d, class by class.
 
     The Hessian of the loss of a row is (Diag(p) − ppᵀ) ⊗ aaᵀ, and Diag(p) − ppᵀ ⪯ ½I for every distribution p.
 
@@ -125,7 +125,7 @@ def softmax(X: Any, classes: int, reg: float, **cut: Any) -> LowRankPlusDiagonal
 
 
 def of(objective: Objective | Federated) -> Any:
-    """L of an objective by its factor, where it has one: logistic regression, least squares with a ridge, their mean.
+    """Return L of an objective by its factor, where it has one: logistic, least squares with a ridge, their mean.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def of(objective: Objective | Federated) -> Any:
 
 
 def _mean(parts: list[LowRankPlusDiagonal]) -> LowRankPlusDiagonal:
-    """(1/n) Σ Lᵢ, with the columns Uᵢ/√n side by side."""
+    """Return (1/n) Σ Lᵢ, with the columns Uᵢ/√n side by side."""
     n, factors = len(parts), [part.U for part in parts]
     U: Any = (sparse.hstack(factors) if any(map(sparse.issparse, factors)) else np.hstack(factors)) / np.sqrt(n)
     meant, lacking = np.mean([part.shift - part.cut for part in parts], axis=0), np.mean([part.cut for part in parts])
@@ -168,7 +168,7 @@ def _mean(parts: list[LowRankPlusDiagonal]) -> LowRankPlusDiagonal:
 
 
 def gram_plus_diagonal(X: Any, curvature: float, diagonal: float, *, rank: int | None = None) -> LowRankPlusDiagonal:
-    """L = (curvature/m) XᵀX + diagonal·I for the m rows of X, or a larger matrix of a given rank.
+    """Return L = (curvature/m) XᵀX + diagonal·I for the m rows of X, or a larger matrix of a given rank.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def gram_plus_diagonal(X: Any, curvature: float, diagonal: float, *, rank: int |
 
 
 def covered(U: Any, diagonal: float | Vector, lacking: float) -> LowRankPlusDiagonal:
-    """UUᵀ + Diag(diagonal) + τI, rounded up, for a matrix within ±τ = ``lacking`` of UUᵀ + Diag(diagonal).
+    """Return UUᵀ + Diag(diagonal) + τI, rounded up, for a matrix within ±τ = ``lacking`` of UUᵀ + Diag(diagonal).
 
     A dense U with more columns than rows is replaced by one with at most as many.
     """
@@ -249,7 +249,7 @@ def _short(U: Matrix) -> tuple[Matrix, float]:
 
 
 def _scaled(X: Any, curvature: float) -> tuple[Any, int, int]:
-    """√(curvature/m)·X and the shape of X."""
+    """Return √(curvature/m)·X and the shape of X."""
     A = read_rows("X", X)
     m, d = (int(n) for n in A.shape)
     return A * math.sqrt(curvature / m), m, d
@@ -260,7 +260,7 @@ _LARGEST_POWER = 400
 
 
 def _exponent(A: Any) -> int:
-    """e with entries of A up to 2ᵉ; raises ValueError where AᵀA would leave the range of float64."""
+    """Return e with entries of A up to 2ᵉ; raises ValueError where AᵀA would leave the range of float64."""
     e = exponent_above(A.data if sparse.issparse(A) else A)
     if abs(e) > _LARGEST_POWER:
         size = f"1e{e * math.log10(2.0):+.0f}"
@@ -272,7 +272,7 @@ def _exponent(A: Any) -> int:
 
 
 def _leading(A: Any, rank: int) -> tuple[Vector, Matrix]:
-    """The leading singular values and right singular vectors, in plain floating point."""
+    """Return the leading singular values and right singular vectors, in plain floating point."""
     if not (A.count_nonzero() if sparse.issparse(A) else np.any(A)):
         return np.zeros(rank), np.eye(A.shape[1], rank)  # there is nothing for ARPACK to start from
     found: Any = svds(A, k=rank, v0=np.ones(min(A.shape)))
@@ -280,7 +280,7 @@ def _leading(A: Any, rank: int) -> tuple[Vector, Matrix]:
 
 
 def _dense_cut(A: Matrix, rank: int) -> tuple[Matrix, float]:
-    """U and a proved τ with −τI ⪯ AᵀA − UUᵀ ⪯ τI, for a dense A."""
+    """Return U and a proved τ with −τI ⪯ AᵀA − UUᵀ ⪯ τI, for a dense A."""
     (m, d), V = A.shape, _leading(A, rank)[1]
     B = A @ V
     values, vectors = np.linalg.eigh(B.T @ B)
@@ -298,7 +298,7 @@ def _dense_cut(A: Matrix, rank: int) -> tuple[Matrix, float]:
 
 
 def _sparse_cut(A: Any, rank: int) -> tuple[Matrix, float]:
-    """U and a proved τ with −τI ⪯ AᵀA − UUᵀ ⪯ τI, for a sparse A."""
+    """Return U and a proved τ with −τI ⪯ AᵀA − UUᵀ ⪯ τI, for a sparse A."""
     values, V = _leading(A, rank)
     U, m = np.asarray(V * values), int(A.shape[0])
     inner = math.fsum(squares(A[s] @ A.T) for s in chunks(m))
@@ -309,5 +309,5 @@ def _sparse_cut(A: Any, rank: int) -> tuple[Matrix, float]:
 
 
 def squares(A: Any) -> float:
-    """‖A‖_F²."""
+    """Return ‖A‖_F²."""
     return float(A.multiply(A).sum()) if sparse.issparse(A) else float(np.vdot(A, A))

@@ -69,7 +69,7 @@ class LimitBounds:
 
     @staticmethod
     def of(L: Matrix, log_det: float, M: Matrix | float | None = None, *, momentum: bool = False) -> LimitBounds:
-        """For the floats of L ≻ 0 with a proved lower bound on log det L; M is a matrix, or a number μ for μI."""
+        """Bound the floats of an L ≻ 0 whose log det has a proved lower bound; M is a matrix, or a number μ for μI."""
         if M is None:
             return LimitBounds(len(L), log_det)
         if not isinstance(M, float):
@@ -87,7 +87,7 @@ class LimitBounds:
 
     @staticmethod
     def combine(parts: Sequence[LimitBounds]) -> LimitBounds:
-        """Of Diag(L₁, …, L_m)."""
+        """Return the numbers of Diag(L₁, …, L_m)."""
         if len(parts) == 1:
             return parts[0]
         traces = [part.trace for part in parts if part.trace is not None]
@@ -100,11 +100,11 @@ class LimitBounds:
         )
 
     def scaled(self, power: int) -> LimitBounds:
-        """Of 2^power L, for numbers without M."""
+        """Return the numbers of 2^power L, without M."""
         return LimitBounds(self.d, sum_from_below(self.log_det, self.d * math.log(2.0) * power))
 
     def log_bound(self, k: float) -> float:
-        """d log of the limit from above: of log det H, or with M of d log t; k is E[rank G], up to d + 2 roundings.
+        """Return d log of the limit from above: of log det H, with M of d log t; k is E[rank G], up to d + 2 roundings.
 
         With momentum of d log t².
         """
@@ -123,7 +123,7 @@ class LimitBounds:
 
 
 def _root_trace_from_below(L: Matrix, M: Matrix | float) -> float:
-    """A proved lower bound on tr((LM⁻¹)^½): ⟨L, E⟩ for an E with ELE ⪯ M⁻¹ next to V Diag(ℓ)^{−½} Vᵀ; 0 without one."""
+    """Prove a lower bound on tr((LM⁻¹)^½): ⟨L, E⟩ for ELE ⪯ M⁻¹ with E next to V Diag(ℓ)^{−½} Vᵀ; 0 without one."""
     spectrum = Spectrum.of(L, M)
     half = spectrum.vectors * spectrum.values**-0.25
     E, exact = half @ half.T, Pair.exact
@@ -144,7 +144,7 @@ def _root_trace_from_below(L: Matrix, M: Matrix | float) -> float:
 
 
 def _top_from_below(L: Matrix, M: Matrix | float) -> float:
-    """A proved lower bound on λmax(LM⁻¹): the quotient vᵀLv/vᵀMv of a vector near the eigenvector."""
+    """Return a proved lower bound on λmax(LM⁻¹): the quotient vᵀLv/vᵀMv of a vector near the eigenvector."""
     n = len(L)
     whole = M * np.eye(n) if isinstance(M, float) else M
     v = (np.linalg.eigh(L) if isinstance(M, float) else eigh(L, M))[1][:, -1]
@@ -168,7 +168,7 @@ class Spectrum:
 
     @staticmethod
     def of(L: Matrix, M: Matrix | float = 1.0) -> Spectrum:
-        """By the symmetric eigenproblem in plain floating point; what it gives is proved later."""
+        """Solve the symmetric eigenproblem in plain floating point; what it gives is proved later."""
         if isinstance(M, float):
             values, vectors = np.linalg.eigh(L)
             if not values[0] > _TRUSTED * values[-1]:
@@ -189,13 +189,13 @@ class Spectrum:
         return np.asarray(self.vectors / np.sqrt(self.values))
 
     def matrix(self, h: Vector) -> Matrix:
-        """D = V Diag(h/ℓ) Vᵀ, symmetric."""
+        """Return D = V Diag(h/ℓ) Vᵀ, symmetric."""
         half = self.vectors * np.sqrt(h / self.values)
         return np.asarray(half @ half.T)
 
 
 def _jacobi(R: Any) -> tuple[Vector, Matrix]:
-    """Eigenvalues and eigenvectors of RRᵀ by Jacobi rotations of Rᵀ, whose small singular values keep their digits.
+    """Return eigenvalues and eigenvectors of RRᵀ by Jacobi rotations of Rᵀ, which keep digits of small singular values.
 
     So they do whatever the units of the coordinates are, the rows of R; eigh loses what is below the rounding of the
     largest.  It takes several times as long.
@@ -225,11 +225,11 @@ class ThinDirections(Immutable, LinearOperator):  # type: ignore[misc]
         self.e = len(Z) - U.shape[1]
 
     def scaled(self, n: int) -> ThinDirections:
-        """2ⁿA exactly; raises ValueError where float64 does not hold it."""
+        """Return 2ⁿA exactly; raises ValueError where float64 does not hold it."""
         return ThinDirections(self.c, scaled_exactly("A", self.t, n), scaled_exactly("U", self.U, -n), self.Z)
 
     def sent(self, gradients: Array, draw: Indices | slice) -> Array:
-        """Columns of A times gradients, shape (…, d) → (…, size of the draw)."""
+        """Return columns of A times gradients, shape (…, d) → (…, size of the draw)."""
         y = self.c * self.t * gradients
         inner = np.concatenate([(y * self.t) @ self.U, y[..., : self.e]], axis=-1) @ self.Z
         out = y[..., draw] + (inner[..., : self.U.shape[1]] @ self.U[draw].T) * self.t[draw]
@@ -238,7 +238,7 @@ class ThinDirections(Immutable, LinearOperator):  # type: ignore[misc]
         return np.asarray(out)
 
     def received(self, numbers: Array, draw: Indices | slice) -> Array:
-        """The sum of columns of A with these coefficients, shape (…, size of the draw) → (…, d)."""
+        """Return the sum of columns of A with these coefficients, shape (…, size of the draw) → (…, d)."""
         chosen, place = self._first(draw)
         first = np.zeros((*numbers.shape[:-1], self.e))
         first[..., place] = numbers[..., chosen]
@@ -251,7 +251,7 @@ class ThinDirections(Immutable, LinearOperator):  # type: ignore[misc]
         return np.asarray(y)
 
     def _first(self, draw: Indices | slice) -> tuple[Any, Any]:
-        """Which of the drawn are among the first e coordinates, and where."""
+        """Return which of the drawn are among the first e coordinates, and where."""
         if isinstance(draw, slice):  # all of them
             return slice(self.e), slice(self.e)
         chosen = np.flatnonzero(np.asarray(draw) < self.e)
@@ -302,7 +302,7 @@ class ProvedDirections:
         return (1.0 - self.least) * (1.0 + 4.0 * UNIT)
 
     def mean_from_below(self, h: Vector, t: float) -> float:
-        """s with A Diag(h) Aᵀ ⪰ sI, for the eigenvectors of L and an h of at least about t times its eigenvalues."""
+        """Return s with A Diag(h) Aᵀ ⪰ sI, for the eigenvectors of L and h ≥ t times its eigenvalues, about."""
         values, e = self.basis.values, len(self.basis.values)
         rest = min(t, float(h[e:].min(initial=1.0)))
         first = np.minimum(h[:e], t * (1.0 + values))
@@ -315,7 +315,7 @@ def _gram(L: Matrix, A: Matrix) -> Enclosed:
 
 
 def proved_directions(L: Matrix, A: Matrix) -> tuple[Matrix, float]:
-    """A, refined and scaled until AᵀLA ⪯ I is proved, and a bound on ‖AᵀLA − I‖."""
+    """Refine and scale A until AᵀLA ⪯ I is proved; return it with a bound on ‖AᵀLA − I‖."""
     identity = np.eye(len(L))
     for _ in range(_REFINEMENTS):
         A = A @ (1.5 * identity - 0.5 * _gram(L, A).value)
