@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,14 @@ def test_a_plot_draws_the_mean_over_the_seeds_below_its_guarantee(show: str, cur
     np.testing.assert_allclose(guarantee.get_ydata(), bound)
     assert np.all(np.asarray(means.get_ydata()) <= guarantee.get_ydata())
     assert [means.get_label(), guarantee.get_label()] == ["ours", "ours, guarantee"]
+
+
+def test_a_plot_draws_no_guarantee_that_does_not_hold() -> None:
+    f, D, sketch = NODE, 3.0 * ANSWERS["one node"][1].D, ANSWERS["one node"][1].sketch
+    record = run(f, D, sketch, iterations=10, start=0.01 * np.ones(6))
+    assert record.condition > 1.0 and record.curve("weighted").bound is None
+    assert replace(record, condition=1.0).curve("weighted").bound is not None
+    assert replace(record, condition=1.0, clients=2).curve("weighted").bound is None
 
 
 def test_a_plot_of_the_excess_ends_at_the_last_value() -> None:

@@ -171,15 +171,16 @@ def curves(x: str, y: str) -> Figure:
         for (data, variant, method), rows in tables["curves"].groupby(["data", "variant", "method"], sort=False):
             known = rows.dropna(subset=[y])
             shown = known.iloc[log_steps(len(known), _POINTS) - 1]
-            curve = Curve(*(shown[column].to_numpy() for column in (x, y, f"{y}_error")))
+            mean, error, bound = (shown[column].to_numpy() for column in (y, f"{y}_error", f"{y}_bound"))
+            curve = Curve(shown[x].to_numpy(), mean, error, None if np.isnan(bound).all() else bound)
             panels.setdefault(f"{data}, {variant}", []).append(Line(method, bool(rows["ours"].iloc[0]), curve))
         draw_panels(panels, path, title=title, x_label=AXES[x], y_label=AXES[y])
 
     words = f"{AXES[y]} against {AXES[x]}".translate({ord(mark): None for mark in "${}"}).replace(" - ", " − ")
     return Figure(
         f"{y}_{x}",
-        f"{words}: the mean over the seeds with two standard errors; one panel for each data set and setting, the "
-        "optimal D drawn thicker.",
+        f"{words}: the mean over the seeds with two standard errors, dashed the guarantee; one panel for each data set "
+        "and setting, the optimal D drawn thicker.",
         draw,
     )
 
