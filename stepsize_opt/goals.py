@@ -35,6 +35,7 @@ import numpy as np
 from scipy.linalg import eigvalsh
 
 from stepsize_opt.inputs import (
+    Scaling,
     Symmetric,
     check_one_of,
     check_positive_definite,
@@ -199,11 +200,11 @@ class Goal:
         """Return M ⪯ ∇²f on some of the coordinates, by which the limit is computed."""
         return self.restricted(indices)
 
-    def curvature_bound(self, indices: Indices, scale: Vector) -> CurvatureBound | None:
+    def curvature_bound(self, indices: Indices, scaling: Scaling) -> CurvatureBound | None:
         """Return M in the coordinates of a piece, D = ΛD̃Λ, or None; raises ValueError if float64 does not hold it."""
         if self.M is None:
             return None
-        M, e = self.block(indices), np.frexp(scale)[1] - 1
+        M, e = self.block(indices), scaling.exponents
         both = e[:, None] + e
         shift = 1 - int((np.frexp(M.diagonal())[1] + 2 * e).max())
         near = np.ldexp(M, both + shift)

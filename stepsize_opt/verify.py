@@ -118,8 +118,8 @@ def determinant(A: Exact) -> Fraction | None:
 def determinant_from_below(A: Exact) -> Fraction | None:
     """A number from 0 to det A for a symmetric A ⪰ 0, and above 0 if A ≻ 0; None for any other.
 
-    Large matrices: let N be A scaled by powers of two and rounded, and L̃D̃L̃ᵀ near N − δI in BITS bits.  If the rest N
-    − L̃D̃L̃ᵀ, computed exactly, has diagonal entries above the sums of the others, then N ≻ L̃D̃L̃ᵀ and det N ≥ det D̃.
+    Large matrices: let N be A scaled by powers of two and rounded, and L̃D̃L̃ᵀ near N − δI in BITS bits.  If the rest
+    N − L̃D̃L̃ᵀ, computed exactly, has diagonal entries above the sums of the others, then N ≻ L̃D̃L̃ᵀ and det N ≥ det D̃.
     """
     n = len(A)
     sizes = [A.rows[i][i].bit_length() // 2 for i in range(n)]

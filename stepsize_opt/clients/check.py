@@ -19,6 +19,7 @@ from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.inputs import (
     Direction,
     Immutable,
+    Scaling,
     Shown,
     Structure,
     check_one_of,
@@ -273,8 +274,9 @@ def certify_distributed(
 def _scaled(conditions: Conditions, D: Matrix) -> Matrix:
     """Return D in the coordinates of the conditions; raises ValueError where they have no floats for it."""
     with np.errstate(over="ignore", under="ignore"):
-        scaled = np.asarray(D / conditions.scale[:, None] / conditions.scale)
-        same = np.array_equal(scaled * conditions.scale[:, None] * conditions.scale, D)
+        scaling = Scaling(conditions.scale)
+        scaled = scaling.over(D)
+        same = np.array_equal(scaling.times(scaled), D)
     diagonal = np.abs(np.diagonal(scaled))
     if not (same and np.abs(scaled).max() < _MOST and np.all((diagonal == 0.0) | (diagonal > _LEAST))):
         smallest, largest = np.abs(np.diagonal(D)).min(), np.abs(D).max()

@@ -24,6 +24,7 @@ import numpy as np
 
 from stepsize_opt.inputs import (
     SMOOTHNESS_REMEDY,
+    Scaling,
     check_positive_definite,
     dense,
     is_list,
@@ -236,11 +237,11 @@ def reduce_clients(
     """
     matrices, sketches, mean = clients.matrices, clients.sketches, clients.mean
     notes: list[str] = []
-    scale = _common_scaling(_diagonal(matrices, mean), sketches)
-    if np.any(scale != 1.0):
+    scaling = Scaling(_common_scaling(_diagonal(matrices, mean), sketches))
+    if np.any(scaling.factors != 1.0):
         notes.append("diagonal scaling")
-    scaled = [scale[:, None] * M * scale for M in matrices]
-    L = mean_of(scaled) if mean is None else Pair.exact(scale[:, None] * mean * scale)
+    scaled = [scaling.times(M) for M in matrices]
+    L = mean_of(scaled) if mean is None else Pair.exact(scaling.times(mean))
     _check_scaled(L.hi, scaled)
     if mean is None:
         check_positive_definite("the mean of the clients' matrices", L.hi, SMOOTHNESS_REMEDY)
@@ -253,7 +254,7 @@ def reduce_clients(
     exponent = max((exponent_above(M) for members in by_sketch.values() for M in members), default=0)
     groups = [ClientGroup(_centred(s), np.ldexp(np.array(members), -exponent)) for s, members in by_sketch.items()]
     if pattern.W is not None:
-        W = np.ldexp(pattern.W, -exponent_above(pattern.W)) / scale[:, None] / scale
+        W = scaling.over(np.ldexp(pattern.W, -exponent_above(pattern.W)))
         pattern = Pattern(pattern.sizes, np.ldexp(W, -exponent_above(W)))
     # A full D has the better linear form, whatever commutes.
     commutes = not pattern.is_full and bool(groups) and all(pattern.commutes_with(g.map.full) for g in groups)
@@ -261,7 +262,7 @@ def reduce_clients(
     sketch_outside = is_identity(method.condition(law, commutes=commutes).inner)
     if is_identity(method.condition(law).inner) and not sketch_outside:
         notes.append("the sketches commute with D: (12) is (12′)")
-    conditions = Conditions(L, tuple(groups), sketch_outside, pattern, scale, exponent, metric)
+    conditions = Conditions(L, tuple(groups), sketch_outside, pattern, scaling.factors, exponent, metric)
     conditions = replace(conditions, groups=tuple(g for g in groups if conditions.noisy(g).size))
     conditions = _without_redundant_clients(conditions, notes)
     if sketch_outside and pattern.is_full and not metric:

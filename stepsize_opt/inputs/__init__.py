@@ -42,6 +42,7 @@ from stepsize_opt.inputs.matrices import (
     REGULARISE as REGULARISE,
     SMOOTHNESS_REMEDY as SMOOTHNESS_REMEDY,
     EstimatedSmoothness as EstimatedSmoothness,
+    Scaling as Scaling,
     Symmetric as Symmetric,
     binary_exponent as binary_exponent,
     check_positive_definite as check_positive_definite,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -28,7 +29,7 @@ from stepsize_opt.inputs.checks import (
     refuse_masked,
 )
 from stepsize_opt.proofs import log_det_from_below, log_det_power, power_of_two_scaling, sum_from_below
-from stepsize_solvers.programs import Matrix
+from stepsize_solvers.programs import Matrix, Vector
 
 # A sparse matrix with fewer rows is read whatever it holds; beyond, its row pointers alone would fill the memory of a
 # small machine, on the word of a file that may hold a single entry.
@@ -211,6 +212,34 @@ def _check_symmetry(name: str, difference: float, d: int, unit: float) -> None:
         raise ValueError(msg)
 
 
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """A change of units by Λ = Diag(factors), powers of two: without rounding within the range of float64.
+
+    In the new units L, M and the multipliers of stepsizes are ΛXΛ, and a stepsize D is Λ⁻¹DΛ⁻¹.
+    """
+
+    factors: Vector
+
+    @staticmethod
+    def of(diagonal: Vector) -> Scaling:
+        """Return the scaling that brings the diagonal of ΛXΛ near one."""
+        return Scaling(power_of_two_scaling(diagonal))
+
+    @cached_property
+    def exponents(self) -> Any:
+        """Their binary logarithms, whole numbers."""
+        return np.frexp(self.factors)[1] - 1
+
+    def times(self, X: Array) -> Array:
+        """Return ΛXΛ of a matrix, or of the vector of a diagonal."""
+        return np.asarray((self.factors if X.ndim == 1 else self.factors[:, None]) * X * self.factors)
+
+    def over(self, X: Array) -> Array:
+        """Return Λ⁻¹XΛ⁻¹ of a matrix, or of the vector of a diagonal."""
+        return np.asarray(X / (self.factors if X.ndim == 1 else self.factors[:, None]) / self.factors)
+
+
 _TINY = 2.0**-400  # a diagonal between this and its inverse leaves room for every product of a Cholesky factorisation
 
 
@@ -230,11 +259,11 @@ def check_positive_definite(name: str, M: Matrix, remedy: str) -> float:
     below = log_det_from_below(M) if low > _TINY and diagonal.max() < 1.0 / _TINY else None
     if below is not None:
         return below
-    scale = power_of_two_scaling(diagonal)
-    scaled = scale[:, None] * M * scale
+    scaling = Scaling.of(diagonal)
+    scaled = scaling.times(M)
     below = log_det_from_below(scaled)
     if below is not None:
-        return sum_from_below(below, -math.log(2.0) * log_det_power(scale))
+        return sum_from_below(below, -math.log(2.0) * log_det_power(scaling.factors))
     spectrum = eigvalsh(scaled)
     least, most = float(spectrum[0]), float(spectrum[-1])
     # eigvalsh is backward stable: eigenvalues are right to about d rounding errors of the largest.

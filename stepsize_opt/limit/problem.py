@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 
 from stepsize_opt.goals import EXCESS, Goal
-from stepsize_opt.inputs import REGULARISE, SMOOTHNESS_REMEDY, positive_number
+from stepsize_opt.inputs import REGULARISE, SMOOTHNESS_REMEDY, Scaling, positive_number
 from stepsize_opt.operators import (
     DiagonalStepsize,
     InverseStepsize,
@@ -48,7 +48,6 @@ from stepsize_opt.proofs import (
     largest_floor,
     log_det_from_below,
     losses,
-    power_of_two_scaling,
     proved_cholesky,
     sandwich,
     weighted_gram,
@@ -200,8 +199,8 @@ class FormedLimit(LimitProblem):
                 h = floor_probabilities(self.L.spectrum(self.M).values, self.k)
             A, defect = self.L.directions(basis, 1.0 if self.M is None else self.M)
             sketch = SystematicSampling(rounded_to_budget(h, self.k))
-            scale = power_of_two_scaling(self.L.todense().diagonal())
-            D = scale[:, None] * proved_mean(A / scale[:, None], sketch.p) * scale
+            scaling = self._scaling
+            D = scaling.times(proved_mean(A / scaling.factors[:, None], sketch.p))
             return Subspace(A, sketch, D, self.certificate(D), defect)
 
     def certificate(self, D: Matrix) -> Certificate:
@@ -223,33 +222,38 @@ class FormedLimit(LimitProblem):
         return certificate
 
     def _certificate(self, D: Matrix) -> Certificate:
-        scale, scaled = self._scaled(D)
-        d = len(D)
+        scaling, d = self._scaling, len(D)
+        scaled = scaling.over(D)
         if self.M is None:
             below = log_det_from_below(scaled)
             lower = -math.inf if below is None else below
-            return Certificate(below is not None, 0.0, lower, math.inf, d).rescaled(scale).bounded(self.upper_bound)
-        t = largest_floor(Enclosed(scaled, np.zeros_like(scaled)), self._curvature(scale))
+            return (
+                Certificate(below is not None, 0.0, lower, math.inf, d)
+                .rescaled(scaling.factors)
+                .bounded(self.upper_bound)
+            )
+        t = largest_floor(Enclosed(scaled, np.zeros_like(scaled)), self._curvature)
         if t <= 0.0:
             return Certificate(False, 0.0, -math.inf, self.upper_bound, d)
         lower = d * math.log(t)
         return Certificate(True, 0.0, lower - 4.0 * UNIT * (d + abs(lower)), self.upper_bound, d)
 
-    def _scaled(self, D: Matrix) -> tuple[Vector, Matrix]:
-        """Return Λ with ΛLΛ near one, and Λ⁻¹DΛ⁻¹."""
-        scale = power_of_two_scaling(self.L.todense().diagonal())
-        return scale, D / scale[:, None] / scale
+    @cached_property
+    def _scaling(self) -> Scaling:
+        """Λ with ΛLΛ near one."""
+        return Scaling.of(self.L.todense().diagonal())
 
-    def _curvature(self, scale: Vector) -> Matrix:
-        """Return ΛMΛ."""
+    @property
+    def _curvature(self) -> Matrix:
+        """ΛMΛ."""
         M = 1.0 if self.M is None else self.M
-        return np.diag(M * scale * scale) if isinstance(M, float) else scale[:, None] * M * scale
+        return np.diag(self._scaling.times(np.full(self.L.d, M))) if isinstance(M, float) else self._scaling.times(M)
 
 
 def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix | None:
     """Lower D until D ⪯ L⁻¹ and tr(LD) ≤ k are proved for its floats; None without a proof."""
-    scale = power_of_two_scaling(L.diagonal())
-    B, X = scale[:, None] * L * scale, D / scale[:, None] / scale
+    scaling = Scaling.of(L.diagonal())
+    B, X = scaling.times(L), scaling.over(D)
     program = Program.single(B, DiagonalPlusScaled.identity(len(B)), Pattern.full(len(B)))
     within = _within_budget(B, 0.5 * (X + X.T), k)
     if within is None:
@@ -259,7 +263,7 @@ def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix | None:
         candidate = np.asarray((1.0 - loss) * within)
         # In the basis of D rounding counts least, but the plain proof is the cheaper one.
         proved = Evaluation(program, candidate).feasible or InBasis(program, candidate).feasible
-        return np.asarray(scale[:, None] * candidate * scale) if proved else None
+        return scaling.times(candidate) if proved else None
 
     return first_proved((0.0, *losses(len(B) * UNIT, LARGEST_LOSS)), lowered)
 
@@ -438,9 +442,9 @@ class FormedMomentum(FormedLimit):
         return h, spectrum.matrix(h)
 
     def _certificate(self, D: Matrix) -> Certificate:
-        scale, scaled = self._scaled(D)
-        square = sandwich(scaled, scale[:, None] * self.L.todense() * scale, scaled).symmetric()
-        t = math.sqrt(largest_floor(square, self._curvature(scale))) * (1.0 - 2.0 * UNIT)
+        scaled = self._scaling.over(D)
+        square = sandwich(scaled, self._scaling.times(self.L.todense()), scaled).symmetric()
+        t = math.sqrt(largest_floor(square, self._curvature)) * (1.0 - 2.0 * UNIT)
         return certificate_of_rate(t, self.upper_bound, len(D))
 
     def subspace(self, basis: str) -> Subspace:
@@ -448,13 +452,12 @@ class FormedMomentum(FormedLimit):
             values = self._spectrum.values
             A, defect = self.L.directions(basis, 1.0 if self.M is None else self.M)
             sketch = SystematicSampling(rounded_to_budget(floor_probabilities(np.sqrt(values), self.k), self.k))
-            scale = power_of_two_scaling(self.L.todense().diagonal())
-            X = A / scale[:, None]
+            X = A / self._scaling.factors[:, None]
             exact = Pair.exact(X)
             mean = (exact.scaled(values[None, :]) @ exact.T).rounded().symmetric()
-            weights, t = weights_of_share(sketch.p, values, largest_floor(mean, self._curvature(scale)))
+            weights, t = weights_of_share(sketch.p, values, largest_floor(mean, self._curvature))
             certificate = self.near_limit(certificate_of_rate(t, self.upper_bound, self.L.d))
-            D = scale[:, None] * proved_mean(X, sketch.p) * scale
+            D = self._scaling.times(proved_mean(X, sketch.p))
             return Subspace(A, sketch, D, certificate, defect, weights)
 
 

@@ -9,8 +9,8 @@ the sketch S = Diag(1_J/h) this is G = C S Cᵀ, C = A Diag(h)^½.
 the probabilities h of the draws: so E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D for the floats A, h and D that are returned.  For a
 LowRankPlusDiagonal neither A nor D is formed, and the floats are those that determine them.
 
-*With momentum* (docs/momentum.md) the update of z takes A_J Diag(w_J) A_Jᵀ∇f with weights w, t²w ≤ h and A Diag(hw) Aᵀ
-⪰ M⁻¹: S = M̂A Diag(w)1_J Aᵀ has E[S] = I exactly for M̂ = (A Diag(hw) Aᵀ)⁻¹ ⪯ M, whatever A is rounded to.
+*With momentum* (docs/momentum.md) the update of z takes A_J Diag(w_J) A_Jᵀ∇f with weights w, t²w ≤ h and
+A Diag(hw) Aᵀ ⪰ M⁻¹: S = M̂A Diag(w)1_J Aᵀ has E[S] = I exactly for M̂ = (A Diag(hw) Aᵀ)⁻¹ ⪯ M, whatever A is rounded to.
 """
 
 from __future__ import annotations

@@ -378,13 +378,13 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, goal: Goa
     at = next((at for at in proofs if at.feasible), proofs[1])
     of_condition = None if goal.judges_metric else dual
     found = ConvexStep(program, D).certificate(dual) if piece.is_convex else certify_point(at, of_condition, (inside,))
-    condition = found.multiplied(n - m).rescaled(piece.scale)
+    condition = found.multiplied(n - m).rescaled(piece.scaling.factors)
     descent = reached = nothing
     if m == n:
         metric = Descent(descent_program(program), D)
         bounds = metric.bounds(dual if goal.name == "descent" else None)
         descent = Certificate(metric.feasible, 1.0 + metric.at.margin, bounds.lower, bounds.upper, program.d)
-        descent = descent.rescaled(piece.scale)
+        descent = descent.rescaled(piece.scaling.factors)
         if piece.bound is not None:
             t = certificate_of_t(at, metric.floor_bounds(dual, piece.bound.M))
             reached = t.moved(-piece.bound.shift * program.d)

@@ -18,13 +18,13 @@ solved alone.
 Powers of two make the scaled problem the same problem bit for bit.  Λ evens out D rather than B: a coordinate alone has
 D_jj = 1/(q_j B_jj), and D = γW has D_jj ∝ W_jj.  D becomes about 1/min q.
 
-*The descent metric.*  The goals ``descent``, ``euclidean`` and ``linear`` maximise log det H or t with H ⪰ tM⁻¹, H(D) =
-2D − 𝒬(DBD), and each reduction holds for them.  Commuting is an identity of T(D) = 𝒬(DBD).  Components: H(ΩDΩ) =
-ΩH(D)Ω, and H is matrix-concave, so the average D̄ over all Ω has H(D̄) ⪰ H̄, the average of ΩH(D)Ω.  log det is
-monotone and concave: log det H(D̄) ≥ log det H(D).  If M, too, has no entry between groups, H(D) ⪰ tM⁻¹ gives ΩH(D)Ω ⪰
-tM⁻¹, hence H(D̄) ⪰ tM⁻¹; t of the whole is the smallest of the groups.  Scaling: with ΛBΛ in place of B the metric of
-Λ⁻¹DΛ⁻¹ is Λ⁻¹H(D)Λ⁻¹, and H ⪰ tM⁻¹ becomes Λ⁻¹HΛ⁻¹ ⪰ t(ΛMΛ)⁻¹.  𝒬 = identity and D full: H ⪯ B⁻¹ with equality for D =
-B⁻¹, the best for every goal.  A coordinate alone: H = D(2 − qBD) ≤ 1/(qB), at the same D.
+*The descent metric.*  The goals ``descent``, ``euclidean`` and ``linear`` maximise log det H or t with H ⪰ tM⁻¹,
+H(D) = 2D − 𝒬(DBD), and each reduction holds for them.  Commuting is an identity of T(D) = 𝒬(DBD).  Components:
+H(ΩDΩ) = ΩH(D)Ω, and H is matrix-concave, so the average D̄ over all Ω has H(D̄) ⪰ H̄, the average of ΩH(D)Ω.  log det is
+monotone and concave: log det H(D̄) ≥ log det H(D).  If M, too, has no entry between groups, H(D) ⪰ tM⁻¹ gives
+ΩH(D)Ω ⪰ tM⁻¹, hence H(D̄) ⪰ tM⁻¹; t of the whole is the smallest of the groups.  Scaling: with ΛBΛ in place of B the
+metric of Λ⁻¹DΛ⁻¹ is Λ⁻¹H(D)Λ⁻¹, and H ⪰ tM⁻¹ becomes Λ⁻¹HΛ⁻¹ ⪰ t(ΛMΛ)⁻¹.  𝒬 = identity and D full: H ⪯ B⁻¹ with
+equality for D = B⁻¹, the best for every goal.  A coordinate alone: H = D(2 − qBD) ≤ 1/(qB), at the same D.
 
 *Convex f.*  The condition is 𝒫(D) ⪯ L⁻¹, linear in D: components and scaling as for (3), but commuting is of no use.
 
@@ -46,7 +46,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from stepsize_opt.goals import PAPER, CurvatureBound, Goal
-from stepsize_opt.inputs import LARGEST_SPREAD, Symmetric, dense, out_of_range
+from stepsize_opt.inputs import LARGEST_SPREAD, Scaling, Symmetric, dense, out_of_range
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method, SketchedGradient
 from stepsize_opt.proofs import (
     LARGEST_COEFFICIENT,
@@ -64,10 +64,40 @@ from stepsize_opt.proofs import (
 )
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import LimitBounds, MatrixSmoothness
-from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Program, Vector, is_identity
+from stepsize_solvers.programs import (
+    Indices,
+    Matrix,
+    Pattern,
+    PositiveMap,
+    Program,
+    SolverStats,
+    Status,
+    Vector,
+    is_identity,
+)
 
 NO_UNDERFLOW = 2.0**-1000  # far above the smallest normal number
 Proved = TypeVar("Proved", Evaluation, Descent, ConvexStep)
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A D of some coordinates with what is proved of it, in the original units.
+
+    D, dual: a matrix, or the vector of a diagonal, and its multiplier; certificate: of the goal; descent: of
+    H = 2D − T(D), proved positive definite or not, and its log det from below; stats: None where nothing was solved.
+    """
+
+    indices: Indices
+    D: Matrix
+    dual: Matrix
+    certificate: Certificate
+    descent: Certificate
+    satisfies_condition: bool = True
+    stats: SolverStats | None = None
+    status: Status = Status.OPTIMAL
+    note: str | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,17 +105,17 @@ class Singletons:
     """Coordinates that stand alone: maximise Σ log D_j subject to w̄_j D_j ≤ 1, solved by D_j = 1/w̄_j.
 
     weights: w_j = q_j B_jj in scaled coordinates, rounded; error: |w̄_j − w_j| ≤ error_j w_j for w̄_j without rounding.
-    scale: the stepsize of the original coordinates is scale_j² D_j.
+    scaling: the stepsize in the original units is Λ_j² D_j.
     """
 
     indices: Indices
     weights: Vector
     error: Vector
-    scale: Vector
+    scaling: Scaling
     curvature: Vector | None = None  # M_jj, for the largest t with D_j ≥ t/M_jj
 
-    def solve(self) -> SolvedAlone:
-        """Solve in the original coordinates.
+    def solve(self) -> Piece:
+        """Solve in the original units.
 
         Raises ValueError for a stepsize that float64 does not hold.
         """
@@ -95,7 +125,7 @@ class Singletons:
         # error bounds are wider, see it too.
         scaled = (1.0 - 2.0 * self.error - 40.0 * UNIT) / weights
         with np.errstate(over="ignore"):
-            D = self.scale * scaled * self.scale
+            D = self.scaling.times(scaled)
         inside &= (D >= SMALLEST_NORMAL) & np.isfinite(D)
         if not inside.all():
             raise stepsize_out_of_range(int(self.indices[~inside][0]))
@@ -104,26 +134,17 @@ class Singletons:
         # Rounding of the logarithms (one ulp each), of their arguments and of the exact sums.
         slack = UNIT * (8.0 * len(D) + 4.0 * float(np.abs(lower).sum()))
         below, above = math.fsum(lower) - slack, math.fsum(upper) + slack
-        certificate = Certificate(True, margin, below, above, len(D)).rescaled(self.scale)
-        reached = None
+        certificate = Certificate(True, margin, below, above, len(D)).rescaled(self.scaling.factors)
+        reached = certificate
         if self.curvature is not None:
             # log t = min_j log M_jj + 2 log Λ_j + log D̃_j, each logarithm and sum rounded once.
-            shift = np.log(self.curvature) + 2.0 * np.log(self.scale)
-            sizes = np.abs(np.log(self.curvature)) + np.abs(2.0 * np.log(self.scale)) + np.abs(lower)
+            shift = np.log(self.curvature) + 2.0 * np.log(self.scaling.factors)
+            sizes = np.abs(np.log(self.curvature)) + np.abs(2.0 * np.log(self.scaling.factors)) + np.abs(lower)
             loss = 16.0 * UNIT * (1.0 + sizes)
             low, high = (len(D) * float((end + shift).min()) for end in (lower - loss, upper + loss))
             reached = Certificate(True, margin, low, high, len(D))
-        return SolvedAlone(D, weights / self.scale / self.scale, certificate, reached)
-
-
-@dataclass(frozen=True, eq=False)
-class SolvedAlone:
-    """D_j and multipliers Z_j = w_j of coordinates that stand alone, the certificate of log det D, and that of t."""
-
-    D: Vector
-    Z: Vector
-    certificate: Certificate
-    reached: Certificate | None
+        # w̄D ≤ 1 makes H = D(2 − w̄D) ≥ D, and H ≤ 1/w̄.
+        return Piece(self.indices, D, self.scaling.over(weights), reached, certificate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +152,7 @@ class Component:
     """One connected piece: the scaled program and how its answer goes back, D[indices, indices] = Λ D̃ Λ."""
 
     indices: Indices
-    scale: Vector
+    scaling: Scaling
     program: Program
     single: Program  # of the condition 𝒬(DBD) ⪯ D alone, by which D is proved
     bound: CurvatureBound | None = None
@@ -140,21 +161,17 @@ class Component:
     @cached_property
     def power(self) -> int:
         """n with det D = 2ⁿ det D̃."""
-        return log_det_power(self.scale)
+        return log_det_power(self.scaling.factors)
 
     @property
     def log_shift(self) -> float:
         """What log det D / d, or log t where there is an M, exceeds that of the scaled program by."""
-        power = self.power / len(self.scale) if self.bound is None else -self.bound.shift
+        power = self.power / self.program.d if self.bound is None else -self.bound.shift
         return power * math.log(2.0)
-
-    def lower(self, D: Matrix) -> Matrix:
-        """Return a stepsize of the original coordinates in the scaled ones (exact within the range of float64)."""
-        return D / self.scale[:, None] / self.scale
 
     def near_one(self, D: Matrix) -> tuple[Matrix | None, int]:
         """Return X and n with D = 2ⁿΛXΛ and a largest diagonal entry of X in [½, 1); None beyond float64."""
-        e = np.frexp(self.scale)[1] - 1
+        e = self.scaling.exponents
         diagonal = D.diagonal()
         if not diagonal.min() > 0.0:
             return None, 0
@@ -165,35 +182,23 @@ class Component:
 
     def dual_near_one(self, Z: Matrix) -> Matrix:
         """Return an original multiplier in the scaled coordinates, times a power of two: any is as good."""
-        e = np.frexp(self.scale)[1] - 1
+        e = self.scaling.exponents
         shift = e[:, None] + e
         used = Z != 0.0
         top = int((np.frexp(Z)[1] + shift)[used].max()) if used.any() else 0
         return np.asarray(np.ldexp(Z, shift - top))
 
-    def lift_stepsize(self, D: Matrix) -> Matrix:
-        """Return a stepsize of the scaled coordinates in the original ones (exact within the range of float64)."""
-        return self.scale[:, None] * D * self.scale
-
-    def lower_dual(self, Z: Matrix) -> Matrix:
-        """Return an original multiplier in the scaled coordinates (exact within the range of float64)."""
-        return self.scale[:, None] * Z * self.scale
-
-    def lift_dual(self, Z: Matrix) -> Matrix:
-        """Return a scaled multiplier in the original coordinates (exact within the range of float64)."""
-        return Z / self.scale[:, None] / self.scale
-
-    def held(self, at: Proved) -> tuple[Proved, Matrix]:
+    def in_original_units(self, at: Proved) -> tuple[Proved, Matrix]:
         """Return the stepsize as float64 holds it, in the scaled and in the original coordinates.
 
         Proved feasible again if the range of float64 changed it; raises ValueError if that is not possible.
         """
         with np.errstate(over="ignore"):
-            D = self.lift_stepsize(at.D)
+            D = self.scaling.times(at.D)
         size = np.abs(D)
         if size.min() > NO_UNDERFLOW and size.max() < 1.0 / NO_UNDERFLOW:
             return at, D
-        back = self.lower(D)
+        back = self.scaling.over(D)
         inside = (D.diagonal() >= SMALLEST_NORMAL) & np.isfinite(D.diagonal())
         if inside.all() and (back != at.D).any():
             at = at.elsewhere(back)  # entries between coordinates became subnormal or zero
@@ -256,9 +261,9 @@ def separate(
         block = _proved_block(L, indices, goal, out)
         part, sub = _restricted(Q, indices), pattern.restrict(indices)
         condition = method.condition(part, commutes=not goal.is_convex and sub.commutes_with(part))
-        program, scale = _scaled_program(_rounded_image(condition.inner, block), condition.outer, sub)
-        bound = goal.curvature_bound(indices, scale)
-        out.components.append(Component(indices, scale, program, program, bound, goal.is_convex))
+        program, scaling = _scaled_program(_rounded_image(condition.inner, block), condition.outer, sub)
+        bound = goal.curvature_bound(indices, scaling)
+        out.components.append(Component(indices, scaling, program, program, bound, goal.is_convex))
     return out
 
 
@@ -304,29 +309,31 @@ def _reduce_block(
         if pattern.W is not None:
             out.note("closed form for a fixed direction")
         alone_in = indices[single]
-        out.singletons.append(Singletons(alone_in, weights, error, quadratic.scale[single], goal.diagonal(alone_in)))
+        out.singletons.append(
+            Singletons(alone_in, weights, error, Scaling(quadratic.scale[single]), goal.diagonal(alone_in))
+        )
         out.note("closed form for coordinates that stand alone")
     for piece in pieces:
         if piece.size == 1 and split:
             continue
-        program, scale = _scaled_program(quadratic.part(piece), _restricted(Q, piece), pattern.restrict(piece))
-        if (scale != 1.0).any():
+        program, scaling = _scaled_program(quadratic.part(piece), _restricted(Q, piece), pattern.restrict(piece))
+        if (scaling.factors != 1.0).any():
             out.note("diagonal scaling")
-        out.components.append(_component(indices[piece], scale, program, goal))
+        out.components.append(_component(indices[piece], scaling, program, goal))
 
 
-def _component(indices: Indices, scale: Vector, program: Program, goal: Goal) -> Component:
+def _component(indices: Indices, scaling: Scaling, program: Program, goal: Goal) -> Component:
     """Return the piece with the objective that the goal asks for."""
     condition = program.condition
     assert condition is not None and condition.B is not None
     if goal.is_convex:
         H = np.asarray(np.linalg.cholesky(condition.B), dtype=np.float64)
         convex = Program.convex(H, condition.Q, program.pattern)
-        return Component(indices, scale, convex, program, is_convex=True)
+        return Component(indices, scaling, convex, program, is_convex=True)
     if not goal.judges_metric:
-        return Component(indices, scale, program, program)
-    bound = goal.curvature_bound(indices, scale)
-    return Component(indices, scale, descent_program(program, bound), program, bound)
+        return Component(indices, scaling, program, program)
+    bound = goal.curvature_bound(indices, scaling)
+    return Component(indices, scaling, descent_program(program, bound), program, bound)
 
 
 def equivalent_method(goal: Goal, method: Method, pattern: Pattern, law: PositiveMap) -> Method:
@@ -370,9 +377,10 @@ class _Quadratic:
 
     def scaled(self, scale: Vector) -> _Quadratic:
         """Return the same with ΛBΛ for another diagonal Λ of powers of two."""
-        B = scale[:, None] * self.B * scale
-        slack = None if self.slack is None else scale * self.slack * scale
-        if not np.abs(B).min() > NO_UNDERFLOW and (B / scale[:, None] / scale != self.B).any():
+        units = Scaling(scale)
+        B = units.times(self.B)
+        slack = None if self.slack is None else units.times(self.slack)
+        if not np.abs(B).min() > NO_UNDERFLOW and (units.over(B) != self.B).any():
             # Entries underflowed, by less than 2⁻¹⁰⁷⁴ each; 2⁻⁵² B_jj is what shifted_matrix can add to a diagonal.
             lost = len(B) * 2.0**-1070 + 2.0**-52 * B.diagonal()
             slack = lost if slack is None else slack + lost
@@ -399,14 +407,15 @@ def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
     return _Quadratic(B.value, slack, scaled.scale)
 
 
-def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> tuple[Program, Vector]:
+def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> tuple[Program, Scaling]:
     """Return the program of one piece in coordinates in which D̃ is near one, and Λ with D = ΛD̃Λ."""
     _check_coefficients(Q)
     _check_spread(quadratic.B, Q)
     scaled = quadratic.scaled(_scaling(quadratic, Q, pattern))
+    scaling = Scaling(scaled.scale)
     if pattern.W is not None:
-        pattern = Pattern(pattern.sizes, _scaled_direction(pattern, scaled.scale))
-    return Program.single(scaled.B, Q, pattern, scaled.slack), scaled.scale
+        pattern = Pattern(pattern.sizes, _scaled_direction(pattern, scaling))
+    return Program.single(scaled.B, Q, pattern, scaled.slack), scaling
 
 
 def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
@@ -455,12 +464,11 @@ def _check_spread(B: Matrix, Q: PositiveMap) -> None:
 _LARGEST_RATIO = 2.0**84
 
 
-def _scaled_direction(pattern: Pattern, scale: Vector) -> Matrix:
+def _scaled_direction(pattern: Pattern, scaling: Scaling) -> Matrix:
     """Return Λ⁻¹WΛ⁻¹ with each block brought near one by a power of two: only its direction counts."""
     out = np.zeros_like(pattern.member)
-    exponents = np.frexp(scale)[1] - 1
     for s in pattern.slices:
-        W, e = pattern.member[s, s], exponents[s]
+        W, e = pattern.member[s, s], scaling.exponents[s]
         top = int((np.frexp(W.diagonal())[1] - 2 * e).max())
         out[s, s] = np.ldexp(W, -(e[:, None] + e) - top)
     return out

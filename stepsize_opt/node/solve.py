@@ -7,16 +7,16 @@ import math
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import Structure, whole_number
 from stepsize_opt.methods import Method
-from stepsize_opt.node.reductions import NO_UNDERFLOW, Component, Proved, Reduction
-from stepsize_opt.node.result import Block, StepsizeResult
+from stepsize_opt.node.reductions import NO_UNDERFLOW, Component, Piece, Reduction
+from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.operators import BlockStepsize
 from stepsize_opt.proofs import (
     Certificate,
@@ -45,36 +45,28 @@ from stepsize_solvers.single import Report, closed_form
 _EXACT_LOSS = 1e-12
 
 
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """What is proved of one D of a component, in scaled coordinates; D itself in the original ones.
-
-    dual: the multiplier that a result carries; descent: of H = 2D − T(D), without an upper bound.
-    """
-
-    D: Matrix
-    dual: Matrix | None
-    certificate: Certificate
-    descent: Certificate
-    satisfies_condition: bool
-
-
-@dataclass(frozen=True, eq=False)
-class _Judged(Generic[Proved]):
-    """A stepsize in scaled coordinates, D in the original ones, and the certificate of the goal."""
-
-    at: Proved
-    D: Matrix
-    certificate: Certificate
-
-
-def prove(component: Component, outcome: Outcome, tol: float) -> Answer:
+def prove(component: Component, outcome: Outcome, tol: float) -> Piece:
     """Prove the answer next to the raw one, under the goal of the component."""
     if component.is_convex:
         return _convex(component, outcome)
     if component.program.objective is None:
         return _under_condition(component, outcome, tol)
     return _under_descent(component, outcome, tol)
+
+
+def _piece(
+    component: Component,
+    D: Matrix,
+    dual: Matrix | None,
+    certificate: Certificate,
+    descent: Certificate,
+    satisfies_condition: bool = True,
+) -> Piece:
+    """Move a multiplier and certificates from the scaled units of a component to the original ones, those of D."""
+    Z = np.zeros_like(D) if dual is None else component.scaling.over(dual)
+    power = component.power if component.bound is None else -component.bound.shift * certificate.d
+    moved = certificate.moved(power), descent.moved(component.power)
+    return Piece(component.indices, D, Z, *moved, satisfies_condition)
 
 
 def _dual(outcome: Outcome) -> Matrix | None:
@@ -98,37 +90,37 @@ def _repaired(component: Component, outcome: Outcome, tol: float) -> Evaluation:
     return repaired
 
 
-def _under_condition(component: Component, outcome: Outcome, tol: float) -> Answer:
+def _under_condition(component: Component, outcome: Outcome, tol: float) -> Piece:
     """Repair the raw point to one that satisfies the condition, and certify log det D."""
     raw, dual = np.asarray(outcome.X), _dual(outcome)
     thin = None if outcome.thin is None else prove_diagonal(component.single, raw.diagonal(), outcome.thin)
     answer = None if thin is None or not thin.certificate.is_optimal(tol) else _thin(component, thin, dual)
     if answer is not None:
         return answer
-    repaired, D = component.held(_repaired(component, outcome, tol))
+    repaired, D = component.in_original_units(_repaired(component, outcome, tol))
     certificate = certify_point(repaired, dual, (raw,), tol)
     done = outcome.status.is_stopped or dual is None or certificate.is_optimal(tol)
     finer = None if done else repair_in_basis(component.single, raw)
     if finer is not None:
         # Rounding may be all that is left of the gap: in the basis of D it counts least.
-        point, held = component.held(finer)
+        point, held = component.in_original_units(finer)
         again = certify_point(point, dual, (raw,), tol)
         if again.gap < certificate.gap:
             repaired, D, certificate = point, held, again
-    return Answer(D, dual, certificate, descent_of(repaired), certificate.feasible)
+    return _piece(component, D, dual, certificate, descent_of(repaired), certificate.feasible)
 
 
-def _thin(component: Component, thin: ProvedDiagonal, dual: Matrix | None) -> Answer | None:
+def _thin(component: Component, thin: ProvedDiagonal, dual: Matrix | None) -> Piece | None:
     """Return what is proved of a diagonal stepsize with a thin multiplier; None where float64 may not hold it."""
     with np.errstate(over="ignore"):  # what overflows is refused by the general path
-        D = component.scale * thin.x * component.scale
+        D = component.scaling.times(thin.x)
     if not (D.min() > NO_UNDERFLOW and D.max() < 1.0 / NO_UNDERFLOW):
         return None
     descent = Certificate(True, 1.0 + thin.certificate.margin, thin.descent_log_det, math.inf, len(D))
-    return Answer(np.diag(D), dual, thin.certificate, descent, satisfies_condition=True)
+    return _piece(component, np.diag(D), dual, thin.certificate, descent)
 
 
-def _convex(component: Component, outcome: Outcome) -> Answer:
+def _convex(component: Component, outcome: Outcome) -> Piece:
     """Repair the raw point to one with 𝒬(D) ⪯ L⁻¹, and certify log det D."""
     H, Z, single = component.program.families[0].H[0], _dual(outcome), component.single
     product = None if Z is None else H @ Z @ H.T
@@ -136,33 +128,32 @@ def _convex(component: Component, outcome: Outcome) -> Answer:
     found = ConvexStep(single, np.asarray(outcome.X)).repaired() or ConvexStep(single, single.pattern.member).repaired()
     if found is None:
         raise _not_repaired(outcome)
-    found, D = component.held(found)
+    found, D = component.in_original_units(found)
     at = Evaluation(single, found.D)
-    return Answer(D, U, found.certificate(U), descent_of(at), at.feasible)
+    return _piece(component, D, U, found.certificate(U), descent_of(at), at.feasible)
 
 
-def _under_descent(component: Component, outcome: Outcome, tol: float) -> Answer:
+def _under_descent(component: Component, outcome: Outcome, tol: float) -> Piece:
     """Certify log det H or t of the raw point, with H ≻ 0 proved, in twice the precision where plain is not enough."""
     program, raw, dual = component.program, np.asarray(outcome.X), _dual(outcome)
-    found: list[_Judged[Descent]] = []
+    found: list[tuple[Certificate, Descent, Matrix]] = []
     for arithmetic in (Plain, Pair):
         at = Descent(program, program.pattern.nearest(raw), arithmetic)
         if at.feasible:
-            at, D = component.held(at)
-            found.append(_Judged(at, D, _judged(at, component, dual, tol)))
-            if found[-1].certificate.is_optimal(tol):
+            at, D = component.in_original_units(at)
+            found.append((_judged(at, component, dual, tol), at, D))
+            if found[-1][0].is_optimal(tol):
                 break
     if not found:
         # The condition makes H ⪰ D ≻ 0: take the best multiple of the raw point, or of a plain matrix, that has it.
         repaired = repair(component.single, raw) or repair(component.single, program.pattern.member)
         if repaired is None:
             raise _not_repaired(outcome)
-        at, D = component.held(Descent(program, repaired.D))
-        found.append(_Judged(at, D, _judged(at, component, dual, tol)))
-    best = min(found, key=lambda one: one.certificate.gap)
-    at = best.at
-    descent = replace(best.certificate, upper_bound=math.inf) if component.bound is None else descent_of(at.at)
-    return Answer(best.D, dual, best.certificate, descent, at.at.feasible)
+        at, D = component.in_original_units(Descent(program, repaired.D))
+        found.append((_judged(at, component, dual, tol), at, D))
+    certificate, at, D = min(found, key=lambda one: one[0].gap)
+    descent = replace(certificate, upper_bound=math.inf) if component.bound is None else descent_of(at.at)
+    return _piece(component, D, dual, certificate, descent, at.at.feasible)
 
 
 def _judged(at: Descent, component: Component, dual: Matrix | None, tol: float) -> Certificate:
@@ -177,20 +168,6 @@ def certificate_of_t(at: Evaluation, bounds: DescentBounds) -> Certificate:
     """Return the certificate of t with H ⪰ tM⁻¹, log t = log det(tI)/d; the margin is that of H ≻ 0."""
     lower, upper = (math.log(t) if t > 0.0 else -math.inf for t in (bounds.lower, bounds.upper))
     return Certificate.of_rate(1.0 + at.margin, lower, upper, at.program.d)
-
-
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """The certified answer of one component, in the original coordinates."""
-
-    block: Block
-    certificate: Certificate
-    descent: Certificate  # of H = 2D − T(D): proved positive definite or not, and its log det from below
-    satisfies_condition: bool
-    stats: SolverStats
-    status: Status
-    note: str | None
-    message: str = ""
 
 
 def chosen_solver(solver: str | Solver, settings: Settings) -> Solver | None:
@@ -220,7 +197,7 @@ def start_of(component: Component, warm_start: StepsizeResult | None) -> WarmSta
         return None
     part = np.ix_(component.indices, component.indices)
     with np.errstate(over="ignore"):
-        D, Z = component.lower(warm_start.D[part]), component.lower_dual(warm_start.dual[part])
+        D, Z = component.scaling.over(warm_start.D[part]), component.scaling.times(warm_start.dual[part])
     # A start from a problem of quite another scale is worth nothing.
     return WarmStart(D, (Z[None],)) if np.isfinite(D).all() and np.isfinite(Z).all() else None
 
@@ -408,41 +385,29 @@ def _outcome(solver: Solver, program: Program, settings: Settings, why: str) -> 
 
 def _certified(component: Component, outcome: Outcome, tol: float, note: str | None) -> Piece:
     """Certify the raw point, and let the certificate decide the status."""
-    answer = prove(component, outcome, tol)
-    certificate = answer.certificate
-    if certificate.is_optimal(tol):
+    piece = prove(component, outcome, tol)
+    if piece.certificate.is_optimal(tol):
         status = Status.OPTIMAL
     elif outcome.status.is_stopped:
         status = outcome.status
     else:
         status = Status.INACCURATE
-    Z = np.zeros_like(answer.D) if answer.dual is None else component.lift_dual(answer.dual)
-    block = Block(component.indices, answer.D, Z)
-    bound = component.bound
-    certificate = certificate.moved(component.power if bound is None else -bound.shift * certificate.d)
-    descent = answer.descent.moved(component.power)
-    return Piece(block, certificate, descent, answer.satisfies_condition, outcome.stats, status, note)
+    return replace(piece, stats=outcome.stats, status=status, note=note)
 
 
 def assemble(
     reduction: Reduction,
-    pieces: Sequence[Piece],
+    solved: Sequence[Piece],
     sketch: Sketch,
     method: Method,
     structure: Structure,
     goal: Goal,
     tol: float,
 ) -> StepsizeResult:
-    blocks = [piece.block for piece in pieces]
-    certificates = [piece.certificate for piece in pieces]
-    descents = [piece.descent for piece in pieces]
-    for single in reduction.singletons:
-        alone = single.solve()
-        reached = alone.reached
-        blocks.append(Block(single.indices, alone.D, alone.Z))
-        certificates.append(alone.certificate if reached is None else reached)
-        descents.append(alone.certificate)  # w̄D ≤ 1 makes H = D(2 − w̄D) ≥ D, and H ≤ 1/w̄
-    certificate = Certificate.combine(certificates) if goal.M is None else Certificate.weakest(certificates)
+    """Put the pieces of a problem together: those that were solved, and coordinates that stand alone."""
+    pieces = [*solved, *(single.solve() for single in reduction.singletons)]
+    together = Certificate.combine if goal.M is None else Certificate.weakest
+    certificate = together([piece.certificate for piece in pieces])
     limit = reduction.log_limit(sketch)
     if not certificate.is_optimal(tol):
         certificate = certificate.bounded(limit)
@@ -456,14 +421,14 @@ def assemble(
     message = ""
     if status is not Status.OPTIMAL:
         message = "; ".join([status.meaning, status.remedy, *dict.fromkeys(p.message for p in pieces if p.message)])
-    places = [block.indices for block in blocks]
+    places = [piece.indices for piece in pieces]
     return StepsizeResult(
         status=status.value,
         certificate=certificate,
-        descent_log_det=Certificate.combine(descents).log_det,
-        stepsize=BlockStepsize(places, [block.D for block in blocks]),
-        multiplier=BlockStepsize(places, [block.Z for block in blocks]),
-        solver_stats=_combined_stats([piece.stats for piece in pieces]),
+        descent_log_det=Certificate.combine([piece.descent for piece in pieces]).log_det,
+        stepsize=BlockStepsize(places, [piece.D for piece in pieces]),
+        multiplier=BlockStepsize(places, [piece.dual for piece in pieces]),
+        solver_stats=_combined_stats([piece.stats for piece in pieces if piece.stats is not None]),
         reductions=tuple(reduction.notes),
         method=method,
         sketch=sketch,

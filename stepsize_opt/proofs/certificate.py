@@ -219,8 +219,8 @@ class Multiplier:
 def upper_bound(at: Evaluation, dual: Matrix, patterns: Sequence[Pattern] = ()) -> float:
     """A proved upper bound on log det D over the feasible set; +inf when this multiplier proves nothing.
 
-    ``dual`` is a Z of any quality, near one; ``at`` is the reference D̂, best the answer.  The bound is one for D of
-    the program's pattern, or of any of the ``patterns``.
+    ``dual`` is a Z of any quality, near one; ``at`` is the reference D̂, best the answer.  The bound is one for D of the
+    program's pattern, or of any of the ``patterns``.
     """
     d = at.program.d
     found = Multiplier.near(at.condition.Q, dual, at.arithmetic)

@@ -13,10 +13,9 @@ H Hᵀ ⪰ Lᵢ in exact arithmetic (``.arithmetic``), for singular Lᵢ too.  V
 *The mean.*  L = (1/n)ΣLᵢ is not a matrix of floats.  It is known in twice the working precision, and what is proved
 holds for every matrix within the error of that.
 
-*Scaling.*  For a positive diagonal Λ that commutes with every sketch, D̃ = Λ⁻¹DΛ⁻¹, L̃ = ΛLΛ and L̃ᵢ = ΛLᵢΛ have the
-same λ_D and the same D ⪯ L⁻¹.  λ_D is linear in the Lᵢ and quadratic in D, so a power of two taken out of either comes
-back as a power of two.  All of these are exact, and the numbers that enter a proof are near one whatever the user's
-units.
+*Scaling.*  For a positive diagonal Λ that commutes with every sketch, D̃ = Λ⁻¹DΛ⁻¹, L̃ = ΛLΛ and L̃ᵢ = ΛLᵢΛ have the same
+λ_D and the same D ⪯ L⁻¹.  λ_D is linear in the Lᵢ and quadratic in D, so a power of two taken out of either comes back
+as a power of two.  All of these are exact, and the numbers that enter a proof are near one whatever the user's units.
 
 *What λ_D does not see.*  A coordinate that is never compressed has a zero row in Sᵢ − I, and one on which no fᵢ depends
 a zero row in Lᵢ.  λ_D depends on the other rows of D only (``Conditions.noisy``), and only these are multiplied

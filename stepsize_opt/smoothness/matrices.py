@@ -23,6 +23,7 @@ from stepsize_opt.inputs import (
     SMOOTHNESS_REMEDY,
     EstimatedSmoothness,
     Immutable,
+    Scaling,
     Symmetric,
     binary_exponent,
     check_dense,
@@ -39,7 +40,7 @@ from stepsize_opt.inputs import (
     real_sparse,
     scaled_exactly,
 )
-from stepsize_opt.proofs import UNIT, LowRankCondition, gamma, power_of_two_scaling
+from stepsize_opt.proofs import UNIT, LowRankCondition, gamma
 from stepsize_opt.smoothness.spectrum import LimitBounds, ProvedDirections, Spectrum, proved_directions
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
@@ -154,9 +155,10 @@ class MatrixSmoothness(Immutable, Smoothness):
             spectrum = self.spectrum(M)
             A = spectrum.directions if basis == "eigenvectors" else spectrum.directions @ spectrum.vectors.T
             L = self.todense()
-            scale = power_of_two_scaling(L.diagonal())
-            X, defect = proved_directions(scale[:, None] * L * scale, A / scale[:, None])
-            return read_only(scale[:, None] * X), defect
+            scaling = Scaling.of(L.diagonal())
+            rows = scaling.factors[:, None]
+            X, defect = proved_directions(scaling.times(L), A / rows)
+            return read_only(rows * X), defect
 
         return self._once(("directions", basis, _token(M)), make)
 
@@ -188,10 +190,10 @@ def _token(M: Matrix | float) -> Any:
 
 def inverse_of(A: Matrix) -> Matrix:
     """Return A⁻¹ of a positive definite A, symmetric, in plain floats; scaled first so that no entry overflows."""
-    scale = power_of_two_scaling(A.diagonal())
-    factor, _ = lapack.dpotrf(scale[:, None] * A * scale, 1, 1)  # lower, clean
+    scaling = Scaling.of(A.diagonal())
+    factor, _ = lapack.dpotrf(scaling.times(A), 1, 1)  # lower, clean
     root = lapack.dtrtri(factor, 1)[0]
-    return np.asarray(scale[:, None] * (root.T @ root) * scale)
+    return scaling.times(root.T @ root)
 
 
 def read_smoothness(L: Any, name: str = "L") -> Smoothness:

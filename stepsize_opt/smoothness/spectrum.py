@@ -31,7 +31,7 @@ import numpy as np
 from scipy.linalg import eigh, lapack
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Array, Immutable, read_only, scaled_exactly
+from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Array, Immutable, Scaling, read_only, scaled_exactly
 from stepsize_opt.proofs import (
     UNIT,
     Enclosed,
@@ -42,7 +42,6 @@ from stepsize_opt.proofs import (
     first_proved,
     gamma,
     losses,
-    power_of_two_scaling,
     proved_cholesky,
     root_basis,
     sum_from_below,
@@ -74,9 +73,9 @@ class LimitBounds:
             return LimitBounds(len(L), log_det)
         if not isinstance(M, float):
             # LM⁻¹ does not change, and M⁻¹ is best computed where the units of the coordinates do not matter.
-            scale = power_of_two_scaling(M.diagonal())
-            B, N = scale[:, None] * L * scale, scale[:, None] * M * scale
-            if all(np.array_equal(X / scale[:, None] / scale, Y) for X, Y in ((B, L), (N, M))):
+            scaling = Scaling.of(M.diagonal())
+            B, N = scaling.times(L), scaling.times(M)
+            if np.array_equal(scaling.over(B), L) and np.array_equal(scaling.over(N), M):
                 L, M = B, N
         top = _top_from_below(L, M)
         if momentum:
@@ -174,14 +173,14 @@ class Spectrum:
             if not values[0] > _TRUSTED * values[-1]:
                 values, vectors = _jacobi(np.linalg.cholesky(L))
             return Spectrum(values / M, vectors / np.sqrt(M))
-        scale = power_of_two_scaling(L.diagonal())
-        B, N = scale[:, None] * L * scale, scale[:, None] * M * scale
+        scaling = Scaling.of(L.diagonal())
+        B, N = scaling.times(L), scaling.times(M)
         values, vectors = eigh(B, N)
         if not values[0] > _TRUSTED * values[-1]:
             root = np.linalg.cholesky(N)
             values, inner = _jacobi(np.linalg.solve(root, np.linalg.cholesky(B)))
             vectors = np.linalg.solve(root.T, inner)
-        return Spectrum(values, scale[:, None] * vectors)
+        return Spectrum(values, scaling.factors[:, None] * vectors)
 
     @property
     def directions(self) -> Matrix:

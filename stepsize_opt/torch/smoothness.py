@@ -145,8 +145,8 @@ def estimate_smoothness(
         Parameters to measure at, by name, along a short run, say.  Copies: ``dict(model.named_parameters())`` changes
         with the model, ``{name: p.detach().clone() for name, p in model.named_parameters()}`` does not.
     blocks
-        Names of the parameters of each layer: L̂ is then block-diagonal, and its m blocks are those of the Hessian
-        times m, because a positive semidefinite H is at most m times its block diagonal.  None is one block.
+        Names of the parameters of each layer: L̂ is then block-diagonal, and its m blocks are those of the Hessian times
+        m, because a positive semidefinite H is at most m times its block diagonal.  None is one block.
     floor
         Curvature below this part of the largest eigenvalue, in (0, 1], is replaced by it.
 
