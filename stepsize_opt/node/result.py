@@ -130,7 +130,8 @@ class StepsizeResult(Result):
         )
 
     def columns(self) -> dict[str, Any]:
-        known = math.isfinite(self.limit)
+        # The limit of a table is that of methods without memory.
+        known = math.isfinite(self.limit) and not self.momentum
         return {**super().columns(), "share_of_limit": self.efficiency if known else None}
 
     @property

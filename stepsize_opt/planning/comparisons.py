@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients import Clients, Seeds, Targets, log_fraction, optimal_distributed_stepsize, read_clients
-from stepsize_opt.goals import GOAL_NAMES, WORDS, GoalName, coordinates_sent
+from stepsize_opt.goals import GOAL_NAMES, MOMENTUM_WORDS, WORDS, GoalName, coordinates_sent
 from stepsize_opt.inputs import NAMED_STRUCTURES, Direction, Structure, check_one_of
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node import optimal_stepsize, read_problem
@@ -48,6 +48,7 @@ _COLUMNS = (
     "share of limit",
     "gap",
 )
+_MOMENTUM = "optimal, momentum"
 _CLIENT_COLUMNS = ("method", "stepsize", "seeds", "rounds", "floats", "gap")
 # Method, structure, goal and seeds of every row for clients.
 _CLIENT_CASES: tuple[tuple[str, str, GoalName, Seeds], ...] = (
@@ -82,8 +83,9 @@ def compare(
 
     ``rate`` is that of the goal, ``goal`` and ``strong_convexity`` as in ``optimal_stepsize``; ``descent rate`` is
     det(H)^{1/d} of each row, H = 2D − T(D).  For ``"paper"`` the row "optimal, descent" has the best det(H)^{1/d} of
-    det-CGD1; for det-CGD2 both optima are the same.  ``"convex"`` has rows for det-CGD1 only.  ``on_progress`` is
-    called as in ``plan``.  Other arguments are those of ``optimal_stepsize``, limits for each row.
+    det-CGD1; for det-CGD2 both optima are the same.  ``"convex"`` has rows for det-CGD1 only.  ``"linear"`` has rows
+    with momentum; for ``"convex"`` momentum bounds another quantity (``optimal_stepsize(…, momentum=True)``).
+    ``on_progress`` is called as in ``plan``.  Other arguments are those of ``optimal_stepsize``, limits for each row.
 
     Rounds come from the better proved rate of a row, as in ``StepsizeResult.iterations``, in units of 2Δ⁰/ε²
     (``Table.unit``).  Rows are comparable: each bounds the same quantity, for ``"paper"`` and ``"descent"`` a mean of
@@ -106,9 +108,9 @@ def compare(
     solving |= {"max_iters": max_iters, "options": options, "strong_convexity": strong_convexity}
 
     def make(method: Method, stepsize: str, structure: Structure, solved_for: GoalName) -> Row:
-        result = completed(
-            optimal_stepsize(smoothness, sketch, algorithm=method, structure=structure, goal=solved_for, **solving)
-        )
+        asked: dict[str, Any] = {"algorithm": method, "structure": structure, "goal": solved_for}
+        asked["momentum"] = stepsize == _MOMENTUM
+        result = completed(optimal_stepsize(smoothness, sketch, **asked, **solving))
         rate = result.guaranteed_rate
         rounds = 1.0 / (rate if solved_for != "linear" else -math.log1p(-min(rate, _ALMOST_ONE)))
         return Row(
@@ -138,6 +140,8 @@ def _cases(goal: GoalName, directions: list[tuple[str, Structure]]) -> list[tupl
         cases.append((second, "optimal", "full", goal))
     if goal == "paper":
         cases.append((first, "optimal, descent", "full", "descent"))
+    if goal == "linear":
+        cases += [(method, _MOMENTUM, "full", goal) for method in (first, second)]
     return cases + [(first, name, structure, goal) for name, structure in directions]
 
 
@@ -148,7 +152,10 @@ def _table(rows: list[Row], sketch: Sketch, goal: GoalName) -> Table:
         f"{best.guaranteed_rate:.6g}; a guarantee is an upper bound, and a run may rank the rows otherwise",
         *dict.fromkeys(row.result.estimated for row in rows if row.result.estimated),
     ]
-    limits = ((best.expected_nonzeros, 1.0 / best.limit),) if math.isfinite(best.limit) else ()
+    if goal == "linear":
+        notes.append(f"rounds with momentum are in units of {MOMENTUM_WORDS[goal].unit}")
+    plain = next(row.result for row in rows if not row.result.momentum)  # without memory, as the limit
+    limits = ((plain.expected_nonzeros, 1.0 / plain.limit),) if math.isfinite(plain.limit) else ()
     columns = tuple(name for name in _COLUMNS if goal == "paper" or name != "descent rate")
     title = f"Stepsizes for {sketch}, d = {sketch.d}, goal {goal}"
     return Table(tuple(rows), columns, title, WORDS[goal].unit, {goal: limits}, tuple(notes))
