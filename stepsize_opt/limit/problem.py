@@ -247,7 +247,7 @@ class FormedLimit(LimitProblem):
     def _curvature(self) -> Matrix:
         """ΛMΛ."""
         M = 1.0 if self.M is None else self.M
-        return np.diag(self._scaling.times(np.full(self.L.d, M))) if isinstance(M, float) else self._scaling.times(M)
+        return self._scaling.times(M if isinstance(M, np.ndarray) else M * np.eye(self.L.d))
 
 
 def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix | None:

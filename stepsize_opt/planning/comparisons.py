@@ -141,7 +141,8 @@ def _cases(goal: GoalName, directions: list[tuple[str, Structure]]) -> list[tupl
     if goal == "paper":
         cases.append((first, "optimal, descent", "full", "descent"))
     if goal == "linear":
-        cases += [(method, _MOMENTUM, "full", goal) for method in (first, second)]
+        cases.append((first, _MOMENTUM, "full", goal))
+        cases.append((second, _MOMENTUM, "full", goal))
     return cases + [(first, name, structure, goal) for name, structure in directions]
 
 

@@ -71,7 +71,7 @@ class LimitBounds:
         """Bound the floats of an L ≻ 0 whose log det has a proved lower bound; M is a matrix, or a number μ for μI."""
         if M is None:
             return LimitBounds(len(L), log_det)
-        if not isinstance(M, float):
+        if isinstance(M, np.ndarray):
             # LM⁻¹ does not change, and M⁻¹ is best computed where the units of the coordinates do not matter.
             scaling = Scaling.of(M.diagonal())
             B, N = scaling.times(L), scaling.times(M)
@@ -168,7 +168,7 @@ class Spectrum:
     @staticmethod
     def of(L: Matrix, M: Matrix | float = 1.0) -> Spectrum:
         """Solve the symmetric eigenproblem in plain floating point; what it gives is proved later."""
-        if isinstance(M, float):
+        if not isinstance(M, np.ndarray):
             values, vectors = np.linalg.eigh(L)
             if not values[0] > _TRUSTED * values[-1]:
                 values, vectors = _jacobi(np.linalg.cholesky(L))
