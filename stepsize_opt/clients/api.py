@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from stepsize_opt.clients.fit import BestMultiple, Multiples, Slack, best_multiple, read_iterations, slacks
+from stepsize_opt.clients.fit import Multiples, ProvedMultiple, Slack, best_multiple, read_iterations, slacks
 from stepsize_opt.clients.problem import Targets, read_clients, reduce_clients
 from stepsize_opt.clients.programs import ClientPrograms
 from stepsize_opt.clients.result import DistributedResult
@@ -206,18 +206,18 @@ def optimal_distributed_stepsize(
         search = Search(conditions, ClientPrograms.of(conditions), solver, settings)
         found, status, message = _answer(search, targets, requested, tol)
         best = found.best
-        metric = conditions.metric_log_rate(best.fitted.D)
+        metric = conditions.metric_log_rate(best.D)
     if not message and status is not Status.OPTIMAL:
         message = "; ".join([status.meaning, status.remedy, *search.failures])
     if settings.verbose:
         print(f"proved K = {best.K}, gap {found.certificate.gap:.2e}")
-    rate = best.fitted.rate
+    rate = best.rate
     return DistributedResult(
         status=status.value,
-        D=read_only(conditions.lift(best.fitted.D)),
+        D=read_only(conditions.lift(best.D)),
         K=best.K,
         smallest_K=found.smallest_K,
-        lambda_D=best.fitted.lambda_D,
+        lambda_D=best.lambda_D,
         rate=rate,
         # D ⪯ L⁻¹ makes H ⪰ D, also where the proof for H itself fails.
         descent_rate=rate if metric is None else max(exp_down(metric), rate),
@@ -242,7 +242,7 @@ def optimal_distributed_stepsize(
 class _Found:
     """The best multiple of a direction, what is proved of it, and below which K nothing works."""
 
-    best: BestMultiple
+    best: ProvedMultiple
     certificate: Certificate
     smallest_K: int
     slacks: list[Slack]
@@ -283,8 +283,8 @@ def _find(search: Search, targets: Targets, K: int | None) -> _Found:
     left = slacks(search.conditions, targets, best)
     margin = -math.expm1(-min(slack.log for slack in left))
     # For a given K the certificate tells how much larger det(D)^{1/d} could be; it does not look for smaller K.
-    certificate = Certificate.of_rate(margin, best.log_rate, upper, search.conditions.d)
-    feasible = targets.enough(best.K, best.fitted.rate)
+    certificate = Certificate.of_rate(margin, best.free_log_rate, upper, search.conditions.d)
+    feasible = targets.enough(best.K, best.rate)
     return _Found(best, replace(certificate, feasible=feasible), smallest, left)
 
 

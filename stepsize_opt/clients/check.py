@@ -368,5 +368,5 @@ def _best_multiple(
     best = None if direction is None else best_multiple(conditions, targets, direction, K)
     if best is None:
         return None, None, -math.inf
-    enough = targets.enough(best.K, best.fitted.rate)
-    return read_only(conditions.lift(best.fitted.D)), best.K if enough else None, best.log_rate
+    enough = targets.enough(best.K, best.rate)
+    return read_only(conditions.lift(best.D)), best.K if enough else None, best.free_log_rate

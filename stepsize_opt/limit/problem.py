@@ -332,7 +332,7 @@ class ThinLimit(LimitProblem):
     @property
     def upper_bound(self) -> float:
         if self._is_determinant:
-            bounds = LimitBounds(self.L.d, self.L.near_one.log_det)
+            bounds = LimitBounds(self.L.d, self.L.near_one.log_det())
             return bounds.scaled(2 * self.L.power).log_bound(self.k)
         return self._as_given(*self._multiple_of_identity())[1].upper_bound
 
@@ -392,9 +392,9 @@ class ThinLimit(LimitProblem):
         scaled = q * L.shift  # two roundings
         condition = LowRankCondition(scaled * (1.0 - gamma(4)), scaled * (1.0 + gamma(4)), q, L.U, gamma(2))
         found = condition.inverse()
-        if found is None or not L.log_det > -math.inf:
+        if found is None or not L.log_det() > -math.inf:
             raise self.unproved(_NO_PROOF)
-        bound = LimitBounds(L.d, L.log_det).log_bound(self.k)
+        bound = LimitBounds(L.d, L.log_det()).log_bound(self.k)
         # The bound of found is one of this share of L⁻¹, and not of the limit.
         return InverseStepsize(found.p, L.U, found.C), replace(found.certificate, upper_bound=bound)
 

@@ -168,7 +168,7 @@ class _Question:
             return None
         L, limit = self.L.factored().near_one, math.inf
         if self.sketch.is_exactly_unbiased:
-            limit = LimitBounds(L.d, L.log_det).log_bound(self.sketch.expected_rank)
+            limit = LimitBounds(L.d, L.log_det()).log_bound(self.sketch.expected_rank)
         return solve_descent(L, self.split, limit, settings)
 
     def _low_rank_direction(self, W: LowRankStepsize, settings: Settings) -> StructuredAnswer | None:

@@ -351,9 +351,12 @@ class LowRankPlusDiagonal(Immutable, Smoothness, LinearOperator):  # type: ignor
         apart = np.asarray((rest + gamma(r + 4) * size).sum(axis=1) * (1.0 + gamma(d + 4)))
         return read_only(V), read_only(apart)
 
-    @cached_property
     def log_det(self) -> float:
-        """log det L from below, of an L near one; −∞ without a proof, which a sparse U never has."""
+        """Return log det L from below, of an L near one; −∞ without a proof, which a sparse U never has."""
+        return self._log_det
+
+    @cached_property
+    def _log_det(self) -> float:
         if sparse.issparse(self.U):  # L ⪰ Diag(diagonal) bounds log det L, but too far from it to be of use
             return -math.inf
         V, apart = self.short_factor
