@@ -17,8 +17,8 @@ from stepsize_opt.problems.objectives import (
     LogisticRegression,
     Objective,
     Quadratic,
+    SoftmaxRegression,
 )
-from stepsize_opt.problems.softmax import SoftmaxRegression
 from stepsize_opt.proofs import UNIT, sum_below
 from stepsize_solvers.programs import Vector, block_slices
 
