@@ -345,5 +345,5 @@ def grouped(number: float) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON, as ``stepsize_opt.inputs.files.json_text`` writes it."""
+    """Print JSON, as ``stepsize_opt.inputs.saving.json_text`` writes it."""
     print(json_text(value, indent=2))
