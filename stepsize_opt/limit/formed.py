@@ -17,14 +17,15 @@ from stepsize_opt.proofs import (
     Enclosed,
     Evaluation,
     InBasis,
+    Interval,
     Pair,
     Unproved,
     first_proved,
+    is_proved_definite,
     largest_floor,
     log_det_from_below,
     losses,
     power_of_two_scaling,
-    proved_cholesky,
 )
 from stepsize_opt.sketches import SystematicSampling, rounded_to_budget
 from stepsize_opt.smoothness import MatrixSmoothness, inverse_of
@@ -115,11 +116,10 @@ class FormedLimit(LimitProblem):
             below = log_det_from_below(scaled)
             lower = -math.inf if below is None else below
             return Certificate(below is not None, 0.0, lower, math.inf, d).rescaled(scale).bounded(self.upper_bound)
-        t = largest_floor(Enclosed(scaled, np.zeros_like(scaled)), self._curvature(scale))
+        t = largest_floor(Enclosed.exact(scaled), self._curvature(scale))
         if t <= 0.0:
             return Certificate(False, 0.0, -math.inf, self.upper_bound, d)
-        lower = d * math.log(t)
-        return Certificate(True, 0.0, lower - 4.0 * UNIT * (d + abs(lower)), self.upper_bound, d)
+        return Certificate(True, 0.0, (d * Interval.exact(t).log()).low, self.upper_bound, d)
 
     def _scaled(self, D: Matrix) -> tuple[Vector, Matrix]:
         """Λ with ΛLΛ near one, and Λ⁻¹DΛ⁻¹."""
@@ -153,13 +153,13 @@ def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix | None:
 def _within_budget(L: Matrix, D: Matrix, k: float) -> Matrix | None:
     """D, lowered until tr(LD) ≤ k is proved; None without a proof."""
     exact = Pair.exact(L)
-    used = exact.inner_from_above(Pair.exact(D))
+    used = exact.inner(Pair.exact(D)).high
     if used <= k:
         return D
 
     def lowered(loss: float) -> Matrix | None:
         candidate = D * (k / used * (1.0 - loss))
-        return candidate if exact.inner_from_above(Pair.exact(candidate)) <= k else None
+        return candidate if exact.inner(Pair.exact(candidate)).high <= k else None
 
     # The rounding of the entries of D may count more than the loss.
     return first_proved(losses(4.0 * UNIT, LARGEST_LOSS, 2.0), lowered)
@@ -168,13 +168,11 @@ def _within_budget(L: Matrix, D: Matrix, k: float) -> Matrix | None:
 def proved_mean(A: Matrix, h: Vector) -> Matrix:
     """D next to A Diag(h) Aᵀ, below it by proof."""
     exact = Pair.exact(A)
-    mean = (exact.scaled(h[None, :]) @ exact.T).rounded().symmetric()
+    mean = (exact * h[None, :] @ exact.T).rounded().symmetric()
 
     def lowered(loss: float) -> Matrix | None:
         D = (1.0 - loss) * mean.value
-        rest = mean.value - D
-        proved = proved_cholesky(Enclosed(rest, mean.error + UNIT * np.abs(rest))) is not None
-        return np.asarray(D) if proved else None
+        return np.asarray(D) if is_proved_definite(mean - D) else None
 
     found = first_proved(losses(4.0 * len(A) * UNIT, LARGEST_LOSS, 2.0), lowered)
     if found is None:

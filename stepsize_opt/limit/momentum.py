@@ -19,6 +19,7 @@ from stepsize_opt.operators import StepsizeOperator
 from stepsize_opt.proofs import (
     UNIT,
     Certificate,
+    Interval,
     Pair,
     eigenvalue_bounds,
     largest_floor,
@@ -64,7 +65,7 @@ class FormedMomentum(FormedLimit):
             scale = power_of_two_scaling(self.L.todense().diagonal())
             X = A / scale[:, None]
             exact = Pair.exact(X)
-            mean = (exact.scaled(values[None, :]) @ exact.T).rounded().symmetric()
+            mean = (exact * values[None, :] @ exact.T).rounded().symmetric()
             weights, t = weights_of_share(sketch.p, values, largest_floor(mean, self._curvature(scale)))
             certificate = self.near_limit(certificate_of_rate(t, self.upper_bound, self.L.d))
             D = scale[:, None] * proved_mean(X, sketch.p) * scale
@@ -131,7 +132,7 @@ class ThinMomentum(ThinLimit):
         t = min(self.k / math.fsum(high), 1.0 / float(high[-1])) * (1.0 - 8.0 * UNIT)
         upper = LimitBounds(d, -math.inf, trace, top, momentum=True).log_bound(self.k)
         near = Certificate(True, 0.0, 2.0 * d * math.log(t) - 8.0 * UNIT * d, upper, d)
-        given = near.moved(-2 * self.L.power * d).shifted(d * math.log(self._mu))
+        given = near.moved(-2 * self.L.power * d).shifted(d * Interval.exact(self._mu).log())
         return 0.5 * given.log_det, 0.5 * given.upper_bound
 
 

@@ -24,7 +24,7 @@ from stepsize_opt.operators import (
     large_problem,
     solve_structured,
 )
-from stepsize_opt.proofs import UNIT, Certificate, LowRankCondition, exp_down, gamma
+from stepsize_opt.proofs import UNIT, Certificate, Enclosed, Interval, LowRankCondition, exp_down, twice_gamma
 from stepsize_opt.sketches import SystematicSampling, rounded_to_budget
 from stepsize_opt.smoothness import LimitBounds, LowRankPlusDiagonal, NeedsDense
 from stepsize_solvers.programs import DiagonalPlusScaled, Settings, Vector
@@ -108,7 +108,7 @@ class ThinLimit(LimitProblem):
         d, n = self.L.d, self.L.power
         moved = certificate.moved(-2 * n * d)
         mu = self.goal.M if isinstance(self.goal.M, float) else 1.0
-        return D.scaled(-n), moved.shifted(d * math.log(mu))
+        return D.scaled(-n), moved.shifted(d * Interval.exact(mu).log())
 
     def _share_of_inverse(self, q: float) -> tuple[InverseStepsize, Certificate]:
         """D next to (qL)⁻¹ and below it by proof; its log det from below, the limit from above.
@@ -118,7 +118,8 @@ class ThinLimit(LimitProblem):
         L = self.L.near_one
         L.require_dense_factor("goal='descent'")
         scaled = q * L.shift  # two roundings
-        condition = LowRankCondition(scaled * (1.0 - gamma(4)), scaled * (1.0 + gamma(4)), q, L.U, gamma(2))
+        around = Enclosed(scaled, twice_gamma(2) * scaled)
+        condition = LowRankCondition(around.low, around.high, q, L.U, twice_gamma(2))
         found = condition.inverse()
         if found is None or not L.log_det > -math.inf:
             raise self.unproved(_NO_PROOF)
@@ -139,7 +140,7 @@ class ThinLimit(LimitProblem):
         Raises Unproved where float64 does not suffice for the proof.
         """
         L, d, scalar = self.L.near_one, self.L.d, self._scalar
-        trace, rounding = L.trace(), gamma(L.longest_row + 4)
+        trace, rounding = L.trace(), twice_gamma(L.longest_row + 4)
         most = min(float(scalar.D.diagonal()[0]), self.k / (trace * (1.0 + rounding)) * (1.0 - 4.0 * UNIT))
         value = most if t is None else min(t, most)
         if not value > 0.0:

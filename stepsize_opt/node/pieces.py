@@ -15,8 +15,6 @@ from stepsize_opt.proofs import (
     SMALLEST_NORMAL,
     UNIT,
     Certificate,
-    ConvexStep,
-    Descent,
     Evaluation,
     log_det_power,
 )
@@ -30,7 +28,7 @@ from stepsize_solvers.programs import (
 )
 
 NO_UNDERFLOW = 2.0**-1000  # far above the smallest normal number
-Proved = TypeVar("Proved", Evaluation, Descent, ConvexStep)
+Proved = TypeVar("Proved", bound=Evaluation)
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,12 +32,12 @@ from stepsize_opt.proofs import (
     ThinStepsize,
     bound_of_multiples,
     coefficient_roundings,
-    eigenvalues_from_below,
+    eigenvalue_bounds,
     first_proved,
-    gamma,
     losses,
     spectral_condition_bound,
     spectral_metric_bound,
+    twice_gamma,
     vanishing,
     weighted_gram,
 )
@@ -171,11 +171,11 @@ def solve_direction(metric: ThinMetric, W: LowRankStepsize, settings: Settings) 
             return None
         # D is γW up to the rounding of its entries, so the bound is one for both.
         upper = max(above, _bound(metric, D, z))
-        certificate = Certificate(True, loss, ends[0], upper, len(z))
+        certificate = Certificate(True, loss, ends.low, upper, len(z))
         descent = metric.log_det(D, 2.0)
         status = Status.OPTIMAL if certificate.is_optimal(settings.tol) else Status.INACCURATE
         stats = SolverStats("eigsh", time.perf_counter() - began, 0.0, None)
-        lower = ends[0] if descent is None else max(ends[0], descent)
+        lower = ends.low if descent is None else max(ends.low, descent)
         return StructuredAnswer(LowRankStepsize(D.a, D.V, D.sign), certificate, lower, stats, status)
 
     answer = first_proved(losses(64.0 * UNIT * (W.V.shape[1] + metric.U.shape[1]), _MOST_RETREAT), retreated)
@@ -187,7 +187,7 @@ def solve_direction(metric: ThinMetric, W: LowRankStepsize, settings: Settings) 
 def _bound(metric: ThinMetric, W: ThinStepsize, z: Vector) -> float:
     """log det γW from above for every γ that satisfies the condition; +inf without a proof."""
     ends = W.log_det()
-    return np.inf if ends is None else bound_of_multiples(len(z), metric.quotient(W, z), ends[1])
+    return np.inf if ends is None else bound_of_multiples(len(z), metric.quotient(W, z), ends.high)
 
 
 def _largest_eigenpair(metric: ThinMetric, W: LowRankStepsize) -> tuple[float, Vector]:
@@ -238,10 +238,10 @@ def solve_gaussian(
     n = min(d, max(1, int(np.count_nonzero(~vanishing(inner, gram)))))
     inner, vectors = np.maximum(inner[-n:], 0.0), vectors[:, -n:]
     counts = np.append(np.ones(n), float(d - n))[: n + (d > n)]
-    values, below = (np.append(c + part, c)[: len(counts)] for part in (inner, eigenvalues_from_below(gram)[-n:]))
+    values, below = (np.append(c + part, c)[: len(counts)] for part in (inner, eigenvalue_bounds(gram)[0][-n:]))
     spectral = Spectral(values, counts, law.a, law.b)
     point = spectral.metric() if descent else spectral.condition()
-    doubt = gamma(coefficient_roundings(law) + 4)
+    doubt = twice_gamma(coefficient_roundings(law) + 4)
     coefficients = law.a * (1.0 - doubt), law.b * (1.0 - doubt)
     below = below * (1.0 - 2.0 * UNIT)
     if descent:
@@ -261,7 +261,7 @@ def solve_gaussian(
         D = ThinStepsize(np.full(d, delta * (1.0 - loss)), V * math.sqrt(1.0 - loss), sign)
         ends, satisfied = D.log_det(), metric.log_det(D, 1.0) is not None
         metric_log = metric.log_det(D, 2.0) if descent or satisfied else None
-        lower = metric_log if descent else (ends[0] if ends is not None and satisfied else None)
+        lower = metric_log if descent else (ends.low if ends is not None and satisfied else None)
         if lower is None or ends is None:
             return None
         certificate = Certificate(True, loss, lower, upper, d)

@@ -8,7 +8,6 @@ or products with M.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,13 +21,13 @@ from scipy.sparse.linalg import LinearOperator, cg, eigsh
 from stepsize_opt.inputs import LARGE, SMOOTHNESS_REMEDY, binary_exponent, power_of_four, scaled_exactly
 from stepsize_opt.operators.stepsizes import DiagonalStepsize, InverseStepsize, StepsizeOperator
 from stepsize_opt.proofs import (
+    LOG_2,
     Certificate,
     LowRankCondition,
     NonnegativeCondition,
     ProvedDiagonal,
     coefficient_roundings,
-    gamma,
-    sum_from_below,
+    twice_gamma,
 )
 from stepsize_opt.smoothness import LowRankPlusDiagonal, NeedsDense, Smoothness
 from stepsize_solvers.numerics import Limits
@@ -115,7 +114,7 @@ def _sparse_problem(S: Any, law: PositiveMap) -> LargeProblem | None:
     S, n = _near_one(S)
     # Entries of 𝒫(L) are products and one sum of nonnegative numbers.
     M = sparse.csr_array(split.beta * S + sparse.diags_array(split.alpha * S.diagonal()))
-    condition = NonnegativeCondition(M, gamma(coefficient_roundings(split) + 3), positive=False)
+    condition = NonnegativeCondition(M, twice_gamma(coefficient_roundings(split) + 3), positive=False)
     words = "L is sparse without negative entries: no dense matrix is formed"
     remark = (
         f"D is feasible by proof, and the best if L ⪰ 0, which is not proved for a sparse L of size {S.shape[0]}; "
@@ -145,10 +144,10 @@ def _factored(L: LowRankPlusDiagonal, n: int, a: Vector, beta: float, roundings:
             raise NeedsDense(msg)
         products = _GramProducts(a, beta, L.U)
         words = f"L = UUᵀ + Diag with a sparse U of {L.U.nnz} entries, none negative: UUᵀ is not formed"
-        return LargeProblem(n, NonnegativeCondition(products, gamma(L.longest_row + rounding)), words)
+        return LargeProblem(n, NonnegativeCondition(products, twice_gamma(L.longest_row + rounding)), words)
     V, apart = L.short_factor
-    error = gamma(L.rank + rounding) * a + beta * apart * (1.0 + gamma(4))
-    condition = LowRankCondition(a - error, a + error, beta, V, gamma(rounding))
+    error = twice_gamma(L.rank + rounding) * a + beta * apart * (1.0 + twice_gamma(4))
+    condition = LowRankCondition(a - error, a + error, beta, V, twice_gamma(rounding))
     words = f"L is diagonal plus rank {L.rank}: nothing of size d×d is formed"
     remark = ""
     if L.rank >= L.d:
@@ -183,7 +182,7 @@ class StructuredAnswer:
             self,
             D=self.D.scaled(n),
             certificate=self.certificate.moved(power),
-            descent_log_det=sum_from_below(self.descent_log_det, math.log(2.0) * power),
+            descent_log_det=(self.descent_log_det + power * LOG_2).low,
         )
 
 

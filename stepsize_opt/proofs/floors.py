@@ -12,34 +12,28 @@ import math
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_opt.proofs.arithmetic import Enclosed, Pair, inner_from_above
-from stepsize_opt.proofs.cholesky import proved_cholesky
-from stepsize_opt.proofs.roundings import UNIT
+from stepsize_opt.proofs.arithmetic import Enclosed, Pair, enclosed
+from stepsize_opt.proofs.cholesky import is_proved_definite
+from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.search import first_proved, losses
-from stepsize_solvers.programs import Matrix, add_to_diagonal
+from stepsize_solvers.programs import Matrix
 
 # A number t found by plain arithmetic is lowered by this much of itself, then by 16 times as much, until it is proved.
 _FIRST_LOSS = 1e-14
 _LARGEST_LOSS = 1e-2
-# How much of a definite matrix a multiplier of low rank gets when it proves too little, in units of the tolerance.
-SHARES = (0.25, 4.0, 64.0, 1024.0)
 
 
 def exceeds_inverse(H: Enclosed, t: float, M: Matrix | float) -> bool:
-    """Whether H ⪰ tM⁻¹ is proved for every matrix in the enclosure, for a t > 0 and M ≻ 0."""
-    d = len(H.value)
+    """Return whether H ⪰ tM⁻¹ is proved for every matrix in the enclosure, for a t > 0 and M ≻ 0."""
+    identity = np.eye(len(H.value))
     if isinstance(M, float | int):
-        shifted = H.value.copy()
-        add_to_diagonal(shifted, -math.nextafter(t / M, math.inf))
-        return proved_cholesky(Enclosed(shifted, H.error + UNIT * np.abs(shifted))) is not None
-    s = math.sqrt(t) * (1.0 + 4.0 * UNIT)  # s² ≥ t
-    zero = np.zeros((d, d))
-    value = np.block([[M, s * np.eye(d)], [s * np.eye(d), H.value]])
-    return proved_cholesky(Enclosed(value, np.block([[zero, zero], [zero, H.error]]))) is not None
+        return is_proved_definite(H - (Interval.exact(t) / M).high * identity)
+    root = Interval.exact(t).sqrt().high
+    return is_proved_definite(Enclosed.symmetric_blocks(enclosed(M), enclosed(root * identity), H))
 
 
 def largest_floor(H: Enclosed, M: Matrix | float) -> float:
-    """A t with H ⪰ tM⁻¹ proved, within a few roundings of the largest; 0 when there is no proof for a t > 0."""
+    """Return a t with H ⪰ tM⁻¹ proved, within a few roundings of the largest; 0 when there is no proof for a t > 0."""
     if isinstance(M, float | int):
         t = float(np.linalg.eigvalsh(H.value)[0]) * M
     else:
@@ -56,14 +50,13 @@ def largest_floor(H: Enclosed, M: Matrix | float) -> float:
 
 
 def weight_from_below(Y: Enclosed, M: Matrix | float) -> float:
-    """A proved lower bound on ⟨Y, M⁻¹⟩ for Y ⪰ 0; −inf without a proof."""
+    """Return a lower bound on ⟨Y, M⁻¹⟩ for Y ⪰ 0; −inf without a proof."""
     if isinstance(M, float | int):
-        return math.fsum(Y.value.diagonal() - 2.0 * Y.error.diagonal()) / M * (1.0 - 4.0 * UNIT)
+        return (Y.diagonal().total() / M).low
     try:
         V = np.linalg.inv(M)
     except np.linalg.LinAlgError:
         return -math.inf
     V = 0.5 * (V + V.T)
     exact = Pair.exact
-    below = (exact(2.0 * V) + -(exact(V) @ (exact(M) @ exact(V)))).rounded()
-    return -inner_from_above(Enclosed(-below.value, below.error), Y)
+    return (exact(2.0 * V) - exact(V) @ (exact(M) @ exact(V))).rounded().inner(Y).low

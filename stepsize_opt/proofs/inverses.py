@@ -9,8 +9,9 @@ import numpy as np
 
 from stepsize_opt.proofs.arithmetic import Enclosed, Pair
 from stepsize_opt.proofs.certificate import Unproved
-from stepsize_opt.proofs.cholesky import proved_cholesky
+from stepsize_opt.proofs.cholesky import is_proved_definite
 from stepsize_opt.proofs.roundings import UNIT, power_of_two_scaling
+from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Matrix
 
 _LARGEST_LOSS = 1e-2
@@ -22,17 +23,21 @@ def proved_inverse(E: Enclosed, *, above: bool, name: str) -> tuple[Matrix, floa
     Raises Unproved where float64 does not suffice; ``name`` is what the matrix is called then.
     """
     scale = power_of_two_scaling(E.value.diagonal())
-    value, error = (scale[:, None] * part * scale for part in (E.value, E.error))
-    sign, loss = (1.0 if above else -1.0), 4.0 * len(value) * UNIT
-    X = np.linalg.inv(value) if proved_cholesky(value) is not None else np.full_like(value, np.nan)
-    while loss <= _LARGEST_LOSS and np.isfinite(X).all():
+    scaled = Enclosed(*(scale[:, None] * part * scale for part in (E.value, E.error)))
+    X = np.linalg.inv(scaled.value) if is_proved_definite(scaled.value) else np.full_like(scaled.value, np.nan)
+    sign, inverse = (1.0 if above else -1.0), scaled.to(Pair)
+
+    def moved(loss: float) -> tuple[Matrix, float] | None:
         Y = (1.0 + sign * loss) * 0.5 * (X + X.T)
         exact = Pair.exact(Y)
-        moved = exact @ (Pair.enclosing(value, error) @ exact)
-        near = moved + -exact
-        far = exact.scaled(1.0 + 4.0 * sign * loss) + -moved
-        if all(proved_cholesky(part.scaled(sign).rounded().symmetric()) is not None for part in (near, far)):
-            return scale[:, None] * Y * scale, 4.0 * loss * (1.0 + 8.0 * UNIT)
-        loss *= 4.0
-    msg = f"{name} is too close to singular for a proof of its inverse in float64; give a larger one"
-    raise Unproved(msg)
+        square = exact @ (inverse @ exact)
+        far = exact * (1.0 + 4.0 * sign * loss) - square
+        sides = ((side * sign).rounded().symmetric() for side in (square - exact, far))
+        # 1 + 4·loss is rounded once.
+        return (scale[:, None] * Y * scale, 4.0 * loss + 2.0 * UNIT) if all(map(is_proved_definite, sides)) else None
+
+    found = first_proved(losses(4.0 * len(X) * UNIT, _LARGEST_LOSS), moved) if np.isfinite(X).all() else None
+    if found is None:
+        msg = f"{name} is too close to singular for a proof of its inverse in float64; give a larger one"
+        raise Unproved(msg)
+    return found

@@ -10,11 +10,10 @@ import math
 
 import numpy as np
 
-from stepsize_opt.proofs.arithmetic import Plain
+from stepsize_opt.proofs.arithmetic import Enclosed
 from stepsize_opt.proofs.basis import InBasis
-from stepsize_opt.proofs.conditions import exponent_above
 from stepsize_opt.proofs.evaluation import Evaluation, inverse_root, whitened_spectrum
-from stepsize_opt.proofs.roundings import UNIT
+from stepsize_opt.proofs.roundings import UNIT, exponent_above
 from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Matrix, Program
 
@@ -35,7 +34,7 @@ def repair(program: Program, D: Matrix, loss: float = 0.0) -> Evaluation | None:
         return None
     if not _TINY < top < 1.0 / _TINY:
         D = np.ldexp(D, -math.frexp(top)[1])
-    at = Evaluation(program, (1.0 - 0.5 * loss) * D, Plain)
+    at = Evaluation(program, (1.0 - 0.5 * loss) * D, Enclosed)
     if loss > 0.0 and at.feasible and at.margin <= loss:
         return at  # an answer on the boundary needs no search for it
     root = inverse_root(at.D)
@@ -48,7 +47,7 @@ def repair(program: Program, D: Matrix, loss: float = 0.0) -> Evaluation | None:
         # Rounding is judged next to the boundary; a power of four gets there without rounding of D or of its root.
         power = round(0.5 * math.log2(scale))
         root = root * 2.0**-power
-        at = Evaluation(program, D * 4.0**power, Plain)
+        at = Evaluation(program, D * 4.0**power, Enclosed)
         scale = _boundary(at, root)
     found = _proved(at, root, scale, loss)
     if found is None:

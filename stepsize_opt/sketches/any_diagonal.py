@@ -29,7 +29,7 @@ from stepsize_opt.inputs import (
     real_number,
     symmetric_part,
 )
-from stepsize_opt.proofs import UNIT, Enclosed, proved_cholesky
+from stepsize_opt.proofs import UNIT, Enclosed, is_proved_definite
 from stepsize_opt.sketches.base import DiagonalBase, Law, check_listable
 from stepsize_opt.sketches.text import counted
 from stepsize_solvers.programs import Matrix, PositiveMap, Vector, add_to_diagonal, hadamard
@@ -214,7 +214,7 @@ def _raised_to_covariance(P: Matrix) -> Matrix:
         covariance = raised - 1.0
         # The difference has no rounding error for entries from ½ to 2⁵³.
         error = np.where((raised < 0.5) | (raised > 2.0**53), UNIT * np.abs(covariance), 0.0)
-        if not varying.size or proved_cholesky(Enclosed(covariance, error)) is not None:
+        if not varying.size or is_proved_definite(Enclosed(covariance, error)):
             distinct = np.ones((len(rows), len(rows)))
             distinct[np.ix_(varied, varied)] = raised
             return distinct[np.ix_(labels, labels)]

@@ -21,7 +21,7 @@ from stepsize_opt.inputs import (
     symmetric_part,
     whole_number,
 )
-from stepsize_opt.proofs import gamma
+from stepsize_opt.proofs import twice_gamma
 from stepsize_opt.sketches.base import Law, Sketch, check_listable, independent_law
 from stepsize_opt.sketches.diagonal import side_by_side
 from stepsize_opt.sketches.draws import Draw, FactorDraw, LayersDraw
@@ -165,7 +165,7 @@ class FiniteSketch(Sketch):
         mean, size = (np.tensordot(w, A, axes=1) for A in (S, np.abs(S)))
         check_unbiased("matrices", mean, np.eye(S.shape[1]), size)
         bias = mean - np.eye(S.shape[1])
-        bias[np.abs(bias) <= gamma(len(w) + 4) * size] = 0.0  # the rounding of this mean
+        bias[np.abs(bias) <= twice_gamma(len(w) + 4) * size] = 0.0  # the rounding of this mean
         # m^{−½} = I − (m − I)/2 up to the square of m − I, which is below every rounding.
         excess = bias @ S
         S -= 0.5 * (excess + excess.transpose(0, 2, 1))

@@ -15,7 +15,7 @@ from stepsize_opt.problems import (
     Objective,
     read_penalty,
 )
-from stepsize_opt.proofs import gamma
+from stepsize_opt.proofs import twice_gamma
 from stepsize_opt.smoothness.matrices import LowRankPlusDiagonal, read_smoothness
 from stepsize_opt.smoothness.truncation import covered, gram_plus_diagonal, squares
 
@@ -145,5 +145,5 @@ def _mean(parts: list[LowRankPlusDiagonal]) -> LowRankPlusDiagonal:
     U: Any = (sparse.hstack(factors) if any(map(sparse.issparse, factors)) else np.hstack(factors)) / np.sqrt(n)
     meant, lacking = np.mean([part.shift - part.cut for part in parts], axis=0), np.mean([part.cut for part in parts])
     # The entries of U are rounded by two units each, and means by n: both may have made L smaller.
-    rounding = gamma(6) * squares(U) + gamma(n + 2) * float(meant.max() + lacking)
+    rounding = twice_gamma(6) * squares(U) + twice_gamma(n + 2) * float(meant.max() + lacking)
     return covered(U, meant, float(lacking) + rounding)
