@@ -29,7 +29,7 @@ import numpy as np
 
 from stepsize_opt.proofs.intervals import Interval, fsum
 from stepsize_opt.proofs.roundings import UNIT, Slices, sliced_product, twice_gamma, two_product, two_sum
-from stepsize_solvers.programs import Indices, Matrix, Vector
+from stepsize_solvers.programs import Indices, Matrix, Vector, add_to_diagonal
 
 # Roundings of the few nonnegative numbers in the error bound of one entrywise operation.
 _UP = 1.0 + twice_gamma(8)
@@ -136,12 +136,13 @@ def _filled(part: Matrix | None, like: Matrix) -> Matrix:
 class Pair(Approximate):
     """A matrix in twice the working precision: within ``error`` (entrywise) of hi + lo, |lo| about a rounding of hi.
 
-    ``lo`` or ``error`` is None when it is zero.
+    ``lo`` or ``error`` is None when it is zero.  transposed: the matrix of which this is the transpose, if it is known.
     """
 
     hi: Matrix
     lo: Matrix | None = None
     error: Matrix | None = None
+    transposed: Pair | None = None
 
     @staticmethod
     def exact(A: Matrix) -> Pair:
@@ -165,6 +166,8 @@ class Pair(Approximate):
     @cached_property
     def columns(self) -> Slices:
         """The slices of hiᵀ, row by row."""
+        if self.transposed is not None:
+            return self.transposed.rows
         hi = self.hi
         return self.rows if hi.shape[0] == hi.shape[1] and (hi == hi.T).all() else Slices.of_rows(hi.T)
 
@@ -199,12 +202,12 @@ class Pair(Approximate):
 
     @property
     def T(self) -> Pair:
-        return self._of_each(np.transpose)
+        return self._of_each(np.transpose, transposed=self)
 
-    def _of_each(self, part: Callable[[Matrix], Matrix]) -> Pair:
+    def _of_each(self, part: Callable[[Matrix], Matrix], transposed: Pair | None = None) -> Pair:
         """Apply a function that moves entries to the three matrices."""
         lo, error = (None if A is None else part(A) for A in (self.lo, self.error))
-        return Pair(part(self.hi), lo, error)
+        return Pair(part(self.hi), lo, error, transposed)
 
     def _slack(self, n: int) -> Matrix | None:
         """What a product of n terms adds per unit of the other factor: the error, and the rounding of lo's part."""
@@ -343,7 +346,7 @@ class Enclosed(Approximate):
     def magnitude(self) -> Matrix:
         """Return a float above the absolute value of each entry."""
         size = np.abs(self.value)
-        return size if self.slack is None else np.nextafter(size + self.slack, math.inf)
+        return size if self.slack is None else (size + self.slack) * _UP
 
     @property
     def T(self) -> Enclosed:
@@ -363,24 +366,29 @@ class Enclosed(Approximate):
     def __add__(self, other: Any) -> Enclosed:
         """Add: one rounding of the sum, and the errors of both."""
         other = enclosed(other)
-        value = self.value + other.value
-        error = UNIT * np.abs(value)
-        for part in (self.slack, other.slack):
-            if part is not None:
-                error += part
-        error *= _UP
-        return Enclosed(value, error)
+        return self._rounded_once(self.value + other.value, other)
 
     __radd__ = __add__
+
+    def _rounded_once(self, value: Matrix, other: Enclosed) -> Enclosed:
+        """Return an enclosure of a sum or difference whose value was rounded once."""
+        error = UNIT * np.abs(value)
+        if self.slack is not None:
+            error += self.slack
+        if other.slack is not None:
+            error += other.slack
+        error *= _UP
+        return Enclosed(value, error)
 
     def __neg__(self) -> Enclosed:
         return Enclosed(-self.value, self.slack)
 
     def __sub__(self, other: Any) -> Enclosed:
-        return self + -enclosed(other)
+        other = enclosed(other)
+        return self._rounded_once(self.value - other.value, other)
 
     def __rsub__(self, other: Any) -> Enclosed:
-        return enclosed(other) + -self
+        return enclosed(other) - self
 
     def __mul__(self, factor: Any) -> Enclosed:
         """Multiply entry by entry: |xy − x̂ŷ| ≤ |x̂|δy + δx(|ŷ| + δy), and one rounding."""
@@ -507,6 +515,13 @@ class Enclosed(Approximate):
         if self.slack is not None:
             error += np.maximum(self.slack, self.slack.T)
         error *= _UP
+        return Enclosed(value, error)
+
+    def plus_diagonal(self, w: float | Vector) -> Enclosed:
+        """Return A + Diag(w), or A + wI: one rounding of each entry of the diagonal."""
+        value, error = self.value.copy(), _filled(self.slack, self.value)
+        add_to_diagonal(value, w)
+        np.fill_diagonal(error, (error.diagonal() + UNIT * np.abs(value.diagonal())) * _UP)
         return Enclosed(value, error)
 
     def block(self, s: slice | Indices) -> Enclosed:

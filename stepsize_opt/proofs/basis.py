@@ -63,7 +63,7 @@ class Basis:
     @cached_property
     def deviation(self) -> Enclosed:
         """E = G A Gᵀ − I."""
-        return self.gram - np.eye(len(self.G))
+        return self.gram.plus_diagonal(-1.0)
 
     @cached_property
     def distance(self) -> float:

@@ -281,13 +281,12 @@ class AtStepsize:
         """Whether λ_D ≤ c is proved for the given floats."""
         if not math.isfinite(c):
             return c == math.inf
-        identity = np.eye(self.conditions.d)
         for images, part in zip(self.images, self.parts, strict=True):
             exponent = math.frexp(c)[1] - 2 * part.exponent - self.conditions.client_exponent
             if exponent < -900:  # not a number near one any more
                 return False
             # Far above one a smaller bound holds as well.
             bound = math.ldexp(math.frexp(c)[0], min(exponent, 900))
-            if not all(is_proved_definite(bound * identity - image) for image in images):
+            if not all(is_proved_definite((-image).plus_diagonal(bound)) for image in images):
                 return False
         return True

@@ -52,7 +52,7 @@ class ConvexStep(Evaluation):
         image = self.whitened_image
         if image is None or not self.belongs or self.log_det is None:
             return False
-        return is_proved_definite(np.eye(self.d) - image)
+        return is_proved_definite((-image).plus_diagonal(1.0))
 
     def repaired(self) -> ConvexStep | None:
         """Return the multiple of D next to the boundary that is proved feasible; None without a proof."""

@@ -43,7 +43,7 @@ class Descent(Evaluation):
         """A proved lower bound on log det H, −inf when H ≻ 0 is not proved; H ≻ 0 makes D ≻ 0."""
         return self.descent().log_det if self.belongs else -math.inf
 
-    @property
+    @cached_property
     def feasible(self) -> bool:
         """Whether D has the pattern and H ≻ 0, proved."""
         return self.lower > -math.inf

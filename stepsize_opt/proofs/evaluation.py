@@ -107,12 +107,12 @@ class Evaluation:
         """Whether D ≻ 0 has the pattern and F(D) ⪰ 0, *proved* for the floats of D."""
         return self.belongs and self.log_det is not None and is_proved_definite(self.value)
 
-    @property
+    @cached_property
     def feasible(self) -> bool:
         """Whether D is proved to be a stepsize of the goal."""
         return self.satisfies_condition
 
-    @property
+    @cached_property
     def lower(self) -> float:
         """A proved lower bound on what the goal makes large; −inf without one."""
         return -math.inf if self.log_det is None else self.log_det

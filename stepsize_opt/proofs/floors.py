@@ -25,11 +25,10 @@ _LARGEST_LOSS = 1e-2
 
 def exceeds_inverse(H: Enclosed, t: float, M: Matrix | float) -> bool:
     """Return whether H ⪰ tM⁻¹ is proved for every matrix in the enclosure, for a t > 0 and M ≻ 0."""
-    identity = np.eye(len(H.value))
     if isinstance(M, float | int):
-        return is_proved_definite(H - (Interval.exact(t) / M).high * identity)
-    root = Interval.exact(t).sqrt().high
-    return is_proved_definite(Enclosed.symmetric_blocks(enclosed(M), enclosed(root * identity), H))
+        return is_proved_definite(H.plus_diagonal(-(Interval.exact(t) / M).high))
+    root = Interval.exact(t).sqrt().high * np.eye(len(M))
+    return is_proved_definite(Enclosed.symmetric_blocks(enclosed(M), enclosed(root), H))
 
 
 def largest_floor(H: Enclosed, M: Matrix | float) -> float:

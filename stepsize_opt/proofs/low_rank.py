@@ -100,7 +100,7 @@ class LowRankCondition:
         """Return I − βUᵀDiag(1/g)U for the largest β; None for a g that is not positive."""
         if not room.min() > 0.0:
             return None
-        return np.eye(self.U.shape[1]) - self._beta.high * weighted_gram(self.U, 1.0 / room)
+        return (-self._beta.high * weighted_gram(self.U, 1.0 / room)).plus_diagonal(1.0)
 
     def _is_feasible(self, room: Vector) -> bool:
         """Return whether Diag(a + g) ⪰ M is proved."""
@@ -209,15 +209,15 @@ class LowRankCondition:
     def _inverse_certificate(self, p: Vector, C: Matrix, gram: Enclosed, bound: float) -> ProvedInverse | None:
         square = enclosed(C) @ C.T
         inner = log_det_from_below((square - gram).symmetric())
-        if inner is None or not is_proved_definite((gram - square + self._inverse_beta * np.eye(len(C))).symmetric()):
+        if inner is None or not is_proved_definite((gram - square).plus_diagonal(self._inverse_beta).symmetric()):
             return None
         log_det = (sum_of_logs(p) + inner - 2.0 * sum_of_logs(C.diagonal())).low
         return ProvedInverse(p, C, Certificate(True, 0.0, log_det, bound, len(p))) if math.isfinite(log_det) else None
 
     def log_det_from_below(self) -> float | None:
         """Return log det M = Σ log a + log det(I + βUᵀDiag(1/a)U) from below."""
-        inner = np.eye(self.U.shape[1]) + self._beta.low * weighted_gram(self.U, 1.0 / self.low)
-        below = log_det_from_below(inner)
+        gram = self._beta.low * weighted_gram(self.U, 1.0 / self.low)
+        below = log_det_from_below(gram.plus_diagonal(1.0))
         return None if below is None else (sum_of_logs(self.low) + below).low
 
 

@@ -116,7 +116,7 @@ def _common_basis(B: Matrix, R: Matrix) -> Matrix | None:
 
 def _above_diagonal(M: Enclosed, w: Vector) -> bool:
     """Whether M ⪰ Diag(w) is proved."""
-    return is_proved_definite(M - np.diag(w))
+    return is_proved_definite(M.plus_diagonal(-w))
 
 
 def _over_multiples(half: Approximate, R: Approximate, W: Matrix, B: Matrix, pattern: Pattern) -> float:

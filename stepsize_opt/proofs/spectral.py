@@ -33,7 +33,7 @@ def eigenvalue_bounds(A: Enclosed) -> tuple[Vector, Vector]:
     values, V = np.linalg.eigh(A.value)
     exact = enclosed(V)
     apart = (exact @ np.diag(values) @ exact.T - A).norm()
-    epsilon = (exact.T @ exact - np.eye(len(V))).norm()
+    epsilon = (exact.T @ exact).plus_diagonal(-1.0).norm()
     near = enclosed(np.maximum(values, 0.0))
     low = (near * (1.0 - Interval.exact(epsilon)) - apart).low
     return np.maximum(low, 0.0), (near * (1.0 + Interval.exact(epsilon)) + apart).high

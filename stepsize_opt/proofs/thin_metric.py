@@ -61,7 +61,7 @@ class ThinStepsize:
         """Return log det D = Σ log a + log det(I ± VᵀDiag(1/a)V); None unless D ≻ 0 is proved."""
         if not (in_range(self.a, self.V) and self.a.min() > 0.0):
             return None
-        inner = np.eye(self.V.shape[1]) + self.sign * weighted_gram(self.V, 1.0 / self.a)
+        inner = (self.sign * weighted_gram(self.V, 1.0 / self.a)).plus_diagonal(1.0)
         below, above = log_det_from_below(inner), log_det_from_above(inner)
         return None if below is None or above is None else sum_of_logs(self.a) + Interval(below, above)
 
@@ -168,10 +168,10 @@ class ThinMetric:
     def _middle(self, T: Enclosed, B: Enclosed, mean: float, sign: float, c: float) -> Enclosed:
         """Return K."""
         (m, r), beta = B.value.shape, self.high[1]
-        first = T + B @ B.T + 2.0 * sign * mean * np.eye(m)
+        first = (T + B @ B.T).plus_diagonal(2.0 * sign * mean)
         side = Enclosed.side_by_side([enclosed(-sign * beta * np.eye(m)), -beta * B])
         rest = np.diag(np.repeat([0.0, -beta], [m, r]))
-        return Enclosed.symmetric_blocks(sign * c * np.eye(m) - beta * first, side, enclosed(rest)).symmetric()
+        return Enclosed.symmetric_blocks((-beta * first).plus_diagonal(sign * c), side, enclosed(rest)).symmetric()
 
     def bound(self, eta: Vector, Z: Matrix) -> float:
         """Return the bound of Y = Diag(η) + ZZᵀ on log det H over all D, for b = 0; +inf when it is not proved."""
@@ -188,7 +188,7 @@ class ThinMetric:
         S, M0, M1, M2, inner = (weighted_gram(Z, w) for w in (p, t, t * ratio, t * ratio * ratio, 1.0 / eta))
         J0, J3 = weighted_gram(self.U, t), weighted_gram(self.U, t * t * ratio * eta)
         J1, J2 = weighted_gram(self.U, t, Z), weighted_gram(self.U, t * ratio, Z)
-        log_det = log_det_from_below((np.eye(Z.shape[1]) + inner).symmetric())
+        log_det = log_det_from_below(inner.plus_diagonal(1.0))
         Q, B = _inverse_of_more_than_one(S * beta), _inverse_of_more_than_one(J0)
         if log_det is None or Q is None or B is None:
             return math.inf
@@ -227,7 +227,7 @@ def _small_part(G: Enclosed, K: Enclosed, sizes: Vector) -> float | None:
         return None
     factor = enclosed(np.asarray(C))
     F = (factor @ factor.T - G).symmetric()
-    inner = log_det_from_below((np.eye(len(scale)) + factor.T @ K @ factor).symmetric())
+    inner = log_det_from_below((factor.T @ K @ factor).plus_diagonal(1.0).symmetric())
     if inner is None or not is_proved_definite(F):
         return None
     # K₊ may be any larger matrix: that of the row sums of |K|.
@@ -236,14 +236,13 @@ def _small_part(G: Enclosed, K: Enclosed, sizes: Vector) -> float | None:
 
 def _inverse_of_more_than_one(S: Enclosed) -> Enclosed | None:
     """Return (I + S)⁻¹ for S ⪰ 0, from an approximation and its residual; nearly exact where S is nearly diagonal."""
-    identity = np.eye(len(S.value))
-    matrix = identity + S
+    matrix = S.plus_diagonal(1.0)
     scale = power_of_two_scaling(matrix.value.diagonal())
     both = np.multiply.outer(scale, scale)
     near_one = matrix * both
     guess = np.linalg.inv(near_one.value)
     guess = 0.5 * (guess + guess.T)
-    residual = (near_one @ guess - identity).frobenius_norm()
+    residual = (near_one @ guess).plus_diagonal(-1.0).frobenius_norm()
     # M⁻¹ − guess = −M⁻¹(M·guess − I), and ‖M⁻¹‖ ≤ ‖guess‖/(1 − ‖M·guess − I‖)
     if not residual < 0.5:
         return None

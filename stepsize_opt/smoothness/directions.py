@@ -155,4 +155,4 @@ def _with_defect(A: Matrix, gram: Enclosed) -> tuple[Matrix, float] | None:
     """Return A and a bound on ‖AᵀLA − I‖; None unless AᵀLA ⪯ I is proved by its row sums."""
     if not gram.norm() <= 1.0:
         return None
-    return A, (gram - np.eye(len(A))).norm()
+    return A, gram.plus_diagonal(-1.0).norm()

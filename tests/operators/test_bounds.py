@@ -91,6 +91,6 @@ def test_the_gradient_is_that_of_the_objective() -> None:
     step = 1e-6
     along, Jalong = rng.standard_normal(9), rng.standard_normal((2, 2))
     ends = [metric_point(model, a * np.exp(t * along), J + t * Jalong, 3.0) for t in (step, -step)]
-    assert ends.low is not None and ends.high is not None
-    slope = (ends.low.objective - ends.high.objective) / (2.0 * step)
+    assert ends[0] is not None and ends[1] is not None
+    slope = (ends[0].objective - ends[1].objective) / (2.0 * step)
     assert slope == pytest.approx(float(along @ at.by_log_a + np.vdot(Jalong, at.by_J)), rel=1e-6)
