@@ -1,4 +1,18 @@
-"""Statements proved about floats: enclosures, feasibility, bounds, certificates.  Nothing here calls a solver."""
+"""Statements proved about floats: enclosures, feasibility, bounds, certificates.
+
+Arithmetic: ``roundings`` (error-free sums and products), ``intervals`` (numbers), ``arithmetic`` (vectors and
+matrices), ``grams`` (thin matrices), ``cholesky`` (definiteness), ``maps`` (the positive maps of sketches).  Rounding
+is counted here; the other modules write formulas.
+
+One stepsize: ``evaluation`` (the paper's condition), ``basis`` (the same to the last digits), ``descent`` and
+``convex`` (the other goals); ``duals``, ``quadratics`` and ``inverses`` for their bounds, ``repairs`` and ``search``
+for a feasible point, ``certificate`` for the result.
+Clients: ``conditions``, ``multipliers``, ``refutations``, ``means``.
+Large L: ``low_rank``, ``nonnegative``, ``thin_metric``, ``roots``, ``spectral``, and ``thin`` for what they share.
+
+No solver is called; ``quadratics`` takes a reference point from ``stepsize_solvers.numerics``, which any other may
+replace.
+"""
 
 from stepsize_opt.proofs.arithmetic import (
     Approximate as Approximate,
@@ -27,10 +41,13 @@ from stepsize_opt.proofs.conditions import (
 from stepsize_opt.proofs.convex import ConvexStep as ConvexStep, norm_from_above as norm_from_above
 from stepsize_opt.proofs.descent import Descent as Descent
 from stepsize_opt.proofs.evaluation import Evaluation as Evaluation
-from stepsize_opt.proofs.floors import largest_floor as largest_floor, weight_from_below as weight_from_below
 from stepsize_opt.proofs.grams import chunks as chunks, vanishing as vanishing, weighted_gram as weighted_gram
 from stepsize_opt.proofs.intervals import LOG_2 as LOG_2, Interval as Interval
-from stepsize_opt.proofs.inverses import proved_inverse as proved_inverse
+from stepsize_opt.proofs.inverses import (
+    largest_floor as largest_floor,
+    proved_inverse as proved_inverse,
+    weight_from_below as weight_from_below,
+)
 from stepsize_opt.proofs.low_rank import LowRankCondition as LowRankCondition, prove_diagonal as prove_diagonal
 from stepsize_opt.proofs.maps import (
     adjoint_below as adjoint_below,

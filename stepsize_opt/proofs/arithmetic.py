@@ -71,17 +71,21 @@ class Approximate(ABC):
     @abstractmethod
     def __matmul__(self, other: Any) -> Approximate: ...
 
+    @abstractmethod
+    def _of_each(self, part: Callable[[Matrix], Matrix]) -> Self:
+        """Apply a function that moves entries to the value, or its parts, and to the error."""
+
     @property
-    @abstractmethod
-    def T(self) -> Approximate: ...
+    def T(self) -> Self:
+        return self._of_each(np.transpose)
 
-    @abstractmethod
-    def block(self, s: slice | Indices) -> Approximate:
+    def block(self, s: slice | Indices) -> Self:
         """Return the rows and columns of a slice, or of indices."""
+        return self._of_each(lambda A: A[s, s] if isinstance(s, slice) else A[np.ix_(s, s)])
 
-    @abstractmethod
-    def on(self, rows: Indices, d: int) -> Approximate:
+    def on(self, rows: Indices, d: int) -> Self:
         """Return the d×d matrix with this one in the given rows and columns, zero elsewhere."""
+        return self._of_each(lambda A: _embedded(A, rows, d))
 
     @abstractmethod
     def with_blocks(self, blocks: Iterable[tuple[slice, Any]]) -> Approximate:
@@ -116,11 +120,7 @@ def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
     return a + b
 
 
-def _block(A: Matrix, s: slice | Indices) -> Matrix:
-    return A[s, s] if isinstance(s, slice) else A[np.ix_(s, s)]
-
-
-def embedded(block: Matrix, rows: Indices, d: int) -> Matrix:
+def _embedded(block: Matrix, rows: Indices, d: int) -> Matrix:
     """The d×d matrix with the block in the given rows and columns, zero elsewhere."""
     out = np.zeros((d, d))
     out[np.ix_(rows, rows)] = block
@@ -201,13 +201,13 @@ class Pair(Approximate):
         return Pair(-self.hi, None if self.lo is None else -self.lo, self.error)
 
     @property
-    def T(self) -> Pair:
-        return self._of_each(np.transpose, transposed=self)
+    def T(self) -> Self:
+        lo, error = (None if A is None else A.T for A in (self.lo, self.error))
+        return type(self)(self.hi.T, lo, error, self)
 
-    def _of_each(self, part: Callable[[Matrix], Matrix], transposed: Pair | None = None) -> Pair:
-        """Apply a function that moves entries to the three matrices."""
+    def _of_each(self, part: Callable[[Matrix], Matrix]) -> Self:
         lo, error = (None if A is None else part(A) for A in (self.lo, self.error))
-        return Pair(part(self.hi), lo, error, transposed)
+        return type(self)(part(self.hi), lo, error)
 
     def _slack(self, n: int) -> Matrix | None:
         """What a product of n terms adds per unit of the other factor: the error, and the rounding of lo's part."""
@@ -237,12 +237,6 @@ class Pair(Approximate):
             return Pair(hi, rest, error)
         lo = rest + self.lo * factor
         return Pair(hi, lo, _plus(error, twice_gamma(2) * (np.abs(rest) + np.abs(lo))))
-
-    def block(self, s: slice | Indices) -> Pair:
-        return self._of_each(lambda A: _block(A, s))
-
-    def on(self, rows: Indices, d: int) -> Pair:
-        return self._of_each(lambda A: embedded(A, rows, d))
 
     def with_blocks(self, blocks: Iterable[tuple[slice, Pair]]) -> Pair:
         hi, lo, error = self.hi.copy(), _filled(self.lo, self.hi), _filled(self.error, self.hi)
@@ -348,10 +342,6 @@ class Enclosed(Approximate):
         size = np.abs(self.value)
         return size if self.slack is None else (size + self.slack) * _UP
 
-    @property
-    def T(self) -> Enclosed:
-        return Enclosed(self.value.T, None if self.slack is None else self.slack.T)
-
     def __getitem__(self, index: Any) -> Enclosed:
         return self._of_each(lambda A: A[index])
 
@@ -359,9 +349,8 @@ class Enclosed(Approximate):
         """Return the entries of the diagonal."""
         return self._of_each(np.diagonal)
 
-    def _of_each(self, part: Callable[[Matrix], Matrix]) -> Enclosed:
-        """Apply a function that moves entries to the value and to the error."""
-        return Enclosed(part(self.value), None if self.slack is None else part(self.slack))
+    def _of_each(self, part: Callable[[Matrix], Matrix]) -> Self:
+        return type(self)(part(self.value), None if self.slack is None else part(self.slack))
 
     def __add__(self, other: Any) -> Enclosed:
         """Add: one rounding of the sum, and the errors of both."""
@@ -523,12 +512,6 @@ class Enclosed(Approximate):
         add_to_diagonal(value, w)
         np.fill_diagonal(error, (error.diagonal() + UNIT * np.abs(value.diagonal())) * _UP)
         return Enclosed(value, error)
-
-    def block(self, s: slice | Indices) -> Enclosed:
-        return self._of_each(lambda A: _block(A, s))
-
-    def on(self, rows: Indices, d: int) -> Enclosed:
-        return self._of_each(lambda A: embedded(A, rows, d))
 
     def with_blocks(self, blocks: Iterable[tuple[slice, Enclosed]]) -> Enclosed:
         value, error = self.value.copy(), _filled(self.slack, self.value)

@@ -25,7 +25,6 @@ from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
 from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.maps import adjoint_below, image_above
 from stepsize_opt.proofs.roundings import UNIT
-from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Matrix, Vector
 
 _LARGEST_RETREAT = 0.1  # a proof that takes a larger share of D has failed
@@ -59,12 +58,7 @@ class ConvexStep(Evaluation):
         near = self.elsewhere(self.program.pattern.nearest(self.D))
         if not 0.0 < near.top < math.inf:
             return None
-
-        def retreated(loss: float) -> ConvexStep | None:
-            found = near.multiple((1.0 - loss) / near.top)
-            return found if found.feasible else None
-
-        return first_proved(losses(8.0 * self.d * UNIT, _LARGEST_RETREAT), retreated)
+        return near.first_feasible(1.0 / near.top, 8.0 * self.d * UNIT, _LARGEST_RETREAT, 4.0)
 
     def bound(self, U: Matrix) -> float:
         """Return an upper bound on log det D over the feasible set, from a U of any quality; +inf without a proof."""

@@ -26,8 +26,8 @@ from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.proofs.cholesky import log_det_from_below
 from stepsize_opt.proofs.duals import Multiplier
 from stepsize_opt.proofs.evaluation import Evaluation
-from stepsize_opt.proofs.floors import largest_floor, weight_from_below
 from stepsize_opt.proofs.intervals import Interval
+from stepsize_opt.proofs.inverses import largest_floor, weight_from_below
 from stepsize_opt.proofs.quadratics import largest_quadratic
 from stepsize_solvers.programs import Matrix
 

@@ -43,6 +43,7 @@ from stepsize_opt.proofs.duals import Multiplier, block_log_det, largest_conjuga
 from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.maps import image
 from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE
+from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Family, Matrix, Pattern, Program, Vector, add_to_diagonal
 
 
@@ -147,6 +148,11 @@ class Evaluation:
     def multiple(self, t: float) -> Self:
         """Return tD of the same program, in the same precision."""
         return type(self)(self.program, np.asarray(t * self.D), self.arithmetic, self.B)
+
+    def first_feasible(self, scale: float, needed: float, last: float, factor: float) -> Self | None:
+        """Return the first feasible of the multiples scale·(1 − loss)·D, loss = needed, factor·needed, … up to last."""
+        candidates = (self.multiple(scale * (1.0 - loss)) for loss in losses(needed, last, factor))
+        return first_proved(candidates, lambda at: at if at.feasible else None)
 
     def elsewhere(self, D: Matrix) -> Self:
         """Return another matrix of the same program, in twice the working precision."""

@@ -1,20 +1,67 @@
-"""The inverse of a matrix on one side of it, proved for floats: Y ⪰ E⁻¹, or Y ⪯ E⁻¹, for every E of an enclosure.
+"""Bounds by the inverse of a matrix, proved for floats: H ⪰ tM⁻¹, ⟨Y, M⁻¹⟩ from below, and M⁻¹ from one side.
 
-Y ⪰ E⁻¹ is E ⪰ Y⁻¹, which is YEY ⪰ Y; both sides and the distance between them are read off one enclosure of YEY.
+H ⪰ tM⁻¹ holds if and only if [ M  √t I ; √t I  H ] ⪰ 0, which a Cholesky factorisation proves.  ⟨Y, M⁻¹⟩ is at least
+⟨Y, 2V − VMV⟩ for Y ⪰ 0 and any symmetric V, because M⁻¹ − 2V + VMV = (M⁻¹ − V)M(M⁻¹ − V) ⪰ 0.
+M is a matrix, or a number μ that stands for μI.  Y ⪰ M⁻¹ is M ⪰ Y⁻¹, which is YMY ⪰ Y; both sides and the distance
+between them are read off one enclosure of YMY.
 """
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from stepsize_opt.proofs.arithmetic import Enclosed, Pair
+import numpy as np
+from scipy.linalg import lapack
+
+from stepsize_opt.proofs.arithmetic import Enclosed, Pair, enclosed
 from stepsize_opt.proofs.certificate import Unproved
 from stepsize_opt.proofs.cholesky import is_proved_definite
+from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.roundings import UNIT, power_of_two_scaling
 from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Matrix
 
+# A number t found by plain arithmetic is lowered by this much of itself, then by 16 times as much, until it is proved.
+_FIRST_LOSS = 1e-14
 _LARGEST_LOSS = 1e-2
+
+
+def exceeds_inverse(H: Enclosed, t: float, M: Matrix | float) -> bool:
+    """Return whether H ⪰ tM⁻¹ is proved for every matrix in the enclosure, for a t > 0 and M ≻ 0."""
+    if isinstance(M, float | int):
+        return is_proved_definite(H.plus_diagonal(-(Interval.exact(t) / M).high))
+    root = Interval.exact(t).sqrt().high * np.eye(len(M))
+    return is_proved_definite(Enclosed.symmetric_blocks(enclosed(M), enclosed(root), H))
+
+
+def largest_floor(H: Enclosed, M: Matrix | float) -> float:
+    """Return a t with H ⪰ tM⁻¹ proved, within a few roundings of the largest; 0 when there is no proof for a t > 0."""
+    if isinstance(M, float | int):
+        t = float(np.linalg.eigvalsh(H.value)[0]) * M
+    else:
+        K, info = lapack.dpotrf(M, 1, 1)
+        t = float(np.linalg.eigvalsh(K.T @ H.value @ K)[0]) if info == 0 else math.nan
+    if not t > 0.0:
+        return 0.0
+
+    def lowered(loss: float) -> float | None:
+        candidate = t * (1.0 - loss)
+        return candidate if exceeds_inverse(H, candidate, M) else None
+
+    return first_proved(losses(_FIRST_LOSS * len(H.value), _LARGEST_LOSS, 16.0), lowered) or 0.0
+
+
+def weight_from_below(Y: Enclosed, M: Matrix | float) -> float:
+    """Return a lower bound on ⟨Y, M⁻¹⟩ for Y ⪰ 0; −inf without a proof."""
+    if isinstance(M, float | int):
+        return (Y.diagonal().total() / M).low
+    try:
+        V = np.linalg.inv(M)
+    except np.linalg.LinAlgError:
+        return -math.inf
+    V = 0.5 * (V + V.T)
+    exact = Pair.exact
+    return (exact(2.0 * V) - exact(V) @ (exact(M) @ exact(V))).rounded().inner(Y).low
 
 
 def proved_inverse(E: Enclosed, *, above: bool, name: str) -> tuple[Matrix, float]:

@@ -127,7 +127,7 @@ def _log(x: float) -> Interval:
 
 def _few_roundings(x: float) -> Interval:
     """Return all numbers that x may be the value of, after a logarithm and a few sums."""
-    return Interval.around(x, 16.0 * UNIT * abs(x)) if math.isfinite(x) else Interval.exact(x)
+    return Interval.around(x, 16.0 * UNIT * (8.0 + abs(x))) if math.isfinite(x) else Interval.exact(x)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,6 @@ from stepsize_opt.proofs.arithmetic import Enclosed, Pair
 from stepsize_opt.proofs.cholesky import log_det_from_above
 from stepsize_opt.proofs.conditions import Conditions, Scaled, VarianceMap
 from stepsize_opt.proofs.intervals import Interval
-from stepsize_opt.proofs.roundings import exponent_above
 from stepsize_solvers.programs import Matrix
 
 # Below this, beside numbers near one, underflow may be as large as the rounding that is counted.
@@ -34,14 +33,10 @@ def lambda_from_below(conditions: Conditions, D: Matrix) -> float:
 
 
 def _group_from_below(conditions: Conditions, variance: VarianceMap, D: Matrix) -> Scaled:
-    group, rows = variance.group, variance.rows
-    half = D[np.ix_(rows, variance.inside)]
-    e = exponent_above(half)
-    half = np.ldexp(half, -e)
-    middle = variance.middle
+    group, middle = variance.group, variance.middle
     if not variance.sketch_outside:  # there the middle is a bound from above
         middle = conditions.centred_L(group).to(Pair).block(variance.inside)
-    V = (Pair.exact(half) @ (middle @ Pair.exact(half.T))).on(rows, len(D))
+    V, e = variance.product(D, middle)
     if variance.sketch_outside:
         V = group.map.enclose(V.rounded().symmetric()).to(Pair)
     quotients = [_quotient(L, H, V) for L, H in zip(group.matrices, group.factors, strict=True)]

@@ -14,7 +14,6 @@ from stepsize_opt.proofs.arithmetic import Enclosed
 from stepsize_opt.proofs.basis import InBasis
 from stepsize_opt.proofs.evaluation import Evaluation, inverse_root, whitened_spectrum
 from stepsize_opt.proofs.roundings import UNIT, exponent_above
-from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Matrix, Program
 
 _TINY = 2.0**-200  # D B D of a smaller D, or of a larger one than the inverse, may have no floats
@@ -68,13 +67,7 @@ def repair_in_basis(program: Program, D: Matrix) -> InBasis | None:
     if not 0.0 < at.boundary < math.inf:
         return None
     # The entries of D are rounded, too, which counts relative to its smallest eigenvalue: give way until it is covered.
-    needed = max(2.0 * at.loss, 2.0 * program.d * UNIT)
-
-    def retreated(loss: float) -> InBasis | None:
-        candidate = InBasis(program, np.asarray((at.boundary * (1.0 - loss)) * at.D))
-        return candidate if candidate.feasible else None
-
-    return first_proved(losses(needed, _FAILURE, 2.0), retreated)
+    return at.first_feasible(at.boundary, max(2.0 * at.loss, 2.0 * program.d * UNIT), _FAILURE, 2.0)
 
 
 def _boundary(at: Evaluation, root: Matrix) -> float:
@@ -95,9 +88,4 @@ def _proved(at: Evaluation, root: Matrix, scale: float, loss: float, near: float
     needed = max(1.25 * at.margin_needed(root), 2.0 * at.program.d * UNIT)
     if 1.0 + needed <= scale <= 1.0 + near and at.feasible:
         return at
-
-    def retreated(retreat: float) -> Evaluation | None:
-        candidate = at.multiple(scale * (1.0 - retreat))
-        return candidate if candidate.feasible else None
-
-    return first_proved(losses(needed, loss, 2.0), retreated)
+    return at.first_feasible(scale, needed, loss, 2.0)

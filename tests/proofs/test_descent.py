@@ -28,7 +28,7 @@ from shared.strategies import problems, seeds
 from stepsize_opt.proofs import ConvexStep, Descent, norm_from_above
 from stepsize_opt.proofs.arithmetic import Enclosed, Pair
 from stepsize_opt.proofs.duals import Multiplier
-from stepsize_opt.proofs.floors import exceeds_inverse
+from stepsize_opt.proofs.inverses import exceeds_inverse
 from stepsize_opt.sketches import RandK, Sketch
 from stepsize_solvers import get_solver
 from stepsize_solvers.programs import Pattern, Program, Settings
