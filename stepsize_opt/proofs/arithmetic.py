@@ -121,14 +121,14 @@ def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
 
 
 def _embedded(block: Matrix, rows: Indices, d: int) -> Matrix:
-    """The d×d matrix with the block in the given rows and columns, zero elsewhere."""
+    """Return the d×d matrix with the block in the given rows and columns, zero elsewhere."""
     out = np.zeros((d, d))
     out[np.ix_(rows, rows)] = block
     return out
 
 
 def _filled(part: Matrix | None, like: Matrix) -> Matrix:
-    """A copy of the part, where None stands for zero."""
+    """Return a copy of the part, where None stands for zero."""
     return np.zeros_like(like) if part is None else part.copy()
 
 

@@ -83,7 +83,7 @@ class Certificate:
         return max(0.0, self.upper_bound - self.log_det) / self.d
 
     def is_optimal(self, tol: float) -> bool:
-        """Whether D is proved feasible and within ``tol`` of the best possible."""
+        """Return whether D is proved feasible and within ``tol`` of the best possible."""
         return self.feasible and self.gap <= tol
 
     def rescaled(self, scale: Vector) -> Certificate:
@@ -100,11 +100,11 @@ class Certificate:
         return Certificate(self.feasible, self.margin, bounds.low, bounds.high, self.d)
 
     def bounded(self, upper_bound: float) -> Certificate:
-        """The certificate with one more upper bound."""
+        """Return the certificate with one more upper bound."""
         return replace(self, upper_bound=min(self.upper_bound, upper_bound))
 
     def multiplied(self, power: int) -> Certificate:
-        """The certificate of 2^power D, when it is known to be feasible just as D is; the bound stays."""
+        """Return the certificate of 2^power D, when it is known to be feasible just as D is; the bound stays."""
         if power == 0:
             return self
         lower = (self.log_det + self.d * power * LOG_2).low
@@ -112,7 +112,7 @@ class Certificate:
 
     @staticmethod
     def combine(parts: Sequence[Certificate]) -> Certificate:
-        """The certificate of Diag(D₁, …, D_m) for a problem that separates into the parts."""
+        """Return the certificate of Diag(D₁, …, D_m) for a problem that separates into the parts."""
         if len(parts) == 1:
             return parts[0]
         bounds = Interval.total(Interval(part.log_det, part.upper_bound) for part in parts)

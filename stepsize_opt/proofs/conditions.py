@@ -54,7 +54,7 @@ class CentredMap:
         return self.full.centered()
 
     def enclose(self, M: Enclosed) -> Enclosed:
-        """An enclosure of 𝒞(M)."""
+        """Return an enclosure of 𝒞(M)."""
         found = centred_image(self.full, M)
         return found.block(self.touched).on(self.touched, self.full.d).symmetric()
 
@@ -149,11 +149,11 @@ class Conditions:
         return lifted
 
     def centred_L(self, group: ClientGroup) -> Enclosed:
-        """An enclosure of 𝒞(L), the constant of (12′)."""
+        """Return an enclosure of 𝒞(L), the constant of (12′)."""
         return group.map.enclose(self.L.rounded())
 
     def noisy(self, group: ClientGroup) -> Indices:
-        """The coordinates R of which the rows of D decide the λ_D of a group.
+        """Return the coordinates R of which the rows of D decide the λ_D of a group.
 
         det-CGD1: A ⪰ 0 with ⟨Lᵢ, 𝒞(A)⟩ = 0 does not count, so λ_D depends on D_R· L D_·R, R = { j : 𝒞*(ΣLᵢ)_jj ≠ 0 }.
         det-CGD2: λ_D depends on D_R· 𝒞(L) D_·R, where R holds the coordinates with a row in some Lᵢ and, in their block
@@ -176,7 +176,7 @@ class Conditions:
         return AtStepsize(self, [variance(D) for variance in self.variances], arithmetic)
 
     def proves_below_inverse(self, D: Matrix) -> bool:
-        """Whether D ≻ 0 and D L D ⪯ D are proved."""
+        """Return whether D ≻ 0 and D L D ⪯ D are proved."""
         return is_proved_definite(D) and is_proved_definite(self.minus_quadratic(D, 1.0).rounded().symmetric())
 
     def minus_quadratic(self, D: Matrix, a: float) -> Pair:
@@ -185,7 +185,7 @@ class Conditions:
         return exact * a - exact @ (self.L @ exact)
 
     def allows(self, D: Matrix) -> bool:
-        """Whether D ≻ 0 and what is asked of D beside λ_D are proved: D ⪯ L⁻¹, or 2D − DLD ≻ 0."""
+        """Return whether D ≻ 0 and what is asked of D beside λ_D are proved: D ⪯ L⁻¹, or 2D − DLD ≻ 0."""
         return self.metric_log_rate(D) is not None if self.metric else self.proves_below_inverse(D)
 
     def log_rate(self, D: Matrix) -> float | None:
@@ -193,7 +193,7 @@ class Conditions:
         return self.metric_log_rate(D) if self.metric else self.det_log_rate(D)
 
     def det_log_rate(self, D: Matrix) -> float | None:
-        """A proved lower bound on log det(D)^{1/d} in the user's coordinates; None unless D ≻ 0 is proved."""
+        """Return a proved lower bound on log det(D)^{1/d} in the user's coordinates; None unless D ≻ 0 is proved."""
         return self._log_root(log_det_from_below(D))
 
     def metric_log_rate(self, D: Matrix) -> float | None:
@@ -263,7 +263,7 @@ class AtStepsize:
         ]
 
     def _largest(self, of: Callable[[Enclosed], float]) -> Scaled:
-        """The largest of numbers of the clients, in the user's units."""
+        """Return the largest of numbers of the clients, in the user's units."""
         taken_out = self.conditions.client_exponent
         found = [
             Scaled(max(map(of, images)), 2 * part.exponent + taken_out)
@@ -282,7 +282,7 @@ class AtStepsize:
         return self._largest(lambda image: float(image.error.sum(axis=1).max()))
 
     def proves(self, c: float) -> bool:
-        """Whether λ_D ≤ c is proved for the given floats."""
+        """Return whether λ_D ≤ c is proved for the given floats."""
         if not math.isfinite(c):
             return c == math.inf
         for images, part in zip(self.images, self.parts, strict=True):

@@ -75,7 +75,7 @@ class Interval:
         return -self + other
 
     def __mul__(self, other: Interval | float) -> Interval:
-        """The product is monotone in each factor, so that its extremes are among the products of the ends."""
+        """Multiply: a product is monotone in each factor, so its extremes are among the products of the ends."""
         other = _interval(other)
         ends = [_product(x, y) for x in (self.low, self.high) for y in (other.low, other.high)]
         return Interval(below(min(ends)), above(max(ends)))
@@ -111,7 +111,7 @@ def _interval(x: Interval | float) -> Interval:
 
 
 def _product(x: float, y: float) -> float:
-    """An infinite end stands for arbitrarily large numbers, of which 0 times any is 0."""
+    """Multiply ends: an infinite one stands for arbitrarily large numbers, of which 0 times any is 0."""
     return 0.0 if x == 0.0 or y == 0.0 else x * y
 
 

@@ -102,8 +102,11 @@ def _(Q: PositiveMap, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Encl
 
 def _entrywise(Q: PositiveMap, M: Enclosed) -> Enclosed:
     # Rounded: the coefficients, the product and a sum.
-    error = Q.magnitude(M.error + twice_gamma(coefficient_roundings(Q) + 2) * np.abs(M.value))
-    return Enclosed(Q.apply(M.value), error)
+    rounding = twice_gamma(coefficient_roundings(Q) + 2)
+    around = rounding * np.abs(M.value)
+    if M.slack is not None:
+        around += (1.0 + rounding) * M.slack
+    return Enclosed(Q.apply(M.value), Q.magnitude(around))
 
 
 def _moved_coefficients(function: str, Q: PositiveMap, sign: float) -> Matrix:

@@ -149,7 +149,7 @@ def rate_bound(
     rows: Indices | None = None,
     arithmetic: type[Approximate] = Pair,
 ) -> Bound | None:
-    """The bound that the multipliers prove; None when they prove nothing.
+    """Return the bound that the multipliers prove; None when they prove nothing.
 
     ``reference`` is D̂ for the quadratic form; ``linear`` says that Vᵢ = 𝒞ᵢ(A) and D is full.  ``rows`` asks for the
     quadratic form in these rows and columns of D alone.  ``arithmetic``: errors of the higher precision are relative to

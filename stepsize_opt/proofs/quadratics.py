@@ -115,7 +115,7 @@ def _common_basis(B: Matrix, R: Matrix) -> Matrix | None:
 
 
 def _above_diagonal(M: Enclosed, w: Vector) -> bool:
-    """Whether M ⪰ Diag(w) is proved."""
+    """Return whether M ⪰ Diag(w) is proved."""
     return is_proved_definite(M.plus_diagonal(-w))
 
 

@@ -71,7 +71,7 @@ def repair_in_basis(program: Program, D: Matrix) -> InBasis | None:
 
 
 def _boundary(at: Evaluation, root: Matrix) -> float:
-    """The largest t with tD feasible, from the middle of the enclosures; ``root`` is an inverse root of D."""
+    """Return the largest t with tD feasible, from the middle of the enclosures; ``root`` is an inverse root of D."""
     top = float(whitened_spectrum(at.condition.Q.apply(at.quadratic.value), root)[-1])
     return 1.0 / top if top > 0.0 else math.inf
 

@@ -65,7 +65,7 @@ class ThinBasis:
 
 
 def root_basis(U: Matrix, a: Vector) -> ThinBasis | None:
-    """The root of UUᵀ + Diag(a), a > 0; None when its directions are not proved to be nearly orthonormal."""
+    """Return the root of UUᵀ + Diag(a), a > 0; None when its directions are not proved to be nearly orthonormal."""
     t = _scales(a)
     if not in_range(U, positive=(t,)):
         return None
@@ -79,7 +79,7 @@ def root_basis(U: Matrix, a: Vector) -> ThinBasis | None:
 
 
 def eigenvector_basis(U: Matrix, a: float) -> ThinBasis | None:
-    """The eigenvectors of UUᵀ + aI, a > 0; None when they are not proved to be nearly orthonormal."""
+    """Return the eigenvectors of UUᵀ + aI, a > 0; None when they are not proved to be nearly orthonormal."""
     t = _scales(np.full(len(U), a))
     if not in_range(U, positive=(t,)):
         return None
@@ -111,7 +111,7 @@ _SCALES_DEFECT = 2.0**-49
 
 
 def _proved(t: Vector, Z: Matrix, gram: Enclosed, values: Vector) -> ThinBasis | None:
-    """The basis with its defect; None for one that is not small."""
+    """Return the basis with its defect; None for one that is not small."""
     T = _dominating(gram)
     if T is None:
         return None

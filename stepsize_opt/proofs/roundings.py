@@ -139,7 +139,7 @@ def two_product(a: Matrix, b: float | Matrix) -> tuple[Matrix, Matrix]:
 
 
 def _upper_half(a: Matrix) -> Matrix:
-    """The leading 26 bits of each entry (Veltkamp)."""
+    """Return the leading 26 bits of each entry (Veltkamp)."""
     c = 134217729.0 * a  # 2²⁷ + 1
     return np.asarray(c - (c - a))
 
