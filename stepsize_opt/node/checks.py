@@ -22,8 +22,7 @@ from stepsize_opt.inputs import (
 from stepsize_opt.methods import Algorithm, Method, get_method
 from stepsize_opt.node.api import optimal_stepsize, read_problem
 from stepsize_opt.node.momentum import MomentumGoal
-from stepsize_opt.node.pieces import Component
-from stepsize_opt.node.reductions import equivalent_method, separate
+from stepsize_opt.node.reductions import Component, equivalent_method, separate
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.operators import InverseStepsize, StepsizeOperator, large_problem
 from stepsize_opt.proofs import (
@@ -109,7 +108,7 @@ class StepsizeCheck(Shown):
         return _rate(self.descent)
 
     def summary(self) -> dict[str, Any]:
-        """Everything as plain numbers and strings (what ``--json`` prints)."""
+        """Return everything as plain numbers and strings (what ``--json`` prints)."""
         return {
             **asdict(self),
             "feasible": self.feasible,
@@ -119,7 +118,7 @@ class StepsizeCheck(Shown):
             "descent_rate": self.descent_rate,
         }
 
-    def rows(self) -> list[tuple[str, str]]:
+    def _shown(self) -> list[tuple[str, str]]:
         c, words = self.certificate, goal_words(self.goal, self.momentum)
         margin = f"margin {c.margin:.3e}" if math.isfinite(c.margin) else "D is not positive definite"
         rows = [
@@ -326,7 +325,7 @@ def _sketch_of(own: StepsizeResult | None) -> Sketch:
 
 
 def _gap_when_scaled(certificate: Certificate, scale: float) -> float:
-    """The gap of sD: log det(sD) = log det D + d log s."""
+    """Return the gap of sD: log det(sD) = log det D + d log s."""
     if not scale > 0.0:
         return math.inf
     d = certificate.d
@@ -380,11 +379,11 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, goal: Goa
         found = ConvexStep(program, D).certificate(dual)
     else:
         found = at.certificate(of_condition, others=(inside,))
-    condition = found.multiplied(n - m).rescaled(piece.scale)
+    condition = found.multiplied(n - m).rescaled(piece.scaling.factors)
     descent = reached = nothing
     if m == n:
         metric = Descent(program, D)
-        descent = metric.certificate(dual if goal.name == "descent" else None).rescaled(piece.scale)
+        descent = metric.certificate(dual if goal.name == "descent" else None).rescaled(piece.scaling.factors)
         if piece.bound is not None:
             t = metric.floor_certificate(dual, piece.bound.M)
             reached = t.moved(-piece.bound.shift * program.d)
@@ -402,7 +401,7 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, goal: Goa
 
 
 def _inside(piece: Component, X: Matrix) -> Matrix | None:
-    """The largest multiple of X that is proved feasible; None without a proof."""
+    """Return the largest multiple of X that is proved feasible; None without a proof."""
     if piece.is_convex:
         step = ConvexStep(piece.single, X).repaired()
         return None if step is None else step.D
