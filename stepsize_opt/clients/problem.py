@@ -39,13 +39,13 @@ from stepsize_opt.proofs import (
     CentredMap,
     ClientGroup,
     Conditions,
+    Enclosed,
     Pair,
-    Plain,
     dominating_factor,
     exponent_above,
+    is_proved_definite,
     mean_above,
     mean_of,
-    proved_cholesky,
     rounded_down,
     rounded_up,
 )
@@ -246,7 +246,7 @@ def reduce_clients(
     if mean is None:
         check_positive_definite("the mean of the clients' matrices", L.hi, SMOOTHNESS_REMEDY)
     # Where the scaling took an entry below the normal floats it lost bits, all of them below 2⁻¹⁰⁰⁰.
-    L = L + Pair.enclosing(np.zeros_like(L.hi), np.full_like(L.hi, 2.0**-1000))
+    L = L + Pair(np.zeros_like(L.hi), error=np.full_like(L.hi, 2.0**-1000))
     by_sketch: dict[Sketch, list[Matrix]] = {}
     for M, s in zip(scaled, sketches, strict=True):
         if np.any(M) and not s.untouched.all():  # no variance otherwise
@@ -340,4 +340,4 @@ def _dominates(big: Matrix, small: Matrix) -> bool:
     """Return whether small ⪯ big is proved.  A diagonal entry that is smaller settles the matter at no cost."""
     if np.any(np.diagonal(big) <= np.diagonal(small)):
         return False
-    return proved_cholesky((Plain.exact(big) + -Plain.exact(small)).rounded()) is not None
+    return is_proved_definite(Enclosed.exact(big) - small)

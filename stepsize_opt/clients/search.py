@@ -187,7 +187,7 @@ class Search:
             float(np.vdot(U, group.matrices @ U))
             for group, U in zip(self.conditions.groups, multipliers.clients, strict=True)
         )
-        c = math.exp(direction.log_lambda + 2.0 * log_scale - self.conditions.log_clients)
+        c = math.exp(direction.log_lambda + 2.0 * log_scale - self.conditions.log_clients.high)
         slope = direction.slope_at(log_scale)
         if inverse is None or not min(slope, c * energy) > 0.0:
             return
@@ -233,7 +233,7 @@ class Search:
         if direction is not None:
             return self._best_multiple(direction, log_c, log_kappa)
         # In scaled coordinates, and no closer to zero than a solver takes.
-        shift = -self.conditions.log_clients + (0.0 if math.isfinite(log_c) else self.conditions.log_scale)
+        shift = -self.conditions.log_clients.high + (0.0 if math.isfinite(log_c) else self.conditions.log_scale.high)
         asked = min(log_c, log_kappa) + shift
         if asked > _LOG_MOST or not self.conditions.groups:
             program = self.programs.program(with_inverse=True)
