@@ -20,7 +20,7 @@ import numpy as np
 
 from stepsize_opt.clients.fit import BestMultiple, Multiples, Slack, best_multiple, read_iterations, slacks
 from stepsize_opt.clients.programs import ClientPrograms
-from stepsize_opt.clients.reductions import read_clients, reduce_clients
+from stepsize_opt.clients.reductions import question_of, read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.search import Search
 from stepsize_opt.clients.shared import SEEDS, Seeds, shared_seeds, why_not
@@ -33,7 +33,7 @@ from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import check_solver
 from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import Status
+from stepsize_solvers.programs import Matrix, Status
 
 
 def optimal_distributed_stepsize(
@@ -162,6 +162,7 @@ def optimal_distributed_stepsize(
         found, status, message = _answer(search, targets, requested, tol)
         best = found.best
         metric = conditions.metric_log_rate(best.fitted.D)
+        question = question_of(clients, conditions, search.found, found.reference)
     if not message and status is not Status.OPTIMAL:
         message = "; ".join([status.meaning, status.remedy, *search.failures])
     if settings.verbose:
@@ -190,14 +191,19 @@ def optimal_distributed_stepsize(
         iterations_requested=requested,
         message=message,
         one_node=one_node,
+        question=question,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """The best multiple of a direction, what is proved of it, and below which K nothing works."""
+    """The best multiple of a direction, what is proved of it, and below which K nothing works.
+
+    reference: the multiple before K was rounded to a whole number.
+    """
 
     best: BestMultiple
+    reference: Matrix
     certificate: Certificate
     smallest_K: int
     slacks: list[Slack]
@@ -226,7 +232,8 @@ def _find(search: Search, targets: Targets, K: int | None) -> _Found:
         raise _no_stepsize(search)
     best = best_multiple(search.conditions, targets, direction, K)
     if best is None:
-        best = best_multiple(search.conditions, targets, _plain(search), K)
+        direction = _plain(search)
+        best = best_multiple(search.conditions, targets, direction, K)
     if best is None:
         msg = f"the answer of {search.stats.solver_name} could not be repaired to a feasible stepsize"
         raise RuntimeError(msg)
@@ -240,7 +247,8 @@ def _find(search: Search, targets: Targets, K: int | None) -> _Found:
     # For a given K the certificate tells how much larger det(D)^{1/d} could be; it does not look for smaller K.
     certificate = Certificate.of_rate(margin, best.log_rate, upper, search.conditions.d)
     feasible = targets.enough(best.K, best.fitted.rate)
-    return _Found(best, replace(certificate, feasible=feasible), smallest, left)
+    reference = math.exp(direction.log_scale(*limits)) * direction.W
+    return _Found(best, reference, replace(certificate, feasible=feasible), smallest, left)
 
 
 def _plain(search: Search) -> Multiples:

@@ -56,6 +56,7 @@ def shared_seeds(node: StepsizeResult, targets: Targets, requested: int | None) 
         seeds="shared",
         iterations_requested=requested,
         message=message,
+        question=node,
     )
 
 

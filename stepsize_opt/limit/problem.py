@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepsize_opt.certificate_files import Question
 from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import positive_number
 from stepsize_opt.proofs import Certificate, Unproved
@@ -39,6 +40,11 @@ class LimitProblem(ABC):
     L: Smoothness
     k: float
     goal: Goal
+
+    @property
+    def question(self) -> Question:
+        """L and M for a certificate file."""
+        return Question.of(self.L.formed().matrix if self.L.is_formed else self.L, self.goal.M)
 
     @property
     @abstractmethod
