@@ -457,8 +457,12 @@ class ClientMultipliers:
 
     def found(self) -> dict[str, Any]:
         """The multipliers as a file holds them."""
-        prove = self._metric_proof if self.metric else self._proof
-        proofs = [prove(U0, clients) for U0, clients in self.question.multipliers]
+        with np.errstate(over="ignore", invalid="ignore"):  # a λ_D near 0 has multipliers near infinity
+            if self.metric:
+                none = [np.zeros((len(self.L), 1))] * len(self.clients)
+                proofs = [self._metric_proof(clients) for _, clients in [*self.question.multipliers, (None, none)]]
+            else:
+                proofs = [self._proof(U0, clients) for U0, clients in self.question.multipliers]
         return min(proofs, key=lambda proof: proof[0], default=(math.inf, {}))[1]
 
     def _terms(self, clients: list[Matrix], D: Matrix) -> tuple[list[tuple[Matrix, Matrix]], Matrix, float, float]:
@@ -498,7 +502,7 @@ class ClientMultipliers:
             return np.ravel(self.pattern.blocks(A))
         return np.array([np.trace(A[s, s]) for s in self.pattern.slices])
 
-    def _metric_proof(self, U0: Matrix | None, clients: list[Matrix]) -> tuple[float, dict[str, Any]]:
+    def _metric_proof(self, clients: list[Matrix]) -> tuple[float, dict[str, Any]]:
         """What is proved of det H with Y = H⁻¹, and the factor of the others by which D is stationary."""
         D, L = self.question.reference, self.L
         V = _root(_inverse(2.0 * D - D @ L @ D))
@@ -575,20 +579,19 @@ class Stationary:
         def guess(x: Any) -> Any:
             return np.ravel(blocks(C @ ((C.T @ blocks(x) @ C) / weights) @ C.T))
 
-        operator = LinearOperator(
-            (d * d, d * d), matvec=lambda x: np.ravel(blocks(self._image(blocks(x)))), dtype=float
-        )
-        x = cg(operator, np.ravel(blocks(F)), rtol=1e-13, maxiter=_MOST_STEPS, M=LinearOperator((d * d, d * d), guess))[
-            0
-        ]
-        return _symmetric(blocks(x))
+        def image(x: Any) -> Any:
+            return np.ravel(blocks(self._image(blocks(x))))
+
+        size: Any = (d * d, d * d)
+        A, inverse = LinearOperator(size, image), LinearOperator(size, guess)
+        return _symmetric(blocks(cg(A, np.ravel(blocks(F)), rtol=1e-13, maxiter=_MOST_STEPS, M=inverse)[0]))
 
     def least(self, G: Matrix, D: Matrix) -> float:
         """The largest c with G ⪰ 2cY as far as the pattern sees it; D counts as a direction of its own."""
         if not self.directions:
             return min(_least_ratio(G[s, s], 2.0 * self.Y[s, s]) for s in self.pattern.slices)
         along = [W for part in self.directions for W in (part, np.where(part != 0.0, D, 0.0))]
-        return min(np.vdot(G, W) / np.vdot(2.0 * self.Y, W) for W in along if np.vdot(self.Y, W) > 0.0)
+        return min(float(np.vdot(G, W) / np.vdot(2.0 * self.Y, W)) for W in along if np.vdot(self.Y, W) > 0.0)
 
 
 def _least_ratio(A: Matrix, B: Matrix) -> float:
@@ -605,14 +608,14 @@ def _sharpened(document: dict[str, Any], D: Matrix) -> dict[str, Any]:
     found = document["multipliers"]["reference"]
     parts = [found.D]
     document["multipliers"] = plain({**document["multipliers"], "reference": parts})
-    for _ in range(_MOST_PARTS):
+    missing = math.inf
+    while missing > _FINE and len(parts) <= _MOST_PARTS:
         document["multipliers"]["reference"] = {"sum": [plain(part) for part in parts]}
         G = verify.KINDS[document["kind"]](document).tangent()[1]
         rest = np.array([[float(G[i, j]) for j in range(len(G))] for i in range(len(G))])
         missing = -found.least(rest, D)
-        if missing <= _FINE:
-            break
-        parts.append(-found.solve(rest))
+        if missing > _FINE:
+            parts.append(-found.solve(rest))
     parts.append((2.0 * missing + _FINE) * found.D)
     document["multipliers"]["reference"] = {"sum": [plain(part) for part in parts]}
     return document
@@ -623,7 +626,7 @@ def _symmetric(A: Matrix) -> Matrix:
 
 
 def _inverse(A: Matrix) -> Matrix:
-    return _symmetric(np.linalg.inv(A))
+    return _symmetric(np.asarray(np.linalg.inv(A), dtype=np.float64))
 
 
 def _root(Z: Matrix) -> Matrix:

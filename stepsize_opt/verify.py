@@ -76,6 +76,7 @@ class Exact:
         return Exact([list(column) for column in zip(*self.rows, strict=True)], self.unit)
 
     def __matmul__(self, other: Exact) -> Exact:
+        require(all(len(row) == len(other) for row in self.rows), "the sizes of factors fit")
         columns = other.T.rows
         return Exact([[sum(map(mul, row, column)) for column in columns] for row in self.rows], self.unit * other.unit)
 
@@ -93,8 +94,8 @@ class Exact:
 
     def times(self, other: Exact) -> Exact:
         """The product entry by entry."""
-        rows = [list(map(mul, *pair)) for pair in zip(self.rows, other.rows, strict=True)]
-        return Exact(rows, self.unit * other.unit)
+        pairs = zip(self.rows, other.rows, strict=True)
+        return Exact([[x * y for x, y in zip(*rows, strict=True)] for rows in pairs], self.unit * other.unit)
 
     def inner(self, other: Exact) -> Fraction:
         """⟨A, B⟩ = tr(AᵀB)."""
@@ -112,11 +113,7 @@ def pivots(A: Exact, sizes: Sequence[int], loss: int) -> list[int]:
     and the pivots are those of a matrix ⪯ A; with ``loss`` = −n of one ⪰ A.
     """
     n, found = len(A), []
-    shifts = [[BITS - sizes[i] - sizes[j] for j in range(i + 1)] for i in range(n)]
-    N = [
-        [x << b if b >= 0 else x >> -b for x, b in zip(*pair, strict=False)]
-        for pair in zip(A.rows, shifts, strict=True)
-    ]
+    N = [[shifted(row[j], BITS - sizes[i] - sizes[j]) for j in range(i + 1)] for i, row in enumerate(A.rows)]
     for k in range(n):
         found.append(N[k][k] - (k + 1) * loss)
         if found[k] <= 0:
@@ -125,6 +122,10 @@ def pivots(A: Exact, sizes: Sequence[int], loss: int) -> list[int]:
         for i, c in enumerate(column, k + 1):
             N[i][k + 1 :] = [x - c * y // found[k] for x, y in zip(N[i][k + 1 :], column, strict=False)]
     return found
+
+
+def shifted(x: int, bits: int) -> int:
+    return x << bits if bits >= 0 else x >> -bits
 
 
 def rounded_determinant(A: Exact, loss: int) -> Fraction | None:
@@ -279,6 +280,14 @@ def moment(law: dict[str, Any], M: Exact, c: int = 0) -> Exact:
     return Exact.of([[x - c for x in row] for row in P]).times(M)
 
 
+def positive_moment(law: dict[str, Any], M: Exact, c: int = 0) -> Exact:
+    """The moment of an M ⪰ 0, which is ⪰ 0; layers of rounded ``finite`` sketches are no law, so there it is proved."""
+    found = moment(law, M, c)
+    if law["kind"] == "LayerWise" and c == 0:
+        semidefinite(found, "E[SMS] ⪰ 0 for M ⪰ 0")
+    return found
+
+
 def embedded(A: Exact, part: range, d: int) -> Exact:
     """The d×d matrix that is A in some rows and columns and zero elsewhere."""
     padded = [[0] * part.start + row + [0] * (d - part.stop) for row in A.rows]
@@ -330,19 +339,15 @@ class Quadratic:
     def __init__(self, method: str | None, law: dict[str, Any], L: Exact, c: int = 0) -> None:
         require(method in ("det-CGD1", "det-CGD2", None), "the method is det-CGD1 or det-CGD2")
         self.law, self.c, self.outside = law, c, method == "det-CGD1"
-        self.B = moment(law, L, c) if method == "det-CGD2" else L
-
-    def Q(self, X: Exact) -> Exact:
-        return moment(self.law, X, self.c) if self.outside else X
+        self.B = positive_moment(law, L, c) if method == "det-CGD2" else L
 
     def __call__(self, D: Exact) -> Exact:
-        return self.Q(D @ self.B @ D)
+        X = D @ self.B @ D
+        return moment(self.law, X, self.c) if self.outside else X
 
     def tangent(self, Y: Exact, D: Exact) -> tuple[Exact, Fraction]:
-        """G and s with ⟨Y, 𝒬(XBX)⟩ = ⟨𝒬(Y), XBX⟩ ≥ ⟨G, X⟩ − s for all X: the tangent at D of a convex function."""
-        R = self.Q(Y)  # ⪰ 0, because Y is; layers of rounded ``finite`` sketches have a law that need not be positive
-        if self.outside and self.law["kind"] == "LayerWise":
-            semidefinite(R, "the image of the multiplier is positive semidefinite")
+        """G and s with ⟨Y, 𝒬(XBX)⟩ = ⟨R, XBX⟩ ≥ ⟨G, X⟩ − s for all X: the tangent at D; convex, as R = 𝒬(Y), B ⪰ 0."""
+        R = positive_moment(self.law, Y, self.c) if self.outside else Y
         half = R @ D @ self.B
         return half + half.T, half.inner(D)
 
@@ -483,7 +488,7 @@ class Node(Problem):
             end = scaled_log(s, self.d) + self.structure.volume(G)
             return lambda upper: upper >= end
         self.structure.nonnegative(G)
-        end = value_bound(Y if self.V is None else moment(self.law, Y), s, self.M, self.proof)
+        end = value_bound(Y if self.V is None else positive_moment(self.law, Y), s, self.M, self.proof)
         return lambda upper: (upper if self.V is None else upper * abs(upper)) >= end
 
     def words(self) -> tuple[str, str, str]:
@@ -519,6 +524,7 @@ class Clients(Problem):
         self.K, self.n_epsilon2 = whole(c["K"], math.inf), len(self.clients) * number(c["epsilon2"])
         self.initial_gap, self.delta_inf = number(c["initial_gap"]), number(c["delta_inf"])
         require(min(self.initial_gap, self.delta_inf) >= 0 < self.n_epsilon2, "ε² > 0, Δ⁰ ≥ 0, Δ^inf ≥ 0")
+        require(all(place in range(len(self.variances)) for _, place in self.clients), "each client has a sketch")
 
     def check(self, lower: Fraction) -> None:
         """Prove (12) or (12′) for D and K, with τ ≥ ``lower``."""
@@ -562,19 +568,22 @@ class Clients(Problem):
             self.structure.nonnegative(G)
             volume = -log_det(Y, "Y ≻ 0 for the multiplier")
         require(s > 0, "the multipliers prove a bound")
-        # Proved is τ ≤ e^(volume/d)(c(τ)T + s)/d.  The right side is concave and positive at 0, so that above a τ where
-        # both sides are equal, or the right one is smaller, there is no feasible τ.
-        energy = lambda rate: s + (self.allowed(rate) * T if T else 0)  # noqa: E731
-        return lambda upper: self.d * log_ends(upper)[0] >= scaled_log(energy(upper), self.d) + volume
+
+        def excludes(upper: Fraction) -> bool:
+            # Proved is τ ≤ e^(volume/d)(c(τ)T + s)/d.  The right side is concave and positive at 0, so that above a τ
+            # where it is not larger than τ there is no feasible τ.
+            energy = s + (self.allowed(upper) * T if T else 0)
+            return self.d * log_ends(upper)[0] >= scaled_log(energy, self.d) + volume
+
+        return excludes
 
     def allowed(self, rate: Fraction) -> Fraction:
         """The largest λ_D that (12) allows: for this K if the file says so, otherwise for K = 12Δ⁰/(τε²)."""
-        shares = [(self.n_epsilon2 * rate, 4 * self.delta_inf)]
-        shares.append(
-            (Fraction(len(self.clients)), self.K) if self.c["this_K"] else (shares[0][0], 12 * self.initial_gap)
-        )
-        require(any(y for _, y in shares), "λ_D is bounded")
-        return min(x / y for x, y in shares if y)
+        n = Fraction(len(self.clients))
+        first = (n, Fraction(self.K)) if self.c["this_K"] else (self.n_epsilon2 * rate, 12 * self.initial_gap)
+        shares = [x / y for x, y in (first, (self.n_epsilon2 * rate, 4 * self.delta_inf)) if y]
+        require(bool(shares), "λ_D is bounded")
+        return min(shares)
 
     def words(self) -> tuple[str, str, str]:
         conditions = "(12)" if self.c["method"] == "det-CGD1" else "(12′)"

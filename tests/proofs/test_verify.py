@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -206,7 +205,8 @@ def _examples() -> dict[str, Answer]:
     return found
 
 
-EXAMPLES = tuple(GOALS) + (
+EXAMPLES = (
+    *GOALS,
     *("boundary", "momentum", "det-CGD2", "support", "finite", "Gaussian"),
     *("limit", "limit of t", "limit with momentum", "method", "method with momentum"),
     *(f"clients, {goal}, K {K}" for goal in ("paper", "descent") for K in ("free", "given")),
@@ -289,9 +289,7 @@ def _judge(document: dict[str, Any], path: tuple[Any, ...]) -> bool:
 
 @settings(max_examples=2000 if STUDY else 150)
 @given(name=st.sampled_from(EXAMPLES), place=seeds, change=st.sampled_from(CHANGES), word=st.sampled_from(WORDS))
-def test_what_is_false_is_refused(
-    examples: Examples, name: str, place: int, change: float, word: str
-) -> None:
+def test_what_is_false_is_refused(examples: Examples, name: str, place: int, change: float, word: str) -> None:
     document = examples[name]
     leaves = _leaves(document)
     path = leaves[place % len(leaves)]
@@ -311,9 +309,7 @@ def test_every_number_counts(examples: Examples, name: str) -> None:
 
 @settings(max_examples=200 if STUDY else 25)
 @given(name=st.sampled_from(EXAMPLES), seed=seeds, scale=st.sampled_from([1e-14, 1e-9, 1e-3, 1.0]))
-def test_other_multipliers_prove_no_more_than_is_true(
-    examples: Examples, name: str, seed: int, scale: float
-) -> None:
+def test_other_multipliers_prove_no_more_than_is_true(examples: Examples, name: str, seed: int, scale: float) -> None:
     """With all multipliers changed the bound is not below the value of the best answer known."""
     rng, document = np.random.default_rng(seed), json.loads(json.dumps(examples[name]))
     for path in _leaves(document["multipliers"]):

@@ -177,12 +177,14 @@ def _has_value(X: Rational, M: Rational | None, value: Fraction) -> bool:
 def _node(document: Plain) -> Node:
     L = _symmetric(document["L"])
     d = len(L)
-    floats = {} if document["M"] is None else {"goal": "linear", "strong_convexity": _nearest(_symmetric(document["M"]))}
-    asked = {"goal": document["goal"], **floats}
+    goal, M = document["goal"], None
+    if document["M"] is not None:  # a t, whatever its name
+        goal, M = "linear", _nearest(_symmetric(document["M"]))
     if document["method"] not in ("det-CGD1", "det-CGD2") or not _is_positive(L):
         msg = "no method, or L is not positive definite"
         raise ValueError(msg)
-    return Node(_nearest(L), _law(document["sketch"], d), document["method"], _structure(document["structure"], d), **asked)
+    structure = _structure(document["structure"], d)
+    return Node(_nearest(L), _law(document["sketch"], d), document["method"], structure, goal, M)
 
 
 def _judge_node(document: Plain) -> bool:
@@ -215,7 +217,7 @@ def _clients(document: Plain) -> Clients:
         msg = "a matrix of a client is not positive semidefinite, or there is no such method"
         raise ValueError(msg)
     d = len(matrices[0])
-    laws = [_law(law, d) for law in document["sketches"]]
+    laws = dict(enumerate(_law(law, d) for law in document["sketches"]))
     targets = [float.fromhex(document[name]) for name in ("epsilon2", "initial_gap", "delta_inf")]
     if min(targets) < 0.0 or document["goal"] not in ("paper", "descent") or targets[0] == 0.0:
         msg = "no targets"
