@@ -162,7 +162,7 @@ def optimal_distributed_stepsize(
         found, status, message = _answer(search, targets, requested, tol)
         best = found.best
         metric = conditions.metric_log_rate(best.fitted.D)
-        question = question_of(clients, conditions, search.found, found.reference)
+    kept = replace(clients, matrices=[M.copy() for M in clients.matrices])  # the caller's arrays may change
     if not message and status is not Status.OPTIMAL:
         message = "; ".join([status.meaning, status.remedy, *search.failures])
     if settings.verbose:
@@ -191,7 +191,7 @@ def optimal_distributed_stepsize(
         iterations_requested=requested,
         message=message,
         one_node=one_node,
-        question=question,
+        question=partial(question_of, kept, conditions, search.found, found.reference),
     )
 
 

@@ -71,8 +71,8 @@ class DistributedResult(Result):
     one_node
         Solves the same problem with shared seeds; None where they cannot be had, and in a result read from a file.
     question
-        The matrices and multipliers for ``certificate_file``, with shared seeds the result of the one node; None for a
-        result that was read from a file.
+        Returns the matrices and multipliers for ``certificate_file``; with shared seeds the result of the one node;
+        None for a result that was read from a file.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class DistributedResult(Result):
     seeds: str = "independent"
     iterations_requested: int | None = None
     one_node: Callable[[], StepsizeResult] | None = None
-    question: StepsizeResult | certificate_files.ClientsQuestion | None = None
+    question: StepsizeResult | Callable[[], certificate_files.ClientsQuestion] | None = None
 
     @property
     def d(self) -> int:
@@ -161,7 +161,7 @@ class DistributedResult(Result):
         """
         if isinstance(self.question, StepsizeResult):
             return self.question.certificate_file(path)
-        question = certificate_files.asked(self.question)
+        question = certificate_files.asked(None if self.question is None else self.question())
         document = certificate_files.clients_document(self, question)
         return certificate_files.write(path, document, self.rate, exp_up(self.certificate.log_rate_bound))
 
