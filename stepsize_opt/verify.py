@@ -105,36 +105,30 @@ class Exact:
         return Exact([self.rows[i][part.start : part.stop] for i in part], self.unit)
 
 
-def pivots(A: Exact, sizes: Sequence[int], loss: int) -> list[int]:
-    """The pivots of A in units of 2^(sizes − BITS), rounded; they end with the first that is not positive.
-
-    Every entry is rounded down by less than 1, which changes a symmetric matrix by a matrix between −nI and nI.  With
-    ``loss`` = n this much is subtracted after each step, so that the matrix at hand stays ⪯ the true Schur complement,
-    and the pivots are those of a matrix ⪯ A; with ``loss`` = −n of one ⪰ A.
-    """
-    n, found = len(A), []
-    N = [[shifted(row[j], BITS - sizes[i] - sizes[j]) for j in range(i + 1)] for i, row in enumerate(A.rows)]
-    for k in range(n):
-        found.append(N[k][k] - (k + 1) * loss)
-        if found[k] <= 0:
-            break
-        column = [N[i][k] for i in range(n) if i > k]
-        for i, c in enumerate(column, k + 1):
-            N[i][k + 1 :] = [x - c * y // found[k] for x, y in zip(N[i][k + 1 :], column, strict=False)]
-    return found
-
-
 def shifted(x: int, bits: int) -> int:
     return x << bits if bits >= 0 else x >> -bits
 
 
 def rounded_determinant(A: Exact, loss: int) -> Fraction | None:
-    """A number ≤ det A for ``loss`` = n, ≥ det A for −n; 0 where rounding decides nothing, None unless A ⪰ 0."""
-    sizes = [A.rows[i][i].bit_length() // 2 for i in range(len(A))]
-    found = pivots(A, sizes, loss)
-    if found[-1] <= 0:
-        return None if found[-1] < 0 and loss < 0 else Fraction(0)
-    return math.prod(found) * A.unit ** len(A) * Fraction(2) ** (2 * sum(sizes) - len(A) * BITS)
+    """A number ≤ det A for ``loss`` = n, ≥ det A for −n; 0 where rounding decides nothing, None unless A ⪰ 0.
+
+    Elimination with whole numbers of BITS bits.  Every entry is rounded down by less than 1, which changes a symmetric
+    matrix by a matrix between −nI and nI.  With ``loss`` = n this much is subtracted from the diagonal in each step, so
+    that the matrix at hand stays ⪯ the true Schur complement, and the pivots are those of a matrix ⪯ A; with
+    ``loss`` = −n they are those of a matrix ⪰ A.
+    """
+    n, product = len(A), 1
+    sizes = [A.rows[i][i].bit_length() // 2 for i in range(n)]
+    N = [[shifted(row[j], BITS - sizes[i] - sizes[j]) for j in range(i + 1)] for i, row in enumerate(A.rows)]
+    for k in range(n):
+        pivot = N[k][k] - (k + 1) * loss
+        if pivot <= 0:
+            return None if pivot < 0 and loss < 0 else Fraction(0)
+        product *= pivot
+        column = [N[i][k] for i in range(k + 1, n)]
+        for i, c in enumerate(column, k + 1):
+            N[i][k + 1 :] = [x - c * y // pivot for x, y in zip(N[i][k + 1 :], column, strict=False)]
+    return product * A.unit**n * Fraction(2) ** (2 * sum(sizes) - n * BITS)
 
 
 def determinant(A: Exact) -> Fraction | None:
