@@ -175,7 +175,7 @@ def _proved_upper_end(problem: Any, upper: float, unit: float) -> float:
             if math.isfinite(upper) and proves(Fraction(upper)):
                 return upper
             upper = max(upper + 2.0**n * unit, math.nextafter(upper, math.inf))
-    except (Refused, OverflowError):
+    except (Refused, KeyError, OverflowError):  # there are no multipliers, or they prove nothing
         pass
     return math.inf
 
@@ -262,16 +262,21 @@ def node_document(result: Any, question: Question) -> dict[str, Any]:
         "goal": result.goal,
         "D": plain_matrix(result.stepsize),
         "V": None if V is None else plain_matrix(V),
-        "multipliers": NodeMultipliers.of(result, question).found(),
     }
-    return _finished(document, result.stepsize.todense())
+    return _with_multipliers(document, NodeMultipliers.of(result, question).found, result.stepsize.todense())
 
 
-def _finished(document: dict[str, Any], D: Matrix) -> dict[str, Any]:
-    """The document with plain multipliers."""
-    if isinstance(document["multipliers"].get("reference"), Stationary):
-        return _sharpened(document, D)
-    return {**document, "multipliers": plain(document["multipliers"])}
+def _with_multipliers(document: dict[str, Any], find: Callable[[], dict[str, Any]], D: Matrix) -> dict[str, Any]:
+    """The document with the multipliers that float64 finds; without any, nothing is proved from above."""
+    try:
+        found = find()
+        reference = found.get("reference")
+        if isinstance(reference, Stationary):
+            document["multipliers"] = plain({**found, "reference": reference.D})
+            return _sharpened(document, reference, D)
+    except ValueError:  # a factorisation failed
+        found = {}
+    return {**document, "multipliers": plain(found)}
 
 
 def clients_document(result: Any, question: ClientsQuestion) -> dict[str, Any]:
@@ -293,9 +298,8 @@ def clients_document(result: Any, question: ClientsQuestion) -> dict[str, Any]:
         "K": result.K,
         "this_K": this_K,
         "lambda_D": plain(result.lambda_D),
-        "multipliers": ClientMultipliers.of(result, question, this_K).found(),
     }
-    return _finished(document, result.D)
+    return _with_multipliers(document, ClientMultipliers.of(result, question, this_K).found, result.D)
 
 
 def limit_document(limit: Any, question: Question) -> dict[str, Any]:
@@ -447,12 +451,12 @@ class ClientMultipliers:
         centred = [sketch.map.centered().apply for sketch in result.sketches]
         first = result.algorithm == "det-CGD1"
         variances = [(law, L) if first else ((lambda X: X), law(L)) for law in centred]
-        factor, whole = (
-            math.inf if x is None else float(x)
-            for x in (targets.det_factor if this_K else targets.kappa, Fraction(n, result.K) if this_K else None)
-        )
+        factor, most = (targets.det_factor, n / result.K) if this_K else (targets.kappa, math.inf)
+
+        def allowed(rate: float) -> float:
+            return min(most, math.inf if factor is None else float(factor) * rate)
+
         pattern = pattern_of(result.structure, question.d)
-        allowed = lambda rate: min(factor * rate, whole)  # noqa: E731
         return ClientMultipliers(pattern, result.goal == "descent", L, question.matrices, variances, allowed, question)
 
     def found(self) -> dict[str, Any]:
@@ -601,17 +605,17 @@ def _least_ratio(A: Matrix, B: Matrix) -> float:
     return float(eigvalsh(A[inside], B[inside])[0]) if rows.size else 0.0
 
 
-def _sharpened(document: dict[str, Any], D: Matrix) -> dict[str, Any]:
+def _sharpened(document: dict[str, Any], found: Stationary, D: Matrix) -> dict[str, Any]:
     """The document with a reference D̂ in several parts: each takes away what the exact left side lacks of 2Y."""
     from stepsize_opt import verify
 
-    found = document["multipliers"]["reference"]
-    parts = [found.D]
-    document["multipliers"] = plain({**document["multipliers"], "reference": parts})
-    missing = math.inf
+    parts, missing = [found.D], math.inf
     while missing > _FINE and len(parts) <= _MOST_PARTS:
         document["multipliers"]["reference"] = {"sum": [plain(part) for part in parts]}
-        G = verify.KINDS[document["kind"]](document).tangent()[1]
+        try:
+            G = verify.KINDS[document["kind"]](document).tangent()[1]
+        except verify.Refused:  # ``write`` reports it
+            return document
         rest = np.array([[float(G[i, j]) for j in range(len(G))] for i in range(len(G))])
         missing = -found.least(rest, D)
         if missing > _FINE:

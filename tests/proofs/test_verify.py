@@ -448,6 +448,17 @@ def test_a_limit_with_momentum_of_factors_has_no_file(tmp_path: Path) -> None:
         compression_limit(L, 1, goal="convex", momentum=True).certificate_file(tmp_path / "D.cert.json")
 
 
+@pytest.mark.parametrize("goal", ["paper", "descent"])
+def test_a_client_that_is_semidefinite_up_to_rounding_has_no_file(goal: str, tmp_path: Path) -> None:
+    """Conditions (12) take a root of Lᵢ: what the library repairs, a statement about the floats cannot."""
+    off = math.nextafter(1.0, 2.0)
+    clients = [np.eye(2), np.array([[1.0, off], [off, 1.0]])]
+    targets = {"epsilon2": 1.0, "initial_gap": 1.0, "delta_inf": 0.5}
+    result = optimal_distributed_stepsize(clients, RandK(2, 1), **targets, goal=goal)
+    with pytest.raises(ArithmeticError, match="Lᵢ ⪰ 0"):
+        result.certificate_file(tmp_path / "D.cert.json")
+
+
 def test_the_commands_write_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = []
     for i in range(2):
