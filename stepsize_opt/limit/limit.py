@@ -12,10 +12,7 @@ import numpy as np
 from stepsize_opt import certificate_files
 from stepsize_opt.goals import METRIC_GOALS, Goal, GoalName, goal_words
 from stepsize_opt.inputs import Saved, Shown, from_fields, read_only
-from stepsize_opt.limit.formed import FormedLimit
-from stepsize_opt.limit.momentum import FormedMomentum, ThinMomentum
-from stepsize_opt.limit.problem import LimitProblem, read_budget
-from stepsize_opt.limit.thin import ThinLimit
+from stepsize_opt.limit.problem import FormedLimit, FormedMomentum, LimitProblem, ThinLimit, ThinMomentum, read_budget
 from stepsize_opt.operators import stepsize_from_arrays
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
 from stepsize_opt.smoothness import proved_smoothness
@@ -105,7 +102,7 @@ class CompressionLimit(Shown, Saved):
         return certificate_files.write(path, document, *certificate_files.ends(self.certificate, question.M))
 
     def summary(self) -> dict[str, Any]:
-        """Everything but the matrix, as plain numbers and strings."""
+        """Return everything but the matrix, as plain numbers and strings."""
         return {
             "d": self.d,
             "k": self.k,
@@ -118,7 +115,7 @@ class CompressionLimit(Shown, Saved):
             "certificate": {**asdict(self.certificate), "gap": self.gap},
         }
 
-    def rows(self) -> list[tuple[str, str]]:
+    def _shown(self) -> list[tuple[str, str]]:
         h, words = self.probabilities, goal_words(self.goal, self.momentum)
         spread = f"{h[0]:.6g} each" if h.size else "not computed"
         if h.size and h.min() < h.max():
@@ -185,7 +182,7 @@ def compression_limit(
     Raises
     ------
     ValueError, TypeError
-        For input that is not as described, a singular L, or k > d; the message names the argument and the remedy.
+        For input that is not as described, a singular L, or k > d; the message names the argument and the fix.
 
     Examples
     --------

@@ -26,7 +26,7 @@ from scipy import sparse
 from scipy.sparse.linalg import aslinearoperator
 
 from stepsize_opt import certificate_files
-from stepsize_opt.goals import MOMENTUM_GOALS, GoalName
+from stepsize_opt.goals import MOMENTUM_GOALS, GoalName, linear_iterations, momentum_iterations
 from stepsize_opt.inputs import (
     Array,
     Saved,
@@ -39,10 +39,9 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.limit import read_limit
 from stepsize_opt.methods.base import Condition, Factors, Method
-from stepsize_opt.methods.momentum import MOMENTUM_UPDATES, SubspaceMomentum
+from stepsize_opt.methods.steps import MOMENTUM_UPDATES, SubspaceMomentum
 from stepsize_opt.operators import StepsizeOperator, stepsize_from_arrays
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
-from stepsize_opt.rounds import linear_iterations, momentum_iterations
 from stepsize_opt.sketches import Sketch, SystematicSampling
 from stepsize_opt.smoothness import BASES, ThinDirections
 from stepsize_solvers.programs import Indices, Matrix, PositiveMap, Vector
@@ -98,12 +97,6 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     weights: Any = None
     question: certificate_files.Question | None = None
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
-
     @property
     def d(self) -> int:
         """Size of D."""
@@ -132,7 +125,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     def iterations(
         self, *, accuracy: float, initial_gap: float | None = None, initial_distance: float | None = None
     ) -> int:
-        """Rounds K that guarantee E f(x^K) − f* ≤ accuracy: from Δ⁰ for ``linear``, from ‖x⁰ − x*‖ for ``convex``."""
+        """Return the rounds K with E f(x^K) − f* ≤ accuracy guaranteed: from Δ⁰ (linear) or ‖x⁰ − x*‖ (convex)."""
         if self.goal not in MOMENTUM_GOALS:
             msg = f"iterations of a SubspaceMethod are for the goals linear and convex, got {self.goal!r}"
             raise ValueError(msg)
@@ -164,16 +157,16 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         return SubspaceMomentum(self.rate, self.goal == "linear", self.sketch, factors, None, self, self.weights)
 
     def draw(self, rng: np.random.Generator) -> Indices:
-        """J, ascending: ⌊k⌋ or ⌈k⌉ directions."""
+        """Draw J, ascending: ⌊k⌋ or ⌈k⌉ directions."""
         return np.flatnonzero(self.sketch.sample_diagonal(rng, 1)[0])
 
     def encode(self, gradient: Array, draw: Indices) -> Array:
-        """A_Jᵀg, the numbers that are sent, shape (…, d) → (…, size of J)."""
+        """Return A_Jᵀg, the numbers that are sent, shape (…, d) → (…, size of J)."""
         g, A, draw = self._vectors("gradient", gradient, self.d), self.directions, self._drawn(draw)
         return A.sent(g, draw) if isinstance(A, ThinDirections) else np.asarray(g @ A[:, draw])
 
     def decode(self, numbers: Array, draw: Indices) -> Array:
-        """A_J z, what is subtracted from x, for the numbers z or their mean over clients.
+        """Return A_J z, what is subtracted from x, for the numbers z or their mean over clients.
 
         Shape (…, size of J) → (…, d).  Raises ValueError with momentum, which makes two updates of them.
         """
@@ -183,13 +176,13 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         return self.combine(numbers, draw)
 
     def combine(self, numbers: Array, draw: Indices) -> Array:
-        """A_J z, for numbers z."""
+        """Return A_J z, for numbers z."""
         draw = self._drawn(draw)
         z, A = self._vectors("numbers", numbers, len(draw)), self.directions
         return A.received(z, draw) if isinstance(A, ThinDirections) else np.asarray(z @ A[:, draw].T)
 
     def _drawn(self, draw: Any) -> Indices:
-        """J as ``draw`` returns it; raises ValueError for what is no set of directions."""
+        """Return J as ``draw`` returns it; raises ValueError for what is no set of directions."""
         J = np.asarray(draw if dimensions(draw) == 1 else None)
         if J.ndim != 1 or (J.size and (J.dtype.kind not in "iu" or J.min() < 0 or J.max() >= self.d)):
             msg = f"draw must hold places of directions from 0 to {self.d - 1}, as method.draw(rng) returns them"
@@ -230,7 +223,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     # ---------------------------------------------------------------- shown and saved
 
     def summary(self) -> dict[str, Any]:
-        """Everything but the matrices, as plain numbers and strings."""
+        """Return everything but the matrices, as plain numbers and strings."""
         return {
             "d": self.d,
             "algorithm": self.name,
@@ -245,7 +238,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
             "certificate": {**asdict(self.certificate), "gap": self.certificate.gap},
         }
 
-    def rows(self) -> list[tuple[str, str]]:
+    def _shown(self) -> list[tuple[str, str]]:
         h = self.probabilities
         return [
             ("update", MOMENTUM_UPDATES[self.goal] if self.momentum else self.update),

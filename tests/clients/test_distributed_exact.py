@@ -22,7 +22,7 @@ from stepsize_opt import (
     RandK,
     Sketch,
 )
-from stepsize_opt.clients.targets import Targets
+from stepsize_opt.clients.problem import Targets
 from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.proofs import (
     CentredMap,

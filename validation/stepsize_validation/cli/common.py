@@ -321,5 +321,5 @@ def grouped(number: float) -> str:
 
 
 def print_json(value: Any) -> None:
-    """JSON on standard output, as ``stepsize_opt.inputs.files.json_text`` writes it."""
+    """JSON on standard output, as ``stepsize_opt.inputs.saving.json_text`` writes it."""
     print(json_text(value, indent=2))

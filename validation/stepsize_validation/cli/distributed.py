@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.clients import SEEDS, compare_distributed, optimal_distributed_stepsize
+from stepsize_opt.clients import SEEDS, optimal_distributed_stepsize
 from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.inputs import NAMED_STRUCTURES, read_matrix
+from stepsize_opt.planning import compare_distributed
 from stepsize_opt.sketches import Sketch, parse_sketch
 from stepsize_opt.tables import Table
 from stepsize_validation.cli.common import (

@@ -8,15 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.goals import GOAL_NAMES
+from stepsize_opt.goals import GOAL_NAMES, coordinates_sent
 from stepsize_opt.inputs import check_dense, json_text, write_text
-from stepsize_opt.node import (
-    StepsizeResult,
-    certify,
-    compare,
-    optimal_stepsize,
-)
-from stepsize_opt.rounds import coordinates_sent
+from stepsize_opt.node import StepsizeResult, certify, optimal_stepsize
+from stepsize_opt.planning import compare
 from stepsize_opt.sketches import parse_sketch, sketch_forms
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,

@@ -1,4 +1,10 @@
-"""Reading the problem of n clients, and what can be decided about it before any solver starts.
+"""The problem of n clients: what is asked for, and what can be decided about it before any solver starts.
+
+*The numbers* of the distributed conditions (12) are ε², Δ⁰, Δ^inf and n.  They ask of K, λ_D and τ = det(D)^{1/d}
+
+    λ_D ≤ min{ n/K, nε² τ/(4Δ^inf) },      K ≥ 12Δ⁰/(τ ε²)                                        (paper, Corollary 1).
+
+Inequalities are decided on exact rationals: every float is one, and K is a whole number.
 
 *Scaling.*  Powers of two bring the diagonal of L near one and take the size out of the Lᵢ.  *Commuting.*  Where every
 sketch commutes with the pattern of D, (12) is (12′).  *Clients that do not count.*  V ⪰ 0, so Lᵢ ⪯ L_j with the same
@@ -8,16 +14,29 @@ proved by a Cholesky factorisation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from stepsize_opt.certificate_files import ClientsQuestion
-from stepsize_opt.inputs import SMOOTHNESS_REMEDY, check_positive_definite, dense, is_list, read_matrix
+from stepsize_opt.inputs import (
+    SMOOTHNESS_REMEDY,
+    Scaling,
+    check_positive_definite,
+    dense,
+    is_list,
+    positive_number,
+    read_matrix,
+    real_number,
+    whole_number,
+)
 from stepsize_opt.methods import Method
 from stepsize_opt.proofs import (
+    UNIT,
     CentredMap,
     ClientGroup,
     Conditions,
@@ -29,9 +48,123 @@ from stepsize_opt.proofs import (
     mean_above,
     mean_of,
     proved_cholesky,
+    rounded_down,
+    rounded_up,
 )
 from stepsize_opt.sketches import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix, Pattern, Vector, connected_labels, is_identity
+
+
+def nonnegative_number(name: str, value: float) -> float:
+    """Return ``value`` as a float; raises TypeError or ValueError unless it is a finite number of at least zero."""
+    number = real_number(name, value)
+    if not 0.0 <= number < math.inf:
+        msg = f"{name} must be a finite number of at least 0, got {value!r}; round what is below 0 by an error up to 0"
+        raise ValueError(msg)
+    return number + 0.0  # no −0
+
+
+def log_fraction(x: Fraction) -> float:
+    """Return log x for x > 0 of any size, right to a few roundings of its own size."""
+    shift = x.numerator.bit_length() - x.denominator.bit_length()
+    return math.log(x / Fraction(2) ** shift) + shift * math.log(2.0)
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What is asked for: E‖∇f‖² ≤ ε² from Δ⁰ = f(x⁰) − f^inf with Δ^inf = f^inf − (1/n) Σ fᵢ^inf and n clients."""
+
+    epsilon2: float
+    initial_gap: float
+    delta_inf: float
+    clients: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon2", positive_number("epsilon2", self.epsilon2))
+        object.__setattr__(self, "initial_gap", nonnegative_number("initial_gap", self.initial_gap))
+        object.__setattr__(self, "delta_inf", nonnegative_number("delta_inf", self.delta_inf))
+        object.__setattr__(self, "clients", whole_number("clients", self.clients))
+
+    @property
+    def det_factor(self) -> Fraction | None:
+        """nε²/(4Δ^inf), the factor of τ in the second bound on λ_D; None for Δ^inf = 0, when there is no bound."""
+        return self._share(4 * Fraction(self.delta_inf))
+
+    @property
+    def kappa(self) -> Fraction | None:
+        """nε² min{1/(12Δ⁰), 1/(4Δ^inf)}: with K = 12Δ⁰/(τε²), the bounds on λ_D are κτ; None when there is no bound."""
+        return self._share(max(12 * Fraction(self.initial_gap), 4 * Fraction(self.delta_inf)))
+
+    def _share(self, divisor: Fraction) -> Fraction | None:
+        return self.clients * Fraction(self.epsilon2) / divisor if divisor else None
+
+    @property
+    def log_det_factor(self) -> float:
+        """The logarithm of the factor, infinite without one: it has a float also where the factor has none."""
+        return math.inf if self.det_factor is None else log_fraction(self.det_factor)
+
+    @property
+    def log_kappa(self) -> float:
+        """log κ, infinite without a bound."""
+        return math.inf if self.kappa is None else log_fraction(self.kappa)
+
+    def log_share(self, K: int) -> float:
+        """Return log(n/K)."""
+        return log_fraction(Fraction(self.clients, K))
+
+    def lambda_allowed(self, K: int, rate: float) -> float:
+        """Return min{n/K, nε²τ/(4Δ^inf)}, rounded down; ``rate`` must be a lower bound of det(D)^{1/d}."""
+        bound = Fraction(self.clients, K)
+        if self.det_factor is not None:
+            bound = min(bound, self.det_factor * Fraction(rate))
+        return rounded_down(bound)
+
+    def lambda_allowed_for_some_K(self, rate: float) -> float:
+        """Return κτ, rounded down: λ_D below it satisfies (12) for the real number K = 12Δ⁰/(τε²)."""
+        return math.inf if self.kappa is None else rounded_down(self.kappa * Fraction(rate))
+
+    def enough(self, K: int, rate: float) -> bool:
+        """Return whether K ≥ 12Δ⁰/(τε²), exactly."""
+        return K * Fraction(rate) * Fraction(self.epsilon2) >= 12 * Fraction(self.initial_gap)
+
+    def least_iterations(self, rate: float | Fraction) -> int:
+        """Return the smallest whole K ≥ 1 with K ≥ 12Δ⁰/(τε²), exactly."""
+        return self._least(12, rate)
+
+    def single_iterations(self, rate: float | Fraction) -> int:
+        """Return the smallest whole K ≥ 1 with K ≥ 2Δ⁰/(τε²), exactly: what one node needs."""
+        return self._least(2, rate)
+
+    def _least(self, factor: int, rate: float | Fraction) -> int:
+        if not math.isfinite(rate):
+            return 1
+        return max(1, math.ceil(factor * Fraction(self.initial_gap) / (Fraction(rate) * Fraction(self.epsilon2))))
+
+    def neighbourhood(self, lambda_D: float, rate: float) -> float:
+        """Return 2λ_DΔ^inf/(τ n), rounded up: the part of the bound of Theorem 3 that does not vanish with K."""
+        return rounded_up(2 * Fraction(lambda_D) * Fraction(self.delta_inf) / (Fraction(rate) * self.clients))
+
+    def theorem3(self, K: int, lambda_D: float, rate: float) -> float:
+        """Return 2(1 + λ/n)^K Δ⁰/(τK) + 2λΔ^inf/(τn), rounded up; infinite on overflow.
+
+        By logarithms, because ε², Δ⁰, Δ^inf, λ and 1/K may all be tiny, and divided by ε² until the end.
+        """
+        log_rate, log_goal = math.log(rate), math.log(self.epsilon2)
+        parts = [(self.initial_gap, K * math.log1p(lambda_D / self.clients), -math.log(K))]
+        if lambda_D > 0.0:
+            parts.append((self.delta_inf, math.log(lambda_D), -math.log(self.clients)))
+        total = 0.0
+        for gap, *terms in parts:
+            if gap == 0.0:
+                continue
+            value = math.fsum([math.log(gap), math.log(2.0) - log_rate - log_goal, *terms])
+            if value > 700.0:
+                return math.inf
+            # The logarithms round by one unit each, the exponent by its own size too.
+            sizes = math.fsum(abs(x) for x in (math.log(gap), log_rate, log_goal, *terms))
+            total += math.exp(value) * (1.0 + 8.0 * UNIT * (8.0 + sizes))
+        return self.epsilon2 * (total * (1.0 + 8.0 * UNIT))
+
 
 # A diagonal entry of L in scaled coordinates: its fourth power is still a float.
 _LEAST_ENTRY = 2.0**-250
@@ -106,11 +239,11 @@ def reduce_clients(
     """
     matrices, sketches, mean = clients.matrices, clients.sketches, clients.mean
     notes: list[str] = []
-    scale = _common_scaling(_diagonal(matrices, mean), sketches)
-    if np.any(scale != 1.0):
+    scaling = Scaling(_common_scaling(_diagonal(matrices, mean), sketches))
+    if np.any(scaling.factors != 1.0):
         notes.append("diagonal scaling")
-    scaled = [scale[:, None] * M * scale for M in matrices]
-    L = mean_of(scaled) if mean is None else Pair.exact(scale[:, None] * mean * scale)
+    scaled = [scaling.times(M) for M in matrices]
+    L = mean_of(scaled) if mean is None else Pair.exact(scaling.times(mean))
     _check_scaled(L.hi, scaled)
     if mean is None:
         check_positive_definite("the mean of the clients' matrices", L.hi, SMOOTHNESS_REMEDY)
@@ -123,7 +256,7 @@ def reduce_clients(
     exponent = max((exponent_above(M) for members in by_sketch.values() for M in members), default=0)
     groups = [ClientGroup(_centred(s), np.ldexp(np.array(members), -exponent)) for s, members in by_sketch.items()]
     if pattern.W is not None:
-        W = np.ldexp(pattern.W, -exponent_above(pattern.W)) / scale[:, None] / scale
+        W = scaling.over(np.ldexp(pattern.W, -exponent_above(pattern.W)))
         pattern = Pattern(pattern.sizes, np.ldexp(W, -exponent_above(W)))
     # A full D has the better linear form, whatever commutes.
     commutes = not pattern.is_full and bool(groups) and all(pattern.commutes_with(g.map.full) for g in groups)
@@ -131,7 +264,7 @@ def reduce_clients(
     sketch_outside = is_identity(method.condition(law, commutes=commutes).inner)
     if is_identity(method.condition(law).inner) and not sketch_outside:
         notes.append("the sketches commute with D: (12) is (12′)")
-    conditions = Conditions(L, tuple(groups), sketch_outside, pattern, scale, exponent, metric)
+    conditions = Conditions(L, tuple(groups), sketch_outside, pattern, scaling.factors, exponent, metric)
     conditions = replace(conditions, groups=tuple(g for g in groups if conditions.noisy(g).size))
     conditions = _without_redundant_clients(conditions, notes)
     if sketch_outside and pattern.is_full and not metric:
@@ -167,7 +300,7 @@ def _centred(sketch: Sketch) -> CentredMap:
 
 
 def _diagonal(matrices: list[Matrix], mean: Matrix | None) -> Vector:
-    """The diagonal of L to rounding; raises ValueError when an entry is zero."""
+    """Return the diagonal of L to rounding; raises ValueError when an entry is zero."""
     if mean is not None:
         return np.diagonal(mean)
     diagonals = np.array([np.diagonal(M) for M in matrices])
@@ -193,7 +326,7 @@ def _check_scaled(L: Matrix, clients: list[Matrix]) -> None:
 
 
 def _common_scaling(diagonal: Vector, sketches: list[Sketch]) -> Vector:
-    """Powers of two Λ, constant on coordinates that some sketch couples, that bring the diagonal of ΛLΛ near one."""
+    """Return powers of two Λ, equal on coordinates that a sketch couples, that bring the diagonal of ΛLΛ near one."""
     d = len(diagonal)
     coupled = np.eye(d, dtype=bool)
     for s in dict.fromkeys(sketches):
@@ -205,7 +338,7 @@ def _common_scaling(diagonal: Vector, sketches: list[Sketch]) -> Vector:
 
 
 def _without_redundant_clients(conditions: Conditions, notes: list[str]) -> Conditions:
-    """The conditions without clients equal to or dominated by others; a note says how many of each kind there were."""
+    """Drop clients equal to or dominated by others from the conditions; notes tell how many of each kind."""
     equal = dominated = 0
     groups = []
     for group in conditions.groups:
@@ -229,7 +362,7 @@ def _without_redundant_clients(conditions: Conditions, notes: list[str]) -> Cond
 
 
 def _dominates(big: Matrix, small: Matrix) -> bool:
-    """Whether small ⪯ big is proved.  A diagonal entry that is smaller settles the matter at no cost."""
+    """Return whether small ⪯ big is proved.  A diagonal entry that is smaller settles the matter at no cost."""
     if np.any(np.diagonal(big) <= np.diagonal(small)):
         return False
     return proved_cholesky((Plain.exact(big) + -Plain.exact(small)).rounded()) is not None
