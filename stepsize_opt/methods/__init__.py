@@ -13,6 +13,7 @@ from stepsize_opt.methods.base import (
 from stepsize_opt.methods.compressed import CompressedStep as CompressedStep, Compressor as Compressor
 from stepsize_opt.methods.det_cgd import DetCGD1 as DetCGD1, DetCGD2 as DetCGD2, SketchedGradient as SketchedGradient
 from stepsize_opt.methods.feedback import (
+    RUNNING as RUNNING,
     WORST_CASE_RATE as WORST_CASE_RATE,
     Feedback as Feedback,
     FeedbackClient as FeedbackClient,
