@@ -97,10 +97,10 @@ class FeedbackReplica(_Point):
         message = client.message(gradient)
         return message.values, message.places
 
-    def change(self, total: Vector, places: Indices, weight: float) -> bytes:
-        """Return the packet of a new S, which differs at these places, and W."""
-        values = total[places].astype(self.layout.dtype)
-        return _CHANGE.pack(weight, len(places)) + values.tobytes() + pack_places(places, self.layout.d)
+    def change(self, places: Indices, values: Vector, weight: float) -> bytes:
+        """Return the packet of S, new at these places, and W."""
+        sent = values.astype(self.layout.dtype).tobytes() + pack_places(places, self.layout.d)
+        return _CHANGE.pack(weight, len(places)) + sent
 
     def decision(self, *, accepted: bool, c: float) -> bytes:
         """Return the packet that ends a round."""
@@ -126,14 +126,14 @@ Replica = SharedDraws | FeedbackReplica
 
 def save_replica(replica: Replica) -> tuple[ArrayRecord, dict[str, Any]]:
     """Return x as the app's arrays, and the rest by names; a newcomer gets both, and a client keeps both."""
-    rest = {"kind": _kind(replica.method), "version": replica.version, **replica.fields()}
-    return replica.layout.record(replica.x), rest
+    kind = type(replica.method).__name__
+    return replica.layout.record(replica.x), {"kind": kind, "version": replica.version, **replica.fields()}
 
 
 def load_replica(method: Any, arrays: ArrayRecord, fields: Mapping[str, Any]) -> Replica:
     """Return the replica that was saved; raise ValueError where the server runs another method."""
-    if fields["kind"] != _kind(method):
-        msg = f"the server runs {fields['kind']}, but compress_mod was given {_kind(method)}: both need the same method"
+    if fields["kind"] != type(method).__name__:
+        msg = f"the server runs {fields['kind']}, but compress_mod was given {type(method).__name__}"
         raise ValueError(msg)
     layout = Layout.of(arrays, method.d)
     common = method, layout, layout.vector(arrays), int(fields["version"])
@@ -169,9 +169,3 @@ def read_method(value: Any) -> Any:
         msg = f"the compressor must be a method such as {known}, got {value!r}"
         raise TypeError(msg)
     return value
-
-
-def _kind(method: Any) -> str:
-    if isinstance(method, Feedback):
-        return "feedback"
-    return "momentum" if isinstance(method, MomentumStep) else "a method without memory"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from logging import INFO, WARNING
 from time import sleep
@@ -109,7 +109,7 @@ class Rounds(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The means of the clients' metrics at x."""
-        found = self._collect(self._asked, replies, self._reply) if self.evaluate else {}
+        found = self._collect(self._asked, replies) if self.evaluate else {}
         return self._means(found) if found else None
 
     def _begin(self, arrays: ArrayRecord) -> None:
@@ -164,12 +164,11 @@ class Rounds(Strategy):
 
     # ---------------------------------------------------------------- replies of the clients
 
-    def _collect(
-        self, nodes: list[int], replies: Iterable[Message], read: Callable[[RecordDict], Reply]
-    ) -> dict[int, Reply]:
+    def _collect(self, nodes: list[int], replies: Iterable[Message], floats: int = 0) -> dict[int, Reply]:
         """The replies that count, in the order of the nodes, so that sums round in the same way whoever was faster."""
         answers = {reply.metadata.src_node_id: reply for reply in replies}
-        if lost := [node for node, reply in answers.items() if _lost(reply)]:
+        lost = [node for node, one in answers.items() if not one.has_error() and "lost" in own_record(one.content)]
+        if lost:
             log(WARNING, "nodes %s lost their state and get it again; were they restarted?", lost)
             self._versions = {node: version for node, version in self._versions.items() if node not in lost}
             again = self._grid.send_and_receive(self._messages(lost, *self._last), timeout=self.timeout)
@@ -177,13 +176,12 @@ class Rounds(Strategy):
         good, reasons = {}, []
         for node in nodes:
             try:
-                content = _content(answers.get(node))
-                good[node] = read(content)
+                good[node] = self._read(answers.get(node), floats)
             except ValueError as error:
                 reasons.append(f"{node}: {str(error)[:_REASON]}")
             else:
                 self._versions[node] = self.replica.version
-                self._bytes["bytes-up"] += content_bytes(content)
+                self._bytes["bytes-up"] += content_bytes(answers[node].content)
         if reasons:
             sent = f"{len(good)} of {len(nodes)} clients sent what is needed"
             text = f"round {self._last[1]}: {sent} ({'; '.join(reasons)})"
@@ -192,29 +190,32 @@ class Rounds(Strategy):
             log(WARNING, "%s; the round goes on without the others, which no certificate covers", text)
         return good
 
-    def _reply(self, content: RecordDict) -> Reply:
-        metrics = {name: value for record in content.metric_records.values() for name, value in record.items()}
-        weight: Any = 1.0 if self.weighted_by is None else metrics.get(self.weighted_by)
-        if not isinstance(weight, int | float) or not 0 < weight < math.inf:
-            msg = f"the metric {self.weighted_by!r} must be a positive number, got {weight!r}"
+    def _read(self, reply: Message | None, floats: int) -> Reply:
+        """What counts of a reply that has to bring so many floats; raises ValueError with the reason if it does not."""
+        if reply is None or reply.has_error():
+            raise ValueError("no reply" if reply is None else reply.error.reason)
+        records, sent, layout = reply.content.metric_records, own_record(reply.content), self.replica.layout
+        metrics = {name: value for record in records.values() for name, value in record.items()}
+        weight = 1.0 if self.weighted_by is None else _number(metrics, self.weighted_by)
+        if not 0 < weight < math.inf:
+            msg = f"the metric {self.weighted_by!r} must be positive and finite, got {weight}"
             raise ValueError(msg)
-        return Reply(metrics, float(weight))
-
-    def _floats(self, content: RecordDict, size: int) -> Reply:
-        """A reply with ``size`` finite floats, for feedback also their places."""
-        sent, layout, reply = own_record(content), self.replica.layout, self._reply(content)
+        # At y the value may be infinite or NaN, which rejects y.
+        if self.runs_feedback and not math.isfinite(_number(metrics, _LOSS)) and floats:
+            msg = f"the metric {_LOSS!r} must be finite, got {metrics[_LOSS]}"
+            raise ValueError(msg)
+        if not floats:
+            return Reply(metrics, weight)
         if "numbers" not in sent:
             msg = "a reply without compressed numbers; is compress_mod among the mods of its ClientApp?"
             raise ValueError(msg)
         values = np.frombuffer(sent["numbers"], dtype=layout.dtype).astype(np.float64)
-        if len(values) != size:
-            msg = f"{len(values)} numbers instead of {size}; is its method that of the server?"
+        if len(values) != floats or not np.isfinite(values).all():
+            found = f"{int(np.isfinite(values).sum())} finite ones of {len(values)} numbers"
+            msg = f"{found} instead of {floats}; is its method that of the server?"
             raise ValueError(msg)
-        if not np.isfinite(values).all():
-            msg = "numbers that are not finite"
-            raise ValueError(msg)
-        places = unpack_places(sent["places"], size, layout.d) if "places" in sent else None
-        return Reply(reply.metrics, reply.weight, values, places)
+        places = unpack_places(sent["places"], floats, layout.d) if "places" in sent else None
+        return Reply(metrics, weight, values, places)
 
     def _means(self, replies: Mapping[int, Reply], own: Mapping[str, Any] | None = None) -> MetricRecord:
         """The weighted means of the metrics that all clients sent, numbers or lists of one length, and those given."""
@@ -289,7 +290,7 @@ class SharedSeedStrategy(Rounds):
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> _Aggregated:
         """Publish the mean of the clients' floats; return x⁺ and the metrics of the round."""
         size = self.replica.encode(np.zeros(self.replica.layout.d)).size
-        found = self._collect(self._asked, replies, lambda one: self._floats(one, size))
+        found = self._collect(self._asked, replies, size)
         weights = [reply.weight for reply in found.values()]
         mean = np.average([reply.values for reply in found.values()], axis=0, weights=weights)
         self._publish(mean.astype(self.replica.layout.dtype).tobytes())
@@ -346,7 +347,6 @@ class FeedbackStrategy(Rounds):
         self._memories: dict[int, Vector] = {}
         self._weights: dict[int, float] = {}
         self._received: dict[int, int] = {}
-        self._total = np.zeros(self.replica.layout.d)
         self._rule: FeedbackServer | None = None
 
     def _private(self, node: int) -> dict[str, Any]:
@@ -364,13 +364,11 @@ class FeedbackStrategy(Rounds):
         """Publish what changed, let the clients evaluate y, and decide; return x⁺ and the metrics of the round."""
         if not self._asked:
             return None, None
-        found = self._collect(
-            self._asked, replies, lambda one: _with_loss(self._floats(one, self.method.k), finite=True)
-        )
+        found = self._collect(self._asked, replies, self.method.k)
         self._remember(found)
         messages = self._messages(list(found), MessageType.EVALUATE, *self._last[1:])
         answers = self._grid.send_and_receive(messages, timeout=self.timeout)
-        values = self._collect(list(found), answers, lambda one: _with_loss(self._reply(one), finite=False))
+        values = self._collect(list(found), answers)
         present = {node: found[node] for node in values}
         rule, accepted = self._decide(present, values)
         own = {"floats": self.method.k + 2, "accepted": int(accepted), "f": rule.f, "stepsize": rule.c}
@@ -380,14 +378,13 @@ class FeedbackStrategy(Rounds):
 
     def _remember(self, found: dict[int, Reply]) -> None:
         """Add the changes to the memories and to their sum, and publish the sum where it changed."""
-        changed = np.zeros(len(self._total), dtype=bool)
         for node, reply in found.items():
-            weight = self._weights.setdefault(node, reply.weight)
-            self._memories.setdefault(node, np.zeros(len(self._total)))[reply.places] += reply.values
-            self._total[reply.places] += weight * reply.values
+            self._weights.setdefault(node, reply.weight)
+            self._memories.setdefault(node, np.zeros(self.replica.layout.d))[reply.places] += reply.values
             self._received[node] = self.replica.version
-            changed[reply.places] = True
-        self._publish(self.replica.change(self._total, np.flatnonzero(changed), sum(self._weights.values())))
+        places = np.unique([reply.places for reply in found.values()])
+        total = sum(self._weights[node] * memory[places] for node, memory in self._memories.items())
+        self._publish(self.replica.change(places, total, sum(self._weights.values())))
 
     def _decide(self, present: dict[int, Reply], values: dict[int, Reply]) -> tuple[FeedbackServer, bool]:
         """Accept or reject y by f over the clients that are present, and publish which."""
@@ -410,22 +407,9 @@ class FeedbackStrategy(Rounds):
         return rule, accepted
 
 
-def _with_loss(reply: Reply, *, finite: bool) -> Reply:
-    """Raise ValueError unless a reply has fᵢ; at y it may be infinite or NaN, which rejects y."""
-    loss = reply.metrics.get(_LOSS)
-    if not isinstance(loss, int | float) or (finite and not math.isfinite(loss)):
-        msg = f"the train and evaluate functions must return fᵢ as the metric {_LOSS!r}, a number; got {loss!r}"
+def _number(metrics: Mapping[str, Any], name: str) -> float:
+    value = metrics.get(name)
+    if not isinstance(value, int | float):
+        msg = f"the reply must have the metric {name!r}, a number; got {value!r}"
         raise ValueError(msg)
-    return reply
-
-
-def _lost(reply: Message) -> bool:
-    """Whether a client answers that it does not have what the message builds on."""
-    return not reply.has_error() and "lost" in own_record(reply.content)
-
-
-def _content(reply: Message | None) -> RecordDict:
-    """The content of a reply; raises ValueError with the reason why it does not count."""
-    if reply is None or reply.has_error():
-        raise ValueError("no reply" if reply is None else reply.error.reason)
-    return reply.content
+    return float(value)
