@@ -10,7 +10,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from stepsize_opt.flower.replicas import Replica, SharedDraws, load_replica, read_method, save_replica
-from stepsize_opt.flower.wire import ARRAYS, OWN, own_record, pack_places
+from stepsize_opt.flower.wire import ARRAYS, OWN, own_record, pack_places, require
 from stepsize_solvers.programs import Vector
 
 ClientAppCallable = Callable[[Message, Context], Message]
@@ -91,11 +91,9 @@ def _replica(method: Any, content: RecordDict, state: RecordDict) -> Replica | N
 
 def _encoded(replica: Replica, answer: RecordDict, state: RecordDict) -> dict[str, Any]:
     """Return what is sent of the gradient."""
-    arrays = answer.array_records.get(ARRAYS)
-    if arrays is None:
-        msg = f"the train function must return the gradient under {ARRAYS!r}, got {list(answer)}"
-        raise ValueError(msg)
-    gradient, kind = replica.layout.vector(arrays), replica.layout.dtype
+    arrays, kind = answer.array_records, replica.layout.dtype
+    require(ARRAYS in arrays, f"the train function must return the gradient under {ARRAYS!r}, got {list(answer)}")
+    gradient = replica.layout.vector(arrays[ARRAYS])
     if isinstance(replica, SharedDraws):
         return {"numbers": replica.encode(gradient).astype(kind).tobytes()}
     memory = _memory(state, replica.layout.d)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord
 
-from stepsize_opt.flower.wire import Layout, pack_places, unpack_places
+from stepsize_opt.flower.wire import Layout, pack_places, require, unpack_places
 from stepsize_opt.methods import Compressor, Feedback, MomentumState, MomentumStep, SubspaceMethod
 from stepsize_opt.results import StepsizeResult
 from stepsize_opt.sketches import generators
@@ -132,9 +132,8 @@ def save_replica(replica: Replica) -> tuple[ArrayRecord, dict[str, Any]]:
 
 def load_replica(method: Any, arrays: ArrayRecord, fields: Mapping[str, Any]) -> Replica:
     """Return the replica that was saved; raise ValueError where the server runs another method."""
-    if fields["kind"] != type(method).__name__:
-        msg = f"the server runs {fields['kind']}, but compress_mod was given {type(method).__name__}"
-        raise ValueError(msg)
+    theirs, ours = fields["kind"], type(method).__name__
+    require(theirs == ours, f"the server runs {theirs}, but compress_mod was given {ours}")
     layout = Layout.of(arrays, method.d)
     common = method, layout, layout.vector(arrays), int(fields["version"])
 
@@ -161,9 +160,8 @@ def read_method(value: Any) -> Any:
     """Return the method of a result, or what is one; raise TypeError or ValueError for any other."""
     if isinstance(value, StepsizeResult | SubspaceMethod):
         value = value.compressor()
-    if isinstance(value, Feedback) and value.places != "own":
-        msg = "places='shared' is for an all-reduce; here every client chooses its places: Feedback(L, k, clients=n)"
-        raise ValueError(msg)
+    own_places = not isinstance(value, Feedback) or value.places == "own"
+    require(own_places, "places='shared' is for an all-reduce; here every client chooses its own: Feedback(L, k)")
     if not isinstance(value, Compressor | MomentumStep | Feedback):
         known = "CompressedStep.of(D, sketch), optimal_method(L, k) or Feedback(L, k, clients=n)"
         msg = f"the compressor must be a method such as {known}, got {value!r}"

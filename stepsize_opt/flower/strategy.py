@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from stepsize_opt.flower.replicas import first_replica, read_method, save_replica
-from stepsize_opt.flower.wire import ARRAYS, CONFIG, OWN, content_bytes, own_record, unpack_places
+from stepsize_opt.flower.wire import ARRAYS, CONFIG, OWN, content_bytes, own_record, require, unpack_places
 from stepsize_opt.inputs import check_one_of, whole_number
 from stepsize_opt.methods import RUNNING, Feedback, FeedbackServer
 from stepsize_solvers.programs import Vector
@@ -73,12 +73,9 @@ class Rounds(Strategy):
         if isinstance(self.method, Feedback) is not self.runs_feedback:
             msg = f"{method!r} is for {'SharedSeed' if self.runs_feedback else 'Feedback'}Strategy"
             raise TypeError(msg)
-        self.clients = whole_number(
-            "clients", self.method.clients if clients is None and self.runs_feedback else clients
-        )
-        if sample is not None and whole_number("sample", sample) > self.clients:
-            msg = f"sample must be at most clients={self.clients}, got {sample}"
-            raise ValueError(msg)
+        self.clients = whole_number("clients", getattr(self.method, "clients", None) if clients is None else clients)
+        small = sample is None or whole_number("sample", sample) <= self.clients
+        require(small, f"sample must be at most clients={self.clients}, got {sample}")
         self.seed, self.sample, self.weighted_by = seed, sample, weighted_by
         self.missing, self.evaluate = missing, evaluate
 
@@ -115,7 +112,7 @@ class Rounds(Strategy):
     def _begin(self, arrays: ArrayRecord) -> None:
         self.replica: Any = first_replica(self.method, arrays, self.seed)
         # Clients tell by it whether what they keep belongs to this run of the strategy.
-        self._session = secrets.randbits(48)
+        self._session = secrets.token_bytes(6)
         self._versions: dict[int, int] = {}
         self._packets: list[bytes] = []
         self._nodes: list[int] = []
@@ -123,13 +120,14 @@ class Rounds(Strategy):
 
     def _choose(self, grid: Grid) -> list[int]:
         """The clients of a round in ascending order, once enough of them are connected."""
-        while len(connected := sorted(grid.get_node_ids())) < self.clients and not self._nodes:
-            log(INFO, "Waiting for clients: %s of %s connected", len(connected), self.clients)
+        needed = self.sample or 0 if self._nodes else self.clients
+        while len(connected := sorted(grid.get_node_ids())) < needed:
+            log(INFO, "Waiting for clients: %s of %s connected", len(connected), needed)
             sleep(_SECONDS_BETWEEN_LOOKS)
         self._nodes = self._nodes or connected[: self.clients]
         if self.sample is None:
             return self._nodes
-        drawn = self._sampling.choice(len(connected), min(self.sample, len(connected)), replace=False)
+        drawn = self._sampling.choice(len(connected), self.sample, replace=False)
         return [connected[i] for i in sorted(drawn)]
 
     def _messages(self, nodes: list[int], kind: str, server_round: int, config: ConfigRecord) -> list[Message]:
@@ -197,23 +195,16 @@ class Rounds(Strategy):
         records, sent, layout = reply.content.metric_records, own_record(reply.content), self.replica.layout
         metrics = {name: value for record in records.values() for name, value in record.items()}
         weight = 1.0 if self.weighted_by is None else _number(metrics, self.weighted_by)
-        if not 0 < weight < math.inf:
-            msg = f"the metric {self.weighted_by!r} must be positive and finite, got {weight}"
-            raise ValueError(msg)
-        # At y the value may be infinite or NaN, which rejects y.
-        if self.runs_feedback and not math.isfinite(_number(metrics, _LOSS)) and floats:
-            msg = f"the metric {_LOSS!r} must be finite, got {metrics[_LOSS]}"
-            raise ValueError(msg)
-        if not floats:
+        require(0 < weight < math.inf, f"the metric {self.weighted_by!r} must be positive and finite, got {weight}")
+        loss = _number(metrics, _LOSS) if self.runs_feedback else 0.0
+        if not floats:  # at y the loss may be infinite or NaN, which rejects y
             return Reply(metrics, weight)
-        if "numbers" not in sent:
-            msg = "a reply without compressed numbers; is compress_mod among the mods of its ClientApp?"
-            raise ValueError(msg)
+        require(math.isfinite(loss), f"the metric {_LOSS!r} must be finite, got {loss}")
+        require("numbers" in sent, "a reply without numbers; is compress_mod among the mods of its ClientApp?")
         values = np.frombuffer(sent["numbers"], dtype=layout.dtype).astype(np.float64)
-        if len(values) != floats or not np.isfinite(values).all():
-            found = f"{int(np.isfinite(values).sum())} finite ones of {len(values)} numbers"
-            msg = f"{found} instead of {floats}; is its method that of the server?"
-            raise ValueError(msg)
+        finite = int(np.isfinite(values).sum())
+        found = f"{finite} finite ones of {len(values)} numbers instead of {floats}"
+        require(finite == len(values) == floats, f"{found}; is its method that of the server?")
         places = unpack_places(sent["places"], floats, layout.d) if "places" in sent else None
         return Reply(metrics, weight, values, places)
 
@@ -372,9 +363,8 @@ class FeedbackStrategy(Rounds):
         present = {node: found[node] for node in values}
         rule, accepted = self._decide(present, values)
         own = {"floats": self.method.k + 2, "accepted": int(accepted), "f": rule.f, "stepsize": rule.c}
-        if math.isfinite(rule.bound):
-            own["bound"] = rule.bound
-        return self.replica.layout.record(self.replica.x), self._means(present, own)
+        bound = {"bound": rule.bound} if math.isfinite(rule.bound) else {}
+        return self.replica.layout.record(self.replica.x), self._means(present, own | bound)
 
     def _remember(self, found: dict[int, Reply]) -> None:
         """Add the changes to the memories and to their sum, and publish the sum where it changed."""
@@ -409,7 +399,5 @@ class FeedbackStrategy(Rounds):
 
 def _number(metrics: Mapping[str, Any], name: str) -> float:
     value = metrics.get(name)
-    if not isinstance(value, int | float):
-        msg = f"the reply must have the metric {name!r}, a number; got {value!r}"
-        raise ValueError(msg)
-    return float(value)
+    require(isinstance(value, int | float), f"the reply must have the metric {name!r}, a number; got {value!r}")
+    return float(metrics[name])

@@ -15,6 +15,12 @@ from stepsize_solvers.programs import Indices, Vector
 CONFIG, ARRAYS, OWN = "config", "arrays", "stepsize-opt"
 
 
+def require(holds: bool, reason: str) -> None:
+    """Raise ValueError with the reason unless it holds."""
+    if not holds:
+        raise ValueError(reason)
+
+
 @dataclass(frozen=True)
 class Layout:
     """How a vector is cut into the arrays of a model: their names, shapes and types, in their order, row by row."""
@@ -31,9 +37,8 @@ class Layout:
         if not arrays or any(kind.kind != "f" for kind in layout.types):
             msg = f"the arrays {list(arrays)} must hold floating-point numbers: steps are not whole numbers"
             raise TypeError(msg)
-        if d not in (None, layout.d):
-            msg = f"the arrays {list(arrays)} hold {layout.d} numbers, but the compressor is for d={d}"
-            raise ValueError(msg)
+        held = f"the arrays {list(arrays)} hold {layout.d} numbers"
+        require(d in (None, layout.d), f"{held}, but the compressor is for d={d}")
         return layout
 
     @property
@@ -51,11 +56,8 @@ class Layout:
 
     def vector(self, arrays: ArrayRecord) -> Vector:
         """Return the arrays as one vector of float64; raise ValueError unless their names and shapes are these."""
-        found = Layout.of(arrays)
-        if (found.names, found.shapes) != (self.names, self.shapes):
-            wanted, got = (list(zip(one.names, one.shapes, strict=True)) for one in (self, found))
-            msg = f"the gradient must have the arrays of x, {wanted}, in their order; got {got}"
-            raise ValueError(msg)
+        wanted, got = (list(zip(one.names, one.shapes, strict=True)) for one in (self, Layout.of(arrays)))
+        require(got == wanted, f"the gradient must have the arrays of x, {wanted}, in their order; got {got}")
         return np.concatenate([array.numpy().reshape(-1) for array in arrays.values()]).astype(np.float64)
 
     def record(self, x: Vector) -> ArrayRecord:
@@ -84,10 +86,9 @@ def unpack_places(packed: bytes, count: int, d: int) -> Indices:
     listed = len(packed) == count * _place_type(d).itemsize
     data = np.frombuffer(packed, dtype=_place_type(d) if listed else np.uint8)
     places = (data if listed else np.flatnonzero(np.unpackbits(data))).astype(np.intp)
-    whole = listed or len(packed) == -(-d // 8)
-    if not whole or len(places) != count or np.any(np.diff(places, append=d) <= 0):
-        msg = f"places that are not {count} ascending ones below {d}"
-        raise ValueError(msg)
+    complete = len(places) == count and (listed or len(packed) == -(-d // 8))
+    ascending = bool(np.all(np.diff(places, append=d) > 0))
+    require(complete and ascending, f"places that are not {count} ascending ones below {d}")
     return places
 
 
