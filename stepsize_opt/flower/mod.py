@@ -11,7 +11,6 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from stepsize_opt.flower.replicas import Replica, SharedDraws, load_replica, read_method, save_replica
 from stepsize_opt.flower.wire import ARRAYS, OWN, own_record, pack_places, require
-from stepsize_solvers.programs import Vector
 
 ClientAppCallable = Callable[[Message, Context], Message]
 
@@ -96,18 +95,13 @@ def _encoded(replica: Replica, answer: RecordDict, state: RecordDict) -> dict[st
     gradient = replica.layout.vector(arrays[ARRAYS])
     if isinstance(replica, SharedDraws):
         return {"numbers": replica.encode(gradient).astype(kind).tobytes()}
-    memory = _memory(state, replica.layout.d)
+    kept = own_record(state, _MEMORY)
+    memory = np.frombuffer(kept["memory"]).copy() if "memory" in kept else np.zeros(replica.layout.d)
     values, places = replica.encode(gradient, memory)
     values = values.astype(kind)
     memory[places] += values
-    kept = own_record(state, _MEMORY)
     state[_MEMORY] = ConfigRecord({**kept, "next": memory.tobytes(), "sent": replica.version})
     return {"numbers": values.tobytes(), "places": pack_places(places, replica.layout.d)}
-
-
-def _memory(state: RecordDict, d: int) -> Vector:
-    kept = own_record(state, _MEMORY)
-    return np.frombuffer(kept["memory"], dtype=np.float64).copy() if "memory" in kept else np.zeros(d)
 
 
 def _confirm(news: dict[str, Any], state: RecordDict) -> None:

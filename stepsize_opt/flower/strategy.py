@@ -107,7 +107,7 @@ class Rounds(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The means of the clients' metrics at x."""
         found = self._collect(self._asked, replies) if self.evaluate else {}
-        return self._means(found) if found else None
+        return self._means(found, {}) if found else None
 
     def _begin(self, arrays: ArrayRecord) -> None:
         self.replica: Any = first_replica(self.method, arrays, self.seed)
@@ -208,7 +208,7 @@ class Rounds(Strategy):
         places = unpack_places(sent["places"], floats, layout.d) if "places" in sent else None
         return Reply(metrics, weight, values, places)
 
-    def _means(self, replies: Mapping[int, Reply], own: Mapping[str, Any] | None = None) -> MetricRecord:
+    def _means(self, replies: Mapping[int, Reply], own: Mapping[str, Any]) -> MetricRecord:
         """The weighted means of the metrics that all clients sent, numbers or lists of one length, and those given."""
         weights, all_metrics = [one.weight for one in replies.values()], [one.metrics for one in replies.values()]
         shared = set.intersection(*map(set, all_metrics)) - {self.weighted_by}
@@ -217,7 +217,7 @@ class Rounds(Strategy):
             for name in sorted(shared)
             if len({np.shape(metrics[name]) for metrics in all_metrics}) == 1
         }
-        return MetricRecord({**means, "clients": len(replies), **self._bytes, **(own or {})})
+        return MetricRecord({**means, "clients": len(replies), **self._bytes, **own})
 
 
 class SharedSeedStrategy(Rounds):

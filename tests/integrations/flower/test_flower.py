@@ -20,12 +20,14 @@ import pytest
 from integrations.processes import BIN, ENVIRONMENT, SECONDS, python
 from stepsize_opt import CompressedStep, Feedback, RandK
 from stepsize_opt.flower import FeedbackStrategy, SharedSeedStrategy, compress_mod
-from stepsize_opt.results import StepsizeResult, SubspaceMethod
+from stepsize_opt.methods import MomentumStep
+from stepsize_opt.results import SubspaceMethod
 from stepsize_opt.sketches import generators
 from stepsize_validation import run
 
 ROOT = Path(__file__).parents[3]
 APP = ROOT / "examples" / "flower"
+FLOATS = 6  # per round and client
 START = 60.0  # seconds to wait for a server to listen
 
 
@@ -77,6 +79,7 @@ def run_app(folder: Path, port: int, *options: str, **config: Any) -> dict[str, 
         f'[superlink]\ndefault = "loopback"\n[superlink.loopback]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
     )
     out = folder / "out.npz"
+    out.unlink(missing_ok=True)
     settings = [f"{name}={json.dumps(value)}" for name, value in {"out": str(out), **config}.items()]
     done = subprocess.run(
         [str(BIN / "flwr"), "run", str(APP), "loopback", *options, "--run-config", " ".join(settings), "--stream"],
@@ -90,61 +93,70 @@ def run_app(folder: Path, port: int, *options: str, **config: Any) -> dict[str, 
     return dict(np.load(out))
 
 
-def write_plan(folder: Path, method: str, floats: int, clients: int) -> str:
-    """The plan, written as the example's README says."""
-    plan = folder / f"{method}.npz"
-    options = ("--method", method, "--floats", str(floats), "--clients", str(clients))
-    python("-m", "logistic_app.plan", str(plan), *options, folder=APP).check_returncode()
-    return str(plan)
-
-
-def app_problem(clients: int, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The objective of the example app."""
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(APP))
-    return importlib.import_module("logistic_app.task").problem(clients)
 
 
-def check(out: dict[str, Any], f: Any, plan: str, rounds: int, method: str, floats: int) -> None:
+def write_plan(folder: Path, method: str, clients: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The plan, written as the example's README says."""
+    plan = str(folder / f"{method}.npz")
+    options = ("--method", method, "--floats", str(FLOATS), "--clients", str(clients))
+    monkeypatch.setattr("sys.argv", ["plan", plan, *options])
+    importlib.import_module("logistic_app.plan").main()
+    return plan
+
+
+def check(out: dict[str, Any], clients: int, plan: str, rounds: int, method: str) -> None:
     """The final x of the numpy runner; after the first round, k floats up and no x down."""
+    f = importlib.import_module("logistic_app.task").problem(clients)
     if method == "feedback":
-        expected = run(f, Feedback(f.smoothness(), floats, clients=f.n), rounds=rounds).final_point
+        expected = run(f, Feedback(f.smoothness(), FLOATS, clients=clients), rounds=rounds).final_point
     else:
-        result = (StepsizeResult if method == "sketch" else SubspaceMethod).load(plan)
+        result = SubspaceMethod.load(plan)
         expected = run(f, result, seeds=1, seed=0, client_seeds="shared", iterations=rounds).final_points[0]
     # The gradients are the same numbers; only the order of the sums differs.
     np.testing.assert_allclose(out["x"], expected, rtol=1e-12, atol=1e-14)
     assert np.abs(out["x"]).max() > 0.01
-    assert len(out["loss"]) == rounds and np.all(out["clients"] == f.n)
+    assert len(out["loss"]) == rounds and np.all(out["clients"] == clients)
     # Flower adds its own bytes to each message, of which feedback has two in a round.
-    messages = f.n * (2 if method == "feedback" else 1)
-    union = f.n * floats if method == "feedback" else floats
-    assert np.all(out["bytes-up"] < messages * (8 * floats + 500))
+    messages = clients * (2 if method == "feedback" else 1)
+    union = clients * FLOATS if method == "feedback" else FLOATS
+    assert np.all(out["bytes-up"] < messages * (8 * FLOATS + 500))
     assert np.all(out["bytes-down"][1:] < messages * (8 * union + 500))
-    assert np.all(out["bytes-down"][1:] < out["bytes-down"][0] - 8 * f.d * f.n)
+    assert np.all(out["bytes-down"][1:] < out["bytes-down"][0] - 8 * f.d * clients)
 
 
-def test_simulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All methods, one run after the other."""
+def test_plans_of_all_methods(tmp_path: Path, app: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = importlib.import_module("logistic_app.task")
+    kinds = {"sketch": CompressedStep, "subspace": SubspaceMethod, "momentum": MomentumStep, "feedback": Feedback}
+    for name, kind in kinds.items():
+        method = task.method(name, write_plan(tmp_path, name, 4, monkeypatch))
+        assert isinstance(method, kind) and method.d == 30
+
+
+def test_simulation(tmp_path: Path, app: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run after the other; the client that fails below runs det-CGD1."""
     with superlink(tmp_path, "--simulation") as port:
-        for method in ("sketch", "subspace", "momentum", "feedback"):
-            plan = write_plan(tmp_path, method, 6, clients=4)
+        for method in ("subspace", "momentum", "feedback"):
+            plan = write_plan(tmp_path, method, 4, monkeypatch)
             config = {"plan": plan, "method": method, "clients": 4, "rounds": 5}
             out = run_app(tmp_path, port, "--federation-config", "num-supernodes=4", **config)
-            check(out, app_problem(4, monkeypatch), plan, 5, method, 6)
+            check(out, 4, plan, 5, method)
 
 
-@pytest.mark.parametrize("method", ["momentum", "feedback"])
-def test_deployment_on_loopback(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deployment_on_loopback(tmp_path: Path, app: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rounds only: every message starts a process of its own.  In the second one the clients have x themselves."""
-    plan = write_plan(tmp_path, method, 6, clients=2)
     with superlink(tmp_path) as port:
         node = ("flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}", "--host", "127.0.0.1")
         first, second = (
             (*node, "--port", str(free_port()), "--node-config", f"partition-id={i} num-partitions=2") for i in range(2)
         )
         with started(tmp_path, "first", *first), started(tmp_path, "second", *second):
-            out = run_app(tmp_path, port, plan=plan, method=method, clients=2, rounds=2)
-    check(out, app_problem(2, monkeypatch), plan, 2, method, 6)
+            for method in ("momentum", "feedback"):
+                plan = write_plan(tmp_path, method, 2, monkeypatch)
+                out = run_app(tmp_path, port, plan=plan, method=method, clients=2, rounds=2)
+                check(out, 2, plan, 2, method)
 
 
 def test_a_client_that_fails_is_never_silent(tmp_path: Path) -> None:
