@@ -45,7 +45,7 @@ from stepsize_opt.inputs import (
     read_matrix,
     real_array,
 )
-from stepsize_opt.proofs import UNIT, Enclosed, exponent_above, gamma, largest_floor, norm_from_above
+from stepsize_opt.proofs import UNIT, Enclosed, exponent_above, largest_floor, norm_from_above, twice_gamma
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 GoalName: TypeAlias = Literal["paper", "descent", "euclidean", "linear", "convex"]
@@ -318,7 +318,7 @@ def squared_norm(blocks: Sequence[Matrix], distance: float | Sequence[Vector]) -
     for i, D in enumerate(blocks):
         e = int(np.frexp(D.max())[1])
         near = np.ldexp(D, -e)
-        below = near.min() if D.ndim == 1 else largest_floor(Enclosed(near, np.zeros_like(near)), 1.0)
+        below = near.min() if D.ndim == 1 else largest_floor(Enclosed.exact(near), 1.0)
         if not below > 0.0:
             msg = "the smallest eigenvalue of D is lost to rounding; no bound on the norm of D⁻¹ is proved"
             raise ValueError(msg)
@@ -327,7 +327,7 @@ def squared_norm(blocks: Sequence[Matrix], distance: float | Sequence[Vector]) -
             v, f = _near_one(distance[i])
             if D.ndim == 1:
                 root, g = _near_one(v / np.sqrt(near))
-                size = math.ldexp(float(np.sum(root * root)) * (1.0 + gamma(len(v) + 8)), 2 * g)
+                size = math.ldexp(float(np.sum(root * root)) * (1.0 + twice_gamma(len(v) + 8)), 2 * g)
             else:
                 size = norm_from_above(near, v, below)
             # What underflows is far below the roundings of a sum whose largest term is near one.

@@ -34,8 +34,8 @@ from stepsize_opt.proofs import (
     UNIT,
     AtStepsize,
     Conditions,
+    Enclosed,
     Pair,
-    Plain,
     exp_down,
     exp_up,
     first_proved,
@@ -349,7 +349,7 @@ def _lambda_from_above(conditions: Conditions, D: Matrix) -> float:
     if not any(image.value.any() or image.error.any() for images in at.images for image in images):
         return 0.0
     # Neither arithmetic is always the finer one: a D that was proved in plain arithmetic is recognised by it.
-    return min(_least_proved(conditions.d, at), _least_proved(conditions.d, conditions.at(D, Plain)))
+    return min(_least_proved(conditions.d, at), _least_proved(conditions.d, conditions.at(D, Enclosed)))
 
 
 def _least_proved(d: int, at: AtStepsize) -> float:

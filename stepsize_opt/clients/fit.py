@@ -22,7 +22,17 @@ from scipy.linalg import LinAlgError, cholesky, eigh
 
 from stepsize_opt.clients.problem import Targets, log_fraction
 from stepsize_opt.inputs import whole_number
-from stepsize_opt.proofs import UNIT, Approximate, AtStepsize, Conditions, Pair, Plain, exp_down, first_proved, losses
+from stepsize_opt.proofs import (
+    UNIT,
+    Approximate,
+    AtStepsize,
+    Conditions,
+    Enclosed,
+    Pair,
+    exp_down,
+    first_proved,
+    losses,
+)
 from stepsize_solvers.programs import Matrix, Vector
 
 # Halvings of an interval of length one, down to rounding.
@@ -236,7 +246,7 @@ def _proved(
     log_rate = conditions.log_rate(D)
     if log_rate is None or not conditions.allows(D):
         return None
-    arithmetics: tuple[type[Approximate], ...] = (Plain, Pair) if retreat > _CHEAP else (Plain,)
+    arithmetics: tuple[type[Approximate], ...] = (Enclosed, Pair) if retreat > _CHEAP else (Enclosed,)
     for arithmetic in arithmetics:
         at = conditions.at(D, arithmetic)
         for bound in variance_bounds(at, retreat):

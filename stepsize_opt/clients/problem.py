@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt.certificate_files import ClientsQuestion
 from stepsize_opt.inputs import (
     SMOOTHNESS_REMEDY,
     Scaling,
@@ -39,13 +40,14 @@ from stepsize_opt.proofs import (
     CentredMap,
     ClientGroup,
     Conditions,
+    Enclosed,
+    Multipliers,
     Pair,
-    Plain,
     dominating_factor,
     exponent_above,
+    is_proved_definite,
     mean_above,
     mean_of,
-    proved_cholesky,
     rounded_down,
     rounded_up,
 )
@@ -246,7 +248,7 @@ def reduce_clients(
     if mean is None:
         check_positive_definite("the mean of the clients' matrices", L.hi, SMOOTHNESS_REMEDY)
     # Where the scaling took an entry below the normal floats it lost bits, all of them below 2⁻¹⁰⁰⁰.
-    L = L + Pair.enclosing(np.zeros_like(L.hi), np.full_like(L.hi, 2.0**-1000))
+    L = L + Pair(np.zeros_like(L.hi), error=np.full_like(L.hi, 2.0**-1000))
     by_sketch: dict[Sketch, list[Matrix]] = {}
     for M, s in zip(scaled, sketches, strict=True):
         if np.any(M) and not s.untouched.all():  # no variance otherwise
@@ -268,6 +270,29 @@ def reduce_clients(
     if sketch_outside and pattern.is_full and not metric:
         notes.append("(12) is linear in A = DLD")
     return conditions, tuple(notes)
+
+
+def question_of(
+    clients: Clients, conditions: Conditions, found: Sequence[Multipliers], reference: Matrix
+) -> ClientsQuestion:
+    """Return what a certificate file needs beside the answer, in the user's coordinates; reference: D in scaled ones.
+
+    A multiplier belongs to the first client whose scaled matrix and sketch are those of its group.
+    """
+    scale, e = conditions.scale, conditions.client_exponent
+    scaled = [np.ldexp(scale[:, None] * M * scale, -e).tobytes() for M in clients.matrices]
+    owners = list(zip(scaled, clients.sketches, strict=True))
+    laws = {id(sketch.map): sketch for sketch in clients.sketches}
+    lifted = []
+    for multipliers in found:
+        each = [np.zeros((clients.d, 1))] * len(scaled)
+        for group, stack in zip(conditions.groups, multipliers.clients, strict=True):
+            for M, U in zip(group.matrices, stack, strict=True):
+                each[owners.index((M.tobytes(), laws[id(group.map.full)]))] = np.ldexp(scale[:, None] * U, -e)
+        U0 = multipliers.inverse
+        lifted.append((None if U0 is None else scale[:, None] * U0, each))
+    with np.errstate(over="ignore", under="ignore"):
+        return ClientsQuestion(clients.matrices, clients.mean, scale[:, None] * reference * scale, lifted)
 
 
 def _centred(sketch: Sketch) -> CentredMap:
@@ -340,4 +365,4 @@ def _dominates(big: Matrix, small: Matrix) -> bool:
     """Return whether small ⪯ big is proved.  A diagonal entry that is smaller settles the matter at no cost."""
     if np.any(np.diagonal(big) <= np.diagonal(small)):
         return False
-    return proved_cholesky((Plain.exact(big) + -Plain.exact(small)).rounded()) is not None
+    return is_proved_definite(Enclosed.exact(big) - small)

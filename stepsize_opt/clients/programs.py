@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cholesky, eigh, lapack, solve_triangular
 
-from stepsize_opt.proofs import Bound, Conditions, Multipliers, Pair, Plain, rate_bound
+from stepsize_opt.proofs import Bound, Conditions, Enclosed, Multipliers, Pair, rate_bound
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,
@@ -189,7 +189,7 @@ class ClientPrograms:
         found = [
             rate_bound(self.conditions, multipliers, reference, linear, form, arithmetic)
             for form in forms
-            for arithmetic in (Plain, Pair)
+            for arithmetic in (Enclosed, Pair)
         ]
         return [bound for bound in found if bound is not None]
 

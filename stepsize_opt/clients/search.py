@@ -28,6 +28,7 @@ from stepsize_opt.clients.programs import ClientPrograms, homogeneous_program_is
 from stepsize_opt.proofs import Bound, Conditions, Multipliers
 from stepsize_solvers import choose_solver, get_solver
 from stepsize_solvers.programs import (
+    Indices,
     Matrix,
     Outcome,
     Program,
@@ -56,7 +57,7 @@ class Search:
     """The work on one problem: the bounds proved so far, what ran, the notes for the user.
 
     homogeneous, multipliers: the answer of the program without D ⪯ L⁻¹ and its multipliers, once it was solved;
-    weight: tr Z of the last answer, what log det gains for each unit of log c at c = 1.
+    found: all multipliers; weight: tr Z of the last answer, what log det gains for each unit of log c at c = 1.
     """
 
     conditions: Conditions
@@ -68,6 +69,7 @@ class Search:
     notes: list[str] = field(default_factory=list)
     homogeneous: Multiples | None = None
     multipliers: Multipliers | None = None
+    found: list[Multipliers] = field(default_factory=list)
     weight: float = 0.0
 
     @property
@@ -187,13 +189,13 @@ class Search:
             float(np.vdot(U, group.matrices @ U))
             for group, U in zip(self.conditions.groups, multipliers.clients, strict=True)
         )
-        c = math.exp(direction.log_lambda + 2.0 * log_scale - self.conditions.log_clients)
+        c = math.exp(direction.log_lambda + 2.0 * log_scale - self.conditions.log_clients.high)
         slope = direction.slope_at(log_scale)
         if inverse is None or not min(slope, c * energy) > 0.0:
             return
         factor = math.sqrt(slope / (2.0 * c * energy))
         clients = tuple(factor * U for U in multipliers.clients)
-        self.bounds += self.programs.bounds(Multipliers(clients, inverse), D)
+        self._prove(Multipliers(clients, inverse), D)
 
     def _searches(self, log_c: float, log_kappa: float) -> bool:
         """Return whether c = κη has to be searched for: λ_D ≤ κη limits the metric, and D is more than a multiple."""
@@ -233,7 +235,7 @@ class Search:
         if direction is not None:
             return self._best_multiple(direction, log_c, log_kappa)
         # In scaled coordinates, and no closer to zero than a solver takes.
-        shift = -self.conditions.log_clients + (0.0 if math.isfinite(log_c) else self.conditions.log_scale)
+        shift = -self.conditions.log_clients.high + (0.0 if math.isfinite(log_c) else self.conditions.log_scale.high)
         asked = min(log_c, log_kappa) + shift
         if asked > _LOG_MOST or not self.conditions.groups:
             program = self.programs.program(with_inverse=True)
@@ -287,7 +289,7 @@ class Search:
             return found
         self._note("the scale separates for the coordinates that λ_D sees")
         clients = tuple(U / s for U in multipliers.clients)
-        self.bounds += self.programs.bounds(Multipliers(clients, multipliers.inverse), smaller.W, rows)
+        self._prove(Multipliers(clients, multipliers.inverse), smaller.W, rows)
         return smaller
 
     def _closed_form(self, program: Program) -> Outcome | None:
@@ -380,10 +382,15 @@ class Search:
         begin = time.perf_counter()
         multipliers = self.programs.multipliers(outcome, program, scale, D)
         if multipliers is not None:
-            self.bounds += self.programs.bounds(multipliers, D)
+            self._prove(multipliers, D)
         weight = sum(float(np.einsum("nii->", Z)) for Z in outcome.duals[: len(program.families)])
         self.weight = weight / self.programs.unit(outcome, program, D)
         outcome.stats.extra_stats["certificate_time"] = time.perf_counter() - begin
+
+    def _prove(self, multipliers: Multipliers, D: Matrix, rows: Indices | None = None) -> None:
+        """Keep the multipliers and what they prove with the reference D."""
+        self.found.append(multipliers)
+        self.bounds += self.programs.bounds(multipliers, D, rows)
 
     def _note(self, text: str) -> None:
         if text not in self.notes:

@@ -28,7 +28,7 @@ from stepsize_opt.inputs.checks import (
     real_array,
     refuse_masked,
 )
-from stepsize_opt.proofs import log_det_from_below, log_det_power, power_of_two_scaling, sum_from_below
+from stepsize_opt.proofs import LOG_2, log_det_from_below, log_det_power, power_of_two_scaling
 from stepsize_solvers.programs import Matrix, Vector
 
 # A sparse matrix with fewer rows is read whatever it holds; beyond, its row pointers alone would fill the memory of a
@@ -264,7 +264,7 @@ def check_positive_definite(name: str, M: Matrix, remedy: str) -> float:
     scaled = scaling.times(M)
     below = log_det_from_below(scaled)
     if below is not None:
-        return sum_from_below(below, -math.log(2.0) * log_det_power(scaling.factors))
+        return (below - log_det_power(scaling.factors) * LOG_2).low
     spectrum = eigvalsh(scaled)
     least, most = float(spectrum[0]), float(spectrum[-1])
     # eigvalsh is backward stable: eigenvalues are right to about d rounding errors of the largest.

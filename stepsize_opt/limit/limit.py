@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stepsize_opt import certificate_files
 from stepsize_opt.goals import METRIC_GOALS, Goal, GoalName, goal_words
 from stepsize_opt.inputs import Saved, Shown, from_fields, read_only
 from stepsize_opt.limit.problem import FormedLimit, FormedMomentum, LimitProblem, ThinLimit, ThinMomentum, read_budget
@@ -38,6 +41,8 @@ class CompressionLimit(Shown, Saved):
         ``log_det`` and ``upper_bound`` are the proved ends of d log of the limit.
     momentum : bool
         Whether it is the limit of methods with momentum.
+    question : Question or None
+        L and M, for ``certificate_file``; None for a limit that was read from a file.
 
     Examples
     --------
@@ -50,6 +55,7 @@ class CompressionLimit(Shown, Saved):
     probabilities: Vector
     certificate: Certificate
     momentum: bool = False
+    question: certificate_files.Question | None = None
 
     @property
     def d(self) -> int:
@@ -81,6 +87,19 @@ class CompressionLimit(Shown, Saved):
         With momentum per unit of log(2Δ⁰/accuracy), or of ‖x⁰ − x*‖(2/accuracy)^½ for ``convex``.
         """
         return self.k / self.value
+
+    def certificate_file(self, path: str | PathLike[str]) -> Path:
+        """Write the limit with all that proves it as JSON, for ``python -m stepsize_opt.verify``; return the path.
+
+        The file is verified before it is written.  Raises ValueError for a limit that was read from a file, for one
+        that is too large, and with momentum for a LowRankPlusDiagonal, whose D does not attain the limit.
+        """
+        question = certificate_files.asked(self.question)
+        if self.momentum and not isinstance(self.D, np.ndarray):
+            msg = "certificate_file of a limit with momentum takes a matrix L: use L.todense(), or optimal_method"
+            raise ValueError(msg)
+        document = certificate_files.limit_document(self, question)
+        return certificate_files.write(path, document, *certificate_files.ends(self.certificate, question.M))
 
     def summary(self) -> dict[str, Any]:
         """Return everything but the matrix, as plain numbers and strings."""
@@ -118,9 +137,9 @@ class CompressionLimit(Shown, Saved):
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> CompressionLimit:
         stepsize = {name: array for name, array in arrays.items() if name != "probabilities"}
         if "D" in stepsize:
-            return from_fields(cls, meta, **arrays)
+            return from_fields(cls, meta, **arrays, question=None)
         D = stepsize_from_arrays(stepsize)
-        return from_fields(cls, meta, D=D, probabilities=arrays["probabilities"])
+        return from_fields(cls, meta, D=D, probabilities=arrays["probabilities"], question=None)
 
 
 def compression_limit(
@@ -175,7 +194,8 @@ def compression_limit(
     problem = read_limit(L, k, goal, strong_convexity, momentum=momentum)
     D, h, certificate = problem.best()
     stepsize = read_only(D) if isinstance(D, np.ndarray) else D
-    return CompressionLimit(problem.k, problem.goal.name, stepsize, read_only(h), certificate, momentum)
+    question = problem.question
+    return CompressionLimit(problem.k, problem.goal.name, stepsize, read_only(h), certificate, momentum, question)
 
 
 def read_limit(L: Any, k: object, goal: object, strong_convexity: Any, *, momentum: bool = False) -> LimitProblem:

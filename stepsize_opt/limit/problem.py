@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from stepsize_opt.certificate_files import Question
 from stepsize_opt.goals import EXCESS, Goal
 from stepsize_opt.inputs import REGULARISE, SMOOTHNESS_REMEDY, Scaling, positive_number
 from stepsize_opt.operators import (
@@ -38,18 +39,19 @@ from stepsize_opt.proofs import (
     Enclosed,
     Evaluation,
     InBasis,
+    Interval,
     LowRankCondition,
     Pair,
     Unproved,
     eigenvalue_bounds,
     exp_down,
     first_proved,
-    gamma,
+    is_proved_definite,
     largest_floor,
     log_det_from_below,
     losses,
-    proved_cholesky,
     sandwich,
+    twice_gamma,
     weighted_gram,
 )
 from stepsize_opt.sketches import SystematicSampling, rounded_to_budget
@@ -89,6 +91,11 @@ class LimitProblem(ABC):
     L: Smoothness
     k: float
     goal: Goal
+
+    @property
+    def question(self) -> Question:
+        """L and M for a certificate file."""
+        return Question.of(self.L.formed().matrix if self.L.is_formed else self.L, self.goal.M)
 
     @property
     @abstractmethod
@@ -232,7 +239,7 @@ class FormedLimit(LimitProblem):
                 .rescaled(scaling.factors)
                 .bounded(self.upper_bound)
             )
-        t = largest_floor(Enclosed(scaled, np.zeros_like(scaled)), self._curvature)
+        t = largest_floor(Enclosed.exact(scaled), self._curvature)
         if t <= 0.0:
             return Certificate(False, 0.0, -math.inf, self.upper_bound, d)
         lower = d * math.log(t)
@@ -271,13 +278,13 @@ def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix | None:
 def _within_budget(L: Matrix, D: Matrix, k: float) -> Matrix | None:
     """Lower D until tr(LD) ≤ k is proved; None without a proof."""
     exact = Pair.exact(L)
-    used = exact.inner_from_above(Pair.exact(D))
+    used = exact.inner(Pair.exact(D)).high
     if used <= k:
         return D
 
     def lowered(loss: float) -> Matrix | None:
         candidate = D * (k / used * (1.0 - loss))
-        return candidate if exact.inner_from_above(Pair.exact(candidate)) <= k else None
+        return candidate if exact.inner(Pair.exact(candidate)).high <= k else None
 
     # The rounding of the entries of D may count more than the loss.
     return first_proved(losses(4.0 * UNIT, LARGEST_LOSS, 2.0), lowered)
@@ -286,13 +293,11 @@ def _within_budget(L: Matrix, D: Matrix, k: float) -> Matrix | None:
 def proved_mean(A: Matrix, h: Vector) -> Matrix:
     """Return D next to A Diag(h) Aᵀ, below it by proof."""
     exact = Pair.exact(A)
-    mean = (exact.scaled(h[None, :]) @ exact.T).rounded().symmetric()
+    mean = (exact * h[None, :] @ exact.T).rounded().symmetric()
 
     def lowered(loss: float) -> Matrix | None:
         D = (1.0 - loss) * mean.value
-        rest = mean.value - D
-        proved = proved_cholesky(Enclosed(rest, mean.error + UNIT * np.abs(rest))) is not None
-        return np.asarray(D) if proved else None
+        return np.asarray(D) if is_proved_definite(mean - D) else None
 
     found = first_proved(losses(4.0 * len(A) * UNIT, LARGEST_LOSS, 2.0), lowered)
     if found is None:
@@ -380,7 +385,7 @@ class ThinLimit(LimitProblem):
         d, n = self.L.d, self.L.power
         moved = certificate.moved(-2 * n * d)
         mu = self.goal.M if isinstance(self.goal.M, float) else 1.0
-        return D.scaled(-n), moved.shifted(d * math.log(mu))
+        return D.scaled(-n), moved.shifted(d * Interval.exact(mu).log())
 
     def _share_of_inverse(self, q: float) -> tuple[InverseStepsize, Certificate]:
         """Return D next to (qL)⁻¹ and below it by proof; its log det from below, the limit from above.
@@ -390,7 +395,9 @@ class ThinLimit(LimitProblem):
         L = self.L.near_one
         L.require_dense_factor("goal='descent'")
         scaled = q * L.shift  # two roundings
-        condition = LowRankCondition(scaled * (1.0 - gamma(4)), scaled * (1.0 + gamma(4)), q, L.U, gamma(2))
+        condition = LowRankCondition(
+            scaled * (1.0 - twice_gamma(4)), scaled * (1.0 + twice_gamma(4)), q, L.U, twice_gamma(2)
+        )
         found = condition.inverse()
         if found is None or not L.log_det() > -math.inf:
             raise self.unproved(_NO_PROOF)
@@ -411,7 +418,7 @@ class ThinLimit(LimitProblem):
         Raises Unproved where float64 does not suffice for the proof.
         """
         L, d, scalar = self.L.near_one, self.L.d, self._scalar
-        trace, rounding = L.trace(), gamma(L.longest_row + 4)
+        trace, rounding = L.trace(), twice_gamma(L.longest_row + 4)
         most = min(float(scalar.D.diagonal()[0]), self.k / (trace * (1.0 + rounding)) * (1.0 - 4.0 * UNIT))
         value = most if t is None else min(t, most)
         if not value > 0.0:
@@ -454,7 +461,7 @@ class FormedMomentum(FormedLimit):
             sketch = SystematicSampling(rounded_to_budget(floor_probabilities(np.sqrt(values), self.k), self.k))
             X = A / self._scaling.factors[:, None]
             exact = Pair.exact(X)
-            mean = (exact.scaled(values[None, :]) @ exact.T).rounded().symmetric()
+            mean = (exact * values[None, :] @ exact.T).rounded().symmetric()
             weights, t = weights_of_share(sketch.p, values, largest_floor(mean, self._curvature))
             certificate = self.near_limit(certificate_of_rate(t, self.upper_bound, self.L.d))
             D = self._scaling.times(proved_mean(X, sketch.p))
@@ -521,7 +528,7 @@ class ThinMomentum(ThinLimit):
         t = min(self.k / math.fsum(high), 1.0 / float(high[-1])) * (1.0 - 8.0 * UNIT)
         upper = LimitBounds(d, -math.inf, trace, top, momentum=True).log_bound(self.k)
         near = Certificate(True, 0.0, 2.0 * d * math.log(t) - 8.0 * UNIT * d, upper, d)
-        given = near.moved(-2 * self.L.power * d).shifted(d * math.log(self._mu))
+        given = near.moved(-2 * self.L.power * d).shifted(d * Interval.exact(self._mu).log())
         return 0.5 * given.log_det, 0.5 * given.upper_bound
 
 

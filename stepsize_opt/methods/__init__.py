@@ -21,6 +21,7 @@ from stepsize_opt.methods.steps import (
     weight as weight,
 )
 from stepsize_opt.methods.feedback import (
+    RUNNING as RUNNING,
     WORST_CASE_RATE as WORST_CASE_RATE,
     Feedback as Feedback,
     FeedbackClient as FeedbackClient,

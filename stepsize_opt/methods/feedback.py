@@ -364,26 +364,46 @@ class FeedbackServer:
         messages
             One from each client, in their order; with ``places="shared"`` also their mean, in a list.
         """
-        if self._proposed is not None:
-            msg = "proposal must be followed by decide: the values of f at the last proposal are missing"
-            raise ValueError(msg)
+        self._check_decided()
         received = self._read(messages)
         for message in received:
             self.s[message.places] += message.values / len(received)
-        self.residual = self._residual(received)
+        return self.propose(self.s, self._residual(received))
+
+    def propose(self, s: Vector, residual: float) -> Vector:
+        """Return y for the s and ρ of a caller that keeps the memories of the clients itself.
+
+        Parameters
+        ----------
+        s
+            The mean of what the clients remember, with the weights of the caller.
+        residual
+            ρ: what ``residual_bound`` returns, or infinity where clients are absent, whose tᵢ nobody knows.
+        """
+        self._check_decided()
+        self.s, self.residual = self.feedback.vector("s", s, len(self.x)), float(residual)
         self._proposed = read_only(self.x - self.c * self.feedback.step(self.s))
         return self._proposed
 
+    def _check_decided(self) -> None:
+        if self._proposed is not None:
+            msg = "proposal must be followed by decide: the values of f at the last proposal are missing"
+            raise ValueError(msg)
+
     def _residual(self, messages: list[FeedbackMessage]) -> float:
+        if self.feedback.places == "own":
+            return self.residual_bound(math.fsum(np.abs(one.values).min() for one in messages) / len(messages))
+        return self._where_known(math.fsum(one.residual or 0.0 for one in messages) / len(messages))
+
+    def residual_bound(self, smallest: float) -> float:
+        """Return ρ for own places, from the mean over all clients of the smallest change that each of them sent."""
+        return self._where_known(math.sqrt(len(self.x) - self.feedback.k) * smallest)
+
+    def _where_known(self, residual: float) -> float:
         """Return ρ, a bound on (1/n) Σ‖tᵢ − eᵢ‖; infinite where nothing bounds it."""
-        feedback, unsent = self.feedback, len(self.x) - self.feedback.k
-        if (self.rejections + 1) * feedback.k >= len(self.x):
+        if (self.rejections + 1) * self.feedback.k >= len(self.x):
             return 0.0  # while x stays, every round sends k places that were not sent since it moved
-        if feedback.rule == "measured":
-            return math.inf
-        if feedback.places == "own":
-            return math.sqrt(unsent) * math.fsum(np.abs(one.values).min() for one in messages) / len(messages)
-        return math.fsum(one.residual or 0.0 for one in messages) / len(messages)
+        return math.inf if self.feedback.rule == "measured" else residual
 
     def _read(self, messages: Any) -> list[FeedbackMessage]:
         received, feedback = items("messages", messages), self.feedback

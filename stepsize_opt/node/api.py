@@ -149,16 +149,18 @@ def optimal_stepsize(
     if warm_start is not None and warm_start.multiplier is None and smoothness.is_formed:
         msg = "warm_start is of a LowRankPlusDiagonal, whose D is an operator, but L is a matrix: leave it out"
         raise ValueError(msg)
+    given = asked
     if momentum:
-        asked = MomentumGoal.of(asked, sketch.map)
+        asked = MomentumGoal.of(given, sketch.map)
     if not smoothness.is_dense:
         large = large_stepsize(smoothness, sketch, method, structure, asked, settings)
         if large is not None:
-            if isinstance(asked, MomentumGoal):
-                return asked.result(large)
             asking = {"algorithm": method, "structure": structure, "goal": goal, "strong_convexity": strong_convexity}
-            multiplier = partial(_dense_multiplier, smoothness, sketch, **asking, tol=_FINE * settings.tol)
-            return replace(large, question=Question.of(_as_given(smoothness), asked.M, multiplier))
+            asking |= {"momentum": momentum, "tol": _FINE * settings.tol}
+            multiplier = partial(_dense_multiplier, smoothness, sketch, **asking)
+            if isinstance(asked, MomentumGoal):
+                large = asked.result(large)
+            return replace(large, question=Question.of(_as_given(smoothness), given.M, multiplier))
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
     proved_for = equivalent_method(asked, method, pattern, sketch.map)
@@ -171,7 +173,7 @@ def optimal_stepsize(
         result = asked.result(result)
     if settings.verbose:
         print(f"proved {result.log_det / result.d:14.9f} {result.gap:9.2e}")
-    return replace(result, estimated=smoothness.estimated, question=Question.of(_as_given(smoothness), asked.M))
+    return replace(result, estimated=smoothness.estimated, question=Question.of(_as_given(smoothness), given.M))
 
 
 def _as_given(smoothness: Smoothness) -> Any:

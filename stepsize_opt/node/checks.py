@@ -22,19 +22,17 @@ from stepsize_opt.inputs import (
 from stepsize_opt.methods import Algorithm, Method, get_method
 from stepsize_opt.node.api import optimal_stepsize, read_problem
 from stepsize_opt.node.momentum import MomentumGoal
-from stepsize_opt.node.reductions import Component, descent_program, equivalent_method, separate
+from stepsize_opt.node.reductions import Component, equivalent_method, separate
 from stepsize_opt.node.result import StepsizeResult
-from stepsize_opt.node.solve import certificate_of_t
 from stepsize_opt.operators import InverseStepsize, StepsizeOperator, large_problem
 from stepsize_opt.proofs import (
     Certificate,
     ConvexStep,
     Descent,
+    Enclosed,
     Evaluation,
     InBasis,
     LowRankCondition,
-    Plain,
-    certify_point,
     exp_down,
     repair,
     repair_in_basis,
@@ -374,19 +372,20 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, goal: Goa
     m = n if abs(n) <= _NEAR_ONE else min(max(n, edge - 1), edge + 2)
     D = np.ldexp(X, m)
     # The finest proof first; where rows are graded, plain arithmetic may prove more, see repair.
-    proofs = (InBasis(program, D), Evaluation(program, D), Evaluation(program, D, Plain))
+    proofs = (InBasis(program, D), Evaluation(program, D), Evaluation(program, D, Enclosed))
     at = next((at for at in proofs if at.feasible), proofs[1])
     of_condition = None if goal.judges_metric else dual
-    found = ConvexStep(program, D).certificate(dual) if piece.is_convex else certify_point(at, of_condition, (inside,))
+    if piece.is_convex:
+        found = ConvexStep(program, D).certificate(dual)
+    else:
+        found = at.certificate(of_condition, others=(inside,))
     condition = found.multiplied(n - m).rescaled(piece.scaling.factors)
     descent = reached = nothing
     if m == n:
-        metric = Descent(descent_program(program), D)
-        bounds = metric.bounds(dual if goal.name == "descent" else None)
-        descent = Certificate(metric.feasible, 1.0 + metric.at.margin, bounds.lower, bounds.upper, program.d)
-        descent = descent.rescaled(piece.scaling.factors)
+        metric = Descent(program, D)
+        descent = metric.certificate(dual if goal.name == "descent" else None).rescaled(piece.scaling.factors)
         if piece.bound is not None:
-            t = certificate_of_t(at, metric.floor_bounds(dual, piece.bound.M))
+            t = metric.floor_certificate(dual, piece.bound.M)
             reached = t.moved(-piece.bound.shift * program.d)
     if not descent.feasible and condition.feasible and not piece.is_convex:
         # T(D) ⪯ D makes H ⪰ D.

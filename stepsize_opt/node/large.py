@@ -27,7 +27,7 @@ from stepsize_opt.operators import (
     solve_structured,
     thin_metric,
 )
-from stepsize_opt.proofs import LowRankCondition, exp_up
+from stepsize_opt.proofs import Interval, LowRankCondition, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import LimitBounds, NeedsDense, Smoothness
 from stepsize_solvers.programs import DiagonalPlusScaled, ScaledPlusTrace, Settings, Status, is_identity
@@ -53,7 +53,7 @@ def large_stepsize(
     answer = answer.scaled(-problem.power)
     certificate = answer.certificate
     if isinstance(goal.M, float):
-        certificate = certificate.shifted(sketch.d * math.log(goal.M))
+        certificate = certificate.shifted(sketch.d * Interval.exact(goal.M).log())
     return StepsizeResult(
         status=answer.status.value,
         certificate=certificate,

@@ -22,10 +22,10 @@ from stepsize_opt.proofs import (
     Certificate,
     Enclosed,
     coefficient_roundings,
-    gamma,
     image,
     proved_inverse,
     rounded_up,
+    twice_gamma,
 )
 from stepsize_solvers.programs import Indices, Matrix, PositiveMap, Status, Vector
 
@@ -48,7 +48,7 @@ class MomentumGoal(Goal):
         else:
             M = dense(given.M)
             check_positive_definite("strong_convexity", M, "goal='linear' needs M ≻ 0")
-            V, excess = proved_inverse(Enclosed(M, np.zeros_like(M)), above=True, name="strong_convexity")
+            V, excess = proved_inverse(Enclosed.exact(M), above=True, name="strong_convexity")
         M_prime, share = _inverse_image(law, V)
         loss = (excess + share / (1.0 - share)) * (1.0 + 8.0 * UNIT)
         return MomentumGoal(given.name, M_prime, momentum=True, given=given, V=V, loss=loss)
@@ -87,11 +87,11 @@ def _inverse_image(law: PositiveMap, V: Matrix | float) -> tuple[Symmetric | flo
     if isinstance(V, np.ndarray):
         whole = V
     elif law.is_entrywise:
-        return _inverse_diagonal(V * law.diagonal_action, gamma(coefficient_roundings(law) + 2))
+        return _inverse_diagonal(V * law.diagonal_action, twice_gamma(coefficient_roundings(law) + 2))
     else:
         check_dense("𝒫(M⁻¹)", law.d)
         whole = V * np.eye(law.d)
-    found = image(law, Enclosed(whole, np.zeros_like(whole))).symmetric()
+    found = image(law, Enclosed.exact(whole)).symmetric()
     diagonal, error = found.value.diagonal(), found.error.diagonal()
     if np.array_equal(found.value, np.diag(diagonal)) and np.array_equal(found.error, np.diag(error)):
         return _inverse_diagonal(diagonal, float((error / diagonal).max()))

@@ -53,14 +53,12 @@ from stepsize_opt.proofs import (
     SMALLEST_NORMAL,
     UNIT,
     Certificate,
-    ConvexStep,
-    Descent,
     Enclosed,
     Evaluation,
     coefficient_roundings,
-    gamma,
     image,
     log_det_power,
+    twice_gamma,
 )
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import LimitBounds, MatrixSmoothness
@@ -77,7 +75,7 @@ from stepsize_solvers.programs import (
 )
 
 NO_UNDERFLOW = 2.0**-1000  # far above the smallest normal number
-Proved = TypeVar("Proved", Evaluation, Descent, ConvexStep)
+Proved = TypeVar("Proved", bound=Evaluation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,7 +301,7 @@ def _reduce_block(
         diagonal = np.diagonal(B)[single]
         with np.errstate(over="ignore"):  # an infinite weight is refused
             weights = Q.diagonal_action[single] * diagonal
-        error = np.full(len(single), gamma(coefficient_roundings(Q) + 2))
+        error = np.full(len(single), twice_gamma(coefficient_roundings(Q) + 2))
         if quadratic.slack is not None:
             error += quadratic.slack[single] / diagonal
         if pattern.W is not None:
@@ -398,11 +396,11 @@ def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
     _check_spread(L, Q)
     scaled = _unscaled(L)
     scaled = scaled.scaled(_scaling(scaled, Q, Pattern((1,) * len(L))))
-    B = image(Q, Enclosed(scaled.B, np.zeros_like(L))).symmetric()
+    B = image(Q, Enclosed.exact(scaled.B)).symmetric()
     slack = np.asarray(B.error.sum(axis=1))  # the row sums of an entrywise bound
     if scaled.slack is not None:
         # Diag(−s) ⪯ E ⪯ Diag(s) gives 𝒬(Diag(−s)) ⪯ 𝒬(E) ⪯ 𝒬(Diag(s)), bounded by its own row sums.
-        lost = image(Q, Enclosed(np.diag(scaled.slack), np.zeros_like(L)))
+        lost = image(Q, Enclosed.exact(np.diag(scaled.slack)))
         slack += (np.abs(lost.value) + lost.error).sum(axis=1)
     return _Quadratic(B.value, slack, scaled.scale)
 

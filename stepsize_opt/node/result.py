@@ -27,7 +27,7 @@ from stepsize_opt.inputs import LARGE, dimensions, from_fields, pattern_of, posi
 from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, MomentumStep, get_method
 from stepsize_opt.operators import BlockStepsize, StepsizeOperator, stepsize_from_arrays
 from stepsize_opt.plots import plot_matrix
-from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down, exp_up
+from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down
 from stepsize_opt.records import Result, plain_fields, structure_of_plain
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Indices, Matrix, Status, Vector
@@ -194,17 +194,11 @@ class StepsizeResult(Result):
         """Write the answer with all that proves it as JSON, for ``python -m stepsize_opt.verify``; return the path.
 
         The file is verified before it is written.  Raises ValueError for a result that was read from a file, which does
-        not know its L, for one with momentum, and for one that is too large.
+        not know its L, and for one that is too large.
         """
-        if self.momentum:
-            msg = "certificate_file covers results without momentum; certify(result, L) proves this one again"
-            raise ValueError(msg)
         question = certificate_files.asked(self.question)
         document = certificate_files.node_document(self, question)
-        lower, upper = self.log_det, self.certificate.upper_bound
-        if question.M is not None:  # the ends of t
-            lower, upper = self.rate, exp_up(upper / self.d)
-        return certificate_files.write(path, document, lower, upper)
+        return certificate_files.write(path, document, *certificate_files.ends(self.certificate, question.M))
 
     def plot(self, ax: Any = None) -> Any:
         """Draw D as a heat map on matplotlib axes, new ones by default; return the axes."""

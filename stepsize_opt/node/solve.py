@@ -22,13 +22,10 @@ from stepsize_opt.proofs import (
     Certificate,
     ConvexStep,
     Descent,
-    DescentBounds,
+    Enclosed,
     Evaluation,
     Pair,
-    Plain,
     ProvedDiagonal,
-    certify_point,
-    descent_of,
     exp_up,
     prove_diagonal,
     repair,
@@ -98,16 +95,16 @@ def _under_condition(component: Component, outcome: Outcome, tol: float) -> Piec
     if answer is not None:
         return answer
     repaired, D = component.in_original_units(_repaired(component, outcome, tol))
-    certificate = certify_point(repaired, dual, (raw,), tol)
+    certificate = repaired.certificate(dual, tol, (raw,))
     done = outcome.status.is_stopped or dual is None or certificate.is_optimal(tol)
     finer = None if done else repair_in_basis(component.single, raw)
     if finer is not None:
         # Rounding may be all that is left of the gap: in the basis of D it counts least.
         point, held = component.in_original_units(finer)
-        again = certify_point(point, dual, (raw,), tol)
+        again = point.certificate(dual, tol, (raw,))
         if again.gap < certificate.gap:
             repaired, D, certificate = point, held, again
-    return _piece(component, D, dual, certificate, descent_of(repaired), certificate.feasible)
+    return _piece(component, D, dual, certificate, repaired.descent(), certificate.feasible)
 
 
 def _thin(component: Component, thin: ProvedDiagonal, dual: Matrix | None) -> Piece | None:
@@ -129,15 +126,14 @@ def _convex(component: Component, outcome: Outcome) -> Piece:
     if found is None:
         raise _not_repaired(outcome)
     found, D = component.in_original_units(found)
-    at = Evaluation(single, found.D)
-    return _piece(component, D, U, found.certificate(U), descent_of(at), at.feasible)
+    return _piece(component, D, U, found.certificate(U), found.descent(), found.satisfies_condition)
 
 
 def _under_descent(component: Component, outcome: Outcome, tol: float) -> Piece:
     """Certify log det H or t of the raw point, with H ≻ 0 proved, in twice the precision where plain is not enough."""
-    program, raw, dual = component.program, np.asarray(outcome.X), _dual(outcome)
+    program, raw, dual = component.single, np.asarray(outcome.X), _dual(outcome)
     found: list[tuple[Certificate, Descent, Matrix]] = []
-    for arithmetic in (Plain, Pair):
+    for arithmetic in (Enclosed, Pair):
         at = Descent(program, program.pattern.nearest(raw), arithmetic)
         if at.feasible:
             at, D = component.in_original_units(at)
@@ -146,28 +142,21 @@ def _under_descent(component: Component, outcome: Outcome, tol: float) -> Piece:
                 break
     if not found:
         # The condition makes H ⪰ D ≻ 0: take the best multiple of the raw point, or of a plain matrix, that has it.
-        repaired = repair(component.single, raw) or repair(component.single, program.pattern.member)
+        repaired = repair(program, raw) or repair(program, program.pattern.member)
         if repaired is None:
             raise _not_repaired(outcome)
         at, D = component.in_original_units(Descent(program, repaired.D))
         found.append((_judged(at, component, dual, tol), at, D))
     certificate, at, D = min(found, key=lambda one: one[0].gap)
-    descent = replace(certificate, upper_bound=math.inf) if component.bound is None else descent_of(at.at)
-    return _piece(component, D, dual, certificate, descent, at.at.feasible)
+    descent = replace(certificate, upper_bound=math.inf) if component.bound is None else at.descent()
+    return _piece(component, D, dual, certificate, descent, at.satisfies_condition)
 
 
 def _judged(at: Descent, component: Component, dual: Matrix | None, tol: float) -> Certificate:
     """Return the certificate of log det H, or of t, in scaled coordinates."""
     if component.bound is None:
-        bounds = at.bounds(dual, tol)
-        return Certificate(at.feasible, 1.0 + at.at.margin, bounds.lower, bounds.upper, at.program.d)
-    return certificate_of_t(at.at, at.floor_bounds(dual, component.bound.M, tol))
-
-
-def certificate_of_t(at: Evaluation, bounds: DescentBounds) -> Certificate:
-    """Return the certificate of t with H ⪰ tM⁻¹, log t = log det(tI)/d; the margin is that of H ≻ 0."""
-    lower, upper = (math.log(t) if t > 0.0 else -math.inf for t in (bounds.lower, bounds.upper))
-    return Certificate.of_rate(1.0 + at.margin, lower, upper, at.program.d)
+        return at.certificate(dual, tol)
+    return at.floor_certificate(dual, component.bound.M, tol)
 
 
 def chosen_solver(solver: str | Solver, settings: Settings) -> Solver | None:

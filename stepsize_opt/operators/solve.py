@@ -34,6 +34,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, cg, eigsh
 from stepsize_opt.inputs import LARGE, SMOOTHNESS_REMEDY, binary_exponent, power_of_four, scaled_exactly
 from stepsize_opt.operators.stepsizes import DiagonalStepsize, InverseStepsize, LowRankStepsize, StepsizeOperator
 from stepsize_opt.proofs import (
+    LOG_2,
     UNIT,
     Certificate,
     LowRankCondition,
@@ -43,13 +44,12 @@ from stepsize_opt.proofs import (
     ThinStepsize,
     bound_of_multiples,
     coefficient_roundings,
-    eigenvalues_from_below,
+    eigenvalue_bounds,
     first_proved,
-    gamma,
     losses,
     spectral_condition_bound,
     spectral_metric_bound,
-    sum_from_below,
+    twice_gamma,
     vanishing,
     weighted_gram,
 )
@@ -147,7 +147,7 @@ def _sparse_problem(S: Any, law: PositiveMap) -> LargeProblem | None:
     S, n = _near_one(S)
     # Entries of 𝒫(L) are products and one sum of nonnegative numbers.
     M = sparse.csr_array(split.beta * S + sparse.diags_array(split.alpha * S.diagonal()))
-    condition = NonnegativeCondition(M, gamma(coefficient_roundings(split) + 3), positive=False)
+    condition = NonnegativeCondition(M, twice_gamma(coefficient_roundings(split) + 3), positive=False)
     words = "L is sparse without negative entries: no dense matrix is formed"
     remark = (
         f"D is feasible by proof, and the best if L ⪰ 0, which is not proved for a sparse L of size {S.shape[0]}; "
@@ -177,10 +177,10 @@ def _factored(L: LowRankPlusDiagonal, n: int, a: Vector, beta: float, roundings:
             raise NeedsDense(msg)
         products = _GramProducts(a, beta, L.U)
         words = f"L = UUᵀ + Diag with a sparse U of {L.U.nnz} entries, none negative: UUᵀ is not formed"
-        return LargeProblem(n, NonnegativeCondition(products, gamma(L.longest_row + rounding)), words)
+        return LargeProblem(n, NonnegativeCondition(products, twice_gamma(L.longest_row + rounding)), words)
     V, apart = L.short_factor
-    error = gamma(L.rank + rounding) * a + beta * apart * (1.0 + gamma(4))
-    condition = LowRankCondition(a - error, a + error, beta, V, gamma(rounding))
+    error = twice_gamma(L.rank + rounding) * a + beta * apart * (1.0 + twice_gamma(4))
+    condition = LowRankCondition(a - error, a + error, beta, V, twice_gamma(rounding))
     words = f"L is diagonal plus rank {L.rank}: nothing of size d×d is formed"
     remark = ""
     if L.rank >= L.d:
@@ -215,7 +215,7 @@ class StructuredAnswer:
             self,
             D=self.D.scaled(n),
             certificate=self.certificate.moved(power),
-            descent_log_det=sum_from_below(self.descent_log_det, math.log(2.0) * power),
+            descent_log_det=(self.descent_log_det + power * LOG_2).low,
         )
 
 
@@ -428,11 +428,11 @@ def solve_direction(metric: ThinMetric, W: LowRankStepsize, settings: Settings) 
             return None
         # D is γW up to the rounding of its entries, so the bound is one for both.
         upper = max(above, _bound(metric, D, z))
-        certificate = Certificate(True, loss, ends[0], upper, len(z))
+        certificate = Certificate(True, loss, ends.low, upper, len(z))
         descent = metric.log_det(D, 2.0)
         status = Status.OPTIMAL if certificate.is_optimal(settings.tol) else Status.INACCURATE
         stats = SolverStats("eigsh", time.perf_counter() - began, 0.0, None)
-        lower = ends[0] if descent is None else max(ends[0], descent)
+        lower = ends.low if descent is None else max(ends.low, descent)
         return StructuredAnswer(LowRankStepsize(D.a, D.V, D.sign), certificate, lower, stats, status)
 
     answer = first_proved(losses(64.0 * UNIT * (W.V.shape[1] + metric.U.shape[1]), _MOST_RETREAT), retreated)
@@ -444,7 +444,7 @@ def solve_direction(metric: ThinMetric, W: LowRankStepsize, settings: Settings) 
 def _bound(metric: ThinMetric, W: ThinStepsize, z: Vector) -> float:
     """Return log det γW from above for every γ that satisfies the condition; +inf without a proof."""
     ends = W.log_det()
-    return np.inf if ends is None else bound_of_multiples(len(z), metric.quotient(W, z), ends[1])
+    return np.inf if ends is None else bound_of_multiples(len(z), metric.quotient(W, z), ends.high)
 
 
 def _largest_eigenpair(metric: ThinMetric, W: LowRankStepsize) -> tuple[float, Vector]:
@@ -495,10 +495,10 @@ def solve_gaussian(
     n = min(d, max(1, int(np.count_nonzero(~vanishing(inner, gram)))))
     inner, vectors = np.maximum(inner[-n:], 0.0), vectors[:, -n:]
     counts = np.append(np.ones(n), float(d - n))[: n + (d > n)]
-    values, below = (np.append(c + part, c)[: len(counts)] for part in (inner, eigenvalues_from_below(gram)[-n:]))
+    values, below = (np.append(c + part, c)[: len(counts)] for part in (inner, eigenvalue_bounds(gram)[0][-n:]))
     spectral = Spectral(values, counts, law.a, law.b)
     point = spectral.metric() if descent else spectral.condition()
-    doubt = gamma(coefficient_roundings(law) + 4)
+    doubt = twice_gamma(coefficient_roundings(law) + 4)
     coefficients = law.a * (1.0 - doubt), law.b * (1.0 - doubt)
     below = below * (1.0 - 2.0 * UNIT)
     if descent:
@@ -518,7 +518,7 @@ def solve_gaussian(
         D = ThinStepsize(np.full(d, delta * (1.0 - loss)), V * math.sqrt(1.0 - loss), sign)
         ends, satisfied = D.log_det(), metric.log_det(D, 1.0) is not None
         metric_log = metric.log_det(D, 2.0) if descent or satisfied else None
-        lower = metric_log if descent else (ends[0] if ends is not None and satisfied else None)
+        lower = metric_log if descent else (ends.low if ends is not None and satisfied else None)
         if lower is None or ends is None:
             return None
         certificate = Certificate(True, loss, lower, upper, d)

@@ -33,7 +33,7 @@ from stepsize_opt.inputs import (
     symmetric_part,
     whole_number,
 )
-from stepsize_opt.proofs import UNIT, Enclosed, gamma, proved_cholesky
+from stepsize_opt.proofs import UNIT, Enclosed, is_proved_definite, twice_gamma
 from stepsize_opt.sketches.base import (
     DiagonalBase,
     Law,
@@ -238,7 +238,7 @@ def _raised_to_covariance(P: Matrix) -> Matrix:
         covariance = raised - 1.0
         # The difference has no rounding error for entries from ½ to 2⁵³.
         error = np.where((raised < 0.5) | (raised > 2.0**53), UNIT * np.abs(covariance), 0.0)
-        if not varying.size or proved_cholesky(Enclosed(covariance, error)) is not None:
+        if not varying.size or is_proved_definite(Enclosed(covariance, error)):
             distinct = np.ones((len(rows), len(rows)))
             distinct[np.ix_(varied, varied)] = raised
             return distinct[np.ix_(labels, labels)]
@@ -408,7 +408,7 @@ class FiniteSketch(Sketch):
         mean, size = (np.tensordot(w, A, axes=1) for A in (S, np.abs(S)))
         check_unbiased("matrices", mean, np.eye(S.shape[1]), size)
         bias = mean - np.eye(S.shape[1])
-        bias[np.abs(bias) <= gamma(len(w) + 4) * size] = 0.0  # the rounding of this mean
+        bias[np.abs(bias) <= twice_gamma(len(w) + 4) * size] = 0.0  # the rounding of this mean
         # m^{−½} = I − (m − I)/2 up to the square of m − I, which is below every rounding.
         excess = bias @ S
         S -= 0.5 * (excess + excess.transpose(0, 2, 1))

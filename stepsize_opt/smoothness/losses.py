@@ -33,7 +33,7 @@ from scipy.sparse.linalg import svds
 
 from stepsize_opt.inputs import check_memory, check_objective, positive_number, read_rows, whole_number
 from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, Objective, read_penalty
-from stepsize_opt.proofs import UNIT, Pair, chunks, exponent_above, gamma
+from stepsize_opt.proofs import UNIT, Pair, chunks, exponent_above, twice_gamma
 from stepsize_opt.smoothness.matrices import LowRankPlusDiagonal, read_smoothness
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -163,7 +163,7 @@ def _mean(parts: list[LowRankPlusDiagonal]) -> LowRankPlusDiagonal:
     U: Any = (sparse.hstack(factors) if any(map(sparse.issparse, factors)) else np.hstack(factors)) / np.sqrt(n)
     meant, lacking = np.mean([part.shift - part.cut for part in parts], axis=0), np.mean([part.cut for part in parts])
     # The entries of U are rounded by two units each, and means by n: both may have made L smaller.
-    rounding = gamma(6) * squares(U) + gamma(n + 2) * float(meant.max() + lacking)
+    rounding = twice_gamma(6) * squares(U) + twice_gamma(n + 2) * float(meant.max() + lacking)
     return covered(U, meant, float(lacking) + rounding)
 
 
@@ -207,7 +207,7 @@ def gram_plus_diagonal(X: Any, curvature: float, diagonal: float, *, rank: int |
     most = None if rank is None else whole_number("rank", rank)
     e = _exponent(A)
     # The entries of A are rounded, by three units each: AᵀA is off by less than this.
-    rounding = gamma(8) * squares(A)
+    rounding = twice_gamma(8) * squares(A)
     if most is None or most >= (m if sparse.issparse(A) else min(m, d)):
         return covered(A.T, diagonal, rounding)
     if most >= d:
@@ -226,8 +226,8 @@ def covered(U: Any, diagonal: float | Vector, lacking: float) -> LowRankPlusDiag
     if not sparse.issparse(U) and U.shape[1] > U.shape[0]:
         U, rounding = _short(U)
         lacking += rounding
-    own = (diagonal + lacking) * (1.0 + gamma(4))
-    return LowRankPlusDiagonal(U, own, cut=float(np.max(own - diagonal)) * (1.0 + gamma(2)))
+    own = (diagonal + lacking) * (1.0 + twice_gamma(4))
+    return LowRankPlusDiagonal(U, own, cut=float(np.max(own - diagonal)) * (1.0 + twice_gamma(2)))
 
 
 def _short(U: Matrix) -> tuple[Matrix, float]:
@@ -242,9 +242,9 @@ def _short(U: Matrix) -> tuple[Matrix, float]:
     kept = values > len(values) * UNIT * values[-1]  # the others are zero up to rounding
     W = vectors[:, kept] * np.sqrt(values[kept])
     exact = Pair.exact(W)
-    rest = (gram + -(exact @ exact.T)).rounded()
+    rest = (gram - exact @ exact.T).rounded()
     # The largest row sum bounds the eigenvalues.
-    largest = float((np.abs(rest.value) + rest.error).sum(axis=1).max()) * (1.0 + gamma(len(values) + 2))
+    largest = float((np.abs(rest.value) + rest.error).sum(axis=1).max()) * (1.0 + twice_gamma(len(values) + 2))
     return W * math.ldexp(1.0, e), math.ldexp(largest, 2 * e)
 
 
@@ -288,13 +288,20 @@ def _dense_cut(A: Matrix, rank: int) -> tuple[Matrix, float]:
     U = V @ G
     R = A - B @ V.T
     v, b, g, u, r = (math.sqrt(squares(M)) for M in (V, B, G, U, R))
-    lost = gamma(rank + 2) * (b * v + math.sqrt(squares(A)))  # of R, by rounding
-    rest = math.sqrt(squares(R @ R.T)) * (1.0 + gamma(m * m + d)) + gamma(d) * r * r + 2.0 * r * lost + lost * lost
-    cross = 2.0 * v * (math.sqrt(squares(B.T @ R)) * (1.0 + gamma(rank * d)) + gamma(m) * b * r + b * lost)
+    lost = twice_gamma(rank + 2) * (b * v + math.sqrt(squares(A)))  # of R, by rounding
+    rest = (
+        math.sqrt(squares(R @ R.T)) * (1.0 + twice_gamma(m * m + d))
+        + twice_gamma(d) * r * r
+        + 2.0 * r * lost
+        + lost * lost
+    )
+    cross = 2.0 * v * (math.sqrt(squares(B.T @ R)) * (1.0 + twice_gamma(rank * d)) + twice_gamma(m) * b * r + b * lost)
     # BᵀB − GGᵀ as computed, with the rounding of both, and UUᵀ for the rounded U.
-    apart = math.sqrt(squares(B.T @ B - G @ G.T)) * (1.0 + gamma(rank * rank)) + gamma(m + rank + 4) * (b * b + g * g)
-    inner = v * v * apart + gamma(rank + 2) * v * g * (u + v * g)
-    return U, (rest + cross + inner) * (1.0 + gamma(2 * m * d + 16))
+    apart = math.sqrt(squares(B.T @ B - G @ G.T)) * (1.0 + twice_gamma(rank * rank)) + twice_gamma(m + rank + 4) * (
+        b * b + g * g
+    )
+    inner = v * v * apart + twice_gamma(rank + 2) * v * g * (u + v * g)
+    return U, (rest + cross + inner) * (1.0 + twice_gamma(2 * m * d + 16))
 
 
 def _sparse_cut(A: Any, rank: int) -> tuple[Matrix, float]:
@@ -305,7 +312,9 @@ def _sparse_cut(A: Any, rank: int) -> tuple[Matrix, float]:
     square = inner - 2.0 * squares(A @ U) + squares(U.T @ U)
     # Sums of up to m², mr and r² products of sums of up to d numbers, rounded in any order.
     terms = m * m + m * rank + int(A.shape[1]) + 16
-    return U, math.sqrt(max(square, 0.0) + 4.0 * gamma(terms) * (squares(A) + squares(U)) ** 2) * (1.0 + gamma(4))
+    return U, math.sqrt(max(square, 0.0) + 4.0 * twice_gamma(terms) * (squares(A) + squares(U)) ** 2) * (
+        1.0 + twice_gamma(4)
+    )
 
 
 def squares(A: Any) -> float:

@@ -40,7 +40,7 @@ from stepsize_opt.inputs import (
     real_sparse,
     scaled_exactly,
 )
-from stepsize_opt.proofs import UNIT, LowRankCondition, gamma
+from stepsize_opt.proofs import UNIT, LowRankCondition, twice_gamma
 from stepsize_opt.smoothness.spectrum import LimitBounds, ProvedDirections, Spectrum, proved_directions
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
@@ -291,7 +291,7 @@ class LowRankPlusDiagonal(Immutable, Smoothness, LinearOperator):  # type: ignor
     def loss(self) -> float:
         """The factor that a guarantee loses at most by what was added: L ⪯ loss·(the matrix that was meant)."""
         left = (float(self.shift.min()) - self.cut) * (1.0 - UNIT)
-        return (1.0 + 2.0 * self.cut / left) * (1.0 + gamma(4)) if left > 0.0 else math.inf
+        return (1.0 + 2.0 * self.cut / left) * (1.0 + twice_gamma(4)) if left > 0.0 else math.inf
 
     @property
     def has_constant_shift(self) -> bool:
@@ -348,7 +348,7 @@ class LowRankPlusDiagonal(Immutable, Smoothness, LinearOperator):  # type: ignor
         upper: Any = np.linalg.qr(U.T, mode="r")
         V = np.ascontiguousarray(upper.T)
         size, rest = np.abs(U) @ np.abs(U).T + np.abs(V) @ np.abs(V).T, np.abs(U @ U.T - V @ V.T)
-        apart = np.asarray((rest + gamma(r + 4) * size).sum(axis=1) * (1.0 + gamma(d + 4)))
+        apart = np.asarray((rest + twice_gamma(r + 4) * size).sum(axis=1) * (1.0 + twice_gamma(d + 4)))
         return read_only(V), read_only(apart)
 
     def log_det(self) -> float:

@@ -33,6 +33,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Array, Immutable, Scaling, read_only, scaled_exactly
 from stepsize_opt.proofs import (
+    LOG_2,
     UNIT,
     Enclosed,
     Pair,
@@ -40,11 +41,10 @@ from stepsize_opt.proofs import (
     Unproved,
     eigenvector_basis,
     first_proved,
-    gamma,
+    is_proved_definite,
     losses,
-    proved_cholesky,
     root_basis,
-    sum_from_below,
+    twice_gamma,
     weight_from_below,
 )
 from stepsize_solvers.programs import Indices, Matrix, Vector
@@ -81,7 +81,7 @@ class LimitBounds:
         if momentum:
             root = math.sqrt(top) * (1.0 - 2.0 * UNIT)
             return LimitBounds(len(L), log_det, _root_trace_from_below(L, M), root, momentum)
-        trace = weight_from_below(Enclosed(L, np.zeros_like(L)), M)
+        trace = weight_from_below(Enclosed.exact(L), M)
         return LimitBounds(len(L), log_det, max(trace, 0.0), top)
 
     @staticmethod
@@ -100,14 +100,14 @@ class LimitBounds:
 
     def scaled(self, power: int) -> LimitBounds:
         """Return the numbers of 2^power L, without M."""
-        return LimitBounds(self.d, sum_from_below(self.log_det, self.d * math.log(2.0) * power))
+        return LimitBounds(self.d, (self.log_det + self.d * power * LOG_2).low)
 
     def log_bound(self, k: float) -> float:
         """Return d log of the limit from above: of log det H, with M of d log t; k is E[rank G], up to d + 2 roundings.
 
         With momentum of d log t².
         """
-        d, rank = self.d, min(k, float(self.d)) * (1.0 + gamma(self.d + 2))
+        d, rank = self.d, min(k, float(self.d)) * (1.0 + twice_gamma(self.d + 2))
         if self.trace is None:
             term = d * math.log(rank / d)
             return (
@@ -134,10 +134,10 @@ def _root_trace_from_below(L: Matrix, M: Matrix | float) -> float:
         if isinstance(M, np.ndarray):
             whole, bound = exact(M) @ (inner @ exact(M)), M
         else:
-            whole, bound = inner.scaled(M), np.eye(len(L))
-        if proved_cholesky((exact(bound) + -whole).rounded().symmetric()) is None:
+            whole, bound = inner * M, np.eye(len(L))
+        if not is_proved_definite((exact(bound) - whole).rounded().symmetric()):
             return None
-        return max(0.0, -exact(-L).inner_from_above(exact(near)))
+        return max(0.0, exact(L).inner(exact(near)).low)
 
     return first_proved(losses(4.0 * len(L) * UNIT, _LARGEST_LOSS), lowered) or 0.0
 
@@ -149,7 +149,7 @@ def _top_from_below(L: Matrix, M: Matrix | float) -> float:
     v = (np.linalg.eigh(L) if isinstance(M, float) else eigh(L, M))[1][:, -1]
     size = np.abs(v)
     (high, high_error), (low, low_error) = (
-        (float(v @ (A @ v)), gamma(2 * n + 2) * float(size @ (np.abs(A) @ size))) for A in (L, whole)
+        (float(v @ (A @ v)), twice_gamma(2 * n + 2) * float(size @ (np.abs(A) @ size))) for A in (L, whole)
     )
     return max(0.0, (high - high_error) / (low + low_error) * (1.0 - 4.0 * UNIT))
 
@@ -344,4 +344,4 @@ def _with_defect(A: Matrix, gram: Enclosed) -> tuple[Matrix, float] | None:
 
 def _largest_row_sum(A: Enclosed) -> float:
     """Return an upper bound on the largest absolute row sum."""
-    return float((np.abs(A.value) + A.error).sum(axis=1).max()) * (1.0 + gamma(len(A.value) + 2))
+    return float((np.abs(A.value) + A.error).sum(axis=1).max()) * (1.0 + twice_gamma(len(A.value) + 2))

@@ -205,10 +205,10 @@ class Run:
         least = float(np.min(self.values)) if infimum is None else real_number("infimum", infimum)
         if show == "excess":
             k, values = self.value_steps[1:], self.values[:, 1:] - least
+        elif steps is None:
+            k, values = np.arange(1, self.iterations + 1), self._means(show)
         else:
-            k = np.arange(1, self.iterations + 1) if steps is None else steps
-            # A chosen copy has another layout, and numpy then sums its mean over the seeds in another order.
-            values = self._means(show) if steps is None else self._means(show)[:, k - 1]
+            k, values = steps, self._means(show)[:, steps - 1]
         floats = self.bits()[k - 1] / BITS_PER_NUMBER
         return Curve.over_seeds(floats, values, self._guarantee(show, k, self.start_value - least))
 
