@@ -1,6 +1,6 @@
 """Stepsizes D = Diag(a) ± VVᵀ of det-CGD1 for L = UUᵀ + Diag with a dense U, each with its proof.
 
-*Descent metric* H = 2D − 𝒫(DLD): ``stepsize_solvers.thin`` searches among D = Diag(a) − VVᵀ; ``stepsize_opt.proofs``
+*Descent metric* H = 2D − 𝒫(DLD): ``stepsize_solvers.large`` searches among D = Diag(a) − VVᵀ; ``stepsize_opt.proofs``
 proves log det H from below, and from above for every D, whatever its form.
 
 *Directions* D = γW for a W that is a diagonal plus low rank: γ = 1/λmax of the pencil (T(W), W) by Lanczos, which
@@ -42,6 +42,7 @@ from stepsize_opt.proofs import (
     weighted_gram,
 )
 from stepsize_opt.smoothness import LowRankPlusDiagonal, NeedsDense
+from stepsize_solvers.large import MOST_METRIC_STEPS, MetricModel, Spectral, solve_metric
 from stepsize_solvers.numerics import Limits
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
@@ -52,7 +53,6 @@ from stepsize_solvers.programs import (
     Status,
     Vector,
 )
-from stepsize_solvers.thin import MOST_METRIC_STEPS, MetricModel, Spectral, solve_metric
 
 _MOST_RETREAT = 0.5  # the certified gap tells what was lost
 _TOP: Any = 1e-9  # relative error of the eigenvalue, far below the tolerance

@@ -1,7 +1,7 @@
 """D under DMD ⪯ D, that is D ⪯ M⁻¹, with M = 𝒫(L) for an L that is not dense; every D with a proof.
 
 A distribution with 𝒫(M) = Diag(α∘diag M) + βM makes of L = UUᵀ + Diag(a), or of a sparse L without negative entries,
-an M of the same form.  *Full D*: M⁻¹ by Woodbury's formula.  *Diagonal D*: ``stepsize_solvers.thin``.  *D = γI*:
+an M of the same form.  *Full D*: M⁻¹ by Woodbury's formula.  *Diagonal D*: ``stepsize_solvers.large``.  *D = γI*:
 γ = 1/λmax(M), and γ ≤ zᵀz/zᵀMz for every z.  The proofs of ``stepsize_opt.proofs`` are statements about r×r matrices,
 or products with M.
 """
@@ -31,9 +31,9 @@ from stepsize_opt.proofs import (
     sum_from_below,
 )
 from stepsize_opt.smoothness import LowRankPlusDiagonal, NeedsDense, Smoothness
+from stepsize_solvers.large import solve_balanced, solve_low_rank
 from stepsize_solvers.numerics import Limits
 from stepsize_solvers.programs import PositiveMap, ScaledPlusTrace, Settings, SolverStats, Status, Vector
-from stepsize_solvers.thin import solve_balanced, solve_low_rank
 
 _MOST_STEPS = 200
 _TOP: Any = 1e-10  # relative error of the largest eigenvalue, far below the tolerance

@@ -21,6 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
+from stepsize_solvers.few.barrier import InsidePoint, Newton, follow
 from stepsize_solvers.numerics import (
     Bounds,
     Limits,
@@ -33,7 +34,6 @@ from stepsize_solvers.numerics import (
     triangular_inverse,
 )
 from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Status, Vector, add_to_diagonal
-from stepsize_solvers.single.barrier import InsidePoint, Newton, follow
 
 
 @dataclass(frozen=True, eq=False)

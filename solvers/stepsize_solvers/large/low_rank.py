@@ -12,19 +12,19 @@ Y = K(I + Z)Kᵀ the gradient is KᵀK − ṼᵀDiag(w)Ṽ − νI and the Hess
     Z ↦ Ṽᵀ Diag(ψ″∘diag(ṼZṼᵀ)) Ṽ + νZ,
 
 applied by products with some of the rows where there are many more than unknowns.  Q = Diag(w) V K makes
-MQ = Diag(x)⁻¹Q up to (I − S)K, as the bound of the room's door asks for.
+MQ = Diag(x)⁻¹Q up to (I − S)K, as the bound in ``large/__init__`` requires.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.numerics import Bounds, Limits, Progress, eigh, sym
+from stepsize_solvers.numerics import Bounds, Limits, Progress, Work, conjugate_gradients, eigh, sym
 from stepsize_solvers.programs import LowRankModel, Matrix, Status, Vector, add_to_diagonal
 
 MOST_STEPS = 200
@@ -124,43 +124,11 @@ class LowRankPoint:
             curvature = np.where(g > 0.0, slope / (g * g), 0.0)
         return self.problem.V[rows] @ self.K, self.problem.weight * curvature
 
-    @staticmethod
-    def _preconditioner(Vt: Matrix, curvature: Vector, nu: float) -> Callable[[Matrix], Matrix]:
-        """The inverse of the Hessian on diagonal Z, and of its diagonal elsewhere."""
-        squares = Vt * Vt
-        fourth = (squares * curvature[:, None]).T @ squares
-        scale = 2.0 * fourth + nu
-        add_to_diagonal(fourth, nu)
-        inverse = np.linalg.inv(fourth)
-
-        def apply(residual: Matrix) -> Matrix:
-            out = residual / scale
-            np.fill_diagonal(out, inverse @ residual.diagonal())
-            return out
-
-        return apply
-
-    def step(self, nu: float, progress: Progress[LowRankPoint]) -> tuple[Matrix, float]:
+    def step(self, nu: float, work: Work) -> tuple[Matrix, float]:
         """The Newton direction Z at ν by preconditioned conjugate gradients, and its decrement √(−⟨gradient, Z⟩/ν)."""
-        Vt, curvature = self.sampled
-        precondition = self._preconditioner(Vt, curvature, nu)
-        gradient = self.gradient(nu)
-        residual, Z = -gradient, np.zeros_like(gradient)
-        direction = precondition(residual)
-        first = product = float(np.vdot(residual, direction))
-        for _ in range(_MOST_PRODUCTS):
-            if not product > 1e-4 * first:
-                break
-            rows = np.einsum("ij,ij->i", Vt @ direction, Vt)
-            image = (Vt * (curvature * rows)[:, None]).T @ Vt + nu * direction
-            length = product / float(np.vdot(direction, image))
-            Z += length * direction
-            residual = residual - length * image
-            other = precondition(residual)
-            new = float(np.vdot(residual, other))
-            direction = other + (new / product) * direction
-            product = new
-            progress.counters.cg_iterations += 1
+        hessian, gradient = _Hessian(*self.sampled, nu), self.gradient(nu)
+        enough = 1e-4 * hessian.inner(gradient, hessian.precondition(gradient))
+        Z = conjugate_gradients(hessian, -gradient, lambda _, product: not product > enough, _MOST_PRODUCTS, work)
         return sym(Z), math.sqrt(max(-float(np.vdot(gradient, Z)), 0.0) / nu)
 
     @property
@@ -179,6 +147,36 @@ class LowRankPoint:
         for part in self.problem.chunks():
             Q[part] = (self.problem.V[part] @ self.K) / np.where(self.g[part] > 0.0, self.g[part], 1.0)[:, None]
         return Q
+
+
+@dataclass(frozen=True, eq=False)
+class _Hessian:
+    """Z ↦ ṼᵀDiag(ψ″∘diag(ṼZṼᵀ))Ṽ + νZ, and its inverse on diagonal Z, that of its diagonal elsewhere."""
+
+    Vt: Matrix
+    curvature: Vector
+    nu: float
+
+    @cached_property
+    def _parts(self) -> tuple[Matrix, Matrix]:
+        squares = self.Vt * self.Vt
+        fourth = (squares * self.curvature[:, None]).T @ squares
+        scale = 2.0 * fourth + self.nu
+        add_to_diagonal(fourth, self.nu)
+        return scale, np.asarray(np.linalg.inv(fourth), dtype=np.float64)
+
+    def __call__(self, Z: Matrix) -> Matrix:
+        rows = np.einsum("ij,ij->i", self.Vt @ Z, self.Vt)
+        return np.asarray((self.Vt * (self.curvature * rows)[:, None]).T @ self.Vt + self.nu * Z)
+
+    def precondition(self, Z: Matrix) -> Matrix:
+        scale, inverse = self._parts
+        out = Z / scale
+        np.fill_diagonal(out, inverse @ Z.diagonal())
+        return out
+
+    def inner(self, Z: Matrix, Z2: Matrix) -> float:
+        return float(np.vdot(Z, Z2))
 
 
 def solve_low_rank(a: Vector, V: Matrix, limits: Limits) -> tuple[Status, Progress[LowRankPoint]]:
@@ -225,10 +223,10 @@ def _follow(problem: _Problem, progress: Progress[LowRankPoint]) -> Status:
         status = progress.examine(p, p.bounds, {"nu": f"{nu * r / d:.1e}", "decrement": f"{decrement:.1e}"})
         if status is not None:
             return status
-        Z, decrement = p.step(nu, progress)
+        Z, decrement = p.step(nu, progress.work)
         if decrement < _CLOSE and nu > last:
             nu = max(_SHRINK * nu, last)
-            Z, decrement = p.step(nu, progress)
+            Z, decrement = p.step(nu, progress.work)
         moved = _moved(p, Z, nu)
         if moved is None:
             return Status.INACCURATE
