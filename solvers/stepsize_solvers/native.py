@@ -1,10 +1,87 @@
-"""The project's own solver behind the common contract."""
+"""The project's own solver behind the common contract: which method solves a program, and from which start.
+
+The sizes at which the choice changes are in ``numerics.sizes``.
+"""
 
 from __future__ import annotations
 
-from stepsize_solvers import dispatch
-from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import Outcome, Program, Settings, Solver, UnsupportedProgram
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from stepsize_solvers.closed_forms import bound_and_closed_form, closed_form, exact
+from stepsize_solvers.families import solve_families
+from stepsize_solvers.few import MOST_STEPS as MOST_FEW_STEPS
+from stepsize_solvers.few import LayeredProblem, solve_diagonal, solve_layers
+from stepsize_solvers.interior import (
+    Condition,
+    ConditionPoint,
+    DampedNewton,
+    Drive,
+    Factorised,
+    Floor,
+    FloorPoint,
+    MetricPoint,
+    Start,
+    Whitening,
+    cold_start,
+    listed,
+    metric_start,
+    warm_start,
+)
+from stepsize_solvers.large import BalancedPoint, LowRankPoint, find_low_rank, solve_balanced, solve_low_rank
+from stepsize_solvers.numerics import Limits, Progress, blas_threads, sizes, sym
+from stepsize_solvers.programs import (
+    Family,
+    Hadamard,
+    Matrix,
+    Outcome,
+    Pattern,
+    PositiveMap,
+    Program,
+    Settings,
+    Solver,
+    SolverStats,
+    Status,
+    UnsupportedProgram,
+)
+
+# Stop at this fraction of the tolerance, so that an independent check passes too; give up after so many steps without
+# a narrower interval.  A healthy solve takes 5 to 25 steps, a damped Newton method up to 40 before it narrows.
+_CONDITION = (0.8, 12)
+_METRIC = (0.5, 40)
+_FLOOR = (0.5, 20)
+_MOST_STEPS = 100
+_MOST_METRIC_STEPS = 200
+
+
+@dataclass(frozen=True)
+class NativeOptions:
+    """Options of the native solver, given by name in ``Settings.extra``.
+
+    closed_forms: try theorems A and B first, and start from them where they beat the powers.
+    single_precision_from: size from which directions are computed in single precision.
+    """
+
+    closed_forms: bool = True
+    single_precision_from: int = sizes.SINGLE_PRECISION
+
+    @staticmethod
+    def from_extra(extra: Mapping[str, Any]) -> NativeOptions:
+        """Options with the given overrides; an unknown name is an error that lists the known ones."""
+        if not extra:
+            return NativeOptions()
+        known = [f.name for f in fields(NativeOptions)]
+        unknown = sorted(set(extra) - set(known))
+        if unknown:
+            limits = "tol, time_limit and max_iters are arguments of the call"
+            msg = f"unknown native option {', '.join(unknown)}; known: {', '.join(known)}; {limits}"
+            raise ValueError(msg)
+        return NativeOptions(**dict(extra))
 
 
 class NativeSolver(Solver):
@@ -36,4 +113,173 @@ class NativeSolver(Solver):
         if reason is not None:
             raise UnsupportedProgram(reason)
         with blas_threads(max([program.d, *(family.rows for family in program.families)])):
-            return dispatch.solve(program, settings)
+            return _timed(program, settings)
+
+
+def _timed(program: Program, settings: Settings) -> Outcome:
+    """The outcome of a program that the native solver supports, with its time."""
+    began = time.perf_counter()
+    outcome = closed_form(program, settings.tol) or _solve(program, settings, NativeOptions.from_extra(settings.extra))
+    return replace(outcome, stats=replace(outcome.stats, solve_time=time.perf_counter() - began))
+
+
+def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outcome:
+    pattern, condition, objective = program.pattern, program.condition, program.objective
+    if objective is not None and not program.families:
+        left = _in_fewest_calls(objective.left)
+        if objective.floor is None:
+            return _solve_metric(left, pattern, settings, options)
+        return _solve_floor(left, objective.floor, pattern, settings, options)
+    if condition is None:
+        return solve_families(program, settings)
+    assert condition.B is not None  # by the definition of Program.condition
+    B, Q, warm = sym(condition.B), condition.Q, settings.warm_start
+    if pattern.direction is not None:
+        return _failure("W is not numerically positive definite")
+    if pattern.W is not None:
+        problem = LayeredProblem.of(B, Q, pattern)
+        if problem is None:
+            return _failure("W is not numerically positive definite")
+        limits = Limits.of(settings, MOST_FEW_STEPS)
+        return _pair(*solve_layers(problem, limits, None if warm is None else warm.X))
+    P = Q.hadamard_matrix if pattern.is_diagonal and not pattern.is_full else None
+    if P is not None:
+        return _solve_diagonal(P * B, settings)
+    return _solve_condition(replace(condition, B=B), pattern, settings, options)
+
+
+def _in_fewest_calls(family: Family) -> Family:
+    """The family with one Hadamard product for 𝒬 where that is cheaper in calls than the structured maps."""
+    P = family.Q.hadamard_matrix if family.Q.d <= sizes.ONE_PRODUCT else None
+    return family if P is None else replace(family, Q=Hadamard(P))
+
+
+# ---------------------------------------------------------------- the condition
+
+
+def _solve_condition(family: Family, pattern: Pattern, settings: Settings, options: NativeOptions) -> Outcome:
+    """Over a full or block-diagonal D."""
+    assert family.B is not None
+    known, upper = None, math.inf
+    if options.closed_forms and pattern.is_full:
+        form, upper = bound_and_closed_form(family.B, family.Q)
+        if form is not None and (form.exact or form.gap <= 0.1 * settings.tol):
+            return exact(form.D, form.Z, form.theorem, form.gap)
+        known = None if form is None else Start(form.D, form.log_det)
+    progress: Progress[ConditionPoint] = Progress(pattern.d, Limits.of(settings, _MOST_STEPS), *_CONDITION, upper=upper)
+    over = listed(family.Q, pattern, _most_condition_unknowns(family.Q, pattern))
+    family = _in_fewest_calls(family) if over is not None else family
+    single = pattern.is_full and pattern.d >= options.single_precision_from
+    problem = Condition(family, pattern, settings.tol, progress.work, over, single)
+    start = None if settings.warm_start is None else warm_start(problem, settings.warm_start)
+    start = start or cold_start(problem, known)
+    if start is None:
+        return _failure("no strictly feasible start: B is not numerically positive definite")
+    drive = Drive(problem, progress)
+    return _pair(progress.run(lambda: drive.run(start)), progress)
+
+
+def _most_condition_unknowns(Q: PositiveMap, pattern: Pattern) -> int:
+    """How many unknowns a factorised system of the condition may have."""
+    if not pattern.is_full:
+        return sizes.PATTERN_DENSE_UNKNOWNS
+    d = sizes.CONDITION_DENSE_ENTRYWISE if Q.is_entrywise else sizes.CONDITION_DENSE
+    return d * (d + 1) // 2
+
+
+def _solve_diagonal(M: Matrix, settings: Settings) -> Outcome:
+    """Balancing for an M without negative entries, the path of an r×r matrix for low rank, otherwise that of x."""
+    limits, warm = Limits.of(settings, MOST_FEW_STEPS), settings.warm_start
+    thin = _thin(M, limits)
+    if thin is not None and thin.status is not Status.INACCURATE:
+        return thin
+    if thin is not None:
+        limits = limits.after(thin.stats.num_iters or 0)
+    known = thin.X if thin is not None else None if warm is None else warm.X
+    return _pair(*solve_diagonal(M, limits, None if known is None else np.diagonal(known)))
+
+
+def _thin(M: Matrix, limits: Limits) -> Outcome | None:
+    """The answer with a thin multiplier for an M that has one of the two forms; None for any other."""
+    found: tuple[Status, Progress[BalancedPoint] | Progress[LowRankPoint]]
+    if M.min() >= 0.0:
+        found = solve_balanced(lambda y: M @ y, M.diagonal(), limits)
+    else:
+        parts = find_low_rank(M)
+        if parts is None:
+            return None
+        found = solve_low_rank(*parts, limits)
+    status, progress = found
+    if progress.best is None:
+        return None
+    point = progress.best.point
+    F = point.Q / point.x[:, None]
+    return Outcome(status, np.diag(point.x), ((F @ F.T)[None],), _stats(progress), thin=point.multiplier)
+
+
+# ---------------------------------------------------------------- the metric
+
+
+def _solve_metric(left: Family, pattern: Pattern, settings: Settings, options: NativeOptions) -> Outcome:
+    """The largest log det of the metric."""
+    D = metric_start(left, pattern, _warm_stepsize(settings, pattern))
+    if D is None:
+        return _failure("no start with a positive definite metric was found")
+    progress: Progress[MetricPoint] = Progress(pattern.d, Limits.of(settings, _MOST_METRIC_STEPS), *_METRIC)
+    over = listed(left.Q, pattern, sizes.METRIC_DENSE_UNKNOWNS)
+    method = DampedNewton(left, pattern, progress, over, pattern.d >= options.single_precision_from)
+    status = progress.run(lambda: method.run(D))
+    best = progress.best
+    if best is None:
+        return _failure("the metric of the start is not numerically positive definite")
+    return Outcome(status, best.point.D, (best.point.Y[None],), _stats(progress))
+
+
+def _solve_floor(left: Family, floor: Matrix, pattern: Pattern, settings: Settings, options: NativeOptions) -> Outcome:
+    """The largest t, in one basis after the other until one of them ends the path."""
+    D = metric_start(left, pattern, _warm_stepsize(settings, pattern))
+    progress: Progress[FloorPoint] = Progress(pattern.d, Limits.of(settings, _MOST_METRIC_STEPS), *_FLOOR)
+    over = listed(left.Q, pattern, sizes.FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN)
+    precisions = (True, False) if pattern.d >= options.single_precision_from else (False,)
+    bases: tuple[Any, ...] = tuple(Whitening(left, pattern, single) for single in precisions)
+    if over is not None:
+        dense = Factorised(left, pattern, over)
+        first = listed(left.Q, pattern, sizes.FLOOR_DENSE_UNKNOWNS) is not None
+        bases = (dense, *bases) if first else (*bases, dense)
+    problem = Floor(left, floor, bases, settings.tol, progress.work)
+    found = None if D is None else problem.first(D)
+    if found is None:
+        return _failure("no start with a positive definite metric was found")
+    drive = Drive(found[0], progress)
+    status = progress.run(lambda: drive.run(found[1]))
+    best = progress.best
+    if best is None:
+        return _failure("stopped before the first point was evaluated")
+    return Outcome(status, best.point.D, (best.point.Z[None],), _stats(progress))
+
+
+def _warm_stepsize(settings: Settings, pattern: Pattern) -> Matrix | None:
+    warm = settings.warm_start
+    return warm.X if warm is not None and warm.X.shape == (pattern.d, pattern.d) else None
+
+
+# ---------------------------------------------------------------- outcomes
+
+
+def _stats(progress: Progress[Any]) -> SolverStats:
+    extra = {"steps": progress.steps, "closed_form": "", **progress.statistics}
+    return SolverStats("native", setup_time=0.0, num_iters=progress.steps, extra_stats=extra)
+
+
+def _pair(status: Status, progress: Progress[Any]) -> Outcome:
+    """The best pair of D and Z, scaled as its bounds say."""
+    if progress.best is None:
+        return _failure("no strictly feasible point was evaluated")
+    best, bounds = progress.best.point, progress.best.bounds
+    D, Z = bounds.scale * sym(best.D), bounds.dual_scale * sym(best.Z)
+    return Outcome(status, D, (Z[None],), _stats(progress))
+
+
+def _failure(message: str) -> Outcome:
+    stats = SolverStats("native", setup_time=0.0, num_iters=0, extra_stats={"steps": 0, "closed_form": ""})
+    return Outcome(Status.SOLVER_ERROR, None, (), stats, message)

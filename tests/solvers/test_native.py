@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shared.lagrangian import gap, inequalities
 from shared.native_problems import all_maps, rand_k, spectrum
-from stepsize_solvers import dispatch
+from stepsize_solvers import native
 from stepsize_solvers.interior import driver
 from stepsize_solvers.native import NativeSolver
 from stepsize_solvers.numerics.linalg import sym
@@ -54,7 +54,7 @@ def excess(B: Matrix, Q: PositiveMap, outcome: Outcome, pattern: Pattern | None 
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Solve small problems by dense Newton systems, or by the iteration for any size."""
     if request.param == "general":
-        monkeypatch.setattr(dispatch, "_most_condition_unknowns", lambda *_: 0)
+        monkeypatch.setattr(native, "_most_condition_unknowns", lambda *_: 0)
     return str(request.param)
 
 

@@ -1,5 +1,8 @@
 """Central paths of a few positive unknowns: a diagonal D, or one factor for each of several given directions."""
 
-from stepsize_solvers.few.barrier import MOST_STEPS as MOST_STEPS
 from stepsize_solvers.few.diagonal import solve_diagonal as solve_diagonal
-from stepsize_solvers.few.layers import LayeredProblem as LayeredProblem, solve_layers as solve_layers
+from stepsize_solvers.few.layers import (
+    MOST_STEPS as MOST_STEPS,
+    LayeredProblem as LayeredProblem,
+    solve_layers as solve_layers,
+)

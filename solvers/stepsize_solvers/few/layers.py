@@ -1,13 +1,13 @@
 """Several factors for given directions, D = Diag(γ₁W₁, …, γ_mW_m): m unknowns and direct Newton steps.
 
-C = Diag(√γᵢ Kᵢ) with KᵢKᵢᵀ = Wᵢ has CCᵀ = D.  Let B̃ = CᵀBC, F̃ = I − C⁻¹𝒬(DBD)C⁻ᵀ and Eᵢ the identity of block i.  For
-relative changes γ(1 + h), Σ hᵢEᵢ = C⁻¹ dD C⁻ᵀ, and F̃ changes by Σ hᵢAᵢ with
+In a frame of D (``interior.frame``, a = 1) relative changes γ(1 + h) are X = Σ hᵢEᵢ, Eᵢ the identity of block i, and F̃
+changes by Σ hᵢAᵢ with Aᵢ = F′[Eᵢ].  With R̃ = Cᵀ𝒬*(C⁻ᵀMC⁻¹)C and S(M) the sums over the blocks of R̃∘B̃,
 
-    Aᵢ = Eᵢ − C⁻¹ 𝒬(C (EᵢB̃ + B̃Eᵢ) Cᵀ) C⁻ᵀ,      ⟨M, Aᵢ⟩ = tr(M_ii) − 2 Σ_j S_ij(M),
+    ⟨M, Aᵢ⟩ = tr(M_ii) − 2 Σ_j S_ij(M).
 
-where S(M) holds the sums over the blocks of R̃∘B̃, R̃ = Cᵀ 𝒬*(C⁻ᵀMC⁻¹) C.  So Σ dᵢ log γᵢ + ν log det F, with F = CF̃Cᵀ
-concave in γ, has the gradient dᵢ + ν⟨F̃⁻¹, Aᵢ⟩ and the Hessian −(dᵢδᵢⱼ + ν⟨F̃⁻¹AᵢF̃⁻¹, Aⱼ⟩ + 2νSᵢⱼ(F̃⁻¹)).
-Z = C⁻ᵀF̃⁻¹C⁻¹ is a dual for every γ; with it the certificate's bound at the reference D reads
+The points of the central path maximise Σ dᵢ log γᵢ + ν log det F, with the gradient dᵢ + ν⟨F̃⁻¹, Aᵢ⟩ and the Hessian
+−(dᵢδᵢⱼ + ν⟨F̃⁻¹AᵢF̃⁻¹, Aⱼ⟩ + 2νSᵢⱼ(F̃⁻¹)).  Z = C⁻ᵀF̃⁻¹C⁻¹ is a dual for every γ; with it the certificate's bound at the
+reference D reads
 
     d log(ΣS/d) − Σ dᵢ log(qᵢ/dᵢ) + log det D,      qᵢ = −⟨F̃⁻¹, Aᵢ⟩,
 
@@ -16,14 +16,17 @@ and D/λmax(I − F̃) is feasible.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import lapack
 
-from stepsize_solvers.few.barrier import InsidePoint, Newton, follow
+from stepsize_solvers.interior import Frame
 from stepsize_solvers.numerics import (
     Bounds,
+    Gram,
     Limits,
     Progress,
     cholesky,
@@ -34,6 +37,15 @@ from stepsize_solvers.numerics import (
     triangular_inverse,
 )
 from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Status, Vector, add_to_diagonal
+
+# Damped steps far from the path widen the interval before they narrow it, so the steps themselves are the limit.
+MOST_STEPS = 200
+_PATIENCE = MOST_STEPS
+# Reduction of ν after a step close to the central path; a decrement below this counts as close.
+_SHRINK = 0.08
+_CLOSE = 0.5
+# The bound exceeds the optimum by about 2ν at a central point; the tolerance is met with this much room.
+_MARGIN = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,52 +80,53 @@ class LayeredProblem:
         """The sums of a value for each coordinate over the blocks."""
         return np.asarray(np.add.reduceat(values, self.starts))
 
+    def frame(self, factors: Vector) -> Frame:
+        """The frame of the D with these factors."""
+        root = self.spread(np.sqrt(factors))
+        C, E = self.K * root, (self.K_inverse / root[:, None]).T
+        log_det = log_det_from_cholesky(self.K) + float(self.sizes @ np.log(factors))
+        return Frame(self.Q, 1.0, self.pattern, Gram(C), Gram(E), sym(C.T @ self.B @ C), log_det)
+
     def inside(self, factors: Vector) -> LayeredPoint | None:
         """The point of factors γ with F ≻ 0; None for others."""
-        basis = self._basis(factors)
-        F = np.eye(self.pattern.d) - self._quadratic(basis)
-        factor = cholesky(F)
-        return None if factor is None else LayeredPoint(factors, self, *basis, F, factor)
-
-    def _basis(self, factors: Vector) -> tuple[Matrix, Matrix, Matrix]:
-        """C, C⁻¹ and B̃."""
-        root = self.spread(np.sqrt(factors))
-        C = self.K * root
-        return C, self.K_inverse / root[:, None], sym(C.T @ self.B @ C)
-
-    def _quadratic(self, basis: tuple[Matrix, Matrix, Matrix]) -> Matrix:
-        """C⁻¹ 𝒬(DBD) C⁻ᵀ."""
-        C, C_inverse, Bt = basis
-        return sym(C_inverse @ self.Q.apply(C @ Bt @ C.T) @ C_inverse.T)
+        frame = self.frame(factors)
+        factor = cholesky(frame.value)
+        return None if factor is None else LayeredPoint(factors, self, frame, factor)
 
     def first_factors(self) -> Vector:
-        """The best factors if each block were alone, 1/λmax of its part of K⁻¹𝒬(WBW)K⁻ᵀ."""
-        N = self._quadratic(self._basis(np.ones(len(self.starts))))
+        """The best factors if each block were alone, 1/λmax of its part of C⁻¹𝒬(WBW)C⁻ᵀ."""
+        N = self.frame(np.ones(len(self.starts))).quadratic
         return np.array([1.0 / largest_eigenvalue(N[s, s]) for s in self.pattern.slices])
 
     def largest_multiple(self, factors: Vector) -> float:
         """The largest t with tγ feasible."""
-        return 1.0 / largest_eigenvalue(self._quadratic(self._basis(factors)))
+        return 1.0 / largest_eigenvalue(self.frame(factors).quadratic)
 
 
 @dataclass(frozen=True, eq=False)
-class LayeredPoint(InsidePoint):
-    """x = γ with C, C⁻¹, B̃, F̃ and the Cholesky factor of F̃."""
+class Newton:
+    """The Newton step h and its decrement √(gᵀh/ν)."""
 
+    h: Vector
+    decrement: float
+
+
+@dataclass(frozen=True, eq=False)
+class LayeredPoint:
+    """γ with its frame and the Cholesky factor of F̃."""
+
+    factors: Vector
     problem: LayeredProblem
-    C: Matrix
-    C_inverse: Matrix
-    Bt: Matrix
-    F: Matrix
+    frame: Frame
     factor: Matrix
 
     @property
     def D(self) -> Matrix:
-        return np.asarray(self.problem.spread(self.x)[:, None] * self.problem.pattern.member)
+        return np.asarray(self.problem.spread(self.factors)[:, None] * self.problem.pattern.member)
 
     @property
     def Z(self) -> Matrix:
-        return sym(self.C_inverse.T @ self.G @ self.C_inverse)
+        return self.frame.dual(self.G)
 
     @cached_property
     def G(self) -> Matrix:
@@ -123,9 +136,8 @@ class LayeredPoint(InsidePoint):
 
     def _block_sums(self, M: Matrix) -> Matrix:
         """S(M)."""
-        R = self.C.T @ self.problem.Q.adjoint(self.C_inverse.T @ M @ self.C_inverse) @ self.C
-        starts = self.problem.starts
-        return np.asarray(np.add.reduceat(np.add.reduceat(R * self.Bt, starts, axis=0), starts, axis=1))
+        starts, products = self.problem.starts, self.frame.coimage(M) * self.frame.Bt
+        return np.asarray(np.add.reduceat(np.add.reduceat(products, starts, axis=0), starts, axis=1))
 
     def _inner(self, M: Matrix, sums: Matrix) -> Vector:
         """⟨M, Aᵢ⟩ for every i."""
@@ -142,31 +154,33 @@ class LayeredPoint(InsidePoint):
 
     @cached_property
     def bounds(self) -> Bounds:
-        d, sizes = len(self.F), self.problem.sizes
-        log_det = log_det_from_cholesky(self.problem.K) + float(sizes @ np.log(self.x))
-        scale = 1.0 / (1.0 - smallest_eigenvalue(self.F))
-        lower = log_det + d * float(np.log(scale))
+        d, sizes, log_det = self.frame.d, self.problem.sizes, self.frame.log_det
+        scale = 1.0 / (1.0 - smallest_eigenvalue(self.frame.value))
+        lower = log_det + d * math.log(scale)
         energy = float(self.sums.sum())
         if not (energy > 0.0 and np.all(self.q > 0.0)):
-            return Bounds(lower, np.inf, scale, 1.0)
-        upper = d * float(np.log(energy / d)) - float(sizes @ np.log(self.q / sizes)) + log_det
+            return Bounds(lower, math.inf, scale, 1.0)
+        upper = d * math.log(energy / d) - float(sizes @ np.log(self.q / sizes)) + log_det
         return Bounds(lower, upper, scale, d / energy)
 
     def newton(self, nu: float) -> Newton | None:
-        H = nu * self._curvature
+        """The Newton step towards the point of the path at ν; None when rounding has made its matrix indefinite."""
+        H, gradient = nu * self._curvature, self.problem.sizes - nu * self.q
         add_to_diagonal(H, self.problem.sizes)
-        return Newton.of(self.problem.sizes - nu * self.q, H, nu)
+        K = cholesky(H)
+        if K is None:
+            return None
+        h = np.asarray(lapack.dpotrs(K, gradient, 1)[0])
+        return Newton(h, math.sqrt(max(float(gradient.dot(h)), 0.0) / nu))
 
     @cached_property
     def _curvature(self) -> Matrix:
         """⟨F̃⁻¹AᵢF̃⁻¹, Aⱼ⟩ + 2S_ij(F̃⁻¹)."""
         rows = []
         for s in self.problem.pattern.slices:
-            M = np.zeros_like(self.Bt)
-            M[s] = self.Bt[s]
-            A = -self.C_inverse @ self.problem.Q.apply(self.C @ (M + M.T) @ self.C.T) @ self.C_inverse.T
-            A[s, s] += np.eye(s.stop - s.start)
-            image = sym(self.G @ A @ self.G)
+            E = np.zeros_like(self.G)
+            E[s, s] = np.eye(s.stop - s.start)
+            image = sym(self.G @ self.frame.slope(E) @ self.G)
             rows.append(self._inner(image, self._block_sums(image)))
         return sym(np.array(rows)) + 2.0 * sym(self.sums)
 
@@ -185,4 +199,47 @@ def solve_layers(
         if np.all(near > 0.0):
             factors, fraction, nu = near, 0.95, 0.05
     factors = fraction * problem.largest_multiple(factors) * factors
-    return follow(problem.inside, factors, nu, d, limits)
+    progress: Progress[LayeredPoint] = Progress(d, limits, _MARGIN, _PATIENCE)
+    return progress.run(lambda: _follow(problem, factors, nu, progress)), progress
+
+
+def _follow(problem: LayeredProblem, start: Vector, nu: float, progress: Progress[LayeredPoint]) -> Status:
+    p = problem.inside(start)
+    length, decrement = 0.0, np.inf
+    while p is not None:
+        details = None
+        if progress.limits.log is not None:
+            details = {"nu": f"{nu:.2e}", "decrement": f"{decrement:.2e}", "step": f"{length:.3f}"}
+        status = progress.examine(p, p.bounds, details)
+        if status is not None:
+            return status
+        step = p.newton(nu)
+        if step is not None and step.decrement < _CLOSE:
+            # Aim at the next ν at once when the point is central: the tangent to the path is a free predictor.
+            decrement, nu = step.decrement, max(_SHRINK * nu, 0.1 * progress.limits.tol)
+            step = p.newton(nu)
+        elif step is not None:
+            decrement = step.decrement
+        if step is None:
+            break
+        p, length = _moved(problem, p.factors, step.h)
+        progress.steps += p is not None
+    return Status.INACCURATE
+
+
+def _moved(problem: LayeredProblem, factors: Vector, h: Vector) -> tuple[LayeredPoint | None, float]:
+    """The point at γ(1 + length·h) for the longest length tried that is inside, and that length."""
+    lowest = float(h.min())
+    length = 1.0 if lowest > -0.9 else 0.9 / -lowest
+    cut = False
+    while True:
+        p = problem.inside(factors * (1.0 + length * h))
+        if p is not None or length < 1e-8:
+            break
+        length *= 0.6
+        cut = True
+    if p is not None and cut:
+        # A step that had to be cut ends too close to the boundary: go back a little (the set is convex).
+        length *= 0.9
+        p = problem.inside(factors * (1.0 + length * h))
+    return p, length

@@ -13,8 +13,11 @@ with the eigenvectors of L.
 """
 
 from stepsize_solvers.large.balancing import BalancedPoint as BalancedPoint, solve_balanced as solve_balanced
-from stepsize_solvers.large.factors import find_low_rank as find_low_rank
-from stepsize_solvers.large.low_rank import LowRankPoint as LowRankPoint, solve_low_rank as solve_low_rank
+from stepsize_solvers.large.low_rank import (
+    LowRankPoint as LowRankPoint,
+    find_low_rank as find_low_rank,
+    solve_low_rank as solve_low_rank,
+)
 from stepsize_solvers.large.metric import (
     MOST_METRIC_STEPS as MOST_METRIC_STEPS,
     MetricModel as MetricModel,
