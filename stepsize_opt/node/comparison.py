@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.goals import GOAL_NAMES, WORDS, GoalName
+from stepsize_opt.goals import GOAL_NAMES, MOMENTUM_WORDS, WORDS, GoalName
 from stepsize_opt.inputs import Direction, Structure, check_one_of
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node.api import optimal_stepsize, read_problem
@@ -48,6 +48,7 @@ class _Case:
     label: str
     structure: Structure
     goal: GoalName
+    momentum: bool = False
 
 
 def compare(
@@ -67,7 +68,8 @@ def compare(
 
     ``rate`` is that of the goal, ``goal`` and ``strong_convexity`` as in ``optimal_stepsize``; ``descent rate`` is
     det(H)^{1/d} of each row, H = 2D − T(D).  For ``"paper"`` the row "optimal, descent" has the best det(H)^{1/d} of
-    det-CGD1; for det-CGD2 both optima are the same.  ``"convex"`` has rows for det-CGD1 only.
+    det-CGD1; for det-CGD2 both optima are the same.  ``"convex"`` has rows for det-CGD1 only.  ``"linear"`` has rows
+    with momentum; for ``"convex"`` momentum bounds another quantity (``optimal_stepsize(…, momentum=True)``).
     Other arguments are those of ``optimal_stepsize``, limits for each row.
 
     Rounds come from the better proved rate of a row, as in ``StepsizeResult.iterations``, in units of 2Δ⁰/ε²
@@ -96,6 +98,7 @@ def compare(
             structure=case.structure,
             goal=case.goal,
             strong_convexity=strong_convexity,
+            momentum=case.momentum,
             solver=solver,
             tol=tol,
             verbose=verbose,
@@ -114,6 +117,8 @@ def _cases(goal: GoalName, directions: list[tuple[str, Structure]]) -> list[_Cas
         cases.append(_Case(second, "optimal", "full", goal))
     if goal == "paper":
         cases.append(_Case(first, "optimal, descent", "full", "descent"))
+    if goal == "linear":
+        cases += [_Case(method, "optimal, momentum", "full", goal, momentum=True) for method in (first, second)]
     return cases + [_Case(first, name, structure, goal) for name, structure in directions]
 
 
@@ -126,7 +131,10 @@ def _table(results: list[tuple[_Case, StepsizeResult]], sketch: Sketch, goal: Go
         f"{best.guaranteed_rate:.6g}; a guarantee is an upper bound, and a run may rank the rows otherwise",
         *dict.fromkeys(result.estimated for _, result in results if result.estimated),
     ]
-    limits = ((best.expected_nonzeros, 1.0 / best.limit),) if math.isfinite(best.limit) else ()
+    if goal == "linear":
+        notes.append(f"rounds with momentum are in units of {MOMENTUM_WORDS[goal].unit}")
+    plain = results[0][1]  # without memory, as the limit
+    limits = ((plain.expected_nonzeros, 1.0 / plain.limit),) if math.isfinite(plain.limit) else ()
     columns = tuple(name for name in _COLUMNS if goal == "paper" or name != "descent rate")
     title = f"Stepsizes for {sketch}, d = {sketch.d}, goal {goal}"
     return Table(tuple(rows), columns, title, WORDS[goal].unit, {goal: limits}, tuple(notes))
@@ -143,7 +151,7 @@ def _row(case: _Case, result: StepsizeResult, goal: GoalName, fewest: float) -> 
         rate=result.rate,
         rounds=rounds,
         floats=result.expected_nonzeros * rounds,
-        share_of_limit=result.efficiency if math.isfinite(result.limit) else None,
+        share_of_limit=result.efficiency if math.isfinite(result.limit) and not case.momentum else None,
         gap=result.gap,
         status=result.status,
         result=result,

@@ -344,7 +344,7 @@ def test_compare(matrix: str, capsys: Captured) -> None:
     assert "γ L⁻¹" in capsys.readouterr().out
     assert len(answer(capsys, "compare", matrix, *SKETCH)) == 7
     assert main(["compare", matrix, *SKETCH, "--goal", "linear", "--strong-convexity", "0.001"]) == 0
-    assert "t with H ⪰ tM⁻¹" in capsys.readouterr().out
+    assert "t with H ⪰ t²𝒫(M⁻¹)" in capsys.readouterr().out
 
 
 def test_linear_with_a_ridge_needs_no_M(capsys: Captured) -> None:

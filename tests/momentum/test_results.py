@@ -16,6 +16,7 @@ from stepsize_opt import (
     IndependentSampling,
     RandK,
     certify,
+    compare,
     compression_limit,
     optimal_method,
     optimal_stepsize,
@@ -162,6 +163,17 @@ def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="shape"):
         rounds_of(method).start(np.ones(3))
     assert not isinstance(rounds_of(solved()), Compressor)  # for loops that keep one vector
+
+
+def test_rows_of_compare() -> None:
+    """Rows with momentum are those of optimal_stepsize; the limit shown stays the one without memory."""
+    table = compare(L, SKETCH, goal="linear", strong_convexity=MU)
+    rows = {row.method: row for row in table.rows if row.stepsize == "optimal, momentum"}
+    assert rows["det-CGD1"].rate == pytest.approx(solved().rate, rel=1e-5)
+    assert rows["det-CGD1"].share_of_limit is None and rows["det-CGD2"].k == 4.0
+    ((_, rounds),) = table.limits["linear"]
+    assert rounds == pytest.approx(1.0 / compression_limit(L, 2, goal="linear", strong_convexity=MU).value, rel=1e-5)
+    assert not any(row.result.momentum for row in compare(L, SKETCH, goal="convex").rows)
 
 
 def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
