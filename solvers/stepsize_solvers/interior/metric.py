@@ -146,7 +146,8 @@ class KrylovSystem:
         """
         r = rhs.astype(self.inverse.dtype)
         reduction = _ROUGH_REDUCTION if far else _REDUCTION
-        enough = max(reduction**2 * self.inner(r, self.precondition(r)), floor)
+        first = self.inner(r, self.precondition(r))
+        enough = max(reduction**2 * first, min(floor, 0.5 * first))  # one iteration at least
         found = conjugate_gradients(self, r, lambda _, rho: rho <= enough, _MOST_ITERATIONS, work)
         return found.astype(np.float64)
 
