@@ -30,12 +30,12 @@ from scipy.linalg import LinAlgError, lapack
 from scipy.linalg import eigh as generalised_eigh
 
 from stepsize_solvers.numerics import (
+    Sizes,
     cholesky,
     dominant_vector,
     eigh,
     log_det_from_cholesky,
     lower_solve,
-    sizes,
     smallest_eigenvalue,
     sym,
     triangular_inverse,
@@ -200,7 +200,7 @@ def sign_pattern(B: Matrix) -> Vector:
         return np.ones(B.shape[0])
     root = 1.0 / np.sqrt(B.diagonal())
     M = B * (root[:, None] * root)
-    v = eigh(M)[1][:, -1] if len(M) <= sizes.POWER_STEPS else dominant_vector(M, _POWER_STEPS)
+    v = eigh(M)[1][:, -1] if len(M) <= Sizes.POWER_STEPS else dominant_vector(M, _POWER_STEPS)
     return np.where(v >= 0.0, 1.0, -1.0)
 
 

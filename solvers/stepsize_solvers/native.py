@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from stepsize_solvers.families import solve_families
 from stepsize_solvers.few import MOST_STEPS as MOST_FEW_STEPS
 from stepsize_solvers.few import LayeredProblem, solve_diagonal, solve_layers
 from stepsize_solvers.interior import (
+    BasisMaker,
     Condition,
     ConditionPoint,
     DampedNewton,
@@ -29,12 +31,13 @@ from stepsize_solvers.interior import (
     Start,
     Whitening,
     cold_start,
+    is_graded,
     listed,
     metric_start,
     warm_start,
 )
 from stepsize_solvers.large import BalancedPoint, LowRankPoint, find_low_rank, solve_balanced, solve_low_rank
-from stepsize_solvers.numerics import Limits, Progress, blas_threads, sizes, sym
+from stepsize_solvers.numerics import Limits, Progress, Sizes, blas_threads, sym
 from stepsize_solvers.programs import (
     Family,
     Hadamard,
@@ -68,7 +71,7 @@ class NativeOptions:
     """
 
     closed_forms: bool = True
-    single_precision_from: int = sizes.SINGLE_PRECISION
+    single_precision_from: int = Sizes.SINGLE_PRECISION
 
     @staticmethod
     def from_extra(extra: Mapping[str, Any]) -> NativeOptions:
@@ -126,7 +129,7 @@ def _timed(program: Program, settings: Settings) -> Outcome:
 def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outcome:
     pattern, condition, objective = program.pattern, program.condition, program.objective
     if objective is not None and not program.families:
-        left = _in_fewest_calls(objective.left)
+        left = _as_product(objective.left) if program.d <= Sizes.ONE_PRODUCT else objective.left
         if objective.floor is None:
             return _solve_metric(left, pattern, settings, options)
         return _solve_floor(left, objective.floor, pattern, settings, options)
@@ -148,9 +151,9 @@ def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outc
     return _solve_condition(replace(condition, B=B), pattern, settings, options)
 
 
-def _in_fewest_calls(family: Family) -> Family:
-    """The family with one Hadamard product for 𝒬 where that is cheaper in calls than the structured maps."""
-    P = family.Q.hadamard_matrix if family.Q.d <= sizes.ONE_PRODUCT else None
+def _as_product(family: Family) -> Family:
+    """The family with 𝒬(M) = P∘M by one product, without the shortcuts of structured maps."""
+    P = family.Q.hadamard_matrix
     return family if P is None else replace(family, Q=Hadamard(P))
 
 
@@ -168,7 +171,8 @@ def _solve_condition(family: Family, pattern: Pattern, settings: Settings, optio
         known = None if form is None else Start(form.D, form.log_det)
     progress: Progress[ConditionPoint] = Progress(pattern.d, Limits.of(settings, _MOST_STEPS), *_CONDITION, upper=upper)
     over = listed(family.Q, pattern, _most_condition_unknowns(family.Q, pattern))
-    family = _in_fewest_calls(family) if over is not None else family
+    if over is not None or is_graded(family.Q):
+        family = _as_product(family)
     single = pattern.is_full and pattern.d >= options.single_precision_from
     problem = Condition(family, pattern, settings.tol, progress.work, over, single)
     start = None if settings.warm_start is None else warm_start(problem, settings.warm_start)
@@ -182,8 +186,10 @@ def _solve_condition(family: Family, pattern: Pattern, settings: Settings, optio
 def _most_condition_unknowns(Q: PositiveMap, pattern: Pattern) -> int:
     """How many unknowns a factorised system of the condition may have."""
     if not pattern.is_full:
-        return sizes.PATTERN_DENSE_UNKNOWNS
-    d = sizes.CONDITION_DENSE_ENTRYWISE if Q.is_entrywise else sizes.CONDITION_DENSE
+        return Sizes.PATTERN_DENSE_UNKNOWNS
+    if is_graded(Q):
+        return 0
+    d = Sizes.CONDITION_DENSE_ENTRYWISE if Q.is_entrywise else Sizes.CONDITION_DENSE
     return d * (d + 1) // 2
 
 
@@ -226,7 +232,7 @@ def _solve_metric(left: Family, pattern: Pattern, settings: Settings, options: N
     if D is None:
         return _failure("no start with a positive definite metric was found")
     progress: Progress[MetricPoint] = Progress(pattern.d, Limits.of(settings, _MOST_METRIC_STEPS), *_METRIC)
-    over = listed(left.Q, pattern, sizes.METRIC_DENSE_UNKNOWNS)
+    over = listed(left.Q, pattern, Sizes.METRIC_DENSE_UNKNOWNS)
     method = DampedNewton(left, pattern, progress, over, pattern.d >= options.single_precision_from)
     status = progress.run(lambda: method.run(D))
     best = progress.best
@@ -236,25 +242,29 @@ def _solve_metric(left: Family, pattern: Pattern, settings: Settings, options: N
 
 
 def _solve_floor(left: Family, floor: Matrix, pattern: Pattern, settings: Settings, options: NativeOptions) -> Outcome:
-    """The largest t, in one basis after the other until one of them ends the path."""
-    D = metric_start(left, pattern, _warm_stepsize(settings, pattern))
+    """The largest t, in one basis after the other until one of them ends the path; cold after a warm start that fails.
+
+    Where G of a warm start is nearly singular, the path breaks down at its first step.
+    """
     progress: Progress[FloorPoint] = Progress(pattern.d, Limits.of(settings, _MOST_METRIC_STEPS), *_FLOOR)
-    over = listed(left.Q, pattern, sizes.FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN)
+    over = listed(left.Q, pattern, Sizes.FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN)
     precisions = (True, False) if pattern.d >= options.single_precision_from else (False,)
-    bases: tuple[Any, ...] = tuple(Whitening(left, pattern, single) for single in precisions)
+    bases: tuple[BasisMaker, ...] = tuple(Whitening(left, pattern, single) for single in precisions)
     if over is not None:
         dense = Factorised(left, pattern, over)
-        first = listed(left.Q, pattern, sizes.FLOOR_DENSE_UNKNOWNS) is not None
+        first = listed(left.Q, pattern, Sizes.FLOOR_DENSE_UNKNOWNS) is not None
         bases = (dense, *bases) if first else (*bases, dense)
     problem = Floor(left, floor, bases, settings.tol, progress.work)
-    found = None if D is None else problem.first(D)
-    if found is None:
-        return _failure("no start with a positive definite metric was found")
-    drive = Drive(found[0], progress)
-    status = progress.run(lambda: drive.run(found[1]))
+    warm, status = _warm_stepsize(settings, pattern), Status.INACCURATE
+    for start in (None,) if warm is None else (warm, None):
+        D = metric_start(left, pattern, start)
+        found = None if D is None else problem.first(D)
+        if found is not None and status is Status.INACCURATE:
+            progress.stalled = 0
+            status = progress.run(partial(Drive(found[0], progress).run, found[1]))
     best = progress.best
     if best is None:
-        return _failure("stopped before the first point was evaluated")
+        return _failure("no start with a positive definite metric was found")
     return Outcome(status, best.point.D, (best.point.Z[None],), _stats(progress))
 
 

@@ -82,8 +82,8 @@ def test_both_paths_to_the_largest_t_agree_with_cvxpy(shape: str, name: str, mon
     for floor in (INVERSE, np.eye(D)):
         program, found = Program.descent(B, Q, pattern, floor=floor), []
         for unknowns in (1000, 0):
-            monkeypatch.setattr("stepsize_solvers.numerics.sizes.FLOOR_DENSE_UNKNOWNS", unknowns)
-            monkeypatch.setattr("stepsize_solvers.numerics.sizes.FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN", unknowns)
+            monkeypatch.setattr("stepsize_solvers.numerics.Sizes.FLOOR_DENSE_UNKNOWNS", unknowns)
+            monkeypatch.setattr("stepsize_solvers.numerics.Sizes.FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN", unknowns)
             found.append(t_of(solved(program).X, floor))
         assert found[0] == pytest.approx(found[1], rel=1e-6)
     conic = get_solver("clarabel").solve(Program.descent(B, Q, pattern, floor=INVERSE), Settings())
@@ -120,6 +120,14 @@ def test_without_compression_and_with_M_equal_to_L_one_step_contracts() -> None:
     Q = DiagonalPlusScaled.identity(D)
     found = solved(Program.descent(B, Q, floor=INVERSE)).X
     assert eigvalsh(metric_of(found, Q), INVERSE)[0] == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("d", [17, 22])
+def test_few_steps_where_the_gradient_is_soon_small(d: int) -> None:
+    """Conjugate gradients make one iteration at least, however small the residual is."""
+    for seed in range(5):
+        outcome = solved(Program.descent(spectrum(d, 1e6, seed), rand_k(d, 2)))
+        assert (outcome.stats.num_iters or 0) <= 25
 
 
 def test_one_direction_needs_no_step() -> None:

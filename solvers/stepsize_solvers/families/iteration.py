@@ -16,7 +16,7 @@ from stepsize_solvers.families.dense import dense_solver, unknowns
 from stepsize_solvers.families.newton import newton_system, solve_by_cg
 from stepsize_solvers.families.point import FamilyState, Model, Point, congruence
 from stepsize_solvers.interior import Drive, Rules
-from stepsize_solvers.numerics import Bounds, Limits, Progress, sizes, sym
+from stepsize_solvers.numerics import Bounds, Limits, Progress, Sizes, sym
 from stepsize_solvers.programs import Family, Matrix, Stack, Status
 
 # Iterate until the gap is this fraction of tol, so that an independent check passes too; give up after so many steps
@@ -96,7 +96,7 @@ class Families:
     def _linear_solver(self, p: Point) -> Callable[[Matrix], Matrix]:
         """rhs ↦ Y with 𝓗(Y) = rhs: a factorisation for few unknowns or where conjugate gradients have become slow."""
         model, progress, size = self.model, self.progress, unknowns(self.model)
-        if 0 < size <= (sizes.FAMILIES_DENSE_AFTER_SLOW if self.slow else sizes.FAMILIES_DENSE):
+        if 0 < size <= (Sizes.FAMILIES_DENSE_AFTER_SLOW if self.slow else Sizes.FAMILIES_DENSE):
             dense = dense_solver(model, p)
             if dense is not None:
                 return dense

@@ -7,8 +7,13 @@ or ``dense`` (the linear system).
 from stepsize_solvers.interior.condition import Condition as Condition, ConditionPoint as ConditionPoint
 from stepsize_solvers.interior.dense import listed as listed
 from stepsize_solvers.interior.driver import Drive as Drive
-from stepsize_solvers.interior.floor import Factorised as Factorised, Floor as Floor, FloorPoint as FloorPoint
-from stepsize_solvers.interior.frame import Frame as Frame
+from stepsize_solvers.interior.floor import (
+    BasisMaker as BasisMaker,
+    Factorised as Factorised,
+    Floor as Floor,
+    FloorPoint as FloorPoint,
+)
+from stepsize_solvers.interior.frame import Frame as Frame, is_graded as is_graded
 from stepsize_solvers.interior.metric import DampedNewton as DampedNewton, MetricPoint as MetricPoint
 from stepsize_solvers.interior.problem import Rules as Rules
 from stepsize_solvers.interior.starts import (

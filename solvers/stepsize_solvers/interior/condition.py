@@ -19,17 +19,17 @@ import numpy as np
 
 from stepsize_solvers.interior.dense import FactorisedSystem, Unknowns
 from stepsize_solvers.interior.driver import IterativeSystem
-from stepsize_solvers.interior.frame import Frame, effective_beta
+from stepsize_solvers.interior.frame import Frame, effective_beta, is_graded
 from stepsize_solvers.interior.problem import InequalityPoint, Rules, Step, System
 from stepsize_solvers.interior.schur import SchurSystem
 from stepsize_solvers.numerics import (
     Array,
     Bounds,
+    Sizes,
     Work,
     cholesky,
     log_det_from_cholesky,
     lower_transposed_product,
-    sizes,
     smallest_eigenvalue,
     smallest_eigenvalue_from_factor,
     sym,
@@ -121,7 +121,7 @@ class Condition:
 
     def point(self, D: Matrix, Z: Matrix, rotated: bool = True) -> ConditionPoint | None:
         """The pair in its basis, or None when D is not numerically positive definite."""
-        frame = Frame.of(self.family, self.pattern, D, rotated)
+        frame = Frame.of(self.family, self.pattern, D, rotated, is_graded(self.family.Q))
         return None if frame is None else ConditionPoint.of(frame, sym(frame.C.A.T @ Z @ frame.C.A))
 
     def mu(self, p: ConditionPoint) -> float:
@@ -136,7 +136,7 @@ class Condition:
         d, frame = p.d, p.frame
         if not near:
             smallest = 0.0
-        elif d > sizes.LANCZOS and p.found_scaling is not None:
+        elif d > Sizes.LANCZOS and p.found_scaling is not None:
             smallest = smallest_eigenvalue_from_factor(p.found_scaling.factor)
         else:
             smallest = smallest_eigenvalue(p.Ft)
@@ -150,9 +150,7 @@ class Condition:
         return Bounds(lower, upper, t, d / energy)
 
     def confirmed(self, p: ConditionPoint) -> Bounds | None:
-        """The bounds computed from D and Z themselves; of the few steps with factorised systems, those of the point."""
-        if self.over is not None:
-            return self.bounds(p)
+        """The bounds computed from D and Z themselves."""
         fresh = self.point(p.D, p.Z, rotated=False)
         return None if fresh is None else self.bounds(fresh)
 
@@ -178,6 +176,8 @@ class Condition:
         if found is None or L is None:
             return None
         frame, T = found
+        if frame.Bt.ndim == 2:  # from B itself: for a graded map its rounding counts
+            frame = replace(frame, Bt=sym(frame.C.A.T @ self.family.B @ frame.C.A))
         half = lower_transposed_product(L, T)
         new = ConditionPoint.of(frame, half.T.dot(half))
         return None if new.found_scaling is None else new

@@ -37,6 +37,8 @@ from stepsize_solvers.numerics import (
 )
 from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, add_to_diagonal
 
+_GRADED = 1e10  # see is_graded
+
 
 @dataclass(frozen=True, eq=False)
 class Frame:
@@ -56,15 +58,18 @@ class Frame:
     log_det: float
 
     @staticmethod
-    def of(left: Family, pattern: Pattern, D: Matrix, rotated: bool = True) -> Frame | None:
-        """The frame of D, or None when D is not numerically positive definite; ``rotated`` as said above."""
+    def of(left: Family, pattern: Pattern, D: Matrix, rotated: bool = True, graded: bool = False) -> Frame | None:
+        """The frame of D, or None when D is not numerically positive definite; ``rotated`` as said above.
+
+        ``graded``: keep all of B̃ for a full D, too.
+        """
         K = cholesky(D)
         if K is None or left.B is None:
             return None
         C, C_inverse = K, triangular_inverse(K)
         Bt: Array = sym(K.T @ (left.B @ K))
         if rotated and (pattern.is_full or max(pattern.sizes) > 1):
-            U, Bt = _rotation(pattern, Bt)
+            U, Bt = _rotation(pattern, Bt, graded)
             C, C_inverse = K @ U, U.T @ C_inverse
         return Frame(left.Q, left.a, pattern, Gram(C), Gram(C_inverse.T), Bt, log_det_from_cholesky(K))
 
@@ -79,7 +84,7 @@ class Frame:
             root = K.T * np.sqrt(self.Bt)
             U, Bt = _rotation(self.pattern, root.dot(root.T))
         else:
-            U, Bt = _rotation(self.pattern, sym(K.T @ self.Bt @ K))
+            U, Bt = _rotation(self.pattern, sym(K.T @ self.Bt @ K), graded=True)
         T = lower_product(K, U)
         C, E = Gram(self.C.A.dot(T)), Gram(lower_solve(K, self.E.A.T).T.dot(U))
         return Frame(self.Q, self.a, self.pattern, C, E, Bt, self.log_det + log_det_from_cholesky(K)), T
@@ -297,6 +302,16 @@ def curvature_loss(frame: Frame, Rt: Matrix, g: Matrix) -> float:
         return 0.5 * float(np.sum(g * g / (rho[:, None] + rho)))
 
 
+def is_graded(Q: PositiveMap) -> bool:
+    """Whether second moments differ so much (a coordinate kept with probability 10⁻¹⁰, say) that rotations lose digits.
+
+    The diagonal of a B that is scaled for D near one has the same ratio, and eigenvectors of B, or of a D that is so
+    graded, are right to rounding of the largest entries only.
+    """
+    lowest, highest = Q.action_range
+    return bool(highest > _GRADED * lowest)
+
+
 def effective_beta(Q: PositiveMap) -> float:
     """A scalar β with 𝒬(M) ≈ βM on average: the mean of what an entrywise map multiplies by off the diagonal.
 
@@ -313,9 +328,12 @@ def effective_beta(Q: PositiveMap) -> float:
     return float(np.vdot(M, Q.apply(M)) / np.vdot(M, M))
 
 
-def _rotation(pattern: Pattern, Bt: Array) -> tuple[Array, Array]:
-    """U with the pattern that makes the diagonal blocks of UᵀB̃U diagonal, and that matrix; its diagonal for full D."""
-    if pattern.is_full:
+def _rotation(pattern: Pattern, Bt: Array, graded: bool = False) -> tuple[Array, Array]:
+    """U with the pattern that makes the diagonal blocks of UᵀB̃U diagonal, and that matrix.
+
+    For a full D its diagonal alone, unless the map is graded and rounding off the diagonal counts.
+    """
+    if pattern.is_full and not graded:
         lam, U = eigh(Bt)
         # B ⪰ 0 has no negative eigenvalue; rounding may produce one of the relative size of the unit roundoff.
         return U, np.maximum(lam, np.finfo(float).tiny)

@@ -261,7 +261,7 @@ class SchurSystem:
         """
         pattern, t, d = frame.pattern, scaling.t, frame.d
         r = max(1, int(np.searchsorted(t, _SLACK)))
-        if r > _WORTHWHILE * d or not pattern.is_full:
+        if r > _WORTHWHILE * d or frame.Bt.ndim == 2:
             r = d
         V: Array = scaling.V.astype(dtype, copy=False)
         curvature = Curvature(frame.low if dtype == np.float32 else frame, Rt.astype(dtype, copy=False))
@@ -272,7 +272,7 @@ class SchurSystem:
         inverse = chebyshev_inverse(curvature, J, mask)
         full: Jacobian = PatternJacobian(curvature.frame, V)
         active = full
-        if pattern.is_full:
+        if frame.Bt.ndim == 1:
             full = FullJacobian.of(curvature.frame, V, d)
             active = full if r == d else replace(full, r=r)
         T = np.multiply.outer(t[:r], t).astype(dtype)

@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stepsize_solvers.interior.condition import Condition, ConditionPoint
-from stepsize_solvers.interior.frame import Frame
+from stepsize_solvers.interior.frame import Frame, is_graded
 from stepsize_solvers.numerics import (
     Array,
     Gram,
+    Sizes,
     cholesky,
     eigh,
     largest_eigenvalue,
-    sizes,
     smallest_eigenvalue,
     sym,
     triangular_inverse,
@@ -39,6 +39,8 @@ _EIGENVALUE_FLOOR = 1e-14
 # The exponents for B and for 𝒬(B).  For the metric, on 35 problems with rand-k (synthetic, a1a, phishing, heart_scale,
 # w1a), one of them is within 0.2 of the best log det/d.
 _FOR_CONDITION = np.array([[0.5, 0.25, 0.0], [0.5, 0.75, 1.0]])
+# For a graded map those of B itself alone.
+_FOR_GRADED = np.array([[0.0, 0.5, 1.0]])
 _FOR_METRIC = np.array([[0.25, 0.5], [0.75, 1.0]])
 # The multiples tried, as fractions of a/m_d; the best of them is within 0.01 of the best log det/d.
 _FRACTIONS = np.array([0.52, 0.6, 0.7, 0.8, 0.9, 0.97])
@@ -70,8 +72,8 @@ def _unit_diagonal(B: Matrix, Q: PositiveMap) -> tuple[Matrix, Vector]:
 def _frames(left: Family, pattern: Pattern, exponents: Matrix) -> Iterator[Frame]:
     """The frames of the powers."""
     assert left.B is not None
-    B, scale = _unit_diagonal(left.B, left.Q)
-    for M, row in zip((B, sym(left.Q.apply(B))), exponents, strict=True):
+    B, scale = (left.B, np.ones(len(left.B))) if len(exponents) == 1 else _unit_diagonal(left.B, left.Q)
+    for M, row in zip((B, sym(left.Q.apply(B))), exponents, strict=False):
         w, U = np.empty(len(M)), np.zeros_like(M)
         for s in pattern.slices:
             w[s], U[s, s] = eigh(M[s, s])
@@ -101,7 +103,7 @@ class _Stacked:
     @staticmethod
     def of(left: Family, pattern: Pattern, exponents: Matrix) -> _Stacked | None:
         """All of them at once, more operations in fewer calls; None where that is slower, or B is not definite."""
-        P = left.Q.hadamard_matrix if pattern.is_full and pattern.d <= sizes.STACKED_POWERS else None
+        P = left.Q.hadamard_matrix if pattern.is_full and pattern.d <= Sizes.STACKED_POWERS else None
         if P is None or left.B is None:
             return None
         B, scale = _unit_diagonal(left.B, left.Q)
@@ -123,14 +125,15 @@ class _Stacked:
 
 def power_start(family: Family, pattern: Pattern) -> Start | None:
     """The best of the powers on the boundary of the condition; None when there is none."""
-    d, stacked = pattern.d, _Stacked.of(family, pattern, _FOR_CONDITION)
+    d, graded = pattern.d, is_graded(family.Q)
+    stacked = None if graded else _Stacked.of(family, pattern, _FOR_CONDITION)
     if stacked is not None:
         tops = stacked.m[..., -1]
         values = stacked.log_det - d * np.log(tops)
         i, j = np.unravel_index(int(values.argmax()), values.shape)
         return Start(stacked.W[i, j] / tops[i, j], float(values[i, j]))
     best: Start | None = None
-    for frame in _frames(family, pattern, _FOR_CONDITION):
+    for frame in _frames(family, pattern, _FOR_GRADED if graded else _FOR_CONDITION):
         top = largest_eigenvalue(frame.quadratic)
         value = frame.log_det - d * math.log(top) if 0.0 < top < math.inf else -math.inf
         if value > (-math.inf if best is None else best.log_det):

@@ -1,6 +1,5 @@
 """Linear algebra that the project's own methods share, and when they stop."""
 
-from stepsize_solvers.numerics import sizes as sizes
 from stepsize_solvers.numerics.cg import (
     conjugate_gradients as conjugate_gradients,
     within_scaled_tolerance as within_scaled_tolerance,
@@ -38,6 +37,7 @@ from stepsize_solvers.numerics.progress import (
     Progress as Progress,
     Work as Work,
 )
+from stepsize_solvers.numerics.sizes import Sizes as Sizes
 from stepsize_solvers.numerics.scaling import (
     Scaling as Scaling,
     largest_step as largest_step,

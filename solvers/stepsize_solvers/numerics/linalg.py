@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 from threadpoolctl import ThreadpoolController
 
-from stepsize_solvers.numerics import sizes
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.process import Shared
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -69,9 +69,9 @@ _AS_IT_IS = nullcontext()
 
 def blas_threads(d: int) -> Any:
     """A context in which BLAS uses one thread; numpy's keeps the process's own number for large matrices."""
-    if d <= sizes.BLAS_WITHOUT_LIMIT:
+    if d <= Sizes.BLAS_WITHOUT_LIMIT:
         return _AS_IT_IS
-    return _ONE_THREAD if d < sizes.BLAS_THREADS else _THREADS_OF_NUMPY
+    return _ONE_THREAD if d < Sizes.BLAS_THREADS else _THREADS_OF_NUMPY
 
 
 def sym(M: Array) -> Array:
@@ -135,7 +135,7 @@ def lower_solve(K: Array, M: Array) -> Array:
 
 def lower_congruence(K: Array, M: Array) -> Array:
     """Kᵀ M K for a lower triangular K and a symmetric M, symmetric to the last bit."""
-    if len(K) <= sizes.ONE_PRODUCT:
+    if len(K) <= Sizes.ONE_PRODUCT:
         return sym(K.T.dot(M).dot(K))
     half = _trmm(K)(1.0, K, M.T, lower=1, trans_a=1)
     return sym(_trmm(K)(1.0, K, half, side=1, lower=1, overwrite_b=1))
@@ -210,7 +210,7 @@ def dominant_vector(M: Matrix, steps: int) -> Vector:
 def largest_eigenvalue(M: Matrix, steps: int = 25) -> float:
     """λmax(M) of one symmetric matrix: exact for small ones, an upper estimate by Lanczos for large ones."""
     d = M.shape[0]
-    if d <= sizes.LANCZOS:
+    if d <= Sizes.LANCZOS:
         return -float(smallest_eigenvalue(-M))
     return _top_of_spectrum(lambda q: np.asarray(M @ q), d, steps)
 
