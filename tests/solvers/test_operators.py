@@ -285,6 +285,12 @@ def test_gradient_and_newton_systems_of_the_metric_are_derivatives(shape: str, n
     np.testing.assert_allclose(image, rotated.gradient, rtol=0, atol=1e-7 * np.abs(rotated.gradient).max())
 
 
+def test_a_direction_of_the_metric_is_one_however_small_the_gradient() -> None:
+    p, work = metric_point("full", MAPS["rand-k"]), Work()
+    X = KrylovSystem(p, 1.0, False).solve(p.gradient, 1e9, False, work)
+    assert np.vdot(p.gradient, X) > 0.0 and work.cg_iterations == 1
+
+
 # ---------------------------------------------------------------- starts
 
 

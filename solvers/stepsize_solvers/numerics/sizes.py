@@ -36,7 +36,7 @@ class Sizes:
     POWER_STEPS = 16
 
     # BLAS.  Below the first a second thread saves a fifth of the time (d = 700, 1000), and beside two busy processes on
-    # two cores it makes a call five times as long.  Up to the second BLAS itself uses one thread, and a limit costs more
+    # two cores it makes a call five times as long.  Up to the second BLAS uses one thread itself: a limit costs more
     # than some of the operations under it.
     BLAS_THREADS = 1500
     BLAS_WITHOUT_LIMIT = 8
