@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from scipy.linalg import lapack
 
 from stepsize_solvers.numerics.linalg import Array
 
@@ -37,8 +38,9 @@ def _random_symmetric(d: int) -> Array:
 
 def _ritz(alphas: Sequence[float], betas: Sequence[float]) -> tuple[float, float, float]:
     """The ends of the spectrum of the tridiagonal matrix of Lanczos steps, and the residual of the upper one."""
-    off = np.diag(betas[:-1], 1)
-    values, vectors = np.linalg.eigh(np.diag(alphas) + off + off.T)
+    if len(alphas) == 1:
+        return alphas[0], alphas[0], betas[0]
+    values, vectors, _ = lapack.dstev(alphas, betas[:-1])
     return float(values[0]), float(values[-1]), abs(betas[-1] * float(vectors[-1, -1]))
 
 
