@@ -13,11 +13,13 @@ from stepsize_opt.methods.base import (
 from stepsize_opt.methods.compressed import CompressedStep as CompressedStep, Compressor as Compressor
 from stepsize_opt.methods.det_cgd import DetCGD1 as DetCGD1, DetCGD2 as DetCGD2, SketchedGradient as SketchedGradient
 from stepsize_opt.methods.feedback import (
+    FLOOR as FLOOR,
     WORST_CASE_RATE as WORST_CASE_RATE,
     Feedback as Feedback,
     FeedbackClient as FeedbackClient,
     FeedbackMessage as FeedbackMessage,
     FeedbackServer as FeedbackServer,
+    MeasuredStepsize as MeasuredStepsize,
 )
 from stepsize_opt.methods.momentum import (
     MomentumState as MomentumState,

@@ -14,7 +14,13 @@ from stepsize_opt.sketches.diagonal import (
     IndependentSampling as IndependentSampling,
     RandK as RandK,
 )
-from stepsize_opt.sketches.draws import Draw as Draw, generators as generators
+from stepsize_opt.sketches.draws import (
+    CoordinatesDraw as CoordinatesDraw,
+    Draw as Draw,
+    FactorDraw as FactorDraw,
+    LayersDraw as LayersDraw,
+    generators as generators,
+)
 from stepsize_opt.sketches.general import FiniteSketch as FiniteSketch, Gaussian as Gaussian, LayerWise as LayerWise
 from stepsize_opt.sketches.plain import plain_sketch as plain_sketch, sketch_of_plain as sketch_of_plain
 from stepsize_opt.sketches.systematic import (

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepsize_opt.inputs import probability_array, read_only
+from stepsize_opt.inputs import generator, probability_array, read_only
 from stepsize_opt.sketches.base import DiagonalBase, Law, check_listable
+from stepsize_opt.sketches.draws import CoordinatesDraw, Draw
 from stepsize_opt.sketches.text import join, one_or_each, shortest
 from stepsize_solvers.programs import Matrix, PositiveMap, Vector, hadamard
 
@@ -82,6 +84,22 @@ class SystematicSampling(DiagonalBase):
     def _whole(self) -> NDArray[np.int64]:
         """p in multiples of 2^−b."""
         return np.asarray((self.p * grid_points(self.d)).astype(np.int64))
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        """Where the intervals end."""
+        return np.cumsum(self._whole)
+
+    def places(self, rng: np.random.Generator) -> NDArray[np.intp]:
+        """The coordinates of one draw, ascending, in O(k log d)."""
+        # The coordinates whose intervals contain N − x, 2N − x, …: those that _chosen takes.
+        N = grid_points(self.d)
+        first = N - int(generator(rng).integers(N, size=1)[0])
+        return np.searchsorted(self._ends, np.arange(first, self._ends[-1] + 1, N))
+
+    def _draw(self, rng: np.random.Generator) -> Draw:
+        chosen = self.places(rng)
+        return CoordinatesDraw(self.d, chosen, 1.0 / self.p[chosen])
 
     def _chosen(self, x: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which coordinates are taken for each x in 0 … 2^b − 1, shape (len(x), d)."""
