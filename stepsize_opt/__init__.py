@@ -6,15 +6,15 @@
 >>> optimal_stepsize(L, RandK(2, 1)).status
 'optimal'
 
-The classes of what the functions return are in ``stepsize_opt.results``.
+The classes of what the functions return and raise are in ``stepsize_opt.results``.
 """
 
-from stepsize_opt.clients import certify_distributed, compare_distributed, optimal_distributed_stepsize
+from stepsize_opt.clients import certify_distributed, optimal_distributed_stepsize
 from stepsize_opt.inputs import BlockDiagonal, Direction, EstimatedSmoothness
 from stepsize_opt.limit import compression_limit
 from stepsize_opt.methods import CompressedStep, Feedback, Method, optimal_method
-from stepsize_opt.node import certify, compare, optimal_stepsize, to_cvxpy
-from stepsize_opt.planning import Budget, plan
+from stepsize_opt.node import certify, optimal_stepsize, to_cvxpy
+from stepsize_opt.planning import Budget, compare, compare_distributed, plan
 from stepsize_opt.sketches import (
     BernQ,
     DiagonalSketch,
@@ -30,7 +30,6 @@ from stepsize_opt.sketches import (
 )
 from stepsize_opt.smoothness import LowRankPlusDiagonal
 from stepsize_solvers import available_solvers
-from stepsize_solvers.programs import SolverUnavailable
 
 __version__ = "1.0.0rc1"
 
@@ -52,7 +51,6 @@ __all__ = [
     "Method",
     "RandK",
     "Sketch",
-    "SolverUnavailable",
     "SystematicSampling",
     "available_solvers",
     "certify",

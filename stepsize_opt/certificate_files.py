@@ -3,21 +3,27 @@
 Every float is written in hexadecimal, so that nothing is rounded on the way.  A file claims what the verifier proves:
 the lower end is that of the answer, the upper end that of the answer or, where the multipliers of the file prove less,
 what they prove.  Multipliers are written as factors V of VVᵀ ⪰ 0.
+
+Where H is judged, the proof needs Σ(RD̂B + BD̂R) ⪰ 2Y on the structure for the images R of the multipliers and a
+reference D̂ (docs/reliability.md).  ``Stationary`` solves for equality, ``_sharpened`` adds what rounding leaves.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import eigh
+from scipy.linalg import eigh, eigvalsh
+from scipy.optimize import nnls
+from scipy.sparse.linalg import LinearOperator, cg
 
 from stepsize_opt.inputs import Direction, Immutable, Structure, dense, pattern_of, read_only, write_text
 from stepsize_opt.operators import (
@@ -26,10 +32,9 @@ from stepsize_opt.operators import (
     InverseStepsize,
     LowRankStepsize,
 )
-from stepsize_opt.proofs import rounded_up
+from stepsize_opt.proofs import Certificate, exp_down, exp_up
 from stepsize_opt.sketches import (
     BernQ,
-    FiniteSketch,
     Gaussian,
     Identity,
     IndependentSampling,
@@ -37,14 +42,28 @@ from stepsize_opt.sketches import (
     RandK,
     Sketch,
     SystematicSampling,
+    plain_sketch,
 )
-from stepsize_opt.smoothness import LowRankPlusDiagonal
-from stepsize_solvers.programs import Indices, Matrix, Pattern, Vector
+from stepsize_opt.smoothness import LowRankPlusDiagonal, ThinDirections
+from stepsize_solvers.programs import Matrix, Pattern, Vector
 
 # A certificate holds dense multipliers and is verified with whole numbers: beyond this size neither makes sense.
 LARGEST = 400
-# More unknowns of D than this are not solved for: D itself is the reference then.
-_MOST_UNKNOWNS = 3000
+# The parameters of the sketches that have a name, under the names that the verifier reads.
+_PARAMETERS: dict[type[Sketch], dict[str, str]] = {
+    Identity: {},
+    RandK: {"k": "k"},
+    Gaussian: {"k": "k"},
+    BernQ: {"q": "q", "sizes": "sizes"},
+    IndependentSampling: {"q": "p"},
+    SystematicSampling: {"p": "p"},
+}
+_EPSILON = float(np.finfo(float).eps)
+_MOST_STEPS = 500  # of conjugate gradients
+_MOST_PARTS = 4  # of a reference
+_FINE = 1e-12  # a share of D̂ that costs nothing
+# A multiplier Y of a t may be singular, where rounding leaves no proof: such a share of H⁻¹ is added.
+_SHARE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +96,28 @@ class Question(Immutable):
             return None
         return self.M * np.eye(self.d) if isinstance(self.M, float) else dense(self.M)
 
+    def plain(self) -> dict[str, Any]:
+        """L and M as a file holds them, a number μ of M as μI."""
+        M = DiagonalStepsize(np.full(self.d, self.M)) if isinstance(self.M, float) else self.M
+        return {"L": plain_matrix(self.L), "M": None if M is None else plain_matrix(M)}
+
+
+@dataclass(frozen=True, eq=False)
+class ClientsQuestion(Immutable):
+    """What an answer for clients does not hold: the matrices, and the multipliers that were found.
+
+    reference: D before K was rounded to a whole number; multipliers: U₀ or None, and Uᵢ of each client, candidates.
+    """
+
+    matrices: Sequence[Matrix]
+    mean: Matrix | None
+    reference: Matrix
+    multipliers: Sequence[tuple[Matrix | None, list[Matrix]]] = field(default_factory=list)
+
+    @property
+    def d(self) -> int:
+        return len(self.reference)
+
 
 def _kept(matrix: Any) -> Any:
     if isinstance(matrix, np.ndarray):
@@ -84,7 +125,7 @@ def _kept(matrix: Any) -> Any:
     return matrix.copy() if sparse.issparse(matrix) else matrix
 
 
-def asked(question: Question | None) -> Question:
+def asked(question: Any) -> Any:
     """Return the question; raises ValueError where it is not known or too large for a file."""
     if question is None:
         msg = "an answer that was read from a file does not know its L: solve again, then write the certificate"
@@ -95,6 +136,13 @@ def asked(question: Question | None) -> Question:
     return question
 
 
+def ends(certificate: Certificate, M: Any) -> tuple[float, float]:
+    """The ends of log det, or of t for the goals with an M."""
+    if M is None:
+        return certificate.log_det, certificate.upper_bound
+    return exp_down(certificate.log_det / certificate.d), exp_up(certificate.log_rate_bound)
+
+
 def write(path: str | PathLike[str], document: dict[str, Any], lower: float, upper: float) -> Path:
     """Write a document with the two ends of its claim, once the verifier has proved it.
 
@@ -102,30 +150,46 @@ def write(path: str | PathLike[str], document: dict[str, Any], lower: float, upp
     """
     from stepsize_opt import verify  # not before: python -m stepsize_opt.verify warns of a module that is loaded
 
-    document = {"format": verify.FORMAT, **document, "lower": lower.hex()}
+    document = {"format": verify.FORMAT, **document, "lower": lower.hex(), "upper": "inf"}
     try:
         problem = verify.KINDS[document["kind"]](document)
-        try:
-            upper = max(upper, rounded_up(problem.upper_end()))
-        except verify.Refused:  # the multipliers prove nothing
-            upper = math.inf
-        document["upper"] = upper.hex()
-        document["statement"] = verify.statement(document)
-        document["sha256"] = verify.digest(document)
-        verify.verify(document)
+        problem.check(Fraction(lower))
     except verify.Refused as refused:
-        msg = f"an error of the library: the certificate is refused, {refused}"
+        msg = f"the verifier refuses the certificate, so it is not written: {refused}"
         raise ArithmeticError(msg) from refused
+    unit = abs(upper) if document["kind"] == "clients" or document["M"] is not None else abs(upper) + problem.d
+    document["upper"] = _proved_upper_end(problem, upper, unit).hex()
+    document["statement"] = verify.statement(document, problem)
+    document["sha256"] = verify.digest(document)
     write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     return Path(path)
+
+
+def _proved_upper_end(problem: Any, upper: float, unit: float) -> float:
+    """Return the upper end of the answer, or what the multipliers prove where that is less; infinity for nothing."""
+    from stepsize_opt.verify import Refused
+
+    try:
+        proves = problem.bound()
+        for n in range(-53, 10):
+            if math.isfinite(upper) and proves(Fraction(upper)):
+                return upper
+            upper = max(upper + 2.0**n * unit, math.nextafter(upper, math.inf))
+    except (Refused, KeyError, OverflowError):  # there are no multipliers, or they prove nothing
+        pass
+    return math.inf
 
 
 # ---------------------------------------------------------------- plain forms
 
 
-def plain_vector(values: Any) -> list[str]:
-    """The floats of a vector in hexadecimal."""
-    return [float(x).hex() for x in values]
+def plain(value: Any) -> Any:
+    """Numbers as JSON holds them: floats in hexadecimal, arrays as lists."""
+    if isinstance(value, np.ndarray | list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    return float(value).hex() if isinstance(value, float | np.floating) else value
 
 
 def plain_matrix(matrix: Any) -> Any:
@@ -135,101 +199,165 @@ def plain_matrix(matrix: Any) -> Any:
     if isinstance(matrix, LowRankStepsize):
         return _low_rank(matrix.a, matrix.V, matrix.sign)
     if isinstance(matrix, DiagonalStepsize):
-        return {"diagonal": plain_vector(matrix.x)}
+        return {"diagonal": plain(matrix.x)}
     if isinstance(matrix, InverseStepsize):
-        p, U, C = matrix.p, plain_matrix(matrix.U), plain_matrix(matrix.C)
+        p, U, C = {"diagonal": plain(matrix.p)}, plain_matrix(matrix.U), plain_matrix(matrix.C)
         inner = {"inverse": {"product": [C, {"transpose": C}]}}
-        product = [{"diagonal": plain_vector(-p)}, U, inner, {"transpose": U}, {"diagonal": plain_vector(p)}]
-        return {"sum": [{"diagonal": plain_vector(p)}, {"product": product}]}
-    if isinstance(matrix, BlockStepsize):
-        return plain_matrix(matrix.array)
-    return [plain_vector(row) for row in dense(matrix)]
+        minus = {"diagonal": plain(-matrix.p)}
+        return {"sum": [p, {"product": [minus, U, inner, {"transpose": U}, p]}]}
+    if isinstance(matrix, ThinDirections):
+        return _thin(matrix)
+    return plain(matrix.array if isinstance(matrix, BlockStepsize) else dense(matrix))
 
 
-def _low_rank(diagonal: Vector, U: Any, sign: float) -> Any:
-    factor = plain_matrix(U)
-    signs = {"diagonal": plain_vector([sign] * U.shape[1])}
-    return {"sum": [{"diagonal": plain_vector(diagonal)}, {"product": [factor, signs, {"transpose": factor}]}]}
+def _low_rank(diagonal: Any, U: Any, sign: float) -> Any:
+    factor, signs = plain_matrix(U), {"diagonal": plain([sign] * U.shape[1])}
+    return {"sum": [{"diagonal": plain(diagonal)}, {"product": [factor, signs, {"transpose": factor}]}]}
 
 
-def plain_curvature(M: Any, d: int) -> Any:
-    """M, a number standing for a multiple of I."""
-    return {"diagonal": plain_vector([M] * d)} if isinstance(M, float) else None if M is None else plain_matrix(M)
+def _thin(A: ThinDirections) -> Any:
+    """c Diag(t)(I + BZBᵀ) with B = [Diag(t)U  E]."""
+    d, e = len(A.t), A.e
+    t, U = {"diagonal": plain(A.t)}, plain_matrix(np.hstack([A.U, np.zeros((d, e))]))
+    B = {"sum": [{"product": [t, U]}, plain_matrix(np.hstack([np.zeros((d, A.U.shape[1])), np.eye(d, e)]))]}
+    inner = {"sum": [{"diagonal": plain(np.ones(d))}, {"product": [B, plain_matrix(A.Z), {"transpose": B}]}]}
+    return {"product": [{"diagonal": plain(np.full(d, A.c))}, t, inner]}
 
 
 def plain_structure(structure: Structure, d: int) -> dict[str, Any]:
     """The sizes of the blocks, and W of multiples."""
     pattern = pattern_of(structure, d)
-    W = None if pattern.W is None else plain_matrix(pattern.W)
+    W: Any = pattern.W
     if structure == "scalar":
-        W = {"diagonal": plain_vector([1.0] * d)}
-    if isinstance(structure, Direction) and not isinstance(structure.W, np.ndarray):
-        W = plain_matrix(structure.W)
-    return {"sizes": list(pattern.sizes), "W": W}
+        W = DiagonalStepsize(np.ones(d))
+    if isinstance(structure, Direction):
+        W = structure.W
+    return {"sizes": list(pattern.sizes), "W": None if W is None else plain_matrix(W)}
 
 
 def plain_law(sketch: Sketch) -> dict[str, Any]:
-    """The distribution of a sketch; raises ValueError for a class that the verifier does not know."""
-    kind = type(sketch).__name__
-    if isinstance(sketch, Identity):
-        return {"kind": kind}
-    if isinstance(sketch, RandK | Gaussian):
-        return {"kind": kind, "k": sketch.k}
-    if isinstance(sketch, BernQ):
-        return {"kind": kind, "q": plain_vector(sketch.q), "sizes": list(sketch.sizes)}
-    if isinstance(sketch, IndependentSampling):
-        return {"kind": kind, "q": plain_vector(sketch.p), "sizes": [1] * sketch.d}
-    if isinstance(sketch, SystematicSampling):
-        return {"kind": kind, "p": plain_vector(sketch.p)}
+    """The distribution of a sketch: its kind and parameters, or its plain form, which holds the support or moments."""
+    known = _PARAMETERS.get(type(sketch))
+    if known is not None:
+        return {"kind": type(sketch).__name__} | {name: plain(getattr(sketch, of)) for name, of in known.items()}
     if isinstance(sketch, LayerWise):
-        return {"kind": kind, "layers": [[layer.d, plain_law(layer)] for layer in sketch.layers]}
-    try:
-        weights, outcomes = sketch.support()
-    except ValueError:  # given by its moments
-        return {"kind": "moments", "P": plain_matrix(sketch.second_moment_matrix)}
-    occur = weights > 0.0
-    law = {"kind": kind, "weights": plain_vector(weights[occur])}
-    if isinstance(sketch, FiniteSketch):
-        return {**law, "matrices": [plain_matrix(S) for S in outcomes[occur]]}
-    return {**law, "kind": "support", "vectors": [plain_vector(s) for s in outcomes[occur]]}
+        return {"kind": "LayerWise", "layers": [[layer.d, plain_law(layer)] for layer in sketch.layers]}
+    form = plain(plain_sketch(sketch))
+    return {"kind": next(iter(form)), **form}
 
 
-# ---------------------------------------------------------------- one node
+# ---------------------------------------------------------------- the documents
 
 
 def node_document(result: Any, question: Question) -> dict[str, Any]:
     """The document of a StepsizeResult, without its ends."""
-    d = question.d
+    V = result.inverse_curvature
+    V = DiagonalStepsize(np.full(question.d, V)) if isinstance(V, float) else V
     document = {
         "kind": "node",
-        "L": plain_matrix(question.L),
+        **question.plain(),
         "sketch": plain_law(result.sketch),
         "method": result.algorithm,
-        "structure": plain_structure(result.structure, d),
+        "structure": plain_structure(result.structure, question.d),
         "goal": result.goal,
-        "M": plain_curvature(question.M, d),
         "D": plain_matrix(result.stepsize),
+        "V": None if V is None else plain_matrix(V),
     }
-    return {**document, "multipliers": NodeMultipliers.of(result, question).plain()}
+    return _with_multipliers(document, NodeMultipliers.of(result, question).found, result.stepsize.todense())
+
+
+def _with_multipliers(document: dict[str, Any], find: Callable[[], dict[str, Any]], D: Matrix) -> dict[str, Any]:
+    """The document with the multipliers that float64 finds; without any, nothing is proved from above."""
+    try:
+        found = find()
+        reference = found.get("reference")
+        if isinstance(reference, Stationary):
+            document["multipliers"] = plain({**found, "reference": reference.D})
+            return _sharpened(document, reference, D)
+    except ValueError:  # a factorisation failed
+        found = {}
+    return {**document, "multipliers": plain(found)}
+
+
+def clients_document(result: Any, question: ClientsQuestion) -> dict[str, Any]:
+    """The document of a DistributedResult with independent seeds, without its ends."""
+    laws = list(dict.fromkeys(result.sketches))
+    clients = zip(question.matrices, result.sketches, strict=True)
+    targets = result.targets
+    this_K = result.iterations_requested == result.K or targets.initial_gap == 0.0
+    document = {
+        "kind": "clients",
+        "clients": [{"L": plain_matrix(L), "sketch": laws.index(sketch)} for L, sketch in clients],
+        "sketches": [plain_law(sketch) for sketch in laws],
+        "L": None if question.mean is None else plain_matrix(question.mean),
+        "method": result.algorithm,
+        "structure": plain_structure(result.structure, question.d),
+        "goal": result.goal,
+        **{name: plain(getattr(targets, name)) for name in ("epsilon2", "initial_gap", "delta_inf")},
+        "D": plain_matrix(result.D),
+        "K": result.K,
+        "this_K": this_K,
+        "lambda_D": plain(result.lambda_D),
+    }
+    return _with_multipliers(document, ClientMultipliers.of(result, question, this_K).found, result.D)
+
+
+def limit_document(limit: Any, question: Question) -> dict[str, Any]:
+    """The document of a CompressionLimit, without its ends."""
+    return {
+        "kind": "limit",
+        **question.plain(),
+        "k": plain(limit.k),
+        "goal": limit.goal,
+        "momentum": limit.momentum,
+        "D": plain_matrix(limit.D),
+        "multipliers": plain(_limit_multipliers(limit, question)),
+    }
+
+
+def method_document(method: Any, question: Question) -> dict[str, Any]:
+    """The document of a SubspaceMethod, without its ends."""
+    parts = {"A": plain_matrix(method.directions), "h": plain(method.probabilities)}
+    weights = {"w": plain(method.weights)} if method.momentum else {}
+    return {**limit_document(method, question), "kind": "method", **parts, **weights}
+
+
+# ---------------------------------------------------------------- multipliers, in floating point
+
+
+def _limit_multipliers(limit: Any, question: Question) -> dict[str, Any]:
+    """The budget proves the limit, or the top eigenvector of LM⁻¹."""
+    L, M = question.smoothness(), question.curvature()
+    if M is None:
+        return {}
+    values, vectors = eigh(L, M)
+    inverse = _inverse(M)
+    roots = np.sqrt(values) if limit.momentum else values
+    if roots[-1] * limit.k > roots.sum():
+        return {"factor": vectors[:, -1:], "inverse": inverse}
+    if not limit.momentum:
+        return {"inverse": inverse}
+    mean = (vectors / roots) @ vectors.T  # C = L⁻¹ # M⁻¹, with CLC = M⁻¹ up to rounding
+    excess = eigvalsh(M @ mean @ L @ mean @ M, M)[-1] - 1.0
+    return {"reference": _symmetric(mean) * (1.0 - abs(excess) - 64.0 * len(L) * _EPSILON)}
 
 
 @dataclass(frozen=True, eq=False)
 class NodeMultipliers:
-    """The multipliers of an answer in floating point: T(D) = 𝒬(DBD), and blocks of multipliers beside those of D."""
+    """The multipliers of an answer: T(D) = 𝒬(DBD), and blocks of multipliers beside those of D."""
 
     goal: str
     pattern: Pattern
-    Q: Callable[[Matrix], Matrix]
+    law: Callable[[Matrix], Matrix]
+    first: bool
+    momentum: bool
     L: Matrix
-    B: Matrix
     M: Matrix | None
     D: Matrix
     blocks: list[tuple[Any, Matrix]]
 
     @staticmethod
     def of(result: Any, question: Question) -> NodeMultipliers:
-        L, law = question.smoothness(), result.sketch.map
-        first = result.algorithm == "det-CGD1"
         blocks = [(block.indices, block.Z) for block in result.blocks]
         if not blocks and question.multiplier is not None:
             found = question.multiplier()
@@ -237,23 +365,32 @@ class NodeMultipliers:
         return NodeMultipliers(
             goal=result.goal,
             pattern=pattern_of(result.structure, question.d),
-            Q=law.apply if first else lambda M: M,
-            L=L,
-            B=L if first else law.apply(L),
+            law=result.sketch.map.apply,
+            first=result.algorithm == "det-CGD1",
+            momentum=result.momentum,
+            L=question.smoothness(),
             M=question.curvature(),
             D=result.stepsize.todense(),
             blocks=blocks,
         )
 
-    def plain(self) -> dict[str, Any]:
+    @property
+    def B(self) -> Matrix:
+        return self.L if self.first else self.law(self.L)
+
+    def Q(self, X: Matrix) -> Matrix:
+        return self.law(X) if self.first else X
+
+    def found(self) -> dict[str, Any]:
         """The multipliers as a file holds them."""
-        if self.goal == "convex":
-            return {"factor": plain_matrix(np.linalg.solve(self.L, _root(self._whole())))}
+        if self.M is None and self.goal == "convex":
+            return {"factor": np.linalg.solve(self.L, _root(self._whole()))}
         if self.goal == "paper":
-            return {"factor": plain_matrix(_root(self._scaled()))}
-        found = [proof for Y in self._candidates() if (proof := self._metric_proof(Y)) is not None]
-        best = min(found, key=lambda proof: proof.bound, default=None)
-        return {} if best is None else best.plain(self.M)
+            return {"factor": _root(self._scaled()), "reference": self.D}
+        V = _root(self._judge())
+        Y = V @ V.T
+        found = {"factor": V, "reference": Stationary([(self.Q(Y), self.B)], Y, self.pattern)}
+        return found if self.M is None else {**found, "inverse": _inverse(self.M)}
 
     def _whole(self) -> Matrix:
         out = np.zeros_like(self.L)
@@ -261,152 +398,242 @@ class NodeMultipliers:
             out[np.ix_(indices, indices)] = np.diag(Z) if Z.ndim == 1 else Z
         return out
 
+    def _alone(self) -> list[tuple[Any, Matrix]]:
+        """The places of each component, and its multiplier with zeros elsewhere."""
+        found, whole = [], self._whole()
+        for indices, part in self.blocks:
+            for place in indices[:, None] if part.ndim == 1 else [indices]:
+                inside = np.ix_(place, place)
+                alone = np.zeros_like(whole)
+                alone[inside] = whole[inside]
+                found.append((inside, alone))
+        return found
+
     def _scaled(self) -> Matrix:
-        """Z with the best factor for each block, d/⟨𝒬(Z), DBD⟩ of it."""
-        square, Z = self.D @ self.B @ self.D, self._whole()
-        for indices, part in self.blocks:
-            for place in indices[:, None] if part.ndim == 1 else [indices]:
-                inside = np.ix_(place, place)
-                alone = np.zeros_like(Z)
-                alone[inside] = Z[inside]
-                energy = float(np.vdot(self.Q(alone), square))
-                Z[inside] *= len(place) / energy if energy > 0.0 else 0.0
-        return Z
-
-    @property
-    def _metric(self) -> Matrix:
-        return 2.0 * self.D - self.Q(self.D @ self.B @ self.D)
-
-    def _candidates(self) -> list[Matrix]:
-        """Multipliers Y of the goals that judge H: that of the solver, H⁻¹, and for t those of a component alone."""
-        inverse = np.linalg.inv(self._metric)
-        inverse = 0.5 * (inverse + inverse.T)
-        if self.M is None:
-            return [self._whole(), inverse]
-        out = []
-        for indices, part in self.blocks:
-            for place in indices[:, None] if part.ndim == 1 else [indices]:
-                inside = np.ix_(place, place)
-                Y = np.zeros_like(self.L)
-                Y[inside] = self._whole()[inside]
-                energy = float(np.vdot(Y, self._metric))
-                for share in (0.0, 1e-12, 1e-10, 1e-8) if energy > 0.0 else ():
-                    mixed = Y.copy()
-                    mixed[inside] += share * energy * inverse[inside]
-                    out.append(mixed)
+        """Z with the best factor for each component, its size/⟨𝒬(Z), DBD⟩."""
+        square, out = self.D @ self.B @ self.D, np.zeros_like(self.D)
+        for inside, Z in self._alone():
+            energy = float(np.vdot(self.Q(Z), square))
+            out += Z * (len(inside[0]) / energy if energy > 0.0 else 0.0)
         return out
 
-    def _metric_proof(self, Y: Matrix) -> MetricProof | None:
-        """What Y proves in floating point; None where it proves nothing."""
-        V = _root(Y)
-        Y = V @ V.T
-        R = self.Q(Y)
-        shares = _share_of_diagonal(R), _share_of_diagonal(self.B)
-        if not min(shares) > 0.0:
-            return None
-        reference = _stationary(R, self.B, Y, self.pattern)
-        if reference is None:
-            reference = self.D
-        q = 2.0 * float(np.vdot(Y, reference)) - float(np.vdot(R, reference @ self.B @ reference))
-        if self.M is not None:
-            inverse = np.linalg.inv(self.M)
-            return MetricProof(V, reference, shares, q / float(np.vdot(Y, inverse)))
-        sign, log_det = np.linalg.slogdet(Y)
-        if not (sign > 0.0 and q > 0.0):
-            return None
-        return MetricProof(V, reference, shares, len(Y) * math.log(q / len(Y)) - float(log_det))
+    def _judge(self) -> Matrix:
+        """Y of the goals that judge H: H⁻¹, or for t the multiplier of the component with the least t."""
+        H = 2.0 * self.D - self.Q(self.D @ self.B @ self.D)
+        inverse = _inverse(H)
+        if self.M is None:
+            return inverse
+        floor = _inverse(self.M)
+        floor = self.law(floor) if self.momentum else floor
+        energies = [(float(np.vdot(Y, H)), float(np.vdot(Y, floor)), inside, Y) for inside, Y in self._alone()]
+        energy, _, inside, Y = min((one for one in energies if one[1] > 0.0), key=lambda one: one[0] / one[1])
+        Y[inside] += _SHARE * energy / len(inside[0]) * inverse[inside]
+        return Y
 
 
 @dataclass(frozen=True, eq=False)
-class MetricProof:
-    """A factor of Y, the D̂ at which 2⟨Y, D⟩ − ⟨R, DBD⟩ is largest, shares of diag(R) and diag(B), and the bound."""
+class ClientMultipliers:
+    """The multipliers of an answer for clients: Vᵢ(D) = 𝒬ᵢ(DBᵢD), and the largest λ_D at a rate."""
 
-    factor: Matrix
-    reference: Matrix
-    shares: tuple[float, float]
-    bound: float
+    pattern: Pattern
+    metric: bool
+    L: Matrix
+    clients: Sequence[Matrix]
+    variances: list[tuple[Callable[[Matrix], Matrix], Matrix]]
+    allowed: Callable[[float], float]
+    question: ClientsQuestion
 
-    def plain(self, M: Matrix | None) -> dict[str, Any]:
-        out = {
-            "factor": plain_matrix(self.factor),
-            "reference": plain_matrix(self.reference),
-            "shares": plain_vector(self.shares),
-        }
-        return out if M is None else {**out, "inverse": plain_matrix(_inverse(M))}
+    @staticmethod
+    def of(result: Any, question: ClientsQuestion, this_K: bool) -> ClientMultipliers:
+        n, targets = result.clients, result.targets
+        mean = sum(M / n for M in question.matrices) if question.mean is None else question.mean
+        L = np.asarray(mean)
+        centred = [sketch.map.centered().apply for sketch in result.sketches]
+        first = result.algorithm == "det-CGD1"
+        variances = [(law, L) if first else ((lambda X: X), law(L)) for law in centred]
+        factor, most = (targets.det_factor, n / result.K) if this_K else (targets.kappa, math.inf)
+
+        def allowed(rate: float) -> float:
+            return min(most, math.inf if factor is None else float(factor) * rate)
+
+        pattern = pattern_of(result.structure, question.d)
+        return ClientMultipliers(pattern, result.goal == "descent", L, question.matrices, variances, allowed, question)
+
+    def found(self) -> dict[str, Any]:
+        """The multipliers as a file holds them."""
+        with np.errstate(over="ignore", invalid="ignore"):  # a λ_D near 0 has multipliers near infinity
+            if self.metric:
+                none = [np.zeros((len(self.L), 1))] * len(self.clients)
+                proofs = [self._metric_proof(clients) for _, clients in [*self.question.multipliers, (None, none)]]
+            else:
+                proofs = [self._proof(U0, clients) for U0, clients in self.question.multipliers]
+        return min(proofs, key=lambda proof: proof[0], default=(math.inf, {}))[1]
+
+    def _terms(self, clients: list[Matrix], D: Matrix) -> tuple[list[tuple[Matrix, Matrix]], Matrix, float, float]:
+        """(Rᵢ, Bᵢ) of the multipliers, the slope of Σ⟨Rᵢ, DBᵢD⟩ at D, its value, and Σ tr(UᵢᵀLᵢUᵢ)."""
+        terms, slope, energy, T = [], np.zeros_like(D), 0.0, 0.0
+        for (law, B), U, L in zip(self.variances, clients, self.clients, strict=True):
+            R = law(L @ U @ U.T @ L)
+            half = R @ D @ B
+            terms.append((R, B))
+            slope += half + half.T
+            energy += float(np.vdot(half, D))
+            T += float(np.vdot(U, L @ U))
+        return terms, slope, energy, T
+
+    def _proof(self, U0: Matrix | None, clients: list[Matrix]) -> tuple[float, dict[str, Any]]:
+        """What is proved of det D: G = αN + βY₀ must come next to a multiple of D⁻¹.
+
+        A solver in D has α = β, one in A = DLD has 2α = β, and multipliers of other problems need a fit.
+        """
+        D = self.question.reference
+        U0 = np.zeros((len(D), 1)) if U0 is None else U0
+        _, slope, energy, T = self._terms(clients, D)
+        Y0, T0 = self.L @ U0 @ U0.T @ self.L, float(np.vdot(U0, self.L @ U0))
+        R = np.linalg.cholesky(D)
+        seen = [self._seen(R.T @ A @ R) for A in (slope, Y0)]
+        fitted, _ = nnls(np.array(seen).T, self._seen(np.eye(len(D))))
+        found = []
+        for a, b in (fitted, (1.0, 1.0), (0.5, 1.0), (0.0, 1.0)):
+            bound = self._rate(a * energy + b * T0, a * T, _log_volume(a * slope + b * Y0, self.pattern))
+            found.append((bound, math.sqrt(a), math.sqrt(b)))
+        bound, a, b = min(found)
+        return bound, {"factor": b * U0, "clients": [a * U for U in clients], "reference": D}
+
+    def _seen(self, A: Matrix) -> Vector:
+        """What D sees of a matrix in the basis of its root: the blocks, or their traces."""
+        if self.pattern.W is None:
+            return np.ravel(self.pattern.blocks(A))
+        return np.array([np.trace(A[s, s]) for s in self.pattern.slices])
+
+    def _metric_proof(self, clients: list[Matrix]) -> tuple[float, dict[str, Any]]:
+        """What is proved of det H with Y = H⁻¹, and the factor of the others by which D is stationary."""
+        D, L = self.question.reference, self.L
+        V = _root(_inverse(2.0 * D - D @ L @ D))
+        Y = V @ V.T
+        _, _, energy, _ = self._terms(clients, D)
+        left = float(np.vdot(Y - Y @ D @ L, D))
+        a = math.sqrt(left / energy) if min(left, energy) > 0.0 else 0.0
+        clients = [a * U for U in clients]
+        terms, _, _, T = self._terms(clients, D)
+        found = Stationary([(Y, L), *terms], Y, self.pattern)
+        s = float(np.vdot(found.D, Y))
+        bound = self._rate(s, T, -float(np.linalg.slogdet(Y)[1]))
+        return bound, {"factor": V, "clients": clients, "reference": found}
+
+    def _rate(self, s: float, T: float, log_volume: float) -> float:
+        """The largest τ with τ ≤ e^(volume/d)(c(τ)T + s)/d, by iteration; infinity where there is none."""
+        d = len(self.L)
+        if not math.isfinite(log_volume):
+            return math.inf
+        g = math.exp(log_volume / d) / d
+        rate = g * s
+        for _ in range(200):
+            rate = g * (s + (self.allowed(rate) * T if T > 0.0 else 0.0))
+        return rate if 0.0 < rate < math.inf else math.inf
+
+
+def _log_volume(G: Matrix, pattern: Pattern) -> float:
+    """The largest log det D of the pattern with ⟨G, D⟩ ≤ d; infinity unless G is positive on the pattern."""
+    if pattern.W is None:
+        values = np.concatenate([np.linalg.eigvalsh(G[s, s]) for s in pattern.slices])
+        return -float(np.log(values).sum()) if values.min() > 0.0 else math.inf
+    shares = np.array([np.vdot(G[s, s], pattern.W[s, s]) for s in pattern.slices]) / pattern.sizes
+    if not shares.min() > 0.0:
+        return math.inf
+    return float(np.linalg.slogdet(pattern.W)[1] - np.array(pattern.sizes) @ np.log(shares))
+
+
+class Stationary:
+    """D̂ of a pattern with Σ(RD̂B + BD̂R) = 2Y as far as the pattern sees it, up to rounding."""
+
+    def __init__(self, terms: list[tuple[Matrix, Matrix]], Y: Matrix, pattern: Pattern) -> None:
+        self.terms, self.Y, self.pattern = terms, Y, pattern
+        labels = pattern.labels
+        masks = [(labels[:, None] == i) & (labels == i) for i in range(len(pattern.sizes))]
+        self.directions = [] if pattern.W is None else [np.where(mask, pattern.W, 0.0) for mask in masks]
+        self.D = self.solve(2.0 * Y)
+
+    def solve(self, F: Matrix) -> Matrix:
+        """X of the pattern with Σ(RXB + BXR) = F as far as the pattern sees it."""
+        return self._multiples(F) if self.directions else self._blocks(F)
+
+    def _image(self, X: Matrix) -> Matrix:
+        halves = [R @ X @ B for R, B in self.terms]
+        return np.asarray(sum(half + half.T for half in halves))
+
+    def _multiples(self, F: Matrix) -> Matrix:
+        images = [self._image(W) for W in self.directions]
+        system = np.array([[np.vdot(image, W) for W in self.directions] for image in images])
+        scale = 1.0 / np.sqrt(np.maximum(system.diagonal(), np.finfo(float).tiny))
+        right = np.array([np.vdot(F, W) for W in self.directions])
+        gamma = scale * np.linalg.lstsq(scale[:, None] * system * scale, scale * right)[0]
+        return np.asarray(sum(x * W for x, W in zip(gamma, self.directions, strict=True)))
+
+    def _blocks(self, F: Matrix) -> Matrix:
+        """By conjugate gradients; with one term and a full D the first guess is the solution."""
+        d = len(F)
+        values, C = eigh(sum(R for R, _ in self.terms), sum(B for _, B in self.terms) / len(self.terms))
+        weights = values[:, None] + values
+        weights = np.maximum(weights, _EPSILON * weights.max())
+
+        def blocks(x: Any) -> Matrix:
+            return self.pattern.blocks(np.reshape(x, (d, d)))
+
+        def guess(x: Any) -> Any:
+            return np.ravel(blocks(C @ ((C.T @ blocks(x) @ C) / weights) @ C.T))
+
+        def image(x: Any) -> Any:
+            return np.ravel(blocks(self._image(blocks(x))))
+
+        size: Any = (d * d, d * d)
+        A, inverse = LinearOperator(size, image), LinearOperator(size, guess)
+        return _symmetric(blocks(cg(A, np.ravel(blocks(F)), rtol=1e-13, maxiter=_MOST_STEPS, M=inverse)[0]))
+
+    def least(self, G: Matrix, D: Matrix) -> float:
+        """The largest c with G ⪰ 2cY as far as the pattern sees it; D counts as a direction of its own."""
+        if not self.directions:
+            return min(_least_ratio(G[s, s], 2.0 * self.Y[s, s]) for s in self.pattern.slices)
+        along = [W for part in self.directions for W in (part, np.where(part != 0.0, D, 0.0))]
+        return min(float(np.vdot(G, W) / np.vdot(2.0 * self.Y, W)) for W in along if np.vdot(self.Y, W) > 0.0)
+
+
+def _least_ratio(A: Matrix, B: Matrix) -> float:
+    """The largest c with A ⪰ cB, for B ⪰ 0, whose zero rows do not count."""
+    rows = np.flatnonzero(B.diagonal())
+    inside = np.ix_(rows, rows)
+    return float(eigvalsh(A[inside], B[inside])[0]) if rows.size else 0.0
+
+
+def _sharpened(document: dict[str, Any], found: Stationary, D: Matrix) -> dict[str, Any]:
+    """The document with a reference D̂ in several parts: each takes away what the exact left side lacks of 2Y."""
+    from stepsize_opt import verify
+
+    parts, missing = [found.D], math.inf
+    while missing > _FINE and len(parts) <= _MOST_PARTS:
+        document["multipliers"]["reference"] = {"sum": [plain(part) for part in parts]}
+        try:
+            G = verify.KINDS[document["kind"]](document).tangent()[1]
+        except verify.Refused:  # ``write`` reports it
+            return document
+        rest = np.array([[float(G[i, j]) for j in range(len(G))] for i in range(len(G))])
+        missing = -found.least(rest, D)
+        if missing > _FINE:
+            parts.append(-found.solve(rest))
+    parts.append((2.0 * missing + _FINE) * found.D)
+    document["multipliers"]["reference"] = {"sum": [plain(part) for part in parts]}
+    return document
+
+
+def _symmetric(A: Matrix) -> Matrix:
+    return np.asarray(0.5 * (A + A.T))
 
 
 def _inverse(A: Matrix) -> Matrix:
-    out = np.linalg.inv(A)
-    return np.asarray(0.5 * (out + out.T))
+    return _symmetric(np.asarray(np.linalg.inv(A), dtype=np.float64))
 
 
 def _root(Z: Matrix) -> Matrix:
     """V with VVᵀ near the positive semidefinite part of Z."""
-    w, V = np.linalg.eigh(0.5 * (Z + Z.T))
+    w, V = np.linalg.eigh(_symmetric(Z))
     return np.asarray(V * np.sqrt(np.maximum(w, 0.0)))
-
-
-def _share_of_diagonal(A: Matrix) -> float:
-    """A number r > 0 with A ⪰ r diag(A) by a margin, 0 if there is none; zero rows do not count."""
-    rows = np.flatnonzero(A.diagonal())
-    scale = 1.0 / np.sqrt(np.abs(A.diagonal()[rows]))
-    least = float(np.linalg.eigvalsh(scale[:, None] * A[np.ix_(rows, rows)] * scale)[0])
-    return 0.5 * least if least > 64.0 * len(A) * np.finfo(float).eps else 0.0
-
-
-def _stationary(R: Matrix, B: Matrix, Y: Matrix, pattern: Pattern) -> Matrix | None:
-    """D of the pattern with RDB + BDR = 2Y as far as the pattern sees it; None where there are too many unknowns."""
-    rows = np.flatnonzero(R.diagonal())
-    inside = np.ix_(rows, rows)
-    out = np.zeros_like(R)
-    if pattern.is_full:
-        values, C = eigh(R[inside], B[inside])
-        out[inside] = C @ (2.0 * (C.T @ Y[inside] @ C) / (values[:, None] + values)) @ C.T
-        return 0.5 * (out + out.T)
-    if pattern.W is not None:
-        return _best_multiples(R, B, Y, pattern)
-    first, second = _unknowns(pattern, rows)
-    if len(first) > _MOST_UNKNOWNS:
-        return None
-    half = np.where(first == second, 0.5, 1.0)
-    orders = ((first, second), (second, first))
-    products = [R[np.ix_(i, k)] * B[np.ix_(j, m)] for i, j in orders for k, m in orders]
-    system = half[:, None] * sum(products, np.zeros((len(first), len(first)))) * half
-    for _ in range(3):  # the first solution, then what rounding has left of it
-        image = R @ out @ B
-        x = half * _solved(system, half * (2.0 * Y - image - image.T)[first, second])
-        out[first, second] += x
-        out[second, first] += x
-    return out
-
-
-def _unknowns(pattern: Pattern, rows: Indices) -> tuple[Indices, Indices]:
-    """The places of the free entries of a symmetric D with free blocks, on and above the diagonal, in given rows."""
-    i, j = np.meshgrid(rows, rows, indexing="ij")
-    free = (i <= j) & (pattern.labels[i] == pattern.labels[j])
-    return i[free], j[free]
-
-
-def _best_multiples(R: Matrix, B: Matrix, Y: Matrix, pattern: Pattern) -> Matrix:
-    """The stationary D = Diag(γᵢWᵢ)."""
-    assert pattern.W is not None
-    labels = pattern.labels
-    parts = [np.where((labels[:, None] == i) & (labels == i), pattern.W, 0.0) for i in range(len(pattern.sizes))]
-    images = [R @ W @ B for W in parts]
-    seen = [i for i, image in enumerate(images) if np.vdot(image, parts[i]) > 0.0]
-    system = np.array([[np.vdot(images[i], parts[j]) for j in seen] for i in seen])
-    out = np.zeros_like(R)
-    for _ in range(3):
-        image = R @ out @ B
-        rest = Y - 0.5 * (image + image.T)
-        right = np.array([float(np.vdot(rest, parts[i])) for i in seen])
-        gamma = _solved(0.5 * (system + system.T), right)
-        for i, value in zip(seen, gamma, strict=True):
-            out += value * parts[i]
-    return out
-
-
-def _solved(A: Matrix, b: Vector) -> Vector:
-    """A⁻¹b for a positive definite A with a diagonal of any size."""
-    scale = 1.0 / np.sqrt(A.diagonal())
-    return np.asarray(scale * np.linalg.solve(scale[:, None] * A * scale, scale * b))

@@ -24,13 +24,18 @@ convex     E f(x^K) − f* ≤ 2‖x⁰ − x*‖²/(t²K(K + 3)) in the Euclide
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from scipy.linalg import eigvalsh
 
 from stepsize_opt.inputs import (
+    Scaling,
     Symmetric,
     check_one_of,
     check_positive_definite,
@@ -38,7 +43,9 @@ from stepsize_opt.inputs import (
     dimensions,
     positive_number,
     read_matrix,
+    real_array,
 )
+from stepsize_opt.proofs import UNIT, Enclosed, exponent_above, largest_floor, norm_from_above, twice_gamma
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 GoalName: TypeAlias = Literal["paper", "descent", "euclidean", "linear", "convex"]
@@ -166,7 +173,7 @@ class Goal:
         return None if isinstance(self.M, float) else self.M
 
     def block(self, indices: Indices) -> Matrix:
-        """The rows and columns of M that belong to some of the coordinates."""
+        """Return the rows and columns of M that belong to some of the coordinates."""
         assert self.M is not None
         if isinstance(self.M, float):
             return self.M * np.eye(indices.size)
@@ -174,13 +181,13 @@ class Goal:
         return dense(M[indices][:, indices])
 
     def diagonal(self, indices: Indices) -> Vector | None:
-        """The diagonal of that block; None without M."""
+        """Return the diagonal of that block; None without M."""
         if self.M is None:
             return None
         return np.full(indices.size, self.M) if isinstance(self.M, float) else np.asarray(self.M.diagonal()[indices])
 
     def restricted(self, indices: Indices) -> Matrix | float | None:
-        """M on some of the coordinates."""
+        """Return M on some of the coordinates."""
         return self.M if self.M is None or isinstance(self.M, float) else self.block(indices)
 
     def check(self, L: Matrix, indices: Indices) -> None:
@@ -190,14 +197,14 @@ class Goal:
             check_strong_convexity(M, L)
 
     def curvature(self, indices: Indices) -> Matrix | float | None:
-        """M ⪯ ∇²f on some of the coordinates, by which the limit is computed."""
+        """Return M ⪯ ∇²f on some of the coordinates, by which the limit is computed."""
         return self.restricted(indices)
 
-    def curvature_bound(self, indices: Indices, scale: Vector) -> CurvatureBound | None:
-        """M in the coordinates of a piece, D = ΛD̃Λ; None without M.  Raises ValueError if float64 does not hold it."""
+    def curvature_bound(self, indices: Indices, scaling: Scaling) -> CurvatureBound | None:
+        """Return M in the coordinates of a piece, D = ΛD̃Λ, or None; raises ValueError if float64 does not hold it."""
         if self.M is None:
             return None
-        M, e = self.block(indices), np.frexp(scale)[1] - 1
+        M, e = self.block(indices), scaling.exponents
         both = e[:, None] + e
         shift = 1 - int((np.frexp(M.diagonal())[1] + 2 * e).max())
         near = np.ldexp(M, both + shift)
@@ -212,7 +219,7 @@ PAPER = Goal()
 
 
 def _read_bound(goal: GoalName, strong_convexity: Any, d: int) -> Symmetric | float | None:
-    """M of the goal: a d×d matrix, a number μ for μI, or None for a goal that judges a determinant."""
+    """Return M of the goal: a d×d matrix, a number μ for μI, or None for a goal that judges a determinant."""
     if (strong_convexity is None) == (goal == "linear"):
         msg = "strong_convexity is the M ⪯ ∇²f of goal='linear', a matrix or a number μ > 0: "
         raise ValueError(msg + ("it is missing" if strong_convexity is None else f"leave it out for goal={goal!r}"))
@@ -242,3 +249,103 @@ def check_strong_convexity(M: Matrix | float, L: Matrix) -> None:
             f"{factor}: give a smaller M"
         )
         raise ValueError(msg)
+
+
+def iterations_needed(rate: float, epsilon2: float, initial_gap: float) -> int:
+    """Return the smallest K with 2Δ⁰/(rate K) ≤ ε², where ``rate`` is det(D)^{1/d} and ``initial_gap`` is Δ⁰.
+
+    Exact for the floats given, however large K is.
+    """
+    gap, target = positive_number("initial_gap", initial_gap), positive_number("epsilon2", epsilon2)
+    return math.ceil(2 * Fraction(gap) / (Fraction(positive_number("rate", rate)) * Fraction(target)))
+
+
+def linear_iterations(t: float, accuracy: float, initial_gap: float) -> int:
+    """Return the smallest K with (1 − t)^K Δ⁰ ≤ accuracy, where ``initial_gap`` is Δ⁰ = f(x⁰) − f*.
+
+    Found to 50 digits behind the point; where these leave a doubt, K is decided exactly up to 10⁴, rounded up beyond.
+    """
+    gap, target = Fraction(positive_number("initial_gap", initial_gap)), Fraction(positive_number("accuracy", accuracy))
+    kept = 1 - Fraction(positive_number("rate", t))
+    if gap <= target:
+        return 0
+    if kept <= 0:
+        return 1
+    zeros = math.ceil(-math.log10(t))  # of t: 1 − t takes them off its digits, and K has them in front of the point
+    with localcontext(Context(prec=60 + 2 * zeros)):
+        needed, each = ((Decimal(x.numerator) / x.denominator).ln() for x in (gap / target, 1 / kept))
+        K = needed / each
+        nearest = K.to_integral_value()
+        if abs(K - nearest) > Decimal("1e-30"):
+            return math.ceil(K)
+    whole = int(nearest)
+    return whole if whole <= _DECIDED and kept**whole * gap <= target else whole + 1
+
+
+_DECIDED = 10**4
+
+
+def convex_iterations(squared: Fraction, accuracy: float) -> int:
+    """Return the smallest K with ‖x⁰ − x*‖²_{D⁻¹}/(2K) ≤ accuracy for the norm ``squared``, squared; at least 1."""
+    return max(1, math.ceil(squared / (2 * Fraction(positive_number("accuracy", accuracy)))))
+
+
+def momentum_iterations(goal: str, t: float, accuracy: float, start: Any) -> int:
+    """Return the smallest K that momentum with the rate t needs for E f(x^K) − f* ≤ accuracy.
+
+    ``linear``: 2(1 − t)^K Δ⁰ ≤ accuracy, start = Δ⁰.  ``convex``: 2r² ≤ accuracy t²K(K + 3), start = x⁰ − x* or a
+    number r ≥ ‖x⁰ − x*‖.
+    """
+    if goal == "linear":
+        return linear_iterations(t, accuracy, 2.0 * positive_number("initial_gap", start))
+    if dimensions(start) == 0:
+        squared = Fraction(positive_number("initial_distance", start)) ** 2
+    else:
+        squared = sum((Fraction(x) ** 2 for x in real_array("initial_distance", start).tolist()), Fraction(0))
+    rate = Fraction(positive_number("rate", t))
+    needed = math.ceil(2 * squared / (rate**2 * Fraction(positive_number("accuracy", accuracy))))  # ≤ K(K + 3)
+    K = max(1, (math.isqrt(4 * needed + 9) - 3) // 2)  # (2K + 3)² = 4K(K + 3) + 9
+    return K if K * (K + 3) >= needed else K + 1
+
+
+def squared_norm(blocks: Sequence[Matrix], distance: float | Sequence[Vector]) -> Fraction:
+    """Return an upper bound on ‖v‖²_{D⁻¹} for D = Diag(blocks), a block being a matrix or a diagonal.
+
+    distance: the part of v in each block, or a number r, then for every v with ‖v‖ ≤ r.
+    A Fraction: the square of a float, or its quotient by an entry of D, may lie beyond the range of floats.
+    """
+    total, floors = Fraction(0), []
+    for i, D in enumerate(blocks):
+        e = int(np.frexp(D.max())[1])
+        near = np.ldexp(D, -e)
+        below = near.min() if D.ndim == 1 else largest_floor(Enclosed.exact(near), 1.0)
+        if not below > 0.0:
+            msg = "the smallest eigenvalue of D is lost to rounding; no bound on the norm of D⁻¹ is proved"
+            raise ValueError(msg)
+        floors.append(Fraction(below) * Fraction(2) ** e)
+        if isinstance(distance, Sequence):
+            v, f = _near_one(distance[i])
+            if D.ndim == 1:
+                root, g = _near_one(v / np.sqrt(near))
+                size = math.ldexp(float(np.sum(root * root)) * (1.0 + twice_gamma(len(v) + 8)), 2 * g)
+            else:
+                size = norm_from_above(near, v, below)
+            # What underflows is far below the roundings of a sum whose largest term is near one.
+            total += Fraction(size * (1.0 + 4.0 * UNIT)) * Fraction(2) ** (2 * f - e)
+    return total if isinstance(distance, Sequence) else Fraction(distance) ** 2 / min(floors)
+
+
+def _near_one(v: Vector) -> tuple[Vector, int]:
+    """Return v/2ᵉ with a largest entry near one, and e."""
+    e = exponent_above(v)
+    return np.ldexp(v, -e), e
+
+
+def coordinates_sent(iterations: int, expected_nonzeros: float) -> float:
+    """Return the expected number of floats sent to the server in all rounds; raises OverflowError beyond float64."""
+    try:
+        return iterations * expected_nonzeros
+    except OverflowError:
+        digits = math.floor(iterations.bit_length() * math.log10(2.0))
+        msg = f"the number of coordinates sent in about 1e{digits} iterations exceeds float64; ask for less accuracy"
+        raise OverflowError(msg) from None

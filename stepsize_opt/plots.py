@@ -41,6 +41,7 @@ OTHERS = (
 
 
 STYLES = (*OTHERS, *OURS)
+GUARANTEE = ", guarantee"  # ends the label of a dashed line
 
 
 def styles_of(labels: Iterable[tuple[str, bool]]) -> dict[str, Style]:
@@ -51,20 +52,21 @@ def styles_of(labels: Iterable[tuple[str, bool]]) -> dict[str, Style]:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A mean at each x, with half the width of the band around it."""
+    """A mean at each x, with half the width of the band around it, and what is guaranteed there, if anything is."""
 
     x: Vector | Indices
     mean: Vector
     error: Vector
+    bound: Vector | None = None
 
     @staticmethod
-    def over_seeds(x: Vector | Indices, values: Matrix) -> Curve:
+    def over_seeds(x: Vector | Indices, values: Matrix, bound: Vector | None = None) -> Curve:
         """Return the mean of values, one row for each seed, with two standard errors."""
         error = 2.0 * values.std(axis=0) / max(1.0, len(values) - 1.0) ** 0.5
-        return Curve(x, values.mean(axis=0), error)
+        return Curve(x, values.mean(axis=0), error, bound)
 
     def plot(self, ax: Any, style: Style, *, label: str, ours: bool = False, shift: float = 0.0) -> Any:
-        """Draw the curve and its band on matplotlib axes; return the line.
+        """Draw the curve, its band and its guarantee, dashed, on matplotlib axes; return the line of the curve.
 
         ``shift``, from 0 to 1, moves the markers along the curve, so that curves that coincide show both.
         """
@@ -72,7 +74,7 @@ class Curve:
         low = (self.mean - self.error).clip(0.1 * self.mean)
         ax.fill_between(self.x, low, self.mean + self.error, color=style.colour, alpha=0.15, linewidth=0)
         every = max(1, len(self.x) // 8)
-        return ax.plot(
+        (line,) = ax.plot(
             self.x,
             self.mean,
             label=label,
@@ -83,7 +85,10 @@ class Curve:
             markersize=4.5,
             linewidth=2.0 if ours else 1.4,
             zorder=3 if ours else 2,
-        )[0]
+        )
+        if self.bound is not None:
+            ax.plot(self.x, self.bound, "--", color=style.colour, linewidth=1.0, label=f"{label}{GUARANTEE}")
+        return line
 
 
 def log_axes(ax: Any, x_label: str = "", y_label: str = "", title: str = "") -> None:

@@ -50,12 +50,22 @@ class Result(Shown, Saved):
         """The certified gap: no feasible D has a rate above e^gap times that of this one."""
         return self.certificate.gap
 
+    @property
+    @abstractmethod
+    def expected_nonzeros(self) -> float:
+        """Floats that a sender sends per round, in expectation."""
+
+    def columns(self) -> dict[str, Any]:
+        """Return what a row of a table takes from the answer."""
+        known = {"sketch": self._sketch_text, "k": self.expected_nonzeros}
+        return {**known, "gap": self.gap, "status": self.status, "result": self}
+
     @abstractmethod
     def _numbers(self) -> dict[str, Any]:
-        """What ``summary`` says about this answer alone."""
+        """Return what ``summary`` has of this answer alone."""
 
     def summary(self) -> dict[str, Any]:
-        """Everything but the matrices, as plain numbers and strings (what ``--json`` prints)."""
+        """Return everything but the matrices, as plain numbers and strings (what ``--json`` prints)."""
         return {
             "status": self.status,
             "message": self.message,
@@ -74,10 +84,9 @@ class Result(Shown, Saved):
 
     @abstractmethod
     def _rows(self) -> list[tuple[str, str]]:
-        """What ``rows`` says about this answer alone."""
+        """Return the names and values of this answer alone."""
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Names and values for people to read."""
+    def _shown(self) -> list[tuple[str, str]]:
         s = self.solver_stats
         seconds = "" if s.solve_time is None else f", {s.solve_time:.3g} s"
         iterations = "" if s.num_iters is None else f", {s.num_iters} iterations"
@@ -115,7 +124,7 @@ R = TypeVar("R", bound=Result)
 
 
 def completed(result: R) -> R:
-    """The result, for an answer that is made of several: raises KeyboardInterrupt if Ctrl-C ended its solve."""
+    """Return the result; raise KeyboardInterrupt if Ctrl-C ended its solve, so that no later solve starts."""
     if result.status == Status.INTERRUPTED.value:
         raise KeyboardInterrupt
     return result

@@ -1,4 +1,4 @@
-"""The classes of what the functions of ``stepsize_opt`` return, for type hints and for ``load``."""
+"""The classes of what the functions of ``stepsize_opt`` return and raise: for type hints, ``load`` and ``except``."""
 
 from stepsize_opt.clients import DistributedCheck as DistributedCheck
 from stepsize_opt.clients import DistributedResult as DistributedResult
@@ -11,3 +11,4 @@ from stepsize_opt.proofs import Certificate as Certificate
 from stepsize_opt.tables import Row as Row
 from stepsize_opt.tables import Table as Table
 from stepsize_solvers import Availability as Availability
+from stepsize_solvers.programs import SolverUnavailable as SolverUnavailable

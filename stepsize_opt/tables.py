@@ -1,4 +1,7 @@
-"""One table for every comparison of methods: rows with the same words, the best first, as text, HTML, records, plot."""
+"""One table for every comparison of methods: cases are solved to rows with the same words, the best first.
+
+A table is text, HTML, records or a plot.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepsize_opt.plots import STYLES, axes_or_new, log_axes
+from stepsize_opt.proofs import Unproved
+from stepsize_opt.smoothness import NeedsDense
 
 Limits = Mapping[str, tuple[tuple[float, float], ...]]
+Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,7 +71,7 @@ class Row:
     gap: float | None = None
     status: str = "optimal"
     within_budget: bool = True
-    result: Any = None
+    result: Any = field(default=None, repr=False)
     compressor: Any = field(default=None, repr=False)
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -215,6 +221,38 @@ class Table:
         log_axes(ax, f"floats sent{unit}", f"guaranteed rounds{unit}", f"goal {goal}")
         ax.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
         return ax
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row to be made: its name while it is solved, and what solves it."""
+
+    name: str
+    make: Callable[[], Row]
+
+
+def solve_cases(cases: Sequence[Case], on_progress: Progress | None = None) -> tuple[list[Row], list[str]]:
+    """Solve cases one after the other; return their rows, and why others have none.
+
+    ``on_progress`` is called with the number of rows done, of all rows, and the name of the next before each is solved.
+    An L that is not formed has no row where only a dense matrix answers.  Raises TypeError unless it is a function.
+    """
+    if on_progress is not None and not callable(on_progress):
+        msg = f"on_progress must be a function, got {on_progress!r}"
+        raise TypeError(msg)
+    report = on_progress or (lambda done, total, name: None)
+    rows: list[Row] = []
+    left_out: list[str] = []
+    for done, case in enumerate(cases):
+        report(done, len(cases), case.name)
+        try:
+            rows.append(case.make())
+        except NeedsDense:
+            continue
+        except Unproved as error:  # the other methods have an answer all the same
+            left_out.append(f"{case.name} is left out: {error}")
+    report(len(cases), len(cases), "")
+    return rows, left_out
 
 
 def best_first(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[Row]:

@@ -1,16 +1,22 @@
 """Check a certificate file of stepsize-opt in exact arithmetic: ``python verify.py D.cert.json``.
 
-This file needs nothing but Python's standard library and imports nothing of stepsize-opt: copy it anywhere.  A float is
-a rational number, so every statement is decided without rounding.  With 𝒫(M) = E[SMS], T(D) = 𝒫(DLD) for det-CGD1 and
-D𝒫(L)D for det-CGD2 (both have the form 𝒬(DBD)), and H = 2D − T(D), the statements and the values with two ends are
+This file needs nothing but Python's standard library and imports nothing of stepsize-opt: copy it anywhere.  Floats are
+rational numbers, so everything is decided without rounding.  Exit code: 0 proved, 1 refused.
 
-    paper                D ≻ 0, T(D) ⪯ D                                    log det D
-    convex               D ≻ 0, L𝒫(D)L ⪯ L, that is 𝒫(D) ⪯ L⁻¹              log det D
-    descent              H ≻ 0                                              log det H
-    euclidean, linear    MHM ⪰ tM, that is H ⪰ tM⁻¹                         t
+The quadratic form of a method is T(D) = E[SDLDS] for det-CGD1 and D E[SLS] D for det-CGD2, and H = 2D − T(D).
 
-Upper ends come from weak duality: multipliers prove ⟨G, X⟩ ≤ s for all that is feasible, hence det X ≤ (s/d)ᵈ/det G.
-Poor multipliers make them weak, never wrong.  docs/reliability.md derives them.  Exit code: 0 proved, 1 refused.
+    file     goal                what is proved of D                                                 value
+    node     paper               D ≻ 0, T(D) ⪯ D                                                     log det D
+             convex              D ≻ 0, E[SDS] ⪯ L⁻¹                                                 log det D
+             descent             H ≻ 0                                                               log det H
+             euclidean, linear   H ⪰ tM⁻¹; with momentum H ⪰ t²E[SVS], V ⪰ M⁻¹                       t
+    clients  paper, descent      conditions (12) with K and λ_D                            det(D or H)^(1/d)
+    limit    descent, t          D ⪯ L⁻¹, tr(LD) ≤ k, D ⪰ tM⁻¹ (momentum DLD ⪰ t²M⁻¹)           log det D, t
+    method   descent, t          AᵀLA ⪯ I, D ⪯ A Diag(h) Aᵀ, Σh ≤ k, D as for the limit         log det D, t
+
+No D has a larger value than ``upper``: multipliers prove ⟨G, X⟩ ≤ s for all that is feasible, hence
+det X ≤ (s/d)ᵈ/det G and, where X ⪰ tM⁻¹, t ≤ s/⟨G, M⁻¹⟩.  Poor multipliers make this weak, never wrong.
+docs/reliability.md derives each formula.
 """
 
 from __future__ import annotations
@@ -20,15 +26,14 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import reduce
 from operator import add, matmul, mul
 from typing import Any
 
 FORMAT = "stepsize-opt certificate 1"
-SMALL = 16  # a larger matrix is tried with rounded factors before it is eliminated exactly
-BITS = 320  # of the rounded factors, which find every matrix definite that is so by a share of 2⁻²⁰⁰
+BITS = 320  # of the rounded numbers that decide definiteness unless a matrix is singular up to a share of about 2⁻³⁰⁰
 
 
 class Refused(Exception):
@@ -71,16 +76,16 @@ class Exact:
         return Exact([list(column) for column in zip(*self.rows, strict=True)], self.unit)
 
     def __matmul__(self, other: Exact) -> Exact:
-        columns = list(zip(*other.rows, strict=True))
+        require(all(len(row) == len(other) for row in self.rows), "the sizes of factors fit")
+        columns = other.T.rows
         return Exact([[sum(map(mul, row, column)) for column in columns] for row in self.rows], self.unit * other.unit)
 
     def __rmul__(self, factor: Fraction | int) -> Exact:
         return Exact([[factor.numerator * x for x in row] for row in self.rows], self.unit / factor.denominator)
 
     def __add__(self, other: Exact) -> Exact:
-        a, b = self.unit, other.unit
-        unit = Fraction(1, math.lcm(a.denominator, b.denominator))
-        p, q = int(a / unit), int(b / unit)
+        unit = Fraction(1, math.lcm(self.unit.denominator, other.unit.denominator))
+        p, q = int(self.unit / unit), int(other.unit / unit)
         pairs = zip(self.rows, other.rows, strict=True)
         return Exact([[p * x + q * y for x, y in zip(*rows, strict=True)] for rows in pairs], unit)
 
@@ -89,8 +94,8 @@ class Exact:
 
     def times(self, other: Exact) -> Exact:
         """The product entry by entry."""
-        rows = [[x * y for x, y in zip(*pair, strict=True)] for pair in zip(self.rows, other.rows, strict=True)]
-        return Exact(rows, self.unit * other.unit)
+        pairs = zip(self.rows, other.rows, strict=True)
+        return Exact([[x * y for x, y in zip(*rows, strict=True)] for rows in pairs], self.unit * other.unit)
 
     def inner(self, other: Exact) -> Fraction:
         """⟨A, B⟩ = tr(AᵀB)."""
@@ -100,8 +105,44 @@ class Exact:
         return Exact([self.rows[i][part.start : part.stop] for i in part], self.unit)
 
 
+def shifted(x: int, bits: int) -> int:
+    return x << bits if bits >= 0 else x >> -bits
+
+
+def rounded_determinant(A: Exact, loss: int) -> Fraction | None:
+    """A number ≤ det A for ``loss`` = n, ≥ det A for −n; 0 where rounding decides nothing, None unless A ⪰ 0.
+
+    Elimination with whole numbers of BITS bits.  Every entry is rounded down by less than 1, which changes a symmetric
+    matrix by a matrix between −nI and nI.  With ``loss`` = n this much is subtracted from the diagonal in each step, so
+    that the matrix at hand stays ⪯ the true Schur complement, and the pivots are those of a matrix ⪯ A; with
+    ``loss`` = −n they are those of a matrix ⪰ A.
+    """
+    n, product = len(A), 1
+    sizes = [A.rows[i][i].bit_length() // 2 for i in range(n)]
+    N = [[shifted(row[j], BITS - sizes[i] - sizes[j]) for j in range(i + 1)] for i, row in enumerate(A.rows)]
+    for k in range(n):
+        pivot = N[k][k] - (k + 1) * loss
+        if pivot <= 0:
+            return None if pivot < 0 and loss < 0 else Fraction(0)
+        product *= pivot
+        column = [N[i][k] for i in range(k + 1, n)]
+        for i, c in enumerate(column, k + 1):
+            N[i][k + 1 :] = [x - c * y // pivot for x, y in zip(N[i][k + 1 :], column, strict=False)]
+    return product * A.unit**n * Fraction(2) ** (2 * sum(sizes) - n * BITS)
+
+
 def determinant(A: Exact) -> Fraction | None:
-    """det A for a symmetric A ⪰ 0, None for any other: LDLᵀ by elimination without fractions (Bareiss)."""
+    """A number from 0 to det A for a symmetric A ⪰ 0, and above 0 if A ≻ 0; None for any other."""
+    kept = [i for i, row in enumerate(A.rows) if any(row)]
+    if len(kept) < len(A):  # zero rows
+        rest = Exact([[A.rows[i][j] for j in kept] for i in kept], A.unit)
+        return Fraction(0) if not kept or determinant(rest) is not None else None
+    below = rounded_determinant(A, len(A))
+    return below or (exact_determinant(A) if rounded_determinant(A, -len(A)) is not None else None)
+
+
+def exact_determinant(A: Exact) -> Fraction | None:
+    """det A for a symmetric A ⪰ 0, None for any other: elimination without fractions (Bareiss)."""
     N, n, last, singular = [row[:] for row in A.rows], len(A), 1, False
     for k in range(n):
         pivot, column = N[k][k], [row[k] for row in N]
@@ -115,56 +156,35 @@ def determinant(A: Exact) -> Fraction | None:
     return Fraction(0) if singular else last * A.unit**n
 
 
-def determinant_from_below(A: Exact) -> Fraction | None:
-    """A number from 0 to det A for a symmetric A ⪰ 0, and above 0 if A ≻ 0; None for any other.
-
-    Large matrices: let N be A scaled by powers of two and rounded, and L̃D̃L̃ᵀ near N − δI in BITS bits.  If the rest
-    N − L̃D̃L̃ᵀ, computed exactly, has diagonal entries above the sums of the others, then N ≻ L̃D̃L̃ᵀ and det N ≥ det D̃.
-    """
-    n = len(A)
-    sizes = [A.rows[i][i].bit_length() // 2 for i in range(n)]
-    if n <= SMALL or min(A.rows[i][i] for i in range(n)) <= 0:
-        return determinant(A)
-    N = [[shifted(A.rows[i][j], BITS - sizes[i] - sizes[j]) for j in range(n)] for i in range(n)]
-    factor: list[list[int]] = []
-    pivots: list[int] = []
-    for i in range(n):
-        row: list[int] = []  # of L̃, in units of 2^−BITS
-        for j in range(i):
-            known = sum(x * y * p for x, y, p in zip(row, factor[j], pivots, strict=False))
-            row.append(((N[i][j] << 2 * BITS) - known) // (pivots[j] << BITS))
-        known = sum(x * x * p for x, p in zip(row, pivots, strict=True))
-        pivots.append(N[i][i] - (1 << BITS - 200) - (known >> 2 * BITS))
-        if pivots[i] <= 0:
-            return determinant(A)
-        factor.append([*row, 1 << BITS])
-    for i in range(n):
-        rest = [(N[i][j] << 2 * BITS) - _row_product(factor, pivots, i, j) for j in range(n)]
-        if 2 * rest[i] <= sum(map(abs, rest)) + (n + 1 << 2 * BITS):  # every entry of N was rounded by less than 1
-            return determinant(A)
-    return math.prod(pivots) * A.unit**n * Fraction(2) ** (2 * sum(sizes) - n * BITS)
+def semidefinite(A: Exact, statement: str) -> None:
+    require(determinant(A) is not None, statement)
 
 
-def _row_product(factor: list[list[int]], pivots: list[int], i: int, j: int) -> int:
-    return sum(x * y * p for x, y, p in zip(factor[i], factor[j], pivots, strict=False))
-
-
-def shifted(x: int, bits: int) -> int:
-    return x << bits if bits >= 0 else x >> -bits
+def log_det(A: Exact, statement: str) -> Fraction:
+    """A lower bound on log det A; raises Refused unless A ≻ 0."""
+    det = determinant(A)
+    require(det is not None and det > 0, statement)
+    return log_ends(det or Fraction(0))[0]
 
 
 def log_ends(x: Fraction) -> tuple[Fraction, Fraction]:
-    """Rational bounds of log x, 2⁻¹¹⁰ apart for x near one: x = 2ⁿ(1 + z)/(1 − z) and log x = n log 2 + 2 artanh z."""
+    """Rational bounds of log x, 2⁻¹¹⁸ apart for x near one: x = 2ⁿ(1 + z)/(1 − z), log x = n log 2 + 2 artanh z."""
     require(x > 0, "the argument of a logarithm is positive")
-    if x == 1:
-        return Fraction(0), Fraction(0)
     n = x.numerator.bit_length() - x.denominator.bit_length()
-    m = x / Fraction(2) ** n  # between ½ and 2
-    z = Fraction(math.floor((m - 1) / (m + 1) * 2**128), 2**128)
-    # |z| ≤ ⅓: 45 terms leave less than 2⁻¹⁴⁰, and the rounding of z moves artanh z by less than 2⁻¹²⁷.
-    middle, log2 = (2 * sum(y ** (2 * j + 1) / (2 * j + 1) for j in range(45)) for y in (z, Fraction(1, 3)))
-    middle, error = middle + n * log2, (1 + abs(n)) * Fraction(1, 2**120)
+    m = x / Fraction(2) ** n  # between ½ and 2, so that |z| ≤ ⅓
+    middle = 2 * (artanh((m - 1) / (m + 1)) + n * artanh(Fraction(1, 3)))
+    error = Fraction(0 if x == 1 else 2 * (1 + abs(n)), 2**120)
     return middle - error, middle + error
+
+
+def artanh(z: Fraction) -> Fraction:
+    """Σ z^(2j+1)/(2j+1) for |z| ≤ ⅓, right to 2⁻¹²⁰: 45 terms leave 2⁻¹⁴⁰, each is rounded by few units of 2⁻¹²⁸."""
+    power = math.floor(z * 2**128)
+    square, total = power * power, 0
+    for j in range(45):
+        total += power // (2 * j + 1)
+        power = power * square >> 256
+    return Fraction(total, 2**128)
 
 
 # ---------------------------------------------------------------- what a file holds
@@ -203,78 +223,24 @@ def inverse(A: Exact) -> Exact:
 
 def symmetric(plain: Any, d: int | None = None) -> Exact:
     A = matrix(plain)
-    require(A.rows == A.T.rows and d in (None, len(A)), "L, M, D, W, N and S are symmetric matrices of one size")
+    require(A.rows == A.T.rows and d in (None, len(A)), "L, M, D and all but factors are symmetric and of one size")
     return A
 
 
-def parts(sizes: Sequence[int]) -> list[range]:
+def gram(plain: Any) -> Exact:
+    """VVᵀ of a factor V that a file holds: positive semidefinite by construction."""
+    V = matrix(plain)
+    return V @ V.T
+
+
+def parts(sizes: Sequence[int], d: int) -> list[range]:
     """The places of blocks of the given sizes, one after the other."""
     require(all(isinstance(size, int) and size > 0 for size in sizes), "sizes are whole numbers above 0")
+    require(sum(sizes) == d, "the sizes of blocks or layers add up to d")
     return [range(sum(sizes[:i]), sum(sizes[: i + 1])) for i in range(len(sizes))]
 
 
-def moment(law: dict[str, Any], M: Exact) -> Exact:
-    """E[SMS] of the sketch S by its definition."""
-    d, kind = len(M), law["kind"]
-    if kind == "Gaussian":  # S = GGᵀ/k
-        k, trace = whole(law["k"], d), total(M[i, i] for i in range(d))
-        return Fraction(k + 1, k) * M + Exact.diagonal([trace / k] * d)
-    if kind == "FiniteSketch":
-        weights = probabilities(law["weights"])
-        outcomes = [symmetric(S, d) for S in law["matrices"]]
-        return reduce(add, (w * (S @ M @ S) for w, S in zip(weights, outcomes, strict=True)))
-    if kind == "LayerWise":  # independent layers: E[SᵢMᵢⱼSⱼ] = Mᵢⱼ
-        places, out = parts([size for size, _ in law["layers"]]), M
-        require(places[-1].stop == d, "the layers of the sketch add up to d")
-        for part, (_, layer) in zip(places, law["layers"], strict=True):
-            out = out + embedded(moment(layer, M.block(part)) - M.block(part), part, d)
-        return out
-    P = second_moments(law, d)
-    require(len(P) == d and all(len(row) == d for row in P), f"the sketch has dimension {d}")
-    return Exact.of(P).times(M)
-
-
-def embedded(A: Exact, part: range, d: int) -> Exact:
-    """The d×d matrix that is A in some rows and columns and zero elsewhere."""
-    padded = [[0] * part.start + row + [0] * (d - part.stop) for row in A.rows]
-    return Exact([padded[i - part.start] if i in part else [0] * d for i in range(d)], A.unit)
-
-
-def second_moments(law: dict[str, Any], d: int) -> list[list[Fraction]]:
-    """P = E[ssᵀ] of a diagonal sketch S = Diag(s), for which E[SMS] = P ∘ M."""
-    kind, places = law["kind"], range(d)
-    if kind == "Identity":
-        return [[Fraction(1)] * d for _ in places]
-    if kind == "RandK":  # k of d coordinates, times d/k
-        k = whole(law["k"], d)
-        return [[Fraction(d, k) * (1 if i == j else Fraction(k - 1, d - 1)) for j in places] for i in places]
-    if kind in ("BernQ", "IndependentSampling"):  # each layer is sent with probability q, divided by q
-        q, layers = probabilities(law["q"]), parts(law["sizes"])
-        pairs = [pair for pair in zip(q, layers, strict=True) for _ in pair[1]]
-        return [[1 / p if here == there else Fraction(1) for _, there in pairs] for p, here in pairs]
-    if kind == "SystematicSampling":  # intervals of lengths p, end to end, and the points x, x + 1, … of a uniform x
-        p = probabilities(law["p"])
-        starts = [total(p[:i]) % 1 for i in range(len(p))]
-        arcs = [(start, start + length) for start, length in zip(starts, p, strict=True)]
-        both = [[total(overlap(a, (b[0] + turn, b[1] + turn)) for turn in (-1, 0, 1)) for b in arcs] for a in arcs]
-        return [[x / (p[i] * p[j]) for j, x in enumerate(row)] for i, row in enumerate(both)]
-    if kind == "moments":  # of a vector with mean 1: P is one plus a covariance
-        P = symmetric(law["P"], d)
-        require(determinant_from_below(P - Exact.of([[1] * d] * d)) is not None, "P − 11ᵀ ⪰ 0 for the sketch's moments")
-        return [[P[i, j] for j in places] for i in places]
-    require(kind == "support", f"{kind!r} is a kind of sketch")
-    weights, vectors = probabilities(law["weights"]), Exact.of([numbers(row) for row in law["vectors"]])
-    w = Exact.diagonal([x / sum(weights) for x in weights])
-    means = [sum(w[r, r] * vectors[r, i] for r in range(len(w))) for i in places]
-    squares = vectors.T @ w @ vectors
-    return [[squares[i, j] / (means[i] * means[j]) for j in places] for i in places]
-
-
-def overlap(a: tuple[Fraction, Fraction], b: tuple[Fraction, Fraction]) -> Fraction:
-    return max(Fraction(0), min(a[1], b[1]) - max(a[0], b[0]))
-
-
-def whole(k: Any, most: int) -> int:
+def whole(k: Any, most: float) -> int:
     require(isinstance(k, int) and 1 <= k <= most, f"{k!r} is a whole number from 1 to {most}")
     return int(k)
 
@@ -285,112 +251,139 @@ def probabilities(texts: Sequence[str]) -> list[Fraction]:
     return p
 
 
+# ---------------------------------------------------------------- sketches
+
+
+def moment(law: dict[str, Any], M: Exact, c: int = 0) -> Exact:
+    """E[(S − cI)M(S − cI)] of the sketch S by its definition, c = 0 or 1; E[S] = I but for rounded ``finite`` ones."""
+    d, kind = len(M), law["kind"]
+    if kind == "Gaussian":  # S = GGᵀ/k
+        k, trace = whole(law["k"], d), sum(M[i, i] for i in range(d))
+        return (Fraction(k + 1, k) - c) * M + Exact.diagonal([Fraction(trace) / k] * d)
+    if kind == "finite":
+        weights, outcomes = probabilities(law["weights"]), [symmetric(S, d) for S in law["finite"]]
+        centred = [S - Exact.diagonal([c] * d) for S in outcomes]
+        return reduce(add, (w * (S @ M @ S) for w, S in zip(weights, centred, strict=True)))
+    if kind == "LayerWise":  # independent layers: E[(Sᵢ − cI)Mᵢⱼ(Sⱼ − cI)] = (1 − c)Mᵢⱼ
+        out = (1 - c) * M
+        for part, (_, layer) in zip(parts([size for size, _ in law["layers"]], d), law["layers"], strict=True):
+            out = out + embedded(moment(layer, M.block(part), c) - (1 - c) * M.block(part), part, d)
+        return out
+    P = second_moments(law, d)
+    require(len(P) == d and all(len(row) == d for row in P), f"the sketch has dimension {d}")
+    return Exact.of([[x - c for x in row] for row in P]).times(M)
+
+
+def positive_moment(law: dict[str, Any], M: Exact, c: int = 0) -> Exact:
+    """The moment of an M ⪰ 0, which is ⪰ 0; layers of rounded ``finite`` sketches are no law, so there it is proved."""
+    found = moment(law, M, c)
+    if law["kind"] == "LayerWise" and c == 0:
+        semidefinite(found, "E[SMS] ⪰ 0 for M ⪰ 0")
+    return found
+
+
+def embedded(A: Exact, part: range, d: int) -> Exact:
+    """The d×d matrix that is A in some rows and columns and zero elsewhere."""
+    padded = [[0] * part.start + row + [0] * (d - part.stop) for row in A.rows]
+    return Exact([padded[i - part.start] if i in part else [0] * d for i in range(d)], A.unit)
+
+
+def second_moments(law: dict[str, Any], d: int) -> list[list[Fraction]]:
+    """P = E[ssᵀ] of a diagonal sketch S = Diag(s), E[s] = 1, for which E[SMS] = P ∘ M."""
+    kind, places = law["kind"], range(d)
+    if kind == "Identity":
+        return [[Fraction(1)] * d for _ in places]
+    if kind == "RandK":  # k of d coordinates, times d/k
+        k = whole(law["k"], d)
+        return [[Fraction(d, k) * (1 if i == j else Fraction(k - 1, d - 1)) for j in places] for i in places]
+    if kind in ("BernQ", "IndependentSampling"):  # each layer, or coordinate, is sent with probability q, divided by q
+        q = probabilities(law["q"])
+        sent = [pair for pair in zip(q, parts(law.get("sizes", [1] * len(q)), d), strict=True) for _ in pair[1]]
+        return [[1 / p if here == there else Fraction(1) for _, there in sent] for p, here in sent]
+    if kind == "SystematicSampling":  # intervals of lengths p, end to end, and the points x, x + 1, … of a uniform x
+        p = probabilities(law["p"])
+        starts = [Fraction(sum(p[:i])) % 1 for i in range(len(p))]
+        arcs = list(zip(starts, p, strict=True))
+        both = [[sum(overlap(a, x, b + turn, y) for turn in (-1, 0, 1)) for b, y in arcs] for a, x in arcs]
+        return [[Fraction(x) / (p[i] * p[j]) for j, x in enumerate(row)] for i, row in enumerate(both)]
+    if kind == "moments":
+        P = symmetric(law["moments"], d)
+        semidefinite(P - Exact.of([[1] * d] * d), "P − 11ᵀ ⪰ 0 for the sketch's moments: P is one plus a covariance")
+        return [[P[i, j] for j in places] for i in places]
+    require(kind == "support", f"{kind!r} is a kind of sketch")
+    weights, vectors = numbers(law["weights"]), Exact.of([numbers(row) for row in law["support"]])
+    require(min(weights) >= 0 < sum(weights), "weights are not negative")
+    w = Exact.diagonal([x / sum(weights) for x in weights])
+    means = [sum(w[r, r] * vectors[r, i] for r in range(len(w))) for i in places]
+    squares = vectors.T @ w @ vectors
+    return [[squares[i, j] / (means[i] * means[j]) for j in places] for i in places]
+
+
+def overlap(a: Fraction, x: Fraction, b: Fraction, y: Fraction) -> Fraction:
+    """How much the intervals [a, a + x] and [b, b + y] have in common."""
+    return max(Fraction(0), min(a + x, b + y) - max(a, b))
+
+
 # ---------------------------------------------------------------- proofs
 
 
-def total(values: Iterable[Fraction]) -> Fraction:
-    return sum(values, Fraction(0))
+class Quadratic:
+    """D ↦ 𝒬(DBD): E[(S − cI)DLD(S − cI)] for det-CGD1, D E[(S − cI)L(S − cI)] D for det-CGD2, DLD for None."""
 
+    def __init__(self, method: str | None, law: dict[str, Any], L: Exact, c: int = 0) -> None:
+        require(method in ("det-CGD1", "det-CGD2", None), "the method is det-CGD1 or det-CGD2")
+        self.law, self.c, self.outside = law, c, method == "det-CGD1"
+        self.B = positive_moment(law, L, c) if method == "det-CGD2" else L
 
-def semidefinite(A: Exact, statement: str) -> None:
-    require(determinant_from_below(A) is not None, statement)
+    def __call__(self, D: Exact) -> Exact:
+        X = D @ self.B @ D
+        return moment(self.law, X, self.c) if self.outside else X
 
-
-def log_det(A: Exact, statement: str) -> Fraction:
-    """A lower bound on log det A; raises Refused unless A ≻ 0."""
-    det = determinant_from_below(A)
-    require(det is not None and det > 0, statement)
-    return log_ends(det or Fraction(0))[0]
-
-
-def gram(plain: Any) -> Exact:
-    """VVᵀ of a factor V that a file holds: positive semidefinite by construction."""
-    V = matrix(plain)
-    return V @ V.T
-
-
-def diagonal_of(A: Exact) -> Exact:
-    return Exact.diagonal([A[i, i] for i in range(len(A))])
+    def tangent(self, Y: Exact, D: Exact) -> tuple[Exact, Fraction]:
+        """G and s with ⟨Y, 𝒬(XBX)⟩ = ⟨R, XBX⟩ ≥ ⟨G, X⟩ − s for all X: the tangent at D; convex, as R = 𝒬(Y), B ⪰ 0."""
+        R = positive_moment(self.law, Y, self.c) if self.outside else Y
+        half = R @ D @ self.B
+        return half + half.T, half.inner(D)
 
 
 class Structure:
-    """The D that are compared: free blocks of given sizes, or Diag(γᵢWᵢ) beside multiples of D's own blocks."""
+    """The D ≻ 0 that are compared: free blocks of given sizes, or Diag(γᵢWᵢ) beside multiples of D's own blocks."""
 
     def __init__(self, plain: dict[str, Any], D: Exact) -> None:
-        d = len(D)
-        self.parts = parts(plain["sizes"])
-        require(self.parts[-1].stop == d, "the blocks of the structure add up to d")
-        self.directions = [] if plain["W"] is None else [symmetric(plain["W"], d), D]
+        self.parts = parts(plain["sizes"], len(D))
+        self.directions = [] if plain["W"] is None else [symmetric(plain["W"], len(D)), D]
         for A in [D, *self.directions]:
-            blocks = reduce(add, (embedded(A.block(part), part, d) for part in self.parts))
-            require((A - blocks).inner(A - blocks) == 0, "D has no entry outside the blocks of its structure")
+            blocks = reduce(add, (embedded(A.block(part), part, len(D)) for part in self.parts))
+            require(not any(map(any, (A - blocks).rows)), "D has no entry outside the blocks of its structure")
         for W in self.directions:
             log_det(W, "the direction W is positive definite")
-        for part in self.parts if self.directions else ():
-            require(near_multiple(D.block(part), self.directions[0].block(part)), "D is a multiple of W up to rounding")
+            require(all(near_multiple(D.block(part), W.block(part)) for part in self.parts), "D is a multiple of W")
+
+    def seen(self, G: Exact) -> list[tuple[Fraction, list[tuple[int, Exact]]]]:
+        """What D sees of G: (0, free blocks), or for each W (log det W, ⟨G, Wᵢ⟩ over the size), both with weights."""
+        if not self.directions:
+            return [(Fraction(0), [(1, G.block(part)) for part in self.parts])]
+        found = []
+        for W in self.directions:
+            shares = [(len(x), Exact.of([[G.block(x).inner(W.block(x)) / len(x)]])) for x in self.parts]
+            found.append((log_ends(rounded_determinant(W, -len(W)) or Fraction(0))[1], shares))
+        return found
 
     def volume(self, G: Exact) -> Fraction:
         """An upper bound on log det D over all D of the structure with ⟨G, D⟩ ≤ d."""
-        if not self.directions:
-            return -total(log_det(G.block(part), "the multipliers prove a bound: G ≻ 0") for part in self.parts)
-        found = []
-        for W in self.directions:
-            weights = [(len(part), G.block(part).inner(W.block(part))) for part in self.parts]
-            require(all(g > 0 for _, g in weights), "the multipliers prove a bound: ⟨G, W⟩ > 0")
-            det = determinant(W) or Fraction(0)
-            found.append(log_ends(det)[1] + sum(n * log_ends(n / g)[1] for n, g in weights))
-        return max(found)
+        statement = "the multipliers prove a bound: G ≻ 0"
+        return max(x - sum(weight * log_det(A, statement) for weight, A in blocks) for x, blocks in self.seen(G))
 
-    def representatives(self, X: Exact, R: Exact) -> list[Exact]:
-        """Matrices E with ⟨E, D⟩ = ⟨X, D⟩ for all D of the structure, zero in the rows in which R is zero."""
-        if not self.directions:
-            return [reduce(add, (embedded(X.block(part), part, len(X)) for part in self.parts))]
-        found = []
-        for W in self.directions:
-            values = [Fraction(0)] * len(X)
-            for part in self.parts:
-                places = [i for i in part if R[i, i] > 0] or list(part)
-                for i in places:
-                    values[i] = X.block(part).inner(W.block(part)) / (len(places) * W[i, i])
-            found.append(Exact.diagonal(values))
-        return found
+    def nonnegative(self, G: Exact) -> None:
+        """Prove ⟨G, D⟩ ≥ 0 for all D ⪰ 0 of the structure."""
+        for _, A in (pair for _, blocks in self.seen(G) for pair in blocks):
+            semidefinite(A, "the multipliers prove a bound: G ⪰ 0")
 
 
 def near_multiple(D: Exact, W: Exact) -> bool:
-    """Whether D is the multiple of W with the same first entry, up to a share of 2⁻⁴⁵ of the diagonal entries."""
-    places = range(len(D))
+    """Whether D is the multiple of W with the same first entry, up to 8 roundings of each entry."""
     near, rest = D[0, 0] * W, W[0, 0] * D - D[0, 0] * W
-    return all(rest[i, j] ** 2 <= near[i, i] * near[j, j] / 2**90 for i in places for j in places)
-
-
-def largest(Y: Exact, R: Exact, B: Exact, structure: Structure, proof: dict[str, Any]) -> Fraction:
-    """An upper bound on 2⟨Y, D⟩ − ⟨R, DBD⟩ over all D of the structure, R and B ⪰ 0.
-
-    For every K with ⟨K, D⟩ = ⟨Y, D⟩ it is at most tr(KᵀR⁻¹KB⁻¹), by 2⟨a, b⟩ ≤ ‖a‖² + ‖b‖² for a = R^−½KB^−½ and
-    b = R^½DB^½.  K = RD̂B + E with a reference D̂ gives ⟨R, D̂BD̂⟩ + 2⟨E, D̂⟩ + tr(EᵀR⁻¹EB⁻¹), E next to zero.
-    """
-    reference, (r, b) = symmetric(proof["reference"], len(Y)), numbers(proof["shares"])
-    require(min(r, b) > 0, "the shares are positive")
-    semidefinite(R - r * diagonal_of(R), "R ⪰ share·diag(R) for the image R of the multiplier")
-    semidefinite(B - b * diagonal_of(B), "B ⪰ share·diag(B)")
-    half, places = R @ reference @ B, range(len(Y))
-    found = []
-    for E in structure.representatives(Y - Fraction(1, 2) * (half + half.T), R):
-        error = Fraction(0)
-        for i in places:
-            squares = sum((E[i, j] ** 2 / B[j, j] for j in places), Fraction(0))
-            require(R[i, i] > 0 or squares == 0, "the multiplier bounds every D")
-            error += squares / (r * b * R[i, i]) if squares else 0
-        found.append(half.inner(reference) + 2 * E.inner(reference) + error)
-    return max(found)
-
-
-def weight_of_inverse(Y: Exact, M: Exact, approximate: Any) -> Fraction:
-    """A lower bound on ⟨Y, M⁻¹⟩ from any N near M⁻¹: M⁻¹ − 2N + NMN = (M⁻¹ − N)M(M⁻¹ − N) ⪰ 0."""
-    N = symmetric(approximate, len(M))
-    found = Y.inner(2 * N - N @ M @ N)
-    require(found > 0, "⟨Y, M⁻¹⟩ > 0 for the multiplier Y")
-    return found
+    return all(abs(rest[i, j]) * 2**49 <= abs(near[i, j]) for i in range(len(D)) for j in range(len(D)))
 
 
 def scaled_log(s: Fraction, d: int) -> Fraction:
@@ -398,78 +391,270 @@ def scaled_log(s: Fraction, d: int) -> Fraction:
     return d * log_ends(s / d)[1]
 
 
-class Node:
-    """One node: D under the goals paper, convex, descent, euclidean and linear."""
+def check_value(X: Exact, M: Exact | None, lower: Fraction) -> None:
+    """Prove log det X ≥ lower, or for an M that X ⪰ tM⁻¹ for t = lower."""
+    if M is None:
+        require(log_det(X, "D ≻ 0, or H ≻ 0") >= lower, "the lower end of the value")
+    else:
+        require(lower > 0, "t > 0")
+        semidefinite(M @ X @ M - lower * M, "D or H ⪰ tM⁻¹")
+
+
+def value_bound(Y: Exact, s: Fraction, M: Exact | None, proof: dict[str, Any]) -> Fraction:
+    """An upper bound on log det X, or on t with X ⪰ tM⁻¹, for all X with ⟨Y, X⟩ ≤ s.
+
+    Any N near M⁻¹ bounds ⟨Y, M⁻¹⟩ from below: M⁻¹ − 2N + NMN = (M⁻¹ − N)M(M⁻¹ − N) ⪰ 0.
+    """
+    if M is None:
+        return scaled_log(s, len(Y)) - log_det(Y, "Y ≻ 0 for the multiplier")
+    N = symmetric(proof["inverse"], len(M))
+    weight = Y.inner(2 * N - N @ M @ N)
+    require(weight > 0, "⟨Y, M⁻¹⟩ > 0 for the multiplier Y")
+    return s / weight
+
+
+# ---------------------------------------------------------------- the kinds of files
+
+
+class Problem:
+    """What all files hold: L ≻ 0, D, multipliers, and M ≻ 0 or None."""
+
+    goals: tuple[str, ...]  # those without an M
+
+    def __init__(self, c: dict[str, Any], L: Exact) -> None:
+        self.c, self.L, self.d, self.proof = c, L, len(L), c["multipliers"]
+        known = self.goals if c.get("M") is None else ("euclidean", "linear", "convex")
+        require(c["goal"] in known, f"the goal is one of {', '.join(known)}")
+        self.D = symmetric(c["D"], self.d)
+        self.M = None if c.get("M") is None else symmetric(c["M"], self.d)
+        for A in (L, self.M) if self.M is not None else (L,):
+            log_det(A, "L ≻ 0 and M ≻ 0")
+
+    @property
+    def goal(self) -> str:
+        """The goal; with an M it is a t, whatever its name."""
+        return "t" if self.M is not None else str(self.c["goal"])
+
+    @property
+    def reference(self) -> Exact:
+        return symmetric(self.proof["reference"], self.d)
+
+
+class Node(Problem):
+    """One node."""
+
+    goals = ("paper", "convex", "descent")
 
     def __init__(self, c: dict[str, Any]) -> None:
-        self.goal, self.proof = c["goal"], c["multipliers"]
-        self.L = symmetric(c["L"])
-        d = len(self.L)
-        log_det(self.L, "L ≻ 0")
-        self.D = symmetric(c["D"], d)
+        super().__init__(c, symmetric(c["L"]))
+        self.law, self.T = c["sketch"], Quadratic(c["method"], c["sketch"], self.L)
         self.structure = Structure(c["structure"], self.D)
-        self.law, self.first = c["sketch"], c["method"] == "det-CGD1"
-        require(c["method"] in ("det-CGD1", "det-CGD2"), "the method is det-CGD1 or det-CGD2")
-        self.B = self.L if self.first else self.P(self.L)
-        self.M = None if c["M"] is None else symmetric(c["M"], d)
-        self.H = 2 * self.D - self.Q(self.D @ self.B @ self.D)
-
-    def P(self, X: Exact) -> Exact:
-        """𝒫(X) = E[SXS]."""
-        return moment(self.law, X)
-
-    def Q(self, X: Exact) -> Exact:
-        """𝒬 of T(D) = 𝒬(DBD): 𝒫 for det-CGD1, with B = L, and the identity for det-CGD2, with B = 𝒫(L)."""
-        return self.P(X) if self.first else X
+        self.V = None if c["V"] is None else symmetric(c["V"], self.d)
 
     def check(self, lower: Fraction) -> None:
         """Prove what D is said to satisfy, and that its value is at least ``lower``."""
-        D, H, M = self.D, self.H, self.M
-        if M is not None:
-            log_det(M, "M ≻ 0")
-            semidefinite(M @ H @ M - lower * M, "H ⪰ tM⁻¹")
-            require(lower > 0, "t > 0")
-            return
-        value = log_det(H, "H ≻ 0") if self.goal == "descent" else log_det(D, "D ≻ 0")
+        X = self.D
         if self.goal == "paper":
-            semidefinite(H - D, "T(D) ⪯ D")
+            semidefinite(X - self.T(X), "T(D) ⪯ D")
         elif self.goal == "convex":
-            semidefinite(self.L - self.L @ self.P(D) @ self.L, "E[SDS] ⪯ L⁻¹")
-        require(value >= lower, "the lower end of the value")
+            semidefinite(self.L - self.L @ moment(self.law, X) @ self.L, "E[SDS] ⪯ L⁻¹")
+        else:
+            X = 2 * X - self.T(X)
+        if self.V is None:
+            check_value(X, self.M, lower)
+        else:
+            check_value(self.V, self.M, Fraction(1))
+            require(self.goal == "t" and lower > 0, "t > 0")
+            semidefinite(X - lower**2 * moment(self.law, self.V), "H ⪰ t²E[SVS]")
 
-    def excludes(self, upper: Fraction) -> bool:
-        """Whether no D of the structure has a larger value, by the multipliers."""
-        return upper >= self.upper_end()
+    def tangent(self) -> tuple[Exact, Exact, Fraction]:
+        """Y, and G and s with ⟨G, D⟩ ≤ s for all feasible D, or ⟨Y, H⟩ ≤ s − ⟨G, D⟩ where H is judged."""
+        Y = gram(self.proof["factor"])
+        if self.goal == "convex":  # ⟨LYL, E[SDS]⟩ ≤ ⟨LYL, L⁻¹⟩
+            return Y, moment(self.law, self.L @ Y @ self.L), Y.inner(self.L)
+        G, s = self.T.tangent(Y, self.reference)  # ⟨Y, aD − T(D)⟩ ≤ s − ⟨G − aY, D⟩
+        return Y, G - (1 if self.goal == "paper" else 2) * Y, s
 
-    def upper_end(self) -> Fraction:
-        """What the multipliers prove of every D of the structure: no value is larger."""
-        d, Y = len(self.D), gram(self.proof["factor"])
-        if self.goal == "convex":  # ⟨U, 𝒫(D)⟩ ≤ ⟨U, L⁻¹⟩ for U = LYL
-            return scaled_log(Y.inner(self.L), d) + self.structure.volume(self.P(self.L @ Y @ self.L))
-        R = self.Q(Y)
-        if self.goal == "paper":  # 0 ≤ ⟨Y, D − T(D)⟩ ≤ s − ⟨G, D⟩, because −⟨R, DBD⟩ lies below its tangent at D̂ = D
-            semidefinite(R, "the image of the multiplier is positive semidefinite")
-            semidefinite(self.B, "B ⪰ 0")
-            half = R @ self.D @ self.B
-            return scaled_log(half.inner(self.D), d) + self.structure.volume(half + half.T - Y)
-        q = largest(Y, R, self.B, self.structure, self.proof)  # ⟨Y, H⟩ ≤ q
-        if self.M is None:
-            return scaled_log(q, d) - log_det(Y, "Y ≻ 0 for the multiplier")
-        return q / weight_of_inverse(Y, self.M, self.proof["inverse"])
+    def bound(self) -> Callable[[Fraction], bool]:
+        """Return whether the multipliers prove that no D has a value above a given number."""
+        Y, G, s = self.tangent()
+        if self.goal in ("paper", "convex"):
+            end = scaled_log(s, self.d) + self.structure.volume(G)
+            return lambda upper: upper >= end
+        self.structure.nonnegative(G)
+        end = value_bound(Y if self.V is None else positive_moment(self.law, Y), s, self.M, self.proof)
+        return lambda upper: (upper if self.V is None else upper * abs(upper)) >= end
 
-    def sentence(self, lower: str, upper: str) -> str:
-        T = "E[SDLDS]" if self.first else "D E[SLS] D"
+    def words(self) -> tuple[str, str, str]:
+        T = "E[SDLDS]" if self.T.outside else "D E[SLS] D"
+        among = "of the same structure" + ("" if self.V is None else ", with V = M⁻¹,")
         value, says = {
             "paper": ("log det D", f"D ≻ 0 satisfies {T} ⪯ D"),
             "convex": ("log det D", "D ≻ 0 satisfies E[SDS] ⪯ L⁻¹"),
             "descent": ("log det H", f"H = 2D − {T} is positive definite"),
-        }.get(self.goal, ("t", f"H = 2D − {T} satisfies H ⪰ tM⁻¹"))
-        return f"{says} with {value} ≥ {lower}, and no D of the same structure has {value} > {upper}."
+            "t": ("t", f"H = 2D − {T} satisfies H ⪰ {'tM⁻¹' if self.V is None else 't²E[SVS], V ⪰ M⁻¹,'}"),
+        }[self.goal]
+        return says, value, among
+
+
+class Clients(Problem):
+    """n clients, τ = det(D)^(1/d) with D ⪯ L⁻¹ or τ = det(H)^(1/d), H = 2D − DLD.
+
+    Conditions (12): λ_D ≤ n/K, λ_D ≤ nε²τ/(4Δ^inf) and K ≥ 12Δ⁰/(τε²), λ_D = maxᵢ λmax(Lᵢ^½VᵢLᵢ^½) with
+    Vᵢ = E[(Sᵢ − I)DLD(Sᵢ − I)]; (12′) for det-CGD2 with Vᵢ = D E[(Sᵢ − I)L(Sᵢ − I)] D.
+    """
+
+    goals = ("paper", "descent")
+
+    def __init__(self, c: dict[str, Any]) -> None:
+        self.clients = [(symmetric(one["L"]), one["sketch"]) for one in c["clients"]]
+        for L, _ in self.clients:
+            semidefinite(L, "Lᵢ ⪰ 0")
+        mean = Fraction(1, len(self.clients)) * reduce(add, (L for L, _ in self.clients))
+        super().__init__(c, mean if c["L"] is None else symmetric(c["L"], len(mean)))
+        self.structure = Structure(c["structure"], self.D)
+        self.variances = [Quadratic(c["method"], law, self.L, 1) for law in c["sketches"]]
+        self.square = Quadratic(None, {}, self.L)
+        self.K, self.n_epsilon2 = whole(c["K"], math.inf), len(self.clients) * number(c["epsilon2"])
+        self.initial_gap, self.delta_inf = number(c["initial_gap"]), number(c["delta_inf"])
+        require(min(self.initial_gap, self.delta_inf) >= 0 < self.n_epsilon2, "ε² > 0, Δ⁰ ≥ 0, Δ^inf ≥ 0")
+        require(all(place in range(len(self.variances)) for _, place in self.clients), "each client has a sketch")
+
+    def check(self, lower: Fraction) -> None:
+        """Prove (12) or (12′) for D and K, with τ ≥ ``lower``."""
+        n, c, X = len(self.clients), number(self.c["lambda_D"]), self.D
+        if self.goal == "paper":
+            semidefinite(X - self.square(X), "D ⪯ L⁻¹")
+        else:
+            X = 2 * X - self.square(X)
+        check_value(X, None, self.d * log_ends(lower)[1])
+        require(c >= 0, "λ_D ≥ 0")
+        images = [V(self.D) for V in self.variances]
+        for L, place in self.clients:  # λmax(L^½VL^½) = λmax(V^½LV^½): each form is enough, the other may be singular
+            pairs = ((images[place], L), (L, images[place]))
+            require(any(determinant(c * A - A @ B @ A) is not None for A, B in pairs), "the bound on λ_D")
+        require(c * self.K <= n, "λ_D ≤ n/K")
+        require(4 * self.delta_inf * c <= self.n_epsilon2 * lower, "λ_D ≤ nε²τ/(4Δ^inf)")
+        require(self.K * lower * self.n_epsilon2 >= 12 * n * self.initial_gap, "K ≥ 12Δ⁰/(τε²)")
+
+    def tangent(self) -> tuple[Exact, Exact, Fraction, Fraction]:
+        """Y, and G, s and T with ⟨G, D⟩ ≤ s + cT for all D with λ_D ≤ c, or ⟨Y, H⟩ ≤ s + cT − ⟨G, D⟩.
+
+        LᵢVᵢLᵢ ⪯ cLᵢ makes ⟨Yᵢ, Vᵢ⟩ ≤ c⟨Uᵢ, Lᵢ⟩ for Yᵢ = LᵢUᵢLᵢ and Uᵢ ⪰ 0; D ⪯ L⁻¹ makes ⟨LYL, D⟩ ≤ ⟨Y, L⟩.
+        """
+        Y, T = gram(self.proof["factor"]), Fraction(0)
+        if self.goal == "paper":
+            G, s = self.L @ Y @ self.L, Y.inner(self.L)
+        else:
+            G, s = self.square.tangent(Y, self.reference)
+            G = G - 2 * Y
+        for U, (L, place) in zip(map(gram, self.proof["clients"]), self.clients, strict=True):
+            slope, energy = self.variances[place].tangent(L @ U @ L, self.reference)
+            G, s, T = G + slope, s + energy, T + U.inner(L)
+        return Y, G, s, T
+
+    def bound(self) -> Callable[[Fraction], bool]:
+        """Return whether the multipliers prove that no D has a τ above a given number."""
+        Y, G, s, T = self.tangent()
+        if self.goal == "paper":
+            volume = self.structure.volume(G)
+        else:
+            self.structure.nonnegative(G)
+            volume = -log_det(Y, "Y ≻ 0 for the multiplier")
+        require(s > 0, "the multipliers prove a bound")
+
+        def excludes(upper: Fraction) -> bool:
+            # Proved is τ ≤ e^(volume/d)(c(τ)T + s)/d.  The right side is concave and positive at 0, so that above a τ
+            # where it is not larger than τ there is no feasible τ.
+            energy = s + (self.allowed(upper) * T if T else 0)
+            return self.d * log_ends(upper)[0] >= scaled_log(energy, self.d) + volume
+
+        return excludes
+
+    def allowed(self, rate: Fraction) -> Fraction:
+        """The largest λ_D that (12) allows: for this K if the file says so, otherwise for K = 12Δ⁰/(τε²)."""
+        n = Fraction(len(self.clients))
+        first = (n, Fraction(self.K)) if self.c["this_K"] else (self.n_epsilon2 * rate, 12 * self.initial_gap)
+        shares = [x / y for x, y in (first, (self.n_epsilon2 * rate, 4 * self.delta_inf)) if y]
+        require(bool(shares), "λ_D is bounded")
+        return min(shares)
+
+    def words(self) -> tuple[str, str, str]:
+        conditions = "(12)" if self.c["method"] == "det-CGD1" else "(12′)"
+        rate, under = ("det(D)^(1/d)", "D ⪯ L⁻¹ and ") if self.goal == "paper" else ("det(2D − DLD)^(1/d)", "")
+        least, upper = "", float.fromhex(self.c["upper"])
+        if not self.c["this_K"] and upper != math.inf:
+            needed = 12 * len(self.clients) * self.initial_gap / (Fraction(upper) * self.n_epsilon2)
+            least = f", where at least {max(1, math.ceil(needed))} are needed,"
+        scope = f"of the same structure that satisfies {conditions} for {'this' if self.c['this_K'] else 'any'} K"
+        return f"D and K = {self.K}{least} satisfy {under}{conditions}", rate, scope
+
+
+class Limit(Problem):
+    """D ⪯ L⁻¹ with tr(LD) ≤ k: what methods that send k floats per round attain."""
+
+    goals = ("descent",)
+    attained = ""
+
+    def __init__(self, c: dict[str, Any]) -> None:
+        super().__init__(c, symmetric(c["L"]))
+        self.k, self.momentum = number(c["k"]), c["momentum"] is True
+        require(self.M is not None or not self.momentum, "momentum has an M")
+
+    def check(self, lower: Fraction) -> None:
+        """Prove that D is attained, and that its value is at least ``lower``."""
+        L, D = self.L, self.D
+        semidefinite(L - L @ D @ L, "D ⪯ L⁻¹")
+        require(L.inner(D) <= self.k, "tr(LD) ≤ k")
+        log_det(D, "D ≻ 0")
+        check_value(D @ L @ D if self.momentum else D, self.M, lower * abs(lower) if self.momentum else lower)
+
+    def bound(self) -> Callable[[Fraction], bool]:
+        """Return whether no D has a value above a given number: ⟨L, D⟩ ≤ k, or ⟨LYL, D or DLD⟩ ≤ ⟨Y, L⟩."""
+        if "factor" in self.proof:
+            Y = gram(self.proof["factor"])
+            end = value_bound(self.L @ Y @ self.L, Y.inner(self.L), self.M, self.proof)
+            return lambda upper: (upper * abs(upper) if self.momentum else upper) >= end
+        if self.M is None or not self.momentum:
+            end = value_bound(self.L, self.k, self.M, self.proof)
+            return lambda upper: upper >= end
+        # CLC ⪯ M⁻¹ makes C ⪯ L⁻¹ # M⁻¹, and DLD ⪰ t²M⁻¹ makes D ⪰ t(L⁻¹ # M⁻¹): X ↦ L⁻¹ # X is monotone.
+        C = self.reference
+        log_det(C, "C ≻ 0")
+        semidefinite(self.M - self.M @ C @ self.L @ C @ self.M, "CLC ⪯ M⁻¹")
+        return lambda upper: upper * self.L.inner(C) >= self.k
+
+    def words(self) -> tuple[str, str, str]:
+        limit, value, floor = f"D ⪯ L⁻¹, tr(LD) ≤ {float(self.k)!r}", "t", "D ⪰ tM⁻¹"
+        if self.M is None:
+            value, floor = "log det D", "D ≻ 0"
+        elif self.momentum:
+            floor = "t²w ≤ h, A Diag(hw) Aᵀ ⪰ M⁻¹" if self.attained else "DLD ⪰ t²M⁻¹"
+        return f"D satisfies {self.attained or limit}, {floor}", value, f"with {limit}"
+
+
+class Method(Limit):
+    """The subspace method x⁺ = x − A_J A_Jᵀ∇f(x) with P(j ∈ J) = h_j, and weights w with momentum."""
+
+    attained = "D ⪯ E[A_J A_Jᵀ], AᵀLA ⪯ I, Σh ≤ k"
+
+    def check(self, lower: Fraction) -> None:
+        """Prove that the method attains D, and that its value is at least ``lower``."""
+        A, h = matrix(self.c["A"]), probabilities(self.c["h"])
+        require(sum(h) <= self.k, "Σh ≤ k")
+        semidefinite(Exact.diagonal([1] * self.d) - A.T @ self.L @ A, "AᵀLA ⪯ I")
+        semidefinite(A @ Exact.diagonal(h) @ A.T - self.D, "D ⪯ A Diag(h) Aᵀ")
+        if self.momentum:
+            w = numbers(self.c["w"])
+            require(lower > 0 and all(lower**2 * x <= y for x, y in zip(w, h, strict=True)), "t²w ≤ h")
+            check_value(A @ Exact.diagonal(list(map(mul, w, h))) @ A.T, self.M, Fraction(1))
+        else:
+            check_value(self.D, self.M, lower)
 
 
 # ---------------------------------------------------------------- the file
 
-KINDS: dict[str, Any] = {"node": Node}
+KINDS: dict[str, Any] = {"node": Node, "clients": Clients, "limit": Limit, "method": Method}
 
 
 def digest(document: dict[str, Any]) -> str:
@@ -478,10 +663,11 @@ def digest(document: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def statement(document: dict[str, Any]) -> str:
+def statement(document: dict[str, Any], problem: Any) -> str:
     """What a document says, in one sentence."""
-    ends = (repr(float.fromhex(document[name])) for name in ("lower", "upper"))
-    return str(KINDS[document["kind"]](document).sentence(*ends))
+    says, value, among = problem.words()
+    lower, upper = (repr(float.fromhex(document[name])) for name in ("lower", "upper"))
+    return f"{says} with {value} ≥ {lower}, and no D ≻ 0 {among} has {value} > {upper}."
 
 
 def verify(document: dict[str, Any]) -> str:
@@ -489,28 +675,26 @@ def verify(document: dict[str, Any]) -> str:
     require(document["format"] == FORMAT, f"the file has the format {FORMAT!r}")
     require(document["sha256"] == digest(document), "the content is that of which the SHA-256 was taken")
     problem = KINDS[document["kind"]](document)
+    require(document["statement"] == statement(document, problem), "the sentence of the file is what its numbers say")
     problem.check(number(document["lower"]))
     if float.fromhex(document["upper"]) != math.inf:
-        require(problem.excludes(number(document["upper"])), "the upper end of the value")
-    require(document["statement"] == statement(document), "the sentence of the file is what its numbers say")
+        require(problem.bound()(number(document["upper"])), "the upper end of the value")
     return str(document["statement"])
 
 
 def main() -> int:
+    """Check the files named on the command line."""
     parser = argparse.ArgumentParser(description="Check certificate files of stepsize-opt in exact arithmetic.")
     parser.add_argument("files", nargs="+", metavar="D.cert.json")
-    code = 0
+    refused = 0
     for name in parser.parse_args().files:
         try:
             with open(name, encoding="utf-8") as file:
                 print(f"{name}: proved: {verify(json.load(file))}")
-        except Refused as reason:
-            print(f"{name}: REFUSED, {reason}")
-            code = 1
-        except (OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-            print(f"{name}: REFUSED, this is no certificate file: {error!r}")
-            code = 1
-    return code
+        except (Refused, OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+            refused = 1
+            print(f"{name}: REFUSED, {error if isinstance(error, Refused) else f'no certificate file: {error!r}'}")
+    return refused
 
 
 if __name__ == "__main__":

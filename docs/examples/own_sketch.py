@@ -13,7 +13,6 @@ import numpy as np
 
 from stepsize_opt import Sketch, optimal_stepsize, parse_sketch
 from stepsize_opt.proofs import (
-    UNIT,
     Approximate,
     Enclosed,
     Pair,
@@ -71,15 +70,14 @@ def _(Q: Mirrored) -> int:
 
 @image.register
 def _(Q: Mirrored, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
-    value = Q.apply(M.value)
-    return Enclosed(value, Q.apply(M.error) * (1.0 + 4.0 * UNIT) + 2.0 * UNIT * np.abs(value))
+    return M * Q.kept + M[::-1, ::-1]
 
 
 @image_above.register
 @adjoint_below.register
 def _(Q: Mirrored, M: Approximate) -> Approximate:
     J = M.exact(np.eye(Q.d)[::-1])
-    return M.scaled(Q.kept) + J @ (M @ J)
+    return M * Q.kept + J @ (M @ J)
 
 
 @lowers_to_positive.register

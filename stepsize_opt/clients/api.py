@@ -5,7 +5,7 @@ norm of D/det(D)^{1/d}) within K steps under the conditions of Corollary 1 of th
 
     D L D ⪯ D,     λ_D ≤ min{ n/K, nε² det(D)^{1/d}/(4Δ^inf) },     K ≥ 12Δ⁰/(det(D)^{1/d} ε²).
 
-The derivations are in ``docs/distributed.md``; each module of this room states what it uses.
+The derivations are in ``docs/distributed.md``; each module of this package states what it uses.
 """
 
 from __future__ import annotations
@@ -14,26 +14,72 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from stepsize_opt.clients.fit import BestMultiple, Multiples, Slack, best_multiple, read_iterations, slacks
+from stepsize_opt.clients.fit import Multiples, ProvedMultiple, Slack, best_multiple, read_iterations, slacks
+from stepsize_opt.clients.problem import Targets, question_of, read_clients, reduce_clients
 from stepsize_opt.clients.programs import ClientPrograms
-from stepsize_opt.clients.reductions import read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.search import Search
-from stepsize_opt.clients.shared import SEEDS, Seeds, shared_seeds, why_not
-from stepsize_opt.clients.targets import Targets
-from stepsize_opt.goals import CLIENT_GOALS, GoalName
+from stepsize_opt.goals import CLIENT_GOALS, GoalName, coordinates_sent
 from stepsize_opt.inputs import Structure, check_one_of, pattern_of, read_only, solve_settings
 from stepsize_opt.methods import Algorithm, get_method
-from stepsize_opt.node import optimal_stepsize
+from stepsize_opt.node import StepsizeResult, optimal_stepsize
 from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import check_solver
 from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import Status
+from stepsize_solvers.programs import Matrix, Status
+
+Seeds: TypeAlias = Literal["independent", "shared"]
+SEEDS: tuple[str, ...] = get_args(Seeds)
+
+
+def shared_seeds(node: StepsizeResult, targets: Targets, requested: int | None) -> DistributedResult:
+    """Return the answer of clients that draw the same sketch, from that of one node with L."""
+    rate, upper = node.rate, node.certificate.log_rate_bound
+    K = targets.single_iterations(rate)
+    smallest = targets.single_iterations(exp_up(upper)) if math.isfinite(upper) else 1
+    status, message = node.status, node.message
+    if requested is not None and requested >= K:
+        K, smallest = requested, 1
+    elif requested is not None:
+        status = (Status.INFEASIBLE if requested < smallest else Status.INACCURATE).value
+        message = why_not(requested, K, smallest, node.goal)
+    return DistributedResult(
+        status=status,
+        D=node.D,
+        K=K,
+        smallest_K=smallest,
+        lambda_D=0.0,
+        rate=rate,
+        descent_rate=max(node.descent_rate, rate),
+        goal=node.goal,
+        binding=("T(D) ⪯ D",) if node.goal == "paper" else (),
+        certificate=node.certificate,
+        targets=targets,
+        floats_per_client=(coordinates_sent(K, node.expected_nonzeros),) * targets.clients,
+        solver_stats=node.solver_stats,
+        reductions=("shared seeds: the clients are one node with L", *node.reductions),
+        method=node.method,
+        sketches=(node.sketch,) * targets.clients,
+        structure=node.structure,
+        tol=node.tol,
+        seeds="shared",
+        iterations_requested=requested,
+        message=message,
+        question=node,
+    )
+
+
+def why_not(requested: int, needed: int, smallest: int, goal: str) -> str:
+    """Explain why a K below the one that is proved to work was refused; the other goal may allow fewer iterations."""
+    if requested >= smallest:
+        return f"K = {requested} could not be decided: {needed} works, below {smallest} nothing does"
+    under = "the condition" if goal == "paper" else "the descent metric"
+    return f"K = {requested} is proved too small under {under}; the smallest K that works is {needed}"
 
 
 def optimal_distributed_stepsize(
@@ -56,7 +102,7 @@ def optimal_distributed_stepsize(
     max_iters: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> DistributedResult:
-    """The globally optimal D and the smallest K under the distributed conditions (12) or (12′), with a proof.
+    """Find the globally optimal D and the smallest K under the distributed conditions (12) or (12′), with a proof.
 
     Without ``iterations`` the smallest K comes from the one convex program without K,
 
@@ -87,9 +133,9 @@ def optimal_distributed_stepsize(
     structure
         ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
     goal
-        ``"paper"``, the paper's.  ``"descent"`` drops D ⪯ L⁻¹ and has det(H)^{1/d}, H = 2D − DLD, in the place of
-        det(D)^{1/d} throughout: the proof of Theorem 3 gives it without another word (docs/distributed.md), for up to
-        four times fewer iterations.
+        ``"paper"``, the paper's.  ``"descent"`` drops D ⪯ L⁻¹ and has det(H)^{1/d}, H = 2D − DLD, instead of
+        det(D)^{1/d}: the proof of Theorem 3 needs no change (docs/distributed.md).  It needs up to four times fewer
+        iterations.
     seeds
         ``"independent"``: every client draws its own sketch, as in the paper.  ``"shared"``: all clients draw the same,
         which takes one sketch for all and makes the problem that of one node with L: no λ_D, no Δ^inf, and usually
@@ -161,18 +207,19 @@ def optimal_distributed_stepsize(
         search = Search(conditions, ClientPrograms.of(conditions), solver, settings)
         found, status, message = _answer(search, targets, requested, tol)
         best = found.best
-        metric = conditions.metric_log_rate(best.fitted.D)
+        metric = conditions.metric_log_rate(best.D)
+    kept = replace(clients, matrices=[M.copy() for M in clients.matrices])  # the caller's arrays may change
     if not message and status is not Status.OPTIMAL:
         message = "; ".join([status.meaning, status.remedy, *search.failures])
     if settings.verbose:
         print(f"proved K = {best.K}, gap {found.certificate.gap:.2e}")
-    rate = best.fitted.rate
+    rate = best.rate
     return DistributedResult(
         status=status.value,
-        D=read_only(conditions.lift(best.fitted.D)),
+        D=read_only(conditions.lift(best.D)),
         K=best.K,
         smallest_K=found.smallest_K,
-        lambda_D=best.fitted.lambda_D,
+        lambda_D=best.lambda_D,
         rate=rate,
         # D ⪯ L⁻¹ makes H ⪰ D, also where the proof for H itself fails.
         descent_rate=rate if metric is None else max(exp_down(metric), rate),
@@ -190,14 +237,19 @@ def optimal_distributed_stepsize(
         iterations_requested=requested,
         message=message,
         one_node=one_node,
+        question=partial(question_of, kept, conditions, search.found, found.reference),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """The best multiple of a direction, what is proved of it, and below which K nothing works."""
+    """The best multiple of a direction, what is proved of it, and below which K nothing works.
 
-    best: BestMultiple
+    reference: the multiple before K was rounded to a whole number.
+    """
+
+    best: ProvedMultiple
+    reference: Matrix
     certificate: Certificate
     smallest_K: int
     slacks: list[Slack]
@@ -226,7 +278,8 @@ def _find(search: Search, targets: Targets, K: int | None) -> _Found:
         raise _no_stepsize(search)
     best = best_multiple(search.conditions, targets, direction, K)
     if best is None:
-        best = best_multiple(search.conditions, targets, _plain(search), K)
+        direction = _plain(search)
+        best = best_multiple(search.conditions, targets, direction, K)
     if best is None:
         msg = f"the answer of {search.stats.solver_name} could not be repaired to a feasible stepsize"
         raise RuntimeError(msg)
@@ -238,13 +291,14 @@ def _find(search: Search, targets: Targets, K: int | None) -> _Found:
     left = slacks(search.conditions, targets, best)
     margin = -math.expm1(-min(slack.log for slack in left))
     # For a given K the certificate tells how much larger det(D)^{1/d} could be; it does not look for smaller K.
-    certificate = Certificate.of_rate(margin, best.log_rate, upper, search.conditions.d)
-    feasible = targets.enough(best.K, best.fitted.rate)
-    return _Found(best, replace(certificate, feasible=feasible), smallest, left)
+    certificate = Certificate.of_rate(margin, best.free_log_rate, upper, search.conditions.d)
+    feasible = targets.enough(best.K, best.rate)
+    reference = math.exp(direction.log_scale(*limits)) * direction.W
+    return _Found(best, reference, replace(certificate, feasible=feasible), smallest, left)
 
 
 def _plain(search: Search) -> Multiples:
-    """A direction that needs no solver, for when its answer is of no use: W, or the diagonal of L inverted."""
+    """Return a direction that needs no solver, for when its answer is of no use: W, or the diagonal of L inverted."""
     search.notes.append(f"the answer of {search.stats.solver_name} was of no use, a plain direction took its place")
     pattern = search.conditions.pattern
     W = np.diag(1.0 / np.diagonal(search.conditions.L.hi)) if pattern.W is None else pattern.W
@@ -260,5 +314,5 @@ def _no_stepsize(search: Search) -> RuntimeError:
 
 
 def _unproved(search: Search) -> Status:
-    """Why there is no proof of optimality: a limit, an interruption, or accuracy."""
+    """Return why there is no proof of optimality: a limit, an interruption, or accuracy."""
     return next((run.status for run in search.outcomes if run.status.is_stopped), Status.INACCURATE)

@@ -13,13 +13,14 @@ import numpy as np
 
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.fit import Multiples, best_multiple, read_iterations, variance_bounds
-from stepsize_opt.clients.reductions import read_clients, reduce_clients
+from stepsize_opt.clients.problem import Targets, read_clients, reduce_clients
 from stepsize_opt.clients.result import DistributedResult
-from stepsize_opt.clients.targets import Targets
 from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.inputs import (
     Direction,
     Immutable,
+    Scaling,
+    Shown,
     Structure,
     check_one_of,
     dense,
@@ -33,8 +34,8 @@ from stepsize_opt.proofs import (
     UNIT,
     AtStepsize,
     Conditions,
+    Enclosed,
     Pair,
-    Plain,
     exp_down,
     exp_up,
     first_proved,
@@ -55,7 +56,7 @@ _FARTHEST = 4.0**23
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DistributedCheck(Immutable):
+class DistributedCheck(Shown, Immutable):
     """What ``certify_distributed`` found out about a given D.
 
     Attributes
@@ -156,18 +157,19 @@ class DistributedCheck(Immutable):
     def _gap(self, log_rate: float) -> float:
         return math.inf if self.optimum is None else max(0.0, self.optimum.certificate.log_rate_bound - log_rate)
 
-    def __repr__(self) -> str:
+    def _shown(self) -> list[tuple[str, str]]:
         words = {True: "proved", False: "violated", None: "open"}
-        lines = [f"{name}: {words[holds]}" for name, holds in self.conditions.items()]
-        lines += [
-            f"K = {self.K}, λ_D in [{self.lambda_below:.9g}, {self.lambda_D:.9g}], rate {self.rate:.9g}, "
-            f"descent rate {self.descent_rate:.9g}",
-            f"best multiple of D: K = {self.best_multiple_K}",
+        rows = [(name, words[holds]) for name, holds in self.conditions.items()]
+        rows += [
+            ("K", f"{self.K}, {self.best_multiple_K} for the best multiple of D"),
+            ("λ_D", f"from {self.lambda_below:.9g} to {self.lambda_D:.9g}"),
+            (f"rate, goal {self.goal}", f"{self.rate:.9g}"),
+            ("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}"),
         ]
         if self.optimum is not None:
-            gaps = f"{self.gap:.3g}, {self.gap_of_best_multiple:.3g} if scaled"
-            lines.append(f"optimum: K = {self.optimum.K}; gap {gaps}")
-        return "DistributedCheck(\n  " + "\n  ".join(lines) + "\n)"
+            rows.append(("K of the optimum", str(self.optimum.K)))
+            rows.append(("gap of D at most", f"{self.gap:.3g}, {self.gap_of_best_multiple:.3g} for its best multiple"))
+        return rows
 
 
 def certify_distributed(
@@ -211,7 +213,7 @@ def certify_distributed(
 
     Returns
     -------
-    DistributedCheck.  What it says holds in exact arithmetic for the floats given.
+    DistributedCheck.  Its statements hold in exact arithmetic for the floats given.
 
     Raises
     ------
@@ -270,10 +272,11 @@ def certify_distributed(
 
 
 def _scaled(conditions: Conditions, D: Matrix) -> Matrix:
-    """D in the coordinates of the conditions; raises ValueError where they have no floats for it."""
+    """Return D in the coordinates of the conditions; raises ValueError where they have no floats for it."""
     with np.errstate(over="ignore", under="ignore"):
-        scaled = np.asarray(D / conditions.scale[:, None] / conditions.scale)
-        same = np.array_equal(scaled * conditions.scale[:, None] * conditions.scale, D)
+        scaling = Scaling(conditions.scale)
+        scaled = scaling.over(D)
+        same = np.array_equal(scaling.times(scaled), D)
     diagonal = np.abs(np.diagonal(scaled))
     if not (same and np.abs(scaled).max() < _MOST and np.all((diagonal == 0.0) | (diagonal > _LEAST))):
         smallest, largest = np.abs(np.diagonal(D)).min(), np.abs(D).max()
@@ -341,12 +344,12 @@ def _verdict(proved: bool, refuted: bool) -> bool | None:
 
 
 def _lambda_from_above(conditions: Conditions, D: Matrix) -> float:
-    """A proved upper bound on λ_D, next to its estimate; infinite without a proof."""
+    """Return a proved upper bound on λ_D, next to its estimate; infinite without a proof."""
     at = conditions.at(D, Pair)
     if not any(image.value.any() or image.error.any() for images in at.images for image in images):
         return 0.0
     # Neither arithmetic is always the finer one: a D that was proved in plain arithmetic is recognised by it.
-    return min(_least_proved(conditions.d, at), _least_proved(conditions.d, conditions.at(D, Plain)))
+    return min(_least_proved(conditions.d, at), _least_proved(conditions.d, conditions.at(D, Enclosed)))
 
 
 def _least_proved(d: int, at: AtStepsize) -> float:
@@ -359,11 +362,11 @@ def _least_proved(d: int, at: AtStepsize) -> float:
 def _best_multiple(
     conditions: Conditions, targets: Targets, D: Matrix, requested: int | None
 ) -> tuple[Matrix | None, int | None, float]:
-    """The best multiple of D in the user's coordinates, its K, and log τ before K is rounded up."""
+    """Return the best multiple of D in the user's coordinates, its K, and log τ before K is rounded up."""
     K = 1 if requested is None and targets.initial_gap == 0.0 else requested
     direction = Multiples.of(conditions, D)
     best = None if direction is None else best_multiple(conditions, targets, direction, K)
     if best is None:
         return None, None, -math.inf
-    enough = targets.enough(best.K, best.fitted.rate)
-    return read_only(conditions.lift(best.fitted.D)), best.K if enough else None, best.log_rate
+    enough = targets.enough(best.K, best.rate)
+    return read_only(conditions.lift(best.D)), best.K if enough else None, best.free_log_rate

@@ -20,9 +20,19 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh
 
-from stepsize_opt.clients.targets import Targets, log_fraction
+from stepsize_opt.clients.problem import Targets, log_fraction
 from stepsize_opt.inputs import whole_number
-from stepsize_opt.proofs import UNIT, Approximate, AtStepsize, Conditions, Pair, Plain, exp_down, first_proved, losses
+from stepsize_opt.proofs import (
+    UNIT,
+    Approximate,
+    AtStepsize,
+    Conditions,
+    Enclosed,
+    Pair,
+    exp_down,
+    first_proved,
+    losses,
+)
 from stepsize_solvers.programs import Matrix, Vector
 
 # Halvings of an interval of length one, down to rounding.
@@ -75,27 +85,27 @@ class Multiples:
         return Multiples(D, log_lambda, log_rate, spectrum, conditions.metric, largest)
 
     def log_rate_at(self, log_s: float) -> float:
-        """The logarithm of the rate of sW, s up to the largest scale: of det(sW)^{1/d}, or that of the metric."""
+        """Return the logarithm of the rate of sW, s up to the largest scale: det(sW)^{1/d}, or that of the metric."""
         if not self.metric:
             return self.log_det_rate + log_s
         return self.log_det_rate + log_s + float(np.mean(np.log(2.0 - self._shares(log_s))))
 
     def loss_at(self, log_s: float) -> float:
-        """How much larger than log det(2sW − s²WLW)/d its bound log det(2sW)/d is."""
+        """Return how much larger than log det(2sW − s²WLW)/d its bound log det(2sW)/d is."""
         return -float(np.mean(np.log1p(-0.5 * self._shares(log_s))))
 
     def slope_at(self, log_s: float) -> float:
-        """The derivative of log det(2sW − s²WLW) in log s."""
+        """Return the derivative of log det(2sW − s²WLW) in log s."""
         shares = self._shares(log_s)
         return float(np.sum((2.0 - 2.0 * shares) / (2.0 - shares)))
 
     def _shares(self, log_s: float) -> Vector:
-        """The eigenvalues of sL^½WL^½."""
+        """Return the eigenvalues of sL^½WL^½."""
         top = float(self.spectrum[-1])
         return np.asarray(math.exp(log_s + math.log(top)) * (self.spectrum / top))
 
     def log_scale(self, log_c: float, log_factor: float) -> float:
-        """log of the best s with λ ≤ c and λ ≤ factor·rate; both bounds are infinite when there is none."""
+        """Return log s of the best s with λ ≤ c and λ ≤ factor·rate; both bounds are infinite when there is none."""
         s = self.log_largest
         if not math.isfinite(self.log_lambda):
             return s
@@ -110,12 +120,12 @@ class Multiples:
         return s if holds(s) else _last(holds, ratio, min(s, ratio + math.log(2.0)))
 
     def best_log_rate(self, log_c: float, log_factor: float) -> float:
-        """The logarithm of the rate of the best multiple with λ ≤ c and λ ≤ factor·rate."""
+        """Return the logarithm of the rate of the best multiple with λ ≤ c and λ ≤ factor·rate."""
         return self.log_rate_at(self.log_scale(log_c, log_factor))
 
 
 def _log_best_scale(spectrum: Vector) -> float:
-    """log of the s for which the mean of 1/(2 − sν) is one: it lies between 1/ν_max and 2/ν_max."""
+    """Return log s for the s at which the mean of 1/(2 − sν) is one: it lies between 1/ν_max and 2/ν_max."""
     shares = spectrum / spectrum[-1]
     best = _last(lambda s: float(np.mean(1.0 / (2.0 - s * shares))) <= 1.0, 1.0, 2.0)
     return math.log(best / float(spectrum[-1]))
@@ -133,31 +143,27 @@ def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
-    """A proved stepsize in scaled coordinates: D ⪯ L⁻¹ and λ_D ≤ ``lambda_D``; τ is a lower bound of det(D)^{1/d}.
+class ProvedMultiple:
+    """A proved multiple of a direction, scaled: D ⪯ L⁻¹ and λ_D ≤ ``lambda_D``; τ is a lower bound of det(D)^{1/d}.
 
-    For the descent metric H = 2D − DLD: H ≻ 0 in the place of D ⪯ L⁻¹, and det(H)^{1/d}.
+    K: the iterations for which it is the best, 0 while they are open; free_log_rate: log τ before K was rounded up.
+    For the descent metric H = 2D − DLD: H ≻ 0 instead of D ⪯ L⁻¹, and det(H)^{1/d}.
     """
 
     D: Matrix
     lambda_D: float
     log_rate: float
+    K: int = 0
+    free_log_rate: float = -math.inf
 
     @property
     def rate(self) -> float:
         return exp_down(self.log_rate)
 
 
-@dataclass(frozen=True, eq=False)
-class BestMultiple:
-    """The best multiple of a direction for K iterations; log_rate: its log τ before K was rounded up, if it was."""
-
-    fitted: Fitted
-    K: int
-    log_rate: float
-
-
-def best_multiple(conditions: Conditions, targets: Targets, direction: Multiples, K: int | None) -> BestMultiple | None:
+def best_multiple(
+    conditions: Conditions, targets: Targets, direction: Multiples, K: int | None
+) -> ProvedMultiple | None:
     """Find the largest multiple for a given K, or the multiple with the smallest K; None without a proof.
 
     With K given, D ⪯ L⁻¹ and λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} are proved, and K ≥ 12Δ⁰/(τε²) is left open.  Otherwise all
@@ -165,7 +171,7 @@ def best_multiple(conditions: Conditions, targets: Targets, direction: Multiples
     """
     if K is not None:
         fitted = _fit_K(conditions, targets, direction, K)
-        return None if fitted is None else BestMultiple(fitted, K, fitted.log_rate)
+        return None if fitted is None else replace(fitted, free_log_rate=fitted.log_rate)
     free = _fit(
         conditions,
         direction,
@@ -175,11 +181,11 @@ def best_multiple(conditions: Conditions, targets: Targets, direction: Multiples
     if free is None:
         return None
 
-    def prove(whole: int) -> BestMultiple | None:
+    def prove(whole: int) -> ProvedMultiple | None:
         fitted = _fit_K(conditions, targets, direction, whole)
         if fitted is None or not targets.enough(whole, fitted.rate):
             return None
-        return BestMultiple(fitted, whole, free.log_rate)
+        return replace(fitted, free_log_rate=free.log_rate)
 
     return first_proved(_whole_numbers(targets.least_iterations(free.rate)), prove)
 
@@ -196,18 +202,19 @@ def _whole_numbers(K: int) -> Iterator[int]:
         yield K + max(3, K >> shift)
 
 
-def _fit_K(conditions: Conditions, targets: Targets, direction: Multiples, K: int) -> Fitted | None:
-    return _fit(
+def _fit_K(conditions: Conditions, targets: Targets, direction: Multiples, K: int) -> ProvedMultiple | None:
+    found = _fit(
         conditions,
         direction,
         (targets.log_share(K), targets.log_det_factor),
         lambda f: f.lambda_D <= targets.lambda_allowed(K, f.rate),
     )
+    return None if found is None else replace(found, K=K)
 
 
 def _fit(
-    conditions: Conditions, direction: Multiples, bounds: tuple[float, float], holds: Callable[[Fitted], bool]
-) -> Fitted | None:
+    conditions: Conditions, direction: Multiples, bounds: tuple[float, float], holds: Callable[[ProvedMultiple], bool]
+) -> ProvedMultiple | None:
     """Find the largest multiple within the bounds on λ_D that is proved to satisfy D ⪯ L⁻¹ and what ``holds`` asks."""
     found = _shrunk(conditions, direction, direction.log_scale(*bounds), holds)
     if found is None and direction.log_lambda > -math.inf:
@@ -219,8 +226,8 @@ def _fit(
 
 
 def _shrunk(
-    conditions: Conditions, direction: Multiples, log_scale: float, holds: Callable[[Fitted], bool]
-) -> Fitted | None:
+    conditions: Conditions, direction: Multiples, log_scale: float, holds: Callable[[ProvedMultiple], bool]
+) -> ProvedMultiple | None:
     """Shrink the multiple until the proof succeeds; raises ValueError when its numbers are outside the floats."""
     check_range("the rate", direction.log_rate_at(log_scale))
     check_range("λ_D", min(0.0, direction.log_lambda + 2.0 * log_scale))
@@ -231,21 +238,21 @@ def _shrunk(
 
 
 def _proved(
-    conditions: Conditions, W: Matrix, scale: float, holds: Callable[[Fitted], bool], retreat: float
-) -> Fitted | None:
+    conditions: Conditions, W: Matrix, scale: float, holds: Callable[[ProvedMultiple], bool], retreat: float
+) -> ProvedMultiple | None:
     """Prove the multiple that is smaller by four retreats with a bound on λ_D that is larger by one, or return None."""
     # λ_D falls with the square of the scale, the rate only linearly: four retreats in D pay for one in λ_D.
     D = np.asarray((scale * (1.0 - 4.0 * retreat)) * W)
     log_rate = conditions.log_rate(D)
     if log_rate is None or not conditions.allows(D):
         return None
-    arithmetics: tuple[type[Approximate], ...] = (Plain, Pair) if retreat > _CHEAP else (Plain,)
+    arithmetics: tuple[type[Approximate], ...] = (Enclosed, Pair) if retreat > _CHEAP else (Enclosed,)
     for arithmetic in arithmetics:
         at = conditions.at(D, arithmetic)
         for bound in variance_bounds(at, retreat):
-            fitted = Fitted(D, bound, log_rate)
-            if math.isfinite(bound) and holds(fitted) and at.proves(bound):
-                return fitted
+            found = ProvedMultiple(D, bound, log_rate)
+            if math.isfinite(bound) and holds(found) and at.proves(bound):
+                return found
     return None
 
 
@@ -270,7 +277,7 @@ def check_range(name: str, log_value: float, remedy: str = _CLOSER) -> None:
 
 
 def read_iterations(iterations: object) -> int | None:
-    """The K that was asked for, if any; raises TypeError or ValueError for what is none, or has no float."""
+    """Return the K that was asked for, if any; raises TypeError or ValueError for what is none, or has no float."""
     if iterations is None:
         return None
     requested = whole_number("iterations", iterations)
@@ -286,12 +293,11 @@ class Slack(NamedTuple):
     binds: float
 
 
-def slacks(conditions: Conditions, targets: Targets, best: BestMultiple) -> list[Slack]:
+def slacks(conditions: Conditions, targets: Targets, best: ProvedMultiple) -> list[Slack]:
     """Return the slack of each condition but K ≥ 12Δ⁰/(τε²), in plain floats."""
-    fitted, K = best.fitted, best.K
-    direction = Multiples.of(conditions, fitted.D)
+    direction, K = Multiples.of(conditions, best.D), best.K
     log_top = -math.inf if direction is None else math.log(direction.spectrum[-1])
-    log_lambda = -math.inf if fitted.lambda_D == 0.0 else math.log(fitted.lambda_D)
+    log_lambda = -math.inf if best.lambda_D == 0.0 else math.log(best.lambda_D)
     # K was rounded up, which moves n/K by one part in K.
     binds = -math.log1p(-min(0.5, max(_BINDS, 2.0 / K)))
     det = f"det({'H' if conditions.metric else 'D'})^(1/d)"
@@ -302,5 +308,5 @@ def slacks(conditions: Conditions, targets: Targets, best: BestMultiple) -> list
     return [
         alone,
         Slack("λ_D ≤ n/K", targets.log_share(K) - log_lambda, binds),
-        Slack(f"λ_D ≤ nε² {det}/(4Δ^inf)", targets.log_det_factor + fitted.log_rate - log_lambda, binds),
+        Slack(f"λ_D ≤ nε² {det}/(4Δ^inf)", targets.log_det_factor + best.log_rate - log_lambda, binds),
     ]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cholesky, eigh, lapack, solve_triangular
 
-from stepsize_opt.proofs import Bound, Conditions, Multipliers, Pair, Plain, rate_bound
+from stepsize_opt.proofs import Bound, Conditions, Enclosed, Multipliers, Pair, rate_bound
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,
@@ -80,9 +80,9 @@ class ClientPrograms:
         return self.conditions.sketch_outside and self.conditions.pattern.is_full
 
     def program(self, *, with_inverse: bool, c: float | None = None, kappa: float | None = None) -> Program:
-        """maximise log det D subject to λ_D ≤ c or λ_D ≤ κτ (both in scaled coordinates), and D ⪯ L⁻¹ if asked for.
+        """Return the program: maximise log det D subject to λ_D ≤ c or λ_D ≤ κτ (scaled), and D ⪯ L⁻¹ if asked for.
 
-        For the descent metric log det(2D − DLD) is maximised in the place of D ⪯ L⁻¹, and there is no κ.
+        For the descent metric log det(2D − DLD) is maximised instead of D ⪯ L⁻¹, and there is no κ.
         """
         d = self.conditions.d
         metric = with_inverse and self.conditions.metric
@@ -127,11 +127,11 @@ class ClientPrograms:
         return self.conditions.L.hi if self.linear else self.conditions.centred_L(self.conditions.groups[0]).value
 
     def is_squared(self, program: Program) -> bool:
-        """Whether the variable of a program made here is DSD: its determinant is that of D squared, up to a factor."""
+        """Return whether the variable of a program is DSD, whose determinant is that of D squared, up to a factor."""
         return program.root > self.conditions.d
 
     def stepsize(self, X: Matrix, program: Program) -> Matrix:
-        """D from the variable: S⁻¹ # X for X = DSD, or D itself."""
+        """Return D from the variable: S⁻¹ # X for X = DSD, or D itself."""
         if not self.is_squared(program):
             return X
         R = cholesky(self._middle, lower=True)
@@ -146,14 +146,14 @@ class ClientPrograms:
         return np.asarray((half * roots) @ half.T)
 
     def unit(self, outcome: Outcome, program: Program, D: Matrix) -> float:
-        """By what a solver has scaled the multipliers: its Y of the metric is near unit·H⁻¹; 1 where it has none."""
+        """Return the factor of a solver's multipliers: its Y of the metric is near unit·H⁻¹; 1 where it has none."""
         if program.objective is None or len(outcome.duals) == len(program.families):
             return 1.0
         found = float(np.vdot(outcome.duals[-1][0], 2.0 * D - D @ self.conditions.L.hi @ D)) / self.conditions.d
         return found if found > 0.0 else 1.0
 
     def multipliers(self, outcome: Outcome, program: Program, scale: float, D: Matrix) -> Multipliers | None:
-        """The multipliers of the outcome; ``scale`` is the c or κ that divided the factors.
+        """Return the multipliers of the outcome; ``scale`` is the c or κ that divided the factors.
 
         The multiplier of Hᵀ𝒬(φ(X))H ⪯ scale·I is Z/scale, and H Z Hᵀ = L U Uᵀ L for U = L⁺ H Z^½, that is the inverse
         factor times Z^½.  That of the metric is a root of (2L − LDL)⁻¹ for the D found; None when it has none.
@@ -176,32 +176,32 @@ class ClientPrograms:
         return Multipliers(tuple(clients), inverse)
 
     def root_of_metric(self, D: Matrix) -> Matrix | None:
-        """A triangular root of (2L − LDL)⁻¹, the multiplier of the metric at D; None when it has none."""
+        """Return a triangular root of (2L − LDL)⁻¹, the multiplier of the metric at D; None when it has none."""
         L = self.conditions.L.hi
         half = L @ D @ L
         R, info = lapack.dpotrf(2.0 * L - 0.5 * (half + half.T), 1, 1)  # lower, clean
         return np.asarray(lapack.dtrtri(R, 1)[0].T) if info == 0 else None
 
     def bounds(self, multipliers: Multipliers, reference: Matrix, rows: Indices | None = None) -> list[Bound]:
-        """What the multipliers prove with the reference D̂, and in the given rows of D alone."""
+        """Return what the multipliers prove with the reference D̂, and in the given rows of D alone."""
         linear = self.linear and not (self.conditions.metric and multipliers.inverse is not None)
         forms = [None] if rows is None or linear else [None, rows]
         found = [
             rate_bound(self.conditions, multipliers, reference, linear, form, arithmetic)
             for form in forms
-            for arithmetic in (Plain, Pair)
+            for arithmetic in (Enclosed, Pair)
         ]
         return [bound for bound in found if bound is not None]
 
 
 def _roots(Z: Stack) -> Stack:
-    """A square root R with R Rᵀ = Z of the positive part of each Z."""
+    """Return a square root R with R Rᵀ = Z of the positive part of each Z."""
     w, V = np.linalg.eigh(Z)
     return np.asarray(V * np.sqrt(np.maximum(w, 0.0))[:, None, :])
 
 
 def noisy_coordinates(conditions: Conditions) -> Indices:
-    """The coordinates of which the rows of D decide λ_D: for sR in their place, λ_D has the factor s².
+    """Return the coordinates of which the rows of D decide λ_D: for sR in their place, λ_D has the factor s².
 
     For (12′) D enters as D_R· 𝒞(L) D_·R, where R are the rows that clients have or, the other way round, the columns
     that sketches touch; the smaller set serves.  A pattern γᵢWᵢ moves whole blocks only.
@@ -216,7 +216,7 @@ def noisy_coordinates(conditions: Conditions) -> Indices:
 
 
 def homogeneous_program_is_bounded(conditions: Conditions) -> bool:
-    """Whether λ_D ≤ 1 alone bounds log det D, safely away from the case that it does not.
+    """Return whether λ_D ≤ 1 alone bounds log det D, safely away from the case that it does not.
 
     ⟨Lᵢ, 𝒞ᵢ(A)⟩ ≤ d for all i bounds A when Σ 𝒞ᵢ*(Lᵢ) ≻ 0; for D𝒞ᵢ(L)D it takes Lᵢ ≻ 0 and 𝒞ᵢ(L) ≻ 0 in sum.
     """

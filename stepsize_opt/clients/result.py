@@ -6,12 +6,16 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
-from stepsize_opt.clients.targets import Targets
+from stepsize_opt import certificate_files
+from stepsize_opt.clients.problem import Targets
 from stepsize_opt.inputs import from_fields
 from stepsize_opt.methods import get_method
 from stepsize_opt.node import StepsizeResult
+from stepsize_opt.proofs import exp_up
 from stepsize_opt.records import Result, completed, plain_fields, structure_of_plain
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Matrix
@@ -31,7 +35,7 @@ class DistributedResult(Result):
     K
         The number of iterations.
     smallest_K
-        No feasible pair (D, K) has a smaller whole K; 1, which says nothing, when K was given.
+        No feasible pair (D, K) has a smaller whole K; 1, the trivial bound, when K was given.
     lambda_D
         A proved upper bound on λ_D, tight to rounding.
     rate
@@ -63,9 +67,12 @@ class DistributedResult(Result):
     iterations_requested
         The K asked for, None for the smallest.
     message
-        What keeps the answer from being optimal, and a remedy; empty for an optimal one.
+        What keeps the answer from being optimal, and how to fix it; empty for an optimal one.
     one_node
         Solves the same problem with shared seeds; None where they cannot be had, and in a result read from a file.
+    question
+        Returns the matrices and multipliers for ``certificate_file``; with shared seeds the result of the one node;
+        None for a result that was read from a file.
 
     Examples
     --------
@@ -86,6 +93,7 @@ class DistributedResult(Result):
     seeds: str = "independent"
     iterations_requested: int | None = None
     one_node: Callable[[], StepsizeResult] | None = None
+    question: StepsizeResult | Callable[[], certificate_files.ClientsQuestion] | None = None
 
     @property
     def d(self) -> int:
@@ -101,8 +109,12 @@ class DistributedResult(Result):
         return self.targets.clients
 
     @property
+    def expected_nonzeros(self) -> float:
+        """Floats that a client sends per round, in expectation, on average over the clients."""
+        return sum(sketch.expected_nonzeros for sketch in self.sketches) / len(self.sketches)
+
     def iterations(self) -> int:
-        """The rounds that the better proved rate needs with this D: K, or fewer by ``descent_rate``.
+        """Return the rounds that the better proved rate needs with this D: K, or fewer by ``descent_rate``.
 
         λ_D ≤ min{n/K, nε² rate/(4Δ^inf)} holds for fewer rounds and a larger rate, too.
         """
@@ -128,7 +140,7 @@ class DistributedResult(Result):
     @property
     def guarantee_used(self) -> str:
         """Which rate ``iterations`` rests on, in words."""
-        descent = self.goal == "descent" or self.iterations < self.K
+        descent = self.goal == "descent" or self.iterations() < self.K
         return "descent, det(H)^(1/d)" if descent else "paper, det(D)^(1/d)"
 
     @property
@@ -140,10 +152,21 @@ class DistributedResult(Result):
         """2λ_DΔ^inf/(rate·n), the part of the bound that more iterations do not reduce."""
         return self.targets.neighbourhood(self.lambda_D, self.rate)
 
-    @property
     def communication(self) -> float:
-        """Floats sent by all clients in all K rounds, in expectation."""
+        """Return the floats sent by all clients in all K rounds, in expectation."""
         return math.fsum(self.floats_per_client)
+
+    def certificate_file(self, path: str | PathLike[str]) -> Path:
+        """Write the answer with all that proves it as JSON, for ``python -m stepsize_opt.verify``; return the path.
+
+        With shared seeds it is the file of the one node with L.  The file is verified before it is written.  Raises
+        ValueError for a result that was read from a file, and for one that is too large.
+        """
+        if isinstance(self.question, StepsizeResult):
+            return self.question.certificate_file(path)
+        question = certificate_files.asked(None if self.question is None else self.question())
+        document = certificate_files.clients_document(self, question)
+        return certificate_files.write(path, document, self.rate, exp_up(self.certificate.log_rate_bound))
 
     def _numbers(self) -> dict[str, Any]:
         return {
@@ -152,7 +175,7 @@ class DistributedResult(Result):
             "smallest_K": self.smallest_K,
             "iterations_requested": self.iterations_requested,
             "lambda_D": self.lambda_D,
-            "iterations": self.iterations,
+            "iterations": self.iterations(),
             "rate": self.rate,
             "descent_rate": self.descent_rate,
             "goal": self.goal,
@@ -162,7 +185,7 @@ class DistributedResult(Result):
             "binding": list(self.binding),
             "neighbourhood": self.neighbourhood,
             "floats_per_client": list(self.floats_per_client),
-            "communication": self.communication,
+            "communication": self.communication(),
             "targets": asdict(self.targets),
         }
 
@@ -174,7 +197,7 @@ class DistributedResult(Result):
             ("K", f"{self.K} (proved: at least {self.smallest_K})"),
             *self._rates(),
             *self._seeds(),
-            ("floats sent", f"{self.communication:.6g} in all, {most:.6g} by one client at most"),
+            ("floats sent", f"{self.communication():.6g} in all, {most:.6g} by one client at most"),
         ]
 
     def _seeds(self) -> list[tuple[str, str]]:
@@ -196,19 +219,19 @@ class DistributedResult(Result):
         if self.goal == "descent":
             return [(f"rate {metric[0].removeprefix('descent rate ')}", metric[1])]
         rows = [("rate det(D)^(1/d)", f"{self.rate:.9g}"), metric]
-        if self.iterations < self.K:
-            rows.append(("K of this D", f"{self.iterations} by {self.guarantee_used}"))
+        if self.iterations() < self.K:
+            rows.append(("K of this D", f"{self.iterations()} by {self.guarantee_used}"))
         return rows
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        meta = plain_fields(self, "D", "one_node", "sketches")
+        meta = plain_fields(self, "D", "one_node", "question", "sketches")
         meta["sketches"] = [plain_sketch(sketch) for sketch in self.sketches]
         return {**meta, "shared_seeds_K": self._known_shared_K}, {"D": self.D}
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> DistributedResult:
         D = arrays["D"]
-        known: dict[str, Any] = {"D": D, "one_node": None, "method": get_method(meta["algorithm"])}
+        known: dict[str, Any] = {"D": D, "one_node": None, "question": None, "method": get_method(meta["algorithm"])}
         known["sketches"] = tuple(sketch_of_plain(plain, len(D)) for plain in meta["sketches"])
         known["structure"] = structure_of_plain(meta["structure"], D)
         result = from_fields(DistributedResult, meta, **known)

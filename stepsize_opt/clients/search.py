@@ -28,6 +28,7 @@ from stepsize_opt.clients.programs import ClientPrograms, homogeneous_program_is
 from stepsize_opt.proofs import Bound, Conditions, Multipliers
 from stepsize_solvers import choose_solver, get_solver
 from stepsize_solvers.programs import (
+    Indices,
     Matrix,
     Outcome,
     Program,
@@ -56,7 +57,7 @@ class Search:
     """The work on one problem: the bounds proved so far, what ran, the notes for the user.
 
     homogeneous, multipliers: the answer of the program without D ⪯ L⁻¹ and its multipliers, once it was solved;
-    weight: tr Z of the last answer, what log det gains for each unit of log c at c = 1.
+    found: all multipliers; weight: tr Z of the last answer, what log det gains for each unit of log c at c = 1.
     """
 
     conditions: Conditions
@@ -68,6 +69,7 @@ class Search:
     notes: list[str] = field(default_factory=list)
     homogeneous: Multiples | None = None
     multipliers: Multipliers | None = None
+    found: list[Multipliers] = field(default_factory=list)
     weight: float = 0.0
 
     @property
@@ -82,11 +84,11 @@ class Search:
         return list(dict.fromkeys(messages))
 
     def upper_bound(self, log_c: float, log_kappa: float) -> float:
-        """The best proved bound on log τ when λ_D ≤ min{c, κτ}."""
+        """Return the best proved bound on log τ when λ_D ≤ min{c, κτ}."""
         return min((min(b.at_lambda(log_c), b.at_factor(log_kappa)) for b in self.bounds), default=math.inf)
 
     def best_direction(self, log_c: float, log_kappa: float) -> Multiples | None:
-        """The direction whose best multiple is optimal, up to the gap, under λ_D ≤ min{c, κτ} and D ⪯ L⁻¹."""
+        """Find the direction whose best multiple is optimal, up to the gap, under λ_D ≤ min{c, κτ} and D ⪯ L⁻¹."""
         plain = self._inverse_only(log_c, log_kappa)
         if plain is not None:
             return plain
@@ -114,12 +116,12 @@ class Search:
             if found is not None:
                 candidates.append(found)
         if not candidates and any(run.status is Status.USER_LIMIT for run in self.outcomes):
-            # A limit of the user's is no error: a plain direction has a feasible multiple, and the gap says the rest.
+            # A limit of the user's is no error: a plain direction has a feasible multiple, and its gap is reported.
             return Multiples.of(self.conditions, self.conditions.pattern.member)
         return max(candidates, key=lambda known: known.best_log_rate(log_c, log_kappa), default=None)
 
     def _separates(self, separate: Multiples, log_c: float, log_kappa: float) -> bool:
-        """Whether a multiple of the homogeneous direction is the answer, because its scale is all that is left open."""
+        """Return whether a multiple of the homogeneous direction is the answer: its scale is all that is left open."""
         log_scale = separate.log_scale(log_c, log_kappa)
         log_rate = separate.log_rate_at(log_scale)
         gap = self.upper_bound(log_c, log_kappa) - log_rate
@@ -140,7 +142,7 @@ class Search:
     # ---------------------------------------------------------------- the programs
 
     def _inverse_only(self, log_c: float, log_kappa: float) -> Multiples | None:
-        """D = L⁻¹ when that satisfies the bounds on λ_D: no full D is larger, and no 2D − DLD ⪯ L⁻¹ either."""
+        """Return D = L⁻¹ if it satisfies the bounds on λ_D: no full D is larger, and no 2D − DLD ⪯ L⁻¹ either."""
         if not self.conditions.pattern.is_full:
             return None
         inverse: Matrix = np.asarray(np.linalg.inv(self.conditions.L.hi), dtype=np.float64)
@@ -187,21 +189,21 @@ class Search:
             float(np.vdot(U, group.matrices @ U))
             for group, U in zip(self.conditions.groups, multipliers.clients, strict=True)
         )
-        c = math.exp(direction.log_lambda + 2.0 * log_scale - self.conditions.log_clients)
+        c = math.exp(direction.log_lambda + 2.0 * log_scale - self.conditions.log_clients.high)
         slope = direction.slope_at(log_scale)
         if inverse is None or not min(slope, c * energy) > 0.0:
             return
         factor = math.sqrt(slope / (2.0 * c * energy))
         clients = tuple(factor * U for U in multipliers.clients)
-        self.bounds += self.programs.bounds(Multipliers(clients, inverse), D)
+        self._prove(Multipliers(clients, inverse), D)
 
     def _searches(self, log_c: float, log_kappa: float) -> bool:
-        """Whether c = κη has to be searched for: λ_D ≤ κη limits the metric, and D is more than a multiple."""
+        """Return whether c = κη has to be searched for: λ_D ≤ κη limits the metric, and D is more than a multiple."""
         limited = not math.isfinite(log_c) and math.isfinite(log_kappa) and bool(self.conditions.groups)
         return self.conditions.metric and limited and self.conditions.pattern.direction is None
 
     def _balanced(self, log_kappa: float, known: list[float]) -> Multiples | None:
-        """The best direction with λ_D ≤ κη: c = κη(c), from the rates that are known, or that of a plain direction."""
+        """Find the best direction with λ_D ≤ κη: c = κη(c), from known rates, or that of a plain direction."""
         if not known:
             plain = Multiples.of(self.conditions, self.conditions.pattern.member)
             if plain is None:
@@ -228,12 +230,12 @@ class Search:
         return best
 
     def _joint(self, log_c: float, log_kappa: float) -> Multiples | None:
-        """The program with D ⪯ L⁻¹ and λ_D ≤ c or λ_D ≤ κτ, whichever is finite."""
+        """Solve the program with D ⪯ L⁻¹ and λ_D ≤ c or λ_D ≤ κτ, whichever is finite."""
         direction = self.conditions.pattern.direction
         if direction is not None:
             return self._best_multiple(direction, log_c, log_kappa)
         # In scaled coordinates, and no closer to zero than a solver takes.
-        shift = -self.conditions.log_clients + (0.0 if math.isfinite(log_c) else self.conditions.log_scale)
+        shift = -self.conditions.log_clients.high + (0.0 if math.isfinite(log_c) else self.conditions.log_scale.high)
         asked = min(log_c, log_kappa) + shift
         if asked > _LOG_MOST or not self.conditions.groups:
             program = self.programs.program(with_inverse=True)
@@ -260,7 +262,7 @@ class Search:
             least, first = least - power * excess, False
 
     def _shrunk(self, found: Multiples, multipliers: Multipliers, log_c: float, log_kappa: float) -> Multiples | None:
-        """The answer for a small c or κ from that for a larger one: only the rows R of D that λ_D sees become smaller.
+        """Make the answer for a small c or κ of that for a larger one: only rows R of D that λ_D sees become smaller.
 
         With the rows F that it does not see, D = [E + G D_R Gᵀ, G D_R; D_R Gᵀ, D_R].  D_R → sD_R multiplies λ_D by s²
         and det D by s^|R|, and D⁻¹ gains (1/s − 1)D_R⁻¹ ⪰ 0, so D ⪯ L⁻¹ stays.  Where D_R is so small that D ⪯ L⁻¹ no
@@ -287,11 +289,11 @@ class Search:
             return found
         self._note("the scale separates for the coordinates that λ_D sees")
         clients = tuple(U / s for U in multipliers.clients)
-        self.bounds += self.programs.bounds(Multipliers(clients, multipliers.inverse), smaller.W, rows)
+        self._prove(Multipliers(clients, multipliers.inverse), smaller.W, rows)
         return smaller
 
     def _closed_form(self, program: Program) -> Outcome | None:
-        """(12′) with one client: D = 𝒞(L)⁻¹ # L₁⁻¹, Z = I; D = γW: γ = λ_W^{−½}, Z = vvᵀ with the top eigenvector."""
+        """Solve (12′) with one client, D = 𝒞(L)⁻¹ # L₁⁻¹, Z = I, or D = γW, γ = λ_W^{−½}, Z = vvᵀ, v the top vector."""
         d, pattern, family = self.conditions.d, program.pattern, program.families[0]
         stats = SolverStats("closed form", 0.0, 0.0, 0)
         if pattern.direction is not None:
@@ -312,7 +314,7 @@ class Search:
         return Outcome(Status.OPTIMAL, inverse @ inverse.T, (np.eye(d)[None],), stats)
 
     def _top_of(self, program: Program, W: Matrix) -> tuple[float, list[Stack]]:
-        """The largest eigenvalue of all Hᵀ𝒬(φ(W))H, and vvᵀ of its eigenvector in the place of its multiplier."""
+        """Return the largest eigenvalue of all Hᵀ𝒬(φ(W))H, and vvᵀ of its eigenvector instead of its multiplier."""
         top, duals = 0.0, [np.zeros((f.count, f.rows, f.rows)) for f in program.families]
         for i, family in enumerate(program.families):
             M = family.Q.apply(W if family.B is None else W @ family.B @ W)
@@ -327,7 +329,7 @@ class Search:
         return top, duals
 
     def _best_multiple(self, W: Matrix, log_c: float, log_kappa: float) -> Multiples | None:
-        """D = γW with D ⪯ L⁻¹ active: the multiplier is the top eigenvector of L^½WL^½.
+        """Find D = γW with D ⪯ L⁻¹ active: the multiplier is the top eigenvector of L^½WL^½.
 
         For the metric: λ_D has the multiplier that makes log det(2γW − γ²WLW) stationary in γ, or none where γ is best.
         """
@@ -380,10 +382,15 @@ class Search:
         begin = time.perf_counter()
         multipliers = self.programs.multipliers(outcome, program, scale, D)
         if multipliers is not None:
-            self.bounds += self.programs.bounds(multipliers, D)
+            self._prove(multipliers, D)
         weight = sum(float(np.einsum("nii->", Z)) for Z in outcome.duals[: len(program.families)])
         self.weight = weight / self.programs.unit(outcome, program, D)
         outcome.stats.extra_stats["certificate_time"] = time.perf_counter() - begin
+
+    def _prove(self, multipliers: Multipliers, D: Matrix, rows: Indices | None = None) -> None:
+        """Keep the multipliers and what they prove with the reference D."""
+        self.found.append(multipliers)
+        self.bounds += self.programs.bounds(multipliers, D, rows)
 
     def _note(self, text: str) -> None:
         if text not in self.notes:

@@ -1,7 +1,11 @@
-"""Flower: rounds with a shared seed, in which each client sends k numbers.
+"""Flower: rounds in which each client sends k floats, and the server sends back what a step needs.
 
 Needs the extra ``flower`` (``pip install 'stepsize-opt[flower]'``); nothing else in the library imports it.
 """
 
 from stepsize_opt.flower.mod import compress_mod as compress_mod
-from stepsize_opt.flower.strategy import MissingReplies as MissingReplies, SharedSeedStrategy as SharedSeedStrategy
+from stepsize_opt.flower.strategy import (
+    FeedbackStrategy as FeedbackStrategy,
+    MissingReplies as MissingReplies,
+    SharedSeedStrategy as SharedSeedStrategy,
+)

@@ -1,37 +1,42 @@
-"""The client's side: the gradient that a ClientApp returns leaves as k numbers."""
+"""The client's side: x comes from the client's own state, and the gradient that the app returns leaves as k floats."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from flwr.app import Context, Message, RecordDict
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
-from stepsize_opt.flower.wire import ARRAYS, CONFIG, GENERATOR, check_compressor, check_like, flat, message_of, unpack
-from stepsize_opt.methods import Compressor
+from stepsize_opt.flower.replicas import Replica, SharedDraws, load_replica, read_method, save_replica
+from stepsize_opt.flower.wire import ARRAYS, OWN, own_record, pack_places, require
 
 ClientAppCallable = Callable[[Message, Context], Message]
 
+# What the client keeps in Context.state: x, the rest of the replica, and its memory of feedback.
+_X, _REPLICA, _MEMORY = f"{OWN}-x", f"{OWN}-replica", f"{OWN}-memory"
 
-def compress_mod(
-    compressor: Callable[[Context], Compressor],
-) -> Callable[[Message, Context, ClientAppCallable], Message]:
-    """A mod for ``ClientApp(mods=[…])`` that sends what ``compressor`` makes of the gradient instead of the gradient.
 
-    The app's train function gets x under ``message.content["arrays"]`` and returns ∇fᵢ(x) under the same name, with the
-    same arrays in the same order.  The mod draws with the state of the generator that ``SharedSeedStrategy`` put into
-    the message, so that all clients draw the same, a client that comes back as well.  Metrics of the reply stay;
-    replies to messages of other strategies pass unchanged.
+def compress_mod(compressor: Callable[[Context], Any]) -> Callable[[Message, Context, ClientAppCallable], Message]:
+    """Return a mod for ``ClientApp(mods=[…])`` that sends k floats of the gradient, and keeps x at the client.
+
+    The train function finds x under ``message.content["arrays"]`` as in every Flower app (with momentum the point y at
+    which the gradient is needed), and returns ∇fᵢ there under the same name, with the same arrays in the same order.
+    For feedback it also returns fᵢ as the metric ``"loss"``, and so does the evaluate function.  Other metrics reach
+    the strategy as they are, and messages of other strategies pass unchanged.
+
+    x, z, the generator and the memory of feedback are in ``context.state``, which Flower keeps from round to round; a
+    node that lost them asks for them, and the strategy sends them in the same round.
 
     Parameters
     ----------
     compressor
-        Makes the compressor from the context, say from a file that ``context.run_config`` names: ``CompressedStep``
-        or the subspace method, the same as the server's.
+        Makes the method from the context, say from a file that ``context.run_config`` names; the same as the server's.
 
     Examples
     --------
-    See ``SharedSeedStrategy``.
+    See ``SharedSeedStrategy`` and ``FeedbackStrategy``.
     """
 
     if not callable(compressor):
@@ -39,23 +44,68 @@ def compress_mod(
         raise TypeError(msg)
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        config = message.content.config_records.get(CONFIG)
-        state = None if config is None else config.get(GENERATOR)
+        news = own_record(message.content)
+        if not news:
+            return call_next(message, context)
+        replica = _replica(read_method(compressor(context)), message.content, context.state)
+        if replica is None:
+            return Message(RecordDict({OWN: ConfigRecord({"lost": True})}), reply_to=message)
+        training = message.metadata.message_type.startswith(MessageType.TRAIN)
+        others = {name: record for name, record in message.content.items() if name != OWN}
+        arrays = replica.layout.record(replica.point(training=training))
+        message.content = RecordDict({**others, ARRAYS: arrays})
         reply = call_next(message, context)
-        if not isinstance(state, bytes) or reply.has_error():
+        context.state[_X], fields = save_replica(replica)
+        context.state[_REPLICA] = ConfigRecord({**fields, "session": news["session"]})
+        if reply.has_error():
             return reply
-        step = check_compressor(compressor(context))
-        answer = reply.content.array_records.get(ARRAYS)
-        if answer is None:
-            msg = f"the train function must return the gradient under {ARRAYS!r}, got {list(reply.content)}"
-            raise ValueError(msg)
-        check_like(answer, message.content.array_records[ARRAYS])
-        gradient = flat(answer, step.d)
-        numbers = step.encode(gradient, step.draw(unpack(state)))
-        sent = RecordDict({ARRAYS: message_of(numbers.astype(gradient.dtype))})
-        for name, metrics in reply.content.metric_records.items():
-            sent[name] = metrics
-        reply.content = sent
+        sent = {OWN: ConfigRecord(_encoded(replica, reply.content, context.state))} if training else {}
+        reply.content = RecordDict({**sent, **reply.content.metric_records})
         return reply
 
     return mod
+
+
+def _replica(method: Any, content: RecordDict, state: RecordDict) -> Replica | None:
+    """Return the replica as the message leaves it; None where the client does not have what the message builds on."""
+    news, kept = own_record(content), own_record(state, _REPLICA)
+    known = kept.get("session") == news["session"]
+    if "memory" in news or not known:
+        if "received" in news and "memory" not in news:
+            return None  # the server counts on a memory that is gone
+        state[_MEMORY] = ConfigRecord({"memory": news["memory"]} if "memory" in news else {})
+    _confirm(news, state)
+    if "kind" in news:
+        return load_replica(method, content.array_records[ARRAYS], news)
+    if not known:
+        return None
+    replica, packets = load_replica(method, state.array_records[_X], kept), news.get("packets", [])
+    missed = news["version"] - replica.version
+    if missed > len(packets):
+        return None
+    for packet in packets[len(packets) - missed :]:
+        replica.apply(packet)
+    return replica
+
+
+def _encoded(replica: Replica, answer: RecordDict, state: RecordDict) -> dict[str, Any]:
+    """Return what is sent of the gradient."""
+    arrays, kind = answer.array_records, replica.layout.dtype
+    require(ARRAYS in arrays, f"the train function must return the gradient under {ARRAYS!r}, got {list(answer)}")
+    gradient = replica.layout.vector(arrays[ARRAYS])
+    if isinstance(replica, SharedDraws):
+        return {"numbers": replica.encode(gradient).astype(kind).tobytes()}
+    kept = own_record(state, _MEMORY)
+    memory = np.frombuffer(kept["memory"]).copy() if "memory" in kept else np.zeros(replica.layout.d)
+    values, places = replica.encode(gradient, memory)
+    values = values.astype(kind)
+    memory[places] += values
+    state[_MEMORY] = ConfigRecord({**kept, "next": memory.tobytes(), "sent": replica.version})
+    return {"numbers": values.tobytes(), "places": pack_places(places, replica.layout.d)}
+
+
+def _confirm(news: dict[str, Any], state: RecordDict) -> None:
+    """Count what was sent last as remembered if the server received it; until then it is kept beside the memory."""
+    kept = own_record(state, _MEMORY)
+    if "next" in kept and kept["sent"] == news.get("received"):
+        state[_MEMORY] = ConfigRecord({"memory": kept["next"]})

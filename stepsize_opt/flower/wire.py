@@ -1,97 +1,106 @@
-"""What travels in Flower's messages: where the random numbers stand, and vectors as records of arrays."""
+"""What travels in Flower's messages: vectors as the arrays of a model, places as bytes."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 
-from stepsize_opt.methods import Compressor
-from stepsize_solvers.programs import Vector
+from stepsize_solvers.programs import Indices, Vector
 
-# Names in the messages: the record with the server's settings, the record with arrays, the state of the generator.
-CONFIG, ARRAYS, GENERATOR = "config", "arrays", "generator"
-_NUMBERS = "numbers"
+# Names of records: the app's settings, the app's arrays, and what strategy and mod tell each other.
+CONFIG, ARRAYS, OWN = "config", "arrays", "stepsize-opt"
 
 
-def pack(rng: np.random.Generator) -> bytes:
-    """The state of a PCG64 generator in 37 bytes, from which ``unpack`` makes an equal generator."""
-    state: Any = rng.bit_generator.state
-    inner = state["state"]
-    return b"".join(
-        number.to_bytes(size, "big")
-        for number, size in (
-            (inner["state"], 16),
-            (inner["inc"], 16),
-            (state["has_uint32"], 1),
-            (state["uinteger"], 4),
-        )
-    )
+def require(holds: bool, reason: str) -> None:
+    """Raise ValueError with the reason unless it holds."""
+    if not holds:
+        raise ValueError(reason)
 
 
-def unpack(packed: bytes) -> np.random.Generator:
-    """A generator in the state that ``pack`` wrote; raises ValueError for another number of bytes."""
-    if len(packed) != 37:
-        msg = f"the state of a generator has 37 bytes, got {len(packed)}"
-        raise ValueError(msg)
-    parts = [int.from_bytes(packed[a:b], "big") for a, b in ((0, 16), (16, 32), (32, 33), (33, 37))]
-    bits = np.random.PCG64()
-    state: Any = bits.state
-    state["state"]["state"], state["state"]["inc"], state["has_uint32"], state["uinteger"] = parts
-    bits.state = state
-    return np.random.Generator(bits)
+@dataclass(frozen=True)
+class Layout:
+    """How a vector is cut into the arrays of a model: their names, shapes and types, in their order, row by row."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    types: tuple[np.dtype[Any], ...]
+
+    @staticmethod
+    def of(arrays: ArrayRecord, d: int | None = None) -> Layout:
+        """Raise ValueError unless the arrays hold d numbers (None: any), TypeError unless they are floating."""
+        shapes = tuple(tuple(array.shape) for array in arrays.values())
+        layout = Layout(tuple(arrays), shapes, tuple(np.dtype(array.dtype) for array in arrays.values()))
+        if not arrays or any(kind.kind != "f" for kind in layout.types):
+            msg = f"the arrays {list(arrays)} must hold floating-point numbers: steps are not whole numbers"
+            raise TypeError(msg)
+        held = f"the arrays {list(arrays)} hold {layout.d} numbers"
+        require(d in (None, layout.d), f"{held}, but the compressor is for d={d}")
+        return layout
+
+    @property
+    def d(self) -> int:
+        return sum(self._sizes)
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [int(np.prod(shape, dtype=np.int64)) for shape in self.shapes]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the floats that are sent."""
+        return np.result_type(*self.types)
+
+    def vector(self, arrays: ArrayRecord) -> Vector:
+        """Return the arrays as one vector of float64; raise ValueError unless their names and shapes are these."""
+        wanted, got = (list(zip(one.names, one.shapes, strict=True)) for one in (self, Layout.of(arrays)))
+        require(got == wanted, f"the gradient must have the arrays of x, {wanted}, in their order; got {got}")
+        return np.concatenate([array.numpy().reshape(-1) for array in arrays.values()]).astype(np.float64)
+
+    def record(self, x: Vector) -> ArrayRecord:
+        """Return a vector as arrays of these names, shapes and types."""
+        pieces = zip(self.names, self._pieces(x), self.shapes, strict=True)
+        return ArrayRecord({name: Array(piece.reshape(shape)) for name, piece, shape in pieces})
+
+    def rounded(self, x: Vector) -> Vector:
+        """Return what ``record`` keeps of a vector."""
+        return np.concatenate(self._pieces(x)).astype(np.float64)
+
+    def _pieces(self, x: Vector) -> list[Any]:
+        pieces = np.split(x, np.cumsum(self._sizes)[:-1])
+        return [piece.astype(kind) for piece, kind in zip(pieces, self.types, strict=True)]
 
 
-def flat(arrays: ArrayRecord, d: int) -> Vector:
-    """The arrays of a record as one vector, in their order, row by row.
-
-    Raises ValueError unless it has d numbers, TypeError unless they are floating.
-    """
-    parts = [array.numpy().reshape(-1) for array in arrays.values()]
-    x = np.concatenate(parts) if parts else np.zeros(0)
-    if x.size != d:
-        msg = f"the arrays {list(arrays)} hold {x.size} numbers, but the compressor is for d={d}"
-        raise ValueError(msg)
-    if any(part.dtype.kind != "f" for part in parts):
-        msg = f"the arrays {list(arrays)} must hold floating-point numbers: steps are not whole numbers"
-        raise TypeError(msg)
-    return x
+def pack_places(places: Indices, d: int) -> bytes:
+    """Return ascending places below d as a list, or as one bit for each of d where that is shorter."""
+    bits = np.zeros(d, dtype=bool)
+    bits[places] = True
+    return min(places.astype(_place_type(d)).tobytes(), np.packbits(bits).tobytes(), key=len)
 
 
-def check_like(gradient: ArrayRecord, x: ArrayRecord) -> None:
-    """Raise ValueError unless two records have arrays of the same names and shapes in the same order."""
-    found, wanted = ([(name, tuple(array.shape)) for name, array in one.items()] for one in (gradient, x))
-    if found != wanted:
-        msg = f"the gradient must have the arrays of x, {wanted}, in their order; got {found}"
-        raise ValueError(msg)
+def unpack_places(packed: bytes, count: int, d: int) -> Indices:
+    """Return what ``pack_places`` was given; raise ValueError unless it is ``count`` ascending places below d."""
+    listed = len(packed) == count * _place_type(d).itemsize
+    data = np.frombuffer(packed, dtype=_place_type(d) if listed else np.uint8)
+    places = (data if listed else np.flatnonzero(np.unpackbits(data))).astype(np.intp)
+    complete = len(places) == count and (listed or len(packed) == -(-d // 8))
+    ascending = bool(np.all(np.diff(places, append=d) > 0))
+    require(complete and ascending, f"places that are not {count} ascending ones below {d}")
+    return places
 
 
-def like(arrays: ArrayRecord, x: Vector) -> ArrayRecord:
-    """A vector as arrays of the names, shapes and types of a record."""
-    out, done = {}, 0
-    for name, array in arrays.items():
-        old = array.numpy()
-        out[name] = Array(x[done : done + old.size].reshape(old.shape).astype(old.dtype))
-        done += old.size
-    return ArrayRecord(out)
+def _place_type(d: int) -> np.dtype[Any]:
+    return np.dtype("<u2" if d <= 1 << 16 else "<u4")
 
 
-def message_of(numbers: Vector) -> ArrayRecord:
-    return ArrayRecord({_NUMBERS: Array(np.ascontiguousarray(numbers))})
+def content_bytes(part: Any) -> int:
+    """The bytes of a content as Flower stores and sends it: records and arrays, each with its header."""
+    return len(part.deflate()) + sum(content_bytes(child) for child in (part.children or {}).values())
 
 
-def numbers_of(content: RecordDict) -> Vector | None:
-    """The numbers of a reply; None when ``compress_mod`` did not put them there."""
-    record = content.array_records.get(ARRAYS)
-    return None if record is None or _NUMBERS not in record else np.asarray(record[_NUMBERS].numpy())
-
-
-def check_compressor(value: object) -> Compressor:
-    """Raise TypeError for what is not a compressor."""
-    if not isinstance(value, Compressor):
-        known = "CompressedStep.of(D, sketch) or optimal_method(L, k)"
-        msg = f"the compressor must be a method such as {known}, got {value!r}"
-        raise TypeError(msg)
-    return value
+def own_record(records: RecordDict, name: str = OWN) -> dict[str, Any]:
+    """The entries of a record of settings; none where it is absent."""
+    return dict(records.config_records.get(name) or {})

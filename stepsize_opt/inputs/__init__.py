@@ -30,9 +30,12 @@ from stepsize_opt.inputs.checks import (
     symmetric_part as symmetric_part,
     whole_number as whole_number,
 )
-from stepsize_opt.inputs.files import (
+from stepsize_opt.inputs.saving import (
+    Saved as Saved,
+    Shown as Shown,
     atomic_write as atomic_write,
     broken_is_value_error as broken_is_value_error,
+    from_fields as from_fields,
     json_text as json_text,
     read_arrays as read_arrays,
     write_text as write_text,
@@ -42,6 +45,7 @@ from stepsize_opt.inputs.matrices import (
     REGULARISE as REGULARISE,
     SMOOTHNESS_REMEDY as SMOOTHNESS_REMEDY,
     EstimatedSmoothness as EstimatedSmoothness,
+    Scaling as Scaling,
     Symmetric as Symmetric,
     binary_exponent as binary_exponent,
     check_positive_definite as check_positive_definite,
@@ -52,8 +56,6 @@ from stepsize_opt.inputs.matrices import (
     read_matrix as read_matrix,
     scaled_exactly as scaled_exactly,
 )
-from stepsize_opt.inputs.results import Saved as Saved, Shown as Shown
-from stepsize_opt.inputs.saved import from_fields as from_fields
 from stepsize_opt.inputs.structures import (
     NAMED_STRUCTURES as NAMED_STRUCTURES,
     STRUCTURE_FORMS as STRUCTURE_FORMS,

@@ -90,7 +90,7 @@ def check_one_of(name: str, value: object, known: Iterable[str]) -> None:
 
 
 def positive_number(name: str, value: object) -> float:
-    """``value`` as a float; raises TypeError or ValueError unless it is a finite positive number."""
+    """Return ``value`` as a float; raises TypeError or ValueError unless it is a finite positive number."""
     number = real_number(name, value)
     if not (math.isfinite(number) and number > 0.0):
         msg = f"{name} must be a finite positive number, got {value!r}"
@@ -99,11 +99,8 @@ def positive_number(name: str, value: object) -> float:
 
 
 def whole_number(name: str, value: object, low: int = 1, high: int | None = None) -> int:
-    """``value`` as an int; a whole float counts, a bool does not.  Raises ValueError, or TypeError if not a number.
-
-    ``high`` is the dimension d, if there is an upper limit.
-    """
-    expected = f"a whole number of at least {low}" if high is None else f"a whole number from {low} to d={high}"
+    """Return ``value`` as an int, also of a whole float; raises ValueError, TypeError for a bool or no number."""
+    expected = f"a whole number of at least {low}" if high is None else f"a whole number from {low} to {high}"
     # An int stays one: above 2⁵³ a float would be another number.
     exact = isinstance(value, Integral) and not isinstance(value, bool)
     number = int(value) if exact else real_number(name, value, expected)  # type: ignore[call-overload]
@@ -132,7 +129,7 @@ def solve_settings(
 
 
 def is_list(values: object) -> TypeGuard[Iterable[Any]]:
-    """Whether something holds several things in an order: no text, set or mapping, and no sparse matrix."""
+    """Return whether something holds several things in an order: no text, set or mapping, and no sparse matrix."""
     return isinstance(values, Iterable) and not (
         isinstance(values, str | bytes | Set | Mapping) or sparse.issparse(values)
     )
@@ -156,7 +153,7 @@ def layer_sizes(sizes: object) -> tuple[int, ...]:
 
 
 def dimensions(value: object) -> int:
-    """The number of dimensions of an array, a nested list or a number; −1 for rows of different lengths."""
+    """Return the number of dimensions of an array, a nested list or a number; −1 for rows of different lengths."""
     try:
         return np.ndim(value)  # type: ignore[arg-type]
     except ValueError:
@@ -172,7 +169,7 @@ def refuse_masked(name: str, value: object) -> None:
 
 
 def asymmetry(M: Matrix) -> Matrix:
-    """|M − Mᵀ| entry by entry, relative to the larger of √|M_ii M_jj|, |M_ij| and |M_ji|; 0 where all three are 0.
+    """Return |M − Mᵀ| by entries, relative to the largest of √|M_ii M_jj|, |M_ij| and |M_ji|; 0 where all three are 0.
 
     Rounding of AᵀA or of a symmetric product is small against √(M_ii M_jj), however far apart the diagonal entries are.
     """
@@ -184,7 +181,7 @@ def asymmetry(M: Matrix) -> Matrix:
 
 
 def real_array(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
-    """A float64 copy of an array of real numbers."""
+    """Return a float64 copy of an array of real numbers."""
     refuse_masked(name, value)
     try:
         array = np.asarray(value)
@@ -201,7 +198,7 @@ def real_array(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
 
 
 def real_sparse(name: str, value: Any) -> Any:
-    """A scipy sparse matrix of real numbers as a csr_array of finite float64 without duplicates.
+    """Return a scipy sparse matrix of real numbers as a csr_array of finite float64 without duplicates.
 
     It shares the memory of a value that is one already.  Products in a smaller type would overflow or lose digits.
     """
@@ -219,7 +216,7 @@ def real_sparse(name: str, value: Any) -> Any:
 
 
 def read_rows(name: str, value: Any) -> Any:
-    """Data, a row for each example (m×d), as float64, csr if sparse; what is so already is shared: data are large.
+    """Return data, a row for each example (m×d), as float64, csr if sparse; data of this kind are shared, not copied.
 
     Raises TypeError for what is not a matrix of real numbers, ValueError for an empty one or one that is not finite.
     """
@@ -238,7 +235,7 @@ def read_rows(name: str, value: Any) -> Any:
 
 
 def symmetric_part(name: str, M: Matrix) -> Matrix:
-    """The symmetric part of a matrix that is symmetric up to rounding."""
+    """Return the symmetric part of a matrix that is symmetric up to rounding."""
     if (M == M.T).all():
         return M
     if asymmetry(M).max() > SLACK:
@@ -281,7 +278,7 @@ def distribution(weights: ArrayLike, count: int, plural: str) -> Vector:
 
 
 def check_unbiased(name: str, mean: Array, target: Array, size: Array) -> None:
-    """E[S] = I, up to the rounding of numbers as large as ``size`` = E|S|."""
+    """Raise ValueError unless E[S] = I, up to the rounding of numbers as large as ``size`` = E|S|."""
     error = np.abs(mean - target)
     if np.any(error > SLACK * (1.0 + size)):
         msg = f"{name} must average to the identity (E[S] = I); their weighted mean is off by {error.max():g}"
@@ -289,7 +286,7 @@ def check_unbiased(name: str, mean: Array, target: Array, size: Array) -> None:
 
 
 def memory_size() -> int | None:
-    """Bytes that this process can hold: the machine's memory or the limit set for the process; None when unknown."""
+    """Return the bytes that this process can hold: the machine's memory or the process's limit; None when unknown."""
     sizes: list[int] = []
     if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
         sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -27,8 +28,8 @@ from stepsize_opt.inputs.checks import (
     real_array,
     refuse_masked,
 )
-from stepsize_opt.proofs import log_det_from_below, log_det_power, power_of_two_scaling, sum_from_below
-from stepsize_solvers.programs import Matrix
+from stepsize_opt.proofs import LOG_2, log_det_from_below, log_det_power, power_of_two_scaling
+from stepsize_solvers.programs import Matrix, Vector
 
 # A sparse matrix with fewer rows is read whatever it holds; beyond, its row pointers alone would fill the memory of a
 # small machine, on the word of a file that may hold a single entry.
@@ -86,7 +87,7 @@ class EstimatedSmoothness:
         return f"L is estimated, certified=False ({self.source}, margin {self.margin:.3g}): no guarantee holds by proof"
 
     def with_margin(self, margin: float) -> EstimatedSmoothness:
-        """The same measurement with another margin."""
+        """Return the same measurement with another margin."""
         return EstimatedSmoothness(self.curvature, margin, self.source)
 
     def __repr__(self) -> str:
@@ -102,7 +103,7 @@ def estimate_refused(name: str) -> TypeError:
 
 
 def _refuse_other_kinds(name: str, value: Any) -> None:
-    """Raise TypeError or ValueError, with the remedy, for objects whose numbers are not simply those of a matrix."""
+    """Raise TypeError or ValueError, with the fix, for objects whose numbers are not simply those of a matrix."""
     if isinstance(value, EstimatedSmoothness):
         raise estimate_refused(name)
     if getattr(value, "requires_grad", False):
@@ -119,12 +120,12 @@ def _refuse_other_kinds(name: str, value: Any) -> None:
 
 
 def read_matrix(name: str, value: Any) -> Symmetric:
-    """``value`` as a new square symmetric float64 array, or as a csr_array when it came as a scipy sparse matrix.
+    """Read ``value`` as a new square symmetric float64 array, or as a csr_array when it is a scipy sparse matrix.
 
     Takes arrays of any real dtype, nested lists, pandas frames, sparse matrices and read-only arrays, and never
     changes them.  Raises TypeError for what is not a matrix of real numbers, ValueError for a wrong shape, a NaN or
     infinite entry, masked entries, an asymmetry beyond rounding, or a frame whose rows and columns have the same labels
-    in another order.  Tensors that require a gradient, operators and estimated matrices are refused with the remedy.
+    in another order.  Tensors that require a gradient, operators and estimated matrices are refused with the fix.
     """
     if sparse.issparse(value):
         if value.dtype.kind not in "fiub":
@@ -181,7 +182,7 @@ def read_matrix(name: str, value: Any) -> Symmetric:
 
 
 def dense(M: Symmetric) -> Matrix:
-    """The matrix as an array; an array is returned as it is.  Raises ValueError when there is no memory for it."""
+    """Return the matrix as an array, an array as it is; raises ValueError when there is no memory for it."""
     if isinstance(M, np.ndarray):
         return M
     check_dense("a sparse matrix", M.shape[0])
@@ -211,11 +212,39 @@ def _check_symmetry(name: str, difference: float, d: int, unit: float) -> None:
         raise ValueError(msg)
 
 
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """A change of units by Λ = Diag(factors), powers of two: without rounding within the range of float64.
+
+    In the new units L, M and the multipliers of stepsizes are ΛXΛ, and a stepsize D is Λ⁻¹DΛ⁻¹.
+    """
+
+    factors: Vector
+
+    @staticmethod
+    def of(diagonal: Vector) -> Scaling:
+        """Return the scaling that brings the diagonal of ΛXΛ near one."""
+        return Scaling(power_of_two_scaling(diagonal))
+
+    @cached_property
+    def exponents(self) -> Any:
+        """Their binary logarithms, whole numbers."""
+        return np.frexp(self.factors)[1] - 1
+
+    def times(self, X: Array) -> Array:
+        """Return ΛXΛ of a matrix, or of the vector of a diagonal."""
+        return np.asarray((self.factors if X.ndim == 1 else self.factors[:, None]) * X * self.factors)
+
+    def over(self, X: Array) -> Array:
+        """Return Λ⁻¹XΛ⁻¹ of a matrix, or of the vector of a diagonal."""
+        return np.asarray(X / (self.factors if X.ndim == 1 else self.factors[:, None]) / self.factors)
+
+
 _TINY = 2.0**-400  # a diagonal between this and its inverse leaves room for every product of a Cholesky factorisation
 
 
 def check_positive_definite(name: str, M: Matrix, remedy: str) -> float:
-    """A proved lower bound on log det M.
+    """Prove that M is positive definite; return a lower bound on log det M.
 
     Raises ValueError unless M is proved positive definite in float64, saying whether it is indefinite or singular.
     """
@@ -230,11 +259,11 @@ def check_positive_definite(name: str, M: Matrix, remedy: str) -> float:
     below = log_det_from_below(M) if low > _TINY and diagonal.max() < 1.0 / _TINY else None
     if below is not None:
         return below
-    scale = power_of_two_scaling(diagonal)
-    scaled = scale[:, None] * M * scale
+    scaling = Scaling.of(diagonal)
+    scaled = scaling.times(M)
     below = log_det_from_below(scaled)
     if below is not None:
-        return sum_from_below(below, -math.log(2.0) * log_det_power(scale))
+        return (below - log_det_power(scaling.factors) * LOG_2).low
     spectrum = eigvalsh(scaled)
     least, most = float(spectrum[0]), float(spectrum[-1])
     # eigvalsh is backward stable: eigenvalues are right to about d rounding errors of the largest.
@@ -254,12 +283,12 @@ _NEAR = 32  # binary digits from one that leave room for every product, so that 
 
 
 def binary_exponent(x: float) -> int:
-    """The least e with x < 2ᵉ; below every exponent of a float for x = 0."""
+    """Return the least e with x < 2ᵉ; below every exponent of a float for x = 0."""
     return math.frexp(x)[1] if x > 0.0 else -sys.maxsize
 
 
 def power_of_four(name: str, largest: int, smallest: int) -> int:
-    """n such that 4⁻ⁿ brings numbers with exponents from ``smallest`` to ``largest`` near one; 0 where they are.
+    """Return n such that 4⁻ⁿ brings numbers with exponents from ``smallest`` to ``largest`` near one; 0 if they are.
 
     Raises ValueError for numbers that lie too far apart for proofs in float64.
     """

@@ -78,7 +78,7 @@ class Direction(Immutable):
         object.__setattr__(self, "sizes", sizes)
 
     def _keep(self) -> None:
-        """A W that is not to be made dense; raises ValueError or TypeError for one that is no direction."""
+        """Keep a W that is not to be made dense; raises ValueError or TypeError for one that is no direction."""
         W: Any = self.W
         if not isinstance(W, LinearOperator):
             W = read_only(real_array("W", W))
@@ -99,7 +99,7 @@ class Direction(Immutable):
         object.__setattr__(self, "sizes", (d,))
 
     def matrix(self) -> Matrix:
-        """W as a d×d array; raises ValueError when there is no memory for it."""
+        """Return W as a d×d array; raises ValueError when there is no memory for it."""
         W: Any = self.W
         if isinstance(W, np.ndarray) and W.ndim == 2:
             return W
@@ -135,7 +135,7 @@ def parse_structure(text: str) -> Structure:
 
 
 def pattern_of(structure: Structure, d: int) -> Pattern:
-    """The pattern of a structure for d×d matrices; raises ValueError for an unknown name or a wrong size."""
+    """Return the pattern of a structure for d×d matrices; raises ValueError for an unknown name or a wrong size."""
     if isinstance(structure, BlockDiagonal):
         _check_size(f"structure {structure}", sum(structure.sizes), d)
         return Pattern(structure.sizes)
@@ -160,7 +160,7 @@ def pattern_of(structure: Structure, d: int) -> Pattern:
 
 
 def pattern_with(structure: Structure, D: Matrix) -> Pattern:
-    """The pattern of a structure for a given D that has it; raises ValueError when D has an entry outside.
+    """Return the pattern of a structure for a given D that has it; raises ValueError when D has an entry outside.
 
     A multiple of W is rounded entry by entry, so for a direction the pattern is that of the multiples of D's own
     blocks, which D lies in exactly; these must be those of W up to rounding.

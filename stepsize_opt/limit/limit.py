@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stepsize_opt import certificate_files
 from stepsize_opt.goals import METRIC_GOALS, Goal, GoalName, goal_words
 from stepsize_opt.inputs import Saved, Shown, from_fields, read_only
-from stepsize_opt.limit.formed import FormedLimit
-from stepsize_opt.limit.momentum import FormedMomentum, ThinMomentum
-from stepsize_opt.limit.problem import LimitProblem, read_budget
-from stepsize_opt.limit.thin import ThinLimit
+from stepsize_opt.limit.problem import FormedLimit, FormedMomentum, LimitProblem, ThinLimit, ThinMomentum, read_budget
 from stepsize_opt.operators import stepsize_from_arrays
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
 from stepsize_opt.smoothness import proved_smoothness
@@ -41,6 +41,8 @@ class CompressionLimit(Shown, Saved):
         ``log_det`` and ``upper_bound`` are the proved ends of d log of the limit.
     momentum : bool
         Whether it is the limit of methods with momentum.
+    question : Question or None
+        L and M, for ``certificate_file``; None for a limit that was read from a file.
 
     Examples
     --------
@@ -53,6 +55,7 @@ class CompressionLimit(Shown, Saved):
     probabilities: Vector
     certificate: Certificate
     momentum: bool = False
+    question: certificate_files.Question | None = None
 
     @property
     def d(self) -> int:
@@ -85,8 +88,21 @@ class CompressionLimit(Shown, Saved):
         """
         return self.k / self.value
 
+    def certificate_file(self, path: str | PathLike[str]) -> Path:
+        """Write the limit with all that proves it as JSON, for ``python -m stepsize_opt.verify``; return the path.
+
+        The file is verified before it is written.  Raises ValueError for a limit that was read from a file, for one
+        that is too large, and with momentum for a LowRankPlusDiagonal, whose D does not attain the limit.
+        """
+        question = certificate_files.asked(self.question)
+        if self.momentum and not isinstance(self.D, np.ndarray):
+            msg = "certificate_file of a limit with momentum takes a matrix L: use L.todense(), or optimal_method"
+            raise ValueError(msg)
+        document = certificate_files.limit_document(self, question)
+        return certificate_files.write(path, document, *certificate_files.ends(self.certificate, question.M))
+
     def summary(self) -> dict[str, Any]:
-        """Everything but the matrix, as plain numbers and strings."""
+        """Return everything but the matrix, as plain numbers and strings."""
         return {
             "d": self.d,
             "k": self.k,
@@ -99,7 +115,7 @@ class CompressionLimit(Shown, Saved):
             "certificate": {**asdict(self.certificate), "gap": self.gap},
         }
 
-    def rows(self) -> list[tuple[str, str]]:
+    def _shown(self) -> list[tuple[str, str]]:
         h, words = self.probabilities, goal_words(self.goal, self.momentum)
         spread = f"{h[0]:.6g} each" if h.size else "not computed"
         if h.size and h.min() < h.max():
@@ -121,9 +137,9 @@ class CompressionLimit(Shown, Saved):
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> CompressionLimit:
         stepsize = {name: array for name, array in arrays.items() if name != "probabilities"}
         if "D" in stepsize:
-            return from_fields(cls, meta, **arrays)
+            return from_fields(cls, meta, **arrays, question=None)
         D = stepsize_from_arrays(stepsize)
-        return from_fields(cls, meta, D=D, probabilities=arrays["probabilities"])
+        return from_fields(cls, meta, D=D, probabilities=arrays["probabilities"], question=None)
 
 
 def compression_limit(
@@ -166,7 +182,7 @@ def compression_limit(
     Raises
     ------
     ValueError, TypeError
-        For input that is not as described, a singular L, or k > d; the message names the argument and the remedy.
+        For input that is not as described, a singular L, or k > d; the message names the argument and the fix.
 
     Examples
     --------
@@ -178,7 +194,8 @@ def compression_limit(
     problem = read_limit(L, k, goal, strong_convexity, momentum=momentum)
     D, h, certificate = problem.best()
     stepsize = read_only(D) if isinstance(D, np.ndarray) else D
-    return CompressionLimit(problem.k, problem.goal.name, stepsize, read_only(h), certificate, momentum)
+    question = problem.question
+    return CompressionLimit(problem.k, problem.goal.name, stepsize, read_only(h), certificate, momentum, question)
 
 
 def read_limit(L: Any, k: object, goal: object, strong_convexity: Any, *, momentum: bool = False) -> LimitProblem:

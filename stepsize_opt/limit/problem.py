@@ -1,19 +1,71 @@
-"""The problem behind a limit: a budget k and a goal for an L, whatever its kind."""
+"""The problem behind a limit: a budget k and a goal for an L, formed or not, without memory or with momentum.
+
+*By its entries.*  The D of the closed form is lowered until D ⪯ L⁻¹ and tr(LD) ≤ k are proved for its floats.
+
+*Never formed*, L = UUᵀ + Diag(diagonal).  ``descent``: D next to (k/d)L⁻¹ by Woodbury's formula, with D ⪯ (k/d)L⁻¹
+proved: so tr(LD) ≤ k and, as k ≤ d, D ⪯ L⁻¹.  ``euclidean``: D = tI with t next to min(k/tr L, 1/λmax(L)); λmax lies
+between a quotient zᵀLz/zᵀz and a γ⁻¹ for which γI ⪯ L⁻¹ is proved.  ``linear`` with M = μI is the same D, tI = (tμ)M⁻¹.
+
+*Momentum* (docs/momentum.md).  t is attained if some D has D ⪯ L⁻¹, tr(LD) ≤ k and DLD ⪰ t²M⁻¹.  The update of z takes
+A_J Diag(w_J) A_Jᵀ∇f(y) with t²w ≤ h and A Diag(hw) Aᵀ ⪰ M⁻¹, M = I for the goal ``convex``; for the eigenvalues ℓ of
+LM⁻¹ w = ℓ/h, h ≥ t√ℓ.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
-from stepsize_opt.goals import Goal
-from stepsize_opt.inputs import positive_number
-from stepsize_opt.proofs import Certificate, Unproved
-from stepsize_opt.sketches import SystematicSampling
-from stepsize_opt.smoothness import Smoothness
-from stepsize_solvers.programs import Vector
+from stepsize_opt.certificate_files import Question
+from stepsize_opt.goals import EXCESS, Goal
+from stepsize_opt.inputs import REGULARISE, SMOOTHNESS_REMEDY, Scaling, positive_number
+from stepsize_opt.operators import (
+    DiagonalStepsize,
+    InverseStepsize,
+    StepsizeOperator,
+    StructuredAnswer,
+    large_problem,
+    solve_structured,
+)
+from stepsize_opt.proofs import (
+    UNIT,
+    Certificate,
+    Enclosed,
+    Evaluation,
+    InBasis,
+    Interval,
+    LowRankCondition,
+    Pair,
+    Unproved,
+    eigenvalue_bounds,
+    exp_down,
+    first_proved,
+    is_proved_definite,
+    largest_floor,
+    log_det_from_below,
+    losses,
+    sandwich,
+    twice_gamma,
+    weighted_gram,
+)
+from stepsize_opt.sketches import SystematicSampling, rounded_to_budget
+from stepsize_opt.smoothness import (
+    LimitBounds,
+    LowRankPlusDiagonal,
+    MatrixSmoothness,
+    NeedsDense,
+    Smoothness,
+    Spectrum,
+    inverse_of,
+)
+from stepsize_solvers.numerics import blas_threads
+from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, Pattern, Program, Settings, Vector
 
 SMALLEST_BUDGET = 1e-100  # below it underflow counts beside products with D ≈ (k/d)L⁻¹
 
@@ -41,17 +93,22 @@ class LimitProblem(ABC):
     goal: Goal
 
     @property
+    def question(self) -> Question:
+        """L and M for a certificate file."""
+        return Question.of(self.L.formed().matrix if self.L.is_formed else self.L, self.goal.M)
+
+    @property
     @abstractmethod
     def upper_bound(self) -> float:
         """d log of the limit, from above."""
 
     @abstractmethod
     def best(self) -> tuple[Any, Vector, Certificate]:
-        """D that attains the limit, the probabilities of its directions (empty if not known) and its certificate."""
+        """Return a D at the limit, the probabilities of its directions (empty if unknown) and its certificate."""
 
     @abstractmethod
     def subspace(self, basis: str) -> Subspace:
-        """The parts of the subspace method with the directions of a basis."""
+        """Return the parts of the subspace method with the directions of a basis."""
 
     def unproved(self, reason: str) -> Unproved:
         """Return the error for a D that float64 does not prove: a tiny budget is named before anything else."""
@@ -70,12 +127,12 @@ def read_budget(k: object, d: int) -> float:
 
 
 def equal_probabilities(d: int, k: float) -> Vector:
-    """h of the largest det D: k/d for all."""
+    """Return h of the largest det D: k/d for all."""
     return np.full(d, k / d)
 
 
 def floor_probabilities(values: Vector, k: float) -> Vector:
-    """h of the largest t with D ⪰ tM⁻¹, and among these of the largest det D, from the eigenvalues ℓ of LM⁻¹.
+    """Return h of the largest t with D ⪰ tM⁻¹, and among these of the largest det D, from the eigenvalues ℓ of LM⁻¹.
 
     h ≥ tℓ with t = min(k/Σℓ, 1/max ℓ).  Where 1/max ℓ is the smaller, part of the budget k is left: maximise Σ log h
     subject to tℓ ≤ h ≤ 1 and Σh = k, which has h = clip(c, tℓ, 1) with one number c.
@@ -92,3 +149,403 @@ def floor_probabilities(values: Vector, k: float) -> Vector:
     level = (k - kept) / (len(values) - np.arange(len(values)))
     m = int(np.argmax(level >= falling))  # there is one: k > Σℓ/max ℓ makes the last level larger than its entry
     return np.asarray(np.clip(level[m], least, 1.0))
+
+
+LARGEST_LOSS = 0.1  # a proof that takes a larger share of D has failed
+
+
+@dataclass(frozen=True, eq=False)
+class FormedLimit(LimitProblem):
+    """The limit of an L by its entries."""
+
+    L: MatrixSmoothness
+
+    @classmethod
+    def of(cls, L: MatrixSmoothness, k: float, goal: Goal) -> FormedLimit:
+        """Raise ValueError for an L that is not proved positive definite, or an M that is not below it."""
+        with blas_threads(L.d):
+            L.log_det()
+            goal.check(L.todense(), np.arange(L.d))
+        return cls(L, k, goal)
+
+    @cached_property
+    def M(self) -> Matrix | float | None:
+        """M of the goal as an array, a number μ for μI, or None for ``descent``."""
+        return self.goal.restricted(np.arange(self.L.d))
+
+    @property
+    def upper_bound(self) -> float:
+        with blas_threads(self.L.d):
+            return self.L.bounds(self.M).log_bound(self.k)
+
+    def best(self) -> tuple[Matrix, Vector, Certificate]:
+        with blas_threads(self.L.d):
+            h, rough = self._rough()
+            D = _attainable(self.L.todense(), rough, self.k)
+            if D is None:
+                msg = f"L is too close to singular for a proof of this goal in float64; {SMOOTHNESS_REMEDY}"
+                raise self.unproved(msg)
+            return D, h, self.certificate(D)
+
+    def _rough(self) -> tuple[Vector, Matrix]:
+        """Return h and D in plain floating point."""
+        M, k, d = self.M, self.k, self.L.d
+        if M is None:
+            return equal_probabilities(d, k), (k / d) * self.L.inverse()
+        spectrum = self.L.spectrum(M)
+        h = floor_probabilities(spectrum.values, k)
+        t = k / float(spectrum.values.sum())
+        if t * float(spectrum.values.max()) > 1.0:
+            return h, spectrum.matrix(h)
+        return h, (t / M) * np.eye(d) if isinstance(M, float | int) else t * inverse_of(M)
+
+    def subspace(self, basis: str) -> Subspace:
+        with blas_threads(self.L.d):
+            h = equal_probabilities(self.L.d, self.k)
+            if self.M is not None:
+                h = floor_probabilities(self.L.spectrum(self.M).values, self.k)
+            A, defect = self.L.directions(basis, 1.0 if self.M is None else self.M)
+            sketch = SystematicSampling(rounded_to_budget(h, self.k))
+            scaling = self._scaling
+            D = scaling.times(proved_mean(A / scaling.factors[:, None], sketch.p))
+            return Subspace(A, sketch, D, self.certificate(D), defect)
+
+    def certificate(self, D: Matrix) -> Certificate:
+        """Certify a D that is known to be attainable: log det D or d log t from below, and the limit from above.
+
+        Raises Unproved where the floats of D are too coarse to come near the limit.
+        """
+        return self.near_limit(self._certificate(D))
+
+    def near_limit(self, certificate: Certificate) -> Certificate:
+        """Return the certificate; raise Unproved for one that is far from the limit."""
+        if not certificate.gap <= LARGEST_LOSS:
+            share = f"{math.exp(-certificate.gap):.1%}"
+            msg = (
+                f"the eigenvalues of L lie too far apart for goal={self.goal.name!r} in float64: what is "
+                f"proved of D is {share} of the limit; {REGULARISE}"
+            )
+            raise self.unproved(msg)
+        return certificate
+
+    def _certificate(self, D: Matrix) -> Certificate:
+        scaling, d = self._scaling, len(D)
+        scaled = scaling.over(D)
+        if self.M is None:
+            below = log_det_from_below(scaled)
+            lower = -math.inf if below is None else below
+            return (
+                Certificate(below is not None, 0.0, lower, math.inf, d)
+                .rescaled(scaling.factors)
+                .bounded(self.upper_bound)
+            )
+        t = largest_floor(Enclosed.exact(scaled), self._curvature)
+        if t <= 0.0:
+            return Certificate(False, 0.0, -math.inf, self.upper_bound, d)
+        lower = d * math.log(t)
+        return Certificate(True, 0.0, lower - 4.0 * UNIT * (d + abs(lower)), self.upper_bound, d)
+
+    @cached_property
+    def _scaling(self) -> Scaling:
+        """Λ with ΛLΛ near one."""
+        return Scaling.of(self.L.todense().diagonal())
+
+    @property
+    def _curvature(self) -> Matrix:
+        """ΛMΛ."""
+        M = 1.0 if self.M is None else self.M
+        return self._scaling.times(M if isinstance(M, np.ndarray) else M * np.eye(self.L.d))
+
+
+def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix | None:
+    """Lower D until D ⪯ L⁻¹ and tr(LD) ≤ k are proved for its floats; None without a proof."""
+    scaling = Scaling.of(L.diagonal())
+    B, X = scaling.times(L), scaling.over(D)
+    program = Program.single(B, DiagonalPlusScaled.identity(len(B)), Pattern.full(len(B)))
+    within = _within_budget(B, 0.5 * (X + X.T), k)
+    if within is None:
+        return None
+
+    def lowered(loss: float) -> Matrix | None:
+        candidate = np.asarray((1.0 - loss) * within)
+        # In the basis of D rounding counts least, but the plain proof is the cheaper one.
+        proved = Evaluation(program, candidate).feasible or InBasis(program, candidate).feasible
+        return scaling.times(candidate) if proved else None
+
+    return first_proved((0.0, *losses(len(B) * UNIT, LARGEST_LOSS)), lowered)
+
+
+def _within_budget(L: Matrix, D: Matrix, k: float) -> Matrix | None:
+    """Lower D until tr(LD) ≤ k is proved; None without a proof."""
+    exact = Pair.exact(L)
+    used = exact.inner(Pair.exact(D)).high
+    if used <= k:
+        return D
+
+    def lowered(loss: float) -> Matrix | None:
+        candidate = D * (k / used * (1.0 - loss))
+        return candidate if exact.inner(Pair.exact(candidate)).high <= k else None
+
+    # The rounding of the entries of D may count more than the loss.
+    return first_proved(losses(4.0 * UNIT, LARGEST_LOSS, 2.0), lowered)
+
+
+def proved_mean(A: Matrix, h: Vector) -> Matrix:
+    """Return D next to A Diag(h) Aᵀ, below it by proof."""
+    exact = Pair.exact(A)
+    mean = (exact * h[None, :] @ exact.T).rounded().symmetric()
+
+    def lowered(loss: float) -> Matrix | None:
+        D = (1.0 - loss) * mean.value
+        return np.asarray(D) if is_proved_definite(mean - D) else None
+
+    found = first_proved(losses(4.0 * len(A) * UNIT, LARGEST_LOSS, 2.0), lowered)
+    if found is None:
+        msg = "L is too close to singular to prove the mean of the steps in float64; add a regulariser (L + 2λI)"
+        raise Unproved(msg)
+    return found
+
+
+_NO_PROOF = "L is too close to singular for a proof in float64; add a regulariser (a larger diagonal)"
+
+
+@dataclass(frozen=True, eq=False)
+class ThinLimit(LimitProblem):
+    """The limit of an L that is never formed, found in the units of ``L.near_one``."""
+
+    L: LowRankPlusDiagonal
+
+    @classmethod
+    def of(cls, L: LowRankPlusDiagonal, k: float, goal: Goal) -> ThinLimit:
+        """Raise ValueError for an M that is no number, or not below L."""
+        mu = goal.M
+        if not isinstance(mu, float | None):
+            msg = "strong_convexity must be a number μ when L is a LowRankPlusDiagonal; a matrix M needs L.todense()"
+            raise NeedsDense(msg)
+        if goal.name == "linear" and mu is not None and mu > (1.0 + EXCESS) * float(L.shift.min()):
+            msg = (
+                "strong_convexity must satisfy μI ⪯ L, because ∇²f lies between both; a LowRankPlusDiagonal proves it "
+                f"for μ up to its smallest diagonal entry, {L.shift.min():g}, got {mu:g}: L.todense() takes more"
+            )
+            raise ValueError(msg)
+        return cls(L, k, goal)
+
+    @property
+    def _is_determinant(self) -> bool:
+        return self.goal.name == "descent"
+
+    @property
+    def upper_bound(self) -> float:
+        if self._is_determinant:
+            bounds = LimitBounds(self.L.d, self.L.near_one.log_det())
+            return bounds.scaled(2 * self.L.power).log_bound(self.k)
+        return self._as_given(*self._multiple_of_identity())[1].upper_bound
+
+    def best(self) -> tuple[StepsizeOperator, Vector, Certificate]:
+        L = self.L.near_one
+        if self._is_determinant:
+            inverse, certificate = self._as_given(*self._share_of_inverse(L.d / self.k))
+            return inverse, equal_probabilities(L.d, self.k), certificate
+        multiple, bounds = self._multiple_of_identity()
+        given, certificate = self._as_given(multiple, bounds)
+        if sparse.issparse(L.U) or not L.has_constant_shift:
+            return given, np.empty(0), certificate
+        # λI + UUᵀ has the eigenvalues of λI + UᵀU, and λ for all other directions.
+        low_rank = np.maximum(np.linalg.eigvalsh(L.U.T @ L.U)[-L.d :], 0.0)
+        values = L.shift[0] + np.concatenate([np.zeros(L.d - len(low_rank)), low_rank])
+        return given, np.minimum(values * multiple.x[0], 1.0), certificate
+
+    def subspace(self, basis: str) -> Subspace:
+        L, what = self.L.near_one, f"the subspace method for goal={self.goal.name!r}"
+        if self._is_determinant:
+            if basis != "root":
+                msg = f"basis must be 'root' for goal='descent' and a LowRankPlusDiagonal, got {basis!r}"
+                raise NeedsDense(msg)
+            L.require_dense_factor(what)
+            found = L.directions(basis)
+            sketch = SystematicSampling(rounded_to_budget(equal_probabilities(L.d, self.k), self.k))
+            # AᵀLA ⪰ least·I is AAᵀ ⪰ least·L⁻¹, so that E[G] ⪰ min h·least·L⁻¹.
+            share = float(sketch.p.min()) * found.least * (1.0 - 2.0 * UNIT)
+            D, certificate = self._as_given(*self._share_of_inverse(1.0 / share))
+        else:
+            L.require_eigenvectors(what)
+            found = L.directions(basis)
+            values = np.ones(L.d)
+            values[: len(found.basis.values)] += found.basis.values
+            sketch = SystematicSampling(rounded_to_budget(floor_probabilities(values, self.k), self.k))
+            t = float(self._multiple_of_identity()[0].x[0]) * float(L.shift[0])
+            D, certificate = self._as_given(*self._multiple_of_identity(found.mean_from_below(sketch.p, t)))
+        return Subspace(found.A.scaled(-self.L.power), sketch, D, certificate, found.defect)
+
+    def _as_given(self, D: StepsizeOperator, certificate: Certificate) -> tuple[StepsizeOperator, Certificate]:
+        """Return D and its certificate, for the goal, in the units of the L that was given.
+
+        Raises ValueError where float64 does not hold D.
+        """
+        d, n = self.L.d, self.L.power
+        moved = certificate.moved(-2 * n * d)
+        mu = self.goal.M if isinstance(self.goal.M, float) else 1.0
+        return D.scaled(-n), moved.shifted(d * Interval.exact(mu).log())
+
+    def _share_of_inverse(self, q: float) -> tuple[InverseStepsize, Certificate]:
+        """Return D next to (qL)⁻¹ and below it by proof; its log det from below, the limit from above.
+
+        Raises NeedsDense for a sparse U, Unproved where float64 does not suffice for the proof.
+        """
+        L = self.L.near_one
+        L.require_dense_factor("goal='descent'")
+        scaled = q * L.shift  # two roundings
+        condition = LowRankCondition(
+            scaled * (1.0 - twice_gamma(4)), scaled * (1.0 + twice_gamma(4)), q, L.U, twice_gamma(2)
+        )
+        found = condition.inverse()
+        if found is None or not L.log_det() > -math.inf:
+            raise self.unproved(_NO_PROOF)
+        bound = LimitBounds(L.d, L.log_det()).log_bound(self.k)
+        # The bound of found is one of this share of L⁻¹, and not of the limit.
+        return InverseStepsize(found.p, L.U, found.C), replace(found.certificate, upper_bound=bound)
+
+    @cached_property
+    def _scalar(self) -> StructuredAnswer:
+        """The best γI ⪯ L⁻¹."""
+        problem = large_problem(self.L.near_one, DiagonalPlusScaled.identity(self.L.d))
+        assert problem is not None  # a LowRankPlusDiagonal always has one, or raises
+        return solve_structured(problem, "scalar", Settings())
+
+    def _multiple_of_identity(self, t: float | None = None) -> tuple[DiagonalStepsize, Certificate]:
+        """Return tI with tI ⪯ L⁻¹ and t tr L ≤ k proved, or a smaller t; d log t from below, the limit from above.
+
+        Raises Unproved where float64 does not suffice for the proof.
+        """
+        L, d, scalar = self.L.near_one, self.L.d, self._scalar
+        trace, rounding = L.trace(), twice_gamma(L.longest_row + 4)
+        most = min(float(scalar.D.diagonal()[0]), self.k / (trace * (1.0 + rounding)) * (1.0 - 4.0 * UNIT))
+        value = most if t is None else min(t, most)
+        if not value > 0.0:
+            raise self.unproved(_NO_PROOF)
+        top = exp_down(-scalar.certificate.upper_bound / d)
+        lower = d * math.log(value)
+        upper = LimitBounds(d, -math.inf, trace * (1.0 - rounding), top).log_bound(self.k)
+        certificate = Certificate(True, 0.0, lower - 4.0 * UNIT * (d + abs(lower)), upper, d)
+        return DiagonalStepsize(np.full(d, value)), certificate
+
+
+@dataclass(frozen=True, eq=False)
+class FormedMomentum(FormedLimit):
+    """The limit of momentum for an L by its entries."""
+
+    @property
+    def upper_bound(self) -> float:
+        with blas_threads(self.L.d):
+            return 0.5 * self.L.bounds(self.M, momentum=True).log_bound(self.k)
+
+    @property
+    def _spectrum(self) -> Spectrum:
+        return self.L.spectrum(1.0 if self.M is None else self.M)
+
+    def _rough(self) -> tuple[Vector, Matrix]:
+        spectrum = self._spectrum
+        h = floor_probabilities(np.sqrt(spectrum.values), self.k)
+        return h, spectrum.matrix(h)
+
+    def _certificate(self, D: Matrix) -> Certificate:
+        scaled = self._scaling.over(D)
+        square = sandwich(scaled, self._scaling.times(self.L.todense()), scaled).symmetric()
+        t = math.sqrt(largest_floor(square, self._curvature)) * (1.0 - 2.0 * UNIT)
+        return certificate_of_rate(t, self.upper_bound, len(D))
+
+    def subspace(self, basis: str) -> Subspace:
+        with blas_threads(self.L.d):
+            values = self._spectrum.values
+            A, defect = self.L.directions(basis, 1.0 if self.M is None else self.M)
+            sketch = SystematicSampling(rounded_to_budget(floor_probabilities(np.sqrt(values), self.k), self.k))
+            X = A / self._scaling.factors[:, None]
+            exact = Pair.exact(X)
+            mean = (exact * values[None, :] @ exact.T).rounded().symmetric()
+            weights, t = weights_of_share(sketch.p, values, largest_floor(mean, self._curvature))
+            certificate = self.near_limit(certificate_of_rate(t, self.upper_bound, self.L.d))
+            D = self._scaling.times(proved_mean(X, sketch.p))
+            return Subspace(A, sketch, D, certificate, defect, weights)
+
+
+@dataclass(frozen=True, eq=False)
+class ThinMomentum(ThinLimit):
+    """The limit of momentum for L = UUᵀ + aI that is never formed: its eigenvalues are those of UᵀU + aI, and a."""
+
+    @property
+    def upper_bound(self) -> float:
+        return self._ends[1]
+
+    def best(self) -> tuple[StepsizeOperator, Vector, Certificate]:
+        """Return a multiple of I below the best D, which is a multiple of L^{−½} unless budget is left."""
+        lower, upper = self._ends
+        low, high = self._eigenvalues
+        h = floor_probabilities(np.sqrt(low), self.k)
+        D, _ = self._multiple_of_identity(float((h / high).min()) * (1.0 - 8.0 * UNIT))  # D has eigenvalues h/ℓ
+        return D.scaled(-self.L.power), h, Certificate(True, 0.0, lower, upper, self.L.d)
+
+    def subspace(self, basis: str) -> Subspace:
+        L, n = self.L.near_one, self.L.power
+        L.require_eigenvectors("momentum")
+        found, a = L.directions(basis), float(L.shift[0])
+        values = np.ones(L.d)
+        values[: len(found.basis.values)] += found.basis.values
+        sketch = SystematicSampling(rounded_to_budget(floor_probabilities(np.sqrt(values), self.k), self.k))
+        h = sketch.p
+        # A Diag(values) Aᵀ ⪰ share/a; the weights are in the units of the L that was given.
+        share = found.mean_from_below(values, 1.0) * a * (1.0 - 8.0 * UNIT)
+        weights, t = weights_of_share(h, values * (math.ldexp(a, 2 * n) / self._mu), share)
+        certificate = certificate_of_rate(t, self.upper_bound, L.d)
+        if not certificate.gap <= LARGEST_LOSS:
+            msg = "the eigenvalues of L lie too far apart for momentum in float64; use L.todense()"
+            raise self.unproved(msg)
+        D, _ = self._multiple_of_identity(found.mean_from_below(h, float((h / values).min())))
+        return Subspace(found.A.scaled(-n), sketch, D.scaled(-n), certificate, found.defect, weights)
+
+    @property
+    def _mu(self) -> float:
+        return self.goal.M if isinstance(self.goal.M, float) else 1.0
+
+    @cached_property
+    def _eigenvalues(self) -> tuple[Vector, Vector]:
+        """Bounds from below and above on the eigenvalues of L near one, ascending.
+
+        Raises NeedsDense for an L whose eigenvectors are not known.
+        """
+        L = self.L.near_one
+        L.require_eigenvectors("momentum")
+        a = float(L.shift[0])
+        ends = (end[-L.d :] for end in eigenvalue_bounds(weighted_gram(L.U, None)))
+        low, high = (a + np.concatenate([np.zeros(L.d - len(end)), end]) for end in ends)
+        return low * (1.0 - 2.0 * UNIT), high * (1.0 + 2.0 * UNIT)
+
+    @cached_property
+    def _ends(self) -> tuple[float, float]:
+        """d log of the limit, from below and from above, in the units of the L that was given."""
+        d = self.L.d
+        low, high = (np.sqrt(end) for end in self._eigenvalues)
+        trace, top = (root * (1.0 - 4.0 * UNIT) for root in (math.fsum(low), float(low[-1])))
+        t = min(self.k / math.fsum(high), 1.0 / float(high[-1])) * (1.0 - 8.0 * UNIT)
+        upper = LimitBounds(d, -math.inf, trace, top, momentum=True).log_bound(self.k)
+        near = Certificate(True, 0.0, 2.0 * d * math.log(t) - 8.0 * UNIT * d, upper, d)
+        given = near.moved(-2 * self.L.power * d).shifted(d * Interval.exact(self._mu).log())
+        return 0.5 * given.log_det, 0.5 * given.upper_bound
+
+
+def weights_of_share(h: Vector, values: Vector, share: float) -> tuple[Vector, float]:
+    """Return w next to ℓ/(h share) with hw ≥ ℓ/share, and t with t²w ≤ h, 0 without a share.
+
+    share: what is proved of A Diag(ℓ) Aᵀ ⪰ share M⁻¹, so that A Diag(hw) Aᵀ ⪰ M⁻¹.
+    """
+    if not share > 0.0:
+        return np.ones_like(h), 0.0
+    w = values / (h * share) * (1.0 + 8.0 * UNIT)
+    return w, math.sqrt(float((h / w).min())) * (1.0 - 4.0 * UNIT)
+
+
+def certificate_of_rate(t: float, upper_bound: float, d: int) -> Certificate:
+    """Return the certificate of a proved t, as d log t."""
+    if not t > 0.0:
+        return Certificate(False, 0.0, -math.inf, upper_bound, d)
+    lower = d * math.log(t)
+    return Certificate(True, 0.0, lower - 4.0 * UNIT * (d + abs(lower)), upper_bound, d)

@@ -26,7 +26,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, final
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from stepsize_opt.inputs import enter_class
 from stepsize_opt.operators import DiagonalStepsize, StepsizeOperator
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.numerics import sym
-from stepsize_solvers.programs import Matrix, PositiveMap
+from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, PositiveMap
 
 # A method by its name, that of a class of one's own among them, or as an object.
 Algorithm: TypeAlias = "Literal['det-CGD1', 'det-CGD2'] | str | Method"
@@ -70,7 +70,7 @@ class Method(ABC):
     """A method x⁺ = x − G∇f(x), G = A S B: its update, its second moment and its stepsize condition.
 
     A class with a ``name`` is found under this name as soon as it is defined: ``algorithm="det-CGD1"`` (in any case)
-    means ``DetCGD1()``.  One that is not made without arguments says
+    means ``DetCGD1()``.  One that is not made without arguments is declared as
     ``class Own(Method, by_name=False)``.  A subclass states ``name``, ``update`` and the three abstract methods; the
     table at the top of ``stepsize_opt.methods.base`` has those of the library.
 
@@ -98,7 +98,7 @@ class Method(ABC):
 
     @abstractmethod
     def factors(self, D: Matrix, smoothness: Callable[[], Matrix]) -> Factors:
-        """A and B of G = A S B, with A B = D.
+        """Return A and B of G = A S B, with A B = D.
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ class Method(ABC):
 
     @abstractmethod
     def moment(self, D: Any, L: Any, law: Callable[[Any], Any]) -> Any:
-        """T(D) for ``law`` = 𝒫, V(D) for ``law`` = 𝒞, in the arithmetic of the matrices given.
+        """Return T(D) for ``law`` = 𝒫, V(D) for ``law`` = 𝒞, in the arithmetic of the matrices given.
 
         D and L are symmetric matrices with ``A @ B``, ``number * A`` and ``A[i, j]``: numpy arrays, or matrices of
         rational numbers.
@@ -118,7 +118,7 @@ class Method(ABC):
 
     @abstractmethod
     def condition(self, law: PositiveMap, *, commutes: bool = False) -> Condition:
-        """T(D) as 𝒬(D B D), the form of the program 𝒬(D B D) ⪯ D.
+        """Return T(D) as 𝒬(D B D), the form of the program 𝒬(D B D) ⪯ D.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class Method(ABC):
         """
 
     def step(self, gradients: Matrix, factors: Factors, compress: Compress) -> Matrix:
-        """(1/n) Σᵢ A Sᵢ B gᵢ, what is subtracted from x, for s runs side by side.
+        """Return (1/n) Σᵢ A Sᵢ B gᵢ, what is subtracted from x, for s runs side by side.
 
         Parameters
         ----------
@@ -162,15 +162,15 @@ class Method(ABC):
         return sent if factors.left is None else sent @ factors.left.T
 
     def second_moment(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
-        """T(D) = E[GᵀLG] in floating point; D and L symmetric, d×d."""
+        """Return T(D) = E[GᵀLG] in floating point; D and L symmetric, d×d."""
         return np.asarray(self.moment(D, L, lambda M: sketch.second_moment(sym(M))))
 
     def descent_metric(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
-        """H = 2D − T(D) in floating point: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H; D and L symmetric, d×d."""
+        """Return H = 2D − T(D) in floating point: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H; D and L symmetric, d×d."""
         return np.asarray(2.0 * D - self.second_moment(D, L, sketch))
 
     def variance(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
-        """V(D) = E[(G − D)ᵀL(G − D)] in floating point; D and L symmetric, d×d."""
+        """Return V(D) = E[(G − D)ᵀL(G − D)] in floating point; D and L symmetric, d×d."""
         return np.asarray(self.moment(D, L, lambda M: sketch.centered_second_moment(sym(M))))
 
     def __str__(self) -> str:
@@ -178,12 +178,12 @@ class Method(ABC):
 
 
 def method_names() -> tuple[str, ...]:
-    """The names of all methods."""
+    """Return the names of all methods."""
     return tuple(method.name for method in _METHODS.values())
 
 
 def get_method(algorithm: str | Method) -> Method:
-    """The method of a name, in any case; a Method is returned as it is.
+    """Return the method of a name, in any case; a Method is returned as it is.
 
     Parameters
     ----------
@@ -214,7 +214,68 @@ def get_method(algorithm: str | Method) -> Method:
 
 
 def is_scalar(D: Matrix | StepsizeOperator) -> bool:
-    """Whether D is a multiple of the identity, exactly."""
+    """Return whether D is a multiple of the identity, exactly."""
     if isinstance(D, StepsizeOperator):
         return isinstance(D, DiagonalStepsize) and bool(np.all(D.x == D.x[0]))
     return bool(np.array_equal(D, D[0, 0] * np.eye(len(D))))
+
+
+@dataclass(frozen=True)
+class SketchedGradient(Method):
+    """G = D S: the gradient is compressed, then multiplied by D.  T(D) = 𝒫(DLD)."""
+
+    def factors(self, D: Matrix, smoothness: Callable[[], Matrix]) -> Factors:
+        return Factors(D, None)
+
+    def moment(self, D: Any, L: Any, law: Callable[[Any], Any]) -> Any:
+        return law(D @ L @ D)
+
+    def condition(self, law: PositiveMap, *, commutes: bool = False) -> Condition:
+        identity = DiagonalPlusScaled.identity(law.d)
+        if commutes:
+            return Condition(identity, law, "the sketch commutes with D: condition (3) is D ⪯ (E[SLS])⁻¹")
+        return Condition(law, identity)
+
+
+@final
+@dataclass(frozen=True)
+class DetCGD1(SketchedGradient):
+    """det-CGD1: the gradient is compressed, then multiplied by D.  Its condition is (3), E[S D L D S] ⪯ D.
+
+    Examples
+    --------
+    >>> from stepsize_opt.methods import DetCGD1
+    >>> DetCGD1().update
+    'x⁺ = x − D S ∇f(x)'
+    """
+
+    name: ClassVar[str] = "det-CGD1"
+    update: ClassVar[str] = "x⁺ = x − D S ∇f(x)"
+
+
+@final
+@dataclass(frozen=True)
+class DetCGD2(Method):
+    """det-CGD2: the gradient is multiplied by D, then compressed.  Its condition is (4), D E[TLT] D ⪯ D.
+
+    D ≻ 0 makes (4) the same as D ⪯ (E[TLT])⁻¹, which is the largest of all D that satisfy it.
+
+    Examples
+    --------
+    >>> from stepsize_opt import RandK, optimal_stepsize
+    >>> result = optimal_stepsize([[2.0, 1.0], [1.0, 3.0]], RandK(2, 1), algorithm="det-CGD2")
+    >>> result.D.round(6).tolist()  # E[TLT]⁻¹, and E[TLT] = 2 diag(L)
+    [[0.25, 0.0], [0.0, 0.166667]]
+    """
+
+    name: ClassVar[str] = "det-CGD2"
+    update: ClassVar[str] = "x⁺ = x − T D ∇f(x)"
+
+    def factors(self, D: Matrix, smoothness: Callable[[], Matrix]) -> Factors:
+        return Factors(None, D)
+
+    def moment(self, D: Any, L: Any, law: Callable[[Any], Any]) -> Any:
+        return D @ law(L) @ D
+
+    def condition(self, law: PositiveMap, *, commutes: bool = False) -> Condition:
+        return Condition(DiagonalPlusScaled.identity(law.d), law, "condition (4) is D ⪯ (E[TLT])⁻¹")

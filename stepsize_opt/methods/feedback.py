@@ -92,11 +92,11 @@ class _Basis:
         return self.ends[-1]
 
     def coefficients(self, gradient: Vector) -> Vector:
-        """Aᵀg."""
+        """Return Aᵀg."""
         return np.concatenate([A.T @ gradient[a:b] for A, (a, b) in self._blocks()])
 
     def vector(self, coefficients: Vector) -> Vector:
-        """A s."""
+        """Return A s."""
         return np.concatenate([A @ coefficients[a:b] for A, (a, b) in self._blocks()])
 
     def _blocks(self) -> Any:
@@ -104,7 +104,7 @@ class _Basis:
 
 
 def _is_matrix(L: Any) -> bool:
-    """Whether a list is a matrix of numbers by rows, and not a list of blocks."""
+    """Return whether a list is a matrix of numbers by rows, and not a list of blocks."""
     return all(isinstance(row, list | tuple) and not any(isinstance(x, list | tuple) for x in row) for row in L)
 
 
@@ -222,16 +222,16 @@ class Feedback:
         return self.rule == "worst-case" and self.places == "shared"
 
     def coefficients(self, gradient: Array) -> Vector:
-        """t = Aᵀg."""
+        """Return t = Aᵀg."""
         g = self.vector("gradient", gradient)
         return g if self._basis is None else self._basis.coefficients(g)
 
     def step(self, coefficients: Vector) -> Vector:
-        """A s."""
+        """Return A s."""
         return coefficients if self._basis is None else self._basis.vector(coefficients)
 
     def vector(self, name: str, value: Any, d: int | None = None) -> Vector:
-        """A new array of d finite numbers; raises ValueError or TypeError for any other."""
+        """Return a new array of d finite numbers; raises ValueError or TypeError for any other."""
         out, size = real_array(name, value), d or self.d
         if out.ndim != 1 or len(out) < self.k or (size is not None and len(out) != size):
             msg = f"{name} must have shape ({size or f'd ≥ {self.k}'},), got {out.shape}"
@@ -255,7 +255,7 @@ class Feedback:
         return FeedbackServer(self, x, f)
 
     def mean_value(self, name: str, values: Any) -> float:
-        """f from its value, or from those of all clients; raises ValueError for another number of values."""
+        """Return f from its value, or from those of all clients; raises ValueError for another number of values."""
         array = real_array(name, values, finite=False)
         if array.size not in (1, self.clients) or array.ndim > 1:
             msg = f"{name} must be f, or one value for each of the {self.clients} clients; got shape {array.shape}"
@@ -298,7 +298,7 @@ class FeedbackClient:
         return FeedbackMessage(values, J, residual)
 
     def _choose(self, sizes: Vector) -> Indices:
-        """The k places with the largest change; for all clients, of equal ones those that were sent longest ago."""
+        """Return the k places with the largest change; for all clients, of equal ones those sent longest ago."""
         k = self.feedback.k
         if self.feedback.places == "own":
             return np.sort(np.argpartition(sizes, len(sizes) - k)[-k:])
@@ -410,26 +410,46 @@ class FeedbackServer(MeasuredStepsize):
         messages
             One from each client, in their order; with ``places="shared"`` also their mean, in a list.
         """
-        if self._proposed is not None:
-            msg = "proposal must be followed by decide: the values of f at the last proposal are missing"
-            raise ValueError(msg)
+        self._check_decided()
         received = self._read(messages)
         for message in received:
             self.s[message.places] += message.values / len(received)
-        self.residual = self._residual(received)
+        return self.propose(self.s, self._residual(received))
+
+    def propose(self, s: Vector, residual: float) -> Vector:
+        """Return y for the s and ρ of a caller that keeps the memories of the clients itself.
+
+        Parameters
+        ----------
+        s
+            The mean of what the clients remember, with the weights of the caller.
+        residual
+            ρ: what ``residual_bound`` returns, or infinity where clients are absent, whose tᵢ nobody knows.
+        """
+        self._check_decided()
+        self.s, self.residual = self.feedback.vector("s", s, len(self.x)), float(residual)
         self._proposed = read_only(self.x - self.c * self.feedback.step(self.s))
         return self._proposed
 
+    def _check_decided(self) -> None:
+        if self._proposed is not None:
+            msg = "proposal must be followed by decide: the values of f at the last proposal are missing"
+            raise ValueError(msg)
+
     def _residual(self, messages: list[FeedbackMessage]) -> float:
-        """ρ, a bound on (1/n) Σ‖tᵢ − eᵢ‖; infinite where nothing bounds it."""
-        feedback, unsent = self.feedback, len(self.x) - self.feedback.k
-        if (self.rejections + 1) * feedback.k >= len(self.x):
+        if self.feedback.places == "own":
+            return self.residual_bound(math.fsum(np.abs(one.values).min() for one in messages) / len(messages))
+        return self._where_known(math.fsum(one.residual or 0.0 for one in messages) / len(messages))
+
+    def residual_bound(self, smallest: float) -> float:
+        """Return ρ for own places, from the mean over all clients of the smallest change that each of them sent."""
+        return self._where_known(math.sqrt(len(self.x) - self.feedback.k) * smallest)
+
+    def _where_known(self, residual: float) -> float:
+        """Return ρ, a bound on (1/n) Σ‖tᵢ − eᵢ‖; infinite where nothing bounds it."""
+        if (self.rejections + 1) * self.feedback.k >= len(self.x):
             return 0.0  # while x stays, every round sends k places that were not sent since it moved
-        if feedback.rule == "measured":
-            return math.inf
-        if feedback.places == "own":
-            return math.sqrt(unsent) * math.fsum(np.abs(one.values).min() for one in messages) / len(messages)
-        return math.fsum(one.residual or 0.0 for one in messages) / len(messages)
+        return math.inf if self.feedback.rule == "measured" else residual
 
     def _read(self, messages: Any) -> list[FeedbackMessage]:
         received, feedback = items("messages", messages), self.feedback

@@ -17,13 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any, ClassVar, final
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import aslinearoperator
 
-from stepsize_opt.goals import MOMENTUM_GOALS, GoalName
+from stepsize_opt import certificate_files
+from stepsize_opt.goals import MOMENTUM_GOALS, GoalName, linear_iterations, momentum_iterations
 from stepsize_opt.inputs import (
     Array,
     Saved,
@@ -36,10 +39,9 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.limit import read_limit
 from stepsize_opt.methods.base import Condition, Factors, Method
-from stepsize_opt.methods.momentum import MOMENTUM_UPDATES, SubspaceMomentum
+from stepsize_opt.methods.steps import MOMENTUM_UPDATES, SubspaceMomentum
 from stepsize_opt.operators import StepsizeOperator, stepsize_from_arrays
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
-from stepsize_opt.rounds import linear_iterations, momentum_iterations
 from stepsize_opt.sketches import Sketch, SystematicSampling
 from stepsize_opt.smoothness import BASES, ThinDirections
 from stepsize_solvers.programs import Indices, Matrix, PositiveMap, Vector
@@ -73,6 +75,8 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         How the directions were chosen.
     weights : numpy.ndarray or None
         w of the update of z, with momentum; None without memory.  ``compressor()`` has the rounds.
+    question : Question or None
+        L and M, for ``certificate_file``; None for a method that was read from a file.
 
     Examples
     --------
@@ -91,12 +95,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     goal: str
     basis: str
     weights: Any = None
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
+    question: certificate_files.Question | None = None
 
     @property
     def d(self) -> int:
@@ -126,7 +125,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     def iterations(
         self, *, accuracy: float, initial_gap: float | None = None, initial_distance: float | None = None
     ) -> int:
-        """Rounds K that guarantee E f(x^K) − f* ≤ accuracy: from Δ⁰ for ``linear``, from ‖x⁰ − x*‖ for ``convex``."""
+        """Return the rounds K with E f(x^K) − f* ≤ accuracy guaranteed: from Δ⁰ (linear) or ‖x⁰ − x*‖ (convex)."""
         if self.goal not in MOMENTUM_GOALS:
             msg = f"iterations of a SubspaceMethod are for the goals linear and convex, got {self.goal!r}"
             raise ValueError(msg)
@@ -138,6 +137,16 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
             return momentum_iterations(self.goal, self.rate, accuracy, given)
         return linear_iterations(self.rate, accuracy, given)
 
+    def certificate_file(self, path: str | PathLike[str]) -> Path:
+        """Write the method with all that proves it as JSON, for ``python -m stepsize_opt.verify``; return the path.
+
+        The file is verified before it is written.  Raises ValueError for a method that was read from a file, and for
+        one that is too large.
+        """
+        question = certificate_files.asked(self.question)
+        document = certificate_files.method_document(self, question)
+        return certificate_files.write(path, document, *certificate_files.ends(self.certificate, question.M))
+
     # ---------------------------------------------------------------- one round as messages
 
     def compressor(self) -> SubspaceMethod | SubspaceMomentum:
@@ -148,16 +157,16 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         return SubspaceMomentum(self.rate, self.goal == "linear", self.sketch, factors, None, self, self.weights)
 
     def draw(self, rng: np.random.Generator) -> Indices:
-        """J, ascending: ⌊k⌋ or ⌈k⌉ directions."""
+        """Draw J, ascending: ⌊k⌋ or ⌈k⌉ directions."""
         return self.sketch.places(rng)
 
     def encode(self, gradient: Array, draw: Indices) -> Array:
-        """A_Jᵀg, the numbers that are sent, shape (…, d) → (…, size of J)."""
+        """Return A_Jᵀg, the numbers that are sent, shape (…, d) → (…, size of J)."""
         g, A, draw = self._vectors("gradient", gradient, self.d), self.directions, self._drawn(draw)
         return A.sent(g, draw) if isinstance(A, ThinDirections) else np.asarray(g @ A[:, draw])
 
     def decode(self, numbers: Array, draw: Indices) -> Array:
-        """A_J z, what is subtracted from x, for the numbers z or their mean over clients.
+        """Return A_J z, what is subtracted from x, for the numbers z or their mean over clients.
 
         Shape (…, size of J) → (…, d).  Raises ValueError with momentum, which makes two updates of them.
         """
@@ -167,13 +176,13 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         return self.combine(numbers, draw)
 
     def combine(self, numbers: Array, draw: Indices) -> Array:
-        """A_J z, for numbers z."""
+        """Return A_J z, for numbers z."""
         draw = self._drawn(draw)
         z, A = self._vectors("numbers", numbers, len(draw)), self.directions
         return A.received(z, draw) if isinstance(A, ThinDirections) else np.asarray(z @ A[:, draw].T)
 
     def _drawn(self, draw: Any) -> Indices:
-        """J as ``draw`` returns it; raises ValueError for what is no set of directions."""
+        """Return J as ``draw`` returns it; raises ValueError for what is no set of directions."""
         J = np.asarray(draw if dimensions(draw) == 1 else None)
         if J.ndim != 1 or (J.size and (J.dtype.kind not in "iu" or J.min() < 0 or J.max() >= self.d)):
             msg = f"draw must hold places of directions from 0 to {self.d - 1}, as method.draw(rng) returns them"
@@ -214,7 +223,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     # ---------------------------------------------------------------- shown and saved
 
     def summary(self) -> dict[str, Any]:
-        """Everything but the matrices, as plain numbers and strings."""
+        """Return everything but the matrices, as plain numbers and strings."""
         return {
             "d": self.d,
             "algorithm": self.name,
@@ -229,7 +238,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
             "certificate": {**asdict(self.certificate), "gap": self.certificate.gap},
         }
 
-    def rows(self) -> list[tuple[str, str]]:
+    def _shown(self) -> list[tuple[str, str]]:
         h = self.probabilities
         return [
             ("update", MOMENTUM_UPDATES[self.goal] if self.momentum else self.update),
@@ -260,7 +269,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
             D: Any = stepsize_from_arrays({name: arrays[name] for name in ("x" if "x" in arrays else "pUC")})
         else:
             D, A = arrays["D"], arrays["directions"]
-        return from_fields(cls, meta, D=D, directions=A, sketch=sketch, weights=arrays.get("weights"))
+        return from_fields(cls, meta, D=D, directions=A, sketch=sketch, weights=arrays.get("weights"), question=None)
 
 
 def optimal_method(
@@ -325,4 +334,5 @@ def optimal_method(
         goal=problem.goal.name,
         basis=wanted,
         weights=None if found.weights is None else read_only(found.weights),
+        question=problem.question,
     )

@@ -1,26 +1,29 @@
-"""The public functions that solve the single-node problem."""
+"""The public functions of the single-node problem: its solution, and its program for cvxpy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from stepsize_opt.certificate_files import Question
 from stepsize_opt.goals import Goal, GoalName
 from stepsize_opt.inputs import Structure, pattern_of, solve_settings
-from stepsize_opt.methods import Algorithm, get_method
+from stepsize_opt.methods import Algorithm, Method, get_method
 from stepsize_opt.node.large import large_stepsize
 from stepsize_opt.node.momentum import MomentumGoal
 from stepsize_opt.node.reductions import equivalent_method, reduce_problem
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import assemble, chosen_solver, processes, solve_all, start_of
 from stepsize_opt.sketches import Sketch, read_sketch
-from stepsize_opt.smoothness import Smoothness, read_smoothness
+from stepsize_opt.smoothness import Smoothness, proved_smoothness, read_smoothness
 from stepsize_solvers import SolverChoice
+from stepsize_solvers.conic import fresh_model
 from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import Matrix
+from stepsize_solvers.programs import Matrix, Program
 
 # The multiplier of a certificate file is not that of the answer: this much finer, its bound is as good.
 _FINE = 1e-3
@@ -45,7 +48,7 @@ def optimal_stepsize(
     reduce: bool = True,
     options: Mapping[str, Any] | None = None,
 ) -> StepsizeResult:
-    """The globally optimal matrix stepsize of det-CGD1 or det-CGD2, with a proof.
+    """Find the globally optimal matrix stepsize of det-CGD1 or det-CGD2, with a proof.
 
     Solves, for det-CGD1 (x⁺ = x − D S ∇f(x)),
 
@@ -98,12 +101,12 @@ def optimal_stepsize(
         Iterations of each solve, a whole number of at least 1, or None for the solver's default.
         A limit never raises an error: the best answer so far is returned with the status ``user_limit`` and its
         certificate.  Where the solver handed over no point, D is the best multiple of a plain matrix (of W for a
-        ``Direction``), and ``message`` says so.
+        ``Direction``), and ``message`` tells it.
     warm_start
         The StepsizeResult of a nearby problem of the same size; the native solver starts from it.
     n_jobs
         Processes for problems that fall into many components, as in joblib: −1 for one on each core, −2 for one
-        less, and so on, but at least one.  None, the default, is one unless ``joblib.parallel_config`` says otherwise:
+        less, and so on, but at least one.  None, the default, is one unless ``joblib.parallel_config`` sets another:
         ``with parallel_config(backend="dask"):`` solves the components on a Dask cluster.
     reduce
         Use the exact reductions (connected components, commuting sketches, closed forms) before any solver.
@@ -117,7 +120,7 @@ def optimal_stepsize(
     Raises
     ------
     ValueError, TypeError
-        For input that is not as described; the message names the argument and the remedy.
+        For input that is not as described; the message names the argument and the fix.
     SolverUnavailable
         For a solver that is not installed or has no licence.
     RuntimeError
@@ -146,16 +149,18 @@ def optimal_stepsize(
     if warm_start is not None and warm_start.multiplier is None and smoothness.is_formed:
         msg = "warm_start is of a LowRankPlusDiagonal, whose D is an operator, but L is a matrix: leave it out"
         raise ValueError(msg)
+    given = asked
     if momentum:
-        asked = MomentumGoal.of(asked, sketch.map)
+        asked = MomentumGoal.of(given, sketch.map)
     if not smoothness.is_dense:
         large = large_stepsize(smoothness, sketch, method, structure, asked, settings)
         if large is not None:
-            if isinstance(asked, MomentumGoal):
-                return asked.result(large)
             asking = {"algorithm": method, "structure": structure, "goal": goal, "strong_convexity": strong_convexity}
-            multiplier = partial(_dense_multiplier, smoothness, sketch, **asking, tol=_FINE * settings.tol)
-            return replace(large, question=Question.of(_as_given(smoothness), asked.M, multiplier))
+            asking |= {"momentum": momentum, "tol": _FINE * settings.tol}
+            multiplier = partial(_dense_multiplier, smoothness, sketch, **asking)
+            if isinstance(asked, MomentumGoal):
+                large = asked.result(large)
+            return replace(large, question=Question.of(_as_given(smoothness), given.M, multiplier))
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
     proved_for = equivalent_method(asked, method, pattern, sketch.map)
@@ -168,16 +173,16 @@ def optimal_stepsize(
         result = asked.result(result)
     if settings.verbose:
         print(f"proved {result.log_det / result.d:14.9f} {result.gap:9.2e}")
-    return replace(result, estimated=smoothness.estimated, question=Question.of(_as_given(smoothness), asked.M))
+    return replace(result, estimated=smoothness.estimated, question=Question.of(_as_given(smoothness), given.M))
 
 
 def _as_given(smoothness: Smoothness) -> Any:
-    """L as a matrix, or as the operator that is never formed."""
+    """Return L as a matrix, or as the operator that is never formed."""
     return smoothness.formed().matrix if smoothness.is_formed else smoothness
 
 
 def _dense_multiplier(L: Smoothness, sketch: Sketch, **asked: Any) -> Matrix | None:
-    """The multiplier of the problem with a dense L, for the certificate file of an answer that does not hold one."""
+    """Return the multiplier for a dense L, for the certificate file of an answer that does not hold one."""
     return optimal_stepsize(L.todense(), sketch, **asked).dual
 
 
@@ -189,3 +194,86 @@ def read_problem(L: Any, sketch: Sketch) -> Smoothness:
         msg = f"sketch is for d={sketch.d} but L is {smoothness.d}×{smoothness.d}"
         raise ValueError(msg)
     return smoothness
+
+
+@dataclass(frozen=True, eq=False)
+class CvxpyForm:
+    """A cvxpy problem and the stepsize in it.
+
+    Attributes
+    ----------
+    problem : cvxpy.Problem
+        Maximises what the goal maximises: log det D, log det H, or t.
+    D : cvxpy.Expression
+        The d×d stepsize matrix, with the structure asked for.
+
+    Examples
+    --------
+    See ``to_cvxpy``.
+    """
+
+    problem: Any
+    D: Any
+
+
+def to_cvxpy(
+    L: Any,
+    sketch: Sketch,
+    *,
+    algorithm: str | Method = "det-CGD1",
+    structure: Structure = "full",
+    goal: GoalName = "paper",
+    strong_convexity: Any = None,
+    lift: str = "compact",
+) -> CvxpyForm:
+    """Return the program that ``optimal_stepsize`` solves, as a cvxpy problem in D itself, unscaled and in one piece.
+
+    What cvxpy returns is neither repaired nor proved: hand ``form.D.value`` to ``certify``, whose ``largest_scale``
+    is how much to shrink a D that rounding has put outside.
+
+    Parameters
+    ----------
+    L, sketch, algorithm, structure, goal, strong_convexity
+        As in ``optimal_stepsize``.
+    lift
+        ``"compact"``, or ``"quadratic"`` for rand-k and independent sampling: smaller, and less robust for a D that is
+        diagonal or a multiple of a direction.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As ``optimal_stepsize``, and for a lift that does not apply.
+
+    Examples
+    --------
+    The best D whose first coordinate moves by at most a tenth of its gradient:
+
+    >>> import cvxpy as cp
+    >>> import numpy as np
+    >>> from stepsize_opt import RandK, to_cvxpy
+    >>> form = to_cvxpy(np.array([[2.0, 1.0], [1.0, 3.0]]), RandK(2, 1))
+    >>> small = cp.Problem(form.problem.objective, [*form.problem.constraints, form.D[0, 0] <= 0.1])
+    >>> _ = small.solve(solver="CLARABEL")
+    >>> [round(float(x), 4) for x in np.diagonal(form.D.value)]
+    [0.1, 0.1718]
+    """
+    method = get_method(algorithm)
+    asked = Goal.read(goal, strong_convexity, getattr(sketch, "d", 0))
+    read = proved_smoothness(read_problem(L, sketch)).formed()
+    read.log_det()
+    smoothness = read.todense()
+    every = np.arange(sketch.d)
+    asked.check(smoothness, every)
+    pattern = pattern_of(structure, sketch.d)
+    method.check([sketch], scalar=pattern.is_scalar, clients=False)
+    condition = equivalent_method(asked, method, pattern, sketch.map).condition(sketch.map)
+    B, Q = condition.inner.apply(smoothness), condition.outer
+    if asked.is_convex:
+        program = Program.convex(np.asarray(np.linalg.cholesky(B), dtype=np.float64), Q, pattern)
+    elif asked.judges_metric:
+        floor = None if asked.M is None else np.asarray(np.linalg.inv(asked.block(every)), dtype=np.float64)
+        program = Program.descent(B, Q, pattern, floor)
+    else:
+        program = Program.single(B, Q, pattern)
+    model = fresh_model(program, lift)
+    return CvxpyForm(model.problem, model.X)

@@ -20,22 +20,19 @@ from stepsize_opt.inputs import (
     read_matrix,
 )
 from stepsize_opt.methods import Algorithm, Method, get_method
-from stepsize_opt.node.answers import certificate_of_t
 from stepsize_opt.node.api import optimal_stepsize, read_problem
 from stepsize_opt.node.momentum import MomentumGoal
-from stepsize_opt.node.pieces import Component
-from stepsize_opt.node.reductions import descent_program, equivalent_method, separate
+from stepsize_opt.node.reductions import Component, equivalent_method, separate
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.operators import InverseStepsize, StepsizeOperator, large_problem
 from stepsize_opt.proofs import (
     Certificate,
     ConvexStep,
     Descent,
+    Enclosed,
     Evaluation,
     InBasis,
     LowRankCondition,
-    Plain,
-    certify_point,
     exp_down,
     repair,
     repair_in_basis,
@@ -111,7 +108,7 @@ class StepsizeCheck(Shown):
         return _rate(self.descent)
 
     def summary(self) -> dict[str, Any]:
-        """Everything as plain numbers and strings (what ``--json`` prints)."""
+        """Return everything as plain numbers and strings (what ``--json`` prints)."""
         return {
             **asdict(self),
             "feasible": self.feasible,
@@ -121,7 +118,7 @@ class StepsizeCheck(Shown):
             "descent_rate": self.descent_rate,
         }
 
-    def rows(self) -> list[tuple[str, str]]:
+    def _shown(self) -> list[tuple[str, str]]:
         c, words = self.certificate, goal_words(self.goal, self.momentum)
         margin = f"margin {c.margin:.3e}" if math.isfinite(c.margin) else "D is not positive definite"
         rows = [
@@ -328,7 +325,7 @@ def _sketch_of(own: StepsizeResult | None) -> Sketch:
 
 
 def _gap_when_scaled(certificate: Certificate, scale: float) -> float:
-    """The gap of sD: log det(sD) = log det D + d log s."""
+    """Return the gap of sD: log det(sD) = log det D + d log s."""
     if not scale > 0.0:
         return math.inf
     d = certificate.d
@@ -375,19 +372,20 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, goal: Goa
     m = n if abs(n) <= _NEAR_ONE else min(max(n, edge - 1), edge + 2)
     D = np.ldexp(X, m)
     # The finest proof first; where rows are graded, plain arithmetic may prove more, see repair.
-    proofs = (InBasis(program, D), Evaluation(program, D), Evaluation(program, D, Plain))
+    proofs = (InBasis(program, D), Evaluation(program, D), Evaluation(program, D, Enclosed))
     at = next((at for at in proofs if at.feasible), proofs[1])
     of_condition = None if goal.judges_metric else dual
-    found = ConvexStep(program, D).certificate(dual) if piece.is_convex else certify_point(at, of_condition, (inside,))
-    condition = found.multiplied(n - m).rescaled(piece.scale)
+    if piece.is_convex:
+        found = ConvexStep(program, D).certificate(dual)
+    else:
+        found = at.certificate(of_condition, others=(inside,))
+    condition = found.multiplied(n - m).rescaled(piece.scaling.factors)
     descent = reached = nothing
     if m == n:
-        metric = Descent(descent_program(program), D)
-        bounds = metric.bounds(dual if goal.name == "descent" else None)
-        descent = Certificate(metric.feasible, 1.0 + metric.at.margin, bounds.lower, bounds.upper, program.d)
-        descent = descent.rescaled(piece.scale)
+        metric = Descent(program, D)
+        descent = metric.certificate(dual if goal.name == "descent" else None).rescaled(piece.scaling.factors)
         if piece.bound is not None:
-            t = certificate_of_t(at, metric.floor_bounds(dual, piece.bound.M))
+            t = metric.floor_certificate(dual, piece.bound.M)
             reached = t.moved(-piece.bound.shift * program.d)
     if not descent.feasible and condition.feasible and not piece.is_convex:
         # T(D) ⪯ D makes H ⪰ D.
@@ -403,7 +401,7 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, goal: Goa
 
 
 def _inside(piece: Component, X: Matrix) -> Matrix | None:
-    """The largest multiple of X that is proved feasible; None without a proof."""
+    """Return the largest multiple of X that is proved feasible; None without a proof."""
     if piece.is_convex:
         step = ConvexStep(piece.single, X).repaired()
         return None if step is None else step.D

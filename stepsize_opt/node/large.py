@@ -27,7 +27,7 @@ from stepsize_opt.operators import (
     solve_structured,
     thin_metric,
 )
-from stepsize_opt.proofs import LowRankCondition, exp_up
+from stepsize_opt.proofs import Interval, LowRankCondition, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import LimitBounds, NeedsDense, Smoothness
 from stepsize_solvers.programs import DiagonalPlusScaled, ScaledPlusTrace, Settings, Status, is_identity
@@ -53,7 +53,7 @@ def large_stepsize(
     answer = answer.scaled(-problem.power)
     certificate = answer.certificate
     if isinstance(goal.M, float):
-        certificate = certificate.shifted(sketch.d * math.log(goal.M))
+        certificate = certificate.shifted(sketch.d * Interval.exact(goal.M).log())
     return StepsizeResult(
         status=answer.status.value,
         certificate=certificate,
@@ -81,7 +81,7 @@ def _message(answer: StructuredAnswer, problem: LargeProblem) -> str:
 
 
 def _limit(L: Smoothness, sketch: Sketch, goal: Goal) -> float:
-    """d log of the limit for samples as sparse as the sketch's, from above; +∞ where it is not known."""
+    """Return d log of the limit for samples as sparse as the sketch's, from above; +∞ where it is not known."""
     if L.is_formed or not sketch.is_exactly_unbiased:
         return math.inf
     M = goal.curvature(np.arange(L.d)) if goal.name == "linear" else None
@@ -168,7 +168,7 @@ class _Question:
             return None
         L, limit = self.L.factored().near_one, math.inf
         if self.sketch.is_exactly_unbiased:
-            limit = LimitBounds(L.d, L.log_det).log_bound(self.sketch.expected_rank)
+            limit = LimitBounds(L.d, L.log_det()).log_bound(self.sketch.expected_rank)
         return solve_descent(L, self.split, limit, settings)
 
     def _low_rank_direction(self, W: LowRankStepsize, settings: Settings) -> StructuredAnswer | None:

@@ -22,10 +22,10 @@ from stepsize_opt.proofs import (
     Certificate,
     Enclosed,
     coefficient_roundings,
-    gamma,
     image,
     proved_inverse,
     rounded_up,
+    twice_gamma,
 )
 from stepsize_solvers.programs import Indices, Matrix, PositiveMap, Status, Vector
 
@@ -48,7 +48,7 @@ class MomentumGoal(Goal):
         else:
             M = dense(given.M)
             check_positive_definite("strong_convexity", M, "goal='linear' needs M ≻ 0")
-            V, excess = proved_inverse(Enclosed(M, np.zeros_like(M)), above=True, name="strong_convexity")
+            V, excess = proved_inverse(Enclosed.exact(M), above=True, name="strong_convexity")
         M_prime, share = _inverse_image(law, V)
         loss = (excess + share / (1.0 - share)) * (1.0 + 8.0 * UNIT)
         return MomentumGoal(given.name, M_prime, momentum=True, given=given, V=V, loss=loss)
@@ -57,14 +57,14 @@ class MomentumGoal(Goal):
         return self.given.restricted(indices)
 
     def certificate_of_t(self, certificate: Certificate) -> Certificate:
-        """The certificate of t = √τ, as d log t, from that of τ for M′."""
+        """Return the certificate of t = √τ, as d log t, from that of τ for M′."""
         d = certificate.d
         upper = certificate.upper_bound + d * self.loss
         slack = 4.0 * UNIT * (abs(certificate.upper_bound) + d)
         return replace(certificate, log_det=0.5 * certificate.log_det, upper_bound=0.5 * (upper + slack))
 
     def result(self, found: StepsizeResult) -> StepsizeResult:
-        """The result of the program for M′ as one of momentum."""
+        """Return the result of the program for M′ as one of momentum."""
         certificate = self.certificate_of_t(found.certificate)
         status, message = found.status, found.message
         if certificate.is_optimal(found.tol):
@@ -83,15 +83,15 @@ class MomentumGoal(Goal):
 
 
 def _inverse_image(law: PositiveMap, V: Matrix | float) -> tuple[Symmetric | float, float]:
-    """M′ and a share ε with (1 − ε)𝒫(V)⁻¹ ⪯ M′ ⪯ 𝒫(V)⁻¹; a number where 𝒫(V) is a multiple of the identity."""
+    """Return M′ and a share ε with (1 − ε)𝒫(V)⁻¹ ⪯ M′ ⪯ 𝒫(V)⁻¹; a number where 𝒫(V) is a multiple of I."""
     if isinstance(V, np.ndarray):
         whole = V
     elif law.is_entrywise:
-        return _inverse_diagonal(V * law.diagonal_action, gamma(coefficient_roundings(law) + 2))
+        return _inverse_diagonal(V * law.diagonal_action, twice_gamma(coefficient_roundings(law) + 2))
     else:
         check_dense("𝒫(M⁻¹)", law.d)
         whole = V * np.eye(law.d)
-    found = image(law, Enclosed(whole, np.zeros_like(whole))).symmetric()
+    found = image(law, Enclosed.exact(whole)).symmetric()
     diagonal, error = found.value.diagonal(), found.error.diagonal()
     if np.array_equal(found.value, np.diag(diagonal)) and np.array_equal(found.error, np.diag(error)):
         return _inverse_diagonal(diagonal, float((error / diagonal).max()))
@@ -99,7 +99,7 @@ def _inverse_image(law: PositiveMap, V: Matrix | float) -> tuple[Symmetric | flo
 
 
 def _inverse_diagonal(q: Vector, error: float) -> tuple[Symmetric | float, float]:
-    """M′ of 𝒫(V) = Diag(q), q right to a relative error."""
+    """Return M′ of 𝒫(V) = Diag(q), q right to a relative error."""
     share = 2.0 * error + 8.0 * UNIT
     inverse = (1.0 - 0.5 * share) / q
     if (inverse == inverse[0]).all():

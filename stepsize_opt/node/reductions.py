@@ -35,34 +35,200 @@ D = 1/(q B).  Theorems A and B (``docs/native_solver.md``) extend this to many p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from stepsize_opt.goals import PAPER, CurvatureBound, Goal
-from stepsize_opt.inputs import LARGEST_SPREAD, Symmetric, dense
+from stepsize_opt.inputs import LARGEST_SPREAD, Scaling, Symmetric, dense, out_of_range
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method, SketchedGradient
-from stepsize_opt.node.pieces import NO_UNDERFLOW, Component, Reduction, Singletons
 from stepsize_opt.proofs import (
     LARGEST_COEFFICIENT,
+    SMALLEST_NORMAL,
+    UNIT,
+    Certificate,
     Enclosed,
+    Evaluation,
     coefficient_roundings,
-    gamma,
     image,
+    log_det_power,
+    twice_gamma,
 )
-from stepsize_opt.smoothness import MatrixSmoothness
+from stepsize_opt.sketches import Sketch
+from stepsize_opt.smoothness import LimitBounds, MatrixSmoothness
 from stepsize_solvers.programs import (
     Indices,
     Matrix,
     Pattern,
     PositiveMap,
     Program,
+    SolverStats,
+    Status,
     Vector,
     is_identity,
 )
+
+NO_UNDERFLOW = 2.0**-1000  # far above the smallest normal number
+Proved = TypeVar("Proved", bound=Evaluation)
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A D of some coordinates with what is proved of it, in the original units.
+
+    D, dual: a matrix, or the vector of a diagonal, and its multiplier; certificate: of the goal; descent: of
+    H = 2D − T(D), proved positive definite or not, and its log det from below; stats: None where nothing was solved.
+    """
+
+    indices: Indices
+    D: Matrix
+    dual: Matrix
+    certificate: Certificate
+    descent: Certificate
+    satisfies_condition: bool = True
+    stats: SolverStats | None = None
+    status: Status = Status.OPTIMAL
+    note: str | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Singletons:
+    """Coordinates that stand alone: maximise Σ log D_j subject to w̄_j D_j ≤ 1, solved by D_j = 1/w̄_j.
+
+    weights: w_j = q_j B_jj in scaled coordinates, rounded; error: |w̄_j − w_j| ≤ error_j w_j for w̄_j without rounding.
+    scaling: the stepsize in the original units is Λ_j² D_j.
+    """
+
+    indices: Indices
+    weights: Vector
+    error: Vector
+    scaling: Scaling
+    curvature: Vector | None = None  # M_jj, for the largest t with D_j ≥ t/M_jj
+
+    def solve(self) -> Piece:
+        """Solve in the original units.
+
+        Raises ValueError for a stepsize that float64 does not hold.
+        """
+        inside = (self.weights >= SMALLEST_NORMAL) & (self.weights <= 1.0 / SMALLEST_NORMAL) & (self.error < 0.25)
+        weights = np.where(inside, self.weights, 1.0)
+        # The quotient and the products round by a few units; the rest lets the general check of the condition, whose
+        # error bounds are wider, see it too.
+        scaled = (1.0 - 2.0 * self.error - 40.0 * UNIT) / weights
+        with np.errstate(over="ignore"):
+            D = self.scaling.times(scaled)
+        inside &= (D >= SMALLEST_NORMAL) & np.isfinite(D)
+        if not inside.all():
+            raise stepsize_out_of_range(int(self.indices[~inside][0]))
+        lower, upper = np.log(scaled), -np.log(weights * (1.0 - 2.0 * self.error))
+        margin = float(np.min(1.0 - weights * scaled))
+        # Rounding of the logarithms (one ulp each), of their arguments and of the exact sums.
+        slack = UNIT * (8.0 * len(D) + 4.0 * float(np.abs(lower).sum()))
+        below, above = math.fsum(lower) - slack, math.fsum(upper) + slack
+        certificate = Certificate(True, margin, below, above, len(D)).rescaled(self.scaling.factors)
+        reached = certificate
+        if self.curvature is not None:
+            # log t = min_j log M_jj + 2 log Λ_j + log D̃_j, each logarithm and sum rounded once.
+            shift = np.log(self.curvature) + 2.0 * np.log(self.scaling.factors)
+            sizes = np.abs(np.log(self.curvature)) + np.abs(2.0 * np.log(self.scaling.factors)) + np.abs(lower)
+            loss = 16.0 * UNIT * (1.0 + sizes)
+            low, high = (len(D) * float((end + shift).min()) for end in (lower - loss, upper + loss))
+            reached = Certificate(True, margin, low, high, len(D))
+        # w̄D ≤ 1 makes H = D(2 − w̄D) ≥ D, and H ≤ 1/w̄.
+        return Piece(self.indices, D, self.scaling.over(weights), reached, certificate)
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """One connected piece: the scaled program and how its answer goes back, D[indices, indices] = Λ D̃ Λ."""
+
+    indices: Indices
+    scaling: Scaling
+    program: Program
+    single: Program  # of the condition 𝒬(DBD) ⪯ D alone, by which D is proved
+    bound: CurvatureBound | None = None
+    is_convex: bool = False
+
+    @cached_property
+    def power(self) -> int:
+        """n with det D = 2ⁿ det D̃."""
+        return log_det_power(self.scaling.factors)
+
+    @property
+    def log_shift(self) -> float:
+        """What log det D / d, or log t where there is an M, exceeds that of the scaled program by."""
+        power = self.power / self.program.d if self.bound is None else -self.bound.shift
+        return power * math.log(2.0)
+
+    def near_one(self, D: Matrix) -> tuple[Matrix | None, int]:
+        """Return X and n with D = 2ⁿΛXΛ and a largest diagonal entry of X in [½, 1); None beyond float64."""
+        e = self.scaling.exponents
+        diagonal = D.diagonal()
+        if not diagonal.min() > 0.0:
+            return None, 0
+        n = int((np.frexp(diagonal)[1] - 2 * e).max())
+        shift = e[:, None] + e + n
+        X = np.ldexp(D, -shift)
+        return (X if np.array_equal(np.ldexp(X, shift), D) else None), n
+
+    def dual_near_one(self, Z: Matrix) -> Matrix:
+        """Return an original multiplier in the scaled coordinates, times a power of two: any is as good."""
+        e = self.scaling.exponents
+        shift = e[:, None] + e
+        used = Z != 0.0
+        top = int((np.frexp(Z)[1] + shift)[used].max()) if used.any() else 0
+        return np.asarray(np.ldexp(Z, shift - top))
+
+    def in_original_units(self, at: Proved) -> tuple[Proved, Matrix]:
+        """Return the stepsize as float64 holds it, in the scaled and in the original coordinates.
+
+        Proved feasible again if the range of float64 changed it; raises ValueError if that is not possible.
+        """
+        with np.errstate(over="ignore"):
+            D = self.scaling.times(at.D)
+        size = np.abs(D)
+        if size.min() > NO_UNDERFLOW and size.max() < 1.0 / NO_UNDERFLOW:
+            return at, D
+        back = self.scaling.over(D)
+        inside = (D.diagonal() >= SMALLEST_NORMAL) & np.isfinite(D.diagonal())
+        if inside.all() and (back != at.D).any():
+            at = at.elsewhere(back)  # entries between coordinates became subnormal or zero
+        if not (inside.all() and at.feasible):
+            raise stepsize_out_of_range(int(self.indices[np.argmin(inside)]))
+        return at, D
+
+
+def stepsize_out_of_range(coordinate: int) -> ValueError:
+    """Return the error for a stepsize outside the range of float64."""
+    what = f"the best stepsize of coordinate {coordinate}"
+    return out_of_range(what)
+
+
+@dataclass
+class Reduction:
+    """The pieces of a problem, the names of the reductions that made them, and what the limit takes from L."""
+
+    components: list[Component] = field(default_factory=list)
+    singletons: list[Singletons] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    limits: list[LimitBounds] = field(default_factory=list)
+
+    def log_limit(self, sketch: Sketch) -> float:
+        """Return d log of the limit for draws as sparse as the sketch's, from above; +∞ where E[S] = I is not exact."""
+        if not sketch.is_exactly_unbiased:
+            return math.inf
+        return LimitBounds.combine(self.limits).log_bound(sketch.expected_rank)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
 
 def reduce_problem(
@@ -86,21 +252,21 @@ def reduce_problem(
 def separate(
     L: MatrixSmoothness, Q: PositiveMap, pattern: Pattern, method: Method, D: Matrix, goal: Goal = PAPER
 ) -> Reduction:
-    """The pieces of the *check* of a given D: nothing in L, the sketch, the pattern, D or M connects two."""
+    """Separate the *check* of a given D into pieces: nothing in L, the sketch, the pattern, D or M connects two."""
     out = Reduction()
     edges = D if goal.edges is None else np.abs(D) + np.abs(dense(goal.edges))
     for indices in _groups(L.matrix, _maps(Q, method), pattern, edges):
         block = _proved_block(L, indices, goal, out)
         part, sub = _restricted(Q, indices), pattern.restrict(indices)
         condition = method.condition(part, commutes=not goal.is_convex and sub.commutes_with(part))
-        program, scale = _scaled_program(_rounded_image(condition.inner, block), condition.outer, sub)
-        bound = goal.curvature_bound(indices, scale)
-        out.components.append(Component(indices, scale, program, program, bound, goal.is_convex))
+        program, scaling = _scaled_program(_rounded_image(condition.inner, block), condition.outer, sub)
+        bound = goal.curvature_bound(indices, scaling)
+        out.components.append(Component(indices, scaling, program, program, bound, goal.is_convex))
     return out
 
 
 def _proved_block(L: MatrixSmoothness, indices: Indices, goal: Goal, out: Reduction) -> Matrix:
-    """The block of some coordinates, proved to be between M and infinity; what the limit takes from it is noted."""
+    """Return the block of some coordinates, proved to lie between M and infinity; note what the limit takes from it."""
     block = L.block(indices)
     L.log_det(indices)
     goal.check(block, indices)
@@ -135,35 +301,37 @@ def _reduce_block(
         diagonal = np.diagonal(B)[single]
         with np.errstate(over="ignore"):  # an infinite weight is refused
             weights = Q.diagonal_action[single] * diagonal
-        error = np.full(len(single), gamma(coefficient_roundings(Q) + 2))
+        error = np.full(len(single), twice_gamma(coefficient_roundings(Q) + 2))
         if quadratic.slack is not None:
             error += quadratic.slack[single] / diagonal
         if pattern.W is not None:
             out.note("closed form for a fixed direction")
         alone_in = indices[single]
-        out.singletons.append(Singletons(alone_in, weights, error, quadratic.scale[single], goal.diagonal(alone_in)))
+        out.singletons.append(
+            Singletons(alone_in, weights, error, Scaling(quadratic.scale[single]), goal.diagonal(alone_in))
+        )
         out.note("closed form for coordinates that stand alone")
     for piece in pieces:
         if piece.size == 1 and split:
             continue
-        program, scale = _scaled_program(quadratic.part(piece), _restricted(Q, piece), pattern.restrict(piece))
-        if (scale != 1.0).any():
+        program, scaling = _scaled_program(quadratic.part(piece), _restricted(Q, piece), pattern.restrict(piece))
+        if (scaling.factors != 1.0).any():
             out.note("diagonal scaling")
-        out.components.append(_component(indices[piece], scale, program, goal))
+        out.components.append(_component(indices[piece], scaling, program, goal))
 
 
-def _component(indices: Indices, scale: Vector, program: Program, goal: Goal) -> Component:
-    """The piece with the objective that the goal asks for."""
+def _component(indices: Indices, scaling: Scaling, program: Program, goal: Goal) -> Component:
+    """Return the piece with the objective that the goal asks for."""
     condition = program.condition
     assert condition is not None and condition.B is not None
     if goal.is_convex:
         H = np.asarray(np.linalg.cholesky(condition.B), dtype=np.float64)
         convex = Program.convex(H, condition.Q, program.pattern)
-        return Component(indices, scale, convex, program, is_convex=True)
+        return Component(indices, scaling, convex, program, is_convex=True)
     if not goal.judges_metric:
-        return Component(indices, scale, program, program)
-    bound = goal.curvature_bound(indices, scale)
-    return Component(indices, scale, descent_program(program, bound), program, bound)
+        return Component(indices, scaling, program, program)
+    bound = goal.curvature_bound(indices, scaling)
+    return Component(indices, scaling, descent_program(program, bound), program, bound)
 
 
 def equivalent_method(goal: Goal, method: Method, pattern: Pattern, law: PositiveMap) -> Method:
@@ -183,7 +351,7 @@ def equivalent_method(goal: Goal, method: Method, pattern: Pattern, law: Positiv
 
 
 def descent_program(program: Program, bound: CurvatureBound | None = None) -> Program:
-    """The program of the descent metric that belongs to the condition of a program."""
+    """Return the program of the descent metric that belongs to the condition of a program."""
     condition = program.condition
     assert condition is not None and condition.B is not None
     E = None if bound is None else bound.inverse
@@ -199,17 +367,18 @@ class _Quadratic:
     scale: Vector
 
     def part(self, indices: Indices) -> _Quadratic:
-        """The rows and columns of some of the coordinates."""
+        """Return the rows and columns of some of the coordinates."""
         if indices.size == len(self.B):
             return self
         slack = None if self.slack is None else self.slack[indices]
         return _Quadratic(self.B[np.ix_(indices, indices)], slack, self.scale[indices])
 
     def scaled(self, scale: Vector) -> _Quadratic:
-        """The same with ΛBΛ for another diagonal Λ of powers of two."""
-        B = scale[:, None] * self.B * scale
-        slack = None if self.slack is None else scale * self.slack * scale
-        if not np.abs(B).min() > NO_UNDERFLOW and (B / scale[:, None] / scale != self.B).any():
+        """Return the same with ΛBΛ for another diagonal Λ of powers of two."""
+        units = Scaling(scale)
+        B = units.times(self.B)
+        slack = None if self.slack is None else units.times(self.slack)
+        if not np.abs(B).min() > NO_UNDERFLOW and (units.over(B) != self.B).any():
             # Entries underflowed, by less than 2⁻¹⁰⁷⁴ each; 2⁻⁵² B_jj is what shifted_matrix can add to a diagonal.
             lost = len(B) * 2.0**-1070 + 2.0**-52 * B.diagonal()
             slack = lost if slack is None else slack + lost
@@ -221,33 +390,34 @@ def _unscaled(L: Matrix) -> _Quadratic:
 
 
 def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
-    """𝒬(L), scaled before the map is applied so that no product leaves the range of float64."""
+    """Return 𝒬(L), scaled before the map is applied so that no product leaves the range of float64."""
     if is_identity(Q):
         return _unscaled(L)
     _check_spread(L, Q)
     scaled = _unscaled(L)
     scaled = scaled.scaled(_scaling(scaled, Q, Pattern((1,) * len(L))))
-    B = image(Q, Enclosed(scaled.B, np.zeros_like(L))).symmetric()
+    B = image(Q, Enclosed.exact(scaled.B)).symmetric()
     slack = np.asarray(B.error.sum(axis=1))  # the row sums of an entrywise bound
     if scaled.slack is not None:
         # Diag(−s) ⪯ E ⪯ Diag(s) gives 𝒬(Diag(−s)) ⪯ 𝒬(E) ⪯ 𝒬(Diag(s)), bounded by its own row sums.
-        lost = image(Q, Enclosed(np.diag(scaled.slack), np.zeros_like(L)))
+        lost = image(Q, Enclosed.exact(np.diag(scaled.slack)))
         slack += (np.abs(lost.value) + lost.error).sum(axis=1)
     return _Quadratic(B.value, slack, scaled.scale)
 
 
-def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> tuple[Program, Vector]:
-    """The program of one piece in coordinates in which D is near one, and Λ with D = ΛD̃Λ in the original ones."""
+def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> tuple[Program, Scaling]:
+    """Return the program of one piece in coordinates in which D̃ is near one, and Λ with D = ΛD̃Λ."""
     _check_coefficients(Q)
     _check_spread(quadratic.B, Q)
     scaled = quadratic.scaled(_scaling(quadratic, Q, pattern))
+    scaling = Scaling(scaled.scale)
     if pattern.W is not None:
-        pattern = Pattern(pattern.sizes, _scaled_direction(pattern, scaled.scale))
-    return Program.single(scaled.B, Q, pattern, scaled.slack), scaled.scale
+        pattern = Pattern(pattern.sizes, _scaled_direction(pattern, scaling))
+    return Program.single(scaled.B, Q, pattern, scaled.slack), scaling
 
 
 def _scaling(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> Vector:
-    """Powers of two Λ, constant on coordinates that 𝒬 couples, that make the diagonal of Λ⁻¹DΛ⁻¹ near constant."""
+    """Return powers of two Λ, equal on coordinates that 𝒬 couples, that even out the diagonal of Λ⁻¹DΛ⁻¹."""
     size = -(Q.action_levels + np.log2(quadratic.B.diagonal()))  # of log₂ D_jj for a coordinate alone
     if pattern.W is not None:
         direction = np.log2(pattern.W.diagonal()) - 2.0 * np.log2(quadratic.scale)
@@ -292,19 +462,18 @@ def _check_spread(B: Matrix, Q: PositiveMap) -> None:
 _LARGEST_RATIO = 2.0**84
 
 
-def _scaled_direction(pattern: Pattern, scale: Vector) -> Matrix:
-    """Λ⁻¹WΛ⁻¹ with each block multiplied by a power of two that brings it near one: only its direction counts."""
+def _scaled_direction(pattern: Pattern, scaling: Scaling) -> Matrix:
+    """Return Λ⁻¹WΛ⁻¹ with each block brought near one by a power of two: only its direction counts."""
     out = np.zeros_like(pattern.member)
-    exponents = np.frexp(scale)[1] - 1
     for s in pattern.slices:
-        W, e = pattern.member[s, s], exponents[s]
+        W, e = pattern.member[s, s], scaling.exponents[s]
         top = int((np.frexp(W.diagonal())[1] - 2 * e).max())
         out[s, s] = np.ldexp(W, -(e[:, None] + e) - top)
     return out
 
 
 def _maps(law: PositiveMap, method: Method) -> Iterator[PositiveMap]:
-    """What may connect coordinates: the law of the sketch and the maps that the method makes of it."""
+    """Yield what may connect coordinates: the law of the sketch and the maps that the method makes of it."""
     condition = method.condition(law)
     yield from (law, condition.outer, condition.inner)
 
@@ -312,7 +481,7 @@ def _maps(law: PositiveMap, method: Method) -> Iterator[PositiveMap]:
 def _groups(
     B: Symmetric, maps: Iterable[PositiveMap], pattern: Pattern, other: Symmetric | None = None
 ) -> Iterator[Indices]:
-    """The finest groups of coordinates that B, another matrix, the maps and the ties of the pattern leave unconnected.
+    """Yield the finest groups of coordinates that B, another matrix, the maps and the ties of the pattern leave apart.
 
     The other matrix is a given D, or M of a goal.  Groups come in order.
     """
@@ -340,5 +509,5 @@ def _groups(
 
 
 def _restricted(Q: PositiveMap, indices: Indices) -> PositiveMap:
-    """The map on some of the coordinates, taken in increasing order."""
+    """Return the map on some of the coordinates, taken in increasing order."""
     return Q if indices.size == Q.d else Q.restrict(indices)

@@ -11,21 +11,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepsize_opt import certificate_files
-from stepsize_opt.goals import WORDS, GoalName, GoalWords, goal_words
-from stepsize_opt.inputs import LARGE, dimensions, from_fields, pattern_of, positive_number, real_array
-from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, MomentumStep, get_method
-from stepsize_opt.operators import BlockStepsize, StepsizeOperator, stepsize_from_arrays
-from stepsize_opt.plots import plot_matrix
-from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down, exp_up
-from stepsize_opt.records import Result, plain_fields, structure_of_plain
-from stepsize_opt.rounds import (
+from stepsize_opt.goals import (
+    WORDS,
+    GoalName,
+    GoalWords,
     convex_iterations,
     coordinates_sent,
+    goal_words,
     iterations_needed,
     linear_iterations,
     momentum_iterations,
     squared_norm,
 )
+from stepsize_opt.inputs import LARGE, dimensions, from_fields, pattern_of, positive_number, real_array
+from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, MomentumStep, get_method
+from stepsize_opt.operators import BlockStepsize, StepsizeOperator, stepsize_from_arrays
+from stepsize_opt.plots import plot_matrix
+from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down
+from stepsize_opt.records import Result, plain_fields, structure_of_plain
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Indices, Matrix, Status, Vector
 
@@ -45,8 +48,8 @@ class StepsizeResult(Result):
     Attributes
     ----------
     status
-        ``optimal`` only with a proved feasible D whose certified gap is within ``tol``; otherwise ``message`` says
-        why not.
+        ``optimal`` only with a proved feasible D whose certified gap is within ``tol``; otherwise ``message`` has
+        the reason.
     certificate
         Feasible, margin, log_det, upper_bound and gap, all holding in exact arithmetic.  ``feasible`` means T(D) ⪯ D
         for the goal ``paper``, 𝒫(D) ⪯ L⁻¹ for ``convex``, H ≻ 0 for the others.  ``log_det`` and ``upper_bound`` are
@@ -76,7 +79,7 @@ class StepsizeResult(Result):
     satisfies_condition
         Whether T(D) ⪯ D is proved, which only the goal ``paper`` needs.
     message
-        What keeps the answer from being optimal, and a remedy; empty for an optimal one.
+        What keeps the answer from being optimal, and how to fix it; empty for an optimal one.
     inverse_curvature
         With momentum V ⪰ M⁻¹, a number or d×d, by which the update of z multiplies (docs/momentum.md); None without
         memory.  ``log_det`` and ``upper_bound`` are then ends of d log t, t²𝒫(V) ⪯ H.
@@ -126,6 +129,11 @@ class StepsizeResult(Result):
             self._rounds().messages * self.sketch.expected_nonzeros if self.momentum else self.sketch.expected_nonzeros
         )
 
+    def columns(self) -> dict[str, Any]:
+        # The limit of a table is that of methods without memory.
+        known = math.isfinite(self.limit) and not self.momentum
+        return {**super().columns(), "share_of_limit": self.efficiency if known else None}
+
     @property
     def D(self) -> Any:
         """The stepsize matrix, d×d, read-only; feasible whatever the status is.  For a large L ``stepsize`` itself.
@@ -153,7 +161,7 @@ class StepsizeResult(Result):
         return tuple(map(Block, D.indices, D.parts, Z.parts))
 
     def tosparse(self) -> Any:
-        """D as a ``scipy.sparse.csr_array`` with the entries of its blocks: for a block-diagonal L of any size.
+        """Return D as a ``scipy.sparse.csr_array`` with the entries of its blocks, for a block-diagonal L of any size.
 
         Raises ValueError for a large L, whose D is an operator.
         """
@@ -186,17 +194,11 @@ class StepsizeResult(Result):
         """Write the answer with all that proves it as JSON, for ``python -m stepsize_opt.verify``; return the path.
 
         The file is verified before it is written.  Raises ValueError for a result that was read from a file, which does
-        not know its L, for one with momentum, and for one that is too large.
+        not know its L, and for one that is too large.
         """
-        if self.momentum:
-            msg = "certificate_file covers results without momentum; certify(result, L) proves this one again"
-            raise ValueError(msg)
         question = certificate_files.asked(self.question)
         document = certificate_files.node_document(self, question)
-        lower, upper = self.log_det, self.certificate.upper_bound
-        if question.M is not None:  # the ends of t
-            lower, upper = self.rate, exp_up(upper / self.d)
-        return certificate_files.write(path, document, lower, upper)
+        return certificate_files.write(path, document, *certificate_files.ends(self.certificate, question.M))
 
     def plot(self, ax: Any = None) -> Any:
         """Draw D as a heat map on matplotlib axes, new ones by default; return the axes."""
@@ -253,7 +255,7 @@ class StepsizeResult(Result):
         accuracy: float | None = None,
         initial_distance: Any = None,
     ) -> int:
-        """Iterations K that guarantee a weighted mean squared gradient norm of at most ε², from f(x⁰) − f^inf.
+        """Return the K that guarantees a weighted mean squared gradient norm of at most ε², from f(x⁰) − f^inf.
 
         K = ⌈2Δ⁰/(rate ε²)⌉ with ``guaranteed_rate``, the better of the proved rates of D and of H; the weights are
         those of its matrix, divided by its det^{1/d}.  ``guarantee_used`` names it.  For the goal ``euclidean`` the
@@ -296,7 +298,7 @@ class StepsizeResult(Result):
         return iterations_needed(self.guaranteed_rate, epsilon2, initial_gap)  # type: ignore[arg-type]
 
     def _parts(self, distance: Any) -> float | list[Vector]:
-        """x⁰ − x* in the coordinates of each block, or the plain distance."""
+        """Return x⁰ − x* in the coordinates of each block, or the plain distance."""
         if dimensions(distance) == 0:
             return positive_number("initial_distance", distance)
         vector = real_array("initial_distance", distance)
@@ -317,7 +319,7 @@ class StepsizeResult(Result):
         accuracy: float | None = None,
         initial_distance: Any = None,
     ) -> float:
-        """Expected number of coordinates sent until it is guaranteed: iterations × expected_nonzeros."""
+        """Return the expected number of floats sent until it is guaranteed: iterations × expected_nonzeros."""
         K = self.iterations(epsilon2, initial_gap, accuracy=accuracy, initial_distance=initial_distance)
         return coordinates_sent(K, self.expected_nonzeros)
 

@@ -1,12 +1,13 @@
-"""From the pieces of a reduced problem to a certified result: solve, repair, certify, put together."""
+"""From the pieces of a reduced problem to a certified result: solve, prove what each goal asks for, put together."""
 
 from __future__ import annotations
 
 import heapq
+import math
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,31 +15,148 @@ import numpy as np
 from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import Structure, whole_number
 from stepsize_opt.methods import Method
-from stepsize_opt.node.answers import prove
-from stepsize_opt.node.pieces import Component, Reduction
-from stepsize_opt.node.result import Block, StepsizeResult
+from stepsize_opt.node.reductions import NO_UNDERFLOW, Component, Piece, Reduction
+from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.operators import BlockStepsize
-from stepsize_opt.proofs import Certificate, exp_up
+from stepsize_opt.proofs import (
+    Certificate,
+    ConvexStep,
+    Descent,
+    Enclosed,
+    Evaluation,
+    Pair,
+    ProvedDiagonal,
+    exp_up,
+    prove_diagonal,
+    repair,
+    repair_in_basis,
+)
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import check_solver, choose_solver, get_solver
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.process import interrupts_held
-from stepsize_solvers.programs import Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
+from stepsize_solvers.programs import Matrix, Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
 from stepsize_solvers.single import Report, closed_form
 
+# What a closed form may lose to the rounding of the proof, relative to D: no more than its own rounding.
+_EXACT_LOSS = 1e-12
 
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """The certified answer of one component, in the original coordinates."""
 
-    block: Block
-    certificate: Certificate
-    descent: Certificate  # of H = 2D − T(D): proved positive definite or not, and its log det from below
-    satisfies_condition: bool
-    stats: SolverStats
-    status: Status
-    note: str | None
-    message: str = ""
+def prove(component: Component, outcome: Outcome, tol: float) -> Piece:
+    """Prove the answer next to the raw one, under the goal of the component."""
+    if component.is_convex:
+        return _convex(component, outcome)
+    if component.program.objective is None:
+        return _under_condition(component, outcome, tol)
+    return _under_descent(component, outcome, tol)
+
+
+def _piece(
+    component: Component,
+    D: Matrix,
+    dual: Matrix | None,
+    certificate: Certificate,
+    descent: Certificate,
+    satisfies_condition: bool = True,
+) -> Piece:
+    """Move a multiplier and certificates from the scaled units of a component to the original ones, those of D."""
+    Z = np.zeros_like(D) if dual is None else component.scaling.over(dual)
+    power = component.power if component.bound is None else -component.bound.shift * certificate.d
+    moved = certificate.moved(power), descent.moved(component.power)
+    return Piece(component.indices, D, Z, *moved, satisfies_condition)
+
+
+def _dual(outcome: Outcome) -> Matrix | None:
+    return outcome.duals[0][0] if outcome.duals else None
+
+
+def _not_repaired(outcome: Outcome) -> RuntimeError:
+    return RuntimeError(f"the answer of {outcome.stats.solver_name} could not be repaired to a feasible stepsize")
+
+
+def _repaired(component: Component, outcome: Outcome, tol: float) -> Evaluation:
+    """Repair the raw point to one that satisfies the condition."""
+    single = component.single
+    # A thousandth of the tolerance is no loss worth a second round of verified arithmetic; a closed form is exact.
+    loss = 1e-3 * tol if outcome.stats.num_iters != 0 else _EXACT_LOSS
+    # Where not even a multiple of the raw point is feasible, take the best multiple of a plain matrix: a poor answer
+    # with a large gap, but a proved one.
+    repaired = repair(single, np.asarray(outcome.X), loss) or repair(single, single.pattern.member)
+    if repaired is None:
+        raise _not_repaired(outcome)
+    return repaired
+
+
+def _under_condition(component: Component, outcome: Outcome, tol: float) -> Piece:
+    """Repair the raw point to one that satisfies the condition, and certify log det D."""
+    raw, dual = np.asarray(outcome.X), _dual(outcome)
+    thin = None if outcome.thin is None else prove_diagonal(component.single, raw.diagonal(), outcome.thin)
+    answer = None if thin is None or not thin.certificate.is_optimal(tol) else _thin(component, thin, dual)
+    if answer is not None:
+        return answer
+    repaired, D = component.in_original_units(_repaired(component, outcome, tol))
+    certificate = repaired.certificate(dual, tol, (raw,))
+    done = outcome.status.is_stopped or dual is None or certificate.is_optimal(tol)
+    finer = None if done else repair_in_basis(component.single, raw)
+    if finer is not None:
+        # Rounding may be all that is left of the gap: in the basis of D it counts least.
+        point, held = component.in_original_units(finer)
+        again = point.certificate(dual, tol, (raw,))
+        if again.gap < certificate.gap:
+            repaired, D, certificate = point, held, again
+    return _piece(component, D, dual, certificate, repaired.descent(), certificate.feasible)
+
+
+def _thin(component: Component, thin: ProvedDiagonal, dual: Matrix | None) -> Piece | None:
+    """Return what is proved of a diagonal stepsize with a thin multiplier; None where float64 may not hold it."""
+    with np.errstate(over="ignore"):  # what overflows is refused by the general path
+        D = component.scaling.times(thin.x)
+    if not (D.min() > NO_UNDERFLOW and D.max() < 1.0 / NO_UNDERFLOW):
+        return None
+    descent = Certificate(True, 1.0 + thin.certificate.margin, thin.descent_log_det, math.inf, len(D))
+    return _piece(component, np.diag(D), dual, thin.certificate, descent)
+
+
+def _convex(component: Component, outcome: Outcome) -> Piece:
+    """Repair the raw point to one with 𝒬(D) ⪯ L⁻¹, and certify log det D."""
+    H, Z, single = component.program.families[0].H[0], _dual(outcome), component.single
+    product = None if Z is None else H @ Z @ H.T
+    U = None if product is None else 0.5 * (product + product.T)
+    found = ConvexStep(single, np.asarray(outcome.X)).repaired() or ConvexStep(single, single.pattern.member).repaired()
+    if found is None:
+        raise _not_repaired(outcome)
+    found, D = component.in_original_units(found)
+    return _piece(component, D, U, found.certificate(U), found.descent(), found.satisfies_condition)
+
+
+def _under_descent(component: Component, outcome: Outcome, tol: float) -> Piece:
+    """Certify log det H or t of the raw point, with H ≻ 0 proved, in twice the precision where plain is not enough."""
+    program, raw, dual = component.single, np.asarray(outcome.X), _dual(outcome)
+    found: list[tuple[Certificate, Descent, Matrix]] = []
+    for arithmetic in (Enclosed, Pair):
+        at = Descent(program, program.pattern.nearest(raw), arithmetic)
+        if at.feasible:
+            at, D = component.in_original_units(at)
+            found.append((_judged(at, component, dual, tol), at, D))
+            if found[-1][0].is_optimal(tol):
+                break
+    if not found:
+        # The condition makes H ⪰ D ≻ 0: take the best multiple of the raw point, or of a plain matrix, that has it.
+        repaired = repair(program, raw) or repair(program, program.pattern.member)
+        if repaired is None:
+            raise _not_repaired(outcome)
+        at, D = component.in_original_units(Descent(program, repaired.D))
+        found.append((_judged(at, component, dual, tol), at, D))
+    certificate, at, D = min(found, key=lambda one: one[0].gap)
+    descent = replace(certificate, upper_bound=math.inf) if component.bound is None else at.descent()
+    return _piece(component, D, dual, certificate, descent, at.satisfies_condition)
+
+
+def _judged(at: Descent, component: Component, dual: Matrix | None, tol: float) -> Certificate:
+    """Return the certificate of log det H, or of t, in scaled coordinates."""
+    if component.bound is None:
+        return at.certificate(dual, tol)
+    return at.floor_certificate(dual, component.bound.M, tol)
 
 
 def chosen_solver(solver: str | Solver, settings: Settings) -> Solver | None:
@@ -63,18 +181,18 @@ Choice = tuple["Solver | None", Settings]  # None: the automatic choice
 
 
 def start_of(component: Component, warm_start: StepsizeResult | None) -> WarmStart | None:
-    """The part of an earlier result that belongs to a component, in its scaled coordinates."""
+    """Return the part of an earlier result that belongs to a component, in its scaled coordinates."""
     if warm_start is None or warm_start.dual is None:
         return None
     part = np.ix_(component.indices, component.indices)
     with np.errstate(over="ignore"):
-        D, Z = component.lower(warm_start.D[part]), component.lower_dual(warm_start.dual[part])
+        D, Z = component.scaling.over(warm_start.D[part]), component.scaling.times(warm_start.dual[part])
     # A start from a problem of quite another scale is worth nothing.
     return WarmStart(D, (Z[None],)) if np.isfinite(D).all() and np.isfinite(Z).all() else None
 
 
 def processes(n_jobs: object) -> int:
-    """The number of processes that ``n_jobs`` means, as joblib counts them; None obeys ``joblib.parallel_config``.
+    """Return how many processes ``n_jobs`` means, as joblib counts them; None obeys ``joblib.parallel_config``.
 
     Raises ValueError or TypeError for what is no such number.
     """
@@ -82,7 +200,8 @@ def processes(n_jobs: object) -> int:
     if number == 0:
         msg = "n_jobs must not be 0; use 1 for no extra process, -1 for one for each core"
         raise ValueError(msg)
-    if number == 1 or (number is None and "joblib" not in sys.modules):  # who has not loaded joblib has set nothing
+    # Unless joblib is imported, no parallel_config is active.
+    if number == 1 or (number is None and "joblib" not in sys.modules):
         return 1
     import joblib
 
@@ -91,10 +210,10 @@ def processes(n_jobs: object) -> int:
 
 
 def _chunks(sizes: Sequence[Sequence[int]], workers: int) -> list[list[int]]:
-    """The places of the groups of tasks in parts of similar cost, which grows with the cube of the sizes.
+    """Divide the places of the groups of tasks into parts of similar cost, which grows with the cube of the sizes.
 
-    Several parts for each process: who has finished one takes the next, and what a process that died has to do again is
-    little.  The largest groups come first.
+    Several parts for each process: a process that has finished one takes the next, and little is lost when one dies.
+    The largest groups come first.
     """
     parts = min(_PARTS_PER_PROCESS * workers, max(workers, sum(map(len, sizes)) // _COMPONENTS_PER_PROCESS))
     costs = [sum(float(size + _SMALLEST) ** 3 for size in group) for group in sizes]
@@ -108,7 +227,7 @@ def _chunks(sizes: Sequence[Sequence[int]], workers: int) -> list[list[int]]:
 
 
 def _stacks(tasks: Sequence[Task], choice: Choice) -> list[list[int]]:
-    """The places of the tasks in groups: those of one size that a solver takes in stacks, and each of the others alone.
+    """Group the places of the tasks: those of one size that a solver takes in stacks, and each of the others alone.
 
     They do not depend on the number of processes, and so neither does the answer.
     """
@@ -131,7 +250,7 @@ def _stacks(tasks: Sequence[Task], choice: Choice) -> list[list[int]]:
 
 
 def solve_all(tasks: Sequence[Task], choice: Choice, closed_forms: bool, workers: int) -> list[Piece]:
-    """The pieces of the tasks in order, solved in at most so many processes."""
+    """Solve the tasks in at most so many processes; return their pieces in order."""
     if len(tasks) < 2 * _COMPONENTS_PER_PROCESS:  # too few for a stack, and for a second process
         return _solve_groups([[task] for task in tasks], choice, closed_forms)
     groups = _stacks(tasks, choice)
@@ -155,7 +274,7 @@ def solve_all(tasks: Sequence[Task], choice: Choice, closed_forms: bool, workers
 def _in_processes(
     work: Iterable[Sequence[Sequence[Task]]], choice: Choice, closed_forms: bool, workers: int
 ) -> Iterable[list[Piece]]:
-    """The pieces of each part of the work, by joblib's back end at hand."""
+    """Solve each part of the work by joblib's back end at hand."""
     from joblib import Parallel, delayed
 
     calls = (delayed(_solve_groups)(part, choice, closed_forms) for part in work)
@@ -168,7 +287,7 @@ def _in_processes(
 
 
 def _solve_groups(groups: Sequence[Sequence[Task]], choice: Choice, closed_forms: bool) -> list[Piece]:
-    """The pieces of groups of tasks, one after the other."""
+    """Solve groups of tasks, one after the other."""
     pieces: list[Piece] = []
     for group in groups:
         with blas_threads(group[0][0].program.d):
@@ -180,7 +299,7 @@ def _solve_groups(groups: Sequence[Sequence[Task]], choice: Choice, closed_forms
 
 
 def _solve_stack(components: Sequence[Component], choice: Choice, closed_forms: bool) -> list[Piece]:
-    """The pieces of components of one size that are solved together; alone what is not proved optimal then."""
+    """Solve components of one size together, and alone what is not proved optimal then."""
     chosen, settings = choice
     solver, why = (chosen, "asked for") if chosen is not None else choose_solver(components[0].program)
     outcomes = solver.solve_stack([component.program for component in components], settings)
@@ -220,7 +339,7 @@ def _solve_component(
         reason = outcome.message or outcome.status.value
         if outcome.status is not Status.USER_LIMIT:
             raise _no_stepsize(program, solver, reason)
-        # A limit of the user's is no error: the best multiple of a plain matrix is feasible, and its gap says the rest.
+        # A limit of the user's is no error: the best multiple of a plain matrix is feasible, and its gap is reported.
         plain = replace(outcome, X=program.pattern.member)
         return replace(_certified(component, plain, settings.tol, None), message=f"{solver.name}: {reason}")
     piece = _certified(component, outcome, settings.tol, outcome.stats.extra_stats.get("closed_form"))
@@ -239,7 +358,7 @@ def _no_stepsize(program: Program, solver: Solver, reason: str) -> RuntimeError:
 
 
 def _closed_form(program: Program) -> Report | None:
-    """The closed form of a program.  2D − DBD is largest at D = B⁻¹, as is D under the condition DBD ⪯ D."""
+    """Return the closed form of a program.  2D − DBD is largest at D = B⁻¹, as is D under the condition DBD ⪯ D."""
     metric, condition = program.objective, program.condition
     if metric is not None and metric.floor is None and metric.left.is_plain and program.pattern.is_full:
         condition = metric.left
@@ -247,7 +366,7 @@ def _closed_form(program: Program) -> Report | None:
 
 
 def _outcome(solver: Solver, program: Program, settings: Settings, why: str) -> Outcome:
-    """A solver's answer, with the reason for its choice among the statistics."""
+    """Run a solver, with the reason for its choice among the statistics."""
     outcome = solver.solve(program, settings)
     outcome.stats.extra_stats["why"] = why
     return outcome
@@ -255,41 +374,29 @@ def _outcome(solver: Solver, program: Program, settings: Settings, why: str) -> 
 
 def _certified(component: Component, outcome: Outcome, tol: float, note: str | None) -> Piece:
     """Certify the raw point, and let the certificate decide the status."""
-    answer = prove(component, outcome, tol)
-    certificate = answer.certificate
-    if certificate.is_optimal(tol):
+    piece = prove(component, outcome, tol)
+    if piece.certificate.is_optimal(tol):
         status = Status.OPTIMAL
     elif outcome.status.is_stopped:
         status = outcome.status
     else:
         status = Status.INACCURATE
-    Z = np.zeros_like(answer.D) if answer.dual is None else component.lift_dual(answer.dual)
-    block = Block(component.indices, answer.D, Z)
-    bound = component.bound
-    certificate = certificate.moved(component.power if bound is None else -bound.shift * certificate.d)
-    descent = answer.descent.moved(component.power)
-    return Piece(block, certificate, descent, answer.satisfies_condition, outcome.stats, status, note)
+    return replace(piece, stats=outcome.stats, status=status, note=note)
 
 
 def assemble(
     reduction: Reduction,
-    pieces: Sequence[Piece],
+    solved: Sequence[Piece],
     sketch: Sketch,
     method: Method,
     structure: Structure,
     goal: Goal,
     tol: float,
 ) -> StepsizeResult:
-    blocks = [piece.block for piece in pieces]
-    certificates = [piece.certificate for piece in pieces]
-    descents = [piece.descent for piece in pieces]
-    for single in reduction.singletons:
-        alone = single.solve()
-        reached = alone.reached
-        blocks.append(Block(single.indices, alone.D, alone.Z))
-        certificates.append(alone.certificate if reached is None else reached)
-        descents.append(alone.certificate)  # w̄D ≤ 1 makes H = D(2 − w̄D) ≥ D, and H ≤ 1/w̄
-    certificate = Certificate.combine(certificates) if goal.M is None else Certificate.weakest(certificates)
+    """Put the pieces of a problem together: those that were solved, and coordinates that stand alone."""
+    pieces = [*solved, *(single.solve() for single in reduction.singletons)]
+    together = Certificate.combine if goal.M is None else Certificate.weakest
+    certificate = together([piece.certificate for piece in pieces])
     limit = reduction.log_limit(sketch)
     if not certificate.is_optimal(tol):
         certificate = certificate.bounded(limit)
@@ -303,14 +410,14 @@ def assemble(
     message = ""
     if status is not Status.OPTIMAL:
         message = "; ".join([status.meaning, status.remedy, *dict.fromkeys(p.message for p in pieces if p.message)])
-    places = [block.indices for block in blocks]
+    places = [piece.indices for piece in pieces]
     return StepsizeResult(
         status=status.value,
         certificate=certificate,
-        descent_log_det=Certificate.combine(descents).log_det,
-        stepsize=BlockStepsize(places, [block.D for block in blocks]),
-        multiplier=BlockStepsize(places, [block.Z for block in blocks]),
-        solver_stats=_combined_stats([piece.stats for piece in pieces]),
+        descent_log_det=Certificate.combine([piece.descent for piece in pieces]).log_det,
+        stepsize=BlockStepsize(places, [piece.D for piece in pieces]),
+        multiplier=BlockStepsize(places, [piece.dual for piece in pieces]),
+        solver_stats=_combined_stats([piece.stats for piece in pieces if piece.stats is not None]),
         reductions=tuple(reduction.notes),
         method=method,
         sketch=sketch,

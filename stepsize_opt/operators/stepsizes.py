@@ -25,19 +25,19 @@ class StepsizeOperator(Immutable, LinearOperator):  # type: ignore[misc]
 
     @abstractmethod
     def diagonal(self) -> Vector:
-        """The diagonal of D, shape (d,)."""
+        """Return the diagonal of D, shape (d,)."""
 
     @abstractmethod
     def log_det(self) -> float:
-        """log det D in plain floating point; −∞ unless D is positive definite."""
+        """Return log det D in plain floating point; −∞ unless D is positive definite."""
 
     @abstractmethod
     def scaled(self, n: int) -> StepsizeOperator:
-        """4ⁿD exactly; raises ValueError where float64 does not hold it."""
+        """Return 4ⁿD exactly; raises ValueError where float64 does not hold it."""
 
     @abstractmethod
     def arrays(self) -> dict[str, Matrix]:
-        """The numbers that determine D, by name, for a file."""
+        """Return the numbers that determine D, by name, for a file."""
 
     @abstractmethod
     def _matmat(self, X: Any) -> Any: ...
@@ -52,7 +52,7 @@ class StepsizeOperator(Immutable, LinearOperator):  # type: ignore[misc]
         return self._matmat(X)
 
     def todense(self) -> Matrix:
-        """D as an array; raises ValueError when there is no memory for it."""
+        """Return D as an array; raises ValueError when there is no memory for it."""
         d = int(self.shape[0])
         check_dense("D", d)
         D = np.asarray(self._matmat(np.eye(d)))
@@ -91,7 +91,7 @@ class BlockStepsize(StepsizeOperator):
         return self.array.copy()
 
     def tosparse(self) -> Any:
-        """The matrix as a ``scipy.sparse.csr_array`` with the entries of its parts."""
+        """Return the matrix as a ``scipy.sparse.csr_array`` with the entries of its parts."""
         rows, columns, values = [], [], []
         for i, part in zip(self.indices, self.parts, strict=True):
             rows.append(i if part.ndim == 1 else np.repeat(i, len(i)))
@@ -169,7 +169,7 @@ class InverseStepsize(StepsizeOperator):
         return np.asarray(self.p - self.p * np.einsum("ij,ij->j", half, half) * self.p)
 
     def log_det(self) -> float:
-        """Σ log p + log det(I − C⁻¹GC⁻ᵀ) with G = UᵀPU."""
+        """Return Σ log p + log det(I − C⁻¹GC⁻ᵀ) with G = UᵀPU."""
         half = solve_triangular(self.C, self.U.T @ (self.p[:, None] * self.U), lower=True)
         inner = np.linalg.eigvalsh(np.eye(len(half)) - solve_triangular(self.C, half.T, lower=True))
         if not min(self.p.min(), inner[0]) > 0.0:
@@ -199,7 +199,7 @@ class LowRankStepsize(StepsizeOperator):
         return np.asarray(self.a + self.sign * np.einsum("ij,ij->i", self.V, self.V))
 
     def log_det(self) -> float:
-        """Σ log a + log det(I ± VᵀDiag(1/a)V)."""
+        """Return Σ log a + log det(I ± VᵀDiag(1/a)V)."""
         G = self.V.T @ (self.V / self.a[:, None])
         inner = np.linalg.eigvalsh(np.eye(len(G)) + self.sign * G)
         if not min(self.a.min(), inner[0]) > 0.0:
@@ -213,7 +213,7 @@ class LowRankStepsize(StepsizeOperator):
         return {"a": self.a, "V": self.V, "sign": np.array([self.sign])}
 
     def energies(self, L: LowRankPlusDiagonal) -> Vector:
-        """The diagonal of DLD, shape (d,), for an L with a dense U."""
+        """Return the diagonal of DLD, shape (d,), for an L with a dense U."""
         V, a, s = self.V, self.a, L.shift
         image = self._matmat(L.U)
         inside = np.einsum("ij,ij->i", V @ (V.T @ (s[:, None] * V)), V) + np.einsum("ij,ij->i", image, image)

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from stepsize_opt.clients import optimal_distributed_stepsize
-from stepsize_opt.goals import METRIC_GOALS, WORDS, GoalName
+from stepsize_opt.goals import (
+    METRIC_GOALS,
+    WORDS,
+    GoalName,
+    coordinates_sent,
+    iterations_needed,
+    linear_iterations,
+    momentum_iterations,
+)
 from stepsize_opt.inputs import items, positive_number
 from stepsize_opt.limit import compression_limit, read_limit
 from stepsize_opt.methods import (
@@ -25,10 +33,9 @@ from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.planning.problem import Budget, Problem
 from stepsize_opt.proofs import Unproved, exp_up
 from stepsize_opt.records import completed
-from stepsize_opt.rounds import coordinates_sent, iterations_needed, linear_iterations, momentum_iterations
 from stepsize_opt.sketches import Identity, RandK, Sketch
 from stepsize_opt.smoothness import NeedsDense
-from stepsize_opt.tables import Row, Table, best_first
+from stepsize_opt.tables import Case, Progress, Row, Table, best_first, solve_cases
 from stepsize_solvers.programs import Status
 
 _SHARES = (0.25, 0.5, 1.0)  # of the floats per round that are allowed: the k of the table, besides k = 1
@@ -42,14 +49,6 @@ _INDEPENDENT: tuple[tuple[Method, Shape], ...] = (
 _COLUMNS = ("method", "stepsize", "seeds", "sketch", "rounds", "floats", "client", "server", "share of limit")
 WORST_CASE = "worst case"
 _WORK = "client, server: multiplications per round beyond the gradient"
-
-
-@dataclass(frozen=True)
-class Case:
-    """A row to be made: what is solved when, in words."""
-
-    name: str
-    make: Callable[[], Row]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +70,7 @@ class Target:
         return {"goal": self.goal, "strong_convexity": self.strong_convexity if self.goal == "linear" else None}
 
     def rounds(self, rate: float, momentum: bool = False) -> int:
-        """The smallest K that a rate guarantees; raises Unproved for a rate of 0."""
+        """Return the smallest K that a rate guarantees; raises Unproved for a rate of 0."""
         if not rate > 0.0:
             msg = "no rate above 0 is proved of its D in float64"
             raise Unproved(msg)
@@ -92,14 +91,14 @@ def plan(
     delta_inf: float | None = None,
     strong_convexity: Any = None,
     sketches: Sequence[Sketch] | None = None,
-    on_progress: Callable[[int, int, str], None] | None = None,
+    on_progress: Progress | None = None,
     solver: str = "auto",
     tol: float = 1e-6,
     time_limit: float | None = None,
     max_iters: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Which method to run: rounds, floats sent, work and efficiency of each, and the best within a budget.
+    """Tell which method to run: rounds, floats sent, work and efficiency of each, and the best within a budget.
 
     Gradient descent, det-CGD1 (with the best descent metric, and for ``"descent"`` under the paper's condition),
     det-CGD2 and the subspace method, with k = 1 and with a quarter, half and all of the floats allowed; ``Feedback``
@@ -155,9 +154,6 @@ def plan(
     >>> answer.best.method, answer.best.rounds
     ('subspace', 8945)
     """
-    if on_progress is not None and not callable(on_progress):
-        msg = f"on_progress must be a function, got {on_progress!r}"
-        raise TypeError(msg)
     goals = _goals(goal)
     _refuse_unused(goals, epsilon2=epsilon2, accuracy=accuracy, strong_convexity=strong_convexity)
     given = Problem.read(problem, initial_gap, delta_inf, strong_convexity, linear="linear" in goals)
@@ -169,19 +165,7 @@ def plan(
     solving: dict[str, Any] = {"solver": solver, "tol": tol, "time_limit": time_limit, "max_iters": max_iters}
     solving["options"] = options
     cases = [case for target in targets for case in _cases(given, target, laws, ks, allowed.rounds, solving)]
-    rows: list[Row] = []
-    left_out: list[str] = []
-    for done, case in enumerate(cases):
-        if on_progress is not None:
-            on_progress(done, len(cases), case.name)
-        try:
-            rows.append(case.make())
-        except NeedsDense:  # an L that is not formed has other rows
-            continue
-        except Unproved as error:  # the other methods have an answer all the same
-            left_out.append(f"{case.name} is left out: {error}")
-    if on_progress is not None:
-        on_progress(len(cases), len(cases), "")
+    rows, left_out = solve_cases(cases, on_progress)
     reached: dict[str, tuple[tuple[float, int], ...]] = {target.goal: _limits(given, target, ks) for target in targets}
     notes = [*([given.note] if given.note else []), *left_out, *_notes(given, targets, laws, rows)]
     unbounded = [name for name in goals if not reached[name]]
@@ -208,7 +192,7 @@ def _sorted(rows: Sequence[Row], goal: str, budget: Budget, senders: int) -> lis
 
 
 def _notes(given: Problem, targets: Sequence[Target], laws: Sequence[Sketch], rows: Sequence[Row]) -> Iterator[str]:
-    """What the table leaves out, and which rows are not optimal."""
+    """Yield what the table leaves out, and which rows are not optimal."""
     unfinished = [row for row in rows if row.status not in (Status.OPTIMAL.value, WORST_CASE)]
     if unfinished:
         kinds = ", ".join(sorted({row.status for row in unfinished}))
@@ -236,7 +220,7 @@ def _cases(
     rounds: int | None,
     solving: dict[str, Any],
 ) -> Iterator[Case]:
-    """The rows of one goal."""
+    """Yield the rows of one goal."""
     d = given.d
 
     def node(
@@ -257,15 +241,10 @@ def _cases(
                 target,
                 method=shown,
                 stepsize=label,
-                sketch=str(sketch),
-                k=sketch.expected_nonzeros,
                 rate=result.guaranteed_rate,
                 rounds=target.rounds(result.guaranteed_rate),
-                share_of_limit=result.efficiency if math.isfinite(result.limit) else None,
-                gap=result.gap,
-                status=result.status,
-                result=result,
                 compressor=CompressedStep.of(result.D, sketch, method),
+                **result.columns(),
             )
 
         return Case(f"{shown}, {label}, {sketch}", make)
@@ -381,14 +360,10 @@ def _independent(
             method=method.name,
             stepsize=structure,
             seeds="independent",
-            sketch=str(sketch),
-            k=sketch.expected_nonzeros,
             rate=result.rate,
             rounds=result.K,
-            gap=result.gap,
-            status=result.status,
-            result=result,
             compressor=CompressedStep.of(result.D, sketch, method),
+            **result.columns(),
         )
 
     return Case(f"independent {method.name}, {structure}, {sketch}", make)
@@ -473,13 +448,13 @@ def _read_budget(budget: float | Budget | None, d: int) -> Budget:
 
 
 def _ks(most: float) -> list[float]:
-    """The floats per round of the table: one, and a quarter, half and all of what is allowed."""
+    """Return the floats per round of the table: one, and a quarter, half and all of what is allowed."""
     shares = {float(max(1, round(share * most))) for share in _SHARES[:-1]} if most >= 1.0 else set()
     return sorted({most, *(k for k in shares | {1.0} if k <= most)})
 
 
 def _read_sketches(sketches: Sequence[Sketch] | None, d: int, ks: Sequence[float]) -> list[Sketch]:
-    """The sketches given, or rand-k for each whole k."""
+    """Return the sketches given, or rand-k for each whole k."""
     if sketches is None:
         return [RandK(d, k) for k in sorted({int(k) for k in ks if k >= 1.0})]
     out: list[Sketch] = []
@@ -492,7 +467,7 @@ def _read_sketches(sketches: Sequence[Sketch] | None, d: int, ks: Sequence[float
 
 
 def _enough(given: Problem, target: Target, rounds: int) -> float | None:
-    """The smallest whole k with which the subspace method needs at most so many rounds; None without one."""
+    """Return the smallest whole k with which the subspace method needs at most so many rounds; None without one."""
 
     def reached(k: int) -> bool:
         try:

@@ -119,7 +119,7 @@ class Budget:
 def _of_objective(
     objective: Any, initial_gap: float | None, delta_inf: float | None, strong_convexity: Any, *, linear: bool
 ) -> Problem:
-    """Of an objective: what is not given is found, Δ⁰ from x⁰ = 0."""
+    """Read an objective: what is not given is found, Δ⁰ from x⁰ = 0."""
     large = objective.d > LARGE
     clients: tuple[Matrix, ...] = ()
     note = ""
@@ -155,7 +155,7 @@ _CLOSE = 1e-6
 
 
 def _known_bound(objective: Any, *, large: bool) -> Any:
-    """M ⪯ ∇²f that an objective knows: a matrix, or a number for a large d; None without one."""
+    """Return the M ⪯ ∇²f that an objective knows: a matrix, or a number for a large d; None without one."""
     try:
         # A large f that is convex, no more, may have an M ≻ 0 that it does not know.
         return (objective.curvature_from_below or None) if large else objective.strong_convexity()

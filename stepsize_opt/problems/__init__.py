@@ -13,6 +13,7 @@ from stepsize_opt.problems.objectives import (
     LogisticRegression as LogisticRegression,
     Objective as Objective,
     Quadratic as Quadratic,
+    SoftmaxRegression as SoftmaxRegression,
+    read_penalty as read_penalty,
+    softmax_curvature as softmax_curvature,
 )
-from stepsize_opt.problems.penalties import read_penalty as read_penalty
-from stepsize_opt.problems.softmax import SoftmaxRegression as SoftmaxRegression, softmax_curvature as softmax_curvature

@@ -11,8 +11,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
-from stepsize_opt.problems.objectives import LogisticRegression, Objective, check_points, several
-from stepsize_opt.problems.penalties import PENALTIES
+from stepsize_opt.problems.objectives import PENALTIES, LogisticRegression, Objective, check_points, read_objectives
 from stepsize_opt.proofs import mean_above, sum_below
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -43,7 +42,7 @@ class Federated:
     clients: tuple[Objective, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "clients", several("clients", self.clients))
+        object.__setattr__(self, "clients", read_objectives("clients", self.clients))
         dimensions = sorted({client.d for client in self.clients})
         if len(dimensions) > 1:
             msg = f"clients must have one common dimension, got {dimensions}"
@@ -63,11 +62,11 @@ class Federated:
         return sum_below([client.lower_bound for client in self.clients], self.n)
 
     def client_smoothness(self) -> list[Matrix]:
-        """L₁, …, L_n."""
+        """Return L₁, …, L_n."""
         return [client.smoothness() for client in self.clients]
 
     def smoothness(self) -> Matrix:
-        """L = (1/n) Σ Lᵢ, rounded up: a matrix of floats that is proved to lie above the exact mean."""
+        """Return L = (1/n) Σ Lᵢ, rounded up: a matrix of floats that is proved to lie above the exact mean."""
         return mean_above(self.client_smoothness())
 
     @property
@@ -77,7 +76,7 @@ class Federated:
         return sum_below([client.curvature_from_below for client in clients], self.n)
 
     def strong_convexity(self) -> Matrix:
-        """M = (1/n) Σ Mᵢ, rounded down; raises AttributeError when a client has none."""
+        """Return M = (1/n) Σ Mᵢ, rounded down; raises AttributeError when a client has none."""
         clients: Any = self.clients
         return -mean_above([-client.strong_convexity() for client in clients])
 
@@ -88,7 +87,7 @@ class Federated:
         return np.asarray(self.client_gradients(X).mean(axis=1))
 
     def client_gradients(self, X: Matrix) -> Matrix:
-        """∇fᵢ at each row of X: (s, d) → (s, n, d)."""
+        """Return ∇fᵢ at each row of X: (s, d) → (s, n, d)."""
         if self._stack is not None:
             return self._stack.gradients(X)
         return np.stack([client.gradient(X) for client in self.clients], axis=1)

@@ -17,14 +17,14 @@ from stepsize_opt.problems.objectives import (
     LogisticRegression,
     Objective,
     Quadratic,
+    SoftmaxRegression,
 )
-from stepsize_opt.problems.softmax import SoftmaxRegression
 from stepsize_opt.proofs import UNIT, sum_below
 from stepsize_solvers.programs import Vector, block_slices
 
 
 def _rounding(value: float) -> float:
-    """Of a value of f: a mean of m terms near 1."""
+    """Return the rounding of a value of f, a mean of m terms near 1."""
     return 1e-12 * (1.0 + abs(value))
 
 
@@ -55,7 +55,7 @@ class Infimum:
 
 
 def find_infimum(objective: Objective, start: Vector | None = None, iterations: int = 2000) -> Infimum:
-    """Bounds on f^inf: the proved one, and the value that L-BFGS reaches.
+    """Find bounds on f^inf: the proved one, and the value that L-BFGS reaches.
 
     Proved is the objective's own ``lower_bound``; where its ``strong_convexity`` M is positive definite beyond its
     rounding, also f(x) − ½‖∇f(x)‖²_{M⁻¹} at the point x reached, lowered by the rounding of f, ∇f and M.
@@ -126,7 +126,7 @@ class _Rounding:
 
     @staticmethod
     def at(objective: Any, x: Vector, f: float) -> _Rounding | None:
-        """None for an objective of somebody else's, of which this is not known."""
+        """Return None for a user-defined objective, of which this is not known."""
         sizes = _Sizes.of(objective, x)
         if sizes is None:
             return None
@@ -148,7 +148,7 @@ class _Sizes:
 
     @staticmethod
     def of(objective: object, x: Vector) -> _Sizes | None:
-        """None for an objective of somebody else's."""
+        """Return None for a user-defined objective."""
         match objective:
             case Quadratic():
                 norms = np.sqrt(np.maximum(objective.H.diagonal(), 0.0))
@@ -188,13 +188,13 @@ def _root_mean_square(vectors: list[Vector]) -> Vector:
 
 
 def _known(parts: list[_Sizes | None]) -> list[_Sizes]:
-    """All of them, or none."""
+    """Return all parts, or none if one is unknown."""
     known = [part for part in parts if part is not None]
     return known if len(known) == len(parts) else []
 
 
 def _bound_at(objective: Any, x: Vector) -> float:
-    """f(x) − ½‖∇f(x)‖²_{M⁻¹} ≤ f^inf for ∇²f ⪰ M ≻ 0, from below; −∞ without such an M.  For a large d M = μI.
+    """Return f(x) − ½‖∇f(x)‖²_{M⁻¹} ≤ f^inf for ∇²f ⪰ M ≻ 0, from below; −∞ without such an M.  M = μI for large d.
 
     For any y and r = g − My, gᵀM⁻¹g ≤ yᵀMy + 2‖y‖‖r‖ + ‖r‖²/λmin(M); y is M⁻¹g up to rounding.
     """
@@ -242,7 +242,7 @@ class FederatedInfimum:
 
 
 def find_federated_infimum(objective: Federated, iterations: int = 2000) -> FederatedInfimum:
-    """``find_infimum`` for f and for every client.
+    """Find ``find_infimum``'s bounds for f and for every client.
 
     Examples
     --------

@@ -8,6 +8,7 @@ another update.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -15,21 +16,60 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 from scipy.linalg import block_diag
+from scipy.special import logsumexp, softmax
 
 from stepsize_opt.inputs import (
     check_dense,
     check_objective,
+    check_one_of,
     dense,
+    dimensions,
     is_list,
     positive_number,
     read_matrix,
     read_rows,
     real_array,
     real_number,
+    whole_number,
 )
-from stepsize_opt.problems.penalties import PENALTIES, read_penalty
 from stepsize_opt.proofs import sum_below
-from stepsize_solvers.programs import Matrix, Vector, add_to_diagonal, block_slices
+from stepsize_solvers.programs import Indices, Matrix, Vector, add_to_diagonal, block_slices
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """λ Σ_j φ(x_j): ``value`` and ``gradient`` of Σ_j φ(x_j) at each row of X; least ≤ φ″ ≤ most everywhere."""
+
+    value: Callable[[Matrix], Vector]
+    gradient: Callable[[Matrix], Matrix]
+    least: float
+    most: float
+
+
+def _bounded(X: Matrix) -> Vector:
+    squares = X**2
+    return np.asarray(np.sum(squares / (1.0 + squares), axis=1))
+
+
+PENALTIES = {
+    # φ(t) = t²/(1 + t²), φ″(t) = 2(1 − 3t²)/(1 + t²)³: from 2 at 0 down to −½ at ±1.
+    "nonconvex": Penalty(_bounded, lambda X: np.asarray(2.0 * X / (1.0 + X**2) ** 2), -0.5, 2.0),
+    # φ(t) = t²/2
+    "ridge": Penalty(lambda X: np.asarray(0.5 * np.sum(X**2, axis=1)), lambda X: X, 1.0, 1.0),
+}
+
+
+def read_penalty(name: str) -> Penalty:
+    """Read the regulariser of a name; raises ValueError for an unknown one.
+
+    Examples
+    --------
+    >>> from stepsize_opt.problems import read_penalty
+    >>> read_penalty("ridge").most
+    1.0
+    """
+    check_one_of("penalty", name, PENALTIES)
+    return PENALTIES[name]
 
 
 class Objective(Protocol):
@@ -48,15 +88,15 @@ class Objective(Protocol):
         ...
 
     def smoothness(self) -> Matrix:
-        """A matrix L such that f is L-smooth, by proof but for the rounding of its entries; d×d."""
+        """Return a matrix L such that f is L-smooth, by proof but for the rounding of its entries; d×d."""
         ...
 
     def value(self, X: Matrix) -> Vector:
-        """f at each row of X, shape (s, d) → (s,)."""
+        """Return f at each row of X, shape (s, d) → (s,)."""
         ...
 
     def gradient(self, X: Matrix) -> Matrix:
-        """∇f at each row of X, shape (s, d) → (s, d)."""
+        """Return ∇f at each row of X, shape (s, d) → (s, d)."""
         ...
 
 
@@ -68,8 +108,8 @@ def check_points(X: Matrix, d: int) -> Matrix:
     return X
 
 
-def several(name: str, objectives: object) -> tuple[Objective, ...]:
-    """The objectives of a list; raises TypeError for what is none, ValueError for an empty one."""
+def read_objectives(name: str, objectives: object) -> tuple[Objective, ...]:
+    """Read the objectives of a list; raises TypeError for what is none, ValueError for an empty one."""
     if not is_list(objectives):
         msg = f"{name} must be a list of objectives, got {type(objectives).__name__}"
         raise TypeError(msg)
@@ -178,7 +218,7 @@ class LogisticRegression(_OnRows):
         return self.signed_rows, np.full(self.m, 1.0 / self.m)
 
     def smoothness(self) -> Matrix:
-        """L = AᵀA/(4m) + 2λI, with the ridge AᵀA/(4m) + λI."""
+        """Return L = AᵀA/(4m) + 2λI, with the ridge AᵀA/(4m) + λI."""
         return gram(self.A, 4.0 * self.m, PENALTIES[self.penalty].most * self.reg)
 
     @property
@@ -187,17 +227,17 @@ class LogisticRegression(_OnRows):
         return PENALTIES[self.penalty].least * self.reg
 
     def strong_convexity(self) -> Matrix:
-        """M = −(λ/2)I, with the ridge λI: the loss is convex, but its second derivative has no positive bound."""
+        """Return M = −(λ/2)I, with the ridge λI: the second derivative of the convex loss has no positive bound."""
         check_dense("M", self.d)
         return np.asarray(self.curvature_from_below * np.eye(self.d))
 
     def margins(self, X: Matrix) -> Matrix:
-        """bᵢaᵢᵀx of the rows that ``terms`` lists at each row of X, shape (s, d) → (m', s)."""
+        """Return bᵢaᵢᵀx of the rows that ``terms`` lists at each row of X, shape (s, d) → (m', s)."""
         check_points(X, self.d)
         return np.asarray(self.terms[0] @ -X.T)
 
     def value(self, X: Matrix) -> Vector:
-        """f at each row of X, shape (s, d) → (s,)."""
+        """Return f at each row of X, shape (s, d) → (s,)."""
         margins = self.margins(X)
         # log(1 + e^{−z}) = log(1 + e^{−|z|}) + max(−z, 0), without overflow and twice as fast as logaddexp; that log
         # loses the digits of an e^{−|z|} below 10⁻¹⁶ does not matter beside the other terms of the mean.
@@ -209,7 +249,7 @@ class LogisticRegression(_OnRows):
         return np.asarray(self.terms[1] @ losses + self.reg * PENALTIES[self.penalty].value(X))
 
     def gradient(self, X: Matrix) -> Matrix:
-        """∇f at each row of X, shape (s, d) → (s, d); one product with A and one with Aᵀ for all rows."""
+        """Return ∇f at each row of X, shape (s, d) → (s, d); one product with A and one with Aᵀ for all rows."""
         # shareᵢ/(1 + exp(zᵢ)), with the shares in the division: faster than scipy's expit and a product.
         with np.errstate(over="ignore"):  # exp(z) = ∞ gives the right limit 0
             weights = np.exp(self.margins(X))
@@ -269,7 +309,7 @@ class Quadratic(_Nonnegative):
         return self.H.copy()
 
     def strong_convexity(self) -> Matrix:
-        """M = H, the Hessian itself."""
+        """Return M = H, the Hessian itself."""
         return self.H.copy()
 
     def value(self, X: Matrix) -> Vector:
@@ -317,7 +357,7 @@ class LeastSquares(_OnRows):
         return self.reg
 
     def strong_convexity(self) -> Matrix:
-        """M = AᵀA/m + λI, the Hessian itself."""
+        """Return M = AᵀA/m + λI, the Hessian itself."""
         return self.smoothness()
 
     def _residual(self, X: Matrix) -> Matrix:
@@ -350,7 +390,7 @@ class Layered:
     layers: tuple[Objective, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", several("layers", self.layers))
+        object.__setattr__(self, "layers", read_objectives("layers", self.layers))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -368,7 +408,7 @@ class Layered:
         return np.asarray(block_diag(*(layer.smoothness() for layer in self.layers)))
 
     def strong_convexity(self) -> Matrix:
-        """M = Diag(M₁, …, M_m); raises AttributeError when a layer has none."""
+        """Return M = Diag(M₁, …, M_m); raises AttributeError when a layer has none."""
         layers: Any = self.layers
         return np.asarray(block_diag(*(layer.strong_convexity() for layer in layers)))
 
@@ -384,7 +424,7 @@ class Layered:
 
 
 def gram(A: Any, divisor: float, shift: float = 0.0) -> Matrix:
-    """AᵀA/divisor + shift·I as a dense matrix."""
+    """Return AᵀA/divisor + shift·I as a dense matrix."""
     check_dense("AᵀA", A.shape[1])
     product = A.T @ A
     out = np.asarray(product.toarray() if sparse.issparse(product) else product, dtype=float) / divisor
@@ -393,7 +433,118 @@ def gram(A: Any, divisor: float, shift: float = 0.0) -> Matrix:
 
 
 def scaled_rows(A: Any, factors: Vector) -> Any:
-    """Diag(factors) A, csr for a sparse A."""
+    """Return Diag(factors) A, csr for a sparse A."""
     if sparse.issparse(A):
         return sparse.csr_array(sparse.diags_array(factors) @ A)
     return np.asarray(A, dtype=float) * factors[:, None]
+
+
+def softmax_curvature(classes: int) -> Matrix:
+    """Return ½(I − 11ᵀ/C), at least the Hessian of log Σ exp(z_c) at every z ∈ ℝᶜ (Böhning, 1992); C×C.
+
+    Examples
+    --------
+    >>> from stepsize_opt.problems import softmax_curvature
+    >>> softmax_curvature(2).tolist()
+    [[0.25, -0.25], [-0.25, 0.25]]
+    """
+    C = whole_number("classes", classes)
+    check_dense("the curvature", C)
+    return np.asarray(0.5 * (np.eye(C) - 1.0 / C))
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxRegression:
+    """Cross-entropy of a linear classifier with a ridge:
+
+        f(x) = (1/m) Σᵢ [log Σ_c exp(w_cᵀaᵢ) − w_{yᵢ}ᵀaᵢ] + (λ/2)‖x‖².
+
+    x holds the rows w_c of the C×p weight one after the other, as ``nn.Linear`` does.  The Hessian in the C scores is
+    at most ½(I − 11ᵀ/C), so f is L-smooth with L = ½(I − 11ᵀ/C) ⊗ AᵀA/m + λI.  Both terms are nonnegative.
+
+    Parameters
+    ----------
+    A : array_like
+        Features aᵢ as rows, shape (m, p).
+    labels : numpy.ndarray
+        Classes yᵢ from 0 to C − 1, shape (m,).
+    classes : int
+        C, at least 2.
+    reg : float
+        λ > 0: adding one vector to all w_c changes no score, so without a ridge L is singular.
+
+    Raises
+    ------
+    ValueError
+        For features that are not a finite matrix, labels that are not such classes, or a λ that is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.problems import SoftmaxRegression
+    >>> f = SoftmaxRegression(np.eye(3), np.array([0, 1, 1]), classes=2, reg=0.1)
+    >>> f.d, round(float(f.value(np.zeros((1, 6)))[0]), 4)  # log 2
+    (6, 0.6931)
+    """
+
+    A: Any
+    labels: Indices
+    classes: int
+    reg: float
+
+    def __post_init__(self) -> None:
+        positive_number("reg", self.reg)
+        object.__setattr__(self, "classes", whole_number("classes", self.classes, low=2))
+        if sparse.issparse(self.A):
+            msg = "A must be a dense matrix: A.toarray()"
+            raise TypeError(msg)
+        A = read_rows("A", self.A)
+        y = np.asarray(self.labels if dimensions(self.labels) == 1 else ())
+        inside = y.shape == (len(A),) and y.dtype.kind in "iu" and bool(np.all((y >= 0) & (y < self.classes)))
+        if not inside:
+            msg = f"labels must be {len(A)} whole numbers from 0 to classes − 1 = {self.classes - 1}"
+            raise ValueError(msg)
+        object.__setattr__(self, "A", A)
+
+    @property
+    def d(self) -> int:
+        return int(self.classes * self.A.shape[1])
+
+    @property
+    def lower_bound(self) -> float:
+        return 0.0
+
+    def smoothness(self) -> Matrix:
+        """Return L = ½(I − 11ᵀ/C) ⊗ AᵀA/m + λI, d×d."""
+        check_dense("L", self.d)
+        L = np.kron(softmax_curvature(self.classes), gram(self.A, len(self.A)))
+        return np.asarray(L + self.reg * np.eye(self.d))
+
+    @property
+    def curvature_from_below(self) -> float:
+        """μ = λ with ∇²f ⪰ μI."""
+        return self.reg
+
+    def strong_convexity(self) -> Matrix:
+        """Return M = λI, d×d: the cross-entropy is convex and flat along a vector that is added to all w_c."""
+        check_dense("M", self.d)
+        return np.asarray(self.reg * np.eye(self.d))
+
+    def value(self, X: Matrix) -> Vector:
+        """Return f at each row of X, shape (s, d) → (s,)."""
+        scores = self._scores(X)
+        chosen = scores[:, np.arange(len(self.A)), self.labels]
+        loss = np.mean(np.asarray(logsumexp(scores, axis=2)) - chosen, axis=1)
+        return np.asarray(loss + 0.5 * self.reg * np.sum(X**2, axis=1))
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """Return ∇f at each row of X, shape (s, d) → (s, d)."""
+        excess = softmax(self._scores(X), axis=2)
+        excess[:, np.arange(len(self.A)), self.labels] -= 1.0
+        data = np.swapaxes(excess, 1, 2) @ self.A / len(self.A)
+        return np.asarray(data.reshape(X.shape) + self.reg * X)
+
+    def _scores(self, X: Matrix) -> Matrix:
+        """Return w_cᵀaᵢ, shape (s, d) → (s, m, C)."""
+        weights = check_points(X, self.d).reshape(len(X), self.classes, -1)
+        return np.asarray(self.A @ np.swapaxes(weights, 1, 2))

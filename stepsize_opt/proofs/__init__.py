@@ -1,137 +1,93 @@
-"""Statements proved about floats: enclosures, feasibility, bounds, certificates.  Nothing here calls a solver."""
+"""Statements proved about floats: enclosures, feasibility, bounds, certificates.
 
-from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain, sandwich
-from stepsize_opt.proofs.basis import InBasis
-from stepsize_opt.proofs.certificate import Certificate, Unproved, certify_point, log_det_power
-from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
+Arithmetic: ``roundings`` (error-free sums and products), ``intervals`` (numbers), ``arithmetic`` (vectors and
+matrices), ``grams`` (thin matrices), ``cholesky`` (definiteness), ``maps`` (the positive maps of sketches).  Rounding
+is counted here; the other modules write formulas.
+
+One stepsize: ``evaluation`` (the paper's condition), ``basis`` (the same to the last digits), ``descent`` and
+``convex`` (the other goals); ``duals``, ``quadratics`` and ``inverses`` for their bounds, ``repairs`` and ``search``
+for a feasible point, ``certificate`` for the result.
+Clients: ``conditions``, ``multipliers``, ``refutations``, ``means``.
+Large L: ``low_rank``, ``nonnegative``, ``thin_metric``, ``roots``, ``spectral``, and ``thin`` for what they share.
+
+No solver is called; ``quadratics`` takes a reference point from ``stepsize_solvers.numerics``, which any other may
+replace.
+"""
+
+from stepsize_opt.proofs.arithmetic import (
+    Approximate as Approximate,
+    Enclosed as Enclosed,
+    Pair as Pair,
+    enclosed as enclosed,
+    sandwich as sandwich,
+)
+from stepsize_opt.proofs.basis import InBasis as InBasis
+from stepsize_opt.proofs.certificate import (
+    Certificate as Certificate,
+    Unproved as Unproved,
+    log_det_power as log_det_power,
+)
+from stepsize_opt.proofs.cholesky import (
+    dominating_factor as dominating_factor,
+    is_proved_definite as is_proved_definite,
+    log_det_from_below as log_det_from_below,
+)
 from stepsize_opt.proofs.conditions import (
-    AtStepsize,
-    CentredMap,
-    ClientGroup,
-    Conditions,
-    dominating_factor,
-    exp_down,
-    exp_up,
-    exponent_above,
+    AtStepsize as AtStepsize,
+    CentredMap as CentredMap,
+    ClientGroup as ClientGroup,
+    Conditions as Conditions,
 )
-from stepsize_opt.proofs.convex import ConvexStep, norm_from_above
-from stepsize_opt.proofs.descent import Descent, DescentBounds, descent_of, metric_at
-from stepsize_opt.proofs.diagonal import prove_diagonal
-from stepsize_opt.proofs.evaluation import Evaluation
-from stepsize_opt.proofs.search import first_proved, losses
-from stepsize_opt.proofs.floors import largest_floor, weight_from_below
-from stepsize_opt.proofs.inverses import proved_inverse
-from stepsize_opt.proofs.low_rank import LowRankCondition, ProvedInverse
+from stepsize_opt.proofs.convex import ConvexStep as ConvexStep, norm_from_above as norm_from_above
+from stepsize_opt.proofs.descent import Descent as Descent
+from stepsize_opt.proofs.evaluation import Evaluation as Evaluation
+from stepsize_opt.proofs.grams import chunks as chunks, vanishing as vanishing, weighted_gram as weighted_gram
+from stepsize_opt.proofs.intervals import LOG_2 as LOG_2, Interval as Interval
+from stepsize_opt.proofs.inverses import (
+    largest_floor as largest_floor,
+    proved_inverse as proved_inverse,
+    weight_from_below as weight_from_below,
+)
+from stepsize_opt.proofs.low_rank import LowRankCondition as LowRankCondition, prove_diagonal as prove_diagonal
 from stepsize_opt.proofs.maps import (
-    adjoint_below,
-    centred_above,
-    centred_image,
-    coefficient_roundings,
-    image,
-    image_above,
-    lowers_to_positive,
+    adjoint_below as adjoint_below,
+    coefficient_roundings as coefficient_roundings,
+    image as image,
+    image_above as image_above,
+    lowers_to_positive as lowers_to_positive,
 )
-from stepsize_opt.proofs.means import mean_above, mean_of, sum_below
-from stepsize_opt.proofs.multipliers import Bound, Multipliers, rate_bound
-from stepsize_opt.proofs.nonnegative import NonnegativeCondition
-from stepsize_opt.proofs.refutations import lambda_from_below, log_rate_from_above, refutes
-from stepsize_opt.proofs.repairs import repair, repair_in_basis
-from stepsize_opt.proofs.roots import ThinBasis, eigenvector_basis, root_basis
+from stepsize_opt.proofs.means import mean_above as mean_above, mean_of as mean_of
+from stepsize_opt.proofs.multipliers import Bound as Bound, Multipliers as Multipliers, rate_bound as rate_bound
+from stepsize_opt.proofs.nonnegative import NonnegativeCondition as NonnegativeCondition
+from stepsize_opt.proofs.refutations import (
+    lambda_from_below as lambda_from_below,
+    log_rate_from_above as log_rate_from_above,
+    refutes as refutes,
+)
+from stepsize_opt.proofs.repairs import repair as repair, repair_in_basis as repair_in_basis
+from stepsize_opt.proofs.roots import (
+    ThinBasis as ThinBasis,
+    eigenvector_basis as eigenvector_basis,
+    root_basis as root_basis,
+)
 from stepsize_opt.proofs.roundings import (
-    LARGEST_COEFFICIENT,
-    SMALLEST_NORMAL,
-    UNIT,
-    gamma,
-    power_of_two_scaling,
-    rounded_down,
-    rounded_up,
-    sum_from_below,
+    LARGEST_COEFFICIENT as LARGEST_COEFFICIENT,
+    SMALLEST_NORMAL as SMALLEST_NORMAL,
+    UNIT as UNIT,
+    exp_down as exp_down,
+    exp_up as exp_up,
+    exponent_above as exponent_above,
+    power_of_two_scaling as power_of_two_scaling,
+    rounded_down as rounded_down,
+    rounded_up as rounded_up,
+    sum_below as sum_below,
+    twice_gamma as twice_gamma,
 )
+from stepsize_opt.proofs.search import first_proved as first_proved, losses as losses
 from stepsize_opt.proofs.spectral import (
-    eigenvalue_bounds,
-    eigenvalues_from_below,
-    spectral_condition_bound,
-    spectral_metric_bound,
+    eigenvalue_bounds as eigenvalue_bounds,
+    spectral_condition_bound as spectral_condition_bound,
+    spectral_metric_bound as spectral_metric_bound,
 )
-from stepsize_opt.proofs.thin import ProvedDiagonal, bound_of_multiples, chunks, sum_of_logs, vanishing, weighted_gram
-from stepsize_opt.proofs.thin_metric import ThinMetric, ThinStepsize
-
-__all__ = [
-    "LARGEST_COEFFICIENT",
-    "SMALLEST_NORMAL",
-    "UNIT",
-    "Approximate",
-    "AtStepsize",
-    "Bound",
-    "CentredMap",
-    "Certificate",
-    "ClientGroup",
-    "Conditions",
-    "ConvexStep",
-    "Descent",
-    "DescentBounds",
-    "Enclosed",
-    "Evaluation",
-    "InBasis",
-    "LowRankCondition",
-    "Multipliers",
-    "NonnegativeCondition",
-    "Pair",
-    "Plain",
-    "ProvedDiagonal",
-    "ProvedInverse",
-    "ThinBasis",
-    "ThinMetric",
-    "ThinStepsize",
-    "Unproved",
-    "adjoint_below",
-    "bound_of_multiples",
-    "centred_above",
-    "centred_image",
-    "certify_point",
-    "chunks",
-    "coefficient_roundings",
-    "descent_of",
-    "dominating_factor",
-    "eigenvalue_bounds",
-    "eigenvalues_from_below",
-    "eigenvector_basis",
-    "exp_down",
-    "exp_up",
-    "exponent_above",
-    "first_proved",
-    "gamma",
-    "image",
-    "image_above",
-    "lambda_from_below",
-    "largest_floor",
-    "log_det_from_below",
-    "log_det_power",
-    "log_rate_from_above",
-    "losses",
-    "lowers_to_positive",
-    "mean_above",
-    "mean_of",
-    "metric_at",
-    "norm_from_above",
-    "power_of_two_scaling",
-    "prove_diagonal",
-    "proved_cholesky",
-    "proved_inverse",
-    "rate_bound",
-    "refutes",
-    "repair",
-    "repair_in_basis",
-    "root_basis",
-    "rounded_down",
-    "rounded_up",
-    "sandwich",
-    "spectral_condition_bound",
-    "spectral_metric_bound",
-    "sum_below",
-    "sum_from_below",
-    "sum_of_logs",
-    "vanishing",
-    "weight_from_below",
-    "weighted_gram",
-]
+from stepsize_opt.proofs.thin import ProvedDiagonal as ProvedDiagonal, bound_of_multiples as bound_of_multiples
+from stepsize_opt.proofs.thin_metric import ThinMetric as ThinMetric, ThinStepsize as ThinStepsize

@@ -1,45 +1,40 @@
-"""Matrices with a bound on their error, in working precision (``Plain``) and in twice that (``Pair``).
+"""Arrays with a bound on their error, in working precision (``Enclosed``) and in twice that (``Pair``).
 
-A certificate that says "feasible" must be right in exact arithmetic for the very floats it was given.  ``Pair`` adds up
-products of slices, which have no rounding error (``.roundings``).  Where the rounding of an ordinary product,
-|fl(AB) − AB| ≤ γ_n |A||B|, does no harm, ``Plain`` costs a fraction of that.  ``.cholesky`` proves from such
-enclosures that a matrix is positive definite.
+A certificate that says "feasible" must be right in exact arithmetic for the very floats it was given.  Every operation
+here returns an enclosure of the exact results over all that its operands enclose, so a formula is its own proof.
+Numbers are enclosed by an ``Interval``.  ``Pair`` adds up products of slices, which have no rounding error
+(``.roundings``); ``Enclosed`` costs a fraction of that.  ``.cholesky`` proves that an enclosed matrix is positive
+definite.
+
+*Bounds.*  With u = 2⁻⁵³, |fl(x ∘ y) − x ∘ y| ≤ u|fl(x ∘ y)| for ∘ = +, −, ×, ÷ and for the root, and an inner product
+of n terms is off by at most γ_n Σ|xᵢyᵢ| in any order of summation.  An error bound is itself a sum of nonnegative
+numbers: with n roundings in a row it is right up to γ_n times itself, which a factor 1 + 2γ_n, or 2, covers.
 
 Underflow is left out of the bounds: callers scale stepsizes to a diagonal near one (``SMALLEST_STEPSIZE``).  An
 underflow loses less than 2⁻¹⁰⁷⁴; even after n products and a map with coefficients up to ``LARGEST_COEFFICIENT``
-that is nothing against 2⁻⁵³ D_jj, a rounding error that every bound counts at least twice.
+that is nothing against 2⁻⁵³ D_jj, a rounding error that every bound counts at least twice.  Overflow leaves an infinite
+or undefined number, from which nothing is proved.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from stepsize_opt.proofs.roundings import UNIT, Slices, gamma, sliced_product, two_product, two_sum
-from stepsize_solvers.programs import Indices, Matrix
+from stepsize_opt.proofs.intervals import Interval, fsum
+from stepsize_opt.proofs.roundings import UNIT, Slices, sliced_product, twice_gamma, two_product, two_sum
+from stepsize_solvers.programs import Indices, Matrix, Vector, add_to_diagonal
 
+# Roundings of the few nonnegative numbers in the error bound of one entrywise operation.
+_UP = 1.0 + twice_gamma(8)
 
-# Neither this class nor ``Plain`` is frozen: a proof makes dozens, and to make a frozen one takes twice as long.
-@dataclass(eq=False, slots=True)
-class Enclosed:
-    """A matrix known to lie within ``error`` (entrywise, nonnegative) of ``value``."""
-
-    value: Matrix
-    error: Matrix
-
-    def symmetric(self) -> Enclosed:
-        """The symmetric part, when the exact matrix is symmetric."""
-        value = self.value + self.value.T
-        value *= 0.5
-        error = np.maximum(self.error, self.error.T)
-        error += UNIT * np.abs(value)
-        return Enclosed(value, error)
+Precision = TypeVar("Precision", bound="Approximate")
 
 
 class Approximate(ABC):
@@ -48,17 +43,17 @@ class Approximate(ABC):
     @staticmethod
     @abstractmethod
     def exact(A: Matrix) -> Approximate:
-        """The floats of A."""
+        """Return the floats of A."""
 
-    @staticmethod
+    @classmethod
     @abstractmethod
-    def enclosing(value: Matrix, error: Matrix) -> Approximate:
-        """A matrix within ``error`` (entrywise) of ``value``."""
+    def of(cls, A: Enclosed) -> Self:
+        """Return an enclosure in this precision."""
 
     @staticmethod
     @abstractmethod
     def side_by_side(parts: Sequence[Any]) -> Approximate:
-        """[A₁ A₂ …]."""
+        """Return [A₁ A₂ …]."""
 
     @abstractmethod
     def __add__(self, other: Any) -> Approximate: ...
@@ -67,39 +62,55 @@ class Approximate(ABC):
     def __neg__(self) -> Approximate: ...
 
     @abstractmethod
+    def __sub__(self, other: Any) -> Approximate: ...
+
+    @abstractmethod
+    def __mul__(self, factor: Any) -> Approximate:
+        """Return the entrywise product with exact floats."""
+
+    @abstractmethod
     def __matmul__(self, other: Any) -> Approximate: ...
 
+    @abstractmethod
+    def _of_each(self, part: Callable[[Matrix], Matrix]) -> Self:
+        """Apply a function that moves entries to the value, or its parts, and to the error."""
+
     @property
-    @abstractmethod
-    def T(self) -> Approximate: ...
+    def T(self) -> Self:
+        return self._of_each(np.transpose)
 
-    @abstractmethod
-    def scaled(self, factor: float | Matrix) -> Approximate:
-        """The entrywise product with exact floats."""
+    def block(self, s: slice | Indices) -> Self:
+        """Return the rows and columns of a slice, or of indices."""
+        return self._of_each(lambda A: A[s, s] if isinstance(s, slice) else A[np.ix_(s, s)])
 
-    @abstractmethod
-    def block(self, s: slice | Indices) -> Approximate:
-        """The rows and columns of a slice, or of indices."""
-
-    @abstractmethod
-    def on(self, rows: Indices, d: int) -> Approximate:
-        """The d×d matrix with this one in the given rows and columns, zero elsewhere."""
+    def on(self, rows: Indices, d: int) -> Self:
+        """Return the d×d matrix with this one in the given rows and columns, zero elsewhere."""
+        return self._of_each(lambda A: _embedded(A, rows, d))
 
     @abstractmethod
     def with_blocks(self, blocks: Iterable[tuple[slice, Any]]) -> Approximate:
-        """The matrix with some of its diagonal blocks replaced."""
+        """Return the matrix with some of its diagonal blocks replaced."""
 
     @abstractmethod
     def trace_times_identity(self) -> Approximate:
-        """tr(A) I."""
+        """Return tr(A) I."""
 
     @abstractmethod
     def rounded(self) -> Enclosed:
-        """One float for each entry."""
+        """Return one float for each entry."""
 
     @abstractmethod
-    def inner_from_above(self, other: Any) -> float:
-        """A proved upper bound on ⟨A, B⟩."""
+    def inner(self, other: Any) -> Interval:
+        """Return ⟨A, B⟩."""
+
+    def to(self, arithmetic: type[Precision]) -> Precision:
+        """Return the same in one of the two precisions."""
+        return self if isinstance(self, arithmetic) else arithmetic.of(self.rounded())
+
+    def congruent(self, C: Matrix) -> Enclosed:
+        """Return C A Cᵀ for a symmetric A, rounded once to a symmetric matrix."""
+        exact = self.exact(C)
+        return (exact @ (self @ exact.T)).rounded().symmetric()
 
 
 def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
@@ -109,19 +120,15 @@ def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
     return a + b
 
 
-def _block(A: Matrix, s: slice | Indices) -> Matrix:
-    return A[s, s] if isinstance(s, slice) else A[np.ix_(s, s)]
-
-
-def embedded(block: Matrix, rows: Indices, d: int) -> Matrix:
-    """The d×d matrix with the block in the given rows and columns, zero elsewhere."""
+def _embedded(block: Matrix, rows: Indices, d: int) -> Matrix:
+    """Return the d×d matrix with the block in the given rows and columns, zero elsewhere."""
     out = np.zeros((d, d))
     out[np.ix_(rows, rows)] = block
     return out
 
 
 def _filled(part: Matrix | None, like: Matrix) -> Matrix:
-    """A copy of the part, where None stands for zero."""
+    """Return a copy of the part, where None stands for zero."""
     return np.zeros_like(like) if part is None else part.copy()
 
 
@@ -129,33 +136,27 @@ def _filled(part: Matrix | None, like: Matrix) -> Matrix:
 class Pair(Approximate):
     """A matrix in twice the working precision: within ``error`` (entrywise) of hi + lo, |lo| about a rounding of hi.
 
-    ``lo`` or ``error`` is None when it is zero.
+    ``lo`` or ``error`` is None when it is zero.  transposed: the matrix of which this is the transpose, if it is known.
     """
 
     hi: Matrix
     lo: Matrix | None = None
     error: Matrix | None = None
+    transposed: Pair | None = None
 
     @staticmethod
     def exact(A: Matrix) -> Pair:
         return Pair(A)
 
-    @staticmethod
-    def enclosing(value: Matrix, error: Matrix) -> Pair:
-        return Pair(value, error=error)
+    @classmethod
+    def of(cls, A: Enclosed) -> Self:
+        return cls(A.value, error=A.slack)
 
     @staticmethod
     def side_by_side(parts: Sequence[Pair]) -> Pair:
         hi = np.hstack([part.hi for part in parts])
         lo = np.hstack([_filled(part.lo, part.hi) for part in parts])
         return Pair(hi, lo, np.hstack([_filled(part.error, part.hi) for part in parts]))
-
-    def to(self, arithmetic: type[Approximate]) -> Approximate:
-        """The same in one of the two precisions."""
-        if arithmetic is Pair:
-            return self
-        rounded = self.rounded()
-        return arithmetic.enclosing(rounded.value, rounded.error)
 
     @cached_property
     def rows(self) -> Slices:
@@ -165,6 +166,8 @@ class Pair(Approximate):
     @cached_property
     def columns(self) -> Slices:
         """The slices of hiᵀ, row by row."""
+        if self.transposed is not None:
+            return self.transposed.rows
         hi = self.hi
         return self.rows if hi.shape[0] == hi.shape[1] and (hi == hi.T).all() else Slices.of_rows(hi.T)
 
@@ -176,7 +179,7 @@ class Pair(Approximate):
             out += np.abs(self.lo)
         if self.error is not None:
             out += self.error
-        return np.asarray(out * (1.0 + gamma(2)))
+        return np.asarray(out * (1.0 + twice_gamma(2)))
 
     def __add__(self, other: Pair) -> Pair:
         hi, rest = two_sum(self.hi, other.hi)
@@ -185,23 +188,30 @@ class Pair(Approximate):
             if part is not None:
                 slack += np.abs(part)
                 rest += part
-        slack *= gamma(3)
+        slack *= twice_gamma(3)
         for part in (self.error, other.error):
             if part is not None:
-                slack += part * (1.0 + gamma(2))
+                slack += part * (1.0 + twice_gamma(2))
         return Pair(hi, rest, slack)
+
+    def __sub__(self, other: Pair) -> Pair:
+        return self + -other
 
     def __neg__(self) -> Pair:
         return Pair(-self.hi, None if self.lo is None else -self.lo, self.error)
 
     @property
-    def T(self) -> Pair:
-        lo, error = (None if part is None else part.T for part in (self.lo, self.error))
-        return Pair(self.hi.T, lo, error)
+    def T(self) -> Self:
+        lo, error = (None if A is None else A.T for A in (self.lo, self.error))
+        return type(self)(self.hi.T, lo, error, self)
+
+    def _of_each(self, part: Callable[[Matrix], Matrix]) -> Self:
+        lo, error = (None if A is None else part(A) for A in (self.lo, self.error))
+        return type(self)(part(self.hi), lo, error)
 
     def _slack(self, n: int) -> Matrix | None:
         """What a product of n terms adds per unit of the other factor: the error, and the rounding of lo's part."""
-        return self.error if self.lo is None else _plus(self.error, gamma(n + 6) * np.abs(self.lo))
+        return self.error if self.lo is None else _plus(self.error, twice_gamma(n + 6) * np.abs(self.lo))
 
     def __matmul__(self, other: Pair) -> Pair:
         n = self.hi.shape[1]
@@ -213,28 +223,20 @@ class Pair(Approximate):
         # What is left out: the rounding of these two products, the errors of the factors, the product of the low parts.
         left, right = self._slack(n), other._slack(n)
         if left is not None:
-            error += left.dot(other.magnitude) * (1.0 + gamma(n))
+            error += left.dot(other.magnitude) * (1.0 + twice_gamma(n))
         if right is not None:
-            error += self.magnitude.dot(right) * (1.0 + gamma(n))
+            error += self.magnitude.dot(right) * (1.0 + twice_gamma(n))
         if self.lo is not None and other.lo is not None:
-            error += np.abs(self.lo).dot(np.abs(other.lo)) * (1.0 + gamma(n))
-        return Pair(hi, lo, error + gamma(3) * np.abs(lo))
+            error += np.abs(self.lo).dot(np.abs(other.lo)) * (1.0 + twice_gamma(n))
+        return Pair(hi, lo, error + twice_gamma(3) * np.abs(lo))
 
-    def scaled(self, factor: float | Matrix) -> Pair:
+    def __mul__(self, factor: float | Matrix) -> Pair:
         hi, rest = two_product(self.hi, factor)
-        error = None if self.error is None else self.error * np.abs(factor) * (1.0 + gamma(2))
+        error = None if self.error is None else self.error * np.abs(factor) * (1.0 + twice_gamma(2))
         if self.lo is None:
             return Pair(hi, rest, error)
         lo = rest + self.lo * factor
-        return Pair(hi, lo, _plus(error, gamma(2) * (np.abs(rest) + np.abs(lo))))
-
-    def block(self, s: slice | Indices) -> Pair:
-        lo, error = (None if part is None else _block(part, s) for part in (self.lo, self.error))
-        return Pair(_block(self.hi, s), lo, error)
-
-    def on(self, rows: Indices, d: int) -> Pair:
-        lo, error = (None if part is None else embedded(part, rows, d) for part in (self.lo, self.error))
-        return Pair(embedded(self.hi, rows, d), lo, error)
+        return Pair(hi, lo, _plus(error, twice_gamma(2) * (np.abs(rest) + np.abs(lo))))
 
     def with_blocks(self, blocks: Iterable[tuple[slice, Pair]]) -> Pair:
         hi, lo, error = self.hi.copy(), _filled(self.lo, self.hi), _filled(self.error, self.hi)
@@ -250,7 +252,7 @@ class Pair(Approximate):
         rest = math.fsum([*terms, -trace])
         error = 0.0 if self.error is None else math.fsum(self.error.diagonal().tolist())
         identity = np.eye(len(self.hi))
-        return Pair(trace * identity, rest * identity, (UNIT * abs(rest) + error * (1.0 + gamma(2))) * identity)
+        return Pair(trace * identity, rest * identity, (UNIT * abs(rest) + error * (1.0 + twice_gamma(2))) * identity)
 
     def divided(self, n: int) -> Pair:
         """A/n for a whole number n below 2⁵³."""
@@ -258,17 +260,17 @@ class Pair(Approximate):
         back, rest = two_product(hi, float(n))
         # hi − n fl(hi/n) = (hi − back) − rest, of which the difference is exact.
         lo = ((self.hi - back) - rest + (0.0 if self.lo is None else self.lo)) / n
-        error = gamma(4) * np.abs(lo) + gamma(4) * (np.abs(rest) + np.abs(self.hi - back)) / n
-        return Pair(hi, lo, error if self.error is None else error + self.error / n * (1.0 + gamma(2)))
+        error = twice_gamma(4) * np.abs(lo) + twice_gamma(4) * (np.abs(rest) + np.abs(self.hi - back)) / n
+        return Pair(hi, lo, error if self.error is None else error + self.error / n * (1.0 + twice_gamma(2)))
 
     def rounded(self) -> Enclosed:
         value = self.hi if self.lo is None else self.hi + self.lo
         error = (2.0 * UNIT) * np.abs(value)
         if self.error is not None:
-            error += self.error * (1.0 + gamma(2))
+            error += self.error * (1.0 + twice_gamma(2))
         return Enclosed(value, error)
 
-    def inner_from_above(self, other: Pair) -> float:
+    def inner(self, other: Pair) -> Interval:
         high, low = two_product(self.hi, other.hi)
         size = np.abs(low)
         for a, b in ((self.hi, other.lo), (self.lo, other.hi)):
@@ -278,106 +280,275 @@ class Pair(Approximate):
                 size += np.abs(product)
         # Rounded: the products with a low part and every sum of the low parts.  Left out: the errors, and the product
         # of the low parts.
-        slack = size * gamma(size.size + 4)
+        slack = size * twice_gamma(size.size + 4)
         if self.lo is not None and other.lo is not None:
             slack += np.abs(self.lo * other.lo)
         if self.error is not None:
             slack += self.error * other.magnitude
         if other.error is not None:
             slack += self.magnitude * other.error
-        total = math.fsum(high.ravel().tolist()) + float(low.sum())
-        return total + 2.0 * float(slack.sum()) + 4.0 * UNIT * abs(total)
+        total = fsum(high.ravel().tolist()) + float(low.sum())
+        return Interval.around(total, 2.0 * float(slack.sum()) + 4.0 * UNIT * abs(total))
 
 
+# Neither this class nor ``Interval`` is frozen: a proof makes dozens, and to make a frozen one takes twice as long.
 @dataclass(eq=False, slots=True)
-class Plain(Approximate):
-    """A matrix in working precision: within ``error`` (entrywise) of ``value``; None stands for no error."""
+class Enclosed(Approximate):
+    """A vector or matrix within ``error`` (entrywise, nonnegative) of ``value``; ``slack`` is None for exact floats.
+
+    In every operation arrays and numbers count as exact floats.
+    """
 
     value: Matrix
-    error: Matrix | None = None
+    slack: Matrix | None = None
+
+    __array_ufunc__: ClassVar[None] = None  # so that array * Enclosed is an Enclosed
 
     @staticmethod
-    def exact(A: Matrix) -> Plain:
-        return Plain(A)
+    def exact(A: Matrix) -> Enclosed:
+        return Enclosed(A)
+
+    @classmethod
+    def of(cls, A: Enclosed) -> Self:
+        return cls(A.value, A.slack)
 
     @staticmethod
-    def enclosing(value: Matrix, error: Matrix) -> Plain:
-        return Plain(value, error)
+    def side_by_side(parts: Sequence[Enclosed]) -> Enclosed:
+        return Enclosed(np.hstack([part.value for part in parts]), np.hstack([part.error for part in parts]))
 
     @staticmethod
-    def side_by_side(parts: Sequence[Plain]) -> Plain:
-        error = np.hstack([_filled(part.error, part.value) for part in parts])
-        return Plain(np.hstack([part.value for part in parts]), error)
-
-    def __add__(self, other: Plain) -> Plain:
-        value = self.value + other.value
-        error = UNIT * np.abs(value)
-        for part in (self.error, other.error):
-            if part is not None:
-                error += part
-        error *= 1.0 + gamma(3)
-        return Plain(value, error)
-
-    def __neg__(self) -> Plain:
-        return Plain(-self.value, self.error)
+    def symmetric_blocks(A: Enclosed, B: Enclosed, C: Enclosed) -> Enclosed:
+        """Return [A B; Bᵀ C]."""
+        value = np.block([[A.value, B.value], [B.value.T, C.value]])
+        return Enclosed(value, np.block([[A.error, B.error], [B.error.T, C.error]]))
 
     @property
-    def T(self) -> Plain:
-        return Plain(self.value.T, None if self.error is None else self.error.T)
+    def error(self) -> Matrix:
+        return np.zeros_like(self.value) if self.slack is None else self.slack
 
-    def __matmul__(self, other: Plain) -> Plain:
-        # |AB − fl(AB)| ≤ γ_n|A||B|, and the errors of the factors; doubled, as γ is, for the roundings of this bound.
-        n = self.value.shape[1]
-        left, right = np.abs(self.value), np.abs(other.value)
-        around = gamma(n) * left
-        if self.error is not None:
-            around += 2.0 * self.error
-        error = around.dot(right)
-        if other.error is not None:
+    @property
+    def low(self) -> Matrix:
+        """Return a float below each entry."""
+        return self.value if self.slack is None else np.nextafter(self.value - self.slack, -math.inf)
+
+    @property
+    def high(self) -> Matrix:
+        """Return a float above each entry."""
+        return self.value if self.slack is None else np.nextafter(self.value + self.slack, math.inf)
+
+    @property
+    def magnitude(self) -> Matrix:
+        """Return a float above the absolute value of each entry."""
+        size = np.abs(self.value)
+        return size if self.slack is None else (size + self.slack) * _UP
+
+    def __getitem__(self, index: Any) -> Enclosed:
+        return self._of_each(lambda A: A[index])
+
+    def diagonal(self) -> Enclosed:
+        """Return the entries of the diagonal."""
+        return self._of_each(np.diagonal)
+
+    def _of_each(self, part: Callable[[Matrix], Matrix]) -> Self:
+        return type(self)(part(self.value), None if self.slack is None else part(self.slack))
+
+    def __add__(self, other: Any) -> Enclosed:
+        """Add: one rounding of the sum, and the errors of both."""
+        other = enclosed(other)
+        return self._rounded_once(self.value + other.value, other)
+
+    __radd__ = __add__
+
+    def _rounded_once(self, value: Matrix, other: Enclosed) -> Enclosed:
+        """Return an enclosure of a sum or difference whose value was rounded once."""
+        error = UNIT * np.abs(value)
+        if self.slack is not None:
+            error += self.slack
+        if other.slack is not None:
+            error += other.slack
+        error *= _UP
+        return Enclosed(value, error)
+
+    def __neg__(self) -> Enclosed:
+        return Enclosed(-self.value, self.slack)
+
+    def __sub__(self, other: Any) -> Enclosed:
+        other = enclosed(other)
+        return self._rounded_once(self.value - other.value, other)
+
+    def __rsub__(self, other: Any) -> Enclosed:
+        return enclosed(other) - self
+
+    def __mul__(self, factor: Any) -> Enclosed:
+        """Multiply entry by entry: |xy − x̂ŷ| ≤ |x̂|δy + δx(|ŷ| + δy), and one rounding."""
+        other = enclosed(factor)
+        value = self.value * other.value
+        error = UNIT * np.abs(value)
+        if self.slack is not None:
+            error += self.slack * np.abs(other.value)
+        if other.slack is not None:
+            error += np.abs(self.value) * other.slack
+            if self.slack is not None:
+                error += self.slack * other.slack
+        error *= _UP
+        return Enclosed(value, error)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Enclosed:
+        """Divide entry by entry: |x/y − x̂/ŷ| ≤ (δx + |x̂/ŷ|δy)/(|ŷ| − δy), and one rounding; inf where δy ≥ |ŷ|."""
+        other = enclosed(other)
+        value = self.value / other.value
+        error = UNIT * np.abs(value)
+        if self.slack is not None or other.slack is not None:
+            least = np.abs(other.value) - other.error
+            with np.errstate(divide="ignore", invalid="ignore"):
+                error += np.where(least > 0.0, (self.error + np.abs(value) * other.error) / least, math.inf)
+        error *= _UP
+        return Enclosed(value, error)
+
+    def __rtruediv__(self, other: Any) -> Enclosed:
+        return enclosed(other) / self
+
+    def __matmul__(self, other: Any) -> Enclosed:
+        """Multiply matrices: |AB − fl(AB)| ≤ γ_n|A||B|, and the errors of the factors as for numbers."""
+        other = enclosed(other)
+        return Enclosed(self.value.dot(other.value), self._error_of_products(other, np.dot))
+
+    def __rmatmul__(self, other: Any) -> Enclosed:
+        return enclosed(other) @ self
+
+    def sqrt(self) -> Enclosed:
+        """Return the roots of numbers x ≥ 0: |√x − √x̂| is at most δ/√x̂ and at most √δ, and one rounding."""
+        value = np.sqrt(np.maximum(self.value, 0.0))
+        error = UNIT * value
+        if self.slack is not None:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                error += np.fmin(self.slack / value, np.sqrt(self.slack))
+        error *= _UP
+        return Enclosed(value, error)
+
+    def log(self) -> Enclosed:
+        """Return the logarithms of numbers x > 0; infinitely wrong where x > 0 is not proved.
+
+        |log x − log x̂| ≤ r/(1 − r) for |x − x̂| ≤ r x̂, r < 1, and np.log is right to four units in the last place.
+        """
+        positive = self.low > 0.0
+        value = np.log(np.where(positive, self.value, 1.0))
+        error = (8.0 * UNIT) * np.abs(value)
+        if self.slack is not None:
+            error += self.slack / np.where(positive, self.value - self.slack, 1.0)
+        error *= _UP
+        return Enclosed(value, np.where(positive, error, math.inf))
+
+    def positive_part(self) -> Enclosed:
+        """Return max(x, 0): no further from max(x̂, 0) than x from x̂."""
+        return Enclosed(np.maximum(self.value, 0.0), self.slack)
+
+    def total(self) -> Interval:
+        """Return the sum of all entries: ``math.fsum`` rounds it once, the sum of the errors is rounded n times."""
+        total = fsum(self.value.ravel().tolist())
+        error = 2.0 * UNIT * abs(total)
+        if self.slack is not None:
+            error += float(np.add.reduce(self.slack, None)) * (1.0 + twice_gamma(self.slack.size + 2))
+        return Interval.around(total, error)
+
+    def inner(self, other: Any) -> Interval:
+        """Return ⟨A, B⟩ = Σ A_ij B_ij with the bounds of ``__mul__``, doubled for their own roundings."""
+        other = enclosed(other)
+        products = self.value * other.value
+        slack = UNIT * np.abs(products)
+        if other.slack is not None:
+            slack += np.abs(self.value) * other.slack
+        if self.slack is not None:
+            slack += self.slack * (np.abs(other.value) + other.error)
+        total = fsum(products.ravel().tolist())
+        return Interval.around(total, 2.0 * (float(np.add.reduce(slack, None)) + UNIT * abs(total)))
+
+    def row_products(self, other: Any) -> Enclosed:
+        """Return the inner products of the rows of two matrices, with the bound of ``__matmul__``."""
+        other = enclosed(other)
+        return Enclosed(_row_products(self.value, other.value), self._error_of_products(other, _row_products))
+
+    def _error_of_products(self, other: Enclosed, product: Callable[[Matrix, Matrix], Matrix]) -> Matrix:
+        """Return γ_n|A||B| + δA|B| + (|A| + δA)δB for inner products of n terms, doubled for its own roundings."""
+        left = np.abs(self.value)
+        around = twice_gamma(left.shape[-1]) * left
+        if self.slack is not None:
+            around += 2.0 * self.slack
+        error = product(around, np.abs(other.value))
+        if other.slack is not None:
             around += left
-            error += 2.0 * around.dot(other.error)
-        return Plain(self.value.dot(other.value), error)
+            error += 2.0 * product(around, other.slack)
+        return error
 
-    def scaled(self, factor: float | Matrix) -> Plain:
-        value = self.value * factor
-        error = (2.0 * UNIT) * np.abs(value)
-        return Plain(value, error if self.error is None else error + 2.0 * self.error * np.abs(factor))
+    def row_sums(self) -> Vector:
+        """Return an upper bound on the sum of the absolute values of each row."""
+        size = np.abs(self.value) if self.slack is None else np.abs(self.value) + self.slack
+        return np.asarray(np.add.reduce(size, 1) * (1.0 + twice_gamma(size.shape[1] + 1)))
 
-    def block(self, s: slice | Indices) -> Plain:
-        return Plain(_block(self.value, s), None if self.error is None else _block(self.error, s))
+    def norm(self) -> float:
+        """Return an upper bound on the spectral norm of a symmetric matrix: its largest sum of a row."""
+        return float(self.row_sums().max(initial=0.0))
 
-    def on(self, rows: Indices, d: int) -> Plain:
-        return Plain(embedded(self.value, rows, d), None if self.error is None else embedded(self.error, rows, d))
+    def frobenius_norm(self) -> float:
+        """Return an upper bound on the Frobenius norm."""
+        size = self.magnitude.ravel()
+        return Interval.exact(float(size.dot(size)) * (1.0 + twice_gamma(size.size))).sqrt().high
 
-    def with_blocks(self, blocks: Iterable[tuple[slice, Plain]]) -> Plain:
-        value, error = self.value.copy(), _filled(self.error, self.value)
+    def symmetric(self) -> Enclosed:
+        """Return the symmetric part, when the exact matrix is symmetric."""
+        value = self.value + self.value.T
+        value *= 0.5
+        error = UNIT * np.abs(value)
+        if self.slack is not None:
+            error += np.maximum(self.slack, self.slack.T)
+        error *= _UP
+        return Enclosed(value, error)
+
+    def plus_diagonal(self, w: float | Vector) -> Enclosed:
+        """Return A + Diag(w), or A + wI: one rounding of each entry of the diagonal."""
+        value, error = self.value.copy(), _filled(self.slack, self.value)
+        add_to_diagonal(value, w)
+        np.fill_diagonal(error, (error.diagonal() + UNIT * np.abs(value.diagonal())) * _UP)
+        return Enclosed(value, error)
+
+    def with_blocks(self, blocks: Iterable[tuple[slice, Enclosed]]) -> Enclosed:
+        value, error = self.value.copy(), _filled(self.slack, self.value)
         for s, block in blocks:
             value[s, s] = block.value
-            error[s, s] = 0.0 if block.error is None else block.error
-        return Plain(value, error)
+            error[s, s] = block.error
+        return Enclosed(value, error)
 
-    def trace_times_identity(self) -> Plain:
-        trace = math.fsum(self.value.diagonal().tolist())
-        error = 0.0 if self.error is None else math.fsum(self.error.diagonal().tolist())
-        identity = np.eye(len(self.value))
-        return Plain(trace * identity, (UNIT * abs(trace) + error) * (1.0 + gamma(2)) * identity)
+    def trace_times_identity(self) -> Enclosed:
+        return enclosed(self.diagonal().total()) * np.eye(len(self.value))
 
     def rounded(self) -> Enclosed:
-        return Enclosed(self.value, np.zeros_like(self.value) if self.error is None else self.error)
+        return self
 
-    def inner_from_above(self, other: Plain) -> float:
-        return inner_from_above(self.rounded(), other.rounded())
+
+def _row_products(A: Matrix, B: Matrix) -> Vector:
+    return np.asarray(np.einsum("ij,ij->i", A, B))
+
+
+def enclosed(x: Any) -> Enclosed:
+    """Return an enclosure of an array or number (exact floats), of an Interval (its middle), or x if it is one."""
+    if isinstance(x, Enclosed):
+        return x
+    if isinstance(x, Interval):
+        middle = 0.5 * (x.low + x.high)
+        return Enclosed(np.asarray(middle), np.asarray(max((x.high - middle), (middle - x.low)) * _UP))
+    return Enclosed(np.asarray(x, dtype=np.float64))
+
+
+def sum_of_logs(x: Vector) -> Interval:
+    """Return Σ log x_j of positive floats: np.log is right to four units in the last place, the sum is rounded once."""
+    logs = np.log(x)
+    total = fsum(logs.tolist())
+    return Interval.around(total, 16.0 * UNIT * float(np.add.reduce(np.abs(logs))) + 2.0 * UNIT * abs(total))
 
 
 def sandwich(A: Matrix, B: Matrix, C: Matrix, arithmetic: type[Approximate] = Pair) -> Enclosed:
-    """A B C with an entrywise error bound; in twice the working precision and rounded once, unless asked otherwise."""
+    """Return A B C; in twice the working precision and rounded once, unless asked otherwise."""
     exact = arithmetic.exact
     return (exact(A) @ (exact(B) @ exact(C))).rounded()
-
-
-def inner_from_above(A: Enclosed, B: Enclosed) -> float:
-    """A proved upper bound on ⟨A, B⟩."""
-    products = A.value * B.value
-    slack = np.abs(A.value) * B.error + A.error * (np.abs(B.value) + B.error) + UNIT * np.abs(products)
-    total = math.fsum(products.ravel().tolist())
-    return total + 2.0 * float(slack.sum()) + 2.0 * UNIT * abs(total)

@@ -25,20 +25,15 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import LinAlgError, eigh, lapack
 
-from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
-from stepsize_opt.proofs.cholesky import log_slack, proved_cholesky
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, enclosed, sum_of_logs
+from stepsize_opt.proofs.cholesky import is_proved_definite
 from stepsize_opt.proofs.evaluation import Evaluation, inverse_root
+from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.maps import image_above
-from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT, gamma
-from stepsize_solvers.programs import Matrix, Program, Vector, add_to_diagonal
+from stepsize_solvers.programs import Matrix, Vector
 
 # ‖E‖_F above which the basis is improved: the square of it is far below rounding.
 _NEAR_IDENTITY = 2.0**-30
-
-
-def congruence(G: Matrix, A: Approximate) -> Enclosed:
-    """G A Gᵀ for a symmetric A in twice the working precision, rounded once."""
-    return (A.exact(G) @ (A @ A.exact(G.T))).rounded().symmetric()
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +45,11 @@ class Basis:
 
     @staticmethod
     def of(A: Approximate) -> Basis | None:
-        """None when A is not numerically positive definite."""
+        """Return None when A is not numerically positive definite."""
         G = inverse_root(A.rounded().value)
         best: Basis | None = None
         while G is not None and np.isfinite(G).all():
-            found = Basis(G, congruence(G, A))
+            found = Basis(G, A.congruent(G))
             if best is not None and not found.distance < 0.5 * best.distance:
                 break
             best = found
@@ -65,85 +60,61 @@ class Basis:
             G = None if again is None else np.tril(again.dot(G))
         return best
 
-    @property
-    def deviation(self) -> Matrix:
-        """The middle of E = G A Gᵀ − I (exact: the diagonal is near one, or the basis is of no use)."""
-        out = self.gram.value.copy()
-        add_to_diagonal(out, -1.0)
-        return out
+    @cached_property
+    def deviation(self) -> Enclosed:
+        """E = G A Gᵀ − I."""
+        return self.gram.plus_diagonal(-1.0)
 
     @cached_property
     def distance(self) -> float:
         """An upper bound on ‖E‖_F."""
-        n = len(self.G)
-        entries = np.abs(self.deviation) + self.gram.error
-        return float(np.sqrt(np.sum(entries * entries))) * (1.0 + gamma(n * n + 4)) + 2.0 * UNIT
+        return self.deviation.frobenius_norm()
 
     @property
-    def log_det(self) -> LogDet | None:
-        """Bounds on log det A; None when A is not proved positive definite."""
-        f = self.distance
-        if not f < 0.5:
-            return None
+    def log_det(self) -> Interval | None:
+        """An enclosure of log det A; None when A is not proved positive definite."""
         diagonal = np.abs(self.G.diagonal())
-        if not diagonal.min() > 0.0:
+        if not (self.distance < 0.5 and diagonal.min() > 0.0):
             return None
-        logs = np.log(diagonal).tolist()
-        middle = [*self.deviation.diagonal().tolist(), *(-2.0 * x for x in logs)]
-        slack = math.fsum(self.gram.error.diagonal().tolist()) + 2.0 * log_slack(logs)
-        total = math.fsum(middle)
-        slack = (slack + 2.0 * UNIT * abs(total)) * (1.0 + 8.0 * UNIT)
-        second = (f * f / 2.0 + f**3 / (3.0 * (1.0 - f))) * (1.0 + 16.0 * UNIT)
-        return LogDet(total - (slack + second) * (1.0 + 4.0 * UNIT), total + slack)
+        f = Interval.exact(self.distance)
+        second = f * f / 2.0 + f * f * f / (3.0 * (1.0 - f))
+        first = self.deviation.diagonal().total() - 2.0 * sum_of_logs(diagonal)
+        return Interval((first - second).low, first.high)
 
 
-@dataclass(frozen=True)
-class LogDet:
-    """below ≤ log det ≤ above."""
-
-    below: float
-    above: float
-
-
-def log_det_bounds(A: Approximate) -> LogDet | None:
-    """Bounds on log det of a symmetric A; None when it is not proved positive definite."""
+def log_det_bounds(A: Approximate) -> Interval | None:
+    """Return an enclosure of log det of a symmetric A; None when it is not proved positive definite."""
     basis = Basis.of(A)
     return None if basis is None else basis.log_det
 
 
 def surplus(A: Enclosed) -> Vector:
-    """What each diagonal entry leaves after the absolute sum of the rest of its row and the errors, from below."""
-    size = np.abs(A.value)
-    diagonal = A.value.diagonal()
-    rest = size.sum(axis=1) - size.diagonal() + A.error.sum(axis=1)
-    # The subtraction of |a_jj| from a sum that holds it rounds by its size.
-    slack = gamma(len(size) + 4) * (rest + size.diagonal())
-    return np.asarray(diagonal - (rest + slack))
+    """Return what each diagonal entry leaves after the absolute sum of the rest of its row, from below."""
+    rest = Enclosed(A.value.copy(), A.slack)
+    np.fill_diagonal(rest.value, 0.0)  # its error counts
+    return (enclosed(A.value.diagonal()) - rest.row_sums()).low
 
 
 def proved_definite(A: Enclosed) -> bool:
-    """Whether A ≻ 0 is proved, in one of three ways: dominance, dominance in the basis of eigenvectors, Cholesky."""
+    """Return whether A ≻ 0 is proved, by dominance, by dominance in the basis of eigenvectors, or by Cholesky."""
     if not np.isfinite(A.value).all():
         return False
     if surplus(A).min() > 0.0:
         return True
     rotated = _rotated(A)
-    return (rotated is not None and bool(surplus(rotated).min() > 0.0)) or proved_cholesky(A) is not None
+    return (rotated is not None and bool(surplus(rotated).min() > 0.0)) or is_proved_definite(A)
 
 
 def _rotated(A: Enclosed) -> Enclosed | None:
-    """Uᵀ(A − Diag(h))U for the eigenvectors U of A, where h ≥ 0 covers the error of A: A ⪰ A − Diag(h)."""
+    """Return Uᵀ(A − Diag(h))U for the eigenvectors U of A, where h ≥ 0 covers the error of A: A ⪰ A − Diag(h)."""
     lowered = A.value.copy()
-    add_to_diagonal(lowered, -(2.0 * A.error.sum(axis=1) + 2.0 * UNIT * np.abs(A.value.diagonal())))
+    np.fill_diagonal(lowered, (A.value.diagonal() - enclosed(Enclosed(A.error).row_sums())).low)
     _, U, info = lapack.dsyevd(lowered.T, compute_v=1, lower=1)
-    return congruence(np.ascontiguousarray(U.T), Pair.exact(lowered)) if info == 0 else None
+    return Pair.exact(lowered).congruent(np.ascontiguousarray(U.T)) if info == 0 else None
 
 
 class InBasis(Evaluation):
     """A stepsize matrix in twice the working precision, with proofs in the basis of D."""
-
-    def __init__(self, program: Program, D: Matrix) -> None:
-        super().__init__(program, D, Pair)
 
     @cached_property
     def basis(self) -> Basis | None:
@@ -153,18 +124,16 @@ class InBasis(Evaluation):
     def whitened(self) -> Enclosed:
         """An enclosure of G F̲(D) Gᵀ, where F̲(D) = D − 𝒬̄(D B D) ⪯ F(D)."""
         assert self.basis is not None
-        return congruence(self.basis.G, self.exact + -image_above(self.condition.Q, self.square))
+        return (self.exact - image_above(self.condition.Q, self.square)).congruent(self.basis.G)
 
     @cached_property
-    def feasible(self) -> bool:
-        if not self.D.diagonal().min() >= SMALLEST_STEPSIZE or not self.program.pattern.contains(self.D):
-            return False
-        return self.log_det is not None and proved_definite(self.whitened)
+    def satisfies_condition(self) -> bool:
+        return self.belongs and self.log_det is not None and proved_definite(self.whitened)
 
     @cached_property
     def log_det(self) -> float | None:
         bounds = None if self.basis is None else self.basis.log_det
-        return None if bounds is None else bounds.below
+        return None if bounds is None else bounds.low
 
     @cached_property
     def margin(self) -> float:
@@ -193,21 +162,15 @@ class InBasis(Evaluation):
             return math.inf
         return float((rotated.value.diagonal() - surplus(rotated)).max() + 2.0 * self.whitened.error.sum(axis=1).max())
 
-    def elsewhere(self, D: Matrix) -> InBasis:
-        return InBasis(self.program, D)
-
     def block_log_det(self, Q: Approximate, s: slice) -> float | None:
         K, info = lapack.dpotrf(self.D[s, s].T, 1, 1)  # lower, clean
         bounds = log_det_bounds(Q.exact(K.T) @ (Q @ Q.exact(K))) if info == 0 else None
-        if bounds is None:
-            return None
-        logs = np.log(K.diagonal()).tolist()
-        return bounds.below - 2.0 * (math.fsum(logs) + log_slack(logs)) - 4.0 * UNIT * abs(bounds.below)
+        return None if bounds is None else (bounds - 2.0 * sum_of_logs(K.diagonal())).low
 
     def log_det_below(self, A: Matrix) -> float | None:
         bounds = log_det_bounds(Pair.exact(A))
-        return None if bounds is None else bounds.below
+        return None if bounds is None else bounds.low
 
     def log_det_above(self, W: Matrix) -> float | None:
         bounds = log_det_bounds(Pair.exact(W))
-        return None if bounds is None else bounds.above
+        return None if bounds is None else bounds.high

@@ -1,4 +1,4 @@
-"""Cholesky as a proof: positive definiteness, log det from below and from above.
+"""Cholesky as a proof: positive definiteness, log det from below and from above, a factor that dominates.
 
 If floating-point Cholesky of a matrix A runs to the end, its factor R has ``RᵀR = A + ΔA`` with
 ``|ΔA_ij| ≤ φ √(a_ii a_jj)``, ``φ = γ_{n+1}/(1 − γ_{n+1})``, ``γ_m = mu/(1 − mu)``, ``u = 2⁻⁵³`` (Rump 2006; Demmel
@@ -15,24 +15,31 @@ import math
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_opt.proofs.arithmetic import Enclosed
-from stepsize_opt.proofs.roundings import UNIT, gamma
+from stepsize_opt.proofs.arithmetic import Enclosed, sum_of_logs
+from stepsize_opt.proofs.roundings import twice_gamma
 from stepsize_solvers.programs import Matrix, Vector, add_to_diagonal
+
+# Beside entries near one, a number of this size is far below rounding and its square is still far from underflow.
+_TINY = 2.0**-400
 
 
 def cholesky_shift(A: Enclosed | Matrix) -> Vector:
-    """What ``proved_cholesky`` takes off the diagonal: nφ a_jj for its own rounding, row sums for the error."""
-    value = A.value if isinstance(A, Enclosed) else A
-    n = value.shape[0]
+    """Return what ``proved_cholesky`` takes off the diagonal: nφ a_jj for its own rounding, row sums for the error."""
+    value, slack = (A.value, A.slack) if isinstance(A, Enclosed) else (A, None)
     # The factor 2 covers the rounding of the subtraction and of the row sums themselves.
-    shift: Vector = (2.0 * n * gamma(n + 2)) * np.abs(value.diagonal())
-    if isinstance(A, Enclosed):
-        shift += 2.0 * np.add.reduce(A.error, 1)
+    shift = _rounding_of_factor(value.diagonal(), len(value))
+    if slack is not None:
+        shift += 2.0 * np.add.reduce(slack, 1)
     return shift
 
 
+def _rounding_of_factor(diagonal: Vector, n: int) -> Vector:
+    """Return 2nφ a_jj."""
+    return np.asarray((2.0 * n * twice_gamma(n + 2)) * np.abs(diagonal))
+
+
 def proved_cholesky(A: Enclosed | Matrix) -> Matrix | None:
-    """A lower triangular factor G with A ⪰ G Gᵀ, or None when that is not proved.
+    """Return a lower triangular factor G with A ⪰ G Gᵀ, or None when that is not proved.
 
     A is the matrix of the given floats, or every matrix in the enclosure.
     """
@@ -44,33 +51,43 @@ def proved_cholesky(A: Enclosed | Matrix) -> Matrix | None:
     return factor if info == 0 and math.isfinite(sum(factor.diagonal().tolist())) else None
 
 
+def is_proved_definite(A: Enclosed | Matrix) -> bool:
+    """Return whether A ≻ 0 is proved for the given floats, or over the enclosure."""
+    return proved_cholesky(A) is not None
+
+
 def log_det_from_below(A: Enclosed | Matrix) -> float | None:
-    """A proved lower bound on log det of the floats or over the enclosure; None when not proved positive definite."""
+    """Return a lower bound on log det of the floats or over the enclosure; None when not proved positive definite."""
     factor = proved_cholesky(A)
-    return None if factor is None else log_det_from_factor(factor)
+    return None if factor is None else (2.0 * sum_of_logs(factor.diagonal())).low
 
 
-def log_det_from_factor(factor: Matrix) -> float:
-    """log det GGᵀ from below."""
-    logs = np.log(factor.diagonal()).tolist()
-    return 2.0 * math.fsum(logs) - log_slack(logs)
+def log_det_from_above(A: Enclosed | Matrix) -> float | None:
+    """Return an upper bound on log det of the floats or over the enclosure; None when A is not numerically definite.
 
-
-def log_det_from_above(A: Matrix) -> float | None:
-    """A proved upper bound on log det of the given floats, or None when A is not numerically positive definite.
-
-    Cholesky of the matrix with its diagonal *raised* by nφ a_jj gives RᵀR = A + nφ Diag(a_jj) + ΔA ⪰ A.
+    Cholesky of the matrix with its diagonal *raised* as much as ``cholesky_shift`` gives RᵀR ⪰ A.
     """
-    n = A.shape[0]
-    raised = A.copy()
-    add_to_diagonal(raised, 2.0 * n * gamma(n + 2) * np.abs(A.diagonal()))
+    raised = (A.value if isinstance(A, Enclosed) else A).copy()
+    add_to_diagonal(raised, cholesky_shift(A))
     factor, info = lapack.dpotrf(raised, lower=1)
+    return None if info != 0 else (2.0 * sum_of_logs(factor.diagonal())).high
+
+
+def dominating_factor(L: Matrix) -> Matrix | None:
+    """Return H with H Hᵀ ⪰ L, proved, for a positive semidefinite L; None when L is not semidefinite to rounding."""
+    diagonal = np.diagonal(L)
+    zero = diagonal <= 0.0
+    if np.any(diagonal < 0.0) or np.any(L[zero]):
+        return None
+    out = np.zeros_like(L)
+    keep = np.flatnonzero(~zero)
+    if keep.size == 0:
+        return out
+    raised = L[np.ix_(keep, keep)].copy()
+    # An entry so small that the scaling lost some of its bits is far below the second term, which no λ_D notices.
+    add_to_diagonal(raised, _rounding_of_factor(diagonal[keep], len(L)) + _TINY * float(diagonal.max()))
+    factor, info = lapack.dpotrf(raised, lower=1, clean=1)
     if info != 0:
         return None
-    logs = np.log(factor.diagonal()).tolist()
-    return 2.0 * math.fsum(logs) + log_slack(logs)
-
-
-def log_slack(logs: list[float]) -> float:
-    """Rounding of the logarithms (one ulp each) and of their exact sum."""
-    return 8.0 * UNIT * (math.fsum(map(abs, logs)) + len(logs))
+    out[np.ix_(keep, keep)] = factor
+    return out

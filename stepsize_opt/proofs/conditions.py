@@ -30,16 +30,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import lapack
 
-from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain
-from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
+from stepsize_opt.proofs.cholesky import dominating_factor, is_proved_definite, log_det_from_below
+from stepsize_opt.proofs.intervals import LOG_2, Interval
 from stepsize_opt.proofs.maps import centred_above, centred_image
-from stepsize_opt.proofs.roundings import UNIT, gamma
-from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Stack, Vector, add_to_diagonal
-
-# Beside entries near one, a number of this size is far below rounding and its square is still far from underflow.
-_TINY = 2.0**-400
+from stepsize_opt.proofs.roundings import exponent_above
+from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Stack, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,42 +54,15 @@ class CentredMap:
         return self.full.centered()
 
     def enclose(self, M: Enclosed) -> Enclosed:
-        """An enclosure of 𝒞(M)."""
+        """Return an enclosure of 𝒞(M)."""
         found = centred_image(self.full, M)
-        inside = Plain.enclosing(found.value, found.error).block(self.touched).on(self.touched, self.full.d)
-        return inside.rounded().symmetric()
+        return found.block(self.touched).on(self.touched, self.full.d).symmetric()
 
     def above(self, M: Pair) -> Pair:
         """𝒞̄(M) ⪰ 𝒞(M) for M ⪰ 0, zero in the coordinates that are not touched."""
         found = centred_above(self.full, M).block(self.touched).on(self.touched, self.full.d)
         assert isinstance(found, Pair)
         return found
-
-
-def exponent_above(M: Matrix) -> int:
-    """The e with max|M| in [2^(e−1), 2^e); 0 for a zero or empty matrix."""
-    return int(np.frexp(np.abs(M).max(initial=0.0))[1])
-
-
-def dominating_factor(L: Matrix) -> Matrix | None:
-    """H with H Hᵀ ⪰ L, proved, for a positive semidefinite L; None when L is not positive semidefinite to rounding."""
-    n = L.shape[0]
-    diagonal = np.diagonal(L)
-    zero = diagonal <= 0.0
-    if np.any(diagonal < 0.0) or np.any(L[zero]):
-        return None
-    out = np.zeros_like(L)
-    keep = np.flatnonzero(~zero)
-    if keep.size == 0:
-        return out
-    raised = L[np.ix_(keep, keep)].copy()
-    # An entry so small that the scaling lost some of its bits is far below the second term, which no λ_D notices.
-    add_to_diagonal(raised, 2.0 * n * gamma(n + 2) * diagonal[keep] + _TINY * float(diagonal.max()))
-    factor, info = lapack.dpotrf(raised, lower=1, clean=1)
-    if info != 0:
-        return None
-    out[np.ix_(keep, keep)] = factor
-    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,14 +125,14 @@ class Conditions:
         return int(self.L.hi.shape[0])
 
     @property
-    def log_scale(self) -> float:
+    def log_scale(self) -> Interval:
         """log det(ΛΛ)/d, what the logarithm of τ moves by when D goes back to the user's coordinates."""
-        return 2.0 * math.log(2.0) * float(np.sum(np.frexp(self.scale)[1] - 1)) / self.d
+        return 2.0 * LOG_2 * int(np.sum(np.frexp(self.scale)[1] - 1)) / self.d
 
     @property
-    def log_clients(self) -> float:
+    def log_clients(self) -> Interval:
         """The logarithm of what was taken out of the Lᵢ, and so out of λ_D."""
-        return math.log(2.0) * self.client_exponent
+        return LOG_2 * self.client_exponent
 
     def lift(self, D: Matrix) -> Matrix:
         """D in the user's coordinates (exact); raises ValueError where they have no floats for it."""
@@ -179,11 +149,11 @@ class Conditions:
         return lifted
 
     def centred_L(self, group: ClientGroup) -> Enclosed:
-        """An enclosure of 𝒞(L), the constant of (12′)."""
+        """Return an enclosure of 𝒞(L), the constant of (12′)."""
         return group.map.enclose(self.L.rounded())
 
     def noisy(self, group: ClientGroup) -> Indices:
-        """The coordinates R of which the rows of D decide the λ_D of a group.
+        """Return the coordinates R of which the rows of D decide the λ_D of a group.
 
         det-CGD1: A ⪰ 0 with ⟨Lᵢ, 𝒞(A)⟩ = 0 does not count, so λ_D depends on D_R· L D_·R, R = { j : 𝒞*(ΣLᵢ)_jj ≠ 0 }.
         det-CGD2: λ_D depends on D_R· 𝒞(L) D_·R, where R holds the coordinates with a row in some Lᵢ and, in their block
@@ -193,7 +163,7 @@ class Conditions:
         if not self.sketch_outside:
             labels = self.pattern.labels
             return np.flatnonzero((largest > 0.0) & np.isin(labels, labels[group.map.touched]))
-        found = group.map.enclose(Enclosed(np.diag(largest), np.zeros((self.d, self.d))))
+        found = group.map.enclose(Enclosed.exact(np.diag(largest)))
         return np.flatnonzero(found.value.diagonal() + found.error.diagonal())  # a coefficient may round to zero
 
     @cached_property
@@ -201,23 +171,21 @@ class Conditions:
         """D ↦ V(D) of each group."""
         return tuple(VarianceMap.of(self, group) for group in self.groups)
 
-    def at(self, D: Matrix, arithmetic: type[Approximate] = Plain) -> AtStepsize:
+    def at(self, D: Matrix, arithmetic: type[Approximate] = Enclosed) -> AtStepsize:
         """λ_D of one stepsize; ``arithmetic`` is the precision of Hᵀ V(D) H."""
         return AtStepsize(self, [variance(D) for variance in self.variances], arithmetic)
 
     def proves_below_inverse(self, D: Matrix) -> bool:
-        """Whether D ≻ 0 and D L D ⪯ D are proved."""
-        if proved_cholesky(D) is None:
-            return False
-        return proved_cholesky(self.minus_quadratic(D, 1.0).rounded().symmetric()) is not None
+        """Return whether D ≻ 0 and D L D ⪯ D are proved."""
+        return is_proved_definite(D) and is_proved_definite(self.minus_quadratic(D, 1.0).rounded().symmetric())
 
     def minus_quadratic(self, D: Matrix, a: float) -> Pair:
         """aD − DLD, a power of two a."""
         exact = Pair.exact(D)
-        return exact.scaled(a) + -(exact @ (self.L @ exact))
+        return exact * a - exact @ (self.L @ exact)
 
     def allows(self, D: Matrix) -> bool:
-        """Whether D ≻ 0 and what is asked of D beside λ_D are proved: D ⪯ L⁻¹, or 2D − DLD ≻ 0."""
+        """Return whether D ≻ 0 and what is asked of D beside λ_D are proved: D ⪯ L⁻¹, or 2D − DLD ≻ 0."""
         return self.metric_log_rate(D) is not None if self.metric else self.proves_below_inverse(D)
 
     def log_rate(self, D: Matrix) -> float | None:
@@ -225,7 +193,7 @@ class Conditions:
         return self.metric_log_rate(D) if self.metric else self.det_log_rate(D)
 
     def det_log_rate(self, D: Matrix) -> float | None:
-        """A proved lower bound on log det(D)^{1/d} in the user's coordinates; None unless D ≻ 0 is proved."""
+        """Return a proved lower bound on log det(D)^{1/d} in the user's coordinates; None unless D ≻ 0 is proved."""
         return self._log_root(log_det_from_below(D))
 
     def metric_log_rate(self, D: Matrix) -> float | None:
@@ -233,10 +201,7 @@ class Conditions:
         return self._log_root(log_det_from_below(self.minus_quadratic(D, 2.0).rounded().symmetric()))
 
     def _log_root(self, below: float | None) -> float | None:
-        if below is None:
-            return None
-        value = below / self.d + self.log_scale
-        return value - 8.0 * UNIT * (abs(value) + abs(below) / self.d + abs(self.log_scale))
+        return None if below is None else (Interval.exact(below) / self.d + self.log_scale).low
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,11 +225,15 @@ class VarianceMap:
         return VarianceMap(group, last, conditions.noisy(group), inside, middle.block(inside))
 
     def __call__(self, D: Matrix) -> Variance:
+        M, e = self.product(D, self.middle)
+        return Variance(self.group, self.group.map.above(M) if self.sketch_outside else M, e)
+
+    def product(self, D: Matrix, middle: Pair) -> tuple[Pair, int]:
+        """Return D_R· M D_·R/4^e with numbers near one, and e."""
         half = D[np.ix_(self.rows, self.inside)]
         e = exponent_above(half)
-        half = np.ldexp(half, -e)
-        M = (Pair.exact(half) @ (self.middle @ Pair.exact(half.T))).on(self.rows, len(D))
-        return Variance(self.group, self.group.map.above(M) if self.sketch_outside else M, e)
+        exact = Pair.exact(np.ldexp(half, -e))
+        return (exact @ (middle @ exact.T)).on(self.rows, len(D)), e
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,15 +256,14 @@ class AtStepsize:
     @cached_property
     def images(self) -> list[list[Enclosed]]:
         """Hᵀ V̄ H for every client of each group."""
-        exact = self.arithmetic.exact
         middles = [part.above.to(self.arithmetic) for part in self.parts]
         return [
-            [(exact(H.T) @ (middle @ exact(H))).rounded().symmetric() for H in part.group.factors]
+            [middle.congruent(H.T) for H in part.group.factors]
             for middle, part in zip(middles, self.parts, strict=True)
         ]
 
     def _largest(self, of: Callable[[Enclosed], float]) -> Scaled:
-        """The largest of numbers of the clients, in the user's units."""
+        """Return the largest of numbers of the clients, in the user's units."""
         taken_out = self.conditions.client_exponent
         found = [
             Scaled(max(map(of, images)), 2 * part.exponent + taken_out)
@@ -314,37 +282,15 @@ class AtStepsize:
         return self._largest(lambda image: float(image.error.sum(axis=1).max()))
 
     def proves(self, c: float) -> bool:
-        """Whether λ_D ≤ c is proved for the given floats."""
+        """Return whether λ_D ≤ c is proved for the given floats."""
         if not math.isfinite(c):
             return c == math.inf
-        identity = np.eye(self.conditions.d)
         for images, part in zip(self.images, self.parts, strict=True):
             exponent = math.frexp(c)[1] - 2 * part.exponent - self.conditions.client_exponent
             if exponent < -900:  # not a number near one any more
                 return False
             # Far above one a smaller bound holds as well.
             bound = math.ldexp(math.frexp(c)[0], min(exponent, 900))
-            for image in images:
-                gap = Plain.exact(bound * identity) + Plain.enclosing(-image.value, image.error)
-                if proved_cholesky(gap.rounded()) is None:
-                    return False
+            if not all(is_proved_definite((-image).plus_diagonal(bound)) for image in images):
+                return False
         return True
-
-
-def exp_down(x: float) -> float:
-    """A lower bound on eʸ for every y that x is the rounding of: a quotient log det/d is rounded once.
-
-    The library's exp is right to one unit in the last place, below the normal floats to the smallest of all.
-    """
-    x = min(x, 709.75)  # e^709.78 is the largest float
-    return max(0.0, math.exp(x) * (1.0 - _roundings(x)) - 4.0 * math.ulp(0.0))
-
-
-def exp_up(x: float) -> float:
-    """An upper bound on eʸ for every y that x is the rounding of."""
-    return math.exp(x) * (1.0 + _roundings(x)) + 4.0 * math.ulp(0.0) if x < 700.0 else math.inf
-
-
-def _roundings(x: float) -> float:
-    """A relative error of eˣ that covers the roundings of x and of the result; e^−800 is no float."""
-    return (4.0 + 2.0 * min(abs(x), 800.0)) * UNIT

@@ -16,170 +16,111 @@ Y is any matrix near H⁻¹ (or a multiple of it): a poor one makes the bound we
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
-from stepsize_opt.proofs.certificate import Certificate, Multiplier, inverse_bound
+from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.proofs.cholesky import log_det_from_below
+from stepsize_opt.proofs.duals import Multiplier
 from stepsize_opt.proofs.evaluation import Evaluation
-from stepsize_opt.proofs.floors import SHARES, exceeds_inverse, largest_floor, weight_from_below
+from stepsize_opt.proofs.intervals import Interval
+from stepsize_opt.proofs.inverses import largest_floor, weight_from_below
 from stepsize_opt.proofs.quadratics import largest_quadratic
-from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT
-from stepsize_solvers.programs import Matrix, Program
+from stepsize_solvers.programs import Matrix
+
+# How much of H⁻¹ a multiplier of low rank gets when it proves too little, in units of the tolerance.
+_SHARES = (0.25, 4.0, 64.0, 1024.0)
 
 
-@dataclass(frozen=True)
-class DescentBounds:
-    """A proved interval: of log det H* with ``lower`` proved for one D, or of the largest t.
-
-    lower: −inf, or 0 for t, when H is not proved positive definite; upper: +inf when Y proves nothing.
-    """
-
-    lower: float
-    upper: float
-
-    def __post_init__(self) -> None:
-        if not self.lower <= self.upper:  # the last gate; NaN does not pass it either
-            msg = f"an error of the library: the bounds {self.lower!r} and {self.upper!r} contradict each other"
-            raise ArithmeticError(msg)
-
-
-def metric_at(at: Evaluation) -> Enclosed:
-    """An enclosure of H(D) = D + F(D), from that of F(D) = D − 𝒬(DBD)."""
-    value = at.D + at.value.value
-    return Enclosed(value, at.value.error + UNIT * np.abs(value))
-
-
-def descent_of(at: Evaluation) -> Certificate:
-    """What is proved of H(D) without any Y: H ≻ 0, the margin and log det H from below.
-
-    F(D) ⪰ 0 makes H ⪰ D, so log det D is a bound, too, where D is feasible.
-    """
-    below = log_det_from_below(metric_at(at))
-    lower = -math.inf if below is None else below
-    if at.feasible and at.log_det is not None:
-        lower = max(lower, at.log_det)
-    return Certificate(lower > -math.inf, 1.0 + at.margin, lower, math.inf, at.program.d)
-
-
-class Descent:
-    """A stepsize matrix D with an enclosure of its descent metric H(D) = 2D − 𝒬(DBD).
-
-    The program is one made by ``Program.descent``.  A rounded B is taken at its upper end for what is proved of D and
-    at its lower end for what is proved of the optimum.  Raises ValueError for any other program.
-    """
-
-    def __init__(self, program: Program, D: Matrix, arithmetic: type[Approximate] = Pair) -> None:
-        metric = program.objective
-        B = None if metric is None else metric.left.B
-        if metric is None or B is None or metric.left.a != 2.0:
-            msg = "the descent metric 2D − 𝒬(DBD) is the objective of programs made by Program.descent"
-            raise ValueError(msg)
-        left = metric.left
-        self.program = program
-        self.at = Evaluation(Program.single(B, left.Q, program.pattern, left.B_slack), D, arithmetic)
-        self.value = metric_at(self.at)
-
-    @property
-    def belongs(self) -> bool:
-        """Whether D has the pattern, and numbers that are large enough for the error bounds to hold."""
-        D = self.at.D
-        return bool(D.diagonal().min() >= SMALLEST_STEPSIZE) and self.program.pattern.contains(D)
-
-    @property
-    def D(self) -> Matrix:
-        return self.at.D
+class Descent(Evaluation):
+    """A stepsize matrix D with what is proved of its descent metric H(D) = 2D − 𝒬(DBD): log det H, and t."""
 
     @cached_property
-    def log_det(self) -> float:
+    def lower(self) -> float:
         """A proved lower bound on log det H, −inf when H ≻ 0 is not proved; H ≻ 0 makes D ≻ 0."""
-        return descent_of(self.at).log_det if self.belongs else -math.inf
+        return self.descent().log_det if self.belongs else -math.inf
 
-    @property
+    @cached_property
     def feasible(self) -> bool:
         """Whether D has the pattern and H ≻ 0, proved."""
-        return self.log_det > -math.inf
+        return self.lower > -math.inf
 
-    def elsewhere(self, D: Matrix) -> Descent:
-        """Another matrix of the same program, in twice the working precision."""
-        return Descent(self.program, D)
+    def certificate(self, dual: Matrix | None, tol: float = 0.0, others: Sequence[Matrix] = ()) -> Certificate:
+        """Return the certificate of log det H: that of D from below, the bound of Y from above.
 
-    def bounds(self, Y: Matrix | None, tol: float = 0.0) -> DescentBounds:
-        """The proved interval of log det H* with D as its lower end: [log det H(D), the bound of Y].
-
-        Y: near H(D)⁻¹ up to a factor; H(D)⁻¹ itself is tried when it is not given, or leaves more than tol for each of
-        the d dimensions.  For 𝒬 = identity, H = B⁻¹ − (D − B⁻¹)B(D − B⁻¹) ⪯ B⁻¹ bounds it without any Y.
+        dual: a Y near H(D)⁻¹ up to a factor; H(D)⁻¹ itself is tried when it is not given, or leaves more than tol for
+        each of the d dimensions.  For 𝒬 = identity, H = B⁻¹ − (D − B⁻¹)B(D − B⁻¹) ⪯ B⁻¹ bounds it without any Y.
+        others: no reference but D is taken.
         """
-        lower, upper = self.log_det, inverse_bound(self.at)
-        if Y is not None and not upper - lower <= tol * self.program.d:
-            upper = min(upper, self.log_det_bound(Y))
-        inverse = self.inverse if not upper - lower <= tol * self.program.d else None
+        upper = self.inverse_bound()
+        if dual is not None and not upper - self.lower <= tol * self.d:
+            upper = min(upper, self.log_det_bound(dual))
+        inverse = self.inverse if not upper - self.lower <= tol * self.d else None
         if inverse is not None:
             upper = min(upper, self.log_det_bound(inverse))
-        return DescentBounds(lower, upper)
+        return Certificate(self.feasible, 1.0 + self.margin, self.lower, upper, self.d)
 
-    def floor_bounds(self, Y: Matrix | None, M: Matrix | float, tol: float = 0.0) -> DescentBounds:
-        """The proved interval of the largest t with H ⪰ tM⁻¹: its lower end is one for D, its upper end from Y.
+    def floor_certificate(self, dual: Matrix | None, M: Matrix | float, tol: float = 0.0) -> Certificate:
+        """Return the certificate of the largest t with H ⪰ tM⁻¹, log t = log det(tI)/d; its bound is that of Y.
 
         A little of H(D)⁻¹ is added to a Y that leaves a relative gap of more than a tol > 0.
         """
-        lower = self.largest(M)
-        upper = math.inf if Y is None else self.floor_bound(Y, M)
-        inverse = self.inverse
-        if Y is None or inverse is None or not tol > 0.0:
-            return DescentBounds(lower, upper)
-        energy = float(np.vdot(Y, self.value.value))
-        # A multiplier of low rank makes 𝒬*(Y) nearly singular, which costs much where the pattern is not full.  With
-        # ⟨Y, H⟩ = t, a share δt/d of H⁻¹ costs at most δ.
-        for share in SHARES if 0.0 < energy < math.inf else ():
-            if upper <= lower * (1.0 + tol):
-                break
-            mixed = Y + (share * tol * energy / self.program.d) * inverse
-            upper = min(upper, self.floor_bound(0.5 * (mixed + mixed.T), M))
-        return DescentBounds(lower, upper)
+        lower, upper = self.largest(M), math.inf if dual is None else self.floor_bound(dual, M)
+        if dual is not None and tol > 0.0:
+            for mixed in self._mixtures(dual, tol):
+                if upper <= lower * (1.0 + tol):
+                    break
+                upper = min(upper, self.floor_bound(mixed, M))
+        t = Interval(lower, upper).log()
+        return Certificate.of_rate(1.0 + self.margin, t.low, t.high, self.d)
+
+    def _mixtures(self, Y: Matrix, tol: float) -> Iterator[Matrix]:
+        """Yield Y with a little, then more, of H⁻¹.
+
+        A multiplier of low rank makes 𝒬*(Y) nearly singular, which costs much where the pattern is not full.  With
+        ⟨Y, H⟩ = t, a share δt/d of H⁻¹ costs at most δ.
+        """
+        energy, inverse = float(np.vdot(Y, self.metric.value)), self.inverse
+        if inverse is not None and 0.0 < energy < math.inf:
+            for share in _SHARES:
+                mixed = Y + (share * tol * energy / self.d) * inverse
+                yield 0.5 * (mixed + mixed.T)
 
     @property
     def inverse(self) -> Matrix | None:
-        """H⁻¹ in plain floating point, the natural Y for log det; None when H is not numerically positive definite."""
-        K, info = lapack.dpotrf(self.value.value, 1, 1)  # lower, clean
+        """H⁻¹ in plain floats, the natural Y for log det; None when H is not numerically positive definite."""
+        K, info = lapack.dpotrf(self.metric.value, 1, 1)  # lower, clean
         if info != 0:
             return None
         root = lapack.dtrtri(K, 1)[0]
         return np.asarray(root.T @ root)
 
-    def exceeds(self, t: float, M: Matrix | float) -> bool:
-        """Whether H ⪰ tM⁻¹ is proved, for a t > 0 and a matrix M ≻ 0 or a number M = μ standing for μI."""
-        return self.belongs and exceeds_inverse(self.value, t, M)
-
     def largest(self, M: Matrix | float) -> float:
-        """A t with H ⪰ tM⁻¹ proved, within a few roundings of the largest; 0 when there is no proof for a t > 0."""
-        return largest_floor(self.value, M) if self.belongs else 0.0
+        """Return a t with H ⪰ tM⁻¹ proved, within a few roundings of the largest; 0 without a proof for a t > 0."""
+        return largest_floor(self.metric, M) if self.belongs else 0.0
 
     # ---------------------------------------------------------------- from above
 
     def log_det_bound(self, Y: Matrix) -> float:
-        """A proved upper bound on log det H over the pattern; +inf when this Y proves nothing."""
-        found = Multiplier.near(self.at.condition.Q, Y, self.at.arithmetic)
+        """Return an upper bound on log det H over the pattern; +inf when this Y proves nothing."""
+        found = Multiplier.near(self.condition.Q, Y, self.arithmetic)
         below = None if found is None else log_det_from_below(found.Z.rounded().symmetric())
-        if found is None or below is None:
+        q = math.inf if found is None or below is None else self._largest_energy(found)
+        if below is None or not 0.0 < q < math.inf:
             return math.inf
-        d, q = self.program.d, largest_quadratic(self.at, found.Z.scaled(2.0), found.R)
-        if not 0.0 < q < math.inf:
-            return math.inf
-        term = d * math.log(q / d)
-        return term - below + 4.0 * UNIT * (abs(term) + abs(below) + d)  # the quotient's rounding, too
+        return (self.d * (Interval.exact(q) / self.d).log() - below).high
 
     def floor_bound(self, Y: Matrix, M: Matrix | float) -> float:
-        """A proved upper bound on the largest t with H(D) ⪰ tM⁻¹ for a D of the pattern; +inf without a proof."""
-        found = Multiplier.near(self.at.condition.Q, Y, self.at.arithmetic)
+        """Return an upper bound on the largest t with H(D) ⪰ tM⁻¹ for a D of the pattern; +inf without a proof."""
+        found = Multiplier.near(self.condition.Q, Y, self.arithmetic)
         if found is None:
             return math.inf
-        weight = weight_from_below(found.Z.rounded(), M)
-        q = largest_quadratic(self.at, found.Z.scaled(2.0), found.R)
-        if not (weight > 0.0 and 0.0 < q < math.inf):
-            return math.inf
-        return q / weight * (1.0 + 4.0 * UNIT)
+        weight, q = weight_from_below(found.Z.rounded(), M), self._largest_energy(found)
+        return (Interval.exact(q) / weight).high if weight > 0.0 and 0.0 < q < math.inf else math.inf
+
+    def _largest_energy(self, found: Multiplier) -> float:
+        """Return an upper bound on ⟨Y, H(D)⟩ over the pattern."""
+        return largest_quadratic(self, found.Z * 2.0, found.R)

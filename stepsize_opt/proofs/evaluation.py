@@ -1,38 +1,60 @@
-"""A stepsize matrix with an enclosure of its condition F(D) = D − 𝒬(D B D) ⪰ 0: what is proved about one D.
+"""A stepsize matrix D with an enclosure of F(D) = D − 𝒬(D B D): what is proved about one D, and about the best one.
 
-Whitened by an inverse root K⁻¹ of D = KKᵀ, the condition becomes K⁻¹F(D)K⁻ᵀ ⪰ 0, whose smallest eigenvalue is the
-margin of D.  Feasibility itself is proved by a Cholesky factorisation of the enclosure of F(D), shifted by the errors
-of both (``.arithmetic``).
+*Feasible.*  F(D) ⪰ 0 is proved by a Cholesky factorisation of its enclosure, shifted by the errors of both.  Whitened
+by an inverse root K⁻¹ of D = KKᵀ the smallest eigenvalue of F(D) is the margin of D.
+
+*Bound.*  Take any multiplier Z ⪰ 0 of F(D) ⪰ 0 and any reference D̂ ≻ 0.  For every feasible D,
+
+    log det D ≤ log det D + ⟨Z, F(D)⟩.
+
+With R = 𝒬*(Z) the concave term −⟨R, D B D⟩ lies below its tangent at D̂, −⟨R D̂ B + B D̂ R, D⟩ + ⟨R, D̂ B D̂⟩.  The
+right-hand side becomes log det D − ⟨Q, D⟩ + s with
+
+    Q = R D̂ B + B D̂ R − Z,      s = ⟨R, D̂ B D̂⟩,
+
+and its maximum over D ≻ 0 is ``s − log det Q − d`` when Q ≻ 0.  For block-diagonal D only the blocks of Q count;
+for D = Diag(γᵢWᵢ) the maximum is ``s + log det W + Σ dᵢ log(dᵢ/⟨Qᵢᵢ, Wᵢ⟩) − d``.  Multiplying Z by a factor t changes s
+to ts and Q to tQ, and t = d/s is best.
+
+The bound needs no assumption on the solver: poor multipliers make it weak, never wrong.  Every number is enclosed
+(``.arithmetic``), so the interval [log det D, upper bound] holds in exact arithmetic for the floats returned.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
+from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.proofs.cholesky import (
     cholesky_shift,
+    is_proved_definite,
     log_det_from_above,
     log_det_from_below,
-    log_slack,
-    proved_cholesky,
 )
+from stepsize_opt.proofs.duals import Multiplier, block_log_det, largest_conjugate
+from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.maps import image
-from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT
+from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE
+from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Family, Matrix, Pattern, Program, Vector, add_to_diagonal
 
 
 class Evaluation:
-    """A symmetric stepsize matrix D with enclosures of D B D and of F(D) = D − 𝒬(D B D), computed once.
+    """A symmetric stepsize matrix D of a program with the one condition 𝒬(D B D) ⪯ D, and what is proved of it.
 
-    A rounded B is taken at its upper end, so that what is proved of F(D) holds for every matrix it may stand for.
-    ``arithmetic`` is the precision of the products: enclosures by ``Plain`` are wider, and cheaper.
-    B: its upper end; half: D B; square: D B D, and quadratic the same rounded; value: F(D).
+    ``feasible``, ``lower`` and ``certificate`` are those of the paper's goal, log det D under the condition;
+    ``Descent`` and ``ConvexStep`` have the other goals.  A rounded B is taken at its upper end, so that what is proved
+    of F(D) holds for every matrix it may stand for, and at its lower end for bounds on the optimum.
+    ``arithmetic`` is the precision of the products: enclosures by ``Enclosed`` are wider, and cheaper.
+    B: its upper end; half: D B; square: D B D, and quadratic the same rounded; value: F(D); metric: D + F(D).
     """
 
     def __init__(
@@ -44,8 +66,18 @@ class Evaluation:
         self.arithmetic = arithmetic
         self.exact = arithmetic.exact(D)
         self.B = arithmetic.exact(shifted_matrix(self.condition, 1.0)) if B is None else B
-        self.half = self.exact @ self.B
-        self.square = self.half @ self.exact
+
+    @property
+    def d(self) -> int:
+        return self.program.d
+
+    @cached_property
+    def half(self) -> Approximate:
+        return self.exact @ self.B
+
+    @cached_property
+    def square(self) -> Approximate:
+        return self.half @ self.exact
 
     @cached_property
     def quadratic(self) -> Enclosed:
@@ -53,22 +85,18 @@ class Evaluation:
 
     @cached_property
     def value(self) -> Enclosed:
-        image_of = image(self.condition.Q, self.quadratic, self.arithmetic)
-        value = self.D - image_of.value
-        return Enclosed(value, image_of.error + UNIT * np.abs(value)).symmetric()
-
-    def times(self, B: Matrix) -> Approximate:
-        """D B."""
-        return self.exact @ self.arithmetic.exact(B)
+        return (self.D - image(self.condition.Q, self.quadratic, self.arithmetic)).symmetric()
 
     @cached_property
-    def feasible(self) -> bool:
-        """Whether D ≻ 0 has the pattern and F(D) ⪰ 0, *proved* for the floats of D."""
-        if not min(self.D.diagonal().tolist()) >= SMALLEST_STEPSIZE:
-            return False
-        if not self.program.pattern.contains(self.D) or self.log_det is None:
-            return False
-        return proved_cholesky(self.value) is not None
+    def metric(self) -> Enclosed:
+        return self.D + self.value
+
+    # ---------------------------------------------------------------- of this D
+
+    @property
+    def belongs(self) -> bool:
+        """Whether D has the pattern, and numbers that are large enough for the error bounds to hold."""
+        return min(self.D.diagonal().tolist()) >= SMALLEST_STEPSIZE and self.program.pattern.contains(self.D)
 
     @cached_property
     def log_det(self) -> float | None:
@@ -76,91 +104,161 @@ class Evaluation:
         return log_det_from_below(self.D)
 
     @cached_property
+    def satisfies_condition(self) -> bool:
+        """Whether D ≻ 0 has the pattern and F(D) ⪰ 0, *proved* for the floats of D."""
+        return self.belongs and self.log_det is not None and is_proved_definite(self.value)
+
+    @cached_property
+    def feasible(self) -> bool:
+        """Whether D is proved to be a stepsize of the goal."""
+        return self.satisfies_condition
+
+    @cached_property
+    def lower(self) -> float:
+        """A proved lower bound on what the goal makes large; −inf without one."""
+        return -math.inf if self.log_det is None else self.log_det
+
+    @cached_property
     def margin(self) -> float:
-        """λmin(D^{−½} F(D) D^{−½}): nonnegative if and only if D is feasible; −inf when D is not definite."""
+        """λmin(D^{−½} F(D) D^{−½}): nonnegative if and only if F(D) ⪰ 0; −inf when D is not definite."""
         root = inverse_root(self.D)
         if root is None:
             return -math.inf
         least = float(whitened_spectrum(self.value.value, root)[0])
         return -math.inf if math.isnan(least) else least
 
-    def multiple(self, t: float) -> Evaluation:
-        """tD of the same program, in the same precision."""
-        return Evaluation(self.program, np.asarray(t * self.D), self.arithmetic, self.B)
-
-    def elsewhere(self, D: Matrix) -> Evaluation:
-        """Another matrix of the same program, in twice the working precision."""
-        return Evaluation(self.program, D)
-
-    def block_log_det(self, Q: Approximate, s: slice) -> float | None:
-        """A proved lower bound on log det of a block of a matrix close to a multiple of D⁻¹; None without a proof."""
-        return block_log_det(Q, s)
-
-    def log_det_below(self, A: Matrix) -> float | None:
-        """A proved lower bound on log det of floats; None without a proof."""
-        return log_det_from_below(A)
-
-    def log_det_above(self, W: Matrix) -> float | None:
-        """A proved upper bound on log det of floats; None without a proof."""
-        return log_det_from_above(W)
-
     def margin_needed(self, root: Matrix) -> float:
-        """An upper bound, relative to D, on what rounding may take from F(D): the margin that a proof needs.
+        """Return an upper bound, relative to D, on what rounding may take from F(D): the margin that a proof needs.
 
         ``root`` is an inverse root of D.
         """
         return diagonal_norm(cholesky_shift(self.value), root)
 
+    def descent(self) -> Certificate:
+        """Return what is proved of H(D) = D + F(D): H ≻ 0, the margin and log det H from below.
 
-def block_log_det(Q: Approximate, s: slice) -> float | None:
-    """A proved lower bound on log det of a diagonal block Q; None without a proof."""
-    return log_det_from_below(Q.rounded().symmetric())
+        F(D) ⪰ 0 makes H ⪰ D, so log det D is a bound, too, where D satisfies the condition.
+        """
+        below = log_det_from_below(self.metric)
+        lower = -math.inf if below is None else below
+        if self.satisfies_condition and self.log_det is not None:
+            lower = max(lower, self.log_det)
+        return Certificate(lower > -math.inf, 1.0 + self.margin, lower, math.inf, self.d)
 
+    def multiple(self, t: float) -> Self:
+        """Return tD of the same program, in the same precision."""
+        return type(self)(self.program, np.asarray(t * self.D), self.arithmetic, self.B)
 
-def log_det_conjugate(
-    pattern: Pattern,
-    Q: Approximate,
-    below: Callable[[Approximate, slice], float | None] = block_log_det,
-    above: Callable[[Matrix], float | None] = log_det_from_above,
-) -> float | None:
-    """An upper bound on max { log det D − ⟨Q, D⟩ } + d over the pattern, or None when it is not proved finite.
+    def first_feasible(self, scale: float, needed: float, last: float, factor: float) -> Self | None:
+        """Return the first feasible of the multiples scale·(1 − loss)·D, loss = needed, factor·needed, … up to last."""
+        candidates = (self.multiple(scale * (1.0 - loss)) for loss in losses(needed, last, factor))
+        return first_proved(candidates, lambda at: at if at.feasible else None)
 
-    ``below`` bounds log det of a diagonal block of Q, ``above`` that of a matrix of floats.
-    """
-    if pattern.is_diagonal:
-        return _diagonal_conjugate(Q.rounded())
-    total: list[float] = []
-    for s in pattern.slices:
-        block = Q.block(s)
-        if pattern.W is None:
-            bound = below(block, s)
-            if bound is None:
-                return None
-            total.append(-bound)
-        else:
-            W = pattern.W[s, s]
-            size = W.shape[0]
-            bound = above(W)
-            inner = -((-block).inner_from_above(Q.exact(W)))
-            if bound is None or inner <= 0.0:
-                return None
-            term = size * math.log(size / inner)
-            total.append(bound + term + 4.0 * UNIT * (abs(bound) + abs(term) + size))  # the quotient's rounding, too
-    return math.fsum(total)
+    def elsewhere(self, D: Matrix) -> Self:
+        """Return another matrix of the same program, in twice the working precision."""
+        return type(self)(self.program, D)
 
+    # ---------------------------------------------------------------- of every D
 
-def _diagonal_conjugate(Q: Enclosed) -> float | None:
-    """−Σ log Q_jj from above, or None unless every Q_jj is proved positive."""
-    value, error = Q.value.diagonal(), Q.error.diagonal()
-    least = value - error - 2.0 * UNIT * (np.abs(value) + error)  # the rounding of the differences, too
-    if not least.min() > 0.0:
-        return None
-    logs = np.log(least).tolist()
-    return log_slack(logs) - math.fsum(logs)
+    @property
+    def patterns(self) -> list[Pattern]:
+        """Patterns of which one contains D: for D = Diag(γᵢWᵢ), whose entries are rounded, that of its blocks too."""
+        pattern = self.program.pattern
+        return [pattern] if pattern.W is None else [pattern, replace(pattern, W=self.D)]
+
+    def block_log_det(self, Q: Approximate, s: slice) -> float | None:
+        """Return a lower bound on log det of a block of a matrix close to a multiple of D⁻¹; None without a proof."""
+        return block_log_det(Q, s)
+
+    def log_det_below(self, A: Matrix) -> float | None:
+        """Return a lower bound on log det of floats; None without a proof."""
+        return log_det_from_below(A)
+
+    def log_det_above(self, W: Matrix) -> float | None:
+        """Return an upper bound on log det of floats; None without a proof."""
+        return log_det_from_above(W)
+
+    def upper_bound(self, dual: Matrix, patterns: Sequence[Pattern] = ()) -> float:
+        """Return an upper bound on log det over the feasible set; +inf when this multiplier proves nothing.
+
+        ``dual`` is a Z of any quality, near one; this D is the reference D̂, best the answer.  The bound is one for D of
+        the program's pattern, or of any of the ``patterns``.
+        """
+        found = Multiplier.near(self.condition.Q, dual, self.arithmetic)
+        if found is None:
+            return math.inf
+        half = self.half
+        if self.condition.B_slack is not None:
+            # A smaller B has a larger feasible set: the lower end of a rounded B gives the valid bound, and its
+            # quadratic term may be replaced by the larger one of the upper end.  The tangent needs B ⪰ 0.
+            B = shifted_matrix(self.condition, -1.0)
+            if not is_proved_definite(B):
+                return math.inf
+            half = self.exact @ self.arithmetic.exact(B)
+        tangent = found.R @ half
+        linear = found.R.inner(self.square).high
+        if not 0.0 < linear < math.inf:
+            return math.inf
+        Q = tangent - found.Z + tangent.T
+        conjugate = largest_conjugate(patterns or (self.program.pattern,), Q, self.block_log_det, self.log_det_above)
+        t = Interval.exact(self.d / linear)  # the best factor of the multiplier; any other leaves the bound valid
+        # log det(tQ) = d log t + log det Q
+        return Interval.total((t * linear, conjugate, -self.d * t.log(), -self.d)).high
+
+    def direction_bound(self, dual: Matrix, directions: Sequence[Matrix]) -> float:
+        """Return an upper bound on log det over the feasible multiples of the directions W; +inf without a proof.
+
+        γ𝒬(WBW) ⪯ W gives γ ≤ ⟨Z, W⟩/⟨𝒬*(Z), WBW⟩.  No tangent is taken, so B may be as graded as it likes.
+        """
+        found = Multiplier.near(self.condition.Q, dual, self.arithmetic)
+        if found is None:
+            return math.inf
+        exact, B = self.arithmetic.exact, shifted_matrix(self.condition, -1.0)
+        bounds: list[float] = []
+        for W in directions:
+            energy = found.R.inner(exact(W) @ exact(B) @ exact(W))
+            quotient, above = found.Z.inner(exact(W)) / energy, self.log_det_above(W)
+            if above is None or not (energy.low > 0.0 and quotient.high < math.inf):
+                return math.inf
+            bounds.append((above + len(W) * quotient.log()).high)
+        return max(bounds)
+
+    def inverse_bound(self) -> float:
+        """Return −log det B, a bound when the condition is DBD ⪯ D, that is D ⪯ B⁻¹; +inf when it is another.
+
+        Unlike the bound from multipliers it loses nothing when B is nearly singular.
+        """
+        below = self.log_det_below(shifted_matrix(self.condition, -1.0)) if self.condition.is_plain else None
+        return math.inf if below is None else -below
+
+    def certificate(self, dual: Matrix | None, tol: float = 0.0, others: Sequence[Matrix] = ()) -> Certificate:
+        """Return the certificate of D: feasible or not, margin, log det, and an upper bound from a multiplier.
+
+        The bound is taken with D itself as reference and, while the bounds leave a gap above ``tol``, again in twice
+        the precision, and with the other reference points (a solver's multiplier fits its raw point better than the
+        repaired one).
+        """
+        upper = self.inverse_bound()
+        references: list[Matrix | None] = [None, *others] if self.arithmetic is Pair else [None, self.D, *others]
+        for other in references:  # None stands for this evaluation
+            if dual is None or (self.feasible and (upper - self.lower) / self.d <= tol):
+                break
+            if other is None:
+                upper = min(upper, self._bound_at(self, dual))
+            elif np.isfinite(other).all():
+                upper = min(upper, self._bound_at(self.elsewhere(0.5 * (other + other.T)), dual))
+        return Certificate(self.feasible, self.margin, self.lower, upper, self.d)
+
+    def _bound_at(self, reference: Evaluation, dual: Matrix) -> float:
+        """Return the bound of a multiplier for a set that contains this D, with another D̂ as reference."""
+        direction = self.program.pattern.direction
+        if direction is not None:
+            return reference.direction_bound(dual, (direction, self.D))
+        return reference.upper_bound(dual, self.patterns)
 
 
 def condition_of(program: Program) -> Family:
-    """The condition 𝒬(D B D) ⪯ D of a program that has no other."""
+    """Return the condition 𝒬(D B D) ⪯ D of a program that has no other."""
     condition = program.condition
     if condition is None:
         msg = "what is proved about one stepsize takes programs with the one condition 𝒬(D B D) ⪯ D"
@@ -169,7 +267,7 @@ def condition_of(program: Program) -> Family:
 
 
 def shifted_matrix(condition: Family, sign: float) -> Matrix:
-    """B ± Diag(r): with + no smaller, with − no larger than the matrix that B may be a rounding of."""
+    """Return B ± Diag(r): with + no smaller, with − no larger than the matrix that B may be a rounding of."""
     assert condition.B is not None  # by the definition of Program.condition
     if condition.B_slack is None:
         return condition.B
@@ -180,7 +278,7 @@ def shifted_matrix(condition: Family, sign: float) -> Matrix:
 
 
 def inverse_root(D: Matrix) -> Matrix | None:
-    """K⁻¹ of the Cholesky factorisation D = KKᵀ, in plain floating point; None when D is not positive definite."""
+    """Return K⁻¹ of the Cholesky factorisation D = KKᵀ, in plain floats; None when D is not positive definite."""
     K, info = lapack.dpotrf(D.T, 1, 1)  # lower, clean
     # LAPACK need not stop at NaN or infinity, but a diagonal entry of the factor takes them on.
     definite = info == 0 and math.isfinite(sum(K.diagonal().tolist()))
@@ -188,7 +286,7 @@ def inverse_root(D: Matrix) -> Matrix | None:
 
 
 def whitened_spectrum(A: Matrix, root: Matrix) -> Vector:
-    """The eigenvalues of D^{−½} A D^{−½}, ascending, from an inverse root of D; in plain floating point."""
+    """Return the eigenvalues of D^{−½} A D^{−½}, ascending, from an inverse root of D; in plain floats."""
     W = root.dot(A).dot(root.T)  # of which LAPACK reads one half
     # All eigenvalues, by divide and conquer: LAPACK's methods for a part of them break down on clusters, and W is
     # close to the identity for D = L⁻¹.
@@ -197,6 +295,6 @@ def whitened_spectrum(A: Matrix, root: Matrix) -> Vector:
 
 
 def diagonal_norm(h: Vector, root: Matrix) -> float:
-    """‖D^{−½} Diag(h) D^{−½}‖ for h ≥ 0, from an inverse root of D."""
+    """Return ‖D^{−½} Diag(h) D^{−½}‖ for h ≥ 0, from an inverse root of D."""
     half = root * np.sqrt(h)
     return float(lapack.dsyevd(half.dot(half.T), 0, 1)[0][-1])

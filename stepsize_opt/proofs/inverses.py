@@ -1,19 +1,67 @@
-"""The inverse of a matrix on one side of it, proved for floats: Y ⪰ E⁻¹, or Y ⪯ E⁻¹, for every E of an enclosure.
+"""Bounds by the inverse of a matrix, proved for floats: H ⪰ tM⁻¹, ⟨Y, M⁻¹⟩ from below, and M⁻¹ from one side.
 
-Y ⪰ E⁻¹ is E ⪰ Y⁻¹, which is YEY ⪰ Y; both sides and the distance between them are read off one enclosure of YEY.
+H ⪰ tM⁻¹ holds if and only if [ M  √t I ; √t I  H ] ⪰ 0, which a Cholesky factorisation proves.  ⟨Y, M⁻¹⟩ is at least
+⟨Y, 2V − VMV⟩ for Y ⪰ 0 and any symmetric V, because M⁻¹ − 2V + VMV = (M⁻¹ − V)M(M⁻¹ − V) ⪰ 0.
+M is a matrix, or a number μ that stands for μI.  Y ⪰ M⁻¹ is M ⪰ Y⁻¹, which is YMY ⪰ Y; both sides and the distance
+between them are read off one enclosure of YMY.
 """
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from stepsize_opt.proofs.arithmetic import Enclosed, Pair
+import numpy as np
+from scipy.linalg import lapack
+
+from stepsize_opt.proofs.arithmetic import Enclosed, Pair, enclosed
 from stepsize_opt.proofs.certificate import Unproved
-from stepsize_opt.proofs.cholesky import proved_cholesky
+from stepsize_opt.proofs.cholesky import is_proved_definite
+from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.roundings import UNIT, power_of_two_scaling
+from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Matrix
 
+# A number t found by plain arithmetic is lowered by this much of itself, then by 16 times as much, until it is proved.
+_FIRST_LOSS = 1e-14
 _LARGEST_LOSS = 1e-2
+
+
+def exceeds_inverse(H: Enclosed, t: float, M: Matrix | float) -> bool:
+    """Return whether H ⪰ tM⁻¹ is proved for every matrix in the enclosure, for a t > 0 and M ≻ 0."""
+    if isinstance(M, float | int):
+        return is_proved_definite(H.plus_diagonal(-(Interval.exact(t) / M).high))
+    root = Interval.exact(t).sqrt().high * np.eye(len(M))
+    return is_proved_definite(Enclosed.symmetric_blocks(enclosed(M), enclosed(root), H))
+
+
+def largest_floor(H: Enclosed, M: Matrix | float) -> float:
+    """Return a t with H ⪰ tM⁻¹ proved, within a few roundings of the largest; 0 when there is no proof for a t > 0."""
+    if isinstance(M, float | int):
+        t = float(np.linalg.eigvalsh(H.value)[0]) * M
+    else:
+        K, info = lapack.dpotrf(M, 1, 1)
+        t = float(np.linalg.eigvalsh(K.T @ H.value @ K)[0]) if info == 0 else math.nan
+    if not t > 0.0:
+        return 0.0
+
+    def lowered(loss: float) -> float | None:
+        candidate = t * (1.0 - loss)
+        return candidate if exceeds_inverse(H, candidate, M) else None
+
+    return first_proved(losses(_FIRST_LOSS * len(H.value), _LARGEST_LOSS, 16.0), lowered) or 0.0
+
+
+def weight_from_below(Y: Enclosed, M: Matrix | float) -> float:
+    """Return a lower bound on ⟨Y, M⁻¹⟩ for Y ⪰ 0; −inf without a proof."""
+    if isinstance(M, float | int):
+        return (Y.diagonal().total() / M).low
+    try:
+        V = np.linalg.inv(M)
+    except np.linalg.LinAlgError:
+        return -math.inf
+    V = 0.5 * (V + V.T)
+    exact = Pair.exact
+    return (exact(2.0 * V) - exact(V) @ (exact(M) @ exact(V))).rounded().inner(Y).low
 
 
 def proved_inverse(E: Enclosed, *, above: bool, name: str) -> tuple[Matrix, float]:
@@ -22,17 +70,21 @@ def proved_inverse(E: Enclosed, *, above: bool, name: str) -> tuple[Matrix, floa
     Raises Unproved where float64 does not suffice; ``name`` is what the matrix is called then.
     """
     scale = power_of_two_scaling(E.value.diagonal())
-    value, error = (scale[:, None] * part * scale for part in (E.value, E.error))
-    sign, loss = (1.0 if above else -1.0), 4.0 * len(value) * UNIT
-    X = np.linalg.inv(value) if proved_cholesky(value) is not None else np.full_like(value, np.nan)
-    while loss <= _LARGEST_LOSS and np.isfinite(X).all():
+    scaled = Enclosed(*(scale[:, None] * part * scale for part in (E.value, E.error)))
+    X = np.linalg.inv(scaled.value) if is_proved_definite(scaled.value) else np.full_like(scaled.value, np.nan)
+    sign, inverse = (1.0 if above else -1.0), scaled.to(Pair)
+
+    def moved(loss: float) -> tuple[Matrix, float] | None:
         Y = (1.0 + sign * loss) * 0.5 * (X + X.T)
         exact = Pair.exact(Y)
-        moved = exact @ (Pair.enclosing(value, error) @ exact)
-        near = moved + -exact
-        far = exact.scaled(1.0 + 4.0 * sign * loss) + -moved
-        if all(proved_cholesky(part.scaled(sign).rounded().symmetric()) is not None for part in (near, far)):
-            return scale[:, None] * Y * scale, 4.0 * loss * (1.0 + 8.0 * UNIT)
-        loss *= 4.0
-    msg = f"{name} is too close to singular for a proof of its inverse in float64; give a larger one"
-    raise Unproved(msg)
+        square = exact @ (inverse @ exact)
+        far = exact * (1.0 + 4.0 * sign * loss) - square
+        sides = ((side * sign).rounded().symmetric() for side in (square - exact, far))
+        # 1 + 4·loss is rounded once.
+        return (scale[:, None] * Y * scale, 4.0 * loss + 2.0 * UNIT) if all(map(is_proved_definite, sides)) else None
+
+    found = first_proved(losses(4.0 * len(X) * UNIT, _LARGEST_LOSS), moved) if np.isfinite(X).all() else None
+    if found is None:
+        msg = f"{name} is too close to singular for a proof of its inverse in float64; give a larger one"
+        raise Unproved(msg)
+    return found

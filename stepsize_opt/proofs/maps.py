@@ -12,12 +12,14 @@ these maps carry no rounding error to speak of in twice the working precision.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
 
-from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, sandwich
-from stepsize_opt.proofs.roundings import UNIT, gamma
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
+from stepsize_opt.proofs.roundings import UNIT, twice_gamma
 from stepsize_solvers.programs import (
     CongruenceSum,
     DiagonalPlusScaled,
@@ -54,21 +56,19 @@ def image(Q: PositiveMap, M: Enclosed, arithmetic: type[Approximate] = Pair) -> 
 @singledispatch
 def centred_image(Q: PositiveMap, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
     """An enclosure of 𝒞(M) = E[(S − I) M (S − I)] over all matrices that M encloses: of 𝒬(M) − M, because E[S] = I."""
-    found = image(Q, M, arithmetic)
-    value = found.value - M.value
-    return Enclosed(value, (found.error + M.error + UNIT * np.abs(value)) * (1.0 + gamma(2)))
+    return image(Q, M, arithmetic) - M
 
 
 @singledispatch
 def image_above(Q: PositiveMap, M: Approximate) -> Approximate:
     """𝒬̄(M) for a linear map 𝒬̄ with 𝒬̄(M) ⪰ 𝒬(M) for every M ⪰ 0, in the precision of M."""
-    return M.scaled(_moved_coefficients("image_above", Q, 1.0))
+    return M * _moved_coefficients("image_above", Q, 1.0)
 
 
 @singledispatch
 def centred_above(Q: PositiveMap, M: Approximate) -> Approximate:
     """𝒞̄(M) for a linear map 𝒞̄ with 𝒞̄(M) ⪰ 𝒞(M) for every M ⪰ 0, in the precision of M."""
-    return image_above(Q, M) + -M
+    return image_above(Q, M) - M
 
 
 @singledispatch
@@ -76,12 +76,12 @@ def adjoint_below(Q: PositiveMap, Z: Approximate) -> Approximate:
     """𝒬̲*(Z) for a linear map 𝒬̲ with 𝒬̲(M) ⪯ 𝒬(M) for every M ⪰ 0, in the precision of Z."""
     if is_identity(Q):
         return Z
-    return Z.scaled(_moved_coefficients("adjoint_below", Q, -1.0))
+    return Z * _moved_coefficients("adjoint_below", Q, -1.0)
 
 
 @singledispatch
 def lowers_to_positive(Q: PositiveMap) -> bool:
-    """Whether the smaller map of ``adjoint_below`` is positive at a glance; False says nothing."""
+    """Return True if the smaller map of ``adjoint_below`` is known to be positive without a check; False: unknown."""
     return False
 
 
@@ -102,8 +102,11 @@ def _(Q: PositiveMap, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Encl
 
 def _entrywise(Q: PositiveMap, M: Enclosed) -> Enclosed:
     # Rounded: the coefficients, the product and a sum.
-    error = Q.magnitude(M.error + gamma(coefficient_roundings(Q) + 2) * np.abs(M.value))
-    return Enclosed(Q.apply(M.value), error)
+    rounding = twice_gamma(coefficient_roundings(Q) + 2)
+    around = rounding * np.abs(M.value)
+    if M.slack is not None:
+        around += (1.0 + rounding) * M.slack
+    return Enclosed(Q.apply(M.value), Q.magnitude(around))
 
 
 def _moved_coefficients(function: str, Q: PositiveMap, sign: float) -> Matrix:
@@ -116,7 +119,7 @@ def _moved_coefficients(function: str, Q: PositiveMap, sign: float) -> Matrix:
         return P
     P = P.copy()
     # One more rounding for the sum α + β of a diagonal entry, one for the subtraction.
-    add_to_diagonal(P, (sign * gamma(roundings + 2)) * np.add.reduce(np.abs(P), 1))
+    add_to_diagonal(P, (sign * twice_gamma(roundings + 2)) * np.add.reduce(np.abs(P), 1))
     return P
 
 
@@ -126,7 +129,7 @@ def _(Q: DiagonalPlusScaled) -> bool:
     # min (α + β), twice as large for its rounding.  Coefficients without rounding are not lowered.
     if Q.roundings == 0:
         return Q.beta >= 0.0 and bool(Q.alpha.min() >= 0.0)
-    return Q.beta >= 0.0 and Q.action_range[0] - Q.beta >= 4.0 * gamma(Q.roundings + 2) * Q.d * Q.beta
+    return Q.beta >= 0.0 and Q.action_range[0] - Q.beta >= 4.0 * twice_gamma(Q.roundings + 2) * Q.d * Q.beta
 
 
 # ------------------------------------------------------------------------------------------------ a M + b tr(M) I
@@ -139,21 +142,20 @@ def _(Q: ScaledPlusTrace) -> int:
 
 @image.register
 def _(Q: ScaledPlusTrace, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
-    found = _entrywise(Q, M)
-    # The trace is a sum of d numbers.
-    add_to_diagonal(found.error, Q.b * gamma(Q.d) * float(np.sum(np.abs(np.diagonal(M.value)))))
-    return found
+    # Each coefficient is right to two roundings.
+    a, b = (Enclosed(np.asarray(x), np.asarray(4.0 * UNIT * x)) for x in (Q.a, Q.b))
+    return M * a + M.trace_times_identity() * b
 
 
 @image_above.register
 def _(Q: ScaledPlusTrace, M: Approximate) -> Approximate:
     # M ↦ M and M ↦ tr(M)I are both positive, so each coefficient may be moved on its own.
-    return M.scaled(Q.a * (1.0 + 4.0 * UNIT)) + M.trace_times_identity().scaled(Q.b * (1.0 + 4.0 * UNIT))
+    return M * (Q.a * (1.0 + 4.0 * UNIT)) + M.trace_times_identity() * (Q.b * (1.0 + 4.0 * UNIT))
 
 
 @adjoint_below.register
 def _(Q: ScaledPlusTrace, Z: Approximate) -> Approximate:
-    return Z.scaled(Q.a * (1.0 - 4.0 * UNIT)) + Z.trace_times_identity().scaled(Q.b * (1.0 - 4.0 * UNIT))
+    return Z * (Q.a * (1.0 - 4.0 * UNIT)) + Z.trace_times_identity() * (Q.b * (1.0 - 4.0 * UNIT))
 
 
 @lowers_to_positive.register(CongruenceSum)
@@ -172,43 +174,37 @@ def _(Q: CongruenceSum) -> int:
 
 @image.register
 def _(Q: CongruenceSum, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
-    # In twice the working precision each product is rounded once, not 2d times.
-    value = np.zeros_like(M.value)
-    error = np.zeros_like(M.value)
-    size = np.zeros_like(M.value)
-    for w, S in zip(Q.weights, Q.matrices, strict=True):
-        term = sandwich(S, M.value, S.T, arithmetic)
-        value += w * term.value
-        size += w * np.abs(term.value)
-        error += w * (term.error + np.abs(S) @ M.error @ np.abs(S.T) * (1.0 + gamma(2 * Q.d)))
-    atoms = len(Q.weights)
-    return Enclosed(value, error * (1.0 + gamma(atoms + 4)) + gamma(atoms + 2) * size)
+    # The weights are exact floats.  In twice the working precision each product is rounded once, not 2d times.
+    return _widened(image_above(Q, arithmetic.exact(M.value)).rounded(), Q, M.error)
 
 
 @centred_image.register
 def _(Q: CongruenceSum, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
-    # Outcome by outcome: the floats of a finite law have E[S] = I to rounding only.
-    centred = Q.centered()
-    found = image(centred, M, arithmetic)
-    # S − I is rounded, too, once on either side of M.
-    rounding = gamma(4) * centred.magnitude(np.abs(M.value) + M.error)
-    return Enclosed(found.value, (found.error + rounding) * (1.0 + gamma(2 * Q.d)))
+    return _widened(centred_above(Q, arithmetic.exact(M.value)).rounded(), Q.centered(), M.error)
+
+
+def _widened(found: Enclosed, Q: CongruenceSum, error: Matrix) -> Enclosed:
+    """Return an enclosure of an image over all M within the error: it moves by Σ w|S||M − M̂||S|ᵀ at most."""
+    roundings = len(Q.weights) + 2 * Q.d + 4
+    return found + Enclosed(np.zeros_like(error), Q.magnitude(error) * (1.0 + twice_gamma(roundings)))
 
 
 @image_above.register
 def _(Q: CongruenceSum, M: Approximate) -> Approximate:
-    total = M.scaled(0.0)
-    for w, S in zip(Q.weights, Q.matrices, strict=True):
-        total = total + (M.exact(S) @ (M @ M.exact(S.T))).scaled(float(w))
-    return total
+    return _sum_of_congruences(Q, M, M.exact)
 
 
 @centred_above.register
 def _(Q: CongruenceSum, M: Approximate) -> Approximate:
-    identity, total = M.exact(-np.eye(Q.d)), M.scaled(0.0)
-    for w, S in zip(Q.weights, Q.matrices, strict=True):
-        centred = M.exact(S) + identity
-        total = total + (centred @ (M @ centred.T)).scaled(float(w))
+    # Outcome by outcome: the floats of a finite law have E[S] = I to rounding only.
+    identity = M.exact(np.eye(Q.d))
+    return _sum_of_congruences(Q, M, lambda S: M.exact(S) - identity)
+
+
+def _sum_of_congruences(Q: CongruenceSum, M: Approximate, of: Callable[[Matrix], Approximate]) -> Approximate:
+    total = M * 0.0
+    for w, S in zip(Q.weights, map(of, Q.matrices), strict=True):
+        total = total + (S @ (M @ S.T)) * float(w)
     return total
 
 
@@ -226,41 +222,35 @@ def _(Q: Layered) -> int:
     return max(coefficient_roundings(layer) for layer in Q.layers)
 
 
-def _slices(Q: Layered) -> list[tuple[PositiveMap, slice]]:
-    return list(zip(Q.layers, block_slices([layer.d for layer in Q.layers]), strict=True))
+def _by_layers(
+    Q: Layered, M: Approximate, of: Callable[[PositiveMap, Any], Approximate], between: float
+) -> Approximate:
+    """Return the images of the diagonal blocks by the maps of the layers; the rest of M times 0 or 1."""
+    slices = block_slices([layer.d for layer in Q.layers])
+    return (M * between).with_blocks((s, of(layer, M.block(s))) for layer, s in zip(Q.layers, slices, strict=True))
 
 
 @image.register
 def _(Q: Layered, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
-    value, error = Q.between * M.value, abs(Q.between) * M.error
-    error = error + UNIT * np.abs(value)
-    for layer, s in _slices(Q):
-        inside = image(layer, Enclosed(M.value[s, s], M.error[s, s]), arithmetic)
-        value[s, s], error[s, s] = inside.value, inside.error
-    return Enclosed(value, error)
+    return _by_layers(Q, M, lambda layer, block: image(layer, block, arithmetic), Q.between).rounded()
 
 
 @centred_image.register
 def _(Q: Layered, M: Enclosed, arithmetic: type[Approximate] = Pair) -> Enclosed:
-    value, error = np.zeros_like(M.value), np.zeros_like(M.value)  # layers are independent
-    for layer, s in _slices(Q):
-        inside = centred_image(layer, Enclosed(M.value[s, s], M.error[s, s]), arithmetic)
-        value[s, s], error[s, s] = inside.value, inside.error
-    return Enclosed(value, error)
+    # Layers are independent.
+    return _by_layers(Q, M, lambda layer, block: centred_image(layer, block, arithmetic), 0.0).rounded()
 
 
 @image_above.register
 def _(Q: Layered, M: Approximate) -> Approximate:
-    blocks = ((s, image_above(layer, M.block(s))) for layer, s in _slices(Q))
-    return M.scaled(Q.between).with_blocks(blocks)  # the factor is 0 or 1
+    return _by_layers(Q, M, image_above, Q.between)
 
 
 @centred_above.register
 def _(Q: Layered, M: Approximate) -> Approximate:
-    return M.scaled(0.0).with_blocks((s, centred_above(layer, M.block(s))) for layer, s in _slices(Q))
+    return _by_layers(Q, M, centred_above, 0.0)
 
 
 @adjoint_below.register
 def _(Q: Layered, Z: Approximate) -> Approximate:
-    blocks = ((s, adjoint_below(layer, Z.block(s))) for layer, s in _slices(Q))
-    return Z.scaled(Q.between).with_blocks(blocks)  # the factor is 0 or 1
+    return _by_layers(Q, Z, adjoint_below, Q.between)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 
 from stepsize_opt.proofs.arithmetic import Pair
-from stepsize_opt.proofs.conditions import exponent_above
-from stepsize_opt.proofs.roundings import rounded_down
+from stepsize_opt.proofs.roundings import exponent_above
 from stepsize_solvers.programs import Matrix, add_to_diagonal
 
 
@@ -45,8 +43,3 @@ def mean_above(matrices: Sequence[Matrix]) -> Matrix:
     if (np.ldexp(out, -exponent) != above).any():
         add_to_diagonal(out, 2 * len(out) * math.ulp(0.0))
     return out
-
-
-def sum_below(values: Sequence[float], n: int = 1) -> float:
-    """Return the largest float that is not above (1/n)Σ of the values; −∞ if one of them is −∞."""
-    return -math.inf if -math.inf in values else rounded_down(sum(map(Fraction, values), Fraction(0)) / n)

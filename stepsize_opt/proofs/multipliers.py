@@ -38,25 +38,18 @@ inequality is violated at c̃ = κη̃, a feasible D with κη = c > c̃ would h
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, Plain, embedded
-from stepsize_opt.proofs.cholesky import log_det_from_below, proved_cholesky
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, sum_of_logs
+from stepsize_opt.proofs.cholesky import is_proved_definite, log_det_from_below
 from stepsize_opt.proofs.conditions import ClientGroup, Conditions
-from stepsize_opt.proofs.evaluation import log_det_conjugate
+from stepsize_opt.proofs.duals import Gram, log_det_conjugate
+from stepsize_opt.proofs.intervals import LOG_2, Interval, log_sum
 from stepsize_opt.proofs.roundings import UNIT, power_of_two_scaling
 from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Indices, Matrix, Pattern, Stack
-
-# Products, quotients and a square root of a few positive numbers: far fewer than 32 roundings.
-_UP = 1.0 + 32.0 * UNIT
-
-
-def _log(x: float) -> float:
-    return math.log(x) if x > 0.0 else -math.inf
 
 
 @dataclass(frozen=True)
@@ -76,54 +69,65 @@ class Bound:
     T: float
     rest: float
     terms: int
-    log_scale: float
-    log_clients: float = 0.0
+    log_scale: Interval
+    log_clients: Interval
 
-    def _plain(self, log_c: float) -> float:
-        """log τ at a given c, in scaled coordinates."""
-        energy = float(np.logaddexp(log_c + _log(self.T), _log(self.rest)))
-        doubled = math.log(2.0) if self.doubled else 0.0
-        return self.power * (energy - math.log(self.terms) + self.log_g) + doubled
+    def _plain(self, log_c: Interval | None) -> Interval:
+        """Return log τ at a given c, None for one that does not count, in scaled coordinates."""
+        energy = _log(self.rest) if log_c is None else log_sum(log_c + _log(self.T), _log(self.rest))
+        found = self.power * (energy - _log(self.terms) + self.log_g)
+        return found + LOG_2 if self.doubled else found
 
-    def _finish(self, log_rate: float, log_bound: float) -> float:
-        """In the user's coordinates, with the rounding of the few logarithms that were added; infinite if none."""
-        value = log_rate + self.log_scale
-        if not math.isfinite(value):
-            return math.inf
-        terms = [value, self.log_scale, self.log_clients, self.log_g, log_bound, _log(self.T), _log(self.rest)]
-        return value + 16.0 * UNIT * (8.0 + math.fsum(abs(x) for x in terms if math.isfinite(x)))
+    def _finish(self, log_rate: Interval) -> float:
+        """Return log τ from above in the user's coordinates; infinite if that is no bound."""
+        value = (log_rate + self.log_scale).high
+        return value if abs(value) < _LARGEST_LOG else math.inf
 
     def at_lambda(self, log_c: float) -> float:
-        """An upper bound on log τ when λ_D ≤ c."""
-        scaled = log_c - self.log_clients
+        """Return an upper bound on log τ when λ_D ≤ c."""
+        scaled = _few_roundings(log_c) - self.log_clients
         if self.homogeneous:
-            return self._finish(self._plain(0.0) + 0.5 * scaled, log_c)
-        return self._finish(self._plain(scaled if self.T > 0.0 else -math.inf), log_c)
+            return self._finish(self._plain(Interval.exact(0.0)) + 0.5 * scaled)
+        return self._finish(self._plain(scaled if self.T > 0.0 else None))
 
     def at_factor(self, log_kappa: float) -> float:
-        """An upper bound on log τ when λ_D ≤ κτ, κ in the user's coordinates."""
+        """Return an upper bound on log τ when λ_D ≤ κτ, κ in the user's coordinates."""
         if not math.isfinite(log_kappa):
             return self.at_lambda(math.inf)
         # τ = τ̃ e^{log_scale}, so κτ = (κ e^{log_scale}) τ̃.
-        scaled = log_kappa + self.log_scale - self.log_clients
+        scaled = _few_roundings(log_kappa) + self.log_scale - self.log_clients
         if self.homogeneous:
-            return self._finish(2.0 * self._plain(0.0) + scaled, log_kappa)
-        b = self.log_g + scaled + _log(self.T) - math.log(self.terms)
-        a = self.log_g + _log(self.rest) - math.log(self.terms)
+            return self._finish(2.0 * self._plain(Interval.exact(0.0)) + scaled)
+        if not self.T > 0.0:
+            return self._finish(self._plain(None))
+        b = self.log_g + scaled + _log(self.T) - _log(self.terms)
+        a = self.log_g + _log(self.rest) - _log(self.terms)
         if self.power < 1.0:
             # (b + √(b² + 4a))/2 = b(1 + √(1 + r))/2 with r = 4a/b², and at most b + √a, which is as good for a large r.
-            ratio = math.log(4.0) + a - 2.0 * b if b > -math.inf else math.inf
-            if ratio < 60.0:
-                return self._finish(b + math.log(0.5 + 0.5 * math.sqrt(1.0 + math.exp(ratio))), log_kappa)
-            return self._finish(float(np.logaddexp(b, 0.5 * a)), log_kappa)
-        # a/(1 − b), or 2a/(1 + √(1 − 4ab)), where the rounding of the exponent of b or 4ab counts 1/(1 − b) times.
-        exponent = b if self.power == 1.0 else math.log(4.0) + a + b
-        sizes = 8.0 + abs(exponent) + abs(self.log_g) + abs(scaled)
-        share = math.exp(min(exponent, 1.0)) * (1.0 + 64.0 * UNIT * sizes)
-        if self.power > 1.0:
-            root = math.log(2.0) - math.log1p(math.sqrt(1.0 - share)) if share < 1.0 else math.inf
-            return self._finish(2.0 * (a + root), log_kappa)
-        return self._finish(a - math.log1p(-share), log_kappa) if share < 1.0 else math.inf
+            ratio = 2.0 * LOG_2 + a - 2.0 * b
+            if ratio.high < 60.0:
+                return self._finish(b + (0.5 + 0.5 * (1.0 + ratio.exp()).sqrt()).log())
+            return self._finish(log_sum(b, 0.5 * a))
+        # a/(1 − b), or 2a/(1 + √(1 − 4ab))
+        left = 1.0 - (b if self.power == 1.0 else 2.0 * LOG_2 + a + b).exp()
+        if not left.low > 0.0:
+            return math.inf
+        if self.power == 1.0:
+            return self._finish(a - left.log())
+        return self._finish(2.0 * (a + LOG_2 - (1.0 + left.sqrt()).log()))
+
+
+# Logarithms of larger numbers come from a zero and bound nothing.
+_LARGEST_LOG = 1e300
+
+
+def _log(x: float) -> Interval:
+    return Interval.exact(x).log()
+
+
+def _few_roundings(x: float) -> Interval:
+    """Return all numbers that x may be the value of, after a logarithm and a few sums."""
+    return Interval.around(x, 16.0 * UNIT * (8.0 + abs(x))) if math.isfinite(x) else Interval.exact(x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,21 +141,6 @@ class Multipliers:
     inverse: Matrix | None
 
 
-@dataclass(frozen=True, eq=False)
-class Gram:
-    """Y = Σ Lᵢ Uᵢ Uᵢᵀ Lᵢ, and Σ tr(Uᵢᵀ Lᵢ Uᵢ) from above."""
-
-    Y: Approximate
-    energy: float
-
-    @staticmethod
-    def of(L: Sequence[Approximate], U: Stack) -> Gram:
-        exact = L[0].exact
-        # All LᵢUᵢ side by side: Y is one product, and the energy one inner product.
-        columns = L[0].side_by_side([M @ exact(V) for M, V in zip(L, U, strict=True)])
-        return Gram(columns @ columns.T, columns.inner_from_above(exact(np.hstack(list(U)))))
-
-
 def rate_bound(
     conditions: Conditions,
     multipliers: Multipliers,
@@ -160,7 +149,7 @@ def rate_bound(
     rows: Indices | None = None,
     arithmetic: type[Approximate] = Pair,
 ) -> Bound | None:
-    """The bound that the multipliers prove; None when they prove nothing.
+    """Return the bound that the multipliers prove; None when they prove nothing.
 
     ``reference`` is D̂ for the quadratic form; ``linear`` says that Vᵢ = 𝒞ᵢ(A) and D is full.  ``rows`` asks for the
     quadratic form in these rows and columns of D alone.  ``arithmetic``: errors of the higher precision are relative to
@@ -169,49 +158,44 @@ def rate_bound(
     d, exact, L = conditions.d, arithmetic.exact, conditions.L.to(arithmetic)
     metric = conditions.metric and multipliers.inverse is not None
     Q = exact(np.zeros((d, d)))
-    T, rest = 0.0, 0.0
-
-    def enclosing(M: Enclosed) -> Approximate:
-        return arithmetic.enclosing(M.value, M.error)
-
+    T, rest = Interval.exact(0.0), Interval.exact(0.0)
     for group, U in zip(conditions.groups, multipliers.clients, strict=True):
         gram = Gram.of([exact(M) for M in group.matrices], U)
         T += gram.energy
         if linear:
-            Q = Q + enclosing(group.map.enclose(gram.Y.rounded().symmetric()))
+            Q = Q + group.map.enclose(gram.Y.rounded().symmetric()).to(arithmetic)
         elif reference is not None:
-            left, right = _factors(conditions, group, gram.Y.rounded().symmetric())
-            R, B = (left, right) if rows is None else (_below_on(rows, left), _below_on(rows, right))
+            factors: list[Enclosed | None] = list(_factors(conditions, group, gram.Y.rounded().symmetric()))
+            if rows is not None:
+                factors = [None if M is None else _below_on(rows, M) for M in factors]
+            R, B = (None if M is None else M.to(arithmetic) for M in factors)
             if R is None or B is None:
                 return None
-            half, middle = exact(reference) @ enclosing(B), enclosing(R)
-            tangent = middle @ half
+            half = exact(reference) @ B
+            tangent = R @ half
             Q = Q + tangent + tangent.T
-            rest += middle.inner_from_above(half @ exact(reference))
-    homogeneous = multipliers.inverse is None
+            rest += R.inner(half @ exact(reference))
+    log_g, terms = Interval.exact(0.0), d
     if multipliers.inverse is not None:
         gram = Gram.of([L], multipliers.inverse[None])
         Q = Q + gram.Y
         rest += 2.0 * gram.energy if metric else gram.energy
+        if metric:
+            log_g, terms = log_g - _triangular_log_det(multipliers.inverse), 2 * d
     conjugate = _conjugate(conditions.pattern, Q.rounded().symmetric())
-    if conjugate is None or not math.isfinite(conjugate + T + rest):
+    below = log_det_from_below(conditions.L.rounded()) if linear or metric else 0.0
+    if conjugate is None or below is None:
         return None
-    log_g, terms = conjugate, 2 * d if metric else d
-    if linear or metric:
-        below = log_det_from_below(conditions.L.rounded())
-        own = _triangular_log_det(multipliers.inverse) if metric and multipliers.inverse is not None else 0.0
-        if below is None or not math.isfinite(own):
-            return None
-        log_g = conjugate - below - own
-        log_g += 4.0 * UNIT * (abs(conjugate) + abs(below) + abs(own))
-    log_g = log_g / terms + 4.0 * UNIT * abs(log_g / terms)
+    log_g = (log_g + conjugate - below) / terms
+    if not math.isfinite(log_g.high + T.high + rest.high):
+        return None
     return Bound(
         power=2.0 if metric else 0.5 if linear else 1.0,
-        homogeneous=homogeneous,
+        homogeneous=multipliers.inverse is None,
         doubled=conditions.metric and not metric,
-        log_g=log_g,
-        T=T * _UP,
-        rest=rest * _UP,
+        log_g=log_g.high,
+        T=T.high,
+        rest=rest.high,
         terms=terms,
         log_scale=conditions.log_scale,
         log_clients=conditions.log_clients,
@@ -224,8 +208,7 @@ def _triangular_log_det(U: Matrix) -> float:
     triangular = not np.any(np.tril(U, -1)) or not np.any(np.triu(U, 1))
     if U.shape[0] != U.shape[1] or not triangular or not np.all((diagonal > 0.0) & np.isfinite(diagonal)):
         return -math.inf
-    logs = np.log(diagonal)
-    return 2.0 * math.fsum(logs) - 8.0 * UNIT * (math.fsum(np.abs(logs)) + 1.0)
+    return (2.0 * sum_of_logs(diagonal)).low
 
 
 def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
@@ -235,11 +218,10 @@ def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
     """
     diagonal = np.diagonal(Q.value)
     if pattern.W is not None or not np.all((diagonal > 0.0) & np.isfinite(diagonal)):
-        return log_det_conjugate(pattern, Plain(Q.value, Q.error), _block_log_det)
+        return log_det_conjugate(pattern, Q, _block_log_det)
     s = power_of_two_scaling(diagonal)
-    scaled = log_det_conjugate(pattern, Plain(s[:, None] * Q.value * s, s[:, None] * Q.error * s), _block_log_det)
-    shift = 2.0 * math.log(2.0) * float(np.sum(np.frexp(s)[1] - 1))
-    return None if scaled is None else scaled + shift + 4.0 * UNIT * (abs(scaled) + abs(shift))
+    scaled = log_det_conjugate(pattern, Q * np.multiply.outer(s, s), _block_log_det)
+    return None if scaled is None else (scaled + 2.0 * LOG_2 * int(np.sum(np.frexp(s)[1] - 1))).high
 
 
 def _block_log_det(Q: Approximate, s: slice) -> float | None:
@@ -263,16 +245,14 @@ def _below_on(rows: Indices, M: Enclosed) -> Enclosed | None:
     rest = np.setdiff1d(np.flatnonzero(np.diagonal(M.value)), rows)
     inside = np.ix_(rows, rows)
     if rest.size == 0:
-        return Enclosed(embedded(M.value[inside], rows, d), embedded(M.error[inside], rows, d))
+        return M.block(rows).on(rows, d)
     cross = M.value[np.ix_(rest, rows)]
     schur = M.value[inside] - cross.T @ np.linalg.pinv(M.value[np.ix_(rest, rest)]) @ cross
+    diagonal = np.diag(M.value.diagonal()[rows])
     kept = np.union1d(rows, rest)
-    part = np.ix_(kept, kept)
 
     def lowered(loss: float) -> Enclosed | None:
-        lower = embedded(0.5 * (schur + schur.T) - loss * np.diag(np.diagonal(M.value)[rows]), rows, d)
-        value = M.value - lower
-        above = Enclosed(value[part], (M.error + UNIT * np.abs(value))[part]).symmetric()
-        return None if proved_cholesky(above) is None else Enclosed(lower, np.zeros_like(lower))
+        lower = Enclosed.exact(0.5 * (schur + schur.T) - loss * diagonal).on(rows, d)
+        return lower if is_proved_definite((M - lower).block(kept).symmetric()) else None
 
     return first_proved(losses(16.0 * d * UNIT, 1e-7, 8.0), lowered)

@@ -19,18 +19,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt.proofs.cholesky import log_det_from_factor, proved_cholesky
-from stepsize_opt.proofs.roundings import UNIT, gamma
-from stepsize_opt.proofs.thin import (
-    FAILURE,
-    RANGE,
-    ProvedDiagonal,
-    bound_of_multiples,
-    in_range,
-    inverse_from_below,
-    sum_below,
-    sum_of_logs,
-)
+from stepsize_opt.proofs.arithmetic import Enclosed, enclosed, sum_of_logs
+from stepsize_opt.proofs.cholesky import log_det_from_below
+from stepsize_opt.proofs.intervals import Interval
+from stepsize_opt.proofs.roundings import twice_gamma
+from stepsize_opt.proofs.thin import FAILURE, ProvedDiagonal, bound_of_multiples, in_range, one_rounding
 from stepsize_solvers.programs import Vector
 
 
@@ -59,60 +52,56 @@ class NonnegativeCondition:
             terms = len(self.M)
         else:
             terms = int(np.diff(self.M.indptr).max(initial=0)) if sparse.issparse(self.M) else self.M.terms
-        return 2.0 * self.doubt + gamma(terms + 2)
+        return 2.0 * self.doubt + twice_gamma(terms + 2)
 
     def prove(self, x: Vector, u: Vector) -> ProvedDiagonal | None:
-        """The certificate of a feasible multiple of x near one, with the test vector u; None when nothing is proved."""
-        if not (in_range(x, u) and min(x.min(), u.min()) > 1.0 / RANGE):
+        """Return the certificate of a feasible multiple of x near one, with the test vector u; None without a proof."""
+        if not in_range(positive=(x, u)):
             return None
-        image, error = self._product(u)
-        factor = float((x * (image + error) / u).max()) * (1.0 + gamma(8))
+        image = self._product(u)
+        factor = float((x * image / u).high.max())
         if not abs(factor - 1.0) <= FAILURE:
             return None
-        near = x / factor
+        near = (enclosed(x) / factor).low
         # A Rayleigh quotient for λmax, right to the square of the error of u.
-        margin = max(0.0, 1.0 - float(u @ image) / float(np.sum(u * u / near)))
-        return ProvedDiagonal.of(near, margin, self._bound(u, image, error), self._descent_log_det(near))
+        margin = max(0.0, 1.0 - float(u @ image.value) / float(np.sum(u * u / near)))
+        return ProvedDiagonal.of(near, margin, self._bound(u, image), self._descent_log_det(near))
 
     def prove_multiple(self, u: Vector, w: Vector) -> ProvedDiagonal | None:
-        """The certificate of γw with γ = 1/max(w∘(Mu)/u), for an u > 0 near the eigenvector; None without one."""
-        if not (in_range(u, w) and min(u.min(), w.min()) > 1.0 / RANGE):
+        """Return the certificate of γw with γ = 1/max(w∘(Mu)/u), for an u > 0 near the eigenvector; None without."""
+        if not in_range(positive=(u, w)):
             return None
-        image, error = self._product(u)
-        gamma_below = (1.0 - gamma(10)) / float((w * (image + error) / u).max())
-        norm = math.fsum((u * u / w).tolist())
-        quotient = math.fsum((u * (image - error)).tolist()) * (1.0 - gamma(8)) / norm
-        x = gamma_below * w
-        margin = max(0.0, 1.0 - gamma_below * float(u @ image) / norm)
-        bound = bound_of_multiples(len(u), quotient, sum_of_logs(w)[1]) + 4.0 * UNIT * len(
-            u
-        )  # x is γw up to a rounding
+        image, around = self._product(u), one_rounding(w)
+        factor = (1.0 / Interval.exact(float((around * image / u).high.max()))).low
+        norm = (u / around).inner(u)
+        x = factor * w
+        margin = max(0.0, 1.0 - factor * float(u @ image.value) / norm.high)
+        bound = bound_of_multiples(len(u), (image.inner(u) / norm).low, around.log().total().high)
         return ProvedDiagonal.of(x, margin, bound, self._descent_log_det(x))
 
-    def _product(self, u: Vector) -> tuple[Vector, Vector]:
-        """Mu and a bound on its error, for u ≥ 0."""
+    def _product(self, u: Vector) -> Enclosed:
+        """Return Mu for u ≥ 0."""
         image = np.asarray(self.M @ u)
-        error = self._rounding * image
-        if self.slack is not None:
-            # |E_ij| ≤ √(s_i s_j) for a symmetric E between ∓Diag(s).
-            error += 2.0 * np.sqrt(self.slack) * float(np.sqrt(self.slack) @ u)
-        return image, error
+        found = Enclosed(image, self._rounding * image)
+        if self.slack is None:
+            return found
+        # |E_ij| ≤ √(s_i s_j) for a symmetric E between ∓Diag(s).
+        root = enclosed(self.slack).sqrt()
+        return found + Enclosed(np.zeros_like(image), (root * root.inner(u)).high)
 
-    def _bound(self, u: Vector, image: Vector, error: Vector) -> float:
-        d, below = len(u), image - error - UNIT * image
-        if not (self.positive and below.min() > 0.0):
+    def _bound(self, u: Vector, image: Enclosed) -> float:
+        if not (self.positive and image.low.min() > 0.0):
             return math.inf
-        energy = math.fsum((u * (image + error)).tolist()) * (1.0 + gamma(6))
-        term, logs = d * math.log(energy / d), 2.0 * sum_of_logs(below)[0]
-        return term - logs + 8.0 * UNIT * (d + abs(term) + abs(logs))
+        d = len(u)
+        return (d * (image.inner(u) / d).log() - 2.0 * image.log().total()).high
 
     def _descent_log_det(self, x: Vector) -> float:
-        """log det(2Diag(x) − Diag(x)MDiag(x)) from below; for a sparse M that of Diag(x), which is no larger."""
+        """Return log det(2Diag(x) − Diag(x)MDiag(x)) from below; for a sparse M that of Diag(x), which is no larger."""
         if not isinstance(self.M, np.ndarray):
             return -math.inf
-        w, diagonal = 2.0 * inverse_from_below(x), self.M.diagonal()
-        slack = 2.0 * self.doubt * self.M.sum(axis=1) + (0.0 if self.slack is None else 2.0 * self.slack)
+        doubt = self.doubt * enclosed(self.M).row_sums()
+        slack = doubt if self.slack is None else doubt + self.slack
         A = -self.M
-        np.fill_diagonal(A, w - diagonal - slack - 4.0 * UNIT * (w + diagonal + slack))
-        factor = proved_cholesky(A)
-        return -math.inf if factor is None else sum_below(log_det_from_factor(factor), 2.0 * sum_of_logs(x)[0])
+        np.fill_diagonal(A, (2.0 / enclosed(x) - self.M.diagonal() - enclosed(slack) * 2.0).low)
+        below = log_det_from_below(A)
+        return -math.inf if below is None else (below + 2.0 * sum_of_logs(x)).low

@@ -20,12 +20,13 @@ import math
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, inner_from_above
-from stepsize_opt.proofs.cholesky import proved_cholesky
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, enclosed
+from stepsize_opt.proofs.cholesky import is_proved_definite
 from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
-from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE, UNIT, gamma
+from stepsize_opt.proofs.intervals import Interval
+from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE
 from stepsize_solvers.numerics import Curvatures
-from stepsize_solvers.programs import Matrix, Pattern, Vector, add_to_diagonal
+from stepsize_solvers.programs import Matrix, Pattern, Vector
 
 # How far CᵀBC and CᵀRC may be from what they should be: the second is for an ill-conditioned B or R.
 _SLACKS = (2.0**-20, 2.0**-3)
@@ -43,8 +44,8 @@ def largest_quadratic(at: Evaluation, A: Approximate, R: Approximate) -> float:
     pattern = at.program.pattern
     if pattern.W is None:
         return _over_blocks(at, A, R, pattern)
-    B, half = shifted_matrix(at.condition, -1.0), A.scaled(0.5)
-    return max(_over_multiples(half, R, W, B, pattern, at.arithmetic) for W in (pattern.W, at.D))
+    B, half = shifted_matrix(at.condition, -1.0), A * 0.5
+    return max(_over_multiples(half, R, W, B, pattern) for W in (pattern.W, at.D))
 
 
 def _over_blocks(at: Evaluation, A: Approximate, R: Approximate, pattern: Pattern) -> float:
@@ -69,41 +70,36 @@ def _from_reference(
     at: Evaluation, A: Approximate, R: Approximate, B: Matrix, pattern: Pattern
 ) -> tuple[float, float, Matrix]:
     """The bound with the D of ``at`` as reference; its last term; and the blocks of g in plain floating point."""
-    rounded = R.rounded().symmetric()
     tangent = R @ at.half
-    g = (A + -tangent + -tangent.T).rounded().symmetric()
+    g = (A - tangent - tangent.T).rounded().symmetric()
     g = Enclosed(pattern.blocks(g.value), pattern.blocks(g.error))
-    minus = Enclosed(-rounded.value, rounded.error)
-    loss = _loss(R, B, g, at.arithmetic)
-    terms = (A.inner_from_above(at.exact), inner_from_above(minus, at.quadratic), loss)
-    return math.fsum(terms) + 4.0 * UNIT * math.fsum(map(abs, terms)), loss, g.value
+    loss = _loss(R, B, g)
+    energy = R.rounded().symmetric().inner(at.quadratic)
+    return Interval.total((A.inner(at.exact), -energy, loss)).high, loss, g.value
 
 
-def _loss(R: Approximate, B: Matrix, g: Enclosed, arithmetic: type[Approximate]) -> float:
-    """An upper bound on max_X ⟨g, X⟩ − ⟨R, XBX⟩; +inf when B or R is not proved positive definite."""
+def _loss(R: Approximate, B: Matrix, g: Enclosed) -> float:
+    """Return an upper bound on max_X ⟨g, X⟩ − ⟨R, XBX⟩; +inf when B or R is not proved positive definite."""
     C = _common_basis(B, R.rounded().value)
     if C is None:
         return math.inf
-    exact = arithmetic.exact(C)
-    R_turned = (exact.T @ (R @ exact)).rounded().symmetric()
+    R_turned = R.congruent(C.T)
     rho = R_turned.value.diagonal()
     small = np.flatnonzero(rho <= _GRADED * rho.max())
     if small.size:
         # C was found in plain floating point, which does not tell apart what is small against the largest ρ.
         C[:, small] = C[:, small] @ np.linalg.eigh(R_turned.value[np.ix_(small, small)])[1]
-        exact = arithmetic.exact(C)
-        R_turned = (exact.T @ (R @ exact)).rounded().symmetric()
+        R_turned = R.congruent(C.T)
         rho = R_turned.value.diagonal()
     if not rho.min() > 0.0:
         return math.inf
-    B_turned = (exact.T @ (arithmetic.exact(B) @ exact)).rounded().symmetric()
+    B_turned = R.exact(B).congruent(C.T)
     for slack in _SLACKS:
-        kept = 1.0 - slack
-        if _above_diagonal(B_turned, np.full(len(B), kept)) and _above_diagonal(R_turned, kept * rho):
-            turned = (exact.T @ (arithmetic.enclosing(g.value, g.error) @ exact)).rounded()
-            size = np.abs(turned.value) + turned.error
-            total = float(np.sum(size * size / (2.0 * (rho[:, None] + rho)))) / kept**2
-            return total * (1.0 + gamma(len(B) ** 2 + 8))
+        kept = 1.0 - slack  # without rounding
+        w = kept * rho
+        if _above_diagonal(B_turned, np.full(len(B), kept)) and _above_diagonal(R_turned, w):
+            turned = g.to(type(R)).congruent(C.T)
+            return ((turned * turned / (enclosed(w[:, None]) + w)).total() / (2.0 * kept)).high
     return math.inf
 
 
@@ -119,49 +115,32 @@ def _common_basis(B: Matrix, R: Matrix) -> Matrix | None:
 
 
 def _above_diagonal(M: Enclosed, w: Vector) -> bool:
-    """Whether M ⪰ Diag(w) is proved."""
-    value = M.value.copy()
-    add_to_diagonal(value, -w)
-    error = M.error.copy()
-    add_to_diagonal(error, UNIT * np.abs(value.diagonal()))
-    return proved_cholesky(Enclosed(value, error)) is not None
+    """Return whether M ⪰ Diag(w) is proved."""
+    return is_proved_definite(M.plus_diagonal(-w))
 
 
-def _over_multiples(
-    half: Approximate, R: Approximate, W: Matrix, B: Matrix, pattern: Pattern, arithmetic: type[Approximate]
-) -> float:
-    """An upper bound on max_γ 2bᵀγ − γᵀAγ for D = Diag(γᵢWᵢ), bᵢ = ⟨half_ii, Wᵢ⟩, A_ij = ⟨R_ij, WᵢB_ijW_j⟩.
+def _over_multiples(half: Approximate, R: Approximate, W: Matrix, B: Matrix, pattern: Pattern) -> float:
+    """Return an upper bound on max_γ 2bᵀγ − γᵀAγ for D = Diag(γᵢWᵢ), bᵢ = ⟨half_ii, Wᵢ⟩, A_ij = ⟨R_ij, WᵢB_ijW_j⟩.
 
     At γ̂ ≈ A⁻¹b it is exceeded by rᵀA⁻¹r, r = b − Aγ̂; with A ⪰ μ Diag(A_ii) that is at most Σ rᵢ²/(μA_ii).
     """
-    exact = arithmetic.exact
-    quadratic = (exact(W) @ (exact(B) @ exact(W))).rounded()
-    b = _block_sums(half.rounded(), Enclosed(W, np.zeros_like(W)), pattern)
-    b = Enclosed(np.diagonal(b.value), np.diagonal(b.error))
-    A = _block_sums(R.rounded(), quadratic, pattern).symmetric()
-    diagonal = A.value.diagonal() - A.error.diagonal()
+    b = _block_sums(half.rounded(), enclosed(W), pattern).diagonal()
+    A = _block_sums(R.rounded(), R.exact(B).congruent(W), pattern).symmetric()
+    diagonal = A.diagonal().low
     if not diagonal.min() > 0.0:
         return math.inf
     scale = 1.0 / np.sqrt(diagonal)
     scaled = A.value * np.multiply.outer(scale, scale)
     least = 0.5 * float(np.linalg.eigvalsh(scaled)[0])
-    if not (least > 0.0 and _above_diagonal(A, least * diagonal)):
+    w = least * diagonal
+    if not (least > 0.0 and _above_diagonal(A, w)):
         return math.inf
     at = np.linalg.solve(scaled, scale * b.value) * scale
-    m = len(at)
-    image, size = A.value @ at, np.abs(A.value) @ np.abs(at)
-    r = np.abs(b.value - image) + b.error + A.error @ np.abs(at) + gamma(m + 3) * (np.abs(b.value) + size)
-    loss = float(np.sum(r * r / (least * diagonal))) * (1.0 + gamma(m + 8))
-    slack = float(np.abs(at) @ (2.0 * b.error + A.error @ np.abs(at)))
-    slack += gamma(2 * m + 6) * float(2.0 * np.abs(at) @ np.abs(b.value) + np.abs(at) @ size)
-    return float(2.0 * at @ b.value - at @ image) + 2.0 * slack + loss
+    r = b - A @ at
+    return ((b + r).inner(at) + (r * r / w).total()).high
 
 
 def _block_sums(A: Enclosed, B: Enclosed, pattern: Pattern) -> Enclosed:
-    """The inner products ⟨A_ij, B_ij⟩ of the blocks of two matrices, an m×m matrix."""
-    starts = [s.start for s in pattern.slices]
-    products = A.value * B.value
-    error = np.abs(A.value) * B.error + A.error * np.abs(B.value) + A.error * B.error
-    error += gamma(2 * len(products) + 2) * np.abs(products)  # sums of rows, then of columns
-    value, bound = (np.add.reduceat(np.add.reduceat(M, starts, 0), starts, 1) for M in (products, error))
-    return Enclosed(value, 2.0 * bound)
+    """Return the inner products ⟨A_ij, B_ij⟩ of the blocks of two matrices, an m×m matrix."""
+    inside = (pattern.labels[:, None] == np.arange(len(pattern.sizes))).astype(np.float64)
+    return enclosed(inside.T) @ (A * B) @ enclosed(inside)

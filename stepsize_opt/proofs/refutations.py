@@ -16,16 +16,16 @@ import numpy as np
 
 from stepsize_opt.proofs.arithmetic import Enclosed, Pair
 from stepsize_opt.proofs.cholesky import log_det_from_above
-from stepsize_opt.proofs.conditions import Conditions, Scaled, VarianceMap, exponent_above
-from stepsize_opt.proofs.roundings import UNIT
-from stepsize_solvers.programs import Matrix, add_to_diagonal
+from stepsize_opt.proofs.conditions import Conditions, Scaled, VarianceMap
+from stepsize_opt.proofs.intervals import Interval
+from stepsize_solvers.programs import Matrix
 
 # Below this, beside numbers near one, underflow may be as large as the rounding that is counted.
 _SMALLEST = 2.0**-900
 
 
 def lambda_from_below(conditions: Conditions, D: Matrix) -> float:
-    """A proved lower bound on λ_D in the user's units, 0 without one; infinity is cut off at the largest float."""
+    """Return a lower bound on λ_D in the user's units, 0 without one; infinity is cut off at the largest float."""
     found = [_group_from_below(conditions, variance, D) for variance in conditions.variances]
     best = max(found, key=lambda s: s.log, default=Scaled(0.0, 0))
     value = min(best.value, float(np.finfo(np.float64).max))
@@ -33,56 +33,40 @@ def lambda_from_below(conditions: Conditions, D: Matrix) -> float:
 
 
 def _group_from_below(conditions: Conditions, variance: VarianceMap, D: Matrix) -> Scaled:
-    group, rows = variance.group, variance.rows
-    half = D[np.ix_(rows, variance.inside)]
-    e = exponent_above(half)
-    half = np.ldexp(half, -e)
-    middle = variance.middle
+    group, middle = variance.group, variance.middle
     if not variance.sketch_outside:  # there the middle is a bound from above
-        enclosed = conditions.centred_L(group)
-        middle = Pair.enclosing(enclosed.value, enclosed.error).block(variance.inside)
-    V = (Pair.exact(half) @ (middle @ Pair.exact(half.T))).on(rows, len(D))
+        middle = conditions.centred_L(group).to(Pair).block(variance.inside)
+    V, e = variance.product(D, middle)
     if variance.sketch_outside:
-        image = group.map.enclose(V.rounded().symmetric())
-        V = Pair.enclosing(image.value, image.error)
+        V = group.map.enclose(V.rounded().symmetric()).to(Pair)
     quotients = [_quotient(L, H, V) for L, H in zip(group.matrices, group.factors, strict=True)]
     return Scaled(max(quotients), 2 * e + conditions.client_exponent)
 
 
 def _quotient(L: Matrix, H: Matrix, V: Pair) -> float:
-    """A proved lower bound on λmax(L^½VL^½); 0 without one."""
+    """Return a lower bound on λmax(L^½VL^½); 0 without one."""
     u = np.linalg.eigh(H.T @ V.hi @ H)[1][:, -1:]
     w = Pair.exact(np.asarray(np.linalg.lstsq(H.T, u, rcond=None)[0], dtype=np.float64))
     image = Pair.exact(L) @ w
-    above, below = (image.T @ (V @ image)).rounded(), (w.T @ image).rounded()
-    numerator = float(above.value[0, 0] - above.error[0, 0]) * (1.0 - 4.0 * UNIT)
-    denominator = float(below.value[0, 0] + below.error[0, 0]) * (1.0 + 4.0 * UNIT)
-    if not (numerator > _SMALLEST and denominator > _SMALLEST):
-        return 0.0
-    return numerator / denominator * (1.0 - 4.0 * UNIT)
+    numerator, denominator = image.inner(V @ image), w.inner(image)
+    return (numerator / denominator).low if min(numerator.low, denominator.low) > _SMALLEST else 0.0
 
 
 def refutes(conditions: Conditions, D: Matrix) -> bool:
-    """Whether it is proved that D ≻ 0 is false, or what is asked of D beside λ_D: D ⪯ L⁻¹, or 2D − DLD ≻ 0."""
+    """Return whether it is proved that D ≻ 0 is false, or what is asked of D beside λ_D: D ⪯ L⁻¹, or 2D − DLD ≻ 0."""
     asked = conditions.minus_quadratic(D, 2.0 if conditions.metric else 1.0)
     least = _lowest(asked)
     return _lowest(Pair.exact(D)) <= 0.0 or (least <= 0.0 if conditions.metric else least < 0.0)
 
 
 def _lowest(M: Pair) -> float:
-    """An upper bound on vᵀMv for the eigenvector v of the lowest eigenvalue."""
+    """Return an upper bound on vᵀMv for the eigenvector v of the lowest eigenvalue."""
     v = Pair.exact(np.linalg.eigh(M.hi)[1][:, :1])
-    found = (v.T @ (M @ v)).rounded()
-    return float(found.value[0, 0] + found.error[0, 0])
+    return v.inner(M @ v).high
 
 
 def log_rate_from_above(conditions: Conditions, D: Matrix) -> float:
-    """An upper bound on the logarithm of the rate of D in the user's coordinates; infinite without one."""
-    A = conditions.minus_quadratic(D, 2.0).rounded().symmetric() if conditions.metric else Enclosed(D, np.zeros_like(D))
-    raised = A.value.copy()
-    add_to_diagonal(raised, 2.0 * A.error.sum(axis=1))  # diagonal dominance; twice, for the rounding of the sums
-    above = log_det_from_above(raised)
-    if above is None:
-        return math.inf
-    value = above / conditions.d + conditions.log_scale
-    return value + 8.0 * UNIT * (abs(value) + abs(above) / conditions.d + abs(conditions.log_scale))
+    """Return an upper bound on the logarithm of the rate of D in the user's coordinates; infinite without one."""
+    A = conditions.minus_quadratic(D, 2.0).rounded().symmetric() if conditions.metric else Enclosed.exact(D)
+    above = log_det_from_above(A)
+    return math.inf if above is None else (Interval.exact(above) / conditions.d + conditions.log_scale).high

@@ -10,12 +10,10 @@ import math
 
 import numpy as np
 
-from stepsize_opt.proofs.arithmetic import Plain
+from stepsize_opt.proofs.arithmetic import Enclosed
 from stepsize_opt.proofs.basis import InBasis
-from stepsize_opt.proofs.conditions import exponent_above
 from stepsize_opt.proofs.evaluation import Evaluation, inverse_root, whitened_spectrum
-from stepsize_opt.proofs.roundings import UNIT
-from stepsize_opt.proofs.search import first_proved, losses
+from stepsize_opt.proofs.roundings import UNIT, exponent_above
 from stepsize_solvers.programs import Matrix, Program
 
 _TINY = 2.0**-200  # D B D of a smaller D, or of a larger one than the inverse, may have no floats
@@ -35,7 +33,7 @@ def repair(program: Program, D: Matrix, loss: float = 0.0) -> Evaluation | None:
         return None
     if not _TINY < top < 1.0 / _TINY:
         D = np.ldexp(D, -math.frexp(top)[1])
-    at = Evaluation(program, (1.0 - 0.5 * loss) * D, Plain)
+    at = Evaluation(program, (1.0 - 0.5 * loss) * D, Enclosed)
     if loss > 0.0 and at.feasible and at.margin <= loss:
         return at  # an answer on the boundary needs no search for it
     root = inverse_root(at.D)
@@ -48,7 +46,7 @@ def repair(program: Program, D: Matrix, loss: float = 0.0) -> Evaluation | None:
         # Rounding is judged next to the boundary; a power of four gets there without rounding of D or of its root.
         power = round(0.5 * math.log2(scale))
         root = root * 2.0**-power
-        at = Evaluation(program, D * 4.0**power, Plain)
+        at = Evaluation(program, D * 4.0**power, Enclosed)
         scale = _boundary(at, root)
     found = _proved(at, root, scale, loss)
     if found is None:
@@ -69,17 +67,11 @@ def repair_in_basis(program: Program, D: Matrix) -> InBasis | None:
     if not 0.0 < at.boundary < math.inf:
         return None
     # The entries of D are rounded, too, which counts relative to its smallest eigenvalue: give way until it is covered.
-    needed = max(2.0 * at.loss, 2.0 * program.d * UNIT)
-
-    def retreated(loss: float) -> InBasis | None:
-        candidate = InBasis(program, np.asarray((at.boundary * (1.0 - loss)) * at.D))
-        return candidate if candidate.feasible else None
-
-    return first_proved(losses(needed, _FAILURE, 2.0), retreated)
+    return at.first_feasible(at.boundary, max(2.0 * at.loss, 2.0 * program.d * UNIT), _FAILURE, 2.0)
 
 
 def _boundary(at: Evaluation, root: Matrix) -> float:
-    """The largest t with tD feasible, from the middle of the enclosures; ``root`` is an inverse root of D."""
+    """Return the largest t with tD feasible, from the middle of the enclosures; ``root`` is an inverse root of D."""
     top = float(whitened_spectrum(at.condition.Q.apply(at.quadratic.value), root)[-1])
     return 1.0 / top if top > 0.0 else math.inf
 
@@ -96,9 +88,4 @@ def _proved(at: Evaluation, root: Matrix, scale: float, loss: float, near: float
     needed = max(1.25 * at.margin_needed(root), 2.0 * at.program.d * UNIT)
     if 1.0 + needed <= scale <= 1.0 + near and at.feasible:
         return at
-
-    def retreated(retreat: float) -> Evaluation | None:
-        candidate = at.multiple(scale * (1.0 - retreat))
-        return candidate if candidate.feasible else None
-
-    return first_proved(losses(needed, loss, 2.0), retreated)
+    return at.first_feasible(scale, needed, loss, 2.0)

@@ -27,11 +27,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsize_opt.proofs.arithmetic import Enclosed, Pair, Plain
-from stepsize_opt.proofs.cholesky import proved_cholesky
-from stepsize_opt.proofs.roundings import UNIT, gamma
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, enclosed
+from stepsize_opt.proofs.cholesky import cholesky_shift, is_proved_definite
+from stepsize_opt.proofs.grams import vanishing, weighted_gram
+from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.search import first_proved, losses
-from stepsize_opt.proofs.thin import FAILURE, RANGE, in_range, vanishing, weighted_gram
+from stepsize_opt.proofs.thin import FAILURE, in_range
 from stepsize_solvers.programs import Matrix, Vector
 
 
@@ -52,21 +53,21 @@ class ThinBasis:
     def mean_from_below(self, first: Vector, rest: float) -> float:
         """s with A Diag(h) Aᵀ ⪰ sI for h = (first, rest, …, rest), for the eigenvectors of L."""
         exact, size, e = Pair.exact, len(self.Z), len(self.values)
-        z, g = exact(self.Z), _pair(self.gram)
-        F = (z + z.T + z @ (g @ z.T)).scaled(rest)
+        z, g = exact(self.Z), self.gram.to(Pair)
+        F: Approximate = (z + z.T + z @ (g @ z.T)) * rest
         if e > 0:  # none where U is zero
             J = np.eye(size)[:, size - e :]
             V = exact(J) + z @ (g @ exact(J))
             # h_j − h₀ as exact floats: a smaller h gives a smaller mean.
-            share = np.asarray((first - rest) * (1.0 - np.sign(first - rest) * 2.0 * UNIT))
-            F = F + V.scaled(share[None, :]) @ V.T
-        return float(self.t[0] ** 2 * (rest - _norm(F, self.T))) * (1.0 - 8.0 * UNIT)
+            F = F + V * (enclosed(first) - rest).low[None, :] @ V.T
+        t = Interval.exact(float(self.t[0]))
+        return (t * t * (rest - Interval.exact(_norm(F, self.T)))).low
 
 
 def root_basis(U: Matrix, a: Vector) -> ThinBasis | None:
-    """The root of UUᵀ + Diag(a), a > 0; None when its directions are not proved to be nearly orthonormal."""
+    """Return the root of UUᵀ + Diag(a), a > 0; None when its directions are not proved to be nearly orthonormal."""
     t = _scales(a)
-    if not _fit(t, U):
+    if not in_range(U, positive=(t,)):
         return None
     gram = weighted_gram(U, t * t)
     values, P = np.linalg.eigh(gram.value)
@@ -78,9 +79,9 @@ def root_basis(U: Matrix, a: Vector) -> ThinBasis | None:
 
 
 def eigenvector_basis(U: Matrix, a: float) -> ThinBasis | None:
-    """The eigenvectors of UUᵀ + aI, a > 0; None when they are not proved to be nearly orthonormal."""
+    """Return the eigenvectors of UUᵀ + aI, a > 0; None when they are not proved to be nearly orthonormal."""
     t = _scales(np.full(len(U), a))
-    if not _fit(t, U):
+    if not in_range(U, positive=(t,)):
         return None
     part = weighted_gram(U, t * t)
     values, P = np.linalg.eigh(part.value)
@@ -89,12 +90,9 @@ def eigenvector_basis(U: Matrix, a: float) -> ThinBasis | None:
     kept[: max(0, len(values) - len(U))] = False  # UUᵀ has no more than d, whatever rounding makes of the others
     values, N = values[kept], P[:, kept] / np.sqrt(values[kept])
     r, e = len(part.value), len(values)
-    corner = t[0] * U[:e].T  # Diag(t)Uᵀ E, right to a rounding
-    gram = Enclosed(
-        np.block([[part.value, corner], [corner.T, np.eye(e)]]),
-        np.block([[part.error, UNIT * np.abs(corner)], [UNIT * np.abs(corner.T), np.zeros((e, e))]]),
-    )
-    X, sigma, Yt = np.linalg.svd(corner.T @ N)
+    corner = t[0] * enclosed(U[:e].T)  # Diag(t)Uᵀ E
+    gram = Enclosed.symmetric_blocks(part, corner, enclosed(np.eye(e)))
+    X, sigma, Yt = np.linalg.svd(corner.value.T @ N)
     R = -(X @ Yt).T
     J = np.eye(r + e)[:, r:]
     reflector = np.vstack([N @ R, -np.eye(e)])
@@ -104,51 +102,43 @@ def eigenvector_basis(U: Matrix, a: float) -> ThinBasis | None:
 
 
 def _scales(a: Vector) -> Vector:
-    """t next to a^{−½}, three roundings: 1 − 16u ≤ t²a ≤ 1."""
-    return np.asarray((1.0 - 4.0 * UNIT) / np.sqrt(a))
+    """Return t next to a^{−½}, four roundings: 1 − 16u ≤ t²a ≤ 1."""
+    return (1.0 / enclosed(a).sqrt()).low
 
 
-def _fit(t: Vector, U: Matrix) -> bool:
-    return in_range(t, U) and bool(t.min() > 1.0 / RANGE)
+# 1 − t²a of ``_scales`` is at most this.
+_SCALES_DEFECT = 2.0**-49
 
 
 def _proved(t: Vector, Z: Matrix, gram: Enclosed, values: Vector) -> ThinBasis | None:
-    """The basis with its defect; None for one that is not small."""
+    """Return the basis with its defect; None for one that is not small."""
     T = _dominating(gram)
     if T is None:
         return None
     exact, size = Pair.exact, len(Z)
-    z, g, identity = exact(Z), _pair(gram), np.eye(size)
+    z, g, identity = exact(Z), gram.to(Pair), np.eye(size)
     left = exact(identity) + z.T @ g
     U_part = exact(identity[:, : size - len(values)])
     half = left @ U_part
-    defect = _norm(z + z.T + z.T @ (g @ z) + half @ half.T, T) + 16.0 * UNIT
+    defect = (_SCALES_DEFECT + Interval.exact(_norm(z + z.T + z.T @ (g @ z) + half @ half.T, T))).high
     return ThinBasis(t, Z, defect, gram, T, values) if defect < FAILURE else None
 
 
-def _pair(gram: Enclosed) -> Pair:
-    return Pair.enclosing(gram.value, gram.error)
-
-
 def _dominating(gram: Enclosed) -> Matrix | None:
-    """A factor T with 𝒢 ⪯ TTᵀ."""
-    exact, size = Plain.exact, len(gram.value)
+    """Return a factor T with 𝒢 ⪯ TTᵀ."""
     values, P = np.linalg.eigh(gram.value)
     values = np.maximum(values, 0.0)
-    G = Plain.enclosing(gram.value, gram.error)
     # What rounding may take from TTᵀ − 𝒢; U = 0 has nothing to round.
-    more = max(float(values.max(initial=0.0)), 1.0) * gamma(4 * size * size)
-    more += 2.0 * float(gram.error.sum(axis=1).max(initial=0.0))
+    most = max(float(values.max(initial=0.0)), 1.0) * np.eye(len(values))
+    more = 4.0 * float(cholesky_shift(Enclosed(most, gram.error)).max(initial=0.0))
 
     def raised(by: float) -> Matrix | None:
         T = np.asarray(P * np.sqrt(values + by))
-        above = proved_cholesky((exact(T) @ exact(T.T) + -G).rounded().symmetric())
-        return None if above is None else T
+        return T if is_proved_definite((enclosed(T) @ T.T - gram).symmetric()) else None
 
     return first_proved(losses(more, 2.0**19 * more, 2.0), raised)
 
 
-def _norm(E: Pair, T: Matrix) -> float:
-    """‖TᵀET‖ of a symmetric E from above: the largest row sum bounds the eigenvalues."""
-    small = (Pair.exact(T.T) @ (E @ Pair.exact(T))).rounded().symmetric()
-    return float((np.abs(small.value) + small.error).sum(axis=1).max()) * (1.0 + gamma(len(T) + 2))
+def _norm(E: Approximate, T: Matrix) -> float:
+    """Return ‖TᵀET‖ of a symmetric E from above."""
+    return E.congruent(T.T).norm()

@@ -8,6 +8,7 @@ summation order, so ordinary BLAS products of slices add up to twice the working
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -21,8 +22,11 @@ SMALLEST_STEPSIZE = 2.0**-400  # on the diagonal of a scaled stepsize matrix tha
 LARGEST_COEFFICIENT = 2.0**330  # of a positive map, about 2e99
 
 
-def gamma(n: int) -> float:
-    """γ_n = nu/(1 − nu), the relative error of n roundings in a row; doubled, so that bounds of bounds stay bounds."""
+def twice_gamma(n: int) -> float:
+    """Return 2γ_n, γ_n = nu/(1 − nu) the relative error of n roundings in a row.
+
+    Doubled, so that the rounding of a bound, of a nonnegative sum of up to n terms, is covered too.
+    """
     return 2.0 * n * UNIT / (1.0 - n * UNIT)
 
 
@@ -40,10 +44,33 @@ def rounded_up(x: Fraction) -> float:
     return -rounded_down(-x)
 
 
-def sum_from_below(value: float, shift: float) -> float:
-    """value + shift from below, for a shift that is right to two roundings."""
-    total = value + shift
-    return total - (4.0 * UNIT * abs(shift) + 2.0 * UNIT * abs(total))
+def sum_below(values: Sequence[float], n: int = 1) -> float:
+    """Return the largest float that is not above (1/n)Σ of the values; −∞ if one of them is −∞."""
+    return -math.inf if -math.inf in values else rounded_down(sum(map(Fraction, values), Fraction(0)) / n)
+
+
+def exp_down(x: float) -> float:
+    """Return a lower bound on eʸ for every y that x is the rounding of: a quotient log det/d is rounded once.
+
+    The library's exp is right to one unit in the last place, below the normal floats to the smallest of all.
+    """
+    x = min(x, 709.75)  # e^709.78 is the largest float
+    return max(0.0, math.exp(x) * (1.0 - _roundings_of_exp(x)) - 4.0 * math.ulp(0.0))
+
+
+def exp_up(x: float) -> float:
+    """Return an upper bound on eʸ for every y that x is the rounding of."""
+    return math.exp(x) * (1.0 + _roundings_of_exp(x)) + 4.0 * math.ulp(0.0) if x < 700.0 else math.inf
+
+
+def _roundings_of_exp(x: float) -> float:
+    """Return a relative error of eˣ that covers the roundings of x and of the result; e^−800 is no float."""
+    return (4.0 + 2.0 * min(abs(x), 800.0)) * UNIT
+
+
+def exponent_above(M: Matrix) -> int:
+    """Return the e with max|M| in [2^(e−1), 2^e); 0 for a zero or empty matrix."""
+    return int(np.frexp(np.abs(M).max(initial=0.0))[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +126,7 @@ def sliced_product(A: Slices, B: Slices) -> tuple[Matrix, Matrix, Matrix]:
     n = A.A.shape[1]
     hi, lo = two_sum(A.first.dot(B.first.T), A.first.dot(B.second.T) + A.second.dot(B.first.T))
     lo += A.first.dot(B.third.T) + A.second.dot(B.rest.T) + A.third.dot(B.A.T)
-    error = (gamma(n + 4) * 2.0 * n * 4.0 ** -_slice_bits(n) * A.top) * B.top.T
+    error = (twice_gamma(n + 4) * 2.0 * n * 4.0 ** -_slice_bits(n) * A.top) * B.top.T
     return hi, lo, error
 
 
@@ -112,7 +139,7 @@ def two_product(a: Matrix, b: float | Matrix) -> tuple[Matrix, Matrix]:
 
 
 def _upper_half(a: Matrix) -> Matrix:
-    """The leading 26 bits of each entry (Veltkamp)."""
+    """Return the leading 26 bits of each entry (Veltkamp)."""
     c = 134217729.0 * a  # 2²⁷ + 1
     return np.asarray(c - (c - a))
 

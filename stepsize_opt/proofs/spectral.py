@@ -19,51 +19,42 @@ import math
 
 import numpy as np
 
-from stepsize_opt.proofs.arithmetic import Enclosed, Plain
-from stepsize_opt.proofs.roundings import UNIT, gamma
+from stepsize_opt.proofs.arithmetic import Enclosed, enclosed
+from stepsize_opt.proofs.intervals import Interval
 from stepsize_solvers.programs import Vector
 
 
 def eigenvalue_bounds(A: Enclosed) -> tuple[Vector, Vector]:
-    """Bounds on the eigenvalues of every symmetric positive semidefinite matrix in the enclosure, both ascending.
+    """Return bounds on the eigenvalues of every symmetric positive semidefinite matrix in the enclosure, ascending.
 
     With A = VΛVᵀ + E and VᵀV within ε of I they differ from those of Λ by a factor within 1 ± ε (Ostrowski) and by at
     most ‖E‖ (Weyl).
     """
-    n = len(A.value)
     values, V = np.linalg.eigh(A.value)
-    exact = Plain.exact
-    rest = (exact(V) @ exact(np.diag(values)) @ exact(V.T) + -Plain.enclosing(A.value, A.error)).rounded()
-    turned = (exact(V.T) @ exact(V) + exact(-np.eye(n))).rounded()
-    apart, epsilon = (
-        float((np.abs(part.value) + part.error).sum(axis=1).max()) * (1.0 + gamma(n + 4)) for part in (rest, turned)
-    )
-    near, rounding = np.maximum(values, 0.0), epsilon + 4.0 * UNIT
-    return np.maximum(near * (1.0 - rounding) - apart, 0.0), near * (1.0 + rounding) + apart
-
-
-def eigenvalues_from_below(A: Enclosed) -> Vector:
-    """Return the lower bounds alone."""
-    return eigenvalue_bounds(A)[0]
+    exact = enclosed(V)
+    apart = (exact @ np.diag(values) @ exact.T - A).norm()
+    epsilon = (exact.T @ exact).plus_diagonal(-1.0).norm()
+    near = enclosed(np.maximum(values, 0.0))
+    low = (near * (1.0 - Interval.exact(epsilon)) - apart).low
+    return np.maximum(low, 0.0), (near * (1.0 + Interval.exact(epsilon)) + apart).high
 
 
 def spectral_condition_bound(values: Vector, counts: Vector, a: float, b: float, delta: Vector, z: Vector) -> float:
-    """log det D from above under the condition, for eigenvalues, a and b from below and any δ̂ > 0, z ≥ 0."""
-    kappa = (a * z + b * math.fsum((counts * z).tolist())) * values * (1.0 - gamma(8))
-    if not (kappa.min() > 0.0 and delta.min() > 0.0 and np.isfinite(z).all()):
+    """Return log det D from above under the condition, for eigenvalues, a and b from below and any δ̂ > 0, z ≥ 0."""
+    if not (np.isfinite(z).all() and delta.min() > 0.0):
         return math.inf
-    logs, squares = np.log(delta), (z + 1.0 / delta) ** 2 / (4.0 * kappa)
-    terms = (counts * (logs - 1.0 + squares)).tolist()
-    return math.fsum(terms) + gamma(16) * math.fsum((counts * (np.abs(logs) + 1.0 + squares)).tolist())
+    kappa = (a * enclosed(z) + b * enclosed(z).inner(counts)) * values
+    if not kappa.low.min() > 0.0:
+        return math.inf
+    slope = z + 1.0 / enclosed(delta)
+    return (enclosed(delta).log() - 1.0 + slope * slope / (4.0 * kappa)).inner(counts).high
 
 
 def spectral_metric_bound(values: Vector, counts: Vector, a: float, b: float, y: Vector) -> float:
-    """log det H from above, for eigenvalues, a and b from below and any y > 0."""
+    """Return log det H from above, for eigenvalues, a and b from below and any y > 0."""
     if not (y.min() > 0.0 and np.isfinite(y).all()):
         return math.inf
-    rho = a * y + b * math.fsum((counts * y).tolist())
-    q = math.fsum((counts * y * y / (rho * values)).tolist()) * (1.0 + gamma(16))
-    d = float(counts.sum())
-    term, logs = d * math.log(q / d), np.log(y)
-    slack = gamma(16) * (abs(term) + d + math.fsum((counts * (np.abs(logs) + 1.0)).tolist()))
-    return term - math.fsum((counts * logs).tolist()) + slack
+    exact, d = enclosed(y), float(counts.sum())
+    rho = a * exact + b * exact.inner(counts)
+    q = (exact * exact / (rho * values)).inner(counts)
+    return (d * (q / d).log() - exact.log().inner(counts)).high

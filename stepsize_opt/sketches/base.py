@@ -21,7 +21,7 @@ LayerWise the factor is 1, because E[Sᵢ] = I.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, reduce
 from math import prod
@@ -89,7 +89,7 @@ class Sketch(Immutable, ABC):
 
     @classmethod
     def parse(cls, argument: str, d: int) -> Sketch:
-        """The sketch of dimension d from its text after the colon, in lower case; defined with ``form``."""
+        """Read the sketch of dimension d from its text after the colon, in lower case; defined with ``form``."""
         msg = f"{cls.__name__} has no text form; give it a class attribute form and a class method parse"
         raise TypeError(msg)
 
@@ -99,26 +99,26 @@ class Sketch(Immutable, ABC):
         return self._map()
 
     def second_moment(self, M: ArrayLike) -> Matrix:
-        """E[S M S] for a symmetric d×d matrix M.
+        """Return E[S M S] for a symmetric d×d matrix M.
 
         Raises ValueError if M is not a symmetric d×d matrix of finite numbers.
         """
         return self.map.apply(self._square("M", M))
 
     def centered_second_moment(self, M: ArrayLike) -> Matrix:
-        """E[(S − I) M (S − I)] = E[S M S] − M for a symmetric d×d matrix M; raises as ``second_moment``."""
+        """Return E[(S − I) M (S − I)] = E[S M S] − M for a symmetric d×d matrix M; raises as ``second_moment``."""
         return self.map.centered().apply(self._square("M", M))
 
     def adjoint(self, Z: ArrayLike) -> Matrix:
-        """𝒫*(Z), defined by ⟨𝒫*(Z), M⟩ = ⟨Z, 𝒫(M)⟩; it is E[S Z S] again, because S is symmetric."""
+        """Return 𝒫*(Z), defined by ⟨𝒫*(Z), M⟩ = ⟨Z, 𝒫(M)⟩; it is E[S Z S] again, because S is symmetric."""
         return self.map.adjoint(self._square("Z", Z))
 
     def sample(self, rng: np.random.Generator) -> Matrix:
-        """One draw of S as a dense d×d matrix, for tests and small d; use ``apply`` to compress vectors."""
+        """Draw S as a dense d×d matrix, for tests and small d; use ``apply`` to compress vectors."""
         return self._sample(generator(rng))
 
     def apply(self, x: ArrayLike, rng: np.random.Generator) -> Array:
-        """S x for a vector x of shape (d,); for rows of shape (m, d), each row with its own independent S.
+        """Return S x for a vector x of shape (d,); for rows of shape (m, d), each row with its own independent S.
 
         No d×d matrix is formed.  Raises ValueError if x has another shape.
         """
@@ -129,7 +129,7 @@ class Sketch(Immutable, ABC):
         return self._apply_rows(np.atleast_2d(X), generator(rng)).reshape(X.shape)
 
     def draw(self, rng: np.random.Generator) -> Draw:
-        """One draw of S as what travels: ``encode(x)`` gives the numbers to send, ``decode`` of them S x.
+        """Draw S as what travels: ``encode(x)`` gives the numbers to send, ``decode`` of them S x.
 
         Both are linear, so the sum of several senders' numbers decodes to S times the sum of their vectors.  It is the
         draw that ``sample(rng)`` makes for a generator in the same state.
@@ -145,7 +145,7 @@ class Sketch(Immutable, ABC):
     def expected_rank(self) -> float:
         """E[rank S], or a bound from above: what the limit of methods without memory counts (docs/limit.md).
 
-        A class that does not know better says d.
+        A class that does not know better returns d.
         """
         return float(self.d)
 
@@ -167,7 +167,7 @@ class Sketch(Immutable, ABC):
         """The form that ``parse_sketch`` reads, such as ``randk:8``; a description in brackets where none exists."""
 
     def support(self) -> Law:
-        """The law of S, outcome by outcome: weights (R,), and diagonals (R, d) or matrices (R, d, d).
+        """Return the law of S, outcome by outcome: weights (R,), and diagonals (R, d) or matrices (R, d, d).
 
         Raises ValueError if the law is not finite, not known, or has more than 100 000 outcomes.
         """
@@ -205,7 +205,7 @@ class Sketch(Immutable, ABC):
         return read_only(P)
 
     def sample_diagonal(self, rng: np.random.Generator, size: int) -> Matrix:
-        """``size`` independent diagonals of S, shape (size, d); raises ValueError if the sketch is not diagonal."""
+        """Draw ``size`` independent diagonals of S, shape (size, d); raises ValueError for another sketch."""
         count = whole_number("size", size, low=0)
         check_memory(f"size={count} diagonals of {self.d} numbers", 8 * count * self.d)
         return self._diagonals(generator(rng), count)
@@ -281,7 +281,7 @@ class DiagonalBase(Sketch):
 
 
 def read_sketch(sketch: object) -> Sketch:
-    """``sketch`` itself; raises TypeError if it is no Sketch."""
+    """Return ``sketch`` itself; raises TypeError if it is no Sketch."""
     if not isinstance(sketch, Sketch):
         msg = f"sketch must be a Sketch such as RandK(d, k), got {type(sketch).__name__}; parse_sketch reads text"
         raise TypeError(msg)
@@ -289,7 +289,7 @@ def read_sketch(sketch: object) -> Sketch:
 
 
 def sketch_of_each(sketch: object, n: int, d: int) -> list[Sketch]:
-    """One sketch for each of n clients; raises TypeError or ValueError for what is none, a wrong number or size."""
+    """Return one sketch for each of n clients; raises TypeError or ValueError for no sketch, a wrong number or size."""
     sketches = [read_sketch(one) for one in (sketch if is_list(sketch) else [sketch] * n)]
     if len(sketches) != n:
         msg = f"sketch must be one sketch or one for each of the {n} clients, got {len(sketches)}"
@@ -309,7 +309,7 @@ def check_listable(sketch: Sketch, outcomes: int) -> int:
 
 
 def independent_law(sketch: Sketch, laws: Sequence[Law]) -> Law:
-    """The law of independent layers: all combinations of their outcomes, the first layer varying slowest."""
+    """Return the law of independent layers: all combinations of their outcomes, the first layer varying slowest."""
     check_listable(sketch, prod(weights.size for weights, _ in laws))
     if any(values.ndim == 3 for _, values in laws):
         laws = [(w, V if V.ndim == 3 else V[:, :, None] * np.eye(V.shape[1])) for w, V in laws]
@@ -326,3 +326,95 @@ def _combine(first: Law, second: Law) -> Law:
     out = np.zeros((weights.size, a + b, a + b))
     out[:, :a, :a], out[:, a:, a:] = A, B
     return weights, out
+
+
+def parse_sketch(text: str, d: int) -> Sketch:
+    """Read the sketch of dimension ``d`` that ``text`` names, such as ``randk:8``; the inverse of ``Sketch.text``.
+
+    Upper and lower case count the same, and blanks around the parts do not count.  The class of each sketch describes
+    its text; sketches that hold arrays (finite, general diagonal) have none, their ``text`` describes them.
+    Raises ValueError, naming the text, for an unknown form, a wrong number or sizes that do not add up to d;
+    TypeError if ``text`` is not a string or ``d`` not a number.
+
+    Examples
+    --------
+    >>> from stepsize_opt import parse_sketch
+    >>> parse_sketch("randk:25%", 8)
+    RandK(d=8, k=2)
+    """
+    if not isinstance(text, str):
+        msg = f"a sketch's text must be a string such as 'randk:8', got {text!r}"
+        raise TypeError(msg)
+    size = whole_number("d", d)
+    name, _, argument = text.strip().lower().partition(":")
+    try:
+        kind = _class_of(name.strip())
+    except ValueError as error:
+        msg = f"sketch {text!r}: {error}"
+        raise ValueError(msg) from None
+    try:
+        return kind.parse(argument.strip(), size)
+    except ValueError as error:
+        msg = f"sketch {text!r}: {error}" + ("" if argument.strip() else f"; write it like {kind.form}")
+        raise ValueError(msg) from None
+
+
+def sketch_forms() -> str:
+    """Return examples of all forms, with commas between them."""
+    return ", ".join(kind.form for kind in FORMS.values())
+
+
+def _class_of(name: str) -> type[Sketch]:
+    if "(" in name:
+        msg = "this only describes a sketch and cannot be parsed; build it with its class, such as FiniteSketch"
+        raise ValueError(msg)
+    kind = FORMS.get(name)
+    if kind is None:
+        msg = f"unknown name {name!r}; the known forms are {sketch_forms()}"
+        raise ValueError(msg)
+    return kind
+
+
+def number(what: str, text: str) -> float:
+    """Read a number; the error names what it stands for."""
+    try:
+        return float(text)
+    except ValueError:
+        msg = f"{what} must be a number, got {text.strip()!r}"
+        raise ValueError(msg) from None
+
+
+def numbers(what: str, text: str) -> list[float]:
+    """Read numbers with commas between them."""
+    return [number(what, part) for part in text.split(",")]
+
+
+def one_or_each(what: str, text: str, d: int) -> list[float]:
+    """Read d numbers with commas between them, or one that stands for all."""
+    values = numbers(what, text)
+    if len(values) not in (1, d):
+        msg = f"{what} must be one number or d={d} numbers, got {len(values)}"
+        raise ValueError(msg)
+    return values * d if len(values) == 1 else values
+
+
+def check_sizes(sizes: list[int], d: int) -> None:
+    """Raise ValueError unless the layer sizes add up to d."""
+    if sum(sizes) != d:
+        msg = f"the layer sizes {', '.join(str(n) for n in sizes)} add up to {sum(sizes)}, but d={d}"
+        raise ValueError(msg)
+
+
+def shortest(values: Vector) -> Vector:
+    """Return one value for all when they are equal."""
+    return values[:1] if np.all(values == values[0]) else values
+
+
+def join(values: Iterable[float]) -> str:
+    """Write numbers with commas between them, each with the fewest digits that read back as the same number."""
+    return ",".join(repr(float(v)).removesuffix(".0") for v in values)
+
+
+def counted(count: int, singular: str, plural: str) -> str:
+    """Return a count with its noun."""
+    return f"{count} {singular if count == 1 else plural}"

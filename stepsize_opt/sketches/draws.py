@@ -18,7 +18,7 @@ from stepsize_solvers.programs import Indices, Matrix, Vector
 
 
 def generators(seed: int, count: int) -> tuple[np.random.Generator, ...]:
-    """The streams of random numbers of ``count`` runs with one ``seed``; stream i is the same for every count."""
+    """Return the random streams of ``count`` runs with one ``seed``; stream i is the same for every count."""
     children = np.random.SeedSequence(seed).spawn(count)
     return tuple(np.random.Generator(np.random.PCG64(child)) for child in children)
 
@@ -33,11 +33,11 @@ class Draw(ABC):
 
     @abstractmethod
     def encode(self, x: Array) -> Array:
-        """The numbers for x, shape (…, d) → (…, size)."""
+        """Return the numbers for x, shape (…, d) → (…, size)."""
 
     @abstractmethod
     def decode(self, numbers: Array) -> Array:
-        """S x, or S Σxᵢ of the sum of several messages, shape (…, size) → (…, d)."""
+        """Return S x, or S Σxᵢ of the sum of several messages, shape (…, size) → (…, d)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class FactorDraw(Draw):
 
     @staticmethod
     def of(S: Matrix) -> FactorDraw:
-        """The factor of a positive semidefinite S by its eigenvectors; as many columns as S has rank."""
+        """Factor a positive semidefinite S by its eigenvectors, with as many columns as S has rank."""
         w, V = np.linalg.eigh(S)
         kept = w > SLACK * w[-1]
         return FactorDraw(V[:, kept] * np.sqrt(w[kept]))

@@ -1,7 +1,13 @@
 """Smoothness matrices L: read once, or made from data without a d×d matrix."""
 
-from stepsize_opt.smoothness.directions import BASES as BASES, ThinDirections as ThinDirections
+from stepsize_opt.smoothness.spectrum import (
+    BASES as BASES,
+    LimitBounds as LimitBounds,
+    Spectrum as Spectrum,
+    ThinDirections as ThinDirections,
+)
 from stepsize_opt.smoothness.losses import (
+    gram_plus_diagonal as gram_plus_diagonal,
     least_squares as least_squares,
     logistic as logistic,
     of as of,
@@ -17,8 +23,6 @@ from stepsize_opt.smoothness.matrices import (
     proved_smoothness as proved_smoothness,
     read_smoothness as read_smoothness,
 )
-from stepsize_opt.smoothness.spectrum import LimitBounds as LimitBounds, Spectrum as Spectrum
-from stepsize_opt.smoothness.truncation import gram_plus_diagonal as gram_plus_diagonal
 
 # What users call; the other names are for the packages of the library.
 __all__ = [

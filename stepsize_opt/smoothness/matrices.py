@@ -23,6 +23,7 @@ from stepsize_opt.inputs import (
     SMOOTHNESS_REMEDY,
     EstimatedSmoothness,
     Immutable,
+    Scaling,
     Symmetric,
     binary_exponent,
     check_dense,
@@ -39,9 +40,8 @@ from stepsize_opt.inputs import (
     real_sparse,
     scaled_exactly,
 )
-from stepsize_opt.proofs import UNIT, LowRankCondition, gamma, power_of_two_scaling
-from stepsize_opt.smoothness.directions import ProvedDirections, proved_directions
-from stepsize_opt.smoothness.spectrum import LimitBounds, Spectrum
+from stepsize_opt.proofs import UNIT, LowRankCondition, twice_gamma
+from stepsize_opt.smoothness.spectrum import LimitBounds, ProvedDirections, Spectrum, proved_directions
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 T = TypeVar("T")
@@ -68,16 +68,16 @@ class Smoothness:
         raise NotImplementedError
 
     def todense(self) -> Matrix:
-        """L as an array; raises ValueError when there is no memory for it."""
+        """Return L as an array; raises ValueError when there is no memory for it."""
         raise NotImplementedError
 
     def formed(self) -> MatrixSmoothness:
-        """L by its entries; raises NeedsDense for one that is not formed."""
+        """Return L by its entries; raises NeedsDense for one that is not formed."""
         msg = "this function takes a dense L: give it L.todense(); optimal_stepsize and plan take a LowRankPlusDiagonal"
         raise NeedsDense(msg)
 
     def factored(self) -> LowRankPlusDiagonal:
-        """L by its factor; raises TypeError for one that is formed."""
+        """Return L by its factor; raises TypeError for one that is formed."""
         msg = f"{self!r} has no factor"
         raise TypeError(msg)
 
@@ -110,7 +110,7 @@ class MatrixSmoothness(Immutable, Smoothness):
         return np.array(proved_smoothness(self).todense(), dtype=dtype)
 
     def block(self, indices: Indices) -> Matrix:
-        """The rows and columns of some of the coordinates, taken in increasing order; the array itself for all."""
+        """Return the rows and columns of some of the coordinates, in increasing order; the array itself for all."""
         L = self.matrix
         if isinstance(L, np.ndarray):
             return L if indices.size == len(L) else np.asarray(L[np.ix_(indices, indices)])
@@ -127,14 +127,14 @@ class MatrixSmoothness(Immutable, Smoothness):
         return out
 
     def log_det(self, indices: Indices | None = None) -> float:
-        """log det of L, or of a block, from below; raises ValueError unless it is proved positive definite."""
+        """Return log det of L, or of a block, from below; raises ValueError unless it is proved positive definite."""
         key = "log det", self._key(indices)
         return self._once(key, lambda: check_positive_definite("L", self._part(indices), SMOOTHNESS_REMEDY))
 
     def bounds(
         self, M: Matrix | float | None, indices: Indices | None = None, *, momentum: bool = False
     ) -> LimitBounds:
-        """What the limit takes from L, or from a block; M and momentum as in ``LimitBounds.of``, for the block."""
+        """Return what the limit takes from L, or from a block; M, of the block, as in ``LimitBounds.of``."""
         log_det = self.log_det(indices)
         if M is None:
             return LimitBounds(self.d if indices is None else indices.size, log_det)
@@ -142,11 +142,11 @@ class MatrixSmoothness(Immutable, Smoothness):
         return self._once(key, lambda: LimitBounds.of(self._part(indices), log_det, M, momentum=momentum))
 
     def spectrum(self, M: Matrix | float = 1.0) -> Spectrum:
-        """Eigenvalues and eigenvectors of L relative to M, in plain floating point."""
+        """Return eigenvalues and eigenvectors of L relative to M, in plain floating point."""
         return self._once(("spectrum", _token(M)), lambda: Spectrum.of(self.todense(), M))
 
     def directions(self, basis: str, M: Matrix | float = 1.0) -> tuple[Matrix, float]:
-        """A with AᵀLA ⪯ I proved, and a bound on ‖AᵀLA − I‖: the eigenvectors of L relative to M, or L^{−½}.
+        """Return A with AᵀLA ⪯ I proved, and a bound on ‖AᵀLA − I‖: the eigenvectors of L relative to M, or L^{−½}.
 
         Raises Unproved where float64 does not suffice.
         """
@@ -155,21 +155,22 @@ class MatrixSmoothness(Immutable, Smoothness):
             spectrum = self.spectrum(M)
             A = spectrum.directions if basis == "eigenvectors" else spectrum.directions @ spectrum.vectors.T
             L = self.todense()
-            scale = power_of_two_scaling(L.diagonal())
-            X, defect = proved_directions(scale[:, None] * L * scale, A / scale[:, None])
-            return read_only(scale[:, None] * X), defect
+            scaling = Scaling.of(L.diagonal())
+            rows = scaling.factors[:, None]
+            X, defect = proved_directions(scaling.times(L), A / rows)
+            return read_only(rows * X), defect
 
         return self._once(("directions", basis, _token(M)), make)
 
     def inverse(self) -> Matrix:
-        """L⁻¹, symmetric, in plain floating point."""
+        """Return L⁻¹, symmetric, in plain floating point."""
         return self._once("inverse", lambda: read_only(inverse_of(self.todense())))
 
     def _part(self, indices: Indices | None) -> Matrix:
         return self.todense() if indices is None else self.block(indices)
 
     def _key(self, indices: Indices | None) -> bytes:
-        """All coordinates, or which."""
+        """Return a key for some of the coordinates, the same one for all of them."""
         return b"" if indices is None or indices.size == self.d else indices.tobytes()
 
     def _once(self, key: Any, make: Callable[[], T]) -> T:
@@ -188,11 +189,11 @@ def _token(M: Matrix | float) -> Any:
 
 
 def inverse_of(A: Matrix) -> Matrix:
-    """A⁻¹ of a positive definite A, symmetric, in plain floating point; scaled first, so that no entry overflows."""
-    scale = power_of_two_scaling(A.diagonal())
-    factor, _ = lapack.dpotrf(scale[:, None] * A * scale, 1, 1)  # lower, clean
+    """Return A⁻¹ of a positive definite A, symmetric, in plain floats; scaled first so that no entry overflows."""
+    scaling = Scaling.of(A.diagonal())
+    factor, _ = lapack.dpotrf(scaling.times(A), 1, 1)  # lower, clean
     root = lapack.dtrtri(factor, 1)[0]
-    return np.asarray(scale[:, None] * (root.T @ root) * scale)
+    return scaling.times(root.T @ root)
 
 
 def read_smoothness(L: Any, name: str = "L") -> Smoothness:
@@ -290,7 +291,7 @@ class LowRankPlusDiagonal(Immutable, Smoothness, LinearOperator):  # type: ignor
     def loss(self) -> float:
         """The factor that a guarantee loses at most by what was added: L ⪯ loss·(the matrix that was meant)."""
         left = (float(self.shift.min()) - self.cut) * (1.0 - UNIT)
-        return (1.0 + 2.0 * self.cut / left) * (1.0 + gamma(4)) if left > 0.0 else math.inf
+        return (1.0 + 2.0 * self.cut / left) * (1.0 + twice_gamma(4)) if left > 0.0 else math.inf
 
     @property
     def has_constant_shift(self) -> bool:
@@ -347,12 +348,15 @@ class LowRankPlusDiagonal(Immutable, Smoothness, LinearOperator):  # type: ignor
         upper: Any = np.linalg.qr(U.T, mode="r")
         V = np.ascontiguousarray(upper.T)
         size, rest = np.abs(U) @ np.abs(U).T + np.abs(V) @ np.abs(V).T, np.abs(U @ U.T - V @ V.T)
-        apart = np.asarray((rest + gamma(r + 4) * size).sum(axis=1) * (1.0 + gamma(d + 4)))
+        apart = np.asarray((rest + twice_gamma(r + 4) * size).sum(axis=1) * (1.0 + twice_gamma(d + 4)))
         return read_only(V), read_only(apart)
 
-    @cached_property
     def log_det(self) -> float:
-        """log det L from below, of an L near one; −∞ without a proof, which a sparse U never has."""
+        """Return log det L from below, of an L near one; −∞ without a proof, which a sparse U never has."""
+        return self._log_det
+
+    @cached_property
+    def _log_det(self) -> float:
         if sparse.issparse(self.U):  # L ⪰ Diag(diagonal) bounds log det L, but too far from it to be of use
             return -math.inf
         V, apart = self.short_factor
@@ -379,17 +383,17 @@ class LowRankPlusDiagonal(Immutable, Smoothness, LinearOperator):  # type: ignor
     _rmatvec, _rmatmat = _matvec, _matmat  # L is symmetric
 
     def diagonal(self) -> Vector:
-        """The diagonal of L, shape (d,)."""
+        """Return the diagonal of L, shape (d,)."""
         U = self.U
         squares = U.multiply(U).sum(axis=1) if sparse.issparse(U) else np.einsum("ij,ij->i", U, U)
         return np.asarray(squares + self.shift)
 
     def trace(self) -> float:
-        """tr L, of the rounded diagonal entries rounded once."""
+        """Return tr L, of the rounded diagonal entries rounded once."""
         return math.fsum(self.diagonal().tolist())
 
     def todense(self) -> Matrix:
-        """L as an array; raises ValueError when there is no memory for it."""
+        """Return L as an array; raises ValueError when there is no memory for it."""
         check_dense("L", self.d)
         L = self.U @ self.U.T
         L = L.toarray() if sparse.issparse(L) else L

@@ -29,21 +29,25 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh, lapack
+from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import SMOOTHNESS_REMEDY
+from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Array, Immutable, Scaling, read_only, scaled_exactly
 from stepsize_opt.proofs import (
+    LOG_2,
     UNIT,
     Enclosed,
     Pair,
+    ThinBasis,
+    Unproved,
+    eigenvector_basis,
     first_proved,
-    gamma,
+    is_proved_definite,
     losses,
-    power_of_two_scaling,
-    proved_cholesky,
-    sum_from_below,
+    root_basis,
+    twice_gamma,
     weight_from_below,
 )
-from stepsize_solvers.programs import Matrix, Vector
+from stepsize_solvers.programs import Indices, Matrix, Vector
 
 _LARGEST_LOSS = 0.1  # a proof that takes a larger share has failed
 
@@ -64,25 +68,25 @@ class LimitBounds:
 
     @staticmethod
     def of(L: Matrix, log_det: float, M: Matrix | float | None = None, *, momentum: bool = False) -> LimitBounds:
-        """For the floats of L ≻ 0 with a proved lower bound on log det L; M is a matrix, or a number μ for μI."""
+        """Bound the floats of an L ≻ 0 whose log det has a proved lower bound; M is a matrix, or a number μ for μI."""
         if M is None:
             return LimitBounds(len(L), log_det)
-        if not isinstance(M, float):
+        if isinstance(M, np.ndarray):
             # LM⁻¹ does not change, and M⁻¹ is best computed where the units of the coordinates do not matter.
-            scale = power_of_two_scaling(M.diagonal())
-            B, N = scale[:, None] * L * scale, scale[:, None] * M * scale
-            if all(np.array_equal(X / scale[:, None] / scale, Y) for X, Y in ((B, L), (N, M))):
+            scaling = Scaling.of(M.diagonal())
+            B, N = scaling.times(L), scaling.times(M)
+            if np.array_equal(scaling.over(B), L) and np.array_equal(scaling.over(N), M):
                 L, M = B, N
         top = _top_from_below(L, M)
         if momentum:
             root = math.sqrt(top) * (1.0 - 2.0 * UNIT)
             return LimitBounds(len(L), log_det, _root_trace_from_below(L, M), root, momentum)
-        trace = weight_from_below(Enclosed(L, np.zeros_like(L)), M)
+        trace = weight_from_below(Enclosed.exact(L), M)
         return LimitBounds(len(L), log_det, max(trace, 0.0), top)
 
     @staticmethod
     def combine(parts: Sequence[LimitBounds]) -> LimitBounds:
-        """Of Diag(L₁, …, L_m)."""
+        """Return the numbers of Diag(L₁, …, L_m)."""
         if len(parts) == 1:
             return parts[0]
         traces = [part.trace for part in parts if part.trace is not None]
@@ -95,15 +99,15 @@ class LimitBounds:
         )
 
     def scaled(self, power: int) -> LimitBounds:
-        """Of 2^power L, for numbers without M."""
-        return LimitBounds(self.d, sum_from_below(self.log_det, self.d * math.log(2.0) * power))
+        """Return the numbers of 2^power L, without M."""
+        return LimitBounds(self.d, (self.log_det + self.d * power * LOG_2).low)
 
     def log_bound(self, k: float) -> float:
-        """d log of the limit from above: of log det H, or with M of d log t; k is E[rank G], up to d + 2 roundings.
+        """Return d log of the limit from above: of log det H, with M of d log t; k is E[rank G], up to d + 2 roundings.
 
         With momentum of d log t².
         """
-        d, rank = self.d, min(k, float(self.d)) * (1.0 + gamma(self.d + 2))
+        d, rank = self.d, min(k, float(self.d)) * (1.0 + twice_gamma(self.d + 2))
         if self.trace is None:
             term = d * math.log(rank / d)
             return (
@@ -118,7 +122,7 @@ class LimitBounds:
 
 
 def _root_trace_from_below(L: Matrix, M: Matrix | float) -> float:
-    """A proved lower bound on tr((LM⁻¹)^½): ⟨L, E⟩ for an E with ELE ⪯ M⁻¹ next to V Diag(ℓ)^{−½} Vᵀ; 0 without one."""
+    """Prove a lower bound on tr((LM⁻¹)^½): ⟨L, E⟩ for ELE ⪯ M⁻¹ with E next to V Diag(ℓ)^{−½} Vᵀ; 0 without one."""
     spectrum = Spectrum.of(L, M)
     half = spectrum.vectors * spectrum.values**-0.25
     E, exact = half @ half.T, Pair.exact
@@ -130,22 +134,22 @@ def _root_trace_from_below(L: Matrix, M: Matrix | float) -> float:
         if isinstance(M, np.ndarray):
             whole, bound = exact(M) @ (inner @ exact(M)), M
         else:
-            whole, bound = inner.scaled(M), np.eye(len(L))
-        if proved_cholesky((exact(bound) + -whole).rounded().symmetric()) is None:
+            whole, bound = inner * M, np.eye(len(L))
+        if not is_proved_definite((exact(bound) - whole).rounded().symmetric()):
             return None
-        return max(0.0, -exact(-L).inner_from_above(exact(near)))
+        return max(0.0, exact(L).inner(exact(near)).low)
 
     return first_proved(losses(4.0 * len(L) * UNIT, _LARGEST_LOSS), lowered) or 0.0
 
 
 def _top_from_below(L: Matrix, M: Matrix | float) -> float:
-    """A proved lower bound on λmax(LM⁻¹): the quotient vᵀLv/vᵀMv of a vector near the eigenvector."""
+    """Return a proved lower bound on λmax(LM⁻¹): the quotient vᵀLv/vᵀMv of a vector near the eigenvector."""
     n = len(L)
     whole = M * np.eye(n) if isinstance(M, float) else M
     v = (np.linalg.eigh(L) if isinstance(M, float) else eigh(L, M))[1][:, -1]
     size = np.abs(v)
     (high, high_error), (low, low_error) = (
-        (float(v @ (A @ v)), gamma(2 * n + 2) * float(size @ (np.abs(A) @ size))) for A in (L, whole)
+        (float(v @ (A @ v)), twice_gamma(2 * n + 2) * float(size @ (np.abs(A) @ size))) for A in (L, whole)
     )
     return max(0.0, (high - high_error) / (low + low_error) * (1.0 - 4.0 * UNIT))
 
@@ -163,20 +167,20 @@ class Spectrum:
 
     @staticmethod
     def of(L: Matrix, M: Matrix | float = 1.0) -> Spectrum:
-        """By the symmetric eigenproblem in plain floating point; what it gives is proved later."""
-        if isinstance(M, float):
+        """Solve the symmetric eigenproblem in plain floating point; what it gives is proved later."""
+        if not isinstance(M, np.ndarray):
             values, vectors = np.linalg.eigh(L)
             if not values[0] > _TRUSTED * values[-1]:
                 values, vectors = _jacobi(np.linalg.cholesky(L))
             return Spectrum(values / M, vectors / np.sqrt(M))
-        scale = power_of_two_scaling(L.diagonal())
-        B, N = scale[:, None] * L * scale, scale[:, None] * M * scale
+        scaling = Scaling.of(L.diagonal())
+        B, N = scaling.times(L), scaling.times(M)
         values, vectors = eigh(B, N)
         if not values[0] > _TRUSTED * values[-1]:
             root = np.linalg.cholesky(N)
             values, inner = _jacobi(np.linalg.solve(root, np.linalg.cholesky(B)))
             vectors = np.linalg.solve(root.T, inner)
-        return Spectrum(values, scale[:, None] * vectors)
+        return Spectrum(values, scaling.factors[:, None] * vectors)
 
     @property
     def directions(self) -> Matrix:
@@ -184,13 +188,13 @@ class Spectrum:
         return np.asarray(self.vectors / np.sqrt(self.values))
 
     def matrix(self, h: Vector) -> Matrix:
-        """D = V Diag(h/ℓ) Vᵀ, symmetric."""
+        """Return D = V Diag(h/ℓ) Vᵀ, symmetric."""
         half = self.vectors * np.sqrt(h / self.values)
         return np.asarray(half @ half.T)
 
 
 def _jacobi(R: Any) -> tuple[Vector, Matrix]:
-    """Eigenvalues and eigenvectors of RRᵀ by Jacobi rotations of Rᵀ, whose small singular values keep their digits.
+    """Return eigenvalues and eigenvectors of RRᵀ by Jacobi rotations of Rᵀ, which keep digits of small singular values.
 
     So they do whatever the units of the coordinates are, the rows of R; eigh loses what is below the rounding of the
     largest.  It takes several times as long.
@@ -201,3 +205,143 @@ def _jacobi(R: Any) -> tuple[Vector, Matrix]:
         msg = f"L is too close to singular for its eigenvectors in float64; {SMOOTHNESS_REMEDY}"
         raise ValueError(msg)
     return np.asarray(values), np.asarray(vectors[:, ::-1])
+
+
+BASES = ("eigenvectors", "root")
+# Newton steps A ← A(3I − AᵀLA)/2: each squares the defect of AᵀLA, and rounding of A leaves what the second would gain.
+_REFINEMENTS = 2
+
+
+class ThinDirections(Immutable, LinearOperator):  # type: ignore[misc]
+    """A = c Diag(t)(I + BZBᵀ), d×d, with B = [Diag(t)U  E], E the first e columns of I; by its products, in O(dr).
+
+    ``proofs.roots`` has the Z that make A L-orthonormal for L = UUᵀ + Diag(a): a root (e = 0), or the eigenvectors.
+    """
+
+    def __init__(self, c: float, t: Vector, U: Matrix, Z: Matrix) -> None:
+        super().__init__(np.float64, (len(t), len(t)))
+        self.c, self.t, self.U, self.Z = c, read_only(t), U, read_only(Z)
+        self.e = len(Z) - U.shape[1]
+
+    def scaled(self, n: int) -> ThinDirections:
+        """Return 2ⁿA exactly; raises ValueError where float64 does not hold it."""
+        return ThinDirections(self.c, scaled_exactly("A", self.t, n), scaled_exactly("U", self.U, -n), self.Z)
+
+    def sent(self, gradients: Array, draw: Indices | slice) -> Array:
+        """Return columns of A times gradients, shape (…, d) → (…, size of the draw)."""
+        y = self.c * self.t * gradients
+        inner = np.concatenate([(y * self.t) @ self.U, y[..., : self.e]], axis=-1) @ self.Z
+        out = y[..., draw] + (inner[..., : self.U.shape[1]] @ self.U[draw].T) * self.t[draw]
+        chosen, place = self._first(draw)
+        out[..., chosen] += inner[..., self.U.shape[1] :][..., place]
+        return np.asarray(out)
+
+    def received(self, numbers: Array, draw: Indices | slice) -> Array:
+        """Return the sum of columns of A with these coefficients, shape (…, size of the draw) → (…, d)."""
+        chosen, place = self._first(draw)
+        first = np.zeros((*numbers.shape[:-1], self.e))
+        first[..., place] = numbers[..., chosen]
+        inner = np.concatenate([(numbers * self.t[draw]) @ self.U[draw], first], axis=-1) @ self.Z.T
+        y = inner[..., : self.U.shape[1]] @ self.U.T
+        y *= self.t
+        y[..., : self.e] += inner[..., self.U.shape[1] :]
+        y[..., draw] += numbers
+        y *= self.c * self.t
+        return np.asarray(y)
+
+    def _first(self, draw: Indices | slice) -> tuple[Any, Any]:
+        """Return which of the drawn are among the first e coordinates, and where."""
+        if isinstance(draw, slice):  # all of them
+            return slice(self.e), slice(self.e)
+        chosen = np.flatnonzero(np.asarray(draw) < self.e)
+        return chosen, np.asarray(draw)[chosen]
+
+    def _matmat(self, X: Any) -> Any:
+        return self.received(X.T, slice(None)).T
+
+    def _rmatmat(self, X: Any) -> Any:
+        return self.sent(X.T, slice(None)).T
+
+    def _matvec(self, x: Any) -> Any:
+        return self.received(np.ravel(x), slice(None))
+
+    def _rmatvec(self, x: Any) -> Any:
+        return self.sent(np.ravel(x), slice(None))
+
+
+@dataclass(frozen=True, eq=False)
+class ProvedDirections:
+    """A with AᵀLA ⪯ I and AᵀLA ⪰ least·I, both proved for its floats; basis: what it is made of."""
+
+    A: ThinDirections
+    least: float
+    basis: ThinBasis
+
+    @staticmethod
+    def of(U: Matrix, shift: Vector, basis: str) -> ProvedDirections:
+        """Return the directions for L = UUᵀ + Diag(shift): ``"root"``, or ``"eigenvectors"`` for a constant shift.
+
+        Raises Unproved where float64 does not suffice.
+        """
+        eigenvectors = basis == "eigenvectors"
+        found = eigenvector_basis(U, float(shift[0])) if eigenvectors else root_basis(U, shift)
+        if found is None:
+            remedy = "add a regulariser (L + 2λI)"
+            if eigenvectors:
+                remedy += ", cut columns of U that nearly depend on others (rank=r), or use L.todense()"
+            msg = f"L, or the columns of U, are too close to singular for L-orthonormal directions in float64; {remedy}"
+            raise Unproved(msg)
+        c = float((1.0 - 4.0 * UNIT) / np.sqrt(1.0 + found.defect))  # three roundings: c²(1 + defect) ≤ 1
+        least = c * c * (1.0 - found.defect) * (1.0 - 8.0 * UNIT)
+        return ProvedDirections(ThinDirections(c, found.t, U, found.Z), least, found)
+
+    @property
+    def defect(self) -> float:
+        """A bound on ‖AᵀLA − I‖."""
+        return (1.0 - self.least) * (1.0 + 4.0 * UNIT)
+
+    def mean_from_below(self, h: Vector, t: float) -> float:
+        """Return s with A Diag(h) Aᵀ ⪰ sI, for the eigenvectors of L and h ≥ t times its eigenvalues, about."""
+        values, e = self.basis.values, len(self.basis.values)
+        rest = min(t, float(h[e:].min(initial=1.0)))
+        first = np.minimum(h[:e], t * (1.0 + values))
+        return self.A.c**2 * self.basis.mean_from_below(first, rest) * (1.0 - 4.0 * UNIT)
+
+
+def _gram(L: Matrix, A: Matrix) -> Enclosed:
+    exact = Pair.exact
+    return (exact(A).T @ (exact(L) @ exact(A))).rounded().symmetric()
+
+
+def proved_directions(L: Matrix, A: Matrix) -> tuple[Matrix, float]:
+    """Refine and scale A until AᵀLA ⪯ I is proved; return it with a bound on ‖AᵀLA − I‖."""
+    identity = np.eye(len(L))
+    for _ in range(_REFINEMENTS):
+        A = A @ (1.5 * identity - 0.5 * _gram(L, A).value)
+    gram = _gram(L, A)
+    top = _largest_row_sum(gram)
+
+    def scaled(loss: float) -> tuple[Matrix, float] | None:
+        candidate = A * ((1.0 - loss) / np.sqrt(top))
+        return _with_defect(candidate, _gram(L, candidate))
+
+    found = _with_defect(A, gram)
+    if found is None and top < 2.0:
+        # The rounding of A may count more than the loss.
+        found = first_proved(losses(2.0 * UNIT, _LARGEST_LOSS, 2.0), scaled)
+    if found is None:
+        msg = "L is too close to singular for L-orthonormal directions in float64; add a regulariser (L + 2λI)"
+        raise Unproved(msg)
+    return found
+
+
+def _with_defect(A: Matrix, gram: Enclosed) -> tuple[Matrix, float] | None:
+    """Return A and a bound on ‖AᵀLA − I‖; None unless AᵀLA ⪯ I is proved by its row sums."""
+    if not _largest_row_sum(gram) <= 1.0:
+        return None
+    return A, _largest_row_sum(Enclosed(gram.value - np.eye(len(A)), gram.error))
+
+
+def _largest_row_sum(A: Enclosed) -> float:
+    """Return an upper bound on the largest absolute row sum."""
+    return float((np.abs(A.value) + A.error).sum(axis=1).max()) * (1.0 + twice_gamma(len(A.value) + 2))

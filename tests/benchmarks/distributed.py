@@ -11,7 +11,8 @@ import numpy as np
 
 from benchmarks.harness import GAP, Measured, at_hand, main, timed
 from shared.clients import random_clients
-from stepsize_opt.clients import compare_distributed, optimal_distributed_stepsize
+from stepsize_opt.clients import optimal_distributed_stepsize
+from stepsize_opt.planning import compare_distributed
 from stepsize_opt.problems import find_federated_infimum
 from stepsize_opt.sketches import RandK
 from stepsize_validation.data import federated_logistic, load_dataset, split

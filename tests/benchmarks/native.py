@@ -18,7 +18,7 @@ from scipy import sparse
 
 from benchmarks.harness import GAP, Measured, Timed, at_hand, eigh_seconds, main, shortest, timed
 from stepsize_opt import RandK, optimal_stepsize
-from stepsize_opt.proofs import certify_point, repair
+from stepsize_opt.proofs import repair
 from stepsize_opt.results import StepsizeResult
 from stepsize_solvers import get_solver
 from stepsize_solvers.programs import Matrix, Outcome, Pattern, Program, Settings
@@ -53,7 +53,7 @@ def certified_gap(program: Program, outcome: Outcome) -> float:
     """Return the gap that is proved of an answer after its repair; ∞ without one."""
     D = outcome.X
     point = None if D is None else repair(program, D)
-    return math.inf if D is None or point is None else certify_point(point, outcome.duals[0][0], (D,), GAP).gap
+    return math.inf if D is None or point is None else point.certificate(outcome.duals[0][0], GAP, (D,)).gap
 
 
 def costs(name: str, case: str, B: Matrix) -> Iterator[Measured]:

@@ -65,7 +65,7 @@ def test_matrix_files_give_the_answer_of_the_library(
         (["{a}", "--sketch", "randk:1", "--data", "digits"], "give either the matrix file of each client or --data"),
         (["--sketch", "randk:1"], "give either the matrix file of each client or --data"),
         (["--data", "digits", "--sketch", "randk:1"], "--clients is needed with --data"),
-        (["{a}", "{b}", "--sketch", "randk:9", *GOAL], "k must be a whole number from 1 to d=4, got 9"),
+        (["{a}", "{b}", "--sketch", "randk:9", *GOAL], "k must be a whole number from 1 to 4, got 9"),
         (["{a}", "{b}", "--sketch", "randk:1", *GOAL, "-o", "D.txt"], "ends in .npz, .npy, .csv"),
     ],
 )

@@ -30,8 +30,8 @@ from stepsize_opt import (
     available_solvers,
     optimal_distributed_stepsize,
 )
-from stepsize_opt.clients import dcgd_stepsize
 from stepsize_opt.goals import CLIENT_GOALS
+from stepsize_opt.planning import dcgd_stepsize
 from stepsize_opt.problems import Federated, Quadratic
 from stepsize_opt.results import DistributedResult
 from stepsize_solvers.programs import DiagonalPlusScaled, Family, Matrix, Pattern, Program
@@ -60,9 +60,9 @@ def test_every_structure_is_optimal(algorithm: str, goal: str, structure: Any, s
         result = judged(random_clients(4, 3, 1), sketch, epsilon2=epsilon2, **options)
         assert result.status == "optimal" and result.gap <= 1e-6
         assert result.smallest_K <= result.K <= result.smallest_K + 1
-        assert result.communication == pytest.approx(3 * result.K * sketch.expected_nonzeros)
+        assert result.communication() == pytest.approx(3 * result.K * sketch.expected_nonzeros)
         if goal == "descent":
-            assert result.iterations == result.K and result.guarantee_used.startswith("descent")
+            assert result.iterations() == result.K and result.guarantee_used.startswith("descent")
 
 
 @pytest.mark.parametrize("structure", ["scalar", "diagonal", "full"])
@@ -232,7 +232,7 @@ def test_descent_needs_between_one_and_four_times_fewer(
     }
     clients = random_clients(d, 3, seed, reg=0.3)
     paper, metric = (solve(clients, sketch, goal=g, **problem) for g in CLIENT_GOALS)
-    assert metric.K <= paper.iterations + 1 <= paper.K + 1
+    assert metric.K <= paper.iterations() + 1 <= paper.K + 1
     assert paper.K <= 4.0 * metric.K * (1.0 + 1e-5) + 1
     H = 2.0 * paper.D - paper.D @ np.mean(clients, axis=0) @ paper.D
     assert paper.descent_rate == pytest.approx(math.exp(np.linalg.slogdet(H)[1] / d), rel=1e-9)
@@ -303,9 +303,10 @@ def test_a_result_is_shown_and_saved(goal: str, tmp_path: Path) -> None:
     assert result.summary()["certificate"]["gap"] == result.gap
     assert result.summary()["guarantee_used"] == "descent, det(H)^(1/d)"
     assert result.neighbourhood <= TARGETS["epsilon2"] / 2.0 * (1.0 + 1e-12)
-    assert (result.iterations < result.K) is (goal == "paper")
+    assert (result.iterations() < result.K) is (goal == "paper")
     again = DistributedResult.load(result.save(tmp_path / "result"))
     assert again.goal == goal and again.descent_rate == result.descent_rate
+    assert again == result and result.shared_seeds_K is not None and again == result
     with pytest.raises(ValueError, match="read-only"):
         result.D[0, 0] = 1.0
 

@@ -22,15 +22,15 @@ from stepsize_opt import (
     RandK,
     Sketch,
 )
-from stepsize_opt.clients.targets import Targets
+from stepsize_opt.clients.problem import Targets
 from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.proofs import (
     CentredMap,
     ClientGroup,
     Conditions,
+    Enclosed,
     Multipliers,
     Pair,
-    Plain,
     dominating_factor,
     rate_bound,
 )
@@ -87,7 +87,7 @@ def test_the_factor_dominates_in_exact_arithmetic(rank: int) -> None:
 
 def test_no_bound_on_the_variance_is_proved_by_a_number_that_is_none() -> None:
     conditions = conditions_of([np.eye(2)], RandK(2, 1), outside=True)
-    for arithmetic in (Plain, Pair):
+    for arithmetic in (Enclosed, Pair):
         at = conditions.at(np.eye(2), arithmetic)
         assert at.proves(1.1) and at.proves(math.inf)
         for c in (0.9, math.nan, -math.inf):

@@ -43,15 +43,15 @@ def test_what_is_claimed_is_exact(data: st.DataObject, algorithm: str, goal: Any
         assert is_positive_semidefinite(condition_slack(D, L, sketch, algorithm))
         assert Fraction(result.rate) ** d <= definiteness(D).det
     assert Fraction(result.descent_rate) ** d <= definiteness(descent_metric(D, L, sketch, algorithm)).det
-    for K, rate in ((result.K, result.rate), (result.iterations, result.descent_rate)):
+    for K, rate in ((result.K, result.rate), (result.iterations(), result.descent_rate)):
         assert K * Fraction(rate) * Fraction(0.1) >= 2
     assert result.smallest_K <= result.K <= result.smallest_K + 1
     # The same as one node, and fewer rounds than independent seeds are proved to need.
     node = optimal_stepsize(np.mean(clients, axis=0), sketch, **options)
-    assert result.iterations == pytest.approx(node.iterations(0.1, 1.0), abs=1)
+    assert result.iterations() == pytest.approx(node.iterations(0.1, 1.0), abs=1)
     independent = optimal_distributed_stepsize(clients, sketch, **options, **TARGETS)
-    assert independent.shared_seeds_K == result.iterations
-    assert result.iterations <= independent.iterations
+    assert independent.shared_seeds_K == result.iterations()
+    assert result.iterations() <= independent.iterations()
 
 
 def test_a_given_mean_is_that_of_the_node() -> None:

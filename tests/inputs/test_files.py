@@ -28,9 +28,8 @@ from stepsize_opt import (
     optimal_distributed_stepsize,
     optimal_stepsize,
 )
-from stepsize_opt.inputs.files import atomic_write, json_text
 from stepsize_opt.inputs.matrices import read_matrix
-from stepsize_opt.inputs.saved import load_result, save_result
+from stepsize_opt.inputs.saving import atomic_write, json_text, load_result, save_result
 from stepsize_opt.operators import BlockStepsize
 from stepsize_opt.results import DistributedResult, StepsizeResult
 from stepsize_opt.sketches import plain_sketch, sketch_of_plain

@@ -36,7 +36,6 @@ def test_blocks_run_one_after_the_other_and_print_what_is_shown(capsys: pytest.C
     "command",
     [
         ["-m", "torch.distributed.run", "--standalone", "--log-dir", "logs", "--nproc-per-node", "2", "train.py"],
-        ["app.py"],
     ],
     ids=lambda command: command[-1],
 )

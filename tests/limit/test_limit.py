@@ -358,5 +358,5 @@ def test_shows_itself_and_is_saved(tmp_path: Path) -> None:
     assert f"{limit.value:.9g}" in repr(limit) and "<table>" in limit._repr_html_()
     again = CompressionLimit.load(limit.save(tmp_path / "limit"))
     np.testing.assert_array_equal(again.D, limit.D)
-    assert again.summary() == limit.summary()
+    assert again.summary() == limit.summary() and again == limit
     assert not limit.D.flags.writeable

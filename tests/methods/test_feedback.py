@@ -129,6 +129,27 @@ def test_one_client_is_one_node_and_shared_places_are_a_mean() -> None:
     assert one.floats == 2 and feedback.floats == 3 and Feedback(None, 1).floats == 2
 
 
+@pytest.mark.parametrize("rule", ["worst-case", "measured"])
+def test_a_caller_that_keeps_the_memories_makes_the_same_rounds(rule: Any) -> None:
+    """propose(s, ρ) is proposal(messages) for the mean of the memories and the mean of the smallest changes."""
+    f = _label_sorted()
+    feedback = Feedback(f.smoothness(), 2, clients=f.n, rule=rule)
+    clients, start = [feedback.client(i) for i in range(f.n)], np.zeros(f.d)
+    one, other = (feedback.server(start, f.value(start[None])) for _ in range(2))
+    for _ in range(40):
+        messages = [client.message(g) for client, g in zip(clients, f.client_gradients(one.x[None])[0], strict=True)]
+        y = one.proposal(messages)
+        smallest = np.mean([np.abs(message.values).min() for message in messages])
+        z = other.propose(np.mean([client.memory for client in clients], axis=0), other.residual_bound(float(smallest)))
+        np.testing.assert_allclose(z, y, rtol=1e-10, atol=1e-12)
+        assert other.residual == pytest.approx(one.residual)
+        with pytest.raises(ValueError, match="proposal must be followed by decide"):
+            other.propose(one.s, 0.0)
+        assert one.decide(f.value(y[None])) == other.decide(f.value(y[None]))
+    with pytest.raises(ValueError, match=rf"s must have shape \({f.d},\), got \(3,\)"):
+        other.propose(np.zeros(3), 0.0)
+
+
 @every_kind
 def test_resumes_to_the_same_bits(rule: Any, places: Any) -> None:
     f = _label_sorted(3)

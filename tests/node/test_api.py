@@ -163,8 +163,14 @@ def test_results_are_saved_and_read(goal: str, matrix: Any, tmp_path: Any) -> No
     again = StepsizeResult.load(path)
     np.testing.assert_array_equal(again.D, result.D)
     np.testing.assert_array_equal(again.dual, result.dual)
-    assert again.certificate == result.certificate
+    assert again.certificate == result.certificate and again == result and hash(again) == hash(result)
     assert again.summary() == json.loads(json.dumps(result.summary()))
+
+
+def test_equal_answers_are_equal_however_long_they_took() -> None:
+    first, second = (optimal_stepsize(L, SKETCH) for _ in range(2))
+    assert first == second and len({first, second}) == 1
+    assert first != optimal_stepsize(L, SKETCH, goal="descent") and first != "first"
 
 
 def test_other_files_are_refused(tmp_path: Any) -> None:

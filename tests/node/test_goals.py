@@ -18,10 +18,10 @@ from shared.exact import combine, descent_metric, inverse, is_positive_semidefin
 from shared.goals import GOALS, arguments_of
 from shared.strategies import Matrix
 from stepsize_opt import IndependentSampling, RandK, optimal_stepsize
+from stepsize_opt.goals import iterations_needed, linear_iterations
 from stepsize_opt.problems import LeastSquares, LogisticRegression, Objective
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.results import StepsizeResult
-from stepsize_opt.rounds import iterations_needed, linear_iterations
 from stepsize_validation.data import load_dataset, random_smoothness
 
 L = random_smoothness(np.random.default_rng(3), 6, 1e3)

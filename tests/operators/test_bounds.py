@@ -46,8 +46,8 @@ def test_what_is_proved_of_any_stepsize_is_true(seed: int, d: int, sign: float, 
     assert (ends is not None) == positive
     if ends is not None:
         exact = np.linalg.slogdet(dense)[1]
-        assert exact - 1e-10 * d < ends[0] <= exact + 1e-12 * d
-        assert exact - 1e-12 * d <= ends[1] < exact + 1e-10 * d
+        assert exact - 1e-10 * d < ends.low <= exact + 1e-12 * d
+        assert exact - 1e-12 * d <= ends.high < exact + 1e-10 * d
     H = metric(dense, L, sketch, c)
     if below is not None:
         assert np.linalg.eigvalsh(H)[0] > 0.0

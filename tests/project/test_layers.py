@@ -14,7 +14,6 @@ SHARED_MODULES = {
     "stepsize_opt.plots",
     "stepsize_opt.records",
     "stepsize_opt.results",
-    "stepsize_opt.rounds",
     "stepsize_opt.tables",
     "stepsize_opt.verify",
     "stepsize_validation.figures",

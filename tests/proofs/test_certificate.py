@@ -31,11 +31,20 @@ from shared.exact import (
 from shared.reference_problems import random_smoothness
 from shared.strategies import SKETCHES, problems, seeds
 from stepsize_opt import BlockDiagonal, Direction, Gaussian, Identity, RandK, certify, optimal_stepsize
-from stepsize_opt.proofs import Approximate, Enclosed, Evaluation, InBasis, Pair, Plain, repair, repair_in_basis
+from stepsize_opt.proofs import (
+    Approximate,
+    Enclosed,
+    Evaluation,
+    InBasis,
+    Pair,
+    exp_down,
+    exp_up,
+    repair,
+    repair_in_basis,
+)
 from stepsize_opt.proofs.basis import Basis, log_det_bounds, proved_definite
-from stepsize_opt.proofs.certificate import Certificate, certify_point, semidefinite, upper_bound
-from stepsize_opt.proofs.conditions import exp_down, exp_up
-from stepsize_opt.proofs.evaluation import log_det_conjugate
+from stepsize_opt.proofs.certificate import Certificate
+from stepsize_opt.proofs.duals import log_det_conjugate, semidefinite
 from stepsize_opt.proofs.maps import adjoint_below, image_above
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import DiagonalPlusScaled, Family, Matrix, Pattern, Program
@@ -43,7 +52,7 @@ from stepsize_validation.data import with_spectrum
 
 # The three proofs that D satisfies 𝒬(DLD) ⪯ D.
 PROOFS: dict[str, Callable[[Program, Matrix], Any]] = {
-    "plain": partial(Evaluation, arithmetic=Plain),
+    "plain": partial(Evaluation, arithmetic=Enclosed),
     "pair": partial(Evaluation, arithmetic=Pair),
     "in the basis of D": InBasis,
 }
@@ -57,12 +66,12 @@ def exact_middle(A: Approximate) -> tuple[Rational, Matrix]:
         zero = np.zeros_like(A.hi)
         middle = combine((1, rational(A.hi)), (1, rational(zero if A.lo is None else A.lo)))
         return middle, zero if A.error is None else A.error
-    assert isinstance(A, Plain)
+    assert isinstance(A, Enclosed)
     return rational(A.value), np.zeros_like(A.value) if A.error is None else A.error
 
 
 @pytest.mark.parametrize("kind", SKETCHES)
-@pytest.mark.parametrize("arithmetic", [Plain, Pair])
+@pytest.mark.parametrize("arithmetic", [Enclosed, Pair])
 @given(st.data(), st.lists(st.integers(-9, 9), min_size=4, max_size=4))
 @settings(max_examples=10)
 def test_moved_coefficients_give_a_map_on_either_side(
@@ -153,7 +162,7 @@ def test_repair_spends_no_more_than_its_loss(condition: float, plain: bool | Non
     assert exact.feasible and quick.feasible
     # The proof itself costs a distance, the estimate of that distance is right up to a small factor.
     assert (exact.log_det - quick.log_det) / 8 <= 1e-9 + 8.0 * max(exact.margin, 1e-13)
-    assert plain is None or (quick.arithmetic is Plain) == plain
+    assert plain is None or (quick.arithmetic is Enclosed) == plain
 
 
 @pytest.mark.parametrize("bad", [-np.eye(3), np.full((3, 3), np.nan), np.diag([1.0, 1.0, 0.0])])
@@ -162,7 +171,7 @@ def test_what_is_no_stepsize_proves_nothing(bad: Matrix) -> None:
     assert repair(program, bad) is None and repair_in_basis(program, bad) is None
     at = InBasis(program, bad)
     assert not at.feasible and at.log_det is None and at.margin == -math.inf
-    assert upper_bound(at, np.eye(3)) == math.inf
+    assert at.upper_bound(np.eye(3)) == math.inf
     assert Basis.of(Pair.exact(bad)) is None
 
 
@@ -206,7 +215,7 @@ def test_the_bound_is_never_below_its_exact_value(
     Z = result.dual + np.linalg.norm(result.dual) * (N @ N.T + 1e-6 * (seed % 2) * np.eye(len(L)))
     used = semidefinite(Z)
     assert used is not None
-    bound, (middle, error) = upper_bound(at, Z), exact_middle(used)
+    bound, (middle, error) = at.upper_bound(Z), exact_middle(used)
     assert bound >= result.log_det
     if math.isfinite(bound) and not error.any():  # Z as it stands, not raised
         assert Decimal(bound) >= exact_bound(L, sketch, result.D, middle)
@@ -215,7 +224,7 @@ def test_the_bound_is_never_below_its_exact_value(
     other = proof(Program.single(L, sketch.map), reference @ reference.T + 1e-3 * np.eye(len(L)))
     thin = np.outer(reference[0], reference[0])
     for poor in (reference @ reference.T, thin, np.eye(len(L)), -np.eye(len(L)), np.full(L.shape, np.nan)):
-        assert min(upper_bound(at, poor), upper_bound(other, poor)) >= result.log_det
+        assert min(at.upper_bound(poor), other.upper_bound(poor)) >= result.log_det
 
 
 @given(st.integers(1, 12), st.floats(0.0, 12.0), seeds)
@@ -225,12 +234,12 @@ def test_conjugate_of_a_diagonal_pattern(d: int, spread: float, seed: int) -> No
     Q = random_smoothness(d, 10.0, seed) * np.outer(*[10.0 ** rng.uniform(-spread, spread, d)] * 2)
     Q = 0.5 * (Q + Q.T)
     exact = -sum(log(Fraction(float(x))) for x in Q.diagonal())
-    for arithmetic in (Plain, Pair):
+    for arithmetic in (Enclosed, Pair):
         bound = log_det_conjugate(Pattern((1,) * d), arithmetic.exact(Q), lambda block, s: None)
         assert bound is not None
         assert exact <= Decimal(bound) <= exact + Decimal("1e-13") * (d + abs(exact))
     Q[0, 0] = 0.0
-    assert log_det_conjugate(Pattern((1,) * d), Plain.exact(Q), lambda block, s: None) is None
+    assert log_det_conjugate(Pattern((1,) * d), Enclosed.exact(Q), lambda block, s: None) is None
 
 
 @pytest.mark.parametrize("rank", [1, 2, 5])
@@ -249,11 +258,11 @@ def test_a_bound_that_plain_arithmetic_leaves_too_weak_is_taken_again() -> None:
     L = random_smoothness(6, 1e7, 1)
     program, result = Program.single(L, RandK(6, 3).map), optimal_stepsize(L, RandK(6, 3))
     D = (1.0 - 1e-6) * result.D  # so that plain arithmetic proves it feasible
-    plain = Evaluation(program, D, Plain)
-    weak, strong = upper_bound(plain, result.dual), upper_bound(Evaluation(program, D), result.dual)
+    plain = Evaluation(program, D, Enclosed)
+    weak, strong = plain.upper_bound(result.dual), Evaluation(program, D).upper_bound(result.dual)
     assert strong < weak
-    assert certify_point(plain, result.dual, tol=0.0).upper_bound == strong
-    assert certify_point(plain, result.dual, tol=1e-5).upper_bound == weak
+    assert plain.certificate(result.dual, tol=0.0).upper_bound == strong
+    assert plain.certificate(result.dual, tol=1e-5).upper_bound == weak
 
 
 def test_gap_of_certificates() -> None:
@@ -288,8 +297,8 @@ def test_log_det_of_an_ill_conditioned_matrix(seed: int, decades: float) -> None
     bounds = log_det_bounds(Pair.exact(A))
     assert bounds is not None or decades > 10.0
     if bounds is not None:
-        assert Decimal(bounds.below) <= log_det(rational(A)) <= Decimal(bounds.above)
-        assert decades > 11.0 or bounds.above - bounds.below < 1e-13 * (1.0 + abs(bounds.above))
+        assert Decimal(bounds.low) <= log_det(rational(A)) <= Decimal(bounds.high)
+        assert decades > 11.0 or bounds.high - bounds.low < 1e-13 * (1.0 + abs(bounds.high))
 
 
 @given(seeds, st.sampled_from([1e-8, 1e-4, 0.01, 0.1, 0.2]))
@@ -300,8 +309,8 @@ def test_log_det_from_a_coarse_basis(seed: int, size: float) -> None:
     A = np.eye(4) + with_spectrum(rng, [size, -size, 0.3 * size, -0.9 * size])
     bounds = Basis(np.eye(4), Enclosed(A, zero)).log_det
     assert bounds is not None
-    assert Decimal(bounds.below) <= log_det(rational(A)) <= Decimal(bounds.above)
-    assert bounds.above - bounds.below <= 4.0 * size * size + 1e-13
+    assert Decimal(bounds.low) <= log_det(rational(A)) <= Decimal(bounds.high)
+    assert bounds.high - bounds.low <= 4.0 * size * size + 1e-13
     far = np.eye(4) + with_spectrum(rng, [0.6, 0.0, 0.0, 0.0])
     assert Basis(np.eye(4), Enclosed(far, zero)).log_det is None
 
@@ -311,7 +320,7 @@ def test_log_det_from_a_coarse_basis(seed: int, size: float) -> None:
 def test_definiteness_is_never_claimed_wrongly(seed: int, sign: float, exponent: float) -> None:
     least = sign * 10.0**exponent
     A = with_spectrum(np.random.default_rng(seed), [least, 0.3, 0.5, 1.0, 1.0])
-    assert not proved_definite(Enclosed(A, np.zeros_like(A))) or is_positive_definite(rational(A))
+    assert not proved_definite(Enclosed.exact(A)) or is_positive_definite(rational(A))
     assert proved_definite(Enclosed(A + 1e-13 * np.eye(5), np.zeros_like(A))) or least < 1e-14
     assert not proved_definite(Enclosed(A, np.full_like(A, 0.1)))
 

@@ -25,9 +25,10 @@ from shared.exact import (
     transpose,
 )
 from shared.strategies import problems, seeds
-from stepsize_opt.proofs import ConvexStep, Descent, DescentBounds, norm_from_above
-from stepsize_opt.proofs.arithmetic import Pair, Plain
-from stepsize_opt.proofs.certificate import Multiplier
+from stepsize_opt.proofs import ConvexStep, Descent, norm_from_above
+from stepsize_opt.proofs.arithmetic import Enclosed, Pair
+from stepsize_opt.proofs.duals import Multiplier
+from stepsize_opt.proofs.inverses import exceeds_inverse
 from stepsize_opt.sketches import RandK, Sketch
 from stepsize_solvers import get_solver
 from stepsize_solvers.programs import Pattern, Program, Settings
@@ -76,7 +77,7 @@ _SLACK = 4.0 * 2.0**-20
 
 
 def reached_energy(
-    Y: Matrix, L: Matrix, sketch: Sketch, pattern: Pattern, arithmetic: type[Pair | Plain]
+    Y: Matrix, L: Matrix, sketch: Sketch, pattern: Pattern, arithmetic: type[Pair | Enclosed]
 ) -> tuple[Rational, Fraction]:
     """The multiplier that the proof makes of Y ≻ 0, and ⟨Y, H(D)⟩ at the D of the pattern that makes it largest."""
     found = Multiplier.near(sketch.map, Y, arithmetic)
@@ -91,42 +92,42 @@ def _is_exact(pattern: Pattern) -> bool:
     return pattern.is_full or pattern.W is not None
 
 
-@pytest.mark.parametrize("arithmetic", [Pair, Plain])
+@pytest.mark.parametrize("arithmetic", [Pair, Enclosed])
 @given(problems(5, 1e6), seeds)
 @settings(max_examples=40)
 def test_both_ends_of_log_det_hold_in_rational_arithmetic(
-    arithmetic: type[Pair | Plain], problem: tuple[Matrix, Sketch], seed: int
+    arithmetic: type[Pair | Enclosed], problem: tuple[Matrix, Sketch], seed: int
 ) -> None:
     rng, (L, sketch) = np.random.default_rng(seed), problem
     d, exact_L = len(L), rational(L)
     for pattern in patterns(rng, L):
-        program = Program.descent(L, sketch.map, pattern)
+        program, single = Program.descent(L, sketch.map, pattern), Program.single(L, sketch.map, pattern)
         outcome = NATIVE.solve(program, Settings(tol=1e-9))
         assert outcome.X is not None
         best = pattern.nearest(outcome.X)
-        certificate = Descent(program, best, arithmetic).bounds(outcome.duals[-1][0])
+        certificate = Descent(single, best, arithmetic).certificate(outcome.duals[-1][0])
         value = log_det(descent_metric(rational(best), exact_L, sketch))
-        assert certificate.lower <= value <= certificate.upper
+        assert certificate.log_det <= value <= certificate.upper_bound
         if arithmetic is Pair:  # beyond a condition number of 1e5 the rounding of D itself counts
-            assert certificate.upper - certificate.lower <= max(1e-8, 1e-13 * np.linalg.cond(L)) * d
+            assert certificate.upper_bound - certificate.log_det <= max(1e-8, 1e-13 * np.linalg.cond(L)) * d
         # A poor stepsize and a poor Y: the bound is weaker, and no less true.
         poor = pattern.nearest(best * (1.0 + 0.3 * rng.random()))
-        at = Descent(program, poor, arithmetic)
+        at = Descent(single, poor, arithmetic)
         noise = rng.standard_normal((d, d))
         Y = symmetric(np.linalg.inv(metric(best, L, sketch)))
         root = np.linalg.cholesky(Y)
         Y = symmetric(root @ (np.eye(d) + 0.2 * noise @ noise.T) @ root.T) * float(10.0 ** rng.uniform(-3, 3))
         bound = at.log_det_bound(Y)
         assert value <= bound
-        if at.log_det > -np.inf:
-            assert at.log_det <= log_det(descent_metric(rational(poor), exact_L, sketch))
+        if at.lower > -np.inf:
+            assert at.lower <= log_det(descent_metric(rational(poor), exact_L, sketch))
         Z, energy = reached_energy(Y, L, sketch, pattern, arithmetic)
         if energy > 0:
             # The bound of this Z is at least what is reached, and not much more where it is the exact maximum.
             weakest = d * log(energy / d) - log_det(Z)
             assert weakest <= bound
             if _is_exact(pattern):
-                # Plain arithmetic loses digits to the condition of L.
+                # Enclosed arithmetic loses digits to the condition of L.
                 slack = _SLACK if arithmetic is Pair else max(_SLACK, 1e-8 * np.linalg.cond(L))
                 assert bound <= float(weakest) + slack * d
 
@@ -144,19 +145,20 @@ def test_both_ends_of_t_hold_in_rational_arithmetic(problem: tuple[Matrix, Sketc
             outcome = NATIVE.solve(program, Settings(tol=1e-6))
             assert outcome.X is not None
             X, Y = pattern.nearest(outcome.X), outcome.duals[-1][0]
-            certificate = Descent(program, X).floor_bounds(Y, M)
-            assert 0.0 < certificate.lower <= certificate.upper <= certificate.lower * (1.0 + 2e-6)
+            at = Descent(Program.single(L, sketch.map, pattern), X)
+            certificate, lower = at.floor_certificate(Y, M), at.largest(M)
+            assert lower > 0.0 and certificate.log_rate <= log(Fraction(lower)) and certificate.gap <= 2e-6
             H = descent_metric(rational(X), exact_L, sketch)
             raised = product(product(exact_M, H), exact_M)
-            assert is_positive_semidefinite(combine((1, raised), (-Fraction(certificate.lower), exact_M)))
+            assert is_positive_semidefinite(combine((1, raised), (-Fraction(lower), exact_M)))
             # Any Y ⪰ 0 bounds t by ⟨Y, H⟩/⟨Y, M⁻¹⟩ at the D that makes it largest.
             noise = rng.standard_normal((d, d))
             poor = symmetric(Y + 0.1 * np.trace(Y) / d * (np.eye(d) + noise @ noise.T))
-            bound = Descent(program, X).floor_bound(poor, M)
+            bound = at.floor_bound(poor, M)
             Z, energy = reached_energy(poor, L, sketch, pattern, Pair)
             weakest = energy / inner(Z, inverse(exact_M))
             assert weakest <= Fraction(bound)
-            assert certificate.lower <= bound
+            assert lower <= bound
             assert not _is_exact(pattern) or bound <= float(weakest) * (1.0 + _SLACK)
 
 
@@ -166,33 +168,31 @@ def test_a_matrix_that_may_be_rounded_is_proved_for_all_it_may_be() -> None:
     program = Program.descent(L, sketch.map, B_slack=slack)
     outcome = NATIVE.solve(program, Settings(tol=1e-9))
     assert outcome.X is not None
-    certificate = Descent(program, outcome.X).bounds(None)
+    certificate = Descent(Program.single(L, sketch.map, B_slack=slack), outcome.X).certificate(None)
     for sign in (-1, 1):
         moved = combine((1, rational(L)), (sign, rational(np.diag(slack))))
         best = NATIVE.solve(Program.descent(L + sign * np.diag(slack), sketch.map), Settings(tol=1e-9)).X
         assert best is not None
-        assert certificate.lower <= log_det(descent_metric(rational(outcome.X), moved, sketch))
-        assert log_det(descent_metric(rational(best), moved, sketch)) <= certificate.upper
+        assert certificate.log_det <= log_det(descent_metric(rational(outcome.X), moved, sketch))
+        assert log_det(descent_metric(rational(best), moved, sketch)) <= certificate.upper_bound
 
 
 def test_poor_stepsizes_and_multipliers_prove_nothing() -> None:
     L, sketch = random_smoothness(np.random.default_rng(1), 3, 10.0), RandK(3, 1)
-    program = Program.descent(L, sketch.map)
-    far = Descent(program, 10.0 * np.linalg.inv(L)).bounds(None)
-    assert (far.lower, far.upper) == (-np.inf, np.inf)
+    program = Program.single(L, sketch.map)
+    far = Descent(program, 10.0 * np.linalg.inv(L)).certificate(None)
+    assert (far.feasible, far.log_det, far.upper_bound) == (False, -np.inf, np.inf)
     at = Descent(program, symmetric(0.1 * np.linalg.inv(L)))
     assert at.log_det_bound(np.full((3, 3), np.nan)) == np.inf
     assert at.log_det_bound(-np.eye(3)) == np.inf
     assert at.floor_bound(np.zeros((3, 3)), 1.0) == np.inf
     t = at.largest(1.0)
     assert t > 0.0
-    assert not at.exceeds(t * (1.0 + 1e-9), 1.0)
-    assert not at.exceeds(at.largest(L) * (1.0 + 1e-9), L)
-    assert Descent(Program.descent(L, sketch.map, Pattern((1, 2))), at.at.D).log_det == -np.inf  # not the pattern
-    with pytest.raises(ValueError, match=r"Program\.descent"):
-        Descent(Program.single(L, sketch.map), np.eye(3))
-    with pytest.raises(ArithmeticError, match="contradict"):
-        DescentBounds(1.0, 0.0)
+    assert not exceeds_inverse(at.metric, t * (1.0 + 1e-9), 1.0)
+    assert not exceeds_inverse(at.metric, at.largest(L) * (1.0 + 1e-9), L)
+    assert Descent(Program.single(L, sketch.map, Pattern((1, 2))), at.D).lower == -np.inf  # not the pattern
+    with pytest.raises(ValueError, match="one condition"):
+        Descent(Program.descent(L, sketch.map), np.eye(3))
 
 
 # ---------------------------------------------------------------- convex f

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from shared.small_data import small_data
 from stepsize_opt import optimal_distributed_stepsize, optimal_method, optimal_stepsize
 from stepsize_opt.problems import Federated, Quadratic
 from stepsize_opt.sketches import (
-    BITS_PER_NUMBER,
     BernQ,
     Gaussian,
     Identity,
@@ -22,7 +22,7 @@ from stepsize_opt.sketches import (
     Sketch,
 )
 from stepsize_validation.data import federated_logistic, layered_logistic, logistic_regression, random_quadratic, split
-from stepsize_validation.runs import Divergence, Run, first_below, log_steps, run
+from stepsize_validation.runs import BITS_PER_NUMBER, Divergence, Run, first_below, log_steps, run
 from stepsize_validation.runs.sampling import SketchStream
 
 # Long enough to pass a chunk of every kind of draw (256 steps).
@@ -154,6 +154,14 @@ def test_a_plot_draws_the_mean_over_the_seeds_below_its_guarantee(show: str, cur
     np.testing.assert_allclose(guarantee.get_ydata(), bound)
     assert np.all(np.asarray(means.get_ydata()) <= guarantee.get_ydata())
     assert [means.get_label(), guarantee.get_label()] == ["ours", "ours, guarantee"]
+
+
+def test_a_plot_draws_no_guarantee_that_does_not_hold() -> None:
+    f, D, sketch = NODE, 3.0 * ANSWERS["one node"][1].D, ANSWERS["one node"][1].sketch
+    record = run(f, D, sketch, iterations=10, start=0.01 * np.ones(6))
+    assert record.condition > 1.0 and record.curve("weighted").bound is None
+    assert replace(record, condition=1.0).curve("weighted").bound is not None
+    assert replace(record, condition=1.0, clients=2).curve("weighted").bound is None
 
 
 def test_a_plot_of_the_excess_ends_at_the_last_value() -> None:

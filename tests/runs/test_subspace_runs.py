@@ -10,9 +10,9 @@ from shared.small_data import small_data
 from stepsize_opt import optimal_method
 from stepsize_opt.goals import METRIC_GOALS
 from stepsize_opt.problems import find_infimum
-from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_validation import check_rate, run
 from stepsize_validation.data import logistic_regression, random_quadratic
+from stepsize_validation.runs import BITS_PER_NUMBER
 
 NODE = logistic_regression(small_data(), 0.1)
 START = np.ones(NODE.d)

@@ -409,7 +409,7 @@ def judge_distributed(problem: Clients, result: DistributedResult, rivals: Seque
     claim(variance * K <= n, "λ_D ≤ n/K is false")
     claim(4 * variance * delta_inf <= n * epsilon2 * rate, "λ_D ≤ nε² det(D)^{1/d}/(4Δ^inf) is false")
     claim(K * rate * epsilon2 >= 12 * initial_gap, f"K = {K} is below 12Δ⁰/(det(D)^(1/d) ε²)")
-    fewer = result.iterations
+    fewer = result.iterations()
     claim(
         1 <= fewer <= K and fewer * max(metric, rate) * epsilon2 >= 12 * initial_gap, f"{fewer} iterations are too few"
     )

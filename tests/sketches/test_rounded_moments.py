@@ -22,10 +22,10 @@ from stepsize_opt import (
     Sketch,
     optimal_stepsize,
 )
-from stepsize_opt.proofs.arithmetic import Enclosed, Pair, Plain
-from stepsize_opt.proofs.certificate import Multiplier
+from stepsize_opt.proofs.arithmetic import Enclosed, Pair
+from stepsize_opt.proofs.duals import Multiplier
 from stepsize_opt.proofs.maps import coefficient_roundings, image
-from stepsize_opt.proofs.roundings import gamma
+from stepsize_opt.proofs.roundings import twice_gamma
 from stepsize_solvers.programs.maps import hadamard, is_identity
 from stepsize_solvers.programs.patterns import Pattern
 
@@ -51,12 +51,12 @@ def rounded(request: pytest.FixtureRequest) -> Sketch:
 def test_second_moments_of_a_support_are_within_their_roundings(seed: int, count: int) -> None:
     sketch = DiagonalSketch.from_support(*_outcomes(seed, count, 2))
     exact = second_moment(sketch, [[Fraction(1)] * 2] * 2)
-    P, bound = sketch.second_moment_matrix, Fraction(gamma(coefficient_roundings(sketch.map)))
+    P, bound = sketch.second_moment_matrix, Fraction(twice_gamma(coefficient_roundings(sketch.map)))
     for i, j in ((0, 0), (0, 1), (1, 1)):
         assert abs(Fraction(float(P[i, j])) - exact[i][j]) <= bound * exact[i][j]
 
 
-@pytest.mark.parametrize("arithmetic", [Plain, Pair])
+@pytest.mark.parametrize("arithmetic", [Enclosed, Pair])
 def test_image_encloses_the_sum_over_all_outcomes(rounded: Sketch, arithmetic: Any) -> None:
     """Every term pushes the sum the same way: 1/3 and 1/1000 are rounded, and so is each partial sum."""
     M = np.full((2, 2), 1.0 / 3.0)
@@ -78,7 +78,7 @@ def test_a_biased_support_is_divided_by_its_exact_mean(bias: float) -> None:
     exact = sum(
         Fraction(a) / total * Fraction(x) * Fraction(y) / (m[0] * m[1]) for a, (x, y) in zip(w, stored, strict=True)
     )
-    bound = Fraction(gamma(coefficient_roundings(sketch.map)))
+    bound = Fraction(twice_gamma(coefficient_roundings(sketch.map)))
     assert abs(Fraction(float(sketch.second_moment_matrix[0, 1])) - exact) <= bound * exact
     assert second_moment(sketch, [[Fraction(1)] * 2] * 2)[0][1] == exact
 

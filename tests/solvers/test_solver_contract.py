@@ -26,7 +26,6 @@ from stepsize_opt import (
     RandK,
     optimal_stepsize,
 )
-from stepsize_opt.proofs.certificate import certify_point
 from stepsize_opt.proofs.repairs import repair
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.conic import model as cvxpy_form
@@ -98,7 +97,7 @@ def test_duals_are_symmetric_psd_and_prove_the_bound(name: str) -> None:
     assert np.linalg.eigvalsh(Z)[0] >= -1e-5 * np.linalg.norm(Z)
     at = repair(PROGRAM, outcome.X)
     assert at is not None
-    assert certify_point(at, Z, (outcome.X,), 1e-5).gap <= 1e-5
+    assert at.certificate(Z, 1e-5, (outcome.X,)).gap <= 1e-5
 
 
 def test_a_solver_that_fails_is_a_status_not_an_exception() -> None:

@@ -31,7 +31,8 @@ from stepsize_opt.inputs import (
     whole_number,
 )
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
-from stepsize_opt.node import StepsizeResult, inverse_of, optimal_stepsize, power_of
+from stepsize_opt.node import StepsizeResult, optimal_stepsize
+from stepsize_opt.planning import power_of
 from stepsize_opt.records import completed
 from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
 from stepsize_solvers.programs import Matrix, Vector, block_slices
@@ -206,7 +207,7 @@ def communication_table(
 
     identity = Identity(d)
     rand_1, rand_k = _rand(sizes, (1,) * len(sizes)), _rand(sizes, ks)
-    inverse = problem.direction(inverse_of)
+    inverse = problem.direction(lambda B: power_of(B, -1.0))
     diagonal = problem.direction(lambda B: np.diag(1.0 / np.diagonal(B)))
     root = problem.direction(lambda B: power_of(B, -0.5))
     scalar = problem.direction(lambda B: np.eye(len(B)))
@@ -333,4 +334,4 @@ def _diagonal_blocks(blocks: Sequence[Matrix]) -> Matrix:
 def _row_five(B: Matrix) -> Matrix:
     """L^½ diag(L⁻¹) L^½."""
     root = power_of(B, 0.5)
-    return np.asarray((root * np.diagonal(inverse_of(B))) @ root)
+    return np.asarray((root * np.diagonal(power_of(B, -1.0))) @ root)

@@ -1,11 +1,11 @@
-"""The server: rounds with a shared seed, then the final x."""
+"""The server: rounds of the planned method, then the final x."""
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from logistic_app.task import compressor
-from stepsize_opt.flower import SharedSeedStrategy
+from logistic_app.task import method
+from stepsize_opt.flower import FeedbackStrategy, SharedSeedStrategy
 
 app = ServerApp()
 
@@ -13,14 +13,18 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
-    step = compressor(str(config["method"]), str(config["plan"]))
-    strategy = SharedSeedStrategy(
-        step, int(config["clients"]), seed=int(config["seed"]), missing=str(config["missing"])
+    step = method(config["method"], config["plan"])
+    strategy = (FeedbackStrategy if config["method"] == "feedback" else SharedSeedStrategy)(
+        step,
+        int(config["clients"]),
+        seed=int(config["seed"]),
+        sample=int(config["sample"]) or None,
+        missing=str(config["missing"]),
     )
     start = ArrayRecord({"x": Array(np.zeros(step.d))})
     result = strategy.start(grid, start, num_rounds=int(config["rounds"]))
     if config["out"]:
         rounds = sorted(result.train_metrics_clientapp)
-        names = ("clients", "numbers", "bytes-up", "bytes-down")
+        names = ("clients", "floats", "bytes-up", "bytes-down", "loss")
         metrics = {name: [result.train_metrics_clientapp[r][name] for r in rounds] for name in names}
         np.savez(str(config["out"]), x=result.arrays["x"].numpy(), **metrics)

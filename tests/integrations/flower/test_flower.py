@@ -18,15 +18,16 @@ import numpy as np
 import pytest
 
 from integrations.processes import BIN, ENVIRONMENT, SECONDS, python
-from stepsize_opt import CompressedStep, RandK
-from stepsize_opt.flower import SharedSeedStrategy, compress_mod
-from stepsize_opt.flower.wire import pack, unpack
-from stepsize_opt.results import StepsizeResult, SubspaceMethod
+from stepsize_opt import CompressedStep, Feedback, RandK
+from stepsize_opt.flower import FeedbackStrategy, SharedSeedStrategy, compress_mod
+from stepsize_opt.methods import MomentumStep
+from stepsize_opt.results import SubspaceMethod
 from stepsize_opt.sketches import generators
 from stepsize_validation import run
 
 ROOT = Path(__file__).parents[3]
 APP = ROOT / "examples" / "flower"
+FLOATS = 6  # per round and client
 START = 60.0  # seconds to wait for a server to listen
 
 
@@ -78,6 +79,7 @@ def run_app(folder: Path, port: int, *options: str, **config: Any) -> dict[str, 
         f'[superlink]\ndefault = "loopback"\n[superlink.loopback]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
     )
     out = folder / "out.npz"
+    out.unlink(missing_ok=True)
     settings = [f"{name}={json.dumps(value)}" for name, value in {"out": str(out), **config}.items()]
     done = subprocess.run(
         [str(BIN / "flwr"), "run", str(APP), "loopback", *options, "--run-config", " ".join(settings), "--stream"],
@@ -91,58 +93,70 @@ def run_app(folder: Path, port: int, *options: str, **config: Any) -> dict[str, 
     return dict(np.load(out))
 
 
-def write_plan(folder: Path, *arguments: str) -> str:
-    """The plan, written as the example's README says."""
-    plan = folder / "plan.npz"
-    python("-m", "logistic_app.plan", str(plan), *arguments, folder=APP).check_returncode()
-    return str(plan)
-
-
-def app_problem(clients: int, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The objective of the example app."""
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(APP))
-    return importlib.import_module("logistic_app.task").problem(clients)
 
 
-def check(out: dict[str, Any], f: Any, plan: str, rounds: int, method: str = "sketch") -> None:
-    """The final x of the numpy runner, k numbers from each client in each round."""
-    options: dict[str, Any] = {"seeds": 1, "seed": 0, "client_seeds": "shared", "iterations": rounds}
-    if method == "subspace":
-        best = SubspaceMethod.load(plan)
-        record = run(f, best, **options)
+def write_plan(folder: Path, method: str, clients: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The plan, written as the example's README says."""
+    plan = str(folder / f"{method}.npz")
+    options = ("--method", method, "--floats", str(FLOATS), "--clients", str(clients))
+    monkeypatch.setattr("sys.argv", ["plan", plan, *options])
+    importlib.import_module("logistic_app.plan").main()
+    return plan
+
+
+def check(out: dict[str, Any], clients: int, plan: str, rounds: int, method: str) -> None:
+    """The final x of the numpy runner; after the first round, k floats up and no x down."""
+    f = importlib.import_module("logistic_app.task").problem(clients)
+    if method == "feedback":
+        expected = run(f, Feedback(f.smoothness(), FLOATS, clients=clients), rounds=rounds).final_point
     else:
-        result = StepsizeResult.load(plan)
-        record = run(f, result, **options)
+        result = SubspaceMethod.load(plan)
+        expected = run(f, result, seeds=1, seed=0, client_seeds="shared", iterations=rounds).final_points[0]
     # The gradients are the same numbers; only the order of the sums differs.
-    np.testing.assert_allclose(out["x"], record.final_points[0], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(out["x"], expected, rtol=1e-12, atol=1e-14)
     assert np.abs(out["x"]).max() > 0.01
-    np.testing.assert_array_equal(out["clients"] * out["numbers"], record.sent[0])
-    # Flower adds names and the header of the array to 8 bytes for each number.
-    each = out["bytes-up"] / out["clients"]
-    assert np.all((8 * out["numbers"] < each) & (each < 8 * out["numbers"] + 200))
+    assert len(out["loss"]) == rounds and np.all(out["clients"] == clients)
+    # Flower adds its own bytes to each message, of which feedback has two in a round.
+    messages = clients * (2 if method == "feedback" else 1)
+    union = clients * FLOATS if method == "feedback" else FLOATS
+    assert np.all(out["bytes-up"] < messages * (8 * FLOATS + 500))
+    assert np.all(out["bytes-down"][1:] < messages * (8 * union + 500))
+    assert np.all(out["bytes-down"][1:] < out["bytes-down"][0] - 8 * f.d * clients)
 
 
-@pytest.mark.parametrize("method", ["sketch", "subspace"], ids=["det-CGD1", "subspace"])
-def test_simulation(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    law = ("--subspace", "8") if method == "subspace" else ("--sketch", "randk:8")
-    plan = write_plan(tmp_path, "--clients", "4", *law)
+def test_plans_of_all_methods(tmp_path: Path, app: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = importlib.import_module("logistic_app.task")
+    kinds = {"sketch": CompressedStep, "subspace": SubspaceMethod, "momentum": MomentumStep, "feedback": Feedback}
+    for name, kind in kinds.items():
+        method = task.method(name, write_plan(tmp_path, name, 4, monkeypatch))
+        assert isinstance(method, kind) and method.d == 30
+
+
+def test_simulation(tmp_path: Path, app: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run after the other; the client that fails below runs det-CGD1."""
     with superlink(tmp_path, "--simulation") as port:
-        config = {"plan": plan, "method": method, "clients": 4, "rounds": 8}
-        out = run_app(tmp_path, port, "--federation-config", "num-supernodes=4", **config)
-    check(out, app_problem(4, monkeypatch), plan, 8, method)
+        for method in ("subspace", "momentum", "feedback"):
+            plan = write_plan(tmp_path, method, 4, monkeypatch)
+            config = {"plan": plan, "method": method, "clients": 4, "rounds": 5}
+            out = run_app(tmp_path, port, "--federation-config", "num-supernodes=4", **config)
+            check(out, 4, plan, 5, method)
 
 
-def test_deployment_on_loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two rounds only: every message starts a process of its own."""
-    plan = write_plan(tmp_path, "--clients", "2", "--sketch", "randk:8")
+def test_deployment_on_loopback(tmp_path: Path, app: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rounds only: every message starts a process of its own.  In the second one the clients have x themselves."""
     with superlink(tmp_path) as port:
         node = ("flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}", "--host", "127.0.0.1")
         first, second = (
             (*node, "--port", str(free_port()), "--node-config", f"partition-id={i} num-partitions=2") for i in range(2)
         )
         with started(tmp_path, "first", *first), started(tmp_path, "second", *second):
-            out = run_app(tmp_path, port, plan=plan, clients=2, rounds=2)
-    check(out, app_problem(2, monkeypatch), plan, rounds=2)
+            for method in ("momentum", "feedback"):
+                plan = write_plan(tmp_path, method, 2, monkeypatch)
+                out = run_app(tmp_path, port, plan=plan, method=method, clients=2, rounds=2)
+                check(out, 2, plan, 2, method)
 
 
 def test_a_client_that_fails_is_never_silent(tmp_path: Path) -> None:
@@ -153,9 +167,9 @@ def test_a_client_that_fails_is_never_silent(tmp_path: Path) -> None:
     assert out.is_file(), done.stderr
     found = json.loads(out.read_text())
     assert found["clients"] == [3, 2, 2, 2, 2, 3]
-    assert "round 2: 2 of 3 clients sent their numbers" in found["error"]
+    assert "round 2: 2 of 3 clients sent what is needed" in found["error"]
     for reason in (
-        "numbers that are not finite",
+        "1 finite ones of 2 numbers instead of 2",
         "in their order; got [('y', (3,))]",
         "must hold floating-point numbers",
     ):
@@ -167,24 +181,22 @@ def test_a_client_that_fails_is_never_silent(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["x"], x, rtol=1e-14)
 
 
-def test_a_generator_travels_in_37_bytes() -> None:
-    rng = np.random.default_rng(5)
-    rng.integers(10, size=3, dtype=np.int32)  # leaves half a number over
-    other = unpack(pack(rng))
-    assert len(pack(rng)) == 37
-    np.testing.assert_array_equal(rng.integers(10, size=7), other.integers(10, size=7))
-    np.testing.assert_array_equal(rng.random(9), other.random(9))
-    with pytest.raises(ValueError, match="37 bytes, got 3"):
-        unpack(b"abc")
-
-
 def test_a_strategy_refuses_what_it_does_not_know() -> None:
     step = CompressedStep(RandK(3, 1))
-    with pytest.raises(ValueError, match="missing must be 'raise' or 'reweight', got 'skip'"):
-        SharedSeedStrategy(step, 2, missing="skip")
+    with pytest.raises(ValueError, match="missing must be one of 'raise', 'reweight', got 'skip'"):
+        SharedSeedStrategy(step, 2, missing="skip")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="sample must be at most clients=2, got 3"):
+        SharedSeedStrategy(step, 2, sample=3)
+    with pytest.raises(ValueError, match="places='shared' is for an all-reduce"):
+        FeedbackStrategy(Feedback(None, 1, places="shared"))
+    with pytest.raises(TypeError, match=r"is for FeedbackStrategy"):
+        SharedSeedStrategy(Feedback(None, 1), 2)
+    with pytest.raises(TypeError, match=r"is for SharedSeedStrategy"):
+        FeedbackStrategy(step)
+    assert FeedbackStrategy(Feedback(None, 1, clients=3)).clients == 3
     with pytest.raises(ValueError, match="clients must be a whole number of at least 1"):
         SharedSeedStrategy(step, 0)
     with pytest.raises(TypeError, match=r"the compressor must be a method such as CompressedStep\.of"):
-        SharedSeedStrategy(RandK(3, 1), 2)  # type: ignore[arg-type]
+        SharedSeedStrategy(RandK(3, 1), 2)
     with pytest.raises(TypeError, match="must be a function of the context"):
         compress_mod(step)  # type: ignore[arg-type]

@@ -133,7 +133,7 @@ class Problem:
             return ClientsProblem(_client_matrices(rng, L, self.clients), L, sketch)
         pattern = pattern_of(self._structure(), self.d)
         component = reduce_problem(MatrixSmoothness(L), sketch.map, pattern, DetCGD1(), split=False).components[0]
-        return NodeProblem(component.program, component.scale)
+        return NodeProblem(component.program, component.scaling.factors)
 
     def _structure(self) -> Structure:
         if self.structure == "blocks":

@@ -26,7 +26,7 @@ import numpy as np
 
 from stepsize_opt.clients import DistributedResult
 from stepsize_opt.inputs import json_text
-from stepsize_opt.proofs import Evaluation, certify_point, repair
+from stepsize_opt.proofs import Evaluation, repair
 from stepsize_solvers import get_solver
 from stepsize_solvers.conic import FINEST_ACCURACY, forget_models
 from stepsize_solvers.programs import (
@@ -158,7 +158,7 @@ def judge(problem: NodeProblem, outcome: Outcome, tol: float) -> dict[str, Any]:
         repaired = repair(problem.program, raw)
         if repaired is not None:
             dual = outcome.duals[0][0] if outcome.duals else None
-            certificate = certify_point(repaired, dual, (raw,), tol).rescaled(problem.scale)
+            certificate = repaired.certificate(dual, tol, (raw,)).rescaled(problem.scale)
             rate, gap = math.exp(certificate.log_det / problem.program.d), _finite(certificate.gap)
     extra = outcome.stats.extra_stats
     return {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepsize_opt.node import compare
+from stepsize_opt.planning import compare
 from stepsize_opt.sketches import parse_sketch
 from stepsize_opt.tables import Row, Table
 from stepsize_solvers.programs import Matrix

@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.clients import SEEDS, compare_distributed, optimal_distributed_stepsize
+from stepsize_opt.clients import SEEDS, optimal_distributed_stepsize
 from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.inputs import NAMED_STRUCTURES, read_matrix
+from stepsize_opt.planning import compare_distributed
 from stepsize_opt.sketches import Sketch, parse_sketch
 from stepsize_opt.tables import Table
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
     add_algorithm,
+    add_certificate,
     add_solver,
     add_structure,
     add_volume,
@@ -41,6 +43,7 @@ _EXAMPLES = """examples:
   stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 --sketch randk:2 --initial-gap 0.7 --delta-inf 0.01
   stepsize-opt solve-distributed --data breast_cancer --clients 10 --sketch randk:1 --structure diagonal
   stepsize-opt solve-distributed --data digits --clients 20 --sketch randk:10% --epsilon2 1e-3 --json
+  stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 --initial-gap 1 --delta-inf 0 --certificate D.cert.json
   stepsize-opt solve-distributed --data breast_cancer --clients 5 --sketch randk:1 --compare
   stepsize-opt solve-distributed --data breast_cancer --clients 5 --sketch randk:1 --seeds shared --goal descent
 
@@ -90,6 +93,7 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument("--compare", action="store_true", help="a table of shared seeds, DCGD, DCGD-mat and det-CGD")
     add_solver(parser)
     parser.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz) or alone (.npy, .csv)")
+    add_certificate(parser)
     add_volume(parser)
     parser.set_defaults(run=_solve_distributed)
 
@@ -153,6 +157,8 @@ def _solve_distributed(args: argparse.Namespace) -> int:
         _refuse_what_compare_fixes(args)
     if args.output is not None:
         check_output("--output", args.output, (".npz", ".npy", ".csv"))
+    if args.certificate is not None:
+        check_output("--certificate", args.certificate, (".json",))
     problem = {**_load(args), "epsilon2": args.epsilon2, **solving(args)}
     n, d = len(problem["smoothness"]), problem["smoothness"][0].shape[0]
     problem["sketch"] = _read_sketches(args.sketch, n, d)
@@ -175,13 +181,16 @@ def _solve_distributed(args: argparse.Namespace) -> int:
                 result.save(args.output)
             else:
                 write_matrix(result.D, args.output)
+    if args.certificate is not None:
+        with said(args.certificate, quiet=args.quiet):
+            result.certificate_file(args.certificate)
     answer(args, result, result.summary)
     return exit_code(result.status)
 
 
 def _refuse_what_compare_fixes(args: argparse.Namespace) -> None:
     """Raise ValueError for an option that the table of --compare would leave out of account."""
-    fixed: dict[str, Any] = {"output": None, "iterations": None, "algorithm": "det-CGD1"}
+    fixed: dict[str, Any] = {"output": None, "certificate": None, "iterations": None, "algorithm": "det-CGD1"}
     fixed |= {"structure": NAMED_STRUCTURES["full"], "seeds": SEEDS[0], "goal": CLIENT_GOALS[0]}
     given = [f"--{name}" for name, default in fixed.items() if getattr(args, name) != default]
     if given:

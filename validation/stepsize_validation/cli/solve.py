@@ -8,20 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.goals import GOAL_NAMES
+from stepsize_opt.goals import GOAL_NAMES, coordinates_sent
 from stepsize_opt.inputs import check_dense, json_text, write_text
-from stepsize_opt.node import (
-    StepsizeResult,
-    certify,
-    compare,
-    optimal_stepsize,
-)
-from stepsize_opt.rounds import coordinates_sent
+from stepsize_opt.node import StepsizeResult, certify, optimal_stepsize
+from stepsize_opt.planning import compare
 from stepsize_opt.sketches import parse_sketch, sketch_forms
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
     add_algorithm,
+    add_certificate,
     add_matrix,
     add_sketch,
     add_solver,
@@ -88,9 +84,7 @@ def add_parsers(commands: Any) -> None:
     add_accuracy(solve)
     solve.add_argument("--jobs", type=processes, default=1, help="processes for many components, -1 for all cores")
     solve.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz, .json) or alone (.npy, .csv)")
-    solve.add_argument(
-        "--certificate", type=Path, help="write what proves D (.json), for 'python -m stepsize_opt.verify FILE'"
-    )
+    add_certificate(solve)
     add_volume(solve)
     solve.set_defaults(run=_solve)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.clients import ScalarStepsize, compare_distributed, dcgd_stepsize
+from stepsize_opt.planning import ScalarStepsize, compare_distributed, dcgd_stepsize
 from stepsize_opt.problems import Federated, FederatedInfimum, find_federated_infimum
 from stepsize_opt.sketches import RandK
 from stepsize_solvers.programs import Matrix

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from stepsize_opt.node import compare
+from stepsize_opt.planning import compare
 from stepsize_opt.problems import find_infimum
 from stepsize_opt.sketches import RandK
 from stepsize_solvers.programs import Matrix

@@ -23,13 +23,12 @@ from jinja2 import Environment
 from stepsize_opt import __version__
 from stepsize_opt.inputs import json_text, write_text
 from stepsize_opt.plots import OTHERS, OURS
-from stepsize_opt.sketches import BITS_NOTE
 from stepsize_validation.experiments import clients, layers, limit, rand_one, rand_tau, sensitivity, versus
 from stepsize_validation.experiments.spec import Experiment, Figure, Plan, Tables
 from stepsize_validation.experiments.sweep import sweep
 from stepsize_validation.experiments.tables import all_hold, compared, saved_iterations
 from stepsize_validation.figures import draw_bars, file_pyplot
-from stepsize_validation.runs import LEVEL
+from stepsize_validation.runs import BITS_NOTE, LEVEL
 
 _MODULES = (rand_one, rand_tau, clients, layers, limit, versus, sensitivity)
 EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in _MODULES}

@@ -16,11 +16,11 @@ from stepsize_opt.methods import Method, SubspaceMethod
 from stepsize_opt.node import StepsizeResult
 from stepsize_opt.plots import Curve
 from stepsize_opt.problems import Federated, FederatedInfimum, Infimum, Objective
-from stepsize_opt.sketches import BITS_PER_NUMBER, Sketch
+from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import Dataset
 from stepsize_validation.figures import Line, draw_panels
-from stepsize_validation.runs import log_steps
+from stepsize_validation.runs import BITS_PER_NUMBER, log_steps
 
 # Tables of pandas by name; pandas has no type information that a checker can follow.
 Tables = dict[str, Any]
@@ -171,15 +171,16 @@ def curves(x: str, y: str) -> Figure:
         for (data, variant, method), rows in tables["curves"].groupby(["data", "variant", "method"], sort=False):
             known = rows.dropna(subset=[y])
             shown = known.iloc[log_steps(len(known), _POINTS) - 1]
-            curve = Curve(*(shown[column].to_numpy() for column in (x, y, f"{y}_error")))
+            mean, error, bound = (shown[column].to_numpy() for column in (y, f"{y}_error", f"{y}_bound"))
+            curve = Curve(shown[x].to_numpy(), mean, error, None if np.isnan(bound).all() else bound)
             panels.setdefault(f"{data}, {variant}", []).append(Line(method, bool(rows["ours"].iloc[0]), curve))
         draw_panels(panels, path, title=title, x_label=AXES[x], y_label=AXES[y])
 
     words = f"{AXES[y]} against {AXES[x]}".translate({ord(mark): None for mark in "${}"}).replace(" - ", " − ")
     return Figure(
         f"{y}_{x}",
-        f"{words}: the mean over the seeds with two standard errors; one panel for each data set and setting, the "
-        "optimal D drawn thicker.",
+        f"{words}: the mean over the seeds with two standard errors, dashed the guarantee; one panel for each data set "
+        "and setting, the optimal D drawn thicker.",
         draw,
     )
 

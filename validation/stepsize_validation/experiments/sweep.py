@@ -19,16 +19,14 @@ from joblib import Memory, Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from stepsize_opt import __version__
-from stepsize_opt.goals import GoalName
+from stepsize_opt.goals import GoalName, iterations_needed
 from stepsize_opt.inputs import whole_number
 from stepsize_opt.plots import Curve
 from stepsize_opt.problems import Federated, FederatedInfimum
-from stepsize_opt.rounds import iterations_needed
-from stepsize_opt.sketches import BITS_PER_NUMBER
 from stepsize_solvers.process import interrupts_held
 from stepsize_validation.data import load_dataset
 from stepsize_validation.experiments.spec import Choice, Experiment, Panel, Plan, Tables
-from stepsize_validation.runs import RateCheck, Run, check_distributed_rate, check_rate, run
+from stepsize_validation.runs import BITS_PER_NUMBER, RateCheck, Run, check_distributed_rate, check_rate, run
 
 
 @dataclass(frozen=True)
@@ -175,19 +173,21 @@ def _whole(panel: Panel) -> Any:
 
 
 def _curve(panel: Panel, choice: Choice, record: Run) -> pd.DataFrame:
-    """Return the rows of ``curves`` for one choice: means over the seeds at k = 1 … K, each with two standard errors.
+    """Return the rows of ``curves`` for one choice: the curves of ``Run.plot`` at k = 1 … K, with error and guarantee.
 
     weighted: in the norm of the choice's goal; metric: in the norm of H whatever the goal is, NaN unless H ≻ 0;
     excess: f(x^k) − f^inf, NaN where f was not recorded.
     """
-    euclidean = record.euclidean_means()
-    metric = record.metric_means() if record.descent_rate > 0.0 else np.full_like(euclidean, np.nan)
-    weighted = {"paper": record.weighted_means(), "descent": metric}.get(choice.goal, euclidean)
-    excess = np.full_like(euclidean, np.nan)
-    excess[:, record.value_steps[1:] - 1] = record.values[:, 1:] - _whole(panel).found
-    bits = record.bits()
-    columns = {"k": np.arange(1, record.iterations + 1), "bits": bits, "floats": bits / BITS_PER_NUMBER}
-    for name, each in (("weighted", weighted), ("euclidean", euclidean), ("metric", metric), ("excess", excess)):
-        curve = Curve.over_seeds(bits, each)
-        columns |= {name: curve.mean, f"{name}_error": curve.error}
+    own = {"paper": "weighted", "descent": "metric"}.get(choice.goal, "euclidean")
+    bits, K = record.bits(), record.iterations
+    columns: dict[str, Any] = {"k": np.arange(1, K + 1), "bits": bits, "floats": bits / BITS_PER_NUMBER}
+    for name, show in (("weighted", own), ("euclidean", "euclidean"), ("metric", "metric"), ("excess", "excess")):
+        places = record.value_steps[1:] - 1 if show == "excess" else slice(None)
+        known = show != "metric" or record.descent_rate > 0.0
+        curve = record.curve(show, _whole(panel).found) if known else Curve(bits, *np.full((2, K), np.nan))
+        parts = {name: curve.mean, f"{name}_error": curve.error, f"{name}_bound": curve.bound}
+        for column, values in parts.items():
+            columns[column] = np.full(K, np.nan)
+            if values is not None:
+                columns[column][places] = values
     return pd.DataFrame({"variant": panel.variant, "method": choice.label, "ours": choice.ours, **columns})

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from stepsize_opt.goals import linear_iterations
 from stepsize_opt.methods import CompressedStep, Compressor, Feedback, MomentumStep, optimal_method
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.plots import Style, styles_of
 from stepsize_opt.problems import LogisticRegression, find_infimum
-from stepsize_opt.rounds import linear_iterations
 from stepsize_opt.sketches import RandK
 from stepsize_opt.smoothness import LowRankPlusDiagonal
 from stepsize_solvers.programs import Matrix, Vector

@@ -8,5 +8,11 @@ from stepsize_validation.runs.rates import (
     distributed_lambda as distributed_lambda,
     observed_contraction as observed_contraction,
 )
-from stepsize_validation.runs.record import Run as Run, first_below as first_below, log_steps as log_steps
+from stepsize_validation.runs.record import (
+    BITS_NOTE as BITS_NOTE,
+    BITS_PER_NUMBER as BITS_PER_NUMBER,
+    Run as Run,
+    first_below as first_below,
+    log_steps as log_steps,
+)
 from stepsize_validation.runs.runner import Divergence as Divergence, run as run

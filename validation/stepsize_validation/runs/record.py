@@ -9,9 +9,15 @@ import numpy as np
 
 from stepsize_opt.inputs import check_one_of, real_array, real_number
 from stepsize_opt.methods import MomentumState, MomentumStep
-from stepsize_opt.plots import STYLES, Curve, axes_or_new, log_axes
-from stepsize_opt.sketches import BITS_PER_NUMBER
+from stepsize_opt.plots import GUARANTEE, STYLES, Curve, axes_or_new, log_axes
 from stepsize_solvers.programs import Indices, Matrix, Vector
+
+# A float is sent as it is computed, in double precision (IEEE float64).
+BITS_PER_NUMBER = 64
+BITS_NOTE = (
+    f"bits = floats sent × {BITS_PER_NUMBER} (float64); which coordinates they are follows from random seeds that "
+    "sender and receiver share, and costs nothing"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,31 +189,41 @@ class Run:
         -------
         matplotlib.axes.Axes
         """
-        check_one_of("show", show, tuple(_SHOWN))
-        least = float(np.min(self.values)) if infimum is None else real_number("infimum", infimum)
         ax, name = axes_or_new(ax), self.algorithm if label is None else label
-        drawn = sum(not text.endswith(_GUARANTEE) for text in ax.get_legend_handles_labels()[1])
+        curve = self.curve(show, infimum, log_steps(self.iterations, _POINTS))
+        drawn = sum(not text.endswith(GUARANTEE) for text in ax.get_legend_handles_labels()[1])
         # Solid, because the dashed line is the guarantee.
         style = STYLES[drawn % len(STYLES)]._replace(line="-")
-        floats = self.bits() / BITS_PER_NUMBER
-        k = self.value_steps[1:] if show == "excess" else log_steps(self.iterations, _POINTS)
-        values = self.values[:, 1:] - least if show == "excess" else self._means(show)[:, k - 1]
-        Curve.over_seeds(floats[k - 1], values).plot(ax, style, label=name, shift=drawn / len(STYLES))
-        bound = self._guarantee(show, k, self.start_value - least)
-        if bound is not None:
-            ax.plot(floats[k - 1], bound, "--", color=style.colour, linewidth=1.0, label=f"{name}{_GUARANTEE}")
+        curve.plot(ax, style, label=name, shift=drawn / len(STYLES))
         log_axes(ax, "floats sent", _SHOWN[show])
         ax.legend(fontsize=8, frameon=False)
         return ax
 
+    def curve(self, show: str = "weighted", infimum: float | None = None, steps: Indices | None = None) -> Curve:
+        """Return what ``plot`` draws after some of the steps, by default all; f − f^inf where f was recorded."""
+        check_one_of("show", show, tuple(_SHOWN))
+        least = float(np.min(self.values)) if infimum is None else real_number("infimum", infimum)
+        if show == "excess":
+            k, values = self.value_steps[1:], self.values[:, 1:] - least
+        elif steps is None:
+            k, values = np.arange(1, self.iterations + 1), self._means(show)
+        else:
+            k, values = steps, self._means(show)[:, steps - 1]
+        floats = self.bits()[k - 1] / BITS_PER_NUMBER
+        return Curve.over_seeds(floats, values, self._guarantee(show, k, self.start_value - least))
+
     def _guarantee(self, show: str, steps: Indices, start: float) -> Vector | None:
-        """What is guaranteed after so many steps, from f(x⁰) − f^inf; None where nothing is."""
+        """Return what is guaranteed after so many steps, from f(x⁰) − f^inf; None where nothing is.
+
+        With clients that draw sketches of their own the bound has more terms (``check_distributed_rate``).
+        """
         if show == "excess":
             if self.momentum is None or not self.momentum.rounds.strong:
                 return None
             return np.array([2.0 * start * self.momentum.rounds.kept(int(K)) for K in steps])
         rate = {"weighted": self.rate, "metric": self.descent_rate, "euclidean": self.smallest_eigenvalue}[show]
-        if not rate > 0.0 or self.momentum is not None:
+        broken = show == "weighted" and self.condition > 1.0
+        if broken or not rate > 0.0 or self.momentum is not None or self.clients > 1:
             return None
         return np.asarray(2.0 * start / (rate * steps), dtype=np.float64)
 
@@ -224,7 +240,6 @@ _SHOWN = {
     "excess": "f − f^inf",
 }
 _POINTS = 300  # of a drawn curve
-_GUARANTEE = ", guarantee"
 
 
 def _running_means(norms: Matrix) -> Matrix:

@@ -1,0 +1,169 @@
+"""What the server and every client hold alike: x and what belongs to it, moved by the packets of the server.
+
+A packet holds what one step needs: the mean of the floats that the clients sent; or, for feedback, what changed in
+s and then whether y was accepted.  The server applies its packets to a replica of its own, with the same operations, so
+that all replicas are equal.  ``version`` counts the packets: a client that was away gets those that it missed.
+
+A replica has x; ``point``, where the app computes its gradient or evaluates;
+``apply``, the step of a packet; and ``fields``, all but x and the version, for ``load_replica``.
+"""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from stepsize_opt.flower.wire import Layout, pack_places, require, unpack_places
+from stepsize_opt.methods import Compressor, Feedback, MomentumState, MomentumStep, SubspaceMethod
+from stepsize_opt.results import StepsizeResult
+from stepsize_opt.sketches import generators
+from stepsize_solvers.programs import Indices, Vector
+
+_CHANGE, _DECISION = struct.Struct("<dI"), struct.Struct("<?d")
+
+
+@dataclass(eq=False)
+class _Point:
+    """The method, x in the types of the app's arrays, and how many packets were applied."""
+
+    method: Any
+    layout: Layout
+    x: Vector
+    version: int
+
+
+@dataclass(eq=False)
+class SharedDraws(_Point):
+    """A method whose clients share their draws: x, z with momentum, and the generator of the next draw."""
+
+    rng: np.random.Generator
+    z: Vector | None
+
+    def point(self, *, training: bool) -> Vector:
+        if self.z is None or not training:
+            return self.x
+        return np.asarray(self.method.point(MomentumState(self.x, self.z, self.version)))
+
+    def encode(self, gradient: Vector) -> Vector:
+        """Return the floats to send; the generator stays where it is until the mean of them arrives."""
+        return np.asarray(self.method.encode(gradient, self.method.draw(deepcopy(self.rng))))
+
+    def apply(self, packet: bytes) -> None:
+        numbers = np.frombuffer(packet, dtype=self.layout.dtype).astype(np.float64)
+        draw = self.method.draw(self.rng)
+        if self.z is None:
+            self.x = self.layout.rounded(self.x - self.method.decode(numbers, draw))
+        else:
+            state = self.method.advance(MomentumState(self.x, self.z, self.version), numbers, draw)
+            self.x, self.z = self.layout.rounded(state.x), self.layout.rounded(state.z)
+        self.version += 1
+
+    def fields(self) -> dict[str, Any]:
+        momentum = {} if self.z is None else {"z": self.z.astype(self.layout.dtype).tobytes()}
+        return {"generator": json.dumps(self.rng.bit_generator.state), **momentum}
+
+
+@dataclass(eq=False)
+class FeedbackReplica(_Point):
+    """Error feedback: x, the sum S of weights times memories, the sum W of the weights, and the stepsize c.
+
+    Two packets make a round: what changed in S, and whether y = x − cAS/W was accepted.
+    """
+
+    total: Vector
+    weight: float
+    c: float
+
+    @property
+    def s(self) -> Vector:
+        return self.total / self.weight
+
+    def point(self, *, training: bool = False) -> Vector:
+        """y where a proposal awaits its decision, else x."""
+        return self.layout.rounded(self.x - self.c * self.method.step(self.s)) if self.version % 2 else self.x
+
+    def encode(self, gradient: Vector, memory: Vector) -> tuple[Vector, Indices]:
+        """Return the k largest changes of a memory and their places."""
+        client = self.method.client(0)
+        client.load_state({"memory": memory, "last": np.zeros(len(memory)), "rounds": 0})
+        message = client.message(gradient)
+        return message.values, message.places
+
+    def change(self, places: Indices, values: Vector, weight: float) -> bytes:
+        """Return the packet of S, new at these places, and W."""
+        sent = values.astype(self.layout.dtype).tobytes() + pack_places(places, self.layout.d)
+        return _CHANGE.pack(weight, len(places)) + sent
+
+    def decision(self, *, accepted: bool, c: float) -> bytes:
+        """Return the packet that ends a round."""
+        return _DECISION.pack(accepted, c)
+
+    def apply(self, packet: bytes) -> None:
+        if self.version % 2:
+            accepted, c = _DECISION.unpack(packet)
+            self.x, self.c = self.point() if accepted else self.x, c
+        else:
+            self.weight, count = _CHANGE.unpack_from(packet)
+            end = _CHANGE.size + count * self.layout.dtype.itemsize
+            values = np.frombuffer(packet[_CHANGE.size : end], dtype=self.layout.dtype)
+            self.total[unpack_places(packet[end:], count, self.layout.d)] = values
+        self.version += 1
+
+    def fields(self) -> dict[str, Any]:
+        return {"total": self.total.astype(self.layout.dtype).tobytes(), "weight": self.weight, "c": self.c}
+
+
+Replica = SharedDraws | FeedbackReplica
+
+
+def save_replica(replica: Replica) -> tuple[ArrayRecord, dict[str, Any]]:
+    """Return x as the app's arrays, and the rest by names; a newcomer gets both, and a client keeps both."""
+    kind = type(replica.method).__name__
+    return replica.layout.record(replica.x), {"kind": kind, "version": replica.version, **replica.fields()}
+
+
+def load_replica(method: Any, arrays: ArrayRecord, fields: Mapping[str, Any]) -> Replica:
+    """Return the replica that was saved; raise ValueError where the server runs another method."""
+    theirs, ours = fields["kind"], type(method).__name__
+    require(theirs == ours, f"the server runs {theirs}, but compress_mod was given {ours}")
+    layout = Layout.of(arrays, method.d)
+    common = method, layout, layout.vector(arrays), int(fields["version"])
+
+    def vector(name: str) -> Vector:
+        return np.frombuffer(fields[name], dtype=layout.dtype).astype(np.float64)
+
+    if isinstance(method, Feedback):
+        return FeedbackReplica(*common, vector("total"), fields["weight"], fields["c"])
+    rng = np.random.Generator(np.random.PCG64())
+    rng.bit_generator.state = json.loads(fields["generator"])
+    return SharedDraws(*common, rng, vector("z") if "z" in fields else None)
+
+
+def first_replica(method: Any, arrays: ArrayRecord, seed: int) -> Replica:
+    """Return the replica before the first round."""
+    layout = Layout.of(arrays, method.d)
+    x = layout.vector(arrays)
+    if isinstance(method, Feedback):
+        return FeedbackReplica(method, layout, x, 0, np.zeros(layout.d), 0.0, 1.0)
+    return SharedDraws(method, layout, x, 0, generators(seed, 1)[0], x if isinstance(method, MomentumStep) else None)
+
+
+def read_method(value: Any) -> Any:
+    """Return the method of a result, or what is one; raise TypeError or ValueError for any other."""
+    if isinstance(value, StepsizeResult | SubspaceMethod):
+        value = value.compressor()
+    own_places = not isinstance(value, Feedback) or value.places == "own"
+    require(own_places, "places='shared' is for an all-reduce; here every client chooses its own: Feedback(L, k)")
+    if not isinstance(value, Compressor | MomentumStep | Feedback):
+        known = "CompressedStep.of(D, sketch), optimal_method(L, k) or Feedback(L, k, clients=n)"
+        msg = f"the compressor must be a method such as {known}, got {value!r}"
+        raise TypeError(msg)
+    return value

@@ -1,0 +1,305 @@
+"""``compare`` and ``compare_distributed``: the optimal stepsizes beside those of the literature, each in one table.
+
+*One node.*  The paper proposes D = γW for W ∈ {I, diag⁻¹(L), L⁻¹, L^{−½}} with the largest γ that condition (3) allows,
+and for det-CGD2 the optimum (E[TLT])⁻¹.
+
+*Clients.*  DCGD (Khaled and Richtárik, Corollary 1, as the paper states it): with the scalars L = λmax(L),
+L_max = maxᵢ λmax(Lᵢ) and ω = λmax(E[SᵀS]) − 1, the stepsize γ and K must satisfy
+
+    γ ≤ min{ 1/L, √(n/(K L L_max ω)), nε²/(4Δ^inf L L_max ω) },     γK ≥ 12Δ⁰/ε²,
+
+which are the conditions (12) for L·I, L_max·I and D = γI.  DCGD-mat is D = γI under (12) with the matrices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from stepsize_opt.clients import Clients, Seeds, Targets, log_fraction, optimal_distributed_stepsize, read_clients
+from stepsize_opt.goals import GOAL_NAMES, MOMENTUM_WORDS, WORDS, GoalName, coordinates_sent
+from stepsize_opt.inputs import NAMED_STRUCTURES, Direction, Structure, check_one_of
+from stepsize_opt.methods import DetCGD1, DetCGD2, Method
+from stepsize_opt.node import optimal_stepsize, read_problem
+from stepsize_opt.proofs import Unproved, exp_down, rounded_down
+from stepsize_opt.records import completed
+from stepsize_opt.sketches import Sketch
+from stepsize_opt.tables import Case, Progress, Row, Table, best_first, solve_cases
+from stepsize_solvers import SolverChoice
+from stepsize_solvers.numerics import blas_threads, sym
+from stepsize_solvers.programs import Matrix
+
+# t = 1 solves in one step; the largest float below it keeps the logarithm finite.
+_ALMOST_ONE = math.nextafter(1.0, 0.0)
+_COLUMNS = (
+    "method",
+    "stepsize",
+    "rate",
+    "descent rate",
+    "rounds",
+    "times the rounds",
+    "floats",
+    "share of limit",
+    "gap",
+)
+_MOMENTUM = "optimal, momentum"
+_CLIENT_COLUMNS = ("method", "stepsize", "seeds", "rounds", "floats", "gap")
+# Method, structure, goal and seeds of every row for clients.
+_CLIENT_CASES: tuple[tuple[str, str, GoalName, Seeds], ...] = (
+    ("D-det-CGD1", "full", "descent", "shared"),
+    ("D-det-CGD2", "full", "descent", "shared"),
+    ("DCGD", "scalar", "paper", "independent"),
+    ("DCGD-mat", "scalar", "paper", "independent"),
+    ("D-det-CGD1", "diagonal", "paper", "independent"),
+    ("D-det-CGD2", "diagonal", "paper", "independent"),
+    ("D-det-CGD1", "full", "paper", "independent"),
+    ("D-det-CGD2", "full", "paper", "independent"),
+    ("D-det-CGD1", "full", "descent", "independent"),
+    ("D-det-CGD2", "full", "descent", "independent"),
+)
+
+
+def compare(
+    L: Any,
+    sketch: Sketch,
+    *,
+    goal: GoalName = "paper",
+    strong_convexity: Any = None,
+    on_progress: Progress | None = None,
+    solver: SolverChoice = "auto",
+    tol: float = 1e-6,
+    verbose: bool = False,
+    time_limit: float | None = None,
+    max_iters: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Table:
+    """Compare the optima with the paper's directions γI, γ diag⁻¹(L), γL⁻¹, γL^{−½}.
+
+    ``rate`` is that of the goal, ``goal`` and ``strong_convexity`` as in ``optimal_stepsize``; ``descent rate`` is
+    det(H)^{1/d} of each row, H = 2D − T(D).  For ``"paper"`` the row "optimal, descent" has the best det(H)^{1/d} of
+    det-CGD1; for det-CGD2 both optima are the same.  ``"convex"`` has rows for det-CGD1 only.  ``"linear"`` has rows
+    with momentum; for ``"convex"`` momentum bounds another quantity (``optimal_stepsize(…, momentum=True)``).
+    ``on_progress`` is called as in ``plan``.  Other arguments are those of ``optimal_stepsize``, limits for each row.
+
+    Rounds come from the better proved rate of a row, as in ``StepsizeResult.iterations``, in units of 2Δ⁰/ε²
+    (``Table.unit``).  Rows are comparable: each bounds the same quantity, for ``"paper"`` and ``"descent"`` a mean of
+    ‖∇f‖² in a metric of determinant 1.
+
+    Examples
+    --------
+    >>> from stepsize_opt import RandK, compare
+    >>> for row in compare([[2.0, 1.0], [1.0, 3.0]], RandK(2, 1)).rows[:2]:
+    ...     print(f"{row.method} {row.stepsize}: {row.rounds:.3f} 2Δ⁰/ε² rounds")
+    det-CGD1 optimal, descent: 4.612 2Δ⁰/ε² rounds
+    det-CGD1 γ L^(-1/2): 4.839 2Δ⁰/ε² rounds
+    """
+    check_one_of("goal", goal, GOAL_NAMES)
+    smoothness = read_problem(L, sketch).formed()
+    with blas_threads(smoothness.d):
+        smoothness.log_det()
+        directions = _directions(smoothness.todense())
+    solving: dict[str, Any] = {"solver": solver, "tol": tol, "verbose": verbose, "time_limit": time_limit}
+    solving |= {"max_iters": max_iters, "options": options, "strong_convexity": strong_convexity}
+
+    def make(method: Method, stepsize: str, structure: Structure, solved_for: GoalName) -> Row:
+        asked: dict[str, Any] = {"algorithm": method, "structure": structure, "goal": solved_for}
+        asked["momentum"] = stepsize == _MOMENTUM
+        result = completed(optimal_stepsize(smoothness, sketch, **asked, **solving))
+        rate = result.guaranteed_rate
+        rounds = 1.0 / (rate if solved_for != "linear" else -math.log1p(-min(rate, _ALMOST_ONE)))
+        return Row(
+            goal=goal,
+            method=method.name,
+            stepsize=stepsize,
+            rate=result.rate,
+            rounds=rounds,
+            floats=result.expected_nonzeros * rounds,
+            # A record names the goal that the row was solved for.
+            more={"goal": solved_for, "descent rate": result.descent_rate, "certified": result.certified},
+            **result.columns(),
+        )
+
+    cases = [Case(f"{case[0].name}, {case[1]}", partial(make, *case)) for case in _cases(goal, directions)]
+    rows = _solved(cases, on_progress)
+    fewest = min(row.rounds for row in rows)
+    rows = [replace(row, more={**row.more, "times the rounds": row.rounds / fewest}) for row in rows]
+    return _table(best_first(rows, lambda row: row.rounds), sketch, goal)
+
+
+def _cases(goal: GoalName, directions: list[tuple[str, Structure]]) -> list[tuple[Method, str, Structure, GoalName]]:
+    """Return method, name of the stepsize, structure and goal of each row."""
+    first, second = DetCGD1(), DetCGD2()
+    cases: list[tuple[Method, str, Structure, GoalName]] = [(first, "optimal", "full", goal)]
+    if goal != "convex":
+        cases.append((second, "optimal", "full", goal))
+    if goal == "paper":
+        cases.append((first, "optimal, descent", "full", "descent"))
+    if goal == "linear":
+        cases.append((first, _MOMENTUM, "full", goal))
+        cases.append((second, _MOMENTUM, "full", goal))
+    return cases + [(first, name, structure, goal) for name, structure in directions]
+
+
+def _table(rows: list[Row], sketch: Sketch, goal: GoalName) -> Table:
+    best = rows[0].result
+    notes = [
+        f"best guarantee for this L: {rows[0].method}, {rows[0].stepsize}, by {best.guarantee_used} = "
+        f"{best.guaranteed_rate:.6g}; a guarantee is an upper bound, and a run may rank the rows otherwise",
+        *dict.fromkeys(row.result.estimated for row in rows if row.result.estimated),
+    ]
+    if goal == "linear":
+        notes.append(f"rounds with momentum are in units of {MOMENTUM_WORDS[goal].unit}")
+    plain = next(row.result for row in rows if not row.result.momentum)  # without memory, as the limit
+    limits = ((plain.expected_nonzeros, 1.0 / plain.limit),) if math.isfinite(plain.limit) else ()
+    columns = tuple(name for name in _COLUMNS if goal == "paper" or name != "descent rate")
+    title = f"Stepsizes for {sketch}, d = {sketch.d}, goal {goal}"
+    return Table(tuple(rows), columns, title, WORDS[goal].unit, {goal: limits}, tuple(notes))
+
+
+def _directions(L: Matrix) -> list[tuple[str, Structure]]:
+    """Return the paper's directions W for L, by name."""
+    return [
+        ("γ I", "scalar"),
+        ("γ diag⁻¹(L)", Direction(np.diag(1.0 / np.diagonal(L)))),
+        ("γ L⁻¹", Direction(power_of(L, -1.0))),
+        ("γ L^(-1/2)", Direction(power_of(L, -0.5))),
+    ]
+
+
+def _solved(cases: list[Case], on_progress: Progress | None) -> list[Row]:
+    """Return the rows of all cases; raise Unproved for one that float64 does not prove."""
+    rows, left_out = solve_cases(cases, on_progress)
+    if left_out:
+        raise Unproved("; ".join(left_out))
+    return rows
+
+
+def power_of(L: Matrix, exponent: float) -> Matrix:
+    """Return L^exponent, symmetric to the last bit; L⁻¹ without eigenvalues."""
+    if exponent == -1.0:
+        return sym(np.linalg.inv(L))
+    w, V = np.linalg.eigh(L)
+    return sym((V * w**exponent) @ V.T)
+
+
+@dataclass(frozen=True)
+class ScalarStepsize:
+    """γ and K of DCGD from the scalars L, L_max and ω, n clients."""
+
+    gamma: float
+    K: int
+
+
+def dcgd_stepsize(
+    L: float, L_max: float, omega: float, *, clients: int, epsilon2: float, initial_gap: float, delta_inf: float
+) -> ScalarStepsize:
+    """Return the smallest K of DCGD with scalar constants, and the largest γ for it.
+
+    γK = 12Δ⁰/ε² turns the second condition into γ ≤ nε²/(12Δ⁰ L L_max ω); K is rounded up to a whole number, and γ
+    is then the largest that all conditions allow for it.
+    """
+    targets = Targets(epsilon2, initial_gap, delta_inf, clients)
+    noise = Fraction(L) * Fraction(L_max) * Fraction(omega)
+    descent = 1 / Fraction(L)
+    kappa, factor = targets.kappa, targets.det_factor
+    K = targets.least_iterations(min(descent, kappa / noise) if noise and kappa is not None else descent)
+    limits = [rounded_down(descent)]
+    if noise:
+        limits.append(exp_down(0.5 * log_fraction(clients / (K * noise))))
+        if factor is not None:
+            limits.append(rounded_down(factor / noise))
+    return ScalarStepsize(min(limits), K)
+
+
+def compare_distributed(
+    smoothness: Sequence[Any],
+    sketch: Sketch | Sequence[Sketch],
+    *,
+    epsilon2: float,
+    initial_gap: float,
+    delta_inf: float,
+    mean_smoothness: Any = None,
+    on_progress: Progress | None = None,
+    solver: str = "auto",
+    tol: float = 1e-6,
+    verbose: bool = False,
+    time_limit: float | None = None,
+    max_iters: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Table:
+    """Compare shared seeds, DCGD, DCGD-mat, and distributed det-CGD1 and det-CGD2 with the best diagonal and full D.
+
+    The row with the fewest rounds is first.  Where all clients have one sketch they may draw the same one, and need no
+    λ_D at all.  The best full D also has a row for the goal ``descent``.  ``on_progress`` is called as in ``plan``.
+    Other arguments are as in ``optimal_distributed_stepsize``, limits for each row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import RandK, compare_distributed
+    >>> clients = [np.diag([1.0, 2.0]), np.diag([3.0, 1.0])]
+    >>> table = compare_distributed(clients, RandK(2, 1), epsilon2=1.0, initial_gap=1.0, delta_inf=0.5)
+    >>> [(row.method, row.seeds, row.rounds) for row in table.rows if row.method != "D-det-CGD2"][:2]
+    [('D-det-CGD1', 'shared', 7), ('D-det-CGD1', 'independent', 88)]
+    """
+    numbers: dict[str, Any] = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": delta_inf}
+    clients = read_clients(smoothness, sketch, mean_smoothness)
+    solving: dict[str, Any] = {"solver": solver, "tol": tol, "verbose": verbose, "time_limit": time_limit}
+    solving |= {"max_iters": max_iters, "options": options, "mean_smoothness": mean_smoothness, **numbers}
+
+    def make(method: str, structure: str, goal: GoalName, seeds: Seeds) -> Row:
+        words: dict[str, Any] = {"goal": "paper", "method": method, "seeds": seeds}
+        words["stepsize"] = structure if goal == "paper" else f"{structure}, {goal}"
+        # Rows of one table belong to one goal; a record names the goal that the row was solved for.
+        words["more"] = {"goal": goal}
+        if method == "DCGD":
+            return Row(**words, **_dcgd_columns(clients, numbers))
+        result = completed(
+            optimal_distributed_stepsize(
+                clients.matrices,
+                clients.sketches,
+                algorithm=method.removeprefix("D-") if method.startswith("D-") else "det-CGD1",
+                structure=NAMED_STRUCTURES[structure],
+                goal=goal,
+                seeds=seeds,
+                **solving,
+            )
+        )
+        return Row(rate=result.rate, rounds=result.K, floats=result.communication(), **words, **result.columns())
+
+    shared = clients.common_sketch is not None
+    cases = [
+        Case(f"{method}, {structure} D, {seeds} seeds, {goal}", partial(make, method, structure, goal, seeds))
+        for method, structure, goal, seeds in _CLIENT_CASES
+        if shared or seeds == "independent"
+    ]
+    rows = _solved(cases, on_progress)
+    title = f"Stepsizes for {len(clients.matrices)} clients, d = {clients.d}, ε² = {epsilon2:g}"
+    return Table(tuple(best_first(rows, lambda row: row.rounds)), _CLIENT_COLUMNS, title)
+
+
+def _dcgd_columns(clients: Clients, numbers: dict[str, float]) -> dict[str, Any]:
+    """Return the columns of DCGD, whose γ and K are formulas."""
+    matrices, sketches = clients.matrices, clients.sketches
+    found = dcgd_stepsize(
+        float(np.linalg.eigvalsh(clients.smoothness)[-1]),
+        max(float(np.linalg.eigvalsh(M)[-1]) for M in matrices),
+        max(sketch.omega for sketch in sketches),
+        clients=len(matrices),
+        **numbers,
+    )
+    per_round = sum(sketch.expected_nonzeros for sketch in sketches)
+    return {
+        "sketch": ", ".join(dict.fromkeys(map(str, sketches))),
+        "k": per_round / len(sketches),
+        "rate": found.gamma,
+        "rounds": found.K,
+        "floats": coordinates_sent(found.K, per_round),
+        "status": "formula",
+    }

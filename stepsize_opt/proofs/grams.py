@@ -1,0 +1,102 @@
+"""Gram matrices of thin matrices with many rows, a few rows at a time, with a bound on their rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsize_opt.proofs.arithmetic import Enclosed
+from stepsize_opt.proofs.roundings import twice_gamma
+from stepsize_solvers.programs import Matrix, Vector
+
+ROWS_AT_ONCE = 2**15
+# The bound on the rounding of a sum grows with its terms: √d of them, √d times, is the least for d = 10⁶.
+_ROWS_OF_A_SUM = 2**10
+# Roundings of an entry √w·u before the sum and of this bound itself.
+_ROUNDINGS = 12
+
+
+def chunks(d: int) -> Iterator[slice]:
+    """Yield slices that cover d rows, so few at a time that a product with them needs little memory."""
+    for start in range(0, d, ROWS_AT_ONCE):
+        yield slice(start, min(d, start + ROWS_AT_ONCE))
+
+
+def weighted_gram(U: Matrix, weights: Vector | None, B: Matrix | None = None) -> Enclosed:
+    """Return UᵀDiag(w)B for weights w ≥ 0 that are right to a few roundings (None: all one); without B UᵀDiag(w)U.
+
+    Entries of the product of a chunk are off by at most γ√(u_ii b_jj), with the diagonals u and b of UᵀDiag(w)U and
+    BᵀDiag(w)B (Cauchy and Schwarz), and the chunks are added up.
+    """
+    other, parts = U if B is None else B, 0
+    G = np.zeros((U.shape[1], other.shape[1]))
+    rows, columns = np.zeros(U.shape[1]), np.zeros(other.shape[1])
+    for start in range(0, len(U), _ROWS_OF_A_SUM):
+        s = slice(start, start + _ROWS_OF_A_SUM)
+        root = 1.0 if weights is None else np.sqrt(weights[s])[:, None]
+        left = U[s] * root
+        right = left if B is None else B[s] * root
+        G += left.T @ right
+        if B is not None:
+            rows += np.einsum("ij,ij->j", left, left)
+            columns += np.einsum("ij,ij->j", right, right)
+        parts += 1
+    if B is None:
+        rows = columns = G.diagonal()
+    terms = min(len(U), _ROWS_OF_A_SUM) + parts + _ROUNDINGS
+    found = Enclosed(G, twice_gamma(terms) * np.multiply.outer(np.sqrt(rows), np.sqrt(columns)))
+    return found.symmetric() if B is None else found
+
+
+@dataclass(eq=False)
+class GramSum:
+    """WᵀDiag(1/δ)W of a W that comes in chunks of rows with errors.
+
+    With ω_j² = (WᵀDiag(1/δ)W)_jj and ε_j² the same of the errors of W, an entry is off by at most γω_iω_j by rounding,
+    as in ``weighted_gram``, and by ε_iω_j + ω_iε_j + ε_iε_j by the errors.
+    """
+
+    G: Matrix
+    lost: Vector
+    parts: int = 0
+    longest: int = 0
+
+    @staticmethod
+    def of_size(n: int) -> GramSum:
+        """Return the sum of no rows."""
+        return GramSum(np.zeros((n, n)), np.zeros(n))
+
+    def add(self, W: Enclosed, delta: Vector) -> None:
+        """Add a chunk of rows."""
+        scaled = W.value / np.sqrt(delta)[:, None]
+        self.G += scaled.T @ scaled
+        error = W.error
+        self.lost += (error * error / delta[:, None]).sum(axis=0)
+        self.parts += 1
+        self.longest = max(self.longest, len(delta))
+
+    @property
+    def norms(self) -> Vector:
+        """ω."""
+        return np.sqrt(self.G.diagonal())
+
+    @property
+    def apart(self) -> Vector:
+        """ε from above."""
+        return np.asarray(np.sqrt(self.lost) * (1.0 + twice_gamma(self.longest + self.parts + _ROUNDINGS)))
+
+    def enclosed(self) -> Enclosed:
+        """Return the sum of all chunks."""
+        rounding = twice_gamma(self.longest + self.parts + _ROUNDINGS)
+        norms, apart = self.norms, self.apart
+        mixed = np.multiply.outer(apart, norms) * (1.0 + rounding)
+        error = rounding * np.multiply.outer(norms, norms) + mixed + mixed.T + np.multiply.outer(apart, apart)
+        return Enclosed(self.G, error).symmetric()
+
+
+def vanishing(values: Vector, gram: Enclosed) -> NDArray[np.bool_]:
+    """Return which eigenvalues of a Gram matrix are zero up to rounding: those of columns that depend on others."""
+    return np.asarray(values <= 4.0 * float(gram.error.sum(axis=1).max(initial=0.0)))

@@ -1,0 +1,335 @@
+"""Rounds in one process: iterates of the numpy runner, bytes, absent clients, lost replies and states, errors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord
+
+from integrations.flower.loop import FIRST, Loop, app_of, start
+from stepsize_opt import CompressedStep, Feedback, RandK, optimal_method, optimal_stepsize
+from stepsize_opt.flower import FeedbackStrategy, MissingReplies, SharedSeedStrategy
+from stepsize_opt.flower.wire import Layout, content_bytes, own_record, pack_places, unpack_places
+from stepsize_opt.problems import Federated
+from stepsize_opt.sketches import generators
+from stepsize_validation import run
+from stepsize_validation.data import federated_logistic, load_dataset, split
+
+N, K, REG = 4, 8, 0.1
+LINEAR: Any = {"goal": "linear", "strong_convexity": REG}
+
+
+@pytest.fixture(scope="module")
+def f() -> Federated:
+    return federated_logistic(split(load_dataset("breast_cancer"), N, np.random.default_rng(0), "label"), REG, "ridge")
+
+
+def shared_method(name: str, L: Any) -> Any:
+    match name:
+        case "det-CGD1":
+            return optimal_stepsize(L, RandK(len(L), K))
+        case "det-CGD2, momentum":
+            return optimal_stepsize(L, RandK(len(L), K), algorithm="det-CGD2", **LINEAR, momentum=True)
+        case "subspace":
+            return optimal_method(L, K)
+        case "momentum":
+            return optimal_method(L, K, **LINEAR, momentum=True)
+        case _:
+            return optimal_method(L, K, goal="convex", momentum=True)
+
+
+SHARED = ["det-CGD1", "det-CGD2, momentum", "subspace", "momentum", "momentum, convex"]
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_draws_have_the_iterates_of_the_numpy_runner(name: str, f: Federated) -> None:
+    method = shared_method(name, f.smoothness())
+    loop = Loop(app_of(method, f), N)
+    result = start(SharedSeedStrategy(method, N, seed=3, evaluate=True), loop, np.zeros(f.d), 30)
+    record = run(f, method, iterations=30, seeds=1, seed=3, client_seeds="shared")
+    np.testing.assert_allclose(result.arrays["x"].numpy(), record.final_points[0], rtol=1e-12, atol=1e-14)
+    last = result.evaluate_metrics_clientapp[30]["loss"]  # the clients evaluate x
+    assert last == pytest.approx(f.value(record.final_points)[0], rel=1e-12)
+    floats = [result.train_metrics_clientapp[r]["floats"] for r in range(1, 31)]
+    np.testing.assert_array_equal(N * np.array(floats), record.sent[0])
+
+
+@pytest.mark.parametrize("rule", ["worst-case", "measured"])
+def test_feedback_has_the_iterates_of_the_numpy_runner(rule: Any, f: Federated) -> None:
+    feedback = Feedback(f.smoothness(), 3, clients=N, rule=rule)
+    result = start(FeedbackStrategy(feedback), Loop(app_of(feedback, f), N), np.zeros(f.d), 40)
+    record = run(f, feedback, rounds=40)
+    np.testing.assert_allclose(result.arrays["x"].numpy(), record.final_point, rtol=1e-11, atol=1e-13)
+    found = [result.train_metrics_clientapp[r] for r in range(1, 41)]
+    assert [bool(one["accepted"]) for one in found] == record.accepted.tolist()
+    np.testing.assert_allclose([one["f"] for one in found], record.values[1:], rtol=1e-12)
+    bounds = [one.get("bound", math.inf) for one in found]
+    np.testing.assert_allclose(bounds, record.bounds, rtol=1e-9)
+
+
+def test_feedback_in_coordinates_ends_at_the_rounding_of_f(f: Federated) -> None:
+    """Without L; the rounds that remain send nothing."""
+    feedback = Feedback(None, 20, clients=N)
+    loop = Loop(app_of(feedback, f), N)
+    result = start(FeedbackStrategy(feedback), loop, np.zeros(f.d), 800)
+    made = len(result.train_metrics_clientapp)
+    assert made < 800 and len(loop.down) == 2 * N * made
+    assert np.linalg.norm(f.gradient(result.arrays["x"].numpy()[None])) < 1e-6
+
+
+def test_float32_arrays_of_several_shapes_stay_as_they_are(f: Federated) -> None:
+    """All replicas round alike; a newcomer in round 3 has the same x as the others."""
+    method = shared_method("momentum", f.smoothness())
+    result = start(SharedSeedStrategy(method, N), Loop(app_of(method, f), N), np.zeros(f.d, np.float32), 20)
+    x = result.arrays["x"].numpy()
+    record = run(f, method, iterations=20, seeds=1, seed=0, client_seeds="shared")
+    assert x.dtype == np.float32
+    np.testing.assert_allclose(x, record.final_points[0], atol=1e-6)
+    layout = Layout.of(ArrayRecord({"a": Array(np.zeros((2, 3), np.float32)), "b": Array(np.zeros(4))}), 10)
+    x = np.linspace(0.1, 0.9, 10)
+    again = layout.vector(layout.record(x))
+    assert layout.dtype == np.float64
+    np.testing.assert_array_equal(again, layout.rounded(x))
+    np.testing.assert_array_equal(again, [*x[:6].astype(np.float32), *x[6:]])
+
+
+# ---------------------------------------------------------------- bytes
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_k_floats_go_up_and_down(name: str, f: Federated) -> None:
+    """x travels once to each client; afterwards 8 bytes for each float, and Flower's own around them."""
+    method = shared_method(name, f.smoothness())
+    loop = Loop(app_of(method, f), N)
+    result = start(SharedSeedStrategy(method, N), loop, np.zeros(f.d), 5)
+    sent = (2 if "det-CGD2" in name else 1) * K
+    for place, (_, content) in enumerate(loop.down):
+        own = own_record(content)
+        assert ("arrays" in content) == ("kind" in own) == (place < N)
+        if place >= N:
+            assert [len(packet) for packet in own["packets"]] == [8 * sent]
+            assert content_bytes(content) < 8 * sent + 500
+    for _, content in loop.up:
+        assert list(own_record(content)) == ["numbers"] and len(own_record(content)["numbers"]) == 8 * sent
+        assert not content.array_records and content_bytes(content) < 8 * sent + 500
+    for r in range(1, 6):
+        here = slice((r - 1) * N, r * N)
+        measured = result.train_metrics_clientapp[r]
+        assert measured["bytes-down"] == sum(content_bytes(content) for _, content in loop.down[here])
+        assert measured["bytes-up"] == sum(content_bytes(content) for _, content in loop.up[here])
+
+
+def test_feedback_sends_k_floats_up_and_the_union_down(f: Federated) -> None:
+    feedback = Feedback(f.smoothness(), 3, clients=N)
+    loop = Loop(app_of(feedback, f), N)
+    result = start(FeedbackStrategy(feedback), loop, np.zeros(f.d), 6)
+    for r in range(6):
+        down, up = (part[2 * N * r : 2 * N * (r + 1)] for part in (loop.down, loop.up))
+        trained = [own_record(content) for _, content in up[:N]]
+        assert all(len(one["numbers"]) == 24 and len(one["places"]) == 4 for one in trained)  # 30 bits for 3 places
+        union = np.unique([unpack_places(one["places"], 3, f.d) for one in trained])
+        for _, content in down[N:]:  # to evaluate: W, the number of places, values and places
+            [packet] = own_record(content)["packets"]
+            assert "arrays" not in content
+            assert len(packet) == 12 + 8 * len(union) + len(pack_places(union, f.d))
+        for _, content in up[N:]:
+            assert not content.array_records and not own_record(content)
+        for _, content in down[:N]:  # to train: whether y was accepted, and c
+            assert "arrays" in content if r == 0 else [len(one) for one in own_record(content)["packets"]] == [9]
+        measured = result.train_metrics_clientapp[r + 1]
+        assert measured["bytes-down"] == sum(content_bytes(content) for _, content in down)
+        assert measured["bytes-up"] == sum(content_bytes(content) for _, content in up)
+
+
+@pytest.mark.parametrize("d", [7, 300, 70_000])
+def test_places_survive(d: int) -> None:
+    rng = np.random.default_rng(d)
+    for count in (1, 3, d // 20 + 1, d // 2, d):
+        places = np.sort(rng.choice(d, count, replace=False))
+        packed = pack_places(places, d)
+        assert len(packed) <= -(-d // 8)
+        np.testing.assert_array_equal(unpack_places(packed, count, d), places)
+    for wrong in (np.array([5, 5]), np.array([5, 3]), np.array([0, 2, 4])):
+        with pytest.raises(ValueError, match="places that are not 2 ascending ones below"):
+            unpack_places(wrong.astype("<u4" if d > 1 << 16 else "<u2").tobytes(), 2, d)
+
+
+# ---------------------------------------------------------------- absent clients, lost replies, lost states
+
+
+def partial_feedback(feedback: Feedback, f: Federated, present: list[list[int]], weights: Any) -> Any:
+    """The rounds once more, by the formulas: memories of all, f over those present, ρ only where all are."""
+    memories: dict[int, Any] = {}
+    x, c = np.zeros(f.d), 1.0
+    for clients in present:
+        for i in clients:
+            t, e = feedback.coefficients(f.clients[i].gradient(x[None])[0]), memories.setdefault(i, np.zeros(f.d))
+            J = np.argsort(np.abs(t - e))[-feedback.k :]
+            e[J] = t[J]
+        s = sum(weights[i] * e for i, e in memories.items()) / sum(weights[i] for i in memories)
+        y = x - c * feedback.step(s)
+        before, after = (
+            np.average([f.clients[i].value(z[None])[0] for i in clients], weights=[weights[i] for i in clients])
+            for z in (x, y)
+        )
+        if before - after >= 0.2 * c * (s @ s):
+            x, c = y, 1.1 * c
+        else:
+            c = max(0.5 * c, min(c, 0.5))
+    return x
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_feedback_with_sampled_clients(weighted: bool, f: Federated) -> None:
+    """Absent clients keep their memory, and s is the mean over all that ever took part."""
+    feedback, rounds = Feedback(f.smoothness(), 3, clients=N), 60
+    loop = Loop(app_of(feedback, f), N)
+    key = "num-examples" if weighted else None
+    result = start(FeedbackStrategy(feedback, sample=2, seed=5, weighted_by=key), loop, np.zeros(f.d), rounds)
+    nodes = [node - FIRST for node, _ in loop.down]
+    present = [nodes[4 * r : 4 * r + 2] for r in range(rounds)]
+    assert all(nodes[4 * r + 2 : 4 * r + 4] == present[r] for r in range(rounds))  # the same train and evaluate
+    assert len({tuple(one) for one in present}) > 3
+    weights = np.arange(1, N + 1) if weighted else np.ones(N)
+    x = result.arrays["x"].numpy()
+    np.testing.assert_allclose(x, partial_feedback(feedback, f, present, weights), rtol=1e-9, atol=1e-12)
+    assert np.average([one.value(x[None])[0] for one in f.clients], weights=weights) < 0.4
+    assert all("bound" not in one for one in result.train_metrics_clientapp.values())
+    # x comes whole to a newcomer, and to a client that missed more than x is long.
+    whole = [node for node, content in loop.down if "arrays" in content]
+    assert set(whole) == set(loop.contexts) and len(whole) < len(loop.down) / 2
+    for node, context in loop.contexts.items():
+        memory = own_record(context.state, "stepsize-opt-memory")
+        kept = [memory[name] for name in ("memory", "next") if name in memory]
+        assert any(len(one) == 8 * f.d for one in kept), node
+
+
+def test_sampled_clients_of_momentum_catch_up(f: Federated) -> None:
+    """Whoever was away gets the means that it missed, or x and z; the step is that of the clients present."""
+    method = shared_method("momentum", f.smoothness()).compressor()
+    loop = Loop(app_of(method, f), N)
+    result = start(SharedSeedStrategy(method, N, sample=2, seed=1), loop, np.zeros(f.d), 40)
+    nodes = [node - FIRST for node, _ in loop.down]
+    state, rng = method.start(np.zeros(f.d)), generators(1, 1)[0]
+    for r in range(40):
+        draw, y = method.draw(rng), method.point(state)
+        gradient = np.mean([f.clients[i].gradient(y[None])[0] for i in nodes[2 * r : 2 * r + 2]], axis=0)
+        state = method.advance(state, method.encode(gradient, draw), draw)
+    np.testing.assert_allclose(result.arrays["x"].numpy(), state.x, rtol=1e-10, atol=1e-13)
+    missed = [len(own_record(content).get("packets", [])) for _, content in loop.down if "arrays" not in content]
+    assert set(missed) >= {1, 2, 3} and max(missed) * 8 * K <= 8 * f.d
+
+
+def test_a_reply_that_is_lost_is_not_remembered(f: Federated) -> None:
+    """The client changed its memory, the server did not hear of it: the client takes it back."""
+    feedback = Feedback(f.smoothness(), 3, clients=N)
+    loop = Loop(app_of(feedback, f), N, silent=lambda call, node: node == FIRST + 1 and call in (3, 5, 8))
+    strategy = FeedbackStrategy(feedback, missing="reweight")
+    result = start(strategy, loop, np.zeros(f.d), 30)
+    clients = [result.train_metrics_clientapp[r]["clients"] for r in range(1, 31)]
+    assert clients[:6] == [4, 3, 3, 3, 4, 4]  # calls 1, 3, 5, … train, calls 2, 4, … evaluate y
+    for node, context in loop.contexts.items():
+        kept = own_record(context.state, "stepsize-opt-memory")
+        assert list(kept) == ["memory"]  # the message with the proposal confirmed the last one
+        np.testing.assert_array_equal(np.frombuffer(kept["memory"]), strategy._memories[node])
+    np.testing.assert_allclose(
+        result.train_metrics_clientapp[30]["f"], run(f, feedback, rounds=500).values[-1], atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("name", ["subspace", "momentum", "feedback"])
+def test_a_node_that_lost_its_state_gets_it_again_in_the_same_round(name: str, f: Federated) -> None:
+    feedback = Feedback(f.smoothness(), 3, clients=N)
+    method = feedback if name == "feedback" else shared_method(name, f.smoothness())
+
+    class Restarted(Loop):
+        def send_and_receive(self, messages: Any, **options: Any) -> Any:
+            if self.calls in (7, 12):
+                self.contexts[FIRST + 2] = self.fresh(2)
+            return super().send_and_receive(messages, **options)
+
+    found = []
+    for grid in (Loop, Restarted):
+        strategy: Any = FeedbackStrategy(feedback) if name == "feedback" else SharedSeedStrategy(method, N)
+        found.append(start(strategy, grid(app_of(method, f), N), np.zeros(f.d), 15).arrays["x"].numpy())
+    np.testing.assert_array_equal(*found)
+
+
+def test_a_second_strategy_of_the_same_run_begins_anew(f: Federated) -> None:
+    feedback = Feedback(f.smoothness(), 3, clients=N)
+    loop = Loop(app_of(feedback, f), N)
+    first, second = (start(FeedbackStrategy(feedback), loop, np.zeros(f.d), 7).arrays["x"].numpy() for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+# ---------------------------------------------------------------- weights, metrics, errors
+
+
+def test_weights_and_metrics_of_the_clients(f: Federated) -> None:
+    """f = Σ aᵢfᵢ / Σ aᵢ; numbers and lists are averaged with the same weights."""
+    method = CompressedStep.of(0.1 * np.eye(f.d), RandK(f.d, K))
+    strategy = SharedSeedStrategy(method, N, weighted_by="num-examples")
+    result = start(strategy, Loop(app_of(method, f), N), np.zeros(f.d), 3)
+    x, rng, weights = np.zeros(f.d), generators(0, 1)[0], np.arange(1, N + 1)
+    for _ in range(3):
+        loss = np.average([one.value(x[None])[0] for one in f.clients], weights=weights)
+        draw = method.draw(rng)
+        gradient = np.average([one.gradient(x[None])[0] for one in f.clients], axis=0, weights=weights)
+        x = x - method.decode(method.encode(gradient, draw), draw)
+    np.testing.assert_allclose(result.arrays["x"].numpy(), x, rtol=1e-12, atol=1e-15)
+    metrics = result.train_metrics_clientapp[3]
+    assert metrics["loss"] == pytest.approx(loss, rel=1e-12)
+    assert metrics["both"] == pytest.approx([np.average(np.arange(N), weights=weights), 1.0])
+    assert "num-examples" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "reason"),
+    [
+        ({"gradient": lambda g, m: {"y": g["x"]}}, {}, r"in their order; got \[\('y', \(30,\)\)\]"),
+        ({"gradient": lambda g, m: {"x": g["x"][:5]}}, {}, r"in their order; got \[\('x', \(5,\)\)\]"),
+        ({"gradient": lambda g, m: {"x": g["x"].astype(int)}}, {}, "must hold floating-point numbers"),
+        ({"gradient": lambda g, m: {"x": g["x"] * math.nan}}, {}, "must be finite|0 finite ones of 3 numbers"),
+        ({"metrics": lambda all_, m: {"accuracy": 1.0}}, {}, "must have the metric 'loss', a number; got None"),
+        ({"metrics": lambda all_, m: {"loss": math.inf}}, {}, "the metric 'loss' must be finite, got inf"),
+        (
+            {"metrics": lambda all_, m: {"loss": 1.0, "n": 0}},
+            {"weighted_by": "n"},
+            "must be positive and finite, got 0",
+        ),
+        ({}, {"weighted_by": "rows"}, "must have the metric 'rows', a number; got None"),
+    ],
+)
+def test_a_client_that_sends_something_else_is_named_with_the_reason(
+    changes: Any, options: Any, reason: str, f: Federated
+) -> None:
+    feedback = Feedback(f.smoothness(), 3, clients=N)
+    with pytest.raises(MissingReplies, match=rf"round 1: 0 of 4 clients sent what is needed \(100: .*{reason}"):
+        start(FeedbackStrategy(feedback, **options), Loop(app_of(feedback, f, **changes), N), np.zeros(f.d), 2)
+
+
+def test_server_and_clients_need_the_same_method(f: Federated) -> None:
+    L = f.smoothness()
+    ours, theirs = Feedback(L, 3, clients=N), Feedback(L, 5, clients=N)
+    for method, reason in (
+        (theirs, "5 finite ones of 5 numbers instead of 3; is its method that of the server"),
+        (optimal_method(L, 3), "the server runs Feedback, but compress_mod was given SubspaceMethod"),
+        (Feedback(L[:9, :9], 3), r"hold 30 numbers, but the compressor is for d=9"),
+    ):
+        with pytest.raises(MissingReplies, match=reason):
+            start(FeedbackStrategy(ours), Loop(app_of(method, f), N), np.zeros(f.d), 1)
+    with pytest.raises(ValueError, match=r"hold 29 numbers, but the compressor is for d=30"):
+        start(FeedbackStrategy(ours), Loop(app_of(ours, f), N), np.zeros(29), 1)
+
+
+def test_infinite_values_at_y_reject_it(f: Federated) -> None:
+    feedback = Feedback(f.smoothness(), 3, clients=N)
+    app = app_of(
+        feedback, f, metrics=lambda own, m: own | ({"loss": math.inf} if "evaluate" in m.metadata.message_type else {})
+    )
+    result = start(FeedbackStrategy(feedback), Loop(app, N), np.zeros(f.d), 3)
+    assert not result.arrays["x"].numpy().any()
+    assert [result.train_metrics_clientapp[r]["accepted"] for r in (1, 2, 3)] == [0, 0, 0]
