@@ -1,15 +1,90 @@
-"""The project's own solver behind the common contract."""
+"""The project's own solver behind the common contract: which method solves a program, and from which start.
+
+The sizes at which the choice changes are in ``numerics.sizes``.
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
 
+import numpy as np
+
+from stepsize_solvers.closed_forms import bound_and_closed_form, closed_form, exact
 from stepsize_solvers.families import solve_families
-from stepsize_solvers.metric import solve_metric
-from stepsize_solvers.numerics import NativeOptions, blas_threads
-from stepsize_solvers.programs import Outcome, Program, Settings, Solver, SolverStats, UnsupportedProgram
-from stepsize_solvers.single import Report, goes_in_stacks, solve_condition, solve_stack
+from stepsize_solvers.few import MOST_STEPS as MOST_FEW_STEPS
+from stepsize_solvers.few import LayeredProblem, solve_diagonal, solve_layers
+from stepsize_solvers.interior import (
+    BasisMaker,
+    Condition,
+    ConditionPoint,
+    DampedNewton,
+    Drive,
+    Factorised,
+    Floor,
+    FloorPoint,
+    MetricPoint,
+    Start,
+    Whitening,
+    cold_start,
+    is_graded,
+    listed,
+    metric_start,
+    warm_start,
+)
+from stepsize_solvers.large import BalancedPoint, LowRankPoint, find_low_rank, solve_balanced, solve_low_rank
+from stepsize_solvers.numerics import Limits, Progress, Sizes, blas_threads, sym
+from stepsize_solvers.programs import (
+    Family,
+    Hadamard,
+    Matrix,
+    Outcome,
+    Pattern,
+    PositiveMap,
+    Program,
+    Settings,
+    Solver,
+    SolverStats,
+    Status,
+    UnsupportedProgram,
+)
+
+# Stop at this fraction of the tolerance, so that an independent check passes too; give up after so many steps without
+# a narrower interval.  A healthy solve takes 5 to 25 steps, a damped Newton method up to 40 before it narrows.
+_CONDITION = (0.8, 12)
+_METRIC = (0.5, 40)
+_FLOOR = (0.5, 20)
+_MOST_STEPS = 100
+_MOST_METRIC_STEPS = 200
+
+
+@dataclass(frozen=True)
+class NativeOptions:
+    """Options of the native solver, given by name in ``Settings.extra``.
+
+    closed_forms: try theorems A and B first, and start from them where they beat the powers.
+    single_precision_from: size from which directions are computed in single precision.
+    """
+
+    closed_forms: bool = True
+    single_precision_from: int = Sizes.SINGLE_PRECISION
+
+    @staticmethod
+    def from_extra(extra: Mapping[str, Any]) -> NativeOptions:
+        """Options with the given overrides; an unknown name is an error that lists the known ones."""
+        if not extra:
+            return NativeOptions()
+        known = [f.name for f in fields(NativeOptions)]
+        unknown = sorted(set(extra) - set(known))
+        if unknown:
+            limits = "tol, time_limit and max_iters are arguments of the call"
+            msg = f"unknown native option {', '.join(unknown)}; known: {', '.join(known)}; {limits}"
+            raise ValueError(msg)
+        return NativeOptions(**dict(extra))
 
 
 class NativeSolver(Solver):
@@ -40,32 +115,181 @@ class NativeSolver(Solver):
         reason = self.unsupported(program)
         if reason is not None:
             raise UnsupportedProgram(reason)
-        options = NativeOptions.from_extra(settings.extra)
-        condition = program.condition
         with blas_threads(max([program.d, *(family.rows for family in program.families)])):
-            if program.objective is not None and not program.families:
-                return solve_metric(program, settings, options)
-            if condition is None:
-                return solve_families(program, settings)
-            began = time.perf_counter()
-            report = solve_condition(condition, program.pattern, settings, options)
-        return self._outcome(report, time.perf_counter() - began)
+            return _timed(program, settings)
 
-    def stacks(self, program: Program) -> bool:
-        return program.condition is not None and goes_in_stacks(program.condition, program.pattern)
 
-    def solve_stack(self, programs: Sequence[Program], settings: Settings) -> list[Outcome]:
-        options = NativeOptions.from_extra(settings.extra)
-        conditions = [program.condition for program in programs if program.condition is not None]
-        with blas_threads(programs[0].d):
-            began = time.perf_counter()
-            reports = solve_stack(conditions, settings, options)
-            each = (time.perf_counter() - began) / len(reports)
-        return [self._outcome(report, each) for report in reports]
+def _timed(program: Program, settings: Settings) -> Outcome:
+    """The outcome of a program that the native solver supports, with its time."""
+    began = time.perf_counter()
+    outcome = closed_form(program, settings.tol) or _solve(program, settings, NativeOptions.from_extra(settings.extra))
+    return replace(outcome, stats=replace(outcome.stats, solve_time=time.perf_counter() - began))
 
-    def _outcome(self, report: Report, total: float) -> Outcome:
-        setup = float(report.statistics.pop("setup_time", 0.0))
-        extra = {"steps": report.steps, "closed_form": report.closed_form, **report.statistics}
-        stats = SolverStats(self.name, total - setup, setup, report.steps, extra)
-        duals = () if report.Z is None else (report.Z[None],)
-        return Outcome(report.status, report.D, duals, stats, report.message, report.thin)
+
+def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outcome:
+    pattern, condition, objective = program.pattern, program.condition, program.objective
+    if objective is not None and not program.families:
+        left = _as_product(objective.left) if program.d <= Sizes.ONE_PRODUCT else objective.left
+        if objective.floor is None:
+            return _solve_metric(left, pattern, settings, options)
+        return _solve_floor(left, objective.floor, pattern, settings, options)
+    if condition is None:
+        return solve_families(program, settings)
+    assert condition.B is not None  # by the definition of Program.condition
+    B, Q, warm = sym(condition.B), condition.Q, settings.warm_start
+    if pattern.direction is not None:
+        return _failure("W is not numerically positive definite")
+    if pattern.W is not None:
+        problem = LayeredProblem.of(B, Q, pattern)
+        if problem is None:
+            return _failure("W is not numerically positive definite")
+        limits = Limits.of(settings, MOST_FEW_STEPS)
+        return _pair(*solve_layers(problem, limits, None if warm is None else warm.X))
+    P = Q.hadamard_matrix if pattern.is_diagonal and not pattern.is_full else None
+    if P is not None:
+        return _solve_diagonal(P * B, settings)
+    return _solve_condition(replace(condition, B=B), pattern, settings, options)
+
+
+def _as_product(family: Family) -> Family:
+    """The family with 𝒬(M) = P∘M by one product, without the shortcuts of structured maps."""
+    P = family.Q.hadamard_matrix
+    return family if P is None else replace(family, Q=Hadamard(P))
+
+
+# ---------------------------------------------------------------- the condition
+
+
+def _solve_condition(family: Family, pattern: Pattern, settings: Settings, options: NativeOptions) -> Outcome:
+    """Over a full or block-diagonal D."""
+    assert family.B is not None
+    known, upper = None, math.inf
+    if options.closed_forms and pattern.is_full:
+        form, upper = bound_and_closed_form(family.B, family.Q)
+        if form is not None and (form.exact or form.gap <= 0.1 * settings.tol):
+            return exact(form.D, form.Z, form.theorem, form.gap)
+        known = None if form is None else Start(form.D, form.log_det)
+    progress: Progress[ConditionPoint] = Progress(pattern.d, Limits.of(settings, _MOST_STEPS), *_CONDITION, upper=upper)
+    over = listed(family.Q, pattern, _most_condition_unknowns(family.Q, pattern))
+    if over is not None or is_graded(family.Q):
+        family = _as_product(family)
+    single = pattern.is_full and pattern.d >= options.single_precision_from
+    problem = Condition(family, pattern, settings.tol, progress.work, over, single)
+    start = None if settings.warm_start is None else warm_start(problem, settings.warm_start)
+    start = start or cold_start(problem, known)
+    if start is None:
+        return _failure("no strictly feasible start: B is not numerically positive definite")
+    drive = Drive(problem, progress)
+    return _pair(progress.run(lambda: drive.run(start)), progress)
+
+
+def _most_condition_unknowns(Q: PositiveMap, pattern: Pattern) -> int:
+    """How many unknowns a factorised system of the condition may have."""
+    if not pattern.is_full:
+        return Sizes.PATTERN_DENSE_UNKNOWNS
+    if is_graded(Q):
+        return 0
+    d = Sizes.CONDITION_DENSE_ENTRYWISE if Q.is_entrywise else Sizes.CONDITION_DENSE
+    return d * (d + 1) // 2
+
+
+def _solve_diagonal(M: Matrix, settings: Settings) -> Outcome:
+    """Balancing for an M without negative entries, the path of an r×r matrix for low rank, otherwise that of x."""
+    limits, warm = Limits.of(settings, MOST_FEW_STEPS), settings.warm_start
+    thin = _thin(M, limits)
+    if thin is not None and thin.status is not Status.INACCURATE:
+        return thin
+    if thin is not None:
+        limits = limits.after(thin.stats.num_iters or 0)
+    known = thin.X if thin is not None else None if warm is None else warm.X
+    return _pair(*solve_diagonal(M, limits, None if known is None else np.diagonal(known)))
+
+
+def _thin(M: Matrix, limits: Limits) -> Outcome | None:
+    """The answer with a thin multiplier for an M that has one of the two forms; None for any other."""
+    found: tuple[Status, Progress[BalancedPoint] | Progress[LowRankPoint]]
+    if M.min() >= 0.0:
+        found = solve_balanced(lambda y: M @ y, M.diagonal(), limits)
+    else:
+        parts = find_low_rank(M)
+        if parts is None:
+            return None
+        found = solve_low_rank(*parts, limits)
+    status, progress = found
+    if progress.best is None:
+        return None
+    point = progress.best.point
+    F = point.Q / point.x[:, None]
+    return Outcome(status, np.diag(point.x), ((F @ F.T)[None],), _stats(progress), thin=point.multiplier)
+
+
+# ---------------------------------------------------------------- the metric
+
+
+def _solve_metric(left: Family, pattern: Pattern, settings: Settings, options: NativeOptions) -> Outcome:
+    """The largest log det of the metric."""
+    D = metric_start(left, pattern, _warm_stepsize(settings, pattern))
+    if D is None:
+        return _failure("no start with a positive definite metric was found")
+    progress: Progress[MetricPoint] = Progress(pattern.d, Limits.of(settings, _MOST_METRIC_STEPS), *_METRIC)
+    over = listed(left.Q, pattern, Sizes.METRIC_DENSE_UNKNOWNS)
+    method = DampedNewton(left, pattern, progress, over, pattern.d >= options.single_precision_from)
+    status = progress.run(lambda: method.run(D))
+    best = progress.best
+    if best is None:
+        return _failure("the metric of the start is not numerically positive definite")
+    return Outcome(status, best.point.D, (best.point.Y[None],), _stats(progress))
+
+
+def _solve_floor(left: Family, floor: Matrix, pattern: Pattern, settings: Settings, options: NativeOptions) -> Outcome:
+    """The largest t, in one basis after the other until one of them ends the path; cold after a warm start that fails.
+
+    Where G of a warm start is nearly singular, the path breaks down at its first step.
+    """
+    progress: Progress[FloorPoint] = Progress(pattern.d, Limits.of(settings, _MOST_METRIC_STEPS), *_FLOOR)
+    over = listed(left.Q, pattern, Sizes.FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN)
+    precisions = (True, False) if pattern.d >= options.single_precision_from else (False,)
+    bases: tuple[BasisMaker, ...] = tuple(Whitening(left, pattern, single) for single in precisions)
+    if over is not None:
+        dense = Factorised(left, pattern, over)
+        first = listed(left.Q, pattern, Sizes.FLOOR_DENSE_UNKNOWNS) is not None
+        bases = (dense, *bases) if first else (*bases, dense)
+    problem = Floor(left, floor, bases, settings.tol, progress.work)
+    warm, status = _warm_stepsize(settings, pattern), Status.INACCURATE
+    for start in (None,) if warm is None else (warm, None):
+        D = metric_start(left, pattern, start)
+        found = None if D is None else problem.first(D)
+        if found is not None and status is Status.INACCURATE:
+            progress.stalled = 0
+            status = progress.run(partial(Drive(found[0], progress).run, found[1]))
+    best = progress.best
+    if best is None:
+        return _failure("no start with a positive definite metric was found")
+    return Outcome(status, best.point.D, (best.point.Z[None],), _stats(progress))
+
+
+def _warm_stepsize(settings: Settings, pattern: Pattern) -> Matrix | None:
+    warm = settings.warm_start
+    return warm.X if warm is not None and warm.X.shape == (pattern.d, pattern.d) else None
+
+
+# ---------------------------------------------------------------- outcomes
+
+
+def _stats(progress: Progress[Any]) -> SolverStats:
+    extra = {"steps": progress.steps, "closed_form": "", **progress.statistics}
+    return SolverStats("native", setup_time=0.0, num_iters=progress.steps, extra_stats=extra)
+
+
+def _pair(status: Status, progress: Progress[Any]) -> Outcome:
+    """The best pair of D and Z, scaled as its bounds say."""
+    if progress.best is None:
+        return _failure("no strictly feasible point was evaluated")
+    best, bounds = progress.best.point, progress.best.bounds
+    D, Z = bounds.scale * sym(best.D), bounds.dual_scale * sym(best.Z)
+    return Outcome(status, D, (Z[None],), _stats(progress))
+
+
+def _failure(message: str) -> Outcome:
+    stats = SolverStats("native", setup_time=0.0, num_iters=0, extra_stats={"steps": 0, "closed_form": ""})
+    return Outcome(Status.SOLVER_ERROR, None, (), stats, message)

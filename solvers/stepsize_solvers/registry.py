@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from stepsize_solvers.conic import BACKENDS
-from stepsize_solvers.native import NativeSolver
-from stepsize_solvers.numerics import NativeOptions
+from stepsize_solvers.native import NativeOptions, NativeSolver
 from stepsize_solvers.programs import Program, Solver, SolverUnavailable
 
 # A solver by its name, or as an object; "auto" leaves the choice to ``choose_solver``.

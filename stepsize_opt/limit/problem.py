@@ -242,8 +242,7 @@ class FormedLimit(LimitProblem):
         t = largest_floor(Enclosed.exact(scaled), self._curvature)
         if t <= 0.0:
             return Certificate(False, 0.0, -math.inf, self.upper_bound, d)
-        lower = d * math.log(t)
-        return Certificate(True, 0.0, lower - 4.0 * UNIT * (d + abs(lower)), self.upper_bound, d)
+        return Certificate(True, 0.0, (d * Interval.exact(t).log()).low, self.upper_bound, d)
 
     @cached_property
     def _scaling(self) -> Scaling:
@@ -424,9 +423,9 @@ class ThinLimit(LimitProblem):
         if not value > 0.0:
             raise self.unproved(_NO_PROOF)
         top = exp_down(-scalar.certificate.upper_bound / d)
-        lower = d * math.log(value)
+        lower = (d * Interval.exact(value).log()).low
         upper = LimitBounds(d, -math.inf, trace * (1.0 - rounding), top).log_bound(self.k)
-        certificate = Certificate(True, 0.0, lower - 4.0 * UNIT * (d + abs(lower)), upper, d)
+        certificate = Certificate(True, 0.0, lower, upper, d)
         return DiagonalStepsize(np.full(d, value)), certificate
 
 
@@ -451,7 +450,7 @@ class FormedMomentum(FormedLimit):
     def _certificate(self, D: Matrix) -> Certificate:
         scaled = self._scaling.over(D)
         square = sandwich(scaled, self._scaling.times(self.L.todense()), scaled).symmetric()
-        t = math.sqrt(largest_floor(square, self._curvature)) * (1.0 - 2.0 * UNIT)
+        t = Interval.exact(largest_floor(square, self._curvature)).sqrt().low
         return certificate_of_rate(t, self.upper_bound, len(D))
 
     def subspace(self, basis: str) -> Subspace:
@@ -527,7 +526,7 @@ class ThinMomentum(ThinLimit):
         trace, top = (root * (1.0 - 4.0 * UNIT) for root in (math.fsum(low), float(low[-1])))
         t = min(self.k / math.fsum(high), 1.0 / float(high[-1])) * (1.0 - 8.0 * UNIT)
         upper = LimitBounds(d, -math.inf, trace, top, momentum=True).log_bound(self.k)
-        near = Certificate(True, 0.0, 2.0 * d * math.log(t) - 8.0 * UNIT * d, upper, d)
+        near = Certificate(True, 0.0, (2.0 * d * Interval.exact(t).log()).low, upper, d)
         given = near.moved(-2 * self.L.power * d).shifted(d * Interval.exact(self._mu).log())
         return 0.5 * given.log_det, 0.5 * given.upper_bound
 
@@ -547,5 +546,4 @@ def certificate_of_rate(t: float, upper_bound: float, d: int) -> Certificate:
     """Return the certificate of a proved t, as d log t."""
     if not t > 0.0:
         return Certificate(False, 0.0, -math.inf, upper_bound, d)
-    lower = d * math.log(t)
-    return Certificate(True, 0.0, lower - 4.0 * UNIT * (d + abs(lower)), upper_bound, d)
+    return Certificate(True, 0.0, (d * Interval.exact(t).log()).low, upper_bound, d)

@@ -32,11 +32,10 @@ from stepsize_opt.proofs import (
     repair_in_basis,
 )
 from stepsize_opt.sketches import Sketch
-from stepsize_solvers import check_solver, choose_solver, get_solver
+from stepsize_solvers import check_solver, choose_solver, closed_form, get_solver
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.process import interrupts_held
 from stepsize_solvers.programs import Matrix, Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
-from stepsize_solvers.single import Report, closed_form
 
 # What a closed form may lose to the rounding of the proof, relative to D: no more than its own rounding.
 _EXACT_LOSS = 1e-12
@@ -169,12 +168,6 @@ def chosen_solver(solver: str | Solver, settings: Settings) -> Solver | None:
 _COMPONENTS_PER_PROCESS = 8
 _PARTS_PER_PROCESS = 4
 _SMALLEST = 10  # up to about this size the calls of Python are the cost
-# So many components of one size are solved together, and more of them if they are small, up to so many entries: beyond,
-# they leave the caches.  Fewer than the smallest stack lose time: 16 take 1.1 times as long as one by one up to d = 10.
-_STACK = 64
-_LARGEST_STACK = 256
-_STACK_ENTRIES = 64 * 20 * 20
-_SMALLEST_STACK = 24
 
 Task = tuple[Component, "WarmStart | None"]
 Choice = tuple["Solver | None", Settings]  # None: the automatic choice
@@ -209,75 +202,42 @@ def processes(n_jobs: object) -> int:
     return int(count(number))
 
 
-def _chunks(sizes: Sequence[Sequence[int]], workers: int) -> list[list[int]]:
-    """Divide the places of the groups of tasks into parts of similar cost, which grows with the cube of the sizes.
+def _chunks(sizes: Sequence[int], workers: int) -> list[list[int]]:
+    """Divide the places of the tasks into parts of similar cost, which grows with the cube of the sizes.
 
     Several parts for each process: a process that has finished one takes the next, and little is lost when one dies.
-    The largest groups come first.
+    The largest tasks come first.
     """
-    parts = min(_PARTS_PER_PROCESS * workers, max(workers, sum(map(len, sizes)) // _COMPONENTS_PER_PROCESS))
-    costs = [sum(float(size + _SMALLEST) ** 3 for size in group) for group in sizes]
+    parts = min(_PARTS_PER_PROCESS * workers, max(workers, len(sizes) // _COMPONENTS_PER_PROCESS))
     heap = [(0.0, part) for part in range(parts)]
     chunks: list[list[int]] = [[] for _ in heap]
-    for place in sorted(range(len(sizes)), key=lambda i: -costs[i]):
+    for place in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         cost, part = heapq.heappop(heap)
         chunks[part].append(place)
-        heapq.heappush(heap, (cost + costs[place], part))
+        heapq.heappush(heap, (cost + float(sizes[place] + _SMALLEST) ** 3, part))
     return [chunk for chunk in chunks if chunk]
-
-
-def _stacks(tasks: Sequence[Task], choice: Choice) -> list[list[int]]:
-    """Group the places of the tasks: those of one size that a solver takes in stacks, and each of the others alone.
-
-    They do not depend on the number of processes, and so neither does the answer.
-    """
-    chosen, settings = choice
-    groups: list[list[int]] = []
-    by_size: dict[int, list[int]] = {}
-    for place, (component, start) in enumerate(tasks):
-        program = component.program
-        solver = choose_solver(program)[0] if chosen is None else chosen
-        together = start is None and not settings.verbose and component.bound is None and program is component.single
-        if together and solver.unsupported(program) is None and solver.stacks(program):
-            by_size.setdefault(program.d, []).append(place)
-        else:
-            groups.append([place])
-    for d, group in by_size.items():
-        most = min(max(_STACK, _STACK_ENTRIES // d**2), _LARGEST_STACK)
-        for stack in (group[i : i + most] for i in range(0, len(group), most)):
-            groups += [stack] if len(stack) >= _SMALLEST_STACK else [[place] for place in stack]
-    return groups
 
 
 def solve_all(tasks: Sequence[Task], choice: Choice, closed_forms: bool, workers: int) -> list[Piece]:
     """Solve the tasks in at most so many processes; return their pieces in order."""
-    if len(tasks) < 2 * _COMPONENTS_PER_PROCESS:  # too few for a stack, and for a second process
-        return _solve_groups([[task] for task in tasks], choice, closed_forms)
-    groups = _stacks(tasks, choice)
-    workers = min(workers, len(tasks) // _COMPONENTS_PER_PROCESS, len(groups))
-    chunks = (
-        [list(range(len(groups)))]
-        if workers < 2
-        else _chunks([[tasks[i][0].program.d for i in group] for group in groups], workers)
-    )
-    chosen = [[groups[i] for i in chunk] for chunk in chunks]
-    work = ([[tasks[i] for i in group] for group in part] for part in chosen)
+    workers = min(workers, len(tasks) // _COMPONENTS_PER_PROCESS)
     if workers < 2:
-        running: Iterable[list[Piece]] = [_solve_groups(part, choice, closed_forms) for part in work]
-    else:
-        running = _in_processes(work, choice, closed_forms, workers)
-    places = (place for part in chosen for group in part for place in group)
+        return _solve_tasks(tasks, choice, closed_forms)
+    chunks = _chunks([component.program.d for component, _ in tasks], workers)
+    work = ([tasks[i] for i in chunk] for chunk in chunks)
+    running = _in_processes(work, choice, closed_forms, workers)
+    places = (place for chunk in chunks for place in chunk)
     found = dict(zip(places, (piece for pieces in running for piece in pieces), strict=True))
     return [found[place] for place in range(len(tasks))]
 
 
 def _in_processes(
-    work: Iterable[Sequence[Sequence[Task]]], choice: Choice, closed_forms: bool, workers: int
+    work: Iterable[Sequence[Task]], choice: Choice, closed_forms: bool, workers: int
 ) -> Iterable[list[Piece]]:
     """Solve each part of the work by joblib's back end at hand."""
     from joblib import Parallel, delayed
 
-    calls = (delayed(_solve_groups)(part, choice, closed_forms) for part in work)
+    calls = (delayed(_solve_tasks)(part, choice, closed_forms) for part in work)
     try:
         parallel = Parallel(n_jobs=workers, return_as="generator")
     except ValueError:  # the back ends of Ray and of multiprocessing return lists only
@@ -286,32 +246,12 @@ def _in_processes(
         return parallel(calls)  # type: ignore[no-any-return]
 
 
-def _solve_groups(groups: Sequence[Sequence[Task]], choice: Choice, closed_forms: bool) -> list[Piece]:
-    """Solve groups of tasks, one after the other."""
+def _solve_tasks(tasks: Sequence[Task], choice: Choice, closed_forms: bool) -> list[Piece]:
+    """Solve tasks, one after the other."""
     pieces: list[Piece] = []
-    for group in groups:
-        with blas_threads(group[0][0].program.d):
-            if len(group) == 1:
-                pieces.append(_solve_component(*group[0], choice, closed_forms))
-            else:
-                pieces += _solve_stack([component for component, _ in group], choice, closed_forms)
-    return pieces
-
-
-def _solve_stack(components: Sequence[Component], choice: Choice, closed_forms: bool) -> list[Piece]:
-    """Solve components of one size together, and alone what is not proved optimal then."""
-    chosen, settings = choice
-    solver, why = (chosen, "asked for") if chosen is not None else choose_solver(components[0].program)
-    outcomes = solver.solve_stack([component.program for component in components], settings)
-    pieces: list[Piece] = []
-    for component, outcome in zip(components, outcomes, strict=True):
-        outcome.stats.extra_stats["why"] = why
-        piece = None
-        if outcome.X is not None:
-            piece = _certified(component, outcome, settings.tol, outcome.stats.extra_stats.get("closed_form"))
-        if piece is None or not (piece.status is Status.OPTIMAL or outcome.status.is_stopped):
-            piece = _solve_component(component, None, choice, closed_forms)
-        pieces.append(piece)
+    for component, start in tasks:
+        with blas_threads(component.program.d):
+            pieces.append(_solve_component(component, start, choice, closed_forms))
     return pieces
 
 
@@ -324,10 +264,10 @@ def _solve_component(
     program, (chosen, settings) = component.program, choice
     began = time.perf_counter()
     known = _closed_form(program) if closed_forms else None
-    if known is not None and known.D is not None and known.Z is not None:
+    if known is not None:
         stats = SolverStats("closed form", solve_time=time.perf_counter() - began, setup_time=0.0, num_iters=0)
-        outcome = Outcome(Status.OPTIMAL, known.D, (known.Z[None],), stats)
-        return _certified(component, outcome, settings.tol, known.closed_form)
+        note = known.stats.extra_stats["closed_form"]
+        return _certified(component, replace(known, stats=stats), settings.tol, note)
     solver, why = (chosen, "asked for") if chosen is not None else choose_solver(program)
     reason = None if chosen is None else solver.unsupported(program)  # the automatic choice has asked
     if reason is not None:
@@ -357,12 +297,10 @@ def _no_stepsize(program: Program, solver: Solver, reason: str) -> RuntimeError:
     return RuntimeError(f"no solver returned a stepsize for a block of size {program.d}: {solver.name}: {reason}")
 
 
-def _closed_form(program: Program) -> Report | None:
-    """Return the closed form of a program.  2D − DBD is largest at D = B⁻¹, as is D under the condition DBD ⪯ D."""
-    metric, condition = program.objective, program.condition
-    if metric is not None and metric.floor is None and metric.left.is_plain and program.pattern.is_full:
-        condition = metric.left
-    return None if condition is None else closed_form(condition, program.pattern)
+def _closed_form(program: Program) -> Outcome | None:
+    """Return the closed form of a program without a floor."""
+    metric = program.objective
+    return closed_form(program) if metric is None or metric.floor is None else None
 
 
 def _outcome(solver: Solver, program: Program, settings: Settings, why: str) -> Outcome:

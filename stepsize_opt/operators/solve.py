@@ -2,12 +2,12 @@
 
 *The condition* DMD ⪯ D, that is D ⪯ M⁻¹, with M = 𝒫(L).  A distribution with 𝒫(M) = Diag(α∘diag M) + βM makes of L =
 UUᵀ + Diag(a), or of a sparse L without negative entries, an M of the same form.  *Full D*: M⁻¹ by Woodbury's formula.
-*Diagonal D*: ``stepsize_solvers.thin``.  *D = γI*: γ = 1/λmax(M), and γ ≤ zᵀz/zᵀMz for every z.  The proofs of
+*Diagonal D*: ``stepsize_solvers.large``.  *D = γI*: γ = 1/λmax(M), and γ ≤ zᵀz/zᵀMz for every z.  The proofs of
 ``stepsize_opt.proofs`` are statements about r×r matrices, or products with M.
 
 *det-CGD1* for L = UUᵀ + Diag with a dense U has D = Diag(a) ± VVᵀ.
 
-Descent metric H = 2D − 𝒫(DLD): ``stepsize_solvers.thin`` searches among D = Diag(a) − VVᵀ; ``stepsize_opt.proofs``
+Descent metric H = 2D − 𝒫(DLD): ``stepsize_solvers.large`` searches among D = Diag(a) − VVᵀ; ``stepsize_opt.proofs``
 proves log det H from below, and from above for every D, whatever its form.
 
 Directions D = γW for a W that is a diagonal plus low rank: γ = 1/λmax of the pencil (T(W), W) by Lanczos, which proves
@@ -54,6 +54,14 @@ from stepsize_opt.proofs import (
     weighted_gram,
 )
 from stepsize_opt.smoothness import LowRankPlusDiagonal, NeedsDense, Smoothness
+from stepsize_solvers.large import (
+    MOST_METRIC_STEPS,
+    MetricModel,
+    Spectral,
+    solve_balanced,
+    solve_low_rank,
+    solve_metric,
+)
 from stepsize_solvers.numerics import Limits
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
@@ -65,7 +73,6 @@ from stepsize_solvers.programs import (
     Status,
     Vector,
 )
-from stepsize_solvers.thin import MOST_METRIC_STEPS, MetricModel, Spectral, solve_balanced, solve_low_rank, solve_metric
 
 _MOST_STEPS = 200
 _TOP: Any = 1e-10  # relative error of the largest eigenvalue, far below the tolerance

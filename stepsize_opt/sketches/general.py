@@ -33,7 +33,7 @@ from stepsize_opt.inputs import (
     symmetric_part,
     whole_number,
 )
-from stepsize_opt.proofs import UNIT, Enclosed, is_proved_definite, twice_gamma
+from stepsize_opt.proofs import UNIT, Enclosed, first_proved, is_proved_definite, losses, twice_gamma
 from stepsize_opt.sketches.base import (
     DiagonalBase,
     Law,
@@ -231,20 +231,20 @@ def _raised_to_covariance(P: Matrix) -> Matrix:
     varied = np.any(rows != 1.0, axis=1)
     varying = first[varied]
     among = P[np.ix_(varying, varying)]
-    share = 0.0
-    while True:
-        raised = among.copy()
-        add_to_diagonal(raised, share * among.diagonal())
-        covariance = raised - 1.0
+
+    def raised(share: float) -> Matrix | None:
+        found = among.copy()
+        add_to_diagonal(found, share * among.diagonal())
+        covariance = found - 1.0
         # The difference has no rounding error for entries from ½ to 2⁵³.
-        error = np.where((raised < 0.5) | (raised > 2.0**53), UNIT * np.abs(covariance), 0.0)
-        if not varying.size or is_proved_definite(Enclosed(covariance, error)):
-            distinct = np.ones((len(rows), len(rows)))
-            distinct[np.ix_(varied, varied)] = raised
-            return distinct[np.ix_(labels, labels)]
-        if share == SLACK:
-            break
-        share = min(max(2.0 * share, len(among) * 4.0 * UNIT), SLACK)
+        error = np.where((found < 0.5) | (found > 2.0**53), UNIT * np.abs(covariance), 0.0)
+        return found if not varying.size or is_proved_definite(Enclosed(covariance, error)) else None
+
+    proved = first_proved((0.0, *losses(4.0 * len(among) * UNIT, SLACK, 2.0), SLACK), raised)
+    if proved is not None:
+        distinct = np.ones((len(rows), len(rows)))
+        distinct[np.ix_(varied, varied)] = proved
+        return distinct[np.ix_(labels, labels)]
     least = float(np.linalg.eigvalsh(P - 1.0)[0])
     msg = (
         f"P − 11ᵀ must be positive semidefinite, being the covariance of s, got an eigenvalue {least:g}; "

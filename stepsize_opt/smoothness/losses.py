@@ -244,7 +244,7 @@ def _short(U: Matrix) -> tuple[Matrix, float]:
     exact = Pair.exact(W)
     rest = (gram - exact @ exact.T).rounded()
     # The largest row sum bounds the eigenvalues.
-    largest = float((np.abs(rest.value) + rest.error).sum(axis=1).max()) * (1.0 + twice_gamma(len(values) + 2))
+    largest = rest.norm()
     return W * math.ldexp(1.0, e), math.ldexp(largest, 2 * e)
 
 

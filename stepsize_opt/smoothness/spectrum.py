@@ -319,7 +319,7 @@ def proved_directions(L: Matrix, A: Matrix) -> tuple[Matrix, float]:
     for _ in range(_REFINEMENTS):
         A = A @ (1.5 * identity - 0.5 * _gram(L, A).value)
     gram = _gram(L, A)
-    top = _largest_row_sum(gram)
+    top = gram.norm()
 
     def scaled(loss: float) -> tuple[Matrix, float] | None:
         candidate = A * ((1.0 - loss) / np.sqrt(top))
@@ -337,11 +337,6 @@ def proved_directions(L: Matrix, A: Matrix) -> tuple[Matrix, float]:
 
 def _with_defect(A: Matrix, gram: Enclosed) -> tuple[Matrix, float] | None:
     """Return A and a bound on ‖AᵀLA − I‖; None unless AᵀLA ⪯ I is proved by its row sums."""
-    if not _largest_row_sum(gram) <= 1.0:
+    if not gram.norm() <= 1.0:
         return None
-    return A, _largest_row_sum(Enclosed(gram.value - np.eye(len(A)), gram.error))
-
-
-def _largest_row_sum(A: Enclosed) -> float:
-    """Return an upper bound on the largest absolute row sum."""
-    return float((np.abs(A.value) + A.error).sum(axis=1).max()) * (1.0 + twice_gamma(len(A.value) + 2))
+    return A, gram.plus_diagonal(-1.0).norm()

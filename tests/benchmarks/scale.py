@@ -20,7 +20,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from benchmarks.harness import GAP, Measured, main, shortest, timed
-from benchmarks.native import synthetic, unit_diagonal
+from benchmarks.native import synthetic
 from stepsize_opt import (
     Direction,
     Gaussian,
@@ -31,8 +31,7 @@ from stepsize_opt import (
     optimal_method,
     optimal_stepsize,
 )
-from stepsize_solvers import get_solver
-from stepsize_solvers.programs import Matrix, Outcome, Program, Settings
+from stepsize_solvers.programs import Matrix
 from stepsize_validation.bench.worker import peak_megabytes
 
 _DESCENT = "descent metric"
@@ -165,22 +164,6 @@ def blocks(quick: bool) -> Iterator[Measured]:
     yield Measured("scale: GiB", case, seen.gibibytes, at_most=_GIBIBYTES)
 
 
-def stacks(quick: bool) -> Iterator[Measured]:
-    """The native solver on equal blocks in stacks, against one by one."""
-    native = get_solver("native")
-    for size, count in ((3, 16),) if quick else ((5, 256), (10, 256), (20, 64), (30, 64)):
-        law = IndependentSampling(np.full(size, 0.1)).map
-        programs = [Program.single(unit_diagonal(B), law) for B in _wishart(count, size)]
-
-        def alone(programs: list[Program] = programs) -> list[Outcome]:
-            return [native.solve(program, Settings()) for program in programs]
-
-        mine, other = shortest([partial(native.solve_stack, programs, Settings()), alone], 2)
-        note = f"{1e3 * mine.seconds / count:.2g} ms a block, {1e3 * other.seconds / count:.2g} ms one by one"
-        case = f"{count} blocks of {size}"
-        yield Measured("scale: times faster in stacks than one by one", case, other.seconds / mine.seconds, note=note)
-
-
 @contextmanager
 def _busy() -> Iterator[None]:
     """Run another process that multiplies matrices on two threads all the time, as long as this one lives."""
@@ -207,7 +190,7 @@ def full(quick: bool) -> Iterator[Measured]:
         yield Measured("scale: certified gap", case, solved.answer.gap, at_most=GAP)
 
 
-STUDIES = (large, dense, blocks, stacks, full)
+STUDIES = (large, dense, blocks, full)
 
 if __name__ == "__main__":
     sys.exit(main(STUDIES))

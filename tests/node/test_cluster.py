@@ -16,13 +16,9 @@ from joblib import parallel_config
 from scipy import sparse
 
 from stepsize_opt import IndependentSampling, RandK, certify, optimal_stepsize
-from stepsize_opt.methods import get_method
-from stepsize_opt.node.reductions import reduce_problem
-from stepsize_opt.node.solve import _chunks, _stacks, processes
+from stepsize_opt.node.solve import _chunks, processes
 from stepsize_opt.operators import BlockStepsize
 from stepsize_opt.results import StepsizeResult
-from stepsize_opt.smoothness import MatrixSmoothness
-from stepsize_solvers.programs import Pattern, Settings
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +100,7 @@ def test_none_obeys_the_configuration() -> None:
         processes(0)
 
 
-def test_equal_blocks_in_stacks_give_the_answer_of_two_processes_and_of_each_alone() -> None:
+def test_equal_blocks_give_the_answer_of_two_processes_and_of_each_alone() -> None:
     rng = np.random.default_rng(0)
     roots = rng.standard_normal((300, 4, 6))
     L = sparse.block_diag([*(roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(4)), np.eye(3)], format="csr")
@@ -122,21 +118,10 @@ def test_equal_blocks_in_stacks_give_the_answer_of_two_processes_and_of_each_alo
         assert np.linalg.slogdet(block.D)[1] == pytest.approx(np.linalg.slogdet(alone.D)[1], abs=8e-6)
 
 
-def test_few_of_one_size_are_tasks_of_their_own() -> None:
-    L = sparse.block_diag(
-        [np.full((3, 3), 0.1) + np.eye(3)] * 30 + [np.full((4, 4), 0.1) + np.eye(4)] * 20, format="csr"
-    )
-    sketch = IndependentSampling(np.full(L.shape[0], 0.5))
-    reduction = reduce_problem(MatrixSmoothness(L), sketch.map, Pattern.full(sketch.d), get_method("det-CGD1"))
-    groups = _stacks([(component, None) for component in reduction.components], (None, Settings()))
-    assert sorted(map(len, groups)) == [1] * 20 + [30]
-    assert sorted(place for group in groups for place in group) == list(range(50))
-
-
 def test_chunks_have_similar_cost_and_hold_every_task_once() -> None:
-    sizes = [[200], *([[20]] * 400)]
+    sizes = [200, *([20] * 400)]
     chunks = _chunks(sizes, 2)
     assert sorted(place for chunk in chunks for place in chunk) == list(range(401))
-    cost = [sum((sizes[i][0] + 10) ** 3 for i in chunk) for chunk in chunks]
+    cost = [sum((sizes[i] + 10) ** 3 for i in chunk) for chunk in chunks]
     largest = 210**3
     assert max(cost) == largest and max(cost[1:]) <= 1.2 * min(cost[1:])

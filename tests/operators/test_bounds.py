@@ -13,8 +13,8 @@ from stepsize_opt import Gaussian, IndependentSampling, LowRankPlusDiagonal, Ran
 from stepsize_opt.methods import get_method
 from stepsize_opt.operators import thin_metric
 from stepsize_opt.proofs import ThinStepsize, spectral_condition_bound, spectral_metric_bound
+from stepsize_solvers.large.metric import MetricModel, metric_point
 from stepsize_solvers.programs import DiagonalPlusScaled
-from stepsize_solvers.thin.descent import MetricModel, metric_point
 
 
 def low_rank(seed: int, d: int) -> LowRankPlusDiagonal:

@@ -12,9 +12,9 @@ from scipy import sparse
 
 from stepsize_opt import RandK, optimal_stepsize
 from stepsize_opt.proofs import LowRankCondition, NonnegativeCondition, ProvedDiagonal
+from stepsize_solvers.large import solve_balanced, solve_low_rank
 from stepsize_solvers.numerics import Limits
 from stepsize_solvers.programs import LowRankModel, Matrix, Vector
-from stepsize_solvers.thin import solve_balanced, solve_low_rank
 
 LIMITS = Limits(1e-7, 200)
 

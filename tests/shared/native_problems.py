@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stepsize_solvers.closed_forms import Balanced, ClosedForm
 from stepsize_solvers.numerics.linalg import sym
 from stepsize_solvers.programs import Pattern
 from stepsize_solvers.programs.maps import (
@@ -15,7 +16,6 @@ from stepsize_solvers.programs.maps import (
     PositiveMap,
     ScaledPlusTrace,
 )
-from stepsize_solvers.single.closed_forms import Balanced, ClosedForm
 from stepsize_validation.data import random_smoothness
 
 

@@ -15,10 +15,10 @@ from stepsize_solvers.families import solve_families
 from stepsize_solvers.families.agreement import agreement
 from stepsize_solvers.families.cuts import worth_cutting
 from stepsize_solvers.families.dense import dense_solver
-from stepsize_solvers.families.newton import OutOfTime, newton_system, solve_by_cg
+from stepsize_solvers.families.newton import newton_system, solve_by_cg
 from stepsize_solvers.families.pairs import active_pairs
 from stepsize_solvers.families.point import Model, Point
-from stepsize_solvers.numerics import sym
+from stepsize_solvers.numerics import OutOfTime, Work, sym
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,
@@ -195,10 +195,10 @@ def test_factorisation_and_conjugate_gradients_agree(case: Case) -> None:
     model, p = near(case.program(), 1e-3)
     rhs, dense = model.project(direction()), dense_solver(model, p)
     assert dense is not None
-    Y, _ = solve_by_cg(newton_system(model, p), rhs, 1e-10, 500)
+    Y = solve_by_cg(newton_system(model, p), rhs, 1e-10, 500, Work())
     np.testing.assert_allclose(dense(rhs), Y, rtol=1e-5, atol=1e-7 * np.abs(Y).max())
     with pytest.raises(OutOfTime):
-        solve_by_cg(newton_system(model, p), rhs, 1e-10, 500, deadline=0.0)
+        solve_by_cg(newton_system(model, p), rhs, 1e-10, 500, Work(deadline=0.0))
 
 
 def test_diagonals_below_zero_by_rounding_leave_a_preconditioner() -> None:

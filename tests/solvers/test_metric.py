@@ -9,8 +9,7 @@ from scipy.linalg import eigvalsh
 
 from shared.native_problems import all_maps, all_patterns, rand_k, spectrum
 from stepsize_solvers import available_solvers, get_solver
-from stepsize_solvers.metric.point import MetricPoint
-from stepsize_solvers.metric.starts import start
+from stepsize_solvers.interior import MetricPoint, metric_start
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,
@@ -65,7 +64,7 @@ def test_log_det_agrees_with_cvxpy_within_the_gaps(shape: str, name: str) -> Non
     assert value - 1e-4 <= log_det(metric_of(pattern.nearest(other.X), Q)) <= value + 1e-7 * D
     # The bound of a point far from the optimum holds, too.
     left = Family(Q, B, a=2.0)
-    X = start(Metric(left), pattern, None)
+    X = metric_start(left, pattern, None)
     assert X is not None
     p = MetricPoint.of(left, pattern, 0.8 * X)
     assert p is not None
@@ -83,8 +82,8 @@ def test_both_paths_to_the_largest_t_agree_with_cvxpy(shape: str, name: str, mon
     for floor in (INVERSE, np.eye(D)):
         program, found = Program.descent(B, Q, pattern, floor=floor), []
         for unknowns in (1000, 0):
-            monkeypatch.setattr("stepsize_solvers.metric.solve._MOST_UNKNOWNS_FIRST", unknowns)
-            monkeypatch.setattr("stepsize_solvers.metric.solve._MOST_UNKNOWNS_SECOND", unknowns)
+            monkeypatch.setattr("stepsize_solvers.numerics.Sizes.FLOOR_DENSE_UNKNOWNS", unknowns)
+            monkeypatch.setattr("stepsize_solvers.numerics.Sizes.FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN", unknowns)
             found.append(t_of(solved(program).X, floor))
         assert found[0] == pytest.approx(found[1], rel=1e-6)
     conic = get_solver("clarabel").solve(Program.descent(B, Q, pattern, floor=INVERSE), Settings())
@@ -113,7 +112,7 @@ def test_every_back_end_takes_the_metric(solver: str) -> None:
 )
 def test_closed_forms(L: Matrix, Q: PositiveMap, expected: Matrix) -> None:
     outcome = solved(Program.descent(L, Q))
-    assert outcome.stats.num_iters == 0 and outcome.stats.extra_stats["closed_form"] == "closed form"
+    assert outcome.stats.num_iters == 0 and outcome.stats.extra_stats["closed_form"]
     np.testing.assert_allclose(outcome.X, expected, rtol=1e-9)
 
 

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from shared.lagrangian import gap, inequalities
 from shared.native_problems import all_maps, rand_k, spectrum
+from stepsize_solvers import native
+from stepsize_solvers.interior import driver
 from stepsize_solvers.native import NativeSolver
 from stepsize_solvers.numerics.linalg import sym
 from stepsize_solvers.programs import (
@@ -23,7 +25,6 @@ from stepsize_solvers.programs import (
     Settings,
     Status,
 )
-from stepsize_solvers.single import iteration, small
 
 Matrix = NDArray[np.float64]
 
@@ -53,7 +54,7 @@ def excess(B: Matrix, Q: PositiveMap, outcome: Outcome, pattern: Pattern | None 
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Solve small problems by dense Newton systems, or by the iteration for any size."""
     if request.param == "general":
-        monkeypatch.setattr(small, "applies", lambda Q: False)
+        monkeypatch.setattr(native, "_most_condition_unknowns", lambda *_: 0)
     return str(request.param)
 
 
@@ -169,30 +170,17 @@ def test_single_precision_changes_nothing_that_is_returned(make: Any) -> None:
 # ---------------------------------------------------------------- breakdowns
 
 
-def test_a_second_attempt_after_a_breakdown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first attempt that breaks down far from the optimum is followed by a careful one."""
-    original, calls = iteration.Iteration._step, []
+@pytest.mark.parametrize("calls", [0, 2])
+@pytest.mark.parametrize("d", [10, 60])
+def test_a_breakdown_hands_over_to_the_next_formulation(d: int, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conjugate gradients take over from factorised systems, double precision from single, at once or after a while."""
+    B, Q, original = spectrum(d, 1e3), rand_k(d, 3), driver.Drive.next
 
-    def broken(self: Any, *arguments: Any) -> Any:
-        calls.append(1)
-        return None if len(calls) == 3 else original(self, *arguments)
+    def broken(self: Any, p: Any) -> Any:
+        first = self.problem.over is not None if d == 10 else self.problem.single
+        return None if first and self.progress.steps >= calls else original(self, p)
 
-    monkeypatch.setattr(iteration.Iteration, "_step", broken)
-    outcome = solve(spectrum(30, 1e3), rand_k(30, 9))
-    assert outcome.status is Status.OPTIMAL and outcome.stats.extra_stats["restarted"]
-
-
-@pytest.mark.parametrize("calls", [0, 2, None])
-def test_a_breakdown_of_dense_steps_falls_back(calls: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After some steps, at once, or because there is no start."""
-    B, Q, original = spectrum(10, 1e3), rand_k(10, 3), small.SmallIteration.step
-
-    def broken(self: small.SmallIteration, *arguments: Any) -> Any:
-        return original(self, *arguments) if calls is not None and self.progress.steps < calls else (None, 0.0)
-
-    monkeypatch.setattr(small.SmallIteration, "step", broken)
-    if calls is None:
-        monkeypatch.setattr(small.SmallIteration, "start", lambda *_: None)
+    monkeypatch.setattr(driver.Drive, "next", broken)
     outcome = solve(B, Q)
     assert outcome.status is Status.OPTIMAL and outcome.stats.extra_stats["cg_iterations"] > 0
     assert excess(B, Q, outcome) <= 1e-6

@@ -24,11 +24,6 @@ from stepsize_solvers.families.point import FamilyState, Model, Point, trace, tw
 from stepsize_solvers.numerics import sym
 from stepsize_solvers.programs import Family, Matrix, Stack
 
-# The matrix of the system takes 8·N² bytes: half a gigabyte here, the size of a full 126×126 unknown.
-MAX_UNKNOWNS = 8100
-# Below this a factorisation is cheaper than a few products with all constraints.
-SMALL = 1300
-
 
 def unknowns(model: Model) -> int:
     """How many numbers describe a direction; 0 when the dense form does not apply."""

@@ -1,7 +1,7 @@
-"""The primal-dual iteration: predictor-corrector steps until the gap is certified or a limit is reached.
+"""Families of inequalities as a problem of the interior-point iteration: their steps, centring and systems.
 
 X stays strictly feasible, so every iterate is an answer; the multipliers prove an upper bound at every iterate
-(``.point``), so the iteration stops on a gap, not on residuals.
+(``.point``), so the iteration stops on a gap, not on residuals.  Primal and dual steps have lengths of their own.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsize_solvers.families.dense import MAX_UNKNOWNS, SMALL, dense_solver, unknowns
-from stepsize_solvers.families.newton import OutOfTime, newton_system, solve_by_cg
+from stepsize_solvers.families.dense import dense_solver, unknowns
+from stepsize_solvers.families.newton import newton_system, solve_by_cg
 from stepsize_solvers.families.point import FamilyState, Model, Point, congruence
-from stepsize_solvers.numerics import Bounds, Limits, Progress, sym
+from stepsize_solvers.interior import Drive, Rules
+from stepsize_solvers.numerics import Bounds, Limits, Progress, Sizes, sym
 from stepsize_solvers.programs import Family, Matrix, Stack, Status
 
 # Iterate until the gap is this fraction of tol, so that an independent check passes too; give up after so many steps
@@ -23,10 +24,9 @@ from stepsize_solvers.programs import Family, Matrix, Stack, Status
 _TARGET_MARGIN = 0.5
 _PATIENCE = 15
 MOST_STEPS = 120
-# Fraction of the way to the boundary that a step takes.
+# The lengths of a step come from its own primal and dual boundaries, of which it takes this fraction.
+_RULES = Rules(predictor=True, step_fraction=1.0, least_sigma=1e-3, short=0.0, shortest=1e-3)
 _STEP_FRACTION = 0.95
-# The centring σ is the cube of the complementarity left by the plain step, but of no less than this.
-_CENTRING_FLOOR = 0.1
 # μ stays above this fraction of the squared gradient of the Lagrangian, relative to that of log det X alone, for so
 # many steps: where the gradient does not shrink, both go round in a circle.
 _FOLLOWED = 0.1
@@ -35,127 +35,133 @@ _STEPS_FOLLOWED = 40
 _NEIGHBOURHOOD = 1e-6
 # Relative residual of the Newton system, and cap of its iterations; the bound holds for inexact steps too.
 _CG_ACCURACY = 1e-3
-_MAX_CG = 300
+_MOST_ITERATIONS = 300
 # After a solve with more iterations than this, factorise instead where memory allows.
 _SLOW_CG = 60
 
 
-@dataclass
-class Work:
-    """One solve as it goes; slow: conjugate gradients have once taken many iterations."""
+def iterate(model: Model, start: Point, limits: Limits) -> tuple[Status, Progress[Point]]:
+    """Steps from a strictly feasible point."""
+    progress: Progress[Point] = Progress(model.program.d, limits, _TARGET_MARGIN, _PATIENCE)
+    drive = Drive(Families(model, progress), progress)
+    return progress.run(lambda: drive.run(start)), progress
 
+
+@dataclass
+class Families:
+    """The problem; slow: conjugate gradients have once taken many iterations."""
+
+    model: Model
     progress: Progress[Point]
     slow: bool = False
+    rules: Rules = _RULES
 
-    @staticmethod
-    def of(model: Model, limits: Limits) -> Work:
-        return Work(Progress(model.program.d, limits, _TARGET_MARGIN, _PATIENCE))
+    def mu(self, p: Point) -> float:
+        return sum(float(np.sum(state.s)) for state in self.model.bounded(p)) / self.model.size
 
-    @property
-    def width(self) -> float:
-        """The width of the best interval so far."""
-        best = self.progress.best
-        return math.inf if best is None else best.bounds.width
+    def bounds(self, p: Point, near: bool = True) -> Bounds:
+        return Bounds(p.value, self.model.upper_bound(p))
 
+    def confirmed(self, p: Point) -> Bounds:
+        return self.bounds(p)
 
-def iterate(model: Model, start: Point, work: Work) -> Status:
-    """Steps from a strictly feasible point; the best one is kept in ``work``."""
-    return work.progress.run(lambda: _iterate(model, start, work))
+    def least_target(self, p: Point, steps: int) -> float:
+        """A μ that outruns the gradient of the Lagrangian leaves multipliers too small to hold X back for good."""
+        if steps >= _STEPS_FOLLOWED:
+            return 0.0
+        model = self.model
+        families = model.program.families[int(model.metric) :]
+        held = sum(model.minus_adjoint(f, s, p.C, s.Z) for f, s in zip(families, model.bounded(p), strict=True))
+        outside = float(np.linalg.norm(model.project(model.gradient(p) - held))) / math.sqrt(model.program.d)
+        return min(self.mu(p), _FOLLOWED * outside**2)
 
+    def system(self, p: Point) -> FamilySystem:
+        return FamilySystem(self.model, p, self._linear_solver(p), self.mu(p))
 
-def _iterate(model: Model, p: Point, work: Work) -> Status:
-    length = 0.0
-    while True:
-        details = {"mu": f"{_mu(model, p):.2e}", "step": f"{length:.3f}"}
-        status = work.progress.examine(p, Bounds(p.value, model.upper_bound(p)), details)
-        if status is not None:
-            return status
-        try:
-            found = _step(model, p, work)
-        except OutOfTime:
-            return Status.USER_LIMIT
-        if found is None:
-            return Status.INACCURATE
-        p, length = found
-        work.progress.steps += 1
+    def moved(self, p: Point, step: FamilyStep, length: float) -> Point | None:
+        primal, dual = (length * part for part in step.lengths(_STEP_FRACTION))
+        changed = (sym(s.Z + dual * z) for s, z in zip(self.model.bounded(p), step.dZ, strict=True))
+        X = sym(p.C @ (np.eye(len(p.C)) + primal * step.Y) @ p.C.T)
+        return self.model.point(X, (*p.duals[: int(self.model.metric)], *changed))
 
+    def is_near_path(self, p: Point, before: Point) -> bool:
+        return min(float(np.min(state.s)) for state in self.model.bounded(p)) > _NEIGHBOURHOOD * self.mu(p)
 
-def _mu(model: Model, p: Point) -> float:
-    return sum(float(np.sum(state.s)) for state in model.bounded(p)) / model.size
+    def fallback(self, p: Point) -> None:
+        """None: there is no other formulation."""
 
+    def details(self, p: Point) -> dict[str, str]:
+        return {"mu": f"{self.mu(p):.2e}"}
 
-def _step(model: Model, p: Point, work: Work) -> tuple[Point, float] | None:
-    """One predictor-corrector step (Mehrotra); the new point and the shorter of its two lengths."""
-    d = model.program.d
-    families = model.program.families[int(model.metric) :]
-    states = model.bounded(p)
-    mu = _mu(model, p)
-    solve = _linear_solver(model, p, work)
-    rhs = model.gradient(p)
-    plain = _FamilyStep.of(model, p, solve(rhs), 0.0, None)
-    primal, dual = plain.lengths(states, 1.0)
-    # The complementarity that the plain step would leave, cubed: Mehrotra's choice of the centring.
-    left = sum(
-        float(np.sum((s.F + primal * x) * (s.Z + dual * z))) for s, x, z in zip(states, plain.dF, plain.dZ, strict=True)
-    )
-    sigma = min(1.0, max(left / (mu * model.size), _CENTRING_FLOOR)) ** 3
-    # A μ that outruns the gradient of the Lagrangian leaves multipliers too small to hold X back for good.
-    held = sum(model.minus_adjoint(f, s, p.C, s.Z) for f, s in zip(families, states, strict=True))
-    outside = float(np.linalg.norm(model.project(rhs - held))) / math.sqrt(d)
-    if work.progress.steps < _STEPS_FOLLOWED:
-        sigma = max(sigma, min(1.0, _FOLLOWED * outside**2 / mu))
-    corrections = [
-        _correction(model, f, s, p.C, plain.Y, x, z)
-        for f, s, x, z in zip(families, states, plain.dF, plain.dZ, strict=True)
-    ]
-    for family, state, correction in zip(families, states, corrections, strict=True):
-        inverse = state.V @ state.V.transpose(0, 2, 1)
-        rhs = rhs - model.minus_adjoint(family, state, p.C, sigma * mu * inverse - correction)
-    step = _FamilyStep.of(model, p, solve(model.project(rhs)), sigma * mu, corrections)
-    primal, dual = step.lengths(states, _STEP_FRACTION)
-    for _ in range(30):
-        Z = (*p.duals[: int(model.metric)], *(sym(s.Z + dual * z) for s, z in zip(states, step.dZ, strict=True)))
-        X = sym(p.C @ (np.eye(d) + primal * step.Y) @ p.C.T)
-        new = model.point(X, Z)
-        if new is not None and _centred(model, new):
-            return new, min(primal, dual)
-        primal *= 0.8
-        dual *= 0.8
-    return None
+    def _linear_solver(self, p: Point) -> Callable[[Matrix], Matrix]:
+        """rhs ↦ Y with 𝓗(Y) = rhs: a factorisation for few unknowns or where conjugate gradients have become slow."""
+        model, progress, size = self.model, self.progress, unknowns(self.model)
+        if 0 < size <= (Sizes.FAMILIES_DENSE_AFTER_SLOW if self.slow else Sizes.FAMILIES_DENSE):
+            dense = dense_solver(model, p)
+            if dense is not None:
+                return dense
+        system = newton_system(model, p, self.slow)
+        # A residual ρ of the Newton system weakens the bound by about ρ²/2, which must stay below the gap.
+        width = math.inf if progress.best is None else progress.best.bounds.width
+        gap = min(1.0, max(width, progress.limits.tol * model.program.d)) / model.program.d
+        accuracy = min(_CG_ACCURACY, 0.1 * math.sqrt(gap))
 
+        def solve(rhs: Matrix) -> Matrix:
+            before = progress.work.cg_iterations
+            Y = solve_by_cg(system, rhs, accuracy, _MOST_ITERATIONS, progress.work)
+            self.slow = self.slow or progress.work.cg_iterations - before > _SLOW_CG
+            return Y
 
-def _linear_solver(model: Model, p: Point, work: Work) -> Callable[[Matrix], Matrix]:
-    """rhs ↦ Y with 𝓗(Y) = rhs: a factorisation for few unknowns or where conjugate gradients have become slow."""
-    size = unknowns(model)
-    if 0 < size <= SMALL or (work.slow and 0 < size <= MAX_UNKNOWNS):
-        dense = dense_solver(model, p)
-        if dense is not None:
-            return dense
-    system = newton_system(model, p, work.slow)
-    # A residual ρ of the Newton system weakens the bound by about ρ²/2, which must stay below the gap.
-    gap = min(1.0, max(work.width, work.progress.limits.tol * model.program.d)) / model.program.d
-    accuracy = min(_CG_ACCURACY, 0.1 * math.sqrt(gap))
-
-    def solve(rhs: Matrix) -> Matrix:
-        Y, iterations = solve_by_cg(system, rhs, accuracy, _MAX_CG, work.progress.limits.deadline)
-        work.progress.counters.cg_iterations += iterations
-        work.slow = work.slow or iterations > _SLOW_CG
-        return Y
-
-    return solve
+        return solve
 
 
 @dataclass(frozen=True, eq=False)
-class _FamilyStep:
-    """Y with the changes of all F_j and Z_j that belong to it; longest: the largest step that keeps all F_j ⪰ 0."""
+class FamilySystem:
+    """Newton's system of a point; solve: rhs ↦ 𝓗⁻¹(rhs)."""
+
+    model: Model
+    p: Point
+    solve: Callable[[Matrix], Matrix]
+    mu: float
+
+    def step(self, s: float, before: FamilyStep | None = None) -> FamilyStep:
+        model, p = self.model, self.p
+        rhs = model.gradient(p)
+        if before is None:
+            return FamilyStep.of(model, p, self.solve(rhs), s, None)
+        families, states = model.program.families[int(model.metric) :], model.bounded(p)
+        corrections = [
+            _correction(model, family, state, p.C, before.Y, x, z)
+            for family, state, x, z in zip(families, states, before.dF, before.dZ, strict=True)
+        ]
+        for family, state, correction in zip(families, states, corrections, strict=True):
+            inverse = state.V @ state.V.transpose(0, 2, 1)
+            rhs = rhs - model.minus_adjoint(family, state, p.C, s * inverse - correction)
+        return FamilyStep.of(model, p, self.solve(model.project(rhs)), s, corrections)
+
+    def longest(self, step: FamilyStep) -> float:
+        """1: the step knows its two lengths."""
+        return 1.0
+
+    def left(self, step: FamilyStep, length: float) -> float:
+        primal, dual = step.lengths(1.0)
+        triples = zip(self.model.bounded(self.p), step.dF, step.dZ, strict=True)
+        left = sum(float(np.sum((s.F + primal * x) * (s.Z + dual * z))) for s, x, z in triples)
+        return left / (self.mu * self.model.size)
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyStep:
+    """Y with the changes of all F_j and Z_j; primal, dual: the largest lengths that keep all F_j, all Z_j ⪰ 0."""
 
     Y: Matrix
     dF: list[Stack]
     dZ: list[Stack]
-    longest: float
+    primal: float
+    dual: float
 
     @staticmethod
-    def of(model: Model, p: Point, Y: Matrix, target: float, corrections: list[Stack] | None) -> _FamilyStep:
+    def of(model: Model, p: Point, Y: Matrix, target: float, corrections: list[Stack] | None) -> FamilyStep:
         """dZ = target·F⁻¹ − Z − G F′(Y) G − correction."""
         changes = [
             model.derivative(family, state, p.C, Y)
@@ -166,11 +172,11 @@ class _FamilyStep:
         for i, (state, change) in enumerate(zip(model.bounded(p), dF, strict=True)):
             dual = target * (state.V @ state.V.transpose(0, 2, 1)) - state.Z - state.G @ change @ state.G
             dZ.append(sym(dual if corrections is None else dual - corrections[i]))
-        return _FamilyStep(Y, dF, dZ, longest)
+        return FamilyStep(Y, dF, dZ, longest, _longest_dual(model.bounded(p), dZ))
 
-    def lengths(self, states: Sequence[FamilyState], fraction: float) -> tuple[float, float]:
+    def lengths(self, fraction: float) -> tuple[float, float]:
         """Primal and dual step lengths: the fraction of the way to the boundary, at most 1."""
-        return min(fraction * self.longest, 1.0), min(fraction * _longest_dual(states, self.dZ), 1.0)
+        return min(fraction * self.primal, 1.0), min(fraction * self.dual, 1.0)
 
 
 def _correction(model: Model, family: Family, state: FamilyState, C: Matrix, Y: Matrix, dF: Stack, dZ: Stack) -> Stack:
@@ -195,11 +201,6 @@ def _correction(model: Model, family: Family, state: FamilyState, C: Matrix, Y: 
         bend = 0.5 * state.slope * (float(np.trace(Y)) ** 2 / root_size - float(np.sum(Y * Y)))
         out = out + bend * (state.G @ state.G)
     return np.asarray(out)
-
-
-def _centred(model: Model, p: Point) -> bool:
-    smallest = min(float(np.min(state.s)) for state in model.bounded(p))
-    return smallest > _NEIGHBOURHOOD * _mu(model, p)
 
 
 def _longest_single(Y: Matrix) -> float:

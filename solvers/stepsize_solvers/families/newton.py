@@ -15,15 +15,13 @@ which unlike the Woodbury formula does not cancel.  Conjugate gradients see what
 
 from __future__ import annotations
 
-import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
 
 from stepsize_solvers.families.pairs import ActivePairs, active_pairs, applies_to
 from stepsize_solvers.families.point import FamilyState, Model, Point, twice_symmetric
-from stepsize_solvers.numerics import conjugate_gradients, sym
+from stepsize_solvers.numerics import Work, conjugate_gradients, sym
 from stepsize_solvers.programs import Matrix, Vector, add_to_diagonal
 
 # A pair counts as active when it outweighs the entrywise part of the system by this factor.
@@ -173,27 +171,8 @@ def _pairs(strength: Matrix) -> list[tuple[int, int, int]]:
     return [(j, a, b) for _, j, a, b in found[:_MAX_PAIRS]]
 
 
-class OutOfTime(Exception):
-    """The deadline passed inside a linear solve."""
-
-
-def solve_by_cg(
-    system: NewtonSystem, rhs: Matrix, tolerance: float, max_iterations: int, deadline: float = math.inf
-) -> tuple[Matrix, int]:
-    """Y with ‖𝓗(Y) − rhs‖ ≤ tolerance·‖rhs‖, and the iterations taken; raises ``OutOfTime`` at the deadline."""
-    Y = np.zeros_like(rhs)
+def solve_by_cg(system: NewtonSystem, rhs: Matrix, tolerance: float, most: int, work: Work) -> Matrix:
+    """Y with ‖𝓗(Y) − rhs‖ ≤ tolerance·‖rhs‖ after at most so many iterations; raises ``OutOfTime`` at the deadline."""
     goal = tolerance * float(np.linalg.norm(rhs))
-
-    def finished(residual: Matrix) -> bool:
-        if not float(np.linalg.norm(residual)) > goal:
-            return True
-        if time.perf_counter() > deadline:
-            raise OutOfTime
-        return False
-
-    def add_step(step: float, direction: Matrix) -> None:
-        nonlocal Y
-        Y += step * direction
-
-    iterations = conjugate_gradients(system, rhs, finished, max_iterations, add_step)
-    return sym(Y), iterations
+    found = conjugate_gradients(system, rhs, lambda left, _: not float(np.linalg.norm(left)) > goal, most, work)
+    return sym(found)

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepsize_solvers.families.agreement import agreement
 from stepsize_solvers.families.cuts import Relaxed, solve_by_cuts, worth_cutting
-from stepsize_solvers.families.iteration import MOST_STEPS, Work, iterate
+from stepsize_solvers.families.iteration import MOST_STEPS, iterate
 from stepsize_solvers.families.point import Model
 from stepsize_solvers.families.starts import directions, largest_scale, start_point, with_duals
 from stepsize_solvers.numerics import Limits
@@ -19,8 +19,6 @@ from stepsize_solvers.programs import Matrix, Outcome, Program, Settings, Solver
 
 # The start lies at this fraction of the way to the boundary; closer starts take short first steps.
 _START_FRACTION = 0.5
-# Where the iteration gets stuck it starts again from its best X, at these fractions of the way to the boundary.
-_RESTARTS = (0.9, 0.99)
 
 
 def solve_families(program: Program, settings: Settings) -> Outcome:
@@ -47,21 +45,12 @@ def _solve(program: Program, settings: Settings) -> Outcome:
     if start is None:
         message = "no strictly feasible start was found"
         return Outcome(Status.SOLVER_ERROR, None, (), _stats(0, {}), message)
-    work = Work.of(model, Limits.of(settings, MOST_STEPS))
-    status = iterate(model, start, work)
-    for fraction in _RESTARTS:
-        # Steps that go in circles leave a good X with poor multipliers.
-        best = work.progress.best
-        again = start_point(model, fraction, [best.point.X]) if best and status is Status.INACCURATE else None
-        if again is not None:
-            work.progress.stalled = 0
-            status = iterate(model, again, work)
-    best = work.progress.best
+    status, progress = iterate(model, start, Limits.of(settings, MOST_STEPS))
+    best = progress.best
     if best is None:
         return Outcome(status, None, (), _stats(0, {}), "stopped before the first point was evaluated")
     found = best.point
-    stats = _stats(work.progress.steps, work.progress.statistics)
-    return Outcome(status, found.X, _duals(program, found.X, found.duals), stats)
+    return Outcome(status, found.X, _duals(program, found.X, found.duals), _stats(progress.steps, progress.statistics))
 
 
 def _duals(program: Program, X: Matrix, duals: tuple[Stack, ...]) -> tuple[Stack, ...]:
@@ -103,8 +92,6 @@ def _relaxation(
         start = with_duals(model, start, duals) or start
     if start is None:
         return Relaxed(Status.SOLVER_ERROR, None, 0, 0)
-    work = Work.of(model, Limits.of(settings, MOST_STEPS))
-    status = iterate(model, start, work)
-    progress = work.progress
+    status, progress = iterate(model, start, Limits.of(settings, MOST_STEPS))
     point = None if progress.best is None else progress.best.point
-    return Relaxed(status, point, progress.steps, progress.counters.cg_iterations)
+    return Relaxed(status, point, progress.steps, progress.work.cg_iterations)

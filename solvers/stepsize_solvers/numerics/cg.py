@@ -1,76 +1,65 @@
-"""Preconditioned conjugate gradients, stopped in the norm that matters to the caller; for one system or a stack.
-
-The numbers of a stack, inner products and step lengths, are arrays that multiply it; those members that are finished
-stay where they are.
-"""
+"""Preconditioned conjugate gradients, stopped in the norm that matters to the caller, or at the deadline."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from stepsize_solvers.numerics.linalg import Array, every
+from stepsize_solvers.numerics.linalg import Array
+from stepsize_solvers.numerics.progress import Work
 
 
 class Operator(Protocol):
     """A symmetric positive definite map in an inner product, with an approximation of its inverse."""
 
-    def __call__(self, Y: Array) -> Array: ...
-    def precondition(self, Y: Array) -> Array: ...
-    def inner(self, Y: Array, Y2: Array) -> Any: ...
-
-
-def _quotient(a: Any, b: Any, done: Any) -> Any:
-    """a/b, and 0 for those members of a stack that are done, and where b has underflowed."""
-    if isinstance(a, float):
-        return a / b if b != 0.0 else 0.0
-    return np.divide(a, b, out=np.zeros_like(a), where=~done)
-
-
-def _opposite(holds: Any) -> Any:
-    return ~holds if isinstance(holds, np.ndarray) else not holds
+    def __call__(self, Y: Array, /) -> Array: ...
+    def precondition(self, Y: Array, /) -> Array: ...
+    def inner(self, Y: Array, Y2: Array, /) -> float: ...
 
 
 def conjugate_gradients(
     A: Operator,
     b: Array,
-    finished: Callable[[Array], Any],
-    max_iterations: int,
-    add_step: Callable[[Any, Array], None],
-) -> int:
-    """Solve A y = b until ``finished(b − Ay)``; returns the number of iterations.
+    finished: Callable[[Array, float], bool],
+    most: int,
+    work: Work | None = None,
+    add_step: Callable[[float, Array], None] | None = None,
+) -> Array:
+    """Return y with A y = b up to ``finished(residual, ⟨residual, preconditioned residual⟩)``.
 
-    ``add_step`` is told the steps a·p that add up to y, after A was applied to the direction p: the caller sums what it
-    needs of y.
+    ``work`` counts the iterations; raises OutOfTime at its deadline.  With ``add_step`` the caller sums what it needs,
+    and y is not: it is told the steps a·p that add up to y, after A was applied to the direction p.
     """
+    y = np.zeros_like(b)
     residual = b.copy()
     z = A.precondition(residual)
     rho = A.inner(residual, z)
     direction = z.copy()
-    done = finished(residual)
-    k = 0
-    while k < max_iterations and not every(done):
+    for _ in range(most):
+        if finished(residual, rho):
+            break
+        if work is not None:
+            work.count_iteration()
         image = A(direction)
         curvature = A.inner(direction, image)
-        done = done | _opposite(curvature > 0.0)  # by rounding only; the sum so far is as good as it gets
-        if every(done):
+        if not curvature > 0.0:  # by rounding only; the sum so far is as good as it gets
             break
-        step = _quotient(rho, curvature, done)
-        add_step(step, direction)
+        step = rho / curvature
+        if add_step is None:
+            y += step * direction
+        else:
+            add_step(step, direction)
         residual -= step * image
         z = A.precondition(residual)
-        rho_next = A.inner(residual, z)
-        direction *= _quotient(rho_next, rho, done)
+        rho, last = A.inner(residual, z), rho
+        direction *= rho / last if last != 0.0 else 0.0
         direction += z
-        rho = rho_next
-        done = done | finished(residual)
-        k += 1
-    return k
+    return y
 
 
-def within_scaled_tolerance(A: Operator, T: Array, tolerance: Any) -> Callable[[Array], Any]:
+def within_scaled_tolerance(A: Operator, T: Array, tolerance: float) -> Callable[[Array, float], bool]:
     """Whether ‖r_ij/√T_ij‖ ≤ tolerance for a residual r.
 
     Dividing by √T_ij = √(tᵢtⱼ) is the Nesterov–Todd scaling of a residual of F, so the tolerance bounds the error of
@@ -78,4 +67,4 @@ def within_scaled_tolerance(A: Operator, T: Array, tolerance: Any) -> Callable[[
     """
     inverse_T = 1.0 / T
     squared = tolerance * tolerance
-    return lambda residual: _opposite(A.inner(residual, inverse_T * residual) > squared)
+    return lambda residual, _: not A.inner(residual, inverse_T * residual) > squared

@@ -71,18 +71,9 @@ class PatternCurvature:
         if self._one_number_each:
             sums = np.add.reduceat(np.diagonal(M), [s.start for s in pattern.slices])
             return np.diag(np.repeat(lapack.dpotrs(self._factor, sums, lower=1)[0], pattern.sizes))
-        X = np.zeros_like(M)
-
-        def add(step: float, direction: Array) -> None:
-            nonlocal X
-            X += step * direction
-
         M = pattern.blocks(M)
         enough = accuracy**2 * self.inner(M, self.precondition(M))
-        conjugate_gradients(
-            self, M, lambda left: self.inner(left, self.precondition(left)) <= enough, _MOST_ITERATIONS, add
-        )
-        return X
+        return conjugate_gradients(self, M, lambda _, rho: rho <= enough, _MOST_ITERATIONS)
 
     def precondition(self, Y: Array) -> Array:
         return np.asarray(self.inverse_sums * Y)

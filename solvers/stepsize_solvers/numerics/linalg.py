@@ -1,7 +1,6 @@
 """Dense symmetric linear algebra with little overhead: thin calls of LAPACK in the precision of the argument.
 
-Every function takes and returns plain arrays, float32 or float64.  Stacks of matrices, shape (m, d, d), are accepted
-where the docstring says so; they carry one matrix for each constraint of a program.
+Every function takes and returns plain arrays, float32 or float64.
 """
 
 from __future__ import annotations
@@ -9,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,11 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 from threadpoolctl import ThreadpoolController
 
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.process import Shared
 from stepsize_solvers.programs import Matrix, Vector
 
-Array = NDArray[Any]  # float64, or float32 where that is enough: directions, and points far from the optimum
-
-# Below this size a second BLAS thread saves a fifth of the time (d = 700, 1000), and beside two busy processes on two
-# cores it makes a call five times as long; one thread then takes 1.6 times as long as on a quiet machine.
-_SIZE_FOR_THREADS = 1500
-# Up to this size BLAS itself uses one thread, and a limit would cost more than some of the operations under it.
-_SIZE_WITHOUT_LIMIT = 8
-
-# Up to this size a full reduction to tridiagonal form is as fast as a few Lanczos steps in Python.
-SIZE_FOR_LANCZOS = 120
+Array = NDArray[Any]  # float64, or float32 where that is enough: directions
 
 
 @lru_cache(maxsize=1)
@@ -77,24 +69,16 @@ _AS_IT_IS = nullcontext()
 
 def blas_threads(d: int) -> Any:
     """A context in which BLAS uses one thread; numpy's keeps the process's own number for large matrices."""
-    if d <= _SIZE_WITHOUT_LIMIT:
+    if d <= Sizes.BLAS_WITHOUT_LIMIT:
         return _AS_IT_IS
-    return _ONE_THREAD if d < _SIZE_FOR_THREADS else _THREADS_OF_NUMPY
+    return _ONE_THREAD if d < Sizes.BLAS_THREADS else _THREADS_OF_NUMPY
 
 
 def sym(M: Array) -> Array:
     """(M + Mᵀ)/2, for one matrix or a stack, in the precision of M."""
-    return np.asarray(0.5 * (M + M.swapaxes(-1, -2)))
-
-
-def transposed(M: Array) -> Array:
-    """Mᵀ, for one matrix or a stack."""
-    return M.swapaxes(-1, -2)
-
-
-def inner(A: Array, B: Array) -> Any:
-    """⟨A, B⟩ of two matrices; of two stacks the numbers of their members, of a shape that multiplies the stacks."""
-    return float(np.vdot(A, B)) if A.ndim == 2 else np.einsum("...ij,...ij->...", A, B)[..., None, None]
+    S = M + M.swapaxes(-1, -2)
+    S *= 0.5
+    return S
 
 
 def _trmm(A: Array) -> Callable[..., Array]:
@@ -103,91 +87,58 @@ def _trmm(A: Array) -> Callable[..., Array]:
 
 
 def cholesky(M: Array) -> Array | None:
-    """Lower triangular K with KKᵀ = M, or None when M is not numerically positive definite (one matrix or a stack)."""
-    if M.ndim == 2:
-        # LAPACK wants columns: Mᵀ is the same matrix in that order, and a lower factor of it comes back as one.
-        potrf = lapack.spotrf if M.dtype == np.float32 else lapack.dpotrf
-        K, info = potrf(M.T, 1, 1)  # lower, clean: keywords take as long as a small factorisation
-        return None if info != 0 else K
-    try:
-        return np.asarray(np.linalg.cholesky(M))
-    except np.linalg.LinAlgError:
-        return None
-
-
-def every(holds: Any) -> bool:
-    """Whether something holds for one matrix, or for all of a stack; numpy's function takes as long as a product."""
-    return bool(holds.all()) if isinstance(holds, np.ndarray) else bool(holds)
-
-
-def some(holds: Any) -> bool:
-    """Whether something holds for one matrix, or for one of a stack."""
-    return bool(holds.any()) if isinstance(holds, np.ndarray) else bool(holds)
-
-
-def cholesky_of_each(M: Array) -> tuple[Array, Array]:
-    """The factor of each matrix of a stack, and which have one."""
-    K = cholesky(M)
-    if K is None:
-        # numpy's factorisation of a stack says no more than that one failed.
-        factors = [cholesky(one) for one in M]
-        K = np.array([np.full(M.shape[-2:], np.nan) if one is None else one for one in factors])
-    # LAPACK need not stop at NaN, but a diagonal entry of the factor takes it on.
-    return K, np.asarray(np.isfinite(K.diagonal(0, -2, -1)).all(axis=-1))
+    """Lower triangular K with KKᵀ = M, or None when M is not numerically positive definite."""
+    # LAPACK wants columns: Mᵀ is the same matrix in that order, and a lower factor of it comes back as one.
+    potrf = lapack.spotrf if M.dtype == np.float32 else lapack.dpotrf
+    K, info = potrf(M.T, 1, 1)  # lower, clean: keywords take as long as a small factorisation
+    return None if info != 0 else K
 
 
 def eigh(M: Array) -> tuple[Array, Array]:
-    """Eigenvalues ascending and eigenvectors as columns (one matrix or a stack)."""
-    if M.ndim == 2:
-        syevd = lapack.ssyevd if M.dtype == np.float32 else lapack.dsyevd
-        w, V, info = syevd(M.T, 1, 1)  # compute_v, lower
-        if info == 0:
-            return w, V
+    """Eigenvalues ascending and eigenvectors as columns."""
+    syevd = lapack.ssyevd if M.dtype == np.float32 else lapack.dsyevd
+    w, V, info = syevd(M.T, 1, 1)  # compute_v, lower
+    if info == 0:
+        return w, V
     values, vectors = np.linalg.eigh(M)
     return values, vectors
 
 
-def smallest_eigenvalue(M: Array) -> Any:
-    """λmin(M), by reduction to tridiagonal form: a number for one matrix, an array for a stack."""
-    if M.ndim > 2:
-        return np.linalg.eigvalsh(M)[..., 0]
+def smallest_eigenvalue(M: Array) -> float:
+    """λmin(M), by reduction to tridiagonal form."""
     syevd = lapack.ssyevd if M.dtype == np.float32 else lapack.dsyevd
     w, _, info = syevd(M.T, 0, 1)  # compute_v, lower
     return float(w[0]) if info == 0 else float(np.linalg.eigvalsh(M)[0])
 
 
 def triangular_inverse(K: Matrix) -> Matrix:
-    """K⁻¹ of a lower triangular K (one matrix or a stack)."""
-    if K.ndim > 2:
-        return np.asarray(np.linalg.inv(K), dtype=np.float64)
+    """K⁻¹ of a lower triangular K."""
     inverse, _ = lapack.dtrtri(K, 1)  # lower
     return np.asarray(inverse)
 
 
 def lower_product(K: Array, M: Array) -> Array:
-    """K M for a lower triangular K, at half the cost of a product (one matrix or a stack)."""
-    if K.ndim == 2:
-        return np.asarray(_trmm(K)(1.0, K, M, lower=1))
-    return np.asarray(K @ M)
+    """K M for a lower triangular K, at half the cost of a product."""
+    return np.asarray(_trmm(K)(1.0, K, M, lower=1))
 
 
 def lower_transposed_product(K: Array, M: Array) -> Array:
-    """Kᵀ M for a lower triangular K, at half the cost of a product (one matrix)."""
+    """Kᵀ M for a lower triangular K, at half the cost of a product."""
     return np.asarray(_trmm(K)(1.0, K, M, lower=1, trans_a=1))
 
 
 def lower_solve(K: Array, M: Array) -> Array:
-    """K⁻¹ M for a lower triangular K (one matrix)."""
+    """K⁻¹ M for a lower triangular K."""
     trsm = blas.strsm if K.dtype == np.float32 else blas.dtrsm
     return np.asarray(trsm(1.0, K, M, lower=1))
 
 
 def lower_congruence(K: Array, M: Array) -> Array:
-    """Kᵀ M K for a lower triangular K and a symmetric M, symmetric to the last bit (one matrix or a stack)."""
-    if K.ndim == 2:
-        half = _trmm(K)(1.0, K, M.T, lower=1, trans_a=1)
-        return sym(_trmm(K)(1.0, K, half, side=1, lower=1, overwrite_b=1))
-    return sym(K.swapaxes(-1, -2) @ M @ K)
+    """Kᵀ M K for a lower triangular K and a symmetric M, symmetric to the last bit."""
+    if len(K) <= Sizes.ONE_PRODUCT:
+        return sym(K.T.dot(M).dot(K))
+    half = _trmm(K)(1.0, K, M.T, lower=1, trans_a=1)
+    return sym(_trmm(K)(1.0, K, half, side=1, lower=1, overwrite_b=1))
 
 
 def congruence_diagonal(A: Array, M: Array) -> Array:
@@ -212,13 +163,8 @@ def upper_product(T: Array, A: Array, right: bool = False) -> Array:
 
 
 def log_det_from_cholesky(K: Array) -> float:
-    """log det(KKᵀ) = 2 Σ log K_ii, summed over a stack."""
-    return 2.0 * float(np.add.reduce(np.log(K.diagonal(0, -2, -1)), axis=None, dtype=np.float64))
-
-
-def log_dets_from_cholesky(K: Array) -> Any:
-    """log det(KKᵀ) = 2 Σ log K_ii: a number for one matrix, an array for a stack."""
-    return 2.0 * np.log(K.diagonal(0, -2, -1)).sum(axis=-1, dtype=np.float64)
+    """log det(KKᵀ) = 2 Σ log K_ii."""
+    return 2.0 * float(np.log(K.diagonal()).sum(dtype=np.float64))
 
 
 def _top_of_spectrum(apply: Callable[[Vector], Vector], d: int, steps: int) -> float:
@@ -264,6 +210,29 @@ def dominant_vector(M: Matrix, steps: int) -> Vector:
 def largest_eigenvalue(M: Matrix, steps: int = 25) -> float:
     """λmax(M) of one symmetric matrix: exact for small ones, an upper estimate by Lanczos for large ones."""
     d = M.shape[0]
-    if d <= SIZE_FOR_LANCZOS:
+    if d <= Sizes.LANCZOS:
         return -float(smallest_eigenvalue(-M))
     return _top_of_spectrum(lambda q: np.asarray(M @ q), d, steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Gram:
+    """Aᵀ Diag(w) A for many w of any signs.
+
+    With κ = max(0, −min w) it is SᵀS − κ AᵀA, S = Diag(w + κ)^½ A: a symmetric product costs half of a general one,
+    and AᵀA is formed once.  The rounding error is that of the general product, relative to max |w|.
+    """
+
+    A: Array
+
+    @cached_property
+    def plain(self) -> Array:
+        return np.asarray(self.A.T @ self.A)
+
+    def __call__(self, w: Array) -> Array:
+        shift = max(0.0, -float(np.min(w)))
+        S = np.sqrt(w + shift)[:, None] * self.A
+        out = S.T @ S
+        if shift > 0.0:
+            out -= shift * self.plain
+        return np.asarray(out)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from stepsize_solvers.programs import Settings, Status
@@ -66,13 +67,22 @@ class Limits:
         return Status.USER_LIMIT if self.asked else Status.INACCURATE
 
 
-@dataclass
-class Counters:
-    """Work of a solve, for the statistics."""
+class OutOfTime(Exception):
+    """The deadline passed inside a linear solve."""
 
+
+@dataclass
+class Work:
+    """The iterations of conjugate gradients so far, and the moment at which they have to stop."""
+
+    deadline: float = math.inf
     cg_iterations: int = 0
-    products: float = 0.0
-    eigendecompositions: int = 0
+
+    def count_iteration(self) -> None:
+        """Count one more; raises OutOfTime at the deadline."""
+        self.cg_iterations += 1
+        if time.perf_counter() > self.deadline:
+            raise OutOfTime
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,12 +108,14 @@ class Progress(Generic[Point]):
     patience: int
     best: Best[Point] | None = None
     steps: int = 0
-    correctors: int = 0
-    counters: Counters = field(default_factory=Counters)
     history: list[tuple[float, float]] = field(default_factory=list)
     lower: float = -math.inf
     upper: float = math.inf
     stalled: int = 0
+
+    @cached_property
+    def work(self) -> Work:
+        return Work(self.limits.deadline)
 
     def examine(
         self,
@@ -147,20 +159,19 @@ class Progress(Generic[Point]):
         log(f"{self.steps:4d} {log_det:16.9f} {bounds.width / self.d:9.2e} {values}")
 
     def run(self, method: Callable[[], Status]) -> Status:
-        """The status of a method that records its points here; Ctrl-C ends it with the best pair so far."""
+        """The status of a method that records its points here; Ctrl-C and the deadline keep the best pair so far."""
         try:
             return method()
         except KeyboardInterrupt:
             return Status.INTERRUPTED
+        except OutOfTime:
+            return Status.USER_LIMIT
 
     @property
     def statistics(self) -> dict[str, Any]:
         """The work done, for ``SolverStats``."""
         return {
-            "correctors": self.correctors,
-            "cg_iterations": self.counters.cg_iterations,
-            "products": round(self.counters.products),
-            "eigendecompositions": self.counters.eigendecompositions,
+            "cg_iterations": self.work.cg_iterations,
             "history": self.history,
             "gap": math.inf if self.best is None else self.best.bounds.width / self.d,
         }

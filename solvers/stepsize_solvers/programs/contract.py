@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,11 +85,3 @@ class Solver(ABC):
     @abstractmethod
     def solve(self, program: Program, settings: Settings) -> Outcome:
         """Solve; never raises for a numerical failure, which is a status."""
-
-    def stacks(self, program: Program) -> bool:
-        """Whether programs of this kind are solved faster together, those of one size by ``solve_stack``."""
-        return False
-
-    def solve_stack(self, programs: Sequence[Program], settings: Settings) -> list[Outcome]:
-        """The outcomes of programs that stack, all of one size."""
-        return [self.solve(program, settings) for program in programs]

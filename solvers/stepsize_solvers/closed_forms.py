@@ -26,17 +26,31 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import LinAlgError, lapack
+from scipy.linalg import eigh as generalised_eigh
 
 from stepsize_solvers.numerics import (
+    Sizes,
     cholesky,
     dominant_vector,
     eigh,
     log_det_from_cholesky,
+    lower_solve,
     smallest_eigenvalue,
+    sym,
     triangular_inverse,
 )
-from stepsize_solvers.programs import Matrix, PositiveMap, Vector, add_to_diagonal
+from stepsize_solvers.programs import (
+    Family,
+    Matrix,
+    Outcome,
+    PositiveMap,
+    Program,
+    SolverStats,
+    Status,
+    Vector,
+    add_to_diagonal,
+)
 
 # Relative violation of F(D) ⪰ 0, or negative part of Z, that rounding explains: exactness is claimed below it.
 _EXACT = 1e-9
@@ -44,10 +58,8 @@ _NEWTON_STEPS = 60
 _TINY = 2.0**-1022  # the smallest normal number
 # With four scaling steps before them 3.8 Newton steps are enough on average instead of 5.3, with six 3.3.
 _SCALING_STEPS = 4
-# A factor of two between the first two eigenvalues leaves a 4000th of the second vector; up to the size below an
-# eigendecomposition is as fast.
+# A factor of two between the first two eigenvalues leaves a 4000th of the second vector.
 _POWER_STEPS = 12
-_SIZE_FOR_POWER_STEPS = 16
 
 _THEOREM_A = "theorem A: the diagonal stepsize is best"
 _THEOREM_B = "theorem B: one active direction, D is a matrix geometric mean"
@@ -188,7 +200,7 @@ def sign_pattern(B: Matrix) -> Vector:
         return np.ones(B.shape[0])
     root = 1.0 / np.sqrt(B.diagonal())
     M = B * (root[:, None] * root)
-    v = eigh(M)[1][:, -1] if len(M) <= _SIZE_FOR_POWER_STEPS else dominant_vector(M, _POWER_STEPS)
+    v = eigh(M)[1][:, -1] if len(M) <= Sizes.POWER_STEPS else dominant_vector(M, _POWER_STEPS)
     return np.where(v >= 0.0, 1.0, -1.0)
 
 
@@ -243,3 +255,79 @@ class Balanced:
         return ClosedForm(
             factor.dot(factor.T) / top, np.multiply.outer(z, z), exact, self.upper_bound, log_det, _THEOREM_B
         )
+
+
+def bound_and_closed_form(B: Matrix, Q: PositiveMap) -> tuple[ClosedForm | None, float]:
+    """What theorems A and B make of the problem, its optimum or a stepsize, and an upper bound on log det D."""
+    form = uncoupled(B, Q)
+    if form is not None:
+        return form, form.upper_bound
+    balanced = Balanced.of(B, Q)
+    if balanced is None:
+        return None, math.inf
+    return None if balanced.frustrated else balanced.closed_form(), balanced.upper_bound
+
+
+# ---------------------------------------------------------------- programs whose optimum is a formula of B alone
+
+
+def closed_form(program: Program, tol: float = 1e-6) -> Outcome | None:
+    """The optimum for 𝒬 = β·identity and D full, or D = γW under the condition; None elsewhere.
+
+    *Condition, D full.*  D ⪯ B⁻¹/β, so D = B⁻¹/β with the multiplier Z = βB.
+    *Condition, D = γW.*  γ = 1/λmax(W^{−½} 𝒬(WBW) W^{−½}), with Z = zzᵀ of the top eigenvector.
+    *Metric, D full.*  aD − βDBD is largest in the Loewner order at D = (a/2β)B⁻¹, for every floor.
+    """
+    condition, metric, pattern = program.condition, program.objective, program.pattern
+    if metric is not None and not program.families and pattern.is_full:
+        beta = _multiple_of_identity(metric.left.Q)
+        return None if beta is None else _largest_metric(metric.left, beta, metric.floor, tol)
+    if condition is None or condition.B is None:
+        return None
+    beta = _multiple_of_identity(condition.Q) if pattern.is_full else None
+    if beta is not None and cholesky(condition.B) is not None:
+        B = condition.B
+        return exact(sym(np.linalg.inv(B)) / beta, beta * B, "closed form D = (E[SLS])⁻¹")
+    return None if pattern.direction is None else _best_direction(condition, pattern.direction)
+
+
+def _multiple_of_identity(Q: PositiveMap) -> float | None:
+    """β > 0 with 𝒬(M) = βM, or None."""
+    split = Q.diagonal_plus_scaled
+    return split.beta if split is not None and split.is_multiple and split.beta > 0.0 else None
+
+
+def _best_direction(condition: Family, W: Matrix) -> Outcome | None:
+    assert condition.B is not None
+    try:
+        # All eigenpairs: asked for the last one alone, LAPACK may return none when all coincide (W = B⁻¹, say).
+        values, vectors = generalised_eigh(sym(condition.Q.apply(W @ condition.B @ W)), W)
+    except LinAlgError:
+        return None
+    top, z = float(values[-1]), vectors[:, -1]  # zᵀWz = 1, so that ⟨Z, D⟩ = d below
+    return exact(sym(W) / top, (len(W) * top) * np.multiply.outer(z, z), "closed form for a fixed direction")
+
+
+def _largest_metric(left: Family, beta: float, floor: Matrix | None, tol: float) -> Outcome | None:
+    """D with its multiplier: near the inverse of the metric, or for a floor the lowest direction, and a little of it.
+
+    vvᵀ alone has a singular image 𝒬*(vvᵀ); with δG⁻¹ the bound exceeds t by at most δd.
+    """
+    B = left.B
+    K = None if floor is None else cholesky(floor)
+    if B is None or cholesky(B) is None or (floor is not None and K is None):
+        return None
+    D, inverse = sym(np.linalg.inv(B)) * (0.5 * left.a / beta), B * (beta / (0.5 * left.a))
+    name = "closed form D = (E[SLS])⁻¹"
+    if K is None:
+        return exact(D, inverse * (2.0 / left.a), name)
+    w, U = eigh(sym(lower_solve(K, lower_solve(K, D).T)))
+    v = np.linalg.solve(K.T, U[:, 0])
+    return exact(D, np.multiply.outer(v, v) + (0.1 * tol * w[0] / len(D)) * inverse, name)
+
+
+def exact(D: Matrix, Z: Matrix, name: str, gap: float = 0.0) -> Outcome:
+    """The outcome of a closed form."""
+    extra = {"steps": 0, "closed_form": name, "cg_iterations": 0, "history": [], "gap": max(0.0, gap)}
+    stats = SolverStats("native", setup_time=0.0, num_iters=0, extra_stats=extra)
+    return Outcome(Status.OPTIMAL, D, (Z[None],), stats)

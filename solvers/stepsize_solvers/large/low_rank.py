@@ -12,19 +12,24 @@ Y = K(I + Z)Kᵀ the gradient is KᵀK − ṼᵀDiag(w)Ṽ − νI and the Hess
     Z ↦ Ṽᵀ Diag(ψ″∘diag(ṼZṼᵀ)) Ṽ + νZ,
 
 applied by products with some of the rows where there are many more than unknowns.  Q = Diag(w) V K makes
-MQ = Diag(x)⁻¹Q up to (I − S)K, as the bound of the room's door asks for.
+MQ = Diag(x)⁻¹Q up to (I − S)K, as the bound in ``large/__init__`` requires.
+
+*Is a dense M of that form?*  Blocks M_IJ with disjoint I and J do not meet the diagonal: where they have the rank of
+the other part R of M, R_ii = M_iJ M_IJ⁺ M_Ii for i outside of I and J.  Two pairs of index sets give the whole diagonal
+of R, and the leading eigenvectors of R give its factor.  What is found is checked against M; an answer is only as good
+as its certificate.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.numerics import Bounds, Limits, Progress, eigh, sym
+from stepsize_solvers.numerics import Bounds, Limits, Progress, Work, conjugate_gradients, eigh, sym
 from stepsize_solvers.programs import LowRankModel, Matrix, Status, Vector, add_to_diagonal
 
 MOST_STEPS = 200
@@ -38,6 +43,13 @@ _ROWS_AT_ONCE = 2**15  # rows of Ṽ that are held at a time
 # Rows that stand for all of them in the Hessian, for each of its r(r + 1)/2 unknowns: the average is right to a fifth.
 _ROWS_FOR_UNKNOWN = 25
 _MOST_PRODUCTS = 100  # of one Newton step; preconditioned, it takes two to ten
+# Beyond this share of the size the central path in r(r + 1)/2 unknowns gains nothing over that in d unknowns.
+_LARGEST_SHARE = 8
+_LARGEST_RANK = 128
+# Singular values below this fraction of the largest are rounding: M was computed with errors near 1e-16, and data whose
+# spectrum falls this far within r steps may as well be cut there.
+_RANK_FLOOR = 1e-10
+_RESIDUAL = 1e-9  # of √(M_ii M_jj); what the answer for R loses by it is of this order
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,43 +136,11 @@ class LowRankPoint:
             curvature = np.where(g > 0.0, slope / (g * g), 0.0)
         return self.problem.V[rows] @ self.K, self.problem.weight * curvature
 
-    @staticmethod
-    def _preconditioner(Vt: Matrix, curvature: Vector, nu: float) -> Callable[[Matrix], Matrix]:
-        """The inverse of the Hessian on diagonal Z, and of its diagonal elsewhere."""
-        squares = Vt * Vt
-        fourth = (squares * curvature[:, None]).T @ squares
-        scale = 2.0 * fourth + nu
-        add_to_diagonal(fourth, nu)
-        inverse = np.linalg.inv(fourth)
-
-        def apply(residual: Matrix) -> Matrix:
-            out = residual / scale
-            np.fill_diagonal(out, inverse @ residual.diagonal())
-            return out
-
-        return apply
-
-    def step(self, nu: float, progress: Progress[LowRankPoint]) -> tuple[Matrix, float]:
+    def step(self, nu: float, work: Work) -> tuple[Matrix, float]:
         """The Newton direction Z at ν by preconditioned conjugate gradients, and its decrement √(−⟨gradient, Z⟩/ν)."""
-        Vt, curvature = self.sampled
-        precondition = self._preconditioner(Vt, curvature, nu)
-        gradient = self.gradient(nu)
-        residual, Z = -gradient, np.zeros_like(gradient)
-        direction = precondition(residual)
-        first = product = float(np.vdot(residual, direction))
-        for _ in range(_MOST_PRODUCTS):
-            if not product > 1e-4 * first:
-                break
-            rows = np.einsum("ij,ij->i", Vt @ direction, Vt)
-            image = (Vt * (curvature * rows)[:, None]).T @ Vt + nu * direction
-            length = product / float(np.vdot(direction, image))
-            Z += length * direction
-            residual = residual - length * image
-            other = precondition(residual)
-            new = float(np.vdot(residual, other))
-            direction = other + (new / product) * direction
-            product = new
-            progress.counters.cg_iterations += 1
+        hessian, gradient = _Hessian(*self.sampled, nu), self.gradient(nu)
+        enough = 1e-4 * hessian.inner(gradient, hessian.precondition(gradient))
+        Z = conjugate_gradients(hessian, -gradient, lambda _, product: not product > enough, _MOST_PRODUCTS, work)
         return sym(Z), math.sqrt(max(-float(np.vdot(gradient, Z)), 0.0) / nu)
 
     @property
@@ -179,6 +159,36 @@ class LowRankPoint:
         for part in self.problem.chunks():
             Q[part] = (self.problem.V[part] @ self.K) / np.where(self.g[part] > 0.0, self.g[part], 1.0)[:, None]
         return Q
+
+
+@dataclass(frozen=True, eq=False)
+class _Hessian:
+    """Z ↦ ṼᵀDiag(ψ″∘diag(ṼZṼᵀ))Ṽ + νZ, and its inverse on diagonal Z, that of its diagonal elsewhere."""
+
+    Vt: Matrix
+    curvature: Vector
+    nu: float
+
+    @cached_property
+    def _parts(self) -> tuple[Matrix, Matrix]:
+        squares = self.Vt * self.Vt
+        fourth = (squares * self.curvature[:, None]).T @ squares
+        scale = 2.0 * fourth + self.nu
+        add_to_diagonal(fourth, self.nu)
+        return scale, np.asarray(np.linalg.inv(fourth), dtype=np.float64)
+
+    def __call__(self, Z: Matrix) -> Matrix:
+        rows = np.einsum("ij,ij->i", self.Vt @ Z, self.Vt)
+        return np.asarray((self.Vt * (self.curvature * rows)[:, None]).T @ self.Vt + self.nu * Z)
+
+    def precondition(self, Z: Matrix) -> Matrix:
+        scale, inverse = self._parts
+        out = Z / scale
+        np.fill_diagonal(out, inverse @ Z.diagonal())
+        return out
+
+    def inner(self, Z: Matrix, Z2: Matrix) -> float:
+        return float(np.vdot(Z, Z2))
 
 
 def solve_low_rank(a: Vector, V: Matrix, limits: Limits) -> tuple[Status, Progress[LowRankPoint]]:
@@ -225,10 +235,10 @@ def _follow(problem: _Problem, progress: Progress[LowRankPoint]) -> Status:
         status = progress.examine(p, p.bounds, {"nu": f"{nu * r / d:.1e}", "decrement": f"{decrement:.1e}"})
         if status is not None:
             return status
-        Z, decrement = p.step(nu, progress)
+        Z, decrement = p.step(nu, progress.work)
         if decrement < _CLOSE and nu > last:
             nu = max(_SHRINK * nu, last)
-            Z, decrement = p.step(nu, progress)
+            Z, decrement = p.step(nu, progress.work)
         moved = _moved(p, Z, nu)
         if moved is None:
             return Status.INACCURATE
@@ -250,3 +260,47 @@ def _moved(p: LowRankPoint, Z: Matrix, nu: float) -> LowRankPoint | None:
             return new
         length *= 0.5
     return None
+
+
+def find_low_rank(M: Matrix) -> tuple[Vector, Matrix] | None:
+    """a ≥ 0 and V (d×r) with M = Diag(a) + VVᵀ up to rounding, r at most d/8; None when there is no such form."""
+    d = len(M)
+    most = min(d // _LARGEST_SHARE, _LARGEST_RANK)
+    if most < 1:
+        return None
+    # Blocks twice as large as the largest rank, so that a rank that is found is no accident of their size.
+    size = min(2 * most, d // 4)
+    order = np.random.default_rng(0).permutation(d)  # a fixed draw: the same M is answered alike
+    pairs = [(order[i : i + size], order[i + size : i + 2 * size]) for i in (0, 2 * size)]
+    scale = 1.0 / np.sqrt(M.diagonal())
+    N = M * scale[:, None] * scale
+    diagonal, rank = np.zeros(d), 0
+    for rows, columns in pairs:
+        block = N[np.ix_(rows, columns)]
+        left, values, right = np.linalg.svd(block)
+        rank = int(np.count_nonzero(values > _RANK_FLOOR * values[0]))
+        if not 0 < rank <= most:
+            return None
+        middle = (right[:rank].T / values[:rank]) @ left[:, :rank].T
+        outside = np.setdiff1d(np.arange(d), np.concatenate([rows, columns]))
+        diagonal[outside] = np.einsum("ij,ji->i", N[np.ix_(outside, columns)] @ middle, N[np.ix_(rows, outside)])
+    V = _factor(N, diagonal, rank)
+    a = 1.0 - np.einsum("ij,ij->i", V, V)
+    residual = N - V @ V.T
+    np.fill_diagonal(residual, 0.0)
+    if not (np.abs(residual).max() <= _RESIDUAL and a.min() > 0.0):
+        return None
+    return a / scale**2, V / scale[:, None]
+
+
+def _factor(N: Matrix, diagonal: Vector, rank: int) -> Matrix:
+    """V with VVᵀ near N with another diagonal, by two rounds of subspace iteration and the positive eigenvalues."""
+    R = N.copy()
+    np.fill_diagonal(R, diagonal)
+    basis = R @ np.random.default_rng(1).standard_normal((len(R), rank + 4))
+    for _ in range(2):
+        basis = R @ np.linalg.qr(basis)[0]
+    basis = np.linalg.qr(basis)[0]
+    values, vectors = eigh(sym(basis.T @ R @ basis))
+    values, vectors = values[-rank:], vectors[:, -rank:]
+    return np.asarray((basis @ vectors) * np.sqrt(np.maximum(values, 0.0)))

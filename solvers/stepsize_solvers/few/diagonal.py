@@ -36,10 +36,10 @@ import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_solvers.numerics import (
-    SIZE_FOR_LANCZOS,
     Bounds,
     Limits,
     Progress,
+    Sizes,
     cholesky,
     smallest_eigenvalue,
     smallest_eigenvalue_from_factor,
@@ -132,7 +132,7 @@ class DiagonalPoint:
     @cached_property
     def bounds(self) -> Bounds:
         d = len(self.x)
-        large = d > SIZE_FOR_LANCZOS
+        large = d > Sizes.LANCZOS
         top = 1.0 - smallest_eigenvalue_from_factor(self.K) if large else -smallest_eigenvalue(-self.N)
         log_det = float(np.log(self.x).sum())
         upper, slope, energy = math.inf, 2.0 * self.image - self.Y.diagonal(), float(self.image.sum())

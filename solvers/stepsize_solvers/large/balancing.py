@@ -1,7 +1,7 @@
 """Diagonal stepsizes for an M without negative entries: matrix balancing.
 
 Let y > 0 satisfy y∘(My) = 1 and let x = y∘y.  N = Diag(y) M Diag(y) has N1 = 1 and no negative entry, so that
-λmax(N) = 1 (Perron, Frobenius): x is feasible.  Q = y has MQ = 1/y and QᵀMQ = d: the bound of the room's door is
+λmax(N) = 1 (Perron, Frobenius): x is feasible.  Q = y has MQ = 1/y and QᵀMQ = d: the bound of the package is
 Σ log x_j itself, and x is optimal.
 
 y minimises the convex ½yᵀMy − Σ log y_j.  For relative changes y(1 + h) its gradient is N1 − 1 and its Hessian I + N,
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsize_solvers.numerics import Bounds, Limits, Progress
+from stepsize_solvers.numerics import Bounds, Limits, Progress, conjugate_gradients
 from stepsize_solvers.programs import Matrix, Status, Vector
 
 MOST_STEPS = 200
-_PATIENCE = 5  # a point whose interval is no narrower is a matter of rounding, so near the solution that it is good
+_PATIENCE = 5  # points without a narrower interval: the rest is rounding
 _MARGIN = 1e-4  # of the tolerance: the last steps converge quadratically and cost next to nothing
 _MOST_PRODUCTS = 60  # of one Newton step; the condition number of I + N is near two where it matters
 
@@ -83,24 +83,32 @@ def _bounds(y: Vector, ratio: Vector) -> Bounds:
     return Bounds(total - d * float(logs.max()), upper)
 
 
+@dataclass(frozen=True, eq=False)
+class _Hessian:
+    """I + N, which needs no preconditioner."""
+
+    times: Callable[[Vector], Vector]
+    y: Vector
+
+    def __call__(self, h: Vector) -> Vector:
+        return np.asarray(h + self.y * self.times(self.y * h))
+
+    def precondition(self, h: Vector) -> Vector:
+        return h
+
+    def inner(self, h: Vector, other: Vector) -> float:
+        return float(h @ other)
+
+
 def _newton(
     times: Callable[[Vector], Vector], y: Vector, ratio: Vector, progress: Progress[BalancedPoint]
 ) -> tuple[Vector, Vector]:
     """The point after a damped Newton step (I + N)h = 1 − N1, and M times it."""
     residual = 1.0 - ratio
-    h, direction = np.zeros_like(y), residual.copy()
-    before = size = float(residual @ residual)
-    for _ in range(_MOST_PRODUCTS):
-        if size <= 1e-4 * min(1.0, before) * before:  # quadratic convergence where the residual is small
-            break
-        product = direction + y * times(y * direction)
-        progress.counters.products += 1
-        step = size / float(direction @ product)
-        h += step * direction
-        residual -= step * product
-        new = float(residual @ residual)
-        direction = residual + (new / size) * direction
-        size = new
+    before = float(residual @ residual)
+    enough = 1e-4 * min(1.0, before) * before  # quadratic convergence where the residual is small
+    hessian = _Hessian(times, y)
+    h = conjugate_gradients(hessian, residual, lambda _, size: size <= enough, _MOST_PRODUCTS, progress.work)
     gradient = ratio - 1.0
     length = min(1.0, 0.9 / max(-float(h.min()), 1e-300))
     value, slope = 0.5 * float(ratio.sum()), float(gradient @ h)

@@ -15,23 +15,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.metric.frame import Frame, SeenFrom
-from stepsize_solvers.metric.path import Solution
+from stepsize_solvers.interior.driver import IterativeSystem
+from stepsize_solvers.interior.floor import FloorPoint
+from stepsize_solvers.interior.frame import Frame, SeenFrom, effective_beta
+from stepsize_solvers.interior.problem import Solution
 from stepsize_solvers.numerics import (
     Array,
-    Counters,
     Curvatures,
+    Gram,
     PatternCurvature,
-    Scaling,
+    Work,
     conjugate_gradients,
     sym,
 )
 from stepsize_solvers.programs import Family, Matrix, Pattern
-from stepsize_solvers.single import Gram, effective_beta
 
 # A system may take hundreds of iterations for the last digit; large matrices are spared that.
 _MOST_ITERATIONS = 1000
@@ -42,6 +43,7 @@ _MOST_ROWS = 300_000  # in all iterations together
 _EXPONENT = 0.35
 # A true residual up to this many times what was asked for is as good; a refinement in single precision that leaves more
 # than this part of it is the last one.
+_ACCURACY = 1.2
 _GOOD_ENOUGH = 2.0
 _REFINED = 0.3
 
@@ -59,16 +61,17 @@ class WhitenedBasis:
 
     def cross(self, X: Array, N: Array) -> Array:
         M = X @ N if self.frame.pattern.is_full else self.K.Bt @ (X @ N)
-        return np.asarray(M + M.T)
+        return self.frame.project(M + M.T)
 
     def loss(self, g: Array) -> float:
         return 0.5 * float(np.vdot(g, self.K.solve(g)))
 
-    def system(self, scaling: Scaling, E: Matrix, counters: Counters) -> Complement:
-        half = np.linalg.inv(scaling.G).T
+    def system(self, p: FloorPoint, work: Work) -> IterativeSystem:
+        half = p.scaling.G_inverse.T
         seen = self.frame.seen_from(half, self.maker.beta)
         U, G, diagonal = seen.turned(self.K.rho**-_EXPONENT, self.K.inverse_sums)
-        return Complement(self, half @ U, Schur(G, self.K, 1.0 / (1.0 + diagonal)), E, counters)
+        schur = Schur(G, self.K, 1.0 / (1.0 + diagonal))
+        return IterativeSystem(p, Complement(self, half @ U, schur, p.Et, work, self.maker.single), _ACCURACY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,98 +91,101 @@ class Schur:
 
 
 class Complement:
-    """The system for dZ = PYPᵀ in the plane ⟨E, dZ⟩ = 0, by conjugate gradients."""
+    """The equations for dZ = PYPᵀ in the plane ⟨E, dZ⟩ = 0, by conjugate gradients; single: in single precision.
 
-    def __init__(self, basis: WhitenedBasis, P: Matrix, operator: Schur, E: Matrix, counters: Counters) -> None:
-        self.basis, self.P, self.counters = basis, P, counters
+    A solution in single precision is refined until the true residual, in double, is small; where that does not help,
+    conjugate gradients go on in double.
+    """
+
+    def __init__(self, basis: WhitenedBasis, P: Matrix, operator: Schur, E: Matrix, work: Work, single: bool) -> None:
+        self.basis, self.P, self.work = basis, P, work
         E = P.T @ E @ P
         normal = operator.p * E
-        normal /= float(np.vdot(normal, E))
-        self.exact = (operator, E, normal)
-        # The last solution with its right-hand side and what it leaves of that.
-        self.solution, self.b, self.left = np.zeros_like(E), np.zeros_like(E), np.zeros_like(E)
-        self.set_precision(basis.maker.single)
+        self.exact = Plane(operator, E, normal / float(np.vdot(normal, E)))
+        self.plane = self.exact.lowered() if single else self.exact
 
-    def set_precision(self, single: bool) -> None:
-        """That of conjugate gradients."""
-        dtype: Any = np.float32 if single else np.float64
-        operator, E, normal = self.exact
-        self.single, self.operator = single, operator.lowered() if single else operator
-        self.E, self.normal = E.astype(dtype), normal.astype(dtype)
+    def solve(self, r: Array, c: Array, tolerance: float) -> Solution:
+        frame, K, P, exact = self.basis.frame, self.basis.K, self.P, self.exact
+        first = K.solve(r)
+        b = P.T @ (c - frame.slope(first)) @ P
+        solution, left, size = np.zeros_like(b), b, exact.size(b)
+        while True:
+            solution = exact.in_plane(solution + self._approach(left, tolerance))
+            dZ = sym(P @ solution @ P.T)
+            X = first + K.solve(frame.coslope(dZ))
+            left = P.T @ (c - frame.slope(X)) @ P - solution
+            before, size = size, exact.size(left)
+            # The residual that conjugate gradients add up in single precision may be far from the true one.
+            if self.plane is exact or size <= _GOOD_ENOUGH * tolerance:
+                return Solution(X, dZ, exact.multiplier(left))
+            if not size < _REFINED * before:
+                self.plane, solution, left = exact, np.zeros_like(b), b
+
+    def _approach(self, b: Matrix, tolerance: float) -> Array:
+        """The unknowns for the right-hand side b by conjugate gradients."""
+        plane = self.plane
+        most = min(_MOST_ITERATIONS, max(_ITERATIONS_AT_ANY_SIZE, _MOST_ROWS // self.basis.frame.d))
+        b = plane.residual(b.astype(plane.E.dtype))
+        return conjugate_gradients(plane, b, lambda left, _: float(np.linalg.norm(left)) <= tolerance, most, self.work)
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """The operator within the plane ⟨E, Y⟩ = 0; normal: p∘E with ⟨normal, E⟩ = 1, in the precision of the operator."""
+
+    operator: Schur
+    E: Array
+    normal: Array
+
+    def lowered(self) -> Plane:
+        """The same in single precision."""
+        return Plane(self.operator.lowered(), self.E.astype(np.float32), self.normal.astype(np.float32))
 
     def inner(self, Y: Array, Y2: Array) -> float:
         return float(np.vdot(Y, Y2))
 
+    def in_plane(self, Y: Array) -> Array:
+        return np.asarray(Y - self.inner(self.E, Y) * self.normal)
+
+    def multiplier(self, left: Array) -> float:
+        """The dt that leaves the least of a residual."""
+        return -self.inner(self.normal, left)
+
     def residual(self, Y: Array) -> Array:
         """What the best dt leaves of Y; preconditioned, it lies in the plane."""
-        return np.asarray(Y - self.inner(self.normal, Y) * self.E)
+        return np.asarray(Y + self.multiplier(Y) * self.E)
+
+    def size(self, left: Array) -> float:
+        return float(np.linalg.norm(self.residual(left)))
 
     def precondition(self, Y: Array) -> Array:
         """In the plane, up to the rounding of this difference and not of what made Y."""
-        Z = self.operator.p * Y
-        return np.asarray(Z - self.inner(self.E, Z) * self.normal)
+        return self.in_plane(self.operator.p * Y)
 
     def __call__(self, Y: Array) -> Array:
         """Without its multiple of E, which is dt's and larger than the rest: rounding would leave the plane by it."""
         return self.residual(self.operator(Y))
 
-    def solve(self, r: Array, c: Matrix, tolerance: float) -> Solution:
-        """From the last solution on: the predictor's is most of the corrector's."""
-        frame, K, P = self.basis.frame, self.basis.K, self.P
-        _, E, normal = self.exact
-        first = K.solve(r)
-        b = P.T @ (c - frame.slope(first)) @ P
-        self.left, self.b = self.left + (b - self.b), b
-        size = self.size()[0]
-        while True:
-            self.solution += self.approach(self.left, tolerance)
-            self.solution -= self.inner(E, self.solution) * normal
-            dZ = sym(P @ self.solution @ P.T)
-            X = first + K.solve(frame.coslope(dZ))
-            self.left = P.T @ (c - frame.slope(X)) @ P - self.solution
-            before, (size, dt) = size, self.size()
-            # The residual that conjugate gradients add up in single precision may be far from the true one.
-            if not self.single or size <= _GOOD_ENOUGH * tolerance:
-                return Solution(X, dZ, dt)
-            if not size < _REFINED * before:
-                self.set_precision(single=False)
-                self.basis.maker.single = False  # the systems to come are no easier
-                self.solution, self.left = np.zeros_like(b), b
 
-    def size(self) -> tuple[float, float]:
-        """The norm of what is left, with the best dt, and that dt."""
-        _, E, normal = self.exact
-        dt = -self.inner(normal, self.left)
-        return float(np.linalg.norm(self.left + dt * E)), dt
-
-    def approach(self, b: Matrix, tolerance: float) -> Array:
-        """The unknowns for the right-hand side b by conjugate gradients."""
-        b = self.residual(b.astype(self.E.dtype))
-        Y = np.zeros_like(b)
-
-        def add(step: float, direction: Array) -> None:
-            nonlocal Y
-            Y += step * direction
-
-        def finished(left: Array) -> bool:
-            return float(np.linalg.norm(left)) <= tolerance
-
-        most = min(_MOST_ITERATIONS, max(_ITERATIONS_AT_ANY_SIZE, _MOST_ROWS // self.basis.frame.d))
-        self.counters.cg_iterations += conjugate_gradients(self, b, finished, most, add)
-        return Y
-
-
+@dataclass(frozen=True, eq=False)
 class Whitening:
     """D and Z to their basis; single: whether conjugate gradients run in single precision, while that is enough."""
 
-    def __init__(self, metric: Family, pattern: Pattern, single: bool) -> None:
-        self.metric, self.pattern, self.single = metric, pattern, single
-        self.beta = effective_beta(metric.Q)
-        self.curvatures = Curvatures(np.asarray(metric.B), pattern)
+    family: Family
+    pattern: Pattern
+    single: bool
+
+    @cached_property
+    def beta(self) -> float:
+        return effective_beta(self.family.Q)
+
+    @cached_property
+    def curvatures(self) -> Curvatures:
+        return Curvatures(np.asarray(self.family.B), self.pattern)
 
     def __call__(self, D: Matrix, Z: Matrix) -> WhitenedBasis | None:
         """None when the curvature is not numerically positive definite."""
-        q = self.metric
+        q = self.family
         K = self.curvatures(q.Q.adjoint(Z))
         if K is None:
             return None

@@ -1,17 +1,23 @@
-"""The metric G(D) = aD − 𝒬(DBD) around one D, written in a basis C with CCᵀ = D that has the pattern of D.
+"""The matrix G(D) = aD − 𝒬(DBD) around one D, written in a basis C with CCᵀ = D that has the pattern of D.
+
+For a = 1 it is the left-hand side F of the condition F(D) ⪰ 0, for a = 2 the descent metric.
 
 A change of D is CXCᵀ; what comes from G is multiplied by C⁻¹ from both sides, what comes from its inverse by C:
 
     G̃ = aI − C⁻¹𝒬(CB̃Cᵀ)C⁻ᵀ,   B̃ = CᵀBC,   Ỹ = G̃⁻¹,   R̃ = Cᵀ𝒬*(Y)C,
     G′[X] = aX − C⁻¹𝒬(C(XB̃ + B̃X)Cᵀ)C⁻ᵀ,      G′*[Z] = Π(aZ − (B̃N + NB̃)),  N = Cᵀ𝒬*(C⁻ᵀZC⁻¹)C,
-    G̃(I + X) = G̃ + G′[X] − C⁻¹𝒬(CXB̃XCᵀ)C⁻ᵀ      (exact: the metric is quadratic),
+    G̃(I + X) = G̃ + G′[X] − C⁻¹𝒬(CXB̃XCᵀ)C⁻ᵀ      (exact: G is quadratic),
 
 Π the projection onto the pattern in this basis: the diagonal blocks, or multiples of the identity in each block for
 D = Diag(γᵢWᵢ).  C is rotated so that the diagonal blocks of B̃ are diagonal: for a full D, B̃ is.
+
+A step D⁺ = C(I + X)Cᵀ changes the basis to C⁺ = CKU with KKᵀ = I + X and a rotation U that makes the blocks of KᵀB̃K
+diagonal: one Cholesky factorisation and one eigendecomposition.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,20 +25,25 @@ import numpy as np
 
 from stepsize_solvers.numerics import (
     Array,
+    Gram,
     cholesky,
     congruence_diagonal,
     eigh,
     log_det_from_cholesky,
+    lower_product,
+    lower_solve,
     sym,
     triangular_inverse,
 )
 from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, add_to_diagonal
-from stepsize_solvers.single import Gram
+
+_GRADED = 1e10  # see is_graded
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
     """The basis of one D and the maps in it, in the precision of its arrays.
+    Products are written ``A.dot(B)``: for small matrices that call takes half the time of @.
 
     C, E: C and C⁻ᵀ; Bt: the diagonal of B̃ for a full D, otherwise the matrix; log_det: of D.  Another basis, CCᵀ ≠ D,
     has B̃ = CᵀBDC⁻ᵀ, which need not be symmetric; ``value``, ``left`` and ``bend`` are not for it.
@@ -47,23 +58,36 @@ class Frame:
     log_det: float
 
     @staticmethod
-    def of(left: Family, pattern: Pattern, D: Matrix, rotated: bool = True) -> Frame | None:
-        """The frame of D, or None when D is not numerically positive definite; ``rotated`` as said above."""
+    def of(left: Family, pattern: Pattern, D: Matrix, rotated: bool = True, graded: bool = False) -> Frame | None:
+        """The frame of D, or None when D is not numerically positive definite; ``rotated`` as said above.
+
+        ``graded``: keep all of B̃ for a full D, too.
+        """
         K = cholesky(D)
         if K is None or left.B is None:
             return None
         C, C_inverse = K, triangular_inverse(K)
         Bt: Array = sym(K.T @ (left.B @ K))
-        if rotated and pattern.is_full:
-            lam, U = eigh(Bt)
-            # B ⪰ 0 has no negative eigenvalue; rounding may produce one of the relative size of the unit roundoff.
-            C, C_inverse, Bt = K @ U, U.T @ C_inverse, np.maximum(lam, np.finfo(float).tiny)
-        elif rotated and max(pattern.sizes) > 1:
-            U = np.eye(len(D))
-            for s in pattern.slices:
-                U[s, s] = eigh(Bt[s, s])[1]
-            C, C_inverse, Bt = K @ U, U.T @ C_inverse, sym(U.T @ Bt @ U)
+        if rotated and (pattern.is_full or max(pattern.sizes) > 1):
+            U, Bt = _rotation(pattern, Bt, graded)
+            C, C_inverse = K @ U, U.T @ C_inverse
         return Frame(left.Q, left.a, pattern, Gram(C), Gram(C_inverse.T), Bt, log_det_from_cholesky(K))
+
+    def moved(self, X: Array) -> tuple[Frame, Array] | None:
+        """Return the rotated frame of D⁺ = C(I + X)Cᵀ and T = C⁻¹C⁺; None unless I + X ≻ 0."""
+        M = np.array(X, dtype=np.float64)
+        add_to_diagonal(M, 1.0)
+        K = cholesky(M)
+        if K is None:
+            return None
+        if self.Bt.ndim == 1:
+            root = K.T * np.sqrt(self.Bt)
+            U, Bt = _rotation(self.pattern, root.dot(root.T))
+        else:
+            U, Bt = _rotation(self.pattern, sym(K.T @ self.Bt @ K), graded=True)
+        T = lower_product(K, U)
+        C, E = Gram(self.C.A.dot(T)), Gram(lower_solve(K, self.E.A.T).T.dot(U))
+        return Frame(self.Q, self.a, self.pattern, C, E, Bt, self.log_det + log_det_from_cholesky(K)), T
 
     @property
     def d(self) -> int:
@@ -73,6 +97,11 @@ class Frame:
         """The frame in single precision."""
         C, E, Bt = (part.astype(np.float32) for part in (self.C.A, self.E.A, self.Bt))
         return replace(self, C=Gram(C), E=Gram(E), Bt=Bt)
+
+    @cached_property
+    def low(self) -> Frame:
+        """The frame in single precision."""
+        return self.lowered()
 
     @cached_property
     def diagonal(self) -> Array:
@@ -117,19 +146,35 @@ class Frame:
         split, C, E = self.Q.diagonal_plus_scaled, self.C.A, self.E.A
         if split is not None:
             return _plus(self.E((split.alpha * congruence_diagonal(C, M)).astype(M.dtype)), split.beta, M)
-        return sym(E.T @ self.Q.apply(C @ M @ C.T).astype(M.dtype) @ E)
+        return sym(E.T.dot(self.Q.apply(C.dot(M).dot(C.T)).astype(M.dtype, copy=False)).dot(E))
 
     def coimage(self, Z: Array) -> Array:
         """Cᵀ𝒬*(C⁻ᵀZC⁻¹)C."""
         split, C, E = self.Q.diagonal_plus_scaled, self.C.A, self.E.A
         if split is not None:
             return _plus(self.C((split.alpha * congruence_diagonal(E, Z)).astype(Z.dtype)), split.beta, Z)
-        return sym(C.T @ self.Q.adjoint(E @ Z @ E.T).astype(Z.dtype) @ C)
+        return sym(C.T.dot(self.Q.adjoint(E.dot(Z).dot(E.T)).astype(Z.dtype, copy=False)).dot(C))
+
+    @property
+    def D(self) -> Matrix:
+        return sym(self.C.A @ self.C.A.T)
+
+    @cached_property
+    def quadratic(self) -> Array:
+        """C⁻¹𝒬(DBD)C⁻ᵀ; diag(DBD)_j = Σ_k λ_k C_jk² for a diagonal B̃."""
+        split = self.Q.diagonal_plus_scaled
+        if self.Bt.ndim == 2:
+            return self.image(self.Bt)
+        if split is None:
+            return sym(self.E.A.T.dot(self.Q.apply((self.C.A * self.Bt).dot(self.C.A.T))).dot(self.E.A))
+        out = self.E(split.alpha * ((self.C.A * self.C.A) @ self.Bt))
+        add_to_diagonal(out, split.beta * self.Bt)
+        return out
 
     @property
     def value(self) -> Array:
         """G̃."""
-        G = -self.image(np.diag(self.Bt) if self.Bt.ndim == 1 else self.Bt)
+        G = -self.quadratic
         add_to_diagonal(G, self.a)
         return G
 
@@ -143,7 +188,15 @@ class Frame:
 
     def bend(self, X: Array) -> Array:
         """−C⁻¹𝒬(CXB̃XCᵀ)C⁻ᵀ."""
+        if self.Bt.ndim == 1:
+            root = X * np.sqrt(self.Bt)
+            return -self.image(root.dot(root.T))  # half a product
         return -self.image(sym(X @ self.left(X)))
+
+    def cross(self, X: Array, N: Array) -> Array:
+        """Π(B̃XN + NXB̃)."""
+        M = self.left(X).dot(N)
+        return self.project(M + M.T)
 
     def stretched(self, E: Matrix) -> Matrix:
         """C⁻¹EC⁻ᵀ."""
@@ -227,6 +280,68 @@ class SeenFrom:
             N = sym(u @ Y @ u.T)
             half -= self.C.T @ ((self.Q.adjoint(N).astype(Y.dtype) - self.beta * N) @ self.b)
         return np.asarray(half + half.T)
+
+
+def curvature_loss(frame: Frame, Rt: Matrix, g: Matrix) -> float:
+    """½⟨g, K⁻¹g⟩; infinite when B or R is not numerically positive definite."""
+    Bt = frame.Bt
+    if Bt.ndim == 1:
+        root = 1.0 / np.sqrt(Bt)
+        scale = np.multiply.outer(root, root)
+        R, g = Rt * scale, g * scale
+    else:
+        K = cholesky(Bt)
+        if K is None:
+            return math.inf
+        R, g = (lower_solve(K, lower_solve(K, M).T) for M in (Rt, g))
+    rho, U = eigh(sym(R))
+    if not rho[0] > 0.0:
+        return math.inf
+    g = U.T @ g @ U
+    with np.errstate(over="ignore"):  # infinite is what it is then
+        return 0.5 * float(np.sum(g * g / (rho[:, None] + rho)))
+
+
+def is_graded(Q: PositiveMap) -> bool:
+    """Whether second moments differ so much (a coordinate kept with probability 10⁻¹⁰, say) that rotations lose digits.
+
+    The diagonal of a B that is scaled for D near one has the same ratio, and eigenvectors of B, or of a D that is so
+    graded, are right to rounding of the largest entries only.
+    """
+    lowest, highest = Q.action_range
+    return bool(highest > _GRADED * lowest)
+
+
+def effective_beta(Q: PositiveMap) -> float:
+    """A scalar β with 𝒬(M) ≈ βM on average: the mean of what an entrywise map multiplies by off the diagonal.
+
+    For other maps ⟨M, 𝒬(M)⟩/⟨M, M⟩ at a fixed random M.
+    """
+    split = Q.diagonal_plus_scaled
+    if split is not None:
+        return split.beta
+    P, d = Q.hadamard_matrix, Q.d
+    if P is not None and d > 1:
+        return float(P.sum() - np.trace(P)) / (d * (d - 1))
+    M = np.random.default_rng(1).standard_normal((d, d))
+    M += M.T
+    return float(np.vdot(M, Q.apply(M)) / np.vdot(M, M))
+
+
+def _rotation(pattern: Pattern, Bt: Array, graded: bool = False) -> tuple[Array, Array]:
+    """U with the pattern that makes the diagonal blocks of UᵀB̃U diagonal, and that matrix.
+
+    For a full D its diagonal alone, unless the map is graded and rounding off the diagonal counts.
+    """
+    if pattern.is_full and not graded:
+        lam, U = eigh(Bt)
+        # B ⪰ 0 has no negative eigenvalue; rounding may produce one of the relative size of the unit roundoff.
+        return U, np.maximum(lam, np.finfo(float).tiny)
+    U = np.eye(len(Bt))
+    for s in pattern.slices:
+        if s.stop - s.start > 1:
+            U[s, s] = eigh(Bt[s, s])[1]
+    return U, sym(U.T @ Bt @ U)
 
 
 def _plus(out: Array, factor: float, M: Array) -> Array:

@@ -1,0 +1,444 @@
+"""Newton systems formed as matrices and factorised: A = K + F′*(W⁻¹ F′[·] W⁻¹) for a few thousand unknowns.
+
+K X − F′*[dZ] = r and F′[X] + W dZ W = c leave  A X = r + F′*[W⁻¹cW⁻¹],  dZ = W⁻¹(c − F′[X])W⁻¹.  The condition of A
+grows like 1/μ, which a direct factorisation bears down to gaps of 10⁻⁹ and conjugate gradients do not.
+
+The unknowns are symmetric matrices X_k that span the pattern in the basis of a frame.  With N_k = P F′[X_k] Pᵀ and
+PᵀP = W⁻¹,  A_kl = ⟨N_k, N_l⟩ + 2 tr(X_k B̃ X_l R̃).  For a full D the unknowns are coordinates
+svec(X) = (X_ii, √2 X_ij), in which X ↦ AXAᵀ is an n×n matrix, written A⊗A, and
+
+    N = (PC⁻¹⊗PC⁻¹) [a(C⊗C) − T (C⊗C) Diag(λᵢ + λⱼ)],      T the matrix of 𝒬,
+
+because dD B D + D B dD = C(XΛ + ΛX)Cᵀ has the coordinates (λᵢ + λⱼ) x_ij in the basis C.  A step costs O(d⁶) operations
+in few calls: for small sizes the calls are what counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, singledispatch
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from stepsize_solvers.interior.frame import Frame
+from stepsize_solvers.interior.problem import InequalityPoint, Step
+from stepsize_solvers.numerics import Array, Gram, Scaling, cholesky, smallest_eigenvalue, sym
+from stepsize_solvers.programs import (
+    CongruenceSum,
+    Hadamard,
+    Indices,
+    Matrix,
+    Pattern,
+    PositiveMap,
+    ScaledPlusTrace,
+    Stack,
+    Vector,
+    add_to_diagonal,
+)
+
+# The numbers that the arrays of a dense system may have: 80 MB each.
+_MOST_NUMBERS = 10**7
+# A step that is longer than this is cut to 1 anyway; trials of the length of one.
+_BEYOND = 1.1
+_TRIALS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """Index arrays of svec for one size d.
+
+    rows, columns: the pair (i, j), i ≤ j, of each coordinate, and flat = i·d + j; diagonal: the coordinates with i = j.
+    weights: 1 or √2, and their inverses.  position: the coordinate of each entry, d×d.
+    pairs: 2uuᵀ, u = ½ on the diagonal and √½ off it, the factor of A_ik A_jl + A_il A_jk in A⊗A.
+    The matrix of X ↦ ΛXR + RXΛ is the sum of factors · λ[lam_index] · R.ravel()[R_index] over equal ``places``.
+    """
+
+    d: int
+    n: int
+    eye: Matrix
+    rows: Indices
+    columns: Indices
+    flat: Indices
+    diagonal: Indices
+    weights: Vector
+    inverse_weights: Vector
+    position: Indices
+    pairs: Matrix
+    places: Indices
+    factors: Vector
+    lam_index: Indices
+    R_index: Indices
+
+    def svec(self, M: Matrix) -> Vector:
+        """The coordinates of a symmetric matrix."""
+        x = M.ravel().take(self.flat)
+        x *= self.weights
+        return x
+
+    def smat(self, x: Vector) -> Matrix:
+        """The symmetric matrix with the given coordinates."""
+        return (x * self.inverse_weights).take(self.position)
+
+    def congruence(self, A: Matrix) -> Matrix:
+        """A⊗A: the n×n matrix of X ↦ AXAᵀ."""
+        first, second = A.take(self.rows, axis=1), A.take(self.columns, axis=1)
+        out = first.take(self.rows, axis=0)
+        out *= second.take(self.columns, axis=0)
+        other = second.take(self.rows, axis=0)
+        other *= first.take(self.columns, axis=0)
+        out += other
+        out *= self.pairs
+        return out
+
+    def curvature(self, lam: Vector, R: Matrix) -> Matrix:
+        """The n×n matrix of X ↦ ΛXR + RXΛ, Λ = Diag(lam)."""
+        terms = lam.take(self.lam_index)
+        terms *= R.ravel().take(self.R_index)
+        terms *= self.factors
+        total: Vector = np.bincount(self.places, terms, self.n * self.n)  # type: ignore[assignment]  # stub: integers
+        return total.reshape(self.n, self.n)
+
+
+@lru_cache(maxsize=32)
+def coordinates(d: int) -> Coordinates:
+    """The index arrays of size d, made once for each size."""
+    i, j = np.triu_indices(d)
+    n = int(i.size)
+    position = np.empty((d, d), dtype=np.intp)
+    position[i, j] = position[j, i] = np.arange(n)
+    off = i != j
+    u = np.where(off, 0.5**0.5, 0.5)
+    pairs = 2.0 * np.multiply.outer(u, u)
+    # Row (i, j), column (k, l) has the terms Λ_ik R_jl + Λ_il R_jk + Λ_jk R_il + Λ_jl R_ik; Λ is diagonal.
+    terms: list[tuple[Indices, Vector, Indices, Indices]] = []
+    for a, b in ((i, j), (j, i)):
+        for c, e in ((i, j), (j, i)):
+            p, q = np.nonzero(a[:, None] == c)
+            terms.append((p * n + q, pairs[p, q], a[p], b[p] * d + e[q]))
+    places, factors, lam_index, R_index = (np.concatenate(part) for part in zip(*terms, strict=True))
+    return Coordinates(
+        d=d,
+        n=n,
+        eye=np.eye(d),
+        rows=i,
+        columns=j,
+        flat=i * d + j,
+        diagonal=np.flatnonzero(~off),
+        weights=np.where(off, 2.0**0.5, 1.0),
+        inverse_weights=np.where(off, 0.5**0.5, 1.0),
+        position=position,
+        pairs=pairs,
+        places=places,
+        factors=factors,
+        lam_index=lam_index,
+        R_index=R_index,
+    )
+
+
+@singledispatch
+def map_matrix(Q: PositiveMap, at: Coordinates) -> NDArray[np.float64]:
+    """T, the matrix of 𝒬 in svec coordinates: n×n, or its diagonal when 𝒬(M) = P∘M."""
+    P = Q.hadamard_matrix
+    if P is not None:
+        return np.asarray(P.ravel().take(at.flat))
+    return np.stack([at.svec(sym(Q.apply(at.smat(e)))) for e in np.eye(at.n)], axis=1)
+
+
+@map_matrix.register
+def _(Q: ScaledPlusTrace, at: Coordinates) -> NDArray[np.float64]:
+    trace = np.zeros(at.n)
+    trace[at.diagonal] = 1.0
+    return Q.a * np.eye(at.n) + Q.b * np.multiply.outer(trace, trace)
+
+
+@map_matrix.register
+def _(Q: CongruenceSum, at: Coordinates) -> NDArray[np.float64]:
+    # Σ_r w_r S_ik S_jl for all (ik), (jl) is one product; the entries are those of Σ_r w_r S_r⊗S_r.
+    S = Q.matrices.reshape(Q.weights.size, -1)
+    products = ((S.T * Q.weights) @ S).reshape((at.d,) * 4)
+    i, j = at.rows[:, None], at.columns[:, None]
+    return np.asarray(at.pairs * (products[i, at.rows, j, at.columns] + products[i, at.columns, j, at.rows]))
+
+
+class Unknowns(Protocol):
+    """The numbers in which a pattern is written, and A in them."""
+
+    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array | None]:
+        """A for W⁻¹ = rootᵀ·root, and the matrices N_k as rows, ``flat``, or None where they are not formed."""
+        ...
+
+    def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
+        """K alone."""
+        ...
+
+    def vector(self, X: Matrix) -> Vector:
+        """⟨X_k, X⟩."""
+        ...
+
+    def matrix(self, x: Vector) -> Matrix:
+        """Σ x_k X_k."""
+        ...
+
+    def flat(self, M: Matrix) -> Vector: ...
+    def square(self, x: Vector) -> Matrix: ...
+
+
+@dataclass(frozen=True, eq=False)
+class DiagonalUnknowns:
+    """A diagonal D and 𝒬(M) = P∘M: G′[e_k e_kᵀ] = e_k u_kᵀ + u_k e_kᵀ with the columns u_k of U = (a/2) I − P∘B̃, so
+
+    A = 2 [ Y∘(UᵀYU) + (YU)∘(YU)ᵀ + B̃∘R̃ ],  Y = W⁻¹.
+    """
+
+    P: Matrix
+
+    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, None]:
+        """A, of size d."""
+        Y = root.T @ root
+        U = -self.P * frame.Bt
+        add_to_diagonal(U, 0.5 * frame.a)
+        YU = Y @ U
+        return 2.0 * sym(Y * (U.T @ YU) + YU * YU.T) + self.curvature(frame, Rt), None
+
+    def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
+        return np.asarray(2.0 * sym(frame.Bt * Rt))
+
+    def vector(self, X: Matrix) -> Vector:
+        return np.diagonal(X)
+
+    def matrix(self, x: Vector) -> Matrix:
+        return np.diag(x)
+
+    def flat(self, M: Matrix) -> Vector:
+        return self.vector(M)  # not asked for without rows
+
+    def square(self, x: Vector) -> Matrix:
+        return self.matrix(x)
+
+
+@dataclass(frozen=True, eq=False)
+class SvecUnknowns:
+    """A full D in coordinates svec; T: the matrix of 𝒬, or its diagonal."""
+
+    at: Coordinates
+    T: Array
+
+    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array]:
+        at, T = self.at, self.T
+        J, lam2 = at.congruence(frame.C.A), frame.sums.ravel().take(at.flat)
+        if T.ndim == 1:
+            J *= frame.a - T[:, None] * lam2
+        else:
+            J = frame.a * J - T @ (J * lam2)
+        N = at.congruence(root.dot(frame.E.A.T)).dot(J)
+        A = N.T.dot(N)
+        A += self.curvature(frame, Rt)
+        return A, N.T
+
+    def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
+        return self.at.curvature(frame.Bt, Rt)
+
+    def vector(self, X: Matrix) -> Vector:
+        return self.at.svec(X)
+
+    def matrix(self, x: Vector) -> Matrix:
+        return self.at.smat(x)
+
+    def flat(self, M: Matrix) -> Vector:
+        return self.at.svec(M)
+
+    def square(self, x: Vector) -> Matrix:
+        return self.at.smat(x)
+
+
+@dataclass(frozen=True, eq=False)
+class ListedUnknowns:
+    """Matrices X_k that span a pattern in the basis of a frame, shape (n, d, d), and 𝒬 in coordinates svec.
+
+    Where svec itself would be too long (given directions of any size), 𝒬 is applied to one matrix at a time.
+    """
+
+    Q: PositiveMap
+    stack: Stack
+    at: Coordinates | None
+    T: Array | None
+
+    @staticmethod
+    def of(Q: PositiveMap, pattern: Pattern) -> ListedUnknowns:
+        at = coordinates(pattern.d) if pattern.d**4 <= _MOST_NUMBERS else None
+        stack = _spanning(pattern.sizes, pattern.W is not None)
+        return ListedUnknowns(Q, stack, at, None if at is None else map_matrix(Q, at))
+
+    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array]:
+        n, d, _ = self.stack.shape
+        XB = (self.stack.reshape(n * d, d) @ frame.Bt).reshape(n, d, d)
+        N = frame.a * _congruence(self.stack, frame.C.A)
+        N -= self.apply(_congruence(XB + XB.swapaxes(1, 2), frame.C.A))
+        N = _congruence(N, root @ frame.E.A.T).reshape(n, d * d)
+        return N @ N.T + self.curvature(frame, Rt), N
+
+    def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
+        n, d, _ = self.stack.shape
+        flat = self.stack.reshape(n * d, d)
+        XR = (flat @ Rt).reshape(n, d, d).swapaxes(1, 2).reshape(n, d * d)
+        return np.asarray(2.0 * sym((flat @ frame.Bt).reshape(n, d * d) @ XR.T))
+
+    def apply(self, M: Stack) -> Stack:
+        """𝒬 of each matrix of a stack."""
+        d, at, T = M.shape[1], self.at, self.T
+        if at is None or T is None:
+            return np.stack([self.Q.apply(part) for part in M])
+        if T.ndim == 1:
+            return np.asarray(M * T.take(at.position))
+        x = (M.reshape(-1, d * d).take(at.flat, axis=1) * at.weights) @ T.T
+        return np.asarray((x * at.inverse_weights).take(at.position, axis=1))
+
+    def vector(self, X: Matrix) -> Vector:
+        return np.asarray(self.stack.reshape(len(self.stack), -1) @ X.ravel())
+
+    def matrix(self, x: Vector) -> Matrix:
+        return np.asarray(np.tensordot(x, self.stack, 1))
+
+    def flat(self, M: Matrix) -> Vector:
+        return M.ravel()
+
+    def square(self, x: Vector) -> Matrix:
+        return x.reshape(self.stack.shape[1:])
+
+
+@lru_cache(maxsize=32)
+def _spanning(sizes: tuple[int, ...], given: bool) -> Stack:
+    """A basis of the block-diagonal matrices; with ``given`` blocks, the identities of the blocks."""
+    d = sum(sizes)
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    if given:
+        return np.stack([np.diag((labels == i).astype(float)) for i in range(len(sizes))])
+    rows, columns = np.tril_indices(d)
+    inside = labels[rows] == labels[columns]
+    rows, columns = rows[inside], columns[inside]
+    out, k = np.zeros((len(rows), d, d)), np.arange(len(rows))
+    out[k, rows, columns] = out[k, columns, rows] = np.where(rows == columns, 1.0, np.sqrt(0.5))
+    return out
+
+
+def listed(Q: PositiveMap, pattern: Pattern, most: int) -> Unknowns | None:
+    """The unknowns of a dense system, or None when there are more than ``most``; a diagonal may have any number."""
+    P = Q.hadamard_matrix
+    if pattern.is_diagonal and P is not None:
+        return DiagonalUnknowns(P)
+    count = len(pattern.sizes) if pattern.W is not None else sum(n * (n + 1) // 2 for n in pattern.sizes)
+    fits = pattern.d**4 <= _MOST_NUMBERS if pattern.is_full else count * pattern.d**2 <= _MOST_NUMBERS
+    if count > most or not fits:
+        return None
+    if pattern.is_full:
+        return SvecUnknowns(coordinates(pattern.d), map_matrix(Q, coordinates(pattern.d)))
+    return ListedUnknowns.of(Q, pattern)
+
+
+@dataclass(frozen=True, eq=False)
+class FactorisedSystem:
+    """The system of a problem with one inequality by the Cholesky factor of A, or of I + A where K has the identity.
+
+    All that comes from F and Z is in the coordinates of the Nesterov–Todd factor G, where both are Diag(v) and W = I;
+    N: the matrices N_k as rows, or None.  frame: that of D; scaled: with C⁻ᵀG⁻ᵀ for C⁻ᵀ.  E: of F ⪰ tE, or None.
+    """
+
+    frame: Frame
+    scaled: Frame
+    scaling: Scaling
+    residual: Matrix
+    over: Unknowns
+    factor: Matrix
+    N: Array | None
+    identity: bool
+    E: Matrix | None = None
+
+    @staticmethod
+    def of(
+        p: InequalityPoint, frame: Frame, Rt: Matrix, over: Unknowns, identity: bool, E: Matrix | None = None
+    ) -> FactorisedSystem | None:
+        """None when rounding has made A indefinite."""
+        scaling = p.scaling
+        back = scaling.G_inverse
+        A, N = over.system(frame, back, Rt)
+        if identity:
+            add_to_diagonal(A, 1.0)
+        factor = cholesky(A)
+        if factor is None:
+            return None
+        Q, C, E_scaled = frame.Q, frame.C, Gram(frame.E.A.dot(back.T))
+        if Q.diagonal_plus_scaled is not None:
+            Q = Hadamard(Q.diagonal_plus_scaled.hadamard_matrix)  # its shortcuts are for C⁻ᵀ
+        scaled = Frame(Q, frame.a, frame.pattern, C, E_scaled, frame.Bt, frame.log_det)
+        E = None if E is None else back @ E @ back.T
+        return FactorisedSystem(frame, scaled, scaling, p.residual, over, factor, N, identity, E)
+
+    @cached_property
+    def column(self) -> tuple[Matrix, Matrix, Matrix]:
+        """X, dZ and F′[X] for r = 0 and c = E."""
+        assert self.E is not None
+        return self._solve(np.zeros_like(self.E), self.E)
+
+    def _solve(self, r: Matrix, c: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+        """X, dZ and F′[X] with K X − F′*[dZ] = r and F′[X] + dZ = c."""
+        over, N = self.over, self.N
+        if N is None:
+            back = self.scaling.G_inverse
+            rhs = over.vector(r + self.frame.coslope(back.T @ c @ back))
+            X = over.matrix(lapack.dpotrs(self.factor, rhs, 1)[0])
+            first = sym(back @ self.frame.slope(X) @ back.T)
+        else:
+            x = lapack.dpotrs(self.factor, over.vector(r) + N.dot(over.flat(c)), 1)[0]
+            X, first = over.matrix(x), over.square(x.dot(N))
+        return X, c - first, first
+
+    def step(self, s: float, before: Step | None = None) -> Step:
+        v, r = self.scaling.v, self.residual
+        c = np.diag(s / v - v)
+        if before is not None:
+            product = before.first.dot(before.dZ)
+            c -= (product + product.T) / (v[:, None] + v) + before.second
+            r = r - self.scaled.cross(before.X, self.scaled.coimage(before.dZ))
+            if self.identity:
+                r += self.frame.project(before.X.dot(before.X))
+        X, dZ, first = self._solve(r, c)
+        dt = 0.0
+        if self.E is not None:
+            X1, dZ1, first1 = self.column
+            dt = -float(np.vdot(self.E, dZ)) / float(np.vdot(self.E, dZ1))
+            X, dZ, first = X + dt * X1, dZ + dt * dZ1, first + dt * (first1 - self.E)
+        return Step(X, dZ, dt, first, self.scaled.bend(X), r, self.scaling.G_inverse)
+
+    def longest(self, step: Step) -> float:
+        """A length a ≤ 1.1 with Diag(v) + a dZ ⪰ 0 and Diag(v) + aF′ + a²F″ ⪰ 0, F″ ⪯ 0, near the largest."""
+        root = 1.0 / np.sqrt(self.scaling.v)
+        scale, a = root[:, None] * root, _BEYOND
+        least = smallest_eigenvalue(step.dZ * scale)
+        if least * a < -1.0:
+            a = -1.0 / least
+        # The largest b with Diag(v) + b(F′ + aF″) ⪰ 0 falls with a, and is feasible itself when b < a.
+        first, second, low = step.first * scale, step.second * scale, 0.0
+        for _ in range(_TRIALS):
+            least = smallest_eigenvalue(first + a * second)
+            if least * a >= -1.0:
+                return a
+            low = max(low, -1.0 / least)
+            a = 0.5 * (a + low)
+        return low
+
+    def left(self, step: Step, length: float) -> float:
+        v = self.scaling.v
+        F, Z = length * step.first + length**2 * step.second, length * step.dZ
+        add_to_diagonal(F, v)
+        add_to_diagonal(Z, v)
+        return max(float(np.vdot(F, Z)) / float(v.dot(v)), 0.0)
+
+
+def _congruence(S: Stack, A: Matrix) -> Stack:
+    """A S Aᵀ for each symmetric matrix of a stack, as two products of tall matrices."""
+    n, d, _ = S.shape
+    half = (S.reshape(n * d, d) @ A.T).reshape(n, d, d)
+    return np.asarray((half.swapaxes(1, 2).reshape(n * d, d) @ A.T).reshape(n, d, d))

@@ -1,0 +1,169 @@
+"""The one interior-point iteration: Newton steps on the perturbed optimality conditions until the gap is certified.
+
+At a point with F ≻ 0 and the multiplier Z ≻ 0 a step aims at ZF = sI in Nesterov–Todd scaling, and moves primal and
+dual together.  The constraint itself is never relaxed: F is computed from the stepsize.  There are two ways to choose
+s:
+
+* *with a predictor* (Mehrotra): a first direction aims at s = 0 and tells how much centring is needed, a second one
+  takes the second-order terms of all equations along the first.  For systems that are factorised, or warm-started.
+* *adaptive*, where every direction is as dear as a step: s falls faster after long steps and more slowly after short
+  ones, and the second-order terms are solved for only where the plain step is short.
+
+A problem that breaks down may hand over to another formulation of itself, in double precision or with other systems.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic
+
+import numpy as np
+
+from stepsize_solvers.interior.problem import Equations, InequalityPoint, PointType, Problem, Step, StepType, System
+from stepsize_solvers.numerics import Array, Progress, largest_step
+from stepsize_solvers.programs import Status
+
+# The gap is about μ.  Above this multiple of the tolerance the bounds are taken at D itself: a repair by scaling costs
+# an eigenvalue and would not end the iteration.
+_NEAR = 30.0
+
+
+# A repeated correction is closer to the path; it is taken unless it shortens the step by more than this.
+_WORTH = 0.9
+# Without a predictor: σ at first, its least value, and the same where conjugate gradients took few iterations.
+_FIRST_SIGMA = 0.3
+_LEAST_SIGMA = 0.25
+_LEAST_SIGMA_CHEAP = 0.15
+_FEW_ITERATIONS = 8
+
+
+@dataclass
+class Drive(Generic[PointType, StepType]):
+    """One solve: the problem as formulated now, σ, and the length of the last step."""
+
+    problem: Problem[PointType, StepType]
+    progress: Progress[PointType]
+    sigma: float = _FIRST_SIGMA
+    length: float = 0.0
+
+    def run(self, p: PointType) -> Status:
+        """Iterate from a strictly feasible point; INACCURATE after a breakdown of every formulation."""
+        progress, tol = self.progress, self.progress.limits.tol
+        while True:
+            problem = self.problem
+            details = None
+            if progress.limits.log is not None:
+                details = {**problem.details(p), "step": f"{self.length:.3f}"}
+            near = problem.mu(p) <= _NEAR * tol
+            status = progress.examine(p, problem.bounds(p, near), details, partial(problem.confirmed, p))
+            new, iterations = None, 0
+            if status is None:
+                before = progress.work.cg_iterations
+                new = self.next(p)
+                iterations = progress.work.cg_iterations - before
+                self.sigma = self._next_sigma(iterations)
+                progress.steps += new is not None
+            elif status is not Status.INACCURATE:
+                return status
+            if new is not None and iterations <= problem.rules.most_iterations:
+                p = new
+                continue
+            best = progress.best
+            other = problem.fallback(p if best is None else best.point)
+            if other is None:
+                return Status.INACCURATE
+            self.problem, p = other
+            self.sigma, progress.stalled = _FIRST_SIGMA, 0
+
+    def next(self, p: PointType) -> PointType | None:
+        """The point after one step; None when rounding allows none."""
+        problem, rules = self.problem, self.problem.rules
+        system = problem.system(p)
+        if system is None:
+            return None
+        mu, least = problem.mu(p), problem.least_target(p, self.progress.steps)
+        step, a = self._predicted(system, mu, least) if rules.predictor else self._adapted(system, mu, least)
+        while a > rules.shortest:
+            new = problem.moved(p, step, a)
+            if new is not None and (a < rules.short or problem.is_near_path(new, p)):
+                self.length = a
+                return new
+            a *= 0.8
+        return None
+
+    def _predicted(self, system: System[StepType], mu: float, least: float) -> tuple[StepType, float]:
+        """A step and its length by predictor and correctors."""
+        rules = self.problem.rules
+        fraction = max(rules.step_fraction, 1.0 - mu) if rules.to_boundary else rules.step_fraction
+        best, a = system.step(0.0), 0.0
+        left = system.left(best, min(1.0, system.longest(best)))
+        s = max(min(max(left**3, rules.least_sigma), rules.largest_sigma) * mu, least)
+        for _ in range(rules.correctors):
+            trial = system.step(s, best)
+            length = _cut(system.longest(trial), fraction)
+            if length < _WORTH * a:
+                break
+            best, a = trial, length
+            if (1.0 - a) * mu <= s:  # a shorter step leaves no more of μ than the target
+                break
+        return best, a
+
+    def _adapted(self, system: System[StepType], mu: float, least: float) -> tuple[StepType, float]:
+        """A step and its length without a predictor."""
+        rules = self.problem.rules
+        s = max(self.sigma * mu, least)
+        best = system.step(s)
+        longest = system.longest(best)
+        if longest < rules.corrector_below:
+            corrected = system.step(s, best)
+            length = system.longest(corrected)
+            if length > longest:
+                best, longest = corrected, length
+        return best, _cut(longest, rules.step_fraction)
+
+    def _next_sigma(self, iterations: int) -> float:
+        """σ after a step: ask for more after long steps, for less after short ones."""
+        if self.length > 0.8:
+            return max(0.3 * self.sigma, _LEAST_SIGMA if iterations > _FEW_ITERATIONS else _LEAST_SIGMA_CHEAP)
+        if self.length > 0.5:
+            return max(0.6 * self.sigma, _LEAST_SIGMA)
+        return min(2.0 * self.sigma, 0.8) if self.length < 0.3 else self.sigma
+
+
+def _cut(longest: float, fraction: float) -> float:
+    """The length of a step: a fraction of the longest unless the whole step is inside."""
+    return 1.0 if longest >= 1.0 else fraction * longest
+
+
+@dataclass(frozen=True, eq=False)
+class IterativeSystem:
+    """The system of a problem with one inequality by conjugate gradients; accuracy: relative to what they aim at."""
+
+    p: InequalityPoint
+    equations: Equations
+    accuracy: float = 1.5
+
+    def step(self, s: float, before: Step | None = None) -> Step:
+        p, scaling = self.p, self.p.scaling
+        root = scaling.mu**0.5
+        r, c, tolerance = p.residual, scaling.aim(s), self.accuracy * (s / root if s > 0.0 else root)
+        if before is None:
+            return self._step(*self.equations.solve(r, c, tolerance), r)
+        r = r + p.residual_bend(before.X, before.dZ)
+        c = c - before.second - scaling.second_order(before.first, before.dZ)
+        # The equations are linear: solve for what the step before leaves of them.
+        W = scaling.W
+        X, dZ, dt = self.equations.solve(r - before.r, c - before.first - W @ before.dZ @ W, tolerance)
+        return self._step(before.X + X, before.dZ + dZ, before.dt + dt, r)
+
+    def _step(self, X: Array, dZ: Array, dt: float, r: Array) -> Step:
+        return Step(X, dZ, dt, self.p.slope(X, dt), self.p.bend(X), r)
+
+    def longest(self, step: Step) -> float:
+        return largest_step([[self.p.Zt, step.dZ], [self.p.Ft, step.first, step.second]])
+
+    def left(self, step: Step, length: float) -> float:
+        F = self.p.Ft + length * step.first + length**2 * step.second
+        left = float(np.vdot(self.p.Zt + length * step.dZ, F))
+        return max(left / (self.p.scaling.mu * len(F)), 0.0)

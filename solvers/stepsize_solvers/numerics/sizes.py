@@ -1,0 +1,42 @@
+"""Every size at which the own solver changes its method: each was measured on one thread, in processor time.
+
+Sizes are dimensions d unless the name says unknowns, the numbers that describe a direction.
+"""
+
+from __future__ import annotations
+
+
+class Sizes:
+    """The table."""
+
+    # The condition: up to here factorised Newton systems beat conjugate gradients, rand-k / Gaussian map 6× / 5× at
+    # d = 5, 5× / 4× at 10, 3× / 2.5× at 14, 1.7× / 1× at 18.  A map that is not entrywise costs one more product.
+    CONDITION_DENSE_ENTRYWISE = 18
+    CONDITION_DENSE = 16
+    # The same for other patterns, and for log det of the metric.
+    PATTERN_DENSE_UNKNOWNS = 80
+    METRIC_DENSE_UNKNOWNS = 80
+    # Largest t: factorised systems come first up to here, and after a breakdown of conjugate gradients up to there.
+    FLOOR_DENSE_UNKNOWNS = 80
+    FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN = 2100
+    # Families: a factorisation beats a few products with all constraints up to here; after slow conjugate gradients, as
+    # long as the matrix of the system, 8 bytes for each pair of unknowns, takes half a gigabyte (a full X, d = 126).
+    FAMILIES_DENSE = 1300
+    FAMILIES_DENSE_AFTER_SLOW = 8100
+    # From here on directions are in single precision: for the condition 1.2× faster at d = 100, 1.4× at 300.
+    SINGLE_PRECISION = 48
+
+    # Up to here one product with the Hadamard matrix is cheaper, in calls, than the structured maps.
+    ONE_PRODUCT = 30
+    # Up to here all powers of a start are computed at once: the number of calls counts, beyond it that of operations.
+    STACKED_POWERS = 40
+    # Up to here a full reduction to tridiagonal form is as fast as a few Lanczos steps in Python.
+    LANCZOS = 120
+    # Up to here an eigendecomposition is as fast as power steps for a dominant vector.
+    POWER_STEPS = 16
+
+    # BLAS.  Below the first a second thread saves a fifth of the time (d = 700, 1000), and beside two busy processes on
+    # two cores it makes a call five times as long.  Up to the second BLAS uses one thread itself: a limit costs more
+    # than some of the operations under it.
+    BLAS_THREADS = 1500
+    BLAS_WITHOUT_LIMIT = 8
