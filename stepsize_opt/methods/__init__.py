@@ -21,11 +21,13 @@ from stepsize_opt.methods.steps import (
     weight as weight,
 )
 from stepsize_opt.methods.feedback import (
+    FLOOR as FLOOR,
     RUNNING as RUNNING,
     WORST_CASE_RATE as WORST_CASE_RATE,
     Feedback as Feedback,
     FeedbackClient as FeedbackClient,
     FeedbackMessage as FeedbackMessage,
     FeedbackServer as FeedbackServer,
+    MeasuredStepsize as MeasuredStepsize,
 )
 from stepsize_opt.methods.subspace import SubspaceMethod as SubspaceMethod, optimal_method as optimal_method

@@ -50,7 +50,7 @@ FLOOR = 0.5  # c does not fall below it for a ρ that is too large
 WORST_CASE_RATE = 2.0 * SUFFICIENT * FLOOR  # of a step that is accepted, in units of the rate of the stepsize L⁻¹
 _CEILING = 1e6  # keeps c finite where f falls for ever
 _GROWTH, _SHRINK = 1.1, 0.5
-_ROUNDING = 8.0 * float(np.finfo(np.float64).eps)  # of f, relative
+_UNIT = float(np.finfo(np.float64).eps)
 
 RULES = ("worst-case", "measured")
 PLACES = ("own", "shared")
@@ -188,6 +188,11 @@ class Feedback:
         return None if self.L is None else _Basis.of(self.L, self.basis)
 
     @property
+    def directions(self) -> tuple[Any, ...]:
+        """The diagonal blocks of A, arrays or operators; empty for plain coordinates."""
+        return () if self._basis is None else self._basis.parts
+
+    @property
     def d(self) -> int | None:
         """Size of the gradients; None for plain coordinates, which take any."""
         return None if self._basis is None else self._basis.d
@@ -316,7 +321,50 @@ class FeedbackClient:
         self._rounds = whole_number("rounds", state["rounds"], low=0)
 
 
-class FeedbackServer:
+@dataclass
+class MeasuredStepsize:
+    """The stepsize c, and the rule that accepts a step by the values of f at its two ends.
+
+    Attributes
+    ----------
+    tau, sigma : float
+        An accepted step lowers f by at least c max(τ‖s‖², σ(‖s‖ + ρ)²).
+    shrink, floor : float
+        A rejection multiplies c by ``shrink``, and where ρ may be the reason, not below ``floor``.
+    c, decrease, rejections, status
+        As in ``FeedbackServer``.
+    """
+
+    tau: float = MEASURED
+    sigma: float = SUFFICIENT
+    shrink: float = _SHRINK
+    floor: float = FLOOR
+    c: float = 1.0
+    decrease: float = 0.0
+    rejections: int = 0
+    status: str = RUNNING
+
+    def accepts(self, f: float, value: float, size: float, residual: float, unit: float = _UNIT) -> bool:
+        """Return whether x moves, for f at x, ``value`` at y, ‖s‖ = ``size`` and ρ; ``unit`` is the rounding of f."""
+        unknown = 0.0 if math.isinf(residual) else residual
+        required = self.c * max(self.tau * size**2, self.sigma * (size + unknown) ** 2)
+        if math.isfinite(value) and f - value >= required and value < f:
+            self.decrease += required
+            self.c = min(_GROWTH * self.c, _CEILING)
+            self.rejections, self.status = 0, RUNNING
+            return True
+        self.rejections += 1
+        if residual <= SETTLED * size:
+            if 0.5 * self.c * size * size <= 8.0 * unit * abs(f):
+                self.status = STATIONARY
+            else:
+                self.c *= self.shrink
+        else:
+            self.c = max(self.shrink * self.c, min(self.c, self.floor))
+        return False
+
+
+class FeedbackServer(MeasuredStepsize):
     """The state that everybody has; every client can keep one, as it depends on the messages alone.
 
     Attributes
@@ -339,12 +387,10 @@ class FeedbackServer:
     """
 
     def __init__(self, feedback: Feedback, x: Vector, f: float) -> None:
+        super().__init__()
         self.feedback = feedback
         self.x, self.s = read_only(x), np.zeros(len(x))
-        self.f, self.c = f, 1.0
-        self.residual, self.decrease = math.inf, 0.0
-        self.rounds = self.rejections = 0
-        self.status = RUNNING
+        self.f, self.residual, self.rounds = f, math.inf, 0
         self._proposed: Vector | None = None
 
     @property
@@ -430,22 +476,10 @@ class FeedbackServer:
         value = self.feedback.mean_value("values", values)
         y, self._proposed = self._proposed, None
         self.rounds += 1
-        size = float(np.linalg.norm(self.s))
-        unknown = 0.0 if math.isinf(self.residual) else self.residual
-        required = self.c * max(MEASURED * size**2, SUFFICIENT * (size + unknown) ** 2)
-        if math.isfinite(value) and self.f - value >= required and value < self.f:
-            self.x, self.f, self.decrease = y, value, self.decrease + required
-            self.c = min(_GROWTH * self.c, _CEILING)
-            self.rejections, self.status = 0, RUNNING
-            return True
-        self.rejections += 1
-        if self.residual <= SETTLED * size:
-            if 0.5 * self.c * size * size <= _ROUNDING * abs(self.f):
-                self.status = STATIONARY
-            self.c *= _SHRINK
-        else:
-            self.c = max(_SHRINK * self.c, min(self.c, FLOOR))
-        return False
+        if not self.accepts(self.f, value, float(np.linalg.norm(self.s)), self.residual):
+            return False
+        self.x, self.f = y, value
+        return True
 
     def state(self) -> dict[str, Any]:
         """Return all that ``load_state`` needs, between two rounds."""

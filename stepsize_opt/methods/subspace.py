@@ -158,7 +158,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
 
     def draw(self, rng: np.random.Generator) -> Indices:
         """Draw J, ascending: ⌊k⌋ or ⌈k⌉ directions."""
-        return np.flatnonzero(self.sketch.sample_diagonal(rng, 1)[0])
+        return self.sketch.places(rng)
 
     def encode(self, gradient: Array, draw: Indices) -> Array:
         """Return A_Jᵀg, the numbers that are sent, shape (…, d) → (…, size of J)."""

@@ -24,4 +24,10 @@ from stepsize_opt.sketches.diagonal import (
     SystematicSampling as SystematicSampling,
     rounded_to_budget as rounded_to_budget,
 )
-from stepsize_opt.sketches.draws import Draw as Draw, generators as generators
+from stepsize_opt.sketches.draws import (
+    CoordinatesDraw as CoordinatesDraw,
+    Draw as Draw,
+    FactorDraw as FactorDraw,
+    LayersDraw as LayersDraw,
+    generators as generators,
+)

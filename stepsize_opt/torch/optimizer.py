@@ -1,228 +1,424 @@
-"""Gradient steps with a matrix in place of the learning rate."""
+"""Optimizers that send k floats per step: every process draws the same places, and one all-reduce averages."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, overload
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from stepsize_opt.inputs import asymmetry, positive_number
-from stepsize_opt.torch.tensors import as_numpy
+from stepsize_opt.inputs import positive_number, real_number, whole_number
+from stepsize_opt.methods import CompressedStep, MomentumStep, SubspaceMethod
+from stepsize_opt.sketches import generators
+from stepsize_opt.torch.operators import Dense, drawn, operator
+from stepsize_opt.torch.workers import Workers
+
+Closure = Callable[[], Any]
 
 
-class MatrixSGD(Optimizer):
-    """x⁺ = x − lr · D g, with a stepsize D for each group of parameters.
+class CompressedOptimizer(Optimizer):
+    """What the optimizers here share: groups as vectors, the processes, the bytes, a state that resumes to the bit.
 
-    D acts on the group's parameters as one vector: flattened row by row, one after the other.  It is a number γ
-    (D = γI), a vector (its diagonal), a symmetric matrix, or a scipy ``LinearOperator``.
+    Attributes
+    ----------
+    plan
+        What ``compress`` printed; None for an optimizer that was made without it.
+    bytes_sent, bytes_received : int
+        Bytes of the messages of this process in all steps.
+    setup_bytes : int
+        Bytes that this process sent before the first step.
+    """
 
-    With full gradients and a D that is certified for the smoothness matrix of the loss, every step with lr = 1 keeps
-    what the certificate promises, and one with lr < 1 at least lr times the decrease that it promises: for condition
-    (3) lr·D is feasible, too, and 2lr·D − lr²·𝒫(DLD) ⪰ lr·(2D − 𝒫(DLD)).  The noise of minibatches is outside it.
-    With ``sketch_hook`` the gradients arrive compressed, and this is det-CGD1.
+    def __init__(self, params: Iterable[Any], defaults: dict[str, Any], process_group: Any) -> None:
+        self.workers = Workers.of(process_group)
+        self.plan: Any = None
+        self.setup_bytes = 0
+        super().__init__(params, defaults)
+
+    @property
+    def bytes_sent(self) -> int:
+        return self.workers.sent
+
+    @property
+    def bytes_received(self) -> int:
+        return self.workers.received
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group; its parameters need one floating dtype and one device, and lr and weight_decay are checked."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            _check_group(group)
+        except (TypeError, ValueError):
+            del self.param_groups[-1]
+            raise
+
+    def _start(self, *agreed: Any) -> None:
+        """Compare what has to be equal on all processes, and give all of them the parameters of the first."""
+        device = self.param_groups[0]["params"][0].device
+        if not self.workers.equal(*agreed, device=device):
+            msg = (
+                "the processes were started with different arguments (seed, compressor, k, lr or weight_decay), so "
+                "that their parameters would drift apart; pass the same on every process"
+            )
+            raise ValueError(msg)
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        if not self.workers.equal(*parameters, device=device):
+            for p in parameters:
+                self.workers.broadcast(p.data, 0)
+        self.setup_bytes = self.workers.sent
+        self.workers.sent = self.workers.received = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain numbers, which ``torch.load(…, weights_only=True)`` reads."""
+        counts = {"sent": self.workers.sent, "received": self.workers.received, "setup": self.setup_bytes}
+        return {**super().state_dict(), "compression": {**counts, **self._saved()}}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue from what ``state_dict`` returned, to the same bits; parameters and data are the caller's."""
+        if "compression" not in state_dict:
+            msg = f"state_dict must be that of a {type(self).__name__}; it lacks the entry 'compression'"
+            raise ValueError(msg)
+        super().load_state_dict(dict(state_dict))
+        saved = state_dict["compression"]
+        self.workers.sent, self.workers.received = saved["sent"], saved["received"]
+        self.setup_bytes = saved["setup"]
+        self._load(saved)
+
+    def traffic(self) -> tuple[float, float]:
+        """Bytes that a process sends and receives per step, on average."""
+        raise NotImplementedError
+
+    def _saved(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _load(self, saved: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class CompressedSGD(CompressedOptimizer):
+    """x⁺ = x − lr·G∇f(x) with a compressor for each group, or the two vectors of momentum.
+
+    A group is one vector: its parameters one after the other, each row by row.  All processes draw the same places, so
+    n processes are one node with the mean gradient, and the certificate of one node holds for full gradients: at lr = 1
+    what it promises, for lr < 1 at least lr times the decrease.  Nothing else may average gradients: use the model
+    itself, or DDP under ``no_sync()``.
 
     Parameters
     ----------
     params
-        Parameters, named parameters or groups, as in every optimizer of PyTorch.  A group may have a ``stepsize`` of
-        its own.
-    stepsizes
-        D of the groups that have none; or a mapping from the names of parameters to their D, which takes
-        ``model.named_parameters()`` and makes each parameter a group.
+        Parameters or groups, as in every optimizer of PyTorch.
+    compressor
+        What the groups use that have no entry ``compressor``: a ``CompressedStep``, the ``SubspaceMethod`` of
+        ``optimal_method``, a ``MomentumStep``, or a result that has ``compressor()``.
     lr
         A factor for schedulers to change.
-
-    Notes
-    -----
-    ``state_dict`` holds D, unless it is an operator: build the optimizer with the same operator before loading.
-    D keeps its digits: a vector or matrix that the parameters' dtype cannot hold exactly is refused, because
-    the rounded one is another D, with another certificate (``certified_cast`` makes one).  A number is rounded
-    towards zero.
+    weight_decay
+        λ of ½λ‖x‖², which is added to the loss before the compression.
+    seed
+        Seed of the draws, equal on all processes.
+    exact
+        Whether the step is computed in float64, as proved, whatever the dtype of the parameters; the messages have
+        their dtype.
+    process_group
+        As in DDP; None is the default group, or this process alone.  Or a ``Workers`` of your own.
 
     Raises
     ------
     ValueError, TypeError
-        For a D of the wrong size, with numbers that are not finite, not symmetric or without a positive diagonal, a
-        group without D, an lr that is not positive, names that do not match; ``load_state_dict`` reads D in the same
-        way.
+        For a compressor of another size, arguments that differ between the processes, and as described.
+
+    Notes
+    -----
+    With momentum the parameters are y, where the gradient belongs, between the steps.  ``eval()`` puts x there, which
+    the theorem is about, and ``train()`` puts y back.
 
     Examples
     --------
     >>> import torch
-    >>> from stepsize_opt.torch import MatrixSGD
-    >>> x = torch.nn.Parameter(torch.tensor([1.0, 1.0]))
-    >>> optimizer = MatrixSGD([x], torch.tensor([[0.5, 0.25], [0.25, 0.5]]))
-    >>> (x[0] ** 2).backward()
+    >>> from stepsize_opt import RandK, optimal_stepsize
+    >>> from stepsize_opt.torch import CompressedSGD
+    >>> x = torch.nn.Parameter(torch.ones(4, dtype=torch.float64))
+    >>> optimizer = CompressedSGD([x], optimal_stepsize([2.0, 2.0, 2.0, 2.0] * torch.eye(4).numpy(), RandK(4, 2)))
+    >>> x.square().sum().backward()
     >>> optimizer.step()
-    >>> x.tolist()
-    [0.0, 0.5]
+    >>> x.tolist().count(1.0), optimizer.bytes_sent
+    (2, 16)
     """
 
-    def __init__(self, params: Iterable[Any], stepsizes: Any = None, *, lr: float = 1.0) -> None:
-        _check_lr(lr)
-        if isinstance(stepsizes, Mapping):
-            params, stepsizes = _one_group_each(params, stepsizes), None
-        # Operators by the index of their group: a state_dict should hold numbers only.
-        self._operators: dict[int, Any] = {}
-        super().__init__(params, {"lr": lr, "stepsize": stepsizes})
+    def __init__(
+        self,
+        params: Iterable[Any],
+        compressor: Any = None,
+        *,
+        lr: float = 1.0,
+        weight_decay: float = 0.0,
+        seed: int = 0,
+        exact: bool = True,
+        process_group: Any = None,
+    ) -> None:
+        self._default, self._exact = compressor, exact
+        self._rounds: list[_Round] = []
+        self._rng = generators(whole_number("seed", seed, low=0), 1)[0]
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay}, process_group)
+        self._start(seed, exact, [(one.text, one.d, group["lr"]) for one, group in self._pairs()])
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group, with its ``stepsize``; raises as the constructor."""
-        super().add_param_group(param_group)
-        index = len(self.param_groups) - 1
-        group = self.param_groups[index]
+        """Add a group with its ``compressor``; raises as the constructor."""
+        given = {name: value for name, value in param_group.items() if name != "compressor"}
+        super().add_param_group(given)
         try:
-            _check_lr(group["lr"])
-            stepsize = _read(group["stepsize"], group["params"])
+            size = sum(p.numel() for p in self.param_groups[-1]["params"])
+            like = work_tensor(self.param_groups[-1]["params"][0], self._exact)
+            self._rounds.append(_Round.of(param_group.get("compressor", self._default), size, like))
         except (TypeError, ValueError):
-            del self.param_groups[index]
+            del self.param_groups[-1]
             raise
-        if not isinstance(stepsize, float | Tensor):
-            self._operators[index] = stepsize
-            stepsize = None
-        group["stepsize"] = stepsize
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_operators": self._operators}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        operators = state.get("_operators", getattr(self, "_operators", {}))
-        read = []
-        for index, group in enumerate(state["param_groups"]):
-            if group["stepsize"] is None and index not in operators:
-                msg = f"group {index} was saved with an operator: build the optimizer with it before loading"
-                raise ValueError(msg)
-            read.append(None if group["stepsize"] is None else _read(group["stepsize"], group["params"]))
-        super().__setstate__(state)
-        self._operators = operators
-        for group, stepsize in zip(self.param_groups, read, strict=True):
-            group["stepsize"] = stepsize
 
     @overload
     def step(self, closure: None = None) -> None: ...
     @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
+    def step(self, closure: Closure) -> Any: ...
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One step; ``closure`` evaluates the loss again and returns it.
+    def step(self, closure: Closure | None = None) -> Any:
+        """One step; ``closure`` computes the loss and its gradient, and returns the loss.
 
-        Raises RuntimeError when only some of the parameters that share a D have a gradient, or a gradient is sparse;
-        then no parameter has moved.
+        Raises RuntimeError when a parameter has no gradient or a sparse one; then no parameter has moved.
         """
         loss = None
         if closure is not None:
+            self.zero_grad()
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            _check_gradients(group["params"], group["stepsize"])
-        for index, group in enumerate(self.param_groups):
-            D = self._operators[index] if group["stepsize"] is None else group["stepsize"]
-            self._move(group["params"], D, group["lr"])
+                differentiate(loss, self.param_groups)
+        gradients = [flat_gradient(group, self._rounds[i].like) for i, group in enumerate(self.param_groups)]
+        messages = []
+        for (one, group), gradient in zip(self._pairs(), gradients, strict=True):
+            one.message.redraw(self._rng)
+            messages.append(one.message.encode(gradient).to(group["params"][0].dtype))
+        for (one, group), mean in zip(self._pairs(), self.workers.means(messages), strict=True):
+            one.move(group, mean)
         return loss
 
-    def _move(self, params: list[Tensor], D: Any, lr: float) -> None:
-        if isinstance(D, float):
-            for p in params:
-                if p.grad is not None:
-                    p.sub_(p.grad * D * lr)
+    @torch.no_grad()
+    def eval(self) -> None:
+        """Put x of a method with momentum into the parameters; without momentum nothing changes."""
+        for one, group in self._pairs():
+            if one.x is not None:
+                write(group, one.x)
+
+    @torch.no_grad()
+    def train(self) -> None:
+        """Put y of a method with momentum back."""
+        for one, group in self._pairs():
+            if one.x is not None:
+                write(group, one.point(group["lr"]))
+
+    def traffic(self) -> tuple[float, float]:
+        """Bytes that a process sends and receives per step, on average."""
+        total = sum(one.floats * group["params"][0].element_size() for one, group in self._pairs())
+        return total, total
+
+    def _pairs(self) -> Any:
+        return zip(self._rounds, self.param_groups, strict=True)
+
+    def _saved(self) -> dict[str, Any]:
+        vectors = [{"x": one.x, "z": one.z, "rounds": one.rounds} for one in self._rounds]
+        return {"generator": self._rng.bit_generator.state, "groups": vectors}
+
+    def _load(self, saved: Mapping[str, Any]) -> None:
+        self._rng.bit_generator.state = saved["generator"]
+        for one, state in zip(self._rounds, saved["groups"], strict=True):
+            one.x, one.z = (None if v is None else v.to(one.like).clone() for v in (state["x"], state["z"]))
+            one.rounds = state["rounds"]
+
+
+class _Sketched:
+    """G = A S B of a ``CompressedStep`` on tensors, with the draw of the present step."""
+
+    def __init__(self, compressor: Any, like: Tensor) -> None:
+        self._sketch, self._like, factors = compressor.sketch, like, compressor.factors
+        self._A, self._B = operator(factors.left, like), operator(factors.right, like)
+        momentum = isinstance(compressor, MomentumStep)
+        self._V = operator(compressor.V, like) if momentum else None
+        self._twice = momentum and factors.right is not None
+
+    def redraw(self, rng: Any) -> None:
+        self._draw = drawn(self._sketch.draw(rng), self._like)
+
+    def encode(self, gradient: Tensor) -> Tensor:
+        """The numbers to send."""
+        numbers = self._draw.encode(self._B.apply(gradient))
+        return torch.cat([numbers, self._draw.encode(gradient)]) if self._twice else numbers
+
+    def step(self, numbers: Tensor) -> Tensor:
+        """G∇f."""
+        own = torch.chunk(numbers, 2)[0] if self._twice else numbers
+        return self._A.apply(self._draw.decode(own))
+
+    def along(self, numbers: Tensor) -> Tensor:
+        """VS∇f, for momentum."""
+        assert self._V is not None
+        own = torch.chunk(numbers, 2)[1] if self._twice else numbers
+        return self._V.apply(self._draw.decode(own))
+
+
+class _Directions:
+    """G = A_J A_Jᵀ of the subspace method on tensors, with the J of the present step."""
+
+    def __init__(self, method: SubspaceMethod, like: Tensor) -> None:
+        self._method, self._like, self._A = method, like, operator(method.directions, like)
+        self._weights = None if method.weights is None else torch.as_tensor(method.weights.copy()).to(like)
+
+    def redraw(self, rng: Any) -> None:
+        self._places = torch.from_numpy(self._method.draw(rng)).to(self._like.device)
+        self._columns = self._A.some(self._places) if isinstance(self._A, Dense) else None
+
+    def encode(self, gradient: Tensor) -> Tensor:
+        """The numbers to send, A_Jᵀg."""
+        if self._columns is not None:
+            return self._columns.transposed(gradient)
+        return self._A.transposed(gradient)[self._places]
+
+    def step(self, numbers: Tensor) -> Tensor:
+        """G∇f."""
+        if self._columns is not None:
+            return self._columns.apply(numbers)
+        whole = numbers.new_zeros(self._method.d)
+        whole[self._places] = numbers
+        return self._A.apply(whole)
+
+    def along(self, numbers: Tensor) -> Tensor:
+        """VS∇f, for momentum."""
+        assert self._weights is not None
+        return self.step(numbers * self._weights[self._places])
+
+
+class _Round:
+    """The compressor of one group and, with momentum, its vectors x and z."""
+
+    def __init__(self, compressor: Any, like: Tensor) -> None:
+        self.like, self.d = like, int(compressor.d)
+        self._momentum = compressor if isinstance(compressor, MomentumStep) else None
+        subspace = compressor if isinstance(compressor, SubspaceMethod) else getattr(compressor, "method", None)
+        self.message = _Sketched(compressor, like) if subspace is None else _Directions(subspace, like)
+        messages = 1 if self._momentum is None else self._momentum.messages
+        self.floats = messages * float(compressor.sketch.expected_nonzeros)
+        self.text = f"{type(compressor).__name__} {self.d} {self.floats}"
+        self.x: Tensor | None = None
+        self.z: Tensor | None = None
+        self.rounds = 0
+
+    @staticmethod
+    def of(value: Any, size: int, like: Tensor) -> _Round:
+        """Read what a user gave; raises TypeError or ValueError."""
+        compressor = value.compressor() if hasattr(value, "compressor") else value
+        if not isinstance(compressor, CompressedStep | SubspaceMethod | MomentumStep):
+            msg = (
+                "compressor must be a CompressedStep, a SubspaceMethod, a MomentumStep or a result with compressor(), "
+                f"got {value!r}; for a sketch and a stepsize D it is CompressedStep.of(D, sketch)"
+            )
+            raise TypeError(msg)
+        if compressor.d != size:
+            msg = f"compressor is for d={compressor.d}, but the parameters of its group have {size} entries"
+            raise ValueError(msg)
+        return _Round(compressor, like)
+
+    def move(self, group: dict[str, Any], mean: Tensor) -> None:
+        """Make the step of the mean message."""
+        numbers, lr = mean.to(self.like.dtype), float(group["lr"])
+        if self._momentum is None:
+            subtract(group, flat(group["params"]), self.message.step(numbers), lr)
             return
-        if all(p.grad is None for p in params):
-            return
-        g = torch.cat([p.grad.reshape(-1) for p in params if p.grad is not None])
-        if isinstance(D, Tensor):
-            step = D * g if D.ndim == 1 else D @ g
+        if self.x is None or self.z is None:
+            self.x = self.z = flat(group["params"]).to(self.like.dtype)
+        t, y = self._rate(lr), self.point(lr)
+        self.rounds += 1
+        if self._momentum.strong:
+            self.z = self.z + t * (y - self.z) - t * self.message.along(numbers)
         else:
-            step = torch.from_numpy(np.asarray(D @ as_numpy(g))).to(g)
-        for p, part in zip(params, torch.split(step, [p.numel() for p in params]), strict=True):
-            p.sub_(part.view_as(p) * lr)
+            self.z = self.z - (0.5 * (self.rounds + 1) * t * t) * self.message.along(numbers)
+        self.x = y - lr * self.message.step(numbers)
+        write(group, self.point(lr))
+
+    def point(self, lr: float) -> Tensor:
+        """y, where the next gradient is evaluated."""
+        assert self._momentum is not None and self.x is not None and self.z is not None
+        t, K = self._rate(lr), self.rounds + 1
+        share = t / (1.0 + t) if self._momentum.strong else 2.0 * (K + 1) / (K * (K + 3))
+        return self.x + share * (self.z - self.x)
+
+    def _rate(self, lr: float) -> float:
+        """t; the descent metric of lr·G is at least lr times that of G, so that t√lr satisfies its condition."""
+        assert self._momentum is not None
+        return self._momentum.t * math.sqrt(lr)
 
 
-def _check_lr(lr: Any) -> None:
-    positive_number("lr", lr.item() if isinstance(lr, Tensor) else lr)
+# ---------------------------------------------------------------- groups as vectors
 
 
-def _check_gradients(params: list[Tensor], stepsize: Any) -> None:
-    if any(p.grad is not None and p.grad.is_sparse for p in params):
-        msg = "MatrixSGD takes dense gradients; build the embedding with sparse=False"
+def flat_gradient(group: dict[str, Any], like: Tensor) -> Tensor:
+    """The gradient of the loss and of ½λ‖x‖² as one vector with the dtype of ``like``; raises RuntimeError."""
+    params = group["params"]
+    missing = [i for i, p in enumerate(params) if p.grad is None]
+    if missing:
+        msg = (
+            f"{len(missing)} of the {len(params)} parameters of a group have no gradient (the first is number "
+            f"{missing[0]}, shape {tuple(params[missing[0]].shape)}); call backward() first, and leave out parameters "
+            "that the loss does not use"
+        )
         raise RuntimeError(msg)
-    missing = sum(p.grad is None for p in params)
-    if 0 < missing < len(params) and not isinstance(stepsize, float):
-        msg = f"{len(params)} parameters share a stepsize, and {missing} of them have no gradient; make several groups"
+    if any(p.grad.is_sparse for p in params):
+        msg = "a gradient is sparse, and only dense ones are compressed; build the embedding with sparse=False"
         raise RuntimeError(msg)
+    g = torch.cat([p.grad.reshape(-1) for p in params]).to(like.dtype)
+    decay = group["weight_decay"]
+    return g + decay * flat(params).to(like.dtype) if decay else g
 
 
-def _one_group_each(params: Iterable[Any], stepsizes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    named = list(params)
-    if not all(isinstance(one, tuple) for one in named):
-        msg = "stepsizes by name need named parameters: MatrixSGD(model.named_parameters(), {name: D, …})"
-        raise TypeError(msg)
-    names = [name for name, _ in named]
-    if set(names) != set(stepsizes):
-        absent, unknown = sorted(set(names) - set(stepsizes)), sorted(set(stepsizes) - set(names))
-        msg = f"stepsizes must name every parameter once: without a stepsize {absent}, not a parameter {unknown}"
-        raise ValueError(msg)
-    return [{"params": [one], "stepsize": stepsizes[one[0]]} for one in named]
+def flat(params: Sequence[Tensor]) -> Tensor:
+    """The parameters as one vector, a copy."""
+    return torch.cat([p.detach().reshape(-1) for p in params])
 
 
-def _read(stepsize: Any, params: list[Tensor]) -> Any:
-    """D as a float, a tensor like the parameters, or the operator that it is."""
-    n, like = sum(p.numel() for p in params), params[0]
-    if any(p.dtype != like.dtype or p.device != like.device for p in params) or not like.is_floating_point():
+def write(group: dict[str, Any], x: Tensor) -> None:
+    """Put a vector into the parameters of a group."""
+    for p, part in zip(group["params"], torch.split(x, [p.numel() for p in group["params"]]), strict=True):
+        p.copy_(part.view_as(p))
+
+
+def subtract(group: dict[str, Any], x: Tensor, step: Tensor, factor: float) -> None:
+    """Put x − factor·step into the parameters of a group."""
+    sizes = [p.numel() for p in group["params"]]
+    for p, start, part in zip(group["params"], torch.split(x, sizes), torch.split(step, sizes), strict=True):
+        # Not through temporaries, which cost more than the subtraction: their memory is new each time.
+        torch.sub(start.view_as(p), part.view_as(p).to(p.dtype), alpha=factor, out=p.data)
+
+
+def differentiate(loss: Any, groups: Sequence[dict[str, Any]]) -> bool:
+    """Call backward() for a closure that left it to the optimizer: no parameter has a gradient; returns which."""
+    left = all(p.grad is None for group in groups for p in group["params"])
+    if left:
+        loss.backward()
+    return left
+
+
+def work_tensor(p: Tensor, exact: bool = False) -> Tensor:
+    """An empty tensor with the device and the dtype of the computation: float64, or at least float32."""
+    wide = torch.float64 if exact else torch.promote_types(p.dtype, torch.float32)
+    return torch.empty(0, dtype=wide, device=p.device)
+
+
+def _check_group(group: dict[str, Any]) -> None:
+    like = group["params"][0]
+    if any(p.dtype != like.dtype or p.device != like.device for p in group["params"]) or not like.is_floating_point():
         msg = "the parameters of a group must have one floating dtype and one device; make several groups"
         raise ValueError(msg)
-    if stepsize is None:
-        msg = "a group has no stepsize: MatrixSGD(params, D), or a group {'params': …, 'stepsize': D}"
-        raise ValueError(msg)
-    if hasattr(stepsize, "matvec"):
-        _check_shape(stepsize.shape, n)
-        return stepsize
-    numbers = as_numpy(stepsize) if isinstance(stepsize, Tensor) else np.asarray(stepsize)
-    if numbers.dtype.kind not in "fiu":
-        msg = f"a stepsize must hold real numbers or be an operator with shape and matvec, got {stepsize!r}"
-        raise TypeError(msg)
-    if not np.all(np.isfinite(numbers)):
-        msg = "a stepsize must be finite, got NaN or infinity"
-        raise ValueError(msg)
-    if numbers.ndim == 0:
-        return _towards_zero(float(numbers), like.dtype)
-    _check_shape(numbers.shape, n)
-    if not np.all((numbers if numbers.ndim == 1 else numbers.diagonal()) > 0.0):
-        msg = "a stepsize must be positive definite, got a diagonal entry that is not positive"
-        raise ValueError(msg)
-    # A symmetric matrix that was computed in this type, an inverse say, keeps about half of its digits.
-    if n and numbers.ndim == 2 and asymmetry(numbers.astype(np.float64)).max() > torch.finfo(like.dtype).eps ** 0.5:
-        msg = "a stepsize must be symmetric, got a matrix that is not"
-        raise ValueError(msg)
-    exact = torch.tensor(numbers, dtype=torch.float64)
-    D = exact.to(like)
-    if not torch.equal(D.to(exact), exact):
-        msg = (
-            f"the stepsize has digits that {like.dtype} does not hold, and the rounded one is another D; "
-            "certified_cast(D, L, sketch, dtype) rounds it and proves it again"
-        )
-        raise ValueError(msg)
-    return D
-
-
-def _towards_zero(number: float, dtype: torch.dtype) -> float:
-    if number <= 0.0:
-        msg = f"a stepsize must be positive, got {number!r}"
-        raise ValueError(msg)
-    rounded = torch.tensor(number, dtype=dtype)
-    if rounded.item() > number:
-        rounded = torch.nextafter(rounded, torch.zeros_like(rounded))
-    if not rounded.item() > 0.0:
-        msg = f"the stepsize {number:g} is zero in {dtype}; scale the loss, or keep the parameters in a larger type"
-        raise ValueError(msg)
-    return float(rounded.item())
-
-
-def _check_shape(shape: tuple[int, ...], n: int) -> None:
-    if tuple(shape) not in ((n,), (n, n)):
-        msg = f"the parameters of the group have {n} entries, so D must have shape ({n},) or ({n}, {n}), got {shape}"
+    positive_number("lr", group["lr"])
+    if not real_number("weight_decay", group["weight_decay"]) >= 0.0:
+        msg = f"weight_decay must be 0 or more, got {group['weight_decay']!r}"
         raise ValueError(msg)

@@ -90,7 +90,7 @@ def head_smoothness(
         F = np.hstack([F, np.ones((len(F), 1))])
     check_dense("L of the head", C * F.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):  # the result is looked at below
-        L = np.kron(_curvature(loss, C), F.T @ F / len(F))
+        L = np.kron(loss_curvature(loss, C), F.T @ F / len(F))
     if bias:
         places = np.arange(C * (p + 1)).reshape(C, p + 1)
         order = np.concatenate([places[:, :p].ravel(), places[:, p]])
@@ -102,8 +102,8 @@ def head_smoothness(
     return np.asarray(L)
 
 
-def _curvature(loss: nn.Module, C: int) -> Matrix:
-    """K, an upper bound on the Hessian of the loss in its C arguments."""
+def loss_curvature(loss: Any, C: int) -> Matrix:
+    """K, an upper bound on the Hessian of the loss in its C arguments; raises TypeError or ValueError for others."""
     kind = type(loss)  # a subclass may compute something else
     if kind is nn.CrossEntropyLoss:
         K = softmax_curvature(C)

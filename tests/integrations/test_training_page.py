@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
 from integrations.processes import python
@@ -25,7 +26,7 @@ def shell(folder: Path, *command: str) -> str:
 def test_blocks_run_one_after_the_other_and_print_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {"__name__": "document"}
     rest = [example for example in EXAMPLES if example not in FILES.values()]
-    assert len(rest) >= 4
+    assert len(rest) >= 2
     for code, shown in rest:
         exec(compile(code, "training.md", "exec"), names)
         assert alike(capsys.readouterr().out, shown)
@@ -69,21 +70,36 @@ def test_the_recipe_for_optax(tmp_path: Path) -> None:
     assert alike(shell(tmp_path, "-c", _AGAIN), shown + "6 numbers")
 
 
-def test_the_digits_example(tmp_path: Path) -> None:
-    out = shell(tmp_path, str(ROOT / "examples" / "torch" / "digits_head.py"), "--rounds", "3")
-    for method in ("dense, D = L⁻¹", "dense SGD", "PowerSGD", "rand-k", "subspace"):
-        assert re.search(rf"^{method} +\d+ rounds, \d+ kB: loss", out, re.M)
-    assert (tmp_path / "digits_head.png").stat().st_size > 10_000
-    curves = np.load(tmp_path / "digits_head.npz")
-    for method, sent in (("rand-k", 16), ("subspace", 16), ("dense SGD", 320), ("dense, D = L⁻¹", 320)):
-        rounds = int(curves[f"{method}, rounds"])
-        assert curves[f"{method}, bytes"][-1] == 8 * sent * rounds
-        assert curves[f"{method}, loss"][-1] < curves[f"{method}, loss"][0]
-    # Rank 1 of a 10×32 matrix is 42 numbers, after two dense rounds.
-    assert curves["PowerSGD, bytes"][-1] == 8 * (2 * 320 + 42 * (int(curves["PowerSGD, rounds"]) - 2))
+def study() -> Any:
+    """The script of the study as a module."""
+    spec = importlib.util.spec_from_file_location("study", ROOT / "examples" / "torch" / "study.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_the_network_example(tmp_path: Path) -> None:
-    out = shell(tmp_path, str(ROOT / "examples" / "torch" / "network_margin.py"), "--rounds", "5")
-    assert out.count("certified=False") >= 7
-    assert "dense SGD, γ =" in out
+@pytest.mark.parametrize("name", ["full", "minibatches"])
+def test_the_tables_of_the_study_are_those_of_its_files(name: str) -> None:
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    module = study()
+    assert module.table(module.read(ROOT / "docs" / "training" / f"{name}.csv")) in page
+
+
+def test_the_study_runs_and_counts_its_bytes() -> None:
+    """With the threads of the study, on the smallest problem: the bytes of the plan, and losses that fall."""
+    module = study()
+    module.BUDGETS = (3,)
+    problem = module.head()
+    for name, options in module.OURS.items():
+        points = module.ours(problem, seed=0, **options)
+        (sent, _), (last, x) = points[0], points[-1]
+        assert (last - sent) / (len(points) - 1) >= 4.0 * (problem.d // 20), name
+        assert problem.score(x)[0] < problem.score(problem.start(0))[0]
+    points = module.baseline(problem, "PowerSGD", {"lr": 4.0, "momentum": 0.0}, 0, None, 4.0 * 3 * problem.d)
+    assert points[0][0] == 4.0 * (10 + 32 + 10)
+
+
+def test_the_overhead_is_measured(tmp_path: Path) -> None:
+    out = shell(tmp_path, str(ROOT / "examples" / "torch" / "overhead.py"), "--repeats", "1")
+    assert len(re.findall(r"^\| (?:101770|997050) \| ", out, re.M)) == 12

@@ -1,225 +1,232 @@
-"""MatrixSGD is an optimizer like those of PyTorch, with a matrix for a stepsize."""
+"""The optimizers behave like those of PyTorch: groups, schedulers, closures, accumulation, weight decay, errors."""
 
 from __future__ import annotations
 
 import copy
-import pickle
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from scipy.sparse.linalg import aslinearoperator
 from torch import nn
 
-from stepsize_opt import Identity, optimal_stepsize
-from stepsize_opt.torch import MatrixSGD, certified_cast
+from stepsize_opt import (
+    CompressedStep,
+    Feedback,
+    Identity,
+    LowRankPlusDiagonal,
+    RandK,
+    optimal_method,
+    optimal_stepsize,
+)
+from stepsize_opt.sketches import generators
+from stepsize_opt.torch import CompressedSGD, FeedbackSGD
 from stepsize_validation import run
 from stepsize_validation.data import random_quadratic
 
-RNG = np.random.default_rng(0)
-D = np.cov(RNG.standard_normal((6, 40)))
+F = random_quadratic(np.geomspace(0.05, 1.0, 12), np.random.default_rng(2))
+H, END = torch.tensor(F.H), torch.tensor(F.minimiser)
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
-def model() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Linear(2, 2, dtype=torch.float64)  # a weight of four entries, a bias of two
+def distance(x: torch.Tensor) -> torch.Tensor:
+    away = x - END.to(x)
+    return 0.5 * away @ H.to(x) @ away
 
 
-def loss_of(net: nn.Module) -> torch.Tensor:
-    return (net(torch.tensor([[1.0, 2.0], [0.5, -1.0]], dtype=torch.float64)) ** 2).sum()
+def parameter(dtype: torch.dtype = torch.float64, device: str = "cpu") -> nn.Parameter:
+    return nn.Parameter(torch.zeros(12, dtype=dtype, device=device))
 
 
-def flat(net: nn.Module, *, gradient: bool = False) -> Any:
-    return torch.cat([(p.grad if gradient else p).detach().reshape(-1) for p in net.parameters()]).numpy()
+def low_rank() -> LowRankPlusDiagonal:
+    return LowRankPlusDiagonal(np.random.default_rng(0).standard_normal((12, 3)), 1.0)
 
 
-@pytest.mark.parametrize(
-    ("stepsize", "dense"),
-    [
-        (0.25, 0.25 * np.eye(6)),
-        (np.diagonal(D).copy(), np.diag(np.diagonal(D))),
-        (D, D),
-        (torch.tensor(D), D),
-        (aslinearoperator(D), D),
-    ],
-    ids=["number", "vector", "matrix", "tensor", "operator"],
-)
-def test_a_step_is_x_minus_D_g(stepsize: Any, dense: Any) -> None:
-    net = model()
-    optimizer = MatrixSGD(net.parameters(), stepsize, lr=0.5)
-    loss_of(net).backward()
-    expected = flat(net) - 0.5 * dense @ flat(net, gradient=True)
-    optimizer.step()
-    np.testing.assert_allclose(flat(net), expected, rtol=1e-14)
+def compressors() -> dict[str, Any]:
+    L = low_rank()
+    return {
+        "dense D": optimal_stepsize(F.H, RandK(12, 3)),
+        "diagonal D": optimal_stepsize(F.H, RandK(12, 3), structure="diagonal"),
+        "det-CGD2 of a low rank": optimal_stepsize(L, RandK(12, 3), algorithm="det-CGD2"),
+        "diagonal D of a low rank": optimal_stepsize(L, RandK(12, 3), structure="diagonal"),
+        "subspace": optimal_method(F.H, 3),
+        "subspace of a low rank": optimal_method(L, 3),
+        "no compression": CompressedStep.of(np.linalg.inv(F.H), Identity(12)),
+    }
 
 
-def test_groups_and_names_have_stepsizes_of_their_own() -> None:
-    block = np.zeros((6, 6))
-    block[:4, :4], block[4:, 4:] = D[:4, :4], 0.5 * np.eye(2)
-    by_group, by_name = model(), model()
-    groups = [{"params": [by_group.weight], "stepsize": D[:4, :4]}, {"params": [by_group.bias]}]
-    for net, optimizer in (
-        (by_group, MatrixSGD(groups, 0.5)),
-        (by_name, MatrixSGD(by_name.named_parameters(), {"weight": D[:4, :4], "bias": 0.5})),
-    ):
-        loss_of(net).backward()
-        expected = flat(net) - block @ flat(net, gradient=True)
-        optimizer.step()
-        np.testing.assert_allclose(flat(net), expected, rtol=1e-14)
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", compressors())
+def test_a_step_is_that_of_the_compressor(name: str, device: str) -> None:
+    given = compressors()[name]
+    step = given.compressor() if hasattr(given, "compressor") else given
+    x, rng = parameter(device=device), generators(5, 1)[0]
+    optimizer, expected = CompressedSGD([x], given, seed=5), np.zeros(12)
+    for _ in range(6):
+        draw = step.draw(rng)
+        expected = expected - step.decode(step.encode(F.gradient(expected[None])[0], draw), draw)
+        optimizer.step(lambda: distance(x))
+    np.testing.assert_allclose(x.detach().cpu().numpy(), expected, rtol=1e-11, atol=1e-13)
 
 
-def test_closures_schedulers_and_state_dicts() -> None:
-    net = model()
-    optimizer = MatrixSGD(net.parameters(), D)
+@pytest.mark.parametrize("basis", ["matrix", "blocks", "low rank", "coordinates"])
+def test_feedback_in_every_basis_is_that_of_the_runner(basis: str) -> None:
+    L: Any = {
+        "matrix": F.H,
+        "blocks": [F.H[:5, :5], F.H[5:, 5:]],
+        "low rank": low_rank(),
+        "coordinates": None,
+    }[basis]
+    feedback, x = Feedback(L, 2, places="shared"), parameter()
+    optimizer = FeedbackSGD([x], feedback)
+    for _ in range(25):
+        optimizer.step(lambda: distance(x))
+    record = run(F, feedback, rounds=25)
+    np.testing.assert_allclose(x.detach().numpy(), record.final_point, rtol=1e-9, atol=1e-11)
+    assert optimizer.stepsize.decrease > 0.0
+
+
+def test_places_are_the_largest_and_of_equal_ones_the_oldest() -> None:
+    x = nn.Parameter(torch.zeros(5000))
+    optimizer = FeedbackSGD([x], Feedback(None, 40))
+    sizes = torch.rand(5000)
+    np.testing.assert_array_equal(optimizer._largest(sizes), np.sort(np.argsort(-sizes.numpy())[:40]))
+    equal = torch.ones(5000)
+    optimizer._last[:100] = 1
+    np.testing.assert_array_equal(optimizer._largest(equal), np.arange(100, 140))
+
+
+def test_the_loss_never_rises_and_a_closure_may_differentiate() -> None:
+    """Also in float32, and both forms of a closure make the same steps."""
+    points, losses = [], []
+    for backward in (False, True):
+        x = parameter(torch.float32)
+        optimizer = FeedbackSGD([x], Feedback(F.H, 3))
+
+        def closure(backward: bool = backward, x: nn.Parameter = x) -> torch.Tensor:
+            loss = distance(x)
+            if backward:
+                loss.backward()
+            return loss
+
+        losses = [optimizer.step(closure).item() for _ in range(40)]
+        assert all(b <= a for a, b in pairwise(losses))
+        points.append(x.detach().clone())
+    assert losses[-1] < 1e-5 * losses[0]
+    assert torch.equal(*points)
+
+
+def test_groups_schedulers_and_accumulated_gradients() -> None:
+    first, second = parameter(), parameter()
+    step = CompressedStep.of(np.linalg.inv(F.H), Identity(12))
+    groups = [{"params": [first]}, {"params": [second], "lr": 0.5, "compressor": optimal_method(F.H, 3)}]
+    optimizer = CompressedSGD(groups, step)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
-
-    def closure() -> Any:
-        optimizer.zero_grad()
-        loss = loss_of(net)
-        loss.backward()
-        return loss
-
-    first = optimizer.step(closure)
-    assert first is not None and first.item() == loss_of(model()).item()
+    for part in (0.25, 0.75):
+        (part * (distance(first) + distance(second))).backward()
+    optimizer.step()
     scheduler.step()
-    assert optimizer.param_groups[0]["lr"] == 0.5
-    saved, weights = copy.deepcopy(optimizer.state_dict()), copy.deepcopy(net.state_dict())
-    optimizer.step(closure)
-    end = flat(net)
-    net.load_state_dict(weights)
-    other = MatrixSGD(net.parameters(), np.eye(6))
-    other.load_state_dict(saved)
+    np.testing.assert_allclose(first.detach(), F.minimiser, rtol=1e-9)
+    assert optimizer.bytes_sent == 8 * (12 + 3)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.25]
+    with torch.no_grad():
+        first.zero_()
     optimizer.zero_grad()
-    loss_of(net).backward()
-    other.step()
-    np.testing.assert_array_equal(flat(net), end)
+    (distance(first) + distance(second)).backward()
+    optimizer.step()
+    np.testing.assert_allclose(first.detach(), 0.5 * F.minimiser, rtol=1e-9)
 
 
-def test_an_operator_is_not_saved() -> None:
-    net = model()
-    saved = MatrixSGD(net.parameters(), aslinearoperator(D)).state_dict()
-    MatrixSGD(net.parameters(), aslinearoperator(D)).load_state_dict(saved)
-    with pytest.raises(ValueError, match="saved with an operator"):
-        MatrixSGD(net.parameters(), D).load_state_dict(saved)
+@pytest.mark.parametrize("kind", ["sketch", "momentum", "feedback"])
+def test_weight_decay_is_part_of_the_loss(kind: str) -> None:
+    def trained(decay: float) -> Any:
+        x = parameter()
+        L = F.H + 0.1 * np.eye(12)
+        if kind == "feedback":
+            optimizer: Any = FeedbackSGD([x], Feedback(L, 3), weight_decay=decay)
+        else:
+            asked = {"goal": "linear", "strong_convexity": 0.1, "momentum": True} if kind == "momentum" else {}
+            optimizer = CompressedSGD([x], optimal_method(L, 3, **asked), weight_decay=decay)
+        for _ in range(20):
+            optimizer.step(lambda: distance(x) + (0.0 if decay else 0.05 * x @ x))
+        return x.detach().numpy()
+
+    np.testing.assert_allclose(trained(0.1), trained(0.0), rtol=1e-8, atol=1e-10)
 
 
-def test_one_process_without_compression_is_the_runner() -> None:
-    f = random_quadratic(np.geomspace(0.1, 1.0, 6), np.random.default_rng(2))
-    best = optimal_stepsize(f.H, Identity(6), structure="diagonal").D
-    x = nn.Parameter(torch.zeros(6, dtype=torch.float64))
-    optimizer, H, end = MatrixSGD([x], np.diagonal(best)), torch.tensor(f.H), torch.tensor(f.minimiser)
-    for _ in range(40):
-        optimizer.zero_grad()
-        (0.5 * (x - end) @ H @ (x - end)).backward()
-        optimizer.step()
-    record = run(f, best, Identity(6), iterations=40, seeds=1)
-    np.testing.assert_allclose(x.detach().numpy(), record.final_points[0], rtol=1e-12)
+def test_momentum_has_y_for_training_and_x_for_the_end() -> None:
+    method, x = optimal_method(F.H, 3, goal="linear", strong_convexity=0.05, momentum=True), parameter()
+    optimizer = CompressedSGD([x], method)
+    for _ in range(10):
+        optimizer.step(lambda: distance(x))
+    y = x.detach().clone()
+    optimizer.eval()
+    record = run(F, method, iterations=10, seeds=1, seed=0)
+    np.testing.assert_allclose(x.detach(), record.final_points[0], rtol=1e-11)
+    optimizer.train()
+    np.testing.assert_allclose(x.detach(), y, rtol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("stepsize", "message"),
-    [
-        (None, "a group has no stepsize"),
-        (np.eye(5), r"6 entries, so D must have shape \(6,\) or \(6, 6\), got \(5, 5\)"),
-        (aslinearoperator(np.eye(5)), r"got \(5, 5\)"),
-        (np.full(6, np.nan), "finite"),
-        (-1.0, "must be positive"),
-        ({"weight": D[:4, :4]}, "named parameters"),
-        ("large", "must hold real numbers"),
-    ],
-)
-def test_what_does_not_fit_is_refused(stepsize: Any, message: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=message):
-        MatrixSGD(model().parameters(), stepsize)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_parameters_of_a_smaller_type(dtype: torch.dtype) -> None:
+    for make in (
+        lambda x: CompressedSGD([x], optimal_method(F.H, 3)),
+        lambda x: FeedbackSGD([x], Feedback(F.H, 3)),
+    ):
+        x = parameter(dtype)
+        optimizer: Any = make(x)
+        for _ in range(60):
+            loss = optimizer.step(lambda x=x: distance(x))
+        assert x.dtype == dtype and loss < 0.5 * distance(parameter(dtype))
 
 
-def test_names_that_do_not_match_are_told() -> None:
-    with pytest.raises(ValueError, match=r"without a stepsize \['bias'\], not a parameter \['w'\]"):
-        MatrixSGD(model().named_parameters(), {"weight": 1.0, "w": 1.0})
+def test_states_are_those_of_the_same_class() -> None:
+    x = parameter()
+    for optimizer in (CompressedSGD([x], optimal_method(F.H, 3)), FeedbackSGD([x], Feedback(F.H, 3))):
+        optimizer.step(lambda: distance(x))
+        saved = copy.deepcopy(optimizer.state_dict())
+        optimizer.load_state_dict(saved)
+        with pytest.raises(ValueError, match="it lacks the entry 'compression'"):
+            optimizer.load_state_dict(torch.optim.SGD([x]).state_dict())
 
 
-def test_float32_takes_no_digits_away() -> None:
-    net = nn.Linear(2, 2)
-    with pytest.raises(ValueError, match="certified_cast"):
-        MatrixSGD(net.parameters(), D)
-    rounded = D.astype(np.float32)
-    MatrixSGD(net.parameters(), rounded.astype(float))
-    (group,) = MatrixSGD(net.parameters(), 0.1).param_groups
-    assert 0.1 - 1e-8 < group["stepsize"] < 0.1  # the nearest float32 is above 0.1
-    assert group["stepsize"] == np.float32(group["stepsize"])
+def test_what_does_not_fit_is_refused() -> None:
+    x = parameter()
+    for given, error, message in (
+        (RandK(12, 3), TypeError, r"CompressedStep\.of\(D, sketch\)"),
+        (None, TypeError, "compressor must be a CompressedStep"),
+        (optimal_method(np.eye(3), 1), ValueError, "for d=3, but the parameters of its group have 12 entries"),
+    ):
+        with pytest.raises(error, match=message):
+            CompressedSGD([x], given)
+    good = optimal_method(F.H, 3)
+    with pytest.raises(ValueError, match="lr must be a finite positive number"):
+        CompressedSGD([x], good, lr=-1.0)
+    with pytest.raises(ValueError, match="weight_decay must be 0 or more"):
+        CompressedSGD([x], good, weight_decay=-1.0)
+    with pytest.raises(TypeError, match="seed must be a whole number"):
+        CompressedSGD([x], good, seed=None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one floating dtype and one device"):
+        CompressedSGD([x, parameter(torch.float32)], good)
+    with pytest.raises(ValueError, match="clients=2, but there are 1 processes"):
+        FeedbackSGD([x], Feedback(F.H, 3, clients=2))
+    with pytest.raises(ValueError, match="for d=3, but the parameters have 12 entries"):
+        FeedbackSGD([x], Feedback(np.eye(3), 1))
+    with pytest.raises(TypeError, match="feedback must be a Feedback"):
+        FeedbackSGD([x], F.H)
+    with pytest.raises(TypeError, match=r"optimizer\.step\(closure\)"):
+        FeedbackSGD([x], Feedback(F.H, 3)).step()
 
 
 def test_gradients_that_are_missing_or_sparse() -> None:
-    net = model()
-    optimizer = MatrixSGD(net.parameters(), D)
-    optimizer.step()  # no gradient at all: nothing to do
-    net.weight.sum().backward()
-    with pytest.raises(RuntimeError, match="2 parameters share a stepsize, and 1 of them"):
+    x, unused = parameter(), parameter()
+    optimizer = CompressedSGD([x, unused], CompressedStep(Identity(24)))
+    distance(x).backward()
+    with pytest.raises(RuntimeError, match=r"1 of the 2 parameters of a group have no gradient .*number 1"):
         optimizer.step()
+    assert not x.detach().any()
     embedding = nn.Embedding(3, 1, sparse=True)
     embedding(torch.tensor([0])).sum().backward()
     with pytest.raises(RuntimeError, match="sparse=False"):
-        MatrixSGD(embedding.parameters(), 1.0).step()
-
-
-@pytest.mark.parametrize("stepsize", [np.array([0.5, 0.25, 1.0]), np.diag([0.5, 0.25, 1.0]), 0.5])
-def test_a_loaded_stepsize_is_read_as_the_constructor_reads_it(stepsize: Any) -> None:
-    """Whatever the file holds: digits that the dtype lacks, another size, a zero."""
-    saved = MatrixSGD([nn.Parameter(torch.zeros(3, dtype=torch.float64))], stepsize).state_dict()
-    single = nn.Parameter(torch.zeros(3))
-    optimizer = MatrixSGD([single], 1.0)
-    optimizer.load_state_dict(saved)
-    single.grad = torch.ones(3)
-    optimizer.step()
-    assert single.dtype == torch.float32 and single[0] == -0.5
-    other = copy.deepcopy(saved)
-    other["param_groups"][0]["stepsize"] = 0.1 * np.ones(3) if np.ndim(stepsize) else 1e-60
-    message = "digits that" if np.ndim(stepsize) else "is zero in"
-    with pytest.raises(ValueError, match=message):
-        optimizer.load_state_dict(other)
-    with pytest.raises(ValueError, match=r"D must have shape \(3,\) or \(3, 3\)"):
-        optimizer.load_state_dict({**saved, "param_groups": [{**saved["param_groups"][0], "stepsize": np.ones(1)}]})
-    optimizer.step()  # a refused load leaves the optimizer as it was
-    assert single[0] == -1.0
-
-
-def test_copies_and_pickles_keep_the_operator() -> None:
-    net = model()
-    for again in (copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
-        other = again(MatrixSGD(net.parameters(), aslinearoperator(D)))
-        for p in other.param_groups[0]["params"]:
-            p.grad = torch.ones_like(p)
-        other.step()
-        moved = torch.cat([p.detach().reshape(-1) for p in other.param_groups[0]["params"]]).numpy()
-        np.testing.assert_allclose(moved, flat(net) - D.sum(axis=1), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("stepsize", "message"),
-    [
-        (np.array([[1.0, 0.5], [-0.5, 1.0]]), "must be symmetric"),
-        (-np.eye(2), "must be positive definite"),
-        (np.array([0.0, 1.0]), "must be positive definite"),
-        (1e-50, "is zero in torch.float32"),
-    ],
-)
-def test_what_is_no_stepsize_is_refused(stepsize: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        MatrixSGD([nn.Parameter(torch.zeros(2))], stepsize)
-
-
-def test_the_lr_of_a_group_is_read_too() -> None:
-    for lr in (-1.0, float("nan"), 0):
-        with pytest.raises(ValueError, match="lr must be a finite positive number"):
-            MatrixSGD([{"params": [nn.Parameter(torch.zeros(2))], "lr": lr}], 1.0)
-
-
-def test_bfloat16_parameters() -> None:
-    L = np.array([[2.0, 1.0], [1.0, 3.0]])
-    cast = certified_cast(optimal_stepsize(L, Identity(2)).D, L, Identity(2), torch.bfloat16)
-    for stepsize in (cast, aslinearoperator(cast.double().numpy())):
-        x = nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))
-        x.grad = torch.ones_like(x)
-        MatrixSGD([x], stepsize).step()
-        assert x.tolist() == (-(cast @ torch.ones(2, dtype=torch.bfloat16))).tolist()
+        CompressedSGD(embedding.parameters(), CompressedStep(Identity(3))).step()

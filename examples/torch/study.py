@@ -1,0 +1,472 @@
+"""The study of docs/training.md: four problems, 4 workers, every method at equal bytes, set-up and places counted.
+
+    python study.py --out docs/training
+
+Writes full.csv and minibatches.csv (every run) and a figure, and prints the tables.  One process stands for the four
+workers, and the bytes of their messages are counted.  Arithmetic is float64, and messages are counted as float32: 4
+bytes for a value, 2 for a place, 8 for a value of f.  Baselines use the best stepsize of their grid for each budget,
+chosen with the first seed, and those runs are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from stepsize_opt.torch import compress
+from stepsize_validation.data import load_dataset
+
+WORKERS, SEEDS = 4, (0, 1, 2)
+BUDGETS = (10, 30)  # in dense gradients
+OURS: dict[str, dict[str, Any]] = {
+    "feedback": {"method": "feedback"},
+    "feedback, own places": {"method": "feedback", "places": "own"},
+    "momentum": {"method": "momentum"},
+    "subspace": {"method": "subspace"},
+    "det-CGD1": {"method": "det-CGD1"},
+}
+# Multiples of 1/λmax of the Hessian at the start, and stepsizes of Adam.
+GRID = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+ADAM = (0.003, 0.01, 0.03, 0.1, 0.3)
+Batch = tuple[Tensor, Tensor]
+
+
+# ---------------------------------------------------------------- problems
+
+
+class Problem:
+    """A model on the data of four workers, and its loss as a function of one vector for the baselines."""
+
+    def __init__(
+        self, name: str, model: Callable[[], nn.Module], X: Tensor, y: Tensor, loss: Any, decay: float
+    ) -> None:
+        order = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))
+        X, y = X[order], y[order]
+        rows = 4 * len(X) // 5 // WORKERS
+        self.name, self.model, self.loss, self.decay = name, model, loss, decay
+        self._curvatures: dict[int, float] = {}
+        self.parts = [(X[i * rows : (i + 1) * rows], y[i * rows : (i + 1) * rows]) for i in range(WORKERS)]
+        self.train = (X[: WORKERS * rows], y[: WORKERS * rows])
+        self.test = (X[WORKERS * rows :], y[WORKERS * rows :])
+        self.start(0)
+
+    def start(self, seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        self.net = self.model().double()
+        self.shapes = [(name, p.shape) for name, p in self.net.named_parameters()]
+        x = torch.cat([p.detach().reshape(-1) for p in self.net.parameters()])
+        self.d = len(x)
+        return x
+
+    def outputs(self, x: Tensor, inputs: Tensor) -> Any:
+        parts = torch.split(x, [shape.numel() for _, shape in self.shapes])
+        named = {name: part.view(shape) for (name, shape), part in zip(self.shapes, parts, strict=True)}
+        return functional_call(self.net, named, (inputs,))
+
+    def value(self, x: Tensor, batch: Batch) -> Tensor:
+        return self.loss(self.outputs(x, batch[0]), batch[1]) + 0.5 * self.decay * x @ x
+
+    @torch.enable_grad()
+    def gradient(self, x: Tensor, batch: Batch) -> Tensor:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(self.value(x, batch), x)[0]
+
+    def score(self, x: Tensor) -> tuple[float, float]:
+        """The loss on all training data, and the accuracy on the test data."""
+        with torch.no_grad():
+            value, out = self.value(x, self.train).item(), self.outputs(x, self.test[0])
+        labels = out.argmax(1) if out.shape[1] > 1 else (out > 0).to(self.test[1])
+        return value, (labels == self.test[1]).double().mean().item()
+
+    def largest_curvature(self, seed: int) -> float:
+        """λmax of the Hessian at the start, by power iteration."""
+        if seed not in self._curvatures:
+            x = self.start(seed)
+            v, slope = torch.ones_like(x), torch.func.grad(lambda z: self.value(z, self.train))
+            for _ in range(20):
+                v = torch.func.jvp(slope, (x,), (v / v.norm(),))[1]
+            self._curvatures[seed] = float(v.norm())
+        return self._curvatures[seed]
+
+    def minimum(self) -> float:
+        """The least loss by L-BFGS for the convex problems; 0 for the network."""
+        if self.name == "MLP":
+            return 0.0
+        x = self.start(0).requires_grad_()
+        options: dict[str, Any] = {"max_iter": 4000, "tolerance_grad": 1e-10, "tolerance_change": 0.0}
+        optimizer = torch.optim.LBFGS([x], line_search_fn="strong_wolfe", history_size=50, **options)
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = self.value(x, self.train)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)  # type: ignore[arg-type]
+        return self.value(x.detach(), self.train).item()
+
+
+def zeros(model: nn.Module) -> nn.Module:
+    for p in model.parameters():
+        nn.init.zeros_(p)
+    return model
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
+
+
+def digits() -> Batch:
+    X, y = (part[:1000] for part in load_digits(return_X_y=True))
+    return torch.tensor(X / 8.0 - 1.0), torch.tensor(y)
+
+
+def head() -> Problem:
+    X, y = digits()
+    layer = torch.randn(64, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / 8.0
+    features = torch.relu(2.0 * X @ layer)
+    return Problem("softmax head", lambda: zeros(nn.Linear(32, 10)), features, y, nn.CrossEntropyLoss(), 1e-3)
+
+
+def logistic(name: str) -> Problem:
+    data = load_dataset(name)
+    A = np.asarray(data.A.todense() if hasattr(data.A, "todense") else data.A)
+    A = A[:, A.std(axis=0) > 0.0]
+    y = torch.tensor((np.asarray(data.b) > 0).astype(float))[:, None]
+    return Problem(name, lambda: zeros(nn.Linear(A.shape[1], 1)), torch.tensor(A), y, nn.BCEWithLogitsLoss(), 1e-3)
+
+
+def network() -> Problem:
+    return Problem("MLP", mlp, *digits(), nn.CrossEntropyLoss(), 0.0)
+
+
+def problems() -> list[Problem]:
+    return [head(), network(), logistic("a1a"), logistic("mushrooms")]
+
+
+# ---------------------------------------------------------------- the package
+
+
+def batches(problem: Problem, rank: int, size: int | None, seed: int) -> Iterator[Batch]:
+    """The batches of a worker: all of its data, or random rows."""
+    X, y = problem.parts[rank]
+    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    while True:
+        rows = slice(None) if size is None else torch.randint(len(X), (size,), generator=generator)
+        yield X[rows], y[rows]
+
+
+def ours(problem: Problem, method: str, seed: int, size: int | None = None, **options: Any) -> Any:
+    """The points of a run beside the bytes that a worker had sent, until the largest budget is spent.
+
+    Workers that draw the same places are one node with the mean gradient, so that one process stands for them; the
+    memories of feedback are simulated by ``four_memories``.
+    """
+    start, k, points = problem.start(seed), problem.d // 20, []
+    model = problem.model().double()
+    params = list(model.parameters())
+    with torch.no_grad():
+        for p, part in zip(params, torch.split(start, [p.numel() for p in params]), strict=True):
+            p.copy_(part.view_as(p))
+    given: dict[str, Any] = {"method": method, "weight_decay": problem.decay, "seed": seed, "verbose": False, **options}
+    optimizer = compress(model, problem.loss, problem.train, floats_per_step=k, **given)
+    streams = [batches(problem, rank, size, seed) for rank in range(WORKERS)]
+    now: list[Batch] = []
+    own = options.get("places") == "own"
+    if method == "feedback":
+        four_memories(optimizer, lambda x: [problem.gradient(x, batch) for batch in now], own)
+    # Messages in float64 are counted as float32; places are 2 bytes and values of f 8 bytes in both.
+    residual = optimizer.plan.certified and size is None and not own
+    scalars = 8.0 * (3 if residual else 2) + 2.0 * k / (1 if own else WORKERS)
+    step = 4.0 * k + (scalars if method == "feedback" else 0.0)
+    sent = optimizer.setup_bytes / 2.0
+
+    def closure() -> Any:
+        return sum(problem.loss(model(inputs), targets) for inputs, targets in now) / WORKERS
+
+    while sent < 4.0 * problem.d * max(BUDGETS):
+        now[:] = [next(stream) for stream in streams]
+        optimizer.step(closure)
+        sent += step
+        points.append((sent, torch.cat([p.detach().reshape(-1) for p in params]).clone()))
+    return points
+
+
+def four_memories(optimizer: Any, gradients_at: Callable[[Tensor], list[Tensor]], own: bool) -> None:
+    """Replace the message of a FeedbackSGD of one process by those of four workers with memories of their own."""
+    memory = [torch.zeros_like(optimizer._memory) for _ in range(WORKERS)]
+    averages: list[Any] = [None] * WORKERS
+    k, d = optimizer._feedback.k, len(memory[0])
+
+    def exchange(_: Tensor) -> float:
+        x = torch.cat([p.detach().reshape(-1) for p in optimizer.param_groups[0]["params"]])
+        wanted = [optimizer._basis.transposed(g) for g in gradients_at(x)]
+        if optimizer._noisy:
+            for i, t in enumerate(wanted):
+                averages[i] = t if averages[i] is None else averages[i] + 0.2 * (t - averages[i])
+            wanted = averages
+        changes = [t - e for t, e in zip(wanted, memory, strict=True)]
+        places = optimizer._largest(changes[optimizer.rounds % WORKERS].abs())
+        rho = 0.0
+        for e, t, change in zip(memory, wanted, changes, strict=True):
+            J = optimizer._largest(change.abs()) if own else places
+            least = float(change[J].abs().min())
+            e[J] = t[J]
+            rho += ((d - k) ** 0.5 * least if own else float((t - e).norm())) / WORKERS
+        optimizer._last[places] = optimizer.rounds + 1
+        optimizer._s = sum(memory) / WORKERS
+        return rho
+
+    optimizer._exchange = exchange
+
+
+# ---------------------------------------------------------------- baselines
+
+
+def gradients(problem: Problem, streams: list[Iterator[Batch]], x: Tensor) -> list[Tensor]:
+    return [problem.gradient(x, next(stream)) for stream in streams]
+
+
+def dense(
+    problem: Problem, x: Tensor, streams: Any, lr: float, momentum: float = 0.0
+) -> Iterator[tuple[float, Tensor]]:
+    v = torch.zeros_like(x)
+    while True:
+        v = momentum * v + sum(gradients(problem, streams, x)) / WORKERS
+        x = x - lr * v
+        yield 4.0 * problem.d, x
+
+
+def adam(problem: Problem, x: Tensor, streams: Any, lr: float) -> Iterator[tuple[float, Tensor]]:
+    p = x.clone().requires_grad_()
+    optimizer = torch.optim.Adam([p], lr=lr)
+    while True:
+        p.grad = sum(gradients(problem, streams, p.detach())) / WORKERS  # type: ignore[assignment]
+        optimizer.step()
+        yield 4.0 * problem.d, p.detach().clone()
+
+
+def ef21(problem: Problem, x: Tensor, streams: Any, lr: float) -> Iterator[tuple[float, Tensor]]:
+    """Top-k error feedback (Richtárik, Sokolov, Fatkhullin, 2021): values and places of every worker."""
+    k, memory = problem.d // 20, [torch.zeros_like(x) for _ in range(WORKERS)]
+    while True:
+        for e, g in zip(memory, gradients(problem, streams, x), strict=True):
+            places = torch.topk((g - e).abs(), k).indices
+            e[places] = g[places]
+        x = x - lr * sum(memory) / WORKERS
+        yield 6.0 * k, x
+
+
+def power_sgd(problem: Problem, x: Tensor, streams: Any, lr: float, momentum: float) -> Iterator[tuple[float, Tensor]]:
+    """PowerSGD of rank 1 with error feedback (Vogels, Karimireddy, Jaggi, 2019); vectors are sent whole."""
+    sizes = [shape.numel() for _, shape in problem.shapes]
+    generator = torch.Generator().manual_seed(1)
+    Q = [torch.randn(shape[1:].numel(), 1, generator=generator, dtype=x.dtype) for _, shape in problem.shapes]
+    errors, v = [torch.zeros_like(x) for _ in range(WORKERS)], torch.zeros_like(x)
+    cost = sum(shape[0] + shape[1:].numel() if len(shape) > 1 else shape[0] for _, shape in problem.shapes)
+    while True:
+        wanted = [e + g for e, g in zip(errors, gradients(problem, streams, x), strict=True)]
+        mean, parts = torch.split(sum(wanted) / WORKERS, sizes), []  # type: ignore[call-overload]
+        for j, (part, (_, shape)) in enumerate(zip(mean, problem.shapes, strict=True)):
+            if len(shape) == 1 or 1 in shape:
+                parts.append(part)
+                continue
+            M = part.view(shape[0], -1)
+            P = torch.linalg.qr(M @ Q[j])[0]
+            Q[j] = M.T @ P
+            parts.append((P @ Q[j].T).reshape(-1))
+        decoded = torch.cat(parts)
+        errors = [one - decoded for one in wanted]
+        v = momentum * v + decoded
+        x = x - lr * v
+        yield 4.0 * cost, x
+
+
+BASELINES: dict[str, tuple[Any, list[dict[str, float]], bool]] = {
+    "dense SGD": (dense, [{"lr": c} for c in GRID], True),
+    "dense momentum": (dense, [{"lr": c, "momentum": 0.9} for c in GRID], True),
+    "Adam": (adam, [{"lr": lr} for lr in ADAM], False),
+    "EF21 top-k": (ef21, [{"lr": c} for c in GRID], True),
+    "PowerSGD": (power_sgd, [{"lr": c, "momentum": m} for c in GRID for m in (0.0, 0.9)], True),
+}
+
+
+def baseline(problem: Problem, name: str, given: dict[str, float], seed: int, size: int | None, budget: float) -> Any:
+    """The points of a run of a baseline until the budget of bytes is spent; none after it diverged."""
+    make, _, relative = BASELINES[name]
+    scale = 1.0 / problem.largest_curvature(seed) if relative else 1.0
+    x = problem.start(seed)
+    options = {**given, "lr": given["lr"] * scale}
+    sent, points = 0.0, []
+    for bytes_sent, point in make(problem, x, [batches(problem, i, size, seed) for i in range(WORKERS)], **options):
+        sent += bytes_sent
+        points.append((sent, point))
+        if sent >= budget or not torch.isfinite(point).all():
+            return points
+    return points
+
+
+# ---------------------------------------------------------------- tables
+
+
+def at(problem: Problem, points: Any, budget: float) -> tuple[float, float]:
+    """Loss and accuracy at the last point within a budget in dense gradients; NaN where there is none."""
+    within = [x for sent, x in points if sent <= 4.0 * problem.d * budget]
+    if not within:
+        return np.nan, np.nan
+    value, accuracy = problem.score(within[-1])
+    return (value if np.isfinite(value) else np.inf), accuracy
+
+
+def tuned(problem: Problem, name: str, size: int | None) -> Iterator[tuple[int, int, float, float, Any]]:
+    """Budget, seed, loss, accuracy and points, with the best of the grid for each budget."""
+    most = 4.0 * problem.d * max(BUDGETS)
+    tried = [(given, baseline(problem, name, given, SEEDS[0], size, most)) for given in BASELINES[name][1]]
+    for budget in BUDGETS:
+        best, points = min(tried, key=lambda one: at(problem, one[1], budget)[0])
+        for seed in SEEDS:
+            if seed != SEEDS[0]:
+                points = baseline(problem, name, best, seed, size, 4.0 * problem.d * budget)
+            yield budget, seed, *at(problem, points, budget), (best, points)
+
+
+def rows_of(problem: Problem, size: int | None, names: dict[str, dict[str, Any]], log: Callable[[str], None]) -> Any:
+    """All runs on one problem as rows of the csv file, and the points of the first seed for the figure."""
+    rows, curves, least = [], {}, problem.minimum()
+    for name, options in names.items():
+        for seed in SEEDS:
+            points = ours(problem, seed=seed, size=size, **options)
+            curves.setdefault(name, points)
+            for budget in BUDGETS:
+                value, accuracy = at(problem, points, budget)
+                rows.append((problem.name, size or "full", name, budget, seed, value - least, accuracy, ""))
+        log(f"{problem.name} {size or 'full'} {name}")
+    for name in BASELINES:
+        for budget, seed, value, accuracy, (best, points) in tuned(problem, name, size):
+            rows.append((problem.name, size or "full", name, budget, seed, value - least, accuracy, str(best)))
+            if seed == SEEDS[0] and budget == max(BUDGETS):
+                curves[name] = points
+        log(f"{problem.name} {size or 'full'} {name}")
+    shown = {
+        name: [(sent / (4.0 * problem.d), problem.score(x)[0] - least) for sent, x in thin(points)]
+        for name, points in curves.items()
+    }
+    return rows, shown
+
+
+def thin(points: Any) -> Any:
+    """At most sixty points of a curve; none for a method whose set-up costs more than the budget."""
+    if not points:
+        return []
+    places = np.unique(np.linspace(0, len(points) - 1, 60).astype(int))
+    return [points[i] for i in places]
+
+
+COLUMNS = ("problem", "batch", "method", "budget", "seed", "loss", "accuracy", "tuned")
+
+
+def table(rows: list[Any]) -> str:
+    """The median loss over the seeds at both budgets, the method in rows, and the accuracy at the larger one."""
+    cases = list(dict.fromkeys((row[0], row[1]) for row in rows))
+    lines = [
+        "| method | " + " | ".join(name if size == "full" else f"{name}, batch {size}" for name, size in cases) + " |"
+    ]
+    lines.append("|---|" + "---:|" * len(cases))
+    for method in dict.fromkeys(row[2] for row in rows):
+        cells = []
+        for case in cases:
+            own = [row for row in rows if row[:3] == (*case, method)]
+            loss = [np.median([row[5] for row in own if row[3] == budget]) for budget in BUDGETS]
+            accuracy = 100.0 * np.median([row[6] for row in own if row[3] == max(BUDGETS)])
+            shown = ["—" if np.isnan(value) else f"{max(value, 0.0):.1e}" for value in loss]
+            cells.append(" / ".join(shown) + ("" if np.isnan(accuracy) else f", {accuracy:.1f} %"))
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def draw(curves: dict[str, Any], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(curves), figsize=(3.1 * len(curves), 3.6), layout="constrained")
+    styles = dict(
+        zip(
+            (*OURS, *BASELINES),
+            ["C0-", "C9-", "C2-", "C4-", "C5-", "C7--", "C8--", "C6--", "C3--", "C1--"],
+            strict=True,
+        )
+    )
+    for axis, (name, shown) in zip(axes, curves.items(), strict=True):
+        for method, points in shown.items():
+            if not points:
+                continue
+            sent, loss = np.array(points).T
+            axis.plot(sent, np.maximum(loss, 1e-12), styles[method], label=method, linewidth=1.4)
+        axis.set(title=name, xlabel="bytes sent, in dense gradients", yscale="log", xlim=(0, max(BUDGETS)))
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("loss − minimum (MLP: loss)")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=10, frameon=False, fontsize="small")
+    figure.savefig(path, dpi=110)
+
+
+def write(rows: list[Any], path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        writer.writerows((*row[:5], f"{row[5]:.6g}", f"{row[6]:.4f}", row[7]) for row in rows)
+    print(table(read(path)))
+
+
+def read(path: Path) -> list[Any]:
+    """The rows of a csv file that ``write`` made."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))[1:]
+    return [(*row[:3], int(row[3]), int(row[4]), float(row[5]), float(row[6]), row[7]) for row in rows]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(), help="folder of the files")
+    parser.add_argument("--only", help="a problem alone, for a trial")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    begin = time.perf_counter()
+
+    def log(text: str) -> None:
+        print(f"{time.perf_counter() - begin:6.0f} s  {text}", flush=True)
+
+    chosen = [one for one in problems() if given.only in (None, one.name)]
+    full, curves = [], {}
+    for problem in chosen:
+        rows, curves[problem.name] = rows_of(problem, None, OURS, log)
+        full += rows
+    write(full, given.out / "full.csv")
+    draw(curves, given.out / "study.png")
+    noisy = []
+    variants = {
+        "feedback, minibatches=True": {"method": "feedback", "minibatches": True},
+        "feedback, minibatches=False": {"method": "feedback"},
+    }
+    for problem in chosen:
+        if problem.name == "MLP":
+            for size in (32, 128):
+                noisy += rows_of(problem, size, variants, log)[0]
+    if noisy:
+        write(noisy, given.out / "minibatches.csv")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""From a model to an optimizer that sends k floats per step, with a plan of what is sent and what is proved."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stepsize_opt.inputs import check_one_of, positive_number, real_number, whole_number
+from stepsize_opt.methods import Feedback, optimal_method
+from stepsize_opt.node import optimal_stepsize
+from stepsize_opt.sketches import RandK
+from stepsize_opt.torch.curvature import (
+    Batches,
+    Layer,
+    find_head,
+    is_dear,
+    low_rank,
+    network_basis,
+    trainable,
+    unwrapped,
+)
+from stepsize_opt.torch.feedback import FeedbackSGD
+from stepsize_opt.torch.operators import Operator, Scaled, operator
+from stepsize_opt.torch.optimizer import CompressedOptimizer, CompressedSGD, work_tensor
+from stepsize_opt.torch.workers import Workers
+
+METHODS = ("feedback", "momentum", "subspace", "det-CGD1")
+CURVATURES = ("auto", "kronecker", "low-rank", "none")
+# A dense L of a head is solved up to this size; the stepsize of det-CGD1 is diagonal from the second one on.
+_DENSE, _DIAGONAL = 2000, 200
+# A dense L is made positive definite by this part of its largest eigenvalue: a larger L is a bound, too.
+_FLOOR = 1e-6
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an optimizer of ``compress`` sends, and where its L̂ comes from; ``print(plan)`` shows it.
+
+    Attributes
+    ----------
+    method : str
+        Its name.
+    layers : tuple of Layer
+        Parameters that share a part of L̂: their names, number, the source of L̂, and whether that is proved.
+    d, k, workers : int
+        Parameters, entries that are sent per step, processes.
+    bytes_up, bytes_down : float
+        Bytes that a process sends and receives per step, on average, places and values of f included.
+    setup_bytes : int
+        Bytes that this process sent before the first step.
+    float_bytes : int
+        Bytes of one float of the parameters.
+    """
+
+    method: str
+    layers: tuple[Layer, ...]
+    d: int
+    k: int
+    workers: int
+    bytes_up: float
+    bytes_down: float
+    setup_bytes: int
+    float_bytes: int
+
+    @property
+    def certified(self) -> bool:
+        """Whether L̂ is proved to be a bound, so that the guarantee of the method holds for full gradients."""
+        return all(layer.certified for layer in self.layers)
+
+    def __str__(self) -> str:
+        unit = self.float_bytes
+        dense = self.d * unit
+        width = max(len(layer.names) for layer in self.layers)
+        processes = "1 process" if self.workers == 1 else f"{self.workers} processes"
+        lines = [f"{self.method}: {self.k} of {self.d} entries per step, {processes}"]
+        lines += [f"  {one.names:<{width}}  {one.size:>9}  {one.source}" for one in self.layers]
+        lines += [
+            f"  per step: {self.bytes_up / unit:.6g} floats up, {self.bytes_down / unit:.6g} down "
+            f"(dense gradients: {self.d} up and down)",
+            f"  set-up: {self.setup_bytes / unit:.6g} floats, {self.setup_bytes / dense:.2f} dense gradients",
+            f"  {'certified for full gradients' if self.certified else 'estimated, certified=False'}",
+        ]
+        return "\n".join(lines)
+
+
+def compress(
+    model: nn.Module,
+    loss: Callable[[Any, Any], Tensor],
+    data: Any,
+    *,
+    floats_per_step: int,
+    method: Literal["feedback", "momentum", "subspace", "det-CGD1"] = "feedback",
+    curvature: Literal["auto", "kronecker", "low-rank", "none"] = "auto",
+    rank: int = 4,
+    margin: float = 2.0,
+    minibatches: bool = False,
+    places: Literal["shared", "own"] = "shared",
+    weight_decay: float = 0.0,
+    lr: float = 1.0,
+    seed: int = 0,
+    process_group: Any = None,
+    verbose: bool = True,
+) -> Any:
+    """Make an optimizer that sends ``floats_per_step`` entries of the gradient per step, and print its plan.
+
+    All trainable parameters are one vector with one L̂.  Where only a last linear layer is trained and the loss has a
+    known bound, L̂ is proved (``head_smoothness``); else it is estimated at the present parameters.
+
+    Parameters
+    ----------
+    model
+        The model, plain, compiled or in DDP (then call backward under ``no_sync()``).
+    loss
+        ``loss(outputs, targets)``, a mean over the examples, such as ``nn.CrossEntropyLoss()``.
+    data
+        The data of this process, (inputs, targets) or a DataLoader: all of it for a proved L̂; an estimate takes the
+        first 4096 examples.  The model is in evaluation mode meanwhile.
+    floats_per_step
+        k, from 1 to d.
+    method
+        ``"feedback"``: error feedback, the stepsize is measured; call ``step(closure)``.  ``"momentum"``,
+        ``"subspace"`` and ``"det-CGD1"``: random places from a shared seed, with the optimal stepsize for L̂.
+    curvature
+        ``"auto"``: what is proved for a head, where its set-up costs at most 8 dense gradients or the method needs it;
+        else for feedback Kronecker factors, and a low rank for the others and for heads.  ``"none"``: plain
+        coordinates, for feedback alone.
+    rank, margin
+        Of a low rank: its number of eigenvectors, and the factor by which L̂ is larger than what was measured at one
+        point (not used by feedback, which measures).
+    minibatches
+        For feedback: whether steps see different batches.
+    places
+        For feedback: ``"shared"``, one process chooses the places of a step for all, an all-reduce of k floats;
+        ``"own"``, each its own, an all-gather.
+    weight_decay
+        λ of ½λ‖x‖², which is part of the loss; it makes momentum use the rate for strongly convex functions.
+    lr, seed, process_group
+        As in ``CompressedSGD``.
+    verbose
+        Whether the first process prints the plan.
+
+    Returns
+    -------
+    FeedbackSGD or CompressedSGD, with the ``plan``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For arguments that are not as described, or that differ between the processes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from stepsize_opt.torch import compress
+    >>> _ = torch.manual_seed(0)
+    >>> inputs, labels = torch.randn(50, 4), torch.randint(0, 3, (50,))
+    >>> model, loss = torch.nn.Linear(4, 3), torch.nn.CrossEntropyLoss()
+    >>> optimizer = compress(model, loss, (inputs, labels), floats_per_step=5)
+    feedback: 5 of 15 entries per step, 1 process
+      weight + bias         15  ½(I − 11ᵀ/C) ⊗ FᵀF/n, proved
+      per step: 13.5 floats up, 11 down (dense gradients: 15 up and down)
+      set-up: 15 floats, 1.00 dense gradients
+      certified for full gradients
+    >>> for _ in range(20):
+    ...     value = optimizer.step(lambda: loss(model(inputs), labels))
+    """
+    check_one_of("method", method, METHODS)
+    check_one_of("curvature", curvature, CURVATURES)
+    net, workers = unwrapped(model), Workers.of(process_group)
+    params = list(trainable(net).values())
+    if not params:
+        msg = "model has no trainable parameters"
+        raise ValueError(msg)
+    d = sum(p.numel() for p in params)
+    k = whole_number("floats_per_step", floats_per_step, high=d)
+    if not real_number("weight_decay", weight_decay) >= 0.0:
+        msg = f"weight_decay must be 0 or more, got {weight_decay!r}"
+        raise ValueError(msg)
+    batches, training = Batches(data, params[0]), net.training
+    net.eval()
+    try:
+        options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "process_group": workers}
+        asked = _Asked(net, loss, batches, k, weight_decay, workers, curvature, whole_number("rank", rank))
+        if method == "feedback":
+            basis, layers = asked.basis()
+            estimated = not all(layer.certified for layer in layers)
+            feedback = Feedback(
+                None, k, clients=workers.size, rule="measured" if estimated else "worst-case", places=places
+            )
+            optimizer: CompressedOptimizer = FeedbackSGD(
+                params, feedback, basis=basis, minibatches=minibatches, estimated=estimated, **options
+            )
+        else:
+            L, layers = asked.matrix(positive_number("margin", margin))
+            certified = all(layer.certified for layer in layers)
+            result = _result(method, L, k, weight_decay)
+            optimizer = CompressedSGD(params, result, seed=seed, exact=certified, **options)
+    finally:
+        net.train(training)
+    numbers = (d, k, workers.size, *optimizer.traffic(), optimizer.setup_bytes, params[0].element_size())
+    optimizer.plan = Plan(method, tuple(layers), *numbers)
+    if verbose and workers.rank == 0:
+        print(optimizer.plan)
+    return optimizer
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """The model and what was asked for, from which L̂ or its basis is made."""
+
+    model: nn.Module
+    loss: Any
+    data: Batches
+    k: int
+    ridge: float
+    workers: Workers
+    curvature: str
+    rank: int
+
+    def basis(self) -> tuple[Operator, Sequence[Layer]]:
+        """A with AAᵀ = L̂⁻¹ for feedback."""
+        params = list(trainable(self.model).values())
+        size = sum(p.numel() for p in params)
+        if self.curvature == "none":
+            return Scaled(1.0), [Layer("all parameters", size, "plain coordinates", certified=False)]
+        head = None if is_dear(self.model) else self._head(work_tensor(params[0]).dtype)
+        if head is not None:
+            return head.basis(self.ridge, params[0]), [self._row(head)]
+        if self.curvature == "low-rank" or (self.curvature == "auto" and is_dear(self.model)):
+            L, layers = low_rank(self.model, self.loss, self.data, self.ridge, self.rank, self.workers)
+            return operator(Feedback(L, 1).directions[0], work_tensor(params[0])), layers
+        return network_basis(self.model, self.loss, self.data, self.ridge, self.workers)
+
+    def matrix(self, margin: float) -> tuple[Any, Sequence[Layer]]:
+        """L̂ for the other methods: an array, or a low rank."""
+        if self.curvature in ("kronecker", "none"):
+            msg = f"curvature={self.curvature!r} is for method='feedback'; the other methods need 'low-rank' or 'auto'"
+            raise ValueError(msg)
+        head = self._head(torch.float64)
+        if head is None:
+            L, layers = low_rank(self.model, self.loss, self.data, self.ridge / margin, self.rank, self.workers)
+            scaled = type(L)(L.U * np.sqrt(margin), margin * float(L.shift[0]))
+            return scaled, [Layer(one.names, one.size, f"{one.source}, times {margin:g}", False) for one in layers]
+        size = sum(p.numel() for p in trainable(self.model).values())
+        if size > _DENSE:
+            msg = (
+                f"the head has {size} parameters, and its L is solved as a matrix up to {_DENSE}; use "
+                "method='feedback', or curvature='low-rank', which is not proved"
+            )
+            raise ValueError(msg)
+        L = head.matrix
+        added = self.ridge + _FLOOR * float(np.linalg.eigvalsh(head.K)[-1] * np.linalg.eigvalsh(head.gram)[-1])
+        return L + added * np.eye(size), [self._row(head)]
+
+    def _head(self, dtype: torch.dtype) -> Any:
+        if self.curvature != "auto":
+            return None
+        return find_head(self.model, self.loss, self.data, self.workers, dtype)
+
+    def _row(self, head: Any) -> Layer:
+        names, ridge = list(trainable(self.model)), "" if not self.ridge else " + λI"
+        size = sum(p.numel() for p in trainable(self.model).values())
+        K = "½(I − 11ᵀ/C)" if isinstance(self.loss, nn.CrossEntropyLoss) else f"{head.K[0, 0]:g}·I"
+        return Layer(" + ".join(names), size, f"{K} ⊗ FᵀF/n{ridge}, proved", certified=True)
+
+
+def _result(method: str, L: Any, k: int, ridge: float) -> Any:
+    """The compressor of a method for L̂."""
+    if method == "subspace":
+        return optimal_method(L, k)
+    if method == "momentum":
+        goal: dict[str, Any] = {"goal": "linear", "strong_convexity": ridge} if ridge else {"goal": "convex"}
+        return optimal_method(L, k, momentum=True, **goal)
+    d = L.shape[0]
+    if isinstance(L, np.ndarray):
+        return optimal_stepsize(L, RandK(d, k), goal="descent", structure="full" if d <= _DIAGONAL else "diagonal")
+    return optimal_stepsize(L, RandK(d, k), structure="diagonal")

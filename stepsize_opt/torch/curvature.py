@@ -1,0 +1,419 @@
+"""Where L̂ of a model comes from: proved for linear heads, Kronecker factors or a low rank for networks.
+
+*Kronecker factors* (K-FAC: Martens, Grosse, 2015).  The Fisher matrix of a layer with the weight matrix [W b], inputs a
+and gradients g of its outputs is taken for E[ggᵀ] ⊗ E[aaᵀ].  Processes average the two factors, so that a layer of
+size p×q costs p(p+1)/2 + q(q+1)/2 floats once; of a side longer than ``SIDE`` only the diagonal is used.
+
+*Low rank plus scalar*.  Lanczos' method with Hessian–vector products, each of them averaged over the processes; the
+scalar is the smallest of the |eigenvalues| that are kept.
+"""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from stepsize_opt.smoothness import LowRankPlusDiagonal
+from stepsize_opt.torch.operators import Blocks, Kronecker, Operator, Scaled
+from stepsize_opt.torch.smoothness import loss_curvature
+from stepsize_opt.torch.workers import Workers
+
+# A side with an orthogonal factor costs ``SIDE`` multiplications per parameter and step.
+SIDE = 256
+# Of the largest eigenvalue: what is added to all of them.  For heads more, because K is far above the curvature that
+# is met (on the digits 26 times), and the ridge is not.  From 10⁻³ to 10⁻¹ for heads, and from 10⁻⁴ to 10⁻¹ for two
+# small networks, these were the best or next to it.
+DAMPING, HEAD_DAMPING = 1e-3, 1e-2
+# The most dense gradients that the FᵀF of a head may cost; for feedback a low rank takes its place where it costs more.
+AFFORDABLE = 8.0
+# Examples that an estimate uses at most on each process.
+EXAMPLES = 4096
+
+
+class Batches:
+    """The data of this process as pairs (inputs, targets) on the device of the parameters, pass after pass."""
+
+    def __init__(self, data: Any, like: Tensor) -> None:
+        whole = isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(x, Tensor) for x in data)
+        if not whole and (not isinstance(data, Iterable) or isinstance(data, Iterator | Tensor)):
+            msg = (
+                "data must be a pair (inputs, targets), or a DataLoader or list of such pairs, "
+                f"got {type(data).__name__}"
+            )
+            raise TypeError(msg)
+        self._data, self._device = [data] if whole else data, like.device
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in self._data:
+            if not isinstance(batch, tuple | list) or len(batch) != 2:
+                msg = "data must yield pairs (inputs, targets)"
+                raise TypeError(msg)
+            yield batch[0].to(self._device), batch[1].to(self._device)
+
+    def first(self, examples: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The first examples; raises ValueError where there are none."""
+        left = examples
+        for inputs, targets in self:
+            yield inputs[:left], targets[:left]
+            left -= len(inputs)
+            if left <= 0:
+                return
+        if left == examples:
+            msg = "data has no examples"
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One row of the plan: parameters that share a part of L̂."""
+
+    names: str
+    size: int
+    source: str
+    certified: bool
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside DDP, DataParallel and ``torch.compile``, in any order."""
+    wrapped = isinstance(model, DistributedDataParallel | nn.DataParallel)
+    inside: Any = model.module if wrapped else getattr(model, "_orig_mod", None)
+    return model if inside is None else unwrapped(inside)
+
+
+def trainable(model: nn.Module) -> dict[str, Tensor]:
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+# ---------------------------------------------------------------- heads
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A linear layer that alone is trained and whose outputs are those of the model: L = K ⊗ FᵀF/n is proved."""
+
+    name: str
+    layer: nn.Linear
+    K: Any
+    gram: Any
+
+    @property
+    def matrix(self) -> Any:
+        """L, weight row by row, then bias; C(p + 1) square."""
+        C, columns = len(self.K), len(self.gram)
+        L = np.kron(self.K, self.gram)
+        if self.layer.bias is None:
+            return L
+        places = np.arange(C * columns).reshape(C, columns)
+        order = np.concatenate([places[:, :-1].ravel(), places[:, -1]])
+        return L[np.ix_(order, order)]
+
+    def basis(self, ridge: float, like: Tensor) -> Operator:
+        """A with AAᵀ = L̂⁻¹ for an L̂ of at least L + ridge·I."""
+        F, G = (_Side.of(torch.as_tensor(factor)) for factor in (self.gram, self.K))
+        added = HEAD_DAMPING * float(F.largest * G.largest) + ridge
+        return _kronecker(F, G, added, self.layer.bias is not None, like)
+
+
+def only_layer(model: nn.Module) -> tuple[str, Any]:
+    """The name and the linear layer that alone is trained, weight and bias; None for another model."""
+    used = set(trainable(model).values())
+    layers = [(name, m) for name, m in model.named_modules() if used & set(m.parameters(recurse=False))]
+    if len(layers) == 1 and type(layers[0][1]) is nn.Linear and used == set(layers[0][1].parameters()):
+        return layers[0]
+    return "", None
+
+
+def is_dear(model: nn.Module) -> bool:
+    """Whether the FᵀF of a head costs more than it may."""
+    layer = only_layer(model)[1]
+    return layer is not None and layer.in_features + 1 > 2.0 * AFFORDABLE * layer.out_features
+
+
+def find_head(
+    model: nn.Module, loss: Any, data: Batches, workers: Workers, dtype: torch.dtype = torch.float64
+) -> Head | None:
+    """The head of a model whose other parameters are frozen; None for another model or a loss without a known bound.
+
+    ``dtype`` is that of FᵀF in the message.
+    """
+    name, layer = only_layer(model)
+    if layer is None or not _is_last(model, layer, data):
+        return None
+    try:
+        K = loss_curvature(loss, layer.out_features)
+    except (TypeError, ValueError):  # no proved bound for this loss: it is a network like any other
+        return None
+    bias = layer.bias is not None
+    gram, count = torch.zeros((layer.in_features + bias,) * 2, dtype=torch.float64), 0
+    for features, _ in _inputs_of(model, [layer], data):
+        F = _rows(layer, features[layer], bias).double().cpu()
+        gram += F.T @ F
+        count += len(F)
+    averaged = _average([gram / count], workers, dtype, layer.weight.device)[0]
+    return Head(name, layer, K, averaged.double().numpy())
+
+
+def _is_last(model: nn.Module, layer: nn.Module, data: Batches) -> bool:
+    seen: list[Tensor] = []
+    ((inputs, _),) = data.first(1)
+    handle = layer.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
+    with torch.no_grad():
+        out = model(inputs)
+    handle.remove()
+    return len(seen) == 1 and seen[0] is out
+
+
+# ---------------------------------------------------------------- Kronecker factors
+
+
+def network_basis(
+    model: nn.Module, loss: Any, data: Batches, ridge: float, workers: Workers
+) -> tuple[Operator, list[Layer]]:
+    """A of the Kronecker factors of a network at its present parameters, and the rows of the plan."""
+    named = trainable(model)
+    layers = [m for m in model.modules() if _has_factors(m)]
+    factors, squares = _measure(model, loss, data, layers, named, workers)
+    owner: dict[Tensor, Any] = {p: m for m in layers for p in m.parameters(recurse=False)}
+    top = max([float(F.largest * G.largest) for F, G in factors.values()] + [*squares.values(), 1e-30])
+    like = next(iter(named.values()))
+    parts: list[Operator] = []
+    sizes, rows, seen = [], [], set()
+    for name, p in named.items():
+        if p not in owner:
+            scale = squares[name] + DAMPING * top + ridge
+            parts.append(Scaled(scale**-0.5))
+            rows.append(Layer(name, p.numel(), "one number, estimated", certified=False))
+        elif owner[p] not in seen:
+            layer = owner[p]
+            seen.add(layer)
+            F, G = factors[layer]
+            parts.append(_kronecker(F, G, DAMPING * top + ridge, layer.bias is not None, like))
+            own = [n for n, q in named.items() if owner.get(q) is layer]
+            source = f"Kronecker factors {G.text} and {F.text}, estimated"
+            rows.append(Layer(" + ".join(own), sum(named[n].numel() for n in own), source, certified=False))
+        else:
+            continue
+        sizes.append(rows[-1].size)
+    return Blocks(parts, sizes), rows
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Eigenvalues of a factor, and its eigenvectors; None where only the diagonal was measured."""
+
+    values: Tensor
+    vectors: Tensor | None
+
+    @staticmethod
+    def of(factor: Tensor) -> _Side:
+        if factor.ndim == 1:
+            return _Side(factor.clamp(min=0.0), None)
+        values, vectors = torch.linalg.eigh(factor.double().cpu())
+        return _Side(values.clamp(min=0.0), vectors)
+
+    @property
+    def largest(self) -> Tensor:
+        return self.values.max()
+
+    @property
+    def text(self) -> str:
+        n = len(self.values)
+        return f"{n} (diagonal)" if self.vectors is None else f"{n}×{n}"
+
+
+def _kronecker(F: _Side, G: _Side, added: float, bias: bool, like: Tensor) -> Kronecker:
+    """A with AAᵀ = (G ⊗ F + added·I)⁻¹, with the dtype of ``like``, at least float32."""
+    eigenvalues = G.values[:, None] * F.values + added
+    wide = torch.promote_types(like.dtype, torch.float32)
+
+    def tensor(x: Tensor | None) -> Any:
+        return None if x is None else x.to(device=like.device, dtype=wide).contiguous()
+
+    return Kronecker(tensor(G.vectors), tensor(F.vectors), tensor(eigenvalues.rsqrt()), bias)
+
+
+def _has_factors(module: nn.Module) -> bool:
+    linear = type(module) is nn.Linear
+    convolution = type(module) is nn.Conv2d and module.groups == 1 and not isinstance(module.padding, str)
+    own = list(module.parameters(recurse=False))
+    return (linear or convolution) and all(p.requires_grad for p in own)
+
+
+def _measure(
+    model: nn.Module, loss: Any, data: Batches, layers: list[Any], named: dict[str, Tensor], workers: Workers
+) -> tuple[dict[Any, tuple[_Side, _Side]], dict[str, float]]:
+    """The factors of the layers, and a mean square of the gradient for each of the other parameters."""
+    device, dtype = next(iter(named.values())).device, next(iter(named.values())).dtype
+    rest = [name for name, p in named.items() if not any(p is q for m in layers for q in m.parameters(recurse=False))]
+    sums: dict[Any, list[Any]] = {layer: [0.0, 0.0] for layer in layers}
+    squares, count, wide = dict.fromkeys(rest, 0.0), 0, torch.promote_types(dtype, torch.float32)
+    generator = torch.Generator(device=device).manual_seed(workers.rank)
+    for inputs, targets in data.first(EXAMPLES):
+        total, seen = _sampled_loss(model, loss, inputs, targets, layers, generator)
+        outputs = [out for layer in layers for _, out in seen.get(layer, [])]
+        gradients = torch.autograd.grad(total, [*outputs, *(named[name] for name in rest)], allow_unused=True)
+        left = iter(gradients)
+        for layer in layers:
+            for features, _ in seen.get(layer, []):
+                F, g = _rows(layer, features, layer.bias is not None), _columns(layer, next(left))
+                sums[layer][0] += _second_moment(F.to(wide))
+                # The g of a place of a convolution is one of several for an example; their inputs are summed above.
+                sums[layer][1] += _second_moment(g.to(wide)) * (len(inputs) / len(g))
+        for name in rest:
+            g = next(left)
+            squares[name] += 0.0 if g is None else float(g.double().square().mean())
+        count += len(inputs)
+    flat = [part / count for layer in layers for part in sums[layer] if isinstance(part, Tensor)]
+    flat.append(torch.tensor([squares[name] / count for name in rest], dtype=wide, device=device))
+    averaged = iter(_average(flat, workers, wide, device))
+    factors = {
+        m: (_Side.of(next(averaged)), _Side.of(next(averaged))) for m in layers if isinstance(sums[m][0], Tensor)
+    }
+    means = dict(zip(rest, next(averaged).tolist(), strict=True))
+    unused = [m for m in layers if m not in factors]
+    if unused:
+        msg = f"the loss does not use {unused[0]!r}; freeze its parameters (requires_grad_(False)) or take it out"
+        raise ValueError(msg)
+    return factors, means
+
+
+def _sampled_loss(
+    model: nn.Module, loss: Any, inputs: Tensor, targets: Tensor, layers: list[Any], generator: torch.Generator
+) -> tuple[Tensor, dict[Any, list[tuple[Tensor, Tensor]]]]:
+    """The sum of the losses, with inputs and outputs of the layers: for cross-entropy with labels that the model draws.
+
+    With such labels the covariance of the gradients is the Fisher matrix; other losses take their targets.
+    """
+    seen: dict[Any, list[tuple[Tensor, Tensor]]] = {}
+
+    def keep(module: nn.Module, arguments: Any, output: Tensor) -> None:
+        seen.setdefault(module, []).append((arguments[0].detach(), output))
+
+    handles = [layer.register_forward_hook(keep) for layer in layers]
+    out = model(inputs)
+    for handle in handles:
+        handle.remove()
+    if isinstance(loss, nn.CrossEntropyLoss) and out.ndim == 2:
+        labels = torch.multinomial(out.detach().softmax(1), 1, generator=generator)[:, 0]
+        return nn.functional.cross_entropy(out, labels, reduction="sum"), seen
+    return loss(out, targets) * len(inputs), seen
+
+
+def _second_moment(rows: Tensor) -> Tensor:
+    """Σ of rows' outer products, or its diagonal for long rows."""
+    return rows.T @ rows if rows.shape[1] <= SIDE else rows.square().sum(0)
+
+
+def _rows(layer: Any, features: Tensor, bias: bool) -> Tensor:
+    """The inputs of a layer as rows, patches of a convolution, with a one for the bias."""
+    if isinstance(layer, nn.Conv2d):
+        padding: Any = layer.padding
+        patches = nn.functional.unfold(features, layer.kernel_size, layer.dilation, padding, layer.stride)
+        rows = patches.transpose(1, 2).reshape(-1, patches.shape[1])
+    else:
+        rows = features.reshape(-1, features.shape[-1])
+    return torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1) if bias else rows
+
+
+def _columns(layer: Any, gradient: Tensor) -> Tensor:
+    """The gradients in the outputs of a layer as rows."""
+    channels_last = gradient.movedim(1, -1) if isinstance(layer, nn.Conv2d) else gradient
+    return channels_last.reshape(-1, channels_last.shape[-1])
+
+
+# ---------------------------------------------------------------- low rank
+
+
+def low_rank(
+    model: nn.Module, loss: Any, data: Batches, ridge: float, rank: int, workers: Workers
+) -> tuple[LowRankPlusDiagonal, list[Layer]]:
+    """L̂ = UUᵀ + aI of the ``rank`` largest |eigenvalues| of the Hessian at the present parameters.
+
+    Raises ValueError where the Hessian is zero or not finite.
+    """
+    named = trainable(model)
+    params, batches = list(named.values()), list(data.first(EXAMPLES))
+    dtype = torch.promote_types(params[0].dtype, torch.float32)
+
+    def product(v: Tensor) -> Tensor:
+        parts = [part.view_as(p) for p, part in zip(params, torch.split(v, [p.numel() for p in params]), strict=True)]
+        total = torch.zeros_like(v)
+        for inputs, targets in batches:
+            g = torch.autograd.grad(loss(model(inputs), targets), params, create_graph=True)
+            along: Any = sum((a * b).sum() for a, b in zip(g, parts, strict=True))
+            total += torch.cat([h.reshape(-1) for h in torch.autograd.grad(along, params)]) * len(inputs)
+        return workers.mean(total / sum(len(inputs) for inputs, _ in batches))
+
+    d = sum(p.numel() for p in params)
+    values, vectors = _lanczos(product, d, min(2 * rank, d), dtype, params[0].device)
+    order = np.argsort(-np.abs(values))[: min(rank, len(values) - 1) + 1]
+    sizes = np.abs(values[order])
+    if not np.isfinite(sizes).all() or not sizes[-1] > 0.0:
+        msg = "the Hessian at the present parameters is zero or not finite; compress at other parameters"
+        raise ValueError(msg)
+    U = vectors[:, order[:-1]] * np.sqrt(sizes[:-1] - sizes[-1])
+    source = f"rank {U.shape[1]} + scalar of the Hessian, estimated"
+    return LowRankPlusDiagonal(U, float(sizes[-1]) + ridge), [Layer("all parameters", d, source, certified=False)]
+
+
+def _lanczos(
+    product: Callable[[Tensor], Tensor], d: int, steps: int, dtype: torch.dtype, device: Any
+) -> tuple[Any, Any]:
+    """Ritz values and vectors, with full reorthogonalisation; numpy, float64."""
+    start = torch.randn(d, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+    basis = [(start / start.norm()).to(device)]
+    diagonal, beside = [], []
+    for _ in range(steps):
+        w = product(basis[-1])
+        diagonal.append(float(w @ basis[-1]))
+        Q = torch.stack(basis)
+        for _ in range(2):
+            w = w - (Q @ w) @ Q
+        beside.append(float(w.norm()))
+        if not beside[-1] > 1e-6 * max(map(abs, [*diagonal, *beside])):
+            break
+        basis.append(w / beside[-1])
+    n = len(diagonal)
+    values, Y = np.linalg.eigh(np.diag(diagonal) + np.diag(beside[: n - 1], 1) + np.diag(beside[: n - 1], -1))
+    return values, torch.stack(basis[:n], dim=1).double().cpu().numpy() @ Y
+
+
+# ---------------------------------------------------------------- data and processes
+
+
+def _inputs_of(model: nn.Module, layers: list[Any], data: Batches) -> Iterable[tuple[dict[Any, Tensor], Tensor]]:
+    for inputs, _ in data:
+        seen: dict[Any, Tensor] = {}
+        handles = [m.register_forward_pre_hook(lambda m, x, seen=seen: seen.__setitem__(m, x[0])) for m in layers]
+        with torch.no_grad():
+            out = model(inputs)
+        for handle in handles:
+            handle.remove()
+        yield seen, out
+
+
+def _average(tensors: Sequence[Tensor], workers: Workers, dtype: torch.dtype, device: Any) -> list[Tensor]:
+    """The means over the processes, of symmetric matrices by one triangle, in one message."""
+    packed = []
+    for tensor in tensors:
+        n = len(tensor)
+        part = tensor if tensor.ndim == 1 else tensor[tuple(torch.triu_indices(n, n))]
+        packed.append(part.to(device=device, dtype=dtype))
+    means = workers.means(packed)
+    return [_unpack(mean.cpu(), tensor) for mean, tensor in zip(means, tensors, strict=True)]
+
+
+def _unpack(values: Tensor, like: Tensor) -> Tensor:
+    if like.ndim == 1:
+        return values
+    n = len(like)
+    out = values.new_zeros(n, n)
+    out[tuple(torch.triu_indices(n, n))] = values
+    return out + out.triu(1).T

@@ -1,0 +1,172 @@
+"""``compress``: one call from a model to an optimizer, with a plan that tells what is sent and what is proved."""
+
+from __future__ import annotations
+
+import resource
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from stepsize_opt.torch import CompressedSGD, FeedbackSGD, compress, head_smoothness
+from stepsize_opt.torch.curvature import Batches, find_head
+from stepsize_opt.torch.workers import Workers
+
+torch.manual_seed(0)
+INPUTS, LABELS = torch.randn(90, 6), torch.randint(0, 3, (90,))
+LOSS = nn.CrossEntropyLoss()
+METHODS = ("feedback", "momentum", "subspace", "det-CGD1")
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def trained(
+    model: nn.Module, optimizer: Any, steps: int, loss: Any = LOSS, targets: Any = LABELS
+) -> tuple[float, float]:
+    def closure() -> torch.Tensor:
+        return loss(model(INPUTS), targets)
+
+    first = closure().item()
+    for _ in range(steps):
+        optimizer.step(closure)
+    return first, closure().item()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_head_is_proved_and_falls(method: Any, dtype: torch.dtype, capsys: pytest.CaptureFixture[str]) -> None:
+    head = nn.Linear(6, 3, dtype=dtype)
+    inputs = INPUTS.to(dtype)
+    optimizer = compress(head, LOSS, (inputs, LABELS), floats_per_step=6, method=method, weight_decay=0.01)
+    shown = capsys.readouterr().out
+    assert "weight + bias" in shown and "⊗ FᵀF/n + λI, proved" in shown and "certified for full gradients" in shown
+    assert optimizer.plan.certified and optimizer.plan.d == 21 and optimizer.plan.k == 6
+    # One triangle of the 7×7 matrix FᵀF, in float64 where a stepsize is proved with it.
+    assert optimizer.plan.setup_bytes == 28 * (8 if method != "feedback" or dtype == torch.float64 else 4)
+    first = LOSS(head(inputs), LABELS).item()
+    for _ in range(80):
+        optimizer.step(lambda: LOSS(head(inputs), LABELS))
+    assert LOSS(head(inputs), LABELS).item() < first
+    assert optimizer.bytes_sent == pytest.approx(80 * optimizer.plan.bytes_up)
+
+
+def test_the_matrix_of_a_head_is_that_of_head_smoothness() -> None:
+    frozen = nn.Linear(6, 4).requires_grad_(False)
+    model = nn.Sequential(frozen, nn.Tanh(), nn.Linear(4, 3))
+    head = find_head(model, LOSS, Batches((INPUTS, LABELS), INPUTS), Workers())
+    assert head is not None and head.name == "2"
+    features = torch.tanh(frozen(INPUTS))
+    np.testing.assert_allclose(head.matrix, head_smoothness(features, LOSS, 3, bias=True), rtol=1e-6, atol=1e-9)
+    # A softmax after the layer, or a loss without a known bound, is no head.
+    for other, loss in ((nn.Sequential(model, nn.Softmax(1)), LOSS), (model, lambda out, y: LOSS(out, y) ** 2)):
+        assert find_head(other, loss, Batches((INPUTS, LABELS), INPUTS), Workers()) is None
+
+
+@pytest.mark.parametrize("curvature", ["kronecker", "low-rank", "none"])
+def test_networks_are_estimated_and_fall(curvature: Any) -> None:
+    model = network()
+    optimizer = compress(model, LOSS, (INPUTS, LABELS), floats_per_step=10, curvature=curvature, verbose=False)
+    assert isinstance(optimizer, FeedbackSGD) and not optimizer.plan.certified
+    assert "certified=False" in str(optimizer.plan)
+    first, last = trained(model, optimizer, 200)
+    assert last < 0.7 * first
+    if curvature == "kronecker":
+        assert [layer.names for layer in optimizer.plan.layers] == [
+            "0.weight + 0.bias",
+            "1.weight",
+            "1.bias",
+            "3.weight + 3.bias",
+        ]
+        assert sum(layer.size for layer in optimizer.plan.layers) == optimizer.plan.d == 99
+
+
+@pytest.mark.parametrize("method", ["momentum", "subspace", "det-CGD1"])
+def test_other_methods_on_a_network(method: Any) -> None:
+    model = network()
+    optimizer = compress(model, LOSS, (INPUTS, LABELS), floats_per_step=10, method=method, rank=4, verbose=False)
+    assert isinstance(optimizer, CompressedSGD) and not optimizer.plan.certified
+    assert optimizer.plan.setup_bytes == 4 * 99 * 8  # twice the rank of products, 99 parameters, 4 bytes
+    first, last = trained(model, optimizer, 200)
+    assert last < 0.9 * first
+
+
+def test_convolutions_loaders_and_compiled_models() -> None:
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 2))
+    images, labels = torch.randn(64, 1, 4, 4), torch.randint(0, 2, (64,))
+    loader = DataLoader(TensorDataset(images, labels), batch_size=16)
+    compiled = torch.compile(model, backend="eager")
+    optimizer = compress(compiled, LOSS, loader, floats_per_step=6, verbose=False, minibatches=True)  # type: ignore[arg-type]
+    first = LOSS(model(images), labels).item()
+    for _ in range(20):
+        for inputs, targets in loader:
+            optimizer.step(lambda inputs=inputs, targets=targets: LOSS(compiled(inputs), targets))
+    assert LOSS(model(images), labels).item() < 0.9 * first
+
+
+def test_squared_and_other_losses() -> None:
+    targets = INPUTS @ torch.randn(6, 2)
+    for loss, certified in ((nn.MSELoss(), True), (lambda out, y: (out - y).abs().pow(1.5).mean(), False)):
+        model = nn.Linear(6, 2)
+        optimizer = compress(model, loss, (INPUTS, targets), floats_per_step=4, verbose=False)
+        assert optimizer.plan.certified == certified
+        first, last = trained(model, optimizer, 100, loss, targets)
+        assert last < 1e-2 * first
+
+
+def test_dropout_is_the_same_at_both_ends_of_a_step() -> None:
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3))
+    optimizer = compress(model, LOSS, (INPUTS, LABELS), floats_per_step=6, minibatches=True, verbose=False)
+    assert model.training
+    seen: list[float] = []
+
+    def closure() -> torch.Tensor:
+        seen.append(model[0](torch.ones(1000)).sum().item())
+        return LOSS(model(INPUTS), LABELS)
+
+    for _ in range(5):
+        optimizer.step(closure)
+    assert seen[0::2] == seen[1::2] and len(set(seen)) > 1
+
+
+def test_a_million_parameters() -> None:
+    """Set-up in less than a minute and four gigabytes, and the loss falls."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(784, 784), nn.ReLU(), nn.Linear(784, 480), nn.ReLU(), nn.Linear(480, 10))
+    inputs, labels = torch.randn(512, 784), torch.randint(0, 10, (512,))
+    for method in ("feedback", "subspace", "det-CGD1"):
+        start = time.process_time()
+        optimizer = compress(model, LOSS, (inputs, labels), floats_per_step=9970, method=method, verbose=False)
+        assert time.process_time() - start < 60.0
+        first = LOSS(model(inputs), labels).item()
+        for _ in range(20):
+            optimizer.step(lambda: LOSS(model(inputs), labels))
+        assert LOSS(model(inputs), labels).item() < first
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4e6
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"method": "adam"}, ValueError, "method must be one of"),
+        ({"floats_per_step": 0}, ValueError, "floats_per_step must be a whole number from 1"),
+        ({"curvature": "kronecker", "method": "subspace"}, ValueError, "is for method='feedback'"),
+        ({"data": 3}, TypeError, r"data must be a pair \(inputs, targets\)"),
+        ({"data": [(INPUTS, LABELS, LABELS)]}, TypeError, "data must yield pairs"),
+        ({"data": []}, ValueError, "data has no examples"),
+        ({"weight_decay": -1.0}, ValueError, "weight_decay must be 0 or more"),
+        ({"model": nn.Linear(6, 3).requires_grad_(False)}, ValueError, "no trainable parameters"),
+        ({"model": nn.Linear(6, 700), "method": "subspace"}, ValueError, "4900 parameters"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    given = {"model": network(), "loss": LOSS, "data": (INPUTS, LABELS), "floats_per_step": 4} | options
+    with pytest.raises(error, match=message):
+        compress(given.pop("model"), given.pop("loss"), given.pop("data"), **given)

@@ -1,0 +1,129 @@
+"""Real processes with gloo: the iterates of the numpy runner, the bytes of the plan, resumed to the same bits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.linalg import block_diag
+
+from shared.trained import (
+    FEEDBACK,
+    FEEDBACK_ROUNDS,
+    ITERATIONS,
+    LAYERED,
+    MOMENTUM,
+    SEED,
+    SOFTMAX,
+    layered_problem,
+    layered_stepsize,
+    softmax_problem,
+)
+from stepsize_opt import Feedback, LayerWise, optimal_method, optimal_stepsize
+from stepsize_validation import run
+
+WORKER = Path(__file__).with_name("worker.py")
+OPTIONS: dict[str, Any] = {"iterations": ITERATIONS, "seeds": 1, "seed": SEED, "client_seeds": "shared"}
+
+
+@pytest.fixture(scope="module", params=[2, 4], ids=["2 processes", "4 processes"])
+def trained(request: Any, tmp_path_factory: Any) -> tuple[int, dict[str, Any], list[dict[str, Any]]]:
+    n, folder = request.param, tmp_path_factory.mktemp("processes")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(WORKER), str(rank), str(n), str(folder)],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(n)
+    ]
+    try:
+        errors = [process.communicate(timeout=240)[1] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert all(process.returncode == 0 for process in started), "\n".join(errors)
+    everywhere = [dict(np.load(folder / f"out-{rank}.npz")) for rank in range(n)]
+    return n, everywhere[0], everywhere
+
+
+@pytest.mark.parametrize("name", SOFTMAX)
+def test_iterates_are_those_of_the_runner(trained: Any, name: str) -> None:
+    n, out, _ = trained
+    f, (sketch, algorithm) = softmax_problem(n), SOFTMAX[name]
+    D = optimal_stepsize(f.smoothness(), sketch, algorithm=algorithm).D
+    record = run(f, D, sketch, algorithm=algorithm, **OPTIONS)
+    # Gradients and sums of four processes round differently; nothing else may.
+    np.testing.assert_allclose(out[name], record.final_points[0], rtol=1e-12, atol=1e-14)
+    assert np.abs(out[name]).max() > 0.01
+    assert out[f"{name}, bytes"] == 8 * record.sent.sum() / n
+    assert out["equal"], "the processes must hold the same bits"
+
+
+@pytest.mark.parametrize("name", ["subspace", *MOMENTUM])
+def test_subspace_and_momentum_are_those_of_the_runner(trained: Any, name: str) -> None:
+    n, out, _ = trained
+    f = softmax_problem(n)
+    if name == "subspace":
+        best = optimal_method(f.smoothness(), 4)
+        record = run(f, best.D, best.sketch, algorithm=best, **OPTIONS)
+    else:
+        record = run(f, optimal_method(f.smoothness(), 4, momentum=True, **MOMENTUM[name]), **OPTIONS)
+    np.testing.assert_allclose(out[name], record.final_points[0], rtol=1e-11, atol=1e-13)
+    assert out[f"{name}, bytes"] == 8 * 4 * ITERATIONS
+
+
+@pytest.mark.parametrize("name", FEEDBACK)
+def test_feedback_is_that_of_the_runner(trained: Any, name: str) -> None:
+    n, out, everywhere = trained
+    f, options = softmax_problem(n), FEEDBACK[name]
+    record = run(f, Feedback(f.smoothness(), 4, clients=n, **options), rounds=FEEDBACK_ROUNDS)
+    np.testing.assert_allclose(out[name], record.final_point, rtol=1e-10, atol=1e-12)
+    up, down = out[f"{name}, traffic"]
+    assert np.mean([one[f"{name}, bytes"] for one in everywhere]) == pytest.approx(up * FEEDBACK_ROUNDS)
+    assert np.mean([one[f"{name}, received"] for one in everywhere]) == pytest.approx(down * FEEDBACK_ROUNDS)
+
+
+@pytest.mark.parametrize("name", [*SOFTMAX, "subspace", *MOMENTUM])
+def test_float32_follows_with_half_the_bytes(trained: Any, name: str) -> None:
+    """The matrices stay those that were proved; messages and parameters are rounded."""
+    _, out, _ = trained
+    assert out[f"{name}, float32"].dtype == np.float32
+    np.testing.assert_allclose(out[f"{name}, float32"], out[name], rtol=1e-4, atol=1e-5)
+    assert 2 * out[f"{name}, float32, bytes"] == out[f"{name}, bytes"]
+
+
+def test_groups_are_the_layers_of_the_runner(trained: Any) -> None:
+    """With DDP under no_sync, whose own averages would change the result."""
+    n, out, _ = trained
+    f, sketch = layered_problem(n), LayerWise(list(LAYERED.values()))
+    D = block_diag(*layered_stepsize(n))
+    record = run(f, D, sketch, **OPTIONS)
+    np.testing.assert_allclose(out["layers"], record.final_points[0], rtol=1e-12, atol=1e-14)
+    assert out["layers, bytes"] == 8 * record.sent.sum() / n
+
+
+@pytest.mark.parametrize("name", ["layers", "network", "network, minibatches", "network, own", "network, momentum"])
+def test_resumed_from_state_dicts_to_the_same_bits(trained: Any, name: str) -> None:
+    _, out, _ = trained
+    np.testing.assert_array_equal(out[f"{name}, resumed"], out[name])
+
+
+def test_what_is_sent_before_the_first_step_is_counted(trained: Any) -> None:
+    """Triangles of the Kronecker factors, 5×5 and 7×7, 3×3 and 6×6; products with the Hessian of 53 parameters."""
+    _, _, everywhere = trained
+    triangles = sum(n * (n + 1) // 2 for n in (5, 7, 3, 6))
+    assert everywhere[1]["network, setup"] == 4 * triangles
+    assert everywhere[1]["network, subspace, setup"] == 4 * 8 * 53
+
+
+def test_different_seeds_are_refused(trained: Any) -> None:
+    _, _, everywhere = trained
+    assert all(one["refused"] for one in everywhere)

@@ -1,0 +1,201 @@
+"""One process of a group: runs every case over gloo and writes what came out.
+
+python worker.py RANK PROCESSES FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from shared.trained import (
+    FEEDBACK,
+    FEEDBACK_ROUNDS,
+    ITERATIONS,
+    LAYERED,
+    MOMENTUM,
+    SEED,
+    SHAPES,
+    SOFTMAX,
+    layered_problem,
+    layered_stepsize,
+    softmax_problem,
+)
+from stepsize_opt import CompressedStep, Feedback, optimal_method, optimal_stepsize
+from stepsize_opt.torch import CompressedSGD, FeedbackSGD, compress
+
+
+class Distance(nn.Module):
+    """½(x − x*)ᵀH(x − x*) of parameters that are several tensors."""
+
+    def __init__(self, objective: Any) -> None:
+        super().__init__()
+        for name, shape in SHAPES.items():
+            # A matrix is stored column by column: draws and steps go by its entries, not by its memory.
+            start = torch.zeros(shape[::-1], dtype=torch.float64)
+            self.register_parameter(name, nn.Parameter(start.permute(*range(start.ndim)[::-1])))
+        self.H, self.minimiser = torch.tensor(objective.H), torch.tensor(objective.minimiser)
+
+    def forward(self) -> torch.Tensor:
+        away = torch.cat([p.reshape(-1) for p in self.parameters()]) - self.minimiser
+        return 0.5 * away @ self.H @ away
+
+
+class Head(nn.Module):
+    """Cross-entropy of a linear head, whose ridge is left to the optimizer."""
+
+    def __init__(self, objective: Any, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        self.linear = nn.Linear(objective.A.shape[1], objective.classes, bias=False, dtype=dtype)
+        nn.init.zeros_(self.linear.weight)
+        self.A, self.labels = torch.tensor(objective.A, dtype=dtype), torch.tensor(objective.labels)
+
+    def forward(self) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.linear(self.A), self.labels)
+
+
+def parameters(model: nn.Module) -> Any:
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy().copy()
+
+
+def train(model: nn.Module, optimizer: Any, steps: int = ITERATIONS) -> Any:
+    for _ in range(steps):
+        optimizer.step(model)
+    if isinstance(optimizer, CompressedSGD):
+        optimizer.eval()
+    return parameters(model)
+
+
+def runner_cases(rank: int, n: int) -> dict[str, Any]:
+    """Whatever the numpy runner has: sketches, the subspace method, momentum, feedback."""
+    f, out = softmax_problem(n), {}
+    L = f.smoothness()
+    made: dict[str, Any] = {
+        name: optimal_stepsize(L, sketch, algorithm=algorithm) for name, (sketch, algorithm) in SOFTMAX.items()
+    }
+    made["subspace"] = optimal_method(L, 4)
+    made |= {name: optimal_method(L, 4, momentum=True, **asked) for name, asked in MOMENTUM.items()}
+    for name, compressor in made.items():
+        for dtype in (torch.float64, torch.float32):
+            model = Head(f.clients[rank], dtype)
+            optimizer = CompressedSGD(model.parameters(), compressor, seed=SEED, weight_decay=f.clients[0].reg)
+            key = name if dtype == torch.float64 else f"{name}, float32"
+            out[key], out[f"{key}, bytes"] = train(model, optimizer), optimizer.bytes_sent
+    for name, options in FEEDBACK.items():
+        model = Head(f.clients[rank])
+        feedback = Feedback(L, 4, clients=n, **options)
+        optimizer = FeedbackSGD(model.parameters(), feedback, weight_decay=f.clients[0].reg)
+        out[name], out[f"{name}, bytes"] = train(model, optimizer, FEEDBACK_ROUNDS), optimizer.bytes_sent
+        out[f"{name}, traffic"] = np.array(optimizer.traffic())
+        out[f"{name}, received"] = optimizer.bytes_received
+    return out
+
+
+def layered_case(rank: int, n: int, folder: Path) -> dict[str, Any]:
+    """Groups with compressors of their own, saved in the middle and resumed; the model is wrapped and compiled."""
+    f = layered_problem(n)
+    blocks = layered_stepsize(n)
+
+    def training() -> tuple[nn.Module, Any, Any]:
+        model = Distance(f.clients[rank])
+        steps = [CompressedStep.of(D, sketch) for D, sketch in zip(blocks, LAYERED.values(), strict=True)]
+        groups = [{"params": [p], "compressor": c} for p, c in zip(model.parameters(), steps, strict=True)]
+        return model, DistributedDataParallel(model), CompressedSGD(groups, seed=SEED)
+
+    def go(model: nn.Module, optimizer: Any, steps: int) -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            with model.no_sync():
+                model().backward()
+            optimizer.step()
+
+    model, wrapped, optimizer = training()
+    go(wrapped, optimizer, ITERATIONS // 2)
+    file = folder / f"state-{rank}.pt"
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    go(wrapped, optimizer, ITERATIONS // 2)
+    again, wrapped, resumed = training()
+    saved = torch.load(file, weights_only=True)
+    again.load_state_dict(saved["model"])
+    resumed.load_state_dict(saved["optimizer"])
+    go(wrapped, resumed, ITERATIONS // 2)
+    return {"layers": parameters(model), "layers, resumed": parameters(again), "layers, bytes": optimizer.bytes_sent}
+
+
+def compress_cases(rank: int, n: int, folder: Path) -> dict[str, Any]:
+    """``compress`` from a start that only the first process has, saved in the middle and resumed."""
+    out: dict[str, Any] = {}
+    generator = torch.Generator().manual_seed(rank)
+    inputs, labels = torch.randn(60, 6, generator=generator), torch.randint(0, 3, (60,), generator=generator)
+    loss = nn.CrossEntropyLoss()
+
+    def network() -> nn.Module:
+        torch.manual_seed(rank)
+        return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Dropout(0.2), nn.Linear(5, 3))
+
+    options = {"network": {}, "network, minibatches": {"minibatches": True}, "network, own": {"places": "own"}}
+    options |= {"network, subspace": {"method": "subspace"}, "network, momentum": {"method": "momentum"}}
+    for name, given in options.items():
+        model = network()
+        optimizer = compress(model, loss, (inputs, labels), floats_per_step=6, verbose=False, **given)
+
+        def closure(model: nn.Module = model) -> torch.Tensor:
+            return loss(model(inputs), labels)
+
+        def go(optimizer: Any, closure: Any, name: str) -> None:
+            for step in range(15):
+                torch.manual_seed(step)
+                optimizer.step(closure)
+
+        go(optimizer, closure, name)
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, folder / f"net-{rank}.pt")
+        go(optimizer, closure, name)
+        out[name] = parameters(model)
+        saved = torch.load(folder / f"net-{rank}.pt", weights_only=True)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        go(optimizer, closure, name)
+        out[f"{name}, resumed"] = parameters(model)
+        out[f"{name}, setup"] = optimizer.setup_bytes if rank else 0  # the first process sends its start as well
+    return out
+
+
+def refusals(rank: int) -> dict[str, Any]:
+    """What the processes do not agree on is refused on all of them."""
+    x = nn.Parameter(torch.zeros(18))
+    problem = softmax_problem(2)
+    method = optimal_method(problem.smoothness(), 4)
+    try:
+        CompressedSGD([x], method, seed=rank)
+    except ValueError as error:
+        return {"refused": "different arguments (seed" in str(error)}
+    return {"refused": False}
+
+
+def main(rank: int, n: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store-{n}", rank=rank, world_size=n)
+    out = {
+        **runner_cases(rank, n),
+        **layered_case(rank, n, folder),
+        **compress_cases(rank, n, folder),
+        **refusals(rank),
+    }
+    everywhere: list[Any] = [None] * n
+    own = {name: value for name, value in out.items() if not name.endswith(("setup", "bytes", "received"))}
+    dist.all_gather_object(everywhere, own)
+    if rank == 0:
+        out["equal"] = all(np.array_equal(one[name], out[name]) for one in everywhere for name in one)
+    np.savez(folder / f"out-{rank}.npz", **out)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
