@@ -14,7 +14,7 @@ from scipy import sparse
 
 from stepsize_opt import RandK, optimal_stepsize
 
-ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
+ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
 register_ray()
 rng = np.random.default_rng(0)
 roots = [rng.standard_normal((n, n)) for n in rng.integers(4, 20, 80)]
