@@ -179,8 +179,8 @@ def _solve_condition(family: Family, pattern: Pattern, settings: Settings, optio
     start = start or cold_start(problem, known)
     if start is None:
         return _failure("no strictly feasible start: B is not numerically positive definite")
-    drive = Drive(problem, progress)
-    return _pair(progress.run(lambda: drive.run(start)), progress)
+    drive, first = Drive(problem, progress), problem.lowered(start)
+    return _pair(progress.run(lambda: drive.run(first)), progress)
 
 
 def _most_condition_unknowns(Q: PositiveMap, pattern: Pattern) -> int:

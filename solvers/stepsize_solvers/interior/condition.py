@@ -12,8 +12,7 @@ and the curvature of the Lagrangian is 𝒦[X] = X + Π(B̃XR̃ + R̃XB̃).  The
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,13 +20,14 @@ from stepsize_solvers.interior.dense import FactorisedSystem, Unknowns
 from stepsize_solvers.interior.driver import IterativeSystem
 from stepsize_solvers.interior.frame import Frame, effective_beta, is_graded
 from stepsize_solvers.interior.problem import InequalityPoint, Rules, Step, System
-from stepsize_solvers.interior.schur import SchurSystem
+from stepsize_solvers.interior.schur import Kept, SchurSystem
 from stepsize_solvers.numerics import (
     Array,
     Bounds,
     Sizes,
     Work,
     cholesky,
+    lazy,
     log_det_from_cholesky,
     lower_transposed_product,
     smallest_eigenvalue,
@@ -41,6 +41,12 @@ _NEIGHBOURHOOD = 1e-3
 # With factorised systems, correctors are cheap and steps go to 1 − μ of the boundary near the end: 5.0 steps on average
 # on 415 random problems (d ≤ 18, all maps) with two correctors, 5.9 with one.
 _FACTORISED = Rules(predictor=True, step_fraction=0.99, to_boundary=True, correctors=2, shortest=1e-3)
+# Points are in single precision while μ is above the first: products with C and C⁻¹ lose the second of 6·10⁻⁸, and
+# 10⁻⁵ is left.
+_DOUBLE_BELOW = 0.01
+_LOW_CONDITION = 300.0
+# Below this dual residual the iterates follow the central path.
+_SETTLED = 0.1
 _BY_GRADIENTS = Rules(predictor=False, step_fraction=0.97)
 
 
@@ -59,6 +65,11 @@ class ConditionPoint(InequalityPoint):
         return self.frame.d
 
     @property
+    def is_low(self) -> bool:
+        """Whether the point is in single precision."""
+        return self.Zt.dtype == np.float32
+
+    @property
     def D(self) -> Matrix:
         return self.frame.D
 
@@ -66,20 +77,25 @@ class ConditionPoint(InequalityPoint):
     def Z(self) -> Matrix:
         return self.frame.dual(self.Zt)
 
-    @cached_property
+    @lazy
     def Rt(self) -> Matrix:
         return self.frame.coimage(self.Zt)
 
-    @cached_property
+    @lazy
     def gradient(self) -> Matrix:
         """B̃R̃ + R̃B̃."""
         return self.frame.cotwice(self.Rt)
 
-    @cached_property
+    @lazy
     def residual(self) -> Matrix:
         r = self.frame.project(self.Zt - self.gradient)
         add_to_diagonal(r, 1.0)
         return r
+
+    @lazy
+    def residual_norm(self) -> float:
+        """‖r‖/√d."""
+        return float(np.linalg.norm(self.residual)) / math.sqrt(self.d)
 
     def slope(self, X: Array, dt: float) -> Array:
         return self._frame(X).slope(X)
@@ -110,8 +126,9 @@ class Condition:
     work: Work
     over: Unknowns | None = None
     single: bool = False
+    kept: Kept = field(default_factory=Kept)
 
-    @cached_property
+    @lazy
     def beta(self) -> float:
         return effective_beta(self.family.Q)
 
@@ -119,10 +136,25 @@ class Condition:
     def rules(self) -> Rules:
         return _BY_GRADIENTS if self.over is None else _FACTORISED
 
+    def frame(self, D: Matrix, rotated: bool = True) -> Frame | None:
+        """The basis of D, or None when D is not numerically positive definite."""
+        return Frame.of(self.family, self.pattern, D, rotated, is_graded(self.family.Q))
+
     def point(self, D: Matrix, Z: Matrix, rotated: bool = True) -> ConditionPoint | None:
         """The pair in its basis, or None when D is not numerically positive definite."""
-        frame = Frame.of(self.family, self.pattern, D, rotated, is_graded(self.family.Q))
+        frame = self.frame(D, rotated)
         return None if frame is None else ConditionPoint.of(frame, sym(frame.C.A.T @ Z @ frame.C.A))
+
+    def lowered(self, p: ConditionPoint) -> ConditionPoint:
+        """A first point in single precision, where that is enough.
+
+        C must be well conditioned and 𝒬 the cheap map: for the others C⁻¹𝒬(C·Cᵀ)C⁻ᵀ cancels more.
+        """
+        if not self.single or self.family.Q.diagonal_plus_scaled is None:
+            return p
+        condition = float(np.linalg.norm(p.frame.C.A)) * float(np.linalg.norm(p.frame.E.A)) / p.d
+        low = ConditionPoint.of(p.frame.low, p.Zt.astype(np.float32))
+        return p if condition > _LOW_CONDITION or low.found_scaling is None else low
 
     def mu(self, p: ConditionPoint) -> float:
         return p.scaling.mu
@@ -142,7 +174,7 @@ class Condition:
             smallest = smallest_eigenvalue(p.Ft)
         t = 1.0 / (1.0 - smallest)
         lower = frame.log_det + d * math.log(t)
-        energy = 0.5 * t * t * float(np.trace(p.gradient))
+        energy = 0.5 * t * t * float(p.gradient.diagonal().sum())
         K = cholesky(frame.project(t * p.gradient - p.Zt))
         if K is None or not energy > 0.0:
             return Bounds(lower, math.inf, t, 1.0)
@@ -161,15 +193,18 @@ class Condition:
         """
         if self.over is not None:
             return 0.2 * self.tol
-        norm = float(np.linalg.norm(p.residual)) / math.sqrt(p.d)
+        norm = p.residual_norm
         return max(0.2 * self.tol, min(p.scaling.mu, min(1.0, norm) * min(1.0, 3.0 * norm)))
 
     def system(self, p: ConditionPoint) -> System[Step] | None:
         if self.over is not None:
             return FactorisedSystem.of(p, p.frame, p.Rt, self.over, identity=True)
         dtype = np.float32 if self.single else np.float64
-        schur = SchurSystem.of(p.frame, p.Rt, p.scaling, self.beta, dtype, self.work)
-        return None if schur is None else IterativeSystem(p, schur)
+        schur = SchurSystem.of(p.frame, p.Rt, p.scaling, self.beta, dtype, self.work, self.kept.inverse)
+        if schur is None:
+            return None
+        self.kept.keep(schur.schur.inverse, p.residual_norm < _SETTLED)
+        return IterativeSystem(p, schur, single=self.single)
 
     def moved(self, p: ConditionPoint, step: Step, length: float) -> ConditionPoint | None:
         found, L = p.frame.moved(length * step.X), cholesky(p.Zt + length * step.change_of_Z)
@@ -179,8 +214,10 @@ class Condition:
         if frame.Bt.ndim == 2:  # from B itself: for a graded map its rounding counts
             frame = replace(frame, Bt=sym(frame.C.A.T @ self.family.B @ frame.C.A))
         half = lower_transposed_product(L, T)
-        new = ConditionPoint.of(frame, half.T.dot(half))
-        return None if new.found_scaling is None else new
+        new: ConditionPoint | None = ConditionPoint.of(frame, half.T.dot(half))
+        if new is not None and new.is_low and new.found_scaling is not None and new.scaling.mu < _DOUBLE_BELOW:
+            new = self.point(new.D, new.Z)
+        return None if new is None or new.found_scaling is None else new
 
     def is_near_path(self, p: ConditionPoint, before: ConditionPoint) -> bool:
         return float(p.scaling.v[0]) ** 2 > _NEIGHBOURHOOD * p.scaling.mu
@@ -189,8 +226,10 @@ class Condition:
         """Conjugate gradients after factorised systems, double precision after single."""
         if self.over is not None:
             return replace(self, over=None), p
-        return (replace(self, single=False), p) if self.single else None
+        double = self.point(p.D, p.Z) if p.is_low else p
+        if not self.single or double is None or double.found_scaling is None:
+            return None
+        return replace(self, single=False, kept=Kept()), double
 
     def details(self, p: ConditionPoint) -> dict[str, str]:
-        norm = float(np.linalg.norm(p.residual)) / p.d**0.5
-        return {"mu": f"{p.scaling.mu:.2e}", "residual": f"{norm:.2e}", "cg": str(self.work.cg_iterations)}
+        return {"mu": f"{p.scaling.mu:.2e}", "residual": f"{p.residual_norm:.2e}", "cg": str(self.work.cg_iterations)}

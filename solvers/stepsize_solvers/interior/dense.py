@@ -16,7 +16,7 @@ in few calls: for small sizes the calls are what counts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, singledispatch
+from functools import lru_cache, singledispatch
 from typing import Protocol
 
 import numpy as np
@@ -25,7 +25,7 @@ from scipy.linalg import lapack
 
 from stepsize_solvers.interior.frame import Frame
 from stepsize_solvers.interior.problem import InequalityPoint, Step
-from stepsize_solvers.numerics import Array, Gram, Scaling, cholesky, smallest_eigenvalue, sym
+from stepsize_solvers.numerics import Array, Gram, Scaling, cholesky, lazy, smallest_eigenvalue, sym
 from stepsize_solvers.programs import (
     CongruenceSum,
     Hadamard,
@@ -376,7 +376,13 @@ class FactorisedSystem:
         E = None if E is None else back @ E @ back.T
         return FactorisedSystem(frame, scaled, scaling, p.residual, over, factor, N, identity, E)
 
-    @cached_property
+    @lazy
+    def inverse_roots(self) -> Matrix:
+        """(vᵢvⱼ)^{−½}."""
+        root = 1.0 / np.sqrt(self.scaling.v)
+        return np.asarray(root[:, None] * root)
+
+    @lazy
     def column(self) -> tuple[Matrix, Matrix, Matrix]:
         """X, dZ and F′[X] for r = 0 and c = E."""
         assert self.E is not None
@@ -397,7 +403,8 @@ class FactorisedSystem:
 
     def step(self, s: float, before: Step | None = None) -> Step:
         v, r = self.scaling.v, self.residual
-        c = np.diag(s / v - v)
+        c = np.zeros_like(self.residual)
+        add_to_diagonal(c, s / v - v)
         if before is not None:
             product = before.first.dot(before.dZ)
             c -= (product + product.T) / (v[:, None] + v) + before.second
@@ -414,8 +421,7 @@ class FactorisedSystem:
 
     def longest(self, step: Step) -> float:
         """A length a ≤ 1.1 with Diag(v) + a dZ ⪰ 0 and Diag(v) + aF′ + a²F″ ⪰ 0, F″ ⪯ 0, near the largest."""
-        root = 1.0 / np.sqrt(self.scaling.v)
-        scale, a = root[:, None] * root, _BEYOND
+        scale, a = self.inverse_roots, _BEYOND
         least = smallest_eigenvalue(step.dZ * scale)
         if least * a < -1.0:
             a = -1.0 / least

@@ -21,7 +21,7 @@ from typing import Generic
 import numpy as np
 
 from stepsize_solvers.interior.problem import Equations, InequalityPoint, PointType, Problem, Step, StepType, System
-from stepsize_solvers.numerics import Array, Progress, largest_step
+from stepsize_solvers.numerics import Array, Progress, Scaling, largest_step, lazy
 from stepsize_solvers.programs import Status
 
 # The gap is about μ.  Above this multiple of the tolerance the bounds are taken at D itself: a repair by scaling costs
@@ -138,14 +138,23 @@ def _cut(longest: float, fraction: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class IterativeSystem:
-    """The system of a problem with one inequality by conjugate gradients; accuracy: relative to what they aim at."""
+    """The system of a problem with one inequality by conjugate gradients; accuracy: relative to what they aim at.
+
+    single: whether the equations are in single precision.
+    """
 
     p: InequalityPoint
     equations: Equations
     accuracy: float = 1.5
+    single: bool = False
+
+    @lazy
+    def scaling(self) -> Scaling:
+        """That of the point, in the precision of the equations."""
+        return self.p.scaling.lowered() if self.single else self.p.scaling
 
     def step(self, s: float, before: Step | None = None) -> Step:
-        p, scaling = self.p, self.p.scaling
+        p, scaling = self.p, self.scaling
         root = scaling.mu**0.5
         r, c, tolerance = p.residual, scaling.aim(s), self.accuracy * (s / root if s > 0.0 else root)
         if before is None:
@@ -166,4 +175,4 @@ class IterativeSystem:
     def left(self, step: Step, length: float) -> float:
         F = self.p.Ft + length * step.first + length**2 * step.second
         left = float(np.vdot(self.p.Zt + length * step.dZ, F))
-        return max(left / (self.p.scaling.mu * len(F)), 0.0)
+        return max(left / (self.scaling.mu * len(F)), 0.0)

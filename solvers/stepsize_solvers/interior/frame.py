@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from stepsize_solvers.numerics import (
     cholesky,
     congruence_diagonal,
     eigh,
+    lazy,
     log_det_from_cholesky,
     lower_product,
     lower_solve,
@@ -75,7 +75,7 @@ class Frame:
 
     def moved(self, X: Array) -> tuple[Frame, Array] | None:
         """Return the rotated frame of D⁺ = C(I + X)Cᵀ and T = C⁻¹C⁺; None unless I + X ≻ 0."""
-        M = np.array(X, dtype=np.float64)
+        M = np.array(X, dtype=self.C.A.dtype)
         add_to_diagonal(M, 1.0)
         K = cholesky(M)
         if K is None:
@@ -98,17 +98,17 @@ class Frame:
         C, E, Bt = (part.astype(np.float32) for part in (self.C.A, self.E.A, self.Bt))
         return replace(self, C=Gram(C), E=Gram(E), Bt=Bt)
 
-    @cached_property
+    @lazy
     def low(self) -> Frame:
         """The frame in single precision."""
-        return self.lowered()
+        return self if self.C.A.dtype == np.float32 else self.lowered()
 
-    @cached_property
+    @lazy
     def diagonal(self) -> Array:
         """diag B̃."""
         return self.Bt if self.Bt.ndim == 1 else np.diagonal(self.Bt)
 
-    @cached_property
+    @lazy
     def sums(self) -> Array:
         """λᵢ + λⱼ for a diagonal B̃."""
         return np.asarray(self.Bt[:, None] + self.Bt)
@@ -157,9 +157,10 @@ class Frame:
 
     @property
     def D(self) -> Matrix:
-        return sym(self.C.A @ self.C.A.T)
+        C = self.C.A.astype(np.float64, copy=False)
+        return sym(C @ C.T)
 
-    @cached_property
+    @lazy
     def quadratic(self) -> Array:
         """C⁻¹𝒬(DBD)C⁻ᵀ; diag(DBD)_j = Σ_k λ_k C_jk² for a diagonal B̃."""
         split = self.Q.diagonal_plus_scaled
@@ -167,7 +168,7 @@ class Frame:
             return self.image(self.Bt)
         if split is None:
             return sym(self.E.A.T.dot(self.Q.apply((self.C.A * self.Bt).dot(self.C.A.T))).dot(self.E.A))
-        out = self.E(split.alpha * ((self.C.A * self.C.A) @ self.Bt))
+        out = self.E((split.alpha * ((self.C.A * self.C.A) @ self.Bt)).astype(self.Bt.dtype, copy=False))
         add_to_diagonal(out, split.beta * self.Bt)
         return out
 
@@ -188,6 +189,10 @@ class Frame:
 
     def bend(self, X: Array) -> Array:
         """−C⁻¹𝒬(CXB̃XCᵀ)C⁻ᵀ."""
+        if self.Bt.ndim == 1 and self.Q.diagonal_plus_scaled is None:
+            CX, E = self.C.A.dot(X), self.E.A
+            image = self.Q.apply((CX * self.Bt).dot(CX.T)).astype(X.dtype, copy=False)
+            return np.asarray(-E.T.dot(image).dot(E))
         if self.Bt.ndim == 1:
             root = X * np.sqrt(self.Bt)
             return -self.image(root.dot(root.T))  # half a product
@@ -204,7 +209,8 @@ class Frame:
 
     def dual(self, Yt: Array) -> Matrix:
         """C⁻ᵀỸC⁻¹."""
-        return sym(self.E.A @ Yt @ self.E.A.T)
+        E = self.E.A.astype(np.float64, copy=False)
+        return sym(E @ Yt @ E.T)
 
     def change(self, X: Array) -> Matrix:
         """CXCᵀ."""
@@ -336,7 +342,7 @@ def _rotation(pattern: Pattern, Bt: Array, graded: bool = False) -> tuple[Array,
     if pattern.is_full and not graded:
         lam, U = eigh(Bt)
         # B ⪰ 0 has no negative eigenvalue; rounding may produce one of the relative size of the unit roundoff.
-        return U, np.maximum(lam, np.finfo(float).tiny)
+        return U, np.maximum(lam, np.finfo(lam.dtype).tiny)
     U = np.eye(len(Bt))
     for s in pattern.slices:
         if s.stop - s.start > 1:

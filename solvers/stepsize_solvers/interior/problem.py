@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from stepsize_solvers.numerics import Array, Bounds, Scaling, nesterov_todd
+from stepsize_solvers.numerics import Array, Bounds, Scaling, lazy, nesterov_todd
 
 PointType = TypeVar("PointType")
 StepType = TypeVar("StepType")
@@ -51,8 +51,7 @@ class Solution(NamedTuple):
     dt: float = 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
+class Step(NamedTuple):
     """X, dZ and dt, the changes F₁ and F₂ of F (first and second order), and the right-hand side r of the step.
 
     back: G⁻¹ where dZ, F₁ and F₂ are in the coordinates of the Nesterov–Todd factor G.
@@ -69,7 +68,7 @@ class Step:
     @property
     def change_of_Z(self) -> Array:
         """dZ in the basis of the point."""
-        return self.dZ if self.back is None else self.back.T @ self.dZ @ self.back
+        return self.dZ if self.back is None else self.back.T.dot(self.dZ).dot(self.back)
 
 
 class Equations(Protocol):
@@ -90,7 +89,7 @@ class InequalityPoint(ABC):
     Ft: Array
     Zt: Array
 
-    @cached_property
+    @lazy
     def found_scaling(self) -> Scaling | None:
         """None when F or Z is not numerically positive definite."""
         return nesterov_todd(self.Ft, self.Zt)

@@ -146,13 +146,13 @@ def cold_start(problem: Condition, known: Start | None = None, fraction: float =
     start = power_start(problem.family, problem.pattern)
     if known is not None and (start is None or known.log_det > start.log_det):
         start = known
-    p = None if start is None else problem.point(fraction * start.D, np.zeros_like(start.D))
-    K = None if p is None else cholesky(p.Ft)
-    if p is None or K is None:
+    frame = None if start is None else problem.frame(fraction * start.D)
+    K = None if frame is None else cholesky(frame.value)
+    if frame is None or K is None:
         return None
     half = triangular_inverse(K)
     inverse = half.T @ half
-    return replace(p, Zt=inverse * (p.d / float(np.trace(inverse))))
+    return ConditionPoint.of(frame, inverse * (frame.d / float(np.trace(inverse))))
 
 
 def warm_start(problem: Condition, warm: WarmStart) -> ConditionPoint | None:

@@ -76,7 +76,7 @@ def blas_threads(d: int) -> Any:
 
 def sym(M: Array) -> Array:
     """(M + Mᵀ)/2, for one matrix or a stack, in the precision of M."""
-    S = M + M.swapaxes(-1, -2)
+    S = M + M.mT
     S *= 0.5
     return S
 
@@ -111,26 +111,31 @@ def smallest_eigenvalue(M: Array) -> float:
     return float(w[0]) if info == 0 else float(np.linalg.eigvalsh(M)[0])
 
 
-def triangular_inverse(K: Matrix) -> Matrix:
+def triangular_inverse(K: Array) -> Array:
     """K⁻¹ of a lower triangular K."""
-    inverse, _ = lapack.dtrtri(K, 1)  # lower
+    trtri = lapack.strtri if K.dtype == np.float32 else lapack.dtrtri
+    inverse, _ = trtri(K, 1)  # lower
     return np.asarray(inverse)
 
 
 def lower_product(K: Array, M: Array) -> Array:
     """K M for a lower triangular K, at half the cost of a product."""
+    if len(K) <= Sizes.ONE_PRODUCT:
+        return np.asarray(K.dot(M))
     return np.asarray(_trmm(K)(1.0, K, M, lower=1))
 
 
 def lower_transposed_product(K: Array, M: Array) -> Array:
     """Kᵀ M for a lower triangular K, at half the cost of a product."""
+    if len(K) <= Sizes.ONE_PRODUCT:
+        return np.asarray(K.T.dot(M))
     return np.asarray(_trmm(K)(1.0, K, M, lower=1, trans_a=1))
 
 
 def lower_solve(K: Array, M: Array) -> Array:
     """K⁻¹ M for a lower triangular K."""
     trsm = blas.strsm if K.dtype == np.float32 else blas.dtrsm
-    return np.asarray(trsm(1.0, K, M, lower=1))
+    return np.asarray(trsm(1.0, K, M, 0, 1))  # side, lower
 
 
 def lower_congruence(K: Array, M: Array) -> Array:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
+from stepsize_solvers.numerics.lazy import lazy
 from stepsize_solvers.numerics.linalg import (
     Array,
     cholesky,
@@ -26,10 +26,13 @@ from stepsize_solvers.numerics.linalg import (
     sym,
     triangular_inverse,
 )
+from stepsize_solvers.numerics.sizes import Sizes
 
 # Bisection ends when the bracket is this narrow; the fraction to the boundary of a step hides what is left.
 _RESOLUTION = 0.04
 _MOST_TRIALS = 12
+# Eigenvalues of a matrix of at most this condition are right to four digits in single precision: enough for a scaling.
+_MODERATE = 1e3
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +44,16 @@ class Scaling:
     v: Array
     G: Array
 
+    def lowered(self) -> Scaling:
+        """The scaling in single precision."""
+        return Scaling(*(part.astype(np.float32, copy=False) for part in (self.factor, self.U, self.v, self.G)))
+
     @property
     def mu(self) -> float:
         """⟨F, Z⟩/d, the mean of v²."""
         return float(self.v.dot(self.v)) / len(self.v)
 
-    @cached_property
+    @lazy
     def _spectrum(self) -> tuple[Array, Array]:
         # Only when asked for: the last point, and those that are refused, need no basis.
         return eigh(self.W)
@@ -61,16 +68,16 @@ class Scaling:
         """The eigenvectors of W."""
         return self._spectrum[1]
 
-    @cached_property
+    @lazy
     def G_inverse(self) -> Array:
         """G⁻¹ = Diag(v)^½ UᵀK⁻¹."""
         return np.asarray((self.U * np.sqrt(self.v)).T.dot(triangular_inverse(self.factor)))
 
-    @cached_property
+    @lazy
     def W(self) -> Array:
         return sym(self.G @ self.G.T)
 
-    @cached_property
+    @lazy
     def W_inverse(self) -> Array:
         """W⁻¹."""
         return np.asarray(self.G_inverse.T @ self.G_inverse)
@@ -90,12 +97,26 @@ class Scaling:
         return np.asarray(self.G @ product @ self.G.T)
 
 
+def _moderate_eigh(M: Array) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors, from single precision for a large matrix of moderate condition.
+
+    KᵀZK is a multiple of the identity on the central path.  An error of it relative to its eigenvalues is one of W in
+    the metric of F and Z, whatever *their* condition numbers.
+    """
+    scale = float(np.trace(M)) / len(M)
+    if M.dtype == np.float64 and len(M) >= Sizes.SINGLE_PRECISION and scale > 0.0:
+        w, U = eigh((M / scale).astype(np.float32))
+        if w[-1] < _MODERATE * w[0]:
+            return w.astype(np.float64) * scale, U.astype(np.float64)
+    return eigh(M)
+
+
 def nesterov_todd(F: Array, Z: Array) -> Scaling | None:
     """The scaling of the pair, or None when one of them is not numerically positive definite."""
     K = cholesky(F)
     if K is None:
         return None
-    squares, U = eigh(lower_congruence(K, Z))
+    squares, U = _moderate_eigh(lower_congruence(K, Z))
     if not squares[0] > 0.0:
         return None
     v = np.sqrt(squares)

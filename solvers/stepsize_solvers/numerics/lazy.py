@@ -1,0 +1,24 @@
+"""A property that is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+class lazy(Generic[Value]):  # a decorator, like property
+    """``functools.cached_property`` without its lock, which takes longer than a product of small matrices."""
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self.compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type) -> Value:
+        value = self.compute(instance)
+        instance.__dict__[self.name] = value
+        return value
