@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -153,7 +154,8 @@ class Condition:
         if not self.single or self.family.Q.diagonal_plus_scaled is None:
             return p
         condition = float(np.linalg.norm(p.frame.C.A)) * float(np.linalg.norm(p.frame.E.A)) / p.d
-        low = ConditionPoint.of(p.frame.low, p.Zt.astype(np.float32))
+        Zt: Any = p.Zt.astype(np.float32)
+        low = ConditionPoint.of(p.frame.low, Zt)
         return p if condition > _LOW_CONDITION or low.found_scaling is None else low
 
     def mu(self, p: ConditionPoint) -> float:

@@ -27,7 +27,7 @@ from scipy.linalg import lapack
 from stepsize_solvers.interior.dense import FactorisedSystem, Unknowns
 from stepsize_solvers.interior.frame import Frame, curvature_loss
 from stepsize_solvers.interior.problem import InequalityPoint, Rules, Step, System
-from stepsize_solvers.numerics import Array, Bounds, Work, cholesky, sym
+from stepsize_solvers.numerics import Array, Bounds, Work, cholesky, lazy, sym
 from stepsize_solvers.programs import Family, Matrix, Pattern
 
 _RULES = Rules(predictor=True, step_fraction=0.95, least_sigma=0.05, largest_sigma=0.9)
@@ -84,7 +84,7 @@ class FloorPoint(InequalityPoint):
     def d(self) -> int:
         return len(self.D)
 
-    @cached_property
+    @lazy
     def residual(self) -> Matrix:
         return self.basis.frame.coslope(self.Zt)
 

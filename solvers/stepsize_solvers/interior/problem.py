@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from stepsize_solvers.numerics import Array, Bounds, Scaling, lazy, nesterov_todd
@@ -100,7 +99,7 @@ class InequalityPoint(ABC):
         assert found is not None  # points of the iteration have one
         return found
 
-    @cached_property
+    @lazy
     @abstractmethod
     def residual(self) -> Array:
         """The gradient of the Lagrangian."""

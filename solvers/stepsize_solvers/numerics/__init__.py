@@ -9,7 +9,7 @@ from stepsize_solvers.numerics.chebyshev import (
     chebyshev_inverse as chebyshev_inverse,
 )
 from stepsize_solvers.numerics.curvature import Curvatures as Curvatures, PatternCurvature as PatternCurvature
-from stepsize_solvers.numerics.lazy import lazy as lazy
+from stepsize_solvers.numerics.properties import lazy as lazy
 from stepsize_solvers.numerics.linalg import (
     Array as Array,
     Gram as Gram,

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsize_solvers.numerics.lazy import lazy
 from stepsize_solvers.numerics.linalg import (
     Array,
     cholesky,
@@ -26,6 +25,7 @@ from stepsize_solvers.numerics.linalg import (
     sym,
     triangular_inverse,
 )
+from stepsize_solvers.numerics.properties import lazy
 from stepsize_solvers.numerics.sizes import Sizes
 
 # Bisection ends when the bracket is this narrow; the fraction to the boundary of a step hides what is left.

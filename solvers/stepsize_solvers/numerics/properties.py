@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-Value = TypeVar("Value")
+Value = TypeVar("Value", covariant=True)
 
 
 class lazy(Generic[Value]):  # a decorator, like property
@@ -14,6 +14,7 @@ class lazy(Generic[Value]):  # a decorator, like property
     def __init__(self, compute: Callable[[Any], Value]) -> None:
         self.compute = compute
         self.__doc__ = compute.__doc__
+        self.__isabstractmethod__ = getattr(compute, "__isabstractmethod__", False)
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
