@@ -441,10 +441,6 @@ class Enclosed(Approximate):
         error *= _UP
         return Enclosed(value, np.where(positive, error, math.inf))
 
-    def positive_part(self) -> Enclosed:
-        """Return max(x, 0): no further from max(x̂, 0) than x from x̂."""
-        return Enclosed(np.maximum(self.value, 0.0), self.slack)
-
     def total(self) -> Interval:
         """Return the sum of all entries: ``math.fsum`` rounds it once, the sum of the errors is rounded n times."""
         total = fsum(self.value.ravel().tolist())
