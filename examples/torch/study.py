@@ -1,23 +1,25 @@
-"""The study of docs/training.md: four problems, 4 workers, every method at equal bytes, set-up and places counted.
+"""The study of docs/training.md: five problems, 4 workers, every method at equal bytes, set-up and places counted.
 
-    python study.py --out docs/training
+    python study.py --out docs/training [--only CNN]
 
-Writes full.csv and minibatches.csv (every run) and a figure, and prints the tables.  One process stands for the four
-workers, and the bytes of their messages are counted.  Arithmetic is float64, and messages are counted as float32: 4
-bytes for a value, 2 for a place, 8 for a value of f.  Baselines use the best stepsize of their grid for each budget,
-chosen with the first seed, and those runs are not counted.
+Writes full.csv and minibatches.csv (every run) and a figure, and prints the medians; about 20 minutes of one core.  One
+process stands for the four workers, and the bytes of their messages are counted.  Arithmetic is float64, and messages
+are counted as float32: 4 bytes for a value, 2 for a place, 8 for a value of f.  Seconds are processor time of this
+process, for the gradients of all four workers one after the other, without the time of messages.  Baselines use the
+best stepsize of their grid for each budget, chosen with the first seed; neither bytes nor seconds of that are counted.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
@@ -35,6 +37,13 @@ OURS: dict[str, dict[str, Any]] = {
     "subspace": {"method": "subspace"},
     "det-CGD1": {"method": "det-CGD1"},
 }
+NOISY: dict[str, dict[str, Any]] = {
+    "feedback, minibatches=True": {"method": "feedback", "minibatches": True},
+    "feedback, minibatches=False": {"method": "feedback"},
+}
+STYLES = ("C0-", "C9-", "C2-", "C4-", "C5-", "C7--", "C8--", "C6--", "C3--", "C1--")
+BATCHES = (32, 256)
+TARGET = 1e-2  # the loss above its minimum for the times to reach it
 # Multiples of 1/λmax of the Hessian at the start, and stepsizes of Adam.
 GRID = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 ADAM = (0.003, 0.01, 0.03, 0.1, 0.3)
@@ -99,8 +108,8 @@ class Problem:
         return self._curvatures[seed]
 
     def minimum(self) -> float:
-        """The least loss by L-BFGS for the convex problems; 0 for the network."""
-        if self.name == "MLP":
+        """The least loss by L-BFGS for the convex problems; 0 for the networks."""
+        if self.name in NETWORKS:
             return 0.0
         x = self.start(0).requires_grad_()
         options: dict[str, Any] = {"max_iter": 4000, "tolerance_grad": 1e-10, "tolerance_change": 0.0}
@@ -126,8 +135,15 @@ def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
 
 
+def cnn() -> nn.Module:
+    """Two convolutions and a linear layer, d = 1 954."""
+    one, two = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+    image, flatten = nn.Unflatten(1, (1, 8, 8)), nn.Flatten()
+    return nn.Sequential(image, one, nn.ReLU(), two, nn.ReLU(), nn.MaxPool2d(2), flatten, nn.Linear(128, 10))
+
+
 def digits() -> Batch:
-    X, y = (part[:1000] for part in load_digits(return_X_y=True))
+    X, y = load_digits(return_X_y=True)
     return torch.tensor(X / 8.0 - 1.0), torch.tensor(y)
 
 
@@ -146,15 +162,27 @@ def logistic(name: str) -> Problem:
     return Problem(name, lambda: zeros(nn.Linear(A.shape[1], 1)), torch.tensor(A), y, nn.BCEWithLogitsLoss(), 1e-3)
 
 
-def network() -> Problem:
-    return Problem("MLP", mlp, *digits(), nn.CrossEntropyLoss(), 0.0)
+def network(name: str) -> Problem:
+    return Problem(name, NETWORKS[name], *digits(), nn.CrossEntropyLoss(), 0.0)
 
 
-def problems() -> list[Problem]:
-    return [head(), network(), logistic("a1a"), logistic("mushrooms")]
+NETWORKS = {"MLP": mlp, "CNN": cnn}
+PROBLEMS: dict[str, Callable[[], Problem]] = {
+    "softmax head": head,
+    **{name: partial(network, name) for name in NETWORKS},
+    **{name: partial(logistic, name) for name in ("a1a", "mushrooms")},
+}
 
 
 # ---------------------------------------------------------------- the package
+
+
+class Point(NamedTuple):
+    """Where a run was when a worker had sent so many bytes and the process had computed for so many seconds."""
+
+    sent: float
+    seconds: float
+    x: Tensor
 
 
 def batches(problem: Problem, rank: int, size: int | None, seed: int) -> Iterator[Batch]:
@@ -166,11 +194,11 @@ def batches(problem: Problem, rank: int, size: int | None, seed: int) -> Iterato
         yield X[rows], y[rows]
 
 
-def ours(problem: Problem, method: str, seed: int, size: int | None = None, **options: Any) -> Any:
-    """The points of a run beside the bytes that a worker had sent, until the largest budget is spent.
+def ours(problem: Problem, method: str, seed: int, size: int | None = None, **options: Any) -> list[Point]:
+    """The points of a run until the largest budget is spent; the set-up is counted in bytes and seconds.
 
     Workers that draw the same places are one node with the mean gradient, so that one process stands for them; the
-    memories of feedback are simulated by ``four_memories``.
+    memories of feedback are simulated by ``FourWorkers``.
     """
     start, k, points = problem.start(seed), problem.d // 20, []
     model = problem.model().double()
@@ -179,55 +207,88 @@ def ours(problem: Problem, method: str, seed: int, size: int | None = None, **op
         for p, part in zip(params, torch.split(start, [p.numel() for p in params]), strict=True):
             p.copy_(part.view_as(p))
     given: dict[str, Any] = {"method": method, "weight_decay": problem.decay, "seed": seed, "verbose": False, **options}
+    begin = time.process_time()
     optimizer = compress(model, problem.loss, problem.train, floats_per_step=k, **given)
-    streams = [batches(problem, rank, size, seed) for rank in range(WORKERS)]
-    now: list[Batch] = []
-    own = options.get("places") == "own"
+    seconds = time.process_time() - begin
+    workers = FourWorkers(problem, model, size, seed)
     if method == "feedback":
-        four_memories(optimizer, lambda x: [problem.gradient(x, batch) for batch in now], own)
+        workers.replace_memory(optimizer, own=options.get("places") == "own")
     # Messages in float64 are counted as float32; places are 2 bytes and values of f 8 bytes in both.
-    residual = optimizer.plan.certified and size is None and not own
-    scalars = 8.0 * (3 if residual else 2) + 2.0 * k / (1 if own else WORKERS)
-    step = 4.0 * k + (scalars if method == "feedback" else 0.0)
+    step = optimizer.traffic()[0] / 2.0
+    if method == "feedback":
+        places = 2.0 * (k - optimizer.plan.whole)
+        alone = options.get("places") == "own"
+        step = optimizer.traffic()[0] - 4.0 * k - (0.0 if alone else places * (1.0 - 1.0 / WORKERS))
     sent = optimizer.setup_bytes / 2.0
-
-    def closure() -> Any:
-        return sum(problem.loss(model(inputs), targets) for inputs, targets in now) / WORKERS
-
     while sent < 4.0 * problem.d * max(BUDGETS):
-        now[:] = [next(stream) for stream in streams]
-        optimizer.step(closure)
+        begin = time.process_time()
+        workers.next_batches()
+        optimizer.step(workers.closure)
+        seconds += time.process_time() - begin
         sent += step
-        points.append((sent, torch.cat([p.detach().reshape(-1) for p in params]).clone()))
+        points.append(Point(sent, seconds, torch.cat([p.detach().reshape(-1) for p in params])))
     return points
 
 
-def four_memories(optimizer: Any, gradients_at: Callable[[Tensor], list[Tensor]], own: bool) -> None:
-    """Replace the message of a FeedbackSGD of one process by those of four workers with memories of their own."""
-    memory = [torch.zeros_like(optimizer._memory) for _ in range(WORKERS)]
-    averages: list[Any] = [None] * WORKERS
-    k, d = optimizer._feedback.k, len(memory[0])
+class FourWorkers:
+    """The data of the four workers, and for feedback their memories, inside one process."""
 
-    def exchange(_: Tensor) -> float:
-        x = torch.cat([p.detach().reshape(-1) for p in optimizer.param_groups[0]["params"]])
-        wanted = [optimizer._basis.transposed(g) for g in gradients_at(x)]
-        if optimizer._noisy:
-            for i, t in enumerate(wanted):
-                averages[i] = t if averages[i] is None else averages[i] + 0.2 * (t - averages[i])
-            wanted = averages
-        changes = [t - e for t, e in zip(wanted, memory, strict=True)]
-        places = optimizer._largest(changes[optimizer.rounds % WORKERS].abs())
-        rho = 0.0
-        for e, t, change in zip(memory, wanted, changes, strict=True):
-            J = optimizer._largest(change.abs()) if own else places
-            least = float(change[J].abs().min())
-            e[J] = t[J]
-            rho += ((d - k) ** 0.5 * least if own else float((t - e).norm())) / WORKERS
-        optimizer._last[places] = optimizer.rounds + 1
-        optimizer._s = sum(memory) / WORKERS
-        return rho
+    def __init__(self, problem: Problem, model: nn.Module, size: int | None, seed: int) -> None:
+        self._problem, self._model, self._params = problem, model, list(model.parameters())
+        self._streams = [batches(problem, rank, size, seed) for rank in range(WORKERS)]
+        self._gradients: list[Tensor] = []
+        self.closure = self._mean
 
-    optimizer._exchange = exchange
+    def next_batches(self) -> None:
+        self._now = [next(stream) for stream in self._streams]
+
+    def _mean(self) -> Any:
+        return sum(self._problem.loss(self._model(inputs), targets) for inputs, targets in self._now) / WORKERS
+
+    def _each(self) -> Any:
+        """The mean loss: at x with the gradient of each worker, at the trial point alone."""
+        if self._gradients:
+            self._gradients = []
+            with torch.no_grad():
+                return self._mean()
+        total: Any = 0.0
+        for inputs, targets in self._now:
+            loss = self._problem.loss(self._model(inputs), targets)
+            g = torch.autograd.grad(loss, self._params)
+            self._gradients.append(torch.cat([part.reshape(-1) for part in g]))
+            total += loss.detach() / WORKERS
+        for p in self._params:
+            p.grad = torch.zeros_like(p)  # not used: the optimizer gets the gradients below
+        return total
+
+    def replace_memory(self, optimizer: Any, own: bool) -> None:
+        """Replace the message of a FeedbackSGD of one process by those of four workers with memories of their own."""
+        self.closure = self._each
+        memory = [torch.zeros_like(optimizer._memory) for _ in range(WORKERS)]
+        averages: list[Any] = [None] * WORKERS
+        k, d = optimizer._feedback.k, len(memory[0])
+
+        def exchange(_: Tensor) -> float:
+            decay = self._problem.decay * torch.cat([p.detach().reshape(-1) for p in self._params])
+            wanted = [optimizer._basis.transposed(g + decay) for g in self._gradients]
+            if optimizer._noisy:
+                for i, t in enumerate(wanted):
+                    averages[i] = t if averages[i] is None else averages[i] + 0.2 * (t - averages[i])
+                wanted = averages
+            changes = [t - e for t, e in zip(wanted, memory, strict=True)]
+            whole = optimizer._whole
+            places = torch.cat([whole, optimizer._largest(changes[optimizer.rounds % WORKERS].abs())])
+            rho = 0.0
+            for e, t, change in zip(memory, wanted, changes, strict=True):
+                J = torch.cat([whole, optimizer._largest(change.abs())]) if own else places
+                least = float(change[J[len(whole) :]].abs().min())
+                e[J] = t[J]
+                rho += ((d - k) ** 0.5 * least if own else float((t - e).norm())) / WORKERS
+            optimizer._last[places] = optimizer.rounds + 1
+            optimizer._s = sum(memory) / WORKERS
+            return rho
+
+        optimizer._exchange = exchange
 
 
 # ---------------------------------------------------------------- baselines
@@ -301,16 +362,18 @@ BASELINES: dict[str, tuple[Any, list[dict[str, float]], bool]] = {
 }
 
 
-def baseline(problem: Problem, name: str, given: dict[str, float], seed: int, size: int | None, budget: float) -> Any:
+def baseline(
+    problem: Problem, name: str, given: dict[str, float], seed: int, size: int | None, budget: float
+) -> list[Point]:
     """The points of a run of a baseline until the budget of bytes is spent; none after it diverged."""
     make, _, relative = BASELINES[name]
     scale = 1.0 / problem.largest_curvature(seed) if relative else 1.0
     x = problem.start(seed)
     options = {**given, "lr": given["lr"] * scale}
-    sent, points = 0.0, []
+    sent, points, begin = 0.0, [], time.process_time()
     for bytes_sent, point in make(problem, x, [batches(problem, i, size, seed) for i in range(WORKERS)], **options):
         sent += bytes_sent
-        points.append((sent, point))
+        points.append(Point(sent, time.process_time() - begin, point))
         if sent >= budget or not torch.isfinite(point).all():
             return points
     return points
@@ -319,17 +382,32 @@ def baseline(problem: Problem, name: str, given: dict[str, float], seed: int, si
 # ---------------------------------------------------------------- tables
 
 
-def at(problem: Problem, points: Any, budget: float) -> tuple[float, float]:
-    """Loss and accuracy at the last point within a budget in dense gradients; NaN where there is none."""
-    within = [x for sent, x in points if sent <= 4.0 * problem.d * budget]
+class Run(NamedTuple):
+    """A row of the csv files: the loss above its minimum at the last point within a budget."""
+
+    problem: str
+    batch: str
+    method: str
+    budget: int
+    seed: int
+    loss: float
+    accuracy: float
+    seconds: float
+    seconds_to_target: float
+    tuned: str
+
+
+def at(problem: Problem, points: list[Point], budget: float) -> tuple[float, float, float]:
+    """Loss, accuracy and seconds at the last point within a budget in dense gradients; NaN where there is none."""
+    within = [point for point in points if point.sent <= 4.0 * problem.d * budget]
     if not within:
-        return np.nan, np.nan
-    value, accuracy = problem.score(within[-1])
-    return (value if np.isfinite(value) else np.inf), accuracy
+        return np.nan, np.nan, np.nan
+    value, accuracy = problem.score(within[-1].x)
+    return (value if np.isfinite(value) else np.inf), accuracy, within[-1].seconds
 
 
-def tuned(problem: Problem, name: str, size: int | None) -> Iterator[tuple[int, int, float, float, Any]]:
-    """Budget, seed, loss, accuracy and points, with the best of the grid for each budget."""
+def tuned(problem: Problem, name: str, size: int | None) -> Iterator[tuple[int, int, dict[str, float], list[Point]]]:
+    """Budget, seed, the best of the grid for this budget, and the points of a run with it."""
     most = 4.0 * problem.d * max(BUDGETS)
     tried = [(given, baseline(problem, name, given, SEEDS[0], size, most)) for given in BASELINES[name][1]]
     for budget in BUDGETS:
@@ -337,133 +415,112 @@ def tuned(problem: Problem, name: str, size: int | None) -> Iterator[tuple[int, 
         for seed in SEEDS:
             if seed != SEEDS[0]:
                 points = baseline(problem, name, best, seed, size, 4.0 * problem.d * budget)
-            yield budget, seed, *at(problem, points, budget), (best, points)
+            yield budget, seed, best, points
 
 
-def rows_of(problem: Problem, size: int | None, names: dict[str, dict[str, Any]], log: Callable[[str], None]) -> Any:
-    """All runs on one problem as rows of the csv file, and the points of the first seed for the figure."""
-    rows, curves, least = [], {}, problem.minimum()
+def runs_of(
+    problem: Problem, size: int | None, names: dict[str, dict[str, Any]], log: Callable[[str], None]
+) -> tuple[list[Run], dict[str, Any]]:
+    """All runs on one problem, and the curves of the first seed for the figure."""
+    runs, curves, least = [], {}, problem.minimum()
+
+    def add(name: str, budget: int, seed: int, points: list[Point], options: str = "") -> None:
+        curve = [
+            (point.sent / (4.0 * problem.d), point.seconds, problem.score(point.x)[0] - least) for point in thin(points)
+        ]
+        reached = [seconds for sent, seconds, loss in curve if sent <= budget and loss <= TARGET]
+        value, accuracy, seconds = at(problem, points, budget)
+        numbers = value - least, accuracy, seconds, min(reached, default=np.nan)
+        runs.append(Run(problem.name, str(size or "full"), name, budget, seed, *numbers, options))
+        if seed == SEEDS[0] and budget == max(BUDGETS):
+            curves[name] = curve
+
     for name, options in names.items():
         for seed in SEEDS:
             points = ours(problem, seed=seed, size=size, **options)
-            curves.setdefault(name, points)
             for budget in BUDGETS:
-                value, accuracy = at(problem, points, budget)
-                rows.append((problem.name, size or "full", name, budget, seed, value - least, accuracy, ""))
+                add(name, budget, seed, points)
         log(f"{problem.name} {size or 'full'} {name}")
     for name in BASELINES:
-        for budget, seed, value, accuracy, (best, points) in tuned(problem, name, size):
-            rows.append((problem.name, size or "full", name, budget, seed, value - least, accuracy, str(best)))
-            if seed == SEEDS[0] and budget == max(BUDGETS):
-                curves[name] = points
+        for budget, seed, best, points in tuned(problem, name, size):
+            add(name, budget, seed, points, str(best))
         log(f"{problem.name} {size or 'full'} {name}")
-    shown = {
-        name: [(sent / (4.0 * problem.d), problem.score(x)[0] - least) for sent, x in thin(points)]
-        for name, points in curves.items()
-    }
-    return rows, shown
+    return runs, curves
 
 
-def thin(points: Any) -> Any:
-    """At most sixty points of a curve; none for a method whose set-up costs more than the budget."""
+def thin(points: list[Point]) -> list[Point]:
+    """At most sixty points of a run; none for a method whose set-up costs more than the budget."""
     if not points:
         return []
     places = np.unique(np.linspace(0, len(points) - 1, 60).astype(int))
     return [points[i] for i in places]
 
 
-COLUMNS = ("problem", "batch", "method", "budget", "seed", "loss", "accuracy", "tuned")
-
-
-def table(rows: list[Any]) -> str:
-    """The median loss over the seeds at both budgets, the method in rows, and the accuracy at the larger one."""
-    cases = list(dict.fromkeys((row[0], row[1]) for row in rows))
-    lines = [
-        "| method | " + " | ".join(name if size == "full" else f"{name}, batch {size}" for name, size in cases) + " |"
-    ]
-    lines.append("|---|" + "---:|" * len(cases))
-    for method in dict.fromkeys(row[2] for row in rows):
-        cells = []
-        for case in cases:
-            own = [row for row in rows if row[:3] == (*case, method)]
-            loss = [np.median([row[5] for row in own if row[3] == budget]) for budget in BUDGETS]
-            accuracy = 100.0 * np.median([row[6] for row in own if row[3] == max(BUDGETS)])
-            shown = ["—" if np.isnan(value) else f"{max(value, 0.0):.1e}" for value in loss]
-            cells.append(" / ".join(shown) + ("" if np.isnan(accuracy) else f", {accuracy:.1f} %"))
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 def draw(curves: dict[str, Any], path: Path) -> None:
+    """Loss against bytes in the first row, and against processor time in the second."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(curves), figsize=(3.1 * len(curves), 3.6), layout="constrained")
-    styles = dict(
-        zip(
-            (*OURS, *BASELINES),
-            ["C0-", "C9-", "C2-", "C4-", "C5-", "C7--", "C8--", "C6--", "C3--", "C1--"],
-            strict=True,
-        )
-    )
-    for axis, (name, shown) in zip(axes, curves.items(), strict=True):
-        for method, points in shown.items():
-            if not points:
+    styles = dict(zip((*OURS, *BASELINES), STYLES, strict=True))
+    size = 2.9 * len(curves), 6.2
+    figure, axes = plt.subplots(2, len(curves), figsize=size, layout="constrained", squeeze=False)
+    for (upper, lower), (name, shown) in zip(axes.T, curves.items(), strict=True):
+        for method, curve in shown.items():
+            if not curve:
                 continue
-            sent, loss = np.array(points).T
-            axis.plot(sent, np.maximum(loss, 1e-12), styles[method], label=method, linewidth=1.4)
-        axis.set(title=name, xlabel="bytes sent, in dense gradients", yscale="log", xlim=(0, max(BUDGETS)))
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("loss − minimum (MLP: loss)")
-    handles, labels = axes[0].get_legend_handles_labels()
+            sent, seconds, loss = np.array(curve).T
+            for axis, x in ((upper, sent), (lower, seconds)):
+                axis.plot(x, np.maximum(loss, 1e-12), styles[method], label=method, linewidth=1.4)
+        upper.set(title=name, xlabel="bytes sent, in dense gradients", xlim=(0, max(BUDGETS)))
+        lower.set(xlabel="seconds of one core", xscale="log")
+        for axis in (upper, lower):
+            axis.set_yscale("log")
+            axis.grid(alpha=0.3)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("loss − minimum (networks: loss)")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=10, frameon=False, fontsize="small")
     figure.savefig(path, dpi=110)
 
 
-def write(rows: list[Any], path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        writer.writerows((*row[:5], f"{row[5]:.6g}", f"{row[6]:.4f}", row[7]) for row in rows)
-    print(table(read(path)))
-
-
-def read(path: Path) -> list[Any]:
-    """The rows of a csv file that ``write`` made."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.reader(file))[1:]
-    return [(*row[:3], int(row[3]), int(row[4]), float(row[5]), float(row[6]), row[7]) for row in rows]
+def write(runs: list[Run], path: Path) -> None:
+    """Write the csv file, and print the medians of the losses."""
+    table = pd.DataFrame(runs)
+    table.to_csv(path, index=False, float_format="%.6g")
+    cases, methods = [table[name] for name in ("problem", "batch", "budget")], table["method"]
+    print(
+        table.pivot_table("loss", methods, cases, aggfunc="median", sort=False).to_string(float_format="{:.1e}".format)
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(), help="folder of the files")
-    parser.add_argument("--only", help="a problem alone, for a trial")
+    parser.add_argument("--only", choices=PROBLEMS, help="a problem alone, for a trial")
     given = parser.parse_args()
     torch.set_num_threads(1)
     begin = time.perf_counter()
 
     def log(text: str) -> None:
-        print(f"{time.perf_counter() - begin:6.0f} s  {text}", flush=True)
+        print(
+            f"{time.perf_counter() - begin:6.0f} s, {time.process_time():6.0f} s of the processor  {text}", flush=True
+        )
 
-    chosen = [one for one in problems() if given.only in (None, one.name)]
-    full, curves = [], {}
+    chosen = [make() for name, make in PROBLEMS.items() if given.only in (None, name)]
+    full: list[Run] = []
+    curves = {}
     for problem in chosen:
-        rows, curves[problem.name] = rows_of(problem, None, OURS, log)
-        full += rows
+        runs, curves[problem.name] = runs_of(problem, None, OURS, log)
+        full += runs
     write(full, given.out / "full.csv")
     draw(curves, given.out / "study.png")
-    noisy = []
-    variants = {
-        "feedback, minibatches=True": {"method": "feedback", "minibatches": True},
-        "feedback, minibatches=False": {"method": "feedback"},
-    }
+    noisy: list[Run] = []
     for problem in chosen:
-        if problem.name == "MLP":
-            for size in (32, 128):
-                noisy += rows_of(problem, size, variants, log)[0]
+        if problem.name in NETWORKS:
+            for size in BATCHES:
+                noisy += runs_of(problem, size, NOISY, log)[0]
     if noisy:
         write(noisy, given.out / "minibatches.csv")
 

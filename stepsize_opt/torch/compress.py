@@ -3,6 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,6 +33,8 @@ from stepsize_opt.torch.workers import Workers
 
 METHODS = ("feedback", "momentum", "subspace", "det-CGD1")
 CURVATURES = ("auto", "kronecker", "low-rank", "none")
+# Biases and norms are sent whole where they take at most this share of the floats.
+_SMALL = 0.5
 # A dense L of a head is solved up to this size; the stepsize of det-CGD1 is diagonal from the second one on.
 _DENSE, _DIAGONAL = 2000, 200
 # A dense L is made positive definite by this part of its largest eigenvalue: a larger L is a bound, too.
@@ -56,6 +59,10 @@ class Plan:
         Bytes that this process sent before the first step.
     float_bytes : int
         Bytes of one float of the parameters.
+    whole : int
+        How many of the k entries are biases and norms, which every step sends.
+    refresh : int
+        Steps after which L̂ is estimated again; 0 for never.
     """
 
     method: str
@@ -67,6 +74,8 @@ class Plan:
     bytes_down: float
     setup_bytes: int
     float_bytes: int
+    whole: int = 0
+    refresh: int = 0
 
     @property
     def certified(self) -> bool:
@@ -79,7 +88,11 @@ class Plan:
         width = max(len(layer.names) for layer in self.layers)
         processes = "1 process" if self.workers == 1 else f"{self.workers} processes"
         lines = [f"{self.method}: {self.k} of {self.d} entries per step, {processes}"]
+        if self.whole:
+            lines.append(f"  {self.whole} of these are the biases and norms, in every step")
         lines += [f"  {one.names:<{width}}  {one.size:>9}  {one.source}" for one in self.layers]
+        if self.refresh:
+            lines.append(f"  estimated again every {self.refresh} steps, for the set-up and {self.d} floats")
         lines += [
             f"  per step: {self.bytes_up / unit:.6g} floats up, {self.bytes_down / unit:.6g} down "
             f"(dense gradients: {self.d} up and down)",
@@ -99,6 +112,8 @@ def compress(
     curvature: Literal["auto", "kronecker", "low-rank", "none"] = "auto",
     rank: int = 4,
     margin: float = 2.0,
+    biases: Literal["auto", "whole", "compressed"] = "auto",
+    refresh: int | None = None,
     minibatches: bool = False,
     places: Literal["shared", "own"] = "shared",
     weight_decay: float = 0.0,
@@ -133,6 +148,13 @@ def compress(
     rank, margin
         Of a low rank: its number of eigenvectors, and the factor by which L̂ is larger than what was measured at one
         point (not used by feedback, which measures).
+    biases
+        For feedback: whether biases and norms, the parameters of one dimension, are sent ``"whole"`` in every step, as
+        a part of ``floats_per_step``, or ``"compressed"`` with the weights.  ``"auto"``: whole in networks where they
+        take at most half of ``floats_per_step``.
+    refresh
+        For feedback with an estimated L̂: estimate it again after so many steps.  Each time costs the floats of the
+        set-up and one dense gradient, which ``bytes_sent`` counts; a checkpoint then contains the basis.
     minibatches
         For feedback: whether steps see different batches.
     places
@@ -172,42 +194,63 @@ def compress(
     """
     check_one_of("method", method, METHODS)
     check_one_of("curvature", curvature, CURVATURES)
+    check_one_of("biases", biases, ("auto", "whole", "compressed"))
     net, workers = unwrapped(model), Workers.of(process_group)
     params = list(trainable(net).values())
     if not params:
         msg = "model has no trainable parameters"
         raise ValueError(msg)
     d = sum(p.numel() for p in params)
-    k = whole_number("floats_per_step", floats_per_step, high=d)
+    k, rank = whole_number("floats_per_step", floats_per_step, high=d), whole_number("rank", rank)
     if not real_number("weight_decay", weight_decay) >= 0.0:
         msg = f"weight_decay must be 0 or more, got {weight_decay!r}"
         raise ValueError(msg)
-    batches, training = Batches(data, params[0]), net.training
-    net.eval()
-    try:
-        options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "process_group": workers}
-        asked = _Asked(net, loss, batches, k, weight_decay, workers, curvature, whole_number("rank", rank))
-        if method == "feedback":
-            basis, layers = asked.basis()
-            estimated = not all(layer.certified for layer in layers)
-            feedback = Feedback(
-                None, k, clients=workers.size, rule="measured" if estimated else "worst-case", places=places
-            )
-            optimizer: CompressedOptimizer = FeedbackSGD(
-                params, feedback, basis=basis, minibatches=minibatches, estimated=estimated, **options
-            )
-        else:
-            L, layers = asked.matrix(positive_number("margin", margin))
-            certified = all(layer.certified for layer in layers)
-            result = _result(method, L, k, weight_decay)
-            optimizer = CompressedSGD(params, result, seed=seed, exact=certified, **options)
-    finally:
-        net.train(training)
+    asked = _Asked(net, loss, Batches(data, params[0]), k, weight_decay, workers, curvature, rank, biases)
+    options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "process_group": workers}
+    whole: Sequence[int] = ()
+    if method == "feedback":
+        basis, layers, whole = asked.basis()
+        estimated = not all(layer.certified for layer in layers)
+        rule: Any = "measured" if estimated else "worst-case"
+        options |= {"minibatches": minibatches, "estimated": estimated, "basis": basis, "whole": whole}
+        feedback = Feedback(None, k, clients=workers.size, rule=rule, places=places)
+        optimizer: CompressedOptimizer = FeedbackSGD(params, feedback, **options)
+    else:
+        L, layers = asked.matrix(positive_number("margin", margin))
+        certified = all(layer.certified for layer in layers)
+        optimizer = CompressedSGD(params, _result(method, L, k, weight_decay), seed=seed, exact=certified, **options)
+    if refresh is not None:
+        _refresh(optimizer, asked, refresh, layers)
     numbers = (d, k, workers.size, *optimizer.traffic(), optimizer.setup_bytes, params[0].element_size())
-    optimizer.plan = Plan(method, tuple(layers), *numbers)
+    optimizer.plan = Plan(method, tuple(layers), *numbers, len(whole), refresh or 0)
     if verbose and workers.rank == 0:
         print(optimizer.plan)
     return optimizer
+
+
+def _refresh(optimizer: CompressedOptimizer, asked: _Asked, steps: int, layers: Sequence[Layer]) -> None:
+    """Let the optimizer estimate L̂ again; raise ValueError where nothing is estimated."""
+    if not isinstance(optimizer, FeedbackSGD) or asked.curvature == "none" or any(one.certified for one in layers):
+        msg = f"refresh={steps} needs method='feedback' and an estimated L̂; leave it out"
+        raise ValueError(msg)
+    optimizer.refresh_every(steps, lambda: asked.basis()[0])
+
+
+def _in_evaluation(method: Any) -> Any:
+    """Let a method of ``_Asked`` see its model in evaluation mode, with gradients."""
+
+    @functools.wraps(method)
+    def call(self: _Asked, *arguments: Any) -> Any:
+        modes = {module: module.training for module in self.model.modules()}
+        self.model.eval()
+        try:
+            with torch.enable_grad():
+                return method(self, *arguments)
+        finally:
+            for module, training in modes.items():
+                module.training = training
+
+    return call
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,21 +265,44 @@ class _Asked:
     workers: Workers
     curvature: str
     rank: int
+    biases: str
 
-    def basis(self) -> tuple[Operator, Sequence[Layer]]:
-        """A with AAᵀ = L̂⁻¹ for feedback."""
+    @_in_evaluation
+    def basis(self) -> tuple[Operator, Sequence[Layer], Sequence[int]]:
+        """A with AAᵀ = L̂⁻¹ for feedback, and the entries that are sent whole."""
         params = list(trainable(self.model).values())
         size = sum(p.numel() for p in params)
         if self.curvature == "none":
-            return Scaled(1.0), [Layer("all parameters", size, "plain coordinates", certified=False)]
+            return Scaled(1.0), [Layer("all parameters", size, "plain coordinates", certified=False)], self._whole()
         head = None if is_dear(self.model) else self._head(work_tensor(params[0]).dtype)
         if head is not None:
-            return head.basis(self.ridge, params[0]), [self._row(head)]
+            return head.basis(self.ridge, params[0]), [self._row(head)], ()
         if self.curvature == "low-rank" or (self.curvature == "auto" and is_dear(self.model)):
             L, layers = low_rank(self.model, self.loss, self.data, self.ridge, self.rank, self.workers)
-            return operator(Feedback(L, 1).directions[0], work_tensor(params[0])), layers
-        return network_basis(self.model, self.loss, self.data, self.ridge, self.workers)
+            return operator(Feedback(L, 1).directions[0], work_tensor(params[0])), layers, ()
+        whole = self._whole()
+        basis, layers = network_basis(self.model, self.loss, self.data, self.ridge, self.workers, apart=bool(whole))
+        return basis, layers, whole
 
+    def _whole(self) -> list[int]:
+        """The places of biases and norms, or none where they are compressed."""
+        places: list[int] = []
+        start = 0
+        for p in trainable(self.model).values():
+            if p.ndim <= 1:
+                places += range(start, start + p.numel())
+            start += p.numel()
+        if self.biases == "compressed" or (self.biases == "auto" and len(places) > _SMALL * self.k):
+            return []
+        if len(places) >= self.k:
+            msg = (
+                f"biases='whole' needs floats_per_step above the {len(places)} entries of biases and norms, "
+                f"got {self.k}; send more, or pass biases='compressed'"
+            )
+            raise ValueError(msg)
+        return places
+
+    @_in_evaluation
     def matrix(self, margin: float) -> tuple[Any, Sequence[Layer]]:
         """L̂ for the other methods: an array, or a low rank."""
         if self.curvature in ("kronecker", "none"):

@@ -174,34 +174,65 @@ def _is_last(model: nn.Module, layer: nn.Module, data: Batches) -> bool:
 
 
 def network_basis(
-    model: nn.Module, loss: Any, data: Batches, ridge: float, workers: Workers
+    model: nn.Module, loss: Any, data: Batches, ridge: float, workers: Workers, apart: bool = False
 ) -> tuple[Operator, list[Layer]]:
-    """A of the Kronecker factors of a network at its present parameters, and the rows of the plan."""
+    """A of the Kronecker factors of a network at its present parameters, and the rows of the plan.
+
+    ``apart`` gives the biases entries of their own instead of mixing them with the weights of their layer.
+    """
     named = trainable(model)
-    layers = [m for m in model.modules() if _has_factors(m)]
-    factors, squares = _measure(model, loss, data, layers, named, workers)
-    owner: dict[Tensor, Any] = {p: m for m in layers for p in m.parameters(recurse=False)}
-    top = max([float(F.largest * G.largest) for F, G in factors.values()] + [*squares.values(), 1e-30])
-    like = next(iter(named.values()))
-    parts: list[Operator] = []
-    sizes, rows, seen = [], [], set()
+    layers = {name: m for name, m in model.named_modules() if _has_factors(m)}
+    factors, squares = _measure(model, loss, data, list(layers.values()), named, workers)
+    blocks: list[_Block] = []
     for name, p in named.items():
-        if p not in owner:
-            scale = squares[name] + DAMPING * top + ridge
-            parts.append(Scaled(scale**-0.5))
-            rows.append(Layer(name, p.numel(), "one number, estimated", certified=False))
-        elif owner[p] not in seen:
-            layer = owner[p]
-            seen.add(layer)
-            F, G = factors[layer]
-            parts.append(_kronecker(F, G, DAMPING * top + ridge, layer.bias is not None, like))
-            own = [n for n, q in named.items() if owner.get(q) is layer]
-            source = f"Kronecker factors {G.text} and {F.text}, estimated"
-            rows.append(Layer(" + ".join(own), sum(named[n].numel() for n in own), source, certified=False))
-        else:
-            continue
-        sizes.append(rows[-1].size)
-    return Blocks(parts, sizes), rows
+        prefix, _, own = name.rpartition(".")
+        if name in squares:
+            blocks.append(_Block(name, p.numel(), squares[name]))
+        elif own == "weight":
+            blocks += _layer_blocks(prefix, layers[prefix], *factors[layers[prefix]], apart)
+    added = DAMPING * max(*(block.largest for block in blocks), 1e-30) + ridge
+    like = next(iter(named.values()))
+    rows = [Layer(block.names, block.size, f"{block.source}, estimated", certified=False) for block in blocks]
+    return Blocks([block.basis(added, like) for block in blocks], [block.size for block in blocks]), rows
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Parameters that share a part of L̂: one number, or G ⊗ F on the matrix [W b] of a layer."""
+
+    names: str
+    size: int
+    square: float = 0.0
+    F: _Side | None = None
+    G: _Side | None = None
+    bias: bool = False
+
+    @property
+    def largest(self) -> float:
+        return self.square if self.F is None or self.G is None else float(self.F.largest * self.G.largest)
+
+    @property
+    def source(self) -> str:
+        if self.F is None or self.G is None:
+            return "one number"
+        return f"Kronecker factors {self.G.text} and {self.F.text}"
+
+    def basis(self, added: float, like: Tensor) -> Operator:
+        if self.F is None or self.G is None:
+            return Scaled((self.square + added) ** -0.5)
+        return _kronecker(self.F, self.G, added, self.bias, like)
+
+
+def _layer_blocks(name: str, layer: Any, F: Tensor, G: Tensor, apart: bool) -> list[_Block]:
+    """The block of a layer, or those of its weight and of its bias."""
+    prefix, side, bias = f"{name}." if name else "", _Side.of(G), layer.bias is not None
+    if bias and apart:
+        inner, last = (F[:-1], F[-1:]) if F.ndim == 1 else (F[:-1, :-1], F[-1:, -1])
+        weight = _Block(f"{prefix}weight", layer.weight.numel(), F=_Side.of(inner), G=side)
+        return [weight, _Block(f"{prefix}bias", layer.bias.numel(), F=_Side.of(last), G=side)]
+    names = f"{prefix}weight + {prefix}bias" if bias else f"{prefix}weight"
+    size = layer.weight.numel() + (layer.bias.numel() if bias else 0)
+    return [_Block(names, size, F=_Side.of(F), G=side, bias=bias)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +279,7 @@ def _has_factors(module: nn.Module) -> bool:
 
 def _measure(
     model: nn.Module, loss: Any, data: Batches, layers: list[Any], named: dict[str, Tensor], workers: Workers
-) -> tuple[dict[Any, tuple[_Side, _Side]], dict[str, float]]:
+) -> tuple[dict[Any, tuple[Tensor, Tensor]], dict[str, float]]:
     """The factors of the layers, and a mean square of the gradient for each of the other parameters."""
     device, dtype = next(iter(named.values())).device, next(iter(named.values())).dtype
     rest = [name for name, p in named.items() if not any(p is q for m in layers for q in m.parameters(recurse=False))]
@@ -273,9 +304,7 @@ def _measure(
     flat = [part / count for layer in layers for part in sums[layer] if isinstance(part, Tensor)]
     flat.append(torch.tensor([squares[name] / count for name in rest], dtype=wide, device=device))
     averaged = iter(_average(flat, workers, wide, device))
-    factors = {
-        m: (_Side.of(next(averaged)), _Side.of(next(averaged))) for m in layers if isinstance(sums[m][0], Tensor)
-    }
+    factors = {m: (next(averaged), next(averaged)) for m in layers if isinstance(sums[m][0], Tensor)}
     means = dict(zip(rest, next(averaged).tolist(), strict=True))
     unused = [m for m in layers if m not in factors]
     if unused:

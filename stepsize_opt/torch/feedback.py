@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from stepsize_opt.inputs import check_kind
+from stepsize_opt.inputs import check_kind, whole_number
 from stepsize_opt.methods import FLOOR, Feedback, MeasuredStepsize
-from stepsize_opt.torch.operators import Blocks, Operator, Scaled, operator
+from stepsize_opt.torch.operators import Blocks, Operator, Scaled, operator, restored
 from stepsize_opt.torch.optimizer import (
     Closure,
     CompressedOptimizer,
@@ -52,6 +53,9 @@ class FeedbackSGD(CompressedOptimizer):
         ``places="shared"`` the messages are an all-reduce of k floats, with ``"own"`` an all-gather.
     basis
         A, an operator on tensors, in place of the basis of ``feedback``.
+    whole
+        Entries in this basis that are sent in every step, as a part of the k, without their places; the others compete
+        for the rest.
     lr
         A factor of the stepsize for schedulers to change.
     weight_decay
@@ -91,6 +95,7 @@ class FeedbackSGD(CompressedOptimizer):
         feedback: Feedback,
         *,
         basis: Operator | None = None,
+        whole: Sequence[int] = (),
         lr: float = 1.0,
         weight_decay: float = 0.0,
         minibatches: bool = False,
@@ -111,12 +116,25 @@ class FeedbackSGD(CompressedOptimizer):
         self._basis = _basis_of(feedback, like) if basis is None else basis
         self._memory, self._s = like.new_zeros(len(x)), like.new_zeros(len(x))  # eᵢ and the mean of all eᵢ
         self._last = torch.zeros(len(x), dtype=torch.int32, device=x.device)  # the round in which each place was sent
+        self._whole = torch.tensor(list(whole), dtype=torch.int64, device=x.device)
+        if len(self._whole) >= feedback.k:
+            msg = f"whole has {len(self._whole)} entries, but feedback sends k={feedback.k}; it must have fewer than k"
+            raise ValueError(msg)
         self._average: Tensor | None = None
         self._forward_only = False
+        self._refresh, self._sends_all = 0, False
+        self._make_basis: Callable[[], Operator] | None = None
         self.stepsize = replace(_NOISY) if minibatches else MeasuredStepsize(floor=0.0 if estimated else FLOOR)
         self.rounds, self._residual = 0, math.inf
         probe = self._basis.apply(torch.linspace(1.0, 2.0, len(x)).to(like)) if self.workers.size > 1 else None
-        self._start(feedback.k, feedback.rule, feedback.places, minibatches, probe)
+        self._start(feedback.k, feedback.rule, feedback.places, minibatches, tuple(whole), probe)
+
+    def refresh_every(self, steps: int, basis: Callable[[], Operator]) -> None:
+        """Replace the basis by a new one after so many steps, again and again.
+
+        The memory belongs to the old basis, so that the first step with a new one sends all d entries.
+        """
+        self._refresh, self._make_basis = whole_number("refresh", steps), basis
 
     @property
     def _params(self) -> list[Tensor]:
@@ -138,6 +156,8 @@ class FeedbackSGD(CompressedOptimizer):
                 "returns the loss, such as lambda: loss(model(inputs), targets)"
             )
             raise TypeError(msg)
+        if self._make_basis is not None and self.rounds and self.rounds % self._refresh == 0:
+            self._basis, self._average, self._sends_all = self._make_basis(), None, True
         x = [flat(group["params"]) for group in self.param_groups]
         with _same_noise_twice(x[0]) as again:
             loss, f = self._value_and_gradient(closure)
@@ -155,7 +175,7 @@ class FeedbackSGD(CompressedOptimizer):
         """Bytes that a process sends and receives per step, on average over the choosers of shared places."""
         k, n, scalars = self._feedback.k, self.workers.size, 8 * (3 if self._sends_residual else 2)
         values = k * self._params[0].element_size()
-        places = k * (2 if len(self._s) <= 2**15 else 4)
+        places = (k - len(self._whole)) * (2 if len(self._s) <= 2**15 else 4)
         if self._feedback.places == "own":
             return values + places + scalars, (n - 1) * (values + places) + scalars
         return values + places / n + scalars, values + places * (n - 1) / n + scalars
@@ -189,49 +209,66 @@ class FeedbackSGD(CompressedOptimizer):
         return self._feedback.sends_residual and not self._noisy
 
     def _exchange(self, t: Tensor) -> float:
-        """Send k entries of t − eᵢ, update s, and return this process's part of ρ."""
+        """Send k entries of t − eᵢ, update s, and return this process's part of ρ; t is overwritten."""
         if self._noisy:
-            self._average = t if self._average is None else self._average + _AVERAGE * (t - self._average)
-            t = self._average
-        change = t - self._memory
+            self._average = t.clone() if self._average is None else self._average.lerp_(t, _AVERAGE)
+            t.copy_(self._average)
         dtype = self._params[0].dtype
+        if self._sends_all:
+            return self._send_all(t, dtype)
+        change = t.sub_(self._memory)
         if self._feedback.places == "own":
-            places = self._largest(change.abs())
+            chosen = self._largest(change.abs())
+            places = torch.cat([self._whole, chosen])
             values = change[places].to(dtype)
             self._remember(places, values, change)
-            everybody = self.workers.gather(_packed(places, len(t)))
+            everybody = self.workers.gather(_packed(chosen, len(t)))
             gathered = self.workers.gather(values)
             for J, received in zip(everybody, gathered, strict=True):
-                self._s[_unpacked(J, len(t))] += received.to(self._s.dtype) / len(gathered)
-            least = sum(float(received.abs().min()) for received in gathered) / len(gathered)
+                sent = torch.cat([self._whole, _unpacked(J, len(t))])
+                self._s[sent] += received.to(self._s.dtype) / len(gathered)
+            least = sum(float(received[len(self._whole) :].abs().min()) for received in gathered) / len(gathered)
             return math.sqrt(len(t) - self._feedback.k) * least
         chooser = self.rounds % self.workers.size
         here = self.workers.rank == chooser
-        places = self._largest(change.abs()) if here else self._last[: self._feedback.k].long()
-        places = _unpacked(self.workers.broadcast(_packed(places, len(t)), chooser), len(t))
+        chosen = self._largest(change.abs()) if here else self._last[: self._feedback.k - len(self._whole)].long()
+        chosen = _unpacked(self.workers.broadcast(_packed(chosen, len(t)), chooser), len(t))
+        places = torch.cat([self._whole, chosen])
         values = change[places].to(dtype)
         self._remember(places, values, change)
         self._s[places] += self.workers.mean(values).to(self._s.dtype)
         change[places] = 0.0
         return float(change.norm())
 
+    def _send_all(self, t: Tensor, dtype: torch.dtype) -> float:
+        """Send all of t, which becomes the memory, and return what rounding left."""
+        self._sends_all, values = False, t.to(dtype, copy=True)
+        self._memory = values.to(t.dtype, copy=True)
+        self._s = self.workers.mean(values).to(t.dtype)
+        self._last.fill_(self.rounds + 1)
+        return float((t - self._memory).norm())
+
     def _remember(self, places: Tensor, values: Tensor, change: Tensor) -> None:
         self._memory[places] += values.to(change.dtype)
         self._last[places] = self.rounds + 1
 
     def _largest(self, sizes: Tensor) -> Tensor:
-        """The k places with the largest change, ascending; of equal ones those that were sent longest ago."""
-        k = self._feedback.k
+        """The places with the largest change, ascending, k with those sent whole; of equal ones the oldest."""
+        k = self._feedback.k - len(self._whole)
+        sizes[self._whole] = -1.0
         candidates = _above(sizes, k)
         some = sizes[candidates]
-        values, order = torch.topk(some, k)
-        places, tied = candidates[order], some == values[-1]
-        if int(tied.sum()) > int((values == values[-1]).sum()):
-            equal = candidates[tied]
+        top = torch.topk(some, k)
+        least = top.values[-1].item()
+        places = candidates[some >= least]
+        if len(places) < k:  # some are NaN
+            places = candidates[top.indices].sort().values
+        elif len(places) > k:
+            equal = candidates[some == least]
             oldest = torch.sort(self._last[equal], stable=True).indices
-            certain = places[values > values[-1]]
-            places = torch.cat([certain, equal[oldest[: k - len(certain)]]])
-        return places.sort().values
+            certain = candidates[some > least]
+            places = torch.cat([certain, equal[oldest[: k - len(certain)]]]).sort().values
+        return places
 
     # ---------------------------------------------------------------- the step
 
@@ -257,12 +294,15 @@ class FeedbackSGD(CompressedOptimizer):
     # ---------------------------------------------------------------- the state
 
     def _saved(self) -> dict[str, Any]:
-        vectors = {"memory": self._memory, "s": self._s, "last": self._last, "average": self._average}
+        vectors: dict[str, Any] = {"memory": self._memory, "s": self._s, "last": self._last, "average": self._average}
+        vectors["basis"] = None if self._make_basis is None else asdict(self._basis)  # type: ignore[call-overload]
         return {**vectors, "stepsize": asdict(self.stepsize), "rounds": self.rounds, "residual": self._residual}
 
     def _load(self, saved: Mapping[str, Any]) -> None:
         for name in ("memory", "s", "last"):
             getattr(self, f"_{name}").copy_(saved[name])
+        if saved["basis"] is not None:
+            self._basis = restored(self._basis, saved["basis"])
         average = saved["average"]
         self._average = None if average is None else average.to(self._s).clone()
         self.stepsize = MeasuredStepsize(**saved["stepsize"])
@@ -280,7 +320,11 @@ def _above(sizes: Tensor, k: int) -> Tensor:
     wanted = k // _STRIDE + k // (4 * _STRIDE) + 16
     if wanted >= len(sample):
         return torch.arange(len(sizes), device=sizes.device)
-    places = torch.nonzero(sizes >= torch.topk(sample, wanted).values[-1]).flatten()
+    least = torch.topk(sample, wanted).values[-1].item()
+    if sizes.is_cpu:  # where numpy takes a tenth of the time
+        places = torch.from_numpy(np.flatnonzero(sizes.numpy() >= least))
+    else:
+        places = torch.nonzero(sizes >= least).flatten()
     return places if len(places) >= k else torch.arange(len(sizes), device=sizes.device)
 
 
