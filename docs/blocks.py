@@ -359,3 +359,64 @@ def _growth() -> str:
     slowest = rows.loc[rows.groupby("d", sort=False)["value"].idxmax()].set_index("d")
     taken = slowest["note"].str.extract(r"^(\S+) s", expand=False).astype(float)
     return markdown(pd.DataFrame({"seconds": taken.map(seconds), "eigh": slowest["value"].map("{:.0f}".format)}).T)
+
+
+# The training page
+
+
+@functools.cache
+def _study(name: str) -> Any:
+    """Return a table of docs/training with a column for the problem and its batches."""
+    table = pd.read_csv(DOCS / "training" / f"{name}.csv")
+    batches = table["batch"].astype(str)
+    case = table["problem"].where(batches == "full", table["problem"] + ", batch " + batches)
+    return table.assign(case=case, tuned=table["tuned"].notna())
+
+
+def _medians(name: str, column: str, budget: int) -> Any:
+    """Return the medians over the seeds at a budget; a value that is missing in most runs is missing."""
+    table = _study(name).query("budget == @budget")
+    values = table[column].fillna(np.inf).groupby([table["method"], table["case"]]).median().unstack()
+    return values.loc[table["method"].unique(), table["case"].unique()].replace(np.inf, np.nan)
+
+
+def _study_table(name: str) -> str:
+    """Return the losses at both budgets, and the accuracy at the larger one."""
+    small, large = (
+        _medians(name, "loss", budget).clip(lower=0.0).map("{:.1e}".format).replace("nan", "—") for budget in (10, 30)
+    )
+    accuracy = (100.0 * _medians(name, "accuracy", 30)).map(", {:.1f} %".format).replace(", nan %", "")
+    return markdown(small + " / " + large + accuracy, "method")
+
+
+BLOCKS |= {f"training-{name}": functools.partial(_study_table, name) for name in ("full", "minibatches")}
+
+
+@block
+def _training_seconds() -> str:
+    return markdown(_medians("full", "seconds_to_target", 30).map("{:.2f}".format).replace("nan", "—"), "method")
+
+
+def _leads(name: str, method: str, budget: int) -> Any:
+    """Return how many times smaller the loss of a method is than that of the best tuned baseline."""
+    losses, table = _medians(name, "loss", budget), _study(name)
+    baselines = table.loc[table["tuned"], "method"].unique()
+    return losses.loc[baselines].min() / losses.loc[method].clip(lower=1e-15)
+
+
+def _lead(name: str, method: str, budget: int) -> str:
+    """Return the range of the factors over the problems, to two digits."""
+    leads = _leads(name, method, budget)
+    return " to ".join(grouped(float(f"{value:.2g}")) for value in (leads.min(), leads.max()))
+
+
+BLOCKS |= {
+    "training-lead": functools.partial(_lead, "full", "feedback", 30),
+    "training-noisy-lead": functools.partial(_lead, "minibatches", "feedback, minibatches=True", 30),
+}
+
+
+@block
+def _overhead() -> str:
+    table = pd.read_csv(DOCS / "training" / "overhead.csv", dtype=str)
+    return markdown(table.set_index("d"), "d")

@@ -1,6 +1,6 @@
 """The study of docs/training.md: five problems, 4 workers, every method at equal bytes, set-up and places counted.
 
-    python study.py --out docs/training [--only CNN]
+    python study.py --out docs/training [--only CNN] [--jobs 2]
 
 Writes full.csv and minibatches.csv (every run) and a figure, and prints the medians; about 20 minutes of one core.  One
 process stands for the four workers, and the bytes of their messages are counted.  Arithmetic is float64, and messages
@@ -14,7 +14,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,8 +46,9 @@ NOISY: dict[str, dict[str, Any]] = {
 STYLES = ("C0-", "C9-", "C2-", "C4-", "C5-", "C7--", "C8--", "C6--", "C3--", "C1--")
 BATCHES = (32, 256)
 TARGET = 1e-2  # the loss above its minimum for the times to reach it
-# Multiples of 1/λmax of the Hessian at the start, and stepsizes of Adam.
-GRID = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+# Multiples of 1/λmax of the Hessian at the start, smaller for networks, whose curvature rises; and stepsizes of Adam.
+GRID = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+NETWORK_GRID = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 ADAM = (0.003, 0.01, 0.03, 0.1, 0.3)
 Batch = tuple[Tensor, Tensor]
 
@@ -353,21 +356,29 @@ def power_sgd(problem: Problem, x: Tensor, streams: Any, lr: float, momentum: fl
         yield 4.0 * cost, x
 
 
-BASELINES: dict[str, tuple[Any, list[dict[str, float]], bool]] = {
-    "dense SGD": (dense, [{"lr": c} for c in GRID], True),
-    "dense momentum": (dense, [{"lr": c, "momentum": 0.9} for c in GRID], True),
-    "Adam": (adam, [{"lr": lr} for lr in ADAM], False),
-    "EF21 top-k": (ef21, [{"lr": c} for c in GRID], True),
-    "PowerSGD": (power_sgd, [{"lr": c, "momentum": m} for c in GRID for m in (0.0, 0.9)], True),
+# The method, and the momenta of its grid where it has some.
+BASELINES: dict[str, tuple[Any, tuple[float, ...]]] = {
+    "dense SGD": (dense, ()),
+    "dense momentum": (dense, (0.9,)),
+    "Adam": (adam, ()),
+    "EF21 top-k": (ef21, ()),
+    "PowerSGD": (power_sgd, (0.0, 0.9)),
 }
+
+
+def grid(problem: Problem, name: str) -> list[dict[str, float]]:
+    """What is tried of a baseline."""
+    momenta = BASELINES[name][1]
+    multiples = NETWORK_GRID if problem.name in NETWORKS else GRID
+    rates = [{"lr": lr} for lr in (ADAM if name == "Adam" else multiples)]
+    return [{**rate, "momentum": m} for rate in rates for m in momenta] if momenta else rates
 
 
 def baseline(
     problem: Problem, name: str, given: dict[str, float], seed: int, size: int | None, budget: float
 ) -> list[Point]:
     """The points of a run of a baseline until the budget of bytes is spent; none after it diverged."""
-    make, _, relative = BASELINES[name]
-    scale = 1.0 / problem.largest_curvature(seed) if relative else 1.0
+    make, scale = BASELINES[name][0], 1.0 if name == "Adam" else 1.0 / problem.largest_curvature(seed)
     x = problem.start(seed)
     options = {**given, "lr": given["lr"] * scale}
     sent, points, begin = 0.0, [], time.process_time()
@@ -409,7 +420,7 @@ def at(problem: Problem, points: list[Point], budget: float) -> tuple[float, flo
 def tuned(problem: Problem, name: str, size: int | None) -> Iterator[tuple[int, int, dict[str, float], list[Point]]]:
     """Budget, seed, the best of the grid for this budget, and the points of a run with it."""
     most = 4.0 * problem.d * max(BUDGETS)
-    tried = [(given, baseline(problem, name, given, SEEDS[0], size, most)) for given in BASELINES[name][1]]
+    tried = [(given, baseline(problem, name, given, SEEDS[0], size, most)) for given in grid(problem, name)]
     for budget in BUDGETS:
         best, points = min(tried, key=lambda one: at(problem, one[1], budget)[0])
         for seed in SEEDS:
@@ -418,10 +429,10 @@ def tuned(problem: Problem, name: str, size: int | None) -> Iterator[tuple[int, 
             yield budget, seed, best, points
 
 
-def runs_of(
-    problem: Problem, size: int | None, names: dict[str, dict[str, Any]], log: Callable[[str], None]
-) -> tuple[list[Run], dict[str, Any]]:
+def runs_of(name: str, size: int | None) -> tuple[list[Run], dict[str, Any]]:
     """All runs on one problem, and the curves of the first seed for the figure."""
+    torch.set_num_threads(1)
+    problem, names = PROBLEMS[name](), OURS if size is None else NOISY
     runs, curves, least = [], {}, problem.minimum()
 
     def add(name: str, budget: int, seed: int, points: list[Point], options: str = "") -> None:
@@ -440,11 +451,11 @@ def runs_of(
             points = ours(problem, seed=seed, size=size, **options)
             for budget in BUDGETS:
                 add(name, budget, seed, points)
-        log(f"{problem.name} {size or 'full'} {name}")
+        print(f"{time.process_time():6.0f} s  {problem.name} {size or 'full'} {name}", flush=True)
     for name in BASELINES:
         for budget, seed, best, points in tuned(problem, name, size):
             add(name, budget, seed, points, str(best))
-        log(f"{problem.name} {size or 'full'} {name}")
+        print(f"{time.process_time():6.0f} s  {problem.name} {size or 'full'} {name}", flush=True)
     return runs, curves
 
 
@@ -499,28 +510,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(), help="folder of the files")
     parser.add_argument("--only", choices=PROBLEMS, help="a problem alone, for a trial")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the problems")
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    begin = time.perf_counter()
-
-    def log(text: str) -> None:
-        print(
-            f"{time.perf_counter() - begin:6.0f} s, {time.process_time():6.0f} s of the processor  {text}", flush=True
-        )
-
-    chosen = [make() for name, make in PROBLEMS.items() if given.only in (None, name)]
-    full: list[Run] = []
-    curves = {}
-    for problem in chosen:
-        runs, curves[problem.name] = runs_of(problem, None, OURS, log)
-        full += runs
-    write(full, given.out / "full.csv")
-    draw(curves, given.out / "study.png")
-    noisy: list[Run] = []
-    for problem in chosen:
-        if problem.name in NETWORKS:
-            for size in BATCHES:
-                noisy += runs_of(problem, size, NOISY, log)[0]
+    # The longest first.
+    cases = [(name, size) for name in ("CNN", "MLP") for size in (None, *BATCHES[::-1])]
+    cases += [(name, None) for name in PROBLEMS if name not in NETWORKS]
+    cases = [case for case in cases if given.only in (None, case[0])]
+    with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
+        found = dict(zip(cases, pool.map(runs_of, *zip(*cases, strict=True)), strict=True))
+    shown = [name for name in PROBLEMS if (name, None) in found]
+    write([run for name in shown for run in found[name, None][0]], given.out / "full.csv")
+    draw({name: found[name, None][1] for name in shown}, given.out / "study.png")
+    noisy = [run for name in NETWORKS for size in BATCHES if (name, size) in found for run in found[name, size][0]]
     if noisy:
         write(noisy, given.out / "minibatches.csv")
 

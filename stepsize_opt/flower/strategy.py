@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import Result, Strategy
 
 from stepsize_opt.flower.replicas import first_replica, read_method, save_replica
 from stepsize_opt.flower.wire import ARRAYS, CONFIG, OWN, content_bytes, own_record, require, unpack_places
@@ -49,13 +49,10 @@ class Reply:
 
 
 class Rounds(Strategy):
-    """Rounds in which the server publishes packets, and every client moves its own replica by them.
-
-    timeout: seconds to wait for replies to messages beside those of Flower's loop.
-    """
+    """Rounds in which the server publishes packets, and every client moves its own replica by them."""
 
     runs_feedback: ClassVar[bool]
-    timeout = 3600.0
+    _timeout = 3600.0
 
     def __init__(
         self,
@@ -78,6 +75,19 @@ class Rounds(Strategy):
         require(small, f"sample must be at most clients={self.clients}, got {sample}")
         self.seed, self.sample, self.weighted_by = seed, sample, weighted_by
         self.missing, self.evaluate = missing, evaluate
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600.0,
+        *args: Any,
+        **options: Any,
+    ) -> Result:
+        """Run the rounds as every strategy of Flower does; ``timeout`` is for all messages, also those in a round."""
+        self._timeout = timeout
+        return super().start(grid, initial_arrays, num_rounds, timeout, *args, **options)
 
     def summary(self) -> None:
         """Log what the strategy does."""
@@ -169,7 +179,7 @@ class Rounds(Strategy):
         if lost:
             log(WARNING, "nodes %s lost their state and get it again; were they restarted?", lost)
             self._versions = {node: version for node, version in self._versions.items() if node not in lost}
-            again = self._grid.send_and_receive(self._messages(lost, *self._last), timeout=self.timeout)
+            again = self._grid.send_and_receive(self._messages(lost, *self._last), timeout=self._timeout)
             answers |= {reply.metadata.src_node_id: reply for reply in again}
         good, reasons = {}, []
         for node in nodes:
@@ -358,7 +368,7 @@ class FeedbackStrategy(Rounds):
         found = self._collect(self._asked, replies, self.method.k)
         self._remember(found)
         messages = self._messages(list(found), MessageType.EVALUATE, *self._last[1:])
-        answers = self._grid.send_and_receive(messages, timeout=self.timeout)
+        answers = self._grid.send_and_receive(messages, timeout=self._timeout)
         values = self._collect(list(found), answers)
         present = {node: found[node] for node in values}
         rule, accepted = self._decide(present, values)

@@ -47,7 +47,7 @@ class EstimatedSmoothness:
 
     Parameters
     ----------
-    curvature : numpy.ndarray
+    curvature : numpy.ndarray or LowRankPlusDiagonal
         What was measured, d×d symmetric positive definite.
     margin : float
         The factor with which it is used, L̂ = margin · curvature.
@@ -64,22 +64,25 @@ class EstimatedSmoothness:
     """
 
     certified: ClassVar[bool] = False
-    curvature: Matrix
+    curvature: Any
     margin: float
     source: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "curvature", real_array("curvature", self.curvature))
-        if self.curvature.ndim != 2 or self.curvature.shape[0] != self.curvature.shape[1]:
+        if not hasattr(self.curvature, "scaled"):
+            object.__setattr__(self, "curvature", real_array("curvature", self.curvature))
+        if len(self.curvature.shape) != 2 or self.curvature.shape[0] != self.curvature.shape[1]:
             msg = f"curvature must be a square matrix, got shape {self.curvature.shape}"
             raise ValueError(msg)
         positive_number("margin", self.margin)
         check_kind("source", self.source, str)
 
     @property
-    def matrix(self) -> Matrix:
-        """L̂ = margin · curvature, d×d."""
-        return np.asarray(self.margin * self.curvature)
+    def matrix(self) -> Any:
+        """L̂ = margin · curvature, d×d, of the kind of ``curvature``."""
+        if isinstance(self.curvature, np.ndarray):
+            return self.margin * self.curvature
+        return self.curvature.scaled(self.margin)
 
     @property
     def note(self) -> str:
@@ -91,7 +94,7 @@ class EstimatedSmoothness:
         return EstimatedSmoothness(self.curvature, margin, self.source)
 
     def __repr__(self) -> str:
-        d = len(self.curvature)
+        d = self.curvature.shape[0]
         return f"EstimatedSmoothness(d={d}, margin={self.margin:.3g}, source={self.source!r}, certified=False)"
 
 

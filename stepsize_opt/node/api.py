@@ -160,7 +160,8 @@ def optimal_stepsize(
             multiplier = partial(_dense_multiplier, smoothness, sketch, **asking)
             if isinstance(asked, MomentumGoal):
                 large = asked.result(large)
-            return replace(large, question=Question.of(_as_given(smoothness), given.M, multiplier))
+            question = Question.of(_as_given(smoothness), given.M, multiplier)
+            return replace(large, estimated=smoothness.estimated, question=question)
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
     proved_for = equivalent_method(asked, method, pattern, sketch.map)

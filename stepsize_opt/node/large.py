@@ -84,6 +84,8 @@ def _limit(L: Smoothness, sketch: Sketch, goal: Goal) -> float:
     """Return d log of the limit for samples as sparse as the sketch's, from above; +∞ where it is not known."""
     if L.is_formed or not sketch.is_exactly_unbiased:
         return math.inf
+    if L.estimated:
+        L = L.factored().scaled(1.0)  # without the label, which the result carries
     M = goal.curvature(np.arange(L.d)) if goal.name == "linear" else None
     name = "descent" if goal.M is None else goal.name
     rank = min(sketch.expected_rank, float(L.d))

@@ -15,5 +15,6 @@ from stepsize_opt.problems.objectives import (
     Quadratic as Quadratic,
     SoftmaxRegression as SoftmaxRegression,
     read_penalty as read_penalty,
+    linear_smoothness as linear_smoothness,
     softmax_curvature as softmax_curvature,
 )

@@ -453,6 +453,19 @@ def softmax_curvature(classes: int) -> Matrix:
     return np.asarray(0.5 * (np.eye(C) - 1.0 / C))
 
 
+def linear_smoothness(K: Matrix, gram: Matrix, *, bias: bool = False) -> Matrix:
+    """Return K ⊗ FᵀF/n, L of a linear layer with C outputs whose loss has Hessians of at most K; C·p square.
+
+    ``gram`` is FᵀF/n.  With ``bias`` its last feature is the one of the bias, whose C entries stand behind the others.
+    """
+    L: Matrix = np.asarray(np.kron(K, gram), dtype=np.float64)
+    if not bias:
+        return L
+    places = np.arange(len(L)).reshape(len(K), len(gram))
+    order = np.concatenate([places[:, :-1].ravel(), places[:, -1]])
+    return np.asarray(L[np.ix_(order, order)])
+
+
 @dataclass(frozen=True, eq=False)
 class SoftmaxRegression:
     """Cross-entropy of a linear classifier with a ridge:
@@ -517,7 +530,7 @@ class SoftmaxRegression:
     def smoothness(self) -> Matrix:
         """Return L = ½(I − 11ᵀ/C) ⊗ AᵀA/m + λI, d×d."""
         check_dense("L", self.d)
-        L = np.kron(softmax_curvature(self.classes), gram(self.A, len(self.A)))
+        L = linear_smoothness(softmax_curvature(self.classes), gram(self.A, len(self.A)))
         return np.asarray(L + self.reg * np.eye(self.d))
 
     @property

@@ -204,6 +204,8 @@ def read_smoothness(L: Any, name: str = "L") -> Smoothness:
     if isinstance(L, Smoothness):
         return L
     if isinstance(L, EstimatedSmoothness):
+        if isinstance(L.curvature, LowRankPlusDiagonal):
+            return L.curvature.scaled(L.margin, L.note)
         return MatrixSmoothness(read_matrix(name, L.matrix), L.note)
     if isinstance(L, LinearOperator):
         msg = (
@@ -297,6 +299,12 @@ class LowRankPlusDiagonal(Immutable, Smoothness, LinearOperator):  # type: ignor
     def has_constant_shift(self) -> bool:
         """Whether L = UUᵀ + aI: the eigenvectors of U are those of L."""
         return bool(np.all(self.shift == self.shift[0]))
+
+    def scaled(self, factor: float, estimated: str = "") -> LowRankPlusDiagonal:
+        """Return factor·L, with what results note of it where it is an estimate."""
+        out = LowRankPlusDiagonal(self.U * math.sqrt(factor), factor * self.shift, cut=factor * self.cut)
+        out.estimated = estimated
+        return out
 
     def require_dense_factor(self, what: str) -> None:
         """Raise NeedsDense if U is sparse."""

@@ -311,8 +311,9 @@ class _Asked:
         head = self._head(torch.float64)
         if head is None:
             L, layers = low_rank(self.model, self.loss, self.data, self.ridge / margin, self.rank, self.workers)
-            scaled = type(L)(L.U * np.sqrt(margin), margin * float(L.shift[0]))
-            return scaled, [Layer(one.names, one.size, f"{one.source}, times {margin:g}", False) for one in layers]
+            return L.scaled(margin), [
+                Layer(one.names, one.size, f"{one.source}, times {margin:g}", False) for one in layers
+            ]
         size = sum(p.numel() for p in trainable(self.model).values())
         if size > _DENSE:
             msg = (

@@ -11,7 +11,8 @@ scalar is the smallest of the |eigenvalues| that are kept.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from stepsize_opt.problems import linear_smoothness
 from stepsize_opt.smoothness import LowRankPlusDiagonal
 from stepsize_opt.torch.operators import Blocks, Kronecker, Operator, Scaled
-from stepsize_opt.torch.smoothness import loss_curvature
+from stepsize_opt.torch.smoothness import largest_curvature, loss_curvature
 from stepsize_opt.torch.workers import Workers
 
 # A side with an orthogonal factor costs ``SIDE`` multiplications per parameter and step.
@@ -106,13 +108,7 @@ class Head:
     @property
     def matrix(self) -> Any:
         """L, weight row by row, then bias; C(p + 1) square."""
-        C, columns = len(self.K), len(self.gram)
-        L = np.kron(self.K, self.gram)
-        if self.layer.bias is None:
-            return L
-        places = np.arange(C * columns).reshape(C, columns)
-        order = np.concatenate([places[:, :-1].ravel(), places[:, -1]])
-        return L[np.ix_(order, order)]
+        return linear_smoothness(self.K, self.gram, bias=self.layer.bias is not None)
 
     def basis(self, ridge: float, like: Tensor) -> Operator:
         """A with AAᵀ = L̂⁻¹ for an L̂ of at least L + ridge·I."""
@@ -156,7 +152,7 @@ def find_head(
         F = _rows(layer, features[layer], bias).double().cpu()
         gram += F.T @ F
         count += len(F)
-    averaged = _average([gram / count], workers, dtype, layer.weight.device)[0]
+    averaged = workers.symmetric_means([gram / count], dtype, layer.weight.device)[0]
     return Head(name, layer, K, averaged.double().numpy())
 
 
@@ -181,7 +177,12 @@ def network_basis(
     ``apart`` gives the biases entries of their own instead of mixing them with the weights of their layer.
     """
     named = trainable(model)
-    layers = {name: m for name, m in model.named_modules() if _has_factors(m)}
+    times = Counter(p for _, p in model.named_parameters(remove_duplicate=False))
+    layers = {
+        name: m
+        for name, m in model.named_modules()
+        if _has_factors(m) and all(times[p] == 1 for p in m.parameters(recurse=False))
+    }
     factors, squares = _measure(model, loss, data, list(layers.values()), named, workers)
     blocks: list[_Block] = []
     for name, p in named.items():
@@ -303,7 +304,7 @@ def _measure(
         count += len(inputs)
     flat = [part / count for layer in layers for part in sums[layer] if isinstance(part, Tensor)]
     flat.append(torch.tensor([squares[name] / count for name in rest], dtype=wide, device=device))
-    averaged = iter(_average(flat, workers, wide, device))
+    averaged = iter(workers.symmetric_means(flat, wide, device))
     factors = {m: (next(averaged), next(averaged)) for m in layers if isinstance(sums[m][0], Tensor)}
     means = dict(zip(rest, next(averaged).tolist(), strict=True))
     unused = [m for m in layers if m not in factors]
@@ -381,37 +382,10 @@ def low_rank(
         return workers.mean(total / sum(len(inputs) for inputs, _ in batches))
 
     d = sum(p.numel() for p in params)
-    values, vectors = _lanczos(product, d, min(2 * rank, d), dtype, params[0].device)
-    order = np.argsort(-np.abs(values))[: min(rank, len(values) - 1) + 1]
-    sizes = np.abs(values[order])
-    if not np.isfinite(sizes).all() or not sizes[-1] > 0.0:
-        msg = "the Hessian at the present parameters is zero or not finite; compress at other parameters"
-        raise ValueError(msg)
-    U = vectors[:, order[:-1]] * np.sqrt(sizes[:-1] - sizes[-1])
-    source = f"rank {U.shape[1]} + scalar of the Hessian, estimated"
-    return LowRankPlusDiagonal(U, float(sizes[-1]) + ridge), [Layer("all parameters", d, source, certified=False)]
-
-
-def _lanczos(
-    product: Callable[[Tensor], Tensor], d: int, steps: int, dtype: torch.dtype, device: Any
-) -> tuple[Any, Any]:
-    """Ritz values and vectors, with full reorthogonalisation; numpy, float64."""
-    start = torch.randn(d, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
-    basis = [(start / start.norm()).to(device)]
-    diagonal, beside = [], []
-    for _ in range(steps):
-        w = product(basis[-1])
-        diagonal.append(float(w @ basis[-1]))
-        Q = torch.stack(basis)
-        for _ in range(2):
-            w = w - (Q @ w) @ Q
-        beside.append(float(w.norm()))
-        if not beside[-1] > 1e-6 * max(map(abs, [*diagonal, *beside])):
-            break
-        basis.append(w / beside[-1])
-    n = len(diagonal)
-    values, Y = np.linalg.eigh(np.diag(diagonal) + np.diag(beside[: n - 1], 1) + np.diag(beside[: n - 1], -1))
-    return values, torch.stack(basis[:n], dim=1).double().cpu().numpy() @ Y
+    vectors, sizes, rest = largest_curvature(product, d, rank, dtype, params[0].device)
+    source = f"rank {len(sizes)} + scalar of the Hessian, estimated"
+    L = LowRankPlusDiagonal(vectors * np.sqrt(sizes), rest + ridge)
+    return L, [Layer("all parameters", d, source, certified=False)]
 
 
 # ---------------------------------------------------------------- data and processes
@@ -426,23 +400,3 @@ def _inputs_of(model: nn.Module, layers: list[Any], data: Batches) -> Iterable[t
         for handle in handles:
             handle.remove()
         yield seen, out
-
-
-def _average(tensors: Sequence[Tensor], workers: Workers, dtype: torch.dtype, device: Any) -> list[Tensor]:
-    """The means over the processes, of symmetric matrices by one triangle, in one message."""
-    packed = []
-    for tensor in tensors:
-        n = len(tensor)
-        part = tensor if tensor.ndim == 1 else tensor[tuple(torch.triu_indices(n, n))]
-        packed.append(part.to(device=device, dtype=dtype))
-    means = workers.means(packed)
-    return [_unpack(mean.cpu(), tensor) for mean, tensor in zip(means, tensors, strict=True)]
-
-
-def _unpack(values: Tensor, like: Tensor) -> Tensor:
-    if like.ndim == 1:
-        return values
-    n = len(like)
-    out = values.new_zeros(n, n)
-    out[tuple(torch.triu_indices(n, n))] = values
-    return out + out.triu(1).T

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, overload
 
@@ -20,7 +21,7 @@ from stepsize_opt.torch.workers import Workers
 Closure = Callable[[], Any]
 
 
-class CompressedOptimizer(Optimizer):
+class CompressedOptimizer(Optimizer, ABC):
     """What the optimizers here share: groups as vectors, the processes, the bytes, a state that resumes to the bit.
 
     Attributes
@@ -89,15 +90,15 @@ class CompressedOptimizer(Optimizer):
         self.setup_bytes = saved["setup"]
         self._load(saved)
 
+    @abstractmethod
     def traffic(self) -> tuple[float, float]:
         """Bytes that a process sends and receives per step, on average."""
-        raise NotImplementedError
 
-    def _saved(self) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _saved(self) -> dict[str, Any]: ...
 
-    def _load(self, saved: Mapping[str, Any]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _load(self, saved: Mapping[str, Any]) -> None: ...
 
 
 class CompressedSGD(CompressedOptimizer):

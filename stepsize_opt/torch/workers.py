@@ -62,6 +62,15 @@ class Workers:
         whole = self.mean(torch.cat(list(tensors)))
         return list(torch.split(whole, [tensor.numel() for tensor in tensors]))
 
+    def symmetric_means(self, tensors: Sequence[Tensor], dtype: torch.dtype, device: Any) -> list[Tensor]:
+        """The means of vectors and symmetric matrices, of these one triangle, in one message of this dtype."""
+        packed = []
+        for tensor in tensors:
+            n = len(tensor)
+            part = tensor if tensor.ndim == 1 else tensor[tuple(torch.triu_indices(n, n))]
+            packed.append(part.to(device=device, dtype=dtype))
+        return [_unpacked(mean.cpu(), tensor) for mean, tensor in zip(self.means(packed), tensors, strict=True)]
+
     def broadcast(self, tensor: Tensor, source: int) -> Tensor:
         """The tensor of the process ``source``; those of the others are overwritten."""
         here = self.rank == source
@@ -103,3 +112,12 @@ class Workers:
 
 def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
+
+
+def _unpacked(values: Tensor, like: Tensor) -> Tensor:
+    if like.ndim == 1:
+        return values
+    n = len(like)
+    out = values.new_zeros(n, n)
+    out[tuple(torch.triu_indices(n, n))] = values
+    return out + out.triu(1).T

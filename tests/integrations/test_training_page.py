@@ -7,10 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+import torch
 
 from integrations.processes import python
 from shared.pages import alike, examples
+from stepsize_opt.torch import compress
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = examples(ROOT / "docs" / "training.md", "py|python")
@@ -80,10 +83,14 @@ def study() -> Any:
 
 
 @pytest.mark.parametrize("name", ["full", "minibatches"])
-def test_the_tables_of_the_study_are_those_of_its_files(name: str) -> None:
-    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+def test_the_files_of_the_study_have_every_run(name: str) -> None:
+    """``docs/fill.py --check`` compares the tables of the page with them."""
     module = study()
-    assert module.table(module.read(ROOT / "docs" / "training" / f"{name}.csv")) in page
+    table = pd.read_csv(ROOT / "docs" / "training" / f"{name}.csv")
+    assert tuple(table.columns) == module.Run._fields
+    ours, cases = (module.OURS, len(module.PROBLEMS)) if name == "full" else (module.NOISY, 2 * len(module.BATCHES))
+    assert set(table["method"]) == {*ours, *module.BASELINES}
+    assert len(table) == cases * len({*ours, *module.BASELINES}) * len(module.SEEDS) * len(module.BUDGETS)
 
 
 def test_the_study_runs_and_counts_its_bytes() -> None:
@@ -93,13 +100,36 @@ def test_the_study_runs_and_counts_its_bytes() -> None:
     problem = module.head()
     for name, options in module.OURS.items():
         points = module.ours(problem, seed=0, **options)
-        (sent, _), (last, x) = points[0], points[-1]
-        assert (last - sent) / (len(points) - 1) >= 4.0 * (problem.d // 20), name
-        assert problem.score(x)[0] < problem.score(problem.start(0))[0]
+        first, last = points[0], points[-1]
+        assert (last.sent - first.sent) / (len(points) - 1) >= 4.0 * (problem.d // 20), name
+        assert 0.0 < first.seconds < last.seconds
+        assert problem.score(last.x)[0] < problem.score(problem.start(0))[0]
     points = module.baseline(problem, "PowerSGD", {"lr": 4.0, "momentum": 0.0}, 0, None, 4.0 * 3 * problem.d)
-    assert points[0][0] == 4.0 * (10 + 32 + 10)
+    assert points[0].sent == 4.0 * (10 + 32 + 10)
+    module.SEEDS, module.OURS = (0,), {"feedback": module.OURS["feedback"]}
+    runs, curves = module.runs_of("softmax head", None)
+    assert len(runs) == 1 + len(module.BASELINES) and set(curves) == {"feedback", *module.BASELINES}
+    assert all(run.loss >= 0.0 and run.seconds > 0.0 for run in runs)
+
+
+def test_four_workers_in_one_process_send_what_four_processes_do() -> None:
+    """The simulation of feedback with one worker makes the steps of the optimizer itself."""
+    module = study()
+    module.BUDGETS, module.WORKERS = (3,), 1
+    problem = module.network("MLP")
+    points = module.ours(problem, "feedback", 0)
+    torch.manual_seed(0)
+    model = module.mlp().double()
+    optimizer = compress(model, problem.loss, problem.train, floats_per_step=problem.d // 20, verbose=False)
+    for _ in points:
+        optimizer.step(lambda: problem.loss(model(problem.train[0]), problem.train[1]))
+    x = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    torch.testing.assert_close(points[-1].x, x, rtol=1e-9, atol=1e-11)
+    assert len(points) > 3
 
 
 def test_the_overhead_is_measured(tmp_path: Path) -> None:
-    out = shell(tmp_path, str(ROOT / "examples" / "torch" / "overhead.py"), "--repeats", "1")
-    assert len(re.findall(r"^\| (?:101770|997050) \| ", out, re.M)) == 12
+    out = shell(tmp_path, str(ROOT / "examples" / "torch" / "overhead.py"), "--repeats", "1", "--out", ".")
+    assert len(re.findall(r"^ *(?:101770|997050) ", out, re.M)) == 12
+    columns = pd.read_csv(tmp_path / "overhead.csv").columns
+    assert list(columns) == list(pd.read_csv(ROOT / "docs" / "training" / "overhead.csv").columns)

@@ -54,6 +54,7 @@ class Loop:
         self.contexts = {FIRST + i: self.fresh(i) for i in range(n)}
         self.down: list[tuple[int, RecordDict]] = []
         self.up: list[tuple[int, RecordDict]] = []
+        self.timeouts: set[float | None] = set()
 
     @staticmethod
     def fresh(i: int) -> Context:
@@ -64,6 +65,7 @@ class Loop:
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         asked, replies = list(messages), []
+        self.timeouts.add(timeout)
         self.calls += bool(asked)
         for message in asked:
             node = message.metadata.dst_node_id
@@ -78,5 +80,5 @@ class Loop:
         return replies
 
 
-def start(strategy: Any, loop: Loop, x: Any, rounds: int) -> Any:
-    return strategy.start(loop, ArrayRecord({"x": Array(np.asarray(x))}), num_rounds=rounds)
+def start(strategy: Any, loop: Loop, x: Any, rounds: int, **options: Any) -> Any:
+    return strategy.start(loop, ArrayRecord({"x": Array(np.asarray(x))}), num_rounds=rounds, **options)

@@ -333,3 +333,11 @@ def test_infinite_values_at_y_reject_it(f: Federated) -> None:
     result = start(FeedbackStrategy(feedback), Loop(app, N), np.zeros(f.d), 3)
     assert not result.arrays["x"].numpy().any()
     assert [result.train_metrics_clientapp[r]["accepted"] for r in (1, 2, 3)] == [0, 0, 0]
+
+
+def test_one_timeout_is_for_all_messages(f: Federated) -> None:
+    """Also for the values of f at y, which the strategy asks for itself."""
+    method = Feedback(f.smoothness(), K, clients=N)
+    loop = Loop(app_of(method, f), N)
+    start(FeedbackStrategy(method, evaluate=True), loop, np.zeros(f.d), 2, timeout=7.0)
+    assert loop.timeouts == {7.0}

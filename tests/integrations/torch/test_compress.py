@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from stepsize_opt import Feedback
 from stepsize_opt.torch import CompressedSGD, FeedbackSGD, compress, head_smoothness
 from stepsize_opt.torch.curvature import Batches, find_head
 from stepsize_opt.torch.workers import Workers
@@ -95,6 +97,65 @@ def test_other_methods_on_a_network(method: Any) -> None:
     assert optimizer.plan.setup_bytes == 4 * 99 * 8  # twice the rank of products, 99 parameters, 4 bytes
     first, last = trained(model, optimizer, 200)
     assert last < 0.9 * first
+
+
+def test_biases_and_norms_are_sent_whole_where_they_are_few(capsys: pytest.CaptureFixture[str]) -> None:
+    def plan(**options: Any) -> Any:
+        given: dict[str, Any] = {"floats_per_step": 60, **options}
+        return compress(network(), LOSS, (INPUTS, LABELS), **given).plan
+
+    whole = plan()  # 8 + 8 + 8 + 3 of 99 parameters
+    assert whole.whole == 27 and "27 of these are the biases and norms" in capsys.readouterr().out
+    assert [layer.names for layer in whole.layers][:2] == ["0.weight", "0.bias"]
+    assert plan(floats_per_step=50).whole == 0  # more than half
+    assert plan(floats_per_step=50, biases="whole").whole == 27
+    assert plan(biases="compressed").whole == 0
+    assert plan(curvature="none").whole == 27
+    assert plan(curvature="low-rank").whole == 0 and plan(method="subspace").whole == 0
+    with pytest.raises(ValueError, match=r"above the 27 entries of biases and norms, got 20"):
+        plan(floats_per_step=20, biases="whole")
+
+
+def test_entries_sent_whole_are_always_remembered() -> None:
+    model = network()
+    optimizer = compress(model, LOSS, (INPUTS, LABELS), floats_per_step=60, verbose=False)
+    for _ in range(3):
+        optimizer.step(lambda: LOSS(model(INPUTS), LABELS))
+        assert (optimizer._last == optimizer.rounds).sum() == 60
+        assert (optimizer._last[optimizer._whole] == optimizer.rounds).all() and len(optimizer._whole) == 27
+    with pytest.raises(ValueError, match="fewer than k"):
+        FeedbackSGD(model.parameters(), Feedback(None, 3), whole=[0, 1, 2])
+
+
+def test_a_refresh_follows_the_curvature() -> None:
+    """The loss still falls, and modes of the layers are left as they were."""
+    model = network()
+    model[1].eval()
+    optimizer = compress(model, LOSS, (INPUTS, LABELS), floats_per_step=10, refresh=20, verbose=False)
+    assert optimizer.plan.refresh == 20 and "estimated again every 20 steps" in str(optimizer.plan)
+    bases, losses = set(), []
+    for _ in range(60):
+        bases.add(id(optimizer._basis))
+        losses.append(optimizer.step(lambda: LOSS(model(INPUTS), LABELS)).item())
+    assert all(b <= a for a, b in pairwise(losses)) and losses[-1] < 0.7 * losses[0]
+    assert optimizer.bytes_sent == 60 * optimizer.plan.bytes_up + 2 * (
+        optimizer.setup_bytes + 99 * 4 - optimizer.plan.bytes_up + 16
+    )
+    assert model.training and not model[1].training
+    for options in ({"method": "subspace"}, {"curvature": "none"}, {"model": nn.Linear(6, 3)}):
+        given: dict[str, Any] = {"model": network(), **options}
+        with pytest.raises(ValueError, match="refresh=20 needs method='feedback' and an estimated L̂"):
+            compress(given.pop("model"), LOSS, (INPUTS, LABELS), floats_per_step=10, refresh=20, **given)
+
+
+def test_layers_that_share_a_weight_have_no_factors() -> None:
+    first, last = nn.Linear(6, 6), nn.Linear(6, 6)
+    last.weight = first.weight
+    model = nn.Sequential(first, nn.Tanh(), last)
+    optimizer = compress(model, LOSS, (INPUTS, LABELS), floats_per_step=10, verbose=False)
+    assert [layer.names for layer in optimizer.plan.layers] == ["0.weight", "0.bias", "2.bias"]
+    first_loss, last_loss = trained(model, optimizer, 50)
+    assert last_loss < first_loss
 
 
 def test_convolutions_loaders_and_compiled_models() -> None:

@@ -110,7 +110,10 @@ def test_groups_are_the_layers_of_the_runner(trained: Any) -> None:
     assert out["layers, bytes"] == 8 * record.sent.sum() / n
 
 
-@pytest.mark.parametrize("name", ["layers", "network", "network, minibatches", "network, own", "network, momentum"])
+RESUMED = ("network", "network, minibatches", "network, own", "network, refresh", "network, whole and own")
+
+
+@pytest.mark.parametrize("name", ["layers", *RESUMED, "network, momentum"])
 def test_resumed_from_state_dicts_to_the_same_bits(trained: Any, name: str) -> None:
     _, out, _ = trained
     np.testing.assert_array_equal(out[f"{name}, resumed"], out[name])
@@ -122,6 +125,28 @@ def test_what_is_sent_before_the_first_step_is_counted(trained: Any) -> None:
     triangles = sum(n * (n + 1) // 2 for n in (5, 7, 3, 6))
     assert everywhere[1]["network, setup"] == 4 * triangles
     assert everywhere[1]["network, subspace, setup"] == 4 * 8 * 53
+
+
+def test_biases_sent_whole_have_no_places(trained: Any) -> None:
+    """12 floats and the places of the 4 that are not biases, 2 values of f."""
+    _, out, everywhere = trained
+    assert out["network, whole and own, traffic"][0] == 12 * 4 + 4 * 2 + 2 * 8
+    assert all(one["network, whole and own, bytes"] == 30 * (12 * 4 + 4 * 2 + 2 * 8) for one in everywhere)
+
+
+def test_a_refresh_costs_the_set_up_and_a_dense_gradient(trained: Any) -> None:
+    """30 steps, L̂ estimated again after 10 and 20."""
+    _, out, everywhere = trained
+    step, again = out["network, refresh, traffic"][0], everywhere[1]["network, setup"] + 4 * 53 + 2 * 8
+    sent = np.mean([one["network, refresh, bytes"] for one in everywhere])
+    # The places are those of the chooser of a step, and 28 steps are not a multiple of four processes.
+    assert sent == pytest.approx(28 * step + 2 * again, abs=1e-9)
+
+
+def test_an_estimate_is_the_mean_over_the_processes(trained: Any) -> None:
+    _, out, _ = trained
+    for rank in (None, 3):
+        np.testing.assert_allclose(out[f"estimate, own, {rank}"], out[f"estimate, all, {rank}"], rtol=1e-9, atol=1e-12)
 
 
 def test_different_seeds_are_refused(trained: Any) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from stepsize_opt import RandK, compare, optimal_stepsize
+from stepsize_opt import Feedback, RandK, compare, optimal_method, optimal_stepsize
 from stepsize_opt.problems import SoftmaxRegression
 from stepsize_opt.torch import estimate_smoothness, head_smoothness
 
@@ -168,3 +168,61 @@ def test_estimates_are_labelled_down_to_the_table() -> None:
     table = compare(estimate, RandK(23, 5))
     assert "certified=False" in repr(table)
     assert not any(record["certified"] for record in table.to_records())
+
+
+def estimated(net: nn.Module, points: list[dict[str, torch.Tensor]], **options):
+    targets = torch.arange(30) % 2
+
+    def objective(x):
+        return nn.functional.cross_entropy(functional_call(net, x, (FEATURES,)), targets)
+
+    return estimate_smoothness(objective, points[:2], points[2:], **options)
+
+
+def test_the_floor_is_the_one_with_the_smallest_trace() -> None:
+    net, points = small_network()
+    chosen = estimated(net, points)
+    floors = [estimated(net, points, floor=floor) for floor in (1e-4, 1e-3, 1e-2, 1e-1)]
+    traces = [np.trace(one.matrix) for one in floors]
+    assert np.trace(chosen.matrix) <= min(traces) * (1.0 + 1e-9) < max(traces)
+    margins = [one.margin for one in floors]
+    assert margins == sorted(margins, reverse=True)  # the flattest directions need the largest margin
+    assert "floor" in chosen.source
+
+
+def test_a_low_rank_is_an_estimate_for_many_parameters() -> None:
+    """It bounds the held-out Hessians; with 10⁵ parameters nothing d×d is formed."""
+    net, points = small_network()
+    full = estimated(net, points, rank=10)
+    H = sum(hessian(net, point) for point in points[:2]) / 2.0
+    w = np.abs(np.linalg.eigvalsh(H))
+    assert np.linalg.eigvalsh(full.curvature.todense())[-1] == pytest.approx(w.max(), rel=1e-6)
+    largest = max(
+        np.linalg.eigvals(np.linalg.solve(full.matrix.todense(), hessian(net, p))).real.max() for p in points[2:]
+    )
+    assert full.margin > 1.0 and largest == pytest.approx(1.0, rel=1e-4)
+    result = optimal_stepsize(full, RandK(23, 5), structure="diagonal")
+    assert not result.certified and "rank 10" in result.summary()["estimated"]
+    assert not Feedback(full, 2).certified
+    with pytest.raises(ValueError, match="rank= is for all parameters together"):
+        estimated(net, points, rank=2, floor=0.1)
+
+    wide = nn.Linear(50_000, 2)
+    inputs, targets = torch.randn(8, 50_000), torch.tensor([0, 1] * 4)
+    at = [{n: p.detach() + 0.001 * i for n, p in wide.named_parameters()} for i in range(2)]
+    estimate = estimate_smoothness(
+        lambda x: nn.functional.cross_entropy(functional_call(wide, x, (inputs,)), targets), at[:1], at[1:], rank=3
+    )
+    assert estimate.curvature.rank == 3 and estimate.curvature.d == 100_002
+    assert optimal_method(estimate.matrix, 100).d == 100_002
+
+
+def hessian(net: nn.Module, point: dict[str, torch.Tensor]) -> np.ndarray:
+    names, targets = list(point), torch.arange(30) % 2
+    sizes = [point[name].numel() for name in names]
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        parts = {n: part.view_as(point[n]) for n, part in zip(names, x.split(sizes), strict=True)}
+        return nn.functional.cross_entropy(functional_call(net, parts, (FEATURES,)), targets)
+
+    return torch.func.hessian(f)(torch.cat([point[name].reshape(-1) for name in names])).numpy()

@@ -29,7 +29,7 @@ from shared.trained import (
     softmax_problem,
 )
 from stepsize_opt import CompressedStep, Feedback, optimal_method, optimal_stepsize
-from stepsize_opt.torch import CompressedSGD, FeedbackSGD, compress
+from stepsize_opt.torch import CompressedSGD, FeedbackSGD, compress, estimate_smoothness
 
 
 class Distance(nn.Module):
@@ -142,9 +142,11 @@ def compress_cases(rank: int, n: int, folder: Path) -> dict[str, Any]:
 
     options = {"network": {}, "network, minibatches": {"minibatches": True}, "network, own": {"places": "own"}}
     options |= {"network, subspace": {"method": "subspace"}, "network, momentum": {"method": "momentum"}}
+    options["network, refresh"] = {"refresh": 10, "biases": "whole", "floats_per_step": 12}
+    options["network, whole and own"] = {"places": "own", "biases": "whole", "floats_per_step": 12}
     for name, given in options.items():
         model = network()
-        optimizer = compress(model, loss, (inputs, labels), floats_per_step=6, verbose=False, **given)
+        optimizer = compress(model, loss, (inputs, labels), **{"floats_per_step": 6, "verbose": False, **given})
 
         def closure(model: nn.Module = model) -> torch.Tensor:
             return loss(model(inputs), labels)
@@ -163,7 +165,27 @@ def compress_cases(rank: int, n: int, folder: Path) -> dict[str, Any]:
         optimizer.load_state_dict(saved["optimizer"])
         go(optimizer, closure, name)
         out[f"{name}, resumed"] = parameters(model)
+        out[f"{name}, traffic"] = np.array(optimizer.traffic())
+        out[f"{name}, bytes"] = optimizer.bytes_sent
         out[f"{name}, setup"] = optimizer.setup_bytes if rank else 0  # the first process sends its start as well
+    return out
+
+
+def estimate_case(rank: int, n: int) -> dict[str, Any]:
+    """The estimate of processes with data of their own, and that of all data."""
+    generators = [torch.Generator().manual_seed(i) for i in range(n)]
+    parts = [(torch.randn(20, 3, generator=one), torch.randint(0, 2, (20,), generator=one)) for one in generators]
+    everything = tuple(torch.cat(part) for part in zip(*parts, strict=True))
+    points = [{"W": torch.full((2, 3), 0.1 * i, dtype=torch.float64)} for i in range(3)]
+    out = {}
+    for name, (inputs, labels) in {"estimate, own": parts[rank], "estimate, all": everything}.items():
+
+        def objective(x: Any, inputs: Any = inputs, labels: Any = labels) -> torch.Tensor:
+            return nn.functional.cross_entropy(inputs.double() @ x["W"].T, labels)
+
+        for rank_of_it in (None, 3):
+            estimate = estimate_smoothness(objective, points[:2], points[2:], rank=rank_of_it)
+            out[f"{name}, {rank_of_it}"] = np.asarray(estimate.matrix @ np.eye(6))
     return out
 
 
@@ -186,6 +208,7 @@ def main(rank: int, n: int, folder: Path) -> None:
         **runner_cases(rank, n),
         **layered_case(rank, n, folder),
         **compress_cases(rank, n, folder),
+        **estimate_case(rank, n),
         **refusals(rank),
     }
     everywhere: list[Any] = [None] * n
