@@ -137,13 +137,13 @@ class Condition:
     def rules(self) -> Rules:
         return _BY_GRADIENTS if self.over is None else _FACTORISED
 
-    def frame(self, D: Matrix, rotated: bool = True) -> Frame | None:
+    def frame(self, D: Matrix) -> Frame | None:
         """The basis of D, or None when D is not numerically positive definite."""
-        return Frame.of(self.family, self.pattern, D, rotated, is_graded(self.family.Q))
+        return Frame.of(self.family, self.pattern, D, graded=is_graded(self.family.Q))
 
-    def point(self, D: Matrix, Z: Matrix, rotated: bool = True) -> ConditionPoint | None:
+    def point(self, D: Matrix, Z: Matrix) -> ConditionPoint | None:
         """The pair in its basis, or None when D is not numerically positive definite."""
-        frame = self.frame(D, rotated)
+        frame = self.frame(D)
         return None if frame is None else ConditionPoint.of(frame, sym(frame.C.A.T @ Z @ frame.C.A))
 
     def lowered(self, p: ConditionPoint) -> ConditionPoint:
@@ -153,10 +153,9 @@ class Condition:
         """
         if not self.single or self.family.Q.diagonal_plus_scaled is None:
             return p
-        condition = float(np.linalg.norm(p.frame.C.A)) * float(np.linalg.norm(p.frame.E.A)) / p.d
         Zt: Any = p.Zt.astype(np.float32)
         low = ConditionPoint.of(p.frame.low, Zt)
-        return p if condition > _LOW_CONDITION or low.found_scaling is None else low
+        return p if p.frame.condition > _LOW_CONDITION or low.found_scaling is None else low
 
     def mu(self, p: ConditionPoint) -> float:
         return p.scaling.mu
@@ -177,16 +176,11 @@ class Condition:
         t = 1.0 / (1.0 - smallest)
         lower = frame.log_det + d * math.log(t)
         energy = 0.5 * t * t * float(p.gradient.diagonal().sum())
-        K = cholesky(frame.project(t * p.gradient - p.Zt))
+        K = cholesky(frame.project(t * p.gradient - p.Zt), overwrite=True)
         if K is None or not energy > 0.0:
             return Bounds(lower, math.inf, t, 1.0)
         upper = d * math.log(energy / d) - log_det_from_cholesky(K) + frame.log_det
         return Bounds(lower, upper, t, d / energy)
-
-    def confirmed(self, p: ConditionPoint) -> Bounds | None:
-        """The bounds computed from D and Z themselves."""
-        fresh = self.point(p.D, p.Z, rotated=False)
-        return None if fresh is None else self.bounds(fresh)
 
     def least_target(self, p: ConditionPoint, steps: int) -> float:
         """The gap at a central point is μ: less than a fifth of the tolerance would be wasted work.

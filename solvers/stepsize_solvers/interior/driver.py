@@ -15,10 +15,7 @@ A problem that breaks down may hand over to another formulation of itself, in do
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Generic
-
-import numpy as np
 
 from stepsize_solvers.interior.problem import Equations, InequalityPoint, PointType, Problem, Step, StepType, System
 from stepsize_solvers.numerics import Array, Progress, Scaling, largest_step, lazy
@@ -56,7 +53,7 @@ class Drive(Generic[PointType, StepType]):
             if progress.limits.log is not None:
                 details = {**problem.details(p), "step": f"{self.length:.3f}"}
             near = problem.mu(p) <= _NEAR * tol
-            status = progress.examine(p, problem.bounds(p, near), details, partial(problem.confirmed, p))
+            status = progress.examine(p, problem.bounds(p, near), details)
             new, iterations = None, 0
             if status is None:
                 before = progress.work.cg_iterations
@@ -97,8 +94,7 @@ class Drive(Generic[PointType, StepType]):
         rules = self.problem.rules
         fraction = max(rules.step_fraction, 1.0 - mu) if rules.to_boundary else rules.step_fraction
         best, a = system.step(0.0), 0.0
-        left = system.left(best, min(1.0, system.longest(best)))
-        s = max(min(max(left**3, rules.least_sigma), rules.largest_sigma) * mu, least)
+        s = max(min(max(system.left(best) ** 3, rules.least_sigma), rules.largest_sigma) * mu, least)
         for _ in range(rules.correctors):
             trial = system.step(s, best)
             length = _cut(system.longest(trial), fraction)
@@ -172,7 +168,5 @@ class IterativeSystem:
     def longest(self, step: Step) -> float:
         return largest_step([[self.p.Zt, step.dZ], [self.p.Ft, step.first, step.second]])
 
-    def left(self, step: Step, length: float) -> float:
-        F = self.p.Ft + length * step.first + length**2 * step.second
-        left = float(np.vdot(self.p.Zt + length * step.dZ, F))
-        return max(left / (self.scaling.mu * len(F)), 0.0)
+    def left(self, step: Step) -> float:
+        return 1.0 - self.longest(step)
