@@ -142,7 +142,7 @@ def cnn() -> nn.Module:
     """Two convolutions and a linear layer, d = 1 954."""
     one, two = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
     image, flatten = nn.Unflatten(1, (1, 8, 8)), nn.Flatten()
-    return nn.Sequential(image, one, nn.ReLU(), two, nn.ReLU(), nn.MaxPool2d(2), flatten, nn.Linear(128, 10))
+    return nn.Sequential(image, one, nn.ReLU(), nn.MaxPool2d(2), two, nn.ReLU(), flatten, nn.Linear(128, 10))
 
 
 def digits() -> Batch:
