@@ -397,22 +397,23 @@ def _training_seconds() -> str:
     return markdown(_medians("full", "seconds_to_target", 30).map("{:.2f}".format).replace("nan", "—"), "method")
 
 
-def _leads(name: str, method: str, budget: int) -> Any:
-    """Return how many times smaller the loss of a method is than that of the best tuned baseline."""
+def _leads(name: str, method: str, budget: int) -> str:
+    """Return on how many problems a method has a smaller loss than every tuned baseline, by how much, and where not."""
     losses, table = _medians(name, "loss", budget), _study(name)
-    baselines = table.loc[table["tuned"], "method"].unique()
-    return losses.loc[baselines].min() / losses.loc[method].clip(lower=1e-15)
-
-
-def _lead(name: str, method: str, budget: int) -> str:
-    """Return the range of the factors over the problems, to two digits."""
-    leads = _leads(name, method, budget)
-    return " to ".join(grouped(float(f"{value:.2g}")) for value in (leads.min(), leads.max()))
+    baselines = losses.loc[table.loc[table["tuned"], "method"].unique()]
+    factors = baselines.min() / losses.loc[method]
+    ahead, behind = factors[factors > 1.0], factors[factors <= 1.0]
+    first, last = (grouped(float(f"{value:.2g}")) for value in (ahead.min(), ahead.max()))
+    lost = [f"{case} ({baselines[case].idxmin()}, {float(f'{1.0 / x:.3g}'):g} times)" for case, x in behind.items()]
+    text = f"{len(ahead)} of {len(factors)}, {first} to {last} times below the best tuned baseline"
+    return f"{text}; behind on {', '.join(lost)}" if lost else text
 
 
 BLOCKS |= {
-    "training-lead": functools.partial(_lead, "full", "feedback", 30),
-    "training-noisy-lead": functools.partial(_lead, "minibatches", "feedback, minibatches=True", 30),
+    "training-lead-10": functools.partial(_leads, "full", "feedback", 10),
+    "training-lead-30": functools.partial(_leads, "full", "feedback", 30),
+    "noisy-lead-10": functools.partial(_leads, "minibatches", "feedback, minibatches=True", 10),
+    "noisy-lead-30": functools.partial(_leads, "minibatches", "feedback, minibatches=True", 30),
 }
 
 

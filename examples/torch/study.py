@@ -2,7 +2,7 @@
 
     python study.py --out docs/training [--only CNN] [--jobs 2]
 
-Writes full.csv and minibatches.csv (every run) and a figure, and prints the medians; about 20 minutes of one core.  One
+Writes full.csv and minibatches.csv (every run) and a figure, and prints the medians; about 12 minutes of one core.  One
 process stands for the four workers, and the bytes of their messages are counted.  Arithmetic is float64, and messages
 are counted as float32: 4 bytes for a value, 2 for a place, 8 for a value of f.  Seconds are processor time of this
 process, for the gradients of all four workers one after the other, without the time of messages.  Baselines use the
