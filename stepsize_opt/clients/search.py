@@ -317,9 +317,7 @@ class Search:
         """Return the largest eigenvalue of all Hᵀ𝒬(φ(W))H, and vvᵀ of its eigenvector instead of its multiplier."""
         top, duals = 0.0, [np.zeros((f.count, f.rows, f.rows)) for f in program.families]
         for i, family in enumerate(program.families):
-            M = family.Q.apply(W if family.B is None else W @ family.B @ W)
-            images = family.H.transpose(0, 2, 1) @ (M @ family.H)
-            values, vectors = np.linalg.eigh(0.5 * (images + images.transpose(0, 2, 1)))
+            values, vectors = np.linalg.eigh(family.images(W))
             j = int(np.argmax(values[:, -1]))
             if values[j, -1] > top:
                 top = float(values[j, -1])

@@ -353,8 +353,5 @@ def largest_scale(model: Model, X: Matrix) -> float:
     basis = model.basis(X)
     if basis is None:
         return 0.0
-    tops = []
-    for family in program.families:
-        M = X if family.B is None else X @ family.B @ X
-        tops.append(float(np.linalg.eigvalsh(congruence(family.H, family.Q.apply(sym(M))))[:, -1].max()))
+    tops = [float(np.linalg.eigvalsh(family.images(X))[:, -1].max()) for family in program.families]
     return program.largest_scale(basis[1], tops)

@@ -151,17 +151,9 @@ class Model:
 
     def values(self, C: Matrix, log_det: float) -> list[Stack] | None:
         """The F_j of every family at X = C Cᵀ; None when a number overflows."""
-        out = []
-        for family in self.program.families:
-            M = C @ C.T
-            if family.B is not None:
-                M = M @ family.B @ M
-            out.append(self._rhs(family, log_det) - congruence(family.H, family.Q.apply(sym(M))))
+        program, X = self.program, C @ C.T
+        out = [program.constant(f, log_det) * np.eye(f.rows) - f.images(X) for f in program.families]
         return out if all(np.all(np.isfinite(F)) for F in out) else None
-
-    def _rhs(self, family: Family, log_det: float) -> Matrix:
-        r = family.H.shape[2]
-        return (family.c + (family.e * self.program.tau(log_det) if family.e else 0.0)) * np.eye(r)
 
     def point(self, X: Matrix, duals: tuple[Stack, ...] | None, mu: float = 1.0) -> Point | None:
         """The point (X, Z), with Z_j = μ F_j⁻¹ where no multipliers are given; None when it is not interior.

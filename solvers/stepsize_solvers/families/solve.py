@@ -18,23 +18,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import eigh, null_space
 
-from stepsize_solvers.families.cuts import Relaxed, solve_by_cuts, worth_cutting
+from stepsize_solvers.families.cuts import CutPoint, solve_by_cuts, worth_cutting
 from stepsize_solvers.families.iteration import (
     MOST_STEPS,
     directions,
     iterate,
     largest_scale,
     start_point,
-    with_duals,
 )
-from stepsize_solvers.families.point import Model
-from stepsize_solvers.numerics import Limits, cholesky, sym
+from stepsize_solvers.families.point import Model, Point
+from stepsize_solvers.numerics import Limits, Progress, cholesky, sym
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,
@@ -75,19 +73,30 @@ def solve_families(program: Program, settings: Settings) -> Outcome:
 def _solve(program: Program, settings: Settings) -> Outcome:
     model = Model.of(program)
     if worth_cutting(program):
-        cut = _solve_by_cuts(program, model, settings)
-        if cut is not None:
-            return cut
+        for direction in directions(model):
+            if not 0.0 < largest_scale(model, direction) < math.inf:
+                continue
+            status, cut = solve_by_cuts(model, settings, direction)
+            # Rounds that get stuck are left for the whole program, which is dearer but does not depend on them.
+            if cut.best is not None and status is not Status.INACCURATE:
+                return _outcome(program, status, cut, rounds=len(cut.history))
     start = start_point(model, _START_FRACTION, directions(model))
     if start is None:
-        message = "no strictly feasible start was found"
-        return Outcome(Status.SOLVER_ERROR, None, (), _stats(0, {}), message)
-    status, progress = iterate(model, start, Limits.of(settings, MOST_STEPS))
-    best = progress.best
-    if best is None:
-        return Outcome(status, None, (), _stats(0, {}), "stopped before the first point was evaluated")
-    found = best.point
-    return Outcome(status, found.X, _duals(program, found.X, found.duals), _stats(progress.steps, progress.statistics))
+        stats = SolverStats("native", setup_time=0.0, num_iters=0)
+        return Outcome(Status.SOLVER_ERROR, None, (), stats, "no strictly feasible start was found")
+    return _outcome(program, *iterate(model, start, Limits.of(settings, MOST_STEPS)))
+
+
+def _outcome(
+    program: Program, status: Status, progress: Progress[Point] | Progress[CutPoint], **extra: object
+) -> Outcome:
+    stats = SolverStats(
+        "native", setup_time=0.0, num_iters=progress.steps, extra_stats={**progress.statistics, **extra}
+    )
+    if progress.best is None:
+        return Outcome(status, None, (), stats, "stopped before the first point was evaluated")
+    found = progress.best.point
+    return Outcome(status, found.X, _duals(program, found.X, found.duals), stats)
 
 
 def _duals(program: Program, X: Matrix, duals: tuple[Stack, ...]) -> tuple[Stack, ...]:
@@ -97,41 +106,6 @@ def _duals(program: Program, X: Matrix, duals: tuple[Stack, ...]) -> tuple[Stack
     left = program.objective.left
     assert left.B is not None  # see Model.of
     return (*duals[1:], np.asarray(np.linalg.inv(left.a * X - X @ left.B @ X), dtype=np.float64)[None])
-
-
-def _stats(steps: int, extra: Mapping[str, object]) -> SolverStats:
-    return SolverStats("native", setup_time=0.0, num_iters=steps, extra_stats=dict(extra))
-
-
-def _solve_by_cuts(program: Program, model: Model, settings: Settings) -> Outcome | None:
-    """The outcome of the method of cuts; None when it has no start or gets stuck."""
-    for direction in directions(model):
-        if not 0.0 < largest_scale(model, direction) < math.inf:
-            continue
-        status, found = solve_by_cuts(model, settings, direction, _relaxation)
-        if not found.duals or status is Status.INACCURATE:
-            continue  # the rounds got stuck: the whole program is dearer but does not depend on them
-        extra = {
-            "cg_iterations": found.cg_iterations,
-            "gap": (found.upper - found.lower) / program.d,
-            "rounds": found.rounds,
-        }
-        return Outcome(status, found.X, _duals(program, found.X, found.duals), _stats(found.iterations, extra))
-    return None
-
-
-def _relaxation(
-    model: Model, settings: Settings, X: Matrix, duals: tuple[Stack, ...] | None, fraction: float
-) -> Relaxed:
-    """The answer of a relaxation, started at a fraction of the way from 0 to the boundary along X."""
-    start = start_point(model, fraction, [X])
-    if start is not None and duals is not None:
-        start = with_duals(model, start, duals) or start
-    if start is None:
-        return Relaxed(Status.SOLVER_ERROR, None, 0, 0)
-    status, progress = iterate(model, start, Limits.of(settings, MOST_STEPS))
-    point = None if progress.best is None else progress.best.point
-    return Relaxed(status, point, progress.steps, progress.work.cg_iterations)
 
 
 # ---------------------------------------------------------------- directions in which all constraints agree
