@@ -76,8 +76,7 @@ class Families:
         if steps >= _STEPS_FOLLOWED:
             return 0.0
         model = self.model
-        families = model.program.families[int(model.metric) :]
-        held = sum(model.minus_adjoint(f, s, p.C, s.Z) for f, s in zip(families, model.bounded(p), strict=True))
+        held = sum(state.minus_adjoint(state.Z) for state in model.bounded(p))
         outside = float(np.linalg.norm(model.project(model.gradient(p) - held))) / math.sqrt(model.program.d)
         return min(self.mu(p), _FOLLOWED * outside**2)
 
@@ -135,14 +134,13 @@ class FamilySystem:
         rhs = model.gradient(p)
         if before is None:
             return FamilyStep.of(model, p, self.solve(rhs), s, None)
-        families, states = model.program.families[int(model.metric) :], model.bounded(p)
+        states, root = model.bounded(p), model.program.root
         corrections = [
-            _correction(model, family, state, p.C, before.Y, x, z)
-            for family, state, x, z in zip(families, states, before.dF, before.dZ, strict=True)
+            _correction(state, before.Y, dF, dZ, root)
+            for state, dF, dZ in zip(states, before.dF, before.dZ, strict=True)
         ]
-        for family, state, correction in zip(families, states, corrections, strict=True):
-            inverse = state.V @ state.V.transpose(0, 2, 1)
-            rhs = rhs - model.minus_adjoint(family, state, p.C, s * inverse - correction)
+        for state, correction in zip(states, corrections, strict=True):
+            rhs = rhs - state.minus_adjoint(s * state.inverse - correction)
         return FamilyStep.of(model, p, self.solve(model.project(rhs)), s, corrections)
 
     def longest(self, step: FamilyStep) -> float:
@@ -169,14 +167,11 @@ class FamilyStep:
     @staticmethod
     def of(model: Model, p: Point, Y: Matrix, target: float, corrections: list[Stack] | None) -> FamilyStep:
         """dZ = target·F⁻¹ − Z − G F′(Y) G − correction."""
-        changes = [
-            model.derivative(family, state, p.C, Y)
-            for family, state in zip(model.program.families, p.states, strict=True)
-        ]
+        changes = [state.derivative(Y) for state in p.states]
         longest = min(_longest_whitened(p.states, changes), _longest_single(Y))
         dF, dZ = changes[int(model.metric) :], []
         for i, (state, change) in enumerate(zip(model.bounded(p), dF, strict=True)):
-            dual = target * (state.V @ state.V.transpose(0, 2, 1)) - state.Z - state.G @ change @ state.G
+            dual = target * state.inverse - state.Z - state.G @ change @ state.G
             dZ.append(sym(dual if corrections is None else dual - corrections[i]))
         return FamilyStep(Y, dF, dZ, longest, _longest_dual(model.bounded(p), dZ))
 
@@ -185,25 +180,23 @@ class FamilyStep:
         return min(fraction * self.primal, 1.0), min(fraction * self.dual, 1.0)
 
 
-def _correction(model: Model, family: Family, state: FamilyState, C: Matrix, Y: Matrix, dF: Stack, dZ: Stack) -> Stack:
+def _correction(state: FamilyState, Y: Matrix, dF: Stack, dZ: Stack, root_size: float) -> Stack:
     """The second-order part of the complementarity along a step, as a change of Z.
 
     In the Nesterov–Todd frame F and Z are both Diag(√s), and the product of their changes is divided by the mean of
     √s_a and √s_b.  The curvature F₂ of F itself adds G F₂ G: F₂ = −Hᵀ𝒬(C YΛY Cᵀ)H for a quadratic family, and
     c′ ((tr Y)²/root − tr Y²)/2 · I for the determinant.
     """
-    root = np.sqrt(np.sqrt(state.s))
-    frame = state.V * root[:, None, :]
-    back = state.F @ state.V / root[:, None, :]
+    frame, v = state.frame, np.sqrt(state.s)
+    back = state.F @ state.V / np.sqrt(v)[:, None, :]
     product = congruence_each(frame, dF) @ congruence_each(back, dZ)
-    v = root**2
-    product = (product + product.transpose(0, 2, 1)) / (v[:, :, None] + v[:, None, :])
-    out = frame @ product @ frame.transpose(0, 2, 1)
+    product = (product + product.mT) / (v[:, :, None] + v[:, None, :])
+    out = frame @ product @ frame.mT
     if state.Lam is not None:
+        family, C = state.family, state.C
         curved = congruence(family.H, family.Q.apply(sym(C @ Y @ state.Lam @ Y @ C.T)))
         out = out - state.G @ curved @ state.G
     if state.slope:
-        root_size = model.program.root
         bend = 0.5 * state.slope * (float(np.trace(Y)) ** 2 / root_size - float(np.sum(Y * Y)))
         out = out + bend * (state.G @ state.G)
     return np.asarray(out)
@@ -232,7 +225,7 @@ def _longest_dual(states: Sequence[FamilyState], dZ: list[Stack]) -> float:
 
 def congruence_each(V: Stack, M: Stack) -> Stack:
     """V_jᵀ M_j V_j."""
-    return sym(V.transpose(0, 2, 1) @ M @ V)
+    return sym(V.mT @ M @ V)
 
 
 # ---------------------------------------------------------------- starts
@@ -247,10 +240,7 @@ def start_point(model: Model, fraction: float, candidates: list[Matrix]) -> Poin
         p = model.point(scale * direction, None)
         if p is None:
             continue
-        Q = sum(
-            float(np.trace(model.project(model.minus_adjoint(f, s, p.C, s.Z, s.Rt))))
-            for f, s in zip(model.program.families[int(model.metric) :], model.bounded(p), strict=True)
-        )
+        Q = sum(float(np.trace(model.project(state.minus_adjoint(state.Z)))) for state in model.bounded(p))
         # With Z_j = μF_j⁻¹ the dual residual, the objective's gradient less μQ, is smallest in trace for tr/tr Q; a
         # start beyond the maximum of a metric still needs a μ > 0.
         slope = max(float(np.trace(model.gradient(p))), _LEAST_SLOPE * model.program.d)
@@ -264,9 +254,7 @@ def with_duals(model: Model, p: Point, duals: tuple[Stack, ...]) -> Point | None
     # μ of the given multipliers at this point; the share of the centred ones is small where they are well inside.
     pairs = list(zip(warm, p.states, strict=True))[int(model.metric) :]
     mu = sum(float(np.sum(Z * s.F)) for Z, s in pairs) / model.size
-    return model.point(
-        p.X, tuple(Z + (_CENTRED * mu) * (s.V @ s.V.transpose(0, 2, 1)) for Z, s in zip(warm, p.states, strict=True))
-    )
+    return model.point(p.X, tuple(Z + (_CENTRED * mu) * s.inverse for Z, s in zip(warm, p.states, strict=True)))
 
 
 def directions(model: Model) -> list[Matrix]:

@@ -37,9 +37,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_solvers.families.point import FamilyState, Model, Point, trace, twice_symmetric
+from stepsize_solvers.families.point import FamilyState, Model, Point, trace
 from stepsize_solvers.numerics import Work, cholesky, conjugate_gradients, sym
-from stepsize_solvers.programs import Family, Indices, Matrix, Vector, add_to_diagonal
+from stepsize_solvers.programs import Indices, Matrix, Vector, add_to_diagonal
 
 # A pair is taken when it outweighs the identity by this factor: lighter ones cost an iteration each at most.
 _ACTIVE = 20.0
@@ -70,8 +70,9 @@ class NewtonSystem:
         p, model = self.p, self.model
         out = Y.copy()
         t = float(np.trace(Y))
-        for family, state in zip(model.program.families, p.states, strict=True):
-            M = family.Q.apply(sym(p.C @ twice_symmetric(state.Lam, Y) @ p.C.T))
+        for state in p.states:
+            Q = state.family.Q
+            M = Q.apply(sym(p.C @ state.twice(Y) @ p.C.T))
             N = _sum_of_congruences(state, M)
             if state.slope:
                 e, total = state.slope * t, state.slope * trace(state.Z)
@@ -79,8 +80,7 @@ class NewtonSystem:
                 N = N - e * state.P2
                 out += total * Y
                 add_to_diagonal(out, weight - total * t / model.program.root)
-            image = sym(p.C.T @ family.Q.adjoint(sym(N)) @ p.C)
-            out += twice_symmetric(state.Lam, image)
+            out += state.twice(sym(p.C.T @ Q.adjoint(sym(N)) @ p.C))
             if state.Lam is not None:
                 half = state.Lam @ Y @ state.Rt
                 out += half + half.T
@@ -102,7 +102,7 @@ def _sum_of_congruences(state: FamilyState, M: Matrix) -> Matrix:
         # One product of the stacked M P_j with the stacked P_j: 4nd³ operations against 4n(d²r + dr²).
         return np.asarray((M @ state.P).reshape(-1, d).T @ state.P.reshape(-1, d))
     rows = state.Hs.reshape(-1, d)
-    inner = (rows @ M).reshape(n, r, d) @ state.Hs.transpose(0, 2, 1)
+    inner = (rows @ M).reshape(n, r, d) @ state.Hs.mT
     return np.asarray((inner @ state.Hs).reshape(-1, d).T @ rows)
 
 
@@ -150,7 +150,6 @@ class Rows(Protocol):
 class _Pairs(NamedTuple):
     """The pairs (j, a ≤ b) that are taken from one family."""
 
-    family: Family
     state: FamilyState
     j: Indices
     a: Indices
@@ -177,18 +176,18 @@ def active_rows(model: Model, p: Point, J_inverse: Matrix, slow: bool) -> Rows:
     if program.pattern.W is not None:  # a handful of unknowns needs no preconditioner
         return FormedRows(np.zeros((0, d * d)))
     if program.pattern.is_full and all(f.B is None and f.Q.diagonal_plus_scaled is not None for f in program.families):
-        return PairedRows.of(p, _heaviest(model, p, _most_pairs(p, _SLOW_PRODUCTS if slow else _PRODUCTS)))
-    return FormedRows.of(model, p, J_inverse, _heaviest(model, p, _MOST_ROWS))
+        return PairedRows.of(p, _heaviest(p, _most_pairs(p, _SLOW_PRODUCTS if slow else _PRODUCTS)))
+    return FormedRows.of(model, p, J_inverse, _heaviest(p, _MOST_ROWS))
 
 
-def _heaviest(model: Model, p: Point, most: int) -> list[_Pairs]:
+def _heaviest(p: Point, most: int) -> list[_Pairs]:
     """The pairs of each family that count, ``most`` of all: ‖u_ab‖² is about ‖u_aa‖‖u_bb‖."""
     found, heaviness = [], []
-    for family, state in zip(model.program.families, p.states, strict=True):
-        strength = _strength(family, state, p)
+    for state in p.states:
+        strength = _strength(state, p.X)
         products = strength[:, :, None] * strength[:, None, :]
         j, a, b = np.nonzero(np.triu(products > _ACTIVE))
-        found.append(_Pairs(family, state, j, a, b))
+        found.append(_Pairs(state, j, a, b))
         heaviness.append(products[j, a, b])
     together = np.concatenate(heaviness)
     if together.size <= most:
@@ -198,21 +197,19 @@ def _heaviest(model: Model, p: Point, most: int) -> list[_Pairs]:
     return [one._replace(j=one.j[k], a=one.a[k], b=one.b[k]) for one, k in zip(found, kept, strict=True)]
 
 
-def _strength(family: Family, state: FamilyState, p: Point) -> Matrix:
+def _strength(state: FamilyState, X: Matrix) -> Matrix:
     """‖u_aa‖ of every column of every Ĥ_j: exactly where 𝒬 makes it cheap, otherwise an upper estimate."""
     n, k, d = state.Hs.shape
-    columns, split = state.Hs.reshape(-1, d), family.Q.diagonal_plus_scaled
-    images = columns @ p.C
-    if state.Lam is not None:
-        size = 2.0 * np.einsum("md,md->m", images @ state.Lam, images)
-    else:
-        size = np.einsum("md,md->m", images, images)
+    columns, Q = state.Hs.reshape(-1, d), state.family.Q
+    images = columns @ state.C
+    size = np.einsum("md,md->m", images, images if state.Lam is None else 2.0 * (images @ state.Lam))
+    split = Q.diagonal_plus_scaled
     if split is None or state.Lam is not None:
-        return np.asarray(size * family.Q.diagonal_action.max()).reshape(n, k)
+        return np.asarray(size * Q.diagonal_action.max()).reshape(n, k)
     squares = (split.beta * size) ** 2
     if np.any(split.alpha):
-        B, products = split.alpha * columns * columns, columns @ p.X
-        squares += np.einsum("md,md->m", B, 2.0 * split.beta * products * products + B @ (p.X * p.X))
+        B, products = split.alpha * columns * columns, columns @ X
+        squares += np.einsum("md,md->m", B, 2.0 * split.beta * products * products + B @ (X * X))
     return np.asarray(np.sqrt(np.maximum(squares, 0.0))).reshape(n, k)
 
 
@@ -239,7 +236,7 @@ class FormedRows:
         for one in pairs:
             for j, a, b, sigma, weight in zip(one.j, one.a, one.b, one.sigma, one.weight, strict=True):
                 S = sym(np.outer(one.state.Hs[j, a], one.state.Hs[j, b]))
-                u = -twice_symmetric(one.state.Lam, sym(p.C.T @ one.family.Q.adjoint(S) @ p.C))
+                u = -one.state.twice(sym(p.C.T @ one.state.family.Q.adjoint(S) @ p.C))
                 add_to_diagonal(u, sigma)
                 u = weight * model.project(u)
                 if float(np.vdot(u, J_inverse * u)) > _ACTIVE:
@@ -284,7 +281,7 @@ class PairedRows:
     def of(p: Point, pairs: list[_Pairs]) -> PairedRows:
         columns, first, second, beta, B, offset = [], [], [], [], [], 0
         for one in pairs:
-            split = one.family.Q.diagonal_plus_scaled
+            split = one.state.family.Q.diagonal_plus_scaled
             assert split is not None  # see active_rows
             n, k, d = one.state.Hs.shape
             columns.append(one.state.Hs.reshape(-1, d))
