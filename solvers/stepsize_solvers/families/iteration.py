@@ -187,8 +187,8 @@ def _correction(state: FamilyState, Y: Matrix, dF: Stack, dZ: Stack, root_size: 
     √s_a and √s_b.  The curvature F₂ of F itself adds G F₂ G: F₂ = −Hᵀ𝒬(C YΛY Cᵀ)H for a quadratic family, and
     c′ ((tr Y)²/root − tr Y²)/2 · I for the determinant.
     """
-    frame, v = state.frame, np.sqrt(state.s)
-    back = state.F @ state.V / np.sqrt(v)[:, None, :]
+    frame, root = state.frame, np.sqrt(np.sqrt(state.s))
+    back, v = state.F @ state.V / root[:, None, :], root**2
     product = congruence_each(frame, dF) @ congruence_each(back, dZ)
     product = (product + product.mT) / (v[:, :, None] + v[:, None, :])
     out = frame @ product @ frame.mT
