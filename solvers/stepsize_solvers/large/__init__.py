@@ -24,4 +24,8 @@ from stepsize_solvers.large.metric import (
     MetricPoint as MetricPoint,
     solve_metric as solve_metric,
 )
-from stepsize_solvers.large.spectral import Spectral as Spectral
+from stepsize_solvers.large.spectral import (
+    MOST_SPECTRAL_STEPS as MOST_SPECTRAL_STEPS,
+    SpectralModel as SpectralModel,
+    solve_spectral as solve_spectral,
+)
