@@ -12,7 +12,11 @@ Two modules are about other D: ``metric`` about the descent metric of a diagonal
 with the eigenvectors of L.
 """
 
-from stepsize_solvers.large.balancing import BalancedPoint as BalancedPoint, solve_balanced as solve_balanced
+from stepsize_solvers.large.balancing import (
+    BalancedPoint as BalancedPoint,
+    balanced_vector as balanced_vector,
+    solve_balanced as solve_balanced,
+)
 from stepsize_solvers.large.low_rank import (
     LowRankPoint as LowRankPoint,
     find_low_rank as find_low_rank,
