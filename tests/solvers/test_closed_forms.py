@@ -13,9 +13,8 @@ from stepsize_solvers.closed_forms import Balanced, ClosedForm, sign_pattern, un
 from stepsize_solvers.large import balanced_vector
 from stepsize_solvers.native import NativeSolver
 from stepsize_solvers.numerics.linalg import sym
-from stepsize_solvers.programs.contract import Settings
+from stepsize_solvers.programs.contract import Outcome, Settings, Status
 from stepsize_solvers.programs.maps import DiagonalPlusScaled, Hadamard, PositiveMap, ScaledPlusTrace, hadamard
-from stepsize_solvers.programs.outcome import Outcome, Status
 from stepsize_solvers.programs.program import Program
 
 Matrix = NDArray[np.float64]

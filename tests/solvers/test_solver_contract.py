@@ -31,8 +31,7 @@ from stepsize_opt.sketches import Sketch
 from stepsize_solvers.conic import model as cvxpy_form
 from stepsize_solvers.conic.backends import BACKENDS
 from stepsize_solvers.conic.model import Lift, Objective, choose_lift, conic_model
-from stepsize_solvers.programs.contract import Settings, SolverUnavailable, UnsupportedProgram
-from stepsize_solvers.programs.outcome import Status
+from stepsize_solvers.programs.contract import Settings, SolverUnavailable, Status, UnsupportedProgram
 from stepsize_solvers.programs.patterns import Pattern
 from stepsize_solvers.programs.program import Family, Program
 from stepsize_solvers.registry import available_solvers, choose_solver, get_solver
