@@ -26,7 +26,7 @@ import numpy as np
 from stepsize_opt.clients.fit import Multiples
 from stepsize_opt.clients.programs import ClientPrograms, homogeneous_program_is_bounded, noisy_coordinates
 from stepsize_opt.proofs import Bound, Conditions, Multipliers
-from stepsize_solvers import choose_solver, get_solver
+from stepsize_solvers import choose_solver
 from stepsize_solvers.programs import (
     Indices,
     Matrix,
@@ -36,7 +36,6 @@ from stepsize_solvers.programs import (
     SolverStats,
     Stack,
     Status,
-    UnsupportedProgram,
 )
 
 # Rows of D of this size, beside entries of L near one, are limited by D ⪯ L⁻¹ by less than the tolerance; the smaller
@@ -356,10 +355,7 @@ class Search:
     # ---------------------------------------------------------------- running and recording
 
     def _run(self, program: Program) -> Outcome:
-        solver = choose_solver(program)[0] if self.solver == "auto" else get_solver(self.solver)
-        reason = solver.unsupported(program)
-        if reason is not None:
-            raise UnsupportedProgram(reason)
+        solver, _ = choose_solver(program, self.solver)
         return solver.solve(program, self.settings)
 
     def _read(self, outcome: Outcome, program: Program, scale: float) -> Multiples | None:
