@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -169,7 +169,7 @@ class Feedback:
     (1, True)
     """
 
-    L: Any
+    L: Any = field(repr=False)
     k: int
     clients: int = 1
     rule: Literal["worst-case", "measured"] = "worst-case"
