@@ -60,8 +60,12 @@ class DistributedResult(Result):
         Names as in cvxpy; ``solver_name`` lists what ran.
     reductions
         The exact reductions that were used, in words.
-    method, sketches, structure
-        The question: what was asked for.
+    method
+        The method that was asked for.
+    sketches
+        The sketch of each client.
+    structure
+        The structure of D that was asked for.
     tol
         The certified gap asked for.
     iterations_requested

@@ -68,7 +68,7 @@ def optimal_stepsize(
         or a ``LowRankPlusDiagonal``, for which ``result.D`` is an operator and nothing of size d×d is formed.
         From an ``EstimatedSmoothness`` the result is labelled ``certified=False``: its proofs are about the estimate.
     sketch
-        The law of S (or T), for example ``RandK(d, k)``.
+        The distribution of S (or T), for example ``RandK(d, k)``.
     algorithm
         ``"det-CGD1"``, ``"det-CGD2"``, or another name or method that ``get_method`` takes.
     structure
@@ -233,8 +233,18 @@ def to_cvxpy(
 
     Parameters
     ----------
-    L, sketch, algorithm, structure, goal, strong_convexity
-        As in ``optimal_stepsize``.
+    L
+        Smoothness matrix, d×d symmetric positive definite.
+    sketch
+        The distribution of S (or T).
+    algorithm
+        ``"det-CGD1"``, ``"det-CGD2"``, or another method, as in ``optimal_stepsize``.
+    structure
+        ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
+    goal
+        What is maximised, as in ``optimal_stepsize``.
+    strong_convexity
+        M of ``"linear"``: a d×d matrix, or a number μ for μI.
     lift
         ``"compact"``, or ``"quadratic"`` for rand-k and independent sampling: smaller, and less robust for a D that is
         diagonal or a multiple of a direction.

@@ -132,8 +132,16 @@ def plan(
         Sketches to take in place of rand-k.
     on_progress
         Called with the number of rows done, of all rows, and the name of the next before each is solved.
-    solver, tol, time_limit, max_iters, options
-        Of each row, as in ``optimal_stepsize``.
+    solver
+        The solver of each row: ``"auto"``, or a name from ``available_solvers``.
+    tol
+        The certified gap of each row.
+    time_limit
+        Seconds for each row, None for no limit.
+    max_iters
+        Iterations of each solve, None for the solver's default.
+    options
+        The solver's own options, by its own names.
 
     Returns
     -------

@@ -39,9 +39,11 @@ class FeedbackRun(Shown):
         What the steps up to round k lowered f by at least, as the rule required, shape (K,).
     accepted : numpy.ndarray
         Whether x moved, shape (K,).
-    floats, places : numpy.ndarray
-        What a client has sent after 0, …, K rounds, on average over the clients, shape (K + 1,); the value of f at the
-        start is one float.
+    floats : numpy.ndarray
+        Floats that a client has sent after 0, …, K rounds, on average over the clients, shape (K + 1,); the value of f
+        at the start is one of them.
+    places : numpy.ndarray
+        Indices that a client has sent, in the same way.
     final_point : numpy.ndarray
         xᴷ.
     status : str
