@@ -223,7 +223,7 @@ def certify_distributed(
     solve
         Solve for the optimum and compare D with it.
     solver
-        Of the solve, as in ``optimal_distributed_stepsize``; not used without ``solve=True``, and so are all that follow.
+        Of the solve, as in ``optimal_distributed_stepsize``; this and all that follows needs ``solve=True``.
     tol
         The certified gap asked for.
     verbose

@@ -200,7 +200,7 @@ def certify(
         Solve the problem, so that the gap of D is that to the optimum.  Without it the gap is bounded by the
         multiplier and by ``compression_limit``, and may be large.
     solver
-        Of the solve, as in ``optimal_stepsize``; not used without ``solve=True``, and so are all that follow.
+        Of the solve, as in ``optimal_stepsize``; this and all that follows needs ``solve=True``.
     tol
         The certified gap asked for.
     verbose
