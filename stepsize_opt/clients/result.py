@@ -224,7 +224,7 @@ class DistributedResult(Result):
             return [(f"rate {metric[0].removeprefix('descent rate ')}", metric[1])]
         rows = [("rate det(D)^(1/d)", f"{self.rate:.9g}"), metric]
         if self.iterations() < self.K:
-            rows.append(("K of this D", f"{self.iterations()} by {self.guarantee_used}"))
+            rows.append(("K of this D", f"{self.iterations():_} by {self.guarantee_used}".replace("_", " ")))
         return rows
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -93,15 +93,13 @@ def optimal_stepsize(
     verbose
         Print the progress of the solver.
     time_limit
-        Seconds for the whole call (reductions, building and compiling models, all solves), a finite positive
-        number, or None for no limit.  The certificate of the answer comes on top, and so does the step that a solver
-        is in.  Solvers reached through cvxpy run in a process of their own that is ended soon after the limit (1 s or a
-        tenth of it later); to start it takes about 2 s of the limit.  Up to d = 10 they do without (but not sdpa).
+        Seconds for the whole call (reductions, models and all solves), or None for no limit.  The step that a solver is
+        in and the certificate come on top.  Solvers reached through cvxpy run in a process of their own, which is ended
+        soon after the limit and whose start counts.
     max_iters
-        Iterations of each solve, a whole number of at least 1, or None for the solver's default.
-        A limit never raises an error: the best answer so far is returned with the status ``user_limit`` and its
-        certificate.  Where the solver handed over no point, D is the best multiple of a plain matrix (of W for a
-        ``Direction``), and ``message`` tells it.
+        Iterations of each solve, at least 1, or None for the solver's default.  A limit never raises an error: the best
+        answer so far is returned with its certificate and the status ``user_limit``.  Without a point from the solver,
+        D is the best multiple of a plain matrix, as ``message`` explains.
     warm_start
         The StepsizeResult of a nearby problem of the same size; the native solver starts from it.
     n_jobs
