@@ -49,7 +49,7 @@ class CompressedStep:
     Parameters
     ----------
     sketch : Sketch
-        The law of S.
+        The distribution of S.
     factors : Factors
         A and B; without them G = S.
 
@@ -158,7 +158,7 @@ class MomentumStep:
     strong : bool
         Whether f is strongly convex (the goal ``linear``) or only convex.
     sketch : Sketch
-        The law of S.
+        The distribution of S.
     factors : Factors
         A and B of G = A S B.  Unless B = I the update of z needs the numbers of S∇f beside those of SB∇f.
     V : float or numpy.ndarray

@@ -60,7 +60,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     directions : numpy.ndarray or ThinDirections
         A, d×d, the directions are its columns; AᵀLA ⪯ I is proved.  For a LowRankPlusDiagonal an operator.
     sketch : SystematicSampling
-        The law of J, as S = Diag(1_J/h).
+        The distribution of J, as S = Diag(1_J/h).
     D : numpy.ndarray or StepsizeOperator
         d×d, with D ⪯ E[A_J A_Jᵀ] proved: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D.
     certificate : Certificate

@@ -104,7 +104,7 @@ def plan(
     det-CGD2 and the subspace method, with k = 1 and with a quarter, half and all of the floats allowed; ``Feedback``
     with its worst case for the largest k.  With clients
     the rows with shared seeds are those of one node; det-CGD1 and det-CGD2 with independent draws and the largest k
-    stand beside them.  For a large L that is not formed, the rows are those that need no d×d matrix: gradient descent,
+    are listed with them.  For a large L that is not formed, the rows are those that need no d×d matrix: gradient descent,
     det-CGD1 with a diagonal D, and for a dense factor det-CGD1 and det-CGD2 with a full D (``descent``) and the
     subspace method; for ``euclidean`` and ``linear`` the best diagonal D is a multiple of I.
 
