@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -36,6 +35,7 @@ from stepsize_opt.proofs.cholesky import dominating_factor, is_proved_definite, 
 from stepsize_opt.proofs.intervals import LOG_2, Interval
 from stepsize_opt.proofs.maps import centred_above, centred_image
 from stepsize_opt.proofs.roundings import exponent_above
+from stepsize_solvers.numerics import lazy
 from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Stack, Vector
 
 
@@ -49,7 +49,7 @@ class CentredMap:
     full: PositiveMap
     touched: Indices
 
-    @cached_property
+    @lazy
     def centred(self) -> PositiveMap:
         return self.full.centered()
 
@@ -72,7 +72,7 @@ class ClientGroup:
     map: CentredMap
     matrices: Stack
 
-    @cached_property
+    @lazy
     def factors(self) -> Stack:
         """H with H Hᵀ ⪰ Lᵢ for every client, proved."""
         found = [dominating_factor(L) for L in self.matrices]
@@ -166,7 +166,7 @@ class Conditions:
         found = group.map.enclose(Enclosed.exact(np.diag(largest)))
         return np.flatnonzero(found.value.diagonal() + found.error.diagonal())  # a coefficient may round to zero
 
-    @cached_property
+    @lazy
     def variances(self) -> tuple[VarianceMap, ...]:
         """D ↦ V(D) of each group."""
         return tuple(VarianceMap.of(self, group) for group in self.groups)
@@ -253,7 +253,7 @@ class AtStepsize:
     parts: list[Variance]
     arithmetic: type[Approximate]
 
-    @cached_property
+    @lazy
     def images(self) -> list[list[Enclosed]]:
         """Hᵀ V̄ H for every client of each group."""
         middles = [part.above.to(self.arithmetic) for part in self.parts]
@@ -271,12 +271,12 @@ class AtStepsize:
         ]
         return max(found, key=lambda s: s.log, default=Scaled(0.0, 0))
 
-    @cached_property
+    @lazy
     def estimate(self) -> Scaled:
         """λ_D from the middles of the enclosures."""
         return self._largest(lambda image: max(float(np.linalg.eigvalsh(image.value)[-1]), 0.0))
 
-    @cached_property
+    @lazy
     def doubt(self) -> Scaled:
         """What rounding may add to λ_D: the largest sum of the error bounds in a row of Hᵀ V(D) H."""
         return self._largest(lambda image: float(image.error.sum(axis=1).max()))

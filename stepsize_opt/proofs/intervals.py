@@ -76,8 +76,10 @@ class Interval:
 
     def __mul__(self, other: Interval | float) -> Interval:
         """Multiply: a product is monotone in each factor, so its extremes are among the products of the ends."""
-        other = _interval(other)
-        ends = [_product(x, y) for x in (self.low, self.high) for y in (other.low, other.high)]
+        if not isinstance(other, Interval):
+            ends = [_product(self.low, other), _product(self.high, other)]
+        else:
+            ends = [_product(x, y) for x in (self.low, self.high) for y in (other.low, other.high)]
         return Interval(below(min(ends)), above(max(ends)))
 
     __rmul__ = __mul__

@@ -38,8 +38,8 @@ def test_it_is_optimal_when_a_fraction_of_the_tolerance_is_reached_and_confirmed
     assert p.examine("within half of it", Bounds(0.0, 0.9e-3)) is Status.OPTIMAL
     p = progress()
     for certain in (None, Bounds(0.0, 1.0), Bounds(0.0, math.nan)):
-        assert p.examine("unsure", Bounds(0.0, 1e-4), confirmed=lambda certain=certain: certain) is None
-    assert p.examine("sure", Bounds(0.0, 1e-4), confirmed=lambda: Bounds(0.0, 1.9e-3)) is Status.OPTIMAL
+        assert p.examine("unsure", Bounds(0.0, 1e-4), confirmed=lambda _, certain=certain: certain) is None
+    assert p.examine("sure", Bounds(0.0, 1e-4), confirmed=lambda _: Bounds(0.0, 1.9e-3)) is Status.OPTIMAL
     # The pair is kept with the bounds that were confirmed.
     assert p.best is not None and (p.best.point, p.best.bounds.upper) == ("sure", 1.9e-3)
 

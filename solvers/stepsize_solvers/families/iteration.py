@@ -62,8 +62,8 @@ class Families:
     def bounds(self, p: Point, near: bool = True) -> Bounds:
         return Bounds(p.value, self.model.upper_bound(p))
 
-    def confirmed(self, p: Point) -> Bounds:
-        return self.bounds(p)
+    def confirmed(self, p: Point, found: Bounds) -> Bounds:
+        return found
 
     def least_target(self, p: Point, steps: int) -> float:
         """A μ that outruns the gradient of the Lagrangian leaves multipliers too small to hold X back for good."""
@@ -143,7 +143,7 @@ class FamilySystem:
         """1: the step knows its two lengths."""
         return 1.0
 
-    def left(self, step: FamilyStep, length: float) -> float:
+    def left(self, step: FamilyStep) -> float:
         primal, dual = step.lengths(1.0)
         triples = zip(self.model.bounded(self.p), step.dF, step.dZ, strict=True)
         left = sum(float(np.sum((s.F + primal * x) * (s.Z + dual * z))) for s, x, z in triples)

@@ -46,6 +46,8 @@ _FACTORISED = Rules(predictor=True, step_fraction=0.99, to_boundary=True, correc
 # 10⁻⁵ is left.
 _DOUBLE_BELOW = 0.01
 _LOW_CONDITION = 300.0
+# Of the updates of C and C⁻¹ over a solve, beside the condition of C; a hundredth of it is common.
+_ROUNDING = 1e-12
 # Below this dual residual the iterates follow the central path.
 _SETTLED = 0.1
 _BY_GRADIENTS = Rules(predictor=False, step_fraction=0.97)
@@ -153,10 +155,9 @@ class Condition:
         """
         if not self.single or self.family.Q.diagonal_plus_scaled is None:
             return p
-        condition = float(np.linalg.norm(p.frame.C.A)) * float(np.linalg.norm(p.frame.E.A)) / p.d
         Zt: Any = p.Zt.astype(np.float32)
         low = ConditionPoint.of(p.frame.low, Zt)
-        return p if condition > _LOW_CONDITION or low.found_scaling is None else low
+        return p if p.frame.condition > _LOW_CONDITION or low.found_scaling is None else low
 
     def mu(self, p: ConditionPoint) -> float:
         return p.scaling.mu
@@ -177,14 +178,16 @@ class Condition:
         t = 1.0 / (1.0 - smallest)
         lower = frame.log_det + d * math.log(t)
         energy = 0.5 * t * t * float(p.gradient.diagonal().sum())
-        K = cholesky(frame.project(t * p.gradient - p.Zt))
+        K = cholesky(frame.project(t * p.gradient - p.Zt), overwrite=True)
         if K is None or not energy > 0.0:
             return Bounds(lower, math.inf, t, 1.0)
         upper = d * math.log(energy / d) - log_det_from_cholesky(K) + frame.log_det
         return Bounds(lower, upper, t, d / energy)
 
-    def confirmed(self, p: ConditionPoint) -> Bounds | None:
-        """The bounds computed from D and Z themselves."""
+    def confirmed(self, p: ConditionPoint, found: Bounds) -> Bounds | None:
+        """The bounds, computed from D and Z themselves unless C is well conditioned."""
+        if not p.is_low and p.frame.condition * _ROUNDING < self.tol:
+            return found
         fresh = self.point(p.D, p.Z, rotated=False)
         return None if fresh is None else self.bounds(fresh)
 

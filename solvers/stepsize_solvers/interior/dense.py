@@ -366,7 +366,7 @@ class FactorisedSystem:
         A, N = over.system(frame, back, Rt)
         if identity:
             add_to_diagonal(A, 1.0)
-        factor = cholesky(A)
+        factor = cholesky(A, overwrite=True)
         if factor is None:
             return None
         Q, C, E_scaled = frame.Q, frame.C, Gram(frame.E.A.dot(back.T))
@@ -375,6 +375,11 @@ class FactorisedSystem:
         scaled = Frame(Q, frame.a, frame.pattern, C, E_scaled, frame.Bt, frame.log_det)
         E = None if E is None else back @ E @ back.T
         return FactorisedSystem(frame, scaled, scaling, p.residual, over, factor, N, identity, E)
+
+    @lazy
+    def sums(self) -> Matrix:
+        """vᵢ + vⱼ."""
+        return self.scaling.v[:, None] + self.scaling.v
 
     @lazy
     def inverse_roots(self) -> Matrix:
@@ -403,11 +408,13 @@ class FactorisedSystem:
 
     def step(self, s: float, before: Step | None = None) -> Step:
         v, r = self.scaling.v, self.residual
-        c = np.zeros_like(self.residual)
+        c = np.zeros(r.shape)
         add_to_diagonal(c, s / v - v)
         if before is not None:
             product = before.first.dot(before.dZ)
-            c -= (product + product.T) / (v[:, None] + v) + before.second
+            product += product.T
+            product /= self.sums
+            c -= product + before.second
             r = r - self.scaled.cross(before.X, self.scaled.coimage(before.dZ))
             if self.identity:
                 r += self.frame.project(before.X.dot(before.X))
@@ -419,15 +426,17 @@ class FactorisedSystem:
             X, dZ, first = X + dt * X1, dZ + dt * dZ1, first + dt * (first1 - self.E)
         return Step(X, dZ, dt, first, self.scaled.bend(X), r, self.scaling.G_inverse)
 
-    def longest(self, step: Step) -> float:
+    def longest(self, step: Step, trials: int = _TRIALS) -> float:
         """A length a ≤ 1.1 with Diag(v) + a dZ ⪰ 0 and Diag(v) + aF′ + a²F″ ⪰ 0, F″ ⪯ 0, near the largest."""
         scale, a = self.inverse_roots, _BEYOND
         least = smallest_eigenvalue(step.dZ * scale)
         if least * a < -1.0:
             a = -1.0 / least
         # The largest b with Diag(v) + b(F′ + aF″) ⪰ 0 falls with a, and is feasible itself when b < a.
-        first, second, low = step.first * scale, step.second * scale, 0.0
-        for _ in range(_TRIALS):
+        first = step.first * scale
+        second = step.second * scale
+        low = 0.0
+        for _ in range(trials):
             least = smallest_eigenvalue(first + a * second)
             if least * a >= -1.0:
                 return a
@@ -435,12 +444,8 @@ class FactorisedSystem:
             a = 0.5 * (a + low)
         return low
 
-    def left(self, step: Step, length: float) -> float:
-        v = self.scaling.v
-        F, Z = length * step.first + length**2 * step.second, length * step.dZ
-        add_to_diagonal(F, v)
-        add_to_diagonal(Z, v)
-        return max(float(np.vdot(F, Z)) / float(v.dot(v)), 0.0)
+    def left(self, step: Step) -> float:
+        return max(1.0 - self.longest(step, trials=1), 0.0)
 
 
 def _congruence(S: Stack, A: Matrix) -> Stack:

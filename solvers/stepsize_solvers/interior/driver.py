@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic
 
-import numpy as np
-
 from stepsize_solvers.interior.problem import Equations, InequalityPoint, PointType, Problem, Step, StepType, System
 from stepsize_solvers.numerics import Array, Progress, Scaling, largest_step, lazy
 from stepsize_solvers.programs import Status
@@ -97,8 +95,7 @@ class Drive(Generic[PointType, StepType]):
         rules = self.problem.rules
         fraction = max(rules.step_fraction, 1.0 - mu) if rules.to_boundary else rules.step_fraction
         best, a = system.step(0.0), 0.0
-        left = system.left(best, min(1.0, system.longest(best)))
-        s = max(min(max(left**3, rules.least_sigma), rules.largest_sigma) * mu, least)
+        s = max(min(max(system.left(best) ** 3, rules.least_sigma), rules.largest_sigma) * mu, least)
         for _ in range(rules.correctors):
             trial = system.step(s, best)
             length = _cut(system.longest(trial), fraction)
@@ -172,7 +169,5 @@ class IterativeSystem:
     def longest(self, step: Step) -> float:
         return largest_step([[self.p.Zt, step.dZ], [self.p.Ft, step.first, step.second]])
 
-    def left(self, step: Step, length: float) -> float:
-        F = self.p.Ft + length * step.first + length**2 * step.second
-        left = float(np.vdot(self.p.Zt + length * step.dZ, F))
-        return max(left / (self.scaling.mu * len(F)), 0.0)
+    def left(self, step: Step) -> float:
+        return 1.0 - self.longest(step)

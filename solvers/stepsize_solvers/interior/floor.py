@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -88,11 +87,11 @@ class FloorPoint(InequalityPoint):
     def residual(self) -> Matrix:
         return self.basis.frame.coslope(self.Zt)
 
-    @cached_property
+    @lazy
     def loss(self) -> float:
         return self.basis.loss(self.residual)
 
-    @cached_property
+    @lazy
     def energy(self) -> float:
         """⟨Z, F⟩."""
         return float(np.vdot(self.Zt, self.Ft))
@@ -154,9 +153,9 @@ class Floor:
         lower = p.d * math.log(p.t) if p.t > 0.0 else -math.inf
         return Bounds(lower, p.d * math.log(upper) if upper > 0.0 else math.inf)
 
-    def confirmed(self, p: FloorPoint) -> Bounds:
+    def confirmed(self, p: FloorPoint, found: Bounds) -> Bounds:
         """The bounds: every point is computed from D and Z themselves."""
-        return self.bounds(p)
+        return found
 
     def least_target(self, p: FloorPoint, steps: int) -> float:
         return max(min(self.mu(p), 0.1 * p.loss / p.d), 0.2 * self.tol * max(p.t, 0.0) / p.d)

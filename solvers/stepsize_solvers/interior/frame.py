@@ -67,15 +67,15 @@ class Frame:
         if K is None or left.B is None:
             return None
         C, C_inverse = K, triangular_inverse(K)
-        Bt: Array = sym(K.T @ (left.B @ K))
+        Bt: Array = sym(K.T.dot(left.B.dot(K)))
         if rotated and (pattern.is_full or max(pattern.sizes) > 1):
             U, Bt = _rotation(pattern, Bt, graded)
-            C, C_inverse = K @ U, U.T @ C_inverse
+            C, C_inverse = K.dot(U), U.T.dot(C_inverse)
         return Frame(left.Q, left.a, pattern, Gram(C), Gram(C_inverse.T), Bt, log_det_from_cholesky(K))
 
     def moved(self, X: Array) -> tuple[Frame, Array] | None:
         """Return the rotated frame of D⁺ = C(I + X)Cᵀ and T = C⁻¹C⁺; None unless I + X ≻ 0."""
-        M = np.array(X, dtype=self.C.A.dtype)
+        M = X.astype(self.C.A.dtype)
         add_to_diagonal(M, 1.0)
         K = cholesky(M)
         if K is None:
@@ -97,6 +97,11 @@ class Frame:
         """The frame in single precision."""
         C, E, Bt = (part.astype(np.float32) for part in (self.C.A, self.E.A, self.Bt))
         return replace(self, C=Gram(C), E=Gram(E), Bt=Bt)
+
+    @property
+    def condition(self) -> float:
+        """‖C‖‖C⁻¹‖/d in the norm of Frobenius: 1 for an orthogonal C."""
+        return math.sqrt(float(np.vdot(self.C.A, self.C.A)) * float(np.vdot(self.E.A, self.E.A))) / self.d
 
     @lazy
     def low(self) -> Frame:
@@ -158,7 +163,7 @@ class Frame:
     @property
     def D(self) -> Matrix:
         C = self.C.A.astype(np.float64, copy=False)
-        return sym(C @ C.T)
+        return np.asarray(C.dot(C.T))
 
     @lazy
     def quadratic(self) -> Array:
@@ -210,7 +215,7 @@ class Frame:
     def dual(self, Yt: Array) -> Matrix:
         """C⁻ᵀỸC⁻¹."""
         E = self.E.A.astype(np.float64, copy=False)
-        return sym(E @ Yt @ E.T)
+        return sym(E.dot(Yt).dot(E.T))
 
     def change(self, X: Array) -> Matrix:
         """CXCᵀ."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy.linalg import lapack
@@ -33,6 +32,7 @@ from stepsize_solvers.numerics import (
     Work,
     cholesky,
     conjugate_gradients,
+    lazy,
     log_det_from_cholesky,
     lower_solve,
     sym,
@@ -80,7 +80,7 @@ class MetricPoint:
     def d(self) -> int:
         return len(self.D)
 
-    @cached_property
+    @lazy
     def Yt(self) -> Matrix:
         """Ỹ = G̃⁻¹."""
         return np.asarray(self.root.T @ self.root)
@@ -90,12 +90,12 @@ class MetricPoint:
         """G⁻¹."""
         return self.frame.dual(self.Yt)
 
-    @cached_property
+    @lazy
     def Rt(self) -> Matrix:
         """R̃."""
         return self.frame.coimage(self.Yt)
 
-    @cached_property
+    @lazy
     def gradient(self) -> Matrix:
         """g in the basis, G′*[Ỹ]."""
         return self.frame.project(self.frame.a * self.Yt - self.frame.twice(self.Rt))
@@ -106,7 +106,7 @@ class MetricPoint:
         outer = np.multiply.outer(self.frame.diagonal, np.diagonal(self.Rt))
         return 0.5 * float(np.sum(self.gradient**2 / (outer + outer.T)))
 
-    @cached_property
+    @lazy
     def loss(self) -> float:
         """½⟨g, K⁻¹g⟩."""
         return curvature_loss(self.frame, self.Rt, self.gradient)
@@ -162,7 +162,7 @@ class DampedNewton:
     over: Unknowns | None
     single: bool
 
-    @cached_property
+    @lazy
     def beta(self) -> float:
         return effective_beta(self.left.Q)
 

@@ -128,8 +128,8 @@ class System(Protocol[StepType]):
         """The largest length a ≤ 1 with which the step stays inside, or a little less."""
         ...
 
-    def left(self, step: StepType, length: float) -> float:
-        """The share of the complementarity ⟨Z, F⟩ that the step leaves, at that length."""
+    def left(self, step: StepType) -> float:
+        """The share of the complementarity ⟨Z, F⟩ that the longest step in the direction of s = 0 leaves, or nearly."""
         ...
 
 
@@ -146,8 +146,8 @@ class Problem(Protocol[PointType, StepType]):
         """The interval that the point proves; cheaper unless ``near`` the end."""
         ...
 
-    def confirmed(self, p: PointType) -> Bounds | None:
-        """The bounds computed once more, free of the rounding that updates gathered; None when they do not hold."""
+    def confirmed(self, p: PointType, found: Bounds) -> Bounds | None:
+        """The bounds free of the rounding that updates gathered; None when they do not hold."""
         ...
 
     def least_target(self, p: PointType, steps: int) -> float:

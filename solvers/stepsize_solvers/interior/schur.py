@@ -26,7 +26,6 @@ For a full D and 𝒬(M) = Diag(α∘diag M) + βM the maps need only diagonals 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,6 +42,7 @@ from stepsize_solvers.numerics import (
     congruence_diagonal,
     conjugate_gradients,
     half_triangle,
+    lazy,
     sym,
     upper_product,
     within_scaled_tolerance,
@@ -110,7 +110,7 @@ class FullJacobian:
     def of(frame: Frame, V: Array, r: int) -> FullJacobian:
         return FullJacobian(frame.Q, frame.C, Gram(frame.E.A @ V), V, frame.sums, r)
 
-    @cached_property
+    @lazy
     def damping(self) -> Array:
         """1 − β(λᵢ + λⱼ), what F′ and F′* multiply by for 𝒬(M) = Diag(α∘diag M) + βM, apart from α."""
         split = self.Q.diagonal_plus_scaled

@@ -151,7 +151,7 @@ def cold_start(problem: Condition, known: Start | None = None, fraction: float =
     if frame is None or K is None:
         return None
     half = triangular_inverse(K)
-    inverse = half.T @ half
+    inverse = half.T.dot(half)
     return ConditionPoint.of(frame, inverse * (frame.d / float(np.trace(inverse))))
 
 

@@ -76,7 +76,8 @@ def blas_threads(d: int) -> Any:
 
 def sym(M: Array) -> Array:
     """(M + Mᵀ)/2, for one matrix or a stack, in the precision of M."""
-    S = M + M.mT
+    S = M.mT.copy()  # faster than a sum of matrices in both orders
+    S += M
     S *= 0.5
     return S
 
@@ -86,11 +87,14 @@ def _trmm(A: Array) -> Callable[..., Array]:
     return blas.strmm if A.dtype == np.float32 else blas.dtrmm  # type: ignore[no-any-return]
 
 
-def cholesky(M: Array) -> Array | None:
-    """Lower triangular K with KKᵀ = M, or None when M is not numerically positive definite."""
+def cholesky(M: Array, overwrite: bool = False) -> Array | None:
+    """Lower triangular K with KKᵀ = M, or None when M is not numerically positive definite.
+
+    ``overwrite``: M, in the order of rows, is not needed any more.
+    """
     # LAPACK wants columns: Mᵀ is the same matrix in that order, and a lower factor of it comes back as one.
     potrf = lapack.spotrf if M.dtype == np.float32 else lapack.dpotrf
-    K, info = potrf(M.T, 1, 1)  # lower, clean: keywords take as long as a small factorisation
+    K, info = potrf(M.T, 1, 1, overwrite)  # lower, clean: keywords take as long as a small factorisation
     return None if info != 0 else K
 
 
@@ -139,11 +143,11 @@ def lower_solve(K: Array, M: Array) -> Array:
 
 
 def lower_congruence(K: Array, M: Array) -> Array:
-    """Kᵀ M K for a lower triangular K and a symmetric M, symmetric to the last bit."""
+    """Kᵀ M K for a lower triangular K and a symmetric M, symmetric up to rounding."""
     if len(K) <= Sizes.ONE_PRODUCT:
-        return sym(K.T.dot(M).dot(K))
+        return np.asarray(K.T.dot(M).dot(K))
     half = _trmm(K)(1.0, K, M.T, lower=1, trans_a=1)
-    return sym(_trmm(K)(1.0, K, half, side=1, lower=1, overwrite_b=1))
+    return np.asarray(_trmm(K)(1.0, K, half, side=1, lower=1, overwrite_b=1))
 
 
 def congruence_diagonal(A: Array, M: Array) -> Array:

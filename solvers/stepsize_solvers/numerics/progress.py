@@ -122,17 +122,17 @@ class Progress(Generic[Point]):
         point: Point,
         bounds: Bounds,
         details: Mapping[str, str] | None = None,
-        confirmed: Callable[[], Bounds | None] | None = None,
+        confirmed: Callable[[Bounds], Bounds | None] | None = None,
     ) -> Status | None:
         """Record a point; the status when the solve is over, None when it goes on.
 
-        ``confirmed`` computes the bounds once more where they would end the solve, or None when they do not hold.
+        ``confirmed`` returns bounds free of rounding where they would end the solve; None when they do not hold.
         """
         self._record(point, bounds)
         if self.limits.log is not None:
             self._report(bounds, details or {})
         if bounds.width <= self.margin * self.limits.tol * self.d:
-            certain = bounds if confirmed is None else confirmed()
+            certain = bounds if confirmed is None else confirmed(bounds)
             if certain is not None and certain.width <= self.limits.tol * self.d:
                 self.best = Best(point, certain)
                 return Status.OPTIMAL

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 Value = TypeVar("Value", covariant=True)
 
@@ -19,7 +19,13 @@ class lazy(Generic[Value]):  # a decorator, like property
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, instance: Any, owner: type) -> Value:
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Value: ...
+    def __get__(self, instance: Any, owner: type) -> Self | Value:
+        if instance is None:
+            return self
         value = self.compute(instance)
         instance.__dict__[self.name] = value
         return value

@@ -48,7 +48,7 @@ class Scaling:
         """The scaling in single precision."""
         return Scaling(*(part.astype(np.float32, copy=False) for part in (self.factor, self.U, self.v, self.G)))
 
-    @property
+    @lazy
     def mu(self) -> float:
         """⟨F, Z⟩/d, the mean of v²."""
         return float(self.v.dot(self.v)) / len(self.v)
@@ -103,8 +103,10 @@ def _moderate_eigh(M: Array) -> tuple[Array, Array]:
     KᵀZK is a multiple of the identity on the central path.  An error of it relative to its eigenvalues is one of W in
     the metric of F and Z, whatever *their* condition numbers.
     """
+    if len(M) < Sizes.SINGLE_PRECISION or M.dtype == np.float32:
+        return eigh(M)
     scale = float(np.trace(M)) / len(M)
-    if M.dtype == np.float64 and len(M) >= Sizes.SINGLE_PRECISION and scale > 0.0:
+    if scale > 0.0:
         w, U = eigh((M / scale).astype(np.float32))
         if w[-1] < _MODERATE * w[0]:
             return w.astype(np.float64) * scale, U.astype(np.float64)
