@@ -100,13 +100,12 @@ def plan(
 ) -> Table:
     """Tell which method to run: rounds, floats sent, work and efficiency of each, and the best within a budget.
 
-    Gradient descent, det-CGD1 (with the best descent metric, and for ``"descent"`` under the paper's condition),
-    det-CGD2 and the subspace method, with k = 1 and with a quarter, half and all of the floats allowed; ``Feedback``
-    with its worst case for the largest k.  With clients
-    the rows with shared seeds are those of one node; det-CGD1 and det-CGD2 with independent draws and the largest k
-    are listed with them.  For a large L that is not formed, the rows are those that need no d×d matrix: gradient descent,
-    det-CGD1 with a diagonal D, and for a dense factor det-CGD1 and det-CGD2 with a full D (``descent``) and the
-    subspace method; for ``euclidean`` and ``linear`` the best diagonal D is a multiple of I.
+    The rows are gradient descent, det-CGD1 (with the best descent metric, and for ``"descent"`` under the paper's
+    condition), det-CGD2 and the subspace method, with k = 1 and with a quarter, half and all of the floats allowed, and
+    ``Feedback`` with its worst case for the largest k.  Clients with shared seeds have the rows of one node, and
+    det-CGD1 and det-CGD2 with independent draws and the largest k in addition.  For a large L that is not formed, the
+    rows are those that need no d×d matrix: gradient descent, det-CGD1 with a diagonal D, and for a dense factor
+    det-CGD1 and det-CGD2 with a full D (``descent``) and the subspace method.
 
     Parameters
     ----------
