@@ -315,7 +315,7 @@ def _native(what: str, case: str = "d = 40") -> float:
 
 
 BLOCKS |= {
-    "a1a-guarantee": lambda: _a1a("rate"),
+    "a1a-guarantee": lambda: _a1a("rounds"),
     "a1a-gradient": lambda: _a1a("mean_squared_gradient"),
     "a1a-excess": lambda: _a1a("final_gap"),
     "dcgd-rounds": lambda: _rounds("textbook DCGD"),
