@@ -32,16 +32,12 @@ def test_the_narrowest_interval_is_kept() -> None:
     assert p.statistics["gap"] == pytest.approx(0.5) and p.statistics["history"] is p.history
 
 
-def test_it_is_optimal_when_a_fraction_of_the_tolerance_is_reached_and_confirmed() -> None:
+def test_it_is_optimal_when_a_fraction_of_the_tolerance_is_reached() -> None:
     p = progress(tol=1e-3, margin=0.5)
     assert p.examine("within the tolerance", Bounds(0.0, 1.5e-3)) is None
+    assert p.examine("unknown", Bounds(0.0, math.nan)) is None
     assert p.examine("within half of it", Bounds(0.0, 0.9e-3)) is Status.OPTIMAL
-    p = progress()
-    for certain in (None, Bounds(0.0, 1.0), Bounds(0.0, math.nan)):
-        assert p.examine("unsure", Bounds(0.0, 1e-4), confirmed=lambda _, certain=certain: certain) is None
-    assert p.examine("sure", Bounds(0.0, 1e-4), confirmed=lambda _: Bounds(0.0, 1.9e-3)) is Status.OPTIMAL
-    # The pair is kept with the bounds that were confirmed.
-    assert p.best is not None and (p.best.point, p.best.bounds.upper) == ("sure", 1.9e-3)
+    assert p.best is not None and p.best.point == "within half of it"
 
 
 def test_it_gives_up_after_points_without_progress() -> None:

@@ -62,9 +62,6 @@ class Families:
     def bounds(self, p: Point, near: bool = True) -> Bounds:
         return Bounds(p.value, self.model.upper_bound(p))
 
-    def confirmed(self, p: Point, found: Bounds) -> Bounds:
-        return found
-
     def least_target(self, p: Point, steps: int) -> float:
         """A μ that outruns the gradient of the Lagrangian leaves multipliers too small to hold X back for good."""
         if steps >= _STEPS_FOLLOWED:

@@ -46,8 +46,6 @@ _FACTORISED = Rules(predictor=True, step_fraction=0.99, to_boundary=True, correc
 # 10⁻⁵ is left.
 _DOUBLE_BELOW = 0.01
 _LOW_CONDITION = 300.0
-# Of the updates of C and C⁻¹ over a solve, beside the condition of C; a hundredth of it is common.
-_ROUNDING = 1e-12
 # Below this dual residual the iterates follow the central path.
 _SETTLED = 0.1
 _BY_GRADIENTS = Rules(predictor=False, step_fraction=0.97)
@@ -139,13 +137,13 @@ class Condition:
     def rules(self) -> Rules:
         return _BY_GRADIENTS if self.over is None else _FACTORISED
 
-    def frame(self, D: Matrix, rotated: bool = True) -> Frame | None:
+    def frame(self, D: Matrix) -> Frame | None:
         """The basis of D, or None when D is not numerically positive definite."""
-        return Frame.of(self.family, self.pattern, D, rotated, is_graded(self.family.Q))
+        return Frame.of(self.family, self.pattern, D, graded=is_graded(self.family.Q))
 
-    def point(self, D: Matrix, Z: Matrix, rotated: bool = True) -> ConditionPoint | None:
+    def point(self, D: Matrix, Z: Matrix) -> ConditionPoint | None:
         """The pair in its basis, or None when D is not numerically positive definite."""
-        frame = self.frame(D, rotated)
+        frame = self.frame(D)
         return None if frame is None else ConditionPoint.of(frame, sym(frame.C.A.T @ Z @ frame.C.A))
 
     def lowered(self, p: ConditionPoint) -> ConditionPoint:
@@ -183,13 +181,6 @@ class Condition:
             return Bounds(lower, math.inf, t, 1.0)
         upper = d * math.log(energy / d) - log_det_from_cholesky(K) + frame.log_det
         return Bounds(lower, upper, t, d / energy)
-
-    def confirmed(self, p: ConditionPoint, found: Bounds) -> Bounds | None:
-        """The bounds, computed from D and Z themselves unless C is well conditioned."""
-        if not p.is_low and p.frame.condition * _ROUNDING < self.tol:
-            return found
-        fresh = self.point(p.D, p.Z, rotated=False)
-        return None if fresh is None else self.bounds(fresh)
 
     def least_target(self, p: ConditionPoint, steps: int) -> float:
         """The gap at a central point is μ: less than a fifth of the tolerance would be wasted work.

@@ -15,7 +15,6 @@ A problem that breaks down may hand over to another formulation of itself, in do
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Generic
 
 from stepsize_solvers.interior.problem import Equations, InequalityPoint, PointType, Problem, Step, StepType, System
@@ -54,7 +53,7 @@ class Drive(Generic[PointType, StepType]):
             if progress.limits.log is not None:
                 details = {**problem.details(p), "step": f"{self.length:.3f}"}
             near = problem.mu(p) <= _NEAR * tol
-            status = progress.examine(p, problem.bounds(p, near), details, partial(problem.confirmed, p))
+            status = progress.examine(p, problem.bounds(p, near), details)
             new, iterations = None, 0
             if status is None:
                 before = progress.work.cg_iterations

@@ -153,10 +153,6 @@ class Floor:
         lower = p.d * math.log(p.t) if p.t > 0.0 else -math.inf
         return Bounds(lower, p.d * math.log(upper) if upper > 0.0 else math.inf)
 
-    def confirmed(self, p: FloorPoint, found: Bounds) -> Bounds:
-        """The bounds: every point is computed from D and Z themselves."""
-        return found
-
     def least_target(self, p: FloorPoint, steps: int) -> float:
         return max(min(self.mu(p), 0.1 * p.loss / p.d), 0.2 * self.tol * max(p.t, 0.0) / p.d)
 

@@ -146,10 +146,6 @@ class Problem(Protocol[PointType, StepType]):
         """The interval that the point proves; cheaper unless ``near`` the end."""
         ...
 
-    def confirmed(self, p: PointType, found: Bounds) -> Bounds | None:
-        """The bounds free of the rounding that updates gathered; None when they do not hold."""
-        ...
-
     def least_target(self, p: PointType, steps: int) -> float:
         """The least s to aim at: μ must not outrun the dual residual, nor what the tolerance asks for."""
         ...

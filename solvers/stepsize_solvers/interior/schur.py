@@ -37,14 +37,14 @@ from stepsize_solvers.numerics import (
     ChebyshevInverse,
     Gram,
     Scaling,
+    Sizes,
     Work,
     chebyshev_inverse,
     congruence_diagonal,
+    congruence_of_symmetric,
     conjugate_gradients,
-    half_triangle,
     lazy,
     sym,
-    upper_product,
     within_scaled_tolerance,
 )
 from stepsize_solvers.programs import Matrix, PositiveMap
@@ -123,29 +123,29 @@ class FullJacobian:
         H[:, : self.r] *= 0.5
         return H
 
-    def _rows(self, A: Array, H: Array) -> Array:
-        """A H_a Aᵀ, half of the congruence A Ẑ Aᵀ; H is a half triangle when all rows are active."""
-        if self.r == A.shape[0]:
-            return np.asarray(upper_product(H, A, right=True) @ A.T)
-        return np.asarray(A[:, : self.r] @ (H @ A.T))
+    def _congruence(self, A: Array, Y: Array) -> Array:
+        """A Ẑ Aᵀ."""
+        if self.r == len(A):
+            return congruence_of_symmetric(A, Y)
+        half = A[:, : self.r] @ (self.halve(Y) @ A.T)
+        return np.asarray(half + half.T)
+
+    def _congruence_diagonal(self, A: Array, Y: Array) -> Array:
+        """diag(A Ẑ Aᵀ)."""
+        if self.r == len(A):
+            return congruence_diagonal(A, Y)
+        return np.asarray(2.0 * np.einsum("ij,ij->i", A[:, : self.r], A @ self.halve(Y).T))
 
     def adjoint(self, Y: Array) -> tuple[Array, Array]:
         """F′*[Z] and Z̃ itself in the working basis, for Z given by its rows."""
-        r, C, E, V = self.r, self.C.A, self.E.A, self.V
-        H = half_triangle(Y) if r == V.shape[0] else self.halve(Y)
-        A = self._rows(V, H)
-        Zt = A + A.T
+        C, E = self.C.A, self.E.A
+        Zt = self._congruence(self.V, Y)
         split = self.Q.diagonal_plus_scaled
         if split is not None:
-            if r == V.shape[0]:
-                half = np.einsum("ij,ij->i", upper_product(H, E.T).T, E)
-            else:
-                half = np.einsum("ij,ij->i", E[:, :r], E @ H.T)
-            N = self.C((2.0 * split.alpha * half).astype(Y.dtype, copy=False))
+            N = self.C((split.alpha * self._congruence_diagonal(E, Y)).astype(Y.dtype, copy=False))
             N *= self.lam2
             return self.damping * Zt - N, Zt
-        A = self._rows(E, H)
-        N = C.T @ self.Q.adjoint(A + A.T).astype(Y.dtype, copy=False) @ C
+        N = C.T @ self.Q.adjoint(self._congruence(E, Y)).astype(Y.dtype, copy=False) @ C
         N *= self.lam2
         return Zt - N, Zt
 
@@ -154,21 +154,14 @@ class FullJacobian:
         r, C, E, V = self.r, self.C.A, self.E.A, self.V
         M = self.lam2 * X
         split = self.Q.diagonal_plus_scaled
-        if split is not None:
-            weights = (split.alpha * congruence_diagonal(C, M)).astype(X.dtype, copy=False)
-            U = self.damping * X
-            if r == V.shape[0]:
-                A = V.T @ upper_product(half_triangle(U), V)
-                out = A + A.T
-                out -= self.E(weights)
-            else:
-                out = (V[:, :r].T @ U) @ V
-                out -= (E[:, :r].T * weights) @ E
-            return np.asarray(out)
-        image = self.Q.apply(C @ M @ C.T).astype(X.dtype, copy=False)
-        out = (V[:, :r].T @ X) @ V
-        out -= (E[:, :r].T @ image) @ E
-        return np.asarray(out)
+        if split is None:
+            image = self.Q.apply(C @ M @ C.T).astype(X.dtype, copy=False)
+            return np.asarray((V[:, :r].T @ X) @ V - (E[:, :r].T @ image) @ E)
+        weights = (split.alpha * congruence_diagonal(C, M)).astype(X.dtype, copy=False)
+        U = self.damping * X
+        if r == len(V):
+            return congruence_of_symmetric(V.T, U) - self.E(weights)
+        return np.asarray((V[:, :r].T @ U) @ V - (E[:, :r].T * weights) @ E)
 
 
 class Images:
@@ -286,7 +279,7 @@ class SchurSystem:
         """
         pattern, t, d = frame.pattern, scaling.t, frame.d
         r = max(1, int(np.searchsorted(t, _SLACK)))
-        if r > _WORTHWHILE * d or frame.Bt.ndim == 2:
+        if d <= Sizes.ALL_ROWS or r > _WORTHWHILE * d or frame.Bt.ndim == 2:
             r = d
         V: Array = scaling.V.astype(dtype, copy=False)
         curvature = Curvature(frame.low if dtype == np.float32 else frame, Rt.astype(dtype, copy=False))

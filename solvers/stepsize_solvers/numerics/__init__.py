@@ -16,9 +16,9 @@ from stepsize_solvers.numerics.linalg import (
     blas_threads as blas_threads,
     cholesky as cholesky,
     congruence_diagonal as congruence_diagonal,
+    congruence_of_symmetric as congruence_of_symmetric,
     dominant_vector as dominant_vector,
     eigh as eigh,
-    half_triangle as half_triangle,
     largest_eigenvalue as largest_eigenvalue,
     log_det_from_cholesky as log_det_from_cholesky,
     lower_product as lower_product,
@@ -28,7 +28,6 @@ from stepsize_solvers.numerics.linalg import (
     smallest_eigenvalue_from_factor as smallest_eigenvalue_from_factor,
     sym as sym,
     triangular_inverse as triangular_inverse,
-    upper_product as upper_product,
 )
 from stepsize_solvers.numerics.progress import (
     Best as Best,

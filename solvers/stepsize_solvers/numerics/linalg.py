@@ -155,8 +155,18 @@ def congruence_diagonal(A: Array, M: Array) -> Array:
 
     With T the triangle of M, aᵀMa = 2 aᵀTa for a halved diagonal: a triangular product costs half of a full one.
     """
+    if len(M) <= Sizes.PLAIN_PRODUCTS:
+        return np.asarray(np.einsum("ij,ij->i", A.dot(M), A))
     half = upper_product(half_triangle(M), A.T).T
     return np.asarray(2.0 * np.einsum("ij,ij->i", half, A))
+
+
+def congruence_of_symmetric(A: Array, M: Array) -> Array:
+    """A M Aᵀ for one symmetric M, float32 or float64; with a triangle of M as above."""
+    if len(M) <= Sizes.PLAIN_PRODUCTS:
+        return np.asarray(A.dot(M).dot(A.T))
+    half = upper_product(half_triangle(M), A, right=True) @ A.T
+    return np.asarray(half + half.T)
 
 
 def half_triangle(M: Array) -> Array:
@@ -239,6 +249,8 @@ class Gram:
         return np.asarray(self.A.T @ self.A)
 
     def __call__(self, w: Array) -> Array:
+        if len(w) <= Sizes.PLAIN_PRODUCTS:
+            return np.asarray((self.A.T * w).dot(self.A))
         shift = max(0.0, -float(np.min(w)))
         S = np.sqrt(w + shift)[:, None] * self.A
         out = S.T @ S

@@ -117,25 +117,14 @@ class Progress(Generic[Point]):
     def work(self) -> Work:
         return Work(self.limits.deadline)
 
-    def examine(
-        self,
-        point: Point,
-        bounds: Bounds,
-        details: Mapping[str, str] | None = None,
-        confirmed: Callable[[Bounds], Bounds | None] | None = None,
-    ) -> Status | None:
-        """Record a point; the status when the solve is over, None when it goes on.
-
-        ``confirmed`` returns bounds free of rounding where they would end the solve; None when they do not hold.
-        """
+    def examine(self, point: Point, bounds: Bounds, details: Mapping[str, str] | None = None) -> Status | None:
+        """Record a point; the status when the solve is over, None when it goes on."""
         self._record(point, bounds)
         if self.limits.log is not None:
             self._report(bounds, details or {})
         if bounds.width <= self.margin * self.limits.tol * self.d:
-            certain = bounds if confirmed is None else confirmed(bounds)
-            if certain is not None and certain.width <= self.limits.tol * self.d:
-                self.best = Best(point, certain)
-                return Status.OPTIMAL
+            self.best = Best(point, bounds)
+            return Status.OPTIMAL
         ended = self.limits.end(self.steps)
         return Status.INACCURATE if ended is None and self.stalled >= self.patience else ended
 

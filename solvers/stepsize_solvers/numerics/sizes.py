@@ -9,9 +9,10 @@ from __future__ import annotations
 class Sizes:
     """The table."""
 
-    # The condition: up to here factorised Newton systems beat conjugate gradients, rand-k / Gaussian map 6× / 5× at
-    # d = 5, 5× / 4× at 10, 3× / 2.5× at 14, 1.7× / 1× at 18.  A map that is not entrywise costs one more product.
-    CONDITION_DENSE_ENTRYWISE = 18
+    # The condition: up to here factorised Newton systems beat conjugate gradients, in the time of a whole call rand-k /
+    # Gaussian map 2× / 2× at d = 5, 1.7× / 1.7× at 10, 1.7× / 1.1× at 14, 1.3× / 0.8× at 17.  A map that is not
+    # entrywise costs one more product.
+    CONDITION_DENSE_ENTRYWISE = 17
     CONDITION_DENSE = 16
     # The same for other patterns, and for log det of the metric.
     PATTERN_DENSE_UNKNOWNS = 80
@@ -28,6 +29,10 @@ class Sizes:
 
     # Up to here one product with the Hadamard matrix is cheaper, in calls, than the structured maps.
     ONE_PRODUCT = 30
+    # Up to here general products are faster than those with triangles: at d = 20 six times, at 60 by a tenth.
+    PLAIN_PRODUCTS = 64
+    # Up to here conjugate gradients on all rows are faster than on the active ones, by a tenth at d = 20 and 28.
+    ALL_ROWS = 30
     # Up to here all powers of a start are computed at once: the number of calls counts, beyond it that of operations.
     STACKED_POWERS = 40
     # Up to here a full reduction to tridiagonal form is as fast as a few Lanczos steps in Python.
