@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := .venv-integrations
 MINIMUM := .venv-minimum
 # What the tests and the docs need of the extras.
-FEATURES := data,mosek,reports,solvers
+FEATURES := data,reports,solvers
 # The oldest Python that pyproject.toml allows; old releases of numpy have no wheels for a new one.
 OLDEST ?= $(shell sed -n 's/^requires-python = ">=\(.*\)"/python\1/p' pyproject.toml)
 
@@ -57,14 +57,15 @@ test-minimum: $(MINIMUM)/.installed  ## run the same tests with the oldest relea
 	$(MINIMUM)/bin/python -m pytest -n 2
 
 # PyTorch and Flower in the versions that the tests were written with; torch==2.13.0 where a CPU build of it is at hand.
+# MOSEK is not in .venv: cvxpy's problem.solve() prefers it when it is installed, and fails where it has no licence.
 # optax, with JAX for the CPU, is needed for a recipe of the documentation alone.
 $(EXTRAS)/.installed: pyproject.toml Makefile
 	$(PYTHON) -m venv $(EXTRAS) || { echo "install the venv module of Python (Debian: apt install python3-venv)"; exit 1; }
 	$(EXTRAS)/bin/python -m pip install --quiet --upgrade pip
-	$(EXTRAS)/bin/python -m pip install --quiet --editable '.[torch,flower,$(FEATURES)]' --group test torch==2.13.0 'flwr[simulation]==1.41.0' 'optax>=0.2.5' 'mypy>=1.10'
+	$(EXTRAS)/bin/python -m pip install --quiet --editable '.[torch,flower,mosek,$(FEATURES)]' --group test torch==2.13.0 'flwr[simulation]==1.41.0' 'optax>=0.2.5' 'mypy>=1.10'
 	@touch $@
 
-test-integrations: $(EXTRAS)/.installed  ## run the tests of the extras torch and flower, with real processes
+test-integrations: $(EXTRAS)/.installed  ## run the tests of the extras torch, flower and mosek, with real processes
 	$(EXTRAS)/bin/mypy
 	$(EXTRAS)/bin/python -m pytest tests/integrations
 

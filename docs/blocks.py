@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from stepsize_opt import certificate_files
+from stepsize_opt.inputs import LARGE
 from stepsize_validation.bench.plots import draw_all
 from stepsize_validation.bench.report import all_tables, settings_text, summary
 from stepsize_validation.bench.results import Results
@@ -22,6 +24,18 @@ SETS = ["a1a", "phishing", "mushrooms", "australian_scale", "heart_scale", "w1a"
 METHODS = ["det-CGD2, optimal", "det-CGD1, optimal", "det-CGD1, optimal, descent", "subspace"]
 EF21, LBFGS, POWER = "EF21, top-k", "L-BFGS", "PowerSGD, rank 1"
 SHOWN = [versus.FEEDBACK, "feedback, rank 4", versus.MOMENTUM, EF21, POWER, "Nesterov", LBFGS]
+# The cases of large models that the page shows; docs/results/scale.csv has all.
+SCALE = [
+    "det-CGD2, r = 16",
+    "diagonal, r = 16",
+    "subspace, r = 16",
+    "descent metric, r = 16",
+    "Gaussian, r = 16",
+    "diagonal, one-hot data",
+    "det-CGD2, r = 128",
+    "diagonal, r = 128",
+    "subspace, r = 128",
+]
 SETTING = ["data", "λ", "share", "clients", "split"]
 
 
@@ -88,15 +102,30 @@ def _settings() -> Any:
     return versus.by_setting(table.assign(clients=clients))
 
 
+def _shown() -> Any:
+    """Return the floats to all levels, one column for each data set, in the setting of the figure."""
+    return versus.shown_setting(_settings()).set_index("method").loc[SHOWN, read("floats")["data"].unique()]
+
+
+def _to_the_last_level(cell: str) -> str:
+    """Return the floats to 1e-6 from the floats to all levels."""
+    return cell.rsplit(" / ", 1)[-1]
+
+
 @block
 def _versus() -> str:
-    shown = versus.shown_setting(_settings()).set_index("method").loc[SHOWN]
-    return markdown(shown[read("floats")["data"].unique()].T, "data")
+    return markdown(_shown().map(_to_the_last_level).T, "data")
+
+
+@block
+def _settings_count() -> str:
+    return str(len(_settings().groupby(SETTING)))
 
 
 @block
 def _ranking() -> str:
-    table = versus.ranking(_settings()).head(10).set_index("method")
+    columns = ["setup/d", "best, 0.01", "ratio, 0.01", "best, 1e-06", "ratio, 1e-06"]
+    table = versus.ranking(_settings()).head(10).set_index("method")[columns]
     return markdown(table.map("{:.3g}".format), "method")
 
 
@@ -129,8 +158,7 @@ def _used() -> str:
 
 def _fewest() -> Any:
     """Return the method that needs the fewest floats to 1e-6 on each data set, in the shown setting."""
-    table = versus.shown_setting(_settings()).set_index("method").loc[SHOWN, read("floats")["data"].unique()]
-    return table.map(lambda cell: float(cell.rsplit(" / ", 1)[-1].replace("—", "inf"))).idxmin()
+    return _shown().map(lambda cell: float(_to_the_last_level(cell).replace("—", "inf"))).idxmin()
 
 
 @block
@@ -163,12 +191,6 @@ def _matrix() -> str:
         guarantee, gradient = own["efficiency"] / cgd["efficiency"], cgd["euclidean"] / own["euclidean"]
         rows[method] = [f"{factor(guarantee[name])} / {factor(gradient[name])}" for name in SETS]
     return markdown(pd.DataFrame(rows, index=SETS).T)
-
-
-@block
-def _share() -> str:
-    shares = _limit_runs()["efficiency"].unstack()
-    return markdown(shares.loc[["gradient descent", "CGD", *METHODS[:-1]], SETS].map("{:.3f}".format))
 
 
 @block
@@ -282,17 +304,24 @@ def _rounds(pattern: str) -> str:
     return grouped(float(found[1]))
 
 
+def _setup(method: str) -> str:
+    """Return the floats that a method sends once on a1a, before the first round."""
+    rows = read("floats").query(f"data == 'a1a' and method == '{method}'")
+    return f"{rows['setup'].max():.0f}"
+
+
 def _native(what: str, case: str = "d = 40") -> float:
     return float(read("native").set_index(["what", "case"])["value"][what, case])
 
 
 BLOCKS |= {
-    "a1a-guarantee": lambda: _a1a("rate"),
+    "a1a-guarantee": lambda: _a1a("rounds"),
     "a1a-gradient": lambda: _a1a("mean_squared_gradient"),
     "a1a-excess": lambda: _a1a("final_gap"),
     "dcgd-rounds": lambda: _rounds("textbook DCGD"),
-    "independent-rounds": lambda: _rounds("D-det-CGD2 full, descent independent"),
     "shared-rounds": lambda: _rounds("a shared sketch"),
+    "setup-full": lambda: _setup(versus.FEEDBACK),
+    "setup-rank": lambda: _setup("feedback, rank 4"),
     "native-40": lambda: seconds(_native("clarabel: native seconds")),
     "clarabel-40": lambda: seconds(_native("clarabel: processor seconds")),
 }
@@ -349,16 +378,36 @@ def _scale() -> str:
     tables = rows.pivot(index=["what", "name"], columns="d", values="value")
     shown = tables.loc["scale: processor seconds"].map(seconds).rename(columns=lambda d: f"$d = 10^{len(d) - 1}$")
     shown["peak memory"] = tables.loc["scale: GiB"].iloc[:, -1].map("{:.2g} GiB".format)
-    return markdown(shown.loc[rows["name"].unique()])
+    return markdown(shown.loc[SCALE])
 
 
-@block
-def _growth() -> str:
+def _slowest() -> Any:
+    """Return the slowest k of each d: its time, and that in units of one eigh."""
     rows = read("growth").query("what == 'eigh by size'")
     rows = rows.assign(d=rows["case"].str.extract(r"(d = \d+)", expand=False))
     slowest = rows.loc[rows.groupby("d", sort=False)["value"].idxmax()].set_index("d")
     taken = slowest["note"].str.extract(r"^(\S+) s", expand=False).astype(float)
-    return markdown(pd.DataFrame({"seconds": taken.map(seconds), "eigh": slowest["value"].map("{:.0f}".format)}).T)
+    return pd.DataFrame({"seconds": taken.map(seconds), "eigh": slowest["value"].map("{:.0f}".format)})
+
+
+@block
+def _growth() -> str:
+    return markdown(_slowest().T)
+
+
+def _verified(d: int) -> str:
+    """Return the shortest and the longest processor time of verify.py."""
+    times = read("certificates").query(f"case.str.endswith('d = {d}')")["value"]
+    return f"{seconds(times.min())} to {seconds(times.max())}"
+
+
+BLOCKS |= {
+    "largest-dense": lambda: str(LARGE),
+    "largest-file": lambda: str(certificate_files.LARGEST),
+    "growth-1000": lambda: str(_slowest().loc["d = 1000", "seconds"]),
+    "verify-30": lambda: _verified(30),
+    "verify-200": lambda: _verified(200),
+}
 
 
 # The training page

@@ -128,10 +128,14 @@ def _before_napoleon(app: Any, what: str, name: str, value: Any, options: Any, l
 
 def _after_napoleon(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Bring the colon back; name the types of attributes without their modules."""
-    lines[:] = [
-        re.sub(r"\b(?=stepsize_\w+\.\w)", "~", line) if line.startswith(":vartype ") else line.replace(_COLON, ":")
-        for line in lines
-    ]
+    lines[:] = [_without_modules(line) if line.startswith(":vartype ") else line.replace(_COLON, ":") for line in lines]
+
+
+def _without_modules(line: str) -> str:
+    """Sphinx leaves the module out of a link with a tilde; a type with a Literal in it gets no links."""
+    if "Literal[" in line:
+        return re.sub(r"\bstepsize_\w+(?:\.\w+)*\.(\w+)", r"\1", line)
+    return re.sub(r"\b(?=stepsize_\w+\.\w)", "~", line)
 
 
 def _keep_punctuation_with_formulas(app: Any, page: nodes.document, name: str) -> None:

@@ -5,7 +5,7 @@ the lower end is that of the answer, the upper end that of the answer or, where 
 what they prove.  Multipliers are written as factors V of VVᵀ ⪰ 0.
 
 Where H is judged, the proof needs Σ(RD̂B + BD̂R) ⪰ 2Y on the structure for the images R of the multipliers and a
-reference D̂ (docs/reliability.md).  ``Stationary`` solves for equality, ``_sharpened`` adds what rounding leaves.
+reference D̂ (the head of ``verify``).  ``Stationary`` solves for equality, ``_sharpened`` adds what rounding leaves.
 """
 
 from __future__ import annotations

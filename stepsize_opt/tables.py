@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from stepsize_opt.plots import STYLES, axes_or_new, log_axes
@@ -16,6 +17,8 @@ from stepsize_opt.smoothness import NeedsDense
 
 Limits = Mapping[str, tuple[tuple[float, float], ...]]
 Progress = Callable[[int, int, str], None]
+# A plot shows rows up to this multiple of the median floats.
+_SPREAD = 4.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -186,8 +189,17 @@ class Table:
         left = [True, *(name in _WORDS for name in self.columns)]
         return [_aligned(row, widths, left) for row in cells]
 
+    def _edge(self, goal: str) -> float:
+        """Return the most floats that a plot shows."""
+        floats = [row.floats for row in self.of_goal(goal)]
+        best = self.best_for(goal)
+        return max(_SPREAD * median(floats or [0.0]), 0.0 if best is None else best.floats)
+
     def plot(self, ax: Any = None, *, goal: str | None = None) -> Any:
-        """Draw rounds against floats sent, the limit as a line, the best circled, grey what is outside the budget.
+        """Draw rounds against floats sent, the limit as a line, the best circled, hollow what is outside the budget.
+
+        Rows that send many times the floats of the others would squeeze these into a corner: the legend has their
+        floats instead.
 
         Parameters
         ----------
@@ -207,13 +219,19 @@ class Table:
             senders = next((floats / each for floats, each in sent_once), 1.0)
             sent = [senders * k * rounds for k, rounds in limit]
             ax.plot(sent, [rounds for _, rounds in limit], color="0.4", linewidth=1, label="limit", zorder=1)
+        best = self.best_for(goal)
+        edge = self._edge(goal)
         for i, label in enumerate(dict.fromkeys(row.label for row in self.of_goal(goal))):
             style = STYLES[i % len(STYLES)]
             rows = [row for row in self.of_goal(goal) if row.label == label]
-            colours = [style.colour if row.within_budget else "0.75" for row in rows]
-            ax.scatter([r.floats for r in rows], [r.rounds for r in rows], c=colours, marker=style.marker, zorder=2)
-            ax.scatter([], [], c=style.colour, marker=style.marker, label=label)  # the legend's entry
-        best = self.best_for(goal)
+            drawn = [row for row in rows if row.floats <= edge]
+            faces = [style.colour if row.within_budget else "none" for row in drawn]
+            points = [row.floats for row in drawn], [row.rounds for row in drawn]
+            ax.scatter(*points, c=faces, edgecolors=style.colour, marker=style.marker, s=28, zorder=2)
+            # The legend's entry.
+            face = style.colour if any(row.within_budget for row in rows) else "none"
+            words = label if drawn else f"{label}: {_short(min(row.floats for row in rows))} floats"
+            ax.scatter([], [], c=face, edgecolors=style.colour, marker=style.marker, s=28, label=words)
         if best is not None:
             ring = {"s": 120, "facecolors": "none", "edgecolors": "black"}
             ax.scatter([best.floats], [best.rounds], **ring, label="best", zorder=3)

@@ -3,7 +3,7 @@
 This file needs nothing but Python's standard library and imports nothing of stepsize-opt: copy it anywhere.  Floats are
 rational numbers, so everything is decided without rounding.  Exit code: 0 proved, 1 refused.
 
-The quadratic form of a method is T(D) = E[SDLDS] for det-CGD1 and D E[SLS] D for det-CGD2, and H = 2D − T(D).
+The quadratic form of a method is T(D) = 𝒬(DBD): E[SDLDS] for det-CGD1, D E[SLS] D for det-CGD2.  H = 2D − T(D).
 
     file     goal                what is proved of D                                                 value
     node     paper               D ≻ 0, T(D) ⪯ D                                                     log det D
@@ -14,9 +14,35 @@ The quadratic form of a method is T(D) = E[SDLDS] for det-CGD1 and D E[SLS] D fo
     limit    descent, t          D ⪯ L⁻¹, tr(LD) ≤ k, D ⪰ tM⁻¹ (momentum DLD ⪰ t²M⁻¹)           log det D, t
     method   descent, t          AᵀLA ⪯ I, D ⪯ A Diag(h) Aᵀ, Σh ≤ k, D as for the limit         log det D, t
 
-No D has a larger value than ``upper``: multipliers prove ⟨G, X⟩ ≤ s for all that is feasible, hence
-det X ≤ (s/d)ᵈ/det G and, where X ⪰ tM⁻¹, t ≤ s/⟨G, M⁻¹⟩.  Poor multipliers make this weak, never wrong.
-docs/reliability.md derives each formula.
+*How A ≻ 0 is decided:* by elimination with entries of ``BITS`` bits.  Rounding an n×n matrix down by less than one unit
+changes it by less than nI units, and this much is subtracted from the diagonal in each step, so the pivots are those of
+a matrix below A and their product is a lower bound on det A.  The same with nI added refutes A ⪰ 0.
+X ⪰ tM⁻¹ is decided as MXM − tM ⪰ 0, and λ_D ≤ c for each client as cVᵢ − VᵢLᵢVᵢ ⪰ 0 or, where that is singular,
+cLᵢ − LᵢVᵢLᵢ ⪰ 0.
+
+*No D has a larger value than* ``upper``.  For Y ⪰ 0, R = 𝒬(Y) and any reference D̂ the convex function
+⟨Y, 𝒬(DBD)⟩ = ⟨R, DBD⟩ lies above its tangent ⟨N, D⟩ − s, N = RD̂B + BD̂R, s = ⟨R, D̂BD̂⟩.  With the multipliers Y of the
+file every feasible D has
+
+    node, paper           ⟨N − Y, D⟩ ≤ s                                because ⟨Y, D − T(D)⟩ ≥ 0
+    node, convex          ⟨E[SLYLS], D⟩ ≤ ⟨Y, L⟩                        L E[SDS] L ⪯ L
+    node, other goals     ⟨Y, H⟩ ≤ s − ⟨N − 2Y, D⟩ ≤ s                  N − 2Y ⪰ 0 is proved
+    clients, paper        ⟨LYL + ΣNᵢ, D⟩ ≤ ⟨Y, L⟩ + Σsᵢ + cT            LDL ⪯ L and LᵢVᵢLᵢ ⪯ cLᵢ
+    clients, descent      ⟨Y, H⟩ ≤ s + Σsᵢ + cT − ⟨N + ΣNᵢ − 2Y, D⟩     the last term is proved to be at most 0
+    limit, method         ⟨L, D⟩ ≤ k, or ⟨LYL, D⟩ ≤ ⟨Y, L⟩              tr(LD) ≤ k, or LDL ⪯ L; momentum: for DLD
+
+with Yᵢ = LᵢUᵢLᵢ and T = Σ⟨Uᵢ, Lᵢ⟩ for clients.  From ⟨G, X⟩ ≤ s follows log det X ≤ d log(s/d) − log det G.  For X = D
+with free blocks only the blocks of G count, and for D = Diag(γᵢWᵢ) the bound is
+log det W + Σ dᵢ log(dᵢs/(d⟨Gᵢᵢ, Wᵢ⟩)).  From X ⪰ tM⁻¹ follows t ≤ s/w with w = ⟨G, 2N̂ − N̂MN̂⟩ ≤ ⟨G, M⁻¹⟩ for any N̂ near
+M⁻¹; with momentum t² ≤ s/w with E[SYS] in place of G.
+
+For clients c is the largest λ_D that (12) allows at the rate τ, for the K given or K = 12Δ⁰/(τε²).  The bound
+τ ≤ g(c(τ)T + s)/d has a concave right side that is positive at 0, so it is enough to check it at the upper end.  With
+momentum the budget gives t ≤ k/⟨L, C⟩ for any C ≻ 0 with CLC ⪯ M⁻¹: then C ⪯ L⁻¹ # M⁻¹, and DLD ⪰ t²M⁻¹ makes
+D ⪰ t(L⁻¹ # M⁻¹).
+
+Poor multipliers make an upper end weak, never wrong.  R ⪰ 0 and B ⪰ 0 hold because 𝒬 is an expectation; for layers with
+a ``FiniteSketch``, whose mean is I up to rounding only, both are proved.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, lapack
 from scipy.linalg import eigh as generalised_eigh
 
+from stepsize_solvers.large import balanced_vector
 from stepsize_solvers.numerics import (
     Sizes,
     cholesky,
@@ -49,15 +50,10 @@ from stepsize_solvers.programs import (
     SolverStats,
     Status,
     Vector,
-    add_to_diagonal,
 )
 
 # Relative violation of F(D) ⪰ 0, or negative part of Z, that rounding explains: exactness is claimed below it.
 _EXACT = 1e-9
-_NEWTON_STEPS = 60
-_TINY = 2.0**-1022  # the smallest normal number
-# With four scaling steps before them 3.8 Newton steps are enough on average instead of 5.3, with six 3.3.
-_SCALING_STEPS = 4
 # A factor of two between the first two eigenvalues leaves a 4000th of the second vector.
 _POWER_STEPS = 12
 
@@ -104,60 +100,6 @@ def uncoupled(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
     diagonal -= _EXACT
     log_det = float(np.log(x).sum())
     return ClosedForm(np.diag(x), Z / scale, True, log_det, log_det, _THEOREM_A)
-
-
-def balanced_vector(B: Matrix, weights: Vector) -> Vector:
-    """The positive u with u∘(B u) = w: the minimiser of ½uᵀBu − Σ wⱼ log uⱼ, by Newton steps with line search.
-
-    A few steps u ← (u∘w/(B u))^½ of the scaling iteration, while B u > 0, save one or two of them.  Divided by the
-    smallest weight the function is self-concordant, so the damped step 1/(1 + δ), δ the Newton decrement, always
-    descends; the line search on the same function only lengthens it.
-    """
-    scale = float(np.minimum.reduce(weights))
-    w = weights / scale
-    M = B / scale
-    u = np.sqrt(w / np.maximum(M.diagonal(), _TINY))
-    u = u * math.sqrt(float(np.add.reduce(w)) / float(u.dot(M).dot(u)))  # uᵀBu = Σw holds at the solution
-    for _ in range(_SCALING_STEPS):
-        image = M.dot(u)
-        if not np.minimum.reduce(image) > 0.0:
-            break
-        u = np.sqrt(u * w / image)
-    for _ in range(_NEWTON_STEPS):
-        image = M.dot(u)
-        gradient = u * image - w  # in the variables log u
-        H = M * u
-        H *= u[:, None]
-        add_to_diagonal(H, w)
-        K, info = lapack.dpotrf(H.T, 1, 1, 1)  # lower, clean, overwrite_a
-        if info != 0:
-            break
-        step = np.asarray(lapack.dpotrs(K, gradient, 1)[0])
-        decrement = math.sqrt(max(float(gradient.dot(step)), 0.0))
-        if decrement < 0.25:
-            u = u * (1.0 - step)
-        else:
-            u = u * (1.0 - _line_search(M, w, u, u * step, image, 1.0 / (1.0 + decrement)) * step)
-        if decrement < 1e-8 * w.size**0.5:  # the next error is the square of this: rounding
-            break
-    return u
-
-
-def _line_search(M: Matrix, w: Vector, u: Vector, h: Vector, image: Vector, a: float) -> float:
-    """A minimiser of ½(u − ah)ᵀM(u − ah) − Σ w log(u − ah) over a, by safeguarded Newton steps in one variable."""
-    ratio = h / u
-    top = float(ratio.max())
-    limit = 0.99 / top if top > 0.0 else 1e3
-    linear = float(h.dot(image))
-    quadratic = float(h.dot(M.dot(h)))
-    for _ in range(8):
-        q = ratio / (1.0 - a * ratio)
-        wq = w * q
-        change = (a * quadratic - linear + float(wq.sum())) / (quadratic + float(wq.dot(q)))
-        a = min(max(a - change, 0.5 * a), 0.5 * (a + limit) if a < limit else limit)
-        if abs(change) < 0.05 * a:  # the next Newton step in all variables corrects the rest
-            break
-    return a
 
 
 @dataclass(frozen=True, eq=False)

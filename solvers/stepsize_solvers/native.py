@@ -16,9 +16,8 @@ import numpy as np
 
 from stepsize_solvers.closed_forms import bound_and_closed_form, closed_form, exact
 from stepsize_solvers.families import solve_families
-from stepsize_solvers.few import MOST_STEPS as MOST_FEW_STEPS
-from stepsize_solvers.few import LayeredProblem, solve_diagonal, solve_layers
 from stepsize_solvers.interior import (
+    MOST_FEW_STEPS,
     BasisMaker,
     Condition,
     ConditionPoint,
@@ -27,6 +26,7 @@ from stepsize_solvers.interior import (
     Factorised,
     Floor,
     FloorPoint,
+    LayeredProblem,
     MetricPoint,
     Start,
     Whitening,
@@ -34,6 +34,8 @@ from stepsize_solvers.interior import (
     is_graded,
     listed,
     metric_start,
+    solve_diagonal,
+    solve_layers,
     warm_start,
 )
 from stepsize_solvers.large import BalancedPoint, LowRankPoint, find_low_rank, solve_balanced, solve_low_rank

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from stepsize_solvers.conic import BACKENDS
 from stepsize_solvers.native import NativeOptions, NativeSolver
-from stepsize_solvers.programs import Program, Solver, SolverUnavailable
+from stepsize_solvers.programs import Program, Solver, SolverUnavailable, UnsupportedProgram
 
 # A solver by its name, or as an object; "auto" leaves the choice to ``choose_solver``.
 SolverChoice: TypeAlias = (
@@ -82,8 +82,17 @@ def check_solver(solver: str | Solver, options: Mapping[str, Any]) -> None:
         get_solver(solver)
 
 
-def choose_solver(program: Program) -> tuple[Solver, str]:
-    """The preferred solver that can run and can express the program, and why it was chosen."""
+def choose_solver(program: Program, asked: SolverChoice = "auto") -> tuple[Solver, str]:
+    """The solver asked for, or the preferred one that can run and can express the program, and why it was chosen.
+
+    Raises UnsupportedProgram when the solver asked for cannot express the program, SolverUnavailable when none can run.
+    """
+    if asked != "auto":
+        solver = get_solver(asked)
+        unsupported = solver.unsupported(program)
+        if unsupported is not None:
+            raise UnsupportedProgram(unsupported)
+        return solver, "asked for"
     passed: list[str] = []
     for name in _PREFERENCE:
         solver = _SOLVERS[name]

@@ -117,7 +117,7 @@ def optimal_distributed_stepsize(
     smoothness
         The clients' matrices L₁, …, L_n, each d×d symmetric positive semidefinite.
     sketch
-        The law of every Sᵢ (or Tᵢ), or one sketch for each client.
+        The distribution of every Sᵢ (or Tᵢ), or one sketch for each client.
     epsilon2
         The accuracy ε² > 0 asked for.
     initial_gap
@@ -144,9 +144,14 @@ def optimal_distributed_stepsize(
         ``"auto"`` (the project's own), or a name from ``available_solvers``.
     tol
         The certified gap asked for: of log det(D)^{1/d}, and so the relative excess of K over the best possible.
-    verbose, time_limit, max_iters, options
-        As in ``optimal_stepsize``; ``time_limit`` is for the whole call,
-        ``max_iters`` for each of the programs that it solves.
+    verbose
+        Print the progress of the solver.
+    time_limit
+        Seconds for the whole call, None for no limit; see ``optimal_stepsize``.
+    max_iters
+        Iterations of each program that is solved, None for the solver's default.
+    options
+        The solver's own options, by its own names.
 
     Returns
     -------

@@ -199,17 +199,41 @@ def certify_distributed(
     ----------
     D
         The stepsize matrix, d×d symmetric.
-    smoothness, sketch, epsilon2, initial_gap, delta_inf, mean_smoothness, algorithm, goal
-        The problem, as in ``optimal_distributed_stepsize``, with independent seeds.  With shared seeds n clients are
-        one node, whose stepsize ``certify`` checks.
+    smoothness
+        The clients' matrices L₁, …, L_n, each d×d symmetric positive semidefinite.
+    sketch
+        The distribution of every Sᵢ, or one sketch for each client; seeds are independent.  With shared seeds n clients
+        are one node, whose stepsize ``certify`` checks.
+    epsilon2
+        The accuracy ε² > 0 asked for.
+    initial_gap
+        Δ⁰ = f(x⁰) − f^inf ≥ 0.
+    delta_inf
+        Δ^inf = f^inf − (1/n)Σfᵢ^inf ≥ 0.
+    mean_smoothness
+        L of f = (1/n)Σfᵢ; None takes (1/n)ΣLᵢ.
+    algorithm
+        ``"det-CGD1"`` for (12), ``"det-CGD2"`` for (12′), or a ``Method``.
+    goal
+        ``"paper"`` or ``"descent"``, as in ``optimal_distributed_stepsize``.
     iterations
         K; None judges D for the smallest K that its rate allows.
     structure
         The set in which D is compared with the best; D must lie in it.
     solve
         Solve for the optimum and compare D with it.
-    solver, tol, verbose, time_limit, max_iters, options
-        Of the solve, as in ``optimal_distributed_stepsize``; not used without ``solve=True``.
+    solver
+        Of the solve, as in ``optimal_distributed_stepsize``; this and all that follows needs ``solve=True``.
+    tol
+        The certified gap asked for.
+    verbose
+        Print the progress of the solver.
+    time_limit
+        Seconds for the solve, None for no limit.
+    max_iters
+        Iterations of each solve, None for the solver's default.
+    options
+        The solver's own options, by its own names.
 
     Returns
     -------

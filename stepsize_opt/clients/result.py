@@ -60,8 +60,12 @@ class DistributedResult(Result):
         Names as in cvxpy; ``solver_name`` lists what ran.
     reductions
         The exact reductions that were used, in words.
-    method, sketches, structure
-        The question: what was asked for.
+    method
+        The method that was asked for.
+    sketches
+        The sketch of each client.
+    structure
+        The structure of D that was asked for.
     tol
         The certified gap asked for.
     iterations_requested
@@ -220,7 +224,7 @@ class DistributedResult(Result):
             return [(f"rate {metric[0].removeprefix('descent rate ')}", metric[1])]
         rows = [("rate det(D)^(1/d)", f"{self.rate:.9g}"), metric]
         if self.iterations() < self.K:
-            rows.append(("K of this D", f"{self.iterations()} by {self.guarantee_used}"))
+            rows.append(("K of this D", f"{self.iterations():_} by {self.guarantee_used}".replace("_", " ")))
         return rows
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:

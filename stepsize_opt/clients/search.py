@@ -26,7 +26,7 @@ import numpy as np
 from stepsize_opt.clients.fit import Multiples
 from stepsize_opt.clients.programs import ClientPrograms, homogeneous_program_is_bounded, noisy_coordinates
 from stepsize_opt.proofs import Bound, Conditions, Multipliers
-from stepsize_solvers import choose_solver, get_solver
+from stepsize_solvers import choose_solver
 from stepsize_solvers.programs import (
     Indices,
     Matrix,
@@ -36,7 +36,6 @@ from stepsize_solvers.programs import (
     SolverStats,
     Stack,
     Status,
-    UnsupportedProgram,
 )
 
 # Rows of D of this size, beside entries of L near one, are limited by D ⪯ L⁻¹ by less than the tolerance; the smaller
@@ -317,9 +316,7 @@ class Search:
         """Return the largest eigenvalue of all Hᵀ𝒬(φ(W))H, and vvᵀ of its eigenvector instead of its multiplier."""
         top, duals = 0.0, [np.zeros((f.count, f.rows, f.rows)) for f in program.families]
         for i, family in enumerate(program.families):
-            M = family.Q.apply(W if family.B is None else W @ family.B @ W)
-            images = family.H.transpose(0, 2, 1) @ (M @ family.H)
-            values, vectors = np.linalg.eigh(0.5 * (images + images.transpose(0, 2, 1)))
+            values, vectors = np.linalg.eigh(family.images(W))
             j = int(np.argmax(values[:, -1]))
             if values[j, -1] > top:
                 top = float(values[j, -1])
@@ -358,10 +355,7 @@ class Search:
     # ---------------------------------------------------------------- running and recording
 
     def _run(self, program: Program) -> Outcome:
-        solver = choose_solver(program)[0] if self.solver == "auto" else get_solver(self.solver)
-        reason = solver.unsupported(program)
-        if reason is not None:
-            raise UnsupportedProgram(reason)
+        solver, _ = choose_solver(program, self.solver)
         return solver.solve(program, self.settings)
 
     def _read(self, outcome: Outcome, program: Program, scale: float) -> Multiples | None:

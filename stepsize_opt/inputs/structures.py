@@ -5,7 +5,7 @@ A structure is what the user asks for; ``pattern_of`` turns it into the pattern 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -58,7 +58,7 @@ class Direction(Immutable):
     [0.25, 0.166667]
     """
 
-    W: Any
+    W: Any = field(repr=False)
     sizes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -169,7 +169,7 @@ class Feedback:
     (1, True)
     """
 
-    L: Any
+    L: Any = field(repr=False)
     k: int
     clients: int = 1
     rule: Literal["worst-case", "measured"] = "worst-case"
@@ -327,12 +327,22 @@ class MeasuredStepsize:
 
     Attributes
     ----------
-    tau, sigma : float
+    tau : float
         An accepted step lowers f by at least c max(τ‖s‖², σ(‖s‖ + ρ)²).
-    shrink, floor : float
-        A rejection multiplies c by ``shrink``, and where ρ may be the reason, not below ``floor``.
-    c, decrease, rejections, status
-        As in ``FeedbackServer``.
+    sigma : float
+        The σ of this rule.
+    shrink : float
+        A rejection multiplies c by it.
+    floor : float
+        Where ρ may be the reason of a rejection, c does not fall below it.
+    c : float
+        The stepsize.
+    decrease : float
+        The sum of what the accepted steps were required to lower f by.
+    rejections : int
+        Rounds since the last accepted step.
+    status : str
+        ``"running"``, or ``"stationary to rounding"``.
     """
 
     tau: float = MEASURED
@@ -369,8 +379,10 @@ class FeedbackServer(MeasuredStepsize):
 
     Attributes
     ----------
-    x, f : numpy.ndarray, float
-        The point, and f there.
+    x : numpy.ndarray
+        The point.
+    f : float
+        f at this point.
     s : numpy.ndarray
         The mean of what the clients remember.
     c : float
@@ -379,8 +391,10 @@ class FeedbackServer(MeasuredStepsize):
         ‖s‖ + ρ ≥ ‖∇f‖ in the norm of L̂⁻¹, at the point of the last messages; infinite while unknown.
     decrease : float
         The sum of what the accepted steps were required to lower f by: f(x⁰) − f(x) is at least that.
-    rounds, rejections : int
-        Rounds made, and those since the last accepted step.
+    rounds : int
+        Rounds made.
+    rejections : int
+        Rounds since the last accepted step.
     status : str
         ``"running"``, or ``"stationary to rounding"``: the step that the theorem accepts changes f by less than the
         rounding of f.

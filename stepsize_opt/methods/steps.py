@@ -11,7 +11,7 @@ a = (K + 1)/2 and A + a = K(K + 3)/4 in round K = 1, 2, ….  t has to satisfy t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -49,7 +49,7 @@ class CompressedStep:
     Parameters
     ----------
     sketch : Sketch
-        The law of S.
+        The distribution of S.
     factors : Factors
         A and B; without them G = S.
 
@@ -65,7 +65,7 @@ class CompressedStep:
     """
 
     sketch: Sketch
-    factors: Factors = _IDENTITY
+    factors: Factors = field(default=_IDENTITY, repr=False)
 
     @staticmethod
     def of(D: Any, sketch: Sketch, algorithm: str | Method = "det-CGD1", *, L: Any = None) -> CompressedStep:
@@ -158,7 +158,7 @@ class MomentumStep:
     strong : bool
         Whether f is strongly convex (the goal ``linear``) or only convex.
     sketch : Sketch
-        The law of S.
+        The distribution of S.
     factors : Factors
         A and B of G = A S B.  Unless B = I the update of z needs the numbers of S∇f beside those of SB∇f.
     V : float or numpy.ndarray
@@ -179,8 +179,8 @@ class MomentumStep:
     t: float
     strong: bool
     sketch: Sketch
-    factors: Factors
-    V: Any
+    factors: Factors = field(repr=False)
+    V: Any = field(repr=False)
 
     @property
     def d(self) -> int:
@@ -286,8 +286,8 @@ class SubspaceMomentum(MomentumStep):
     Both updates use the numbers A_Jᵀ∇f(y).
     """
 
-    method: Directions
-    weights: Vector
+    method: Directions = field(repr=False)
+    weights: Vector = field(repr=False)
 
     @property
     def messages(self) -> int:

@@ -60,7 +60,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     directions : numpy.ndarray or ThinDirections
         A, d×d, the directions are its columns; AᵀLA ⪯ I is proved.  For a LowRankPlusDiagonal an operator.
     sketch : SystematicSampling
-        The law of J, as S = Diag(1_J/h).
+        The distribution of J, as S = Diag(1_J/h).
     D : numpy.ndarray or StepsizeOperator
         d×d, with D ⪯ E[A_J A_Jᵀ] proved: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D.
     certificate : Certificate
@@ -285,8 +285,17 @@ def optimal_method(
 
     Parameters
     ----------
-    L, k, goal, strong_convexity, momentum
-        As in ``compression_limit``.
+    L
+        Smoothness matrix, d×d symmetric positive definite, or a LowRankPlusDiagonal.
+    k
+        Floats per round on average, 0 < k ≤ d; it need not be whole.
+    goal
+        ``"descent"``, ``"euclidean"`` or ``"linear"``, with momentum ``"linear"`` or ``"convex"``, as in
+        ``compression_limit``.
+    strong_convexity
+        M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
+    momentum
+        Return the method that keeps two vectors.
     basis
         Where the directions come from.  ``"eigenvectors"`` of L (of LM⁻¹ for ``linear``), which ``euclidean`` and
         ``linear`` need.  For ``descent`` every L-orthonormal basis has the same guarantee; default ``"root"``, L^{−½}.

@@ -68,7 +68,7 @@ def optimal_stepsize(
         or a ``LowRankPlusDiagonal``, for which ``result.D`` is an operator and nothing of size d×d is formed.
         From an ``EstimatedSmoothness`` the result is labelled ``certified=False``: its proofs are about the estimate.
     sketch
-        The law of S (or T), for example ``RandK(d, k)``.
+        The distribution of S (or T), for example ``RandK(d, k)``.
     algorithm
         ``"det-CGD1"``, ``"det-CGD2"``, or another name or method that ``get_method`` takes.
     structure
@@ -93,15 +93,13 @@ def optimal_stepsize(
     verbose
         Print the progress of the solver.
     time_limit
-        Seconds for the whole call (reductions, building and compiling models, all solves), a finite positive
-        number, or None for no limit.  The certificate of the answer comes on top, and so does the step that a solver
-        is in.  Solvers reached through cvxpy run in a process of their own that is ended soon after the limit (1 s or a
-        tenth of it later); to start it takes about 2 s of the limit.  Up to d = 10 they do without (but not sdpa).
+        Seconds for the whole call (reductions, models and all solves), or None for no limit.  The step that a solver is
+        in and the certificate come on top.  Solvers reached through cvxpy run in a process of their own, which is ended
+        soon after the limit and whose start counts.
     max_iters
-        Iterations of each solve, a whole number of at least 1, or None for the solver's default.
-        A limit never raises an error: the best answer so far is returned with the status ``user_limit`` and its
-        certificate.  Where the solver handed over no point, D is the best multiple of a plain matrix (of W for a
-        ``Direction``), and ``message`` tells it.
+        Iterations of each solve, at least 1, or None for the solver's default.  A limit never raises an error: the best
+        answer so far is returned with its certificate and the status ``user_limit``.  Without a point from the solver,
+        D is the best multiple of a plain matrix, as ``message`` explains.
     warm_start
         The StepsizeResult of a nearby problem of the same size; the native solver starts from it.
     n_jobs
@@ -234,8 +232,18 @@ def to_cvxpy(
 
     Parameters
     ----------
-    L, sketch, algorithm, structure, goal, strong_convexity
-        As in ``optimal_stepsize``.
+    L
+        Smoothness matrix, d×d symmetric positive definite.
+    sketch
+        The distribution of S (or T).
+    algorithm
+        ``"det-CGD1"``, ``"det-CGD2"``, or another method, as in ``optimal_stepsize``.
+    structure
+        ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
+    goal
+        What is maximised, as in ``optimal_stepsize``.
+    strong_convexity
+        M of ``"linear"``: a d×d matrix, or a number μ for μI.
     lift
         ``"compact"``, or ``"quadratic"`` for rand-k and independent sampling: smaller, and less robust for a D that is
         diagonal or a multiple of a direction.

@@ -187,16 +187,30 @@ def certify(
     structure
         The set in which D is compared with the best, as in ``optimal_stepsize``; D must lie in it.  ``"full"`` for a
         matrix.
-    goal, strong_convexity, momentum
-        By which D is judged, as in ``optimal_stepsize``; ``"paper"`` without memory for a matrix.
+    goal
+        By which D is judged, as in ``optimal_stepsize``; ``"paper"`` for a matrix.
+    strong_convexity
+        M of ``"linear"``: a d×d matrix, or a number μ for μI.
+    momentum
+        Judge D by the theorem of the method with momentum; False for a matrix.
     dual
         A multiplier of the goal (for example ``result.dual``), d×d.  Any matrix gives a valid bound on the optimum, a
         good one a tight bound.
     solve
         Solve the problem, so that the gap of D is that to the optimum.  Without it the gap is bounded by the
         multiplier and by ``compression_limit``, and may be large.
-    solver, tol, verbose, time_limit, max_iters, options
-        Of the solve, as in ``optimal_stepsize``; not used without ``solve=True``.
+    solver
+        Of the solve, as in ``optimal_stepsize``; this and all that follows needs ``solve=True``.
+    tol
+        The certified gap asked for.
+    verbose
+        Print the progress of the solver.
+    time_limit
+        Seconds for the solve, None for no limit.
+    max_iters
+        Iterations of each solve, None for the solver's default.
+    options
+        The solver's own options, by its own names.
 
     Returns
     -------

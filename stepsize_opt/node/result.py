@@ -66,8 +66,12 @@ class StepsizeResult(Result):
         Names as in cvxpy; ``solver_name`` lists what ran.
     reductions
         The exact reductions that were used, in words.
-    method, sketch, structure
-        The question: what was asked for.
+    method
+        The method that was asked for.
+    sketch
+        The sketch that was asked for.
+    structure
+        The structure of D that was asked for.
     limit
         The largest rate for the same goal of any method without memory, x⁺ = x − G∇f(x) with G independent of
         ∇f(x) and E[rank G] = expected_rank, proved from above (``compression_limit``); infinite where it is not known,

@@ -56,11 +56,13 @@ from stepsize_opt.proofs import (
 from stepsize_opt.smoothness import LowRankPlusDiagonal, NeedsDense, Smoothness
 from stepsize_solvers.large import (
     MOST_METRIC_STEPS,
+    MOST_SPECTRAL_STEPS,
     MetricModel,
-    Spectral,
+    SpectralModel,
     solve_balanced,
     solve_low_rank,
     solve_metric,
+    solve_spectral,
 )
 from stepsize_solvers.numerics import Limits
 from stepsize_solvers.programs import (
@@ -503,8 +505,11 @@ def solve_gaussian(
     inner, vectors = np.maximum(inner[-n:], 0.0), vectors[:, -n:]
     counts = np.append(np.ones(n), float(d - n))[: n + (d > n)]
     values, below = (np.append(c + part, c)[: len(counts)] for part in (inner, eigenvalue_bounds(gram)[0][-n:]))
-    spectral = Spectral(values, counts, law.a, law.b)
-    point = spectral.metric() if descent else spectral.condition()
+    model = SpectralModel(values, counts, law.a, law.b, descent)
+    status, progress = solve_spectral(model, Limits.of(settings, MOST_SPECTRAL_STEPS))
+    if progress.best is None:
+        raise not_proved()
+    point = progress.best.point
     doubt = twice_gamma(coefficient_roundings(law) + 4)
     coefficients = law.a * (1.0 - doubt), law.b * (1.0 - doubt)
     below = below * (1.0 - 2.0 * UNIT)
@@ -529,11 +534,12 @@ def solve_gaussian(
         if lower is None or ends is None:
             return None
         certificate = Certificate(True, loss, lower, upper, d)
-        status = Status.OPTIMAL if certificate.is_optimal(settings.tol) else Status.INACCURATE
-        stats = SolverStats("eigenbasis", time.perf_counter() - began, 0.0, None)
+        stats = SolverStats("eigenbasis", time.perf_counter() - began, 0.0, progress.steps, progress.statistics)
+        proved = Status.OPTIMAL if certificate.is_optimal(settings.tol) else Status.INACCURATE
         best = lower if metric_log is None else max(lower, metric_log)
         stepsize = LowRankStepsize(D.a, D.V, sign)
-        return StructuredAnswer(stepsize, certificate, best, stats, status, satisfied, _MIXED if mixed else "")
+        end = status if status.is_stopped else proved
+        return StructuredAnswer(stepsize, certificate, best, stats, end, satisfied, _MIXED if mixed else "")
 
     answer = first_proved((0.0,) if descent else losses(64.0 * UNIT * L.rank, _MOST_RETREAT), retreated)
     if answer is None:

@@ -100,13 +100,12 @@ def plan(
 ) -> Table:
     """Tell which method to run: rounds, floats sent, work and efficiency of each, and the best within a budget.
 
-    Gradient descent, det-CGD1 (with the best descent metric, and for ``"descent"`` under the paper's condition),
-    det-CGD2 and the subspace method, with k = 1 and with a quarter, half and all of the floats allowed; ``Feedback``
-    with its worst case for the largest k.  With clients
-    the rows with shared seeds are those of one node; det-CGD1 and det-CGD2 with independent draws and the largest k
-    stand beside them.  For a large L that is not formed, the rows are those that need no d×d matrix: gradient descent,
-    det-CGD1 with a diagonal D, and for a dense factor det-CGD1 and det-CGD2 with a full D (``descent``) and the
-    subspace method; for ``euclidean`` and ``linear`` the best diagonal D is a multiple of I.
+    The rows are gradient descent, det-CGD1 (with the best descent metric, and for ``"descent"`` under the paper's
+    condition), det-CGD2 and the subspace method, with k = 1 and with a quarter, half and all of the floats allowed, and
+    ``Feedback`` with its worst case for the largest k.  Clients with shared seeds have the rows of one node, and
+    det-CGD1 and det-CGD2 with independent draws and the largest k in addition.  For a large L that is not formed, the
+    rows are those that need no d×d matrix: gradient descent, det-CGD1 with a diagonal D, and for a dense factor
+    det-CGD1 and det-CGD2 with a full D (``descent``) and the subspace method.
 
     Parameters
     ----------
@@ -132,8 +131,16 @@ def plan(
         Sketches to take in place of rand-k.
     on_progress
         Called with the number of rows done, of all rows, and the name of the next before each is solved.
-    solver, tol, time_limit, max_iters, options
-        Of each row, as in ``optimal_stepsize``.
+    solver
+        The solver of each row: ``"auto"``, or a name from ``available_solvers``.
+    tol
+        The certified gap of each row.
+    time_limit
+        Seconds for each row, None for no limit.
+    max_iters
+        Iterations of each solve, None for the solver's default.
+    options
+        The solver's own options, by its own names.
 
     Returns
     -------

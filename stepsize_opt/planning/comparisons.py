@@ -147,10 +147,8 @@ def _cases(goal: GoalName, directions: list[tuple[str, Structure]]) -> list[tupl
 
 
 def _table(rows: list[Row], sketch: Sketch, goal: GoalName) -> Table:
-    best = rows[0].result
     notes = [
-        f"best guarantee for this L: {rows[0].method}, {rows[0].stepsize}, by {best.guarantee_used} = "
-        f"{best.guaranteed_rate:.6g}; a guarantee is an upper bound, and a run may rank the rows otherwise",
+        f"best by {rows[0].result.guarantee_used}, for every f with this L; a run may rank the rows otherwise",
         *dict.fromkeys(row.result.estimated for row in rows if row.result.estimated),
     ]
     if goal == "linear":

@@ -48,6 +48,9 @@ class Federated:
             msg = f"clients must have one common dimension, got {dimensions}"
             raise ValueError(msg)
 
+    def __repr__(self) -> str:
+        return f"Federated(n = {self.n} clients, d = {self.d})"
+
     @property
     def n(self) -> int:
         return len(self.clients)

@@ -207,6 +207,9 @@ class LogisticRegression(_OnRows):
             msg = f"b must hold the labels -1 and 1, got {', '.join(f'{x:g}' for x in np.unique(self.b)[:4])}, …"
             raise ValueError(msg)
 
+    def __repr__(self) -> str:
+        return f"LogisticRegression(m = {self.m}, d = {self.d}, λ = {self.reg:g}, penalty {self.penalty!r})"
+
     @cached_property
     def signed_rows(self) -> Any:
         """−bᵢaᵢᵀ as rows, so that the loss of row i is log(1 + exp(row·x)); csr or dense as A is."""
@@ -301,6 +304,9 @@ class Quadratic(_Nonnegative):
             raise ValueError(msg)
         object.__setattr__(self, "H", H)
 
+    def __repr__(self) -> str:
+        return f"Quadratic(d = {self.d})"
+
     @property
     def d(self) -> int:
         return len(self.H)
@@ -348,6 +354,9 @@ class LeastSquares(_OnRows):
             positive_number("reg", self.reg)
         super().__post_init__()
 
+    def __repr__(self) -> str:
+        return f"LeastSquares(m = {self.m}, d = {self.d}, λ = {self.reg:g})"
+
     def smoothness(self) -> Matrix:
         return gram(self.A, self.m, self.reg)
 
@@ -391,6 +400,9 @@ class Layered:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", read_objectives("layers", self.layers))
+
+    def __repr__(self) -> str:
+        return f"Layered(sizes = {self.sizes})"
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -518,6 +530,9 @@ class SoftmaxRegression:
             msg = f"labels must be {len(A)} whole numbers from 0 to classes − 1 = {self.classes - 1}"
             raise ValueError(msg)
         object.__setattr__(self, "A", A)
+
+    def __repr__(self) -> str:
+        return f"SoftmaxRegression(m = {len(self.A)}, d = {self.d}, {self.classes} classes, λ = {self.reg:g})"
 
     @property
     def d(self) -> int:

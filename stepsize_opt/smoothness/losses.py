@@ -80,10 +80,14 @@ def poisson(X: Any, reg: float, largest_rate: float, **cut: Any) -> LowRankPlusD
 
     Parameters
     ----------
-    X, reg, cut
-        As in ``logistic``.
+    X
+        Rows aᵢ, shape (m, d), dense or sparse.
+    reg
+        λ > 0.
     largest_rate
         A bound on exp(aᵢᵀx), the second derivative, for all x that the method visits: outside of it f is not L-smooth.
+    cut
+        ``rank``, as in ``gram_plus_diagonal``.
 
     Examples
     --------
@@ -102,10 +106,14 @@ def softmax(X: Any, classes: int, reg: float, **cut: Any) -> LowRankPlusDiagonal
 
     Parameters
     ----------
-    X, reg, cut
-        As in ``logistic``; ``rank`` is for the factor of one class.
+    X
+        Rows aᵢ, shape (m, d), dense or sparse.
     classes
         Number of classes, at least 2.
+    reg
+        λ > 0.
+    cut
+        ``rank``, as in ``gram_plus_diagonal``, for the factor of one class.
 
     Examples
     --------

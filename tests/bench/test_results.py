@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shared.licences import without_mosek_licence
 from stepsize_validation.bench import process
 from stepsize_validation.bench.plan import BenchSettings, Plan, Task, all_tasks, default_task
 from stepsize_validation.bench.problems import size_problems
@@ -175,8 +176,7 @@ class TestRunning:
             page(Results(BenchSettings(), {}, []), [])
 
     def test_a_solver_that_cannot_run_and_sizes_beyond_a_limit_are_rows(self, tmp_path: Path, monkeypatch) -> None:
-        monkeypatch.delenv("MOSEKLM_LICENSE_FILE", raising=False)
-        monkeypatch.setenv("HOME", str(tmp_path))
+        without_mosek_licence(monkeypatch, tmp_path)
         monkeypatch.setattr(process, "run_task", lambda task, settings: run(task, status="time limit"))
         plan = replace(PLAN, solvers=("clarabel", "mosek"), all_formulations_up_to=0)
         rows = {(run["solver"], run["d"]): run["run_status"] for run in run_benchmark(plan, tmp_path).runs}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared.licences import without_mosek_licence
 from shared.reference_problems import random_smoothness
 from stepsize_opt import BlockDiagonal, DiagonalSketch, Direction, RandK, optimal_stepsize
 from stepsize_opt.results import StepsizeResult
@@ -260,8 +261,7 @@ def test_mistakes_get_one_line_and_no_traceback(
 def test_a_solver_that_cannot_run(
     matrix: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("MOSEKLM_LICENSE_FILE", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    without_mosek_licence(monkeypatch, tmp_path)
     for command in (["solve", matrix, *SKETCH, "--solver", "mosek"], ["bench", "--solvers", "mosek,scs"]):
         assert main(command) == 3
         assert "no licence" in capsys.readouterr().err

@@ -1,4 +1,17 @@
-"""When the optimum of the descent metric beats that of det-CGD2 (docs/theory.md)."""
+"""When the optimum of the descent metric beats that of det-CGD2 (docs/theory.md).
+
+*Weak compression*, 𝒫 = id + δ𝒜 with 𝒜 self-adjoint: the largest log det H, G₁, and G₂ = −log det 𝒫(L) satisfy
+G₁ − G₂ = ½δ²(‖L^{−½}𝒜(L)L^{−½}‖² − ‖L^½𝒜(L⁻¹)L^½‖²) + O(δ³).
+
+Proof: at δ = 0 the maximiser is L⁻¹ and the second derivative there is −2 tr(LXLX) < 0, so the maximiser is
+L⁻¹ + δX + O(δ²) by the implicit function theorem.  DLD = L⁻¹ + 2δX + δ²XLX gives
+H = L⁻¹ − δ𝒜(L⁻¹) − δ²(XLX + 2𝒜(X)) up to O(δ³) and
+
+    log det H = −log det L − δ⟨L, 𝒜(L⁻¹)⟩ − ½δ² tr(L𝒜(L⁻¹)L𝒜(L⁻¹)) − δ²(⟨L, XLX⟩ + 2⟨𝒜(L), X⟩) + O(δ³),
+
+largest for X = −L⁻¹𝒜(L)L⁻¹, where the terms in X add up to δ² tr(L⁻¹𝒜(L)L⁻¹𝒜(L)).  G₂ = −log det(L + δ𝒜(L)) has the
+same terms of first order, because 𝒜 is self-adjoint, and ½δ² tr(L⁻¹𝒜(L)L⁻¹𝒜(L)) of second order.
+"""
 
 from __future__ import annotations
 

@@ -54,6 +54,15 @@ def test_python_blocks_run_and_print_what_is_shown(path: Path, tmp_path: Path, m
         assert not shown or alike(out.getvalue(), shown), f"{path.name} shows\n{shown}\nbut prints\n{out.getvalue()}"
 
 
+def test_files_that_a_page_names_exist() -> None:
+    """Pages point to the heads of code files for proofs."""
+    folders = [ROOT / name for name in ("docs", "examples", "solvers", "stepsize_opt", "tests", "validation")]
+    files = [path.as_posix() for folder in folders for path in folder.rglob("*.py")]
+    for page in DOCUMENTS:
+        for name in re.findall(r"`([\w/]+\.py)`", page.read_text("utf-8")):
+            assert any(path.endswith(f"/{name}") for path in files), f"{page.name} names {name}"
+
+
 def test_numbers_are_those_of_the_stored_results() -> None:
     """Every table and number between ``<!-- numbers: … -->`` and ``<!-- end -->``."""
     command = [sys.executable, "-W", "error", str(ROOT / "docs" / "fill.py"), "--check"]

@@ -16,6 +16,7 @@ SHARED_MODULES = {
     "stepsize_opt.results",
     "stepsize_opt.tables",
     "stepsize_opt.verify",
+    "stepsize_solvers.process",
     "stepsize_validation.figures",
     "stepsize_validation.table1",
 }

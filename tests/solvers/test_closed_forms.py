@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shared.native_problems import one_direction, rand_k, spectrum
-from stepsize_solvers.closed_forms import Balanced, ClosedForm, balanced_vector, sign_pattern, uncoupled
+from stepsize_solvers.closed_forms import Balanced, ClosedForm, sign_pattern, uncoupled
+from stepsize_solvers.large import balanced_vector
 from stepsize_solvers.native import NativeSolver
 from stepsize_solvers.numerics.linalg import sym
-from stepsize_solvers.programs.contract import Settings
+from stepsize_solvers.programs.contract import Outcome, Settings, Status
 from stepsize_solvers.programs.maps import DiagonalPlusScaled, Hadamard, PositiveMap, ScaledPlusTrace, hadamard
-from stepsize_solvers.programs.outcome import Outcome, Status
 from stepsize_solvers.programs.program import Program
 
 Matrix = NDArray[np.float64]

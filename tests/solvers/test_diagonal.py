@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from stepsize_opt import RandK, optimal_stepsize
-from stepsize_solvers.few.diagonal import solve_diagonal
+from stepsize_solvers.interior.diagonal import solve_diagonal
 from stepsize_solvers.large import find_low_rank, solve_balanced, solve_low_rank
 from stepsize_solvers.numerics import Limits
 from stepsize_solvers.programs import Matrix, Status, Vector

@@ -12,12 +12,11 @@ import pytest
 from shared.lagrangian import bound, gap
 from stepsize_opt.sketches import Gaussian, RandK, Sketch
 from stepsize_solvers.families import solve_families
-from stepsize_solvers.families.agreement import agreement
 from stepsize_solvers.families.cuts import worth_cutting
 from stepsize_solvers.families.dense import dense_solver
-from stepsize_solvers.families.newton import newton_system, solve_by_cg
-from stepsize_solvers.families.pairs import active_pairs
+from stepsize_solvers.families.newton import FormedRows, PairedRows, newton_system, solve_by_cg
 from stepsize_solvers.families.point import Model, Point
+from stepsize_solvers.families.solve import agreement
 from stepsize_solvers.numerics import OutOfTime, Work, sym
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
@@ -185,7 +184,7 @@ def test_the_system_is_the_hessian(case: Case) -> None:
     h = 1e-3
     curvature = (barrier(h) - 2.0 * barrier(0.0) + barrier(-h)) / h**2
     assert np.sum(Y * newton_system(model, p)(Y)) == pytest.approx(curvature, rel=1e-3)
-    adjoints = [model.minus_adjoint(f, s, p.C, s.Z, s.Rt) for f, s in zip(program.families, p.states, strict=True)]
+    adjoints = [state.minus_adjoint(state.Z) for state in p.states]
     gradient = -np.trace(Y) + sum(float(np.sum(Y * adjoint)) for adjoint in adjoints)
     assert gradient == pytest.approx((barrier(h) - barrier(-h)) / (2.0 * h), rel=1e-4, abs=1e-6)
 
@@ -204,8 +203,8 @@ def test_factorisation_and_conjugate_gradients_agree(case: Case) -> None:
 def test_diagonals_below_zero_by_rounding_leave_a_preconditioner() -> None:
     """Where matrices of clients lie far apart, a diagonal entry of R̃ ⪰ 0 may come out negative."""
     model, p = near(Case("outer", RandK(5, 2), 2.0, 0.0).program(), 1e-3)
-    state = p.states[0]
-    rounded = replace(state, Rt=state.Rt - np.diag([2.0 * state.Rt[0, 0] + 1e3, 0.0, 0.0, 0.0, 0.0]))
+    Rt, rounded = p.states[0].Rt, replace(p.states[0])
+    vars(rounded)["Rt"] = Rt - np.diag([2.0 * Rt[0, 0] + 1e3, 0.0, 0.0, 0.0, 0.0])
     system = newton_system(model, replace(p, states=(rounded, *p.states[1:])), slow=True)
     assert np.isfinite(system.precondition(direction())).all()
 
@@ -213,15 +212,29 @@ def test_diagonals_below_zero_by_rounding_leave_a_preconditioner() -> None:
 @pytest.mark.parametrize(("c", "e"), [(2.0, 0.0), (0.0, 1.5)])
 def test_pairs_invert_the_heavy_part_of_the_system(c: float, e: float) -> None:
     """The Gram matrix made of products of inner products is that of the functionals that T and Tᵀ apply."""
-    pairs = active_pairs(*near(Case("linear", RandK(5, 2), c, e).program(), 1e-2))
-    assert pairs is not None and pairs.beta.size > 0
+    model, p = near(Case("linear", RandK(5, 2), c, e).program(), 1e-2)
+    pairs = newton_system(model, p).inverse
+    assert isinstance(pairs, PairedRows) and pairs.first.size > 0
     # T and Tᵀ are adjoint, and αI + TᵀT undoes the solve (close to the optimum only up to rounding of its weights).
-    Y, weights = direction(), np.arange(1.0, 1.0 + pairs.beta.size)
+    Y, weights = direction(), np.arange(1.0, 1.0 + pairs.first.size)
     assert weights @ pairs.functionals(Y) == pytest.approx(float(np.sum(Y * pairs.combination(weights))))
     for rhs in (Y, np.eye(5)):
         solution = pairs.solve(rhs)
         back = pairs.alpha * solution + pairs.combination(pairs.functionals(solution))
         np.testing.assert_allclose(back, rhs, rtol=1e-6, atol=1e-6 * np.abs(rhs).max())
+
+
+@pytest.mark.parametrize("case", [Case("linear", Gaussian(5, 3), 2.0, 0.0), CASES[4], CASES[6]], ids=str)
+def test_formed_rows_are_inverted_without_cancellation(case: Case) -> None:
+    """1/(1 + σ²) along orthonormal rows in the metric of J, 1/J elsewhere."""
+    rows = newton_system(*near(case.program(), 1e-3)).inverse
+    assert isinstance(rows, FormedRows) and len(rows.R) > 0 and rows.shrink.max() < 0.05
+    np.testing.assert_allclose(rows.R @ rows.R.T, np.eye(len(rows.R)), atol=1e-9)
+    for row, shrink in zip(rows.R.reshape(-1, 5, 5), rows.shrink, strict=True):
+        np.testing.assert_allclose(rows.solve(row / rows.root), shrink * rows.root * row, atol=1e-12)
+    scaled = direction().ravel()
+    across = (scaled - rows.R.T @ (rows.R @ scaled)).reshape(5, 5)
+    np.testing.assert_allclose(rows.solve(across / rows.root), rows.root * across, atol=1e-12)
 
 
 # ---------------------------------------------------------------- large programs, cuts, splits

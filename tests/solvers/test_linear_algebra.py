@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shared.native_problems import spectrum
 from stepsize_solvers.numerics import Curvatures
-from stepsize_solvers.numerics.chebyshev import ChebyshevInverse, chebyshev_inverse, spectrum_bounds
+from stepsize_solvers.numerics.curvature import ChebyshevInverse, chebyshev_inverse, spectrum_bounds
 from stepsize_solvers.numerics.linalg import (
     Gram,
     Sizes,

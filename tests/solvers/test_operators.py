@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from shared.lagrangian import bound, inequalities
 from shared.native_problems import all_maps, all_patterns, spectrum
-from stepsize_solvers.few.diagonal import DiagonalPoint, _Newton
-from stepsize_solvers.few.layers import LayeredProblem
 from stepsize_solvers.interior import Condition, ConditionPoint, Floor, FloorPoint, Frame, MetricPoint
 from stepsize_solvers.interior.dense import listed
+from stepsize_solvers.interior.diagonal import DiagonalPoint, _Newton
 from stepsize_solvers.interior.floor import Factorised
 from stepsize_solvers.interior.frame import curvature_loss
+from stepsize_solvers.interior.layers import LayeredProblem
 from stepsize_solvers.interior.metric import KrylovSystem
 from stepsize_solvers.interior.schur import FullJacobian
 from stepsize_solvers.interior.starts import Start, best_multiple, cold_start, metric_start, power_start, warm_start

@@ -13,7 +13,7 @@ import pytest
 from shared.reference_problems import random_smoothness
 from stepsize_opt import RandK, optimal_stepsize
 from stepsize_opt.results import StepsizeResult
-from stepsize_solvers.process.state import Shared
+from stepsize_solvers.process import Shared
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_info
 import numpy as np
 from stepsize_opt import RandK, certify, compare, optimal_distributed_stepsize, optimal_stepsize
 from stepsize_solvers.numerics.linalg import blas_threads
-from stepsize_solvers.process.state import silenced, without_warnings
+from stepsize_solvers.process import silenced, without_warnings
 from stepsize_solvers.programs import DiagonalPlusScaled
 
 def overlap(make):

@@ -25,6 +25,7 @@ FIRST = Row(
 )
 SECOND = replace(FIRST, method="det-CGD2", rounds=5.0, floats=10.0, k=2.0, share_of_limit=None)
 BEYOND = replace(FIRST, method="GD", rounds=2.0, floats=4e6, within_budget=False)
+NEAR = replace(BEYOND, floats=20.0)
 OTHER = replace(FIRST, goal="euclidean", method="subspace")
 COLUMNS = ("method", "stepsize", "rounds", "floats", "share of limit", "gap", "client")
 LIMITS = {"descent": ((2.0, 3.0), (1.0, 4.0))}
@@ -66,19 +67,25 @@ def test_records_are_plain() -> None:
 
 @pytest.mark.parametrize(
     ("goal", "drawn", "limit"),
-    [(None, (SECOND, FIRST, BEYOND), [[[4.0, 4.0], [6.0, 3.0]]]), ("euclidean", (OTHER,), [])],
+    [(None, (SECOND, FIRST, NEAR), [[[4.0, 4.0], [6.0, 3.0]]]), ("euclidean", (OTHER,), [])],
 )
 def test_a_plot_draws_the_limit_and_all_rows_and_rings_the_best(
     goal: str | None, drawn: tuple[Row, ...], limit: list[list[list[float]]]
 ) -> None:
     ax = Figure().subplots()
-    assert TABLE.plot(ax, goal=goal) is ax
+    assert replace(TABLE, rows=(SECOND, FIRST, NEAR, OTHER)).plot(ax, goal=goal) is ax
     points = [np.asarray(part.get_offsets()) for part in ax.collections]
     *rows, ring = [part for part in points if len(part)]  # the entries of the legend are empty
     np.testing.assert_array_equal(sorted(map(tuple, np.vstack(rows))), sorted((r.floats, r.rounds) for r in drawn))
     np.testing.assert_array_equal(ring, [(drawn[0].floats, drawn[0].rounds)])
     assert [np.asarray(line.get_xydata()).tolist() for line in ax.get_lines()] == limit
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+
+
+def test_a_row_far_from_the_others_is_in_the_legend_of_a_plot_only() -> None:
+    ax = TABLE.plot(Figure().subplots())
+    assert ax.dataLim.xmax < BEYOND.floats
+    assert f"{BEYOND.label}: 4.00e6 floats" in [text.get_text() for text in ax.get_legend().get_texts()]
 
 
 def test_no_best_row_names_what_the_cheapest_needs_or_why_there_is_none() -> None:

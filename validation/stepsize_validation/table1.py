@@ -134,17 +134,18 @@ class CommunicationTable:
         ]
 
     def __repr__(self) -> str:
+        width = max(len(row.stepsize) for row in self.rows)
         header = (
-            f"{'row':>3} {'method':<8} {'sketch':<8} {'stepsize':<11} {'computed':>11} {'descent':>11} {'printed':>11} "
-            f"{'of limit':>8}"
+            f"{'row':>3} {'method':<8} {'sketch':<8} {'stepsize':<{width}} {'computed':>11} {'descent':>11} "
+            f"{'printed':>11} {'share of limit':>14}"
         )
         lines = [f"communication in units of 2Δ⁰/ε², layers {self.layers}, k = {self.k}, q = {self.q}", header]
         lines.append("-" * len(header))
         for row in self.rows:
             printed = "" if row.printed is None else f"{row.printed:.6g}"
             lines.append(
-                f"{row.number or '*':>3} {row.method:<8} {row.sketch:<8} {row.stepsize:<11} {row.computed:>11.6g} "
-                f"{row.descent:>11.6g} {printed:>11} {row.result.efficiency:>8.3f}"
+                f"{row.number or '*':>3} {row.method:<8} {row.sketch:<8} {row.stepsize:<{width}} "
+                f"{row.computed:>11.6g} {row.descent:>11.6g} {printed:>11} {row.result.efficiency:>14.3f}"
                 + (f"  ≠ {row.note}" if row.differs else "")
             )
         return "\n".join(lines)

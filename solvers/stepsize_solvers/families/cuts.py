@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
-from stepsize_solvers.families.point import Model, Point, congruence
-from stepsize_solvers.numerics import sym
+from stepsize_solvers.families.iteration import MOST_STEPS, iterate, start_point, with_duals
+from stepsize_solvers.families.point import Model, Point
+from stepsize_solvers.numerics import Bounds, Limits, Progress
 from stepsize_solvers.programs import Family, Matrix, Program, Settings, Stack, Status
 
 # Families with fewer columns than this many times d are left whole: the rounds would cost more than they save.
@@ -51,46 +51,17 @@ _NEW_PART = 1e-7
 # Each round is solved to this fraction of the gap of the round before (of 10 at most, which the first one takes), so
 # that early rounds stay short.
 _ROUND_GAP = 0.02
-_MAX_ROUNDS = 60
+_MOST_ROUNDS = 60
 # A relaxation whose X is outside by more than this does not warm the next one.
 _TOO_FAR = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Relaxed:
-    """The answer of a relaxation: its best point, the steps and the products with the system that it took."""
-
-    status: Status
-    point: Point | None
-    steps: int
-    products: int
-
-
-class RelaxationSolver(Protocol):
-    """Solves a relaxation from a multiple of a direction X.
-
-    duals: multipliers of its first families, if any; fraction: of the way from 0 to the boundary at which to start.
-    """
-
-    def __call__(
-        self, model: Model, settings: Settings, X: Matrix, duals: tuple[Stack, ...] | None, fraction: float
-    ) -> Relaxed: ...
-
-
-@dataclass
-class CutState:
-    """The best answer and the best bound so far.
-
-    X: feasible for the whole program; lower: log det X; upper: the bound of ``duals``.
-    """
+class CutPoint:
+    """The best X so far, feasible for the whole program, and the multipliers of the best bound so far."""
 
     X: Matrix
-    lower: float
-    upper: float = math.inf
-    duals: tuple[Stack, ...] = ()
-    iterations: int = 0
-    cg_iterations: int = 0
-    rounds: int = 0
+    duals: tuple[Stack, ...]
 
 
 def worth_cutting(program: Program) -> bool:
@@ -104,63 +75,67 @@ def _is_cut(family: Family) -> bool:
     return n * r > _WORTH * d and n > 1 and not (family.is_plain and family.B is None)
 
 
-def solve_by_cuts(model: Model, settings: Settings, start: Matrix, solve: RelaxationSolver) -> tuple[Status, CutState]:
-    """Solve from a direction X ≻ 0; ``solve`` solves a relaxation from a strictly feasible point of it."""
-    program = model.program
-    d = program.d
+def solve_by_cuts(model: Model, settings: Settings, start: Matrix) -> tuple[Status, Progress[CutPoint]]:
+    """Solve from a direction X ≻ 0; the history of the progress has one entry for each round."""
+    program, d = model.program, model.program.d
+    progress: Progress[CutPoint] = Progress(d, Limits.of(settings, _MOST_ROUNDS * MOST_STEPS), 1.0, _MOST_ROUNDS)
     examined = _examine(model, start)
-    state = CutState(examined.scale * start, examined.lower)
+    best, lower, upper = examined.scale * start, examined.lower, math.inf
+    duals: tuple[Stack, ...] = ()
     bases = [_first_basis(f, s) for f, s in zip(program.families, examined.spectra, strict=True)]
-    X = start
-    warm: tuple[Stack, ...] | None = None
-    fraction = 0.5
-    while state.rounds < _MAX_ROUNDS:
+    X, warm, fraction = start, None, 0.5
+    for _ in range(_MOST_ROUNDS):
         if settings.seconds_left <= 0.0:
-            return Status.USER_LIMIT, state
-        gap = (state.upper - state.lower) / d
+            return Status.USER_LIMIT, progress
+        gap = (upper - lower) / d
+        relaxed = replace(model, program=_relaxation(program, bases, with_mean=not gap < _MEAN_GAP))
         tol = max(_ROUND_GAP * min(gap, 10.0), 0.5 * settings.tol)
-        steps_left = None if settings.max_iters is None else settings.max_iters - state.iterations
-        limits = replace(settings, tol=tol, max_iters=steps_left, verbose=False)
-        relaxed = _relaxation(program, bases, with_mean=not gap < _MEAN_GAP)
-        answer = solve(replace(model, program=relaxed), limits, X, warm, fraction)
-        status, point = answer.status, answer.point
-        state.rounds += 1
-        state.iterations += answer.steps
-        state.cg_iterations += answer.products
-        if point is None:
-            return Status.INACCURATE, state
-        X = point.X
-        duals = point.duals[: len(bases)]
-        bound = _bound(replace(model, program=relaxed), X, duals)
-        lifted = _lifted(program, bases, duals)
-        if bound < state.upper:
-            state.upper, state.duals = bound, lifted
+        steps_left = None if settings.max_iters is None else settings.max_iters - progress.steps
+        limits = Limits.of(replace(settings, tol=tol, max_iters=steps_left, verbose=False), MOST_STEPS)
+        first = _start(relaxed, X, warm, fraction)
+        if first is None:
+            return Status.INACCURATE, progress
+        status, inner = iterate(relaxed, first, limits)
+        progress.steps += inner.steps
+        progress.work.cg_iterations += inner.work.cg_iterations
+        if inner.best is None:
+            return Status.INACCURATE, progress
+        point = inner.best.point
+        X, found = point.X, point.duals[: len(bases)]
+        lifted = _lifted(program, bases, found)
+        bound = _bound(relaxed, X, found)
+        if bound < upper:
+            upper, duals = bound, lifted
         examined = _examine(model, X)
-        if examined.lower > state.lower:
-            state.X, state.lower = examined.scale * X, examined.lower
-        gap = (state.upper - state.lower) / d
-        if settings.verbose:
-            columns = sum(0 if b is None else b.count for b in bases)
-            print(f"round {state.rounds:3d}  gap {gap:9.2e}  steps {answer.steps:3d}  columns {columns:5d}")
-        if gap <= settings.tol:
-            return Status.OPTIMAL, state
-        if status.is_stopped:
-            return status, state
-        rhs = [f.c + (f.e * program.tau(point.log_det) if f.e else 0.0) for f in program.families]
-        near = _NEAR if gap < 1e-2 else 0.0
+        if examined.lower > lower:
+            best, lower = examined.scale * X, examined.lower
+        columns = sum(0 if b is None else b.count for b in bases)
+        ended = progress.examine(CutPoint(best, duals), Bounds(lower, upper), {"columns": str(columns)})
+        if ended is not None or status.is_stopped:
+            return ended or status, progress
+        near = _NEAR if (upper - lower) / d < 1e-2 else 0.0
+        rhs = [program.constant(f, point.log_det) for f in program.families]
         bases = [
             _next_basis(f, b, s.F / c, w, near)
             for f, b, s, c, w in zip(
                 program.families, bases, point.states[: len(bases)], rhs, examined.spectra, strict=True
             )
         ]
-        warm = tuple(Z if b is None else b.compress(Z) for b, Z in zip(bases, lifted, strict=True))
         # X was outside by this much.  A start further inside than that is central; far outside, multipliers say little.
         outside = 1.0 / examined.scale - 1.0
-        fraction = max(0.5, 1.0 - max(2.0 * outside, gap))
-        if outside > _TOO_FAR:
-            warm = None
-    return Status.INACCURATE, state
+        fraction = max(0.5, 1.0 - max(2.0 * outside, (upper - lower) / d))
+        warm = None
+        if outside <= _TOO_FAR:
+            warm = tuple(Z if b is None else b.compress(Z) for b, Z in zip(bases, lifted, strict=True))
+    return Status.INACCURATE, progress
+
+
+def _start(model: Model, X: Matrix, duals: tuple[Stack, ...] | None, fraction: float) -> Point | None:
+    """The start of a relaxation at a fraction of the way from 0 to the boundary along X, with multipliers if given."""
+    start = start_point(model, fraction, [X])
+    if start is None or duals is None:
+        return start
+    return with_duals(model, start, duals) or start
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,16 +185,14 @@ def _examine(model: Model, X: Matrix) -> _Examined:
     spectra: list[tuple[Matrix, Stack] | None] = []
     tops = []
     for family in program.families:
-        M = X if family.B is None else X @ family.B @ X
-        images = congruence(family.H, family.Q.apply(sym(M)))
+        images = family.images(X)
         if _is_cut(family):
             values, vectors = np.linalg.eigh(images)
-            rhs = family.c + (family.e * program.tau(log_det) if family.e else 0.0)
-            spectra.append((1.0 - values / rhs, vectors))
-            tops.append(float(values[:, -1].max()))
+            spectra.append((1.0 - values / program.constant(family, log_det), vectors))
         else:
+            values = np.linalg.eigvalsh(images)
             spectra.append(None)
-            tops.append(float(np.linalg.eigvalsh(images)[:, -1].max()))
+        tops.append(float(values[:, -1].max()))
     # Strictly inside: eigenvalues of images of size one are right to about 10⁻¹⁴.
     scale = program.largest_scale(log_det, tops) * (1.0 - 1e-12)
     if not model.metric:
@@ -228,7 +201,7 @@ def _examine(model: Model, X: Matrix) -> _Examined:
     first = program.families[0]
     end = first.c / tops[0]
     scale = min(scale, max(0.5 * end, 1.0) if end > 1.0 else 0.5 * end)
-    value = np.linalg.slogdet(first.c * np.eye(first.rows) - scale * congruence(first.H, X)[0])[1]
+    value = np.linalg.slogdet(first.c * np.eye(first.rows) - scale * first.images(X)[0])[1]
     return _Examined(scale, log_det + program.d * math.log(scale) + float(value), spectra)
 
 

@@ -16,13 +16,17 @@ Hadamard map is an entrywise scaling too, in the frame T = I.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
-from stepsize_solvers.families.point import FamilyState, Model, Point, trace, twice_symmetric
+from stepsize_solvers.families.point import FamilyState, Model, Point, trace
 from stepsize_solvers.numerics import sym
-from stepsize_solvers.programs import Family, Matrix, Stack
+from stepsize_solvers.programs import Indices, Matrix, Pattern, Stack, Vector
+
+# Λ counts as diagonal, as the basis C makes it for a single B, up to this fraction of its largest entry.
+_DIAGONAL = 1e-12
 
 
 def unknowns(model: Model) -> int:
@@ -39,104 +43,91 @@ def unknowns(model: Model) -> int:
 
 def dense_solver(model: Model, p: Point) -> Callable[[Matrix], Matrix] | None:
     """rhs ↦ Y with 𝓗(Y) = rhs in the basis C, by a Cholesky factorisation; None when rounding prevents it."""
-    program = model.program
-    d = program.d
-    rows, cols = _pairs(model)
-    plain = all(f.is_plain for f in program.families)
-    T = p.C if plain else np.eye(d)
-    scale = np.where(rows == cols, 1.0, np.sqrt(2.0))
-    size = rows.size
-    H = np.zeros((size, size), order="F")
-    first: Matrix = np.eye(d) if plain else np.asarray(np.linalg.inv(p.X), dtype=np.float64)
-    groups: list[tuple[Matrix | None, list[tuple[Stack, Stack]]]] = [(None, [(first[None], first[None])])]
-    groups += [_terms(f, s, T) for f, s in zip(program.families, p.states, strict=True)]
+    plain = all(f.is_plain for f in model.program.families)
+    identity = np.eye(model.program.d)
+    T, first = (p.C, identity) if plain else (identity, np.asarray(np.linalg.inv(p.X), dtype=np.float64))
+    system = _System.empty(model.program.pattern)
+    system.add([(first[None], first[None])])
     for state in p.states:
+        _add_products(system, state, T)
         if state.Lam is not None:
-            groups.append((None, [(state.Lam[None], state.Rt[None]), (state.Rt[None], state.Lam[None])]))
-    for weights, terms in groups:
-        _add(H, rows, cols, scale, weights, terms)
-    for family, state in zip(program.families, p.states, strict=True):
+            system.add([(state.Lam[None], state.Rt[None]), (state.Rt[None], state.Lam[None])])
         if state.slope:
-            _add_determinant(H, rows, cols, scale, model, family, state, p, T, first)
-    factor, info = lapack.dpotrf(H, lower=1, overwrite_a=1)
+            _add_determinant(system, state, T, first, model.program.root)
+    factor, info = lapack.dpotrf(system.matrix, lower=1, overwrite_a=1)
     if info != 0:
         return None
-    C_inverse = None if plain else solve_triangular(p.C, np.eye(d), lower=True)
-
-    def solve(rhs: Matrix) -> Matrix:
-        goal = rhs if C_inverse is None else C_inverse.T @ rhs @ C_inverse
-        y, _ = lapack.dpotrs(factor, scale * goal[rows, cols], lower=1)
-        Y = np.zeros((d, d))
-        Y[rows, cols] = y / scale
-        Y[cols, rows] = y / scale
-        return Y if C_inverse is None else sym(C_inverse @ Y @ C_inverse.T)
-
-    return solve
+    if plain:
+        return lambda rhs: system.solve(factor, rhs)
+    C_inverse = solve_triangular(p.C, identity, lower=True)
+    return lambda rhs: sym(C_inverse @ system.solve(factor, C_inverse.T @ rhs @ C_inverse) @ C_inverse.T)
 
 
-def _pairs(model: Model) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column indices a ≤ b of the unknowns."""
-    rows, cols = [], []
-    for s in model.program.pattern.slices:
-        i, j = np.triu_indices(s.stop - s.start)
-        rows.append(i + s.start)
-        cols.append(j + s.start)
-    return np.concatenate(rows), np.concatenate(cols)
+@dataclass(frozen=True, eq=False)
+class _System:
+    """The lower triangle of a matrix of the unknowns: entries (rows, cols) of Y, times ``scale``."""
+
+    d: int
+    rows: Indices
+    cols: Indices
+    scale: Vector
+    matrix: Matrix
+
+    @staticmethod
+    def empty(pattern: Pattern) -> _System:
+        parts = [np.array(np.triu_indices(s.stop - s.start)) + s.start for s in pattern.slices]
+        rows, cols = np.concatenate(parts, axis=1)
+        scale = np.where(rows == cols, 1.0, np.sqrt(2.0))
+        return _System(pattern.d, rows, cols, scale, np.zeros((rows.size, rows.size), order="F"))
+
+    def vector(self, Y: Matrix) -> Vector:
+        """The unknowns of a symmetric matrix."""
+        return np.asarray(self.scale * Y[self.rows, self.cols])
+
+    def add(self, terms: list[tuple[Stack, Stack]], weights: Matrix | None = None) -> None:
+        """Add Y ↦ W∘Σ A (W∘Y) Bᵀ over the pairs of A and B of all terms."""
+        rows, cols = self.rows, self.cols
+        # Index the rows first: left[a] is (n, d), so that one product gives all entries (c, d′) for a pair (a, b).
+        left = np.concatenate([A for A, _ in terms]).transpose(1, 2, 0).copy()
+        right = np.concatenate([B for _, B in terms]).transpose(1, 0, 2).copy()
+        factor = self.scale if weights is None else self.scale * weights[rows, cols]
+        places = rows * self.d + cols
+        for k in range(rows.size):
+            products = left[rows[k]] @ right[cols[k]]
+            self.matrix[k:, k] += (0.5 * factor[k]) * factor[k:] * (products + products.T).ravel().take(places[k:])
+
+    def solve(self, factor: Matrix, rhs: Matrix) -> Matrix:
+        """Y from the Cholesky factor of the matrix."""
+        y = lapack.dpotrs(factor, self.vector(rhs), lower=1)[0] / self.scale
+        Y = np.zeros((self.d, self.d))
+        Y[self.rows, self.cols] = y
+        Y[self.cols, self.rows] = y
+        return Y
 
 
-def _terms(family: Family, state: FamilyState, T: Matrix) -> tuple[Matrix | None, list[tuple[Stack, Stack]]]:
-    """An entrywise weight and the products of the last term of 𝓗 for one family."""
-    P = T.T @ state.P @ T
+def _add_products(system: _System, state: FamilyState, T: Matrix) -> None:
+    """The last term of 𝓗 for one family."""
+    P, family = T.T @ state.P @ T, state.family
     if state.Lam is None:
-        return (None if family.is_plain else family.Q.hadamard_matrix), [(P, P)]
+        system.add([(P, P)], None if family.is_plain else family.Q.hadamard_matrix)
+        return
     lam = np.diagonal(state.Lam)
-    if np.max(np.abs(state.Lam - np.diag(lam))) <= 1e-12 * np.max(lam):  # the basis C diagonalises a single B
-        return lam[:, None] + lam, [(P, P)]
+    if np.max(np.abs(state.Lam - np.diag(lam))) <= _DIAGONAL * np.max(lam):
+        system.add([(P, P)], lam[:, None] + lam)
+        return
     M = state.Lam @ P
     N = M @ state.Lam
-    Mt = M.transpose(0, 2, 1)
-    return None, [(N, P), (P, N), (M, Mt), (Mt, M)]
+    system.add([(N, P), (P, N), (M, M.mT), (M.mT, M)])
 
 
-def _add(
-    H: Matrix,
-    rows: np.ndarray,
-    cols: np.ndarray,
-    scale: Matrix,
-    weights: Matrix | None,
-    terms: list[tuple[Stack, Stack]],
-) -> None:
-    """Add Y ↦ W∘Σ A (W∘Y) Bᵀ to the lower triangle of the matrix, which its factorisation reads."""
-    # Index the rows first: left[a] is (n, d), so that one product gives all entries (c, d′) for a pair (a, b).
-    left = np.concatenate([A for A, _ in terms]).transpose(1, 2, 0).copy()
-    right = np.concatenate([B for _, B in terms]).transpose(1, 0, 2).copy()
-    factor = scale if weights is None else scale * weights[rows, cols]
-    places = rows * right.shape[2] + cols
-    for k in range(rows.size):
-        products = left[rows[k]] @ right[cols[k]]
-        H[k:, k] += (0.5 * factor[k]) * factor[k:] * (products + products.T).ravel().take(places[k:])
-
-
-def _add_determinant(
-    H: Matrix,
-    rows: np.ndarray,
-    cols: np.ndarray,
-    scale: Matrix,
-    model: Model,
-    family: Family,
-    state: FamilyState,
-    p: Point,
-    T: Matrix,
-    metric: Matrix,
-) -> None:
+def _add_determinant(system: _System, state: FamilyState, T: Matrix, metric: Matrix, root: float) -> None:
     """The terms of c′ tr(Y): with t = the functional tr and w = that of ⟨P₂, ·⟩ in the frame T,
 
     c′² tr(G²) t tᵀ − c′(t wᵀ + w tᵀ) + c′ tr(Z) (metric ⊗ metric − t tᵀ/root).
     """
-    t = scale * metric[rows, cols]
-    M = sym(T.T @ family.Q.adjoint(state.P2) @ T)
-    w = scale * twice_symmetric(state.Lam, M)[rows, cols]
+    t, w = system.vector(metric), system.vector(state.twice(sym(T.T @ state.family.Q.adjoint(state.P2) @ T)))
     total = state.slope * trace(state.Z)
-    coefficient = state.slope**2 * float(np.sum(state.G**2)) - total / model.program.root
-    H += coefficient * np.outer(t, t) - state.slope * (np.outer(t, w) + np.outer(w, t))
-    _add(H, rows, cols, scale, None, [(total * metric[None], metric[None])])
+    coefficient = state.slope**2 * float(np.sum(state.G**2)) - total / root
+    matrix = system.matrix
+    matrix += coefficient * np.outer(t, t) - state.slope * (np.outer(t, w) + np.outer(w, t))
+    system.add([(total * metric[None], metric[None])])

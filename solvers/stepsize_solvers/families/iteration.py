@@ -1,4 +1,4 @@
-"""Families of inequalities as a problem of the interior-point iteration: their steps, centring and systems.
+"""Families of inequalities as a problem of the interior-point iteration: their starts, steps, centring and systems.
 
 X stays strictly feasible, so every iterate is an answer; the multipliers prove an upper bound at every iterate
 (``.point``), so the iteration stops on a gap, not on residuals.  Primal and dual steps have lengths of their own.
@@ -16,8 +16,8 @@ from stepsize_solvers.families.dense import dense_solver, unknowns
 from stepsize_solvers.families.newton import newton_system, solve_by_cg
 from stepsize_solvers.families.point import FamilyState, Model, Point, congruence
 from stepsize_solvers.interior import Drive, Rules
-from stepsize_solvers.numerics import Bounds, Limits, Progress, Sizes, sym
-from stepsize_solvers.programs import Family, Matrix, Stack, Status
+from stepsize_solvers.numerics import Bounds, Limits, Progress, Sizes, cholesky, sym
+from stepsize_solvers.programs import Family, Matrix, Program, Stack, Status
 
 # Iterate until the gap is this fraction of tol, so that an independent check passes too; give up after so many steps
 # without a better gap; a healthy solve takes 10 to 30 steps.
@@ -38,6 +38,12 @@ _CG_ACCURACY = 1e-3
 _MOST_ITERATIONS = 300
 # After a solve with more iterations than this, factorise instead where memory allows.
 _SLOW_CG = 60
+# A warm start adds this share of the multipliers on the central path to the given ones.
+_CENTRED = 0.3
+# Least slope of the objective, for each dimension, by which a start's multipliers are sized.
+_LEAST_SLOPE = 0.1
+# The rows of X that all constraints bound start at up to so many powers of ten below the others.
+_POWERS = 14
 
 
 def iterate(model: Model, start: Point, limits: Limits) -> tuple[Status, Progress[Point]]:
@@ -67,8 +73,7 @@ class Families:
         if steps >= _STEPS_FOLLOWED:
             return 0.0
         model = self.model
-        families = model.program.families[int(model.metric) :]
-        held = sum(model.minus_adjoint(f, s, p.C, s.Z) for f, s in zip(families, model.bounded(p), strict=True))
+        held = sum(state.minus_adjoint(state.Z) for state in model.bounded(p))
         outside = float(np.linalg.norm(model.project(model.gradient(p) - held))) / math.sqrt(model.program.d)
         return min(self.mu(p), _FOLLOWED * outside**2)
 
@@ -126,14 +131,13 @@ class FamilySystem:
         rhs = model.gradient(p)
         if before is None:
             return FamilyStep.of(model, p, self.solve(rhs), s, None)
-        families, states = model.program.families[int(model.metric) :], model.bounded(p)
+        states, root = model.bounded(p), model.program.root
         corrections = [
-            _correction(model, family, state, p.C, before.Y, x, z)
-            for family, state, x, z in zip(families, states, before.dF, before.dZ, strict=True)
+            _correction(state, before.Y, dF, dZ, root)
+            for state, dF, dZ in zip(states, before.dF, before.dZ, strict=True)
         ]
-        for family, state, correction in zip(families, states, corrections, strict=True):
-            inverse = state.V @ state.V.transpose(0, 2, 1)
-            rhs = rhs - model.minus_adjoint(family, state, p.C, s * inverse - correction)
+        for state, correction in zip(states, corrections, strict=True):
+            rhs = rhs - state.minus_adjoint(s * state.inverse - correction)
         return FamilyStep.of(model, p, self.solve(model.project(rhs)), s, corrections)
 
     def longest(self, step: FamilyStep) -> float:
@@ -160,14 +164,11 @@ class FamilyStep:
     @staticmethod
     def of(model: Model, p: Point, Y: Matrix, target: float, corrections: list[Stack] | None) -> FamilyStep:
         """dZ = target·F⁻¹ − Z − G F′(Y) G − correction."""
-        changes = [
-            model.derivative(family, state, p.C, Y)
-            for family, state in zip(model.program.families, p.states, strict=True)
-        ]
+        changes = [state.derivative(Y) for state in p.states]
         longest = min(_longest_whitened(p.states, changes), _longest_single(Y))
         dF, dZ = changes[int(model.metric) :], []
         for i, (state, change) in enumerate(zip(model.bounded(p), dF, strict=True)):
-            dual = target * (state.V @ state.V.transpose(0, 2, 1)) - state.Z - state.G @ change @ state.G
+            dual = target * state.inverse - state.Z - state.G @ change @ state.G
             dZ.append(sym(dual if corrections is None else dual - corrections[i]))
         return FamilyStep(Y, dF, dZ, longest, _longest_dual(model.bounded(p), dZ))
 
@@ -176,25 +177,23 @@ class FamilyStep:
         return min(fraction * self.primal, 1.0), min(fraction * self.dual, 1.0)
 
 
-def _correction(model: Model, family: Family, state: FamilyState, C: Matrix, Y: Matrix, dF: Stack, dZ: Stack) -> Stack:
+def _correction(state: FamilyState, Y: Matrix, dF: Stack, dZ: Stack, root_size: float) -> Stack:
     """The second-order part of the complementarity along a step, as a change of Z.
 
     In the Nesterov–Todd frame F and Z are both Diag(√s), and the product of their changes is divided by the mean of
     √s_a and √s_b.  The curvature F₂ of F itself adds G F₂ G: F₂ = −Hᵀ𝒬(C YΛY Cᵀ)H for a quadratic family, and
     c′ ((tr Y)²/root − tr Y²)/2 · I for the determinant.
     """
-    root = np.sqrt(np.sqrt(state.s))
-    frame = state.V * root[:, None, :]
-    back = state.F @ state.V / root[:, None, :]
+    frame, root = state.frame, np.sqrt(np.sqrt(state.s))
+    back, v = state.F @ state.V / root[:, None, :], root**2
     product = congruence_each(frame, dF) @ congruence_each(back, dZ)
-    v = root**2
-    product = (product + product.transpose(0, 2, 1)) / (v[:, :, None] + v[:, None, :])
-    out = frame @ product @ frame.transpose(0, 2, 1)
+    product = (product + product.mT) / (v[:, :, None] + v[:, None, :])
+    out = frame @ product @ frame.mT
     if state.Lam is not None:
+        family, C = state.family, state.C
         curved = congruence(family.H, family.Q.apply(sym(C @ Y @ state.Lam @ Y @ C.T)))
         out = out - state.G @ curved @ state.G
     if state.slope:
-        root_size = model.program.root
         bend = 0.5 * state.slope * (float(np.trace(Y)) ** 2 / root_size - float(np.sum(Y * Y)))
         out = out + bend * (state.G @ state.G)
     return np.asarray(out)
@@ -223,4 +222,121 @@ def _longest_dual(states: Sequence[FamilyState], dZ: list[Stack]) -> float:
 
 def congruence_each(V: Stack, M: Stack) -> Stack:
     """V_jᵀ M_j V_j."""
-    return sym(V.transpose(0, 2, 1) @ M @ V)
+    return sym(V.mT @ M @ V)
+
+
+# ---------------------------------------------------------------- starts
+
+
+def start_point(model: Model, fraction: float, candidates: list[Matrix]) -> Point | None:
+    """A strictly feasible multiple of a good direction with multipliers Z_j = μF_j⁻¹ of the right size."""
+    for direction in candidates:
+        scale = fraction * largest_scale(model, direction)
+        if not (0.0 < scale < math.inf):
+            continue
+        p = model.point(scale * direction, None)
+        if p is None:
+            continue
+        Q = sum(float(np.trace(model.project(state.minus_adjoint(state.Z)))) for state in model.bounded(p))
+        # With Z_j = μF_j⁻¹ the dual residual, the objective's gradient less μQ, is smallest in trace for tr/tr Q; a
+        # start beyond the maximum of a metric still needs a μ > 0.
+        slope = max(float(np.trace(model.gradient(p))), _LEAST_SLOPE * model.program.d)
+        return model.point(p.X, None, slope / Q if Q > 0.0 else 1.0)
+    return None
+
+
+def with_duals(model: Model, p: Point, duals: tuple[Stack, ...]) -> Point | None:
+    """The point with the given multipliers of the first families, made regular by a share of Z_j = μF_j⁻¹."""
+    warm = [*duals, *(0.0 * Z for Z in p.duals[len(duals) :])]
+    # μ of the given multipliers at this point; the share of the centred ones is small where they are well inside.
+    pairs = list(zip(warm, p.states, strict=True))[int(model.metric) :]
+    mu = sum(float(np.sum(Z * s.F)) for Z, s in pairs) / model.size
+    return model.point(p.X, tuple(Z + (_CENTRED * mu) * s.inverse for Z, s in zip(warm, p.states, strict=True)))
+
+
+def directions(model: Model) -> list[Matrix]:
+    """Directions to start from: the optimum if all constraints were one, then the plainest of the pattern."""
+    program = model.program
+    plain = program.pattern.member
+    if program.pattern.W is not None:
+        return [plain]
+    if _has_free_rows(program):
+        return [_two_scales(model), plain]
+    total = sum((f.weights() for f in program.families), np.zeros((program.d, program.d)))
+    quadratic = [f.B for f in program.families if f.B is not None]
+    K = cholesky(sym(total))
+    if K is None:
+        return [plain]
+    K_inverse = np.linalg.inv(K)
+    direction = K_inverse.T @ K_inverse
+    if quadratic:
+        # X B X = M⁻¹ has the solution K⁻ᵀ (K⁻¹BK⁻ᵀ)^{−½} K⁻¹ with M = KKᵀ.
+        w, U = np.linalg.eigh(sym(K_inverse @ sum(quadratic[1:], quadratic[0]) @ K_inverse.T))
+        if w[0] <= 1e-12 * w[-1]:  # a singular B leaves the direction unbounded
+            return [plain]
+        half = K_inverse.T @ U
+        direction = (half / np.sqrt(w)) @ half.T
+    return [program.pattern.blocks(sym(direction)), plain]
+
+
+def _is_simple(family: Family) -> bool:
+    """Whether the constraint is X ⪯ M."""
+    return family.B is None and family.is_plain and not family.e
+
+
+def _rows(family: Family) -> np.ndarray:
+    """The rows of X that decide a constraint, as True; the smaller set where XBX allows two."""
+    weights = np.diagonal(family.weights()) > 0.0
+    if family.B is None or not family.is_plain:
+        return weights
+    return min((weights, np.diagonal(family.B) > 0.0), key=np.sum)
+
+
+def _has_free_rows(program: Program) -> bool:
+    """Whether some rows of X are decided by constraints X ⪯ M alone: they may be far larger than the others."""
+    others = [_rows(f) for f in program.families if not _is_simple(f)]
+    return 0 < len(others) < len(program.families) and not np.logical_or.reduce(others).all()
+
+
+def _two_scales(model: Model) -> Matrix:
+    """The best multiple of (M⁻¹ + θN)⁻¹ over powers θ of ten, N the geometric mean B # Σ𝒬*(HHᵀ), or the sum itself."""
+    program, d = model.program, model.program.d
+    simple, N = np.zeros((d, d)), np.zeros((d, d))
+    for family in program.families:
+        weights = family.weights()
+        if _is_simple(family):
+            simple += weights
+            continue
+        bounded = np.flatnonzero(_rows(family) & (np.diagonal(weights) > 0.0))
+        if not bounded.size:  # 𝒬(φ(X)) vanishes where the factors look: the constraint says nothing
+            continue
+        rows = np.ix_(bounded, bounded)
+        N[rows] += weights[rows] if family.B is None else _geometric_mean(family.B[rows], weights[rows])
+    found: list[tuple[float, Matrix]] = []
+    for power in range(_POWERS):
+        X = np.linalg.inv(sym(simple + 10.0**power * N))
+        X = sym(program.pattern.blocks(X))
+        scale, basis = largest_scale(model, X), model.basis(X)
+        if basis is not None and 0.0 < scale < math.inf:
+            found.append((basis[1] + d * math.log(scale), X))
+    return max(found, key=lambda item: item[0])[1] if found else np.eye(d)
+
+
+def _geometric_mean(A: Matrix, B: Matrix) -> Matrix:
+    """A # B up to rounding, for positive semidefinite A and B."""
+    w, U = np.linalg.eigh(sym(B))
+    root = np.sqrt(np.maximum(w, 1e-14 * w[-1]))
+    half, inverse = U * root, U / root
+    v, W = np.linalg.eigh(sym(inverse.T @ A @ inverse))
+    half = half @ W
+    return np.asarray((half * np.sqrt(np.maximum(v, 0.0))) @ half.T)
+
+
+def largest_scale(model: Model, X: Matrix) -> float:
+    """The largest t with tX feasible; 0 when X is not positive definite."""
+    program = model.program
+    basis = model.basis(X)
+    if basis is None:
+        return 0.0
+    tops = [float(np.linalg.eigvalsh(family.images(X))[:, -1].max()) for family in program.families]
+    return program.largest_scale(basis[1], tops)

@@ -25,39 +25,109 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.numerics import cholesky, sym
+from stepsize_solvers.numerics import cholesky, lazy, sym
 from stepsize_solvers.programs import DiagonalPlusScaled, Family, Matrix, Program, Stack
 
 
 @dataclass(frozen=True, eq=False)
 class FamilyState:
-    """One family at a point: the values F_j, the multipliers Z_j, and the Nesterov–Todd scaling.
+    """One family at X = C Cᵀ: the values F_j, the multipliers Z_j, and the Nesterov–Todd scaling.
 
-    F: the F_j, shape (n, r, r); Z: multipliers; G: W_j⁻¹ with W_j Z_j W_j = F_j;
-    V, s: F_j⁻¹ = V Vᵀ, Z_j = V Diag(s) Vᵀ, G_j = V Diag(√s) Vᵀ; frame: V Diag(s)^{1/4}, so that G_j = frame frameᵀ;
-    Lam: Λ, None for ½I; Hs: the columns of H_j frame_j as rows, shape (n, r, d); P2: Σ_j H_j G_j² H_jᵀ; Rt: R̃.
+    F, Z: shape (n, r, r); V, s: F_j⁻¹ = V Vᵀ and Z_j = V Diag(s) Vᵀ; slope: c′.
     """
 
+    family: Family
+    C: Matrix
     F: Stack
     Z: Stack
     V: Stack
     s: Matrix
-    frame: Stack
-    G: Stack
-    Lam: Matrix | None
-    Hs: Stack
-    P2: Matrix
-    Rt: Matrix
     slope: float
 
-    @cached_property
+    @staticmethod
+    def of(family: Family, C: Matrix, F: Stack, Z: Stack | None, mu: float, slope: float) -> FamilyState | None:
+        """The state with Z_j = μF_j⁻¹ where no multipliers are given; None when F or Z is not positive definite."""
+        try:
+            K = np.linalg.cholesky(F)
+        except np.linalg.LinAlgError:
+            return None
+        V: Stack = np.asarray(np.linalg.inv(K), dtype=np.float64).mT
+        if Z is None:
+            return FamilyState(family, C, F, np.asarray(mu * (V @ V.mT)), V, np.full(F.shape[:2], mu), slope)
+        s, U = np.linalg.eigh(sym(K.mT @ Z @ K))
+        return FamilyState(family, C, F, Z, V @ U, s, slope) if np.min(s) > 0.0 else None
+
+    @lazy
+    def inverse(self) -> Stack:
+        """F_j⁻¹."""
+        return np.asarray(self.V @ self.V.mT)
+
+    @lazy
+    def frame(self) -> Stack:
+        """V Diag(s)^{1/4}, so that G_j = frame frameᵀ."""
+        return np.asarray(self.V * np.sqrt(np.sqrt(self.s))[:, None, :])
+
+    @lazy
+    def G(self) -> Stack:
+        """W_j⁻¹ with W_j Z_j W_j = F_j, that is V Diag(√s) Vᵀ."""
+        return np.asarray(self.frame @ self.frame.mT)
+
+    @lazy
+    def Lam(self) -> Matrix | None:
+        """Λ; None for ½I."""
+        B = self.family.B
+        return None if B is None else sym(self.C.T @ B @ self.C)
+
+    @lazy
+    def Hs(self) -> Stack:
+        """The columns of H_j frame_j as rows, shape (n, r, d)."""
+        return np.asarray(self.frame.mT @ self.family.H.mT)
+
+    @lazy
     def P(self) -> Stack:
         """P_j = H_j G_j H_jᵀ, shape (n, d, d)."""
-        return np.asarray(self.Hs.transpose(0, 2, 1) @ self.Hs)
+        return np.asarray(self.Hs.mT @ self.Hs)
+
+    @lazy
+    def P2(self) -> Matrix:
+        """Σ_j H_j G_j² H_jᵀ."""
+        columns = (self.family.H @ self.G).mT.reshape(-1, len(self.C))
+        return np.asarray(columns.T @ columns)
+
+    @lazy
+    def Rt(self) -> Matrix:
+        """R̃ of Z."""
+        return self._image(self.Z)
+
+    def _image(self, Z: Stack) -> Matrix:
+        """Cᵀ 𝒬*(Σ_j H_j Z_j H_jᵀ) C."""
+        H, d = self.family.H, len(self.C)
+        total = (H @ Z).mT.reshape(-1, d).T @ H.mT.reshape(-1, d)
+        return sym(self.C.T @ self.family.Q.adjoint(sym(total)) @ self.C)
+
+    def twice(self, Y: Matrix) -> Matrix:
+        """ΛY + YΛ."""
+        if self.Lam is None:
+            return Y
+        half = self.Lam @ Y
+        return np.asarray(half + half.T)
+
+    def minus_adjoint(self, Z: Stack) -> Matrix:
+        """−F′*(Z) = ΛR̃ + R̃Λ − c′ tr(Z) I."""
+        out = self.twice(self.Rt if Z is self.Z else self._image(Z))
+        if self.slope:
+            out = out - (self.slope * trace(Z)) * np.eye(len(self.C))
+        return out
+
+    def derivative(self, Y: Matrix) -> Stack:
+        """F_j′(Y) for every j."""
+        out = -congruence(self.family.H, self.family.Q.apply(sym(self.C @ self.twice(Y) @ self.C.T)))
+        if self.slope:
+            np.einsum("nii->ni", out)[:] += self.slope * np.trace(Y)
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +146,6 @@ class Point:
     @property
     def duals(self) -> tuple[Stack, ...]:
         return tuple(state.Z for state in self.states)
-
-
-def twice_symmetric(Lam: Matrix | None, Y: Matrix) -> Matrix:
-    """ΛY + YΛ; Λ = ½I when it is None."""
-    if Lam is None:
-        return Y
-    half = Lam @ Y
-    return half + half.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +183,7 @@ class Model:
         """The gradient of the objective in the basis C: I, minus what F₀ takes from it."""
         out = np.eye(self.program.d)
         if self.metric:
-            out -= self.minus_adjoint(self.program.families[0], p.states[0], p.C, p.states[0].Z, p.states[0].Rt)
+            out -= p.states[0].minus_adjoint(p.states[0].Z)
         return self.project(out)
 
     def basis(self, X: Matrix) -> tuple[Matrix, float] | None:
@@ -151,17 +213,9 @@ class Model:
 
     def values(self, C: Matrix, log_det: float) -> list[Stack] | None:
         """The F_j of every family at X = C Cᵀ; None when a number overflows."""
-        out = []
-        for family in self.program.families:
-            M = C @ C.T
-            if family.B is not None:
-                M = M @ family.B @ M
-            out.append(self._rhs(family, log_det) - congruence(family.H, family.Q.apply(sym(M))))
+        program, X = self.program, C @ C.T
+        out = [program.constant(f, log_det) * np.eye(f.rows) - f.images(X) for f in program.families]
         return out if all(np.all(np.isfinite(F)) for F in out) else None
-
-    def _rhs(self, family: Family, log_det: float) -> Matrix:
-        r = family.H.shape[2]
-        return (family.c + (family.e * self.program.tau(log_det) if family.e else 0.0)) * np.eye(r)
 
     def point(self, X: Matrix, duals: tuple[Stack, ...] | None, mu: float = 1.0) -> Point | None:
         """The point (X, Z), with Z_j = μ F_j⁻¹ where no multipliers are given; None when it is not interior.
@@ -175,11 +229,12 @@ class Model:
         values = self.values(C, log_det)
         if values is None:
             return None
-        states = []
-        for i, (family, F) in enumerate(zip(self.program.families, values, strict=True)):
+        program, states = self.program, []
+        for i, (family, F) in enumerate(zip(program.families, values, strict=True)):
             first = self.metric and i == 0
             Z = None if duals is None or first else duals[i]
-            state = self._state(family, C, log_det, F, Z, 1.0 if first else mu)
+            slope = family.e * program.tau(log_det) / program.root if family.e else 0.0
+            state = FamilyState.of(family, C, F, Z, 1.0 if first else mu, slope)
             if state is None:
                 return None
             states.append(state)
@@ -189,72 +244,14 @@ class Model:
             value -= 2.0 * float(np.sum(np.log(np.diagonal(states[0].V[0]))))
         return Point(C, log_det, value, tuple(states))
 
-    def _state(
-        self, family: Family, C: Matrix, log_det: float, F: Stack, Z: Stack | None, mu: float
-    ) -> FamilyState | None:
-        try:
-            K = np.linalg.cholesky(F)
-        except np.linalg.LinAlgError:
-            return None
-        K_inverse = np.linalg.inv(K)
-        V: Stack = np.asarray(K_inverse.transpose(0, 2, 1), dtype=np.float64)
-        if Z is None:
-            Z = np.asarray(mu * (V @ K_inverse))
-            s = np.full(F.shape[:2], mu)
-        else:
-            s, U = np.linalg.eigh(sym(K.transpose(0, 2, 1) @ Z @ K))
-            if np.min(s) <= 0.0:
-                return None
-            V = V @ U
-        frame = V * np.sqrt(np.sqrt(s))[:, None, :]
-        G = frame @ frame.transpose(0, 2, 1)
-        columns = (family.H @ G).transpose(0, 2, 1).reshape(-1, C.shape[0]) if family.e else np.zeros((0, 0))
-        slope = family.e * self.program.tau(log_det) / self.program.root if family.e else 0.0
-        return FamilyState(
-            F=F,
-            Z=Z,
-            V=V,
-            s=s,
-            frame=frame,
-            G=G,
-            Lam=None if family.B is None else sym(C.T @ family.B @ C),
-            Hs=frame.transpose(0, 2, 1) @ family.H.transpose(0, 2, 1),
-            P2=columns.T @ columns,
-            Rt=self.image(family, C, Z),
-            slope=slope,
-        )
-
-    def image(self, family: Family, C: Matrix, Z: Stack) -> Matrix:
-        """R̃ = Cᵀ 𝒬*(Σ_j H_j Z_j H_jᵀ) C."""
-        HZ = (family.H @ Z).transpose(0, 2, 1).reshape(-1, C.shape[0])
-        H = family.H.transpose(0, 2, 1).reshape(-1, C.shape[0])
-        return sym(C.T @ family.Q.adjoint(sym(HZ.T @ H)) @ C)
-
-    def minus_adjoint(
-        self, family: Family, state: FamilyState, C: Matrix, Z: Stack, Rt: Matrix | None = None
-    ) -> Matrix:
-        """−F′*(Z) = ΛR̃ + R̃Λ − c′ tr(Z) I of one family."""
-        out = twice_symmetric(state.Lam, self.image(family, C, Z) if Rt is None else Rt)
-        if state.slope:
-            out = out - (state.slope * trace(Z)) * np.eye(len(C))
-        return out
-
-    def derivative(self, family: Family, state: FamilyState, C: Matrix, Y: Matrix) -> Stack:
-        """F_j′(Y) for every j."""
-        S = C @ twice_symmetric(state.Lam, Y) @ C.T
-        out = -congruence(family.H, family.Q.apply(sym(S)))
-        if state.slope:
-            np.einsum("nii->ni", out)[:] += state.slope * np.trace(Y)
-        return out
-
     def upper_bound(self, p: Point) -> float:
         """The bound on the objective that the multipliers prove, up to rounding; +inf when they prove nothing."""
         d = self.program.d
         terms = 2 * d if self.metric else d
         Q = np.zeros((d, d))
         energy = 0.0
-        for family, state in zip(self.program.families, p.states, strict=True):
-            Q += self.minus_adjoint(family, state, p.C, state.Z, state.Rt)
+        for state in p.states:
+            Q += state.minus_adjoint(state.Z)
             energy += float(np.sum(state.s))
         Q = self.project(Q)
         energy += float(np.trace(Q))
@@ -266,7 +263,7 @@ class Model:
 
 def congruence(factors: Stack, M: Matrix) -> Stack:
     """H_jᵀ M H_j for a stack of factors."""
-    return sym(factors.transpose(0, 2, 1) @ (M @ factors))
+    return sym(factors.mT @ (M @ factors))
 
 
 def trace(Z: Stack) -> float:

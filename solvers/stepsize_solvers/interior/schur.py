@@ -5,7 +5,7 @@ Eliminating X from  𝒦X − F′*dZ = r,  F′X + W dZ W = c  leaves
     (F′ 𝒦⁻¹ F′* + W·W) dZ = c − F′𝒦⁻¹r,      𝒦[X] = X + Π(B̃XR̃ + R̃XB̃),
 
 whose condition number, after a diagonal preconditioner in the basis V of W = V Diag(t) Vᵀ, does not grow as
-μ → 0.  It is solved by conjugate gradients with a polynomial p(𝒦) ≈ 𝒦⁻¹ (``numerics.chebyshev``), and
+μ → 0.  It is solved by conjugate gradients with a polynomial p(𝒦) ≈ 𝒦⁻¹ (``numerics.curvature``), and
 X = p(𝒦)(r + F′*dZ) is summed along the way.  All of it is linear in small quantities, so single precision is enough:
 an error of 10⁻⁷ relative to the direction, while the points themselves are in double.
 

@@ -12,7 +12,11 @@ Two modules are about other D: ``metric`` about the descent metric of a diagonal
 with the eigenvectors of L.
 """
 
-from stepsize_solvers.large.balancing import BalancedPoint as BalancedPoint, solve_balanced as solve_balanced
+from stepsize_solvers.large.balancing import (
+    BalancedPoint as BalancedPoint,
+    balanced_vector as balanced_vector,
+    solve_balanced as solve_balanced,
+)
 from stepsize_solvers.large.low_rank import (
     LowRankPoint as LowRankPoint,
     find_low_rank as find_low_rank,
@@ -24,4 +28,8 @@ from stepsize_solvers.large.metric import (
     MetricPoint as MetricPoint,
     solve_metric as solve_metric,
 )
-from stepsize_solvers.large.spectral import Spectral as Spectral
+from stepsize_solvers.large.spectral import (
+    MOST_SPECTRAL_STEPS as MOST_SPECTRAL_STEPS,
+    SpectralModel as SpectralModel,
+    solve_spectral as solve_spectral,
+)

@@ -1,12 +1,16 @@
-"""Diagonal stepsizes for an M without negative entries: matrix balancing.
+"""Matrix balancing: the y > 0 with y∘(My) = w, which minimises the convex ½yᵀMy − Σ w_j log y_j.
 
-Let y > 0 satisfy y∘(My) = 1 and let x = y∘y.  N = Diag(y) M Diag(y) has N1 = 1 and no negative entry, so that
-λmax(N) = 1 (Perron, Frobenius): x is feasible.  Q = y has MQ = 1/y and QᵀMQ = d: the bound of the package is
-Σ log x_j itself, and x is optimal.
+For relative changes y(1 + h) the gradient is N1 − w and the Hessian Diag(w) + N, N = Diag(y) M Diag(y).  Where w ≥ 1
+the function is self-concordant: the step 1/(1 + δ), δ the Newton decrement, always descends, and a line search
+lengthens it.  The fixed point y = √(y∘w/My) contracts from anywhere as long as My > 0.
 
-y minimises the convex ½yᵀMy − Σ log y_j.  For relative changes y(1 + h) its gradient is N1 − 1 and its Hessian I + N,
-whose eigenvalues lie in [1, 2] near the solution: conjugate gradients need few products with M, and nothing else of M
-is used.
+*Diagonal stepsizes for an M without negative entries.*  Let y∘(My) = 1 and x = y∘y.  N has N1 = 1 and no negative
+entry, so that λmax(N) = 1 (Perron, Frobenius): x is feasible.  Q = y has MQ = 1/y and QᵀMQ = d: the bound of the
+package is Σ log x_j itself, and x is optimal.
+The eigenvalues of I + N lie in [1, 2] near the solution: conjugate gradients need few products with M, and nothing else
+of M is used.
+
+*Theorem B* (``stepsize_solvers.closed_forms``) has a dense M ≻ 0 of any signs, and other weights.
 """
 
 from __future__ import annotations
@@ -16,13 +20,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import lapack
 
 from stepsize_solvers.numerics import Bounds, Limits, Progress, conjugate_gradients
-from stepsize_solvers.programs import Matrix, Status, Vector
+from stepsize_solvers.programs import Matrix, Status, Vector, add_to_diagonal
 
 MOST_STEPS = 200
 _PATIENCE = 5  # points without a narrower interval: the rest is rounding
 _MARGIN = 1e-4  # of the tolerance: the last steps converge quadratically and cost next to nothing
+_NEWTON_STEPS = 60
+_TINY = 2.0**-1022  # the smallest normal number
+# With four scaling steps before them 3.8 Newton steps are enough on average instead of 5.3, with six 3.3.
+_SCALING_STEPS = 4
 _MOST_PRODUCTS = 60  # of one Newton step; the condition number of I + N is near two where it matters
 
 
@@ -71,7 +80,7 @@ def _balance(times: Callable[[Vector], Vector], diagonal: Vector, progress: Prog
             y = np.sqrt(y / image)
             image = times(y)
         else:
-            y, image = _newton(times, y, ratio, progress)
+            y, image = _newton(times, y, image, progress)
         progress.steps += 1
 
 
@@ -101,23 +110,63 @@ class _Hessian:
 
 
 def _newton(
-    times: Callable[[Vector], Vector], y: Vector, ratio: Vector, progress: Progress[BalancedPoint]
+    times: Callable[[Vector], Vector], y: Vector, image: Vector, progress: Progress[BalancedPoint]
 ) -> tuple[Vector, Vector]:
     """The point after a damped Newton step (I + N)h = 1 − N1, and M times it."""
-    residual = 1.0 - ratio
+    residual = 1.0 - y * image
     before = float(residual @ residual)
     enough = 1e-4 * min(1.0, before) * before  # quadratic convergence where the residual is small
     hessian = _Hessian(times, y)
     h = conjugate_gradients(hessian, residual, lambda _, size: size <= enough, _MOST_PRODUCTS, progress.work)
-    gradient = ratio - 1.0
-    length = min(1.0, 0.9 / max(-float(h.min()), 1e-300))
-    value, slope = 0.5 * float(ratio.sum()), float(gradient @ h)
-    while length > 1e-6:
-        moved = y * (1.0 + length * h)
-        image = times(moved)
-        # ½yᵀMy − Σ log y, with the logarithms relative to those of the old point
-        new_value = 0.5 * float(moved @ image) - float(np.log1p(length * h).sum())
-        if new_value <= value + 0.1 * length * slope + 1e-13 * len(y):
-            return moved, image
-        length *= 0.5
-    return y, times(y)
+    change = y * h
+    change_of_image = times(change)
+    length = _length(np.ones_like(y), h, float(residual @ h), float(change @ image), float(change @ change_of_image))
+    return y + length * change, image + length * change_of_image
+
+
+def balanced_vector(M: Matrix, weights: Vector) -> Vector:
+    """The y for a dense M ≻ 0, by factorised Newton steps after a few of the fixed point."""
+    scale = float(np.minimum.reduce(weights))
+    w, M = weights / scale, M / scale
+    y = np.sqrt(w / np.maximum(M.diagonal(), _TINY))
+    y = y * math.sqrt(float(np.add.reduce(w)) / float(y.dot(M).dot(y)))  # yᵀMy = Σw holds at the solution
+    for _ in range(_SCALING_STEPS):
+        image = M.dot(y)
+        if not np.minimum.reduce(image) > 0.0:
+            break
+        y = np.sqrt(y * w / image)
+    for _ in range(_NEWTON_STEPS):
+        image = M.dot(y)
+        residual = w - y * image
+        H = M * y
+        H *= y[:, None]
+        add_to_diagonal(H, w)
+        K, info = lapack.dpotrf(H.T, 1, 1, 1)  # lower, clean, overwrite_a
+        if info != 0:
+            break
+        h = np.asarray(lapack.dpotrs(K, residual, 1)[0])
+        square, change = float(residual.dot(h)), y * h
+        y = y + _length(w, h, square, float(change.dot(image)), float(change.dot(M).dot(change))) * change
+        if square < 1e-16 * w.size:  # the next error is the square of this: rounding
+            break
+    return y
+
+
+def _length(w: Vector, h: Vector, square: float, linear: float, quadratic: float) -> float:
+    """The length of a Newton step h: about the minimum over a of ½(y + ay∘h)ᵀM(y + ay∘h) − Σ w log(1 + ah).
+
+    square: that of the Newton decrement; linear, quadratic: (y∘h)ᵀMy and (y∘h)ᵀM(y∘h).
+    """
+    if square < 0.0625:
+        return 1.0
+    a = 1.0 / (1.0 + math.sqrt(square))
+    low = float(h.min())
+    limit = -0.99 / low if low < 0.0 else 1e3
+    for _ in range(8):  # safeguarded Newton steps in one variable
+        q = h / (1.0 + a * h)
+        wq = w * q
+        change = (linear + a * quadratic - float(wq.sum())) / (quadratic + float(wq.dot(q)))
+        a = min(max(a - change, 0.5 * a), 0.5 * (a + limit) if a < limit else limit)
+        if abs(change) < 0.05 * a:  # the next Newton step in all variables corrects the rest
+            break
+    return a

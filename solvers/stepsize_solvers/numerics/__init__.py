@@ -4,11 +4,12 @@ from stepsize_solvers.numerics.cg import (
     conjugate_gradients as conjugate_gradients,
     within_scaled_tolerance as within_scaled_tolerance,
 )
-from stepsize_solvers.numerics.chebyshev import (
+from stepsize_solvers.numerics.curvature import (
     ChebyshevInverse as ChebyshevInverse,
+    Curvatures as Curvatures,
+    PatternCurvature as PatternCurvature,
     chebyshev_inverse as chebyshev_inverse,
 )
-from stepsize_solvers.numerics.curvature import Curvatures as Curvatures, PatternCurvature as PatternCurvature
 from stepsize_solvers.numerics.properties import lazy as lazy
 from stepsize_solvers.numerics.linalg import (
     Array as Array,

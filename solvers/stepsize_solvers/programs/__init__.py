@@ -1,9 +1,14 @@
 """What is solved and what comes back: positive maps, patterns, programs, outcomes, the contract of a solver."""
 
 from stepsize_solvers.programs.contract import (
+    LowRankModel as LowRankModel,
+    Outcome as Outcome,
     Settings as Settings,
     Solver as Solver,
+    SolverStats as SolverStats,
     SolverUnavailable as SolverUnavailable,
+    Status as Status,
+    ThinMultiplier as ThinMultiplier,
     UnsupportedProgram as UnsupportedProgram,
     WarmStart as WarmStart,
 )
@@ -16,13 +21,6 @@ from stepsize_solvers.programs.maps import (
     ScaledPlusTrace as ScaledPlusTrace,
     hadamard as hadamard,
     is_identity as is_identity,
-)
-from stepsize_solvers.programs.outcome import (
-    LowRankModel as LowRankModel,
-    Outcome as Outcome,
-    SolverStats as SolverStats,
-    Status as Status,
-    ThinMultiplier as ThinMultiplier,
 )
 from stepsize_solvers.programs.patterns import Pattern as Pattern
 from stepsize_solvers.programs.program import Family as Family, Metric as Metric, Program as Program

@@ -1,17 +1,125 @@
-"""The contract of a solver: a name, a reason when it cannot run, and ``solve(program, settings) -> Outcome``."""
+"""The contract of a solver: a name, a reason when it cannot run, and ``solve(program, settings) -> Outcome``.
+
+An outcome is a status with its meaning and remedy, statistics, a raw point and its multipliers.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, TypeAlias
 
-from stepsize_solvers.programs.outcome import Outcome
 from stepsize_solvers.programs.program import Program
-from stepsize_solvers.programs.types import Matrix, Stack
+from stepsize_solvers.programs.types import Matrix, Stack, Vector
+
+
+class Status(Enum):
+    """The end of a solve, in cvxpy's words.
+
+    A solver reports its own opinion; only the certificate decides what a result may say.
+    """
+
+    OPTIMAL = "optimal"
+    INACCURATE = "optimal_inaccurate"
+    USER_LIMIT = "user_limit"
+    INTERRUPTED = "interrupted"
+    INFEASIBLE = "infeasible"
+    UNBOUNDED = "unbounded"
+    SOLVER_ERROR = "solver_error"
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the user ended the solve, by a limit or by Ctrl-C."""
+        return self in (Status.USER_LIMIT, Status.INTERRUPTED)
+
+    @property
+    def meaning(self) -> str:
+        return _MEANING[self][0]
+
+    @property
+    def remedy(self) -> str:
+        return _MEANING[self][1]
+
+
+_MEANING: dict[Status, tuple[str, str]] = {
+    Status.OPTIMAL: ("a feasible D with a certified gap within the tolerance", "nothing to do"),
+    Status.INACCURATE: (
+        "a feasible D whose certified gap is above the tolerance",
+        "try another solver, a larger tol, or remove near-dependent columns that make L ill-conditioned",
+    ),
+    Status.USER_LIMIT: (
+        "an iteration or time limit ended the solve; D is feasible, its gap is certified",
+        "raise the limit, or use the answer if its gap is good enough",
+    ),
+    Status.INTERRUPTED: (
+        "the user interrupted the solve; D is feasible, its gap is certified",
+        "run again to continue from the start, or use the answer if its gap is good enough",
+    ),
+    Status.INFEASIBLE: (
+        "no D satisfies the constraints",
+        "check the conditions; condition (3) alone never is infeasible",
+    ),
+    Status.UNBOUNDED: ("log det D is unbounded above", "check that L is positive definite"),
+    Status.SOLVER_ERROR: ("the solver failed and returned no point", "try another solver"),
+}
+
+
+@dataclass(frozen=True)
+class SolverStats:
+    """Statistics under cvxpy's field names."""
+
+    solver_name: str
+    solve_time: float | None = None
+    setup_time: float | None = None
+    num_iters: int | None = None
+    extra_stats: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def combined(parts: Sequence[SolverStats], label: str) -> SolverStats:
+        """The statistics of several solves together, with the extra ones of each under ``label``."""
+        return SolverStats(
+            solver_name=" + ".join(dict.fromkeys(part.solver_name for part in parts)) or "no solver",
+            solve_time=math.fsum(part.solve_time or 0.0 for part in parts),
+            setup_time=math.fsum(part.setup_time or 0.0 for part in parts),
+            num_iters=sum(part.num_iters or 0 for part in parts),
+            extra_stats={label: [part.extra_stats for part in parts]},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankModel:
+    """Diag(a) + VVᵀ, a model of B, and K (r×r): Y = KKᵀ is the multiplier of Σ w_j v_jv_jᵀ ⪯ I with 1/x = a + 1/w."""
+
+    a: Vector
+    V: Matrix
+    K: Matrix
+
+
+# For DBD ⪯ D with a diagonal D: a vector y > 0 with the multiplier Z = (y/x)(y/x)ᵀ, or what a model of B has.
+ThinMultiplier: TypeAlias = "Vector | LowRankModel"
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A solver's raw answer: X, and for each family the multipliers Z_j ⪰ 0 of its inequalities, shape (n, r, r).
+
+    A program with a metric G has one stack more, the last: Y ⪰ 0 of shape (1, d, d), near G(X)⁻¹ for log det G and the
+    multiplier of G(X) ⪰ t·E for t.
+
+    Both may be inexact; the certificate repairs X and stays valid whatever the multipliers are.
+    thin: what is left of the multiplier where it is determined by a vector or by a small matrix.
+    """
+
+    status: Status
+    X: Matrix | None
+    duals: tuple[Stack, ...]
+    stats: SolverStats
+    message: str = ""
+    thin: ThinMultiplier | None = None
 
 
 class SolverUnavailable(RuntimeError):

@@ -100,6 +100,11 @@ class Family:
         """The factors as an array, shape (n, d, r)."""
         return np.eye(self.Q.d)[None] if self.factors is None else self.factors
 
+    def images(self, X: Matrix) -> Stack:
+        """H_jᵀ 𝒬(φ(X)) H_j for every j."""
+        M = self.Q.apply(X if self.B is None else _symmetric(X @ self.B @ X))
+        return _symmetric(self.H.transpose(0, 2, 1) @ (M @ self.H))
+
     def weights(self) -> Matrix:
         """Σ_j 𝒬*(H_j H_jᵀ), the gradient of −Σ_j tr F_j of a linear family."""
         stacked = self.H.transpose(0, 2, 1).reshape(-1, self.Q.d)
@@ -206,6 +211,10 @@ class Program:
         """τ as a function of log det X."""
         return math.exp((log_det - self.offset) / self.root)
 
+    def constant(self, family: Family, log_det: float) -> float:
+        """c + e τ(X) of a family."""
+        return family.c + (family.e * self.tau(log_det) if family.e else 0.0)
+
     def largest_scale(self, log_det: float, tops: Sequence[float]) -> float:
         """The largest t with tX feasible, from log det X and each family's largest eigenvalue of all H_jᵀ𝒬(φ(X))H_j.
 
@@ -218,6 +227,10 @@ class Program:
                 lift = family.e * self.tau(log_det) if family.e else 0.0
                 scale = min(scale, _root(family.c / top, lift / top, family.degree, self.power))
         return scale
+
+
+def _symmetric(M: Stack) -> Stack:
+    return np.asarray(0.5 * (M + M.mT))
 
 
 def _root(a: float, b: float, p: int, q: float) -> float:

@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import check_objective, check_one_of, positive_number, real_array, real_number, whole_number
+from stepsize_opt.inputs import (
+    Shown,
+    check_objective,
+    check_one_of,
+    positive_number,
+    real_array,
+    real_number,
+    whole_number,
+)
 from stepsize_opt.methods import Feedback, FeedbackClient, FeedbackMessage, FeedbackServer
 from stepsize_opt.plots import axes_or_new
 from stepsize_opt.problems import Federated, Objective
@@ -16,7 +24,7 @@ from stepsize_solvers.programs import Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FeedbackRun:
+class FeedbackRun(Shown):
     """The record of K rounds of ``Feedback``; there is one run, because nothing in it is random.
 
     Attributes
@@ -31,9 +39,11 @@ class FeedbackRun:
         What the steps up to round k lowered f by at least, as the rule required, shape (K,).
     accepted : numpy.ndarray
         Whether x moved, shape (K,).
-    floats, places : numpy.ndarray
-        What a client has sent after 0, …, K rounds, on average over the clients, shape (K + 1,); the value of f at the
-        start is one float.
+    floats : numpy.ndarray
+        Floats that a client has sent after 0, …, K rounds, on average over the clients, shape (K + 1,); the value of f
+        at the start is one of them.
+    places : numpy.ndarray
+        Indices that a client has sent, in the same way.
     final_point : numpy.ndarray
         xᴷ.
     status : str
@@ -58,6 +68,15 @@ class FeedbackRun:
         rounds = f"{self.iterations} rounds, {int(self.accepted.sum())} accepted"
         sent = f"{self.floats[-1]:.6g} floats per client"
         return f"FeedbackRun({self.algorithm}, {rounds}, {sent}, f = {self.values[-1]:.6g}, {self.status})"
+
+    def _shown(self) -> list[tuple[str, str]]:
+        return [
+            ("method", self.algorithm),
+            ("rounds", f"{self.iterations}, {int(self.accepted.sum())} accepted"),
+            ("sent by a client", f"{self.floats[-1]:.6g} floats, {self.places[-1]:.6g} places"),
+            ("f", f"{self.values[0]:.6g} at the start, {self.values[-1]:.6g} at the end"),
+            ("status", self.status),
+        ]
 
     @property
     def iterations(self) -> int:

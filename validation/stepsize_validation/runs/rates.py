@@ -37,6 +37,7 @@ import numpy as np
 from stepsize_opt.goals import CLIENT_GOALS, GoalName
 from stepsize_opt.inputs import (
     Array,
+    Shown,
     check_kind,
     check_one_of,
     dense,
@@ -63,7 +64,7 @@ _VALUE_ROUNDING = 1e-12  # of a value of f near one
 
 
 @dataclass(frozen=True, repr=False)
-class RateCheck:
+class RateCheck(Shown):
     """A guarantee's left side (mean over the seeds, with confidence bounds) against its right side.
 
     Attributes
@@ -135,6 +136,15 @@ class RateCheck:
             f"{self.statement}: {self.verdict} (observed {self.observed:.4g} in [{self.lower:.4g}, "
             f"{self.upper:.4g}], bound {self.bound:.4g}, K = {self.iterations}, {self.seeds} seeds)"
         )
+
+    def _shown(self) -> list[tuple[str, str]]:
+        return [
+            ("statement", self.statement),
+            ("verdict", self.verdict),
+            ("observed", f"{self.observed:.4g}, with {100.0 * self.level:g} % in [{self.lower:.4g}, {self.upper:.4g}]"),
+            ("bound", f"{self.bound:.4g}"),
+            ("runs", f"{self.seeds} seeds of K = {self.iterations} steps"),
+        ]
 
 
 def check_rate(

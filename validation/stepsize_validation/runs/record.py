@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import check_one_of, real_array, real_number
+from stepsize_opt.inputs import Shown, check_one_of, real_array, real_number
 from stepsize_opt.methods import MomentumState, MomentumStep
 from stepsize_opt.plots import GUARANTEE, STYLES, Curve, axes_or_new, log_axes
 from stepsize_solvers.programs import Indices, Matrix, Vector
@@ -40,7 +40,7 @@ class MomentumRun:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Run:
+class Run(Shown):
     """The record of a run of K steps for s seeds.
 
     Attributes
@@ -121,6 +121,21 @@ class Run:
         diverged = "" if self.diverged_at is None else f", diverged at step {self.diverged_at}"
         steps = f"K = {self.iterations} steps, {self.seeds} seeds"
         return f"Run({self.algorithm}{clients}, {steps}, rate = {self.rate:.6g}{mean}{diverged})"
+
+    def _shown(self) -> list[tuple[str, str]]:
+        rows = [
+            ("method", self.algorithm if self.clients == 1 else f"{self.algorithm}, {self.clients} clients"),
+            ("runs", f"{self.seeds} seeds of K = {self.iterations} steps"),
+            ("floats sent", f"{self.sent.sum(axis=1).mean():.6g} in each run"),
+            ("rate det(D)^(1/d)", f"{self.rate:.6g}"),
+            ("f", f"{self.start_value:.6g} at the start, {self.values[:, -1].mean():.6g} at the end"),
+        ]
+        if self.iterations:
+            means = f"{self.weighted_means()[:, -1].mean():.4g} in the norm of D, {self.euclidean.mean():.4g} Euclidean"
+            rows.append(("mean of ‖∇f‖²", means))
+        if self.diverged_at is not None:
+            rows.append(("diverged", f"at step {self.diverged_at}"))
+        return rows
 
     @property
     def iterations(self) -> int:

@@ -23,7 +23,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_solvers.interior import Frame
+from stepsize_solvers.interior.frame import Frame
 from stepsize_solvers.numerics import (
     Bounds,
     Gram,
@@ -39,8 +39,8 @@ from stepsize_solvers.numerics import (
 from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Status, Vector, add_to_diagonal
 
 # Damped steps far from the path widen the interval before they narrow it, so the steps themselves are the limit.
-MOST_STEPS = 200
-_PATIENCE = MOST_STEPS
+MOST_FEW_STEPS = 200
+_PATIENCE = MOST_FEW_STEPS
 # Reduction of ν after a step close to the central path; a decrement below this counts as close.
 _SHRINK = 0.08
 _CLOSE = 0.5
