@@ -469,6 +469,13 @@ def linear_smoothness(K: Matrix, gram: Matrix, *, bias: bool = False) -> Matrix:
     """Return K ⊗ FᵀF/n, L of a linear layer with C outputs whose loss has Hessians of at most K; C·p square.
 
     ``gram`` is FᵀF/n.  With ``bias`` its last feature is the one of the bias, whose C entries stand behind the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.problems import linear_smoothness
+    >>> linear_smoothness(np.array([[0.25]]), np.diag([4.0, 8.0])).tolist()
+    [[1.0, 0.0], [0.0, 2.0]]
     """
     L: Matrix = np.asarray(np.kron(K, gram), dtype=np.float64)
     if not bias:

@@ -253,7 +253,10 @@ class FeedbackSGD(CompressedOptimizer):
         self._last[places] = self.rounds + 1
 
     def _largest(self, sizes: Tensor) -> Tensor:
-        """The places with the largest change, ascending, k with those sent whole; of equal ones the oldest."""
+        """The places with the largest change, ascending, k with those sent whole; of equal ones the oldest.
+
+        ``sizes`` is overwritten at the places that are sent whole.
+        """
         k = self._feedback.k - len(self._whole)
         sizes[self._whole] = -1.0
         candidates = _above(sizes, k)
