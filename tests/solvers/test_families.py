@@ -14,7 +14,7 @@ from stepsize_opt.sketches import Gaussian, RandK, Sketch
 from stepsize_solvers.families import solve_families
 from stepsize_solvers.families.cuts import worth_cutting
 from stepsize_solvers.families.dense import dense_solver
-from stepsize_solvers.families.newton import FormedRows, PairedRows, newton_system, solve_by_cg
+from stepsize_solvers.families.newton import PairedRows, newton_system, solve_by_cg
 from stepsize_solvers.families.point import Model, Point
 from stepsize_solvers.families.solve import agreement
 from stepsize_solvers.numerics import OutOfTime, Work, sym
@@ -209,32 +209,30 @@ def test_diagonals_below_zero_by_rounding_leave_a_preconditioner() -> None:
     assert np.isfinite(system.precondition(direction())).all()
 
 
-@pytest.mark.parametrize(("c", "e"), [(2.0, 0.0), (0.0, 1.5)])
-def test_pairs_invert_the_heavy_part_of_the_system(c: float, e: float) -> None:
-    """The Gram matrix made of products of inner products is that of the functionals that T and Tᵀ apply."""
-    model, p = near(Case("linear", RandK(5, 2), c, e).program(), 1e-2)
-    pairs = newton_system(model, p).inverse
-    assert isinstance(pairs, PairedRows) and pairs.first.size > 0
-    # T and Tᵀ are adjoint, and αI + TᵀT undoes the solve (close to the optimum only up to rounding of its weights).
-    Y, weights = direction(), np.arange(1.0, 1.0 + pairs.first.size)
-    assert weights @ pairs.functionals(Y) == pytest.approx(float(np.sum(Y * pairs.combination(weights))))
+@pytest.mark.parametrize(
+    ("case", "formed"),
+    [
+        (Case("linear", RandK(5, 2), 2.0, 0.0), False),
+        (Case("linear", RandK(5, 2), 0.0, 1.5), False),
+        (Case("linear", Gaussian(5, 3), 0.0, 1.5), True),
+        (Case("outer", RandK(5, 2), 1.0, 1.0, Pattern((2, 3))), True),
+    ],
+)
+def test_rows_of_pairs_are_inverted_with_the_entrywise_part(case: Case, formed: bool) -> None:
+    """T and Tᵀ are adjoint, TJ⁻¹Tᵀ is their product, and J + TᵀT undoes the preconditioner."""
+    model, p = near(case.program(), 1e-2)
+    system = newton_system(model, p)
+    T, J_inverse, Y = system.T, system.J_inverse, model.project(direction())
+    assert T.count > 0 and isinstance(T, PairedRows) is not formed
+    weights = np.arange(1.0, 1.0 + T.count)
+    combined = T.combination(weights)
+    assert weights @ T.functionals(Y) == pytest.approx(float(np.vdot(Y, combined)))
+    expected = T.functionals(J_inverse * combined)
+    np.testing.assert_allclose(T.gram(J_inverse) @ weights, expected, atol=1e-9 * np.abs(expected).max())
     for rhs in (Y, np.eye(5)):
-        solution = pairs.solve(rhs)
-        back = pairs.alpha * solution + pairs.combination(pairs.functionals(solution))
+        solution = system.precondition(rhs)
+        back = solution / J_inverse + T.combination(T.functionals(solution))
         np.testing.assert_allclose(back, rhs, rtol=1e-6, atol=1e-6 * np.abs(rhs).max())
-
-
-@pytest.mark.parametrize("case", [Case("linear", Gaussian(5, 3), 2.0, 0.0), CASES[4], CASES[6]], ids=str)
-def test_formed_rows_are_inverted_without_cancellation(case: Case) -> None:
-    """1/(1 + σ²) along orthonormal rows in the metric of J, 1/J elsewhere."""
-    rows = newton_system(*near(case.program(), 1e-3)).inverse
-    assert isinstance(rows, FormedRows) and len(rows.R) > 0 and rows.shrink.max() < 0.05
-    np.testing.assert_allclose(rows.R @ rows.R.T, np.eye(len(rows.R)), atol=1e-9)
-    for row, shrink in zip(rows.R.reshape(-1, 5, 5), rows.shrink, strict=True):
-        np.testing.assert_allclose(rows.solve(row / rows.root), shrink * rows.root * row, atol=1e-12)
-    scaled = direction().ravel()
-    across = (scaled - rows.R.T @ (rows.R @ scaled)).reshape(5, 5)
-    np.testing.assert_allclose(rows.solve(across / rows.root), rows.root * across, atol=1e-12)
 
 
 # ---------------------------------------------------------------- large programs, cuts, splits

@@ -17,7 +17,7 @@ from stepsize_solvers.families.newton import newton_system, solve_by_cg
 from stepsize_solvers.families.point import FamilyState, Model, Point, congruence
 from stepsize_solvers.interior import Drive, Rules
 from stepsize_solvers.numerics import Bounds, Limits, Progress, Sizes, cholesky, sym
-from stepsize_solvers.programs import Family, Matrix, Program, Stack, Status
+from stepsize_solvers.programs import Matrix, Stack, Status
 
 # Iterate until the gap is this fraction of tol, so that an independent check passes too; give up after so many steps
 # without a better gap; a healthy solve takes 10 to 30 steps.
@@ -42,8 +42,6 @@ _SLOW_CG = 60
 _CENTRED = 0.3
 # Least slope of the objective, for each dimension, by which a start's multipliers are sized.
 _LEAST_SLOPE = 0.1
-# The rows of X that all constraints bound start at up to so many powers of ten below the others.
-_POWERS = 14
 
 
 def iterate(model: Model, start: Point, limits: Limits) -> tuple[Status, Progress[Point]]:
@@ -184,8 +182,8 @@ def _correction(state: FamilyState, Y: Matrix, dF: Stack, dZ: Stack, root_size: 
     √s_a and √s_b.  The curvature F₂ of F itself adds G F₂ G: F₂ = −Hᵀ𝒬(C YΛY Cᵀ)H for a quadratic family, and
     c′ ((tr Y)²/root − tr Y²)/2 · I for the determinant.
     """
-    frame, root = state.frame, np.sqrt(np.sqrt(state.s))
-    back, v = state.F @ state.V / root[:, None, :], root**2
+    frame, v = state.frame, np.sqrt(state.s)
+    back = state.F @ state.V / np.sqrt(v)[:, None, :]
     product = congruence_each(frame, dF) @ congruence_each(back, dZ)
     product = (product + product.mT) / (v[:, :, None] + v[:, None, :])
     out = frame @ product @ frame.mT
@@ -260,8 +258,6 @@ def directions(model: Model) -> list[Matrix]:
     plain = program.pattern.member
     if program.pattern.W is not None:
         return [plain]
-    if _has_free_rows(program):
-        return [_two_scales(model), plain]
     total = sum((f.weights() for f in program.families), np.zeros((program.d, program.d)))
     quadratic = [f.B for f in program.families if f.B is not None]
     K = cholesky(sym(total))
@@ -277,59 +273,6 @@ def directions(model: Model) -> list[Matrix]:
         half = K_inverse.T @ U
         direction = (half / np.sqrt(w)) @ half.T
     return [program.pattern.blocks(sym(direction)), plain]
-
-
-def _is_simple(family: Family) -> bool:
-    """Whether the constraint is X ⪯ M."""
-    return family.B is None and family.is_plain and not family.e
-
-
-def _rows(family: Family) -> np.ndarray:
-    """The rows of X that decide a constraint, as True; the smaller set where XBX allows two."""
-    weights = np.diagonal(family.weights()) > 0.0
-    if family.B is None or not family.is_plain:
-        return weights
-    return min((weights, np.diagonal(family.B) > 0.0), key=np.sum)
-
-
-def _has_free_rows(program: Program) -> bool:
-    """Whether some rows of X are decided by constraints X ⪯ M alone: they may be far larger than the others."""
-    others = [_rows(f) for f in program.families if not _is_simple(f)]
-    return 0 < len(others) < len(program.families) and not np.logical_or.reduce(others).all()
-
-
-def _two_scales(model: Model) -> Matrix:
-    """The best multiple of (M⁻¹ + θN)⁻¹ over powers θ of ten, N the geometric mean B # Σ𝒬*(HHᵀ), or the sum itself."""
-    program, d = model.program, model.program.d
-    simple, N = np.zeros((d, d)), np.zeros((d, d))
-    for family in program.families:
-        weights = family.weights()
-        if _is_simple(family):
-            simple += weights
-            continue
-        bounded = np.flatnonzero(_rows(family) & (np.diagonal(weights) > 0.0))
-        if not bounded.size:  # 𝒬(φ(X)) vanishes where the factors look: the constraint says nothing
-            continue
-        rows = np.ix_(bounded, bounded)
-        N[rows] += weights[rows] if family.B is None else _geometric_mean(family.B[rows], weights[rows])
-    found: list[tuple[float, Matrix]] = []
-    for power in range(_POWERS):
-        X = np.linalg.inv(sym(simple + 10.0**power * N))
-        X = sym(program.pattern.blocks(X))
-        scale, basis = largest_scale(model, X), model.basis(X)
-        if basis is not None and 0.0 < scale < math.inf:
-            found.append((basis[1] + d * math.log(scale), X))
-    return max(found, key=lambda item: item[0])[1] if found else np.eye(d)
-
-
-def _geometric_mean(A: Matrix, B: Matrix) -> Matrix:
-    """A # B up to rounding, for positive semidefinite A and B."""
-    w, U = np.linalg.eigh(sym(B))
-    root = np.sqrt(np.maximum(w, 1e-14 * w[-1]))
-    half, inverse = U * root, U / root
-    v, W = np.linalg.eigh(sym(inverse.T @ A @ inverse))
-    half = half @ W
-    return np.asarray((half * np.sqrt(np.maximum(v, 0.0))) @ half.T)
 
 
 def largest_scale(model: Model, X: Matrix) -> float:

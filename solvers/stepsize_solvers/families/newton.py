@@ -12,31 +12,33 @@ columns of one Ĥ_j = H_j V_j Diag(s_j)^{1/4}, counted twice for a ≠ b,
 
     u_ab = σ_ab I − (ΛM + MΛ),    M = Cᵀ 𝒬*(S_ab) C,    S_ab = (ĥ_a ĥ_bᵀ + ĥ_b ĥ_aᵀ)/2,    σ_ab = c′⟨v̂_a, v̂_b⟩.
 
-Close to the boundary a few pairs of active directions outweigh everything else.  Their rows are taken exactly: with the
-rows scaled by √J, (I + TᵀT)⁻¹ = I − RᵀR + Rᵀ Diag(1/(1 + σ²)) R for the singular vectors R of T, which unlike the
-formula of Woodbury does not cancel.
+Close to the boundary a few pairs of active directions outweigh everything else.  Their rows are taken exactly:
 
-*Rows that are never formed.*  For linear families J is a number α, and for 𝒬(M) = βM + Diag(α∘diag M), which rand-k,
+    (J + TᵀT)⁻¹ = J⁻¹ − J⁻¹ Tᵀ(I + T J⁻¹ Tᵀ)⁻¹ T J⁻¹
+
+takes one factorisation of the size of the number of pairs, whose rounding errors, relative to the largest weight, only
+cost conjugate gradients an iteration.
+
+*Rows that are never formed.*  For linear families J is a number, and for 𝒬(M) = βM + Diag(α∘diag M), which rand-k,
 independent sampling and the identity have,
 
     ⟨Cᵀ𝒬*(S_p)C, Cᵀ𝒬*(S_q)C⟩ = β_p β_q ⟨S_p, X S_q X⟩ + β_q⟨B_p, E_q⟩ + β_p⟨E_p, B_q⟩ + B_pᵀ(X∘X)B_q,
 
 with B_p = α∘ĥ_a∘ĥ_b, E_p = (Xĥ_a)∘(Xĥ_b), and ⟨S_p, X S_q X⟩ is made of four entries of ĤᵀXĤ: O(d) operations for each
-entry of TTᵀ instead of O(d²), so that ten times as many pairs can be taken.  (αI + TᵀT)⁻¹ = (I − Tᵀ(αI + TTᵀ)⁻¹T)/α
-then takes one factorisation of the size of the number of pairs, whose rounding errors, relative to the largest weight,
-only cost conjugate gradients an iteration.
+entry of TTᵀ instead of O(d²), so that ten times as many pairs can be taken.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_solvers.families.point import FamilyState, Model, Point, trace
-from stepsize_solvers.numerics import Work, cholesky, conjugate_gradients, lazy, sym
+from stepsize_solvers.numerics import Work, cholesky, conjugate_gradients, sym
 from stepsize_solvers.programs import Indices, Matrix, Vector, add_to_diagonal
 
 # A pair is taken when it outweighs the identity by this factor: lighter ones cost an iteration each at most.
@@ -52,11 +54,13 @@ _MOST_PAIRS = 5000
 
 @dataclass(frozen=True, eq=False)
 class NewtonSystem:
-    """𝓗 at one point; inverse: that of its entrywise part and its heaviest pairs."""
+    """𝓗 at one point, with its preconditioner: 1/J_ab, T, and the Cholesky factor of I + TJ⁻¹Tᵀ (None without rows)."""
 
     model: Model
     p: Point
-    inverse: FormedRows | PairedRows
+    J_inverse: Matrix
+    T: Rows
+    factor: Matrix | None
 
     def inner(self, Y: Matrix, Y2: Matrix) -> float:
         return float(np.vdot(Y, Y2))
@@ -83,8 +87,12 @@ class NewtonSystem:
         return model.project(out)
 
     def precondition(self, Y: Matrix) -> Matrix:
-        """An approximation of 𝓗⁻¹(Y)."""
-        return self.model.project(self.inverse.solve(Y))
+        """(J + TᵀT)⁻¹ Y, an approximation of 𝓗⁻¹(Y)."""
+        out = self.model.project(self.J_inverse * Y)
+        if self.factor is None:
+            return out
+        coefficients, _ = lapack.dpotrs(self.factor, self.T.functionals(out), lower=1)
+        return np.asarray(out - self.J_inverse * self.T.combination(coefficients))
 
 
 def _sum_of_congruences(state: FamilyState, M: Matrix) -> Matrix:
@@ -109,10 +117,34 @@ def newton_system(model: Model, p: Point, slow: bool = False) -> NewtonSystem:
             J += np.outer(lam, r) + np.outer(r, lam)
         if state.slope:
             J += state.slope * trace(state.Z)
-    return NewtonSystem(model, p, _inverse(model, p, J, slow))
+    inverse = 1.0 / J
+    T = active_rows(model, p, inverse, slow)
+    if not T.count:
+        return NewtonSystem(model, p, inverse, T, None)
+    gram = T.gram(inverse)
+    add_to_diagonal(gram, 1.0)
+    return NewtonSystem(model, p, inverse, T, cholesky(gram))
 
 
-# ---------------------------------------------------------------- the pairs that are taken exactly
+# ---------------------------------------------------------------- the rows of T
+
+
+class Rows(Protocol):
+    """T: some functionals on symmetric matrices."""
+
+    @property
+    def count(self) -> int: ...
+    def functionals(self, Y: Matrix) -> Vector:
+        """T Y."""
+        ...
+
+    def combination(self, coefficients: Vector) -> Matrix:
+        """Tᵀ c."""
+        ...
+
+    def gram(self, weights: Matrix) -> Matrix:
+        """T Diag(weights) Tᵀ, for weights of the entries of a matrix."""
+        ...
 
 
 class _Pairs(NamedTuple):
@@ -138,58 +170,47 @@ class _Pairs(NamedTuple):
         return np.asarray(self.state.slope * products)
 
 
-def _inverse(model: Model, p: Point, J: Matrix, slow: bool) -> FormedRows | PairedRows:
-    """(J + TᵀT)⁻¹ with the rows of the heaviest pairs."""
-    program = model.program
-    if program.pattern.W is not None:  # a handful of unknowns needs no rows
-        return FormedRows.of(model, p, J, [])
+def active_rows(model: Model, p: Point, J_inverse: Matrix, slow: bool) -> Rows:
+    """The rows of the heaviest pairs."""
+    program, d = model.program, model.program.d
+    if program.pattern.W is not None:  # a handful of unknowns needs no preconditioner
+        return FormedRows(np.zeros((0, d * d)))
     if program.pattern.is_full and all(f.B is None and f.Q.diagonal_plus_scaled is not None for f in program.families):
-        most = _most_pairs(p, _SLOW_PRODUCTS if slow else _PRODUCTS)
-        found = PairedRows.of(p, float(J[0, 0]), _heaviest(p, [_norms(state, p.X) for state in p.states], most))
-        if not found.first.size or found.factor is not None:
-            return found
-    return FormedRows.of(model, p, J, _heaviest(p, [_estimates(state) for state in p.states], _MOST_ROWS))
+        return PairedRows.of(p, _heaviest(p, _most_pairs(p, _SLOW_PRODUCTS if slow else _PRODUCTS)))
+    return FormedRows.of(model, p, J_inverse, _heaviest(p, _MOST_ROWS))
 
 
-def _heaviest(p: Point, strengths: list[Matrix], most: int) -> list[_Pairs]:
-    """The pairs of each family that count, heaviest first, ``most`` of all.
-
-    strengths: ‖u_aa‖ for every column, of which ‖u_ab‖² is about the product.
-    """
+def _heaviest(p: Point, most: int) -> list[_Pairs]:
+    """The pairs of each family that count, ``most`` of all: ‖u_ab‖² is about ‖u_aa‖‖u_bb‖."""
     found, heaviness = [], []
-    for state, strength in zip(p.states, strengths, strict=True):
+    for state in p.states:
+        strength = _strength(state, p.X)
         products = strength[:, :, None] * strength[:, None, :]
         j, a, b = np.nonzero(np.triu(products > _ACTIVE))
-        weights = products[j, a, b]
-        order = np.argsort(-weights)
-        found.append(_Pairs(state, j[order], a[order], b[order]))
-        heaviness.append(weights[order])
+        found.append(_Pairs(state, j, a, b))
+        heaviness.append(products[j, a, b])
     together = np.concatenate(heaviness)
     if together.size <= most:
         return found
     least = np.partition(together, together.size - most)[together.size - most]
-    counts = (int(np.count_nonzero(weights >= least)) for weights in heaviness)
-    return [one._replace(j=one.j[:n], a=one.a[:n], b=one.b[:n]) for one, n in zip(found, counts, strict=True)]
+    kept = (size >= least for size in heaviness)
+    return [one._replace(j=one.j[k], a=one.a[k], b=one.b[k]) for one, k in zip(found, kept, strict=True)]
 
 
-def _estimates(state: FamilyState) -> Matrix:
-    """Upper estimates of ‖u_aa‖ for every column of every Ĥ_j."""
-    columns = state.Hs @ state.C
-    size = np.einsum("nkd,nkd->nk", columns, columns if state.Lam is None else 2.0 * (columns @ state.Lam))
-    return np.asarray(size * state.family.Q.diagonal_action.max())
-
-
-def _norms(state: FamilyState, X: Matrix) -> Matrix:
-    """‖u_aa‖ for every column of every Ĥ_j of a linear family with a cheap map."""
-    split = state.family.Q.diagonal_plus_scaled
-    assert split is not None  # see _inverse
-    columns = state.Hs
-    images = columns @ X
-    squares = (split.beta * np.einsum("nkd,nkd->nk", columns, images)) ** 2
+def _strength(state: FamilyState, X: Matrix) -> Matrix:
+    """‖u_aa‖ of every column of every Ĥ_j: exactly where 𝒬 makes it cheap, otherwise an upper estimate."""
+    n, k, d = state.Hs.shape
+    columns, Q = state.Hs.reshape(-1, d), state.family.Q
+    images = columns @ state.C
+    size = np.einsum("md,md->m", images, images if state.Lam is None else 2.0 * (images @ state.Lam))
+    split = Q.diagonal_plus_scaled
+    if split is None or state.Lam is not None:
+        return np.asarray(size * Q.diagonal_action.max()).reshape(n, k)
+    squares = (split.beta * size) ** 2
     if np.any(split.alpha):
-        B = split.alpha * columns * columns
-        squares += np.einsum("nkd,nkd->nk", B, 2.0 * split.beta * images * images + B @ (X * X))
-    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+        B, products = split.alpha * columns * columns, columns @ X
+        squares += np.einsum("md,md->m", B, 2.0 * split.beta * products * products + B @ (X * X))
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0))).reshape(n, k)
 
 
 def _most_pairs(p: Point, products: float) -> int:
@@ -203,56 +224,44 @@ def _most_pairs(p: Point, products: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class FormedRows:
-    """(J + TᵀT)⁻¹ by the singular vectors of T.
+    """The rows as matrices, shape (R, d²)."""
 
-    root: 1/√J_ab; R: orthonormal rows that span T, in coordinates scaled by √J; shrink: 1/(1 + σ²) for each of them.
-    """
-
-    root: Matrix
-    R: Matrix
-    shrink: Vector
+    U: Matrix
 
     @staticmethod
-    def of(model: Model, p: Point, J: Matrix, pairs: list[_Pairs]) -> FormedRows:
-        """From the rows that outweigh J: the strengths by which the pairs were chosen are estimates."""
-        inverse, rows = 1.0 / J, []
-        root = np.sqrt(inverse)
+    def of(model: Model, p: Point, J_inverse: Matrix, pairs: list[_Pairs]) -> FormedRows:
+        """The rows that outweigh J; the strengths by which they were chosen are estimates."""
+        d = model.program.d
+        rows = []
         for one in pairs:
-            state, N = one.state, one.state.family.H @ one.state.V
-            for j, a, b in zip(one.j, one.a, one.b, strict=True):
-                weight = np.sqrt(state.s[j, a] * state.s[j, b]) * (1.0 if a == b else 2.0)
-                S = sym(np.outer(N[j, :, a], N[j, :, b]))
-                u = -state.twice(sym(p.C.T @ state.family.Q.adjoint(S) @ p.C))
-                if state.slope:
-                    add_to_diagonal(u, state.slope * float(state.V[j, :, a] @ state.V[j, :, b]))
-                u = model.project(u)
-                if weight * float(np.sum(inverse * u * u)) > _ACTIVE:
-                    rows.append((u * np.sqrt(weight) * root).ravel())
-        T = np.array(rows).reshape(-1, J.size)
-        if not rows:
-            return FormedRows(root, T, np.zeros(0))
-        squares, vectors = np.linalg.eigh(T @ T.T)
-        # Eigenvectors of a Gram matrix are right to ε σ²max/σ²: those of smaller σ would spoil the orthogonality.
-        keep = squares > max(_ACTIVE, 1e-10 * squares[-1])
-        R = (vectors[:, keep].T @ T) / np.sqrt(squares[keep])[:, None]
-        return FormedRows(root, R, 1.0 / (1.0 + squares[keep]))
+            for j, a, b, sigma, weight in zip(one.j, one.a, one.b, one.sigma, one.weight, strict=True):
+                S = sym(np.outer(one.state.Hs[j, a], one.state.Hs[j, b]))
+                u = -one.state.twice(sym(p.C.T @ one.state.family.Q.adjoint(S) @ p.C))
+                add_to_diagonal(u, sigma)
+                u = weight * model.project(u)
+                if float(np.vdot(u, J_inverse * u)) > _ACTIVE:
+                    rows.append(u.ravel())
+        return FormedRows(np.array(rows).reshape(-1, d * d))
 
-    def solve(self, Y: Matrix) -> Matrix:
-        """(J + TᵀT)⁻¹ Y."""
-        scaled = self.root * Y
-        if self.R.shape[0]:
-            z = scaled.ravel()
-            along = self.R @ z
-            # Twice is enough: the second pass removes what rounding left of the first.
-            z = z - self.R.T @ along
-            z = z - self.R.T @ (self.R @ z)
-            scaled = (z + self.R.T @ (self.shrink * along)).reshape(Y.shape)
-        return np.asarray(self.root * scaled)
+    @property
+    def count(self) -> int:
+        return len(self.U)
+
+    def functionals(self, Y: Matrix) -> Vector:
+        return np.asarray(self.U @ Y.ravel())
+
+    def combination(self, coefficients: Vector) -> Matrix:
+        d = round(self.U.shape[1] ** 0.5)
+        return np.asarray(coefficients @ self.U).reshape(d, d)
+
+    def gram(self, weights: Matrix) -> Matrix:
+        scaled = self.U * np.sqrt(weights).ravel()
+        return np.asarray(scaled @ scaled.T)
 
 
 @dataclass(frozen=True, eq=False)
 class PairedRows:
-    """(αI + TᵀT)⁻¹ for linear families with cheap maps, by the pairs themselves.
+    """The rows of linear families with cheap maps by their pairs.
 
     columns: all ĥ that occur, as rows; first, second: which two of them each pair has, shape (R,); beta, sigma, weight:
     β_p, σ_p and the root of how often it counts; B: the B_p as rows, shape (R, d).
@@ -260,7 +269,6 @@ class PairedRows:
 
     C: Matrix
     X: Matrix
-    alpha: float
     columns: Matrix
     first: Indices
     second: Indices
@@ -270,11 +278,11 @@ class PairedRows:
     B: Matrix
 
     @staticmethod
-    def of(p: Point, alpha: float, pairs: list[_Pairs]) -> PairedRows:
+    def of(p: Point, pairs: list[_Pairs]) -> PairedRows:
         columns, first, second, beta, B, offset = [], [], [], [], [], 0
         for one in pairs:
             split = one.state.family.Q.diagonal_plus_scaled
-            assert split is not None  # see _inverse
+            assert split is not None  # see active_rows
             n, k, d = one.state.Hs.shape
             columns.append(one.state.Hs.reshape(-1, d))
             first.append(offset + one.j * k + one.a)
@@ -286,7 +294,6 @@ class PairedRows:
         return PairedRows(
             C=p.C,
             X=p.X,
-            alpha=alpha,
             columns=np.concatenate(columns)[used],
             first=places[: len(places) // 2],
             second=places[len(places) // 2 :],
@@ -296,29 +303,24 @@ class PairedRows:
             B=np.concatenate(B),
         )
 
-    def solve(self, Y: Matrix) -> Matrix:
-        """(αI + TᵀT)⁻¹ Y."""
-        if not self.first.size:
-            return np.asarray(Y / self.alpha)
-        coefficients, _ = lapack.dpotrs(self.factor, self.functionals(Y), lower=1)
-        return np.asarray((Y - self.combination(coefficients)) / self.alpha)
+    @property
+    def count(self) -> int:
+        return self.first.size
 
-    @lazy
+    @cached_property
     def left(self) -> Matrix:
         return np.asarray(self.columns[self.first])
 
-    @lazy
+    @cached_property
     def right(self) -> Matrix:
         return np.asarray(self.columns[self.second])
 
     def functionals(self, Y: Matrix) -> Vector:
-        """T Y."""
         S = self.C @ Y @ self.C.T
         values = self.beta * np.einsum("pd,pd->p", self.left @ S, self.right) + self.B @ np.diagonal(S)
         return np.asarray(self.weight * (self.sigma * np.trace(Y) - values))
 
     def combination(self, coefficients: Vector) -> Matrix:
-        """Tᵀ c."""
         c = self.weight * coefficients
         S = sym(self.left.T @ ((self.beta * c)[:, None] * self.right))
         add_to_diagonal(S, c @ self.B)
@@ -326,15 +328,8 @@ class PairedRows:
         add_to_diagonal(out, float(c @ self.sigma))
         return out
 
-    @lazy
-    def factor(self) -> Matrix | None:
-        """The Cholesky factor of αI + TTᵀ; None when rounding prevents it."""
-        gram = self.gram()
-        add_to_diagonal(gram, self.alpha)
-        return cholesky(gram)
-
-    def gram(self) -> Matrix:
-        """TTᵀ, as the module's text says."""
+    def gram(self, weights: Matrix) -> Matrix:
+        """The same for equal weights, as the module's text says."""
         first, second, beta, sigma, B = self.first, self.second, self.beta, self.sigma, self.B
         images = self.columns @ self.X
         K = images @ self.columns.T
@@ -350,7 +345,7 @@ class PairedRows:
             traces = beta * K[first, second] + B @ np.diagonal(self.X)
             gram -= np.outer(sigma, traces) + np.outer(traces, sigma)
             gram += len(self.X) * np.outer(sigma, sigma)
-        gram *= self.weight[:, None] * self.weight
+        gram *= weights[0, 0] * (self.weight[:, None] * self.weight)
         return np.asarray(gram)
 
 
