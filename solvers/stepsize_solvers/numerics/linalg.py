@@ -165,7 +165,9 @@ def congruence_of_symmetric(A: Array, M: Array) -> Array:
     """A M Aᵀ for one symmetric M, float32 or float64; with a triangle of M as above."""
     if len(M) <= Sizes.PLAIN_PRODUCTS:
         return np.asarray(A.dot(M).dot(A.T))
-    half = upper_product(half_triangle(M), A, right=True) @ A.T
+    T = half_triangle(M)
+    # The product with the triangle takes its matrix in the order of columns.
+    half = upper_product(T, A, right=True) @ A.T if A.flags.f_contiguous else A @ upper_product(T, A.T)
     return np.asarray(half + half.T)
 
 

@@ -36,7 +36,7 @@ class Sizes:
     # Up to here all powers of a start are computed at once: the number of calls counts, beyond it that of operations.
     STACKED_POWERS = 40
     # Up to here a full reduction to tridiagonal form is as fast as a few Lanczos steps in Python.
-    LANCZOS = 120
+    LANCZOS = 64
     # Up to here an eigendecomposition is as fast as power steps for a dominant vector.
     POWER_STEPS = 16
 
