@@ -1,14 +1,15 @@
 """The golden file: stored problems with the answers of a commit, by which a change of shape is told from a change.
 
 ``PYTHONPATH=tests python -m golden.golden`` solves all problems and prints every number with all its bits: run it at
-two commits on one machine and compare the texts.  With ``--write`` the answers in ``golden.json`` are written anew,
-which a commit does only if its message explains every answer that changed.
+two commits on one machine and compare the texts.  A solver that stops at other points moves answers inside the
+tolerance; ``--tol 1e-9`` solves to a finer one, where the rates of both commits agree to 1e-9.  With ``--write`` the
+answers in ``golden.json`` are written anew, which a commit does only if its message explains every answer that changed.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,14 @@ def read_matrix(plain: Any) -> Any:
     return np.array(plain)
 
 
-def node(case: Case, matrices: dict[str, Any]) -> Answer:
+def node(case: Case, matrices: dict[str, Any], tol: float = 1e-6) -> Answer:
     """Solve the problem of one node."""
     L = matrices[case["L"]]
     result = optimal_stepsize(
         L,
         sketch_of_plain(case["sketch"], L.shape[0]),
         algorithm=case["algorithm"],
+        tol=tol,
         structure=read_structure(case["structure"]),
         **goal_arguments(case["goal"], case.get("strong_convexity")),
     )
@@ -58,13 +60,14 @@ def node(case: Case, matrices: dict[str, Any]) -> Answer:
     }
 
 
-def clients(case: Case, matrices: dict[str, Any]) -> Answer:
+def clients(case: Case, matrices: dict[str, Any], tol: float = 1e-6) -> Answer:
     """Solve the problem of n clients."""
     d = matrices[case["L"][0]].shape[0]
     result = optimal_distributed_stepsize(
         [matrices[name] for name in case["L"]],
         [sketch_of_plain(sketch, d) for sketch in case["sketch"]],
         algorithm=case["algorithm"],
+        tol=tol,
         structure=read_structure(case["structure"]),
         goal=case["goal"],
         iterations=case["iterations"],
@@ -79,16 +82,16 @@ def clients(case: Case, matrices: dict[str, Any]) -> Answer:
     }
 
 
-def limit(case: Case, matrices: dict[str, Any]) -> Answer:
-    """The limit of k floats per round without memory."""
+def limit(case: Case, matrices: dict[str, Any], tol: float = 1e-6) -> Answer:
+    """The limit of k floats per round without memory, a formula whatever ``tol`` is."""
     L = matrices[case["L"]]
     goal = goal_arguments(case["goal"], case.get("strong_convexity"))
     found = compression_limit(L, case["k"], **goal)
     return {"status": "optimal", "lower": found.value, "upper": found.upper, "rate": found.value, "K": None}
 
 
-def subspace(case: Case, matrices: dict[str, Any]) -> Answer:
-    """The subspace method that attains the limit."""
+def subspace(case: Case, matrices: dict[str, Any], tol: float = 1e-6) -> Answer:
+    """The subspace method that attains the limit, a formula, too."""
     L = matrices[case["L"]]
     goal = goal_arguments(case["goal"], case.get("strong_convexity"))
     found = optimal_method(L, case["k"], **goal)
@@ -102,7 +105,7 @@ def subspace(case: Case, matrices: dict[str, Any]) -> Answer:
     }
 
 
-CALLS: dict[str, Callable[[Case, dict[str, Any]], Answer]] = {
+CALLS: dict[str, Callable[..., Answer]] = {
     "node": node,
     "clients": clients,
     "limit": limit,
@@ -116,12 +119,12 @@ def stored() -> tuple[dict[str, Any], list[Case]]:
     return content["matrices"], content["cases"]
 
 
-def answers() -> Iterator[tuple[Case, Answer]]:
+def answers(tol: float = 1e-6) -> Iterator[tuple[Case, Answer]]:
     """Every case with the answer of the code as it is."""
     plain, cases = stored()
     matrices = {name: read_matrix(matrix) for name, matrix in plain.items()}
     for case in cases:
-        yield case, CALLS[case["call"]](case, matrices)
+        yield case, CALLS[case["call"]](case, matrices, tol)
 
 
 def write(matrices: dict[str, Any], cases: list[Case]) -> None:
@@ -142,10 +145,14 @@ def bits(value: Any) -> str:
 
 
 def main() -> None:
-    if "--write" in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write the answers to golden.json")
+    parser.add_argument("--tol", type=float, default=1e-6, help="tolerance of the answers that are printed")
+    given = parser.parse_args()
+    if given.write:
         write(stored()[0], [{**case, "answer": answer} for case, answer in answers()])
         return
-    for number, (_, answer) in enumerate(answers()):
+    for number, (_, answer) in enumerate(answers(given.tol)):
         print(number, *map(bits, answer.values()))
 
 
