@@ -211,7 +211,7 @@ class Condition:
             frame = replace(frame, Bt=sym(frame.C.A.T @ self.family.B @ frame.C.A))
         half = lower_transposed_product(L, T)
         new: ConditionPoint | None = ConditionPoint.of(frame, half.T.dot(half))
-        if new is not None and new.is_low and new.found_scaling is not None and new.scaling.mu < _DOUBLE_BELOW:
+        if new is not None and new.is_low and float(np.vdot(new.Ft, new.Zt)) < _DOUBLE_BELOW * new.d:
             new = self.point(new.D, new.Z)
         return None if new is None or new.found_scaling is None else new
 
