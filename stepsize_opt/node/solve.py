@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.goals import Goal
-from stepsize_opt.inputs import Structure, whole_number
+from stepsize_opt.inputs import Scaling, Structure, whole_number
 from stepsize_opt.methods import Method
 from stepsize_opt.node.reductions import NO_UNDERFLOW, Component, Piece, Reduction
 from stepsize_opt.node.result import StepsizeResult
@@ -37,6 +37,9 @@ from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.process import interrupts_held
 from stepsize_solvers.programs import Matrix, Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
 
+# Units above the first leave room for every multiplier; its entries stay below two to the second.
+_SMALL_FACTOR = 2.0**-400
+_LARGEST_EXPONENT = 1022
 # What a closed form may lose to the rounding of the proof, relative to D: no more than its own rounding.
 _EXACT_LOSS = 1e-12
 
@@ -59,10 +62,18 @@ def _piece(
     satisfies_condition: bool = True,
 ) -> Piece:
     """Move a multiplier and certificates from the scaled units of a component to the original ones, those of D."""
-    Z = np.zeros_like(D) if dual is None else component.scaling.over(dual)
+    Z = np.zeros_like(D) if dual is None else _multiplier(component.scaling, dual)
     power = component.power if component.bound is None else -component.bound.shift * certificate.d
     moved = certificate.moved(power), descent.moved(component.power)
     return Piece(component.indices, D, Z, *moved, satisfies_condition)
+
+
+def _multiplier(scaling: Scaling, dual: Matrix) -> Matrix:
+    """Return Λ⁻¹ZΛ⁻¹, or a multiple of it where float64 does not hold it, which proves the same bound."""
+    if float(scaling.factors.min()) > _SMALL_FACTOR:
+        return scaling.over(dual)
+    beyond = int(np.frexp(np.abs(dual).max())[1]) - 2 * int(scaling.exponents.min()) - _LARGEST_EXPONENT
+    return scaling.over(np.ldexp(dual, -max(beyond, 0)))
 
 
 def _dual(outcome: Outcome) -> Matrix | None:

@@ -19,6 +19,7 @@ from stepsize_opt import (
     IndependentSampling,
     RandK,
     Sketch,
+    certify,
     optimal_stepsize,
 )
 from stepsize_opt.inputs.structures import Structure
@@ -149,3 +150,15 @@ class TestLastGate:
     def test_status_without_its_proof(self) -> None:
         with pytest.raises(ArithmeticError, match="status optimal with a certified gap"):
             self.changed(certificate=Certificate(True, 0.0, 0.0, 1.0, 2))
+
+
+def test_a_multiplier_beyond_the_largest_float_is_a_multiple_that_proves_the_same() -> None:
+    d = 20
+    large = 5e306 * (np.eye(d) + 0.01)
+    large[0, 0] *= 2.0  # the multiplier belongs to this coordinate alone, and is 20/D there
+    sketch, structure = IndependentSampling(np.full(d, 0.5)), Direction(np.eye(d))
+    result = optimal_stepsize(large, sketch, structure=structure)
+    assert result.status == "optimal"
+    assert float(result.D[0, 0]) < d / np.finfo(float).max
+    assert np.isfinite(result.dual).all()
+    assert certify(result, large).certificate.gap < 1e-9
