@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shared.exact import Rational, combine, inner, is_positive_definite, log_det, product, rational, transpose
 from shared.strategies import Matrix, seeds
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, sandwich
-from stepsize_opt.proofs.cholesky import log_det_from_above, log_det_from_below, proved_cholesky
+from stepsize_opt.proofs.cholesky import cholesky_shift, log_det_from_above, log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.roundings import Slices
 from stepsize_validation.data import random_smoothness, with_spectrum
 
@@ -157,3 +157,13 @@ def test_inner_product_bound_holds(seed: int, d: int) -> None:
     A, B = wild(rng, d), wild(rng, d)
     found = exactly(A).inner(exactly(B))
     assert Fraction(found.low) <= inner(rational(A), rational(B)) <= Fraction(found.high)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 60, 400])
+def test_the_shift_of_a_cholesky_proof_is_at_least_that_of_the_theorem(n: int) -> None:
+    """Demmel's bound nφ a_jj, φ = γ/(1 − γ), γ = (n + 1)u/(1 − (n + 1)u), in exact arithmetic."""
+    diagonal = np.geomspace(1e-8, 1e8, n)
+    gamma = Fraction(n + 1, 2**53 - (n + 1))
+    phi = gamma / (1 - gamma)
+    for shift, entry in zip(cholesky_shift(np.diag(diagonal)), diagonal, strict=True):
+        assert Fraction(float(shift)) >= n * phi * Fraction(float(entry))
