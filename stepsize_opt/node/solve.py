@@ -27,6 +27,7 @@ from stepsize_opt.proofs import (
     Pair,
     ProvedDiagonal,
     exp_up,
+    exponent_above,
     prove_diagonal,
     repair,
     repair_in_basis,
@@ -72,7 +73,7 @@ def _multiplier(scaling: Scaling, dual: Matrix) -> Matrix:
     """Return Λ⁻¹ZΛ⁻¹, or a multiple of it where float64 does not hold it, which proves the same bound."""
     if float(scaling.factors.min()) > _SMALL_FACTOR:
         return scaling.over(dual)
-    beyond = int(np.frexp(np.abs(dual).max())[1]) - 2 * int(scaling.exponents.min()) - _LARGEST_EXPONENT
+    beyond = exponent_above(dual) - 2 * int(scaling.exponents.min()) - _LARGEST_EXPONENT
     return scaling.over(np.ldexp(dual, -max(beyond, 0)))
 
 

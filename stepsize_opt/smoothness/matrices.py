@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar, cast
@@ -51,7 +52,7 @@ class NeedsDense(ValueError):
     """Raised for a question about an L that is not formed which only a dense matrix answers."""
 
 
-class Smoothness:
+class Smoothness(ABC):
     """A smoothness matrix L that was read: functions take it as L, and neither read nor prove it again.
 
     estimated: what results note of an L that is not proved, empty for one that is; is_formed: whether matrices of L's
@@ -63,13 +64,13 @@ class Smoothness:
     is_dense: bool = False
 
     @property
+    @abstractmethod
     def d(self) -> int:
         """Size of L."""
-        raise NotImplementedError
 
+    @abstractmethod
     def todense(self) -> Matrix:
         """Return L as an array; raises ValueError when there is no memory for it."""
-        raise NotImplementedError
 
     def formed(self) -> MatrixSmoothness:
         """Return L by its entries; raises NeedsDense for one that is not formed."""

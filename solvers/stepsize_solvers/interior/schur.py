@@ -118,34 +118,36 @@ class FullJacobian:
         return np.asarray(1.0 - split.beta * self.lam2)
 
     def halve(self, Y: Array) -> Array:
-        """H of the rows Y, so that Ẑ = H_a + H_aᵀ."""
+        """H of the rows Y, so that Ẑ = H_a + H_aᵀ; Ẑ itself where these are all rows."""
+        if self.r == len(self.V):
+            return Y
         H = Y.copy()
         H[:, : self.r] *= 0.5
         return H
 
-    def _congruence(self, A: Array, Y: Array) -> Array:
-        """A Ẑ Aᵀ."""
+    def _congruence(self, A: Array, H: Array) -> Array:
+        """A Ẑ Aᵀ, from what ``halve`` returned."""
         if self.r == len(A):
-            return congruence_of_symmetric(A, Y)
-        half = A[:, : self.r] @ (self.halve(Y) @ A.T)
+            return congruence_of_symmetric(A, H)
+        half = A[:, : self.r] @ (H @ A.T)
         return np.asarray(half + half.T)
 
-    def _congruence_diagonal(self, A: Array, Y: Array) -> Array:
-        """diag(A Ẑ Aᵀ)."""
+    def _congruence_diagonal(self, A: Array, H: Array) -> Array:
+        """diag(A Ẑ Aᵀ), from what ``halve`` returned."""
         if self.r == len(A):
-            return congruence_diagonal(A, Y)
-        return np.asarray(2.0 * np.einsum("ij,ij->i", A[:, : self.r], A @ self.halve(Y).T))
+            return congruence_diagonal(A, H)
+        return np.asarray(2.0 * np.einsum("ij,ij->i", A[:, : self.r], A @ H.T))
 
     def adjoint(self, Y: Array) -> tuple[Array, Array]:
         """F′*[Z] and Z̃ itself in the working basis, for Z given by its rows."""
-        C, E = self.C.A, self.E.A
-        Zt = self._congruence(self.V, Y)
+        C, E, H = self.C.A, self.E.A, self.halve(Y)
+        Zt = self._congruence(self.V, H)
         split = self.Q.diagonal_plus_scaled
         if split is not None:
-            N = self.C((split.alpha * self._congruence_diagonal(E, Y)).astype(Y.dtype, copy=False))
+            N = self.C((split.alpha * self._congruence_diagonal(E, H)).astype(Y.dtype, copy=False))
             N *= self.lam2
             return self.damping * Zt - N, Zt
-        N = C.T @ self.Q.adjoint(self._congruence(E, Y)).astype(Y.dtype, copy=False) @ C
+        N = C.T @ self.Q.adjoint(self._congruence(E, H)).astype(Y.dtype, copy=False) @ C
         N *= self.lam2
         return Zt - N, Zt
 
