@@ -12,7 +12,7 @@ FEATURES := data,reports,solvers
 OLDEST ?= $(shell sed -n 's/^requires-python = ">=\(.*\)"/python\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all coverage test-minimum test-integrations lint format docs docs-figures study bench bench-native bench-distributed bench-scale reproduce build clean
+.PHONY: help demo test test-all coverage test-minimum test-integrations lint format docs docs-figures study golden bench bench-native bench-distributed bench-scale reproduce build clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -83,6 +83,9 @@ format: $(STAMP)  ## rewrite the code in its style
 study: $(STAMP)  ## check random problems in exact arithmetic (slow; COUNT=100000 for more, SEED=1 to repeat)
 	HYPOTHESIS_PROFILE=study STUDY_COUNT=$(or $(COUNT),30000) OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal \
 		--hypothesis-show-statistics $(if $(SEED),--hypothesis-seed=$(SEED)) tests/properties
+
+golden: $(STAMP)  ## compare the answers to stored problems with those stored
+	OPENBLAS_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m golden.golden
 
 bench: $(STAMP)  ## compare the solvers at equal certified gap (at most 30 minutes)
 	$(BIN)/stepsize-opt bench
