@@ -161,6 +161,15 @@ def test_equal_and_dominated_clients_are_dropped() -> None:
     assert result.K == pytest.approx(judged(base, RandK(4, 1), mean=L).K / 101, rel=1e-5, abs=1)
 
 
+@BOTH
+@pytest.mark.parametrize(("delta_inf", "names"), [(2.0, ["n/K"]), (3.0, ["n/K", "4Δ^inf"]), (4.5, ["4Δ^inf"])])
+def test_only_conditions_that_are_tight_bind(algorithm: str, delta_inf: float, names: list[str]) -> None:
+    """The two bounds on λ_D are nε²τ over 12Δ⁰ and over 4Δ^inf: here a factor 3/2 apart, or equal."""
+    result = judged(random_clients(3, 3, 1), RandK(3, 1), delta_inf=delta_inf, algorithm=algorithm)
+    assert result.K > 10**4 and len(result.binding) == len(names)
+    assert all(name in condition for name, condition in zip(names, result.binding, strict=True))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_the_smallest_K_is_the_crossing_of_a_scan(seed: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -22,6 +23,7 @@ from stepsize_opt import (
     RandK,
     Sketch,
 )
+from stepsize_opt.clients.fit import Multiples, best_multiple
 from stepsize_opt.clients.problem import Targets
 from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.proofs import (
@@ -109,6 +111,20 @@ def test_targets_are_decided_by_rational_numbers() -> None:
             bound = 2 * (1 + lam / 7) ** steps / (rate * steps) + exact
             found = Fraction(targets.theorem3(steps, float(lam), float(rate)))
             assert bound <= found <= bound * (1 + Fraction(1, 10**11))
+
+
+@pytest.mark.parametrize("error", [0.0, 1e-9, 1e-7])
+def test_the_rate_before_K_is_rounded_satisfies_its_condition(error: float) -> None:
+    """λ_D ≤ κτ for the real K = 12Δ⁰/(τε²) is proved, also where the estimate of λ_D that sets the scale is too low.
+
+    D = sI, L = I and RandK(2, 1): λ_D = s² and τ = s, so that the largest s is κ.
+    """
+    conditions, targets = conditions_of([np.eye(2)], RandK(2, 1), outside=True), Targets(1e-3, 1.0, 0.3, 1)
+    direction = Multiples.of(conditions, np.eye(2))
+    assert direction is not None and direction.log_lambda == pytest.approx(0.0, abs=1e-14)
+    best = best_multiple(conditions, targets, replace(direction, log_lambda=direction.log_lambda - error), None)
+    assert best is not None and targets.kappa is not None
+    assert -1e-6 <= best.free_log_rate - math.log(targets.kappa) <= 0.0
 
 
 @BOTH
