@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from scipy.linalg import eigh, eigvalsh
-from scipy.optimize import nnls
 from scipy.sparse.linalg import LinearOperator, cg
 
 from stepsize_opt.inputs import Direction, Immutable, Structure, dense, pattern_of, read_only, write_text
@@ -45,7 +44,7 @@ from stepsize_opt.sketches import (
     plain_sketch,
 )
 from stepsize_opt.smoothness import LowRankPlusDiagonal, ThinDirections
-from stepsize_solvers.programs import Matrix, Pattern, Vector
+from stepsize_solvers.programs import Matrix, Pattern
 
 # A certificate holds dense multipliers and is verified with whole numbers: beyond this size neither makes sense.
 LARGEST = 400
@@ -102,23 +101,6 @@ class Question(Immutable):
         return {"L": plain_matrix(self.L), "M": None if M is None else plain_matrix(M)}
 
 
-@dataclass(frozen=True, eq=False)
-class ClientsQuestion(Immutable):
-    """What an answer for clients does not hold: the matrices, and the multipliers that were found.
-
-    reference: D before K was rounded to a whole number; multipliers: U₀ or None, and Uᵢ of each client, candidates.
-    """
-
-    matrices: Sequence[Matrix]
-    mean: Matrix | None
-    reference: Matrix
-    multipliers: Sequence[tuple[Matrix | None, list[Matrix]]] = field(default_factory=list)
-
-    @property
-    def d(self) -> int:
-        return len(self.reference)
-
-
 def _kept(matrix: Any) -> Any:
     if isinstance(matrix, np.ndarray):
         return read_only(matrix.copy())
@@ -157,7 +139,7 @@ def write(path: str | PathLike[str], document: dict[str, Any], lower: float, upp
     except verify.Refused as refused:
         msg = f"the verifier refuses the certificate, so it is not written: {refused}"
         raise ArithmeticError(msg) from refused
-    unit = abs(upper) if document["kind"] == "clients" or document["M"] is not None else abs(upper) + problem.d
+    unit = abs(upper) if document["M"] is not None else abs(upper) + problem.d
     document["upper"] = _proved_upper_end(problem, upper, unit).hex()
     document["statement"] = verify.statement(document, problem)
     document["sha256"] = verify.digest(document)
@@ -277,29 +259,6 @@ def _with_multipliers(document: dict[str, Any], find: Callable[[], dict[str, Any
     except ValueError:  # a factorisation failed
         found = {}
     return {**document, "multipliers": plain(found)}
-
-
-def clients_document(result: Any, question: ClientsQuestion) -> dict[str, Any]:
-    """The document of a DistributedResult with independent seeds, without its ends."""
-    laws = list(dict.fromkeys(result.sketches))
-    clients = zip(question.matrices, result.sketches, strict=True)
-    targets = result.targets
-    this_K = result.iterations_requested == result.K or targets.initial_gap == 0.0
-    document = {
-        "kind": "clients",
-        "clients": [{"L": plain_matrix(L), "sketch": laws.index(sketch)} for L, sketch in clients],
-        "sketches": [plain_law(sketch) for sketch in laws],
-        "L": None if question.mean is None else plain_matrix(question.mean),
-        "method": result.algorithm,
-        "structure": plain_structure(result.structure, question.d),
-        "goal": result.goal,
-        **{name: plain(getattr(targets, name)) for name in ("epsilon2", "initial_gap", "delta_inf")},
-        "D": plain_matrix(result.D),
-        "K": result.K,
-        "this_K": this_K,
-        "lambda_D": plain(result.lambda_D),
-    }
-    return _with_multipliers(document, ClientMultipliers.of(result, question, this_K).found, result.D)
 
 
 def limit_document(limit: Any, question: Question) -> dict[str, Any]:
@@ -429,119 +388,6 @@ class NodeMultipliers:
         energy, _, inside, Y = min((one for one in energies if one[1] > 0.0), key=lambda one: one[0] / one[1])
         Y[inside] += _SHARE * energy / len(inside[0]) * inverse[inside]
         return Y
-
-
-@dataclass(frozen=True, eq=False)
-class ClientMultipliers:
-    """The multipliers of an answer for clients: Vᵢ(D) = 𝒬ᵢ(DBᵢD), and the largest λ_D at a rate."""
-
-    pattern: Pattern
-    metric: bool
-    L: Matrix
-    clients: Sequence[Matrix]
-    variances: list[tuple[Callable[[Matrix], Matrix], Matrix]]
-    allowed: Callable[[float], float]
-    question: ClientsQuestion
-
-    @staticmethod
-    def of(result: Any, question: ClientsQuestion, this_K: bool) -> ClientMultipliers:
-        n, targets = result.clients, result.targets
-        mean = sum(M / n for M in question.matrices) if question.mean is None else question.mean
-        L = np.asarray(mean)
-        centred = [sketch.map.centered().apply for sketch in result.sketches]
-        first = result.algorithm == "det-CGD1"
-        variances = [(law, L) if first else ((lambda X: X), law(L)) for law in centred]
-        factor, most = (targets.det_factor, n / result.K) if this_K else (targets.kappa, math.inf)
-
-        def allowed(rate: float) -> float:
-            return min(most, math.inf if factor is None else float(factor) * rate)
-
-        pattern = pattern_of(result.structure, question.d)
-        return ClientMultipliers(pattern, result.goal == "descent", L, question.matrices, variances, allowed, question)
-
-    def found(self) -> dict[str, Any]:
-        """The multipliers as a file holds them."""
-        with np.errstate(over="ignore", invalid="ignore"):  # a λ_D near 0 has multipliers near infinity
-            if self.metric:
-                none = [np.zeros((len(self.L), 1))] * len(self.clients)
-                proofs = [self._metric_proof(clients) for _, clients in [*self.question.multipliers, (None, none)]]
-            else:
-                proofs = [self._proof(U0, clients) for U0, clients in self.question.multipliers]
-        return min(proofs, key=lambda proof: proof[0], default=(math.inf, {}))[1]
-
-    def _terms(self, clients: list[Matrix], D: Matrix) -> tuple[list[tuple[Matrix, Matrix]], Matrix, float, float]:
-        """(Rᵢ, Bᵢ) of the multipliers, the slope of Σ⟨Rᵢ, DBᵢD⟩ at D, its value, and Σ tr(UᵢᵀLᵢUᵢ)."""
-        terms, slope, energy, T = [], np.zeros_like(D), 0.0, 0.0
-        for (law, B), U, L in zip(self.variances, clients, self.clients, strict=True):
-            R = law(L @ U @ U.T @ L)
-            half = R @ D @ B
-            terms.append((R, B))
-            slope += half + half.T
-            energy += float(np.vdot(half, D))
-            T += float(np.vdot(U, L @ U))
-        return terms, slope, energy, T
-
-    def _proof(self, U0: Matrix | None, clients: list[Matrix]) -> tuple[float, dict[str, Any]]:
-        """What is proved of det D: G = αN + βY₀ must come next to a multiple of D⁻¹.
-
-        A solver in D has α = β, one in A = DLD has 2α = β, and multipliers of other problems need a fit.
-        """
-        D = self.question.reference
-        U0 = np.zeros((len(D), 1)) if U0 is None else U0
-        _, slope, energy, T = self._terms(clients, D)
-        Y0, T0 = self.L @ U0 @ U0.T @ self.L, float(np.vdot(U0, self.L @ U0))
-        R = np.linalg.cholesky(D)
-        seen = [self._seen(R.T @ A @ R) for A in (slope, Y0)]
-        fitted, _ = nnls(np.array(seen).T, self._seen(np.eye(len(D))))
-        found = []
-        for a, b in (fitted, (1.0, 1.0), (0.5, 1.0), (0.0, 1.0)):
-            bound = self._rate(a * energy + b * T0, a * T, _log_volume(a * slope + b * Y0, self.pattern))
-            found.append((bound, math.sqrt(a), math.sqrt(b)))
-        bound, a, b = min(found)
-        return bound, {"factor": b * U0, "clients": [a * U for U in clients], "reference": D}
-
-    def _seen(self, A: Matrix) -> Vector:
-        """What D sees of a matrix in the basis of its root: the blocks, or their traces."""
-        if self.pattern.W is None:
-            return np.ravel(self.pattern.blocks(A))
-        return np.array([np.trace(A[s, s]) for s in self.pattern.slices])
-
-    def _metric_proof(self, clients: list[Matrix]) -> tuple[float, dict[str, Any]]:
-        """What is proved of det H with Y = H⁻¹, and the factor of the others by which D is stationary."""
-        D, L = self.question.reference, self.L
-        V = _root(_inverse(2.0 * D - D @ L @ D))
-        Y = V @ V.T
-        _, _, energy, _ = self._terms(clients, D)
-        left = float(np.vdot(Y - Y @ D @ L, D))
-        a = math.sqrt(left / energy) if min(left, energy) > 0.0 else 0.0
-        clients = [a * U for U in clients]
-        terms, _, _, T = self._terms(clients, D)
-        found = Stationary([(Y, L), *terms], Y, self.pattern)
-        s = float(np.vdot(found.D, Y))
-        bound = self._rate(s, T, -float(np.linalg.slogdet(Y)[1]))
-        return bound, {"factor": V, "clients": clients, "reference": found}
-
-    def _rate(self, s: float, T: float, log_volume: float) -> float:
-        """The largest τ with τ ≤ e^(volume/d)(c(τ)T + s)/d, by iteration; infinity where there is none."""
-        d = len(self.L)
-        if not math.isfinite(log_volume):
-            return math.inf
-        g = math.exp(log_volume / d) / d
-        rate = g * s
-        for _ in range(200):
-            rate = g * (s + (self.allowed(rate) * T if T > 0.0 else 0.0))
-        return rate if 0.0 < rate < math.inf else math.inf
-
-
-def _log_volume(G: Matrix, pattern: Pattern) -> float:
-    """The largest log det D of the pattern with ⟨G, D⟩ ≤ d; infinity unless G is positive on the pattern."""
-    if pattern.W is None:
-        values = np.concatenate([np.linalg.eigvalsh(G[s, s]) for s in pattern.slices])
-        return -float(np.log(values).sum()) if values.min() > 0.0 else math.inf
-    shares = np.array([np.vdot(G[s, s], pattern.W[s, s]) for s in pattern.slices]) / pattern.sizes
-    if not shares.min() > 0.0:
-        return math.inf
-    return float(np.linalg.slogdet(pattern.W)[1] - np.array(pattern.sizes) @ np.log(shares))
 
 
 class Stationary:

@@ -10,15 +10,13 @@ The quadratic form of a method is T(D) = 𝒬(DBD): E[SDLDS] for det-CGD1, D E[S
              convex              D ≻ 0, E[SDS] ⪯ L⁻¹                                                 log det D
              descent             H ≻ 0                                                               log det H
              euclidean, linear   H ⪰ tM⁻¹; with momentum H ⪰ t²E[SVS], V ⪰ M⁻¹                       t
-    clients  paper, descent      conditions (12) with K and λ_D                            det(D or H)^(1/d)
     limit    descent, t          D ⪯ L⁻¹, tr(LD) ≤ k, D ⪰ tM⁻¹ (momentum DLD ⪰ t²M⁻¹)           log det D, t
     method   descent, t          AᵀLA ⪯ I, D ⪯ A Diag(h) Aᵀ, Σh ≤ k, D as for the limit         log det D, t
 
 *How A ≻ 0 is decided:* by elimination with entries of ``BITS`` bits.  Rounding an n×n matrix down by less than one unit
 changes it by less than nI units, and this much is subtracted from the diagonal in each step, so the pivots are those of
 a matrix below A and their product is a lower bound on det A.  The same with nI added refutes A ⪰ 0.
-X ⪰ tM⁻¹ is decided as MXM − tM ⪰ 0, and λ_D ≤ c for each client as cVᵢ − VᵢLᵢVᵢ ⪰ 0 or, where that is singular,
-cLᵢ − LᵢVᵢLᵢ ⪰ 0.
+X ⪰ tM⁻¹ is decided as MXM − tM ⪰ 0.
 
 *No D has a larger value than* ``upper``.  For Y ⪰ 0, R = 𝒬(Y) and any reference D̂ the convex function
 ⟨Y, 𝒬(DBD)⟩ = ⟨R, DBD⟩ lies above its tangent ⟨N, D⟩ − s, N = RD̂B + BD̂R, s = ⟨R, D̂BD̂⟩.  With the multipliers Y of the
@@ -27,18 +25,14 @@ file every feasible D has
     node, paper           ⟨N − Y, D⟩ ≤ s                                because ⟨Y, D − T(D)⟩ ≥ 0
     node, convex          ⟨E[SLYLS], D⟩ ≤ ⟨Y, L⟩                        L E[SDS] L ⪯ L
     node, other goals     ⟨Y, H⟩ ≤ s − ⟨N − 2Y, D⟩ ≤ s                  N − 2Y ⪰ 0 is proved
-    clients, paper        ⟨LYL + ΣNᵢ, D⟩ ≤ ⟨Y, L⟩ + Σsᵢ + cT            LDL ⪯ L and LᵢVᵢLᵢ ⪯ cLᵢ
-    clients, descent      ⟨Y, H⟩ ≤ s + Σsᵢ + cT − ⟨N + ΣNᵢ − 2Y, D⟩     the last term is proved to be at most 0
     limit, method         ⟨L, D⟩ ≤ k, or ⟨LYL, D⟩ ≤ ⟨Y, L⟩              tr(LD) ≤ k, or LDL ⪯ L; momentum: for DLD
 
-with Yᵢ = LᵢUᵢLᵢ and T = Σ⟨Uᵢ, Lᵢ⟩ for clients.  From ⟨G, X⟩ ≤ s follows log det X ≤ d log(s/d) − log det G.  For X = D
+From ⟨G, X⟩ ≤ s follows log det X ≤ d log(s/d) − log det G.  For X = D
 with free blocks only the blocks of G count, and for D = Diag(γᵢWᵢ) the bound is
 log det W + Σ dᵢ log(dᵢs/(d⟨Gᵢᵢ, Wᵢ⟩)).  From X ⪰ tM⁻¹ follows t ≤ s/w with w = ⟨G, 2N̂ − N̂MN̂⟩ ≤ ⟨G, M⁻¹⟩ for any N̂ near
 M⁻¹; with momentum t² ≤ s/w with E[SYS] in place of G.
 
-For clients c is the largest λ_D that (12) allows at the rate τ, for the K given or K = 12Δ⁰/(τε²).  The bound
-τ ≤ g(c(τ)T + s)/d has a concave right side that is positive at 0, so it is enough to check it at the upper end.  With
-momentum the budget gives t ≤ k/⟨L, C⟩ for any C ≻ 0 with CLC ⪯ M⁻¹: then C ⪯ L⁻¹ # M⁻¹, and DLD ⪰ t²M⁻¹ makes
+With momentum the budget gives t ≤ k/⟨L, C⟩ for any C ≻ 0 with CLC ⪯ M⁻¹: then C ⪯ L⁻¹ # M⁻¹, and DLD ⪰ t²M⁻¹ makes
 D ⪰ t(L⁻¹ # M⁻¹).
 
 Poor multipliers make an upper end weak, never wrong.  R ⪰ 0 and B ⪰ 0 hold because 𝒬 is an expectation; for layers with
@@ -280,30 +274,29 @@ def probabilities(texts: Sequence[str]) -> list[Fraction]:
 # ---------------------------------------------------------------- sketches
 
 
-def moment(law: dict[str, Any], M: Exact, c: int = 0) -> Exact:
-    """E[(S − cI)M(S − cI)] of the sketch S by its definition, c = 0 or 1; E[S] = I but for rounded ``finite`` ones."""
+def moment(law: dict[str, Any], M: Exact) -> Exact:
+    """E[SMS] of the sketch S by its definition; E[S] = I but for rounded ``finite`` ones."""
     d, kind = len(M), law["kind"]
     if kind == "Gaussian":  # S = GGᵀ/k
         k, trace = whole(law["k"], d), sum(M[i, i] for i in range(d))
-        return (Fraction(k + 1, k) - c) * M + Exact.diagonal([Fraction(trace) / k] * d)
+        return Fraction(k + 1, k) * M + Exact.diagonal([Fraction(trace) / k] * d)
     if kind == "finite":
         weights, outcomes = probabilities(law["weights"]), [symmetric(S, d) for S in law["finite"]]
-        centred = [S - Exact.diagonal([c] * d) for S in outcomes]
-        return reduce(add, (w * (S @ M @ S) for w, S in zip(weights, centred, strict=True)))
-    if kind == "LayerWise":  # independent layers: E[(Sᵢ − cI)Mᵢⱼ(Sⱼ − cI)] = (1 − c)Mᵢⱼ
-        out = (1 - c) * M
+        return reduce(add, (w * (S @ M @ S) for w, S in zip(weights, outcomes, strict=True)))
+    if kind == "LayerWise":  # independent layers: E[SᵢMᵢⱼSⱼ] = Mᵢⱼ
+        out = M
         for part, (_, layer) in zip(parts([size for size, _ in law["layers"]], d), law["layers"], strict=True):
-            out = out + embedded(moment(layer, M.block(part), c) - (1 - c) * M.block(part), part, d)
+            out = out + embedded(moment(layer, M.block(part)) - M.block(part), part, d)
         return out
     P = second_moments(law, d)
     require(len(P) == d and all(len(row) == d for row in P), f"the sketch has dimension {d}")
-    return Exact.of([[x - c for x in row] for row in P]).times(M)
+    return Exact.of(P).times(M)
 
 
-def positive_moment(law: dict[str, Any], M: Exact, c: int = 0) -> Exact:
+def positive_moment(law: dict[str, Any], M: Exact) -> Exact:
     """The moment of an M ⪰ 0, which is ⪰ 0; layers of rounded ``finite`` sketches are no law, so there it is proved."""
-    found = moment(law, M, c)
-    if law["kind"] == "LayerWise" and c == 0:
+    found = moment(law, M)
+    if law["kind"] == "LayerWise":
         semidefinite(found, "E[SMS] ⪰ 0 for M ⪰ 0")
     return found
 
@@ -354,20 +347,20 @@ def overlap(a: Fraction, x: Fraction, b: Fraction, y: Fraction) -> Fraction:
 
 
 class Quadratic:
-    """D ↦ 𝒬(DBD): E[(S − cI)DLD(S − cI)] for det-CGD1, D E[(S − cI)L(S − cI)] D for det-CGD2, DLD for None."""
+    """D ↦ 𝒬(DBD): E[SDLDS] for det-CGD1, D E[SLS] D for det-CGD2."""
 
-    def __init__(self, method: str | None, law: dict[str, Any], L: Exact, c: int = 0) -> None:
-        require(method in ("det-CGD1", "det-CGD2", None), "the method is det-CGD1 or det-CGD2")
-        self.law, self.c, self.outside = law, c, method == "det-CGD1"
-        self.B = positive_moment(law, L, c) if method == "det-CGD2" else L
+    def __init__(self, method: str, law: dict[str, Any], L: Exact) -> None:
+        require(method in ("det-CGD1", "det-CGD2"), "the method is det-CGD1 or det-CGD2")
+        self.law, self.outside = law, method == "det-CGD1"
+        self.B = L if self.outside else positive_moment(law, L)
 
     def __call__(self, D: Exact) -> Exact:
         X = D @ self.B @ D
-        return moment(self.law, X, self.c) if self.outside else X
+        return moment(self.law, X) if self.outside else X
 
     def tangent(self, Y: Exact, D: Exact) -> tuple[Exact, Fraction]:
         """G and s with ⟨Y, 𝒬(XBX)⟩ = ⟨R, XBX⟩ ≥ ⟨G, X⟩ − s for all X: the tangent at D; convex, as R = 𝒬(Y), B ⪰ 0."""
-        R = positive_moment(self.law, Y, self.c) if self.outside else Y
+        R = positive_moment(self.law, Y) if self.outside else Y
         half = R @ D @ self.B
         return half + half.T, half.inner(D)
 
@@ -523,99 +516,6 @@ class Node(Problem):
         return says, value, among
 
 
-class Clients(Problem):
-    """n clients, τ = det(D)^(1/d) with D ⪯ L⁻¹ or τ = det(H)^(1/d), H = 2D − DLD.
-
-    Conditions (12): λ_D ≤ n/K, λ_D ≤ nε²τ/(4Δ^inf) and K ≥ 12Δ⁰/(τε²), λ_D = maxᵢ λmax(Lᵢ^½VᵢLᵢ^½) with
-    Vᵢ = E[(Sᵢ − I)DLD(Sᵢ − I)]; (12′) for det-CGD2 with Vᵢ = D E[(Sᵢ − I)L(Sᵢ − I)] D.
-    """
-
-    goals = ("paper", "descent")
-
-    def __init__(self, c: dict[str, Any]) -> None:
-        self.clients = [(symmetric(one["L"]), one["sketch"]) for one in c["clients"]]
-        for L, _ in self.clients:
-            semidefinite(L, "Lᵢ ⪰ 0")
-        mean = Fraction(1, len(self.clients)) * reduce(add, (L for L, _ in self.clients))
-        super().__init__(c, mean if c["L"] is None else symmetric(c["L"], len(mean)))
-        self.structure = Structure(c["structure"], self.D)
-        self.variances = [Quadratic(c["method"], law, self.L, 1) for law in c["sketches"]]
-        self.square = Quadratic(None, {}, self.L)
-        self.K, self.n_epsilon2 = whole(c["K"], math.inf), len(self.clients) * number(c["epsilon2"])
-        self.initial_gap, self.delta_inf = number(c["initial_gap"]), number(c["delta_inf"])
-        require(min(self.initial_gap, self.delta_inf) >= 0 < self.n_epsilon2, "ε² > 0, Δ⁰ ≥ 0, Δ^inf ≥ 0")
-        require(all(place in range(len(self.variances)) for _, place in self.clients), "each client has a sketch")
-
-    def check(self, lower: Fraction) -> None:
-        """Prove (12) or (12′) for D and K, with τ ≥ ``lower``."""
-        n, c, X = len(self.clients), number(self.c["lambda_D"]), self.D
-        if self.goal == "paper":
-            semidefinite(X - self.square(X), "D ⪯ L⁻¹")
-        else:
-            X = 2 * X - self.square(X)
-        check_value(X, None, self.d * log_ends(lower)[1])
-        require(c >= 0, "λ_D ≥ 0")
-        images = [V(self.D) for V in self.variances]
-        for L, place in self.clients:  # λmax(L^½VL^½) = λmax(V^½LV^½): each form is enough, the other may be singular
-            pairs = ((images[place], L), (L, images[place]))
-            require(any(determinant(c * A - A @ B @ A) is not None for A, B in pairs), "the bound on λ_D")
-        require(c * self.K <= n, "λ_D ≤ n/K")
-        require(4 * self.delta_inf * c <= self.n_epsilon2 * lower, "λ_D ≤ nε²τ/(4Δ^inf)")
-        require(self.K * lower * self.n_epsilon2 >= 12 * n * self.initial_gap, "K ≥ 12Δ⁰/(τε²)")
-
-    def tangent(self) -> tuple[Exact, Exact, Fraction, Fraction]:
-        """Y, and G, s and T with ⟨G, D⟩ ≤ s + cT for all D with λ_D ≤ c, or ⟨Y, H⟩ ≤ s + cT − ⟨G, D⟩.
-
-        LᵢVᵢLᵢ ⪯ cLᵢ makes ⟨Yᵢ, Vᵢ⟩ ≤ c⟨Uᵢ, Lᵢ⟩ for Yᵢ = LᵢUᵢLᵢ and Uᵢ ⪰ 0; D ⪯ L⁻¹ makes ⟨LYL, D⟩ ≤ ⟨Y, L⟩.
-        """
-        Y, T = gram(self.proof["factor"]), Fraction(0)
-        if self.goal == "paper":
-            G, s = self.L @ Y @ self.L, Y.inner(self.L)
-        else:
-            G, s = self.square.tangent(Y, self.reference)
-            G = G - 2 * Y
-        for U, (L, place) in zip(map(gram, self.proof["clients"]), self.clients, strict=True):
-            slope, energy = self.variances[place].tangent(L @ U @ L, self.reference)
-            G, s, T = G + slope, s + energy, T + U.inner(L)
-        return Y, G, s, T
-
-    def bound(self) -> Callable[[Fraction], bool]:
-        """Return whether the multipliers prove that no D has a τ above a given number."""
-        Y, G, s, T = self.tangent()
-        if self.goal == "paper":
-            volume = self.structure.volume(G)
-        else:
-            self.structure.nonnegative(G)
-            volume = -log_det(Y, "Y ≻ 0 for the multiplier")
-        require(s > 0, "the multipliers prove a bound")
-
-        def excludes(upper: Fraction) -> bool:
-            # Proved is τ ≤ e^(volume/d)(c(τ)T + s)/d.  The right side is concave and positive at 0, so that above a τ
-            # where it is not larger than τ there is no feasible τ.
-            energy = s + (self.allowed(upper) * T if T else 0)
-            return self.d * log_ends(upper)[0] >= scaled_log(energy, self.d) + volume
-
-        return excludes
-
-    def allowed(self, rate: Fraction) -> Fraction:
-        """The largest λ_D that (12) allows: for this K if the file says so, otherwise for K = 12Δ⁰/(τε²)."""
-        n = Fraction(len(self.clients))
-        first = (n, Fraction(self.K)) if self.c["this_K"] else (self.n_epsilon2 * rate, 12 * self.initial_gap)
-        shares = [x / y for x, y in (first, (self.n_epsilon2 * rate, 4 * self.delta_inf)) if y]
-        require(bool(shares), "λ_D is bounded")
-        return min(shares)
-
-    def words(self) -> tuple[str, str, str]:
-        conditions = "(12)" if self.c["method"] == "det-CGD1" else "(12′)"
-        rate, under = ("det(D)^(1/d)", "D ⪯ L⁻¹ and ") if self.goal == "paper" else ("det(2D − DLD)^(1/d)", "")
-        least, upper = "", float.fromhex(self.c["upper"])
-        if not self.c["this_K"] and upper != math.inf:
-            needed = 12 * len(self.clients) * self.initial_gap / (Fraction(upper) * self.n_epsilon2)
-            least = f", where at least {max(1, math.ceil(needed))} are needed,"
-        scope = f"of the same structure that satisfies {conditions} for {'this' if self.c['this_K'] else 'any'} K"
-        return f"D and K = {self.K}{least} satisfy {under}{conditions}", rate, scope
-
-
 class Limit(Problem):
     """D ⪯ L⁻¹ with tr(LD) ≤ k: what methods that send k floats per round attain."""
 
@@ -680,7 +580,7 @@ class Method(Limit):
 
 # ---------------------------------------------------------------- the file
 
-KINDS: dict[str, Any] = {"node": Node, "clients": Clients, "limit": Limit, "method": Method}
+KINDS: dict[str, Any] = {"node": Node, "limit": Limit, "method": Method}
 
 
 def digest(document: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from stepsize_opt.clients.fit import Multiples, ProvedMultiple, Slack, best_multiple, read_iterations, slacks
-from stepsize_opt.clients.problem import Targets, question_of, read_clients, reduce_clients
+from stepsize_opt.clients.problem import Targets, read_clients, reduce_clients
 from stepsize_opt.clients.programs import ClientPrograms
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.search import Search
@@ -31,7 +31,7 @@ from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import check_solver
 from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import Matrix, Status
+from stepsize_solvers.programs import Status
 
 Seeds: TypeAlias = Literal["independent", "shared"]
 SEEDS: tuple[str, ...] = get_args(Seeds)
@@ -70,7 +70,6 @@ def shared_seeds(node: StepsizeResult, targets: Targets, requested: int | None) 
         seeds="shared",
         iterations_requested=requested,
         message=message,
-        question=node,
     )
 
 
@@ -213,7 +212,6 @@ def optimal_distributed_stepsize(
         found, status, message = _answer(search, targets, requested, tol)
         best = found.best
         metric = conditions.metric_log_rate(best.D)
-    kept = replace(clients, matrices=[M.copy() for M in clients.matrices])  # the caller's arrays may change
     if not message and status is not Status.OPTIMAL:
         message = "; ".join([status.meaning, status.remedy, *search.failures])
     if settings.verbose:
@@ -242,19 +240,14 @@ def optimal_distributed_stepsize(
         iterations_requested=requested,
         message=message,
         one_node=one_node,
-        question=partial(question_of, kept, conditions, search.found, found.reference),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """The best multiple of a direction, what is proved of it, and below which K nothing works.
-
-    reference: the multiple before K was rounded to a whole number.
-    """
+    """The best multiple of a direction, what is proved of it, and below which K nothing works."""
 
     best: ProvedMultiple
-    reference: Matrix
     certificate: Certificate
     smallest_K: int
     slacks: list[Slack]
@@ -298,8 +291,7 @@ def _find(search: Search, targets: Targets, K: int | None) -> _Found:
     # For a given K the certificate tells how much larger det(D)^{1/d} could be; it does not look for smaller K.
     certificate = Certificate.of_rate(margin, best.free_log_rate, upper, search.conditions.d)
     feasible = targets.enough(best.K, best.rate)
-    reference = math.exp(direction.log_scale(*limits)) * direction.W
-    return _Found(best, reference, replace(certificate, feasible=feasible), smallest, left)
+    return _Found(best, replace(certificate, feasible=feasible), smallest, left)
 
 
 def _plain(search: Search) -> Multiples:

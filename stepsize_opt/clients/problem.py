@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.certificate_files import ClientsQuestion
 from stepsize_opt.inputs import (
     SMOOTHNESS_REMEDY,
     Scaling,
@@ -41,7 +40,6 @@ from stepsize_opt.proofs import (
     ClientGroup,
     Conditions,
     Enclosed,
-    Multipliers,
     Pair,
     dominating_factor,
     exponent_above,
@@ -270,29 +268,6 @@ def reduce_clients(
     if sketch_outside and pattern.is_full and not metric:
         notes.append("(12) is linear in A = DLD")
     return conditions, tuple(notes)
-
-
-def question_of(
-    clients: Clients, conditions: Conditions, found: Sequence[Multipliers], reference: Matrix
-) -> ClientsQuestion:
-    """Return what a certificate file needs beside the answer, in the user's coordinates; reference: D in scaled ones.
-
-    A multiplier belongs to the first client whose scaled matrix and sketch are those of its group.
-    """
-    scale, e = conditions.scale, conditions.client_exponent
-    scaled = [np.ldexp(scale[:, None] * M * scale, -e).tobytes() for M in clients.matrices]
-    owners = list(zip(scaled, clients.sketches, strict=True))
-    laws = {id(sketch.map): sketch for sketch in clients.sketches}
-    lifted = []
-    for multipliers in found:
-        each = [np.zeros((clients.d, 1))] * len(scaled)
-        for group, stack in zip(conditions.groups, multipliers.clients, strict=True):
-            for M, U in zip(group.matrices, stack, strict=True):
-                each[owners.index((M.tobytes(), laws[id(group.map.full)]))] = np.ldexp(scale[:, None] * U, -e)
-        U0 = multipliers.inverse
-        lifted.append((None if U0 is None else scale[:, None] * U0, each))
-    with np.errstate(over="ignore", under="ignore"):
-        return ClientsQuestion(clients.matrices, clients.mean, scale[:, None] * reference * scale, lifted)
 
 
 def _centred(sketch: Sketch) -> CentredMap:

@@ -6,16 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
-from stepsize_opt import certificate_files
 from stepsize_opt.clients.problem import Targets
 from stepsize_opt.inputs import from_fields
 from stepsize_opt.methods import get_method
 from stepsize_opt.node import StepsizeResult
-from stepsize_opt.proofs import exp_up
 from stepsize_opt.records import Result, completed, plain_fields, structure_of_plain
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Matrix
@@ -74,9 +70,6 @@ class DistributedResult(Result):
         What keeps the answer from being optimal, and how to fix it; empty for an optimal one.
     one_node
         Solves the same problem with shared seeds; None where they cannot be had, and in a result read from a file.
-    question
-        Returns the matrices and multipliers for ``certificate_file``; with shared seeds the result of the one node;
-        None for a result that was read from a file.
 
     Examples
     --------
@@ -97,7 +90,6 @@ class DistributedResult(Result):
     seeds: str = "independent"
     iterations_requested: int | None = None
     one_node: Callable[[], StepsizeResult] | None = None
-    question: StepsizeResult | Callable[[], certificate_files.ClientsQuestion] | None = None
 
     @property
     def d(self) -> int:
@@ -160,18 +152,6 @@ class DistributedResult(Result):
         """Return the floats sent by all clients in all K rounds, in expectation."""
         return math.fsum(self.floats_per_client)
 
-    def certificate_file(self, path: str | PathLike[str]) -> Path:
-        """Write the answer with all that proves it as JSON, for ``python -m stepsize_opt.verify``; return the path.
-
-        With shared seeds it is the file of the one node with L.  The file is verified before it is written.  Raises
-        ValueError for a result that was read from a file, and for one that is too large.
-        """
-        if isinstance(self.question, StepsizeResult):
-            return self.question.certificate_file(path)
-        question = certificate_files.asked(None if self.question is None else self.question())
-        document = certificate_files.clients_document(self, question)
-        return certificate_files.write(path, document, self.rate, exp_up(self.certificate.log_rate_bound))
-
     def _numbers(self) -> dict[str, Any]:
         return {
             "clients": self.clients,
@@ -228,14 +208,14 @@ class DistributedResult(Result):
         return rows
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        meta = plain_fields(self, "D", "one_node", "question", "sketches")
+        meta = plain_fields(self, "D", "one_node", "sketches")
         meta["sketches"] = [plain_sketch(sketch) for sketch in self.sketches]
         return {**meta, "shared_seeds_K": self._known_shared_K}, {"D": self.D}
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> DistributedResult:
         D = arrays["D"]
-        known: dict[str, Any] = {"D": D, "one_node": None, "question": None, "method": get_method(meta["algorithm"])}
+        known: dict[str, Any] = {"D": D, "one_node": None, "method": get_method(meta["algorithm"])}
         known["sketches"] = tuple(sketch_of_plain(plain, len(D)) for plain in meta["sketches"])
         known["structure"] = structure_of_plain(meta["structure"], D)
         result = from_fields(DistributedResult, meta, **known)

@@ -56,7 +56,7 @@ class Search:
     """The work on one problem: the bounds proved so far, what ran, the notes for the user.
 
     homogeneous, multipliers: the answer of the program without D ⪯ L⁻¹ and its multipliers, once it was solved;
-    found: all multipliers; weight: tr Z of the last answer, what log det gains for each unit of log c at c = 1.
+    weight: tr Z of the last answer, what log det gains for each unit of log c at c = 1.
     """
 
     conditions: Conditions
@@ -68,7 +68,6 @@ class Search:
     notes: list[str] = field(default_factory=list)
     homogeneous: Multiples | None = None
     multipliers: Multipliers | None = None
-    found: list[Multipliers] = field(default_factory=list)
     weight: float = 0.0
 
     @property
@@ -382,8 +381,7 @@ class Search:
         outcome.stats.extra_stats["certificate_time"] = time.perf_counter() - begin
 
     def _prove(self, multipliers: Multipliers, D: Matrix, rows: Indices | None = None) -> None:
-        """Keep the multipliers and what they prove with the reference D."""
-        self.found.append(multipliers)
+        """Keep what the multipliers prove with the reference D."""
         self.bounds += self.programs.bounds(multipliers, D, rows)
 
     def _note(self, text: str) -> None:

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Measured, main
-from stepsize_opt import RandK, compression_limit, optimal_distributed_stepsize, optimal_method, optimal_stepsize
+from stepsize_opt import RandK, compression_limit, optimal_method, optimal_stepsize
 from stepsize_opt.verify import verify
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import random_smoothness
 
-ACCURACY = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.5}
 MOMENTUM = {"goal": "linear", "strong_convexity": 1e-3, "momentum": True}
 CASES: dict[str, Callable[[Matrix, int], Any]] = {
     "paper": lambda L, k: optimal_stepsize(L, RandK(len(L), k)),
@@ -29,7 +28,6 @@ CASES: dict[str, Callable[[Matrix, int], Any]] = {
     "euclidean": lambda L, k: optimal_stepsize(L, RandK(len(L), k), goal="euclidean"),
     "det-CGD2": lambda L, k: optimal_stepsize(L, RandK(len(L), k), algorithm="det-CGD2"),
     "momentum": lambda L, k: optimal_stepsize(L, RandK(len(L), k), **MOMENTUM),
-    "clients": lambda L, k: optimal_distributed_stepsize([L, 2.0 * L[::-1, ::-1]], RandK(len(L), k), **ACCURACY),
     "limit": compression_limit,
     "method": optimal_method,
 }

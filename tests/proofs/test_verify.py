@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from shared.certificates import best_known, is_true_of_the_answer
 from shared.exact import log
 from shared.goals import GOALS, arguments_of
-from shared.strategies import problems, seeds, singular_matrices, sketches, smoothness_matrices, structures
+from shared.strategies import problems, seeds, smoothness_matrices, structures
 from stepsize_opt import (
     DiagonalSketch,
     FiniteSketch,
@@ -32,18 +32,17 @@ from stepsize_opt import (
     LowRankPlusDiagonal,
     RandK,
     compression_limit,
-    optimal_distributed_stepsize,
     optimal_method,
     optimal_stepsize,
     verify,
 )
-from stepsize_opt.results import CompressionLimit, DistributedResult, StepsizeResult, SubspaceMethod
+from stepsize_opt.results import CompressionLimit, StepsizeResult, SubspaceMethod
 from stepsize_validation.cli import main
 from stepsize_validation.data import random_smoothness
 
 STUDY = os.environ.get("HYPOTHESIS_PROFILE") == "study"
 METHODS = ("det-CGD1", "det-CGD2")
-Answer = StepsizeResult | DistributedResult | CompressionLimit | SubspaceMethod
+Answer = StepsizeResult | CompressionLimit | SubspaceMethod
 
 
 def written(answer: Answer, folder: Path) -> dict[str, Any]:
@@ -109,36 +108,15 @@ def limits(draw: st.DrawFn) -> Answer:
     return function(L, draw(st.floats(0.1, d)), **asked)
 
 
-@st.composite
-def distributed(draw: st.DrawFn) -> Answer:
-    """Answers for clients with different sketches, some matrices singular, K given or not."""
-    d, n = draw(st.integers(1, 4)), draw(st.integers(1, 4))
-    clients = [draw(smoothness_matrices(min_d=d, max_d=d, max_condition=1e2))]
-    clients += [draw(singular_matrices(d)) for _ in range(n - 1)]
-    laws = draw(st.lists(sketches(d), min_size=n, max_size=n)) if draw(st.booleans()) else draw(sketches(d))
-    return optimal_distributed_stepsize(
-        clients,
-        laws,
-        epsilon2=10.0 ** draw(st.integers(-4, 1)),
-        initial_gap=draw(st.sampled_from([0.0, 1.0])),
-        delta_inf=draw(st.sampled_from([0.0, 0.1])),
-        iterations=draw(st.sampled_from([None, None, 1000])),
-        algorithm=draw(st.sampled_from(METHODS)),
-        structure=draw(structures(d, max_condition=1e2)),
-        goal=draw(st.sampled_from(["paper", "descent"])),
-    )
-
-
-def _agree(answer: Answer, folder: Path, loss: float = 1e-9) -> None:
-    """The file is proved, is true, and its ends are those of the library up to a loss of the rate."""
+def _agree(answer: Answer, folder: Path) -> None:
+    """The file is proved, is true, and its ends are those of the library up to 1e-9 of the rate."""
     document = written(answer, folder)
     assert verify.verify(document) == document["statement"]
     assert is_true_of_the_answer(document)
     certificate, d = answer.certificate, answer.certificate.d
     upper = float.fromhex(document["upper"])
-    is_log = document["kind"] != "clients" and document["M"] is None
-    end = upper if is_log else d * math.log(upper)
-    assert end <= certificate.upper_bound + loss * d, str(answer)
+    end = upper if document["M"] is None else d * math.log(upper)
+    assert end <= certificate.upper_bound + 1e-9 * d, str(answer)
 
 
 @settings(max_examples=30)
@@ -153,22 +131,11 @@ def test_limits_and_methods_are_proved(answer: Answer, tmp_path_factory: pytest.
     _agree(answer, tmp_path_factory.mktemp("certificate"))
 
 
-@settings(max_examples=15)
-@given(answer=distributed())
-def test_clients_are_proved(answer: Answer, tmp_path_factory: pytest.TempPathFactory) -> None:
-    _agree(answer, tmp_path_factory.mktemp("certificate"), CLIENTS_LOSS)
-
-
-# The file has one form of the bound for all structures; the library has a tighter one for a full D of det-CGD1.
-CLIENTS_LOSS = 1e-5
-
-
 @pytest.mark.slow
 @settings(max_examples=300 if not STUDY else 3000)
-@given(answer=st.one_of(nodes(), nodes(), limits(), distributed()))
+@given(answer=st.one_of(nodes(), nodes(), limits()))
 def test_300_answers_are_proved(answer: Answer, tmp_path_factory: pytest.TempPathFactory) -> None:
-    loss = CLIENTS_LOSS if isinstance(answer, DistributedResult) else 1e-9
-    _agree(answer, tmp_path_factory.mktemp("certificate"), loss)
+    _agree(answer, tmp_path_factory.mktemp("certificate"))
 
 
 # ---------------------------------------------------------------- it says no
@@ -195,13 +162,6 @@ def _examples() -> dict[str, Answer]:
     found["limit with momentum"] = compression_limit(L, 0.5, goal="convex", momentum=True)
     found["method"] = optimal_method(L, 1.5)
     found["method with momentum"] = optimal_method(L, 0.5, goal="linear", strong_convexity=0.5 * L, momentum=True)
-    clients = [L, np.array([[1.0, 1.0], [1.0, 1.0]])]
-    targets = {"epsilon2": 0.1, "initial_gap": 1.0, "delta_inf": 0.1}
-    for goal in ("paper", "descent"):
-        for K in (None, 4000):
-            name = f"clients, {goal}, K {'given' if K else 'free'}"
-            found[name] = optimal_distributed_stepsize(clients, coins, **targets, goal=goal, iterations=K)
-    found["clients of det-CGD2"] = optimal_distributed_stepsize(clients, RandK(2, 1), **targets, algorithm="det-CGD2")
     return found
 
 
@@ -209,8 +169,6 @@ EXAMPLES = (
     *GOALS,
     *("boundary", "momentum", "det-CGD2", "support", "finite", "Gaussian"),
     *("limit", "limit of t", "limit with momentum", "method", "method with momentum"),
-    *(f"clients, {goal}, K {K}" for goal in ("paper", "descent") for K in ("free", "given")),
-    "clients of det-CGD2",
 )
 
 
@@ -250,7 +208,7 @@ def _at(document: Any, path: tuple[Any, ...]) -> Any:
 
 WORDS = (*GOALS, *METHODS, "node", "limit", "Identity", "RandK")
 CHANGES = (1.0, -1.0, 1e-12, -1e-12, -1e-3, 1e-3)  # ±1: to the next float, or by one
-ARRAYS = ("L", "D", "M", "V", "clients")
+ARRAYS = ("L", "D", "M", "V")
 
 
 def _changed(document: dict[str, Any], path: tuple[Any, ...], change: float, word: str) -> dict[str, Any]:
@@ -421,20 +379,12 @@ def test_low_rank_matrices_keep_their_factors(goal: str, tmp_path: Path) -> None
     assert float.fromhex(document["upper"]) <= result.certificate.upper_bound + 1e-6
 
 
-def test_shared_seeds_have_the_file_of_one_node(tmp_path: Path) -> None:
-    clients = [np.diag([1.0, 2.0]), np.diag([3.0, 1.0])]
-    targets = {"epsilon2": 1.0, "initial_gap": 1.0, "delta_inf": 0.5}
-    result = optimal_distributed_stepsize(clients, RandK(2, 1), **targets, seeds="shared")
-    assert written(result, tmp_path)["kind"] == "node"
-
-
 def test_answers_from_a_file_do_not_know_their_L(tmp_path: Path) -> None:
-    L, clients = np.diag([1.0, 2.0]), [np.diag([1.0, 2.0])]
+    L = np.diag([1.0, 2.0])
     answers: list[Any] = [
         optimal_stepsize(L, RandK(2, 1)),
         compression_limit(L, 1),
         optimal_method(L, 1),
-        optimal_distributed_stepsize(clients, RandK(2, 1), epsilon2=1.0, initial_gap=1.0, delta_inf=0.5),
     ]
     for answer in answers:
         read = type(answer).load(answer.save(tmp_path / "D.npz"))
@@ -448,26 +398,9 @@ def test_a_limit_with_momentum_of_factors_has_no_file(tmp_path: Path) -> None:
         compression_limit(L, 1, goal="convex", momentum=True).certificate_file(tmp_path / "D.cert.json")
 
 
-@pytest.mark.parametrize("goal", ["paper", "descent"])
-def test_a_client_that_is_semidefinite_up_to_rounding_has_no_file(goal: str, tmp_path: Path) -> None:
-    """Conditions (12) take a root of Lᵢ: what the library repairs, a statement about the floats cannot."""
-    off = math.nextafter(1.0, 2.0)
-    clients = [np.eye(2), np.array([[1.0, off], [off, 1.0]])]
-    targets = {"epsilon2": 1.0, "initial_gap": 1.0, "delta_inf": 0.5}
-    result = optimal_distributed_stepsize(clients, RandK(2, 1), **targets, goal=goal)
-    with pytest.raises(ArithmeticError, match="Lᵢ ⪰ 0"):
-        result.certificate_file(tmp_path / "D.cert.json")
-
-
-def test_the_commands_write_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = []
-    for i in range(2):
-        np.save(tmp_path / f"{i}.npy", random_smoothness(np.random.default_rng(i), 3, 10.0))
-        files.append(str(tmp_path / f"{i}.npy"))
+def test_the_command_writes_a_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "L.npy", random_smoothness(np.random.default_rng(0), 3, 10.0))
     target = tmp_path / "D.cert.json"
-    goal = ["--epsilon2", "0.1", "--initial-gap", "1", "--delta-inf", "0.1"]
-    for command in (["solve", files[0]], ["solve-distributed", *files, *goal]):
-        assert main([*command, "--sketch", "randk:1", "--certificate", str(target)]) == 0
-        assert verify.verify(json.loads(target.read_text()))
-        assert "D.cert.json" in capsys.readouterr().err
-        target.unlink()
+    assert main(["solve", str(tmp_path / "L.npy"), "--sketch", "randk:1", "--certificate", str(target)]) == 0
+    assert verify.verify(json.loads(target.read_text()))
+    assert "D.cert.json" in capsys.readouterr().err

@@ -26,7 +26,7 @@ from shared.exact import (
     second_moment,
     transpose,
 )
-from shared.judges import Candidate, Clients, DistributedPoint, Node, has_structure
+from shared.judges import Candidate, Node, has_structure
 from stepsize_opt import (
     BernQ,
     BlockDiagonal,
@@ -41,7 +41,6 @@ from stepsize_opt import (
     Sketch,
     SystematicSampling,
     compression_limit,
-    optimal_distributed_stepsize,
     optimal_stepsize,
 )
 from stepsize_opt.sketches import sketch_of_plain
@@ -211,48 +210,6 @@ def _fits(D: Rational, structure: Any) -> bool:
     return has_structure(floats, structure) if rational(floats) == D else structure == BlockDiagonal([len(D)])
 
 
-def _clients(document: Plain) -> Clients:
-    matrices = [_symmetric(one["L"]) for one in document["clients"]]
-    if not all(map(is_positive_semidefinite, matrices)) or document["method"] not in ("det-CGD1", "det-CGD2"):
-        msg = "a matrix of a client is not positive semidefinite, or there is no such method"
-        raise ValueError(msg)
-    d = len(matrices[0])
-    laws = dict(enumerate(_law(law, d) for law in document["sketches"]))
-    targets = [float.fromhex(document[name]) for name in ("epsilon2", "initial_gap", "delta_inf")]
-    if min(targets) < 0.0 or document["goal"] not in ("paper", "descent") or targets[0] == 0.0:
-        msg = "no targets"
-        raise ValueError(msg)
-    return Clients(
-        tuple(map(_nearest, matrices)),
-        tuple(laws[one["sketch"]] for one in document["clients"]),
-        *targets,
-        algorithm=document["method"],
-        structure=_structure(document["structure"], d),
-        mean=None if document["L"] is None else _nearest(_symmetric(document["L"])),
-        iterations=document["K"] if document["this_K"] else None,
-        goal=document["goal"],
-    )
-
-
-def _judge_clients(document: Plain) -> bool:
-    problem, D = _clients(document), _symmetric(document["D"])
-    point = DistributedPoint(problem, D)
-    rate, variance, K = _number(document["lower"]), _number(document["lambda_D"]), document["K"]
-    n, epsilon2 = len(problem.matrices), Fraction(problem.epsilon2)
-    return (
-        _fits(D, problem.structure)
-        and K >= 1
-        and _is_positive(problem.smoothness())
-        and (problem.goal == "descent" or point.descends())
-        and 0 < rate ** len(D) <= point.det
-        and variance >= 0
-        and point.variance_at_most(variance)
-        and variance * K <= n
-        and 4 * variance * Fraction(problem.delta_inf) <= n * epsilon2 * rate
-        and K * rate * epsilon2 >= 12 * Fraction(problem.initial_gap)
-    )
-
-
 def _judge_limit(document: Plain) -> bool:
     L, D, lower = _symmetric(document["L"]), _symmetric(document["D"]), _number(document["lower"])
     M = None if document["M"] is None else _symmetric(document["M"])
@@ -292,7 +249,6 @@ def _between(A: Rational, diagonal: list[Fraction]) -> Rational:
 
 _JUDGES: dict[str, Callable[[Plain], bool]] = {
     "node": _judge_node,
-    "clients": _judge_clients,
     "limit": _judge_limit,
     "method": _judge_method,
 }
@@ -306,10 +262,6 @@ def _solve_node(document: Plain) -> float:
     return result.log_det if document["M"] is None else result.rate
 
 
-def _solve_clients(document: Plain) -> float:
-    return optimal_distributed_stepsize(**_clients(document).arguments).rate
-
-
 def _solve_limit(document: Plain) -> float:
     goal, M = document["goal"], None
     if document["M"] is not None:  # a t, whatever its name
@@ -321,7 +273,6 @@ def _solve_limit(document: Plain) -> float:
 
 _SOLVERS: dict[str, Callable[[Plain], float]] = {
     "node": _solve_node,
-    "clients": _solve_clients,
     "limit": _solve_limit,
     "method": _solve_limit,
 }

@@ -219,13 +219,6 @@ def solving(args: argparse.Namespace) -> dict[str, Any]:
     return {"solver": args.solver, "tol": args.tol, "verbose": args.verbose, "time_limit": args.time_limit}
 
 
-def add_certificate(parser: argparse.ArgumentParser) -> None:
-    """--certificate."""
-    parser.add_argument(
-        "--certificate", type=Path, help="write what proves D (.json), for 'python -m stepsize_opt.verify FILE'"
-    )
-
-
 def add_volume(parser: argparse.ArgumentParser, *, verbose: bool = True) -> None:
     """Add --json, and -v or -q."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")

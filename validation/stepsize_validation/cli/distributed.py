@@ -18,7 +18,6 @@ from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
     add_algorithm,
-    add_certificate,
     add_solver,
     add_structure,
     add_volume,
@@ -94,7 +93,6 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument("--compare", action="store_true", help="a table of shared seeds, DCGD, DCGD-mat and det-CGD")
     add_solver(parser)
     parser.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz) or alone (.npy, .csv)")
-    add_certificate(parser)
     add_volume(parser)
     parser.set_defaults(run=_solve_distributed)
 
@@ -158,8 +156,6 @@ def _solve_distributed(args: argparse.Namespace) -> int:
         _refuse_what_compare_fixes(args)
     if args.output is not None:
         check_output("--output", args.output, (".npz", ".npy", ".csv"))
-    if args.certificate is not None:
-        check_output("--certificate", args.certificate, (".json",))
     problem = {**_load(args), "epsilon2": args.epsilon2, **solving(args)}
     n, d = len(problem["smoothness"]), problem["smoothness"][0].shape[0]
     problem["sketch"] = _read_sketches(args.sketch, n, d)
@@ -182,16 +178,13 @@ def _solve_distributed(args: argparse.Namespace) -> int:
                 result.save(args.output)
             else:
                 write_matrix(result.D, args.output)
-    if args.certificate is not None:
-        with reported(args.certificate, quiet=args.quiet):
-            result.certificate_file(args.certificate)
     answer(args, result, result.summary)
     return exit_code(result.status)
 
 
 def _refuse_what_compare_fixes(args: argparse.Namespace) -> None:
     """Raise ValueError for an option that the table of --compare would leave out of account."""
-    fixed: dict[str, Any] = {"output": None, "certificate": None, "iterations": None, "algorithm": "det-CGD1"}
+    fixed: dict[str, Any] = {"output": None, "iterations": None, "algorithm": "det-CGD1"}
     fixed |= {"structure": NAMED_STRUCTURES["full"], "seeds": SEEDS[0], "goal": CLIENT_GOALS[0]}
     given = [f"--{name}" for name, default in fixed.items() if getattr(args, name) != default]
     if given:

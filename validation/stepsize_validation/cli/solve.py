@@ -17,7 +17,6 @@ from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
     add_algorithm,
-    add_certificate,
     add_matrix,
     add_sketch,
     add_solver,
@@ -86,7 +85,9 @@ def add_parsers(commands: Any) -> None:
     add_accuracy(solve)
     solve.add_argument("--jobs", type=processes, default=1, help="processes for many components, -1 for all cores")
     solve.add_argument("--output", "-o", type=Path, help="write D with its summary (.npz, .json) or alone (.npy, .csv)")
-    add_certificate(solve)
+    solve.add_argument(
+        "--certificate", type=Path, help="write what proves D (.json), for 'python -m stepsize_opt.verify FILE'"
+    )
     add_volume(solve)
     solve.set_defaults(run=_solve)
 
