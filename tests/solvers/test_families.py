@@ -17,7 +17,7 @@ from stepsize_solvers.families.dense import dense_solver
 from stepsize_solvers.families.newton import PairedRows, newton_system, solve_by_cg
 from stepsize_solvers.families.point import Model, Point
 from stepsize_solvers.families.solve import agreement
-from stepsize_solvers.numerics import OutOfTime, Work, sym
+from stepsize_solvers.numerics import OutOfTime, Sizes, Work, sym
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,
@@ -271,6 +271,8 @@ def assert_proved(program: Program, outcome: Outcome, slack: float) -> None:
 @pytest.mark.parametrize("case", MANY, ids=lambda case: f"{case.kind} {case.sketch}")
 def test_cuts_solve_the_whole_program(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     program = case.program(20)
+    assert not worth_cutting(program)  # d is too small
+    monkeypatch.setattr(Sizes, "CUTS", program.d)
     assert worth_cutting(program)
     cut = solve_families(program, Settings(tol=1e-7))
     assert cut.stats.extra_stats["rounds"] >= 2  # the first relaxation is not enough

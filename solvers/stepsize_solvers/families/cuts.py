@@ -29,7 +29,7 @@ import numpy as np
 
 from stepsize_solvers.families.iteration import MOST_STEPS, iterate, start_point, with_duals
 from stepsize_solvers.families.point import Model, Point
-from stepsize_solvers.numerics import Bounds, Limits, Progress
+from stepsize_solvers.numerics import Bounds, Limits, Progress, Sizes
 from stepsize_solvers.programs import Family, Matrix, Program, Settings, Stack, Status
 
 # Families with fewer columns than this many times d are left whole: the rounds would cost more than they save.
@@ -65,8 +65,8 @@ class CutPoint:
 
 
 def worth_cutting(program: Program) -> bool:
-    """Whether some family has many more columns than d."""
-    return program.pattern.W is None and any(_is_cut(f) for f in program.families)
+    """Whether d is large and some family has many more columns than d."""
+    return program.d >= Sizes.CUTS and program.pattern.W is None and any(_is_cut(f) for f in program.families)
 
 
 def _is_cut(family: Family) -> bool:

@@ -20,10 +20,14 @@ class Sizes:
     # Largest t: factorised systems come first up to here, and after a breakdown of conjugate gradients up to there.
     FLOOR_DENSE_UNKNOWNS = 80
     FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN = 2100
-    # Families: a factorisation beats a few products with all constraints up to here; after slow conjugate gradients, as
-    # long as the matrix of the system, 8 bytes for each pair of unknowns, takes half a gigabyte (a full X, d = 126).
-    FAMILIES_DENSE = 1300
+    # Families: a factorisation beats conjugate gradients up to here: with 4 clients and rand-k a call with d = 20 takes
+    # 24 ms by conjugate gradients and 148 factorised.  After slow conjugate gradients it pays as long as the matrix of
+    # the system, 8 bytes for each pair of unknowns, takes half a gigabyte (a full X, d = 126).
+    FAMILIES_DENSE = 100
     FAMILIES_DENSE_AFTER_SLOW = 8100
+    # From here on cutting surfaces pay: 1.05 to 2.8 times faster at d = 60 to 200, slower at d = 20 and 40 with 4 to 30
+    # clients.  100 clients would gain a quarter at d = 10 and 20, and nothing at 30.
+    CUTS = 50
     # From here on directions are in single precision: for the condition 1.2× faster at d = 100, 1.4× at 300.
     SINGLE_PRECISION = 48
 
