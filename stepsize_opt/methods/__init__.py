@@ -29,5 +29,7 @@ from stepsize_opt.methods.feedback import (
     FeedbackMessage as FeedbackMessage,
     FeedbackServer as FeedbackServer,
     MeasuredStepsize as MeasuredStepsize,
+    exchange as exchange,
+    largest as largest,
 )
 from stepsize_opt.methods.subspace import SubspaceMethod as SubspaceMethod, optimal_method as optimal_method

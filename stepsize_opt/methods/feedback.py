@@ -17,7 +17,7 @@ so that every step with ρ ≤ ¼‖s‖ and c ≤ 2(¾ − τ) is accepted; and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -50,7 +50,7 @@ FLOOR = 0.5  # c does not fall below it for a ρ that is too large
 WORST_CASE_RATE = 2.0 * SUFFICIENT * FLOOR  # of a step that is accepted, in units of the rate of the stepsize L⁻¹
 _CEILING = 1e6  # keeps c finite where f falls for ever
 _GROWTH, _SHRINK = 1.1, 0.5
-_UNIT = float(np.finfo(np.float64).eps)
+_UNIT, _LARGEST = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).max)
 
 RULES = ("worst-case", "measured")
 PLACES = ("own", "shared")
@@ -261,7 +261,7 @@ class Feedback:
             msg = f"{name} must be f, or one value for each of the {self.clients} clients; got shape {array.shape}"
             raise ValueError(msg)
         with np.errstate(invalid="ignore"):  # inf − inf is NaN, which no rule accepts
-            return float(array.mean())
+            return float((array / array.size).sum())  # a sum of the largest floats would overflow
 
 
 class FeedbackClient:
@@ -285,27 +285,25 @@ class FeedbackClient:
             client itself, and all clients with ``"own"``, choose theirs.
         """
         t = self.feedback.coefficients(gradient)
-        if len(self.memory) == 0:
-            self.memory, self._last = np.zeros(len(t)), np.zeros(len(t))
-        change = self.feedback.vector("gradient", t, len(self.memory)) - self.memory
-        J = self._choose(np.abs(change)) if places is None else self._given(places)
-        self.memory[J] = t[J]
+        memory = self.memory.copy() if len(self.memory) else np.zeros(len(t))
+        t = self.feedback.vector("gradient", t, len(memory))
+        given = None if places is None else _read_places(places, self.feedback.k, len(t))
+        last = self._last if len(self._last) else np.zeros(len(t))
+        with np.errstate(over="ignore", invalid="ignore"):
+            J, values, rest = exchange(t, memory, lambda sizes: self._choose(sizes, last) if given is None else given)
+        if not np.isfinite(values).all():  # the largest changes are among them
+            msg = "gradient must change by less than the largest float64 from round to round, got a larger change"
+            raise ValueError(msg)
         self._rounds += 1
-        self._last[J] = self._rounds
-        values = change[J]
-        change[J] = 0.0
-        residual = float(np.linalg.norm(change)) if self.feedback.sends_residual else None
-        return FeedbackMessage(values, J, residual)
+        last[J] = self._rounds
+        self.memory, self._last = memory, last
+        return FeedbackMessage(values, J, _norm(rest) if self.feedback.sends_residual else None)
 
-    def _choose(self, sizes: Vector) -> Indices:
+    def _choose(self, sizes: Vector, last: Vector) -> Indices:
         """Return the k places with the largest change; for all clients, of equal ones those sent longest ago."""
-        k = self.feedback.k
         if self.feedback.places == "own":
-            return np.sort(np.argpartition(sizes, len(sizes) - k)[-k:])
-        return np.sort(np.lexsort((self._last, -sizes))[:k])
-
-    def _given(self, places: Any) -> Indices:
-        return _read_places(places, self.feedback.k, len(self.memory))
+            return largest(sizes, self.feedback.k)
+        return np.sort(np.lexsort((last, -sizes))[: self.feedback.k])
 
     def state(self) -> dict[str, Any]:
         """Return all that the client remembers, for ``load_state``."""
@@ -314,14 +312,52 @@ class FeedbackClient:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what ``state`` returned, to the same bits."""
         memory, last = (real_array(name, state[name]) for name in ("memory", "last"))
+        rounds = whole_number("rounds", state["rounds"], low=0)
         if memory.shape != last.shape or (self.feedback.d and memory.shape != (self.feedback.d,)):
             msg = f"state must be that of a client of this Feedback, got a memory of shape {memory.shape}"
             raise ValueError(msg)
-        self.memory, self._last = memory, last
-        self._rounds = whole_number("rounds", state["rounds"], low=0)
+        self.memory, self._last, self._rounds = memory, last, rounds
 
 
-@dataclass
+def exchange(
+    t: Any, memory: Any, choose: Callable[[Any], Any], rounded: Callable[[Any], Any] = lambda values: values
+) -> tuple[Any, Any, Any]:
+    """Send entries of t that the memory e lacks: e grows by what is sent, and what is left of t − e is returned.
+
+    Parameters
+    ----------
+    t, memory
+        Aᵀ∇fᵢ and eᵢ, arrays of numpy or tensors; ``memory`` is changed.
+    choose
+        Returns the places to send, given |t − e|.
+    rounded
+        Returns the values as the message carries them; what rounding left stays in the rest.
+
+    Returns
+    -------
+    tuple
+        The places, the values sent, and the rest t − e, whose norm is the residual.
+    """
+    rest = t - memory
+    places = choose(abs(rest))
+    values = rounded(rest[places])
+    memory[places] += values
+    rest[places] -= values
+    return places, values, rest
+
+
+def largest(sizes: Vector, k: int) -> Indices:
+    """Return the places of the k largest numbers, ascending."""
+    return np.sort(np.argpartition(sizes, len(sizes) - k)[-k:])
+
+
+def _norm(v: Vector) -> float:
+    """Return ‖v‖, also where the squares of the entries overflow or underflow."""
+    scale = float(np.abs(v).max())
+    return scale * float(np.linalg.norm(v / scale)) if scale else 0.0
+
+
+@dataclass(eq=False)
 class MeasuredStepsize:
     """The stepsize c, and the rule that accepts a step by the values of f at its two ends.
 
@@ -356,9 +392,10 @@ class MeasuredStepsize:
 
     def accepts(self, f: float, value: float, size: float, residual: float, unit: float = _UNIT) -> bool:
         """Return whether x moves, for f at x, ``value`` at y, ‖s‖ = ``size`` and ρ; ``unit`` is the rounding of f."""
-        unknown = 0.0 if math.isinf(residual) else residual
-        required = self.c * max(self.tau * size**2, self.sigma * (size + unknown) ** 2)
-        if math.isfinite(value) and f - value >= required and value < f:
+        bound = size + (0.0 if math.isinf(residual) else residual)
+        # Products of huge floats are infinite, which accepts nothing; powers would raise.
+        required = max(self.tau * self.c * size * size, self.sigma * self.c * bound * bound)
+        if math.isfinite(value) and math.isfinite(required) and f - value >= required and value < f:
             self.decrease += required
             self.c = min(_GROWTH * self.c, _CEILING)
             self.rejections, self.status = 0, RUNNING
@@ -414,7 +451,7 @@ class FeedbackServer(MeasuredStepsize):
 
     @property
     def bound(self) -> float:
-        return float(np.linalg.norm(self.s)) + self.residual
+        return _norm(self.s) + self.residual
 
     def proposal(self, messages: Sequence[FeedbackMessage]) -> Vector:
         """Return y, where the clients evaluate f.
@@ -423,12 +460,19 @@ class FeedbackServer(MeasuredStepsize):
         ----------
         messages
             One from each client, in their order; with ``places="shared"`` also their mean, in a list.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For a message that no client of this ``Feedback`` sends; the server is then as it was before.
         """
         self._check_decided()
         received = self._read(messages)
-        for message in received:
-            self.s[message.places] += message.values / len(received)
-        return self.propose(self.s, self._residual(received))
+        s = self.s.copy()
+        with np.errstate(over="ignore"):  # propose refuses an s that is not finite
+            for message in received:
+                s[message.places] += message.values / len(received)
+        return self.propose(s, self._residual(received))
 
     def propose(self, s: Vector, residual: float) -> Vector:
         """Return y for the s and ρ of a caller that keeps the memories of the clients itself.
@@ -441,9 +485,11 @@ class FeedbackServer(MeasuredStepsize):
             ρ: what ``residual_bound`` returns, or infinity where clients are absent, whose tᵢ nobody knows.
         """
         self._check_decided()
-        self.s, self.residual = self.feedback.vector("s", s, len(self.x)), float(residual)
-        self._proposed = read_only(self.x - self.c * self.feedback.step(self.s))
-        return self._proposed
+        mean, rho = self.feedback.vector("s", s, len(self.x)), _read_residual(residual, math.inf)
+        with np.errstate(over="ignore", invalid="ignore"):  # decide rejects a y that is not finite
+            y = self.x - self.c * self.feedback.step(mean)
+        self.s, self.residual, self._proposed = mean, rho, read_only(y)
+        return y
 
     def _check_decided(self) -> None:
         if self._proposed is not None:
@@ -452,8 +498,8 @@ class FeedbackServer(MeasuredStepsize):
 
     def _residual(self, messages: list[FeedbackMessage]) -> float:
         if self.feedback.places == "own":
-            return self.residual_bound(math.fsum(np.abs(one.values).min() for one in messages) / len(messages))
-        return self._where_known(math.fsum(one.residual or 0.0 for one in messages) / len(messages))
+            return self.residual_bound(math.fsum(np.abs(one.values).min() / len(messages) for one in messages))
+        return self._where_known(math.fsum((one.residual or 0.0) / len(messages) for one in messages))
 
     def residual_bound(self, smallest: float) -> float:
         """Return ρ for own places, from the mean over all clients of the smallest change that each of them sent."""
@@ -471,54 +517,79 @@ class FeedbackServer(MeasuredStepsize):
         if len(received) != feedback.clients and not mean:
             msg = f"messages must hold one of each of the {feedback.clients} clients, got {len(received)}"
             raise ValueError(msg)
-        for message in received:
-            check_kind("messages", message, FeedbackMessage, " of each client")
-            places = _read_places(message.places, feedback.k, len(self.x))
-            if feedback.places == "shared" and not np.array_equal(places, received[0].places):
-                msg = f"messages must have the places of client {self.chooser} with places='shared', got others"
-                raise ValueError(msg)
-            if (message.residual is None) == feedback.sends_residual:
-                msg = f"messages must come from clients with rule={feedback.rule!r}, places={feedback.places!r}"
-                raise ValueError(msg)
-        return received
+        read = [self._read_one(f"messages[{i}]", message) for i, message in enumerate(received)]
+        if feedback.places == "shared" and any(not np.array_equal(one.places, read[0].places) for one in read):
+            msg = f"messages must have the places of client {self.chooser} with places='shared', got others"
+            raise ValueError(msg)
+        return read
+
+    def _read_one(self, name: str, message: Any) -> FeedbackMessage:
+        """Return a message with arrays of its own; raises ValueError or TypeError for what no client sends."""
+        check_kind(name, message, FeedbackMessage, " of a client")
+        feedback = self.feedback
+        places = _read_places(message.places, feedback.k, len(self.x), f"{name}.places")
+        values = real_array(f"{name}.values", message.values)
+        if values.shape != (feedback.k,):
+            msg = f"{name}.values must hold {feedback.k} floats, got shape {values.shape}"
+            raise ValueError(msg)
+        if (message.residual is None) == feedback.sends_residual:
+            msg = f"{name} must come from a client with rule={feedback.rule!r}, places={feedback.places!r}"
+            raise ValueError(msg)
+        if message.residual is not None:
+            _read_residual(message.residual, _LARGEST, f"{name}.residual")
+        return FeedbackMessage(values, places, message.residual)
 
     def decide(self, values: Any) -> bool:
         """Accept or reject the proposal, by the values fᵢ(y) of the clients or their mean; returns which."""
         if self._proposed is None:
             msg = "decide must follow proposal: there is no y whose values these are"
             raise ValueError(msg)
-        value = self.feedback.mean_value("values", values)
-        y, self._proposed = self._proposed, None
+        y, value = self._proposed, self.feedback.mean_value("values", values)
+        if not np.isfinite(y).all():
+            value = math.inf  # f may be finite there, but no step starts from such a point
+        accepted = self.accepts(self.f, value, _norm(self.s), self.residual)
+        self._proposed = None
         self.rounds += 1
-        if not self.accepts(self.f, value, float(np.linalg.norm(self.s)), self.residual):
-            return False
-        self.x, self.f = y, value
-        return True
+        if accepted:
+            self.x, self.f = y, value
+        return accepted
 
     def state(self) -> dict[str, Any]:
         """Return all that ``load_state`` needs, between two rounds."""
         if self._proposed is not None:
             msg = "state must be taken between two rounds: decide on the proposal first"
             raise ValueError(msg)
-        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        numbers = {name: getattr(self, name) for name in (*_NUMBERS, *_COUNTS)}
         return {"x": self.x.copy(), "s": self.s.copy(), "status": self.status, **numbers}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what ``state`` returned, to the same bits."""
         check_one_of("status", state["status"], (RUNNING, STATIONARY))
         x, s = (self.feedback.vector(name, state[name], len(self.x)) for name in ("x", "s"))
-        for name in _NUMBERS:
-            setattr(self, name, type(getattr(self, name))(real_number(name, state[name])))
+        numbers = {name: real_number(name, state[name]) for name in _NUMBERS}
+        counts = {name: whole_number(name, state[name], low=0) for name in _COUNTS}
+        for name, number in {**numbers, **counts}.items():
+            setattr(self, name, number)
         self.x, self.s, self.status, self._proposed = read_only(x), s, state["status"], None
 
 
-_NUMBERS = ("f", "c", "residual", "decrease", "rounds", "rejections")
+_NUMBERS, _COUNTS = ("f", "c", "residual", "decrease"), ("rounds", "rejections")
 
 
-def _read_places(places: Any, k: int, d: int) -> Indices:
-    J = np.asarray(places)
-    ascending = J.shape == (k,) and J.dtype.kind in "iu" and bool(np.all(np.diff(J) > 0))
+def _read_places(places: Any, k: int, d: int, name: str = "places") -> Indices:
+    """Return k ascending places below d as a new array; raises ValueError for any other."""
+    J = places if isinstance(places, np.ndarray) else np.empty(0)
+    # Differences of small or unsigned types would wrap around; comparisons do not.
+    ascending = J.shape == (k,) and J.dtype.kind == "i" and bool(np.all(J[:-1] < J[1:]))
     if not ascending or J[0] < 0 or J[-1] >= d:
-        msg = f"places must hold {k} ascending places from 0 to {d - 1}, as message.places of the client that chooses"
+        msg = f"{name} must be an array of {k} ascending signed integers from 0 to {d - 1}, as message.places is"
         raise ValueError(msg)
     return J.astype(np.intp)
+
+
+def _read_residual(residual: Any, most: float, name: str = "residual") -> float:
+    number = real_number(name, residual)
+    if not 0.0 <= number <= most:
+        msg = f"{name} must be at least 0{'' if math.isinf(most) else ' and finite'}, got {number}"
+        raise ValueError(msg)
+    return number

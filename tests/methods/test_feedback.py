@@ -48,7 +48,7 @@ def test_f_never_rises_whatever_f_and_its_gradients_are(rule: Any, places: Any, 
     for _ in range(20):
         before, x = server.f, server.x
         _round(server, clients, rng.normal(size=(n, d)) * 10.0 ** rng.integers(-8, 8))
-        value = float(rng.choice([rng.normal(), math.nan, math.inf, before, before - 1e-9, before + 1e-9]))
+        value = float(rng.choice([rng.normal(), math.nan, math.inf, -math.inf, before, before - 1e-9, before + 1e-9]))
         accepted = server.decide(value)
         assert server.f == (value if accepted else before) and server.f <= before
         assert accepted or server.x is x
