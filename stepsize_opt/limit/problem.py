@@ -257,36 +257,24 @@ class FormedLimit(LimitProblem):
 
 
 def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix | None:
-    """Lower D until D ⪯ L⁻¹ and tr(LD) ≤ k are proved for its floats; None without a proof."""
+    """Return the multiple of D next to it with D ⪯ L⁻¹ and tr(LD) ≤ k, both proved for its floats; None without one."""
     scaling = Scaling.of(L.diagonal())
-    B, X = scaling.times(L), scaling.over(D)
+    B, X = scaling.times(L), scaling.over(0.5 * (D + D.T))
     program = Program.single(B, DiagonalPlusScaled.identity(len(B)), Pattern.full(len(B)))
-    within = _within_budget(B, 0.5 * (X + X.T), k)
-    if within is None:
-        return None
+    exact = Pair.exact(B)
+    share = min(1.0, k / exact.inner(Pair.exact(X)).high)
 
     def lowered(loss: float) -> Matrix | None:
-        candidate = np.asarray((1.0 - loss) * within)
+        # Near a singular L the rounding of the entries counts more than the loss: each proof is of the D that leaves.
+        rounded = scaling.times(share * (1.0 - loss) * X)
+        candidate = scaling.over(rounded)
+        if exact.inner(Pair.exact(candidate)).high > k:
+            return None
         # In the basis of D rounding counts least, but the plain proof is the cheaper one.
         proved = Evaluation(program, candidate).feasible or InBasis(program, candidate).feasible
-        return scaling.times(candidate) if proved else None
+        return rounded if proved else None
 
     return first_proved((0.0, *losses(len(B) * UNIT, LARGEST_LOSS)), lowered)
-
-
-def _within_budget(L: Matrix, D: Matrix, k: float) -> Matrix | None:
-    """Lower D until tr(LD) ≤ k is proved; None without a proof."""
-    exact = Pair.exact(L)
-    used = exact.inner(Pair.exact(D)).high
-    if used <= k:
-        return D
-
-    def lowered(loss: float) -> Matrix | None:
-        candidate = D * (k / used * (1.0 - loss))
-        return candidate if exact.inner(Pair.exact(candidate)).high <= k else None
-
-    # The rounding of the entries of D may count more than the loss.
-    return first_proved(losses(4.0 * UNIT, LARGEST_LOSS, 2.0), lowered)
 
 
 def proved_mean(A: Matrix, h: Vector) -> Matrix:

@@ -43,6 +43,7 @@ from stepsize_opt import (
 )
 from stepsize_opt.goals import METRIC_GOALS
 from stepsize_opt.limit import floor_probabilities
+from stepsize_opt.proofs import Unproved
 from stepsize_opt.results import CompressionLimit
 from stepsize_opt.smoothness import LimitBounds
 from stepsize_validation.data import random_smoothness
@@ -97,6 +98,37 @@ def test_the_interval_is_proved_and_D_is_attained(goal: str, L: Matrix, share: f
         assert is_positive_semidefinite(combine((1, product(product(floor, D), floor)), (-t, floor)))
     assert limit.probabilities.sum() == pytest.approx(limit.k)
     assert limit.probabilities.max() <= 1.0
+
+
+_NEARLY_SINGULAR = np.array(
+    [
+        [0.9857357558725369, 0.16054258799185173, 0.4093104580758028],
+        [0.16054258799185173, 0.15895149219945146, -0.3505499732533361],
+        [0.4093104580758028, -0.3505499732533361, 1.4806547314180156],
+    ]
+)
+
+
+@pytest.mark.parametrize(("goal", "momentum"), [("euclidean", False), ("convex", True)])
+def test_the_budget_holds_for_the_floats_of_D_where_both_conditions_bind(goal: str, momentum: bool) -> None:
+    limit = compression_limit(_NEARLY_SINGULAR, 2.4602936703585043, goal=goal, momentum=momentum)
+    assert _is_attained(limit, _NEARLY_SINGULAR)
+
+
+@pytest.mark.parametrize(
+    ("goal", "momentum"), [*((goal, False) for goal in METRIC_GOALS), ("linear", True), ("convex", True)]
+)
+@given(L=smoothness_matrices(min_d=2, max_d=5, max_condition=1e12), excess=st.floats(0.0, 0.5))
+@settings(max_examples=40, deadline=None)
+def test_D_is_attained_next_to_a_singular_matrix(goal: str, momentum: bool, L: Matrix, excess: float) -> None:
+    """From the effective rank on D ⪯ L⁻¹ and tr(LD) ≤ k bind together, and the rounding of D counts in both."""
+    values = np.linalg.eigvalsh(L) ** (0.5 if momentum else 1.0)
+    k = min((1.0 + excess) * float(values.sum() / values[-1]), float(len(L)))
+    try:
+        limit = compression_limit(L, k, momentum=momentum, **arguments_of(goal, 0.5 * np.linalg.eigvalsh(L)[0]))
+    except Unproved:
+        return
+    assert _is_attained(limit, L)
 
 
 @pytest.mark.parametrize("goal", METRIC_GOALS)
