@@ -251,6 +251,15 @@ def check_strong_convexity(M: Matrix | float, L: Matrix) -> None:
         raise ValueError(msg)
 
 
+# t = 1 solves in one step; the largest float below it keeps the logarithm finite.
+_ALMOST_ONE = math.nextafter(1.0, 0.0)
+
+
+def relative_rounds(goal: str, rate: float) -> float:
+    """Return the rounds that a rate guarantees, in the unit of the goal: 1/rate, −1/log(1 − t) for ``linear``."""
+    return 1.0 / (rate if goal != "linear" else -math.log1p(-min(rate, _ALMOST_ONE)))
+
+
 def iterations_needed(rate: float, epsilon2: float, initial_gap: float) -> int:
     """Return the smallest K with 2Δ⁰/(rate K) ≤ ε², where ``rate`` is det(D)^{1/d} and ``initial_gap`` is Δ⁰.
 

@@ -29,7 +29,7 @@ def floats_per_nat(name, reg):
             asked = {"goal": "linear", "strong_convexity": reg, "momentum": momentum}
             result = optimal_stepsize(L, RandK(len(L), k), **asked)
             assert result.status == "optimal"
-            cells += [f"{k / result.rate:.0f}", f"{compression_limit(L, k, **asked).floats_sent:.0f}"]
+            cells += [f"{k / result.rate:.0f}", f"{k / compression_limit(L, k, **asked).value:.0f}"]
         rows.append(f"| {name} | {len(L)} | {reg:g} | {k} | {cells[0]} | {cells[2]} | {cells[1]} | {cells[3]} |")
     return rows
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt import certificate_files
-from stepsize_opt.goals import METRIC_GOALS, Goal, GoalName, goal_words
+from stepsize_opt.goals import METRIC_GOALS, Goal, GoalName, goal_words, relative_rounds
 from stepsize_opt.inputs import Saved, Shown, from_fields, read_only
 from stepsize_opt.limit.problem import FormedLimit, FormedMomentum, LimitProblem, ThinLimit, ThinMomentum, read_budget
 from stepsize_opt.operators import stepsize_from_arrays
@@ -82,11 +82,11 @@ class CompressionLimit(Shown, Saved):
 
     @property
     def floats_sent(self) -> float:
-        """Floats sent in all per unit of 2Δ⁰/ε², or of log(Δ⁰/accuracy) for ``linear``: k/value.
+        """Floats sent in all per unit of 2Δ⁰/ε², k/value; for ``linear`` −k/log(1 − value) per log(Δ⁰/accuracy).
 
         With momentum per unit of log(2Δ⁰/accuracy), or of ‖x⁰ − x*‖(2/accuracy)^½ for ``convex``.
         """
-        return self.k / self.value
+        return self.k * relative_rounds(self.goal, self.value)
 
     def certificate_file(self, path: str | PathLike[str]) -> Path:
         """Write the limit with all that proves it as JSON, for ``python -m stepsize_opt.verify``; return the path.

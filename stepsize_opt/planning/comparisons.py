@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients import Clients, Seeds, Targets, log_fraction, optimal_distributed_stepsize, read_clients
-from stepsize_opt.goals import GOAL_NAMES, MOMENTUM_WORDS, WORDS, GoalName, coordinates_sent
+from stepsize_opt.goals import GOAL_NAMES, MOMENTUM_WORDS, WORDS, GoalName, coordinates_sent, relative_rounds
 from stepsize_opt.inputs import NAMED_STRUCTURES, Direction, Structure, check_one_of
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node import optimal_stepsize, read_problem
@@ -35,8 +35,6 @@ from stepsize_solvers import SolverChoice
 from stepsize_solvers.numerics import blas_threads, sym
 from stepsize_solvers.programs import Matrix
 
-# t = 1 solves in one step; the largest float below it keeps the logarithm finite.
-_ALMOST_ONE = math.nextafter(1.0, 0.0)
 _COLUMNS = (
     "method",
     "stepsize",
@@ -111,8 +109,7 @@ def compare(
         asked: dict[str, Any] = {"algorithm": method, "structure": structure, "goal": solved_for}
         asked["momentum"] = stepsize == _MOMENTUM
         result = completed(optimal_stepsize(smoothness, sketch, **asked, **solving))
-        rate = result.guaranteed_rate
-        rounds = 1.0 / (rate if solved_for != "linear" else -math.log1p(-min(rate, _ALMOST_ONE)))
+        rounds = relative_rounds(solved_for, result.guaranteed_rate)
         return Row(
             goal=goal,
             method=method.name,
@@ -154,7 +151,8 @@ def _table(rows: list[Row], sketch: Sketch, goal: GoalName) -> Table:
     if goal == "linear":
         notes.append(f"rounds with momentum are in units of {MOMENTUM_WORDS[goal].unit}")
     plain = next(row.result for row in rows if not row.result.momentum)  # without memory, as the limit
-    limits = ((plain.expected_nonzeros, 1.0 / plain.limit),) if math.isfinite(plain.limit) else ()
+    limit = (plain.expected_nonzeros, relative_rounds(goal, plain.limit))
+    limits = (limit,) if math.isfinite(plain.limit) else ()
     columns = tuple(name for name in _COLUMNS if goal == "paper" or name != "descent rate")
     title = f"Stepsizes for {sketch}, d = {sketch.d}, goal {goal}"
     return Table(tuple(rows), columns, title, WORDS[goal].unit, {goal: limits}, tuple(notes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,9 @@ def test_rows_of_compare() -> None:
     assert rows["det-CGD1"].rate == pytest.approx(solved().rate, rel=1e-5)
     assert rows["det-CGD1"].share_of_limit is None and rows["det-CGD2"].k == 4.0
     ((_, rounds),) = table.limits["linear"]
-    assert rounds == pytest.approx(1.0 / compression_limit(L, 2, goal="linear", strong_convexity=MU).value, rel=1e-5)
+    limit = compression_limit(L, 2, goal="linear", strong_convexity=MU)
+    assert rounds == pytest.approx(-1.0 / math.log1p(-limit.value), rel=1e-5)
+    assert 2 * rounds == pytest.approx(limit.floats_sent, rel=1e-5)
     assert not any(row.result.momentum for row in compare(L, SKETCH, goal="convex").rows)
 
 
