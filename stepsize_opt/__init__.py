@@ -9,7 +9,7 @@
 The classes of what the functions return and raise are in ``stepsize_opt.results``.
 """
 
-from stepsize_opt.clients import certify_distributed, optimal_distributed_stepsize
+from stepsize_opt.clients import optimal_distributed_stepsize
 from stepsize_opt.inputs import BlockDiagonal, Direction, EstimatedSmoothness
 from stepsize_opt.limit import compression_limit
 from stepsize_opt.methods import CompressedStep, Feedback, Method, optimal_method
@@ -54,7 +54,6 @@ __all__ = [
     "SystematicSampling",
     "available_solvers",
     "certify",
-    "certify_distributed",
     "compare",
     "compare_distributed",
     "compression_limit",

@@ -1,6 +1,5 @@
 """The classes of what the functions of ``stepsize_opt`` return and raise: for type hints, ``load`` and ``except``."""
 
-from stepsize_opt.clients import DistributedCheck as DistributedCheck
 from stepsize_opt.clients import DistributedResult as DistributedResult
 from stepsize_opt.limit import CompressionLimit as CompressionLimit
 from stepsize_opt.methods import SubspaceMethod as SubspaceMethod

@@ -5,7 +5,6 @@ from stepsize_opt.clients.api import (
     Seeds as Seeds,
     optimal_distributed_stepsize as optimal_distributed_stepsize,
 )
-from stepsize_opt.clients.check import DistributedCheck as DistributedCheck, certify_distributed as certify_distributed
 from stepsize_opt.clients.problem import (
     Clients as Clients,
     Targets as Targets,

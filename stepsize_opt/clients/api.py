@@ -24,14 +24,14 @@ from stepsize_opt.clients.programs import ClientPrograms
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.search import Search
 from stepsize_opt.goals import CLIENT_GOALS, GoalName, coordinates_sent
-from stepsize_opt.inputs import Structure, check_one_of, pattern_of, read_only, solve_settings
+from stepsize_opt.inputs import Direction, Structure, check_one_of, pattern_of, read_only, solve_settings
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node import StepsizeResult, optimal_stepsize
 from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import check_solver
 from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import Status
+from stepsize_solvers.programs import Matrix, Status
 
 Seeds: TypeAlias = Literal["independent", "shared"]
 SEEDS: tuple[str, ...] = get_args(Seeds)
@@ -69,8 +69,19 @@ def shared_seeds(node: StepsizeResult, targets: Targets, requested: int | None) 
         tol=node.tol,
         seeds="shared",
         iterations_requested=requested,
+        gammas=_gammas(node.structure, node.D),
         message=message,
     )
+
+
+def _gammas(structure: Structure, D: Matrix) -> tuple[float, ...]:
+    """Return γᵢ of D = Diag(γ₁W₁, …, γ_mW_m) for a direction W, nothing for other structures."""
+    if not isinstance(structure, Direction):
+        return ()
+    ratios = np.diagonal(D) / np.diagonal(structure.matrix())
+    ends = np.cumsum(structure.sizes or ())[:-1]
+    # The entries of D are rounded ones of γW.
+    return tuple(float(part.min()) for part in np.split(ratios, ends))
 
 
 def why_not(requested: int, needed: int, smallest: int, goal: str) -> str:
@@ -130,7 +141,8 @@ def optimal_distributed_stepsize(
     algorithm
         ``"det-CGD1"`` for (12), ``"det-CGD2"`` for (12′), in any case, or a ``Method``.
     structure
-        ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
+        ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``, whose best multiple
+        ``gammas`` of the result names; this also checks a D of your own (docs/clients.md).
     goal
         ``"paper"``, the paper's.  ``"descent"`` drops D ⪯ L⁻¹ and has det(H)^{1/d}, H = 2D − DLD, instead of
         det(D)^{1/d}: the proof of Theorem 3 needs no change (docs/distributed.md).  It needs up to four times fewer
@@ -217,9 +229,10 @@ def optimal_distributed_stepsize(
     if settings.verbose:
         print(f"proved K = {best.K}, gap {found.certificate.gap:.2e}")
     rate = best.rate
+    D = read_only(conditions.lift(best.D))
     return DistributedResult(
         status=status.value,
-        D=read_only(conditions.lift(best.D)),
+        D=D,
         K=best.K,
         smallest_K=found.smallest_K,
         lambda_D=best.lambda_D,
@@ -238,6 +251,7 @@ def optimal_distributed_stepsize(
         structure=structure,
         tol=tol,
         iterations_requested=requested,
+        gammas=_gammas(structure, D),
         message=message,
         one_node=one_node,
     )

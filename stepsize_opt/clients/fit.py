@@ -249,14 +249,14 @@ def _proved(
     arithmetics: tuple[type[Approximate], ...] = (Enclosed, Pair) if retreat > _CHEAP else (Enclosed,)
     for arithmetic in arithmetics:
         at = conditions.at(D, arithmetic)
-        for bound in variance_bounds(at, retreat):
+        for bound in _variance_bounds(at, retreat):
             found = ProvedMultiple(D, bound, log_rate)
             if math.isfinite(bound) and holds(found) and at.proves(bound):
                 return found
     return None
 
 
-def variance_bounds(at: AtStepsize, retreat: float) -> Iterator[float]:
+def _variance_bounds(at: AtStepsize, retreat: float) -> Iterator[float]:
     """Yield the bounds on λ_D to try: its estimate, and with what rounding may hide, larger by a relative retreat.
 
     A λ_D that vanishes, or nearly so, can only be bounded by the rounding of the products that it is made of.

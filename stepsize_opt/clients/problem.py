@@ -35,7 +35,6 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.methods import Method
 from stepsize_opt.proofs import (
-    UNIT,
     CentredMap,
     ClientGroup,
     Conditions,
@@ -141,27 +140,6 @@ class Targets:
     def neighbourhood(self, lambda_D: float, rate: float) -> float:
         """Return 2λ_DΔ^inf/(τ n), rounded up: the part of the bound of Theorem 3 that does not vanish with K."""
         return rounded_up(2 * Fraction(lambda_D) * Fraction(self.delta_inf) / (Fraction(rate) * self.clients))
-
-    def theorem3(self, K: int, lambda_D: float, rate: float) -> float:
-        """Return 2(1 + λ/n)^K Δ⁰/(τK) + 2λΔ^inf/(τn), rounded up; infinite on overflow.
-
-        By logarithms, because ε², Δ⁰, Δ^inf, λ and 1/K may all be tiny, and divided by ε² until the end.
-        """
-        log_rate, log_goal = math.log(rate), math.log(self.epsilon2)
-        parts = [(self.initial_gap, K * math.log1p(lambda_D / self.clients), -math.log(K))]
-        if lambda_D > 0.0:
-            parts.append((self.delta_inf, math.log(lambda_D), -math.log(self.clients)))
-        total = 0.0
-        for gap, *terms in parts:
-            if gap == 0.0:
-                continue
-            value = math.fsum([math.log(gap), math.log(2.0) - log_rate - log_goal, *terms])
-            if value > 700.0:
-                return math.inf
-            # The logarithms round by one unit each, the exponent by its own size too.
-            sizes = math.fsum(abs(x) for x in (math.log(gap), log_rate, log_goal, *terms))
-            total += math.exp(value) * (1.0 + 8.0 * UNIT * (8.0 + sizes))
-        return self.epsilon2 * (total * (1.0 + 8.0 * UNIT))
 
 
 # A diagonal entry of L in scaled coordinates: its fourth power is still a float.

@@ -66,6 +66,8 @@ class DistributedResult(Result):
         The certified gap asked for.
     iterations_requested
         The K asked for, None for the smallest.
+    gammas
+        The factors of ``Direction(W)``: D = γW, or Diag(γ₁W₁, …, γ_mW_m) for its layers; empty for other structures.
     message
         What keeps the answer from being optimal, and how to fix it; empty for an optimal one.
     one_node
@@ -89,6 +91,7 @@ class DistributedResult(Result):
     sketches: tuple[Sketch, ...]
     seeds: str = "independent"
     iterations_requested: int | None = None
+    gammas: tuple[float, ...] = ()
     one_node: Callable[[], StepsizeResult] | None = None
 
     @property
@@ -167,6 +170,7 @@ class DistributedResult(Result):
             "seeds": self.seeds,
             "shared_seeds_K": self._known_shared_K,
             "binding": list(self.binding),
+            "gammas": list(self.gammas),
             "neighbourhood": self.neighbourhood,
             "floats_per_client": list(self.floats_per_client),
             "communication": self.communication(),
@@ -175,10 +179,12 @@ class DistributedResult(Result):
 
     def _rows(self) -> list[tuple[str, str]]:
         most = max(self.floats_per_client)
+        factors = [("D/W", ", ".join(f"{gamma:.9g}" for gamma in self.gammas))] if self.gammas else []
         return [
             ("method", f"distributed {self.algorithm}, sketch {self._sketch_text}, {self.structure} D"),
             ("size", f"d = {self.d}, n = {self.clients} clients, {self.seeds} seeds"),
             ("K", f"{self.K:_} (proved: at least {self.smallest_K:_})".replace("_", " ")),
+            *factors,
             *self._rates(),
             *self._seeds(),
             ("floats sent", f"{self.communication():.6g} in all, {most:.6g} by one client at most"),

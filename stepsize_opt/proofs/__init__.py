@@ -7,7 +7,7 @@ is counted here; the other modules write formulas.
 One stepsize: ``evaluation`` (the paper's condition), ``basis`` (the same to the last digits), ``descent`` and
 ``convex`` (the other goals); ``duals``, ``quadratics`` and ``inverses`` for their bounds, ``repairs`` and ``search``
 for a feasible point, ``certificate`` for the result.
-Clients: ``conditions``, ``multipliers``, ``refutations``, ``means``.
+Clients: ``conditions``, ``multipliers``, ``means``.
 Large L: ``low_rank``, ``nonnegative``, ``thin_metric``, ``roots``, ``spectral``, and ``thin`` for what they share.
 
 No solver is called; ``quadratics`` takes a reference point from ``stepsize_solvers.numerics``, which any other may
@@ -59,11 +59,6 @@ from stepsize_opt.proofs.maps import (
 from stepsize_opt.proofs.means import mean_above as mean_above, mean_of as mean_of
 from stepsize_opt.proofs.multipliers import Bound as Bound, Multipliers as Multipliers, rate_bound as rate_bound
 from stepsize_opt.proofs.nonnegative import NonnegativeCondition as NonnegativeCondition
-from stepsize_opt.proofs.refutations import (
-    lambda_from_below as lambda_from_below,
-    log_rate_from_above as log_rate_from_above,
-    refutes as refutes,
-)
 from stepsize_opt.proofs.repairs import repair as repair, repair_in_basis as repair_in_basis
 from stepsize_opt.proofs.roots import (
     ThinBasis as ThinBasis,

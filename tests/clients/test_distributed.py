@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from shared.clients import TARGETS, judged, random_clients
+from shared.clients import TARGETS, judged, problem_of, random_clients
+from shared.exact import rational
+from shared.judges import DistributedPoint
 from shared.lagrangian import lifted_optimum
 from shared.one_step import distributed_one_step
 from shared.strategies import seeds, sketches
@@ -206,6 +208,35 @@ def test_a_given_number_of_iterations(algorithm: str, goal: str, K: int) -> None
     assert (str(free.K) in result.message) is (result.status == "infeasible")
     assert (result.rate < free.rate) is (K > free.K)  # more iterations allow less variance
     assert judged(clients, sketch, initial_gap=0.0, **problem).K == 1
+
+
+@BOTH
+@settings(max_examples=30, deadline=None)
+@given(seeds, st.floats(-4.0, 1.0), st.integers(1, 10**5))
+def test_a_direction_tells_whether_D_itself_is_feasible(algorithm: str, seed: int, power: float, K: int) -> None:
+    """D satisfies (12) for K if and only if γ ≥ 1 and K ≥ 12Δ⁰/(τε²), γD the best multiple; decided by rationals."""
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((3, 3))
+    D = 10.0**power * (A @ A.T + 0.1 * np.eye(3))
+    problem = problem_of(random_clients(3, 2, seed), RandK(3, 1), algorithm=algorithm, iterations=K, epsilon2=1.0)
+    result = optimal_distributed_stepsize(**{**problem.arguments, "structure": Direction(D)})
+    (gamma,) = result.gammas
+    np.testing.assert_allclose(result.D, gamma * D, rtol=1e-12)
+    assume(abs(gamma - 1.0) > 1e-9)
+    point, targets = DistributedPoint(problem, rational(D)), result.targets
+    rate = float(point.det) ** (1.0 / 3.0)
+    bounds = point.descends() and point.variance_at_most(Fraction(targets.lambda_allowed(K, rate)))
+    assert (bounds and targets.enough(K, rate)) is (gamma > 1.0 and targets.enough(K, rate))
+    if result.status == "optimal":
+        assert bounds is (gamma > 1.0)
+
+
+def test_layers_have_a_factor_each() -> None:
+    W = np.diag([1.0, 2.0, 4.0])
+    result = judged(random_clients(3, 2, 0), RandK(3, 1), structure=Direction(W, (1, 2)))
+    assert len(result.gammas) == 2 and "D/W" in str(result)
+    np.testing.assert_allclose(np.diagonal(result.D), np.repeat(result.gammas, (1, 2)) * np.diagonal(W), rtol=1e-12)
+    assert judged(random_clients(3, 2, 0), RandK(3, 1)).gammas == ()
 
 
 @BOTH

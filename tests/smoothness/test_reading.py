@@ -16,7 +16,6 @@ from stepsize_opt import (
     LowRankPlusDiagonal,
     RandK,
     certify,
-    certify_distributed,
     compare,
     compare_distributed,
     compression_limit,
@@ -106,7 +105,6 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "optimal_distributed_stepsize": lambda one: optimal_distributed_stepsize(
         [one, one], SKETCH, structure="diagonal", **CLIENTS
     ).D.tolist(),
-    "certify_distributed": lambda one: certify_distributed(1e-6 * np.eye(D), [one, one], SKETCH, **CLIENTS),
     "compare_distributed": lambda one: len(compare_distributed([one, one], SKETCH, **CLIENTS).rows),
 }
 # The functions that have an answer, or a label, for an L that is not a proved matrix.
