@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -144,13 +143,11 @@ def optimal_distributed_stepsize(
         ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``, whose best multiple
         ``gammas`` of the result names; this also checks a D of your own (docs/clients.md).
     goal
-        ``"paper"``, the paper's.  ``"descent"`` drops D ⪯ L⁻¹ and has det(H)^{1/d}, H = 2D − DLD, instead of
-        det(D)^{1/d}: the proof of Theorem 3 needs no change (docs/distributed.md).  It needs up to four times fewer
-        iterations.
+        ``"paper"``, the paper's, or ``"descent"`` with ``seeds="shared"``, as in ``optimal_stepsize``.
     seeds
         ``"independent"``: every client draws its own sketch, as in the paper.  ``"shared"``: all clients draw the same,
         which takes one sketch for all and makes the problem that of one node with L: no λ_D, no Δ^inf, and usually
-        orders of magnitude fewer rounds.  ``shared_seeds_K`` of a result for independent seeds tells how many.
+        orders of magnitude fewer rounds.
     solver
         ``"auto"`` (the project's own), or a name from ``available_solvers``.
     tol
@@ -190,40 +187,44 @@ def optimal_distributed_stepsize(
     method = get_method(algorithm)
     check_one_of("goal", goal, CLIENT_GOALS)
     check_one_of("seeds", seeds, SEEDS)
+    if goal != "paper" and seeds == "independent":
+        msg = (
+            f"goal={goal!r} goes with seeds='shared'; for independent seeds take goal='paper', "
+            "whose result has descent_rate and iterations() of its D"
+        )
+        raise ValueError(msg)
     requested = read_iterations(iterations)
     clients = read_clients(smoothness, sketch, mean_smoothness)
     targets = Targets(epsilon2, initial_gap, delta_inf, len(clients.matrices))
     pattern = pattern_of(structure, clients.d)
     method.check(clients.sketches, scalar=pattern.is_scalar, clients=True)
     check_solver(solver, settings.extra)
-    one_node = None
-    if clients.common_sketch is not None:
-        one_node = partial(
-            optimal_stepsize,
-            read_only(clients.smoothness.copy()),
+    if seeds == "shared":
+        if clients.common_sketch is None:
+            msg = "seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
+            raise ValueError(msg)
+        node = optimal_stepsize(
+            clients.smoothness,
             clients.common_sketch,
-            tol=tol,
             algorithm=method,
             structure=structure,
             goal=goal,
             solver=solver,
+            tol=tol,
+            verbose=verbose,
             time_limit=time_limit,
             max_iters=max_iters,
             options=options,
         )
-    if seeds == "shared":
-        if one_node is None:
-            msg = "seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
-            raise ValueError(msg)
-        return shared_seeds(one_node(verbose=verbose), targets, requested)
+        return shared_seeds(node, targets, requested)
     # det(D)^{1/d} enters K once directly and once through λ_D, so the program must be twice as exact as K.
     settings = replace(settings, tol=settings.tol / 4.0)
     with blas_threads(clients.d):
-        conditions, notes = reduce_clients(clients, pattern, method, metric=goal == "descent")
+        conditions, notes = reduce_clients(clients, pattern, method)
         search = Search(conditions, ClientPrograms.of(conditions), solver, settings)
         found, status, message = _answer(search, targets, requested, tol)
         best = found.best
-        metric = conditions.metric_log_rate(best.D)
+        descent = conditions.descent_log_rate(best.D)
     if not message and status is not Status.OPTIMAL:
         message = "; ".join([status.meaning, status.remedy, *search.failures])
     if settings.verbose:
@@ -238,7 +239,7 @@ def optimal_distributed_stepsize(
         lambda_D=best.lambda_D,
         rate=rate,
         # D ⪯ L⁻¹ makes H ⪰ D, also where the proof for H itself fails.
-        descent_rate=rate if metric is None else max(exp_down(metric), rate),
+        descent_rate=rate if descent is None else max(exp_down(descent), rate),
         goal=goal,
         binding=tuple(slack.condition for slack in found.slacks if slack.log <= slack.binds),
         certificate=found.certificate,
@@ -253,7 +254,6 @@ def optimal_distributed_stepsize(
         iterations_requested=requested,
         gammas=_gammas(structure, D),
         message=message,
-        one_node=one_node,
     )
 
 
@@ -278,8 +278,7 @@ def _answer(search: Search, targets: Targets, requested: int | None, tol: float)
         raise RuntimeError(msg)
     found = _find(search, targets, None)
     status = Status.INFEASIBLE if requested < found.smallest_K else _unproved(search)
-    goal = "descent" if search.conditions.metric else "paper"
-    return found, status, why_not(requested, found.best.K, found.smallest_K, goal)
+    return found, status, why_not(requested, found.best.K, found.smallest_K, "paper")
 
 
 def _find(search: Search, targets: Targets, K: int | None) -> _Found:

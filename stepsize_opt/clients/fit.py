@@ -2,10 +2,6 @@
 
 For D = sW all conditions are scalar: s ≤ 1/λmax(L^½WL^½), s²λ_W ≤ n/K, sλ_W ≤ nε²τ_W/(4Δ^inf), and sτ_W ≥ 12Δ⁰/(Kε²).
 If (s, K) satisfies them, so does (s√(K/K′), K′) for every K′ > K: the feasible K have no gaps.
-
-For the descent metric, with the eigenvalues ν of L^½WL^½, det(2sW − s²WLW)^{1/d} = sτ_W exp(mean log(2 − sν)) stands
-for sτ_W.  Its logarithm is concave in log s and largest where the mean of sν/(2 − sν) is one, that is where the mean
-of 1/(2 − sν) is one; up to there 0 ≤ mean log(2 − sν) ≤ log 2, by Jensen's inequality.
 """
 
 from __future__ import annotations
@@ -33,10 +29,8 @@ from stepsize_opt.proofs import (
     first_proved,
     losses,
 )
-from stepsize_solvers.programs import Matrix, Vector
+from stepsize_solvers.programs import Matrix
 
-# Halvings of an interval of length one, down to rounding.
-_HALVINGS = 53
 # A condition counts as binding when its two sides agree to this fraction; rounding K to a whole number moves n/K more.
 _BINDS = 1e-4
 # An entry of D below this share of the geometric mean of its diagonal entries changes nothing that is computed.
@@ -49,17 +43,15 @@ _LARGEST_LOG = 680.0
 
 @dataclass(frozen=True, eq=False)
 class Multiples:
-    """What multiples of W reach: log λ_W, log τ_W (user's coordinates), the eigenvalues of L^½WL^½, in plain floats.
+    """What multiples of W reach: log λ_W and log τ_W in the user's coordinates, in plain floats.
 
-    log_largest: of the scale beyond which nothing is gained: the largest under D ⪯ L⁻¹, or the best for the metric.
+    log_largest: of the largest scale under D ⪯ L⁻¹, that is −log λmax(L^½WL^½).
     Logarithms, because the scale that the targets ask for may be far outside the floats.
     """
 
     W: Matrix
     log_lambda: float
-    log_det_rate: float
-    spectrum: Vector
-    metric: bool
+    log_rate: float
     log_largest: float
 
     @staticmethod
@@ -71,75 +63,27 @@ class Multiples:
         root = np.sqrt(np.diagonal(D))
         # Entries far below rounding would lose their bits when D is scaled.
         D = np.where(np.abs(D) < _NOTHING * root[:, None] * root, 0.0, D)
-        log_rate = conditions.det_log_rate(D)
+        log_rate = conditions.log_rate(D)
         if log_rate is None:
             return None
         try:
             R = cholesky(D, lower=True)
         except LinAlgError:
             return None
-        # Rows of very different sizes leave eigenvalues that round to less than nothing.
-        spectrum = np.maximum(eigh(R.T @ conditions.L.hi @ R, eigvals_only=True, driver="evd"), 0.0)
-        largest = _log_best_scale(spectrum) if conditions.metric else -math.log(spectrum[-1])
+        top = float(eigh(R.T @ conditions.L.hi @ R, eigvals_only=True, driver="evd")[-1])
         log_lambda = conditions.at(D, Pair).estimate.log
-        return Multiples(D, log_lambda, log_rate, spectrum, conditions.metric, largest)
-
-    def log_rate_at(self, log_s: float) -> float:
-        """Return the logarithm of the rate of sW, s up to the largest scale: det(sW)^{1/d}, or that of the metric."""
-        if not self.metric:
-            return self.log_det_rate + log_s
-        return self.log_det_rate + log_s + float(np.mean(np.log(2.0 - self._shares(log_s))))
-
-    def loss_at(self, log_s: float) -> float:
-        """Return how much larger than log det(2sW − s²WLW)/d its bound log det(2sW)/d is."""
-        return -float(np.mean(np.log1p(-0.5 * self._shares(log_s))))
-
-    def slope_at(self, log_s: float) -> float:
-        """Return the derivative of log det(2sW − s²WLW) in log s."""
-        shares = self._shares(log_s)
-        return float(np.sum((2.0 - 2.0 * shares) / (2.0 - shares)))
-
-    def _shares(self, log_s: float) -> Vector:
-        """Return the eigenvalues of sL^½WL^½."""
-        top = float(self.spectrum[-1])
-        return np.asarray(math.exp(log_s + math.log(top)) * (self.spectrum / top))
+        return Multiples(D, log_lambda, log_rate, -math.log(top))
 
     def log_scale(self, log_c: float, log_factor: float) -> float:
         """Return log s of the best s with λ ≤ c and λ ≤ factor·rate; both bounds are infinite when there is none."""
         s = self.log_largest
         if not math.isfinite(self.log_lambda):
             return s
-        s = min(s, 0.5 * (log_c - self.log_lambda))
-        ratio = log_factor + self.log_det_rate - self.log_lambda
-        if not self.metric:
-            return min(s, ratio)
-
-        def holds(log_s: float) -> bool:
-            return self.log_lambda + 2.0 * log_s <= log_factor + self.log_rate_at(log_s)
-
-        return s if holds(s) else _last(holds, ratio, min(s, ratio + math.log(2.0)))
+        return min(s, 0.5 * (log_c - self.log_lambda), log_factor + self.log_rate - self.log_lambda)
 
     def best_log_rate(self, log_c: float, log_factor: float) -> float:
         """Return the logarithm of the rate of the best multiple with λ ≤ c and λ ≤ factor·rate."""
-        return self.log_rate_at(self.log_scale(log_c, log_factor))
-
-
-def _log_best_scale(spectrum: Vector) -> float:
-    """Return log s for the s at which the mean of 1/(2 − sν) is one: it lies between 1/ν_max and 2/ν_max."""
-    shares = spectrum / spectrum[-1]
-    best = _last(lambda s: float(np.mean(1.0 / (2.0 - s * shares))) <= 1.0, 1.0, 2.0)
-    return math.log(best / float(spectrum[-1]))
-
-
-def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Bisect for the last number that holds, which ``low`` is taken to do, down to rounding."""
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        if holds(middle):
-            low = middle
-        else:
-            high = middle
-    return low
+        return self.log_rate + self.log_scale(log_c, log_factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +91,6 @@ class ProvedMultiple:
     """A proved multiple of a direction, scaled: D ⪯ L⁻¹ and λ_D ≤ ``lambda_D``; τ is a lower bound of det(D)^{1/d}.
 
     K: the iterations for which it is the best, 0 while they are open; free_log_rate: log τ before K was rounded up.
-    For the descent metric H = 2D − DLD: H ≻ 0 instead of D ⪯ L⁻¹, and det(H)^{1/d}.
     """
 
     D: Matrix
@@ -229,7 +172,7 @@ def _shrunk(
     conditions: Conditions, direction: Multiples, log_scale: float, holds: Callable[[ProvedMultiple], bool]
 ) -> ProvedMultiple | None:
     """Shrink the multiple until the proof succeeds; raises ValueError when its numbers are outside the floats."""
-    check_range("the rate", direction.log_rate_at(log_scale))
+    check_range("the rate", direction.log_rate + log_scale)
     check_range("λ_D", min(0.0, direction.log_lambda + 2.0 * log_scale))
     check_range("an entry of D in scaled coordinates", math.log(np.diagonal(direction.W).min()) + log_scale)
     # Start at the rounding error of the eigenvalues; 8 % is a failure.
@@ -244,7 +187,7 @@ def _proved(
     # λ_D falls with the square of the scale, the rate only linearly: four retreats in D pay for one in λ_D.
     D = np.asarray((scale * (1.0 - 4.0 * retreat)) * W)
     log_rate = conditions.log_rate(D)
-    if log_rate is None or not conditions.allows(D):
+    if log_rate is None or not conditions.proves_below_inverse(D):
         return None
     arithmetics: tuple[type[Approximate], ...] = (Enclosed, Pair) if retreat > _CHEAP else (Enclosed,)
     for arithmetic in arithmetics:
@@ -296,17 +239,12 @@ class Slack(NamedTuple):
 def slacks(conditions: Conditions, targets: Targets, best: ProvedMultiple) -> list[Slack]:
     """Return the slack of each condition but K ≥ 12Δ⁰/(τε²), in plain floats."""
     direction, K = Multiples.of(conditions, best.D), best.K
-    log_top = -math.inf if direction is None else math.log(direction.spectrum[-1])
+    log_alone = math.inf if direction is None else direction.log_largest
     log_lambda = -math.inf if best.lambda_D == 0.0 else math.log(best.lambda_D)
     # K was rounded up, which moves n/K by one part in K.
     binds = -math.log1p(-min(0.5, max(_BINDS, 2.0 / K)))
-    det = f"det({'H' if conditions.metric else 'D'})^(1/d)"
-    # A strict inequality binds nowhere.
-    alone = (
-        Slack("H ≻ 0", math.log(2.0) - log_top, -math.inf) if conditions.metric else Slack("D ⪯ L⁻¹", -log_top, _BINDS)
-    )
     return [
-        alone,
+        Slack("D ⪯ L⁻¹", log_alone, _BINDS),
         Slack("λ_D ≤ n/K", targets.log_share(K) - log_lambda, binds),
-        Slack(f"λ_D ≤ nε² {det}/(4Δ^inf)", targets.log_det_factor + best.log_rate - log_lambda, binds),
+        Slack("λ_D ≤ nε² det(D)^(1/d)/(4Δ^inf)", targets.log_det_factor + best.log_rate - log_lambda, binds),
     ]

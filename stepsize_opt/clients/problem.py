@@ -206,12 +206,10 @@ def _dense(name: str, value: Any) -> Matrix:
     return dense(read_matrix(name, value))
 
 
-def reduce_clients(
-    clients: Clients, pattern: Pattern, method: Method, *, metric: bool
-) -> tuple[Conditions, tuple[str, ...]]:
+def reduce_clients(clients: Clients, pattern: Pattern, method: Method) -> tuple[Conditions, tuple[str, ...]]:
     """Return the conditions in scaled coordinates without redundant clients, and notes for the user.
 
-    metric: the rate is that of 2D − DLD.  Raises ValueError where L is singular or float64 ends.
+    Raises ValueError where L is singular or float64 ends.
     """
     matrices, sketches, mean = clients.matrices, clients.sketches, clients.mean
     notes: list[str] = []
@@ -240,10 +238,10 @@ def reduce_clients(
     sketch_outside = is_identity(method.condition(law, commutes=commutes).inner)
     if is_identity(method.condition(law).inner) and not sketch_outside:
         notes.append("the sketches commute with D: (12) is (12′)")
-    conditions = Conditions(L, tuple(groups), sketch_outside, pattern, scaling.factors, exponent, metric)
+    conditions = Conditions(L, tuple(groups), sketch_outside, pattern, scaling.factors, exponent)
     conditions = replace(conditions, groups=tuple(g for g in groups if conditions.noisy(g).size))
     conditions = _without_redundant_clients(conditions, notes)
-    if sketch_outside and pattern.is_full and not metric:
+    if sketch_outside and pattern.is_full:
         notes.append("(12) is linear in A = DLD")
     return conditions, tuple(notes)
 

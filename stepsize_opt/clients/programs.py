@@ -6,9 +6,6 @@ M = D𝒞(L)D, namely M ⪯ cLᵢ⁻¹, and D = 𝒞(L)⁻¹ # M; D ⪯ L⁻¹ i
 variable is D itself.  If every sketch commutes with the pattern (diagonal D
 and diagonal sketches) then 𝒞ᵢ(DLD) = D𝒞ᵢ(L)D, and det-CGD1 has the conditions of det-CGD2.
 
-*The descent metric* log det(2D − DLD) is an objective in D, which is the variable there; λ_D ≤ κη, η of the metric, is
-left to a search for c = κη among the programs with λ_D ≤ c.
-
 *Numbers near one.*  λ_D ≤ c enters as Hᵀ V H ⪯ I with H Hᵀ = Lᵢ/c, and λ_D ≤ κτ as Hᵀ V H ⪯ τI with H Hᵀ = Lᵢ/κ.
 """
 
@@ -18,7 +15,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cholesky, eigh, lapack, solve_triangular
+from scipy.linalg import cholesky, eigh, solve_triangular
 
 from stepsize_opt.proofs import Bound, Conditions, Enclosed, Multipliers, Pair, rate_bound
 from stepsize_solvers.programs import (
@@ -26,7 +23,6 @@ from stepsize_solvers.programs import (
     Family,
     Indices,
     Matrix,
-    Metric,
     Outcome,
     Pattern,
     Program,
@@ -80,20 +76,15 @@ class ClientPrograms:
         return self.conditions.sketch_outside and self.conditions.pattern.is_full
 
     def program(self, *, with_inverse: bool, c: float | None = None, kappa: float | None = None) -> Program:
-        """Return the program: maximise log det D subject to λ_D ≤ c or λ_D ≤ κτ (scaled), and D ⪯ L⁻¹ if asked for.
-
-        For the descent metric log det(2D − DLD) is maximised instead of D ⪯ L⁻¹, and there is no κ.
-        """
+        """Return the program: maximise log det D subject to λ_D ≤ c or λ_D ≤ κτ (scaled), and D ⪯ L⁻¹ if asked for."""
         d = self.conditions.d
-        metric = with_inverse and self.conditions.metric
-        linear = self.linear and not metric
-        squared = linear or (self._has_common_variance and not with_inverse)
+        squared = self.linear or (self._has_common_variance and not with_inverse)
         bound = c if c is not None else kappa
         families = []
         if bound is not None and math.isfinite(bound):
             for group, H in zip(self.conditions.groups, self.factors[:-1], strict=True):
                 Q, B = group.map.centred, None
-                if not linear:
+                if not self.linear:
                     B = self.conditions.L.hi
                     if not self.conditions.sketch_outside:
                         Q = DiagonalPlusScaled.identity(d)
@@ -105,9 +96,6 @@ class ClientPrograms:
                     Q, size = DiagonalPlusScaled.identity(d), split.beta
                 scaled = H * math.sqrt(size / bound)
                 families.append(Family(Q, B, scaled, c=float(c is not None), e=float(c is None)))
-        if metric:
-            left = Family(DiagonalPlusScaled.identity(d), self.conditions.L.hi, a=2.0)
-            return Program(tuple(families), self.conditions.pattern, objective=Metric(left))
         if with_inverse:
             families.append(Family(DiagonalPlusScaled.identity(d), None, self.factors[-1], c=1.0))
         if squared:
@@ -145,49 +133,28 @@ class ClientPrograms:
         half = solve_triangular(R.T, V, lower=False)
         return np.asarray((half * roots) @ half.T)
 
-    def unit(self, outcome: Outcome, program: Program, D: Matrix) -> float:
-        """Return the factor of a solver's multipliers: its Y of the metric is near unit·H⁻¹; 1 where it has none."""
-        if program.objective is None or len(outcome.duals) == len(program.families):
-            return 1.0
-        found = float(np.vdot(outcome.duals[-1][0], 2.0 * D - D @ self.conditions.L.hi @ D)) / self.conditions.d
-        return found if found > 0.0 else 1.0
-
-    def multipliers(self, outcome: Outcome, program: Program, scale: float, D: Matrix) -> Multipliers | None:
+    def multipliers(self, outcome: Outcome, program: Program, scale: float) -> Multipliers:
         """Return the multipliers of the outcome; ``scale`` is the c or κ that divided the factors.
 
         The multiplier of Hᵀ𝒬(φ(X))H ⪯ scale·I is Z/scale, and H Z Hᵀ = L U Uᵀ L for U = L⁺ H Z^½, that is the inverse
-        factor times Z^½.  That of the metric is a root of (2L − LDL)⁻¹ for the D found; None when it has none.
+        factor times Z^½.
         """
-        metric = program.objective is not None
-        with_inverse = not metric and program.families[-1].factors is self.factors[-1]
+        with_inverse = program.families[-1].factors is self.factors[-1]
         has_clients = len(program.families) > int(with_inverse)
         clients = []
-        scale *= self.unit(outcome, program, D)
         for i, factor in enumerate(self.inverses[:-1]):
             if has_clients:
                 clients.append(factor @ _roots(outcome.duals[i]) / math.sqrt(scale))
             else:
                 clients.append(np.zeros((len(factor), self.conditions.d, 1)))
         inverse = (self.inverses[-1] @ _roots(outcome.duals[-1]))[0] if with_inverse else None
-        if metric:
-            inverse = self.root_of_metric(D)
-            if inverse is None:
-                return None
         return Multipliers(tuple(clients), inverse)
-
-    def root_of_metric(self, D: Matrix) -> Matrix | None:
-        """Return a triangular root of (2L − LDL)⁻¹, the multiplier of the metric at D; None when it has none."""
-        L = self.conditions.L.hi
-        half = L @ D @ L
-        R, info = lapack.dpotrf(2.0 * L - 0.5 * (half + half.T), 1, 1)  # lower, clean
-        return np.asarray(lapack.dtrtri(R, 1)[0].T) if info == 0 else None
 
     def bounds(self, multipliers: Multipliers, reference: Matrix, rows: Indices | None = None) -> list[Bound]:
         """Return what the multipliers prove with the reference D̂, and in the given rows of D alone."""
-        linear = self.linear and not (self.conditions.metric and multipliers.inverse is not None)
-        forms = [None] if rows is None or linear else [None, rows]
+        forms = [None] if rows is None or self.linear else [None, rows]
         found = [
-            rate_bound(self.conditions, multipliers, reference, linear, form, arithmetic)
+            rate_bound(self.conditions, multipliers, reference, self.linear, form, arithmetic)
             for form in forms
             for arithmetic in (Enclosed, Pair)
         ]

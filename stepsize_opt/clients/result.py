@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 from stepsize_opt.clients.problem import Targets
 from stepsize_opt.inputs import from_fields
 from stepsize_opt.methods import get_method
-from stepsize_opt.node import StepsizeResult
-from stepsize_opt.records import Result, completed, plain_fields, structure_of_plain
+from stepsize_opt.records import Result, plain_fields, structure_of_plain
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Matrix
 
@@ -39,15 +36,15 @@ class DistributedResult(Result):
     descent_rate
         A proved lower bound on det(H)^{1/d} of this D, H = 2D − DLD; D ⪯ L⁻¹ makes H ⪰ D.
     goal
-        What was asked for, ``paper`` or ``descent``.
+        What was asked for: ``paper``, or with shared seeds ``descent``.
     seeds
         ``independent``, or ``shared``: all clients draw the same sketch, the answer is that of one node, and λ_D = 0.
     binding
         The conditions that hold with equality.
     certificate
-        ``feasible``: D ⪯ L⁻¹, λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} and K ≥ 12Δ⁰/(τε²) with τ = det(D)^{1/d}; under the goal
-        ``descent`` H = 2D − DLD ≻ 0 instead of D ⪯ L⁻¹, and τ = det(H)^{1/d}.  ``log_rate`` is a lower bound on log τ
-        before K was rounded up to a whole number; no feasible D has a larger one than ``log_rate_bound``.
+        ``feasible``: D ⪯ L⁻¹, λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} and K ≥ 12Δ⁰/(τε²) with τ = det(D)^{1/d}.  ``log_rate`` is
+        a lower bound on log τ before K was rounded up to a whole number; no feasible D has a larger one than
+        ``log_rate_bound``.  With shared seeds it is the certificate of the one node.
     targets
         ε², Δ⁰, Δ^inf and n, as they were given.
     floats_per_client
@@ -70,8 +67,6 @@ class DistributedResult(Result):
         The factors of ``Direction(W)``: D = γW, or Diag(γ₁W₁, …, γ_mW_m) for its layers; empty for other structures.
     message
         What keeps the answer from being optimal, and how to fix it; empty for an optimal one.
-    one_node
-        Solves the same problem with shared seeds; None where they cannot be had, and in a result read from a file.
 
     Examples
     --------
@@ -92,7 +87,6 @@ class DistributedResult(Result):
     seeds: str = "independent"
     iterations_requested: int | None = None
     gammas: tuple[float, ...] = ()
-    one_node: Callable[[], StepsizeResult] | None = None
 
     @property
     def d(self) -> int:
@@ -119,22 +113,6 @@ class DistributedResult(Result):
         """
         needed = self.targets.single_iterations if self.seeds == "shared" else self.targets.least_iterations
         return min(self.K, needed(self.descent_rate))
-
-    @cached_property
-    def shared_seeds_K(self) -> int | None:
-        """The rounds that shared seeds are proved to need; the first access solves for them.
-
-        None where all clients already share their seeds or have different sketches.  A result that was read from a file
-        has the number only if it was known when it was saved, because the file does not hold the clients' matrices.
-        """
-        if self.one_node is None:
-            return None
-        return self.targets.single_iterations(completed(self.one_node()).guaranteed_rate)
-
-    @property
-    def _known_shared_K(self) -> int | None:
-        """``shared_seeds_K`` if it was asked for, without a solve."""
-        return vars(self).get("shared_seeds_K")
 
     @property
     def guarantee_used(self) -> str:
@@ -168,7 +146,6 @@ class DistributedResult(Result):
             "goal": self.goal,
             "guarantee_used": self.guarantee_used,
             "seeds": self.seeds,
-            "shared_seeds_K": self._known_shared_K,
             "binding": list(self.binding),
             "gammas": list(self.gammas),
             "neighbourhood": self.neighbourhood,
@@ -198,10 +175,8 @@ class DistributedResult(Result):
             ("binding", "; ".join(self.binding) or "none"),
             ("neighbourhood", f"{self.neighbourhood:.3g}"),
         ]
-        known = self._known_shared_K
-        if self.K > 1 and (self.one_node is not None or known is not None):
-            rounds = "usually far fewer" if known is None else str(known)
-            rows.insert(0, ("shared seeds", f"{rounds} rounds, if all clients draw the same sketch (seeds: shared)"))
+        if self.K > 1 and len(set(self.sketches)) == 1:
+            rows.insert(0, ("shared seeds", "usually far fewer rounds, if all clients draw the same sketch"))
         return rows
 
     def _rates(self) -> list[tuple[str, str]]:
@@ -214,17 +189,14 @@ class DistributedResult(Result):
         return rows
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        meta = plain_fields(self, "D", "one_node", "sketches")
+        meta = plain_fields(self, "D", "sketches")
         meta["sketches"] = [plain_sketch(sketch) for sketch in self.sketches]
-        return {**meta, "shared_seeds_K": self._known_shared_K}, {"D": self.D}
+        return meta, {"D": self.D}
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> DistributedResult:
         D = arrays["D"]
-        known: dict[str, Any] = {"D": D, "one_node": None, "method": get_method(meta["algorithm"])}
+        known: dict[str, Any] = {"D": D, "method": get_method(meta["algorithm"])}
         known["sketches"] = tuple(sketch_of_plain(plain, len(D)) for plain in meta["sketches"])
         known["structure"] = structure_of_plain(meta["structure"], D)
-        result = from_fields(DistributedResult, meta, **known)
-        if meta["shared_seeds_K"] is not None:
-            vars(result)["shared_seeds_K"] = meta["shared_seeds_K"]
-        return result
+        return from_fields(DistributedResult, meta, **known)

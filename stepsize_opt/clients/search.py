@@ -8,11 +8,6 @@ With τ(c) = max{ det(D)^{1/d} : D ⪯ L⁻¹, λ_D ≤ c } (concave and nondecr
 
 Without D ⪯ L⁻¹ the scale separates, τ(c) = √c τ(1).  So the homogeneous program (λ_D ≤ 1 alone) is solved first; if its
 direction, scaled, satisfies D ⪯ L⁻¹, it is the answer, and no small number ever entered a solver.
-
-*Descent metric.*  η(c) = max{ det(2D − DLD)^{1/d} : λ_D ≤ c } is concave, too.  The homogeneous direction is the answer
-where that is proved: H ≈ 2D for small steps, and with its multipliers the bound for the metric is larger than η by the
-square of the step only.  Otherwise c = κη(c) is found by Newton's method in log c, with
-the slope of log η from the multipliers; as c gets right to first order, answer and bound get right to second order.
 """
 
 from __future__ import annotations
@@ -28,7 +23,6 @@ from stepsize_opt.clients.programs import ClientPrograms, homogeneous_program_is
 from stepsize_opt.proofs import Bound, Conditions, Multipliers
 from stepsize_solvers import choose_solver
 from stepsize_solvers.programs import (
-    Indices,
     Matrix,
     Outcome,
     Program,
@@ -45,8 +39,6 @@ _SMALL_ROWS_LINEAR = 1e-5
 # Above this c or κ (in scaled coordinates) λ_D decides nothing: D ⪯ L⁻¹ bounds it by the condition number of L times
 # the variance of a sketch.
 _LOG_MOST = math.log(1e25)
-# Newton steps for c = κη: each squares the error, which the first guess leaves below one.
-_NEWTON_STEPS = 8
 # Rows smaller by more than e to this are outside the range of floats, which the fit finds out.
 _LOG_SMALLEST = 650.0
 
@@ -55,8 +47,7 @@ _LOG_SMALLEST = 650.0
 class Search:
     """The work on one problem: the bounds proved so far, what ran, the notes for the user.
 
-    homogeneous, multipliers: the answer of the program without D ⪯ L⁻¹ and its multipliers, once it was solved;
-    weight: tr Z of the last answer, what log det gains for each unit of log c at c = 1.
+    homogeneous: the answer of the program without D ⪯ L⁻¹, once it was solved.
     """
 
     conditions: Conditions
@@ -67,8 +58,6 @@ class Search:
     outcomes: list[Outcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     homogeneous: Multiples | None = None
-    multipliers: Multipliers | None = None
-    weight: float = 0.0
 
     @property
     def stats(self) -> SolverStats:
@@ -99,10 +88,7 @@ class Search:
         for limits in ((log_c, math.inf), (math.inf, log_kappa)):
             if not math.isfinite(min(limits)):
                 continue
-            if self._searches(*limits):
-                found = self._balanced(log_kappa, [known.best_log_rate(log_c, log_kappa) for known in candidates])
-            else:
-                found = self._joint(*limits)
+            found = self._joint(*limits)
             if found is None:
                 continue
             candidates.append(found)
@@ -121,15 +107,7 @@ class Search:
     def _separates(self, separate: Multiples, log_c: float, log_kappa: float) -> bool:
         """Return whether a multiple of the homogeneous direction is the answer: its scale is all that is left open."""
         log_scale = separate.log_scale(log_c, log_kappa)
-        log_rate = separate.log_rate_at(log_scale)
-        gap = self.upper_bound(log_c, log_kappa) - log_rate
-        if self.conditions.metric:
-            if gap > self.settings.tol:
-                self._bound_small_steps(separate, log_scale)
-                gap = self.upper_bound(log_c, log_kappa) - log_rate
-            if gap <= self.settings.tol:
-                self._note("the steps are small: the scale separates from the direction")
-            return gap <= self.settings.tol
+        gap = self.upper_bound(log_c, log_kappa) - (separate.log_rate + log_scale)
         # A solve that got stuck is not the last word while the program with D ⪯ L⁻¹ has the same answer.
         stuck = self.outcomes[-1].status is Status.INACCURATE and gap > 4.0 * self.settings.tol
         slack = log_scale < separate.log_largest and not stuck
@@ -140,7 +118,7 @@ class Search:
     # ---------------------------------------------------------------- the programs
 
     def _inverse_only(self, log_c: float, log_kappa: float) -> Multiples | None:
-        """Return D = L⁻¹ if it satisfies the bounds on λ_D: no full D is larger, and no 2D − DLD ⪯ L⁻¹ either."""
+        """Return D = L⁻¹ if it satisfies the bounds on λ_D: no full D is larger."""
         if not self.conditions.pattern.is_full:
             return None
         inverse: Matrix = np.asarray(np.linalg.inv(self.conditions.L.hi), dtype=np.float64)
@@ -150,7 +128,7 @@ class Search:
         program = self.programs.program(with_inverse=True)
         duals = tuple(np.eye(family.rows)[None] for family in program.families)
         stats = SolverStats("closed form", 0.0, 0.0, 0)
-        self._record(Outcome(Status.OPTIMAL, inverse, duals, stats), program, direction.W, 1.0)
+        self._record(Outcome(Status.OPTIMAL, inverse, duals, stats), program, direction, 1.0)
         self._note("closed form D = L⁻¹")
         return direction
 
@@ -167,71 +145,13 @@ class Search:
             return None
         outcome = closed or self._run(program)
         self.homogeneous = self._read(outcome, program, 1.0)
-        if self.homogeneous is not None:
-            self.multipliers = self.programs.multipliers(outcome, program, 1.0, self.homogeneous.W)
         return self.homogeneous
-
-    def _bound_small_steps(self, direction: Multiples, log_scale: float) -> None:
-        """Add the bound that the homogeneous multipliers prove for the metric at D = sW, W the homogeneous direction.
-
-        The gradient of log det H is D⁻¹ − Y₀ with Y₀ = L(2L − LDL)⁻¹L, and half of ⟨D⁻¹ − Y₀, D⟩ is the cT of its
-        multipliers.  Those of the homogeneous program, scaled to the same cT, are right to first order in Y₀, so that
-        the bound is right to second order; H ⪯ 2D alone makes it right to first order.
-        """
-        multipliers = self.multipliers
-        if multipliers is None or not direction.loss_at(log_scale) > 0.0:
-            return  # H ⪯ 2D is tight to rounding: no bound is better
-        D = math.exp(log_scale) * direction.W
-        inverse = self.programs.root_of_metric(D)
-        energy = sum(
-            float(np.vdot(U, group.matrices @ U))
-            for group, U in zip(self.conditions.groups, multipliers.clients, strict=True)
-        )
-        c = math.exp(direction.log_lambda + 2.0 * log_scale - self.conditions.log_clients.high)
-        slope = direction.slope_at(log_scale)
-        if inverse is None or not min(slope, c * energy) > 0.0:
-            return
-        factor = math.sqrt(slope / (2.0 * c * energy))
-        clients = tuple(factor * U for U in multipliers.clients)
-        self._prove(Multipliers(clients, inverse), D)
-
-    def _searches(self, log_c: float, log_kappa: float) -> bool:
-        """Return whether c = κη has to be searched for: λ_D ≤ κη limits the metric, and D is more than a multiple."""
-        limited = not math.isfinite(log_c) and math.isfinite(log_kappa) and bool(self.conditions.groups)
-        return self.conditions.metric and limited and self.conditions.pattern.direction is None
-
-    def _balanced(self, log_kappa: float, known: list[float]) -> Multiples | None:
-        """Find the best direction with λ_D ≤ κη: c = κη(c), from known rates, or that of a plain direction."""
-        if not known:
-            plain = Multiples.of(self.conditions, self.conditions.pattern.member)
-            if plain is None:
-                return None
-            known = [plain.best_log_rate(math.inf, log_kappa)]
-        log_c = log_kappa + max(known)
-        best: Multiples | None = None
-        best_log_rate = -math.inf
-        for _ in range(_NEWTON_STEPS):
-            found = self._joint(log_c, math.inf)
-            if found is None:
-                break
-            log_rate = found.best_log_rate(math.inf, log_kappa)
-            if best is None or log_rate > best_log_rate:
-                best, best_log_rate = found, log_rate
-            if self.upper_bound(math.inf, log_kappa) - best_log_rate <= self.settings.tol:
-                break
-            # log η is concave in log c with a slope of at most ½, because η(c)/√c does not grow.
-            slope = min(max(self.weight / self.conditions.d, 0.0), 0.5)
-            step = (log_kappa + found.best_log_rate(log_c, math.inf) - log_c) / (1.0 - slope)
-            if abs(step) <= self.settings.tol:
-                break
-            log_c += step
-        return best
 
     def _joint(self, log_c: float, log_kappa: float) -> Multiples | None:
         """Solve the program with D ⪯ L⁻¹ and λ_D ≤ c or λ_D ≤ κτ, whichever is finite."""
         direction = self.conditions.pattern.direction
         if direction is not None:
-            return self._best_multiple(direction, log_c, log_kappa)
+            return self._largest_multiple(direction)
         # In scaled coordinates, and no closer to zero than a solver takes.
         shift = -self.conditions.log_clients.high + (0.0 if math.isfinite(log_c) else self.conditions.log_scale.high)
         asked = min(log_c, log_kappa) + shift
@@ -254,8 +174,8 @@ class Search:
                 return found
             # The factor that the powers leave out is known now.
             excess = math.log(np.diagonal(found.W)[rows].max() / size)
-            multipliers = self.programs.multipliers(outcome, program, scale, found.W)
-            if multipliers is not None and (excess < 1.0 or not first):
+            if excess < 1.0 or not first:
+                multipliers = self.programs.multipliers(outcome, program, scale)
                 return self._shrunk(found, multipliers, log_c, log_kappa)
             least, first = least - power * excess, False
 
@@ -271,7 +191,7 @@ class Search:
         log_s = min(
             0.0,
             0.5 * (log_c - found.log_lambda),
-            (log_kappa + found.log_rate_at(0.0) - found.log_lambda) / (2.0 - share),
+            (log_kappa + found.log_rate - found.log_lambda) / (2.0 - share),
         )
         s = math.exp(max(log_s, -_LOG_SMALLEST))
         others = np.setdiff1d(np.arange(self.conditions.d), rows)
@@ -287,7 +207,7 @@ class Search:
             return found
         self._note("the scale separates for the coordinates that λ_D sees")
         clients = tuple(U / s for U in multipliers.clients)
-        self._prove(Multipliers(clients, multipliers.inverse), smaller.W, rows)
+        self.bounds += self.programs.bounds(Multipliers(clients, multipliers.inverse), smaller.W, rows)
         return smaller
 
     def _closed_form(self, program: Program) -> Outcome | None:
@@ -324,31 +244,15 @@ class Search:
                 duals[i][j] = np.outer(vectors[j, :, -1], vectors[j, :, -1])
         return top, duals
 
-    def _best_multiple(self, W: Matrix, log_c: float, log_kappa: float) -> Multiples | None:
-        """Find D = γW with D ⪯ L⁻¹ active: the multiplier is the top eigenvector of L^½WL^½.
-
-        For the metric: λ_D has the multiplier that makes log det(2γW − γ²WLW) stationary in γ, or none where γ is best.
-        """
+    def _largest_multiple(self, W: Matrix) -> Multiples | None:
+        """Find D = γW with D ⪯ L⁻¹ active: the multiplier is the top eigenvector of L^½WL^½."""
         stats = SolverStats("closed form", 0.0, 0.0, 0)
         self._note("closed form for a fixed direction")
-        if not self.conditions.metric:
-            program = self.programs.program(with_inverse=True)
-            H = program.families[0].H[0]
-            values, vectors = np.linalg.eigh(H.T @ W @ H)
-            v = vectors[:, -1]
-            outcome = Outcome(Status.OPTIMAL, W / float(values[-1]), (np.outer(v, v)[None],), stats)
-            return self._read(outcome, program, 1.0)
-        direction = Multiples.of(self.conditions, W)
-        if direction is None:
-            return None
-        log_gamma = direction.log_scale(log_c, log_kappa)
-        gamma = math.exp(log_gamma)
-        program = self.programs.program(with_inverse=True, c=1.0 if self.conditions.groups else None)
-        top, duals = self._top_of(program, W)
-        # ⟨Z, Hᵀ𝒬(φ(γW))H⟩ grows by twice itself in log γ.
-        limited = log_gamma < direction.log_largest and top > 0.0
-        weight = max(direction.slope_at(log_gamma), 0.0) / (2.0 * gamma**2 * top) if limited else 0.0
-        outcome = Outcome(Status.OPTIMAL, gamma * W, tuple(weight * dual for dual in duals), stats)
+        program = self.programs.program(with_inverse=True)
+        H = program.families[0].H[0]
+        values, vectors = np.linalg.eigh(H.T @ W @ H)
+        v = vectors[:, -1]
+        outcome = Outcome(Status.OPTIMAL, W / float(values[-1]), (np.outer(v, v)[None],), stats)
         return self._read(outcome, program, 1.0)
 
     # ---------------------------------------------------------------- running and recording
@@ -358,31 +262,22 @@ class Search:
         return solver.solve(program, self.settings)
 
     def _read(self, outcome: Outcome, program: Program, scale: float) -> Multiples | None:
-        if outcome.X is None:
-            self._record(outcome, program, None, scale)
-            return None
-        D = self.programs.stepsize(outcome.X, program)
-        direction = Multiples.of(self.conditions, D)
-        self._record(outcome, program, None if direction is None else direction.W, scale)
+        direction = None
+        if outcome.X is not None:
+            direction = Multiples.of(self.conditions, self.programs.stepsize(outcome.X, program))
+        self._record(outcome, program, direction, scale)
         return direction
 
-    def _record(self, outcome: Outcome, program: Program, D: Matrix | None, scale: float) -> None:
+    def _record(self, outcome: Outcome, program: Program, direction: Multiples | None, scale: float) -> None:
         self.outcomes.append(outcome)
         if outcome.message:
             self._note(f"{outcome.stats.solver_name}: {outcome.message}")
-        if D is None:
+        if direction is None:
             return
         begin = time.perf_counter()
-        multipliers = self.programs.multipliers(outcome, program, scale, D)
-        if multipliers is not None:
-            self._prove(multipliers, D)
-        weight = sum(float(np.einsum("nii->", Z)) for Z in outcome.duals[: len(program.families)])
-        self.weight = weight / self.programs.unit(outcome, program, D)
+        multipliers = self.programs.multipliers(outcome, program, scale)
+        self.bounds += self.programs.bounds(multipliers, direction.W)
         outcome.stats.extra_stats["certificate_time"] = time.perf_counter() - begin
-
-    def _prove(self, multipliers: Multipliers, D: Matrix, rows: Indices | None = None) -> None:
-        """Keep what the multipliers prove with the reference D."""
-        self.bounds += self.programs.bounds(multipliers, D, rows)
 
     def _note(self, text: str) -> None:
         if text not in self.notes:

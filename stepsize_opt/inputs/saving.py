@@ -219,7 +219,7 @@ class Shown(ABC):
 
 
 # What two equal answers may differ in: the time that they took, and a number that is computed when it is asked for.
-_NOT_COMPARED = ("solver_stats", "shared_seeds_K")
+_NOT_COMPARED = ("solver_stats",)
 
 
 class Saved(Immutable, ABC):

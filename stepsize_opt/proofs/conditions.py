@@ -3,8 +3,7 @@
     λ_D = maxᵢ λmax( Lᵢ^½ Vᵢ(D) Lᵢ^½ ),     Vᵢ(D) = E[(Sᵢ−I) D L D (Sᵢ−I)]  for distributed det-CGD1  (paper, Theorem 3)
                                            Vᵢ(D) = D E[(Tᵢ−I) L (Tᵢ−I)] D  for distributed det-CGD2,
 
-and D L D ⪯ D, that is D ⪯ L⁻¹.  The guarantee ``descent`` asks for H = 2D − DLD ≻ 0 instead, and has the rate
-det(H)^{1/d}.
+and D L D ⪯ D, that is D ⪯ L⁻¹.
 
 *A factor that dominates.*  Floating-point Cholesky of Lᵢ with its diagonal raised by a few rounding errors gives H with
 H Hᵀ ⪰ Lᵢ in exact arithmetic (``.arithmetic``), for singular Lᵢ too.  Vᵢ ⪰ 0, so Hᵀ Vᵢ H ⪯ cI proves
@@ -108,8 +107,7 @@ class Conditions:
 
     ``sketch_outside`` is True for Vᵢ = 𝒞ᵢ(DLD) and False for Vᵢ = D𝒞ᵢ(L)D.  D of the user is
     Diag(scale) D Diag(scale), and the user's Lᵢ, scaled likewise, are 2^client_exponent times those of the groups.
-    c stands for a bound on λ_D in the user's units throughout.  metric: whether the rate is det(2D − DLD)^{1/d} and
-    D ⪯ L⁻¹ is not asked for.
+    c stands for a bound on λ_D in the user's units throughout.
     """
 
     L: Pair
@@ -118,7 +116,6 @@ class Conditions:
     pattern: Pattern
     scale: Vector
     client_exponent: int = 0
-    metric: bool = False
 
     @property
     def d(self) -> int:
@@ -184,20 +181,12 @@ class Conditions:
         exact = Pair.exact(D)
         return exact * a - exact @ (self.L @ exact)
 
-    def allows(self, D: Matrix) -> bool:
-        """Return whether D ≻ 0 and what is asked of D beside λ_D are proved: D ⪯ L⁻¹, or 2D − DLD ≻ 0."""
-        return self.metric_log_rate(D) is not None if self.metric else self.proves_below_inverse(D)
-
     def log_rate(self, D: Matrix) -> float | None:
-        """A proved lower bound on the logarithm of the rate: det(D)^{1/d}, or det(2D − DLD)^{1/d} for the metric."""
-        return self.metric_log_rate(D) if self.metric else self.det_log_rate(D)
-
-    def det_log_rate(self, D: Matrix) -> float | None:
         """Return a proved lower bound on log det(D)^{1/d} in the user's coordinates; None unless D ≻ 0 is proved."""
         return self._log_root(log_det_from_below(D))
 
-    def metric_log_rate(self, D: Matrix) -> float | None:
-        """A proved lower bound on log det(H)^{1/d}, H = 2D − DLD; None unless H ≻ 0, which makes D ≻ 0, is proved."""
+    def descent_log_rate(self, D: Matrix) -> float | None:
+        """Return a proved lower bound on log det(H)^{1/d}, H = 2D − DLD; None unless H ≻ 0 is proved."""
         return self._log_root(log_det_from_below(self.minus_quadratic(D, 2.0).rounded().symmetric()))
 
     def _log_root(self, below: float | None) -> float | None:

@@ -21,18 +21,8 @@ Q = Σ (Rᵢ D̂ Bᵢ + Bᵢ D̂ Rᵢ) + Y₀ and S = Σ ⟨Rᵢ, D̂ Bᵢ D̂�
 b = gκT/d and a = gT₀/d; τ ≤ bτ + a has τ ≤ a/(1 − b) with a = g(T₀ + S)/d when b < 1.  Either is tight at the optimum:
 there the multipliers make the inequality an equality at the optimal τ, and it has only one positive root.
 
-*The descent metric.*  Without D ⪯ L⁻¹, and η = det(H)^{1/d}, H = 2D − DLD, in the place of τ: det H = det D det P,
-P = 2I − L^½DL^½, and log det P ≤ ⟨Z, P⟩ − d − log det Z for every Z ≻ 0.  Z = L^½U₀U₀ᵀL^½ makes that
-2T₀ − ⟨Y₀, D⟩ − d − log det L − log det(U₀U₀ᵀ), and the same steps give
-
-    √η ≤ g (cT + 2T₀ + S)/(2d),      g = exp(−(log det Q + log det L + log det(U₀U₀ᵀ))/2d).
-
-For c = κη it reads u ≤ bu² + a, u = √η, which holds below the smaller root and above the larger one.  The latter cannot
-be: λ_{sD} = s²λ_D and H(sD) ⪰ sH(D) for s ≤ 1, so the best η at c is at most √(c/c̃) times that at c̃ ≤ c; where the
-inequality is violated at c̃ = κη̃, a feasible D with κη = c > c̃ would have η < √(c/c̃) c̃/κ ≤ c/κ = η.
-
 *Homogeneous bounds.*  Without D ⪯ L⁻¹ (T₀ = 0), λ_{sD} = s²λ_D: if τ ≤ τ₁ for c = 1 then τ ≤ √c τ₁, and c = κτ gives
-τ ≤ κτ₁².  H ⪯ 2D makes η ≤ 2τ: η ≤ 2√c τ₁ and, with c = κη, η ≤ 4κτ₁².
+τ ≤ κτ₁².
 """
 
 from __future__ import annotations
@@ -42,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, sum_of_logs
+from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
 from stepsize_opt.proofs.cholesky import is_proved_definite, log_det_from_below
 from stepsize_opt.proofs.conditions import ClientGroup, Conditions
 from stepsize_opt.proofs.duals import Gram, log_det_conjugate
@@ -56,27 +46,24 @@ from stepsize_solvers.programs import Indices, Matrix, Pattern, Stack
 class Bound:
     """An upper bound on τ as a function of c or κ, in the user's coordinates.
 
-    power: τ^{1/power} ≤ g(cT + rest)/terms, ½ for the variable A, 1 for D, and 2 for the metric, where τ stands for η;
-    g, T, rest = T₀ + S (2T₀ + S for the metric): see the module's text; homogeneous: the bound comes from the program
-    without D ⪯ L⁻¹ and c = 1; doubled: it is one on τ where η is asked for; log_scale: of D; log_clients: of the Lᵢ.
+    power: τ^{1/power} ≤ g(cT + rest)/d, ½ for the variable A, 1 for D; g, T, rest = T₀ + S: see the module's text;
+    homogeneous: the bound comes from the program without D ⪯ L⁻¹ and c = 1; log_scale: of D; log_clients: of the Lᵢ.
     Everything is a logarithm, so that c and κ of any size may be asked for.
     """
 
     power: float
     homogeneous: bool
-    doubled: bool
     log_g: float
     T: float
     rest: float
-    terms: int
+    d: int
     log_scale: Interval
     log_clients: Interval
 
     def _plain(self, log_c: Interval | None) -> Interval:
         """Return log τ at a given c, None for one that does not count, in scaled coordinates."""
         energy = _log(self.rest) if log_c is None else log_sum(log_c + _log(self.T), _log(self.rest))
-        found = self.power * (energy - _log(self.terms) + self.log_g)
-        return found + LOG_2 if self.doubled else found
+        return self.power * (energy - _log(self.d) + self.log_g)
 
     def _finish(self, log_rate: Interval) -> float:
         """Return log τ from above in the user's coordinates; infinite if that is no bound."""
@@ -100,21 +87,16 @@ class Bound:
             return self._finish(2.0 * self._plain(Interval.exact(0.0)) + scaled)
         if not self.T > 0.0:
             return self._finish(self._plain(None))
-        b = self.log_g + scaled + _log(self.T) - _log(self.terms)
-        a = self.log_g + _log(self.rest) - _log(self.terms)
+        b = self.log_g + scaled + _log(self.T) - _log(self.d)
+        a = self.log_g + _log(self.rest) - _log(self.d)
         if self.power < 1.0:
             # (b + √(b² + 4a))/2 = b(1 + √(1 + r))/2 with r = 4a/b², and at most b + √a, which is as good for a large r.
             ratio = 2.0 * LOG_2 + a - 2.0 * b
             if ratio.high < 60.0:
                 return self._finish(b + (0.5 + 0.5 * (1.0 + ratio.exp()).sqrt()).log())
             return self._finish(log_sum(b, 0.5 * a))
-        # a/(1 − b), or 2a/(1 + √(1 − 4ab))
-        left = 1.0 - (b if self.power == 1.0 else 2.0 * LOG_2 + a + b).exp()
-        if not left.low > 0.0:
-            return math.inf
-        if self.power == 1.0:
-            return self._finish(a - left.log())
-        return self._finish(2.0 * (a + LOG_2 - (1.0 + left.sqrt()).log()))
+        left = 1.0 - b.exp()
+        return self._finish(a - left.log()) if left.low > 0.0 else math.inf
 
 
 # Logarithms of larger numbers come from a zero and bound nothing.
@@ -132,10 +114,7 @@ def _few_roundings(x: float) -> Interval:
 
 @dataclass(frozen=True, eq=False)
 class Multipliers:
-    """U₀ (d, r) and, for each group of clients, the Uᵢ stacked as (m, d, r).
-
-    inverse: U₀, of D ⪯ L⁻¹ or of the metric, where it is triangular and near a root of (2L − LD̂L)⁻¹; None without.
-    """
+    """U₀ (d, r) of D ⪯ L⁻¹, None without, and for each group of clients the Uᵢ stacked as (m, d, r)."""
 
     clients: tuple[Stack, ...]
     inverse: Matrix | None
@@ -156,7 +135,6 @@ def rate_bound(
     whole rows; where the rows of D are graded, plain arithmetic may prove more.
     """
     d, exact, L = conditions.d, arithmetic.exact, conditions.L.to(arithmetic)
-    metric = conditions.metric and multipliers.inverse is not None
     Q = exact(np.zeros((d, d)))
     T, rest = Interval.exact(0.0), Interval.exact(0.0)
     for group, U in zip(conditions.groups, multipliers.clients, strict=True):
@@ -175,40 +153,27 @@ def rate_bound(
             tangent = R @ half
             Q = Q + tangent + tangent.T
             rest += R.inner(half @ exact(reference))
-    log_g, terms = Interval.exact(0.0), d
     if multipliers.inverse is not None:
         gram = Gram.of([L], multipliers.inverse[None])
         Q = Q + gram.Y
-        rest += 2.0 * gram.energy if metric else gram.energy
-        if metric:
-            log_g, terms = log_g - _triangular_log_det(multipliers.inverse), 2 * d
+        rest += gram.energy
     conjugate = _conjugate(conditions.pattern, Q.rounded().symmetric())
-    below = log_det_from_below(conditions.L.rounded()) if linear or metric else 0.0
+    below = log_det_from_below(conditions.L.rounded()) if linear else 0.0
     if conjugate is None or below is None:
         return None
-    log_g = (log_g + conjugate - below) / terms
+    log_g = (Interval.exact(conjugate) - below) / d
     if not math.isfinite(log_g.high + T.high + rest.high):
         return None
     return Bound(
-        power=2.0 if metric else 0.5 if linear else 1.0,
+        power=0.5 if linear else 1.0,
         homogeneous=multipliers.inverse is None,
-        doubled=conditions.metric and not metric,
         log_g=log_g.high,
         T=T.high,
         rest=rest.high,
-        terms=terms,
+        d=d,
         log_scale=conditions.log_scale,
         log_clients=conditions.log_clients,
     )
-
-
-def _triangular_log_det(U: Matrix) -> float:
-    """A lower bound on log det(U Uᵀ) of a triangular U: its diagonal decides; −inf when U is singular or not that."""
-    diagonal = np.abs(np.diagonal(U))
-    triangular = not np.any(np.tril(U, -1)) or not np.any(np.triu(U, 1))
-    if U.shape[0] != U.shape[1] or not triangular or not np.all((diagonal > 0.0) & np.isfinite(diagonal)):
-        return -math.inf
-    return (2.0 * sum_of_logs(diagonal)).low
 
 
 def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:

@@ -25,7 +25,6 @@ from stepsize_opt import (
 )
 from stepsize_opt.clients.fit import Multiples, best_multiple
 from stepsize_opt.clients.problem import Targets
-from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.proofs import (
     CentredMap,
     ClientGroup,
@@ -39,25 +38,22 @@ from stepsize_opt.proofs import (
 from stepsize_solvers.programs import Matrix, Pattern
 
 BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
-GOALS = pytest.mark.parametrize("goal", CLIENT_GOALS)
 
 
-def conditions_of(clients: list[Matrix], sketch: Sketch, *, outside: bool, metric: bool = False) -> Conditions:
+def conditions_of(clients: list[Matrix], sketch: Sketch, *, outside: bool) -> Conditions:
     d = sketch.d
     group = ClientGroup(CentredMap(sketch.map, np.arange(d)), np.array(clients))
     L = Pair.exact(np.mean(clients, axis=0))
-    return Conditions(L, (group,), outside, Pattern.full(d), np.ones(d), metric=metric)
+    return Conditions(L, (group,), outside, Pattern.full(d), np.ones(d))
 
 
 @BOTH
-@GOALS
-def test_any_multipliers_give_a_valid_bound(algorithm: str, goal: str) -> None:
+def test_any_multipliers_give_a_valid_bound(algorithm: str) -> None:
     """Random multipliers: no bound is below the optimum."""
-    clients, sketch, metric = random_clients(4, 3, 12), RandK(4, 1), goal == "descent"
-    known = judged(clients, sketch, epsilon2=1.0, algorithm=algorithm, goal=goal)
-    outside = algorithm == "det-CGD1"
-    conditions = conditions_of(clients, sketch, outside=outside, metric=metric)
-    linear = outside and not metric
+    clients, sketch = random_clients(4, 3, 12), RandK(4, 1)
+    known = judged(clients, sketch, epsilon2=1.0, algorithm=algorithm)
+    linear = algorithm == "det-CGD1"
+    conditions = conditions_of(clients, sketch, outside=linear)
     rng = np.random.default_rng(0)
     found = 0
     for _ in range(40):
@@ -71,9 +67,6 @@ def test_any_multipliers_give_a_valid_bound(algorithm: str, goal: str) -> None:
             found += math.isfinite(value)
             assert value >= known.certificate.log_rate - 1e-9
     assert found > 20
-    if metric:  # a root that is not triangular proves nothing: its determinant is not at hand
-        full = Multipliers((np.ones((3, 4, 4)),), rng.standard_normal((4, 4)))
-        assert rate_bound(conditions, full, known.D, linear) is None
 
 
 @pytest.mark.parametrize("rank", [2, 3])
@@ -145,12 +138,11 @@ UNTOUCHED = [
 
 @pytest.mark.slow
 @BOTH
-@GOALS
 @pytest.mark.parametrize("structure", ["full", "diagonal"])
 @pytest.mark.parametrize("sketch", UNTOUCHED, ids=str)
-def test_a_coordinate_that_is_never_compressed(algorithm: str, goal: str, structure: str, sketch: Sketch) -> None:
+def test_a_coordinate_that_is_never_compressed(algorithm: str, structure: str, sketch: Sketch) -> None:
     """λ_D does not bound its row of D, which stays near L⁻¹ while the others shrink with ε²."""
-    options = {"algorithm": algorithm, "goal": goal, "structure": structure}
+    options = {"algorithm": algorithm, "structure": structure}
     for epsilon2 in (1.0, 1e-4, 1e-6, 1e-10, 1e-40, 1e-100):
         assert judged(random_clients(3, 3, 5), sketch, epsilon2=epsilon2, **options).status == "optimal"
 

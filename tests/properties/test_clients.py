@@ -60,7 +60,6 @@ def problems(draw: st.DrawFn) -> tuple[Clients, bool]:
         draw(structures(d, 1e3)),
         mean,
         draw(st.none() | st.floats(0.0, 17.0).map(lambda exponent: int(10.0**exponent))),
-        draw(st.sampled_from(["paper", "descent"])),
     )
     return problem, max(map(abs, exponents)) > MUST_SOLVE
 

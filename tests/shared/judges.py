@@ -6,9 +6,8 @@ log det X, or below d log t for the largest t with X ⪰ tM⁻¹; no other D of 
 ``rate``, ``descent_log_det`` and ``satisfies_condition`` are true of this D; ``optimal`` means a gap of
 at most ``tol``.
 
-Claims of n clients: the three conditions of (12) for the exact mean of the clients' matrices (with det H in place of
-det D for descent), ``rate``, ``descent_rate``, ``lambda_D``, and that no feasible pair has a smaller K or a larger rate
-than the bounds.
+Claims of n clients: the three conditions of (12) for the exact mean of the clients' matrices, ``rate``,
+``descent_rate``, ``lambda_D``, and that no feasible pair has a smaller K or a larger rate than the bounds.
 """
 
 from __future__ import annotations
@@ -320,7 +319,6 @@ class Clients:
     structure: Any = "full"
     mean: Floats | None = None
     iterations: int | None = None
-    goal: str = "paper"
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -335,7 +333,6 @@ class Clients:
             "algorithm": self.algorithm,
             "structure": self.structure,
             "iterations": self.iterations,
-            "goal": self.goal,
         }
 
     def smoothness(self) -> Rational:
@@ -368,8 +365,8 @@ class DistributedPoint:
 
     @property
     def det(self) -> Fraction:
-        """The determinant whose root is the rate of the goal."""
-        return self.metric_det if self.problem.goal == "descent" else definiteness(self.D).det
+        """det D, whose root is the rate; 0 unless D ≻ 0."""
+        return definiteness(self.D).det
 
     def variance_at_most(self, c: Fraction) -> bool:
         """λ_D ≤ c: for Lᵢ ⪰ 0 this is cLᵢ − Lᵢ Vᵢ Lᵢ ⪰ 0, because Lᵢ^½VᵢLᵢ^½ vanishes on the null space of Lᵢ."""
@@ -398,8 +395,7 @@ def judge_distributed(problem: Clients, result: DistributedResult, rivals: Seque
     claim(isinstance(K, int) and K >= 1, f"K = {K!r} is not a whole number of at least 1")
     certificate = result.certificate
     claim(certificate.feasible, "the pair (D, K) is not claimed to be feasible")
-    if problem.goal == "paper":
-        claim(point.descends(), "D L D ⪯ D is false for the exact mean of the clients' matrices")
+    claim(point.descends(), "D L D ⪯ D is false for the exact mean of the clients' matrices")
     claim(0 < Fraction(result.rate) ** d <= point.det, f"rate {result.rate!r} is above that of D")
     metric = Fraction(result.descent_rate)
     claim(metric**d <= point.metric_det, f"descent_rate {result.descent_rate!r} is above det(2D − DLD)^(1/d)")

@@ -88,7 +88,7 @@ def add_parsers(commands: Any) -> None:
         "--goal",
         choices=CLIENT_GOALS,
         default=CLIENT_GOALS[0],
-        help="(12) as in the paper, or the descent metric 2D − DLD instead of D (default: %(default)s)",
+        help="the condition as in the paper, or with --seeds shared the descent metric (default: %(default)s)",
     )
     parser.add_argument("--compare", action="store_true", help="a table of shared seeds, DCGD, DCGD-mat and det-CGD")
     add_solver(parser)

@@ -101,8 +101,8 @@ def _choices(setting: Setting, epsilon2: float, time_limit: float) -> list[Choic
         setting.client_L, sketch, mean_smoothness=setting.L, time_limit=time_limit, **setting.goal(epsilon2)
     )
     for row in table.rows:
-        # The row of DCGD has no result; shared seeds and the descent metric are not (12).
-        if row.result is None or row.seeds == "shared" or row.result.goal == "descent":
+        # The row of DCGD has no result; shared seeds are not (12).
+        if row.result is None or row.seeds == "shared":
             continue
         label = row.method if row.stepsize == "scalar" else f"{row.method}, {row.stepsize}"
         read = {name: getattr(row.result, name) for name in ("algorithm", "D", "rate", "gap")}
