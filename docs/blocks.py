@@ -464,9 +464,3 @@ BLOCKS |= {
     "noisy-lead-10": functools.partial(_leads, "minibatches", "feedback, minibatches=True", 10),
     "noisy-lead-30": functools.partial(_leads, "minibatches", "feedback, minibatches=True", 30),
 }
-
-
-@block
-def _overhead() -> str:
-    table = pd.read_csv(DOCS / "training" / "overhead.csv", dtype=str)
-    return markdown(table.set_index("d"), "d")

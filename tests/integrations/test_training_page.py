@@ -126,10 +126,3 @@ def test_four_workers_in_one_process_send_what_four_processes_do() -> None:
     x = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
     torch.testing.assert_close(points[-1].x, x, rtol=1e-9, atol=1e-11)
     assert len(points) > 3
-
-
-def test_the_overhead_is_measured(tmp_path: Path) -> None:
-    out = shell(tmp_path, str(ROOT / "examples" / "torch" / "overhead.py"), "--repeats", "1", "--out", ".")
-    assert len(re.findall(r"^ *(?:101770|997050) ", out, re.M)) == 12
-    columns = pd.read_csv(tmp_path / "overhead.csv").columns
-    assert list(columns) == list(pd.read_csv(ROOT / "docs" / "training" / "overhead.csv").columns)
