@@ -58,11 +58,10 @@ test-minimum: $(MINIMUM)/.installed  ## run the same tests with the oldest relea
 
 # PyTorch and Flower in the versions that the tests were written with; torch==2.13.0 where a CPU build of it is at hand.
 # MOSEK is not in .venv: cvxpy's problem.solve() prefers it when it is installed, and fails where it has no licence.
-# optax, with JAX for the CPU, is needed for a recipe of the documentation alone.
 $(EXTRAS)/.installed: pyproject.toml Makefile
 	$(PYTHON) -m venv $(EXTRAS) || { echo "install the venv module of Python (Debian: apt install python3-venv)"; exit 1; }
 	$(EXTRAS)/bin/python -m pip install --quiet --upgrade pip
-	$(EXTRAS)/bin/python -m pip install --quiet --editable '.[torch,flower,mosek,$(FEATURES)]' --group test torch==2.13.0 'flwr[simulation]==1.41.0' 'optax>=0.2.5' 'mypy>=1.10'
+	$(EXTRAS)/bin/python -m pip install --quiet --editable '.[torch,flower,mosek,$(FEATURES)]' --group test torch==2.13.0 'flwr[simulation]==1.41.0' 'mypy>=1.10'
 	@touch $@
 
 test-integrations: $(EXTRAS)/.installed  ## run the tests of the extras torch, flower and mosek, with real processes

@@ -48,31 +48,6 @@ def test_scripts_print_what_is_shown(command: list[str], tmp_path: Path) -> None
     assert shown and alike(shell(tmp_path, *command), shown)
 
 
-# The same draws and steps in numpy; and what leaves a worker has k numbers, compiled or not.
-_AGAIN = """
-from optax_train import *
-key, z = jax.random.key(0), np.zeros(24)
-for _ in range(100):
-    key, now = jax.random.split(key)
-    S = np.zeros(24)
-    S[np.asarray(jax.random.choice(now, 24, (6,), replace=False))] = 24 / 6
-    z -= np.asarray(D) @ (S * (F.T @ (F @ z - y) / 200))
-np.testing.assert_allclose(x, z, rtol=1e-11)
-np.testing.assert_allclose(x, np.linalg.lstsq(F, y)[0], rtol=1e-4)  # the minimum, which 100 steps come close to
-compiled, _ = jax.jit(optimizer.update)(gradient, state)
-plain, _ = optimizer.update(gradient, state)
-np.testing.assert_allclose(compiled, plain, rtol=1e-11)
-sketched = -np.linalg.solve(D, plain)
-print(np.count_nonzero(np.abs(sketched) > 1e-9 * np.abs(sketched).max()), "numbers")
-"""
-
-
-def test_the_recipe_for_optax(tmp_path: Path) -> None:
-    code, shown = FILES["optax_train.py"]
-    (tmp_path / "optax_train.py").write_text(code)
-    assert alike(shell(tmp_path, "-c", _AGAIN), shown + "6 numbers")
-
-
 def study() -> Any:
     """The script of the study as a module."""
     spec = importlib.util.spec_from_file_location("study", ROOT / "examples" / "torch" / "study.py")
