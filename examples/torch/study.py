@@ -34,17 +34,14 @@ from stepsize_validation.data import load_dataset
 WORKERS, SEEDS = 4, (0, 1, 2)
 BUDGETS = (10, 30)  # in dense gradients
 OURS: dict[str, dict[str, Any]] = {
-    "feedback": {"method": "feedback"},
-    "feedback, own places": {"method": "feedback", "places": "own"},
-    "momentum": {"method": "momentum"},
-    "subspace": {"method": "subspace"},
-    "det-CGD1": {"method": "det-CGD1"},
+    "feedback": {},
+    "feedback, own places": {"places": "own"},
 }
 NOISY: dict[str, dict[str, Any]] = {
-    "feedback, minibatches=True": {"method": "feedback", "minibatches": True},
-    "feedback, minibatches=False": {"method": "feedback"},
+    "feedback, minibatches=True": {"minibatches": True},
+    "feedback, minibatches=False": {},
 }
-STYLES = ("C0-", "C9-", "C2-", "C4-", "C5-", "C7--", "C8--", "C6--", "C3--", "C1--")
+STYLES = ("C0-", "C9-", "C7--", "C8--", "C6--", "C3--", "C1--")
 BATCHES = (32, 256)
 TARGET = 1e-2  # the loss above its minimum for the times to reach it
 # Multiples of 1/λmax of the Hessian at the start, smaller for networks, whose curvature rises; and stepsizes of Adam.
@@ -198,11 +195,10 @@ def batches(problem: Problem, rank: int, size: int | None, seed: int) -> Iterato
         yield X[rows], y[rows]
 
 
-def ours(problem: Problem, method: str, seed: int, size: int | None = None, **options: Any) -> list[Point]:
+def ours(problem: Problem, seed: int, size: int | None = None, **options: Any) -> list[Point]:
     """The points of a run until the largest budget is spent; the set-up is counted in bytes and seconds.
 
-    Workers that draw the same places are one node with the mean gradient, so that one process stands for them; the
-    memories of feedback are simulated by ``FourWorkers``.
+    The memories of the workers are simulated by ``FourWorkers``.
     """
     start, k, points = problem.start(seed), problem.d // 20, []
     model = problem.model().double()
@@ -210,19 +206,15 @@ def ours(problem: Problem, method: str, seed: int, size: int | None = None, **op
     with torch.no_grad():
         for p, part in zip(params, torch.split(start, [p.numel() for p in params]), strict=True):
             p.copy_(part.view_as(p))
-    given: dict[str, Any] = {"method": method, "weight_decay": problem.decay, "seed": seed, "verbose": False, **options}
+    given: dict[str, Any] = {"weight_decay": problem.decay, "verbose": False, **options}
     begin = time.process_time()
     optimizer = compress(model, problem.loss, problem.train, floats_per_step=k, **given)
     seconds = time.process_time() - begin
     workers = FourWorkers(problem, model, size, seed)
-    if method == "feedback":
-        workers.replace_memory(optimizer, own=options.get("places") == "own")
+    alone, places = options.get("places") == "own", 2.0 * (k - optimizer.plan.whole)
+    workers.replace_memory(optimizer, own=alone)
     # Messages in float64 are counted as float32; places are 2 bytes and values of f 8 bytes in both.
-    step = optimizer.traffic()[0] / 2.0
-    if method == "feedback":
-        places = 2.0 * (k - optimizer.plan.whole)
-        alone = options.get("places") == "own"
-        step = optimizer.traffic()[0] - 4.0 * k - (0.0 if alone else places * (1.0 - 1.0 / WORKERS))
+    step = optimizer.traffic()[0] - 4.0 * k - (0.0 if alone else places * (1.0 - 1.0 / WORKERS))
     sent = optimizer.setup_bytes / 2.0
     while sent < 4.0 * problem.d * max(BUDGETS):
         begin = time.process_time()

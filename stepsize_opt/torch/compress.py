@@ -8,14 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stepsize_opt.inputs import check_one_of, positive_number, real_number, whole_number
-from stepsize_opt.methods import Feedback, optimal_method
-from stepsize_opt.node import optimal_stepsize
-from stepsize_opt.sketches import RandK
+from stepsize_opt.inputs import check_one_of, real_number, whole_number
+from stepsize_opt.methods import Feedback
 from stepsize_opt.torch.curvature import (
     Batches,
     Layer,
@@ -28,17 +25,12 @@ from stepsize_opt.torch.curvature import (
 )
 from stepsize_opt.torch.feedback import FeedbackSGD
 from stepsize_opt.torch.operators import Operator, Scaled, operator
-from stepsize_opt.torch.optimizer import CompressedOptimizer, CompressedSGD, work_tensor
+from stepsize_opt.torch.optimizer import work_tensor
 from stepsize_opt.torch.workers import Workers
 
-METHODS = ("feedback", "momentum", "subspace", "det-CGD1")
 CURVATURES = ("auto", "kronecker", "low-rank", "none")
 # Biases and norms are sent whole where they take at most this share of the floats.
 _SMALL = 0.5
-# A dense L of a head is solved up to this size; the stepsize of det-CGD1 is diagonal from the second one on.
-_DENSE, _DIAGONAL = 2000, 200
-# A dense L is made positive definite by this part of its largest eigenvalue: a larger L is a bound, too.
-_FLOOR = 1e-6
 
 
 @dataclass(frozen=True)
@@ -47,8 +39,6 @@ class Plan:
 
     Attributes
     ----------
-    method : str
-        Its name.
     layers : tuple of Layer
         Parameters that share a part of L̂: their names, number, the source of L̂, and whether that is proved.
     d, k, workers : int
@@ -65,7 +55,6 @@ class Plan:
         Steps after which L̂ is estimated again; 0 for never.
     """
 
-    method: str
     layers: tuple[Layer, ...]
     d: int
     k: int
@@ -87,7 +76,7 @@ class Plan:
         dense = self.d * unit
         width = max(len(layer.names) for layer in self.layers)
         processes = "1 process" if self.workers == 1 else f"{self.workers} processes"
-        lines = [f"{self.method}: {self.k} of {self.d} entries per step, {processes}"]
+        lines = [f"feedback: {self.k} of {self.d} entries per step, {processes}"]
         if self.whole:
             lines.append(f"  {self.whole} of these are the biases and norms, in every step")
         lines += [f"  {one.names:<{width}}  {one.size:>9}  {one.source}" for one in self.layers]
@@ -108,20 +97,17 @@ def compress(
     data: Any,
     *,
     floats_per_step: int,
-    method: Literal["feedback", "momentum", "subspace", "det-CGD1"] = "feedback",
     curvature: Literal["auto", "kronecker", "low-rank", "none"] = "auto",
     rank: int = 4,
-    margin: float = 2.0,
     biases: Literal["auto", "whole", "compressed"] = "auto",
     refresh: int | None = None,
     minibatches: bool = False,
     places: Literal["shared", "own"] = "shared",
     weight_decay: float = 0.0,
     lr: float = 1.0,
-    seed: int = 0,
     process_group: Any = None,
     verbose: bool = True,
-) -> Any:
+) -> FeedbackSGD:
     """Make an optimizer that sends ``floats_per_step`` entries of the gradient per step, and print its plan.
 
     All trainable parameters are one vector with one L̂.  Where only a last linear layer is trained and the loss has a
@@ -138,38 +124,33 @@ def compress(
         first 4096 examples.  The model is in evaluation mode meanwhile.
     floats_per_step
         k, from 1 to d.
-    method
-        ``"feedback"``: error feedback, the stepsize is measured; call ``step(closure)``.  ``"momentum"``,
-        ``"subspace"`` and ``"det-CGD1"``: random places from a shared seed, with the optimal stepsize for L̂.
     curvature
-        ``"auto"``: what is proved for a head, where its set-up costs at most 8 dense gradients or the method needs it;
-        else for feedback Kronecker factors, and a low rank for the others and for heads.  ``"none"``: plain
-        coordinates, for feedback alone.
-    rank, margin
-        Of a low rank: its number of eigenvectors, and the factor by which L̂ is larger than what was measured at one
-        point (not used by feedback, which measures).
+        ``"auto"``: what is proved for a head, where its set-up costs at most 8 dense gradients; a low rank for other
+        heads, and Kronecker factors for networks.  ``"none"``: plain coordinates.
+    rank
+        Of a low rank: its number of eigenvectors.
     biases
-        For feedback: whether biases and norms, the parameters of one dimension, are sent ``"whole"`` in every step, as
+        Whether biases and norms, the parameters of one dimension, are sent ``"whole"`` in every step, as
         a part of ``floats_per_step``, or ``"compressed"`` with the weights.  ``"auto"``: whole in networks where they
         take at most half of ``floats_per_step``.
     refresh
-        For feedback with an estimated L̂: estimate it again after so many steps.  Each time costs the floats of the
+        With an estimated L̂: estimate it again after so many steps.  Each time costs the floats of the
         set-up and one dense gradient, which ``bytes_sent`` counts; a checkpoint then contains the basis.
     minibatches
-        For feedback: whether steps see different batches.
+        Whether steps see different batches.
     places
-        For feedback: ``"shared"``, one process chooses the places of a step for all, an all-reduce of k floats;
-        ``"own"``, each its own, an all-gather.
+        ``"shared"``: one process chooses the places of a step for all, an all-reduce of k floats;
+        ``"own"``: each its own, an all-gather.
     weight_decay
-        λ of ½λ‖x‖², which is part of the loss; it makes momentum use the rate for strongly convex functions.
-    lr, seed, process_group
-        As in ``CompressedSGD``.
+        λ of ½λ‖x‖², which is part of the loss.
+    lr, process_group
+        As in ``FeedbackSGD``.
     verbose
         Whether the first process prints the plan.
 
     Returns
     -------
-    FeedbackSGD or CompressedSGD, with the ``plan``.
+    FeedbackSGD, with the ``plan``.
 
     Raises
     ------
@@ -192,7 +173,6 @@ def compress(
     >>> for _ in range(20):
     ...     value = optimizer.step(lambda: loss(model(inputs), labels))
     """
-    check_one_of("method", method, METHODS)
     check_one_of("curvature", curvature, CURVATURES)
     check_one_of("biases", biases, ("auto", "whole", "compressed"))
     net, workers = unwrapped(model), Workers.of(process_group)
@@ -207,31 +187,25 @@ def compress(
         raise ValueError(msg)
     asked = _Asked(net, loss, Batches(data, params[0]), k, weight_decay, workers, curvature, rank, biases)
     options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "process_group": workers}
-    whole: Sequence[int] = ()
-    if method == "feedback":
-        basis, layers, whole = asked.basis()
-        estimated = not all(layer.certified for layer in layers)
-        rule: Any = "measured" if estimated else "worst-case"
-        options |= {"minibatches": minibatches, "estimated": estimated, "basis": basis, "whole": whole}
-        feedback = Feedback(None, k, clients=workers.size, rule=rule, places=places)
-        optimizer: CompressedOptimizer = FeedbackSGD(params, feedback, **options)
-    else:
-        L, layers = asked.matrix(positive_number("margin", margin))
-        certified = all(layer.certified for layer in layers)
-        optimizer = CompressedSGD(params, _result(method, L, k, weight_decay), seed=seed, exact=certified, **options)
+    basis, layers, whole = asked.basis()
+    estimated = not all(layer.certified for layer in layers)
+    rule: Any = "measured" if estimated else "worst-case"
+    options |= {"minibatches": minibatches, "estimated": estimated, "basis": basis, "whole": whole}
+    feedback = Feedback(None, k, clients=workers.size, rule=rule, places=places)
+    optimizer = FeedbackSGD(params, feedback, **options)
     if refresh is not None:
         _refresh(optimizer, asked, refresh, layers)
     numbers = (d, k, workers.size, *optimizer.traffic(), optimizer.setup_bytes, params[0].element_size())
-    optimizer.plan = Plan(method, tuple(layers), *numbers, len(whole), refresh or 0)
+    optimizer.plan = Plan(tuple(layers), *numbers, len(whole), refresh or 0)
     if verbose and workers.rank == 0:
         print(optimizer.plan)
     return optimizer
 
 
-def _refresh(optimizer: CompressedOptimizer, asked: _Asked, steps: int, layers: Sequence[Layer]) -> None:
+def _refresh(optimizer: FeedbackSGD, asked: _Asked, steps: int, layers: Sequence[Layer]) -> None:
     """Let the optimizer estimate L̂ again; raise ValueError where nothing is estimated."""
-    if not isinstance(optimizer, FeedbackSGD) or asked.curvature == "none" or any(one.certified for one in layers):
-        msg = f"refresh={steps} needs method='feedback' and an estimated L̂; leave it out"
+    if asked.curvature == "none" or any(one.certified for one in layers):
+        msg = f"refresh={steps} needs an estimated L̂; leave it out"
         raise ValueError(msg)
     optimizer.refresh_every(steps, lambda: asked.basis()[0])
 
@@ -302,29 +276,6 @@ class _Asked:
             raise ValueError(msg)
         return places
 
-    @_in_evaluation
-    def matrix(self, margin: float) -> tuple[Any, Sequence[Layer]]:
-        """L̂ for the other methods: an array, or a low rank."""
-        if self.curvature in ("kronecker", "none"):
-            msg = f"curvature={self.curvature!r} is for method='feedback'; the other methods need 'low-rank' or 'auto'"
-            raise ValueError(msg)
-        head = self._head(torch.float64)
-        if head is None:
-            L, layers = low_rank(self.model, self.loss, self.data, self.ridge / margin, self.rank, self.workers)
-            return L.scaled(margin), [
-                Layer(one.names, one.size, f"{one.source}, times {margin:g}", False) for one in layers
-            ]
-        size = sum(p.numel() for p in trainable(self.model).values())
-        if size > _DENSE:
-            msg = (
-                f"the head has {size} parameters, and its L is solved as a matrix up to {_DENSE}; use "
-                "method='feedback', or curvature='low-rank', which is not proved"
-            )
-            raise ValueError(msg)
-        L = head.matrix
-        added = self.ridge + _FLOOR * float(np.linalg.eigvalsh(head.K)[-1] * np.linalg.eigvalsh(head.gram)[-1])
-        return L + added * np.eye(size), [self._row(head)]
-
     def _head(self, dtype: torch.dtype) -> Any:
         if self.curvature != "auto":
             return None
@@ -335,16 +286,3 @@ class _Asked:
         size = sum(p.numel() for p in trainable(self.model).values())
         K = "½(I − 11ᵀ/C)" if isinstance(self.loss, nn.CrossEntropyLoss) else f"{head.K[0, 0]:g}·I"
         return Layer(" + ".join(names), size, f"{K} ⊗ FᵀF/n{ridge}, proved", certified=True)
-
-
-def _result(method: str, L: Any, k: int, ridge: float) -> Any:
-    """The compressor of a method for L̂."""
-    if method == "subspace":
-        return optimal_method(L, k)
-    if method == "momentum":
-        goal: dict[str, Any] = {"goal": "linear", "strong_convexity": ridge} if ridge else {"goal": "convex"}
-        return optimal_method(L, k, momentum=True, **goal)
-    d = L.shape[0]
-    if isinstance(L, np.ndarray):
-        return optimal_stepsize(L, RandK(d, k), goal="descent", structure="full" if d <= _DIAGONAL else "diagonal")
-    return optimal_stepsize(L, RandK(d, k), structure="diagonal")

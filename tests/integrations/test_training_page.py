@@ -92,7 +92,7 @@ def test_four_workers_in_one_process_send_what_four_processes_do() -> None:
     module = study()
     module.BUDGETS, module.WORKERS = (3,), 1
     problem = module.network("MLP")
-    points = module.ours(problem, "feedback", 0)
+    points = module.ours(problem, 0)
     torch.manual_seed(0)
     model = module.mlp().double()
     optimizer = compress(model, problem.loss, problem.train, floats_per_step=problem.d // 20, verbose=False)

@@ -14,14 +14,13 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from stepsize_opt import Feedback
-from stepsize_opt.torch import CompressedSGD, FeedbackSGD, compress, head_smoothness
+from stepsize_opt.torch import FeedbackSGD, compress, head_smoothness
 from stepsize_opt.torch.curvature import Batches, find_head
 from stepsize_opt.torch.workers import Workers
 
 torch.manual_seed(0)
 INPUTS, LABELS = torch.randn(90, 6), torch.randint(0, 3, (90,))
 LOSS = nn.CrossEntropyLoss()
-METHODS = ("feedback", "momentum", "subspace", "det-CGD1")
 
 
 def network() -> nn.Module:
@@ -41,17 +40,15 @@ def trained(
     return first, closure().item()
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_head_is_proved_and_falls(method: Any, dtype: torch.dtype, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_head_is_proved_and_falls(dtype: torch.dtype, capsys: pytest.CaptureFixture[str]) -> None:
     head = nn.Linear(6, 3, dtype=dtype)
     inputs = INPUTS.to(dtype)
-    optimizer = compress(head, LOSS, (inputs, LABELS), floats_per_step=6, method=method, weight_decay=0.01)
+    optimizer = compress(head, LOSS, (inputs, LABELS), floats_per_step=6, weight_decay=0.01)
     shown = capsys.readouterr().out
     assert "weight + bias" in shown and "⊗ FᵀF/n + λI, proved" in shown and "certified for full gradients" in shown
     assert optimizer.plan.certified and optimizer.plan.d == 21 and optimizer.plan.k == 6
-    # One triangle of the 7×7 matrix FᵀF, in float64 where a stepsize is proved with it.
-    assert optimizer.plan.setup_bytes == 28 * (8 if method != "feedback" or dtype == torch.float64 else 4)
+    assert optimizer.plan.setup_bytes == 28 * (8 if dtype == torch.float64 else 4)  # a triangle of the 7×7 matrix FᵀF
     first = LOSS(head(inputs), LABELS).item()
     for _ in range(80):
         optimizer.step(lambda: LOSS(head(inputs), LABELS))
@@ -89,16 +86,6 @@ def test_networks_are_estimated_and_fall(curvature: Any) -> None:
         assert sum(layer.size for layer in optimizer.plan.layers) == optimizer.plan.d == 99
 
 
-@pytest.mark.parametrize("method", ["momentum", "subspace", "det-CGD1"])
-def test_other_methods_on_a_network(method: Any) -> None:
-    model = network()
-    optimizer = compress(model, LOSS, (INPUTS, LABELS), floats_per_step=10, method=method, rank=4, verbose=False)
-    assert isinstance(optimizer, CompressedSGD) and not optimizer.plan.certified
-    assert optimizer.plan.setup_bytes == 4 * 99 * 8  # twice the rank of products, 99 parameters, 4 bytes
-    first, last = trained(model, optimizer, 200)
-    assert last < 0.9 * first
-
-
 def test_biases_and_norms_are_sent_whole_where_they_are_few(capsys: pytest.CaptureFixture[str]) -> None:
     def plan(**options: Any) -> Any:
         given: dict[str, Any] = {"floats_per_step": 60, **options}
@@ -111,7 +98,7 @@ def test_biases_and_norms_are_sent_whole_where_they_are_few(capsys: pytest.Captu
     assert plan(floats_per_step=50, biases="whole").whole == 27
     assert plan(biases="compressed").whole == 0
     assert plan(curvature="none").whole == 27
-    assert plan(curvature="low-rank").whole == 0 and plan(method="subspace").whole == 0
+    assert plan(curvature="low-rank").whole == 0
     with pytest.raises(ValueError, match=r"above the 27 entries of biases and norms, got 20"):
         plan(floats_per_step=20, biases="whole")
 
@@ -142,9 +129,9 @@ def test_a_refresh_follows_the_curvature() -> None:
         optimizer.setup_bytes + 99 * 4 - optimizer.plan.bytes_up + 16
     )
     assert model.training and not model[1].training
-    for options in ({"method": "subspace"}, {"curvature": "none"}, {"model": nn.Linear(6, 3)}):
+    for options in ({"curvature": "none"}, {"model": nn.Linear(6, 3)}):
         given: dict[str, Any] = {"model": network(), **options}
-        with pytest.raises(ValueError, match="refresh=20 needs method='feedback' and an estimated L̂"):
+        with pytest.raises(ValueError, match="refresh=20 needs an estimated L̂"):
             compress(given.pop("model"), LOSS, (INPUTS, LABELS), floats_per_step=10, refresh=20, **given)
 
 
@@ -202,29 +189,25 @@ def test_a_million_parameters() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(784, 784), nn.ReLU(), nn.Linear(784, 480), nn.ReLU(), nn.Linear(480, 10))
     inputs, labels = torch.randn(512, 784), torch.randint(0, 10, (512,))
-    for method in ("feedback", "subspace", "det-CGD1"):
-        start = time.process_time()
-        optimizer = compress(model, LOSS, (inputs, labels), floats_per_step=9970, method=method, verbose=False)
-        assert time.process_time() - start < 60.0
-        first = LOSS(model(inputs), labels).item()
-        for _ in range(20):
-            optimizer.step(lambda: LOSS(model(inputs), labels))
-        assert LOSS(model(inputs), labels).item() < first
+    start = time.process_time()
+    optimizer = compress(model, LOSS, (inputs, labels), floats_per_step=9970, verbose=False)
+    assert time.process_time() - start < 60.0
+    first = LOSS(model(inputs), labels).item()
+    for _ in range(20):
+        optimizer.step(lambda: LOSS(model(inputs), labels))
+    assert LOSS(model(inputs), labels).item() < first
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4e6
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"method": "adam"}, ValueError, "method must be one of"),
         ({"floats_per_step": 0}, ValueError, "floats_per_step must be a whole number from 1"),
-        ({"curvature": "kronecker", "method": "subspace"}, ValueError, "is for method='feedback'"),
         ({"data": 3}, TypeError, r"data must be a pair \(inputs, targets\)"),
         ({"data": [(INPUTS, LABELS, LABELS)]}, TypeError, "data must yield pairs"),
         ({"data": []}, ValueError, "data has no examples"),
         ({"weight_decay": -1.0}, ValueError, "weight_decay must be 0 or more"),
         ({"model": nn.Linear(6, 3).requires_grad_(False)}, ValueError, "no trainable parameters"),
-        ({"model": nn.Linear(6, 700), "method": "subspace"}, ValueError, "4900 parameters"),
     ],
 )
 def test_what_does_not_fit_is_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:
