@@ -414,43 +414,39 @@ BLOCKS |= {
 
 
 @functools.cache
-def _study(name: str) -> Any:
-    """Return a table of docs/training with a column for the problem and its batches."""
-    table = pd.read_csv(DOCS / "training" / f"{name}.csv")
-    batches = table["batch"].astype(str)
-    case = table["problem"].where(batches == "full", table["problem"] + ", batch " + batches)
-    return table.assign(case=case, tuned=table["tuned"].notna())
+def _study() -> Any:
+    """Return the runs of docs/training."""
+    table = pd.read_csv(DOCS / "training" / "full.csv")
+    return table.assign(tuned=table["tuned"].notna())
 
 
-def _medians(name: str, column: str, budget: int) -> Any:
+def _medians(column: str, budget: int) -> Any:
     """Return the medians over the seeds at a budget; a value that is missing in most runs is missing."""
-    table = _study(name).query("budget == @budget")
-    values = table[column].fillna(np.inf).groupby([table["method"], table["case"]]).median().unstack()
-    return values.loc[table["method"].unique(), table["case"].unique()].replace(np.inf, np.nan)
+    table = _study().query("budget == @budget")
+    values = table[column].fillna(np.inf).groupby([table["method"], table["problem"]]).median().unstack()
+    return values.loc[table["method"].unique(), table["problem"].unique()].replace(np.inf, np.nan)
 
 
-def _study_table(name: str) -> str:
+@block
+def _training_full() -> str:
     """Return the losses at both budgets, and the accuracy at the larger one."""
     small, large = (
-        _medians(name, "loss", budget).clip(lower=0.0).map("{:.1e}".format).replace("nan", "—") for budget in (10, 30)
+        _medians("loss", budget).clip(lower=0.0).map("{:.1e}".format).replace("nan", "—") for budget in (10, 30)
     )
-    accuracy = (100.0 * _medians(name, "accuracy", 30)).map(", {:.1f} %".format).replace(", nan %", "")
+    accuracy = (100.0 * _medians("accuracy", 30)).map(", {:.1f} %".format).replace(", nan %", "")
     return markdown(small + " / " + large + accuracy, "method")
-
-
-BLOCKS |= {f"training-{name}": functools.partial(_study_table, name) for name in ("full", "minibatches")}
 
 
 @block
 def _training_seconds() -> str:
-    return markdown(_medians("full", "seconds_to_target", 30).map("{:.2f}".format).replace("nan", "—"), "method")
+    return markdown(_medians("seconds_to_target", 30).map("{:.2f}".format).replace("nan", "—"), "method")
 
 
-def _leads(name: str, method: str, budget: int) -> str:
-    """Return on how many problems a method has a smaller loss than every tuned baseline, by how much, and where not."""
-    losses, table = _medians(name, "loss", budget), _study(name)
+def _leads(budget: int) -> str:
+    """Return on how many problems feedback has a smaller loss than every tuned baseline, by how much, and where not."""
+    losses, table = _medians("loss", budget), _study()
     baselines = losses.loc[table.loc[table["tuned"], "method"].unique()]
-    factors = baselines.min() / losses.loc[method]
+    factors = baselines.min() / losses.loc["feedback"]
     ahead, behind = factors[factors > 1.0], factors[factors <= 1.0]
     first, last = (grouped(float(f"{value:.2g}")) for value in (ahead.min(), ahead.max()))
     lost = [f"{case} ({baselines[case].idxmin()}, {float(f'{1.0 / x:.3g}'):g} times)" for case, x in behind.items()]
@@ -458,9 +454,4 @@ def _leads(name: str, method: str, budget: int) -> str:
     return f"{text}; behind on {', '.join(lost)}" if lost else text
 
 
-BLOCKS |= {
-    "training-lead-10": functools.partial(_leads, "full", "feedback", 10),
-    "training-lead-30": functools.partial(_leads, "full", "feedback", 30),
-    "noisy-lead-10": functools.partial(_leads, "minibatches", "feedback, minibatches=True", 10),
-    "noisy-lead-30": functools.partial(_leads, "minibatches", "feedback, minibatches=True", 30),
-}
+BLOCKS |= {f"training-lead-{budget}": functools.partial(_leads, budget) for budget in (10, 30)}

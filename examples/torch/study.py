@@ -2,7 +2,7 @@
 
     python study.py --out docs/training [--only CNN] [--jobs 2]
 
-Writes full.csv and minibatches.csv (every run) and a figure, and prints the medians; about 17 minutes of one core.  One
+Writes full.csv (every run) and a figure, and prints the medians.  One
 process stands for the four workers, and the bytes of their messages are counted.  Arithmetic is float64, and messages
 are counted as float32: 4 bytes for a value, 2 for a place, 8 for a value of f.  Seconds are processor time of this
 process, for the gradients of all four workers one after the other, without the time of messages.  Baselines use the
@@ -37,12 +37,7 @@ OURS: dict[str, dict[str, Any]] = {
     "feedback": {},
     "feedback, own places": {"places": "own"},
 }
-NOISY: dict[str, dict[str, Any]] = {
-    "feedback, minibatches=True": {"minibatches": True},
-    "feedback, minibatches=False": {},
-}
 STYLES = ("C0-", "C9-", "C7--", "C8--", "C6--", "C3--", "C1--")
-BATCHES = (32, 256)
 TARGET = 1e-2  # the loss above its minimum for the times to reach it
 # Multiples of 1/λmax of the Hessian at the start, smaller for networks, whose curvature rises; and stepsizes of Adam.
 GRID = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
@@ -186,16 +181,7 @@ class Point(NamedTuple):
     x: Tensor
 
 
-def batches(problem: Problem, rank: int, size: int | None, seed: int) -> Iterator[Batch]:
-    """The batches of a worker: all of its data, or random rows."""
-    X, y = problem.parts[rank]
-    generator = torch.Generator().manual_seed(1000 * seed + rank)
-    while True:
-        rows = slice(None) if size is None else torch.randint(len(X), (size,), generator=generator)
-        yield X[rows], y[rows]
-
-
-def ours(problem: Problem, seed: int, size: int | None = None, **options: Any) -> list[Point]:
+def ours(problem: Problem, seed: int, **options: Any) -> list[Point]:
     """The points of a run until the largest budget is spent; the set-up is counted in bytes and seconds.
 
     The memories of the workers are simulated by ``FourWorkers``.
@@ -210,7 +196,7 @@ def ours(problem: Problem, seed: int, size: int | None = None, **options: Any) -
     begin = time.process_time()
     optimizer = compress(model, problem.loss, problem.train, floats_per_step=k, **given)
     seconds = time.process_time() - begin
-    workers = FourWorkers(problem, model, size, seed)
+    workers = FourWorkers(problem, model)
     alone, places = options.get("places") == "own", 2.0 * (k - optimizer.plan.whole)
     workers.replace_memory(optimizer, own=alone)
     # Messages in float64 are counted as float32; places are 2 bytes and values of f 8 bytes in both.
@@ -218,7 +204,6 @@ def ours(problem: Problem, seed: int, size: int | None = None, **options: Any) -
     sent = optimizer.setup_bytes / 2.0
     while sent < 4.0 * problem.d * max(BUDGETS):
         begin = time.process_time()
-        workers.next_batches()
         optimizer.step(workers.closure)
         seconds += time.process_time() - begin
         sent += step
@@ -229,17 +214,15 @@ def ours(problem: Problem, seed: int, size: int | None = None, **options: Any) -
 class FourWorkers:
     """The data of the four workers, and for feedback their memories, inside one process."""
 
-    def __init__(self, problem: Problem, model: nn.Module, size: int | None, seed: int) -> None:
+    def __init__(self, problem: Problem, model: nn.Module) -> None:
         self._problem, self._model, self._params = problem, model, list(model.parameters())
-        self._streams = [batches(problem, rank, size, seed) for rank in range(WORKERS)]
         self._gradients: list[Tensor] = []
         self.closure = self._mean
 
-    def next_batches(self) -> None:
-        self._now = [next(stream) for stream in self._streams]
-
     def _mean(self) -> Any:
-        return sum(self._problem.loss(self._model(inputs), targets) for inputs, targets in self._now) / WORKERS
+        return (
+            sum(self._problem.loss(self._model(inputs), targets) for inputs, targets in self._problem.parts) / WORKERS
+        )
 
     def _each(self) -> Any:
         """The mean loss: at x with the gradient of each worker, at the trial point alone."""
@@ -248,7 +231,7 @@ class FourWorkers:
             with torch.no_grad():
                 return self._mean()
         total: Any = 0.0
-        for inputs, targets in self._now:
+        for inputs, targets in self._problem.parts:
             loss = self._problem.loss(self._model(inputs), targets)
             g = torch.autograd.grad(loss, self._params)
             self._gradients.append(torch.cat([part.reshape(-1) for part in g]))
@@ -261,16 +244,11 @@ class FourWorkers:
         """Replace the message of a FeedbackSGD of one process by those of four workers with memories of their own."""
         self.closure = self._each
         memory = [torch.zeros_like(optimizer._memory) for _ in range(WORKERS)]
-        averages: list[Any] = [None] * WORKERS
         k, d = optimizer._feedback.k, len(memory[0])
 
         def exchange(_: Tensor) -> float:
             decay = self._problem.decay * torch.cat([p.detach().reshape(-1) for p in self._params])
             wanted = [optimizer._basis.transposed(g + decay) for g in self._gradients]
-            if optimizer._noisy:
-                for i, t in enumerate(wanted):
-                    averages[i] = t if averages[i] is None else averages[i] + 0.2 * (t - averages[i])
-                wanted = averages
             changes = [t - e for t, e in zip(wanted, memory, strict=True)]
             whole = optimizer._whole
             places = torch.cat([whole, optimizer._largest(changes[optimizer.rounds % WORKERS].abs())])
@@ -290,41 +268,39 @@ class FourWorkers:
 # ---------------------------------------------------------------- baselines
 
 
-def gradients(problem: Problem, streams: list[Iterator[Batch]], x: Tensor) -> list[Tensor]:
-    return [problem.gradient(x, next(stream)) for stream in streams]
+def gradients(problem: Problem, x: Tensor) -> list[Tensor]:
+    return [problem.gradient(x, part) for part in problem.parts]
 
 
-def dense(
-    problem: Problem, x: Tensor, streams: Any, lr: float, momentum: float = 0.0
-) -> Iterator[tuple[float, Tensor]]:
+def dense(problem: Problem, x: Tensor, lr: float, momentum: float = 0.0) -> Iterator[tuple[float, Tensor]]:
     v = torch.zeros_like(x)
     while True:
-        v = momentum * v + sum(gradients(problem, streams, x)) / WORKERS
+        v = momentum * v + sum(gradients(problem, x)) / WORKERS
         x = x - lr * v
         yield 4.0 * problem.d, x
 
 
-def adam(problem: Problem, x: Tensor, streams: Any, lr: float) -> Iterator[tuple[float, Tensor]]:
+def adam(problem: Problem, x: Tensor, lr: float) -> Iterator[tuple[float, Tensor]]:
     p = x.clone().requires_grad_()
     optimizer = torch.optim.Adam([p], lr=lr)
     while True:
-        p.grad = sum(gradients(problem, streams, p.detach())) / WORKERS  # type: ignore[assignment]
+        p.grad = sum(gradients(problem, p.detach())) / WORKERS  # type: ignore[assignment]
         optimizer.step()
         yield 4.0 * problem.d, p.detach().clone()
 
 
-def ef21(problem: Problem, x: Tensor, streams: Any, lr: float) -> Iterator[tuple[float, Tensor]]:
+def ef21(problem: Problem, x: Tensor, lr: float) -> Iterator[tuple[float, Tensor]]:
     """Top-k error feedback (Richtárik, Sokolov, Fatkhullin, 2021): values and places of every worker."""
     k, memory = problem.d // 20, [torch.zeros_like(x) for _ in range(WORKERS)]
     while True:
-        for e, g in zip(memory, gradients(problem, streams, x), strict=True):
+        for e, g in zip(memory, gradients(problem, x), strict=True):
             places = torch.topk((g - e).abs(), k).indices
             e[places] = g[places]
         x = x - lr * sum(memory) / WORKERS
         yield 6.0 * k, x
 
 
-def power_sgd(problem: Problem, x: Tensor, streams: Any, lr: float, momentum: float) -> Iterator[tuple[float, Tensor]]:
+def power_sgd(problem: Problem, x: Tensor, lr: float, momentum: float) -> Iterator[tuple[float, Tensor]]:
     """PowerSGD of rank 1 with error feedback (Vogels, Karimireddy, Jaggi, 2019); vectors are sent whole."""
     sizes = [shape.numel() for _, shape in problem.shapes]
     generator = torch.Generator().manual_seed(1)
@@ -332,7 +308,7 @@ def power_sgd(problem: Problem, x: Tensor, streams: Any, lr: float, momentum: fl
     errors, v = [torch.zeros_like(x) for _ in range(WORKERS)], torch.zeros_like(x)
     cost = sum(shape[0] + shape[1:].numel() if len(shape) > 1 else shape[0] for _, shape in problem.shapes)
     while True:
-        wanted = [e + g for e, g in zip(errors, gradients(problem, streams, x), strict=True)]
+        wanted = [e + g for e, g in zip(errors, gradients(problem, x), strict=True)]
         mean, parts = torch.split(sum(wanted) / WORKERS, sizes), []  # type: ignore[call-overload]
         for j, (part, (_, shape)) in enumerate(zip(mean, problem.shapes, strict=True)):
             if len(shape) == 1 or 1 in shape:
@@ -367,15 +343,13 @@ def grid(problem: Problem, name: str) -> list[dict[str, float]]:
     return [{**rate, "momentum": m} for rate in rates for m in momenta] if momenta else rates
 
 
-def baseline(
-    problem: Problem, name: str, given: dict[str, float], seed: int, size: int | None, budget: float
-) -> list[Point]:
+def baseline(problem: Problem, name: str, given: dict[str, float], seed: int, budget: float) -> list[Point]:
     """The points of a run of a baseline until the budget of bytes is spent; none after it diverged."""
     make, scale = BASELINES[name][0], 1.0 if name == "Adam" else 1.0 / problem.largest_curvature(seed)
     x = problem.start(seed)
     options = {**given, "lr": given["lr"] * scale}
     sent, points, begin = 0.0, [], time.process_time()
-    for bytes_sent, point in make(problem, x, [batches(problem, i, size, seed) for i in range(WORKERS)], **options):
+    for bytes_sent, point in make(problem, x, **options):
         sent += bytes_sent
         points.append(Point(sent, time.process_time() - begin, point))
         if sent >= budget or not torch.isfinite(point).all():
@@ -387,10 +361,9 @@ def baseline(
 
 
 class Run(NamedTuple):
-    """A row of the csv files: the loss above its minimum at the last point within a budget."""
+    """A row of the csv file: the loss above its minimum at the last point within a budget."""
 
     problem: str
-    batch: str
     method: str
     budget: int
     seed: int
@@ -410,12 +383,10 @@ def at(problem: Problem, points: list[Point], budget: float) -> tuple[float, flo
     return (value if np.isfinite(value) else np.inf), accuracy, within[-1].seconds
 
 
-def tuned(problem: Problem, name: str, size: int | None) -> Iterator[tuple[int, int, dict[str, float], list[Point]]]:
+def tuned(problem: Problem, name: str) -> Iterator[tuple[int, int, dict[str, float], list[Point]]]:
     """Budget, seed, the best of the grid for this budget by the median of all seeds, and the points of its run."""
     most = 4.0 * problem.d * max(BUDGETS)
-    tried = [
-        (given, [baseline(problem, name, given, seed, size, most) for seed in SEEDS]) for given in grid(problem, name)
-    ]
+    tried = [(given, [baseline(problem, name, given, seed, most) for seed in SEEDS]) for given in grid(problem, name)]
     for budget in BUDGETS:
         losses = [np.median([at(problem, points, budget)[0] for points in runs]) for _, runs in tried]
         best, runs = tried[int(np.argmin(losses))]
@@ -423,10 +394,10 @@ def tuned(problem: Problem, name: str, size: int | None) -> Iterator[tuple[int, 
             yield budget, seed, best, points
 
 
-def runs_of(name: str, size: int | None) -> tuple[list[Run], dict[str, Any]]:
+def runs_of(name: str) -> tuple[list[Run], dict[str, Any]]:
     """All runs on one problem, and the curves of the first seed for the figure."""
     torch.set_num_threads(1)
-    problem, names = PROBLEMS[name](), OURS if size is None else NOISY
+    problem = PROBLEMS[name]()
     runs, curves, least = [], {}, problem.minimum()
 
     def add(name: str, budget: int, seed: int, points: list[Point], options: str = "") -> None:
@@ -436,20 +407,20 @@ def runs_of(name: str, size: int | None) -> tuple[list[Run], dict[str, Any]]:
         reached = [seconds for sent, seconds, loss in curve if sent <= budget and loss <= TARGET]
         value, accuracy, seconds = at(problem, points, budget)
         numbers = value - least, accuracy, seconds, min(reached, default=np.nan)
-        runs.append(Run(problem.name, str(size or "full"), name, budget, seed, *numbers, options))
+        runs.append(Run(problem.name, name, budget, seed, *numbers, options))
         if seed == SEEDS[0] and budget == max(BUDGETS):
             curves[name] = curve
 
-    for name, options in names.items():
+    for name, options in OURS.items():
         for seed in SEEDS:
-            points = ours(problem, seed=seed, size=size, **options)
+            points = ours(problem, seed=seed, **options)
             for budget in BUDGETS:
                 add(name, budget, seed, points)
-        print(f"{time.process_time():6.0f} s  {problem.name} {size or 'full'} {name}", flush=True)
+        print(f"{time.process_time():6.0f} s  {problem.name} {name}", flush=True)
     for name in BASELINES:
-        for budget, seed, best, points in tuned(problem, name, size):
+        for budget, seed, best, points in tuned(problem, name):
             add(name, budget, seed, points, str(best))
-        print(f"{time.process_time():6.0f} s  {problem.name} {size or 'full'} {name}", flush=True)
+        print(f"{time.process_time():6.0f} s  {problem.name} {name}", flush=True)
     return runs, curves
 
 
@@ -494,7 +465,7 @@ def write(runs: list[Run], path: Path) -> None:
     """Write the csv file, and print the medians of the losses."""
     table = pd.DataFrame(runs)
     table.to_csv(path, index=False, float_format="%.6g")
-    cases, methods = [table[name] for name in ("problem", "batch", "budget")], table["method"]
+    cases, methods = [table[name] for name in ("problem", "budget")], table["method"]
     print(
         table.pivot_table("loss", methods, cases, aggfunc="median", sort=False).to_string(float_format="{:.1e}".format)
     )
@@ -506,18 +477,11 @@ def main() -> None:
     parser.add_argument("--only", choices=PROBLEMS, help="a problem alone, for a trial")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the problems")
     given = parser.parse_args()
-    # The longest first.
-    cases = [(name, size) for name in ("CNN", "MLP") for size in (None, *BATCHES[::-1])]
-    cases += [(name, None) for name in PROBLEMS if name not in NETWORKS]
-    cases = [case for case in cases if given.only in (None, case[0])]
+    shown = [name for name in PROBLEMS if given.only in (None, name)]
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
-        found = dict(zip(cases, pool.map(runs_of, *zip(*cases, strict=True)), strict=True))
-    shown = [name for name in PROBLEMS if (name, None) in found]
-    write([run for name in shown for run in found[name, None][0]], given.out / "full.csv")
-    draw({name: found[name, None][1] for name in shown}, given.out / "study.png")
-    noisy = [run for name in NETWORKS for size in BATCHES if (name, size) in found for run in found[name, size][0]]
-    if noisy:
-        write(noisy, given.out / "minibatches.csv")
+        found = dict(zip(shown, pool.map(runs_of, shown), strict=True))
+    write([run for runs, _ in found.values() for run in runs], given.out / "full.csv")
+    draw({name: curves for name, (_, curves) in found.items()}, given.out / "study.png")
 
 
 if __name__ == "__main__":

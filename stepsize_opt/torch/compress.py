@@ -101,7 +101,6 @@ def compress(
     rank: int = 4,
     biases: Literal["auto", "whole", "compressed"] = "auto",
     refresh: int | None = None,
-    minibatches: bool = False,
     places: Literal["shared", "own"] = "shared",
     weight_decay: float = 0.0,
     lr: float = 1.0,
@@ -136,8 +135,6 @@ def compress(
     refresh
         With an estimated L̂: estimate it again after so many steps.  Each time costs the floats of the
         set-up and one dense gradient, which ``bytes_sent`` counts; a checkpoint then contains the basis.
-    minibatches
-        Whether steps see different batches.
     places
         ``"shared"``: one process chooses the places of a step for all, an all-reduce of k floats;
         ``"own"``: each its own, an all-gather.
@@ -190,7 +187,7 @@ def compress(
     basis, layers, whole = asked.basis()
     estimated = not all(layer.certified for layer in layers)
     rule: Any = "measured" if estimated else "worst-case"
-    options |= {"minibatches": minibatches, "estimated": estimated, "basis": basis, "whole": whole}
+    options |= {"estimated": estimated, "basis": basis, "whole": whole}
     feedback = Feedback(None, k, clients=workers.size, rule=rule, places=places)
     optimizer = FeedbackSGD(params, feedback, **options)
     if refresh is not None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -27,11 +27,6 @@ from stepsize_opt.torch.optimizer import (
     write,
 )
 
-# With minibatches: the share of the new gradient in the average that is compressed, the decrease that a step needs in
-# units of c‖s‖², and the factor of c after a rejection.  Of twelve choices these had the smallest losses on two
-# networks together (batches of 32 on 4 workers, docs/training.md).
-_AVERAGE, _NOISY = 0.2, MeasuredStepsize(tau=0.1, sigma=0.0, shrink=0.8)
-
 # Every entry of the sample from which the size of the k-th largest change is guessed stands for so many.
 _STRIDE = 64
 
@@ -40,9 +35,9 @@ class FeedbackSGD(CompressedOptimizer):
     """Error feedback in a basis, with a stepsize that is measured by the loss: k floats per step, nothing to tune.
 
     All groups are one vector.  ``step(closure)`` evaluates the loss at x, with its gradient, and at the trial point y;
-    x moves to y where the mean loss falls by enough.  The closure returns the loss and must use the same batch in both
-    calls; where it does not call ``backward()`` itself, the second call is a forward pass alone.  Nothing else may
-    average gradients: use the model itself, or DDP under ``no_sync()``.
+    x moves to y where the mean loss falls by enough.  The closure returns the loss on all data of this process.  Where
+    it does not call ``backward()`` itself, the second call is a forward pass alone.  Nothing else may average gradients:
+    use the model itself, or DDP under ``no_sync()``.
 
     Parameters
     ----------
@@ -60,9 +55,6 @@ class FeedbackSGD(CompressedOptimizer):
         A factor of the stepsize for schedulers to change.
     weight_decay
         λ of ½λ‖x‖², which is added to the loss.
-    minibatches
-        Whether the closures see different batches: gradients are then averaged before the compression and f may rise,
-        because it is measured on the batch.
     estimated
         Whether the basis comes from an estimate, which may be far too small: c then falls with every rejection, and
         no theorem bounds the rounds.
@@ -74,7 +66,7 @@ class FeedbackSGD(CompressedOptimizer):
     stepsize : MeasuredStepsize
         The stepsize ``c``, the ``decrease`` of f that was measured, and the ``status``.
     bound : float
-        ‖s‖ + ρ ≥ ‖∇f‖ in the norm of L̂⁻¹ at the last x, for full gradients; infinite while unknown.
+        ‖s‖ + ρ ≥ ‖∇f‖ in the norm of L̂⁻¹ at the last x, infinite while unknown.
 
     Examples
     --------
@@ -98,13 +90,12 @@ class FeedbackSGD(CompressedOptimizer):
         whole: Sequence[int] = (),
         lr: float = 1.0,
         weight_decay: float = 0.0,
-        minibatches: bool = False,
         estimated: bool = False,
         process_group: Any = None,
     ) -> None:
         check_kind("feedback", feedback, Feedback, " such as Feedback(L, k)")
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay}, process_group)
-        self._feedback, self._noisy = feedback, minibatches
+        self._feedback = feedback
         if feedback.clients != self.workers.size:
             msg = f"feedback has clients={feedback.clients}, but there are {self.workers.size} processes"
             raise ValueError(msg)
@@ -120,14 +111,13 @@ class FeedbackSGD(CompressedOptimizer):
         if len(self._whole) >= feedback.k:
             msg = f"whole has {len(self._whole)} entries, but feedback sends k={feedback.k}; it must have fewer than k"
             raise ValueError(msg)
-        self._average: Tensor | None = None
         self._forward_only = False
         self._refresh, self._sends_all = 0, False
         self._make_basis: Callable[[], Operator] | None = None
-        self.stepsize = replace(_NOISY) if minibatches else MeasuredStepsize(floor=0.0 if estimated else FLOOR)
+        self.stepsize = MeasuredStepsize(floor=0.0 if estimated else FLOOR)
         self.rounds, self._residual = 0, math.inf
         probe = self._basis.apply(torch.linspace(1.0, 2.0, len(x)).to(like)) if self.workers.size > 1 else None
-        self._start(feedback.k, feedback.rule, feedback.places, minibatches, tuple(whole), probe)
+        self._start(feedback.k, feedback.rule, feedback.places, tuple(whole), probe)
 
     def refresh_every(self, steps: int, basis: Callable[[], Operator]) -> None:
         """Replace the basis by a new one after so many steps, again and again.
@@ -157,7 +147,7 @@ class FeedbackSGD(CompressedOptimizer):
             )
             raise TypeError(msg)
         if self._make_basis is not None and self.rounds and self.rounds % self._refresh == 0:
-            self._basis, self._average, self._sends_all = self._make_basis(), None, True
+            self._basis, self._sends_all = self._make_basis(), True
         x = [flat(group["params"]) for group in self.param_groups]
         with _same_noise_twice(x[0]) as again:
             loss, f = self._value_and_gradient(closure)
@@ -173,7 +163,7 @@ class FeedbackSGD(CompressedOptimizer):
 
     def traffic(self) -> tuple[float, float]:
         """Bytes that a process sends and receives per step, on average over the choosers of shared places."""
-        k, n, scalars = self._feedback.k, self.workers.size, 8 * (3 if self._sends_residual else 2)
+        k, n, scalars = self._feedback.k, self.workers.size, 8 * (3 if self._feedback.sends_residual else 2)
         values = k * self._params[0].element_size()
         places = (k - len(self._whole)) * (2 if len(self._s) <= 2**15 else 4)
         if self._feedback.places == "own":
@@ -204,15 +194,8 @@ class FeedbackSGD(CompressedOptimizer):
 
     # ---------------------------------------------------------------- the message
 
-    @property
-    def _sends_residual(self) -> bool:
-        return self._feedback.sends_residual and not self._noisy
-
     def _exchange(self, t: Tensor) -> float:
         """Send k entries of t − eᵢ, update s, and return this process's part of ρ; t is overwritten."""
-        if self._noisy:
-            self._average = t.clone() if self._average is None else self._average.lerp_(t, _AVERAGE)
-            t.copy_(self._average)
         dtype = self._params[0].dtype
         if self._sends_all:
             return self._send_all(t, dtype)
@@ -282,22 +265,22 @@ class FeedbackSGD(CompressedOptimizer):
 
     def _accepts(self, f: float, value: float, residual: float, unit: float) -> bool:
         """Whether x moves to y, by the means over the processes."""
-        numbers = [f, value, residual] if self._sends_residual else [f, value]
+        numbers = [f, value, residual] if self._feedback.sends_residual else [f, value]
         means = self.workers.mean(torch.tensor(numbers, dtype=torch.float64, device=self._s.device)).tolist()
-        self._residual = self._known(means[2] if self._sends_residual else residual)
+        self._residual = self._known(means[2] if self._feedback.sends_residual else residual)
         self.rounds += 1
         return self.stepsize.accepts(means[0], means[1], float(self._s.norm()), self._residual, unit)
 
     def _known(self, residual: float) -> float:
         """ρ: 0 when every place was sent since x moved, infinite where nothing bounds it."""
-        if self._noisy or (self.stepsize.rejections + 1) * self._feedback.k >= len(self._s):
+        if (self.stepsize.rejections + 1) * self._feedback.k >= len(self._s):
             return 0.0
         return math.inf if self._feedback.rule == "measured" else residual
 
     # ---------------------------------------------------------------- the state
 
     def _saved(self) -> dict[str, Any]:
-        vectors: dict[str, Any] = {"memory": self._memory, "s": self._s, "last": self._last, "average": self._average}
+        vectors: dict[str, Any] = {"memory": self._memory, "s": self._s, "last": self._last}
         vectors["basis"] = None if self._make_basis is None else asdict(self._basis)  # type: ignore[call-overload]
         return {**vectors, "stepsize": asdict(self.stepsize), "rounds": self.rounds, "residual": self._residual}
 
@@ -306,8 +289,6 @@ class FeedbackSGD(CompressedOptimizer):
             getattr(self, f"_{name}").copy_(saved[name])
         if saved["basis"] is not None:
             self._basis = restored(self._basis, saved["basis"])
-        average = saved["average"]
-        self._average = None if average is None else average.to(self._s).clone()
         self.stepsize = MeasuredStepsize(**saved["stepsize"])
         self.rounds, self._residual = saved["rounds"], saved["residual"]
 

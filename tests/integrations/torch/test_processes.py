@@ -110,7 +110,7 @@ def test_groups_are_the_layers_of_the_runner(trained: Any) -> None:
     assert out["layers, bytes"] == 8 * record.sent.sum() / n
 
 
-RESUMED = ("network", "network, minibatches", "network, own", "network, refresh", "network, whole and own")
+RESUMED = ("network", "network, own", "network, refresh", "network, whole and own")
 
 
 @pytest.mark.parametrize("name", ["layers", *RESUMED])
