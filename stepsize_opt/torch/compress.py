@@ -51,8 +51,6 @@ class Plan:
         Bytes of one float of the parameters.
     whole : int
         How many of the k entries are biases and norms, which every step sends.
-    refresh : int
-        Steps after which L̂ is estimated again; 0 for never.
     """
 
     layers: tuple[Layer, ...]
@@ -64,7 +62,6 @@ class Plan:
     setup_bytes: int
     float_bytes: int
     whole: int = 0
-    refresh: int = 0
 
     @property
     def certified(self) -> bool:
@@ -80,8 +77,6 @@ class Plan:
         if self.whole:
             lines.append(f"  {self.whole} of these are the biases and norms, in every step")
         lines += [f"  {one.names:<{width}}  {one.size:>9}  {one.source}" for one in self.layers]
-        if self.refresh:
-            lines.append(f"  estimated again every {self.refresh} steps, for the set-up and {self.d} floats")
         lines += [
             f"  per step: {self.bytes_up / unit:.6g} floats up, {self.bytes_down / unit:.6g} down "
             f"(dense gradients: {self.d} up and down)",
@@ -100,7 +95,6 @@ def compress(
     curvature: Literal["auto", "kronecker", "low-rank", "none"] = "auto",
     rank: int = 4,
     biases: Literal["auto", "whole", "compressed"] = "auto",
-    refresh: int | None = None,
     places: Literal["shared", "own"] = "shared",
     weight_decay: float = 0.0,
     lr: float = 1.0,
@@ -132,9 +126,6 @@ def compress(
         Whether biases and norms, the parameters of one dimension, are sent ``"whole"`` in every step, as
         a part of ``floats_per_step``, or ``"compressed"`` with the weights.  ``"auto"``: whole in networks where they
         take at most half of ``floats_per_step``.
-    refresh
-        With an estimated L̂: estimate it again after so many steps.  Each time costs the floats of the
-        set-up and one dense gradient, which ``bytes_sent`` counts; a checkpoint then contains the basis.
     places
         ``"shared"``: one process chooses the places of a step for all, an all-reduce of k floats;
         ``"own"``: each its own, an all-gather.
@@ -190,21 +181,11 @@ def compress(
     options |= {"estimated": estimated, "basis": basis, "whole": whole}
     feedback = Feedback(None, k, clients=workers.size, rule=rule, places=places)
     optimizer = FeedbackSGD(params, feedback, **options)
-    if refresh is not None:
-        _refresh(optimizer, asked, refresh, layers)
     numbers = (d, k, workers.size, *optimizer.traffic(), optimizer.setup_bytes, params[0].element_size())
-    optimizer.plan = Plan(tuple(layers), *numbers, len(whole), refresh or 0)
+    optimizer.plan = Plan(tuple(layers), *numbers, len(whole))
     if verbose and workers.rank == 0:
         print(optimizer.plan)
     return optimizer
-
-
-def _refresh(optimizer: FeedbackSGD, asked: _Asked, steps: int, layers: Sequence[Layer]) -> None:
-    """Let the optimizer estimate L̂ again; raise ValueError where nothing is estimated."""
-    if asked.curvature == "none" or any(one.certified for one in layers):
-        msg = f"refresh={steps} needs an estimated L̂; leave it out"
-        raise ValueError(msg)
-    optimizer.refresh_every(steps, lambda: asked.basis()[0])
 
 
 def _in_evaluation(method: Any) -> Any:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stepsize_opt.inputs import check_kind, whole_number
+from stepsize_opt.inputs import check_kind
 from stepsize_opt.methods import FLOOR, Feedback, MeasuredStepsize
-from stepsize_opt.torch.operators import Blocks, Operator, Scaled, operator, restored
+from stepsize_opt.torch.operators import Blocks, Operator, Scaled, operator
 from stepsize_opt.torch.optimizer import (
     Closure,
     CompressedOptimizer,
@@ -36,8 +36,8 @@ class FeedbackSGD(CompressedOptimizer):
 
     All groups are one vector.  ``step(closure)`` evaluates the loss at x, with its gradient, and at the trial point y;
     x moves to y where the mean loss falls by enough.  The closure returns the loss on all data of this process.  Where
-    it does not call ``backward()`` itself, the second call is a forward pass alone.  Nothing else may average gradients:
-    use the model itself, or DDP under ``no_sync()``.
+    it does not call ``backward()`` itself, the second call is a forward pass alone.  Nothing else may average
+    gradients: use the model itself, or DDP under ``no_sync()``.
 
     Parameters
     ----------
@@ -112,19 +112,10 @@ class FeedbackSGD(CompressedOptimizer):
             msg = f"whole has {len(self._whole)} entries, but feedback sends k={feedback.k}; it must have fewer than k"
             raise ValueError(msg)
         self._forward_only = False
-        self._refresh, self._sends_all = 0, False
-        self._make_basis: Callable[[], Operator] | None = None
         self.stepsize = MeasuredStepsize(floor=0.0 if estimated else FLOOR)
         self.rounds, self._residual = 0, math.inf
         probe = self._basis.apply(torch.linspace(1.0, 2.0, len(x)).to(like)) if self.workers.size > 1 else None
         self._start(feedback.k, feedback.rule, feedback.places, tuple(whole), probe)
-
-    def refresh_every(self, steps: int, basis: Callable[[], Operator]) -> None:
-        """Replace the basis by a new one after so many steps, again and again.
-
-        The memory belongs to the old basis, so that the first step with a new one sends all d entries.
-        """
-        self._refresh, self._make_basis = whole_number("refresh", steps), basis
 
     @property
     def _params(self) -> list[Tensor]:
@@ -146,8 +137,6 @@ class FeedbackSGD(CompressedOptimizer):
                 "returns the loss, such as lambda: loss(model(inputs), targets)"
             )
             raise TypeError(msg)
-        if self._make_basis is not None and self.rounds and self.rounds % self._refresh == 0:
-            self._basis, self._sends_all = self._make_basis(), True
         x = [flat(group["params"]) for group in self.param_groups]
         with _same_noise_twice(x[0]) as again:
             loss, f = self._value_and_gradient(closure)
@@ -197,8 +186,6 @@ class FeedbackSGD(CompressedOptimizer):
     def _exchange(self, t: Tensor) -> float:
         """Send k entries of t − eᵢ, update s, and return this process's part of ρ; t is overwritten."""
         dtype = self._params[0].dtype
-        if self._sends_all:
-            return self._send_all(t, dtype)
         change = t.sub_(self._memory)
         if self._feedback.places == "own":
             chosen = self._largest(change.abs())
@@ -222,14 +209,6 @@ class FeedbackSGD(CompressedOptimizer):
         self._s[places] += self.workers.mean(values).to(self._s.dtype)
         change[places] = 0.0
         return float(change.norm())
-
-    def _send_all(self, t: Tensor, dtype: torch.dtype) -> float:
-        """Send all of t, which becomes the memory, and return what rounding left."""
-        self._sends_all, values = False, t.to(dtype, copy=True)
-        self._memory = values.to(t.dtype, copy=True)
-        self._s = self.workers.mean(values).to(t.dtype)
-        self._last.fill_(self.rounds + 1)
-        return float((t - self._memory).norm())
 
     def _remember(self, places: Tensor, values: Tensor, change: Tensor) -> None:
         self._memory[places] += values.to(change.dtype)
@@ -280,15 +259,12 @@ class FeedbackSGD(CompressedOptimizer):
     # ---------------------------------------------------------------- the state
 
     def _saved(self) -> dict[str, Any]:
-        vectors: dict[str, Any] = {"memory": self._memory, "s": self._s, "last": self._last}
-        vectors["basis"] = None if self._make_basis is None else asdict(self._basis)  # type: ignore[call-overload]
+        vectors = {"memory": self._memory, "s": self._s, "last": self._last}
         return {**vectors, "stepsize": asdict(self.stepsize), "rounds": self.rounds, "residual": self._residual}
 
     def _load(self, saved: Mapping[str, Any]) -> None:
         for name in ("memory", "s", "last"):
             getattr(self, f"_{name}").copy_(saved[name])
-        if saved["basis"] is not None:
-            self._basis = restored(self._basis, saved["basis"])
         self.stepsize = MeasuredStepsize(**saved["stepsize"])
         self.rounds, self._residual = saved["rounds"], saved["residual"]
 

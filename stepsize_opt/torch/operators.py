@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -166,15 +166,6 @@ def operator(matrix: Any, like: Tensor) -> Operator:
         msg = f"a {type(matrix).__name__} has no form on tensors; pass an array, or what optimal_stepsize returned"
         raise TypeError(msg)
     return Dense(tensor(matrix.T))
-
-
-def restored(operator: Any, saved: Any) -> Any:
-    """The operator with the numbers that ``dataclasses.asdict`` made of another with the same fields."""
-    if is_dataclass(operator) and not isinstance(operator, type):
-        return replace(operator, **{name: restored(getattr(operator, name), saved[name]) for name in saved})
-    if isinstance(operator, list):
-        return [restored(one, other) for one, other in zip(operator, saved, strict=True)]
-    return saved.to(operator) if isinstance(operator, Tensor) else saved
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import time
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -112,27 +111,6 @@ def test_entries_sent_whole_are_always_remembered() -> None:
         assert (optimizer._last[optimizer._whole] == optimizer.rounds).all() and len(optimizer._whole) == 27
     with pytest.raises(ValueError, match="fewer than k"):
         FeedbackSGD(model.parameters(), Feedback(None, 3), whole=[0, 1, 2])
-
-
-def test_a_refresh_follows_the_curvature() -> None:
-    """The loss still falls, and modes of the layers are left as they were."""
-    model = network()
-    model[1].eval()
-    optimizer = compress(model, LOSS, (INPUTS, LABELS), floats_per_step=10, refresh=20, verbose=False)
-    assert optimizer.plan.refresh == 20 and "estimated again every 20 steps" in str(optimizer.plan)
-    bases, losses = set(), []
-    for _ in range(60):
-        bases.add(id(optimizer._basis))
-        losses.append(optimizer.step(lambda: LOSS(model(INPUTS), LABELS)).item())
-    assert all(b <= a for a, b in pairwise(losses)) and losses[-1] < 0.7 * losses[0]
-    assert optimizer.bytes_sent == 60 * optimizer.plan.bytes_up + 2 * (
-        optimizer.setup_bytes + 99 * 4 - optimizer.plan.bytes_up + 16
-    )
-    assert model.training and not model[1].training
-    for options in ({"curvature": "none"}, {"model": nn.Linear(6, 3)}):
-        given: dict[str, Any] = {"model": network(), **options}
-        with pytest.raises(ValueError, match="refresh=20 needs an estimated L̂"):
-            compress(given.pop("model"), LOSS, (INPUTS, LABELS), floats_per_step=10, refresh=20, **given)
 
 
 def test_layers_that_share_a_weight_have_no_factors() -> None:

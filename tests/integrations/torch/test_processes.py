@@ -110,7 +110,7 @@ def test_groups_are_the_layers_of_the_runner(trained: Any) -> None:
     assert out["layers, bytes"] == 8 * record.sent.sum() / n
 
 
-RESUMED = ("network", "network, own", "network, refresh", "network, whole and own")
+RESUMED = ("network", "network, own", "network, whole and own")
 
 
 @pytest.mark.parametrize("name", ["layers", *RESUMED])
@@ -131,15 +131,6 @@ def test_biases_sent_whole_have_no_places(trained: Any) -> None:
     _, out, everywhere = trained
     assert out["network, whole and own, traffic"][0] == 12 * 4 + 4 * 2 + 2 * 8
     assert all(one["network, whole and own, bytes"] == 30 * (12 * 4 + 4 * 2 + 2 * 8) for one in everywhere)
-
-
-def test_a_refresh_costs_the_set_up_and_a_dense_gradient(trained: Any) -> None:
-    """30 steps, L̂ estimated again after 10 and 20."""
-    _, out, everywhere = trained
-    step, again = out["network, refresh, traffic"][0], everywhere[1]["network, setup"] + 4 * 53 + 2 * 8
-    sent = np.mean([one["network, refresh, bytes"] for one in everywhere])
-    # The places are those of the chooser of a step, and 28 steps are not a multiple of four processes.
-    assert sent == pytest.approx(28 * step + 2 * again, abs=1e-9)
 
 
 def test_an_estimate_is_the_mean_over_the_processes(trained: Any) -> None:
