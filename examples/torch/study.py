@@ -197,7 +197,7 @@ def ours(problem: Problem, seed: int, **options: Any) -> list[Point]:
     optimizer = compress(model, problem.loss, problem.train, floats_per_step=k, **given)
     seconds = time.process_time() - begin
     workers = FourWorkers(problem, model)
-    alone, places = options.get("places") == "own", 2.0 * (k - optimizer.plan.whole)
+    alone, places = options.get("places") == "own", 2.0 * k
     workers.replace_memory(optimizer, own=alone)
     # Messages in float64 are counted as float32; places are 2 bytes and values of f 8 bytes in both.
     step = optimizer.traffic()[0] - 4.0 * k - (0.0 if alone else places * (1.0 - 1.0 / WORKERS))
@@ -250,12 +250,11 @@ class FourWorkers:
             decay = self._problem.decay * torch.cat([p.detach().reshape(-1) for p in self._params])
             wanted = [optimizer._basis.transposed(g + decay) for g in self._gradients]
             changes = [t - e for t, e in zip(wanted, memory, strict=True)]
-            whole = optimizer._whole
-            places = torch.cat([whole, optimizer._largest(changes[optimizer.rounds % WORKERS].abs())])
+            places = optimizer._largest(changes[optimizer.rounds % WORKERS].abs())
             rho = 0.0
             for e, t, change in zip(memory, wanted, changes, strict=True):
-                J = torch.cat([whole, optimizer._largest(change.abs())]) if own else places
-                least = float(change[J[len(whole) :]].abs().min())
+                J = optimizer._largest(change.abs()) if own else places
+                least = float(change[J].abs().min())
                 e[J] = t[J]
                 rho += ((d - k) ** 0.5 * least if own else float((t - e).norm())) / WORKERS
             optimizer._last[places] = optimizer.rounds + 1

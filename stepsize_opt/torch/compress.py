@@ -29,8 +29,6 @@ from stepsize_opt.torch.optimizer import work_tensor
 from stepsize_opt.torch.workers import Workers
 
 CURVATURES = ("auto", "kronecker", "low-rank", "none")
-# Biases and norms are sent whole where they take at most this share of the floats.
-_SMALL = 0.5
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,6 @@ class Plan:
         Bytes that this process sent before the first step.
     float_bytes : int
         Bytes of one float of the parameters.
-    whole : int
-        How many of the k entries are biases and norms, which every step sends.
     """
 
     layers: tuple[Layer, ...]
@@ -61,7 +57,6 @@ class Plan:
     bytes_down: float
     setup_bytes: int
     float_bytes: int
-    whole: int = 0
 
     @property
     def certified(self) -> bool:
@@ -74,8 +69,6 @@ class Plan:
         width = max(len(layer.names) for layer in self.layers)
         processes = "1 process" if self.workers == 1 else f"{self.workers} processes"
         lines = [f"feedback: {self.k} of {self.d} entries per step, {processes}"]
-        if self.whole:
-            lines.append(f"  {self.whole} of these are the biases and norms, in every step")
         lines += [f"  {one.names:<{width}}  {one.size:>9}  {one.source}" for one in self.layers]
         lines += [
             f"  per step: {self.bytes_up / unit:.6g} floats up, {self.bytes_down / unit:.6g} down "
@@ -94,7 +87,6 @@ def compress(
     floats_per_step: int,
     curvature: Literal["auto", "kronecker", "low-rank", "none"] = "auto",
     rank: int = 4,
-    biases: Literal["auto", "whole", "compressed"] = "auto",
     places: Literal["shared", "own"] = "shared",
     weight_decay: float = 0.0,
     lr: float = 1.0,
@@ -122,10 +114,6 @@ def compress(
         heads, and Kronecker factors for networks.  ``"none"``: plain coordinates.
     rank
         Of a low rank: its number of eigenvectors.
-    biases
-        Whether biases and norms, the parameters of one dimension, are sent ``"whole"`` in every step, as
-        a part of ``floats_per_step``, or ``"compressed"`` with the weights.  ``"auto"``: whole in networks where they
-        take at most half of ``floats_per_step``.
     places
         ``"shared"``: one process chooses the places of a step for all, an all-reduce of k floats;
         ``"own"``: each its own, an all-gather.
@@ -162,7 +150,6 @@ def compress(
     ...     value = optimizer.step(lambda: loss(model(inputs), labels))
     """
     check_one_of("curvature", curvature, CURVATURES)
-    check_one_of("biases", biases, ("auto", "whole", "compressed"))
     net, workers = unwrapped(model), Workers.of(process_group)
     params = list(trainable(net).values())
     if not params:
@@ -173,16 +160,16 @@ def compress(
     if not real_number("weight_decay", weight_decay) >= 0.0:
         msg = f"weight_decay must be 0 or more, got {weight_decay!r}"
         raise ValueError(msg)
-    asked = _Asked(net, loss, Batches(data, params[0]), k, weight_decay, workers, curvature, rank, biases)
+    asked = _Asked(net, loss, Batches(data, params[0]), k, weight_decay, workers, curvature, rank)
     options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "process_group": workers}
-    basis, layers, whole = asked.basis()
+    basis, layers = asked.basis()
     estimated = not all(layer.certified for layer in layers)
     rule: Any = "measured" if estimated else "worst-case"
-    options |= {"estimated": estimated, "basis": basis, "whole": whole}
+    options |= {"estimated": estimated, "basis": basis}
     feedback = Feedback(None, k, clients=workers.size, rule=rule, places=places)
     optimizer = FeedbackSGD(params, feedback, **options)
     numbers = (d, k, workers.size, *optimizer.traffic(), optimizer.setup_bytes, params[0].element_size())
-    optimizer.plan = Plan(tuple(layers), *numbers, len(whole))
+    optimizer.plan = Plan(tuple(layers), *numbers)
     if verbose and workers.rank == 0:
         print(optimizer.plan)
     return optimizer
@@ -217,42 +204,21 @@ class _Asked:
     workers: Workers
     curvature: str
     rank: int
-    biases: str
 
     @_in_evaluation
-    def basis(self) -> tuple[Operator, Sequence[Layer], Sequence[int]]:
-        """A with AAᵀ = L̂⁻¹ for feedback, and the entries that are sent whole."""
+    def basis(self) -> tuple[Operator, Sequence[Layer]]:
+        """A with AAᵀ = L̂⁻¹ for feedback, and the rows of the plan."""
         params = list(trainable(self.model).values())
         size = sum(p.numel() for p in params)
         if self.curvature == "none":
-            return Scaled(1.0), [Layer("all parameters", size, "plain coordinates", certified=False)], self._whole()
+            return Scaled(1.0), [Layer("all parameters", size, "plain coordinates", certified=False)]
         head = None if is_dear(self.model) else self._head(work_tensor(params[0]).dtype)
         if head is not None:
-            return head.basis(self.ridge, params[0]), [self._row(head)], ()
+            return head.basis(self.ridge, params[0]), [self._row(head)]
         if self.curvature == "low-rank" or (self.curvature == "auto" and is_dear(self.model)):
             L, layers = low_rank(self.model, self.loss, self.data, self.ridge, self.rank, self.workers)
-            return operator(Feedback(L, 1).directions[0], work_tensor(params[0])), layers, ()
-        whole = self._whole()
-        basis, layers = network_basis(self.model, self.loss, self.data, self.ridge, self.workers, apart=bool(whole))
-        return basis, layers, whole
-
-    def _whole(self) -> list[int]:
-        """The places of biases and norms, or none where they are compressed."""
-        places: list[int] = []
-        start = 0
-        for p in trainable(self.model).values():
-            if p.ndim <= 1:
-                places += range(start, start + p.numel())
-            start += p.numel()
-        if self.biases == "compressed" or (self.biases == "auto" and len(places) > _SMALL * self.k):
-            return []
-        if len(places) >= self.k:
-            msg = (
-                f"biases='whole' needs floats_per_step above the {len(places)} entries of biases and norms, "
-                f"got {self.k}; send more, or pass biases='compressed'"
-            )
-            raise ValueError(msg)
-        return places
+            return operator(Feedback(L, 1).directions[0], work_tensor(params[0])), layers
+        return network_basis(self.model, self.loss, self.data, self.ridge, self.workers)
 
     def _head(self, dtype: torch.dtype) -> Any:
         if self.curvature != "auto":

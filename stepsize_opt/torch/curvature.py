@@ -170,12 +170,9 @@ def _is_last(model: nn.Module, layer: nn.Module, data: Batches) -> bool:
 
 
 def network_basis(
-    model: nn.Module, loss: Any, data: Batches, ridge: float, workers: Workers, apart: bool = False
+    model: nn.Module, loss: Any, data: Batches, ridge: float, workers: Workers
 ) -> tuple[Operator, list[Layer]]:
-    """A of the Kronecker factors of a network at its present parameters, and the rows of the plan.
-
-    ``apart`` gives the biases entries of their own instead of mixing them with the weights of their layer.
-    """
+    """A of the Kronecker factors of a network at its present parameters, and the rows of the plan."""
     named = trainable(model)
     times = Counter(p for _, p in model.named_parameters(remove_duplicate=False))
     layers = {
@@ -190,7 +187,7 @@ def network_basis(
         if name in squares:
             blocks.append(_Block(name, p.numel(), squares[name]))
         elif own == "weight":
-            blocks += _layer_blocks(prefix, layers[prefix], *factors[layers[prefix]], apart)
+            blocks.append(_layer_block(prefix, layers[prefix], *factors[layers[prefix]]))
     added = DAMPING * max(*(block.largest for block in blocks), 1e-30) + ridge
     like = next(iter(named.values()))
     rows = [Layer(block.names, block.size, f"{block.source}, estimated", certified=False) for block in blocks]
@@ -224,16 +221,11 @@ class _Block:
         return _kronecker(self.F, self.G, added, self.bias, like)
 
 
-def _layer_blocks(name: str, layer: Any, F: Tensor, G: Tensor, apart: bool) -> list[_Block]:
-    """The block of a layer, or those of its weight and of its bias."""
-    prefix, side, bias = f"{name}." if name else "", _Side.of(G), layer.bias is not None
-    if bias and apart:
-        inner, last = (F[:-1], F[-1:]) if F.ndim == 1 else (F[:-1, :-1], F[-1:, -1])
-        weight = _Block(f"{prefix}weight", layer.weight.numel(), F=_Side.of(inner), G=side)
-        return [weight, _Block(f"{prefix}bias", layer.bias.numel(), F=_Side.of(last), G=side)]
+def _layer_block(name: str, layer: Any, F: Tensor, G: Tensor) -> _Block:
+    prefix, bias = f"{name}." if name else "", layer.bias is not None
     names = f"{prefix}weight + {prefix}bias" if bias else f"{prefix}weight"
     size = layer.weight.numel() + (layer.bias.numel() if bias else 0)
-    return [_Block(names, size, F=_Side.of(F), G=side, bias=bias)]
+    return _Block(names, size, F=_Side.of(F), G=_Side.of(G), bias=bias)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -48,9 +48,6 @@ class FeedbackSGD(CompressedOptimizer):
         ``places="shared"`` the messages are an all-reduce of k floats, with ``"own"`` an all-gather.
     basis
         A, an operator on tensors, in place of the basis of ``feedback``.
-    whole
-        Entries in this basis that are sent in every step, as a part of the k, without their places; the others compete
-        for the rest.
     lr
         A factor of the stepsize for schedulers to change.
     weight_decay
@@ -87,7 +84,6 @@ class FeedbackSGD(CompressedOptimizer):
         feedback: Feedback,
         *,
         basis: Operator | None = None,
-        whole: Sequence[int] = (),
         lr: float = 1.0,
         weight_decay: float = 0.0,
         estimated: bool = False,
@@ -107,15 +103,11 @@ class FeedbackSGD(CompressedOptimizer):
         self._basis = _basis_of(feedback, like) if basis is None else basis
         self._memory, self._s = like.new_zeros(len(x)), like.new_zeros(len(x))  # eᵢ and the mean of all eᵢ
         self._last = torch.zeros(len(x), dtype=torch.int32, device=x.device)  # the round in which each place was sent
-        self._whole = torch.tensor(list(whole), dtype=torch.int64, device=x.device)
-        if len(self._whole) >= feedback.k:
-            msg = f"whole has {len(self._whole)} entries, but feedback sends k={feedback.k}; it must have fewer than k"
-            raise ValueError(msg)
         self._forward_only = False
         self.stepsize = MeasuredStepsize(floor=0.0 if estimated else FLOOR)
         self.rounds, self._residual = 0, math.inf
         probe = self._basis.apply(torch.linspace(1.0, 2.0, len(x)).to(like)) if self.workers.size > 1 else None
-        self._start(feedback.k, feedback.rule, feedback.places, tuple(whole), probe)
+        self._start(feedback.k, feedback.rule, feedback.places, probe)
 
     @property
     def _params(self) -> list[Tensor]:
@@ -154,7 +146,7 @@ class FeedbackSGD(CompressedOptimizer):
         """Bytes that a process sends and receives per step, on average over the choosers of shared places."""
         k, n, scalars = self._feedback.k, self.workers.size, 8 * (3 if self._feedback.sends_residual else 2)
         values = k * self._params[0].element_size()
-        places = (k - len(self._whole)) * (2 if len(self._s) <= 2**15 else 4)
+        places = k * (2 if len(self._s) <= 2**15 else 4)
         if self._feedback.places == "own":
             return values + places + scalars, (n - 1) * (values + places) + scalars
         return values + places / n + scalars, values + places * (n - 1) / n + scalars
@@ -188,22 +180,19 @@ class FeedbackSGD(CompressedOptimizer):
         dtype = self._params[0].dtype
         change = t.sub_(self._memory)
         if self._feedback.places == "own":
-            chosen = self._largest(change.abs())
-            places = torch.cat([self._whole, chosen])
+            places = self._largest(change.abs())
             values = change[places].to(dtype)
             self._remember(places, values, change)
-            everybody = self.workers.gather(_packed(chosen, len(t)))
+            everybody = self.workers.gather(_packed(places, len(t)))
             gathered = self.workers.gather(values)
             for J, received in zip(everybody, gathered, strict=True):
-                sent = torch.cat([self._whole, _unpacked(J, len(t))])
-                self._s[sent] += received.to(self._s.dtype) / len(gathered)
-            least = sum(float(received[len(self._whole) :].abs().min()) for received in gathered) / len(gathered)
+                self._s[_unpacked(J, len(t))] += received.to(self._s.dtype) / len(gathered)
+            least = sum(float(received.abs().min()) for received in gathered) / len(gathered)
             return math.sqrt(len(t) - self._feedback.k) * least
         chooser = self.rounds % self.workers.size
         here = self.workers.rank == chooser
-        chosen = self._largest(change.abs()) if here else self._last[: self._feedback.k - len(self._whole)].long()
-        chosen = _unpacked(self.workers.broadcast(_packed(chosen, len(t)), chooser), len(t))
-        places = torch.cat([self._whole, chosen])
+        chosen = self._largest(change.abs()) if here else self._last[: self._feedback.k].long()
+        places = _unpacked(self.workers.broadcast(_packed(chosen, len(t)), chooser), len(t))
         values = change[places].to(dtype)
         self._remember(places, values, change)
         self._s[places] += self.workers.mean(values).to(self._s.dtype)
@@ -215,12 +204,8 @@ class FeedbackSGD(CompressedOptimizer):
         self._last[places] = self.rounds + 1
 
     def _largest(self, sizes: Tensor) -> Tensor:
-        """The places with the largest change, ascending, k with those sent whole; of equal ones the oldest.
-
-        ``sizes`` is overwritten at the places that are sent whole.
-        """
-        k = self._feedback.k - len(self._whole)
-        sizes[self._whole] = -1.0
+        """The k places with the largest change, ascending; of equal ones the oldest."""
+        k = self._feedback.k
         candidates = _above(sizes, k)
         some = sizes[candidates]
         top = torch.topk(some, k)

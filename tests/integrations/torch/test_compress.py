@@ -12,7 +12,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from stepsize_opt import Feedback
 from stepsize_opt.torch import FeedbackSGD, compress, head_smoothness
 from stepsize_opt.torch.curvature import Batches, find_head
 from stepsize_opt.torch.workers import Workers
@@ -83,34 +82,6 @@ def test_networks_are_estimated_and_fall(curvature: Any) -> None:
             "3.weight + 3.bias",
         ]
         assert sum(layer.size for layer in optimizer.plan.layers) == optimizer.plan.d == 99
-
-
-def test_biases_and_norms_are_sent_whole_where_they_are_few(capsys: pytest.CaptureFixture[str]) -> None:
-    def plan(**options: Any) -> Any:
-        given: dict[str, Any] = {"floats_per_step": 60, **options}
-        return compress(network(), LOSS, (INPUTS, LABELS), **given).plan
-
-    whole = plan()  # 8 + 8 + 8 + 3 of 99 parameters
-    assert whole.whole == 27 and "27 of these are the biases and norms" in capsys.readouterr().out
-    assert [layer.names for layer in whole.layers][:2] == ["0.weight", "0.bias"]
-    assert plan(floats_per_step=50).whole == 0  # more than half
-    assert plan(floats_per_step=50, biases="whole").whole == 27
-    assert plan(biases="compressed").whole == 0
-    assert plan(curvature="none").whole == 27
-    assert plan(curvature="low-rank").whole == 0
-    with pytest.raises(ValueError, match=r"above the 27 entries of biases and norms, got 20"):
-        plan(floats_per_step=20, biases="whole")
-
-
-def test_entries_sent_whole_are_always_remembered() -> None:
-    model = network()
-    optimizer = compress(model, LOSS, (INPUTS, LABELS), floats_per_step=60, verbose=False)
-    for _ in range(3):
-        optimizer.step(lambda: LOSS(model(INPUTS), LABELS))
-        assert (optimizer._last == optimizer.rounds).sum() == 60
-        assert (optimizer._last[optimizer._whole] == optimizer.rounds).all() and len(optimizer._whole) == 27
-    with pytest.raises(ValueError, match="fewer than k"):
-        FeedbackSGD(model.parameters(), Feedback(None, 3), whole=[0, 1, 2])
 
 
 def test_layers_that_share_a_weight_have_no_factors() -> None:

@@ -110,7 +110,7 @@ def test_groups_are_the_layers_of_the_runner(trained: Any) -> None:
     assert out["layers, bytes"] == 8 * record.sent.sum() / n
 
 
-RESUMED = ("network", "network, own", "network, whole and own")
+RESUMED = ("network", "network, own")
 
 
 @pytest.mark.parametrize("name", ["layers", *RESUMED])
@@ -124,13 +124,6 @@ def test_what_is_sent_before_the_first_step_is_counted(trained: Any) -> None:
     _, _, everywhere = trained
     triangles = sum(n * (n + 1) // 2 for n in (5, 7, 3, 6))
     assert everywhere[1]["network, setup"] == 4 * triangles
-
-
-def test_biases_sent_whole_have_no_places(trained: Any) -> None:
-    """12 floats and the places of the 4 that are not biases, 2 values of f."""
-    _, out, everywhere = trained
-    assert out["network, whole and own, traffic"][0] == 12 * 4 + 4 * 2 + 2 * 8
-    assert all(one["network, whole and own, bytes"] == 30 * (12 * 4 + 4 * 2 + 2 * 8) for one in everywhere)
 
 
 def test_an_estimate_is_the_mean_over_the_processes(trained: Any) -> None:

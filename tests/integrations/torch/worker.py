@@ -141,7 +141,6 @@ def compress_cases(rank: int, n: int, folder: Path) -> dict[str, Any]:
         return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Dropout(0.2), nn.Linear(5, 3))
 
     options = {"network": {}, "network, own": {"places": "own"}}
-    options["network, whole and own"] = {"places": "own", "biases": "whole", "floats_per_step": 12}
     for name, given in options.items():
         model = network()
         optimizer = compress(model, loss, (inputs, labels), **{"floats_per_step": 6, "verbose": False, **given})
