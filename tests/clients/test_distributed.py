@@ -15,11 +15,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from shared.clients import TARGETS, judged, problem_of, random_clients
-from shared.exact import rational
-from shared.judges import DistributedPoint
 from shared.lagrangian import lifted_optimum
 from shared.one_step import distributed_one_step
-from shared.strategies import seeds
 from stepsize_opt import (
     BernQ,
     BlockDiagonal,
@@ -36,6 +33,9 @@ from stepsize_opt.planning import dcgd_stepsize
 from stepsize_opt.problems import Federated, Quadratic
 from stepsize_opt.results import DistributedResult
 from stepsize_solvers.programs import DiagonalPlusScaled, Family, Matrix, Pattern, Program
+from stepsize_validation.properties.exact import rational
+from stepsize_validation.properties.judges import DistributedPoint
+from stepsize_validation.properties.strategies import seeds
 from stepsize_validation.runs.rates import distributed_lambda
 
 BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])

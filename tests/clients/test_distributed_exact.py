@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from shared.clients import judged, random_clients
-from shared.exact import combine, definiteness, product, rational
 from stepsize_opt import (
     BernQ,
     DiagonalSketch,
@@ -36,6 +35,7 @@ from stepsize_opt.proofs import (
     rate_bound,
 )
 from stepsize_solvers.programs import Matrix, Pattern
+from stepsize_validation.properties.exact import combine, definiteness, product, rational
 
 BOTH = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
 

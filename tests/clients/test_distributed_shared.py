@@ -12,11 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.clients import random_clients
-from shared.exact import combine, condition_slack, definiteness, descent_metric, is_positive_semidefinite, rational
-from shared.strategies import seeds, sketches
 from stepsize_opt import RandK, compare_distributed, optimal_distributed_stepsize, optimal_stepsize
 from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.results import DistributedResult
+from stepsize_validation.properties.exact import (
+    combine,
+    condition_slack,
+    definiteness,
+    descent_metric,
+    is_positive_semidefinite,
+    rational,
+)
+from stepsize_validation.properties.strategies import seeds, sketches
 
 TARGETS: dict[str, Any] = {"epsilon2": 0.1, "initial_gap": 1.0, "delta_inf": 0.5}
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from shared.stored import goal_arguments, read_structure
 from stepsize_opt import (
     Feedback,
     LowRankPlusDiagonal,
@@ -30,6 +29,7 @@ from stepsize_opt import (
 from stepsize_opt.problems import Quadratic
 from stepsize_opt.sketches import sketch_of_plain
 from stepsize_validation import run
+from stepsize_validation.properties.stored import goal_arguments, read_structure
 
 FILE = Path(__file__).with_name("golden.json")
 TOLERANCE = 1e-9

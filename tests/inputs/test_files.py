@@ -17,7 +17,6 @@ from hypothesis import given
 from scipy import io, sparse
 
 from shared.sketch_examples import EXAMPLES
-from shared.strategies import sketches_up_to
 from stepsize_opt import (
     BernQ,
     BlockDiagonal,
@@ -36,6 +35,7 @@ from stepsize_opt.sketches import plain_sketch, sketch_of_plain
 from stepsize_validation.cli.files import load_matrix
 from stepsize_validation.cli.root import main
 from stepsize_validation.data import load_dataset
+from stepsize_validation.properties.strategies import sketches_up_to
 
 L = np.array([[2.0, 0.5, 0.0], [0.5, 3.0, 0.1], [0.0, 0.1, 1.0]])
 RESULT = optimal_stepsize(L, RandK(3, 1))

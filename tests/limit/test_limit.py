@@ -14,19 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from shared.exact import (
-    Rational,
-    combine,
-    descent_metric,
-    inner,
-    is_positive_semidefinite,
-    log,
-    log_det,
-    product,
-    rational,
-)
 from shared.goals import GOALS, arguments_of
-from shared.strategies import Matrix, problems, seeds, smoothness_matrices
 from stepsize_opt import (
     BernQ,
     DiagonalSketch,
@@ -47,6 +35,18 @@ from stepsize_opt.proofs import Unproved
 from stepsize_opt.results import CompressionLimit
 from stepsize_opt.smoothness import LimitBounds
 from stepsize_validation.data import random_smoothness
+from stepsize_validation.properties.exact import (
+    Rational,
+    combine,
+    descent_metric,
+    inner,
+    is_positive_semidefinite,
+    log,
+    log_det,
+    product,
+    rational,
+)
+from stepsize_validation.properties.strategies import Matrix, problems, seeds, smoothness_matrices
 
 
 def _below(L: Matrix) -> Matrix:

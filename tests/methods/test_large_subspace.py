@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.exact import (
+from stepsize_opt import LowRankPlusDiagonal, compression_limit, optimal_method
+from stepsize_opt.goals import METRIC_GOALS
+from stepsize_opt.results import SubspaceMethod
+from stepsize_validation.properties.exact import (
     Rational,
     combine,
     inverse,
@@ -21,9 +24,6 @@ from shared.exact import (
     rational,
     transpose,
 )
-from stepsize_opt import LowRankPlusDiagonal, compression_limit, optimal_method
-from stepsize_opt.goals import METRIC_GOALS
-from stepsize_opt.results import SubspaceMethod
 
 
 def large(d: int, r: int, spread: float = 1.0) -> LowRankPlusDiagonal:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.strategies import LISTABLE, problems, seeds
 from stepsize_opt import CompressedStep, Gaussian, LayerWise, Method, RandK, certify, optimal_stepsize
 from stepsize_opt.methods import DetCGD1, DetCGD2, get_method, method_names
 from stepsize_opt.problems import Quadratic
 from stepsize_opt.sketches import generators
 from stepsize_validation import run
 from stepsize_validation.data import random_quadratic, random_smoothness
+from stepsize_validation.properties.strategies import LISTABLE, problems, seeds
 
 METHODS = (DetCGD1(), DetCGD2())
 

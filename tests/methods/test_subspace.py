@@ -12,15 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.exact import (
-    combine,
-    is_positive_semidefinite,
-    product,
-    rational,
-    transpose,
-)
 from shared.goals import arguments_of
-from shared.strategies import Matrix, probabilities, smoothness_matrices
 from stepsize_opt import (
     CompressedStep,
     LowRankPlusDiagonal,
@@ -32,6 +24,14 @@ from stepsize_opt.methods import get_method
 from stepsize_opt.results import SubspaceMethod
 from stepsize_opt.sketches import rounded_to_budget
 from stepsize_validation.data import random_smoothness
+from stepsize_validation.properties.exact import (
+    combine,
+    is_positive_semidefinite,
+    product,
+    rational,
+    transpose,
+)
+from stepsize_validation.properties.strategies import Matrix, probabilities, smoothness_matrices
 
 CASES = [("descent", "eigenvectors"), ("descent", "root"), ("euclidean", "eigenvectors"), ("linear", "eigenvectors")]
 LARGE = LowRankPlusDiagonal(np.array([[1.0], [0.5], [-0.2], [2.0]]), 0.1)

@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.exact import (
+from shared.goals import arguments_of
+from shared.momentum import ExactRounds
+from stepsize_opt import FiniteSketch, IndependentSampling, RandK, Sketch, optimal_method, optimal_stepsize
+from stepsize_opt.goals import MOMENTUM_GOALS, Goal
+from stepsize_opt.node.momentum import MomentumGoal
+from stepsize_validation.properties.exact import (
     Rational,
     combine,
     descent_metric,
@@ -20,12 +25,7 @@ from shared.exact import (
     rational,
     second_moment,
 )
-from shared.goals import arguments_of
-from shared.momentum import ExactRounds
-from shared.strategies import Matrix, problems, smoothness_matrices
-from stepsize_opt import FiniteSketch, IndependentSampling, RandK, Sketch, optimal_method, optimal_stepsize
-from stepsize_opt.goals import MOMENTUM_GOALS, Goal
-from stepsize_opt.node.momentum import MomentumGoal
+from stepsize_validation.properties.strategies import Matrix, problems, smoothness_matrices
 
 every_goal = pytest.mark.parametrize("goal", MOMENTUM_GOALS)
 shares = st.floats(0.001, 1.0)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy.linalg import eigvalsh
 
 from shared.goals import arguments_of
-from shared.strategies import Matrix, problems, smoothness_matrices
 from stepsize_opt import (
     Identity,
     LowRankPlusDiagonal,
@@ -26,6 +25,7 @@ from stepsize_opt import (
 from stepsize_opt.goals import MOMENTUM_GOALS
 from stepsize_opt.results import CompressionLimit, SubspaceMethod
 from stepsize_validation.data import random_smoothness
+from stepsize_validation.properties.strategies import Matrix, problems, smoothness_matrices
 
 every_goal = pytest.mark.parametrize("goal", MOMENTUM_GOALS)
 shares = st.floats(0.001, 1.0)

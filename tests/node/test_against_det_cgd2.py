@@ -22,10 +22,10 @@ import pytest
 from hypothesis import given, settings
 from scipy.linalg import block_diag
 
-from shared.strategies import Matrix, smoothness_matrices
 from stepsize_opt import BernQ, IndependentSampling, RandK, Sketch, optimal_stepsize
 from stepsize_opt.results import StepsizeResult
 from stepsize_validation.data import random_smoothness
+from stepsize_validation.properties.strategies import Matrix, smoothness_matrices
 
 # Two certified gaps of 10⁻⁶ may lie between two rates that are equal.
 APART = 2e-6

@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 from scipy import sparse
 from scipy.linalg import block_diag
 
-from shared.exact import satisfies_condition
 from shared.goals import GOALS, arguments_of
 from shared.reference_problems import REFERENCE_OPTIMA, needs_data, random_smoothness, smoothness_of
 from stepsize_opt import BernQ, Direction, Gaussian, LayerWise, RandK, certify, compare, optimal_stepsize
 from stepsize_opt.results import StepsizeResult
 from stepsize_solvers.programs.patterns import Pattern
+from stepsize_validation.properties.exact import satisfies_condition
 
 L = random_smoothness(4, 50.0, 0)
 SKETCH = RandK(4, 2)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from shared.strategies import problems
 from stepsize_opt import RandK, Sketch, optimal_stepsize
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import DATA_VARIABLE, available_datasets, load_dataset, logistic_regression, with_spectrum
+from stepsize_validation.properties.strategies import problems
 
 pytestmark = pytest.mark.slow
 

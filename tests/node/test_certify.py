@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.exact import log_det, rational, satisfies_condition
 from shared.goals import GOALS, arguments_of
 from stepsize_opt import BlockDiagonal, Direction, LowRankPlusDiagonal, RandK, certify, optimal_stepsize
 from stepsize_validation.data import random_smoothness
+from stepsize_validation.properties.exact import log_det, rational, satisfies_condition
 
 L = random_smoothness(np.random.default_rng(3), 6, 1e3)
 SKETCH = RandK(6, 2)

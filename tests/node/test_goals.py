@@ -14,15 +14,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.exact import combine, descent_metric, inverse, is_positive_semidefinite, log_det, product, rational
 from shared.goals import GOALS, arguments_of
-from shared.strategies import Matrix
 from stepsize_opt import IndependentSampling, RandK, optimal_stepsize
 from stepsize_opt.goals import iterations_needed, linear_iterations
 from stepsize_opt.problems import LeastSquares, LogisticRegression, Objective
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.results import StepsizeResult
 from stepsize_validation.data import load_dataset, random_smoothness
+from stepsize_validation.properties.exact import (
+    combine,
+    descent_metric,
+    inverse,
+    is_positive_semidefinite,
+    log_det,
+    product,
+    rational,
+)
+from stepsize_validation.properties.strategies import Matrix
 
 L = random_smoothness(np.random.default_rng(3), 6, 1e3)
 SKETCH = RandK(6, 2)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.goals import GOALS, arguments_of
-from shared.strategies import DIAGONAL, Matrix, problems, seeds, smoothness_matrices
 from stepsize_opt import BernQ, BlockDiagonal, Direction, Identity, RandK, Sketch, optimal_stepsize
 from stepsize_opt.methods import get_method
 from stepsize_opt.results import StepsizeResult
 from stepsize_validation.data import random_smoothness
+from stepsize_validation.properties.strategies import DIAGONAL, Matrix, problems, seeds, smoothness_matrices
 
 METHODS = st.sampled_from(["det-CGD1", "det-CGD2"])
 # Two certified gaps of 10⁻⁶ may lie between two rates that are equal.

@@ -8,7 +8,6 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from shared.exact import log_det, rational, satisfies_condition
 from shared.reference_problems import random_smoothness
 from stepsize_opt import (
     BernQ,
@@ -26,6 +25,7 @@ from stepsize_opt.inputs.structures import Structure
 from stepsize_opt.operators import BlockStepsize
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.results import StepsizeResult
+from stepsize_validation.properties.exact import log_det, rational, satisfies_condition
 
 L = np.array([[2.0, 0.5, 0.1], [0.5, 1.0, 0.2], [0.1, 0.2, 0.7]])
 STRUCTURES: dict[str, Structure] = {

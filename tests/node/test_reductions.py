@@ -13,7 +13,6 @@ from scipy.linalg import block_diag
 
 from shared.goals import GOALS, arguments_of
 from shared.reference_problems import random_smoothness
-from shared.strategies import Matrix, partitions, problems, seeds, sketches, structures
 from stepsize_opt import (
     BernQ,
     Direction,
@@ -26,6 +25,7 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.results import StepsizeResult
+from stepsize_validation.properties.strategies import Matrix, partitions, problems, seeds, sketches, structures
 
 
 @st.composite

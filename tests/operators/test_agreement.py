@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from shared.goals import GOALS, arguments_of
-from shared.strategies import seeds
 from stepsize_opt import (
     BernQ,
     Direction,
@@ -29,6 +28,7 @@ from stepsize_opt import (
 from stepsize_opt.methods import get_method
 from stepsize_opt.results import StepsizeResult
 from stepsize_validation.data import load_dataset
+from stepsize_validation.properties.strategies import seeds
 
 DET_CGD2: dict[str, Any] = {"algorithm": "det-CGD2"}
 DIAGONAL: dict[str, Any] = {"structure": "diagonal"}

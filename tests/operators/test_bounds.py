@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.goals import GOALS
-from shared.strategies import Matrix, seeds
 from stepsize_opt import Gaussian, IndependentSampling, LowRankPlusDiagonal, RandK, Sketch, optimal_stepsize
 from stepsize_opt.methods import get_method
 from stepsize_opt.operators import thin_metric
 from stepsize_opt.proofs import ThinStepsize, spectral_condition_bound, spectral_metric_bound
 from stepsize_solvers.large.metric import MetricModel, metric_point
 from stepsize_solvers.programs import DiagonalPlusScaled
+from stepsize_validation.properties.strategies import Matrix, seeds
 
 
 def low_rank(seed: int, d: int) -> LowRankPlusDiagonal:

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.goals import arguments_of
-from shared.strategies import Matrix, problems
 from stepsize_opt import Identity, RandK, Sketch, compare, optimal_stepsize
 from stepsize_opt.tables import Table
+from stepsize_validation.properties.strategies import Matrix, problems
 
 
 def _assert_none_is_better_than_the_limit(table: Table) -> None:

@@ -13,14 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from shared.exact import (
-    combine,
-    condition_slack,
-    is_positive_semidefinite,
-    product,
-    rational,
-    transpose,
-)
 from shared.goals import arguments_of
 from stepsize_opt import (
     Budget,
@@ -41,6 +33,14 @@ from stepsize_opt.results import StepsizeResult
 from stepsize_opt.tables import Table
 from stepsize_validation import run
 from stepsize_validation.data import federated_logistic, load_dataset, random_smoothness, split
+from stepsize_validation.properties.exact import (
+    combine,
+    condition_slack,
+    is_positive_semidefinite,
+    product,
+    rational,
+    transpose,
+)
 
 L = np.array([[2.0, 1.0, 0.3], [1.0, 3.0, -0.5], [0.3, -0.5, 1.0]])
 ASKED: dict[str, Any] = {"epsilon2": 1e-2, "initial_gap": 1.0}

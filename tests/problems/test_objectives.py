@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from shared.exact import inverse, rational
 from shared.small_data import small_data
 from stepsize_opt.problems import (
     Federated,
@@ -32,6 +31,7 @@ from stepsize_validation.data import (
     split,
 )
 from stepsize_validation.data.shared_rows import Rows
+from stepsize_validation.properties.exact import inverse, rational
 
 
 def objectives() -> dict[str, Any]:

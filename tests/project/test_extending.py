@@ -11,13 +11,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from shared.exact import log_det, rational, satisfies_condition
 from shared.small_data import small_data
 from stepsize_opt import Gaussian, Method, RandK, Sketch, certify, optimal_stepsize, parse_sketch
 from stepsize_opt.problems import find_infimum
 from stepsize_opt.results import StepsizeResult
 from stepsize_validation import check_rate, distributed_lambda, run
 from stepsize_validation.data import federated_logistic, logistic_regression, random_smoothness, split
+from stepsize_validation.properties.exact import log_det, rational, satisfies_condition
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

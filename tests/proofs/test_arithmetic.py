@@ -10,12 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.exact import Rational, combine, inner, is_positive_definite, log_det, product, rational, transpose
-from shared.strategies import Matrix, seeds
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, sandwich
 from stepsize_opt.proofs.cholesky import cholesky_shift, log_det_from_above, log_det_from_below, proved_cholesky
 from stepsize_opt.proofs.roundings import Slices
 from stepsize_validation.data import random_smoothness, with_spectrum
+from stepsize_validation.properties.exact import (
+    Rational,
+    combine,
+    inner,
+    is_positive_definite,
+    log_det,
+    product,
+    rational,
+    transpose,
+)
+from stepsize_validation.properties.strategies import Matrix, seeds
 
 ARITHMETICS = st.sampled_from([Enclosed, Pair])
 

@@ -14,22 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from shared.exact import (
-    Rational,
-    combine,
-    inner,
-    is_positive_definite,
-    is_positive_semidefinite,
-    log,
-    log_det,
-    product,
-    rational,
-    satisfies_condition,
-    second_moment,
-    transpose,
-)
 from shared.reference_problems import random_smoothness
-from shared.strategies import SKETCHES, problems, seeds
 from stepsize_opt import BlockDiagonal, Direction, Gaussian, Identity, RandK, certify, optimal_stepsize
 from stepsize_opt.proofs import (
     Approximate,
@@ -49,6 +34,21 @@ from stepsize_opt.proofs.maps import adjoint_below, image_above
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import DiagonalPlusScaled, Family, Matrix, Pattern, Program
 from stepsize_validation.data import with_spectrum
+from stepsize_validation.properties.exact import (
+    Rational,
+    combine,
+    inner,
+    is_positive_definite,
+    is_positive_semidefinite,
+    log,
+    log_det,
+    product,
+    rational,
+    satisfies_condition,
+    second_moment,
+    transpose,
+)
+from stepsize_validation.properties.strategies import SKETCHES, problems, seeds
 
 # The three proofs that D satisfies 𝒬(DLD) ⪯ D.
 PROOFS: dict[str, Callable[[Program, Matrix], Any]] = {

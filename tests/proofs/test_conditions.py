@@ -9,10 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from shared.exact import Rational, centred_second_moment, combine, is_positive_semidefinite, product, rational
-from shared.judges import Clients, judge_distributed
 from shared.sketch_examples import EXAMPLES
-from shared.strategies import seeds, sketches
 from stepsize_opt import optimal_distributed_stepsize
 from stepsize_opt.proofs import (
     CentredMap,
@@ -27,6 +24,16 @@ from stepsize_opt.proofs.maps import centred_above, centred_image
 from stepsize_opt.sketches import DiagonalSketch, FiniteSketch, RandK, Sketch
 from stepsize_solvers.programs import Matrix, Pattern
 from stepsize_validation.data import random_smoothness
+from stepsize_validation.properties.exact import (
+    Rational,
+    centred_second_moment,
+    combine,
+    is_positive_semidefinite,
+    product,
+    rational,
+)
+from stepsize_validation.properties.judges import Clients, judge_distributed
+from stepsize_validation.properties.strategies import seeds, sketches
 
 
 def _many_outcomes(kind: str, count: int, d: int) -> Sketch:

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from numpy.typing import NDArray
 
-from shared.exact import (
+from stepsize_opt.proofs import ConvexStep, Descent, norm_from_above
+from stepsize_opt.proofs.arithmetic import Enclosed, Pair
+from stepsize_opt.proofs.duals import Multiplier
+from stepsize_opt.proofs.inverses import exceeds_inverse
+from stepsize_opt.sketches import RandK, Sketch
+from stepsize_solvers import get_solver
+from stepsize_solvers.programs import Pattern, Program, Settings
+from stepsize_validation.data import random_smoothness, with_spectrum
+from stepsize_validation.properties.exact import (
     Rational,
     combine,
     descent_metric,
@@ -24,15 +32,7 @@ from shared.exact import (
     second_moment,
     transpose,
 )
-from shared.strategies import problems, seeds
-from stepsize_opt.proofs import ConvexStep, Descent, norm_from_above
-from stepsize_opt.proofs.arithmetic import Enclosed, Pair
-from stepsize_opt.proofs.duals import Multiplier
-from stepsize_opt.proofs.inverses import exceeds_inverse
-from stepsize_opt.sketches import RandK, Sketch
-from stepsize_solvers import get_solver
-from stepsize_solvers.programs import Pattern, Program, Settings
-from stepsize_validation.data import random_smoothness, with_spectrum
+from stepsize_validation.properties.strategies import problems, seeds
 
 Matrix = NDArray[np.float64]
 NATIVE = get_solver("native")

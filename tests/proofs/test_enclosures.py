@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.exact import log
-from shared.strategies import Matrix, seeds
 from stepsize_opt.proofs.arithmetic import Enclosed, enclosed, sum_of_logs
 from stepsize_opt.proofs.cholesky import is_proved_definite
 from stepsize_opt.proofs.grams import GramSum, weighted_gram
 from stepsize_opt.proofs.intervals import LOG_2, Interval, log_sum
+from stepsize_validation.properties.exact import log
+from stepsize_validation.properties.strategies import Matrix, seeds
 
 floats = st.floats(allow_nan=False, allow_infinity=False)  # subnormal numbers and the largest ones, too
 positive = st.floats(min_value=0.0, exclude_min=True, allow_infinity=False)

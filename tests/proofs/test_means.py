@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.clients import random_clients
-from shared.exact import Rational, combine, is_positive_semidefinite, rational
-from shared.strategies import Matrix, seeds
 from stepsize_opt.problems import Federated, Quadratic
 from stepsize_opt.proofs import mean_above, rounded_down, rounded_up, sum_below
+from stepsize_validation.properties.exact import Rational, combine, is_positive_semidefinite, rational
+from stepsize_validation.properties.strategies import Matrix, seeds
 
 
 def _exact_mean(matrices: list[Matrix]) -> Rational:

@@ -21,9 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.certificates import best_known, is_true_of_the_answer
-from shared.exact import log
 from shared.goals import GOALS, arguments_of
-from shared.strategies import problems, seeds, smoothness_matrices, structures
 from stepsize_opt import (
     DiagonalSketch,
     FiniteSketch,
@@ -39,6 +37,8 @@ from stepsize_opt import (
 from stepsize_opt.results import CompressionLimit, StepsizeResult, SubspaceMethod
 from stepsize_validation.cli import main
 from stepsize_validation.data import random_smoothness
+from stepsize_validation.properties.exact import log
+from stepsize_validation.properties.strategies import problems, seeds, smoothness_matrices, structures
 
 STUDY = os.environ.get("HYPOTHESIS_PROFILE") == "study"
 METHODS = ("det-CGD1", "det-CGD2")

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from hypothesis import currently_in_test_context, event, settings
 
-from shared.judges import Node, Refused, ask, judge
 from stepsize_opt import optimal_stepsize
 from stepsize_opt.results import StepsizeResult
+from stepsize_validation.properties.judges import Node, Refused, ask, judge
 
 # ``make study`` sets the number of examples of all properties together; the tests run a sample.
 COUNT = int(os.environ.get("STUDY_COUNT", "0"))

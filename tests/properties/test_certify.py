@@ -12,10 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from properties.study import deadline, examples
-from shared.exact import combine, rational
-from shared.judges import Candidate, Node, Refused, ask, claim, has_structure, judge_certificate
-from shared.strategies import hard_sketches, hard_smoothness, random_smoothness, seeds, structures
 from stepsize_opt import certify, optimal_stepsize
+from stepsize_validation.properties.exact import combine, rational
+from stepsize_validation.properties.judges import Candidate, Node, Refused, ask, claim, has_structure, judge_certificate
+from stepsize_validation.properties.strategies import (
+    hard_sketches,
+    hard_smoothness,
+    random_smoothness,
+    seeds,
+    structures,
+)
 
 # largest_scale is a float that rounds a proved scale: true to some roundings times the condition number of D.
 SCALE_TRUE_TO = Fraction(1, 10**9)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from properties.study import RIVAL_TOL, deadline, examples, note
-from shared.judges import Clients, Refused, ask, judge_distributed
-from shared.strategies import hard_sketches, hard_smoothness, singular_matrices, structures
 from stepsize_opt import optimal_distributed_stepsize
 from stepsize_opt.results import DistributedResult
+from stepsize_validation.properties.judges import Clients, Refused, ask, judge_distributed
+from stepsize_validation.properties.strategies import hard_sketches, hard_smoothness, singular_matrices, structures
 
 # ε², Δ⁰ and Δ^inf within 10^±12 must be solved; beyond, a clear error will do.
 MUST_SOLVE = 12.0

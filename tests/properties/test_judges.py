@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from properties.study import deadline, rivals
-from shared.exact import combine, definiteness, is_positive_semidefinite, rational
-from shared.judges import Clients, Node, Refused, ask, has_structure, judge, judge_distributed
 from shared.tampered import tampered
 from stepsize_opt import (
     BlockDiagonal,
@@ -26,6 +24,8 @@ from stepsize_opt.goals import GOAL_NAMES, METRIC_GOALS
 from stepsize_opt.operators import BlockStepsize
 from stepsize_opt.results import StepsizeResult
 from stepsize_validation.data import random_smoothness
+from stepsize_validation.properties.exact import combine, definiteness, is_positive_semidefinite, rational
+from stepsize_validation.properties.judges import Clients, Node, Refused, ask, has_structure, judge, judge_distributed
 
 L = random_smoothness(np.random.default_rng(0), 3, 100.0)
 

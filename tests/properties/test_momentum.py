@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from properties.study import examples
 from shared.goals import arguments_of
 from shared.momentum import rounds_of
-from shared.strategies import DIAGONAL, seeds, sketches
 from stepsize_opt import Sketch, optimal_method, optimal_stepsize
 from stepsize_opt.goals import MOMENTUM_GOALS
 from stepsize_opt.methods import MomentumState, MomentumStep
 from stepsize_opt.problems import LogisticRegression
 from stepsize_solvers.programs import Matrix, Vector
+from stepsize_validation.properties.strategies import DIAGONAL, seeds, sketches
 
 # Differences of values of f and of squared norms are rounded.
 ROUNDING = 1e-10

@@ -15,12 +15,19 @@ from hypothesis import strategies as st
 from scipy.linalg import eigh
 
 from properties.study import check_node, examples
-from shared.exact import combine, condition_slack, definiteness, rational
-from shared.judges import Node, Refused, ask, claim
-from shared.strategies import hard_sketches, hard_smoothness, random_smoothness, seeds, sketches, structures
 from stepsize_opt import IndependentSampling
 from stepsize_opt.goals import GOAL_NAMES
 from stepsize_opt.results import StepsizeResult
+from stepsize_validation.properties.exact import combine, condition_slack, definiteness, rational
+from stepsize_validation.properties.judges import Node, Refused, ask, claim
+from stepsize_validation.properties.strategies import (
+    hard_sketches,
+    hard_smoothness,
+    random_smoothness,
+    seeds,
+    sketches,
+    structures,
+)
 
 REGRESSIONS = json.loads((Path(__file__).parents[1] / "data" / "regressions.json").read_text(encoding="utf-8"))
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from shared.one_step import one_step
 from shared.small_data import small_data
-from shared.strategies import problems
 from stepsize_opt import BernQ, RandK, Sketch, optimal_stepsize
 from stepsize_opt.methods import get_method
 from stepsize_opt.problems import (
@@ -27,6 +26,7 @@ from stepsize_opt.problems import (
 from stepsize_opt.results import StepsizeResult
 from stepsize_validation import check_distributed_rate, check_rate, distributed_lambda, observed_contraction, run
 from stepsize_validation.data import logistic_regression, random_quadratic
+from stepsize_validation.properties.strategies import problems
 from stepsize_validation.runs.confidence import mean_bounds
 
 METHODS = ("det-CGD1", "det-CGD2")

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 
 from shared.small_data import small_data
-from shared.strategies import sketches
 from stepsize_opt import Method, RandK, Sketch, optimal_method, optimal_stepsize
 from stepsize_opt.problems import find_federated_infimum
 from stepsize_validation import check_rate, run
 from stepsize_validation.data import federated_logistic, logistic_regression, split
+from stepsize_validation.properties.strategies import sketches
 
 NODE = logistic_regression(small_data(), 0.1)
 # Three parts of equal size: their mean is the objective of the node.

@@ -13,20 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from shared.exact import (
-    Rational,
-    combine,
-    definiteness,
-    inner,
-    inverse,
-    is_positive_semidefinite,
-    log,
-    product,
-    rational,
-    second_moment,
-    transpose,
-)
-from shared.judges import Candidate, Node, has_structure
 from stepsize_opt import (
     BernQ,
     BlockDiagonal,
@@ -44,6 +30,20 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.sketches import sketch_of_plain
+from stepsize_validation.properties.exact import (
+    Rational,
+    combine,
+    definiteness,
+    inner,
+    inverse,
+    is_positive_semidefinite,
+    log,
+    product,
+    rational,
+    second_moment,
+    transpose,
+)
+from stepsize_validation.properties.judges import Candidate, Node, has_structure
 
 Plain = dict[str, Any]
 _T_GOALS = ("euclidean", "linear", "convex")  # with an M

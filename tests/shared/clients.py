@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.exact import log, rational
-from shared.judges import Clients, DistributedPoint, judge_distributed
 from stepsize_opt import Sketch, optimal_distributed_stepsize
 from stepsize_opt.results import DistributedResult
 from stepsize_solvers.programs.maps import Matrix
+from stepsize_validation.properties.exact import log, rational
+from stepsize_validation.properties.judges import Clients, DistributedPoint, judge_distributed
 
 TARGETS = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.1}
 

@@ -11,11 +11,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from shared.exact import Rational, combine, inverse, product, rational, transpose
 from stepsize_opt.methods import MomentumStep
 from stepsize_opt.results import SubspaceMethod
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix
+from stepsize_validation.properties.exact import Rational, combine, inverse, product, rational, transpose
 
 
 @dataclass(frozen=True, eq=False)

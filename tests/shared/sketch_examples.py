@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.strategies import LayeredCoins
 from stepsize_opt.sketches import (
     BernQ,
     DiagonalSketch,
@@ -17,6 +16,7 @@ from stepsize_opt.sketches import (
     Sketch,
     SystematicSampling,
 )
+from stepsize_validation.properties.strategies import LayeredCoins
 
 LINE = np.array([0.6, 0.8])
 # The two projections on orthogonal lines, doubled: each sends one float.

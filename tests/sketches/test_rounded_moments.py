@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.exact import is_positive_definite, rational, satisfies_condition, second_moment
 from shared.reference_problems import random_smoothness
-from shared.strategies import seeds
 from stepsize_opt import (
     BernQ,
     DiagonalSketch,
@@ -28,6 +26,8 @@ from stepsize_opt.proofs.maps import coefficient_roundings, image
 from stepsize_opt.proofs.roundings import twice_gamma
 from stepsize_solvers.programs.maps import hadamard, is_identity
 from stepsize_solvers.programs.patterns import Pattern
+from stepsize_validation.properties.exact import is_positive_definite, rational, satisfies_condition, second_moment
+from stepsize_validation.properties.strategies import seeds
 
 
 def _outcomes(seed: int, count: int, d: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from shared.sketch_examples import EXAMPLES
-from shared.strategies import DIAGONAL, LISTABLE, SKETCHES, problems, seeds, sketches_up_to
 from stepsize_opt.sketches import (
     BernQ,
     DiagonalSketch,
@@ -29,6 +28,7 @@ from stepsize_opt.sketches import (
     sketch_forms,
 )
 from stepsize_solvers.programs.maps import CongruenceSum, DiagonalPlusScaled, Hadamard, Layered, ScaledPlusTrace
+from stepsize_validation.properties.strategies import DIAGONAL, LISTABLE, SKETCHES, problems, seeds, sketches_up_to
 
 WITHOUT_SUPPORT = ("moments", "gaussian", "layers, gaussian")
 every_example = pytest.mark.parametrize("sketch", EXAMPLES.values(), ids=EXAMPLES.keys())

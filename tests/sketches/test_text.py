@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 
 from shared.sketch_examples import EXAMPLES
-from shared.strategies import sketches_up_to
 from stepsize_opt.sketches import (
     BernQ,
     Gaussian,
@@ -20,6 +19,7 @@ from stepsize_opt.sketches import (
     SystematicSampling,
     parse_sketch,
 )
+from stepsize_validation.properties.strategies import sketches_up_to
 
 TEXTS: list[tuple[str, int, Sketch]] = [
     ("identity", 4, Identity(4)),

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from shared.exact import combine, is_positive_semidefinite, product, rational, transpose
 from stepsize_opt import RandK, optimal_method, optimal_stepsize, smoothness
 from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression
+from stepsize_validation.properties.exact import combine, is_positive_semidefinite, product, rational, transpose
 
 
 @pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_allclose
 
-from shared.strategies import seeds, sketches_up_to
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs.maps import (
     CongruenceSum,
@@ -19,6 +18,7 @@ from stepsize_solvers.programs.maps import (
     connected_labels,
     hadamard,
 )
+from stepsize_validation.properties.strategies import seeds, sketches_up_to
 
 RNG = np.random.default_rng(7)
 FACTOR = RNG.random((5, 3))

@@ -23,7 +23,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from shared.exact import (
+from stepsize_opt import BlockDiagonal, Direction, Sketch
+from stepsize_opt.methods import get_method
+from stepsize_opt.results import Certificate, DistributedResult, StepsizeResult
+from stepsize_opt.sketches import plain_sketch, sketch_of_plain
+from stepsize_solvers.programs import is_identity
+from stepsize_validation.properties.exact import (
     Rational,
     centred_second_moment,
     combine,
@@ -37,12 +42,7 @@ from shared.exact import (
     rational,
     second_moment,
 )
-from shared.stored import goal_arguments, read_structure, write_structure
-from stepsize_opt import BlockDiagonal, Direction, Sketch
-from stepsize_opt.methods import get_method
-from stepsize_opt.results import Certificate, DistributedResult, StepsizeResult
-from stepsize_opt.sketches import plain_sketch, sketch_of_plain
-from stepsize_solvers.programs import is_identity
+from stepsize_validation.properties.stored import goal_arguments, read_structure, write_structure
 
 # A lower bound "tight to rounding" is below the true logarithm by no more than this, relative to d + |log det D|.  The
 # proof shifts a matrix by about d² roundings, seen through a condition number of up to 1e14: looser than any bound

@@ -1,0 +1,1 @@
+"""Property checks in exact arithmetic."""
