@@ -402,3 +402,19 @@ def test_demo(tmp_path: Path, capsys: Captured) -> None:
         assert (checks[0] is None) == (row["stepsize"] == "optimal, descent")
         assert all(check is None or check["verdict"] in ("holds", "undecided") for check in checks)
         assert row["final_gap"] > 0.0
+
+
+# ---------------------------------------------------------------- check
+
+
+def test_check_prints_every_claim_with_its_examples(capsys: Captured) -> None:
+    assert main(["check", "--examples", "3", "--sketch", "randk:2", "--size", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("holds") for line in lines)
+    assert sum("Proposition 1" in line and "(3 pairs of D)" in line for line in lines) == 3
+
+
+def test_check_fails_where_a_claim_is_false(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setattr(RandK, "expected_nonzeros", property(lambda self: 0.5))
+    assert main(["check", "--examples", "1", "--sketch", "randk:2", "--size", "3"]) == 1
+    assert "FALSE  floats sent per round" in capsys.readouterr().out

@@ -129,19 +129,6 @@ def test_the_descent_metric_promises_no_less_than_the_condition(problem: tuple[M
             assert free.rate == pytest.approx(inside.rate, rel=3e-6)
 
 
-@settings(max_examples=60)
-@given(problems(max_d=6), METHODS, st.floats(0.0, 1.0), seeds)
-def test_the_metric_is_matrix_concave(problem: tuple[Matrix, Sketch], algorithm: str, share: float, seed: int) -> None:
-    """H(sA + (1 − s)B) ⪰ s H(A) + (1 − s) H(B), so that the stepsizes under the condition are a convex set."""
-    L, sketch = problem
-    rng, method = np.random.default_rng(seed), get_method(algorithm)
-    roots = rng.standard_normal((2, *L.shape))
-    A, B = (roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(len(L))) / np.trace(L)
-    H = [method.descent_metric(D, L, sketch) for D in (share * A + (1.0 - share) * B, A, B)]
-    rounding = 1e-12 * max(float(np.abs(M).max()) for M in H)
-    assert np.linalg.eigvalsh(H[0] - share * H[1] - (1.0 - share) * H[2])[0] >= -rounding
-
-
 @settings(max_examples=25)
 @given(problems(max_d=5), METHODS)
 def test_under_the_condition_the_metric_is_at_least_the_stepsize(

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from stepsize_opt import __version__
 from stepsize_solvers.programs import SolverUnavailable, UnsupportedProgram
-from stepsize_validation.cli import bench, demo, distributed, doctor, plan, reproduce, solve
+from stepsize_validation.cli import bench, check, demo, distributed, doctor, plan, reproduce, solve
 from stepsize_validation.cli.common import COMPLETION, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OPTIMAL, EXIT_SOLVER, Parser
 
 _EXAMPLES = """examples:
@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"stepsize-opt {__version__}")
     shtab.add_argument_to(root, help="print a completion script for the shell and exit", preamble=COMPLETION)
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (solve, distributed, plan, reproduce, bench, demo, doctor):
+    for command in (solve, distributed, plan, check, reproduce, bench, demo, doctor):
         command.add_parsers(commands)
     return root
 

@@ -238,8 +238,8 @@ def hard_smoothness(draw: st.DrawFn, d: int, max_condition: float) -> Matrix:
     if kind == "diagonal":
         return np.diag(10.0 ** rng.uniform(-3.0, 3.0, d))
     if kind == "whole numbers":
-        A = rng.integers(-3, 4, (d, d)).astype(float)
-        return A @ A.T + np.eye(d)
+        A: Matrix = rng.integers(-3, 4, (d, d)).astype(float)
+        return np.asarray(A @ A.T + np.eye(d))
     L = random_smoothness(rng, d, 10.0 ** draw(st.floats(0.0, float(np.log10(max_condition)))))
     if kind == "components":
         labels = rng.integers(0, 3, d)
@@ -251,8 +251,8 @@ def hard_smoothness(draw: st.DrawFn, d: int, max_condition: float) -> Matrix:
 def singular_matrices(draw: st.DrawFn, d: int) -> Matrix:
     """A positive semidefinite matrix of low rank without rounding: small whole numbers and a power of two."""
     rng = np.random.default_rng(draw(seeds))
-    A = rng.integers(-4, 5, (d, draw(st.integers(0, d)))).astype(float)
-    return A @ A.T * 2.0 ** draw(st.integers(-3, 3))
+    A: Matrix = rng.integers(-4, 5, (d, draw(st.integers(0, d)))).astype(float)
+    return np.asarray(A @ A.T * 2.0 ** draw(st.integers(-3, 3)))
 
 
 @st.composite
@@ -261,7 +261,7 @@ def structures(draw: st.DrawFn, d: int, max_condition: float = 1e6) -> Any:
     kind = draw(st.sampled_from(["full", "diagonal", "scalar", "blocks", "direction", "directions"]))
     if kind not in ("blocks", "direction", "directions"):
         return kind
-    sizes = [d] if kind == "direction" else draw(partitions(d))
+    sizes = (d,) if kind == "direction" else tuple(draw(partitions(d)))
     if kind == "blocks":
         return BlockDiagonal(sizes)
     rng = np.random.default_rng(draw(seeds))
