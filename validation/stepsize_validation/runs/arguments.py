@@ -8,32 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import check_objective, check_one_of, dense, dimensions, read_matrix, real_array
-from stepsize_opt.operators import DiagonalStepsize, StepsizeOperator
+from stepsize_opt.inputs import check_objective, check_one_of, dense, read_matrix
+from stepsize_opt.operators import StepsizeOperator
 from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.sketches import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix
 
 
-def rate_of(D: Matrix | StepsizeOperator) -> float:
+def rate_of(D: Matrix) -> float:
     """Return det(D)^{1/d}."""
-    log_det = D.log_det() if isinstance(D, StepsizeOperator) else float(np.linalg.slogdet(D)[1])
-    return math.exp(log_det / D.shape[0])
+    return math.exp(float(np.linalg.slogdet(D)[1]) / len(D))
 
 
-def read_stepsize(D: Any, d: int) -> Matrix | StepsizeOperator:
-    """Return D as an array or an operator, positive definite; raise ValueError or TypeError for any other."""
-    if _is_vector(D):
-        D = DiagonalStepsize(real_array("D", D).copy())
-    out = D if isinstance(D, StepsizeOperator) else dense(read_matrix("D", D))
+def read_stepsize(D: Any, d: int) -> Matrix:
+    """Return D as a positive definite array; raise ValueError or TypeError for any other."""
+    if isinstance(D, StepsizeOperator):
+        msg = "run takes D as a matrix, and this D is an operator: pass D.todense(), or loop over result.compressor()"
+        raise TypeError(msg)
+    out = dense(read_matrix("D", D))
     if out.shape != (d, d):
         msg = f"D must have shape ({d}, {d}) as the objective has d={d}, got {out.shape}"
         raise ValueError(msg)
-    if isinstance(out, StepsizeOperator):
-        if not math.isfinite(out.log_det()):
-            msg = "D must be positive definite"
-            raise ValueError(msg)
-        return out
     try:
         np.linalg.cholesky(out)
     except np.linalg.LinAlgError as error:
@@ -58,10 +53,3 @@ def count_senders(client_seeds: str, sketches: Sequence[Sketch]) -> int:
         msg = "client_seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
         raise ValueError(msg)
     return len(sketches)
-
-
-def _is_vector(D: Any) -> bool:
-    """Return whether D is the diagonal of a stepsize; rows of different lengths are refused as a matrix."""
-    if isinstance(D, list | tuple):
-        return all(dimensions(entry) == 0 for entry in D)
-    return getattr(D, "ndim", 0) == 1 and not isinstance(D, StepsizeOperator)

@@ -423,8 +423,6 @@ def _steps(run: Run) -> int:
 
 def _named(theorem: int, run: Run) -> str:
     """Name a theorem, and whether D satisfies its condition."""
-    if math.isnan(run.condition):
-        return f"Theorem {theorem} (condition not checked)"
     if run.condition > 1.0 + _ROUNDING:
         return f"bound of Theorem {theorem} (D outside its condition)"
     return f"Theorem {theorem}"

@@ -55,7 +55,7 @@ class Run(Shown):
         ⟨∇f(xᵏ), xᵏ − xᵏ⁺¹⟩/det(D)^{1/d}, shape (s, K); E[S] = I makes its mean that of ``squared_norms``.
     metric_norms : numpy.ndarray
         ‖∇f(xᵏ)‖²_H in the descent metric H of the run, shape (s, K): 2D − T(D) on one node, 2D − DLD with clients,
-        whose variance Theorem 3 counts apart.  NaN when D is an operator and T(D) has no form without a d×d matrix.
+        whose variance Theorem 3 counts apart.
     decrease : numpy.ndarray
         2⟨∇f(xᵏ), xᵏ − xᵏ⁺¹⟩ − ‖v‖²_L, shape (s, K), v = xᵏ − xᵏ⁺¹ on one node and D∇f(xᵏ) with clients; its mean is
         that of ``metric_norms``.  On one node L-smoothness keeps it below 2(f(xᵏ) − f(xᵏ⁺¹)).
@@ -74,12 +74,12 @@ class Run(Shown):
     rate : float
         det(D)^{1/d}.
     descent_rate : float
-        det(H)^{1/d}; 0 when H is not positive definite, NaN when D is an operator: it takes the eigenvalues of H.
+        det(H)^{1/d}; 0 when H is not positive definite.
     smallest_eigenvalue : float
-        Of H; NaN when D is an operator.
+        Of H.
     condition : float
         The largest eigenvalue of D⁻¹T(D), less the rounding of its computation: D satisfies the condition T(D) ⪯ D when
-        it is at most 1.  With clients T(D) is DLD, as in H; NaN when D is an operator.
+        it is at most 1.  With clients T(D) is DLD, as in H.
     sampling : numpy.ndarray
         ``sampling_probabilities`` of the sketches that were drawn.
     diverged_at : int or None
@@ -169,8 +169,6 @@ class Run(Shown):
     @property
     def without_metric(self) -> str:
         """Why there is no rate in the descent metric."""
-        if np.isnan(self.descent_rate):
-            return "the eigenvalues of H = 2D − T(D) are not computed for a D that is an operator: run with D.todense()"
         return "H = 2D − T(D) is not positive definite: the descent metric of this D promises nothing"
 
     def euclidean_means(self) -> Matrix:

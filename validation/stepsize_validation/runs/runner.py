@@ -22,7 +22,6 @@ import numpy as np
 
 from stepsize_opt.inputs import check_memory, check_one_of, real_array, whole_number
 from stepsize_opt.methods import Feedback, Method, get_method, is_scalar
-from stepsize_opt.operators import StepsizeOperator
 from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.results import DistributedResult, StepsizeResult, SubspaceMethod
 from stepsize_opt.sketches import Sketch
@@ -77,8 +76,7 @@ def run(
     D
         What ``optimal_stepsize``, ``optimal_distributed_stepsize`` or ``optimal_method`` returned, which knows its
         sketch and method; or a stepsize matrix, d×d, symmetric (as ``stepsize_opt.certify`` judges it) and positive
-        definite, the operator of a large model (``result.D``, ``method.D``), or a vector x for Diag(x).  For operators
-        and vectors nothing of size d×d is formed, and what takes the eigenvalues of H is NaN in the record (``Run``).
+        definite.  The operator of a large model is refused: loop over ``result.compressor()``.
     sketch
         The sketch, or one for each client; needed for a matrix.
     algorithm
@@ -242,7 +240,7 @@ class _State:
 
 def _loop(
     objective: Objective | Federated,
-    D: Matrix | StepsizeOperator,
+    D: Matrix,
     metric: DescentMetric,
     mover: Mover,
     state: _State,
@@ -252,7 +250,6 @@ def _loop(
 ) -> int | None:
     """Run until the end or until divergence, whose step is returned; ``senders`` clients share each draw."""
     iterations, rate = state.norms.shape[1], rate_of(D)
-    stepsize: Any = D  # scipy's operators take products from the right as well
     state.values[:, 0] = objective.value(state.X)
     limit = _DIVERGED * _initial_gap(float(state.values[0, 0]), objective.lower_bound) / rate
     record_at = {int(k): i for i, k in enumerate(state.value_steps)}
@@ -264,7 +261,7 @@ def _loop(
             gradient = parts.mean(axis=1)
             # The mean of the clients' messages is the message of the mean when they share their draw.
             step = mover.step(gradient[:, None] if senders > 1 else parts, draws, t)
-            along: Matrix = gradient @ stepsize
+            along: Matrix = gradient @ D
             state.norms[:, k] = np.einsum("sd,sd->s", gradient, along) / rate
             state.metric_norms[:, k] = metric.norms(gradient)
             state.euclidean[:, k] = np.einsum("sd,sd->s", gradient, gradient)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -28,8 +28,8 @@ class Draws(Protocol):
     @property
     def steps(self) -> int: ...
 
-    def mean(self, t: int, V: Matrix, B: Any = None) -> Matrix:
-        """Return (1/n) Σᵢ Sᵢ B Vᵢ at step t for a d×d array or operator B (None: the identity), shape (s, d)."""
+    def mean(self, t: int, V: Matrix, B: Matrix | None = None) -> Matrix:
+        """Return (1/n) Σᵢ Sᵢ B Vᵢ at step t for a d×d array B (None: the identity), shape (s, d)."""
         ...
 
     def sent(self, t: int) -> Vector:
@@ -37,13 +37,9 @@ class Draws(Protocol):
         ...
 
 
-def _times(V: Matrix, B: Any) -> Matrix:
-    """Return B v for the vectors v of V; B is an array, an operator, or None for the identity."""
-    if B is None:
-        return V
-    if isinstance(B, np.ndarray):
-        return np.asarray(V @ B.T)
-    return np.asarray(B @ V.reshape(-1, V.shape[-1]).T).T.reshape(V.shape)
+def _times(V: Matrix, B: Matrix | None) -> Matrix:
+    """Return B v for the vectors v of V; None stands for the identity."""
+    return V if B is None else np.asarray(V @ B.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +52,7 @@ class Diagonals:
     def steps(self) -> int:
         return len(self.diagonals)
 
-    def mean(self, t: int, V: Matrix, B: Any = None) -> Matrix:
+    def mean(self, t: int, V: Matrix, B: Matrix | None = None) -> Matrix:
         return np.asarray(np.einsum("snd,snd->sd", self.diagonals[t], _times(V, B)) / V.shape[1])
 
     def sent(self, t: int) -> Vector:
@@ -81,18 +77,18 @@ class SingleCoordinates:
         np.put_along_axis(out, self.chosen[..., None], float(self.d), axis=-1)
         return out
 
-    def mean(self, t: int, V: Matrix, B: Any = None) -> Matrix:
+    def mean(self, t: int, V: Matrix, B: Matrix | None = None) -> Matrix:
         entries = self.entries(t, V, B)
         s, n = entries.shape
         places = self.chosen[t] + self.d * np.arange(s)[:, None]
         sums = np.bincount(places.ravel(), weights=entries.ravel(), minlength=s * self.d)
         return np.asarray(sums.reshape(s, self.d) * (self.d / n))
 
-    def entries(self, t: int, V: Matrix, B: Any) -> Matrix:
+    def entries(self, t: int, V: Matrix, B: Matrix | None) -> Matrix:
         """Return the entry of B Vᵢ that each client sends, row j of B times Vᵢ, shape (s, n)."""
-        if isinstance(B, np.ndarray):
+        if B is not None:
             return np.asarray(np.einsum("snd,snd->sn", B[self.chosen[t]], V))
-        return np.asarray(np.take_along_axis(_times(V, B), self.chosen[t][..., None], axis=2)[..., 0])
+        return np.asarray(np.take_along_axis(V, self.chosen[t][..., None], axis=2)[..., 0])
 
     def sent(self, t: int) -> Vector:
         _, s, n = self.chosen.shape
@@ -113,7 +109,7 @@ class Applied:
     def steps(self) -> int:
         return 1
 
-    def mean(self, t: int, V: Matrix, B: Any = None) -> Matrix:
+    def mean(self, t: int, V: Matrix, B: Matrix | None = None) -> Matrix:
         out = [
             np.mean([sketch.apply(v, rng) for sketch, v in zip(self.sketches, row, strict=True)], axis=0)
             for row, rng in zip(_times(V, B), self.rngs, strict=True)
