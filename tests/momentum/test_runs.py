@@ -35,11 +35,13 @@ def solved(goal: str, method: str, mu: float = 0.02) -> Any:
 
 @every_goal
 @pytest.mark.parametrize("method", METHODS)
-def test_the_guarantee_holds(goal: str, method: str) -> None:
+def test_the_guarantee_is_kept(goal: str, method: str) -> None:
+    """The mean over the seeds is below the bound; that rare runs keep it as well is more than seeds can show."""
     result = solved(goal, method)
     record = run(NODE, result, iterations=60, seeds=64, start=START)
     check = check_rate(record, INFIMUM)
-    assert check.statement == f"momentum, goal {goal}" and check.verdict == "holds", check
+    assert check.statement == f"momentum, goal {goal}" and check.verdict == "undecided", check
+    assert check.observed < 0.5 * check.bound
     assert record.algorithm == f"{method} with momentum"
     messages = rounds_of(result).messages
     assert np.all(record.sent == 2.0 * messages) and messages == (2 if method == "det-CGD2" else 1)

@@ -284,8 +284,8 @@ def test_a_linear_rate_is_not_confirmed_by_seeds_that_all_drew_everything() -> N
     """E f(x^K) rests on the runs that never draw the first coordinate, one in 400."""
     f, D = Quadratic(np.eye(2), np.array([1.0, 0.01])), np.diag([0.45, 0.4])
     record = run(f, D, IndependentSampling([0.45, 0.9]), iterations=10, seeds=800)
-    assert "holds" not in verdicts(record, 8, goal="linear", rate=0.55)
-    assert verdicts(record, 8, goal="linear", rate=0.4).count("holds") > 50
+    for seeds in (8, 400):
+        assert "holds" not in verdicts(record, seeds, goal="linear", rate=0.55)
 
 
 def test_few_seeds_decide_where_every_run_draws_everything() -> None:

@@ -1,11 +1,11 @@
 """Running the methods, and checking the rates that theorems promise."""
 
+from stepsize_validation.runs.metric import distributed_lambda as distributed_lambda
 from stepsize_validation.runs.rates import (
     LEVEL as LEVEL,
     RateCheck as RateCheck,
     check_distributed_rate as check_distributed_rate,
     check_rate as check_rate,
-    distributed_lambda as distributed_lambda,
     observed_contraction as observed_contraction,
 )
 from stepsize_validation.runs.record import (

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.linalg import eigh
 
-from stepsize_opt.methods import Method
+from stepsize_opt.inputs import dense, items, read_matrix
+from stepsize_opt.methods import Method, get_method
 from stepsize_opt.problems import Federated, Objective
-from stepsize_opt.sketches import Sketch
+from stepsize_opt.sketches import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix, Vector
 
 
@@ -26,19 +28,22 @@ class DescentMetric:
     H: Matrix
     L: Matrix
     one_node: bool
+    objective: Objective | Federated
+    sketches: Sequence[Sketch]
+    method: Method
 
     @staticmethod
     def of(
         objective: Objective | Federated,
         D: Matrix,
-        sketch: Sketch,
+        sketches: Sequence[Sketch],
         method: Method,
         *,
         one_node: bool,
     ) -> DescentMetric:
         L = objective.smoothness()
-        H = method.descent_metric(D, L, sketch) if one_node else 2.0 * D - D @ L @ D
-        return DescentMetric(D, H, L, one_node)
+        H = method.descent_metric(D, L, sketches[0]) if one_node else 2.0 * D - D @ L @ D
+        return DescentMetric(D, H, L, one_node, objective, sketches, method)
 
     def norms(self, gradient: Matrix) -> Vector:
         """Return ‖g‖²_H for each seed."""
@@ -64,3 +69,85 @@ class DescentMetric:
         """The largest eigenvalue of D⁻¹T(D) = 2I − D⁻¹H, less its rounding."""
         largest = float(eigh(2.0 * self.D - self.H, self.D, eigvals_only=True)[-1])
         return largest - len(self.D) * float(np.finfo(float).eps) * float(np.linalg.cond(self.D))
+
+    @cached_property
+    def growth(self) -> float:
+        """The largest factor by which one step can multiply f − f^inf; infinite where the outcomes cannot be listed.
+
+        L-smoothness gives f(x − Gg) ≤ f(x) − ½gᵀ(G + Gᵀ − GᵀLG)g and ‖g‖²_{L⁻¹} ≤ 2(f(x) − f^inf), so that an outcome
+        of the sketch multiplies f − f^inf by at most max(1, ‖I − L^½GL^½‖²).
+        """
+        try:
+            outcomes = self.sketches[0].support()[1]
+        except ValueError:
+            return math.inf
+        factors = self.method.factors(self.D, self.objective.smoothness)
+        w, V = np.linalg.eigh(self.L)
+        root = (V * np.sqrt(np.maximum(w, 0.0))) @ V.T
+        left = root if factors.left is None else root @ factors.left
+        right = root if factors.right is None else factors.right @ root
+        largest = 1.0
+        for S in outcomes:
+            step = (left * S if S.ndim == 1 else left @ S) @ right
+            largest = max(largest, float(np.linalg.norm(np.eye(len(w)) - step, 2)) ** 2)
+        return largest
+
+    @cached_property
+    def lambda_D(self) -> float:
+        """λ_D of Theorem 3; 0 on one node."""
+        if not isinstance(self.objective, Federated):
+            return 0.0
+        return distributed_lambda(self.D, self.L, self.objective.client_smoothness(), self.sketches, self.method)
+
+
+def distributed_lambda(
+    D: Matrix, L: Matrix, client_L: Sequence[Matrix], sketch: Sketch | Sequence[Sketch], algorithm: str | Method
+) -> float:
+    """Return λ_D of Theorem 3, or λ′_D of its analogue for det-CGD2.
+
+        λ_D = maxᵢ λmax(Lᵢ^½ E[(Sᵢ−I) DLD (Sᵢ−I)] Lᵢ^½),
+        λ′_D = maxᵢ λmax(Lᵢ^½ D E[(Tᵢ−I) L (Tᵢ−I)] D Lᵢ^½).
+
+    Parameters
+    ----------
+    D : numpy.ndarray
+        Stepsize matrix, shape (d, d).
+    L : numpy.ndarray
+        Smoothness matrix of f.
+    client_L : sequence of numpy.ndarray
+        Those of the clients.
+    sketch : Sketch or sequence of Sketch
+        The sketch, or one for each client.
+    algorithm : str or Method
+        Its variance V(D) stands between the roots of Lᵢ: 𝒞(DLD) for det-CGD1, D𝒞(L)D for det-CGD2.
+
+    Raises
+    ------
+    ValueError
+        For a matrix that is not symmetric or not finite, or sizes that do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt import RandK
+    >>> from stepsize_validation import distributed_lambda
+    >>> round(distributed_lambda(0.1 * np.eye(2), np.eye(2), [np.eye(2)], RandK(2, 1), "det-CGD1"), 6)
+    0.01
+    """
+    method = get_method(algorithm)
+    D, L = dense(read_matrix("D", D)), dense(read_matrix("L", L))
+    client_L = [dense(read_matrix(f"client_L[{i}]", Li)) for i, Li in enumerate(items("client_L", client_L))]
+    for name, M in (("L", L), *((f"client_L[{i}]", Li) for i, Li in enumerate(client_L))):
+        if M.shape != D.shape:
+            msg = f"{name} is {len(M)}×{len(M)} but D is {len(D)}×{len(D)}"
+            raise ValueError(msg)
+    sketches = sketch_of_each(sketch, len(client_L), len(D))
+    inner: dict[Sketch, Matrix] = {}
+    largest = 0.0
+    for Li, one in zip(client_L, sketches, strict=True):
+        if one not in inner:
+            inner[one] = method.variance(D, L, one)
+        w, V = np.linalg.eigh(Li)
+        root = (V * np.sqrt(np.maximum(w, 0.0))) @ V.T
+        largest = max(largest, float(np.linalg.eigvalsh(root @ inner[one] @ root)[-1]))
+    return largest

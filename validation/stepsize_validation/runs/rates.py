@@ -16,9 +16,21 @@ exceed the right side: a distribution that is not the one declared shows there, 
 
 *What the seeds may have missed* is known from the distribution of the sketch (``Run.missing_probability``).  Where all
 seeds together may have left a coordinate undrawn, with a probability above 1 − level, nothing is decided.  Otherwise
-the bounds allow for runs that no seed showed.  The estimate is about what f decreases by, and a run that drew every
-coordinate has most of it: the share of unseen runs is the probability that one run leaves a coordinate undrawn, and at
-most ``unseen_share``.  The squared norms depend on how long coordinates wait: their share is ``unseen_share``.
+the bounds allow for a share of runs that no seed showed, with the largest left side that such runs can have (the
+ceiling).  A sum of decreases of f, on one node with a D inside its condition, is nearly complete in a run that drew
+every coordinate: its share is the probability that one run leaves a coordinate undrawn, and at most ``unseen_share``.
+Everything else is, or contains, a product of random factors, of whose mean a few rare runs can carry all.  Its share is
+``unseen_share``, and its ceiling is
+
+=======================  ===================================================================
+left side                ceiling
+=======================  ===================================================================
+squared norms, c ≤ 1     2Δ⁰/(rate K), c the largest eigenvalue of D⁻¹T(D)
+squared norms, 1 < c     2Δ⁰/((2 − c) rate K), infinite from c = 2 on
+f(x^K) − f*              Δ⁰ times the K-th power of the largest factor of one step (``DescentMetric.growth``)
+Ψ of momentum            infinite: no bound on a single run is known, so only runs without randomness are confirmed
+Theorem 3                its right side with λ_D of the matrix that ran, whatever λ_D is claimed
+=======================  ===================================================================
 
 *Theorem 3* bounds min_k E r_k, r_k = ‖∇f(xᵏ)‖²_{D/det(D)^{1/d}}.  The minimum of averages over few seeds is biased
 downwards, so what is checked is the weighted mean Σ w_k r_k/Σ w_k with w_k = (1 + λ_D/n)^{−k−1}, which the paper's
@@ -28,7 +40,6 @@ proof bounds by the same right side and which is never below the minimum.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,17 +51,13 @@ from stepsize_opt.inputs import (
     Shown,
     check_kind,
     check_one_of,
-    dense,
-    items,
     positive_number,
-    read_matrix,
     real_number,
     whole_number,
 )
-from stepsize_opt.methods import Method, get_method, weight
+from stepsize_opt.methods import weight
 from stepsize_opt.problems import FederatedInfimum, Infimum
-from stepsize_opt.sketches import Sketch, sketch_of_each
-from stepsize_solvers.programs import Matrix, Vector
+from stepsize_solvers.programs import Vector
 from stepsize_validation.runs.confidence import UNKNOWN, mean_bounds, unseen_share
 from stepsize_validation.runs.record import MomentumRun, Run
 
@@ -170,8 +177,10 @@ def check_rate(
     A run with momentum (docs/momentum.md) knows its own guarantee, on Ψ = f(x) − f* + ½‖z − x*‖²_M for ``linear`` and
     K(K + 3)/4 (f(x) − f*) + ½‖z − x*‖²/t² for ``convex``; ``infimum`` is then needed.
 
-    (f(x^K) − f*)/(1 − t)^K is a product of K random factors, and few seeds carry its mean: check ``linear`` with a K
-    of some multiples of 1/t, and hundreds of seeds.
+    (f(x^K) − f*)/(1 − t)^K is a product of K random factors, and rare runs carry its mean.  n seeds leave room for
+    unseen runs of the probability 1 − (1 − level)^{1/n}, so ``linear`` is ``undecided`` unless (1 − t)^K is larger than
+    that: check it with hundreds of seeds and a K of few multiples of 1/t.  For momentum no bound on a single run is
+    known, and a random run is ``violated`` or ``undecided``.
 
     Parameters
     ----------
@@ -226,7 +235,7 @@ def check_rate(
     left = _left_sides(run, goal)
     claimed = left.rate if rate is None else positive_number("rate", rate)
     strict, loose = (2.0 * (run.start_value - value) / (claimed * K) for value in (bounds.found, bounds.proved))
-    right = _RightSides(strict, loose, ceiling=strict * claimed / left.rate)
+    right = _RightSides(strict, loose, ceiling=_excess_factor(run, goal) * strict * claimed / left.rate)
     name = _named(theorem, run) if goal == "paper" else f"goal {goal}"
     return _compare(name, left.over(np.full(K, 1.0 / K)), right, run, K, level)
 
@@ -240,8 +249,9 @@ def _check_linear(run: Run, bounds: Infimum, t: float | None, level: float) -> R
     kept = max(0.0, 1.0 - positive_number("rate", t)) ** K
     left = run.values[:, -1] - bounds.found
     strict = kept * start - (1.0 - kept) * (bounds.found - bounds.proved)
-    right = _RightSides(strict, kept * start, ceiling=start)
-    return _compare("goal linear", _LeftSides(left, left, t), right, run, K, level)
+    with np.errstate(over="ignore"):
+        most = float(np.float64(run.metric.growth) ** K) * start
+    return _compare("goal linear", _LeftSides(left, None, t), _RightSides(strict, kept * start, most), run, K, level)
 
 
 def _check_momentum(run: Run, momentum: MomentumRun, infimum: Infimum | None, level: float) -> RateCheck:
@@ -256,7 +266,7 @@ def _check_momentum(run: Run, momentum: MomentumRun, infimum: Infimum | None, le
     # At the optimum both sides are differences of values of f, whose rounding is no violation.
     loose = right + _VALUE_ROUNDING * (1.0 + abs(run.start_value)) * (1.0 if rounds.strong else weight(K))
     name = f"momentum, goal {momentum.goal}"
-    return _compare(name, _LeftSides(left, left, rounds.t), _RightSides(right, loose, first), run, K, level)
+    return _compare(name, _LeftSides(left, None, rounds.t), _RightSides(right, loose, math.inf), run, K, level)
 
 
 def observed_contraction(run: Run, infimum: Infimum) -> float:
@@ -290,22 +300,42 @@ def observed_contraction(run: Run, infimum: Infimum) -> float:
     return float(max(0.0, ratio) ** (1.0 / max(1, int(run.value_steps[-1]))))
 
 
+def _is_inside(run: Run) -> bool:
+    """Return whether D satisfies the condition T(D) ⪯ D, up to rounding."""
+    return run.condition <= 1.0 + _ROUNDING
+
+
+def _excess_factor(run: Run, goal: str) -> float:
+    """Return how far the mean of the goal ``paper`` can exceed the bound of Theorem 1: 1 for T(D) ⪯ D.
+
+    T(D) ⪯ cD gives H ⪰ (2 − c)D, and the squared norms in H have the bound 2Δ⁰/K.
+    """
+    if goal != "paper" or _is_inside(run):
+        return 1.0
+    return 1.0 / (2.0 - run.condition) if run.condition < 2.0 else math.inf
+
+
 class _LeftSides(NamedTuple):
-    """Squared norms in a matrix of that rate, and their estimate where there is one, of each seed and step: (s, K)."""
+    """Squared norms in a matrix of that rate, and their estimate where there is one, of each seed and step: (s, K).
+
+    decreases: the estimate is what f decreases by, of which a run that drew every coordinate shows most.
+    """
 
     norms: Array
     estimate: Array | None
     rate: float
+    decreases: bool = False
 
     def over(self, weights: Vector) -> _LeftSides:
         """Return the weighted sums of each seed, shape (s,)."""
-        return _LeftSides(self.norms @ weights, None if self.estimate is None else self.estimate @ weights, self.rate)
+        estimate = None if self.estimate is None else self.estimate @ weights
+        return self._replace(norms=self.norms @ weights, estimate=estimate)
 
 
 class _RightSides(NamedTuple):
     """The right side by the value found for f^inf and by the proved bound, and the largest left side of a run.
 
-    ceiling: what D itself guarantees of the mean.  In the metric H no run of an L-smooth f exceeds it.
+    ceiling: what D itself guarantees, whatever rate is claimed; see the table at the top.
     """
 
     strict: float
@@ -315,13 +345,15 @@ class _RightSides(NamedTuple):
 
 def _left_sides(run: Run, goal: str) -> _LeftSides:
     """Return both sides; raise ValueError for an H that is not positive definite."""
+    one_node = run.clients == 1
     if goal == "paper":
-        return _LeftSides(run.squared_norms, run.descent, run.rate)
+        return _LeftSides(run.squared_norms, run.descent, run.rate, one_node and _is_inside(run))
     if not run.descent_rate > 0.0:
         raise ValueError(run.without_metric)
     if goal == "euclidean":
         return _LeftSides(run.euclidean, None, run.smallest_eigenvalue)
-    return _LeftSides(run.metric_norms / run.descent_rate, run.decrease / run.descent_rate, run.descent_rate)
+    rate = run.descent_rate
+    return _LeftSides(run.metric_norms / rate, run.decrease / rate, rate, one_node)
 
 
 def check_distributed_rate(
@@ -380,7 +412,7 @@ def check_distributed_rate(
     if not 0.0 <= real_number("lambda_D", lambda_D) < math.inf:
         msg = f"lambda_D must be a finite number of at least 0, got {lambda_D!r}"
         raise ValueError(msg)
-    growth = lambda_D / whole_number("clients", clients)
+    whole_number("clients", clients)
     check_one_of("goal", goal, CLIENT_GOALS)
     if run.clients != clients:
         msg = f"clients={clients}, but the run has {run.clients}; with shared seeds it is one node, for check_rate"
@@ -389,21 +421,23 @@ def check_distributed_rate(
         msg = f"infimum must be what find_federated_infimum returns, got {infimum!r}"
         raise TypeError(msg)
     K, left, whole = _steps(run), _left_sides(run, goal), _seen(infimum.whole, run)
-    weights = np.exp(-np.log1p(growth) * np.arange(1, K + 1))
+    weights = np.exp(-np.log1p(lambda_D / clients) * np.arange(1, K + 1))
     weights /= weights.sum()
 
-    def right(whole: float, parts: float) -> float:
-        gap = run.start_value - whole
+    def right(lambda_D: float, whole: float, parts: float) -> float:
+        growth, gap = lambda_D / clients, run.start_value - whole
         exponent = K * math.log1p(growth)
         power = math.exp(exponent) if exponent < _LARGEST_EXPONENT else math.inf
         start = power / K * gap if gap != 0.0 else 0.0
         return 2.0 * (start + growth * (whole - parts)) / left.rate
 
-    strict, loose = right(whole.found, infimum.clients.found), right(whole.proved, infimum.clients.proved)
+    strict = right(lambda_D, whole.found, infimum.clients.found)
+    loose = right(lambda_D, whole.proved, infimum.clients.proved)
+    ceiling = right(run.metric.lambda_D, whole.found, infimum.clients.found)
     name = _named(3, run) if goal == "paper" else "Theorem 3, goal descent"
     # Decreasing weights count as 1/w₀ rounds of equal weight.
     rounds = 1.0 / float(weights[0])
-    return _compare(name, left.over(weights), _RightSides(strict, loose, ceiling=strict), run, rounds, level)
+    return _compare(name, left.over(weights), _RightSides(strict, loose, ceiling), run, rounds, level)
 
 
 def _seen(infimum: object, run: Run) -> Infimum:
@@ -423,9 +457,7 @@ def _steps(run: Run) -> int:
 
 def _named(theorem: int, run: Run) -> str:
     """Name a theorem, and whether D satisfies its condition."""
-    if run.condition > 1.0 + _ROUNDING:
-        return f"bound of Theorem {theorem} (D outside its condition)"
-    return f"Theorem {theorem}"
+    return f"Theorem {theorem}" if _is_inside(run) else f"bound of Theorem {theorem} (D outside its condition)"
 
 
 def _compare(statement: str, left: _LeftSides, right: _RightSides, run: Run, rounds: float, level: float) -> RateCheck:
@@ -439,7 +471,7 @@ def _compare(statement: str, left: _LeftSides, right: _RightSides, run: Run, rou
         around = around_plain = UNKNOWN
     elif run.is_random:
         largest = unseen_share(run.seeds, level)
-        share = largest if left.estimate is None else min(largest, run.missing_probability(rounds))
+        share = min(largest, run.missing_probability(rounds)) if left.decreases else largest
         around = around.with_unseen(share, run.seeds, right.ceiling)
         around_plain = around_plain.with_unseen(largest, run.seeds, right.ceiling)
     return RateCheck(
@@ -454,56 +486,3 @@ def _compare(statement: str, left: _LeftSides, right: _RightSides, run: Run, rou
         level,
         *around_plain,
     )
-
-
-def distributed_lambda(
-    D: Matrix, L: Matrix, client_L: Sequence[Matrix], sketch: Sketch | Sequence[Sketch], algorithm: str | Method
-) -> float:
-    """Return λ_D of Theorem 3, or λ′_D of its analogue for det-CGD2.
-
-        λ_D = maxᵢ λmax(Lᵢ^½ E[(Sᵢ−I) DLD (Sᵢ−I)] Lᵢ^½),
-        λ′_D = maxᵢ λmax(Lᵢ^½ D E[(Tᵢ−I) L (Tᵢ−I)] D Lᵢ^½).
-
-    Parameters
-    ----------
-    D : numpy.ndarray
-        Stepsize matrix, shape (d, d).
-    L : numpy.ndarray
-        Smoothness matrix of f.
-    client_L : sequence of numpy.ndarray
-        Those of the clients.
-    sketch : Sketch or sequence of Sketch
-        The sketch, or one for each client.
-    algorithm : str or Method
-        Its variance V(D) stands between the roots of Lᵢ: 𝒞(DLD) for det-CGD1, D𝒞(L)D for det-CGD2.
-
-    Raises
-    ------
-    ValueError
-        For a matrix that is not symmetric or not finite, or sizes that do not fit.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from stepsize_opt import RandK
-    >>> from stepsize_validation import distributed_lambda
-    >>> round(distributed_lambda(0.1 * np.eye(2), np.eye(2), [np.eye(2)], RandK(2, 1), "det-CGD1"), 6)
-    0.01
-    """
-    method = get_method(algorithm)
-    D, L = dense(read_matrix("D", D)), dense(read_matrix("L", L))
-    client_L = [dense(read_matrix(f"client_L[{i}]", Li)) for i, Li in enumerate(items("client_L", client_L))]
-    for name, M in (("L", L), *((f"client_L[{i}]", Li) for i, Li in enumerate(client_L))):
-        if M.shape != D.shape:
-            msg = f"{name} is {len(M)}×{len(M)} but D is {len(D)}×{len(D)}"
-            raise ValueError(msg)
-    sketches = sketch_of_each(sketch, len(client_L), len(D))
-    inner: dict[Sketch, Matrix] = {}
-    largest = 0.0
-    for Li, one in zip(client_L, sketches, strict=True):
-        if one not in inner:
-            inner[one] = method.variance(D, L, one)
-        w, V = np.linalg.eigh(Li)
-        root = (V * np.sqrt(np.maximum(w, 0.0))) @ V.T
-        largest = max(largest, float(np.linalg.eigvalsh(root @ inner[one] @ root)[-1]))
-    return largest

@@ -11,6 +11,7 @@ from stepsize_opt.inputs import Shown, check_one_of, real_array, real_number
 from stepsize_opt.methods import MomentumState, MomentumStep
 from stepsize_opt.plots import GUARANTEE, STYLES, Curve, axes_or_new, log_axes
 from stepsize_solvers.programs import Indices, Matrix, Vector
+from stepsize_validation.runs.metric import DescentMetric
 
 # A float is sent as it is computed, in double precision (IEEE float64).
 BITS_PER_NUMBER = 64
@@ -80,6 +81,8 @@ class Run(Shown):
     condition : float
         The largest eigenvalue of D⁻¹T(D), less the rounding of its computation: D satisfies the condition T(D) ⪯ D when
         it is at most 1.  With clients T(D) is DLD, as in H.
+    metric : DescentMetric
+        H with the matrices that it is made of.
     sampling : numpy.ndarray
         ``sampling_probabilities`` of the sketches that were drawn.
     diverged_at : int or None
@@ -110,6 +113,7 @@ class Run(Shown):
     descent_rate: float
     smallest_eigenvalue: float
     condition: float
+    metric: DescentMetric
     sampling: Vector
     diverged_at: int | None = None
     clients: int = 1

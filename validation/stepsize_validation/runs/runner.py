@@ -142,12 +142,11 @@ def run(
         raise ValueError(msg)
     x0 = np.zeros(objective.d) if start is None else real_array("start", start)
     state = _State.fresh(objective, x0, iterations, seeds)
-    factors = method.factors(D, objective.smoothness)
-    mover: Mover = WithoutMemory(method, factors)
+    one_node = not isinstance(objective, Federated) or client_seeds == "shared"
+    metric = DescentMetric.of(objective, D, sketches, method, one_node=one_node)
+    mover: Mover = WithoutMemory(method, method.factors(D, objective.smoothness))
     if momentum is not None:
         mover = WithMomentum(momentum, momentum.start(state.X))
-    one_node = not isinstance(objective, Federated) or client_seeds == "shared"
-    metric = DescentMetric.of(objective, D, sketches[0], method, one_node=one_node)
     drawn = sketches[:1] if senders > 1 else sketches
     stream = SketchStream(drawn, seeds, int(seed))
     with _bar(progress, f"{method}, {seeds} seeds", iterations) as advance:
@@ -232,6 +231,7 @@ class _State:
             descent_rate=metric.rate,
             smallest_eigenvalue=float(metric.eigenvalues[0]),
             condition=metric.condition,
+            metric=metric,
             sampling=np.concatenate([sketch.sampling_probabilities for sketch in drawn]),
             diverged_at=stopped,
             clients=len(drawn),
