@@ -77,8 +77,8 @@ _GRADIENT = "2Δ⁰/ε²", ("epsilon2", "initial_gap")
 WORDS: dict[str, GoalWords] = {
     "paper": GoalWords("det(D)^(1/d)", "T(D) ⪯ D", *_GRADIENT, "D"),
     "descent": GoalWords("det(H)^(1/d)", "H = 2D − T(D) ≻ 0", *_GRADIENT, "H"),
-    "euclidean": GoalWords("t with H ⪰ tI", "H = 2D − T(D) ≻ 0", *_GRADIENT, "H"),
-    "linear": GoalWords("t with H ⪰ tM⁻¹", "H = 2D − T(D) ≻ 0", "log(Δ⁰/accuracy)", ("accuracy", "initial_gap"), "H"),
+    "euclidean": GoalWords("t with H ⪰ tI", "H ⪰ tI with t > 0", *_GRADIENT, "H"),
+    "linear": GoalWords("t with H ⪰ tM⁻¹", "H ⪰ tM⁻¹ with t > 0", "log(Δ⁰/accuracy)", ("accuracy", "initial_gap"), "H"),
     "convex": GoalWords(
         "det(D)^(1/d)",
         "𝒫(D) ⪯ L⁻¹",
@@ -88,11 +88,14 @@ WORDS: dict[str, GoalWords] = {
     ),
 }
 _MOMENTUM_RATE = "t with H ⪰ t²𝒫(M⁻¹)"
+_MOMENTUM_FEASIBLE = "H ⪰ t²𝒫(M⁻¹) with t > 0"
 MOMENTUM_WORDS: dict[str, GoalWords] = {
-    "linear": replace(WORDS["linear"], rate=_MOMENTUM_RATE, unit="log(2Δ⁰/accuracy)"),
+    "linear": replace(
+        WORDS["linear"], rate=_MOMENTUM_RATE, feasible=_MOMENTUM_FEASIBLE, unit="log(2Δ⁰/accuracy)"
+    ),
     "convex": GoalWords(
         f"{_MOMENTUM_RATE}, M = I",
-        WORDS["linear"].feasible,
+        _MOMENTUM_FEASIBLE,
         "‖x⁰ − x*‖ (2/accuracy)^½",
         WORDS["convex"].arguments,
         "H",

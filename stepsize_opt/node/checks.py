@@ -84,7 +84,7 @@ class StepsizeCheck(Shown):
 
     @property
     def feasible(self) -> bool:
-        """Whether the guarantee is proved: T(D) ⪯ D for ``paper``, 𝒫(D) ⪯ L⁻¹ for ``convex``, H ≻ 0 for the others."""
+        """Whether the guarantee is proved, see ``StepsizeResult.certificate``."""
         return self.certificate.feasible
 
     @property

@@ -52,8 +52,9 @@ class StepsizeResult(Result):
         the reason.
     certificate
         Feasible, margin, log_det, upper_bound and gap, all holding in exact arithmetic.  ``feasible`` means T(D) ⪯ D
-        for the goal ``paper``, 𝒫(D) ⪯ L⁻¹ for ``convex``, H ≻ 0 for the others.  ``log_det`` and ``upper_bound`` are
-        the ends of log det D for ``paper`` and ``convex``, of log det H for ``descent``, of d log t for the others.
+        for the goal ``paper``, 𝒫(D) ⪯ L⁻¹ for ``convex``, H ≻ 0 for ``descent``, H ⪰ tM⁻¹ with a t > 0 for the others.
+        ``log_det`` and ``upper_bound`` are the ends of log det D for ``paper`` and ``convex``, of log det H for
+        ``descent``, of d log t for the others.
     descent_log_det
         A proved lower bound on log det H of the descent metric H = 2D − T(D), T(D) the left-hand side of
         the condition; T(D) ⪯ D makes H ⪰ D.

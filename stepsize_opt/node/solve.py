@@ -359,7 +359,8 @@ def assemble(
         status = next((p.status for p in pieces if p.status is not Status.OPTIMAL), Status.INACCURATE)
     message = ""
     if status is not Status.OPTIMAL:
-        message = "; ".join([status.meaning, status.remedy, *dict.fromkeys(p.message for p in pieces if p.message)])
+        meaning = status.meaning if certificate.feasible else f"{goal.words.feasible} is not proved for D in float64"
+        message = "; ".join([meaning, status.remedy, *dict.fromkeys(p.message for p in pieces if p.message)])
     places = [piece.indices for piece in pieces]
     return StepsizeResult(
         status=status.value,

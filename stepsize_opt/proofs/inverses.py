@@ -9,6 +9,7 @@ between them are read off one enclosure of YMY.
 from __future__ import annotations
 
 import math
+from itertools import chain
 
 import numpy as np
 from scipy.linalg import lapack
@@ -21,9 +22,11 @@ from stepsize_opt.proofs.roundings import UNIT, power_of_two_scaling
 from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Matrix
 
-# A number t found by plain arithmetic is lowered by this much of itself, then by 16 times as much, until it is proved.
+# A number t found by plain arithmetic is lowered by this much of itself, then by 16 times as much, until it is proved,
+# and then by quarters: next to a singular H or M rounding takes any share of t.
 _FIRST_LOSS = 1e-14
 _LARGEST_LOSS = 1e-2
+_QUARTERS = 20
 
 
 def exceeds_inverse(H: Enclosed, t: float, M: Matrix | float) -> bool:
@@ -36,19 +39,36 @@ def exceeds_inverse(H: Enclosed, t: float, M: Matrix | float) -> bool:
 
 def largest_floor(H: Enclosed, M: Matrix | float) -> float:
     """Return a t with H ⪰ tM⁻¹ proved, within a few roundings of the largest; 0 when there is no proof for a t > 0."""
-    if isinstance(M, float | int):
-        t = float(np.linalg.eigvalsh(H.value)[0]) * M
-    else:
-        K, info = lapack.dpotrf(M, 1, 1)
-        t = float(np.linalg.eigvalsh(K.T @ H.value @ K)[0]) if info == 0 else math.nan
+    t = _nearly_largest(H.value, M)
     if not t > 0.0:
         return 0.0
 
-    def lowered(loss: float) -> float | None:
-        candidate = t * (1.0 - loss)
+    def lowered(share: float) -> float | None:
+        candidate = t * share
         return candidate if exceeds_inverse(H, candidate, M) else None
 
-    return first_proved(losses(_FIRST_LOSS * len(H.value), _LARGEST_LOSS, 16.0), lowered) or 0.0
+    near = (1.0 - loss for loss in losses(_FIRST_LOSS * len(H.value), _LARGEST_LOSS, 16.0))
+    far = (0.25**n for n in range(1, _QUARTERS + 1))
+    return first_proved(chain(near, far), lowered) or 0.0
+
+
+def _nearly_largest(H: Matrix, M: Matrix | float) -> float:
+    """Return the largest t with H ⪰ tM⁻¹ in plain floats, 0 for a matrix that is not numerically positive definite.
+
+    With H = KKᵀ and M = CCᵀ it is 1/‖C⁻¹K⁻ᵀ‖²: unlike the smallest eigenvalue of CᵀHC, the factors of graded matrices
+    and their inverses have few roundings relative to each entry.
+    """
+    K, info = lapack.dpotrf(H, 1, 1)  # lower, clean
+    if info != 0:
+        return 0.0
+    R = lapack.dtrtri(K, 1)[0].T
+    if isinstance(M, float | int):
+        return float(M / np.linalg.eigvalsh(R @ R.T)[-1])
+    C, info = lapack.dpotrf(M, 1, 1)
+    if info != 0:
+        return 0.0
+    R = lapack.dtrtri(C, 1)[0] @ R
+    return float(1.0 / np.linalg.eigvalsh(R @ R.T)[-1])
 
 
 def weight_from_below(Y: Enclosed, M: Matrix | float) -> float:

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.goals import GOALS, arguments_of
-from stepsize_opt import IndependentSampling, RandK, optimal_stepsize
+from stepsize_opt import Identity, IndependentSampling, RandK, optimal_stepsize
 from stepsize_opt.goals import iterations_needed, linear_iterations
 from stepsize_opt.problems import LeastSquares, LogisticRegression, Objective
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.results import StepsizeResult
-from stepsize_validation.data import load_dataset, random_smoothness
+from stepsize_validation.data import load_dataset, random_smoothness, with_spectrum
 from stepsize_validation.properties.exact import (
     combine,
     descent_metric,
@@ -57,6 +57,26 @@ def test_M_connects_what_L_does_not() -> None:
     H = descent_metric(rational(result.D), rational(diagonal), RandK(3, 1))
     exact, t = rational(M), Fraction(result.rate)
     assert is_positive_semidefinite(combine((1, product(product(exact, H), exact)), (-t, exact)))
+
+
+@pytest.mark.parametrize("asked", [{"goal": "euclidean"}, {"goal": "convex", "momentum": True}])
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_units_that_lie_far_apart_leave_a_rate(seed: int, asked: dict[str, Any]) -> None:
+    rng = np.random.default_rng(seed)
+    units = 10.0 ** rng.uniform(-8.0, 8.0, 4)
+    graded = random_smoothness(rng, 4, 2.0) * np.outer(units, units)
+    result = optimal_stepsize(0.5 * (graded + graded.T), Identity(4), **asked)
+    assert result.status == "optimal" and result.rate > 0.0
+
+
+def test_the_message_names_a_guarantee_that_float64_does_not_prove() -> None:
+    nearly_singular = with_spectrum(np.random.default_rng(0), np.array([1e-14, 1.0, 1.0, 1.0, 1.0]))
+    nearly_singular = 0.5 * (nearly_singular + nearly_singular.T)
+    asked = arguments_of("linear", 0.5 * nearly_singular)
+    result = optimal_stepsize(nearly_singular, RandK(5, 1), algorithm="det-CGD2", **asked)
+    assert result.rate == 0.0 and not result.certificate.feasible and result.descent_rate > 0.0
+    assert result.status == "optimal_inaccurate" and "H ⪰ tM⁻¹ with t > 0 is not proved" in result.message
+    assert "H ⪰ tM⁻¹ with t > 0" in repr(result)
 
 
 @pytest.mark.parametrize("goal", GOALS)

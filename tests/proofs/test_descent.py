@@ -8,12 +8,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stepsize_opt.proofs import ConvexStep, Descent, norm_from_above
+from stepsize_opt.proofs import ConvexStep, Descent, inverses, norm_from_above
 from stepsize_opt.proofs.arithmetic import Enclosed, Pair
 from stepsize_opt.proofs.duals import Multiplier
-from stepsize_opt.proofs.inverses import exceeds_inverse
+from stepsize_opt.proofs.inverses import exceeds_inverse, largest_floor
 from stepsize_opt.sketches import RandK, Sketch
 from stepsize_solvers import get_solver
 from stepsize_solvers.programs import Pattern, Program, Settings
@@ -193,6 +194,46 @@ def test_poor_stepsizes_and_multipliers_prove_nothing() -> None:
     assert Descent(Program.single(L, sketch.map, Pattern((1, 2))), at.D).lower == -np.inf  # not the pattern
     with pytest.raises(ValueError, match="one condition"):
         Descent(Program.descent(L, sketch.map), np.eye(3))
+
+
+def _exceeds_inverse(H: Matrix, t: float, M: Matrix) -> bool:
+    """H ⪰ tM⁻¹, which is MHM ⪰ tM."""
+    floor = rational(M)
+    return is_positive_semidefinite(combine((1, product(product(floor, rational(H)), floor)), (-Fraction(t), floor)))
+
+
+@pytest.mark.parametrize("number", [True, False])
+@given(seed=seeds)
+@settings(max_examples=40)
+def test_the_t_of_graded_matrices_is_found_and_proved(number: bool, seed: int) -> None:
+    """In units that lie far apart the smallest eigenvalue of CᵀHC, M = CCᵀ, is lost to rounding, but t is not."""
+    rng, d = np.random.default_rng(seed), 4
+    even = [random_smoothness(rng, d, 10.0) for _ in range(2)]
+    units = np.ldexp(1.0, rng.integers(-45, 45, d))
+    H, M = even[0] / np.outer(units, units), even[1] * np.outer(units, units)
+    t = largest_floor(Enclosed.exact(H), 3.0 if number else M)
+    floor = 3.0 * np.eye(d) if number else M
+    assert _exceeds_inverse(H, t, floor) and not _exceeds_inverse(H, t * (1.0 + 1e-6), floor)
+
+
+def test_the_t_of_nearly_singular_matrices_is_lowered_until_it_is_proved() -> None:
+    Q = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
+    H = symmetric((Q * np.geomspace(1e-13, 1.0, 4)) @ Q.T)
+    M = symmetric((Q * [1.0, 2.0, 3.0, 4.0]) @ Q.T)
+    t = largest_floor(Enclosed.exact(H), M)
+    assert 1e-15 < t < 1e-13 and _exceeds_inverse(H, t, M)
+    assert largest_floor(Enclosed.exact(-H), M) == 0.0 == largest_floor(Enclosed.exact(H), -M)
+
+
+@given(t=st.floats(0.01, 100.0))
+def test_the_root_in_the_proof_of_t_is_no_smaller_than_that_of_t(t: float) -> None:
+    """[ M  rI ; rI  H ] ⪰ 0 proves H ⪰ r²M⁻¹: r² ≥ t is needed without rounding."""
+    blocks = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inverses, "is_proved_definite", lambda A: blocks.append(A) or True)
+        exceeds_inverse(Enclosed.exact(np.eye(1)), t, np.eye(1))
+    (whole,) = blocks
+    assert (Fraction(whole.value[0, 1]) - Fraction(whole.error[0, 1])) ** 2 >= Fraction(t)
 
 
 # ---------------------------------------------------------------- convex f
