@@ -45,7 +45,16 @@ from stepsize_opt.inputs import (
     read_matrix,
     real_array,
 )
-from stepsize_opt.proofs import UNIT, Enclosed, exponent_above, largest_floor, norm_from_above, twice_gamma
+from stepsize_opt.proofs import (
+    UNIT,
+    Certificate,
+    Enclosed,
+    exponent_above,
+    is_proved_definite,
+    largest_floor,
+    norm_from_above,
+    twice_gamma,
+)
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 GoalName: TypeAlias = Literal["paper", "descent", "euclidean", "linear", "convex"]
@@ -53,9 +62,6 @@ GOAL_NAMES: tuple[GoalName, ...] = get_args(GoalName)
 METRIC_GOALS: tuple[GoalName, ...] = ("descent", "euclidean", "linear")
 CLIENT_GOALS: tuple[GoalName, ...] = ("paper", "descent")
 MOMENTUM_GOALS: tuple[GoalName, ...] = ("linear", "convex")
-
-# M ⪯ L is asked for up to this relative excess: M and L computed in two ways differ by the rounding of both.
-EXCESS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -90,9 +96,7 @@ WORDS: dict[str, GoalWords] = {
 _MOMENTUM_RATE = "t with H ⪰ t²𝒫(M⁻¹)"
 _MOMENTUM_FEASIBLE = "H ⪰ t²𝒫(M⁻¹) with t > 0"
 MOMENTUM_WORDS: dict[str, GoalWords] = {
-    "linear": replace(
-        WORDS["linear"], rate=_MOMENTUM_RATE, feasible=_MOMENTUM_FEASIBLE, unit="log(2Δ⁰/accuracy)"
-    ),
+    "linear": replace(WORDS["linear"], rate=_MOMENTUM_RATE, feasible=_MOMENTUM_FEASIBLE, unit="log(2Δ⁰/accuracy)"),
     "convex": GoalWords(
         f"{_MOMENTUM_RATE}, M = I",
         _MOMENTUM_FEASIBLE,
@@ -199,6 +203,10 @@ class Goal:
         if self.name == "linear" and M is not None:
             check_strong_convexity(M, L)
 
+    def proved(self, certificate: Certificate) -> Certificate:
+        """Return the certificate of t, for ``linear`` of a t ≤ 1: M ⪯ L makes it so, and M may exceed L by rounding."""
+        return replace(certificate, log_det=min(certificate.log_det, 0.0)) if self.name == "linear" else certificate
+
     def curvature(self, indices: Indices) -> Matrix | float | None:
         """Return M ⪯ ∇²f on some of the coordinates, by which the limit is computed."""
         return self.restricted(indices)
@@ -239,19 +247,25 @@ def _read_bound(goal: GoalName, strong_convexity: Any, d: int) -> Symmetric | fl
 
 
 def check_strong_convexity(M: Matrix | float, L: Matrix) -> None:
-    """Raise ValueError unless 0 ≺ M ⪯ L for the M of ``linear``."""
+    """Raise ValueError unless M ≻ 0 and M ⪯ L + ηDiag(L) are proved for the M of ``linear``.
+
+    L and M are computed, L often as M plus a singular matrix: η is their rounding and that of the proof.
+    """
     matrix = M * np.eye(len(L)) if isinstance(M, float | int) else M
     if not isinstance(M, float | int):
         check_positive_definite("strong_convexity", matrix, "goal='linear' needs M ≻ 0")
-    scale = 1.0 / np.sqrt(L.diagonal())
-    top = float(eigvalsh(scale[:, None] * matrix * scale, scale[:, None] * L * scale)[-1])
-    if not top <= 1.0 + EXCESS:
-        factor = f"{top:.6g}" if top > 1.001 else f"1 + {top - 1.0:.1g}"
-        msg = (
-            "strong_convexity must satisfy M ⪯ L, because ∇²f lies between both, but M exceeds L by a factor of "
-            f"{factor}: give a smaller M"
-        )
-        raise ValueError(msg)
+    scaling, d = Scaling.of(L.diagonal()), len(L)
+    scaled, floor = scaling.times(L), scaling.times(matrix)
+    rounding = 16.0 * d * twice_gamma(d + 2) * scaled.diagonal()
+    if is_proved_definite((Enclosed.exact(scaled) - floor).plus_diagonal(rounding)):
+        return
+    excess = float(eigvalsh(floor, scaled)[-1]) - 1.0
+    factor = f"{1.0 + excess:.6g}" if excess > 1e-3 else f"1 + {max(excess, UNIT):.1g}"
+    msg = (
+        "strong_convexity must satisfy M ⪯ L, because ∇²f lies between both, but M exceeds L by a factor of "
+        f"{factor}: give a smaller M"
+    )
+    raise ValueError(msg)
 
 
 # t = 1 solves in one step; the largest float below it keeps the logarithm finite.

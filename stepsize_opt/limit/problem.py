@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 
 from stepsize_opt.certificate_files import Question
-from stepsize_opt.goals import EXCESS, Goal
+from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import REGULARISE, SMOOTHNESS_REMEDY, Scaling, positive_number
 from stepsize_opt.operators import (
     DiagonalStepsize,
@@ -226,7 +226,7 @@ class FormedLimit(LimitProblem):
                 f"proved of D is {share} of the limit; {REGULARISE}"
             )
             raise self.unproved(msg)
-        return certificate
+        return self.goal.proved(certificate)
 
     def _certificate(self, D: Matrix) -> Certificate:
         scaling, d = self._scaling, len(D)
@@ -309,7 +309,7 @@ class ThinLimit(LimitProblem):
         if not isinstance(mu, float | None):
             msg = "strong_convexity must be a number μ when L is a LowRankPlusDiagonal; a matrix M needs L.todense()"
             raise NeedsDense(msg)
-        if goal.name == "linear" and mu is not None and mu > (1.0 + EXCESS) * float(L.shift.min()):
+        if goal.name == "linear" and mu is not None and mu > float(L.shift.min()):
             msg = (
                 "strong_convexity must satisfy μI ⪯ L, because ∇²f lies between both; a LowRankPlusDiagonal proves it "
                 f"for μ up to its smallest diagonal entry, {L.shift.min():g}, got {mu:g}: L.todense() takes more"

@@ -275,7 +275,7 @@ def certify(
         reduction = separate(smoothness, sketch.map, pattern, proved_for, stepsize, asked)
         found = [_check_piece(piece, stepsize, Z, asked) for piece in reduction.components]
     together = Certificate.combine if asked.M is None else Certificate.weakest
-    certificate = together([piece.certificate for piece in found]).bounded(reduction.log_limit(sketch))
+    certificate = asked.proved(together([piece.certificate for piece in found])).bounded(reduction.log_limit(sketch))
     if isinstance(asked, MomentumGoal):
         certificate = asked.certificate_of_t(certificate)
     scale = min(piece.largest_scale for piece in found)

@@ -346,7 +346,7 @@ def assemble(
     """Put the pieces of a problem together: those that were solved, and coordinates that stand alone."""
     pieces = [*solved, *(single.solve() for single in reduction.singletons)]
     together = Certificate.combine if goal.M is None else Certificate.weakest
-    certificate = together([piece.certificate for piece in pieces])
+    certificate = goal.proved(together([piece.certificate for piece in pieces]))
     limit = reduction.log_limit(sketch)
     if not certificate.is_optimal(tol):
         certificate = certificate.bounded(limit)

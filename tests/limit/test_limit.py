@@ -34,7 +34,7 @@ from stepsize_opt.limit import floor_probabilities
 from stepsize_opt.proofs import Unproved
 from stepsize_opt.results import CompressionLimit
 from stepsize_opt.smoothness import LimitBounds
-from stepsize_validation.data import random_smoothness
+from stepsize_validation.data import random_smoothness, with_spectrum
 from stepsize_validation.properties.exact import (
     Rational,
     combine,
@@ -375,10 +375,13 @@ def test_what_float64_cannot_hold_is_refused() -> None:
     scale = np.array([1e8, 1e8, 1e8, 1e-8])
     L = scale[:, None] * random_smoothness(np.random.default_rng(2), 4, 1e3) * scale
     L = (L + L.T) / 2.0
+    for k in (1.0, 3.9):
+        assert compression_limit(L, k, goal="euclidean").gap <= 1e-9
+        assert optimal_method(L, k, goal="euclidean").certificate.gap <= 1e-9
+    L = with_spectrum(np.random.default_rng(0), np.array([1e-14, 1e-14, 1e-14, 1.0]))
     for refused in (compression_limit, optimal_method):
         with pytest.raises(ValueError, match="eigenvalues of L lie too far apart for goal='euclidean'"):
-            refused(L, 3.9, goal="euclidean")
-    assert compression_limit(L, 1, goal="euclidean").gap <= 1e-9
+            refused((L + L.T) / 2.0, 1.3, goal="euclidean")
     near = np.array([[1.0, 1.0 - 1e-14], [1.0 - 1e-14, 1.0]])
     with pytest.raises(ValueError, match=r"for goal='descent' in float64: .* of the limit; add a regulariser"):
         compression_limit(near, 1)  # and not: use 'descent'

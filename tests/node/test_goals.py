@@ -15,7 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.goals import GOALS, arguments_of
-from stepsize_opt import Identity, IndependentSampling, RandK, optimal_stepsize
+from stepsize_opt import (
+    Identity,
+    IndependentSampling,
+    LowRankPlusDiagonal,
+    RandK,
+    certify,
+    compression_limit,
+    optimal_stepsize,
+)
 from stepsize_opt.goals import iterations_needed, linear_iterations
 from stepsize_opt.problems import LeastSquares, LogisticRegression, Objective
 from stepsize_opt.proofs.certificate import Certificate
@@ -67,6 +75,39 @@ def test_units_that_lie_far_apart_leave_a_rate(seed: int, asked: dict[str, Any])
     graded = random_smoothness(rng, 4, 2.0) * np.outer(units, units)
     result = optimal_stepsize(0.5 * (graded + graded.T), Identity(4), **asked)
     assert result.status == "optimal" and result.rate > 0.0
+
+
+@pytest.mark.parametrize("momentum", [False, True])
+@pytest.mark.parametrize("excess", [1e-8, 9e-7, 1.0])
+def test_an_M_above_L_is_refused(excess: float, momentum: bool) -> None:
+    asked: dict[str, Any] = {"goal": "linear", "strong_convexity": (1.0 + excess) * L, "momentum": momentum}
+    for call in (
+        lambda: optimal_stepsize(L, SKETCH, **asked),
+        lambda: certify(0.1 * np.linalg.inv(L), L, SKETCH, **asked),
+        lambda: compression_limit(L, 2, **asked),
+    ):
+        with pytest.raises(ValueError, match="M exceeds L by a factor of"):
+            call()
+    with pytest.raises(ValueError, match="smallest diagonal entry"):
+        low_rank = LowRankPlusDiagonal(np.ones((6, 1)), 1.0)
+        compression_limit(low_rank, 2, goal="linear", strong_convexity=1.0 + excess, momentum=momentum)
+
+
+@pytest.mark.parametrize("momentum", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_an_M_that_is_L_up_to_rounding_has_a_t_of_at_most_one(seed: int, momentum: bool) -> None:
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((3, 6))  # fewer than columns: the ridge is the smallest eigenvalue
+    ridge = 1e-3
+    regression = features.T @ features / 12.0 + ridge * np.eye(6)
+    given = random_smoothness(rng, 6, 1e4)
+    rounded = (np.eye(6), 1.0 + 1e-14)
+    for A, M in ((given, given), (given, float(np.linalg.eigvalsh(given)[0])), (regression, ridge), rounded):
+        asked: dict[str, Any] = {"goal": "linear", "strong_convexity": M, "momentum": momentum}
+        result = optimal_stepsize(A, Identity(6), **asked)
+        assert result.status == "optimal" and result.rate <= 1.0
+        assert certify(result.D, A, Identity(6), **asked).rate <= 1.0
+        assert compression_limit(A, 6, **asked).value <= 1.0
 
 
 def test_the_message_names_a_guarantee_that_float64_does_not_prove() -> None:
