@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared import exact
 from shared.goals import GOALS
 from stepsize_opt import (
     Direction,
@@ -20,6 +19,7 @@ from stepsize_opt import (
 )
 from stepsize_opt.operators import LowRankStepsize
 from stepsize_solvers.programs import Matrix, Vector
+from stepsize_validation.properties import exact
 
 CASES: list[tuple[Sketch, dict[str, Any]]] = [
     (RandK(5, 2), {**GOALS["descent"]}),
