@@ -14,7 +14,7 @@ from scipy import sparse
 from scipy.linalg import block_diag
 
 from shared.goals import GOALS, arguments_of
-from shared.reference_problems import REFERENCE_OPTIMA, needs_data, random_smoothness, smoothness_of
+from shared.reference_problems import REFERENCE_OPTIMA, random_smoothness, smoothness_of
 from stepsize_opt import BernQ, Direction, Gaussian, LayerWise, RandK, certify, compare, optimal_stepsize
 from stepsize_opt.results import StepsizeResult
 from stepsize_solvers.programs.patterns import Pattern
@@ -25,7 +25,6 @@ SKETCH = RandK(4, 2)
 every_goal = pytest.mark.parametrize("goal", GOALS)
 
 
-@needs_data
 @pytest.mark.parametrize(("name", "reg", "k", "expected"), REFERENCE_OPTIMA)
 def test_reference_optima(name: str, reg: float, k: int, expected: float) -> None:
     matrix = smoothness_of(name, reg)

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from shared.reference_problems import DATASETS, smoothness_of
 from stepsize_opt import RandK, Sketch, optimal_stepsize
 from stepsize_solvers.programs import Matrix
-from stepsize_validation.data import DATA_VARIABLE, available_datasets, load_dataset, logistic_regression, with_spectrum
+from stepsize_validation.data import with_spectrum
 from stepsize_validation.properties.strategies import problems
 
 pytestmark = pytest.mark.slow
-
-DATASETS = ("heart_scale", "australian_scale", "ionosphere_scale", "phishing", "mushrooms", "a1a", "a9a", "w1a")
 
 
 @given(problems(max_d=60, max_condition=1e6))
@@ -35,9 +34,7 @@ def check_every_k(L: Matrix) -> None:
 @pytest.mark.parametrize("reg", [0.1, 1e-3])
 @pytest.mark.parametrize("name", DATASETS)
 def test_real_data(name: str, reg: float) -> None:
-    if name not in available_datasets():
-        pytest.skip(f"{name} is not in the folder that {DATA_VARIABLE} names")
-    check_every_k(logistic_regression(load_dataset(name), reg).smoothness())
+    check_every_k(smoothness_of(name, reg))
 
 
 @pytest.mark.parametrize("condition", [1e1, 1e3, 1e5, 1e8])

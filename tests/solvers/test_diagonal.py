@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from shared.reference_problems import stored
 from stepsize_opt import RandK, optimal_stepsize
 from stepsize_solvers.interior.diagonal import solve_diagonal
 from stepsize_solvers.large import find_low_rank, solve_balanced, solve_low_rank
 from stepsize_solvers.numerics import Limits
 from stepsize_solvers.programs import Matrix, Status, Vector
-from stepsize_validation.data import DATA_VARIABLE, with_spectrum
+from stepsize_validation.data import with_spectrum
 
 LIMITS = Limits(1e-7, 200)
-NETWORK = Path(os.environ.get(DATA_VARIABLE, "")) / "network_1210.npz"
 
 
 def rotated(spectrum: Matrix, seed: int) -> Matrix:
@@ -93,11 +91,8 @@ def test_a_well_conditioned_matrix_without_compression(seed: int) -> None:
     assert solve_diagonal(A @ A.T + 0.01 * np.eye(4), LIMITS)[0] is Status.OPTIMAL
 
 
-@pytest.mark.skipif(not NETWORK.is_file(), reason=f"{DATA_VARIABLE} names no folder with network_1210.npz")
 def test_the_smoothness_of_a_network() -> None:
-    L = np.zeros((300, 300))
-    L[np.tril_indices(300)] = np.load(NETWORK)["lower"][: 300 * 301 // 2]
-    result = optimal_stepsize(L + np.tril(L, -1).T, RandK(300, 15), structure="diagonal")
+    result = optimal_stepsize(stored("network"), RandK(100, 5), structure="diagonal")
     assert result.status == "optimal"
     assert result.solver_stats.num_iters is not None and result.solver_stats.num_iters <= 16
 
