@@ -48,4 +48,6 @@ def test_the_plain_model_and_the_native_solver_solve_the_same_problem() -> None:
 
 @pytest.mark.parametrize("study", [native.closed_form, scale.dense])
 def test_a_study_in_small(study) -> None:
-    assert all(one.value > 0.0 and (one.name.startswith("eigh") or one.ratio <= 1.0) for one in study(True))
+    """It measures something; how fast it is, ``make bench-native`` and ``make bench-scale`` judge."""
+    measured = list(study(True))
+    assert measured and all(0.0 < one.value < math.inf for one in measured)

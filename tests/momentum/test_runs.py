@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from stepsize_opt.problems import Federated, find_infimum
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation import check_rate, run
 from stepsize_validation.data import federated_logistic, logistic_regression, split
+from stepsize_validation.runs.sampling import SketchStream
 
 NODE = logistic_regression(small_data(), 0.02, penalty="ridge")
 CLIENTS = federated_logistic(split(small_data(), 3, np.random.default_rng(0)), 0.02, penalty="ridge")
@@ -92,16 +94,35 @@ def test_clients_that_share_their_draws_are_one_node_bit_for_bit(goal: str, meth
 
 @every_goal
 def test_messages_make_the_steps_of_a_run(goal: str) -> None:
-    """A loop over draw, encode and advance reaches values as a run does; f of the last point is below the guarantee."""
+    """A loop over encode and advance with the draws of a run reaches its last x and z."""
     result = solved(goal, "subspace")
-    rounds, rng = rounds_of(result), np.random.default_rng(5)
+    rounds, stream = rounds_of(result), SketchStream([result.sketch], 1, seed=5)
     state = rounds.start(START)
     for _ in range(80):
-        draw = rounds.draw(rng)
+        draws, t = stream.next_step()
+        draw = np.flatnonzero(draws.diagonals[t, 0, 0])
         state = rounds.advance(state, rounds.encode(NODE.gradient(rounds.point(state)[None])[0], draw), draw)
-    excess = float(NODE.value(state.x[None])[0]) - INFIMUM.found
-    typical = run(NODE, result, iterations=80, seeds=32, start=START).values[:, -1] - INFIMUM.found
-    assert excess <= 10.0 * typical.max()
+    end = run(NODE, result, iterations=80, seeds=1, seed=5, start=START).momentum.end
+    np.testing.assert_allclose(state.x, end.x[0], rtol=1e-11)
+    np.testing.assert_allclose(state.z, end.z[0], rtol=1e-11)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_weights_of_convex_momentum(method: str) -> None:
+    """x and z of a run are those of the update as it is stated: a = (K + 1)/2 in round K, A the sum of all a."""
+    result = solved("convex", method)
+    end = run(NODE, result, iterations=12, seeds=1, start=START).momentum.end
+    rounds, stream = rounds_of(result), SketchStream([result.sketch], 1, seed=0)
+    x, z, A = START, START, 0.0
+    for K in range(1, 13):
+        a = 0.5 * (K + 1)
+        y = (A * x + a * z) / (A + a)
+        draws, t = stream.next_step()
+        step, along = rounds.steps(NODE.gradient(y[None])[:, None], partial(draws.mean, t))
+        x, z, A = y - step[0], z - a * rounds.t**2 * along[0], A + a
+        assert a**2 <= A
+    np.testing.assert_allclose(end.x[0], x, rtol=1e-10)
+    np.testing.assert_allclose(end.z[0], z, rtol=1e-10)
 
 
 def test_a_run_is_drawn() -> None:
