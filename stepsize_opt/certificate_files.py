@@ -41,7 +41,6 @@ from stepsize_opt.sketches import (
     RandK,
     Sketch,
     SystematicSampling,
-    plain_sketch,
 )
 from stepsize_opt.smoothness import LowRankPlusDiagonal, ThinDirections
 from stepsize_solvers.programs import Matrix, Pattern
@@ -224,8 +223,9 @@ def plain_law(sketch: Sketch) -> dict[str, Any]:
         return {"kind": type(sketch).__name__} | {name: plain(getattr(sketch, of)) for name, of in known.items()}
     if isinstance(sketch, LayerWise):
         return {"kind": "LayerWise", "layers": [[layer.d, plain_law(layer)] for layer in sketch.layers]}
-    form = plain(plain_sketch(sketch))
-    return {"kind": next(iter(form)), **form}
+    weights, outcomes = sketch.support()
+    kind = "support" if outcomes.ndim == 2 else "finite"
+    return {"kind": kind, kind: plain(outcomes), "weights": plain(weights)}
 
 
 # ---------------------------------------------------------------- the documents

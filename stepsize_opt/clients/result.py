@@ -197,6 +197,6 @@ class DistributedResult(Result):
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> DistributedResult:
         D = arrays["D"]
         known: dict[str, Any] = {"D": D, "method": get_method(meta["algorithm"])}
-        known["sketches"] = tuple(sketch_of_plain(plain, len(D)) for plain in meta["sketches"])
+        known["sketches"] = tuple(sketch_of_plain(plain) for plain in meta["sketches"])
         known["structure"] = structure_of_plain(meta["structure"], D)
         return from_fields(DistributedResult, meta, **known)

@@ -118,7 +118,7 @@ def read_arrays(path: Path) -> Any:
         return found if isinstance(found, np.ndarray) else dict(found)
 
 
-_FORMAT = 4
+_FORMAT = 5
 T = TypeVar("T")
 
 

@@ -385,7 +385,7 @@ class StepsizeResult(Result):
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> StepsizeResult:
         stepsize, multiplier = (_read_stepsize(arrays, kind) for kind in ("stepsize", "multiplier"))
-        sketch = sketch_of_plain(meta["sketch"], meta["certificate"]["d"])
+        sketch = sketch_of_plain(meta["sketch"])
         D = arrays.get("D", stepsize)
         known: dict[str, Any] = {"stepsize": stepsize, "multiplier": multiplier, "sketch": sketch, "question": None}
         V = arrays.get("inverse_curvature")

@@ -5,16 +5,16 @@ from stepsize_opt.sketches.general import (
     FiniteSketch as FiniteSketch,
     Gaussian as Gaussian,
     LayerWise as LayerWise,
-    plain_sketch as plain_sketch,
-    sketch_of_plain as sketch_of_plain,
 )
 from stepsize_opt.sketches.base import (
     DiagonalBase as DiagonalBase,
     Sketch as Sketch,
     parse_sketch as parse_sketch,
+    plain_sketch as plain_sketch,
     read_sketch as read_sketch,
     sketch_forms as sketch_forms,
     sketch_of_each as sketch_of_each,
+    sketch_of_plain as sketch_of_plain,
 )
 from stepsize_opt.sketches.diagonal import (
     BernQ as BernQ,

@@ -25,8 +25,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cached_property, reduce
+from inspect import signature
 from math import prod
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,6 +54,8 @@ _MAX_OUTCOMES = 100_000
 
 # The classes that have a text form, by the name with which it begins.
 FORMS: dict[str, type[Sketch]] = {}
+# All classes by their names, which files of results hold.
+KINDS: dict[str, type[Sketch]] = {}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,7 +68,8 @@ class Sketch(Immutable, ABC):
 
     A subclass is a frozen dataclass that defines ``_map``, ``expected_nonzeros``, ``text``, and ``_sample`` with
     ``_apply_rows`` or, if it derives from ``DiagonalBase``, ``_diagonals`` alone.  If it has a ``form``,
-    ``parse_sketch`` reads it: what stands before the colon is the name, the rest goes to ``parse``.
+    ``parse_sketch`` reads it: what stands before the colon is the name, the rest goes to ``parse``.  Files of results
+    hold the name of its class and its fields; the class must be defined before such a file is read.
 
     Examples
     --------
@@ -81,10 +85,13 @@ class Sketch(Immutable, ABC):
 
     form: ClassVar[str] = ""
     unbiased_by_formula: ClassVar[bool] = False
+    # Arrays that the constructor divides by their mean: a file holds them as they are after that.
+    normalised: ClassVar[tuple[str, ...]] = ()
     d: int
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        enter_class(KINDS, cls.__name__, cls)
         if cls.__dict__.get("form"):
             enter_class(FORMS, cls.form.partition(":")[0], cls)
 
@@ -279,6 +286,43 @@ class DiagonalBase(Sketch):
 
     @abstractmethod
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix: ...
+
+
+def plain_sketch(sketch: Sketch) -> dict[str, Any]:
+    """Return a sketch as JSON holds it: the name of its class and its fields.  Raises TypeError for other fields."""
+    values = {one.name: _plain(getattr(sketch, one.name)) for one in fields(sketch)}
+    return {"kind": type(sketch).__name__, **values}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Sketch):
+        return plain_sketch(value)
+    if isinstance(value, np.ndarray):
+        return {"array": value.tolist()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    msg = f"a file holds sketches whose fields are numbers, texts, arrays, tuples or sketches, not {value!r}"
+    raise TypeError(msg)
+
+
+def sketch_of_plain(plain: dict[str, Any]) -> Sketch:
+    """Read what ``plain_sketch`` wrote; raises ValueError for a class that is not defined."""
+    kind = KINDS.get(plain["kind"].lower())
+    if kind is None:
+        msg = f"no sketch is called {plain['kind']!r}; import the module that defines its class first"
+        raise ValueError(msg)
+    values = {name: _of_plain(value) for name, value in plain.items() if name != "kind"}
+    sketch = kind(**{name: values[name] for name in signature(kind).parameters})
+    sketch._set(**{name: read_only(values[name]) for name in kind.normalised})
+    return sketch
+
+
+def _of_plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return np.array(value["array"]) if "array" in value else sketch_of_plain(value)
+    return tuple(_of_plain(item) for item in value) if isinstance(value, list) else value
 
 
 def read_sketch(sketch: object) -> Sketch:

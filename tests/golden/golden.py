@@ -27,9 +27,8 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.problems import Quadratic
-from stepsize_opt.sketches import sketch_of_plain
 from stepsize_validation import run
-from stepsize_validation.properties.stored import goal_arguments, read_structure
+from stepsize_validation.properties.stored import goal_arguments, read_sketch, read_structure
 
 FILE = Path(__file__).with_name("golden.json")
 TOLERANCE = 1e-9
@@ -60,7 +59,7 @@ def solved(case: Case, L: Any) -> Any:
     """Solve the problem of one node."""
     return optimal_stepsize(
         L,
-        sketch_of_plain(case["sketch"], L.shape[0]),
+        read_sketch(case["sketch"], L.shape[0]),
         algorithm=case["algorithm"],
         tol=TOLERANCE,
         structure=read_structure(case["structure"]),
@@ -86,7 +85,7 @@ def clients(case: Case, matrices: Matrices) -> Answer:
     d = matrices[case["L"][0]].shape[0]
     result = optimal_distributed_stepsize(
         [matrices[name] for name in case["L"]],
-        [sketch_of_plain(sketch, d) for sketch in case["sketch"]],
+        [read_sketch(sketch, d) for sketch in case["sketch"]],
         algorithm=case["algorithm"],
         tol=TOLERANCE,
         structure=read_structure(case["structure"]),
@@ -125,7 +124,7 @@ def runs(case: Case, matrices: Matrices) -> Answer:
     elif case.get("momentum"):
         record = run(objective, solved(case, L), iterations=40, seeds=2)
     else:
-        sketch = sketch_of_plain(case["sketch"], len(L))
+        sketch = read_sketch(case["sketch"], len(L))
         D = case["scale"] * np.diag(1.0 / np.diag(L))
         record = run(objective, D, sketch, algorithm=case["method"], iterations=40, seeds=2)
     return {

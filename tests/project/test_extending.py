@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from shared.small_data import small_data
-from stepsize_opt import Gaussian, Method, RandK, Sketch, certify, optimal_stepsize, parse_sketch
+from stepsize_opt import (
+    Gaussian,
+    LayerWise,
+    Method,
+    RandK,
+    Sketch,
+    certify,
+    optimal_distributed_stepsize,
+    optimal_stepsize,
+)
 from stepsize_opt.problems import find_infimum
-from stepsize_opt.results import StepsizeResult
+from stepsize_opt.results import DistributedResult, StepsizeResult
+from stepsize_opt.sketches import plain_sketch, sketch_of_plain
+from stepsize_opt.verify import verify
 from stepsize_validation import check_rate, distributed_lambda, run
 from stepsize_validation.data import federated_logistic, logistic_regression, random_smoothness, split
 from stepsize_validation.properties.exact import log_det, rational, satisfies_condition
@@ -37,8 +51,8 @@ def own_method() -> Method:
 
 
 @pytest.fixture(scope="module")
-def own_sketch() -> type[Sketch]:
-    return load("own_sketch").MirrorHalves
+def own_sketch() -> Any:
+    return load("own_sketch").OneBlock
 
 
 def assert_proved_optimal(
@@ -96,28 +110,47 @@ def test_a_method_from_outside_runs_on_a_node_and_on_clients(own_method: Method)
 
 
 @pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
-@pytest.mark.parametrize("d", [1, 4, 5])
-def test_a_sketch_from_outside_is_solved_and_certified(own_sketch: type[Sketch], algorithm: str, d: int) -> None:
-    L, sketch = random_smoothness(np.random.default_rng(d), d, 1e3), own_sketch(d)
-    assert parse_sketch(sketch.text, d) == sketch
+@pytest.mark.parametrize(("d", "m"), [(1, 1), (4, 2), (6, 3)])
+def test_a_sketch_from_outside_is_solved_and_certified(own_sketch: Any, algorithm: str, d: int, m: int) -> None:
+    L, sketch = random_smoothness(np.random.default_rng(d), d, 1e3), own_sketch(d, m)
     result = optimal_stepsize(L, sketch, algorithm=algorithm)
     assert_proved_optimal(result, L, sketch, algorithm, gap=1e-6)
     other = optimal_stepsize(L, sketch, algorithm=algorithm, solver="clarabel", reduce=False, tol=1e-5)
     assert other.log_det == pytest.approx(result.log_det, abs=2e-5 * d)
 
 
-def test_unconnected_coordinates_of_a_map_from_outside_are_solved_apart(own_sketch: type[Sketch]) -> None:
-    """Neither L nor the map connects (0, 3) with (1, 2)."""
-    L = np.array([[2.0, 0, 0, 1], [0, 3.0, 1, 0], [0, 1, 5.0, 0], [1, 0, 0, 7.0]])
-    result = optimal_stepsize(L, own_sketch(4))
-    assert "L splits into 2 connected components" in result.reductions
-    assert result.status == "optimal" and satisfies_condition(result.D, L, own_sketch(4), "det-CGD1")
+def test_a_sketch_from_outside_is_saved_loaded_and_written_as_a_certificate(own_sketch: Any, tmp_path: Path) -> None:
+    L = random_smoothness(np.random.default_rng(0), 4, 10.0)
+    for sketch in (own_sketch(4, 2), LayerWise([own_sketch(2, 1), own_sketch(2, 2)])):
+        result = optimal_stepsize(L, sketch)
+        again = StepsizeResult.load(result.save(tmp_path / "result"))
+        assert again == result and again.sketch == sketch
+        clients = optimal_distributed_stepsize([L, 2.0 * L], sketch, epsilon2=1.0, initial_gap=1.0, delta_inf=0.1)
+        assert DistributedResult.load(clients.save(tmp_path / "clients")).sketches == (sketch, sketch)
+        document = json.loads(result.certificate_file(tmp_path / "file.json").read_text(encoding="utf-8"))
+        assert verify(document) == document["statement"]
 
 
-def test_a_sketch_from_outside_has_its_declared_distribution_and_runs(own_sketch: type[Sketch]) -> None:
+def test_a_file_names_a_class_that_is_not_defined() -> None:
+    with pytest.raises(ValueError, match="no sketch is called 'Unknown'; import the module"):
+        sketch_of_plain({"kind": "Unknown", "d": 3})
+
+
+@dataclass(frozen=True, eq=False)
+class WithFunction(RandK):
+    sampler: Any = None
+
+
+def test_a_field_that_no_file_holds_is_refused() -> None:
+    with pytest.raises(TypeError, match="a file holds sketches whose fields are numbers"):
+        plain_sketch(WithFunction(3, 1, print))
+
+
+def test_a_sketch_from_outside_has_its_declared_distribution_and_runs(own_sketch: Any) -> None:
     node = logistic_regression(small_data(), 0.1)
-    sketch = own_sketch(node.d)
-    weights, outcomes = sketch.support()
+    sketch = own_sketch(node.d, node.d // 2)
+    weights, diagonals = sketch.support()
+    outcomes = diagonals[:, :, None] * np.eye(node.d)
     M = random_smoothness(np.random.default_rng(1), node.d, 10.0)
     np.testing.assert_allclose(sketch.second_moment(M), np.tensordot(weights, outcomes @ M @ outcomes, axes=1))
     x = np.arange(float(node.d))

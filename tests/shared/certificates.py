@@ -29,7 +29,6 @@ from stepsize_opt import (
     compression_limit,
     optimal_stepsize,
 )
-from stepsize_opt.sketches import sketch_of_plain
 from stepsize_validation.properties.exact import (
     Rational,
     combine,
@@ -44,6 +43,7 @@ from stepsize_validation.properties.exact import (
     transpose,
 )
 from stepsize_validation.properties.judges import Candidate, Node, has_structure
+from stepsize_validation.properties.stored import read_sketch
 
 Plain = dict[str, Any]
 _T_GOALS = ("euclidean", "linear", "convex")  # with an M
@@ -127,7 +127,7 @@ def _law(law: Plain, d: int) -> Sketch:
         return IndependentSampling(values["q"]) if "q" in values else SystematicSampling(values["p"])
     if kind == "moments":
         P = _floats(law["moments"])
-        return sketch_of_plain({"moments": P, "nonzeros": float.fromhex(law["nonzeros"])}, d)
+        return read_sketch({"moments": P, "nonzeros": float.fromhex(law["nonzeros"])}, d)
     weights, of = np.array(values["weights"]), {"support": "support", "finite": "finite"}[kind]
     if min(weights) < 0.0 or (kind == "finite" and not 0.0 < min(weights) <= max(weights) <= 1.0):
         msg = "no probabilities"

@@ -26,7 +26,7 @@ import numpy as np
 from stepsize_opt import BlockDiagonal, Direction, Sketch
 from stepsize_opt.methods import get_method
 from stepsize_opt.results import Certificate, DistributedResult, StepsizeResult
-from stepsize_opt.sketches import plain_sketch, sketch_of_plain
+from stepsize_opt.sketches import plain_sketch
 from stepsize_solvers.programs import is_identity
 from stepsize_validation.properties.exact import (
     Rational,
@@ -42,7 +42,7 @@ from stepsize_validation.properties.exact import (
     rational,
     second_moment,
 )
-from stepsize_validation.properties.stored import goal_arguments, read_structure, write_structure
+from stepsize_validation.properties.stored import goal_arguments, read_sketch, read_structure, write_structure
 
 # A lower bound "tight to rounding" is below the true logarithm by no more than this, relative to d + |log det D|.  The
 # proof shifts a matrix by about d² roundings, seen through a condition number of up to 1e14: looser than any bound
@@ -108,7 +108,7 @@ class Node:
         M = plain["strong_convexity"]
         return Node(
             np.array(plain["L"]),
-            sketch_of_plain(plain["sketch"], len(plain["L"])),
+            read_sketch(plain["sketch"], len(plain["L"])),
             plain["algorithm"],
             read_structure(plain["structure"]),
             plain["goal"],
