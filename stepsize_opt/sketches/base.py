@@ -11,7 +11,7 @@ For a diagonal sketch S = Diag(s), 𝒫(M) = P ∘ M with P = E[s sᵀ] ⪰ 11�
 Sketches are immutable, compare by value and hold read-only copies of the arrays that they were given.
 
 *The distribution that certificates are about.*  It is defined by the float64 numbers that the sketch holds, as real
-numbers: 1/p is the real quotient, RandK and Gaussian have their rational coefficients, moments P are the floats of P.
+numbers: 1/p is the real quotient, RandK and Gaussian have their rational coefficients.
 Vectors s_r with weights w_r are divided by their exact mean, and the weights by their sum, so that E[S] = I is exact.
 Matrices S_r of a FiniteSketch are used as they are, 𝒫(M) = Σ_r w_r S_r M S_r without rounding: they have the mean I
 up to rounding, and results have no limit.  A mean that is off by more than 1e-9 is refused.  Between the layers of a

@@ -175,7 +175,7 @@ class _Coins(DiagonalBase):
 
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
         q, sizes = self._coins()
-        return np.repeat(_heads(rng, q, (size, q.size)) / q, sizes, axis=1)
+        return np.repeat((rng.random((size, q.size)) < q) / q, sizes, axis=1)
 
     @property
     def expected_nonzeros(self) -> float:
@@ -194,28 +194,6 @@ class _Coins(DiagonalBase):
                 (np.ones(1), kept) if q == 1.0 else (np.array([q, 1.0 - q]), np.vstack([kept, np.zeros((1, n))]))
             )
         return independent_law(self, laws)
-
-
-# Uniform floats are multiples of this.
-_GRAIN = 2.0**-53
-
-
-def _heads(rng: np.random.Generator, q: Vector, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Toss coins that are True with exactly the probabilities q, one for each entry of the last axis.
-
-    A uniform float below q alone has the probability of the next multiple of 2⁻⁵³, which is 11 times q = 10⁻¹⁷.  Where
-    it equals the multiple below q, the next digits of q are compared with the next digits of a uniform number.
-    """
-    uniform = rng.random(shape)
-    heads = uniform < q
-    below = np.floor(q / _GRAIN) * _GRAIN
-    if np.array_equal(below, q):
-        return np.asarray(heads)
-    places = np.nonzero(heads & (uniform == below))
-    if places[0].size:
-        rest = ((q - below) / _GRAIN)[places[-1]]
-        heads[places] = _heads(rng, rest, rest.shape)
-    return np.asarray(heads)
 
 
 @dataclass(frozen=True, eq=False, init=False)

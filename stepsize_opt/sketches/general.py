@@ -1,21 +1,16 @@
-"""Sketches by outcomes, by moments or by layers: any diagonal one, finite ones, independent layers, Gaussian.
+"""Sketches by outcomes or by layers: any diagonal one, finite ones, independent layers, Gaussian.
 
 The theorems, and the limit with them, hold for E[S] = I, which a list of floats has up to rounding only.  So the
-distribution of a ``DiagonalSketch`` is defined by the floats such that E[S] = I holds exactly:
-
-*Support.*  s is s_r/m with probability w_r/Σw, with the exact mean m = Σ_r w_r s_r/Σw, entry by entry.
-
-*Moments.*  P ⪰ 11ᵀ is proved for the floats of P, so that P is the second moment of a vector with mean 1, such as the
-normal one with covariance P − 11ᵀ.  A P that rounding has made indefinite is raised on its diagonal first.  For M ⪰ 0
-that only adds to P ∘ M, so that every stepsize that is feasible for the raised P is feasible for the given one.
+distribution of a ``DiagonalSketch`` is defined by the floats such that E[S] = I holds exactly: s is s_r/m with
+probability w_r/Σw, with the exact mean m = Σ_r w_r s_r/Σw, entry by entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import fsum, isqrt
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,11 +24,10 @@ from stepsize_opt.inputs import (
     items,
     read_only,
     real_array,
-    real_number,
     symmetric_part,
     whole_number,
 )
-from stepsize_opt.proofs import UNIT, Enclosed, first_proved, is_proved_definite, losses, twice_gamma
+from stepsize_opt.proofs import twice_gamma
 from stepsize_opt.sketches.base import (
     DiagonalBase,
     Law,
@@ -53,7 +47,6 @@ from stepsize_solvers.programs import (
     PositiveMap,
     ScaledPlusTrace,
     Vector,
-    add_to_diagonal,
     block_slices,
     hadamard,
 )
@@ -62,11 +55,12 @@ from stepsize_solvers.programs import (
 # sums of smaller ones would be rounded to it.
 _LEAST_PRODUCT = 1e-290
 
-DiagonalSampler: TypeAlias = Callable[[np.random.Generator, int], ArrayLike]
 
-
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class DiagonalSketch(DiagonalBase):
-    """Any diagonal sketch S = Diag(s), 𝒫(M) = P ∘ M: from the law of s or from its second moments.
+    """Any diagonal sketch S = Diag(s) with finitely many outcomes: 𝒫(M) = P ∘ M, P = E[s sᵀ].
+
+    A law without a list of outcomes is a class of its own (docs/contributing.md).
 
     Examples
     --------
@@ -77,6 +71,9 @@ class DiagonalSketch(DiagonalBase):
     """
 
     unbiased_by_formula: ClassVar[bool] = True
+    normalised: ClassVar[tuple[str, ...]] = ("vectors", "weights")
+    vectors: Matrix
+    weights: Vector
 
     @staticmethod
     def from_support(vectors: ArrayLike, weights: ArrayLike) -> DiagonalSketch:
@@ -86,26 +83,7 @@ class DiagonalSketch(DiagonalBase):
         the weights a probability distribution, and Σ_r w_r s_r = 1 in every coordinate.  Both sums may be off by
         rounding: the vectors are divided by their mean.
         """
-        return _SupportDiagonal(vectors, weights)
-
-    @staticmethod
-    def from_moments(P: ArrayLike, sampler: DiagonalSampler, expected_nonzeros: float | None = None) -> DiagonalSketch:
-        """Make the sketch whose s ``sampler(rng, size)`` draws, an array of shape (size, d), with P = E[s sᵀ] known.
-
-        P does not determine the zeros: give ``expected_nonzeros`` if you know it, otherwise d is used, which is never
-        too few.  That the sampler has mean 1 and second moments P is the caller's word; each draw is checked for its
-        shape and for negative entries.  Raises ValueError unless P is symmetric with nonnegative entries (s ≥ 0) and P
-        ⪰ 11ᵀ (the covariance of s is P − 11ᵀ).  Where rounding leaves P − 11ᵀ indefinite, the diagonal of P is raised
-        by a share of at most 1e-9.
-        """
-        return _MomentDiagonal(P, sampler, expected_nonzeros)
-
-
-@dataclass(frozen=True, eq=False, init=False, repr=False)
-class _SupportDiagonal(DiagonalSketch):
-    normalised: ClassVar[tuple[str, ...]] = ("vectors", "weights")
-    vectors: Matrix
-    weights: Vector
+        return DiagonalSketch(vectors, weights)
 
     def __init__(self, vectors: ArrayLike, weights: ArrayLike) -> None:
         V = real_array("vectors", vectors)
@@ -169,89 +147,6 @@ class _SupportDiagonal(DiagonalSketch):
     def support(self) -> Law:
         check_listable(self, self.weights.size)
         return self.weights, self.vectors
-
-
-@dataclass(frozen=True, eq=False, init=False, repr=False)
-class _MomentDiagonal(DiagonalSketch):
-    P: Matrix
-    sampler: DiagonalSampler
-    nonzeros: float
-
-    def __init__(self, P: ArrayLike, sampler: DiagonalSampler, expected_nonzeros: float | None) -> None:
-        moments = real_array("P", P)
-        if moments.ndim != 2 or moments.size == 0 or moments.shape[0] != moments.shape[1]:
-            msg = f"P must be a square matrix, got shape {moments.shape}"
-            raise ValueError(msg)
-        moments = symmetric_part("P", moments)
-        if np.any(moments < 0.0):
-            msg = f"P must have nonnegative entries, because P = E[s sᵀ] with s ≥ 0; got an entry {moments.min():g}"
-            raise ValueError(msg)
-        moments = _raised_to_covariance(moments)
-        if not callable(sampler):
-            msg = f"sampler must be a function (rng, size) -> array of shape (size, d), got {sampler!r}"
-            raise TypeError(msg)
-        d = moments.shape[0]
-        nonzeros = float(d) if expected_nonzeros is None else real_number("expected_nonzeros", expected_nonzeros)
-        if not 0.0 < nonzeros <= d:
-            msg = f"expected_nonzeros must be in (0, d={d}], got {nonzeros}"
-            raise ValueError(msg)
-        self._set(d=d, P=read_only(moments), sampler=sampler, nonzeros=nonzeros)
-
-    def _map(self) -> PositiveMap:
-        return hadamard(self.P, 0)
-
-    def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix:
-        drawn = real_array("sampler(rng, size)", self.sampler(rng, size))
-        if drawn.shape != (size, self.d) or np.any(drawn < 0.0):
-            what = f"shape {drawn.shape}" if drawn.shape != (size, self.d) else f"an entry {drawn.min():g}"
-            msg = f"sampler(rng, size) must return nonnegative numbers of shape ({size}, {self.d}), got {what}"
-            raise ValueError(msg)
-        return drawn
-
-    @property
-    def expected_nonzeros(self) -> float:
-        return self.nonzeros
-
-    @property
-    def expected_rank(self) -> float:
-        return float(self.d)  # P does not determine the zeros, and the caller's number is not used in proofs
-
-    @property
-    def text(self) -> str:
-        return f"diagonal(d={self.d}, given moments)"
-
-
-def _raised_to_covariance(P: Matrix) -> Matrix:
-    """Return P with its diagonal raised by the smallest share tried for which P ⪰ 11ᵀ is proved.
-
-    Equal rows stay equal, because they belong to equal coordinates, and rows of ones stay ones, because their
-    coordinates are constant.  Raises ValueError where a share of 1e-9 is not enough.
-    """
-    rows, first, labels = np.unique(P, axis=0, return_index=True, return_inverse=True)
-    labels = labels.ravel()
-    varied = np.any(rows != 1.0, axis=1)
-    varying = first[varied]
-    among = P[np.ix_(varying, varying)]
-
-    def raised(share: float) -> Matrix | None:
-        found = among.copy()
-        add_to_diagonal(found, share * among.diagonal())
-        covariance = found - 1.0
-        # The difference has no rounding error for entries from ½ to 2⁵³.
-        error = np.where((found < 0.5) | (found > 2.0**53), UNIT * np.abs(covariance), 0.0)
-        return found if not varying.size or is_proved_definite(Enclosed(covariance, error)) else None
-
-    proved = first_proved((0.0, *losses(4.0 * len(among) * UNIT, SLACK, 2.0), SLACK), raised)
-    if proved is not None:
-        distinct = np.ones((len(rows), len(rows)))
-        distinct[np.ix_(varied, varied)] = proved
-        return distinct[np.ix_(labels, labels)]
-    least = float(np.linalg.eigvalsh(P - 1.0)[0])
-    msg = (
-        f"P − 11ᵀ must be positive semidefinite, being the covariance of s, got an eigenvalue {least:g}; "
-        "give the second moments E[s sᵀ] of an s with mean 1"
-    )
-    raise ValueError(msg)
 
 
 def _sums(V: Matrix, weights: Vector) -> tuple[Vector, float]:

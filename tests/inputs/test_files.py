@@ -100,7 +100,7 @@ class TestResults:
         with pytest.raises(FileNotFoundError, match=r"no file .*missing\.npz"):
             StepsizeResult.load(tmp_path / "missing")
 
-    @pytest.mark.parametrize("kind", [kind for kind in EXAMPLES if kind != "moments"])
+    @pytest.mark.parametrize("kind", EXAMPLES)
     def test_the_sketch_comes_back(self, tmp_path, kind: str) -> None:
         sketch = EXAMPLES[kind]
         result = optimal_stepsize(np.diag(np.arange(1.0, sketch.d + 1.0)), sketch, structure="diagonal")
@@ -108,7 +108,7 @@ class TestResults:
         assert json_text(again.summary()) == json_text(result.summary())
         assert again.sketch == sketch
 
-    @given(sketch=sketches_up_to(5, "DiagonalSketch.from_support", "FiniteSketch", "BernQ"))
+    @given(sketch=sketches_up_to(5, "DiagonalSketch.from_support", "FiniteSketch", "LayerWise", "BernQ"))
     def test_the_plain_form_of_a_sketch_keeps_every_float(self, sketch: Sketch) -> None:
         """Weights that add up to 1 only up to rounding are not divided by their sum once more."""
         assert sketch_of_plain(json.loads(json_text(plain_sketch(sketch)))) == sketch

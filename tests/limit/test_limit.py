@@ -214,30 +214,6 @@ def test_no_optimum_is_above_the_limit(problem: tuple[Matrix, Sketch], algorithm
         assert not _is_within_limit(1.2 * result.D, L, sketch, algorithm)  # of which D itself is beyond the limit
 
 
-def _ones(rng: np.random.Generator, size: int) -> Matrix:
-    return np.ones((size, 2))
-
-
-@given(seed=seeds, d=st.integers(1, 4), rank=st.integers(0, 4), share=st.sampled_from([0.0, 1e-16, 1e-12, 5e-10]))
-@settings(max_examples=25, deadline=None)
-def test_raised_moments_are_a_covariance_without_rounding(seed: int, d: int, rank: int, share: float) -> None:
-    rng = np.random.default_rng(seed)
-    factor, noise = rng.random((d, rank)), rng.uniform(-1.0, 1.0, (d, d))
-    P = 1.0 + factor @ factor.T
-    P += share / d * (noise + noise.T)
-    sketch = DiagonalSketch.from_moments(P, _ones)
-    raised = sketch.second_moment_matrix
-    assert is_positive_semidefinite(combine((1, rational(raised)), (-1, rational(np.ones((d, d))))))
-    off = ~np.eye(d, dtype=bool)
-    np.testing.assert_array_equal(raised[off], P[off])
-    assert np.all(raised.diagonal() >= P.diagonal())
-    assert np.all(raised.diagonal() <= P.diagonal() * (1.0 + 1.001e-9))
-    L = np.ones((d, d)) + 10.0 ** rng.uniform(-11.0, 0.0) * np.eye(d)
-    for goal in ("descent", "euclidean"):
-        result = optimal_stepsize(L, sketch, **GOALS[goal])
-        assert result.guaranteed_rate <= result.limit
-
-
 @pytest.mark.parametrize("bias", [-9e-10, 9e-10])
 def test_a_mean_off_by_less_than_the_slack_gains_nothing(bias: float) -> None:
     """A vector with one coin reaches the limit, so that the smallest bias in its mean would exceed it."""
@@ -296,8 +272,6 @@ def test_expected_ranks() -> None:
     projections = 2.0 * np.array([np.diag([1.0, 0.0]), np.diag([0.0, 1.0])])
     finite = FiniteSketch(projections, [0.5, 0.5])
     assert finite.expected_rank == 1.0 and not finite.is_exactly_unbiased
-    moments = DiagonalSketch.from_moments(2.0 * np.eye(2) + 0.0, lambda rng, size: np.ones((size, 2)), 1.0)
-    assert moments.expected_rank == 2.0  # nothing is known of its zeros
     assert LayerWise([Gaussian(3, 2), finite]).expected_rank == 3.0
     assert LayerWise([Gaussian(3, 2), RandK(2, 1)]).is_exactly_unbiased
     assert not LayerWise([Gaussian(3, 2), finite]).is_exactly_unbiased

@@ -43,7 +43,6 @@ from stepsize_validation.properties.exact import (
     transpose,
 )
 from stepsize_validation.properties.judges import Candidate, Node, has_structure
-from stepsize_validation.properties.stored import read_sketch
 
 Plain = dict[str, Any]
 _T_GOALS = ("euclidean", "linear", "convex")  # with an M
@@ -125,9 +124,6 @@ def _law(law: Plain, d: int) -> Sketch:
         return BernQ(values["q"], law["sizes"])
     if kind in ("IndependentSampling", "SystematicSampling"):
         return IndependentSampling(values["q"]) if "q" in values else SystematicSampling(values["p"])
-    if kind == "moments":
-        P = _floats(law["moments"])
-        return read_sketch({"moments": P, "nonzeros": float.fromhex(law["nonzeros"])}, d)
     weights, of = np.array(values["weights"]), {"support": "support", "finite": "finite"}[kind]
     if min(weights) < 0.0 or (kind == "finite" and not 0.0 < min(weights) <= max(weights) <= 1.0):
         msg = "no probabilities"

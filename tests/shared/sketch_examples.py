@@ -16,12 +16,10 @@ from stepsize_opt.sketches import (
     Sketch,
     SystematicSampling,
 )
-from stepsize_validation.properties.strategies import LayeredCoins
 
 LINE = np.array([0.6, 0.8])
 # The two projections on orthogonal lines, doubled: each sends one float.
 FINITE = FiniteSketch(2.0 * np.array([np.outer(LINE, LINE), np.eye(2) - np.outer(LINE, LINE)]), [0.5, 0.5])
-COINS = BernQ([0.5, 0.8], [1, 2])
 
 EXAMPLES: dict[str, Sketch] = {
     "identity": Identity(3),
@@ -32,7 +30,6 @@ EXAMPLES: dict[str, Sketch] = {
     "independent": IndependentSampling([0.2, 0.5, 1.0]),
     "systematic": SystematicSampling([0.2, 0.5, 1.0, 0.75]),
     "support": DiagonalSketch.from_support([[2.0, 0.0, 1.0], [0.0, 2.0, 1.0], [1.0, 1.0, 1.0]], [0.25, 0.25, 0.5]),
-    "moments": DiagonalSketch.from_moments(COINS.second_moment_matrix, LayeredCoins(COINS), COINS.expected_nonzeros),
     "finite": FINITE,
     "gaussian": Gaussian(4, 2),
     "layers, diagonal": LayerWise([RandK(3, 1), BernQ(0.5, 2)]),

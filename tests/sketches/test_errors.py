@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.sketch_examples import EXAMPLES
 from stepsize_opt.sketches import (
     BernQ,
+    DiagonalBase,
     DiagonalSketch,
     FiniteSketch,
     Gaussian,
@@ -24,13 +24,8 @@ from stepsize_opt.sketches import (
 )
 
 GENERATOR = np.random.default_rng(0)
-NO_COVARIANCE = [[0.9, 0.5], [0.5, 0.9]]  # P ⪰ 0, but P − 11ᵀ has the eigenvalue −0.6
 INDEFINITE = [[1.0, 2.0], [2.0, 1.0]]
 MASKED: Any = np.ma.array(np.eye(2), mask=[[0, 1], [1, 0]])
-
-
-def from_moments(P: Any, sampler: Any = lambda rng, n: np.ones((n, 2)), sent: Any = None) -> Sketch:
-    return DiagonalSketch.from_moments(P, sampler, sent)
 
 
 def from_support(vectors: Any, weights: Any) -> Sketch:
@@ -67,14 +62,6 @@ CALLS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "weights", lambda: from_support([[1.0], [1.0]], [1.5, -0.5])),
     (ValueError, "weights", lambda: from_support([[1.0], [1.0]], [0.5, 0.4])),
     (TypeError, "weights", lambda: from_support([[1.0]], ["a"])),
-    (ValueError, "P", lambda: from_moments([[1.0, 1.0]])),
-    (ValueError, "P", lambda: from_moments([[2.0, 1.0], [0.5, 2.0]])),
-    (ValueError, "P", lambda: from_moments([[3.0, -1.0], [-1.0, 3.0]])),
-    (ValueError, "P", lambda: from_moments(NO_COVARIANCE)),
-    (ValueError, "expected_nonzeros", lambda: from_moments(np.ones((2, 2)), sent=3.0)),
-    (TypeError, "sampler", lambda: from_moments(np.ones((2, 2)), 3)),
-    (ValueError, "sampler", lambda: from_moments(np.ones((2, 2)), lambda rng, n: np.ones(2)).sample(GENERATOR)),
-    (ValueError, "sampler", lambda: from_moments(np.ones((2, 2)), lambda rng, n: -np.ones((n, 2))).sample(GENERATOR)),
     (ValueError, "matrices", lambda: FiniteSketch(np.eye(2), [1.0])),
     (ValueError, "matrices", lambda: FiniteSketch([[[1.0, 0.1], [0.0, 1.0]]], [1.0])),
     (ValueError, "matrices", lambda: FiniteSketch([np.eye(2), INDEFINITE], [0.5, 0.5])),
@@ -87,7 +74,6 @@ CALLS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "outcomes", lambda: BernQ(0.5, [1] * 2000).support()),
     (ValueError, "outcomes", lambda: IndependentSampling([0.5] * 17).support()),
     (ValueError, "outcomes", lambda: LayerWise([RandK(10, 5)] * 3).support()),
-    (ValueError, "support", lambda: EXAMPLES["moments"].support()),
     (ValueError, "gaussian:1", lambda: LayerWise([Identity(1), Gaussian(3, 1)]).support()),
     (ValueError, "gaussian:1", lambda: Gaussian(3, 1).second_moment_matrix),
     (ValueError, "gaussian:1", lambda: LayerWise([Identity(1), Gaussian(3, 1)]).sample_diagonal(GENERATOR, 2)),
@@ -140,7 +126,7 @@ def test_the_error_names_the_part_of_a_text(text: str, d: int, part: str) -> Non
         parse_sketch(text, d)
 
 
-@pytest.mark.parametrize("kind", [Sketch, DiagonalSketch])
+@pytest.mark.parametrize("kind", [Sketch, DiagonalBase])
 def test_the_general_classes_cannot_be_built_directly(kind: Any) -> None:
     with pytest.raises(TypeError, match="abstract"):
         kind(3)

@@ -83,20 +83,6 @@ def test_a_biased_support_is_divided_by_its_exact_mean(bias: float) -> None:
     assert second_moment(sketch, [[Fraction(1)] * 2] * 2)[0][1] == exact
 
 
-def test_raised_moments_keep_what_their_rows_tell() -> None:
-    """Equal rows belong to equal coordinates, rows of ones to constant ones; neither is lost where P is singular."""
-    P = np.ones((5, 5))
-    P[:2, :2], P[2:4, 2:4] = 2.0, 3.0
-    P[:2, 2:4] = P[2:4, :2] = 1.0 + np.sqrt(2.0) * (1.0 + 1e-12)  # the correlation of the two coins is 1 + 1e-12
-    sketch = DiagonalSketch.from_moments(P, lambda rng, size: np.ones((size, 5)))
-    raised = sketch.second_moment_matrix
-    assert raised[0, 0] > 2.0
-    np.testing.assert_array_equal(raised[0], raised[1])
-    np.testing.assert_array_equal(raised[2], raised[3])
-    assert sketch.untouched.tolist() == [False] * 4 + [True]
-    assert DiagonalSketch.from_moments(np.ones((2, 2)), lambda rng, size: np.ones((size, 2))).untouched.all()
-
-
 def test_weights_off_one_by_rounding_are_not_the_identity() -> None:
     """Ten times 0.1 exceeds one: S = I by division, but the coefficients of its map are rounded."""
     sketch = DiagonalSketch.from_support(np.ones((10, 2)), np.full(10, 0.1))
@@ -130,30 +116,3 @@ def test_a_map_that_rounding_has_made_indefinite_still_gives_a_convex_bound() ->
     assert found is not None
     R = found.R.rounded()
     assert is_positive_definite(rational(R.value - np.diag(R.error.sum(axis=1))))
-
-
-class _Scripted(np.random.Generator):
-    """Uniform numbers as they are told."""
-
-    def __init__(self, *numbers: float) -> None:
-        super().__init__(np.random.PCG64(0))
-        self.numbers = list(numbers)
-
-    def random(self, size: object = None, **_: object) -> np.ndarray:  # type: ignore[override]
-        return np.full(size, self.numbers.pop(0))  # type: ignore[call-overload]
-
-
-def test_coins_have_their_probability_beyond_the_digits_of_one_uniform_number() -> None:
-    """q = 10⁻¹⁷ is 0.09·2⁻⁵³: the first number must be 0, and the next below 0.09."""
-    sketch = IndependentSampling([1e-17])
-    rest = 1e-17 * 2.0**53
-    below = np.floor(rest * 2.0**53) * 2.0**-53
-    last = (rest - below) * 2.0**53
-    assert 0.0 < last < 1.0
-    cases = [((2.0**-53,), 0), ((0.0, 0.1), 0), ((0.0, 0.09), 1), ((0.0, below, last), 0), ((0.0, below, 0.0), 1)]
-    for numbers, kept in cases:
-        rng = _Scripted(*numbers)
-        assert np.count_nonzero(sketch.sample(rng)) == kept and not rng.numbers
-    # A multiple of 2⁻⁵³ takes one number only, and is drawn as ever.
-    assert np.count_nonzero(IndependentSampling([0.5]).sample(_Scripted(0.5))) == 0
-    assert np.count_nonzero(IndependentSampling([0.5]).sample(_Scripted(0.5 - 2.0**-53))) == 1

@@ -30,7 +30,7 @@ from stepsize_opt.sketches import (
 from stepsize_solvers.programs.maps import CongruenceSum, DiagonalPlusScaled, Hadamard, Layered, ScaledPlusTrace
 from stepsize_validation.properties.strategies import DIAGONAL, LISTABLE, SKETCHES, problems, seeds, sketches_up_to
 
-WITHOUT_SUPPORT = ("moments", "gaussian", "layers, gaussian")
+WITHOUT_SUPPORT = ("gaussian", "layers, gaussian")
 every_example = pytest.mark.parametrize("sketch", EXAMPLES.values(), ids=EXAMPLES.keys())
 listed = {name: sketch for name, sketch in EXAMPLES.items() if name not in WITHOUT_SUPPORT}
 every_listed = pytest.mark.parametrize("sketch", listed.values(), ids=listed.keys())
@@ -131,8 +131,6 @@ def test_numbers_of_sketches_that_cannot_be_listed() -> None:
     assert Gaussian(7, 2).omega == pytest.approx(4.0)
     assert LayerWise([Gaussian(7, 2), BernQ(0.1, 3)]).omega == pytest.approx(9.0)
     assert Gaussian(7, 2).expected_nonzeros == 2.0
-    assert EXAMPLES["moments"].expected_nonzeros == pytest.approx(2.1)
-    assert DiagonalSketch.from_moments(np.ones((2, 2)), lambda rng, n: np.ones((n, 2))).expected_nonzeros == 2.0
 
 
 @pytest.mark.parametrize(
@@ -145,7 +143,6 @@ def test_numbers_of_sketches_that_cannot_be_listed() -> None:
         (BernQ(0.5, [1, 2]), Hadamard),
         (IndependentSampling([0.5, 0.2, 0.1]), DiagonalPlusScaled),
         (EXAMPLES["support"], Hadamard),
-        (EXAMPLES["moments"], Hadamard),
         (LayerWise([RandK(3, 1), Identity(2)]), Hadamard),
         (LayerWise([RandK(3, 1), Gaussian(2, 1)]), Layered),
         (EXAMPLES["finite"], CongruenceSum),
@@ -250,13 +247,8 @@ def test_messages_decode_to_what_the_sketch_makes(sketch: Sketch, seed: int) -> 
         (lambda v: DiagonalSketch.from_support(v, [0.5, 0.5]), [[2.0, 0.0], [0.0, 2.0]], lambda s: s.support()[1]),
         (lambda w: DiagonalSketch.from_support(2.0 * np.eye(2), w), [0.5, 0.5], lambda s: s.support()[0]),
         (lambda m: FiniteSketch(m, [1.0]), [[[1.0, 0.0], [0.0, 1.0]]], lambda s: s.support()[1]),
-        (
-            lambda P: DiagonalSketch.from_moments(P, lambda rng, n: np.ones((n, 2))),
-            [[2.5, 0.5], [0.5, 2.5]],
-            lambda s: s.second_moment_matrix,
-        ),
     ],
-    ids=["p", "q", "vectors", "weights", "matrices", "P"],
+    ids=["p", "q", "vectors", "weights", "matrices"],
 )
 def test_arrays_are_copied_and_read_only(build: Any, array: Any, kept: Any) -> None:
     given = np.array(array)

@@ -75,7 +75,7 @@ def test_percentages(text: str, d: int, k: int) -> None:
     assert parse_sketch(text, d) == RandK(d, k)
 
 
-@pytest.mark.parametrize("name", ["finite", "support", "moments", "layers, mixed"])
+@pytest.mark.parametrize("name", ["finite", "support", "layers, mixed"])
 def test_a_description_is_no_text_form(name: str) -> None:
     sketch = EXAMPLES[name]
     with pytest.raises(ValueError, match="cannot be parsed"):

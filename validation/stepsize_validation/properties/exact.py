@@ -169,15 +169,12 @@ def log_det(A: Rational) -> Decimal:
 
 @singledispatch
 def second_moment(sketch: Sketch, M: Rational) -> Rational:
-    """Return E[S M S] from the listed outcomes, or from P = E[s sᵀ] where only P is given.
+    """Return E[S M S] from the listed outcomes.
 
     Diagonals are divided by their exact mean, matrices are taken as their floats are.  Named sketches, whose numbers
     are rational, register their true coefficients.
     """
-    try:
-        weights, outcomes = sketch.support()
-    except ValueError:  # given by its moments
-        return _entrywise(rational(sketch.second_moment_matrix), M)
+    weights, outcomes = sketch.support()
     (w, first), (S, second) = _whole_floats(weights), _whole_floats(outcomes)
     if outcomes.ndim == 2:
         total, sums, squares = w.sum(), w @ S, (S * w[:, None]).T @ S  # the units cancel

@@ -22,8 +22,6 @@ def read_sketch(plain: Any, d: int) -> Sketch:
         return sketch_of_plain(plain)
     if "layers" in plain:
         return LayerWise([read_sketch(layer, size) for size, layer in plain["layers"]])
-    if "moments" in plain:
-        return DiagonalSketch.from_moments(np.array(plain["moments"]), never_drawn, plain.get("nonzeros"))
     weights = np.array(plain["weights"])
     if "support" in plain:
         vectors = np.array(plain["support"])
@@ -35,10 +33,6 @@ def read_sketch(plain: Any, d: int) -> Sketch:
 def _exactly(sketch: Sketch, **arrays: Any) -> Sketch:
     sketch.__setstate__({**vars(sketch), **arrays})
     return sketch
-
-
-def never_drawn(rng: np.random.Generator, size: int) -> Any:
-    raise NotImplementedError
 
 
 def read_structure(plain: Any) -> Any:

@@ -6,7 +6,6 @@ Kinds, sizes and exponents are drawn by Hypothesis, which shrinks them; entries 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -67,16 +66,6 @@ def _bernq(draw: st.DrawFn, d: int) -> BernQ:
     return BernQ(draw(st.lists(probabilities, min_size=count, max_size=count)), sizes)
 
 
-@dataclass(frozen=True)
-class LayeredCoins:
-    """A sampler for ``DiagonalSketch.from_moments`` with a law that is known: that of a Bernoulli sketch."""
-
-    sketch: BernQ
-
-    def __call__(self, rng: np.random.Generator, size: int) -> Matrix:
-        return self.sketch.sample_diagonal(rng, size)
-
-
 def _weights(count: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Probabilities none of which is tiny, so that the sketches built with them are well conditioned."""
     return 0.1 / count + 0.9 * rng.dirichlet(np.full(count, 2.0))
@@ -89,12 +78,6 @@ def _from_support(draw: st.DrawFn, d: int) -> Sketch:
     vectors = rng.random((weights.size, d)) * (rng.random((weights.size, d)) < 0.6)
     vectors[0] += 0.1  # every coordinate has a positive mean, by which it is then divided
     return DiagonalSketch.from_support(vectors / (weights @ vectors), weights)
-
-
-@st.composite
-def _from_moments(draw: st.DrawFn, d: int) -> Sketch:
-    coins = draw(_bernq(d))
-    return DiagonalSketch.from_moments(coins.second_moment_matrix, LayeredCoins(coins), coins.expected_nonzeros)
 
 
 @st.composite
@@ -125,7 +108,6 @@ SKETCHES: dict[str, Callable[[int], st.SearchStrategy[Sketch]]] = {
     "IndependentSampling": lambda d: st.lists(probabilities, min_size=d, max_size=d).map(IndependentSampling),
     "SystematicSampling": lambda d: st.lists(probabilities, min_size=d, max_size=d).map(SystematicSampling),
     "DiagonalSketch.from_support": _from_support,
-    "DiagonalSketch.from_moments": _from_moments,
     "FiniteSketch": _finite,
     "Gaussian": lambda d: st.integers(1, d).map(lambda k: Gaussian(d, k)),
     "LayerWise": _layerwise,
@@ -134,7 +116,7 @@ SKETCHES: dict[str, Callable[[int], st.SearchStrategy[Sketch]]] = {
 
 DIAGONAL = tuple(kind for kind in SKETCHES if kind not in ("FiniteSketch", "Gaussian", "LayerWise"))
 # Sketches whose outcomes can be listed.
-LISTABLE = tuple(kind for kind in SKETCHES if kind not in ("DiagonalSketch.from_moments", "Gaussian", "LayerWise"))
+LISTABLE = tuple(kind for kind in SKETCHES if kind not in ("Gaussian", "LayerWise"))
 
 
 def _masks(terms: int, d: int, rng: np.random.Generator) -> tuple[Matrix, NDArray[np.float64]]:
@@ -163,20 +145,6 @@ def _finite_diagonal(draw: st.DrawFn, d: int) -> Sketch:
     return FiniteSketch(vectors[:, :, None] * np.eye(d), weights)
 
 
-def never_drawn(rng: np.random.Generator, count: int) -> Any:
-    """Stand in for the sampler of a sketch given by its moments; a solve or a proof must not call it."""
-    msg = "a certificate must not draw from the sketch"
-    raise AssertionError(msg)
-
-
-@st.composite
-def _any_moments(draw: st.DrawFn, d: int) -> Sketch:
-    """P = 11ᵀ + a random covariance, from tiny to large."""
-    rng = np.random.default_rng(draw(seeds))
-    G = rng.random((d, d)) * (rng.random((d, d)) < 0.5)
-    return DiagonalSketch.from_moments(1.0 + 10.0 ** draw(st.floats(-3.0, 2.0)) * (G @ G.T), never_drawn)
-
-
 # Some coordinates or layers are never compressed, some hardly ever sent.
 rare = st.sampled_from([1.0, 0.5, 0.3]) | st.floats(-8.0, 0.0).map(lambda exponent: 10.0**exponent)
 
@@ -198,7 +166,6 @@ def _hard_layers(draw: st.DrawFn, d: int) -> Sketch:
 HARD_SKETCHES: dict[str, Callable[[int], st.SearchStrategy[Sketch]]] = {
     "long support": _long_support,
     "diagonal matrices": _finite_diagonal,
-    "any moments": _any_moments,
     "rare coordinates": lambda d: st.lists(rare, min_size=d, max_size=d).map(IndependentSampling),
     "rare coins": _rare_coins,
     "hard layers": _hard_layers,
