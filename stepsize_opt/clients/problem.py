@@ -7,9 +7,7 @@
 Inequalities are decided on exact rationals: every float is one, and K is a whole number.
 
 *Scaling.*  Powers of two bring the diagonal of L near one and take the size out of the Lᵢ.  *Commuting.*  Where every
-sketch commutes with the pattern of D, (12) is (12′).  *Clients that do not count.*  V ⪰ 0, so Lᵢ ⪯ L_j with the same
-sketch makes client i redundant: λmax(V^½LᵢV^½) ≤ λmax(V^½L_jV^½).  Equal matrices are found by their bytes, Lᵢ ⪯ L_j is
-proved by a Cholesky factorisation.
+sketch commutes with the pattern of D, (12) is (12′).  *Equal clients* are found by the bytes of their matrices.
 """
 
 from __future__ import annotations
@@ -38,11 +36,9 @@ from stepsize_opt.proofs import (
     CentredMap,
     ClientGroup,
     Conditions,
-    Enclosed,
     Pair,
     dominating_factor,
     exponent_above,
-    is_proved_definite,
     mean_above,
     mean_of,
     rounded_down,
@@ -144,8 +140,6 @@ class Targets:
 
 # A diagonal entry of L in scaled coordinates: its fourth power is still a float.
 _LEAST_ENTRY = 2.0**-250
-# Candidates that may dominate a client: the ones with the largest traces.  More cost more than they save.
-_CANDIDATES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +201,7 @@ def _dense(name: str, value: Any) -> Matrix:
 
 
 def reduce_clients(clients: Clients, pattern: Pattern, method: Method) -> tuple[Conditions, tuple[str, ...]]:
-    """Return the conditions in scaled coordinates without redundant clients, and notes for the user.
+    """Return the conditions in scaled coordinates without equal clients, and notes for the user.
 
     Raises ValueError where L is singular or float64 ends.
     """
@@ -223,12 +217,11 @@ def reduce_clients(clients: Clients, pattern: Pattern, method: Method) -> tuple[
         check_positive_definite("the mean of the clients' matrices", L.hi, SMOOTHNESS_REMEDY)
     # Where the scaling took an entry below the normal floats it lost bits, all of them below 2⁻¹⁰⁰⁰.
     L = L + Pair(np.zeros_like(L.hi), error=np.full_like(L.hi, 2.0**-1000))
-    by_sketch: dict[Sketch, list[Matrix]] = {}
-    for M, s in zip(scaled, sketches, strict=True):
-        if np.any(M) and not s.untouched.all():  # no variance otherwise
-            by_sketch.setdefault(s, []).append(M)
-    exponent = max((exponent_above(M) for members in by_sketch.values() for M in members), default=0)
-    groups = [ClientGroup(_centred(s), np.ldexp(np.array(members), -exponent)) for s, members in by_sketch.items()]
+    noisy = [(M, s) for M, s in zip(scaled, sketches, strict=True) if np.any(M) and not s.untouched.all()]
+    exponent = max((exponent_above(M) for M, _ in noisy), default=0)
+    groups, equal = _groups([(np.ldexp(M, -exponent), s) for M, s in noisy])
+    if equal:
+        notes.append(f"{equal} clients equal to others")
     if pattern.W is not None:
         W = scaling.over(np.ldexp(pattern.W, -exponent_above(pattern.W)))
         pattern = Pattern(pattern.sizes, np.ldexp(W, -exponent_above(W)))
@@ -240,14 +233,22 @@ def reduce_clients(clients: Clients, pattern: Pattern, method: Method) -> tuple[
         notes.append("the sketches commute with D: (12) is (12′)")
     conditions = Conditions(L, tuple(groups), sketch_outside, pattern, scaling.factors, exponent)
     conditions = replace(conditions, groups=tuple(g for g in groups if conditions.noisy(g).size))
-    conditions = _without_redundant_clients(conditions, notes)
     if sketch_outside and pattern.is_full:
         notes.append("(12) is linear in A = DLD")
     return conditions, tuple(notes)
 
 
-def _centred(sketch: Sketch) -> CentredMap:
-    return CentredMap(sketch.map, np.flatnonzero(~sketch.untouched))
+def _groups(clients: list[tuple[Matrix, Sketch]]) -> tuple[list[ClientGroup], int]:
+    """Return the clients of each sketch without those equal to others, and how many these are."""
+    by_sketch: dict[Sketch, dict[bytes, Matrix]] = {}
+    for M, s in clients:
+        by_sketch.setdefault(s, {})[M.tobytes()] = M
+    groups = []
+    for s, members in by_sketch.items():
+        kept = [M for M in members.values() if np.any(M)]  # a matrix far below the others has become zero
+        if kept:
+            groups.append(ClientGroup(CentredMap(s.map, np.flatnonzero(~s.untouched)), np.array(kept)))
+    return groups, len(clients) - sum(map(len, by_sketch.values()))
 
 
 def _diagonal(matrices: list[Matrix], mean: Matrix | None) -> Vector:
@@ -286,34 +287,3 @@ def _common_scaling(diagonal: Vector, sketches: list[Sketch]) -> Vector:
     labels = connected_labels(coupled)
     mean = np.bincount(labels, weights=np.log2(diagonal)) / np.bincount(labels)
     return np.asarray(np.ldexp(1.0, np.rint(-0.5 * mean).astype(np.intc)))[labels]
-
-
-def _without_redundant_clients(conditions: Conditions, notes: list[str]) -> Conditions:
-    """Drop clients equal to or dominated by others from the conditions; notes tell how many of each kind."""
-    equal = dominated = 0
-    groups = []
-    for group in conditions.groups:
-        distinct = list({L.tobytes(): L for L in group.matrices}.values())
-        equal += len(group.matrices) - len(distinct)
-        distinct = [L for L in distinct if np.any(L)]  # a zero matrix has no variance
-        distinct.sort(key=lambda L: float(np.trace(L)), reverse=True)
-        kept: list[Matrix] = []
-        for L in distinct:
-            if any(_dominates(other, L) for other in kept[:_CANDIDATES]):
-                dominated += 1
-            else:
-                kept.append(L)
-        if kept:
-            groups.append(ClientGroup(group.map, np.array(kept)))
-    if equal:
-        notes.append(f"{equal} clients equal to others")
-    if dominated:
-        notes.append(f"{dominated} clients dominated by others")
-    return replace(conditions, groups=tuple(groups))
-
-
-def _dominates(big: Matrix, small: Matrix) -> bool:
-    """Return whether small ⪯ big is proved.  A diagonal entry that is smaller settles the matter at no cost."""
-    if np.any(np.diagonal(big) <= np.diagonal(small)):
-        return False
-    return is_proved_definite(Enclosed.exact(big) - small)
