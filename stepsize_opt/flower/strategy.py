@@ -304,7 +304,7 @@ class FeedbackStrategy(Rounds):
     Each client remembers what it sent, in its state.  In a round it computes ∇fᵢ(x) and fᵢ(x) and sends the k largest
     changes of Aᵀ∇fᵢ; the server sends the changes of all clients together, every client computes y = x − cAs and sends
     fᵢ(y); the next message tells whether x moves there.  With all clients in every round the iterates are those of
-    ``stepsize_validation.run(f, feedback)``, and f never rises.
+    ``stepsize_validation.run_feedback(f, feedback)``, and f never rises.
 
     Clients that are absent keep their memory, and the server goes on using it: s is the mean over all that ever took
     part.  f is then compared at x and y over the clients present in the round, so that f over all may rise, and

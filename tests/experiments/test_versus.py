@@ -13,7 +13,7 @@ import pytest
 
 from shared.small_data import correlated_data
 from stepsize_opt import Feedback, optimal_method
-from stepsize_validation import run
+from stepsize_validation import run_feedback
 from stepsize_validation.data import Dataset, federated_logistic, load_dataset, logistic_regression, split
 from stepsize_validation.experiments import Plan, versus
 from stepsize_validation.experiments.baselines import Trace
@@ -83,7 +83,7 @@ def test_the_clients_share_one_objective() -> None:
 def test_the_points_of_feedback_are_those_of_run() -> None:
     f = federated_logistic(split(DATA, 3, np.random.default_rng(0)), 1e-2, "ridge")
     feedback = Feedback(f.smoothness(), 2, clients=3)
-    record = run(f, feedback, rounds=20)
+    record = run_feedback(f, feedback, rounds=20)
     points = versus.feedback_points(feedback, f.client_gradients, f.value, np.zeros(f.d))
     found = [f.value(next(points))[0] for _ in range(20)]
     np.testing.assert_array_equal(found, record.values[1:])

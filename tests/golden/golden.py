@@ -27,7 +27,7 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.problems import Quadratic
-from stepsize_validation import run
+from stepsize_validation import run, run_feedback
 from stepsize_validation.properties.stored import goal_arguments, read_sketch, read_structure
 
 FILE = Path(__file__).with_name("golden.json")
@@ -138,7 +138,7 @@ def feedback(case: Case, matrices: Matrices) -> Answer:
     """Run feedback for 40 rounds on f(x) = xᵀLx/2 − 1ᵀx."""
     L = matrices[case["L"]]
     metric = {"full": L, "diagonal": np.diag(np.diag(L)), "none": None}[case["metric"]]
-    record = run(Quadratic(L, np.ones(len(L))), Feedback(metric, case["k"]), rounds=40)
+    record = run_feedback(Quadratic(L, np.ones(len(L))), Feedback(metric, case["k"]), rounds=40)
     return {
         "values": [float(record.values[-1])],
         "norms": record.bounds[-1:].tolist(),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stepsize_opt import EstimatedSmoothness, Feedback, LowRankPlusDiagonal
 from stepsize_opt.methods.feedback import MEASURED, SETTLED, SUFFICIENT
 from stepsize_opt.problems import Federated, Quadratic
-from stepsize_validation import run
+from stepsize_validation import run_feedback
 from stepsize_validation.data import federated_logistic, load_dataset, random_smoothness, split
 
 KINDS = [(rule, places) for rule in ("worst-case", "measured") for places in ("own", "shared")]
@@ -117,8 +117,10 @@ def test_a_settled_short_step_is_accepted(seed: int, n: int, k: int) -> None:
 
 def test_one_client_is_one_node_and_shared_places_are_a_mean() -> None:
     f = _label_sorted(1)
-    single = run(f.clients[0], Feedback(f.smoothness(), 2), rounds=50)
-    np.testing.assert_allclose(single.values, run(f, Feedback(f.smoothness(), 2), rounds=50).values, rtol=1e-12)
+    single = run_feedback(f.clients[0], Feedback(f.smoothness(), 2), rounds=50)
+    np.testing.assert_allclose(
+        single.values, run_feedback(f, Feedback(f.smoothness(), 2), rounds=50).values, rtol=1e-12
+    )
     feedback = Feedback(None, 1, clients=2, places="shared")
     clients, gradients = [feedback.client(i) for i in range(2)], np.array([[1.0, 2.0], [3.0, 5.0]])
     one = clients[0].message(gradients[0])
@@ -175,7 +177,7 @@ def test_resumes_to_the_same_bits(rule: Any, places: Any) -> None:
 @every_kind
 def test_rounding_of_f_ends_a_run(rule: Any, places: Any) -> None:
     f = _label_sorted(2)
-    record = run(f, Feedback(f.smoothness(), 10, clients=2, rule=rule, places=places), rounds=20_000)
+    record = run_feedback(f, Feedback(f.smoothness(), 10, clients=2, rule=rule, places=places), rounds=20_000)
     assert record.status == "stationary to rounding" and record.iterations < 20_000
     assert np.linalg.norm(f.gradient(record.final_point[None])) < 1e-6
 
@@ -184,7 +186,9 @@ def test_rounding_of_f_ends_a_run(rule: Any, places: Any) -> None:
 def test_a_wrong_smoothness_matrix_is_corrected(scale: float) -> None:
     """L̂ may be far too small or absent: c falls below its floor once ρ is small."""
     f = _label_sorted(2)
-    record = run(f, Feedback(EstimatedSmoothness(scale * f.smoothness(), 1.0, "test"), 5, clients=2), rounds=400)
+    record = run_feedback(
+        f, Feedback(EstimatedSmoothness(scale * f.smoothness(), 1.0, "test"), 5, clients=2), rounds=400
+    )
     assert record.values[-1] < 0.15 * record.values[0]
 
 
@@ -213,7 +217,7 @@ def test_basis_is_orthonormal_in_every_form_of_L() -> None:
 def test_the_record_of_a_run() -> None:
     f = _label_sorted(2)
     feedback = Feedback(f.smoothness(), 3, clients=2)
-    record = run(f, feedback, floats=400)
+    record = run_feedback(f, feedback, floats=400)
     assert record.iterations == 99 and record.floats[-1] == 397.0 and record.places[-1] == 297.0
     assert np.all(np.diff(record.decrease) >= 0.0) and np.array_equal(record.accepted, np.diff(record.values) < 0.0)
     for show in ("excess", "bound"):
@@ -245,4 +249,4 @@ def test_bad_input() -> None:
     with pytest.raises(ValueError, match="between two rounds"):
         server.state()
     with pytest.raises(ValueError, match="clients of the Feedback"):
-        run(Quadratic(np.eye(2), np.ones(2)), feedback)
+        run_feedback(Quadratic(np.eye(2), np.ones(2)), feedback)

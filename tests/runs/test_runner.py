@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from shared.small_data import small_data
 from stepsize_opt import LowRankPlusDiagonal, optimal_distributed_stepsize, optimal_method, optimal_stepsize
+from stepsize_opt.methods import Feedback
 from stepsize_opt.problems import Federated, Quadratic
 from stepsize_opt.sketches import (
     BernQ,
@@ -281,3 +282,17 @@ def test_an_operator_is_refused_with_what_to_do_instead() -> None:
     result = optimal_stepsize(LowRankPlusDiagonal(np.ones((4, 1)), 1.0), RandK(4, 1), structure="diagonal")
     with pytest.raises(TypeError, match=r"this D is an operator: pass D\.todense\(\)"):
         run(f, result)
+
+
+def test_a_feedback_is_refused_with_its_own_function() -> None:
+    f = Quadratic(np.eye(4), np.ones(4))
+    with pytest.raises(TypeError, match="run_feedback"):
+        run(f, Feedback(np.eye(4), 1), iterations=10)
+
+
+def test_every_recorded_array_counts_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six numbers are recorded for each step and seed."""
+    monkeypatch.setattr("stepsize_opt.inputs.checks.memory_size", lambda: 5 * 8 * 100 * 7)
+    f = Quadratic(np.eye(4), np.ones(4))
+    with pytest.raises(ValueError, match="the record of 100 iterations with 7 seeds"):
+        run(f, 0.1 * np.eye(4), RandK(4, 1), iterations=100, seeds=7)

@@ -9,7 +9,7 @@ import pytest
 
 from stepsize_opt import Direction, Feedback, RandK, optimal_method, optimal_stepsize
 from stepsize_opt.problems import Federated, Layered, LeastSquares, LogisticRegression, Quadratic, SoftmaxRegression
-from stepsize_validation import check_rate, run
+from stepsize_validation import check_rate, run, run_feedback
 
 D = 12
 L = np.diag(np.arange(1.0, D + 1.0))
@@ -46,7 +46,7 @@ def test_no_matrix_is_printed(thing: Any) -> None:
 def test_runs_and_verdicts_are_tables_in_a_notebook() -> None:
     record = run(QUADRATIC, RESULT, iterations=20, seeds=4)
     check = check_rate(record)
-    feedback = run(QUADRATIC, Feedback(L, 2), rounds=20)
+    feedback = run_feedback(QUADRATIC, Feedback(L, 2), rounds=20)
     for shown, words in ((record, "4 seeds of K = 20 steps"), (check, check.verdict), (feedback, feedback.status)):
         page = shown._repr_html_()
         assert page.startswith("<table>") and words in page

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from stepsize_validation.runs import (
         Divergence,
+        FeedbackRun,
         RateCheck,
         Run,
         check_distributed_rate,
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
         first_below,
         observed_contraction,
         run,
+        run_feedback,
     )
     from stepsize_validation.table1 import CommunicationTable, communication_table
 
 __all__ = [
     "CommunicationTable",
     "Divergence",
+    "FeedbackRun",
     "RateCheck",
     "Run",
     "check_distributed_rate",
@@ -34,6 +37,7 @@ __all__ = [
     "first_below",
     "observed_contraction",
     "run",
+    "run_feedback",
 ]
 
 

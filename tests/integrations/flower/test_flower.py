@@ -23,7 +23,7 @@ from stepsize_opt.flower import FeedbackStrategy, SharedSeedStrategy, compress_m
 from stepsize_opt.methods import MomentumStep
 from stepsize_opt.results import SubspaceMethod
 from stepsize_opt.sketches import generators
-from stepsize_validation import run
+from stepsize_validation import run, run_feedback
 
 ROOT = Path(__file__).parents[3]
 APP = ROOT / "examples" / "flower"
@@ -111,7 +111,7 @@ def check(out: dict[str, Any], clients: int, plan: str, rounds: int, method: str
     """The final x of the numpy runner; after the first round, k floats up and no x down."""
     f = importlib.import_module("logistic_app.task").problem(clients)
     if method == "feedback":
-        expected = run(f, Feedback(f.smoothness(), FLOATS, clients=clients), rounds=rounds).final_point
+        expected = run_feedback(f, Feedback(f.smoothness(), FLOATS, clients=clients), rounds=rounds).final_point
     else:
         result = SubspaceMethod.load(plan)
         expected = run(f, result, seeds=1, seed=0, client_seeds="shared", iterations=rounds).final_points[0]

@@ -15,7 +15,7 @@ from stepsize_opt.flower import FeedbackStrategy, MissingReplies, SharedSeedStra
 from stepsize_opt.flower.wire import Layout, content_bytes, own_record, pack_places, unpack_places
 from stepsize_opt.problems import Federated
 from stepsize_opt.sketches import generators
-from stepsize_validation import run
+from stepsize_validation import run, run_feedback
 from stepsize_validation.data import federated_logistic, load_dataset, split
 
 N, K, REG = 4, 8, 0.1
@@ -61,7 +61,7 @@ def test_shared_draws_have_the_iterates_of_the_numpy_runner(name: str, f: Federa
 def test_feedback_has_the_iterates_of_the_numpy_runner(rule: Any, f: Federated) -> None:
     feedback = Feedback(f.smoothness(), 3, clients=N, rule=rule)
     result = start(FeedbackStrategy(feedback), Loop(app_of(feedback, f), N), np.zeros(f.d), 40)
-    record = run(f, feedback, rounds=40)
+    record = run_feedback(f, feedback, rounds=40)
     np.testing.assert_allclose(result.arrays["x"].numpy(), record.final_point, rtol=1e-11, atol=1e-13)
     found = [result.train_metrics_clientapp[r] for r in range(1, 41)]
     assert [bool(one["accepted"]) for one in found] == record.accepted.tolist()
@@ -236,7 +236,7 @@ def test_a_reply_that_is_lost_is_not_remembered(f: Federated) -> None:
         assert list(kept) == ["memory"]  # the message with the proposal confirmed the last one
         np.testing.assert_array_equal(np.frombuffer(kept["memory"]), strategy._memories[node])
     np.testing.assert_allclose(
-        result.train_metrics_clientapp[30]["f"], run(f, feedback, rounds=500).values[-1], atol=1e-4
+        result.train_metrics_clientapp[30]["f"], run_feedback(f, feedback, rounds=500).values[-1], atol=1e-4
     )
 
 

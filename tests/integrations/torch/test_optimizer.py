@@ -22,7 +22,7 @@ from stepsize_opt import (
 )
 from stepsize_opt.sketches import generators
 from stepsize_opt.torch import CompressedSGD, FeedbackSGD
-from stepsize_validation import run
+from stepsize_validation import run, run_feedback
 from stepsize_validation.data import random_quadratic
 
 F = random_quadratic(np.geomspace(0.05, 1.0, 12), np.random.default_rng(2))
@@ -82,7 +82,7 @@ def test_feedback_in_every_basis_is_that_of_the_runner(basis: str) -> None:
     optimizer = FeedbackSGD([x], feedback)
     for _ in range(25):
         optimizer.step(lambda: distance(x))
-    record = run(F, feedback, rounds=25)
+    record = run_feedback(F, feedback, rounds=25)
     np.testing.assert_allclose(x.detach().numpy(), record.final_point, rtol=1e-9, atol=1e-11)
     assert optimizer.stepsize.decrease > 0.0
 

@@ -25,7 +25,7 @@ from shared.trained import (
     softmax_problem,
 )
 from stepsize_opt import Feedback, LayerWise, optimal_method, optimal_stepsize
-from stepsize_validation import run
+from stepsize_validation import run, run_feedback
 
 WORKER = Path(__file__).with_name("worker.py")
 OPTIONS: dict[str, Any] = {"iterations": ITERATIONS, "seeds": 1, "seed": SEED, "client_seeds": "shared"}
@@ -84,7 +84,7 @@ def test_subspace_and_momentum_are_those_of_the_runner(trained: Any, name: str) 
 def test_feedback_is_that_of_the_runner(trained: Any, name: str) -> None:
     n, out, everywhere = trained
     f, options = softmax_problem(n), FEEDBACK[name]
-    record = run(f, Feedback(f.smoothness(), 4, clients=n, **options), rounds=FEEDBACK_ROUNDS)
+    record = run_feedback(f, Feedback(f.smoothness(), 4, clients=n, **options), rounds=FEEDBACK_ROUNDS)
     np.testing.assert_allclose(out[name], record.final_point, rtol=1e-10, atol=1e-12)
     up, down = out[f"{name}, traffic"]
     assert np.mean([one[f"{name}, bytes"] for one in everywhere]) == pytest.approx(up * FEEDBACK_ROUNDS)

@@ -1,5 +1,6 @@
 """Running the methods, and checking the rates that theorems promise."""
 
+from stepsize_validation.runs.feedback import FeedbackRun as FeedbackRun, run_feedback as run_feedback
 from stepsize_validation.runs.metric import distributed_lambda as distributed_lambda
 from stepsize_validation.runs.rates import (
     LEVEL as LEVEL,

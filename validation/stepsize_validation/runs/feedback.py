@@ -51,7 +51,7 @@ class FeedbackRun(Shown):
 
     Examples
     --------
-    See ``run``.
+    See ``run_feedback``.
     """
 
     algorithm: str
@@ -123,7 +123,37 @@ def run_feedback(
     floats: float | None = None,
     start: Vector | None = None,
 ) -> FeedbackRun:
-    """Run ``Feedback`` until a number of rounds (1000 by default), floats of a client, or rounding of f ends it."""
+    """Run ``Feedback`` from ``start`` until its rounds or floats are spent or f decreases no further.
+
+    Parameters
+    ----------
+    objective
+        One node, or a ``Federated`` objective with the clients of the ``Feedback``.
+    feedback
+        The method.
+    rounds
+        The largest number of rounds; 1000 where ``floats`` is not given either.
+    floats
+        The run ends before a client sends more floats.
+    start
+        x⁰, default 0.
+
+    Raises
+    ------
+    ValueError
+        For another number of clients, or arguments of the wrong shape or range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_opt.methods import Feedback
+    >>> from stepsize_opt.problems import Quadratic
+    >>> from stepsize_validation import run_feedback
+    >>> L = np.diag([1.0, 4.0])
+    >>> record = run_feedback(Quadratic(L, np.ones(2)), Feedback(L, 1), rounds=20)
+    >>> record.iterations, bool(record.values[-1] < record.values[0])
+    (20, True)
+    """
     check_objective("objective", objective)
     if feedback.clients != (objective.n if isinstance(objective, Federated) else 1):
         msg = f"objective must have the {feedback.clients} clients of the Feedback: Feedback(L, k, clients=n)"

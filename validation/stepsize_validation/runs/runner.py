@@ -27,7 +27,6 @@ from stepsize_opt.results import DistributedResult, StepsizeResult, SubspaceMeth
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Indices, Matrix, Vector
 from stepsize_validation.runs.arguments import count_senders, rate_of, read_sketches, read_stepsize
-from stepsize_validation.runs.feedback import run_feedback
 from stepsize_validation.runs.metric import DescentMetric
 from stepsize_validation.runs.momentum import Mover, WithMomentum, WithoutMemory, momentum_of, seeds_of_momentum
 from stepsize_validation.runs.record import MomentumRun, Run, log_steps
@@ -64,9 +63,7 @@ def run(
     start: Vector | None = None,
     progress: bool = False,
     on_divergence: str = "raise",
-    rounds: int | None = None,
-    floats: float | None = None,
-) -> Any:
+) -> Run:
     """Run a method from ``start`` (default 0) with independent sketches for each seed, all seeds in one product.
 
     Parameters
@@ -97,11 +94,6 @@ def run(
         Show a bar on standard error.
     on_divergence
         ``"raise"`` raises ``Divergence``; ``"stop"`` returns the steps before it.
-    rounds
-        When D is a ``Feedback``: it ends after so many rounds (default 1000).  It needs none of the other arguments but
-        ``start``, and returns a ``FeedbackRun``.
-    floats
-        When D is a ``Feedback``: it ends before a client sends more floats.
 
     Raises
     ------
@@ -122,7 +114,8 @@ def run(
     ((4, 100), 6400.0)
     """
     if isinstance(D, Feedback):
-        return run_feedback(objective, D, rounds=rounds, floats=floats, start=start)
+        msg = "run is for methods with a stepsize: run_feedback(objective, feedback, rounds=…) runs a Feedback"
+        raise TypeError(msg)
     momentum = momentum_of(D, sketch, algorithm)
     if momentum is not None:
         client_seeds = seeds_of_momentum(objective, client_seeds)
@@ -136,7 +129,7 @@ def run(
     method.check(sketches, scalar=is_scalar(D), clients=isinstance(objective, Federated))
     check_one_of("on_divergence", on_divergence, ("raise", "stop"))
     iterations, seeds = whole_number("iterations", iterations), whole_number("seeds", seeds)
-    check_memory(f"the record of {iterations} iterations with {seeds} seeds", 8 * iterations * seeds)
+    check_memory(f"the record of {iterations} iterations with {seeds} seeds", 8 * len(_PER_STEP) * iterations * seeds)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         msg = f"seed must be a whole number of at least 0, got {seed!r}"
         raise ValueError(msg)
