@@ -38,6 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -61,7 +62,6 @@ from stepsize_opt.proofs import (
 )
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import LimitBounds, MatrixSmoothness
-from stepsize_solvers.numerics import lazy
 from stepsize_solvers.programs import (
     Indices,
     Matrix,
@@ -156,7 +156,7 @@ class Component:
     bound: CurvatureBound | None = None
     is_convex: bool = False
 
-    @lazy
+    @cached_property
     def power(self) -> int:
         """n with det D = 2ⁿ det D̃."""
         return log_det_power(self.scaling.factors)

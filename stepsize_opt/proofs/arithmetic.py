@@ -22,13 +22,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from stepsize_opt.proofs.intervals import Interval, fsum
 from stepsize_opt.proofs.roundings import UNIT, Slices, sliced_product, twice_gamma, two_product, two_sum
-from stepsize_solvers.numerics import lazy
 from stepsize_solvers.programs import Indices, Matrix, Vector, add_to_diagonal
 
 # Roundings of the few nonnegative numbers in the error bound of one entrywise operation.
@@ -158,12 +158,12 @@ class Pair(Approximate):
         lo = np.hstack([_filled(part.lo, part.hi) for part in parts])
         return Pair(hi, lo, np.hstack([_filled(part.error, part.hi) for part in parts]))
 
-    @lazy
+    @cached_property
     def rows(self) -> Slices:
         """The slices of hi, row by row."""
         return Slices.of_rows(self.hi)
 
-    @lazy
+    @cached_property
     def columns(self) -> Slices:
         """The slices of hiᵀ, row by row."""
         if self.transposed is not None:
@@ -171,7 +171,7 @@ class Pair(Approximate):
         hi = self.hi
         return self.rows if hi.shape[0] == hi.shape[1] and (hi == hi.T).all() else Slices.of_rows(hi.T)
 
-    @lazy
+    @cached_property
     def magnitude(self) -> Matrix:
         """An entrywise bound on the absolute value."""
         out = np.abs(self.hi)

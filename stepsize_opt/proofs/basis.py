@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import LinAlgError, eigh, lapack
@@ -29,7 +30,6 @@ from stepsize_opt.proofs.cholesky import is_proved_definite
 from stepsize_opt.proofs.evaluation import Evaluation, inverse_root
 from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.maps import image_above
-from stepsize_solvers.numerics import lazy
 from stepsize_solvers.programs import Matrix, Vector
 
 # ‖E‖_F above which the basis is improved: the square of it is far below rounding.
@@ -60,12 +60,12 @@ class Basis:
             G = None if again is None else np.tril(again.dot(G))
         return best
 
-    @lazy
+    @cached_property
     def deviation(self) -> Enclosed:
         """E = G A Gᵀ − I."""
         return self.gram.plus_diagonal(-1.0)
 
-    @lazy
+    @cached_property
     def distance(self) -> float:
         """An upper bound on ‖E‖_F."""
         return self.deviation.frobenius_norm()
@@ -116,32 +116,32 @@ def _rotated(A: Enclosed) -> Enclosed | None:
 class InBasis(Evaluation):
     """A stepsize matrix in twice the working precision, with proofs in the basis of D."""
 
-    @lazy
+    @cached_property
     def basis(self) -> Basis | None:
         return Basis.of(Pair.exact(self.D)) if np.isfinite(self.D).all() else None
 
-    @lazy
+    @cached_property
     def whitened(self) -> Enclosed:
         """An enclosure of G F̲(D) Gᵀ, where F̲(D) = D − 𝒬̄(D B D) ⪯ F(D)."""
         assert self.basis is not None
         return (self.exact - image_above(self.condition.Q, self.square)).congruent(self.basis.G)
 
-    @lazy
+    @cached_property
     def satisfies_condition(self) -> bool:
         return self.belongs and self.log_det is not None and proved_definite(self.whitened)
 
-    @lazy
+    @cached_property
     def log_det(self) -> float | None:
         bounds = None if self.basis is None else self.basis.log_det
         return None if bounds is None else bounds.low
 
-    @lazy
+    @cached_property
     def margin(self) -> float:
         if self.basis is None or not np.isfinite(self.whitened.value).all():
             return -math.inf
         return float(eigh(self.whitened.value, eigvals_only=True, driver="evd")[0])
 
-    @lazy
+    @cached_property
     def boundary(self) -> float:
         """The largest t with tD feasible, from the middle of the enclosures; infinite when there is none."""
         if self.basis is None:
@@ -154,7 +154,7 @@ class InBasis(Evaluation):
             return math.inf
         return 1.0 / top if top > 0.0 else math.inf
 
-    @lazy
+    @cached_property
     def loss(self) -> float:
         """What the proof of feasibility takes from the margin: row sums of errors, of the congruence and of U."""
         rotated = _rotated(self.whitened)

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -34,7 +35,6 @@ from stepsize_opt.proofs.cholesky import dominating_factor, is_proved_definite, 
 from stepsize_opt.proofs.intervals import LOG_2, Interval
 from stepsize_opt.proofs.maps import centred_above, centred_image
 from stepsize_opt.proofs.roundings import exponent_above
-from stepsize_solvers.numerics import lazy
 from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Stack, Vector
 
 
@@ -48,7 +48,7 @@ class CentredMap:
     full: PositiveMap
     touched: Indices
 
-    @lazy
+    @cached_property
     def centred(self) -> PositiveMap:
         return self.full.centered()
 
@@ -71,7 +71,7 @@ class ClientGroup:
     map: CentredMap
     matrices: Stack
 
-    @lazy
+    @cached_property
     def factors(self) -> Stack:
         """H with H Hᵀ ⪰ Lᵢ for every client, proved."""
         found = [dominating_factor(L) for L in self.matrices]
@@ -163,7 +163,7 @@ class Conditions:
         found = group.map.enclose(Enclosed.exact(np.diag(largest)))
         return np.flatnonzero(found.value.diagonal() + found.error.diagonal())  # a coefficient may round to zero
 
-    @lazy
+    @cached_property
     def variances(self) -> tuple[VarianceMap, ...]:
         """D ↦ V(D) of each group."""
         return tuple(VarianceMap.of(self, group) for group in self.groups)
@@ -242,7 +242,7 @@ class AtStepsize:
     parts: list[Variance]
     arithmetic: type[Approximate]
 
-    @lazy
+    @cached_property
     def images(self) -> list[list[Enclosed]]:
         """Hᵀ V̄ H for every client of each group."""
         middles = [part.above.to(self.arithmetic) for part in self.parts]
@@ -260,12 +260,12 @@ class AtStepsize:
         ]
         return max(found, key=lambda s: s.log, default=Scaled(0.0, 0))
 
-    @lazy
+    @cached_property
     def estimate(self) -> Scaled:
         """λ_D from the middles of the enclosures."""
         return self._largest(lambda image: max(float(np.linalg.eigvalsh(image.value)[-1]), 0.0))
 
-    @lazy
+    @cached_property
     def doubt(self) -> Scaled:
         """What rounding may add to λ_D: the largest sum of the error bounds in a row of Hᵀ V(D) H."""
         return self._largest(lambda image: float(image.error.sum(axis=1).max()))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
 from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.maps import adjoint_below, image_above
 from stepsize_opt.proofs.roundings import UNIT
-from stepsize_solvers.numerics import lazy
 from stepsize_solvers.programs import Matrix, Vector
 
 _LARGEST_RETREAT = 0.1  # a proof that takes a larger share of D has failed
@@ -33,19 +33,19 @@ _LARGEST_RETREAT = 0.1  # a proof that takes a larger share of D has failed
 class ConvexStep(Evaluation):
     """A stepsize matrix D, near one, with what is proved of log det D under 𝒬(D) ⪯ L⁻¹; L is B of the program."""
 
-    @lazy
+    @cached_property
     def whitened_image(self) -> Enclosed | None:
         """An enclosure of Hᵀ𝒬̄(D)H; None when L is not positive definite to rounding."""
         H = dominating_factor(shifted_matrix(self.condition, 1.0))
         return None if H is None else image_above(self.condition.Q, self.exact).congruent(H.T)
 
-    @lazy
+    @cached_property
     def top(self) -> float:
         """λmax(L^½𝒬(D)L^½) in plain floats."""
         image = self.whitened_image
         return math.inf if image is None else float(np.linalg.eigvalsh(image.value)[-1])
 
-    @lazy
+    @cached_property
     def feasible(self) -> bool:
         """Whether D ≻ 0 has the pattern and 𝒬(D) ⪯ L⁻¹, proved."""
         image = self.whitened_image

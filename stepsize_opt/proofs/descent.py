@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import lapack
@@ -28,7 +29,6 @@ from stepsize_opt.proofs.evaluation import Evaluation
 from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.inverses import largest_floor, weight_from_below
 from stepsize_opt.proofs.quadratics import largest_quadratic
-from stepsize_solvers.numerics import lazy
 from stepsize_solvers.programs import Matrix
 
 # How much of H⁻¹ a multiplier of low rank gets when it proves too little, in units of the tolerance.
@@ -38,12 +38,12 @@ _SHARES = (0.25, 4.0, 64.0, 1024.0)
 class Descent(Evaluation):
     """A stepsize matrix D with what is proved of its descent metric H(D) = 2D − 𝒬(DBD): log det H, and t."""
 
-    @lazy
+    @cached_property
     def lower(self) -> float:
         """A proved lower bound on log det H, −inf when H ≻ 0 is not proved; H ≻ 0 makes D ≻ 0."""
         return self.descent().log_det if self.belongs else -math.inf
 
-    @lazy
+    @cached_property
     def feasible(self) -> bool:
         """Whether D has the pattern and H ≻ 0, proved."""
         return self.lower > -math.inf

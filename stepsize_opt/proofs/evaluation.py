@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -43,7 +44,6 @@ from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.maps import image
 from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE
 from stepsize_opt.proofs.search import first_proved, losses
-from stepsize_solvers.numerics import lazy
 from stepsize_solvers.programs import Family, Matrix, Pattern, Program, Vector, add_to_diagonal
 
 
@@ -71,23 +71,23 @@ class Evaluation:
     def d(self) -> int:
         return self.program.d
 
-    @lazy
+    @cached_property
     def half(self) -> Approximate:
         return self.exact @ self.B
 
-    @lazy
+    @cached_property
     def square(self) -> Approximate:
         return self.half @ self.exact
 
-    @lazy
+    @cached_property
     def quadratic(self) -> Enclosed:
         return self.square.rounded()
 
-    @lazy
+    @cached_property
     def value(self) -> Enclosed:
         return (self.D - image(self.condition.Q, self.quadratic, self.arithmetic)).symmetric()
 
-    @lazy
+    @cached_property
     def metric(self) -> Enclosed:
         return self.D + self.value
 
@@ -98,27 +98,27 @@ class Evaluation:
         """Whether D has the pattern, and numbers that are large enough for the error bounds to hold."""
         return min(self.D.diagonal().tolist()) >= SMALLEST_STEPSIZE and self.program.pattern.contains(self.D)
 
-    @lazy
+    @cached_property
     def log_det(self) -> float | None:
         """A proved lower bound on log det D, or None when D is not proved positive definite."""
         return log_det_from_below(self.D)
 
-    @lazy
+    @cached_property
     def satisfies_condition(self) -> bool:
         """Whether D ≻ 0 has the pattern and F(D) ⪰ 0, *proved* for the floats of D."""
         return self.belongs and self.log_det is not None and is_proved_definite(self.value)
 
-    @lazy
+    @cached_property
     def feasible(self) -> bool:
         """Whether D is proved to be a stepsize of the goal."""
         return self.satisfies_condition
 
-    @lazy
+    @cached_property
     def lower(self) -> float:
         """A proved lower bound on what the goal makes large; −inf without one."""
         return -math.inf if self.log_det is None else self.log_det
 
-    @lazy
+    @cached_property
     def margin(self) -> float:
         """λmin(D^{−½} F(D) D^{−½}): nonnegative if and only if F(D) ⪰ 0; −inf when D is not definite."""
         root = inverse_root(self.D)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import lapack
@@ -34,7 +35,6 @@ from stepsize_opt.proofs.nonnegative import NonnegativeCondition
 from stepsize_opt.proofs.roundings import UNIT
 from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_opt.proofs.thin import FAILURE, ProvedDiagonal, bound_of_multiples, in_range, one_rounding
-from stepsize_solvers.numerics import lazy
 from stepsize_solvers.programs import LowRankModel, Matrix, Program, ThinMultiplier, Vector
 
 
@@ -62,7 +62,7 @@ class LowRankCondition:
         """Size of M."""
         return len(self.low)
 
-    @lazy
+    @cached_property
     def _beta(self) -> Interval:
         """The numbers between β(1 − doubt) and β(1 + doubt)."""
         return self.beta * (1.0 + Interval(-self.doubt, self.doubt))

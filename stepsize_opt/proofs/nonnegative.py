@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from stepsize_opt.proofs.cholesky import log_det_from_below
 from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.roundings import twice_gamma
 from stepsize_opt.proofs.thin import FAILURE, ProvedDiagonal, bound_of_multiples, in_range, one_rounding
-from stepsize_solvers.numerics import lazy
 from stepsize_solvers.programs import Vector
 
 
@@ -45,7 +45,7 @@ class NonnegativeCondition:
         """Size of M."""
         return int(self.M.shape[0])
 
-    @lazy
+    @cached_property
     def _rounding(self) -> float:
         """The relative error of a product with a nonnegative vector: doubt, and a rounding for each term."""
         if isinstance(self.M, np.ndarray):

@@ -25,10 +25,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.numerics import cholesky, lazy, sym
+from stepsize_solvers.numerics import cholesky, sym
 from stepsize_solvers.programs import DiagonalPlusScaled, Family, Matrix, Program, Stack
 
 
@@ -60,44 +61,44 @@ class FamilyState:
         s, U = np.linalg.eigh(sym(K.mT @ Z @ K))
         return FamilyState(family, C, F, Z, V @ U, s, slope) if np.min(s) > 0.0 else None
 
-    @lazy
+    @cached_property
     def inverse(self) -> Stack:
         """F_j⁻¹."""
         return np.asarray(self.V @ self.V.mT)
 
-    @lazy
+    @cached_property
     def frame(self) -> Stack:
         """V Diag(s)^{1/4}, so that G_j = frame frameᵀ."""
         return np.asarray(self.V * np.sqrt(np.sqrt(self.s))[:, None, :])
 
-    @lazy
+    @cached_property
     def G(self) -> Stack:
         """W_j⁻¹ with W_j Z_j W_j = F_j, that is V Diag(√s) Vᵀ."""
         return np.asarray(self.frame @ self.frame.mT)
 
-    @lazy
+    @cached_property
     def Lam(self) -> Matrix | None:
         """Λ; None for ½I."""
         B = self.family.B
         return None if B is None else sym(self.C.T @ B @ self.C)
 
-    @lazy
+    @cached_property
     def Hs(self) -> Stack:
         """The columns of H_j frame_j as rows, shape (n, r, d)."""
         return np.asarray(self.frame.mT @ self.family.H.mT)
 
-    @lazy
+    @cached_property
     def P(self) -> Stack:
         """P_j = H_j G_j H_jᵀ, shape (n, d, d)."""
         return np.asarray(self.Hs.mT @ self.Hs)
 
-    @lazy
+    @cached_property
     def P2(self) -> Matrix:
         """Σ_j H_j G_j² H_jᵀ."""
         columns = (self.family.H @ self.G).mT.reshape(-1, len(self.C))
         return np.asarray(columns.T @ columns)
 
-    @lazy
+    @cached_property
     def Rt(self) -> Matrix:
         """R̃ of Z."""
         return self._image(self.Z)

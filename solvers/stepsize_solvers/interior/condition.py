@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ from stepsize_solvers.numerics import (
     Sizes,
     Work,
     cholesky,
-    lazy,
     log_det_from_cholesky,
     lower_transposed_product,
     smallest_eigenvalue,
@@ -78,22 +78,22 @@ class ConditionPoint(InequalityPoint):
     def Z(self) -> Matrix:
         return self.frame.dual(self.Zt)
 
-    @lazy
+    @cached_property
     def Rt(self) -> Matrix:
         return self.frame.coimage(self.Zt)
 
-    @lazy
+    @cached_property
     def gradient(self) -> Matrix:
         """B̃R̃ + R̃B̃."""
         return self.frame.cotwice(self.Rt)
 
-    @lazy
+    @cached_property
     def residual(self) -> Matrix:
         r = self.frame.project(self.Zt - self.gradient)
         add_to_diagonal(r, 1.0)
         return r
 
-    @lazy
+    @cached_property
     def residual_norm(self) -> float:
         """‖r‖/√d."""
         return float(np.linalg.norm(self.residual)) / math.sqrt(self.d)
@@ -129,7 +129,7 @@ class Condition:
     single: bool = False
     kept: Kept = field(default_factory=Kept)
 
-    @lazy
+    @cached_property
     def beta(self) -> float:
         return effective_beta(self.family.Q)
 

@@ -16,7 +16,7 @@ in few calls: for small sizes the calls are what counts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, singledispatch
+from functools import cached_property, lru_cache, singledispatch
 from typing import Protocol
 
 import numpy as np
@@ -25,7 +25,7 @@ from scipy.linalg import lapack
 
 from stepsize_solvers.interior.frame import Frame
 from stepsize_solvers.interior.problem import InequalityPoint, Step
-from stepsize_solvers.numerics import Array, Gram, Scaling, cholesky, lazy, smallest_eigenvalue, sym
+from stepsize_solvers.numerics import Array, Gram, Scaling, cholesky, smallest_eigenvalue, sym
 from stepsize_solvers.programs import (
     CongruenceSum,
     Hadamard,
@@ -376,18 +376,18 @@ class FactorisedSystem:
         E = None if E is None else back @ E @ back.T
         return FactorisedSystem(frame, scaled, scaling, p.residual, over, factor, N, identity, E)
 
-    @lazy
+    @cached_property
     def sums(self) -> Matrix:
         """vᵢ + vⱼ."""
         return self.scaling.v[:, None] + self.scaling.v
 
-    @lazy
+    @cached_property
     def inverse_roots(self) -> Matrix:
         """(vᵢvⱼ)^{−½}."""
         root = 1.0 / np.sqrt(self.scaling.v)
         return np.asarray(root[:, None] * root)
 
-    @lazy
+    @cached_property
     def column(self) -> tuple[Matrix, Matrix, Matrix]:
         """X, dZ and F′[X] for r = 0 and c = E."""
         assert self.E is not None

@@ -15,10 +15,11 @@ A problem that breaks down may hand over to another formulation of itself, in do
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic
 
 from stepsize_solvers.interior.problem import Equations, InequalityPoint, PointType, Problem, Step, StepType, System
-from stepsize_solvers.numerics import Array, Progress, Scaling, largest_step, lazy
+from stepsize_solvers.numerics import Array, Progress, Scaling, largest_step
 from stepsize_solvers.programs import Status
 
 # The gap is about μ.  Above this multiple of the tolerance the bounds are taken at D itself: a repair by scaling costs
@@ -144,7 +145,7 @@ class IterativeSystem:
     accuracy: float = 1.5
     single: bool = False
 
-    @lazy
+    @cached_property
     def scaling(self) -> Scaling:
         """That of the point, in the precision of the equations."""
         return self.p.scaling.lowered() if self.single else self.p.scaling

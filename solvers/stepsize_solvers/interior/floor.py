@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -26,7 +27,7 @@ from scipy.linalg import lapack
 from stepsize_solvers.interior.dense import FactorisedSystem, Unknowns
 from stepsize_solvers.interior.frame import Frame, curvature_loss
 from stepsize_solvers.interior.problem import InequalityPoint, Rules, Step, System
-from stepsize_solvers.numerics import Array, Bounds, Work, cholesky, lazy, sym
+from stepsize_solvers.numerics import Array, Bounds, Work, cholesky, sym
 from stepsize_solvers.programs import Family, Matrix, Pattern
 
 _RULES = Rules(predictor=True, step_fraction=0.95, least_sigma=0.05, largest_sigma=0.9)
@@ -83,15 +84,15 @@ class FloorPoint(InequalityPoint):
     def d(self) -> int:
         return len(self.D)
 
-    @lazy
+    @cached_property
     def residual(self) -> Matrix:
         return self.basis.frame.coslope(self.Zt)
 
-    @lazy
+    @cached_property
     def loss(self) -> float:
         return self.basis.loss(self.residual)
 
-    @lazy
+    @cached_property
     def energy(self) -> float:
         """⟨Z, F⟩."""
         return float(np.vdot(self.Zt, self.Ft))

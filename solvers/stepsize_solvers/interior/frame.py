@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -28,7 +29,6 @@ from stepsize_solvers.numerics import (
     cholesky,
     congruence_diagonal,
     eigh,
-    lazy,
     log_det_from_cholesky,
     lower_product,
     lower_solve,
@@ -103,17 +103,17 @@ class Frame:
         """‖C‖‖C⁻¹‖/d in the norm of Frobenius: 1 for an orthogonal C."""
         return math.sqrt(float(np.vdot(self.C.A, self.C.A)) * float(np.vdot(self.E.A, self.E.A))) / self.d
 
-    @lazy
+    @cached_property
     def low(self) -> Frame:
         """The frame in single precision."""
         return self if self.C.A.dtype == np.float32 else self.lowered()
 
-    @lazy
+    @cached_property
     def diagonal(self) -> Array:
         """diag B̃."""
         return self.Bt if self.Bt.ndim == 1 else np.diagonal(self.Bt)
 
-    @lazy
+    @cached_property
     def sums(self) -> Array:
         """λᵢ + λⱼ for a diagonal B̃."""
         return np.asarray(self.Bt[:, None] + self.Bt)
@@ -165,7 +165,7 @@ class Frame:
         C = self.C.A.astype(np.float64, copy=False)
         return np.asarray(C.dot(C.T))
 
-    @lazy
+    @cached_property
     def quadratic(self) -> Array:
         """C⁻¹𝒬(DBD)C⁻ᵀ; diag(DBD)_j = Σ_k λ_k C_jk² for a diagonal B̃."""
         split = self.Q.diagonal_plus_scaled

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import lapack
@@ -32,7 +33,6 @@ from stepsize_solvers.numerics import (
     Work,
     cholesky,
     conjugate_gradients,
-    lazy,
     log_det_from_cholesky,
     lower_solve,
     sym,
@@ -80,7 +80,7 @@ class MetricPoint:
     def d(self) -> int:
         return len(self.D)
 
-    @lazy
+    @cached_property
     def Yt(self) -> Matrix:
         """Ỹ = G̃⁻¹."""
         return np.asarray(self.root.T @ self.root)
@@ -90,12 +90,12 @@ class MetricPoint:
         """G⁻¹."""
         return self.frame.dual(self.Yt)
 
-    @lazy
+    @cached_property
     def Rt(self) -> Matrix:
         """R̃."""
         return self.frame.coimage(self.Yt)
 
-    @lazy
+    @cached_property
     def gradient(self) -> Matrix:
         """g in the basis, G′*[Ỹ]."""
         return self.frame.project(self.frame.a * self.Yt - self.frame.twice(self.Rt))
@@ -106,7 +106,7 @@ class MetricPoint:
         outer = np.multiply.outer(self.frame.diagonal, np.diagonal(self.Rt))
         return 0.5 * float(np.sum(self.gradient**2 / (outer + outer.T)))
 
-    @lazy
+    @cached_property
     def loss(self) -> float:
         """½⟨g, K⁻¹g⟩."""
         return curvature_loss(self.frame, self.Rt, self.gradient)
@@ -162,7 +162,7 @@ class DampedNewton:
     over: Unknowns | None
     single: bool
 
-    @lazy
+    @cached_property
     def beta(self) -> float:
         return effective_beta(self.left.Q)
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from stepsize_solvers.numerics import Array, Bounds, Scaling, lazy, nesterov_todd
+from stepsize_solvers.numerics import Array, Bounds, Scaling, nesterov_todd
 
 PointType = TypeVar("PointType")
 StepType = TypeVar("StepType")
@@ -88,7 +89,7 @@ class InequalityPoint(ABC):
     Ft: Array
     Zt: Array
 
-    @lazy
+    @cached_property
     def found_scaling(self) -> Scaling | None:
         """None when F or Z is not numerically positive definite."""
         return nesterov_todd(self.Ft, self.Zt)
@@ -99,7 +100,7 @@ class InequalityPoint(ABC):
         assert found is not None  # points of the iteration have one
         return found
 
-    @lazy
+    @cached_property
     @abstractmethod
     def residual(self) -> Array:
         """The gradient of the Lagrangian."""

@@ -26,6 +26,7 @@ For a full D and 𝒬(M) = Diag(α∘diag M) + βM the maps need only diagonals 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,7 +44,6 @@ from stepsize_solvers.numerics import (
     congruence_diagonal,
     congruence_of_symmetric,
     conjugate_gradients,
-    lazy,
     sym,
     within_scaled_tolerance,
 )
@@ -110,7 +110,7 @@ class FullJacobian:
     def of(frame: Frame, V: Array, r: int) -> FullJacobian:
         return FullJacobian(frame.Q, frame.C, Gram(frame.E.A @ V), V, frame.sums, r)
 
-    @lazy
+    @cached_property
     def damping(self) -> Array:
         """1 − β(λᵢ + λⱼ), what F′ and F′* multiply by for 𝒬(M) = Diag(α∘diag M) + βM, apart from α."""
         split = self.Q.diagonal_plus_scaled

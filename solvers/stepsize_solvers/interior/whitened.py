@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -29,7 +30,6 @@ from stepsize_solvers.numerics import (
     PatternCurvature,
     Work,
     conjugate_gradients,
-    lazy,
     sym,
 )
 from stepsize_solvers.programs import Family, Matrix, Pattern
@@ -175,11 +175,11 @@ class Whitening:
     pattern: Pattern
     single: bool
 
-    @lazy
+    @cached_property
     def beta(self) -> float:
         return effective_beta(self.family.Q)
 
-    @lazy
+    @cached_property
     def curvatures(self) -> Curvatures:
         return Curvatures(np.asarray(self.family.B), self.pattern)
 

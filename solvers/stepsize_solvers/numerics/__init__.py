@@ -10,7 +10,6 @@ from stepsize_solvers.numerics.curvature import (
     PatternCurvature as PatternCurvature,
     chebyshev_inverse as chebyshev_inverse,
 )
-from stepsize_solvers.numerics.properties import lazy as lazy
 from stepsize_solvers.numerics.linalg import (
     Array as Array,
     Gram as Gram,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from stepsize_solvers.numerics.linalg import (
     sym,
     triangular_inverse,
 )
-from stepsize_solvers.numerics.properties import lazy
 from stepsize_solvers.numerics.sizes import Sizes
 
 # Bisection ends when the bracket is this narrow; the fraction to the boundary of a step hides what is left.
@@ -48,12 +48,12 @@ class Scaling:
         """The scaling in single precision."""
         return Scaling(*(part.astype(np.float32, copy=False) for part in (self.factor, self.U, self.v, self.G)))
 
-    @lazy
+    @cached_property
     def mu(self) -> float:
         """⟨F, Z⟩/d, the mean of v²."""
         return float(self.v.dot(self.v)) / len(self.v)
 
-    @lazy
+    @cached_property
     def _spectrum(self) -> tuple[Array, Array]:
         # Only when asked for: the last point, and those that are refused, need no basis.
         return eigh(self.W)
@@ -68,16 +68,16 @@ class Scaling:
         """The eigenvectors of W."""
         return self._spectrum[1]
 
-    @lazy
+    @cached_property
     def G_inverse(self) -> Array:
         """G⁻¹ = Diag(v)^½ UᵀK⁻¹."""
         return np.asarray((self.U * np.sqrt(self.v)).T.dot(triangular_inverse(self.factor)))
 
-    @lazy
+    @cached_property
     def W(self) -> Array:
         return sym(self.G @ self.G.T)
 
-    @lazy
+    @cached_property
     def W_inverse(self) -> Array:
         """W⁻¹."""
         return np.asarray(self.G_inverse.T @ self.G_inverse)
