@@ -17,7 +17,6 @@ import numpy as np
 from stepsize_solvers.closed_forms import bound_and_closed_form, closed_form, exact
 from stepsize_solvers.families import solve_families
 from stepsize_solvers.interior import (
-    MOST_FEW_STEPS,
     BasisMaker,
     Condition,
     ConditionPoint,
@@ -26,7 +25,6 @@ from stepsize_solvers.interior import (
     Factorised,
     Floor,
     FloorPoint,
-    LayeredProblem,
     MetricPoint,
     Start,
     Whitening,
@@ -35,7 +33,6 @@ from stepsize_solvers.interior import (
     listed,
     metric_start,
     solve_diagonal,
-    solve_layers,
     warm_start,
 )
 from stepsize_solvers.large import BalancedPoint, LowRankPoint, find_low_rank, solve_balanced, solve_low_rank
@@ -61,6 +58,7 @@ _CONDITION = (0.8, 12)
 _METRIC = (0.5, 40)
 _FLOOR = (0.5, 20)
 _MOST_STEPS = 100
+_MOST_DIAGONAL_STEPS = 200
 _MOST_METRIC_STEPS = 200
 
 
@@ -138,15 +136,9 @@ def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outc
     if condition is None:
         return solve_families(program, settings)
     assert condition.B is not None  # by the definition of Program.condition
-    B, Q, warm = sym(condition.B), condition.Q, settings.warm_start
+    B, Q = sym(condition.B), condition.Q
     if pattern.direction is not None:
         return _failure("W is not numerically positive definite")
-    if pattern.W is not None:
-        problem = LayeredProblem.of(B, Q, pattern)
-        if problem is None:
-            return _failure("W is not numerically positive definite")
-        limits = Limits.of(settings, MOST_FEW_STEPS)
-        return _pair(*solve_layers(problem, limits, None if warm is None else warm.X))
     P = Q.hadamard_matrix if pattern.is_diagonal and not pattern.is_full else None
     if P is not None:
         return _solve_diagonal(P * B, settings)
@@ -163,7 +155,7 @@ def _as_product(family: Family) -> Family:
 
 
 def _solve_condition(family: Family, pattern: Pattern, settings: Settings, options: NativeOptions) -> Outcome:
-    """Over a full or block-diagonal D."""
+    """Over a full or block-diagonal D, or factors of given blocks."""
     assert family.B is not None
     known, upper = None, math.inf
     if options.closed_forms and pattern.is_full:
@@ -173,14 +165,14 @@ def _solve_condition(family: Family, pattern: Pattern, settings: Settings, optio
         known = None if form is None else Start(form.D, form.log_det)
     progress: Progress[ConditionPoint] = Progress(pattern.d, Limits.of(settings, _MOST_STEPS), *_CONDITION, upper=upper)
     over = listed(family.Q, pattern, _most_condition_unknowns(family.Q, pattern))
-    if over is not None or is_graded(family.Q):
+    if (over is not None and pattern.W is None) or is_graded(family.Q):
         family = _as_product(family)
     single = pattern.is_full and pattern.d >= options.single_precision_from
     problem = Condition(family, pattern, settings.tol, progress.work, over, single)
     start = None if settings.warm_start is None else warm_start(problem, settings.warm_start)
     start = start or cold_start(problem, known)
     if start is None:
-        return _failure("no strictly feasible start: B is not numerically positive definite")
+        return _failure("no strictly feasible start: B or W is not numerically positive definite")
     drive, first = Drive(problem, progress), problem.lowered(start)
     return _pair(progress.run(lambda: drive.run(first)), progress)
 
@@ -197,7 +189,7 @@ def _most_condition_unknowns(Q: PositiveMap, pattern: Pattern) -> int:
 
 def _solve_diagonal(M: Matrix, settings: Settings) -> Outcome:
     """Balancing for an M without negative entries, the path of an r×r matrix for low rank, otherwise that of x."""
-    limits, warm = Limits.of(settings, MOST_FEW_STEPS), settings.warm_start
+    limits, warm = Limits.of(settings, _MOST_DIAGONAL_STEPS), settings.warm_start
     thin = _thin(M, limits)
     if thin is not None and thin.status is not Status.INACCURATE:
         return thin

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,17 @@ from stepsize_solvers.interior.dense import listed
 from stepsize_solvers.interior.diagonal import DiagonalPoint, _Newton
 from stepsize_solvers.interior.floor import Factorised
 from stepsize_solvers.interior.frame import curvature_loss
-from stepsize_solvers.interior.layers import LayeredProblem
 from stepsize_solvers.interior.metric import KrylovSystem
 from stepsize_solvers.interior.schur import FullJacobian
-from stepsize_solvers.interior.starts import Start, best_multiple, cold_start, metric_start, power_start, warm_start
+from stepsize_solvers.interior.starts import (
+    Start,
+    best_multiple,
+    cold_start,
+    given_start,
+    metric_start,
+    power_start,
+    warm_start,
+)
 from stepsize_solvers.interior.whitened import Whitening
 from stepsize_solvers.numerics import Work, nesterov_todd, sym
 from stepsize_solvers.programs import CongruenceSum, Family, Pattern, PositiveMap, Program, WarmStart
@@ -30,7 +38,11 @@ EYE = np.eye(D)
 B = spectrum(D, 50.0)
 MAPS = all_maps(D)
 PATTERNS = all_patterns(D)
-CONDITIONS = {"full": Pattern.full(D), "blocks": Pattern((2, 3, 1))}
+CONDITIONS = {
+    "full": Pattern.full(D),
+    "blocks": Pattern((2, 3, 1)),
+    "given": Pattern((1, 2, 3), Pattern((1, 2, 3)).blocks(spectrum(D, 20.0, 7))),
+}
 every_map = pytest.mark.parametrize("name", MAPS)
 every_pattern = pytest.mark.parametrize("shape", PATTERNS)
 every_condition = pytest.mark.parametrize("shape", CONDITIONS)
@@ -129,7 +141,8 @@ def floor(shape: str, Q: PositiveMap, dense: bool) -> tuple[Floor, FloorPoint]:
 
 
 PROBLEMS = [
-    *(("condition", shape, dense) for shape in CONDITIONS for dense in (False, True)),
+    *(("condition", shape, True) for shape in CONDITIONS),
+    *(("condition", shape, False) for shape in CONDITIONS if shape != "given"),
     *(("floor", shape, dense) for shape in PATTERNS for dense in (False, True)),
 ]
 MAKERS: dict[str, Callable[[str, PositiveMap, bool], tuple[Any, Any]]] = {"condition": condition, "floor": floor}
@@ -343,32 +356,15 @@ def test_the_best_multiple_is_the_best() -> None:
 
 
 @every_map
-def test_factors_by_layers_have_the_derivatives_of_their_barrier(name: str) -> None:
-    """The Newton step against differences of Σ dᵢ log γᵢ + ν log det(D − 𝒬(DBD))."""
-    sizes, nu, Q = (1, 2, 3), 0.3, MAPS[name]
-    pattern = Pattern(sizes, Pattern(sizes).blocks(spectrum(D, 20.0, 7)))
-    problem, program = LayeredProblem.of(B, Q, pattern), Program.single(B, Q, pattern)
-    assert problem is not None
-    first = problem.first_factors()
-    p = problem.inside(0.8 * problem.largest_multiple(first) * first)
-    assert p is not None
-    assert p.bounds.lower == pytest.approx(np.linalg.slogdet(p.bounds.scale * p.D)[1], abs=1e-10)
-    assert p.bounds.upper == pytest.approx(bound(program, p.D, (p.Z[None],)), abs=1e-8)
-    step = p.newton(nu)
-    assert step is not None
-
-    def barrier(h: Matrix) -> float:
-        (F,) = inequalities(program, program.families[0], np.repeat(1.0 + h, sizes)[:, None] * p.D)
-        sign, value = np.linalg.slogdet(F)
-        assert sign == 1.0
-        return float(np.array(sizes) @ np.log1p(h) + nu * value)
-
-    t = 1e-4
-    e = t * np.eye(3)
-    gradient = np.array([barrier(x) - barrier(-x) for x in e]) / (2.0 * t)
-    hessian = np.array([[barrier(x + y) - barrier(x - y) - barrier(y - x) + barrier(-x - y) for x in e] for y in e])
-    np.testing.assert_allclose(step.h, -np.linalg.solve(hessian / (4.0 * t * t), gradient), rtol=1e-4, atol=1e-6)
-    assert step.decrement == pytest.approx(np.sqrt(gradient @ step.h / nu), rel=1e-4)
+def test_a_start_of_given_blocks_is_on_the_boundary(name: str) -> None:
+    family, pattern = Family(MAPS[name], B, a=1.0), CONDITIONS["given"]
+    start = given_start(family, pattern)
+    assert start is not None and pattern.has_direction(start.D)
+    assert start.log_det == pytest.approx(np.linalg.slogdet(start.D)[1], abs=1e-10)
+    program = Program.single(B, MAPS[name], pattern)
+    (F,) = inequalities(program, program.families[0], start.D)
+    assert np.linalg.eigvalsh(F)[0] == pytest.approx(0.0, abs=1e-9)
+    assert given_start(family, replace(pattern, W=-pattern.member)) is None
 
 
 def test_a_step_of_a_diagonal_solves_the_linearised_equations() -> None:

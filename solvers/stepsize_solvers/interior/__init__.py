@@ -1,6 +1,6 @@
 """The one interior-point iteration and the problems with one inequality; log det of the metric by damped Newton steps.
 
-Problems with few unknowns, a diagonal D or factors of given blocks, follow the central path by steps of their own.
+A diagonal D follows the central path by steps of its own.
 
 One step, to read: ``driver`` (the loop), ``condition`` (the problem), ``frame`` (one D and its derivatives), ``schur``
 or ``dense`` (the linear system).
@@ -17,11 +17,6 @@ from stepsize_solvers.interior.floor import (
     FloorPoint as FloorPoint,
 )
 from stepsize_solvers.interior.frame import Frame as Frame, is_graded as is_graded
-from stepsize_solvers.interior.layers import (
-    MOST_FEW_STEPS as MOST_FEW_STEPS,
-    LayeredProblem as LayeredProblem,
-    solve_layers as solve_layers,
-)
 from stepsize_solvers.interior.metric import DampedNewton as DampedNewton, MetricPoint as MetricPoint
 from stepsize_solvers.interior.problem import Rules as Rules
 from stepsize_solvers.interior.starts import (

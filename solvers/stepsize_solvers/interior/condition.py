@@ -219,9 +219,9 @@ class Condition:
         return float(p.scaling.v[0]) ** 2 > _NEIGHBOURHOOD * p.scaling.mu
 
     def fallback(self, p: ConditionPoint) -> tuple[Condition, ConditionPoint] | None:
-        """Conjugate gradients after factorised systems, double precision after single."""
+        """Conjugate gradients after factorised systems, but for given blocks; double precision after single."""
         if self.over is not None:
-            return replace(self, over=None), p
+            return None if self.pattern.W is not None else (replace(self, over=None), p)
         double = self.point(p.D, p.Z) if p.is_low else p
         if not self.single or double is None or double.found_scaling is None:
             return None

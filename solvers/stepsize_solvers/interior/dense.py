@@ -3,8 +3,8 @@
 K X − F′*[dZ] = r and F′[X] + W dZ W = c leave  A X = r + F′*[W⁻¹cW⁻¹],  dZ = W⁻¹(c − F′[X])W⁻¹.  The condition of A
 grows like 1/μ, which a direct factorisation bears down to gaps of 10⁻⁹ and conjugate gradients do not.
 
-The unknowns are symmetric matrices X_k that span the pattern in the basis of a frame.  With N_k = P F′[X_k] Pᵀ and
-PᵀP = W⁻¹,  A_kl = ⟨N_k, N_l⟩ + 2 tr(X_k B̃ X_l R̃).  For a full D the unknowns are coordinates
+The unknowns are orthonormal symmetric matrices X_k that span the pattern in the basis of a frame.  With
+N_k = P F′[X_k] Pᵀ and PᵀP = W⁻¹,  A_kl = ⟨N_k, N_l⟩ + 2 tr(X_k B̃ X_l R̃).  For a full D the unknowns are coordinates
 svec(X) = (X_ii, √2 X_ij), in which X ↦ AXAᵀ is an n×n matrix, written A⊗A, and
 
     N = (PC⁻¹⊗PC⁻¹) [a(C⊗C) − T (C⊗C) Diag(λᵢ + λⱼ)],      T the matrix of 𝒬,
@@ -220,6 +220,61 @@ class DiagonalUnknowns:
 
 
 @dataclass(frozen=True, eq=False)
+class GivenUnknowns:
+    """D = Diag(γ₁W₁, …, γ_mW_m): X_k = E_k/√d_k with the identity E_k of block k.  C commutes with it, so that
+
+    √d_k N_k = a P E_k Pᵀ − H 𝒬(E_k S + S E_k) Hᵀ,   S = DBD,   H = PC⁻¹,
+
+    and an entrywise 𝒬 makes H E_k 𝒬(S) Hᵀ and its transpose of the last term: all N_k cost a few products.
+    """
+
+    Q: PositiveMap
+    pattern: Pattern
+
+    @cached_property
+    def roots(self) -> Vector:
+        """√d_k."""
+        return np.sqrt(self.pattern.sizes)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        return [s.start for s in self.pattern.slices]
+
+    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array]:
+        H, C, d = root @ frame.E.A.T, frame.C.A, frame.d
+        S = C @ frame.Bt @ C.T
+        shared = self.Q.apply(S) @ H.T if self.Q.is_entrywise else None
+        N = np.empty((len(self.roots), d * d))
+        for row, s, size in zip(N, self.pattern.slices, self.roots, strict=True):
+            image = H @ self._image(S, s) @ H.T if shared is None else H[:, s] @ shared[s]
+            row[:] = (frame.a * root[:, s] @ root[:, s].T - image - image.T).ravel()
+            row /= size
+        return N @ N.T + self.curvature(frame, Rt), N
+
+    def _image(self, S: Matrix, s: slice) -> Matrix:
+        """½𝒬(E_k S + S E_k)."""
+        rows = np.zeros_like(S)
+        rows[s] = S[s]
+        return self.Q.apply(sym(rows))
+
+    def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
+        sums = np.add.reduceat(np.add.reduceat(frame.Bt * Rt, self.starts, axis=0), self.starts, axis=1)
+        return np.asarray(2.0 * sym(sums) / np.multiply.outer(self.roots, self.roots))
+
+    def vector(self, X: Matrix) -> Vector:
+        return np.asarray(np.add.reduceat(np.diagonal(X), self.starts) / self.roots)
+
+    def matrix(self, x: Vector) -> Matrix:
+        return np.diag(np.repeat(x / self.roots, self.pattern.sizes))
+
+    def flat(self, M: Matrix) -> Vector:
+        return M.ravel()
+
+    def square(self, x: Vector) -> Matrix:
+        return x.reshape(self.pattern.d, self.pattern.d)
+
+
+@dataclass(frozen=True, eq=False)
 class SvecUnknowns:
     """A full D in coordinates svec; T: the matrix of 𝒬, or its diagonal."""
 
@@ -256,9 +311,9 @@ class SvecUnknowns:
 
 @dataclass(frozen=True, eq=False)
 class ListedUnknowns:
-    """Matrices X_k that span a pattern in the basis of a frame, shape (n, d, d), and 𝒬 in coordinates svec.
+    """Matrices X_k that span free blocks in the basis of a frame, shape (n, d, d), and 𝒬 in coordinates svec.
 
-    Where svec itself would be too long (given directions of any size), 𝒬 is applied to one matrix at a time.
+    Where svec itself would be too long, 𝒬 is applied to one matrix at a time.
     """
 
     Q: PositiveMap
@@ -269,8 +324,7 @@ class ListedUnknowns:
     @staticmethod
     def of(Q: PositiveMap, pattern: Pattern) -> ListedUnknowns:
         at = coordinates(pattern.d) if pattern.d**4 <= _MOST_NUMBERS else None
-        stack = _spanning(pattern.sizes, pattern.W is not None)
-        return ListedUnknowns(Q, stack, at, None if at is None else map_matrix(Q, at))
+        return ListedUnknowns(Q, _spanning(pattern.sizes), at, None if at is None else map_matrix(Q, at))
 
     def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array]:
         n, d, _ = self.stack.shape
@@ -310,12 +364,10 @@ class ListedUnknowns:
 
 
 @lru_cache(maxsize=32)
-def _spanning(sizes: tuple[int, ...], given: bool) -> Stack:
-    """A basis of the block-diagonal matrices; with ``given`` blocks, the identities of the blocks."""
+def _spanning(sizes: tuple[int, ...]) -> Stack:
+    """A basis of the block-diagonal matrices."""
     d = sum(sizes)
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    if given:
-        return np.stack([np.diag((labels == i).astype(float)) for i in range(len(sizes))])
     rows, columns = np.tril_indices(d)
     inside = labels[rows] == labels[columns]
     rows, columns = rows[inside], columns[inside]
@@ -325,11 +377,16 @@ def _spanning(sizes: tuple[int, ...], given: bool) -> Stack:
 
 
 def listed(Q: PositiveMap, pattern: Pattern, most: int) -> Unknowns | None:
-    """The unknowns of a dense system, or None when there are more than ``most``; a diagonal may have any number."""
+    """The unknowns of a dense system, or None when there are more than ``most``.
+
+    A diagonal and factors of given blocks may have any number.
+    """
     P = Q.hadamard_matrix
     if pattern.is_diagonal and P is not None:
         return DiagonalUnknowns(P)
-    count = len(pattern.sizes) if pattern.W is not None else sum(n * (n + 1) // 2 for n in pattern.sizes)
+    if pattern.W is not None:
+        return GivenUnknowns(Q, pattern)
+    count = sum(n * (n + 1) // 2 for n in pattern.sizes)
     fits = pattern.d**4 <= _MOST_NUMBERS if pattern.is_full else count * pattern.d**2 <= _MOST_NUMBERS
     if count > most or not fits:
         return None

@@ -141,9 +141,24 @@ def power_start(family: Family, pattern: Pattern) -> Start | None:
     return best
 
 
+def given_start(family: Family, pattern: Pattern) -> Start | None:
+    """The best factor of each given block alone, all scaled to the boundary; None when W is not positive definite."""
+    frame = Frame.of(family, pattern, sym(pattern.member), rotated=False)
+    if frame is None:
+        return None
+    factors = [1.0 / largest_eigenvalue(frame.quadratic[s, s]) for s in pattern.slices]
+    D = np.repeat(factors, pattern.sizes)[:, None] * pattern.member
+    frame = Frame.of(family, pattern, sym(D), rotated=False)
+    if frame is None:
+        return None
+    top = largest_eigenvalue(frame.quadratic)
+    return Start(D / top, frame.log_det - pattern.d * math.log(top))
+
+
 def cold_start(problem: Condition, known: Start | None = None, fraction: float = _FRACTION) -> ConditionPoint | None:
     """The best of the powers and of a known stepsize, moved inside, with the central dual Z = cF⁻¹ of ⟨Z, D⟩ = d."""
-    start = power_start(problem.family, problem.pattern)
+    candidates = power_start if problem.pattern.W is None else given_start
+    start = candidates(problem.family, problem.pattern)
     if known is not None and (start is None or known.log_det > start.log_det):
         start = known
     frame = None if start is None else problem.frame(fraction * start.D)
@@ -163,7 +178,7 @@ def warm_start(problem: Condition, warm: WarmStart) -> ConditionPoint | None:
     d = problem.pattern.d
     if warm.X.shape != (d, d) or len(warm.duals) != 1 or warm.duals[0].shape != (1, d, d):
         return None
-    D, Z = sym(problem.pattern.blocks(warm.X)), sym(warm.duals[0][0])
+    D, Z = problem.pattern.nearest(warm.X), sym(warm.duals[0][0])
     p = problem.point(D, Z)
     if p is None:
         return None
