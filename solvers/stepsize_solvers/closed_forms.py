@@ -1,4 +1,4 @@
-"""Two families of problems whose optimum is a formula, and the bounds that the formulas give for all others.
+"""Two families of problems whose optimum is a formula.
 
 Throughout, maximise log det D subject to F(D) = D − P∘(D B D) ⪰ 0.  A feasible D with a Z ⪰ 0 such that
 
@@ -148,7 +148,7 @@ def sign_pattern(B: Matrix) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class Balanced:
-    """y of theorem B and its bound, from which the closed form can be computed.
+    """y of theorem B, from which the closed form can be computed.
 
     frustrated: whether yⱼ Σ_{i≠j} Bⱼᵢyᵢ < 0 for a coordinate j; of 1890 such problems tried, none was exact.  Other
     signs of such coordinates do not help: 148 of 300 one-factor problems are exact with them and without.
@@ -158,7 +158,6 @@ class Balanced:
     K: Matrix  # B = KKᵀ
     sampling: _Sampling
     y: Vector
-    upper_bound: float
     frustrated: bool
 
     @staticmethod
@@ -173,9 +172,8 @@ class Balanced:
             return None
         weights, s = sampling.q / (2.0 * sampling.c), sign_pattern(B)
         u = balanced_vector(B * (s[:, None] * s), weights)
-        y, frustrated = s * u, bool((B.diagonal() * u * u > (1.0 + 1e-9) * weights).any())
-        value = float(np.log(np.abs(y) / sampling.q).sum()) - 0.5 * (log_det_from_cholesky(K) + sampling.log_det_2N)
-        return Balanced(P, K, sampling, y, value, frustrated)
+        frustrated = bool((B.diagonal() * u * u > (1.0 + 1e-9) * weights).any())
+        return Balanced(P, K, sampling, s * u, frustrated)
 
     def closed_form(self) -> ClosedForm | None:
         """D_s scaled to the boundary of the feasible set: one eigendecomposition, one more for the scale, products."""
@@ -194,20 +192,25 @@ class Balanced:
         top = -smallest_eigenvalue(inverse_factor.dot(self.P * (-0.5 * H.T.dot(H))).dot(inverse_factor.T))
         exact = top <= 1.0 + _EXACT
         log_det = 0.5 * float(np.log(w).sum()) - log_det_from_cholesky(K) - w.size * math.log(top)
-        return ClosedForm(
-            factor.dot(factor.T) / top, np.multiply.outer(z, z), exact, self.upper_bound, log_det, _THEOREM_B
-        )
+        dual = np.multiply.outer(z, z)
+        return ClosedForm(factor.dot(factor.T) / top, dual, exact, self._upper_bound, log_det, _THEOREM_B)
+
+    @property
+    def _upper_bound(self) -> float:
+        """The bound on log det D of the theorem."""
+        logs = float(np.log(np.abs(self.y) / self.sampling.q).sum())
+        return logs - 0.5 * (log_det_from_cholesky(self.K) + self.sampling.log_det_2N)
 
 
-def bound_and_closed_form(B: Matrix, Q: PositiveMap) -> tuple[ClosedForm | None, float]:
-    """What theorems A and B make of the problem, its optimum or a stepsize, and an upper bound on log det D."""
+def optimum(B: Matrix, Q: PositiveMap, tol: float) -> Outcome | None:
+    """The optimum by theorem A or B, or within a tenth of the tolerance of it; None where neither applies."""
     form = uncoupled(B, Q)
-    if form is not None:
-        return form, form.upper_bound
-    balanced = Balanced.of(B, Q)
-    if balanced is None:
-        return None, math.inf
-    return None if balanced.frustrated else balanced.closed_form(), balanced.upper_bound
+    balanced = Balanced.of(B, Q) if form is None else None
+    if balanced is not None and not balanced.frustrated:
+        form = balanced.closed_form()
+    if form is None or not (form.exact or form.gap <= 0.1 * tol):
+        return None
+    return exact(form.D, form.Z, form.theorem, form.gap)
 
 
 # ---------------------------------------------------------------- programs whose optimum is a formula of B alone

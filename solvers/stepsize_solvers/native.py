@@ -5,7 +5,6 @@ The sizes at which the choice changes are in ``numerics.sizes``.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_solvers.closed_forms import bound_and_closed_form, closed_form, exact
+from stepsize_solvers.closed_forms import closed_form, optimum
 from stepsize_solvers.families import solve_families
 from stepsize_solvers.interior import (
     BasisMaker,
@@ -26,7 +25,6 @@ from stepsize_solvers.interior import (
     Floor,
     FloorPoint,
     MetricPoint,
-    Start,
     Whitening,
     cold_start,
     is_graded,
@@ -66,7 +64,7 @@ _MOST_METRIC_STEPS = 200
 class NativeOptions:
     """Options of the native solver, given by name in ``Settings.extra``.
 
-    closed_forms: try theorems A and B first, and start from them where they beat the powers.
+    closed_forms: try theorems A and B first.
     single_precision_from: size from which directions are computed in single precision.
     """
 
@@ -157,20 +155,17 @@ def _as_product(family: Family) -> Family:
 def _solve_condition(family: Family, pattern: Pattern, settings: Settings, options: NativeOptions) -> Outcome:
     """Over a full or block-diagonal D, or factors of given blocks."""
     assert family.B is not None
-    known, upper = None, math.inf
-    if options.closed_forms and pattern.is_full:
-        form, upper = bound_and_closed_form(family.B, family.Q)
-        if form is not None and (form.exact or form.gap <= 0.1 * settings.tol):
-            return exact(form.D, form.Z, form.theorem, form.gap)
-        known = None if form is None else Start(form.D, form.log_det)
-    progress: Progress[ConditionPoint] = Progress(pattern.d, Limits.of(settings, _MOST_STEPS), *_CONDITION, upper=upper)
+    found = optimum(family.B, family.Q, settings.tol) if options.closed_forms and pattern.is_full else None
+    if found is not None:
+        return found
+    progress: Progress[ConditionPoint] = Progress(pattern.d, Limits.of(settings, _MOST_STEPS), *_CONDITION)
     over = listed(family.Q, pattern, _most_condition_unknowns(family.Q, pattern))
     if (over is not None and pattern.W is None) or is_graded(family.Q):
         family = _as_product(family)
     single = pattern.is_full and pattern.d >= options.single_precision_from
     problem = Condition(family, pattern, settings.tol, progress.work, over, single)
     start = None if settings.warm_start is None else warm_start(problem, settings.warm_start)
-    start = start or cold_start(problem, known)
+    start = start or cold_start(problem)
     if start is None:
         return _failure("no strictly feasible start: B or W is not numerically positive definite")
     drive, first = Drive(problem, progress), problem.lowered(start)

@@ -161,14 +161,13 @@ def test_signs_of_a_larger_matrix_come_from_power_steps() -> None:
 
 
 def test_signs_at_odds_are_not_worked_out() -> None:
-    """A frustrated pattern still gives its bound; none of these is exact, so the solver iterates."""
+    """None of the frustrated patterns is exact, so the solver iterates."""
     seen = {True: 0, False: 0}
     for seed in range(60):
         d = 3 + seed % 8
         B, Q = correlation(d, seed), rand_k(d, 1 + seed % (d - 1))
         balanced, form = Balanced.of(B, Q), one_direction(B, Q)
         assert balanced is not None and form is not None
-        assert balanced.upper_bound == form.upper_bound
         seen[balanced.frustrated] += 1
         assert not (balanced.frustrated and form.exact)
     assert min(seen.values()) >= 10

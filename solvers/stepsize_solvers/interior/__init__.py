@@ -20,7 +20,6 @@ from stepsize_solvers.interior.frame import Frame as Frame, is_graded as is_grad
 from stepsize_solvers.interior.metric import DampedNewton as DampedNewton, MetricPoint as MetricPoint
 from stepsize_solvers.interior.problem import Rules as Rules
 from stepsize_solvers.interior.starts import (
-    Start as Start,
     cold_start as cold_start,
     metric_start as metric_start,
     warm_start as warm_start,

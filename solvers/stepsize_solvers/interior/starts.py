@@ -1,4 +1,4 @@
-"""Starting points: powers of B and of 𝒬(B), closed forms, or the solution of a nearby problem, moved inside.
+"""Starting points: powers of B and of 𝒬(B), given blocks, or the solution of a nearby problem, moved inside.
 
 The candidates are W = B^{-p} and 𝒬(B)^{-p} for a few p: between them they contain the exact optimum of the identity map
 (𝒬(B)⁻¹ up to a factor), of a diagonal B, and the best hand-picked stepsizes of the literature.  With m_j, ascending,
@@ -155,12 +155,10 @@ def given_start(family: Family, pattern: Pattern) -> Start | None:
     return Start(D / top, frame.log_det - pattern.d * math.log(top))
 
 
-def cold_start(problem: Condition, known: Start | None = None, fraction: float = _FRACTION) -> ConditionPoint | None:
-    """The best of the powers and of a known stepsize, moved inside, with the central dual Z = cF⁻¹ of ⟨Z, D⟩ = d."""
+def cold_start(problem: Condition, fraction: float = _FRACTION) -> ConditionPoint | None:
+    """The best of the powers, or given blocks, moved inside, with the central dual Z = cF⁻¹ of ⟨Z, D⟩ = d."""
     candidates = power_start if problem.pattern.W is None else given_start
     start = candidates(problem.family, problem.pattern)
-    if known is not None and (start is None or known.log_det > start.log_det):
-        start = known
     frame = None if start is None else problem.frame(fraction * start.D)
     K = None if frame is None else cholesky(frame.value)
     if frame is None or K is None:
