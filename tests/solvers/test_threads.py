@@ -84,9 +84,7 @@ assert threads() == before, (before, threads())
 with blas_threads(50):
     assert threads() == {1}
 with blas_threads(5000), blas_threads(5000):
-    pools = [pool for pool in threadpool_info() if pool['user_api'] == 'blas']
-    assert sorted(pool['num_threads'] for pool in pools) == [1] * (len(pools) - 1) + [2], pools
-    assert [pool['num_threads'] for pool in pools if 'numpy' in pool['filepath']] in ([2], []), pools
+    assert threads() == {1}
 assert threads() == before, (before, threads())
 """
 # Reductions, solver, repair and certificate apply the map: each time BLAS has the threads that suit the size.

@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
-from pathlib import Path
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,16 +30,9 @@ def _blas_libraries() -> list[Any]:
     return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
 
 
-def _beside_numpys() -> list[Any]:
-    """The BLAS libraries but one: that which comes with numpy, or the first."""
-    libraries = _blas_libraries()
-    own = [one for one in libraries if any("numpy" in part for part in Path(one.filepath).parts[-3:])]
-    return [one for one in libraries if one is not (own or libraries)[0]]
-
-
 @contextmanager
-def _one_thread(libraries: Callable[[], list[Any]]) -> Iterator[None]:
-    limited = [(library, library.num_threads) for library in libraries() if (library.num_threads or 1) > 1]
+def _one_thread() -> Iterator[None]:
+    limited = [(library, library.num_threads) for library in _blas_libraries() if (library.num_threads or 1) > 1]
     for library, _ in limited:
         library.set_num_threads(1)
     try:
@@ -60,18 +52,15 @@ def _release(library: Any) -> None:
         release(force=True)
 
 
-_ONE_THREAD = Shared(partial(_one_thread, _blas_libraries))
 # numpy and scipy come with a BLAS each.  Threads of one that wait for work keep the cores from those of the other: with
-# two threads for both, d = 1000 takes 37 s, with two for numpy alone 22 s, with one for both 28 s.
-_THREADS_OF_NUMPY = Shared(partial(_one_thread, _beside_numpys))
+# two threads for both, d = 1000 takes 37 s, with one for both 28 s.
+_ONE_THREAD = Shared(_one_thread)
 _AS_IT_IS = nullcontext()
 
 
 def blas_threads(d: int) -> Any:
-    """A context in which BLAS uses one thread; numpy's keeps the process's own number for large matrices."""
-    if d <= Sizes.BLAS_WITHOUT_LIMIT:
-        return _AS_IT_IS
-    return _ONE_THREAD if d < Sizes.BLAS_THREADS else _THREADS_OF_NUMPY
+    """A context in which BLAS uses one thread for matrices of size d."""
+    return _AS_IT_IS if d <= Sizes.BLAS_WITHOUT_LIMIT else _ONE_THREAD
 
 
 def sym(M: Array) -> Array:

@@ -44,8 +44,7 @@ class Sizes:
     # Up to here an eigendecomposition is as fast as power steps for a dominant vector.
     POWER_STEPS = 16
 
-    # BLAS.  Below the first a second thread saves a fifth of the time (d = 700, 1000), and beside two busy processes on
-    # two cores it makes a call five times as long.  Up to the second BLAS uses one thread itself: a limit costs more
-    # than some of the operations under it.
-    BLAS_THREADS = 1500
+    # Up to here BLAS uses one thread by itself: a limit costs more than some of the operations under it.  Beyond it a
+    # second thread saves a fifth of the time (d = 700, 1000), and beside two busy processes on two cores a call takes
+    # five times as long.
     BLAS_WITHOUT_LIMIT = 8
