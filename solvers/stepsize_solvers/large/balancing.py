@@ -25,7 +25,6 @@ from scipy.linalg import lapack
 from stepsize_solvers.numerics import Bounds, Limits, Progress, conjugate_gradients
 from stepsize_solvers.programs import Matrix, Status, Vector, add_to_diagonal
 
-MOST_STEPS = 200
 _PATIENCE = 5  # points without a narrower interval: the rest is rounding
 _MARGIN = 1e-4  # of the tolerance: the last steps converge quadratically and cost next to nothing
 _NEWTON_STEPS = 60

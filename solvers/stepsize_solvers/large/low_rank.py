@@ -32,7 +32,6 @@ import numpy as np
 from stepsize_solvers.numerics import Bounds, Limits, Progress, Work, conjugate_gradients, eigh, sym
 from stepsize_solvers.programs import LowRankModel, Matrix, Status, Vector, add_to_diagonal
 
-MOST_STEPS = 200
 _PATIENCE = 30  # the first damped steps may widen the interval
 _MARGIN = 0.3  # of the tolerance: what the proof loses by rounding needs room
 _SHRINK = 0.1

@@ -77,11 +77,6 @@ class Scaling:
     def W(self) -> Array:
         return sym(self.G @ self.G.T)
 
-    @cached_property
-    def W_inverse(self) -> Array:
-        """W⁻¹."""
-        return np.asarray(self.G_inverse.T @ self.G_inverse)
-
     def aim(self, s: float) -> Array:
         """G Diag(s/v − v) Gᵀ, the right-hand side of the centring equation for ZF = sI."""
         return np.asarray((self.G * (s / self.v - self.v)) @ self.G.T)
