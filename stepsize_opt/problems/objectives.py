@@ -9,7 +9,7 @@ another update.)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -290,6 +290,7 @@ class Quadratic(_Nonnegative):
 
     H: Matrix
     minimiser: Vector
+    curvature_from_below: float = field(init=False)  # μ with H ⪰ μI
 
     def __post_init__(self) -> None:
         H = dense(read_matrix("H", self.H))
@@ -299,10 +300,12 @@ class Quadratic(_Nonnegative):
             raise ValueError(msg)
         spectrum = np.linalg.eigvalsh(H)
         # eigvalsh is right to about d rounding errors of the largest eigenvalue.
-        if spectrum[0] < -4.0 * len(H) * np.finfo(float).eps * abs(spectrum[-1]):
+        rounding = 4.0 * len(H) * np.finfo(float).eps * abs(spectrum[-1])
+        if spectrum[0] < -rounding:
             msg = f"H must be positive semidefinite, got an eigenvalue {spectrum[0]:.3g}"
             raise ValueError(msg)
         object.__setattr__(self, "H", H)
+        object.__setattr__(self, "curvature_from_below", max(0.0, float(spectrum[0]) - float(rounding)))
 
     def __repr__(self) -> str:
         return f"Quadratic(d = {self.d})"
@@ -418,6 +421,12 @@ class Layered:
 
     def smoothness(self) -> Matrix:
         return np.asarray(block_diag(*(layer.smoothness() for layer in self.layers)))
+
+    @property
+    def curvature_from_below(self) -> float:
+        """The smallest μ of the layers, ∇²f ⪰ μI; raises AttributeError when a layer knows none."""
+        layers: Any = self.layers
+        return float(min(layer.curvature_from_below for layer in layers))
 
     def strong_convexity(self) -> Matrix:
         """Return M = Diag(M₁, …, M_m); raises AttributeError when a layer has none."""
