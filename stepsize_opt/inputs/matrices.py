@@ -24,8 +24,8 @@ from stepsize_opt.inputs.checks import (
     asymmetry,
     check_dense,
     check_kind,
-    positive_number,
     real_array,
+    real_number,
     refuse_masked,
 )
 from stepsize_opt.proofs import LOG_2, log_det_from_below, log_det_power, power_of_two_scaling
@@ -42,15 +42,15 @@ Symmetric: TypeAlias = "Matrix | SparseMatrix"
 class EstimatedSmoothness:
     """A matrix that was measured and may be too small: f need not be L-smooth with it.
 
-    ``optimal_stepsize`` and ``compare`` take it in place of L and label what they return; all
-    other functions refuse it.  ``matrix`` hands it over without the label, on your responsibility.
+    ``optimal_stepsize``, ``certify``, ``compare`` and ``Feedback`` take it in place of L and label what they return as
+    not certified; all other functions refuse it.  ``matrix`` hands it over without the label, on your responsibility.
 
     Parameters
     ----------
     curvature : numpy.ndarray or LowRankPlusDiagonal
         What was measured, d×d symmetric positive definite.
     margin : float
-        The factor with which it is used, L̂ = margin · curvature.
+        The factor of at least 1 with which it is used, L̂ = margin · curvature.
     source : str
         How it was measured, in words.
 
@@ -74,7 +74,9 @@ class EstimatedSmoothness:
         if len(self.curvature.shape) != 2 or self.curvature.shape[0] != self.curvature.shape[1]:
             msg = f"curvature must be a square matrix, got shape {self.curvature.shape}"
             raise ValueError(msg)
-        positive_number("margin", self.margin)
+        if not 1.0 <= real_number("margin", self.margin, "a factor of at least 1") < math.inf:
+            msg = f"margin must be a factor of at least 1 by which the measured curvature is raised, got {self.margin}"
+            raise ValueError(msg)
         check_kind("source", self.source, str)
 
     @property
@@ -88,10 +90,6 @@ class EstimatedSmoothness:
     def note(self) -> str:
         """What tables say of results that rest on it."""
         return f"L is estimated, certified=False ({self.source}, margin {self.margin:.3g}): no guarantee holds by proof"
-
-    def with_margin(self, margin: float) -> EstimatedSmoothness:
-        """Return the same measurement with another margin."""
-        return EstimatedSmoothness(self.curvature, margin, self.source)
 
     def __repr__(self) -> str:
         d = self.curvature.shape[0]

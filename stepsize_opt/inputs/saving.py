@@ -85,8 +85,10 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def broken_is_value_error(path: Path, kind: str) -> Iterator[None]:
-    """Raise FileNotFoundError without a file at ``path``, ValueError for whatever else goes wrong while it is read.
+def broken_is_value_error(
+    path: Path, kind: str, errors: type[Exception] | tuple[type[Exception], ...] = Exception
+) -> Iterator[None]:
+    """Raise FileNotFoundError without a file at ``path``, ValueError for ``errors`` that occur while it is read.
 
     Readers of zip, zlib, numpy and scipy raise a dozen exceptions for damaged bytes; none of them names the file.
     """
@@ -101,7 +103,7 @@ def broken_is_value_error(path: Path, kind: str) -> Iterator[None]:
             msg = "it is empty"
             raise ValueError(msg)
         yield
-    except Exception as error:
+    except errors as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         msg = f"{path} cannot be read as {kind}: {reason}"
         raise ValueError(msg) from error
@@ -140,9 +142,19 @@ def save_result(path: str | PathLike[str], kind: str, meta: dict[str, Any], arra
     return target
 
 
+# What fields raise that are missing or contradict each other; anything else is a fault of this library.
+_FALSE_CONTENTS = (KeyError, ValueError, ArithmeticError)
+
+
 def load_result(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read what ``save_result`` wrote: meta and arrays.  Raises ValueError for anything else."""
-    arrays = read_arrays(path)
+    with broken_is_value_error(path, f"a {kind}"):
+        arrays = read_arrays(path)
+    with broken_is_value_error(path, f"a {kind}", _FALSE_CONTENTS):
+        return _contents_of(arrays, kind)
+
+
+def _contents_of(arrays: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if "meta" not in arrays:
         msg = f"it was not written by {kind}.save: it holds no 'meta' entry"
         raise ValueError(msg)
@@ -265,5 +277,6 @@ class Saved(Immutable, ABC):
         does not hold L; for a single node, ``certify(result, L)`` proves it for yours.
         """
         file = result_path(path)
-        with broken_is_value_error(file, f"a {cls.__name__}"):
-            return cls._of_contents(*load_result(file, cls.__name__))
+        contents = load_result(file, cls.__name__)
+        with broken_is_value_error(file, f"a {cls.__name__}", _FALSE_CONTENTS):
+            return cls._of_contents(*contents)

@@ -13,7 +13,7 @@ from stepsize_opt import certificate_files
 from stepsize_opt.goals import METRIC_GOALS, Goal, GoalName, goal_words, relative_rounds
 from stepsize_opt.inputs import Saved, Shown, from_fields, read_only
 from stepsize_opt.limit.problem import FormedLimit, FormedMomentum, LimitProblem, ThinLimit, ThinMomentum, read_budget
-from stepsize_opt.operators import stepsize_from_arrays
+from stepsize_opt.operators import check_stepsize, stepsize_from_arrays
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
 from stepsize_opt.smoothness import proved_smoothness
 from stepsize_solvers.programs import Vector
@@ -56,6 +56,9 @@ class CompressionLimit(Shown, Saved):
     certificate: Certificate
     momentum: bool = False
     question: certificate_files.Question | None = None
+
+    def __post_init__(self) -> None:
+        check_stepsize(self.D, self.d)
 
     @property
     def d(self) -> int:

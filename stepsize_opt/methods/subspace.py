@@ -40,7 +40,7 @@ from stepsize_opt.inputs import (
 from stepsize_opt.limit import read_limit
 from stepsize_opt.methods.base import Condition, Factors, Method
 from stepsize_opt.methods.steps import MOMENTUM_UPDATES, SubspaceMomentum
-from stepsize_opt.operators import StepsizeOperator, stepsize_from_arrays
+from stepsize_opt.operators import StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
 from stepsize_opt.sketches import Sketch, SystematicSampling
 from stepsize_opt.smoothness import BASES, ThinDirections
@@ -96,6 +96,11 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     basis: str
     weights: Any = None
     question: certificate_files.Question | None = None
+
+    def __post_init__(self) -> None:
+        A = self.directions
+        parts = [A.t, A.U, A.Z] if isinstance(A, ThinDirections) else [A]
+        check_stepsize(self.D, self.d, *parts, *([self.weights] if self.momentum else []))
 
     @property
     def d(self) -> int:

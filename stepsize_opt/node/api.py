@@ -135,12 +135,12 @@ def optimal_stepsize(
     settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
     method = get_method(algorithm)
     workers = processes(n_jobs)
-    asked = Goal.read(goal, strong_convexity, getattr(sketch, "d", 0), momentum=momentum)
+    smoothness = read_problem(L, sketch)
+    asked = Goal.read(goal, strong_convexity, sketch.d, momentum=momentum)
     if warm_start is not None and not isinstance(warm_start, StepsizeResult):
         msg = f"warm_start must be a StepsizeResult of an earlier call or None, got {type(warm_start).__name__}"
         raise TypeError(msg)
     chosen = chosen_solver(solver, settings)
-    smoothness = read_problem(L, sketch)
     if warm_start is not None and warm_start.d != sketch.d:
         msg = f"warm_start is for d={warm_start.d} but L is {sketch.d}×{sketch.d}"
         raise ValueError(msg)
@@ -267,8 +267,8 @@ def to_cvxpy(
     [0.1, 0.1718]
     """
     method = get_method(algorithm)
-    asked = Goal.read(goal, strong_convexity, getattr(sketch, "d", 0))
     read = proved_smoothness(read_problem(L, sketch)).formed()
+    asked = Goal.read(goal, strong_convexity, sketch.d)
     read.log_det()
     smoothness = read.todense()
     every = np.arange(sketch.d)

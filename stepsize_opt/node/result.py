@@ -25,9 +25,9 @@ from stepsize_opt.goals import (
 )
 from stepsize_opt.inputs import LARGE, dimensions, from_fields, pattern_of, positive_number, real_array
 from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, MomentumStep, get_method
-from stepsize_opt.operators import BlockStepsize, StepsizeOperator, stepsize_from_arrays
+from stepsize_opt.operators import BlockStepsize, StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.plots import plot_matrix
-from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, exp_down
+from stepsize_opt.proofs import Certificate, exp_down
 from stepsize_opt.records import Result, plain_fields, structure_of_plain
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Indices, Matrix, Status, Vector
@@ -109,11 +109,7 @@ class StepsizeResult(Result):
 
     def __post_init__(self) -> None:
         # The last gate: no matrix leaves that float64 does not hold, no status that the certificate does not prove.
-        for part in self.stepsize.parts if isinstance(self.stepsize, BlockStepsize) else ():
-            diagonal = part if part.ndim == 1 else part.diagonal()
-            if not (np.isfinite(part).all() and diagonal.min() >= SMALLEST_NORMAL):
-                msg = "a stepsize that is not finite or has a diagonal entry below 2.3e-308 cannot be certified"
-                raise ArithmeticError(msg)
+        check_stepsize(self.stepsize, self.d)
         if self.status == Status.OPTIMAL.value and not self.certificate.is_optimal(self.tol):
             msg = f"status optimal with a certified gap of {self.gap:.1e} above the tolerance {self.tol:.1e}"
             raise ArithmeticError(msg)

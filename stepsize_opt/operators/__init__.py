@@ -19,5 +19,6 @@ from stepsize_opt.operators.stepsizes import (
     InverseStepsize as InverseStepsize,
     LowRankStepsize as LowRankStepsize,
     StepsizeOperator as StepsizeOperator,
+    check_stepsize as check_stepsize,
     stepsize_from_arrays as stepsize_from_arrays,
 )

@@ -13,6 +13,7 @@ from scipy.linalg import solve_triangular
 from scipy.sparse.linalg import LinearOperator
 
 from stepsize_opt.inputs import Immutable, check_dense, check_memory, read_only, scaled_exactly
+from stepsize_opt.proofs import SMALLEST_NORMAL
 from stepsize_opt.smoothness import LowRankPlusDiagonal
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
@@ -234,3 +235,17 @@ def stepsize_from_arrays(arrays: dict[str, Matrix]) -> StepsizeOperator:
     if "p" in arrays:
         return InverseStepsize(arrays["p"], arrays["U"], arrays["C"])
     return LowRankStepsize(arrays["a"], arrays["V"], float(arrays["sign"][0]))
+
+
+def check_stepsize(D: Any, d: int, *others: Any) -> None:
+    """Raise ArithmeticError for a D that is not d×d, finite and with a positive diagonal: the last gate of a result.
+
+    others: arrays that belong to the result and must be finite, too.
+    """
+    parts = [*(D.arrays().values() if isinstance(D, StepsizeOperator) else [D]), *others]
+    if not all(isinstance(part, np.ndarray) and part.dtype.kind in "fi" for part in parts) or D.shape != (d, d):
+        msg = f"a stepsize must be a {d}×{d} matrix of real numbers"
+        raise ArithmeticError(msg)
+    if not (all(np.isfinite(part).all() for part in parts) and D.diagonal().min() >= SMALLEST_NORMAL):
+        msg = "a stepsize that is not finite or has a diagonal entry below 2.3e-308 cannot be certified"
+        raise ArithmeticError(msg)

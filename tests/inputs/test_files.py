@@ -24,13 +24,15 @@ from stepsize_opt import (
     LayerWise,
     RandK,
     Sketch,
+    compression_limit,
     optimal_distributed_stepsize,
+    optimal_method,
     optimal_stepsize,
 )
 from stepsize_opt.inputs.matrices import read_matrix
 from stepsize_opt.inputs.saving import atomic_write, json_text, load_result, save_result
 from stepsize_opt.operators import BlockStepsize
-from stepsize_opt.results import DistributedResult, StepsizeResult
+from stepsize_opt.results import DistributedResult, StepsizeResult, SubspaceMethod
 from stepsize_opt.sketches import plain_sketch, sketch_of_plain
 from stepsize_validation.cli.files import load_matrix
 from stepsize_validation.cli.root import main
@@ -158,6 +160,46 @@ class TestResults:
         save_result(path, "StepsizeResult", meta, arrays)
         with pytest.raises(ValueError, match=r"status optimal with a certified gap|contradict each other"):
             StepsizeResult.load(path)
+
+
+FORGED: dict[str, Callable[[Any], Any]] = {
+    "nan": lambda D: np.full_like(D, np.nan),
+    "negative": lambda D: -D,
+    "text": lambda D: np.full(D.shape, "1"),
+    "shape": lambda D: np.ones((0, 5)),
+    "size": lambda D: np.eye(len(D) + 1),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGED)
+@pytest.mark.parametrize(
+    "answer", [CLIENTS, compression_limit(L, 1), optimal_method(L, 1)], ids=lambda x: type(x).__name__
+)
+def test_a_stepsize_that_no_result_has_is_not_read(answer: Any, forgery: str, tmp_path: Path) -> None:
+    """Also with a digest that fits, as whoever rewrites a file can compute it."""
+    kind = type(answer)
+    path = answer.save(tmp_path / "r")
+    meta, arrays = load_result(path, kind.__name__)
+    save_result(path, kind.__name__, meta, {**arrays, "D": FORGED[forgery](arrays["D"])})
+    with pytest.raises(ValueError, match=r"cannot be read as a .*(stepsize|d=|coordinates)"):
+        kind.load(path)
+
+
+def test_directions_that_no_method_has_are_not_read(tmp_path: Path) -> None:
+    path = optimal_method(L, 1).save(tmp_path / "r")
+    meta, arrays = load_result(path, "SubspaceMethod")
+    save_result(path, "SubspaceMethod", meta, {**arrays, "directions": np.full((3, 3), np.nan)})
+    with pytest.raises(ValueError, match="not finite"):
+        SubspaceMethod.load(path)
+
+
+def test_a_fault_of_the_library_is_not_called_a_broken_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(meta: Any, arrays: Any) -> Any:
+        return meta.nothing
+
+    monkeypatch.setattr(StepsizeResult, "_of_contents", faulty)
+    with pytest.raises(AttributeError, match="nothing"):
+        StepsizeResult.load(RESULT.save(tmp_path / "r"))
 
 
 def _arrays(path: Path) -> dict[str, Any]:
@@ -312,7 +354,11 @@ class TestTooLarge:
     def test_python(self) -> None:
         with pytest.raises(ValueError, match="GB of memory"):
             _ = LayerWise([RandK(self.d, 5), BernQ(0.5, 5)]).map
-        large = replace(RESULT, stepsize=BlockStepsize([np.arange(self.d)], [np.ones(self.d)]))
+        stepsize, certificate = (
+            BlockStepsize([np.arange(self.d)], [np.ones(self.d)]),
+            replace(RESULT.certificate, d=self.d),
+        )
+        large = replace(RESULT, stepsize=stepsize, certificate=certificate)
         with pytest.raises(ValueError, match="80 GB, but there are"):
             _ = large.D
 

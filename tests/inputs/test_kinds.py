@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,6 @@ def test_what_rests_on_an_estimate_says_so(tmp_path: Path) -> None:
     assert certify(result, ESTIMATE.matrix).estimated == ""
     with pytest.raises(TypeError, match=r"L is estimated and this function returns proofs; pass L\.matrix"):
         to_cvxpy(ESTIMATE, RandK(2, 1))
-    np.testing.assert_array_equal(ESTIMATE.with_margin(2.0).matrix, 2.0 * L)
-    with pytest.raises(ValueError, match="margin must be a finite positive number"):
-        ESTIMATE.with_margin(0.0)
+    for margin in (0.0, 0.5, math.nextafter(1.0, 0.0), math.inf, math.nan):
+        with pytest.raises(ValueError, match="margin must be a factor of at least 1"):
+            EstimatedSmoothness(L, margin, "two Hessians")

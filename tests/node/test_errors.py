@@ -127,3 +127,12 @@ def test_a_matrix_that_is_no_smoothness_matrix(kind: str) -> None:
 def test_the_error_names_the_argument(error: type[Exception], argument: str, call: Callable[[], Any]) -> None:
     with pytest.raises(error, match=rf"\b{argument}\b"):
         call()
+
+
+@pytest.mark.parametrize("function", [optimal_stepsize, to_cvxpy])
+def test_a_wrong_sketch_is_named_before_M(function: Any) -> None:
+    L = np.diag([1.0, 2.0, 3.0])
+    with pytest.raises(TypeError, match="sketch"):
+        function(L, "randk:1", goal="linear", strong_convexity=0.5 * L)
+    with pytest.raises(ValueError, match="sketch is for d=2 but L is 3×3"):
+        function(L, RandK(2, 1), goal="linear", strong_convexity=0.5 * L)
