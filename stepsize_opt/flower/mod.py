@@ -70,10 +70,10 @@ def _replica(method: Any, content: RecordDict, state: RecordDict) -> Replica | N
     """Return the replica as the message leaves it; None where the client does not have what the message builds on."""
     news, kept = own_record(content), own_record(state, _REPLICA)
     known = kept.get("session") == news["session"]
-    if "memory" in news or not known:
-        if "received" in news and "memory" not in news:
-            return None  # the server counts on a memory that is gone
+    if "memory" in news or "received" not in news:  # without what it received, the server remembers nothing
         state[_MEMORY] = ConfigRecord({"memory": news["memory"]} if "memory" in news else {})
+    elif not known:
+        return None  # the server counts on a memory that is gone
     _confirm(news, state)
     if "kind" in news:
         return load_replica(method, content.array_records[ARRAYS], news)
@@ -97,9 +97,7 @@ def _encoded(replica: Replica, answer: RecordDict, state: RecordDict) -> dict[st
         return {"numbers": replica.encode(gradient).astype(kind).tobytes()}
     kept = own_record(state, _MEMORY)
     memory = np.frombuffer(kept["memory"]).copy() if "memory" in kept else np.zeros(replica.layout.d)
-    values, places = replica.encode(gradient, memory)
-    values = values.astype(kind)
-    memory[places] += values
+    places, values = replica.encode(gradient, memory)
     state[_MEMORY] = ConfigRecord({**kept, "next": memory.tobytes(), "sent": replica.version})
     return {"numbers": values.tobytes(), "places": pack_places(places, replica.layout.d)}
 

@@ -2,10 +2,10 @@
 
 A packet holds what one step needs: the mean of the floats that the clients sent; or, for feedback, what changed in
 s and then whether y was accepted.  The server applies its packets to a replica of its own, with the same operations, so
-that all replicas are equal.  ``version`` counts the packets: a client that was away gets those that it missed.
+that all replicas are equal.  ``version`` counts the packets: a client that missed up to two gets them, any other x.
 
-A replica has x; ``point``, where the app computes its gradient or evaluates;
-``apply``, the step of a packet; and ``fields``, all but x and the version, for ``load_replica``.
+A replica has x; ``floats``, how many of a gradient are sent; ``point``, where the app computes its gradient or
+evaluates; ``apply``, the step of a packet; and ``fields``, all but x and the version, for ``load_replica``.
 """
 
 # pyright: reportMissingImports=false
@@ -22,7 +22,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from stepsize_opt.flower.wire import Layout, pack_places, require, unpack_places
-from stepsize_opt.methods import Compressor, Feedback, MomentumState, MomentumStep, SubspaceMethod
+from stepsize_opt.methods import Compressor, Feedback, MomentumState, MomentumStep, SubspaceMethod, exchange, largest
 from stepsize_opt.results import StepsizeResult
 from stepsize_opt.sketches import generators
 from stepsize_solvers.programs import Indices, Vector
@@ -51,6 +51,10 @@ class SharedDraws(_Point):
         if self.z is None or not training:
             return self.x
         return np.asarray(self.method.point(MomentumState(self.x, self.z, self.version)))
+
+    @property
+    def floats(self) -> int:
+        return self.encode(np.zeros(self.layout.d)).size
 
     def encode(self, gradient: Vector) -> Vector:
         """Return the floats to send; the generator stays where it is until the mean of them arrives."""
@@ -90,12 +94,14 @@ class FeedbackReplica(_Point):
         """y where a proposal awaits its decision, else x."""
         return self.layout.rounded(self.x - self.c * self.method.step(self.s)) if self.version % 2 else self.x
 
-    def encode(self, gradient: Vector, memory: Vector) -> tuple[Vector, Indices]:
-        """Return the k largest changes of a memory and their places."""
-        client = self.method.client(0)
-        client.load_state({"memory": memory, "last": np.zeros(len(memory)), "rounds": 0})
-        message = client.message(gradient)
-        return message.values, message.places
+    @property
+    def floats(self) -> int:
+        return int(self.method.k)
+
+    def encode(self, gradient: Vector, memory: Vector) -> tuple[Indices, Vector]:
+        """Return the places and values of the k largest changes, by which the memory is changed."""
+        t, dtype = self.method.coefficients(gradient), self.layout.dtype
+        return exchange(t, memory, lambda sizes: largest(sizes, self.floats), lambda values: values.astype(dtype))[:2]
 
     def change(self, places: Indices, values: Vector, weight: float) -> bytes:
         """Return the packet of S, new at these places, and W."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import math
 import secrets
+from abc import abstractmethod
+from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from inspect import signature
 from logging import INFO, WARNING
 from time import sleep
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -18,34 +20,34 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from stepsize_opt.flower.replicas import first_replica, read_method, save_replica
-from stepsize_opt.flower.wire import ARRAYS, CONFIG, OWN, content_bytes, own_record, require, unpack_places
-from stepsize_opt.inputs import check_one_of, whole_number
+from stepsize_opt.flower.replies import Bound, Reader, Reply
+from stepsize_opt.flower.wire import ARRAYS, CONFIG, OWN, content_bytes, own_record
+from stepsize_opt.inputs import check_one_of, real_number, whole_number
 from stepsize_opt.methods import RUNNING, Feedback, FeedbackServer
-from stepsize_solvers.programs import Vector
+from stepsize_solvers.programs import Indices, Vector
 
 _SECONDS_BETWEEN_LOOKS = 1.0
-_LOSS = "loss"
-_Aggregated: TypeAlias = "tuple[ArrayRecord | None, MetricRecord | None]"
-_REASON = 200  # letters of an error that a client sends; a traceback would hide who failed
+_TURNS = 10  # a client is forgotten by default when it is away for as many of its turns
 
 
 class MissingReplies(RuntimeError):
     """Some clients did not send what a round needs, and the strategy was not told to go on without them.
+
+    Attributes
+    ----------
+    reasons : dict
+        The reason of each node: no reply, the last line of its error, or what its reply lacks.
+    result : flwr.serverapp.strategy.Result
+        x and the metrics of the rounds before.
 
     Examples
     --------
     See ``SharedSeedStrategy``.
     """
 
-
-@dataclass(frozen=True, eq=False)
-class Reply:
-    """What counts of a client's reply: its metrics, its weight, and from training its floats with their places."""
-
-    metrics: dict[str, Any]
-    weight: float
-    values: Any = None
-    places: Any = None
+    def __init__(self, text: str, reasons: Mapping[int, str], result: Result) -> None:
+        super().__init__(text)
+        self.reasons, self.result = dict(reasons), result
 
 
 class Rounds(Strategy):
@@ -57,43 +59,37 @@ class Rounds(Strategy):
     def __init__(
         self,
         method: Any,
-        clients: int | None = None,
+        min_available_nodes: int | None = None,
         *,
-        seed: int = 0,
-        sample: int | None = None,
-        weighted_by: str | None = None,
+        fraction_train: float = 1.0,
+        weighted_by_key: str | None = None,
         missing: Literal["raise", "reweight"] = "raise",
         evaluate: bool = False,
+        seed: int = 0,
     ) -> None:
         check_one_of("missing", missing, ("raise", "reweight"))
         self.method = read_method(method)
         if isinstance(self.method, Feedback) is not self.runs_feedback:
             msg = f"{method!r} is for {'SharedSeed' if self.runs_feedback else 'Feedback'}Strategy"
             raise TypeError(msg)
-        self.clients = whole_number("clients", getattr(self.method, "clients", None) if clients is None else clients)
-        small = sample is None or whole_number("sample", sample) <= self.clients
-        require(small, f"sample must be at most clients={self.clients}, got {sample}")
-        self.seed, self.sample, self.weighted_by = seed, sample, weighted_by
-        self.missing, self.evaluate = missing, evaluate
+        nodes = getattr(self.method, "clients", None) if min_available_nodes is None else min_available_nodes
+        self.min_available_nodes = whole_number("min_available_nodes", nodes)
+        self.fraction_train = real_number("fraction_train", fraction_train)
+        if not 0.0 < self.fraction_train <= 1.0:
+            msg = f"fraction_train must be above 0 and at most 1, got {fraction_train}"
+            raise ValueError(msg)
+        self.weighted_by_key, self.missing, self.evaluate, self.seed = weighted_by_key, missing, evaluate, seed
 
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600.0,
-        *args: Any,
-        **options: Any,
-    ) -> Result:
+    def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **options: Any) -> Result:
         """Run the rounds as every strategy of Flower does; ``timeout`` is for all messages, also those in a round."""
-        self._timeout = timeout
-        return super().start(grid, initial_arrays, num_rounds, timeout, *args, **options)
+        given = signature(super().start).bind(grid, initial_arrays, *args, **options).arguments
+        self._timeout = float(given.get("timeout", self._timeout))
+        return super().start(grid, initial_arrays, *args, **options)
 
     def summary(self) -> None:
         """Log what the strategy does."""
-        taking_part = "all" if self.sample is None else f"{self.sample} drawn in each round"
-        log(INFO, "\t├──> %s clients, %s, weighted by %s", self.clients, taking_part, self.weighted_by)
-        log(INFO, "\t└──> missing replies: %s", self.missing)
+        log(INFO, "\t├──> %s nodes, %s of them in a round", self.min_available_nodes, self.fraction_train)
+        log(INFO, "\t└──> weighted by %s, missing replies: %s", self.weighted_by_key, self.missing)
 
     # ---------------------------------------------------------------- messages to the clients
 
@@ -114,31 +110,51 @@ class Rounds(Strategy):
         self._bytes = {"bytes-up": 0, "bytes-down": 0}
         return self._messages(self._asked, MessageType.EVALUATE, server_round, config) if self.evaluate else []
 
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Make the step of a round; return x⁺ and the metrics, or nothing where no reply counts."""
+        found = self._collect(self._asked, replies, training=True) if self._asked else {}
+        if not found:
+            return None, None
+        metrics = self._result.train_metrics_clientapp[server_round] = self._step(found)
+        self._result.arrays = self.replica.layout.record(self.replica.x)
+        return self._result.arrays, metrics
+
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The means of the clients' metrics at x."""
-        found = self._collect(self._asked, replies) if self.evaluate else {}
-        return self._means(found, {}) if found else None
+        found = self._collect(self._asked, replies, training=False) if self.evaluate and self._asked else {}
+        if not found:
+            return None
+        metrics = self._result.evaluate_metrics_clientapp[server_round] = self._means(found, {})
+        return metrics
+
+    @abstractmethod
+    def _step(self, found: dict[int, Reply]) -> MetricRecord:
+        """Publish the step that the replies make, and return the metrics of the round."""
 
     def _begin(self, arrays: ArrayRecord) -> None:
         self.replica: Any = first_replica(self.method, arrays, self.seed)
+        self._reader = Reader(self.replica.layout, self.replica.floats, self.weighted_by_key, self.runs_feedback)
+        self._bound, self._result = Bound(self.replica.layout), Result(arrays=arrays)
         # Clients tell by it whether what they keep belongs to this run of the strategy.
         self._session = secrets.token_bytes(6)
         self._versions: dict[int, int] = {}
-        self._packets: list[bytes] = []
+        self._packets: deque[bytes] = deque(maxlen=2)  # feedback publishes twice in a round
         self._nodes: list[int] = []
         self._sampling = np.random.default_rng((self.seed, 1))
 
     def _choose(self, grid: Grid) -> list[int]:
         """The clients of a round in ascending order, once enough of them are connected."""
-        needed = self.sample or 0 if self._nodes else self.clients
+        needed = 1 if self._nodes else self.min_available_nodes
         while len(connected := sorted(grid.get_node_ids())) < needed:
             log(INFO, "Waiting for clients: %s of %s connected", len(connected), needed)
             sleep(_SECONDS_BETWEEN_LOOKS)
-        self._nodes = self._nodes or connected[: self.clients]
-        if self.sample is None:
+        self._nodes = self._nodes or connected[: self.min_available_nodes]
+        if self.fraction_train == 1.0:
             return self._nodes
-        drawn = self._sampling.choice(len(connected), self.sample, replace=False)
-        return [connected[i] for i in sorted(drawn)]
+        count = max(1, int(self.fraction_train * len(connected)))
+        return [connected[i] for i in sorted(self._sampling.choice(len(connected), count, replace=False))]
 
     def _messages(self, nodes: list[int], kind: str, server_round: int, config: ConfigRecord) -> list[Message]:
         self._last = kind, server_round, config
@@ -149,13 +165,13 @@ class Rounds(Strategy):
         return [Message(content, dst_node_id=node, message_type=kind) for content, node in pairs]
 
     def _news(self, node: int) -> dict[str, Any]:
-        """The packets that a client has not seen; all of the replica where it has none, or missed too many."""
+        """The packets that a client has not seen; all of the replica where it has none, or missed more than two."""
         common = {"session": self._session, "version": self.replica.version, **self._private(node)}
         missed = self.replica.version - self._versions.get(node, -1)
         if node not in self._versions or missed > len(self._packets):
             arrays, fields = save_replica(self.replica)
             return {ARRAYS: arrays, OWN: ConfigRecord({**common, **fields})}
-        packets = {"packets": self._packets[len(self._packets) - missed :]} if missed else {}
+        packets = {"packets": list(self._packets)[-missed:]} if missed else {}
         return {OWN: ConfigRecord({**common, **packets})}
 
     def _private(self, node: int) -> dict[str, Any]:
@@ -163,70 +179,59 @@ class Rounds(Strategy):
         return {}
 
     def _publish(self, packet: bytes) -> None:
-        """Apply a packet, and keep the last two, and as many before them as are shorter than x."""
         self.replica.apply(packet)
         self._packets.append(packet)
-        x = self.replica.layout.d * self.replica.layout.dtype.itemsize
-        while len(self._packets) > 2 and sum(map(len, self._packets)) > x:
-            self._packets.pop(0)
 
     # ---------------------------------------------------------------- replies of the clients
 
-    def _collect(self, nodes: list[int], replies: Iterable[Message], floats: int = 0) -> dict[int, Reply]:
+    def _collect(self, nodes: list[int], replies: Iterable[Message], *, training: bool) -> dict[int, Reply]:
         """The replies that count, in the order of the nodes, so that sums round in the same way whoever was faster."""
-        answers = {reply.metadata.src_node_id: reply for reply in replies}
-        lost = [node for node, one in answers.items() if not one.has_error() and "lost" in own_record(one.content)]
-        if lost:
-            log(WARNING, "nodes %s lost their state and get it again; were they restarted?", lost)
-            self._versions = {node: version for node, version in self._versions.items() if node not in lost}
-            again = self._grid.send_and_receive(self._messages(lost, *self._last), timeout=self._timeout)
-            answers |= {reply.metadata.src_node_id: reply for reply in again}
-        good, reasons = {}, []
+        answers = self._complete({reply.metadata.src_node_id: reply for reply in replies}, nodes)
+        good: dict[int, Reply] = {}
+        reasons: dict[int, str] = {}
         for node in nodes:
             try:
-                good[node] = self._read(answers.get(node), floats)
+                good[node] = self._reader.read(answers.get(node), training=training)
             except ValueError as error:
-                reasons.append(f"{node}: {str(error)[:_REASON]}")
-            else:
-                self._versions[node] = self.replica.version
-                self._bytes["bytes-up"] += content_bytes(answers[node].content)
+                reasons[node] = str(error)
+        if training and good:
+            reasons |= self._bound.update(good)
+            good = {node: reply for node, reply in good.items() if node not in reasons}
+        self._versions |= dict.fromkeys(good, self.replica.version)
+        self._bytes["bytes-up"] += sum(content_bytes(answers[node].content) for node in good)
         if reasons:
-            sent = f"{len(good)} of {len(nodes)} clients sent what is needed"
-            text = f"round {self._last[1]}: {sent} ({'; '.join(reasons)})"
-            if self.missing == "raise" or not good:
-                raise MissingReplies(text)
-            log(WARNING, "%s; the round goes on without the others, which no certificate covers", text)
+            self._go_on_or_raise(f"{len(good)} of {len(nodes)} clients sent what is needed", reasons)
         return good
 
-    def _read(self, reply: Message | None, floats: int) -> Reply:
-        """What counts of a reply that has to bring so many floats; raises ValueError with the reason if it does not."""
-        if reply is None or reply.has_error():
-            raise ValueError("no reply" if reply is None else reply.error.reason)
-        records, sent, layout = reply.content.metric_records, own_record(reply.content), self.replica.layout
-        metrics = {name: value for record in records.values() for name, value in record.items()}
-        weight = 1.0 if self.weighted_by is None else _number(metrics, self.weighted_by)
-        require(0 < weight < math.inf, f"the metric {self.weighted_by!r} must be positive and finite, got {weight}")
-        loss = _number(metrics, _LOSS) if self.runs_feedback else 0.0
-        if not floats:  # at y the loss may be infinite or NaN, which rejects y
-            return Reply(metrics, weight)
-        require(math.isfinite(loss), f"the metric {_LOSS!r} must be finite, got {loss}")
-        require("numbers" in sent, "a reply without numbers; is compress_mod among the mods of its ClientApp?")
-        values = np.frombuffer(sent["numbers"], dtype=layout.dtype).astype(np.float64)
-        finite = int(np.isfinite(values).sum())
-        found = f"{finite} finite ones of {len(values)} numbers instead of {floats}"
-        require(finite == len(values) == floats, f"{found}; is its method that of the server?")
-        places = unpack_places(sent["places"], floats, layout.d) if "places" in sent else None
-        return Reply(metrics, weight, values, places)
+    def _complete(self, answers: dict[int, Message], nodes: list[int]) -> dict[int, Message]:
+        """Ask the nodes again that lost their state, with all that they need."""
+        replied = (node for node in nodes if node in answers and not answers[node].has_error())
+        lost = [node for node in replied if "lost" in own_record(answers[node].content)]
+        if not lost:
+            return answers
+        log(WARNING, "nodes %s lost their state and get it again; were they restarted?", lost)
+        self._versions = {node: version for node, version in self._versions.items() if node not in lost}
+        again = self._grid.send_and_receive(self._messages(lost, *self._last), timeout=self._timeout)
+        return answers | {reply.metadata.src_node_id: reply for reply in again}
+
+    def _go_on_or_raise(self, what: str, reasons: Mapping[int, str]) -> None:
+        """Raise MissingReplies, or log what is missing with ``missing="reweight"``."""
+        named = "; ".join(f"{node}: {reason}" for node, reason in reasons.items())
+        text = f"round {self._last[1]}: {what} ({named})"
+        if self.missing == "raise":
+            raise MissingReplies(text, reasons, self._result)
+        log(WARNING, "%s; the round goes on without the others, which no certificate covers", text)
 
     def _means(self, replies: Mapping[int, Reply], own: Mapping[str, Any]) -> MetricRecord:
         """The weighted means of the metrics that all clients sent, numbers or lists of one length, and those given."""
         weights, all_metrics = [one.weight for one in replies.values()], [one.metrics for one in replies.values()]
-        shared = set.intersection(*map(set, all_metrics)) - {self.weighted_by}
-        means = {
-            name: np.average([metrics[name] for metrics in all_metrics], axis=0, weights=weights).tolist()
-            for name in sorted(shared)
-            if len({np.shape(metrics[name]) for metrics in all_metrics}) == 1
-        }
+        shared = set.intersection(*map(set, all_metrics)) - {self.weighted_by_key}
+        with np.errstate(over="ignore", invalid="ignore"):
+            means = {
+                name: np.average([metrics[name] for metrics in all_metrics], axis=0, weights=weights).tolist()
+                for name in sorted(shared)
+                if len({metrics[name].shape for metrics in all_metrics}) == 1
+            }
         return MetricRecord({**means, "clients": len(replies), **self._bytes, **own})
 
 
@@ -236,33 +241,38 @@ class SharedSeedStrategy(Rounds):
     All clients hold x (with momentum also z) and the generator.  In a round each draws the same S and sends k floats of
     its gradient (``compress_mod``); the server sends their mean, and every client makes the step itself.  That is the
     method of one node with f = (1/n) Σ fᵢ, and its certificate holds.  The iterates are those of
-    ``stepsize_validation.run`` with ``client_seeds="shared"`` and the same seed.  A newcomer gets x, z and the
-    generator; a client that was away gets the means that it missed, or x where that is shorter.
+    ``stepsize_validation.run`` with ``client_seeds="shared"`` and the same seed.  A newcomer, and a client that missed
+    more than two rounds, gets x, z and the generator.
 
     Parameters
     ----------
     method
         ``CompressedStep``, the subspace method, the ``compressor()`` of a result with ``momentum=True``, or the result
         itself; the same as the clients'.
-    clients
-        Their number n.  Once n nodes have connected, the n with the smallest ids are the clients.
-    seed
-        Of the draws, and of the clients that are sampled.
-    sample
-        How many clients take part in a round, drawn from all that are connected; all n by default.
-    weighted_by
+    min_available_nodes
+        The number n of clients.  Once n nodes have connected, the n with the smallest ids are the clients.
+    fraction_train
+        The fraction of the connected nodes that takes part in a round, drawn at random (at least one); below 1, nodes
+        that connect later take part as well.
+    weighted_by_key
         The metric of a client's reply that is its weight aᵢ, such as ``"num-examples"``: f = Σ aᵢfᵢ / Σ aᵢ, and L has
         to be a bound for this f.  By default all weights are equal.
     missing
-        What happens when clients send an error, nothing, or something other than k finite numbers: ``"raise"`` raises
-        ``MissingReplies``; ``"reweight"`` takes the mean over the others and logs it.  When nobody sent its numbers, it
-        raises in both cases.
+        What happens when clients send an error, nothing, or something other than k finite floats within the bound:
+        ``"raise"`` raises ``MissingReplies``; ``"reweight"`` takes the mean over the others and logs it, and skips a
+        round in which nobody sent what is needed.
     evaluate
         Whether the clients of a round evaluate x after it, with the evaluate function of the app.
+    seed
+        Of the draws, and of the clients that are sampled.
 
     Notes
     -----
-    A step over a part of the clients (``sample``, ``"reweight"``) is one for another f, which no certificate covers.
+    A float, loss or weight is refused above 10⁶ times the median over the clients (10⁶ where that is below 1) of the
+    largest that each sent in the run.  This catches broken clients; a client that lies within the bound is believed.
+
+    A step over a part of the clients (``fraction_train``, ``"reweight"``) is one for another f, which no certificate
+    covers.
 
     The metrics of a round: the means of the clients' own metrics; ``clients``, who replied; ``floats``, how many each
     of them sent; ``bytes-up`` and ``bytes-down``, the content of all replies and of all messages as Flower sends it,
@@ -271,7 +281,7 @@ class SharedSeedStrategy(Rounds):
     Raises
     ------
     ValueError, TypeError
-        For something that is not a compressor, a number of clients below 1, a sample above it, or another word for
+        For something that is not a compressor, fewer nodes than 1, a fraction outside (0, 1], or another word for
         ``missing``.
 
     Examples
@@ -282,20 +292,18 @@ class SharedSeedStrategy(Rounds):
     >>> from stepsize_opt.flower import SharedSeedStrategy, compress_mod
     >>> step = optimal_method([[2.0, 1.0], [1.0, 3.0]], 1)
     >>> mod = compress_mod(lambda context: step)  # for ClientApp(mods=[mod])
-    >>> SharedSeedStrategy(step, clients=4, missing="reweight").clients
+    >>> SharedSeedStrategy(step, min_available_nodes=4, missing="reweight").min_available_nodes
     4
     """
 
     runs_feedback = False
 
-    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> _Aggregated:
-        """Publish the mean of the clients' floats; return x⁺ and the metrics of the round."""
-        size = self.replica.encode(np.zeros(self.replica.layout.d)).size
-        found = self._collect(self._asked, replies, size)
-        weights = [reply.weight for reply in found.values()]
-        mean = np.average([reply.values for reply in found.values()], axis=0, weights=weights)
+    def _step(self, found: dict[int, Reply]) -> MetricRecord:
+        """Publish the mean of the clients' floats."""
+        replies = list(found.values())
+        mean = np.average([one.values for one in replies], axis=0, weights=[one.weight for one in replies])
         self._publish(mean.astype(self.replica.layout.dtype).tobytes())
-        return self.replica.layout.record(self.replica.x), self._means(found, {"floats": size})
+        return self._means(found, {"floats": self.replica.floats})
 
 
 class FeedbackStrategy(Rounds):
@@ -306,19 +314,20 @@ class FeedbackStrategy(Rounds):
     fᵢ(y); the next message tells whether x moves there.  With all clients in every round the iterates are those of
     ``stepsize_validation.run_feedback(f, feedback)``, and f never rises.
 
-    Clients that are absent keep their memory, and the server goes on using it: s is the mean over all that ever took
-    part.  f is then compared at x and y over the clients present in the round, so that f over all may rise, and
-    neither the bound on ‖∇f‖ nor the one on the rounds is proved (``bound`` is missing in the metrics).
+    The memory of an absent client counts for ``forget_after`` rounds: s is the mean over all that took part in them.
+    f is then compared at x and y over the clients present in the round, so that f over all may rise, and neither the
+    bound on ‖∇f‖ nor the one on the rounds is proved (``bound`` is missing in the metrics).
 
     Parameters
     ----------
     method
         ``Feedback`` with ``places="own"``, the same as the clients'.
-    clients
-        Their number n, by default that of the ``Feedback``; the first round waits until n nodes have connected.
-    seed
-        Of the clients that are sampled; feedback itself is not random.
-    sample, weighted_by, missing, evaluate
+    min_available_nodes
+        The number n of clients, by default that of the ``Feedback``.
+    forget_after
+        The memory of a client that was away for more rounds than this no longer counts; a client that comes back later
+        begins anew.  By default ten times ``1 / fraction_train``.
+    fraction_train, weighted_by_key, missing, evaluate, seed
         As in ``SharedSeedStrategy``.  The weight of a client is that of its first reply.
 
     Notes
@@ -337,17 +346,25 @@ class FeedbackStrategy(Rounds):
     >>> from stepsize_opt.flower import FeedbackStrategy, compress_mod
     >>> feedback = Feedback([[2.0, 1.0], [1.0, 3.0]], 1, clients=4)
     >>> mod = compress_mod(lambda context: feedback)  # for ClientApp(mods=[mod])
-    >>> FeedbackStrategy(feedback, sample=2).clients
-    4
+    >>> FeedbackStrategy(feedback, fraction_train=0.5).forget_after
+    20
     """
 
     runs_feedback = True
+
+    def __init__(
+        self, method: Any, min_available_nodes: int | None = None, *, forget_after: int | None = None, **options: Any
+    ) -> None:
+        super().__init__(method, min_available_nodes, **options)
+        default = math.ceil(_TURNS / self.fraction_train)
+        self.forget_after = default if forget_after is None else whole_number("forget_after", forget_after)
 
     def _begin(self, arrays: ArrayRecord) -> None:
         super()._begin(arrays)
         self._memories: dict[int, Vector] = {}
         self._weights: dict[int, float] = {}
-        self._received: dict[int, int] = {}
+        self._received: dict[int, int] = {}  # the version at which a client's last message arrived
+        self._seen: dict[int, int] = {}  # the round of this message
         self._rule: FeedbackServer | None = None
 
     def _private(self, node: int) -> dict[str, Any]:
@@ -361,53 +378,57 @@ class FeedbackStrategy(Rounds):
         """The clients of a round; nobody once steps fall below the rounding of f."""
         return [] if self._rule is not None and self._rule.status != RUNNING else super()._choose(grid)
 
-    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> _Aggregated:
-        """Publish what changed, let the clients evaluate y, and decide; return x⁺ and the metrics of the round."""
-        if not self._asked:
-            return None, None
-        found = self._collect(self._asked, replies, self.method.k)
+    def _step(self, found: dict[int, Reply]) -> MetricRecord:
+        """Publish what changed, let the clients evaluate y, and decide."""
         self._remember(found)
         messages = self._messages(list(found), MessageType.EVALUATE, *self._last[1:])
         answers = self._grid.send_and_receive(messages, timeout=self._timeout)
-        values = self._collect(list(found), answers)
-        present = {node: found[node] for node in values}
-        rule, accepted = self._decide(present, values)
+        values = self._collect(list(found), answers, training=False)
+        rule, accepted = self._decide(found, values)
         own = {"floats": self.method.k + 2, "accepted": int(accepted), "f": rule.f, "stepsize": rule.c}
         bound = {"bound": rule.bound} if math.isfinite(rule.bound) else {}
-        return self.replica.layout.record(self.replica.x), self._means(present, own | bound)
+        return self._means({node: found[node] for node in values or found}, own | bound)
 
     def _remember(self, found: dict[int, Reply]) -> None:
         """Add the changes to the memories and to their sum, and publish the sum where it changed."""
+        changed = [reply.places for reply in found.values()] + self._forget()
         for node, reply in found.items():
             self._weights.setdefault(node, reply.weight)
             self._memories.setdefault(node, np.zeros(self.replica.layout.d))[reply.places] += reply.values
-            self._received[node] = self.replica.version
-        places = np.unique([reply.places for reply in found.values()])
+            self._received[node], self._seen[node] = self.replica.version, self._last[1]
+        places = np.unique(np.concatenate(changed))
         total = sum(self._weights[node] * memory[places] for node, memory in self._memories.items())
         self._publish(self.replica.change(places, total, sum(self._weights.values())))
 
-    def _decide(self, present: dict[int, Reply], values: dict[int, Reply]) -> tuple[FeedbackServer, bool]:
-        """Accept or reject y by f over the clients that are present, and publish which."""
+    def _forget(self) -> list[Indices]:
+        """Forget the clients that were away for too long; return the places at which they had a memory."""
+        gone = [node for node, seen in self._seen.items() if self._last[1] - seen > self.forget_after]
+        for node in gone:
+            del self._seen[node], self._received[node], self._weights[node]
+        return [np.flatnonzero(self._memories.pop(node)) for node in gone]
+
+    def _decide(self, found: dict[int, Reply], values: dict[int, Reply]) -> tuple[FeedbackServer, bool]:
+        """Accept or reject y by f over the clients that evaluated it, and publish which."""
+        present = list(values or found)
         weights = [self._weights[node] for node in present]
 
         def mean(numbers: Iterable[float]) -> float:
             return float(np.average(list(numbers), weights=weights))
 
-        f = mean(reply.metrics[_LOSS] for reply in present.values())
+        f = mean(found[node].loss for node in present)
         rule = self._rule = self._rule or self.method.server(self.replica.x, f)
-        everybody = len(present) == len(self._memories) >= self.clients
-        smallest = mean(np.abs(reply.values).min() for reply in present.values())
+        everybody = len(values) == len(self._memories) >= self.min_available_nodes
+        smallest = mean(np.abs(found[node].values).min() for node in present)
         rule.propose(self.replica.s, rule.residual_bound(smallest) if everybody else math.inf)
         rule.f = f
-        accepted = rule.decide(mean(reply.metrics[_LOSS] for reply in values.values()))
+        accepted = rule.decide(mean(self._loss_at_y(values, node) for node in present))
         if not everybody:
             rule.rejections = 0  # that all places were sent since x moved is not known of the absent
         self._publish(self.replica.decision(accepted=accepted, c=rule.c))
         rule.x = self.replica.x
         return rule, accepted
 
-
-def _number(metrics: Mapping[str, Any], name: str) -> float:
-    value = metrics.get(name)
-    require(isinstance(value, int | float), f"the reply must have the metric {name!r}, a number; got {value!r}")
-    return float(metrics[name])
+    def _loss_at_y(self, values: Mapping[int, Reply], node: int) -> float:
+        """The loss that a client sent; infinite, which rejects y, where nobody replied or above the bound."""
+        loss = values[node].loss if node in values else math.inf
+        return loss if abs(loss) <= self._bound.most[1] and np.isfinite(self.replica.point()).all() else math.inf

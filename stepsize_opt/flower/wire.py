@@ -51,8 +51,8 @@ class Layout:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the floats that are sent."""
-        return np.result_type(*self.types)
+        """The type of the floats that are sent; sums over clients would overflow in less than float32."""
+        return np.result_type(*self.types, np.float32)
 
     def vector(self, arrays: ArrayRecord) -> Vector:
         """Return the arrays as one vector of float64; raise ValueError unless their names and shapes are these."""

@@ -1,6 +1,6 @@
 """Write the plan: the only moment at which the clients' smoothness matrices are needed, never their data.
 
-python -m logistic_app.plan plan.npz --method feedback --floats 3 --clients 4
+python -m logistic_app.plan plan.npz --method feedback --floats 25 --clients 4
 """
 
 import argparse
@@ -15,7 +15,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path")
     parser.add_argument("--method", choices=["sketch", "subspace", "momentum", "feedback"], default="feedback")
-    parser.add_argument("--floats", type=int, default=3, metavar="K", help="floats per round of each client")
+    parser.add_argument("--floats", type=int, default=25, metavar="K", help="floats per round of each client")
     parser.add_argument("--clients", type=int, default=4)
     given = parser.parse_args()
     f, k = problem(given.clients), given.floats

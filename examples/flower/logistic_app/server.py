@@ -18,7 +18,7 @@ def main(grid: Grid, context: Context) -> None:
         step,
         int(config["clients"]),
         seed=int(config["seed"]),
-        sample=int(config["sample"]) or None,
+        fraction_train=float(config["fraction-train"]),
         missing=str(config["missing"]),
     )
     start = ArrayRecord({"x": Array(np.zeros(step.d))})

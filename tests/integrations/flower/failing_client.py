@@ -1,6 +1,6 @@
-"""A simulation in which one of three clients fails from round 2 on, each time in another way, under both settings.
+"""A simulation in which one of three clients fails or is hostile from round 2 on, each time in another way.
 
-python failing_client.py OUT
+python failing_client.py shared|feedback OUT
 """
 
 from __future__ import annotations
@@ -8,18 +8,48 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from stepsize_opt import CompressedStep, RandK
-from stepsize_opt.flower import MissingReplies, SharedSeedStrategy, compress_mod
+from stepsize_opt import CompressedStep, Feedback, RandK
+from stepsize_opt.flower import FeedbackStrategy, MissingReplies, SharedSeedStrategy, compress_mod
 
-STEP = CompressedStep.of(0.5 * np.eye(3), RandK(3, 2))
-client, server = ClientApp(mods=[compress_mod(lambda context: STEP)]), ServerApp()
+KIND = sys.argv[1]
+METHOD: Any = CompressedStep.of(0.5 * np.eye(3), RandK(3, 2)) if KIND == "shared" else Feedback(np.eye(3), 2, clients=3)
+ROUNDS = 12
+# What the second client sends for its floats, by rounds.
+HOSTILE: dict[int, Any] = {
+    6: 7,
+    7: "seven",
+    8: [1.0, 2.0],
+    9: True,
+    10: np.full(2, 1.7e308).tobytes(),
+    11: np.full(2, 1e9).tobytes(),
+}
+
+
+def hostile(message: Message, context: Context, call_next: Any) -> Message:
+    """A mod that changes what leaves the client, after compress_mod."""
+    reply = call_next(message, context)
+    now = message.content["config"]["server-round"]
+    if int(context.node_config["partition-id"]) == 1 and now in HOSTILE and reply.content.config_records:
+        [(name, record)] = reply.content.config_records.items()
+        changed = ConfigRecord({**record, "numbers": HOSTILE[now]})
+        reply.content = RecordDict({**reply.content.metric_records, name: changed})
+    return reply
+
+
+client, server = ClientApp(mods=[hostile, compress_mod(lambda context: METHOD)]), ServerApp()
+
+
+def loss(message: Message, context: Context) -> MetricRecord:
+    x = message.content["arrays"]["x"].numpy() - int(context.node_config["partition-id"])
+    return MetricRecord({"loss": 0.5 * float(x @ x)})
 
 
 @client.train()
@@ -37,20 +67,28 @@ def train(message: Message, context: Context) -> Message:
                 name = "y"
             case 5:
                 gradient = gradient.astype(int)
-    return Message(RecordDict({"arrays": ArrayRecord({name: Array(gradient)})}), reply_to=message)
+    arrays = ArrayRecord({name: Array(gradient)})
+    return Message(RecordDict({"arrays": arrays, "metrics": loss(message, context)}), reply_to=message)
+
+
+@client.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    return Message(RecordDict({"metrics": loss(message, context)}), reply_to=message)
 
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
+    strategy: Any = SharedSeedStrategy if KIND == "shared" else FeedbackStrategy
     start, out = ArrayRecord({"x": Array(np.zeros(3))}), {}
-    done = SharedSeedStrategy(STEP, 3, seed=1, missing="reweight").start(grid, start, num_rounds=6)
+    done = strategy(METHOD, 3, seed=1, missing="reweight").start(grid, start, num_rounds=ROUNDS)
     out["x"] = done.arrays["x"].numpy().tolist()
-    out["clients"] = [done.train_metrics_clientapp[k]["clients"] for k in range(1, 7)]
+    out["clients"] = [done.train_metrics_clientapp[k]["clients"] for k in range(1, ROUNDS + 1)]
     try:
-        SharedSeedStrategy(STEP, 3, seed=1).start(grid, start, num_rounds=3)
+        strategy(METHOD, 3, seed=1).start(grid, start, num_rounds=3)
     except MissingReplies as error:
-        out["error"] = str(error)
-    Path(sys.argv[1]).write_text(json.dumps(out))
+        out["error"], out["reasons"] = str(error), list(error.reasons.values())
+        out["rounds"] = list(error.result.train_metrics_clientapp)
+    Path(sys.argv[2]).write_text(json.dumps(out))
 
 
 if __name__ == "__main__":
