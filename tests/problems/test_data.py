@@ -1,17 +1,15 @@
-"""Data: label maps, files, downloads, and how rows are split over clients."""
+"""Data: label maps, files, and how rows are split over clients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 import numpy as np
 import pytest
 import sklearn.datasets
 from scipy import sparse
-from sklearn.utils import Bunch
 
 from stepsize_validation.data import DATA_VARIABLE, Dataset, available_datasets, datasets, load_dataset, split
 from stepsize_validation.data.datasets import signs
@@ -50,50 +48,6 @@ def test_the_embedded_set_is_that_of_scikit_learn() -> None:
     np.testing.assert_array_equal(ours.b, signs(theirs.target))
     digits = load_dataset("digits")
     assert np.all(np.ptp(digits.A, axis=0) > 0.0) and set(digits.b) == {-1.0, 1.0}
-
-
-def fetched(**changes: Any) -> Callable[..., Bunch]:
-    """A stand-in for ``fetch_openml``: downloads, checksums and the cache are scikit-learn's concern."""
-    answer = Bunch(
-        data=np.array([[1.5, 0.0, 7.0], [2.5, 1.0, 7.0], [5.0, 1.0, 7.0]]),
-        target=np.array(["no", "yes", "no"]),
-        feature_names=["weight", "flag", "unit"],
-        categories={"flag": ["0", "1"]},
-    )
-    return lambda name, **options: Bunch(**{**answer, **changes})
-
-
-def test_a_set_of_openml_is_standardised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetched())
-    data = load_dataset("openml:small")
-    np.testing.assert_array_equal(data.b, [-1.0, 1.0, -1.0])
-    np.testing.assert_array_equal(data.A, datasets._standardised(fetched()("").data[:, :2]))  # unit is constant
-    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetched(data=sparse.csr_matrix(np.eye(3))))
-    np.testing.assert_array_equal(load_dataset("openml:small").A.toarray(), np.eye(3))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"categories": {"flag": ["a", "b"]}}, "openml:small has features that are not numbers: flag"),
-        ({"target": np.array(["yes", "no", "maybe"])}, "openml:small has 3 classes"),
-        ({"data": np.array([[1.0, np.nan], [2.0, 1.0], [0.0, 1.0]])}, "columns 1 hold NaN or infinity"),
-    ],
-)
-def test_a_set_of_openml_that_does_not_fit_is_refused(changes: dict[str, Any], message: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetched(**changes))
-    with pytest.raises(ValueError, match=message):
-        load_dataset("openml:small")
-
-
-def test_without_a_connection_the_error_names_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(*_: Any, **__: Any) -> None:
-        msg = "no route to host"
-        raise URLError(msg)
-
-    monkeypatch.setattr(sklearn.datasets, "fetch_openml", offline)
-    with pytest.raises(ConnectionError, match=r"openml:anything could not be downloaded .*STEPSIZE_OPT_DATA"):
-        load_dataset("openml:anything")
 
 
 def labelled(m: int = 101) -> Dataset:

@@ -1,9 +1,8 @@
-"""Data for the objectives: svmlight files from a folder, embedded sets, or OpenML by name.
+"""Data for the objectives: svmlight files from a folder, or embedded sets.
 
-``breast_cancer`` comes with this package; ``digits`` and the other sources need scikit-learn.
+``breast_cancer`` comes with this package; ``digits`` and svmlight files need scikit-learn.
 
-Files are looked up in the folder that the environment variable ``STEPSIZE_OPT_DATA`` names.  ``openml:NAME`` downloads
-through scikit-learn's ``fetch_openml`` (cached by it) and is never tried unless asked for.
+Files are looked up in the folder that the environment variable ``STEPSIZE_OPT_DATA`` names.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 import numpy as np
 from scipy import sparse
@@ -24,7 +22,6 @@ from stepsize_solvers.programs import Indices, Vector
 
 DATA_VARIABLE = "STEPSIZE_OPT_DATA"
 EMBEDDED = ("breast_cancer", "digits")
-_OPENML = "openml:"
 # Widths that the files themselves do not show, because their last features never occur.
 _FEATURES = {"a1a": 123, "a9a": 123}
 
@@ -101,7 +98,7 @@ def load_dataset(name: str) -> Dataset:
     ----------
     name : str
         ``"breast_cancer"`` or ``"digits"``, an svmlight file in the folder that the environment variable
-        ``STEPSIZE_OPT_DATA`` names or at this path, or ``"openml:NAME"``.
+        ``STEPSIZE_OPT_DATA`` names or at this path.
 
     Raises
     ------
@@ -109,8 +106,6 @@ def load_dataset(name: str) -> Dataset:
         When there is no such set; the message lists the known ones.
     ValueError
         For a file of another kind, or labels that do not have two values.
-    ConnectionError
-        For a set of OpenML without a connection.
 
     Examples
     --------
@@ -123,8 +118,6 @@ def load_dataset(name: str) -> Dataset:
         raise TypeError(msg)
     if name in EMBEDDED:
         return _embedded(name)
-    if name.startswith(_OPENML):
-        return _openml(name)
     path = _find(name)
     datasets = _sklearn_datasets("reading svmlight files")
     with broken_is_value_error(path, "an svmlight file"):
@@ -229,49 +222,7 @@ def _embedded(name: str) -> Dataset:
     return Dataset(name, A[:, np.ptp(A, axis=0) > 0.0] / 16.0, signs(bunch.target % 2))
 
 
-def _openml(name: str) -> Dataset:
-    """Return a numeric two-class set of OpenML, version 1.
-
-    Raises ValueError for a name that OpenML does not know, text features or more classes, ConnectionError when there is
-    no connection and the set is not among those that scikit-learn has kept.
-    """
-    datasets = _sklearn_datasets("downloading from OpenML")
-    try:
-        # liac-arff is part of scikit-learn; the default parser needs pandas for dense data.
-        bunch = datasets.fetch_openml(name.removeprefix(_OPENML), version=1, as_frame=False, parser="liac-arff")
-    except (URLError, TimeoutError) as error:
-        reason = getattr(error, "reason", error)
-        msg = (
-            f"{name} could not be downloaded from OpenML ({reason}); check the connection, or put an svmlight file in "
-            f"the folder that {DATA_VARIABLE} names"
-        )
-        raise ConnectionError(msg) from error
-    # The parser codes categories by their position, which is a number only where they are called 0, 1, ….
-    texts = [
-        feature
-        for feature in bunch.feature_names
-        if (values := bunch.categories.get(feature)) and list(values) != [str(i) for i in range(len(values))]
-    ]
-    if texts:
-        msg = f"{name} has features that are not numbers: {', '.join(texts[:5])}"
-        raise ValueError(msg)
-    A = bunch.data
-    matrix = sparse.csr_array(A, dtype=float) if sparse.issparse(A) else _standardised(np.asarray(A, dtype=float))
-    classes, codes = np.unique(bunch.target, return_inverse=True)
-    if classes.size != 2:
-        msg = f"{name} has {classes.size} classes; two are expected"
-        raise ValueError(msg)
-    return Dataset(name, matrix, signs(codes))
-
-
 def _standardised(A: Any) -> Any:
-    """Return columns with mean 0 and variance 1, because units are arbitrary; columns without variance are dropped.
-
-    Raises ValueError for columns with NaN (as OpenML marks missing values) or infinity.
-    """
-    broken = np.flatnonzero(~np.all(np.isfinite(A), axis=0))
-    if broken.size:
-        msg = f"columns {', '.join(map(str, broken[:5]))} hold NaN or infinity ({broken.size} such columns)"
-        raise ValueError(msg)
+    """Return columns with mean 0 and variance 1, because units are arbitrary; columns without variance are dropped."""
     kept = A[:, np.ptp(A, axis=0) > 0.0]
     return (kept - kept.mean(axis=0)) / kept.std(axis=0)
