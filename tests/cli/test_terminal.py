@@ -64,7 +64,7 @@ def test_nothing_is_loaded_before_the_command_answers_to_ctrl_c() -> None:
     assert set(done.stdout.split()) <= {"__future__", "stepsize_validation", "stepsize_validation.cli"}
 
 
-@pytest.mark.parametrize("module", ["signal", "numpy", "rich.console", "stepsize_opt.node", "shtab"])
+@pytest.mark.parametrize("module", ["signal", "numpy", "rich.console", "stepsize_opt.node"])
 def test_interrupt_while_libraries_are_loaded(module: str) -> None:
     code = f"""
 import os, sys

@@ -104,36 +104,13 @@ def log_on_stderr(wanted: bool) -> Iterator[None]:
         os.close(output)
 
 
-# Words that shells complete after an option, in their own quotes: bash and zsh expand the folder of data sets.
-_OFFERED = {
-    "data": "breast_cancer digits $(ls $STEPSIZE_OPT_DATA 2>/dev/null)",
-    "sketch": "identity randk: bernq: independent: layers: gaussian: systematic:",
-    "structure": "full diagonal scalar block:",
-    "algorithm": "det-CGD1 det-CGD2",
-    "solver": "auto native clarabel scs mosek cvxopt sdpa copt",
-}
-COMPLETION = {
-    "bash": "\n".join(
-        f'_stepsize_opt_{name}() {{ compgen -W "{words}" -- "$1"; }}' for name, words in _OFFERED.items()
-    ),
-    "zsh": "\n".join(f"_stepsize_opt_{name}() {{ compadd -- {words} }}" for name, words in _OFFERED.items()),
-}
-
-
-def completed(argument: argparse.Action) -> None:
-    """Let bash and zsh complete an option with the words of ``_OFFERED``."""
-    name = f"_stepsize_opt_{argument.dest}"
-    vars(argument)["complete"] = {"bash": name, "zsh": name}
-
-
 _REG = 0.1
 
 
 def add_matrix(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that name L."""
     parser.add_argument("matrix", nargs="?", type=Path, help="smoothness matrix L: .npy, .npz, .csv or .mtx")
-    data = parser.add_argument("--data", help="take L = AᵀA/(4m) + 2λI of logistic regression on this data set instead")
-    completed(data)
+    parser.add_argument("--data", help="take L = AᵀA/(4m) + 2λI of logistic regression on this data set instead")
     parser.add_argument("--reg", type=positive, help=f"λ for --data (default: {_REG})")
     parser.add_argument(
         "--penalty",
@@ -143,17 +120,17 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
 
 def add_sketch(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
     """Add ``--sketch``."""
-    completed(parser.add_argument("--sketch", help="for example randk:8, bernq:0.5, independent:0.2", **kwargs))
+    parser.add_argument("--sketch", help="for example randk:8, bernq:0.5, independent:0.2", **kwargs)
 
 
 def add_structure(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
     """Add ``--structure``."""
-    completed(parser.add_argument("--structure", type=structure, help=STRUCTURE_FORMS, **kwargs))
+    parser.add_argument("--structure", type=structure, help=STRUCTURE_FORMS, **kwargs)
 
 
 def add_algorithm(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
     """Add ``--algorithm``, the name of a method in any case."""
-    completed(parser.add_argument("--algorithm", type=method, help=", ".join(method_names()), **kwargs))
+    parser.add_argument("--algorithm", type=method, help=", ".join(method_names()), **kwargs)
 
 
 def check_output(option: str, path: Path, endings: Sequence[str]) -> None:
@@ -209,7 +186,7 @@ def write_matrix(D: Matrix, path: Path) -> None:
 
 def add_solver(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the solver."""
-    completed(parser.add_argument("--solver", default="auto", help="auto, or a name from 'stepsize-opt doctor'"))
+    parser.add_argument("--solver", default="auto", help="auto, or a name from 'stepsize-opt doctor'")
     parser.add_argument("--tol", type=positive, default=1e-6, help="certified gap asked for (default: %(default)s)")
     parser.add_argument("--time-limit", type=seconds, help="seconds for building, compiling and solving")
 

@@ -15,29 +15,24 @@ from collections.abc import Sequence
 from stepsize_opt import __version__
 from stepsize_solvers.programs import SolverUnavailable, UnsupportedProgram
 from stepsize_validation.cli import bench, check, demo, distributed, doctor, plan, reproduce, solve
-from stepsize_validation.cli.common import COMPLETION, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OPTIMAL, EXIT_SOLVER, Parser
+from stepsize_validation.cli.common import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OPTIMAL, EXIT_SOLVER, Parser
 
 _EXAMPLES = """examples:
   stepsize-opt demo
   stepsize-opt solve L.npy --sketch randk:8 --output D.npz
   stepsize-opt compare --data digits --reg 0.01 --sketch randk:4
   stepsize-opt doctor
-
-shell completion: eval "$(stepsize-opt --print-completion bash)"   (or zsh, tcsh)
 """
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the whole command line."""
-    import shtab
-
     root = Parser(
         prog="stepsize-opt",
         description="Globally optimal, certified matrix stepsizes for compressed gradient descent.",
         epilog=_EXAMPLES,
     )
     root.add_argument("--version", action="version", version=f"stepsize-opt {__version__}")
-    shtab.add_argument_to(root, help="print a completion script for the shell and exit", preamble=COMPLETION)
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in (solve, distributed, plan, check, reproduce, bench, demo, doctor):
         command.add_parsers(commands)
