@@ -220,7 +220,6 @@ def test_an_answer_above_the_tolerance_has_its_own_exit_code(matrix: str, capsys
         (["plan", "{L}", *PLAN, "--clients", "2"], "--clients"),
         (["plan", "{L}", *PLAN, "--seed", "3"], "--seed"),
         (["plan", "{L}", *PLAN, "--figure", "plan.txt"], "--figure"),
-        (["table", "{L}", "--layers", "1,2"], "layers (1, 2)"),
         (["demo", "--seed", "-1"], "--seed"),
         (["demo", "--figure", "nowhere/demo.png"], "nowhere"),
         (["bench", "--sizes", "0"], "--sizes"),
@@ -349,15 +348,6 @@ def test_plan(tmp_path: Path, capsys: Captured) -> None:
     assert set(plan["limit_rounds"]) == {"descent", "euclidean"}
     assert main(["plan", matrix, "--total", "5", *PLAN]) == 1
     assert "no method stays within the budget" in capsys.readouterr().out
-
-
-def test_table(tmp_path: Path, capsys: Captured) -> None:
-    path = str(tmp_path / "L.npy")
-    np.save(path, np.array([[16.0, 3.9], [3.9, 1.0]]))
-    assert main(["table", path]) == 0
-    text = capsys.readouterr().out
-    assert "≠ the printed form holds only for a diagonal L" in text and "15.8" in text
-    assert len(answer(capsys, "table", path, "-k", "2", "--bern", "0.25")) == 19
 
 
 def test_doctor(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -337,7 +337,6 @@ class TestTooLarge:
             ["solve", "{L}", "--sketch", "gaussian:5"],
             ["solve", "{L}", "--sketch", "bernq:0.5@50000,50000"],
             ["certify", "{L}", "{L}", "--sketch", "randk:5"],
-            ["table", "{L}", "-k", "5"],
         ],
     )
     def test_the_command_line(self, arguments, chain: str, capsys) -> None:

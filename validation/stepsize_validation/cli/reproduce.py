@@ -1,4 +1,4 @@
-"""The commands ``reproduce`` and ``table`` of the command line.
+"""The command ``reproduce`` of the command line.
 
 Exit codes as in ``cli``: 0 success, 1 a bound that a run violated or an answer above the tolerance, 2 a mistake in the
 input.  Tables go to standard output, progress to standard error.
@@ -7,14 +7,12 @@ input.  Tables go to standard output, progress to standard error.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stepsize_validation.cli.common import add_matrix, add_volume, check_folder, load_problem, print_json
-from stepsize_validation.cli.values import names, numbers, positive, seed, whole, wholes
-from stepsize_validation.table1 import communication_table
+from stepsize_validation.cli.common import add_volume, check_folder, print_json
+from stepsize_validation.cli.values import names, seed, whole
 
 _REPRODUCE = """examples:
   stepsize-opt reproduce all                      every experiment, at most an hour on two cores, resumable
@@ -24,15 +22,10 @@ _REPRODUCE = """examples:
 The data sets are svmlight files in the folder that STEPSIZE_OPT_DATA names.  The result of each job is kept under
 --output: the same command continues where it stopped and rewrites the report.
 """
-_TABLE = """examples:
-  stepsize-opt table L.npy -k 2
-  stepsize-opt table L.npy --layers 10,20 -k 2,5 --bern 0.5
-  stepsize-opt table --data breast_cancer --reg 0.01 --json
-"""
 
 
 def add_parsers(commands: Any) -> None:
-    """Register both commands with the subparsers of the command line."""
+    """Register the command with the subparsers of the command line."""
     again = commands.add_parser(
         "reproduce",
         help="run the paper's experiments with the optimal D and write a report",
@@ -51,25 +44,6 @@ def add_parsers(commands: Any) -> None:
     again.add_argument("--workers", type=whole, default=2, help="processes (default: %(default)s)")
     add_volume(again, verbose=False)
     again.set_defaults(run=_reproduce)
-
-    table = commands.add_parser(
-        "table",
-        help="Table 1 of the paper for L: communication of each method, computed and as printed",
-        description="Table 1 of the paper for any L and layers, computed by the conditions, next to the printed forms.",
-        epilog=_TABLE,
-    )
-    add_matrix(table)
-    table.add_argument("--layers", type=wholes, help="layer sizes such as 10,20 (default: one layer)")
-    table.add_argument("-k", type=wholes, help="numbers sent by rand-k, one or one for each layer")
-    table.add_argument(
-        "--bern",
-        type=numbers,
-        default=(0.5,),
-        help="probabilities q of Bern-q, one or one for each layer (default: 0.5)",
-    )
-    table.add_argument("--tol", type=positive, default=1e-6, help="certified gap asked for (default: %(default)s)")
-    add_volume(table, verbose=False)
-    table.set_defaults(run=_table)
 
 
 def _reproduce(args: argparse.Namespace) -> int:
@@ -96,17 +70,3 @@ def _reproduce(args: argparse.Namespace) -> int:
 
 def _nothing(line: str) -> None:
     """Swallow a line of progress."""
-
-
-def _table(args: argparse.Namespace) -> int:
-    L = load_problem(args)
-    table = communication_table(L, args.layers, k=_one_or_all(args.k), q=_one_or_all(args.bern), tol=args.tol)
-    if args.json:
-        print_json(table.to_records())
-    elif not args.quiet:
-        print(table)
-    return 0 if all(row.result.status == "optimal" for row in table.rows) else 1
-
-
-def _one_or_all(values: Sequence[Any] | None) -> Any:
-    return values[0] if values is not None and len(values) == 1 else values

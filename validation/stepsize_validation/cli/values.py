@@ -42,12 +42,6 @@ def seconds(text: str) -> float:
     return value if 0.0 < value < math.inf else _expected(what, text)
 
 
-def numbers(text: str) -> list[float]:
-    """Return finite numbers with commas between them."""
-    values = [_number(part) for part in text.split(",")]
-    return values if all(map(math.isfinite, values)) else _expected("numbers with commas between them", text)
-
-
 def whole(text: str) -> int:
     """Return a positive whole number."""
     return _whole(text) or _expected("a positive whole number", text)
